@@ -1,0 +1,41 @@
+# Entry points for people; the build itself is CMake (see CMakePresets.json).
+.PHONY: help demo test bench format format-check lint clean
+
+help:
+	@echo "make demo          install what is needed, build, train on Fashion-MNIST, evaluate"
+	@echo "make test          install what is needed, build, run all tests"
+	@echo "make bench         build and measure, beside other frameworks where they are installed"
+	@echo "make format        format the sources;  make format-check says which need it"
+	@echo "make lint          clang-tidy"
+	@echo "make clean         remove build/"
+
+demo:
+	@scripts/install-deps --for demo
+	@scripts/build tool
+	@scripts/demo
+
+test:
+	@scripts/install-deps --for test
+	@scripts/build all
+	@scripts/test
+
+bench:
+	@scripts/install-deps --for bench
+	@scripts/build tool
+	@scripts/bench
+
+format:
+	@scripts/install-deps --for format
+	@scripts/format
+
+format-check:
+	@scripts/install-deps --for format
+	@scripts/format --check
+
+lint:
+	@scripts/install-deps --for lint
+	@scripts/build all
+	@scripts/lint
+
+clean:
+	rm -rf build

@@ -1,0 +1,60 @@
+# Finds what the library links. Each optional part ends in a RIDGELINE_HAVE_<PART> of ON or OFF.
+
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(hwy REQUIRED)
+find_package(ZLIB REQUIRED)
+find_package(CURL REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(spdlog REQUIRED)
+find_path(RIDGELINE_TOMLPP_INCLUDE toml++/toml.h REQUIRED)
+mark_as_advanced(RIDGELINE_TOMLPP_INCLUDE)
+
+# ridgeline_settle(PART found): RIDGELINE_HAVE_PART from the option RIDGELINE_PART and what was found.
+function(ridgeline_settle part found remedy)
+  if(RIDGELINE_${part} STREQUAL "ON" AND NOT found)
+    message(FATAL_ERROR "RIDGELINE_${part}=ON but it was not found: ${remedy}")
+  endif()
+  if(found AND NOT RIDGELINE_${part} STREQUAL "OFF")
+    set(have ON)
+  else()
+    set(have OFF)
+  endif()
+  set(RIDGELINE_HAVE_${part} ${have} PARENT_SCOPE)
+  message(STATUS "Ridgeline: ${part} ${have}")
+endfunction()
+
+# Highway's own package offers whatever it was built as; a static archive saves a library at start.
+get_target_property(hwy_includes hwy::hwy INTERFACE_INCLUDE_DIRECTORIES)
+find_library(RIDGELINE_HWY_STATIC NAMES libhwy.a)
+mark_as_advanced(RIDGELINE_HWY_STATIC)
+
+# Debian's package asks for OpenCL's loader too, and fails hard without it.
+set(found_onednn FALSE)
+if(NOT RIDGELINE_ONEDNN STREQUAL "OFF")
+  find_package(OpenCL QUIET)
+  if(OpenCL_FOUND)
+    find_package(dnnl QUIET)
+  endif()
+  # oneDNN's threads are OpenMP's: their number is set through it.
+  find_package(OpenMP QUIET COMPONENTS CXX)
+  if(TARGET DNNL::dnnl AND OpenMP_CXX_FOUND)
+    set(found_onednn TRUE)
+  endif()
+endif()
+ridgeline_settle(ONEDNN ${found_onednn} "install libdnnl-dev and ocl-icd-opencl-dev")
+
+set(found_mpi FALSE)
+if(NOT RIDGELINE_MPI STREQUAL "OFF")
+  set(MPI_CXX_SKIP_MPICXX ON)
+  find_package(MPI QUIET COMPONENTS CXX)
+  set(found_mpi ${MPI_CXX_FOUND})
+endif()
+ridgeline_settle(MPI "${found_mpi}" "install libopenmpi-dev")
+
+set(found_cuda FALSE)
+if(NOT RIDGELINE_CUDA STREQUAL "OFF")
+  include(RidgelineCuda)
+endif()
+ridgeline_settle(CUDA ${found_cuda} "put nvcc on the PATH or set CMAKE_CUDA_COMPILER")

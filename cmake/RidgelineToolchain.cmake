@@ -1,0 +1,49 @@
+# Language standard, build type, warnings, sanitizers, ccache and mold.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
+endif()
+# No -march: Highway picks the instruction set at run time. -g1 keeps line numbers for profilers.
+set(CMAKE_CXX_FLAGS_RELEASE "-O3 -DNDEBUG -g1")
+
+find_program(RIDGELINE_CCACHE ccache)
+mark_as_advanced(RIDGELINE_CCACHE)
+if(RIDGELINE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_C_COMPILER_LAUNCHER "${RIDGELINE_CCACHE}")
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${RIDGELINE_CCACHE}")
+  set(CMAKE_CUDA_COMPILER_LAUNCHER "${RIDGELINE_CCACHE}")
+endif()
+
+find_program(RIDGELINE_MOLD mold)
+mark_as_advanced(RIDGELINE_MOLD)
+if(RIDGELINE_MOLD)
+  include(CheckLinkerFlag)
+  check_linker_flag(CXX "-fuse-ld=mold" RIDGELINE_LINKS_WITH_MOLD)
+  if(RIDGELINE_LINKS_WITH_MOLD)
+    add_link_options("-fuse-ld=mold")
+  endif()
+endif()
+
+if(RIDGELINE_SANITIZE)
+  add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${RIDGELINE_SANITIZE}>
+                      $<$<COMPILE_LANGUAGE:C,CXX>:-fno-sanitize-recover=all>
+                      $<$<COMPILE_LANGUAGE:C,CXX>:-fno-omit-frame-pointer>)
+  add_link_options(-fsanitize=${RIDGELINE_SANITIZE})
+endif()
+
+# Private to our own targets, so that no flag of ours reaches a project that uses the library.
+function(ridgeline_warnings target)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra>
+                                           $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>)
+  if(RIDGELINE_WERROR)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Werror>
+                                             "$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Werror all-warnings>")
+  endif()
+endfunction()

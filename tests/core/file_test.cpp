@@ -1,0 +1,108 @@
+#include "ridgeline/core/file.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <string>
+
+namespace ridgeline {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::byte> bytes_of(const std::string& text) {
+  std::vector<std::byte> bytes(text.size());
+  std::memcpy(bytes.data(), text.data(), text.size());
+  return bytes;
+}
+
+class File : public ::testing::Test {
+ protected:
+  File() {
+    std::string name = (fs::temp_directory_path() / "ridgeline-file-XXXXXX").string();
+    folder_ = ::mkdtemp(name.data());
+  }
+  ~File() override { fs::remove_all(folder_); }
+
+  size_t entries() const {
+    return size_t(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
+  }
+
+  fs::path folder_;
+};
+
+template <typename F>
+std::string message_of(ErrorKind kind, F&& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    EXPECT_EQ(name(error.kind()), std::string(name(kind)));
+    return error.what();
+  }
+  ADD_FAILURE() << "no error";
+  return {};
+}
+
+TEST_F(File, WritesReplacesAndReadsBack) {
+  const fs::path path = folder_ / "a.bin";
+  for (const std::string text : {"first", "", "something longer than the first"}) {
+    write_file_atomic(path, bytes_of(text));
+    EXPECT_EQ(read_file(path), bytes_of(text));
+    EXPECT_EQ(entries(), 1u);
+  }
+}
+
+TEST_F(File, TakesOverALeftoverTemporary) {
+  write_file_atomic(folder_ / "a.bin.tmp", bytes_of("torn"));
+  write_file_atomic(folder_ / "a.bin", bytes_of("whole"));
+  EXPECT_EQ(read_file(folder_ / "a.bin"), bytes_of("whole"));
+  EXPECT_EQ(entries(), 1u);
+}
+
+TEST_F(File, AFullDiskKeepsTheOldFile) {
+  const fs::path path = folder_ / "a.bin";
+  write_file_atomic(path, bytes_of("old"));
+  // A limit on file sizes cuts the write short, then fails it, as a full disk does.
+  rlimit kept{};
+  ::getrlimit(RLIMIT_FSIZE, &kept);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small{100, kept.rlim_max};
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  const std::string message = message_of(
+      ErrorKind::io, [&] { write_file_atomic(path, std::vector<std::byte>(1000)); });
+  ::setrlimit(RLIMIT_FSIZE, &kept);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_NE(message.find("cannot write"), std::string::npos) << message;
+  EXPECT_EQ(read_file(path), bytes_of("old"));
+  EXPECT_EQ(entries(), 1u);
+}
+
+TEST_F(File, RefusesPlacesItCannotWrite) {
+  const auto writing = [&](const fs::path& path) {
+    return message_of(ErrorKind::io, [&] { write_file_atomic(path, bytes_of("x")); });
+  };
+  EXPECT_NE(writing(folder_ / "none" / "a").find("No such file"), std::string::npos);
+  EXPECT_NE(writing("").find("no file name"), std::string::npos);
+  fs::create_directory(folder_ / "taken");
+  EXPECT_NE(writing(folder_ / "taken").find("in place"), std::string::npos);
+  EXPECT_EQ(entries(), 1u);
+}
+
+TEST_F(File, NamesWhatItCannotRead) {
+  const auto reading = [&](const fs::path& path, size_t limit = 100) {
+    return message_of(ErrorKind::model, [&] { read_file(path, ErrorKind::model, limit); });
+  };
+  EXPECT_NE(reading(folder_ / "none").find("none: cannot open: No such file"), std::string::npos);
+  EXPECT_NE(reading(folder_).find("is a folder"), std::string::npos);
+  ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
+  EXPECT_NE(reading(folder_ / "pipe").find("not a plain file"), std::string::npos);
+  write_file_atomic(folder_ / "long", bytes_of("12345"));
+  EXPECT_NE(reading(folder_ / "long", 4).find("5 bytes, more than the 4"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ridgeline
