@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <type_traits>
+
+#include "ridgeline/core/error.h"
+#include "ridgeline/core/half.h"
+
+namespace ridgeline {
+
+enum class DType : uint8_t { fp64, fp32, bf16, fp16, int32, int64, uint8 };
+
+constexpr size_t size_of(DType dtype) {
+  switch (dtype) {
+    case DType::fp64:
+    case DType::int64:
+      return 8;
+    case DType::fp32:
+    case DType::int32:
+      return 4;
+    case DType::bf16:
+    case DType::fp16:
+      return 2;
+    case DType::uint8:
+      return 1;
+  }
+  return 0;
+}
+
+constexpr bool is_float(DType dtype) { return dtype <= DType::fp16; }
+
+std::string_view name(DType dtype);
+DType parse_dtype(std::string_view text);  // throws usage
+
+// Half an ulp at 1: the worst relative error of rounding to `dtype`.
+double unit_roundoff(DType dtype);
+
+template <typename T>
+constexpr DType dtype_of() {
+  if constexpr (std::is_same_v<T, double>) return DType::fp64;
+  if constexpr (std::is_same_v<T, float>) return DType::fp32;
+  if constexpr (std::is_same_v<T, Bf16>) return DType::bf16;
+  if constexpr (std::is_same_v<T, Fp16>) return DType::fp16;
+  if constexpr (std::is_same_v<T, int32_t>) return DType::int32;
+  if constexpr (std::is_same_v<T, int64_t>) return DType::int64;
+  if constexpr (std::is_same_v<T, uint8_t>) return DType::uint8;
+}
+
+// Calls f(T{}) with the C++ type of a float dtype: dispatch happens once, when a row is prepared.
+template <typename F>
+decltype(auto) dispatch_float(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::fp64:
+      return f(double{});
+    case DType::fp32:
+      return f(float{});
+    case DType::bf16:
+      return f(Bf16{});
+    case DType::fp16:
+      return f(Fp16{});
+    default:
+      throw_error(ErrorKind::usage, "{} is not a floating-point type", name(dtype));
+  }
+}
+
+}  // namespace ridgeline

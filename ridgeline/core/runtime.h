@@ -1,0 +1,90 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "ridgeline/core/tensor.h"
+
+namespace ridgeline {
+
+// A device as the planner and the engine see it: memory, copies, a clock. Each backend has one
+// (cpu::CpuRuntime, cuda::CudaRuntime) whose further members only its own rows use.
+class Runtime {
+ public:
+  virtual ~Runtime() = default;
+
+  virtual Device device() const = 0;
+
+  // Everything that can change a measured time or a chosen row: device model, thread count, library
+  // versions. The tuning cache is keyed by it.
+  virtual std::string fingerprint() const = 0;
+
+  // Zeroed, aligned memory of the device; throws Error(device) with wanted and free bytes.
+  virtual void* allocate(size_t bytes) = 0;
+  virtual void release(void* memory) noexcept = 0;
+
+  virtual void upload(void* device, const void* host, size_t bytes) = 0;
+  virtual void download(void* host, const void* device, size_t bytes) = 0;  // waits for the device
+  virtual void synchronize() = 0;
+
+  // Zeroes a few bytes (a counter) in order with the device's work.
+  virtual void clear(void* device, size_t bytes) {
+    static constexpr std::byte kZeros[64]{};
+    for (size_t done = 0; done < bytes; done += sizeof(kZeros)) {
+      upload(static_cast<std::byte*>(device) + done, kZeros,
+             std::min(sizeof(kZeros), bytes - done));
+    }
+  }
+
+  // Median seconds of one call of `run`, warm, over enough calls for a steady figure. `budget` is
+  // about how many seconds the whole measurement may take.
+  virtual double time(const std::function<void()>& run, double budget) = 0;
+
+  // Makes `count` calls of `step` (all asynchronous device work) replayable as one launch. The
+  // default returns a function that just calls it; a GPU captures a graph.
+  virtual std::function<void()> capture(std::function<void()> step, int64_t count) {
+    return [step = std::move(step), count] {
+      for (int64_t i = 0; i < count; ++i) step();
+    };
+  }
+};
+
+// Owned device memory.
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  DeviceBuffer(Runtime& runtime, size_t bytes)
+      : runtime_(&runtime), data_(bytes > 0 ? runtime.allocate(bytes) : nullptr), bytes_(bytes) {}
+  ~DeviceBuffer() { reset(); }
+  DeviceBuffer(DeviceBuffer&& other) noexcept { swap(other); }
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  DeviceBuffer(const DeviceBuffer&) = delete;
+  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
+
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+  size_t size() const { return bytes_; }
+
+ private:
+  void reset() {
+    if (data_ != nullptr) runtime_->release(data_);
+    data_ = nullptr;
+  }
+  void swap(DeviceBuffer& other) noexcept {
+    std::swap(runtime_, other.runtime_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+  }
+
+  Runtime* runtime_ = nullptr;
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace ridgeline

@@ -1,0 +1,127 @@
+#include "ridgeline/core/thread_pool.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#include "ridgeline/core/error.h"
+
+namespace ridgeline {
+namespace {
+
+// About 20 us of spinning: longer than the gap between two regions of a training step, far shorter
+// than a scheduler tick, so a pool that waits on a busy machine gives its core away.
+constexpr int kSpins = 4000;
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+template <typename T>
+void wait_while_equal(std::atomic<T>& atomic, T old) {
+  for (int spin = 0; spin < kSpins; ++spin) {
+    if (atomic.load(std::memory_order_acquire) != old) return;
+    pause();
+  }
+  while (atomic.load(std::memory_order_acquire) == old) atomic.wait(old);
+}
+
+// cgroup v2 "max 100000" or "150000 100000"; v1 in two files. 0: no limit.
+int cgroup_limit() {
+  std::string quota;
+  double period = 0;
+  if (std::ifstream v2("/sys/fs/cgroup/cpu.max"); v2 >> quota >> period) {
+    if (quota == "max" || period <= 0) return 0;
+    return std::max(1, int(std::stod(quota) / period + 0.999));
+  }
+  std::ifstream v1_quota("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
+  std::ifstream v1_period("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
+  double us = 0;
+  if (v1_quota >> us && v1_period >> period && us > 0 && period > 0) {
+    return std::max(1, int(us / period + 0.999));
+  }
+  return 0;
+}
+
+}  // namespace
+
+int available_threads() {
+  int count = int(std::max(1u, std::thread::hardware_concurrency()));
+  cpu_set_t mask;
+  if (sched_getaffinity(0, sizeof(mask), &mask) == 0) count = std::max(1, CPU_COUNT(&mask));
+  const int limit = cgroup_limit();
+  return limit > 0 ? std::min(count, limit) : count;
+}
+
+int resolve_threads(int requested) {
+  constexpr int kMost = 4096;
+  if (requested < 0 || requested > kMost) {
+    throw_error(ErrorKind::usage, "--threads {}: give a count from 1 to {}", requested, kMost);
+  }
+  if (requested > 0) return requested;
+  if (const char* text = std::getenv("RIDGELINE_THREADS"); text != nullptr && *text != '\0') {
+    char* end = nullptr;
+    const long count = std::strtol(text, &end, 10);
+    if (*end != '\0' || count < 1 || count > kMost) {
+      throw_error(ErrorKind::usage, "RIDGELINE_THREADS={}: give a count from 1 to {}", text, kMost);
+    }
+    return int(count);
+  }
+  return available_threads();
+}
+
+ThreadPool::ThreadPool(int threads) : size_(std::max(1, threads)) {
+  for (int i = 1; i < size_; ++i) threads_.emplace_back([this, i] { worker(i); });
+}
+
+ThreadPool::~ThreadPool() {
+  stop_ = true;
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void ThreadPool::launch(Entry entry, void* context) {
+  entry_ = entry;
+  context_ = context;
+  running_.store(size_ - 1, std::memory_order_relaxed);
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
+  entry(context, 0);
+  for (int left = running_.load(std::memory_order_acquire); left != 0;
+       left = running_.load(std::memory_order_acquire)) {
+    wait_while_equal(running_, left);
+  }
+}
+
+void ThreadPool::worker(int thread) {
+  uint32_t seen = 0;
+  while (true) {
+    wait_while_equal(generation_, seen);
+    seen = generation_.load(std::memory_order_acquire);
+    if (stop_) return;
+    entry_(context_, thread);
+    if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_one();
+  }
+}
+
+void ThreadPool::barrier() {
+  if (size_ == 1) return;
+  const uint32_t phase = phase_.load(std::memory_order_acquire);
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) == size_ - 1) {
+    arrived_.store(0, std::memory_order_relaxed);
+    phase_.fetch_add(1, std::memory_order_release);
+    phase_.notify_all();
+    return;
+  }
+  wait_while_equal(phase_, phase);
+}
+
+}  // namespace ridgeline

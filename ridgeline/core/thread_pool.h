@@ -1,0 +1,73 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace ridgeline {
+
+// Threads this process may use: the affinity mask, cut by the cgroup's CPU quota.
+int available_threads();
+
+// The count to use when a flag gives `requested` (0: not given): the flag, then
+// $RIDGELINE_THREADS, then available_threads(). Throws usage on nonsense.
+int resolve_threads(int requested);
+
+// Own threads that run one function together. The caller is thread 0. Between regions the others
+// spin briefly, then sleep, so that back-to-back regions cost about a microsecond and an idle pool
+// costs nothing. One region at a time; functions must not throw.
+class ThreadPool {
+ public:
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int size() const { return size_; }
+
+  // Calls f(thread) once for each thread in [0, size()) and returns when all have returned.
+  template <typename F>
+  void run(F&& f) {
+    if (size_ == 1) {
+      f(0);
+      return;
+    }
+    using Function = std::remove_reference_t<F>;
+    launch([](void* context, int thread) { (*static_cast<Function*>(context))(thread); },
+           const_cast<void*>(static_cast<const void*>(&f)));
+  }
+
+  // Inside a region: returns when every thread of the pool has called it.
+  void barrier();
+
+ private:
+  using Entry = void (*)(void* context, int thread);
+  void launch(Entry entry, void* context);
+  void worker(int thread);
+
+  const int size_;
+  Entry entry_ = nullptr;
+  void* context_ = nullptr;
+  bool stop_ = false;
+  alignas(64) std::atomic<uint32_t> generation_{0};
+  alignas(64) std::atomic<int> running_{0};
+  alignas(64) std::atomic<int> arrived_{0};
+  alignas(64) std::atomic<uint32_t> phase_{0};
+  std::vector<std::thread> threads_;
+};
+
+// The part [begin, end) of `count` items that `thread` of `threads` handles; parts are multiples of
+// `grain` but for the last.
+struct Range {
+  int64_t begin, end;
+};
+constexpr Range split(int64_t count, int thread, int threads, int64_t grain = 1) {
+  const int64_t grains = (count + grain - 1) / grain;
+  const int64_t begin = grains * thread / threads * grain;
+  const int64_t end = grains * (thread + 1) / threads * grain;
+  return {begin < count ? begin : count, end < count ? end : count};
+}
+
+}  // namespace ridgeline
