@@ -1,0 +1,32 @@
+#pragma once
+
+#include <fmt/core.h>
+
+#include "ridgeline/ops/value.h"
+
+namespace ridgeline {
+
+// One batch out of a resident set, by the epoch's order:
+//   y[i, ...] = set[order[first + tick*n + i], ...] * scale + shift      (bytes -> float)
+//   y[i]      = set[order[first + tick*n + i]]                           (int32 labels, unscaled)
+struct Gather {
+  Value set;    // [N, ...] uint8 or int32
+  Value order;  // [M] int32, row numbers of the set
+  Value first;  // [1] int64, where in `order` the first batch of this launch begins
+  Value tick;   // [1] int32, batches since then
+  Value y;      // [n, ...] float for uint8 sets, int32 for int32 sets
+  double scale = 1, shift = 0;
+
+  static constexpr const char* kName = "gather";
+  Values reads() const { return {set, order, first, tick}; }
+  Values writes() const { return {y}; }
+  std::string attributes() const { return fmt::format("scale={},shift={}", scale, shift); }
+  double flops() const { return is_float(y.dtype) ? 2.0 * double(y.shape.numel()) : 0.0; }
+  // Only the batch's rows of the set are touched.
+  double bytes() const {
+    return double(y.shape.numel()) * double(size_of(set.dtype)) + double(y.shape[0]) * 4 +
+           size_of(y);
+  }
+};
+
+}  // namespace ridgeline

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+#include <variant>
+
+#include "ridgeline/ops/activation.h"
+#include "ridgeline/ops/dropout.h"
+#include "ridgeline/ops/gather.h"
+#include "ridgeline/ops/linear.h"
+#include "ridgeline/ops/loss.h"
+#include "ridgeline/ops/update.h"
+
+namespace ridgeline {
+
+// Every op a program can hold. A new op is a descriptor in its own header and one name here.
+using Op = std::variant<Gather, Linear, LinearGradX, LinearGradW, Activation, ActivationGrad,
+                        Dropout, SoftmaxXent, SoftmaxXentGrad, Mse, MseGrad, Softmax, SgdUpdate,
+                        AdamUpdate, GlobalNorm, Tick>;
+
+const char* name(const Op& op);
+Values reads(const Op& op);   // present values only
+Values writes(const Op& op);  // present values only
+double flops(const Op& op);
+double bytes(const Op& op);
+std::string attributes(const Op& op);
+
+// "linear x[32, 784] w[512, 784] -> [32, 512] fp32": for people
+std::string describe(const Op& op);
+
+}  // namespace ridgeline

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <fmt/core.h>
+
+#include "ridgeline/ops/value.h"
+
+namespace ridgeline {
+
+// Optimizer steps. With g = dw * grad_scale[0] (1 when absent) and lr = lr[tick]; PyTorch's forms.
+
+//   g += weight_decay * w;  m = momentum * m + g;  g = nesterov ? g + momentum * m : m;  w -= lr *
+//   g
+struct SgdUpdate {
+  Value w, dw;
+  Value m;           // like w; present when momentum != 0
+  Value lr;          // [repeats] fp64
+  Value tick;        // [1] int32
+  Value grad_scale;  // [1] fp64, optional
+  double momentum = 0, weight_decay = 0;
+  bool nesterov = false;
+
+  static constexpr const char* kName = "sgd_update";
+  Values reads() const { return {w, dw, m, lr, tick, grad_scale}; }
+  Values writes() const { return {w, m}; }
+  std::string attributes() const {
+    return fmt::format("momentum={},decay={},nesterov={}", momentum, weight_decay, nesterov);
+  }
+  double flops() const { return (m ? 6.0 : 4.0) * double(w.shape.numel()); }
+  double bytes() const { return 2 * size_of(w) + size_of(dw) + 2 * size_of(m); }
+};
+
+// Adam; decoupled: AdamW.  t = step[0] + tick[0] + 1 counts this step.
+//   decoupled ? w -= lr * weight_decay * w : g += weight_decay * w
+//   m += (1-beta1)(g-m);  v += (1-beta2)(g*g-v)
+//   w -= lr / (1-beta1^t) * m / (sqrt(v / (1-beta2^t)) + epsilon)
+struct AdamUpdate {
+  Value w, dw, m, v;
+  Value lr;          // [repeats] fp64
+  Value step;        // [1] int64, steps done before this launch
+  Value tick;        // [1] int32
+  Value grad_scale;  // [1] fp64, optional
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
+  bool decoupled = false;
+
+  static constexpr const char* kName = "adam_update";
+  Values reads() const { return {w, dw, m, v, lr, step, tick, grad_scale}; }
+  Values writes() const { return {w, m, v}; }
+  std::string attributes() const {
+    return fmt::format("beta1={},beta2={},epsilon={},decay={},decoupled={}", beta1, beta2, epsilon,
+                       weight_decay, decoupled);
+  }
+  double flops() const { return 14.0 * double(w.shape.numel()); }
+  double bytes() const { return 2 * size_of(w) + size_of(dw) + 2 * size_of(m) + 2 * size_of(v); }
+};
+
+// Gradient clipping by the norm over all gradients, applied inside the updates:
+//   norm = sqrt(sum over grads of g*g);  scale = min(1, max_norm / norm);  clipped += scale < 1
+struct GlobalNorm {
+  Values grads;
+  Value norm;     // [1] fp64
+  Value scale;    // [1] fp64
+  Value clipped;  // [1] int64, counts the steps that were clipped
+  double max_norm = 1;
+
+  static constexpr const char* kName = "global_norm";
+  Values reads() const {
+    Values all = grads;
+    all.push_back(clipped);
+    return all;
+  }
+  Values writes() const { return {norm, scale, clipped}; }
+  std::string attributes() const { return fmt::format("max={}", max_norm); }
+  double flops() const {
+    double flops = 0;
+    for (const Value& grad : grads) flops += 2.0 * double(grad.shape.numel());
+    return flops;
+  }
+  double bytes() const { return size_of(grads); }
+};
+
+// tick[0] += 1: ends a step, so that the next one in the same launch sees its own batch and rate.
+struct Tick {
+  Value tick;  // [1] int32
+
+  static constexpr const char* kName = "tick";
+  Values reads() const { return {tick}; }
+  Values writes() const { return {tick}; }
+  std::string attributes() const { return {}; }
+  double flops() const { return 0; }
+  double bytes() const { return 8; }
+};
+
+}  // namespace ridgeline
