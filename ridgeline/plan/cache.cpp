@@ -1,0 +1,136 @@
+#include "ridgeline/plan/cache.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace ridgeline {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr int kVersion = 1;
+constexpr size_t kMostEnvironments = 16;  // the least recently used ones are dropped
+
+uint64_t fnv1a(const std::string& text) {
+  uint64_t hash = 0xcbf29ce484222325ull;
+  for (const char c : text) hash = (hash ^ uint8_t(c)) * 0x100000001b3ull;
+  return hash;
+}
+
+std::string short_key(const std::string& text) { return fmt::format("{:016x}", fnv1a(text)); }
+
+// A rebuilt tool has other kernels: its size and time of change stand for the build.
+std::string build_identity() {
+  struct stat status {};
+  if (::stat("/proc/self/exe", &status) != 0) return "unknown";
+  return fmt::format("{}.{}.{}", status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
+}
+
+// The file's contents, or an empty cache when it is missing, corrupt or of another version.
+json read_json(const fs::path& file) {
+  std::ifstream in(file);
+  json all = json::parse(in, nullptr, /*allow_exceptions=*/false);
+  const bool ours = all.is_object() && all.contains("version") && all["version"] == kVersion &&
+                    all.contains("environments") && all["environments"].is_object();
+  return ours ? all : json{{"version", kVersion}, {"environments", json::object()}};
+}
+
+void drop_oldest(json& environments) {
+  while (environments.size() > kMostEnvironments) {
+    auto oldest = environments.begin();
+    for (auto it = environments.begin(); it != environments.end(); ++it) {
+      if (it->value("used", int64_t{0}) < oldest->value("used", int64_t{0})) oldest = it;
+    }
+    environments.erase(oldest);
+  }
+}
+
+}  // namespace
+
+fs::path cache_folder() {
+  if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg != nullptr && *xdg == '/') {
+    return fs::path(xdg) / "ridgeline";
+  }
+  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') {
+    return fs::path(home) / ".cache" / "ridgeline";
+  }
+  return fs::temp_directory_path() / "ridgeline-cache";
+}
+
+TuningCache::TuningCache(fs::path file, const std::string& environment)
+    : file_(std::move(file)), environment_(short_key(environment)) {
+  load();
+}
+
+TuningCache TuningCache::standard(const std::string& fingerprint) {
+  return {cache_folder() / "tuning.json", fingerprint + "|" + build_identity()};
+}
+
+void TuningCache::load() try {
+  const json all = read_json(file_);
+  const json mine = all["environments"].value(environment_, json::object());
+  const json rows = mine.value("rows", json::object());
+  const json plans = mine.value("plans", json::object());
+  for (const auto& [key, seconds] : rows.items()) {
+    const double value = seconds.get<double>();
+    if (value > 0) rows_[key] = value;
+  }
+  for (const auto& [key, names] : plans.items()) {
+    plans_[key] = names.get<std::vector<std::string>>();
+  }
+} catch (const std::exception&) {  // wrong types inside: as good as no cache
+  rows_.clear();
+  plans_.clear();
+}
+
+std::optional<double> TuningCache::row_seconds(const std::string& key) const {
+  const auto found = rows_.find(short_key(key));
+  return found == rows_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void TuningCache::set_row_seconds(const std::string& key, double seconds) {
+  rows_[short_key(key)] = seconds;
+}
+
+std::optional<std::vector<std::string>> TuningCache::plan(const std::string& program) const {
+  const auto found = plans_.find(short_key(program));
+  return found == plans_.end() ? std::nullopt : std::optional(found->second);
+}
+
+void TuningCache::set_plan(const std::string& program, std::vector<std::string> rows) {
+  plans_[short_key(program)] = std::move(rows);
+}
+
+void TuningCache::save() const noexcept try {
+  std::error_code ignored;
+  fs::create_directories(file_.parent_path(), ignored);
+  json all = read_json(file_);
+  json& environments = all["environments"];
+  json& mine = environments[environment_];
+  if (!mine.is_object()) mine = json::object();
+  mine["used"] = int64_t(std::time(nullptr));
+  for (const auto& [key, seconds] : rows_) mine["rows"][key] = seconds;
+  for (const auto& [key, names] : plans_) mine["plans"][key] = names;
+  drop_oldest(environments);
+
+  const fs::path beside = fmt::format("{}.{}", file_.string(), ::getpid());
+  std::ofstream out(beside);
+  out << all.dump();
+  out.close();
+  if (out) {
+    fs::rename(beside, file_, ignored);
+  } else {
+    fs::remove(beside, ignored);
+  }
+} catch (const std::exception&) {
+  // The next run measures again.
+}
+
+}  // namespace ridgeline

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace ridgeline {
+
+// $XDG_CACHE_HOME/ridgeline, else ~/.cache/ridgeline; made on demand by whoever writes.
+std::filesystem::path cache_folder();
+
+// Measured times and chosen plans, kept on disk between runs for one environment (device, threads,
+// library versions, this very build). It only ever saves time: a missing, corrupt or foreign file
+// reads as empty, and a file that cannot be written is not an error.
+class TuningCache {
+ public:
+  TuningCache(std::filesystem::path file, const std::string& environment);
+  // The usual place, for a runtime's fingerprint and the running executable.
+  static TuningCache standard(const std::string& fingerprint);
+
+  std::optional<double> row_seconds(const std::string& key) const;
+  void set_row_seconds(const std::string& key, double seconds);
+
+  std::optional<std::vector<std::string>> plan(const std::string& program) const;
+  void set_plan(const std::string& program, std::vector<std::string> rows);
+
+  // Merges with what other processes wrote meanwhile and replaces the file in one rename.
+  void save() const noexcept;
+
+  const std::filesystem::path& file() const { return file_; }
+
+ private:
+  void load();
+
+  std::filesystem::path file_;
+  std::string environment_;
+  std::map<std::string, double> rows_;
+  std::map<std::string, std::vector<std::string>> plans_;  // by hash of the program's signature
+};
+
+}  // namespace ridgeline

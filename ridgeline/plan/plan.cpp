@@ -1,0 +1,199 @@
+#include "ridgeline/plan/plan.h"
+
+#include <algorithm>
+#include <map>
+
+#include "ridgeline/plan/arena.h"
+
+namespace ridgeline {
+namespace {
+
+// A value in one format: what a piece of the arena holds.
+using Instance = std::pair<ValueId, Format>;
+
+Format format_in(const std::vector<FormatUse>& uses, ValueId id) {
+  for (const FormatUse& use : uses) {
+    if (use.value == id) return use.format;
+  }
+  return {};
+}
+
+bool skips(const Cover& cover, ValueId id) {
+  return std::find(cover.skips.begin(), cover.skips.end(), id) != cover.skips.end();
+}
+
+}  // namespace
+
+struct Plan::Parts {
+  Runtime& runtime;
+  Program program;
+  Choices choices;
+  Externals externals;
+  MemoryUse memory;
+  DeviceBuffer arena;
+  std::map<Instance, Tensor> instances;
+  std::vector<std::byte*> workspaces;
+  std::vector<std::unique_ptr<Step>> steps;
+  std::map<int64_t, std::function<void()>> launches;  // by number of steps
+
+  void lay_out();
+  Tensor tensor(const Value& value, const Format& format) const;
+  void run_once() {
+    for (const auto& step : steps) step->run();
+  }
+  const std::function<void()>& launch(int64_t count);
+};
+
+namespace {
+
+class PlanBinding final : public Binding {
+ public:
+  using Find = std::function<Tensor(const Value&, const Format&)>;
+  PlanBinding(Runtime& runtime, const Choice& choice, std::byte* workspace, Find find)
+      : runtime_(runtime), choice_(choice), workspace_(workspace), find_(std::move(find)) {}
+
+  Runtime& runtime() const override { return runtime_; }
+  std::byte* workspace() const override { return workspace_; }
+
+  Tensor read(const Value& value) const override {
+    if (value.id == choice_.converted) return find_(value, choice_.from);
+    return get(value, choice_.cover.reads);
+  }
+  Tensor write(const Value& value) const override {
+    if (value.id == choice_.converted) return find_(value, choice_.to);
+    return get(value, choice_.cover.writes);
+  }
+
+ private:
+  Tensor get(const Value& value, const std::vector<FormatUse>& uses) const {
+    if (!value || skips(choice_.cover, value.id)) return {nullptr, value.dtype, value.shape, {}};
+    return find_(value, format_in(uses, value.id));
+  }
+
+  Runtime& runtime_;
+  const Choice& choice_;
+  std::byte* workspace_;
+  Find find_;
+};
+
+}  // namespace
+
+// Gives every temporary, converted copy and workspace its place in the arena.
+void Plan::Parts::lay_out() {
+  std::map<Instance, Lifetime> lives;
+  const auto touch = [&](ValueId id, const Format& format, size_t bytes, size_t step) {
+    if (format.empty() && program.info(id).role != Role::temp) return;
+    const auto [entry, fresh] = lives.try_emplace({id, format}, Lifetime{bytes, step, step});
+    entry->second.bytes = std::max(entry->second.bytes, bytes);
+    entry->second.last = step;
+  };
+  const auto plain_bytes = [&](ValueId id) { return size_t(size_of(program.info(id).value)); };
+  const auto touch_all = [&](const Values& values, const Cover& cover,
+                             const std::vector<FormatUse>& uses, size_t step) {
+    for (const Value& value : values) {
+      if (skips(cover, value.id)) continue;
+      size_t bytes = plain_bytes(value.id);
+      for (const FormatUse& use : uses) {
+        if (use.value == value.id) bytes = use.bytes;
+      }
+      touch(value.id, format_in(uses, value.id), bytes, step);
+    }
+  };
+  for (size_t i = 0; i < choices.size(); ++i) {
+    const Choice& choice = choices[i];
+    if (choice.converted >= 0) {
+      touch(choice.converted, choice.from, 0, i);
+      const size_t bytes = choice.to.empty() ? plain_bytes(choice.converted) : choice.to_bytes;
+      touch(choice.converted, choice.to, bytes, i);
+    }
+    for (size_t op = choice.begin; op < choice.end; ++op) {
+      touch_all(reads(program.ops[op]), choice.cover, choice.cover.reads, i);
+      touch_all(writes(program.ops[op]), choice.cover, choice.cover.writes, i);
+    }
+  }
+  std::vector<Lifetime> pieces;
+  for (const auto& [instance, life] : lives) pieces.push_back(life);
+  for (size_t i = 0; i < choices.size(); ++i) {
+    pieces.push_back({choices[i].cover.workspace, i, i});
+  }
+  const Packing packing = pack(pieces);
+  memory.arena = packing.total;
+  memory.peak_live = peak_bytes(pieces);
+  for (const Lifetime& piece : pieces) memory.sum += piece.bytes;
+
+  arena = DeviceBuffer(runtime, packing.total);
+  size_t next = 0;
+  for (const auto& [instance, life] : lives) {
+    const Value& value = program.info(instance.first).value;
+    instances[instance] = {arena.data() + packing.offsets[next++], value.dtype, value.shape,
+                           runtime.device()};
+  }
+  for (size_t i = 0; i < choices.size(); ++i) {
+    const bool any = choices[i].cover.workspace > 0;
+    workspaces.push_back(any ? arena.data() + packing.offsets[next] : nullptr);
+    ++next;
+  }
+}
+
+Tensor Plan::Parts::tensor(const Value& value, const Format& format) const {
+  if (const auto found = instances.find({value.id, format}); found != instances.end()) {
+    return found->second;
+  }
+  if (const auto found = externals.find(value.id); found != externals.end() && format.empty()) {
+    return found->second;
+  }
+  throw_error(ErrorKind::usage, "value {} ({}) of the program has no memory{}",
+              program.info(value.id).name, to_string(value.shape),
+              format.empty() ? "" : " in format " + format);
+}
+
+const std::function<void()>& Plan::Parts::launch(int64_t count) {
+  auto& entry = launches[count];
+  if (!entry) {
+    if (steps.size() == 1) {
+      entry = [step = steps.front().get(), count] { step->run_many(count); };
+    } else {
+      entry = runtime.capture([this] { run_once(); }, count);
+    }
+  }
+  return entry;
+}
+
+Plan::Plan(Runtime& runtime, Program program, Choices choices, const Externals& externals)
+    : parts_(new Parts{
+          runtime, std::move(program), std::move(choices), externals, {}, {}, {}, {}, {}, {}}) {
+  parts_->lay_out();
+  for (size_t i = 0; i < parts_->choices.size(); ++i) {
+    const Choice& choice = parts_->choices[i];
+    const PlanBinding binding(
+        runtime, choice, parts_->workspaces[i],
+        [this](const Value& value, const Format& format) { return parts_->tensor(value, format); });
+    parts_->steps.push_back(
+        choice.row->prepare(Span{parts_->program, choice.begin, choice.end}, binding));
+  }
+  // Made ahead, so that the first steps cost what all others do.
+  parts_->launch(1);
+  parts_->launch(parts_->program.repeats);
+}
+
+Plan::~Plan() = default;
+Plan::Plan(Plan&&) noexcept = default;
+Plan& Plan::operator=(Plan&&) noexcept = default;
+
+void Plan::run(int64_t steps) { parts_->launch(steps)(); }
+void Plan::run_choice(size_t index) { parts_->steps[index]->run(); }
+const Program& Plan::program() const { return parts_->program; }
+const Choices& Plan::choices() const { return parts_->choices; }
+const MemoryUse& Plan::memory() const { return parts_->memory; }
+Runtime& Plan::runtime() const { return parts_->runtime; }
+
+Tensor Plan::peek(ValueId id) const {
+  const Value& value = parts_->program.info(id).value;
+  const auto found = parts_->instances.find({id, Format{}});
+  if (found != parts_->instances.end()) return found->second;
+  const auto external = parts_->externals.find(id);
+  if (external != parts_->externals.end()) return external->second;
+  return {nullptr, value.dtype, value.shape, {}};
+}
+
+}  // namespace ridgeline

@@ -1,0 +1,219 @@
+#include "ridgeline/plan/planner.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "ridgeline/plan/cache.h"
+#include "ridgeline/plan/search.h"
+#include "ridgeline/plan/stopwatch.h"
+
+namespace ridgeline {
+namespace {
+
+// Whole plans closer than this are a tie; the table's order then decides, so that noise does not.
+constexpr double kTie = 0.02;
+
+bool starts_with_any(const std::string& name, const std::vector<std::string>& prefixes) {
+  return std::any_of(prefixes.begin(), prefixes.end(),
+                     [&](const std::string& prefix) { return name.starts_with(prefix); });
+}
+
+// Why the options leave a row out, or empty.
+std::string excluded(const Impl& row, const Runtime& runtime, const PlanOptions& options) {
+  if (row.target != runtime.device().kind) return "for another device";
+  if (options.deterministic && !row.traits.deterministic) return "not deterministic";
+  if (!options.only.empty() && !starts_with_any(row.name, options.only)) return "not asked for";
+  if (starts_with_any(row.name, options.except)) return "left out on request";
+  return {};
+}
+
+// A row may leave a value unwritten only if nobody outside its span would look at it.
+std::string unwritten_but_needed(const Program& program, const Cover& cover, size_t begin) {
+  for (const ValueId id : cover.skips) {
+    const ValueInfo& info = program.info(id);
+    if (info.role != Role::temp || last_read(program, id) >= int64_t(begin + cover.ops)) {
+      return fmt::format("does not write {}, which is read later", info.name);
+    }
+  }
+  return {};
+}
+
+// Asks every row at every position.
+std::vector<Candidate> ask_all(const Program& program, const Table& table, const Runtime& runtime,
+                               const PlanOptions& options) {
+  std::vector<Candidate> all;
+  for (size_t position = 0; position < program.ops.size(); ++position) {
+    for (const Impl& row : table) {
+      if (!row.covers) continue;
+      Candidate candidate{&row, position, {}, -1, false};
+      std::string why = excluded(row, runtime, options);
+      if (why.empty()) {
+        candidate.cover = row.covers(Rest{program, position, runtime});
+        if (candidate.cover.ops > 0) why = unwritten_but_needed(program, candidate.cover, position);
+      }
+      if (!why.empty()) candidate.cover = Cover::no(why);
+      all.push_back(std::move(candidate));
+    }
+  }
+  return all;
+}
+
+Options usable(const Program& program, const Table& table, const std::vector<Candidate>& all,
+               bool with_fallbacks) {
+  Options options;
+  options.at.resize(program.ops.size());
+  for (const Candidate& candidate : all) {
+    if (candidate.cover.ops > 0) options.at[candidate.begin].push_back(candidate);
+  }
+  if (!with_fallbacks) {
+    for (auto& here : options.at) {
+      const auto real = [](const Candidate& c) { return !c.row->traits.fallback; };
+      if (std::any_of(here.begin(), here.end(), real)) {
+        std::erase_if(here, [&](const Candidate& c) { return !real(c); });
+      }
+    }
+  }
+  for (const Impl& row : table) {
+    if (row.converts) options.conversions.push_back(&row);
+  }
+  return options;
+}
+
+[[noreturn]] void throw_uncovered(const Program& program, const Options& options,
+                                  const std::vector<Candidate>& all) {
+  const size_t position = stuck_at(program, options);
+  std::string reasons;
+  for (const Candidate& candidate : all) {
+    if (candidate.begin != position || candidate.cover.reason.empty()) continue;
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", candidate.row->name,
+                           candidate.cover.reason);
+  }
+  throw_error(ErrorKind::usage, "no row computes '{}' in {} here ({})",
+              describe(program.ops[position]), name(program.precision),
+              reasons.empty() ? "no row was asked" : reasons);
+}
+
+// Positions of the rows in the table: the fixed order of preference as a comparable thing.
+std::vector<size_t> preference(const Choices& choices, const Table& table) {
+  std::vector<size_t> order;
+  for (const Choice& choice : choices) order.push_back(size_t(choice.row - table.data()));
+  return order;
+}
+
+Choices pick_measured(const std::vector<Choices>& shortlist, const Table& table,
+                      Stopwatch& stopwatch, Explanation& explanation) {
+  if (shortlist.size() == 1) return shortlist.front();
+  for (const Choices& choices : shortlist) {
+    explanation.shortlist_seconds.push_back(stopwatch.whole(choices));
+  }
+  const auto& seconds = explanation.shortlist_seconds;
+  const double best = *std::min_element(seconds.begin(), seconds.end());
+  const Choices* picked = nullptr;
+  for (size_t i = 0; i < shortlist.size(); ++i) {
+    if (seconds[i] > best * (1 + kTie)) continue;
+    if (picked == nullptr || preference(shortlist[i], table) < preference(*picked, table)) {
+      picked = &shortlist[i];
+    }
+  }
+  return *picked;
+}
+
+void mark_chosen(Explanation& explanation, const Choices& choices) {
+  for (const Choice& choice : choices) {
+    for (Candidate& candidate : explanation.candidates) {
+      candidate.chosen |=
+          choice.converted < 0 && candidate.row == choice.row && candidate.begin == choice.begin;
+    }
+  }
+}
+
+Choices choose(const Program& program, const Table& table, const PlanOptions& options,
+               Stopwatch& stopwatch, Explanation& explanation) {
+  const Options everything = usable(program, table, explanation.candidates, true);
+  if (!options.pinned.empty()) {
+    explanation.source = "checkpoint";
+    Choices choices = named_cover(program, everything, options.pinned);
+    if (!choices.empty()) return choices;
+  }
+  Options real = usable(program, table, explanation.candidates, false);
+  if (first_cover(program, real).empty()) real = everything;
+  Choices fixed = first_cover(program, real);
+  if (fixed.empty() && !program.ops.empty()) {
+    throw_uncovered(program, everything, explanation.candidates);
+  }
+  if (!options.tune) {
+    explanation.source = "fixed order";
+    return fixed;
+  }
+  explanation.source = "measured";
+  std::map<std::pair<const Impl*, size_t>, double> seconds;
+  const Cost cost = [&](const Choice& choice) {
+    const double time = stopwatch.row(choice);
+    if (choice.converted < 0) seconds[{choice.row, choice.begin}] = time;
+    return time;
+  };
+  const auto shortlist =
+      cheapest_covers(program, real, cost, std::max<size_t>(1, options.shortlist));
+  for (Candidate& candidate : explanation.candidates) {
+    const auto found = seconds.find({candidate.row, candidate.begin});
+    if (found != seconds.end()) candidate.seconds = found->second;
+  }
+  return pick_measured(shortlist, table, stopwatch, explanation);
+}
+
+}  // namespace
+
+Planned plan_program(const Program& program, const Table& table, Runtime& runtime,
+                     const PlanOptions& options, Stopwatch& stopwatch) {
+  const auto start = std::chrono::steady_clock::now();
+  Planned planned;
+  planned.explanation.candidates = ask_all(program, table, runtime, options);
+  planned.choices = choose(program, table, options, stopwatch, planned.explanation);
+  mark_chosen(planned.explanation, planned.choices);
+  planned.explanation.tuning_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return planned;
+}
+
+Planned plan_program(const Program& program, const Table& table, Runtime& runtime,
+                     const PlanOptions& options, TuningCache* cache) {
+  DeviceStopwatch stopwatch(program, runtime, options.seconds_per_row, cache);
+  if (cache == nullptr || !options.tune || !options.pinned.empty()) {
+    return plan_program(program, table, runtime, options, stopwatch);
+  }
+  // What was asked for is part of the question, so it is part of the key.
+  std::string key = fmt::format("{} deterministic={}", signature(program), options.deterministic);
+  for (const std::string& row : options.only) key += " only " + row;
+  for (const std::string& row : options.except) key += " except " + row;
+  if (const auto known = cache->plan(key)) {
+    PlanOptions pinned = options;
+    pinned.pinned = *known;
+    Planned planned = plan_program(program, table, runtime, pinned, stopwatch);
+    if (planned.explanation.source == "checkpoint") {
+      planned.explanation.source = "cache";
+      for (Candidate& candidate : planned.explanation.candidates) {
+        if (candidate.cover.ops == 0) continue;
+        const size_t end = candidate.begin + candidate.cover.ops;
+        const auto seconds = cache->row_seconds(candidate.row->name + " | " +
+                                                signature(program, candidate.begin, end));
+        if (!seconds) continue;
+        candidate.seconds = *seconds;
+        for (Choice& choice : planned.choices) {
+          const bool same = choice.row == candidate.row && choice.begin == candidate.begin;
+          if (same && choice.converted < 0) choice.seconds = *seconds;
+        }
+      }
+      return planned;
+    }
+  }
+  Planned planned = plan_program(program, table, runtime, options, stopwatch);
+  std::vector<std::string> names;
+  for (const Choice& choice : planned.choices) {
+    if (choice.converted < 0) names.push_back(choice.row->name);
+  }
+  cache->set_plan(key, names);
+  cache->save();
+  return planned;
+}
+
+}  // namespace ridgeline

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ridgeline/plan/plan.h"
+
+namespace ridgeline {
+
+class TuningCache;
+
+struct PlanOptions {
+  bool tune = true;            // measure; else the table's fixed order
+  bool deterministic = false;  // leave out rows that are not
+  size_t shortlist = 3;        // plans measured whole
+  double seconds_per_row = 0.02;
+  std::vector<std::string> only;    // if set: keep rows whose name starts with one of these
+  std::vector<std::string> except;  // leave out rows whose name starts with one of these
+  std::vector<std::string> pinned;  // row names in order, from a checkpoint: used again if they fit
+};
+
+// One row at one position, tried or refused.
+struct Candidate {
+  const Impl* row = nullptr;
+  size_t begin = 0;
+  Cover cover;          // ops == 0: refused, cover.reason says why
+  double seconds = -1;  // -1: not measured
+  bool chosen = false;
+};
+
+// How a plan came about: what `ridgeline plan` prints.
+struct Explanation {
+  std::vector<Candidate> candidates;
+  std::vector<double> shortlist_seconds;  // whole plans, as measured
+  std::string source;                     // "measured", "cache", "fixed order", "checkpoint"
+  double tuning_seconds = 0;
+};
+
+struct Planned {
+  Choices choices;
+  Explanation explanation;
+};
+
+// Seconds of one row on the span it covers, or of one conversion; injected so that tests can plan
+// over invented times.
+class Stopwatch {
+ public:
+  virtual ~Stopwatch() = default;
+  virtual double row(const Choice& choice) = 0;
+  virtual double whole(const Choices& choices) = 0;
+};
+
+// Covers `program` with rows of `table`: a shortest path over (position, formats of live values),
+// the best few measured whole. Throws Error(usage) when nothing covers the program, with each row
+// tried at the first uncovered op and its reason.
+Planned plan_program(const Program& program, const Table& table, Runtime& runtime,
+                     const PlanOptions& options, Stopwatch& stopwatch);
+
+// The same with measured times, kept in `cache` when given.
+Planned plan_program(const Program& program, const Table& table, Runtime& runtime,
+                     const PlanOptions& options, TuningCache* cache = nullptr);
+
+}  // namespace ridgeline

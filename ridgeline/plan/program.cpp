@@ -1,0 +1,77 @@
+#include "ridgeline/plan/program.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+#include <unordered_map>
+
+namespace ridgeline {
+
+Value Program::add_value(std::string name, DType dtype, const Shape& shape, Role role,
+                         int64_t below) {
+  const Value value{ValueId(values.size()), dtype, shape};
+  values.push_back({std::move(name), value, role, below});
+  return value;
+}
+
+double Program::flops() const {
+  double total = 0;
+  for (const Op& op : ops) total += ridgeline::flops(op);
+  return total;
+}
+
+double Program::external_bytes() const {
+  std::vector<bool> read(values.size()), written(values.size());
+  double total = 0;
+  for (const Op& op : ops) {
+    if (const auto* gather = std::get_if<Gather>(&op)) {
+      total += gather->bytes() - size_of(gather->y);
+      continue;
+    }
+    for (const Value& value : reads(op)) read[size_t(value.id)] = true;
+    for (const Value& value : writes(op)) written[size_t(value.id)] = true;
+  }
+  for (const ValueInfo& info : values) {
+    if (info.role != Role::param && info.role != Role::state && info.role != Role::output) continue;
+    const size_t id = size_t(info.value.id);
+    total += size_of(info.value) * (double(read[id]) + double(written[id]));
+  }
+  return total;
+}
+
+std::string signature(const Program& program, size_t begin, size_t end) {
+  std::unordered_map<ValueId, size_t> numbers;
+  fmt::memory_buffer text;
+  const auto out = std::back_inserter(text);
+  const auto append = [&](const Values& values) {
+    for (const Value& value : values) {
+      const auto [entry, fresh] = numbers.try_emplace(value.id, numbers.size());
+      fmt::format_to(out, " {}", entry->second);
+      if (fresh) fmt::format_to(out, ":{}{}", name(value.dtype), to_string(value.shape));
+    }
+  };
+  fmt::format_to(out, "{}", name(program.precision));
+  for (size_t i = begin; i < end; ++i) {
+    const Op& op = program.ops[i];
+    fmt::format_to(out, "; {}({})", name(op), attributes(op));
+    append(reads(op));
+    fmt::format_to(out, " ->");
+    append(writes(op));
+  }
+  return fmt::to_string(text);
+}
+
+std::string signature(const Program& program) {
+  return fmt::format("x{} {}", program.repeats, signature(program, 0, program.ops.size()));
+}
+
+int64_t last_read(const Program& program, ValueId id) {
+  for (size_t i = program.ops.size(); i-- > 0;) {
+    for (const Value& value : reads(program.ops[i])) {
+      if (value.id == id) return int64_t(i);
+    }
+  }
+  return -1;
+}
+
+}  // namespace ridgeline

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ridgeline/core/precision.h"
+#include "ridgeline/ops/op.h"
+
+namespace ridgeline {
+
+// Where a value's memory comes from and how long its contents matter.
+enum class Role : uint8_t {
+  temp,    // written and read within one step; lives in the plan's arena
+  input,   // read only, given from outside (a resident set, the learning rates)
+  param,   // a weight: given from outside, read and updated
+  state,   // optimizer state and counters: given from outside, read and updated
+  output,  // given from outside, written (loss, probabilities)
+};
+
+struct ValueInfo {
+  std::string name;  // "0.weight", "x1", "loss"
+  Value value;
+  Role role = Role::temp;
+  int64_t below = 1;  // integer values lie in [0, below): what a measurement may fill in
+};
+
+// A training step or an inference call: ops in running order over numbered values. Step-to-step
+// changes (learning rate, batch position, random offset) are values too, so the list never changes.
+struct Program {
+  std::vector<ValueInfo> values;
+  std::vector<Op> ops;
+  Precision precision = Precision::fp32;
+  int64_t repeats = 1;  // how many steps one launch may make; the extent of lr, loss and correct
+
+  Value add_value(std::string name, DType dtype, const Shape& shape, Role role = Role::temp,
+                  int64_t below = 1);
+  void add(Op op) { ops.push_back(std::move(op)); }
+  const ValueInfo& info(ValueId id) const { return values[size_t(id)]; }
+
+  double flops() const;
+  // The least that must cross memory in a step: every external value's touched bytes once (gathered
+  // rows, not whole sets; parameters read and written), temporaries on chip.
+  double external_bytes() const;
+};
+
+// Text that is equal for two spans exactly when they are the same work: op names, attributes,
+// dtypes, shapes and how values connect, with values numbered by first appearance.
+std::string signature(const Program& program, size_t begin, size_t end);
+std::string signature(const Program& program);
+
+// The index of the last op that reads `id`, or -1.
+int64_t last_read(const Program& program, ValueId id);
+
+}  // namespace ridgeline

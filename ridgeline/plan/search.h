@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "ridgeline/plan/planner.h"
+
+namespace ridgeline {
+
+// Which formats hold a value's current contents, for values where that is not just the plain one.
+using Formats = std::map<ValueId, std::set<Format>>;
+
+// The rows that may be used at each position, with what they would do there.
+struct Options {
+  std::vector<std::vector<Candidate>>
+      at;  // by position; candidates with cover.ops > 0, table order
+  std::vector<const Impl*> conversions;
+};
+
+// Seconds of a choice; called once for each distinct choice.
+using Cost = std::function<double(const Choice&)>;
+
+// The `count` cheapest ways to cover the program, cheapest first; empty when there is none. Exact
+// unless more than kMostStates combinations of formats are alive at one position.
+constexpr size_t kMostStates = 64;
+std::vector<Choices> cheapest_covers(const Program& program, const Options& options,
+                                     const Cost& cost, size_t count);
+
+// The first cover found taking rows in table order at each position; empty when there is none.
+Choices first_cover(const Program& program, const Options& options);
+
+// The cover whose rows have these names, in order; empty when they do not fit the program.
+Choices named_cover(const Program& program, const Options& options,
+                    const std::vector<std::string>& names);
+
+// The first position that no way of covering the ops before it gets past.
+size_t stuck_at(const Program& program, const Options& options);
+
+}  // namespace ridgeline

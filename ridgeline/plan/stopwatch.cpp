@@ -1,0 +1,164 @@
+#include "ridgeline/plan/stopwatch.h"
+
+#include <cstring>
+
+#include "ridgeline/core/philox.h"
+
+namespace ridgeline {
+namespace {
+
+// Contents a row can be timed on: floats in (-0.5, 0.5), bytes at random, integers below their
+// bound; state, rates and counters zero.
+std::vector<std::byte> sample(const ValueInfo& info) {
+  const int64_t count = info.value.shape.numel();
+  const size_t width = size_of(info.value.dtype);
+  std::vector<std::byte> bytes(size_t(count) * width);
+  const bool weights = info.role == Role::param || info.role == Role::temp;
+  if (is_float(info.value.dtype) && !weights) return bytes;
+
+  // A block of random numbers, repeated: large sets would take long to fill one by one.
+  constexpr int64_t kBlock = 65'536 + 7;
+  const Philox random{uint64_t(info.value.id), streams::kSample};
+  for (int64_t i = 0; i < std::min(count, kBlock); ++i) {
+    std::byte* at = bytes.data() + size_t(i) * width;
+    const float value = random.uniform(uint64_t(i)) - 0.5f;
+    const uint64_t integer = random.below(uint64_t(std::max<int64_t>(1, info.below)), uint64_t(i));
+    const auto put = [&](auto number) { std::memcpy(at, &number, sizeof(number)); };
+    switch (info.value.dtype) {
+      case DType::fp64:
+        put(double(value));
+        break;
+      case DType::fp32:
+        put(value);
+        break;
+      case DType::bf16:
+        put(Bf16(value));
+        break;
+      case DType::fp16:
+        put(Fp16(value));
+        break;
+      case DType::int32:
+        put(int32_t(integer));
+        break;
+      case DType::int64:
+        put(int64_t(integer));
+        break;
+      case DType::uint8:
+        put(uint8_t(random.word(uint64_t(i))));
+        break;
+    }
+  }
+  for (int64_t done = kBlock; done < count; done += kBlock) {
+    const int64_t part = std::min(kBlock, count - done);
+    std::memcpy(bytes.data() + size_t(done) * width, bytes.data(), size_t(part) * width);
+  }
+  return bytes;
+}
+
+class ScratchBinding final : public Binding {
+ public:
+  using Find = std::function<Tensor(const Value&, bool reading)>;
+  ScratchBinding(Runtime& runtime, std::byte* workspace, Find find)
+      : runtime_(runtime), workspace_(workspace), find_(std::move(find)) {}
+  Runtime& runtime() const override { return runtime_; }
+  Tensor read(const Value& value) const override { return find_(value, true); }
+  Tensor write(const Value& value) const override { return find_(value, false); }
+  std::byte* workspace() const override { return workspace_; }
+
+ private:
+  Runtime& runtime_;
+  std::byte* workspace_;
+  Find find_;
+};
+
+}  // namespace
+
+DeviceStopwatch::DeviceStopwatch(const Program& program, Runtime& runtime, double seconds_per_row,
+                                 TuningCache* cache)
+    : program_(program), runtime_(runtime), seconds_(seconds_per_row), cache_(cache) {}
+
+Tensor DeviceStopwatch::scratch(const Value& value, const Format& format, size_t bytes) {
+  auto found = memory_.find({value.id, format});
+  if (found == memory_.end()) {
+    DeviceBuffer buffer(runtime_, std::max<size_t>(1, bytes));
+    if (format.empty()) {
+      const std::vector<std::byte> contents = sample(program_.info(value.id));
+      runtime_.upload(buffer.data(), contents.data(), contents.size());
+    }
+    found = memory_.emplace(std::pair(value.id, format), std::move(buffer)).first;
+  }
+  return {found->second.data(), value.dtype, value.shape, runtime_.device()};
+}
+
+// The step counters that running ops [begin, end) would move.
+std::vector<Tensor> DeviceStopwatch::ticks(size_t begin, size_t end) {
+  std::vector<Tensor> counters;
+  for (size_t i = begin; i < end; ++i) {
+    if (const auto* tick = std::get_if<Tick>(&program_.ops[i])) {
+      counters.push_back(scratch(tick->tick, {}, size_t(size_of(tick->tick))));
+    }
+  }
+  return counters;
+}
+
+double DeviceStopwatch::row(const Choice& choice) {
+  const std::string work = choice.converted < 0
+                               ? signature(program_, choice.begin, choice.end)
+                               : fmt::format("{}{} {} to {}", name(program_.precision),
+                                             to_string(program_.info(choice.converted).value.shape),
+                                             choice.from, choice.to);
+  const std::string key = choice.row->name + " | " + work;
+  if (cache_ != nullptr) {
+    if (const auto known = cache_->row_seconds(key)) return *known;
+  }
+  const DeviceBuffer workspace(runtime_, choice.cover.workspace);
+  const ScratchBinding binding(runtime_, workspace.data(), [&](const Value& value, bool reading) {
+    if (!value) return Tensor{nullptr, value.dtype, value.shape, {}};
+    if (value.id == choice.converted) {
+      return scratch(value, reading ? choice.from : choice.to,
+                     std::max(choice.to_bytes, size_t(size_of(value))));
+    }
+    for (const ValueId id : choice.cover.skips) {
+      if (id == value.id) return Tensor{nullptr, value.dtype, value.shape, {}};
+    }
+    for (const FormatUse& use : reading ? choice.cover.reads : choice.cover.writes) {
+      if (use.value == value.id) return scratch(value, use.format, use.bytes);
+    }
+    return scratch(value, {}, size_t(size_of(value)));
+  });
+  const auto step = choice.row->prepare(Span{program_, choice.begin, choice.end}, binding);
+  const std::vector<Tensor> counters = ticks(choice.begin, choice.end);
+  const double seconds = runtime_.time(
+      [&] {
+        for (const Tensor& counter : counters) runtime_.clear(counter.data, counter.bytes());
+        step->run();
+      },
+      seconds_);
+  if (cache_ != nullptr) cache_->set_row_seconds(key, seconds);
+  return seconds;
+}
+
+Externals DeviceStopwatch::externals() {
+  Externals all;
+  for (const ValueInfo& info : program_.values) {
+    if (info.role == Role::temp) continue;
+    all[info.value.id] = scratch(info.value, {}, size_t(size_of(info.value)));
+  }
+  return all;
+}
+
+double DeviceStopwatch::whole(const Choices& choices) {
+  Plan plan(runtime_, program_, choices, externals());
+  const std::vector<Tensor> counters = ticks(0, program_.ops.size());
+  // A few steps a launch, as in a run, without making the measurement long.
+  const int64_t steps = std::min<int64_t>(program_.repeats, 4);
+  const double seconds = runtime_.time(
+      [&] {
+        for (const Tensor& counter : counters) runtime_.clear(counter.data, counter.bytes());
+        plan.run(steps);
+      },
+      4 * seconds_);
+  return seconds / double(steps);
+}
+
+}  // namespace ridgeline

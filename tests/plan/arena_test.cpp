@@ -1,0 +1,69 @@
+#include "ridgeline/plan/arena.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "ridgeline/core/buffer.h"
+
+namespace ridgeline {
+namespace {
+
+void expect_disjoint(const std::vector<Lifetime>& lives, const Packing& packing) {
+  for (size_t i = 0; i < lives.size(); ++i) {
+    EXPECT_EQ(packing.offsets[i] % kAlignment, 0u);
+    EXPECT_LE(packing.offsets[i] + lives[i].bytes, packing.total);
+    for (size_t j = 0; j < i; ++j) {
+      const bool together = lives[i].first <= lives[j].last && lives[j].first <= lives[i].last;
+      const bool apart = packing.offsets[i] + lives[i].bytes <= packing.offsets[j] ||
+                         packing.offsets[j] + lives[j].bytes <= packing.offsets[i];
+      EXPECT_TRUE(!together || apart) << i << " and " << j;
+    }
+  }
+}
+
+TEST(Arena, ReusesMemoryOfTheDead) {
+  const std::vector<Lifetime> chain{{1000, 0, 1}, {1000, 1, 2}, {1000, 2, 3}, {1000, 3, 4}};
+  const Packing packing = pack(chain);
+  expect_disjoint(chain, packing);
+  EXPECT_EQ(packing.total, 2 * align_up(1000));
+  EXPECT_EQ(peak_bytes(chain), packing.total);
+}
+
+// Forward activations live until their backward step: nested lifetimes, as every training step has.
+TEST(Arena, NestedLifetimesPackWithoutWaste) {
+  for (const size_t layers : {1u, 2u, 5u, 20u}) {
+    std::vector<Lifetime> lives;
+    for (size_t i = 0; i < layers; ++i) {
+      const size_t backward = 2 * layers - i;
+      lives.push_back({64 * (i * 7 % 5 + 1), i, backward});             // the activation
+      lives.push_back({64 * (i * 3 % 4 + 1), backward - 1, backward});  // its gradient
+    }
+    const Packing packing = pack(lives);
+    expect_disjoint(lives, packing);
+    EXPECT_EQ(packing.total, peak_bytes(lives)) << layers;
+  }
+}
+
+TEST(Arena, RandomLifetimesNeverOverlapAndStayNearThePeak) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 300; ++round) {
+    std::vector<Lifetime> lives;
+    for (size_t n = random() % 30; n > 0; --n) {
+      const size_t first = random() % 20;
+      lives.push_back({random() % 5000, first, first + random() % 8});
+    }
+    const Packing packing = pack(lives);
+    expect_disjoint(lives, packing);
+    EXPECT_GE(packing.total, peak_bytes(lives));
+    EXPECT_LE(double(packing.total), 1.35 * double(peak_bytes(lives)) + 64);
+  }
+}
+
+TEST(Arena, NothingTakesNothing) {
+  EXPECT_EQ(pack({}).total, 0u);
+  EXPECT_EQ(peak_bytes({}), 0u);
+}
+
+}  // namespace
+}  // namespace ridgeline

@@ -1,0 +1,203 @@
+// The planner with invented rows and times: what it picks, what it refuses, what it explains.
+#include "ridgeline/plan/planner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ridgeline/plan/cache.h"
+#include "ridgeline/registry.h"
+
+namespace ridgeline {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// x -> a -> b -> y, all ReLU; y leaves the program.
+Program chain() {
+  Program program;
+  Value value = program.add_value("x", DType::fp32, {8}, Role::input);
+  for (const char* name : {"a", "b", "y"}) {
+    const Role role = *name == 'y' ? Role::output : Role::temp;
+    const Value next = program.add_value(name, DType::fp32, {8}, role);
+    program.add(Activation{ActivationKind::relu, value, next});
+    value = next;
+  }
+  return program;
+}
+
+// A row that takes `length` ops wherever they fit, and leaves their interior values unwritten.
+Impl row(const std::string& name, size_t length, Traits traits = {}) {
+  return {name,
+          DeviceKind::cpu,
+          [=](const Rest& rest) {
+            if (rest.size() < length) return Cover::no("too few ops left");
+            Cover cover = Cover::of(length);
+            for (size_t i = 0; i + 1 < length; ++i) {
+              cover.skips.push_back(rest.get<Activation>(i)->y.id);
+            }
+            return cover;
+          },
+          [](const Span&, const Binding&) { return make_step([] {}); },
+          traits,
+          {}};
+}
+
+class InventedTimes final : public Stopwatch {
+ public:
+  explicit InventedTimes(std::map<std::string, double> rows) : rows_(std::move(rows)) {}
+  double row(const Choice& choice) override {
+    ++asked;
+    return rows_.at(choice.row->name);
+  }
+  double whole(const Choices& choices) override {
+    double sum = 0;
+    for (const Choice& choice : choices) sum += rows_.at(choice.row->name) + overhead;
+    return sum;
+  }
+  double overhead = 0;  // what a step costs beyond its own time, seen only in whole plans
+  int asked = 0;
+
+ private:
+  std::map<std::string, double> rows_;
+};
+
+std::vector<std::string> names(const Choices& choices) {
+  std::vector<std::string> names;
+  for (const Choice& choice : choices) names.push_back(choice.row->name);
+  return names;
+}
+
+class Planner : public ::testing::Test {
+ protected:
+  Planned plan(const Table& table, std::map<std::string, double> times, PlanOptions options = {}) {
+    InventedTimes stopwatch(std::move(times));
+    return plan_program(program_, table, *runtime_, options, stopwatch);
+  }
+
+  Program program_ = chain();
+  std::unique_ptr<Runtime> runtime_ = make_runtime(Device{}, 1);
+};
+
+TEST_F(Planner, TakesAFusedRowExactlyWhenItIsCheaper) {
+  const Table table{row("fused", 3), row("single", 1)};
+  EXPECT_THAT(names(plan(table, {{"fused", 2}, {"single", 1}}).choices), ElementsAre("fused"));
+  EXPECT_THAT(names(plan(table, {{"fused", 4}, {"single", 1}}).choices),
+              ElementsAre("single", "single", "single"));
+}
+
+TEST_F(Planner, WholePlansDecideBetweenTheBestFew) {
+  const Table table{row("single", 1), row("fused", 3)};
+  InventedTimes stopwatch({{"fused", 3.3}, {"single", 1}});
+  stopwatch.overhead = 0.5;  // three steps pay it three times
+  const Planned planned = plan_program(program_, table, *runtime_, {}, stopwatch);
+  EXPECT_THAT(names(planned.choices), ElementsAre("fused"));
+  EXPECT_EQ(planned.explanation.shortlist_seconds.size(), 2u);
+}
+
+TEST_F(Planner, TiesGoToTheFixedOrder) {
+  const Table table{row("first", 3), row("second", 3)};
+  EXPECT_THAT(names(plan(table, {{"first", 1.01}, {"second", 1.0}}).choices), ElementsAre("first"));
+  EXPECT_THAT(names(plan(table, {{"first", 1.10}, {"second", 1.0}}).choices),
+              ElementsAre("second"));
+}
+
+TEST_F(Planner, WithoutTuningTheTablesOrderDecidesAndNothingIsMeasured) {
+  const Table table{row("pair", 2), row("single", 1)};
+  InventedTimes stopwatch({});
+  PlanOptions options;
+  options.tune = false;
+  const Planned planned = plan_program(program_, table, *runtime_, options, stopwatch);
+  EXPECT_THAT(names(planned.choices), ElementsAre("pair", "single"));
+  EXPECT_EQ(planned.explanation.source, "fixed order");
+  EXPECT_EQ(stopwatch.asked, 0);
+}
+
+TEST_F(Planner, RefusesARowThatWouldNotWriteWhatIsReadLater) {
+  const Value z = program_.add_value("z", DType::fp32, {8}, Role::output);
+  program_.add(Activation{ActivationKind::relu, program_.values[1].value, z});  // reads a again
+  const Table table{row("pair", 2), row("single", 1)};
+  const Planned planned = plan(table, {{"pair", 0.1}, {"single", 1}});
+  // A pair at 0 would leave `a` unwritten, a pair at 2 the output `y`; only the one at 1 is sound.
+  EXPECT_THAT(names(planned.choices), ElementsAre("single", "pair", "single"));
+  for (const Candidate& candidate : planned.explanation.candidates) {
+    if (candidate.row->name != "pair" || candidate.begin == 1) continue;
+    const char* why = candidate.begin == 0   ? "does not write a, which is read later"
+                      : candidate.begin == 2 ? "does not write y, which is read later"
+                                             : "too few ops left";
+    EXPECT_EQ(candidate.cover.reason, why);
+  }
+}
+
+TEST_F(Planner, FallbacksAreUsedOnlyWhereNothingElseCovers) {
+  Impl only_first = row("fast", 1);
+  only_first.covers = [](const Rest& rest) {
+    return rest.begin == 0 ? Cover::of(1) : Cover::no("only the first op");
+  };
+  const Table table{only_first, row("reference", 1, {.deterministic = true, .fallback = true})};
+  const Planned planned = plan(table, {{"fast", 100}, {"reference", 1}});
+  EXPECT_THAT(names(planned.choices), ElementsAre("fast", "reference", "reference"));
+}
+
+TEST_F(Planner, DeterministicAndOnlyAndExceptRestrictTheTable) {
+  const Table table{row("loose", 3, {.deterministic = false, .fallback = false}), row("strict", 3),
+                    row("other", 1)};
+  const std::map<std::string, double> times{{"loose", 1}, {"strict", 2}, {"other", 0.5}};
+  PlanOptions options;
+  options.deterministic = true;
+  EXPECT_THAT(names(plan(table, times, options).choices), ElementsAre("other", "other", "other"));
+  options.except = {"oth"};
+  EXPECT_THAT(names(plan(table, times, options).choices), ElementsAre("strict"));
+  options = {};
+  options.only = {"strict"};
+  EXPECT_THAT(names(plan(table, times, options).choices), ElementsAre("strict"));
+}
+
+TEST_F(Planner, PinnedRowsAreUsedAgainAndIgnoredWhenTheyDoNotFit) {
+  const Table table{row("fused", 3), row("single", 1)};
+  PlanOptions options;
+  options.pinned = {"single", "single", "single"};
+  EXPECT_THAT(names(plan(table, {{"fused", 1}, {"single", 9}}, options).choices),
+              ElementsAre("single", "single", "single"));
+  options.pinned = {"gone"};
+  const Planned planned = plan(table, {{"fused", 1}, {"single", 9}}, options);
+  EXPECT_THAT(names(planned.choices), ElementsAre("fused"));
+  EXPECT_EQ(planned.explanation.source, "measured");
+}
+
+TEST_F(Planner, SaysWhichRowsWereTriedWhenNothingCovers) {
+  const Table table{row("pair", 2)};
+  try {
+    plan(table, {{"pair", 1}});
+    FAIL() << "planned three ops with pairs";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_THAT(error.what(), HasSubstr("activation"));
+    EXPECT_THAT(error.what(), HasSubstr("pair: too few ops left"));
+  }
+}
+
+TEST_F(Planner, TheCacheAnswersTheSecondTime) {
+  const auto file = std::filesystem::path(::testing::TempDir()) / "planner_test_tuning.json";
+  std::filesystem::remove(file);
+  TuningCache cache(file, "test");
+  const Table table = all_rows();
+  PlanOptions options;
+  options.seconds_per_row = 1e-4;
+  const Planned first = plan_program(program_, table, *runtime_, options, &cache);
+  EXPECT_EQ(first.explanation.source, "measured");
+
+  TuningCache reloaded(file, "test");
+  const Planned second = plan_program(program_, table, *runtime_, options, &reloaded);
+  EXPECT_EQ(second.explanation.source, "cache");
+  EXPECT_EQ(names(second.choices), names(first.choices));
+
+  options.deterministic = true;  // another question
+  TuningCache again(file, "test");
+  EXPECT_EQ(plan_program(program_, table, *runtime_, options, &again).explanation.source,
+            "measured");
+  std::filesystem::remove(file);
+}
+
+}  // namespace
+}  // namespace ridgeline
