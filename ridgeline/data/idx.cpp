@@ -1,0 +1,195 @@
+#include "ridgeline/data/idx.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+namespace ridgeline::data {
+namespace {
+
+// Deflate codes at best 258 bytes in two bits: a gzip file cannot unpack to more than this times
+// its size.
+constexpr int64_t kMostGzipRatio = 1032;
+
+struct Header {
+  DType dtype = DType::uint8;
+  Shape shape;
+  int64_t header_bytes = 0;
+  int64_t payload_bytes = 0;
+};
+
+std::optional<DType> dtype_of_code(uint8_t code) {
+  switch (code) {
+    case 0x08:
+      return DType::uint8;
+    case 0x0c:
+      return DType::int32;
+    case 0x0d:
+      return DType::fp32;
+    case 0x0e:
+      return DType::fp64;
+    default:
+      return std::nullopt;
+  }
+}
+
+DType parse_type(uint8_t code, const std::string& file) {
+  if (const auto dtype = dtype_of_code(code)) return *dtype;
+  if (code == 0x09 || code == 0x0b) {
+    throw_error(ErrorKind::data, "{}: IDX type {} is not supported; convert it to uint8 or int32",
+                file, code == 0x09 ? "int8 (0x09)" : "int16 (0x0b)");
+  }
+  throw_error(ErrorKind::data,
+              "{}: byte 2: unknown IDX type {:#04x}; uint8 0x08, int32 0x0c, float 0x0d and double "
+              "0x0e are read",
+              file, code);
+}
+
+void read_header_bytes(ByteSource& in, std::span<uint8_t> out) {
+  const size_t got = in.read(std::as_writable_bytes(out));
+  if (got == out.size()) return;
+  throw_error(ErrorKind::data, "{}: truncated: ends inside the IDX header; get it again",
+              in.file().name());
+}
+
+Header read_header(ByteSource& in) {
+  const std::string& file = in.file().name();
+  std::array<uint8_t, 4> magic{};
+  read_header_bytes(in, magic);
+  if (magic[0] != 0 || magic[1] != 0) {
+    throw_error(ErrorKind::data,
+                "{}: not an IDX file: begins with {:02x} {:02x} {:02x} {:02x}, not 00 00 TYPE RANK",
+                file, magic[0], magic[1], magic[2], magic[3]);
+  }
+  Header header;
+  header.dtype = parse_type(magic[2], file);
+  const int rank = magic[3];
+  if (rank < 1 || rank > Shape::kMaxRank) {
+    throw_error(ErrorKind::data, "{}: byte 3: {} dimensions; 1 to {} are supported", file, rank,
+                Shape::kMaxRank);
+  }
+  std::array<uint8_t, 4 * Shape::kMaxRank> words{};
+  read_header_bytes(in, std::span(words).first(size_t(4 * rank)));
+  std::array<int64_t, Shape::kMaxRank> dims{};
+  const std::string what = file + ": IDX dimensions";
+  int64_t numel = 1;
+  for (size_t i = 0; i < size_t(rank); ++i) {
+    const uint8_t* w = words.data() + 4 * i;
+    dims[i] = int64_t{w[0]} << 24 | int64_t{w[1]} << 16 | int64_t{w[2]} << 8 | int64_t{w[3]};
+    numel = checked_mul(numel, dims[i], what.c_str());
+  }
+  header.payload_bytes = checked_mul(numel, int64_t(size_of(header.dtype)), what.c_str());
+  header.header_bytes = 4 + 4 * rank;
+  header.shape = Shape(std::span<const int64_t>(dims.data(), size_t(rank)));
+  return header;
+}
+
+[[noreturn]] void throw_short(const std::string& file, const Header& header, int64_t got) {
+  throw_error(ErrorKind::data,
+              "{}: truncated: {} of {} need {} bytes, the file holds {}; get it again", file,
+              name(header.dtype), to_string(header.shape), header.payload_bytes, got);
+}
+
+[[noreturn]] void throw_long(const std::string& file, const Header& header, std::string_view more) {
+  throw_error(ErrorKind::data,
+              "{}: trailing bytes: {} of {} need {} bytes, the file holds {}; get it again", file,
+              name(header.dtype), to_string(header.shape), header.payload_bytes, more);
+}
+
+HostTensor read_plain(ByteSource& in, const Header& header) {
+  const int64_t held = in.file().size() - header.header_bytes;
+  if (held < header.payload_bytes) throw_short(in.file().name(), header, held);
+  if (held > header.payload_bytes) throw_long(in.file().name(), header, std::to_string(held));
+  HostTensor tensor(header.dtype, header.shape);
+  const std::span<std::byte> out(static_cast<std::byte*>(tensor.view().data),
+                                 size_t(header.payload_bytes));
+  in.read(out);  // throws if the file shrank since its size was compared
+  return tensor;
+}
+
+// Grows with what is really there, never past what the header declares: neither a false header nor
+// a gzip bomb makes us allocate.
+HostTensor read_gzip(ByteSource& in, const Header& header) {
+  const std::string& file = in.file().name();
+  const int64_t most = checked_mul(in.file().size(), kMostGzipRatio, file.c_str());
+  if (header.payload_bytes > most) {
+    throw_error(ErrorKind::data,
+                "{}: truncated: {} of {} need {} bytes, more than {} bytes of gzip can hold; get "
+                "it again",
+                file, name(header.dtype), to_string(header.shape), header.payload_bytes,
+                in.file().size());
+  }
+  const size_t total = size_t(header.payload_bytes);
+  std::vector<std::byte> bytes;
+  bytes.reserve(std::min(total, size_t(in.file().size()) * 8));  // images pack about 2 to 5 times
+  while (bytes.size() < total) {
+    const size_t have = bytes.size();
+    bytes.resize(have + std::min(total - have, std::max(have, size_t{1} << 20)));
+    const size_t got = in.read(std::span(bytes).subspan(have));
+    if (have + got < bytes.size()) throw_short(file, header, int64_t(have + got));
+  }
+  std::byte extra{};
+  if (in.read({&extra, 1}) != 0) throw_long(file, header, "more");  // else the CRC was checked
+  HostTensor tensor(header.dtype, header.shape);
+  if (total > 0) std::memcpy(tensor.view().data, bytes.data(), total);
+  return tensor;
+}
+
+void to_host_order(const Tensor& tensor) {
+  const size_t width = size_of(tensor.dtype);
+  if (width == 1 || std::endian::native == std::endian::big) return;
+  auto* bytes = static_cast<std::byte*>(tensor.data);
+  for (size_t at = 0; at < tensor.bytes(); at += width)
+    std::reverse(bytes + at, bytes + at + width);
+}
+
+void refuse_empty(const InputFile& file) {
+  if (file.size() == 0) {
+    throw_error(ErrorKind::data, "{}: is empty (0 bytes); get it again", file.name());
+  }
+}
+
+}  // namespace
+
+HostTensor read_idx(InputFile& file) {
+  refuse_empty(file);
+  ByteSource in(file);
+  const Header header = read_header(in);
+  HostTensor tensor = in.compressed() ? read_gzip(in, header) : read_plain(in, header);
+  to_host_order(tensor.view());
+  return tensor;
+}
+
+HostTensor read_idx(const std::filesystem::path& path) {
+  InputFile file(path);
+  return read_idx(file);
+}
+
+bool is_idx(const std::filesystem::path& path) {
+  InputFile file(path);
+  ByteSource in(file);
+  std::array<uint8_t, 4> magic{};
+  if (in.read(std::as_writable_bytes(std::span(magic))) < magic.size()) return false;
+  return magic[0] == 0 && magic[1] == 0 && dtype_of_code(magic[2]).has_value() && magic[3] >= 1 &&
+         magic[3] <= Shape::kMaxRank;
+}
+
+HostTensor read_raw(const std::filesystem::path& path, const Shape& item) {
+  InputFile file(path);
+  refuse_empty(file);
+  const int64_t features = item.numel();
+  if (features == 0 || file.size() % features != 0) {
+    throw_error(ErrorKind::data,
+                "{}: {} bytes are no whole number of items of {} bytes ({}); give a file of raw "
+                "bytes or an IDX file",
+                file.name(), file.size(), features, to_string(item));
+  }
+  HostTensor tensor(DType::uint8, item.prepend(file.size() / features));
+  file.read(std::as_writable_bytes(tensor.span<uint8_t>()));  // throws if the file shrank
+  return tensor;
+}
+
+}  // namespace ridgeline::data

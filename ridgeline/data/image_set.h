@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "ridgeline/core/buffer.h"
+
+namespace ridgeline::data {
+
+// Labelled images, resident in host memory as bytes; scaling to floats is the gather's business.
+struct ImageSet {
+  HostTensor images;  // uint8 [n, item...], n >= 1
+  HostTensor labels;  // int32 [n], each in [0, classes)
+  int classes = 0;
+  std::string name;
+  uint64_t hash = 0;  // of shapes, images and labels: equal sets, equal hashes. Not cryptographic
+
+  int64_t size() const { return labels.view().numel(); }
+  Shape item_shape() const { return images.view().shape.drop_front(); }
+  int64_t features() const { return item_shape().numel(); }
+};
+
+struct DataSet {
+  ImageSet train, test;
+};
+
+enum class Part { train, test };
+
+// `classes` 0: one more than the largest label. Throws data when the counts differ, a label lies
+// outside the classes, or the files are not what they should be.
+ImageSet load_pair(const std::filesystem::path& images, const std::filesystem::path& labels,
+                   std::string name, int classes = 0);
+
+// From a folder with the four customary files (train-images-idx3-ubyte and so on, with or without
+// .gz, with "-idx" or ".idx").
+ImageSet load_folder_part(const std::filesystem::path& folder, Part part, std::string name,
+                          int classes = 0);
+DataSet load_folder(const std::filesystem::path& folder, std::string name, int classes = 0);
+
+// The canonical names, without .gz.
+std::string_view images_file(Part part);
+std::string_view labels_file(Part part);
+
+// The file in `folder` that goes by the canonical name `name` (".gz" in it does not matter), in any
+// of its spellings.
+std::optional<std::filesystem::path> find_spelling(const std::filesystem::path& folder,
+                                                   std::string_view name);
+
+}  // namespace ridgeline::data

@@ -1,0 +1,152 @@
+#include "ridgeline/data/batches.h"
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "tests/data/files.h"
+
+namespace ridgeline::data {
+namespace {
+
+using testing::expect_error;
+
+TEST(EpochOrder, IsAPermutationOfTheRows) {
+  for (const int64_t n : {0, 1, 2, 3, 31, 1000}) {
+    std::vector<int32_t> order = epoch_order(n, 5, 2, true);
+    ASSERT_EQ(int64_t(order.size()), n);
+    std::ranges::sort(order);
+    EXPECT_EQ(order, epoch_order(n, 5, 2, false));
+    for (int64_t i = 0; i < n; ++i) EXPECT_EQ(order[size_t(i)], i);
+  }
+}
+
+TEST(EpochOrder, DependsOnSeedAndEpochAlone) {
+  const auto order = epoch_order(500, 1, 0, true);
+  EXPECT_EQ(order, epoch_order(500, 1, 0, true));
+  EXPECT_NE(order, epoch_order(500, 1, 1, true));
+  EXPECT_NE(order, epoch_order(500, 2, 0, true));
+}
+
+// Pins the order: a change of it would make a resumed run another run.
+TEST(EpochOrder, StaysWhatItWas) {
+  EXPECT_EQ(epoch_order(8, 1, 0, true), (std::vector<int32_t>{7, 3, 2, 0, 4, 1, 5, 6}));
+  EXPECT_EQ(epoch_order(8, 1, 1, true), (std::vector<int32_t>{1, 3, 5, 2, 0, 6, 4, 7}));
+}
+
+// All 24 orders of four rows turn up about equally often over 24000 epochs: each count is binomial
+// with mean 1000 and deviation 31; six deviations leave a chance of 5e-8 for a false alarm.
+TEST(EpochOrder, IsUniform) {
+  std::array<int, 256> counts{};
+  for (uint64_t epoch = 0; epoch < 24000; ++epoch) {
+    const auto order = epoch_order(4, 9, epoch, true);
+    ++counts[size_t(order[0] * 64 + order[1] * 16 + order[2] * 4 + order[3])];
+  }
+  EXPECT_EQ(std::ranges::count_if(counts, [](int count) { return count > 0; }), 24);
+  for (const int count : counts) {
+    if (count > 0) {
+      EXPECT_NEAR(count, 1000, 6 * 31);
+    }
+  }
+}
+
+TEST(EpochOrder, RefusesMoreRowsThanFit) {
+  expect_error(ErrorKind::data, {"3000000000 rows"},
+               [] { (void)epoch_order(3000000000, 1, 0, true); });
+}
+
+TEST(BatchPlan, KeepsOrDropsTheLastPartialBatch) {
+  const BatchPlan keep(10, 4, false), drop(10, 4, true), even(8, 4, false);
+  EXPECT_EQ(keep.batches(), 3);
+  EXPECT_EQ(keep.size(1), 4);
+  EXPECT_EQ(keep.size(2), 2);
+  EXPECT_EQ(keep.begin(2), 8);
+  EXPECT_EQ(drop.batches(), 2);
+  EXPECT_EQ(drop.size(1), 4);
+  EXPECT_EQ(even.batches(), 2);  // no empty last batch
+  EXPECT_EQ(even.size(1), 4);
+  EXPECT_EQ(BatchPlan(3, 8, false).batches(), 1);
+  EXPECT_EQ(BatchPlan(3, 8, false).size(0), 3);
+  EXPECT_EQ(BatchPlan(1, 1, true).batches(), 1);
+}
+
+TEST(BatchPlan, CountsPositionsAndSteps) {
+  const BatchPlan plan(10, 4, false);
+  Position at;
+  for (int64_t step = 0; step < 10; ++step) {
+    EXPECT_EQ(plan.at_step(step), at);
+    EXPECT_EQ(plan.step_of(at), step);
+    at = plan.next(at);
+  }
+  EXPECT_EQ(at, (Position{3, 1}));
+}
+
+TEST(BatchPlan, RefusesNonsense) {
+  expect_error(ErrorKind::usage, {"batch 0 of 10 rows"}, [] { BatchPlan(10, 0, false); });
+  expect_error(ErrorKind::usage, {"batch 4 of 0 rows"}, [] { BatchPlan(0, 4, false); });
+  expect_error(ErrorKind::usage, {"batch 11 is larger than the 10 rows", "no batch is left"},
+               [] { BatchPlan(10, 11, true); });
+  BatchSource source(BatchPlan(10, 4, false), 1, true);
+  expect_error(ErrorKind::data, {"epoch 0, batch 3", "3 batches"}, [&] { source.seek({0, 3}); });
+  expect_error(ErrorKind::data, {"epoch -1, batch 0"}, [&] { source.seek({-1, 0}); });
+}
+
+TEST(Shard, SplitsEvenlyAndCompletely) {
+  for (const int64_t size : {0, 1, 5, 7, 64, 65}) {
+    for (const int ranks : {1, 2, 3, 8}) {
+      int64_t at = 100;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const Range part = shard(100, size, rank, ranks);
+        EXPECT_EQ(part.begin, at);
+        EXPECT_GE(part.end - part.begin, size / ranks);
+        EXPECT_LE(part.end - part.begin, (size + ranks - 1) / ranks);
+        at = part.end;
+      }
+      EXPECT_EQ(at, 100 + size);
+    }
+  }
+}
+
+TEST(BatchSource, VisitsEachRowOnceAnEpoch) {
+  BatchSource source(BatchPlan(10, 4, false), 3, true);
+  for (int64_t epoch = 0; epoch < 3; ++epoch) {
+    std::vector<int32_t> seen;
+    for (const size_t size : {4u, 4u, 2u}) {
+      EXPECT_EQ(source.position().epoch, epoch);
+      const auto rows = source.take();
+      EXPECT_EQ(rows.size(), size);
+      seen.insert(seen.end(), rows.begin(), rows.end());
+    }
+    EXPECT_EQ(seen, epoch_order(10, 3, uint64_t(epoch), true));
+  }
+}
+
+TEST(BatchSource, RanksTogetherTakeWhatOneWouldTake) {
+  const BatchPlan plan(23, 8, false);
+  BatchSource alone(plan, 3, true);
+  std::vector<BatchSource> sources(3, BatchSource(plan, 3, true));
+  for (int step = 0; step < 7; ++step) {
+    std::vector<int32_t> together;
+    for (int rank = 0; rank < 3; ++rank) {
+      const auto rows = sources[size_t(rank)].take(rank, 3);
+      together.insert(together.end(), rows.begin(), rows.end());
+    }
+    const auto rows = alone.take();
+    EXPECT_EQ(together, std::vector<int32_t>(rows.begin(), rows.end()));
+  }
+}
+
+TEST(BatchSource, ResumesWhereItStood) {
+  const BatchPlan plan(23, 8, true);
+  BatchSource whole(plan, 3, true);
+  for (int step = 0; step < 5; ++step) (void)whole.take();
+  BatchSource resumed(plan, 3, true);
+  resumed.seek(whole.position());
+  for (int step = 0; step < 5; ++step) {
+    const auto a = whole.take(), b = resumed.take();
+    EXPECT_TRUE(std::ranges::equal(a, b));
+  }
+}
+
+}  // namespace
+}  // namespace ridgeline::data
