@@ -72,8 +72,8 @@ TEST_F(File, AFullDiskKeepsTheOldFile) {
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   const rlimit small{100, kept.rlim_max};
   ::setrlimit(RLIMIT_FSIZE, &small);
-  const std::string message = message_of(
-      ErrorKind::io, [&] { write_file_atomic(path, std::vector<std::byte>(1000)); });
+  const std::string message =
+      message_of(ErrorKind::io, [&] { write_file_atomic(path, std::vector<std::byte>(1000)); });
   ::setrlimit(RLIMIT_FSIZE, &kept);
   std::signal(SIGXFSZ, handler);
   EXPECT_NE(message.find("cannot write"), std::string::npos) << message;
