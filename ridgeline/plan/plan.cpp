@@ -56,11 +56,11 @@ class PlanBinding final : public Binding {
   std::byte* workspace() const override { return workspace_; }
 
   Tensor read(const Value& value) const override {
-    if (value.id == choice_.converted) return find_(value, choice_.from);
+    if (value && value.id == choice_.converted) return find_(value, choice_.from);
     return get(value, choice_.cover.reads);
   }
   Tensor write(const Value& value) const override {
-    if (value.id == choice_.converted) return find_(value, choice_.to);
+    if (value && value.id == choice_.converted) return find_(value, choice_.to);
     return get(value, choice_.cover.writes);
   }
 

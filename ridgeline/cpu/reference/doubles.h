@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ridgeline/core/tensor.h"
+
+namespace ridgeline::cpu {
+
+// `value` rounded once to T. Halves go through a float rounded to odd, which keeps the second
+// rounding from seeing a tie that was none.
+template <typename T>
+T round_to(double value);
+
+// A float operand of any dtype, as doubles: load() before the loops, store() after them. A
+// reference row reads everything before it writes anything, so its operands may alias. An absent
+// operand is empty and false.
+class Doubles {
+ public:
+  explicit Doubles(const Tensor& tensor);
+
+  explicit operator bool() const { return tensor_.data != nullptr; }
+  int64_t size() const { return int64_t(values_.size()); }
+  double* data() { return values_.data(); }
+  double& operator[](int64_t i) { return values_[size_t(i)]; }
+  double operator[](int64_t i) const { return values_[size_t(i)]; }
+
+  void load();
+  void store();
+
+ private:
+  Tensor tensor_;
+  std::vector<double> values_;
+};
+
+}  // namespace ridgeline::cpu

@@ -1,0 +1,82 @@
+#include "ridgeline/cpu/reference/row.h"
+#include "ridgeline/cpu/runtime.h"
+
+namespace ridgeline::cpu {
+namespace {
+
+// Calls f(i) for i in [0, count), spread over the pool.
+template <typename F>
+void for_each(ThreadPool& pool, int64_t count, F f) {
+  pool.run([&](int thread) {
+    const Range part = split(count, thread, pool.size());
+    for (int64_t i = part.begin; i < part.end; ++i) f(i);
+  });
+}
+
+// y[r, o] = b[o] + sum_i x[r, i] w[o, i]
+std::unique_ptr<Step> prepare_linear(const Linear& op, const Binding& binding) {
+  return make_step([n = op.n(), in = op.in(), out = op.out(),
+                    &pool = cpu_runtime(binding.runtime()).pool(), x = Doubles(binding.read(op.x)),
+                    w = Doubles(binding.read(op.w)), b = Doubles(binding.read(op.b)),
+                    y = Doubles(binding.write(op.y))]() mutable {
+    x.load();
+    w.load();
+    b.load();
+    for_each(pool, n, [&](int64_t r) {
+      for (int64_t o = 0; o < out; ++o) {
+        double sum = b ? b[o] : 0.0;
+        for (int64_t i = 0; i < in; ++i) sum += x[r * in + i] * w[o * in + i];
+        y[r * out + o] = sum;
+      }
+    });
+    y.store();
+  });
+}
+
+// dx[r, i] = sum_o dy[r, o] w[o, i]
+std::unique_ptr<Step> prepare_grad_x(const LinearGradX& op, const Binding& binding) {
+  return make_step([n = op.n(), in = op.in(), out = op.out(),
+                    &pool = cpu_runtime(binding.runtime()).pool(),
+                    dy = Doubles(binding.read(op.dy)), w = Doubles(binding.read(op.w)),
+                    dx = Doubles(binding.write(op.dx))]() mutable {
+    dy.load();
+    w.load();
+    for_each(pool, n, [&](int64_t r) {
+      for (int64_t i = 0; i < in; ++i) dx[r * in + i] = 0;
+      for (int64_t o = 0; o < out; ++o) {
+        for (int64_t i = 0; i < in; ++i) dx[r * in + i] += dy[r * out + o] * w[o * in + i];
+      }
+    });
+    dx.store();
+  });
+}
+
+// dw[o, i] = sum_r dy[r, o] x[r, i];  db[o] = sum_r dy[r, o]
+std::unique_ptr<Step> prepare_grad_w(const LinearGradW& op, const Binding& binding) {
+  return make_step([n = op.n(), in = op.in(), out = op.out(),
+                    &pool = cpu_runtime(binding.runtime()).pool(), x = Doubles(binding.read(op.x)),
+                    dy = Doubles(binding.read(op.dy)), dw = Doubles(binding.write(op.dw)),
+                    db = Doubles(binding.write(op.db))]() mutable {
+    x.load();
+    dy.load();
+    for_each(pool, out, [&](int64_t o) {
+      for (int64_t i = 0; i < in; ++i) dw[o * in + i] = 0;
+      if (db) db[o] = 0;
+      for (int64_t r = 0; r < n; ++r) {
+        for (int64_t i = 0; i < in; ++i) dw[o * in + i] += dy[r * out + o] * x[r * in + i];
+        if (db) db[o] += dy[r * out + o];
+      }
+    });
+    dw.store();
+    db.store();
+  });
+}
+
+}  // namespace
+
+Table linear_reference() {
+  return {reference_row(prepare_linear), reference_row(prepare_grad_x),
+          reference_row(prepare_grad_w)};
+}
+
+}  // namespace ridgeline::cpu

@@ -1,0 +1,71 @@
+#include "ridgeline/cpu/reference/row.h"
+#include "ridgeline/cpu/reference/score.h"
+
+namespace ridgeline::cpu {
+namespace {
+
+// The target of element (r, c): given as floats, or as labels that stand for one-hot rows.
+class Target {
+ public:
+  explicit Target(const Tensor& tensor, int64_t out)
+      : labels_(tensor.dtype == DType::int32 ? tensor.as<const int32_t>() : nullptr),
+        floats_(labels_ == nullptr ? tensor : Tensor{}),
+        out_(out) {}
+
+  void load() { floats_.load(); }
+  bool is_label() const { return labels_ != nullptr; }
+  int32_t label(int64_t r) const { return labels_[r]; }
+  double operator()(int64_t r, int64_t c) const {
+    if (is_label()) return labels_[r] == c ? 1.0 : 0.0;
+    return floats_[r * out_ + c];
+  }
+
+ private:
+  const int32_t* labels_;
+  Doubles floats_;
+  int64_t out_;
+};
+
+std::unique_ptr<Step> prepare_mse(const Mse& op, const Binding& binding) {
+  const int64_t out = op.x.shape[1];
+  return make_step([n = op.x.shape[0], out, scale = op.scale, score = Score(binding, op),
+                    target = Target(binding.read(op.target), out),
+                    x = Doubles(binding.read(op.x))]() mutable {
+    x.load();
+    target.load();
+    double loss = 0;
+    int32_t correct = 0;
+    for (int64_t r = 0; r < n; ++r) {
+      for (int64_t c = 0; c < out; ++c) {
+        const double off = x[r * out + c] - target(r, c);
+        loss += off * off;
+      }
+      if (target.is_label()) {
+        correct += first_largest(x.data() + r * out, out) == target.label(r);
+      }
+    }
+    score.write(scale * loss, correct);
+  });
+}
+
+std::unique_ptr<Step> prepare_mse_grad(const MseGrad& op, const Binding& binding) {
+  const int64_t out = op.x.shape[1];
+  return make_step([n = op.x.shape[0], out, scale = op.scale,
+                    target = Target(binding.read(op.target), out), x = Doubles(binding.read(op.x)),
+                    dx = Doubles(binding.write(op.dx))]() mutable {
+    x.load();
+    target.load();
+    for (int64_t r = 0; r < n; ++r) {
+      for (int64_t c = 0; c < out; ++c) {
+        dx[r * out + c] = 2.0 * scale * (x[r * out + c] - target(r, c));
+      }
+    }
+    dx.store();
+  });
+}
+
+}  // namespace
+
+Table mse_reference() { return {reference_row(prepare_mse), reference_row(prepare_mse_grad)}; }
+
+}  // namespace ridgeline::cpu

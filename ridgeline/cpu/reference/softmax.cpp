@@ -1,0 +1,76 @@
+#include <algorithm>
+#include <cmath>
+
+#include "ridgeline/cpu/reference/row.h"
+#include "ridgeline/cpu/reference/score.h"
+
+namespace ridgeline::cpu {
+namespace {
+
+// sum_c exp(x[c] - max x)
+struct Stats {
+  double max, sum;
+};
+Stats softmax_stats(const double* x, int64_t classes) {
+  const double max = *std::max_element(x, x + classes);
+  double sum = 0;
+  for (int64_t c = 0; c < classes; ++c) sum += std::exp(x[c] - max);
+  return {max, sum};
+}
+
+std::unique_ptr<Step> prepare_xent(const SoftmaxXent& op, const Binding& binding) {
+  return make_step([n = op.x.shape[0], classes = op.x.shape[1], scale = op.scale,
+                    label = binding.read(op.label), score = Score(binding, op),
+                    x = Doubles(binding.read(op.x))]() mutable {
+    x.load();
+    double loss = 0;
+    int32_t correct = 0;
+    for (int64_t r = 0; r < n; ++r) {
+      const double* row = x.data() + r * classes;
+      const int32_t target = label.as<int32_t>()[r];
+      const auto [max, sum] = softmax_stats(row, classes);
+      loss += std::log(sum) + (max - row[target]);
+      correct += first_largest(row, classes) == target;
+    }
+    score.write(scale * loss, correct);
+  });
+}
+
+std::unique_ptr<Step> prepare_xent_grad(const SoftmaxXentGrad& op, const Binding& binding) {
+  return make_step([n = op.x.shape[0], classes = op.x.shape[1], scale = op.scale,
+                    label = binding.read(op.label), x = Doubles(binding.read(op.x)),
+                    dx = Doubles(binding.write(op.dx))]() mutable {
+    x.load();
+    for (int64_t r = 0; r < n; ++r) {
+      const double* row = x.data() + r * classes;
+      const auto [max, sum] = softmax_stats(row, classes);
+      for (int64_t c = 0; c < classes; ++c) {
+        const double target = c == label.as<int32_t>()[r] ? 1.0 : 0.0;
+        dx[r * classes + c] = scale * (std::exp(row[c] - max) / sum - target);
+      }
+    }
+    dx.store();
+  });
+}
+
+std::unique_ptr<Step> prepare_softmax(const Softmax& op, const Binding& binding) {
+  return make_step([n = op.x.shape[0], classes = op.x.shape[1], x = Doubles(binding.read(op.x)),
+                    y = Doubles(binding.write(op.y))]() mutable {
+    x.load();
+    for (int64_t r = 0; r < n; ++r) {
+      const double* row = x.data() + r * classes;
+      const auto [max, sum] = softmax_stats(row, classes);
+      for (int64_t c = 0; c < classes; ++c) y[r * classes + c] = std::exp(row[c] - max) / sum;
+    }
+    y.store();
+  });
+}
+
+}  // namespace
+
+Table softmax_reference() {
+  return {reference_row(prepare_xent), reference_row(prepare_xent_grad),
+          reference_row(prepare_softmax)};
+}
+
+}  // namespace ridgeline::cpu

@@ -1,0 +1,99 @@
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "ridgeline/cpu/reference/row.h"
+
+namespace ridgeline::cpu {
+namespace {
+
+double first_or(const Tensor& tensor, double otherwise) {
+  return tensor.data != nullptr ? *tensor.as<double>() : otherwise;
+}
+
+double at_tick(const Tensor& values, const Tensor& tick) {
+  return values.as<double>()[*tick.as<int32_t>()];
+}
+
+std::unique_ptr<Step> prepare_sgd(const SgdUpdate& op, const Binding& binding) {
+  return make_step([momentum = op.momentum, decay = op.weight_decay, nesterov = op.nesterov,
+                    rates = binding.read(op.lr), tick = binding.read(op.tick),
+                    grad_scale = binding.read(op.grad_scale), dw = Doubles(binding.read(op.dw)),
+                    m = Doubles(binding.write(op.m)), w = Doubles(binding.write(op.w))]() mutable {
+    dw.load();
+    m.load();
+    w.load();
+    const double lr = at_tick(rates, tick), scale = first_or(grad_scale, 1.0);
+    for (int64_t i = 0; i < w.size(); ++i) {
+      double g = dw[i] * scale + decay * w[i];
+      if (m) {
+        m[i] = momentum * m[i] + g;
+        g = nesterov ? g + momentum * m[i] : m[i];
+      }
+      w[i] -= lr * g;
+    }
+    m.store();
+    w.store();
+  });
+}
+
+std::unique_ptr<Step> prepare_adam(const AdamUpdate& op, const Binding& binding) {
+  return make_step([beta1 = op.beta1, beta2 = op.beta2, epsilon = op.epsilon,
+                    decay = op.weight_decay, decoupled = op.decoupled, rates = binding.read(op.lr),
+                    step = binding.read(op.step), tick = binding.read(op.tick),
+                    grad_scale = binding.read(op.grad_scale), dw = Doubles(binding.read(op.dw)),
+                    m = Doubles(binding.write(op.m)), v = Doubles(binding.write(op.v)),
+                    w = Doubles(binding.write(op.w))]() mutable {
+    dw.load();
+    m.load();
+    v.load();
+    w.load();
+    const double lr = at_tick(rates, tick), scale = first_or(grad_scale, 1.0);
+    const double t = double(*step.as<int64_t>() + *tick.as<int32_t>() + 1);
+    const double correction1 = 1.0 - std::pow(beta1, t), correction2 = 1.0 - std::pow(beta2, t);
+    for (int64_t i = 0; i < w.size(); ++i) {
+      double g = dw[i] * scale;
+      if (decoupled) {
+        w[i] -= lr * decay * w[i];
+      } else {
+        g += decay * w[i];
+      }
+      m[i] += (1.0 - beta1) * (g - m[i]);
+      v[i] += (1.0 - beta2) * (g * g - v[i]);
+      w[i] -= lr / correction1 * m[i] / (std::sqrt(v[i] / correction2) + epsilon);
+    }
+    m.store();
+    v.store();
+    w.store();
+  });
+}
+
+std::unique_ptr<Step> prepare_norm(const GlobalNorm& op, const Binding& binding) {
+  std::vector<Doubles> grads;
+  for (const Value& grad : op.grads) grads.emplace_back(binding.read(grad));
+  return make_step([max_norm = op.max_norm, norm = binding.write(op.norm),
+                    scale = binding.write(op.scale), clipped = binding.write(op.clipped),
+                    grads = std::move(grads)]() mutable {
+    double sum = 0;
+    for (Doubles& grad : grads) {
+      grad.load();
+      for (int64_t i = 0; i < grad.size(); ++i) sum += grad[i] * grad[i];
+    }
+    *norm.as<double>() = std::sqrt(sum);
+    *scale.as<double>() = std::min(1.0, max_norm / std::sqrt(sum));
+    *clipped.as<int64_t>() += *scale.as<double>() < 1.0;
+  });
+}
+
+std::unique_ptr<Step> prepare_tick(const Tick& op, const Binding& binding) {
+  return make_step([tick = binding.write(op.tick)] { *tick.as<int32_t>() += 1; });
+}
+
+}  // namespace
+
+Table update_reference() {
+  return {reference_row(prepare_sgd), reference_row(prepare_adam), reference_row(prepare_norm),
+          reference_row(prepare_tick)};
+}
+
+}  // namespace ridgeline::cpu

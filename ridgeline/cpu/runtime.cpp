@@ -1,0 +1,120 @@
+#include "ridgeline/cpu/runtime.h"
+
+#include <hwy/highway.h>
+#include <hwy/targets.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <vector>
+
+#include "ridgeline/core/buffer.h"
+
+#ifdef RIDGELINE_HAVE_ONEDNN
+#include <dnnl.h>
+#endif
+
+namespace ridgeline::cpu {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// What the file says after "key :", or "" when it has no such line.
+std::string field(const char* path, std::string_view key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(key)) continue;
+    const size_t colon = line.find(':');
+    if (colon == std::string::npos) continue;
+    const size_t begin = line.find_first_not_of(" \t", colon + 1);
+    return begin == std::string::npos ? "" : line.substr(begin);
+  }
+  return "";
+}
+
+std::string cpu_model() {
+  std::string model = field("/proc/cpuinfo", "model name");
+  if (model.empty()) model = field("/proc/cpuinfo", "CPU part");  // Arm
+  return model.empty() ? "unknown CPU" : model;
+}
+
+const char* simd_target() {
+  const int64_t usable = hwy::SupportedTargets() & HWY_TARGETS;
+  return hwy::TargetName(usable & -usable);  // the lowest bit is the best target
+}
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+}  // namespace
+
+std::string CpuRuntime::fingerprint() const {
+  std::string text =
+      fmt::format("cpu; {}; {} threads; {}", cpu_model(), pool_.size(), simd_target());
+#ifdef RIDGELINE_HAVE_ONEDNN
+  const dnnl_version_t* version = dnnl_version();
+  text += fmt::format("; oneDNN {}.{}.{}", version->major, version->minor, version->patch);
+#endif
+  return text;
+}
+
+void* CpuRuntime::allocate(size_t bytes) {
+  // Linux promises more than it has and kills whoever then touches it, so large wishes are first
+  // compared with what there is.
+  constexpr size_t kLarge = size_t{1} << 26;
+  if (bytes > kLarge) {
+    const size_t free = std::strtoull(field("/proc/meminfo", "MemAvailable").c_str(), nullptr, 10);
+    if (free > 0 && bytes / 1024 > free) {
+      throw_error(ErrorKind::device,
+                  "out of memory: wanted {} bytes, {} free; use a smaller batch or model", bytes,
+                  free * 1024);
+    }
+  }
+  const size_t padded = align_up(bytes) + kAlignment;
+  void* memory = std::aligned_alloc(kAlignment, padded);
+  if (memory == nullptr) {
+    throw_error(ErrorKind::device, "out of memory: wanted {} bytes; use a smaller batch or model",
+                padded);
+  }
+  std::memset(memory, 0, padded);
+  return memory;
+}
+
+void CpuRuntime::release(void* memory) noexcept { std::free(memory); }
+
+void CpuRuntime::upload(void* device, const void* host, size_t bytes) {
+  if (bytes > 0) std::memcpy(device, host, bytes);
+}
+
+void CpuRuntime::download(void* host, const void* device, size_t bytes) {
+  if (bytes > 0) std::memcpy(host, device, bytes);
+}
+
+double CpuRuntime::time(const std::function<void()>& run, double budget) {
+  const auto start = Clock::now();
+  // Warm up for a tenth of the budget, and find how many calls make a batch long enough for the
+  // clock (25 ns a reading: under a percent of 10 us).
+  int64_t warm = 0;
+  do {
+    run();
+    ++warm;
+  } while (seconds_since(start) < 0.1 * budget);
+  const double about = seconds_since(start) / double(warm);
+  const int64_t batch = std::max<int64_t>(1, int64_t(10e-6 / std::max(about, 1e-9)));
+
+  constexpr size_t kFewest = 3;  // a median needs them even when a call takes the whole budget
+  constexpr size_t kMost = 1000;
+  std::vector<double> seconds;
+  while (seconds.size() < kFewest || (seconds.size() < kMost && seconds_since(start) < budget)) {
+    const auto begin = Clock::now();
+    for (int64_t i = 0; i < batch; ++i) run();
+    seconds.push_back(seconds_since(begin) / double(batch));
+  }
+  std::ranges::nth_element(seconds, seconds.begin() + int64_t(seconds.size() / 2));
+  return seconds[seconds.size() / 2];
+}
+
+}  // namespace ridgeline::cpu

@@ -1,0 +1,98 @@
+// Every row of the table against the oracle, wherever it covers ops of a case.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "ridgeline/registry.h"
+#include "tests/support/compare.h"
+
+namespace ridgeline::test {
+namespace {
+
+using Exercised = std::map<std::string, int64_t>;
+
+// Walks the program; at each op every row that covers ops from there on starts from what the
+// reference rows, in the program's own dtypes, have made of the inputs so far.
+void walk(const Case& c, const Table& table, Runtime& runtime, Exercised& exercised) {
+  SCOPED_TRACE(c.name);
+  Arrays arrays = c.inputs();
+  Reference reference;
+  for (size_t op = 0; op < c.program.ops.size(); ++op) {
+    for (const Impl& row : table) {
+      if (row.target != runtime.device().kind || !row.covers) continue;
+      const Cover cover = row.covers({c.program, op, runtime});
+      if (cover.ops == 0) {
+        EXPECT_FALSE(cover.reason.empty()) << row.name << " refuses without a reason";
+        continue;
+      }
+      ++exercised[row.name];
+      EXPECT_TRUE(agrees(row, cover, c.program, op, arrays, runtime, table))
+          << row.name << " at op " << op << ": " << describe(c.program.ops[op]);
+      if (c.steps > 1 && cover.ops == c.program.ops.size()) {
+        EXPECT_TRUE(agrees(row, cover, c.program, op, arrays, runtime, table, c.steps))
+            << row.name << ", " << c.steps << " steps";
+      }
+    }
+    reference.run(c.program, op, arrays);
+  }
+}
+
+// One thread, two, and more than there are rows of a batch to share out.
+class TableWalk : public testing::TestWithParam<int> {};
+
+TEST_P(TableWalk, EveryCpuRowAgreesWithTheOracle) {
+  const auto runtime = make_runtime(Device{}, GetParam());
+  const Table table = all_rows();
+  Exercised exercised;
+  for (const DType dtype : kFloats) {
+    for (const Case& c : all_cases(dtype)) walk(c, table, *runtime, exercised);
+  }
+  for (const Impl& row : table) {
+    if (row.target != DeviceKind::cpu || row.converts) continue;
+    EXPECT_GT(exercised[row.name], 0) << row.name << ": no case exercises this row";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, TableWalk, testing::Values(1, 2, 5));
+
+TEST(Table, NamesAreUniqueAndSayTheirTarget) {
+  std::set<std::string> names;
+  for (const Impl& row : all_rows()) {
+    EXPECT_TRUE(names.insert(row.name).second) << row.name << " is there twice";
+    EXPECT_TRUE(row.name.starts_with(row.target == DeviceKind::cpu ? "cpu." : "cuda."));
+  }
+}
+
+TEST(Table, EveryOpHasAReferenceRowInEveryFloatType) {
+  const auto runtime = make_runtime(Device{}, 1);
+  const Table table = all_rows();
+  for (const DType dtype : kFloats) {
+    std::set<size_t> kinds;
+    for (const Case& c : op_cases(dtype)) {
+      const Op& op = c.program.ops.front();
+      kinds.insert(op.index());
+      const std::string want = std::string("cpu.") + name(op) + ".reference";
+      bool covered = false;
+      for (const Impl& row : table) {
+        covered |= row.name == want && row.covers({c.program, 0, *runtime}).ops == 1;
+      }
+      EXPECT_TRUE(covered) << want << " does not cover " << c.name;
+    }
+    EXPECT_EQ(kinds.size(), std::variant_size_v<Op>) << "an op without a case";
+  }
+}
+
+TEST(Table, ReferencesComeLast) {
+  bool reference = false;
+  for (const Impl& row : all_rows()) {
+    if (row.target != DeviceKind::cpu) continue;
+    EXPECT_FALSE(reference && !row.name.ends_with(".reference")) << row.name;
+    reference = row.name.ends_with(".reference");
+  }
+  EXPECT_TRUE(reference);
+}
+
+}  // namespace
+}  // namespace ridgeline::test

@@ -1,0 +1,212 @@
+// Each gradient op against central differences of its forward op, in fp64 through the reference
+// rows.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "tests/support/cases.h"
+#include "tests/support/oracle.h"
+
+namespace ridgeline::test {
+namespace {
+
+// A scalar function and its gradient, as one program: ops [0, forward) compute `result`, the others
+// the gradients of sum(weight * result), or of result[tick] itself when there is no weight.
+struct Differentiable {
+  Case c;
+  size_t forward;
+  Value result, weight;
+  std::vector<std::pair<Value, Value>> wanted;  // value, its gradient
+};
+
+double scalar(const Differentiable& d, const Arrays& arrays) {
+  const auto result = arrays.doubles(d.result.id);
+  if (!d.weight) return result[2];  // cases run at the third step
+  const auto weight = arrays.doubles(d.weight.id);
+  double sum = 0;
+  for (size_t i = 0; i < result.size(); ++i) sum += weight[i] * result[i];
+  return sum;
+}
+
+// With steps of h = 1e-5 a difference errs by about h^2/6 f''' (1e-10) and by 2^-53 |f| / h (1e-10
+// for |f| of 10): 1e-7 is far above both, and far below any wrong derivative. `spoil` may change
+// the gradients before they are looked at.
+testing::AssertionResult gradients_agree(
+    const Differentiable& d, const std::function<void(Arrays&)>& spoil = [](Arrays&) {}) {
+  constexpr double kStep = 1e-5, kTolerance = 1e-7;
+  const Program& program = d.c.program;
+  Reference reference;
+  const Arrays inputs = d.c.inputs(3);
+  Arrays all = inputs;
+  reference.run(program, 0, program.ops.size(), all);
+  spoil(all);
+  for (const auto& [value, gradient] : d.wanted) {
+    for (int64_t i = 0; i < value.shape.numel(); ++i) {
+      const auto moved = [&](double by) {
+        Arrays arrays = inputs;
+        arrays[value].as<double>()[i] += by;
+        reference.run(program, 0, d.forward, arrays);
+        return scalar(d, arrays);
+      };
+      const double numeric = (moved(kStep) - moved(-kStep)) / (2 * kStep);
+      const double exact = all[gradient].as<double>()[i];
+      if (!(std::abs(exact - numeric) <= kTolerance * (1 + std::abs(numeric)))) {
+        return testing::AssertionFailure() << program.info(gradient.id).name << "[" << i << "] is "
+                                           << exact << ", differences give " << numeric;
+      }
+    }
+  }
+  return testing::AssertionSuccess();
+}
+
+Differentiable linear(bool bias, int64_t n, int64_t in, int64_t out) {
+  CaseBuilder c("linear", DType::fp64);
+  const Value x = c.in("x", {n, in}), w = c.param("w", {out, in});
+  const Value b = bias ? c.param("b", {out}) : Value{};
+  const Value y = c.out("y", {n, out}), dy = c.in("dy", {n, out});
+  const Value dx = c.out("dx", {n, in}), dw = c.out("dw", {out, in});
+  const Value db = bias ? c.out("db", {out}) : Value{};
+  c.add(Linear{x, w, b, y});
+  c.add(LinearGradX{dy, w, dx});
+  c.add(LinearGradW{x, dy, dw, db});
+  Differentiable d{c.done(), 1, y, dy, {{x, dx}, {w, dw}}};
+  if (bias) d.wanted.emplace_back(b, db);
+  return d;
+}
+
+Differentiable activation(ActivationKind kind) {
+  CaseBuilder c(name(kind), DType::fp64);
+  const Value x = c.in("x", {5, 7}, normal(2)), y = c.out("y", {5, 7});
+  const Value dy = c.in("dy", {5, 7}), dx = c.out("dx", {5, 7});
+  c.add(Activation{kind, x, y});
+  c.add(ActivationGrad{kind, saves_output(kind) ? y : x, dy, dx});
+  return {c.done(), 1, y, dy, {{x, dx}}};
+}
+
+Differentiable dropout(double p) {
+  CaseBuilder c("dropout", DType::fp64);
+  const Value x = c.in("x", {5, 7}), y = c.out("y", {5, 7});
+  const Value dy = c.in("dy", {5, 7}), dx = c.out("dx", {5, 7});
+  const DropoutMask mask{.p = p, .seed = 5, .layer = 2, .row_offset = 11};
+  c.add(Dropout{x, c.step(), c.tick(), y, mask});
+  c.add(Dropout{dy, c.step(), c.tick(), dx, mask});
+  return {c.done(), 1, y, dy, {{x, dx}}};
+}
+
+Differentiable softmax_xent(int64_t n, int64_t classes) {
+  CaseBuilder c("softmax_xent", DType::fp64);
+  const Value x = c.in("x", {n, classes}, normal(3)), label = c.labels({n}, classes);
+  const Value dx = c.out("dx", {n, classes});
+  c.add(SoftmaxXent{x, label, c.tick(), c.loss(), c.correct(), 0.7});
+  c.add(SoftmaxXentGrad{x, label, dx, 0.7});
+  return {c.done(), 1, c.loss(), {}, {{x, dx}}};
+}
+
+Differentiable mse(bool labels) {
+  CaseBuilder c("mse", DType::fp64);
+  const Value x = c.in("x", {5, 4});
+  const Value target = labels ? c.labels({5}, 4) : c.in("target", {5, 4});
+  const Value dx = c.out("dx", {5, 4});
+  c.add(Mse{x, target, c.tick(), c.loss(), {}, 0.3});
+  c.add(MseGrad{x, target, dx, 0.3});
+  return {c.done(), 1, c.loss(), {}, {{x, dx}}};
+}
+
+// Two layers with an activation and dropout between them, from the loss down to the input.
+Differentiable network(ActivationKind kind) {
+  CaseBuilder c("network", DType::fp64);
+  const int64_t n = 4, in = 5, hidden = 6, out = 3;
+  const Value x = c.in("x", {n, in}), label = c.labels({n}, out);
+  const Value w1 = c.param("w1", {hidden, in}), b1 = c.param("b1", {hidden});
+  const Value w2 = c.param("w2", {out, hidden}), b2 = c.param("b2", {out});
+  const Value z = c.temp("z", {n, hidden}), a = c.temp("a", {n, hidden}),
+              y = c.temp("y", {n, hidden});
+  const Value logits = c.temp("logits", {n, out}), dlogits = c.temp("dlogits", {n, out});
+  const Value dy = c.temp("dy", {n, hidden}), da = c.temp("da", {n, hidden});
+  const Value dz = c.temp("dz", {n, hidden}), dx = c.out("dx", {n, in});
+  const Value dw1 = c.out("dw1", {hidden, in}), db1 = c.out("db1", {hidden});
+  const Value dw2 = c.out("dw2", {out, hidden}), db2 = c.out("db2", {out});
+  const DropoutMask mask{.p = 0.3, .seed = 5, .layer = 1, .row_offset = 0};
+  c.add(Linear{x, w1, b1, z});
+  c.add(Activation{kind, z, a});
+  c.add(Dropout{a, c.step(), c.tick(), y, mask});
+  c.add(Linear{y, w2, b2, logits});
+  c.add(SoftmaxXent{logits, label, c.tick(), c.loss(), {}, 0.25});
+  c.add(SoftmaxXentGrad{logits, label, dlogits, 0.25});
+  c.add(LinearGradX{dlogits, w2, dy});
+  c.add(LinearGradW{y, dlogits, dw2, db2});
+  c.add(Dropout{dy, c.step(), c.tick(), da, mask});
+  c.add(ActivationGrad{kind, saves_output(kind) ? a : z, da, dz});
+  c.add(LinearGradX{dz, w1, dx});
+  c.add(LinearGradW{x, dz, dw1, db1});
+  return {c.done(), 5, c.loss(), {}, {{x, dx}, {w1, dw1}, {b1, db1}, {w2, dw2}, {b2, db2}}};
+}
+
+TEST(Gradient, Linear) {
+  for (const bool bias : {true, false}) {
+    EXPECT_TRUE(gradients_agree(linear(bias, 4, 5, 3)));
+    EXPECT_TRUE(gradients_agree(linear(bias, 1, 1, 1)));
+    EXPECT_TRUE(gradients_agree(linear(bias, 7, 2, 6)));
+  }
+}
+
+TEST(Gradient, Activations) {
+  for (const ActivationKind kind : kActivations) {
+    EXPECT_TRUE(gradients_agree(activation(kind))) << name(kind);
+  }
+}
+
+TEST(Gradient, Dropout) {
+  for (const double p : {0.0, 0.3, 0.9}) EXPECT_TRUE(gradients_agree(dropout(p))) << p;
+}
+
+TEST(Gradient, Losses) {
+  EXPECT_TRUE(gradients_agree(softmax_xent(6, 5)));
+  EXPECT_TRUE(gradients_agree(softmax_xent(1, 2)));
+  EXPECT_TRUE(gradients_agree(mse(true)));
+  EXPECT_TRUE(gradients_agree(mse(false)));
+}
+
+TEST(Gradient, NetworkFromLossToInput) {
+  for (const ActivationKind kind : kActivations) {
+    EXPECT_TRUE(gradients_agree(network(kind))) << name(kind);
+  }
+}
+
+// The check itself must notice a gradient that is wrong in any one place.
+TEST(GradientControl, ASlightlyWrongGradientFails) {
+  for (const Differentiable& d : {linear(true, 4, 5, 3), activation(ActivationKind::gelu),
+                                  dropout(0.3), softmax_xent(6, 5), mse(true), mse(false)}) {
+    for (const auto& wanted : d.wanted) {
+      const Value& gradient = wanted.second;
+      const auto spoil = [&](Arrays& arrays) {
+        const int64_t last = gradient.shape.numel() - 1;
+        arrays[gradient].as<double>()[last] = arrays[gradient].as<double>()[last] * 1.001 + 1e-6;
+      };
+      EXPECT_FALSE(gradients_agree(d, spoil))
+          << d.c.name << " " << d.c.program.info(gradient.id).name;
+    }
+  }
+}
+
+TEST(GradientControl, TheDerivativeAtTheWrongPlaceFails) {
+  CaseBuilder c("tanh' at the input", DType::fp64);
+  const Value x = c.in("x", {5, 7}), y = c.out("y", {5, 7});
+  const Value dy = c.in("dy", {5, 7}), dx = c.out("dx", {5, 7});
+  c.add(Activation{ActivationKind::tanh, x, y});
+  c.add(ActivationGrad{ActivationKind::tanh, x, dy, dx});
+  EXPECT_FALSE(gradients_agree({c.done(), 1, y, dy, {{x, dx}}}));
+}
+
+TEST(GradientControl, AnotherStepsDropoutMaskFails) {
+  CaseBuilder c("dropout of another layer", DType::fp64);
+  const Value x = c.in("x", {5, 7}), y = c.out("y", {5, 7});
+  const Value dy = c.in("dy", {5, 7}), dx = c.out("dx", {5, 7});
+  c.add(Dropout{x, c.step(), c.tick(), y, {.p = 0.5, .seed = 5, .layer = 1, .row_offset = 0}});
+  c.add(Dropout{dy, c.step(), c.tick(), dx, {.p = 0.5, .seed = 5, .layer = 2, .row_offset = 0}});
+  EXPECT_FALSE(gradients_agree({c.done(), 1, y, dy, {{x, dx}}}));
+}
+
+}  // namespace
+}  // namespace ridgeline::test

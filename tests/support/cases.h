@@ -1,0 +1,71 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tests/support/arrays.h"
+
+namespace ridgeline::test {
+
+// A program, or a piece of one, with numbers to run it on.
+struct Case {
+  std::string name;
+  Program program;
+  std::map<ValueId, Fill> fills;  // of the values it reads; normal(1) when not named
+  int64_t steps = 1;              // passes, for rows that cover the whole program
+
+  // Every value, with those that are read before they are written filled in.
+  Arrays inputs(uint64_t seed = 1) const;
+};
+
+// Cases for each op alone, on ordinary and awkward shapes, with float values of this dtype.
+std::vector<Case> op_cases(DType dtype);
+// Ops that rows like to fuse: linear and activation, loss and gradient, backward and update.
+std::vector<Case> fused_cases(DType dtype);
+// Whole training steps of small networks, some of several steps a launch.
+std::vector<Case> training_cases(DType dtype);
+// All of them.
+std::vector<Case> all_cases(DType dtype);
+
+constexpr DType kFloats[] = {DType::fp64, DType::fp32, DType::bf16, DType::fp16};
+constexpr ActivationKind kActivations[] = {ActivationKind::relu, ActivationKind::tanh,
+                                           ActivationKind::sigmoid, ActivationKind::gelu};
+
+// Makes a case value by value.
+class CaseBuilder {
+ public:
+  CaseBuilder(std::string name, DType dtype);
+
+  // Float values of the case's dtype.
+  Value in(std::string name, const Shape& shape, Fill fill = normal(1));
+  Value param(std::string name, const Shape& shape, Fill fill = normal(1));
+  Value state(std::string name, const Shape& shape, Fill fill = normal(1));
+  Value temp(std::string name, const Shape& shape);
+  Value out(std::string name, const Shape& shape);
+  // Any dtype.
+  Value make(std::string name, DType dtype, const Shape& shape, Role role, Fill fill,
+             int64_t below = 1);
+  Value labels(const Shape& shape, int64_t classes);
+  // What changes between steps; made on first use. Single ops run at the third of four steps.
+  Value tick();
+  Value step();
+  Value lr();
+  Value loss();
+  Value correct();
+
+  void repeats(int64_t count, int64_t start_tick);  // before any of the above
+  void add(Op op) { case_.program.add(std::move(op)); }
+  // An update of w by dw: "sgd", "momentum", "nesterov" or "adam", "adamw".
+  void add_update(const std::string& how, const Value& w, const Value& dw,
+                  const Value& grad_scale = {});
+  Case done(int64_t steps = 1);
+
+ private:
+  Case case_;
+  DType dtype_;
+  int64_t start_tick_ = 2;
+  Value tick_, step_, lr_, loss_, correct_;
+};
+
+}  // namespace ridgeline::test

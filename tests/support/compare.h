@@ -1,0 +1,26 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/support/bounds.h"
+#include "tests/support/cases.h"
+#include "tests/support/run_row.h"
+
+namespace ridgeline::test {
+
+// Whether each element of `got` is within its bound of `want`. An element that the oracle leaves as
+// it was (NaN: the losses of other steps) must be left. Says the worst element and how far it is
+// off in bounds.
+testing::AssertionResult within(const std::vector<double>& got, const std::vector<double>& want,
+                                const std::vector<double>& bound);
+
+// Whether `row`, which covers the ops of `cover` from `begin` on, computes what the oracle does
+// from `start` (in the program's own dtypes), touches nothing else and stays inside its memory.
+testing::AssertionResult agrees(const Impl& row, const Cover& cover, const Program& program,
+                                size_t begin, const Arrays& start, Runtime& runtime,
+                                const Table& table, int64_t steps = 1);
+
+}  // namespace ridgeline::test

@@ -1,0 +1,84 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "tests/support/cases.h"
+
+namespace ridgeline::test {
+namespace {
+
+using Cases = std::vector<Case>;
+constexpr int64_t kShapes[][3] = {{1, 1, 1}, {1, 37, 10}, {5, 17, 13}, {32, 64, 48}, {33, 100, 31}};
+
+Fill weights(int64_t in) { return normal(1 / std::sqrt(double(in))); }
+
+// `kept`: the linear's output is read later, so that a row may not skip it.
+void add_linear_activation(Cases& all, DType dtype) {
+  for (const auto& [n, in, out] : kShapes) {
+    for (const ActivationKind kind : kActivations) {
+      for (const bool kept : {false, true}) {
+        CaseBuilder c(
+            fmt::format("linear+{} {}x{}->{}{}", name(kind), n, in, out, kept ? " kept" : ""),
+            dtype);
+        const Value x = c.in("x", {n, in}), w = c.param("w", {out, in}, weights(in));
+        const Value b = n != 5 ? c.param("b", {out}) : Value{};
+        const Value z = kept ? c.out("z", {n, out}) : c.temp("z", {n, out});
+        c.add(Linear{x, w, b, z});
+        c.add(Activation{kind, z, c.out("y", {n, out})});
+        all.push_back(c.done());
+      }
+    }
+  }
+}
+
+void add_loss_and_gradient(Cases& all, DType dtype) {
+  for (const Shape& shape : {Shape{1, 10}, Shape{32, 10}, Shape{7, 3}, Shape{5, 129}}) {
+    const double scale = 0.5 / double(shape[0]);
+    CaseBuilder c("softmax_xent+grad " + to_string(shape), dtype);
+    const Value x = c.in("x", shape, normal(5)), label = c.labels({shape[0]}, shape[1]);
+    c.add(SoftmaxXent{x, label, c.tick(), c.loss(), c.correct(), scale});
+    c.add(SoftmaxXentGrad{x, label, c.out("dx", shape), scale});
+    all.push_back(c.done());
+
+    CaseBuilder m("mse+grad " + to_string(shape), dtype);
+    const Value mx = m.in("x", shape), ml = m.labels({shape[0]}, shape[1]);
+    m.add(Mse{mx, ml, m.tick(), m.loss(), m.correct(), scale});
+    m.add(MseGrad{mx, ml, m.out("dx", shape), scale});
+    all.push_back(m.done());
+  }
+}
+
+// `kept`: the gradients are wanted outside, so that a row must write them.
+void add_backward_update(Cases& all, DType dtype) {
+  for (const auto& [n, in, out] : kShapes) {
+    for (const std::string how : {"sgd", "momentum", "nesterov", "adam", "adamw"}) {
+      for (const int what : {0, 1, 2, 3}) {
+        const bool grad_x = (what & 1) != 0, kept = (what & 2) != 0;
+        CaseBuilder c(fmt::format("{}linear_grad_w+{} {}x{}->{}{}", grad_x ? "grad_x+" : "", how, n,
+                                  in, out, kept ? " kept" : ""),
+                      dtype);
+        const Value x = c.in("x", {n, in}), dy = c.in("dy", {n, out}, normal(1 / double(n)));
+        const Value w = c.param("w", {out, in}, weights(in)), b = c.param("b", {out});
+        const Value dw = kept ? c.out("dw", {out, in}) : c.temp("dw", {out, in});
+        const Value db = kept ? c.out("db", {out}) : c.temp("db", {out});
+        if (grad_x) c.add(LinearGradX{dy, w, c.out("dx", {n, in})});
+        c.add(LinearGradW{x, dy, dw, db});
+        c.add_update(how, w, dw);
+        c.add_update(how, b, db);
+        all.push_back(c.done());
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Case> fused_cases(DType dtype) {
+  Cases all;
+  add_linear_activation(all, dtype);
+  add_loss_and_gradient(all, dtype);
+  add_backward_update(all, dtype);
+  return all;
+}
+
+}  // namespace ridgeline::test

@@ -1,0 +1,43 @@
+#include "tests/support/oracle.h"
+
+#include "ridgeline/cpu/reference/rows.h"
+
+namespace ridgeline::test {
+namespace {
+
+class ArraysBinding final : public Binding {
+ public:
+  ArraysBinding(Runtime& runtime, const Arrays& arrays) : runtime_(runtime), arrays_(arrays) {}
+
+  Runtime& runtime() const override { return runtime_; }
+  Tensor read(const Value& value) const override {
+    return value ? arrays_[value] : Tensor{nullptr, value.dtype, value.shape, {}};
+  }
+  Tensor write(const Value& value) const override { return read(value); }
+  std::byte* workspace() const override { return nullptr; }
+
+ private:
+  Runtime& runtime_;
+  const Arrays& arrays_;
+};
+
+}  // namespace
+
+Reference::Reference(int threads) : runtime_(threads), table_(cpu::reference_rows()) {}
+
+void Reference::run(const Program& program, size_t op, Arrays& arrays) {
+  for (const Impl& row : table_) {
+    if (row.covers({program, op, runtime_}).ops == 0) continue;
+    row.prepare({program, op, op + 1}, ArraysBinding(runtime_, arrays))->run();
+    return;
+  }
+  throw_error(ErrorKind::usage, "no reference row covers {}", describe(program.ops[op]));
+}
+
+Arrays run_reference(const Program& program, const Arrays& inputs) {
+  Arrays arrays = inputs.widened();
+  Reference().run(program, 0, program.ops.size(), arrays);
+  return arrays;
+}
+
+}  // namespace ridgeline::test
