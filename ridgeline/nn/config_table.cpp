@@ -1,0 +1,247 @@
+#include "ridgeline/nn/config_table.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "ridgeline/core/error.h"
+#include "ridgeline/nn/config_document.h"
+
+namespace ridgeline::nn {
+namespace {
+
+std::string describe(const toml::node& node) {
+  if (const auto* value = node.as_string()) return "the text " + quote(value->get());
+  if (const auto* value = node.as_integer()) return fmt::format("{}", value->get());
+  if (const auto* value = node.as_floating_point()) return fmt::format("{}", value->get());
+  if (const auto* value = node.as_boolean()) return value->get() ? "true" : "false";
+  if (node.is_table()) return "a table";
+  if (node.is_array()) return "an array";
+  return "a date or time";
+}
+
+template <typename T>
+std::string describe(const Bounds<T>& bounds) {
+  const bool low = bounds.low != Bounds<T>{}.low;
+  const bool high = bounds.high != Bounds<T>{}.high;
+  std::string text;
+  if (low) {
+    text = bounds.low == T(kPositive) && kPositive == double(bounds.low)
+               ? "greater than 0"
+               : fmt::format("at least {}", bounds.low);
+  }
+  if (low && high) text += " and ";
+  if (high) {
+    text += double(bounds.high) == kBelowOne ? "below 1" : fmt::format("at most {}", bounds.high);
+  }
+  return text;
+}
+
+}  // namespace
+
+// What the getters share: the parsed file, seen through a list of keys.
+struct ConfigTable::Document : ConfigDocument {
+  using ConfigDocument::ConfigDocument;
+};
+
+ConfigTable ConfigTable::parse(const std::string& text, const std::string& origin,
+                               const std::vector<std::string>& sets) {
+  auto document = std::make_shared<Document>(text, origin);
+  for (const std::string& set : sets) document->apply(set);
+  return ConfigTable(std::move(document), {});
+}
+
+std::vector<std::string> ConfigTable::path_to(const std::string& key) const {
+  std::vector<std::string> path = path_;
+  path.push_back(key);
+  return path;
+}
+
+bool ConfigTable::has(const std::string& key) {
+  if (std::find(known_.begin(), known_.end(), key) == known_.end()) known_.push_back(key);
+  return document_->find(path_to(key)) != nullptr;
+}
+
+bool ConfigTable::is_text(const std::string& key) {
+  return has(key) && document_->find(path_to(key))->is_string();
+}
+
+int64_t ConfigTable::integer(const std::string& key, std::optional<int64_t> fallback,
+                             Bounds<int64_t> bounds) {
+  if (!has(key)) {
+    if (!fallback) fail(key, "missing; give a whole number");
+    return *fallback;
+  }
+  const toml::node& node = *document_->find(path_to(key));
+  if (!node.is_integer()) {
+    fail(key, fmt::format("must be a whole number, is {}", describe(node)));
+  }
+  const int64_t value = node.as_integer()->get();
+  if (value < bounds.low || value > bounds.high) {
+    fail(key, fmt::format("must be {}, is {}", describe(bounds), value));
+  }
+  return value;
+}
+
+double ConfigTable::number(const std::string& key, std::optional<double> fallback,
+                           Bounds<double> bounds) {
+  if (!has(key)) {
+    if (!fallback) fail(key, "missing; give a number");
+    return *fallback;
+  }
+  const toml::node& node = *document_->find(path_to(key));
+  if (!node.is_number()) fail(key, fmt::format("must be a number, is {}", describe(node)));
+  const double value = *node.value<double>();
+  if (!std::isfinite(value)) fail(key, fmt::format("must be a finite number, is {}", value));
+  if (value < bounds.low || value > bounds.high) {
+    fail(key, fmt::format("must be {}, is {}", describe(bounds), value));
+  }
+  return value;
+}
+
+bool ConfigTable::boolean(const std::string& key, std::optional<bool> fallback) {
+  if (!has(key)) {
+    if (!fallback) fail(key, "missing; give true or false");
+    return *fallback;
+  }
+  const toml::node& node = *document_->find(path_to(key));
+  if (!node.is_boolean()) fail(key, fmt::format("must be true or false, is {}", describe(node)));
+  return node.as_boolean()->get();
+}
+
+std::string ConfigTable::text(const std::string& key, std::optional<std::string> fallback) {
+  if (!has(key)) {
+    if (!fallback) fail(key, "missing; give a text");
+    return *fallback;
+  }
+  const toml::node& node = *document_->find(path_to(key));
+  if (!node.is_string()) fail(key, fmt::format("must be a text, is {}", describe(node)));
+  return node.as_string()->get();
+}
+
+std::string ConfigTable::choice(const std::string& key, std::optional<std::string> fallback,
+                                std::span<const std::string_view> names) {
+  if (!has(key) && !fallback) {
+    fail(key, fmt::format("missing; give one of {}", fmt::join(names, ", ")));
+  }
+  std::string value = text(key, fallback);
+  if (std::find(names.begin(), names.end(), value) != names.end()) return value;
+  const std::string near = nearest(value, names);
+  fail(key, fmt::format("unknown value {}; {}known: {}", quote(value),
+                        near.empty() ? "" : fmt::format("did you mean '{}'? ", near),
+                        fmt::join(names, ", ")));
+}
+
+ConfigTable ConfigTable::table(const std::string& key) {
+  if (has(key)) {
+    const toml::node& node = *document_->find(path_to(key));
+    if (!node.is_table()) fail(key, fmt::format("must be a table, is {}", describe(node)));
+  }
+  return ConfigTable(document_, path_to(key));
+}
+
+std::vector<ConfigTable> ConfigTable::tables(const std::string& key) {
+  std::vector<ConfigTable> tables;
+  if (!has(key)) return tables;
+  const toml::node& node = *document_->find(path_to(key));
+  if (!node.is_array()) {
+    fail(key, fmt::format("must be an array of tables, is {}", describe(node)));
+  }
+  const toml::array& array = *node.as_array();
+  for (size_t i = 0; i < array.size(); ++i) {
+    std::vector<std::string> path = path_to(key);
+    path.push_back(fmt::format("{}", i));
+    if (!array[i].is_table()) {
+      throw_error(ErrorKind::usage, "{}{}: must be a table, is {}", document_->place(path),
+                  fmt::join(path, "."), describe(array[i]));
+    }
+    tables.push_back(ConfigTable(document_, std::move(path)));
+  }
+  return tables;
+}
+
+void ConfigTable::finish() const {
+  const toml::node* node = document_->find(path_);
+  if (node == nullptr) return;
+  const std::vector<std::string_view> known(known_.begin(), known_.end());
+  for (const auto& [key, value] : *node->as_table()) {
+    if (std::find(known.begin(), known.end(), key.str()) != known.end()) continue;
+    const std::string near = nearest(key.str(), known);
+    throw_error(ErrorKind::usage, "{}unknown key {}{}; {}",
+                document_->place(path_to(std::string(key.str())), &key), quote(key.str()),
+                path_.empty() ? "" : fmt::format(" in {}", fmt::join(path_, ".")),
+                near.empty() ? fmt::format("known: {}", fmt::join(known, ", "))
+                             : fmt::format("did you mean '{}'?", near));
+  }
+}
+
+void ConfigTable::fail(const std::string& key, const std::string& message) const {
+  const std::vector<std::string> path = path_to(key);
+  throw_error(ErrorKind::usage, "{}{}: {}", document_->place(path), fmt::join(path, "."), message);
+}
+
+std::string nearest(std::string_view word, std::span<const std::string_view> names) {
+  // Edits are insertions, deletions, replacements and swaps of neighbours.
+  const auto distance = [](std::string_view a, std::string_view b) {
+    std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
+    for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
+    for (size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
+    for (size_t i = 1; i <= a.size(); ++i) {
+      for (size_t j = 1; j <= b.size(); ++j) {
+        d[i][j] =
+            std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
+        if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+          d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+        }
+      }
+    }
+    return d[a.size()][b.size()];
+  };
+  std::string best;
+  if (word.size() > 64) return best;  // no key is that long, and the table above is quadratic
+  size_t least = std::max<size_t>(2, word.size() / 3) + 1;
+  for (const std::string_view name : names) {
+    const size_t edits = distance(word, name);
+    // All letters changed is no likeness.
+    if (edits < least && edits < std::max(word.size(), name.size())) {
+      least = edits;
+      best = name;
+    }
+  }
+  return best;
+}
+
+std::string quote(std::string_view text) {
+  constexpr size_t kMost = 80;
+  std::string quoted = "'";
+  for (const char c : text.substr(0, kMost)) {
+    const bool plain = static_cast<unsigned char>(c) >= 0x20 && c != 0x7f;
+    quoted += plain ? std::string(1, c) : fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  }
+  return quoted + (text.size() > kMost ? "...'" : "'");
+}
+
+std::string toml_text(std::string_view text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      quoted += '\\';
+      quoted += c;
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      quoted += fmt::format("\\u{:04x}", static_cast<unsigned char>(c));
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + '"';
+}
+
+std::string toml_number(double value) {
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".en") == std::string::npos) text += ".0";
+  return text;
+}
+
+}  // namespace ridgeline::nn

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ridgeline/nn/init.h"
+#include "ridgeline/plan/program.h"
+
+namespace ridgeline::nn {
+
+class Builder;
+struct LayerValues;
+
+// A weight that a layer wants: "weight", [out, in], how it starts.
+struct ParamSpec {
+  std::string suffix;
+  Shape shape;
+  Init init;
+  Fans fans;
+};
+
+// One layer's settings: immutable, without weights and without an input shape, so configs and
+// models share it. Shapes here are of one item; the values of a program carry the batch in front,
+// with everything behind it flattened: [n, features].
+class Layer {
+ public:
+  virtual ~Layer() = default;
+
+  virtual std::string type() const = 0;  // as in the config: "linear"
+
+  // The shape that leaves for the shape that enters; throws Error(usage) when they do not fit.
+  virtual Shape output(const Shape& input) const = 0;
+  virtual std::vector<ParamSpec> params(const Shape& input) const;  // none unless overridden
+
+  // Appends ops that compute the output of values.x and returns it (values.x itself for a layer
+  // that does nothing). backward() will see the same `values`.
+  virtual Value forward(Builder& builder, LayerValues& values) const = 0;
+
+  // Given dy, appends ops that write (not add to) values.grads and, if `needs_dx`, the derivative
+  // by values.x, which it returns; without `needs_dx` what it returns is not looked at.
+  virtual Value backward(Builder& builder, const LayerValues& values, const Value& dy,
+                         bool needs_dx) const = 0;
+
+  virtual std::string to_toml() const = 0;  // { type = "linear", out = 10, ... }
+};
+
+using LayerPtr = std::shared_ptr<const Layer>;
+
+// One layer's values in a program under construction.
+struct LayerValues {
+  int layer = 0;  // its number in the model
+  Value x, y;     // [n, features]
+  Values params;  // as Layer::params()
+  Values grads;   // of params; when training
+  Values saved;   // whatever else forward() keeps for backward()
+};
+
+}  // namespace ridgeline::nn

@@ -1,0 +1,47 @@
+#include "ridgeline/nn/layers.h"
+
+#include "ridgeline/nn/activation.h"
+#include "ridgeline/nn/dropout.h"
+#include "ridgeline/nn/flatten.h"
+#include "ridgeline/nn/linear.h"
+
+namespace ridgeline::nn {
+namespace {
+
+struct LayerType {
+  std::string_view name;
+  LayerPtr (*read)(ConfigTable& table);
+};
+
+// Every layer a config can name. A new one is a header and source pair and one line here.
+constexpr LayerType kTypes[] = {
+    {"linear", LinearLayer::read},
+    {"relu", ActivationLayer::read<ActivationKind::relu>},
+    {"tanh", ActivationLayer::read<ActivationKind::tanh>},
+    {"sigmoid", ActivationLayer::read<ActivationKind::sigmoid>},
+    {"gelu", ActivationLayer::read<ActivationKind::gelu>},
+    {"dropout", DropoutLayer::read},
+    {"flatten", FlattenLayer::read},
+};
+
+}  // namespace
+
+std::vector<std::string_view> layer_types() {
+  std::vector<std::string_view> names;
+  for (const LayerType& type : kTypes) names.push_back(type.name);
+  return names;
+}
+
+LayerPtr read_layer(ConfigTable& table) {
+  const std::string name = table.choice("type", std::nullopt, layer_types());
+  LayerPtr layer;
+  for (const LayerType& type : kTypes) {
+    if (type.name == name) layer = type.read(table);
+  }
+  table.finish();
+  return layer;
+}
+
+std::vector<ParamSpec> Layer::params(const Shape&) const { return {}; }
+
+}  // namespace ridgeline::nn

@@ -1,0 +1,57 @@
+#include "ridgeline/nn/linear.h"
+
+#include <fmt/format.h>
+
+#include "ridgeline/nn/builder.h"
+
+namespace ridgeline::nn {
+
+LayerPtr LinearLayer::read(ConfigTable& table) {
+  constexpr int64_t kMostOutputs = int64_t{1} << 31;
+  const int64_t out = table.integer("out", std::nullopt, {1, kMostOutputs});
+  const bool bias = table.boolean("bias", true);
+  const Init init = read_init(table, "init");
+  if (!bias && table.has("bias_init")) table.fail("bias_init", "there is no bias to start");
+  return std::make_shared<LinearLayer>(out, bias, init, read_init(table, "bias_init"));
+}
+
+Shape LinearLayer::output(const Shape& input) const {
+  if (input.numel() < 1) {
+    throw_error(ErrorKind::usage, "cannot give output {} from no values", to_string(Shape{out_}));
+  }
+  return {out_};
+}
+
+std::vector<ParamSpec> LinearLayer::params(const Shape& input) const {
+  const int64_t in = input.numel();
+  const Fans fans{in, out_};
+  std::vector<ParamSpec> params{{"weight", {out_, in}, init_, fans}};
+  if (bias_) params.push_back({"bias", {out_}, bias_init_, fans});
+  return params;
+}
+
+Value LinearLayer::forward(Builder& builder, LayerValues& values) const {
+  const Value y = builder.temp(fmt::format("x{}", values.layer + 1), {values.x.shape[0], out_});
+  builder.add(Linear{values.x, values.params[0], bias_ ? values.params[1] : Value{}, y});
+  return y;
+}
+
+Value LinearLayer::backward(Builder& builder, const LayerValues& values, const Value& dy,
+                            bool needs_dx) const {
+  Value dx;
+  if (needs_dx) {
+    dx = builder.like(fmt::format("dx{}", values.layer), values.x);
+    builder.add(LinearGradX{dy, values.params[0], dx});
+  }
+  builder.add(LinearGradW{values.x, dy, values.grads[0], bias_ ? values.grads[1] : Value{}});
+  return dx;
+}
+
+std::string LinearLayer::to_toml() const {
+  std::string text = fmt::format("{{ type = \"linear\", out = {}, bias = {}, init = {}", out_,
+                                 bias_, nn::to_toml(init_));
+  if (bias_) text += fmt::format(", bias_init = {}", nn::to_toml(bias_init_));
+  return text + " }";
+}
+
+}  // namespace ridgeline::nn

@@ -1,0 +1,166 @@
+#include "ridgeline/nn/model_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+
+#include "ridgeline/core/file.h"
+#include "ridgeline/nn/config_table.h"
+
+namespace ridgeline::nn {
+namespace {
+
+constexpr const char* kVersionKey = "ridgeline.version";
+constexpr const char* kConfigKey = "ridgeline.config";
+constexpr const char* kInputKey = "ridgeline.input";
+constexpr const char* kVersion = "1";
+
+const std::string& require(const TensorFile& file, const char* key) {
+  const auto found = file.metadata().find(key);
+  if (found == file.metadata().end()) {
+    throw_error(ErrorKind::model,
+                "{}: has no '{}' in its metadata, so the network is unknown; give its config",
+                file.origin(), key);
+  }
+  return found->second;
+}
+
+// "28x28"
+Shape parse_input(const std::string& text, const std::string& origin) {
+  std::vector<int64_t> dims;
+  const char* at = text.data();
+  const char* end = at + text.size();
+  while (dims.size() < size_t(Shape::kMaxRank)) {
+    int64_t extent = 0;
+    const auto [stop, error] = std::from_chars(at, end, extent);
+    if (error != std::errc{} || extent < 1) break;
+    dims.push_back(extent);
+    if (stop == end) return Shape(dims);
+    if (*stop != 'x') break;
+    at = stop + 1;
+  }
+  throw_error(ErrorKind::model, "{}: '{}' in its metadata is {}; it should read like 28x28", origin,
+              kInputKey, quote(text));
+}
+
+template <typename From>
+double load(const std::byte* at) {
+  From value;
+  std::memcpy(&value, at, sizeof value);  // the file's tensors may be unaligned
+  if constexpr (std::is_same_v<From, double>) return value;
+  return double(float(value));
+}
+
+// Copies with conversion and returns how many elements are not finite.
+template <typename From, typename To>
+int64_t copy_as(std::span<const std::byte> from, std::span<To> to) {
+  int64_t bad = 0;
+  for (size_t i = 0; i < to.size(); ++i) {
+    to[i] = To(load<From>(from.data() + i * sizeof(From)));
+    bad += !std::isfinite(to[i]);
+  }
+  return bad;
+}
+
+int64_t copy(const TensorEntry& from, const Tensor& to) {
+  return dispatch_float(from.dtype, [&]<typename From>(From) {
+    return to.dtype == DType::fp64 ? copy_as<From>(from.data, to.span<double>())
+                                   : copy_as<From>(from.data, to.span<float>());
+  });
+}
+
+std::string describe_misfit(const TensorFile& file, const Param& param) {
+  const TensorEntry* tensor = file.find(param.name);
+  const Shape& wanted = param.value.view().shape;
+  if (tensor == nullptr) return fmt::format("'{}' {} is missing", param.name, to_string(wanted));
+  if (tensor->shape != wanted) {
+    return fmt::format("'{}' is {} and should be {}", param.name, to_string(tensor->shape),
+                       to_string(wanted));
+  }
+  if (!is_float(tensor->dtype)) {
+    return fmt::format("'{}' holds {} and should hold floats", param.name, name(tensor->dtype));
+  }
+  return {};
+}
+
+void check_tensors(const TensorFile& file, const Model& model, const LoadOptions& options) {
+  std::vector<std::string> misfits;
+  for (const Param& param : model.params()) {
+    std::string misfit = describe_misfit(file, param);
+    if (!misfit.empty()) misfits.push_back(std::move(misfit));
+  }
+  for (const TensorEntry& tensor : file.tensors()) {
+    if (!options.ignore_prefix.empty() && tensor.name.starts_with(options.ignore_prefix)) continue;
+    const auto same = [&](const Param& param) { return param.name == tensor.name; };
+    if (std::none_of(model.params().begin(), model.params().end(), same)) {
+      misfits.push_back(
+          fmt::format("'{}' {} is not part of the network", tensor.name, to_string(tensor.shape)));
+    }
+  }
+  if (!misfits.empty()) {
+    throw_error(ErrorKind::model, "{}: does not fit the network: {}", file.origin(),
+                fmt::join(misfits, "; "));
+  }
+}
+
+}  // namespace
+
+Metadata model_metadata(const Model& model, const std::string& config) {
+  return {{"format", "pt"},
+          {kVersionKey, kVersion},
+          {kConfigKey, config},
+          {kInputKey, fmt::format("{}", fmt::join(model.input().dims(), "x"))}};
+}
+
+std::vector<TensorEntry> model_tensors(const Model& model) {
+  std::vector<TensorEntry> tensors;
+  for (const Param& param : model.params())
+    tensors.push_back(entry(param.name, param.value.view()));
+  return tensors;
+}
+
+std::vector<std::byte> model_bytes(const Model& model, const std::string& config) {
+  return to_safetensors(model_tensors(model), model_metadata(model, config));
+}
+
+void save_model(const std::filesystem::path& path, const Model& model, const std::string& config) {
+  write_file_atomic(path, model_bytes(model, config));
+}
+
+ModelDescription read_description(const TensorFile& file) {
+  const std::string& version = require(file, kVersionKey);
+  if (version != kVersion) {
+    throw_error(ErrorKind::model, "{}: is of version {}; this build reads version {}",
+                file.origin(), quote(version), kVersion);
+  }
+  return {require(file, kConfigKey), parse_input(require(file, kInputKey), file.origin())};
+}
+
+std::vector<std::string> load_weights(const TensorFile& file, Model& model,
+                                      const LoadOptions& options) {
+  check_tensors(file, model, options);
+  std::vector<HostTensor> loaded;
+  std::vector<std::string> warnings;
+  for (const Param& param : model.params()) {
+    const Tensor& old = param.value.view();
+    loaded.emplace_back(old.dtype, old.shape);
+    const int64_t bad = copy(*file.find(param.name), loaded.back().view());
+    if (bad > 0) {
+      warnings.push_back(fmt::format("{}: '{}' has {} weights that are not finite", file.origin(),
+                                     param.name, bad));
+    }
+  }
+  if (options.strict && !warnings.empty()) {
+    throw_error(ErrorKind::model, "{}", fmt::join(warnings, "; "));
+  }
+  for (size_t i = 0; i < loaded.size(); ++i) {
+    const Tensor& to = model.params()[i].value.view();
+    if (to.bytes() > 0) std::memcpy(to.data, loaded[i].view().data, to.bytes());
+  }
+  return warnings;
+}
+
+}  // namespace ridgeline::nn

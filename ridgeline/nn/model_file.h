@@ -1,0 +1,42 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "ridgeline/nn/model.h"
+#include "ridgeline/nn/safetensors.h"
+
+namespace ridgeline::nn {
+
+// A model file is safetensors with the weights under their PyTorch names and, in the metadata:
+//   format             "pt", what Python's reader expects
+//   ridgeline.version  "1"
+//   ridgeline.config   the resolved config as TOML
+//   ridgeline.input    the shape of one item, "28x28"
+Metadata model_metadata(const Model& model, const std::string& config);
+std::vector<TensorEntry> model_tensors(const Model& model);  // views of the weights
+
+std::vector<std::byte> model_bytes(const Model& model, const std::string& config);
+void save_model(const std::filesystem::path& path, const Model& model, const std::string& config);
+
+struct ModelDescription {
+  std::string config;
+  Shape input;
+};
+
+// Throws Error(model) when the metadata lacks it, is malformed or of a newer version.
+ModelDescription read_description(const TensorFile& file);
+
+struct LoadOptions {
+  bool strict = false;        // NaN and infinite weights are errors
+  std::string ignore_prefix;  // tensors whose names begin so are no part of the model; empty: none
+};
+
+// Fills the model's weights from the file, converting between float types, and returns warnings
+// (one line each). The weights' memory stays where it is. Throws one Error(model) that lists every
+// missing, extra and misshaped tensor; the model is then as it was.
+std::vector<std::string> load_weights(const TensorFile& file, Model& model,
+                                      const LoadOptions& options = {});
+
+}  // namespace ridgeline::nn

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ridgeline/core/tensor.h"
+
+namespace ridgeline::nn {
+
+// The safetensors format: 8 bytes of header length, a JSON header, the tensors' bytes. Names,
+// types, shapes and offsets, and nothing that could run. F64, F32, BF16, F16, I64, I32 and U8 are
+// read.
+
+using Metadata = std::map<std::string, std::string>;
+
+// A tensor in a file, or one to be written.
+struct TensorEntry {
+  std::string name;
+  DType dtype = DType::fp32;
+  Shape shape;
+  std::span<const std::byte> data;  // in a TensorFile maybe unaligned: copy it out
+};
+
+TensorEntry entry(std::string name, const Tensor& host);
+
+// A checked file in memory: every tensor's bytes lie in it, and together they fill it.
+class TensorFile {
+ public:
+  TensorFile(TensorFile&&) = default;
+  TensorFile& operator=(TensorFile&&) = default;
+
+  static TensorFile read(const std::filesystem::path& path);
+
+  // Throws Error(model) that begins with `origin`.
+  static TensorFile parse(std::vector<std::byte> bytes, const std::string& origin);
+
+  const std::string& origin() const { return origin_; }
+  const Metadata& metadata() const { return metadata_; }
+  const std::vector<TensorEntry>& tensors() const { return tensors_; }  // by name
+  const TensorEntry* find(const std::string& name) const;               // nullptr: not there
+
+ private:
+  TensorFile() = default;
+
+  std::string origin_;
+  std::vector<std::byte> bytes_;  // never resized: the entries point into it
+  Metadata metadata_;
+  std::vector<TensorEntry> tensors_;
+};
+
+// The bytes of a file. Wider types go first, so that each tensor is aligned to its own element.
+std::vector<std::byte> to_safetensors(std::span<const TensorEntry> tensors,
+                                      const Metadata& metadata);
+
+}  // namespace ridgeline::nn

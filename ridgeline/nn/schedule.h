@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "ridgeline/nn/config_table.h"
+
+namespace ridgeline::nn {
+
+enum class ScheduleKind { constant, step, cosine };
+
+// A stretch of training, counted in optimizer steps or in epochs.
+struct Stretch {
+  int64_t count = 0;
+  bool epochs = false;
+
+  bool operator==(const Stretch&) const = default;
+};
+
+struct Schedule {
+  ScheduleKind kind = ScheduleKind::constant;
+  int64_t warmup_steps = 0;  // of any kind: lr rises linearly and is full at this step
+  Stretch every{1, true};    // step: multiplied by `factor` each time this has passed
+  double factor = 0.1;       // step
+  Stretch total;             // cosine: where it ends; 0: with the run
+  double min_factor = 0;     // cosine: the factor at the end and after it
+
+  bool operator==(const Schedule&) const = default;
+};
+
+struct RunLength {
+  int64_t steps_per_epoch = 1;
+  int64_t total_steps = 1;
+};
+
+std::string_view name(ScheduleKind kind);
+
+// The learning rate of step `step` (the first is 0): a pure function, so that a resumed run gets
+// the same. `base` is the optimizer's lr.
+double lr(const Schedule& schedule, double base, int64_t step, const RunLength& run);
+
+Schedule read_schedule(ConfigTable& parent, const std::string& key);
+std::string to_toml(const Schedule& schedule);  // { type = "cosine", warmup_steps = 100, ... }
+
+}  // namespace ridgeline::nn
