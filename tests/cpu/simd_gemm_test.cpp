@@ -1,5 +1,3 @@
-#include "ridgeline/cpu/simd/gemm.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,6 +6,7 @@
 
 #include "ridgeline/core/buffer.h"
 #include "ridgeline/cpu/simd/batch.h"
+#include "ridgeline/cpu/simd/gemm.h"
 
 namespace ridgeline::cpu::simd {
 namespace {
@@ -51,7 +50,7 @@ constexpr double kRoundoff = std::numeric_limits<T>::epsilon() / 2;
 struct Dims {
   int64_t n, in, out;
 };
-const Dims kDims[] = {{1, 1, 1},   {2, 3, 5},     {7, 13, 11},   {16, 16, 8},  {17, 31, 9},
+const Dims kDims[] = {{1, 1, 1},    {2, 3, 5},     {7, 13, 11},   {16, 16, 8},  {17, 31, 9},
                       {32, 49, 10}, {33, 64, 128}, {65, 113, 21}, {128, 48, 3}, {150, 97, 19},
                       {257, 5, 67}, {3, 200, 1},   {40, 1, 40}};
 
@@ -85,7 +84,8 @@ TYPED_TEST(SimdGemm, ForwardAgreesWithDoubles) {
     const Matrix<T> x(n, in, 1), w(out, in, 2), b(1, out, 3);
     const Panels<T> x_panels(x), y(n, out), z(n, out);
     for (const Act act : kActs) {
-      const ForwardArgs<T> args{w.data(), b.data(), x_panels.data(), y.data(), z.data(), in, out, act};
+      const ForwardArgs<T> args{w.data(), b.data(), x_panels.data(), y.data(), z.data(), in,
+                                out,      act};
       kernels<T>().forward(args, {0, out / 2}, {0, n});
       kernels<T>().forward(args, {out / 2, out}, {0, n});
       for (int64_t r = 0; r < n; ++r) {
@@ -129,15 +129,15 @@ TYPED_TEST(SimdGemm, InputGradAgreesWithDoublesWholeAndInParts) {
         }
       }
     };
-    k.input_grad({w.data(), dz_panels.data(), dx.data(), saved_panels.data(), in, out, Act::tanh,
-                  {0, out}},
-                 {0, in}, {0, n});
+    k.input_grad(
+        {w.data(), dz_panels.data(), dx.data(), saved_panels.data(), in, out, Act::tanh, {0, out}},
+        {0, in}, {0, n});
     check(5);
     k.input_grad({w.data(), dz_panels.data(), part, nullptr, in, out, Act::none, {0, out / 3}},
                  {0, in}, {0, n});
-    k.input_grad({w.data(), dz_panels.data(), part + stride, nullptr, in, out, Act::none,
-                  {out / 3, out}},
-                 {0, in}, {0, n});
+    k.input_grad(
+        {w.data(), dz_panels.data(), part + stride, nullptr, in, out, Act::none, {out / 3, out}},
+        {0, in}, {0, n});
     batch_kernels<T>().combine(
         {part, 2, int64_t(stride), saved_panels.data(), dx.data(), in, Act::tanh}, {0, in}, {0, n});
     check(6);
@@ -191,7 +191,8 @@ TYPED_TEST(SimdGemm, UpdateInTwoPartsFollowsTheEquation) {
   const Matrix<T> dz(n, out, 1), x(n, in, 2);
   const Panels<T> dz_panels(dz);
   for (const bool nesterov : {false, true}) {
-    Matrix<T> w(out, in, 3), b(1, out, 4), mw(out, in, 5), mb(1, out, 6), dw(out, in, 7), db(1, out, 8);
+    Matrix<T> w(out, in, 3), b(1, out, 4), mw(out, in, 5), mb(1, out, 6), dw(out, in, 7),
+        db(1, out, 8);
     const Matrix<T> w0(out, in, 3), b0(1, out, 4), mw0(out, in, 5), mb0(1, out, 6);
     WeightGradArgs<T> args{dz_panels.data(), x.data(), in, half, in, out, dw.data(), db.data()};
     args.update = true;
@@ -204,7 +205,8 @@ TYPED_TEST(SimdGemm, UpdateInTwoPartsFollowsTheEquation) {
     args.n = n - half;
     args.first = false, args.last = true;
     kernels<T>().weight_grad(args, {0, out}, {0, in});
-    const auto expect = [&](double got, double got_m, double old, double old_m, double g, double size) {
+    const auto expect = [&](double got, double got_m, double old, double old_m, double g,
+                            double size) {
       const double step = g + double(args.sgd.weight_decay) * old;
       const double m = double(args.sgd.momentum) * old_m + step;
       const double move = nesterov ? step + double(args.sgd.momentum) * m : m;

@@ -1,5 +1,3 @@
-#include "ridgeline/cpu/simd/mlp_step.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,6 +5,7 @@
 #include <vector>
 
 #include "ridgeline/core/buffer.h"
+#include "ridgeline/cpu/simd/mlp_step.h"
 
 namespace ridgeline::cpu::simd {
 namespace {
@@ -52,8 +51,8 @@ class Trial {
     const Buffer workspace(step.workspace_bytes());
     std::memset(workspace.data(), 0xff, step.workspace_bytes());  // NaN: nothing stale may be used
     step.bind(workspace.data());
-    return step.run(pool, {set_.data(), labels_.data(), order_.data(), T(kScale), T(kShift)}, net_.n,
-                    1.0 / double(net_.n), {T(kLr), T(kMomentum), T(kDecay), false});
+    return step.run(pool, {set_.data(), labels_.data(), order_.data(), T(kScale), T(kShift)},
+                    net_.n, 1.0 / double(net_.n), {T(kLr), T(kMomentum), T(kDecay), false});
   }
 
   // The same step in doubles; updates want().
@@ -175,10 +174,14 @@ class Trial {
 };
 
 const Net kNets[] = {
-    {{1, 1}, Act::relu, 1},           {{3, 2}, Act::relu, 5},
-    {{17, 5, 3}, Act::relu, 1},       {{31, 70, 10}, Act::relu, 33},
-    {{784, 128, 64, 10}, Act::relu, 32}, {{49, 33, 21, 7}, Act::tanh, 19},
-    {{20, 37, 100}, Act::gelu, 50},   {{40, 64, 64, 64, 80}, Act::relu, 100},
+    {{1, 1}, Act::relu, 1},
+    {{3, 2}, Act::relu, 5},
+    {{17, 5, 3}, Act::relu, 1},
+    {{31, 70, 10}, Act::relu, 33},
+    {{784, 128, 64, 10}, Act::relu, 32},
+    {{49, 33, 21, 7}, Act::tanh, 19},
+    {{20, 37, 100}, Act::gelu, 50},
+    {{40, 64, 64, 64, 80}, Act::relu, 100},
     {{29, 23, 10}, Act::sigmoid, 701},
 };
 

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ridgeline/core/thread_pool.h"
+#include "ridgeline/cpu/simd/gemm.h"
+#include "ridgeline/cpu/simd/layout.h"
+
+// What a training step needs around its products: batches out of a byte set, changes of layout, the
+// loss. As in gemm.h, each call does a sub-range on the calling thread.
+namespace ridgeline::cpu::simd {
+
+// x[r, f] = set[order[r] * features + f] * scale + shift, in both layouts
+template <typename T>
+struct GatherArgs {
+  const uint8_t* set;    // [N, features]
+  const int32_t* order;  // [n] row numbers of the set
+  int64_t n, features;
+  T scale, shift;
+  T* x;  // batch-major, rows ldx apart; may be null
+  int64_t ldx;
+  T* panels;  // may be null; past row n, up to a whole kGatherRows, it receives `shift`
+};
+
+// A gather is shared out by blocks of 16 rows x 64 features, numbered row block by row block.
+inline constexpr int64_t kGatherRows = 16, kGatherFeatures = 64;
+constexpr int64_t gather_blocks(int64_t n, int64_t features) {
+  return ((n + kGatherRows - 1) / kGatherRows) *
+         ((features + kGatherFeatures - 1) / kGatherFeatures);
+}
+
+// Logits in panels, [n, classes].
+//   dz = scale * (softmax(z) - onehot(label))
+template <typename T>
+struct SoftmaxXentArgs {
+  const T* z;            // panels
+  const int32_t* label;  // [n], each in [0, classes)
+  T* dz;                 // panels; may be z; null: loss only
+  int64_t n, classes;
+  double scale;
+  // Sums over each group of kGroup rows: adding them up in order gives the same result for any
+  // number of threads. Unscaled.
+  double* loss;      // [groups_of(n)]
+  int32_t* correct;  // [groups_of(n)]
+};
+
+// dx = (sum of parts) * act'(saved), all in panels [n, features]: the sums of InputGradArgs made in
+// parts, in the order of the parts.
+template <typename T>
+struct CombineArgs {
+  const T* parts;  // `count` of them, `stride` elements apart
+  int64_t count, stride;
+  const T* saved;
+  T* dx;  // may be the first part
+  int64_t features;
+  Act act;
+};
+
+template <typename T>
+struct BatchKernels {
+  void (*gather)(const GatherArgs<T>&, Range blocks);
+  // Batch-major a[n, features] (rows lda apart) to panels and back, for a range of rows and
+  // features.
+  void (*to_panels)(const T* a, int64_t lda, int64_t features, T* panels, Range rows,
+                    Range features_part);
+  void (*from_panels)(const T* panels, int64_t features, T* a, int64_t lda, Range rows,
+                      Range features_part);
+  void (*softmax_xent)(const SoftmaxXentArgs<T>&, Range groups);
+  void (*combine)(const CombineArgs<T>&, Range features, Range rows);
+  // y = act(x) and dx = dy * act'(saved) on flat arrays; y may be x, dx may be dy or saved.
+  void (*activate)(Act act, const T* x, T* y, int64_t count);
+  void (*activation_grad)(Act act, const T* saved, const T* dy, T* dx, int64_t count);
+};
+
+template <typename T>
+const BatchKernels<T>& batch_kernels();
+
+}  // namespace ridgeline::cpu::simd

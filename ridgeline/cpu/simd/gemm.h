@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ridgeline/core/thread_pool.h"
+#include "ridgeline/cpu/simd/layout.h"
+
+// The three products of a linear layer y = x w^T + b, w[out, in] row-major, register-blocked,
+// without packing. Each call computes a sub-range of its result on the calling thread, so that a
+// whole training step can be one parallel region with barriers between phases. Results do not
+// depend on how the range is cut: every element is one sum in a fixed order.
+namespace ridgeline::cpu::simd {
+
+enum class Act : uint8_t { none, relu, tanh, sigmoid, gelu };
+
+// y = act(x w^T + b), x and y in panels.
+template <typename T>
+struct ForwardArgs {
+  const T* w;     // [out, in]
+  const T* bias;  // [out], may be null
+  const T* x;     // panels, [n, in]
+  T* y;           // panels, [n, out]
+  T* z;           // panels, [n, out]: receives x w^T + b before the activation; may be null
+  int64_t in, out;
+  Act act;
+};
+
+// dx = (dz w) * act'(saved): with the activation of the layer below, dx is that layer's dz. With a
+// part of out only, dx is a part of that sum (act must be none); see BatchKernels::combine.
+template <typename T>
+struct InputGradArgs {
+  const T* w;      // [out, in]
+  const T* dz;     // panels, [n, out]
+  T* dx;           // panels, [n, in]
+  const T* saved;  // panels, [n, in]: the activation's output (gelu: its input); unused for none
+  int64_t in, out;
+  Act act;
+  Range depth;  // of out; {0, out} for the whole sum
+};
+
+// g += weight_decay * w;  m = momentum * m + g;  g = nesterov ? g + momentum * m : m;  w -= lr * g
+template <typename T>
+struct Sgd {
+  T lr = 0, momentum = 0, weight_decay = 0;
+  bool nesterov = false;
+};
+
+// dw = dz^T x and db = column sums of dz, either stored or used at once to update w and b.
+template <typename T>
+struct WeightGradArgs {
+  const T* dz;  // panels, [n, out]
+  const T* x;   // batch-major, [n, in], rows ldx apart
+  int64_t ldx, n, in, out;
+  // Sums. When updating, scratch: needed only if a sum is made in parts (below, or n > one block).
+  T* dw;  // [out, in]
+  T* db;  // [out], null without bias
+  // A batch may come in parts: all but the first add to dw and db, all but the last leave them
+  // there.
+  bool first = true, last = true;
+  // dz is known to hold many exact zeros (the layer ends in ReLU). They are skipped where that
+  // pays: the result is the same bit for bit as long as x is finite.
+  bool sparse = false;
+  void* sparse_scratch =
+      nullptr;  // sparse_scratch_bytes(out) if sparse; disjoint rows may share it
+  // Updating:
+  bool update = false;
+  Sgd<T> sgd{};
+  T* w = nullptr;   // [out, in]
+  T* b = nullptr;   // [out], may be null
+  T* mw = nullptr;  // like w; null without momentum
+  T* mb = nullptr;  // like b
+};
+
+// Batch rows of one pass over dw: 128 rows of three vectors of x are 24 KiB, most of a first-level
+// cache, and the partial sums pass through memory once in 128 steps. With zeros skipped, half as
+// many rows of twice as many vectors: 64 * 6 beat 128 * 3 (latency) and 128 * 6 (cache) by 1.3x or
+// more.
+inline constexpr int64_t kGradBlock = 128;
+inline constexpr int64_t kSparseGradBlock = 64;
+
+template <typename T>
+constexpr size_t sparse_scratch_bytes(int64_t out) {
+  return size_t(out) * (size_t(kSparseGradBlock) * 2 * sizeof(T) + sizeof(int64_t));
+}
+
+// `rows`: the range of out (forward, weight_grad) or in (input_grad). `columns`: the range of batch
+// rows, beginning on a multiple of kGroup (weight_grad: of in). weight_grad handles db in the call
+// whose columns end with in.
+template <typename T>
+struct Kernels {
+  void (*forward)(const ForwardArgs<T>&, Range rows, Range columns);
+  void (*input_grad)(const InputGradArgs<T>&, Range rows, Range columns);
+  void (*weight_grad)(const WeightGradArgs<T>&, Range rows, Range columns);
+};
+
+// The kernels for this machine's instruction set.
+template <typename T>
+const Kernels<T>& kernels();
+
+const char* instruction_set();
+
+}  // namespace ridgeline::cpu::simd

@@ -1,0 +1,323 @@
+#include "ridgeline/cpu/simd/mlp_step.h"
+
+#include <algorithm>
+
+#include "ridgeline/core/buffer.h"
+#include "ridgeline/cpu/simd/batch.h"
+#include "ridgeline/cpu/simd/update.h"
+
+namespace ridgeline::cpu::simd {
+namespace {
+
+// From this many batch rows a thread on, sharing out the batch beats sharing out the weights:
+// adding up the gradients is then small beside making them.
+constexpr int64_t kRowsToShareBatch = 128;
+
+// Logits this few are computed by the thread that takes their rows' loss.
+constexpr int64_t kFewClasses = 64;
+
+// Batch rows that pass through the net together: enough that w and dw, read once a chunk, cost
+// little, few enough that activations stay in cache.
+constexpr int64_t kChunk = 128;
+
+// Up to this many threads each makes its own batch-major copy of what it multiplies, which is less
+// work than moving the lines of a shared one; more threads share it.
+constexpr int kMostCopies = 4;
+
+}  // namespace
+
+template <typename T>
+struct MlpStep<T>::Frame {
+  ThreadPool& pool;
+  const MlpBatch<T>& batch;
+  double scale;
+  const Sgd<T>& sgd;
+  const Kernels<T>& kernels;
+  const BatchKernels<T>& batch_kernels;
+};
+
+template <typename T>
+struct MlpStep<T>::Member {
+  ThreadPool* pool;  // null for a team of one
+  int index, count;
+  std::byte* shared;
+  std::byte* mine;
+
+  void barrier() const {
+    if (pool != nullptr) pool->barrier();
+  }
+  T* ours(size_t offset) const { return reinterpret_cast<T*>(shared + offset); }
+  T* own(size_t offset) const { return reinterpret_cast<T*>(mine + offset); }
+};
+
+template <typename T>
+struct MlpStep<T>::Chunk {
+  int64_t begin, n;  // rows of the batch
+  bool first, last;
+};
+
+template <typename T>
+MlpStep<T>::MlpStep(std::vector<MlpLayer<T>> layers, int64_t n_max, int threads)
+    : layers_(std::move(layers)),
+      threads_(threads),
+      by_batch_(threads > 1 && n_max >= kRowsToShareBatch * threads),
+      few_classes_(layers_.back().out <= kFewClasses),
+      copies_(by_batch_ || threads <= kMostCopies) {
+  lay_out(n_max);
+}
+
+template <typename T>
+void MlpStep<T>::lay_out(int64_t n_max) {
+  const auto take = [](size_t& total, size_t elements, size_t size = sizeof(T)) {
+    const size_t offset = total;
+    total += align_up(elements * size);
+    return offset;
+  };
+  const int64_t n = std::min(n_max, kChunk);
+  size_t& shared = shared_bytes_;
+  size_t& copies = copies_ ? private_bytes_ : shared_bytes_;
+  int64_t most_out = 0, most_in = 0;
+  x_panels_ = take(copies, panel_elements<T>(n, layers_[0].in));
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    const MlpLayer<T>& layer = layers_[l];
+    const size_t outputs = panel_elements<T>(n, layer.out);
+    Offsets o{};
+    o.y_panels = take(shared, outputs);
+    o.z_panels = layer.act == Act::gelu ? take(shared, outputs) : 0;
+    o.dz_panels = take(shared, outputs);
+    o.x = take(copies, size_t(n * padded_ld<T>(layer.in)));
+    if (n_max > kSparseGradBlock) {
+      o.dw = take(shared, size_t(layer.in * layer.out));
+      o.db = take(shared, size_t(layer.out));
+    }
+    offsets_.push_back(o);
+    most_out = std::max(most_out, layer.out);
+    if (l > 0) most_in = std::max(most_in, layer.in);
+  }
+  const int team = by_batch_ ? 1 : threads_;
+  part_elements_ = panel_elements<T>(n, most_in);
+  parts_ = take(shared, 2 * size_t(team) * part_elements_);
+  labels_ = take(private_bytes_, size_t(n), sizeof(int32_t));
+  sparse_ = take(shared, sparse_scratch_bytes<T>(most_out), 1);
+  // Each member's scratch on pages of its own.
+  private_bytes_ = align_up(private_bytes_, 4096);
+  losses_ = take(workspace_bytes_, size_t(groups_of<T>(n_max)), sizeof(double));
+  corrects_ = take(workspace_bytes_, size_t(groups_of<T>(n_max)), sizeof(int32_t));
+  teams_ = workspace_bytes_;
+  const size_t team_bytes = shared_bytes_ + size_t(team) * private_bytes_;
+  workspace_bytes_ += team_bytes * size_t(by_batch_ ? threads_ : 1);
+}
+
+// The rows of a matrix that a member owns.
+template <typename T>
+Range MlpStep<T>::own(int64_t count, const Member& m) const {
+  return split(count, m.index, m.count, count >= 32 * m.count ? 16 : 1);
+}
+
+template <typename T>
+const T* MlpStep<T>::input_panels(const Member& m, size_t l) const {
+  if (l > 0) return m.ours(offsets_[l - 1].y_panels);
+  return copies_ ? m.own(x_panels_) : m.ours(x_panels_);
+}
+
+template <typename T>
+void MlpStep<T>::gather(const Frame& f, const Member& m, const Chunk& c) const {
+  const int64_t features = layers_[0].in;
+  const int32_t* order = f.batch.order + c.begin;
+  const int64_t blocks = gather_blocks(c.n, features);
+  T* x = copies_ ? m.own(offsets_[0].x) : m.ours(offsets_[0].x);
+  T* panels = const_cast<T*>(input_panels(m, 0));
+  f.batch_kernels.gather({f.batch.set, order, c.n, features, f.batch.scale, f.batch.shift, x,
+                          padded_ld<T>(features), panels},
+                         copies_ ? Range{0, blocks} : split(blocks, m.index, m.count));
+  auto* labels = reinterpret_cast<int32_t*>(m.own(labels_));
+  for (int64_t r = 0; r < c.n; ++r) labels[r] = f.batch.labels[order[r]];
+  if (!copies_) m.barrier();
+}
+
+template <typename T>
+void MlpStep<T>::forward(const Frame& f, const Member& m, const Chunk& c, size_t l) const {
+  const MlpLayer<T>& layer = layers_[l];
+  const Range rows = own(layer.out, m);
+  T* z = layer.act == Act::gelu ? m.ours(offsets_[l].z_panels) : nullptr;
+  T* y = m.ours(offsets_[l].y_panels);
+  f.kernels.forward({layer.w, layer.b, input_panels(m, l), y, z, layer.in, layer.out, layer.act},
+                    rows, {0, c.n});
+  if (!copies_ && l + 1 < layers_.size()) {
+    f.batch_kernels.from_panels(y, layer.out, m.ours(offsets_[l + 1].x), padded_ld<T>(layer.out),
+                                {0, c.n}, rows);
+  }
+  m.barrier();
+}
+
+template <typename T>
+void MlpStep<T>::loss(const Frame& f, const Member& m, const Chunk& c) const {
+  const size_t l = layers_.size() - 1;
+  const MlpLayer<T>& layer = layers_[l];
+  const Range groups = split(groups_of<T>(c.n), m.index, m.count);
+  T* logits = m.ours(offsets_[l].y_panels);
+  if (few_classes_) {
+    const Range columns{groups.begin * kGroup<T>, std::min(groups.end * kGroup<T>, c.n)};
+    f.kernels.forward(
+        {layer.w, layer.b, input_panels(m, l), logits, nullptr, layer.in, layer.out, layer.act},
+        {0, layer.out}, columns);
+  } else {
+    forward(f, m, c, l);
+  }
+  const int64_t group = c.begin / kGroup<T>;
+  f.batch_kernels.softmax_xent(
+      {logits, reinterpret_cast<const int32_t*>(m.own(labels_)), m.ours(offsets_[l].dz_panels), c.n,
+       layer.out, f.scale, reinterpret_cast<double*>(workspace_ + losses_) + group,
+       reinterpret_cast<int32_t*>(workspace_ + corrects_) + group},
+      groups);
+  m.barrier();
+}
+
+// With few classes the last layer's w is shared out by columns, and own rows of the layer below's
+// dz follow at once; else own rows of w give a part of them all.
+template <typename T>
+void MlpStep<T>::input_grad(const Frame& f, const Member& m, const Chunk& c, size_t l) const {
+  const MlpLayer<T>& layer = layers_[l];
+  const MlpLayer<T>& below = layers_[l - 1];
+  InputGradArgs<T> args{layer.w,   m.ours(offsets_[l].dz_panels),
+                        nullptr,   nullptr,
+                        layer.in,  layer.out,
+                        Act::none, {0, layer.out}};
+  Range rows{0, layer.in};
+  if ((few_classes_ && l + 1 == layers_.size()) || m.count == 1) {
+    rows = own(layer.in, m);
+    args.dx = m.ours(offsets_[l - 1].dz_panels);
+    args.act = below.act;
+    args.saved = below.act == Act::gelu ? m.ours(offsets_[l - 1].z_panels) : input_panels(m, l);
+  } else {
+    args.depth = own(layer.out, m);
+    // Two sets in turn: one is filled while a slower member still reads the other.
+    const size_t part = (l % 2) * size_t(m.count) + size_t(m.index);
+    args.dx = m.ours(parts_) + part * part_elements_;
+  }
+  f.kernels.input_grad(args, rows, {0, c.n});
+}
+
+template <typename T>
+void MlpStep<T>::combine(const Frame& f, const Member& m, const Chunk& c, size_t l) const {
+  if ((few_classes_ && l + 1 == layers_.size()) || m.count == 1) return;
+  const MlpLayer<T>& below = layers_[l - 1];
+  const T* saved = below.act == Act::gelu ? m.ours(offsets_[l - 1].z_panels) : input_panels(m, l);
+  m.barrier();
+  f.batch_kernels.combine(
+      {m.ours(parts_) + (l % 2) * size_t(m.count) * part_elements_, m.count,
+       int64_t(part_elements_), saved, m.ours(offsets_[l - 1].dz_panels), below.out, below.act},
+      own(below.out, m), {0, c.n});
+}
+
+template <typename T>
+void MlpStep<T>::weight_grad(const Frame& f, const Member& m, const Chunk& c, size_t l) const {
+  const MlpLayer<T>& layer = layers_[l];
+  const bool by_columns = few_classes_ && l + 1 == layers_.size();
+  const Range rows = by_columns ? Range{0, layer.out} : own(layer.out, m);
+  const Range columns = by_columns ? own(layer.in, m) : Range{0, layer.in};
+  T* x = copies_ ? m.own(offsets_[l].x) : m.ours(offsets_[l].x);
+  if (copies_ && l > 0) {
+    f.batch_kernels.from_panels(input_panels(m, l), layer.in, x, padded_ld<T>(layer.in), {0, c.n},
+                                columns);
+  }
+  WeightGradArgs<T> args{};
+  args.dz = m.ours(offsets_[l].dz_panels);
+  args.x = x;
+  args.ldx = padded_ld<T>(layer.in);
+  args.n = c.n;
+  args.in = layer.in;
+  args.out = layer.out;
+  args.dw = m.ours(offsets_[l].dw);
+  args.db = layer.b != nullptr ? m.ours(offsets_[l].db) : nullptr;
+  args.first = c.first;
+  args.last = c.last;
+  args.sparse = layer.act == Act::relu;
+  args.sparse_scratch = m.ours(sparse_);
+  args.update = !by_batch_;
+  args.sgd = f.sgd;
+  args.w = layer.w;
+  args.b = layer.b;
+  args.mw = layer.mw;
+  args.mb = layer.mb;
+  f.kernels.weight_grad(args, rows, columns);
+}
+
+template <typename T>
+void MlpStep<T>::run_chunk(const Frame& f, const Member& m, const Chunk& c) const {
+  const size_t last = layers_.size() - 1;
+  gather(f, m, c);
+  for (size_t l = 0; l < last; ++l) forward(f, m, c, l);
+  loss(f, m, c);
+  // A member reads and updates its own part of w only, so that between the two there is no barrier.
+  for (size_t l = last; l > 0; --l) {
+    input_grad(f, m, c, l);
+    weight_grad(f, m, c, l);
+    combine(f, m, c, l);
+  }
+  weight_grad(f, m, c, 0);
+}
+
+// What a member without rows adds.
+template <typename T>
+void MlpStep<T>::clear_gradients(const Member& m) const {
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    std::fill_n(m.ours(offsets_[l].dw), layers_[l].in * layers_[l].out, T(0));
+    std::fill_n(m.ours(offsets_[l].db), layers_[l].out, T(0));
+  }
+}
+
+// Adds up the gradients of the members that took rows of the batch, and updates.
+template <typename T>
+void MlpStep<T>::update(const Frame& f, int thread) const {
+  const UpdateKernels<T>& kernels = update_kernels<T>();
+  const int64_t stride = int64_t((shared_bytes_ + private_bytes_) / sizeof(T));
+  const std::byte* first = workspace_ + teams_;
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    const MlpLayer<T>& layer = layers_[l];
+    const T* dw = reinterpret_cast<const T*>(first + offsets_[l].dw);
+    kernels.sgd({dw, threads_, stride, layer.w, layer.mw, f.sgd},
+                split(layer.in * layer.out, thread, threads_, kGroup<T>));
+    if (layer.b == nullptr) continue;
+    const T* db = reinterpret_cast<const T*>(first + offsets_[l].db);
+    kernels.sgd({db, threads_, stride, layer.b, layer.mb, f.sgd},
+                split(layer.out, thread, threads_, kGroup<T>));
+  }
+}
+
+template <typename T>
+MlpScore MlpStep<T>::run(ThreadPool& pool, const MlpBatch<T>& batch, int64_t n, double scale,
+                         const Sgd<T>& sgd) {
+  const Frame frame{pool, batch, scale, sgd, kernels<T>(), batch_kernels<T>()};
+  std::byte* const teams = workspace_ + teams_;
+  pool.run([&](int thread) {
+    Member member{&pool, thread, threads_, teams,
+                  teams + shared_bytes_ + size_t(thread) * private_bytes_};
+    Range rows{0, n};
+    if (by_batch_) {
+      std::byte* const own = teams + size_t(thread) * (shared_bytes_ + private_bytes_);
+      member = {nullptr, 0, 1, own, own + shared_bytes_};
+      rows = split(n, thread, threads_, kGroup<T>);
+    }
+    if (by_batch_ && rows.begin == rows.end) clear_gradients(member);
+    for (int64_t begin = rows.begin; begin < rows.end; begin += kChunk) {
+      if (begin > rows.begin) member.barrier();  // the chunk before is still being read
+      const int64_t end = std::min(begin + kChunk, rows.end);
+      run_chunk(frame, member, {begin, end - begin, begin == rows.begin, end == rows.end});
+    }
+    if (!by_batch_) return;
+    pool.barrier();
+    update(frame, thread);
+  });
+  MlpScore score{};
+  for (int64_t g = 0; g < groups_of<T>(n); ++g) {
+    score.loss += reinterpret_cast<const double*>(workspace_ + losses_)[g];
+    score.correct += reinterpret_cast<const int32_t*>(workspace_ + corrects_)[g];
+  }
+  return score;
+}
+
+template class MlpStep<float>;
+template class MlpStep<double>;
+
+}  // namespace ridgeline::cpu::simd
