@@ -1,0 +1,63 @@
+#include <fmt/core.h>
+
+#include <memory>
+
+#include "ridgeline/cli/commands.h"
+#include "ridgeline/engine/bench_mlp.h"
+#include "ridgeline/engine/progress.h"
+
+namespace ridgeline::cli {
+namespace {
+
+struct Flags {
+  engine::BenchOptions options;
+  RunFlags run;
+  std::string json, precision = "fp32";
+};
+
+int run(Flags& flags) {
+  engine::BenchOptions& options = flags.options;
+  flags.run.apply(options.run);
+  options.run.precision = parse_precision(flags.precision);
+  if (flags.json != "-") {
+    fmt::print("{:<24} {:>6} {:>12} {:>12} {:>14} {:>10}\n", "network", "batch", "us (min)",
+               "us (median)", "FLOP/s", "of limit");
+    options.each = [](const engine::BenchLine& line) {
+      fmt::print("{:<24} {:>6} {:>12.1f} {:>12.1f} {:>14} {:>8.0f} %\n", line.network, line.batch,
+                 line.min_us, line.median_us, engine::engineering(line.flops_per_second),
+                 100 * line.limit_fraction);
+      std::fflush(stdout);
+    };
+  }
+  const auto lines = engine::bench_mlp(options);
+  write_text(flags.json, engine::bench_json(lines, options.run));
+  return 0;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Action& action) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* bench = app.add_subcommand("bench", "how fast this machine trains, and of what limit");
+  bench->require_subcommand(1);
+  CLI::App* command =
+      bench->add_subcommand("mlp", "training steps of four perceptrons on random data");
+  command->add_option("--seconds", flags->options.seconds, "time for each network")
+      ->check(CLI::Range(0.0, 3600.0).description(""))
+      ->type_name("S");
+  command
+      ->add_option("--only", flags->options.only,
+                   "network and batch, as 784-512-10:128; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("NET");
+  command->add_option("--precision", flags->precision, "fp32 or fp64")->type_name("NAME");
+  flags->run.declare(*command);
+  declare_json(*command, flags->json);
+  command->footer(
+      "Examples:\n"
+      "  ridgeline bench mlp\n"
+      "  ridgeline bench mlp --threads 1 --only 784-512-10:128 --json bench.json");
+  command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+}
+
+}  // namespace ridgeline::cli

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ridgeline/engine/config.h"
+
+// Each command declares its flags and says what to call; the engine does the work.
+namespace ridgeline::cli {
+
+// What the chosen command does; returns the exit code.
+using Action = std::function<int()>;
+
+void add_train(CLI::App& app, Action& action);
+void add_eval(CLI::App& app, Action& action);
+void add_infer(CLI::App& app, Action& action);
+void add_sweep(CLI::App& app, Action& action);
+void add_plan(CLI::App& app, Action& action);
+void add_bench(CLI::App& app, Action& action);
+void add_data(CLI::App& app, Action& action);
+void add_info(CLI::App& app, Action& action);
+
+// --device, --threads, --no-tune, --deterministic
+struct RunFlags {
+  std::string device;
+  int threads = 0;
+  bool no_tune = false, deterministic = false;
+
+  void declare(CLI::App& command);
+  void apply(engine::RunConfig& run) const;  // what was given replaces what the config says
+};
+
+// CONFIG, --set, --data and the flags of RunFlags
+struct ConfigFlags {
+  std::string config, data;
+  std::vector<std::string> sets;
+  RunFlags run;
+
+  void declare(CLI::App& command);
+  engine::Config load() const;
+};
+
+void declare_sets(CLI::App& command, std::vector<std::string>& sets, const std::string& help);
+void declare_data(CLI::App& command, std::string& data);
+void declare_json(CLI::App& command, std::string& json);
+
+void write_text(const std::string& path, const std::string& text);  // "-" is stdout; "" is nowhere
+
+}  // namespace ridgeline::cli

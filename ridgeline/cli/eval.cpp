@@ -1,0 +1,67 @@
+#include <fmt/core.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "ridgeline/cli/commands.h"
+#include "ridgeline/engine/evaluate.h"
+#include "ridgeline/engine/progress.h"
+
+namespace ridgeline::cli {
+namespace {
+
+struct Flags {
+  std::string model, set, data, json;
+  bool train_part = false, strict = false;
+  RunFlags run;
+};
+
+int run(const Flags& flags) {
+  engine::ModelOptions options;
+  flags.run.apply(options.run);
+  options.strict = flags.strict;
+  std::vector<std::string> warnings;
+  const auto part = flags.train_part ? data::Part::train : data::Part::test;
+  const engine::Evaluation result =
+      engine::evaluate_file(flags.model, flags.set, part, flags.data, options, warnings);
+  for (const std::string& warning : warnings) engine::Progress().warning(warning);
+  if (flags.json != "-") {
+    fmt::print("accuracy {:.2f} % ({} of {})\nloss {:.4f}\nspeed {} inputs/s\n",
+               100 * result.accuracy, result.correct, result.rows, result.loss,
+               engine::grouped(double(result.rows) / result.seconds));
+  }
+  write_text(flags.json, nlohmann::json{{"accuracy", result.accuracy},
+                                        {"loss", result.loss},
+                                        {"correct", result.correct},
+                                        {"rows", result.rows},
+                                        {"seconds", result.seconds}}
+                                 .dump(2) +
+                             "\n");
+  return 0;
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app, Action& action) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = app.add_subcommand("eval", "loss and accuracy of a trained model");
+  command->add_option("model", flags->model, "model file, checkpoint, or the folder of a run")
+      ->required()
+      ->type_name("");
+  command
+      ->add_option("--on", flags->set, "named set or folder (default: the one it was trained on)")
+      ->type_name("SET");
+  command->add_flag("--train-part", flags->train_part,
+                    "the set's training images, not its test images");
+  command->add_flag("--strict", flags->strict, "refuse NaN and infinite weights");
+  declare_data(*command, flags->data);
+  flags->run.declare(*command);
+  declare_json(*command, flags->json);
+  command->footer(
+      "Examples:\n"
+      "  ridgeline eval runs/fashion\n"
+      "  ridgeline eval runs/fashion/model.safetensors --on mnist --json result.json");
+  command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+}
+
+}  // namespace ridgeline::cli

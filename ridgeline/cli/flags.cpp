@@ -1,0 +1,74 @@
+#include <fmt/core.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <span>
+
+#include "ridgeline/cli/commands.h"
+#include "ridgeline/core/file.h"
+
+namespace ridgeline::cli {
+
+void RunFlags::declare(CLI::App& command) {
+  command
+      .add_option("--device", device,
+                  "auto, cpu, cuda or cuda:N (default: the config's, else auto)")
+      ->type_name("NAME");
+  command.add_option("--threads", threads, "CPU threads (default: $RIDGELINE_THREADS, else all)")
+      ->type_name("N");
+  command.add_flag("--no-tune", no_tune,
+                   "take rows in their fixed order instead of measuring them");
+  command.add_flag("--deterministic", deterministic,
+                   "leave out rows that are not bitwise repeatable");
+}
+
+void RunFlags::apply(engine::RunConfig& run) const {
+  if (!device.empty()) run.device = device;
+  if (threads != 0) run.threads = threads;
+  if (no_tune) run.tune = false;
+  if (deterministic) run.deterministic = true;
+}
+
+void declare_sets(CLI::App& command, std::vector<std::string>& sets, const std::string& help) {
+  command.add_option("--set", sets, help)->type_name("KEY=VALUE")->allow_extra_args(false);
+}
+
+void declare_data(CLI::App& command, std::string& data) {
+  command.add_option("--data", data, "folder to look for data in first")->type_name("DIR");
+}
+
+void declare_json(CLI::App& command, std::string& json) {
+  command.add_option("--json", json, "write the results here for machines (- is stdout)")
+      ->type_name("FILE");
+}
+
+void ConfigFlags::declare(CLI::App& command) {
+  command.add_option("config", config, "TOML file that describes the network")
+      ->required()
+      ->type_name("");
+  declare_sets(command, sets, "change a setting, as in train.optimizer.lr=0.01; may be repeated");
+  declare_data(command, data);
+  run.declare(command);
+}
+
+engine::Config ConfigFlags::load() const {
+  engine::Config loaded = engine::load_config(config, sets);
+  run.apply(loaded.run);
+  return loaded;
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  if (path.empty()) return;
+  if (path == "-") {
+    const bool all = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+    if (all && std::fflush(stdout) == 0) return;
+    // A reader that has seen enough (`| head`) is no fault.
+    if (errno != EPIPE)
+      throw_error(ErrorKind::io, "stdout: cannot write: {}", std::strerror(errno));
+    return;
+  }
+  write_file_atomic(path, std::as_bytes(std::span(text)));
+}
+
+}  // namespace ridgeline::cli

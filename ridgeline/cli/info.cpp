@@ -1,0 +1,38 @@
+#include "ridgeline/engine/info.h"
+
+#include <memory>
+
+#include "ridgeline/cli/commands.h"
+
+namespace ridgeline::cli {
+namespace {
+
+struct Flags {
+  RunFlags run;
+  bool measure = false;
+  std::string json;
+};
+
+int run(const Flags& flags) {
+  engine::RunConfig config;
+  flags.run.apply(config);
+  const engine::InfoReport report = engine::info(config, flags.measure);
+  if (flags.json != "-") write_text("-", report.text);
+  write_text(flags.json, report.json);
+  return 0;
+}
+
+}  // namespace
+
+void add_info(CLI::App& app, Action& action) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command =
+      app.add_subcommand("info", "this build, this machine and its measured ceilings");
+  command->add_flag("--measure", flags->measure, "measure the ceilings again");
+  flags->run.declare(*command);
+  declare_json(*command, flags->json);
+  command->footer("Examples:\n  ridgeline info\n  ridgeline info --measure --threads 1");
+  command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+}
+
+}  // namespace ridgeline::cli

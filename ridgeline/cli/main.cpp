@@ -1,0 +1,106 @@
+#include <fmt/core.h>
+
+#include <csignal>
+#include <exception>
+#include <new>
+#include <span>
+
+#include "ridgeline/cli/commands.h"
+#include "ridgeline/core/error.h"
+#include "ridgeline/engine/info.h"
+#include "ridgeline/nn/config_table.h"
+
+namespace ridgeline::cli {
+namespace {
+
+int fail(int code, const std::string& message) {
+  // One line, whatever the message holds.
+  std::string line = message;
+  for (char& c : line) {
+    if (c == '\n' || c == '\r') c = ' ';
+  }
+  fmt::print(stderr, "ridgeline: {}\n", line);
+  return code;
+}
+
+// The command furthest down that the arguments named.
+const CLI::App& deepest(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return chosen.empty() ? app : deepest(*chosen.front());
+}
+
+std::string suggestion(const std::string& word, const std::vector<std::string>& names) {
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  const std::string near = nn::nearest(word, views);
+  return near.empty() ? "see --help" : fmt::format("did you mean {}?", near);
+}
+
+// "unknown flag --treads: did you mean --threads?"
+std::string unknown(const CLI::App& app) {
+  const CLI::App& command = deepest(app);
+  const std::vector<std::string> left = app.remaining(true);
+  std::string word = left.empty() ? "" : left.front();
+  std::vector<std::string> names;
+  if (word.starts_with("-")) {
+    word = word.substr(0, word.find('='));
+    for (const CLI::Option* option : command.get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+    return fmt::format("unknown flag {}: {}", word, suggestion(word, names));
+  }
+  for (const CLI::App* sub : command.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(sub->get_name());
+  }
+  if (names.empty()) return fmt::format("unexpected argument '{}': see --help", word);
+  return fmt::format("unknown command '{}': {}", word, suggestion(word, names));
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Trains and serves small neural networks at the limit of the hardware.",
+               "ridgeline");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "ridgeline " + engine::version(), "print the version");
+  app.get_formatter()->column_width(28);
+  Action action;
+  add_train(app, action);
+  add_eval(app, action);
+  add_infer(app, action);
+  add_sweep(app, action);
+  add_plan(app, action);
+  add_bench(app, action);
+  add_data(app, action);
+  add_info(app, action);
+  app.footer(
+      "`ridgeline COMMAND --help` has every flag and examples.\n"
+      "Exit codes: 0 good, 2 usage or config, 3 data or model file, 4 loss not a number, 5 disk,\n"
+      "6 device, 7 communication, 130/143 stopped by a signal.");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {  // --help, --version
+    return app.exit(asked);
+  } catch (const CLI::ParseError& error) {
+    // A misspelt word shows as "a command is required" or "extras": say which word it was.
+    if (!app.remaining(true).empty()) return fail(exit_code(ErrorKind::usage), unknown(app));
+    return fail(exit_code(ErrorKind::usage), std::string(error.what()) + ": see --help");
+  }
+  return action();
+}
+
+}  // namespace
+}  // namespace ridgeline::cli
+
+int main(int argc, char** argv) {
+  // A closed pipe or a file-size limit shall be an error that is reported, not a sudden death.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
+  try {
+    return ridgeline::cli::run(argc, argv);
+  } catch (const ridgeline::Error& error) {
+    return ridgeline::cli::fail(ridgeline::exit_code(error.kind()), error.what());
+  } catch (const std::bad_alloc&) {
+    return ridgeline::cli::fail(ridgeline::exit_code(ridgeline::ErrorKind::device),
+                                "out of host memory");
+  } catch (const std::exception& error) {
+    return ridgeline::cli::fail(1, fmt::format("unexpected: {}", error.what()));
+  }
+}

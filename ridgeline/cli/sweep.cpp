@@ -1,0 +1,81 @@
+#include "ridgeline/engine/sweep.h"
+
+#include <fmt/core.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "ridgeline/cli/commands.h"
+
+namespace ridgeline::cli {
+namespace {
+
+struct Flags {
+  ConfigFlags config;
+  std::string out, csv, json, svg, metric = "accuracy";
+};
+
+void show(size_t index, size_t count, const std::string& label, const engine::TrainReport* report,
+          const std::string& error) {
+  engine::Progress progress;
+  const std::string head = fmt::format("[{}/{}] {}", index + 1, count, label);
+  if (report == nullptr) return progress.line(head);
+  progress.line(error.empty()
+                    ? fmt::format("[{}/{}]   accuracy {:.2f} %, loss {:.4f}, {}", index + 1, count,
+                                  100 * report->test.accuracy, report->test.loss,
+                                  engine::duration(report->train_seconds))
+                    : fmt::format("[{}/{}]   {}", index + 1, count, error));
+}
+
+int run(const Flags& flags) {
+  engine::SweepOptions options;
+  options.data = flags.config.data;
+  options.adjust = [&](engine::Config& config) { flags.config.run.apply(config.run); };
+  options.progress = show;
+  const engine::Sweep result = engine::sweep(flags.config.config, flags.config.sets, options);
+  write_text("-", engine::to_table(result));
+  const std::filesystem::path folder = flags.out;
+  if (!flags.out.empty()) std::filesystem::create_directories(folder);
+  const auto place = [&](const std::string& flag, const char* name) {
+    return !flag.empty() || flags.out.empty() ? flag : (folder / name).string();
+  };
+  write_text(place(flags.csv, "sweep.csv"), engine::to_csv(result));
+  write_text(place(flags.json, "sweep.json"), engine::to_json_text(result));
+  write_text(place(flags.svg, "sweep.svg"), engine::to_svg(engine::to_chart(result, flags.metric)));
+  return result.stopped_by == 0 ? 0 : 128 + result.stopped_by;
+}
+
+}  // namespace
+
+void add_sweep(CLI::App& app, Action& action) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = app.add_subcommand("sweep", "train every combination of some settings");
+  command->add_option("config", flags->config.config, "TOML file that describes the network")
+      ->required()
+      ->type_name("");
+  declare_sets(*command, flags->config.sets,
+               "values to try, as in train.optimizer.lr=0.1,0.01; one value applies to all runs; "
+               "may be repeated");
+  declare_data(*command, flags->config.data);
+  flags->config.run.declare(*command);
+  command->add_option("--out", flags->out, "folder for sweep.csv, sweep.json and sweep.svg")
+      ->type_name("DIR");
+  command->add_option("--csv", flags->csv, "write the table here as CSV")->type_name("FILE");
+  declare_json(*command, flags->json);
+  command->add_option("--svg", flags->svg, "draw the metric over the swept settings here")
+      ->type_name("FILE");
+  command
+      ->add_option("--metric", flags->metric,
+                   "accuracy, loss, train_loss, us_per_step or inputs_per_second")
+      ->check(CLI::IsMember(engine::sweep_metrics()).description(""))
+      ->type_name("NAME");
+  command->footer(
+      "Examples:\n"
+      "  ridgeline sweep configs/mnist-sigmoid.toml --set model.layers.0.out=128,512,2048 --out "
+      "study\n"
+      "  ridgeline sweep configs/mnist-sigmoid.toml --set train.optimizer.lr=1,0.1,0.01 \\\n"
+      "      --set train.epochs=5,20 --svg rates.svg");
+  command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+}
+
+}  // namespace ridgeline::cli

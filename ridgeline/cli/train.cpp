@@ -1,0 +1,58 @@
+#include "ridgeline/engine/train.h"
+
+#include <fmt/core.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "ridgeline/cli/commands.h"
+
+namespace ridgeline::cli {
+namespace {
+
+struct Flags {
+  ConfigFlags config;
+  std::string out, json;
+  bool resume = false, force = false, print_config = false, quiet = false;
+};
+
+int run(const Flags& flags) {
+  const engine::Config config = flags.config.load();
+  if (flags.print_config) {
+    write_text("-", engine::to_toml(config));
+    return 0;
+  }
+  engine::TrainOptions options;
+  options.out = flags.out;
+  options.data = flags.config.data;
+  options.resume = flags.resume;
+  options.force = flags.force;
+  if (flags.quiet) options.progress = engine::Progress::Style::none;
+  const engine::TrainReport report = engine::train(config, options);
+  if (!flags.quiet && flags.json != "-") write_text("-", engine::summary(report));
+  write_text(flags.json, engine::to_json(report).dump(2) + "\n");
+  return report.stopped_by == 0 ? 0 : 128 + report.stopped_by;
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, Action& action) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = app.add_subcommand("train", "train a network and evaluate it");
+  flags->config.declare(*command);
+  command->add_option("--out", flags->out, "folder for the model, metrics, config and checkpoints")
+      ->type_name("DIR");
+  auto* resume = command->add_flag("--resume", flags->resume, "continue the run in --out");
+  command->add_flag("--force", flags->force, "replace the run in --out")->excludes(resume);
+  command->add_flag("--print-config", flags->print_config, "print the resolved config and stop");
+  command->add_flag("--quiet", flags->quiet, "show warnings and errors only");
+  declare_json(*command, flags->json);
+  command->footer(
+      "Examples:\n"
+      "  ridgeline train configs/fashion-mlp.toml --out runs/fashion\n"
+      "  ridgeline train configs/fashion-mlp.toml --out runs/fashion --resume\n"
+      "  ridgeline train configs/mnist-mlp.toml --set train.optimizer.lr=0.01 --json result.json");
+  command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+}
+
+}  // namespace ridgeline::cli

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ridgeline/engine/config.h"
+
+namespace ridgeline::engine {
+
+// One network's training step on random bytes, timed.
+struct BenchLine {
+  std::string network;  // "784-512-10"
+  int64_t batch = 0;
+  double min_us = 0, median_us = 0;  // a step
+  double flops_per_second = 0;       // at the median
+  double limit_us = 0;               // 0: the device has no measured ceilings
+  double limit_fraction = 0;         // limit over median
+  std::vector<std::string> rows;
+};
+
+struct BenchOptions {
+  RunConfig run;
+  double seconds = 1;             // each
+  std::vector<std::string> only;  // networks as "784-512-10:128"; empty: all
+  std::function<void(const BenchLine&)> each;
+};
+
+// The networks that are kept an eye on, SGD and cross-entropy: 784-128-128-128-10 and
+// 784-1024-1024-1024-10 at batch 32, 784-512-10 at 128 and (sigmoid) at 3000.
+std::vector<BenchLine> bench_mlp(const BenchOptions& options);
+
+std::string bench_json(const std::vector<BenchLine>& lines, const RunConfig& run);
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace ridgeline::engine {
+
+// A line chart: one line a series over common positions on the x axis.
+struct Chart {
+  struct Series {
+    std::string name;
+    std::vector<double> y;  // one for each of `x`; NaN leaves a gap
+  };
+  std::string title, x_title, y_title;
+  std::vector<std::string> x;  // labels; placed by value when all are numbers, else evenly
+  std::vector<Series> series;
+};
+
+// A complete SVG file that draws itself well on light and dark pages. The x axis is logarithmic
+// when its numbers are positive and span more than a factor of twenty.
+std::string to_svg(const Chart& chart);
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "ridgeline/data/download.h"
+
+namespace ridgeline::engine {
+
+// What `ridgeline data` prints.
+std::string list_sets(const std::filesystem::path& data_dir);
+// Throws data when a file is missing or differs.
+std::string check_set(const std::string& name, const std::filesystem::path& data_dir);
+std::string get_set(const std::string& name, const std::filesystem::path& dest,
+                    data::GetOptions options);
+
+}  // namespace ridgeline::engine

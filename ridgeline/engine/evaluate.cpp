@@ -1,0 +1,100 @@
+#include "ridgeline/engine/evaluate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+
+#include "ridgeline/data/locate.h"
+#include "ridgeline/engine/clock.h"
+
+namespace ridgeline::engine {
+namespace {
+
+// Large enough for full speed, small enough for its activations to stay in a cache. A size that
+// divides the rows needs one plan only.
+constexpr int64_t kLeastBatch = 128, kMostBatch = 512;
+
+int64_t evaluation_batch(int64_t rows) {
+  for (int64_t batch = std::min(kMostBatch, rows); batch >= kLeastBatch; --batch) {
+    if (rows % batch == 0) return batch;
+  }
+  return std::min<int64_t>(256, rows);
+}
+
+}  // namespace
+
+Evaluator::Evaluator(Machine& machine, const Config& config, const nn::Model& model,
+                     const data::ImageSet& set, const data::Scaling& scaling,
+                     const std::vector<std::string>& pinned)
+    : machine_(machine),
+      model_(model),
+      base_(lower_options(config, scaling, set.classes)),
+      set_(machine.runtime(), set),
+      pinned_(pinned),
+      batch_(evaluation_batch(set.size())) {
+  base_.mode = nn::Mode::evaluate;
+  base_.set_rows = base_.order_rows = set.size();
+  std::vector<int32_t> order(size_t(set.size()));
+  std::iota(order.begin(), order.end(), 0);
+  set_.set_order(order);
+}
+
+std::unique_ptr<Runner> Evaluator::make(int64_t batch, const Weights& weights,
+                                        const std::vector<std::string>& pinned) {
+  nn::LowerOptions options = base_;
+  options.batch = batch;
+  options.repeats = std::max<int64_t>(1, set_.rows() / batch);
+  nn::Lowered lowered = nn::lower(model_, options);
+  Externals shared;
+  set_.bind(lowered, shared);
+  weights.bind(lowered, shared);
+  return std::make_unique<Runner>(machine_, std::move(lowered), shared, pinned);
+}
+
+Evaluation Evaluator::run(const Weights& weights) {
+  const int64_t rows = set_.rows(), rest = rows % batch_;
+  if (!main_) {
+    main_ = make(batch_, weights, pinned_);
+    if (rest > 0) tail_ = make(rest, weights, {});
+  }
+  const Clock clock;
+  Evaluation result;
+  double loss = 0;
+  const auto add = [&](Runner& runner, int64_t batch) {
+    for (const double each : runner.losses()) loss += each * double(batch);
+    for (const int32_t each : runner.corrects()) result.correct += each;
+  };
+  main_->launch(0, rows / batch_);
+  add(*main_, batch_);
+  if (rest > 0) {
+    tail_->launch(rows - rest, 1);
+    add(*tail_, rest);
+  }
+  result.rows = rows;
+  result.loss = loss / double(rows);
+  result.accuracy = double(result.correct) / double(rows);
+  result.seconds = clock.seconds();
+  return result;
+}
+
+Evaluation evaluate_file(const std::filesystem::path& file, const std::string& data_name,
+                         data::Part part, const std::filesystem::path& data_dir,
+                         const ModelOptions& options, std::vector<std::string>& warnings) {
+  LoadedModel loaded = load_model(file, options);
+  warnings = loaded.warnings;
+  const std::string name = data_name.empty() ? loaded.config.data.name : data_name;
+  const data::ImageSet set = data::load_part(name, part, data_dir, loaded.classes);
+  if (set.features() != loaded.model.input().numel()) {
+    throw_error(ErrorKind::usage, "{}: its items are {} but the model {} takes {}", name,
+                to_string(set.item_shape()), file.string(), to_string(loaded.model.input()));
+  }
+  check_outputs(loaded.model, set.classes, name);
+  Machine machine(loaded.config.run);
+  nn::LowerOptions lower = lower_options(loaded.config, loaded.scaling, set.classes);
+  lower.mode = nn::Mode::evaluate;
+  const Weights weights(machine.runtime(), loaded.model, nn::lower(loaded.model, lower));
+  Evaluator evaluator(machine, loaded.config, loaded.model, set, loaded.scaling);
+  return evaluator.run(weights);
+}
+
+}  // namespace ridgeline::engine

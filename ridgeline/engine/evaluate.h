@@ -1,0 +1,50 @@
+#pragma once
+
+#include <memory>
+
+#include "ridgeline/engine/model_io.h"
+#include "ridgeline/engine/resident_set.h"
+#include "ridgeline/engine/runner.h"
+#include "ridgeline/engine/weights.h"
+
+namespace ridgeline::engine {
+
+struct Evaluation {
+  double loss = 0;
+  double accuracy = 0;  // in [0, 1]
+  int64_t correct = 0, rows = 0;
+  double seconds = 0;
+};
+
+// Loss and accuracy of a model over a resident set.
+class Evaluator {
+ public:
+  // `pinned` are the rows of a checkpoint, or none.
+  Evaluator(Machine& machine, const Config& config, const nn::Model& model,
+            const data::ImageSet& set, const data::Scaling& scaling,
+            const std::vector<std::string>& pinned = {});
+
+  // The weights must be those of the same model; binds to them on the first call.
+  Evaluation run(const Weights& weights);
+  const Runner& runner() const { return *main_; }  // after the first run()
+  bool planned() const { return main_ != nullptr; }
+
+ private:
+  std::unique_ptr<Runner> make(int64_t batch, const Weights& weights,
+                               const std::vector<std::string>& pinned);
+
+  Machine& machine_;
+  const nn::Model& model_;
+  nn::LowerOptions base_;
+  ResidentSet set_;
+  std::vector<std::string> pinned_;
+  int64_t batch_;
+  std::unique_ptr<Runner> main_, tail_;  // tail_: the rows left over, if any
+};
+
+// `data_name` empty: the set the model was trained on. Its test part, or its training part.
+Evaluation evaluate_file(const std::filesystem::path& file, const std::string& data_name,
+                         data::Part part, const std::filesystem::path& data_dir,
+                         const ModelOptions& options, std::vector<std::string>& warnings);
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,124 @@
+#include "ridgeline/engine/info.h"
+
+#include <nlohmann/json.hpp>
+
+#include "ridgeline/data/locate.h"
+#include "ridgeline/engine/machine.h"
+#include "ridgeline/engine/progress.h"
+#include "ridgeline/prof/peak_kernels.h"
+#include "ridgeline/registry.h"
+
+namespace ridgeline::engine {
+namespace {
+
+using nlohmann::json;
+
+std::string cpu_features() {
+#if defined(__x86_64__)
+  std::string text;
+  const auto add = [&](bool has, const char* name) {
+    if (!has) return;
+    if (!text.empty()) text += ' ';
+    text += name;
+  };
+  add(__builtin_cpu_supports("sse4.2"), "sse4.2");
+  add(__builtin_cpu_supports("avx"), "avx");
+  add(__builtin_cpu_supports("avx2"), "avx2");
+  add(__builtin_cpu_supports("fma"), "fma");
+  add(__builtin_cpu_supports("avx512f"), "avx512f");
+  add(__builtin_cpu_supports("avx512bw"), "avx512bw");
+  add(__builtin_cpu_supports("avx512vnni"), "avx512vnni");
+  add(__builtin_cpu_supports("avx512bf16"), "avx512bf16");
+  return text;
+#else
+  return "";
+#endif
+}
+
+std::string compiler() {
+#if defined(__clang__)
+  return "clang " __clang_version__;
+#else
+  return "gcc " __VERSION__;
+#endif
+}
+
+json ceilings_json(const prof::Ceilings& ceilings) {
+  json sizes = json::array();
+  for (const prof::Bandwidth& entry : ceilings.bandwidths) {
+    sizes.push_back({{"bytes", entry.bytes}, {"rate", entry.rate}});
+  }
+  return {{"fp32_flops", ceilings.fp32_flops},
+          {"fp64_flops", ceilings.fp64_flops},
+          {"bandwidths", sizes},
+          {"threads", ceilings.threads},
+          {"date", ceilings.date}};
+}
+
+std::string ceilings_text(const prof::Ceilings& ceilings) {
+  std::string text =
+      fmt::format("ceilings    {}FLOP/s fp32, {}FLOP/s fp64 ({} thread{}, measured {})\n",
+                  engineering(ceilings.fp32_flops), engineering(ceilings.fp64_flops),
+                  ceilings.threads, ceilings.threads == 1 ? "" : "s", ceilings.date);
+  for (const prof::Bandwidth& entry : ceilings.bandwidths) {
+    const bool memory = &entry == &ceilings.bandwidths.back();
+    text += fmt::format("            {}B/s copied {}\n", engineering(entry.rate),
+                        memory ? "in main memory" : "within " + engineering(entry.bytes) + "B");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string version() { return RIDGELINE_VERSION; }
+
+InfoReport info(const RunConfig& run, bool measure) {
+  Machine machine(run);
+  std::string all_devices;
+  for (const Device& device : devices()) {
+    if (!all_devices.empty()) all_devices += ", ";
+    all_devices += to_string(device);
+  }
+  const auto cache = cache_folder();
+  const auto ceilings = measure ? machine.ceilings(true) : machine.kept_ceilings();
+
+  InfoReport report;
+  report.text = fmt::format(
+      "ridgeline   {} ({}, {})\n"
+      "machine     {}\n"
+      "features    {}; SIMD level {}\n"
+      "devices     {}; threads {}\n"
+      "rows        {}\n",
+      version(), RIDGELINE_BUILD_TYPE, compiler(), machine.runtime().fingerprint(), cpu_features(),
+      prof::simd_level(), all_devices, machine.threads(), machine.rows().size());
+  report.text += ceilings ? ceilings_text(*ceilings)
+                          : "ceilings    not measured yet: ridgeline info --measure\n";
+  report.text += fmt::format("caches      {}\n", cache.string());
+  json places = json::array();
+  const char* title = "data        ";
+  for (const data::Place& place : data::search_places({})) {
+    std::error_code ignored;
+    const bool there = std::filesystem::is_directory(place.folder, ignored);
+    report.text += fmt::format("{}{} ({}{})\n", title, place.folder.string(), place.why,
+                               there ? "" : ", not there");
+    title = "            ";
+    places.push_back({{"folder", place.folder.string()}, {"why", place.why}, {"exists", there}});
+  }
+  report.json = json{{"version", version()},
+                     {"build", RIDGELINE_BUILD_TYPE},
+                     {"compiler", compiler()},
+                     {"machine", machine.runtime().fingerprint()},
+                     {"features", cpu_features()},
+                     {"simd", prof::simd_level()},
+                     {"devices", all_devices},
+                     {"threads", machine.threads()},
+                     {"rows", machine.rows().size()},
+                     {"ceilings", ceilings ? ceilings_json(*ceilings) : json(nullptr)},
+                     {"cache", cache.string()},
+                     {"data", places}}
+                    .dump(2) +
+                "\n";
+  return report;
+}
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+
+#include "ridgeline/engine/config.h"
+
+namespace ridgeline::engine {
+
+struct InfoReport {
+  std::string text, json;
+};
+
+// This build, this machine and what was measured on it. `measure` measures the ceilings again;
+// else those kept from before are shown, if any.
+InfoReport info(const RunConfig& run, bool measure);
+
+std::string version();  // "0.1.0"
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "ridgeline/engine/config.h"
+#include "ridgeline/plan/cache.h"
+#include "ridgeline/plan/planner.h"
+#include "ridgeline/prof/ceilings.h"
+
+namespace ridgeline::engine {
+
+// "auto" is the first GPU this build can use, else the CPU. Throws device when it is not there.
+Device choose_device(const std::string& text);
+
+// A device ready to plan for: its runtime, the table of rows and the tuning cache.
+class Machine {
+ public:
+  explicit Machine(const RunConfig& run);
+  static Machine reference();  // the CPU with its reference rows alone, one row an op
+
+  Runtime& runtime() { return *runtime_; }
+  const Table& rows() const { return rows_; }
+  TuningCache* cache() { return cache_ ? &*cache_ : nullptr; }
+  PlanOptions plan_options() const { return options_; }
+  int threads() const { return threads_; }
+  Device device() const { return runtime_->device(); }
+
+  // Measured now or kept from before; empty for a device that has none yet.
+  std::optional<prof::Ceilings> ceilings(bool again = false);
+  std::optional<prof::Ceilings> kept_ceilings() const;  // from before, if any
+
+ private:
+  int threads_;
+  std::unique_ptr<Runtime> runtime_;
+  Table rows_;
+  std::optional<TuningCache> cache_;
+  PlanOptions options_;
+};
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,75 @@
+#include "ridgeline/engine/model_io.h"
+
+#include <charconv>
+#include <optional>
+
+namespace ridgeline::engine {
+namespace {
+
+constexpr const char* kScale = "ridgeline.scale";
+constexpr const char* kShift = "ridgeline.shift";
+constexpr const char* kClasses = "ridgeline.classes";
+
+template <typename T>
+T read_number(const nn::TensorFile& file, const char* key) {
+  const auto found = file.metadata().find(key);
+  T value{};
+  if (found != file.metadata().end()) {
+    const std::string& text = found->second;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc() && end == text.data() + text.size()) return value;
+  }
+  throw_error(ErrorKind::model,
+              "{}: metadata has no number {}; it was not written by ridgeline train", file.origin(),
+              key);
+}
+
+}  // namespace
+
+nn::Metadata describe_model(const nn::Model& model, const Config& config,
+                            const data::Scaling& scaling, int classes) {
+  nn::Metadata metadata = nn::model_metadata(model, to_toml(config));
+  metadata[kScale] = fmt::format("{}", scaling.scale);
+  metadata[kShift] = fmt::format("{}", scaling.shift);
+  metadata[kClasses] = fmt::format("{}", classes);
+  return metadata;
+}
+
+std::filesystem::path model_path(const std::filesystem::path& file_or_folder) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(file_or_folder, ignored)) {
+    return file_or_folder / "model.safetensors";
+  }
+  return file_or_folder;
+}
+
+LoadedModel load_model(const std::filesystem::path& file, const ModelOptions& options) {
+  const nn::TensorFile tensors = nn::TensorFile::read(model_path(file));
+  const nn::ModelDescription description = nn::read_description(tensors);
+  Config config;
+  std::optional<nn::Model> model;
+  try {
+    config = parse_config(description.config, tensors.origin());
+    model.emplace(config.build_model(description.input));
+  } catch (const Error& error) {
+    throw_error(ErrorKind::model, "{} (the description in the model's metadata)", error.what());
+  }
+  const Precision precision = config.run.precision;
+  config.run = options.run;
+  config.run.precision = precision;
+  LoadedModel loaded{std::move(config),
+                     std::move(*model),
+                     {read_number<float>(tensors, kScale), read_number<float>(tensors, kShift)},
+                     read_number<int>(tensors, kClasses),
+                     {}};
+  if (loaded.classes < 1 || loaded.model.output().numel() != loaded.classes) {
+    throw_error(ErrorKind::model, "{}: metadata names {} classes but the model gives {} outputs",
+                tensors.origin(), loaded.classes, loaded.model.output().numel());
+  }
+  // A checkpoint is a model file with the optimizer's state beside the weights.
+  loaded.warnings =
+      nn::load_weights(tensors, loaded.model, {options.strict, /*ignore_prefix=*/"optimizer."});
+  return loaded;
+}
+
+}  // namespace ridgeline::engine

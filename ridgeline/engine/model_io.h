@@ -1,0 +1,37 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "ridgeline/data/scaling.h"
+#include "ridgeline/engine/config.h"
+#include "ridgeline/nn/model_file.h"
+
+namespace ridgeline::engine {
+
+// A model file and what its metadata says about it.
+struct LoadedModel {
+  Config config;
+  nn::Model model;
+  data::Scaling scaling;
+  int classes = 0;
+  std::vector<std::string> warnings;
+};
+
+struct ModelOptions {
+  RunConfig run;        // device, threads, tuning; the precision is the file's
+  bool strict = false;  // NaN and infinite weights are errors
+};
+
+// Throws model when the file is not one of ours or does not fit its own description.
+LoadedModel load_model(const std::filesystem::path& file, const ModelOptions& options);
+
+// What a model file says about itself: nn::model_metadata, and how bytes become inputs.
+nn::Metadata describe_model(const nn::Model& model, const Config& config,
+                            const data::Scaling& scaling, int classes);
+
+// Of a folder that train --out made: its model. Of a file: the file.
+std::filesystem::path model_path(const std::filesystem::path& file_or_folder);
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdio>
+#include <functional>
+#include <string>
+
+#include "ridgeline/engine/clock.h"
+
+namespace ridgeline::engine {
+
+// What a run has to tell while it runs: a bar that redraws itself on a terminal, plain lines
+// anywhere else. All of it goes to stderr.
+class Progress {
+ public:
+  enum class Style { automatic, none };  // automatic: a bar on a terminal, else lines
+
+  explicit Progress(Style style = Style::automatic);
+  ~Progress() { end_bar(); }
+
+  struct State {
+    int64_t epoch = 0, epochs = 0;  // from 1
+    int64_t step = 0, steps = 0;    // of the run
+    double loss = 0, accuracy = 0;  // accuracy in [0, 1]; negative: none
+    double inputs_per_second = 0;
+    double seconds_left = 0;
+  };
+  // True when the bar is due: the state is then worth making.
+  bool due() const;
+  void update(const State& state);
+
+  void line(const std::string& text);     // above the bar
+  void warning(const std::string& text);  // "ridgeline: warning: ..."; shown in any style
+
+ private:
+  void end_bar();
+
+  bool quiet_, terminal_;
+  bool drawn_ = false;
+  Clock clock_;
+  double last_ = -1e9;
+};
+
+std::string duration(double seconds);   // "1:02:03", "4:05", "12 s", "340 ms"
+std::string engineering(double value);  // "12.3 k", "4.56 G": a unit follows at once
+std::string grouped(double value);      // "12,345"
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,90 @@
+#include "ridgeline/engine/runner.h"
+
+#include <cstring>
+
+namespace ridgeline::engine {
+
+Runner::Runner(Machine& machine, nn::Lowered lowered, const Externals& shared,
+               const std::vector<std::string>& pinned)
+    : lowered_(std::move(lowered)) {
+  Runtime& runtime = machine.runtime();
+  Externals externals = shared;
+  const auto block = [&](const Values& values, DeviceBuffer& device, Buffer& host) {
+    size_t bytes = 0;
+    for (const Value& value : values) {
+      if (!value) continue;
+      offsets_[value.id] = bytes;
+      bytes += align_up(size_t(size_of(value)));
+    }
+    device = DeviceBuffer(runtime, bytes);
+    host = Buffer(bytes);
+    for (const Value& value : values) {
+      if (!value) continue;
+      externals[value.id] = {device.data() + offsets_[value.id], value.dtype, value.shape,
+                             runtime.device()};
+    }
+  };
+  block({lowered_.first, lowered_.tick, lowered_.step, lowered_.lr}, control_, host_control_);
+  block({lowered_.loss, lowered_.correct}, results_, host_results_);
+  for (const ValueInfo& info : lowered_.program.values) {
+    if (info.role == Role::temp || externals.contains(info.value.id)) continue;
+    const Value& value = info.value;
+    others_.emplace_back(runtime, size_t(size_of(value)));
+    externals[value.id] = {others_.back().data(), value.dtype, value.shape, runtime.device()};
+  }
+  PlanOptions options = machine.plan_options();
+  options.pinned = pinned;
+  Planned planned =
+      plan_program(lowered_.program, machine.rows(), runtime, options, machine.cache());
+  explanation_ = std::move(planned.explanation);
+  plan_.emplace(runtime, lowered_.program, std::move(planned.choices), externals);
+}
+
+void Runner::set_inputs(int64_t first, int64_t done, std::span<const double> lr) {
+  const auto set = [&](const Value& value, const void* data, size_t bytes) {
+    if (value) std::memcpy(host_control_.data() + offsets_[value.id], data, bytes);
+  };
+  const int32_t tick = 0;
+  set(lowered_.first, &first, sizeof first);
+  set(lowered_.tick, &tick, sizeof tick);
+  set(lowered_.step, &done, sizeof done);
+  set(lowered_.lr, lr.data(), lr.size_bytes());
+  plan_->runtime().upload(control_.data(), host_control_.data(), control_.size());
+}
+
+void Runner::launch(int64_t first, int64_t steps, int64_t done, std::span<const double> lr) {
+  set_inputs(first, done, lr);
+  plan_->run(steps);
+  launched_ = steps;
+  fetched_ = false;
+}
+
+void Runner::fetch_results() {
+  if (fetched_) return;
+  plan_->runtime().download(host_results_.data(), results_.data(), results_.size());
+  fetched_ = true;
+}
+
+std::span<const double> Runner::losses() {
+  if (!lowered_.loss) return {};
+  fetch_results();
+  const std::byte* data = host_results_.data() + offsets_[lowered_.loss.id];
+  return {reinterpret_cast<const double*>(data), size_t(launched_)};
+}
+
+std::span<const int32_t> Runner::corrects() {
+  if (!lowered_.correct) return {};
+  fetch_results();
+  const std::byte* data = host_results_.data() + offsets_[lowered_.correct.id];
+  return {reinterpret_cast<const int32_t*>(data), size_t(launched_)};
+}
+
+std::vector<std::string> Runner::row_names() const {
+  std::vector<std::string> names;
+  for (const Choice& choice : plan_->choices()) {
+    if (choice.converted < 0) names.push_back(choice.row->name);  // conversions follow from these
+  }
+  return names;
+}
+
+}  // namespace ridgeline::engine

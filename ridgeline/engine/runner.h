@@ -1,0 +1,59 @@
+#pragma once
+
+#include <span>
+
+#include "ridgeline/engine/machine.h"
+#include "ridgeline/nn/lower.h"
+
+namespace ridgeline::engine {
+
+// A lowered program, planned, with the small values of its own: batch position, counters, learning
+// rates, results. Everything large comes from outside and is shared between runners.
+class Runner {
+ public:
+  // `shared` has the memory of the resident set, the order, the weights and the optimizer's state.
+  // `pinned` are row names to use again (a checkpoint's); empty: none.
+  Runner(Machine& machine, nn::Lowered lowered, const Externals& shared,
+         const std::vector<std::string>& pinned = {});
+
+  // Makes `steps` steps on the batches that begin at order[first]. `done` steps were made before
+  // these; `lr` has one rate a step (empty when the program has none).
+  void launch(int64_t first, int64_t steps, int64_t done = 0, std::span<const double> lr = {});
+
+  // The inputs of a launch alone, for whoever runs the plan choice by choice.
+  void set_inputs(int64_t first, int64_t done, std::span<const double> lr);
+
+  // Of the last launch, one number a step. Waits for it to end.
+  std::span<const double> losses();
+  std::span<const int32_t> corrects();
+
+  // A value of this program, copied to the host; T is its type.
+  template <typename T>
+  std::vector<T> read(const Value& value) const {
+    std::vector<T> host(size_t(value.shape.numel()));
+    plan_->runtime().download(host.data(), plan_->peek(value.id).data, host.size() * sizeof(T));
+    return host;
+  }
+
+  int64_t repeats() const { return lowered_.program.repeats; }
+  const nn::Lowered& lowered() const { return lowered_; }
+  Plan& plan() { return *plan_; }
+  const Explanation& explanation() const { return explanation_; }
+  std::vector<std::string> row_names() const;
+
+ private:
+  void fetch_results();
+
+  nn::Lowered lowered_;
+  Explanation explanation_;
+  // Inputs of a launch, and its results: one copy each between host and device.
+  DeviceBuffer control_, results_;
+  Buffer host_control_, host_results_;
+  std::unordered_map<ValueId, size_t> offsets_;
+  std::vector<DeviceBuffer> others_;
+  bool fetched_ = false;
+  int64_t launched_ = 0;
+  std::optional<Plan> plan_;
+};
+
+}  // namespace ridgeline::engine

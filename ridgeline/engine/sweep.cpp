@@ -1,0 +1,134 @@
+#include "ridgeline/engine/sweep.h"
+
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "ridgeline/data/locate.h"
+
+namespace ridgeline::engine {
+namespace {
+
+struct Axis {
+  std::string key;
+  std::vector<std::string> values;
+};
+
+Axis parse_axis(const std::string& set) {
+  const size_t equals = set.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    throw_error(ErrorKind::usage, "--set {}: write key=value or key=a,b,c", set);
+  }
+  return {set.substr(0, equals), split_values(set.substr(equals + 1))};
+}
+
+std::string label_of(const std::vector<std::string>& keys, const std::vector<std::string>& values) {
+  std::string label;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (i > 0) label += ' ';
+    label += keys[i] + "=" + values[i];
+  }
+  return label;
+}
+
+// Every combination, the last key fastest.
+std::vector<std::vector<std::string>> combine(
+    const std::vector<std::vector<std::string>>& choices) {
+  std::vector<std::vector<std::string>> all{{}};
+  for (const auto& values : choices) {
+    std::vector<std::vector<std::string>> longer;
+    for (const auto& head : all) {
+      for (const std::string& value : values) {
+        longer.push_back(head);
+        longer.back().push_back(value);
+      }
+    }
+    all = std::move(longer);
+  }
+  return all;
+}
+
+SweepPoint run_one(const Config& config, const SweepOptions& options,
+                   std::shared_ptr<const data::DataSet> set) {
+  SweepPoint point;
+  TrainOptions train_options;
+  train_options.progress = Progress::Style::none;
+  train_options.set = std::move(set);
+  train_options.data = options.data;
+  try {
+    point.report = train(config, train_options);
+  } catch (const Error& error) {
+    // A rate that diverges is a result of the study; anything else would fail every other run too.
+    if (error.kind() != ErrorKind::numeric) throw;
+    point.error = error.what();
+  }
+  return point;
+}
+
+}  // namespace
+
+std::vector<std::string> split_values(const std::string& text) {
+  std::vector<std::string> values(1);
+  int depth = 0;
+  char quote = 0;
+  for (const char c : text) {
+    if (quote != 0) {
+      if (c == quote) quote = 0;
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+    } else if (c == '[' || c == '{') {
+      ++depth;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    } else if (c == ',' && depth <= 0) {
+      values.emplace_back();
+      continue;
+    }
+    values.back() += c;
+  }
+  return values;
+}
+
+Sweep sweep(const std::filesystem::path& config, const std::vector<std::string>& sets,
+            const SweepOptions& options) {
+  Sweep result;
+  std::vector<std::string> fixed;
+  for (const std::string& set : sets) {
+    const Axis axis = parse_axis(set);
+    if (axis.values.size() == 1) {
+      fixed.push_back(set);
+      continue;
+    }
+    result.keys.push_back(axis.key);
+    result.choices.push_back(axis.values);
+  }
+  if (result.keys.empty()) {
+    throw_error(ErrorKind::usage, "sweep: no --set has several values; write --set key=a,b,c");
+  }
+  const auto combinations = combine(result.choices);
+  std::vector<Config> configs;
+  for (const auto& values : combinations) {
+    std::vector<std::string> all = fixed;
+    for (size_t i = 0; i < values.size(); ++i) all.push_back(result.keys[i] + "=" + values[i]);
+    configs.push_back(load_config(config, all));
+    if (options.adjust) options.adjust(configs.back());
+  }
+  std::map<std::string, std::shared_ptr<const data::DataSet>> loaded;
+  for (size_t i = 0; i < configs.size() && result.stopped_by == 0; ++i) {
+    auto& set = loaded[configs[i].data.name];
+    if (!set) {
+      set = std::make_shared<data::DataSet>(data::load(configs[i].data.name, options.data));
+    }
+    const std::string label = label_of(result.keys, combinations[i]);
+    if (options.progress) options.progress(i, configs.size(), label, nullptr, {});
+    SweepPoint point = run_one(configs[i], options, set);
+    point.values = combinations[i];
+    result.stopped_by = point.report.stopped_by;
+    if (result.stopped_by != 0) break;  // half a run is no point of the study
+    if (options.progress) options.progress(i, configs.size(), label, &point.report, point.error);
+    result.points.push_back(std::move(point));
+  }
+  return result;
+}
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ridgeline/data/image_set.h"
+#include "ridgeline/engine/config.h"
+#include "ridgeline/engine/evaluate.h"
+#include "ridgeline/engine/progress.h"
+#include "ridgeline/prof/limit.h"
+
+namespace ridgeline::engine {
+
+struct TrainOptions {
+  std::filesystem::path out;   // empty: nothing is kept
+  std::filesystem::path data;  // --data; empty: the usual places
+  bool resume = false;
+  bool force = false;  // replace the run that `out` holds
+  Progress::Style progress = Progress::Style::automatic;
+  std::shared_ptr<const data::DataSet> set;  // already loaded; else by config.data.name
+};
+
+struct TrainReport {
+  int64_t steps = 0;                          // made in all, those before a resume too
+  int64_t steps_here = 0;                     // made by this process
+  double train_loss = 0, train_accuracy = 0;  // mean over the last epoch's steps made here
+  Evaluation test;                            // at the end
+  int64_t clipped_steps = 0;
+  // Of this process; evaluations and checkpoints are not in train_seconds.
+  double startup_seconds = 0, tuning_seconds = 0, train_seconds = 0, test_seconds = 0;
+  double inputs_per_second = 0, flops_per_second = 0;
+  std::optional<prof::Ceilings> ceilings;
+  std::optional<prof::Limit> limit;  // of one full step
+  double limit_fraction = 0;         // over all steps made here
+  std::string device, precision, data;
+  int threads = 0;
+  int64_t parameters = 0;
+  MemoryUse memory;  // of the training plan
+  std::vector<std::string> rows;
+  std::string plan_source;
+  int stopped_by = 0;  // a signal's number; 0: ran to its end
+
+  double seconds_per_step() const {
+    return steps_here > 0 ? train_seconds / double(steps_here) : 0;
+  }
+};
+
+// Trains, evaluates, keeps checkpoints. Throws numeric when the loss stays NaN or infinite, naming
+// the step and the layer.
+TrainReport train(const Config& config, const TrainOptions& options);
+
+nlohmann::json to_json(const TrainReport& report);
+std::string summary(const TrainReport& report);  // a few lines for people
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ridgeline/core/runtime.h"
+#include "ridgeline/nn/lower.h"
+#include "ridgeline/nn/model.h"
+#include "ridgeline/plan/plan.h"
+
+namespace ridgeline::engine {
+
+// Everything a training step changes, on the host: the weights, then the optimizer's state.
+struct Snapshot {
+  struct Item {
+    std::string name;
+    HostTensor value;
+  };
+  std::vector<Item> items;
+
+  bool finite() const;  // no NaN, no infinity in any floating-point item
+};
+
+bool all_finite(const Tensor& host);
+
+// A model's weights and, for training, the optimizer's state in a device's memory. All plans of a
+// model work on the same ones.
+class Weights {
+ public:
+  // `lowered` says which state there is; a program that does not train has none.
+  Weights(Runtime& runtime, const nn::Model& model, const nn::Lowered& lowered);
+
+  void bind(const nn::Lowered& lowered, Externals& externals) const;
+
+  Snapshot download() const;
+  void upload(const Snapshot& snapshot);  // names, types and shapes as download() gives them
+  void upload(const nn::Model& model);    // the weights alone
+  void download_to(nn::Model& model) const;
+
+ private:
+  struct Item {
+    std::string name;
+    Value value;
+    DeviceBuffer memory;
+  };
+  const Item& find(const std::string& name) const;
+
+  Runtime& runtime_;
+  size_t params_ = 0;  // items_[0, params_) are the model's
+  std::vector<Item> items_;
+};
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,171 @@
+#include "ridgeline/prof/ceilings.h"
+
+#include <fmt/chrono.h>
+
+#include <chrono>
+#include <ctime>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "ridgeline/core/buffer.h"
+#include "ridgeline/core/file.h"
+#include "ridgeline/prof/peak_kernels.h"
+
+namespace ridgeline::prof {
+namespace {
+
+constexpr int kVersion = 1;
+// Many short tries: on a busy machine all threads run together for a few milliseconds only.
+constexpr int kTries = 30;
+constexpr double kTrySeconds = 0.004;
+
+double seconds_of(const std::function<void()>& work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// Units of work a second, the best of several tries of about kTrySeconds each.
+double best_rate(const std::function<void(int64_t)>& work) {
+  int64_t count = 1;
+  double seconds = seconds_of([&] { work(count); });
+  while (seconds < kTrySeconds / 2 && count < (int64_t{1} << 40)) {
+    count *= 2;
+    seconds = seconds_of([&] { work(count); });
+  }
+  double best = seconds;
+  for (int i = 0; i < kTries; ++i) best = std::min(best, seconds_of([&] { work(count); }));
+  return double(count) / best;
+}
+
+template <typename T>
+double measure_flops(ThreadPool& pool, double (*rounds)(int64_t, T*)) {
+  std::vector<Buffer> sinks;
+  for (int i = 0; i < pool.size(); ++i) sinks.emplace_back(sizeof(T));
+  double flops_per_round = 0;
+  const double rate = best_rate([&](int64_t count) {
+    pool.run([&](int thread) {
+      T* sink = reinterpret_cast<T*>(sinks[size_t(thread)].data());
+      const double flops = rounds(count * 1024, sink);
+      if (thread == 0) flops_per_round = flops;
+    });
+  });
+  return rate * 1024 * flops_per_round * pool.size();
+}
+
+// Each thread copies its own pair of buffers; together they take `bytes`.
+double measure_copy(ThreadPool& pool, double bytes) {
+  const size_t half = align_up(size_t(bytes / 2 / pool.size()), 4096);
+  std::vector<Buffer> from, to;
+  for (int i = 0; i < pool.size(); ++i) {
+    from.emplace_back(half);
+    to.emplace_back(half);
+  }
+  const double rate = best_rate([&](int64_t count) {
+    pool.run([&](int thread) {
+      for (int64_t i = 0; i < count; ++i) {
+        copy_bytes(to[size_t(thread)].data(), from[size_t(thread)].data(), half);
+      }
+    });
+  });
+  return rate * 2 * double(half) * pool.size();
+}
+
+// Sizes a core: in the first-level cache, the second, the third, and beyond any.
+constexpr double kSizesPerThread[] = {16e3, 64e3, 256e3, 768e3, 2e6, 8e6};
+constexpr double kMemorySize = 256e6;
+
+std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr))); }
+
+}  // namespace
+
+double Ceilings::flops(Precision precision) const {
+  return precision == Precision::fp64 ? fp64_flops : fp32_flops;
+}
+
+double Ceilings::bandwidth(double working_bytes) const {
+  for (const Bandwidth& measured : bandwidths) {
+    if (working_bytes <= measured.bytes) return measured.rate;
+  }
+  return memory_bandwidth();
+}
+
+double Ceilings::memory_bandwidth() const {
+  return bandwidths.empty() ? 0 : bandwidths.back().rate;
+}
+
+Ceilings measure_ceilings(ThreadPool& pool, const std::string& machine) {
+  Ceilings ceilings;
+  ceilings.fp32_flops = measure_flops<float>(pool, fma_rounds_fp32);
+  ceilings.fp64_flops = measure_flops<double>(pool, fma_rounds_fp64);
+  for (const double size : kSizesPerThread) {
+    const double bytes = size * pool.size();
+    if (bytes < kMemorySize / 2) ceilings.bandwidths.push_back({bytes, measure_copy(pool, bytes)});
+  }
+  ceilings.bandwidths.push_back({kMemorySize, measure_copy(pool, kMemorySize)});
+  ceilings.threads = pool.size();
+  ceilings.machine = machine;
+  ceilings.date = today();
+  return ceilings;
+}
+
+std::optional<Ceilings> read_ceilings(const std::filesystem::path& file,
+                                      const std::string& machine) {
+  std::ifstream in(file);
+  if (!in) return std::nullopt;
+  try {
+    const nlohmann::json json = nlohmann::json::parse(in);
+    if (json.at("version") != kVersion || json.at("machine") != machine) return std::nullopt;
+    Ceilings ceilings;
+    ceilings.fp32_flops = json.at("fp32_flops");
+    ceilings.fp64_flops = json.at("fp64_flops");
+    for (const auto& entry : json.at("bandwidths")) {
+      ceilings.bandwidths.push_back({entry.at("bytes"), entry.at("rate")});
+    }
+    ceilings.threads = json.at("threads");
+    ceilings.machine = machine;
+    ceilings.date = json.at("date");
+    bool sane = ceilings.fp32_flops > 0 && ceilings.fp64_flops > 0 && !ceilings.bandwidths.empty();
+    for (const Bandwidth& entry : ceilings.bandwidths) sane = sane && entry.rate > 0;
+    if (sane) return ceilings;
+  } catch (const nlohmann::json::exception&) {
+    // Damaged: as good as absent.
+  }
+  return std::nullopt;
+}
+
+void write_ceilings(const std::filesystem::path& file, const Ceilings& ceilings) {
+  nlohmann::json json = {{"version", kVersion},
+                         {"machine", ceilings.machine},
+                         {"date", ceilings.date},
+                         {"threads", ceilings.threads},
+                         {"fp32_flops", ceilings.fp32_flops},
+                         {"fp64_flops", ceilings.fp64_flops},
+                         {"bandwidths", nlohmann::json::array()}};
+  for (const Bandwidth& entry : ceilings.bandwidths) {
+    json["bandwidths"].push_back({{"bytes", entry.bytes}, {"rate", entry.rate}});
+  }
+  const std::string text = json.dump(2) + "\n";
+  write_file_atomic(file, std::as_bytes(std::span(text)));
+}
+
+Ceilings ceilings_of(ThreadPool& pool, const std::string& machine,
+                     const std::filesystem::path& file, bool again) {
+  if (!again && !file.empty()) {
+    if (const auto kept = read_ceilings(file, machine)) return *kept;
+  }
+  const Ceilings measured = measure_ceilings(pool, machine);
+  if (!file.empty()) {
+    try {
+      std::filesystem::create_directories(file.parent_path());
+      write_ceilings(file, measured);
+    } catch (const std::exception&) {
+      // The next run measures again.
+    }
+  }
+  return measured;
+}
+
+}  // namespace ridgeline::prof

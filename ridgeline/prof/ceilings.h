@@ -1,0 +1,47 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ridgeline/core/precision.h"
+#include "ridgeline/core/thread_pool.h"
+
+namespace ridgeline::prof {
+
+// Copy rate of buffers that together take `bytes`: the caches are faster than memory.
+struct Bandwidth {
+  double bytes = 0;
+  double rate = 0;  // bytes read and written a second
+};
+
+// What this machine can do at best, as measured with all threads of a pool together.
+struct Ceilings {
+  double fp32_flops = 0, fp64_flops = 0;  // multiply-adds in registers, two flops each
+  std::vector<Bandwidth> bandwidths;      // by growing size; the last is main memory
+  int threads = 0;
+  std::string machine;  // Runtime::fingerprint() of the machine measured
+  std::string date;     // UTC, "2026-01-31"
+
+  double flops(Precision precision) const;       // of the units that precision computes on
+  double bandwidth(double working_bytes) const;  // of the smallest measured size that holds it
+  double memory_bandwidth() const;
+};
+
+// Takes about a second; the best of several short tries, because neighbours only ever slow one
+// down.
+Ceilings measure_ceilings(ThreadPool& pool, const std::string& machine);
+
+// A file kept from an earlier measurement. Empty when there is none, or it is damaged, of another
+// version or of another machine.
+std::optional<Ceilings> read_ceilings(const std::filesystem::path& file,
+                                      const std::string& machine);
+void write_ceilings(const std::filesystem::path& file, const Ceilings& ceilings);  // throws io
+
+// From `file`, else measured and kept there (a folder that cannot be written is not an error).
+// An empty path keeps nothing. `again` measures anyway.
+Ceilings ceilings_of(ThreadPool& pool, const std::string& machine,
+                     const std::filesystem::path& file, bool again = false);
+
+}  // namespace ridgeline::prof

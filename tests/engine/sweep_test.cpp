@@ -1,0 +1,98 @@
+#include "ridgeline/engine/sweep.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "ridgeline/core/error.h"
+#include "tests/engine/small_set.h"
+
+namespace ridgeline::engine {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+SweepPoint point(std::vector<std::string> values, double accuracy, const std::string& error = {}) {
+  SweepPoint made;
+  made.values = std::move(values);
+  made.report.test.accuracy = accuracy;
+  made.error = error;
+  return made;
+}
+
+Sweep two_keys() {
+  Sweep sweep;
+  sweep.keys = {"train.epochs", "train.optimizer.lr"};
+  sweep.choices = {{"1", "2"}, {"0.001", "0.1", "10"}};
+  sweep.points = {point({"1", "0.001"}, 0.5),
+                  point({"1", "0.1"}, 0.8),
+                  point({"1", "10"}, 0, "the loss is nan, \"here\""),
+                  point({"2", "0.001"}, 0.6),
+                  point({"2", "0.1"}, 0.9),
+                  point({"2", "10"}, 0.1)};
+  return sweep;
+}
+
+TEST(Sweep, SplitsAtOuterCommasOnly) {
+  EXPECT_THAT(split_values("a,b,c"), ElementsAre("a", "b", "c"));
+  EXPECT_THAT(split_values("{type=\"sgd\",lr=1},{type=\"adam\"}"),
+              ElementsAre("{type=\"sgd\",lr=1}", "{type=\"adam\"}"));
+  EXPECT_THAT(split_values("\"a,b\",[1,2]"), ElementsAre("\"a,b\"", "[1,2]"));
+  EXPECT_THAT(split_values(""), ElementsAre(""));
+}
+
+TEST(Sweep, CsvQuotesAndLeavesFailuresEmpty) {
+  const std::string csv = to_csv(two_keys());
+  EXPECT_THAT(csv, HasSubstr("train.epochs,train.optimizer.lr,accuracy,"));
+  EXPECT_THAT(csv, HasSubstr("1,0.1,0.8,"));
+  EXPECT_THAT(csv, HasSubstr("1,10,,,,,,\"the loss is nan, \"\"here\"\"\"\n"));
+}
+
+TEST(Sweep, ChartHasALinePerOtherKey) {
+  const Chart chart = to_chart(two_keys(), "accuracy");
+  EXPECT_EQ(chart.x_title, "train.optimizer.lr");
+  ASSERT_EQ(chart.series.size(), 2u);
+  EXPECT_EQ(chart.series[1].name, "epochs=2");
+  EXPECT_THAT(chart.series[1].y, ElementsAre(0.6, 0.9, 0.1));
+  EXPECT_TRUE(std::isnan(chart.series[0].y[2]));
+}
+
+TEST(Sweep, TableAndJsonHaveEveryPoint) {
+  EXPECT_THAT(to_table(two_keys()), HasSubstr("diverged"));
+  const auto json = nlohmann::json::parse(to_json_text(two_keys()));
+  ASSERT_EQ(json["points"].size(), 6u);
+  EXPECT_EQ(json["points"][1]["set"]["train.optimizer.lr"], "0.1");
+  EXPECT_EQ(json["points"][4]["report"]["accuracy"], 0.9);
+  EXPECT_TRUE(json["points"][2].contains("error"));
+}
+
+TEST(Sweep, NoSeveralValuesIsUsage) {
+  EXPECT_THROW(sweep("none.toml", {"train.epochs=3"}, {}), Error);
+  EXPECT_THROW(sweep("none.toml", {"train.epochs"}, {}), Error);
+}
+
+TEST(Chart, IsWellFormedAndEscapes) {
+  Chart chart;
+  chart.title = "a < b & \"c\"";
+  chart.x = {"1", "100"};
+  chart.series = {{"s", {1, 2}}};
+  const std::string svg = to_svg(chart);
+  EXPECT_THAT(svg, HasSubstr("a &lt; b &amp; &quot;c&quot;"));
+  EXPECT_THAT(svg, ::testing::StartsWith("<svg"));
+  EXPECT_THAT(svg, ::testing::EndsWith("</svg>\n"));
+  EXPECT_THAT(svg, HasSubstr("<polyline"));
+}
+
+TEST(Chart, EmptyAndConstantDataHaveADefinedResult) {
+  Chart chart;
+  EXPECT_THAT(to_svg(chart), HasSubstr("</svg>"));
+  chart.x = {"a"};
+  chart.series = {{"", {3}}};
+  EXPECT_THAT(to_svg(chart), ::testing::Not(HasSubstr("nan")));
+}
+
+}  // namespace
+}  // namespace ridgeline::engine

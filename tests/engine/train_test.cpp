@@ -1,0 +1,229 @@
+#include "ridgeline/engine/train.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "ridgeline/engine/checkpoint.h"
+#include "ridgeline/engine/trainer.h"
+#include "tests/engine/small_set.h"
+
+namespace ridgeline::engine {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::slurp;
+using testing::small_config;
+using testing::small_set;
+using testing::TempFolder;
+
+TrainOptions quiet(const std::filesystem::path& out = {}) {
+  TrainOptions options;
+  options.out = out;
+  options.progress = Progress::Style::none;
+  options.set = small_set();
+  return options;
+}
+
+std::string bits(const Snapshot& snapshot) {
+  std::string all;
+  for (const auto& item : snapshot.items) {
+    all += item.name;
+    all.append(static_cast<const char*>(item.value.view().data), item.value.view().bytes());
+  }
+  return all;
+}
+
+// The tensors of a model file, without the metadata (which holds max_steps).
+std::string tensor_bits(const std::filesystem::path& path) {
+  const nn::TensorFile file = nn::TensorFile::read(path);
+  std::string all;
+  for (const nn::TensorEntry& entry : file.tensors()) {
+    all += entry.name;
+    all.append(reinterpret_cast<const char*>(entry.data.data()), entry.data.size());
+  }
+  return all;
+}
+
+template <typename F>
+std::string message_of(ErrorKind kind, F f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    EXPECT_EQ(name(error.kind()), std::string(name(kind))) << error.what();
+    return error.what();
+  }
+  ADD_FAILURE() << "nothing was thrown";
+  return {};
+}
+
+TEST(Trainer, LaunchesOfAnyLengthMakeTheSameSteps) {
+  const TempFolder folder;
+  const Config config = small_config();
+  Machine machine(config.run);
+  Trainer one(machine, config, small_set()), many(machine, config, small_set());
+  EXPECT_EQ(one.steps_per_epoch(), 13);  // 12 of 16 rows, one of 11
+  std::vector<double> losses_one, losses_many;
+  while (one.step() < 30) {
+    EXPECT_EQ(one.advance(1), 1);
+    losses_one.push_back(one.losses().front());
+  }
+  while (many.step() < 30) {
+    many.advance(30 - many.step());
+    losses_many.insert(losses_many.end(), many.losses().begin(), many.losses().end());
+  }
+  EXPECT_EQ(losses_one, losses_many);
+  EXPECT_EQ(bits(one.snapshot()), bits(many.snapshot()));
+  EXPECT_GT(one.clipped_steps(), 0);
+}
+
+TEST(Trainer, RestoredSnapshotGivesTheSameFuture) {
+  const TempFolder folder;
+  const Config config = small_config();
+  Machine machine(config.run);
+  Trainer trainer(machine, config, small_set());
+  while (trainer.step() < 10) trainer.advance(10 - trainer.step());
+  const Snapshot middle = trainer.snapshot();
+  while (trainer.step() < 20) trainer.advance(20 - trainer.step());
+  const std::string first = bits(trainer.snapshot());
+  EXPECT_NE(first, bits(middle));
+  trainer.restore(middle, 10);
+  while (trainer.step() < 20) trainer.advance(20 - trainer.step());
+  EXPECT_EQ(bits(trainer.snapshot()), first);
+}
+
+TEST(Train, LearnsAndReports) {
+  const TempFolder folder;
+  const TrainReport report = train(small_config({"train.epochs=30"}), quiet());
+  EXPECT_GT(report.test.accuracy, 0.95);
+  EXPECT_EQ(report.steps, 30 * 13);
+  EXPECT_EQ(report.test.rows, 150);
+  EXPECT_GT(report.limit_fraction, 0);
+  const nlohmann::json json = to_json(report);
+  for (const char* key : {"accuracy", "loss", "steps_per_second", "us_per_step", "flops_per_second",
+                          "limit_fraction", "threads", "device", "rows", "tuning_seconds"}) {
+    EXPECT_TRUE(json.contains(key)) << key;
+  }
+  EXPECT_NEAR(json["us_per_step"].get<double>() * json["steps_per_second"].get<double>(), 1e6, 1);
+}
+
+class Resume : public ::testing::TestWithParam<std::vector<std::string>> {};
+
+TEST_P(Resume, HalvesEqualTheWholeBitForBit) {
+  const TempFolder folder;
+  auto sets = GetParam();
+  sets.push_back("train.max_steps=40");
+  train(small_config(sets), quiet(folder / "whole"));
+  sets.back() = "train.max_steps=17";
+  train(small_config(sets), quiet(folder / "parts"));
+  sets.back() = "train.max_steps=40";
+  TrainOptions options = quiet(folder / "parts");
+  options.resume = true;
+  const TrainReport report = train(small_config(sets), options);
+  EXPECT_EQ(report.steps, 40);
+  EXPECT_EQ(report.steps_here, 23);
+  EXPECT_EQ(tensor_bits(folder / "parts/checkpoint.safetensors"),
+            tensor_bits(folder / "whole/checkpoint.safetensors"));
+  EXPECT_EQ(tensor_bits(folder / "parts/model.safetensors"),
+            tensor_bits(folder / "whole/model.safetensors"));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Optimizers, Resume,
+    ::testing::Values(std::vector<std::string>{},
+                      std::vector<std::string>{"train.optimizer={type=\"sgd\",lr=0.1,momentum=0.9}",
+                                               "train.clip_norm=0"},
+                      std::vector<std::string>{"run.precision=\"fp64\"", "run.tune=true"},
+                      std::vector<std::string>{"train.optimizer={type=\"adamw\",lr=0.01}",
+                                               "train.drop_last=true", "run.tune=true"}));
+
+TEST(Resume, MetricsHaveEachStepOnce) {
+  const TempFolder folder;
+  train(small_config({"train.max_steps=13", "train.checkpoint_steps=5"}), quiet(folder / "run"));
+  // As if killed after step 10: the newest checkpoint is lost, the metrics of step 13 are there.
+  std::filesystem::remove(folder / "run/checkpoint.safetensors");
+  TrainOptions options = quiet(folder / "run");
+  options.resume = true;
+  ::testing::internal::CaptureStderr();
+  train(small_config({"train.max_steps=26"}), options);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("checkpoint before it"));
+  std::vector<int64_t> train_steps;
+  std::istringstream lines(slurp(folder / "run/metrics.jsonl"));
+  for (std::string line; std::getline(lines, line);) {
+    const auto json = nlohmann::json::parse(line);
+    if (json["event"] == "train") train_steps.push_back(json["step"]);
+  }
+  EXPECT_EQ(train_steps, (std::vector<int64_t>{13, 26}));
+}
+
+TEST(Resume, SaysWhatChanged) {
+  const TempFolder folder;
+  train(small_config({"train.max_steps=5"}), quiet(folder / "run"));
+  TrainOptions options = quiet(folder / "run");
+  options.resume = true;
+  const auto attempt = [&](const std::vector<std::string>& sets) {
+    return message_of(ErrorKind::usage, [&] { train(small_config(sets), options); });
+  };
+  EXPECT_THAT(attempt({"train.seed=9"}), HasSubstr("train.seed"));
+  EXPECT_THAT(attempt({"model.layers.0.out=18"}), HasSubstr("model.layers"));
+  EXPECT_THAT(attempt({"train.optimizer.lr=0.5"}), HasSubstr("train.optimizer"));
+  auto other = std::make_shared<data::DataSet>();
+  other->train = testing::small_part(203, 99);
+  other->test = testing::small_part(10, 98);
+  options.set = other;
+  EXPECT_THAT(attempt({}), HasSubstr("training data"));
+}
+
+TEST(Resume, TornNewestFallsBack) {
+  const TempFolder folder;
+  const auto out = folder / "run";
+  train(small_config({"train.max_steps=20", "train.checkpoint_steps=10"}), quiet(out));
+  const std::string whole = slurp(out / "checkpoint.safetensors");
+  const std::string good = tensor_bits(out / "checkpoint.safetensors");
+  std::ofstream(out / "checkpoint.safetensors", std::ios::binary)
+      << whole.substr(0, whole.size() / 2);
+  std::ofstream(out / "checkpoint.safetensors.tmp") << "left over";
+  TrainOptions options = quiet(out);
+  options.resume = true;
+  ::testing::internal::CaptureStderr();
+  const TrainReport report = train(small_config({"train.max_steps=20"}), options);
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("checkpoint.safetensors"));
+  EXPECT_EQ(report.steps_here, 10);
+  EXPECT_EQ(report.steps, 20);
+  EXPECT_EQ(tensor_bits(out / "checkpoint.safetensors"), good);
+  EXPECT_FALSE(std::filesystem::exists(out / "checkpoint.safetensors.tmp"));
+}
+
+TEST(Train, NanNamesStepAndLayer) {
+  const TempFolder folder;
+  const Config config = small_config(
+      {"train.optimizer={type=\"sgd\",lr=1e30}", "train.clip_norm=0", "train.checkpoint_steps=1"});
+  const std::string message =
+      message_of(ErrorKind::numeric, [&] { train(config, quiet(folder / "run")); });
+  EXPECT_THAT(message, ::testing::ContainsRegex("at step [0-9]+"));
+  EXPECT_THAT(message, ::testing::ContainsRegex("layer [0-9] \\((linear|relu|dropout)\\)"));
+  EXPECT_THAT(message, HasSubstr("train.optimizer.lr"));
+  // What was kept is sound.
+  EXPECT_THAT(message, HasSubstr("is kept"));
+  const nn::TensorFile kept = nn::TensorFile::read(folder / "run/checkpoint.safetensors");
+  for (const nn::TensorEntry& entry : kept.tensors()) {
+    if (entry.dtype != DType::fp32) continue;
+    for (size_t i = 0; i < entry.data.size(); i += 4) {
+      float value;
+      std::memcpy(&value, entry.data.data() + i, 4);
+      ASSERT_TRUE(std::isfinite(value)) << entry.name;
+    }
+  }
+}
+
+TEST(Train, WrongOutputCountIsRefused) {
+  const TempFolder folder;
+  EXPECT_THAT(
+      message_of(ErrorKind::usage, [&] { train(small_config({"model.layers.3.out=5"}), quiet()); }),
+      HasSubstr("4 classes"));
+}
+
+}  // namespace
+}  // namespace ridgeline::engine

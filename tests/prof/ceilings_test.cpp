@@ -1,0 +1,103 @@
+#include "ridgeline/prof/ceilings.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "ridgeline/prof/limit.h"
+#include "ridgeline/prof/peak_kernels.h"
+
+namespace ridgeline::prof {
+namespace {
+
+namespace fs = std::filesystem;
+
+Ceilings invented() {
+  Ceilings ceilings;
+  ceilings.fp32_flops = 100e9;
+  ceilings.fp64_flops = 50e9;
+  ceilings.bandwidths = {{1e6, 80e9}, {256e6, 20e9}};
+  ceilings.threads = 2;
+  ceilings.machine = "a machine";
+  ceilings.date = "2026-01-31";
+  return ceilings;
+}
+
+class CeilingsFile : public ::testing::Test {
+ protected:
+  CeilingsFile() {
+    std::string pattern = (fs::temp_directory_path() / "ridgeline-XXXXXX").string();
+    folder_ = mkdtemp(pattern.data());
+    file_ = folder_ / "ceilings.json";
+  }
+  ~CeilingsFile() override { fs::remove_all(folder_); }
+
+  fs::path folder_, file_;
+};
+
+TEST_F(CeilingsFile, ReadsWhatWasWritten) {
+  write_ceilings(file_, invented());
+  const auto read = read_ceilings(file_, "a machine");
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->fp32_flops, 100e9);
+  EXPECT_EQ(read->bandwidth(5e5), 80e9);
+  EXPECT_EQ(read->bandwidth(5e6), 20e9);
+  EXPECT_EQ(read->bandwidth(5e9), 20e9);
+  EXPECT_EQ(read->date, "2026-01-31");
+}
+
+TEST_F(CeilingsFile, OtherMachinesAndDamageReadAsAbsent) {
+  EXPECT_FALSE(read_ceilings(file_, "a machine"));
+  write_ceilings(file_, invented());
+  EXPECT_FALSE(read_ceilings(file_, "another machine"));
+  for (const char* text :
+       {"", "{", "[]", "{\"version\":99}", "{\"version\":1,\"machine\":\"a machine\"}",
+        "{\"version\":1,\"machine\":\"a machine\",\"fp32_flops\":\"x\"}"}) {
+    std::ofstream(file_) << text;
+    EXPECT_FALSE(read_ceilings(file_, "a machine")) << text;
+  }
+}
+
+TEST_F(CeilingsFile, MeasuredFiguresAreSaneAndKept) {
+  ThreadPool pool(1);
+  const Ceilings measured = ceilings_of(pool, "here", file_);
+  // Any machine of the last twenty years, and no machine of the next ten.
+  EXPECT_GT(measured.fp32_flops, 1e9);
+  EXPECT_LT(measured.fp32_flops, 1e13);
+  EXPECT_GT(measured.fp32_flops, 1.2 * measured.fp64_flops);
+  EXPECT_GT(measured.memory_bandwidth(), 1e8);
+  EXPECT_LT(measured.memory_bandwidth(), 1e13);
+  const Ceilings again = ceilings_of(pool, "here", file_);
+  EXPECT_EQ(again.fp32_flops, measured.fp32_flops);
+}
+
+TEST(PeakKernels, CopyCopies) {
+  alignas(64) std::byte from[512], to[512] = {};
+  for (size_t i = 0; i < sizeof from; ++i) from[i] = std::byte(i * 7 % 251);
+  copy_bytes(to, from, sizeof from);
+  for (size_t i = 0; i < sizeof from; ++i) ASSERT_EQ(from[i], to[i]) << i;
+}
+
+TEST(PeakKernels, FmaConvergesToOneInEachChain) {
+  float sink32 = 0;
+  double sink64 = 0;
+  EXPECT_GT(fma_rounds_fp32(1000, &sink32), 0);
+  EXPECT_GT(fma_rounds_fp64(1000, &sink64), 0);
+  EXPECT_FLOAT_EQ(sink32, 12);
+  EXPECT_DOUBLE_EQ(sink64, 12);
+}
+
+TEST(Limit, IsTheSlowerOfTheTwo) {
+  const Limit compute = limit_of(1e9, 1e6, Precision::fp32, invented());
+  EXPECT_DOUBLE_EQ(compute.seconds(), 0.01);
+  EXPECT_STREQ(compute.bound(), "compute");
+  EXPECT_DOUBLE_EQ(compute.fraction(0.02), 0.5);
+  EXPECT_DOUBLE_EQ(limit_of(1e9, 1e6, Precision::fp64, invented()).seconds(), 0.02);
+  const Limit memory = limit_of(1e6, 2e9, Precision::fp32, invented());
+  EXPECT_DOUBLE_EQ(memory.seconds(), 0.1);
+  EXPECT_STREQ(memory.bound(), "memory");
+}
+
+}  // namespace
+}  // namespace ridgeline::prof

@@ -1,0 +1,66 @@
+"""The safetensors package of Python reads our model files, with the values our tool reads."""
+
+import subprocess
+import sys
+
+sys.dont_write_bytecode = True
+import tool
+
+READER = """
+import json, sys, numpy
+from safetensors import safe_open
+from safetensors.numpy import load_file
+path = sys.argv[1]
+with safe_open(path, framework="np") as file:
+    metadata = file.metadata()
+assert metadata["format"] == "pt", metadata
+assert "[model]" in metadata["ridgeline.config"]
+print(json.dumps({name: [str(x.dtype), list(x.shape), x.tobytes().hex()]
+                  for name, x in load_file(path).items()}))
+"""
+
+
+def python_with_safetensors():
+    """A virtual environment of our own under the build folder; None when it cannot be made."""
+    home = tool.BUILD / "safetensors-venv"
+    python = home / "bin" / "python"
+    check = [str(python), "-c", "import numpy, safetensors"]
+    if python.exists() and subprocess.run(check, capture_output=True).returncode == 0:
+        return python
+    for command in ([sys.executable, "-m", "venv", "--clear", str(home)],
+                    [str(python), "-m", "pip", "install", "--quiet", "safetensors", "numpy"]):
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            print(f"skipped: {' '.join(command[1:4])} failed: {done.stderr.strip()[-200:]}")
+            return None
+    return python
+
+
+def main():
+    import json
+    python = python_with_safetensors()
+    if python is None:
+        return 77
+    folder = tool.Folder()
+    for precision, dtype in (("fp32", "float32"), ("fp64", "float64")):
+        out = folder / precision
+        tool.run("train", folder.config, "--out", out, "--set", f'run.precision="{precision}"')
+        for name in ("model.safetensors", "checkpoint.safetensors"):
+            done = subprocess.run([str(python), "-c", READER, str(out / name)],
+                                  capture_output=True, text=True)
+            if done.returncode != 0:
+                print(done.stderr)
+                return 1
+            theirs = json.loads(done.stdout)
+            ours = tool.tensors(out / name)
+            assert theirs.keys() == ours.keys(), (theirs.keys(), ours.keys())
+            for key, (_, shape, data) in ours.items():
+                assert theirs[key] == [dtype, shape, data.hex()], key
+        assert ours["0.weight"][1] == [16, 36]
+    folder.close()
+    print("read by Python's safetensors: names, types, shapes and bits agree")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""What the tests of the command-line tool share: a small data set, a config, ways to run the tool."""
+
+import gzip
+import json
+import os
+import pathlib
+import random
+import struct
+import subprocess
+import tempfile
+
+TOOL = os.environ["RIDGELINE"]
+BUILD = pathlib.Path(os.environ["BUILD_DIR"])
+SOURCE = pathlib.Path(os.environ["SOURCE_DIR"])
+
+CONFIG = """
+[data]
+name = "{data}"
+[model]
+layers = [
+  {{ type = "linear", out = 16 }},
+  {{ type = "relu" }},
+  {{ type = "linear", out = 4 }},
+]
+[train]
+batch = 16
+epochs = 3
+seed = 3
+optimizer = {{ type = "sgd", lr = 0.1, momentum = 0.9 }}
+[run]
+device = "cpu"
+tune = false
+"""
+
+
+def environment(**more):
+    kept = dict(os.environ, XDG_CACHE_HOME=str(BUILD / "test-cache"))
+    kept.update(more)
+    return kept
+
+
+def run(*arguments, code=0, env=None, **options):
+    """Runs the tool to its end and checks its exit code; a failure must be one line on stderr."""
+    done = subprocess.run([TOOL, *map(str, arguments)], capture_output=True, text=True,
+                          env=env or environment(), timeout=300, **options)
+    if done.returncode != code:
+        raise AssertionError(f"{arguments}: exit {done.returncode}, not {code}\n"
+                             f"{done.stdout}\n{done.stderr}")
+    if code not in (0, 130, 143):
+        lines = [line for line in done.stderr.splitlines() if line.startswith("ridgeline: ")
+                 and not line.startswith("ridgeline: warning")]
+        if len(lines) != 1 or done.stderr.splitlines()[-1] != lines[0]:
+            raise AssertionError(f"{arguments}: not one line of error:\n{done.stderr}")
+    return done
+
+
+def start(*arguments, **options):
+    return subprocess.Popen([TOOL, *map(str, arguments)], stdout=subprocess.DEVNULL,
+                            stderr=subprocess.PIPE, text=True, env=environment(), **options)
+
+
+def write_idx(path, shape, data, packed=False):
+    head = bytes([0, 0, 8, len(shape)]) + b"".join(struct.pack(">I", n) for n in shape)
+    opened = gzip.open(path, "wb") if packed else open(path, "wb")
+    with opened as out:
+        out.write(head + data)
+
+
+def images(rows, seed):
+    """6x6 images with one bright quadrant, which is the label."""
+    noise = random.Random(seed)
+    pixels, labels = bytearray(), bytearray()
+    for _ in range(rows):
+        label = noise.randrange(4)
+        labels.append(label)
+        for p in range(36):
+            bright = (p // 18) * 2 + (p % 6) // 3 == label
+            pixels.append(noise.randrange(120) + (110 if bright else 0))
+    return bytes(pixels), bytes(labels)
+
+
+class Folder:
+    """A temporary folder with a data set and a config for it."""
+
+    def __init__(self, rows=200):
+        self._kept = tempfile.TemporaryDirectory()
+        self.path = pathlib.Path(self._kept.name)
+        self.data = self.path / "data"
+        self.data.mkdir()
+        for part, n, seed in (("train", rows, 1), ("t10k", 100, 2)):
+            pixels, labels = images(n, seed)
+            write_idx(self.data / f"{part}-images-idx3-ubyte", (n, 6, 6), pixels)
+            write_idx(self.data / f"{part}-labels-idx1-ubyte", (n,), labels)
+        self.config = self.path / "small.toml"
+        self.config.write_text(CONFIG.format(data=self.data))
+
+    def __truediv__(self, name):
+        return self.path / name
+
+    def close(self):
+        self._kept.cleanup()
+
+
+def tensors(path):
+    """The tensors of a safetensors file as {name: (dtype, shape, bytes)}."""
+    raw = pathlib.Path(path).read_bytes()
+    (length,) = struct.unpack("<Q", raw[:8])
+    header = json.loads(raw[8:8 + length])
+    header.pop("__metadata__", None)
+    body = raw[8 + length:]
+    return {name: (e["dtype"], e["shape"], body[slice(*e["data_offsets"])])
+            for name, e in header.items()}

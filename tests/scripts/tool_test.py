@@ -1,0 +1,258 @@
+"""The command-line tool: usage errors, bad files, output, help."""
+
+import gzip
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+import unittest
+import xml.etree.ElementTree as xml
+
+sys.dont_write_bytecode = True
+import tool
+
+
+class Tool(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tool.Folder()
+        cls.run_dir = cls.folder / "run"
+        cls.result = cls.folder / "result.json"
+        tool.run("train", cls.folder.config, "--out", cls.run_dir, "--json", cls.result)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.close()
+
+    def fails(self, code, *arguments, says=(), **options):
+        message = tool.run(*arguments, code=code, **options).stderr
+        for part in [says] if isinstance(says, str) else says:
+            self.assertIn(str(part), message)
+
+    # Help and usage
+
+    def test_help_is_complete_and_quick(self):
+        text = tool.run("--help").stdout
+        commands = ("train", "eval", "infer", "sweep", "plan", "bench", "data", "info")
+        for command in commands:
+            self.assertIn(command, text)
+            self.assertIn("--help", tool.run(command, "--help").stdout)
+        for command in (("train",), ("eval",), ("infer",), ("sweep",), ("plan",), ("bench", "mlp"),
+                        ("data",), ("info",)):
+            self.assertIn("Examples", tool.run(*command, "--help").stdout)
+        times = []
+        for _ in range(10):
+            begin = time.perf_counter()
+            subprocess.run([tool.TOOL, "--help"], stdout=subprocess.DEVNULL, check=True)
+            times.append(time.perf_counter() - begin)
+        # 50 ms on an idle machine; sanitizers and busy neighbours get some room.
+        self.assertLess(min(times), 0.5 if "asan" in str(tool.BUILD) else 0.1)
+
+    def test_version(self):
+        self.assertRegex(tool.run("--version").stdout, r"^ridgeline \d+\.\d+\.\d+$")
+
+    def test_unknown_words_get_the_nearest(self):
+        self.fails(2, "train", self.folder.config, "--treads", "2", says=("--treads", "--threads"))
+        self.fails(2, "trian", says=("trian", "train"))
+        self.fails(2, "data", "lsit", says=("lsit", "list"))
+        self.fails(2, "train", self.folder.config, "--set", "train.batchs=3", says="train.batch")
+        self.fails(2, "train", self.folder.config, "another", says="another")
+        self.fails(2, says="")
+        self.fails(2, "train", says="config")
+        self.fails(2, "train", self.folder.config, "--resume", "--force")
+        self.fails(2, "train", self.folder.config, "--resume", says="--out")
+        self.fails(2, "train", self.folder.config, "--threads", "-1")
+        self.fails(2, "train", self.folder / "none.toml", says="none.toml")
+        self.fails(2, "sweep", self.folder.config, says="key=a,b,c")
+        self.fails(2, "bench", "mlp", "--only", "1-2:3", says="1-2:3")
+
+    def test_devices(self):
+        if os.path.exists("/dev/nvidia0"):
+            self.skipTest("this machine has a GPU")
+        self.fails(6, "train", self.folder.config, "--device", "cuda", says="cuda")
+        self.fails(2, "train", self.folder.config, "--device", "tpu", says="tpu")
+        tool.run("train", self.folder.config, "--device", "auto", "--quiet",
+                 "--set", "train.max_steps=1")
+
+    def test_print_config_reads_back(self):
+        text = tool.run("train", self.folder.config, "--set", "train.optimizer.lr=0.25",
+                        "--print-config").stdout
+        again = self.folder / "again.toml"
+        again.write_text(text)
+        self.assertIn("0.25", text)
+        self.assertEqual(tool.run("train", again, "--print-config").stdout, text)
+
+    # A run's output
+
+    def test_train_output(self):
+        files = {p.name for p in self.run_dir.iterdir()}
+        self.assertLessEqual({"model.safetensors", "checkpoint.safetensors", "metrics.jsonl",
+                              "config.toml"}, files)
+        self.assertFalse([name for name in files if name.endswith(".tmp")])
+        lines = [json.loads(line) for line in
+                 (self.run_dir / "metrics.jsonl").read_text().splitlines()]
+        self.assertEqual([x["epoch"] for x in lines if x["event"] == "eval"], [1, 2, 3])
+        result = json.loads(self.result.read_text())
+        for key in ("accuracy", "loss", "steps", "steps_per_second", "us_per_step",
+                    "flops_per_second", "limit_fraction", "threads", "device", "rows",
+                    "startup_seconds", "tuning_seconds"):
+            self.assertIn(key, result)
+        self.assertEqual(result["steps"], 3 * 13)
+        self.assertGreater(result["accuracy"], 0.9)
+        self.assertEqual(result["device"], "cpu")
+        self.assertTrue(all(row.startswith("cpu.") for row in result["rows"]))
+        shapes = {name: shape for name, (_, shape, _) in
+                  tool.tensors(self.run_dir / "model.safetensors").items()}
+        self.assertEqual(shapes, {"0.weight": [16, 36], "0.bias": [16],
+                                  "2.weight": [4, 16], "2.bias": [4]})
+
+    def test_folder_of_another_run(self):
+        self.fails(2, "train", self.folder.config, "--out", self.run_dir, says="--force")
+        other = self.folder / "forced"
+        tool.run("train", self.folder.config, "--out", other, "--set", "train.max_steps=3")
+        tool.run("train", self.folder.config, "--out", other, "--force",
+                 "--set", "train.max_steps=5")
+
+    def test_eval_agrees_with_train(self):
+        out = self.folder / "eval.json"
+        tool.run("eval", self.run_dir, "--json", out)
+        want, got = json.loads(self.result.read_text()), json.loads(out.read_text())
+        self.assertEqual(got["accuracy"], want["accuracy"])
+        self.assertAlmostEqual(got["loss"], want["loss"], places=6)
+        tool.run("eval", self.run_dir / "checkpoint.safetensors", "--on", self.folder.data,
+                 "--train-part")
+
+    def test_infer(self):
+        source = self.folder.data / "t10k-images-idx3-ubyte"
+        packed = self.folder / "images.gz"
+        packed.write_bytes(gzip.compress(source.read_bytes()))
+        text = tool.run("infer", self.run_dir, "--input", source).stdout
+        lines = text.splitlines()
+        self.assertEqual(lines[0], "index,label,p0,p1,p2,p3")
+        self.assertEqual(len(lines), 101)
+        out = self.folder / "labels.csv"
+        tool.run("infer", self.run_dir, "--input", packed, "--output", out, "--batch", "7")
+        labels = [line.split(",")[:2] for line in lines]
+        self.assertEqual([line.split(",")[:2] for line in out.read_text().splitlines()], labels)
+        objects = tool.run("infer", self.run_dir, "--input", source, "--format", "json").stdout
+        self.assertEqual([json.loads(line)["label"] for line in objects.splitlines()],
+                         [int(pair[1]) for pair in labels[1:]])
+        truth = (self.folder.data / "t10k-labels-idx1-ubyte").read_bytes()[8:]
+        right = sum(int(pair[1]) == label for pair, label in zip(labels[1:], truth))
+        self.assertEqual(right / 100, json.loads(self.result.read_text())["accuracy"])
+
+    def test_infer_to_a_closed_pipe(self):
+        source = self.folder.data / "train-images-idx3-ubyte"
+        tool_process = subprocess.Popen(
+            [tool.TOOL, "infer", str(self.run_dir), "--input", str(source), "--batch", "1"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=tool.environment())
+        tool_process.stdout.close()
+        message = tool_process.stderr.read().decode()
+        tool_process.stderr.close()
+        self.assertEqual(tool_process.wait(), 5, message)
+        self.assertIn("stdout", message)
+
+    def test_sweep(self):
+        out = self.folder / "study"
+        text = tool.run("sweep", self.folder.config, "--set", "model.layers.0.out=4,8,16",
+                        "--set", "train.optimizer.lr=0.1,0.01", "--set", "train.epochs=1",
+                        "--out", out).stdout
+        self.assertEqual(len(text.splitlines()), 7)
+        rows = (out / "sweep.csv").read_text().splitlines()
+        self.assertEqual(len(rows), 7)
+        self.assertTrue(rows[0].startswith("model.layers.0.out,train.optimizer.lr,accuracy,loss"))
+        points = json.loads((out / "sweep.json").read_text())["points"]
+        self.assertEqual(len(points), 6)
+        self.assertEqual(points[1]["set"], {"model.layers.0.out": "4", "train.optimizer.lr": "0.01"})
+        lines = xml.parse(out / "sweep.svg").getroot().findall("{http://www.w3.org/2000/svg}polyline")
+        self.assertEqual(len(lines), 2)
+
+    def test_sweep_goes_on_after_a_divergence(self):
+        text = tool.run("sweep", self.folder.config, "--set", "train.optimizer.lr=0.1,1e30",
+                        "--set", "train.epochs=1").stdout
+        self.assertIn("diverged", text)
+
+    def test_plan(self):
+        out = self.folder / "plan.json"
+        text = tool.run("plan", self.folder.config, "--json", out).stdout
+        for part in ("program:", "chosen rows", "candidates", "refused:", "memory:", "limit:"):
+            self.assertIn(part, text)
+        plan = json.loads(out.read_text())
+        self.assertEqual(plan["rows"][0]["begin"], 0)
+        self.assertEqual(plan["rows"][-1]["end"], len(plan["ops"]))
+        self.assertLessEqual(plan["memory"]["peak_live"], plan["memory"]["arena"])
+
+    def test_info(self):
+        text = tool.run("info").stdout
+        for part in ("rows", "caches", "data", "threads"):
+            self.assertIn(part, text)
+
+    def test_data_commands(self):
+        text = tool.run("data", "list").stdout
+        self.assertIn("mnist", text)
+        self.assertIn("fashion-mnist", text)
+        self.fails(2, "data", "check", "mnits", says="mnits")
+        self.fails(3, "data", "check", "mnist", "--data", self.folder.data, says="mnist")
+
+    # Bad files
+
+    def broken(self, part, change):
+        """A folder whose data differs in one file."""
+        bad = tool.Folder()
+        self.addCleanup(bad.close)
+        path = bad.data / part
+        path.write_bytes(change(path.read_bytes()))
+        return bad.config, path.name
+
+    def test_bad_data_files(self):
+        images, labels = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
+        for part, change, says in (
+                (images, lambda b: b[:-5], images),
+                (images, lambda b: b + b"x", images),
+                (images, lambda b: b"\0\0\7\3" + b[4:], images),
+                (images, lambda b: b"", images),
+                (images, lambda b: b[:4] + b"\xff" * 12 + b[16:], images),
+                (images, lambda b: gzip.compress(b)[:-20], images),
+                (labels, lambda b: b[:4] + b"\0\0\0\7" + b[8:15], "7"),
+        ):
+            config, name = self.broken(part, change)
+            self.fails(3, "train", config, says=says)
+        missing, name = self.broken(images, lambda b: b)
+        (pathlib.Path(missing).parent / "data" / name).unlink()
+        self.fails(3, "train", missing, says=images)
+
+    def test_bad_model_files(self):
+        good = (self.run_dir / "model.safetensors").read_bytes()
+        bad = self.folder / "bad.safetensors"
+        source = self.folder.data / "t10k-images-idx3-ubyte"
+        for content in (b"", b"x", good[:40], good[:-1], good + b"x", b"\xff" * 8 + good[8:],
+                        b"\x80\x02}q\0.", good.replace(b"0.weight", b"9.weight"),
+                        good.replace(b'"F32"', b'"F31"'),
+                        good.replace(b"ridgeline.version", b"ridgeline.versiom")):
+            bad.write_bytes(content)
+            self.fails(3, "eval", bad, says="bad.safetensors")
+            self.fails(3, "infer", bad, "--input", source, says="bad.safetensors")
+        self.fails(3, "eval", self.folder / "none.safetensors", says="none.safetensors")
+
+    def test_every_cut_of_a_model_file_is_refused(self):
+        good = (self.run_dir / "model.safetensors").read_bytes()
+        bad = self.folder / "cut.safetensors"
+        for length in range(0, len(good), max(1, len(good) // 25)):
+            bad.write_bytes(good[:length])
+            self.fails(3, "eval", bad, says="cut.safetensors")
+
+    def test_output_that_cannot_be_written(self):
+        source = self.folder.data / "t10k-images-idx3-ubyte"
+        self.fails(5, "infer", self.run_dir, "--input", source, "--output",
+                   self.folder / "none" / "x.csv", says="x.csv")
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([tool.TOOL, "infer", self.run_dir, "--input", source],
+                                  stdout=full, stderr=subprocess.PIPE, text=True,
+                                  env=tool.environment())
+        self.assertEqual(done.returncode, 5, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
