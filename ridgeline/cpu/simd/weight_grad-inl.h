@@ -1,0 +1,308 @@
+// dw = dz^T x, dense or with the zeros of dz skipped, compiled once per instruction set.
+#if defined(RIDGELINE_CPU_SIMD_WEIGHT_GRAD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef RIDGELINE_CPU_SIMD_WEIGHT_GRAD_INL_H_
+#undef RIDGELINE_CPU_SIMD_WEIGHT_GRAD_INL_H_
+#else
+#define RIDGELINE_CPU_SIMD_WEIGHT_GRAD_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "hwy/cache_control.h"
+#include "hwy/highway.h"
+#include "ridgeline/cpu/simd/gemm.h"
+#include "ridgeline/cpu/simd/tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr int kGradVectors = kManyRegisters ? 3 : 2;
+// A row of a sparse product keeps one vector of sums for each vector of x: seven of 64 rows fill a
+// first-level cache, fourteen of 32.
+constexpr int kSparseVectors = kManyRegisters ? 14 : 7;
+
+// What becomes of a finished or partial sum of dw.
+struct Pass {
+  bool first, last;  // partial sums are read from dw unless first, kept there unless last
+  int64_t column_end;
+};
+
+// dw's vector at [at]: `live` lanes of it exist.
+template <bool kWhole, typename T>
+HWY_INLINE void finish(const WeightGradArgs<T>& g, bool last, Vec<T> sum, int64_t at,
+                       int64_t live) {
+  const Tag<T> d;
+  const auto put = [&](Vec<T> v, T* to) HWY_ATTR {
+    if constexpr (kWhole) {
+      hn::StoreU(v, d, to);
+    } else {
+      hn::BlendedStore(v, hn::FirstN(d, size_t(live)), d, to);
+    }
+  };
+  if (!last || !g.update) {
+    put(sum, g.dw + at);
+    return;
+  }
+  const Vec<T> w = hn::LoadU(d, g.w + at);
+  Vec<T> step = hn::MulAdd(hn::Set(d, g.sgd.weight_decay), w, sum);
+  if (g.mw != nullptr) {
+    const Vec<T> momentum = hn::Set(d, g.sgd.momentum);
+    const Vec<T> m = hn::MulAdd(momentum, hn::LoadU(d, g.mw + at), step);
+    put(m, g.mw + at);
+    step = g.sgd.nesterov ? hn::MulAdd(momentum, m, step) : m;
+  }
+  put(hn::NegMulAdd(hn::Set(d, g.sgd.lr), step, w), g.w + at);
+}
+
+// Asks for the sums of the next tile while this one is computed: rows of a matrix are too far apart
+// for the hardware to guess.
+template <int kRows, int kVectors, typename T>
+HWY_INLINE void prefetch_next(const WeightGradArgs<T>& g, Pass pass, int64_t o, int64_t i) {
+  if (o + 2 * kRows > g.out) return;
+  const T* sums = (pass.last && g.update ? g.w : g.dw) + (o + kRows) * g.in + i;
+  RIDGELINE_UNROLL
+  for (int m = 0; m < kRows; ++m) {
+    RIDGELINE_UNROLL
+    for (int j = 0; j < kVectors; ++j) {
+      hwy::Prefetch(sums + m * g.in + j * int64_t(hn::Lanes(Tag<T>())));
+    }
+  }
+}
+
+// Rows [o, o + kRows) x vectors from `i` on, over batch rows [begin, end).
+template <int kRows, int kVectors, bool kWhole, typename T>
+HWY_NOINLINE void grad_tile(const WeightGradArgs<T>& g, Pass pass, int64_t o, int64_t i,
+                            int64_t begin, int64_t end) {
+  const Tag<T> d;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  prefetch_next<kRows, kVectors>(g, pass, o, i);
+  Vec<T> acc[kRows][kVectors];
+  if (pass.first) {
+    RIDGELINE_UNROLL
+    for (int m = 0; m < kRows; ++m) {
+      RIDGELINE_UNROLL
+      for (int j = 0; j < kVectors; ++j) acc[m][j] = hn::Zero(d);
+    }
+  } else {
+    RIDGELINE_UNROLL
+    for (int m = 0; m < kRows; ++m) {
+      RIDGELINE_UNROLL
+      for (int j = 0; j < kVectors; ++j) {
+        acc[m][j] = hn::LoadU(d, g.dw + (o + m) * g.in + i + j * lanes);
+      }
+    }
+  }
+  for (int64_t n = begin; n < end; n += kPanel<T>) {  // begin is a multiple of a panel
+    accumulate<kRows, kVectors, Along::k, T>(std::min(kPanel<T>, end - n),
+                                             g.dz + (n / kPanel<T> * g.out + o) * kPanel<T>,
+                                             kPanel<T>, g.x + n * g.ldx + i, g.ldx, acc);
+  }
+  RIDGELINE_UNROLL
+  for (int m = 0; m < kRows; ++m) {
+    RIDGELINE_UNROLL
+    for (int j = 0; j < kVectors; ++j) {
+      const int64_t column = i + j * lanes;
+      finish<kWhole>(g, pass.last, acc[m][j], (o + m) * g.in + column, pass.column_end - column);
+    }
+  }
+}
+
+template <int kRows, int kVectors, bool kWhole, typename T>
+HWY_INLINE void run_grad_tile(int64_t rows, const WeightGradArgs<T>& g, Pass pass, int64_t o,
+                              int64_t i, int64_t begin, int64_t end) {
+  if (rows == kRows) {
+    grad_tile<kRows, kVectors, kWhole>(g, pass, o, i, begin, end);
+  } else if constexpr (kRows > 1) {
+    run_grad_tile<kRows - 1, kVectors, kWhole>(rows, g, pass, o, i, begin, end);
+  }
+}
+
+template <typename T>
+void grad_block(const WeightGradArgs<T>& g, Pass pass, Range rows, Range columns, int64_t begin,
+                int64_t end) {
+  const int64_t lanes = int64_t(hn::Lanes(Tag<T>()));
+  const int64_t count = rows.end - rows.begin;
+  const int64_t tiles = (count + kTileRows - 1) / kTileRows;
+  for (int64_t i = columns.begin; i < columns.end;) {
+    const bool wide = i + kGradVectors * lanes <= columns.end;
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      const int64_t o = rows.begin + count * tile / tiles;
+      const int64_t height = rows.begin + count * (tile + 1) / tiles - o;
+      if (wide) {
+        run_grad_tile<kTileRows, kGradVectors, true>(height, g, pass, o, i, begin, end);
+      } else if (i + lanes <= columns.end) {
+        run_grad_tile<kTileRows, 1, true>(height, g, pass, o, i, begin, end);
+      } else {
+        run_grad_tile<kTileRows, 1, false>(height, g, pass, o, i, begin, end);
+      }
+    }
+    i += wide ? kGradVectors * lanes : lanes;
+  }
+}
+
+// --- Weight gradient with the zeros of dz skipped ---
+
+// The nonzeros of dz[begin, end), row by row of dw: kSparseGradBlock places for each.
+template <typename T>
+struct Nonzeros {
+  using Offset = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+
+  Nonzeros(void* scratch, int64_t out)
+      : values(static_cast<T*>(scratch)),
+        offsets(reinterpret_cast<Offset*>(values + out * kSparseGradBlock)),
+        counts(reinterpret_cast<int64_t*>(offsets + out * kSparseGradBlock)) {}
+
+  T* values;
+  Offset* offsets;  // where the row of x begins, from row `begin` on
+  int64_t* counts;
+};
+
+// Returns how many there are.
+template <typename T>
+int64_t list_nonzeros(const WeightGradArgs<T>& g, Range rows, int64_t begin, int64_t end,
+                      const Nonzeros<T>& list) {
+  const Tag<T> d;
+  const hn::RebindToSigned<Tag<T>> di;
+  using Offset = typename Nonzeros<T>::Offset;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  int64_t total = 0;
+  for (int64_t o = rows.begin; o < rows.end; ++o) {
+    T* values = list.values + o * kSparseGradBlock;
+    Offset* offsets = list.offsets + o * kSparseGradBlock;
+    int64_t count = 0;
+    // Whole vectors are stored at `count`, which never passes n - begin: no list leaves its places.
+    for (int64_t n = begin; n < end; n += lanes) {
+      const Vec<T> v = hn::LoadU(d, g.dz + (n / kPanel<T> * g.out + o) * kPanel<T> + n % kPanel<T>);
+      auto keep = hn::Ne(v, hn::Zero(d));
+      if (n + lanes > end) keep = hn::And(keep, hn::FirstN(d, size_t(end - n)));
+      const auto offset = hn::Mul(hn::Add(hn::Iota(di, 0), hn::Set(di, Offset(n - begin))),
+                                  hn::Set(di, Offset(g.ldx)));
+      hn::StoreU(hn::Compress(v, keep), d, values + count);
+      hn::StoreU(hn::Compress(offset, hn::RebindMask(di, keep)), di, offsets + count);
+      count += int64_t(hn::CountTrue(d, keep));
+    }
+    list.counts[o] = count;
+    total += count;
+  }
+  return total;
+}
+
+template <int kVectors, bool kWhole, typename T>
+HWY_NOINLINE void sparse_row(const WeightGradArgs<T>& g, Pass pass, const Nonzeros<T>& list,
+                             const T* HWY_RESTRICT x, int64_t o, int64_t i) {
+  const Tag<T> d;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  const T* HWY_RESTRICT values = list.values + o * kSparseGradBlock;
+  const auto* HWY_RESTRICT offsets = list.offsets + o * kSparseGradBlock;
+  const int64_t count = list.counts[o];
+  const int64_t at = o * g.in + i;
+  Vec<T> acc[kVectors];
+  if (pass.first) {
+    RIDGELINE_UNROLL
+    for (int j = 0; j < kVectors; ++j) acc[j] = hn::Zero(d);
+  } else {
+    RIDGELINE_UNROLL
+    for (int j = 0; j < kVectors; ++j) acc[j] = hn::LoadU(d, g.dw + at + j * lanes);
+  }
+  for (int64_t e = 0; e < count; ++e) {
+    const T* row = x + i + offsets[e];
+    const Vec<T> value = hn::Set(d, values[e]);
+    RIDGELINE_UNROLL
+    for (int j = 0; j < kVectors; ++j) {
+      acc[j] = hn::MulAdd(value, hn::LoadU(d, row + j * lanes), acc[j]);
+    }
+  }
+  RIDGELINE_UNROLL
+  for (int j = 0; j < kVectors; ++j) {
+    finish<kWhole>(g, pass.last, acc[j], at + j * lanes, pass.column_end - i - j * lanes);
+  }
+}
+
+template <int kVectors, typename T>
+HWY_INLINE void run_sparse_rows(int64_t vectors, const WeightGradArgs<T>& g, Pass pass, Range rows,
+                                const Nonzeros<T>& list, const T* x, int64_t i) {
+  if (vectors == kVectors) {
+    for (int64_t o = rows.begin; o < rows.end; ++o) {
+      sparse_row<kVectors, true>(g, pass, list, x, o, i);
+    }
+  } else if constexpr (kVectors > 1) {
+    run_sparse_rows<kVectors - 1>(vectors, g, pass, rows, list, x, i);
+  }
+}
+
+template <typename T>
+void sparse_grad_block(const WeightGradArgs<T>& g, Pass pass, Range rows, Range columns,
+                       int64_t begin, int64_t end, const Nonzeros<T>& list) {
+  const int64_t lanes = int64_t(hn::Lanes(Tag<T>()));
+  const T* x = g.x + begin * g.ldx;
+  const int64_t most = end - begin <= kSparseGradBlock / 2 ? kSparseVectors : kSparseVectors / 2;
+  const int64_t whole = (columns.end - columns.begin) / lanes;
+  const int64_t blocks = (whole + most - 1) / most;
+  for (int64_t block = 0; block < blocks; ++block) {
+    const int64_t first = whole * block / blocks, next = whole * (block + 1) / blocks;
+    run_sparse_rows<kSparseVectors>(next - first, g, pass, rows, list, x,
+                                    columns.begin + first * lanes);
+  }
+  const int64_t tail = columns.begin + whole * lanes;
+  if (tail == columns.end) return;
+  for (int64_t o = rows.begin; o < rows.end; ++o) sparse_row<1, false>(g, pass, list, x, o, tail);
+}
+
+template <typename T>
+void bias_grad(const WeightGradArgs<T>& g, Range rows) {
+  const Tag<T> d;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  for (int64_t o = rows.begin; o < rows.end; ++o) {
+    Vec<T> sums = hn::Zero(d);
+    for (int64_t n = 0; n < g.n; n += lanes) {
+      Vec<T> v = hn::LoadU(d, g.dz + (n / kPanel<T> * g.out + o) * kPanel<T> + n % kPanel<T>);
+      if (n + lanes > g.n) v = hn::IfThenElseZero(hn::FirstN(d, size_t(g.n - n)), v);
+      sums = hn::Add(sums, v);
+    }
+    const T part = hn::GetLane(hn::SumOfLanes(d, sums));
+    const T db = g.first ? part : part + g.db[o];
+    if (!g.update || !g.last) {
+      g.db[o] = db;
+      continue;
+    }
+    T step = db + g.sgd.weight_decay * g.b[o];
+    if (g.mb != nullptr) {
+      const T m = g.sgd.momentum * g.mb[o] + step;
+      g.mb[o] = m;
+      step = g.sgd.nesterov ? step + g.sgd.momentum * m : m;
+    }
+    g.b[o] -= g.sgd.lr * step;
+  }
+}
+
+// Above this share of nonzeros the dense tile is the faster: at one half, lists take 0.7 of its
+// time.
+constexpr double kSparseDensity = 0.65;
+
+template <typename T>
+void weight_grad(const WeightGradArgs<T>& g, Range rows, Range columns) {
+  if (rows.end <= rows.begin || columns.end <= columns.begin) return;
+  if (columns.end == g.in && (g.update ? g.b != nullptr : g.db != nullptr)) bias_grad(g, rows);
+  const int64_t block = g.sparse ? kSparseGradBlock : kGradBlock;
+  const Nonzeros<T> list(g.sparse_scratch, g.out);
+  for (int64_t begin = 0; begin < g.n; begin += block) {
+    const int64_t end = std::min(begin + block, g.n);
+    const Pass pass{g.first && begin == 0, g.last && end == g.n, columns.end};
+    if (g.sparse) {
+      const int64_t nonzeros = list_nonzeros(g, rows, begin, end, list);
+      if (double(nonzeros) < kSparseDensity * double((end - begin) * (rows.end - rows.begin))) {
+        sparse_grad_block(g, pass, rows, columns, begin, end, list);
+        continue;
+      }
+    }
+    grad_block(g, pass, rows, columns, begin, end);
+  }
+}
+
+}  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // toggle
