@@ -5,10 +5,7 @@
 
 #include "ridgeline/cpu/onednn/rows.h"
 #include "ridgeline/cpu/reference/rows.h"
-#if __has_include("ridgeline/cpu/simd/rows.h")
 #include "ridgeline/cpu/simd/rows.h"
-#define RIDGELINE_HAVE_SIMD 1
-#endif
 
 namespace ridgeline::cpu {
 namespace {
@@ -22,9 +19,7 @@ void append(Table& table, Table more) {
 
 Table rows() {
   Table table;
-#ifdef RIDGELINE_HAVE_SIMD
   append(table, simd_rows());
-#endif
   append(table, onednn_rows());
   append(table, reference_rows());
   return table;

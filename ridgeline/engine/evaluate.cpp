@@ -51,12 +51,16 @@ std::unique_ptr<Runner> Evaluator::make(int64_t batch, const Weights& weights,
   return std::make_unique<Runner>(machine_, std::move(lowered), shared, pinned);
 }
 
+void Evaluator::prepare(const Weights& weights) {
+  if (main_) return;
+  const int64_t rest = set_.rows() % batch_;
+  main_ = make(batch_, weights, pinned_);
+  if (rest > 0) tail_ = make(rest, weights, {});
+}
+
 Evaluation Evaluator::run(const Weights& weights) {
+  prepare(weights);
   const int64_t rows = set_.rows(), rest = rows % batch_;
-  if (!main_) {
-    main_ = make(batch_, weights, pinned_);
-    if (rest > 0) tail_ = make(rest, weights, {});
-  }
   const Clock clock;
   Evaluation result;
   double loss = 0;

@@ -24,9 +24,10 @@ class Evaluator {
             const data::ImageSet& set, const data::Scaling& scaling,
             const std::vector<std::string>& pinned = {});
 
-  // The weights must be those of the same model; binds to them on the first call.
+  // Plans for these weights, which must be of the same model; run() does so if it was not done.
+  void prepare(const Weights& weights);
   Evaluation run(const Weights& weights);
-  const Runner& runner() const { return *main_; }  // after the first run()
+  const Runner& runner() const { return *main_; }  // after prepare()
   bool planned() const { return main_ != nullptr; }
 
  private:

@@ -132,6 +132,7 @@ void TrainRun::announce() {
     const std::string toml = to_toml(config_);
     write_file_atomic(folder_->config(), std::as_bytes(std::span(toml)));
   }
+  trainer_->prepare_evaluation();
   Runner& runner = trainer_->runner();
   report_.ceilings = machine_->ceilings();
   if (report_.ceilings) {
@@ -279,14 +280,10 @@ void TrainRun::show() {
 }
 
 void TrainRun::evaluate() {
-  const double tuning_before = trainer_->tuning_seconds();
   const Clock clock;
   report_.test = trainer_->evaluate();
   evaluated_ = true;
-  // The first one is planned here; that time is tuning's.
-  const double tuning = trainer_->tuning_seconds() - tuning_before;
-  report_.tuning_seconds += tuning;
-  report_.test_seconds += clock.seconds() - tuning;
+  report_.test_seconds += clock.seconds();
   const int64_t step = trainer_->step(), per_epoch = trainer_->steps_per_epoch();
   progress_.line(fmt::format(
       "epoch {}/{}  step {}  train loss {:.4f} accuracy {:.2f} %  test loss {:.4f} accuracy {:.2f} "

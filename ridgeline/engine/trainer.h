@@ -30,6 +30,7 @@ class Trainer {
   std::span<const int32_t> corrects() { return last_->corrects(); }
   int64_t last_batch() const { return last_batch_; }  // rows of each step of the last advance()
 
+  void prepare_evaluation() { evaluator_.prepare(weights_); }  // ahead of time: it plans
   Evaluation evaluate() { return evaluator_.run(weights_); }
 
   int64_t step() const { return step_; }  // steps made

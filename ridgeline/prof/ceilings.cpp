@@ -2,6 +2,7 @@
 
 #include <fmt/chrono.h>
 
+#include <algorithm>
 #include <chrono>
 #include <ctime>
 #include <fstream>
@@ -28,7 +29,7 @@ double seconds_of(const std::function<void()>& work) {
 }
 
 // Units of work a second, the best of several tries of about kTrySeconds each.
-double best_rate(const std::function<void(int64_t)>& work) {
+double best_rate(const std::function<void(int64_t)>& work, int tries = kTries) {
   int64_t count = 1;
   double seconds = seconds_of([&] { work(count); });
   while (seconds < kTrySeconds / 2 && count < (int64_t{1} << 40)) {
@@ -36,22 +37,24 @@ double best_rate(const std::function<void(int64_t)>& work) {
     seconds = seconds_of([&] { work(count); });
   }
   double best = seconds;
-  for (int i = 0; i < kTries; ++i) best = std::min(best, seconds_of([&] { work(count); }));
+  for (int i = 0; i < tries; ++i) best = std::min(best, seconds_of([&] { work(count); }));
   return double(count) / best;
 }
 
 template <typename T>
-double measure_flops(ThreadPool& pool, double (*rounds)(int64_t, T*)) {
+double measure_flops(ThreadPool& pool, double (*rounds)(int64_t, T*), int tries = kTries) {
   std::vector<Buffer> sinks;
   for (int i = 0; i < pool.size(); ++i) sinks.emplace_back(sizeof(T));
   double flops_per_round = 0;
-  const double rate = best_rate([&](int64_t count) {
-    pool.run([&](int thread) {
-      T* sink = reinterpret_cast<T*>(sinks[size_t(thread)].data());
-      const double flops = rounds(count * 1024, sink);
-      if (thread == 0) flops_per_round = flops;
-    });
-  });
+  const double rate = best_rate(
+      [&](int64_t count) {
+        pool.run([&](int thread) {
+          T* sink = reinterpret_cast<T*>(sinks[size_t(thread)].data());
+          const double flops = rounds(count * 1024, sink);
+          if (thread == 0) flops_per_round = flops;
+        });
+      },
+      tries);
   return rate * 1024 * flops_per_round * pool.size();
 }
 
@@ -76,6 +79,25 @@ double measure_copy(ThreadPool& pool, double bytes) {
 // Sizes a core: in the first-level cache, the second, the third, and beyond any.
 constexpr double kSizesPerThread[] = {16e3, 64e3, 256e3, 768e3, 2e6, 8e6};
 constexpr double kMemorySize = 256e6;
+
+// Neighbours only ever slow a measurement down, so a rate above the kept one proves that one wrong.
+bool too_low(const Ceilings& kept, ThreadPool& pool) {
+  constexpr double kNoise = 1.05;
+  constexpr int kGlance = 5;  // tries: about 30 ms in all
+  return measure_flops<float>(pool, fma_rounds_fp32, kGlance) > kNoise * kept.fp32_flops ||
+         measure_flops<double>(pool, fma_rounds_fp64, kGlance) > kNoise * kept.fp64_flops;
+}
+
+void raise_to(Ceilings& ceilings, const Ceilings& other) {
+  ceilings.fp32_flops = std::max(ceilings.fp32_flops, other.fp32_flops);
+  ceilings.fp64_flops = std::max(ceilings.fp64_flops, other.fp64_flops);
+  for (size_t i = 0; i < std::min(ceilings.bandwidths.size(), other.bandwidths.size()); ++i) {
+    Bandwidth& mine = ceilings.bandwidths[i];
+    if (mine.bytes == other.bandwidths[i].bytes) {
+      mine.rate = std::max(mine.rate, other.bandwidths[i].rate);
+    }
+  }
+}
 
 std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr))); }
 
@@ -153,17 +175,15 @@ void write_ceilings(const std::filesystem::path& file, const Ceilings& ceilings)
 
 Ceilings ceilings_of(ThreadPool& pool, const std::string& machine,
                      const std::filesystem::path& file, bool again) {
-  if (!again && !file.empty()) {
-    if (const auto kept = read_ceilings(file, machine)) return *kept;
-  }
-  const Ceilings measured = measure_ceilings(pool, machine);
-  if (!file.empty()) {
-    try {
-      std::filesystem::create_directories(file.parent_path());
-      write_ceilings(file, measured);
-    } catch (const std::exception&) {
-      // The next run measures again.
-    }
+  const auto kept = again ? std::nullopt : read_ceilings(file, machine);
+  if (kept && !too_low(*kept, pool)) return *kept;
+  Ceilings measured = measure_ceilings(pool, machine);
+  if (kept) raise_to(measured, *kept);
+  try {
+    std::filesystem::create_directories(file.parent_path());
+    write_ceilings(file, measured);
+  } catch (const std::exception&) {
+    // The next run measures again.
   }
   return measured;
 }

@@ -39,8 +39,9 @@ std::optional<Ceilings> read_ceilings(const std::filesystem::path& file,
                                       const std::string& machine);
 void write_ceilings(const std::filesystem::path& file, const Ceilings& ceilings);  // throws io
 
-// From `file`, else measured and kept there (a folder that cannot be written is not an error).
-// An empty path keeps nothing. `again` measures anyway.
+// From `file`, else measured and kept there (a folder that cannot be written is not an error). A
+// kept figure that a glance shows to be too low, because the machine was busy when it was taken, is
+// measured again, and the better of old and new is kept. `again` measures anyway.
 Ceilings ceilings_of(ThreadPool& pool, const std::string& machine,
                      const std::filesystem::path& file, bool again = false);
 
