@@ -15,6 +15,18 @@ int available_threads();
 // $RIDGELINE_THREADS, then available_threads(). Throws usage on nonsense.
 int resolve_threads(int requested);
 
+// The part [begin, end) of `count` items that `thread` of `threads` handles; parts are multiples of
+// `grain` but for the last.
+struct Range {
+  int64_t begin, end;
+};
+constexpr Range split(int64_t count, int thread, int threads, int64_t grain = 1) {
+  const int64_t grains = (count + grain - 1) / grain;
+  const int64_t begin = grains * thread / threads * grain;
+  const int64_t end = grains * (thread + 1) / threads * grain;
+  return {begin < count ? begin : count, end < count ? end : count};
+}
+
 // Own threads that run one function together. The caller is thread 0. Between regions the others
 // spin briefly, then sleep, so that back-to-back regions cost about a microsecond and an idle pool
 // costs nothing. One region at a time; functions must not throw.
@@ -39,6 +51,18 @@ class ThreadPool {
            const_cast<void*>(static_cast<const void*>(&f)));
   }
 
+  // Shares `count` items out: f(range) on each thread, ranges in multiples of `grain`. The caller
+  // does it alone when there are fewer than `least` items a thread, because waking the others costs
+  // a microsecond or two.
+  template <typename F>
+  void share(int64_t count, int64_t grain, int64_t least, F&& f) {
+    if (size_ == 1 || count < 2 * least) {
+      f(Range{0, count});
+      return;
+    }
+    run([&](int thread) { f(split(count, thread, size_, grain)); });
+  }
+
   // Inside a region: returns when every thread of the pool has called it.
   void barrier();
 
@@ -57,17 +81,5 @@ class ThreadPool {
   alignas(64) std::atomic<uint32_t> phase_{0};
   std::vector<std::thread> threads_;
 };
-
-// The part [begin, end) of `count` items that `thread` of `threads` handles; parts are multiples of
-// `grain` but for the last.
-struct Range {
-  int64_t begin, end;
-};
-constexpr Range split(int64_t count, int thread, int threads, int64_t grain = 1) {
-  const int64_t grains = (count + grain - 1) / grain;
-  const int64_t begin = grains * thread / threads * grain;
-  const int64_t end = grains * (thread + 1) / threads * grain;
-  return {begin < count ? begin : count, end < count ? end : count};
-}
 
 }  // namespace ridgeline

@@ -16,9 +16,13 @@ struct DropoutMask {
   uint32_t layer = 0;
   int64_t row_offset = 0;  // global row of this rank's first row
 
+  // The Philox stream of one layer's mask at one step.
+  RIDGELINE_HD static uint64_t stream(uint32_t layer, uint64_t step) {
+    return streams::kDropout + (uint64_t{layer} << 40) + step;
+  }
   RIDGELINE_HD static bool keep(uint64_t seed, uint32_t layer, uint64_t step, uint64_t element,
                                 float p) {
-    const Philox random{seed, streams::kDropout + (uint64_t{layer} << 40) + step};
+    const Philox random{seed, stream(layer, step)};
     return random.uniform(element) >= p;
   }
 };

@@ -183,5 +183,21 @@ TEST(AvailableThreads, RespectTheAffinityMask) {
   EXPECT_EQ(count, 1);
 }
 
+TEST(ThreadPool, ShareCoversEveryItemOnceAndLeavesSmallJobsToTheCaller) {
+  for (const int threads : {1, 2, 5}) {
+    ThreadPool pool(threads);
+    for (const int64_t count : {0, 1, 7, 64, 1000, 1001}) {
+      std::vector<std::atomic<int>> seen(size_t(count) + 1);
+      std::atomic<int> calls{0};
+      pool.share(count, 16, 100, [&](Range part) {
+        ++calls;
+        for (int64_t i = part.begin; i < part.end; ++i) ++seen[size_t(i)];
+      });
+      for (int64_t i = 0; i < count; ++i) EXPECT_EQ(seen[size_t(i)], 1) << i << " of " << count;
+      EXPECT_EQ(calls, count < 200 ? 1 : threads);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace ridgeline

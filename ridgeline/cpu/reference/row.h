@@ -10,6 +10,7 @@ template <typename T>
 Impl reference_row(std::unique_ptr<Step> (*prepare)(const T& op, const Binding& binding)) {
   Impl row;
   row.name = fmt::format("cpu.{}.reference", T::kName);
+  row.traits.fallback = true;
   row.covers = [](const Rest& rest) {
     return rest.get<T>(0) != nullptr ? Cover::of(1)
                                      : Cover::no(fmt::format("the next op is no {}", T::kName));

@@ -36,6 +36,9 @@ inline Act act_of(ActivationKind kind) {
   return Act::none;
 }
 
+// Elements a thread must have before a second one is woken: about a microsecond of cheap work.
+inline constexpr int64_t kLeastElements = 4096;
+
 // Adds up what a row needs of scratch, then hands it out: the same calls in the same order, first
 // with no base to learn the size.
 class Scratch {
@@ -69,6 +72,7 @@ std::string refuses(const Rest& rest, const Value Op::*typed) {
 Table linear_rows();
 Table elementwise_rows();
 Table softmax_rows();
+Table dropout_rows();
 Table update_rows();
 Table mlp_rows();
 

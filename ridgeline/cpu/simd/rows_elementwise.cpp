@@ -11,8 +11,7 @@ std::unique_ptr<Step> prepare_activation(const Span& span, const Binding& bindin
     return make_step([act = act_of(op.kind), count = op.x.shape.numel(),
                       x = binding.read(op.x).as<T>(), y = binding.write(op.y).as<T>(),
                       &pool = cpu_runtime(binding.runtime()).pool()] {
-      pool.run([&](int thread) {
-        const Range part = split(count, thread, pool.size(), kGroup<T>);
+      pool.share(count, kGroup<T>, kLeastElements, [&](Range part) {
         batch_kernels<T>().activate(act, x + part.begin, y + part.begin, part.end - part.begin);
       });
     });
@@ -27,8 +26,7 @@ std::unique_ptr<Step> prepare_activation_grad(const Span& span, const Binding& b
                       saved = binding.read(op.saved).as<T>(), dy = binding.read(op.dy).as<T>(),
                       dx = binding.write(op.dx).as<T>(),
                       &pool = cpu_runtime(binding.runtime()).pool()] {
-      pool.run([&](int thread) {
-        const Range part = split(count, thread, pool.size(), kGroup<T>);
+      pool.share(count, kGroup<T>, kLeastElements, [&](Range part) {
         batch_kernels<T>().activation_grad(act, saved + part.begin, dy + part.begin,
                                            dx + part.begin, part.end - part.begin);
       });
@@ -63,10 +61,9 @@ std::unique_ptr<Step> prepare_gather(const Span& span, const Binding& binding) {
                       &pool = cpu_runtime(binding.runtime()).pool()] {
       GatherArgs<T> now = args;
       now.order = order + *first + int64_t{*tick} * args.n;
-      pool.run([&](int thread) {
-        batch_kernels<T>().gather(now,
-                                  split(gather_blocks(now.n, now.features), thread, pool.size()));
-      });
+      constexpr int64_t kBlock = kGatherRows * kGatherFeatures;
+      pool.share(gather_blocks(now.n, now.features), 1, kLeastElements / kBlock,
+                 [&](Range blocks) { batch_kernels<T>().gather(now, blocks); });
     });
   });
 }

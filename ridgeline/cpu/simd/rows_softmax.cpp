@@ -57,8 +57,8 @@ std::unique_ptr<Step> prepare_xent(const SoftmaxXent& op, const SoftmaxXentGrad*
                     correct = binding.write(op.correct).as<int32_t>(),
                     &pool = cpu_runtime(binding.runtime()).pool()] {
     const BatchKernels<T>& kernels = batch_kernels<T>();
-    pool.run([&](int thread) {
-      const Range groups = split(groups_of<T>(n), thread, pool.size());
+    const int64_t least = kLeastElements / (8 * kGroup<T> * classes) + 1;  // an exp is 8 cheap ones
+    pool.share(groups_of<T>(n), 1, least, [&](Range groups) {
       const Range rows{groups.begin * kGroup<T>, std::min(groups.end * kGroup<T>, n)};
       kernels.to_panels(x, classes, classes, panels, rows, {0, classes});
       kernels.softmax_xent(args, groups);

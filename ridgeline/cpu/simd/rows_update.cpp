@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "ridgeline/cpu/simd/row.h"
 #include "ridgeline/cpu/simd/update.h"
@@ -23,9 +25,8 @@ std::unique_ptr<Step> prepare_sgd(const SgdUpdate& op, const Binding& binding) {
     SgdArgs<T> now = args;
     now.sgd.lr = T(lr[*tick]);
     now.scale = T(first_or_one(scale));
-    pool.run([&](int thread) {
-      update_kernels<T>().sgd(now, split(count, thread, pool.size(), kGroup<T>));
-    });
+    pool.share(count, kGroup<T>, kLeastElements,
+               [&](Range part) { update_kernels<T>().sgd(now, part); });
   });
 }
 
@@ -55,10 +56,82 @@ std::unique_ptr<Step> prepare_adam(const AdamUpdate& op, const Binding& binding)
         now.lr = T(lr[*tick]);
         now.rate = T(lr[*tick] / (1.0 - std::pow(beta1, t)));
         now.v_factor = T(1.0 / (1.0 - std::pow(beta2, t)));
-        pool.run([&](int thread) {
-          update_kernels<T>().adam(now, split(count, thread, pool.size(), kGroup<T>));
-        });
+        pool.share(count, kGroup<T>, kLeastElements,
+                   [&](Range part) { update_kernels<T>().adam(now, part); });
       });
+}
+
+// Squares are summed in blocks of this many elements, and the blocks in order: the same norm for
+// any number of threads.
+constexpr int64_t kNormBlock = 4096;
+
+int64_t norm_blocks(const Values& grads) {
+  int64_t blocks = 0;
+  for (const Value& grad : grads) blocks += (grad.shape.numel() + kNormBlock - 1) / kNormBlock;
+  return blocks;
+}
+
+Cover covers_norm(const Rest& rest) {
+  const auto* op = rest.get<GlobalNorm>(0);
+  if (op == nullptr) return Cover::no("the next op is no global_norm");
+  for (const Value& grad : op->grads) {
+    if (!takes(grad.dtype) || grad.dtype != op->grads.front().dtype) {
+      return Cover::no("takes fp32 or fp64 gradients only");
+    }
+  }
+  Cover cover = Cover::of(1);
+  cover.workspace = size_t(norm_blocks(op->grads)) * sizeof(double);
+  return cover;
+}
+
+template <typename T>
+std::unique_ptr<Step> prepare_norm(const GlobalNorm& op, const Binding& binding) {
+  struct Block {
+    const T* data;
+    int64_t count;
+  };
+  std::vector<Block> blocks;
+  for (const Value& grad : op.grads) {
+    const Tensor tensor = binding.read(grad);
+    for (int64_t at = 0; at < tensor.numel(); at += kNormBlock) {
+      blocks.push_back({tensor.as<T>() + at, std::min(kNormBlock, tensor.numel() - at)});
+    }
+  }
+  return make_step([blocks = std::move(blocks), max_norm = op.max_norm,
+                    sums = reinterpret_cast<double*>(binding.workspace()),
+                    norm = binding.write(op.norm).as<double>(),
+                    scale = binding.write(op.scale).as<double>(),
+                    clipped = binding.write(op.clipped).as<int64_t>(),
+                    &pool = cpu_runtime(binding.runtime()).pool()] {
+    pool.share(int64_t(blocks.size()), 1, 1, [&](Range part) {
+      for (int64_t b = part.begin; b < part.end; ++b) {
+        const Block& block = blocks[size_t(b)];
+        double lanes[8]{};  // independent sums, so that additions overlap
+        for (int64_t i = 0; i < block.count; ++i) {
+          lanes[i % 8] += double(block.data[i]) * double(block.data[i]);
+        }
+        sums[b] = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) +
+                  ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+      }
+    });
+    double sum = 0;
+    for (size_t b = 0; b < blocks.size(); ++b) sum += sums[b];
+    *norm = std::sqrt(sum);
+    *scale = std::min(1.0, max_norm / *norm);
+    *clipped += *scale < 1.0;
+  });
+}
+
+Impl norm_row() {
+  Impl row;
+  row.name = "cpu.global_norm.threads";
+  row.covers = covers_norm;
+  row.prepare = [](const Span& span, const Binding& binding) {
+    const auto& op = span.get<GlobalNorm>(0);
+    const bool narrow = op.grads.empty() || op.grads.front().dtype == DType::fp32;
+    return narrow ? prepare_norm<float>(op, binding) : prepare_norm<double>(op, binding);
+  };
+  return row;
 }
 
 template <typename Op>
@@ -81,7 +154,8 @@ Impl row_of(const char* name, std::unique_ptr<Step> (*fp32)(const Op&, const Bin
 
 Table update_rows() {
   return {row_of<SgdUpdate>("cpu.sgd.simd", prepare_sgd<float>, prepare_sgd<double>),
-          row_of<AdamUpdate>("cpu.adam.simd", prepare_adam<float>, prepare_adam<double>)};
+          row_of<AdamUpdate>("cpu.adam.simd", prepare_adam<float>, prepare_adam<double>),
+          norm_row()};
 }
 
 }  // namespace ridgeline::cpu::simd
