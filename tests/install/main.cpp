@@ -1,10 +1,11 @@
 #include <cstdio>
 
-#include "ridgeline/core/error.h"
-#include "ridgeline/core/shape.h"
+#include "ridgeline/engine/config.h"
 
 int main() {
-  const ridgeline::Shape images{32, 28, 28};
-  std::printf("%s\n", ridgeline::to_string(images.flat_from(1)).c_str());
-  return images.flat_from(1) == ridgeline::Shape{32, 784} ? 0 : 1;
+  const auto config = ridgeline::engine::parse_config(
+      "data.name = 'mnist'\nmodel.layers = [{ type = 'linear', out = 10 }]", "consumer");
+  const auto model = config.build_model({28, 28});
+  std::printf("%lld weights\n", static_cast<long long>(model.parameter_count()));
+  return model.parameter_count() == 7850 ? 0 : 1;
 }

@@ -1,0 +1,71 @@
+#pragma once
+
+// Thread-block clusters (sm_90): barriers of the whole cluster, and stores into another block's
+// shared memory that count themselves on a barrier object there.
+
+#include <cstdint>
+
+namespace ridgeline::cuda {
+
+__device__ inline uint32_t shared_address(const void* pointer) {
+  return uint32_t(__cvta_generic_to_shared(pointer));
+}
+
+// All threads of all blocks of the cluster; orders shared and global memory among them.
+__device__ inline void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
+                   : "memory");
+}
+
+// The address in block `rank` of what lies at `address` in this block's shared memory.
+__device__ inline uint32_t cluster_address(uint32_t address, uint32_t rank) {
+  uint32_t out;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(out) : "r"(address), "r"(rank));
+  return out;
+}
+
+// Writes 16 bytes at `address` and counts them on `barrier`, both of the same block of the cluster
+// (addresses by cluster_address). Whoever waits for the barrier's phase sees the bytes.
+__device__ inline void store_async_16(uint32_t address, uint4 v, uint32_t barrier) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1,%2,%3,%4}, "
+      "[%5];" ::"r"(address),
+      "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(barrier)
+      : "memory");
+}
+
+// A phase ends when one thread has called expect() and that many bytes have come in, in either
+// order. Initialised by one thread, then made visible by cluster_sync.
+struct ByteBarrier {
+  uint64_t state;
+
+  __device__ void init() {
+    asm volatile(
+        "mbarrier.init.shared::cta.b64 [%0], 1;\nfence.mbarrier_init.release.cluster;" ::"r"(
+            shared_address(this))
+        : "memory");
+  }
+  __device__ void expect(uint32_t bytes) { expect_at(shared_address(this), bytes); }
+  // Waits for the end of the phase of this parity (the first phase has parity 0).
+  __device__ void wait(uint32_t parity) { wait_at(shared_address(this), parity); }
+
+  // The same by shared-memory address.
+  static __device__ void expect_at(uint32_t barrier, uint32_t bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                 : "memory");
+  }
+  static __device__ void wait_at(uint32_t barrier, uint32_t parity) {
+    uint32_t done;
+    do {
+      asm volatile(
+          "{\n.reg .pred p;\n"
+          "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+          "selp.u32 %0, 1, 0, p;\n}"
+          : "=r"(done)
+          : "r"(barrier), "r"(parity)
+          : "memory");
+    } while (!done);
+  }
+};
+
+}  // namespace ridgeline::cuda

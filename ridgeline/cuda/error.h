@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <string_view>
+
+#include "ridgeline/core/error.h"
+
+namespace ridgeline::cuda {
+
+// Throws Error(device) unless the call went well. `what` names the op and its shapes, or the call.
+inline void check(cudaError_t error, std::string_view what) {
+  if (error == cudaSuccess) [[likely]]
+    return;
+  cudaGetLastError();  // else the next call would report this one's error again
+  throw_error(ErrorKind::device, "{}: the GPU reports {} ({})", what, cudaGetErrorString(error),
+              cudaGetErrorName(error));
+}
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,199 @@
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "ridgeline/cuda/device/wgmma.cuh"
+
+// What becomes of a finished sum before it is stored to D. An epilogue is a functor
+//   float2 operator()(int row, int col, float2 sum, bool pair)
+// over D[row, col] and D[row, col + 1]; the second exists only if `pair`. col is even. What it
+// returns is rounded once and stored to D. Each element is visited once, so an epilogue may update
+// other matrices in place, and may read D's old value through a pointer of its own.
+// kPointwise: it touches no memory, and may be called for elements outside D too.
+// suits(a, b): the layouts of A and B it is built for, those in which the products of a linear
+// layer with weights w[out, in] come: y = x w^T, dx = dy w, dw = dy^T x.
+namespace ridgeline::cuda {
+
+enum class Activation { none, relu, sigmoid, tanh };
+enum class BiasAxis { none, row, col };
+
+template <typename T>
+__device__ inline float2 load_pair(const T* p, bool pair) {
+  return {float(p[0]), pair ? float(p[1]) : 0.0f};
+}
+template <typename T>
+__device__ inline void store_pair(T* p, float2 value, bool pair) {
+  p[0] = T(value.x);
+  if (pair) p[1] = T(value.y);
+}
+// Aligned float pairs take one access; a row's pitch decides, so that it is the same for a warp.
+__device__ inline float2 load_pair(const float* p, bool pair) {
+  if (pair && reinterpret_cast<uintptr_t>(p) % 8 == 0) return *reinterpret_cast<const float2*>(p);
+  return {p[0], pair ? p[1] : 0.0f};
+}
+__device__ inline void store_pair(float* p, float2 value, bool pair) {
+  if (pair && reinterpret_cast<uintptr_t>(p) % 8 == 0) {
+    *reinterpret_cast<float2*>(p) = value;
+  } else {
+    p[0] = value.x;
+    if (pair) p[1] = value.y;
+  }
+}
+
+template <Activation kActivation>
+__device__ inline float activate(float x) {
+  if constexpr (kActivation == Activation::relu) return fmaxf(x, 0.0f);
+  if constexpr (kActivation == Activation::sigmoid) return 1.0f / (1.0f + __expf(-x));
+  if constexpr (kActivation == Activation::tanh) return tanhf(x);
+  return x;
+}
+// The derivative, from the activation's own output y.
+template <Activation kActivation>
+__device__ inline float activation_slope(float y) {
+  if constexpr (kActivation == Activation::relu) return y > 0.0f ? 1.0f : 0.0f;
+  if constexpr (kActivation == Activation::sigmoid) return y * (1.0f - y);
+  if constexpr (kActivation == Activation::tanh) return 1.0f - y * y;
+  return 1.0f;
+}
+
+struct StoreSum {
+  static constexpr bool kPointwise = true;
+  static constexpr bool suits(Major, Major) { return true; }
+  __device__ float2 operator()(int, int, float2 sum, bool) const { return sum; }
+};
+
+// y = activation(sum + bias), bias[n] (col) or bias[m] (row).
+template <typename Bias, Activation kActivation, BiasAxis kAxis>
+struct BiasActivation {
+  static constexpr bool kPointwise = kAxis == BiasAxis::none;
+  static constexpr bool suits(Major a, Major b) { return a == Major::k && b == Major::k; }
+  const Bias* bias;
+
+  __device__ float2 operator()(int row, int col, float2 sum, bool pair) const {
+    if constexpr (kAxis == BiasAxis::row) {
+      const float b = float(bias[row]);
+      sum = {sum.x + b, sum.y + b};
+    } else if constexpr (kAxis == BiasAxis::col) {
+      const float2 b = load_pair(bias + col, pair);
+      sum = {sum.x + b.x, sum.y + b.y};
+    }
+    return {activate<kActivation>(sum.x), activate<kActivation>(sum.y)};
+  }
+};
+
+// dx = sum * activation'(y), y[m, n] with pitch ldy: what the activation gave in the forward pass.
+template <typename T, Activation kActivation>
+struct GradientMask {
+  static constexpr bool kPointwise = false;
+  static constexpr bool suits(Major a, Major b) { return a == Major::k && b == Major::mn; }
+  const T* y;
+  int64_t ldy;
+
+  __device__ float2 operator()(int row, int col, float2 sum, bool pair) const {
+    const float2 out = load_pair(y + row * ldy + col, pair);
+    return {sum.x * activation_slope<kActivation>(out.x),
+            sum.y * activation_slope<kActivation>(out.y)};
+  }
+};
+
+// Values of a training step that a captured launch reads from memory.
+struct SgdScalars {
+  float lr, momentum, weight_decay;
+  float gradient_scale;  // 1 / loss scale, times 1 / ranks where gradients are summed
+};
+
+// The sum is the gradient of w[m, n]: g = scale * sum + decay * w; v = momentum * v + g;
+// w -= lr * v, in place, and D gets the new w. Weight is float (a master copy, D the half copy) or
+// D's own type with w = D. velocity may be null: then momentum is not used.
+template <typename Weight>
+struct SgdUpdate {
+  static constexpr bool kPointwise = false;
+  static constexpr bool suits(Major a, Major b) { return a == Major::mn && b == Major::mn; }
+  Weight* w;
+  float* velocity;
+  int64_t ldw;  // of both
+  const SgdScalars* scalars;
+
+  __device__ float2 operator()(int row, int col, float2 sum, bool pair) const {
+    const SgdScalars s = *scalars;
+    const int64_t at = row * ldw + col;
+    float2 weight = load_pair(w + at, pair);
+    float2 g = {s.gradient_scale * sum.x + s.weight_decay * weight.x,
+                s.gradient_scale * sum.y + s.weight_decay * weight.y};
+    if (velocity != nullptr) {
+      const float2 v = load_pair(velocity + at, pair);
+      g = {s.momentum * v.x + g.x, s.momentum * v.y + g.y};
+      store_pair(velocity + at, g, pair);
+    }
+    weight = {weight.x - s.lr * g.x, weight.y - s.lr * g.y};
+    if constexpr (sizeof(Weight) == 4) store_pair(w + at, weight, pair);
+    return weight;  // a half w is D itself and is stored there
+  }
+};
+
+struct AdamScalars {
+  float lr, beta1, beta2, epsilon, weight_decay;  // decoupled decay (AdamW)
+  float correction1, correction2;                 // 1 / (1 - beta^step)
+  float gradient_scale;
+};
+
+// As SgdUpdate, with first and second moments of the gradient.
+template <typename Weight>
+struct AdamUpdate {
+  static constexpr bool kPointwise = false;
+  static constexpr bool suits(Major a, Major b) { return a == Major::mn && b == Major::mn; }
+  Weight* w;
+  float* moment1;
+  float* moment2;
+  int64_t ldw;  // of all three
+  const AdamScalars* scalars;
+
+  __device__ float2 operator()(int row, int col, float2 sum, bool pair) const {
+    const AdamScalars s = *scalars;
+    const int64_t at = row * ldw + col;
+    float2 weight = load_pair(w + at, pair);
+    float2 m = load_pair(moment1 + at, pair);
+    float2 v = load_pair(moment2 + at, pair);
+    step(s, s.gradient_scale * sum.x, weight.x, m.x, v.x);
+    step(s, s.gradient_scale * sum.y, weight.y, m.y, v.y);
+    store_pair(moment1 + at, m, pair);
+    store_pair(moment2 + at, v, pair);
+    if constexpr (sizeof(Weight) == 4) store_pair(w + at, weight, pair);
+    return weight;
+  }
+  __device__ static void step(const AdamScalars& s, float g, float& w, float& m, float& v) {
+    m = s.beta1 * m + (1.0f - s.beta1) * g;
+    v = s.beta2 * v + (1.0f - s.beta2) * g * g;
+    const float change = m * s.correction1 / (sqrtf(v * s.correction2) + s.epsilon);
+    w -= s.lr * (change + s.weight_decay * w);
+  }
+};
+
+// Calls the epilogue for a pair that may stick out of D[m, n].
+template <typename Epilogue>
+__device__ inline float2 finish(const Epilogue& epilogue, int row, int col, float2 sum, int m,
+                                int n) {
+  if constexpr (!Epilogue::kPointwise) {
+    if (row >= m || col >= n) return {0.0f, 0.0f};
+  }
+  return epilogue(row, col, sum, col + 1 < n);
+}
+
+// Two sums in D's type, packed: the pair of a half type is one register.
+template <typename Out>
+__device__ inline uint32_t pack_pair(float2 value) {
+  uint32_t packed;
+  if constexpr (std::is_same_v<Out, __nv_bfloat16>) {
+    const __nv_bfloat162 pair = __float22bfloat162_rn(value);
+    memcpy(&packed, &pair, 4);
+  } else {
+    const __half2 pair = __float22half2_rn(value);
+    memcpy(&packed, &pair, 4);
+  }
+  return packed;
+}
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,263 @@
+#pragma once
+
+#include "ridgeline/cuda/gemm/epilogue.cuh"
+#include "ridgeline/cuda/gemm/launch.h"
+#include "ridgeline/cuda/gemm/operand_tile.cuh"
+
+// Large products on Hopper. One block an SM walks over tiles of D; a producer thread feeds a ring
+// of stages by TMA, two consumer warpgroups multiply with wgmma and store by TMA.
+namespace ridgeline::cuda {
+
+// kM x kN of D a block. A cluster of kCluster blocks takes tiles one below the other, which share
+// the same columns: each loads its share of B's tile for all of them.
+template <int kM_, int kN_, int kCluster_>
+struct PersistentTile {
+  static constexpr int kM = kM_, kN = kN_, kCluster = kCluster_;
+  static constexpr int kConsumers = 2;
+  static constexpr int kConsumerRows = kM / kConsumers;
+  static constexpr int kBlocks = kConsumerRows / 64;  // wgmma tiles a consumer holds
+  static constexpr int kThreads = (kConsumers + 1) * 128;
+  static constexpr int kStageBytes = (kM + kN) * kStageRowBytes;
+  // Two buffers of 64 rows x 128 bytes a consumer: one fills while the other is being stored.
+  static constexpr int kStoreBytes = 64 * 128;
+  static constexpr int kStoresBytes = kConsumers * 2 * kStoreBytes;
+  static constexpr int kSmemLimit = 227 * 1024;  // of a block on sm_90
+  static constexpr int kAlignment = 1024;        // a 128-byte swizzle repeats after 1024 bytes
+  static constexpr int kStages = (kSmemLimit - kAlignment - 256 - kStoresBytes) / kStageBytes;
+  static constexpr int kSmemBytes = kAlignment + kStages * kStageBytes + kStoresBytes + 256;
+  // setmaxnreg: 3 x 168 registers a thread at entry; the producer needs few.
+  static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+  static_assert(kStages >= 3 && kStages <= 15 && kM % (64 * kConsumers) == 0);
+};
+
+// Tile order: kTileGroup cluster rows at a time, column by column, so that the tiles in flight
+// cover a near-square patch of D and their operands stay in L2.
+constexpr int kTileGroup = 8;
+
+struct TileGrid {
+  int rows, cols;  // in cluster tiles
+
+  __host__ __device__ int count() const { return rows * cols; }
+  __device__ int2 at(int index) const {  // {row, col}
+    const int per_group = kTileGroup * cols;
+    const int first = index / per_group * kTileGroup;
+    const int height = min(rows - first, kTileGroup);
+    const int rest = index % per_group;
+    return {first + rest % height, rest / height};
+  }
+};
+
+// Writes 64 rows x 128 bytes of D, columns from `first` (in accumulators of 8 columns) on, into
+// `buffer` in the layout of the 128-byte swizzle.
+template <typename Out, typename Epilogue, int kCount>
+__device__ inline void stage_output(char* buffer, const float (&acc)[kCount], int first, int row0,
+                                    int col0, int m, int n, const Epilogue& epilogue) {
+  const int thread = threadIdx.x % 128, lane = thread % 32, warp = thread / 32;
+  const int row = warp * 16 + lane / 4;  // and row + 8
+  if constexpr (sizeof(Out) == 2) {
+    // Lanes 0-15 address the rows of the left eight columns, 16-31 those of the right.
+    const int store_row = warp * 16 + lane % 16;
+#pragma unroll
+    for (int j = 0; j < 8; j += 2) {
+      uint32_t packed[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* pair = &acc[(first + j + i / 2) * 4 + i % 2 * 2];
+        const int col = col0 + (j + i / 2) * 8 + lane % 4 * 2;
+        packed[i] =
+            pack_pair<Out>(finish(epilogue, row0 + row + i % 2 * 8, col, {pair[0], pair[1]}, m, n));
+      }
+      const int chunk = (j + lane / 16) ^ (store_row & 7);
+      asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                       smem_address(buffer + store_row * 128 + chunk * 16)),
+                   "r"(packed[0]), "r"(packed[1]), "r"(packed[2]), "r"(packed[3])
+                   : "memory");
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const float* pair = &acc[(first + j) * 4 + i * 2];
+        const int r = row + i * 8, col = j * 8 + lane % 4 * 2;
+        const float2 value = finish(epilogue, row0 + r, col0 + col, {pair[0], pair[1]}, m, n);
+        const int chunk = (col / 4) ^ (r & 7);
+        *reinterpret_cast<float2*>(buffer + r * 128 + chunk * 16 + col % 4 * 4) = value;
+      }
+    }
+  }
+}
+
+template <typename In, typename Out, Major kA, Major kB, typename Tile, typename Epilogue>
+__global__ __launch_bounds__(Tile::kThreads, 1) void gemm_wgmma_persistent_kernel(
+    const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b,
+    const __grid_constant__ CUtensorMap map_d, int m, int n, int k, TileGrid grid,
+    const Epilogue epilogue) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  using ATile = OperandTile<In, kA, Tile::kM>;
+  using BTile = OperandTile<In, kB, Tile::kN>;
+  using BShare = OperandTile<In, kB, Tile::kN / Tile::kCluster>;
+  constexpr int kStages = Tile::kStages;
+
+  extern __shared__ char smem_raw[];
+  char* smem = smem_raw + (-smem_address(smem_raw) & (Tile::kAlignment - 1));
+  char* stores = smem + kStages * Tile::kStageBytes;
+  Mbarrier* full = reinterpret_cast<Mbarrier*>(stores + Tile::kStoresBytes);
+  Mbarrier* empty = full + kStages;
+
+  const int warpgroup = threadIdx.x / 128;
+  const uint32_t rank = Tile::kCluster > 1 ? cluster_rank() : 0;
+  const int first_tile = blockIdx.x / Tile::kCluster;
+  const int tile_step = gridDim.x / Tile::kCluster;
+  const int k_stages = (k + kStageDepth<In> - 1) / kStageDepth<In>;
+
+  if (threadIdx.x == 0) {
+    tma_prefetch_map(&map_a);
+    tma_prefetch_map(&map_b);
+    tma_prefetch_map(&map_d);
+    for (int s = 0; s < kStages; ++s) {
+      mbarrier_init(&full[s], 1);
+      mbarrier_init(&empty[s], Tile::kConsumers * Tile::kCluster);
+    }
+    mbarrier_init_fence();
+  }
+  if constexpr (Tile::kCluster > 1) {
+    cluster_arrive();
+    cluster_wait();
+  } else {
+    __syncthreads();
+  }
+  wait_for_previous_kernel();
+  allow_next_kernel();
+
+  StageCursor<kStages> cursor;
+  if (warpgroup == 0) {  // producer
+    give_registers<Tile::kProducerRegisters>();
+    if (threadIdx.x == 0) {
+      for (int t = first_tile; t < grid.count(); t += tile_step) {
+        const int2 tile = grid.at(t);
+        const int row = (tile.x * Tile::kCluster + rank) * Tile::kM;
+        const int col = tile.y * Tile::kN;
+        for (int i = 0; i < k_stages; ++i, cursor.next()) {
+          mbarrier_wait(&empty[cursor.stage], cursor.parity ^ 1);
+          char* a = smem + cursor.stage * Tile::kStageBytes;
+          char* b = a + ATile::kBytes;
+          Mbarrier* barrier = &full[cursor.stage];
+          mbarrier_arrive_expect(barrier, Tile::kStageBytes);
+          ATile::load(a, &map_a, barrier, row, i * kStageDepth<In>);
+          if constexpr (Tile::kCluster == 1) {
+            BTile::load(b, &map_b, barrier, col, i * kStageDepth<In>);
+          } else {
+            const int share = int(rank) * (Tile::kN / Tile::kCluster);
+            BShare::load_multicast(b + int(rank) * BShare::kBytes, &map_b, barrier, col + share,
+                                   i * kStageDepth<In>, (1 << Tile::kCluster) - 1);
+          }
+        }
+      }
+    }
+  } else {
+    take_registers<Tile::kConsumerRegisters>();
+    const int consumer = warpgroup - 1, thread = threadIdx.x % 128;
+    const auto release = [&](int stage) {  // to every block that writes to this stage
+      if (thread >= Tile::kCluster) return;
+      if constexpr (Tile::kCluster == 1) {
+        mbarrier_arrive(&empty[stage]);
+      } else {
+        mbarrier_arrive_remote(&empty[stage], thread);
+      }
+    };
+    char* buffers = stores + consumer * 2 * Tile::kStoreBytes;
+    int buffer = 0;
+    for (int t = first_tile; t < grid.count(); t += tile_step) {
+      float acc[Tile::kBlocks][Tile::kN / 2];
+      int previous = -1;
+      for (int i = 0; i < k_stages; ++i, cursor.next()) {
+        mbarrier_wait(&full[cursor.stage], cursor.parity);
+        const uint32_t a = smem_address(smem + cursor.stage * Tile::kStageBytes);
+        multiply_stage<In, ATile, BTile>(acc, a + consumer * Tile::kConsumerRows * kStageRowBytes,
+                                         a + ATile::kBytes, i > 0);
+        // One stage's products stay in flight; those of the stage before are done.
+        wgmma_wait<1>();
+        if (previous >= 0) release(previous);
+        previous = cursor.stage;
+      }
+      wgmma_wait<0>();
+      release(previous);
+
+      const int2 tile = grid.at(t);
+      const int row = (tile.x * Tile::kCluster + rank) * Tile::kM + consumer * Tile::kConsumerRows;
+      constexpr int kStoreCols = 128 / int{sizeof(Out)};
+#pragma unroll
+      for (int block = 0; block < Tile::kBlocks; ++block) {
+        wgmma_keep(acc[block]);
+#pragma unroll
+        for (int c = 0; c < Tile::kN / kStoreCols; ++c, buffer ^= 1) {
+          char* out = buffers + buffer * Tile::kStoreBytes;
+          const int col = tile.y * Tile::kN + c * kStoreCols;
+          if (thread == 0) tma_store_wait_read<1>();  // the store before last has left the buffer
+          named_barrier(1 + consumer, 128);
+          stage_output<Out>(out, acc[block], c * kStoreCols / 8, row + block * 64, col, m, n,
+                            epilogue);
+          fence_async_proxy();
+          named_barrier(1 + consumer, 128);
+          if (thread == 0) {
+            tma_store(&map_d, out, col, row + block * 64);
+            tma_store_commit();
+          }
+        }
+      }
+    }
+    if (thread == 0) tma_store_wait<0>();
+  }
+  if constexpr (Tile::kCluster > 1) {  // a block's barriers and stages outlive its partners' use
+    cluster_arrive();
+    cluster_wait();
+  }
+#else
+  __trap();  // built without 90a: variants.cuh must not have offered it
+#endif
+}
+
+// A, B and D must suit the copy engine (tma_accepts), and a row of D must be a multiple of 16
+// bytes: the copy engine writes whole units of 16, past the end of a shorter row.
+template <typename In, typename Out, Major kA, Major kB, typename Tile, typename Epilogue>
+PreparedGemm prepare_gemm_persistent(const GemmProblem& p, const Epilogue& epilogue,
+                                     const GemmOptions& options) {
+  const auto kernel = gemm_wgmma_persistent_kernel<In, Out, kA, kB, Tile, Epilogue>;
+  const auto check = [&](cudaError_t error, const char* what) {
+    check_gemm_call(error, what, p.m, p.n, p.k);
+  };
+  using ATile = OperandTile<In, kA, Tile::kM>;
+  using BShare = OperandTile<In, kB, Tile::kN / Tile::kCluster>;
+  const CUtensorMap map_a = ATile::make_map(p.a, p.m, p.k, p.lda);
+  const CUtensorMap map_b = BShare::make_map(p.b, p.n, p.k, p.ldb);
+  const CUtensorMap map_d =
+      make_tensor_map(static_cast<const Out*>(p.d), p.m, p.n, p.ldd, 64, 128 / int{sizeof(Out)});
+  set_shared_memory(kernel, Tile::kSmemBytes, p);
+
+  const TileGrid grid = {ceil_div(p.m, Tile::kM * Tile::kCluster), ceil_div(p.n, Tile::kN)};
+  // As many clusters as fit at once: fewer than SMs / size where a GPC has an odd number of SMs.
+  int clusters = 0;
+  LaunchConfig probe(Tile::kCluster, Tile::kThreads, Tile::kSmemBytes, Tile::kCluster, false);
+  const cudaLaunchConfig_t probe_config = probe.on(nullptr);
+  if (Tile::kCluster > 1) {
+    check(cudaOccupancyMaxActiveClusters(&clusters, kernel, &probe_config), "occupancy");
+  } else {
+    int device = 0;
+    check(cudaGetDevice(&device), "device");
+    check(cudaDeviceGetAttribute(&clusters, cudaDevAttrMultiProcessorCount, device), "device");
+  }
+  const int blocks = std::min(clusters, grid.count()) * Tile::kCluster;
+  const bool overlap = options.overlap_previous;
+  const int m = p.m, n = p.n, k = p.k;
+  return {fmt::format("wgmma_persistent_{}x{}_cluster{}", Tile::kM, Tile::kN, Tile::kCluster),
+          [=](cudaStream_t stream) {
+            LaunchConfig launch(blocks, Tile::kThreads, Tile::kSmemBytes, Tile::kCluster, overlap);
+            const cudaLaunchConfig_t config = launch.on(stream);
+            check_gemm_call(
+                cudaLaunchKernelEx(&config, kernel, map_a, map_b, map_d, m, n, k, grid, epilogue),
+                "launch", m, n, k);
+          }};
+}
+
+}  // namespace ridgeline::cuda

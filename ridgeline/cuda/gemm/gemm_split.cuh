@@ -1,0 +1,351 @@
+#pragma once
+
+#include "ridgeline/cuda/gemm/epilogue.cuh"
+#include "ridgeline/cuda/gemm/launch.h"
+#include "ridgeline/cuda/gemm/operand_tile.cuh"
+
+// Few or short tiles on Hopper (thin products, small matrices, small k): a cluster of 1 to 8 blocks
+// shares a tile of D and splits k. Each block multiplies its part of k, hands its partial sums out
+// over distributed shared memory, and finishes its own rows of the tile, adding the parts in a
+// fixed order.
+namespace ridgeline::cuda {
+
+// kM x kN of D a cluster; kStages_ deep, so that most of a block's part of k is in flight at once.
+template <int kM_, int kN_, int kStages_>
+struct SplitTile {
+  static constexpr int kM = kM_, kN = kN_, kStages = kStages_;
+  static constexpr int kConsumers = kM / 64;
+  static constexpr int kThreads = kConsumers * 128 + 32;  // and a producer warp
+  static constexpr int kStageBytes = (kM + kN) * kStageRowBytes;
+  static constexpr int kAlignment = 1024;
+  // Rows of partial sums. Four floats more a row spread the eight rows that a warp writes at once
+  // over the banks, two to each; eight would part them fully but cost the second block an SM.
+  static constexpr int kPitch = kN + 4;
+  static constexpr int kGroupFloats = 8 * kPitch;
+  static constexpr int kGroups = kM / 8;  // of 8 rows: what one block finishes is whole groups
+  static constexpr int kMaxSplit = 8;     // the largest cluster that every device takes
+  // Copying whole groups took 2 to 7 % off 64x64 tiles at N = 64, and added 1 % at N = 128 and 256.
+  static constexpr bool kExchangeByCopies = kM * kN > 64 * 32;
+  static constexpr int kRingBytes = kStages * kStageBytes + 256;  // stages, then their barriers
+
+  static constexpr int smem_bytes(int split) {
+    const int slots = (kGroups + split - 1) / split;
+    const int parts = slots * split * kGroupFloats * 4;
+    // A block alone puts its sums where its stages were; others may still be reading theirs.
+    return kAlignment + (split == 1 ? std::max(kRingBytes, parts) : kRingBytes + parts);
+  }
+  // The limit belongs to the kernel, not to a launch: it must do for every split.
+  static constexpr int max_smem_bytes() {
+    int most = 0;
+    for (int split = 1; split <= kMaxSplit; ++split) most = std::max(most, smem_bytes(split));
+    return most;
+  }
+};
+
+// How D is addressed: the kernel's m and n, or swapped, when it computes the transpose of D.
+template <typename Out>
+struct SplitOutput {
+  Out* d;
+  int64_t ldd;
+  int rows, cols;
+  bool transposed;  // D[col of tile, row of tile]: a tile's column is contiguous
+};
+
+// Finishes 8 adjacent elements D[row, col..] and stores them, 16 bytes at a time where D allows.
+template <typename Out, typename Epilogue>
+__device__ inline void finish_eight(const float (&sum)[8], int row, int col,
+                                    const SplitOutput<Out>& out, const Epilogue& epilogue) {
+  if (row >= out.rows || col >= out.cols) return;
+  float2 value[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    value[i] = finish(epilogue, row, col + 2 * i, {sum[2 * i], sum[2 * i + 1]}, out.rows, out.cols);
+  }
+  Out* d = out.d + row * out.ldd + col;
+  if (col + 8 <= out.cols && reinterpret_cast<uintptr_t>(d) % 16 == 0) {
+    if constexpr (sizeof(Out) == 2) {
+      *reinterpret_cast<uint4*>(d) = make_uint4(pack_pair<Out>(value[0]), pack_pair<Out>(value[1]),
+                                                pack_pair<Out>(value[2]), pack_pair<Out>(value[3]));
+    } else {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        reinterpret_cast<float4*>(d)[i] =
+            make_float4(value[2 * i].x, value[2 * i].y, value[2 * i + 1].x, value[2 * i + 1].y);
+      }
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (col + 2 * i < out.cols) store_pair(d + 2 * i, value[i], col + 2 * i + 1 < out.cols);
+    }
+  }
+}
+
+// Operands that the kernel before does not write, and that may be fetched while it runs.
+struct EarlyOperands {
+  bool a, b;
+};
+
+// Where a warp's two groups of 8 rows of partial sums go: to block g % split, slot g / split there,
+// part `rank` of that slot.
+template <typename Tile>
+__device__ inline int part_offset(int group, int split, int rank) {
+  return (group / split * split + rank) * Tile::kGroupFloats;
+}
+
+// This thread's sums of group 2 warp + half, from its place in the group on.
+template <typename Tile, int kCount, typename Store>
+__device__ inline void for_each_pair(const float (&acc)[kCount], int half, const Store& store) {
+#pragma unroll
+  for (int j = 0; j < Tile::kN / 8; ++j) {
+    store(j * 8, float2{acc[j * 4 + half * 2], acc[j * 4 + half * 2 + 1]});
+  }
+}
+
+// Small tiles: every thread stores into the other blocks' memory, and a cluster barrier says when
+// all is there. Returns with the parts complete.
+template <typename Tile, int kCount>
+__device__ inline void exchange_by_stores(const float (&acc)[kCount], float* parts, int split,
+                                          int rank) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  cluster_wait();  // every block has begun
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int group = warp * 2 + half;
+    const float* at =
+        parts + part_offset<Tile>(group, split, rank) + lane / 4 * Tile::kPitch + lane % 4 * 2;
+    const uint32_t address = cluster_address(smem_address(at), group % split);
+    for_each_pair<Tile>(acc, half,
+                        [&](int col, float2 sum) { cluster_store(address + col * 4, sum); });
+  }
+  cluster_arrive();
+  cluster_wait();  // all parts are here, and nobody touches another's memory any more
+}
+
+// Large tiles: whole groups are copied, since a warp's remote store is eight packets of 32 bytes. A
+// group for another block is gathered where the stages were; the block's own go to their place.
+template <typename Tile, int kCount>
+__device__ inline void exchange_by_copies(const float (&acc)[kCount], float* gathered, float* parts,
+                                          Mbarrier* received, int split, int rank) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  named_barrier(1, Tile::kConsumers * 128);  // all are done with the stages
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int group = warp * 2 + half;
+    float* to = group % split == rank ? parts + part_offset<Tile>(group, split, rank)
+                                      : gathered + group * Tile::kGroupFloats;
+    float* at = to + lane / 4 * Tile::kPitch + lane % 4 * 2;
+    for_each_pair<Tile>(acc, half,
+                        [&](int col, float2 sum) { *reinterpret_cast<float2*>(at + col) = sum; });
+  }
+  fence_async_proxy();
+  __syncwarp();
+  cluster_wait();  // every block has begun
+  const int group = warp * 2 + lane, owner = group % split;
+  if (lane < 2 && owner != rank) {
+    bulk_copy_to_cluster(
+        cluster_address(smem_address(parts + part_offset<Tile>(group, split, rank)), owner),
+        gathered + group * Tile::kGroupFloats, Tile::kGroupFloats * 4,
+        cluster_address(smem_address(received), owner));
+  }
+  __syncwarp();
+  mbarrier_wait(received, 0);
+  cluster_arrive();                          // what the others sent here has left their memory
+  named_barrier(1, Tile::kConsumers * 128);  // this block's own groups are in place, too
+}
+
+// Adds the parts of slots, first to last, and stores the result. An item is 8 adjacent elements of
+// D: a piece of a group's row, or, when D is transposed, a column of the group. kN items a slot.
+template <typename Tile, typename Out, typename Epilogue>
+__device__ inline void finish_items(const float* parts, int first, int end, int step, int split,
+                                    int rank, int row0, int col0, const SplitOutput<Out>& out,
+                                    const Epilogue& epilogue) {
+  for (int item = first; item < end; item += step) {
+    const int slot = item / Tile::kN, index = item % Tile::kN;
+    const int group_row = row0 + (slot * split + rank) * 8;
+    const float* part = parts + slot * split * Tile::kGroupFloats;
+    float sum[8] = {};
+    if (out.transposed) {
+      for (int p = 0; p < split; ++p, part += Tile::kGroupFloats) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) sum[i] += part[i * Tile::kPitch + index];
+      }
+      finish_eight(sum, col0 + index, group_row, out, epilogue);
+    } else {
+      constexpr int kPieces = Tile::kN / 8;
+      const int row = index / kPieces, col = index % kPieces * 8;
+      for (int p = 0; p < split; ++p, part += Tile::kGroupFloats) {
+        const float4* source = reinterpret_cast<const float4*>(part + row * Tile::kPitch + col);
+        const float4 x = source[0], y = source[1];
+        sum[0] += x.x, sum[1] += x.y, sum[2] += x.z, sum[3] += x.w;
+        sum[4] += y.x, sum[5] += y.y, sum[6] += y.z, sum[7] += y.w;
+      }
+      finish_eight(sum, group_row + row, col0 + col, out, epilogue);
+    }
+  }
+}
+
+// Feeds the ring. What does not depend on the kernel before is fetched before waiting for it.
+template <typename In, typename ATile, typename BTile, typename Tile>
+__device__ inline void produce_stages(char* smem, Mbarrier* full, Mbarrier* empty,
+                                      const CUtensorMap* map_a, const CUtensorMap* map_b, int row,
+                                      int col, int first, int count, EarlyOperands early) {
+  const auto stage = [&](int s) { return smem + s * Tile::kStageBytes; };
+  const int ahead = min(count, Tile::kStages);
+  const bool any_early = early.a || early.b;
+  for (int i = 0; i < ahead && any_early; ++i) {
+    const int k = (first + i) * kStageDepth<In>;
+    mbarrier_arrive_expect(&full[i], Tile::kStageBytes);
+    if (early.a) ATile::load(stage(i), map_a, &full[i], row, k);
+    if (early.b) BTile::load(stage(i) + ATile::kBytes, map_b, &full[i], col, k);
+  }
+  wait_for_previous_kernel();
+  allow_next_kernel();
+  for (int i = 0; i < ahead; ++i) {
+    const int k = (first + i) * kStageDepth<In>;
+    if (!any_early) mbarrier_arrive_expect(&full[i], Tile::kStageBytes);
+    if (!early.a) ATile::load(stage(i), map_a, &full[i], row, k);
+    if (!early.b) BTile::load(stage(i) + ATile::kBytes, map_b, &full[i], col, k);
+  }
+  StageCursor<Tile::kStages> cursor;
+  for (int i = ahead; i < count; ++i, cursor.next()) {
+    const int k = (first + i) * kStageDepth<In>;
+    mbarrier_wait(&empty[cursor.stage], cursor.parity);
+    mbarrier_arrive_expect(&full[cursor.stage], Tile::kStageBytes);
+    ATile::load(stage(cursor.stage), map_a, &full[cursor.stage], row, k);
+    BTile::load(stage(cursor.stage) + ATile::kBytes, map_b, &full[cursor.stage], col, k);
+  }
+}
+
+template <typename In, typename Out, Major kA, Major kB, typename Tile, typename Epilogue>
+__global__ __launch_bounds__(Tile::kThreads) void gemm_wgmma_split_kernel(
+    const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b, int k,
+    int tile_rows, int split, EarlyOperands early, const SplitOutput<Out> out,
+    const Epilogue epilogue) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  using ATile = OperandTile<In, kA, Tile::kM>;
+  using BTile = OperandTile<In, kB, Tile::kN>;
+  constexpr int kStages = Tile::kStages;
+
+  extern __shared__ char smem_raw[];
+  char* smem = smem_raw + (-smem_address(smem_raw) & (Tile::kAlignment - 1));
+  Mbarrier* full = reinterpret_cast<Mbarrier*>(smem + kStages * Tile::kStageBytes);
+  Mbarrier* empty = full + kStages;
+  Mbarrier* received = empty + kStages;
+  float* sums = reinterpret_cast<float*>(smem);                      // after the last stage is used
+  float* parts = reinterpret_cast<float*>(smem + Tile::kRingBytes);  // from the other blocks
+
+  const int rank = blockIdx.x % split, tile = blockIdx.x / split;
+  const int row0 = tile % tile_rows * Tile::kM, col0 = tile / tile_rows * Tile::kN;
+  const int k_stages = (k + kStageDepth<In> - 1) / kStageDepth<In>;
+  const int first = rank * k_stages / split, count = (rank + 1) * k_stages / split - first;
+  const bool producer = threadIdx.x >= Tile::kConsumers * 128;
+  const int slots = (Tile::kGroups - rank + split - 1) / split;  // groups this block finishes
+
+  if (threadIdx.x == Tile::kConsumers * 128) {
+    tma_prefetch_map(&map_a);
+    tma_prefetch_map(&map_b);
+    for (int s = 0; s < kStages; ++s) {
+      mbarrier_init(&full[s], 1);
+      mbarrier_init(&empty[s], Tile::kConsumers);
+    }
+    mbarrier_init(received, 1);
+    mbarrier_init_fence();
+    if (Tile::kExchangeByCopies && split > 1) {
+      mbarrier_arrive_expect(received, slots * (split - 1) * Tile::kGroupFloats * 4);
+    }
+  }
+  __syncthreads();
+  if (split > 1) cluster_arrive();  // waited for below: nobody writes to a block that has not begun
+
+  if (producer) {
+    if (threadIdx.x % 32 == 0) {
+      produce_stages<In, ATile, BTile, Tile>(smem, full, empty, &map_a, &map_b, row0, col0, first,
+                                             count, early);
+    }
+    if (split == 1) return;
+    __syncwarp();
+    cluster_wait();
+    cluster_arrive();
+    cluster_wait();
+    return;
+  }
+
+  const int consumer = threadIdx.x / 128;
+  float acc[1][Tile::kN / 2];
+  StageCursor<kStages> cursor;
+  int previous = -1;
+  for (int i = 0; i < count; ++i, cursor.next()) {
+    mbarrier_wait(&full[cursor.stage], cursor.parity);
+    const uint32_t a = smem_address(smem + cursor.stage * Tile::kStageBytes);
+    multiply_stage<In, ATile, BTile>(acc, a + consumer * 64 * kStageRowBytes, a + ATile::kBytes,
+                                     i > 0);
+    wgmma_wait<1>();
+    if (previous >= 0 && threadIdx.x % 128 == 0) mbarrier_arrive(&empty[previous]);
+    previous = cursor.stage;
+  }
+  wgmma_wait<0>();
+  wgmma_keep(acc[0]);
+  wait_for_previous_kernel();  // it may read or write D
+
+  if (split == 1) {
+    // Once every consumer is done with the stages, a warp deals with its own 16 rows alone.
+    named_barrier(1, Tile::kConsumers * 128);
+    const int lane = threadIdx.x % 32, first_item = threadIdx.x / 32 * 2 * Tile::kN;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float* at = sums + (threadIdx.x / 32 * 2 + half) * Tile::kGroupFloats +
+                  lane / 4 * Tile::kPitch + lane % 4 * 2;
+      for_each_pair<Tile>(acc[0], half,
+                          [&](int col, float2 sum) { *reinterpret_cast<float2*>(at + col) = sum; });
+    }
+    __syncwarp();
+    finish_items<Tile>(sums, first_item + lane, first_item + 2 * Tile::kN, 32, 1, 0, row0, col0,
+                       out, epilogue);
+    return;
+  }
+  if constexpr (Tile::kExchangeByCopies) {
+    exchange_by_copies<Tile>(acc[0], sums, parts, received, split, rank);
+  } else {
+    exchange_by_stores<Tile>(acc[0], parts, split, rank);
+  }
+  finish_items<Tile>(parts, threadIdx.x, slots * Tile::kN, Tile::kConsumers * 128, split, rank,
+                     row0, col0, out, epilogue);
+  if (Tile::kExchangeByCopies) cluster_wait();  // what it sent has been read from this memory
+#else
+  __trap();  // built without 90a: variants.cuh must not have offered it
+#endif
+}
+
+// A and B must suit the copy engine; D may have any pitch. `split` parts of k, at most as many as
+// there are stages in k. `swapped`: the tile's rows are D's columns, for a D with few rows; the
+// problem is then the transposed one (A and B exchanged), the output D itself.
+template <typename In, typename Out, Major kA, Major kB, typename Tile, typename Epilogue>
+PreparedGemm prepare_gemm_split(const GemmProblem& p, int split, bool swapped,
+                                const Epilogue& epilogue, const GemmOptions& options) {
+  const auto kernel = gemm_wgmma_split_kernel<In, Out, kA, kB, Tile, Epilogue>;
+  using ATile = OperandTile<In, kA, Tile::kM>;
+  using BTile = OperandTile<In, kB, Tile::kN>;
+  const CUtensorMap map_a = ATile::make_map(p.a, p.m, p.k, p.lda);
+  const CUtensorMap map_b = BTile::make_map(p.b, p.n, p.k, p.ldb);
+  set_shared_memory(kernel, Tile::max_smem_bytes(), p);
+  const int m = p.m, n = p.n, k = p.k;
+  const SplitOutput<Out> out = {static_cast<Out*>(p.d), p.ldd, swapped ? n : m, swapped ? m : n,
+                                swapped};
+  const int tile_rows = ceil_div(m, Tile::kM);
+  const int blocks = tile_rows * ceil_div(n, Tile::kN) * split;
+  const bool overlap = options.overlap_previous;
+  const EarlyOperands early = {overlap && (swapped ? options.early_b : options.early_a),
+                               overlap && (swapped ? options.early_a : options.early_b)};
+  return {fmt::format("wgmma_split{}_{}x{}_{}stages{}", split, Tile::kM, Tile::kN, Tile::kStages,
+                      swapped ? "_swap" : ""),
+          [=](cudaStream_t stream) {
+            LaunchConfig launch(blocks, Tile::kThreads, Tile::smem_bytes(split), split, overlap);
+            const cudaLaunchConfig_t config = launch.on(stream);
+            check_gemm_call(cudaLaunchKernelEx(&config, kernel, map_a, map_b, k, tile_rows, split,
+                                               early, out, epilogue),
+                            "launch", m, n, k);
+          }};
+}
+
+}  // namespace ridgeline::cuda

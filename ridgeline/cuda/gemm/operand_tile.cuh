@@ -1,0 +1,109 @@
+#pragma once
+
+#include <algorithm>
+
+#include "ridgeline/cuda/device/tma.cuh"
+#include "ridgeline/cuda/device/wgmma.cuh"
+
+namespace ridgeline::cuda {
+
+// A stage holds 128 bytes of k for every row of A and of B: the widest swizzle, four wgmma steps.
+constexpr int kStageRowBytes = 128;
+constexpr int kStepsPerStage = 4;
+
+template <typename T>
+constexpr int kStageDepth = kStageRowBytes / int{sizeof(T)};
+
+// kRows rows (m of A, n of B) by kStageDepth<T> of k of an operand, in shared memory as the copy
+// engine writes it and wgmma reads it.
+//   k-major:  one box [kRows][128 bytes of k].
+//   mn-major: boxes [64 of k][kBlock rows], one for each kBlock rows.
+// Either way 64 rows (or 8 in k-major) of a tile are a contiguous part of it, and a part of the
+// tile is itself a tile.
+template <typename T, Major kMajor, int kRows>
+struct OperandTile {
+  static constexpr int kBytes = kRows * kStageRowBytes;
+  static constexpr bool kTransposed = kMajor == Major::mn;
+  static constexpr int kDepth = kStageDepth<T>;
+  static constexpr int kBlock = std::min(kRows, 64);
+  static constexpr int kBlockBytes = kBlock * kStageRowBytes;
+  static_assert(!kTransposed || (sizeof(T) == 2 && kRows % kBlock == 0));
+
+  static CUtensorMap make_map(const void* data, int64_t rows, int64_t depth, int64_t pitch) {
+    const T* typed = static_cast<const T*>(data);
+    if constexpr (kTransposed) return make_tensor_map(typed, depth, rows, pitch, kDepth, kBlock);
+    return make_tensor_map(typed, rows, depth, pitch, kRows, kDepth);
+  }
+
+  // Starts the copy of the tile whose first row is `row` at depth k. One thread.
+  __device__ static void load(char* tile, const CUtensorMap* map, Mbarrier* barrier, int row,
+                              int k) {
+    if constexpr (kTransposed) {
+#pragma unroll
+      for (int i = 0; i < kRows / kBlock; ++i) {
+        tma_load(tile + i * kBlockBytes, map, barrier, row + i * kBlock, k);
+      }
+    } else {
+      tma_load(tile, map, barrier, k, row);
+    }
+  }
+  __device__ static void load_multicast(char* tile, const CUtensorMap* map, Mbarrier* barrier,
+                                        int row, int k, uint16_t mask) {
+    if constexpr (kTransposed) {
+#pragma unroll
+      for (int i = 0; i < kRows / kBlock; ++i) {
+        tma_load_multicast(tile + i * kBlockBytes, map, barrier, row + i * kBlock, k, mask);
+      }
+    } else {
+      tma_load_multicast(tile, map, barrier, k, row, mask);
+    }
+  }
+
+  // The operand of wgmma step `step` (32 bytes of k) for the rows from `tile` on.
+  __device__ static uint64_t descriptor(uint32_t tile, int step) {
+    if constexpr (kTransposed) {
+      constexpr int kRowBytes = kBlock * int{sizeof(T)};  // one k
+      constexpr int kStepDepth = kDepth / kStepsPerStage;
+      return wgmma_descriptor(tile + step * kStepDepth * kRowBytes, /*leading=*/kBlockBytes,
+                              /*stride=*/8 * kRowBytes, kRowBytes);
+    } else {
+      return wgmma_descriptor(tile + step * (kStageRowBytes / kStepsPerStage), /*leading=*/16,
+                              /*stride=*/8 * kStageRowBytes, kStageRowBytes);
+    }
+  }
+};
+
+// acc[i] (+)= A rows 64 i.. of the warpgroup's part times all of B, one stage. Asynchronous: the
+// caller waits. The accumulator of thread t holds rows t / 4 % 8 + 16 (t / 32) (+ 8), and of each
+// eight columns the pair 2 (t % 4).
+template <typename T, typename ATile, typename BTile, int kBlocks, int kCount>
+__device__ inline void multiply_stage(float (&acc)[kBlocks][kCount], uint32_t a, uint32_t b,
+                                      bool accumulate) {
+  wgmma_fence();
+#pragma unroll
+  for (int step = 0; step < kStepsPerStage; ++step) {
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) {
+      wgmma<T, ATile::kTransposed, BTile::kTransposed>(
+          acc[i], ATile::descriptor(a + i * 64 * kStageRowBytes, step), BTile::descriptor(b, step),
+          accumulate || step > 0);
+    }
+  }
+  wgmma_commit();
+}
+
+// Where a ring of stages stands: which stage is next, and the parity of its barriers' phase.
+template <int kStages>
+struct StageCursor {
+  int stage = 0;
+  uint32_t parity = 0;
+
+  __device__ void next() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace ridgeline::cuda {
+
+enum class Major;  // device/wgmma.cuh: k or mn
+
+// D[m, n] = epilogue(sum over k of A[m, k] B[k, n]), accumulated in fp32. Pitches are in elements.
+//   A: [m, k] with pitch lda when k-major, [k, m] when mn-major.
+//   B: [n, k] with pitch ldb when k-major, [k, n] when mn-major.
+//   D: [m, n] with pitch ldd; overwritten; no alias of A or B.
+struct GemmProblem {
+  int m, n, k;
+  const void* a;
+  int64_t lda;
+  Major a_major;
+  const void* b;
+  int64_t ldb;
+  Major b_major;
+  void* d;
+  int64_t ldd;
+};
+
+// Memory that a variant which splits k across blocks without clusters needs: partial sums, and one
+// counter a tile that is zero before the first launch and after every launch.
+struct GemmWorkspace {
+  float* partial = nullptr;
+  int64_t partial_count = 0;
+  unsigned* counter = nullptr;
+  int64_t counter_count = 0;
+};
+
+struct GemmOptions {
+  GemmWorkspace workspace;
+  // Start while the kernel before still runs, up to the point where its results are needed. Sound
+  // when that kernel was launched on the same stream; costs nothing when it does not take part.
+  bool overlap_previous = false;
+  // With overlap_previous: the kernel launched just before does not write A (B), so that a variant
+  // may fetch it while that one runs. Kernels before that one have ended by then.
+  bool early_a = false, early_b = false;
+};
+
+// One way to compute a problem, ready to launch: tensor maps made, sizes chosen. Every variant is
+// deterministic: the same inputs give the same bits. Variants differ in the order of summation.
+struct PreparedGemm {
+  std::string name;
+  std::function<void(cudaStream_t)> run;
+  double estimate_us = 0;  // a guess (estimate.h); lists are sorted by it
+};
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,41 @@
+#pragma once
+
+#include "ridgeline/cuda/gemm/problem.h"
+
+// The products of a linear layer as problems of the tensor-core kernels (gemm/gemm.h), for code
+// that the host's compiler sees. Each list is sorted by estimated time, the best first; it may be
+// empty.
+namespace ridgeline::cuda {
+
+enum class GemmType { bf16, fp16, tf32 };
+
+// y[n, out] = f(x[n, in] . w[out, in]^T + b[out]), f relu or nothing; b may be null without relu
+struct LinearGemm {
+  GemmType type;
+  int n, in, out;
+  const void *x, *w;
+  const float* b;
+  void* y;
+  bool relu;
+};
+std::vector<PreparedGemm> linear_gemms(const LinearGemm& product);
+
+// dx[n, in] = dy[n, out] . w[out, in]; no tf32
+struct LinearGradXGemm {
+  GemmType type;
+  int n, in, out;
+  const void *dy, *w;
+  void* dx;
+};
+std::vector<PreparedGemm> linear_grad_x_gemms(const LinearGradXGemm& product);
+
+// dw[out, in] = dy[n, out]^T . x[n, in]; no tf32
+struct LinearGradWGemm {
+  GemmType type;
+  int n, in, out;
+  const void *x, *dy;
+  void* dw;
+};
+std::vector<PreparedGemm> linear_grad_w_gemms(const LinearGradWGemm& product);
+
+}  // namespace ridgeline::cuda

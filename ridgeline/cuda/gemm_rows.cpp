@@ -1,0 +1,180 @@
+#include "ridgeline/cuda/gemm_rows.h"
+
+#include "ridgeline/cuda/gemm_products.h"
+#include "ridgeline/cuda/plain/elementwise.h"
+#include "ridgeline/cuda/row.h"
+
+namespace ridgeline::cuda {
+namespace {
+
+// The estimate's first choice is within a tenth of the best on average; the second often closes it.
+constexpr int kProposals = 2;
+
+GemmType gemm_type(DType dtype) {
+  return dtype == DType::bf16   ? GemmType::bf16
+         : dtype == DType::fp16 ? GemmType::fp16
+                                : GemmType::tf32;
+}
+
+// Why no kernel takes factors of this type, from x [_, k] with k along its rows.
+std::string refuse_type(const Rest& rest, DType dtype) {
+  const int architecture = cuda_runtime(rest.runtime).architecture();
+  if (dtype == DType::fp64) return "the tensor-core kernels take no fp64";
+  if (size_of(dtype) == 2) return architecture >= 80 ? "" : "needs sm_80 or later";
+  if (rest.program.precision != Precision::tf32)
+    return "rounds to tf32, which this run did not ask for";
+  return architecture == 90 ? "" : "tf32 kernels are built for sm_90a";
+}
+
+Cover cover(const Rest& rest, const Values& values, std::initializer_list<int64_t> extents,
+            size_t ops) {
+  std::string reason = refuse_type(rest, values[0].dtype);
+  if (reason.empty()) reason = refuse_floats(values);
+  if (reason.empty()) reason = refuse_large(extents);
+  return cover_unless(std::move(reason), ops);
+}
+
+// The bias is added in fp32 and read as fp32; the copy engine wants rows of 16 bytes for tf32.
+std::string refuse_linear(const Linear& op) {
+  if (op.b && op.b.dtype != DType::fp32) return "takes biases in fp32";
+  if (op.x.dtype == DType::fp32 && op.in() % 4 != 0) return "tf32 wants inputs by fours";
+  return {};
+}
+
+Cover covers_linear(const Rest& rest) {
+  const auto* op = rest.get<Linear>(0);
+  if (op == nullptr) return no_such_op(Linear::kName);
+  if (std::string reason = refuse_linear(*op); !reason.empty()) return Cover::no(reason);
+  return cover(rest, {op->x, op->w, op->y}, {op->n(), op->in(), op->out()}, 1);
+}
+
+Cover covers_linear_relu(const Rest& rest) {
+  const auto* linear = rest.get<Linear>(0);
+  const auto* activation = rest.get<Activation>(1);
+  if (linear == nullptr || activation == nullptr || activation->x.id != linear->y.id ||
+      activation->kind != ActivationKind::relu || !linear->b) {
+    return Cover::no("the next ops are no linear with a bias and its relu");
+  }
+  if (!rest.dead_after(linear->y, 2)) {
+    return Cover::no("the input of the activation is needed later");
+  }
+  if (std::string reason = refuse_linear(*linear); !reason.empty()) return Cover::no(reason);
+  Cover both = cover(rest, {linear->x, linear->w, activation->y},
+                     {linear->n(), linear->in(), linear->out()}, 2);
+  if (both.ops > 0) both.skips = {linear->y.id};
+  return both;
+}
+
+Cover covers_grad_x(const Rest& rest) {
+  const auto* op = rest.get<LinearGradX>(0);
+  if (op == nullptr) return no_such_op(LinearGradX::kName);
+  if (size_of(op->dy.dtype) != 2) return Cover::no("takes bf16 and fp16 only");
+  return cover(rest, {op->dy, op->w, op->dx}, {op->n(), op->in(), op->out()}, 1);
+}
+
+Cover covers_grad_w(const Rest& rest) {
+  const auto* op = rest.get<LinearGradW>(0);
+  if (op == nullptr) return no_such_op(LinearGradW::kName);
+  if (size_of(op->dy.dtype) != 2) return Cover::no("takes bf16 and fp16 only");
+  return cover(rest, {op->x, op->dy, op->dw, op->db}, {op->n(), op->in(), op->out()}, 1);
+}
+
+// The proposal with this number; the last where there are fewer.
+std::function<void(cudaStream_t)> choose(std::vector<PreparedGemm> list, int proposal,
+                                         const std::string& what) {
+  if (list.empty()) {
+    throw_error(ErrorKind::device, "{}: no tensor-core kernel takes operands at these addresses",
+                what);
+  }
+  return std::move(list[std::min(size_t(proposal), list.size() - 1)].run);
+}
+
+std::unique_ptr<Step> prepare_linear(const Span& span, const Binding& binding, int proposal) {
+  const auto& op = span.get<Linear>(0);
+  const bool relu = span.size() == 2;
+  const std::string what = describe(span.op(0));
+  const LinearGemm product{gemm_type(op.x.dtype),
+                           int(op.n()),
+                           int(op.in()),
+                           int(op.out()),
+                           binding.read(op.x).data,
+                           binding.read(op.w).data,
+                           binding.read(op.b).as<float>(),
+                           binding.write(relu ? span.get<Activation>(1).y : op.y).data,
+                           relu};
+  return launch_step(binding, what,
+                     [run = choose(linear_gemms(product), proposal, what)](cudaStream_t stream) {
+                       run(stream);
+                       return cudaSuccess;
+                     });
+}
+
+std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding, int proposal) {
+  const auto& op = span.get<LinearGradX>(0);
+  const std::string what = describe(span.op(0));
+  const LinearGradXGemm product{gemm_type(op.dy.dtype),
+                                int(op.n()),
+                                int(op.in()),
+                                int(op.out()),
+                                binding.read(op.dy).data,
+                                binding.read(op.w).data,
+                                binding.write(op.dx).data};
+  return launch_step(
+      binding, what,
+      [run = choose(linear_grad_x_gemms(product), proposal, what)](cudaStream_t stream) {
+        run(stream);
+        return cudaSuccess;
+      });
+}
+
+std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, int proposal) {
+  const auto& op = span.get<LinearGradW>(0);
+  const std::string what = describe(span.op(0));
+  const LinearGradWGemm product{gemm_type(op.x.dtype),
+                                int(op.n()),
+                                int(op.in()),
+                                int(op.out()),
+                                binding.read(op.x).data,
+                                binding.read(op.dy).data,
+                                binding.write(op.dw).data};
+  return dispatch_device_float(op.x.dtype, [&](auto type) {
+    using T = decltype(type);
+    return launch_step(binding, what,
+                       [run = choose(linear_grad_w_gemms(product), proposal, what),
+                        dy = binding.read(op.dy).as<T>(), db = binding.write(op.db).as<T>(),
+                        n = op.n(), out = op.out()](cudaStream_t stream) {
+                         run(stream);
+                         if (db == nullptr) return cudaSuccess;
+                         return launch_sum_rows<T>(dy, db, n, out, stream);
+                       });
+  });
+}
+
+}  // namespace
+
+Table gemm_rows() {
+  struct Family {
+    const char* name;
+    Cover (*covers)(const Rest&);
+    std::unique_ptr<Step> (*prepare)(const Span&, const Binding&, int proposal);
+  };
+  const Family families[] = {
+      {"linear_relu", covers_linear_relu, prepare_linear},
+      {"linear", covers_linear, prepare_linear},
+      {"linear_grad_x", covers_grad_x, prepare_grad_x},
+      {"linear_grad_w", covers_grad_w, prepare_grad_w},
+  };
+  Table table;
+  for (const Family& family : families) {
+    for (int proposal = 0; proposal < kProposals; ++proposal) {
+      table.push_back(cuda_row(fmt::format("cuda.{}.tensor.{}", family.name, proposal),
+                               family.covers,
+                               [family, proposal](const Span& span, const Binding& binding) {
+                                 return family.prepare(span, binding, proposal);
+                               }));
+    }
+  }
+  return table;
+}
+
+}  // namespace ridgeline::cuda

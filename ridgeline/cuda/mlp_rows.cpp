@@ -1,0 +1,171 @@
+#include "ridgeline/cuda/mlp_rows.h"
+
+#include "ridgeline/core/buffer.h"
+#include "ridgeline/cuda/mlp_match.h"
+#include "ridgeline/cuda/mlp_tables.h"
+#include "ridgeline/cuda/mlp_train/mlp_train.h"
+#include "ridgeline/cuda/row.h"
+
+namespace ridgeline::cuda {
+namespace {
+
+constexpr size_t kBlock = 256;  // every piece of the workspace starts at a multiple
+
+using Layout = MlpTrainLayout (*)(const MlpTrainShape&, int);
+
+std::string refuse(const MlpStepOps& step, const Program& program) {
+  if (!step.refusal.empty()) return step.refusal;
+  const size_t layers = step.layers.size();
+  if (layers < 2 || layers > size_t(kMlpMaxLayers)) {
+    return fmt::format("takes 2 to {} layers", kMlpMaxLayers);
+  }
+  const DType dtype = step.images->y.dtype;
+  if (dtype != DType::bf16 && dtype != DType::fp16) return "takes bf16 and fp16 only";
+  for (const ValueId id : step.inside) {
+    const DType own = program.info(id).value.dtype;
+    if (is_float(own) && own != dtype) return "wants all values of one type";
+  }
+  for (const MlpStepOps::Layer& layer : step.layers) {
+    if (layer.linear->w.dtype != dtype || layer.linear->b.dtype != dtype) {
+      return "wants weights of the values' type";
+    }
+  }
+  return {};
+}
+
+MlpTrainShape shape_of(const MlpStepOps& step) {
+  MlpTrainShape shape;
+  shape.layers = int(step.layers.size());
+  shape.batch = int(step.images->y.shape[0]);
+  shape.sizes[0] = int(step.layers.front().linear->in());
+  for (int i = 0; i < shape.layers; ++i) {
+    shape.sizes[i + 1] = int(step.layers[size_t(i)].linear->out());
+  }
+  shape.half = step.images->y.dtype == DType::bf16 ? MlpHalf::bf16 : MlpHalf::fp16;
+  switch (step.activation) {
+    case ActivationKind::tanh:
+      shape.activation = MlpActivation::tanh;
+      break;
+    case ActivationKind::sigmoid:
+      shape.activation = MlpActivation::sigmoid;
+      break;
+    default:
+      shape.activation = MlpActivation::relu;
+  }
+  return shape;
+}
+
+// Pieces of the workspace, in bytes: the tables of a launch, then the kernel's own.
+struct Pieces {
+  size_t lr, loss, correct, own, total;
+
+  Pieces(int64_t repeats, size_t own_bytes)
+      : lr(kBlock),
+        loss(lr + align_up(size_t(repeats) * sizeof(double), kBlock)),
+        correct(loss + align_up(size_t(repeats) * sizeof(float), kBlock)),
+        own(correct + align_up(size_t(repeats) * sizeof(int32_t), kBlock)),
+        total(own + own_bytes + kBlock) {}  // the last for aligning all of it
+};
+
+Cover covers(const Rest& rest, Layout layout_of) {
+  const MlpStepOps step = match_mlp_step(rest);
+  if (std::string reason = refuse(step, rest.program); !reason.empty()) return Cover::no(reason);
+  const MlpTrainLayout layout = layout_of(shape_of(step), 0);
+  if (!layout.refusal.empty()) return Cover::no(layout.refusal);
+  Cover cover = Cover::of(step.ops);
+  cover.skips = step.inside;
+  cover.workspace = Pieces(rest.program.repeats, layout.workspace_bytes).total;
+  return cover;
+}
+
+class MlpTrainStep final : public Step {
+ public:
+  MlpTrainStep(MlpTrainArgs args, MlpTables tables, MlpTrainLayout layout, void* workspace,
+               cudaStream_t stream)
+      : args_(args),
+        tables_(tables),
+        layout_(std::move(layout)),
+        workspace_(workspace),
+        stream_(stream) {}
+
+  void run() override { run_many(1); }
+  void run_many(int64_t count) override {
+    args_.steps = int(count);
+    check(launch_mlp_enter(tables_, args_.steps, stream_), "mlp_train: its tables");
+    check(mlp_train_launch(args_, layout_, workspace_, stream_), what());
+    check(launch_mlp_leave(tables_, args_.steps, stream_), "mlp_train: its tables");
+  }
+
+ private:
+  std::string what() const {
+    std::string text =
+        fmt::format("mlp_train of {} rows, {}", args_.shape.batch, args_.shape.sizes[0]);
+    for (int i = 1; i <= args_.shape.layers; ++i) text += fmt::format("-{}", args_.shape.sizes[i]);
+    return text;
+  }
+
+  MlpTrainArgs args_;
+  MlpTables tables_;
+  MlpTrainLayout layout_;
+  void* workspace_;
+  cudaStream_t stream_;
+};
+
+std::unique_ptr<Step> prepare(const Span& span, const Binding& binding, Layout layout_of) {
+  const MlpStepOps step = match_mlp_step({span.program, span.begin, binding.runtime()});
+  const MlpTrainLayout layout = layout_of(shape_of(step), 0);
+  const Pieces pieces(span.program.repeats, layout.workspace_bytes);
+  auto* base = reinterpret_cast<std::byte*>(
+      align_up(reinterpret_cast<uintptr_t>(binding.workspace()), kBlock));
+
+  MlpTables tables;
+  tables.tick = binding.write(step.tick->tick).as<int32_t>();
+  tables.first = binding.read(step.images->first).as<int64_t>();
+  tables.lr = binding.read(step.layers[0].update_w->lr).as<double>();
+  tables.loss = binding.write(step.loss->loss).as<double>();
+  tables.correct = binding.write(step.loss->correct).as<int32_t>();
+  tables.batch = step.images->y.shape[0];
+  tables.own_first = reinterpret_cast<int64_t*>(base);
+  tables.own_lr = reinterpret_cast<double*>(base + pieces.lr);
+  tables.own_loss = reinterpret_cast<float*>(base + pieces.loss);
+  tables.own_correct = reinterpret_cast<int32_t*>(base + pieces.correct);
+
+  MlpTrainArgs args;
+  args.shape = shape_of(step);
+  for (size_t i = 0; i < step.layers.size(); ++i) {
+    args.w[i] = binding.write(step.layers[i].update_w->w).data;
+    args.bias[i] = binding.write(step.layers[i].update_b->w).data;
+  }
+  args.images = binding.read(step.images->set).as<uint8_t>();
+  args.labels = binding.read(step.labels->set).as<int32_t>();
+  args.order = binding.read(step.images->order).as<int32_t>();
+  args.first = tables.own_first;
+  args.lr = tables.own_lr;
+  args.scale = float(step.images->scale);
+  args.shift = float(step.images->shift);
+  args.weight_decay = step.layers[0].update_w->weight_decay;
+  args.loss = reinterpret_cast<float*>(base + pieces.loss);
+  args.correct = reinterpret_cast<int32_t*>(base + pieces.correct);
+  return std::make_unique<MlpTrainStep>(args, tables, layout, base + pieces.own,
+                                        cuda_runtime(binding.runtime()).stream());
+}
+
+}  // namespace
+
+Table mlp_train_rows() {
+  const std::pair<const char*, Layout> ways[] = {{"cluster", mlp_train_cluster_layout},
+                                                 {"resident", mlp_train_resident_layout},
+                                                 {"streamed", mlp_train_streamed_layout}};
+  Table table;
+  for (const auto& [how, layout_of] : ways) {
+    table.push_back(cuda_row(
+        fmt::format("cuda.mlp_train.{}", how),
+        [layout_of = layout_of](const Rest& rest) { return covers(rest, layout_of); },
+        [layout_of = layout_of](const Span& span, const Binding& binding) {
+          return prepare(span, binding, layout_of);
+        }));
+  }
+  return table;
+}
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,31 @@
+#pragma once
+
+// Sizes that the plans of this folder share.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ridgeline::cuda::mlp {
+
+// Warps of a block: 16, so that a thread may have 128 registers. Those that compute; of the
+// resident trainer others update and gather.
+constexpr int kWarps = 16;
+constexpr int kClusterComputeWarps = 8;
+constexpr int kGridComputeWarps = 15;
+constexpr int kTileBytes = 512;  // 16 units x 16 samples
+constexpr size_t kCounterBytes = 256;
+
+constexpr int divide_up(int a, int b) { return (a + b - 1) / b; }
+
+// Hands out aligned ranges of one memory, as offsets.
+struct Arena {
+  size_t used = 0;
+  int64_t take(size_t bytes, size_t align = 128) {
+    used = (used + align - 1) / align * align;
+    const size_t at = used;
+    used += bytes;
+    return int64_t(at);
+  }
+};
+
+}  // namespace ridgeline::cuda::mlp

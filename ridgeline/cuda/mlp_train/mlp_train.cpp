@@ -1,0 +1,39 @@
+#include "ridgeline/cuda/mlp_train/mlp_train.h"
+
+#include "ridgeline/cuda/mlp_train/launch.h"
+
+namespace ridgeline::cuda {
+
+namespace mlp {
+
+cudaError_t device_limits(DeviceLimits* limits) {
+  int device = 0, shared = 0;
+  if (auto e = cudaGetDevice(&device)) return e;
+  if (auto e = cudaDeviceGetAttribute(&limits->blocks, cudaDevAttrMultiProcessorCount, device)) {
+    return e;
+  }
+  if (auto e = cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device)) {
+    return e;
+  }
+  limits->shared_bytes = size_t(shared);
+  return cudaSuccess;
+}
+
+}  // namespace mlp
+
+cudaError_t mlp_train_launch(const MlpTrainArgs& args, const MlpTrainLayout& layout,
+                             void* workspace, cudaStream_t stream) {
+  if (!layout.refusal.empty()) return cudaErrorInvalidConfiguration;
+  if (args.steps <= 0) return cudaSuccess;
+  switch (layout.how) {
+    case MlpTrainHow::cluster:
+      return mlp::launch_cluster(args, layout, workspace, stream);
+    case MlpTrainHow::resident:
+      return mlp::launch_resident(args, layout, workspace, stream);
+    case MlpTrainHow::streamed:
+      return mlp::launch_streamed(args, layout, workspace, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace ridgeline::cuda

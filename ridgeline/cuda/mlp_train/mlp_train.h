@@ -1,0 +1,82 @@
+#pragma once
+
+// Whole training steps of a small multilayer perceptron in one launch: gather, forward, softmax
+// cross-entropy, backward and SGD update, many steps before the host hears of it.
+//
+//   mlp_train_cluster   one thread-block cluster; weights and activations in its shared memory,
+//                       slices of activations sent from block to block
+//   mlp_train_grid      the whole GPU and grid barriers; weights in shared memory while they fit
+//                       (`resident`), otherwise read and updated in L2/HBM (`streamed`)
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace ridgeline::cuda {
+
+constexpr int kMlpMaxLayers = 8;
+constexpr int kMlpMaxBatch = 128;
+constexpr int kMlpMaxClasses = 64;
+
+enum class MlpActivation : int32_t { relu, tanh, sigmoid };
+enum class MlpHalf : int32_t { fp16, bf16 };
+
+// y_l = f(y_{l-1} . w_l^T + b_l), f the activation except after the last layer. `layers` counts
+// the linear layers (2 to kMlpMaxLayers); sizes[0] features, sizes[layers] classes.
+struct MlpTrainShape {
+  int layers = 0;
+  int sizes[kMlpMaxLayers + 1] = {};
+  int batch = 0;
+  MlpActivation activation = MlpActivation::relu;
+  MlpHalf half = MlpHalf::fp16;  // operands of every product; sums are fp32
+  bool masters = false;          // weights are kept and updated in fp32, rounded for each product
+};
+
+// Device pointers. The row of element i of the batch at step t is order[*first + t * batch + i];
+// its input is byte * scale + shift. w[l] is [out, in], bias[l] is [out], in `half`; they are read
+// when the launch begins and written when it ends, as are the masters where there are any (the
+// half weights are then only written). dw is the gradient of the mean loss over the batch:
+//   w = w - lr[t] * (dw + weight_decay * w), for biases without the decay.
+struct MlpTrainArgs {
+  MlpTrainShape shape;
+  void* w[kMlpMaxLayers] = {};
+  void* bias[kMlpMaxLayers] = {};
+  float* master_w[kMlpMaxLayers] = {};
+  float* master_bias[kMlpMaxLayers] = {};
+  const uint8_t* images = nullptr;
+  const int32_t* labels = nullptr;
+  const int32_t* order = nullptr;
+  const int64_t* first = nullptr;
+  const double* lr = nullptr;  // [steps]
+  float scale = 1.0f, shift = 0.0f;
+  double weight_decay = 0.0;
+  int steps = 0;
+  float* loss = nullptr;       // [steps], mean over the batch
+  int32_t* correct = nullptr;  // [steps]
+};
+
+enum class MlpTrainHow { cluster, resident, streamed };
+
+// How a launch would be laid out. `refusal` is empty where the kernel takes the shape, else says
+// why not.
+struct MlpTrainLayout {
+  MlpTrainHow how = MlpTrainHow::resident;
+  int blocks = 0;
+  size_t shared_bytes = 0;
+  size_t workspace_bytes = 0;
+  std::string refusal;
+};
+
+// `blocks`: 0 for the kernel's own choice; else at most this many.
+MlpTrainLayout mlp_train_cluster_layout(const MlpTrainShape& shape, int blocks = 0);
+MlpTrainLayout mlp_train_resident_layout(const MlpTrainShape& shape, int blocks = 0);
+MlpTrainLayout mlp_train_streamed_layout(const MlpTrainShape& shape, int blocks = 0);
+
+// Enqueues args.steps steps. `workspace`: layout.workspace_bytes of device memory, 256-byte
+// aligned, its content of no account before and after.
+cudaError_t mlp_train_launch(const MlpTrainArgs& args, const MlpTrainLayout& layout,
+                             void* workspace, cudaStream_t stream);
+
+}  // namespace ridgeline::cuda

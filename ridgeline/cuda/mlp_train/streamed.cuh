@@ -1,0 +1,658 @@
+#pragma once
+
+// Training steps with the weights in L2 and HBM. With H hidden layers, a step is
+//   forward   y(l) of the block's own units: a pass over their rows of the weights
+//   logits    each block multiplies its own units of y(H-1); the sum over blocks takes two barriers
+//   backward  dy(l-1) of the block's own units, and the update of their columns of the weights: one
+//             pass that reads each weight, uses it, and writes it
+//   layer 0   updated by rows
+// Warp w works on tiles w, w + 16, ... of the summed dimension. Every lane copies what it will use
+// into slots of its own in a ring in shared memory, several tiles ahead: no barrier inside a pass.
+//
+// Tiles are those of fragments.cuh, with one more turn: the 16 outputs of a tile are in the order
+// in which an activation tile has its units, so that rows serve as columns (transposed) too: row p
+// < 8 of the tensor core's is unit 4 * (p / 2) + p % 2, row 8 + p that unit + 2.
+
+#include <cstdint>
+
+#include "ridgeline/cuda/device/async_copy.cuh"
+#include "ridgeline/cuda/device/grid_barrier.cuh"
+#include "ridgeline/cuda/mlp_train/exchange.cuh"
+#include "ridgeline/cuda/mlp_train/softmax.cuh"
+#include "ridgeline/cuda/mlp_train/streamed_plan.h"
+
+namespace ridgeline::cuda::mlp {
+
+struct StreamedParams {
+  MlpTrainArgs args;
+  StreamedPlan plan;
+  char* workspace;
+};
+
+template <typename T, int kSampleTiles, bool kMasters, int kParts>
+class StreamedTrainer {
+ public:
+  __device__ StreamedTrainer(const StreamedParams& params, char* shared)
+      : p_(params.plan),
+        args_(params.args),
+        shared_(shared),
+        work_(params.workspace),
+        barrier_(reinterpret_cast<uint32_t*>(params.workspace), params.plan.blocks),
+        block_(blockIdx.x),
+        warp_(threadIdx.x >> 5),
+        lane_(threadIdx.x & 31),
+        share_(1.0 / params.args.shape.batch) {}
+
+  __device__ void run() {
+    move_weights<false>();
+    gather(0);
+    grid_sync();
+    for (int t = 0; t < args_.steps; ++t) {
+      const double lr = __ldg(args_.lr + t);
+      keep_ = float(1.0 - lr * args_.weight_decay), step_ = float(lr * share_);
+      const int hidden = p_.layers - 1;
+      for (int l = 0; l < hidden; ++l) forward(l, t);
+      logits(t);
+      backward_top();
+      for (int l = hidden - 1; l >= 1; --l) backward(l);
+      update_first(t);
+    }
+    grid_sync();
+    move_weights<true>();
+  }
+
+ private:
+  using Tile = WeightTile<T, kMasters>;
+  using Slot = typename Tile::Slot;  // half a lane's tile: one row of 4 weights
+  static constexpr int kRound = streamed_round(kSampleTiles);
+  static constexpr int kWeightItems = kParts * (kMasters ? 2 : 1);
+  static constexpr int kItems = kWeightItems + kSampleTiles;
+  static constexpr int kDepth = streamed_depth(kParts, kSampleTiles, kMasters);
+  using Acts = Fragment<kSampleTiles>;
+
+  // Sums of kParts x (16 samples x kSampleTiles) x 16 units, as the tensor core leaves them.
+  struct Sums {
+    float v[kParts][kSampleTiles][2][4] = {};
+  };
+  // A pass: tile j of the warp's list needs `parts` tiles of weights at w + j * w_tile + part *
+  // w_part (in lanes' slots) and the activations' tile j.
+  struct Pass {
+    const uint4* w;
+    const float4* master;  // null where the half weights do
+    int64_t w_tile, w_part;
+    const uint4* v;
+    int tiles, parts;
+  };
+
+  __device__ char* work(int64_t at) const { return work_ + at; }
+  __device__ uint4* lanes(int64_t at) const { return reinterpret_cast<uint4*>(work_ + at); }
+  __device__ uint4* shared_lanes(int at) const { return reinterpret_cast<uint4*>(shared_ + at); }
+  __device__ float* floats(int at) const { return reinterpret_cast<float*>(shared_ + at); }
+  __device__ T* halves(int at) const { return reinterpret_cast<T*>(shared_ + at); }
+  __device__ int own_first(int l) const { return block_ * p_.layer[l].own; }
+  __device__ int own_count(int l) const {
+    return max(0, min(p_.layer[l].own, p_.layer[l].out_tiles - own_first(l)));
+  }
+  __device__ const uint4* x(int t) const { return lanes(p_.x + int64_t{t & 1} * p_.x_bytes); }
+
+  __device__ void arrive() {
+    __syncthreads();
+    if (threadIdx.x == 0) barrier_.arrive();
+  }
+  __device__ void wait() {
+    if (threadIdx.x == 0) barrier_.wait();
+    __syncthreads();
+  }
+  __device__ void grid_sync() {
+    arrive();
+    wait();
+  }
+
+  // Rows first..first + parts of layer l, all its inputs.
+  __device__ Pass rows(int l, int first, const uint4* v, bool with_masters) const {
+    const auto& layer = p_.layer[l];
+    const int64_t at = (int64_t{own_first(l)} + first) * layer.in_tiles;
+    return {lanes(layer.w) + at * 32,
+            with_masters ? reinterpret_cast<const float4*>(work(layer.master)) + at * 64 : nullptr,
+            1,
+            layer.in_tiles,
+            v,
+            layer.in_tiles,
+            min(kParts, own_count(l) - first)};
+  }
+  // Columns of layer l: the block's own units of layer l - 1.
+  __device__ Pass columns(int l, int first, const uint4* v) const {
+    const auto& layer = p_.layer[l];
+    const int64_t at = int64_t{own_first(l - 1)} + first;
+    return {lanes(layer.w) + at * 32,
+            kMasters ? reinterpret_cast<const float4*>(work(layer.master)) + at * 64 : nullptr,
+            layer.in_tiles,
+            1,
+            v,
+            layer.out_tiles,
+            min(kParts, own_count(l - 1) - first)};
+  }
+
+  __device__ uint4* ring(int stage, int item) const {
+    return shared_lanes(p_.ring) + (stage * kItems + item) * kBlockThreads + threadIdx.x;
+  }
+  __device__ void fetch_weights(const Pass& pass, int stage, int j) {
+    const int64_t at = j * pass.w_tile;
+    for (int i = 0; i < pass.parts; ++i) {
+      if (kMasters && pass.master) {
+        const float4* from = pass.master + (at + i * pass.w_part) * 64 + lane_;
+        copy_async_16(ring(stage, 2 * i), from);
+        copy_async_16(ring(stage, 2 * i + 1), from + 32);
+      } else {
+        copy_async_16(ring(stage, i), pass.w + (at + i * pass.w_part) * 32 + lane_);
+      }
+    }
+  }
+  __device__ void fetch_acts(const Pass& pass, int stage, int j) {
+#pragma unroll
+    for (int s = 0; s < kSampleTiles; ++s) {
+      copy_async_16(ring(stage, kWeightItems + s), pass.v + (j * kSampleTiles + s) * 32 + lane_);
+    }
+  }
+  __device__ int tile_of(int i) const { return warp_ + i * kWarps; }
+
+  // The weights of the first tiles, which do not wait for other blocks. A block barrier has passed
+  // since the last sums: they lay in the ring.
+  __device__ void prefetch(const Pass& pass) {
+    for (int i = 0; i < kDepth && tile_of(i) < pass.tiles; ++i) fetch_weights(pass, i, tile_of(i));
+    copy_async_commit();
+  }
+  // Calls f(tile, stage) for each of the warp's tiles, after prefetch().
+  template <typename F>
+  __device__ void stream(const Pass& pass, F&& f) {
+    if (pass.parts <= 0) return;
+#pragma unroll
+    for (int i = 0; i < kDepth; ++i) {
+      if (tile_of(i) < pass.tiles) fetch_acts(pass, i, tile_of(i));
+      copy_async_commit();
+    }
+    int stage = 0;
+    for (int i = 0; tile_of(i) < pass.tiles; ++i) {
+      copy_async_wait<kDepth - 1>();
+      f(tile_of(i), stage);
+      const int next = tile_of(i + kDepth);
+      if (next < pass.tiles) {
+        fetch_weights(pass, stage, next);
+        fetch_acts(pass, stage, next);
+      }
+      copy_async_commit();
+      stage = stage + 1 == kDepth ? 0 : stage + 1;
+    }
+    copy_async_wait<0>();
+  }
+  __device__ Acts acts(int stage) const {
+    Acts a;
+#pragma unroll
+    for (int s = 0; s < kSampleTiles; ++s) set(a.r[s], *ring(stage, kWeightItems + s));
+    return a;
+  }
+  static __device__ void set(uint32_t (&r)[4], const uint4& v) {
+    r[0] = v.x, r[1] = v.y, r[2] = v.z, r[3] = v.w;
+  }
+
+  // One tile of weights of a lane: two rows, to be multiplied or updated.
+  struct Weights {
+    Slot row[2];
+    __device__ uint4 operand() const {
+      const uint2 a = Tile::operand(row[0]), b = Tile::operand(row[1]);
+      return {a.x, a.y, b.x, b.y};
+    }
+  };
+  __device__ Weights weights(int stage, int part) const {
+    Weights w;
+    if constexpr (kMasters) {
+      w.row[0] = *reinterpret_cast<float4*>(ring(stage, 2 * part));
+      w.row[1] = *reinterpret_cast<float4*>(ring(stage, 2 * part + 1));
+    } else {
+      const uint4 v = *ring(stage, part);
+      w.row[0] = {v.x, v.y}, w.row[1] = {v.z, v.w};
+    }
+    return w;
+  }
+  // Writes an updated tile back to where the pass read it.
+  __device__ void put(const Pass& pass, int tile, int part, const Weights& w) {
+    const int64_t at = tile * pass.w_tile + part * pass.w_part;
+    __stcg(const_cast<uint4*>(pass.w) + at * 32 + lane_, w.operand());
+    if constexpr (kMasters) {
+      float4* to = const_cast<float4*>(pass.master) + at * 64 + lane_;
+      __stcg(to, w.row[0]);
+      __stcg(to + 32, w.row[1]);
+    }
+  }
+  // w = keep * w - step * dy^T . y, from dy and y transposed: outputs x samples, samples x inputs.
+  __device__ void update(Weights& w, const uint32_t (&dy)[kSampleTiles][4],
+                         const uint32_t (&y)[kSampleTiles][4]) {
+    float low[4] = {}, high[4] = {};
+#pragma unroll
+    for (int s = 0; s < kSampleTiles; ++s) {
+      const uint32_t a[4] = {dy[s][0], dy[s][2], dy[s][1], dy[s][3]};
+      mma_m16n8k16<T>(low, a, y[s][0], y[s][1]);
+      mma_m16n8k16<T>(high, a, y[s][2], y[s][3]);
+    }
+    Tile::update(w.row[0], {low[0], low[1], high[0], high[1]}, keep_, step_);
+    Tile::update(w.row[1], {low[2], low[3], high[2], high[3]}, keep_, step_);
+  }
+  __device__ void transposed(const Acts& a, uint32_t (&out)[kSampleTiles][4]) const {
+#pragma unroll
+    for (int s = 0; s < kSampleTiles; ++s) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) out[s][r] = transpose_8x8(a.r[s][r]);
+    }
+  }
+
+  __device__ void forward(int l, int t) {
+    const bool last = l + 2 == p_.layers;
+    const uint4* v = l == 0 ? x(t) : lanes(p_.layer[l - 1].y);
+    bool waited = l == 0;
+    for (int first = 0; first < p_.layer[l].own; first += kParts) {
+      const Pass pass = rows(l, first, v, false);
+      if (first > 0) __syncthreads();
+      // Layer 1 is updated by other blocks until they come to the barrier behind y(0).
+      if (l == 1 && !waited) wait();
+      prefetch(pass);
+      if (l > 1 && !waited) wait();
+      waited = true;
+      Sums sums;
+      stream(pass, [&](int, int stage) {
+        const Acts a = acts(stage);
+#pragma unroll
+        for (int i = 0; i < kParts; ++i) {
+          if (i >= pass.parts) continue;
+          const uint4 b = *ring(stage, i);
+#pragma unroll
+          for (int s = 0; s < kSampleTiles; ++s) {
+            mma_m16n8k16<T>(sums.v[i][s][0], a.r[s], b.x, b.y);
+            mma_m16n8k16<T>(sums.v[i][s][1], a.r[s], b.z, b.w);
+          }
+        }
+      });
+      const float* bias = floats(p_.layer[l].bias);
+      const int left = p_.layer[l].out - own_first(l) * 16;
+      reduce(sums, p_.layer[l].own - first, [&](int part, int unit, float4 sum, int at) {
+        const int own = (first + part) * 16 + unit;
+        float y[4];
+        const float in[4] = {sum.x, sum.y, sum.z, sum.w};
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int n = own + (i & 1);
+          y[i] = n < left ? activate(args_.shape.activation, in[i] + bias[n]) : 0.0f;
+        }
+        finish(p_.layer[l].own_y, last ? -1 : p_.layer[l].y, l, first, at, pass.parts,
+               {Pair<T>::pack(y[0], y[1]), Pair<T>::pack(y[2], y[3])});
+      });
+    }
+    if (!last) arrive();
+  }
+
+  // Stores a half slot (4 values: two units of two samples) of own units, and publishes it.
+  __device__ void finish(int own_at, int64_t to, int l, int first, int at, int parts, uint2 pair) {
+    const int slot = first * kSampleTiles * 64 + at;
+    reinterpret_cast<uint2*>(shared_ + own_at)[slot] = pair;
+    if (to >= 0 && at < parts * kSampleTiles * 64) {
+      __stcg(reinterpret_cast<uint2*>(work(to)) + int64_t{own_first(l)} * kSampleTiles * 64 + slot,
+             pair);
+    }
+  }
+
+  // Calls f(part, unit, sum, at) once for each half slot: sum.xy are `unit`, unit + 1 of one
+  // sample, sum.zw of the sample 8 on; `at` counts half slots from the pass's first tile. `live`:
+  // own tiles from there on.
+  template <typename F>
+  __device__ void reduce(const Sums& sums, int live, F&& f) {
+    float4* mine = reinterpret_cast<float4*>(shared_ + p_.ring);
+#pragma unroll
+    for (int first = 0; first < kParts; first += kRound) {
+      __syncthreads();
+#pragma unroll
+      for (int i = 0; i < kRound && i < kParts - first; ++i) {
+#pragma unroll
+        for (int s = 0; s < kSampleTiles; ++s) {
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            const float(&v)[4] = sums.v[first + i][s][h];
+            mine[(((warp_ * kRound + i) * kSampleTiles + s) * 2 + h) * 32 + lane_] = {v[0], v[1],
+                                                                                      v[2], v[3]};
+          }
+        }
+      }
+      __syncthreads();
+      const int parts = min(kRound, live - first);
+      for (int e = threadIdx.x; e < min(parts, kParts - first) * kSampleTiles * 64;
+           e += kBlockThreads) {
+        const int h = e & 1, lane = (e >> 1) & 31, tile = e >> 6;
+        float4 sum = {0, 0, 0, 0};
+#pragma unroll
+        for (int w = 0; w < kWarps; ++w) {
+          const float4 v = mine[((w * kRound * kSampleTiles + tile) * 2 + h) * 32 + lane];
+          sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+        }
+        const int part = first + tile / kSampleTiles;
+        f(part, 4 * (lane & 3) + 2 * h, sum, first * kSampleTiles * 64 + e);
+      }
+    }
+  }
+
+  // Logits of all blocks' units; loss; dlogits.
+  __device__ void logits(int t) {
+    const int top = p_.layers - 1, l = top - 1;
+    const auto& layer = p_.layer[top];
+    const int count = layer.out_tiles * kSampleTiles * 256;
+    __syncthreads();  // own_y is whole
+    float4* mine = reinterpret_cast<float4*>(shared_ + p_.ring);
+    const int own = own_count(l);
+    float* partial = reinterpret_cast<float*>(work(p_.partial));
+    for (int c = 0; c < layer.out_tiles; ++c) {
+      float sum[kSampleTiles][2][4] = {};
+      for (int i = warp_; i < own; i += kWarps) {
+        const uint4 b =
+            __ldcg(lanes(layer.w) + (int64_t{c} * layer.in_tiles + own_first(l) + i) * 32 + lane_);
+#pragma unroll
+        for (int s = 0; s < kSampleTiles; ++s) {
+          uint32_t a[4];
+          set(a, shared_lanes(p_.layer[l].own_y)[(i * kSampleTiles + s) * 32 + lane_]);
+          mma_m16n8k16<T>(sum[s][0], a, b.x, b.y);
+          mma_m16n8k16<T>(sum[s][1], a, b.z, b.w);
+        }
+      }
+      const int warps = min(own, kWarps);
+      if (warp_ < warps) {
+#pragma unroll
+        for (int s = 0; s < kSampleTiles; ++s) {
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            mine[((warp_ * kSampleTiles + s) * 2 + h) * 32 + lane_] = {sum[s][h][0], sum[s][h][1],
+                                                                       sum[s][h][2], sum[s][h][3]};
+          }
+        }
+      }
+      __syncthreads();
+      for (int e = threadIdx.x; e < kSampleTiles * 256; e += kBlockThreads) {
+        float v = 0.0f;
+        for (int w = 0; w < warps; ++w) v += floats(p_.ring)[w * kSampleTiles * 256 + e];
+        __stcg(partial + (c * kSampleTiles * 256 + e) * int64_t{p_.blocks} + block_, v);
+      }
+      __syncthreads();
+    }
+    arrive();
+    if (t + 1 < args_.steps) gather(t + 1);
+    wait();
+    float* sums = reinterpret_cast<float*>(work(p_.logit_sum));
+    for (int e = block_ + p_.blocks * warp_; e < count; e += p_.blocks * kWarps) {
+      float v = 0.0f;
+      for (int b = lane_; b < p_.blocks; b += 32) {
+        v += __ldcg(partial + e * int64_t{p_.blocks} + b);
+      }
+      for (int d = 16; d > 0; d >>= 1) v += __shfl_xor_sync(~0u, v, d);
+      if (lane_ == 0) __stcg(sums + e, v);
+    }
+    grid_sync();
+    const float* bias = floats(layer.bias);
+    const int width = 16 * layer.out_tiles;
+    for (int e = threadIdx.x; e < count; e += kBlockThreads) {
+      const int i = e & 3, lane = (e >> 2) & 31, h = (e >> 7) & 1, s = (e >> 8) % kSampleTiles;
+      const int c = (e >> 8) / kSampleTiles * 16 + 4 * (lane & 3) + 2 * h + (i & 1);
+      const int sample = 16 * s + (lane >> 2) + 8 * (i >> 1);
+      floats(p_.logits)[sample * width + c] = __ldcg(sums + e) + bias[c];
+    }
+    __syncthreads();
+    softmax(t);
+  }
+
+  __device__ void softmax(int t) {
+    const int width = 16 * p_.layer[p_.layers - 1].out_tiles;
+    const int* labels = reinterpret_cast<const int*>(shared_ + p_.labels) +
+                        (t & (kLabelRing - 1)) * 16 * kSampleTiles;
+    for (int b = warp_; b < 16 * kSampleTiles; b += kWarps) {
+      const bool live = b < args_.shape.batch;
+      softmax_xent_row<T, 32>(
+          floats(p_.logits) + b * width, p_.classes, width, width, live ? labels[b] : -1, live,
+          lane_, halves(p_.dlogits) + b * p_.class_stride, halves(p_.dlogits_t) + b, sample_stride_,
+          floats(p_.row_loss) + b, reinterpret_cast<int*>(shared_ + p_.row_correct) + b);
+    }
+    __syncthreads();
+    if (block_ == p_.blocks - 1 && warp_ == kWarps - 1) {
+      report_batch<kSampleTiles>(args_, t, floats(p_.row_loss),
+                                 reinterpret_cast<const int*>(shared_ + p_.row_correct), lane_);
+    }
+    // The last layer's bias: alike in all blocks.
+    if (threadIdx.x < p_.classes) {
+      const T* d = halves(p_.dlogits_t) + threadIdx.x * sample_stride_;
+      float sum = 0.0f;
+#pragma unroll
+      for (int b = 0; b < 16 * kSampleTiles; ++b) sum += float(d[b]);
+      step_bias(floats(p_.layer[p_.layers - 1].bias)[threadIdx.x], sum);
+    }
+  }
+
+  __device__ void step_bias(float& bias, float sum) const {
+    const float next = fmaf(-step_, sum, bias);
+    bias = kMasters ? next : float(T(next));
+  }
+
+  // dy of the last hidden layer's own units and the update of the last layer: few tiles.
+  __device__ void backward_top() {
+    const int top = p_.layers - 1;
+    transpose_own(p_.layer[top - 1].own_y, top - 1);
+    for (int first = 0; first < p_.layer[top - 1].own; first += kParts) {
+      const Pass pass = columns(top, first, nullptr);
+      if (first > 0) __syncthreads();
+      Sums sums;
+      if (warp_ < pass.tiles && pass.parts > 0) {
+        prefetch(pass);
+        copy_async_wait<0>();
+        Acts d;
+#pragma unroll
+        for (int s = 0; s < kSampleTiles; ++s) {
+          const uint32_t* row = reinterpret_cast<const uint32_t*>(
+              halves(p_.dlogits) + (16 * s + (lane_ >> 2)) * p_.class_stride + 16 * warp_ +
+              4 * (lane_ & 3));
+          const int below = 4 * p_.class_stride;
+          d.r[s][0] = row[0], d.r[s][1] = row[below];
+          d.r[s][2] = row[1], d.r[s][3] = row[below + 1];
+        }
+        back(pass, first, warp_, 0, d, sums);
+      }
+      finish_dy(top - 1, first, pass.parts, sums);
+    }
+    after_dy(top - 1);
+  }
+
+  __device__ void backward(int l) {
+    transpose_own(p_.layer[l - 1].own_y, l - 1);
+    bool waited = false;
+    for (int first = 0; first < p_.layer[l - 1].own; first += kParts) {
+      const Pass pass = columns(l, first, lanes(p_.layer[l].dy));
+      if (first > 0) __syncthreads();
+      prefetch(pass);
+      if (!waited) wait();
+      waited = true;
+      Sums sums;
+      stream(pass, [&](int tile, int stage) { back(pass, first, tile, stage, acts(stage), sums); });
+      finish_dy(l - 1, first, pass.parts, sums);
+    }
+    after_dy(l - 1);
+  }
+
+  // One tile of 16 outputs: its part of dy of the layer below, then the update.
+  __device__ void back(const Pass& pass, int first, int tile, int stage, const Acts& d,
+                       Sums& sums) {
+    uint32_t dt[kSampleTiles][4];
+    transposed(d, dt);
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      if (i >= pass.parts) continue;
+      Weights w = weights(stage, i);
+      const uint4 b = w.operand();
+      const uint32_t b0 = transpose_8x8(b.x), b1 = transpose_8x8(b.z), b2 = transpose_8x8(b.y),
+                     b3 = transpose_8x8(b.w);
+      uint32_t y[kSampleTiles][4];
+#pragma unroll
+      for (int s = 0; s < kSampleTiles; ++s) {
+        mma_m16n8k16<T>(sums.v[i][s][0], d.r[s], b0, b1);
+        mma_m16n8k16<T>(sums.v[i][s][1], d.r[s], b2, b3);
+        set(y[s], shared_lanes(p_.transposed)[((first + i) * kSampleTiles + s) * 32 + lane_]);
+      }
+      update(w, dt, y);
+      put(pass, tile, i, w);
+    }
+  }
+
+  __device__ void finish_dy(int l, int first, int parts, const Sums& sums) {
+    reduce(sums, p_.layer[l].own - first, [&](int, int, float4 sum, int at) {
+      const uint2 y = reinterpret_cast<const uint2*>(
+          shared_ + p_.layer[l].own_y)[first * kSampleTiles * 64 + at];
+      const auto f = args_.shape.activation;
+      const uint2 d = {times_derivative<T>(f, sum.x, sum.y, y.x),
+                       times_derivative<T>(f, sum.z, sum.w, y.y)};
+      finish(p_.own_dy, l > 0 ? p_.layer[l].dy : -1, l, first, at, parts, d);
+    });
+  }
+
+  // The others may have dy(l); the bias of layer l.
+  __device__ void after_dy(int l) {
+    if (l > 0) {
+      arrive();
+    } else {
+      __syncthreads();
+    }
+    const T* dy = halves(p_.own_dy);
+    for (int n = threadIdx.x; n < 16 * own_count(l); n += kBlockThreads) {
+      float sum = 0.0f;
+#pragma unroll
+      for (int b = 0; b < 16 * kSampleTiles; ++b) {  // 0 past the batch
+        const int slot = ((n >> 4) * kSampleTiles + (b >> 4)) * 32 + (b & 7) * 4 + ((n >> 2) & 3);
+        sum += float(dy[slot * 8 + (n & 2) * 2 + ((b >> 3) & 1) * 2 + (n & 1)]);
+      }
+      step_bias(floats(p_.layer[l].bias)[n], sum);
+    }
+  }
+
+  // Own activations or gradients of layer l into p_.transposed, each 8 x 8 turned.
+  __device__ void transpose_own(int from, int l) {
+    for (int i = warp_; i < p_.layer[l].own * kSampleTiles; i += kWarps) {
+      const uint4 v = shared_lanes(from)[i * 32 + lane_];
+      shared_lanes(p_.transposed)[i * 32 + lane_] = {transpose_8x8(v.x), transpose_8x8(v.y),
+                                                     transpose_8x8(v.z), transpose_8x8(v.w)};
+    }
+    __syncthreads();
+  }
+
+  __device__ void update_first(int t) {
+    transpose_own(p_.own_dy, 0);
+    for (int first = 0; first < p_.layer[0].own; first += kParts) {
+      const Pass pass = rows(0, first, x(t), kMasters);
+      prefetch(pass);
+      stream(pass, [&](int tile, int stage) {
+        uint32_t xt[kSampleTiles][4];
+        transposed(acts(stage), xt);
+#pragma unroll
+        for (int i = 0; i < kParts; ++i) {
+          if (i >= pass.parts) continue;
+          Weights w = weights(stage, i);
+          uint32_t d[kSampleTiles][4];
+#pragma unroll
+          for (int s = 0; s < kSampleTiles; ++s) {
+            set(d[s], shared_lanes(p_.transposed)[((first + i) * kSampleTiles + s) * 32 + lane_]);
+          }
+          update(w, d, xt);
+          put(pass, tile, i, w);
+        }
+      });
+    }
+    __threadfence();  // the next forward pass copies what was just written, asynchronously
+    __syncthreads();
+  }
+
+  // This block's share of x(t), and its labels.
+  __device__ void gather(int t) {
+    const int64_t base = *args_.first + int64_t{t} * args_.shape.batch;
+    if (warp_ == kWarps - 1) {
+      gather_labels<kSampleTiles>(args_, base, t, lane_, 32,
+                                  reinterpret_cast<int*>(shared_ + p_.labels));
+    }
+    uint4* out = const_cast<uint4*>(x(t));
+    for (int i = block_ + p_.blocks * int(threadIdx.x); i < p_.x_bytes / 16;
+         i += p_.blocks * kBlockThreads) {
+      __stcg(out + i, gather_chunk<T, kSampleTiles>(args_, base, i));
+    }
+  }
+
+  // Row-major weights to tiles, or back; tiles dealt over all warps of the grid.
+  template <bool kStore>
+  __device__ void move_weights() {
+    for (int l = 0; l < p_.layers; ++l) {
+      const auto& layer = p_.layer[l];
+      T* w = static_cast<T*>(args_.w[l]);
+      const int64_t tiles = int64_t{layer.in_tiles} * layer.out_tiles;
+      for (int64_t tile = block_ * kWarps + warp_; tile < tiles; tile += p_.blocks * kWarps) {
+        uint4* at = lanes(layer.w) + tile * 32 + lane_;
+        float4* master = reinterpret_cast<float4*>(work(layer.master)) + tile * 64 + lane_;
+        Weights slot{};
+        if constexpr (kStore && kMasters)
+          slot.row[0] = __ldcg(master), slot.row[1] = __ldcg(master + 32);
+        if constexpr (kStore && !kMasters) {
+          const uint4 v = __ldcg(at);
+          slot.row[0] = {v.x, v.y}, slot.row[1] = {v.z, v.w};
+        }
+        const int g = lane_ >> 2;
+        for (int r = 0; r < 2; ++r) {
+          const int out = int(tile / layer.in_tiles) * 16 + 4 * (g >> 1) + (g & 1) + 2 * r;
+          for (int i = 0; i < 4; ++i) {
+            const int in = int(tile % layer.in_tiles) * 16 + 4 * (lane_ & 3) + i;
+            if (out >= layer.out || in >= layer.in) continue;
+            const int64_t from = int64_t{out} * layer.in + in;
+            if constexpr (kStore) {
+              store_weight<T, kMasters>(slot.row[r], i, w, args_.master_w[l], from);
+            } else {
+              load_weight<T, kMasters>(slot.row[r], i, w, args_.master_w[l], from);
+            }
+          }
+        }
+        if constexpr (!kStore) {
+          __stcg(at, slot.operand());
+          if constexpr (kMasters) __stcg(master, slot.row[0]), __stcg(master + 32, slot.row[1]);
+        }
+      }
+      move_bias<kStore>(l);
+    }
+  }
+
+  template <bool kStore>
+  __device__ void move_bias(int l) {
+    const auto& layer = p_.layer[l];
+    const bool top = l + 1 == p_.layers;
+    if (kStore && top && block_ != 0) return;
+    T* half = static_cast<T*>(args_.bias[l]);
+    float* bias = floats(layer.bias);
+    const int first = top ? 0 : own_first(l) * 16;
+    for (int n = threadIdx.x; n < 16 * layer.own; n += kBlockThreads) {
+      const bool real = first + n < layer.out;
+      if constexpr (kStore) {
+        if (!real) continue;
+        half[first + n] = T(bias[n]);
+        if (kMasters) args_.master_bias[l][first + n] = bias[n];
+      } else {
+        bias[n] = !real      ? 0.0f
+                  : kMasters ? args_.master_bias[l][first + n]
+                             : float(half[first + n]);
+      }
+    }
+  }
+
+  static constexpr int sample_stride_ = sample_stride(kSampleTiles);
+  const StreamedPlan& p_;
+  const MlpTrainArgs& args_;
+  char* shared_;
+  char* work_;
+  GridBarrier barrier_;
+  int block_, warp_, lane_;
+  double share_;  // of one sample in the mean
+  float keep_ = 1.0f, step_ = 0.0f;
+};
+
+}  // namespace ridgeline::cuda::mlp

@@ -1,0 +1,131 @@
+#include <algorithm>
+
+#include "ridgeline/core/philox.h"
+#include "ridgeline/cuda/plain/accumulate.cuh"
+#include "ridgeline/cuda/plain/curve.cuh"
+#include "ridgeline/cuda/plain/elementwise.h"
+
+namespace ridgeline::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int64_t kMostBlocks = 2048;  // a few waves of any GPU; the rest is the loop's
+
+unsigned blocks_for(int64_t count) {
+  return unsigned(std::min((count + kThreads - 1) / kThreads, kMostBlocks));
+}
+
+__device__ int64_t first_index() { return int64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
+__device__ int64_t stride() { return int64_t(gridDim.x) * blockDim.x; }
+
+template <typename T>
+__global__ void activation_kernel(Curve curve, const T* x, T* y, int64_t count) {
+  for (int64_t i = first_index(); i < count; i += stride()) {
+    y[i] = T(curve_value(curve, Accumulated<T>(x[i])));
+  }
+}
+
+template <typename T>
+__global__ void activation_grad_kernel(Curve curve, const T* saved, const T* dy, T* dx,
+                                       int64_t count) {
+  using A = Accumulated<T>;
+  for (int64_t i = first_index(); i < count; i += stride()) {
+    dx[i] = T(A(dy[i]) * curve_slope(curve, A(saved[i])));
+  }
+}
+
+// One block of four Philox words a thread; `first` need not begin one.
+template <typename T>
+__global__ void dropout_kernel(DropoutArgs args, const T* x, T* y, int64_t count) {
+  using A = Accumulated<T>;
+  const Philox random{args.seed, args.stream_base + uint64_t(*args.step + *args.tick)};
+  const float p = float(args.p);
+  const A factor = A(1.0 / (1.0 - args.p));
+  const uint64_t begin = args.first / 4;
+  const int64_t groups = int64_t((args.first + uint64_t(count) + 3) / 4 - begin);
+  for (int64_t g = first_index(); g < groups; g += stride()) {
+    const Philox::Words words = random.words(begin + uint64_t(g));
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int64_t i = int64_t((begin + uint64_t(g)) * 4 + e - args.first);
+      if (i < 0 || i >= count) continue;
+      const bool keep = float(words.w[e] >> 8) * 0x1p-24f >= p;
+      y[i] = keep ? T(A(x[i]) * factor) : T(0.0f);
+    }
+  }
+}
+
+template <typename T>
+__global__ void fill_rows_kernel(const T* b, T* y, int64_t columns, int64_t count) {
+  for (int64_t i = first_index(); i < count; i += stride()) y[i] = b[i % columns];
+}
+
+// 32 columns a block; its eight warps share the rows, and are added in order.
+template <typename T>
+__global__ void sum_rows_kernel(const T* dy, T* db, int64_t rows, int64_t columns) {
+  using A = Accumulated<T>;
+  __shared__ A part[8][32];
+  const int64_t c = int64_t(blockIdx.x) * 32 + threadIdx.x;
+  A sum = A(0);
+  if (c < columns) {
+    for (int64_t r = threadIdx.y; r < rows; r += 8) sum += A(dy[r * columns + c]);
+  }
+  part[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || c >= columns) return;
+  for (int i = 1; i < 8; ++i) sum += part[i][threadIdx.x];
+  db[c] = T(sum);
+}
+
+}  // namespace
+
+template <typename T>
+cudaError_t launch_activation(Curve curve, const T* x, T* y, int64_t count, cudaStream_t stream) {
+  if (count == 0) return cudaSuccess;
+  activation_kernel<<<blocks_for(count), kThreads, 0, stream>>>(curve, x, y, count);
+  return cudaGetLastError();
+}
+
+template <typename T>
+cudaError_t launch_activation_grad(Curve curve, const T* saved, const T* dy, T* dx, int64_t count,
+                                   cudaStream_t stream) {
+  if (count == 0) return cudaSuccess;
+  activation_grad_kernel<<<blocks_for(count), kThreads, 0, stream>>>(curve, saved, dy, dx, count);
+  return cudaGetLastError();
+}
+
+template <typename T>
+cudaError_t launch_dropout(const DropoutArgs& args, const T* x, T* y, int64_t count,
+                           cudaStream_t stream) {
+  if (count == 0) return cudaSuccess;
+  dropout_kernel<<<blocks_for(count / 4 + 2), kThreads, 0, stream>>>(args, x, y, count);
+  return cudaGetLastError();
+}
+
+template <typename T>
+cudaError_t launch_fill_rows(const T* b, T* y, int64_t rows, int64_t columns, cudaStream_t stream) {
+  const int64_t count = rows * columns;
+  if (count == 0) return cudaSuccess;
+  fill_rows_kernel<<<blocks_for(count), kThreads, 0, stream>>>(b, y, columns, count);
+  return cudaGetLastError();
+}
+
+template <typename T>
+cudaError_t launch_sum_rows(const T* dy, T* db, int64_t rows, int64_t columns,
+                            cudaStream_t stream) {
+  if (columns == 0) return cudaSuccess;
+  const auto blocks = unsigned((columns + 31) / 32);
+  sum_rows_kernel<<<blocks, dim3(32, 8), 0, stream>>>(dy, db, rows, columns);
+  return cudaGetLastError();
+}
+
+#define RIDGELINE_LAUNCH_ELEMENTWISE(T)                                                         \
+  template cudaError_t launch_activation(Curve, const T*, T*, int64_t, cudaStream_t);           \
+  template cudaError_t launch_activation_grad(Curve, const T*, const T*, T*, int64_t,           \
+                                              cudaStream_t);                                    \
+  template cudaError_t launch_dropout(const DropoutArgs&, const T*, T*, int64_t, cudaStream_t); \
+  template cudaError_t launch_fill_rows(const T*, T*, int64_t, int64_t, cudaStream_t);          \
+  template cudaError_t launch_sum_rows(const T*, T*, int64_t, int64_t, cudaStream_t);
+RIDGELINE_CUDA_FOR_FLOATS(RIDGELINE_LAUNCH_ELEMENTWISE)
+
+}  // namespace ridgeline::cuda

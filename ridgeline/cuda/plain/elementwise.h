@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "ridgeline/cuda/plain/curve.h"
+
+namespace ridgeline::cuda {
+
+// y = f(x)
+template <typename T>
+cudaError_t launch_activation(Curve curve, const T* x, T* y, int64_t count, cudaStream_t stream);
+
+// dx = dy * f'(saved)
+template <typename T>
+cudaError_t launch_activation_grad(Curve curve, const T* saved, const T* dy, T* dx, int64_t count,
+                                   cudaStream_t stream);
+
+// y = keep ? x / (1 - p) : 0, where element i keeps if the Philox number `first + i` of the stream
+// `stream_base + *step + *tick` is at least p.
+struct DropoutArgs {
+  double p = 0;
+  uint64_t seed = 0, stream_base = 0, first = 0;
+  const int64_t* step = nullptr;
+  const int32_t* tick = nullptr;
+};
+template <typename T>
+cudaError_t launch_dropout(const DropoutArgs& args, const T* x, T* y, int64_t count,
+                           cudaStream_t stream);
+
+// y[r, c] = b[c]: what a product without a bias of its own is added to.
+template <typename T>
+cudaError_t launch_fill_rows(const T* b, T* y, int64_t rows, int64_t columns, cudaStream_t stream);
+
+// db[c] = sum over r of dy[r, c]
+template <typename T>
+cudaError_t launch_sum_rows(const T* dy, T* db, int64_t rows, int64_t columns, cudaStream_t stream);
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,68 @@
+#include <algorithm>
+
+#include "ridgeline/cuda/plain/accumulate.cuh"
+#include "ridgeline/cuda/plain/gather.h"
+
+namespace ridgeline::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// kWide bytes at once, and as many results: rows must be multiples of it and aligned.
+template <typename T, int kWide>
+struct alignas(sizeof(T) * kWide < 16 ? sizeof(T) * kWide : 16) Pack {
+  T values[kWide];
+};
+
+// threadIdx.x runs along a row, threadIdx.y and blockIdx.x over the rows of the batch.
+template <typename T, int kWide>
+__global__ void gather_kernel(GatherArgs args) {
+  using A = Accumulated<T>;
+  const int64_t i = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
+  if (i >= args.n) return;
+  const int64_t source = args.order[*args.first + int64_t(*args.tick) * args.n + i];
+  if (args.label != nullptr) {
+    for (int64_t j = threadIdx.x; j < args.label_row; j += blockDim.x) {
+      args.label[i * args.label_row + j] = args.labels[source * args.label_row + j];
+    }
+  }
+  if (args.set == nullptr) return;
+  const auto* from = reinterpret_cast<const Pack<uint8_t, kWide>*>(args.set + source * args.row);
+  auto* to = reinterpret_cast<Pack<T, kWide>*>(static_cast<T*>(args.y) + i * args.row);
+  const A scale = A(args.scale), shift = A(args.shift);
+  for (int64_t j = threadIdx.x; j < args.row / kWide; j += blockDim.x) {
+    const Pack<uint8_t, kWide> bytes = from[j];
+    Pack<T, kWide> result;
+#pragma unroll
+    for (int e = 0; e < kWide; ++e) result.values[e] = T(fma(A(bytes.values[e]), scale, shift));
+    to[j] = result;
+  }
+}
+
+bool aligned(const void* p, size_t to) { return reinterpret_cast<uintptr_t>(p) % to == 0; }
+
+}  // namespace
+
+template <typename T>
+cudaError_t launch_gather(const GatherArgs& args, cudaStream_t stream) {
+  if (args.n == 0) return cudaSuccess;
+  const bool wide = args.row % 4 == 0 && aligned(args.set, 4) && aligned(args.y, 16);
+  const int64_t along = args.set == nullptr ? args.label_row : wide ? args.row / 4 : args.row;
+  // As many threads a row as it has pieces, in powers of two, and rows to fill the block.
+  int x = 1;
+  while (x < kThreads && x < along) x *= 2;
+  const dim3 block(x, kThreads / x);
+  const auto blocks = unsigned((args.n + block.y - 1) / block.y);
+  if (wide) {
+    gather_kernel<T, 4><<<blocks, block, 0, stream>>>(args);
+  } else {
+    gather_kernel<T, 1><<<blocks, block, 0, stream>>>(args);
+  }
+  return cudaGetLastError();
+}
+
+#define RIDGELINE_LAUNCH_GATHER(T) \
+  template cudaError_t launch_gather<T>(const GatherArgs&, cudaStream_t);
+RIDGELINE_CUDA_FOR_FLOATS(RIDGELINE_LAUNCH_GATHER)
+
+}  // namespace ridgeline::cuda

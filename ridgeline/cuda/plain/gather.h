@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+namespace ridgeline::cuda {
+
+// y[i, j] = set[order[*first + *tick * n + i], j] * scale + shift, and beside it, where `labels` is
+// given, label[i] = labels[the same row]. The label alone: set and y are null.
+struct GatherArgs {
+  const uint8_t* set = nullptr;
+  void* y = nullptr;
+  const int32_t* labels = nullptr;  // [N, label_row]
+  int32_t* label = nullptr;
+  const int32_t* order = nullptr;
+  const int64_t* first = nullptr;
+  const int32_t* tick = nullptr;
+  int64_t n = 0, row = 0, label_row = 1;
+  double scale = 1, shift = 0;
+};
+
+// T is the type of y.
+template <typename T>
+cudaError_t launch_gather(const GatherArgs& args, cudaStream_t stream);
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ridgeline/cuda/plain/curve.h"
+#include "ridgeline/cuda/plain/sgd.h"
+
+// Matrix products in shared-memory tiles on the ordinary cores: any architecture, any shape, exact
+// multiply-add in the accumulating type (fp64 for fp64, else fp32). Deterministic: where k is split
+// over blocks, partial sums go to memory and a second kernel adds them in order.
+namespace ridgeline::cuda {
+
+// How many blocks a product takes. `tile` is 64 or 128 (fp64 and fp32 only).
+struct GemmTiling {
+  int tile = 64;
+  int splits = 1;
+  size_t workspace = 0;  // bytes for partial sums
+};
+
+// Of a product [m, k] . [k, n] with an accumulator of `width` bytes on a GPU of so many
+// multiprocessors.
+GemmTiling gemm_tiling(int64_t m, int64_t n, int64_t k, int tile, size_t width, int processors);
+
+// y[n, out] = f(x[n, in] . w[out, in]^T + b[out]);  b may be null
+template <typename T>
+struct LinearArgs {
+  const T *x, *w, *b;
+  T* y;
+  int n, in, out;
+  Curve curve;
+};
+
+// dx[n, in] = dy[n, out] . w[out, in]
+template <typename T>
+struct LinearGradXArgs {
+  const T *dy, *w;
+  T* dx;
+  int n, in, out;
+};
+
+// dw[out, in] = dy[n, out]^T . x[n, in];  db[out] = sum over n of dy, where db or b is given.
+// With w (and b) the gradients are not stored: they update w by SGD where they are made.
+template <typename T>
+struct LinearGradWArgs {
+  const T *x, *dy;
+  T *dw, *db;
+  T *w, *w_momentum, *b, *b_momentum;
+  SgdSettings sgd;
+  int n, in, out;
+
+  bool has_bias() const { return db != nullptr || b != nullptr; }
+};
+
+template <typename T>
+cudaError_t launch_linear(const LinearArgs<T>& args, const GemmTiling& tiling, void* workspace,
+                          cudaStream_t stream);
+template <typename T>
+cudaError_t launch_linear_grad_x(const LinearGradXArgs<T>& args, const GemmTiling& tiling,
+                                 void* workspace, cudaStream_t stream);
+template <typename T>
+cudaError_t launch_linear_grad_w(const LinearGradWArgs<T>& args, const GemmTiling& tiling,
+                                 void* workspace, cudaStream_t stream);
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,224 @@
+#include "ridgeline/cuda/plain/gemm.h"
+#include "ridgeline/cuda/plain/rows.h"
+#include "ridgeline/cuda/row.h"
+
+namespace ridgeline::cuda {
+namespace {
+
+// D[m, n] of a product over k.
+struct Extents {
+  int64_t m, n, k;
+};
+Extents extents(const Linear& op) { return {op.n(), op.out(), op.in()}; }
+Extents extents(const LinearGradX& op) { return {op.n(), op.in(), op.out()}; }
+Extents extents(const LinearGradW& op) { return {op.out(), op.in(), op.n()}; }
+
+GemmTiling tiling_of(const Extents& e, DType dtype, int tile, const Runtime& runtime) {
+  const size_t width = dtype == DType::fp64 ? 8 : 4;
+  return gemm_tiling(e.m, e.n, e.k, tile, width, cuda_runtime(runtime).processors());
+}
+
+Cover cover_product(const Rest& rest, const Extents& e, const Values& values, size_t ops,
+                    int tile) {
+  std::string reason = refuse_floats(values);
+  if (reason.empty()) reason = refuse_large({e.m, e.n, e.k});
+  if (reason.empty() && tile == 128) {
+    if (size_of(values[0].dtype) < 4) reason = "tiles of 128 are for fp64 and fp32";
+    if (std::max(e.m, e.n) <= 64) reason = "tiles of 64 hold the result";
+  }
+  if (!reason.empty()) return Cover::no(reason);
+  return cover_unless({}, ops, tiling_of(e, values[0].dtype, tile, rest.runtime).workspace);
+}
+
+Cover covers_linear(const Rest& rest, int tile) {
+  const auto* op = rest.get<Linear>(0);
+  if (op == nullptr) return no_such_op(Linear::kName);
+  return cover_product(rest, extents(*op), {op->x, op->w, op->b, op->y}, 1, tile);
+}
+
+Cover covers_linear_activation(const Rest& rest, int tile) {
+  const auto* linear = rest.get<Linear>(0);
+  const auto* activation = rest.get<Activation>(1);
+  if (linear == nullptr || activation == nullptr || activation->x.id != linear->y.id) {
+    return Cover::no("the next ops are no linear and its activation");
+  }
+  if (!rest.dead_after(linear->y, 2)) {
+    return Cover::no("the input of the activation is needed later");
+  }
+  const Values values{linear->x, linear->w, linear->b, activation->y};
+  Cover cover = cover_product(rest, extents(*linear), values, 2, tile);
+  if (cover.ops > 0) cover.skips = {linear->y.id};
+  return cover;
+}
+
+// Of a linear alone, or with the activation that follows it.
+std::unique_ptr<Step> prepare_linear(const Span& span, const Binding& binding, int tile) {
+  const auto& op = span.get<Linear>(0);
+  const bool fused = span.size() == 2;
+  const Value& y = fused ? span.get<Activation>(1).y : op.y;
+  const Curve curve = fused ? curve_of(span.get<Activation>(1).kind) : Curve::none;
+  const GemmTiling tiling = tiling_of(extents(op), y.dtype, tile, binding.runtime());
+  return dispatch_device_float(y.dtype, [&](auto type) {
+    using T = decltype(type);
+    const LinearArgs<T> args{binding.read(op.x).as<T>(),
+                             binding.read(op.w).as<T>(),
+                             binding.read(op.b).as<T>(),
+                             binding.write(y).as<T>(),
+                             int(op.n()),
+                             int(op.in()),
+                             int(op.out()),
+                             curve};
+    return launch_step(binding, describe(span.op(0)),
+                       [args, tiling, workspace = binding.workspace()](cudaStream_t stream) {
+                         return launch_linear<T>(args, tiling, workspace, stream);
+                       });
+  });
+}
+
+Cover covers_grad_x(const Rest& rest, int tile) {
+  const auto* op = rest.get<LinearGradX>(0);
+  if (op == nullptr) return no_such_op(LinearGradX::kName);
+  return cover_product(rest, extents(*op), {op->dy, op->w, op->dx}, 1, tile);
+}
+
+std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding, int tile) {
+  const auto& op = span.get<LinearGradX>(0);
+  const GemmTiling tiling = tiling_of(extents(op), op.dx.dtype, tile, binding.runtime());
+  return dispatch_device_float(op.dx.dtype, [&](auto type) {
+    using T = decltype(type);
+    const LinearGradXArgs<T> args{binding.read(op.dy).as<T>(),
+                                  binding.read(op.w).as<T>(),
+                                  binding.write(op.dx).as<T>(),
+                                  int(op.n()),
+                                  int(op.in()),
+                                  int(op.out())};
+    return launch_step(binding, describe(span.op(0)),
+                       [args, tiling, workspace = binding.workspace()](cudaStream_t stream) {
+                         return launch_linear_grad_x<T>(args, tiling, workspace, stream);
+                       });
+  });
+}
+
+Cover covers_grad_w(const Rest& rest, int tile) {
+  const auto* op = rest.get<LinearGradW>(0);
+  if (op == nullptr) return no_such_op(LinearGradW::kName);
+  return cover_product(rest, extents(*op), {op->x, op->dy, op->dw, op->db}, 1, tile);
+}
+
+// Whether an update by `dw` can be made where dw is: nobody else wants dw. `gradients` is the
+// position of the update behind them.
+std::string refuse_update(const Rest& rest, const SgdUpdate* update, const Value& gradient,
+                          size_t ops) {
+  if (update == nullptr || update->dw.id != gradient.id) {
+    return "the next ops are no linear_grad_w and its sgd_updates";
+  }
+  if (!rest.dead_after(gradient, ops)) return "the gradient is needed later";
+  return {};
+}
+
+bool same_settings(const SgdUpdate& a, const SgdUpdate& b) {
+  return a.lr.id == b.lr.id && a.tick.id == b.tick.id && a.grad_scale.id == b.grad_scale.id &&
+         a.momentum == b.momentum && a.weight_decay == b.weight_decay && a.nesterov == b.nesterov;
+}
+
+Cover covers_grad_w_sgd(const Rest& rest, int tile) {
+  const auto* op = rest.get<LinearGradW>(0);
+  if (op == nullptr) return no_such_op(LinearGradW::kName);
+  const size_t ops = op->db ? 3 : 2;
+  const auto* w = rest.get<SgdUpdate>(1);
+  std::string reason = refuse_update(rest, w, op->dw, ops);
+  Values values{op->x, op->dy, op->dw, op->db};
+  if (reason.empty()) values.insert(values.end(), {w->w, w->m});
+  Cover cover;
+  if (reason.empty() && op->db) {
+    const auto* b = rest.get<SgdUpdate>(2);
+    reason = refuse_update(rest, b, op->db, ops);
+    if (reason.empty() && !same_settings(*w, *b))
+      reason = "weight and bias have different settings";
+    if (reason.empty()) values.insert(values.end(), {b->w, b->m});
+  }
+  if (!reason.empty()) return Cover::no(reason);
+  cover = cover_product(rest, extents(*op), values, ops, tile);
+  if (cover.ops > 0) {
+    cover.skips = {op->dw.id};
+    if (op->db) cover.skips.push_back(op->db.id);
+  }
+  return cover;
+}
+
+SgdSettings sgd_settings(const SgdUpdate& op, const Binding& binding) {
+  return {binding.read(op.lr).as<double>(),
+          binding.read(op.tick).as<int32_t>(),
+          binding.read(op.grad_scale).as<double>(),
+          op.momentum,
+          op.weight_decay,
+          op.nesterov};
+}
+
+// Of the gradients alone, or with the updates that follow them.
+std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, int tile) {
+  const auto& op = span.get<LinearGradW>(0);
+  const GemmTiling tiling = tiling_of(extents(op), op.x.dtype, tile, binding.runtime());
+  return dispatch_device_float(op.x.dtype, [&](auto type) {
+    using T = decltype(type);
+    LinearGradWArgs<T> args{};
+    args.x = binding.read(op.x).as<T>();
+    args.dy = binding.read(op.dy).as<T>();
+    args.n = int(op.n());
+    args.in = int(op.in());
+    args.out = int(op.out());
+    if (span.size() == 1) {
+      args.dw = binding.write(op.dw).as<T>();
+      args.db = binding.write(op.db).as<T>();
+    } else {
+      const auto& w = span.get<SgdUpdate>(1);
+      args.w = binding.write(w.w).as<T>();
+      args.w_momentum = binding.write(w.m).as<T>();
+      args.sgd = sgd_settings(w, binding);
+    }
+    if (span.size() == 3) {
+      const auto& b = span.get<SgdUpdate>(2);
+      args.b = binding.write(b.w).as<T>();
+      args.b_momentum = binding.write(b.m).as<T>();
+    }
+    return launch_step(binding, describe(span.op(0)),
+                       [args, tiling, workspace = binding.workspace()](cudaStream_t stream) {
+                         return launch_linear_grad_w<T>(args, tiling, workspace, stream);
+                       });
+  });
+}
+
+using Covers = Cover (*)(const Rest&, int tile);
+using Prepare = std::unique_ptr<Step> (*)(const Span&, const Binding&, int tile);
+
+}  // namespace
+
+Table plain_linear_rows() {
+  struct Family {
+    const char* name;
+    Covers covers;
+    Prepare prepare;
+  };
+  const Family families[] = {
+      {"linear_activation", covers_linear_activation, prepare_linear},
+      {"linear", covers_linear, prepare_linear},
+      {"linear_grad_x", covers_grad_x, prepare_grad_x},
+      {"linear_grad_w_sgd", covers_grad_w_sgd, prepare_grad_w},
+      {"linear_grad_w", covers_grad_w, prepare_grad_w},
+  };
+  Table table;
+  for (const Family& family : families) {
+    // The large tile reuses what it fetched more often; the small one fills the GPU sooner.
+    for (const auto& [tile, how] : {std::pair{64, "plain"}, std::pair{128, "plain_large"}}) {
+      table.push_back(cuda_row(
+          fmt::format("cuda.{}.{}", family.name, how),
+          [family, tile = tile](const Rest& rest) { return family.covers(rest, tile); },
+          [family, tile = tile](const Span& span, const Binding& binding) {
+            return family.prepare(span, binding, tile);
+          }));
+    }
+  }
+  return table;
+}
+
+}  // namespace ridgeline::cuda

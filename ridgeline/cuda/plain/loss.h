@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ridgeline::cuda {
+
+// A loss over the rows of x[n, classes], its gradient, or both from one reading of x.
+template <typename T>
+struct LossArgs {
+  const T* x = nullptr;
+  const int32_t* label = nullptr;  // [n], or
+  const T* target = nullptr;       // [n, classes], mean square error only
+  T* dx = nullptr;                 // null: no gradient is wanted
+  const int32_t* tick = nullptr;
+  double* loss = nullptr;      // [repeats]; null: only the gradient is wanted
+  int32_t* correct = nullptr;  // [repeats] or null
+  int64_t n = 0, classes = 0;
+  double loss_scale = 1, grad_scale = 1;
+};
+
+// Scratch for the sums of several blocks.
+size_t loss_workspace(int64_t n);
+
+// loss[tick] = loss_scale * sum_r (logsumexp(x[r]) - x[r, label[r]]);
+// dx = grad_scale * (softmax(x) - onehot)
+template <typename T>
+cudaError_t launch_softmax_xent(const LossArgs<T>& args, void* workspace, cudaStream_t stream);
+
+// loss[tick] = loss_scale * sum (x - target)^2;  dx = 2 * grad_scale * (x - target)
+template <typename T>
+cudaError_t launch_mse(const LossArgs<T>& args, void* workspace, cudaStream_t stream);
+
+// y[r] = softmax(x[r])
+template <typename T>
+cudaError_t launch_softmax(const T* x, T* y, int64_t n, int64_t classes, cudaStream_t stream);
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,14 @@
+#pragma once
+
+#include "ridgeline/plan/impl.h"
+
+namespace ridgeline::cuda {
+
+// "cuda.<op>.plain": every op, every float type, any architecture; and spans that gain from one
+// kernel. One file a family.
+Table plain_batch_rows();   // gather, activation, dropout
+Table plain_linear_rows();  // linear and its gradients
+Table plain_loss_rows();    // losses, softmax
+Table plain_update_rows();  // optimizers, global_norm, tick
+
+}  // namespace ridgeline::cuda

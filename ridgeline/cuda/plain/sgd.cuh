@@ -1,0 +1,35 @@
+#pragma once
+
+#include "ridgeline/cuda/plain/accumulate.cuh"
+#include "ridgeline/cuda/plain/sgd.h"
+
+namespace ridgeline::cuda {
+
+// One launch's constants, read from device memory once a thread.
+template <typename A>
+struct SgdRates {
+  A lr, scale, momentum, decay;
+  bool nesterov;
+
+  __device__ explicit SgdRates(const SgdSettings& s)
+      : lr(A(s.lr[*s.tick])),
+        scale(s.grad_scale != nullptr ? A(*s.grad_scale) : A(1)),
+        momentum(A(s.momentum)),
+        decay(A(s.decay)),
+        nesterov(s.nesterov) {}
+};
+
+// w and, where there is one, m of element i, by the gradient dw of that element.
+template <typename T, typename A>
+__device__ void sgd_element(const SgdRates<A>& rates, T* w, T* m, int64_t i, A dw) {
+  const A old = A(w[i]);
+  A g = dw * rates.scale + rates.decay * old;
+  if (m != nullptr) {
+    const A momentum = rates.momentum * A(m[i]) + g;
+    m[i] = T(momentum);
+    g = rates.nesterov ? g + rates.momentum * momentum : momentum;
+  }
+  w[i] = T(old - rates.lr * g);
+}
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,148 @@
+#include <algorithm>
+
+#include "ridgeline/cuda/plain/sgd.cuh"
+#include "ridgeline/cuda/plain/update.h"
+
+namespace ridgeline::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int64_t kMostBlocks = 1024;
+
+// blockIdx.y is the tensor, the rest its elements.
+template <typename T>
+dim3 grid_for(const UpdateTensors<T>& tensors) {
+  int64_t most = 0;
+  for (int i = 0; i < tensors.size; ++i) most = std::max(most, tensors.tensor[i].count);
+  const int64_t blocks = std::clamp<int64_t>((most + kThreads - 1) / kThreads, 1, kMostBlocks);
+  return dim3(unsigned(blocks), unsigned(tensors.size));
+}
+
+template <typename T>
+__global__ void sgd_kernel(SgdSettings settings, const __grid_constant__ UpdateTensors<T> tensors) {
+  using A = Accumulated<T>;
+  const UpdateTensor<T>& t = tensors.tensor[blockIdx.y];
+  const SgdRates<A> rates(settings);
+  const int64_t stride = int64_t(gridDim.x) * kThreads;
+  for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < t.count; i += stride) {
+    sgd_element(rates, t.w, t.m, i, A(t.dw[i]));
+  }
+}
+
+template <typename T>
+__global__ void adam_kernel(AdamSettings s, const __grid_constant__ UpdateTensors<T> tensors) {
+  using A = Accumulated<T>;
+  const UpdateTensor<T>& t = tensors.tensor[blockIdx.y];
+  // The corrections need fp64 (1 - 0.999 in fp32 has lost ten bits), but only once a block.
+  __shared__ A correction1, correction2;
+  if (threadIdx.x == 0) {
+    const double now = double(*s.step + *s.tick + 1);
+    correction1 = A(1.0 - pow(s.beta1, now));
+    correction2 = A(1.0 - pow(s.beta2, now));
+  }
+  __syncthreads();
+  const A lr = A(s.lr[*s.tick]), scale = s.grad_scale != nullptr ? A(*s.grad_scale) : A(1);
+  const A gain1 = A(1.0 - s.beta1), gain2 = A(1.0 - s.beta2), decay = A(s.decay);
+  const A rate = lr / correction1;
+  const int64_t stride = int64_t(gridDim.x) * kThreads;
+  for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < t.count; i += stride) {
+    A w = A(t.w[i]), m = A(t.m[i]), v = A(t.v[i]);
+    A g = A(t.dw[i]) * scale;
+    if (s.decoupled) {
+      w -= lr * decay * w;
+    } else {
+      g += decay * w;
+    }
+    m += gain1 * (g - m);
+    v += gain2 * (g * g - v);
+    w -= rate * m / (sqrt(v / correction2) + A(s.epsilon));
+    t.m[i] = T(m);
+    t.v[i] = T(v);
+    t.w[i] = T(w);
+  }
+}
+
+// The sum over a block of 256, in thread 0.
+__device__ double block_sum(double value) {
+  __shared__ double warps[kThreads / 32];
+#pragma unroll
+  for (int off = 16; off > 0; off /= 2) value += __shfl_xor_sync(0xffffffffu, value, off);
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    for (int i = 1; i < kThreads / 32; ++i) value += warps[i];
+  }
+  return value;
+}
+
+// In fp64 whatever T: a norm of many small gradients must not lose them.
+template <typename T>
+__global__ void square_sums_kernel(const __grid_constant__ UpdateTensors<T> tensors,
+                                   double* partial) {
+  double sum = 0;
+  for (int k = 0; k < tensors.size; ++k) {
+    const UpdateTensor<T>& t = tensors.tensor[k];
+    const int64_t stride = int64_t(gridDim.x) * kThreads;
+    for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < t.count; i += stride) {
+      const double g = double(Accumulated<T>(t.dw[i]));
+      sum += g * g;
+    }
+  }
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+__global__ void norm_kernel(NormArgs args) {
+  double sum = 0;
+  for (int i = int(threadIdx.x); i < args.count; i += kThreads) sum += args.partial[i];
+  sum = block_sum(sum);
+  if (threadIdx.x != 0) return;
+  const double norm = sqrt(sum);
+  const double scale = fmin(1.0, args.max_norm / norm);
+  *args.norm = norm;
+  *args.scale = scale;
+  *args.clipped += scale < 1.0 ? 1 : 0;
+}
+
+__global__ void tick_kernel(int32_t* tick) { *tick += 1; }
+
+}  // namespace
+
+template <typename T>
+cudaError_t launch_sgd(const SgdSettings& settings, const UpdateTensors<T>& tensors,
+                       cudaStream_t stream) {
+  sgd_kernel<<<grid_for(tensors), kThreads, 0, stream>>>(settings, tensors);
+  return cudaGetLastError();
+}
+
+template <typename T>
+cudaError_t launch_adam(const AdamSettings& settings, const UpdateTensors<T>& tensors,
+                        cudaStream_t stream) {
+  adam_kernel<<<grid_for(tensors), kThreads, 0, stream>>>(settings, tensors);
+  return cudaGetLastError();
+}
+
+template <typename T>
+cudaError_t launch_square_sums(const UpdateTensors<T>& tensors, double* partial,
+                               cudaStream_t stream) {
+  square_sums_kernel<<<kNormBlocks, kThreads, 0, stream>>>(tensors, partial);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_norm(const NormArgs& args, cudaStream_t stream) {
+  norm_kernel<<<1, kThreads, 0, stream>>>(args);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_tick(int32_t* tick, cudaStream_t stream) {
+  tick_kernel<<<1, 1, 0, stream>>>(tick);
+  return cudaGetLastError();
+}
+
+#define RIDGELINE_LAUNCH_UPDATE(T)                                                              \
+  template cudaError_t launch_sgd(const SgdSettings&, const UpdateTensors<T>&, cudaStream_t);   \
+  template cudaError_t launch_adam(const AdamSettings&, const UpdateTensors<T>&, cudaStream_t); \
+  template cudaError_t launch_square_sums(const UpdateTensors<T>&, double*, cudaStream_t);
+RIDGELINE_CUDA_FOR_FLOATS(RIDGELINE_LAUNCH_UPDATE)
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,166 @@
+#include <algorithm>
+#include <vector>
+
+#include "ridgeline/cuda/plain/rows.h"
+#include "ridgeline/cuda/plain/update.h"
+#include "ridgeline/cuda/row.h"
+
+namespace ridgeline::cuda {
+namespace {
+
+Values floats(const SgdUpdate& op) { return {op.w, op.dw, op.m}; }
+Values floats(const AdamUpdate& op) { return {op.w, op.dw, op.m, op.v}; }
+
+SgdSettings settings(const SgdUpdate& op, const Binding& binding) {
+  return {binding.read(op.lr).as<double>(),
+          binding.read(op.tick).as<int32_t>(),
+          binding.read(op.grad_scale).as<double>(),
+          op.momentum,
+          op.weight_decay,
+          op.nesterov};
+}
+AdamSettings settings(const AdamUpdate& op, const Binding& binding) {
+  return {binding.read(op.lr).as<double>(),
+          binding.read(op.step).as<int64_t>(),
+          binding.read(op.tick).as<int32_t>(),
+          binding.read(op.grad_scale).as<double>(),
+          op.beta1,
+          op.beta2,
+          op.epsilon,
+          op.weight_decay,
+          op.decoupled};
+}
+
+// Whether two updates may be one launch. The attributes print every number of the settings.
+template <typename Update>
+bool alike(const Update& a, const Update& b) {
+  bool same = a.attributes() == b.attributes() && a.w.dtype == b.w.dtype && a.lr.id == b.lr.id &&
+              a.tick.id == b.tick.id && a.grad_scale.id == b.grad_scale.id;
+  if constexpr (requires { a.step; }) same = same && a.step.id == b.step.id;
+  return same;
+}
+
+template <typename Update>
+Cover covers_one(const Rest& rest) {
+  const auto* op = rest.get<Update>(0);
+  if (op == nullptr) return no_such_op(Update::kName);
+  return cover_unless(refuse_floats(floats(*op)), 1);
+}
+
+// As many updates as stand in a row: launches are dearer than the small tensors they change.
+template <typename Update>
+Cover covers_run(const Rest& rest) {
+  const auto* first = rest.get<Update>(0);
+  if (first == nullptr) return no_such_op(Update::kName);
+  size_t count = 0;
+  while (count < size_t(kMostTensors)) {
+    const auto* op = rest.get<Update>(count);
+    if (op == nullptr || !alike(*first, *op)) break;
+    if (std::string reason = refuse_floats(floats(*op)); !reason.empty()) return Cover::no(reason);
+    ++count;
+  }
+  return count >= 2 ? Cover::of(count) : Cover::no("the next op is no such update");
+}
+
+template <typename T, typename Update>
+UpdateTensor<T> tensor_of(const Update& op, const Binding& binding) {
+  UpdateTensor<T> tensor;
+  tensor.w = binding.write(op.w).template as<T>();
+  tensor.dw = binding.read(op.dw).template as<T>();
+  tensor.m = binding.write(op.m).template as<T>();
+  if constexpr (requires { op.v; }) tensor.v = binding.write(op.v).template as<T>();
+  tensor.count = op.w.shape.numel();
+  return tensor;
+}
+
+template <typename T>
+cudaError_t launch(const SgdSettings& s, const UpdateTensors<T>& tensors, cudaStream_t stream) {
+  return launch_sgd(s, tensors, stream);
+}
+template <typename T>
+cudaError_t launch(const AdamSettings& s, const UpdateTensors<T>& tensors, cudaStream_t stream) {
+  return launch_adam(s, tensors, stream);
+}
+
+template <typename Update>
+std::unique_ptr<Step> prepare_updates(const Span& span, const Binding& binding) {
+  const auto& first = span.get<Update>(0);
+  return dispatch_device_float(first.w.dtype, [&](auto type) {
+    using T = decltype(type);
+    UpdateTensors<T> tensors;
+    for (size_t i = 0; i < span.size(); ++i) {
+      tensors.tensor[tensors.size++] = tensor_of<T>(span.get<Update>(i), binding);
+    }
+    return launch_step(binding, describe(span.op(0)),
+                       [tensors, s = settings(first, binding)](cudaStream_t stream) {
+                         return launch(s, tensors, stream);
+                       });
+  });
+}
+
+size_t launches_of(const GlobalNorm& op) {
+  return std::max<size_t>(1, (op.grads.size() + kMostTensors - 1) / kMostTensors);
+}
+
+Cover covers_norm(const Rest& rest) {
+  const auto* op = rest.get<GlobalNorm>(0);
+  if (op == nullptr) return no_such_op(GlobalNorm::kName);
+  if (op->grads.empty()) return Cover::no("there are no gradients");
+  return cover_unless(refuse_floats(op->grads), 1, launches_of(*op) * kNormBlocks * sizeof(double));
+}
+
+std::unique_ptr<Step> prepare_norm(const Span& span, const Binding& binding) {
+  const auto& op = span.get<GlobalNorm>(0);
+  auto* partial = reinterpret_cast<double*>(binding.workspace());
+  NormArgs finish;
+  finish.partial = partial;
+  finish.count = int(launches_of(op)) * kNormBlocks;
+  finish.max_norm = op.max_norm;
+  finish.norm = binding.write(op.norm).as<double>();
+  finish.scale = binding.write(op.scale).as<double>();
+  finish.clipped = binding.write(op.clipped).as<int64_t>();
+  return dispatch_device_float(op.grads.front().dtype, [&](auto type) {
+    using T = decltype(type);
+    std::vector<UpdateTensors<T>> launches(launches_of(op));
+    for (size_t i = 0; i < op.grads.size(); ++i) {
+      UpdateTensors<T>& some = launches[i / kMostTensors];
+      UpdateTensor<T> tensor;
+      tensor.dw = binding.read(op.grads[i]).as<T>();
+      tensor.count = op.grads[i].shape.numel();
+      some.tensor[some.size++] = tensor;
+    }
+    return launch_step(binding, describe(span.op(0)),
+                       [launches = std::move(launches), finish, partial](cudaStream_t stream) {
+                         double* to = partial;
+                         for (const UpdateTensors<T>& some : launches) {
+                           const cudaError_t error = launch_square_sums(some, to, stream);
+                           if (error != cudaSuccess) return error;
+                           to += kNormBlocks;
+                         }
+                         return launch_norm(finish, stream);
+                       });
+  });
+}
+
+Cover covers_tick(const Rest& rest) {
+  return rest.get<Tick>(0) != nullptr ? Cover::of(1) : no_such_op(Tick::kName);
+}
+
+std::unique_ptr<Step> prepare_tick(const Span& span, const Binding& binding) {
+  return launch_step(binding, describe(span.op(0)),
+                     [tick = binding.write(span.get<Tick>(0).tick).as<int32_t>()](
+                         cudaStream_t stream) { return launch_tick(tick, stream); });
+}
+
+}  // namespace
+
+Table plain_update_rows() {
+  return {cuda_row("cuda.sgd_updates.plain", covers_run<SgdUpdate>, prepare_updates<SgdUpdate>),
+          cuda_row("cuda.sgd_update.plain", covers_one<SgdUpdate>, prepare_updates<SgdUpdate>),
+          cuda_row("cuda.adam_updates.plain", covers_run<AdamUpdate>, prepare_updates<AdamUpdate>),
+          cuda_row("cuda.adam_update.plain", covers_one<AdamUpdate>, prepare_updates<AdamUpdate>),
+          cuda_row("cuda.global_norm.plain", covers_norm, prepare_norm),
+          cuda_row("cuda.tick.plain", covers_tick, prepare_tick)};
+}
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "ridgeline/cuda/error.h"
+#include "ridgeline/cuda/plain/curve.h"
+#include "ridgeline/cuda/runtime.h"
+#include "ridgeline/plan/impl.h"
+
+// What the files of rows share.
+namespace ridgeline::cuda {
+
+// Calls f(T{}) with the kernel's type of a float dtype: dispatch happens once, when a row is
+// prepared.
+template <typename F>
+decltype(auto) dispatch_device_float(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::fp64:
+      return f(double{});
+    case DType::fp32:
+      return f(float{});
+    case DType::bf16:
+      return f(__nv_bfloat16{});
+    case DType::fp16:
+      return f(__half{});
+    default:
+      throw_error(ErrorKind::usage, "{} is not a floating-point type", name(dtype));
+  }
+}
+
+// A Step of one or a few launches: launch(stream) returns the last error. `what` names the op and
+// its shapes when one fails.
+template <typename F>
+std::unique_ptr<Step> launch_step(const Binding& binding, std::string what, F launch) {
+  return make_step([stream = cuda_runtime(binding.runtime()).stream(), what = std::move(what),
+                    launch = std::move(launch)] { check(launch(stream), what); });
+}
+
+// Why a kernel for one float type cannot take these operands; "" when it can. Absent ones are
+// skipped.
+inline std::string refuse_floats(const Values& values) {
+  const Value* first = nullptr;
+  for (const Value& value : values) {
+    if (!value) continue;
+    if (!is_float(value.dtype)) return "takes floating-point values only";
+    if (first != nullptr && value.dtype != first->dtype) {
+      return fmt::format("all values must be of one type, not {} and {}", name(first->dtype),
+                         name(value.dtype));
+    }
+    if (first == nullptr) first = &value;
+  }
+  return {};
+}
+
+// Why kernels that count rows and columns in 32 bits cannot take these extents.
+inline std::string refuse_large(std::initializer_list<int64_t> extents) {
+  for (const int64_t extent : extents) {
+    if (extent > std::numeric_limits<int32_t>::max() / 2) return "an extent of over 2^30";
+    if (extent == 0) return "an operand is empty";
+  }
+  return {};
+}
+
+inline Cover cover_unless(std::string reason, size_t ops, size_t workspace = 0) {
+  if (!reason.empty()) return Cover::no(std::move(reason));
+  Cover cover = Cover::of(ops);
+  cover.workspace = workspace;
+  return cover;
+}
+
+inline Cover no_such_op(const char* op) {
+  return Cover::no(fmt::format("the next op is no {}", op));
+}
+
+inline Impl cuda_row(std::string name, std::function<Cover(const Rest&)> covers,
+                     std::function<std::unique_ptr<Step>(const Span&, const Binding&)> prepare) {
+  Impl row;
+  row.name = std::move(name);
+  row.target = DeviceKind::cuda;
+  row.covers = std::move(covers);
+  row.prepare = std::move(prepare);
+  return row;
+}
+
+inline Curve curve_of(ActivationKind kind) {
+  switch (kind) {
+    case ActivationKind::relu:
+      return Curve::relu;
+    case ActivationKind::tanh:
+      return Curve::tanh;
+    case ActivationKind::sigmoid:
+      return Curve::sigmoid;
+    case ActivationKind::gelu:
+      return Curve::gelu;
+  }
+  return Curve::none;
+}
+
+}  // namespace ridgeline::cuda

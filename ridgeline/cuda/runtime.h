@@ -1,0 +1,77 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ridgeline/core/runtime.h"
+
+struct CUstream_st;
+
+namespace ridgeline::cuda {
+
+class CublasLt;
+
+// One GPU with one stream: all work is in the order it was asked for.
+class CudaRuntime final : public Runtime {
+ public:
+  // Throws Error(device) when the GPU is not there, or this build or the driver cannot use it.
+  explicit CudaRuntime(int index);
+  ~CudaRuntime() override;
+  CudaRuntime(const CudaRuntime&) = delete;
+  CudaRuntime& operator=(const CudaRuntime&) = delete;
+
+  CUstream_st* stream() const { return stream_; }
+  int processors() const { return processors_; }  // multiprocessors
+  // 10 * major + minor of the compute capability.
+  int architecture() const { return architecture_; }
+  // The vendor's products, opened on first use.
+  const CublasLt& cublaslt() const;
+
+  Device device() const override { return {DeviceKind::cuda, index_}; }
+  std::string fingerprint() const override;
+
+  // Aligned to 256 bytes, with 256 more readable bytes after the end.
+  void* allocate(size_t bytes) override;
+  void release(void* memory) noexcept override;
+
+  // Returns when the host memory may be used again; the device may see the bytes later, in order.
+  void upload(void* device, const void* host, size_t bytes) override;
+  void download(void* host, const void* device, size_t bytes) override;
+  void synchronize() override;
+  void clear(void* device, size_t bytes) override;
+
+  // Replays of a graph of several calls, so that the gaps between launches do not count. Calls that
+  // no graph can hold are timed one after the other.
+  double time(const std::function<void()>& run, double budget) override;
+
+  // One or a few graph launches; the calls themselves while another graph is being captured.
+  std::function<void()> capture(std::function<void()> step, int64_t count) override;
+
+ private:
+  class Graph;
+  std::shared_ptr<Graph> record(const std::function<void()>& step, int64_t count);
+  double seconds_of(const std::function<void()>& run);
+  double median_seconds(const std::function<void()>& launch, int64_t calls, double budget);
+
+  int index_ = 0;
+  int processors_ = 0, architecture_ = 0;
+  std::string name_;
+  CUstream_st* stream_ = nullptr;
+  void* staging_ = nullptr;  // pinned, for small downloads
+  bool capturing_ = false;
+  mutable std::unique_ptr<CublasLt> cublaslt_;
+};
+
+// The GPUs that this build can use, by index. Nothing of CUDA is touched before.
+std::vector<int> usable_gpus();
+
+std::unique_ptr<Runtime> make_runtime(int index);
+
+// The runtime of a CUDA row: the planner hands rows only the runtime of their own target.
+inline CudaRuntime& cuda_runtime(Runtime& runtime) { return static_cast<CudaRuntime&>(runtime); }
+inline const CudaRuntime& cuda_runtime(const Runtime& runtime) {
+  return static_cast<const CudaRuntime&>(runtime);
+}
+
+}  // namespace ridgeline::cuda

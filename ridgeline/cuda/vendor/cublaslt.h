@@ -1,0 +1,32 @@
+#pragma once
+
+#include <string>
+
+namespace ridgeline::cuda {
+
+// NVIDIA's library of products, opened when first wanted: the tool starts on machines without it,
+// and the rows that need it are then refused with the reason.
+class CublasLt {
+ public:
+  CublasLt();
+  ~CublasLt();
+  CublasLt(const CublasLt&) = delete;
+  CublasLt& operator=(const CublasLt&) = delete;
+
+  const std::string& refusal() const { return refusal_; }  // why it cannot be used; "" when it can
+  std::string version() const;                             // "13.0.2", or "absent"
+
+  struct Api;                               // cublaslt_api.h
+  const Api& api() const { return *api_; }  // only without refusal
+  void* handle() const { return handle_; }  // a cublasLtHandle_t
+
+ private:
+  void open();
+
+  std::string refusal_;
+  void* library_ = nullptr;
+  Api* api_ = nullptr;
+  void* handle_ = nullptr;
+};
+
+}  // namespace ridgeline::cuda
