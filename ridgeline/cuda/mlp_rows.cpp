@@ -1,10 +1,10 @@
 #include "ridgeline/cuda/mlp_rows.h"
 
 #include "ridgeline/core/buffer.h"
-#include "ridgeline/cuda/mlp_match.h"
 #include "ridgeline/cuda/mlp_tables.h"
 #include "ridgeline/cuda/mlp_train/mlp_train.h"
 #include "ridgeline/cuda/row.h"
+#include "ridgeline/plan/mlp_step.h"
 
 namespace ridgeline::cuda {
 namespace {
@@ -13,8 +13,29 @@ constexpr size_t kBlock = 256;  // every piece of the workspace starts at a mult
 
 using Layout = MlpTrainLayout (*)(const MlpTrainShape&, int);
 
-std::string refuse(const MlpStepOps& step, const Program& program) {
+// What the kernels do not do, of what a step may have.
+std::string refuse_details(const MlpStepOps& step) {
+  const SgdUpdate& sgd = *step.layers.front().update_w;
+  if (sgd.momentum != 0) return "takes no momentum";
+  if (sgd.weight_decay != 0) return "takes no decay of biases";
+  if (step.loss->scale != 1.0 / double(step.images->y.shape[0])) {
+    return "wants the mean over its own batch";
+  }
+  for (const MlpStepOps::Layer& layer : step.layers) {
+    if (!layer.linear->b) return "wants a bias in every layer";
+    if (layer.activation == nullptr) continue;
+    if (!saves_output(layer.activation->kind)) return "takes no gelu";
+    if (layer.activation->kind != step.layers.front().activation->kind) {
+      return "wants one kind of activation";
+    }
+  }
+  return {};
+}
+
+std::string refuse(const Rest& rest, const MlpStepOps& step) {
   if (!step.refusal.empty()) return step.refusal;
+  if (rest.begin != 0 || step.ops != rest.size()) return "covers whole programs only";
+  if (std::string reason = refuse_details(step); !reason.empty()) return reason;
   const size_t layers = step.layers.size();
   if (layers < 2 || layers > size_t(kMlpMaxLayers)) {
     return fmt::format("takes 2 to {} layers", kMlpMaxLayers);
@@ -22,7 +43,7 @@ std::string refuse(const MlpStepOps& step, const Program& program) {
   const DType dtype = step.images->y.dtype;
   if (dtype != DType::bf16 && dtype != DType::fp16) return "takes bf16 and fp16 only";
   for (const ValueId id : step.inside) {
-    const DType own = program.info(id).value.dtype;
+    const DType own = rest.program.info(id).value.dtype;
     if (is_float(own) && own != dtype) return "wants all values of one type";
   }
   for (const MlpStepOps::Layer& layer : step.layers) {
@@ -42,7 +63,7 @@ MlpTrainShape shape_of(const MlpStepOps& step) {
     shape.sizes[i + 1] = int(step.layers[size_t(i)].linear->out());
   }
   shape.half = step.images->y.dtype == DType::bf16 ? MlpHalf::bf16 : MlpHalf::fp16;
-  switch (step.activation) {
+  switch (step.layers.front().activation->kind) {
     case ActivationKind::tanh:
       shape.activation = MlpActivation::tanh;
       break;
@@ -69,7 +90,7 @@ struct Pieces {
 
 Cover covers(const Rest& rest, Layout layout_of) {
   const MlpStepOps step = match_mlp_step(rest);
-  if (std::string reason = refuse(step, rest.program); !reason.empty()) return Cover::no(reason);
+  if (std::string reason = refuse(rest, step); !reason.empty()) return Cover::no(reason);
   const MlpTrainLayout layout = layout_of(shape_of(step), 0);
   if (!layout.refusal.empty()) return Cover::no(layout.refusal);
   Cover cover = Cover::of(step.ops);

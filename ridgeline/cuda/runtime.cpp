@@ -153,6 +153,11 @@ void CudaRuntime::clear(void* device, size_t bytes) {
   if (bytes > 0) check(cudaMemsetAsync(device, 0, bytes, stream_), "clearing a counter");
 }
 
+void CudaRuntime::copy(void* to, const void* from, size_t bytes) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_),
+        fmt::format("copying {} bytes within the GPU", bytes));
+}
+
 std::shared_ptr<CudaRuntime::Graph> CudaRuntime::record(const std::function<void()>& step,
                                                         int64_t count) {
   // Relaxed: a library may load a kernel on its first call, which is safe here: only this thread
