@@ -7,7 +7,6 @@ find_package(hwy REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(CURL REQUIRED)
 find_package(CLI11 REQUIRED)
-find_package(spdlog REQUIRED)
 find_path(RIDGELINE_TOMLPP_INCLUDE toml++/toml.h REQUIRED)
 mark_as_advanced(RIDGELINE_TOMLPP_INCLUDE)
 

@@ -1,0 +1,108 @@
+"""Merges what scripts/gpu-check left in a folder into one JSON file of figures.
+
+  gpu_check_merge.py FOLDER FILE
+
+Exits with 1 when the GPU and the CPU learnt to accuracies further apart than 0.5 points.
+"""
+
+import datetime
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+MOST_APART = 0.005  # of 1: sums in another order move a run no further
+
+
+def output_of(*command):
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return done.stdout.strip()
+
+
+def machine():
+    query = "--query-gpu=name,driver_version,memory.total,clocks.max.sm"
+    name, driver, memory, clock = (
+        output_of("nvidia-smi", query, "--format=csv,noheader").split("\n")[0].split(", ") + [""] * 4
+    )[:4]
+    return {
+        "commit": os.environ.get("COMMIT") or output_of("git", "rev-parse", "HEAD") or "unknown",
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
+        "device": name,
+        "driver": driver,
+        "memory": memory,
+        "max_sm_clock": clock,
+    }
+
+
+def ran(folder):
+    """{section: {name: {exit, seconds, last}}} of every program that ran."""
+    sections = {}
+    table = folder / "ran.tsv"
+    for line in table.read_text().splitlines() if table.exists() else ():
+        section, name, code, begin, end = line.split("\t")
+        log = (folder / f"{section}-{name}.log").read_text(errors="replace")
+        lines = [text.strip() for text in re.split(r"[\r\n]", log) if text.strip()]
+        sections.setdefault(section, {})[name] = {
+            "exit": int(code),
+            "seconds": round(float(end) - float(begin), 1),
+            "last": lines[-1] if lines else "",
+        }
+    return sections
+
+
+def add_files(folder, sections):
+    """What the programs wrote themselves: SECTION-NAME.json and .jsonl."""
+    for path in sorted(folder.glob("*.json*")):
+        section, name = path.stem.split("-", 1)
+        if path.suffix == ".jsonl":
+            figures = [json.loads(line) for line in path.read_text().splitlines() if line]
+        else:
+            figures = json.loads(path.read_text())
+        sections.setdefault(section, {}).setdefault(name, {})["figures"] = figures
+    # A program that only prints: its lines are the figures.
+    log = folder / "bench-mlp_train.log"
+    if log.exists():
+        sections["bench"]["mlp_train"]["figures"] = log.read_text().splitlines()
+
+
+def compare_training(train):
+    apart = {}
+    for name in sorted(train):
+        if not name.endswith("-cuda") or "figures" not in train[name]:
+            continue
+        cpu = train.get(name.replace("-cuda", "-cpu"), {}).get("figures")
+        if cpu:
+            apart[name[:-5]] = train[name]["figures"]["accuracy"] - cpu["accuracy"]
+    return apart
+
+
+def main():
+    folder, file = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+    merged = json.loads(file.read_text()) if file.exists() else {}
+    sections = ran(folder)
+    add_files(folder, sections)
+    merged.update(machine())
+    merged.update(sections)
+    good = True
+    if "train" in sections:
+        apart = compare_training(sections["train"])
+        merged["train"]["accuracy_cuda_minus_cpu"] = apart
+        for name, difference in apart.items():
+            print(f"{name}: accuracy on the GPU {100 * difference:+.2f} points from the CPU's")
+            good &= abs(difference) <= MOST_APART
+        good &= bool(apart)
+    file.write_text(json.dumps(merged, indent=1) + "\n")
+    for section, programs in sections.items():
+        for name, result in programs.items():
+            if "exit" in result:
+                print(f"{section:9} {name:14} exit {result['exit']}  {result['seconds']:6.1f} s")
+    print(f"figures in {file}")
+    sys.exit(0 if good else 1)
+
+
+main()
