@@ -4,12 +4,41 @@
 #include "ridgeline/cpu/rows.h"
 #include "ridgeline/cpu/runtime.h"
 #if defined(RIDGELINE_HAVE_CUDA) && __has_include("ridgeline/cuda/rows.h")
+#include "ridgeline/cuda/info.h"
 #include "ridgeline/cuda/rows.h"
 #include "ridgeline/cuda/runtime.h"
 #define RIDGELINE_USE_CUDA 1
 #endif
 
 namespace ridgeline {
+namespace {
+
+#ifndef RIDGELINE_USE_CUDA
+constexpr const char* kNotBuilt =
+    "this build has no GPU support; configure with -D RIDGELINE_CUDA=ON or use --device cpu";
+#endif
+
+}  // namespace
+
+GpuSupport gpu_support() {
+  GpuSupport support;
+#ifdef RIDGELINE_USE_CUDA
+  const cuda::GpuReport report = cuda::gpu_report();
+  support.architectures = cuda::built_architectures();
+  support.refusal = report.refusal;
+  support.expected = !report.driver.empty();
+  bool usable = false;
+  for (const cuda::GpuInfo& gpu : report.gpus) {
+    support.gpus.push_back(cuda::describe(gpu));
+    usable |= gpu.refusal.empty();
+    if (support.refusal.empty()) support.refusal = gpu.name + ": " + gpu.refusal;
+  }
+  if (usable) support.refusal.clear();
+#else
+  support.refusal = kNotBuilt;
+#endif
+  return support;
+}
 
 std::vector<Device> devices() {
   std::vector<Device> all{Device{}};
@@ -27,13 +56,20 @@ std::unique_ptr<Runtime> make_runtime(Device device, int threads) {
 #ifdef RIDGELINE_USE_CUDA
       return cuda::make_runtime(device.index);
 #else
-      throw_error(ErrorKind::device,
-                  "{}: this build has no GPU support; configure with -D RIDGELINE_CUDA=ON or use "
-                  "--device cpu",
-                  to_string(device));
+      throw_error(ErrorKind::device, "{}: {}", to_string(device), kNotBuilt);
 #endif
   }
   throw_error(ErrorKind::device, "{}: no such device", to_string(device));
+}
+
+void copy_on_gpu(Runtime& runtime, void* to, const void* from, size_t bytes) {
+#ifdef RIDGELINE_USE_CUDA
+  if (runtime.device().kind == DeviceKind::cuda) {
+    return cuda::cuda_runtime(runtime).copy(to, from, bytes);
+  }
+#endif
+  throw_error(ErrorKind::device, "{}: no GPU to copy {} bytes on ({} to {})",
+              to_string(runtime.device()), bytes, from, to);
 }
 
 Table all_rows() {

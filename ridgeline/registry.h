@@ -8,12 +8,25 @@
 // The one place that names the backends.
 namespace ridgeline {
 
+// What there is to say about GPUs, in a build without support for them too.
+struct GpuSupport {
+  std::vector<std::string> gpus;  // a line for each GPU of the machine, usable or not
+  std::string architectures;      // what the kernels were built for; "" in a build without any
+  std::string refusal;            // why no GPU can be used; "" when one can
+  // A build for GPUs on a machine with an NVIDIA driver: who gets the CPU instead wants to know.
+  bool expected = false;
+};
+GpuSupport gpu_support();
+
 // The devices of this machine that this build can use; the CPU is always the first.
 std::vector<Device> devices();
 
 // `threads` host threads for a CPU (0: resolve_threads decides). Throws Error(device) for a device
 // that is not there or not built in.
 std::unique_ptr<Runtime> make_runtime(Device device, int threads = 0);
+
+// to[0..bytes) = from[0..bytes) in the memory of the runtime's GPU, in order with its other work.
+void copy_on_gpu(Runtime& runtime, void* to, const void* from, size_t bytes);
 
 // The rows of every backend, in the fixed order of preference within each.
 Table all_rows();

@@ -29,8 +29,9 @@ def machine():
     name, driver, memory, clock = (
         output_of("nvidia-smi", query, "--format=csv,noheader").split("\n")[0].split(", ") + [""] * 4
     )[:4]
+    commit = output_of("git", "describe", "--always", "--dirty", "--abbrev=40")
     return {
-        "commit": os.environ.get("COMMIT") or output_of("git", "rev-parse", "HEAD") or "unknown",
+        "commit": os.environ.get("COMMIT") or commit or "unknown",
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
         "device": name,
         "driver": driver,
@@ -55,43 +56,50 @@ def ran(folder):
     return sections
 
 
-def add_files(folder, sections):
-    """What the programs wrote themselves: SECTION-NAME.json and .jsonl."""
+def figures_of(folder, sections):
+    """What the programs wrote themselves (SECTION-NAME.json and .jsonl), for the sections that ran."""
+    figures = {}
     for path in sorted(folder.glob("*.json*")):
         section, name = path.stem.split("-", 1)
         if path.suffix == ".jsonl":
-            figures = [json.loads(line) for line in path.read_text().splitlines() if line]
+            found = [json.loads(line) for line in path.read_text().splitlines() if line]
         else:
-            figures = json.loads(path.read_text())
-        sections.setdefault(section, {}).setdefault(name, {})["figures"] = figures
-    # A program that only prints: its lines are the figures.
-    log = folder / "bench-mlp_train.log"
-    if log.exists():
-        sections["bench"]["mlp_train"]["figures"] = log.read_text().splitlines()
+            found = json.loads(path.read_text())
+        figures.setdefault(section, {})[name] = found
+    merged = {}
+    if "train" in sections:
+        merged["train"] = figures.get("train", {})
+    if "bench" in sections:
+        bench = figures.get("bench", {})
+        merged["ceilings"] = bench.get("info", {}).get("ceilings")
+        merged["bench"] = [line for name in bench if name.startswith("mlp-") for line in bench[name]]
+        merged["gemm"] = bench.get("gemm", [])
+        # This one only prints: its lines are the figures.
+        log = folder / "bench-mlp_train.log"
+        merged["mlp_train"] = log.read_text().splitlines() if log.exists() else []
+    return merged
 
 
 def compare_training(train):
-    apart = {}
-    for name in sorted(train):
-        if not name.endswith("-cuda") or "figures" not in train[name]:
-            continue
-        cpu = train.get(name.replace("-cuda", "-cpu"), {}).get("figures")
-        if cpu:
-            apart[name[:-5]] = train[name]["figures"]["accuracy"] - cpu["accuracy"]
-    return apart
+    """Accuracy on the GPU less that on the CPU, for each config that ran on both."""
+    return {
+        name[:-5]: train[name]["accuracy"] - train[name[:-5] + "-cpu"]["accuracy"]
+        for name in sorted(train)
+        if name.endswith("-cuda") and name[:-5] + "-cpu" in train
+    }
 
 
 def main():
     folder, file = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
     merged = json.loads(file.read_text()) if file.exists() else {}
     sections = ran(folder)
-    add_files(folder, sections)
     merged.update(machine())
-    merged.update(sections)
+    merged.setdefault("ran", {}).update(sections)
+    merged.update(figures_of(folder, sections))
     good = True
     if "train" in sections:
-        apart = compare_training(sections["train"])
-        merged["train"]["accuracy_cuda_minus_cpu"] = apart
+        apart = compare_training(merged["train"])
+        merged["accuracy_cuda_minus_cpu"] = apart
         for name, difference in apart.items():
             print(f"{name}: accuracy on the GPU {100 * difference:+.2f} points from the CPU's")
             good &= abs(difference) <= MOST_APART
@@ -99,8 +107,7 @@ def main():
     file.write_text(json.dumps(merged, indent=1) + "\n")
     for section, programs in sections.items():
         for name, result in programs.items():
-            if "exit" in result:
-                print(f"{section:9} {name:14} exit {result['exit']}  {result['seconds']:6.1f} s")
+            print(f"{section:9} {name:14} exit {result['exit']}  {result['seconds']:6.1f} s")
     print(f"figures in {file}")
     sys.exit(0 if good else 1)
 

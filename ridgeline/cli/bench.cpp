@@ -16,17 +16,18 @@ struct Flags {
 };
 
 int run(Flags& flags) {
+  check_destinations({flags.json});
   engine::BenchOptions& options = flags.options;
   flags.run.apply(options.run);
   options.run.precision = parse_precision(flags.precision);
   if (flags.json != "-") {
-    fmt::print("{:<24} {:>6} {:>12} {:>12} {:>14} {:>10}\n", "network", "batch", "us (min)",
-               "us (median)", "FLOP/s", "of limit");
+    write_text("-", fmt::format("{:<24} {:>6} {:>12} {:>12} {:>14} {:>10}\n", "network", "batch",
+                                "us (min)", "us (median)", "FLOP/s", "of limit"));
     options.each = [](const engine::BenchLine& line) {
-      fmt::print("{:<24} {:>6} {:>12.1f} {:>12.1f} {:>14} {:>8.0f} %\n", line.network, line.batch,
-                 line.min_us, line.median_us, engine::engineering(line.flops_per_second),
-                 100 * line.limit_fraction);
-      std::fflush(stdout);
+      write_text(
+          "-", fmt::format("{:<24} {:>6} {:>12.1f} {:>12.1f} {:>14} {:>8.0f} %\n", line.network,
+                           line.batch, line.min_us, line.median_us,
+                           engine::engineering(line.flops_per_second), 100 * line.limit_fraction));
     };
   }
   const auto lines = engine::bench_mlp(options);
@@ -50,7 +51,8 @@ void add_bench(CLI::App& app, Action& action) {
                    "network and batch, as 784-512-10:128; may be repeated")
       ->allow_extra_args(false)
       ->type_name("NET");
-  command->add_option("--precision", flags->precision, "fp32 or fp64")->type_name("NAME");
+  command->add_option("--precision", flags->precision, "fp32, fp64 or, on a GPU, tf32")
+      ->type_name("NAME");
   flags->run.declare(*command);
   declare_json(*command, flags->json);
   command->footer(

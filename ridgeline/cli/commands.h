@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -47,5 +48,7 @@ void declare_data(CLI::App& command, std::string& data);
 void declare_json(CLI::App& command, std::string& json);
 
 void write_text(const std::string& path, const std::string& text);  // "-" is stdout; "" is nowhere
+// Throws io when write_text could not write one of these: known before the work, not after it.
+void check_destinations(std::initializer_list<std::string> paths);
 
 }  // namespace ridgeline::cli

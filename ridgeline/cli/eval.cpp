@@ -17,6 +17,7 @@ struct Flags {
 };
 
 int run(const Flags& flags) {
+  check_destinations({flags.json});
   engine::ModelOptions options;
   flags.run.apply(options.run);
   options.strict = flags.strict;
@@ -26,9 +27,9 @@ int run(const Flags& flags) {
       engine::evaluate_file(flags.model, flags.set, part, flags.data, options, warnings);
   for (const std::string& warning : warnings) engine::Progress().warning(warning);
   if (flags.json != "-") {
-    fmt::print("accuracy {:.2f} % ({} of {})\nloss {:.4f}\nspeed {} inputs/s\n",
-               100 * result.accuracy, result.correct, result.rows, result.loss,
-               engine::grouped(double(result.rows) / result.seconds));
+    write_text("-", fmt::format("accuracy {:.2f} % ({} of {})\nloss {:.4f}\nspeed {} inputs/s\n",
+                                100 * result.accuracy, result.correct, result.rows, result.loss,
+                                engine::grouped(double(result.rows) / result.seconds)));
   }
   write_text(flags.json, nlohmann::json{{"accuracy", result.accuracy},
                                         {"loss", result.loss},

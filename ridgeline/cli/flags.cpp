@@ -1,8 +1,3 @@
-#include <fmt/core.h>
-
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <span>
 
 #include "ridgeline/cli/commands.h"
@@ -61,14 +56,16 @@ engine::Config ConfigFlags::load() const {
 void write_text(const std::string& path, const std::string& text) {
   if (path.empty()) return;
   if (path == "-") {
-    const bool all = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-    if (all && std::fflush(stdout) == 0) return;
-    // A reader that has seen enough (`| head`) is no fault.
-    if (errno != EPIPE)
-      throw_error(ErrorKind::io, "stdout: cannot write: {}", std::strerror(errno));
-    return;
+    write_stdout(text);
+  } else {
+    write_file_atomic(path, std::as_bytes(std::span(text)));
   }
-  write_file_atomic(path, std::as_bytes(std::span(text)));
+}
+
+void check_destinations(std::initializer_list<std::string> paths) {
+  for (const std::string& path : paths) {
+    if (!path.empty() && path != "-") check_writable(path);
+  }
 }
 
 }  // namespace ridgeline::cli

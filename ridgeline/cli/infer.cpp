@@ -18,6 +18,7 @@ struct Flags {
 };
 
 int run(Flags& flags) {
+  check_destinations({flags.output});
   flags.run.apply(flags.options.model.run);
   const engine::InferReport report =
       engine::infer(flags.model, flags.input, flags.output, flags.options);

@@ -14,6 +14,7 @@ struct Flags {
 };
 
 int run(const Flags& flags) {
+  check_destinations({flags.json});
   engine::RunConfig config;
   flags.run.apply(config);
   const engine::InfoReport report = engine::info(config, flags.measure);

@@ -1,12 +1,14 @@
+#include <fcntl.h>
 #include <fmt/core.h>
 
 #include <csignal>
 #include <exception>
 #include <new>
-#include <span>
+#include <sstream>
 
 #include "ridgeline/cli/commands.h"
 #include "ridgeline/core/error.h"
+#include "ridgeline/core/file.h"
 #include "ridgeline/engine/info.h"
 #include "ridgeline/nn/config_table.h"
 
@@ -19,7 +21,7 @@ int fail(int code, const std::string& message) {
   for (char& c : line) {
     if (c == '\n' || c == '\r') c = ' ';
   }
-  fmt::print(stderr, "ridgeline: {}\n", line);
+  write_stderr("ridgeline: " + line + "\n");
   return code;
 }
 
@@ -77,13 +79,24 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help, --version
-    return app.exit(asked);
+    std::ostringstream text;
+    app.exit(asked, text, text);
+    write_stdout(text.str());
+    return 0;
   } catch (const CLI::ParseError& error) {
     // A misspelt word shows as "a command is required" or "extras": say which word it was.
     if (!app.remaining(true).empty()) return fail(exit_code(ErrorKind::usage), unknown(app));
     return fail(exit_code(ErrorKind::usage), std::string(error.what()) + ": see --help");
   }
   return action();
+}
+
+// A file opened while stdout or stderr is closed would get its number, and be written to in its
+// stead. Reading is all that this stand-in for stdout allows, so that results are not lost unseen.
+void reserve_standard_descriptors() {
+  for (const int fd : {0, 1, 2}) {
+    if (::fcntl(fd, F_GETFD) < 0) ::open("/dev/null", fd == 2 ? O_WRONLY : O_RDONLY);
+  }
 }
 
 }  // namespace
@@ -93,6 +106,7 @@ int main(int argc, char** argv) {
   // A closed pipe or a file-size limit shall be an error that is reported, not a sudden death.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+  ridgeline::cli::reserve_standard_descriptors();
   try {
     return ridgeline::cli::run(argc, argv);
   } catch (const ridgeline::Error& error) {

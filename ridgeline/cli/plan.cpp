@@ -12,6 +12,7 @@ struct Flags {
 };
 
 int run(const Flags& flags) {
+  check_destinations({flags.json});
   const engine::PlanReport report = engine::explain_plan(flags.config.load(), flags.config.data);
   if (flags.json != "-") write_text("-", report.text);
   write_text(flags.json, report.json);

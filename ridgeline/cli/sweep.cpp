@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "ridgeline/cli/commands.h"
+#include "ridgeline/core/file.h"
 
 namespace ridgeline::cli {
 namespace {
@@ -28,20 +29,25 @@ void show(size_t index, size_t count, const std::string& label, const engine::Tr
 }
 
 int run(const Flags& flags) {
+  // A study takes long: that its results have no place is said before the first run.
+  const std::filesystem::path folder = flags.out;
+  if (!flags.out.empty()) make_folder("--out", folder);
+  const auto place = [&](const std::string& flag, const char* name) {
+    return !flag.empty() || flags.out.empty() ? flag : (folder / name).string();
+  };
+  const std::string csv = place(flags.csv, "sweep.csv"), json = place(flags.json, "sweep.json"),
+                    svg = place(flags.svg, "sweep.svg");
+  check_destinations({csv, json, svg});
   engine::SweepOptions options;
   options.data = flags.config.data;
   options.adjust = [&](engine::Config& config) { flags.config.run.apply(config.run); };
   options.progress = show;
   const engine::Sweep result = engine::sweep(flags.config.config, flags.config.sets, options);
-  write_text("-", engine::to_table(result));
-  const std::filesystem::path folder = flags.out;
-  if (!flags.out.empty()) std::filesystem::create_directories(folder);
-  const auto place = [&](const std::string& flag, const char* name) {
-    return !flag.empty() || flags.out.empty() ? flag : (folder / name).string();
-  };
-  write_text(place(flags.csv, "sweep.csv"), engine::to_csv(result));
-  write_text(place(flags.json, "sweep.json"), engine::to_json_text(result));
-  write_text(place(flags.svg, "sweep.svg"), engine::to_svg(engine::to_chart(result, flags.metric)));
+  if (csv != "-" && json != "-" && svg != "-") write_text("-", engine::to_table(result));
+  write_text(csv, engine::to_csv(result));
+  write_text(json, engine::to_json_text(result));
+  write_text(svg, engine::to_svg(engine::to_chart(result, flags.metric)));
+  if (result.failed) throw *result.failed;
   return result.stopped_by == 0 ? 0 : 128 + result.stopped_by;
 }
 

@@ -22,6 +22,7 @@ int run(const Flags& flags) {
     write_text("-", engine::to_toml(config));
     return 0;
   }
+  check_destinations({flags.json});
   engine::TrainOptions options;
   options.out = flags.out;
   options.data = flags.config.data;

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <system_error>
 
 namespace ridgeline {
 namespace {
@@ -82,6 +83,38 @@ void write_all(const Descriptor& file, std::span<const std::byte> bytes,
   }
 }
 
+std::filesystem::path folder_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : ".";
+}
+
+struct Target {
+  std::filesystem::path path;  // with links followed
+  bool special = false;        // a device or a pipe: a rename would replace the thing itself
+};
+
+Target examine_target(const std::filesystem::path& path) {
+  if (!path.has_filename()) {
+    throw_error(ErrorKind::io, "'{}': is no file name", path.string());
+  }
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return {path, false};  // not there: to be made
+  if (S_ISDIR(status.st_mode)) {
+    throw_error(ErrorKind::io, "{}: is a folder; give a file name", path.string());
+  }
+  if (!S_ISREG(status.st_mode)) return {path, true};
+  std::error_code error;
+  if (!std::filesystem::is_symlink(path, error)) return {path, false};
+  const auto whole = std::filesystem::canonical(path, error);
+  return {error ? path : whole, false};
+}
+
+void write_in_place(const std::filesystem::path& path, std::span<const std::byte> bytes) {
+  Descriptor file(retry([&] { return ::open(path.c_str(), O_WRONLY | O_CLOEXEC); }));
+  if (!file) throw_errno(ErrorKind::io, path, "open");
+  write_all(file, bytes, path);
+  if (!file.close()) throw_errno(ErrorKind::io, path, "close");
+}
+
 }  // namespace
 
 std::vector<std::byte> read_file(const std::filesystem::path& path, ErrorKind kind, size_t limit) {
@@ -112,10 +145,9 @@ std::vector<std::byte> read_file(const std::filesystem::path& path, ErrorKind ki
 }
 
 void write_file_atomic(const std::filesystem::path& path, std::span<const std::byte> bytes) {
-  if (!path.has_filename()) {
-    throw_error(ErrorKind::io, "'{}': is no file name", path.string());
-  }
-  std::filesystem::path beside = path;
+  const Target target = examine_target(path);
+  if (target.special) return write_in_place(target.path, bytes);
+  std::filesystem::path beside = target.path;
   beside += ".tmp";
   Descriptor file(retry([&] {
     return ::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
@@ -125,18 +157,50 @@ void write_file_atomic(const std::filesystem::path& path, std::span<const std::b
   write_all(file, bytes, beside);
   if (retry([&] { return ::fsync(file.get()); }) != 0) throw_errno(ErrorKind::io, beside, "sync");
   if (!file.close()) throw_errno(ErrorKind::io, beside, "close");
-  if (::rename(beside.c_str(), path.c_str()) != 0) {
-    throw_errno(ErrorKind::io, path, "put the new file in place");
+  if (::rename(beside.c_str(), target.path.c_str()) != 0) {
+    throw_errno(ErrorKind::io, target.path, "put the new file in place");
   }
   unfinished.keep();
 
-  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  const std::filesystem::path folder = folder_of(target.path);
   const Descriptor parent(
       retry([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
   if (!parent) throw_errno(ErrorKind::io, folder, "open");
   // Some file systems cannot sync a folder; there the rename is as safe as it gets.
   if (retry([&] { return ::fsync(parent.get()); }) != 0 && errno != EINVAL && errno != ENOTSUP) {
     throw_errno(ErrorKind::io, folder, "sync");
+  }
+}
+
+void make_folder(std::string_view what, const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error && std::filesystem::is_directory(folder, error)) return;
+  throw_error(ErrorKind::io, "{} {}: cannot make this folder: {}; choose another", what,
+              folder.string(), error ? error.message() : "a file is in its place");
+}
+
+void check_writable(const std::filesystem::path& path) {
+  const Target target = examine_target(path);
+  const std::filesystem::path asked = target.special ? target.path : folder_of(target.path);
+  if (::access(asked.c_str(), W_OK) != 0) throw_errno(ErrorKind::io, path, "write");
+}
+
+bool write_stdout(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t wrote = retry([&] { return ::write(STDOUT_FILENO, text.data(), text.size()); });
+    if (wrote < 0 && errno == EPIPE) return false;
+    if (wrote < 0) throw_errno(ErrorKind::io, "stdout", "write");
+    text.remove_prefix(size_t(wrote));
+  }
+  return true;
+}
+
+void write_stderr(std::string_view text) noexcept {
+  while (!text.empty()) {
+    const ssize_t wrote = retry([&] { return ::write(STDERR_FILENO, text.data(), text.size()); });
+    if (wrote <= 0) return;
+    text.remove_prefix(size_t(wrote));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "ridgeline/core/error.h"
@@ -17,7 +18,21 @@ std::vector<std::byte> read_file(const std::filesystem::path& path, ErrorKind ki
 // Afterwards `path` holds `bytes`, on disk, or Error(io) was thrown and it holds what it held:
 // written beside as "<name>.tmp", synced, renamed, the folder synced. Whatever fails leaves no .tmp
 // behind (kill -9 does; the next write of the same file takes it over). One writer a path at a
-// time.
+// time. A link is followed; into what is no plain file (/dev/null, a pipe) the bytes are written as
+// they are.
 void write_file_atomic(const std::filesystem::path& path, std::span<const std::byte> bytes);
+
+// The folder and those above it, made where they are missing. `what` names it in the Error(io):
+// "--out".
+void make_folder(std::string_view what, const std::filesystem::path& folder);
+
+// Throws io when write_file_atomic could not put a file there, so that a long computation can learn
+// it before it begins. Changes nothing.
+void check_writable(const std::filesystem::path& path);
+
+// False when the reader has gone (`| head`), which is no fault; throws io on any other.
+bool write_stdout(std::string_view text);
+// What cannot be said is left unsaid: a full or closed stderr must not end a run.
+void write_stderr(std::string_view text) noexcept;
 
 }  // namespace ridgeline

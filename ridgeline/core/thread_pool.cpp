@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <system_error>
 
 #include "ridgeline/core/error.h"
 
@@ -78,10 +79,20 @@ int resolve_threads(int requested) {
 }
 
 ThreadPool::ThreadPool(int threads) : size_(std::max(1, threads)) {
-  for (int i = 1; i < size_; ++i) threads_.emplace_back([this, i] { worker(i); });
+  try {
+    for (int i = 1; i < size_; ++i) threads_.emplace_back([this, i] { worker(i); });
+  } catch (const std::system_error& error) {
+    const size_t made = threads_.size();
+    stop();  // the destructor does not run for a constructor that throws
+    throw_error(ErrorKind::device,
+                "the system allows {} threads, not {} ({}): use fewer with --threads", made + 1,
+                size_, error.code().message());
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
   stop_ = true;
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();

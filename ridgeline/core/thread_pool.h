@@ -70,6 +70,7 @@ class ThreadPool {
   using Entry = void (*)(void* context, int thread);
   void launch(Entry entry, void* context);
   void worker(int thread);
+  void stop();  // ends and joins the threads
 
   const int size_;
   Entry entry_ = nullptr;

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "ridgeline/cuda/copy.h"
 #include "ridgeline/cuda/error.h"
 #include "ridgeline/cuda/info.h"
 #include "ridgeline/cuda/probe.h"
@@ -154,7 +155,7 @@ void CudaRuntime::clear(void* device, size_t bytes) {
 }
 
 void CudaRuntime::copy(void* to, const void* from, size_t bytes) {
-  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream_),
+  check(launch_copy(to, from, bytes, stream_),
         fmt::format("copying {} bytes within the GPU", bytes));
 }
 

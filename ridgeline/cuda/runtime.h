@@ -40,7 +40,7 @@ class CudaRuntime final : public Runtime {
   void download(void* host, const void* device, size_t bytes) override;
   void synchronize() override;
   void clear(void* device, size_t bytes) override;
-  void copy(void* to, const void* from, size_t bytes);  // both of this GPU
+  void copy(void* to, const void* from, size_t bytes);  // both of this GPU, by 16 bytes
 
   // Replays of a graph of several calls, so that the gaps between launches do not count. Calls that
   // no graph can hold are timed one after the other.

@@ -146,6 +146,20 @@ void to_host_order(const Tensor& tensor) {
     std::reverse(bytes + at, bytes + at + width);
 }
 
+// What the last word of a gzip file says that it unpacks to: raw bytes have no header to say it.
+int64_t stated_gzip_size(const InputFile& file) {
+  std::array<uint8_t, 4> last{};
+  file.peek(std::as_writable_bytes(std::span(last)), std::max<int64_t>(0, file.size() - 4));
+  const int64_t size =
+      int64_t{last[3]} << 24 | int64_t{last[2]} << 16 | int64_t{last[1]} << 8 | int64_t{last[0]};
+  if (size > checked_mul(file.size(), kMostGzipRatio, file.name().c_str())) {
+    throw_error(ErrorKind::data,
+                "{}: truncated: states {} bytes, more than {} bytes of gzip can hold; get it again",
+                file.name(), size, file.size());
+  }
+  return size;
+}
+
 void refuse_empty(const InputFile& file) {
   if (file.size() == 0) {
     throw_error(ErrorKind::data, "{}: is empty (0 bytes); get it again", file.name());
@@ -180,15 +194,22 @@ bool is_idx(const std::filesystem::path& path) {
 HostTensor read_raw(const std::filesystem::path& path, const Shape& item) {
   InputFile file(path);
   refuse_empty(file);
+  ByteSource in(file);
+  const int64_t size = in.compressed() ? stated_gzip_size(file) : file.size();
   const int64_t features = item.numel();
-  if (features == 0 || file.size() % features != 0) {
+  if (features == 0 || size % features != 0) {
     throw_error(ErrorKind::data,
                 "{}: {} bytes are no whole number of items of {} bytes ({}); give a file of raw "
                 "bytes or an IDX file",
-                file.name(), file.size(), features, to_string(item));
+                file.name(), size, features, to_string(item));
   }
-  HostTensor tensor(DType::uint8, item.prepend(file.size() / features));
-  file.read(std::as_writable_bytes(tensor.span<uint8_t>()));  // throws if the file shrank
+  HostTensor tensor(DType::uint8, item.prepend(size / features));
+  const size_t got = in.read(std::as_writable_bytes(tensor.span<uint8_t>()));
+  std::byte extra{};
+  if (int64_t(got) != size || in.read({&extra, 1}) != 0) {  // the second read checks the CRC
+    throw_error(ErrorKind::data, "{}: unpacks to {} than the {} bytes it states; unpack it first",
+                file.name(), int64_t(got) != size ? "less" : "more", size);
+  }
   return tensor;
 }
 

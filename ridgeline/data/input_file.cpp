@@ -67,8 +67,8 @@ size_t InputFile::read(std::span<std::byte> out) {
   return done;
 }
 
-size_t InputFile::peek(std::span<std::byte> out) const {
-  const ssize_t got = ::pread(fd_, out.data(), out.size(), 0);
+size_t InputFile::peek(std::span<std::byte> out, int64_t offset) const {
+  const ssize_t got = ::pread(fd_, out.data(), out.size(), offset);
   if (got < 0) throw_error(ErrorKind::io, "{}: read error: {}", name_, std::strerror(errno));
   return size_t(got);
 }

@@ -24,7 +24,8 @@ class InputFile {
   // The next bytes; fewer than asked for only at the end. Throws data when the file ends before the
   // size it had when opened, and io when the disk fails.
   size_t read(std::span<std::byte> out);
-  size_t peek(std::span<std::byte> out) const;  // the first bytes; does not move the position
+  // The bytes at `offset`; does not move the position.
+  size_t peek(std::span<std::byte> out, int64_t offset = 0) const;
 
  private:
   std::string name_;

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include "ridgeline/core/file.h"
 #include "ridgeline/data/locate.h"
 #include "ridgeline/engine/clock.h"
 #include "ridgeline/engine/progress.h"
@@ -57,7 +58,7 @@ std::string check_set(const std::string& name, const std::filesystem::path& data
     bad += file.name;
   }
   if (!report.good()) {
-    fmt::print(stderr, "{}", text);
+    write_stderr(text);
     throw_error(ErrorKind::data, "{}: {} not as published: remove and run ridgeline data get {}",
                 report.folder.string(), bad, name);
   }
@@ -75,8 +76,8 @@ std::string get_set(const std::string& name, const std::filesystem::path& dest,
     const bool done = at.total > 0 && at.done >= at.total;
     if (terminal && (done || clock.seconds() - shown > 0.1)) {
       shown = clock.seconds();
-      fmt::print(stderr, "\r\033[K{}  {} of {}B{}", at.file, engineering(double(at.done)),
-                 engineering(double(at.total)), done ? "\n" : "");
+      write_stderr(fmt::format("\r\033[K{}  {} of {}B{}", at.file, engineering(double(at.done)),
+                               engineering(double(at.total)), done ? "\n" : ""));
     }
     return SignalGuard::caught() == 0;
   };

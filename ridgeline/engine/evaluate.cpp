@@ -1,7 +1,7 @@
 #include "ridgeline/engine/evaluate.h"
 
 #include <algorithm>
-#include <chrono>
+#include <cmath>
 #include <numeric>
 
 #include "ridgeline/data/locate.h"
@@ -98,7 +98,12 @@ Evaluation evaluate_file(const std::filesystem::path& file, const std::string& d
   lower.mode = nn::Mode::evaluate;
   const Weights weights(machine.runtime(), loaded.model, nn::lower(loaded.model, lower));
   Evaluator evaluator(machine, loaded.config, loaded.model, set, loaded.scaling);
-  return evaluator.run(weights);
+  const Evaluation result = evaluator.run(weights);
+  if (!std::isfinite(result.loss)) {
+    warnings.push_back(fmt::format("{}: its loss on {} is not finite; the weights are of no use",
+                                   file.string(), name));
+  }
+  return result;
 }
 
 }  // namespace ridgeline::engine

@@ -1,10 +1,7 @@
 #include "ridgeline/engine/infer.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <cmath>
 #include <iterator>
 #include <numeric>
 
@@ -40,7 +37,12 @@ void append_row(std::string& text, InferFormat format, int64_t index, int64_t la
   const char* head = format == InferFormat::csv ? "{},{}" : "{{\"index\":{},\"label\":{},\"p\":[";
   fmt::format_to(out, fmt::runtime(head), index, label);
   for (size_t i = 0; i < p.size(); ++i) {
-    fmt::format_to(out, "{}{:.9g}", format == InferFormat::csv || i > 0 ? "," : "", p[i]);
+    if (format == InferFormat::csv || i > 0) text += ',';
+    if (format == InferFormat::json && !std::isfinite(p[i])) {
+      text += "null";  // JSON has no NaN
+    } else {
+      fmt::format_to(out, "{:.9g}", p[i]);
+    }
   }
   text += format == InferFormat::csv ? "\n" : "]}\n";
 }
@@ -50,15 +52,6 @@ std::string header(InferFormat format, int64_t classes) {
   std::string text = "index,label";
   for (int64_t i = 0; i < classes; ++i) text += fmt::format(",p{}", i);
   return text + "\n";
-}
-
-void write_stdout(std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t wrote = ::write(STDOUT_FILENO, text.data(), text.size());
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) throw_error(ErrorKind::io, "stdout: cannot write: {}", std::strerror(errno));
-    text.remove_prefix(size_t(wrote));
-  }
 }
 
 // A plan for chunks of images and the memory it works on.
@@ -142,7 +135,10 @@ InferReport infer(const std::filesystem::path& model, const std::filesystem::pat
       append_row(text, format, begin + r, label, row);
     }
     if (output == "-") {
-      write_stdout(text);
+      if (!write_stdout(text)) {  // nobody reads the rest
+        report.rows = begin + rows;
+        return report;
+      }
       text.clear();
     }
   }

@@ -48,22 +48,41 @@ json ceilings_json(const prof::Ceilings& ceilings) {
   for (const prof::Bandwidth& entry : ceilings.bandwidths) {
     sizes.push_back({{"bytes", entry.bytes}, {"rate", entry.rate}});
   }
-  return {{"fp32_flops", ceilings.fp32_flops},
-          {"fp64_flops", ceilings.fp64_flops},
-          {"bandwidths", sizes},
-          {"threads", ceilings.threads},
-          {"date", ceilings.date}};
+  return {{"fp32_flops", ceilings.fp32_flops}, {"fp64_flops", ceilings.fp64_flops},
+          {"tf32_flops", ceilings.tf32_flops}, {"bandwidths", sizes},
+          {"threads", ceilings.threads},       {"date", ceilings.date}};
 }
 
 std::string ceilings_text(const prof::Ceilings& ceilings) {
   std::string text =
-      fmt::format("ceilings    {}FLOP/s fp32, {}FLOP/s fp64 ({} thread{}, measured {})\n",
-                  engineering(ceilings.fp32_flops), engineering(ceilings.fp64_flops),
-                  ceilings.threads, ceilings.threads == 1 ? "" : "s", ceilings.date);
+      fmt::format("ceilings    {}FLOP/s fp32, {}FLOP/s fp64", engineering(ceilings.fp32_flops),
+                  engineering(ceilings.fp64_flops));
+  if (ceilings.tf32_flops > 0) {
+    text += fmt::format(", {}FLOP/s tf32", engineering(ceilings.tf32_flops));
+  }
+  text += fmt::format(" (measured {}", ceilings.date);
+  if (ceilings.threads > 0) {
+    text += fmt::format(", {} thread{}", ceilings.threads, ceilings.threads == 1 ? "" : "s");
+  }
+  text += ")\n";
   for (const prof::Bandwidth& entry : ceilings.bandwidths) {
     const bool memory = &entry == &ceilings.bandwidths.back();
     text += fmt::format("            {}B/s copied {}\n", engineering(entry.rate),
                         memory ? "in main memory" : "within " + engineering(entry.bytes) + "B");
+  }
+  return text;
+}
+
+std::string gpus_text(const GpuSupport& support) {
+  std::string text;
+  const char* title = "GPUs        ";
+  for (const std::string& gpu : support.gpus) {
+    text += fmt::format("{}{}\n", title, gpu);
+    title = "            ";
+  }
+  if (support.gpus.empty()) text += fmt::format("{}none: {}\n", title, support.refusal);
+  if (!support.architectures.empty()) {
+    text += fmt::format("            kernels built for {}\n", support.architectures);
   }
   return text;
 }
@@ -79,6 +98,7 @@ InfoReport info(const RunConfig& run, bool measure) {
     if (!all_devices.empty()) all_devices += ", ";
     all_devices += to_string(device);
   }
+  const GpuSupport gpus = gpu_support();
   const auto cache = cache_folder();
   const auto ceilings = measure ? machine.ceilings(true) : machine.kept_ceilings();
 
@@ -91,6 +111,7 @@ InfoReport info(const RunConfig& run, bool measure) {
       "rows        {}\n",
       version(), RIDGELINE_BUILD_TYPE, compiler(), machine.runtime().fingerprint(), cpu_features(),
       prof::simd_level(), all_devices, machine.threads(), machine.rows().size());
+  report.text += gpus_text(gpus);
   report.text += ceilings ? ceilings_text(*ceilings)
                           : "ceilings    not measured yet: ridgeline info --measure\n";
   report.text += fmt::format("caches      {}\n", cache.string());
@@ -111,6 +132,10 @@ InfoReport info(const RunConfig& run, bool measure) {
                      {"features", cpu_features()},
                      {"simd", prof::simd_level()},
                      {"devices", all_devices},
+                     {"gpus",
+                      {{"found", gpus.gpus},
+                       {"architectures", gpus.architectures},
+                       {"refusal", gpus.refusal}}},
                      {"threads", machine.threads()},
                      {"rows", machine.rows().size()},
                      {"ceilings", ceilings ? ceilings_json(*ceilings) : json(nullptr)},

@@ -10,12 +10,17 @@
 
 namespace ridgeline::engine {
 
-// "auto" is the first GPU this build can use, else the CPU. Throws device when it is not there.
+// "auto" is the first GPU this build can use, else the CPU. Throws usage for what is no device.
 Device choose_device(const std::string& text);
+
+// What a device can compute in: fp64 and fp32, on a GPU tf32 too.
+bool has_precision(Device device, Precision precision);
 
 // A device ready to plan for: its runtime, the table of rows and the tuning cache.
 class Machine {
  public:
+  // Throws device when it is not there, usage when it cannot compute in the run's precision. Says
+  // so on stderr when "auto" has to take the CPU although the machine has an NVIDIA driver.
   explicit Machine(const RunConfig& run);
   static Machine reference();  // the CPU with its reference rows alone, one row an op
 
@@ -26,7 +31,7 @@ class Machine {
   int threads() const { return threads_; }
   Device device() const { return runtime_->device(); }
 
-  // Measured now or kept from before; empty for a device that has none yet.
+  // Measured now or kept from before.
   std::optional<prof::Ceilings> ceilings(bool again = false);
   std::optional<prof::Ceilings> kept_ceilings() const;  // from before, if any
 

@@ -1,7 +1,10 @@
 #include "ridgeline/engine/model_io.h"
 
 #include <charconv>
+#include <cmath>
 #include <optional>
+
+#include "ridgeline/engine/machine.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -17,7 +20,8 @@ T read_number(const nn::TensorFile& file, const char* key) {
   if (found != file.metadata().end()) {
     const std::string& text = found->second;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error == std::errc() && end == text.data() + text.size()) return value;
+    const bool whole = error == std::errc() && end == text.data() + text.size();
+    if (whole && std::isfinite(double(value))) return value;
   }
   throw_error(ErrorKind::model,
               "{}: metadata has no number {}; it was not written by ridgeline train", file.origin(),
@@ -37,26 +41,42 @@ nn::Metadata describe_model(const nn::Model& model, const Config& config,
 
 std::filesystem::path model_path(const std::filesystem::path& file_or_folder) {
   std::error_code ignored;
-  if (std::filesystem::is_directory(file_or_folder, ignored)) {
-    return file_or_folder / "model.safetensors";
+  if (!std::filesystem::is_directory(file_or_folder, ignored)) return file_or_folder;
+  const auto model = file_or_folder / "model.safetensors";
+  if (std::filesystem::exists(model, ignored)) return model;
+  const auto checkpoint = file_or_folder / "checkpoint.safetensors";
+  if (std::filesystem::exists(checkpoint, ignored)) {
+    throw_error(ErrorKind::model,
+                "{}: its run has not ended: continue it with train --resume, or give {}",
+                file_or_folder.string(), checkpoint.string());
   }
-  return file_or_folder;
+  throw_error(ErrorKind::model,
+              "{}: holds no model.safetensors: give a model file or the folder of train --out",
+              file_or_folder.string());
 }
 
 LoadedModel load_model(const std::filesystem::path& file, const ModelOptions& options) {
   const nn::TensorFile tensors = nn::TensorFile::read(model_path(file));
   const nn::ModelDescription description = nn::read_description(tensors);
+  // A checkpoint is a model file with the optimizer's state beside the weights.
+  const nn::LoadOptions load{options.strict, /*ignore_prefix=*/"optimizer."};
   Config config;
   std::optional<nn::Model> model;
   try {
     config = parse_config(description.config, tensors.origin());
+    nn::check_tensors(tensors, nn::outline(config.layers, description.input), load);
     model.emplace(config.build_model(description.input));
   } catch (const Error& error) {
+    if (error.kind() == ErrorKind::model) throw;
     throw_error(ErrorKind::model, "{} (the description in the model's metadata)", error.what());
   }
   const Precision precision = config.run.precision;
   config.run = options.run;
   config.run.precision = precision;
+  // Weights trained in tf32 are fp32 weights, which every device can compute with.
+  if (precision == Precision::tf32 && !has_precision(choose_device(config.run.device), precision)) {
+    config.run.precision = Precision::fp32;
+  }
   LoadedModel loaded{std::move(config),
                      std::move(*model),
                      {read_number<float>(tensors, kScale), read_number<float>(tensors, kShift)},
@@ -66,9 +86,7 @@ LoadedModel load_model(const std::filesystem::path& file, const ModelOptions& op
     throw_error(ErrorKind::model, "{}: metadata names {} classes but the model gives {} outputs",
                 tensors.origin(), loaded.classes, loaded.model.output().numel());
   }
-  // A checkpoint is a model file with the optimizer's state beside the weights.
-  loaded.warnings =
-      nn::load_weights(tensors, loaded.model, {options.strict, /*ignore_prefix=*/"optimizer."});
+  loaded.warnings = nn::load_weights(tensors, loaded.model, load);
   return loaded;
 }
 

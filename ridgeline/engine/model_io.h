@@ -31,7 +31,7 @@ LoadedModel load_model(const std::filesystem::path& file, const ModelOptions& op
 nn::Metadata describe_model(const nn::Model& model, const Config& config,
                             const data::Scaling& scaling, int classes);
 
-// Of a folder that train --out made: its model. Of a file: the file.
+// Of a folder that train --out made: its model; throws model when it has none. Of a file: the file.
 std::filesystem::path model_path(const std::filesystem::path& file_or_folder);
 
 }  // namespace ridgeline::engine

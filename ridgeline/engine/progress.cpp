@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ridgeline/core/file.h"
+
 namespace ridgeline::engine {
 namespace {
 
@@ -86,24 +88,23 @@ void Progress::update(const State& state) {
   const double part = state.steps > 0 ? double(state.step) / double(state.steps) : 0;
   std::string text = bar(part, 20) + " " + figures(state);
   text.resize(std::min(text.size(), size_t(std::max(10, terminal_width() - 1))));
-  fmt::print(stderr, "\r\033[K{}", text);
-  std::fflush(stderr);
+  write_stderr("\r\033[K" + text);
   drawn_ = true;
 }
 
 void Progress::line(const std::string& text) {
   if (quiet_) return;
   end_bar();
-  fmt::print(stderr, "{}\n", text);
+  write_stderr(text + "\n");
 }
 
 void Progress::warning(const std::string& text) {
   end_bar();
-  fmt::print(stderr, "ridgeline: warning: {}\n", text);
+  write_stderr("ridgeline: warning: " + text + "\n");
 }
 
 void Progress::end_bar() {
-  if (drawn_) fmt::print(stderr, "\r\033[K");
+  if (drawn_) write_stderr("\r\033[K");
   drawn_ = false;
 }
 

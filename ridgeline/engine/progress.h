@@ -1,7 +1,5 @@
 #pragma once
 
-#include <cstdio>
-#include <functional>
 #include <string>
 
 #include "ridgeline/engine/clock.h"

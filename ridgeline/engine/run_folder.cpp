@@ -41,12 +41,7 @@ std::string holder(int fd) {
 }  // namespace
 
 RunFolder::RunFolder(fs::path folder, Use use) : folder_(std::move(folder)) {
-  std::error_code error;
-  fs::create_directories(folder_, error);
-  if (error || !fs::is_directory(folder_)) {
-    throw_error(ErrorKind::io, "--out {}: cannot make this folder: {}", folder_.string(),
-                error ? error.message() : "a file is in its place");
-  }
+  make_folder("--out", folder_);
   take_lock();
   try {
     const bool any =
@@ -156,8 +151,12 @@ nn::TensorFile RunFolder::load_checkpoint(const std::function<void(const nn::Ten
     try {
       return load(checkpoint());
     } catch (const Error& error) {
-      if (error.kind() != ErrorKind::model || !fs::exists(previous())) throw;
+      if (error.kind() != ErrorKind::model) throw;
       fault = error.what();
+      if (!fs::exists(previous())) {
+        throw_error(ErrorKind::model,
+                    "{}; there is no checkpoint before it: begin anew with --force", fault);
+      }
     }
   }
   nn::TensorFile file = load(previous());

@@ -1,10 +1,12 @@
 #include "ridgeline/engine/sweep.h"
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "ridgeline/data/locate.h"
+#include "ridgeline/engine/resident_set.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -48,21 +50,34 @@ std::vector<std::vector<std::string>> combine(
   return all;
 }
 
-SweepPoint run_one(const Config& config, const SweepOptions& options,
-                   std::shared_ptr<const data::DataSet> set) {
+SweepPoint run_one(const Config& config, std::shared_ptr<const data::DataSet> set) {
   SweepPoint point;
   TrainOptions train_options;
   train_options.progress = Progress::Style::none;
   train_options.set = std::move(set);
-  train_options.data = options.data;
   try {
     point.report = train(config, train_options);
   } catch (const Error& error) {
-    // A rate that diverges is a result of the study; anything else would fail every other run too.
+    // A rate that diverges is a result of the study; anything else is a fault.
     if (error.kind() != ErrorKind::numeric) throw;
     point.error = error.what();
   }
   return point;
+}
+
+// What the configs name, each loaded once; a model that does not fit its data is found here.
+using Sets = std::map<std::string, std::shared_ptr<const data::DataSet>>;
+Sets load_sets(const std::vector<Config>& configs, const SweepOptions& options) {
+  Sets sets;
+  for (const Config& config : configs) {
+    auto& set = sets[config.data.name];
+    if (!set) {
+      set = std::make_shared<data::DataSet>(data::load(config.data.name, options.data));
+    }
+    check_outputs(config.build_model(set->train.item_shape()), set->train.classes,
+                  config.data.name);
+  }
+  return sets;
 }
 
 }  // namespace
@@ -99,6 +114,10 @@ Sweep sweep(const std::filesystem::path& config, const std::vector<std::string>&
       fixed.push_back(set);
       continue;
     }
+    if (std::ranges::find(result.keys, axis.key) != result.keys.end()) {
+      throw_error(ErrorKind::usage, "--set {}: {} is swept twice; give all its values in one --set",
+                  set, axis.key);
+    }
     result.keys.push_back(axis.key);
     result.choices.push_back(axis.values);
   }
@@ -113,15 +132,17 @@ Sweep sweep(const std::filesystem::path& config, const std::vector<std::string>&
     configs.push_back(load_config(config, all));
     if (options.adjust) options.adjust(configs.back());
   }
-  std::map<std::string, std::shared_ptr<const data::DataSet>> loaded;
+  const Sets sets_of = load_sets(configs, options);
   for (size_t i = 0; i < configs.size() && result.stopped_by == 0; ++i) {
-    auto& set = loaded[configs[i].data.name];
-    if (!set) {
-      set = std::make_shared<data::DataSet>(data::load(configs[i].data.name, options.data));
-    }
     const std::string label = label_of(result.keys, combinations[i]);
     if (options.progress) options.progress(i, configs.size(), label, nullptr, {});
-    SweepPoint point = run_one(configs[i], options, set);
+    SweepPoint point;
+    try {
+      point = run_one(configs[i], sets_of.at(configs[i].data.name));
+    } catch (const Error& error) {
+      result.failed.emplace(error.kind(), label + ": " + error.what());
+      break;
+    }
     point.values = combinations[i];
     result.stopped_by = point.report.stopped_by;
     if (result.stopped_by != 0) break;  // half a run is no point of the study

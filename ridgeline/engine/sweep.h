@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,13 +31,14 @@ struct Sweep {
   std::vector<std::vector<std::string>> choices;  // of each key, in the order given
   std::vector<SweepPoint> points;                 // every combination, the last key fastest
   int stopped_by = 0;                             // a signal's number
+  std::optional<Error> failed;                    // what ended it early; the points before it stand
 };
 
 // "key=a,b,c" -> the values; commas inside quotes, brackets and braces do not count.
 std::vector<std::string> split_values(const std::string& text);
 
 // Trains every combination of the `sets` with several values; those with one apply to all. All
-// configs are checked before the first run.
+// configs are checked, against the data too, before the first run.
 Sweep sweep(const std::filesystem::path& config, const std::vector<std::string>& sets,
             const SweepOptions& options);
 

@@ -43,7 +43,7 @@ class TrainRun {
   int64_t steps_to_make() const;
   void advance();
   void read_results(int64_t before);
-  [[noreturn]] void give_up();
+  [[noreturn]] void give_up(std::string_view which, int64_t end);
   void log();
   void evaluate();
   void save();
@@ -201,7 +201,7 @@ void TrainRun::advance() {
   flops_ += double(made) * runner.plan().program().flops();
   limit_seconds_ += double(made) * (full ? full_limit_ : tail_limit_).seconds();
   evaluated_ = false;
-  if (bad_since_ > 0 && (after > bad_since_ || after == end_)) give_up();
+  if (bad_since_ > 0 && (after > bad_since_ || after == end_)) give_up("loss", after);
   if (progress_.due()) show();
   if (log_point && bad_since_ == 0) log();
 }
@@ -225,18 +225,20 @@ void TrainRun::read_results(int64_t before) {
   }
 }
 
-void TrainRun::give_up() {
-  const Diagnosis found = diagnose(*trainer_, safe_, safe_step_, trainer_->step());
-  const int64_t epoch = (found.step - 1) / trainer_->steps_per_epoch() + 1;
+// `which` loss it was, seen by the time of step `end`.
+void TrainRun::give_up(std::string_view which, int64_t end) {
+  const Diagnosis found = diagnose(*trainer_, safe_, safe_step_, end);
+  const int64_t step = std::min(found.step, end_);
+  const int64_t epoch = (step - 1) / trainer_->steps_per_epoch() + 1;
   std::string kept;
   if (folder_ && saved_step_ >= 0) {
     kept = fmt::format("; the checkpoint of step {} is kept in {}", saved_step_,
                        folder_->path().string());
   }
   throw_error(ErrorKind::numeric,
-              "the loss is {} at step {} (epoch {}): not finite first in {}; try a smaller "
+              "the {} is {} at step {} (epoch {}): not finite first in {}; try a smaller "
               "train.optimizer.lr (now {}) or train.clip_norm{}",
-              std::isnan(found.loss) ? "NaN" : "infinite", found.step, epoch, found.where,
+              which, std::isnan(found.loss) ? "NaN" : "infinite", step, epoch, found.where,
               config_.train.optimizer.lr, kept);
 }
 
@@ -285,18 +287,25 @@ void TrainRun::evaluate() {
   evaluated_ = true;
   report_.test_seconds += clock.seconds();
   const int64_t step = trainer_->step(), per_epoch = trainer_->steps_per_epoch();
-  progress_.line(fmt::format(
-      "epoch {}/{}  step {}  train loss {:.4f} accuracy {:.2f} %  test loss {:.4f} accuracy {:.2f} "
-      "%  "
-      "{} inputs/s",
-      (step + per_epoch - 1) / per_epoch, config_.train.epochs, step, epoch_.mean_loss(),
-      100 * epoch_.accuracy(), report_.test.loss, 100 * report_.test.accuracy,
-      grouped(report_.train_seconds > 0 ? double(rows_here_) / report_.train_seconds : 0)));
+  std::string text = fmt::format("epoch {}/{}  step {}", (step + per_epoch - 1) / per_epoch,
+                                 config_.train.epochs, step);
+  if (epoch_.rows > 0) {
+    text += fmt::format("  train loss {:.4f} accuracy {:.2f} %", epoch_.mean_loss(),
+                        100 * epoch_.accuracy());
+  }
+  text += fmt::format("  test loss {:.4f} accuracy {:.2f} %", report_.test.loss,
+                      100 * report_.test.accuracy);
+  if (rows_here_ > 0) {
+    text += fmt::format("  {} inputs/s", grouped(double(rows_here_) / report_.train_seconds));
+  }
+  progress_.line(text);
   if (!folder_) return;
-  folder_->append_metrics(metrics_head("eval") +
-                          fmt::format(",\"loss\":{:.9g},\"accuracy\":{:.6g},\"seconds\":{:.6g}}}",
-                                      report_.test.loss, report_.test.accuracy,
-                                      since_start_.seconds()));
+  const double loss = report_.test.loss;
+  folder_->append_metrics(
+      metrics_head("eval") +
+      fmt::format(",\"loss\":{},\"accuracy\":{:.6g},\"seconds\":{:.6g}}}",
+                  std::isfinite(loss) ? fmt::format("{:.9g}", loss) : "null",  // JSON has no NaN
+                  report_.test.accuracy, since_start_.seconds()));
 }
 
 void TrainRun::save() {
@@ -313,9 +322,21 @@ void TrainRun::save() {
 
 void TrainRun::finish() {
   if (!evaluated_ && report_.stopped_by == 0) evaluate();
+  // The last step may have ruined the weights, and no step follows to show it in its loss: the one
+  // that would have followed shows where.
+  if (evaluated_ && trainer_->step() == end_ && !std::isfinite(report_.test.loss)) {
+    give_up("test loss", end_ + 1);
+  }
   save();
   if (folder_ && report_.stopped_by == 0) {
     write_file_atomic(folder_->model(), model_file_bytes(*trainer_));
+  }
+  if (report_.stopped_by != 0) {
+    progress_.line(fmt::format(
+        "stopped after step {}: {}", trainer_->step(),
+        folder_ && saved_step_ == trainer_->step()
+            ? fmt::format("saved in {}, continue it with --resume", folder_->path().string())
+            : "nothing was saved"));
   }
   report_.steps = trainer_->step();
   report_.clipped_steps = trainer_->clipped_steps();

@@ -10,9 +10,15 @@ namespace ridgeline::nn {
 namespace {
 
 void check(const Model& model, const LowerOptions& options) {
-  if (options.precision != Precision::fp32 && options.precision != Precision::fp64) {
-    throw_error(ErrorKind::usage, "precision {} is not available on the CPU; use fp32 or fp64",
-                name(options.precision));
+  switch (options.precision) {
+    case Precision::fp64:
+    case Precision::fp32:
+    case Precision::tf32:
+      break;
+    default:
+      throw_error(ErrorKind::usage,
+                  "networks cannot be run in {} yet; use fp32, fp64 or, on a GPU, tf32",
+                  name(options.precision));
   }
   const auto at_least_one = [](int64_t value, const char* what) {
     if (value < 1) throw_error(ErrorKind::usage, "{} must be at least 1, is {}", what, value);

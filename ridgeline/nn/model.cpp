@@ -4,27 +4,34 @@
 
 namespace ridgeline::nn {
 
-Model::Model(std::vector<LayerPtr> layers, const Shape& input, DType weights)
-    : layers_(std::move(layers)), shapes_{input} {
-  if (layers_.empty()) {
+Outline outline(const std::vector<LayerPtr>& layers, const Shape& input) {
+  if (layers.empty()) {
     throw_error(ErrorKind::usage, "the model has no layers; give it at least one");
   }
-  std::vector<std::pair<std::string, ParamSpec>> specs;
-  for (size_t i = 0; i < layers_.size(); ++i) {
-    const Layer& layer = *layers_[i];
+  Outline found{{input}, {}, {}};
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const Layer& layer = *layers[i];
     try {
-      shapes_.push_back(layer.output(shapes_[i]));
-      first_param_.push_back(specs.size());
-      for (ParamSpec& spec : layer.params(shapes_[i])) {
-        specs.emplace_back(fmt::format("{}.{}", i, spec.suffix), std::move(spec));
+      found.shapes.push_back(layer.output(found.shapes[i]));
+      found.first_param.push_back(found.params.size());
+      for (ParamSpec& spec : layer.params(found.shapes[i])) {
+        found.params.emplace_back(fmt::format("{}.{}", i, spec.suffix), std::move(spec));
       }
     } catch (const Error& error) {
       throw_error(ErrorKind::usage, "layer {} ({}) with input {}: {}", i, layer.type(),
-                  to_string(shapes_[i]), error.what());
+                  to_string(found.shapes[i]), error.what());
     }
   }
-  first_param_.push_back(specs.size());
-  for (auto& [name, spec] : specs) {
+  found.first_param.push_back(found.params.size());
+  return found;
+}
+
+Model::Model(std::vector<LayerPtr> layers, const Shape& input, DType weights)
+    : layers_(std::move(layers)) {
+  Outline found = outline(layers_, input);
+  shapes_ = std::move(found.shapes);
+  first_param_ = std::move(found.first_param);
+  for (auto& [name, spec] : found.params) {
     params_.push_back({name, spec.init, spec.fans, HostTensor(weights, spec.shape)});
   }
 }

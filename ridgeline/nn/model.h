@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ridgeline/core/buffer.h"
@@ -17,6 +18,15 @@ struct Param {
   Fans fans;
   HostTensor value;  // fp64 in an fp64 run, fp32 in any other
 };
+
+// What a model of some layers consists of, worked out and checked without memory for a weight.
+struct Outline {
+  std::vector<Shape> shapes;  // shapes[i] enters layer i; the last leaves the model
+  std::vector<std::pair<std::string, ParamSpec>> params;  // "0.weight"
+  std::vector<size_t> first_param;                        // of each layer, and past the last
+};
+// As the constructor of Model.
+Outline outline(const std::vector<LayerPtr>& layers, const Shape& input);
 
 // Layers and their weights. Shapes are inferred and checked when it is built, before any weight is
 // allocated.

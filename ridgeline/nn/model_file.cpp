@@ -38,7 +38,12 @@ Shape parse_input(const std::string& text, const std::string& origin) {
     const auto [stop, error] = std::from_chars(at, end, extent);
     if (error != std::errc{} || extent < 1) break;
     dims.push_back(extent);
-    if (stop == end) return Shape(dims);
+    if (stop == end) {
+      for (int64_t product = 1; const int64_t each : dims) {
+        product = checked_mul(product, each, fmt::format("{}: '{}'", origin, kInputKey).c_str());
+      }
+      return Shape(dims);
+    }
     if (*stop != 'x') break;
     at = stop + 1;
   }
@@ -72,30 +77,31 @@ int64_t copy(const TensorEntry& from, const Tensor& to) {
   });
 }
 
-std::string describe_misfit(const TensorFile& file, const Param& param) {
-  const TensorEntry* tensor = file.find(param.name);
-  const Shape& wanted = param.value.view().shape;
-  if (tensor == nullptr) return fmt::format("'{}' {} is missing", param.name, to_string(wanted));
+std::string describe_misfit(const TensorFile& file, const std::string& param, const Shape& wanted) {
+  const TensorEntry* tensor = file.find(param);
+  if (tensor == nullptr) return fmt::format("'{}' {} is missing", param, to_string(wanted));
   if (tensor->shape != wanted) {
-    return fmt::format("'{}' is {} and should be {}", param.name, to_string(tensor->shape),
+    return fmt::format("'{}' is {} and should be {}", param, to_string(tensor->shape),
                        to_string(wanted));
   }
   if (!is_float(tensor->dtype)) {
-    return fmt::format("'{}' holds {} and should hold floats", param.name, name(tensor->dtype));
+    return fmt::format("'{}' holds {} and should hold floats", param, name(tensor->dtype));
   }
   return {};
 }
 
-void check_tensors(const TensorFile& file, const Model& model, const LoadOptions& options) {
+}  // namespace
+
+void check_tensors(const TensorFile& file, const Outline& model, const LoadOptions& options) {
   std::vector<std::string> misfits;
-  for (const Param& param : model.params()) {
-    std::string misfit = describe_misfit(file, param);
+  for (const auto& [name, spec] : model.params) {
+    std::string misfit = describe_misfit(file, name, spec.shape);
     if (!misfit.empty()) misfits.push_back(std::move(misfit));
   }
   for (const TensorEntry& tensor : file.tensors()) {
     if (!options.ignore_prefix.empty() && tensor.name.starts_with(options.ignore_prefix)) continue;
-    const auto same = [&](const Param& param) { return param.name == tensor.name; };
-    if (std::none_of(model.params().begin(), model.params().end(), same)) {
+    const auto same = [&](const auto& param) { return param.first == tensor.name; };
+    if (std::none_of(model.params.begin(), model.params.end(), same)) {
       misfits.push_back(
           fmt::format("'{}' {} is not part of the network", tensor.name, to_string(tensor.shape)));
     }
@@ -105,8 +111,6 @@ void check_tensors(const TensorFile& file, const Model& model, const LoadOptions
                 fmt::join(misfits, "; "));
   }
 }
-
-}  // namespace
 
 Metadata model_metadata(const Model& model, const std::string& config) {
   return {{"format", "pt"},
@@ -141,7 +145,7 @@ ModelDescription read_description(const TensorFile& file) {
 
 std::vector<std::string> load_weights(const TensorFile& file, Model& model,
                                       const LoadOptions& options) {
-  check_tensors(file, model, options);
+  check_tensors(file, outline(model.layers(), model.input()), options);
   std::vector<HostTensor> loaded;
   std::vector<std::string> warnings;
   for (const Param& param : model.params()) {

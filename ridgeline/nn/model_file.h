@@ -33,9 +33,13 @@ struct LoadOptions {
   std::string ignore_prefix;  // tensors whose names begin so are no part of the model; empty: none
 };
 
+// Throws one Error(model) that lists every missing, extra and misshaped tensor. To be called before
+// a model that only the file describes gets memory: its description may claim any size.
+void check_tensors(const TensorFile& file, const Outline& model, const LoadOptions& options = {});
+
 // Fills the model's weights from the file, converting between float types, and returns warnings
-// (one line each). The weights' memory stays where it is. Throws one Error(model) that lists every
-// missing, extra and misshaped tensor; the model is then as it was.
+// (one line each). The weights' memory stays where it is. Throws as check_tensors; the model is
+// then as it was.
 std::vector<std::string> load_weights(const TensorFile& file, Model& model,
                                       const LoadOptions& options = {});
 

@@ -99,11 +99,12 @@ void raise_to(Ceilings& ceilings, const Ceilings& other) {
   }
 }
 
-std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr))); }
-
 }  // namespace
 
+std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr))); }
+
 double Ceilings::flops(Precision precision) const {
+  if (precision == Precision::tf32 && tf32_flops > 0) return tf32_flops;
   return precision == Precision::fp64 ? fp64_flops : fp32_flops;
 }
 
@@ -143,6 +144,7 @@ std::optional<Ceilings> read_ceilings(const std::filesystem::path& file,
     Ceilings ceilings;
     ceilings.fp32_flops = json.at("fp32_flops");
     ceilings.fp64_flops = json.at("fp64_flops");
+    ceilings.tf32_flops = json.value("tf32_flops", 0.0);
     for (const auto& entry : json.at("bandwidths")) {
       ceilings.bandwidths.push_back({entry.at("bytes"), entry.at("rate")});
     }
@@ -165,6 +167,7 @@ void write_ceilings(const std::filesystem::path& file, const Ceilings& ceilings)
                          {"threads", ceilings.threads},
                          {"fp32_flops", ceilings.fp32_flops},
                          {"fp64_flops", ceilings.fp64_flops},
+                         {"tf32_flops", ceilings.tf32_flops},
                          {"bandwidths", nlohmann::json::array()}};
   for (const Bandwidth& entry : ceilings.bandwidths) {
     json["bandwidths"].push_back({{"bytes", entry.bytes}, {"rate", entry.rate}});
@@ -173,18 +176,22 @@ void write_ceilings(const std::filesystem::path& file, const Ceilings& ceilings)
   write_file_atomic(file, std::as_bytes(std::span(text)));
 }
 
+void keep_ceilings(const std::filesystem::path& file, const Ceilings& ceilings) {
+  try {
+    std::filesystem::create_directories(file.parent_path());
+    write_ceilings(file, ceilings);
+  } catch (const std::exception&) {
+    // The next run measures again.
+  }
+}
+
 Ceilings ceilings_of(ThreadPool& pool, const std::string& machine,
                      const std::filesystem::path& file, bool again) {
   const auto kept = again ? std::nullopt : read_ceilings(file, machine);
   if (kept && !too_low(*kept, pool)) return *kept;
   Ceilings measured = measure_ceilings(pool, machine);
   if (kept) raise_to(measured, *kept);
-  try {
-    std::filesystem::create_directories(file.parent_path());
-    write_ceilings(file, measured);
-  } catch (const std::exception&) {
-    // The next run measures again.
-  }
+  keep_ceilings(file, measured);
   return measured;
 }
 

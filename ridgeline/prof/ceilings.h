@@ -16,13 +16,15 @@ struct Bandwidth {
   double rate = 0;  // bytes read and written a second
 };
 
-// What this machine can do at best, as measured with all threads of a pool together.
+// What this machine can do at best, as measured: on a CPU multiply-adds in registers with all
+// threads of a pool together, on a GPU its best large product.
 struct Ceilings {
-  double fp32_flops = 0, fp64_flops = 0;  // multiply-adds in registers, two flops each
+  double fp32_flops = 0, fp64_flops = 0;  // a multiply-add is two flops
+  double tf32_flops = 0;                  // GPUs only; 0: none
   std::vector<Bandwidth> bandwidths;      // by growing size; the last is main memory
-  int threads = 0;
-  std::string machine;  // Runtime::fingerprint() of the machine measured
-  std::string date;     // UTC, "2026-01-31"
+  int threads = 0;                        // 0: a GPU
+  std::string machine;                    // Runtime::fingerprint() of the machine measured
+  std::string date;                       // UTC, "2026-01-31"
 
   double flops(Precision precision) const;       // of the units that precision computes on
   double bandwidth(double working_bytes) const;  // of the smallest measured size that holds it
@@ -38,6 +40,10 @@ Ceilings measure_ceilings(ThreadPool& pool, const std::string& machine);
 std::optional<Ceilings> read_ceilings(const std::filesystem::path& file,
                                       const std::string& machine);
 void write_ceilings(const std::filesystem::path& file, const Ceilings& ceilings);  // throws io
+// The same, but a folder that cannot be written is no error: the next run measures again.
+void keep_ceilings(const std::filesystem::path& file, const Ceilings& ceilings);
+
+std::string today();  // UTC, "2026-01-31"
 
 // From `file`, else measured and kept there (a folder that cannot be written is not an error). A
 // kept figure that a glance shows to be too low, because the machine was busy when it was taken, is

@@ -86,8 +86,41 @@ TEST_F(File, RefusesPlacesItCannotWrite) {
   EXPECT_NE(writing(folder_ / "none" / "a").find("No such file"), std::string::npos);
   EXPECT_NE(writing("").find("no file name"), std::string::npos);
   fs::create_directory(folder_ / "taken");
-  EXPECT_NE(writing(folder_ / "taken").find("in place"), std::string::npos);
+  EXPECT_NE(writing(folder_ / "taken").find("is a folder"), std::string::npos);
   EXPECT_EQ(entries(), 1u);
+}
+
+TEST_F(File, FollowsLinksAndNeverReplacesADevice) {
+  write_file_atomic(folder_ / "real", bytes_of("old"));
+  fs::create_symlink("real", folder_ / "link");
+  write_file_atomic(folder_ / "link", bytes_of("new"));
+  EXPECT_TRUE(fs::is_symlink(folder_ / "link"));
+  EXPECT_EQ(read_file(folder_ / "real"), bytes_of("new"));
+  // Through links, so that a fault here spoils no device of this machine.
+  fs::create_symlink("/dev/null", folder_ / "null");
+  write_file_atomic(folder_ / "null", bytes_of("gone"));
+  EXPECT_TRUE(fs::is_character_file(folder_ / "null"));
+  fs::create_symlink("/dev/full", folder_ / "full");
+  const std::string message =
+      message_of(ErrorKind::io, [&] { write_file_atomic(folder_ / "full", bytes_of("x")); });
+  EXPECT_NE(message.find("No space left"), std::string::npos) << message;
+  EXPECT_TRUE(fs::is_character_file(folder_ / "full"));
+  EXPECT_EQ(entries(), 4u);
+}
+
+TEST_F(File, SaysBeforehandWhatCannotBeWritten) {
+  check_writable(folder_ / "new");
+  check_writable("/dev/null");
+  EXPECT_EQ(entries(), 0u);
+  const auto checking = [&](const fs::path& path) {
+    return message_of(ErrorKind::io, [&] { check_writable(path); });
+  };
+  EXPECT_NE(checking(folder_ / "none" / "a").find("No such file"), std::string::npos);
+  EXPECT_NE(checking(folder_).find("is a folder"), std::string::npos);
+  write_file_atomic(folder_ / "file", bytes_of("x"));
+  EXPECT_NE(
+      message_of(ErrorKind::io, [&] { make_folder("--out", folder_ / "file"); }).find("--out"),
+      std::string::npos);
 }
 
 TEST_F(File, NamesWhatItCannotRead) {

@@ -227,6 +227,23 @@ TEST_F(IdxTest, ReadsRawItems) {
   EXPECT_EQ(text_of(items), "abcdefghijkl");
 }
 
+TEST_F(IdxTest, UnpacksRawItems) {
+  const std::string packed = gzip("abcdefghijkl");
+  EXPECT_EQ(text_of(read_raw(file(packed), Shape{3, 2})), "abcdefghijkl");
+  const auto refuses = [&](const std::string& bytes, const std::string& says) {
+    expect_error(ErrorKind::data, {says}, [&] { (void)read_raw(file(bytes), Shape{3, 2}); });
+  };
+  refuses(gzip("abcdefg"), "7 bytes");
+  std::string wrong_crc = packed;
+  wrong_crc[packed.size() - 8] ^= 1;
+  refuses(wrong_crc, "CRC mismatch");
+  refuses(packed + gzip("abcdef"), "more than the 6 bytes");  // only the last member's size is told
+  std::string huge = packed;
+  huge[packed.size() - 1] = '\x7f';
+  refuses(huge, "more than");
+  refuses(packed.substr(0, packed.size() - 12), "");
+}
+
 TEST_F(IdxTest, RefusesRawBytesThatAreNoWholeItems) {
   const fs::path path = file("abcdefg");
   expect_error(ErrorKind::data, {path.string(), "7 bytes", "items of 6 bytes ([3, 2])"}, [&] {

@@ -218,6 +218,21 @@ TEST(Train, NanNamesStepAndLayer) {
   }
 }
 
+// No step follows the last one: only the evaluation sees what it did to the weights.
+TEST(Train, ANaNAfterTheLastStepIsNoSuccess) {
+  const TempFolder folder;
+  const Config config =
+      small_config({"train.max_steps=1", "train.clip_norm=0", "train.schedule={type=\"constant\"}",
+                    "train.optimizer={type=\"sgd\",lr=1e38}"});
+  const std::string message =
+      message_of(ErrorKind::numeric, [&] { train(config, quiet(folder / "run")); });
+  EXPECT_THAT(message, HasSubstr("the test loss is"));
+  EXPECT_THAT(message, HasSubstr("at step 1 (epoch 1)"));
+  EXPECT_THAT(message, ::testing::ContainsRegex("layer [0-9]"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "run/model.safetensors"));
+  EXPECT_THAT(slurp(folder / "run/metrics.jsonl"), HasSubstr("\"loss\":null"));
+}
+
 TEST(Train, WrongOutputCountIsRefused) {
   const TempFolder folder;
   EXPECT_THAT(

@@ -227,6 +227,16 @@ TEST(Lower, PrecisionSetsTheTypes) {
   EXPECT_EQ(lowered.program.precision, Precision::fp64);
 }
 
+// tf32 is a way to multiply: everything is stored as in fp32.
+TEST(Lower, Tf32IsStoredAsFp32) {
+  LowerOptions options = small_options();
+  options.precision = Precision::tf32;
+  const Lowered lowered = lower(small_model(), options);
+  EXPECT_EQ(lowered.program.precision, Precision::tf32);
+  EXPECT_EQ(lowered.params[0].dtype, DType::fp32);
+  EXPECT_EQ(op<Linear>(lowered, 2).y.dtype, DType::fp32);
+}
+
 TEST(Lower, RefusesWhatCannotRun) {
   const auto lowering = [](auto change) {
     return [change] {
@@ -236,8 +246,10 @@ TEST(Lower, RefusesWhatCannotRun) {
     };
   };
   using test::expect_error;
-  expect_error(ErrorKind::usage, {"bf16", "CPU", "fp32 or fp64"},
-               lowering([](LowerOptions& o) { o.precision = Precision::bf16; }));
+  for (const Precision precision : {Precision::bf16, Precision::fp16, Precision::fp32x3}) {
+    expect_error(ErrorKind::usage, {name(precision).data(), "fp32, fp64", "tf32"},
+                 lowering([=](LowerOptions& o) { o.precision = precision; }));
+  }
   expect_error(ErrorKind::usage, {"0.weight", "fp32", "fp64"},
                lowering([](LowerOptions& o) { o.precision = Precision::fp64; }));
   expect_error(ErrorKind::usage, {"batch", "at least 1", "0"},

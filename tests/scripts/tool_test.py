@@ -4,6 +4,9 @@ import gzip
 import json
 import os
 import pathlib
+import resource
+import shutil
+import struct
 import subprocess
 import sys
 import time
@@ -151,8 +154,8 @@ class Tool(unittest.TestCase):
         tool_process.stdout.close()
         message = tool_process.stderr.read().decode()
         tool_process.stderr.close()
-        self.assertEqual(tool_process.wait(), 5, message)
-        self.assertIn("stdout", message)
+        self.assertEqual(tool_process.wait(), 0, message)  # a reader that has enough is no fault
+        self.assertRegex(message, r"^\d+ inputs in")
 
     def test_sweep(self):
         out = self.folder / "study"
@@ -168,6 +171,20 @@ class Tool(unittest.TestCase):
         self.assertEqual(points[1]["set"], {"model.layers.0.out": "4", "train.optimizer.lr": "0.01"})
         lines = xml.parse(out / "sweep.svg").getroot().findall("{http://www.w3.org/2000/svg}polyline")
         self.assertEqual(len(lines), 2)
+
+    def test_sweep_is_checked_before_its_first_run(self):
+        for sets, code, says in ((("model.layers.2.out=4,5",), 2, "5 outputs"),
+                                 (("train.batch=8,16", "train.batch=4,32"), 2, "swept twice"),
+                                 (("train.batch=8,0",), 2, "train.batch=0")):
+            flags = [word for key in sets for word in ("--set", key)]
+            done = tool.run("sweep", self.folder.config, *flags, code=code)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+            self.assertIn(says, done.stderr)
+
+    def test_sweep_json_to_stdout_is_json(self):
+        text = tool.run("sweep", self.folder.config, "--set", "train.batch=8,16",
+                        "--set", "train.max_steps=2", "--json", "-").stdout
+        self.assertEqual(len(json.loads(text)["points"]), 2)
 
     def test_sweep_goes_on_after_a_divergence(self):
         text = tool.run("sweep", self.folder.config, "--set", "train.optimizer.lr=0.1,1e30",
@@ -236,6 +253,21 @@ class Tool(unittest.TestCase):
             self.fails(3, "infer", bad, "--input", source, says="bad.safetensors")
         self.fails(3, "eval", self.folder / "none.safetensors", says="none.safetensors")
 
+    def test_a_model_file_gets_no_memory_for_what_it_does_not_hold(self):
+        good = (self.run_dir / "model.safetensors").read_bytes()
+        bad = self.folder / "claims.safetensors"
+        (length,) = struct.unpack("<Q", good[:8])
+        for key, old, new, says in (
+                ("ridgeline.config", "out = 16", "out = 2000000000", "'0.weight' is [16, 36]"),
+                ("ridgeline.input", "6x6", "3000000000x3000000000x3000000000", "3000000000"),
+                ("ridgeline.scale", None, "nan", "ridgeline.scale")):
+            header = json.loads(good[8:8 + length])
+            text = header["__metadata__"][key]
+            header["__metadata__"][key] = text.replace(old, new) if old else new
+            packed = json.dumps(header).encode()
+            bad.write_bytes(struct.pack("<Q", len(packed)) + packed + good[8 + length:])
+            self.fails(3, "eval", bad, says=("claims.safetensors", says))
+
     def test_every_cut_of_a_model_file_is_refused(self):
         good = (self.run_dir / "model.safetensors").read_bytes()
         bad = self.folder / "cut.safetensors"
@@ -247,11 +279,49 @@ class Tool(unittest.TestCase):
         source = self.folder.data / "t10k-images-idx3-ubyte"
         self.fails(5, "infer", self.run_dir, "--input", source, "--output",
                    self.folder / "none" / "x.csv", says="x.csv")
-        with open("/dev/full", "w") as full:
-            done = subprocess.run([tool.TOOL, "infer", self.run_dir, "--input", source],
-                                  stdout=full, stderr=subprocess.PIPE, text=True,
-                                  env=tool.environment())
-        self.assertEqual(done.returncode, 5, done.stderr)
+        for flags in (("train", self.folder.config, "--json"),
+                      ("sweep", self.folder.config, "--set", "train.batch=8,16", "--csv"),
+                      ("eval", self.run_dir, "--json"), ("plan", self.folder.config, "--json")):
+            done = tool.run(*flags, self.folder / "none" / "x", code=5)
+            self.assertEqual(len(done.stderr.splitlines()), 1, "known before the work")
+        self.fails(5, "sweep", self.folder.config, "--set", "train.batch=8,16",
+                   "--out", self.folder.config, says="--out")
+        for command in (("infer", self.run_dir, "--input", source), ("eval", self.run_dir),
+                        ("train", self.folder.config), ("data", "list"), ("--help",)):
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([tool.TOOL, *map(str, command)], stdout=full,
+                                      stderr=subprocess.PIPE, text=True, env=tool.environment())
+            self.assertEqual(done.returncode, 5, (command, done.stderr))
+
+    def test_a_full_or_closed_stderr_ends_nothing(self):
+        for redirect in ("2>/dev/full", "2>&-"):
+            for command, code in ((f"train {self.folder.config}", 0), ("trian", 2)):
+                done = subprocess.run(f"{tool.TOOL} {command} {redirect}", shell=True,
+                                      stdout=subprocess.PIPE, text=True, env=tool.environment())
+                self.assertEqual(done.returncode, code)
+                self.assertEqual("accuracy" in done.stdout, code == 0)
+
+    def test_a_closed_stdout_does_not_spill_into_files(self):
+        out = self.folder / "spill"
+        done = subprocess.run(f"{tool.TOOL} train {self.folder.config} --out {out} >&-",
+                              shell=True, stderr=subprocess.PIPE, env=tool.environment())
+        self.assertEqual(done.returncode, 5)
+        for name in (".lock", "metrics.jsonl", "config.toml"):
+            self.assertNotIn("accuracy  ", (out / name).read_text())
+
+    def test_too_many_threads(self):
+        if "asan" in str(tool.BUILD) or "tsan" in str(tool.BUILD):
+            self.skipTest("sanitizers need more address space than the limit leaves")
+        limit = (3 << 30, 3 << 30)
+        self.fails(6, "train", self.folder.config, "--threads", "4096", says="--threads",
+                   preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limit))
+
+    def test_a_folder_without_a_model(self):
+        self.fails(3, "eval", self.folder.data, says="holds no model.safetensors")
+        unfinished = self.folder / "unfinished"
+        unfinished.mkdir()
+        shutil.copy(self.run_dir / "checkpoint.safetensors", unfinished)
+        self.fails(3, "eval", unfinished, says=("has not ended", "checkpoint.safetensors"))
 
 
 if __name__ == "__main__":

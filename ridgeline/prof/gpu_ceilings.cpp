@@ -1,0 +1,68 @@
+#include "ridgeline/prof/gpu_ceilings.h"
+
+#include <algorithm>
+
+#include "ridgeline/plan/planner.h"
+
+namespace ridgeline::prof {
+namespace {
+
+// 1024 tiles of 128 x 128: enough to fill any GPU, small enough to be timed in milliseconds.
+constexpr int64_t kExtent = 4096;
+// Both buffers of a copy together: within the L2 of a large GPU, and far beyond it.
+constexpr double kSizes[] = {32e6, 1e9};
+
+double product_rate(Runtime& runtime, const Table& rows, Precision precision) {
+  const DType dtype = storage(precision);
+  const Shape square{kExtent, kExtent};
+  Program program;
+  program.precision = precision;
+  // Parameters are timed on random numbers, inputs on zeros, which a GPU multiplies faster.
+  const Value x = program.add_value("x", dtype, square, Role::param);
+  const Value w = program.add_value("w", dtype, square, Role::param);
+  const Value y = program.add_value("y", dtype, square, Role::output);
+  program.add(Linear{x, w, Value{}, y});
+  double seconds = 0;
+  for (const Choice& choice : plan_program(program, rows, runtime, PlanOptions{}).choices) {
+    seconds += choice.seconds;
+  }
+  return program.flops() / seconds;
+}
+
+double copy_rate(Runtime& runtime, const GpuCopy& copy, double bytes) {
+  const size_t half = size_t(bytes / 2);
+  const DeviceBuffer from(runtime, half), to(runtime, half);
+  constexpr double kBudget = 0.05;
+  const double seconds = runtime.time([&] { copy(to.data(), from.data(), half); }, kBudget);
+  return bytes / seconds;
+}
+
+}  // namespace
+
+Ceilings measure_gpu_ceilings(Runtime& runtime, const Table& rows, const GpuCopy& copy) {
+  Ceilings ceilings;
+  ceilings.fp32_flops = product_rate(runtime, rows, Precision::fp32);
+  ceilings.tf32_flops = product_rate(runtime, rows, Precision::tf32);
+  ceilings.fp64_flops = product_rate(runtime, rows, Precision::fp64);
+  for (const double bytes : kSizes) {
+    ceilings.bandwidths.push_back({bytes, copy_rate(runtime, copy, bytes)});
+  }
+  // A cache is no slower than the memory behind it, whatever a short copy's start costs.
+  Bandwidth& cache = ceilings.bandwidths.front();
+  cache.rate = std::max(cache.rate, ceilings.memory_bandwidth());
+  ceilings.machine = runtime.fingerprint();
+  ceilings.date = today();
+  return ceilings;
+}
+
+Ceilings gpu_ceilings_of(Runtime& runtime, const Table& rows, const GpuCopy& copy,
+                         const std::filesystem::path& file, bool again) {
+  if (!again) {
+    if (const auto kept = read_ceilings(file, runtime.fingerprint())) return *kept;
+  }
+  const Ceilings measured = measure_gpu_ceilings(runtime, rows, copy);
+  keep_ceilings(file, measured);
+  return measured;
+}
+
+}  // namespace ridgeline::prof

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <functional>
+
+#include "ridgeline/plan/impl.h"
+#include "ridgeline/prof/ceilings.h"
+
+namespace ridgeline::prof {
+
+// to[0..bytes) = from[0..bytes) on the GPU
+using GpuCopy = std::function<void(void* to, const void* from, size_t bytes)>;
+
+// A GPU's ceilings: the rate of the best row of `rows` on a large product in fp32, tf32 and fp64,
+// and of copies within its cache and beyond. Takes about a second.
+Ceilings measure_gpu_ceilings(Runtime& runtime, const Table& rows, const GpuCopy& copy);
+
+// From `file`, else measured and kept there. `again` measures anyway.
+Ceilings gpu_ceilings_of(Runtime& runtime, const Table& rows, const GpuCopy& copy,
+                         const std::filesystem::path& file, bool again = false);
+
+}  // namespace ridgeline::prof
