@@ -152,8 +152,17 @@ Choices choose(const Program& program, const Table& table, const PlanOptions& op
     if (choice.converted < 0) seconds[{choice.row, choice.begin}] = time;
     return time;
   };
-  const auto shortlist =
-      cheapest_covers(program, real, cost, std::max<size_t>(1, options.shortlist));
+  auto shortlist = cheapest_covers(program, real, cost, std::max<size_t>(1, options.shortlist));
+  // The cheapest few sums are often near copies of one another, and all wrong in the same way (two
+  // libraries' threads in each other's way, caches warm only in isolation). The fixed order is the
+  // one plan that owes nothing to those sums, so it is always measured whole with them.
+  const auto same = [&](const Choices& other) {
+    return preference(other, table) == preference(fixed, table);
+  };
+  if (std::none_of(shortlist.begin(), shortlist.end(), same)) {
+    for (Choice& choice : fixed) choice.seconds = cost(choice);
+    shortlist.push_back(std::move(fixed));
+  }
   for (Candidate& candidate : explanation.candidates) {
     const auto found = seconds.find({candidate.row, candidate.begin});
     if (found != seconds.end()) candidate.seconds = found->second;

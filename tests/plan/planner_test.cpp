@@ -95,6 +95,17 @@ TEST_F(Planner, WholePlansDecideBetweenTheBestFew) {
   EXPECT_EQ(planned.explanation.shortlist_seconds.size(), 2u);
 }
 
+TEST_F(Planner, TheFixedOrderIsMeasuredWholeHoweverDearItsSum) {
+  const Table table{row("fused", 3), row("a", 1), row("b", 1)};
+  InventedTimes stopwatch({{"fused", 9}, {"a", 1}, {"b", 1.1}});
+  stopwatch.overhead = 5;  // three steps: 18; one: 14
+  PlanOptions options;
+  options.shortlist = 2;  // both of them mixtures of a and b
+  const Planned planned = plan_program(program_, table, *runtime_, options, stopwatch);
+  EXPECT_THAT(names(planned.choices), ElementsAre("fused"));
+  EXPECT_EQ(planned.explanation.shortlist_seconds.size(), 3u);
+}
+
 TEST_F(Planner, TiesGoToTheFixedOrder) {
   const Table table{row("first", 3), row("second", 3)};
   EXPECT_THAT(names(plan(table, {{"first", 1.01}, {"second", 1.0}}).choices), ElementsAre("first"));
