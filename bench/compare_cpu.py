@@ -14,7 +14,7 @@ import subprocess
 import sys
 from datetime import date
 
-# What the foundation asks of each, against the best peer.
+# What we want of each, against the best peer.
 GOALS = {("784-128-128-128-10", 32): 2.0, ("784-512-10", 128): 1.6,
          ("784-1024-1024-1024-10", 32): 1.6, ("784-512-10", 3000): 1.2}
 
