@@ -105,6 +105,10 @@ std::optional<std::filesystem::path> find_spelling(const std::filesystem::path& 
   return std::nullopt;
 }
 
+uint64_t hash_of(const ImageSet& set) {
+  return hash_tensor(hash_tensor(uint64_t(set.classes), set.images.view()), set.labels.view());
+}
+
 ImageSet load_pair(const std::filesystem::path& images, const std::filesystem::path& labels,
                    std::string name, int classes) {
   ImageSet set;
@@ -117,7 +121,7 @@ ImageSet load_pair(const std::filesystem::path& images, const std::filesystem::p
   }
   set.classes = check_labels(set.labels.span<int32_t>(), classes, labels.string());
   set.name = std::move(name);
-  set.hash = hash_tensor(hash_tensor(uint64_t(set.classes), set.images.view()), set.labels.view());
+  set.hash = hash_of(set);
   return set;
 }
 

@@ -10,7 +10,8 @@
 
 namespace ridgeline::data {
 
-// Labelled images, resident in host memory as bytes; scaling to floats is the gather's business.
+// Labelled images, or texts as codes, resident in host memory as bytes; scaling to floats is the
+// gather's business.
 struct ImageSet {
   HostTensor images;  // uint8 [n, item...], n >= 1
   HostTensor labels;  // int32 [n], each in [0, classes)
@@ -26,6 +27,9 @@ struct ImageSet {
 struct DataSet {
   ImageSet train, test;
 };
+
+// What ImageSet::hash holds.
+uint64_t hash_of(const ImageSet& set);
 
 enum class Part { train, test };
 

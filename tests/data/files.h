@@ -58,9 +58,9 @@ std::string expect_error(ErrorKind kind, const std::vector<std::string>& parts,
 
 // $RIDGELINE_DATA, or empty when it is not set.
 std::filesystem::path real_data();
-#define RIDGELINE_NEEDS_DATA()                                                           \
-  if (::ridgeline::data::testing::real_data().empty()) {                                 \
-    GTEST_SKIP() << "needs MNIST and Fashion-MNIST: set RIDGELINE_DATA to their folder"; \
+#define RIDGELINE_NEEDS_DATA()                                                 \
+  if (::ridgeline::data::testing::real_data().empty()) {                       \
+    GTEST_SKIP() << "needs the data sets: set RIDGELINE_DATA to their folder"; \
   }
 
 }  // namespace ridgeline::data::testing

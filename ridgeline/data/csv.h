@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "ridgeline/data/record_buffer.h"
+
+namespace ridgeline::data {
+
+// Records of a CSV file, one at a time, in bounded memory: fields may be quoted, hold separators,
+// line ends and doubled quotes; lines end in LF or CRLF; blank lines are skipped. Throws data, with
+// the line, on a quote left open, text after a closing quote, a NUL byte, invalid UTF-8, and when a
+// record has another number of fields than the first.
+class CsvReader {
+ public:
+  explicit CsvReader(ByteSource& source, char separator = ',', size_t chunk = size_t{1} << 20);
+
+  // The next record's fields, valid until the next call; false at the end.
+  bool next(std::vector<std::string_view>& fields);
+  int64_t line() const { return line_; }  // where the record last given began, from 1
+
+ private:
+  struct Field {
+    size_t begin, end;  // in the buffer, without the quotes
+    bool doubled;       // holds doubled quotes
+  };
+  enum class Found { record, blank, end_of_data };
+
+  Found scan();
+  bool scan_field(size_t& at, bool last_data);
+  bool scan_quoted(size_t& at, bool last_data);
+  void unescape(std::vector<std::string_view>& fields);
+
+  RecordBuffer buffer_;
+  char separator_;
+  std::vector<Field> found_;
+  size_t record_bytes_ = 0;  // with its line end
+  int64_t line_ = 0, next_line_ = 1;
+  size_t columns_ = 0;
+};
+
+}  // namespace ridgeline::data

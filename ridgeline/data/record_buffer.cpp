@@ -1,0 +1,51 @@
+#include "ridgeline/data/record_buffer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ridgeline/core/error.h"
+#include "ridgeline/data/utf8.h"
+
+namespace ridgeline::data {
+
+RecordBuffer::RecordBuffer(ByteSource& source, size_t chunk) : source_(source), chunk_(chunk) {}
+
+bool RecordBuffer::more(int64_t line) {
+  if (size() >= kMostRecord) {
+    throw_error(ErrorKind::data,
+                "{}: line {}: no end of the record within {} MiB; is a quote left "
+                "open?",
+                name(), line, kMostRecord >> 20);
+  }
+  std::memmove(bytes_.data(), data(), size());
+  end_ = size();
+  begin_ = 0;
+  // Doubling, so that a long record is not searched anew for every chunk.
+  const size_t ask = std::max(chunk_, end_);
+  bytes_.resize(end_ + ask);
+  const size_t got = source_.read(std::as_writable_bytes(std::span(bytes_).subspan(end_, ask)));
+  end_ += got;
+  if (!started_ && end_ >= 3) {
+    if (std::memcmp(bytes_.data(), "\xef\xbb\xbf", 3) == 0) begin_ = 3;
+    started_ = true;
+  }
+  return got > 0;
+}
+
+void check_text(std::string_view record, const std::string& file, int64_t line) {
+  const auto line_of = [&](size_t at) {
+    return line + std::count(record.begin(), record.begin() + ptrdiff_t(at), '\n');
+  };
+  if (const size_t at = record.find('\0'); at != std::string_view::npos) {
+    throw_error(ErrorKind::data, "{}: line {}: a NUL byte; this is no text file", file,
+                line_of(at));
+  }
+  if (const size_t at = find_invalid_utf8(record); at != std::string_view::npos) {
+    throw_error(ErrorKind::data,
+                "{}: line {}: byte {:#04x} is not UTF-8; convert the file first "
+                "(iconv -f latin1 -t utf-8)",
+                file, line_of(at), uint8_t(record[at]));
+  }
+}
+
+}  // namespace ridgeline::data

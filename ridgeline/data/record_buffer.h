@@ -1,0 +1,42 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ridgeline/data/input_file.h"
+
+namespace ridgeline::data {
+
+// A window on a stream of text, in which a reader looks for the end of the next record and asks for
+// more when it is not there yet. Holds one chunk, or one record if that is longer. A byte order
+// mark at the start is left out.
+class RecordBuffer {
+ public:
+  explicit RecordBuffer(ByteSource& source, size_t chunk = size_t{1} << 20);
+
+  // What is there, from the next record on. Writable: readers unescape in place.
+  char* data() { return bytes_.data() + begin_; }
+  size_t size() const { return end_ - begin_; }
+  // Reads on; false at the end of the stream. data() may move. Throws data when a record grows past
+  // kMostRecord, naming `line`, where it began.
+  bool more(int64_t line);
+  void drop(size_t count) { begin_ += count; }
+
+  const std::string& name() const { return source_.file().name(); }
+
+  static constexpr size_t kMostRecord = size_t{64} << 20;
+
+ private:
+  ByteSource& source_;
+  size_t chunk_;
+  std::vector<char> bytes_;
+  size_t begin_ = 0, end_ = 0;
+  bool started_ = false;
+};
+
+// Throws data when the record, which began at `line`, holds a NUL byte or is not UTF-8.
+void check_text(std::string_view record, const std::string& file, int64_t line);
+
+}  // namespace ridgeline::data

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "ridgeline/data/image_set.h"
+#include "ridgeline/data/text_reader.h"
+#include "ridgeline/data/vocabulary.h"
+
+namespace ridgeline::data {
+
+// How texts become items of bytes and labels become class numbers.
+struct TextCoding {
+  Vocabulary vocabulary{std::string(Vocabulary::paper())};
+  int64_t length = 1014;  // codes an item
+  bool backward = true;   // the last character kept comes first
+  // A label is one of these names, or a whole number counted from first_label on. No names: numbers
+  // only, `classes` of them (0: as many as the file shows).
+  std::vector<std::string> class_names;
+  int classes = 0;
+  int first_label = 0;
+};
+
+// The class number of a label as written; throws data with file and line.
+int32_t class_of(std::string_view label, const TextCoding& coding, const std::string& file,
+                 int64_t line);
+
+// All of a labelled file: images are codes, uint8 [n, length]. Throws data when it holds no record.
+ImageSet load_text(const std::filesystem::path& path, const TextColumns& columns,
+                   const TextCoding& coding, std::string name);
+
+}  // namespace ridgeline::data
