@@ -1,10 +1,11 @@
 # Entry points for people; the build itself is CMake (see CMakePresets.json).
-.PHONY: help demo test bench format format-check lint clean
+.PHONY: help demo test bench release format format-check lint clean
 
 help:
 	@echo "make demo          install what is needed, build, train on Fashion-MNIST, evaluate"
 	@echo "make test          install what is needed, build, run all tests"
 	@echo "make bench         build and measure, beside other frameworks where they are installed"
+	@echo "make release       build the package for every GPU from sm_75 on (needs nvcc; long)"
 	@echo "make format        format the sources;  make format-check says which need it"
 	@echo "make lint          clang-tidy"
 	@echo "make clean         remove build/"
@@ -23,6 +24,10 @@ bench:
 	@scripts/install-deps --for bench
 	@scripts/build tool
 	@scripts/bench
+
+release:
+	@scripts/install-deps --for demo
+	@scripts/release
 
 format:
 	@scripts/install-deps --for format

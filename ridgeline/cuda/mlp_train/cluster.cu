@@ -12,6 +12,7 @@ namespace {
 template <typename T, int kSampleTiles, bool kMasters>
 __global__ __launch_bounds__(kBlockThreads, 1) void mlp_train_cluster_kernel(
     const __grid_constant__ ResidentParams p) {
+#if __CUDA_ARCH__ >= 900  // clusters; the layout refuses older GPUs
   extern __shared__ __align__(128) char shared[];
   using Exchange = ClusterExchange<T, kSampleTiles>;
   const int block = blockIdx.x;
@@ -32,6 +33,7 @@ __global__ __launch_bounds__(kBlockThreads, 1) void mlp_train_cluster_kernel(
   }
   __syncwarp();
   cluster_sync();  // no block leaves while others may still write to it
+#endif
 }
 
 }  // namespace
@@ -75,6 +77,10 @@ MlpTrainLayout mlp_train_cluster_layout(const MlpTrainShape& shape, int blocks) 
   mlp::DeviceLimits limits;
   if (auto e = mlp::device_limits(&limits)) {
     layout.refusal = cudaGetErrorString(e);
+    return layout;
+  }
+  if (limits.generation < 9) {
+    layout.refusal = "clusters need compute capability 9.0 or later";
     return layout;
   }
   mlp::ResidentPlan plan;

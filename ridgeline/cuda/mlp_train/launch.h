@@ -15,6 +15,7 @@ namespace ridgeline::cuda::mlp {
 struct DeviceLimits {
   int blocks;           // multiprocessors
   size_t shared_bytes;  // a block may ask for
+  int generation;       // major compute capability
 };
 cudaError_t device_limits(DeviceLimits* limits);
 

@@ -16,7 +16,7 @@ cudaError_t device_limits(DeviceLimits* limits) {
     return e;
   }
   limits->shared_bytes = size_t(shared);
-  return cudaSuccess;
+  return cudaDeviceGetAttribute(&limits->generation, cudaDevAttrComputeCapabilityMajor, device);
 }
 
 }  // namespace mlp

@@ -12,6 +12,7 @@ namespace {
 template <typename T, int kSampleTiles, bool kMasters>
 __global__ __launch_bounds__(kBlockThreads, 1) void mlp_train_resident_kernel(
     const __grid_constant__ ResidentParams p) {
+#if __CUDA_ARCH__ >= 800  // mma of 16 x 8 x 16; the layout refuses older GPUs
   extern __shared__ __align__(128) char shared[];
   using Exchange = GridExchange<T, kSampleTiles>;
   Exchange exchange(p, shared, blockIdx.x);
@@ -21,6 +22,7 @@ __global__ __launch_bounds__(kBlockThreads, 1) void mlp_train_resident_kernel(
   } else {
     ResidentTrainer<T, kSampleTiles, kMasters, Exchange>(p, shared, exchange).run();
   }
+#endif
 }
 
 }  // namespace
@@ -59,6 +61,10 @@ MlpTrainLayout mlp_train_resident_layout(const MlpTrainShape& shape, int blocks)
   mlp::DeviceLimits limits;
   if (auto e = mlp::device_limits(&limits)) {
     layout.refusal = cudaGetErrorString(e);
+    return layout;
+  }
+  if (limits.generation < 8) {
+    layout.refusal = "needs compute capability 8.0 or later";
     return layout;
   }
   const int most = blocks > 0 ? std::min(blocks, limits.blocks) : limits.blocks;

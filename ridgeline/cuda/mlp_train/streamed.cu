@@ -12,6 +12,7 @@ namespace {
 template <typename T, int kSampleTiles, bool kMasters, int kParts>
 __global__ __launch_bounds__(kBlockThreads, 1) void mlp_train_streamed_kernel(
     const __grid_constant__ StreamedParams p) {
+#if __CUDA_ARCH__ >= 800  // mma of 16 x 8 x 16, cp.async; the layout refuses older GPUs
   extern __shared__ __align__(128) char shared[];
   // Own units past the last are read and may never be written.
   for (int i = threadIdx.x; i < int(p.plan.shared_bytes / 16); i += blockDim.x) {
@@ -19,6 +20,7 @@ __global__ __launch_bounds__(kBlockThreads, 1) void mlp_train_streamed_kernel(
   }
   __syncthreads();
   StreamedTrainer<T, kSampleTiles, kMasters, kParts>(p, shared).run();
+#endif
 }
 
 }  // namespace
@@ -62,6 +64,10 @@ MlpTrainLayout mlp_train_streamed_layout(const MlpTrainShape& shape, int blocks)
   mlp::DeviceLimits limits;
   if (auto e = mlp::device_limits(&limits)) {
     layout.refusal = cudaGetErrorString(e);
+    return layout;
+  }
+  if (limits.generation < 8) {
+    layout.refusal = "needs compute capability 8.0 or later";
     return layout;
   }
   const int most = blocks > 0 ? std::min(blocks, limits.blocks) : limits.blocks;
