@@ -13,7 +13,7 @@ namespace {
 struct Flags {
   ConfigFlags config;
   std::string out, json;
-  bool resume = false, force = false, print_config = false, quiet = false;
+  bool resume = false, force = false, histograms = false, print_config = false, quiet = false;
 };
 
 int run(const Flags& flags) {
@@ -28,6 +28,7 @@ int run(const Flags& flags) {
   options.data = flags.config.data;
   options.resume = flags.resume;
   options.force = flags.force;
+  options.histograms = flags.histograms;
   if (flags.quiet) options.progress = engine::Progress::Style::none;
   const engine::TrainReport report = engine::train(config, options);
   if (!flags.quiet && flags.json != "-") write_text("-", engine::summary(report));
@@ -45,6 +46,8 @@ void add_train(CLI::App& app, Action& action) {
       ->type_name("DIR");
   auto* resume = command->add_flag("--resume", flags->resume, "continue the run in --out");
   command->add_flag("--force", flags->force, "replace the run in --out")->excludes(resume);
+  command->add_flag("--histograms", flags->histograms,
+                    "histograms of the weights in TensorBoard's event files, at each evaluation");
   command->add_flag("--print-config", flags->print_config, "print the resolved config and stop");
   command->add_flag("--quiet", flags->quiet, "show warnings and errors only");
   declare_json(*command, flags->json);

@@ -114,6 +114,12 @@ void RunFolder::remove_old_run() {
       throw_error(ErrorKind::io, "{}: cannot remove: {}", file.string(), error.message());
     }
   }
+  // Event files alone: whatever else lies there is not ours.
+  for (const auto& entry : fs::directory_iterator(tensorboard(), error)) {
+    if (entry.path().filename().string().starts_with("events.out.tfevents.")) {
+      fs::remove(entry.path(), error);
+    }
+  }
 }
 
 bool RunFolder::has_checkpoint() const {

@@ -28,6 +28,7 @@ class RunFolder {
   std::filesystem::path model() const { return folder_ / "model.safetensors"; }
   std::filesystem::path metrics() const { return folder_ / "metrics.jsonl"; }
   std::filesystem::path config() const { return folder_ / "config.toml"; }
+  std::filesystem::path tensorboard() const { return folder_ / "tensorboard"; }
   std::filesystem::path checkpoint() const { return folder_ / "checkpoint.safetensors"; }
   std::filesystem::path previous() const { return folder_ / "checkpoint.prev.safetensors"; }
   bool has_checkpoint() const;

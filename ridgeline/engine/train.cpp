@@ -7,6 +7,7 @@
 #include "ridgeline/data/locate.h"
 #include "ridgeline/engine/checkpoint.h"
 #include "ridgeline/engine/diagnose.h"
+#include "ridgeline/engine/metrics.h"
 #include "ridgeline/engine/run_folder.h"
 #include "ridgeline/engine/signals.h"
 #include "ridgeline/engine/trainer.h"
@@ -49,13 +50,16 @@ class TrainRun {
   void save();
   void show();
   void finish();
-  std::string metrics_head(const char* event) const;
+  void watch(std::unique_ptr<TrainObserver> observer) { observers_.push_back(std::move(observer)); }
+  // Tells the observers about what has just taken `clock`'s seconds.
+  void tell(const char* what, const Clock& clock, int64_t steps = 0);
 
   const Config config_;
   const TrainOptions options_;
   const Clock since_start_;
   Progress progress_;
   std::unique_ptr<RunFolder> folder_;
+  std::vector<std::unique_ptr<TrainObserver>> observers_;
   std::unique_ptr<Machine> machine_;
   std::unique_ptr<Trainer> trainer_;
   TrainReport report_;
@@ -66,6 +70,9 @@ class TrainRun {
   double step_seconds_ = 0;  // of late
   int64_t rows_here_ = 0;
   Tally epoch_, since_log_;
+  double logged_seconds_ = 0,
+         logged_limit_ = 0;  // train_seconds and limit_seconds_ at the last log
+  int64_t logged_rows_ = 0;
   bool evaluated_ = false;  // at this step
   double last_save_ = 0;
   int64_t saved_step_ = -1;
@@ -112,6 +119,10 @@ TrainRun::TrainRun(const Config& config, const TrainOptions& options)
         [&](const std::string& text) { progress_.warning(text); });
     check_unchanged(info, config, *set, kept->origin());
   }
+  if (folder_) {
+    watch(metrics_observer(*folder_));
+    watch(tensorboard_observer(*folder_, options.histograms));
+  }
   machine_ = std::make_unique<Machine>(config.run);
   trainer_ = std::make_unique<Trainer>(*machine_, config, std::move(set), info.rows);
   if (kept) restore_checkpoint(*kept, *trainer_);
@@ -128,7 +139,6 @@ TrainRun::TrainRun(const Config& config, const TrainOptions& options)
 
 void TrainRun::announce() {
   if (folder_) {
-    folder_->trim_metrics(trainer_->step());
     const std::string toml = to_toml(config_);
     write_file_atomic(folder_->config(), std::as_bytes(std::span(toml)));
   }
@@ -165,6 +175,14 @@ void TrainRun::announce() {
       duration(report_.startup_seconds), duration(report_.tuning_seconds)));
   if (trainer_->step() > 0)
     progress_.line(fmt::format("continuing after step {}", trainer_->step()));
+  for (const auto& observer : observers_) observer->started(report_, *trainer_);
+  tell("start-up", since_start_);
+}
+
+void TrainRun::tell(const char* what, const Clock& clock, int64_t steps) {
+  const double seconds = clock.seconds();
+  const HostSpan span{what, since_start_.seconds() - seconds, seconds, steps};
+  for (const auto& observer : observers_) observer->did(span);
 }
 
 // Up to the next boundary where the host has something to do.
@@ -192,6 +210,7 @@ void TrainRun::advance() {
     read_results(before);
   }
   const double seconds = clock.seconds();
+  tell("launch", clock, made);
   report_.train_seconds += seconds;
   report_.steps_here += made;
   step_seconds_ = seconds / double(made);
@@ -242,22 +261,24 @@ void TrainRun::give_up(std::string_view which, int64_t end) {
               config_.train.optimizer.lr, kept);
 }
 
-std::string TrainRun::metrics_head(const char* event) const {
-  const int64_t step = trainer_->step();
-  return fmt::format("{{\"event\":\"{}\",\"step\":{},\"epoch\":{:.6g}", event, step,
-                     double(step) / double(trainer_->steps_per_epoch()));
-}
-
 void TrainRun::log() {
-  if (folder_ && since_log_.rows > 0) {
-    folder_->append_metrics(
-        metrics_head("train") +
-        fmt::format(
-            ",\"loss\":{:.9g},\"accuracy\":{:.6g},\"lr\":{:.9g},\"inputs_per_second\":{:.6g},"
-            "\"seconds\":{:.6g}}}",
-            since_log_.mean_loss(), since_log_.accuracy(), trainer_->lr(trainer_->step() - 1),
-            double(trainer_->last_batch()) / step_seconds_, since_start_.seconds()));
+  if (since_log_.rows > 0 && !observers_.empty()) {
+    TrainPoint point;
+    point.step = trainer_->step();
+    point.epoch = double(point.step) / double(trainer_->steps_per_epoch());
+    point.loss = since_log_.mean_loss();
+    point.accuracy = since_log_.accuracy();
+    point.lr = trainer_->lr(point.step - 1);
+    point.gradient_norm = trainer_->gradient_norm();
+    const double seconds = report_.train_seconds - logged_seconds_;
+    point.inputs_per_second = double(rows_here_ - logged_rows_) / seconds;
+    if (report_.limit) point.limit_fraction = (limit_seconds_ - logged_limit_) / seconds;
+    point.seconds = since_start_.seconds();
+    for (const auto& observer : observers_) observer->logged(point);
   }
+  logged_seconds_ = report_.train_seconds;
+  logged_limit_ = limit_seconds_;
+  logged_rows_ = rows_here_;
   since_log_ = {};
   if (since_start_.seconds() - safe_at_ < kSafeSeconds) return;
   Snapshot now = trainer_->snapshot();
@@ -299,17 +320,15 @@ void TrainRun::evaluate() {
     text += fmt::format("  {} inputs/s", grouped(double(rows_here_) / report_.train_seconds));
   }
   progress_.line(text);
-  if (!folder_) return;
-  const double loss = report_.test.loss;
-  folder_->append_metrics(
-      metrics_head("eval") +
-      fmt::format(",\"loss\":{},\"accuracy\":{:.6g},\"seconds\":{:.6g}}}",
-                  std::isfinite(loss) ? fmt::format("{:.9g}", loss) : "null",  // JSON has no NaN
-                  report_.test.accuracy, since_start_.seconds()));
+  tell("evaluate", clock);
+  const EvalPoint point{step, double(step) / double(per_epoch), report_.test.loss,
+                        report_.test.accuracy, since_start_.seconds()};
+  for (const auto& observer : observers_) observer->evaluated(point, *trainer_);
 }
 
 void TrainRun::save() {
   last_save_ = since_start_.seconds();
+  const Clock clock;
   if (!folder_ || bad_since_ > 0 || saved_step_ == trainer_->step()) return;
   Snapshot now = trainer_->snapshot();
   // Ruined weights show in the next loss; the last good checkpoint stays.
@@ -318,6 +337,7 @@ void TrainRun::save() {
   saved_step_ = safe_step_ = trainer_->step();
   safe_ = std::move(now);
   safe_at_ = since_start_.seconds();
+  tell("checkpoint", clock);
 }
 
 void TrainRun::finish() {
@@ -347,6 +367,7 @@ void TrainRun::finish() {
     report_.flops_per_second = flops_ / report_.train_seconds;
     report_.limit_fraction = limit_seconds_ / report_.train_seconds;
   }
+  for (const auto& observer : observers_) observer->finished(report_, *trainer_);
 }
 
 TrainReport TrainRun::run() {

@@ -19,7 +19,8 @@ struct TrainOptions {
   std::filesystem::path out;   // empty: nothing is kept
   std::filesystem::path data;  // --data; empty: the usual places
   bool resume = false;
-  bool force = false;  // replace the run that `out` holds
+  bool force = false;       // replace the run that `out` holds
+  bool histograms = false;  // of the weights, in TensorBoard's event files
   Progress::Style progress = Progress::Style::automatic;
   std::shared_ptr<const data::DataSet> set;  // already loaded; else by config.data.name
 };

@@ -92,6 +92,11 @@ int64_t Trainer::clipped_steps() const {
   return value ? full_->read<int64_t>(value).front() : 0;
 }
 
+std::optional<double> Trainer::gradient_norm() const {
+  if (last_ == nullptr || !last_->lowered().grad_norm) return std::nullopt;
+  return last_->read<double>(last_->lowered().grad_norm).front();
+}
+
 void Trainer::restore(const Snapshot& snapshot, int64_t step) {
   weights_.upload(snapshot);
   step_ = step;

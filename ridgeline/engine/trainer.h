@@ -38,6 +38,7 @@ class Trainer {
   int64_t total_steps() const;  // by epochs and max_steps
   double lr(int64_t step) const;
   int64_t clipped_steps() const;
+  std::optional<double> gradient_norm() const;  // of the last step, where clipping computes it
   const data::BatchPlan& batches() const { return batches_; }
 
   Snapshot snapshot() const { return weights_.download(); }

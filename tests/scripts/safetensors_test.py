@@ -20,25 +20,9 @@ print(json.dumps({name: [str(x.dtype), list(x.shape), x.tobytes().hex()]
 """
 
 
-def python_with_safetensors():
-    """A virtual environment of our own under the build folder; None when it cannot be made."""
-    home = tool.BUILD / "safetensors-venv"
-    python = home / "bin" / "python"
-    check = [str(python), "-c", "import numpy, safetensors"]
-    if python.exists() and subprocess.run(check, capture_output=True).returncode == 0:
-        return python
-    for command in ([sys.executable, "-m", "venv", "--clear", str(home)],
-                    [str(python), "-m", "pip", "install", "--quiet", "safetensors", "numpy"]):
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode != 0:
-            print(f"skipped: {' '.join(command[1:4])} failed: {done.stderr.strip()[-200:]}")
-            return None
-    return python
-
-
 def main():
     import json
-    python = python_with_safetensors()
+    python = tool.python_with("safetensors", "numpy")
     if python is None:
         return 77
     folder = tool.Folder()

@@ -7,6 +7,7 @@ import pathlib
 import random
 import struct
 import subprocess
+import sys
 import tempfile
 
 TOOL = os.environ["RIDGELINE"]
@@ -99,6 +100,31 @@ class Folder:
 
     def close(self):
         self._kept.cleanup()
+
+
+def command(arguments, **options):
+    """Runs another program; what it said on stderr is the message of its failure."""
+    done = subprocess.run([str(a) for a in arguments], capture_output=True, text=True, timeout=300,
+                          **options)
+    if done.returncode != 0:
+        raise AssertionError(f"{arguments[0]}: exit {done.returncode}\n{done.stderr[-2000:]}")
+    return done
+
+
+def python_with(*packages):
+    """A virtual environment of our own under the build folder; None when it cannot be made."""
+    home = BUILD / f"{packages[0]}-venv"
+    python = home / "bin" / "python"
+    check = [str(python), "-c", "import " + ", ".join(packages)]
+    if python.exists() and subprocess.run(check, capture_output=True).returncode == 0:
+        return python
+    for step in ([sys.executable, "-m", "venv", "--clear", str(home)],
+                 [str(python), "-m", "pip", "install", "--quiet", *packages]):
+        done = subprocess.run(step, capture_output=True, text=True)
+        if done.returncode != 0:
+            print(f"skipped: {' '.join(step[1:4])} failed: {done.stderr.strip()[-200:]}")
+            return None
+    return python
 
 
 def tensors(path):

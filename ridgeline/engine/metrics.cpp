@@ -1,0 +1,114 @@
+#include "ridgeline/engine/metrics.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <optional>
+
+#include "ridgeline/engine/run_folder.h"
+#include "ridgeline/engine/trainer.h"
+#include "ridgeline/prof/event_file.h"
+
+namespace ridgeline::engine {
+namespace {
+
+std::string json_number(double value, int digits) {
+  return std::isfinite(value) ? fmt::format("{:.{}g}", value, digits) : "null";  // JSON has no NaN
+}
+
+class MetricsFile final : public TrainObserver {
+ public:
+  explicit MetricsFile(RunFolder& folder) : folder_(folder) {}
+
+  void started(const TrainReport&, Trainer& trainer) override {
+    folder_.trim_metrics(trainer.step());
+  }
+
+  void logged(const TrainPoint& point) override {
+    std::string line = head("train", point);
+    line += fmt::format(",\"lr\":{:.9g},\"inputs_per_second\":{:.6g}", point.lr,
+                        point.inputs_per_second);
+    if (point.gradient_norm) {
+      line += ",\"gradient_norm\":" + json_number(*point.gradient_norm, 9);
+    }
+    if (point.limit_fraction)
+      line += fmt::format(",\"limit_fraction\":{:.4g}", *point.limit_fraction);
+    finish(line, point.seconds);
+  }
+
+  void evaluated(const EvalPoint& point, Trainer&) override {
+    finish(head("eval", point), point.seconds);
+  }
+
+ private:
+  template <typename Point>
+  static std::string head(const char* event, const Point& point) {
+    return fmt::format(
+        "{{\"event\":\"{}\",\"step\":{},\"epoch\":{:.6g},\"loss\":{},\"accuracy\":{:.6g}", event,
+        point.step, point.epoch, json_number(point.loss, 9), point.accuracy);
+  }
+  void finish(const std::string& line, double seconds) {
+    folder_.append_metrics(line + fmt::format(",\"seconds\":{:.6g}}}", seconds));
+  }
+
+  RunFolder& folder_;
+};
+
+class TensorBoard final : public TrainObserver {
+ public:
+  TensorBoard(std::filesystem::path folder, bool histograms)
+      : folder_(std::move(folder)), histograms_(histograms) {}
+
+  void started(const TrainReport&, Trainer& trainer) override {
+    file_.emplace(folder_, trainer.step());
+    if (trainer.step() == 0) put_weights(trainer);
+  }
+
+  void logged(const TrainPoint& point) override {
+    std::vector<prof::EventFile::Scalar> values{
+        {"loss/train", point.loss},
+        {"accuracy/train", point.accuracy},
+        {"learning_rate", point.lr},
+        {"speed/inputs_per_second", point.inputs_per_second}};
+    if (point.gradient_norm) values.push_back({"gradient_norm", *point.gradient_norm});
+    if (point.limit_fraction) {
+      values.push_back({"speed/fraction_of_the_limit", *point.limit_fraction});
+    }
+    file_->scalars(point.step, values);
+  }
+
+  void evaluated(const EvalPoint& point, Trainer& trainer) override {
+    const prof::EventFile::Scalar values[] = {{"loss/test", point.loss},
+                                              {"accuracy/test", point.accuracy}};
+    file_->scalars(point.step, values);
+    put_weights(trainer);
+  }
+
+ private:
+  void put_weights(Trainer& trainer) {
+    if (!histograms_) return;
+    for (const nn::Param& param : trainer.model().params()) {
+      const Tensor& host = param.value.view();
+      const prof::Histogram histogram = host.dtype == DType::fp64
+                                            ? prof::histogram_of(host.span<const double>())
+                                            : prof::histogram_of(host.span<const float>());
+      file_->histogram(trainer.step(), "weights/" + param.name, histogram);
+    }
+  }
+
+  std::filesystem::path folder_;
+  bool histograms_;
+  std::optional<prof::EventFile> file_;
+};
+
+}  // namespace
+
+std::unique_ptr<TrainObserver> metrics_observer(RunFolder& folder) {
+  return std::make_unique<MetricsFile>(folder);
+}
+
+std::unique_ptr<TrainObserver> tensorboard_observer(const RunFolder& folder, bool histograms) {
+  return std::make_unique<TensorBoard>(folder.tensorboard(), histograms);
+}
+
+}  // namespace ridgeline::engine

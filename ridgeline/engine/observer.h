@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace ridgeline::engine {
+
+class Trainer;
+struct Evaluation;
+struct TrainReport;
+
+// Training since the last point: means over its steps.
+struct TrainPoint {
+  int64_t step = 0;  // steps made
+  double epoch = 0;
+  double loss = 0, accuracy = 0;
+  double lr = 0;                        // of the last step
+  std::optional<double> gradient_norm;  // of the last step, where clipping computes it
+  double inputs_per_second = 0;
+  std::optional<double> limit_fraction;
+  double seconds = 0;  // since the start of the process's run
+};
+
+struct EvalPoint {
+  int64_t step = 0;
+  double epoch = 0;
+  double loss = 0, accuracy = 0;
+  double seconds = 0;
+};
+
+// What the host did from `begin` on, for `seconds`, both as Clock gives them.
+struct HostSpan {
+  const char* what;  // "start-up", "launch", "evaluate", "checkpoint"
+  double begin = 0, seconds = 0;
+  int64_t steps = 0;  // of a launch
+};
+
+// Watches a run: the metrics file, TensorBoard's events, the trace and the report page are each
+// one. Called on the host between launches, by the rank that writes; what it throws ends the run.
+class TrainObserver {
+ public:
+  virtual ~TrainObserver() = default;
+  virtual void started(const TrainReport&, Trainer&) {}
+  virtual void logged(const TrainPoint&) {}
+  virtual void evaluated(const EvalPoint&, Trainer&) {}
+  virtual void did(const HostSpan&) {}
+  virtual void finished(const TrainReport&, Trainer&) {}
+};
+
+}  // namespace ridgeline::engine
