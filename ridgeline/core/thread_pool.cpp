@@ -3,12 +3,15 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "ridgeline/core/error.h"
+#include "ridgeline/core/thread_trace.h"
 
 namespace ridgeline {
 namespace {
@@ -24,6 +27,35 @@ void pause() {
   asm volatile("yield");
 #endif
 }
+
+// The trace that is on, if any, and this thread's share of the region it is in while one is.
+std::atomic<ThreadTrace*> active_trace{nullptr};
+thread_local ThreadSpan* current_span = nullptr;
+
+int64_t nanoseconds() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+// Calls f, a thread's share of a region, and leaves its span with the trace.
+template <typename F>
+void traced(int thread, F f) {
+  ThreadTrace* trace = active_trace.load(std::memory_order_relaxed);
+  if (trace == nullptr) return f();
+  ThreadSpan span{thread, nanoseconds(), 0, 0};
+  current_span = &span;
+  f();
+  current_span = nullptr;
+  span.end = nanoseconds();
+  trace->add(span);
+}
+
+// Counts its own lifetime as waiting.
+struct TracedWait {
+  const int64_t begin = current_span != nullptr ? nanoseconds() : 0;
+  ~TracedWait() {
+    if (current_span != nullptr) current_span->waited += nanoseconds() - begin;
+  }
+};
 
 template <typename T>
 void wait_while_equal(std::atomic<T>& atomic, T old) {
@@ -105,7 +137,7 @@ void ThreadPool::launch(Entry entry, void* context) {
   running_.store(size_ - 1, std::memory_order_relaxed);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
-  entry(context, 0);
+  traced(0, [&] { entry(context, 0); });
   for (int left = running_.load(std::memory_order_acquire); left != 0;
        left = running_.load(std::memory_order_acquire)) {
     wait_while_equal(running_, left);
@@ -118,13 +150,14 @@ void ThreadPool::worker(int thread) {
     wait_while_equal(generation_, seen);
     seen = generation_.load(std::memory_order_acquire);
     if (stop_) return;
-    entry_(context_, thread);
+    traced(thread, [&] { entry_(context_, thread); });
     if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) running_.notify_one();
   }
 }
 
 void ThreadPool::barrier() {
   if (size_ == 1) return;
+  const TracedWait wait;
   const uint32_t phase = phase_.load(std::memory_order_acquire);
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) == size_ - 1) {
     arrived_.store(0, std::memory_order_relaxed);
@@ -133,6 +166,22 @@ void ThreadPool::barrier() {
     return;
   }
   wait_while_equal(phase_, phase);
+}
+
+ThreadTrace::ThreadTrace() {
+  spans_.reserve(4096);
+  active_trace.store(this, std::memory_order_relaxed);
+}
+ThreadTrace::~ThreadTrace() { active_trace.store(nullptr, std::memory_order_relaxed); }
+
+void ThreadTrace::add(const ThreadSpan& span) {
+  const std::lock_guard lock(mutex_);
+  spans_.push_back(span);
+}
+
+std::vector<ThreadSpan> ThreadTrace::take() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(spans_, {});
 }
 
 }  // namespace ridgeline
