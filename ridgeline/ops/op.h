@@ -4,10 +4,14 @@
 #include <variant>
 
 #include "ridgeline/ops/activation.h"
+#include "ridgeline/ops/augment.h"
+#include "ridgeline/ops/conv.h"
 #include "ridgeline/ops/dropout.h"
 #include "ridgeline/ops/gather.h"
 #include "ridgeline/ops/linear.h"
 #include "ridgeline/ops/loss.h"
+#include "ridgeline/ops/norm.h"
+#include "ridgeline/ops/pool.h"
 #include "ridgeline/ops/update.h"
 
 namespace ridgeline {
@@ -15,7 +19,9 @@ namespace ridgeline {
 // Every op a program can hold. A new op is a descriptor in its own header and one name here.
 using Op = std::variant<Gather, Linear, LinearGradX, LinearGradW, Activation, ActivationGrad,
                         Dropout, SoftmaxXent, SoftmaxXentGrad, Mse, MseGrad, Softmax, SgdUpdate,
-                        AdamUpdate, GlobalNorm, Tick>;
+                        AdamUpdate, GlobalNorm, Tick, Conv2d, Conv2dGradX, Conv2dGradW, MaxPool,
+                        MaxPoolGrad, AvgPool, AvgPoolGrad, LayerNorm, LayerNormGrad, BatchNorm,
+                        BatchNormGrad, BatchNormInfer, GatherAugment>;
 
 const char* name(const Op& op);
 Values reads(const Op& op);   // present values only

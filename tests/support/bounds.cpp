@@ -3,83 +3,9 @@
 #include <numbers>
 #include <span>
 
-#include "tests/support/approx.h"
+#include "tests/support/bounds_rules.h"
 
 namespace ridgeline::test {
-namespace {
-
-// Roundings of a function like tanh or exp in units of u (half an ulp): a good polynomial takes
-// four.
-constexpr double kUlps = 8;
-
-double accumulate_roundoff(DType dtype) {
-  return unit_roundoff(dtype == DType::fp64 ? DType::fp64 : DType::fp32) +
-         unit_roundoff(DType::fp64);
-}
-
-// Rounding of a product's factors before it is accumulated.
-double factor_roundoff(Precision precision) {
-  return precision == Precision::tf32 ? 2 * 0x1p-11 : 0.0;
-}
-
-// Below this a store may lose everything (fp32 rows may flush subnormal numbers).
-double smallest_normal(DType dtype) {
-  return dtype == DType::fp64 ? 0x1p-1022 : dtype == DType::fp16 ? 0x1p-14 : 0x1p-126;
-}
-
-using Errors = std::vector<std::vector<double>>;
-
-// The bound of each op. Each rule sees the values after the op ran, but for the updates, which
-// change what they read: those see the values before.
-struct Rules {
-  const Program& program;
-  const Arrays& values;
-  Errors& errors;
-
-  const double* val(const Value& value) const { return values[value].as<double>(); }
-  std::vector<double>& err(const Value& value) const { return errors[size_t(value.id)]; }
-  double e(const Value& value, int64_t i) const { return errors[size_t(value.id)][size_t(i)]; }
-  double u(const Value& value) const { return accumulate_roundoff(value.dtype); }
-
-  // The bound of an element whose computation may be off by `error`, after its store. What is zero
-  // for certain (a dropped element, relu of a negative number) stays so.
-  void store(const Value& value, int64_t i, double error) const {
-    const double size = std::abs(val(value)[i]) + error;
-    err(value)[size_t(i)] =
-        size == 0 ? 0.0 : error + unit_roundoff(value.dtype) * size + smallest_normal(value.dtype);
-  }
-  double largest_error(const Value& value, int64_t begin, int64_t count) const {
-    const auto& all = err(value);
-    double most = 0;
-    for (int64_t i = begin; i < begin + count; ++i) most = std::max(most, all[size_t(i)]);
-    return most;
-  }
-
-  void operator()(const Gather& op) const;
-  void operator()(const Linear& op) const;
-  void operator()(const LinearGradX& op) const;
-  void operator()(const LinearGradW& op) const;
-  void operator()(const Activation& op) const;
-  void operator()(const ActivationGrad& op) const;
-  void operator()(const Dropout& op) const;
-  void operator()(const SoftmaxXent& op) const;
-  void operator()(const SoftmaxXentGrad& op) const;
-  void operator()(const Mse& op) const;
-  void operator()(const MseGrad& op) const;
-  void operator()(const Softmax& op) const;
-  void operator()(const SgdUpdate& op) const;
-  void operator()(const AdamUpdate& op) const;
-  void operator()(const GlobalNorm& op) const;
-  void operator()(const Tick&) const {}
-
-  // A sum of products a[i] b[i] over `count` terms `stride` apart, plus `start`.
-  double product(const Value& a, int64_t a0, int64_t a_stride, const Value& b, int64_t b0,
-                 int64_t b_stride, int64_t count, double start, double start_error) const;
-  // Of probability p, class c in a row of softmax(x).
-  double probability(double p, const Value& x, int64_t row, int64_t c) const;
-  double score_rows(const Value& x, const Value& label) const;
-};
-
 double Rules::product(const Value& a, int64_t a0, int64_t a_stride, const Value& b, int64_t b0,
                       int64_t b_stride, int64_t count, double start, double start_error) const {
   const double *av = val(a), *bv = val(b), *ae = err(a).data(), *be = err(b).data();
@@ -366,7 +292,12 @@ void Rules::operator()(const GlobalNorm& op) const {
   err(op.clipped)[0] += may_clip && may_not ? 1.0 : 0.0;
 }
 
-}  // namespace
+void Rules::operator()(const GatherAugment& op) const {
+  for (int64_t i = 0; i < op.y.shape.numel(); ++i) {
+    const double terms = std::abs(val(op.y)[i] - op.shift) + std::abs(op.shift);
+    store(op.y, i, 3 * u(op.y) * terms);
+  }
+}
 
 Bounds::Bounds(const Program& program, Arrays start)
     : program_(program), values_(std::move(start)) {
@@ -377,8 +308,9 @@ Bounds::Bounds(const Program& program, Arrays start)
 
 void Bounds::run(size_t op) {
   const Op& next = program_.ops[op];
-  const bool in_place =
-      std::holds_alternative<SgdUpdate>(next) || std::holds_alternative<AdamUpdate>(next);
+  const bool in_place = std::holds_alternative<SgdUpdate>(next) ||
+                        std::holds_alternative<AdamUpdate>(next) ||
+                        std::holds_alternative<BatchNorm>(next);
   const auto bound = [&] { std::visit(Rules{program_, values_, errors_}, next); };
   if (in_place) bound();
   reference_.run(program_, op, values_);

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "tests/support/cases.h"
+#include "tests/support/conv_cases.h"
 
 namespace ridgeline::test {
 namespace {
@@ -78,6 +78,7 @@ std::vector<Case> fused_cases(DType dtype) {
   add_linear_activation(all, dtype);
   add_loss_and_gradient(all, dtype);
   add_backward_update(all, dtype);
+  for (Case& c : fused_conv_cases(dtype)) all.push_back(std::move(c));
   return all;
 }
 

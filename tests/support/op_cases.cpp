@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "tests/support/cases.h"
+#include "tests/support/conv_cases.h"
 
 namespace ridgeline::test {
 namespace {
@@ -184,6 +184,7 @@ std::vector<Case> op_cases(DType dtype) {
   add_elementwise(all, dtype);
   add_losses(all, dtype);
   add_updates(all, dtype);
+  for (Case& c : conv_cases(dtype)) all.push_back(std::move(c));
   return all;
 }
 

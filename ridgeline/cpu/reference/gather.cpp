@@ -31,6 +31,30 @@ std::unique_ptr<Step> prepare_gather(const Gather& op, const Binding& binding) {
   });
 }
 
+std::unique_ptr<Step> prepare_augment(const GatherAugment& op, const Binding& binding) {
+  const Tensor set = binding.read(op.set), order = binding.read(op.order);
+  const Tensor first = binding.read(op.first), tick = binding.read(op.tick);
+  return make_step([=, n = op.y.shape[0], in = op.in, how = op.how, scale = op.scale,
+                    shift = op.shift, epoch = binding.read(op.epoch),
+                    y = Doubles(binding.write(op.y))]() mutable {
+    const int64_t begin = *first.as<int64_t>() + int64_t{*tick.as<int32_t>()} * n;
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t row = order.as<int32_t>()[begin + i];
+      const uint8_t* from = set.as<uint8_t>() + row * in.numel();
+      const auto [down, right, flip] = Augmentation::draw(
+          how.seed, how.shift, how.flip, uint64_t(*epoch.as<int64_t>()), uint64_t(row));
+      for (int64_t j = 0; j < in.numel(); ++j) {
+        const int64_t c = j / in.pixels(), p = j / in.w % in.h, q = j % in.w;
+        const int64_t r = p - down, s = (flip ? in.w - 1 - q : q) - right;
+        const bool inside = r >= 0 && r < in.h && s >= 0 && s < in.w;
+        y[i * in.numel() + j] =
+            (inside ? double(from[(c * in.h + r) * in.w + s]) : 0.0) * scale + shift;
+      }
+    }
+    y.store();
+  });
+}
+
 }  // namespace
 
 Table gather_reference() {
@@ -43,7 +67,7 @@ Table gather_reference() {
     if (!bytes && !labels) return Cover::no("gathers uint8 to a float type, or int32 to int32");
     return Cover::of(1);
   };
-  return {row};
+  return {row, reference_row(prepare_augment)};
 }
 
 }  // namespace ridgeline::cpu

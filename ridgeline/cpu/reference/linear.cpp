@@ -1,17 +1,7 @@
 #include "ridgeline/cpu/reference/row.h"
-#include "ridgeline/cpu/runtime.h"
 
 namespace ridgeline::cpu {
 namespace {
-
-// Calls f(i) for i in [0, count), spread over the pool.
-template <typename F>
-void for_each(ThreadPool& pool, int64_t count, F f) {
-  pool.run([&](int thread) {
-    const Range part = split(count, thread, pool.size());
-    for (int64_t i = part.begin; i < part.end; ++i) f(i);
-  });
-}
 
 // y[r, o] = b[o] + sum_i x[r, i] w[o, i]
 std::unique_ptr<Step> prepare_linear(const Linear& op, const Binding& binding) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "ridgeline/cpu/reference/doubles.h"
+#include "ridgeline/cpu/runtime.h"
 #include "ridgeline/plan/impl.h"
 
 namespace ridgeline::cpu {
@@ -21,9 +22,21 @@ Impl reference_row(std::unique_ptr<Step> (*prepare)(const T& op, const Binding& 
   return row;
 }
 
+// Calls f(i) for i in [0, count), spread over the pool.
+template <typename F>
+void for_each(ThreadPool& pool, int64_t count, F f) {
+  pool.run([&](int thread) {
+    const Range part = split(count, thread, pool.size());
+    for (int64_t i = part.begin; i < part.end; ++i) f(i);
+  });
+}
+
 // Each family's rows, one file a family.
 Table gather_reference();
 Table linear_reference();
+Table conv_reference();
+Table pool_reference();
+Table norm_reference();
 Table activation_reference();
 Table dropout_reference();
 Table softmax_reference();

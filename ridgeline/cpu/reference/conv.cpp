@@ -1,0 +1,111 @@
+#include "ridgeline/cpu/reference/row.h"
+
+namespace ridgeline::cpu {
+namespace {
+
+// Calls f(c, r, s, i) for each tap of output channel o at output (p, q) that lies on the image: the
+// input's channel, row and column, and the tap's place in w.
+template <typename F>
+void for_taps(const Conv2dShape& shape, int64_t o, int64_t p, int64_t q, F f) {
+  const Slide &down = shape.window.h, &right = shape.window.w;
+  const int64_t channels = shape.group_in(), first = o / shape.group_out() * channels;
+  for (int64_t c = 0; c < channels; ++c) {
+    for (int64_t u = 0; u < down.kernel; ++u) {
+      const int64_t r = down.at(p, u);
+      if (r < 0 || r >= shape.in.h) continue;
+      const int64_t row = ((o * channels + c) * down.kernel + u) * right.kernel;
+      for (int64_t v = 0; v < right.kernel; ++v) {
+        const int64_t s = right.at(q, v);
+        if (s >= 0 && s < shape.in.w) f(first + c, r, s, row + v);
+      }
+    }
+  }
+}
+
+// Calls f(p, q, j) for each output of channel o of item i: its row and column, and its place in y.
+template <typename F>
+void for_outputs(const Conv2dShape& shape, int64_t i, int64_t o, F f) {
+  const Image out = shape.out();
+  for (int64_t p = 0; p < out.h; ++p) {
+    for (int64_t q = 0; q < out.w; ++q) f(p, q, ((i * out.c + o) * out.h + p) * out.w + q);
+  }
+}
+
+int64_t place(const Image& in, int64_t i, int64_t c, int64_t r, int64_t s) {
+  return ((i * in.c + c) * in.h + r) * in.w + s;
+}
+
+std::unique_ptr<Step> prepare_conv(const Conv2d& op, const Binding& binding) {
+  return make_step([n = op.n(), shape = op.shape, &pool = cpu_runtime(binding.runtime()).pool(),
+                    x = Doubles(binding.read(op.x)), w = Doubles(binding.read(op.w)),
+                    b = Doubles(binding.read(op.b)), y = Doubles(binding.write(op.y))]() mutable {
+    x.load();
+    w.load();
+    b.load();
+    for_each(pool, n * shape.k, [&](int64_t io) {
+      const int64_t i = io / shape.k, o = io % shape.k;
+      for_outputs(shape, i, o, [&](int64_t p, int64_t q, int64_t j) {
+        double sum = b ? b[o] : 0.0;
+        for_taps(shape, o, p, q, [&](int64_t c, int64_t r, int64_t s, int64_t tap) {
+          sum += x[place(shape.in, i, c, r, s)] * w[tap];
+        });
+        y[j] = sum;
+      });
+    });
+    y.store();
+  });
+}
+
+std::unique_ptr<Step> prepare_grad_x(const Conv2dGradX& op, const Binding& binding) {
+  return make_step([n = op.n(), shape = op.shape, &pool = cpu_runtime(binding.runtime()).pool(),
+                    dy = Doubles(binding.read(op.dy)), w = Doubles(binding.read(op.w)),
+                    dx = Doubles(binding.write(op.dx))]() mutable {
+    dy.load();
+    w.load();
+    for_each(pool, n, [&](int64_t i) {
+      for (int64_t j = 0; j < shape.in.numel(); ++j) dx[i * shape.in.numel() + j] = 0;
+      for (int64_t o = 0; o < shape.k; ++o) {
+        for_outputs(shape, i, o, [&](int64_t p, int64_t q, int64_t j) {
+          for_taps(shape, o, p, q, [&](int64_t c, int64_t r, int64_t s, int64_t tap) {
+            dx[place(shape.in, i, c, r, s)] += dy[j] * w[tap];
+          });
+        });
+      }
+    });
+    dx.store();
+  });
+}
+
+std::unique_ptr<Step> prepare_grad_w(const Conv2dGradW& op, const Binding& binding) {
+  return make_step([n = op.n(), shape = op.shape, &pool = cpu_runtime(binding.runtime()).pool(),
+                    x = Doubles(binding.read(op.x)), dy = Doubles(binding.read(op.dy)),
+                    dw = Doubles(binding.write(op.dw)),
+                    db = Doubles(binding.write(op.db))]() mutable {
+    x.load();
+    dy.load();
+    const int64_t filter = shape.weight().numel() / shape.k;
+    for_each(pool, shape.k, [&](int64_t o) {
+      for (int64_t tap = o * filter; tap < (o + 1) * filter; ++tap) dw[tap] = 0;
+      if (db) db[o] = 0;
+      for (int64_t i = 0; i < n; ++i) {
+        for_outputs(shape, i, o, [&](int64_t p, int64_t q, int64_t j) {
+          if (db) db[o] += dy[j];
+          for_taps(shape, o, p, q, [&](int64_t c, int64_t r, int64_t s, int64_t tap) {
+            dw[tap] += dy[j] * x[place(shape.in, i, c, r, s)];
+          });
+        });
+      }
+    });
+    dw.store();
+    db.store();
+  });
+}
+
+}  // namespace
+
+Table conv_reference() {
+  return {reference_row(prepare_conv), reference_row(prepare_grad_x),
+          reference_row(prepare_grad_w)};
+}
+
+}  // namespace ridgeline::cpu

@@ -1,0 +1,173 @@
+#include <cmath>
+
+#include "ridgeline/cpu/reference/row.h"
+
+namespace ridgeline::cpu {
+namespace {
+
+struct Moments {
+  double mean = 0, var = 0;
+};
+
+// Of the `count` numbers at(0), at(1), ...: two passes, so that a large mean costs nothing.
+template <typename At>
+Moments moments(int64_t count, At at) {
+  Moments m;
+  for (int64_t j = 0; j < count; ++j) m.mean += at(j);
+  m.mean /= double(count);
+  for (int64_t j = 0; j < count; ++j) m.var += (at(j) - m.mean) * (at(j) - m.mean);
+  m.var /= double(count);
+  return m;
+}
+
+std::unique_ptr<Step> prepare_layer(const LayerNorm& op, const Binding& binding) {
+  return make_step([rows = op.rows(), width = op.width, epsilon = op.epsilon,
+                    &pool = cpu_runtime(binding.runtime()).pool(), x = Doubles(binding.read(op.x)),
+                    gamma = Doubles(binding.read(op.gamma)), beta = Doubles(binding.read(op.beta)),
+                    y = Doubles(binding.write(op.y)), mean = Doubles(binding.write(op.mean)),
+                    rstd = Doubles(binding.write(op.rstd))]() mutable {
+    x.load();
+    gamma.load();
+    beta.load();
+    for_each(pool, rows, [&](int64_t r) {
+      const Moments m = moments(width, [&](int64_t j) { return x[r * width + j]; });
+      const double scale = 1 / std::sqrt(m.var + epsilon);
+      for (int64_t j = 0; j < width; ++j) {
+        const double unit = (x[r * width + j] - m.mean) * scale;
+        y[r * width + j] = unit * (gamma ? gamma[j] : 1.0) + (beta ? beta[j] : 0.0);
+      }
+      if (mean) mean[r] = m.mean;
+      if (rstd) rstd[r] = scale;
+    });
+    y.store();
+    mean.store();
+    rstd.store();
+  });
+}
+
+std::unique_ptr<Step> prepare_layer_grad(const LayerNormGrad& op, const Binding& binding) {
+  return make_step([rows = op.rows(), width = op.width,
+                    &pool = cpu_runtime(binding.runtime()).pool(), x = Doubles(binding.read(op.x)),
+                    gamma = Doubles(binding.read(op.gamma)), mean = Doubles(binding.read(op.mean)),
+                    rstd = Doubles(binding.read(op.rstd)), dy = Doubles(binding.read(op.dy)),
+                    dx = Doubles(binding.write(op.dx)), dgamma = Doubles(binding.write(op.dgamma)),
+                    dbeta = Doubles(binding.write(op.dbeta))]() mutable {
+    for (Doubles* operand : {&x, &gamma, &mean, &rstd, &dy}) operand->load();
+    const auto unit = [&](int64_t r, int64_t j) { return (x[r * width + j] - mean[r]) * rstd[r]; };
+    for_each(pool, dx ? rows : 0, [&](int64_t r) {
+      const auto grad = [&](int64_t j) { return dy[r * width + j] * (gamma ? gamma[j] : 1.0); };
+      double sum = 0, along = 0;
+      for (int64_t j = 0; j < width; ++j) {
+        sum += grad(j);
+        along += grad(j) * unit(r, j);
+      }
+      for (int64_t j = 0; j < width; ++j) {
+        dx[r * width + j] =
+            rstd[r] * (grad(j) - sum / double(width) - unit(r, j) * along / double(width));
+      }
+    });
+    for_each(pool, dgamma || dbeta ? width : 0, [&](int64_t j) {
+      double sum = 0, along = 0;
+      for (int64_t r = 0; r < rows; ++r) {
+        sum += dy[r * width + j];
+        along += dy[r * width + j] * unit(r, j);
+      }
+      if (dbeta) dbeta[j] = sum;
+      if (dgamma) dgamma[j] = along;
+    });
+    dx.store();
+    dgamma.store();
+    dbeta.store();
+  });
+}
+
+// Number j of channel c, counted over the batch's images.
+int64_t place(const Image& in, int64_t c, int64_t j) {
+  return (j / in.pixels() * in.c + c) * in.pixels() + j % in.pixels();
+}
+
+std::unique_ptr<Step> prepare_batch(const BatchNorm& op, const Binding& binding) {
+  return make_step([count = op.count(), in = op.in, epsilon = op.epsilon, momentum = op.momentum,
+                    &pool = cpu_runtime(binding.runtime()).pool(), x = Doubles(binding.read(op.x)),
+                    gamma = Doubles(binding.read(op.gamma)), beta = Doubles(binding.read(op.beta)),
+                    running_mean = Doubles(binding.write(op.running_mean)),
+                    running_var = Doubles(binding.write(op.running_var)),
+                    batches = binding.write(op.batches), y = Doubles(binding.write(op.y)),
+                    mean = Doubles(binding.write(op.mean)),
+                    rstd = Doubles(binding.write(op.rstd))]() mutable {
+    for (Doubles* operand : {&x, &gamma, &beta, &running_mean, &running_var}) operand->load();
+    for_each(pool, in.c, [&](int64_t c) {
+      const Moments m = moments(count, [&](int64_t j) { return x[place(in, c, j)]; });
+      const double scale = 1 / std::sqrt(m.var + epsilon);
+      for (int64_t j = 0; j < count; ++j) {
+        const double unit = (x[place(in, c, j)] - m.mean) * scale;
+        y[place(in, c, j)] = gamma ? unit * gamma[c] + beta[c] : unit;
+      }
+      mean[c] = m.mean;
+      rstd[c] = scale;
+      const double unbiased = m.var * double(count) / double(count - 1);
+      running_mean[c] += momentum * (m.mean - running_mean[c]);
+      running_var[c] += momentum * (unbiased - running_var[c]);
+    });
+    ++*batches.as<int64_t>();
+    for (Doubles* operand : {&y, &mean, &rstd, &running_mean, &running_var}) operand->store();
+  });
+}
+
+std::unique_ptr<Step> prepare_batch_grad(const BatchNormGrad& op, const Binding& binding) {
+  return make_step([count = op.count(), in = op.in, &pool = cpu_runtime(binding.runtime()).pool(),
+                    x = Doubles(binding.read(op.x)), gamma = Doubles(binding.read(op.gamma)),
+                    mean = Doubles(binding.read(op.mean)), rstd = Doubles(binding.read(op.rstd)),
+                    dy = Doubles(binding.read(op.dy)), dx = Doubles(binding.write(op.dx)),
+                    dgamma = Doubles(binding.write(op.dgamma)),
+                    dbeta = Doubles(binding.write(op.dbeta))]() mutable {
+    for (Doubles* operand : {&x, &gamma, &mean, &rstd, &dy}) operand->load();
+    for_each(pool, in.c, [&](int64_t c) {
+      const auto unit = [&](int64_t at) { return (x[at] - mean[c]) * rstd[c]; };
+      double sum = 0, along = 0;
+      for (int64_t j = 0; j < count; ++j) {
+        const int64_t at = place(in, c, j);
+        sum += dy[at];
+        along += dy[at] * unit(at);
+      }
+      for (int64_t j = 0; dx && j < count; ++j) {
+        const int64_t at = place(in, c, j);
+        dx[at] = (gamma ? gamma[c] : 1.0) * rstd[c] *
+                 (dy[at] - sum / double(count) - unit(at) * along / double(count));
+      }
+      if (dbeta) dbeta[c] = sum;
+      if (dgamma) dgamma[c] = along;
+    });
+    dx.store();
+    dgamma.store();
+    dbeta.store();
+  });
+}
+
+std::unique_ptr<Step> prepare_batch_infer(const BatchNormInfer& op, const Binding& binding) {
+  return make_step([n = op.n(), in = op.in, epsilon = op.epsilon,
+                    &pool = cpu_runtime(binding.runtime()).pool(), x = Doubles(binding.read(op.x)),
+                    gamma = Doubles(binding.read(op.gamma)), beta = Doubles(binding.read(op.beta)),
+                    mean = Doubles(binding.read(op.mean)), var = Doubles(binding.read(op.var)),
+                    y = Doubles(binding.write(op.y))]() mutable {
+    for (Doubles* operand : {&x, &gamma, &beta, &mean, &var}) operand->load();
+    for_each(pool, n * in.c, [&](int64_t plane) {
+      const int64_t c = plane % in.c;
+      const double scale = (gamma ? gamma[c] : 1.0) / std::sqrt(var[c] + epsilon);
+      for (int64_t at = plane * in.pixels(); at < (plane + 1) * in.pixels(); ++at) {
+        y[at] = (x[at] - mean[c]) * scale + (beta ? beta[c] : 0.0);
+      }
+    });
+    y.store();
+  });
+}
+
+}  // namespace
+
+Table norm_reference() {
+  return {reference_row(prepare_layer), reference_row(prepare_layer_grad),
+          reference_row(prepare_batch), reference_row(prepare_batch_grad),
+          reference_row(prepare_batch_infer)};
+}
+
+}  // namespace ridgeline::cpu

@@ -1,0 +1,30 @@
+#pragma once
+
+#include "ridgeline/core/philox.h"
+
+namespace ridgeline {
+
+// Apart from its op, so that kernels can include it. What happens to one image is a pure function
+// of (seed, epoch, row of the set): the same on every device and for any number of ranks or batch
+// size.
+struct Augmentation {
+  uint64_t seed = 0;
+  int64_t shift = 0;  // each axis moves by -shift..shift pixels
+  bool flip = false;  // left and right change places every other time
+
+  struct Draw {
+    int64_t down = 0, right = 0;
+    bool flip = false;
+  };
+  RIDGELINE_HD static Draw draw(uint64_t seed, int64_t shift, bool flip, uint64_t epoch,
+                                uint64_t row) {
+    const Philox::Words words = Philox{seed, streams::kAugment + epoch}.words(row);
+    const uint64_t places = 2 * uint64_t(shift) + 1;
+    const auto move = [&](uint32_t word) {
+      return int64_t((uint64_t{word} * places) >> 32) - shift;
+    };
+    return {move(words.w[0]), move(words.w[1]), flip && (words.w[2] >> 31) != 0};
+  }
+};
+
+}  // namespace ridgeline

@@ -1,0 +1,108 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "tests/support/approx.h"
+#include "tests/support/bounds.h"
+
+namespace ridgeline::test {
+
+// Roundings of a function like tanh or exp in units of u (half an ulp): a good polynomial takes
+// four.
+constexpr double kUlps = 8;
+
+inline double accumulate_roundoff(DType dtype) {
+  return unit_roundoff(dtype == DType::fp64 ? DType::fp64 : DType::fp32) +
+         unit_roundoff(DType::fp64);
+}
+
+// Rounding of a product's factors before it is accumulated.
+inline double factor_roundoff(Precision precision) {
+  return precision == Precision::tf32 ? 2 * 0x1p-11 : 0.0;
+}
+
+// Below this a store may lose everything (fp32 rows may flush subnormal numbers).
+inline double smallest_normal(DType dtype) {
+  return dtype == DType::fp64 ? 0x1p-1022 : dtype == DType::fp16 ? 0x1p-14 : 0x1p-126;
+}
+
+using Errors = std::vector<std::vector<double>>;
+
+// The bound of each op. Each rule sees the values after the op ran, but for the updates, which
+// change what they read: those see the values before.
+struct Rules {
+  const Program& program;
+  const Arrays& values;
+  Errors& errors;
+
+  const double* val(const Value& value) const { return values[value].as<double>(); }
+  std::vector<double>& err(const Value& value) const { return errors[size_t(value.id)]; }
+  double e(const Value& value, int64_t i) const { return errors[size_t(value.id)][size_t(i)]; }
+  double u(const Value& value) const { return accumulate_roundoff(value.dtype); }
+
+  // The bound of an element whose computation may be off by `error`, after its store. What is zero
+  // for certain (a dropped element, relu of a negative number) stays so.
+  void store(const Value& value, int64_t i, double error) const {
+    const double size = std::abs(val(value)[i]) + error;
+    err(value)[size_t(i)] =
+        size == 0 ? 0.0 : error + unit_roundoff(value.dtype) * size + smallest_normal(value.dtype);
+  }
+  // The same for a number that carries its bound; needs no value after the op.
+  void store(const Value& value, int64_t i, const Approx& number) const {
+    const double size = std::abs(number.value) + number.error;
+    err(value)[size_t(i)] =
+        size == 0 ? 0.0
+                  : number.error + unit_roundoff(value.dtype) * size + smallest_normal(value.dtype);
+  }
+  // An element with its bound, in the arithmetic of `value`'s type.
+  Approx element(const Value& value, int64_t i) const {
+    return {val(value)[i], e(value, i), u(value)};
+  }
+  double largest_error(const Value& value, int64_t begin, int64_t count) const {
+    const auto& all = err(value);
+    double most = 0;
+    for (int64_t i = begin; i < begin + count; ++i) most = std::max(most, all[size_t(i)]);
+    return most;
+  }
+
+  void operator()(const Gather& op) const;
+  void operator()(const Linear& op) const;
+  void operator()(const LinearGradX& op) const;
+  void operator()(const LinearGradW& op) const;
+  void operator()(const Activation& op) const;
+  void operator()(const ActivationGrad& op) const;
+  void operator()(const Dropout& op) const;
+  void operator()(const SoftmaxXent& op) const;
+  void operator()(const SoftmaxXentGrad& op) const;
+  void operator()(const Mse& op) const;
+  void operator()(const MseGrad& op) const;
+  void operator()(const Softmax& op) const;
+  void operator()(const SgdUpdate& op) const;
+  void operator()(const AdamUpdate& op) const;
+  void operator()(const GlobalNorm& op) const;
+  void operator()(const Tick&) const {}
+  void operator()(const Conv2d& op) const;
+  void operator()(const Conv2dGradX& op) const;
+  void operator()(const Conv2dGradW& op) const;
+  void operator()(const MaxPool& op) const;
+  void operator()(const MaxPoolGrad& op) const;
+  void operator()(const AvgPool& op) const;
+  void operator()(const AvgPoolGrad& op) const;
+  void operator()(const LayerNorm& op) const;
+  void operator()(const LayerNormGrad& op) const;
+  void operator()(const BatchNorm& op) const;
+  void operator()(const BatchNormGrad& op) const;
+  void operator()(const BatchNormInfer& op) const;
+  void operator()(const GatherAugment& op) const;
+
+  // A sum of products a[i] b[i] over `count` terms `stride` apart, plus `start`.
+  double product(const Value& a, int64_t a0, int64_t a_stride, const Value& b, int64_t b0,
+                 int64_t b_stride, int64_t count, double start, double start_error) const;
+  // Of probability p, class c in a row of softmax(x).
+  double probability(double p, const Value& x, int64_t row, int64_t c) const;
+  double score_rows(const Value& x, const Value& label) const;
+};
+
+}  // namespace ridgeline::test
