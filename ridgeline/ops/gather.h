@@ -8,13 +8,13 @@ namespace ridgeline {
 
 // One batch out of a resident set, by the epoch's order:
 //   y[i, ...] = set[order[first + tick*n + i], ...] * scale + shift      (bytes -> float)
-//   y[i]      = set[order[first + tick*n + i]]                           (int32 labels, unscaled)
+//   y[i, ...] = set[order[first + tick*n + i], ...]     (int32 labels, or bytes as int32 tokens)
 struct Gather {
   Value set;    // [N, ...] uint8 or int32
   Value order;  // [M] int32, row numbers of the set
   Value first;  // [1] int64, where in `order` the first batch of this launch begins
   Value tick;   // [1] int32, batches since then
-  Value y;      // [n, ...] float for uint8 sets, int32 for int32 sets
+  Value y;      // [n, ...] float or int32 for uint8 sets, int32 for int32 sets
   double scale = 1, shift = 0;
 
   static constexpr const char* kName = "gather";

@@ -73,4 +73,30 @@ ActivationKind parse_activation(std::string_view text) {
   throw_error(ErrorKind::usage, "'{}' is not an activation; use relu, tanh, sigmoid or gelu", text);
 }
 
+const char* name(CellKind cell) {
+  switch (cell) {
+    case CellKind::rnn_relu:
+      return "rnn_relu";
+    case CellKind::rnn_tanh:
+      return "rnn_tanh";
+    case CellKind::gru:
+      return "gru";
+    case CellKind::lstm:
+      return "lstm";
+  }
+  return "unknown";
+}
+
+const char* name(Direction direction) {
+  switch (direction) {
+    case Direction::forward:
+      return "forward";
+    case Direction::reverse:
+      return "reverse";
+    case Direction::both:
+      return "both";
+  }
+  return "unknown";
+}
+
 }  // namespace ridgeline

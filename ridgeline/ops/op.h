@@ -12,6 +12,8 @@
 #include "ridgeline/ops/loss.h"
 #include "ridgeline/ops/norm.h"
 #include "ridgeline/ops/pool.h"
+#include "ridgeline/ops/recurrent.h"
+#include "ridgeline/ops/sequence.h"
 #include "ridgeline/ops/update.h"
 
 namespace ridgeline {
@@ -21,7 +23,8 @@ using Op = std::variant<Gather, Linear, LinearGradX, LinearGradW, Activation, Ac
                         Dropout, SoftmaxXent, SoftmaxXentGrad, Mse, MseGrad, Softmax, SgdUpdate,
                         AdamUpdate, GlobalNorm, Tick, Conv2d, Conv2dGradX, Conv2dGradW, MaxPool,
                         MaxPoolGrad, AvgPool, AvgPoolGrad, LayerNorm, LayerNormGrad, BatchNorm,
-                        BatchNormGrad, BatchNormInfer, GatherAugment>;
+                        BatchNormGrad, BatchNormInfer, GatherAugment, Rnn, RnnGrad, RnnGradX,
+                        RnnGradW, Embedding, EmbeddingGrad, SelectStep, SelectStepGrad, Copy>;
 
 const char* name(const Op& op);
 Values reads(const Op& op);   // present values only

@@ -47,7 +47,10 @@ std::string signature(const Program& program, size_t begin, size_t end) {
     for (const Value& value : values) {
       const auto [entry, fresh] = numbers.try_emplace(value.id, numbers.size());
       fmt::format_to(out, " {}", entry->second);
-      if (fresh) fmt::format_to(out, ":{}{}", name(value.dtype), to_string(value.shape));
+      // A value may be seen in several shapes: a layer of every time step takes [B, T, F] as rows.
+      if (fresh || !(program.info(value.id).value.shape == value.shape)) {
+        fmt::format_to(out, ":{}{}", name(value.dtype), to_string(value.shape));
+      }
     }
   };
   fmt::format_to(out, "{}", name(program.precision));

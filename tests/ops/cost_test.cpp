@@ -87,6 +87,63 @@ TEST(Cost, Updates) {
   EXPECT_EQ(cost(Tick{c.tick()}), (Cost{0, 8}));
 }
 
+TEST(Cost, Recurrent) {
+  CaseBuilder c("", DType::fp32);
+  // T=3, B=2, in=5, H=4, both directions: 12 rows of 16 gates; w_ih 80, w_hh 64, biases 16.
+  const RnnShape s{CellKind::lstm, Direction::both, 3, 2, 5, 4};
+  const Value x = c.in("x", s.x()), y = c.out("y", s.y()), dy = c.in("dy", s.y());
+  const Value reserve = c.temp("reserve", s.reserve()), h0 = c.in("h0", s.state());
+  const Value gradients = c.temp("gradients", s.gate_gradients()), dx = c.out("dx", s.x());
+  RnnDirections w;
+  for (RnnWeights& each : w) {
+    each = {c.param("w_ih", s.w_ih()), c.param("w_hh", s.w_hh()), c.param("b_ih", s.bias()),
+            c.param("b_hh", s.bias())};
+  }
+  EXPECT_EQ(x.shape.numel(), 30);
+  EXPECT_EQ(y.shape.numel(), 48);
+  EXPECT_EQ(reserve.shape.numel(), 240);
+  EXPECT_EQ(gradients.shape.numel(), 192);
+  // 12 * 16 * (5 + 4) multiplications and as many additions; 104 for each of 48 elements.
+  const double products = 12 * 16 * 2;
+  EXPECT_EQ(cost(Rnn{s, x, w, {}, {}, {}, y, {}, {}, {}}),
+            (Cost{products * 9 + 48 * 104, 4 * (30 + 2 * 176 + 48)}));
+  EXPECT_EQ(cost(Rnn{s, x, w, h0, {}, {}, y, h0, {}, reserve}),
+            (Cost{products * 9 + 48 * 104, 4 * (30 + 2 * 176 + 48 + 2 * 16 + 240)}));
+  // y, reserve, dy, two w_hh read; the gate gradients written.
+  EXPECT_EQ(cost(RnnGrad{s, y, reserve, w, {}, {}, {}, dy, {}, {}, gradients, {}, {}}),
+            (Cost{products * 4 + 48 * 42, 4 * (48 + 240 + 48 + 128 + 192)}));
+  EXPECT_EQ(cost(RnnGradX{s, gradients, w, dx}), (Cost{products * 5, 4 * (192 + 160 + 30)}));
+  // Two sums of the 192 gate gradients for the biases.
+  EXPECT_EQ(cost(RnnGradW{s, x, y, {}, {}, gradients, w}),
+            (Cost{products * 9 + 2 * 192, 4 * (30 + 48 + 192 + 2 * 176)}));
+}
+
+TEST(Cost, CellsOfOtherKinds) {
+  CaseBuilder c("", DType::fp32);
+  const auto flops_of = [&](CellKind cell) {
+    const RnnShape s{cell, Direction::forward, 3, 2, 5, 4};
+    RnnDirections w;
+    w[0] = {c.param("w_ih", s.w_ih()), c.param("w_hh", s.w_hh()), {}, {}};
+    return Rnn{s, c.in("x", s.x()), w, {}, {}, {}, c.out("y", s.y()), {}, {}, {}}.flops();
+  };
+  EXPECT_EQ(flops_of(CellKind::rnn_relu), 6 * 4 * 2 * 9 + 24);
+  EXPECT_EQ(flops_of(CellKind::rnn_tanh), 6 * 4 * 2 * 9 + 24 * 20);
+  EXPECT_EQ(flops_of(CellKind::gru), 6 * 12 * 2 * 9 + 24 * 65);
+}
+
+TEST(Cost, Sequences) {
+  CaseBuilder c("", DType::fp32);
+  const Value token = c.make("token", DType::int32, {6}, Role::input, normal(1), 65);
+  const Value w = c.param("w", {65, 8}), y = c.out("y", {6, 8});
+  // Six rows of 32 bytes read and written, 24 bytes of tokens.
+  EXPECT_EQ(cost(Embedding{token, w, y}), (Cost{0, 24 + 2 * 192}));
+  EXPECT_EQ(cost(EmbeddingGrad{token, y, w}), (Cost{48, 24 + 192 + 65 * 32}));
+  const Value x = c.in("x", {6, 10, 8});
+  EXPECT_EQ(cost(SelectStep{10, -1, x, {}, y}), (Cost{0, 2 * 192}));
+  EXPECT_EQ(cost(SelectStepGrad{10, -1, y, {}, x}), (Cost{0, 192 + 1920}));
+  EXPECT_EQ(cost(Copy{x, x}), (Cost{0, 3840}));
+}
+
 TEST(Op, NamesItsPresentValuesOnly) {
   CaseBuilder c("", DType::fp32);
   const Value x = c.in("x", {3, 5}), w = c.param("w", {7, 5}), y = c.out("y", {3, 7});

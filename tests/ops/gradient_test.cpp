@@ -1,5 +1,6 @@
 // Each gradient op against central differences of its forward op, in fp64 through the reference
 // rows.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -143,6 +144,128 @@ Differentiable network(ActivationKind kind) {
   return {c.done(), 5, c.loss(), {}, {{x, dx}, {w1, dw1}, {b1, db1}, {w2, dw2}, {b2, db2}}};
 }
 
+// One layer from sum(weight * y) down to everything it reads. Weights are small enough for relu not
+// to have a corner within the step of a difference.
+Differentiable recurrent(CellKind cell, Direction direction, bool lengths, bool states) {
+  const RnnShape s{cell, direction, 4, 3, 5, 3};
+  CaseBuilder c(fmt::format("{} {}", name(cell), name(direction)), DType::fp64);
+  const bool lstm = cell == CellKind::lstm;
+  const Value x = c.in("x", s.x()), y = c.out("y", s.y()), dy = c.in("dy", s.y());
+  const Value dx = c.out("dx", s.x());
+  const Value h0 = states ? c.in("h0", s.state()) : Value{};
+  const Value c0 = states && lstm ? c.in("c0", s.state()) : Value{};
+  const Value dh0 = states ? c.out("dh0", s.state()) : Value{};
+  const Value dc0 = states && lstm ? c.out("dc0", s.state()) : Value{};
+  const Value steps =
+      lengths ? c.make("lengths", DType::int32, {s.batch}, Role::input, normal(1), 5) : Value{};
+  const Value reserve = saved_vectors(cell) > 0 ? c.temp("reserve", s.reserve()) : Value{};
+  const Value gradients = c.temp("gate_gradients", s.gate_gradients());
+  RnnDirections w, dw;
+  std::vector<std::pair<Value, Value>> wanted{{x, dx}};
+  for (int64_t d = 0; d < s.directions(); ++d) {
+    const auto make = [&](const char* what, const Shape& shape, Value RnnWeights::*member) {
+      const Value value = c.param(fmt::format("{}{}", what, d), shape, normal(0.6));
+      const Value gradient = c.out(fmt::format("d{}{}", what, d), shape);
+      w[size_t(d)].*member = value;
+      dw[size_t(d)].*member = gradient;
+      wanted.emplace_back(value, gradient);
+    };
+    make("w_ih", s.w_ih(), &RnnWeights::w_ih);
+    make("w_hh", s.w_hh(), &RnnWeights::w_hh);
+    make("b_ih", s.bias(), &RnnWeights::b_ih);
+    make("b_hh", s.bias(), &RnnWeights::b_hh);
+  }
+  if (h0) wanted.emplace_back(h0, dh0);
+  if (c0) wanted.emplace_back(c0, dc0);
+  c.add(Rnn{s, x, w, h0, c0, steps, y, {}, {}, reserve});
+  c.add(RnnGrad{s, y, reserve, w, h0, c0, steps, dy, {}, {}, gradients, dh0, dc0});
+  c.add(RnnGradX{s, gradients, w, dx});
+  c.add(RnnGradW{s, x, y, h0, steps, gradients, dw});
+  return {c.done(), 1, y, dy, std::move(wanted)};
+}
+
+// The final states' own gradients: sum(weight * hT) or sum(weight * cT).
+Differentiable final_state(CellKind cell, bool of_cell) {
+  const RnnShape s{cell, Direction::both, 3, 2, 2, 4};
+  CaseBuilder c(fmt::format("{} final state", name(cell)), DType::fp64);
+  const bool lstm = cell == CellKind::lstm;
+  const Value x = c.in("x", s.x()), y = c.temp("y", s.y());
+  const Value dy = c.in("dy", s.y(), constant(0));
+  const Value hT = c.out("hT", s.state()), cT = lstm ? c.out("cT", s.state()) : Value{};
+  const Value weight = c.in("weight", s.state()), dx = c.out("dx", s.x());
+  const Value reserve = saved_vectors(cell) > 0 ? c.temp("reserve", s.reserve()) : Value{};
+  const Value gradients = c.temp("gate_gradients", s.gate_gradients());
+  RnnDirections w;
+  for (RnnWeights& each : w) {
+    each.w_ih = c.param("w_ih", s.w_ih(), normal(0.6));
+    each.w_hh = c.param("w_hh", s.w_hh(), normal(0.6));
+  }
+  c.add(Rnn{s, x, w, {}, {}, {}, y, hT, cT, reserve});
+  c.add(RnnGrad{s,
+                y,
+                reserve,
+                w,
+                {},
+                {},
+                {},
+                dy,
+                of_cell ? Value{} : weight,
+                of_cell ? weight : Value{},
+                gradients,
+                {},
+                {}});
+  c.add(RnnGradX{s, gradients, w, dx});
+  return {c.done(), 1, of_cell ? cT : hT, weight, {{x, dx}}};
+}
+
+Differentiable embedding() {
+  CaseBuilder c("embedding", DType::fp64);
+  const Value token = c.make("token", DType::int32, {9}, Role::input, normal(1), 4);
+  const Value w = c.param("w", {4, 3}), y = c.out("y", {9, 3}), dy = c.in("dy", {9, 3});
+  const Value dw = c.out("dw", {4, 3});
+  c.add(Embedding{token, w, y});
+  c.add(EmbeddingGrad{token, dy, dw});
+  return {c.done(), 1, y, dy, {{w, dw}}};
+}
+
+Differentiable select_step(int64_t at) {
+  CaseBuilder c("select_step", DType::fp64);
+  const Value x = c.in("x", {3, 4, 2}), y = c.out("y", {3, 2}), dy = c.in("dy", {3, 2});
+  const Value lengths = c.make("lengths", DType::int32, {3}, Role::input, normal(1), 5);
+  const Value dx = c.out("dx", {3, 4, 2});
+  c.add(SelectStep{4, at, x, lengths, y});
+  c.add(SelectStepGrad{4, at, dy, lengths, dx});
+  return {c.done(), 1, y, dy, {{x, dx}}};
+}
+
+constexpr CellKind kCells[] = {CellKind::rnn_relu, CellKind::rnn_tanh, CellKind::gru,
+                               CellKind::lstm};
+
+TEST(Gradient, Recurrent) {
+  for (const CellKind cell : kCells) {
+    for (const Direction direction : {Direction::forward, Direction::reverse, Direction::both}) {
+      for (const bool lengths : {false, true}) {
+        for (const bool states : {false, true}) {
+          EXPECT_TRUE(gradients_agree(recurrent(cell, direction, lengths, states)))
+              << name(cell) << " " << name(direction) << " " << lengths << states;
+        }
+      }
+    }
+  }
+}
+
+TEST(Gradient, RecurrentFinalStates) {
+  for (const CellKind cell : kCells) {
+    EXPECT_TRUE(gradients_agree(final_state(cell, false))) << name(cell);
+  }
+  EXPECT_TRUE(gradients_agree(final_state(CellKind::lstm, true)));
+}
+
+TEST(Gradient, EmbeddingAndSelectedSteps) {
+  EXPECT_TRUE(gradients_agree(embedding()));
+  for (const int64_t at : {-1, 0, 2}) EXPECT_TRUE(gradients_agree(select_step(at))) << at;
+}
+
 TEST(Gradient, Linear) {
   for (const bool bias : {true, false}) {
     EXPECT_TRUE(gradients_agree(linear(bias, 4, 5, 3)));
@@ -176,8 +299,10 @@ TEST(Gradient, NetworkFromLossToInput) {
 
 // The check itself must notice a gradient that is wrong in any one place.
 TEST(GradientControl, ASlightlyWrongGradientFails) {
-  for (const Differentiable& d : {linear(true, 4, 5, 3), activation(ActivationKind::gelu),
-                                  dropout(0.3), softmax_xent(6, 5), mse(true), mse(false)}) {
+  for (const Differentiable& d :
+       {linear(true, 4, 5, 3), activation(ActivationKind::gelu), dropout(0.3), softmax_xent(6, 5),
+        mse(true), mse(false), recurrent(CellKind::gru, Direction::both, true, true),
+        recurrent(CellKind::lstm, Direction::reverse, true, true), embedding(), select_step(-1)}) {
     for (const auto& wanted : d.wanted) {
       const Value& gradient = wanted.second;
       const auto spoil = [&](Arrays& arrays) {

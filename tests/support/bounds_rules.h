@@ -96,6 +96,15 @@ struct Rules {
   void operator()(const BatchNormGrad& op) const;
   void operator()(const BatchNormInfer& op) const;
   void operator()(const GatherAugment& op) const;
+  void operator()(const Rnn& op) const;
+  void operator()(const RnnGrad& op) const;
+  void operator()(const RnnGradX& op) const;
+  void operator()(const RnnGradW& op) const;
+  void operator()(const Embedding& op) const;
+  void operator()(const EmbeddingGrad& op) const;
+  void operator()(const SelectStep& op) const;
+  void operator()(const SelectStepGrad& op) const;
+  void operator()(const Copy& op) const;
 
   // A sum of products a[i] b[i] over `count` terms `stride` apart, plus `start`.
   double product(const Value& a, int64_t a0, int64_t a_stride, const Value& b, int64_t b0,

@@ -20,7 +20,7 @@ Arrays Case::inputs(uint64_t seed) const {
 
 std::vector<Case> all_cases(DType dtype) {
   std::vector<Case> all = op_cases(dtype);
-  for (const auto& more : {fused_cases(dtype), training_cases(dtype)}) {
+  for (const auto& more : {fused_cases(dtype), training_cases(dtype), recurrent_cases(dtype)}) {
     all.insert(all.end(), more.begin(), more.end());
   }
   return all;

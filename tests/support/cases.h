@@ -25,6 +25,10 @@ std::vector<Case> op_cases(DType dtype);
 std::vector<Case> fused_cases(DType dtype);
 // Whole training steps of small networks, some of several steps a launch.
 std::vector<Case> training_cases(DType dtype);
+// Recurrent layers, embeddings and what surrounds them: each op alone (part of op_cases), and
+// forward and backward passes of a layer.
+std::vector<Case> recurrent_op_cases(DType dtype);
+std::vector<Case> recurrent_cases(DType dtype);
 // All of them.
 std::vector<Case> all_cases(DType dtype);
 

@@ -25,6 +25,13 @@ void add_gather(Cases& all, DType dtype) {
       all.push_back(c.done());
     }
   }
+  CaseBuilder tokens("gather tokens", dtype);
+  const Value text = tokens.make("set", DType::uint8, {41, 7}, Role::input, normal(1), 256);
+  const Value which = tokens.make("order", DType::int32, {60}, Role::input, normal(1), 41);
+  const Value from = tokens.make("first", DType::int64, {1}, Role::input, constant(3));
+  const Value token = tokens.make("y", DType::int32, {19, 7}, Role::output, normal(1), 256);
+  tokens.add(Gather{text, which, from, tokens.tick(), token});
+  all.push_back(tokens.done());
   CaseBuilder c("gather labels", dtype);
   const Value set = c.make("set", DType::int32, {41}, Role::input, normal(1), 10);
   const Value order = c.make("order", DType::int32, {60}, Role::input, normal(1), 41);
@@ -185,6 +192,7 @@ std::vector<Case> op_cases(DType dtype) {
   add_losses(all, dtype);
   add_updates(all, dtype);
   for (Case& c : conv_cases(dtype)) all.push_back(std::move(c));
+  for (Case& c : recurrent_op_cases(dtype)) all.push_back(std::move(c));
   return all;
 }
 

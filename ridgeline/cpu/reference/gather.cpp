@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "ridgeline/cpu/reference/row.h"
 
 namespace ridgeline::cpu {
@@ -14,11 +16,17 @@ std::unique_ptr<Step> prepare_gather(const Gather& op, const Binding& binding) {
     return int64_t{order.as<int32_t>()[begin + i]} * row;
   };
 
-  if (op.set.dtype == DType::int32) {
+  if (op.y.dtype == DType::int32) {
     return make_step([=] {
-      for (int64_t i = 0; i < n; ++i) {
-        const int32_t* from = set.as<int32_t>() + source(i);
-        for (int64_t j = 0; j < row; ++j) out.as<int32_t>()[i * row + j] = from[j];
+      const auto copy = [&](const auto* all) {
+        for (int64_t i = 0; i < n; ++i) {
+          std::copy_n(all + source(i), row, out.as<int32_t>() + i * row);
+        }
+      };
+      if (set.dtype == DType::int32) {
+        copy(set.as<const int32_t>());
+      } else {
+        copy(set.as<const uint8_t>());
       }
     });
   }
@@ -63,8 +71,11 @@ Table gather_reference() {
     const auto* op = rest.get<Gather>(0);
     if (op == nullptr) return Cover::no("the next op is no gather");
     const bool bytes = op->set.dtype == DType::uint8 && is_float(op->y.dtype);
-    const bool labels = op->set.dtype == DType::int32 && op->y.dtype == DType::int32;
-    if (!bytes && !labels) return Cover::no("gathers uint8 to a float type, or int32 to int32");
+    const bool numbers = (op->set.dtype == DType::int32 || op->set.dtype == DType::uint8) &&
+                         op->y.dtype == DType::int32;
+    if (!bytes && !numbers) {
+      return Cover::no("gathers uint8 to a float type, and uint8 or int32 to int32");
+    }
     return Cover::of(1);
   };
   return {row, reference_row(prepare_augment)};

@@ -42,5 +42,7 @@ Table dropout_reference();
 Table softmax_reference();
 Table mse_reference();
 Table update_reference();
+Table recurrent_reference();
+Table sequence_reference();
 
 }  // namespace ridgeline::cpu

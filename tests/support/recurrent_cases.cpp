@@ -1,0 +1,228 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "tests/support/cases.h"
+
+namespace ridgeline::test {
+namespace {
+
+using Cases = std::vector<Case>;
+
+constexpr CellKind kCells[] = {CellKind::rnn_relu, CellKind::rnn_tanh, CellKind::gru,
+                               CellKind::lstm};
+constexpr Direction kDirections[] = {Direction::forward, Direction::reverse, Direction::both};
+
+// What an op is given beside its sequence.
+struct Extras {
+  bool bias = true, states = false, lengths = false;
+  bool final_states = false;  // hT, cT and their gradients
+};
+
+// T, B, in, H: ones, primes, tails of a vector and of a panel of the batch.
+struct Sizes {
+  int64_t steps, batch, in, hidden;
+  Extras extras;
+};
+constexpr Sizes kSizes[] = {
+    {1, 1, 1, 1, {}},
+    {1, 5, 3, 7, {true, true, false, true}},
+    {5, 3, 4, 6, {true, false, true, false}},
+    {4, 33, 7, 5, {false, true, true, true}},
+    {3, 2, 17, 33, {true, true, true, true}},
+    {6, 17, 16, 16, {true, false, false, true}},
+};
+
+class RnnCase {
+ public:
+  RnnCase(const char* what, DType dtype, const RnnShape& shape, const Extras& extras)
+      : c(fmt::format("{} {}{}{}{}", what, shape.text(), extras.bias ? "" : " no bias",
+                      extras.states ? " states" : "", extras.lengths ? " lengths" : ""),
+          dtype),
+        s(shape),
+        extras(extras) {
+    if (extras.states) {
+      h0 = c.in("h0", s.state(), normal(0.5));
+      if (s.cell == CellKind::lstm) c0 = c.in("c0", s.state());
+    }
+    if (extras.lengths) {
+      lengths = c.make("lengths", DType::int32, {s.batch}, Role::input, normal(1), s.steps + 1);
+    }
+  }
+
+  // Rows of weights that sum to about one, so that errors neither die nor explode.
+  RnnDirections weights() {
+    RnnDirections all;
+    for (int64_t d = 0; d < s.directions(); ++d) {
+      RnnWeights& w = all[size_t(d)];
+      w.w_ih = c.param(fmt::format("w_ih{}", d), s.w_ih(), normal(1 / std::sqrt(double(s.in))));
+      w.w_hh = c.param(fmt::format("w_hh{}", d), s.w_hh(), normal(1.2 / double(s.hidden)));
+      if (!extras.bias) continue;
+      w.b_ih = c.param(fmt::format("b_ih{}", d), s.bias(), normal(0.5));
+      w.b_hh = c.param(fmt::format("b_hh{}", d), s.bias(), normal(0.5));
+    }
+    return all;
+  }
+  RnnDirections gradients() {
+    RnnDirections all;
+    for (int64_t d = 0; d < s.directions(); ++d) {
+      RnnWeights& w = all[size_t(d)];
+      w.w_ih = c.out(fmt::format("dw_ih{}", d), s.w_ih());
+      w.w_hh = c.out(fmt::format("dw_hh{}", d), s.w_hh());
+      if (!extras.bias) continue;
+      w.b_ih = c.out(fmt::format("db_ih{}", d), s.bias());
+      w.b_hh = c.out(fmt::format("db_hh{}", d), s.bias());
+    }
+    return all;
+  }
+  Value final_in(const char* name, bool wanted = true) {
+    return extras.final_states && wanted ? c.in(name, s.state()) : Value{};
+  }
+  Value final_out(const char* name, bool wanted = true) {
+    return extras.final_states && wanted ? c.out(name, s.state()) : Value{};
+  }
+  bool lstm() const { return s.cell == CellKind::lstm; }
+
+  CaseBuilder c;
+  RnnShape s;
+  Extras extras;
+  Value h0, c0, lengths;
+};
+
+// Forward, then all of the backward pass. `kept`: the gate gradients can be seen from outside.
+Case training_case(DType dtype, const RnnShape& shape, const Extras& extras, bool kept,
+                   bool needs_dx) {
+  RnnCase r(kept ? "rnn training, kept" : "rnn training", dtype, shape, extras);
+  const bool saves = saved_vectors(shape.cell) > 0;
+  const Value x = r.c.in("x", shape.x()), y = r.c.temp("y", shape.y());
+  const Value reserve = saves ? r.c.temp("reserve", shape.reserve()) : Value{};
+  const RnnDirections weights = r.weights();
+  r.c.add(Rnn{shape, x, weights, r.h0, r.c0, r.lengths, y, r.final_out("hT"),
+              r.final_out("cT", r.lstm()), reserve});
+  const Value dy = r.c.in("dy", shape.y());
+  const Value gradients = kept ? r.c.out("gate_gradients", shape.gate_gradients())
+                               : r.c.temp("gate_gradients", shape.gate_gradients());
+  r.c.add(RnnGrad{shape, y, reserve, weights, r.h0, r.c0, r.lengths, dy, r.final_in("dhT"),
+                  r.final_in("dcT", r.lstm()), gradients, r.final_out("dh0"),
+                  r.final_out("dc0", r.lstm())});
+  if (needs_dx) r.c.add(RnnGradX{shape, gradients, weights, r.c.out("dx", shape.x())});
+  r.c.add(RnnGradW{shape, x, y, r.h0, r.lengths, gradients, r.gradients()});
+  return r.c.done();
+}
+
+Case forward_case(DType dtype, const RnnShape& shape, const Extras& extras) {
+  RnnCase r("rnn", dtype, shape, extras);
+  const Value x = r.c.in("x", shape.x()), y = r.c.out("y", shape.y());
+  r.c.add(Rnn{shape,
+              x,
+              r.weights(),
+              r.h0,
+              r.c0,
+              r.lengths,
+              y,
+              r.final_out("hT"),
+              r.final_out("cT", r.lstm()),
+              {}});
+  return r.c.done();
+}
+
+// Each backward op alone, on a reserve of numbers that gates can have.
+void add_backward(Cases& all, DType dtype, const RnnShape& shape) {
+  const Extras extras{true, true, true, true};
+  RnnCase grad("rnn_grad", dtype, shape, extras);
+  const Value y = grad.c.in("y", shape.y(), uniform(-1, 1));
+  const Value reserve = saved_vectors(shape.cell) > 0
+                            ? grad.c.in("reserve", shape.reserve(), uniform(0.1, 0.9))
+                            : Value{};
+  RnnDirections weights = grad.weights();
+  for (RnnWeights& w : weights) w.w_ih = w.b_ih = w.b_hh = {};
+  const Value dy = grad.c.in("dy", shape.y());
+  grad.c.add(RnnGrad{shape, y, reserve, weights, grad.h0, grad.c0, grad.lengths, dy,
+                     grad.final_in("dhT"), grad.final_in("dcT", grad.lstm()),
+                     grad.c.out("gate_gradients", shape.gate_gradients()), grad.final_out("dh0"),
+                     grad.final_out("dc0", grad.lstm())});
+  all.push_back(grad.c.done());
+
+  RnnCase grad_x("rnn_grad_x", dtype, shape, Extras{});
+  const Value gx = grad_x.c.in("gate_gradients", shape.gate_gradients());
+  grad_x.c.add(RnnGradX{shape, gx, grad_x.weights(), grad_x.c.out("dx", shape.x())});
+  all.push_back(grad_x.c.done());
+
+  RnnCase grad_w("rnn_grad_w", dtype, shape, extras);
+  const Value x = grad_w.c.in("x", shape.x()), yw = grad_w.c.in("y", shape.y());
+  const Value gw = grad_w.c.in("gate_gradients", shape.gate_gradients());
+  grad_w.c.add(RnnGradW{shape, x, yw, grad_w.h0, grad_w.lengths, gw, grad_w.gradients()});
+  all.push_back(grad_w.c.done());
+}
+
+void add_embedding(Cases& all, DType dtype) {
+  constexpr int64_t kShapes[][3] = {{1, 1, 1}, {7, 5, 3}, {64, 65, 33}, {300, 10, 128}};
+  for (const auto& [count, vocabulary, width] : kShapes) {
+    CaseBuilder c(fmt::format("embedding {} of {} x {}", count, vocabulary, width), dtype);
+    const Value token = c.make("token", DType::int32, {count}, Role::input, normal(1), vocabulary);
+    const Value w = c.param("w", {vocabulary, width});
+    c.add(Embedding{token, w, c.out("y", {count, width})});
+    all.push_back(c.done());
+
+    CaseBuilder g(fmt::format("embedding_grad {} of {} x {}", count, vocabulary, width), dtype);
+    const Value tokens = g.make("token", DType::int32, {count}, Role::input, normal(1), vocabulary);
+    const Value dy = g.in("dy", {count, width});
+    g.add(EmbeddingGrad{tokens, dy, g.out("dw", {vocabulary, width})});
+    all.push_back(g.done());
+  }
+}
+
+void add_select(Cases& all, DType dtype) {
+  for (const bool ragged : {false, true}) {
+    for (const int64_t at : {-1, 0, 2}) {
+      const int64_t batch = 5, steps = 4, width = 7;
+      CaseBuilder c(fmt::format("select_step {}{}", at, ragged ? " lengths" : ""), dtype);
+      const auto lengths = [&](CaseBuilder& builder) {
+        return ragged ? builder.make("lengths", DType::int32, {batch}, Role::input, normal(1),
+                                     steps + 1)
+                      : Value{};
+      };
+      const Value x = c.in("x", {batch, steps, width});
+      c.add(SelectStep{steps, at, x, lengths(c), c.out("y", {batch, width})});
+      all.push_back(c.done());
+      CaseBuilder g(fmt::format("select_step_grad {}{}", at, ragged ? " lengths" : ""), dtype);
+      const Value dy = g.in("dy", {batch, width});
+      g.add(SelectStepGrad{steps, at, dy, lengths(g), g.out("dx", {batch, steps, width})});
+      all.push_back(g.done());
+    }
+  }
+  CaseBuilder c("copy", dtype);
+  const Value from = c.in("from", {3, 37});
+  c.add(Copy{from, c.state("to", {3, 37})});
+  all.push_back(c.done());
+}
+
+}  // namespace
+
+std::vector<Case> recurrent_op_cases(DType dtype) {
+  Cases all;
+  for (const CellKind cell : kCells) {
+    add_backward(all, dtype, {cell, Direction::both, 3, 4, 5, 3});
+    all.push_back(
+        forward_case(dtype, {cell, Direction::both, 3, 5, 4, 9}, {true, true, true, true}));
+    all.push_back(forward_case(dtype, {cell, Direction::forward, 2, 40, 11, 20}, {}));
+  }
+  add_embedding(all, dtype);
+  add_select(all, dtype);
+  return all;
+}
+
+std::vector<Case> recurrent_cases(DType dtype) {
+  Cases all;
+  for (const CellKind cell : kCells) {
+    for (const Direction direction : kDirections) {
+      for (const Sizes& z : kSizes) {
+        const RnnShape shape{cell, direction, z.steps, z.batch, z.in, z.hidden};
+        all.push_back(training_case(dtype, shape, z.extras, z.batch % 2 == 0, z.batch != 3));
+      }
+    }
+  }
+  return all;
+}
+
+}  // namespace ridgeline::test
