@@ -5,6 +5,7 @@ help:
 	@echo "make demo          install what is needed, build, train on Fashion-MNIST, evaluate"
 	@echo "make test          install what is needed, build, run all tests"
 	@echo "make bench         build and measure, beside other frameworks where they are installed"
+	@echo "                   (BENCH=\"--only 784-512-10:128\"; scripts/bench --help has the rest)"
 	@echo "make release       build the package for every GPU from sm_75 on (needs nvcc; long)"
 	@echo "make format        format the sources;  make format-check says which need it"
 	@echo "make lint          clang-tidy"
@@ -23,7 +24,7 @@ test:
 bench:
 	@scripts/install-deps --for bench
 	@scripts/build tool
-	@scripts/bench
+	@scripts/bench $(BENCH)
 
 release:
 	@scripts/install-deps --for demo
