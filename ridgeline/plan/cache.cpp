@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 constexpr size_t kMostEnvironments = 16;  // the least recently used ones are dropped
 
 uint64_t fnv1a(const std::string& text) {
@@ -82,8 +82,9 @@ void TuningCache::load() try {
     const double value = seconds.get<double>();
     if (value > 0) rows_[key] = value;
   }
-  for (const auto& [key, names] : plans.items()) {
-    plans_[key] = names.get<std::vector<std::string>>();
+  for (const auto& [key, plan] : plans.items()) {
+    plans_[key] = {plan.at("rows").get<std::vector<std::string>>(),
+                   plan.at("seconds").get<double>()};
   }
 } catch (const std::exception&) {  // wrong types inside: as good as no cache
   rows_.clear();
@@ -99,13 +100,13 @@ void TuningCache::set_row_seconds(const std::string& key, double seconds) {
   rows_[short_key(key)] = seconds;
 }
 
-std::optional<std::vector<std::string>> TuningCache::plan(const std::string& program) const {
+std::optional<KeptPlan> TuningCache::plan(const std::string& program) const {
   const auto found = plans_.find(short_key(program));
   return found == plans_.end() ? std::nullopt : std::optional(found->second);
 }
 
-void TuningCache::set_plan(const std::string& program, std::vector<std::string> rows) {
-  plans_[short_key(program)] = std::move(rows);
+void TuningCache::set_plan(const std::string& program, KeptPlan plan) {
+  plans_[short_key(program)] = std::move(plan);
 }
 
 void TuningCache::save() const noexcept try {
@@ -117,7 +118,9 @@ void TuningCache::save() const noexcept try {
   if (!mine.is_object()) mine = json::object();
   mine["used"] = int64_t(std::time(nullptr));
   for (const auto& [key, seconds] : rows_) mine["rows"][key] = seconds;
-  for (const auto& [key, names] : plans_) mine["plans"][key] = names;
+  for (const auto& [key, plan] : plans_) {
+    mine["plans"][key] = {{"rows", plan.rows}, {"seconds", plan.seconds}};
+  }
   drop_oldest(environments);
 
   const fs::path beside = fmt::format("{}.{}", file_.string(), ::getpid());

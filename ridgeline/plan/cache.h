@@ -11,6 +11,12 @@ namespace ridgeline {
 // $XDG_CACHE_HOME/ridgeline, else ~/.cache/ridgeline; made on demand by whoever writes.
 std::filesystem::path cache_folder();
 
+// A plan as it was chosen: its rows, and the seconds a step that it took then.
+struct KeptPlan {
+  std::vector<std::string> rows;
+  double seconds = 0;
+};
+
 // Measured times and chosen plans, kept on disk between runs for one environment (device, threads,
 // library versions, this very build). It only ever saves time: a missing, corrupt or foreign file
 // reads as empty, and a file that cannot be written is not an error.
@@ -23,8 +29,8 @@ class TuningCache {
   std::optional<double> row_seconds(const std::string& key) const;
   void set_row_seconds(const std::string& key, double seconds);
 
-  std::optional<std::vector<std::string>> plan(const std::string& program) const;
-  void set_plan(const std::string& program, std::vector<std::string> rows);
+  std::optional<KeptPlan> plan(const std::string& program) const;
+  void set_plan(const std::string& program, KeptPlan plan);
 
   // Merges with what other processes wrote meanwhile and replaces the file in one rename.
   void save() const noexcept;
@@ -37,7 +43,7 @@ class TuningCache {
   std::filesystem::path file_;
   std::string environment_;
   std::map<std::string, double> rows_;
-  std::map<std::string, std::vector<std::string>> plans_;  // by hash of the program's signature
+  std::map<std::string, KeptPlan> plans_;  // by hash of the program's signature
 };
 
 }  // namespace ridgeline

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "ridgeline/plan/cache.h"
 #include "ridgeline/plan/search.h"
@@ -12,6 +13,11 @@ namespace {
 
 // Whole plans closer than this are a tie; the table's order then decides, so that noise does not.
 constexpr double kTie = 0.02;
+
+// A kept plan whose time is off by more than this factor was chosen in another state of the machine
+// (busy then, or busy now). Differences below the second figure are the clock's and the threads'.
+constexpr double kStaleFactor = 2;
+constexpr double kStaleSeconds = 50e-6;
 
 bool starts_with_any(const std::string& name, const std::vector<std::string>& prefixes) {
   return std::any_of(prefixes.begin(), prefixes.end(),
@@ -170,6 +176,59 @@ Choices choose(const Program& program, const Table& table, const PlanOptions& op
   return pick_measured(shortlist, table, stopwatch, explanation);
 }
 
+// What was asked for is part of the question, so it is part of the key.
+std::string cache_key(const Program& program, const PlanOptions& options) {
+  std::string key = fmt::format("{} deterministic={}", signature(program), options.deterministic);
+  for (const std::string& row : options.only) key += " only " + row;
+  for (const std::string& row : options.except) key += " except " + row;
+  return key;
+}
+
+// The times that the cache has of rows, for whoever reads the explanation.
+void put_kept_times(const Program& program, const TuningCache& cache, Planned& planned) {
+  for (Candidate& candidate : planned.explanation.candidates) {
+    if (candidate.cover.ops == 0) continue;
+    const size_t end = candidate.begin + candidate.cover.ops;
+    const auto seconds =
+        cache.row_seconds(candidate.row->name + " | " + signature(program, candidate.begin, end));
+    if (!seconds) continue;
+    candidate.seconds = *seconds;
+    for (Choice& choice : planned.choices) {
+      const bool same = choice.row == candidate.row && choice.begin == candidate.begin;
+      if (same && choice.converted < 0) choice.seconds = *seconds;
+    }
+  }
+}
+
+bool is_stale(double seconds, double kept) {
+  return std::abs(seconds - kept) > kStaleSeconds &&
+         std::max(seconds, kept) > kStaleFactor * std::min(seconds, kept);
+}
+
+// The plan that the cache has, if it still fits and still takes about the time it took; else none,
+// and `source` says why when it is the time.
+std::optional<Planned> kept_plan(const Program& program, const Table& table, Runtime& runtime,
+                                 const PlanOptions& options, const TuningCache& cache,
+                                 DeviceStopwatch& stopwatch, std::string& source) {
+  const auto known = cache.plan(cache_key(program, options));
+  if (!known) return std::nullopt;
+  PlanOptions pinned = options;
+  pinned.pinned = known->rows;
+  Planned planned = plan_program(program, table, runtime, pinned, stopwatch);
+  if (planned.explanation.source != "checkpoint") return std::nullopt;
+  if (is_stale(stopwatch.glance(planned.choices), known->seconds)) {
+    const double seconds = stopwatch.whole(planned.choices);
+    if (is_stale(seconds, known->seconds)) {
+      source = fmt::format("measured again: the kept plan took {:.0f} us a step, not {:.0f}",
+                           1e6 * seconds, 1e6 * known->seconds);
+      return std::nullopt;
+    }
+  }
+  planned.explanation.source = "cache";
+  put_kept_times(program, cache, planned);
+  return planned;
+}
+
 }  // namespace
 
 Planned plan_program(const Program& program, const Table& table, Runtime& runtime,
@@ -190,37 +249,18 @@ Planned plan_program(const Program& program, const Table& table, Runtime& runtim
   if (cache == nullptr || !options.tune || !options.pinned.empty()) {
     return plan_program(program, table, runtime, options, stopwatch);
   }
-  // What was asked for is part of the question, so it is part of the key.
-  std::string key = fmt::format("{} deterministic={}", signature(program), options.deterministic);
-  for (const std::string& row : options.only) key += " only " + row;
-  for (const std::string& row : options.except) key += " except " + row;
-  if (const auto known = cache->plan(key)) {
-    PlanOptions pinned = options;
-    pinned.pinned = *known;
-    Planned planned = plan_program(program, table, runtime, pinned, stopwatch);
-    if (planned.explanation.source == "checkpoint") {
-      planned.explanation.source = "cache";
-      for (Candidate& candidate : planned.explanation.candidates) {
-        if (candidate.cover.ops == 0) continue;
-        const size_t end = candidate.begin + candidate.cover.ops;
-        const auto seconds = cache->row_seconds(candidate.row->name + " | " +
-                                                signature(program, candidate.begin, end));
-        if (!seconds) continue;
-        candidate.seconds = *seconds;
-        for (Choice& choice : planned.choices) {
-          const bool same = choice.row == candidate.row && choice.begin == candidate.begin;
-          if (same && choice.converted < 0) choice.seconds = *seconds;
-        }
-      }
-      return planned;
-    }
+  std::string source;
+  if (auto kept = kept_plan(program, table, runtime, options, *cache, stopwatch, source)) {
+    return std::move(*kept);
   }
+  if (!source.empty()) stopwatch.measure_anew();
   Planned planned = plan_program(program, table, runtime, options, stopwatch);
-  std::vector<std::string> names;
+  if (!source.empty()) planned.explanation.source = source;
+  KeptPlan keep{{}, stopwatch.whole(planned.choices)};
   for (const Choice& choice : planned.choices) {
-    if (choice.converted < 0) names.push_back(choice.row->name);
+    if (choice.converted < 0) keep.rows.push_back(choice.row->name);
   }
-  cache->set_plan(key, names);
+  cache->set_plan(cache_key(program, options), std::move(keep));
   cache->save();
   return planned;
 }

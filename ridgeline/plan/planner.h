@@ -36,7 +36,7 @@ struct Candidate {
 struct Explanation {
   std::vector<Candidate> candidates;
   std::vector<double> shortlist_seconds;  // whole plans, as measured
-  std::string source;                     // "measured", "cache", "fixed order", "checkpoint"
+  std::string source;  // "measured", "cache", "fixed order", "checkpoint", "measured again: ..."
   double tuning_seconds = 0;
 };
 

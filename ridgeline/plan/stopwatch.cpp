@@ -108,7 +108,7 @@ double DeviceStopwatch::row(const Choice& choice) {
                                              to_string(program_.info(choice.converted).value.shape),
                                              choice.from, choice.to);
   const std::string key = choice.row->name + " | " + work;
-  if (cache_ != nullptr) {
+  if (cache_ != nullptr && !anew_) {
     if (const auto known = cache_->row_seconds(key)) return *known;
   }
   const DeviceBuffer workspace(runtime_, choice.cover.workspace);
@@ -147,7 +147,7 @@ Externals DeviceStopwatch::externals() {
   return all;
 }
 
-double DeviceStopwatch::whole(const Choices& choices) {
+double DeviceStopwatch::time_plan(const Choices& choices, double budget) {
   Plan plan(runtime_, program_, choices, externals());
   const std::vector<Tensor> counters = ticks(0, program_.ops.size());
   // A few steps a launch, as in a run, without making the measurement long.
@@ -157,7 +157,7 @@ double DeviceStopwatch::whole(const Choices& choices) {
         for (const Tensor& counter : counters) runtime_.clear(counter.data, counter.bytes());
         plan.run(steps);
       },
-      4 * seconds_);
+      budget);
   return seconds / double(steps);
 }
 

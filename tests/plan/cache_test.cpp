@@ -26,12 +26,14 @@ class Cache : public ::testing::Test {
 TEST_F(Cache, KeepsRowsAndPlansForItsEnvironmentOnly) {
   TuningCache cache(file_, "machine one");
   cache.set_row_seconds("row | work", 1.5e-5);
-  cache.set_plan("program", {"a", "b"});
+  cache.set_plan("program", {{"a", "b"}, 0.25});
   cache.save();
 
   const TuningCache again(file_, "machine one");
   EXPECT_EQ(again.row_seconds("row | work"), 1.5e-5);
-  EXPECT_EQ(again.plan("program"), (std::vector<std::string>{"a", "b"}));
+  ASSERT_TRUE(again.plan("program"));
+  EXPECT_EQ(again.plan("program")->rows, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(again.plan("program")->seconds, 0.25);
   EXPECT_FALSE(again.row_seconds("row | other work"));
 
   const TuningCache other(file_, "machine two");
@@ -67,7 +69,7 @@ TEST_F(Cache, IgnoresCorruptForeignAndOldFiles) {
 TEST_F(Cache, WrongTypesInsideReadAsEmpty) {
   TuningCache cache(file_, "machine");
   cache.set_row_seconds("row", 1);
-  cache.set_plan("program", {"a"});
+  cache.set_plan("program", {{"a"}, 1.0});
   cache.save();
   std::string text;
   std::getline(std::ifstream(file_), text, '\0');

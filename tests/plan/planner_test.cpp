@@ -203,6 +203,13 @@ TEST_F(Planner, TheCacheAnswersTheSecondTime) {
   EXPECT_EQ(second.explanation.source, "cache");
   EXPECT_EQ(names(second.choices), names(first.choices));
 
+  // Tuned while the machine was busy: far from what the plan takes now.
+  TuningCache busy(file, "test");
+  busy.set_plan(signature(program_) + " deterministic=false", {names(first.choices), 10.0});
+  const Planned third = plan_program(program_, table, *runtime_, options, &busy);
+  EXPECT_THAT(third.explanation.source, HasSubstr("measured again: the kept plan took"));
+  EXPECT_EQ(plan_program(program_, table, *runtime_, options, &busy).explanation.source, "cache");
+
   options.deterministic = true;  // another question
   TuningCache again(file, "test");
   EXPECT_EQ(plan_program(program_, table, *runtime_, options, &again).explanation.source,
