@@ -6,6 +6,7 @@
 #define HWY_DISABLED_TARGETS HWY_SSSE3
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ridgeline/cpu/simd/gemm.cpp"
+#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "ridgeline/cpu/simd/tile-inl.h"
@@ -18,6 +19,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Panels of x that stay in the second-level cache (half of the common 1 MiB) while the tiles of w
 // pass by.
 constexpr int64_t kPanelGroupBytes = 512 << 10;
+
+// Rows of w that an input gradient takes at a time, so that their lines, each needed by two tiles,
+// stay in the second-level cache. All of them at once do not: rows of 4096 bytes fall into the same
+// few sets, and every line then came twice from the third level (0.8 of the ceiling instead of 1).
+constexpr int64_t kDepthBlock = 64;
 
 // One tile of y: rows from `o` on, columns from `column` on of one panel.
 struct ForwardTile {
@@ -67,21 +73,34 @@ struct ForwardTile {
 };
 
 struct InputGradTile {
+  // Asks for the lines of w two further on: a column of lines is nothing the hardware would guess.
+  template <typename T>
+  static HWY_INLINE void prefetch_after(const T* w, int64_t in, int64_t depth) {
+    constexpr int64_t kAhead = 128 / int64_t{sizeof(T)};
+    if (reinterpret_cast<uintptr_t>(w) % 64 >= kTileRows * sizeof(T)) return;  // asked before
+    for (int64_t k = 0; k < depth; ++k) hwy::Prefetch(w + k * in + kAhead);
+  }
+
   template <int kRows, int kVectors, typename T>
   static HWY_NOINLINE void run(const InputGradArgs<T>& g, int64_t i, int64_t panel,
                                int64_t column) {
     const Tag<T> d;
     const int64_t lanes = int64_t(hn::Lanes(d));
+    const int64_t at = (panel * g.in + i) * kPanel<T> + column;
+    const T* w = g.w + g.depth.begin * g.in + i;
+    const int64_t depth = g.depth.end - g.depth.begin;
+    prefetch_after(w, g.in, depth);
     Vec<T> acc[kRows][kVectors];
     RIDGELINE_UNROLL
     for (int m = 0; m < kRows; ++m) {
       RIDGELINE_UNROLL
-      for (int j = 0; j < kVectors; ++j) acc[m][j] = hn::Zero(d);
+      for (int j = 0; j < kVectors; ++j) {
+        acc[m][j] = g.add ? hn::LoadU(d, g.dx + at + m * kPanel<T> + j * lanes) : hn::Zero(d);
+      }
     }
     accumulate<kRows, kVectors, Along::m, T>(
-        g.depth.end - g.depth.begin, g.w + g.depth.begin * g.in + i, g.in,
-        g.dz + (panel * g.out + g.depth.begin) * kPanel<T> + column, kPanel<T>, acc);
-    const int64_t at = (panel * g.in + i) * kPanel<T> + column;
+        depth, w, g.in, g.dz + (panel * g.out + g.depth.begin) * kPanel<T> + column, kPanel<T>,
+        acc);
     if (g.act == Act::relu) {
       RIDGELINE_UNROLL
       for (int m = 0; m < kRows; ++m) {
@@ -149,7 +168,15 @@ void forward(const ForwardArgs<T>& g, Range rows, Range columns) {
 
 template <typename T>
 void input_grad(const InputGradArgs<T>& g, Range rows, Range columns) {
-  run_tiles<InputGradTile, T>(g, g.depth.end - g.depth.begin, rows, columns);
+  InputGradArgs<T> part = g;
+  do {
+    const bool last = part.depth.begin + kDepthBlock >= g.depth.end;
+    part.depth.end = last ? g.depth.end : part.depth.begin + kDepthBlock;
+    part.act = last ? g.act : Act::none;
+    run_tiles<InputGradTile, T>(part, part.depth.end - part.depth.begin, rows, columns);
+    part.add = true;
+    part.depth.begin = part.depth.end;
+  } while (part.depth.begin < g.depth.end);
 }
 
 // Highway exports plain functions, so each one names its table for both types.

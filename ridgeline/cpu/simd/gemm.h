@@ -35,7 +35,8 @@ struct InputGradArgs {
   const T* saved;  // panels, [n, in]: the activation's output (gelu: its input); unused for none
   int64_t in, out;
   Act act;
-  Range depth;  // of out; {0, out} for the whole sum
+  Range depth;       // of out; {0, out} for the whole sum
+  bool add = false;  // to what dx holds: a sum in parts, one after the other
 };
 
 // g += weight_decay * w;  m = momentum * m + g;  g = nesterov ? g + momentum * m : m;  w -= lr * g
