@@ -1,43 +1,14 @@
 // Every row of the table against the oracle, wherever it covers ops of a case.
 #include <gtest/gtest.h>
 
-#include <map>
 #include <set>
 #include <string>
 
 #include "ridgeline/registry.h"
-#include "tests/support/compare.h"
+#include "tests/support/walk.h"
 
 namespace ridgeline::test {
 namespace {
-
-using Exercised = std::map<std::string, int64_t>;
-
-// Walks the program; at each op every row that covers ops from there on starts from what the
-// reference rows, in the program's own dtypes, have made of the inputs so far.
-void walk(const Case& c, const Table& table, Runtime& runtime, Exercised& exercised) {
-  SCOPED_TRACE(c.name);
-  Arrays arrays = c.inputs();
-  Reference reference;
-  for (size_t op = 0; op < c.program.ops.size(); ++op) {
-    for (const Impl& row : table) {
-      if (row.target != runtime.device().kind || !row.covers) continue;
-      const Cover cover = row.covers({c.program, op, runtime});
-      if (cover.ops == 0) {
-        EXPECT_FALSE(cover.reason.empty()) << row.name << " refuses without a reason";
-        continue;
-      }
-      ++exercised[row.name];
-      EXPECT_TRUE(agrees(row, cover, c.program, op, arrays, runtime, table))
-          << row.name << " at op " << op << ": " << describe(c.program.ops[op]);
-      if (c.steps > 1 && cover.ops == c.program.ops.size()) {
-        EXPECT_TRUE(agrees(row, cover, c.program, op, arrays, runtime, table, c.steps))
-            << row.name << ", " << c.steps << " steps";
-      }
-    }
-    reference.run(c.program, op, arrays);
-  }
-}
 
 // One thread, two, and more than there are rows of a batch to share out.
 class TableWalk : public testing::TestWithParam<int> {};

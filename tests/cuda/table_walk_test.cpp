@@ -2,43 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <map>
 #include <string>
 
 #include "ridgeline/cuda/rows.h"
 #include "ridgeline/cuda/vendor/cublaslt.h"
 #include "tests/cuda/gpu.h"
-#include "tests/support/compare.h"
+#include "tests/support/walk.h"
 
 namespace ridgeline::test {
 namespace {
-
-using Exercised = std::map<std::string, int64_t>;
-
-// At each op every row that covers ops from there on starts from what the reference rows, in the
-// program's own dtypes, have made of the inputs so far.
-void walk(const Case& c, const Table& table, Runtime& runtime, Exercised& exercised) {
-  SCOPED_TRACE(c.name);
-  Arrays arrays = c.inputs();
-  Reference reference;
-  for (size_t op = 0; op < c.program.ops.size(); ++op) {
-    for (const Impl& row : table) {
-      const Cover cover = row.covers({c.program, op, runtime});
-      if (cover.ops == 0) {
-        EXPECT_FALSE(cover.reason.empty()) << row.name << " refuses without a reason";
-        continue;
-      }
-      ++exercised[row.name];
-      EXPECT_TRUE(agrees(row, cover, c.program, op, arrays, runtime, table))
-          << row.name << " at op " << op << ": " << describe(c.program.ops[op]);
-      if (c.steps > 1 && cover.ops == c.program.ops.size()) {
-        EXPECT_TRUE(agrees(row, cover, c.program, op, arrays, runtime, table, c.steps))
-            << row.name << ", " << c.steps << " steps";
-      }
-    }
-    reference.run(c.program, op, arrays);
-  }
-}
 
 // Whether the cases in a precision must exercise a row: not where it is for other types, another
 // GPU, an absent library, or a proposal that the library need not make.
