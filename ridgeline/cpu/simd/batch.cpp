@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "ridgeline/cpu/simd/dispatch.h"
+
 #define HWY_DISABLED_TARGETS HWY_SSSE3
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ridgeline/cpu/simd/batch.cpp"
@@ -267,6 +269,19 @@ void softmax_xent(const SoftmaxXentArgs<T>& g, Range groups) {
   }
 }
 
+template <typename T>
+void softmax(const T* z, T* y, int64_t n, int64_t classes, Range groups) {
+  const int64_t lanes = int64_t(hn::Lanes(Tag<T>()));
+  for (int64_t group = groups.begin; group < groups.end; ++group) {
+    const int64_t row = group * kGroup<T>;
+    const int64_t at = row / kPanel<T> * kPanel<T> * classes + row % kPanel<T>;
+    const int64_t live = std::min(kGroup<T>, n - row);
+    for (int64_t r = 0; r < live; r += lanes) {
+      softmax_columns(z + at + r, y + at + r, classes, T(1));
+    }
+  }
+}
+
 // --- Sums made in parts ---
 
 template <typename T>
@@ -321,10 +336,9 @@ void activation_grad_array(Act act, const T* saved, const T* dy, T* dx, int64_t 
 
 template <typename T>
 inline constexpr BatchKernels<T> kTable{
-    gather<T>,  to_panels<T>,      from_panels<T>,          softmax_xent<T>,
-    combine<T>, activate_array<T>, activation_grad_array<T>};
-const BatchKernels<float>* float_batch_kernels() { return &kTable<float>; }
-const BatchKernels<double>* double_batch_kernels() { return &kTable<double>; }
+    gather<T>,  to_panels<T>, from_panels<T>,    softmax_xent<T>,
+    softmax<T>, combine<T>,   activate_array<T>, activation_grad_array<T>};
+RIDGELINE_SIMD_TABLE(BatchKernels, batch_kernels, kTable)
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -332,17 +346,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ridgeline::cpu::simd {
 
-HWY_EXPORT(float_batch_kernels);
-HWY_EXPORT(double_batch_kernels);
-
-template <>
-const BatchKernels<float>& batch_kernels<float>() {
-  return *HWY_DYNAMIC_DISPATCH(float_batch_kernels)();
-}
-template <>
-const BatchKernels<double>& batch_kernels<double>() {
-  return *HWY_DYNAMIC_DISPATCH(double_batch_kernels)();
-}
+RIDGELINE_SIMD_DISPATCH(BatchKernels, batch_kernels);
 
 }  // namespace ridgeline::cpu::simd
 #endif  // HWY_ONCE

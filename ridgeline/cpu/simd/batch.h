@@ -66,6 +66,8 @@ struct BatchKernels {
   void (*from_panels)(const T* panels, int64_t features, T* a, int64_t lda, Range rows,
                       Range features_part);
   void (*softmax_xent)(const SoftmaxXentArgs<T>&, Range groups);
+  // softmax of each row, in panels [n, classes]; y may be z.
+  void (*softmax)(const T* z, T* y, int64_t n, int64_t classes, Range groups);
   void (*combine)(const CombineArgs<T>&, Range features, Range rows);
   // y = act(x) and dx = dy * act'(saved) on flat arrays; y may be x, dx may be dy or saved.
   void (*activate)(Act act, const T* x, T* y, int64_t count);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ridgeline/cpu/simd/dispatch.h"
+
 // Below SSE4 (any x86 since 2008 has it) the portable target does.
 #define HWY_DISABLED_TARGETS HWY_SSSE3
 #undef HWY_TARGET_INCLUDE
@@ -179,15 +181,9 @@ void input_grad(const InputGradArgs<T>& g, Range rows, Range columns) {
   } while (part.depth.begin < g.depth.end);
 }
 
-// Highway exports plain functions, so each one names its table for both types.
-const Kernels<float>* float_kernels() {
-  static constexpr Kernels<float> table{forward<float>, input_grad<float>, weight_grad<float>};
-  return &table;
-}
-const Kernels<double>* double_kernels() {
-  static constexpr Kernels<double> table{forward<double>, input_grad<double>, weight_grad<double>};
-  return &table;
-}
+template <typename T>
+inline constexpr Kernels<T> kProducts{forward<T>, input_grad<T>, weight_grad<T>};
+RIDGELINE_SIMD_TABLE(Kernels, kernels, kProducts)
 const char* target_name() { return hwy::TargetName(HWY_TARGET); }
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
@@ -196,18 +192,8 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ridgeline::cpu::simd {
 
-HWY_EXPORT(float_kernels);
-HWY_EXPORT(double_kernels);
+RIDGELINE_SIMD_DISPATCH(Kernels, kernels);
 HWY_EXPORT(target_name);
-
-template <>
-const Kernels<float>& kernels<float>() {
-  return *HWY_DYNAMIC_DISPATCH(float_kernels)();
-}
-template <>
-const Kernels<double>& kernels<double>() {
-  return *HWY_DYNAMIC_DISPATCH(double_kernels)();
-}
 const char* instruction_set() { return HWY_DYNAMIC_DISPATCH(target_name)(); }
 
 }  // namespace ridgeline::cpu::simd

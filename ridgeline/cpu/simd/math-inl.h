@@ -40,19 +40,52 @@ HWY_INLINE V tanh(D d, V x) {
   return hn::Tanh(d, x);
 }
 
-// Calls a scalar function lane by lane: for erf, which no activation on a hot path needs.
-template <class D, class V, class F>
-HWY_INLINE V each_lane(D d, V x, F f) {
+// exp(t^2) erfc(t) (1 + 2t) as a polynomial in (t - k) / (t + k), lowest power first. Interpolated
+// at the Chebyshev nodes of 0 <= t <= kMost in 40 digits; the relative error is 2.6e-8 and 1.3e-17.
+template <typename T>
+struct ErfcFit;
+template <>
+struct ErfcFit<float> {
+  static constexpr float kCentre = 2, kMost = 10;
+  static constexpr float kTerms[] = {
+      1.276978377f,     -0.0927639492f,  -0.1660304204f,  0.1640549213f,    -0.05421426645f,
+      -0.008060825113f, 0.008664255154f, 0.001327790277f, -0.001264119488f, -0.0004241225289f};
+};
+template <>
+struct ErfcFit<double> {
+  static constexpr double kCentre = 4, kMost = 27;
+  static constexpr double kTerms[] = {
+      1.23299511862555251,     -0.139621116840562843,     0.0153796521026212252,
+      0.0680970542547319442,   -0.101039066036382122,     0.0937328349969556128,
+      -0.0663303658108007322,  0.0371675155603936109,     -0.0161977340681373352,
+      0.00503196976942706082,  -0.000757773277416025968,  -0.000199255548821976119,
+      0.000150621970066747888, -0.0000244031494820772038, -0.0000112240767318178578,
+      5.71813233232624318e-6,  3.00272477443958246e-7,    -8.35907208325165362e-7,
+      6.3519065355476413e-8,   1.16247720964948924e-7,    -7.83786591630631519e-9,
+      -1.40786434759724772e-8, -1.94560649724341744e-9};
+};
+
+// Phi(x) of the normal distribution, within 3 units of the last place of 1; `density` receives
+// exp(-x^2 / 2). NaN stays NaN.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V normal_below(D d, V x, V& density) {
   using T = hn::TFromD<D>;
-  HWY_ALIGN T lanes[hn::MaxLanes(D{})];
-  hn::Store(x, d, lanes);
-  for (size_t i = 0; i < hn::Lanes(d); ++i) lanes[i] = f(lanes[i]);
-  return hn::Load(d, lanes);
+  using Fit = ErfcFit<T>;
+  const V one = hn::Set(d, T(1)), centre = hn::Set(d, Fit::kCentre);
+  density = exp_negative(d, hn::Mul(hn::Mul(hn::Set(d, T(-0.5)), x), x));
+  // In this order, NaN stays NaN on x86.
+  const V t = hn::Min(hn::Set(d, Fit::kMost), hn::Mul(hn::Abs(x), hn::Set(d, T(M_SQRT1_2))));
+  const V y = hn::Div(hn::Sub(t, centre), hn::Add(t, centre));
+  constexpr int kLast = int(sizeof(Fit::kTerms) / sizeof(T)) - 1;
+  V sum = hn::Set(d, Fit::kTerms[kLast]);
+  for (int i = kLast - 1; i >= 0; --i) sum = hn::MulAdd(sum, y, hn::Set(d, Fit::kTerms[i]));
+  const V half = hn::Mul(hn::Set(d, T(0.5)), density);
+  const V tail = hn::Div(hn::Mul(half, sum), hn::Add(one, hn::Add(t, t)));
+  return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), tail, hn::Sub(one, tail));
 }
 
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V activate(D d, Act act, V x) {
-  using T = hn::TFromD<D>;
   switch (act) {
     case Act::none:
       return x;
@@ -62,8 +95,10 @@ HWY_INLINE V activate(D d, Act act, V x) {
       return HWY_NAMESPACE::tanh(d, x);
     case Act::sigmoid:
       return sigmoid(d, x);
-    case Act::gelu:
-      return each_lane(d, x, [](T v) { return T(0.5) * v * std::erfc(-v * T(M_SQRT1_2)); });
+    case Act::gelu: {
+      V density;
+      return hn::Mul(x, normal_below(d, x, density));
+    }
   }
   return x;
 }
@@ -81,11 +116,12 @@ HWY_INLINE V activation_grad(D d, Act act, V saved, V dy) {
       return hn::Mul(dy, hn::NegMulAdd(saved, saved, hn::Set(d, T(1))));
     case Act::sigmoid:
       return hn::Mul(dy, hn::Mul(saved, hn::Sub(hn::Set(d, T(1)), saved)));
-    case Act::gelu:
-      return hn::Mul(dy, each_lane(d, saved, [](T v) {
-                       const T phi = std::exp(T(-0.5) * v * v) * T(0.3989422804014327);
-                       return T(0.5) * std::erfc(-v * T(M_SQRT1_2)) + v * phi;
-                     }));
+    case Act::gelu: {  // Phi(x) + x phi(x)
+      V density;
+      const V below = normal_below(d, saved, density);
+      const V scaled = hn::Mul(saved, hn::Set(d, T(0.3989422804014327)));
+      return hn::Mul(dy, hn::MulAdd(scaled, density, below));
+    }
   }
   return dy;
 }

@@ -72,6 +72,7 @@ std::string refuses(const Rest& rest, const Value Op::*typed) {
 Table linear_rows();
 Table elementwise_rows();
 Table softmax_rows();
+Table mse_rows();
 Table dropout_rows();
 Table update_rows();
 Table mlp_rows();

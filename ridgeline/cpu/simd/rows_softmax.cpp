@@ -72,6 +72,38 @@ std::unique_ptr<Step> prepare_xent(const SoftmaxXent& op, const SoftmaxXentGrad*
   });
 }
 
+Cover covers_softmax(const Rest& rest) {
+  const std::string reason = refuses(rest, &Softmax::x);
+  if (!reason.empty()) return Cover::no(reason);
+  const auto& op = *rest.get<Softmax>(0);
+  Cover cover = Cover::of(1);
+  cover.workspace = with_type(op.x.dtype, [&](auto zero) {
+    return SoftmaxScratch<decltype(zero)>(nullptr, op.x.shape).bytes;
+  });
+  return cover;
+}
+
+std::unique_ptr<Step> prepare_softmax(const Span& span, const Binding& binding) {
+  const auto& op = span.get<Softmax>(0);
+  return with_type(op.x.dtype, [&](auto zero) -> std::unique_ptr<Step> {
+    using T = decltype(zero);
+    return make_step([n = op.x.shape[0], classes = op.x.shape[1],
+                      panels = SoftmaxScratch<T>(binding.workspace(), op.x.shape).panels,
+                      x = binding.read(op.x).template as<T>(),
+                      y = binding.write(op.y).template as<T>(),
+                      &pool = cpu_runtime(binding.runtime()).pool()] {
+      const BatchKernels<T>& kernels = batch_kernels<T>();
+      const int64_t least = kLeastElements / (8 * kGroup<T> * classes) + 1;
+      pool.share(groups_of<T>(n), 1, least, [&](Range groups) {
+        const Range rows{groups.begin * kGroup<T>, std::min(groups.end * kGroup<T>, n)};
+        kernels.to_panels(x, classes, classes, panels, rows, {0, classes});
+        kernels.softmax(panels, panels, n, classes, groups);
+        kernels.from_panels(panels, classes, y, classes, rows, {0, classes});
+      });
+    });
+  });
+}
+
 }  // namespace
 
 Table softmax_rows() {
@@ -92,7 +124,11 @@ Table softmax_rows() {
     return with_type(op.x.dtype,
                      [&](auto zero) { return prepare_xent<decltype(zero)>(op, nullptr, binding); });
   };
-  return {both, loss};
+  Impl probabilities;
+  probabilities.name = "cpu.softmax.simd";
+  probabilities.covers = covers_softmax;
+  probabilities.prepare = prepare_softmax;
+  return {both, loss, probabilities};
 }
 
 }  // namespace ridgeline::cpu::simd

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ridgeline/cpu/simd/dispatch.h"
+
 #define HWY_DISABLED_TARGETS HWY_SSSE3
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ridgeline/cpu/simd/update.cpp"
@@ -76,8 +78,7 @@ void adam(const AdamArgs<T>& a, Range elements) {
 
 template <typename T>
 inline constexpr UpdateKernels<T> kUpdateTable{sgd<T>, adam<T>};
-const UpdateKernels<float>* float_update_kernels() { return &kUpdateTable<float>; }
-const UpdateKernels<double>* double_update_kernels() { return &kUpdateTable<double>; }
+RIDGELINE_SIMD_TABLE(UpdateKernels, update_kernels, kUpdateTable)
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -85,17 +86,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ridgeline::cpu::simd {
 
-HWY_EXPORT(float_update_kernels);
-HWY_EXPORT(double_update_kernels);
-
-template <>
-const UpdateKernels<float>& update_kernels<float>() {
-  return *HWY_DYNAMIC_DISPATCH(float_update_kernels)();
-}
-template <>
-const UpdateKernels<double>& update_kernels<double>() {
-  return *HWY_DYNAMIC_DISPATCH(double_update_kernels)();
-}
+RIDGELINE_SIMD_DISPATCH(UpdateKernels, update_kernels);
 
 }  // namespace ridgeline::cpu::simd
 #endif  // HWY_ONCE
