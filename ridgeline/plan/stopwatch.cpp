@@ -101,6 +101,12 @@ std::vector<Tensor> DeviceStopwatch::ticks(size_t begin, size_t end) {
   return counters;
 }
 
+// Before each run, and after the last: what is measured next must not gather past the end of the
+// order.
+void DeviceStopwatch::clear(const std::vector<Tensor>& counters) {
+  for (const Tensor& counter : counters) runtime_.clear(counter.data, counter.bytes());
+}
+
 double DeviceStopwatch::row(const Choice& choice) {
   const std::string work = choice.converted < 0
                                ? signature(program_, choice.begin, choice.end)
@@ -130,10 +136,11 @@ double DeviceStopwatch::row(const Choice& choice) {
   const std::vector<Tensor> counters = ticks(choice.begin, choice.end);
   const double seconds = runtime_.time(
       [&] {
-        for (const Tensor& counter : counters) runtime_.clear(counter.data, counter.bytes());
+        clear(counters);
         step->run();
       },
       seconds_);
+  clear(counters);
   if (cache_ != nullptr) cache_->set_row_seconds(key, seconds);
   return seconds;
 }
@@ -154,10 +161,11 @@ double DeviceStopwatch::time_plan(const Choices& choices, double budget) {
   const int64_t steps = std::min<int64_t>(program_.repeats, 4);
   const double seconds = runtime_.time(
       [&] {
-        for (const Tensor& counter : counters) runtime_.clear(counter.data, counter.bytes());
+        clear(counters);
         plan.run(steps);
       },
       budget);
+  clear(counters);
   return seconds / double(steps);
 }
 

@@ -29,6 +29,7 @@ class DeviceStopwatch final : public Stopwatch {
   Tensor scratch(const Value& value, const Format& format, size_t bytes);
   Externals externals();
   std::vector<Tensor> ticks(size_t begin, size_t end);
+  void clear(const std::vector<Tensor>& counters);
 
   const Program& program_;
   Runtime& runtime_;
