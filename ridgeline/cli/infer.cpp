@@ -2,31 +2,40 @@
 
 #include <fmt/core.h>
 
-#include <map>
 #include <memory>
 
 #include "ridgeline/cli/commands.h"
+#include "ridgeline/core/error.h"
+#include "ridgeline/core/text.h"
 #include "ridgeline/engine/progress.h"
 
 namespace ridgeline::cli {
 namespace {
 
 struct Flags {
-  std::string model, input, output = "-";
+  std::string model, input, output = "-", format;
   engine::InferOptions options;
   RunFlags run;
 };
 
+engine::InferFormat parse_format(const std::string& name) {
+  if (name.empty()) return engine::InferFormat::automatic;
+  if (name == "csv") return engine::InferFormat::csv;
+  if (name == "json") return engine::InferFormat::json;
+  throw_error(ErrorKind::usage, "--format '{}': no such format; use csv or json", name);
+}
+
 int run(Flags& flags) {
+  flags.options.format = parse_format(flags.format);
   check_destinations({flags.output});
   flags.run.apply(flags.options.model.run);
   const engine::InferReport report =
       engine::infer(flags.model, flags.input, flags.output, flags.options);
   engine::Progress progress;
   for (const std::string& warning : report.warnings) progress.warning(warning);
-  progress.line(
-      fmt::format("{} inputs in {}: {} inputs/s", report.rows, engine::duration(report.seconds),
-                  engine::grouped(report.seconds > 0 ? double(report.rows) / report.seconds : 0)));
+  progress.line(fmt::format(
+      "{} in {}: {} inputs/s", counted(report.rows, "input"), engine::duration(report.seconds),
+      engine::grouped(report.seconds > 0 ? double(report.rows) / report.seconds : 0)));
   return 0;
 }
 
@@ -43,12 +52,9 @@ void add_infer(CLI::App& app, Action& action) {
       ->type_name("FILE");
   command->add_option("--output", flags->output, "where to write; - is stdout, the default")
       ->type_name("FILE");
-  const std::map<std::string, engine::InferFormat> formats{{"csv", engine::InferFormat::csv},
-                                                           {"json", engine::InferFormat::json}};
   command
-      ->add_option("--format", flags->options.format,
+      ->add_option("--format", flags->format,
                    "csv or json (one object a line); default: by the output's ending, else csv")
-      ->transform(CLI::CheckedTransformer(formats).description(""))
       ->type_name("NAME");
   command->add_option("--batch", flags->options.batch, "images a launch")
       ->check(CLI::Range(1, 65536).description(""))

@@ -11,7 +11,6 @@ SetInfo mnist() {
       .title = "MNIST handwritten digits, 60000 + 10000 images of 28x28",
       .licence = "none stated with the files",
       .classes = 10,
-      .class_names = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"},
       .folders = {"mnist", "MNIST", "dataset-mnist"},
       .files =
           {
@@ -39,8 +38,6 @@ SetInfo fashion_mnist() {
       .title = "Fashion-MNIST clothing, 60000 + 10000 images of 28x28",
       .licence = "MIT",
       .classes = 10,
-      .class_names = {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt",
-                      "Sneaker", "Bag", "Ankle boot"},
       .folders = {"fashion-mnist", "fashion_mnist", "FashionMNIST", "dataset-fashion-mnist"},
       .files =
           {

@@ -19,7 +19,6 @@ struct SetInfo {
   std::string title{};
   std::string licence{};
   int classes = 0;
-  std::vector<std::string> class_names{};
   std::vector<std::string> folders{};  // names under which a data folder may hold it
   std::vector<FileInfo> files{};
   std::vector<std::string> mirrors{};  // base URLs, tried in order; files are checked by sha256

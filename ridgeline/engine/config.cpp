@@ -10,10 +10,10 @@
 namespace ridgeline::engine {
 namespace {
 
-constexpr std::pair<std::string_view, Scale> kScales[] = {
-    {"raw", Scale::raw},
-    {"unit", Scale::unit},
-    {"standard", Scale::standard},
+constexpr std::pair<std::string_view, data::ScaleKind> kScales[] = {
+    {"raw", data::ScaleKind::raw},
+    {"unit", data::ScaleKind::unit},
+    {"standard", data::ScaleKind::standard},
 };
 constexpr std::pair<std::string_view, nn::Loss> kLosses[] = {
     {"cross-entropy", nn::Loss::cross_entropy},
@@ -35,7 +35,7 @@ DataConfig read_data(nn::ConfigTable table) {
   DataConfig data;
   data.name = table.text("name", std::nullopt);
   if (data.name.empty()) table.fail("name", "is empty; name a data set or a folder");
-  data.scale = table.choice<Scale>("scale", data.scale, kScales);
+  data.scale = table.choice<data::ScaleKind>("scale", data.scale, kScales);
   table.finish();
   return data;
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ridgeline/core/precision.h"
+#include "ridgeline/data/scaling.h"
 #include "ridgeline/nn/loss.h"
 #include "ridgeline/nn/model.h"
 #include "ridgeline/nn/optimizer.h"
@@ -13,11 +14,9 @@
 
 namespace ridgeline::engine {
 
-enum class Scale { raw, unit, standard };
-
 struct DataConfig {
   std::string name;  // a named set, or a folder with IDX files
-  Scale scale = Scale::unit;
+  data::ScaleKind scale = data::ScaleKind::unit;
 };
 
 struct TrainConfig {

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ridgeline/core/text.h"
 #include "ridgeline/data/locate.h"
 #include "ridgeline/engine/machine.h"
 #include "ridgeline/engine/progress.h"
@@ -62,7 +63,7 @@ std::string ceilings_text(const prof::Ceilings& ceilings) {
   }
   text += fmt::format(" (measured {}", ceilings.date);
   if (ceilings.threads > 0) {
-    text += fmt::format(", {} thread{}", ceilings.threads, ceilings.threads == 1 ? "" : "s");
+    text += ", " + counted(ceilings.threads, "thread");
   }
   text += ")\n";
   for (const prof::Bandwidth& entry : ceilings.bandwidths) {

@@ -13,18 +13,13 @@ std::filesystem::path ceilings_file(Device device) {
 }
 
 // The device of a run, fit for its precision.
-Device device_for(const RunConfig& run) {
-  const Device device = choose_device(run.device);
-  if (!has_precision(device, run.precision)) {
-    throw_error(ErrorKind::usage, "precision {} is not available on {}; use {}",
-                name(run.precision), to_string(device),
-                device.kind == DeviceKind::cpu ? "fp32 or fp64" : "fp32, tf32 or fp64");
-  }
-  if (run.device == "auto" && device.kind == DeviceKind::cpu) {
-    const GpuSupport support = gpu_support();
-    if (support.expected) Progress().warning("using the CPU: " + support.refusal);
-  }
-  return device;
+Device device_for(RunConfig run) {
+  settle_device(run);
+  const Device device = parse_device(run.device);
+  if (has_precision(device, run.precision)) return device;
+  throw_error(ErrorKind::usage, "precision {} is not available on {}; use {}", name(run.precision),
+              to_string(device),
+              device.kind == DeviceKind::cpu ? "fp32 or fp64" : "fp32, tf32 or fp64");
 }
 
 }  // namespace
@@ -35,6 +30,15 @@ Device choose_device(const std::string& text) {
     if (device.kind != DeviceKind::cpu) return device;
   }
   return Device{};
+}
+
+void settle_device(RunConfig& run) {
+  if (run.device != "auto") return;
+  const Device device = choose_device(run.device);
+  run.device = to_string(device);
+  if (device.kind != DeviceKind::cpu) return;
+  const GpuSupport support = gpu_support();
+  if (support.expected) Progress().warning("using the CPU: " + support.refusal);
 }
 
 bool has_precision(Device device, Precision precision) {

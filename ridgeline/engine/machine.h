@@ -13,14 +13,18 @@ namespace ridgeline::engine {
 // "auto" is the first GPU this build can use, else the CPU. Throws usage for what is no device.
 Device choose_device(const std::string& text);
 
+// Puts the chosen device in the place of "auto". Says so on stderr when that is the CPU although
+// the machine has an NVIDIA driver.
+void settle_device(RunConfig& run);
+
 // What a device can compute in: fp64 and fp32, on a GPU tf32 too.
 bool has_precision(Device device, Precision precision);
 
 // A device ready to plan for: its runtime, the table of rows and the tuning cache.
 class Machine {
  public:
-  // Throws device when it is not there, usage when it cannot compute in the run's precision. Says
-  // so on stderr when "auto" has to take the CPU although the machine has an NVIDIA driver.
+  // Throws device when it is not there, usage when it cannot compute in the run's precision.
+  // Settles the device as above.
   explicit Machine(const RunConfig& run);
   static Machine reference();  // the CPU with its reference rows alone, one row an op
 

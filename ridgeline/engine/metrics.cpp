@@ -21,7 +21,7 @@ class MetricsFile final : public TrainObserver {
   explicit MetricsFile(RunFolder& folder) : folder_(folder) {}
 
   void started(const TrainReport&, Trainer& trainer) override {
-    folder_.trim_metrics(trainer.step());
+    evaluated_ = folder_.trim_metrics(trainer.step());
   }
 
   void logged(const TrainPoint& point) override {
@@ -37,6 +37,9 @@ class MetricsFile final : public TrainObserver {
   }
 
   void evaluated(const EvalPoint& point, Trainer&) override {
+    // A finished run that is resumed is evaluated again, but its line is there.
+    if (point.step == evaluated_) return;
+    evaluated_ = point.step;
     finish(head("eval", point), point.seconds);
   }
 
@@ -52,6 +55,7 @@ class MetricsFile final : public TrainObserver {
   }
 
   RunFolder& folder_;
+  int64_t evaluated_ = -1;  // the step of the file's last evaluation
 };
 
 class TensorBoard final : public TrainObserver {

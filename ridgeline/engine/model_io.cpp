@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 
+#include "ridgeline/core/text.h"
 #include "ridgeline/engine/machine.h"
 
 namespace ridgeline::engine {
@@ -83,8 +84,9 @@ LoadedModel load_model(const std::filesystem::path& file, const ModelOptions& op
                      read_number<int>(tensors, kClasses),
                      {}};
   if (loaded.classes < 1 || loaded.model.output().numel() != loaded.classes) {
-    throw_error(ErrorKind::model, "{}: metadata names {} classes but the model gives {} outputs",
-                tensors.origin(), loaded.classes, loaded.model.output().numel());
+    throw_error(ErrorKind::model, "{}: metadata names {} but the model gives {}", tensors.origin(),
+                counted(loaded.classes, "class", "classes"),
+                counted(loaded.model.output().numel(), "output"));
   }
   loaded.warnings = nn::load_weights(tensors, loaded.model, load);
   return loaded;

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ridgeline/core/text.h"
 #include "ridgeline/engine/train.h"
 
 namespace ridgeline::engine {
@@ -46,10 +47,13 @@ nlohmann::json to_json(const TrainReport& report) {
                      {"bytes", report.limit->bytes}};
   }
   if (report.ceilings) {
-    json["ceilings"] = {{"fp32_flops", report.ceilings->fp32_flops},
-                        {"fp64_flops", report.ceilings->fp64_flops},
-                        {"memory_bandwidth", report.ceilings->memory_bandwidth()},
-                        {"date", report.ceilings->date}};
+    json["ceilings"] = {
+        {"fp32_flops", report.ceilings->fp32_flops},
+        {"fp64_flops", report.ceilings->fp64_flops},
+        {"tf32_flops", report.ceilings->tf32_flops > 0 ? nlohmann::json(report.ceilings->tf32_flops)
+                                                       : nlohmann::json(nullptr)},
+        {"memory_bandwidth", report.ceilings->memory_bandwidth()},
+        {"date", report.ceilings->date}};
   }
   return json;
 }
@@ -60,8 +64,8 @@ std::string summary(const TrainReport& report) {
     text += fmt::format("accuracy   {:.2f} % of {} test images (loss {:.4f})\n",
                         100 * report.test.accuracy, report.test.rows, report.test.loss);
   }
-  text += fmt::format("speed      {} steps in {}: {:.1f} us a step, {} inputs/s, {}FLOP/s\n",
-                      report.steps_here, duration(report.train_seconds),
+  text += fmt::format("speed      {} in {}: {:.1f} us a step, {} inputs/s, {}FLOP/s\n",
+                      counted(report.steps_here, "step"), duration(report.train_seconds),
                       1e6 * report.seconds_per_step(), grouped(report.inputs_per_second),
                       engineering(report.flops_per_second));
   if (report.limit && report.steps_here > 0) {
@@ -75,7 +79,7 @@ std::string summary(const TrainReport& report) {
   text += fmt::format("start-up   {}, of it tuning {}\n", duration(report.startup_seconds),
                       duration(report.tuning_seconds));
   if (report.clipped_steps > 0) {
-    text += fmt::format("clipped    gradients of {} steps\n", report.clipped_steps);
+    text += fmt::format("clipped    gradients of {}\n", counted(report.clipped_steps, "step"));
   }
   return text;
 }

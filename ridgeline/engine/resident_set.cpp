@@ -1,5 +1,7 @@
 #include "ridgeline/engine/resident_set.h"
 
+#include "ridgeline/core/text.h"
+
 namespace ridgeline::engine {
 
 ResidentSet::ResidentSet(Runtime& runtime, const data::ImageSet& set)
@@ -25,10 +27,7 @@ void ResidentSet::bind(const nn::Lowered& lowered, Externals& externals) const {
   add(lowered.order, order_);
 }
 
-data::Scaling scaling_for(Scale scale, const data::ImageSet& train) {
-  const auto kind = scale == Scale::raw    ? data::ScaleKind::raw
-                    : scale == Scale::unit ? data::ScaleKind::unit
-                                           : data::ScaleKind::standard;
+data::Scaling scaling_for(data::ScaleKind kind, const data::ImageSet& train) {
   return data::make_scaling(kind, train.images.span<const uint8_t>());
 }
 
@@ -47,9 +46,9 @@ nn::LowerOptions lower_options(const Config& config, const data::Scaling& scalin
 
 void check_outputs(const nn::Model& model, int classes, const std::string& data_name) {
   if (model.output().numel() == classes) return;
-  throw_error(ErrorKind::usage,
-              "the last layer gives {} outputs but {} has {} classes: set its out to {}",
-              model.output().numel(), data_name, classes, classes);
+  throw_error(ErrorKind::usage, "the last layer gives {} but {} has {}: set its out to {}",
+              counted(model.output().numel(), "output"), data_name,
+              counted(classes, "class", "classes"), classes);
 }
 
 }  // namespace ridgeline::engine

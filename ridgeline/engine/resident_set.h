@@ -24,7 +24,7 @@ class ResidentSet {
   DeviceBuffer images_, labels_, order_;
 };
 
-data::Scaling scaling_for(Scale scale, const data::ImageSet& train);
+data::Scaling scaling_for(data::ScaleKind kind, const data::ImageSet& train);
 
 // What all lowerings of a run have in common: its precision, data and loss.
 nn::LowerOptions lower_options(const Config& config, const data::Scaling& scaling, int classes);

@@ -5,7 +5,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "ridgeline/core/text.h"
 #include "ridgeline/data/locate.h"
+#include "ridgeline/engine/machine.h"
 #include "ridgeline/engine/resident_set.h"
 
 namespace ridgeline::engine {
@@ -21,7 +23,8 @@ Axis parse_axis(const std::string& set) {
   if (equals == std::string::npos || equals == 0) {
     throw_error(ErrorKind::usage, "--set {}: write key=value or key=a,b,c", set);
   }
-  return {set.substr(0, equals), split_values(set.substr(equals + 1))};
+  return {std::string(trimmed(std::string_view(set).substr(0, equals))),
+          split_values(set.substr(equals + 1))};
 }
 
 std::string label_of(const std::vector<std::string>& keys, const std::vector<std::string>& values) {
@@ -101,6 +104,7 @@ std::vector<std::string> split_values(const std::string& text) {
     }
     values.back() += c;
   }
+  for (std::string& value : values) value = std::string(trimmed(value));
   return values;
 }
 
@@ -131,6 +135,16 @@ Sweep sweep(const std::filesystem::path& config, const std::vector<std::string>&
     for (size_t i = 0; i < values.size(); ++i) all.push_back(result.keys[i] + "=" + values[i]);
     configs.push_back(load_config(config, all));
     if (options.adjust) options.adjust(configs.back());
+  }
+  // Once for all runs, so that what there is to say about it is said once.
+  std::string settled;
+  for (Config& each : configs) {
+    if (each.run.device != "auto") continue;
+    if (settled.empty()) {
+      settle_device(each.run);
+      settled = each.run.device;
+    }
+    each.run.device = settled;
   }
   const Sets sets_of = load_sets(configs, options);
   for (size_t i = 0; i < configs.size() && result.stopped_by == 0; ++i) {

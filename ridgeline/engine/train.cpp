@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ridgeline/core/file.h"
+#include "ridgeline/core/text.h"
 #include "ridgeline/data/locate.h"
 #include "ridgeline/engine/checkpoint.h"
 #include "ridgeline/engine/diagnose.h"
@@ -163,18 +164,21 @@ void TrainRun::announce() {
   report_.startup_seconds = since_start_.seconds();
   report_.tuning_seconds = trainer_->tuning_seconds();
   const data::DataSet& set = trainer_->set();
+  progress_.line(fmt::format("{}: {} to train on, {} to test on; {}; {}, {}, {}", config_.data.name,
+                             counted(set.train.size(), "image"), set.test.size(),
+                             counted(report_.parameters, "weight"), report_.device,
+                             counted(report_.threads, "thread"), report_.precision));
   progress_.line(fmt::format(
-      "{}: {} images to train on, {} to test on; {} weights; {}, {} thread{}, {}",
-      config_.data.name, set.train.size(), set.test.size(), report_.parameters, report_.device,
-      report_.threads, report_.threads == 1 ? "" : "s", report_.precision));
-  progress_.line(fmt::format(
-      "plan of {} rows ({}); memory {}B (live at once {}B, without reuse {}B); ready in {} (tuning "
+      "plan of {} ({}); memory {}B (live at once {}B, without reuse {}B); ready in {} (tuning "
       "{})",
-      report_.rows.size(), report_.plan_source, engineering(double(report_.memory.arena)),
-      engineering(double(report_.memory.peak_live)), engineering(double(report_.memory.sum)),
-      duration(report_.startup_seconds), duration(report_.tuning_seconds)));
-  if (trainer_->step() > 0)
-    progress_.line(fmt::format("continuing after step {}", trainer_->step()));
+      counted(int64_t(report_.rows.size()), "row"), report_.plan_source,
+      engineering(double(report_.memory.arena)), engineering(double(report_.memory.peak_live)),
+      engineering(double(report_.memory.sum)), duration(report_.startup_seconds),
+      duration(report_.tuning_seconds)));
+  if (trainer_->step() > 0) {
+    progress_.line(fmt::format("continuing after step {}{}", trainer_->step(),
+                               trainer_->step() < end_ ? "" : ": there is nothing left to train"));
+  }
   for (const auto& observer : observers_) observer->started(report_, *trainer_);
   tell("start-up", since_start_);
 }
@@ -291,7 +295,7 @@ void TrainRun::log() {
 void TrainRun::show() {
   const int64_t step = trainer_->step(), per_epoch = trainer_->steps_per_epoch();
   Progress::State state;
-  state.epoch = std::min((step - 1) / per_epoch + 1, config_.train.epochs);
+  state.epoch = (step - 1) / per_epoch + 1;
   state.epochs = config_.train.epochs;
   state.step = step;
   state.steps = end_;
@@ -308,8 +312,10 @@ void TrainRun::evaluate() {
   evaluated_ = true;
   report_.test_seconds += clock.seconds();
   const int64_t step = trainer_->step(), per_epoch = trainer_->steps_per_epoch();
-  std::string text = fmt::format("epoch {}/{}  step {}", (step + per_epoch - 1) / per_epoch,
-                                 config_.train.epochs, step);
+  const int64_t epoch = (step + per_epoch - 1) / per_epoch;
+  // A run may be resumed with fewer epochs than it has made.
+  std::string text =
+      fmt::format("epoch {}/{}  step {}", epoch, std::max(epoch, config_.train.epochs), step);
   if (epoch_.rows > 0) {
     text += fmt::format("  train loss {:.4f} accuracy {:.2f} %", epoch_.mean_loss(),
                         100 * epoch_.accuracy());

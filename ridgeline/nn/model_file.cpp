@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "ridgeline/core/file.h"
+#include "ridgeline/core/text.h"
 #include "ridgeline/nn/config_table.h"
 
 namespace ridgeline::nn {
@@ -126,14 +127,6 @@ std::vector<TensorEntry> model_tensors(const Model& model) {
   return tensors;
 }
 
-std::vector<std::byte> model_bytes(const Model& model, const std::string& config) {
-  return to_safetensors(model_tensors(model), model_metadata(model, config));
-}
-
-void save_model(const std::filesystem::path& path, const Model& model, const std::string& config) {
-  write_file_atomic(path, model_bytes(model, config));
-}
-
 ModelDescription read_description(const TensorFile& file) {
   const std::string& version = require(file, kVersionKey);
   if (version != kVersion) {
@@ -153,8 +146,8 @@ std::vector<std::string> load_weights(const TensorFile& file, Model& model,
     loaded.emplace_back(old.dtype, old.shape);
     const int64_t bad = copy(*file.find(param.name), loaded.back().view());
     if (bad > 0) {
-      warnings.push_back(fmt::format("{}: '{}' has {} weights that are not finite", file.origin(),
-                                     param.name, bad));
+      warnings.push_back(fmt::format("{}: '{}' has {} not finite", file.origin(), param.name,
+                                     counted(bad, "weight that is", "weights that are")));
     }
   }
   if (options.strict && !warnings.empty()) {
