@@ -82,6 +82,7 @@ class Matcher {
         grad->label.id != label || loss.scale != grad->scale) {
       return no("loss and gradient are of different things");
     }
+    if (grad->loss_scale) return no("the loss is scaled");
     dy_ = grad->dx;
     inside(dy_);
     return true;
@@ -129,7 +130,9 @@ class Matcher {
 
   const SgdUpdate* update(const Value& w, const Value& dw) {
     const auto* op = next<SgdUpdate>();
-    if (op == nullptr || op->w.id != w.id || op->dw.id != dw.id || op->grad_scale) return nullptr;
+    if (op == nullptr || op->dw.id != dw.id || op->grad_scale) return nullptr;
+    if ((op->copy ? op->copy.id : op->w.id) != w.id) return nullptr;
+    found_.copies |= bool(op->copy);
     const SgdUpdate& first = first_update_ != nullptr ? *first_update_ : *op;
     first_update_ = &first;
     const bool alike = op->momentum == first.momentum && op->weight_decay == first.weight_decay &&

@@ -32,8 +32,12 @@ double Program::external_bytes() const {
     for (const Value& value : writes(op)) written[size_t(value.id)] = true;
   }
   for (const ValueInfo& info : values) {
-    if (info.role != Role::param && info.role != Role::state && info.role != Role::output) continue;
     const size_t id = size_t(info.value.id);
+    if (info.role == Role::copy) {  // follows from the weight, so it need not be read
+      total += size_of(info.value) * double(written[id]);
+      continue;
+    }
+    if (info.role != Role::param && info.role != Role::state && info.role != Role::output) continue;
     total += size_of(info.value) * (double(read[id]) + double(written[id]));
   }
   return total;

@@ -81,6 +81,11 @@ TEST(Cost, Updates) {
   EXPECT_EQ(cost(SgdUpdate{w, dw, {}, c.lr(), c.tick(), {}}), (Cost{100, 300}));
   EXPECT_EQ(cost(SgdUpdate{w, dw, m, c.lr(), c.tick(), {}, 0.9}), (Cost{150, 500}));
   EXPECT_EQ(cost(AdamUpdate{w, dw, m, v, c.lr(), c.step(), c.tick(), {}}), (Cost{350, 700}));
+  const Value copy = c.make("copy", DType::bf16, {25}, Role::copy, normal(1));  // 50 bytes more
+  EXPECT_EQ(cost(SgdUpdate{w, dw, {}, c.lr(), c.tick(), {}, 0, 0, false, copy}), (Cost{100, 350}));
+  AdamUpdate adam{w, dw, m, v, c.lr(), c.step(), c.tick(), {}};
+  adam.copy = copy;
+  EXPECT_EQ(cost(adam), (Cost{350, 750}));
   const Value norm = c.make("norm", DType::fp64, {1}, Role::output, normal(1));
   const Value clipped = c.make("clipped", DType::int64, {1}, Role::state, constant(0));
   EXPECT_EQ(cost(GlobalNorm{{dw, m}, norm, norm, clipped, 1.0}), (Cost{100, 200}));

@@ -112,6 +112,7 @@ struct Rules {
   // Of probability p, class c in a row of softmax(x).
   double probability(double p, const Value& x, int64_t row, int64_t c) const;
   double score_rows(const Value& x, const Value& label) const;
+  void store_weight(const Value& weight, const Value& copy, int64_t i, Approx w) const;
 };
 
 }  // namespace ridgeline::test
