@@ -106,6 +106,9 @@ std::string changed_settings(const Config& kept, const Config& now) {
   compare("train.schedule", a.schedule == b.schedule);
   compare("train.clip_norm", a.clip_norm == b.clip_norm);
   compare("run.precision", kept.run.precision == now.run.precision);
+  compare("run.weights", kept.run.weights == now.run.weights);
+  compare("run.accumulate", kept.run.accumulate == now.run.accumulate);
+  compare("run.loss_scale", kept.run.loss_scale == now.run.loss_scale);
   return changed;
 }
 

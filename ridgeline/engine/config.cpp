@@ -24,12 +24,33 @@ constexpr std::pair<std::string_view, Precision> kPrecisions[] = {
     {"tf32", Precision::tf32}, {"bf16", Precision::bf16}, {"fp16", Precision::fp16},
 };
 
+constexpr std::pair<std::string_view, nn::WeightKind> kWeights[] = {
+    {"master", nn::WeightKind::master},
+    {"half", nn::WeightKind::half},
+};
+constexpr std::pair<std::string_view, Precision> kAccumulate[] = {
+    {"fp32", Precision::fp32},
+    {"fp16", Precision::fp16},
+};
+constexpr std::pair<std::string_view, nn::LossScale::Kind> kLossScales[] = {
+    {"dynamic", nn::LossScale::Kind::dynamic},
+    {"none", nn::LossScale::Kind::none},
+};
+
 // Above any use, and small enough that products of two of them fit 64 bits.
 constexpr int64_t kMostRows = (int64_t{1} << 31) - 1;
 constexpr int64_t kMostEpochs = int64_t{1} << 20;
 constexpr int64_t kMostSteps = int64_t{1} << 40;
 constexpr int64_t kMostThreads = 4096;
 constexpr size_t kMostBytes = size_t{1} << 20;  // of a config file
+
+template <typename E, size_t N>
+std::string_view name_in(const std::pair<std::string_view, E> (&table)[N], E value) {
+  for (const auto& [name, entry] : table) {
+    if (entry == value) return name;
+  }
+  return {};
+}
 
 DataConfig read_data(nn::ConfigTable table) {
   DataConfig data;
@@ -69,6 +90,39 @@ TrainConfig read_train(nn::ConfigTable table) {
   return train;
 }
 
+// What only a run in bf16 or fp16 can choose.
+void read_half(nn::ConfigTable& table, RunConfig& run) {
+  using Kind = nn::LossScale::Kind;
+  run.weights = table.choice<nn::WeightKind>("weights", run.weights, kWeights);
+  run.accumulate = table.choice<Precision>("accumulate", run.accumulate, kAccumulate);
+  const bool fp16 = run.precision == Precision::fp16;
+  if (table.has("loss_scale") && !table.is_text("loss_scale")) {
+    run.loss_scale.kind = Kind::fixed;
+    run.loss_scale.start = table.number("loss_scale", std::nullopt, {1.0, 0x1p64});
+  } else {
+    run.loss_scale.kind =
+        table.choice<Kind>("loss_scale", fp16 ? Kind::dynamic : Kind::none, kLossScales);
+  }
+  const auto only = [&](const char* key, bool changed, const char* which) {
+    if (changed) {
+      table.fail(key, fmt::format("is for precision {} only, not {}", which, name(run.precision)));
+    }
+  };
+  const bool half = is_half(run.precision);
+  only("weights", !half && run.weights == nn::WeightKind::half, "bf16 or fp16");
+  only("accumulate", !fp16 && run.accumulate == Precision::fp16, "fp16");
+  only("loss_scale", !half && run.loss_scale.kind != Kind::none, "bf16 or fp16");
+}
+
+std::string half_toml(const RunConfig& run) {
+  if (!is_half(run.precision)) return {};
+  const bool fixed = run.loss_scale.kind == nn::LossScale::Kind::fixed;
+  return fmt::format("weights = \"{}\"\naccumulate = \"{}\"\nloss_scale = {}\n",
+                     name_in(kWeights, run.weights), name(run.accumulate),
+                     fixed ? nn::toml_number(run.loss_scale.start)
+                           : fmt::format("\"{}\"", name_in(kLossScales, run.loss_scale.kind)));
+}
+
 RunConfig read_run(nn::ConfigTable table) {
   RunConfig run;
   run.device = table.text("device", run.device);
@@ -80,19 +134,12 @@ RunConfig read_run(nn::ConfigTable table) {
     }
   }
   run.precision = table.choice<Precision>("precision", run.precision, kPrecisions);
+  read_half(table, run);
   run.threads = int(table.integer("threads", run.threads, {0, kMostThreads}));
   run.deterministic = table.boolean("deterministic", run.deterministic);
   run.tune = table.boolean("tune", run.tune);
   table.finish();
   return run;
-}
-
-template <typename E, size_t N>
-std::string_view name_in(const std::pair<std::string_view, E> (&table)[N], E value) {
-  for (const auto& [name, entry] : table) {
-    if (entry == value) return name;
-  }
-  return {};
 }
 
 }  // namespace
@@ -140,8 +187,9 @@ std::string to_toml(const Config& config) {
                       nn::toml_number(train.clip_norm), train.eval_every, train.checkpoint_steps);
   text += fmt::format("checkpoint_seconds = {}\n\n", nn::toml_number(train.checkpoint_seconds));
   const RunConfig& run = config.run;
-  text += fmt::format("[run]\ndevice = {}\nprecision = \"{}\"\nthreads = {}\n",
-                      nn::toml_text(run.device), name(run.precision), run.threads);
+  text += fmt::format("[run]\ndevice = {}\nprecision = \"{}\"\n", nn::toml_text(run.device),
+                      name(run.precision));
+  text += half_toml(run) + fmt::format("threads = {}\n", run.threads);
   text += fmt::format("deterministic = {}\ntune = {}\n", run.deterministic, run.tune);
   return text;
 }

@@ -7,6 +7,7 @@
 
 #include "ridgeline/core/precision.h"
 #include "ridgeline/nn/loss.h"
+#include "ridgeline/nn/lower.h"
 #include "ridgeline/nn/model.h"
 #include "ridgeline/nn/optimizer.h"
 #include "ridgeline/nn/schedule.h"
@@ -39,7 +40,11 @@ struct TrainConfig {
 struct RunConfig {
   std::string device = "auto";  // auto | cpu | cuda | cuda:N
   Precision precision = Precision::fp32;
-  int threads = 0;  // 0: all this process may use
+  // Of bf16 and fp16; any other precision has them at these defaults.
+  nn::WeightKind weights = nn::WeightKind::master;
+  Precision accumulate = Precision::fp32;  // or fp16: what products are summed in
+  nn::LossScale loss_scale;                // dynamic for fp16 unless the config says otherwise
+  int threads = 0;                         // 0: all this process may use
   bool deterministic = false;
   bool tune = true;
 };
@@ -52,7 +57,8 @@ struct Config {
   TrainConfig train;
   RunConfig run;
 
-  // Weights not yet initialised; fp64 ones for Precision::fp64, fp32 for any other.
+  // Weights not yet initialised; fp64 ones for Precision::fp64, fp32 for any other: what a run in a
+  // half type keeps them in is its own business.
   nn::Model build_model(const Shape& input) const { return build_model(input, run.precision); }
   nn::Model build_model(const Shape& input, Precision precision) const;
 };

@@ -48,9 +48,13 @@ json ceilings_json(const prof::Ceilings& ceilings) {
   for (const prof::Bandwidth& entry : ceilings.bandwidths) {
     sizes.push_back({{"bytes", entry.bytes}, {"rate", entry.rate}});
   }
-  return {{"fp32_flops", ceilings.fp32_flops}, {"fp64_flops", ceilings.fp64_flops},
-          {"tf32_flops", ceilings.tf32_flops}, {"bandwidths", sizes},
-          {"threads", ceilings.threads},       {"date", ceilings.date}};
+  return {{"fp32_flops", ceilings.fp32_flops},
+          {"fp64_flops", ceilings.fp64_flops},
+          {"tf32_flops", ceilings.tf32_flops},
+          {"half_flops", ceilings.half_flops},
+          {"bandwidths", sizes},
+          {"threads", ceilings.threads},
+          {"date", ceilings.date}};
 }
 
 std::string ceilings_text(const prof::Ceilings& ceilings) {
@@ -59,6 +63,9 @@ std::string ceilings_text(const prof::Ceilings& ceilings) {
                   engineering(ceilings.fp64_flops));
   if (ceilings.tf32_flops > 0) {
     text += fmt::format(", {}FLOP/s tf32", engineering(ceilings.tf32_flops));
+  }
+  if (ceilings.half_flops > 0) {
+    text += fmt::format(", {}FLOP/s bf16 and fp16", engineering(ceilings.half_flops));
   }
   text += fmt::format(" (measured {}", ceilings.date);
   if (ceilings.threads > 0) {

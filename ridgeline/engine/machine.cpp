@@ -18,7 +18,13 @@ Device device_for(const RunConfig& run) {
   if (!has_precision(device, run.precision)) {
     throw_error(ErrorKind::usage, "precision {} is not available on {}; use {}",
                 name(run.precision), to_string(device),
-                device.kind == DeviceKind::cpu ? "fp32 or fp64" : "fp32, tf32 or fp64");
+                device.kind == DeviceKind::cpu ? "fp32, fp64, bf16 or fp16"
+                                               : "fp32, fp32x3, tf32, fp64, bf16 or fp16");
+  }
+  if (run.accumulate == Precision::fp16) {
+    throw_error(ErrorKind::usage,
+                "run.accumulate fp16: no row of this build sums products in fp16 on {}; use fp32",
+                to_string(device));
   }
   if (run.device == "auto" && device.kind == DeviceKind::cpu) {
     const GpuSupport support = gpu_support();
@@ -38,8 +44,8 @@ Device choose_device(const std::string& text) {
 }
 
 bool has_precision(Device device, Precision precision) {
-  return precision == Precision::fp64 || precision == Precision::fp32 ||
-         (precision == Precision::tf32 && device.kind == DeviceKind::cuda);
+  const bool tensor_cores = precision == Precision::tf32 || precision == Precision::fp32x3;
+  return !tensor_cores || device.kind == DeviceKind::cuda;
 }
 
 Machine::Machine(const RunConfig& run)

@@ -13,7 +13,7 @@ namespace ridgeline::engine {
 // "auto" is the first GPU this build can use, else the CPU. Throws usage for what is no device.
 Device choose_device(const std::string& text);
 
-// What a device can compute in: fp64 and fp32, on a GPU tf32 too.
+// What a device can compute in: tf32 and fp32x3 are ways of a GPU to multiply.
 bool has_precision(Device device, Precision precision);
 
 // A device ready to plan for: its runtime, the table of rows and the tuning cache.

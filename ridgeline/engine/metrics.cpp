@@ -31,6 +31,10 @@ class MetricsFile final : public TrainObserver {
     if (point.gradient_norm) {
       line += ",\"gradient_norm\":" + json_number(*point.gradient_norm, 9);
     }
+    if (point.loss_scale) {
+      line += fmt::format(",\"loss_scale\":{:.9g},\"skipped_steps\":{}", *point.loss_scale,
+                          point.skipped_steps);
+    }
     if (point.limit_fraction)
       line += fmt::format(",\"limit_fraction\":{:.4g}", *point.limit_fraction);
     finish(line, point.seconds);

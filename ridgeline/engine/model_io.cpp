@@ -70,11 +70,15 @@ LoadedModel load_model(const std::filesystem::path& file, const ModelOptions& op
     if (error.kind() == ErrorKind::model) throw;
     throw_error(ErrorKind::model, "{} (the description in the model's metadata)", error.what());
   }
-  const Precision precision = config.run.precision;
+  const RunConfig trained = config.run;
+  const Precision precision = trained.precision;
   config.run = options.run;
   config.run.precision = precision;
-  // Weights trained in tf32 are fp32 weights, which every device can compute with.
-  if (precision == Precision::tf32 && !has_precision(choose_device(config.run.device), precision)) {
+  config.run.weights = trained.weights;
+  config.run.accumulate = trained.accumulate;
+  config.run.loss_scale = trained.loss_scale;
+  // Weights trained in tf32 or fp32x3 are fp32 weights, which every device can compute with.
+  if (!has_precision(choose_device(config.run.device), precision)) {
     config.run.precision = Precision::fp32;
   }
   LoadedModel loaded{std::move(config),

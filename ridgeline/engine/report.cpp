@@ -15,6 +15,8 @@ nlohmann::json to_json(const TrainReport& report) {
       {"steps", report.steps},
       {"steps_here", report.steps_here},
       {"clipped_steps", report.clipped_steps},
+      {"skipped_steps", report.skipped_steps},
+      {"loss_scale", report.loss_scale > 0 ? nlohmann::json(report.loss_scale) : nullptr},
       {"steps_per_second", report.steps_here > 0 ? 1 / report.seconds_per_step() : 0},
       {"us_per_step", 1e6 * report.seconds_per_step()},
       {"inputs_per_second", report.inputs_per_second},
@@ -76,6 +78,10 @@ std::string summary(const TrainReport& report) {
                       duration(report.tuning_seconds));
   if (report.clipped_steps > 0) {
     text += fmt::format("clipped    gradients of {} steps\n", report.clipped_steps);
+  }
+  if (report.loss_scale > 0) {
+    text += fmt::format("loss scale {} at the end; {} steps skipped\n", report.loss_scale,
+                        report.skipped_steps);
   }
   return text;
 }

@@ -41,6 +41,8 @@ nn::LowerOptions lower_options(const Config& config, const data::Scaling& scalin
   options.loss = config.train.loss;
   options.optimizer = config.train.optimizer;
   options.clip_norm = config.train.clip_norm;
+  options.weights = config.run.weights;
+  options.loss_scale = config.run.loss_scale;
   options.seed = config.train.seed;
   return options;
 }

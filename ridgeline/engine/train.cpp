@@ -45,6 +45,8 @@ class TrainRun {
   void advance();
   void read_results(int64_t before);
   [[noreturn]] void give_up(std::string_view which, int64_t end);
+  void check_loss_scale();
+  std::string kept_checkpoint() const;
   void log();
   void evaluate();
   void save();
@@ -73,7 +75,8 @@ class TrainRun {
   double logged_seconds_ = 0,
          logged_limit_ = 0;  // train_seconds and limit_seconds_ at the last log
   int64_t logged_rows_ = 0;
-  bool evaluated_ = false;  // at this step
+  bool evaluated_ = false;     // at this step
+  int64_t scale_checked_ = 0;  // the step of the last look at the loss scale
   double last_save_ = 0;
   int64_t saved_step_ = -1;
 
@@ -134,7 +137,9 @@ TrainRun::TrainRun(const Config& config, const TrainOptions& options)
   saved_step_ = kept ? info.step : -1;
   end_ = trainer_->total_steps();
   safe_ = trainer_->snapshot();
-  safe_step_ = trainer_->step();
+  safe_step_ = scale_checked_ = trainer_->step();
+  report_.skipped_steps = trainer_->skipped_steps();
+  report_.loss_scale = trainer_->loss_scale();
 }
 
 void TrainRun::announce() {
@@ -221,6 +226,7 @@ void TrainRun::advance() {
   limit_seconds_ += double(made) * (full ? full_limit_ : tail_limit_).seconds();
   evaluated_ = false;
   if (bad_since_ > 0 && (after > bad_since_ || after == end_)) give_up("loss", after);
+  if (log_point) check_loss_scale();
   if (progress_.due()) show();
   if (log_point && bad_since_ == 0) log();
 }
@@ -244,21 +250,49 @@ void TrainRun::read_results(int64_t before) {
   }
 }
 
+std::string TrainRun::kept_checkpoint() const {
+  if (!folder_ || saved_step_ < 0) return {};
+  return fmt::format("; the checkpoint of step {} is kept in {}", saved_step_,
+                     folder_->path().string());
+}
+
+// A dynamic scale below 1, or a fixed one that no step since the last look got through with.
+void TrainRun::check_loss_scale() {
+  using Kind = nn::LossScale::Kind;
+  const Kind kind = config_.run.loss_scale.kind;
+  if (kind == Kind::none) return;
+  const int64_t skipped = trainer_->skipped_steps(), step = trainer_->step();
+  const int64_t skipped_of_late = skipped - report_.skipped_steps;
+  const int64_t made = step - scale_checked_;
+  report_.skipped_steps = skipped;
+  report_.loss_scale = trainer_->loss_scale();
+  scale_checked_ = step;
+  if (kind == Kind::dynamic && report_.loss_scale < 1) {
+    throw_error(ErrorKind::numeric,
+                "gradients overflow {} whatever the loss is scaled by: the scale fell below 1 by "
+                "step {} ({} steps skipped); use run.precision bf16 or a smaller initial "
+                "weight{}",
+                name(config_.run.precision), step, skipped, kept_checkpoint());
+  }
+  if (kind == Kind::fixed && skipped_of_late > 0 && skipped_of_late == made) {
+    throw_error(ErrorKind::numeric,
+                "gradients overflow {} in every one of the {} steps up to step {} with "
+                "run.loss_scale {}; use a smaller one, or dynamic{}",
+                name(config_.run.precision), made, step, config_.run.loss_scale.start,
+                kept_checkpoint());
+  }
+}
+
 // `which` loss it was, seen by the time of step `end`.
 void TrainRun::give_up(std::string_view which, int64_t end) {
   const Diagnosis found = diagnose(*trainer_, safe_, safe_step_, end);
   const int64_t step = std::min(found.step, end_);
   const int64_t epoch = (step - 1) / trainer_->steps_per_epoch() + 1;
-  std::string kept;
-  if (folder_ && saved_step_ >= 0) {
-    kept = fmt::format("; the checkpoint of step {} is kept in {}", saved_step_,
-                       folder_->path().string());
-  }
   throw_error(ErrorKind::numeric,
               "the {} is {} at step {} (epoch {}): not finite first in {}; try a smaller "
               "train.optimizer.lr (now {}) or train.clip_norm{}",
               which, std::isnan(found.loss) ? "NaN" : "infinite", step, epoch, found.where,
-              config_.train.optimizer.lr, kept);
+              config_.train.optimizer.lr, kept_checkpoint());
 }
 
 void TrainRun::log() {
@@ -273,6 +307,10 @@ void TrainRun::log() {
     const double seconds = report_.train_seconds - logged_seconds_;
     point.inputs_per_second = double(rows_here_ - logged_rows_) / seconds;
     if (report_.limit) point.limit_fraction = (limit_seconds_ - logged_limit_) / seconds;
+    if (report_.loss_scale > 0) {
+      point.loss_scale = report_.loss_scale;
+      point.skipped_steps = report_.skipped_steps;
+    }
     point.seconds = since_start_.seconds();
     for (const auto& observer : observers_) observer->logged(point);
   }
@@ -360,6 +398,8 @@ void TrainRun::finish() {
   }
   report_.steps = trainer_->step();
   report_.clipped_steps = trainer_->clipped_steps();
+  report_.skipped_steps = trainer_->skipped_steps();
+  report_.loss_scale = trainer_->loss_scale();
   report_.train_loss = epoch_.mean_loss();
   report_.train_accuracy = epoch_.accuracy();
   if (report_.train_seconds > 0) {

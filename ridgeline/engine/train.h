@@ -31,6 +31,8 @@ struct TrainReport {
   double train_loss = 0, train_accuracy = 0;  // mean over the last epoch's steps made here
   Evaluation test;                            // at the end
   int64_t clipped_steps = 0;
+  int64_t skipped_steps = 0;  // gradients overflowed; of a run with a loss scale
+  double loss_scale = 0;      // at the end; 0: none
   // Of this process; evaluations and checkpoints are not in train_seconds.
   double startup_seconds = 0, tuning_seconds = 0, train_seconds = 0, test_seconds = 0;
   double inputs_per_second = 0, flops_per_second = 0;
@@ -51,7 +53,7 @@ struct TrainReport {
 };
 
 // Trains, evaluates, keeps checkpoints. Throws numeric when the loss stays NaN or infinite, naming
-// the step and the layer.
+// the step and the layer, and when gradients overflow at every loss scale.
 TrainReport train(const Config& config, const TrainOptions& options);
 
 nlohmann::json to_json(const TrainReport& report);

@@ -7,8 +7,10 @@
 namespace ridgeline::engine {
 namespace {
 
-// Steps that one launch may make: enough for the host's part to vanish.
-constexpr int64_t kRepeats = 32;
+// Steps that one launch may make: enough for the host's part to vanish. A GPU's kernel that makes
+// them all fetches the weights once a launch, so there it is as many as lie between lines of the
+// log.
+int64_t steps_a_launch(Device device) { return device.kind == DeviceKind::cuda ? 128 : 32; }
 
 nn::Model initial_model(const Config& config, const data::DataSet& set) {
   nn::Model model = config.build_model(set.train.item_shape());
@@ -44,7 +46,8 @@ Trainer::Trainer(Machine& machine, const Config& config, std::shared_ptr<const d
   const int64_t batch = batches_.full_size(), all = batches_.batches();
   const bool partial = batches_.size(all - 1) != batch;
   const int64_t full = all - (partial ? 1 : 0);
-  full_ = make_runner(batch, std::clamp<int64_t>(full, 1, kRepeats), pinned.train);
+  full_ = make_runner(batch, std::clamp<int64_t>(full, 1, steps_a_launch(machine.device())),
+                      pinned.train);
   if (partial) tail_ = make_runner(batches_.size(all - 1), 1, pinned.tail);
 }
 
@@ -95,6 +98,16 @@ int64_t Trainer::clipped_steps() const {
 std::optional<double> Trainer::gradient_norm() const {
   if (last_ == nullptr || !last_->lowered().grad_norm) return std::nullopt;
   return last_->read<double>(last_->lowered().grad_norm).front();
+}
+
+double Trainer::loss_scale() const {
+  const Value& value = full_->lowered().loss_scale;
+  return value ? full_->read<double>(value).front() : 0;
+}
+
+int64_t Trainer::skipped_steps() const {
+  const Value& value = full_->lowered().skipped;
+  return value ? full_->read<int64_t>(value).front() : 0;
 }
 
 void Trainer::restore(const Snapshot& snapshot, int64_t step) {

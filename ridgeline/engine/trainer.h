@@ -39,6 +39,9 @@ class Trainer {
   double lr(int64_t step) const;
   int64_t clipped_steps() const;
   std::optional<double> gradient_norm() const;  // of the last step, where clipping computes it
+  // Of a run with a loss scale; 0 without. They wait for the device.
+  double loss_scale() const;
+  int64_t skipped_steps() const;  // whose gradients overflowed
   const data::BatchPlan& batches() const { return batches_; }
 
   Snapshot snapshot() const { return weights_.download(); }

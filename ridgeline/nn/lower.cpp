@@ -10,16 +10,6 @@ namespace ridgeline::nn {
 namespace {
 
 void check(const Model& model, const LowerOptions& options) {
-  switch (options.precision) {
-    case Precision::fp64:
-    case Precision::fp32:
-    case Precision::tf32:
-      break;
-    default:
-      throw_error(ErrorKind::usage,
-                  "networks cannot be run in {} yet; use fp32, fp64 or, on a GPU, tf32",
-                  name(options.precision));
-  }
   const auto at_least_one = [](int64_t value, const char* what) {
     if (value < 1) throw_error(ErrorKind::usage, "{} must be at least 1, is {}", what, value);
   };
@@ -39,12 +29,21 @@ void check(const Model& model, const LowerOptions& options) {
                 "the model's output {} is too small for {} classes; widen its last linear layer",
                 to_string(model.output()), options.classes);
   }
-  const DType weights = storage(options.precision);
+  const DType weights = options.precision == Precision::fp64 ? DType::fp64 : DType::fp32;
   for (const Param& param : model.params()) {
     if (param.value.view().dtype != weights) {
       throw_error(ErrorKind::usage, "{} is {}, but a run in {} needs {}", param.name,
                   name(param.value.view().dtype), name(options.precision), name(weights));
     }
+  }
+  const bool half = size_of(storage(options.precision)) == 2;
+  if (!half && options.weights == WeightKind::half) {
+    throw_error(ErrorKind::usage, "half weights are for bf16 and fp16, not {}",
+                name(options.precision));
+  }
+  if (!half && options.loss_scale.kind != LossScale::Kind::none) {
+    throw_error(ErrorKind::usage, "a loss scale is for bf16 and fp16, not {}",
+                name(options.precision));
   }
   if (options.mode == Mode::train && model.params().empty()) {
     throw_error(ErrorKind::usage, "the model has no weights to train; add a linear layer");
@@ -67,7 +66,7 @@ class Lowering {
     add_params();
     forward();
     if (options_.mode == Mode::infer) {
-      lowered_.probabilities = add_value("probabilities", builder_.dtype(), x_.shape, Role::output);
+      lowered_.probabilities = add_value("probabilities", wide(), x_.shape, Role::output);
       builder_.add(Softmax{x_, lowered_.probabilities});
     } else {
       loss();
@@ -82,6 +81,10 @@ class Lowering {
   Value add_value(std::string name, DType dtype, const Shape& shape, Role role, int64_t below = 1) {
     return lowered_.program.add_value(std::move(name), dtype, shape, role, below);
   }
+
+  bool half() const { return size_of(builder_.dtype()) == 2; }
+  // Of what is read by people and kept in files, whatever the activations are in.
+  DType wide() const { return builder_.dtype() == DType::fp64 ? DType::fp64 : DType::fp32; }
 
   Value gather_images() {
     const Shape flat{options_.batch, model_.input().numel()};
@@ -105,9 +108,17 @@ class Lowering {
   }
 
   void add_params() {
-    for (const Param& param : model_.params()) {
-      const Tensor& value = param.value.view();
-      lowered_.params.push_back(add_value(param.name, value.dtype, value.shape, Role::param));
+    const bool masters = half() && options_.weights == WeightKind::master;
+    for (size_t i = 0; i < model_.params().size(); ++i) {
+      const std::string& name = model_.params()[i].name;
+      const Shape& shape = model_.params()[i].value.view().shape;
+      const DType factor = masters && shape.rank() < 2 ? wide() : builder_.dtype();
+      const DType kept = masters && options_.mode == Mode::train ? wide() : factor;
+      lowered_.params.push_back(add_value(name, kept, shape, Role::param));
+      factors_.push_back(lowered_.params.back());
+      if (kept == factor) continue;
+      factors_.back() = add_value(name + ".copy", factor, shape, Role::copy);
+      lowered_.copies.push_back({i, factors_.back()});
     }
   }
 
@@ -116,8 +127,8 @@ class Lowering {
       LayerValues values;
       values.layer = int(i);
       values.x = x_;
-      values.params.assign(lowered_.params.begin() + ptrdiff_t(model_.first_param(i)),
-                           lowered_.params.begin() + ptrdiff_t(model_.first_param(i + 1)));
+      values.params.assign(factors_.begin() + ptrdiff_t(model_.first_param(i)),
+                           factors_.begin() + ptrdiff_t(model_.first_param(i + 1)));
       builder_.enter(values.layer);
       values.y = x_ = model_.layers()[i]->forward(builder_, values);
       layers_.push_back(std::move(values));
@@ -147,15 +158,20 @@ class Lowering {
   Value loss_grad() {
     const Value dx = builder_.like(fmt::format("dx{}", layers_.size()), x_);
     if (options_.loss == Loss::mse) {
-      builder_.add(MseGrad{x_, label_, dx, loss_scale()});
+      builder_.add(MseGrad{x_, label_, dx, loss_scale(), lowered_.loss_scale});
     } else {
-      builder_.add(SoftmaxXentGrad{x_, label_, dx, loss_scale()});
+      builder_.add(SoftmaxXentGrad{x_, label_, dx, loss_scale(), lowered_.loss_scale});
     }
     return dx;
   }
 
   void train() {
     lowered_.lr = add_value("lr", DType::fp64, {options_.repeats}, Role::input);
+    const bool scaled = options_.loss_scale.kind != LossScale::Kind::none;
+    if (scaled) {
+      lowered_.loss_scale = add_state("loss_scale", DType::fp64, {1}, options_.loss_scale.start);
+    }
+    const bool together = scaled || options_.clip_norm > 0;  // no update before the last gradient
     Value dy = loss_grad();
     // The lowest layer with weights: nothing below it needs a gradient, nor does its own input.
     size_t lowest = 0;
@@ -165,21 +181,22 @@ class Lowering {
       builder_.enter(values.layer);
       add_grads(i);
       dy = model_.layers()[i]->backward(builder_, values, dy, i > lowest);
-      if (options_.clip_norm <= 0) update(i, Value{});
+      if (!together) update(i, Value{});
     }
-    if (options_.clip_norm > 0) clip_and_update(lowest);
+    if (together) scale_and_update(lowest);
   }
 
   void add_grads(size_t layer) {
     for (size_t p = 0; p < layers_[layer].params.size(); ++p) {
-      const Value& param = layers_[layer].params[p];
-      const std::string& name = model_.params()[model_.first_param(layer) + p].name;
+      const size_t number = model_.first_param(layer) + p;
+      const Value& param =
+          lowered_.params[number];  // gradients are of the type weights are kept in
       layers_[layer].grads.push_back(
-          add_value(name + ".grad", param.dtype, param.shape, Role::temp));
+          add_value(model_.params()[number].name + ".grad", param.dtype, param.shape, Role::temp));
     }
   }
 
-  void clip_and_update(size_t lowest) {
+  void scale_and_update(size_t lowest) {
     lowered_.grad_norm = add_value("grad_norm", DType::fp64, {1}, Role::output);
     lowered_.clipped = add_value("clipped", DType::int64, {1}, Role::state);
     const Value scale = add_value("grad_scale", DType::fp64, {1}, Role::temp);
@@ -188,8 +205,18 @@ class Lowering {
       grads.insert(grads.end(), values.grads.begin(), values.grads.end());
     }
     builder_.enter(-1);
-    builder_.add(
-        GlobalNorm{grads, lowered_.grad_norm, scale, lowered_.clipped, options_.clip_norm});
+    GlobalNorm norm{grads, lowered_.grad_norm, scale, lowered_.clipped};
+    norm.max_norm =
+        options_.clip_norm > 0 ? options_.clip_norm : std::numeric_limits<double>::infinity();
+    if (lowered_.loss_scale) {
+      lowered_.skipped = add_state("skipped", DType::int64, {1});
+      norm.loss_scale = lowered_.loss_scale;
+      norm.good = add_state("loss_scale.good", DType::int64, {1});
+      norm.skipped = lowered_.skipped;
+      const bool dynamic = options_.loss_scale.kind == LossScale::Kind::dynamic;
+      norm.growth = dynamic ? options_.loss_scale.growth : 0;
+    }
+    builder_.add(norm);
     for (size_t i = layers_.size(); i-- > lowest;) {
       builder_.enter(int(i));
       update(i, scale);
@@ -198,37 +225,43 @@ class Lowering {
 
   void update(size_t layer, const Value& grad_scale) {
     for (size_t p = 0; p < layers_[layer].params.size(); ++p) {
-      const Value& w = layers_[layer].params[p];
-      const Value& dw = layers_[layer].grads[p];
-      const std::string& name = model_.params()[model_.first_param(layer) + p].name;
+      const size_t number = model_.first_param(layer) + p;
+      const Value& w = lowered_.params[number];
       Values state;
       for (const std::string& part : state_names(options_.optimizer)) {
-        const std::string full = name + "." + part;
-        state.push_back(add_value(full, w.dtype, w.shape, Role::state));
-        lowered_.states.push_back({full, state.back()});
+        state.push_back(add_state(model_.params()[number].name + "." + part, wide(), w.shape));
       }
-      add_update(w, dw, state, grad_scale);
+      const Value copy = factors_[number].id != w.id ? factors_[number] : Value{};
+      add_update(w, layers_[layer].grads[p], state, grad_scale, copy);
     }
   }
 
-  void add_update(const Value& w, const Value& dw, const Values& state, const Value& grad_scale) {
+  Value add_state(const std::string& name, DType dtype, const Shape& shape, double start = 0) {
+    const Value value = add_value(name, dtype, shape, Role::state);
+    lowered_.states.push_back({name, value, start});
+    return value;
+  }
+
+  void add_update(const Value& w, const Value& dw, const Values& state, const Value& grad_scale,
+                  const Value& copy) {
     const Optimizer& o = options_.optimizer;
     if (o.kind == OptimizerKind::sgd) {
       builder_.add(SgdUpdate{w, dw, state.empty() ? Value{} : state[0], lowered_.lr, lowered_.tick,
-                             grad_scale, o.momentum, o.weight_decay, o.nesterov});
+                             grad_scale, o.momentum, o.weight_decay, o.nesterov, copy});
       return;
     }
     builder_.add(AdamUpdate{w, dw, state[0], state[1], lowered_.lr, builder_.step(), lowered_.tick,
                             grad_scale, o.beta1, o.beta2, o.epsilon, o.weight_decay,
-                            o.kind == OptimizerKind::adamw});
+                            o.kind == OptimizerKind::adamw, copy});
   }
 
   const Model& model_;
   const LowerOptions& options_;
   Lowered lowered_;
   Builder builder_;
-  Value x_;      // what the layers so far give
-  Value label_;  // [batch]
+  Value x_;                     // what the layers so far give
+  Value label_;                 // [batch]
+  std::vector<Value> factors_;  // the weights as ops read them: lowered_.params, or their copies
   std::vector<LayerValues> layers_;
 };
 

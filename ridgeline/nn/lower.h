@@ -12,13 +12,30 @@ namespace ridgeline::nn {
 
 enum class Mode { train, evaluate, infer };
 
+// What a run in bf16 or fp16 keeps its weights in. master: fp32, and of each weight that is a
+// factor of products (of two dimensions or more) a copy in the half type, which the products read;
+// biases are added in fp32. half: the half type, biases too. Optimizer state is in fp32 either way:
+// squares of gradients underflow in a half.
+enum class WeightKind { master, half };
+
+// What the gradient of the loss is multiplied by, so that small gradients survive in fp16. dynamic:
+// halved when a gradient overflows, whose step is skipped, and doubled after `growth` good ones.
+struct LossScale {
+  enum class Kind { none, fixed, dynamic } kind = Kind::none;
+  double start = 65536;
+  int64_t growth = 2000;  // of dynamic
+
+  bool operator==(const LossScale&) const = default;
+};
+
 struct LowerOptions {
   Mode mode = Mode::train;
   Precision precision = Precision::fp32;
-  int64_t batch = 1;         // rows this rank computes
-  int64_t global_batch = 0;  // rows over all ranks; 0: batch
-  int64_t row_offset = 0;    // this rank's first row in the global batch
-  int64_t repeats = 1;       // steps a launch may make
+  WeightKind weights = WeightKind::master;  // of bf16 and fp16
+  int64_t batch = 1;                        // rows this rank computes
+  int64_t global_batch = 0;                 // rows over all ranks; 0: batch
+  int64_t row_offset = 0;                   // this rank's first row in the global batch
+  int64_t repeats = 1;                      // steps a launch may make
   // The resident set the batches are gathered from: images [set_rows, item...] uint8, labels int32.
   int64_t set_rows = 1;
   int64_t order_rows = 1;       // extent of the order table
@@ -28,7 +45,8 @@ struct LowerOptions {
   Loss loss = Loss::cross_entropy;
   Optimizer optimizer;
   double clip_norm = 0;  // 0: no clipping
-  uint64_t seed = 0;     // of dropout
+  LossScale loss_scale;
+  uint64_t seed = 0;  // of dropout
 };
 
 // A program and its outside values; an absent one has id -1.
@@ -40,18 +58,27 @@ struct Lowered {
   Value loss, correct;   // [repeats]: train and evaluate
   Value probabilities;   // [batch, classes]: infer, of the last batch run
   Value grad_norm, clipped;
-  std::vector<Value> params;  // as Model::params()
-  struct State {
-    std::string name;  // "0.weight.momentum", "0.weight.m", "0.weight.v"
+  Value loss_scale, skipped;  // the scale of this moment, steps it made to be skipped
+  // As Model::params(), but in the type that this program has them in: to train, the type they are
+  // kept in; otherwise the type that products read.
+  std::vector<Value> params;
+  struct Copy {
+    size_t param = 0;
     Value value;
   };
-  std::vector<State> states;  // optimizer state, zero at the start
+  std::vector<Copy> copies;  // follow from the weights: filled when those are, never saved
+  struct State {
+    std::string name;  // "0.weight.momentum", "0.weight.m", "loss_scale"
+    Value value;
+    double start = 0;  // of every element
+  };
+  std::vector<State> states;  // optimizer state and what the loss scale goes by
   std::vector<int> op_layer;  // for each op the layer it belongs to; -1: data, loss or counters
 };
 
 // The step as ops: gather, forward, loss, then from the top layer down its gradients and updates
-// (all gradients first where clipping needs them), tick. evaluate: gather, forward, loss and
-// correct, tick. infer: gather, forward, softmax, tick.
+// (all gradients first where clipping or a loss scale needs them), tick. evaluate: gather, forward,
+// loss and correct, tick. infer: gather, forward, softmax, tick.
 Lowered lower(const Model& model, const LowerOptions& options);
 
 }  // namespace ridgeline::nn

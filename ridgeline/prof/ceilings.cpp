@@ -105,6 +105,7 @@ std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nu
 
 double Ceilings::flops(Precision precision) const {
   if (precision == Precision::tf32 && tf32_flops > 0) return tf32_flops;
+  if (is_half(precision) && half_flops > 0) return half_flops;
   return precision == Precision::fp64 ? fp64_flops : fp32_flops;
 }
 
@@ -145,6 +146,7 @@ std::optional<Ceilings> read_ceilings(const std::filesystem::path& file,
     ceilings.fp32_flops = json.at("fp32_flops");
     ceilings.fp64_flops = json.at("fp64_flops");
     ceilings.tf32_flops = json.value("tf32_flops", 0.0);
+    ceilings.half_flops = json.value("half_flops", 0.0);
     for (const auto& entry : json.at("bandwidths")) {
       ceilings.bandwidths.push_back({entry.at("bytes"), entry.at("rate")});
     }
@@ -168,6 +170,7 @@ void write_ceilings(const std::filesystem::path& file, const Ceilings& ceilings)
                          {"fp32_flops", ceilings.fp32_flops},
                          {"fp64_flops", ceilings.fp64_flops},
                          {"tf32_flops", ceilings.tf32_flops},
+                         {"half_flops", ceilings.half_flops},
                          {"bandwidths", nlohmann::json::array()}};
   for (const Bandwidth& entry : ceilings.bandwidths) {
     json["bandwidths"].push_back({{"bytes", entry.bytes}, {"rate", entry.rate}});

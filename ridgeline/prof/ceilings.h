@@ -21,6 +21,7 @@ struct Bandwidth {
 struct Ceilings {
   double fp32_flops = 0, fp64_flops = 0;  // a multiply-add is two flops
   double tf32_flops = 0;                  // GPUs only; 0: none
+  double half_flops = 0;                  // bf16 and fp16, alike; GPUs only; 0: none
   std::vector<Bandwidth> bandwidths;      // by growing size; the last is main memory
   int threads = 0;                        // 0: a GPU
   std::string machine;                    // Runtime::fingerprint() of the machine measured

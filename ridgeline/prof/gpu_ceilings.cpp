@@ -44,6 +44,7 @@ Ceilings measure_gpu_ceilings(Runtime& runtime, const Table& rows, const GpuCopy
   ceilings.fp32_flops = product_rate(runtime, rows, Precision::fp32);
   ceilings.tf32_flops = product_rate(runtime, rows, Precision::tf32);
   ceilings.fp64_flops = product_rate(runtime, rows, Precision::fp64);
+  ceilings.half_flops = product_rate(runtime, rows, Precision::bf16);
   for (const double bytes : kSizes) {
     ceilings.bandwidths.push_back({bytes, copy_rate(runtime, copy, bytes)});
   }
@@ -58,7 +59,8 @@ Ceilings measure_gpu_ceilings(Runtime& runtime, const Table& rows, const GpuCopy
 Ceilings gpu_ceilings_of(Runtime& runtime, const Table& rows, const GpuCopy& copy,
                          const std::filesystem::path& file, bool again) {
   if (!again) {
-    if (const auto kept = read_ceilings(file, runtime.fingerprint())) return *kept;
+    const auto kept = read_ceilings(file, runtime.fingerprint());
+    if (kept && kept->half_flops > 0) return *kept;
   }
   const Ceilings measured = measure_gpu_ceilings(runtime, rows, copy);
   keep_ceilings(file, measured);

@@ -136,6 +136,12 @@ INSTANTIATE_TEST_SUITE_P(
                       std::vector<std::string>{"train.optimizer={type=\"sgd\",lr=0.1,momentum=0.9}",
                                                "train.clip_norm=0"},
                       std::vector<std::string>{"run.precision=\"fp64\"", "run.tune=true"},
+                      std::vector<std::string>{"run.precision=bf16"},
+                      std::vector<std::string>{"run.precision=fp16"},
+                      std::vector<std::string>{"run.precision=bf16", "run.weights=half"},
+                      std::vector<std::string>{
+                          "run.precision=fp16", "run.weights=half",
+                          "train.optimizer={type=\"sgd\",lr=0.1,momentum=0.9}"},
                       std::vector<std::string>{"train.optimizer={type=\"adamw\",lr=0.01}",
                                                "train.drop_last=true", "run.tune=true"}));
 
