@@ -1,5 +1,6 @@
 #include "ridgeline/plan/stopwatch.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "ridgeline/core/philox.h"
@@ -13,7 +14,8 @@ std::vector<std::byte> sample(const ValueInfo& info) {
   const int64_t count = info.value.shape.numel();
   const size_t width = size_of(info.value.dtype);
   std::vector<std::byte> bytes(size_t(count) * width);
-  const bool weights = info.role == Role::param || info.role == Role::temp;
+  const bool weights =
+      info.role == Role::param || info.role == Role::copy || info.role == Role::temp;
   if (is_float(info.value.dtype) && !weights) return bytes;
 
   // A block of random numbers, repeated: large sets would take long to fill one by one.
@@ -128,14 +130,27 @@ double DeviceStopwatch::row(const Choice& choice) {
   });
   const auto step = choice.row->prepare(Span{program_, choice.begin, choice.end}, binding);
   const std::vector<Tensor> counters = ticks(choice.begin, choice.end);
-  const double seconds = runtime_.time(
-      [&] {
-        for (const Tensor& counter : counters) runtime_.clear(counter.data, counter.bytes());
-        step->run();
-      },
-      seconds_);
+  // A row of whole programs makes many steps a launch, as in a run: what it does once a launch
+  // (fetching weights) is not the price of a step.
+  const bool whole = choice.begin == 0 && choice.end == program_.ops.size();
+  const auto time_of = [&](int64_t steps) {
+    const auto run = [&] {
+      for (const Tensor& counter : counters) runtime_.clear(counter.data, counter.bytes());
+      steps > 1 ? step->run_many(steps) : step->run();
+    };
+    return runtime_.time(run, seconds_) / double(steps);
+  };
+  double seconds = time_of(1);
+  if (const int64_t steps = whole ? steps_for(seconds) : 1; steps > 1) seconds = time_of(steps);
   if (cache_ != nullptr) cache_->set_row_seconds(key, seconds);
   return seconds;
+}
+
+// How many steps of a launch to time when one takes so long: as many as a launch makes, but no
+// longer than a measurement may take.
+int64_t DeviceStopwatch::steps_for(double seconds) const {
+  const double fit = seconds > 0 ? seconds_ / seconds : 1;
+  return std::clamp<int64_t>(int64_t(std::min(fit, 1e6)), 1, program_.repeats);
 }
 
 Externals DeviceStopwatch::externals() {
@@ -150,15 +165,19 @@ Externals DeviceStopwatch::externals() {
 double DeviceStopwatch::time_plan(const Choices& choices, double budget) {
   Plan plan(runtime_, program_, choices, externals());
   const std::vector<Tensor> counters = ticks(0, program_.ops.size());
-  // A few steps a launch, as in a run, without making the measurement long.
-  const int64_t steps = std::min<int64_t>(program_.repeats, 4);
-  const double seconds = runtime_.time(
-      [&] {
-        for (const Tensor& counter : counters) runtime_.clear(counter.data, counter.bytes());
-        plan.run(steps);
-      },
-      budget);
-  return seconds / double(steps);
+  const auto time_of = [&](int64_t steps) {
+    const auto run = [&] {
+      for (const Tensor& counter : counters) runtime_.clear(counter.data, counter.bytes());
+      plan.run(steps);
+    };
+    return runtime_.time(run, budget) / double(steps);
+  };
+  // A few steps a launch, as in a run, without making the measurement long; as many as row() takes
+  // where one row makes them all.
+  const int64_t few = std::min<int64_t>(program_.repeats, 4);
+  const double seconds = time_of(few);
+  const int64_t steps = choices.size() == 1 ? steps_for(seconds) : few;
+  return steps > few ? time_of(steps) : seconds;
 }
 
 }  // namespace ridgeline

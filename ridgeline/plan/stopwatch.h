@@ -29,6 +29,7 @@ class DeviceStopwatch final : public Stopwatch {
   Tensor scratch(const Value& value, const Format& format, size_t bytes);
   Externals externals();
   std::vector<Tensor> ticks(size_t begin, size_t end);
+  int64_t steps_for(double seconds) const;
 
   const Program& program_;
   Runtime& runtime_;
