@@ -24,7 +24,7 @@ bool expected(const std::string& row, Precision precision, const cuda::CudaRunti
   }
   if (has(".mlp_train.")) return half && hopper;
   if (has(".tensor.")) {
-    if (has("linear_relu")) return tf32 && hopper;
+    if (has("linear_relu")) return hopper && (half || tf32);
     return hopper && (half || (tf32 && !has("grad")));
   }
   if (has(".plain_large")) return !half;
