@@ -96,6 +96,8 @@ std::string changed_settings(const Config& kept, const Config& now) {
   const TrainConfig &a = kept.train, &b = now.train;
   compare("data.name", kept.data.name == now.data.name);
   compare("data.scale", kept.data.scale == now.data.scale);
+  compare("data.resize", kept.data.resize == now.data.resize);
+  compare("data.augment", kept.data.shift == now.data.shift && kept.data.flip == now.data.flip);
   compare("model.layers", layers_toml(kept) == layers_toml(now));
   compare("train.batch", a.batch == b.batch);
   compare("train.seed", a.seed == b.seed);

@@ -28,6 +28,7 @@ constexpr std::pair<std::string_view, Precision> kPrecisions[] = {
 constexpr int64_t kMostRows = (int64_t{1} << 31) - 1;
 constexpr int64_t kMostEpochs = int64_t{1} << 20;
 constexpr int64_t kMostSteps = int64_t{1} << 40;
+constexpr int64_t kMostPixels = 4096;  // along one side of an image
 constexpr int64_t kMostThreads = 4096;
 constexpr size_t kMostBytes = size_t{1} << 20;  // of a config file
 
@@ -36,6 +37,14 @@ DataConfig read_data(nn::ConfigTable table) {
   data.name = table.text("name", std::nullopt);
   if (data.name.empty()) table.fail("name", "is empty; name a data set or a folder");
   data.scale = table.choice<Scale>("scale", data.scale, kScales);
+  if (table.has("resize")) {
+    const auto size = table.integers("resize", 2, std::nullopt, {1, kMostPixels});
+    data.resize = ImageSize{size[0], size[1]};
+  }
+  nn::ConfigTable augment = table.table("augment");
+  data.shift = augment.integer("shift", data.shift, {0, kMostPixels});
+  data.flip = augment.boolean("flip", data.flip);
+  augment.finish();
   table.finish();
   return data;
 }
@@ -125,9 +134,14 @@ Config parse_config(const std::string& text, const std::string& origin,
 }
 
 std::string to_toml(const Config& config) {
-  std::string text =
-      fmt::format("[data]\nname = {}\nscale = \"{}\"\n\n[model]\nlayers = [\n",
-                  nn::toml_text(config.data.name), name_in(kScales, config.data.scale));
+  const DataConfig& data = config.data;
+  std::string text = fmt::format("[data]\nname = {}\nscale = \"{}\"\n", nn::toml_text(data.name),
+                                 name_in(kScales, data.scale));
+  if (data.resize) {
+    text += fmt::format("resize = [{}, {}]\n", data.resize->height, data.resize->width);
+  }
+  text += fmt::format("augment = {{ shift = {}, flip = {} }}\n\n[model]\nlayers = [\n", data.shift,
+                      data.flip);
   for (const nn::LayerPtr& layer : config.layers) text += fmt::format("  {},\n", layer->to_toml());
   const TrainConfig& train = config.train;
   text += fmt::format("]\n\n[train]\nbatch = {}\nepochs = {}\nmax_steps = {}\nseed = {}\n",

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,9 +16,18 @@ namespace ridgeline::engine {
 
 enum class Scale { raw, unit, standard };
 
+struct ImageSize {
+  int64_t height = 1, width = 1;
+  bool operator==(const ImageSize&) const = default;
+};
+
 struct DataConfig {
   std::string name;  // a named set, or a folder with IDX files
   Scale scale = Scale::unit;
+  std::optional<ImageSize> resize{};  // of the images, when they are loaded
+  // Of training images, each epoch anew: moved by up to `shift` pixels, mirrored at random.
+  int64_t shift = 0;
+  bool flip = false;
 };
 
 struct TrainConfig {

@@ -48,7 +48,7 @@ class Inspector {
                                      train.shuffle));
     weights_.upload(before);
     const double rate = trainer_.lr(step);
-    runner_->set_inputs(trainer_.batches().begin(at.batch), step, {&rate, 1});
+    runner_->set_inputs(trainer_.batches().begin(at.batch), step, {&rate, 1}, at.epoch);
     std::string found;
     Plan& plan = runner_->plan();
     for (size_t i = 0; i < plan.choices().size() && found.empty(); ++i) {

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "ridgeline/data/locate.h"
 #include "ridgeline/engine/clock.h"
+#include "ridgeline/engine/load_data.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -87,7 +87,9 @@ Evaluation evaluate_file(const std::filesystem::path& file, const std::string& d
   LoadedModel loaded = load_model(file, options);
   warnings = loaded.warnings;
   const std::string name = data_name.empty() ? loaded.config.data.name : data_name;
-  const data::ImageSet set = data::load_part(name, part, data_dir, loaded.classes);
+  DataConfig data = loaded.config.data;
+  data.name = name;
+  const data::ImageSet set = load_data(data, part, data_dir, loaded.classes);
   if (set.features() != loaded.model.input().numel()) {
     throw_error(ErrorKind::usage, "{}: its items are {} but the model {} takes {}", name,
                 to_string(set.item_shape()), file.string(), to_string(loaded.model.input()));

@@ -7,6 +7,7 @@
 
 #include "ridgeline/core/file.h"
 #include "ridgeline/data/idx.h"
+#include "ridgeline/data/resize.h"
 #include "ridgeline/engine/clock.h"
 #include "ridgeline/engine/resident_set.h"
 #include "ridgeline/engine/runner.h"
@@ -15,15 +16,20 @@
 namespace ridgeline::engine {
 namespace {
 
-HostTensor read_images(const std::filesystem::path& input, const nn::Model& model) {
+HostTensor read_images(const std::filesystem::path& input, const nn::Model& model,
+                       const std::optional<ImageSize>& resize) {
   if (!data::is_idx(input)) return data::read_raw(input, model.input());
   HostTensor images = data::read_idx(input);
-  const Tensor& view = images.view();
+  const Tensor view = images.view();
   if (view.dtype != DType::uint8) {
     throw_error(ErrorKind::data, "{}: holds {} but images are bytes (uint8)", input.string(),
                 name(view.dtype));
   }
-  const bool fits = view.shape.rank() >= 1 && view.numel() == view.shape[0] * model.input().numel();
+  if (resize && (view.shape.rank() == 3 || view.shape.rank() == 4)) {
+    images = data::resize(images.view(), resize->height, resize->width);
+  }
+  const Shape& shape = images.view().shape;
+  const bool fits = shape.rank() >= 1 && shape.numel() == shape[0] * model.input().numel();
   if (!fits) {
     throw_error(ErrorKind::data, "{}: holds {} but the model takes items of {}", input.string(),
                 to_string(view.shape), to_string(model.input()));
@@ -110,7 +116,7 @@ class Inferer {
 InferReport infer(const std::filesystem::path& model, const std::filesystem::path& input,
                   const std::filesystem::path& output, const InferOptions& options) {
   LoadedModel loaded = load_model(model, options.model);
-  const HostTensor images = read_images(input, loaded.model);
+  const HostTensor images = read_images(input, loaded.model, loaded.config.data.resize);
   const auto bytes = images.span<const uint8_t>();
   const int64_t features = loaded.model.input().numel(), classes = loaded.model.output().numel();
   InferFormat format = options.format;

@@ -88,6 +88,7 @@ class TensorBoard final : public TrainObserver {
   void put_weights(Trainer& trainer) {
     if (!histograms_) return;
     for (const nn::Param& param : trainer.model().params()) {
+      if (!param.trained()) continue;
       const Tensor& host = param.value.view();
       const prof::Histogram histogram = host.dtype == DType::fp64
                                             ? prof::histogram_of(host.span<const double>())

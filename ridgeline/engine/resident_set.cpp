@@ -42,6 +42,7 @@ nn::LowerOptions lower_options(const Config& config, const data::Scaling& scalin
   options.optimizer = config.train.optimizer;
   options.clip_norm = config.train.clip_norm;
   options.seed = config.train.seed;
+  options.augment = {config.train.seed, config.data.shift, config.data.flip};
   return options;
 }
 

@@ -17,11 +17,13 @@ class Runner {
          const std::vector<std::string>& pinned = {});
 
   // Makes `steps` steps on the batches that begin at order[first]. `done` steps were made before
-  // these; `lr` has one rate a step (empty when the program has none).
-  void launch(int64_t first, int64_t steps, int64_t done = 0, std::span<const double> lr = {});
+  // these; `lr` has one rate a step (empty when the program has none); `epoch` is what augmentation
+  // depends on.
+  void launch(int64_t first, int64_t steps, int64_t done = 0, std::span<const double> lr = {},
+              int64_t epoch = 0);
 
   // The inputs of a launch alone, for whoever runs the plan choice by choice.
-  void set_inputs(int64_t first, int64_t done, std::span<const double> lr);
+  void set_inputs(int64_t first, int64_t done, std::span<const double> lr, int64_t epoch = 0);
 
   // Of the last launch, one number a step. Waits for it to end.
   std::span<const double> losses();

@@ -5,7 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "ridgeline/data/locate.h"
+#include "ridgeline/engine/load_data.h"
 #include "ridgeline/engine/resident_set.h"
 
 namespace ridgeline::engine {
@@ -65,14 +65,21 @@ SweepPoint run_one(const Config& config, std::shared_ptr<const data::DataSet> se
   return point;
 }
 
+// Configs that load the same bytes have the same key.
+std::string set_key(const Config& config) {
+  const auto& size = config.data.resize;
+  return size ? fmt::format("{}x{} {}", size->height, size->width, config.data.name)
+              : config.data.name;
+}
+
 // What the configs name, each loaded once; a model that does not fit its data is found here.
 using Sets = std::map<std::string, std::shared_ptr<const data::DataSet>>;
 Sets load_sets(const std::vector<Config>& configs, const SweepOptions& options) {
   Sets sets;
   for (const Config& config : configs) {
-    auto& set = sets[config.data.name];
+    auto& set = sets[set_key(config)];
     if (!set) {
-      set = std::make_shared<data::DataSet>(data::load(config.data.name, options.data));
+      set = std::make_shared<data::DataSet>(load_data(config.data, options.data));
     }
     check_outputs(config.build_model(set->train.item_shape()), set->train.classes,
                   config.data.name);
@@ -138,7 +145,7 @@ Sweep sweep(const std::filesystem::path& config, const std::vector<std::string>&
     if (options.progress) options.progress(i, configs.size(), label, nullptr, {});
     SweepPoint point;
     try {
-      point = run_one(configs[i], sets_of.at(configs[i].data.name));
+      point = run_one(configs[i], sets_of.at(set_key(configs[i])));
     } catch (const Error& error) {
       result.failed.emplace(error.kind(), label + ": " + error.what());
       break;

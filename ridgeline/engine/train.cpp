@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 
 #include "ridgeline/core/file.h"
-#include "ridgeline/data/locate.h"
 #include "ridgeline/engine/checkpoint.h"
 #include "ridgeline/engine/diagnose.h"
+#include "ridgeline/engine/load_data.h"
 #include "ridgeline/engine/metrics.h"
 #include "ridgeline/engine/run_folder.h"
 #include "ridgeline/engine/signals.h"
@@ -110,7 +110,7 @@ TrainRun::TrainRun(const Config& config, const TrainOptions& options)
     throw_error(ErrorKind::usage, "--resume needs --out DIR, the folder of the run to continue");
   }
   auto set = options.set;
-  if (!set) set = std::make_shared<data::DataSet>(data::load(config.data.name, options.data));
+  if (!set) set = std::make_shared<data::DataSet>(load_data(config.data, options.data));
   std::optional<nn::TensorFile> kept;
   CheckpointInfo info;
   if (options.resume && folder_->has_checkpoint()) {

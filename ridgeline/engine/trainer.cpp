@@ -82,7 +82,7 @@ int64_t Trainer::advance(int64_t most) {
   const int64_t steps = partial ? 1 : std::min({most, full_left, full_->repeats()});
   rates_.clear();
   for (int64_t i = 0; i < steps; ++i) rates_.push_back(lr(step_ + i));
-  last_->launch(batches_.begin(at.batch), steps, step_, rates_);
+  last_->launch(batches_.begin(at.batch), steps, step_, rates_, at.epoch);
   step_ += steps;
   return steps;
 }

@@ -23,6 +23,9 @@ class Builder {
   Value temp(std::string name, const Shape& shape) {
     return lowered_.program.add_value(std::move(name), dtype(), shape);
   }
+  Value temp(std::string name, DType dtype, const Shape& shape) {
+    return lowered_.program.add_value(std::move(name), dtype, shape);
+  }
   Value like(std::string name, const Value& value) { return temp(std::move(name), value.shape); }
 
   Value tick() const { return lowered_.tick; }

@@ -41,12 +41,12 @@ void check(const Model& model, const LowerOptions& options) {
   }
   const DType weights = storage(options.precision);
   for (const Param& param : model.params()) {
-    if (param.value.view().dtype != weights) {
+    if (param.kind != ParamKind::counter && param.value.view().dtype != weights) {
       throw_error(ErrorKind::usage, "{} is {}, but a run in {} needs {}", param.name,
                   name(param.value.view().dtype), name(options.precision), name(weights));
     }
   }
-  if (options.mode == Mode::train && model.params().empty()) {
+  if (options.mode == Mode::train && model.parameter_count() == 0) {
     throw_error(ErrorKind::usage, "the model has no weights to train; add a linear layer");
   }
 }
@@ -91,9 +91,26 @@ class Lowering {
         add_value("order", DType::int32, {options_.order_rows}, Role::input, options_.set_rows);
     lowered_.first = add_value("first", DType::int64, {1}, Role::input);
     const Value x = builder_.temp("x0", flat);
+    if (options_.mode == Mode::train && (options_.augment.shift > 0 || options_.augment.flip)) {
+      lowered_.epoch = add_value("epoch", DType::int64, {1}, Role::input);
+      builder_.add(GatherAugment{lowered_.images, lowered_.order, lowered_.first, lowered_.tick,
+                                 lowered_.epoch, x, options_.scale, options_.shift, image(),
+                                 options_.augment});
+      return x;
+    }
     builder_.add(Gather{lowered_.images, lowered_.order, lowered_.first, lowered_.tick, x,
                         options_.scale, options_.shift});
     return x;
+  }
+
+  // The items as images; augmentation has no meaning for anything else.
+  Image image() const {
+    const Shape& item = model_.input();
+    if (item.rank() == 2) return {1, item[0], item[1]};
+    if (item.rank() == 3) return {item[0], item[1], item[2]};
+    throw_error(ErrorKind::usage,
+                "data.augment moves images, but the items are {}; leave it out of the config",
+                to_string(item));
   }
 
   Value gather_labels() {
@@ -107,7 +124,8 @@ class Lowering {
   void add_params() {
     for (const Param& param : model_.params()) {
       const Tensor& value = param.value.view();
-      lowered_.params.push_back(add_value(param.name, value.dtype, value.shape, Role::param));
+      const Role role = param.trained() ? Role::param : Role::state;
+      lowered_.params.push_back(add_value(param.name, value.dtype, value.shape, role));
     }
   }
 
@@ -115,6 +133,7 @@ class Lowering {
     for (size_t i = 0; i < model_.layers().size(); ++i) {
       LayerValues values;
       values.layer = int(i);
+      values.input = model_.input_of(i);
       values.x = x_;
       values.params.assign(lowered_.params.begin() + ptrdiff_t(model_.first_param(i)),
                            lowered_.params.begin() + ptrdiff_t(model_.first_param(i + 1)));
@@ -159,7 +178,7 @@ class Lowering {
     Value dy = loss_grad();
     // The lowest layer with weights: nothing below it needs a gradient, nor does its own input.
     size_t lowest = 0;
-    while (layers_[lowest].params.empty()) ++lowest;
+    while (!trained(lowest)) ++lowest;
     for (size_t i = layers_.size(); i-- > lowest;) {
       LayerValues& values = layers_[i];
       builder_.enter(values.layer);
@@ -170,12 +189,23 @@ class Lowering {
     if (options_.clip_norm > 0) clip_and_update(lowest);
   }
 
+  const Param& param(size_t layer, size_t p) const {
+    return model_.params()[model_.first_param(layer) + p];
+  }
+  bool trained(size_t layer) const {
+    for (size_t p = 0; p < layers_[layer].params.size(); ++p) {
+      if (param(layer, p).trained()) return true;
+    }
+    return false;
+  }
+
   void add_grads(size_t layer) {
     for (size_t p = 0; p < layers_[layer].params.size(); ++p) {
-      const Value& param = layers_[layer].params[p];
-      const std::string& name = model_.params()[model_.first_param(layer) + p].name;
+      const Value& value = layers_[layer].params[p];
+      const Param& of = param(layer, p);
       layers_[layer].grads.push_back(
-          add_value(name + ".grad", param.dtype, param.shape, Role::temp));
+          of.trained() ? add_value(of.name + ".grad", value.dtype, value.shape, Role::temp)
+                       : Value{});
     }
   }
 
@@ -185,7 +215,9 @@ class Lowering {
     const Value scale = add_value("grad_scale", DType::fp64, {1}, Role::temp);
     Values grads;
     for (const LayerValues& values : layers_) {
-      grads.insert(grads.end(), values.grads.begin(), values.grads.end());
+      for (const Value& grad : values.grads) {
+        if (grad) grads.push_back(grad);
+      }
     }
     builder_.enter(-1);
     builder_.add(
@@ -200,7 +232,8 @@ class Lowering {
     for (size_t p = 0; p < layers_[layer].params.size(); ++p) {
       const Value& w = layers_[layer].params[p];
       const Value& dw = layers_[layer].grads[p];
-      const std::string& name = model_.params()[model_.first_param(layer) + p].name;
+      if (!dw) continue;
+      const std::string& name = param(layer, p).name;
       Values state;
       for (const std::string& part : state_names(options_.optimizer)) {
         const std::string full = name + "." + part;

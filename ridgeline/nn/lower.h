@@ -29,6 +29,7 @@ struct LowerOptions {
   Optimizer optimizer;
   double clip_norm = 0;  // 0: no clipping
   uint64_t seed = 0;     // of dropout
+  Augmentation augment;  // of the images, when it does anything
 };
 
 // A program and its outside values; an absent one has id -1.
@@ -36,6 +37,7 @@ struct Lowered {
   Program program;
   Value images, labels;  // the resident set
   Value order, first;    // which rows, from where
+  Value epoch;           // [1] int64: where images are augmented
   Value tick, step, lr;  // what changes between steps
   Value loss, correct;   // [repeats]: train and evaluate
   Value probabilities;   // [batch, classes]: infer, of the last batch run

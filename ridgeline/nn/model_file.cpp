@@ -71,18 +71,28 @@ int64_t copy_as(std::span<const std::byte> from, std::span<To> to) {
 }
 
 int64_t copy(const TensorEntry& from, const Tensor& to) {
+  if (to.dtype == DType::int64) {
+    std::memcpy(to.data, from.data.data(), to.bytes());
+    return 0;
+  }
   return dispatch_float(from.dtype, [&]<typename From>(From) {
     return to.dtype == DType::fp64 ? copy_as<From>(from.data, to.span<double>())
                                    : copy_as<From>(from.data, to.span<float>());
   });
 }
 
-std::string describe_misfit(const TensorFile& file, const std::string& param, const Shape& wanted) {
+std::string describe_misfit(const TensorFile& file, const std::string& param,
+                            const ParamSpec& spec) {
+  const Shape& wanted = spec.shape;
   const TensorEntry* tensor = file.find(param);
   if (tensor == nullptr) return fmt::format("'{}' {} is missing", param, to_string(wanted));
   if (tensor->shape != wanted) {
     return fmt::format("'{}' is {} and should be {}", param, to_string(tensor->shape),
                        to_string(wanted));
+  }
+  if (spec.kind == ParamKind::counter) {
+    if (tensor->dtype == DType::int64) return {};
+    return fmt::format("'{}' holds {} and should hold int64", param, name(tensor->dtype));
   }
   if (!is_float(tensor->dtype)) {
     return fmt::format("'{}' holds {} and should hold floats", param, name(tensor->dtype));
@@ -95,7 +105,7 @@ std::string describe_misfit(const TensorFile& file, const std::string& param, co
 void check_tensors(const TensorFile& file, const Outline& model, const LoadOptions& options) {
   std::vector<std::string> misfits;
   for (const auto& [name, spec] : model.params) {
-    std::string misfit = describe_misfit(file, name, spec.shape);
+    std::string misfit = describe_misfit(file, name, spec);
     if (!misfit.empty()) misfits.push_back(std::move(misfit));
   }
   for (const TensorEntry& tensor : file.tensors()) {
