@@ -58,15 +58,27 @@ std::vector<std::byte> sample(const ValueInfo& info) {
 class ScratchBinding final : public Binding {
  public:
   using Find = std::function<Tensor(const Value&, bool reading)>;
-  ScratchBinding(Runtime& runtime, std::byte* workspace, Find find)
-      : runtime_(runtime), workspace_(workspace), find_(std::move(find)) {}
+  ScratchBinding(Runtime& runtime, const Program& program, const Choice& choice,
+                 std::byte* workspace, Find find)
+      : runtime_(runtime),
+        program_(program),
+        choice_(choice),
+        workspace_(workspace),
+        find_(std::move(find)) {}
   Runtime& runtime() const override { return runtime_; }
   Tensor read(const Value& value) const override { return find_(value, true); }
   Tensor write(const Value& value) const override { return find_(value, false); }
   std::byte* workspace() const override { return workspace_; }
+  Value converted() const override {
+    return choice_.converted < 0 ? Value{} : program_.info(choice_.converted).value;
+  }
+  Format from() const override { return choice_.from; }
+  Format to() const override { return choice_.to; }
 
  private:
   Runtime& runtime_;
+  const Program& program_;
+  const Choice& choice_;
   std::byte* workspace_;
   Find find_;
 };
@@ -112,11 +124,12 @@ double DeviceStopwatch::row(const Choice& choice) {
     if (const auto known = cache_->row_seconds(key)) return *known;
   }
   const DeviceBuffer workspace(runtime_, choice.cover.workspace);
-  const ScratchBinding binding(runtime_, workspace.data(), [&](const Value& value, bool reading) {
+  const auto find = [&](const Value& value, bool reading) {
     if (!value) return Tensor{nullptr, value.dtype, value.shape, {}};
     if (value.id == choice.converted) {
+      const size_t bytes = reading ? choice.from_bytes : choice.to_bytes;
       return scratch(value, reading ? choice.from : choice.to,
-                     std::max(choice.to_bytes, size_t(size_of(value))));
+                     std::max(bytes, size_t(size_of(value))));
     }
     for (const ValueId id : choice.cover.skips) {
       if (id == value.id) return Tensor{nullptr, value.dtype, value.shape, {}};
@@ -125,7 +138,8 @@ double DeviceStopwatch::row(const Choice& choice) {
       if (use.value == value.id) return scratch(value, use.format, use.bytes);
     }
     return scratch(value, {}, size_t(size_of(value)));
-  });
+  };
+  const ScratchBinding binding(runtime_, program_, choice, workspace.data(), find);
   const auto step = choice.row->prepare(Span{program_, choice.begin, choice.end}, binding);
   const std::vector<Tensor> counters = ticks(choice.begin, choice.end);
   const double seconds = runtime_.time(
