@@ -35,7 +35,9 @@ class Hand {
   void expect(const Value& value, const std::vector<double>& numbers) const {
     const auto got = arrays_.doubles(value.id);
     ASSERT_GE(got.size(), numbers.size());
-    for (size_t i = 0; i < numbers.size(); ++i) EXPECT_NEAR(got[i], numbers[i], 2e-11) << i;
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      EXPECT_NEAR(got[i], numbers[i], 2e-11 * (1 + std::abs(numbers[i]))) << i;
+    }
   }
 
  private:
