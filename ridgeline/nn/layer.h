@@ -29,6 +29,9 @@ class Layer {
 
   virtual std::string type() const = 0;  // as in the config: "linear"
 
+  // Not 0: the layer takes whole numbers in [0, this) where others take floats.
+  virtual int64_t codes_below() const { return 0; }
+
   // The shape that leaves for the shape that enters; throws Error(usage) when they do not fit.
   virtual Shape output(const Shape& input) const = 0;
   virtual std::vector<ParamSpec> params(const Shape& input) const;  // none unless overridden
@@ -50,6 +53,7 @@ using LayerPtr = std::shared_ptr<const Layer>;
 // One layer's values in a program under construction.
 struct LayerValues {
   int layer = 0;  // its number in the model
+  Shape input;    // of one item, as the layer's output() was asked
   Value x, y;     // [n, features]
   Values params;  // as Layer::params()
   Values grads;   // of params; when training

@@ -2,8 +2,11 @@
 
 #include "ridgeline/nn/activation.h"
 #include "ridgeline/nn/dropout.h"
+#include "ridgeline/nn/embedding.h"
 #include "ridgeline/nn/flatten.h"
 #include "ridgeline/nn/linear.h"
+#include "ridgeline/nn/recurrent.h"
+#include "ridgeline/nn/select.h"
 
 namespace ridgeline::nn {
 namespace {
@@ -22,6 +25,11 @@ constexpr LayerType kTypes[] = {
     {"gelu", ActivationLayer::read<ActivationKind::gelu>},
     {"dropout", DropoutLayer::read},
     {"flatten", FlattenLayer::read},
+    {"embedding", EmbeddingLayer::read},
+    {"rnn", RecurrentLayer::read_rnn},
+    {"gru", RecurrentLayer::read_gru},
+    {"lstm", RecurrentLayer::read_lstm},
+    {"select", SelectLayer::read},
 };
 
 }  // namespace

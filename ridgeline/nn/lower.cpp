@@ -34,7 +34,14 @@ void check(const Model& model, const LowerOptions& options) {
     throw_error(ErrorKind::usage, "a batch of {} does not fit an order of {} rows", options.batch,
                 options.order_rows);
   }
-  if (options.mode != Mode::infer && options.classes > model.output().numel()) {
+  if (model.output().numel() % options.targets != 0) {
+    throw_error(
+        ErrorKind::usage,
+        "the model's output {} does not fall into {} steps, one for each target; end it with "
+        "a linear layer of per_step = true",
+        to_string(model.output()), options.targets);
+  }
+  if (options.mode != Mode::infer && options.classes > model.output().numel() / options.targets) {
     throw_error(ErrorKind::usage,
                 "the model's output {} is too small for {} classes; widen its last linear layer",
                 to_string(model.output()), options.classes);
@@ -63,9 +70,12 @@ class Lowering {
   Lowered run() {
     lowered_.tick = add_value("tick", DType::int32, {1}, Role::state);
     x_ = gather_images();
+    if (options_.lengths) gather_lengths();
     if (options_.mode != Mode::infer) label_ = gather_labels();
     add_params();
     forward();
+    x_.shape = {options_.batch * options_.targets,
+                x_.shape.numel() / x_.shape[0] / options_.targets};
     if (options_.mode == Mode::infer) {
       lowered_.probabilities = add_value("probabilities", builder_.dtype(), x_.shape, Role::output);
       builder_.add(Softmax{x_, lowered_.probabilities});
@@ -74,6 +84,7 @@ class Lowering {
     }
     if (options_.mode == Mode::train) train();
     builder_.enter(-1);
+    carry();
     builder_.add(Tick{lowered_.tick});
     return std::move(lowered_);
   }
@@ -90,18 +101,45 @@ class Lowering {
     lowered_.order =
         add_value("order", DType::int32, {options_.order_rows}, Role::input, options_.set_rows);
     lowered_.first = add_value("first", DType::int64, {1}, Role::input);
-    const Value x = builder_.temp("x0", flat);
-    builder_.add(Gather{lowered_.images, lowered_.order, lowered_.first, lowered_.tick, x,
-                        options_.scale, options_.shift});
+    const int64_t codes = model_.layers().front()->codes_below();
+    const Value x = codes > 0 ? add_value("x0", DType::int32, flat, Role::temp, codes)
+                              : builder_.temp("x0", flat);
+    Gather gather{lowered_.images, lowered_.order, lowered_.first, lowered_.tick, x};
+    if (codes == 0) {
+      gather.scale = options_.scale;
+      gather.shift = options_.shift;
+    }
+    builder_.add(gather);
     return x;
   }
 
   Value gather_labels() {
-    const int64_t classes = options_.classes > 0 ? options_.classes : model_.output().numel();
-    lowered_.labels = add_value("labels", DType::int32, {options_.set_rows}, Role::input, classes);
-    const Value label = add_value("label", DType::int32, {options_.batch}, Role::temp, classes);
+    const int64_t classes =
+        options_.classes > 0 ? options_.classes : model_.output().numel() / options_.targets;
+    const bool one = options_.targets == 1;
+    const Shape all = one ? Shape{options_.set_rows} : Shape{options_.set_rows, options_.targets};
+    lowered_.labels = add_value("labels", DType::int32, all, Role::input, classes);
+    Value label =
+        add_value("label", DType::int32, all.with(0, options_.batch), Role::temp, classes);
     builder_.add(Gather{lowered_.labels, lowered_.order, lowered_.first, lowered_.tick, label});
+    label.shape = {options_.batch * options_.targets};
     return label;
+  }
+
+  void gather_lengths() {
+    const int64_t below = model_.input()[0] + 1;
+    lowered_.lengths = add_value("lengths", DType::int32, {options_.set_rows}, Role::input, below);
+    lowered_.batch_lengths =
+        add_value("batch_lengths", DType::int32, {options_.batch}, Role::temp, below);
+    builder_.add(Gather{lowered_.lengths, lowered_.order, lowered_.first, lowered_.tick,
+                        lowered_.batch_lengths});
+  }
+
+  void carry() {
+    for (const Lowered::Carried& each : lowered_.carried) {
+      builder_.add(Copy{each.next, each.value});
+      if (options_.mode == Mode::train) lowered_.states.push_back({each.name, each.value});
+    }
   }
 
   void add_params() {
@@ -115,6 +153,7 @@ class Lowering {
     for (size_t i = 0; i < model_.layers().size(); ++i) {
       LayerValues values;
       values.layer = int(i);
+      values.input = model_.input_of(i);
       values.x = x_;
       values.params.assign(lowered_.params.begin() + ptrdiff_t(model_.first_param(i)),
                            lowered_.params.begin() + ptrdiff_t(model_.first_param(i + 1)));
@@ -125,11 +164,11 @@ class Lowering {
     builder_.enter(-1);
   }
 
-  // 1 over the global batch, and for mse over the outputs too.
+  // 1 over the targets of the global batch, and for mse over the outputs too.
   double loss_scale() const {
     const int64_t rows = options_.global_batch > 0 ? options_.global_batch : options_.batch;
     const int64_t outputs = options_.loss == Loss::mse ? x_.shape[1] : 1;
-    return 1.0 / (double(rows) * double(outputs));
+    return 1.0 / (double(rows) * double(options_.targets) * double(outputs));
   }
 
   void loss() {
@@ -157,6 +196,7 @@ class Lowering {
   void train() {
     lowered_.lr = add_value("lr", DType::fp64, {options_.repeats}, Role::input);
     Value dy = loss_grad();
+    dy.shape = layers_.back().y.shape;
     // The lowest layer with weights: nothing below it needs a gradient, nor does its own input.
     size_t lowest = 0;
     while (layers_[lowest].params.empty()) ++lowest;

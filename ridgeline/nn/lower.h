@@ -24,6 +24,9 @@ struct LowerOptions {
   int64_t order_rows = 1;       // extent of the order table
   double scale = 1, shift = 0;  // x = byte * scale + shift
   int64_t classes = 0;          // label values lie in [0, classes)
+  int64_t targets = 1;          // labels an item: one, or one a step of a sequence
+  bool lengths = false;         // items are sequences of their own lengths, given with the set
+  bool carry_state = false;     // row i of a batch continues row i of the one before
   // Training only:
   Loss loss = Loss::cross_entropy;
   Optimizer optimizer;
@@ -38,15 +41,22 @@ struct Lowered {
   Value order, first;    // which rows, from where
   Value tick, step, lr;  // what changes between steps
   Value loss, correct;   // [repeats]: train and evaluate
-  Value probabilities;   // [batch, classes]: infer, of the last batch run
+  Value probabilities;   // [batch * targets, classes]: infer, of the last batch run
   Value grad_norm, clipped;
   std::vector<Value> params;  // as Model::params()
   struct State {
     std::string name;  // "0.weight.momentum", "0.weight.m", "0.weight.v"
     Value value;
   };
-  std::vector<State> states;  // optimizer state, zero at the start
-  std::vector<int> op_layer;  // for each op the layer it belongs to; -1: data, loss or counters
+  std::vector<State>
+      states;  // optimizer state and, when training, carried state; zero at the start
+  struct Carried {
+    std::string name;
+    Value value, next;
+  };
+  std::vector<Carried> carried;  // recurrent state from batch to batch
+  Value lengths, batch_lengths;  // of the resident set, of the batch
+  std::vector<int> op_layer;     // for each op the layer it belongs to; -1: data, loss or counters
 };
 
 // The step as ops: gather, forward, loss, then from the top layer down its gradients and updates

@@ -54,7 +54,11 @@ class Matcher {
   bool forward() {
     Value x = found_.images->y;
     while (const auto* linear = next<Linear>()) {
-      if (linear->x.id != x.id || linear->w.dtype != x.dtype) return no("layers are not a chain");
+      // A layer of every step of a sequence sees its input as more rows.
+      if (linear->x.id != x.id || linear->w.dtype != x.dtype ||
+          linear->n() != found_.images->y.shape[0]) {
+        return no("layers are not a chain");
+      }
       MlpStepOps::Layer layer{linear};
       x = linear->y;
       inside(x);
