@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -27,14 +28,19 @@ int run(const Flags& flags) {
       engine::evaluate_file(flags.model, flags.set, part, flags.data, options, warnings);
   for (const std::string& warning : warnings) engine::Progress().warning(warning);
   if (flags.json != "-") {
-    write_text("-", fmt::format("accuracy {:.2f} % ({} of {})\nloss {:.4f}\nspeed {} inputs/s\n",
-                                100 * result.accuracy, result.correct, result.rows, result.loss,
-                                engine::grouped(double(result.rows) / result.seconds)));
+    const bool text = result.targets > result.rows;
+    std::string loss = fmt::format("{:.4f}", result.loss);
+    if (text) loss += fmt::format(" nats a character, perplexity {:.3f}", std::exp(result.loss));
+    write_text("-", fmt::format("accuracy {:.2f} % ({} of {})\nloss {}\nspeed {} {}/s\n",
+                                100 * result.accuracy, result.correct, result.targets, loss,
+                                engine::grouped(double(result.targets) / result.seconds),
+                                text ? "characters" : "inputs"));
   }
   write_text(flags.json, nlohmann::json{{"accuracy", result.accuracy},
                                         {"loss", result.loss},
                                         {"correct", result.correct},
                                         {"rows", result.rows},
+                                        {"targets", result.targets},
                                         {"seconds", result.seconds}}
                                  .dump(2) +
                              "\n");

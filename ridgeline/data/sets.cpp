@@ -63,10 +63,35 @@ SetInfo fashion_mnist() {
   };
 }
 
+SetInfo tiny_shakespeare() {
+  constexpr const char* kSum = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed";
+  return {
+      .name = "tinyshakespeare",
+      .title = "plays of Shakespeare, 1115394 characters of 65 kinds, for language models",
+      .licence = "public domain",
+      .text = true,
+      .classes = 65,
+      .folders = {"tinyshakespeare", "tiny-shakespeare", "tiny_shakespeare"},
+      .files = {{"input.txt", 1115394, kSum, kSum}},
+      .mirrors =
+          {"https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare"},
+  };
+}
+
+// The same files under a name of their own: a network reads an image row by row as a sequence.
+SetInfo mnist_rows() {
+  SetInfo set = mnist();
+  set.name = "mnist-rows";
+  set.title = "MNIST, each image as a sequence of 28 rows of 28 pixels";
+  set.folders.insert(set.folders.begin(), set.name);
+  return set;
+}
+
 }  // namespace
 
 const std::vector<SetInfo>& known_sets() {
-  static const std::vector<SetInfo> sets{mnist(), fashion_mnist()};
+  static const std::vector<SetInfo> sets{mnist(), fashion_mnist(), tiny_shakespeare(),
+                                         mnist_rows()};
   return sets;
 }
 

@@ -31,8 +31,8 @@ std::string layers_toml(const Config& config) {
 
 std::vector<std::byte> checkpoint_bytes(Trainer& trainer, const Snapshot& snapshot) {
   const nn::Model& model = trainer.model();
-  nn::Metadata metadata =
-      describe_model(model, trainer.config(), trainer.scaling(), trainer.set().train.classes);
+  nn::Metadata metadata = describe_model(model, trainer.config(), trainer.scaling(),
+                                         trainer.set().train.classes, trainer.set().train.symbols);
   const RowNames rows = trainer.rows();
   metadata[kKey] =
       json{{"version", kVersion},
@@ -52,7 +52,8 @@ std::vector<std::byte> model_file_bytes(Trainer& trainer) {
   const nn::Model& model = trainer.model();
   return nn::to_safetensors(
       nn::model_tensors(model),
-      describe_model(model, trainer.config(), trainer.scaling(), trainer.set().train.classes));
+      describe_model(model, trainer.config(), trainer.scaling(), trainer.set().train.classes,
+                     trainer.set().train.symbols));
 }
 
 CheckpointInfo read_checkpoint_info(const nn::TensorFile& file) {

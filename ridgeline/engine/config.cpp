@@ -36,6 +36,7 @@ DataConfig read_data(nn::ConfigTable table) {
   data.name = table.text("name", std::nullopt);
   if (data.name.empty()) table.fail("name", "is empty; name a data set or a folder");
   data.scale = table.choice<Scale>("scale", data.scale, kScales);
+  data.steps = table.integer("steps", data.steps, {1, kMostRows});
   table.finish();
   return data;
 }
@@ -125,9 +126,9 @@ Config parse_config(const std::string& text, const std::string& origin,
 }
 
 std::string to_toml(const Config& config) {
-  std::string text =
-      fmt::format("[data]\nname = {}\nscale = \"{}\"\n\n[model]\nlayers = [\n",
-                  nn::toml_text(config.data.name), name_in(kScales, config.data.scale));
+  std::string text = fmt::format(
+      "[data]\nname = {}\nscale = \"{}\"\nsteps = {}\n\n[model]\nlayers = [\n",
+      nn::toml_text(config.data.name), name_in(kScales, config.data.scale), config.data.steps);
   for (const nn::LayerPtr& layer : config.layers) text += fmt::format("  {},\n", layer->to_toml());
   const TrainConfig& train = config.train;
   text += fmt::format("]\n\n[train]\nbatch = {}\nepochs = {}\nmax_steps = {}\nseed = {}\n",

@@ -16,8 +16,9 @@ namespace ridgeline::engine {
 enum class Scale { raw, unit, standard };
 
 struct DataConfig {
-  std::string name;  // a named set, or a folder with IDX files
+  std::string name;  // a named set, a folder with IDX files, or a file of text
   Scale scale = Scale::unit;
+  int64_t steps = 64;  // characters of a text that a batch row holds; gradients go back no further
 };
 
 struct TrainConfig {

@@ -28,10 +28,10 @@ Evaluator::Evaluator(Machine& machine, const Config& config, const nn::Model& mo
                      const std::vector<std::string>& pinned)
     : machine_(machine),
       model_(model),
-      base_(lower_options(config, scaling, set.classes)),
+      base_(lower_options(config, scaling, set)),
       set_(machine.runtime(), set),
       pinned_(pinned),
-      batch_(evaluation_batch(set.size())) {
+      batch_(set.streams > 0 ? set.streams : evaluation_batch(set.size())) {
   base_.mode = nn::Mode::evaluate;
   base_.set_rows = base_.order_rows = set.size();
   std::vector<int32_t> order(size_t(set.size()));
@@ -68,6 +68,7 @@ Evaluation Evaluator::run(const Weights& weights) {
     for (const double each : runner.losses()) loss += each * double(batch);
     for (const int32_t each : runner.corrects()) result.correct += each;
   };
+  main_->clear_carried();
   main_->launch(0, rows / batch_);
   add(*main_, batch_);
   if (rest > 0) {
@@ -76,7 +77,8 @@ Evaluation Evaluator::run(const Weights& weights) {
   }
   result.rows = rows;
   result.loss = loss / double(rows);
-  result.accuracy = double(result.correct) / double(rows);
+  result.targets = rows * base_.targets;
+  result.accuracy = double(result.correct) / double(result.targets);
   result.seconds = clock.seconds();
   return result;
 }
@@ -87,14 +89,15 @@ Evaluation evaluate_file(const std::filesystem::path& file, const std::string& d
   LoadedModel loaded = load_model(file, options);
   warnings = loaded.warnings;
   const std::string name = data_name.empty() ? loaded.config.data.name : data_name;
-  const data::ImageSet set = data::load_part(name, part, data_dir, loaded.classes);
+  const data::ImageSet set =
+      load_data_part(loaded.config, name, part, data_dir, loaded.classes, loaded.symbols);
   if (set.features() != loaded.model.input().numel()) {
     throw_error(ErrorKind::usage, "{}: its items are {} but the model {} takes {}", name,
                 to_string(set.item_shape()), file.string(), to_string(loaded.model.input()));
   }
-  check_outputs(loaded.model, set.classes, name);
+  check_outputs(loaded.model, set, name);
   Machine machine(loaded.config.run);
-  nn::LowerOptions lower = lower_options(loaded.config, loaded.scaling, set.classes);
+  nn::LowerOptions lower = lower_options(loaded.config, loaded.scaling, set);
   lower.mode = nn::Mode::evaluate;
   const Weights weights(machine.runtime(), loaded.model, nn::lower(loaded.model, lower));
   Evaluator evaluator(machine, loaded.config, loaded.model, set, loaded.scaling);

@@ -13,6 +13,7 @@ struct Evaluation {
   double loss = 0;
   double accuracy = 0;  // in [0, 1]
   int64_t correct = 0, rows = 0;
+  int64_t targets = 0;  // labels in all: rows, or more for sequences
   double seconds = 0;
 };
 

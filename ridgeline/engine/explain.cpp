@@ -117,7 +117,7 @@ json choices_json(const Plan& plan) {
 
 PlanReport explain_plan(const Config& config, const std::filesystem::path& data_dir) {
   Machine machine(config.run);
-  const auto set = std::make_shared<data::DataSet>(data::load(config.data.name, data_dir));
+  const auto set = std::make_shared<data::DataSet>(load_data(config, data_dir));
   Trainer trainer(machine, config, set);
   Runner& runner = trainer.runner();
   const Plan& plan = runner.plan();

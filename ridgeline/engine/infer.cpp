@@ -110,6 +110,10 @@ class Inferer {
 InferReport infer(const std::filesystem::path& model, const std::filesystem::path& input,
                   const std::filesystem::path& output, const InferOptions& options) {
   LoadedModel loaded = load_model(model, options.model);
+  if (!loaded.symbols.empty()) {
+    throw_error(ErrorKind::usage, "{}: is a language model; ask it for text with --generate N",
+                model.string());
+  }
   const HostTensor images = read_images(input, loaded.model);
   const auto bytes = images.span<const uint8_t>();
   const int64_t features = loaded.model.input().numel(), classes = loaded.model.output().numel();

@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "ridgeline/engine/train.h"
@@ -57,8 +58,11 @@ nlohmann::json to_json(const TrainReport& report) {
 std::string summary(const TrainReport& report) {
   std::string text;
   if (report.stopped_by == 0) {
-    text += fmt::format("accuracy   {:.2f} % of {} test images (loss {:.4f})\n",
-                        100 * report.test.accuracy, report.test.rows, report.test.loss);
+    const bool sequences = report.test.targets > report.test.rows;
+    text += fmt::format(
+        "accuracy   {:.2f} % of {} test {} (loss {:.4f}{})\n", 100 * report.test.accuracy,
+        report.test.targets, sequences ? "characters" : "images", report.test.loss,
+        sequences ? fmt::format(" nats, perplexity {:.3f}", std::exp(report.test.loss)) : "");
   }
   text += fmt::format("speed      {} steps in {}: {:.1f} us a step, {} inputs/s, {}FLOP/s\n",
                       report.steps_here, duration(report.train_seconds),

@@ -31,6 +31,9 @@ Runner::Runner(Machine& machine, nn::Lowered lowered, const Externals& shared,
     const Value& value = info.value;
     others_.emplace_back(runtime, size_t(size_of(value)));
     externals[value.id] = {others_.back().data(), value.dtype, value.shape, runtime.device()};
+    for (const auto& each : lowered_.carried) {
+      if (each.value.id == value.id) carried_.push_back(externals[value.id]);
+    }
   }
   PlanOptions options = machine.plan_options();
   options.pinned = pinned;
@@ -38,6 +41,11 @@ Runner::Runner(Machine& machine, nn::Lowered lowered, const Externals& shared,
       plan_program(lowered_.program, machine.rows(), runtime, options, machine.cache());
   explanation_ = std::move(planned.explanation);
   plan_.emplace(runtime, lowered_.program, std::move(planned.choices), externals);
+  clear_carried();
+}
+
+void Runner::clear_carried() {
+  for (const Tensor& state : carried_) plan_->runtime().clear(state.data, state.bytes());
 }
 
 void Runner::set_inputs(int64_t first, int64_t done, std::span<const double> lr) {

@@ -20,6 +20,9 @@ class Runner {
   // these; `lr` has one rate a step (empty when the program has none).
   void launch(int64_t first, int64_t steps, int64_t done = 0, std::span<const double> lr = {});
 
+  // Recurrent state that this runner keeps from batch to batch becomes zero again.
+  void clear_carried();
+
   // The inputs of a launch alone, for whoever runs the plan choice by choice.
   void set_inputs(int64_t first, int64_t done, std::span<const double> lr);
 
@@ -51,6 +54,7 @@ class Runner {
   Buffer host_control_, host_results_;
   std::unordered_map<ValueId, size_t> offsets_;
   std::vector<DeviceBuffer> others_;
+  std::vector<Tensor> carried_;  // those of others_ that are recurrent state
   bool fetched_ = false;
   int64_t launched_ = 0;
   std::optional<Plan> plan_;

@@ -72,10 +72,9 @@ Sets load_sets(const std::vector<Config>& configs, const SweepOptions& options) 
   for (const Config& config : configs) {
     auto& set = sets[config.data.name];
     if (!set) {
-      set = std::make_shared<data::DataSet>(data::load(config.data.name, options.data));
+      set = std::make_shared<data::DataSet>(load_data(config, options.data));
     }
-    check_outputs(config.build_model(set->train.item_shape()), set->train.classes,
-                  config.data.name);
+    check_outputs(config.build_model(set->train.item_shape()), set->train, config.data.name);
   }
   return sets;
 }

@@ -110,7 +110,7 @@ TrainRun::TrainRun(const Config& config, const TrainOptions& options)
     throw_error(ErrorKind::usage, "--resume needs --out DIR, the folder of the run to continue");
   }
   auto set = options.set;
-  if (!set) set = std::make_shared<data::DataSet>(data::load(config.data.name, options.data));
+  if (!set) set = std::make_shared<data::DataSet>(load_data(config, options.data));
   std::optional<nn::TensorFile> kept;
   CheckpointInfo info;
   if (options.resume && folder_->has_checkpoint()) {
@@ -163,10 +163,12 @@ void TrainRun::announce() {
   report_.startup_seconds = since_start_.seconds();
   report_.tuning_seconds = trainer_->tuning_seconds();
   const data::DataSet& set = trainer_->set();
+  const bool text = set.train.streams > 0;
   progress_.line(fmt::format(
-      "{}: {} images to train on, {} to test on; {} weights; {}, {} thread{}, {}",
-      config_.data.name, set.train.size(), set.test.size(), report_.parameters, report_.device,
-      report_.threads, report_.threads == 1 ? "" : "s", report_.precision));
+      "{}: {} {} to train on, {} to test on; {} weights; {}, {} thread{}, {}", config_.data.name,
+      set.train.size() * set.train.targets(), text ? "characters" : "images",
+      set.test.size() * set.test.targets(), report_.parameters, report_.device, report_.threads,
+      report_.threads == 1 ? "" : "s", report_.precision));
   progress_.line(fmt::format(
       "plan of {} rows ({}); memory {}B (live at once {}B, without reuse {}B); ready in {} (tuning "
       "{})",
@@ -239,8 +241,9 @@ void TrainRun::read_results(int64_t before) {
           fmt::format("the loss was not finite at step {}, and is again", bad_since_));
       bad_since_ = 0;
     }
-    epoch_.add(losses[i], corrects.empty() ? 0 : corrects[i], trainer_->last_batch());
-    since_log_.add(losses[i], corrects.empty() ? 0 : corrects[i], trainer_->last_batch());
+    const int64_t targets = trainer_->last_batch() * trainer_->set().train.targets();
+    epoch_.add(losses[i], corrects.empty() ? 0 : corrects[i], targets);
+    since_log_.add(losses[i], corrects.empty() ? 0 : corrects[i], targets);
   }
 }
 
@@ -316,6 +319,8 @@ void TrainRun::evaluate() {
   }
   text += fmt::format("  test loss {:.4f} accuracy {:.2f} %", report_.test.loss,
                       100 * report_.test.accuracy);
+  const bool language = trainer_->set().train.streams > 0;
+  if (language) text += fmt::format("  perplexity {:.3f}", std::exp(report_.test.loss));
   if (rows_here_ > 0) {
     text += fmt::format("  {} inputs/s", grouped(double(rows_here_) / report_.train_seconds));
   }

@@ -12,7 +12,7 @@ constexpr int64_t kRepeats = 32;
 
 nn::Model initial_model(const Config& config, const data::DataSet& set) {
   nn::Model model = config.build_model(set.train.item_shape());
-  check_outputs(model, set.train.classes, config.data.name);
+  check_outputs(model, set.train, config.data.name);
   model.initialise(config.train.seed);
   return model;
 }
@@ -20,7 +20,7 @@ nn::Model initial_model(const Config& config, const data::DataSet& set) {
 }  // namespace
 
 nn::LowerOptions Trainer::train_options(int64_t batch, int64_t repeats) const {
-  nn::LowerOptions options = lower_options(config_, scaling_, set_->train.classes);
+  nn::LowerOptions options = lower_options(config_, scaling_, set_->train);
   options.mode = nn::Mode::train;
   options.batch = batch;
   options.repeats = repeats;
@@ -34,11 +34,14 @@ Trainer::Trainer(Machine& machine, const Config& config, std::shared_ptr<const d
       config_(config),
       set_(std::move(set)),
       scaling_(scaling_for(config.data.scale, set_->train)),
-      batches_(set_->train.size(), std::min(config.train.batch, set_->train.size()),
+      batches_(set_->train.size(),
+               set_->train.streams > 0 ? set_->train.streams
+                                       : std::min(config.train.batch, set_->train.size()),
                config.train.drop_last),
       model_(initial_model(config, *set_)),
       resident_(machine.runtime(), set_->train),
-      weights_(machine.runtime(), model_, nn::lower(model_, train_options(1, 1))),
+      weights_(machine.runtime(), model_,
+               nn::lower(model_, train_options(batches_.full_size(), 1))),
       evaluator_(machine, config, model_, set_->test, scaling_, pinned.evaluate),
       pinned_(pinned) {
   const int64_t batch = batches_.full_size(), all = batches_.batches();
@@ -71,8 +74,11 @@ double Trainer::lr(int64_t step) const {
 int64_t Trainer::advance(int64_t most) {
   const data::Position at = batches_.at_step(step_);
   if (at.epoch != held_epoch_) {
-    resident_.set_order(data::epoch_order(batches_.rows(), config_.train.seed, uint64_t(at.epoch),
-                                          config_.train.shuffle));
+    // The pieces of a text keep their order: each batch continues the one before.
+    const bool shuffle = config_.train.shuffle && set_->train.streams == 0;
+    resident_.set_order(
+        data::epoch_order(batches_.rows(), config_.train.seed, uint64_t(at.epoch), shuffle));
+    if (at.batch == 0) weights_.clear_carried();
     held_epoch_ = at.epoch;
   }
   const bool partial = batches_.size(at.batch) != batches_.full_size();

@@ -47,6 +47,10 @@ Weights::Weights(Runtime& runtime, const nn::Model& model, const nn::Lowered& lo
   for (size_t i = 0; i < params_; ++i) add(model.params()[i].name, lowered.params[i]);
   for (const auto& state : lowered.states) add(state.name, state.value);
   if (lowered.clipped) add(kClipped, lowered.clipped);
+  for (const auto& each : lowered.carried) {
+    for (Item& item : items_) item.carried |= item.name == each.name;
+  }
+  clear_carried();
   upload(model);
 }
 
@@ -87,6 +91,12 @@ void Weights::upload(const nn::Model& model) {
   for (size_t i = 0; i < params_; ++i) {
     const Tensor& host = model.params()[i].value.view();
     runtime_.upload(items_[i].memory.data(), host.data, host.bytes());
+  }
+}
+
+void Weights::clear_carried() {
+  for (const Item& item : items_) {
+    if (item.carried) runtime_.clear(item.memory.data(), item.memory.size());
   }
 }
 

@@ -36,12 +36,14 @@ class Weights {
   void upload(const Snapshot& snapshot);  // names, types and shapes as download() gives them
   void upload(const nn::Model& model);    // the weights alone
   void download_to(nn::Model& model) const;
+  void clear_carried();  // recurrent state becomes zero again
 
  private:
   struct Item {
     std::string name;
     Value value;
     DeviceBuffer memory;
+    bool carried = false;
   };
   const Item& find(const std::string& name) const;
 
