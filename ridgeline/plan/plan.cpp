@@ -56,15 +56,21 @@ class PlanBinding final : public Binding {
   std::byte* workspace() const override { return workspace_; }
 
   Tensor read(const Value& value) const override {
-    if (value && value.id == choice_.converted) return find_(value, choice_.from);
+    if (choice_.converted >= 0) return find_(converted(), choice_.from);
     return get(value, choice_.cover.reads);
   }
   Tensor write(const Value& value) const override {
-    if (value && value.id == choice_.converted) return find_(value, choice_.to);
+    if (choice_.converted >= 0) return find_(converted(), choice_.to);
     return get(value, choice_.cover.writes);
   }
 
  private:
+  // A conversion has one value, and no op to name it by.
+  Value converted() const {
+    Value value;
+    value.id = choice_.converted;
+    return value;
+  }
   Tensor get(const Value& value, const std::vector<FormatUse>& uses) const {
     if (!value || skips(choice_.cover, value.id)) return {nullptr, value.dtype, value.shape, {}};
     return find_(value, format_in(uses, value.id));

@@ -113,11 +113,12 @@ double DeviceStopwatch::row(const Choice& choice) {
   }
   const DeviceBuffer workspace(runtime_, choice.cover.workspace);
   const ScratchBinding binding(runtime_, workspace.data(), [&](const Value& value, bool reading) {
-    if (!value) return Tensor{nullptr, value.dtype, value.shape, {}};
-    if (value.id == choice.converted) {
-      return scratch(value, reading ? choice.from : choice.to,
-                     std::max(choice.to_bytes, size_t(size_of(value))));
+    if (choice.converted >= 0) {
+      const Value& one = program_.info(choice.converted).value;
+      return scratch(one, reading ? choice.from : choice.to,
+                     std::max(choice.to_bytes, size_t(size_of(one))));
     }
+    if (!value) return Tensor{nullptr, value.dtype, value.shape, {}};
     for (const ValueId id : choice.cover.skips) {
       if (id == value.id) return Tensor{nullptr, value.dtype, value.shape, {}};
     }

@@ -76,5 +76,7 @@ Table mse_rows();
 Table dropout_rows();
 Table update_rows();
 Table mlp_rows();
+Table recurrent_rows();
+Table recurrent_weight_rows();  // part of recurrent_rows
 
 }  // namespace ridgeline::cpu::simd
