@@ -41,6 +41,7 @@ void add_bench(CLI::App& app, Action& action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* bench = app.add_subcommand("bench", "how fast this machine trains, and of what limit");
   bench->require_subcommand(1);
+  add_bench_rnn(*bench, action);
   CLI::App* command =
       bench->add_subcommand("mlp", "training steps of four perceptrons on random data");
   command->add_option("--seconds", flags->options.seconds, "time for each network")

@@ -20,6 +20,7 @@ void add_infer(CLI::App& app, Action& action);
 void add_sweep(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
+void add_bench_rnn(CLI::App& bench, Action& action);  // of bench
 void add_data(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
 
