@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <limits>
+#include <map>
 
 #include "ridgeline/nn/builder.h"
 
@@ -128,6 +129,7 @@ class Lowering {
   // 1 over the global batch, and for mse over the outputs too.
   double loss_scale() const {
     const int64_t rows = options_.global_batch > 0 ? options_.global_batch : options_.batch;
+    if (options_.idle) return 0;
     const int64_t outputs = options_.loss == Loss::mse ? x_.shape[1] : 1;
     return 1.0 / (double(rows) * double(outputs));
   }
@@ -165,9 +167,47 @@ class Lowering {
       builder_.enter(values.layer);
       add_grads(i);
       dy = model_.layers()[i]->backward(builder_, values, dy, i > lowest);
-      if (options_.clip_norm <= 0) update(i, Value{});
+      if (options_.ranks > 0) {
+        start_sum(i);
+      } else if (options_.clip_norm <= 0) {
+        update(i, Value{});
+      }
     }
-    if (options_.clip_norm > 0) clip_and_update(lowest);
+    if (options_.clip_norm > 0) {
+      for (size_t i = layers_.size(); i-- > lowest;) wait_for_sum(i);
+      clip_and_update(lowest);
+    } else if (options_.ranks > 0) {
+      for (size_t i = layers_.size(); i-- > lowest;) {
+        wait_for_sum(i);
+        update(i, Value{});
+      }
+    }
+  }
+
+  // Of a layer's gradients over all ranks. The updates wait until the layers below have theirs on
+  // the way, so that these hide the communication of those above.
+  void start_sum(size_t layer) {
+    LayerValues& values = layers_[layer];
+    if (values.grads.empty()) return;
+    AllReduceStart start;
+    start.ranks = options_.ranks;
+    start.wire = options_.gradient_wire;
+    start.grads = values.grads;
+    for (const Value& grad : values.grads) {
+      start.sums.push_back(add_value(lowered_.program.info(grad.id).name + ".sum", grad.dtype,
+                                     grad.shape, Role::temp));
+    }
+    start.token = add_value(fmt::format("token{}", layer), DType::int64, {1}, Role::temp);
+    waits_[layer] = AllReduceWait{start.grads, start.sums, start.token};
+    values.grads = start.sums;
+    builder_.add(std::move(start));
+  }
+
+  void wait_for_sum(size_t layer) {
+    const auto found = waits_.find(layer);
+    if (found == waits_.end()) return;
+    builder_.enter(int(layer));
+    builder_.add(found->second);
   }
 
   void add_grads(size_t layer) {
@@ -230,13 +270,24 @@ class Lowering {
   Value x_;      // what the layers so far give
   Value label_;  // [batch]
   std::vector<LayerValues> layers_;
+  std::map<size_t, AllReduceWait> waits_;  // by layer
 };
 
 }  // namespace
 
 Lowered lower(const Model& model, const LowerOptions& options) {
   check(model, options);
-  return Lowering(model, options).run();
+  Lowered lowered = Lowering(model, options).run();
+  if (options.ranks > 1) {
+    for (const Op& op : lowered.program.ops) {
+      if (!std::holds_alternative<BatchNorm>(op)) continue;
+      throw_error(ErrorKind::usage,
+                  "batch normalisation over {} ranks would take each rank's own statistics, not "
+                  "the batch's; use layer normalisation, or one process",
+                  options.ranks);
+    }
+  }
+  return lowered;
 }
 
 }  // namespace ridgeline::nn

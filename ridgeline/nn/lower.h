@@ -18,7 +18,11 @@ struct LowerOptions {
   int64_t batch = 1;         // rows this rank computes
   int64_t global_batch = 0;  // rows over all ranks; 0: batch
   int64_t row_offset = 0;    // this rank's first row in the global batch
-  int64_t repeats = 1;       // steps a launch may make
+  // More ranks than rows: this one computes a row that counts for nothing.
+  bool idle = false;
+  int ranks = 0;                      // more than none: gradients are added up over so many
+  DType gradient_wire = DType::fp32;  // how fp32 gradients travel: fp32 or bf16
+  int64_t repeats = 1;                // steps a launch may make
   // The resident set the batches are gathered from: images [set_rows, item...] uint8, labels int32.
   int64_t set_rows = 1;
   int64_t order_rows = 1;       // extent of the order table
@@ -50,8 +54,9 @@ struct Lowered {
 };
 
 // The step as ops: gather, forward, loss, then from the top layer down its gradients and updates
-// (all gradients first where clipping needs them), tick. evaluate: gather, forward, loss and
-// correct, tick. infer: gather, forward, softmax, tick.
+// (all gradients first where clipping needs them), tick. With several ranks: from the top layer
+// down its gradients and the start of their sum, then from the top down the waits and updates.
+// evaluate: gather, forward, loss and correct, tick. infer: gather, forward, softmax, tick.
 Lowered lower(const Model& model, const LowerOptions& options);
 
 }  // namespace ridgeline::nn

@@ -7,6 +7,7 @@
 #include "ridgeline/plan/cache.h"
 #include "ridgeline/plan/search.h"
 #include "ridgeline/plan/stopwatch.h"
+#include "ridgeline/plan/together.h"
 
 namespace ridgeline {
 namespace {
@@ -176,14 +177,6 @@ Choices choose(const Program& program, const Table& table, const PlanOptions& op
   return pick_measured(shortlist, table, stopwatch, explanation);
 }
 
-// What was asked for is part of the question, so it is part of the key.
-std::string cache_key(const Program& program, const PlanOptions& options) {
-  std::string key = fmt::format("{} deterministic={}", signature(program), options.deterministic);
-  for (const std::string& row : options.only) key += " only " + row;
-  for (const std::string& row : options.except) key += " except " + row;
-  return key;
-}
-
 // The times that the cache has of rows, for whoever reads the explanation.
 void put_kept_times(const Program& program, const TuningCache& cache, Planned& planned) {
   for (Candidate& candidate : planned.explanation.candidates) {
@@ -210,7 +203,7 @@ bool is_stale(double seconds, double kept) {
 std::optional<Planned> kept_plan(const Program& program, const Table& table, Runtime& runtime,
                                  const PlanOptions& options, const TuningCache& cache,
                                  DeviceStopwatch& stopwatch, std::string& source) {
-  const auto known = cache.plan(cache_key(program, options));
+  const auto known = cache.plan(plan_key(program, options));
   if (!known) return std::nullopt;
   PlanOptions pinned = options;
   pinned.pinned = known->rows;
@@ -243,8 +236,39 @@ Planned plan_program(const Program& program, const Table& table, Runtime& runtim
   return planned;
 }
 
+// What was asked for is part of the question, so it is part of the key.
+std::string plan_key(const Program& program, const PlanOptions& options) {
+  std::string key = fmt::format("{} deterministic={}", signature(program), options.deterministic);
+  for (const std::string& row : options.only) key += " only " + row;
+  for (const std::string& row : options.except) key += " except " + row;
+  return key;
+}
+
+Planned plan_by_names(const Program& program, const Table& table, Runtime& runtime,
+                      const PlanOptions& options, const std::vector<std::string>& names) {
+  Planned planned;
+  planned.explanation.candidates = ask_all(program, table, runtime, options);
+  planned.explanation.source = "checkpoint";
+  planned.choices =
+      named_cover(program, usable(program, table, planned.explanation.candidates, true), names);
+  mark_chosen(planned.explanation, planned.choices);
+  return planned;
+}
+
+std::vector<std::string> row_names(const Choices& choices) {
+  std::vector<std::string> names;
+  for (const Choice& choice : choices) {
+    if (choice.converted < 0) names.push_back(choice.row->name);
+  }
+  return names;
+}
+
 Planned plan_program(const Program& program, const Table& table, Runtime& runtime,
                      const PlanOptions& options, TuningCache* cache) {
+  Communicator* ranks = runtime.ranks();
+  if (ranks != nullptr && ranks->size() > 1 && has_collectives(program)) {
+    return plan_together(program, table, runtime, options, cache, *ranks);
+  }
   DeviceStopwatch stopwatch(program, runtime, options.seconds_per_row, cache);
   if (cache == nullptr || !options.tune || !options.pinned.empty()) {
     return plan_program(program, table, runtime, options, stopwatch);
@@ -256,11 +280,8 @@ Planned plan_program(const Program& program, const Table& table, Runtime& runtim
   if (!source.empty()) stopwatch.measure_anew();
   Planned planned = plan_program(program, table, runtime, options, stopwatch);
   if (!source.empty()) planned.explanation.source = source;
-  KeptPlan keep{{}, stopwatch.whole(planned.choices)};
-  for (const Choice& choice : planned.choices) {
-    if (choice.converted < 0) keep.rows.push_back(choice.row->name);
-  }
-  cache->set_plan(cache_key(program, options), std::move(keep));
+  KeptPlan keep{row_names(planned.choices), stopwatch.whole(planned.choices)};
+  cache->set_plan(plan_key(program, options), std::move(keep));
   cache->save();
   return planned;
 }

@@ -60,7 +60,14 @@ class Stopwatch {
 Planned plan_program(const Program& program, const Table& table, Runtime& runtime,
                      const PlanOptions& options, Stopwatch& stopwatch);
 
-// The same with measured times, kept in `cache` when given.
+// The plan whose rows have these names, in order; no choices when they do not fit.
+Planned plan_by_names(const Program& program, const Table& table, Runtime& runtime,
+                      const PlanOptions& options, const std::vector<std::string>& names);
+
+std::vector<std::string> row_names(const Choices& choices);  // conversions follow from these
+
+// The same with measured times, kept in `cache` when given. All ranks of the runtime choose alike
+// when the program has collectives in it; they then call this together.
 Planned plan_program(const Program& program, const Table& table, Runtime& runtime,
                      const PlanOptions& options, TuningCache* cache = nullptr);
 

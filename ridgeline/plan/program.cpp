@@ -68,6 +68,20 @@ std::string signature(const Program& program) {
   return fmt::format("x{} {}", program.repeats, signature(program, 0, program.ops.size()));
 }
 
+bool has_collectives(const Program& program, size_t begin, size_t end) {
+  for (size_t i = begin; i < end; ++i) {
+    if (std::holds_alternative<AllReduceStart>(program.ops[i]) ||
+        std::holds_alternative<AllReduceWait>(program.ops[i])) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool has_collectives(const Program& program) {
+  return has_collectives(program, 0, program.ops.size());
+}
+
 int64_t last_read(const Program& program, ValueId id) {
   for (size_t i = program.ops.size(); i-- > 0;) {
     for (const Value& value : reads(program.ops[i])) {

@@ -48,6 +48,10 @@ struct Program {
 std::string signature(const Program& program, size_t begin, size_t end);
 std::string signature(const Program& program);
 
+// Whether ranks that run this program talk to one another, in the ops [begin, end) or in any.
+bool has_collectives(const Program& program, size_t begin, size_t end);
+bool has_collectives(const Program& program);
+
 // The index of the last op that reads `id`, or -1.
 int64_t last_read(const Program& program, ValueId id);
 

@@ -1,5 +1,7 @@
 #include "ridgeline/plan/stopwatch.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "ridgeline/core/philox.h"
@@ -101,6 +103,28 @@ std::vector<Tensor> DeviceStopwatch::ticks(size_t begin, size_t end) {
   return counters;
 }
 
+double DeviceStopwatch::time(const std::function<void()>& run, double budget, bool together) {
+  Communicator* ranks = runtime_.ranks();
+  if (!together || ranks == nullptr || ranks->size() == 1) return runtime_.time(run, budget);
+  using Clock = std::chrono::steady_clock;
+  // From a common start to the slowest rank's end; a sum that was only started ends untimed.
+  const auto once = [&] {
+    ranks->barrier();
+    const auto begin = Clock::now();
+    run();
+    runtime_.synchronize();
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    return ranks->reduce(seconds, Reduce::max);
+  };
+  once();
+  const double about = std::max(once(), 1e-7);
+  const size_t count = size_t(std::clamp(budget / about, 5.0, 200.0));
+  std::vector<double> seconds;
+  for (size_t i = 0; i < count; ++i) seconds.push_back(once());
+  std::nth_element(seconds.begin(), seconds.begin() + int64_t(count / 2), seconds.end());
+  return seconds[count / 2];
+}
+
 double DeviceStopwatch::row(const Choice& choice) {
   const std::string work = choice.converted < 0
                                ? signature(program_, choice.begin, choice.end)
@@ -128,12 +152,12 @@ double DeviceStopwatch::row(const Choice& choice) {
   });
   const auto step = choice.row->prepare(Span{program_, choice.begin, choice.end}, binding);
   const std::vector<Tensor> counters = ticks(choice.begin, choice.end);
-  const double seconds = runtime_.time(
+  const double seconds = time(
       [&] {
         for (const Tensor& counter : counters) runtime_.clear(counter.data, counter.bytes());
         step->run();
       },
-      seconds_);
+      seconds_, has_collectives(program_, choice.begin, choice.end));
   if (cache_ != nullptr) cache_->set_row_seconds(key, seconds);
   return seconds;
 }
@@ -152,12 +176,12 @@ double DeviceStopwatch::time_plan(const Choices& choices, double budget) {
   const std::vector<Tensor> counters = ticks(0, program_.ops.size());
   // A few steps a launch, as in a run, without making the measurement long.
   const int64_t steps = std::min<int64_t>(program_.repeats, 4);
-  const double seconds = runtime_.time(
+  const double seconds = time(
       [&] {
         for (const Tensor& counter : counters) runtime_.clear(counter.data, counter.bytes());
         plan.run(steps);
       },
-      budget);
+      budget, has_collectives(program_));
   return seconds / double(steps);
 }
 

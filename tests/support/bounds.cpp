@@ -299,6 +299,19 @@ void Rules::operator()(const GatherAugment& op) const {
   }
 }
 
+// Of one rank: copies, rounded once as a share and once as a sum where they travel as bf16.
+void Rules::operator()(const AllReduceStart& op) const {
+  for (size_t k = 0; k < op.grads.size(); ++k) {
+    const Value &grad = op.grads[k], &sum = op.sums[k];
+    const bool narrow = op.wire == DType::bf16 && grad.dtype == DType::fp32;
+    for (int64_t i = 0; i < grad.shape.numel(); ++i) {
+      const double off = e(grad, i);
+      const double size = std::abs(val(grad)[i]) + off;
+      store(sum, i, off + (narrow ? 2.1 * unit_roundoff(DType::bf16) * size : 0.0));
+    }
+  }
+}
+
 Bounds::Bounds(const Program& program, Arrays start)
     : program_(program), values_(std::move(start)) {
   for (const ValueInfo& info : program.values) {

@@ -83,6 +83,8 @@ struct Rules {
   void operator()(const AdamUpdate& op) const;
   void operator()(const GlobalNorm& op) const;
   void operator()(const Tick&) const {}
+  void operator()(const AllReduceStart& op) const;
+  void operator()(const AllReduceWait&) const {}
   void operator()(const Conv2d& op) const;
   void operator()(const Conv2dGradX& op) const;
   void operator()(const Conv2dGradW& op) const;

@@ -16,6 +16,7 @@ struct Net {
   std::string update = "sgd";
   double dropout = 0;
   bool mse = false, clip = false, bias = true;
+  bool summed = false;  // over ranks, of which there is one
   int64_t steps = 1;
 };
 
@@ -32,7 +33,11 @@ class TrainingStep {
     for (size_t i = 0; i + 1 < net_.widths.size(); ++i) x = forward(i, x);
     Value dy = loss(x);
     for (size_t i = layers_.size(); i-- > 0;) dy = backward(i, dy);
+    for (const AllReduceWait& wait : waits_) c_.add(wait);
     if (net_.clip) clip();
+    if (net_.summed && !net_.clip) {
+      for (const auto& [w, sum] : later_) c_.add_update(net_.update, w, sum);
+    }
     c_.add(Tick{c_.tick()});
     return c_.done(net_.steps);
   }
@@ -116,9 +121,27 @@ class TrainingStep {
     const Value dw = c_.temp(fmt::format("dw{}", i), layer.w.shape);
     const Value db = net_.bias ? c_.temp(fmt::format("db{}", i), layer.b.shape) : Value{};
     c_.add(LinearGradW{layer.x, dy, dw, db});
+    if (net_.summed) {
+      sum(i, dw, db);
+      return dx;
+    }
     update(layer.w, dw);
     if (net_.bias) update(layer.b, db);
     return dx;
+  }
+
+  void sum(size_t i, const Value& dw, const Value& db) {
+    AllReduceStart start;
+    start.token = c_.make(fmt::format("token{}", i), DType::int64, {1}, Role::temp, constant(0));
+    for (const Value& grad : {dw, db}) {
+      if (!grad) continue;
+      start.grads.push_back(grad);
+      start.sums.push_back(c_.temp(fmt::format("sum{}.{}", i, start.sums.size()), grad.shape));
+    }
+    later_.emplace_back(layers_[i].w, start.sums[0]);
+    if (db) later_.emplace_back(layers_[i].b, start.sums[1]);
+    waits_.push_back({start.grads, start.sums, start.token});
+    c_.add(std::move(start));
   }
 
   void update(const Value& w, const Value& dw) {
@@ -143,6 +166,7 @@ class TrainingStep {
   CaseBuilder c_;
   Value label_;
   std::vector<Layer> layers_;
+  std::vector<AllReduceWait> waits_;
   std::vector<std::pair<Value, Value>> later_;  // weights and gradients, updated after clipping
 };
 
@@ -179,6 +203,14 @@ std::vector<Case> training_cases(DType dtype) {
        .dropout = 0.5},
       {.name = "clipped", .batch = 12, .widths = {20, 16, 10}, .clip = true},
       {.name = "no bias", .batch = 12, .widths = {20, 16, 10}, .bias = false},
+      {.name = "summed", .batch = 32, .widths = {50, 33, 10}, .summed = true},
+      {.name = "summed, deep, adam, clipped",
+       .batch = 11,
+       .widths = {20, 16, 13, 5},
+       .update = "adam",
+       .clip = true,
+       .bias = false,
+       .summed = true},
   };
   std::vector<Case> all;
   for (const Net& net : nets) all.push_back(TrainingStep(net, dtype).make());

@@ -44,5 +44,6 @@ Table mse_reference();
 Table update_reference();
 Table recurrent_reference();
 Table sequence_reference();
+Table all_reduce_reference();
 
 }  // namespace ridgeline::cpu

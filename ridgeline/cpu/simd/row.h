@@ -75,6 +75,8 @@ Table softmax_rows();
 Table mse_rows();
 Table dropout_rows();
 Table update_rows();
+Table all_reduce_rows();
+Impl linear_grad_w_sum_row();
 Table mlp_rows();
 
 }  // namespace ridgeline::cpu::simd
