@@ -72,6 +72,12 @@ void copy_on_gpu(Runtime& runtime, void* to, const void* from, size_t bytes) {
               to_string(runtime.device()), bytes, from, to);
 }
 
+void connect_ranks([[maybe_unused]] Runtime& runtime) {
+#ifdef RIDGELINE_USE_CUDA
+  if (runtime.device().kind == DeviceKind::cuda) cuda::cuda_runtime(runtime).connect_ranks();
+#endif
+}
+
 Table all_rows() {
   Table table = cpu::rows();
 #ifdef RIDGELINE_USE_CUDA

@@ -28,6 +28,9 @@ std::unique_ptr<Runtime> make_runtime(Device device, int threads = 0);
 // to[0..bytes) = from[0..bytes) in the memory of the runtime's GPU, in order with its other work.
 void copy_on_gpu(Runtime& runtime, void* to, const void* from, size_t bytes);
 
+// After set_ranks(), on all ranks: what a device needs to talk to the other ranks' devices.
+void connect_ranks(Runtime& runtime);
+
 // The rows of every backend, in the fixed order of preference within each.
 Table all_rows();
 

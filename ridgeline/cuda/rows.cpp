@@ -1,5 +1,6 @@
 #include "ridgeline/cuda/rows.h"
 
+#include "ridgeline/cuda/all_reduce_rows.h"
 #include "ridgeline/cuda/gemm_rows.h"
 #include "ridgeline/cuda/mlp_rows.h"
 #include "ridgeline/cuda/plain/rows.h"
@@ -9,8 +10,9 @@ namespace ridgeline::cuda {
 
 Table rows() {
   Table table;
-  for (const auto family : {mlp_train_rows, plain_batch_rows, gemm_rows, cublaslt_rows,
-                            plain_linear_rows, plain_loss_rows, plain_update_rows}) {
+  for (const auto family :
+       {mlp_train_rows, plain_batch_rows, gemm_rows, cublaslt_rows, plain_linear_rows,
+        plain_loss_rows, plain_update_rows, all_reduce_rows}) {
     for (Impl& row : family()) table.push_back(std::move(row));
   }
   return table;

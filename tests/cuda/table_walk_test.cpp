@@ -6,6 +6,8 @@
 
 #include "ridgeline/cuda/rows.h"
 #include "ridgeline/cuda/vendor/cublaslt.h"
+#include "ridgeline/cuda/vendor/nccl.h"
+#include "ridgeline/dist/self.h"
 #include "tests/cuda/gpu.h"
 #include "tests/support/walk.h"
 
@@ -27,6 +29,7 @@ bool expected(const std::string& row, Precision precision, const cuda::CudaRunti
     if (has("linear_relu")) return tf32 && hopper;
     return hopper && (half || (tf32 && !has("grad")));
   }
+  if (has(".nccl")) return !half && !tf32 && runtime.collectives()->nccl_refusal().empty();
   if (has(".plain_large")) return !half;
   return true;
 }
@@ -62,6 +65,13 @@ std::vector<Case> large_cases(DType dtype) {
 
 class CudaTableWalk : public GpuTest {
  protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (IsSkipped()) return;
+    gpu().set_ranks(&alone_);  // one rank, so that its collectives are exercised too
+    gpu().connect_ranks();
+  }
+
   void walk_all(Precision precision) {
     const DType dtype = storage(precision);
     const Table table = cuda::rows();
@@ -77,6 +87,9 @@ class CudaTableWalk : public GpuTest {
       EXPECT_GT(exercised[row.name], 0) << row.name << ": no case exercises this row";
     }
   }
+
+ private:
+  static inline dist::SelfCommunicator alone_;
 };
 
 TEST_F(CudaTableWalk, Fp64RowsAgreeWithTheOracle) { walk_all(Precision::fp64); }
