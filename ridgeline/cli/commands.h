@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ridgeline/core/communicator.h"
 #include "ridgeline/engine/config.h"
 
 // Each command declares its flags and says what to call; the engine does the work.
@@ -18,6 +19,7 @@ void add_train(CLI::App& app, Action& action);
 void add_eval(CLI::App& app, Action& action);
 void add_infer(CLI::App& app, Action& action);
 void add_sweep(CLI::App& app, Action& action);
+void add_verify(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_data(CLI::App& app, Action& action);
@@ -42,6 +44,9 @@ struct ConfigFlags {
   void declare(CLI::App& command);
   engine::Config load() const;
 };
+
+// Calls `work` on every rank that a launcher has started; a fault on one ends all.
+int with_ranks(const std::function<int(Communicator&)>& work);
 
 void declare_sets(CLI::App& command, std::vector<std::string>& sets, const std::string& help);
 void declare_data(CLI::App& command, std::string& data);

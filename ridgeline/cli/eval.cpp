@@ -16,15 +16,16 @@ struct Flags {
   RunFlags run;
 };
 
-int run(const Flags& flags) {
-  check_destinations({flags.json});
+int run(const Flags& flags, Communicator& ranks) {
+  if (ranks.is_root()) check_destinations({flags.json});
   engine::ModelOptions options;
   flags.run.apply(options.run);
   options.strict = flags.strict;
   std::vector<std::string> warnings;
   const auto part = flags.train_part ? data::Part::train : data::Part::test;
   const engine::Evaluation result =
-      engine::evaluate_file(flags.model, flags.set, part, flags.data, options, warnings);
+      engine::evaluate_file(flags.model, flags.set, part, flags.data, options, warnings, &ranks);
+  if (!ranks.is_root()) return 0;
   for (const std::string& warning : warnings) engine::Progress().warning(warning);
   if (flags.json != "-") {
     write_text("-", fmt::format("accuracy {:.2f} % ({} of {})\nloss {:.4f}\nspeed {} inputs/s\n",
@@ -62,7 +63,11 @@ void add_eval(CLI::App& app, Action& action) {
       "Examples:\n"
       "  ridgeline eval runs/fashion\n"
       "  ridgeline eval runs/fashion/model.safetensors --on mnist --json result.json");
-  command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+  command->callback([flags, &action] {
+    action = [flags] {
+      return with_ranks([&](Communicator& ranks) { return run(*flags, ranks); });
+    };
+  });
 }
 
 }  // namespace ridgeline::cli

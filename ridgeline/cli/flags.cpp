@@ -2,6 +2,7 @@
 
 #include "ridgeline/cli/commands.h"
 #include "ridgeline/core/file.h"
+#include "ridgeline/dist/world.h"
 
 namespace ridgeline::cli {
 
@@ -23,6 +24,10 @@ void RunFlags::apply(engine::RunConfig& run) const {
   if (threads != 0) run.threads = threads;
   if (no_tune) run.tune = false;
   if (deterministic) run.deterministic = true;
+}
+
+int with_ranks(const std::function<int(Communicator&)>& work) {
+  return dist::World::from_environment()->run(work);
 }
 
 void declare_sets(CLI::App& command, std::vector<std::string>& sets, const std::string& help) {

@@ -68,6 +68,7 @@ int run(int argc, char** argv) {
   add_eval(app, action);
   add_infer(app, action);
   add_sweep(app, action);
+  add_verify(app, action);
   add_plan(app, action);
   add_bench(app, action);
   add_data(app, action);

@@ -37,6 +37,7 @@ std::vector<std::byte> checkpoint_bytes(Trainer& trainer, const Snapshot& snapsh
   metadata[kKey] =
       json{{"version", kVersion},
            {"step", trainer.step()},
+           {"ranks", trainer.ranks()},
            {"data_hash", fmt::format("{:016x}", trainer.set().train.hash)},
            {"rows", {{"train", rows.train}, {"tail", rows.tail}, {"evaluate", rows.evaluate}}}}
           .dump();
@@ -69,6 +70,7 @@ CheckpointInfo read_checkpoint_info(const nn::TensorFile& file) {
                   file.origin(), kept.at("version").dump());
     }
     info.step = kept.at("step").get<int64_t>();
+    info.ranks = kept.value("ranks", 1);
     info.data_hash = std::stoull(kept.at("data_hash").get<std::string>(), nullptr, 16);
     const json& rows = kept.at("rows");
     rows.at("train").get_to(info.rows.train);
@@ -106,6 +108,7 @@ std::string changed_settings(const Config& kept, const Config& now) {
   compare("train.schedule", a.schedule == b.schedule);
   compare("train.clip_norm", a.clip_norm == b.clip_norm);
   compare("run.precision", kept.run.precision == now.run.precision);
+  compare("run.reduce", kept.run.reduce == now.run.reduce);
   return changed;
 }
 

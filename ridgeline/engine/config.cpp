@@ -24,6 +24,11 @@ constexpr std::pair<std::string_view, Precision> kPrecisions[] = {
     {"tf32", Precision::tf32}, {"bf16", Precision::bf16}, {"fp16", Precision::fp16},
 };
 
+constexpr std::pair<std::string_view, DType> kWires[] = {
+    {"fp32", DType::fp32},
+    {"bf16", DType::bf16},
+};
+
 // Above any use, and small enough that products of two of them fit 64 bits.
 constexpr int64_t kMostRows = (int64_t{1} << 31) - 1;
 constexpr int64_t kMostEpochs = int64_t{1} << 20;
@@ -83,6 +88,7 @@ RunConfig read_run(nn::ConfigTable table) {
   run.threads = int(table.integer("threads", run.threads, {0, kMostThreads}));
   run.deterministic = table.boolean("deterministic", run.deterministic);
   run.tune = table.boolean("tune", run.tune);
+  run.reduce = table.choice<DType>("reduce", run.reduce, kWires);
   table.finish();
   return run;
 }
@@ -142,7 +148,8 @@ std::string to_toml(const Config& config) {
   const RunConfig& run = config.run;
   text += fmt::format("[run]\ndevice = {}\nprecision = \"{}\"\nthreads = {}\n",
                       nn::toml_text(run.device), name(run.precision), run.threads);
-  text += fmt::format("deterministic = {}\ntune = {}\n", run.deterministic, run.tune);
+  text += fmt::format("deterministic = {}\ntune = {}\nreduce = \"{}\"\n", run.deterministic,
+                      run.tune, name_in(kWires, run.reduce));
   return text;
 }
 

@@ -42,6 +42,7 @@ struct RunConfig {
   int threads = 0;  // 0: all this process may use
   bool deterministic = false;
   bool tune = true;
+  DType reduce = DType::fp32;  // how fp32 gradients travel between ranks: fp32 or bf16
 };
 
 // A network and how to train it: the TOML file of docs/config.md, checked. Layers hold settings

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "ridgeline/core/thread_pool.h"
 #include "ridgeline/engine/model_io.h"
 #include "ridgeline/engine/resident_set.h"
 #include "ridgeline/engine/runner.h"
@@ -16,7 +17,7 @@ struct Evaluation {
   double seconds = 0;
 };
 
-// Loss and accuracy of a model over a resident set.
+// Loss and accuracy of a model over a resident set, of which each rank computes a share.
 class Evaluator {
  public:
   // `pinned` are the rows of a checkpoint, or none.
@@ -39,6 +40,7 @@ class Evaluator {
   nn::LowerOptions base_;
   ResidentSet set_;
   std::vector<std::string> pinned_;
+  Range rows_;  // this rank's
   int64_t batch_;
   std::unique_ptr<Runner> main_, tail_;  // tail_: the rows left over, if any
 };
@@ -46,6 +48,7 @@ class Evaluator {
 // `data_name` empty: the set the model was trained on. Its test part, or its training part.
 Evaluation evaluate_file(const std::filesystem::path& file, const std::string& data_name,
                          data::Part part, const std::filesystem::path& data_dir,
-                         const ModelOptions& options, std::vector<std::string>& warnings);
+                         const ModelOptions& options, std::vector<std::string>& warnings,
+                         Communicator* ranks = nullptr);
 
 }  // namespace ridgeline::engine

@@ -21,15 +21,20 @@ class Machine {
  public:
   // Throws device when it is not there, usage when it cannot compute in the run's precision. Says
   // so on stderr when "auto" has to take the CPU although the machine has an NVIDIA driver.
-  explicit Machine(const RunConfig& run);
+  // `ranks`, if any, must outlive it: each rank of a host takes the GPU of its own number, and its
+  // share of the threads.
+  explicit Machine(const RunConfig& run, Communicator* ranks = nullptr);
   static Machine reference();  // the CPU with its reference rows alone, one row an op
 
   Runtime& runtime() { return *runtime_; }
   const Table& rows() const { return rows_; }
+  // Plans made from now on do without some rows.
+  void except(const std::function<bool(const Impl&)>& unwanted) { std::erase_if(rows_, unwanted); }
   TuningCache* cache() { return cache_ ? &*cache_ : nullptr; }
   PlanOptions plan_options() const { return options_; }
   int threads() const { return threads_; }
   Device device() const { return runtime_->device(); }
+  Communicator* ranks() const { return runtime_->ranks(); }  // null: alone
 
   // Measured now or kept from before.
   std::optional<prof::Ceilings> ceilings(bool again = false);

@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "ridgeline/engine/train.h"
@@ -37,7 +38,16 @@ nlohmann::json to_json(const TrainReport& report) {
        {{"arena", report.memory.arena},
         {"peak_live", report.memory.peak_live},
         {"sum", report.memory.sum}}},
+      {"ranks", report.ranks},
+      {"rank_train_seconds", report.rank_seconds},
+      {"rank_blocked_seconds", report.rank_blocked_seconds},
       {"stopped_by", report.stopped_by}};
+  if (report.ranks > 1) {
+    json["network"] = {{"bandwidth", report.network.bandwidth},
+                       {"latency", report.network.latency},
+                       {"bytes_per_step", report.network_bytes},
+                       {"predicted_us_per_step", 1e6 * report.network_seconds}};
+  }
   if (report.limit) {
     json["limit_fraction"] = report.limit_fraction;
     json["limit"] = {{"us_per_step", 1e6 * report.limit->seconds()},
@@ -71,6 +81,17 @@ std::string summary(const TrainReport& report) {
         100 * report.limit_fraction, 1e6 * report.limit->seconds(), report.limit->bound(),
         engineering(report.ceilings->flops(parse_precision(report.precision))),
         engineering(report.ceilings->memory_bandwidth()), report.ceilings->date);
+  }
+  if (report.ranks > 1 && report.train_seconds > 0) {
+    double most = 0;
+    for (const double seconds : report.rank_blocked_seconds) most = std::max(most, seconds);
+    text += fmt::format("ranks      {}; waiting for others took {:.1f} % of the time at most\n",
+                        report.ranks, 100 * most / report.train_seconds);
+    text += fmt::format(
+        "network    {} measured; a step's {}B should take {:.1f} us if nothing hid "
+        "them\n",
+        prof::to_string(report.network), engineering(report.network_bytes),
+        1e6 * report.network_seconds);
   }
   text += fmt::format("start-up   {}, of it tuning {}\n", duration(report.startup_seconds),
                       duration(report.tuning_seconds));

@@ -50,9 +50,11 @@ std::vector<std::vector<std::string>> combine(
   return all;
 }
 
-SweepPoint run_one(const Config& config, std::shared_ptr<const data::DataSet> set) {
+SweepPoint run_one(const Config& config, std::shared_ptr<const data::DataSet> set,
+                   Communicator* ranks) {
   SweepPoint point;
   TrainOptions train_options;
+  train_options.ranks = ranks;
   train_options.progress = Progress::Style::none;
   train_options.set = std::move(set);
   try {
@@ -138,8 +140,12 @@ Sweep sweep(const std::filesystem::path& config, const std::vector<std::string>&
     if (options.progress) options.progress(i, configs.size(), label, nullptr, {});
     SweepPoint point;
     try {
-      point = run_one(configs[i], sets_of.at(configs[i].data.name));
+      point = run_one(configs[i], sets_of.at(configs[i].data.name), options.ranks);
     } catch (const Error& error) {
+      // What one of several ranks meets must end them all.
+      if (options.ranks != nullptr && options.ranks->size() > 1) {
+        throw Error(error.kind(), label + ": " + error.what());
+      }
       result.failed.emplace(error.kind(), label + ": " + error.what());
       break;
     }

@@ -2,12 +2,14 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "ridgeline/core/file.h"
 #include "ridgeline/data/locate.h"
 #include "ridgeline/engine/checkpoint.h"
 #include "ridgeline/engine/diagnose.h"
 #include "ridgeline/engine/metrics.h"
+#include "ridgeline/engine/ranks.h"
 #include "ridgeline/engine/run_folder.h"
 #include "ridgeline/engine/signals.h"
 #include "ridgeline/engine/trainer.h"
@@ -53,9 +55,20 @@ class TrainRun {
   void watch(std::unique_ptr<TrainObserver> observer) { observers_.push_back(std::move(observer)); }
   // Tells the observers about what has just taken `clock`'s seconds.
   void tell(const char* what, const Clock& clock, int64_t steps = 0);
+  CheckpointInfo share_info(CheckpointInfo info);
+  void gather_times();
+  void measure_network();
+
+  // What only the root can know, or has to decide, on every rank.
+  bool root() const { return ranks_ == nullptr || ranks_->is_root(); }
+  template <typename T>
+  T agreed(T value) const {
+    return ranks_ != nullptr ? ranks_->from_root(value) : value;
+  }
 
   const Config config_;
   const TrainOptions options_;
+  Communicator* const ranks_;  // null: alone
   const Clock since_start_;
   Progress progress_;
   std::unique_ptr<RunFolder> folder_;
@@ -66,7 +79,7 @@ class TrainRun {
 
   int64_t end_ = 0;
   prof::Limit full_limit_, tail_limit_;
-  double flops_ = 0, limit_seconds_ = 0;
+  double flops_ = 0, limit_seconds_ = 0, blocked_seconds_ = 0;
   double step_seconds_ = 0;  // of late
   int64_t rows_here_ = 0;
   Tally epoch_, since_log_;
@@ -100,41 +113,72 @@ void check_unchanged(const CheckpointInfo& info, const Config& config, const dat
 }
 
 TrainRun::TrainRun(const Config& config, const TrainOptions& options)
-    : config_(config), options_(options), progress_(options.progress) {
-  if (!options.out.empty()) {
+    : config_(config),
+      options_(options),
+      ranks_(options.ranks != nullptr && options.ranks->size() > 1 ? options.ranks : nullptr),
+      progress_(root() ? options.progress : Progress::Style::none) {
+  if (!options.out.empty() && root()) {
     const auto use = options.resume  ? RunFolder::Use::resume
                      : options.force ? RunFolder::Use::force
                                      : RunFolder::Use::fresh;
     folder_ = std::make_unique<RunFolder>(options.out, use);
-  } else if (options.resume) {
+  } else if (options.resume && options.out.empty()) {
     throw_error(ErrorKind::usage, "--resume needs --out DIR, the folder of the run to continue");
   }
   auto set = options.set;
   if (!set) set = std::make_shared<data::DataSet>(data::load(config.data.name, options.data));
+  if (ranks_ != nullptr) check_alike(*ranks_, config, *set);
   std::optional<nn::TensorFile> kept;
   CheckpointInfo info;
-  if (options.resume && folder_->has_checkpoint()) {
+  if (options.resume && folder_ && folder_->has_checkpoint()) {
     kept = folder_->load_checkpoint(
         [&](const nn::TensorFile& file) { info = read_checkpoint_info(file); },
         [&](const std::string& text) { progress_.warning(text); });
     check_unchanged(info, config, *set, kept->origin());
   }
+  info = share_info(std::move(info));
   if (folder_) {
     watch(metrics_observer(*folder_));
     watch(tensorboard_observer(*folder_, options.histograms));
   }
-  machine_ = std::make_unique<Machine>(config.run);
+  machine_ = std::make_unique<Machine>(config.run, ranks_);
   trainer_ = std::make_unique<Trainer>(*machine_, config, std::move(set), info.rows);
   if (kept) restore_checkpoint(*kept, *trainer_);
-  if (!info.rows.train.empty() && trainer_->runner().row_names() != info.rows.train) {
+  const bool resumed = agreed(int32_t(kept.has_value())) != 0;
+  if (ranks_ != nullptr && resumed) {
+    Snapshot state = trainer_->snapshot();
+    share_snapshot(*ranks_, state);
+    trainer_->restore(state, info.step);
+  }
+  if (resumed && info.ranks != trainer_->ranks()) {
+    progress_.warning(
+        fmt::format("the checkpoint was made by {} rank{}, this run has {}: results may differ in "
+                    "the last bits",
+                    info.ranks, info.ranks == 1 ? "" : "s", trainer_->ranks()));
+  } else if (!info.rows.train.empty() && trainer_->runner().row_names() != info.rows.train) {
     progress_.warning(
         "the rows of the checkpoint do not fit this machine: results may differ in "
         "the last bits");
   }
-  saved_step_ = kept ? info.step : -1;
+  saved_step_ = resumed ? info.step : -1;
   end_ = trainer_->total_steps();
   safe_ = trainer_->snapshot();
   safe_step_ = trainer_->step();
+}
+
+// The root's, which alone may see the folder of the run.
+CheckpointInfo TrainRun::share_info(CheckpointInfo info) {
+  if (ranks_ == nullptr) return info;
+  info.step = agreed(info.step);
+  info.ranks = agreed(info.ranks);
+  for (auto* rows : {&info.rows.train, &info.rows.tail, &info.rows.evaluate}) {
+    std::string text;
+    for (const std::string& row : *rows) text += row + "\n";
+    std::istringstream lines(ranks_->text_from_root(text));
+    rows->clear();
+    for (std::string row; std::getline(lines, row);) rows->push_back(row);
+  }
+  return info;
 }
 
 void TrainRun::announce() {
@@ -143,8 +187,9 @@ void TrainRun::announce() {
     write_file_atomic(folder_->config(), std::as_bytes(std::span(toml)));
   }
   trainer_->prepare_evaluation();
+  if (ranks_ != nullptr) check_replicas(*ranks_, safe_, trainer_->step());
   Runner& runner = trainer_->runner();
-  report_.ceilings = machine_->ceilings();
+  if (root()) report_.ceilings = machine_->ceilings();
   if (report_.ceilings) {
     full_limit_ = prof::limit_of(runner.plan().program(), *report_.ceilings);
     report_.limit = full_limit_;
@@ -152,6 +197,8 @@ void TrainRun::announce() {
       tail_limit_ = prof::limit_of(tail->plan().program(), *report_.ceilings);
     }
   }
+  report_.ranks = trainer_->ranks();
+  if (ranks_ != nullptr) measure_network();
   report_.device = to_string(machine_->device());
   report_.precision = name(config_.run.precision);
   report_.data = config_.data.name;
@@ -164,8 +211,9 @@ void TrainRun::announce() {
   report_.tuning_seconds = trainer_->tuning_seconds();
   const data::DataSet& set = trainer_->set();
   progress_.line(fmt::format(
-      "{}: {} images to train on, {} to test on; {} weights; {}, {} thread{}, {}",
-      config_.data.name, set.train.size(), set.test.size(), report_.parameters, report_.device,
+      "{}: {} images to train on, {} to test on; {} weights; {}{}, {} thread{}, {}",
+      config_.data.name, set.train.size(), set.test.size(), report_.parameters,
+      ranks_ != nullptr ? fmt::format("{} ranks, each ", report_.ranks) : "", report_.device,
       report_.threads, report_.threads == 1 ? "" : "s", report_.precision));
   progress_.line(fmt::format(
       "plan of {} rows ({}); memory {}B (live at once {}B, without reuse {}B); ready in {} (tuning "
@@ -190,7 +238,7 @@ int64_t TrainRun::steps_to_make() const {
   const int64_t step = trainer_->step();
   int64_t most = end_ - step;
   most = std::min(most, kLogSteps - trainer_->batches().at_step(step).batch % kLogSteps);
-  const int64_t every = folder_ ? config_.train.checkpoint_steps : 0;
+  const int64_t every = options_.out.empty() ? 0 : config_.train.checkpoint_steps;
   if (every > 0) most = std::min(most, every - step % every);
   // The first launch is a single step: how long one takes is not known yet.
   const double fit = step_seconds_ > 0 ? kLaunchSeconds / step_seconds_ : 1;
@@ -200,7 +248,7 @@ int64_t TrainRun::steps_to_make() const {
 void TrainRun::advance() {
   const int64_t before = trainer_->step();
   const Clock clock;
-  const int64_t made = trainer_->advance(steps_to_make());
+  const int64_t made = trainer_->advance(agreed(steps_to_make()));
   const int64_t after = trainer_->step();
   const bool epoch_end = after % trainer_->steps_per_epoch() == 0;
   const bool log_point =
@@ -211,6 +259,7 @@ void TrainRun::advance() {
   }
   const double seconds = clock.seconds();
   tell("launch", clock, made);
+  blocked_seconds_ += trainer_->blocked_seconds();
   report_.train_seconds += seconds;
   report_.steps_here += made;
   step_seconds_ = seconds / double(made);
@@ -280,7 +329,7 @@ void TrainRun::log() {
   logged_limit_ = limit_seconds_;
   logged_rows_ = rows_here_;
   since_log_ = {};
-  if (since_start_.seconds() - safe_at_ < kSafeSeconds) return;
+  if (agreed(int32_t(since_start_.seconds() - safe_at_ < kSafeSeconds)) != 0) return;
   Snapshot now = trainer_->snapshot();
   if (!now.finite()) return;
   safe_ = std::move(now);
@@ -306,6 +355,7 @@ void TrainRun::evaluate() {
   const Clock clock;
   report_.test = trainer_->evaluate();
   evaluated_ = true;
+  if (ranks_ != nullptr) check_replicas(*ranks_, trainer_->snapshot(), trainer_->step());
   report_.test_seconds += clock.seconds();
   const int64_t step = trainer_->step(), per_epoch = trainer_->steps_per_epoch();
   std::string text = fmt::format("epoch {}/{}  step {}", (step + per_epoch - 1) / per_epoch,
@@ -329,11 +379,11 @@ void TrainRun::evaluate() {
 void TrainRun::save() {
   last_save_ = since_start_.seconds();
   const Clock clock;
-  if (!folder_ || bad_since_ > 0 || saved_step_ == trainer_->step()) return;
+  if (options_.out.empty() || bad_since_ > 0 || saved_step_ == trainer_->step()) return;
   Snapshot now = trainer_->snapshot();
   // Ruined weights show in the next loss; the last good checkpoint stays.
   if (!now.finite()) return;
-  folder_->save_checkpoint(checkpoint_bytes(*trainer_, now));
+  if (folder_) folder_->save_checkpoint(checkpoint_bytes(*trainer_, now));
   saved_step_ = safe_step_ = trainer_->step();
   safe_ = std::move(now);
   safe_at_ = since_start_.seconds();
@@ -358,6 +408,7 @@ void TrainRun::finish() {
             ? fmt::format("saved in {}, continue it with --resume", folder_->path().string())
             : "nothing was saved"));
   }
+  gather_times();
   report_.steps = trainer_->step();
   report_.clipped_steps = trainer_->clipped_steps();
   report_.train_loss = epoch_.mean_loss();
@@ -368,6 +419,32 @@ void TrainRun::finish() {
     report_.limit_fraction = limit_seconds_ / report_.train_seconds;
   }
   for (const auto& observer : observers_) observer->finished(report_, *trainer_);
+}
+
+void TrainRun::measure_network() {
+  report_.network =
+      prof::network_of(*ranks_, cache_folder() / fmt::format("network-{}.json", report_.ranks));
+  const double narrow = config_.run.reduce == DType::bf16 ? 0.5 : 1;
+  for (const Op& op : trainer_->runner().plan().program().ops) {
+    if (const auto* start = std::get_if<AllReduceStart>(&op)) {
+      report_.network_bytes += start->network_bytes();
+      report_.network_seconds +=
+          prof::all_reduce_seconds(narrow * size_of(start->grads), report_.ranks, report_.network);
+    }
+  }
+}
+
+void TrainRun::gather_times() {
+  std::vector<double> mine{report_.train_seconds, blocked_seconds_}, all(2 * size_t(report_.ranks));
+  if (ranks_ != nullptr) {
+    ranks_->all_gather(mine.data(), all.data(), mine.size() * sizeof(double));
+  } else {
+    all = mine;
+  }
+  for (size_t r = 0; r < all.size(); r += 2) {
+    report_.rank_seconds.push_back(all[r]);
+    report_.rank_blocked_seconds.push_back(all[r + 1]);
+  }
 }
 
 TrainReport TrainRun::run() {
@@ -386,11 +463,19 @@ TrainReport TrainRun::run() {
     }
     const TrainConfig& train = config_.train;
     const double since_save = since_start_.seconds() - last_save_;
-    if ((train.checkpoint_steps > 0 && step % train.checkpoint_steps == 0) ||
-        (train.checkpoint_seconds > 0 && since_save >= train.checkpoint_seconds)) {
+    const bool due = train.checkpoint_seconds > 0 && since_save >= train.checkpoint_seconds;
+    // One word over all ranks: a signal to any of them is one to all.
+    int64_t signal = SignalGuard::caught(), save_now = int64_t(due);
+    if (ranks_ != nullptr) {
+      int64_t word[2] = {signal, root() ? save_now : 0};
+      ranks_->all_reduce(word, word, 2, DType::int64, Reduce::max, DType::int64);
+      signal = word[0];
+      save_now = word[1];
+    }
+    if ((train.checkpoint_steps > 0 && step % train.checkpoint_steps == 0) || save_now != 0) {
       save();
     }
-    report_.stopped_by = last ? 0 : SignalGuard::caught();
+    report_.stopped_by = last ? 0 : int(signal);
   }
   finish();
   return report_;

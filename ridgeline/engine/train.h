@@ -12,6 +12,7 @@
 #include "ridgeline/engine/evaluate.h"
 #include "ridgeline/engine/progress.h"
 #include "ridgeline/prof/limit.h"
+#include "ridgeline/prof/network.h"
 
 namespace ridgeline::engine {
 
@@ -23,6 +24,8 @@ struct TrainOptions {
   bool histograms = false;  // of the weights, in TensorBoard's event files
   Progress::Style progress = Progress::Style::automatic;
   std::shared_ptr<const data::DataSet> set;  // already loaded; else by config.data.name
+  // All of them call train() with the same config; the root keeps and tells. Null: alone.
+  Communicator* ranks = nullptr;
 };
 
 struct TrainReport {
@@ -44,6 +47,13 @@ struct TrainReport {
   std::vector<std::string> rows;
   std::string plan_source;
   int stopped_by = 0;  // a signal's number; 0: ran to its end
+  int ranks = 1;
+  prof::Network network;  // of several ranks, as measured between them
+  // Of a full step: what a rank sends, and what that should take on this network if nothing hid it.
+  double network_bytes = 0, network_seconds = 0;
+  // Of each rank: seconds of train_seconds, and of those the ones it could only wait for others (in
+  // steps; on a GPU collectives run in the graph and are not seen here).
+  std::vector<double> rank_seconds, rank_blocked_seconds;
 
   double seconds_per_step() const {
     return steps_here > 0 ? train_seconds / double(steps_here) : 0;
