@@ -65,6 +65,7 @@ class Share {
   }
 
   int64_t rows() const { return rows_; }
+  std::vector<std::string> rows_used() const { return runner_->row_names(); }
   double bytes() const { return bytes_; }
   double network_bytes() const { return network_bytes_; }
   const std::vector<double>& messages() const { return messages_; }
@@ -103,6 +104,7 @@ Scaling predict_scaling(const Config& config, const std::filesystem::path& data_
     ScalingPoint point;
     point.ranks = n;
     point.rows = share.rows();
+    point.rows_used = share.rows_used();
     point.compute = share.seconds(machine.runtime());
     point.network_bytes = share.network_bytes();
     if (n > 1) point.pcie = pcie_seconds(machine.runtime(), share.bytes());
@@ -145,6 +147,7 @@ std::string to_json_text(const Scaling& scaling) {
   for (const ScalingPoint& p : scaling.points) {
     all["points"].push_back({{"ranks", p.ranks},
                              {"rows", p.rows},
+                             {"rows_used", p.rows_used},
                              {"compute_us", 1e6 * p.compute},
                              {"pcie_us", 1e6 * p.pcie},
                              {"network_us", 1e6 * p.network},

@@ -19,6 +19,7 @@ struct ScalingPoint {
   double pcie = 0;           // gradients to the host and back, of GPUs; measured
   double network = 0;        // predicted
   double network_bytes = 0;  // that a rank sends
+  std::vector<std::string> rows_used;
   double step() const { return compute + pcie + network; }
   // Where all communication hides behind the computation.
   double best_step() const { return std::max(compute, pcie + network); }
