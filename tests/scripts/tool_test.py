@@ -38,7 +38,7 @@ class Tool(unittest.TestCase):
 
     def test_help_is_complete_and_quick(self):
         text = tool.run("--help").stdout
-        commands = ("train", "eval", "infer", "sweep", "plan", "bench", "data", "info")
+        commands = ("train", "eval", "infer", "sweep", "verify", "plan", "bench", "data", "info")
         for command in commands:
             self.assertIn(command, text)
             self.assertIn("--help", tool.run(command, "--help").stdout)

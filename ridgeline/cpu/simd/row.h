@@ -77,6 +77,7 @@ Table dropout_rows();
 Table update_rows();
 Table all_reduce_rows();
 Impl linear_grad_w_sum_row();
+Impl mlp_gradients_row();
 Table mlp_rows();
 
 }  // namespace ridgeline::cpu::simd

@@ -98,7 +98,7 @@ Table mlp_rows() {
   row.name = "cpu.mlp_train.simd";
   row.covers = covers_mlp;
   row.prepare = prepare_mlp;
-  return {row};
+  return {row, mlp_gradients_row()};
 }
 
 }  // namespace ridgeline::cpu::simd
