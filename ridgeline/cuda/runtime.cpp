@@ -155,7 +155,11 @@ void CudaRuntime::download(void* host, const void* device, size_t bytes) {
 
 void CudaRuntime::synchronize() {
   check(cudaStreamSynchronize(stream_), "waiting for the GPU");
-  if (collectives_) collectives_->check_failure();
+  if (!collectives_) return;
+  // A sum that was started and not waited for: its host step talks to the ranks, and nobody else
+  // may meanwhile.
+  check(cudaStreamSynchronize(collectives_->stream()), "waiting for collectives");
+  collectives_->check_failure();
 }
 
 void CudaRuntime::connect_ranks() {
