@@ -166,13 +166,16 @@ Comparison compare(std::string what, Precision precision, int64_t batch, const B
     all.verdict = std::max(all.verdict, tensor.verdict);
     all.tensors.push_back(tensor);
   }
-  // A loss adds up the rounding of every weight's way to it: allow ten times a weight's.
+  // A loss adds up the rounding of every weight's way to it: allow ten times a weight's. A loss
+  // near zero is a difference of logits that are not, so that its error does not shrink with it: it
+  // is compared with a hundredth of the largest.
   all.loss_bound = 10 * bound_of(precision, all.steps, false, batch);
-  double control = 0;
+  double control = 0, largest = 0;
+  for (const double loss : base.made.losses) largest = std::max(largest, std::abs(loss));
   for (size_t i = 0; i < made.losses.size(); ++i) {
-    const double want = base.made.losses[i];
-    all.losses.push_back(ratio(std::abs(made.losses[i] - want), std::abs(want)));
-    control = std::max(control, ratio(std::abs(base.control.losses[i] - want), std::abs(want)));
+    const double want = base.made.losses[i], scale = std::max(std::abs(want), 0.01 * largest);
+    all.losses.push_back(ratio(std::abs(made.losses[i] - want), scale));
+    control = std::max(control, ratio(std::abs(base.control.losses[i] - want), scale));
     if (!(all.losses.back() <= all.worst_loss)) all.worst_loss = all.losses.back();
   }
   all.verdict = std::max(all.verdict, judge(all.worst_loss, all.loss_bound, control));
