@@ -105,6 +105,7 @@ std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nu
 
 double Ceilings::flops(Precision precision) const {
   if (precision == Precision::tf32 && tf32_flops > 0) return tf32_flops;
+  if (precision == Precision::fp32x3 && tf32_flops > 0) return tf32_flops / 3;
   return precision == Precision::fp64 ? fp64_flops : fp32_flops;
 }
 

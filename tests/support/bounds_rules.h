@@ -20,7 +20,15 @@ inline double accumulate_roundoff(DType dtype) {
 
 // Rounding of a product's factors before it is accumulated.
 inline double factor_roundoff(Precision precision) {
-  return precision == Precision::tf32 ? 2 * 0x1p-11 : 0.0;
+  switch (precision) {
+    case Precision::tf32:
+      return 2 * 0x1p-11;
+    case Precision::fp32x3:  // 5 for what three products of split factors leave out, 3 for sums
+                             // that
+      return 8 * 0x1p-22;    // the tensor cores cut off instead of rounding
+    default:
+      return 0.0;
+  }
 }
 
 // Below this a store may lose everything (fp32 rows may flush subnormal numbers).

@@ -29,7 +29,9 @@ std::vector<Case> training_cases(DType dtype);
 // forward and backward passes of a layer.
 std::vector<Case> recurrent_op_cases(DType dtype);
 std::vector<Case> recurrent_cases(DType dtype);
-// All of them.
+// The same with more rows than a tile of a matrix product.
+std::vector<Case> tall_training_cases(DType dtype);
+// All but the tall ones.
 std::vector<Case> all_cases(DType dtype);
 
 constexpr DType kFloats[] = {DType::fp64, DType::fp32, DType::bf16, DType::fp16};

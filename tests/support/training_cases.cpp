@@ -185,4 +185,22 @@ std::vector<Case> training_cases(DType dtype) {
   return all;
 }
 
+std::vector<Case> tall_training_cases(DType dtype) {
+  const Net nets[] = {
+      {.name = "tall sigmoid",
+       .batch = 150,
+       .widths = {100, 132, 10},
+       .activation = ActivationKind::sigmoid,
+       .steps = 2},
+      {.name = "tall tanh momentum, primes",
+       .batch = 131,
+       .widths = {67, 79, 71, 13},
+       .activation = ActivationKind::tanh,
+       .update = "momentum"},
+  };
+  std::vector<Case> all;
+  for (const Net& net : nets) all.push_back(TrainingStep(net, dtype).make());
+  return all;
+}
+
 }  // namespace ridgeline::test

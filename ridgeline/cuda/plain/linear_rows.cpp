@@ -1,6 +1,7 @@
 #include "ridgeline/cuda/plain/gemm.h"
 #include "ridgeline/cuda/plain/rows.h"
 #include "ridgeline/cuda/row.h"
+#include "ridgeline/cuda/sgd_cover.h"
 
 namespace ridgeline::cuda {
 namespace {
@@ -105,54 +106,15 @@ Cover covers_grad_w(const Rest& rest, int tile) {
   return cover_product(rest, extents(*op), {op->x, op->dy, op->dw, op->db}, 1, tile);
 }
 
-// Whether an update by `dw` can be made where dw is: nobody else wants dw. `gradients` is the
-// position of the update behind them.
-std::string refuse_update(const Rest& rest, const SgdUpdate* update, const Value& gradient,
-                          size_t ops) {
-  if (update == nullptr || update->dw.id != gradient.id) {
-    return "the next ops are no linear_grad_w and its sgd_updates";
-  }
-  if (!rest.dead_after(gradient, ops)) return "the gradient is needed later";
-  return {};
-}
-
-bool same_settings(const SgdUpdate& a, const SgdUpdate& b) {
-  return a.lr.id == b.lr.id && a.tick.id == b.tick.id && a.grad_scale.id == b.grad_scale.id &&
-         a.momentum == b.momentum && a.weight_decay == b.weight_decay && a.nesterov == b.nesterov;
-}
-
 Cover covers_grad_w_sgd(const Rest& rest, int tile) {
-  const auto* op = rest.get<LinearGradW>(0);
-  if (op == nullptr) return no_such_op(LinearGradW::kName);
-  const size_t ops = op->db ? 3 : 2;
-  const auto* w = rest.get<SgdUpdate>(1);
-  std::string reason = refuse_update(rest, w, op->dw, ops);
-  Values values{op->x, op->dy, op->dw, op->db};
-  if (reason.empty()) values.insert(values.end(), {w->w, w->m});
-  Cover cover;
-  if (reason.empty() && op->db) {
-    const auto* b = rest.get<SgdUpdate>(2);
-    reason = refuse_update(rest, b, op->db, ops);
-    if (reason.empty() && !same_settings(*w, *b))
-      reason = "weight and bias have different settings";
-    if (reason.empty()) values.insert(values.end(), {b->w, b->m});
-  }
-  if (!reason.empty()) return Cover::no(reason);
-  cover = cover_product(rest, extents(*op), values, ops, tile);
+  const GradWithUpdates found = match_grad_with_updates(rest);
+  if (!found.refusal.empty()) return Cover::no(found.refusal);
+  Cover cover = cover_product(rest, extents(*found.grad), found.values, found.ops, tile);
   if (cover.ops > 0) {
-    cover.skips = {op->dw.id};
-    if (op->db) cover.skips.push_back(op->db.id);
+    cover.skips = {found.grad->dw.id};
+    if (found.grad->db) cover.skips.push_back(found.grad->db.id);
   }
   return cover;
-}
-
-SgdSettings sgd_settings(const SgdUpdate& op, const Binding& binding) {
-  return {binding.read(op.lr).as<double>(),
-          binding.read(op.tick).as<int32_t>(),
-          binding.read(op.grad_scale).as<double>(),
-          op.momentum,
-          op.weight_decay,
-          op.nesterov};
 }
 
 // Of the gradients alone, or with the updates that follow them.
