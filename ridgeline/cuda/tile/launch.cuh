@@ -8,8 +8,9 @@
 // Chooses, sets up and launches the tile kernels of one family: a type with
 //   using T;  static constexpr TileMath kMath;  static constexpr int kVariants;  static constexpr
 //   double kFlops, a multiprocessor's rate while it is full of blocks (flop a microsecond);
-//   template <Order a, Order b, typename F> static void with(int variant, F f), which calls f with
-//   a null pointer to Variant<Shape, Math>, or not at all where the family has none for that order.
+//   kShare[kVariants], of it by variant; template <Order a, Order b, typename F> static void
+//   with(int variant, F f), which calls f with a null pointer to Variant<Shape, Math>, or not at
+//   all where the family has none for that order.
 namespace ridgeline::cuda::tile {
 
 template <typename TileShape, typename TileMathType>
@@ -149,7 +150,8 @@ struct Launchers {
               std::conditional_t<b.value == Order::rows, StoreSlope<T>, BiasCurve<T>>>;
           const Limits limits = Kernel<V, Epilogue>::limits();
           if (limits.blocks == 0) return;
-          TileChoice choice = best_blocks<V>(Family::kFlops, m, n, k, limits);
+          const double flops = Family::kFlops * Family::kShare[variant];
+          TileChoice choice = best_blocks<V>(flops, m, n, k, limits);
           choice.math = Family::kMath;
           choice.variant = variant;
           all.push_back(std::move(choice));

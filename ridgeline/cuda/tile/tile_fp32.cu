@@ -10,6 +10,7 @@ struct Fp32Family {
   static constexpr TileMath kMath = TileMath::fp32;
   static constexpr int kVariants = 3;
   static constexpr double kFlops = 0.27e6;  // H200: 34 TFLOP/s over all
+  static constexpr double kShare[] = {1, 1, 1};
 
   template <Order kA, Order kB, typename F>
   static void with(int variant, F f) {
