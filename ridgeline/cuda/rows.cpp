@@ -9,8 +9,9 @@ namespace ridgeline::cuda {
 
 Table rows() {
   Table table;
-  for (const auto family : {mlp_train_rows, plain_batch_rows, gemm_rows, cublaslt_rows,
-                            plain_linear_rows, plain_loss_rows, plain_update_rows}) {
+  for (const auto family :
+       {mlp_train_rows, plain_batch_rows, gemm_rows, cublaslt_rows, plain_linear_rows,
+        plain_conv_rows, plain_image_rows, plain_loss_rows, plain_update_rows}) {
     for (Impl& row : family()) table.push_back(std::move(row));
   }
   return table;
