@@ -1,5 +1,6 @@
 #include "ridgeline/cuda/rows.h"
 
+#include "ridgeline/cuda/conv_rows.h"
 #include "ridgeline/cuda/gemm_rows.h"
 #include "ridgeline/cuda/mlp_rows.h"
 #include "ridgeline/cuda/plain/rows.h"
@@ -10,8 +11,9 @@ namespace ridgeline::cuda {
 Table rows() {
   Table table;
   for (const auto family :
-       {mlp_train_rows, plain_batch_rows, gemm_rows, cublaslt_rows, plain_linear_rows,
-        plain_conv_rows, plain_image_rows, plain_loss_rows, plain_update_rows}) {
+       {mlp_train_rows, conv_rows, implicit_conv_rows, plain_batch_rows, gemm_rows, cublaslt_rows,
+        cudnn_rows, plain_linear_rows, unrolled_conv_rows, plain_conv_rows, plain_image_rows,
+        plain_loss_rows, plain_update_rows}) {
     for (Impl& row : family()) table.push_back(std::move(row));
   }
   return table;

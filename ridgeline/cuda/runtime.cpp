@@ -11,6 +11,7 @@
 #include "ridgeline/cuda/info.h"
 #include "ridgeline/cuda/probe.h"
 #include "ridgeline/cuda/vendor/cublaslt.h"
+#include "ridgeline/cuda/vendor/cudnn.h"
 
 namespace ridgeline::cuda {
 namespace {
@@ -93,8 +94,14 @@ CudaRuntime::CudaRuntime(int index) : index_(index) {
 CudaRuntime::~CudaRuntime() {
   if (stream_ != nullptr) cudaStreamSynchronize(stream_);
   cublaslt_.reset();
+  cudnn_.reset();
   if (staging_ != nullptr) cudaFreeHost(staging_);
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+const Cudnn& CudaRuntime::cudnn() const {
+  if (!cudnn_) cudnn_ = std::make_unique<Cudnn>();
+  return *cudnn_;
 }
 
 const CublasLt& CudaRuntime::cublaslt() const {

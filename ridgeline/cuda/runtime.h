@@ -11,6 +11,7 @@ struct CUstream_st;
 namespace ridgeline::cuda {
 
 class CublasLt;
+class Cudnn;
 
 // One GPU with one stream: all work is in the order it was asked for.
 class CudaRuntime final : public Runtime {
@@ -27,6 +28,7 @@ class CudaRuntime final : public Runtime {
   int architecture() const { return architecture_; }
   // The vendor's products, opened on first use.
   const CublasLt& cublaslt() const;
+  const Cudnn& cudnn() const;
 
   Device device() const override { return {DeviceKind::cuda, index_}; }
   std::string fingerprint() const override;
@@ -62,6 +64,7 @@ class CudaRuntime final : public Runtime {
   void* staging_ = nullptr;  // pinned, for small downloads
   bool capturing_ = false;
   mutable std::unique_ptr<CublasLt> cublaslt_;
+  mutable std::unique_ptr<Cudnn> cudnn_;
 };
 
 // The GPUs that this build can use, by index. Nothing of CUDA is touched before.

@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cmath>
 #include <string>
 
 #include "ridgeline/cuda/rows.h"
 #include "ridgeline/cuda/vendor/cublaslt.h"
+#include "ridgeline/cuda/vendor/cudnn.h"
 #include "tests/cuda/gpu.h"
 #include "tests/support/walk.h"
 
@@ -22,6 +24,10 @@ bool expected(const std::string& row, Precision precision, const cuda::CudaRunti
     const bool fits = !has("linear_relu") || precision == Precision::fp32 || tf32;
     return fits && row.ends_with(".0") && runtime.cublaslt().refusal().empty();
   }
+  if (has(".cudnn.")) return !half && row.ends_with(".0") && runtime.cudnn().refusal().empty();
+  if (has(".direct") || has(".constant")) return precision == Precision::fp32 || tf32;
+  if (has("grad_x.unrolled")) return !half;
+  if (has(".implicit")) return tf32 || (half && !has("grad_w"));
   if (has(".mlp_train.")) return half && hopper;
   if (has(".tensor.")) {
     if (has("linear_relu")) return tf32 && hopper;
@@ -60,6 +66,76 @@ std::vector<Case> large_cases(DType dtype) {
   return all;
 }
 
+// Convolutions and their pools as inference has them, from numbers and from a gather's bytes.
+struct Layer {
+  int64_t k, filter, pad;
+};
+
+Case conv_net(DType dtype, int64_t n, const Image& in, const std::vector<Layer>& layers,
+              ActivationKind kind, bool gathers) {
+  CaseBuilder c(fmt::format("conv net {} of {} {} {}", n, to_string(in), layers.size(),
+                            gathers ? "gathered" : "given"),
+                dtype);
+  Value x = gathers ? c.temp("x", {n, in.numel()}) : c.in("x", {n, in.numel()});
+  if (gathers) {
+    const Value set =
+        c.make("set", DType::uint8, {41, in.c, in.h, in.w}, Role::input, normal(1), 256);
+    const Value labels = c.make("labels", DType::int32, {41}, Role::input, normal(1), 10);
+    const Value order = c.make("order", DType::int32, {3 + 3 * n}, Role::input, normal(1), 41);
+    const Value first = c.make("first", DType::int64, {1}, Role::input, constant(3));
+    c.add(Gather{set, order, first, c.tick(), x, 1.0 / 255, -0.5});
+    const Value label = c.make("label", DType::int32, {n}, Role::output, constant(0), 10);
+    if (n > 1) c.add(Gather{labels, order, first, c.tick(), label});
+  }
+  Image image = in;
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const auto& [k, filter, pad] = layers[l];
+    const Slide slide{filter, 1, pad, 1};
+    const Conv2dShape shape{image, k, {slide, slide}, 1};
+    const PoolShape pool{shape.out(), {Slide{2, 2, 0, 1}, Slide{2, 2, 0, 1}}};
+    const auto name = [&](const char* what) { return fmt::format("{}{}", what, l); };
+    const double size = 1 / std::sqrt(double(image.c * filter * filter));
+    const Value z = c.temp(name("z"), {n, shape.out().numel()});
+    const Value a = c.temp(name("a"), {n, shape.out().numel()});
+    const Shape pooled{n, pool.out().numel()};
+    const Value y = l + 1 < layers.size() ? c.temp(name("y"), pooled) : c.out(name("y"), pooled);
+    const Value w = c.param(name("w"), shape.weight(), normal(size));
+    const Value b = l == 0 || n > 2 ? c.param(name("b"), {k}) : Value{};
+    c.add(Conv2d{x, w, b, z, shape});
+    c.add(Activation{kind, z, a});
+    c.add(MaxPool{a, y, pool});
+    x = y;
+    image = pool.out();
+  }
+  return c.done();
+}
+
+std::vector<Case> conv_net_cases(DType dtype) {
+  std::vector<Case> all;
+  const ActivationKind tanh = ActivationKind::tanh, relu = ActivationKind::relu;
+  for (const bool gathers : {false, true}) {
+    all.push_back(conv_net(dtype, 2, {3, 17, 19}, {{20, 7, 0}}, relu, gathers));
+    all.push_back(conv_net(dtype, 5, {1, 12, 9}, {{12, 3, 0}}, tanh, gathers));
+    all.push_back(conv_net(dtype, 2, {5, 9, 11}, {{7, 5, 2}}, ActivationKind::sigmoid, gathers));
+    all.push_back(conv_net(dtype, 2, {2, 8, 14}, {{16, 3, 1}, {8, 3, 1}}, relu, gathers));
+  }
+  return all;
+}
+
+// Larger nets that rows of two layers are built for: only the rows of several ops, for the oracle
+// takes long over these.
+std::vector<Case> large_conv_net_cases(DType dtype) {
+  const std::vector<Layer> layers{{12, 7, 0}, {24, 7, 0}};
+  return {conv_net(dtype, 3, {1, 72, 72}, layers, ActivationKind::tanh, true),
+          conv_net(dtype, 1, {1, 72, 72}, layers, ActivationKind::relu, false)};
+}
+
+Table pooling(Table table) {
+  std::erase_if(table,
+                [](const Impl& row) { return row.name.find("conv2d_pool") == row.name.npos; });
+  return table;
+}
+
 class CudaTableWalk : public GpuTest {
  protected:
   void walk_all(Precision precision) {
@@ -68,6 +144,8 @@ class CudaTableWalk : public GpuTest {
     Exercised exercised;
     for (const Case& c : all_cases(dtype)) walk(c, table, gpu(), exercised);
     for (const Case& c : large_cases(dtype)) walk(c, table, gpu(), exercised);
+    for (const Case& c : conv_net_cases(dtype)) walk(c, table, gpu(), exercised);
+    for (const Case& c : large_conv_net_cases(dtype)) walk(c, pooling(table), gpu(), exercised);
     expect_all(table, exercised, precision);
   }
 
@@ -88,16 +166,22 @@ TEST_F(CudaTableWalk, Fp16RowsAgreeWithTheOracle) { walk_all(Precision::fp16); }
 TEST_F(CudaTableWalk, Tf32RowsAgreeWithTheOracle) {
   Table table = cuda::rows();
   std::erase_if(table, [](const Impl& row) {
-    return row.name.find(".cublaslt.") == row.name.npos &&
-           row.name.find(".tensor.") == row.name.npos;
+    for (const char* part : {".cublaslt.", ".cudnn.", ".tensor.", ".implicit"}) {
+      if (row.name.find(part) != row.name.npos) return false;
+    }
+    return true;
   });
   Exercised exercised;
-  for (const auto& cases :
-       {op_cases(DType::fp32), fused_cases(DType::fp32), large_cases(DType::fp32)}) {
+  for (const auto& cases : {op_cases(DType::fp32), fused_cases(DType::fp32),
+                            large_cases(DType::fp32), conv_net_cases(DType::fp32)}) {
     for (Case c : cases) {
       c.program.precision = Precision::tf32;
       walk(c, table, gpu(), exercised);
     }
+  }
+  for (Case c : large_conv_net_cases(DType::fp32)) {
+    c.program.precision = Precision::tf32;
+    walk(c, pooling(table), gpu(), exercised);
   }
   expect_all(table, exercised, Precision::tf32);
 }

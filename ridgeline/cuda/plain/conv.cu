@@ -120,7 +120,8 @@ cudaError_t launch_conv2d_grad_x(const ConvGeometry& g, const T* dy, const T* w,
 template <typename T>
 cudaError_t launch_conv2d_grad_w(const ConvGeometry& g, const T* x, const T* dy, LooseOut<T> dw,
                                  LooseOut<T> db, cudaStream_t stream) {
-  const int64_t weights = int64_t(g.k) * g.group_in * g.down.kernel * g.right.kernel;
+  const int64_t weights =
+      dw ? int64_t(g.k) * g.group_in * g.down.kernel * g.right.kernel : int64_t{0};
   const auto blocks = unsigned(weights + (db ? g.k : 0));
   conv2d_grad_w_plain_kernel<T><<<blocks, kThreads, 0, stream>>>(g, x, dy, dw, db, weights);
   return cudaGetLastError();

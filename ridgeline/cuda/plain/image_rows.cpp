@@ -52,6 +52,67 @@ std::unique_ptr<Step> prepare_max_pool_grad(const Span& span, const Binding& bin
   });
 }
 
+// Windows of 2 x 2 that do not overlap.
+bool quads(const PoolShape& shape) {
+  const Slide two{2, 2, 0, 1};
+  return shape.window == Window{two, two};
+}
+
+Cover covers_activation_pool(const Rest& rest) {
+  const auto* activation = rest.get<Activation>(0);
+  const auto* pool = rest.get<MaxPool>(1);
+  if (activation == nullptr || pool == nullptr || pool->x.id != activation->y.id) {
+    return Cover::no("the next ops are no activation and its pool");
+  }
+  if (!quads(pool->shape)) return Cover::no("takes windows of 2 x 2 with stride 2");
+  return cover_unless(refuse_pool(pool->shape, pool->n(), {activation->x, activation->y, pool->y}),
+                      2);
+}
+
+std::unique_ptr<Step> prepare_activation_pool(const Span& span, const Binding& binding) {
+  const auto& activation = span.get<Activation>(0);
+  const auto& pool = span.get<MaxPool>(1);
+  return dispatch_device_float(pool.y.dtype, [&](auto type) {
+    using T = decltype(type);
+    return launch_step(
+        binding, describe(span.op(1)),
+        [g = geometry_of(pool.shape, pool.n()), curve = curve_of(activation.kind),
+         z = binding.read(activation.x).as<T>(), a = binding.write(activation.y).as<T>(),
+         y = binding.write(pool.y).as<T>()](cudaStream_t stream) {
+          return launch_activation_pool<T>(g, curve, z, a, y, stream);
+        });
+  });
+}
+
+Cover covers_pool_activation_grad(const Rest& rest) {
+  const auto* pool = rest.get<MaxPoolGrad>(0);
+  const auto* activation = rest.get<ActivationGrad>(1);
+  if (pool == nullptr || activation == nullptr || activation->dy.id != pool->dx.id ||
+      activation->saved.id != pool->x.id) {
+    return Cover::no("the next ops are no gradients of a pool and the activation it pools");
+  }
+  if (!quads(pool->shape)) return Cover::no("takes windows of 2 x 2 with stride 2");
+  if (!rest.dead_after(pool->dx, 2)) return Cover::no("the pool's gradient is needed later");
+  Cover cover =
+      cover_unless(refuse_pool(pool->shape, pool->n(), {pool->x, pool->dy, activation->dx}), 2);
+  if (cover.ops > 0) cover.skips = {pool->dx.id};
+  return cover;
+}
+
+std::unique_ptr<Step> prepare_pool_activation_grad(const Span& span, const Binding& binding) {
+  const auto& pool = span.get<MaxPoolGrad>(0);
+  const auto& activation = span.get<ActivationGrad>(1);
+  return dispatch_device_float(pool.dy.dtype, [&](auto type) {
+    using T = decltype(type);
+    return launch_step(binding, describe(span.op(0)),
+                       [g = geometry_of(pool.shape, pool.n()), curve = curve_of(activation.kind),
+                        a = binding.read(pool.x).as<T>(), dy = binding.read(pool.dy).as<T>(),
+                        dz = binding.write(activation.dx).as<T>()](cudaStream_t stream) {
+                         return launch_pool_activation_grad<T>(g, curve, a, dy, dz, stream);
+                       });
+  });
+}
+
 Cover covers_avg_pool(const Rest& rest) {
   const auto* op = rest.get<AvgPool>(0);
   if (op == nullptr) return no_such_op(AvgPool::kName);
@@ -261,6 +322,9 @@ std::unique_ptr<Step> prepare_batch_norm_infer(const Span& span, const Binding& 
 
 Table plain_image_rows() {
   return {
+      cuda_row("cuda.activation_pool.plain", covers_activation_pool, prepare_activation_pool),
+      cuda_row("cuda.pool_activation_grad.plain", covers_pool_activation_grad,
+               prepare_pool_activation_grad),
       cuda_row("cuda.max_pool.plain", covers_max_pool, prepare_max_pool),
       cuda_row("cuda.max_pool_grad.plain", covers_max_pool_grad, prepare_max_pool_grad),
       cuda_row("cuda.avg_pool.plain", covers_avg_pool, prepare_avg_pool),

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "ridgeline/cuda/plain/accumulate.cuh"
+#include "ridgeline/cuda/plain/curve.cuh"
 #include "ridgeline/cuda/plain/index.cuh"
 #include "ridgeline/cuda/plain/pool.h"
 
@@ -90,6 +91,61 @@ __global__ void max_pool_grad_kernel(PoolGeometry g, const T* x, const T* dy, T*
   }
 }
 
+// Calls f(plane, row, column) of the upper left pixel for each window of 2 x 2, those that an odd
+// extent cuts off included.
+template <typename F>
+__device__ void for_quads(const PoolGeometry& g, F f) {
+  const int rows = (g.h + 1) / 2, columns = (g.w + 1) / 2;
+  const int64_t count = int64_t(g.n) * g.c * rows * columns;
+  for (int64_t j = first_index(); j < count; j += index_stride()) {
+    f(j / (int64_t(rows) * columns), int(j / columns % rows), int(j % columns));
+  }
+}
+
+template <typename T>
+__global__ void activation_pool_kernel(PoolGeometry g, Curve curve, const T* z, T* a, T* y) {
+  using A = Accumulated<T>;
+  for_quads(g, [&](int64_t plane, int row, int column) {
+    const int64_t corner = (plane * g.h + 2 * row) * g.w + 2 * column;
+    T most = T(0.0f);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      if (2 * row + e / 2 >= g.h || 2 * column + e % 2 >= g.w) continue;
+      const int64_t at = corner + e / 2 * g.w + e % 2;
+      const T value = T(curve_value(curve, A(z[at])));
+      a[at] = value;
+      if (e == 0 || A(value) > A(most) || isnan(A(value))) most = value;
+    }
+    if (row < g.p && column < g.q) y[(plane * g.p + row) * g.q + column] = most;
+  });
+}
+
+template <typename T>
+__global__ void pool_activation_grad_kernel(PoolGeometry g, Curve curve, const T* a, const T* dy,
+                                            T* dz) {
+  using A = Accumulated<T>;
+  for_quads(g, [&](int64_t plane, int row, int column) {
+    const int64_t corner = (plane * g.h + 2 * row) * g.w + 2 * column;
+    const bool whole = row < g.p && column < g.q;
+    int best = -1;
+    A most = A(0);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      if (!whole) continue;
+      const A value = A(a[corner + e / 2 * g.w + e % 2]);
+      if (best < 0 || value > most || (isnan(value) && !isnan(most))) best = e, most = value;
+    }
+    // The gradient of the pool is rounded as if it were stored: it is a copy, so nothing changes.
+    const A slope =
+        whole ? A(dy[(plane * g.p + row) * g.q + column]) * curve_slope(curve, most) : A(0);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      if (2 * row + e / 2 >= g.h || 2 * column + e % 2 >= g.w) continue;
+      dz[corner + e / 2 * g.w + e % 2] = T(e == best ? slope : A(0));
+    }
+  });
+}
+
 template <typename T>
 __global__ void avg_pool_kernel(PoolGeometry g, bool by_window, const T* x, T* y) {
   using A = Accumulated<T>;
@@ -149,6 +205,22 @@ cudaError_t launch_max_pool_grad(const PoolGeometry& g, const T* x, const T* dy,
 }
 
 template <typename T>
+cudaError_t launch_activation_pool(const PoolGeometry& g, Curve curve, const T* z, T* a, T* y,
+                                   cudaStream_t stream) {
+  activation_pool_kernel<T>
+      <<<blocks_for(inputs(g) / 4 + 1), kThreads, 0, stream>>>(g, curve, z, a, y);
+  return cudaGetLastError();
+}
+
+template <typename T>
+cudaError_t launch_pool_activation_grad(const PoolGeometry& g, Curve curve, const T* a, const T* dy,
+                                        T* dz, cudaStream_t stream) {
+  pool_activation_grad_kernel<T>
+      <<<blocks_for(inputs(g) / 4 + 1), kThreads, 0, stream>>>(g, curve, a, dy, dz);
+  return cudaGetLastError();
+}
+
+template <typename T>
 cudaError_t launch_avg_pool(const PoolGeometry& g, bool by_window, const T* x, T* y,
                             cudaStream_t stream) {
   avg_pool_kernel<T><<<blocks_for(outputs(g)), kThreads, 0, stream>>>(g, by_window, x, y);
@@ -162,11 +234,15 @@ cudaError_t launch_avg_pool_grad(const PoolGeometry& g, bool by_window, const T*
   return cudaGetLastError();
 }
 
-#define RIDGELINE_LAUNCH_POOL(T)                                                               \
-  template cudaError_t launch_max_pool(const PoolGeometry&, const T*, T*, cudaStream_t);       \
-  template cudaError_t launch_max_pool_grad(const PoolGeometry&, const T*, const T*, T*,       \
-                                            cudaStream_t);                                     \
-  template cudaError_t launch_avg_pool(const PoolGeometry&, bool, const T*, T*, cudaStream_t); \
+#define RIDGELINE_LAUNCH_POOL(T)                                                                   \
+  template cudaError_t launch_max_pool(const PoolGeometry&, const T*, T*, cudaStream_t);           \
+  template cudaError_t launch_max_pool_grad(const PoolGeometry&, const T*, const T*, T*,           \
+                                            cudaStream_t);                                         \
+  template cudaError_t launch_activation_pool(const PoolGeometry&, Curve, const T*, T*, T*,        \
+                                              cudaStream_t);                                       \
+  template cudaError_t launch_pool_activation_grad(const PoolGeometry&, Curve, const T*, const T*, \
+                                                   T*, cudaStream_t);                              \
+  template cudaError_t launch_avg_pool(const PoolGeometry&, bool, const T*, T*, cudaStream_t);     \
   template cudaError_t launch_avg_pool_grad(const PoolGeometry&, bool, const T*, T*, cudaStream_t);
 RIDGELINE_CUDA_FOR_FLOATS(RIDGELINE_LAUNCH_POOL)
 
