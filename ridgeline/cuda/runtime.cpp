@@ -113,8 +113,9 @@ std::string CudaRuntime::fingerprint() const {
   int driver = 0, runtime = 0;
   check(cudaDriverGetVersion(&driver), "the driver's version");
   check(cudaRuntimeGetVersion(&runtime), "the runtime's version");
-  return fmt::format("cuda; {}; sm_{}; {} multiprocessors; driver {}; runtime {}; cuBLASLt {}",
-                     name_, architecture_, processors_, driver, runtime, cublaslt().version());
+  return fmt::format(
+      "cuda; {}; sm_{}; {} multiprocessors; driver {}; runtime {}; cuBLASLt {}; cuDNN {}", name_,
+      architecture_, processors_, driver, runtime, cublaslt().version(), cudnn().version());
 }
 
 void* CudaRuntime::allocate(size_t bytes) {

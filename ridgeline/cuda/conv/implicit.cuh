@@ -6,17 +6,24 @@
 
 namespace ridgeline::cuda {
 
-// Eight warps: four share the pixels, two the output channels.
-constexpr int kImplicitThreads = 256, kWarpRows = 4, kWarpColumns = 2;
-constexpr int kRowTiles = 4;  // tiles of 16 pixels a warp: 4 * 4 * 16 = 256 pixels a pass
+constexpr int kImplicitThreads = 256;
 
-// Chunks of 16 bytes within lines of 128: pixels a line apart then lie in different banks.
-__device__ inline uint32_t swizzled(uint32_t bytes) { return bytes ^ ((bytes >> 3) & 0x70); }
+// Eight warps share 256 pixels a pass and the output channels: kRowTiles tiles of 16 pixels by four
+// tiles of 8 channels each. More channels a warp is fewer reads of the map.
+struct Narrow {  // up to 32 channels
+  static constexpr int kWarpRows = 8, kWarpColumns = 1, kRowTiles = 2, kOutputs = 32;
+};
+struct Wide {  // up to 64
+  static constexpr int kWarpRows = 4, kWarpColumns = 2, kRowTiles = 4, kOutputs = 64;
+};
+constexpr int kColumnTiles = 4, kPassPixels = 256;
+constexpr int implicit_outputs(int k) { return k <= Narrow::kOutputs ? 32 : 64; }
 
 // The map in shared memory, channels last, with its border of zeros.
 struct ImplicitMap {
   int c, rows, columns;  // c: padded to whole chunks
   int pitch;             // bytes between rows
+  int shift;             // of the number that a pixel's chunks are exchanged by
 
   __host__ __device__ ImplicitMap(const ImplicitShape& shape, int width) {
     const int whole = 16 / width;
@@ -24,7 +31,11 @@ struct ImplicitMap {
     rows = shape.h + 2 * shape.pad;
     columns = shape.w + 2 * shape.pad;
     pitch = columns * c * width;
+    shift = c * width % 256 == 0 ? 8 : 7;
   }
+  // Chunks of 16 bytes exchanged within lines of 128, so that neighbouring pixels, a line or two
+  // apart, lie in different banks.
+  __device__ uint32_t swizzled(uint32_t bytes) const { return bytes ^ ((bytes >> shift & 7) << 4); }
   // 128 more bytes: the last steps of k read past the last pixel (times zero).
   __host__ __device__ int bytes() const { return (rows * pitch + 128 + 127) / 128 * 128; }
 };
@@ -32,15 +43,38 @@ struct ImplicitMap {
 __host__ __device__ constexpr int implicit_steps(int filter, int c, int width) {
   return (filter * c * width + kStepBytes - 1) / kStepBytes;
 }
-// Output channels of a kernel with kColumnTiles tiles a warp.
-__host__ __device__ constexpr int implicit_outputs(int column_tiles) {
-  return kWarpColumns * column_tiles * 8;
+
+// Calls put(channel, row, column, value) for each number of `channels` images of h x w, by kThreads
+// threads. Eight loads are under way at a time, and nothing is divided on the way.
+template <int kThreads, typename T, typename Put>
+__device__ void for_numbers(const T* from, int channels, int h, int w, Put put) {
+  int lanes = 1;  // along a row
+  while (lanes < w && lanes < 32) lanes *= 2;
+  const int step = kThreads / lanes, rows = channels * h;
+  for (int column = threadIdx.x % lanes; column < w; column += lanes) {
+    int row = threadIdx.x / lanes, c = row / h, y = row % h;
+    for (; row < rows; row += 8 * step) {
+      T values[8];
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        const int at = row + e * step;
+        values[e] = at < rows ? from[int64_t(at) * w + column] : T(0.0f);
+      }
+#pragma unroll
+      for (int e = 0; e < 8; ++e) {
+        if (row + e * step < rows) put(c, y, column, float(values[e]));
+        y += step;
+        while (y >= h) y -= h, ++c;
+      }
+    }
+  }
 }
 
 // words[u][step][tile pair][lane][tile of the pair][half]: B as lanes want it.
 template <typename T>
 __global__ void arrange_weights_kernel(ImplicitShape shape, const T* w, bool turned, int outputs,
                                        uint32_t* words) {
+#if __CUDA_ARCH__ >= 800  // tf32
   const ImplicitMap map(shape, sizeof(T));
   const int steps = implicit_steps(shape.filter, map.c, sizeof(T)), pairs = outputs / 16;
   const int count = shape.filter * steps * pairs * 128;
@@ -61,6 +95,7 @@ __global__ void arrange_weights_kernel(ImplicitShape shape, const T* w, bool tur
     }
     words[i] = *reinterpret_cast<uint32_t*>(values);
   }
+#endif
 }
 
 // Image i, channels first in global memory, to its places in the map.
@@ -71,18 +106,16 @@ __device__ void stage_map(const ImplicitShape& shape, const ImplicitMap& map, co
     *reinterpret_cast<uint4*>(to + at) = uint4{0, 0, 0, 0};
   }
   __syncthreads();
-  const int pixels = shape.h * shape.w;
-#pragma unroll 8
-  for (int at = threadIdx.x; at < shape.c * pixels; at += kImplicitThreads) {
-    const int c = at / pixels, pixel = at % pixels;
-    const int row = pixel / shape.w + shape.pad, column = pixel % shape.w + shape.pad;
-    const uint32_t offset = row * map.pitch + (column * map.c + c) * int(sizeof(T));
-    *reinterpret_cast<T*>(to + swizzled(offset)) = Factor<T>::round(float(x[at]));
-  }
+  for_numbers<kImplicitThreads>(
+      x, shape.c, shape.h, shape.w, [&](int c, int y, int column, float value) {
+        const uint32_t offset =
+            (y + shape.pad) * map.pitch + ((column + shape.pad) * map.c + c) * int(sizeof(T));
+        *reinterpret_cast<T*>(to + map.swizzled(offset)) = Factor<T>::round(value);
+      });
 }
 
 // One block an image. The filters' rows come through a ring of two from the arranged words.
-template <typename T, int kColumnTiles>
+template <typename T, typename Share>
 __global__ void __launch_bounds__(kImplicitThreads)
     conv2d_implicit_kernel(ImplicitArgs<T> args, const uint32_t* words) {
 #if __CUDA_ARCH__ >= 800
@@ -90,8 +123,9 @@ __global__ void __launch_bounds__(kImplicitThreads)
   const ImplicitShape& shape = args.shape;
   const ImplicitMap map(shape, sizeof(T));
   const int steps = implicit_steps(shape.filter, map.c, sizeof(T));
-  constexpr int kPairs = kWarpColumns * kColumnTiles / 2;  // of the block
-  const int stage = steps * kPairs * 512;                  // bytes
+  constexpr int kRowTiles = Share::kRowTiles, kPairs = Share::kOutputs / 16;
+  static_assert(Share::kWarpRows * kRowTiles * 16 == kPassPixels);
+  const int stage = steps * kPairs * 512;  // bytes
   std::byte* ring = memory + map.bytes();
   const auto fetch = [&](int u) {
     const auto* from = reinterpret_cast<const std::byte*>(words) + int64_t(u) * stage;
@@ -106,12 +140,12 @@ __global__ void __launch_bounds__(kImplicitThreads)
   fetch(0);
   stage_map<T>(shape, map, args.x + i * shape.c * shape.h * shape.w, memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int warp_row = warp / kWarpColumns, warp_column = warp % kWarpColumns;
+  const int warp_row = warp / Share::kWarpColumns, warp_column = warp % Share::kWarpColumns;
   const int out_w = shape.out_w(), pixels = shape.out_h() * out_w;
   const uint32_t base = shared_address(memory);
 
-  for (int pass = 0; pass * kWarpRows * kRowTiles * 16 < pixels; ++pass) {
-    const int first = (pass * kWarpRows + warp_row) * kRowTiles * 16;
+  for (int pass = 0; pass * kPassPixels < pixels; ++pass) {
+    const int first = pass * kPassPixels + warp_row * kRowTiles * 16;
     uint32_t row[kRowTiles];
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
@@ -131,7 +165,7 @@ __global__ void __launch_bounds__(kImplicitThreads)
         uint32_t a[kRowTiles][4];
 #pragma unroll
         for (int m = 0; m < kRowTiles; ++m) {
-          load_matrices(a[m], base + swizzled(row[m] + u * map.pitch + s * kStepBytes));
+          load_matrices(a[m], base + map.swizzled(row[m] + u * map.pitch + s * kStepBytes));
         }
 #pragma unroll
         for (int pair = 0; pair < kColumnTiles / 2; ++pair) {
@@ -144,7 +178,7 @@ __global__ void __launch_bounds__(kImplicitThreads)
         }
       }
     }
-    if ((pass + 1) * kWarpRows * kRowTiles * 16 < pixels) {
+    if ((pass + 1) * kPassPixels < pixels) {
       __syncthreads();  // all are done with the last row
       fetch(0);
     }
@@ -166,23 +200,19 @@ __global__ void __launch_bounds__(kImplicitThreads)
 #endif
 }
 
-inline int implicit_shared(const ImplicitShape& shape, int width, int column_tiles) {
+inline int implicit_shared(const ImplicitShape& shape, int width) {
   const ImplicitMap map(shape, width);
-  const int stage =
-      implicit_steps(shape.filter, map.c, width) * (kWarpColumns * column_tiles / 2) * 512;
-  return map.bytes() + 2 * stage;
+  const int pairs = implicit_outputs(shape.k) / 16;
+  return map.bytes() + 2 * implicit_steps(shape.filter, map.c, width) * pairs * 512;
 }
 
-// The least that holds k channels: 32 or 64.
-inline int column_tiles(int k) { return k <= 32 ? 2 : 4; }
-
-template <typename T, int kColumnTiles>
+template <typename T, typename Share>
 cudaError_t launch_implicit(const ImplicitArgs<T>& args, void* workspace, cudaStream_t stream) {
   auto* words = static_cast<uint32_t*>(workspace);
-  arrange_weights_kernel<T><<<64, 256, 0, stream>>>(args.shape, args.w, args.turned,
-                                                    implicit_outputs(kColumnTiles), words);
-  const auto kernel = conv2d_implicit_kernel<T, kColumnTiles>;
-  const int bytes = implicit_shared(args.shape, sizeof(T), kColumnTiles);
+  arrange_weights_kernel<T>
+      <<<128, 256, 0, stream>>>(args.shape, args.w, args.turned, Share::kOutputs, words);
+  const auto kernel = conv2d_implicit_kernel<T, Share>;
+  const int bytes = implicit_shared(args.shape, sizeof(T));
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error != cudaSuccess) return error;
@@ -193,8 +223,8 @@ cudaError_t launch_implicit(const ImplicitArgs<T>& args, void* workspace, cudaSt
 template <typename T>
 cudaError_t launch_conv2d_implicit(const ImplicitArgs<T>& args, void* workspace,
                                    cudaStream_t stream) {
-  return column_tiles(args.shape.k) == 2 ? launch_implicit<T, 2>(args, workspace, stream)
-                                         : launch_implicit<T, 4>(args, workspace, stream);
+  return args.shape.k <= Narrow::kOutputs ? launch_implicit<T, Narrow>(args, workspace, stream)
+                                          : launch_implicit<T, Wide>(args, workspace, stream);
 }
 
 }  // namespace ridgeline::cuda

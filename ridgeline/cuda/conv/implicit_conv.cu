@@ -8,7 +8,7 @@ const char* refuse_implicit(const ImplicitShape& shape, size_t width, size_t sha
   if (shape.k > 64) return "takes up to 64 output channels";
   if (shape.pad < 0 || shape.pad >= shape.filter) return "takes padding smaller than the filter";
   if (shape.out_h() < 1 || shape.out_w() < 1) return "there are no outputs";
-  if (size_t(implicit_shared(shape, int(width), column_tiles(shape.k))) > shared_memory) {
+  if (size_t(implicit_shared(shape, int(width))) > shared_memory) {
     return "image and filters do not fit in shared memory";
   }
   return "";
@@ -16,7 +16,7 @@ const char* refuse_implicit(const ImplicitShape& shape, size_t width, size_t sha
 
 size_t implicit_workspace(const ImplicitShape& shape, size_t width) {
   const ImplicitMap map(shape, int(width));
-  const int pairs = implicit_outputs(column_tiles(shape.k)) / 16;
+  const int pairs = implicit_outputs(shape.k) / 16;
   return size_t(shape.filter) * size_t(implicit_steps(shape.filter, map.c, int(width))) *
          size_t(pairs) * 512;
 }

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
+#include "ridgeline/core/error.h"
 #include "ridgeline/cuda/vendor/cudnn_api.h"
 
 namespace ridgeline::cuda {
@@ -62,15 +63,18 @@ void Cudnn::open() {
   }
   if (const std::string missing = fill(*api_, library_); !missing.empty()) {
     refusal_ = fmt::format("libcudnn.so.9 has no {}", missing);
-    return;
   }
+}
+
+void* Cudnn::handle() const {
+  if (handle_ != nullptr) return handle_;
   cudnnHandle_t handle = nullptr;
   const cudnnStatus_t status = api_->create(&handle);
   if (status != CUDNN_STATUS_SUCCESS) {
-    refusal_ = fmt::format("cuDNN does not start: {}", api_->status_text(status));
-    return;
+    throw_error(ErrorKind::device, "cuDNN does not start: {}; leave its rows out or mend it",
+                api_->status_text(status));
   }
-  handle_ = handle;
+  return handle_ = handle;
 }
 
 Cudnn::~Cudnn() {
@@ -90,6 +94,7 @@ std::string Cudnn::version() const {
 Cudnn::Cudnn() { open(); }
 void Cudnn::open() { refusal_ = "this build has no cuDNN: its headers were not found"; }
 Cudnn::~Cudnn() = default;
+void* Cudnn::handle() const { return nullptr; }
 std::string Cudnn::version() const { return "absent"; }
 
 #endif

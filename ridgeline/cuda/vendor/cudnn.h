@@ -4,8 +4,9 @@
 
 namespace ridgeline::cuda {
 
-// NVIDIA's library of convolutions, opened when first wanted. A build without its headers, or a
-// machine without the library, has a refusal and nothing else.
+// NVIDIA's library of convolutions, opened when first wanted and started when first used, which
+// takes longer. A build without its headers, or a machine without the library, has a refusal and
+// nothing else.
 class Cudnn {
  public:
   Cudnn();
@@ -18,7 +19,7 @@ class Cudnn {
 
   struct Api;                               // cudnn_api.h
   const Api& api() const { return *api_; }  // only without refusal
-  void* handle() const { return handle_; }  // a cudnnHandle_t
+  void* handle() const;                     // a cudnnHandle_t; throws Error(device)
 
  private:
   void open();
@@ -26,7 +27,7 @@ class Cudnn {
   std::string refusal_;
   void* library_ = nullptr;
   Api* api_ = nullptr;
-  void* handle_ = nullptr;
+  mutable void* handle_ = nullptr;
 };
 
 }  // namespace ridgeline::cuda
