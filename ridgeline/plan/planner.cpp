@@ -19,17 +19,34 @@ constexpr double kTie = 0.02;
 constexpr double kStaleFactor = 2;
 constexpr double kStaleSeconds = 50e-6;
 
-bool starts_with_any(const std::string& name, const std::vector<std::string>& prefixes) {
-  return std::any_of(prefixes.begin(), prefixes.end(),
-                     [&](const std::string& prefix) { return name.starts_with(prefix); });
+constexpr const char* kOtherDevice = "for another device";
+
+// `pattern` with a '*' (any text) must fit the whole name; any other is the beginning of one.
+bool fits(std::string_view name, std::string_view pattern) {
+  const size_t star = pattern.find('*');
+  if (star == std::string_view::npos) return name.starts_with(pattern);
+  if (!name.starts_with(pattern.substr(0, star))) return false;
+  const std::string_view rest = pattern.substr(star + 1);
+  if (rest.find('*') == std::string_view::npos) {
+    return name.size() >= star + rest.size() && name.ends_with(rest);
+  }
+  for (size_t at = star; at <= name.size(); ++at) {
+    if (fits(name.substr(at), rest)) return true;
+  }
+  return false;
+}
+
+bool fits_any(const std::string& name, const std::vector<std::string>& patterns) {
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&](const std::string& pattern) { return fits(name, pattern); });
 }
 
 // Why the options leave a row out, or empty.
 std::string excluded(const Impl& row, const Runtime& runtime, const PlanOptions& options) {
-  if (row.target != runtime.device().kind) return "for another device";
+  if (row.target != runtime.device().kind) return kOtherDevice;
   if (options.deterministic && !row.traits.deterministic) return "not deterministic";
-  if (!options.only.empty() && !starts_with_any(row.name, options.only)) return "not asked for";
-  if (starts_with_any(row.name, options.except)) return "left out on request";
+  if (!options.only.empty() && !fits_any(row.name, options.only)) return "not asked for";
+  if (fits_any(row.name, options.except)) return "left out on request";
   return {};
 }
 
@@ -91,6 +108,7 @@ Options usable(const Program& program, const Table& table, const std::vector<Can
   std::string reasons;
   for (const Candidate& candidate : all) {
     if (candidate.begin != position || candidate.cover.reason.empty()) continue;
+    if (candidate.cover.reason == kOtherDevice) continue;
     reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", candidate.row->name,
                            candidate.cover.reason);
   }

@@ -18,8 +18,9 @@ struct PlanOptions {
   bool deterministic = false;  // leave out rows that are not
   size_t shortlist = 3;        // plans measured whole
   double seconds_per_row = 0.02;
-  std::vector<std::string> only;    // if set: keep rows whose name starts with one of these
-  std::vector<std::string> except;  // leave out rows whose name starts with one of these
+  // Patterns of row names: how a name begins, or with '*' for any text the whole of it.
+  std::vector<std::string> only;    // if set: keep rows that fit one of these
+  std::vector<std::string> except;  // leave out rows that fit one of these
   std::vector<std::string> pinned;  // row names in order, from a checkpoint: used again if they fit
 };
 
