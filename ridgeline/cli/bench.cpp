@@ -12,7 +12,7 @@ namespace {
 struct Flags {
   engine::BenchOptions options;
   RunFlags run;
-  std::string json, precision = "fp32";
+  std::string json, precision = "fp32", results = "bench/results", report;
 };
 
 int run(Flags& flags) {
@@ -31,7 +31,9 @@ int run(Flags& flags) {
     };
   }
   const auto lines = engine::bench_mlp(options);
-  write_text(flags.json, engine::bench_json(lines, options.run));
+  const std::string json = engine::bench_json(lines, options.run);
+  write_text(flags.json, json);
+  show_since(json, options.run, flags.results, flags.report, flags.json != "-");
   return 0;
 }
 
@@ -40,7 +42,8 @@ int run(Flags& flags) {
 void add_bench(CLI::App& app, Action& action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* bench = app.add_subcommand("bench", "how fast this machine trains, and of what limit");
-  bench->require_subcommand(1);
+  bench->require_subcommand(0, 1);
+  declare_compare(*bench, action);
   CLI::App* command =
       bench->add_subcommand("mlp", "training steps of four perceptrons on random data");
   command->add_option("--seconds", flags->options.seconds, "time for each network")
@@ -54,10 +57,16 @@ void add_bench(CLI::App& app, Action& action) {
   command->add_option("--precision", flags->precision, "fp32, fp64 or, on a GPU, tf32")
       ->type_name("NAME");
   flags->run.declare(*command);
+  command
+      ->add_option("--results", flags->results,
+                   "folder of kept results to compare with (bench/results)")
+      ->type_name("DIR");
+  declare_report(*command, flags->report);
   declare_json(*command, flags->json);
   command->footer(
       "Examples:\n"
       "  ridgeline bench mlp\n"
+      "  ridgeline bench --compare before.json after.json\n"
       "  ridgeline bench mlp --threads 1 --only 784-512-10:128 --json bench.json");
   command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
 }

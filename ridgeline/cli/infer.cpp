@@ -15,11 +15,13 @@ struct Flags {
   std::string model, input, output = "-";
   engine::InferOptions options;
   RunFlags run;
+  std::string report;
 };
 
 int run(Flags& flags) {
   check_destinations({flags.output});
   flags.run.apply(flags.options.model.run);
+  flags.options.report = flags.report;
   const engine::InferReport report =
       engine::infer(flags.model, flags.input, flags.output, flags.options);
   engine::Progress progress;
@@ -54,6 +56,7 @@ void add_infer(CLI::App& app, Action& action) {
       ->check(CLI::Range(1, 65536).description(""))
       ->type_name("N");
   command->add_flag("--strict", flags->options.model.strict, "refuse NaN and infinite weights");
+  declare_report(*command, flags->report);
   flags->run.declare(*command);
   command->footer(
       "Columns: index, label, then the probability of each class (p0, p1, ...).\n"

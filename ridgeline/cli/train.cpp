@@ -12,7 +12,7 @@ namespace {
 
 struct Flags {
   ConfigFlags config;
-  std::string out, json;
+  std::string out, json, trace, report;
   bool resume = false, force = false, histograms = false, print_config = false, quiet = false;
 };
 
@@ -22,13 +22,15 @@ int run(const Flags& flags) {
     write_text("-", engine::to_toml(config));
     return 0;
   }
-  check_destinations({flags.json});
+  check_destinations({flags.json, flags.trace});
   engine::TrainOptions options;
   options.out = flags.out;
   options.data = flags.config.data;
   options.resume = flags.resume;
   options.force = flags.force;
   options.histograms = flags.histograms;
+  options.trace = flags.trace;
+  options.report = flags.report;
   if (flags.quiet) options.progress = engine::Progress::Style::none;
   const engine::TrainReport report = engine::train(config, options);
   if (!flags.quiet && flags.json != "-") write_text("-", engine::summary(report));
@@ -50,6 +52,11 @@ void add_train(CLI::App& app, Action& action) {
                     "histograms of the weights in TensorBoard's event files, at each evaluation");
   command->add_flag("--print-config", flags->print_config, "print the resolved config and stop");
   command->add_flag("--quiet", flags->quiet, "show warnings and errors only");
+  command
+      ->add_option("--trace", flags->trace,
+                   "write a timeline of the run here, for ui.perfetto.dev or chrome://tracing")
+      ->type_name("FILE");
+  declare_report(*command, flags->report);
   declare_json(*command, flags->json);
   command->footer(
       "Examples:\n"

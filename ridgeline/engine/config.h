@@ -42,6 +42,9 @@ struct RunConfig {
   int threads = 0;  // 0: all this process may use
   bool deterministic = false;
   bool tune = true;
+  // Patterns of the rows that plans may use (see PlanOptions), "!..." of those they may not; of the
+  // command line alone, because names of rows change from version to version.
+  std::vector<std::string> rows;
 };
 
 // A network and how to train it: the TOML file of docs/config.md, checked. Layers hold settings

@@ -48,6 +48,13 @@ Machine::Machine(const RunConfig& run)
       rows_(all_rows()) {
   options_.tune = run.tune;
   options_.deterministic = run.deterministic;
+  for (const std::string& pattern : run.rows) {
+    if (pattern.starts_with("!")) {
+      options_.except.push_back(pattern.substr(1));
+    } else {
+      options_.only.push_back(pattern);
+    }
+  }
   if (run.tune) cache_.emplace(TuningCache::standard(runtime_->fingerprint()));
 }
 

@@ -8,6 +8,7 @@
 #include "ridgeline/engine/checkpoint.h"
 #include "ridgeline/engine/diagnose.h"
 #include "ridgeline/engine/metrics.h"
+#include "ridgeline/engine/report_page.h"
 #include "ridgeline/engine/run_folder.h"
 #include "ridgeline/engine/signals.h"
 #include "ridgeline/engine/trainer.h"
@@ -123,6 +124,8 @@ TrainRun::TrainRun(const Config& config, const TrainOptions& options)
     watch(metrics_observer(*folder_));
     watch(tensorboard_observer(*folder_, options.histograms));
   }
+  if (!options.trace.empty()) watch(trace_observer(options.trace));
+  if (!options.report.empty()) watch(report_observer(options.report));
   machine_ = std::make_unique<Machine>(config.run);
   trainer_ = std::make_unique<Trainer>(*machine_, config, std::move(set), info.rows);
   if (kept) restore_checkpoint(*kept, *trainer_);

@@ -19,8 +19,10 @@ struct TrainOptions {
   std::filesystem::path out;   // empty: nothing is kept
   std::filesystem::path data;  // --data; empty: the usual places
   bool resume = false;
-  bool force = false;       // replace the run that `out` holds
-  bool histograms = false;  // of the weights, in TensorBoard's event files
+  bool force = false;            // replace the run that `out` holds
+  bool histograms = false;       // of the weights, in TensorBoard's event files
+  std::filesystem::path trace;   // a timeline of the run as trace-event JSON; empty: none
+  std::filesystem::path report;  // folder for report.html; empty: none
   Progress::Style progress = Progress::Style::automatic;
   std::shared_ptr<const data::DataSet> set;  // already loaded; else by config.data.name
 };

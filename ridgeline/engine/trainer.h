@@ -46,6 +46,7 @@ class Trainer {
   // The model with the weights of this moment.
   const nn::Model& model();
 
+  Machine& machine() { return machine_; }
   const Config& config() const { return config_; }
   const data::DataSet& set() const { return *set_; }
   const data::Scaling& scaling() const { return scaling_; }
