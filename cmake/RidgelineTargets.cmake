@@ -48,6 +48,12 @@ endfunction()
 # For executables: what every program of this project needs.
 function(ridgeline_program target)
   ridgeline_warnings(${target})
+  # Where dist/ finds libridgeline_mpi.so when several ranks are started.
+  if(TARGET ridgeline_mpi)
+    add_dependencies(${target} ridgeline_mpi)
+    set_target_properties(${target} PROPERTIES BUILD_RPATH $<TARGET_FILE_DIR:ridgeline_mpi>
+                                               INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+  endif()
   if(RIDGELINE_SANITIZE)
     target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/sanitizer_defaults.cpp)
   endif()

@@ -1,10 +1,13 @@
 #include "ridgeline/registry.h"
 
+#include <chrono>
+
 #include "ridgeline/core/thread_pool.h"
 #include "ridgeline/cpu/rows.h"
 #include "ridgeline/cpu/runtime.h"
 #if defined(RIDGELINE_HAVE_CUDA) && __has_include("ridgeline/cuda/rows.h")
 #include "ridgeline/cuda/info.h"
+#include "ridgeline/cuda/profile.h"
 #include "ridgeline/cuda/rows.h"
 #include "ridgeline/cuda/runtime.h"
 #define RIDGELINE_USE_CUDA 1
@@ -70,6 +73,39 @@ void copy_on_gpu(Runtime& runtime, void* to, const void* from, size_t bytes) {
 #endif
   throw_error(ErrorKind::device, "{}: no GPU to copy {} bytes on ({} to {})",
               to_string(runtime.device()), bytes, from, to);
+}
+
+void connect_ranks([[maybe_unused]] Runtime& runtime) {
+#ifdef RIDGELINE_USE_CUDA
+  if (runtime.device().kind == DeviceKind::cuda) cuda::cuda_runtime(runtime).connect_ranks();
+#endif
+}
+
+std::vector<double> time_each(Runtime& runtime, size_t count,
+                              const std::function<void(size_t)>& call) {
+#ifdef RIDGELINE_USE_CUDA
+  if (runtime.device().kind == DeviceKind::cuda) return cuda::time_each(runtime, count, call);
+#endif
+  using Clock = std::chrono::steady_clock;
+  runtime.synchronize();
+  std::vector<double> seconds(count);
+  auto begin = Clock::now();
+  for (size_t i = 0; i < count; ++i) {
+    call(i);
+    const auto end = Clock::now();
+    seconds[i] = std::chrono::duration<double>(end - begin).count();
+    begin = end;
+  }
+  return seconds;
+}
+
+std::unique_ptr<DeviceTracer> trace_gpus(std::string& why_not) {
+#ifdef RIDGELINE_USE_CUDA
+  return cuda::make_tracer(why_not);
+#else
+  why_not = kNotBuilt;
+  return nullptr;
+#endif
 }
 
 Table all_rows() {

@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "ridgeline/core/device_trace.h"
 #include "ridgeline/plan/impl.h"
 
 // The one place that names the backends.
@@ -27,6 +28,18 @@ std::unique_ptr<Runtime> make_runtime(Device device, int threads = 0);
 
 // to[0..bytes) = from[0..bytes) in the memory of the runtime's GPU, in order with its other work.
 void copy_on_gpu(Runtime& runtime, void* to, const void* from, size_t bytes);
+
+// After set_ranks(), on all ranks: what a device needs to talk to the other ranks' devices.
+void connect_ranks(Runtime& runtime);
+
+// Seconds of each of `count` calls, call(0) first, made back to back in one pass. What was asked of
+// a GPU before goes on meanwhile: the calls line up behind it, so that the gaps between launches do
+// not count.
+std::vector<double> time_each(Runtime& runtime, size_t count,
+                              const std::function<void(size_t)>& call);
+
+// Records what GPUs do from now on. Null when nothing can, with the reason in `why_not`.
+std::unique_ptr<DeviceTracer> trace_gpus(std::string& why_not);
 
 // The rows of every backend, in the fixed order of preference within each.
 Table all_rows();

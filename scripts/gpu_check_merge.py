@@ -73,6 +73,7 @@ def figures_of(folder, sections):
         bench = figures.get("bench", {})
         merged["ceilings"] = bench.get("info", {}).get("ceilings")
         merged["bench"] = [line for name in bench if name.startswith("mlp-") for line in bench[name]]
+        merged["widths"] = [line for name in bench if name.startswith("widths-") for line in bench[name]]
         merged["gemm"] = bench.get("gemm", [])
         # This one only prints: its lines are the figures.
         log = folder / "bench-mlp_train.log"

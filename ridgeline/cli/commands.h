@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ridgeline/core/communicator.h"
 #include "ridgeline/engine/config.h"
 
 // Each command declares its flags and says what to call; the engine does the work.
@@ -18,14 +19,19 @@ void add_train(CLI::App& app, Action& action);
 void add_eval(CLI::App& app, Action& action);
 void add_infer(CLI::App& app, Action& action);
 void add_sweep(CLI::App& app, Action& action);
+void add_verify(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
+void add_bench_rnn(CLI::App& bench, Action& action);  // of bench
+void add_profile(CLI::App& app, Action& action);
+void add_ladder(CLI::App& app, Action& action);
 void add_data(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
 
-// --device, --threads, --no-tune, --deterministic
+// --device, --threads, --no-tune, --deterministic, --rows
 struct RunFlags {
   std::string device;
+  std::vector<std::string> rows;
   int threads = 0;
   bool no_tune = false, deterministic = false;
 
@@ -43,9 +49,21 @@ struct ConfigFlags {
   engine::Config load() const;
 };
 
+// Calls `work` on every rank that a launcher has started; a fault on one ends all.
+int with_ranks(const std::function<int(Communicator&)>& work);
+
 void declare_sets(CLI::App& command, std::vector<std::string>& sets, const std::string& help);
 void declare_data(CLI::App& command, std::string& data);
 void declare_json(CLI::App& command, std::string& json);
+void declare_report(CLI::App& command, std::string& report);
+
+// bench --compare BEFORE AFTER
+constexpr int kExitSlower = 8;
+void declare_compare(CLI::App& bench, Action& action);
+// The change of bench's results (as JSON) since those kept for this device in the folder `results`;
+// `report` is the folder of a page about them, or empty.
+void show_since(const std::string& json, const engine::RunConfig& run, const std::string& results,
+                const std::string& report, bool print);
 
 void write_text(const std::string& path, const std::string& text);  // "-" is stdout; "" is nowhere
 // Throws io when write_text could not write one of these: known before the work, not after it.

@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -16,25 +17,31 @@ struct Flags {
   RunFlags run;
 };
 
-int run(const Flags& flags) {
-  check_destinations({flags.json});
+int run(const Flags& flags, Communicator& ranks) {
+  if (ranks.is_root()) check_destinations({flags.json});
   engine::ModelOptions options;
   flags.run.apply(options.run);
   options.strict = flags.strict;
   std::vector<std::string> warnings;
   const auto part = flags.train_part ? data::Part::train : data::Part::test;
   const engine::Evaluation result =
-      engine::evaluate_file(flags.model, flags.set, part, flags.data, options, warnings);
+      engine::evaluate_file(flags.model, flags.set, part, flags.data, options, warnings, &ranks);
+  if (!ranks.is_root()) return 0;
   for (const std::string& warning : warnings) engine::Progress().warning(warning);
   if (flags.json != "-") {
-    write_text("-", fmt::format("accuracy {:.2f} % ({} of {})\nloss {:.4f}\nspeed {} inputs/s\n",
-                                100 * result.accuracy, result.correct, result.rows, result.loss,
-                                engine::grouped(double(result.rows) / result.seconds)));
+    const bool text = result.targets > result.rows;
+    std::string loss = fmt::format("{:.4f}", result.loss);
+    if (text) loss += fmt::format(" nats a character, perplexity {:.3f}", std::exp(result.loss));
+    write_text("-", fmt::format("accuracy {:.2f} % ({} of {})\nloss {}\nspeed {} {}/s\n",
+                                100 * result.accuracy, result.correct, result.targets, loss,
+                                engine::grouped(double(result.targets) / result.seconds),
+                                text ? "characters" : "inputs"));
   }
   write_text(flags.json, nlohmann::json{{"accuracy", result.accuracy},
                                         {"loss", result.loss},
                                         {"correct", result.correct},
                                         {"rows", result.rows},
+                                        {"targets", result.targets},
                                         {"seconds", result.seconds}}
                                  .dump(2) +
                              "\n");
@@ -62,7 +69,11 @@ void add_eval(CLI::App& app, Action& action) {
       "Examples:\n"
       "  ridgeline eval runs/fashion\n"
       "  ridgeline eval runs/fashion/model.safetensors --on mnist --json result.json");
-  command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+  command->callback([flags, &action] {
+    action = [flags] {
+      return with_ranks([&](Communicator& ranks) { return run(*flags, ranks); });
+    };
+  });
 }
 
 }  // namespace ridgeline::cli

@@ -2,6 +2,7 @@
 
 #include "ridgeline/cli/commands.h"
 #include "ridgeline/core/file.h"
+#include "ridgeline/dist/world.h"
 
 namespace ridgeline::cli {
 
@@ -16,6 +17,12 @@ void RunFlags::declare(CLI::App& command) {
                    "take rows in their fixed order instead of measuring them");
   command.add_flag("--deterministic", deterministic,
                    "leave out rows that are not bitwise repeatable");
+  command
+      .add_option("--rows", rows,
+                  "plan with these rows only, as in 'cpu.*.simd' or 'cuda.linear'; '!cpu.mlp' "
+                  "leaves some out; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("PATTERN");
 }
 
 void RunFlags::apply(engine::RunConfig& run) const {
@@ -23,6 +30,11 @@ void RunFlags::apply(engine::RunConfig& run) const {
   if (threads != 0) run.threads = threads;
   if (no_tune) run.tune = false;
   if (deterministic) run.deterministic = true;
+  run.rows.insert(run.rows.end(), rows.begin(), rows.end());
+}
+
+int with_ranks(const std::function<int(Communicator&)>& work) {
+  return dist::World::from_environment()->run(work);
 }
 
 void declare_sets(CLI::App& command, std::vector<std::string>& sets, const std::string& help) {
@@ -36,6 +48,11 @@ void declare_data(CLI::App& command, std::string& data) {
 void declare_json(CLI::App& command, std::string& json) {
   command.add_option("--json", json, "write the results here for machines (- is stdout)")
       ->type_name("FILE");
+}
+
+void declare_report(CLI::App& command, std::string& report) {
+  command.add_option("--report", report, "folder for report.html, a page with charts and tables")
+      ->type_name("DIR");
 }
 
 void ConfigFlags::declare(CLI::App& command) {

@@ -68,14 +68,18 @@ int run(int argc, char** argv) {
   add_eval(app, action);
   add_infer(app, action);
   add_sweep(app, action);
+  add_verify(app, action);
   add_plan(app, action);
+  add_profile(app, action);
+  add_ladder(app, action);
   add_bench(app, action);
   add_data(app, action);
   add_info(app, action);
   app.footer(
       "`ridgeline COMMAND --help` has every flag and examples.\n"
       "Exit codes: 0 good, 2 usage or config, 3 data or model file, 4 loss not a number, 5 disk,\n"
-      "6 device, 7 communication, 130/143 stopped by a signal.");
+      "6 device, 7 communication, 8 slower than before (bench --compare), 130/143\n"
+      "stopped by a signal.");
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help, --version

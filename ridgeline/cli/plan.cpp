@@ -2,17 +2,29 @@
 
 #include "ridgeline/cli/commands.h"
 #include "ridgeline/engine/explain.h"
+#include "ridgeline/engine/scaling.h"
 
 namespace ridgeline::cli {
 namespace {
 
 struct Flags {
   ConfigFlags config;
-  std::string json;
+  std::string json, network;
+  std::vector<int> ranks;
 };
 
 int run(const Flags& flags) {
   check_destinations({flags.json});
+  if (!flags.ranks.empty()) {
+    if (flags.network.empty()) {
+      throw_error(ErrorKind::usage, "--ranks needs --network, as in --network 25GB/s,2us");
+    }
+    const engine::Scaling scaling = engine::predict_scaling(
+        flags.config.load(), flags.config.data, flags.ranks, prof::parse_network(flags.network));
+    if (flags.json != "-") write_text("-", engine::to_text(scaling));
+    write_text(flags.json, engine::to_json_text(scaling));
+    return 0;
+  }
   const engine::PlanReport report = engine::explain_plan(flags.config.load(), flags.config.data);
   if (flags.json != "-") write_text("-", report.text);
   write_text(flags.json, report.json);
@@ -26,10 +38,20 @@ void add_plan(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("plan", "which rows cover a network's training step, why, and its limit");
   flags->config.declare(*command);
+  command
+      ->add_option("--ranks", flags->ranks,
+                   "predict the step over so many ranks instead, as in 2,4,8; needs --network")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 20).description(""))
+      ->type_name("N,...");
+  command
+      ->add_option("--network", flags->network, "rate and latency between ranks, as in 25GB/s,2us")
+      ->type_name("RATE,LATENCY");
   declare_json(*command, flags->json);
   command->footer(
       "Examples:\n"
       "  ridgeline plan configs/fashion-mlp.toml\n"
+      "  ridgeline plan configs/fashion-mlp.toml --ranks 2,4,8,64 --network 25GB/s,2us\n"
       "  ridgeline plan configs/fashion-mlp.toml --set train.batch=32 --threads 1 --json "
       "plan.json");
   command->callback([flags, &action] { action = [flags] { return run(*flags); }; });

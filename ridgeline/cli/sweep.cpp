@@ -28,21 +28,24 @@ void show(size_t index, size_t count, const std::string& label, const engine::Tr
                     : fmt::format("[{}/{}]   {}", index + 1, count, error));
 }
 
-int run(const Flags& flags) {
+int run(const Flags& flags, Communicator& ranks) {
   // A study takes long: that its results have no place is said before the first run.
   const std::filesystem::path folder = flags.out;
-  if (!flags.out.empty()) make_folder("--out", folder);
+  const bool root = ranks.is_root();
+  if (!flags.out.empty() && root) make_folder("--out", folder);
   const auto place = [&](const std::string& flag, const char* name) {
     return !flag.empty() || flags.out.empty() ? flag : (folder / name).string();
   };
   const std::string csv = place(flags.csv, "sweep.csv"), json = place(flags.json, "sweep.json"),
                     svg = place(flags.svg, "sweep.svg");
-  check_destinations({csv, json, svg});
+  if (root) check_destinations({csv, json, svg});
   engine::SweepOptions options;
   options.data = flags.config.data;
   options.adjust = [&](engine::Config& config) { flags.config.run.apply(config.run); };
-  options.progress = show;
+  if (root) options.progress = show;
+  options.ranks = &ranks;
   const engine::Sweep result = engine::sweep(flags.config.config, flags.config.sets, options);
+  if (!root) return result.stopped_by == 0 ? 0 : 128 + result.stopped_by;
   if (csv != "-" && json != "-" && svg != "-") write_text("-", engine::to_table(result));
   write_text(csv, engine::to_csv(result));
   write_text(json, engine::to_json_text(result));
@@ -81,7 +84,11 @@ void add_sweep(CLI::App& app, Action& action) {
       "study\n"
       "  ridgeline sweep configs/mnist-sigmoid.toml --set train.optimizer.lr=1,0.1,0.01 \\\n"
       "      --set train.epochs=5,20 --svg rates.svg");
-  command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+  command->callback([flags, &action] {
+    action = [flags] {
+      return with_ranks([&](Communicator& ranks) { return run(*flags, ranks); });
+    };
+  });
 }
 
 }  // namespace ridgeline::cli

@@ -12,28 +12,33 @@ namespace {
 
 struct Flags {
   ConfigFlags config;
-  std::string out, json;
+  std::string out, json, trace, report;
   bool resume = false, force = false, histograms = false, print_config = false, quiet = false;
 };
 
-int run(const Flags& flags) {
+int run(const Flags& flags, Communicator& ranks) {
   const engine::Config config = flags.config.load();
   if (flags.print_config) {
-    write_text("-", engine::to_toml(config));
+    if (ranks.is_root()) write_text("-", engine::to_toml(config));
     return 0;
   }
-  check_destinations({flags.json});
+  if (ranks.is_root()) check_destinations({flags.json, flags.trace});
   engine::TrainOptions options;
   options.out = flags.out;
   options.data = flags.config.data;
   options.resume = flags.resume;
   options.force = flags.force;
   options.histograms = flags.histograms;
+  options.trace = flags.trace;
+  options.report = flags.report;
   if (flags.quiet) options.progress = engine::Progress::Style::none;
+  options.ranks = &ranks;
   const engine::TrainReport report = engine::train(config, options);
+  const int code = report.stopped_by == 0 ? 0 : 128 + report.stopped_by;
+  if (!ranks.is_root()) return code;
   if (!flags.quiet && flags.json != "-") write_text("-", engine::summary(report));
   write_text(flags.json, engine::to_json(report).dump(2) + "\n");
-  return report.stopped_by == 0 ? 0 : 128 + report.stopped_by;
+  return code;
 }
 
 }  // namespace
@@ -50,13 +55,23 @@ void add_train(CLI::App& app, Action& action) {
                     "histograms of the weights in TensorBoard's event files, at each evaluation");
   command->add_flag("--print-config", flags->print_config, "print the resolved config and stop");
   command->add_flag("--quiet", flags->quiet, "show warnings and errors only");
+  command
+      ->add_option("--trace", flags->trace,
+                   "write a timeline of the run here, for ui.perfetto.dev or chrome://tracing")
+      ->type_name("FILE");
+  declare_report(*command, flags->report);
   declare_json(*command, flags->json);
   command->footer(
       "Examples:\n"
       "  ridgeline train configs/fashion-mlp.toml --out runs/fashion\n"
       "  ridgeline train configs/fashion-mlp.toml --out runs/fashion --resume\n"
+      "  mpirun -n 4 ridgeline train configs/fashion-mlp.toml --out runs/fashion\n"
       "  ridgeline train configs/mnist-mlp.toml --set train.optimizer.lr=0.01 --json result.json");
-  command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+  command->callback([flags, &action] {
+    action = [flags] {
+      return with_ranks([&](Communicator& ranks) { return run(*flags, ranks); });
+    };
+  });
 }
 
 }  // namespace ridgeline::cli

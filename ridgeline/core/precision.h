@@ -28,4 +28,8 @@ constexpr DType storage(Precision precision) {
   }
 }
 
+constexpr bool is_half(Precision precision) {
+  return precision == Precision::bf16 || precision == Precision::fp16;
+}
+
 }  // namespace ridgeline

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "ridgeline/core/communicator.h"
 #include "ridgeline/core/tensor.h"
 
 namespace ridgeline {
@@ -51,6 +52,13 @@ class Runtime {
       for (int64_t i = 0; i < count; ++i) step();
     };
   }
+
+  // The ranks that rows of collectives talk to; null: this process is alone.
+  Communicator* ranks() const { return ranks_; }
+  void set_ranks(Communicator* ranks) { ranks_ = ranks; }
+
+ private:
+  Communicator* ranks_ = nullptr;
 };
 
 // Owned device memory.

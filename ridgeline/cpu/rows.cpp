@@ -21,6 +21,7 @@ Table rows() {
   Table table;
   append(table, simd_rows());
   append(table, onednn_rows());
+  append(table, onednn_recurrent_rows());
   append(table, reference_rows());
   return table;
 }

@@ -43,7 +43,11 @@ std::vector<PreparedGemm> linear_grad_x_gemms(const LinearGradXGemm& p) {
 std::vector<PreparedGemm> linear_grad_w_gemms(const LinearGradWGemm& p) {
   const GemmProblem problem{p.out, p.in, p.n,       p.dy, p.out, Major::mn,
                             p.x,   p.in, Major::mn, p.dw, p.in};
-  return variants(p.type, problem, StoreSum{});
+  if (!p.wide) return variants(p.type, problem, StoreSum{});
+  if (p.type == GemmType::bf16) {
+    return prepare_gemm_variants<__nv_bfloat16, float>(problem, StoreSum{}, {});
+  }
+  return prepare_gemm_variants<__half, float>(problem, StoreSum{}, {});
 }
 
 }  // namespace ridgeline::cuda

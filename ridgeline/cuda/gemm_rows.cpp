@@ -1,5 +1,6 @@
 #include "ridgeline/cuda/gemm_rows.h"
 
+#include "ridgeline/cuda/bias_sum.h"
 #include "ridgeline/cuda/gemm_products.h"
 #include "ridgeline/cuda/plain/elementwise.h"
 #include "ridgeline/cuda/row.h"
@@ -27,16 +28,22 @@ std::string refuse_type(const Rest& rest, DType dtype) {
 }
 
 Cover cover(const Rest& rest, const Values& values, std::initializer_list<int64_t> extents,
-            size_t ops) {
+            size_t ops, size_t workspace = 0) {
   std::string reason = refuse_type(rest, values[0].dtype);
   if (reason.empty()) reason = refuse_floats(values);
   if (reason.empty()) reason = refuse_large(extents);
-  return cover_unless(std::move(reason), ops);
+  return cover_unless(std::move(reason), ops, workspace);
 }
 
-// The bias is added in fp32 and read as fp32; the copy engine wants rows of 16 bytes for tf32.
+// The bias is added in fp32 and read as fp32: one in a half is widened first.
+bool widens_bias(const Linear& op) { return op.b && op.b.dtype != DType::fp32; }
+size_t bias_bytes(const Linear& op) {
+  return widens_bias(op) ? size_t(op.out()) * sizeof(float) : 0;
+}
+
+// The copy engine wants rows of 16 bytes for tf32.
 std::string refuse_linear(const Linear& op) {
-  if (op.b && op.b.dtype != DType::fp32) return "takes biases in fp32";
+  if (widens_bias(op) && op.b.dtype != op.x.dtype) return "takes biases in fp32 or x's type";
   if (op.x.dtype == DType::fp32 && op.in() % 4 != 0) return "tf32 wants inputs by fours";
   return {};
 }
@@ -45,7 +52,7 @@ Cover covers_linear(const Rest& rest) {
   const auto* op = rest.get<Linear>(0);
   if (op == nullptr) return no_such_op(Linear::kName);
   if (std::string reason = refuse_linear(*op); !reason.empty()) return Cover::no(reason);
-  return cover(rest, {op->x, op->w, op->y}, {op->n(), op->in(), op->out()}, 1);
+  return cover(rest, {op->x, op->w, op->y}, {op->n(), op->in(), op->out()}, 1, bias_bytes(*op));
 }
 
 Cover covers_linear_relu(const Rest& rest) {
@@ -60,7 +67,7 @@ Cover covers_linear_relu(const Rest& rest) {
   }
   if (std::string reason = refuse_linear(*linear); !reason.empty()) return Cover::no(reason);
   Cover both = cover(rest, {linear->x, linear->w, activation->y},
-                     {linear->n(), linear->in(), linear->out()}, 2);
+                     {linear->n(), linear->in(), linear->out()}, 2, bias_bytes(*linear));
   if (both.ops > 0) both.skips = {linear->y.id};
   return both;
 }
@@ -76,7 +83,10 @@ Cover covers_grad_w(const Rest& rest) {
   const auto* op = rest.get<LinearGradW>(0);
   if (op == nullptr) return no_such_op(LinearGradW::kName);
   if (size_of(op->dy.dtype) != 2) return Cover::no("takes bf16 and fp16 only");
-  return cover(rest, {op->x, op->dy, op->dw, op->db}, {op->n(), op->in(), op->out()}, 1);
+  if (op->db && op->db.dtype != op->dw.dtype) return Cover::no("wants one type of gradients");
+  return cover(rest,
+               {op->x, op->dy, unless_wide(op->dw, op->x.dtype), unless_wide(op->db, op->x.dtype)},
+               {op->n(), op->in(), op->out()}, 1);
 }
 
 // The proposal with this number; the last where there are fewer.
@@ -93,15 +103,29 @@ std::unique_ptr<Step> prepare_linear(const Span& span, const Binding& binding, i
   const auto& op = span.get<Linear>(0);
   const bool relu = span.size() == 2;
   const std::string what = describe(span.op(0));
+  auto* wide_b = reinterpret_cast<float*>(binding.workspace());
+  const Tensor b = binding.read(op.b);
   const LinearGemm product{gemm_type(op.x.dtype),
                            int(op.n()),
                            int(op.in()),
                            int(op.out()),
                            binding.read(op.x).data,
                            binding.read(op.w).data,
-                           binding.read(op.b).as<float>(),
+                           widens_bias(op) ? wide_b : b.as<float>(),
                            binding.write(relu ? span.get<Activation>(1).y : op.y).data,
                            relu};
+  if (widens_bias(op)) {
+    return dispatch_device_half(op.b.dtype, [&](auto type) {
+      using T = decltype(type);
+      return launch_step(binding, what,
+                         [run = choose(linear_gemms(product), proposal, what), b = b.as<T>(),
+                          wide_b, out = op.out()](cudaStream_t stream) {
+                           const cudaError_t error = launch_widen<T>(b, wide_b, out, stream);
+                           if (error == cudaSuccess) run(stream);
+                           return error;
+                         });
+    });
+  }
   return launch_step(binding, what,
                      [run = choose(linear_gemms(product), proposal, what)](cudaStream_t stream) {
                        run(stream);
@@ -136,18 +160,14 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, i
                                 int(op.out()),
                                 binding.read(op.x).data,
                                 binding.read(op.dy).data,
-                                binding.write(op.dw).data};
-  return dispatch_device_float(op.x.dtype, [&](auto type) {
-    using T = decltype(type);
-    return launch_step(binding, what,
-                       [run = choose(linear_grad_w_gemms(product), proposal, what),
-                        dy = binding.read(op.dy).as<T>(), db = binding.write(op.db).as<T>(),
-                        n = op.n(), out = op.out()](cudaStream_t stream) {
-                         run(stream);
-                         if (db == nullptr) return cudaSuccess;
-                         return launch_sum_rows<T>(dy, db, n, out, stream);
-                       });
-  });
+                                binding.write(op.dw).data,
+                                is_wide(op.dw, op.x.dtype)};
+  return launch_step(binding, what,
+                     [run = choose(linear_grad_w_gemms(product), proposal, what),
+                      sum_bias = bias_sum(op, binding)](cudaStream_t stream) {
+                       run(stream);
+                       return sum_bias(stream);
+                     });
 }
 
 }  // namespace

@@ -32,6 +32,20 @@ std::string refuse_details(const MlpStepOps& step) {
   return {};
 }
 
+// Weights are of the values' type, or kept in fp32 with copies in that type for the products and
+// biases that have none. Gradients are never stored, so their type does not matter.
+std::string refuse_types(const MlpStepOps::Layer& layer, DType dtype, bool masters) {
+  const SgdUpdate &w = *layer.update_w, &b = *layer.update_b;
+  const DType kept = masters ? DType::fp32 : dtype;
+  if (layer.linear->w.dtype != dtype || layer.linear->y.dtype != dtype) {
+    return "wants all values of one type";
+  }
+  if (w.w.dtype != kept || b.w.dtype != kept || bool(w.copy) != masters || b.copy) {
+    return "wants weights of the values' type, or in fp32 with copies of all but the biases";
+  }
+  return {};
+}
+
 std::string refuse(const Rest& rest, const MlpStepOps& step) {
   if (!step.refusal.empty()) return step.refusal;
   if (rest.begin != 0 || step.ops != rest.size()) return "covers whole programs only";
@@ -42,14 +56,9 @@ std::string refuse(const Rest& rest, const MlpStepOps& step) {
   }
   const DType dtype = step.images->y.dtype;
   if (dtype != DType::bf16 && dtype != DType::fp16) return "takes bf16 and fp16 only";
-  for (const ValueId id : step.inside) {
-    const DType own = rest.program.info(id).value.dtype;
-    if (is_float(own) && own != dtype) return "wants all values of one type";
-  }
   for (const MlpStepOps::Layer& layer : step.layers) {
-    if (layer.linear->w.dtype != dtype || layer.linear->b.dtype != dtype) {
-      return "wants weights of the values' type";
-    }
+    if (std::string reason = refuse_types(layer, dtype, step.copies); !reason.empty())
+      return reason;
   }
   return {};
 }
@@ -62,6 +71,7 @@ MlpTrainShape shape_of(const MlpStepOps& step) {
   for (int i = 0; i < shape.layers; ++i) {
     shape.sizes[i + 1] = int(step.layers[size_t(i)].linear->out());
   }
+  shape.masters = step.copies;
   shape.half = step.images->y.dtype == DType::bf16 ? MlpHalf::bf16 : MlpHalf::fp16;
   switch (step.layers.front().activation->kind) {
     case ActivationKind::tanh:
@@ -76,15 +86,25 @@ MlpTrainShape shape_of(const MlpStepOps& step) {
   return shape;
 }
 
-// Pieces of the workspace, in bytes: the tables of a launch, then the kernel's own.
-struct Pieces {
-  size_t lr, loss, correct, own, total;
+// Half biases that the kernels write beside the fp32 ones, and that nobody reads.
+size_t spare_bias_bytes(const MlpStepOps& step) {
+  size_t bytes = 0;
+  for (const MlpStepOps::Layer& layer : step.layers) {
+    if (step.copies) bytes += align_up(size_t(layer.linear->out()) * 2, kBlock);
+  }
+  return bytes;
+}
 
-  Pieces(int64_t repeats, size_t own_bytes)
+// Pieces of the workspace, in bytes: the tables of a launch, spare biases, then the kernel's own.
+struct Pieces {
+  size_t lr, loss, correct, bias, own, total;
+
+  Pieces(int64_t repeats, size_t bias_bytes, size_t own_bytes)
       : lr(kBlock),
         loss(lr + align_up(size_t(repeats) * sizeof(double), kBlock)),
         correct(loss + align_up(size_t(repeats) * sizeof(float), kBlock)),
-        own(correct + align_up(size_t(repeats) * sizeof(int32_t), kBlock)),
+        bias(correct + align_up(size_t(repeats) * sizeof(int32_t), kBlock)),
+        own(bias + bias_bytes),
         total(own + own_bytes + kBlock) {}  // the last for aligning all of it
 };
 
@@ -95,7 +115,8 @@ Cover covers(const Rest& rest, Layout layout_of) {
   if (!layout.refusal.empty()) return Cover::no(layout.refusal);
   Cover cover = Cover::of(step.ops);
   cover.skips = step.inside;
-  cover.workspace = Pieces(rest.program.repeats, layout.workspace_bytes).total;
+  cover.workspace =
+      Pieces(rest.program.repeats, spare_bias_bytes(step), layout.workspace_bytes).total;
   return cover;
 }
 
@@ -135,7 +156,7 @@ class MlpTrainStep final : public Step {
 std::unique_ptr<Step> prepare(const Span& span, const Binding& binding, Layout layout_of) {
   const MlpStepOps step = match_mlp_step({span.program, span.begin, binding.runtime()});
   const MlpTrainLayout layout = layout_of(shape_of(step), 0);
-  const Pieces pieces(span.program.repeats, layout.workspace_bytes);
+  const Pieces pieces(span.program.repeats, spare_bias_bytes(step), layout.workspace_bytes);
   auto* base = reinterpret_cast<std::byte*>(
       align_up(reinterpret_cast<uintptr_t>(binding.workspace()), kBlock));
 
@@ -153,9 +174,19 @@ std::unique_ptr<Step> prepare(const Span& span, const Binding& binding, Layout l
 
   MlpTrainArgs args;
   args.shape = shape_of(step);
+  std::byte* spare = base + pieces.bias;
   for (size_t i = 0; i < step.layers.size(); ++i) {
-    args.w[i] = binding.write(step.layers[i].update_w->w).data;
-    args.bias[i] = binding.write(step.layers[i].update_b->w).data;
+    const SgdUpdate &w = *step.layers[i].update_w, &b = *step.layers[i].update_b;
+    if (!step.copies) {
+      args.w[i] = binding.write(w.w).data;
+      args.bias[i] = binding.write(b.w).data;
+      continue;
+    }
+    args.w[i] = binding.write(w.copy).data;
+    args.master_w[i] = binding.write(w.w).as<float>();
+    args.bias[i] = spare;
+    args.master_bias[i] = binding.write(b.w).as<float>();
+    spare += align_up(size_t(b.w.shape.numel()) * 2, kBlock);
   }
   args.images = binding.read(step.images->set).as<uint8_t>();
   args.labels = binding.read(step.labels->set).as<int32_t>();

@@ -33,6 +33,12 @@ decltype(auto) dispatch_device_float(DType dtype, F&& f) {
   }
 }
 
+// The same of the halves alone.
+template <typename F>
+decltype(auto) dispatch_device_half(DType dtype, F&& f) {
+  return dtype == DType::bf16 ? f(__nv_bfloat16{}) : f(__half{});
+}
+
 // A Step of one or a few launches: launch(stream) returns the last error. `what` names the op and
 // its shapes when one fails.
 template <typename F>
@@ -55,6 +61,19 @@ inline std::string refuse_floats(const Values& values) {
     if (first == nullptr) first = &value;
   }
   return {};
+}
+
+// What sums of a type are kept in: fp64 for fp64, fp32 for everything narrower.
+inline DType accumulated(DType dtype) { return dtype == DType::fp64 ? DType::fp64 : DType::fp32; }
+
+// Whether a value that is made by sums of halves stays in their accumulating type.
+inline bool is_wide(const Value& value, DType factors) {
+  return value && size_of(factors) == 2 && value.dtype == DType::fp32;
+}
+
+// Of a value that may be in the accumulating type: itself if it is not, for refuse_floats.
+inline Value unless_wide(const Value& value, DType factors) {
+  return is_wide(value, factors) ? Value{} : value;
 }
 
 // Why kernels that count rows and columns in 32 bits cannot take these extents.

@@ -11,6 +11,8 @@
 #include "ridgeline/cuda/info.h"
 #include "ridgeline/cuda/probe.h"
 #include "ridgeline/cuda/vendor/cublaslt.h"
+#include "ridgeline/cuda/vendor/cudnn.h"
+#include "ridgeline/cuda/vendor/nccl.h"
 
 namespace ridgeline::cuda {
 namespace {
@@ -92,9 +94,16 @@ CudaRuntime::CudaRuntime(int index) : index_(index) {
 
 CudaRuntime::~CudaRuntime() {
   if (stream_ != nullptr) cudaStreamSynchronize(stream_);
+  collectives_.reset();
   cublaslt_.reset();
+  cudnn_.reset();
   if (staging_ != nullptr) cudaFreeHost(staging_);
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+const Cudnn& CudaRuntime::cudnn() const {
+  if (!cudnn_) cudnn_ = std::make_unique<Cudnn>();
+  return *cudnn_;
 }
 
 const CublasLt& CudaRuntime::cublaslt() const {
@@ -106,8 +115,9 @@ std::string CudaRuntime::fingerprint() const {
   int driver = 0, runtime = 0;
   check(cudaDriverGetVersion(&driver), "the driver's version");
   check(cudaRuntimeGetVersion(&runtime), "the runtime's version");
-  return fmt::format("cuda; {}; sm_{}; {} multiprocessors; driver {}; runtime {}; cuBLASLt {}",
-                     name_, architecture_, processors_, driver, runtime, cublaslt().version());
+  return fmt::format(
+      "cuda; {}; sm_{}; {} multiprocessors; driver {}; runtime {}; cuBLASLt {}; cuDNN {}", name_,
+      architecture_, processors_, driver, runtime, cublaslt().version(), cudnn().version());
 }
 
 void* CudaRuntime::allocate(size_t bytes) {
@@ -140,6 +150,9 @@ void CudaRuntime::upload(void* device, const void* host, size_t bytes) {
 
 void CudaRuntime::download(void* host, const void* device, size_t bytes) {
   if (bytes == 0) return;
+  if (collectives_) {  // a sum that was started and not yet waited for
+    check(cudaStreamSynchronize(collectives_->stream()), "waiting for collectives");
+  }
   const bool staged = bytes <= kStaging;
   void* to = staged ? staging_ : host;
   check(cudaMemcpyAsync(to, device, bytes, cudaMemcpyDeviceToHost, stream_),
@@ -148,7 +161,23 @@ void CudaRuntime::download(void* host, const void* device, size_t bytes) {
   if (staged) std::memcpy(host, staging_, bytes);
 }
 
-void CudaRuntime::synchronize() { check(cudaStreamSynchronize(stream_), "waiting for the GPU"); }
+void CudaRuntime::synchronize() {
+  check(cudaStreamSynchronize(stream_), "waiting for the GPU");
+  if (!collectives_) return;
+  // A sum that was started and not waited for: its host step talks to the ranks, and nobody else
+  // may meanwhile.
+  check(cudaStreamSynchronize(collectives_->stream()), "waiting for collectives");
+  collectives_->check_failure();
+}
+
+void CudaRuntime::connect_ranks() {
+  if (ranks() == nullptr || collectives_) return;
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, index_), to_string(device()));
+  std::string gpu;
+  for (const char byte : properties.uuid.bytes) gpu += fmt::format("{:02x}", uint8_t(byte));
+  collectives_ = std::make_unique<Collectives>(*ranks(), gpu);
+}
 
 void CudaRuntime::clear(void* device, size_t bytes) {
   if (bytes > 0) check(cudaMemsetAsync(device, 0, bytes, stream_), "clearing a counter");

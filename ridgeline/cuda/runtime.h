@@ -10,7 +10,9 @@ struct CUstream_st;
 
 namespace ridgeline::cuda {
 
+class Collectives;
 class CublasLt;
+class Cudnn;
 
 // One GPU with one stream: all work is in the order it was asked for.
 class CudaRuntime final : public Runtime {
@@ -27,6 +29,10 @@ class CudaRuntime final : public Runtime {
   int architecture() const { return architecture_; }
   // The vendor's products, opened on first use.
   const CublasLt& cublaslt() const;
+  // What collectives need, once connect_ranks() was called on all ranks of set_ranks(); else null.
+  Collectives* collectives() const { return collectives_.get(); }
+  void connect_ranks();
+  const Cudnn& cudnn() const;
 
   Device device() const override { return {DeviceKind::cuda, index_}; }
   std::string fingerprint() const override;
@@ -62,6 +68,8 @@ class CudaRuntime final : public Runtime {
   void* staging_ = nullptr;  // pinned, for small downloads
   bool capturing_ = false;
   mutable std::unique_ptr<CublasLt> cublaslt_;
+  std::unique_ptr<Collectives> collectives_;
+  mutable std::unique_ptr<Cudnn> cudnn_;
 };
 
 // The GPUs that this build can use, by index. Nothing of CUDA is touched before.

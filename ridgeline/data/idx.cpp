@@ -7,6 +7,8 @@
 #include <optional>
 #include <vector>
 
+#include "ridgeline/core/text.h"
+
 namespace ridgeline::data {
 namespace {
 
@@ -198,10 +200,11 @@ HostTensor read_raw(const std::filesystem::path& path, const Shape& item) {
   const int64_t size = in.compressed() ? stated_gzip_size(file) : file.size();
   const int64_t features = item.numel();
   if (features == 0 || size % features != 0) {
-    throw_error(ErrorKind::data,
-                "{}: {} bytes are no whole number of items of {} bytes ({}); give a file of raw "
-                "bytes or an IDX file",
-                file.name(), size, features, to_string(item));
+    throw_error(
+        ErrorKind::data,
+        "{}: its size, {}, is no whole number of items of {} ({}); give a file of raw bytes or "
+        "an IDX file",
+        file.name(), counted(size, "byte"), counted(features, "byte"), to_string(item));
   }
   HostTensor tensor(DType::uint8, item.prepend(size / features));
   const size_t got = in.read(std::as_writable_bytes(tensor.span<uint8_t>()));

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "ridgeline/core/text.h"
 #include "ridgeline/data/idx.h"
 
 namespace ridgeline::data {
@@ -115,9 +116,9 @@ ImageSet load_pair(const std::filesystem::path& images, const std::filesystem::p
   set.images = read_images(images);
   set.labels = read_labels(labels);
   if (set.images.view().shape[0] != set.size()) {
-    throw_error(ErrorKind::data,
-                "{} holds {} images, but {} holds {} labels; they are not of the same set",
-                images.string(), set.images.view().shape[0], labels.string(), set.size());
+    throw_error(ErrorKind::data, "{} holds {}, but {} holds {}; they are not of the same set",
+                images.string(), counted(set.images.view().shape[0], "image"), labels.string(),
+                counted(set.size(), "label"));
   }
   set.classes = check_labels(set.labels.span<int32_t>(), classes, labels.string());
   set.name = std::move(name);

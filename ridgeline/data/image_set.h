@@ -14,12 +14,17 @@ namespace ridgeline::data {
 // gather's business.
 struct ImageSet {
   HostTensor images;  // uint8 [n, item...], n >= 1
-  HostTensor labels;  // int32 [n], each in [0, classes)
+  HostTensor labels;  // int32 [n], or [n, targets] with one a step; each in [0, classes)
   int classes = 0;
+  // A text for a language model: batches of this many rows, in order, continue one another row by
+  // row. 0: items that have nothing to do with one another.
+  int64_t streams = 0;
+  std::string symbols{};  // of such a text, by code
   std::string name;
   uint64_t hash = 0;  // of shapes, images and labels: equal sets, equal hashes. Not cryptographic
 
-  int64_t size() const { return labels.view().numel(); }
+  int64_t size() const { return labels.view().shape[0]; }
+  int64_t targets() const { return labels.view().numel() / size(); }  // of an item
   Shape item_shape() const { return images.view().shape.drop_front(); }
   int64_t features() const { return item_shape().numel(); }
 };

@@ -38,10 +38,10 @@ bool named_for(const SetInfo& set, const fs::path& folder) {
   return std::ranges::find(set.folders, whole.filename().string()) != set.folders.end();
 }
 
-// Whether the small label files say that this is the set. A damaged file says nothing.
+// Whether the small files (labels, texts) say that this is the set. A damaged file says nothing.
 bool has_labels_of(const SetInfo& set, const fs::path& folder) {
   for (const FileInfo& info : set.files) {
-    if (info.name.find("labels") == std::string::npos) continue;
+    if (!set.text && info.name.find("labels") == std::string::npos) continue;
     const auto path = find_spelling(folder, info.name);
     if (!path) continue;
     try {
@@ -111,6 +111,7 @@ std::vector<Place> search_places(const fs::path& data_dir) {
 }
 
 fs::path find_set(const SetInfo& set, const fs::path& data_dir, std::vector<Part> parts) {
+  if (set.text) return find_text(set, data_dir).parent_path();
   if (!data_dir.empty() && !is_folder(data_dir)) {
     throw_error(ErrorKind::data, "--data {}: no such folder", data_dir.string());
   }
@@ -133,6 +134,21 @@ fs::path find_set(const SetInfo& set, const fs::path& data_dir, std::vector<Part
   std::string looked;
   if (const auto folder = first_good(set, search_places(data_dir), fault, looked)) return *folder;
   throw_not_found(set, looked);
+}
+
+fs::path find_text(const SetInfo& set, const fs::path& data_dir) {
+  if (!data_dir.empty() && !is_folder(data_dir)) {
+    throw_error(ErrorKind::data, "--data {}: no such folder", data_dir.string());
+  }
+  const std::string& name = set.files.front().name;
+  const Fault fault = [&](const fs::path& folder) -> std::string {
+    if (!find_spelling(folder, name)) return "holds no " + name;
+    return named_for(set, folder) || has_labels_of(set, folder) ? "" : "holds another text";
+  };
+  std::string looked;
+  const auto folder = first_good(set, search_places(data_dir), fault, looked);
+  if (!folder) throw_not_found(set, looked);
+  return *find_spelling(*folder, name);
 }
 
 DataSet load(std::string_view name_or_folder, const fs::path& data_dir) {

@@ -30,6 +30,9 @@ std::filesystem::path user_data_folder();
 std::filesystem::path find_set(const SetInfo& set, const std::filesystem::path& data_dir = {},
                                std::vector<Part> parts = {Part::train, Part::test});
 
+// The file of a set that is one text; throws as find_set.
+std::filesystem::path find_text(const SetInfo& set, const std::filesystem::path& data_dir = {});
+
 // A named set, or a folder of IDX files.
 DataSet load(std::string_view name_or_folder, const std::filesystem::path& data_dir = {});
 // One part alone. For a folder that is no named set, `classes` 0 means: as many as its labels use.

@@ -36,25 +36,6 @@ Scaling standard_scaling(std::span<const uint8_t> bytes) {
 
 }  // namespace
 
-ScaleKind parse_scale(std::string_view text) {
-  for (const ScaleKind kind : {ScaleKind::raw, ScaleKind::unit, ScaleKind::standard}) {
-    if (text == name(kind)) return kind;
-  }
-  throw_error(ErrorKind::usage, "'{}' is not a scale; use raw, unit or standard", text);
-}
-
-std::string_view name(ScaleKind kind) {
-  switch (kind) {
-    case ScaleKind::raw:
-      return "raw";
-    case ScaleKind::unit:
-      return "unit";
-    case ScaleKind::standard:
-      return "standard";
-  }
-  return "unknown";
-}
-
 Scaling make_scaling(ScaleKind kind, std::span<const uint8_t> bytes) {
   switch (kind) {
     case ScaleKind::raw:

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <span>
-#include <string_view>
 
 namespace ridgeline::data {
 
@@ -20,9 +19,6 @@ enum class ScaleKind {
   unit,      // 0 to 1
   standard,  // mean 0 and deviation 1 over all bytes of the set
 };
-
-ScaleKind parse_scale(std::string_view text);  // throws usage
-std::string_view name(ScaleKind kind);
 
 // `bytes`: the training images. Mean and deviation come from exact integer sums, so they are the
 // same on every machine. Throws data if all bytes are equal and the kind is standard.

@@ -11,7 +11,6 @@ SetInfo mnist() {
       .title = "MNIST handwritten digits, 60000 + 10000 images of 28x28",
       .licence = "none stated with the files",
       .classes = 10,
-      .class_names = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"},
       .folders = {"mnist", "MNIST", "dataset-mnist"},
       .files =
           {
@@ -39,8 +38,6 @@ SetInfo fashion_mnist() {
       .title = "Fashion-MNIST clothing, 60000 + 10000 images of 28x28",
       .licence = "MIT",
       .classes = 10,
-      .class_names = {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt",
-                      "Sneaker", "Bag", "Ankle boot"},
       .folders = {"fashion-mnist", "fashion_mnist", "FashionMNIST", "dataset-fashion-mnist"},
       .files =
           {
@@ -63,10 +60,35 @@ SetInfo fashion_mnist() {
   };
 }
 
+SetInfo tiny_shakespeare() {
+  constexpr const char* kSum = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed";
+  return {
+      .name = "tinyshakespeare",
+      .title = "plays of Shakespeare, 1115394 characters of 65 kinds, for language models",
+      .licence = "public domain",
+      .text = true,
+      .classes = 65,
+      .folders = {"tinyshakespeare", "tiny-shakespeare", "tiny_shakespeare"},
+      .files = {{"input.txt", 1115394, kSum, kSum}},
+      .mirrors =
+          {"https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare"},
+  };
+}
+
+// The same files under a name of their own: a network reads an image row by row as a sequence.
+SetInfo mnist_rows() {
+  SetInfo set = mnist();
+  set.name = "mnist-rows";
+  set.title = "MNIST, each image as a sequence of 28 rows of 28 pixels";
+  set.folders.insert(set.folders.begin(), set.name);
+  return set;
+}
+
 }  // namespace
 
 const std::vector<SetInfo>& known_sets() {
-  static const std::vector<SetInfo> sets{mnist(), fashion_mnist()};
+  static const std::vector<SetInfo> sets{mnist(), fashion_mnist(), tiny_shakespeare(),
+                                         mnist_rows()};
   return sets;
 }
 

@@ -18,8 +18,8 @@ struct SetInfo {
   std::string name;  // what users write, and the folder that `get` makes
   std::string title{};
   std::string licence{};
+  bool text = false;  // one file of text for a language model, not images
   int classes = 0;
-  std::vector<std::string> class_names{};
   std::vector<std::string> folders{};  // names under which a data folder may hold it
   std::vector<FileInfo> files{};
   std::vector<std::string> mirrors{};  // base URLs, tried in order; files are checked by sha256

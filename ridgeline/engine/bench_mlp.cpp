@@ -1,6 +1,8 @@
 #include "ridgeline/engine/bench_mlp.h"
 
 #include <algorithm>
+#include <charconv>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "ridgeline/core/philox.h"
@@ -14,13 +16,57 @@ namespace {
 struct Network {
   std::vector<int> sizes;
   int64_t batch;
-  const char* activation;
+  std::string activation;
 };
+
+constexpr int kFeatures = 784, kClasses = 10;  // of the random set
+constexpr int64_t kRows = 12000;
 
 const Network kNetworks[] = {{{784, 128, 128, 128, 10}, 32, "relu"},
                              {{784, 512, 10}, 128, "relu"},
                              {{784, 512, 10}, 3000, "sigmoid"},
                              {{784, 1024, 1024, 1024, 10}, 32, "relu"}};
+
+// Of "784-512-10:128"; relu unless it is one of the known ones.
+Network parse_network(const std::string& text) {
+  for (const Network& known : kNetworks) {
+    if (text == fmt::format("{}:{}", fmt::join(known.sizes, "-"), known.batch)) return known;
+  }
+  Network network{{}, 0, "relu"};
+  const char *at = text.data(), *end = at + text.size();
+  const auto number = [&](int64_t most) {
+    int64_t value = 0;
+    const auto [stop, error] = std::from_chars(at, end, value);
+    if (error != std::errc{} || value < 1 || value > most) return int64_t{0};
+    at = stop;
+    return value;
+  };
+  while (true) {
+    network.sizes.push_back(int(number(1 << 20)));
+    if (network.sizes.back() == 0 || at == end || (*at != '-' && *at != ':')) break;
+    if (*at++ == '-') continue;
+    network.batch = number(kRows);
+    break;
+  }
+  if (at != end || network.batch == 0 || network.sizes.size() < 2 ||
+      network.sizes.front() != kFeatures || network.sizes.back() != kClasses) {
+    throw_error(ErrorKind::usage,
+                "bench mlp: '{}' is no network; write sizes and batch as 784-512-10:128 (from {} "
+                "inputs to {} classes, a batch of up to {})",
+                text, kFeatures, kClasses, kRows);
+  }
+  return network;
+}
+
+std::vector<Network> networks_of(const BenchOptions& options) {
+  std::vector<Network> networks;
+  for (const std::string& text : options.only) networks.push_back(parse_network(text));
+  for (int h = 128; options.widths && h <= 8192; h *= 2) {
+    networks.push_back({{kFeatures, h, h, h, kClasses}, 32, "relu"});
+  }
+  if (networks.empty()) networks.assign(std::begin(kNetworks), std::end(kNetworks));
+  return networks;
+}
 
 std::string label(const Network& network) {
   return fmt::format("{}", fmt::join(network.sizes, "-"));
@@ -72,6 +118,7 @@ BenchLine run_one(const Network& network, const BenchOptions& options, Machine& 
   std::sort(us.begin(), us.end());
   BenchLine line;
   line.network = label(network);
+  line.activation = network.activation;
   line.batch = network.batch;
   line.min_us = us.front();
   line.median_us = us[us.size() / 2];
@@ -89,23 +136,24 @@ BenchLine run_one(const Network& network, const BenchOptions& options, Machine& 
 }  // namespace
 
 std::vector<BenchLine> bench_mlp(const BenchOptions& options) {
+  const std::vector<Network> networks = networks_of(options);
   Machine machine(options.run);
   auto set = std::make_shared<data::DataSet>();
-  set->train = random_set(12000, streams::kSample);
+  set->train = random_set(kRows, streams::kSample);
   set->test = random_set(256, streams::kSample + 1);
   std::vector<BenchLine> lines;
-  for (const Network& network : kNetworks) {
-    const std::string name = fmt::format("{}:{}", label(network), network.batch);
-    const auto& only = options.only;
-    if (!only.empty() && std::find(only.begin(), only.end(), name) == only.end()) continue;
+  for (const Network& network : networks) {
     lines.push_back(run_one(network, options, machine, set));
     if (options.each) options.each(lines.back());
   }
-  if (lines.empty()) {
-    throw_error(ErrorKind::usage, "bench mlp: no network is called {}; write one as 784-512-10:128",
-                fmt::join(options.only, ", "));
-  }
   return lines;
+}
+
+std::string weights_name(const RunConfig& run) {
+  const bool half = is_half(run.precision) && run.weights == nn::WeightKind::half;
+  return std::string(half                               ? name(run.precision)
+                     : run.precision == Precision::fp64 ? "fp64"
+                                                        : "fp32");
 }
 
 std::string bench_json(const std::vector<BenchLine>& lines, const RunConfig& run) {
@@ -118,7 +166,9 @@ std::string bench_json(const std::vector<BenchLine>& lines, const RunConfig& run
                    {"flops_per_second", line.flops_per_second},
                    {"limit_us", line.limit_us},
                    {"limit_fraction", line.limit_fraction},
+                   {"activation", line.activation},
                    {"precision", std::string(name(run.precision))},
+                   {"weights", weights_name(run)},
                    {"threads", resolve_threads(run.threads)},
                    {"rows", line.rows}});
   }

@@ -8,38 +8,20 @@
 #include <iterator>
 #include <optional>
 
+#include "ridgeline/prof/text.h"
+
 namespace ridgeline::engine {
 namespace {
 
 constexpr double kWidth = 720, kHeight = 420;
 constexpr double kLeft = 70, kRight = 170, kTop = 46, kBottom = 56;
 constexpr double kLogRatio = 20;
+constexpr size_t kMostDots = 60;  // of a line; more would hide it
 // Told apart by most colour-blind people as well.
 constexpr const char* kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                     "#e69f00", "#56b4e9", "#8c6bb1", "#666666"};
 
-std::string escape(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-  }
-  return out;
-}
+using prof::xml_text;
 
 // The labels as numbers, if all of them are.
 std::optional<std::vector<double>> numbers(const std::vector<std::string>& labels) {
@@ -56,8 +38,14 @@ std::optional<std::vector<double>> numbers(const std::vector<std::string>& label
 }
 
 // Positions of the labels, scaled to [0, 1].
-std::vector<double> positions(const std::vector<std::string>& labels) {
+std::vector<double> positions(const Chart& chart) {
+  const std::vector<std::string>& labels = chart.x;
   std::vector<double> at;
+  if (!chart.at.empty()) {
+    const auto [low, high] = std::minmax_element(chart.at.begin(), chart.at.end());
+    for (const double v : chart.at) at.push_back(*high > *low ? (v - *low) / (*high - *low) : 0.5);
+    return at;
+  }
   if (auto values = numbers(labels); values && !values->empty()) {
     const auto [low, high] = std::minmax_element(values->begin(), values->end());
     const bool logarithmic = *low > 0 && *high / *low > kLogRatio;
@@ -126,17 +114,18 @@ void draw_axes(std::string& svg, const Chart& chart, const Axis& axis,
   }
   double last = -1e9;
   for (size_t i = 0; i < at.size(); ++i) {
+    if (chart.x[i].empty()) continue;
     if (std::abs(px(at[i]) - last) < 26) continue;  // labels must not overlap
     last = px(at[i]);
     fmt::format_to(out, "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n", last,
-                   kHeight - kBottom + 18, escape(chart.x[i]));
+                   kHeight - kBottom + 18, xml_text(chart.x[i]));
   }
   fmt::format_to(out, "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n",
-                 (px(0) + px(1)) / 2, kHeight - 14, escape(chart.x_title));
+                 (px(0) + px(1)) / 2, kHeight - 14, xml_text(chart.x_title));
   fmt::format_to(out,
                  "<text x=\"16\" y=\"{0:.1f}\" text-anchor=\"middle\" transform=\"rotate(-90 16 "
                  "{0:.1f})\">{1}</text>\n",
-                 (py(0) + py(1)) / 2, escape(chart.y_title));
+                 (py(0) + py(1)) / 2, xml_text(chart.y_title));
 }
 
 void draw_series(std::string& svg, const Chart::Series& line, size_t index, const Axis& axis,
@@ -151,8 +140,9 @@ void draw_series(std::string& svg, const Chart::Series& line, size_t index, cons
     if (i >= line.y.size() || !std::isfinite(line.y[i])) continue;
     const double x = px(at[i]), y = py(axis.at(line.y[i]));
     points += fmt::format("{:.1f},{:.1f} ", x, y);
-    dots +=
-        fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"/>\n", x, y, colour);
+    if (at.size() <= kMostDots)
+      dots +=
+          fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"/>\n", x, y, colour);
   }
   fmt::format_to(out,
                  "<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"2\" points=\"{}\"/>\n{}",
@@ -162,7 +152,7 @@ void draw_series(std::string& svg, const Chart::Series& line, size_t index, cons
   fmt::format_to(out,
                  "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\" "
                  "stroke-width=\"2\"/><text x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n",
-                 x, y, x + 16, y, colour, x + 22, y + 4, escape(line.name));
+                 x, y, x + 16, y, colour, x + 22, y + 4, xml_text(line.name));
 }
 
 }  // namespace
@@ -171,13 +161,13 @@ std::string to_svg(const Chart& chart) {
   const double height = std::max(kHeight, kTop + 40 + 18.0 * double(chart.series.size()));
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
-      "height=\"{1}\" font-family=\"sans-serif\" font-size=\"12\">\n"
-      "<style>text{{fill:#333}}.grid{{stroke:#999;stroke-opacity:.35}}"
-      "@media(prefers-color-scheme:dark){{text{{fill:#ddd}}}}</style>\n"
+      "height=\"{1}\" class=\"lines\" font-family=\"sans-serif\" font-size=\"12\">\n"
+      "<style>.lines text{{fill:#333}}.lines .grid{{stroke:#999;stroke-opacity:.35}}"
+      "@media(prefers-color-scheme:dark){{.lines text{{fill:#ddd}}}}</style>\n"
       "<text x=\"{2}\" y=\"24\" font-size=\"15\">{3}</text>\n",
-      kWidth, height, kLeft, escape(chart.title));
+      kWidth, height, kLeft, xml_text(chart.title));
   const Axis axis = round_axis(chart.series);
-  const std::vector<double> at = positions(chart.x);
+  const std::vector<double> at = positions(chart);
   draw_axes(svg, chart, axis, at);
   for (size_t i = 0; i < chart.series.size(); ++i) draw_series(svg, chart.series[i], i, axis, at);
   return svg + "</svg>\n";

@@ -13,6 +13,7 @@ struct Chart {
   };
   std::string title, x_title, y_title;
   std::vector<std::string> x;  // labels; placed by value when all are numbers, else evenly
+  std::vector<double> at;      // if given: where each of `x` is on a linear axis; "" has no label
   std::vector<Series> series;
 };
 

@@ -31,12 +31,13 @@ std::string layers_toml(const Config& config) {
 
 std::vector<std::byte> checkpoint_bytes(Trainer& trainer, const Snapshot& snapshot) {
   const nn::Model& model = trainer.model();
-  nn::Metadata metadata =
-      describe_model(model, trainer.config(), trainer.scaling(), trainer.set().train.classes);
+  nn::Metadata metadata = describe_model(model, trainer.config(), trainer.scaling(),
+                                         trainer.set().train.classes, trainer.set().train.symbols);
   const RowNames rows = trainer.rows();
   metadata[kKey] =
       json{{"version", kVersion},
            {"step", trainer.step()},
+           {"ranks", trainer.ranks()},
            {"data_hash", fmt::format("{:016x}", trainer.set().train.hash)},
            {"rows", {{"train", rows.train}, {"tail", rows.tail}, {"evaluate", rows.evaluate}}}}
           .dump();
@@ -52,7 +53,8 @@ std::vector<std::byte> model_file_bytes(Trainer& trainer) {
   const nn::Model& model = trainer.model();
   return nn::to_safetensors(
       nn::model_tensors(model),
-      describe_model(model, trainer.config(), trainer.scaling(), trainer.set().train.classes));
+      describe_model(model, trainer.config(), trainer.scaling(), trainer.set().train.classes,
+                     trainer.set().train.symbols));
 }
 
 CheckpointInfo read_checkpoint_info(const nn::TensorFile& file) {
@@ -69,6 +71,7 @@ CheckpointInfo read_checkpoint_info(const nn::TensorFile& file) {
                   file.origin(), kept.at("version").dump());
     }
     info.step = kept.at("step").get<int64_t>();
+    info.ranks = kept.value("ranks", 1);
     info.data_hash = std::stoull(kept.at("data_hash").get<std::string>(), nullptr, 16);
     const json& rows = kept.at("rows");
     rows.at("train").get_to(info.rows.train);
@@ -96,6 +99,8 @@ std::string changed_settings(const Config& kept, const Config& now) {
   const TrainConfig &a = kept.train, &b = now.train;
   compare("data.name", kept.data.name == now.data.name);
   compare("data.scale", kept.data.scale == now.data.scale);
+  compare("data.resize", kept.data.resize == now.data.resize);
+  compare("data.augment", kept.data.shift == now.data.shift && kept.data.flip == now.data.flip);
   compare("model.layers", layers_toml(kept) == layers_toml(now));
   compare("train.batch", a.batch == b.batch);
   compare("train.seed", a.seed == b.seed);
@@ -106,6 +111,10 @@ std::string changed_settings(const Config& kept, const Config& now) {
   compare("train.schedule", a.schedule == b.schedule);
   compare("train.clip_norm", a.clip_norm == b.clip_norm);
   compare("run.precision", kept.run.precision == now.run.precision);
+  compare("run.weights", kept.run.weights == now.run.weights);
+  compare("run.accumulate", kept.run.accumulate == now.run.accumulate);
+  compare("run.loss_scale", kept.run.loss_scale == now.run.loss_scale);
+  compare("run.reduce", kept.run.reduce == now.run.reduce);
   return changed;
 }
 

@@ -8,6 +8,7 @@ namespace ridgeline::engine {
 // metadata under "ridgeline.checkpoint", where the run stands: step, data, chosen rows.
 struct CheckpointInfo {
   int64_t step = 0;
+  int ranks = 1;  // that made it; a run may go on with another number
   uint64_t data_hash = 0;
   RowNames rows;
   std::string config;  // TOML

@@ -10,10 +10,10 @@
 namespace ridgeline::engine {
 namespace {
 
-constexpr std::pair<std::string_view, Scale> kScales[] = {
-    {"raw", Scale::raw},
-    {"unit", Scale::unit},
-    {"standard", Scale::standard},
+constexpr std::pair<std::string_view, data::ScaleKind> kScales[] = {
+    {"raw", data::ScaleKind::raw},
+    {"unit", data::ScaleKind::unit},
+    {"standard", data::ScaleKind::standard},
 };
 constexpr std::pair<std::string_view, nn::Loss> kLosses[] = {
     {"cross-entropy", nn::Loss::cross_entropy},
@@ -24,18 +24,53 @@ constexpr std::pair<std::string_view, Precision> kPrecisions[] = {
     {"tf32", Precision::tf32}, {"bf16", Precision::bf16}, {"fp16", Precision::fp16},
 };
 
+constexpr std::pair<std::string_view, nn::WeightKind> kWeights[] = {
+    {"master", nn::WeightKind::master},
+    {"half", nn::WeightKind::half},
+};
+constexpr std::pair<std::string_view, Precision> kAccumulate[] = {
+    {"fp32", Precision::fp32},
+    {"fp16", Precision::fp16},
+};
+constexpr std::pair<std::string_view, nn::LossScale::Kind> kLossScales[] = {
+    {"dynamic", nn::LossScale::Kind::dynamic},
+    {"none", nn::LossScale::Kind::none},
+};
+constexpr std::pair<std::string_view, DType> kWires[] = {
+    {"fp32", DType::fp32},
+    {"bf16", DType::bf16},
+};
+
 // Above any use, and small enough that products of two of them fit 64 bits.
 constexpr int64_t kMostRows = (int64_t{1} << 31) - 1;
 constexpr int64_t kMostEpochs = int64_t{1} << 20;
 constexpr int64_t kMostSteps = int64_t{1} << 40;
+constexpr int64_t kMostPixels = 4096;  // along one side of an image
 constexpr int64_t kMostThreads = 4096;
 constexpr size_t kMostBytes = size_t{1} << 20;  // of a config file
+
+template <typename E, size_t N>
+std::string_view name_in(const std::pair<std::string_view, E> (&table)[N], E value) {
+  for (const auto& [name, entry] : table) {
+    if (entry == value) return name;
+  }
+  return {};
+}
 
 DataConfig read_data(nn::ConfigTable table) {
   DataConfig data;
   data.name = table.text("name", std::nullopt);
   if (data.name.empty()) table.fail("name", "is empty; name a data set or a folder");
-  data.scale = table.choice<Scale>("scale", data.scale, kScales);
+  data.scale = table.choice<data::ScaleKind>("scale", data.scale, kScales);
+  data.steps = table.integer("steps", data.steps, {1, kMostRows});
+  if (table.has("resize")) {
+    const auto size = table.integers("resize", 2, std::nullopt, {1, kMostPixels});
+    data.resize = ImageSize{size[0], size[1]};
+  }
+  nn::ConfigTable augment = table.table("augment");
+  data.shift = augment.integer("shift", data.shift, {0, kMostPixels});
+  data.flip = augment.boolean("flip", data.flip);
+  augment.finish();
   table.finish();
   return data;
 }
@@ -69,6 +104,39 @@ TrainConfig read_train(nn::ConfigTable table) {
   return train;
 }
 
+// What only a run in bf16 or fp16 can choose.
+void read_half(nn::ConfigTable& table, RunConfig& run) {
+  using Kind = nn::LossScale::Kind;
+  run.weights = table.choice<nn::WeightKind>("weights", run.weights, kWeights);
+  run.accumulate = table.choice<Precision>("accumulate", run.accumulate, kAccumulate);
+  const bool fp16 = run.precision == Precision::fp16;
+  if (table.has("loss_scale") && !table.is_text("loss_scale")) {
+    run.loss_scale.kind = Kind::fixed;
+    run.loss_scale.start = table.number("loss_scale", std::nullopt, {1.0, 0x1p64});
+  } else {
+    run.loss_scale.kind =
+        table.choice<Kind>("loss_scale", fp16 ? Kind::dynamic : Kind::none, kLossScales);
+  }
+  const auto only = [&](const char* key, bool changed, const char* which) {
+    if (changed) {
+      table.fail(key, fmt::format("is for precision {} only, not {}", which, name(run.precision)));
+    }
+  };
+  const bool half = is_half(run.precision);
+  only("weights", !half && run.weights == nn::WeightKind::half, "bf16 or fp16");
+  only("accumulate", !fp16 && run.accumulate == Precision::fp16, "fp16");
+  only("loss_scale", !half && run.loss_scale.kind != Kind::none, "bf16 or fp16");
+}
+
+std::string half_toml(const RunConfig& run) {
+  if (!is_half(run.precision)) return {};
+  const bool fixed = run.loss_scale.kind == nn::LossScale::Kind::fixed;
+  return fmt::format("weights = \"{}\"\naccumulate = \"{}\"\nloss_scale = {}\n",
+                     name_in(kWeights, run.weights), name(run.accumulate),
+                     fixed ? nn::toml_number(run.loss_scale.start)
+                           : fmt::format("\"{}\"", name_in(kLossScales, run.loss_scale.kind)));
+}
+
 RunConfig read_run(nn::ConfigTable table) {
   RunConfig run;
   run.device = table.text("device", run.device);
@@ -80,19 +148,13 @@ RunConfig read_run(nn::ConfigTable table) {
     }
   }
   run.precision = table.choice<Precision>("precision", run.precision, kPrecisions);
+  read_half(table, run);
   run.threads = int(table.integer("threads", run.threads, {0, kMostThreads}));
   run.deterministic = table.boolean("deterministic", run.deterministic);
   run.tune = table.boolean("tune", run.tune);
+  run.reduce = table.choice<DType>("reduce", run.reduce, kWires);
   table.finish();
   return run;
-}
-
-template <typename E, size_t N>
-std::string_view name_in(const std::pair<std::string_view, E> (&table)[N], E value) {
-  for (const auto& [name, entry] : table) {
-    if (entry == value) return name;
-  }
-  return {};
 }
 
 }  // namespace
@@ -125,9 +187,15 @@ Config parse_config(const std::string& text, const std::string& origin,
 }
 
 std::string to_toml(const Config& config) {
+  const DataConfig& data = config.data;
   std::string text =
-      fmt::format("[data]\nname = {}\nscale = \"{}\"\n\n[model]\nlayers = [\n",
-                  nn::toml_text(config.data.name), name_in(kScales, config.data.scale));
+      fmt::format("[data]\nname = {}\nscale = \"{}\"\nsteps = {}\n", nn::toml_text(data.name),
+                  name_in(kScales, data.scale), data.steps);
+  if (data.resize) {
+    text += fmt::format("resize = [{}, {}]\n", data.resize->height, data.resize->width);
+  }
+  text += fmt::format("augment = {{ shift = {}, flip = {} }}\n\n[model]\nlayers = [\n", data.shift,
+                      data.flip);
   for (const nn::LayerPtr& layer : config.layers) text += fmt::format("  {},\n", layer->to_toml());
   const TrainConfig& train = config.train;
   text += fmt::format("]\n\n[train]\nbatch = {}\nepochs = {}\nmax_steps = {}\nseed = {}\n",
@@ -140,9 +208,11 @@ std::string to_toml(const Config& config) {
                       nn::toml_number(train.clip_norm), train.eval_every, train.checkpoint_steps);
   text += fmt::format("checkpoint_seconds = {}\n\n", nn::toml_number(train.checkpoint_seconds));
   const RunConfig& run = config.run;
-  text += fmt::format("[run]\ndevice = {}\nprecision = \"{}\"\nthreads = {}\n",
-                      nn::toml_text(run.device), name(run.precision), run.threads);
-  text += fmt::format("deterministic = {}\ntune = {}\n", run.deterministic, run.tune);
+  text += fmt::format("[run]\ndevice = {}\nprecision = \"{}\"\n", nn::toml_text(run.device),
+                      name(run.precision));
+  text += half_toml(run) + fmt::format("threads = {}\n", run.threads);
+  text += fmt::format("deterministic = {}\ntune = {}\nreduce = \"{}\"\n", run.deterministic,
+                      run.tune, name_in(kWires, run.reduce));
   return text;
 }
 

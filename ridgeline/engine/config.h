@@ -2,22 +2,33 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ridgeline/core/precision.h"
+#include "ridgeline/data/scaling.h"
 #include "ridgeline/nn/loss.h"
+#include "ridgeline/nn/lower.h"
 #include "ridgeline/nn/model.h"
 #include "ridgeline/nn/optimizer.h"
 #include "ridgeline/nn/schedule.h"
 
 namespace ridgeline::engine {
 
-enum class Scale { raw, unit, standard };
+struct ImageSize {
+  int64_t height = 1, width = 1;
+  bool operator==(const ImageSize&) const = default;
+};
 
 struct DataConfig {
-  std::string name;  // a named set, or a folder with IDX files
-  Scale scale = Scale::unit;
+  std::string name;  // a named set, a folder with IDX files, or a file of text
+  data::ScaleKind scale = data::ScaleKind::unit;
+  int64_t steps = 64;  // characters of a text that a batch row holds; gradients go back no further
+  std::optional<ImageSize> resize{};  // of the images, when they are loaded
+  // Of training images, each epoch anew: moved by up to `shift` pixels, mirrored at random.
+  int64_t shift = 0;
+  bool flip = false;
 };
 
 struct TrainConfig {
@@ -39,9 +50,17 @@ struct TrainConfig {
 struct RunConfig {
   std::string device = "auto";  // auto | cpu | cuda | cuda:N
   Precision precision = Precision::fp32;
-  int threads = 0;  // 0: all this process may use
+  // Of bf16 and fp16; any other precision has them at these defaults.
+  nn::WeightKind weights = nn::WeightKind::master;
+  Precision accumulate = Precision::fp32;  // or fp16: what products are summed in
+  nn::LossScale loss_scale;                // dynamic for fp16 unless the config says otherwise
+  int threads = 0;                         // 0: all this process may use
   bool deterministic = false;
   bool tune = true;
+  DType reduce = DType::fp32;  // how fp32 gradients travel between ranks: fp32 or bf16
+  // Patterns of the rows that plans may use (see PlanOptions), "!..." of those they may not; of the
+  // command line alone, because names of rows change from version to version.
+  std::vector<std::string> rows;
 };
 
 // A network and how to train it: the TOML file of docs/config.md, checked. Layers hold settings
@@ -52,7 +71,8 @@ struct Config {
   TrainConfig train;
   RunConfig run;
 
-  // Weights not yet initialised; fp64 ones for Precision::fp64, fp32 for any other.
+  // Weights not yet initialised; fp64 ones for Precision::fp64, fp32 for any other: what a run in a
+  // half type keeps them in is its own business.
   nn::Model build_model(const Shape& input) const { return build_model(input, run.precision); }
   nn::Model build_model(const Shape& input, Precision precision) const;
 };

@@ -23,7 +23,8 @@ std::string place(const nn::Model& model, const nn::Lowered& lowered, size_t op)
   return label;
 }
 
-// Makes steps of a run with reference rows, one op at a time, on memory of its own.
+// Makes steps of a run with reference rows, one op at a time, on memory of its own; of a run over
+// several ranks whole steps, on each.
 class Inspector {
  public:
   Inspector(Trainer& trainer, int64_t batch)
@@ -31,8 +32,8 @@ class Inspector {
         model_(trainer.model()),
         machine_(Machine::reference()),
         set_(machine_.runtime(), trainer.set().train),
-        weights_(machine_.runtime(), model_, nn::lower(model_, trainer.train_options(1, 1))) {
-    nn::Lowered lowered = nn::lower(model_, trainer.train_options(batch, 1));
+        weights_(machine_.runtime(), model_, nn::lower(model_, trainer.whole_options(1, 1))) {
+    nn::Lowered lowered = nn::lower(model_, trainer.whole_options(batch, 1));
     Externals shared;
     set_.bind(lowered, shared);
     weights_.bind(lowered, shared);
@@ -48,7 +49,7 @@ class Inspector {
                                      train.shuffle));
     weights_.upload(before);
     const double rate = trainer_.lr(step);
-    runner_->set_inputs(trainer_.batches().begin(at.batch), step, {&rate, 1});
+    runner_->set_inputs(trainer_.batches().begin(at.batch), step, {&rate, 1}, at.epoch);
     std::string found;
     Plan& plan = runner_->plan();
     for (size_t i = 0; i < plan.choices().size() && found.empty(); ++i) {

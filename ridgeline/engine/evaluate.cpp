@@ -4,8 +4,8 @@
 #include <cmath>
 #include <numeric>
 
-#include "ridgeline/data/locate.h"
 #include "ridgeline/engine/clock.h"
+#include "ridgeline/engine/load_data.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -18,7 +18,11 @@ int64_t evaluation_batch(int64_t rows) {
   for (int64_t batch = std::min(kMostBatch, rows); batch >= kLeastBatch; --batch) {
     if (rows % batch == 0) return batch;
   }
-  return std::min<int64_t>(256, rows);
+  return std::min<int64_t>(256, std::max<int64_t>(1, rows));
+}
+
+Range share_of(int64_t rows, const Communicator* ranks) {
+  return ranks == nullptr ? Range{0, rows} : split(rows, ranks->rank(), ranks->size());
 }
 
 }  // namespace
@@ -28,10 +32,12 @@ Evaluator::Evaluator(Machine& machine, const Config& config, const nn::Model& mo
                      const std::vector<std::string>& pinned)
     : machine_(machine),
       model_(model),
-      base_(lower_options(config, scaling, set.classes)),
+      base_(lower_options(config, scaling, set)),
       set_(machine.runtime(), set),
       pinned_(pinned),
-      batch_(evaluation_batch(set.size())) {
+      shared_(machine.ranks() != nullptr && set.streams == 0),
+      rows_(shared_ ? share_of(set.size(), machine.ranks()) : Range{0, set.size()}),
+      batch_(set.streams > 0 ? set.streams : evaluation_batch(rows_.end - rows_.begin)) {
   base_.mode = nn::Mode::evaluate;
   base_.set_rows = base_.order_rows = set.size();
   std::vector<int32_t> order(size_t(set.size()));
@@ -43,7 +49,7 @@ std::unique_ptr<Runner> Evaluator::make(int64_t batch, const Weights& weights,
                                         const std::vector<std::string>& pinned) {
   nn::LowerOptions options = base_;
   options.batch = batch;
-  options.repeats = std::max<int64_t>(1, set_.rows() / batch);
+  options.repeats = std::max<int64_t>(1, (rows_.end - rows_.begin) / batch);
   nn::Lowered lowered = nn::lower(model_, options);
   Externals shared;
   set_.bind(lowered, shared);
@@ -53,14 +59,14 @@ std::unique_ptr<Runner> Evaluator::make(int64_t batch, const Weights& weights,
 
 void Evaluator::prepare(const Weights& weights) {
   if (main_) return;
-  const int64_t rest = set_.rows() % batch_;
+  const int64_t rest = (rows_.end - rows_.begin) % batch_;
   main_ = make(batch_, weights, pinned_);
   if (rest > 0) tail_ = make(rest, weights, {});
 }
 
 Evaluation Evaluator::run(const Weights& weights) {
   prepare(weights);
-  const int64_t rows = set_.rows(), rest = rows % batch_;
+  const int64_t rows = rows_.end - rows_.begin, rest = rows % batch_;
   const Clock clock;
   Evaluation result;
   double loss = 0;
@@ -68,33 +74,45 @@ Evaluation Evaluator::run(const Weights& weights) {
     for (const double each : runner.losses()) loss += each * double(batch);
     for (const int32_t each : runner.corrects()) result.correct += each;
   };
-  main_->launch(0, rows / batch_);
-  add(*main_, batch_);
+  if (rows >= batch_) {
+    main_->clear_carried();
+    main_->launch(rows_.begin, rows / batch_);
+    add(*main_, batch_);
+  }
   if (rest > 0) {
-    tail_->launch(rows - rest, 1);
+    tail_->launch(rows_.end - rest, 1);
     add(*tail_, rest);
   }
-  result.rows = rows;
-  result.loss = loss / double(rows);
-  result.accuracy = double(result.correct) / double(rows);
+  if (shared_) {
+    std::vector<double> all{loss, double(result.correct)};
+    machine_.ranks()->sum(all);
+    loss = all[0];
+    result.correct = int64_t(all[1]);
+  }
+  result.rows = set_.rows();
+  result.loss = loss / double(result.rows);
+  result.targets = result.rows * base_.targets;
+  result.accuracy = double(result.correct) / double(result.targets);
   result.seconds = clock.seconds();
   return result;
 }
 
 Evaluation evaluate_file(const std::filesystem::path& file, const std::string& data_name,
                          data::Part part, const std::filesystem::path& data_dir,
-                         const ModelOptions& options, std::vector<std::string>& warnings) {
+                         const ModelOptions& options, std::vector<std::string>& warnings,
+                         Communicator* ranks) {
   LoadedModel loaded = load_model(file, options);
   warnings = loaded.warnings;
   const std::string name = data_name.empty() ? loaded.config.data.name : data_name;
-  const data::ImageSet set = data::load_part(name, part, data_dir, loaded.classes);
+  const data::ImageSet set =
+      load_data_part(loaded.config, name, part, data_dir, loaded.classes, loaded.symbols);
   if (set.features() != loaded.model.input().numel()) {
     throw_error(ErrorKind::usage, "{}: its items are {} but the model {} takes {}", name,
                 to_string(set.item_shape()), file.string(), to_string(loaded.model.input()));
   }
-  check_outputs(loaded.model, set.classes, name);
-  Machine machine(loaded.config.run);
-  nn::LowerOptions lower = lower_options(loaded.config, loaded.scaling, set.classes);
+  check_outputs(loaded.model, set, name);
+  Machine machine(loaded.config.run, ranks);
+  nn::LowerOptions lower = lower_options(loaded.config, loaded.scaling, set);
   lower.mode = nn::Mode::evaluate;
   const Weights weights(machine.runtime(), loaded.model, nn::lower(loaded.model, lower));
   Evaluator evaluator(machine, loaded.config, loaded.model, set, loaded.scaling);

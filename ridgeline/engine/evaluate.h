@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "ridgeline/core/thread_pool.h"
 #include "ridgeline/engine/model_io.h"
 #include "ridgeline/engine/resident_set.h"
 #include "ridgeline/engine/runner.h"
@@ -13,10 +14,11 @@ struct Evaluation {
   double loss = 0;
   double accuracy = 0;  // in [0, 1]
   int64_t correct = 0, rows = 0;
+  int64_t targets = 0;  // labels in all: rows, or more for sequences
   double seconds = 0;
 };
 
-// Loss and accuracy of a model over a resident set.
+// Loss and accuracy of a model over a resident set, of which each rank computes a share.
 class Evaluator {
  public:
   // `pinned` are the rows of a checkpoint, or none.
@@ -39,6 +41,8 @@ class Evaluator {
   nn::LowerOptions base_;
   ResidentSet set_;
   std::vector<std::string> pinned_;
+  bool shared_;  // each rank computes a part; a text, whose pieces follow one another, all of it
+  Range rows_;   // this rank's
   int64_t batch_;
   std::unique_ptr<Runner> main_, tail_;  // tail_: the rows left over, if any
 };
@@ -46,6 +50,7 @@ class Evaluator {
 // `data_name` empty: the set the model was trained on. Its test part, or its training part.
 Evaluation evaluate_file(const std::filesystem::path& file, const std::string& data_name,
                          data::Part part, const std::filesystem::path& data_dir,
-                         const ModelOptions& options, std::vector<std::string>& warnings);
+                         const ModelOptions& options, std::vector<std::string>& warnings,
+                         Communicator* ranks = nullptr);
 
 }  // namespace ridgeline::engine

@@ -4,7 +4,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "ridgeline/data/locate.h"
+#include "ridgeline/core/text.h"
+#include "ridgeline/engine/load_data.h"
 #include "ridgeline/engine/progress.h"
 #include "ridgeline/engine/trainer.h"
 #include "ridgeline/prof/limit.h"
@@ -27,8 +28,9 @@ std::string layer_label(const nn::Lowered& lowered, size_t op, const nn::Model& 
 
 void put_program(Out out, const nn::Lowered& lowered, const nn::Model& model) {
   const Program& program = lowered.program;
-  fmt::format_to(out, "program: {} ops, {}, up to {} steps a launch\n", program.ops.size(),
-                 name(program.precision), program.repeats);
+  fmt::format_to(out, "program: {}, {}, up to {} a launch\n",
+                 counted(int64_t(program.ops.size()), "op"), name(program.precision),
+                 counted(program.repeats, "step"));
   for (size_t i = 0; i < program.ops.size(); ++i) {
     fmt::format_to(out, "  {:>3}  {:<70}  {}\n", i, describe(program.ops[i]),
                    layer_label(lowered, i, model));
@@ -78,13 +80,13 @@ void put_candidates(Out out, const Program& program, const Explanation& explanat
         continue;
       }
       const std::string what =
-          usable ? fmt::format("{} op{}, {}", candidate->cover.ops,
-                               candidate->cover.ops == 1 ? "" : "s", micros(candidate->seconds))
+          usable ? fmt::format("{}, {}", counted(int64_t(candidate->cover.ops), "op"),
+                               micros(candidate->seconds))
                  : "refused: " + candidate->cover.reason;
       fmt::format_to(out, "       {} {:<40}  {}\n", candidate->chosen ? '*' : ' ',
                      candidate->row->name, what);
     }
-    if (others > 0) fmt::format_to(out, "         and {} rows of other ops\n", others);
+    if (others > 0) fmt::format_to(out, "         and {} of other ops\n", counted(others, "row"));
   }
 }
 
@@ -117,7 +119,7 @@ json choices_json(const Plan& plan) {
 
 PlanReport explain_plan(const Config& config, const std::filesystem::path& data_dir) {
   Machine machine(config.run);
-  const auto set = std::make_shared<data::DataSet>(data::load(config.data.name, data_dir));
+  const auto set = std::make_shared<data::DataSet>(load_data(config, data_dir));
   Trainer trainer(machine, config, set);
   Runner& runner = trainer.runner();
   const Plan& plan = runner.plan();

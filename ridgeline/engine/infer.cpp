@@ -3,27 +3,32 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <numeric>
+#include <optional>
 
 #include "ridgeline/core/file.h"
 #include "ridgeline/data/idx.h"
+#include "ridgeline/data/resize.h"
 #include "ridgeline/engine/clock.h"
-#include "ridgeline/engine/resident_set.h"
-#include "ridgeline/engine/runner.h"
-#include "ridgeline/engine/weights.h"
+#include "ridgeline/engine/infer_report.h"
+#include "ridgeline/engine/predict.h"
 
 namespace ridgeline::engine {
 namespace {
 
-HostTensor read_images(const std::filesystem::path& input, const nn::Model& model) {
+HostTensor read_images(const std::filesystem::path& input, const nn::Model& model,
+                       const std::optional<ImageSize>& resize) {
   if (!data::is_idx(input)) return data::read_raw(input, model.input());
   HostTensor images = data::read_idx(input);
-  const Tensor& view = images.view();
+  const Tensor view = images.view();
   if (view.dtype != DType::uint8) {
     throw_error(ErrorKind::data, "{}: holds {} but images are bytes (uint8)", input.string(),
                 name(view.dtype));
   }
-  const bool fits = view.shape.rank() >= 1 && view.numel() == view.shape[0] * model.input().numel();
+  if (resize && (view.shape.rank() == 3 || view.shape.rank() == 4)) {
+    images = data::resize(images.view(), resize->height, resize->width);
+  }
+  const Shape& shape = images.view().shape;
+  const bool fits = shape.rank() >= 1 && shape.numel() == shape[0] * model.input().numel();
   if (!fits) {
     throw_error(ErrorKind::data, "{}: holds {} but the model takes items of {}", input.string(),
                 to_string(view.shape), to_string(model.input()));
@@ -54,63 +59,16 @@ std::string header(InferFormat format, int64_t classes) {
   return text + "\n";
 }
 
-// A plan for chunks of images and the memory it works on.
-class Inferer {
- public:
-  Inferer(LoadedModel& loaded, int64_t batch)
-      : machine_(loaded.config.run),
-        lowered_(lower(loaded, batch)),
-        weights_(machine_.runtime(), loaded.model, lowered_),
-        images_(machine_.runtime(), size_t(size_of(lowered_.images))),
-        order_(machine_.runtime(), size_t(size_of(lowered_.order))) {
-    Externals shared;
-    weights_.bind(lowered_, shared);
-    const auto bind = [&](const Value& value, const DeviceBuffer& memory) {
-      shared[value.id] = {memory.data(), value.dtype, value.shape, machine_.device()};
-    };
-    bind(lowered_.images, images_);
-    bind(lowered_.order, order_);
-    std::vector<int32_t> order(size_t(lowered_.order.shape.numel()));
-    std::iota(order.begin(), order.end(), 0);
-    machine_.runtime().upload(order_.data(), order.data(), order.size() * sizeof order[0]);
-    runner_ = std::make_unique<Runner>(machine_, lowered_, shared);
-  }
-
-  // Probabilities [batch, classes]; rows past those given are of no meaning.
-  std::vector<double> run(std::span<const uint8_t> items) {
-    machine_.runtime().upload(images_.data(), items.data(), items.size());
-    runner_->launch(0, 1);
-    const Value& value = lowered_.probabilities;
-    if (value.dtype == DType::fp64) return runner_->read<double>(value);
-    return dispatch_float(value.dtype, [&](auto zero) {
-      const auto values = runner_->read<decltype(zero)>(value);
-      std::vector<double> wide;
-      for (const auto each : values) wide.push_back(double(float(each)));
-      return wide;
-    });
-  }
-
- private:
-  static nn::Lowered lower(LoadedModel& loaded, int64_t batch) {
-    nn::LowerOptions options = lower_options(loaded.config, loaded.scaling, loaded.classes);
-    options.mode = nn::Mode::infer;
-    options.batch = options.set_rows = options.order_rows = batch;
-    return nn::lower(loaded.model, options);
-  }
-
-  Machine machine_;
-  nn::Lowered lowered_;
-  Weights weights_;
-  DeviceBuffer images_, order_;
-  std::unique_ptr<Runner> runner_;
-};
-
 }  // namespace
 
 InferReport infer(const std::filesystem::path& model, const std::filesystem::path& input,
                   const std::filesystem::path& output, const InferOptions& options) {
   LoadedModel loaded = load_model(model, options.model);
-  const HostTensor images = read_images(input, loaded.model);
+  if (!loaded.symbols.empty()) {
+    throw_error(ErrorKind::usage, "{}: is a language model; ask it for text with --generate N",
+                model.string());
+  }
+  const HostTensor images = read_images(input, loaded.model, loaded.config.data.resize);
   const auto bytes = images.span<const uint8_t>();
   const int64_t features = loaded.model.input().numel(), classes = loaded.model.output().numel();
   InferFormat format = options.format;
@@ -122,17 +80,27 @@ InferReport infer(const std::filesystem::path& model, const std::filesystem::pat
   report.warnings = loaded.warnings;
   report.rows = images.view().shape[0];
   const int64_t batch = std::clamp<int64_t>(report.rows, 1, options.batch);
-  Inferer inferer(loaded, batch);
+  Machine machine(loaded.config.run);
+  Predictor predictor(machine, loaded.config, loaded.model, loaded.scaling, loaded.classes, batch);
+  std::optional<InferPage> page;
+  if (!options.report.empty()) {
+    make_folder("--report", options.report);
+    page.emplace(classes, loaded.model.input());
+  }
   std::string text = header(format, classes);
   for (int64_t begin = 0; begin < report.rows; begin += batch) {
     const int64_t rows = std::min(batch, report.rows - begin);
     const Clock clock;
-    const auto p = inferer.run(bytes.subspan(size_t(begin * features), size_t(rows * features)));
+    const auto p = predictor.run(bytes.subspan(size_t(begin * features), size_t(rows * features)));
     report.seconds += clock.seconds();
     for (int64_t r = 0; r < rows; ++r) {
       const auto row = std::span(p).subspan(size_t(r * classes), size_t(classes));
       const int64_t label = std::max_element(row.begin(), row.end()) - row.begin();
       append_row(text, format, begin + r, label, row);
+      if (page) {
+        page->add(begin + r, label, row,
+                  bytes.subspan(size_t((begin + r) * features), size_t(features)));
+      }
     }
     if (output == "-") {
       if (!write_stdout(text)) {  // nobody reads the rest
@@ -146,6 +114,10 @@ InferReport infer(const std::filesystem::path& model, const std::filesystem::pat
     write_stdout(text);  // the header of an empty input
   } else {
     write_file_atomic(output, std::as_bytes(std::span(text)));
+  }
+  if (page) {
+    page->write(options.report, report, model.string(), input.string(),
+                machine.runtime().fingerprint());
   }
   return report;
 }

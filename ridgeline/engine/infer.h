@@ -13,7 +13,8 @@ enum class InferFormat { automatic, csv, json };  // automatic: by the output's 
 struct InferOptions {
   ModelOptions model;
   InferFormat format = InferFormat::automatic;
-  int64_t batch = 256;  // rows a launch; results do not depend on it
+  int64_t batch = 256;           // rows a launch; results do not depend on it
+  std::filesystem::path report;  // folder for report.html; empty: none
 };
 
 struct InferReport {

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ridgeline/core/text.h"
 #include "ridgeline/data/locate.h"
 #include "ridgeline/engine/machine.h"
 #include "ridgeline/engine/progress.h"
@@ -48,9 +49,16 @@ json ceilings_json(const prof::Ceilings& ceilings) {
   for (const prof::Bandwidth& entry : ceilings.bandwidths) {
     sizes.push_back({{"bytes", entry.bytes}, {"rate", entry.rate}});
   }
-  return {{"fp32_flops", ceilings.fp32_flops}, {"fp64_flops", ceilings.fp64_flops},
-          {"tf32_flops", ceilings.tf32_flops}, {"bandwidths", sizes},
-          {"threads", ceilings.threads},       {"date", ceilings.date}};
+  return {{"fp32_flops", ceilings.fp32_flops},
+          {"fp64_flops", ceilings.fp64_flops},
+          {"tf32_flops", ceilings.tf32_flops},
+          {"half_flops", ceilings.half_flops},
+          {"bandwidths", sizes},
+          {"launch_us", 1e6 * ceilings.launch_seconds},
+          {"region_us", 1e6 * ceilings.region_seconds},
+          {"host_bandwidth", ceilings.host_bandwidth},
+          {"threads", ceilings.threads},
+          {"date", ceilings.date}};
 }
 
 std::string ceilings_text(const prof::Ceilings& ceilings) {
@@ -60,15 +68,26 @@ std::string ceilings_text(const prof::Ceilings& ceilings) {
   if (ceilings.tf32_flops > 0) {
     text += fmt::format(", {}FLOP/s tf32", engineering(ceilings.tf32_flops));
   }
+  if (ceilings.half_flops > 0) {
+    text += fmt::format(", {}FLOP/s bf16 and fp16", engineering(ceilings.half_flops));
+  }
   text += fmt::format(" (measured {}", ceilings.date);
   if (ceilings.threads > 0) {
-    text += fmt::format(", {} thread{}", ceilings.threads, ceilings.threads == 1 ? "" : "s");
+    text += ", " + counted(ceilings.threads, "thread");
   }
   text += ")\n";
   for (const prof::Bandwidth& entry : ceilings.bandwidths) {
     const bool memory = &entry == &ceilings.bandwidths.back();
     text += fmt::format("            {}B/s copied {}\n", engineering(entry.rate),
                         memory ? "in main memory" : "within " + engineering(entry.bytes) + "B");
+  }
+  if (ceilings.region_seconds > 0) {
+    text += fmt::format("            {:.2f} us to start and join all threads\n",
+                        1e6 * ceilings.region_seconds);
+  }
+  if (ceilings.launch_seconds > 0) {
+    text += fmt::format("            {:.2f} us the shortest kernel; {}B/s from the host\n",
+                        1e6 * ceilings.launch_seconds, engineering(ceilings.host_bandwidth));
   }
   return text;
 }
@@ -90,6 +109,15 @@ std::string gpus_text(const GpuSupport& support) {
 }  // namespace
 
 std::string version() { return RIDGELINE_VERSION; }
+
+std::vector<std::pair<std::string, std::string>> environment() {
+  std::vector<std::pair<std::string, std::string>> lines = {
+      {"ridgeline", fmt::format("{} ({}, {})", version(), RIDGELINE_BUILD_TYPE, compiler())},
+      {"date", prof::today()},
+      {"features", fmt::format("{}; SIMD level {}", cpu_features(), prof::simd_level())}};
+  for (const std::string& gpu : gpu_support().gpus) lines.emplace_back("GPU", gpu);
+  return lines;
+}
 
 InfoReport info(const RunConfig& run, bool measure) {
   Machine machine(run);

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "ridgeline/engine/config.h"
 
@@ -15,5 +17,8 @@ struct InfoReport {
 InfoReport info(const RunConfig& run, bool measure);
 
 std::string version();  // "0.1.0"
+
+// What a page says about where it was made: version, compiler, CPU features, date.
+std::vector<std::pair<std::string, std::string>> environment();
 
 }  // namespace ridgeline::engine

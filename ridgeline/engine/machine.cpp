@@ -1,6 +1,7 @@
 #include "ridgeline/engine/machine.h"
 
 #include "ridgeline/engine/progress.h"
+#include "ridgeline/engine/ranks.h"
 #include "ridgeline/prof/gpu_ceilings.h"
 #include "ridgeline/registry.h"
 
@@ -12,17 +13,30 @@ std::filesystem::path ceilings_file(Device device) {
   return cache_folder() / fmt::format("ceilings-cuda-{}.json", device.index);
 }
 
+// "auto" and "cuda" of several ranks: one GPU each, in turn.
+Device device_of_rank(const RunConfig& run, const Communicator* ranks) {
+  Device device = choose_device(run.device);
+  const bool any = run.device == "auto" || run.device == "cuda";
+  if (ranks == nullptr || device.kind == DeviceKind::cpu || !any) return device;
+  std::vector<Device> gpus = devices();
+  std::erase_if(gpus, [](const Device& each) { return each.kind == DeviceKind::cpu; });
+  return gpus.empty() ? device : gpus[size_t(ranks->local_rank()) % gpus.size()];
+}
+
 // The device of a run, fit for its precision.
-Device device_for(const RunConfig& run) {
-  const Device device = choose_device(run.device);
+Device device_for(RunConfig run, const Communicator* ranks) {
+  Device device = device_of_rank(run, ranks);
+  if (run.device == "auto" && device.kind == DeviceKind::cpu) settle_device(run);  // says why
   if (!has_precision(device, run.precision)) {
     throw_error(ErrorKind::usage, "precision {} is not available on {}; use {}",
                 name(run.precision), to_string(device),
-                device.kind == DeviceKind::cpu ? "fp32 or fp64" : "fp32, tf32 or fp64");
+                device.kind == DeviceKind::cpu ? "fp32, fp64, bf16 or fp16"
+                                               : "fp32, fp32x3, tf32, fp64, bf16 or fp16");
   }
-  if (run.device == "auto" && device.kind == DeviceKind::cpu) {
-    const GpuSupport support = gpu_support();
-    if (support.expected) Progress().warning("using the CPU: " + support.refusal);
+  if (run.accumulate == Precision::fp16) {
+    throw_error(ErrorKind::usage,
+                "run.accumulate fp16: no row of this build sums products in fp16 on {}; use fp32",
+                to_string(device));
   }
   return device;
 }
@@ -37,17 +51,44 @@ Device choose_device(const std::string& text) {
   return Device{};
 }
 
-bool has_precision(Device device, Precision precision) {
-  return precision == Precision::fp64 || precision == Precision::fp32 ||
-         (precision == Precision::tf32 && device.kind == DeviceKind::cuda);
+void settle_device(RunConfig& run) {
+  if (run.device != "auto") return;
+  const Device device = choose_device(run.device);
+  run.device = to_string(device);
+  if (device.kind != DeviceKind::cpu) return;
+  const GpuSupport support = gpu_support();
+  if (support.expected) Progress().warning("using the CPU: " + support.refusal);
 }
 
-Machine::Machine(const RunConfig& run)
-    : threads_(resolve_threads(run.threads)),
-      runtime_(make_runtime(device_for(run), threads_)),
+bool has_precision(Device device, Precision precision) {
+  const bool tensor_cores = precision == Precision::tf32 || precision == Precision::fp32x3;
+  return !tensor_cores || device.kind == DeviceKind::cuda;
+}
+
+Machine::Machine(const RunConfig& run, Communicator* ranks)
+    : threads_(run.threads == 0 && ranks != nullptr && ranks->size() > 1
+                   ? threads_beside(*ranks)
+                   : resolve_threads(run.threads)),
+      runtime_(make_runtime(device_for(run, ranks), threads_)),
       rows_(all_rows()) {
+  if (ranks != nullptr && ranks->size() > 1) {
+    const auto kind = int32_t(device().kind);
+    if (ranks->reduce(kind, Reduce::min) != ranks->reduce(kind, Reduce::max)) {
+      throw_error(ErrorKind::comm,
+                  "some ranks would use a GPU and some the CPU: give --device cpu or cuda");
+    }
+    runtime_->set_ranks(ranks);
+    connect_ranks(*runtime_);
+  }
   options_.tune = run.tune;
   options_.deterministic = run.deterministic;
+  for (const std::string& pattern : run.rows) {
+    if (pattern.starts_with("!")) {
+      options_.except.push_back(pattern.substr(1));
+    } else {
+      options_.only.push_back(pattern);
+    }
+  }
   if (run.tune) cache_.emplace(TuningCache::standard(runtime_->fingerprint()));
 }
 

@@ -13,23 +13,31 @@ namespace ridgeline::engine {
 // "auto" is the first GPU this build can use, else the CPU. Throws usage for what is no device.
 Device choose_device(const std::string& text);
 
-// What a device can compute in: fp64 and fp32, on a GPU tf32 too.
+// Puts the chosen device in the place of "auto". Says so on stderr when that is the CPU although
+// the machine has an NVIDIA driver.
+void settle_device(RunConfig& run);
+
+// What a device can compute in: tf32 and fp32x3 are ways of a GPU to multiply.
 bool has_precision(Device device, Precision precision);
 
 // A device ready to plan for: its runtime, the table of rows and the tuning cache.
 class Machine {
  public:
-  // Throws device when it is not there, usage when it cannot compute in the run's precision. Says
-  // so on stderr when "auto" has to take the CPU although the machine has an NVIDIA driver.
-  explicit Machine(const RunConfig& run);
+  // Throws device when it is not there, usage when it cannot compute in the run's precision.
+  // Settles the device as above. `ranks`, if any, must outlive it: each rank of a host takes the
+  // GPU of its own number, and its share of the threads.
+  explicit Machine(const RunConfig& run, Communicator* ranks = nullptr);
   static Machine reference();  // the CPU with its reference rows alone, one row an op
 
   Runtime& runtime() { return *runtime_; }
   const Table& rows() const { return rows_; }
+  // Plans made from now on do without some rows.
+  void except(const std::function<bool(const Impl&)>& unwanted) { std::erase_if(rows_, unwanted); }
   TuningCache* cache() { return cache_ ? &*cache_ : nullptr; }
   PlanOptions plan_options() const { return options_; }
   int threads() const { return threads_; }
   Device device() const { return runtime_->device(); }
+  Communicator* ranks() const { return runtime_->ranks(); }  // null: alone
 
   // Measured now or kept from before.
   std::optional<prof::Ceilings> ceilings(bool again = false);

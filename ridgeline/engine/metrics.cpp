@@ -21,7 +21,7 @@ class MetricsFile final : public TrainObserver {
   explicit MetricsFile(RunFolder& folder) : folder_(folder) {}
 
   void started(const TrainReport&, Trainer& trainer) override {
-    folder_.trim_metrics(trainer.step());
+    evaluated_ = folder_.trim_metrics(trainer.step());
   }
 
   void logged(const TrainPoint& point) override {
@@ -31,12 +31,19 @@ class MetricsFile final : public TrainObserver {
     if (point.gradient_norm) {
       line += ",\"gradient_norm\":" + json_number(*point.gradient_norm, 9);
     }
+    if (point.loss_scale) {
+      line += fmt::format(",\"loss_scale\":{:.9g},\"skipped_steps\":{}", *point.loss_scale,
+                          point.skipped_steps);
+    }
     if (point.limit_fraction)
       line += fmt::format(",\"limit_fraction\":{:.4g}", *point.limit_fraction);
     finish(line, point.seconds);
   }
 
   void evaluated(const EvalPoint& point, Trainer&) override {
+    // A finished run that is resumed is evaluated again, but its line is there.
+    if (point.step == evaluated_) return;
+    evaluated_ = point.step;
     finish(head("eval", point), point.seconds);
   }
 
@@ -52,6 +59,7 @@ class MetricsFile final : public TrainObserver {
   }
 
   RunFolder& folder_;
+  int64_t evaluated_ = -1;  // the step of the file's last evaluation
 };
 
 class TensorBoard final : public TrainObserver {
@@ -88,6 +96,7 @@ class TensorBoard final : public TrainObserver {
   void put_weights(Trainer& trainer) {
     if (!histograms_) return;
     for (const nn::Param& param : trainer.model().params()) {
+      if (!param.trained()) continue;
       const Tensor& host = param.value.view();
       const prof::Histogram histogram = host.dtype == DType::fp64
                                             ? prof::histogram_of(host.span<const double>())

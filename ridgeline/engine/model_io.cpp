@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 
+#include "ridgeline/core/text.h"
 #include "ridgeline/engine/machine.h"
 
 namespace ridgeline::engine {
@@ -12,6 +13,8 @@ namespace {
 constexpr const char* kScale = "ridgeline.scale";
 constexpr const char* kShift = "ridgeline.shift";
 constexpr const char* kClasses = "ridgeline.classes";
+constexpr const char* kSymbols =
+    "ridgeline.symbols";  // in hexadecimal: any bytes may be among them
 
 template <typename T>
 T read_number(const nn::TensorFile& file, const char* key) {
@@ -28,14 +31,34 @@ T read_number(const nn::TensorFile& file, const char* key) {
               key);
 }
 
+std::string read_symbols(const nn::TensorFile& file, int classes) {
+  const auto found = file.metadata().find(kSymbols);
+  if (found == file.metadata().end()) return {};
+  const std::string& hex = found->second;
+  std::string symbols;
+  for (size_t i = 0; i + 1 < hex.size(); i += 2) {
+    unsigned byte = 0;
+    const auto [end, error] = std::from_chars(hex.data() + i, hex.data() + i + 2, byte, 16);
+    if (error != std::errc() || end != hex.data() + i + 2) break;
+    symbols += char(byte);
+  }
+  if (symbols.size() * 2 != hex.size() || symbols.size() != size_t(classes)) {
+    throw_error(ErrorKind::model, "{}: {} in the metadata is damaged", file.origin(), kSymbols);
+  }
+  return symbols;
+}
+
 }  // namespace
 
 nn::Metadata describe_model(const nn::Model& model, const Config& config,
-                            const data::Scaling& scaling, int classes) {
+                            const data::Scaling& scaling, int classes, const std::string& symbols) {
   nn::Metadata metadata = nn::model_metadata(model, to_toml(config));
   metadata[kScale] = fmt::format("{}", scaling.scale);
   metadata[kShift] = fmt::format("{}", scaling.shift);
   metadata[kClasses] = fmt::format("{}", classes);
+  for (const char symbol : symbols) {
+    metadata[kSymbols] += fmt::format("{:02x}", unsigned(uint8_t(symbol)));
+  }
   return metadata;
 }
 
@@ -70,22 +93,31 @@ LoadedModel load_model(const std::filesystem::path& file, const ModelOptions& op
     if (error.kind() == ErrorKind::model) throw;
     throw_error(ErrorKind::model, "{} (the description in the model's metadata)", error.what());
   }
-  const Precision precision = config.run.precision;
+  const RunConfig trained = config.run;
+  const Precision precision = trained.precision;
   config.run = options.run;
   config.run.precision = precision;
-  // Weights trained in tf32 are fp32 weights, which every device can compute with.
-  if (precision == Precision::tf32 && !has_precision(choose_device(config.run.device), precision)) {
+  config.run.weights = trained.weights;
+  config.run.accumulate = trained.accumulate;
+  config.run.loss_scale = trained.loss_scale;
+  // Weights trained in tf32 or fp32x3 are fp32 weights, which every device can compute with.
+  if (!has_precision(choose_device(config.run.device), precision)) {
     config.run.precision = Precision::fp32;
   }
   LoadedModel loaded{std::move(config),
                      std::move(*model),
                      {read_number<float>(tensors, kScale), read_number<float>(tensors, kShift)},
                      read_number<int>(tensors, kClasses),
+                     {},
                      {}};
-  if (loaded.classes < 1 || loaded.model.output().numel() != loaded.classes) {
-    throw_error(ErrorKind::model, "{}: metadata names {} classes but the model gives {} outputs",
-                tensors.origin(), loaded.classes, loaded.model.output().numel());
+  const Shape& output = loaded.model.output();
+  const bool fits = output.numel() == loaded.classes ||
+                    (output.rank() == 2 && output[1] == loaded.classes);  // of each step
+  if (loaded.classes < 1 || !fits) {
+    throw_error(ErrorKind::model, "{}: metadata names {} but the model gives {}", tensors.origin(),
+                counted(loaded.classes, "class", "classes"), counted(output.numel(), "output"));
   }
+  loaded.symbols = read_symbols(tensors, loaded.classes);
   loaded.warnings = nn::load_weights(tensors, loaded.model, load);
   return loaded;
 }

@@ -16,6 +16,7 @@ struct LoadedModel {
   nn::Model model;
   data::Scaling scaling;
   int classes = 0;
+  std::string symbols;  // by code, of the text it was trained on; else empty
   std::vector<std::string> warnings;
 };
 
@@ -29,7 +30,8 @@ LoadedModel load_model(const std::filesystem::path& file, const ModelOptions& op
 
 // What a model file says about itself: nn::model_metadata, and how bytes become inputs.
 nn::Metadata describe_model(const nn::Model& model, const Config& config,
-                            const data::Scaling& scaling, int classes);
+                            const data::Scaling& scaling, int classes,
+                            const std::string& symbols = {});
 
 // Of a folder that train --out made: its model; throws model when it has none. Of a file: the file.
 std::filesystem::path model_path(const std::filesystem::path& file_or_folder);

@@ -16,6 +16,8 @@ struct TrainPoint {
   double loss = 0, accuracy = 0;
   double lr = 0;                        // of the last step
   std::optional<double> gradient_norm;  // of the last step, where clipping computes it
+  std::optional<double> loss_scale;     // at this moment, of a run that has one
+  int64_t skipped_steps = 0;            // in all; with loss_scale
   double inputs_per_second = 0;
   std::optional<double> limit_fraction;
   double seconds = 0;  // since the start of the process's run

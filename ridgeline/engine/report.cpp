@@ -1,7 +1,10 @@
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "ridgeline/core/text.h"
 #include "ridgeline/engine/train.h"
 
 namespace ridgeline::engine {
@@ -15,6 +18,8 @@ nlohmann::json to_json(const TrainReport& report) {
       {"steps", report.steps},
       {"steps_here", report.steps_here},
       {"clipped_steps", report.clipped_steps},
+      {"skipped_steps", report.skipped_steps},
+      {"loss_scale", report.loss_scale > 0 ? nlohmann::json(report.loss_scale) : nullptr},
       {"steps_per_second", report.steps_here > 0 ? 1 / report.seconds_per_step() : 0},
       {"us_per_step", 1e6 * report.seconds_per_step()},
       {"inputs_per_second", report.inputs_per_second},
@@ -37,7 +42,16 @@ nlohmann::json to_json(const TrainReport& report) {
        {{"arena", report.memory.arena},
         {"peak_live", report.memory.peak_live},
         {"sum", report.memory.sum}}},
+      {"ranks", report.ranks},
+      {"rank_train_seconds", report.rank_seconds},
+      {"rank_blocked_seconds", report.rank_blocked_seconds},
       {"stopped_by", report.stopped_by}};
+  if (report.ranks > 1) {
+    json["network"] = {{"bandwidth", report.network.bandwidth},
+                       {"latency", report.network.latency},
+                       {"bytes_per_step", report.network_bytes},
+                       {"predicted_us_per_step", 1e6 * report.network_seconds}};
+  }
   if (report.limit) {
     json["limit_fraction"] = report.limit_fraction;
     json["limit"] = {{"us_per_step", 1e6 * report.limit->seconds()},
@@ -46,10 +60,13 @@ nlohmann::json to_json(const TrainReport& report) {
                      {"bytes", report.limit->bytes}};
   }
   if (report.ceilings) {
-    json["ceilings"] = {{"fp32_flops", report.ceilings->fp32_flops},
-                        {"fp64_flops", report.ceilings->fp64_flops},
-                        {"memory_bandwidth", report.ceilings->memory_bandwidth()},
-                        {"date", report.ceilings->date}};
+    json["ceilings"] = {
+        {"fp32_flops", report.ceilings->fp32_flops},
+        {"fp64_flops", report.ceilings->fp64_flops},
+        {"tf32_flops", report.ceilings->tf32_flops > 0 ? nlohmann::json(report.ceilings->tf32_flops)
+                                                       : nlohmann::json(nullptr)},
+        {"memory_bandwidth", report.ceilings->memory_bandwidth()},
+        {"date", report.ceilings->date}};
   }
   return json;
 }
@@ -57,11 +74,14 @@ nlohmann::json to_json(const TrainReport& report) {
 std::string summary(const TrainReport& report) {
   std::string text;
   if (report.stopped_by == 0) {
-    text += fmt::format("accuracy   {:.2f} % of {} test images (loss {:.4f})\n",
-                        100 * report.test.accuracy, report.test.rows, report.test.loss);
+    const bool sequences = report.test.targets > report.test.rows;
+    text += fmt::format(
+        "accuracy   {:.2f} % of {} test {} (loss {:.4f}{})\n", 100 * report.test.accuracy,
+        report.test.targets, sequences ? "characters" : "images", report.test.loss,
+        sequences ? fmt::format(" nats, perplexity {:.3f}", std::exp(report.test.loss)) : "");
   }
-  text += fmt::format("speed      {} steps in {}: {:.1f} us a step, {} inputs/s, {}FLOP/s\n",
-                      report.steps_here, duration(report.train_seconds),
+  text += fmt::format("speed      {} in {}: {:.1f} us a step, {} inputs/s, {}FLOP/s\n",
+                      counted(report.steps_here, "step"), duration(report.train_seconds),
                       1e6 * report.seconds_per_step(), grouped(report.inputs_per_second),
                       engineering(report.flops_per_second));
   if (report.limit && report.steps_here > 0) {
@@ -72,10 +92,25 @@ std::string summary(const TrainReport& report) {
         engineering(report.ceilings->flops(parse_precision(report.precision))),
         engineering(report.ceilings->memory_bandwidth()), report.ceilings->date);
   }
+  if (report.ranks > 1 && report.train_seconds > 0) {
+    double most = 0;
+    for (const double seconds : report.rank_blocked_seconds) most = std::max(most, seconds);
+    text += fmt::format("ranks      {}; waiting for others took {:.1f} % of the time at most\n",
+                        report.ranks, 100 * most / report.train_seconds);
+    text += fmt::format(
+        "network    {} measured; a step's {}B should take {:.1f} us if nothing hid "
+        "them\n",
+        prof::to_string(report.network), engineering(report.network_bytes),
+        1e6 * report.network_seconds);
+  }
   text += fmt::format("start-up   {}, of it tuning {}\n", duration(report.startup_seconds),
                       duration(report.tuning_seconds));
   if (report.clipped_steps > 0) {
-    text += fmt::format("clipped    gradients of {} steps\n", report.clipped_steps);
+    text += fmt::format("clipped    gradients of {}\n", counted(report.clipped_steps, "step"));
+  }
+  if (report.loss_scale > 0) {
+    text += fmt::format("loss scale {} at the end; {} steps skipped\n", report.loss_scale,
+                        report.skipped_steps);
   }
   return text;
 }

@@ -1,5 +1,7 @@
 #include "ridgeline/engine/resident_set.h"
 
+#include "ridgeline/core/text.h"
+
 namespace ridgeline::engine {
 
 ResidentSet::ResidentSet(Runtime& runtime, const data::ImageSet& set)
@@ -25,10 +27,7 @@ void ResidentSet::bind(const nn::Lowered& lowered, Externals& externals) const {
   add(lowered.order, order_);
 }
 
-data::Scaling scaling_for(Scale scale, const data::ImageSet& train) {
-  const auto kind = scale == Scale::raw    ? data::ScaleKind::raw
-                    : scale == Scale::unit ? data::ScaleKind::unit
-                                           : data::ScaleKind::standard;
+data::Scaling scaling_for(data::ScaleKind kind, const data::ImageSet& train) {
   return data::make_scaling(kind, train.images.span<const uint8_t>());
 }
 
@@ -41,15 +40,39 @@ nn::LowerOptions lower_options(const Config& config, const data::Scaling& scalin
   options.loss = config.train.loss;
   options.optimizer = config.train.optimizer;
   options.clip_norm = config.train.clip_norm;
+  options.weights = config.run.weights;
+  options.loss_scale = config.run.loss_scale;
   options.seed = config.train.seed;
+  options.augment = {config.train.seed, config.data.shift, config.data.flip};
   return options;
 }
 
-void check_outputs(const nn::Model& model, int classes, const std::string& data_name) {
-  if (model.output().numel() == classes) return;
-  throw_error(ErrorKind::usage,
-              "the last layer gives {} outputs but {} has {} classes: set its out to {}",
-              model.output().numel(), data_name, classes, classes);
+nn::LowerOptions lower_options(const Config& config, const data::Scaling& scaling,
+                               const data::ImageSet& set) {
+  nn::LowerOptions options = lower_options(config, scaling, set.classes);
+  options.targets = set.targets();
+  options.carry_state = set.streams > 0;
+  return options;
+}
+
+void check_outputs(const nn::Model& model, const data::ImageSet& set,
+                   const std::string& data_name) {
+  const int64_t codes = model.layers().front()->codes_below(), outputs = model.output().numel();
+  if (codes > 0 && codes < set.classes && !set.symbols.empty()) {
+    throw_error(ErrorKind::usage,
+                "the embedding knows {} symbols but {} has {}: set its vocabulary to {}", codes,
+                data_name, set.classes, set.classes);
+  }
+  if (outputs == set.targets() * set.classes) return;
+  if (set.targets() > 1) {
+    throw_error(ErrorKind::usage,
+                "the model gives {} but {} wants {} classes for each of {} steps: end it with a "
+                "linear layer of out = {} and per_step = true",
+                to_string(model.output()), data_name, set.classes, set.targets(), set.classes);
+  }
+  throw_error(ErrorKind::usage, "the last layer gives {} but {} has {}: set its out to {}",
+              counted(outputs, "output"), data_name, counted(set.classes, "class", "classes"),
+              set.classes);
 }
 
 }  // namespace ridgeline::engine

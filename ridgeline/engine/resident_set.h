@@ -24,12 +24,23 @@ class ResidentSet {
   DeviceBuffer images_, labels_, order_;
 };
 
-data::Scaling scaling_for(Scale scale, const data::ImageSet& train);
+data::Scaling scaling_for(data::ScaleKind kind, const data::ImageSet& train);
 
 // What all lowerings of a run have in common: its precision, data and loss.
 nn::LowerOptions lower_options(const Config& config, const data::Scaling& scaling, int classes);
+// And what the set adds: classes, labels an item, whether batches continue one another.
+nn::LowerOptions lower_options(const Config& config, const data::Scaling& scaling,
+                               const data::ImageSet& set);
 
-// The model must end in as many outputs as the data has classes. Throws usage.
-void check_outputs(const nn::Model& model, int classes, const std::string& data_name);
+// The model must end in as many outputs as the data has classes, and know all its symbols. Throws
+// usage.
+void check_outputs(const nn::Model& model, const data::ImageSet& set, const std::string& data_name);
+
+// The set that a config names: images, or a text as streams of its batch.
+data::DataSet load_data(const Config& config, const std::filesystem::path& data_dir);
+// One part of a set for a model; `symbols` are those of the text it was trained on, or none.
+data::ImageSet load_data_part(const Config& config, const std::string& name, data::Part part,
+                              const std::filesystem::path& data_dir, int classes,
+                              const std::string& symbols);
 
 }  // namespace ridgeline::engine

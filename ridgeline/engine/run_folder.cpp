@@ -182,17 +182,22 @@ void RunFolder::append_metrics(const std::string& line) {
   write_all(metrics_, line + "\n", metrics());
 }
 
-void RunFolder::trim_metrics(int64_t step) {
+int64_t RunFolder::trim_metrics(int64_t step) {
   std::ifstream in(metrics());
-  if (!in) return;
+  if (!in) return -1;
+  int64_t evaluated = -1;
   std::string kept, line;
   while (std::getline(in, line)) {
     const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) continue;
-    if (json["step"].get<int64_t>() <= step) kept += line + "\n";
+    const int64_t at = json["step"].get<int64_t>();
+    if (at > step) continue;
+    kept += line + "\n";
+    if (json.value("event", nlohmann::json()) == "eval") evaluated = at;
   }
   in.close();
   write_file_atomic(metrics(), std::as_bytes(std::span(kept)));
+  return evaluated;
 }
 
 }  // namespace ridgeline::engine

@@ -24,13 +24,17 @@ Runner::Runner(Machine& machine, nn::Lowered lowered, const Externals& shared,
                              runtime.device()};
     }
   };
-  block({lowered_.first, lowered_.tick, lowered_.step, lowered_.lr}, control_, host_control_);
+  block({lowered_.first, lowered_.tick, lowered_.step, lowered_.epoch, lowered_.lr}, control_,
+        host_control_);
   block({lowered_.loss, lowered_.correct}, results_, host_results_);
   for (const ValueInfo& info : lowered_.program.values) {
     if (info.role == Role::temp || externals.contains(info.value.id)) continue;
     const Value& value = info.value;
     others_.emplace_back(runtime, size_t(size_of(value)));
     externals[value.id] = {others_.back().data(), value.dtype, value.shape, runtime.device()};
+    for (const auto& each : lowered_.carried) {
+      if (each.value.id == value.id) carried_.push_back(externals[value.id]);
+    }
   }
   PlanOptions options = machine.plan_options();
   options.pinned = pinned;
@@ -38,9 +42,14 @@ Runner::Runner(Machine& machine, nn::Lowered lowered, const Externals& shared,
       plan_program(lowered_.program, machine.rows(), runtime, options, machine.cache());
   explanation_ = std::move(planned.explanation);
   plan_.emplace(runtime, lowered_.program, std::move(planned.choices), externals);
+  clear_carried();
 }
 
-void Runner::set_inputs(int64_t first, int64_t done, std::span<const double> lr) {
+void Runner::clear_carried() {
+  for (const Tensor& state : carried_) plan_->runtime().clear(state.data, state.bytes());
+}
+
+void Runner::set_inputs(int64_t first, int64_t done, std::span<const double> lr, int64_t epoch) {
   const auto set = [&](const Value& value, const void* data, size_t bytes) {
     if (value) std::memcpy(host_control_.data() + offsets_[value.id], data, bytes);
   };
@@ -48,12 +57,14 @@ void Runner::set_inputs(int64_t first, int64_t done, std::span<const double> lr)
   set(lowered_.first, &first, sizeof first);
   set(lowered_.tick, &tick, sizeof tick);
   set(lowered_.step, &done, sizeof done);
+  set(lowered_.epoch, &epoch, sizeof epoch);
   set(lowered_.lr, lr.data(), lr.size_bytes());
   plan_->runtime().upload(control_.data(), host_control_.data(), control_.size());
 }
 
-void Runner::launch(int64_t first, int64_t steps, int64_t done, std::span<const double> lr) {
-  set_inputs(first, done, lr);
+void Runner::launch(int64_t first, int64_t steps, int64_t done, std::span<const double> lr,
+                    int64_t epoch) {
+  set_inputs(first, done, lr, epoch);
   plan_->run(steps);
   launched_ = steps;
   fetched_ = false;

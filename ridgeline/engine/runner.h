@@ -17,11 +17,16 @@ class Runner {
          const std::vector<std::string>& pinned = {});
 
   // Makes `steps` steps on the batches that begin at order[first]. `done` steps were made before
-  // these; `lr` has one rate a step (empty when the program has none).
-  void launch(int64_t first, int64_t steps, int64_t done = 0, std::span<const double> lr = {});
+  // these; `lr` has one rate a step (empty when the program has none); `epoch` is what augmentation
+  // depends on.
+  void launch(int64_t first, int64_t steps, int64_t done = 0, std::span<const double> lr = {},
+              int64_t epoch = 0);
+
+  // Recurrent state that this runner keeps from batch to batch becomes zero again.
+  void clear_carried();
 
   // The inputs of a launch alone, for whoever runs the plan choice by choice.
-  void set_inputs(int64_t first, int64_t done, std::span<const double> lr);
+  void set_inputs(int64_t first, int64_t done, std::span<const double> lr, int64_t epoch = 0);
 
   // Of the last launch, one number a step. Waits for it to end.
   std::span<const double> losses();
@@ -51,6 +56,7 @@ class Runner {
   Buffer host_control_, host_results_;
   std::unordered_map<ValueId, size_t> offsets_;
   std::vector<DeviceBuffer> others_;
+  std::vector<Tensor> carried_;  // those of others_ that are recurrent state
   bool fetched_ = false;
   int64_t launched_ = 0;
   std::optional<Plan> plan_;

@@ -1,7 +1,5 @@
 #include "ridgeline/engine/signals.h"
 
-#include <csignal>
-
 namespace ridgeline::engine {
 namespace {
 
@@ -10,23 +8,26 @@ volatile std::sig_atomic_t caught_signal = 0;
 
 void note(int signal) { caught_signal = signal; }
 
-void install(void (*handler)(int), int flags) {
+void install(int signal, struct sigaction& before) {
   struct sigaction action {};
-  action.sa_handler = handler;
-  action.sa_flags = flags;
+  action.sa_handler = note;
+  action.sa_flags = int(SA_RESETHAND) | SA_RESTART;
   sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  sigaction(signal, &action, &before);
 }
 
 }  // namespace
 
 SignalGuard::SignalGuard() {
   caught_signal = 0;
-  install(note, int(SA_RESETHAND) | SA_RESTART);
+  install(SIGINT, interrupt_);
+  install(SIGTERM, terminate_);
 }
 
-SignalGuard::~SignalGuard() { install(SIG_DFL, 0); }
+SignalGuard::~SignalGuard() {
+  sigaction(SIGINT, &interrupt_, nullptr);
+  sigaction(SIGTERM, &terminate_, nullptr);
+}
 
 int SignalGuard::caught() { return caught_signal; }
 

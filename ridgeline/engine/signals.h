@@ -1,9 +1,12 @@
 #pragma once
 
+#include <csignal>
+
 namespace ridgeline::engine {
 
 // While one lives, SIGINT and SIGTERM only set a mark, so that a run can save and leave. The second
-// of the same kind ends the process at once, for those who will not wait.
+// of the same kind ends the process at once, for those who will not wait. Then whatever handled
+// them before does so again. One at a time.
 class SignalGuard {
  public:
   SignalGuard();
@@ -13,6 +16,10 @@ class SignalGuard {
 
   // The signal that came, or 0.
   static int caught();
+
+ private:
+  struct sigaction interrupt_ {
+  }, terminate_{};  // what was there before
 };
 
 }  // namespace ridgeline::engine

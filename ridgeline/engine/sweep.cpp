@@ -5,7 +5,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "ridgeline/data/locate.h"
+#include "ridgeline/core/text.h"
+#include "ridgeline/engine/load_data.h"
+#include "ridgeline/engine/machine.h"
 #include "ridgeline/engine/resident_set.h"
 
 namespace ridgeline::engine {
@@ -21,7 +23,8 @@ Axis parse_axis(const std::string& set) {
   if (equals == std::string::npos || equals == 0) {
     throw_error(ErrorKind::usage, "--set {}: write key=value or key=a,b,c", set);
   }
-  return {set.substr(0, equals), split_values(set.substr(equals + 1))};
+  return {std::string(trimmed(std::string_view(set).substr(0, equals))),
+          split_values(set.substr(equals + 1))};
 }
 
 std::string label_of(const std::vector<std::string>& keys, const std::vector<std::string>& values) {
@@ -50,9 +53,11 @@ std::vector<std::vector<std::string>> combine(
   return all;
 }
 
-SweepPoint run_one(const Config& config, std::shared_ptr<const data::DataSet> set) {
+SweepPoint run_one(const Config& config, std::shared_ptr<const data::DataSet> set,
+                   Communicator* ranks) {
   SweepPoint point;
   TrainOptions train_options;
+  train_options.ranks = ranks;
   train_options.progress = Progress::Style::none;
   train_options.set = std::move(set);
   try {
@@ -70,12 +75,11 @@ using Sets = std::map<std::string, std::shared_ptr<const data::DataSet>>;
 Sets load_sets(const std::vector<Config>& configs, const SweepOptions& options) {
   Sets sets;
   for (const Config& config : configs) {
-    auto& set = sets[config.data.name];
+    auto& set = sets[data_key(config)];
     if (!set) {
-      set = std::make_shared<data::DataSet>(data::load(config.data.name, options.data));
+      set = std::make_shared<data::DataSet>(load_data(config, options.data));
     }
-    check_outputs(config.build_model(set->train.item_shape()), set->train.classes,
-                  config.data.name);
+    check_outputs(config.build_model(set->train.item_shape()), set->train, config.data.name);
   }
   return sets;
 }
@@ -101,6 +105,7 @@ std::vector<std::string> split_values(const std::string& text) {
     }
     values.back() += c;
   }
+  for (std::string& value : values) value = std::string(trimmed(value));
   return values;
 }
 
@@ -132,14 +137,28 @@ Sweep sweep(const std::filesystem::path& config, const std::vector<std::string>&
     configs.push_back(load_config(config, all));
     if (options.adjust) options.adjust(configs.back());
   }
+  // Once for all runs, so that what there is to say about it is said once.
+  std::string settled;
+  for (Config& each : configs) {
+    if (each.run.device != "auto") continue;
+    if (settled.empty()) {
+      settle_device(each.run);
+      settled = each.run.device;
+    }
+    each.run.device = settled;
+  }
   const Sets sets_of = load_sets(configs, options);
   for (size_t i = 0; i < configs.size() && result.stopped_by == 0; ++i) {
     const std::string label = label_of(result.keys, combinations[i]);
     if (options.progress) options.progress(i, configs.size(), label, nullptr, {});
     SweepPoint point;
     try {
-      point = run_one(configs[i], sets_of.at(configs[i].data.name));
+      point = run_one(configs[i], sets_of.at(data_key(configs[i])), options.ranks);
     } catch (const Error& error) {
+      // What one of several ranks meets must end them all.
+      if (options.ranks != nullptr && options.ranks->size() > 1) {
+        throw Error(error.kind(), label + ": " + error.what());
+      }
       result.failed.emplace(error.kind(), label + ": " + error.what());
       break;
     }

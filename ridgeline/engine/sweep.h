@@ -18,6 +18,7 @@ struct SweepOptions {
   std::function<void(size_t index, size_t count, const std::string& label,
                      const TrainReport* result, const std::string& error)>
       progress;
+  Communicator* ranks = nullptr;  // null: alone
 };
 
 struct SweepPoint {

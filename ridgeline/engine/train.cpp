@@ -2,12 +2,16 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "ridgeline/core/file.h"
-#include "ridgeline/data/locate.h"
+#include "ridgeline/core/text.h"
 #include "ridgeline/engine/checkpoint.h"
 #include "ridgeline/engine/diagnose.h"
+#include "ridgeline/engine/load_data.h"
 #include "ridgeline/engine/metrics.h"
+#include "ridgeline/engine/ranks.h"
+#include "ridgeline/engine/report_page.h"
 #include "ridgeline/engine/run_folder.h"
 #include "ridgeline/engine/signals.h"
 #include "ridgeline/engine/trainer.h"
@@ -45,6 +49,8 @@ class TrainRun {
   void advance();
   void read_results(int64_t before);
   [[noreturn]] void give_up(std::string_view which, int64_t end);
+  void check_loss_scale();
+  std::string kept_checkpoint() const;
   void log();
   void evaluate();
   void save();
@@ -53,9 +59,20 @@ class TrainRun {
   void watch(std::unique_ptr<TrainObserver> observer) { observers_.push_back(std::move(observer)); }
   // Tells the observers about what has just taken `clock`'s seconds.
   void tell(const char* what, const Clock& clock, int64_t steps = 0);
+  CheckpointInfo share_info(CheckpointInfo info);
+  void gather_times();
+  void measure_network();
+
+  // What only the root can know, or has to decide, on every rank.
+  bool root() const { return ranks_ == nullptr || ranks_->is_root(); }
+  template <typename T>
+  T agreed(T value) const {
+    return ranks_ != nullptr ? ranks_->from_root(value) : value;
+  }
 
   const Config config_;
   const TrainOptions options_;
+  Communicator* const ranks_;  // null: alone
   const Clock since_start_;
   Progress progress_;
   std::unique_ptr<RunFolder> folder_;
@@ -66,14 +83,15 @@ class TrainRun {
 
   int64_t end_ = 0;
   prof::Limit full_limit_, tail_limit_;
-  double flops_ = 0, limit_seconds_ = 0;
+  double flops_ = 0, limit_seconds_ = 0, blocked_seconds_ = 0;
   double step_seconds_ = 0;  // of late
   int64_t rows_here_ = 0;
   Tally epoch_, since_log_;
   double logged_seconds_ = 0,
          logged_limit_ = 0;  // train_seconds and limit_seconds_ at the last log
   int64_t logged_rows_ = 0;
-  bool evaluated_ = false;  // at this step
+  bool evaluated_ = false;     // at this step
+  int64_t scale_checked_ = 0;  // the step of the last look at the loss scale
   double last_save_ = 0;
   int64_t saved_step_ = -1;
 
@@ -100,41 +118,77 @@ void check_unchanged(const CheckpointInfo& info, const Config& config, const dat
 }
 
 TrainRun::TrainRun(const Config& config, const TrainOptions& options)
-    : config_(config), options_(options), progress_(options.progress) {
-  if (!options.out.empty()) {
+    : config_(config),
+      options_(options),
+      ranks_(options.ranks != nullptr && options.ranks->size() > 1 ? options.ranks : nullptr),
+      progress_(root() ? options.progress : Progress::Style::none) {
+  if (!options.out.empty() && root()) {
     const auto use = options.resume  ? RunFolder::Use::resume
                      : options.force ? RunFolder::Use::force
                                      : RunFolder::Use::fresh;
     folder_ = std::make_unique<RunFolder>(options.out, use);
-  } else if (options.resume) {
+  } else if (options.resume && options.out.empty()) {
     throw_error(ErrorKind::usage, "--resume needs --out DIR, the folder of the run to continue");
   }
   auto set = options.set;
-  if (!set) set = std::make_shared<data::DataSet>(data::load(config.data.name, options.data));
+  if (!set) set = std::make_shared<data::DataSet>(load_data(config, options.data));
+  if (ranks_ != nullptr) check_alike(*ranks_, config, *set);
   std::optional<nn::TensorFile> kept;
   CheckpointInfo info;
-  if (options.resume && folder_->has_checkpoint()) {
+  if (options.resume && folder_ && folder_->has_checkpoint()) {
     kept = folder_->load_checkpoint(
         [&](const nn::TensorFile& file) { info = read_checkpoint_info(file); },
         [&](const std::string& text) { progress_.warning(text); });
     check_unchanged(info, config, *set, kept->origin());
   }
+  info = share_info(std::move(info));
   if (folder_) {
     watch(metrics_observer(*folder_));
     watch(tensorboard_observer(*folder_, options.histograms));
   }
-  machine_ = std::make_unique<Machine>(config.run);
+  const bool root = ranks_ == nullptr || ranks_->is_root();
+  if (root && !options.trace.empty()) watch(trace_observer(options.trace));
+  if (root && !options.report.empty()) watch(report_observer(options.report));
+  machine_ = std::make_unique<Machine>(config.run, ranks_);
   trainer_ = std::make_unique<Trainer>(*machine_, config, std::move(set), info.rows);
   if (kept) restore_checkpoint(*kept, *trainer_);
-  if (!info.rows.train.empty() && trainer_->runner().row_names() != info.rows.train) {
+  const bool resumed = agreed(int32_t(kept.has_value())) != 0;
+  if (ranks_ != nullptr && resumed) {
+    Snapshot state = trainer_->snapshot();
+    share_snapshot(*ranks_, state);
+    trainer_->restore(state, info.step);
+  }
+  if (resumed && info.ranks != trainer_->ranks()) {
+    progress_.warning(
+        fmt::format("the checkpoint was made by {} rank{}, this run has {}: results may differ in "
+                    "the last bits",
+                    info.ranks, info.ranks == 1 ? "" : "s", trainer_->ranks()));
+  } else if (!info.rows.train.empty() && trainer_->runner().row_names() != info.rows.train) {
     progress_.warning(
         "the rows of the checkpoint do not fit this machine: results may differ in "
         "the last bits");
   }
-  saved_step_ = kept ? info.step : -1;
+  saved_step_ = resumed ? info.step : -1;
   end_ = trainer_->total_steps();
   safe_ = trainer_->snapshot();
-  safe_step_ = trainer_->step();
+  safe_step_ = scale_checked_ = trainer_->step();
+  report_.skipped_steps = trainer_->skipped_steps();
+  report_.loss_scale = trainer_->loss_scale();
+}
+
+// The root's, which alone may see the folder of the run.
+CheckpointInfo TrainRun::share_info(CheckpointInfo info) {
+  if (ranks_ == nullptr) return info;
+  info.step = agreed(info.step);
+  info.ranks = agreed(info.ranks);
+  for (auto* rows : {&info.rows.train, &info.rows.tail, &info.rows.evaluate}) {
+    std::string text;
+    for (const std::string& row : *rows) text += row + "\n";
+    std::istringstream lines(ranks_->text_from_root(text));
+    rows->clear();
+    for (std::string row; std::getline(lines, row);) rows->push_back(row);
+  }
+  return info;
 }
 
 void TrainRun::announce() {
@@ -143,8 +197,9 @@ void TrainRun::announce() {
     write_file_atomic(folder_->config(), std::as_bytes(std::span(toml)));
   }
   trainer_->prepare_evaluation();
+  if (ranks_ != nullptr) check_replicas(*ranks_, safe_, trainer_->step());
   Runner& runner = trainer_->runner();
-  report_.ceilings = machine_->ceilings();
+  if (root()) report_.ceilings = machine_->ceilings();
   if (report_.ceilings) {
     full_limit_ = prof::limit_of(runner.plan().program(), *report_.ceilings);
     report_.limit = full_limit_;
@@ -152,6 +207,8 @@ void TrainRun::announce() {
       tail_limit_ = prof::limit_of(tail->plan().program(), *report_.ceilings);
     }
   }
+  report_.ranks = trainer_->ranks();
+  if (ranks_ != nullptr) measure_network();
   report_.device = to_string(machine_->device());
   report_.precision = name(config_.run.precision);
   report_.data = config_.data.name;
@@ -163,18 +220,24 @@ void TrainRun::announce() {
   report_.startup_seconds = since_start_.seconds();
   report_.tuning_seconds = trainer_->tuning_seconds();
   const data::DataSet& set = trainer_->set();
+  const bool text = set.train.streams > 0;
+  progress_.line(
+      fmt::format("{}: {} to train on, {} to test on; {}; {}{}, {}, {}", config_.data.name,
+                  counted(set.train.size() * set.train.targets(), text ? "character" : "image"),
+                  set.test.size() * set.test.targets(), counted(report_.parameters, "weight"),
+                  ranks_ != nullptr ? fmt::format("{} ranks, each ", report_.ranks) : "",
+                  report_.device, counted(report_.threads, "thread"), report_.precision));
   progress_.line(fmt::format(
-      "{}: {} images to train on, {} to test on; {} weights; {}, {} thread{}, {}",
-      config_.data.name, set.train.size(), set.test.size(), report_.parameters, report_.device,
-      report_.threads, report_.threads == 1 ? "" : "s", report_.precision));
-  progress_.line(fmt::format(
-      "plan of {} rows ({}); memory {}B (live at once {}B, without reuse {}B); ready in {} (tuning "
+      "plan of {} ({}); memory {}B (live at once {}B, without reuse {}B); ready in {} (tuning "
       "{})",
-      report_.rows.size(), report_.plan_source, engineering(double(report_.memory.arena)),
-      engineering(double(report_.memory.peak_live)), engineering(double(report_.memory.sum)),
-      duration(report_.startup_seconds), duration(report_.tuning_seconds)));
-  if (trainer_->step() > 0)
-    progress_.line(fmt::format("continuing after step {}", trainer_->step()));
+      counted(int64_t(report_.rows.size()), "row"), report_.plan_source,
+      engineering(double(report_.memory.arena)), engineering(double(report_.memory.peak_live)),
+      engineering(double(report_.memory.sum)), duration(report_.startup_seconds),
+      duration(report_.tuning_seconds)));
+  if (trainer_->step() > 0) {
+    progress_.line(fmt::format("continuing after step {}{}", trainer_->step(),
+                               trainer_->step() < end_ ? "" : ": there is nothing left to train"));
+  }
   for (const auto& observer : observers_) observer->started(report_, *trainer_);
   tell("start-up", since_start_);
 }
@@ -190,7 +253,7 @@ int64_t TrainRun::steps_to_make() const {
   const int64_t step = trainer_->step();
   int64_t most = end_ - step;
   most = std::min(most, kLogSteps - trainer_->batches().at_step(step).batch % kLogSteps);
-  const int64_t every = folder_ ? config_.train.checkpoint_steps : 0;
+  const int64_t every = options_.out.empty() ? 0 : config_.train.checkpoint_steps;
   if (every > 0) most = std::min(most, every - step % every);
   // The first launch is a single step: how long one takes is not known yet.
   const double fit = step_seconds_ > 0 ? kLaunchSeconds / step_seconds_ : 1;
@@ -200,7 +263,7 @@ int64_t TrainRun::steps_to_make() const {
 void TrainRun::advance() {
   const int64_t before = trainer_->step();
   const Clock clock;
-  const int64_t made = trainer_->advance(steps_to_make());
+  const int64_t made = trainer_->advance(agreed(steps_to_make()));
   const int64_t after = trainer_->step();
   const bool epoch_end = after % trainer_->steps_per_epoch() == 0;
   const bool log_point =
@@ -211,6 +274,7 @@ void TrainRun::advance() {
   }
   const double seconds = clock.seconds();
   tell("launch", clock, made);
+  blocked_seconds_ += trainer_->blocked_seconds();
   report_.train_seconds += seconds;
   report_.steps_here += made;
   step_seconds_ = seconds / double(made);
@@ -221,6 +285,7 @@ void TrainRun::advance() {
   limit_seconds_ += double(made) * (full ? full_limit_ : tail_limit_).seconds();
   evaluated_ = false;
   if (bad_since_ > 0 && (after > bad_since_ || after == end_)) give_up("loss", after);
+  if (log_point) check_loss_scale();
   if (progress_.due()) show();
   if (log_point && bad_since_ == 0) log();
 }
@@ -239,8 +304,42 @@ void TrainRun::read_results(int64_t before) {
           fmt::format("the loss was not finite at step {}, and is again", bad_since_));
       bad_since_ = 0;
     }
-    epoch_.add(losses[i], corrects.empty() ? 0 : corrects[i], trainer_->last_batch());
-    since_log_.add(losses[i], corrects.empty() ? 0 : corrects[i], trainer_->last_batch());
+    const int64_t targets = trainer_->last_batch() * trainer_->set().train.targets();
+    epoch_.add(losses[i], corrects.empty() ? 0 : corrects[i], targets);
+    since_log_.add(losses[i], corrects.empty() ? 0 : corrects[i], targets);
+  }
+}
+
+std::string TrainRun::kept_checkpoint() const {
+  if (!folder_ || saved_step_ < 0) return {};
+  return fmt::format("; the checkpoint of step {} is kept in {}", saved_step_,
+                     folder_->path().string());
+}
+
+// A dynamic scale below 1, or a fixed one that no step since the last look got through with.
+void TrainRun::check_loss_scale() {
+  using Kind = nn::LossScale::Kind;
+  const Kind kind = config_.run.loss_scale.kind;
+  if (kind == Kind::none) return;
+  const int64_t skipped = trainer_->skipped_steps(), step = trainer_->step();
+  const int64_t skipped_of_late = skipped - report_.skipped_steps;
+  const int64_t made = step - scale_checked_;
+  report_.skipped_steps = skipped;
+  report_.loss_scale = trainer_->loss_scale();
+  scale_checked_ = step;
+  if (kind == Kind::dynamic && report_.loss_scale < 1) {
+    throw_error(ErrorKind::numeric,
+                "gradients overflow {} whatever the loss is scaled by: the scale fell below 1 by "
+                "step {} ({} steps skipped); use run.precision bf16 or a smaller initial "
+                "weight{}",
+                name(config_.run.precision), step, skipped, kept_checkpoint());
+  }
+  if (kind == Kind::fixed && skipped_of_late > 0 && skipped_of_late == made) {
+    throw_error(ErrorKind::numeric,
+                "gradients overflow {} in every one of the {} steps up to step {} with "
+                "run.loss_scale {}; use a smaller one, or dynamic{}",
+                name(config_.run.precision), made, step, config_.run.loss_scale.start,
+                kept_checkpoint());
   }
 }
 
@@ -249,16 +348,11 @@ void TrainRun::give_up(std::string_view which, int64_t end) {
   const Diagnosis found = diagnose(*trainer_, safe_, safe_step_, end);
   const int64_t step = std::min(found.step, end_);
   const int64_t epoch = (step - 1) / trainer_->steps_per_epoch() + 1;
-  std::string kept;
-  if (folder_ && saved_step_ >= 0) {
-    kept = fmt::format("; the checkpoint of step {} is kept in {}", saved_step_,
-                       folder_->path().string());
-  }
   throw_error(ErrorKind::numeric,
               "the {} is {} at step {} (epoch {}): not finite first in {}; try a smaller "
               "train.optimizer.lr (now {}) or train.clip_norm{}",
               which, std::isnan(found.loss) ? "NaN" : "infinite", step, epoch, found.where,
-              config_.train.optimizer.lr, kept);
+              config_.train.optimizer.lr, kept_checkpoint());
 }
 
 void TrainRun::log() {
@@ -273,6 +367,10 @@ void TrainRun::log() {
     const double seconds = report_.train_seconds - logged_seconds_;
     point.inputs_per_second = double(rows_here_ - logged_rows_) / seconds;
     if (report_.limit) point.limit_fraction = (limit_seconds_ - logged_limit_) / seconds;
+    if (report_.loss_scale > 0) {
+      point.loss_scale = report_.loss_scale;
+      point.skipped_steps = report_.skipped_steps;
+    }
     point.seconds = since_start_.seconds();
     for (const auto& observer : observers_) observer->logged(point);
   }
@@ -280,7 +378,7 @@ void TrainRun::log() {
   logged_limit_ = limit_seconds_;
   logged_rows_ = rows_here_;
   since_log_ = {};
-  if (since_start_.seconds() - safe_at_ < kSafeSeconds) return;
+  if (agreed(int32_t(since_start_.seconds() - safe_at_ < kSafeSeconds)) != 0) return;
   Snapshot now = trainer_->snapshot();
   if (!now.finite()) return;
   safe_ = std::move(now);
@@ -291,7 +389,7 @@ void TrainRun::log() {
 void TrainRun::show() {
   const int64_t step = trainer_->step(), per_epoch = trainer_->steps_per_epoch();
   Progress::State state;
-  state.epoch = std::min((step - 1) / per_epoch + 1, config_.train.epochs);
+  state.epoch = (step - 1) / per_epoch + 1;
   state.epochs = config_.train.epochs;
   state.step = step;
   state.steps = end_;
@@ -306,16 +404,21 @@ void TrainRun::evaluate() {
   const Clock clock;
   report_.test = trainer_->evaluate();
   evaluated_ = true;
+  if (ranks_ != nullptr) check_replicas(*ranks_, trainer_->snapshot(), trainer_->step());
   report_.test_seconds += clock.seconds();
   const int64_t step = trainer_->step(), per_epoch = trainer_->steps_per_epoch();
-  std::string text = fmt::format("epoch {}/{}  step {}", (step + per_epoch - 1) / per_epoch,
-                                 config_.train.epochs, step);
+  const int64_t epoch = (step + per_epoch - 1) / per_epoch;
+  // A run may be resumed with fewer epochs than it has made.
+  std::string text =
+      fmt::format("epoch {}/{}  step {}", epoch, std::max(epoch, config_.train.epochs), step);
   if (epoch_.rows > 0) {
     text += fmt::format("  train loss {:.4f} accuracy {:.2f} %", epoch_.mean_loss(),
                         100 * epoch_.accuracy());
   }
   text += fmt::format("  test loss {:.4f} accuracy {:.2f} %", report_.test.loss,
                       100 * report_.test.accuracy);
+  const bool language = trainer_->set().train.streams > 0;
+  if (language) text += fmt::format("  perplexity {:.3f}", std::exp(report_.test.loss));
   if (rows_here_ > 0) {
     text += fmt::format("  {} inputs/s", grouped(double(rows_here_) / report_.train_seconds));
   }
@@ -329,11 +432,11 @@ void TrainRun::evaluate() {
 void TrainRun::save() {
   last_save_ = since_start_.seconds();
   const Clock clock;
-  if (!folder_ || bad_since_ > 0 || saved_step_ == trainer_->step()) return;
+  if (options_.out.empty() || bad_since_ > 0 || saved_step_ == trainer_->step()) return;
   Snapshot now = trainer_->snapshot();
   // Ruined weights show in the next loss; the last good checkpoint stays.
   if (!now.finite()) return;
-  folder_->save_checkpoint(checkpoint_bytes(*trainer_, now));
+  if (folder_) folder_->save_checkpoint(checkpoint_bytes(*trainer_, now));
   saved_step_ = safe_step_ = trainer_->step();
   safe_ = std::move(now);
   safe_at_ = since_start_.seconds();
@@ -358,8 +461,11 @@ void TrainRun::finish() {
             ? fmt::format("saved in {}, continue it with --resume", folder_->path().string())
             : "nothing was saved"));
   }
+  gather_times();
   report_.steps = trainer_->step();
   report_.clipped_steps = trainer_->clipped_steps();
+  report_.skipped_steps = trainer_->skipped_steps();
+  report_.loss_scale = trainer_->loss_scale();
   report_.train_loss = epoch_.mean_loss();
   report_.train_accuracy = epoch_.accuracy();
   if (report_.train_seconds > 0) {
@@ -368,6 +474,32 @@ void TrainRun::finish() {
     report_.limit_fraction = limit_seconds_ / report_.train_seconds;
   }
   for (const auto& observer : observers_) observer->finished(report_, *trainer_);
+}
+
+void TrainRun::measure_network() {
+  report_.network =
+      prof::network_of(*ranks_, cache_folder() / fmt::format("network-{}.json", report_.ranks));
+  const double narrow = config_.run.reduce == DType::bf16 ? 0.5 : 1;
+  for (const Op& op : trainer_->runner().plan().program().ops) {
+    if (const auto* start = std::get_if<AllReduceStart>(&op)) {
+      report_.network_bytes += start->network_bytes();
+      report_.network_seconds +=
+          prof::all_reduce_seconds(narrow * size_of(start->grads), report_.ranks, report_.network);
+    }
+  }
+}
+
+void TrainRun::gather_times() {
+  std::vector<double> mine{report_.train_seconds, blocked_seconds_}, all(2 * size_t(report_.ranks));
+  if (ranks_ != nullptr) {
+    ranks_->all_gather(mine.data(), all.data(), mine.size() * sizeof(double));
+  } else {
+    all = mine;
+  }
+  for (size_t r = 0; r < all.size(); r += 2) {
+    report_.rank_seconds.push_back(all[r]);
+    report_.rank_blocked_seconds.push_back(all[r + 1]);
+  }
 }
 
 TrainReport TrainRun::run() {
@@ -386,11 +518,19 @@ TrainReport TrainRun::run() {
     }
     const TrainConfig& train = config_.train;
     const double since_save = since_start_.seconds() - last_save_;
-    if ((train.checkpoint_steps > 0 && step % train.checkpoint_steps == 0) ||
-        (train.checkpoint_seconds > 0 && since_save >= train.checkpoint_seconds)) {
+    const bool due = train.checkpoint_seconds > 0 && since_save >= train.checkpoint_seconds;
+    // One word over all ranks: a signal to any of them is one to all.
+    int64_t signal = SignalGuard::caught(), save_now = int64_t(due);
+    if (ranks_ != nullptr) {
+      int64_t word[2] = {signal, root() ? save_now : 0};
+      ranks_->all_reduce(word, word, 2, DType::int64, Reduce::max, DType::int64);
+      signal = word[0];
+      save_now = word[1];
+    }
+    if ((train.checkpoint_steps > 0 && step % train.checkpoint_steps == 0) || save_now != 0) {
       save();
     }
-    report_.stopped_by = last ? 0 : SignalGuard::caught();
+    report_.stopped_by = last ? 0 : int(signal);
   }
   finish();
   return report_;

@@ -12,6 +12,7 @@
 #include "ridgeline/engine/evaluate.h"
 #include "ridgeline/engine/progress.h"
 #include "ridgeline/prof/limit.h"
+#include "ridgeline/prof/network.h"
 
 namespace ridgeline::engine {
 
@@ -19,10 +20,14 @@ struct TrainOptions {
   std::filesystem::path out;   // empty: nothing is kept
   std::filesystem::path data;  // --data; empty: the usual places
   bool resume = false;
-  bool force = false;       // replace the run that `out` holds
-  bool histograms = false;  // of the weights, in TensorBoard's event files
+  bool force = false;            // replace the run that `out` holds
+  bool histograms = false;       // of the weights, in TensorBoard's event files
+  std::filesystem::path trace;   // a timeline of the run as trace-event JSON; empty: none
+  std::filesystem::path report;  // folder for report.html; empty: none
   Progress::Style progress = Progress::Style::automatic;
   std::shared_ptr<const data::DataSet> set;  // already loaded; else by config.data.name
+  // All of them call train() with the same config; the root keeps and tells. Null: alone.
+  Communicator* ranks = nullptr;
 };
 
 struct TrainReport {
@@ -31,6 +36,8 @@ struct TrainReport {
   double train_loss = 0, train_accuracy = 0;  // mean over the last epoch's steps made here
   Evaluation test;                            // at the end
   int64_t clipped_steps = 0;
+  int64_t skipped_steps = 0;  // gradients overflowed; of a run with a loss scale
+  double loss_scale = 0;      // at the end; 0: none
   // Of this process; evaluations and checkpoints are not in train_seconds.
   double startup_seconds = 0, tuning_seconds = 0, train_seconds = 0, test_seconds = 0;
   double inputs_per_second = 0, flops_per_second = 0;
@@ -44,6 +51,13 @@ struct TrainReport {
   std::vector<std::string> rows;
   std::string plan_source;
   int stopped_by = 0;  // a signal's number; 0: ran to its end
+  int ranks = 1;
+  prof::Network network;  // of several ranks, as measured between them
+  // Of a full step: what a rank sends, and what that should take on this network if nothing hid it.
+  double network_bytes = 0, network_seconds = 0;
+  // Of each rank: seconds of train_seconds, and of those the ones it could only wait for others (in
+  // steps; on a GPU collectives run in the graph and are not seen here).
+  std::vector<double> rank_seconds, rank_blocked_seconds;
 
   double seconds_per_step() const {
     return steps_here > 0 ? train_seconds / double(steps_here) : 0;
@@ -51,7 +65,7 @@ struct TrainReport {
 };
 
 // Trains, evaluates, keeps checkpoints. Throws numeric when the loss stays NaN or infinite, naming
-// the step and the layer.
+// the step and the layer, and when gradients overflow at every loss scale.
 TrainReport train(const Config& config, const TrainOptions& options);
 
 nlohmann::json to_json(const TrainReport& report);

@@ -7,12 +7,14 @@
 namespace ridgeline::engine {
 namespace {
 
-// Steps that one launch may make: enough for the host's part to vanish.
-constexpr int64_t kRepeats = 32;
+// Steps that one launch may make: enough for the host's part to vanish. A GPU's kernel that makes
+// them all fetches the weights once a launch, so there it is as many as lie between lines of the
+// log.
+int64_t steps_a_launch(Device device) { return device.kind == DeviceKind::cuda ? 128 : 32; }
 
 nn::Model initial_model(const Config& config, const data::DataSet& set) {
   nn::Model model = config.build_model(set.train.item_shape());
-  check_outputs(model, set.train.classes, config.data.name);
+  check_outputs(model, set.train, config.data.name);
   model.initialise(config.train.seed);
   return model;
 }
@@ -20,7 +22,43 @@ nn::Model initial_model(const Config& config, const data::DataSet& set) {
 }  // namespace
 
 nn::LowerOptions Trainer::train_options(int64_t batch, int64_t repeats) const {
-  nn::LowerOptions options = lower_options(config_, scaling_, set_->train.classes);
+  nn::LowerOptions options = whole_options(batch, repeats);
+  if (ranks_ == 1) return options;
+  const Range mine = data::shard(0, batch, rank_, ranks_);
+  options.batch = local_rows(batch);
+  options.global_batch = batch;
+  options.row_offset = mine.begin;
+  options.idle = mine.begin == mine.end;
+  options.ranks = ranks_;
+  options.gradient_wire = config_.run.reduce;
+  return options;
+}
+
+int64_t Trainer::local_rows(int64_t batch) const {
+  const Range mine = data::shard(0, batch, rank_, ranks_);
+  return std::max<int64_t>(1, mine.end - mine.begin);
+}
+
+// The rows that this rank computes, batch after batch: where the gathers of a launch look.
+std::vector<int32_t> Trainer::local_order(int64_t epoch) const {
+  // The pieces of a text keep their order: each batch continues the one before.
+  const bool shuffle = config_.train.shuffle && set_->train.streams == 0;
+  const std::vector<int32_t> all =
+      data::epoch_order(batches_.rows(), config_.train.seed, uint64_t(epoch), shuffle);
+  if (ranks_ == 1) return all;
+  std::vector<int32_t> mine;
+  for (int64_t k = 0; k < batches_.batches(); ++k) {
+    const int64_t begin = data::shard(batches_.begin(k), batches_.size(k), rank_, ranks_).begin;
+    // An idle rank's row counts for nothing; any will do.
+    const int64_t first = std::min(begin, batches_.rows() - 1);
+    mine.insert(mine.end(), all.begin() + first,
+                all.begin() + first + local_rows(batches_.size(k)));
+  }
+  return mine;
+}
+
+nn::LowerOptions Trainer::whole_options(int64_t batch, int64_t repeats) const {
+  nn::LowerOptions options = lower_options(config_, scaling_, set_->train);
   options.mode = nn::Mode::train;
   options.batch = batch;
   options.repeats = repeats;
@@ -31,20 +69,26 @@ nn::LowerOptions Trainer::train_options(int64_t batch, int64_t repeats) const {
 Trainer::Trainer(Machine& machine, const Config& config, std::shared_ptr<const data::DataSet> set,
                  const RowNames& pinned)
     : machine_(machine),
+      rank_(machine.ranks() != nullptr ? machine.ranks()->rank() : 0),
+      ranks_(machine.ranks() != nullptr ? machine.ranks()->size() : 1),
       config_(config),
       set_(std::move(set)),
       scaling_(scaling_for(config.data.scale, set_->train)),
-      batches_(set_->train.size(), std::min(config.train.batch, set_->train.size()),
+      batches_(set_->train.size(),
+               set_->train.streams > 0 ? set_->train.streams
+                                       : std::min(config.train.batch, set_->train.size()),
                config.train.drop_last),
       model_(initial_model(config, *set_)),
       resident_(machine.runtime(), set_->train),
-      weights_(machine.runtime(), model_, nn::lower(model_, train_options(1, 1))),
+      weights_(machine.runtime(), model_,
+               nn::lower(model_, train_options(batches_.full_size(), 1))),
       evaluator_(machine, config, model_, set_->test, scaling_, pinned.evaluate),
       pinned_(pinned) {
   const int64_t batch = batches_.full_size(), all = batches_.batches();
   const bool partial = batches_.size(all - 1) != batch;
   const int64_t full = all - (partial ? 1 : 0);
-  full_ = make_runner(batch, std::clamp<int64_t>(full, 1, kRepeats), pinned.train);
+  full_ = make_runner(batch, std::clamp<int64_t>(full, 1, steps_a_launch(machine.device())),
+                      pinned.train);
   if (partial) tail_ = make_runner(batches_.size(all - 1), 1, pinned.tail);
 }
 
@@ -71,8 +115,8 @@ double Trainer::lr(int64_t step) const {
 int64_t Trainer::advance(int64_t most) {
   const data::Position at = batches_.at_step(step_);
   if (at.epoch != held_epoch_) {
-    resident_.set_order(data::epoch_order(batches_.rows(), config_.train.seed, uint64_t(at.epoch),
-                                          config_.train.shuffle));
+    resident_.set_order(local_order(at.epoch));
+    if (at.batch == 0) weights_.clear_carried();
     held_epoch_ = at.epoch;
   }
   const bool partial = batches_.size(at.batch) != batches_.full_size();
@@ -82,9 +126,36 @@ int64_t Trainer::advance(int64_t most) {
   const int64_t steps = partial ? 1 : std::min({most, full_left, full_->repeats()});
   rates_.clear();
   for (int64_t i = 0; i < steps; ++i) rates_.push_back(lr(step_ + i));
-  last_->launch(batches_.begin(at.batch), steps, step_, rates_);
+  Communicator* ranks = machine_.ranks();
+  const double before = ranks != nullptr ? ranks->blocked_seconds() : 0;
+  if (ranks != nullptr) ranks->begin_work();
+  last_->launch(at.batch * local_rows(batches_.full_size()), steps, step_, rates_, at.epoch);
+  if (ranks != nullptr) {
+    // Collectives of the steps may be the device's own; none of ours may get between them.
+    machine_.runtime().synchronize();
+    ranks->end_work();
+    blocked_ = ranks->blocked_seconds() - before;
+  }
   step_ += steps;
+  fetched_ = false;
   return steps;
+}
+
+// Each rank has its share of the loss and of the count: their sums are those of the batch.
+void Trainer::fetch() {
+  if (fetched_) return;
+  fetched_ = true;
+  const auto losses = last_->losses();
+  const auto corrects = last_->corrects();
+  losses_.assign(losses.begin(), losses.end());
+  corrects_.assign(corrects.begin(), corrects.end());
+  if (ranks_ == 1) return;
+  const bool idle = train_options(last_batch_, 1).idle;
+  std::vector<double> all = losses_;
+  for (const int32_t each : corrects_) all.push_back(idle ? 0.0 : double(each));
+  machine_.ranks()->sum(all);
+  for (size_t i = 0; i < losses_.size(); ++i) losses_[i] = all[i];
+  for (size_t i = 0; i < corrects_.size(); ++i) corrects_[i] = int32_t(all[losses_.size() + i]);
 }
 
 int64_t Trainer::clipped_steps() const {
@@ -95,6 +166,16 @@ int64_t Trainer::clipped_steps() const {
 std::optional<double> Trainer::gradient_norm() const {
   if (last_ == nullptr || !last_->lowered().grad_norm) return std::nullopt;
   return last_->read<double>(last_->lowered().grad_norm).front();
+}
+
+double Trainer::loss_scale() const {
+  const Value& value = full_->lowered().loss_scale;
+  return value ? full_->read<double>(value).front() : 0;
+}
+
+int64_t Trainer::skipped_steps() const {
+  const Value& value = full_->lowered().skipped;
+  return value ? full_->read<int64_t>(value).front() : 0;
 }
 
 void Trainer::restore(const Snapshot& snapshot, int64_t step) {

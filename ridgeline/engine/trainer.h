@@ -25,10 +25,12 @@ class Trainer {
   // how many.
   int64_t advance(int64_t most);
 
-  // Of the last advance(), one number a step; waits for the device.
-  std::span<const double> losses() { return last_->losses(); }
-  std::span<const int32_t> corrects() { return last_->corrects(); }
+  // Of the last advance(), one number a step, over all ranks; waits for the device. Collective.
+  std::span<const double> losses() { return fetch(), losses_; }
+  std::span<const int32_t> corrects() { return fetch(), corrects_; }
   int64_t last_batch() const { return last_batch_; }  // rows of each step of the last advance()
+  // Seconds of the last advance() in which this rank could do nothing but wait for others.
+  double blocked_seconds() const { return blocked_; }
 
   void prepare_evaluation() { evaluator_.prepare(weights_); }  // ahead of time: it plans
   Evaluation evaluate() { return evaluator_.run(weights_); }
@@ -39,6 +41,9 @@ class Trainer {
   double lr(int64_t step) const;
   int64_t clipped_steps() const;
   std::optional<double> gradient_norm() const;  // of the last step, where clipping computes it
+  // Of a run with a loss scale; 0 without. They wait for the device.
+  double loss_scale() const;
+  int64_t skipped_steps() const;  // whose gradients overflowed
   const data::BatchPlan& batches() const { return batches_; }
 
   Snapshot snapshot() const { return weights_.download(); }
@@ -46,10 +51,14 @@ class Trainer {
   // The model with the weights of this moment.
   const nn::Model& model();
 
+  Machine& machine() { return machine_; }
   const Config& config() const { return config_; }
   const data::DataSet& set() const { return *set_; }
   const data::Scaling& scaling() const { return scaling_; }
+  // Of this rank's share of a batch, and of all of it.
   nn::LowerOptions train_options(int64_t batch, int64_t repeats) const;
+  nn::LowerOptions whole_options(int64_t batch, int64_t repeats) const;
+  int ranks() const { return ranks_; }
 
   Runner& runner() { return *full_; }  // of a full batch (the only one, if all fit in one)
   Runner* tail() { return tail_.get(); }
@@ -57,10 +66,14 @@ class Trainer {
   double tuning_seconds() const;
 
  private:
+  void fetch();
+  std::vector<int32_t> local_order(int64_t epoch) const;
+  int64_t local_rows(int64_t batch) const;  // that this rank computes, at least one
   std::unique_ptr<Runner> make_runner(int64_t batch, int64_t repeats,
                                       const std::vector<std::string>& pinned);
 
   Machine& machine_;
+  int rank_, ranks_;
   Config config_;
   std::shared_ptr<const data::DataSet> set_;
   data::Scaling scaling_;
@@ -76,6 +89,10 @@ class Trainer {
   int64_t held_epoch_ = -1;  // whose order the device has
   RowNames pinned_;
   std::vector<double> rates_;
+  std::vector<double> losses_;
+  std::vector<int32_t> corrects_;
+  bool fetched_ = true;
+  double blocked_ = 0;
 };
 
 }  // namespace ridgeline::engine

@@ -32,6 +32,23 @@ bool all_finite(const Tensor& host) {
   });
 }
 
+void convert(const Tensor& from, const Tensor& to) {
+  if (from.dtype == to.dtype) {  // counters, too
+    std::memcpy(to.data, from.data, to.bytes());
+    return;
+  }
+  dispatch_float(from.dtype, [&]<typename From>(From) {
+    dispatch_float(to.dtype, [&]<typename To>(To) {
+      // Halves convert from and to float only; none is ever made of a double that is no float.
+      using Wide = std::conditional_t<std::is_same_v<From, double> && std::is_same_v<To, double>,
+                                      double, float>;
+      const From* source = from.as<const From>();
+      To* target = to.as<To>();
+      for (int64_t i = 0; i < to.numel(); ++i) target[i] = To(Wide(source[i]));
+    });
+  });
+}
+
 bool Snapshot::finite() const {
   for (const Item& item : items) {
     if (!all_finite(item.value.view())) return false;
@@ -45,8 +62,23 @@ Weights::Weights(Runtime& runtime, const nn::Model& model, const nn::Lowered& lo
     items_.push_back({name, value, DeviceBuffer(runtime, size_t(size_of(value)))});
   };
   for (size_t i = 0; i < params_; ++i) add(model.params()[i].name, lowered.params[i]);
-  for (const auto& state : lowered.states) add(state.name, state.value);
+  for (const auto& state : lowered.states) {
+    add(state.name, state.value);
+    if (state.start == 0) continue;  // device memory starts as zeros
+    const std::vector<double> start(size_t(state.value.shape.numel()), state.start);
+    HostTensor host(state.value.dtype, state.value.shape);
+    convert({const_cast<double*>(start.data()), DType::fp64, state.value.shape, {}}, host.view());
+    runtime.upload(items_.back().memory.data(), host.view().data, host.view().bytes());
+  }
   if (lowered.clipped) add(kClipped, lowered.clipped);
+  for (const auto& copy : lowered.copies) {
+    copies_.push_back({model.params()[copy.param].name, copy.value,
+                       DeviceBuffer(runtime, size_t(size_of(copy.value)))});
+  }
+  for (const auto& each : lowered.carried) {
+    for (Item& item : items_) item.carried |= item.name == each.name;
+  }
+  clear_carried();
   upload(model);
 }
 
@@ -61,7 +93,17 @@ void Weights::bind(const nn::Lowered& lowered, Externals& externals) const {
   const auto add = [&](const Value& value, const Item& item) {
     externals[value.id] = {item.memory.data(), value.dtype, value.shape, runtime_.device()};
   };
-  for (size_t i = 0; i < lowered.params.size(); ++i) add(lowered.params[i], items_[i]);
+  const auto copy_of = [&](const std::string& name) -> const Item& {
+    for (const Item& copy : copies_) {
+      if (copy.name == name) return copy;
+    }
+    throw_error(ErrorKind::model, "there is no copy of the weight {}", name);
+  };
+  for (size_t i = 0; i < lowered.params.size(); ++i) {
+    const bool as_kept = lowered.params[i].dtype == items_[i].value.dtype;
+    add(lowered.params[i], as_kept ? items_[i] : copy_of(items_[i].name));
+  }
+  for (const auto& copy : lowered.copies) add(copy.value, copy_of(items_[copy.param].name));
   for (const auto& state : lowered.states) add(state.value, find(state.name));
   if (lowered.clipped) add(lowered.clipped, find(kClipped));
 }
@@ -80,20 +122,40 @@ void Weights::upload(const Snapshot& snapshot) {
   for (const Snapshot::Item& from : snapshot.items) {
     const Item& to = find(from.name);
     runtime_.upload(to.memory.data(), from.value.view().data, from.value.view().bytes());
+    fill_copies(to, from.value.view());
+  }
+}
+
+void Weights::fill_copies(const Item& item, const Tensor& host) {
+  for (const Item& copy : copies_) {
+    if (copy.name != item.name) continue;
+    const HostTensor narrow(copy.value.dtype, copy.value.shape);
+    convert(host, narrow.view());
+    runtime_.upload(copy.memory.data(), narrow.view().data, narrow.view().bytes());
   }
 }
 
 void Weights::upload(const nn::Model& model) {
   for (size_t i = 0; i < params_; ++i) {
     const Tensor& host = model.params()[i].value.view();
-    runtime_.upload(items_[i].memory.data(), host.data, host.bytes());
+    const HostTensor kept(items_[i].value.dtype, items_[i].value.shape);
+    convert(host, kept.view());
+    runtime_.upload(items_[i].memory.data(), kept.view().data, kept.view().bytes());
+    fill_copies(items_[i], kept.view());
+  }
+}
+
+void Weights::clear_carried() {
+  for (const Item& item : items_) {
+    if (item.carried) runtime_.clear(item.memory.data(), item.memory.size());
   }
 }
 
 void Weights::download_to(nn::Model& model) const {
   for (size_t i = 0; i < params_; ++i) {
-    const Tensor& host = model.params()[i].value.view();
-    runtime_.download(host.data, items_[i].memory.data(), host.bytes());
+    const HostTensor kept(items_[i].value.dtype, items_[i].value.shape);
+    runtime_.download(kept.view().data, items_[i].memory.data(), kept.view().bytes());
+    convert(kept.view(), model.params()[i].value.view());
   }
 }
 

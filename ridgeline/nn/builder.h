@@ -23,7 +23,28 @@ class Builder {
   Value temp(std::string name, const Shape& shape) {
     return lowered_.program.add_value(std::move(name), dtype(), shape);
   }
+  Value temp(std::string name, DType dtype, const Shape& shape) {
+    return lowered_.program.add_value(std::move(name), dtype, shape);
+  }
   Value like(std::string name, const Value& value) { return temp(std::move(name), value.shape); }
+
+  // State that a step of the program takes from the one before, zero at the start: what it was when
+  // this step began.
+  Value carried(std::string name, const Shape& shape) {
+    const Value value = lowered_.program.add_value(name, dtype(), shape, Role::state);
+    lowered_.carried.push_back({std::move(name), value, {}});
+    return value;
+  }
+  // A temporary for what such a state becomes; the program's end copies it there, since the
+  // backward pass still reads the old one.
+  Value next(const Value& state) {
+    for (Lowered::Carried& each : lowered_.carried) {
+      if (each.value.id == state.id) return each.next = like(each.name + ".next", state);
+    }
+    return {};
+  }
+  // How many steps each item has, if they differ: [n] int32.
+  Value lengths() const { return lowered_.batch_lengths; }
 
   Value tick() const { return lowered_.tick; }
   Value step() {  // made when first asked for

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "ridgeline/core/error.h"
+#include "ridgeline/core/text.h"
 
 namespace ridgeline::nn {
 namespace {
@@ -119,8 +120,9 @@ void ConfigDocument::apply(const std::string& set) {
   if (equals == std::string::npos) {
     throw_error(ErrorKind::usage, "--set {}: has no '='; write a.b.c=value", set);
   }
-  std::vector<std::string> path = split_key(std::string_view(set).substr(0, equals), set);
-  const toml::table parsed = parse_value(set.substr(equals + 1), set);
+  std::vector<std::string> path = split_key(trimmed(std::string_view(set).substr(0, equals)), set);
+  const toml::table parsed =
+      parse_value(std::string(trimmed(std::string_view(set).substr(equals + 1))), set);
 
   toml::node* node = &root_;
   for (size_t i = 0; i + 1 < path.size(); ++i) {

@@ -85,6 +85,33 @@ int64_t ConfigTable::integer(const std::string& key, std::optional<int64_t> fall
   return value;
 }
 
+std::vector<int64_t> ConfigTable::integers(const std::string& key, size_t count,
+                                           std::optional<int64_t> fallback,
+                                           Bounds<int64_t> bounds) {
+  const toml::node* node = has(key) ? document_->find(path_to(key)) : nullptr;
+  if (node == nullptr || node->is_integer()) {
+    return std::vector<int64_t>(count, integer(key, fallback, bounds));
+  }
+  const toml::array* array = node->as_array();
+  std::vector<int64_t> numbers;
+  for (size_t i = 0; array != nullptr && i < array->size(); ++i) {
+    const toml::node& each = (*array)[i];
+    if (!each.is_integer()) break;
+    numbers.push_back(each.as_integer()->get());
+  }
+  if (array == nullptr || numbers.size() != count || array->size() != count) {
+    fail(key, count == 1 ? fmt::format("must be a whole number, is {}", describe(*node))
+                         : fmt::format("must be a whole number or an array of {}, is {}", count,
+                                       describe(*node)));
+  }
+  for (const int64_t value : numbers) {
+    if (value < bounds.low || value > bounds.high) {
+      fail(key, fmt::format("must be {}, is {}", describe(bounds), value));
+    }
+  }
+  return numbers;
+}
+
 double ConfigTable::number(const std::string& key, std::optional<double> fallback,
                            Bounds<double> bounds) {
   if (!has(key)) {

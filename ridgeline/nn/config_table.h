@@ -37,6 +37,9 @@ class ConfigTable {
 
   int64_t integer(const std::string& key, std::optional<int64_t> fallback,
                   Bounds<int64_t> bounds = {});
+  // `count` whole numbers: an array of them, or one that stands for all.
+  std::vector<int64_t> integers(const std::string& key, size_t count,
+                                std::optional<int64_t> fallback, Bounds<int64_t> bounds = {});
   double number(const std::string& key, std::optional<double> fallback, Bounds<double> bounds = {});
   bool boolean(const std::string& key, std::optional<bool> fallback);
   std::string text(const std::string& key, std::optional<std::string> fallback);

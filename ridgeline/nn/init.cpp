@@ -10,8 +10,13 @@ namespace ridgeline::nn {
 namespace {
 
 constexpr std::pair<std::string_view, InitKind> kKinds[] = {
-    {"default", InitKind::standard}, {"zeros", InitKind::zeros},   {"normal", InitKind::normal},
-    {"uniform", InitKind::uniform},  {"xavier", InitKind::xavier}, {"he", InitKind::he},
+    {"default", InitKind::standard},
+    {"zeros", InitKind::zeros},
+    {"ones", InitKind::ones},
+    {"normal", InitKind::normal},
+    {"uniform", InitKind::uniform},
+    {"xavier", InitKind::xavier},
+    {"he", InitKind::he},
 };
 constexpr std::pair<std::string_view, Distribution> kDistributions[] = {
     {"uniform", Distribution::uniform},
@@ -40,6 +45,7 @@ double width(const Init& init, const Fans& fans) {
     case InitKind::standard:
       return 1.0 / std::sqrt(double(fans.in));
     case InitKind::zeros:
+    case InitKind::ones:
       return 0.0;
     case InitKind::normal:
     case InitKind::uniform:
@@ -54,8 +60,8 @@ double width(const Init& init, const Fans& fans) {
 
 template <typename T>
 void fill_as(const Init& init, double width, const Philox& random, std::span<T> values) {
-  if (init.kind == InitKind::zeros) {
-    std::fill(values.begin(), values.end(), T{0});
+  if (init.kind == InitKind::zeros || init.kind == InitKind::ones) {
+    std::fill(values.begin(), values.end(), init.kind == InitKind::ones ? T{1} : T{0});
   } else if (is_normal(init)) {
     for (size_t i = 0; i < values.size(); ++i) values[i] = T(width * random.normal(i));
   } else {

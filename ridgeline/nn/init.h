@@ -11,6 +11,7 @@ namespace ridgeline::nn {
 enum class InitKind {
   standard,  // PyTorch's nn.Linear: U(-1/sqrt(in), 1/sqrt(in)), weight and bias alike
   zeros,
+  ones,
   normal,   // N(0, std^2)
   uniform,  // U(-bound, bound)
   xavier,   // variance 2 / (in + out)

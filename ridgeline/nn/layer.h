@@ -12,12 +12,19 @@ namespace ridgeline::nn {
 class Builder;
 struct LayerValues;
 
+enum class ParamKind {
+  weight,     // trained
+  statistic,  // kept by the layer's own forward pass (batchnorm's running mean), not trained
+  counter,    // one int64 of the same sort
+};
+
 // A weight that a layer wants: "weight", [out, in], how it starts.
 struct ParamSpec {
   std::string suffix;
   Shape shape;
   Init init;
   Fans fans;
+  ParamKind kind = ParamKind::weight;
 };
 
 // One layer's settings: immutable, without weights and without an input shape, so configs and
@@ -28,6 +35,9 @@ class Layer {
   virtual ~Layer() = default;
 
   virtual std::string type() const = 0;  // as in the config: "linear"
+
+  // Not 0: the layer takes whole numbers in [0, this) where others take floats.
+  virtual int64_t codes_below() const { return 0; }
 
   // The shape that leaves for the shape that enters; throws Error(usage) when they do not fit.
   virtual Shape output(const Shape& input) const = 0;
@@ -50,9 +60,10 @@ using LayerPtr = std::shared_ptr<const Layer>;
 // One layer's values in a program under construction.
 struct LayerValues {
   int layer = 0;  // its number in the model
+  Shape input;    // of one item, as the layer's output() was asked
   Value x, y;     // [n, features]
   Values params;  // as Layer::params()
-  Values grads;   // of params; when training
+  Values grads;   // of params, absent for those that are not trained; when training
   Values saved;   // whatever else forward() keeps for backward()
 };
 

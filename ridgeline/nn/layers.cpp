@@ -1,9 +1,15 @@
 #include "ridgeline/nn/layers.h"
 
 #include "ridgeline/nn/activation.h"
+#include "ridgeline/nn/conv.h"
 #include "ridgeline/nn/dropout.h"
+#include "ridgeline/nn/embedding.h"
 #include "ridgeline/nn/flatten.h"
 #include "ridgeline/nn/linear.h"
+#include "ridgeline/nn/norm.h"
+#include "ridgeline/nn/pool.h"
+#include "ridgeline/nn/recurrent.h"
+#include "ridgeline/nn/select.h"
 
 namespace ridgeline::nn {
 namespace {
@@ -22,6 +28,20 @@ constexpr LayerType kTypes[] = {
     {"gelu", ActivationLayer::read<ActivationKind::gelu>},
     {"dropout", DropoutLayer::read},
     {"flatten", FlattenLayer::read},
+    {"conv2d", ConvLayer::read<Axes::two>},
+    {"conv1d", ConvLayer::read<Axes::one>},
+    {"maxpool2d", PoolLayer::read<PoolKind::max, Axes::two>},
+    {"maxpool1d", PoolLayer::read<PoolKind::max, Axes::one>},
+    {"avgpool2d", PoolLayer::read<PoolKind::average, Axes::two>},
+    {"avgpool1d", PoolLayer::read<PoolKind::average, Axes::one>},
+    {"global_avgpool", PoolLayer::read_global},
+    {"layernorm", LayerNormLayer::read},
+    {"batchnorm", BatchNormLayer::read},
+    {"embedding", EmbeddingLayer::read},
+    {"rnn", RecurrentLayer::read_rnn},
+    {"gru", RecurrentLayer::read_gru},
+    {"lstm", RecurrentLayer::read_lstm},
+    {"select", SelectLayer::read},
 };
 
 }  // namespace

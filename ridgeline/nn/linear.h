@@ -5,12 +5,13 @@
 
 namespace ridgeline::nn {
 
-// y = x . w^T + b over the flattened item: weight [out, in], bias [out].
+// y = x . w^T + b over the flattened item, or over each step of a sequence: weight [out, in], bias
+// [out].
 class LinearLayer final : public Layer {
  public:
   explicit LinearLayer(int64_t out, bool bias = true, const Init& init = {},
-                       const Init& bias_init = {})
-      : out_(out), bias_(bias), init_(init), bias_init_(bias_init) {}
+                       const Init& bias_init = {}, bool per_step = false)
+      : out_(out), bias_(bias), init_(init), bias_init_(bias_init), per_step_(per_step) {}
   static LayerPtr read(ConfigTable& table);
 
   std::string type() const override { return "linear"; }
@@ -25,6 +26,7 @@ class LinearLayer final : public Layer {
   int64_t out_;
   bool bias_;
   Init init_, bias_init_;
+  bool per_step_;  // [T, in] -> [T, out]
 };
 
 }  // namespace ridgeline::nn

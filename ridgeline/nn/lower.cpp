@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <limits>
+#include <map>
 
 #include "ridgeline/nn/builder.h"
 
@@ -10,16 +11,6 @@ namespace ridgeline::nn {
 namespace {
 
 void check(const Model& model, const LowerOptions& options) {
-  switch (options.precision) {
-    case Precision::fp64:
-    case Precision::fp32:
-    case Precision::tf32:
-      break;
-    default:
-      throw_error(ErrorKind::usage,
-                  "networks cannot be run in {} yet; use fp32, fp64 or, on a GPU, tf32",
-                  name(options.precision));
-  }
   const auto at_least_one = [](int64_t value, const char* what) {
     if (value < 1) throw_error(ErrorKind::usage, "{} must be at least 1, is {}", what, value);
   };
@@ -34,19 +25,35 @@ void check(const Model& model, const LowerOptions& options) {
     throw_error(ErrorKind::usage, "a batch of {} does not fit an order of {} rows", options.batch,
                 options.order_rows);
   }
-  if (options.mode != Mode::infer && options.classes > model.output().numel()) {
+  if (model.output().numel() % options.targets != 0) {
+    throw_error(
+        ErrorKind::usage,
+        "the model's output {} does not fall into {} steps, one for each target; end it with "
+        "a linear layer of per_step = true",
+        to_string(model.output()), options.targets);
+  }
+  if (options.mode != Mode::infer && options.classes > model.output().numel() / options.targets) {
     throw_error(ErrorKind::usage,
                 "the model's output {} is too small for {} classes; widen its last linear layer",
                 to_string(model.output()), options.classes);
   }
-  const DType weights = storage(options.precision);
+  const DType weights = options.precision == Precision::fp64 ? DType::fp64 : DType::fp32;
   for (const Param& param : model.params()) {
-    if (param.value.view().dtype != weights) {
+    if (param.kind != ParamKind::counter && param.value.view().dtype != weights) {
       throw_error(ErrorKind::usage, "{} is {}, but a run in {} needs {}", param.name,
                   name(param.value.view().dtype), name(options.precision), name(weights));
     }
   }
-  if (options.mode == Mode::train && model.params().empty()) {
+  const bool half = size_of(storage(options.precision)) == 2;
+  if (!half && options.weights == WeightKind::half) {
+    throw_error(ErrorKind::usage, "half weights are for bf16 and fp16, not {}",
+                name(options.precision));
+  }
+  if (!half && options.loss_scale.kind != LossScale::Kind::none) {
+    throw_error(ErrorKind::usage, "a loss scale is for bf16 and fp16, not {}",
+                name(options.precision));
+  }
+  if (options.mode == Mode::train && model.parameter_count() == 0) {
     throw_error(ErrorKind::usage, "the model has no weights to train; add a linear layer");
   }
 }
@@ -63,17 +70,21 @@ class Lowering {
   Lowered run() {
     lowered_.tick = add_value("tick", DType::int32, {1}, Role::state);
     x_ = gather_images();
+    if (options_.lengths) gather_lengths();
     if (options_.mode != Mode::infer) label_ = gather_labels();
     add_params();
     forward();
+    x_.shape = {options_.batch * options_.targets,
+                x_.shape.numel() / x_.shape[0] / options_.targets};
     if (options_.mode == Mode::infer) {
-      lowered_.probabilities = add_value("probabilities", builder_.dtype(), x_.shape, Role::output);
+      lowered_.probabilities = add_value("probabilities", wide(), x_.shape, Role::output);
       builder_.add(Softmax{x_, lowered_.probabilities});
     } else {
       loss();
     }
     if (options_.mode == Mode::train) train();
     builder_.enter(-1);
+    carry();
     builder_.add(Tick{lowered_.tick});
     return std::move(lowered_);
   }
@@ -83,6 +94,10 @@ class Lowering {
     return lowered_.program.add_value(std::move(name), dtype, shape, role, below);
   }
 
+  bool half() const { return size_of(builder_.dtype()) == 2; }
+  // Of what is read by people and kept in files, whatever the activations are in.
+  DType wide() const { return builder_.dtype() == DType::fp64 ? DType::fp64 : DType::fp32; }
+
   Value gather_images() {
     const Shape flat{options_.batch, model_.input().numel()};
     lowered_.images = add_value("images", DType::uint8, model_.input().prepend(options_.set_rows),
@@ -90,24 +105,82 @@ class Lowering {
     lowered_.order =
         add_value("order", DType::int32, {options_.order_rows}, Role::input, options_.set_rows);
     lowered_.first = add_value("first", DType::int64, {1}, Role::input);
-    const Value x = builder_.temp("x0", flat);
-    builder_.add(Gather{lowered_.images, lowered_.order, lowered_.first, lowered_.tick, x,
-                        options_.scale, options_.shift});
+    const int64_t codes = model_.layers().front()->codes_below();
+    const Value x = codes > 0 ? add_value("x0", DType::int32, flat, Role::temp, codes)
+                              : builder_.temp("x0", flat);
+    if (options_.mode == Mode::train && (options_.augment.shift > 0 || options_.augment.flip)) {
+      lowered_.epoch = add_value("epoch", DType::int64, {1}, Role::input);
+      builder_.add(GatherAugment{lowered_.images, lowered_.order, lowered_.first, lowered_.tick,
+                                 lowered_.epoch, x, options_.scale, options_.shift, image(),
+                                 options_.augment});
+      return x;
+    }
+    Gather gather{lowered_.images, lowered_.order, lowered_.first, lowered_.tick, x};
+    if (codes == 0) {
+      gather.scale = options_.scale;
+      gather.shift = options_.shift;
+    }
+    builder_.add(gather);
     return x;
   }
 
+  // The items as images; augmentation has no meaning for anything else.
+  Image image() const {
+    const Shape& item = model_.input();
+    if (item.rank() == 2) return {1, item[0], item[1]};
+    if (item.rank() == 3) return {item[0], item[1], item[2]};
+    throw_error(ErrorKind::usage,
+                "data.augment moves images, but the items are {}; leave it out of the config",
+                to_string(item));
+  }
+
   Value gather_labels() {
-    const int64_t classes = options_.classes > 0 ? options_.classes : model_.output().numel();
-    lowered_.labels = add_value("labels", DType::int32, {options_.set_rows}, Role::input, classes);
-    const Value label = add_value("label", DType::int32, {options_.batch}, Role::temp, classes);
+    const int64_t classes =
+        options_.classes > 0 ? options_.classes : model_.output().numel() / options_.targets;
+    const bool one = options_.targets == 1;
+    const Shape all = one ? Shape{options_.set_rows} : Shape{options_.set_rows, options_.targets};
+    lowered_.labels = add_value("labels", DType::int32, all, Role::input, classes);
+    Value label =
+        add_value("label", DType::int32, all.with(0, options_.batch), Role::temp, classes);
     builder_.add(Gather{lowered_.labels, lowered_.order, lowered_.first, lowered_.tick, label});
+    label.shape = {options_.batch * options_.targets};
     return label;
   }
 
+  void gather_lengths() {
+    const int64_t below = model_.input()[0] + 1;
+    lowered_.lengths = add_value("lengths", DType::int32, {options_.set_rows}, Role::input, below);
+    lowered_.batch_lengths =
+        add_value("batch_lengths", DType::int32, {options_.batch}, Role::temp, below);
+    builder_.add(Gather{lowered_.lengths, lowered_.order, lowered_.first, lowered_.tick,
+                        lowered_.batch_lengths});
+  }
+
+  void carry() {
+    for (const Lowered::Carried& each : lowered_.carried) {
+      builder_.add(Copy{each.next, each.value});
+      if (options_.mode == Mode::train) lowered_.states.push_back({each.name, each.value});
+    }
+  }
+
   void add_params() {
-    for (const Param& param : model_.params()) {
-      const Tensor& value = param.value.view();
-      lowered_.params.push_back(add_value(param.name, value.dtype, value.shape, Role::param));
+    const bool masters = half() && options_.weights == WeightKind::master;
+    for (size_t i = 0; i < model_.params().size(); ++i) {
+      const Param& param = model_.params()[i];
+      const Shape& shape = param.value.view().shape;
+      if (!param.trained()) {  // statistics and counters stay as they are kept
+        lowered_.params.push_back(
+            add_value(param.name, param.value.view().dtype, shape, Role::state));
+        factors_.push_back(lowered_.params.back());
+        continue;
+      }
+      const DType factor = masters && shape.rank() < 2 ? wide() : builder_.dtype();
+      const DType kept = masters && options_.mode == Mode::train ? wide() : factor;
+      lowered_.params.push_back(add_value(param.name, kept, shape, Role::param));
+      factors_.push_back(lowered_.params.back());
+      if (kept == factor) continue;
+      factors_.back() = add_value(param.name + ".copy", factor, shape, Role::copy);
+      lowered_.copies.push_back({i, factors_.back()});
     }
   }
 
@@ -115,9 +188,10 @@ class Lowering {
     for (size_t i = 0; i < model_.layers().size(); ++i) {
       LayerValues values;
       values.layer = int(i);
+      values.input = model_.input_of(i);
       values.x = x_;
-      values.params.assign(lowered_.params.begin() + ptrdiff_t(model_.first_param(i)),
-                           lowered_.params.begin() + ptrdiff_t(model_.first_param(i + 1)));
+      values.params.assign(factors_.begin() + ptrdiff_t(model_.first_param(i)),
+                           factors_.begin() + ptrdiff_t(model_.first_param(i + 1)));
       builder_.enter(values.layer);
       values.y = x_ = model_.layers()[i]->forward(builder_, values);
       layers_.push_back(std::move(values));
@@ -125,11 +199,12 @@ class Lowering {
     builder_.enter(-1);
   }
 
-  // 1 over the global batch, and for mse over the outputs too.
+  // 1 over the targets of the global batch, and for mse over the outputs too.
   double loss_scale() const {
     const int64_t rows = options_.global_batch > 0 ? options_.global_batch : options_.batch;
+    if (options_.idle) return 0;
     const int64_t outputs = options_.loss == Loss::mse ? x_.shape[1] : 1;
-    return 1.0 / (double(rows) * double(outputs));
+    return 1.0 / (double(rows) * double(options_.targets) * double(outputs));
   }
 
   void loss() {
@@ -147,49 +222,116 @@ class Lowering {
   Value loss_grad() {
     const Value dx = builder_.like(fmt::format("dx{}", layers_.size()), x_);
     if (options_.loss == Loss::mse) {
-      builder_.add(MseGrad{x_, label_, dx, loss_scale()});
+      builder_.add(MseGrad{x_, label_, dx, loss_scale(), lowered_.loss_scale});
     } else {
-      builder_.add(SoftmaxXentGrad{x_, label_, dx, loss_scale()});
+      builder_.add(SoftmaxXentGrad{x_, label_, dx, loss_scale(), lowered_.loss_scale});
     }
     return dx;
   }
 
   void train() {
     lowered_.lr = add_value("lr", DType::fp64, {options_.repeats}, Role::input);
+    const bool scaled = options_.loss_scale.kind != LossScale::Kind::none;
+    if (scaled) {
+      lowered_.loss_scale = add_state("loss_scale", DType::fp64, {1}, options_.loss_scale.start);
+    }
+    const bool together = scaled || options_.clip_norm > 0;  // no update before the last gradient
     Value dy = loss_grad();
+    dy.shape = layers_.back().y.shape;
     // The lowest layer with weights: nothing below it needs a gradient, nor does its own input.
     size_t lowest = 0;
-    while (layers_[lowest].params.empty()) ++lowest;
+    while (!trained(lowest)) ++lowest;
     for (size_t i = layers_.size(); i-- > lowest;) {
       LayerValues& values = layers_[i];
       builder_.enter(values.layer);
       add_grads(i);
       dy = model_.layers()[i]->backward(builder_, values, dy, i > lowest);
-      if (options_.clip_norm <= 0) update(i, Value{});
+      if (options_.ranks > 0) {
+        start_sum(i);
+      } else if (!together) {
+        update(i, Value{});
+      }
     }
-    if (options_.clip_norm > 0) clip_and_update(lowest);
+    if (options_.ranks > 0) {
+      for (size_t i = layers_.size(); i-- > lowest;) {
+        wait_for_sum(i);
+        if (!together) update(i, Value{});
+      }
+    }
+    if (together) scale_and_update(lowest);
+  }
+
+  const Param& param(size_t layer, size_t p) const {
+    return model_.params()[model_.first_param(layer) + p];
+  }
+  bool trained(size_t layer) const {
+    for (size_t p = 0; p < layers_[layer].params.size(); ++p) {
+      if (param(layer, p).trained()) return true;
+    }
+    return false;
+  }
+
+  // Of a layer's gradients over all ranks. The updates wait until the layers below have theirs on
+  // the way, so that these hide the communication of those above.
+  void start_sum(size_t layer) {
+    AllReduceStart start;
+    start.ranks = options_.ranks;
+    start.wire = options_.gradient_wire;
+    for (Value& grad : layers_[layer].grads) {
+      if (!grad) continue;  // statistics have none
+      const Value sum = add_value(lowered_.program.info(grad.id).name + ".sum", grad.dtype,
+                                  grad.shape, Role::temp);
+      start.grads.push_back(grad);
+      start.sums.push_back(sum);
+      grad = sum;
+    }
+    if (start.grads.empty()) return;
+    start.token = add_value(fmt::format("token{}", layer), DType::int64, {1}, Role::temp);
+    waits_[layer] = AllReduceWait{start.grads, start.sums, start.token};
+    builder_.add(std::move(start));
+  }
+
+  void wait_for_sum(size_t layer) {
+    const auto found = waits_.find(layer);
+    if (found == waits_.end()) return;
+    builder_.enter(int(layer));
+    builder_.add(found->second);
   }
 
   void add_grads(size_t layer) {
     for (size_t p = 0; p < layers_[layer].params.size(); ++p) {
-      const Value& param = layers_[layer].params[p];
-      const std::string& name = model_.params()[model_.first_param(layer) + p].name;
+      // Gradients are of the type that weights are kept in.
+      const Value& kept = lowered_.params[model_.first_param(layer) + p];
+      const Param& of = param(layer, p);
       layers_[layer].grads.push_back(
-          add_value(name + ".grad", param.dtype, param.shape, Role::temp));
+          of.trained() ? add_value(of.name + ".grad", kept.dtype, kept.shape, Role::temp)
+                       : Value{});
     }
   }
 
-  void clip_and_update(size_t lowest) {
+  void scale_and_update(size_t lowest) {
     lowered_.grad_norm = add_value("grad_norm", DType::fp64, {1}, Role::output);
     lowered_.clipped = add_value("clipped", DType::int64, {1}, Role::state);
     const Value scale = add_value("grad_scale", DType::fp64, {1}, Role::temp);
     Values grads;
     for (const LayerValues& values : layers_) {
-      grads.insert(grads.end(), values.grads.begin(), values.grads.end());
+      for (const Value& grad : values.grads) {
+        if (grad) grads.push_back(grad);
+      }
     }
     builder_.enter(-1);
-    builder_.add(
-        GlobalNorm{grads, lowered_.grad_norm, scale, lowered_.clipped, options_.clip_norm});
+    GlobalNorm norm{grads, lowered_.grad_norm, scale, lowered_.clipped};
+    norm.max_norm =
+        options_.clip_norm > 0 ? options_.clip_norm : std::numeric_limits<double>::infinity();
+    if (lowered_.loss_scale) {
+      lowered_.skipped = add_state("skipped", DType::int64, {1});
+      norm.loss_scale = lowered_.loss_scale;
+      norm.good = add_state("loss_scale.good", DType::int64, {1});
+      norm.skipped = lowered_.skipped;
+      const bool dynamic = options_.loss_scale.kind == LossScale::Kind::dynamic;
+      norm.growth = dynamic ? options_.loss_scale.growth : 0;
+    }
+    builder_.add(norm);
     for (size_t i = layers_.size(); i-- > lowest;) {
       builder_.enter(int(i));
       update(i, scale);
@@ -198,45 +340,63 @@ class Lowering {
 
   void update(size_t layer, const Value& grad_scale) {
     for (size_t p = 0; p < layers_[layer].params.size(); ++p) {
-      const Value& w = layers_[layer].params[p];
-      const Value& dw = layers_[layer].grads[p];
-      const std::string& name = model_.params()[model_.first_param(layer) + p].name;
+      const size_t number = model_.first_param(layer) + p;
+      const Value& w = lowered_.params[number];
+      if (!layers_[layer].grads[p]) continue;
       Values state;
       for (const std::string& part : state_names(options_.optimizer)) {
-        const std::string full = name + "." + part;
-        state.push_back(add_value(full, w.dtype, w.shape, Role::state));
-        lowered_.states.push_back({full, state.back()});
+        state.push_back(add_state(model_.params()[number].name + "." + part, wide(), w.shape));
       }
-      add_update(w, dw, state, grad_scale);
+      const Value copy = factors_[number].id != w.id ? factors_[number] : Value{};
+      add_update(w, layers_[layer].grads[p], state, grad_scale, copy);
     }
   }
 
-  void add_update(const Value& w, const Value& dw, const Values& state, const Value& grad_scale) {
+  Value add_state(const std::string& name, DType dtype, const Shape& shape, double start = 0) {
+    const Value value = add_value(name, dtype, shape, Role::state);
+    lowered_.states.push_back({name, value, start});
+    return value;
+  }
+
+  void add_update(const Value& w, const Value& dw, const Values& state, const Value& grad_scale,
+                  const Value& copy) {
     const Optimizer& o = options_.optimizer;
     if (o.kind == OptimizerKind::sgd) {
       builder_.add(SgdUpdate{w, dw, state.empty() ? Value{} : state[0], lowered_.lr, lowered_.tick,
-                             grad_scale, o.momentum, o.weight_decay, o.nesterov});
+                             grad_scale, o.momentum, o.weight_decay, o.nesterov, copy});
       return;
     }
     builder_.add(AdamUpdate{w, dw, state[0], state[1], lowered_.lr, builder_.step(), lowered_.tick,
                             grad_scale, o.beta1, o.beta2, o.epsilon, o.weight_decay,
-                            o.kind == OptimizerKind::adamw});
+                            o.kind == OptimizerKind::adamw, copy});
   }
 
   const Model& model_;
   const LowerOptions& options_;
   Lowered lowered_;
   Builder builder_;
-  Value x_;      // what the layers so far give
-  Value label_;  // [batch]
+  Value x_;                     // what the layers so far give
+  Value label_;                 // [batch]
+  std::vector<Value> factors_;  // the weights as ops read them: lowered_.params, or their copies
   std::vector<LayerValues> layers_;
+  std::map<size_t, AllReduceWait> waits_;  // by layer
 };
 
 }  // namespace
 
 Lowered lower(const Model& model, const LowerOptions& options) {
   check(model, options);
-  return Lowering(model, options).run();
+  Lowered lowered = Lowering(model, options).run();
+  if (options.ranks > 1) {
+    for (const Op& op : lowered.program.ops) {
+      if (!std::holds_alternative<BatchNorm>(op)) continue;
+      throw_error(ErrorKind::usage,
+                  "batch normalisation over {} ranks would take each rank's own statistics, not "
+                  "the batch's; use layer normalisation, or one process",
+                  options.ranks);
+    }
+  }
+  return lowered;
 }
 
 }  // namespace ridgeline::nn

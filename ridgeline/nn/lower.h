@@ -12,23 +12,48 @@ namespace ridgeline::nn {
 
 enum class Mode { train, evaluate, infer };
 
+// What a run in bf16 or fp16 keeps its weights in. master: fp32, and of each weight that is a
+// factor of products (of two dimensions or more) a copy in the half type, which the products read;
+// biases are added in fp32. half: the half type, biases too. Optimizer state is in fp32 either way:
+// squares of gradients underflow in a half.
+enum class WeightKind { master, half };
+
+// What the gradient of the loss is multiplied by, so that small gradients survive in fp16. dynamic:
+// halved when a gradient overflows, whose step is skipped, and doubled after `growth` good ones.
+struct LossScale {
+  enum class Kind { none, fixed, dynamic } kind = Kind::none;
+  double start = 65536;
+  int64_t growth = 2000;  // of dynamic
+
+  bool operator==(const LossScale&) const = default;
+};
+
 struct LowerOptions {
   Mode mode = Mode::train;
   Precision precision = Precision::fp32;
-  int64_t batch = 1;         // rows this rank computes
-  int64_t global_batch = 0;  // rows over all ranks; 0: batch
-  int64_t row_offset = 0;    // this rank's first row in the global batch
-  int64_t repeats = 1;       // steps a launch may make
+  WeightKind weights = WeightKind::master;  // of bf16 and fp16
+  int64_t batch = 1;                        // rows this rank computes
+  int64_t global_batch = 0;                 // rows over all ranks; 0: batch
+  int64_t row_offset = 0;                   // this rank's first row in the global batch
+  bool idle = false;  // more ranks than rows: this one computes a row that counts for nothing
+  int ranks = 0;      // more than none: gradients are added up over so many
+  DType gradient_wire = DType::fp32;  // how fp32 gradients travel: fp32 or bf16
+  int64_t repeats = 1;                // steps a launch may make
   // The resident set the batches are gathered from: images [set_rows, item...] uint8, labels int32.
   int64_t set_rows = 1;
   int64_t order_rows = 1;       // extent of the order table
   double scale = 1, shift = 0;  // x = byte * scale + shift
   int64_t classes = 0;          // label values lie in [0, classes)
+  int64_t targets = 1;          // labels an item: one, or one a step of a sequence
+  bool lengths = false;         // items are sequences of their own lengths, given with the set
+  bool carry_state = false;     // row i of a batch continues row i of the one before
   // Training only:
   Loss loss = Loss::cross_entropy;
   Optimizer optimizer;
   double clip_norm = 0;  // 0: no clipping
+  LossScale loss_scale;
   uint64_t seed = 0;     // of dropout
+  Augmentation augment;  // of the images, when it does anything
 };
 
 // A program and its outside values; an absent one has id -1.
@@ -36,22 +61,40 @@ struct Lowered {
   Program program;
   Value images, labels;  // the resident set
   Value order, first;    // which rows, from where
+  Value epoch;           // [1] int64: where images are augmented
   Value tick, step, lr;  // what changes between steps
   Value loss, correct;   // [repeats]: train and evaluate
-  Value probabilities;   // [batch, classes]: infer, of the last batch run
+  Value probabilities;   // [batch * targets, classes]: infer, of the last batch run
   Value grad_norm, clipped;
-  std::vector<Value> params;  // as Model::params()
-  struct State {
-    std::string name;  // "0.weight.momentum", "0.weight.m", "0.weight.v"
+  Value loss_scale, skipped;  // the scale of this moment, steps it made to be skipped
+  // As Model::params(), but in the type that this program has them in: to train, the type they are
+  // kept in; otherwise the type that products read.
+  std::vector<Value> params;
+  struct Copy {
+    size_t param = 0;
     Value value;
   };
-  std::vector<State> states;  // optimizer state, zero at the start
-  std::vector<int> op_layer;  // for each op the layer it belongs to; -1: data, loss or counters
+  std::vector<Copy> copies;  // follow from the weights: filled when those are, never saved
+  struct State {
+    std::string name;  // "0.weight.momentum", "0.weight.m", "loss_scale"
+    Value value;
+    double start = 0;  // of every element
+  };
+  std::vector<State> states;  // of the optimizer, of the loss scale; in training, carried state
+  struct Carried {
+    std::string name;
+    Value value, next;
+  };
+  std::vector<Carried> carried;  // recurrent state from batch to batch
+  Value lengths, batch_lengths;  // of the resident set, of the batch
+  std::vector<int> op_layer;     // for each op the layer it belongs to; -1: data, loss or counters
 };
 
 // The step as ops: gather, forward, loss, then from the top layer down its gradients and updates
-// (all gradients first where clipping needs them), tick. evaluate: gather, forward, loss and
-// correct, tick. infer: gather, forward, softmax, tick.
+// (all gradients first where clipping or a loss scale needs them), tick. With several ranks: from
+// the top layer down its gradients and the start of their sum, then from the top down the waits and
+// updates. evaluate: gather, forward, loss and correct, tick. infer: gather, forward, softmax,
+// tick.
 Lowered lower(const Model& model, const LowerOptions& options);
 
 }  // namespace ridgeline::nn

@@ -32,19 +32,26 @@ Model::Model(std::vector<LayerPtr> layers, const Shape& input, DType weights)
   shapes_ = std::move(found.shapes);
   first_param_ = std::move(found.first_param);
   for (auto& [name, spec] : found.params) {
-    params_.push_back({name, spec.init, spec.fans, HostTensor(weights, spec.shape)});
+    const DType dtype = spec.kind == ParamKind::counter ? DType::int64 : weights;
+    params_.push_back({name, spec.init, spec.fans, HostTensor(dtype, spec.shape), spec.kind});
   }
 }
 
 int64_t Model::parameter_count() const {
   int64_t count = 0;
-  for (const Param& param : params_) count += param.value.view().numel();
+  for (const Param& param : params_) {
+    if (param.trained()) count += param.value.view().numel();
+  }
   return count;
 }
 
 void Model::initialise(uint64_t seed) {
   for (size_t i = 0; i < params_.size(); ++i) {
     const Param& param = params_[i];
+    if (param.kind == ParamKind::counter) {
+      *param.value.view().as<int64_t>() = 0;
+      continue;
+    }
     fill(param.init, param.fans, seed, i, param.value.view());
   }
 }

@@ -16,7 +16,10 @@ struct Param {
   std::string name;
   Init init;
   Fans fans;
-  HostTensor value;  // fp64 in an fp64 run, fp32 in any other
+  HostTensor value;  // fp64 in an fp64 run, fp32 in any other; int64 for a counter
+  ParamKind kind = ParamKind::weight;
+
+  bool trained() const { return kind == ParamKind::weight; }
 };
 
 // What a model of some layers consists of, worked out and checked without memory for a weight.
@@ -44,7 +47,7 @@ class Model {
   const std::vector<Param>& params() const { return params_; }
   // Which params belong to a layer: [first_param(i), first_param(i + 1)).
   size_t first_param(size_t layer) const { return first_param_[layer]; }
-  int64_t parameter_count() const;
+  int64_t parameter_count() const;  // of those that are trained
 
   // Fills every weight from its initialiser: a function of the seed, the parameter's number and the
   // element, so the same on every device and rank.

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "ridgeline/core/file.h"
+#include "ridgeline/core/text.h"
 #include "ridgeline/nn/config_table.h"
 
 namespace ridgeline::nn {
@@ -71,18 +72,28 @@ int64_t copy_as(std::span<const std::byte> from, std::span<To> to) {
 }
 
 int64_t copy(const TensorEntry& from, const Tensor& to) {
+  if (to.dtype == DType::int64) {
+    std::memcpy(to.data, from.data.data(), to.bytes());
+    return 0;
+  }
   return dispatch_float(from.dtype, [&]<typename From>(From) {
     return to.dtype == DType::fp64 ? copy_as<From>(from.data, to.span<double>())
                                    : copy_as<From>(from.data, to.span<float>());
   });
 }
 
-std::string describe_misfit(const TensorFile& file, const std::string& param, const Shape& wanted) {
+std::string describe_misfit(const TensorFile& file, const std::string& param,
+                            const ParamSpec& spec) {
+  const Shape& wanted = spec.shape;
   const TensorEntry* tensor = file.find(param);
   if (tensor == nullptr) return fmt::format("'{}' {} is missing", param, to_string(wanted));
   if (tensor->shape != wanted) {
     return fmt::format("'{}' is {} and should be {}", param, to_string(tensor->shape),
                        to_string(wanted));
+  }
+  if (spec.kind == ParamKind::counter) {
+    if (tensor->dtype == DType::int64) return {};
+    return fmt::format("'{}' holds {} and should hold int64", param, name(tensor->dtype));
   }
   if (!is_float(tensor->dtype)) {
     return fmt::format("'{}' holds {} and should hold floats", param, name(tensor->dtype));
@@ -95,7 +106,7 @@ std::string describe_misfit(const TensorFile& file, const std::string& param, co
 void check_tensors(const TensorFile& file, const Outline& model, const LoadOptions& options) {
   std::vector<std::string> misfits;
   for (const auto& [name, spec] : model.params) {
-    std::string misfit = describe_misfit(file, name, spec.shape);
+    std::string misfit = describe_misfit(file, name, spec);
     if (!misfit.empty()) misfits.push_back(std::move(misfit));
   }
   for (const TensorEntry& tensor : file.tensors()) {
@@ -126,14 +137,6 @@ std::vector<TensorEntry> model_tensors(const Model& model) {
   return tensors;
 }
 
-std::vector<std::byte> model_bytes(const Model& model, const std::string& config) {
-  return to_safetensors(model_tensors(model), model_metadata(model, config));
-}
-
-void save_model(const std::filesystem::path& path, const Model& model, const std::string& config) {
-  write_file_atomic(path, model_bytes(model, config));
-}
-
 ModelDescription read_description(const TensorFile& file) {
   const std::string& version = require(file, kVersionKey);
   if (version != kVersion) {
@@ -153,8 +156,8 @@ std::vector<std::string> load_weights(const TensorFile& file, Model& model,
     loaded.emplace_back(old.dtype, old.shape);
     const int64_t bad = copy(*file.find(param.name), loaded.back().view());
     if (bad > 0) {
-      warnings.push_back(fmt::format("{}: '{}' has {} weights that are not finite", file.origin(),
-                                     param.name, bad));
+      warnings.push_back(fmt::format("{}: '{}' has {} not finite", file.origin(), param.name,
+                                     counted(bad, "weight that is", "weights that are")));
     }
   }
   if (options.strict && !warnings.empty()) {

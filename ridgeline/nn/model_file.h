@@ -1,6 +1,5 @@
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -16,9 +15,6 @@ namespace ridgeline::nn {
 //   ridgeline.input    the shape of one item, "28x28"
 Metadata model_metadata(const Model& model, const std::string& config);
 std::vector<TensorEntry> model_tensors(const Model& model);  // views of the weights
-
-std::vector<std::byte> model_bytes(const Model& model, const std::string& config);
-void save_model(const std::filesystem::path& path, const Model& model, const std::string& config);
 
 struct ModelDescription {
   std::string config;

@@ -24,7 +24,8 @@ struct Optimizer {
 
 std::string_view name(OptimizerKind kind);
 
-// What it keeps for each weight, like the weight in type and shape and zero at the start:
+// What it keeps for each weight, like the weight in shape, in fp32 (fp64 in an fp64
+// run), zero at the start:
 // {"momentum"}, {"m", "v"} or nothing.
 std::vector<std::string> state_names(const Optimizer& optimizer);
 

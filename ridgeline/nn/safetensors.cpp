@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "ridgeline/core/file.h"
+#include "ridgeline/core/text.h"
 #include "ridgeline/nn/config_table.h"
 #include "ridgeline/nn/safetensors_header.h"
 
@@ -66,8 +67,8 @@ bool is_pickle(std::span<const std::byte> bytes) {
 std::string_view find_header(std::span<const std::byte> bytes, const std::string& origin) {
   if (is_pickle(bytes)) refuse_pickle(origin);
   if (bytes.size() < kLengthBytes) {
-    throw_error(ErrorKind::model, "{}: has {} bytes, too few for a safetensors file", origin,
-                bytes.size());
+    throw_error(ErrorKind::model, "{}: has {}, too few for a safetensors file", origin,
+                counted(int64_t(bytes.size()), "byte"));
   }
   uint64_t length = 0;
   std::memcpy(&length, bytes.data(), kLengthBytes);

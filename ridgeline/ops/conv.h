@@ -34,7 +34,7 @@ struct Conv2dShape {
 // everyone's). A Conv1d is one of height 1.
 struct Conv2d {
   Value x;  // [n, in.numel()]
-  Value w;  // [k, c/groups, kernel h, kernel w]
+  Value w;  // [k, c/groups, kernel h, kernel w]; a conv1d has no axis for the height: use `shape`
   Value b;  // [k], optional
   Value y;  // [n, out.numel()]
   Conv2dShape shape;

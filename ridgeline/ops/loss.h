@@ -27,13 +27,17 @@ struct SoftmaxXent {
   double bytes() const { return size_of(x) + size_of(label) + 12; }
 };
 
+// Gradients times loss_scale[0], where there is one, so that small ones survive in fp16; the
+// updates take it out again (GlobalNorm, update.h).
+
 // dx[r, c] = scale * (softmax(x[r])[c] - (c == label[r]))
 struct SoftmaxXentGrad {
   Value x, label, dx;
   double scale = 1;
+  Value loss_scale{};  // [1] fp64, optional
 
   static constexpr const char* kName = "softmax_xent_grad";
-  Values reads() const { return {x, label}; }
+  Values reads() const { return {x, label, loss_scale}; }
   Values writes() const { return {dx}; }
   std::string attributes() const { return fmt::format("scale={}", scale); }
   double flops() const { return 24.0 * double(x.shape.numel()); }
@@ -61,9 +65,10 @@ struct Mse {
 struct MseGrad {
   Value x, target, dx;
   double scale = 1;
+  Value loss_scale{};  // [1] fp64, optional
 
   static constexpr const char* kName = "mse_grad";
-  Values reads() const { return {x, target}; }
+  Values reads() const { return {x, target, loss_scale}; }
   Values writes() const { return {dx}; }
   std::string attributes() const { return fmt::format("scale={}", scale); }
   double flops() const { return 2.0 * double(x.shape.numel()); }

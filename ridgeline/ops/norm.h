@@ -62,7 +62,7 @@ struct BatchNorm {
   Value gamma, beta;   // [c], both or neither
   Value running_mean;  // [c], read and written
   Value running_var;   // [c], read and written
-  Value batches;       // [1] int64, read and written
+  Value batches;       // one int64, read and written
   Value y;             // like x
   Value mean, rstd;    // [c]
   Image in;

@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "ridgeline/ops/activation.h"
+#include "ridgeline/ops/all_reduce.h"
 #include "ridgeline/ops/augment.h"
 #include "ridgeline/ops/conv.h"
 #include "ridgeline/ops/dropout.h"
@@ -19,12 +20,13 @@
 namespace ridgeline {
 
 // Every op a program can hold. A new op is a descriptor in its own header and one name here.
-using Op = std::variant<Gather, Linear, LinearGradX, LinearGradW, Activation, ActivationGrad,
-                        Dropout, SoftmaxXent, SoftmaxXentGrad, Mse, MseGrad, Softmax, SgdUpdate,
-                        AdamUpdate, GlobalNorm, Tick, Conv2d, Conv2dGradX, Conv2dGradW, MaxPool,
-                        MaxPoolGrad, AvgPool, AvgPoolGrad, LayerNorm, LayerNormGrad, BatchNorm,
-                        BatchNormGrad, BatchNormInfer, GatherAugment, Rnn, RnnGrad, RnnGradX,
-                        RnnGradW, Embedding, EmbeddingGrad, SelectStep, SelectStepGrad, Copy>;
+using Op =
+    std::variant<Gather, Linear, LinearGradX, LinearGradW, Activation, ActivationGrad, Dropout,
+                 SoftmaxXent, SoftmaxXentGrad, Mse, MseGrad, Softmax, SgdUpdate, AdamUpdate,
+                 GlobalNorm, Tick, Conv2d, Conv2dGradX, Conv2dGradW, MaxPool, MaxPoolGrad, AvgPool,
+                 AvgPoolGrad, LayerNorm, LayerNormGrad, BatchNorm, BatchNormGrad, BatchNormInfer,
+                 GatherAugment, Rnn, RnnGrad, RnnGradX, RnnGradW, Embedding, EmbeddingGrad,
+                 SelectStep, SelectStepGrad, Copy, AllReduceStart, AllReduceWait>;
 
 const char* name(const Op& op);
 Values reads(const Op& op);   // present values only

@@ -7,26 +7,29 @@
 namespace ridgeline {
 
 // Optimizer steps. With g = dw * grad_scale[0] (1 when absent) and lr = lr[tick]; PyTorch's forms.
+// A grad_scale of 0 says that this step is skipped: then nothing is written. `copy` is the weight
+// that products read where they read it in a narrower type: the new w, as stored, rounded to it.
 
 //   g += weight_decay * w;  m = momentum * m + g;  g = nesterov ? g + momentum * m : m;  w -= lr *
 //   g
 struct SgdUpdate {
   Value w, dw;
-  Value m;           // like w; present when momentum != 0
+  Value m;           // like w in shape; present when momentum != 0
   Value lr;          // [repeats] fp64
   Value tick;        // [1] int32
   Value grad_scale;  // [1] fp64, optional
   double momentum = 0, weight_decay = 0;
   bool nesterov = false;
+  Value copy{};  // like w in shape, of a narrower type; optional
 
   static constexpr const char* kName = "sgd_update";
   Values reads() const { return {w, dw, m, lr, tick, grad_scale}; }
-  Values writes() const { return {w, m}; }
+  Values writes() const { return {w, m, copy}; }
   std::string attributes() const {
     return fmt::format("momentum={},decay={},nesterov={}", momentum, weight_decay, nesterov);
   }
   double flops() const { return (m ? 6.0 : 4.0) * double(w.shape.numel()); }
-  double bytes() const { return 2 * size_of(w) + size_of(dw) + 2 * size_of(m); }
+  double bytes() const { return 2 * size_of(w) + size_of(dw) + 2 * size_of(m) + size_of(copy); }
 };
 
 // Adam; decoupled: AdamW.  t = step[0] + tick[0] + 1 counts this step.
@@ -41,35 +44,49 @@ struct AdamUpdate {
   Value grad_scale;  // [1] fp64, optional
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
   bool decoupled = false;
+  Value copy{};  // as in SgdUpdate
 
   static constexpr const char* kName = "adam_update";
   Values reads() const { return {w, dw, m, v, lr, step, tick, grad_scale}; }
-  Values writes() const { return {w, m, v}; }
+  Values writes() const { return {w, m, v, copy}; }
   std::string attributes() const {
     return fmt::format("beta1={},beta2={},epsilon={},decay={},decoupled={}", beta1, beta2, epsilon,
                        weight_decay, decoupled);
   }
   double flops() const { return 14.0 * double(w.shape.numel()); }
-  double bytes() const { return 2 * size_of(w) + size_of(dw) + 2 * size_of(m) + 2 * size_of(v); }
+  double bytes() const {
+    return 2 * size_of(w) + size_of(dw) + 2 * size_of(m) + 2 * size_of(v) + size_of(copy);
+  }
 };
 
-// Gradient clipping by the norm over all gradients, applied inside the updates:
-//   norm = sqrt(sum over grads of g*g);  scale = min(1, max_norm / norm);  clipped += scale < 1
+// What the updates multiply all gradients by: clipping by the norm over all of them, and the loss
+// scale taken out. With s = loss_scale[0] (1 when absent):
+//   norm = sqrt(sum over grads of g*g) / s;  scale = min(1, max_norm / norm) / s
+//   clipped += max_norm < norm
+// A norm that is not finite makes scale NaN, which the weights then show. With a loss scale it
+// makes the step a skipped one instead: scale = 0, skipped += 1, and the loss scale goes by
+//   not finite: s /= 2, good = 0;  finite: good += 1, and if good == growth: s *= 2, good = 0
+// where growth > 0; with growth == 0 it stays. The arithmetic is in grad_scale.h.
 struct GlobalNorm {
   Values grads;
   Value norm;     // [1] fp64
   Value scale;    // [1] fp64
   Value clipped;  // [1] int64, counts the steps that were clipped
   double max_norm = 1;
+  // Present all three or none:
+  Value loss_scale{};  // [1] fp64
+  Value good{};        // [1] int64, finite steps since the loss scale last changed
+  Value skipped{};     // [1] int64, counts the steps that were skipped
+  int64_t growth = 0;
 
   static constexpr const char* kName = "global_norm";
   Values reads() const {
     Values all = grads;
-    all.push_back(clipped);
+    for (const Value& value : {clipped, loss_scale, good, skipped}) all.push_back(value);
     return all;
   }
-  Values writes() const { return {norm, scale, clipped}; }
-  std::string attributes() const { return fmt::format("max={}", max_norm); }
+  Values writes() const { return {norm, scale, clipped, loss_scale, good, skipped}; }
+  std::string attributes() const { return fmt::format("max={},growth={}", max_norm, growth); }
   double flops() const {
     double flops = 0;
     for (const Value& grad : grads) flops += 2.0 * double(grad.shape.numel());

@@ -99,6 +99,10 @@ class Binding {
   virtual Tensor read(const Value& value) const = 0;
   virtual Tensor write(const Value& value) const = 0;
   virtual std::byte* workspace() const = 0;
+  // Of a conversion: its value, and the formats that read() and write() give of it.
+  virtual Value converted() const { return {}; }
+  virtual Format from() const { return {}; }
+  virtual Format to() const { return {}; }
 };
 
 struct Span {
@@ -127,7 +131,7 @@ struct Impl {
 
   // Conversions are rows of no ops: set `converts` instead of `covers`. It says whether this row
   // turns `value` from one format into another; prepare() is then called with an empty span and a
-  // binding whose read() and write() give the value in `from` and `to`.
+  // binding whose read() and write() give converted() in from() and to().
   std::function<bool(const Value& value, const Format& from, const Format& to)> converts{};
 };
 

@@ -54,7 +54,11 @@ class Matcher {
   bool forward() {
     Value x = found_.images->y;
     while (const auto* linear = next<Linear>()) {
-      if (linear->x.id != x.id || linear->w.dtype != x.dtype) return no("layers are not a chain");
+      // A layer of every step of a sequence sees its input as more rows.
+      if (linear->x.id != x.id || linear->w.dtype != x.dtype ||
+          linear->n() != found_.images->y.shape[0]) {
+        return no("layers are not a chain");
+      }
       MlpStepOps::Layer layer{linear};
       x = linear->y;
       inside(x);
@@ -82,6 +86,7 @@ class Matcher {
         grad->label.id != label || loss.scale != grad->scale) {
       return no("loss and gradient are of different things");
     }
+    if (grad->loss_scale) return no("the loss is scaled");
     dy_ = grad->dx;
     inside(dy_);
     return true;
@@ -129,7 +134,9 @@ class Matcher {
 
   const SgdUpdate* update(const Value& w, const Value& dw) {
     const auto* op = next<SgdUpdate>();
-    if (op == nullptr || op->w.id != w.id || op->dw.id != dw.id || op->grad_scale) return nullptr;
+    if (op == nullptr || op->dw.id != dw.id || op->grad_scale) return nullptr;
+    if ((op->copy ? op->copy.id : op->w.id) != w.id) return nullptr;
+    found_.copies |= bool(op->copy);
     const SgdUpdate& first = first_update_ != nullptr ? *first_update_ : *op;
     first_update_ = &first;
     const bool alike = op->momentum == first.momentum && op->weight_decay == first.weight_decay &&

@@ -21,6 +21,7 @@ struct MlpStepOps {
   std::vector<Layer> layers;  // from the input up
   const SoftmaxXent* loss = nullptr;
   const Tick* tick = nullptr;
+  bool copies = false;          // the products read copies of the weights that the updates change
   std::vector<ValueId> inside;  // every temporary: nothing outside the step reads one
   size_t ops = 0;
   std::string refusal;  // what is different; empty when it matches

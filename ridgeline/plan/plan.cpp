@@ -49,18 +49,26 @@ namespace {
 class PlanBinding final : public Binding {
  public:
   using Find = std::function<Tensor(const Value&, const Format&)>;
-  PlanBinding(Runtime& runtime, const Choice& choice, std::byte* workspace, Find find)
-      : runtime_(runtime), choice_(choice), workspace_(workspace), find_(std::move(find)) {}
+  PlanBinding(Runtime& runtime, const Program& program, const Choice& choice, std::byte* workspace,
+              Find find)
+      : runtime_(runtime),
+        choice_(choice),
+        converted_(choice.converted < 0 ? Value{} : program.info(choice.converted).value),
+        workspace_(workspace),
+        find_(std::move(find)) {}
 
   Runtime& runtime() const override { return runtime_; }
   std::byte* workspace() const override { return workspace_; }
+  Value converted() const override { return converted_; }
+  Format from() const override { return choice_.from; }
+  Format to() const override { return choice_.to; }
 
   Tensor read(const Value& value) const override {
-    if (value && value.id == choice_.converted) return find_(value, choice_.from);
+    if (choice_.converted >= 0) return find_(converted(), choice_.from);
     return get(value, choice_.cover.reads);
   }
   Tensor write(const Value& value) const override {
-    if (value && value.id == choice_.converted) return find_(value, choice_.to);
+    if (choice_.converted >= 0) return find_(converted(), choice_.to);
     return get(value, choice_.cover.writes);
   }
 
@@ -72,6 +80,7 @@ class PlanBinding final : public Binding {
 
   Runtime& runtime_;
   const Choice& choice_;
+  Value converted_;
   std::byte* workspace_;
   Find find_;
 };
@@ -166,7 +175,7 @@ Plan::Plan(Runtime& runtime, Program program, Choices choices, const Externals& 
   for (size_t i = 0; i < parts_->choices.size(); ++i) {
     const Choice& choice = parts_->choices[i];
     const PlanBinding binding(
-        runtime, choice, parts_->workspaces[i],
+        runtime, parts_->program, choice, parts_->workspaces[i],
         [this](const Value& value, const Format& format) { return parts_->tensor(value, format); });
     parts_->steps.push_back(
         choice.row->prepare(Span{parts_->program, choice.begin, choice.end}, binding));

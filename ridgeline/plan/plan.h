@@ -18,7 +18,7 @@ struct Choice {
   // Conversions only:
   ValueId converted = -1;
   Format from, to;
-  size_t to_bytes = 0;
+  size_t to_bytes = 0, from_bytes = 0;
 };
 
 using Choices = std::vector<Choice>;

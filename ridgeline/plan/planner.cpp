@@ -7,6 +7,7 @@
 #include "ridgeline/plan/cache.h"
 #include "ridgeline/plan/search.h"
 #include "ridgeline/plan/stopwatch.h"
+#include "ridgeline/plan/together.h"
 
 namespace ridgeline {
 namespace {
@@ -19,17 +20,34 @@ constexpr double kTie = 0.02;
 constexpr double kStaleFactor = 2;
 constexpr double kStaleSeconds = 50e-6;
 
-bool starts_with_any(const std::string& name, const std::vector<std::string>& prefixes) {
-  return std::any_of(prefixes.begin(), prefixes.end(),
-                     [&](const std::string& prefix) { return name.starts_with(prefix); });
+constexpr const char* kOtherDevice = "for another device";
+
+// `pattern` with a '*' (any text) must fit the whole name; any other is the beginning of one.
+bool fits(std::string_view name, std::string_view pattern) {
+  const size_t star = pattern.find('*');
+  if (star == std::string_view::npos) return name.starts_with(pattern);
+  if (!name.starts_with(pattern.substr(0, star))) return false;
+  const std::string_view rest = pattern.substr(star + 1);
+  if (rest.find('*') == std::string_view::npos) {
+    return name.size() >= star + rest.size() && name.ends_with(rest);
+  }
+  for (size_t at = star; at <= name.size(); ++at) {
+    if (fits(name.substr(at), rest)) return true;
+  }
+  return false;
+}
+
+bool fits_any(const std::string& name, const std::vector<std::string>& patterns) {
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [&](const std::string& pattern) { return fits(name, pattern); });
 }
 
 // Why the options leave a row out, or empty.
 std::string excluded(const Impl& row, const Runtime& runtime, const PlanOptions& options) {
-  if (row.target != runtime.device().kind) return "for another device";
+  if (row.target != runtime.device().kind) return kOtherDevice;
   if (options.deterministic && !row.traits.deterministic) return "not deterministic";
-  if (!options.only.empty() && !starts_with_any(row.name, options.only)) return "not asked for";
-  if (starts_with_any(row.name, options.except)) return "left out on request";
+  if (!options.only.empty() && !fits_any(row.name, options.only)) return "not asked for";
+  if (fits_any(row.name, options.except)) return "left out on request";
   return {};
 }
 
@@ -91,6 +109,7 @@ Options usable(const Program& program, const Table& table, const std::vector<Can
   std::string reasons;
   for (const Candidate& candidate : all) {
     if (candidate.begin != position || candidate.cover.reason.empty()) continue;
+    if (candidate.cover.reason == kOtherDevice) continue;
     reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", candidate.row->name,
                            candidate.cover.reason);
   }
@@ -176,14 +195,6 @@ Choices choose(const Program& program, const Table& table, const PlanOptions& op
   return pick_measured(shortlist, table, stopwatch, explanation);
 }
 
-// What was asked for is part of the question, so it is part of the key.
-std::string cache_key(const Program& program, const PlanOptions& options) {
-  std::string key = fmt::format("{} deterministic={}", signature(program), options.deterministic);
-  for (const std::string& row : options.only) key += " only " + row;
-  for (const std::string& row : options.except) key += " except " + row;
-  return key;
-}
-
 // The times that the cache has of rows, for whoever reads the explanation.
 void put_kept_times(const Program& program, const TuningCache& cache, Planned& planned) {
   for (Candidate& candidate : planned.explanation.candidates) {
@@ -210,7 +221,7 @@ bool is_stale(double seconds, double kept) {
 std::optional<Planned> kept_plan(const Program& program, const Table& table, Runtime& runtime,
                                  const PlanOptions& options, const TuningCache& cache,
                                  DeviceStopwatch& stopwatch, std::string& source) {
-  const auto known = cache.plan(cache_key(program, options));
+  const auto known = cache.plan(plan_key(program, options));
   if (!known) return std::nullopt;
   PlanOptions pinned = options;
   pinned.pinned = known->rows;
@@ -243,8 +254,39 @@ Planned plan_program(const Program& program, const Table& table, Runtime& runtim
   return planned;
 }
 
+// What was asked for is part of the question, so it is part of the key.
+std::string plan_key(const Program& program, const PlanOptions& options) {
+  std::string key = fmt::format("{} deterministic={}", signature(program), options.deterministic);
+  for (const std::string& row : options.only) key += " only " + row;
+  for (const std::string& row : options.except) key += " except " + row;
+  return key;
+}
+
+Planned plan_by_names(const Program& program, const Table& table, Runtime& runtime,
+                      const PlanOptions& options, const std::vector<std::string>& names) {
+  Planned planned;
+  planned.explanation.candidates = ask_all(program, table, runtime, options);
+  planned.explanation.source = "checkpoint";
+  planned.choices =
+      named_cover(program, usable(program, table, planned.explanation.candidates, true), names);
+  mark_chosen(planned.explanation, planned.choices);
+  return planned;
+}
+
+std::vector<std::string> row_names(const Choices& choices) {
+  std::vector<std::string> names;
+  for (const Choice& choice : choices) {
+    if (choice.converted < 0) names.push_back(choice.row->name);
+  }
+  return names;
+}
+
 Planned plan_program(const Program& program, const Table& table, Runtime& runtime,
                      const PlanOptions& options, TuningCache* cache) {
+  Communicator* ranks = runtime.ranks();
+  if (ranks != nullptr && ranks->size() > 1 && has_collectives(program)) {
+    return plan_together(program, table, runtime, options, cache, *ranks);
+  }
   DeviceStopwatch stopwatch(program, runtime, options.seconds_per_row, cache);
   if (cache == nullptr || !options.tune || !options.pinned.empty()) {
     return plan_program(program, table, runtime, options, stopwatch);
@@ -256,11 +298,8 @@ Planned plan_program(const Program& program, const Table& table, Runtime& runtim
   if (!source.empty()) stopwatch.measure_anew();
   Planned planned = plan_program(program, table, runtime, options, stopwatch);
   if (!source.empty()) planned.explanation.source = source;
-  KeptPlan keep{{}, stopwatch.whole(planned.choices)};
-  for (const Choice& choice : planned.choices) {
-    if (choice.converted < 0) keep.rows.push_back(choice.row->name);
-  }
-  cache->set_plan(cache_key(program, options), std::move(keep));
+  cache->set_plan(plan_key(program, options),
+                  {row_names(planned.choices), stopwatch.whole(planned.choices)});
   cache->save();
   return planned;
 }

@@ -18,8 +18,9 @@ struct PlanOptions {
   bool deterministic = false;  // leave out rows that are not
   size_t shortlist = 3;        // plans measured whole
   double seconds_per_row = 0.02;
-  std::vector<std::string> only;    // if set: keep rows whose name starts with one of these
-  std::vector<std::string> except;  // leave out rows whose name starts with one of these
+  // Patterns of row names: how a name begins, or with '*' for any text the whole of it.
+  std::vector<std::string> only;    // if set: keep rows that fit one of these
+  std::vector<std::string> except;  // leave out rows that fit one of these
   std::vector<std::string> pinned;  // row names in order, from a checkpoint: used again if they fit
 };
 
@@ -60,7 +61,14 @@ class Stopwatch {
 Planned plan_program(const Program& program, const Table& table, Runtime& runtime,
                      const PlanOptions& options, Stopwatch& stopwatch);
 
-// The same with measured times, kept in `cache` when given.
+// The plan whose rows have these names, in order; no choices when they do not fit.
+Planned plan_by_names(const Program& program, const Table& table, Runtime& runtime,
+                      const PlanOptions& options, const std::vector<std::string>& names);
+
+std::vector<std::string> row_names(const Choices& choices);  // conversions follow from these
+
+// The same with measured times, kept in `cache` when given. All ranks of the runtime choose alike
+// when the program has collectives in it; they then call this together.
 Planned plan_program(const Program& program, const Table& table, Runtime& runtime,
                      const PlanOptions& options, TuningCache* cache = nullptr);
 

@@ -32,8 +32,12 @@ double Program::external_bytes() const {
     for (const Value& value : writes(op)) written[size_t(value.id)] = true;
   }
   for (const ValueInfo& info : values) {
-    if (info.role != Role::param && info.role != Role::state && info.role != Role::output) continue;
     const size_t id = size_t(info.value.id);
+    if (info.role == Role::copy) {  // follows from the weight, so it need not be read
+      total += size_of(info.value) * double(written[id]);
+      continue;
+    }
+    if (info.role != Role::param && info.role != Role::state && info.role != Role::output) continue;
     total += size_of(info.value) * (double(read[id]) + double(written[id]));
   }
   return total;
@@ -66,6 +70,20 @@ std::string signature(const Program& program, size_t begin, size_t end) {
 
 std::string signature(const Program& program) {
   return fmt::format("x{} {}", program.repeats, signature(program, 0, program.ops.size()));
+}
+
+bool has_collectives(const Program& program, size_t begin, size_t end) {
+  for (size_t i = begin; i < end; ++i) {
+    if (std::holds_alternative<AllReduceStart>(program.ops[i]) ||
+        std::holds_alternative<AllReduceWait>(program.ops[i])) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool has_collectives(const Program& program) {
+  return has_collectives(program, 0, program.ops.size());
 }
 
 int64_t last_read(const Program& program, ValueId id) {

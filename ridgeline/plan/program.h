@@ -13,6 +13,7 @@ enum class Role : uint8_t {
   temp,    // written and read within one step; lives in the plan's arena
   input,   // read only, given from outside (a resident set, the learning rates)
   param,   // a weight: given from outside, read and updated
+  copy,    // a weight in a narrower type, for products: given from outside, rewritten by updates
   state,   // optimizer state and counters: given from outside, read and updated
   output,  // given from outside, written (loss, probabilities)
 };
@@ -39,7 +40,8 @@ struct Program {
 
   double flops() const;
   // The least that must cross memory in a step: every external value's touched bytes once (gathered
-  // rows, not whole sets; parameters read and written), temporaries on chip.
+  // rows, not whole sets; parameters read and written, copies of them written), temporaries on
+  // chip.
   double external_bytes() const;
 };
 
@@ -47,6 +49,10 @@ struct Program {
 // dtypes, shapes and how values connect, with values numbered by first appearance.
 std::string signature(const Program& program, size_t begin, size_t end);
 std::string signature(const Program& program);
+
+// Whether ranks that run this program talk to one another, in the ops [begin, end) or in any.
+bool has_collectives(const Program& program, size_t begin, size_t end);
+bool has_collectives(const Program& program);
 
 // The index of the last op that reads `id`, or -1.
 int64_t last_read(const Program& program, ValueId id);

@@ -50,6 +50,13 @@ class Walker {
       last_read_.push_back(info.role == Role::temp ? last_read(program, info.value.id)
                                                    : int64_t(program.ops.size()));
     }
+    for (const auto& candidates : options.at) {
+      for (const Candidate& candidate : candidates) {
+        for (const FormatUse& use : candidate.cover.writes) {
+          written_bytes_[{use.value, use.format}] = use.bytes;
+        }
+      }
+    }
   }
 
   // `path` with the candidate appended, after the conversions it needs; null when one is missing.
@@ -105,6 +112,8 @@ class Walker {
       for (const Impl* row : options_.conversions) {
         if (!row->converts(value, from, wanted)) continue;
         Choice choice{row, 0, 0, {}, 0, value.id, from, wanted, use != nullptr ? use->bytes : 0};
+        const auto written = written_bytes_.find({value.id, from});
+        choice.from_bytes = written == written_bytes_.end() ? 0 : written->second;
         choice.seconds = cost_(choice);
         if (!best || choice.seconds < best->seconds) best = choice;
       }
@@ -121,6 +130,7 @@ class Walker {
   const Options& options_;
   Cost cost_;
   std::vector<int64_t> last_read_;
+  std::map<std::pair<ValueId, Format>, size_t> written_bytes_;  // what formats of a value take
   mutable bool failed_ = false;
 };
 

@@ -1,5 +1,7 @@
 #include "ridgeline/plan/stopwatch.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 
 #include "ridgeline/core/philox.h"
@@ -13,7 +15,8 @@ std::vector<std::byte> sample(const ValueInfo& info) {
   const int64_t count = info.value.shape.numel();
   const size_t width = size_of(info.value.dtype);
   std::vector<std::byte> bytes(size_t(count) * width);
-  const bool weights = info.role == Role::param || info.role == Role::temp;
+  const bool weights =
+      info.role == Role::param || info.role == Role::copy || info.role == Role::temp;
   if (is_float(info.value.dtype) && !weights) return bytes;
 
   // A block of random numbers, repeated: large sets would take long to fill one by one.
@@ -58,15 +61,27 @@ std::vector<std::byte> sample(const ValueInfo& info) {
 class ScratchBinding final : public Binding {
  public:
   using Find = std::function<Tensor(const Value&, bool reading)>;
-  ScratchBinding(Runtime& runtime, std::byte* workspace, Find find)
-      : runtime_(runtime), workspace_(workspace), find_(std::move(find)) {}
+  ScratchBinding(Runtime& runtime, const Program& program, const Choice& choice,
+                 std::byte* workspace, Find find)
+      : runtime_(runtime),
+        program_(program),
+        choice_(choice),
+        workspace_(workspace),
+        find_(std::move(find)) {}
   Runtime& runtime() const override { return runtime_; }
   Tensor read(const Value& value) const override { return find_(value, true); }
   Tensor write(const Value& value) const override { return find_(value, false); }
   std::byte* workspace() const override { return workspace_; }
+  Value converted() const override {
+    return choice_.converted < 0 ? Value{} : program_.info(choice_.converted).value;
+  }
+  Format from() const override { return choice_.from; }
+  Format to() const override { return choice_.to; }
 
  private:
   Runtime& runtime_;
+  const Program& program_;
+  const Choice& choice_;
   std::byte* workspace_;
   Find find_;
 };
@@ -101,6 +116,34 @@ std::vector<Tensor> DeviceStopwatch::ticks(size_t begin, size_t end) {
   return counters;
 }
 
+double DeviceStopwatch::time(const std::function<void()>& run, double budget, bool together) {
+  Communicator* ranks = runtime_.ranks();
+  if (!together || ranks == nullptr || ranks->size() == 1) return runtime_.time(run, budget);
+  using Clock = std::chrono::steady_clock;
+  // From a common start to the slowest rank's end; a sum that was only started ends untimed.
+  const auto once = [&] {
+    ranks->barrier();
+    const auto begin = Clock::now();
+    run();
+    runtime_.synchronize();
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    return ranks->reduce(seconds, Reduce::max);
+  };
+  once();
+  const double about = std::max(once(), 1e-7);
+  const size_t count = size_t(std::clamp(budget / about, 5.0, 200.0));
+  std::vector<double> seconds;
+  for (size_t i = 0; i < count; ++i) seconds.push_back(once());
+  std::nth_element(seconds.begin(), seconds.begin() + int64_t(count / 2), seconds.end());
+  return seconds[count / 2];
+}
+
+// Before each run, and after the last: what is measured next must not gather past the end of the
+// order.
+void DeviceStopwatch::clear(const std::vector<Tensor>& counters) {
+  for (const Tensor& counter : counters) runtime_.clear(counter.data, counter.bytes());
+}
+
 double DeviceStopwatch::row(const Choice& choice) {
   const std::string work = choice.converted < 0
                                ? signature(program_, choice.begin, choice.end)
@@ -112,12 +155,14 @@ double DeviceStopwatch::row(const Choice& choice) {
     if (const auto known = cache_->row_seconds(key)) return *known;
   }
   const DeviceBuffer workspace(runtime_, choice.cover.workspace);
-  const ScratchBinding binding(runtime_, workspace.data(), [&](const Value& value, bool reading) {
+  const auto find = [&](const Value& value, bool reading) {
     if (!value) return Tensor{nullptr, value.dtype, value.shape, {}};
     if (value.id == choice.converted) {
+      const size_t bytes = reading ? choice.from_bytes : choice.to_bytes;
       return scratch(value, reading ? choice.from : choice.to,
-                     std::max(choice.to_bytes, size_t(size_of(value))));
+                     std::max(bytes, size_t(size_of(value))));
     }
+    if (!value) return Tensor{nullptr, value.dtype, value.shape, {}};
     for (const ValueId id : choice.cover.skips) {
       if (id == value.id) return Tensor{nullptr, value.dtype, value.shape, {}};
     }
@@ -125,17 +170,33 @@ double DeviceStopwatch::row(const Choice& choice) {
       if (use.value == value.id) return scratch(value, use.format, use.bytes);
     }
     return scratch(value, {}, size_t(size_of(value)));
-  });
+  };
+  const ScratchBinding binding(runtime_, program_, choice, workspace.data(), find);
   const auto step = choice.row->prepare(Span{program_, choice.begin, choice.end}, binding);
   const std::vector<Tensor> counters = ticks(choice.begin, choice.end);
-  const double seconds = runtime_.time(
-      [&] {
-        for (const Tensor& counter : counters) runtime_.clear(counter.data, counter.bytes());
-        step->run();
-      },
-      seconds_);
+  // A row of whole programs makes many steps a launch, as in a run: what it does once a launch
+  // (fetching weights) is not the price of a step.
+  const bool whole = choice.begin == 0 && choice.end == program_.ops.size();
+  const bool together = has_collectives(program_, choice.begin, choice.end);
+  const auto time_of = [&](int64_t steps) {
+    const auto run = [&] {
+      clear(counters);
+      steps > 1 ? step->run_many(steps) : step->run();
+    };
+    return time(run, seconds_, together) / double(steps);
+  };
+  double seconds = time_of(1);
+  if (const int64_t steps = whole ? steps_for(seconds) : 1; steps > 1) seconds = time_of(steps);
+  clear(counters);
   if (cache_ != nullptr) cache_->set_row_seconds(key, seconds);
   return seconds;
+}
+
+// How many steps of a launch to time when one takes so long: as many as a launch makes, but no
+// longer than a measurement may take.
+int64_t DeviceStopwatch::steps_for(double seconds) const {
+  const double fit = seconds > 0 ? seconds_ / seconds : 1;
+  return std::clamp<int64_t>(int64_t(std::min(fit, 1e6)), 1, program_.repeats);
 }
 
 Externals DeviceStopwatch::externals() {
@@ -150,15 +211,21 @@ Externals DeviceStopwatch::externals() {
 double DeviceStopwatch::time_plan(const Choices& choices, double budget) {
   Plan plan(runtime_, program_, choices, externals());
   const std::vector<Tensor> counters = ticks(0, program_.ops.size());
-  // A few steps a launch, as in a run, without making the measurement long.
-  const int64_t steps = std::min<int64_t>(program_.repeats, 4);
-  const double seconds = runtime_.time(
-      [&] {
-        for (const Tensor& counter : counters) runtime_.clear(counter.data, counter.bytes());
-        plan.run(steps);
-      },
-      budget);
-  return seconds / double(steps);
+  const auto time_of = [&](int64_t steps) {
+    const auto run = [&] {
+      clear(counters);
+      plan.run(steps);
+    };
+    return time(run, budget, has_collectives(program_)) / double(steps);
+  };
+  // A few steps a launch, as in a run, without making the measurement long; as many as row() takes
+  // where one row makes them all.
+  const int64_t few = std::min<int64_t>(program_.repeats, 4);
+  double seconds = time_of(few);
+  const int64_t steps = choices.size() == 1 ? steps_for(seconds) : few;
+  if (steps > few) seconds = time_of(steps);
+  clear(counters);
+  return seconds;
 }
 
 }  // namespace ridgeline

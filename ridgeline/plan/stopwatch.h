@@ -26,9 +26,14 @@ class DeviceStopwatch final : public Stopwatch {
 
  private:
   double time_plan(const Choices& choices, double budget);
+  // What ranks do together they must do equally often.
+  double time(const std::function<void()>& run, double budget, bool together);
+
   Tensor scratch(const Value& value, const Format& format, size_t bytes);
   Externals externals();
   std::vector<Tensor> ticks(size_t begin, size_t end);
+  int64_t steps_for(double seconds) const;
+  void clear(const std::vector<Tensor>& counters);
 
   const Program& program_;
   Runtime& runtime_;

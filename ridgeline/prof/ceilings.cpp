@@ -17,7 +17,7 @@
 namespace ridgeline::prof {
 namespace {
 
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 // Many short tries: on a busy machine all threads run together for a few milliseconds only.
 constexpr int kTries = 30;
 constexpr double kTrySeconds = 0.004;
@@ -76,6 +76,13 @@ double measure_copy(ThreadPool& pool, double bytes) {
   return rate * 2 * double(half) * pool.size();
 }
 
+double measure_region(ThreadPool& pool) {
+  if (pool.size() == 1) return 0;
+  return 1 / best_rate([&](int64_t count) {
+           for (int64_t i = 0; i < count; ++i) pool.run([](int) {});
+         });
+}
+
 // Sizes a core: in the first-level cache, the second, the third, and beyond any.
 constexpr double kSizesPerThread[] = {16e3, 64e3, 256e3, 768e3, 2e6, 8e6};
 constexpr double kMemorySize = 256e6;
@@ -91,6 +98,8 @@ bool too_low(const Ceilings& kept, ThreadPool& pool) {
 void raise_to(Ceilings& ceilings, const Ceilings& other) {
   ceilings.fp32_flops = std::max(ceilings.fp32_flops, other.fp32_flops);
   ceilings.fp64_flops = std::max(ceilings.fp64_flops, other.fp64_flops);
+  // Of times the shorter is the truer.
+  ceilings.region_seconds = std::min(ceilings.region_seconds, other.region_seconds);
   for (size_t i = 0; i < std::min(ceilings.bandwidths.size(), other.bandwidths.size()); ++i) {
     Bandwidth& mine = ceilings.bandwidths[i];
     if (mine.bytes == other.bandwidths[i].bytes) {
@@ -105,6 +114,8 @@ std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nu
 
 double Ceilings::flops(Precision precision) const {
   if (precision == Precision::tf32 && tf32_flops > 0) return tf32_flops;
+  if (is_half(precision) && half_flops > 0) return half_flops;
+  if (precision == Precision::fp32x3 && tf32_flops > 0) return tf32_flops / 3;
   return precision == Precision::fp64 ? fp64_flops : fp32_flops;
 }
 
@@ -128,6 +139,12 @@ Ceilings measure_ceilings(ThreadPool& pool, const std::string& machine) {
     if (bytes < kMemorySize / 2) ceilings.bandwidths.push_back({bytes, measure_copy(pool, bytes)});
   }
   ceilings.bandwidths.push_back({kMemorySize, measure_copy(pool, kMemorySize)});
+  // A cache is no slower than what lies behind it: where it seems so, neighbours were in the way.
+  for (size_t i = ceilings.bandwidths.size() - 1; i-- > 0;) {
+    Bandwidth& nearer = ceilings.bandwidths[i];
+    nearer.rate = std::max(nearer.rate, ceilings.bandwidths[i + 1].rate);
+  }
+  ceilings.region_seconds = measure_region(pool);
   ceilings.threads = pool.size();
   ceilings.machine = machine;
   ceilings.date = today();
@@ -145,9 +162,14 @@ std::optional<Ceilings> read_ceilings(const std::filesystem::path& file,
     ceilings.fp32_flops = json.at("fp32_flops");
     ceilings.fp64_flops = json.at("fp64_flops");
     ceilings.tf32_flops = json.value("tf32_flops", 0.0);
+    ceilings.half_flops = json.value("half_flops", 0.0);
     for (const auto& entry : json.at("bandwidths")) {
       ceilings.bandwidths.push_back({entry.at("bytes"), entry.at("rate")});
     }
+    ceilings.launch_seconds = json.at("launch_seconds");
+    ceilings.region_seconds = json.at("region_seconds");
+    ceilings.host_bandwidth = json.at("host_bandwidth");
+    ceilings.network_bandwidth = json.at("network_bandwidth");
     ceilings.threads = json.at("threads");
     ceilings.machine = machine;
     ceilings.date = json.at("date");
@@ -168,7 +190,12 @@ void write_ceilings(const std::filesystem::path& file, const Ceilings& ceilings)
                          {"fp32_flops", ceilings.fp32_flops},
                          {"fp64_flops", ceilings.fp64_flops},
                          {"tf32_flops", ceilings.tf32_flops},
-                         {"bandwidths", nlohmann::json::array()}};
+                         {"half_flops", ceilings.half_flops},
+                         {"bandwidths", nlohmann::json::array()},
+                         {"launch_seconds", ceilings.launch_seconds},
+                         {"region_seconds", ceilings.region_seconds},
+                         {"host_bandwidth", ceilings.host_bandwidth},
+                         {"network_bandwidth", ceilings.network_bandwidth}};
   for (const Bandwidth& entry : ceilings.bandwidths) {
     json["bandwidths"].push_back({{"bytes", entry.bytes}, {"rate", entry.rate}});
   }

@@ -21,10 +21,16 @@ struct Bandwidth {
 struct Ceilings {
   double fp32_flops = 0, fp64_flops = 0;  // a multiply-add is two flops
   double tf32_flops = 0;                  // GPUs only; 0: none
+  double half_flops = 0;                  // bf16 and fp16, alike; GPUs only; 0: none
   std::vector<Bandwidth> bandwidths;      // by growing size; the last is main memory
-  int threads = 0;                        // 0: a GPU
-  std::string machine;                    // Runtime::fingerprint() of the machine measured
-  std::string date;                       // UTC, "2026-01-31"
+  // What keeps short work from its rates; 0: not measured, or nothing of the kind.
+  double launch_seconds = 0;     // GPUs: the shortest kernel, from one to the next in a graph
+  double region_seconds = 0;     // CPUs: an empty parallel region of all threads
+  double host_bandwidth = 0;     // GPUs: bytes a second from the host's memory
+  double network_bandwidth = 0;  // bytes a second between ranks
+  int threads = 0;               // 0: a GPU
+  std::string machine;           // Runtime::fingerprint() of the machine measured
+  std::string date;              // UTC, "2026-01-31"
 
   double flops(Precision precision) const;       // of the units that precision computes on
   double bandwidth(double working_bytes) const;  // of the smallest measured size that holds it

@@ -1,6 +1,8 @@
 #include "ridgeline/prof/gpu_ceilings.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 
 #include "ridgeline/plan/planner.h"
 
@@ -37,6 +39,29 @@ double copy_rate(Runtime& runtime, const GpuCopy& copy, double bytes) {
   return bytes / seconds;
 }
 
+// From ordinary memory, as the engine's uploads are.
+double upload_rate(Runtime& runtime) {
+  constexpr size_t kBytes = size_t{64} << 20;
+  const std::vector<std::byte> host(kBytes);
+  const DeviceBuffer device(runtime, kBytes);
+  double best = INFINITY;
+  for (int i = 0; i < 4; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    runtime.upload(device.data(), host.data(), kBytes);
+    runtime.synchronize();
+    best = std::min(
+        best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  return double(kBytes) / best;
+}
+
+// The shortest kernel there is: a copy of 16 bytes.
+double launch_seconds(Runtime& runtime, const GpuCopy& copy) {
+  constexpr size_t kBytes = 16;
+  const DeviceBuffer from(runtime, kBytes), to(runtime, kBytes);
+  return runtime.time([&] { copy(to.data(), from.data(), kBytes); }, 0.05);
+}
+
 }  // namespace
 
 Ceilings measure_gpu_ceilings(Runtime& runtime, const Table& rows, const GpuCopy& copy) {
@@ -44,12 +69,15 @@ Ceilings measure_gpu_ceilings(Runtime& runtime, const Table& rows, const GpuCopy
   ceilings.fp32_flops = product_rate(runtime, rows, Precision::fp32);
   ceilings.tf32_flops = product_rate(runtime, rows, Precision::tf32);
   ceilings.fp64_flops = product_rate(runtime, rows, Precision::fp64);
+  ceilings.half_flops = product_rate(runtime, rows, Precision::bf16);
   for (const double bytes : kSizes) {
     ceilings.bandwidths.push_back({bytes, copy_rate(runtime, copy, bytes)});
   }
   // A cache is no slower than the memory behind it, whatever a short copy's start costs.
   Bandwidth& cache = ceilings.bandwidths.front();
   cache.rate = std::max(cache.rate, ceilings.memory_bandwidth());
+  ceilings.launch_seconds = launch_seconds(runtime, copy);
+  ceilings.host_bandwidth = upload_rate(runtime);
   ceilings.machine = runtime.fingerprint();
   ceilings.date = today();
   return ceilings;
@@ -58,7 +86,8 @@ Ceilings measure_gpu_ceilings(Runtime& runtime, const Table& rows, const GpuCopy
 Ceilings gpu_ceilings_of(Runtime& runtime, const Table& rows, const GpuCopy& copy,
                          const std::filesystem::path& file, bool again) {
   if (!again) {
-    if (const auto kept = read_ceilings(file, runtime.fingerprint())) return *kept;
+    const auto kept = read_ceilings(file, runtime.fingerprint());
+    if (kept && kept->half_flops > 0) return *kept;
   }
   const Ceilings measured = measure_gpu_ceilings(runtime, rows, copy);
   keep_ceilings(file, measured);

@@ -25,6 +25,9 @@ TEST_F(CudaCeilings, AreSaneAndKept) {
   EXPECT_GT(measured.memory_bandwidth(), 1e11);
   EXPECT_LT(measured.memory_bandwidth(), 1e14);
   EXPECT_GE(measured.bandwidth(1e6), measured.memory_bandwidth());
+  EXPECT_GT(measured.launch_seconds, 1e-7);
+  EXPECT_LT(measured.launch_seconds, 1e-4);
+  EXPECT_GT(measured.host_bandwidth, 1e9);
   EXPECT_EQ(measured.threads, 0);
   // The second time nothing is measured: the figures agree to the last bit.
   const prof::Ceilings kept = prof::gpu_ceilings_of(gpu(), rows, copy, file);

@@ -52,13 +52,5 @@ TEST(Scaling, StandardRefusesASetWithoutDeviation) {
   expect_error(ErrorKind::data, {"standard"}, [] { make_scaling(ScaleKind::standard, {}); });
 }
 
-TEST(Scaling, NamesParseBack) {
-  for (const ScaleKind kind : {ScaleKind::raw, ScaleKind::unit, ScaleKind::standard}) {
-    EXPECT_EQ(parse_scale(name(kind)), kind);
-  }
-  expect_error(ErrorKind::usage, {"'units' is not a scale", "raw, unit or standard"},
-               [] { parse_scale("units"); });
-}
-
 }  // namespace
 }  // namespace ridgeline::data

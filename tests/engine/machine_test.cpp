@@ -53,16 +53,22 @@ TEST(Machine, AutoSpeaksOnlyWhenAGpuWasExpected) {
 }
 
 TEST(Machine, RefusesPrecisionsTheCpuDoesNotHave) {
-  for (const Precision precision :
-       {Precision::tf32, Precision::fp32x3, Precision::bf16, Precision::fp16}) {
-    test::expect_error(ErrorKind::usage, {name(precision).data(), "cpu", "fp32 or fp64"},
+  for (const Precision precision : {Precision::tf32, Precision::fp32x3}) {
+    test::expect_error(ErrorKind::usage,
+                       {name(precision).data(), "cpu", "fp32, fp64, bf16 or fp16"},
                        [&] { Machine machine(untuned("cpu", precision)); });
   }
+  RunConfig run = untuned("cpu", Precision::fp16);
+  run.accumulate = Precision::fp16;
+  test::expect_error(ErrorKind::usage, {"accumulate fp16", "cpu", "use fp32"},
+                     [&] { Machine machine(run); });
 }
 
-TEST(Machine, ModelsTrainedInTf32RunInFp32OnTheCpu) {
+class TensorCoreModels : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(TensorCoreModels, RunInFp32OnTheCpu) {
   const TempFolder folder;
-  const Config config = small_config({"run.precision=\"tf32\""});
+  const Config config = small_config({std::string("run.precision=") + GetParam()});
   nn::Model model = config.build_model({6, 6});
   model.initialise(1);
   const auto bytes = nn::to_safetensors(nn::model_tensors(model),
@@ -73,6 +79,8 @@ TEST(Machine, ModelsTrainedInTf32RunInFp32OnTheCpu) {
   EXPECT_EQ(load_model(folder / "model.safetensors", options).config.run.precision,
             Precision::fp32);
 }
+
+INSTANTIATE_TEST_SUITE_P(Precisions, TensorCoreModels, ::testing::Values("tf32", "fp32x3"));
 
 TEST(Info, NamesGpusOrWhyThereAreNone) {
   const TempFolder folder;

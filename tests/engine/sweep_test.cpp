@@ -42,6 +42,7 @@ TEST(Sweep, SplitsAtOuterCommasOnly) {
               ElementsAre("{type=\"sgd\",lr=1}", "{type=\"adam\"}"));
   EXPECT_THAT(split_values("\"a,b\",[1,2]"), ElementsAre("\"a,b\"", "[1,2]"));
   EXPECT_THAT(split_values(""), ElementsAre(""));
+  EXPECT_THAT(split_values(" 1, 2 ,\" a\""), ElementsAre("1", "2", "\" a\""));
 }
 
 TEST(Sweep, CsvQuotesAndLeavesFailuresEmpty) {

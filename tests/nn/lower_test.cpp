@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "ridgeline/nn/activation.h"
 #include "ridgeline/nn/dropout.h"
 #include "ridgeline/nn/flatten.h"
@@ -227,14 +229,91 @@ TEST(Lower, PrecisionSetsTheTypes) {
   EXPECT_EQ(lowered.program.precision, Precision::fp64);
 }
 
-// tf32 is a way to multiply: everything is stored as in fp32.
-TEST(Lower, Tf32IsStoredAsFp32) {
+// tf32 and fp32x3 are ways to multiply: everything is stored as in fp32.
+TEST(Lower, Tf32AndFp32x3AreStoredAsFp32) {
+  for (const Precision precision : {Precision::tf32, Precision::fp32x3}) {
+    LowerOptions options = small_options();
+    options.precision = precision;
+    const Lowered lowered = lower(small_model(), options);
+    EXPECT_EQ(lowered.program.precision, precision);
+    EXPECT_EQ(lowered.params[0].dtype, DType::fp32);
+    EXPECT_EQ(op<Linear>(lowered, 2).y.dtype, DType::fp32);
+    EXPECT_TRUE(lowered.copies.empty());
+  }
+}
+
+// fp32 weights with a copy of each factor of a product; biases and gradients are fp32.
+TEST(Lower, HalvesKeepMastersAndReadCopies) {
   LowerOptions options = small_options();
-  options.precision = Precision::tf32;
+  options.precision = Precision::bf16;
+  options.optimizer.momentum = 0.9;
   const Lowered lowered = lower(small_model(), options);
-  EXPECT_EQ(lowered.program.precision, Precision::tf32);
-  EXPECT_EQ(lowered.params[0].dtype, DType::fp32);
-  EXPECT_EQ(op<Linear>(lowered, 2).y.dtype, DType::fp32);
+  const auto& linear = op<Linear>(lowered, 2);
+  const auto& top_grad_x = op<LinearGradX>(lowered, 7);
+  const auto& grad = op<LinearGradW>(lowered, 12);
+  const auto &w = op<SgdUpdate>(lowered, 13), &b = op<SgdUpdate>(lowered, 14);
+  EXPECT_EQ(linear.x.dtype, DType::bf16);
+  EXPECT_EQ(linear.w.dtype, DType::bf16);
+  EXPECT_EQ(linear.b.dtype, DType::fp32);
+  EXPECT_EQ(linear.y.dtype, DType::bf16);
+  EXPECT_EQ(grad.dw.dtype, DType::fp32);
+  EXPECT_EQ(grad.db.dtype, DType::fp32);
+  EXPECT_EQ(w.w.id, lowered.params[0].id);
+  EXPECT_EQ(w.w.dtype, DType::fp32);
+  EXPECT_EQ(w.m.dtype, DType::fp32);
+  EXPECT_EQ(w.copy.id, linear.w.id);
+  EXPECT_EQ(b.w.id, linear.b.id);
+  EXPECT_FALSE(b.copy);
+  ASSERT_EQ(lowered.copies.size(), 2u);
+  EXPECT_EQ(lowered.copies[0].param, 0u);
+  EXPECT_EQ(lowered.copies[1].value.id, top_grad_x.w.id);
+  EXPECT_EQ(lowered.program.info(linear.w.id).role, Role::copy);
+  // What does not train reads the weights in the type of the products; probabilities are fp32.
+  options.mode = Mode::infer;
+  const Lowered infer = lower(small_model(), options);
+  EXPECT_TRUE(infer.copies.empty());
+  EXPECT_EQ(infer.params[0].dtype, DType::bf16);
+  EXPECT_EQ(infer.params[1].dtype, DType::fp32);
+  EXPECT_EQ(infer.probabilities.dtype, DType::fp32);
+}
+
+TEST(Lower, PureHalvesHaveNoMasters) {
+  LowerOptions options = small_options();
+  options.precision = Precision::fp16;
+  options.weights = WeightKind::half;
+  options.optimizer.kind = OptimizerKind::adam;
+  const Lowered lowered = lower(small_model(), options);
+  for (const Value& param : lowered.params) EXPECT_EQ(param.dtype, DType::fp16);
+  EXPECT_TRUE(lowered.copies.empty());
+  EXPECT_EQ(op<LinearGradW>(lowered, 12).dw.dtype, DType::fp16);
+  EXPECT_EQ(op<AdamUpdate>(lowered, 13).w.id, lowered.params[0].id);
+  for (const auto& state : lowered.states) EXPECT_EQ(state.value.dtype, DType::fp32) << state.name;
+}
+
+TEST(Lower, ALossScaleWaitsForAllGradients) {
+  LowerOptions options = small_options();
+  options.precision = Precision::fp16;
+  options.loss_scale = {LossScale::Kind::dynamic, 4096, 7};
+  const Lowered lowered = lower(small_model(), options);
+  EXPECT_EQ(op_names(lowered),
+            (Names{"gather", "gather", "linear", "activation", "linear", "softmax_xent",
+                   "softmax_xent_grad", "linear_grad_x", "linear_grad_w", "activation_grad",
+                   "linear_grad_w", "global_norm", "sgd_update", "sgd_update", "sgd_update",
+                   "sgd_update", "tick"}));
+  const auto& norm = op<GlobalNorm>(lowered, 11);
+  EXPECT_EQ(op<SoftmaxXentGrad>(lowered, 6).loss_scale.id, lowered.loss_scale.id);
+  EXPECT_EQ(norm.loss_scale.id, lowered.loss_scale.id);
+  EXPECT_EQ(norm.skipped.id, lowered.skipped.id);
+  EXPECT_EQ(norm.growth, 7);
+  EXPECT_TRUE(std::isinf(norm.max_norm));
+  EXPECT_EQ(norm.grads.size(), 4u);
+  for (size_t i = 12; i < 16; ++i)
+    EXPECT_EQ(op<SgdUpdate>(lowered, i).grad_scale.id, norm.scale.id);
+  ASSERT_EQ(lowered.states.size(), 3u);
+  EXPECT_EQ(lowered.states[0].name, "loss_scale");
+  EXPECT_EQ(lowered.states[0].start, 4096);
+  options.loss_scale.kind = LossScale::Kind::fixed;
+  EXPECT_EQ(op<GlobalNorm>(lower(small_model(), options), 11).growth, 0);
 }
 
 TEST(Lower, RefusesWhatCannotRun) {
@@ -246,10 +325,10 @@ TEST(Lower, RefusesWhatCannotRun) {
     };
   };
   using test::expect_error;
-  for (const Precision precision : {Precision::bf16, Precision::fp16, Precision::fp32x3}) {
-    expect_error(ErrorKind::usage, {name(precision).data(), "fp32, fp64", "tf32"},
-                 lowering([=](LowerOptions& o) { o.precision = precision; }));
-  }
+  expect_error(ErrorKind::usage, {"half weights", "bf16 and fp16", "fp32"},
+               lowering([](LowerOptions& o) { o.weights = WeightKind::half; }));
+  expect_error(ErrorKind::usage, {"loss scale", "bf16 and fp16", "fp32"},
+               lowering([](LowerOptions& o) { o.loss_scale.kind = LossScale::Kind::dynamic; }));
   expect_error(ErrorKind::usage, {"0.weight", "fp32", "fp64"},
                lowering([](LowerOptions& o) { o.precision = Precision::fp64; }));
   expect_error(ErrorKind::usage, {"batch", "at least 1", "0"},

@@ -22,6 +22,10 @@ Model make_model(DType weights = DType::fp32, int64_t hidden = 5) {
   return model;
 }
 
+std::vector<std::byte> bytes_of(const Model& model, const std::string& config) {
+  return to_safetensors(model_tensors(model), model_metadata(model, config));
+}
+
 TensorFile parse(const std::vector<std::byte>& bytes) {
   return TensorFile::parse(bytes, "m.safetensors");
 }
@@ -30,7 +34,7 @@ TEST(ModelFile, ComesBackWithItsDescription) {
   const std::filesystem::path path =
       std::filesystem::temp_directory_path() / "ridgeline-model-file-test.safetensors";
   const Model saved = make_model();
-  save_model(path, saved, "[data]\nname = \"x\"\n");
+  write_file_atomic(path, bytes_of(saved, "[data]\nname = \"x\"\n"));
   const TensorFile file = TensorFile::read(path);
   std::filesystem::remove(path);
 
@@ -54,7 +58,7 @@ TEST(ModelFile, ConvertsBetweenFloatTypes) {
   const Model wide = make_model(DType::fp64);
   Model narrow = make_model();
   narrow.initialise(9);
-  EXPECT_TRUE(load_weights(parse(model_bytes(wide, "")), narrow).empty());
+  EXPECT_TRUE(load_weights(parse(bytes_of(wide, "")), narrow).empty());
   for (size_t i = 0; i < wide.params().size(); ++i) {
     const auto want = wide.params()[i].value.span<double>();
     const auto got = narrow.params()[i].value.span<float>();
@@ -102,7 +106,7 @@ TEST(ModelFile, WarnsOfWeightsThatAreNotFinite) {
   Model bad = make_model();
   bad.params()[2].value.span<float>()[3] = NAN;
   bad.params()[2].value.span<float>()[4] = INFINITY;
-  const TensorFile file = parse(model_bytes(bad, ""));
+  const TensorFile file = parse(bytes_of(bad, ""));
   Model model = make_model();
   const std::vector<std::string> warnings = load_weights(file, model);
   ASSERT_EQ(warnings.size(), 1u);

@@ -96,8 +96,14 @@ TEST(Layers, ReadBackWhatTheyWrite) {
 
 TEST(Layers, RegistryNamesEachLayerAsItNamesItself) {
   for (const std::string_view type : layer_types()) {
-    const std::string out = type == "linear" ? ", out = 1" : "";
-    EXPECT_EQ(read("{ type = \"" + std::string(type) + "\"" + out + " }")->type(), type);
+    std::string more;  // what has no default
+    if (type == "linear" || type.starts_with("conv")) more = ", out = 1";
+    const bool window =
+        type.starts_with("conv") || type.ends_with("pool1d") || type.ends_with("pool2d");
+    if (window) more += ", kernel = 1";
+    if (type == "embedding") more = ", vocabulary = 1, out = 1";
+    if (type == "rnn" || type == "gru" || type == "lstm") more = ", hidden = 1";
+    EXPECT_EQ(read("{ type = \"" + std::string(type) + "\"" + more + " }")->type(), type);
   }
 }
 

@@ -81,8 +81,20 @@ TEST(Cost, Updates) {
   EXPECT_EQ(cost(SgdUpdate{w, dw, {}, c.lr(), c.tick(), {}}), (Cost{100, 300}));
   EXPECT_EQ(cost(SgdUpdate{w, dw, m, c.lr(), c.tick(), {}, 0.9}), (Cost{150, 500}));
   EXPECT_EQ(cost(AdamUpdate{w, dw, m, v, c.lr(), c.step(), c.tick(), {}}), (Cost{350, 700}));
+  const Value copy = c.make("copy", DType::bf16, {25}, Role::copy, normal(1));  // 50 bytes more
+  EXPECT_EQ(cost(SgdUpdate{w, dw, {}, c.lr(), c.tick(), {}, 0, 0, false, copy}), (Cost{100, 350}));
+  AdamUpdate adam{w, dw, m, v, c.lr(), c.step(), c.tick(), {}};
+  adam.copy = copy;
+  EXPECT_EQ(cost(adam), (Cost{350, 750}));
   const Value norm = c.make("norm", DType::fp64, {1}, Role::output, normal(1));
   const Value clipped = c.make("clipped", DType::int64, {1}, Role::state, constant(0));
+  // 25 elements of 4 bytes and 3 more; of four ranks each makes three quarters of an addition an
+  // element, and sends three quarters of them twice.
+  const Value few = c.in("few", {3}), token = c.make("token", DType::int64, {1}, Role::temp, {});
+  EXPECT_EQ(cost(AllReduceStart{{dw, few}, {m, few}, token, 4, DType::fp32}), (Cost{21, 224}));
+  EXPECT_EQ((AllReduceStart{{dw, few}, {m, few}, token, 4, DType::fp32}.network_bytes()), 168);
+  EXPECT_EQ((AllReduceStart{{dw, few}, {m, few}, token, 4, DType::bf16}.network_bytes()), 84);
+  EXPECT_EQ(cost(AllReduceWait{{dw, few}, {m, few}, token}), (Cost{0, 8}));
   EXPECT_EQ(cost(GlobalNorm{{dw, m}, norm, norm, clipped, 1.0}), (Cost{100, 200}));
   EXPECT_EQ(cost(Tick{c.tick()}), (Cost{0, 8}));
 }

@@ -164,6 +164,26 @@ TEST_F(Planner, DeterministicAndOnlyAndExceptRestrictTheTable) {
   EXPECT_THAT(names(plan(table, times, options).choices), ElementsAre("strict"));
 }
 
+TEST_F(Planner, PatternsOfRowNames) {
+  const Table table{row("cpu.pair.simd", 2), row("cpu.one.simd", 1), row("cpu.one.plain", 1)};
+  const std::map<std::string, double> times{
+      {"cpu.pair.simd", 1}, {"cpu.one.simd", 2}, {"cpu.one.plain", 3}};
+  PlanOptions options;
+  options.only = {"*.plain"};
+  EXPECT_THAT(names(plan(table, times, options).choices),
+              ElementsAre("cpu.one.plain", "cpu.one.plain", "cpu.one.plain"));
+  options.only = {"cpu.*.simd"};
+  options.except = {"*.pair.*"};
+  EXPECT_THAT(names(plan(table, times, options).choices),
+              ElementsAre("cpu.one.simd", "cpu.one.simd", "cpu.one.simd"));
+  options.only = {"cpu.one"};
+  options.except = {"cpu.*.s*d"};
+  EXPECT_THAT(names(plan(table, times, options).choices),
+              ElementsAre("cpu.one.plain", "cpu.one.plain", "cpu.one.plain"));
+  options.only = {"*.one"};  // with a star a pattern is the whole name
+  EXPECT_THROW(plan(table, times, options), Error);
+}
+
 TEST_F(Planner, PinnedRowsAreUsedAgainAndIgnoredWhenTheyDoNotFit) {
   const Table table{row("fused", 3), row("single", 1)};
   PlanOptions options;

@@ -68,6 +68,9 @@ TEST_F(CeilingsFile, MeasuredFiguresAreSaneAndKept) {
   EXPECT_GT(measured.fp32_flops, 1.2 * measured.fp64_flops);
   EXPECT_GT(measured.memory_bandwidth(), 1e8);
   EXPECT_LT(measured.memory_bandwidth(), 1e13);
+  for (size_t i = 1; i < measured.bandwidths.size(); ++i) {
+    EXPECT_GE(measured.bandwidths[i - 1].rate, measured.bandwidths[i].rate);
+  }
   EXPECT_EQ(read_ceilings(file_, "here")->fp32_flops, measured.fp32_flops);
 }
 

@@ -132,6 +132,16 @@ class Stopped(unittest.TestCase):
         done = self.train("--resume", code=2)
         self.assertIn("training data", done.stderr)
 
+    def test_resume_of_a_run_that_has_ended_adds_nothing(self):
+        self.train()
+        kept = (self.out / "metrics.jsonl").read_text(), tool.tensors(self.checkpoint)
+        for more in ((), ("--set", "train.epochs=1"), ()):
+            done = self.train("--resume", *more)
+            self.assertIn("nothing left to train", done.stderr)
+            self.assertIn("epoch 3/3", done.stderr)  # also when fewer are asked for
+            metrics = (self.out / "metrics.jsonl").read_text()
+            self.assertEqual((metrics, tool.tensors(self.checkpoint)), kept)
+
     def test_nothing_to_resume(self):
         self.train("--resume", code=2)
 

@@ -38,7 +38,7 @@ class Tool(unittest.TestCase):
 
     def test_help_is_complete_and_quick(self):
         text = tool.run("--help").stdout
-        commands = ("train", "eval", "infer", "sweep", "plan", "bench", "data", "info")
+        commands = ("train", "eval", "infer", "sweep", "verify", "plan", "bench", "data", "info")
         for command in commands:
             self.assertIn(command, text)
             self.assertIn("--help", tool.run(command, "--help").stdout)
@@ -69,6 +69,8 @@ class Tool(unittest.TestCase):
         self.fails(2, "train", self.folder.config, "--threads", "-1")
         self.fails(2, "train", self.folder / "none.toml", says="none.toml")
         self.fails(2, "sweep", self.folder.config, says="key=a,b,c")
+        self.fails(2, "infer", "none", "--input", "none", "--format", "xml",
+                   says=("--format 'xml'", "csv or json"))
         self.fails(2, "bench", "mlp", "--only", "1-2:3", says="1-2:3")
 
     def test_devices(self):
@@ -155,7 +157,7 @@ class Tool(unittest.TestCase):
         message = tool_process.stderr.read().decode()
         tool_process.stderr.close()
         self.assertEqual(tool_process.wait(), 0, message)  # a reader that has enough is no fault
-        self.assertRegex(message, r"^\d+ inputs in")
+        self.assertRegex(message, r"^\d+ inputs? in")
 
     def test_sweep(self):
         out = self.folder / "study"
@@ -171,6 +173,12 @@ class Tool(unittest.TestCase):
         self.assertEqual(points[1]["set"], {"model.layers.0.out": "4", "train.optimizer.lr": "0.01"})
         lines = xml.parse(out / "sweep.svg").getroot().findall("{http://www.w3.org/2000/svg}polyline")
         self.assertEqual(len(lines), 2)
+
+    def test_sweep_chooses_its_device_once(self):
+        done = tool.run("sweep", self.folder.config, "--device", "auto",
+                        "--set", "train.batch = 8, 16", "--set", "train.max_steps=2")
+        self.assertIn("[2/2] train.batch=16", done.stderr)
+        self.assertLessEqual(done.stderr.count("using the CPU"), 1)
 
     def test_sweep_is_checked_before_its_first_run(self):
         for sets, code, says in ((("model.layers.2.out=4,5",), 2, "5 outputs"),

@@ -147,11 +147,12 @@ void Rules::operator()(const Softmax& op) const {
 void Rules::operator()(const SoftmaxXentGrad& op) const {
   const int64_t classes = op.x.shape[1];
   const auto* label = values[op.label].as<int32_t>();
+  const double scale = op.scale * (op.loss_scale ? *val(op.loss_scale) : 1.0);
   for (int64_t i = 0; i < op.dx.shape.numel(); ++i) {
-    const double off = val(op.dx)[i] / op.scale;  // p - target
+    const double off = val(op.dx)[i] / scale;  // p - target
     const double p = off + (label[i / classes] == i % classes ? 1.0 : 0.0);
     const double error = probability(std::abs(p), op.x, i / classes, i % classes);
-    store(op.dx, i, std::abs(op.scale) * (error + 3 * u(op.x) * (std::abs(off) + error)));
+    store(op.dx, i, std::abs(scale) * (error + 4 * u(op.x) * (std::abs(off) + error)));
   }
 }
 
@@ -198,9 +199,10 @@ void Rules::operator()(const SoftmaxXent& op) const {
 
 void Rules::operator()(const MseGrad& op) const {
   const bool labels = op.target.dtype == DType::int32;
+  const double scale = op.scale * (op.loss_scale ? *val(op.loss_scale) : 1.0);
   for (int64_t i = 0; i < op.dx.shape.numel(); ++i) {
     const double error = e(op.x, i) + (labels ? 0.0 : e(op.target, i));
-    store(op.dx, i, 2 * std::abs(op.scale) * error + 4 * u(op.x) * std::abs(val(op.dx)[i]));
+    store(op.dx, i, 2 * std::abs(scale) * error + 5 * u(op.x) * std::abs(val(op.dx)[i]));
   }
 }
 
@@ -221,6 +223,19 @@ void Rules::operator()(const Mse& op) const {
   if (op.correct) err(op.correct)[at] = score_rows(op.x, op.target);
 }
 
+// Of a value that `a` is stored to.
+static double rounded(const Value& v, const Approx& a) {
+  return a.error + unit_roundoff(v.dtype) * (std::abs(a.value) + a.error) +
+         smallest_normal(v.dtype);
+}
+
+// Of a weight after its update to `w`, and of the copy that is made of it as stored.
+void Rules::store_weight(const Value& weight, const Value& copy, int64_t i, Approx w) const {
+  w.error = rounded(weight, w);
+  err(weight)[size_t(i)] = w.error;
+  if (copy) err(copy)[size_t(i)] = rounded(copy, w);
+}
+
 // Seen before the update, with the formulas of the op in numbers that carry their own bounds.
 void Rules::operator()(const SgdUpdate& op) const {
   const double u = this->u(op.w);
@@ -228,10 +243,7 @@ void Rules::operator()(const SgdUpdate& op) const {
   const auto element = [&](const Value& v, int64_t i) { return Approx{val(v)[i], e(v, i), u}; };
   const Approx lr = exact(val(op.lr)[*values[op.tick].as<int32_t>()]);
   const Approx scale = op.grad_scale ? element(op.grad_scale, 0) : Approx{1, 0, u};
-  const auto rounded = [](const Value& v, Approx a) {
-    return a.error + unit_roundoff(v.dtype) * (std::abs(a.value) + a.error) +
-           smallest_normal(v.dtype);
-  };
+  if (scale.value == 0) return;  // the step is skipped
   for (int64_t i = 0; i < op.w.shape.numel(); ++i) {
     const Approx w = element(op.w, i);
     Approx g = element(op.dw, i) * scale + exact(op.weight_decay) * w;
@@ -240,7 +252,7 @@ void Rules::operator()(const SgdUpdate& op) const {
       err(op.m)[size_t(i)] = rounded(op.m, m);
       g = op.nesterov ? g + exact(op.momentum) * m : m;
     }
-    err(op.w)[size_t(i)] = rounded(op.w, w - lr * g);
+    store_weight(op.w, op.copy, i, w - lr * g);
   }
 }
 
@@ -251,11 +263,8 @@ void Rules::operator()(const AdamUpdate& op) const {
   const Approx lr = exact(val(op.lr)[*values[op.tick].as<int32_t>()]);
   const Approx scale = op.grad_scale ? element(op.grad_scale, 0) : Approx{1, 0, u};
   const double t = double(*values[op.step].as<int64_t>() + *values[op.tick].as<int32_t>() + 1);
+  if (scale.value == 0) return;  // the step is skipped
   const Approx first = exact(1 - std::pow(op.beta1, t)), second = exact(1 - std::pow(op.beta2, t));
-  const auto rounded = [](const Value& v, Approx a) {
-    return a.error + unit_roundoff(v.dtype) * (std::abs(a.value) + a.error) +
-           smallest_normal(v.dtype);
-  };
   for (int64_t i = 0; i < op.w.shape.numel(); ++i) {
     Approx w = element(op.w, i), m = element(op.m, i), v = element(op.v, i);
     Approx g = element(op.dw, i) * scale;
@@ -269,7 +278,7 @@ void Rules::operator()(const AdamUpdate& op) const {
     w = w - lr / first * m / (sqrt(v / second) + exact(op.epsilon));
     err(op.m)[size_t(i)] = rounded(op.m, m);
     err(op.v)[size_t(i)] = rounded(op.v, v);
-    err(op.w)[size_t(i)] = rounded(op.w, w);
+    store_weight(op.w, op.copy, i, w);
   }
 }
 
@@ -284,11 +293,13 @@ void Rules::operator()(const GlobalNorm& op) const {
     }
     count += double(grad.shape.numel());
   }
-  const Approx norm = sqrt(Approx{sum, spread + (count + 2) * u * (sum + spread), u});
+  if (!std::isfinite(sum)) return;  // what follows is exact: infinite or NaN, zero, a counter
+  const Approx loss_scale{op.loss_scale ? *val(op.loss_scale) : 1.0, 0, u};
+  const Approx norm = sqrt(Approx{sum, spread + (count + 2) * u * (sum + spread), u}) / loss_scale;
   err(op.norm)[0] = norm.error;
   const bool may_clip = norm.value + norm.error > op.max_norm;
   const bool may_not = norm.value - norm.error <= op.max_norm;
-  err(op.scale)[0] = may_clip ? (Approx{op.max_norm, 0, u} / norm).error : 0.0;
+  err(op.scale)[0] = may_clip ? (Approx{op.max_norm, 0, u} / norm / loss_scale).error : 0.0;
   err(op.clipped)[0] += may_clip && may_not ? 1.0 : 0.0;
 }
 
@@ -296,6 +307,19 @@ void Rules::operator()(const GatherAugment& op) const {
   for (int64_t i = 0; i < op.y.shape.numel(); ++i) {
     const double terms = std::abs(val(op.y)[i] - op.shift) + std::abs(op.shift);
     store(op.y, i, 3 * u(op.y) * terms);
+  }
+}
+
+// Of one rank: copies, rounded once as a share and once as a sum where they travel as bf16.
+void Rules::operator()(const AllReduceStart& op) const {
+  for (size_t k = 0; k < op.grads.size(); ++k) {
+    const Value &grad = op.grads[k], &sum = op.sums[k];
+    const bool narrow = op.wire == DType::bf16 && grad.dtype == DType::fp32;
+    for (int64_t i = 0; i < grad.shape.numel(); ++i) {
+      const double off = e(grad, i);
+      const double size = std::abs(val(grad)[i]) + off;
+      store(sum, i, off + (narrow ? 2.1 * unit_roundoff(DType::bf16) * size : 0.0));
+    }
   }
 }
 
@@ -308,9 +332,9 @@ Bounds::Bounds(const Program& program, Arrays start)
 
 void Bounds::run(size_t op) {
   const Op& next = program_.ops[op];
-  const bool in_place = std::holds_alternative<SgdUpdate>(next) ||
-                        std::holds_alternative<AdamUpdate>(next) ||
-                        std::holds_alternative<BatchNorm>(next);
+  const bool in_place =
+      std::holds_alternative<SgdUpdate>(next) || std::holds_alternative<AdamUpdate>(next) ||
+      std::holds_alternative<BatchNorm>(next) || std::holds_alternative<GlobalNorm>(next);
   const auto bound = [&] { std::visit(Rules{program_, values_, errors_}, next); };
   if (in_place) bound();
   reference_.run(program_, op, values_);

@@ -22,7 +22,7 @@ struct Bounded {
   N tanh(N x) const {
     const double y = std::tanh(x.value);
     const double off = std::min(x.error, (1 - y * y) * x.error + 0.4 * x.error * x.error);
-    return {y, off + kUlps * u * std::abs(y), u};
+    return {y, off + kUlps * u, u};
   }
   N relu(N x) const { return {std::max(0.0, x.value), x.value <= -x.error ? 0.0 : x.error, u}; }
   N relu_slope(N y) const {

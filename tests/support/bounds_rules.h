@@ -20,7 +20,15 @@ inline double accumulate_roundoff(DType dtype) {
 
 // Rounding of a product's factors before it is accumulated.
 inline double factor_roundoff(Precision precision) {
-  return precision == Precision::tf32 ? 2 * 0x1p-11 : 0.0;
+  switch (precision) {
+    case Precision::tf32:
+      return 2 * 0x1p-11;
+    case Precision::fp32x3:  // 5 for what three products of split factors leave out, 3 for sums
+                             // that
+      return 8 * 0x1p-22;    // the tensor cores cut off instead of rounding
+    default:
+      return 0.0;
+  }
 }
 
 // Below this a store may lose everything (fp32 rows may flush subnormal numbers).
@@ -83,6 +91,8 @@ struct Rules {
   void operator()(const AdamUpdate& op) const;
   void operator()(const GlobalNorm& op) const;
   void operator()(const Tick&) const {}
+  void operator()(const AllReduceStart& op) const;
+  void operator()(const AllReduceWait&) const {}
   void operator()(const Conv2d& op) const;
   void operator()(const Conv2dGradX& op) const;
   void operator()(const Conv2dGradW& op) const;
@@ -112,6 +122,7 @@ struct Rules {
   // Of probability p, class c in a row of softmax(x).
   double probability(double p, const Value& x, int64_t row, int64_t c) const;
   double score_rows(const Value& x, const Value& label) const;
+  void store_weight(const Value& weight, const Value& copy, int64_t i, Approx w) const;
 };
 
 }  // namespace ridgeline::test

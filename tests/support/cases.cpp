@@ -15,12 +15,17 @@ Arrays Case::inputs(uint64_t seed) const {
     }
     for (const Value& value : writes(op)) written.insert(value.id);
   }
+  for (const auto& [copy, of] : copy_of) {
+    const Tensor &from = arrays.at(of), &to = arrays.at(copy);
+    for (int64_t i = 0; i < to.numel(); ++i) set_element(to, i, get_element(from, i));
+  }
   return arrays;
 }
 
 std::vector<Case> all_cases(DType dtype) {
   std::vector<Case> all = op_cases(dtype);
-  for (const auto& more : {fused_cases(dtype), training_cases(dtype), recurrent_cases(dtype)}) {
+  for (const auto& more :
+       {fused_cases(dtype), mixed_cases(dtype), training_cases(dtype), recurrent_cases(dtype)}) {
     all.insert(all.end(), more.begin(), more.end());
   }
   return all;
@@ -56,6 +61,22 @@ Value CaseBuilder::temp(std::string name, const Shape& shape) {
 }
 Value CaseBuilder::out(std::string name, const Shape& shape) {
   return make(std::move(name), dtype_, shape, Role::output, normal(1));
+}
+Value CaseBuilder::wide(std::string name, const Shape& shape, Role role, Fill fill) {
+  const DType dtype = dtype_ == DType::fp64 ? DType::fp64 : DType::fp32;
+  return make(std::move(name), dtype, shape, role, fill);
+}
+Value CaseBuilder::copy(const Value& w) {
+  const std::string of = case_.program.info(w.id).name;
+  const Value value = make(of + ".copy", dtype_, w.shape, Role::copy, normal(1));
+  case_.copy_of[value.id] = w.id;
+  return value;
+}
+Value CaseBuilder::loss_scale(double value) {
+  if (!loss_scale_) {
+    loss_scale_ = make("loss_scale", DType::fp64, {1}, Role::state, constant(value));
+  }
+  return loss_scale_;
 }
 Value CaseBuilder::labels(const Shape& shape, int64_t classes) {
   return make("label", DType::int32, shape, Role::input, normal(1), classes);
@@ -95,18 +116,19 @@ Value CaseBuilder::correct() {
 }
 
 void CaseBuilder::add_update(const std::string& how, const Value& w, const Value& dw,
-                             const Value& grad_scale) {
+                             const Value& grad_scale, const Value& copy) {
   const std::string of = case_.program.info(w.id).name;
   if (how.starts_with("adam")) {
     AdamUpdate op;
     op.w = w;
     op.dw = dw;
-    op.m = state(of + ".m", w.shape, normal(0.1));
-    op.v = state(of + ".v", w.shape, uniform(0.01, 0.1));
+    op.m = wide(of + ".m", w.shape, Role::state, normal(0.1));
+    op.v = wide(of + ".v", w.shape, Role::state, uniform(0.01, 0.1));
     op.lr = lr();
     op.step = step();
     op.tick = tick();
     op.grad_scale = grad_scale;
+    op.copy = copy;
     op.decoupled = how == "adamw";
     op.weight_decay = op.decoupled ? 0.05 : 0.0;
     add(op);
@@ -118,11 +140,12 @@ void CaseBuilder::add_update(const std::string& how, const Value& w, const Value
   op.lr = lr();
   op.tick = tick();
   op.grad_scale = grad_scale;
+  op.copy = copy;
   op.nesterov = how == "nesterov";
   if (how != "sgd") {
     op.momentum = 0.9;
     op.weight_decay = 1e-2;
-    op.m = state(of + ".momentum", w.shape, normal(0.1));
+    op.m = wide(of + ".momentum", w.shape, Role::state, normal(0.1));
   }
   add(op);
 }

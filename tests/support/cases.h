@@ -12,8 +12,9 @@ namespace ridgeline::test {
 struct Case {
   std::string name;
   Program program;
-  std::map<ValueId, Fill> fills;  // of the values it reads; normal(1) when not named
-  int64_t steps = 1;              // passes, for rows that cover the whole program
+  std::map<ValueId, Fill> fills;       // of the values it reads; normal(1) when not named
+  int64_t steps = 1;                   // passes, for rows that cover the whole program
+  std::map<ValueId, ValueId> copy_of;  // values that start as another one, rounded to their type
 
   // Every value, with those that are read before they are written filled in.
   Arrays inputs(uint64_t seed = 1) const;
@@ -23,13 +24,17 @@ struct Case {
 std::vector<Case> op_cases(DType dtype);
 // Ops that rows like to fuse: linear and activation, loss and gradient, backward and update.
 std::vector<Case> fused_cases(DType dtype);
+// Of bf16 and fp16: ops that mix the half type with fp32 (biases, gradients, weights with copies).
+std::vector<Case> mixed_cases(DType dtype);
 // Whole training steps of small networks, some of several steps a launch.
 std::vector<Case> training_cases(DType dtype);
 // Recurrent layers, embeddings and what surrounds them: each op alone (part of op_cases), and
 // forward and backward passes of a layer.
 std::vector<Case> recurrent_op_cases(DType dtype);
 std::vector<Case> recurrent_cases(DType dtype);
-// All of them.
+// The same with more rows than a tile of a matrix product.
+std::vector<Case> tall_training_cases(DType dtype);
+// All but the tall ones.
 std::vector<Case> all_cases(DType dtype);
 
 constexpr DType kFloats[] = {DType::fp64, DType::fp32, DType::bf16, DType::fp16};
@@ -47,6 +52,10 @@ class CaseBuilder {
   Value state(std::string name, const Shape& shape, Fill fill = normal(1));
   Value temp(std::string name, const Shape& shape);
   Value out(std::string name, const Shape& shape);
+  // fp32, or fp64 in an fp64 case: what optimizer state and wide gradients are in.
+  Value wide(std::string name, const Shape& shape, Role role, Fill fill = normal(1));
+  Value copy(const Value& w);  // of the case's dtype
+  Value loss_scale(double value);
   // Any dtype.
   Value make(std::string name, DType dtype, const Shape& shape, Role role, Fill fill,
              int64_t below = 1);
@@ -62,14 +71,14 @@ class CaseBuilder {
   void add(Op op) { case_.program.add(std::move(op)); }
   // An update of w by dw: "sgd", "momentum", "nesterov" or "adam", "adamw".
   void add_update(const std::string& how, const Value& w, const Value& dw,
-                  const Value& grad_scale = {});
+                  const Value& grad_scale = {}, const Value& copy = {});
   Case done(int64_t steps = 1);
 
  private:
   Case case_;
   DType dtype_;
   int64_t start_tick_ = 2;
-  Value tick_, step_, lr_, loss_, correct_;
+  Value tick_, step_, lr_, loss_, correct_, loss_scale_;
 };
 
 }  // namespace ridgeline::test

@@ -71,6 +71,32 @@ void add_backward_update(Cases& all, DType dtype) {
   }
 }
 
+// The gradients of one layer, added up over ranks (of which there is one), and the update.
+void add_summed_update(Cases& all, DType dtype) {
+  for (const auto& [n, in, out] : kShapes) {
+    for (const std::string how : {"sgd", "momentum", "adam"}) {
+      for (const DType wire : {DType::fp32, DType::bf16}) {
+        const bool bias = n != 5;
+        CaseBuilder c(
+            fmt::format("linear_grad_w+all_reduce+{} {}x{}->{} as {}", how, n, in, out, name(wire)),
+            dtype);
+        const Value x = c.in("x", {n, in}), dy = c.in("dy", {n, out}, normal(1 / double(n)));
+        const Value w = c.param("w", {out, in}, weights(in)), b = c.param("b", {out});
+        Values grads{c.temp("dw", {out, in})}, sums{c.temp("dw.sum", {out, in})};
+        if (bias) grads.push_back(c.temp("db", {out}));
+        if (bias) sums.push_back(c.temp("db.sum", {out}));
+        const Value token = c.make("token", DType::int64, {1}, Role::temp, constant(0));
+        c.add(LinearGradW{x, dy, grads[0], bias ? grads[1] : Value{}});
+        c.add(AllReduceStart{grads, sums, token, 1, wire});
+        c.add(AllReduceWait{grads, sums, token});
+        c.add_update(how, w, sums[0]);
+        if (bias) c.add_update(how, b, sums[1]);
+        all.push_back(c.done());
+      }
+    }
+  }
+}
+
 }  // namespace
 
 std::vector<Case> fused_cases(DType dtype) {
@@ -79,6 +105,7 @@ std::vector<Case> fused_cases(DType dtype) {
   add_loss_and_gradient(all, dtype);
   add_backward_update(all, dtype);
   for (Case& c : fused_conv_cases(dtype)) all.push_back(std::move(c));
+  add_summed_update(all, dtype);
   return all;
 }
 

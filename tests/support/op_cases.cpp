@@ -182,6 +182,25 @@ void add_updates(Cases& all, DType dtype) {
   all.push_back(tick.done());
 }
 
+// Of one rank; tests/dist has several.
+void add_sums(Cases& all, DType dtype) {
+  for (const Shape& shape : {Shape{1}, Shape{13}, Shape{10, 100}, Shape{70'001}}) {
+    for (const DType wire : {DType::fp32, DType::bf16}) {
+      CaseBuilder c(fmt::format("all_reduce {} as {}", to_string(shape), name(wire)), dtype);
+      const Values grads{c.in("a", shape), c.in("b", {3})};
+      const Values sums{c.out("sa", shape), c.out("sb", {3})};
+      const Value token = c.make("token", DType::int64, {1}, Role::temp, constant(0));
+      c.add(AllReduceStart{grads, sums, token, 1, wire});
+      c.add(AllReduceWait{grads, sums, token});
+      all.push_back(c.done());
+    }
+  }
+  CaseBuilder c("all_reduce_wait", dtype);
+  const Values grads{c.in("a", {7})}, sums{c.state("sum", {7})};
+  c.add(AllReduceWait{grads, sums, c.make("token", DType::int64, {1}, Role::input, constant(0))});
+  all.push_back(c.done());
+}
+
 }  // namespace
 
 std::vector<Case> op_cases(DType dtype) {
@@ -193,6 +212,7 @@ std::vector<Case> op_cases(DType dtype) {
   add_updates(all, dtype);
   for (Case& c : conv_cases(dtype)) all.push_back(std::move(c));
   for (Case& c : recurrent_op_cases(dtype)) all.push_back(std::move(c));
+  add_sums(all, dtype);
   return all;
 }
 

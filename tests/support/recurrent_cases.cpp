@@ -148,7 +148,8 @@ void add_backward(Cases& all, DType dtype, const RnnShape& shape) {
   grad_x.c.add(RnnGradX{shape, gx, grad_x.weights(), grad_x.c.out("dx", shape.x())});
   all.push_back(grad_x.c.done());
 
-  RnnCase grad_w("rnn_grad_w", dtype, shape, extras);
+  // Without lengths: with them the gate gradients of the padding are zero, as RnnGrad leaves them.
+  RnnCase grad_w("rnn_grad_w", dtype, shape, {true, true, false, true});
   const Value x = grad_w.c.in("x", shape.x()), yw = grad_w.c.in("y", shape.y());
   const Value gw = grad_w.c.in("gate_gradients", shape.gate_gradients());
   grad_w.c.add(RnnGradW{shape, x, yw, grad_w.h0, grad_w.lengths, gw, grad_w.gradients()});

@@ -100,16 +100,27 @@ class RowBinding final : public Binding {
 // The binding of a conversion: one value, in one format and in another.
 class ConversionBinding final : public Binding {
  public:
-  ConversionBinding(Runtime& runtime, Tensor from, Tensor to)
-      : runtime_(runtime), from_(from), to_(to) {}
+  ConversionBinding(Runtime& runtime, const Value& value, Tensor from, Tensor to,
+                    const Format& from_format, const Format& to_format)
+      : runtime_(runtime),
+        value_(value),
+        from_(from),
+        to_(to),
+        from_format_(from_format),
+        to_format_(to_format) {}
   Runtime& runtime() const override { return runtime_; }
   Tensor read(const Value&) const override { return from_; }
   Tensor write(const Value&) const override { return to_; }
   std::byte* workspace() const override { return nullptr; }
+  Value converted() const override { return value_; }
+  Format from() const override { return from_format_; }
+  Format to() const override { return to_format_; }
 
  private:
   Runtime& runtime_;
+  Value value_;
   Tensor from_, to_;
+  Format from_format_, to_format_;
 };
 
 std::string convert(const Table& table, Runtime& runtime, const Program& program, Memory& memory,
@@ -122,8 +133,8 @@ std::string convert(const Table& table, Runtime& runtime, const Program& program
     if (row.target != runtime.device().kind || !row.converts || !row.converts(value, from, to)) {
       continue;
     }
-    const ConversionBinding binding(runtime, to_plain ? special : plain,
-                                    to_plain ? plain : special);
+    const ConversionBinding binding(runtime, value, to_plain ? special : plain,
+                                    to_plain ? plain : special, from, to);
     row.prepare({program, 0, 0}, binding)->run();
     return row.name;
   }

@@ -16,14 +16,21 @@ struct Net {
   std::string update = "sgd";
   double dropout = 0;
   bool mse = false, clip = false, bias = true;
+  bool summed = false;  // over ranks, of which there is one
   int64_t steps = 1;
+  bool masters = false;  // weights in fp32, those of products with copies
+  double loss_scale = 0;
 };
 
 // One training step in the order that lowering gives: gather, forward, loss, then from the top
 // layer down its gradients and updates (after all gradients when clipping), tick.
 class TrainingStep {
  public:
-  TrainingStep(const Net& net, DType dtype) : net_(net), c_("train " + net.name, dtype) {
+  TrainingStep(const Net& net, DType dtype)
+      : net_(net),
+        c_("train " + net.name + (net.masters ? ", masters" : "") +
+               (net.loss_scale > 0 ? ", scaled" : ""),
+           dtype) {
     c_.repeats(net.steps + 1, net.steps > 1 ? 0 : 1);
   }
 
@@ -32,14 +39,22 @@ class TrainingStep {
     for (size_t i = 0; i + 1 < net_.widths.size(); ++i) x = forward(i, x);
     Value dy = loss(x);
     for (size_t i = layers_.size(); i-- > 0;) dy = backward(i, dy);
-    if (net_.clip) clip();
+    for (const AllReduceWait& wait : waits_) c_.add(wait);
+    if (together()) {
+      clip();
+    } else {
+      for (const Update& u : later_) c_.add_update(net_.update, u.w, u.dw, {}, u.copy);
+    }
     c_.add(Tick{c_.tick()});
     return c_.done(net_.steps);
   }
 
  private:
+  bool together() const { return net_.clip || net_.loss_scale > 0; }
+
   struct Layer {
     Value x, w, b;
+    Value kept;     // of w: the weight that is updated
     Value z, a, y;  // the linear's output, the activation's, what leaves (after dropout)
     DropoutMask mask{.p = 0};
   };
@@ -65,8 +80,13 @@ class TrainingStep {
     const Shape shape{net_.batch, out};
     Layer layer;
     layer.x = x;
-    layer.w = c_.param(fmt::format("{}.weight", i), {out, in}, normal(1 / std::sqrt(double(in))));
-    if (net_.bias) layer.b = c_.param(fmt::format("{}.bias", i), {out}, normal(0.1));
+    const auto param = [&](const char* name, const Shape& own, Fill fill) {
+      const std::string full = fmt::format("{}.{}", i, name);
+      return net_.masters ? c_.wide(full, own, Role::param, fill) : c_.param(full, own, fill);
+    };
+    layer.kept = layer.w = param("weight", {out, in}, normal(1 / std::sqrt(double(in))));
+    if (net_.masters) layer.w = c_.copy(layer.kept);
+    if (net_.bias) layer.b = param("bias", {out}, normal(0.1));
     layer.z = layer.y = c_.temp(fmt::format("z{}", i), shape);
     c_.add(Linear{x, layer.w, layer.b, layer.z});
     if (i + 2 < net_.widths.size()) {
@@ -87,13 +107,15 @@ class TrainingStep {
     const double scale = 1.0 / double(net_.mse ? x.shape.numel() : net_.batch);
     if (net_.mse) {
       c_.add(Mse{x, label_, c_.tick(), c_.loss(), c_.correct(), scale});
-      c_.add(MseGrad{x, label_, dx, scale});
+      c_.add(MseGrad{x, label_, dx, scale, loss_scale()});
     } else {
       c_.add(SoftmaxXent{x, label_, c_.tick(), c_.loss(), c_.correct(), scale});
-      c_.add(SoftmaxXentGrad{x, label_, dx, scale});
+      c_.add(SoftmaxXentGrad{x, label_, dx, scale, loss_scale()});
     }
     return dx;
   }
+
+  Value loss_scale() { return net_.loss_scale > 0 ? c_.loss_scale(net_.loss_scale) : Value{}; }
 
   Value backward(size_t i, Value dy) {
     const Layer& layer = layers_[i];
@@ -113,37 +135,74 @@ class TrainingStep {
       dx = c_.temp(fmt::format("dx{}", i), layer.x.shape);
       c_.add(LinearGradX{dy, layer.w, dx});
     }
-    const Value dw = c_.temp(fmt::format("dw{}", i), layer.w.shape);
-    const Value db = net_.bias ? c_.temp(fmt::format("db{}", i), layer.b.shape) : Value{};
+    const auto gradient = [&](const char* name, const Shape& shape) {
+      const std::string full = fmt::format("{}{}", name, i);
+      return net_.masters ? c_.wide(full, shape, Role::temp) : c_.temp(full, shape);
+    };
+    const Value dw = gradient("dw", layer.w.shape);
+    const Value db = net_.bias ? gradient("db", layer.b.shape) : Value{};
     c_.add(LinearGradW{layer.x, dy, dw, db});
-    update(layer.w, dw);
-    if (net_.bias) update(layer.b, db);
+    if (net_.summed) {
+      sum(i, dw, db);
+      return dx;
+    }
+    update({layer.kept, dw, net_.masters ? layer.w : Value{}});
+    if (net_.bias) update({layer.b, db, {}});
     return dx;
   }
 
-  void update(const Value& w, const Value& dw) {
-    if (net_.clip) {
-      later_.emplace_back(w, dw);
+  struct Update {
+    Value w, dw, copy;
+  };
+
+  void sum(size_t i, const Value& dw, const Value& db) {
+    const Layer& layer = layers_[i];
+    AllReduceStart start;
+    start.token = c_.make(fmt::format("token{}", i), DType::int64, {1}, Role::temp, constant(0));
+    for (const Value& grad : {dw, db}) {
+      if (!grad) continue;
+      const std::string name = fmt::format("sum{}.{}", i, start.sums.size());
+      start.grads.push_back(grad);
+      start.sums.push_back(net_.masters ? c_.wide(name, grad.shape, Role::temp)
+                                        : c_.temp(name, grad.shape));
+    }
+    later_.push_back({layer.kept, start.sums[0], net_.masters ? layer.w : Value{}});
+    if (db) later_.push_back({layer.b, start.sums[1], {}});
+    waits_.push_back({start.grads, start.sums, start.token});
+    c_.add(std::move(start));
+  }
+
+  void update(const Update& u) {
+    if (together()) {
+      later_.push_back(u);
     } else {
-      c_.add_update(net_.update, w, dw);
+      c_.add_update(net_.update, u.w, u.dw, {}, u.copy);
     }
   }
 
   void clip() {
     Values grads;
-    for (const auto& [w, dw] : later_) grads.push_back(dw);
+    for (const Update& u : later_) grads.push_back(u.dw);
     const Value norm = c_.make("norm", DType::fp64, {1}, Role::output, normal(1));
     const Value factor = c_.make("factor", DType::fp64, {1}, Role::temp, normal(1));
     const Value clipped = c_.make("clipped", DType::int64, {1}, Role::state, constant(0));
-    c_.add(GlobalNorm{grads, norm, factor, clipped, 0.1});
-    for (const auto& [w, dw] : later_) c_.add_update(net_.update, w, dw, factor);
+    GlobalNorm op{grads, norm, factor, clipped, net_.clip ? 0.1 : 1e30};
+    if (net_.loss_scale > 0) {
+      op.loss_scale = loss_scale();
+      op.good = c_.make("good", DType::int64, {1}, Role::state, constant(0));
+      op.skipped = c_.make("skipped", DType::int64, {1}, Role::state, constant(0));
+      op.growth = 2;
+    }
+    c_.add(op);
+    for (const Update& u : later_) c_.add_update(net_.update, u.w, u.dw, factor, u.copy);
   }
 
   const Net& net_;
   CaseBuilder c_;
   Value label_;
   std::vector<Layer> layers_;
-  std::vector<std::pair<Value, Value>> later_;  // weights and gradients, updated after clipping
+  std::vector<AllReduceWait> waits_;
+  std::vector<Update> later_;  // after clipping, or after the sums over ranks
 };
 
 }  // namespace
@@ -179,6 +238,39 @@ std::vector<Case> training_cases(DType dtype) {
        .dropout = 0.5},
       {.name = "clipped", .batch = 12, .widths = {20, 16, 10}, .clip = true},
       {.name = "no bias", .batch = 12, .widths = {20, 16, 10}, .bias = false},
+      {.name = "summed", .batch = 32, .widths = {50, 33, 10}, .summed = true},
+      {.name = "summed, deep, adam, clipped",
+       .batch = 11,
+       .widths = {20, 16, 13, 5},
+       .update = "adam",
+       .clip = true,
+       .bias = false,
+       .summed = true},
+  };
+  std::vector<Case> all;
+  for (Net net : nets) {
+    all.push_back(TrainingStep(net, dtype).make());
+    if (size_of(dtype) != 2) continue;
+    net.masters = true;
+    all.push_back(TrainingStep(net, dtype).make());
+    net.loss_scale = 64;
+    all.push_back(TrainingStep(net, dtype).make());
+  }
+  return all;
+}
+
+std::vector<Case> tall_training_cases(DType dtype) {
+  const Net nets[] = {
+      {.name = "tall sigmoid",
+       .batch = 150,
+       .widths = {100, 132, 10},
+       .activation = ActivationKind::sigmoid,
+       .steps = 2},
+      {.name = "tall tanh momentum, primes",
+       .batch = 131,
+       .widths = {67, 79, 71, 13},
+       .activation = ActivationKind::tanh,
+       .update = "momentum"},
   };
   std::vector<Case> all;
   for (const Net& net : nets) all.push_back(TrainingStep(net, dtype).make());

@@ -15,16 +15,6 @@ constexpr const char* kLinearActivation = "cpu.linear_activation.onednn";
 constexpr const char* kGradX = "cpu.linear_grad_x.onednn";
 constexpr const char* kGradW = "cpu.linear_grad_w.onednn";
 
-// Why oneDNN cannot take these operands; "" when it can.
-std::string refuse(const Values& values) {
-  for (const Value& value : values) {
-    if (!value) continue;
-    if (value.dtype != DType::fp32) return "fp32 only";
-    if (value.shape.numel() == 0) return "an operand is empty";
-  }
-  return "";
-}
-
 Cover cover(const Values& values, size_t ops) {
   const std::string why = refuse(values);
   return why.empty() ? Cover::of(ops) : Cover::no(why);
@@ -60,20 +50,6 @@ Cover covers_grad_w(const Rest& rest) {
   const auto* op = rest.get<LinearGradW>(0);
   if (op == nullptr) return Cover::no("the next op is no linear_grad_w");
   return cover({op->x, op->dy, op->dw, op->db}, 1);
-}
-
-dnnl::algorithm algorithm(ActivationKind kind) {
-  switch (kind) {
-    case ActivationKind::relu:
-      return dnnl::algorithm::eltwise_relu;
-    case ActivationKind::tanh:
-      return dnnl::algorithm::eltwise_tanh;
-    case ActivationKind::sigmoid:
-      return dnnl::algorithm::eltwise_logistic;
-    case ActivationKind::gelu:
-      return dnnl::algorithm::eltwise_gelu_erf;
-  }
-  return dnnl::algorithm::undef;
 }
 
 // y[n, out] = f(x[n, in] . w[out, in]^T + b[out])
@@ -152,32 +128,14 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding) {
   });
 }
 
-Impl row(const char* name, Cover (*covers)(const Rest&),
-         std::unique_ptr<Step> (*prepare)(const Span&, const Binding&)) {
-  Impl impl;
-  impl.name = name;
-  impl.covers = covers;
-  impl.prepare = prepare;
-  return impl;
-}
-
 }  // namespace
 
-Table onednn_rows() {
-  return {row(kLinearActivation, covers_linear_activation, prepare_linear_activation),
-          row(kLinear, covers_linear, prepare_linear), row(kGradX, covers_grad_x, prepare_grad_x),
-          row(kGradW, covers_grad_w, prepare_grad_w)};
+Table onednn_linear_rows() {
+  return {onednn_row(kLinearActivation, covers_linear_activation, prepare_linear_activation),
+          onednn_row(kLinear, covers_linear, prepare_linear),
+          onednn_row(kGradX, covers_grad_x, prepare_grad_x),
+          onednn_row(kGradW, covers_grad_w, prepare_grad_w)};
 }
-
-}  // namespace ridgeline::cpu
-
-#else
-
-#include "ridgeline/cpu/onednn/rows.h"
-
-namespace ridgeline::cpu {
-
-Table onednn_rows() { return {}; }
 
 }  // namespace ridgeline::cpu
 

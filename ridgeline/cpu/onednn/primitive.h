@@ -59,6 +59,82 @@ class PrimitiveStep final : public Step {
   std::unordered_map<int, dnnl::memory> arguments_;
 };
 
+// Primitives one after the other, with their memory. Memory of its own (weights in oneDNN's layout)
+// is made when prepared.
+class PrimitiveChain final : public Step {
+ public:
+  using Arguments = std::unordered_map<int, dnnl::memory>;
+
+  explicit PrimitiveChain(const Binding& binding)
+      : threads_(cpu_runtime(binding.runtime()).pool().size()),
+        engine_(dnnl::engine::kind::cpu, 0),
+        stream_(engine_) {
+    omp_set_num_threads(threads_);
+  }
+
+  const dnnl::engine& engine() const { return engine_; }
+  dnnl::memory memory(const dnnl::memory::desc& description, const Tensor& tensor) const {
+    return {description, engine_, tensor.data};
+  }
+  dnnl::memory memory(const dnnl::memory::desc& description) const {
+    return {description, engine_};
+  }
+  void add(dnnl::primitive primitive, Arguments arguments) {
+    calls_.emplace_back(std::move(primitive), std::move(arguments));
+  }
+  // `from`, or a copy of it that lies as `wanted` says, made anew in each run.
+  dnnl::memory reordered(const dnnl::memory& from, const dnnl::memory::desc& wanted) {
+    if (from.get_desc() == wanted) return from;
+    const dnnl::memory to = memory(wanted);
+    add(dnnl::reorder(from, to), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
+    return to;
+  }
+
+  void run() override {
+    omp_set_num_threads(threads_);
+    for (auto& [primitive, arguments] : calls_) primitive.execute(stream_, arguments);
+  }
+
+ private:
+  int threads_;
+  dnnl::engine engine_;
+  dnnl::stream stream_;
+  std::vector<std::pair<dnnl::primitive, Arguments>> calls_;
+};
+
+inline dnnl::algorithm algorithm(ActivationKind kind) {
+  switch (kind) {
+    case ActivationKind::relu:
+      return dnnl::algorithm::eltwise_relu;
+    case ActivationKind::tanh:
+      return dnnl::algorithm::eltwise_tanh;
+    case ActivationKind::sigmoid:
+      return dnnl::algorithm::eltwise_logistic;
+    case ActivationKind::gelu:
+      return dnnl::algorithm::eltwise_gelu_erf;
+  }
+  return dnnl::algorithm::undef;
+}
+
+// Why oneDNN cannot take these operands; "" when it can.
+inline std::string refuse(const Values& values) {
+  for (const Value& value : values) {
+    if (!value) continue;
+    if (value.dtype != DType::fp32) return "fp32 only";
+    if (value.shape.numel() == 0) return "an operand is empty";
+  }
+  return "";
+}
+
+inline Impl onednn_row(std::string name, std::function<Cover(const Rest&)> covers,
+                       std::function<std::unique_ptr<Step>(const Span&, const Binding&)> prepare) {
+  Impl impl;
+  impl.name = std::move(name);
+  impl.covers = std::move(covers);
+  impl.prepare = std::move(prepare);
+  return impl;
+}
+
 // What oneDNN throws, as our Error with the row's name.
 template <typename F>
 std::unique_ptr<Step> checked(std::string_view row, F make) {

@@ -50,11 +50,13 @@ std::unique_ptr<Step> prepare_mse(const Mse& op, const Binding& binding) {
 
 std::unique_ptr<Step> prepare_mse_grad(const MseGrad& op, const Binding& binding) {
   const int64_t out = op.x.shape[1];
-  return make_step([n = op.x.shape[0], out, scale = op.scale,
+  return make_step([n = op.x.shape[0], out, fixed = op.scale,
+                    loss_scale = binding.read(op.loss_scale),
                     target = Target(binding.read(op.target), out), x = Doubles(binding.read(op.x)),
                     dx = Doubles(binding.write(op.dx))]() mutable {
     x.load();
     target.load();
+    const double scale = fixed * first_or(loss_scale, 1.0);
     for (int64_t r = 0; r < n; ++r) {
       for (int64_t c = 0; c < out; ++c) {
         dx[r * out + c] = 2.0 * scale * (x[r * out + c] - target(r, c));

@@ -31,6 +31,11 @@ void for_each(ThreadPool& pool, int64_t count, F f) {
   });
 }
 
+// A number that is a value of the program, or another where it is absent.
+inline double first_or(const Tensor& tensor, double otherwise) {
+  return tensor.data != nullptr ? *tensor.as<double>() : otherwise;
+}
+
 // Each family's rows, one file a family.
 Table gather_reference();
 Table linear_reference();
@@ -44,5 +49,6 @@ Table mse_reference();
 Table update_reference();
 Table recurrent_reference();
 Table sequence_reference();
+Table all_reduce_reference();
 
 }  // namespace ridgeline::cpu

@@ -9,7 +9,7 @@ Table reference_rows() {
   for (const auto family :
        {gather_reference, linear_reference, conv_reference, pool_reference, norm_reference,
         activation_reference, dropout_reference, softmax_reference, mse_reference, update_reference,
-        recurrent_reference, sequence_reference}) {
+        recurrent_reference, sequence_reference, all_reduce_reference}) {
     for (Impl& row : family()) table.push_back(std::move(row));
   }
   return table;

@@ -37,10 +37,11 @@ std::unique_ptr<Step> prepare_xent(const SoftmaxXent& op, const Binding& binding
 }
 
 std::unique_ptr<Step> prepare_xent_grad(const SoftmaxXentGrad& op, const Binding& binding) {
-  return make_step([n = op.x.shape[0], classes = op.x.shape[1], scale = op.scale,
-                    label = binding.read(op.label), x = Doubles(binding.read(op.x)),
-                    dx = Doubles(binding.write(op.dx))]() mutable {
+  return make_step([n = op.x.shape[0], classes = op.x.shape[1], fixed = op.scale,
+                    loss_scale = binding.read(op.loss_scale), label = binding.read(op.label),
+                    x = Doubles(binding.read(op.x)), dx = Doubles(binding.write(op.dx))]() mutable {
     x.load();
+    const double scale = fixed * first_or(loss_scale, 1.0);
     for (int64_t r = 0; r < n; ++r) {
       const double* row = x.data() + r * classes;
       const auto [max, sum] = softmax_stats(row, classes);

@@ -2,28 +2,35 @@
 #include <cmath>
 #include <vector>
 
+#include "ridgeline/cpu/reference/grad_scale_values.h"
 #include "ridgeline/cpu/reference/row.h"
 
 namespace ridgeline::cpu {
 namespace {
 
-double first_or(const Tensor& tensor, double otherwise) {
-  return tensor.data != nullptr ? *tensor.as<double>() : otherwise;
-}
-
 double at_tick(const Tensor& values, const Tensor& tick) {
   return values.as<double>()[*tick.as<int32_t>()];
+}
+
+// The working copy of w, from w as it was stored.
+void store_copy(Doubles& w, Doubles& copy) {
+  if (!copy) return;
+  w.load();
+  for (int64_t i = 0; i < w.size(); ++i) copy[i] = w[i];
+  copy.store();
 }
 
 std::unique_ptr<Step> prepare_sgd(const SgdUpdate& op, const Binding& binding) {
   return make_step([momentum = op.momentum, decay = op.weight_decay, nesterov = op.nesterov,
                     rates = binding.read(op.lr), tick = binding.read(op.tick),
                     grad_scale = binding.read(op.grad_scale), dw = Doubles(binding.read(op.dw)),
-                    m = Doubles(binding.write(op.m)), w = Doubles(binding.write(op.w))]() mutable {
+                    m = Doubles(binding.write(op.m)), w = Doubles(binding.write(op.w)),
+                    copy = Doubles(binding.write(op.copy))]() mutable {
+    const double lr = at_tick(rates, tick), scale = first_or(grad_scale, 1.0);
+    if (scale == 0) return;
     dw.load();
     m.load();
     w.load();
-    const double lr = at_tick(rates, tick), scale = first_or(grad_scale, 1.0);
     for (int64_t i = 0; i < w.size(); ++i) {
       double g = dw[i] * scale + decay * w[i];
       if (m) {
@@ -34,6 +41,7 @@ std::unique_ptr<Step> prepare_sgd(const SgdUpdate& op, const Binding& binding) {
     }
     m.store();
     w.store();
+    store_copy(w, copy);
   });
 }
 
@@ -43,12 +51,14 @@ std::unique_ptr<Step> prepare_adam(const AdamUpdate& op, const Binding& binding)
                     step = binding.read(op.step), tick = binding.read(op.tick),
                     grad_scale = binding.read(op.grad_scale), dw = Doubles(binding.read(op.dw)),
                     m = Doubles(binding.write(op.m)), v = Doubles(binding.write(op.v)),
-                    w = Doubles(binding.write(op.w))]() mutable {
+                    w = Doubles(binding.write(op.w)),
+                    copy = Doubles(binding.write(op.copy))]() mutable {
+    const double lr = at_tick(rates, tick), scale = first_or(grad_scale, 1.0);
+    if (scale == 0) return;
     dw.load();
     m.load();
     v.load();
     w.load();
-    const double lr = at_tick(rates, tick), scale = first_or(grad_scale, 1.0);
     const double t = double(*step.as<int64_t>() + *tick.as<int32_t>() + 1);
     const double correction1 = 1.0 - std::pow(beta1, t), correction2 = 1.0 - std::pow(beta2, t);
     for (int64_t i = 0; i < w.size(); ++i) {
@@ -65,23 +75,21 @@ std::unique_ptr<Step> prepare_adam(const AdamUpdate& op, const Binding& binding)
     m.store();
     v.store();
     w.store();
+    store_copy(w, copy);
   });
 }
 
 std::unique_ptr<Step> prepare_norm(const GlobalNorm& op, const Binding& binding) {
   std::vector<Doubles> grads;
   for (const Value& grad : op.grads) grads.emplace_back(binding.read(grad));
-  return make_step([max_norm = op.max_norm, norm = binding.write(op.norm),
-                    scale = binding.write(op.scale), clipped = binding.write(op.clipped),
-                    grads = std::move(grads)]() mutable {
+  return make_step([max_norm = op.max_norm, growth = op.growth,
+                    values = GradScaleValues(binding, op), grads = std::move(grads)]() mutable {
     double sum = 0;
     for (Doubles& grad : grads) {
       grad.load();
       for (int64_t i = 0; i < grad.size(); ++i) sum += grad[i] * grad[i];
     }
-    *norm.as<double>() = std::sqrt(sum);
-    *scale.as<double>() = std::min(1.0, max_norm / std::sqrt(sum));
-    *clipped.as<int64_t>() += *scale.as<double>() < 1.0;
+    values.update(sum, max_norm, growth);
   });
 }
 

@@ -75,6 +75,11 @@ Table softmax_rows();
 Table mse_rows();
 Table dropout_rows();
 Table update_rows();
+Table all_reduce_rows();
+Impl linear_grad_w_sum_row();
+Impl mlp_gradients_row();
 Table mlp_rows();
+Table recurrent_rows();
+Table recurrent_weight_rows();  // part of recurrent_rows
 
 }  // namespace ridgeline::cpu::simd

@@ -251,7 +251,8 @@ struct BackwardUpdate {
 
 bool alike(const SgdUpdate& a, const SgdUpdate& b) {
   return a.momentum == b.momentum && a.weight_decay == b.weight_decay && a.nesterov == b.nesterov &&
-         a.lr.id == b.lr.id && a.tick.id == b.tick.id && !a.grad_scale && !b.grad_scale;
+         a.lr.id == b.lr.id && a.tick.id == b.tick.id && !a.grad_scale && !b.grad_scale &&
+         !a.copy && !b.copy;
 }
 
 Cover covers_backward_update(const Rest& rest) {
@@ -267,7 +268,9 @@ Cover covers_backward_update(const Rest& rest) {
     return Cover::no("no SGD update of the bias follows");
   }
   if (!alike(*ops.update_w, ops.update_b != nullptr ? *ops.update_b : *ops.update_w)) {
-    return Cover::no("weights and bias are updated differently, or gradients are scaled");
+    return Cover::no(
+        "weights and bias are updated differently, or gradients are scaled, or "
+        "products read copies");
   }
   if (ops.grad_x != nullptr &&
       (ops.grad_x->dy.id != grad.dy.id || ops.grad_x->w.id != ops.update_w->w.id)) {

@@ -72,6 +72,7 @@ class MlpTrainStep final : public Step {
 Cover covers_mlp(const Rest& rest) {
   const MlpStepOps ops = match_mlp_step(rest);
   if (!ops.refusal.empty()) return Cover::no(ops.refusal);
+  if (ops.copies) return Cover::no("takes no copies of weights");
   if (!takes(ops.images->y.dtype)) return Cover::no("takes fp32 and fp64 only");
   Cover cover = Cover::of(ops.ops);
   cover.skips = ops.inside;
@@ -98,7 +99,7 @@ Table mlp_rows() {
   row.name = "cpu.mlp_train.simd";
   row.covers = covers_mlp;
   row.prepare = prepare_mlp;
-  return {row};
+  return {row, mlp_gradients_row()};
 }
 
 }  // namespace ridgeline::cpu::simd

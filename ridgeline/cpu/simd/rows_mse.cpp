@@ -90,7 +90,8 @@ std::unique_ptr<Step> prepare_mse(const Span& span, const Binding& binding) {
 }
 
 Cover covers_mse_grad(const Rest& rest) {
-  const std::string reason = refuses_target<MseGrad>(rest);
+  std::string reason = refuses_target<MseGrad>(rest);
+  if (reason.empty() && rest.get<MseGrad>(0)->loss_scale) reason = "takes no loss scale";
   return reason.empty() ? Cover::of(1) : Cover::no(reason);
 }
 

@@ -29,6 +29,7 @@ Cover covers_xent(const Rest& rest, bool with_grad) {
     if (grad == nullptr || grad->x.id != op.x.id || grad->label.id != op.label.id) {
       return Cover::no("the loss's gradient does not follow");
     }
+    if (grad->loss_scale) return Cover::no("takes no loss scale");
   }
   cover.workspace = with_type(op.x.dtype, [&](auto zero) {
     return SoftmaxScratch<decltype(zero)>(nullptr, op.x.shape).bytes;

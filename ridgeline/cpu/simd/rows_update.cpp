@@ -2,6 +2,7 @@
 #include <cmath>
 #include <vector>
 
+#include "ridgeline/cpu/reference/grad_scale_values.h"
 #include "ridgeline/cpu/simd/row.h"
 #include "ridgeline/cpu/simd/update.h"
 
@@ -9,6 +10,35 @@ namespace ridgeline::cpu::simd {
 namespace {
 
 double first_or_one(const double* value) { return value != nullptr ? *value : 1.0; }
+
+// The working copy of a weight, part by part as the weight is updated.
+class Copy {
+ public:
+  explicit Copy(const Tensor& tensor) : tensor_(tensor) {}
+
+  template <typename T>
+  void store(const T* w, Range part) const {
+    if (tensor_.data == nullptr) return;
+    dispatch_float(tensor_.dtype, [&](auto zero) {
+      using To = decltype(zero);
+      To* to = tensor_.as<To>();
+      for (int64_t i = part.begin; i < part.end; ++i) to[i] = To(w[i]);
+    });
+  }
+
+ private:
+  Tensor tensor_;
+};
+
+// A type other than w's only for the copy, and that no wider.
+template <typename Op>
+std::string refuse_mixed(const Op& op) {
+  if (op.dw.dtype != op.w.dtype) return "takes a gradient of the weight's type";
+  if (op.copy && (op.w.dtype != DType::fp32 || size_of(op.copy.dtype) > 4)) {
+    return "takes copies of fp32 weights";
+  }
+  return {};
+}
 
 template <typename T>
 std::unique_ptr<Step> prepare_sgd(const SgdUpdate& op, const Binding& binding) {
@@ -18,16 +48,19 @@ std::unique_ptr<Step> prepare_sgd(const SgdUpdate& op, const Binding& binding) {
                         binding.write(op.w).as<T>(),
                         binding.write(op.m).as<T>(),
                         {0, T(op.momentum), T(op.weight_decay), op.nesterov}};
-  return make_step([args, count = op.w.shape.numel(), lr = binding.read(op.lr).as<double>(),
-                    tick = binding.read(op.tick).as<int32_t>(),
-                    scale = binding.read(op.grad_scale).as<double>(),
-                    &pool = cpu_runtime(binding.runtime()).pool()] {
-    SgdArgs<T> now = args;
-    now.sgd.lr = T(lr[*tick]);
-    now.scale = T(first_or_one(scale));
-    pool.share(count, kGroup<T>, kLeastElements,
-               [&](Range part) { update_kernels<T>().sgd(now, part); });
-  });
+  return make_step(
+      [args, count = op.w.shape.numel(), lr = binding.read(op.lr).as<double>(),
+       tick = binding.read(op.tick).as<int32_t>(), scale = binding.read(op.grad_scale).as<double>(),
+       copy = Copy(binding.write(op.copy)), &pool = cpu_runtime(binding.runtime()).pool()] {
+        if (first_or_one(scale) == 0) return;
+        SgdArgs<T> now = args;
+        now.sgd.lr = T(lr[*tick]);
+        now.scale = T(first_or_one(scale));
+        pool.share(count, kGroup<T>, kLeastElements, [&](Range part) {
+          update_kernels<T>().sgd(now, part);
+          copy.store(now.w, part);
+        });
+      });
 }
 
 template <typename T>
@@ -49,15 +82,18 @@ std::unique_ptr<Step> prepare_adam(const AdamUpdate& op, const Binding& binding)
       [args, beta1 = op.beta1, beta2 = op.beta2, count = op.w.shape.numel(),
        lr = binding.read(op.lr).as<double>(), step = binding.read(op.step).as<int64_t>(),
        tick = binding.read(op.tick).as<int32_t>(), scale = binding.read(op.grad_scale).as<double>(),
-       &pool = cpu_runtime(binding.runtime()).pool()] {
+       copy = Copy(binding.write(op.copy)), &pool = cpu_runtime(binding.runtime()).pool()] {
+        if (first_or_one(scale) == 0) return;
         const double t = double(*step + *tick + 1);
         AdamArgs<T> now = args;
         now.scale = T(first_or_one(scale));
         now.lr = T(lr[*tick]);
         now.rate = T(lr[*tick] / (1.0 - std::pow(beta1, t)));
         now.v_factor = T(1.0 / (1.0 - std::pow(beta2, t)));
-        pool.share(count, kGroup<T>, kLeastElements,
-                   [&](Range part) { update_kernels<T>().adam(now, part); });
+        pool.share(count, kGroup<T>, kLeastElements, [&](Range part) {
+          update_kernels<T>().adam(now, part);
+          copy.store(now.w, part);
+        });
       });
 }
 
@@ -98,10 +134,8 @@ std::unique_ptr<Step> prepare_norm(const GlobalNorm& op, const Binding& binding)
     }
   }
   return make_step([blocks = std::move(blocks), max_norm = op.max_norm,
-                    sums = reinterpret_cast<double*>(binding.workspace()),
-                    norm = binding.write(op.norm).as<double>(),
-                    scale = binding.write(op.scale).as<double>(),
-                    clipped = binding.write(op.clipped).as<int64_t>(),
+                    sums = reinterpret_cast<double*>(binding.workspace()), growth = op.growth,
+                    values = GradScaleValues(binding, op),
                     &pool = cpu_runtime(binding.runtime()).pool()] {
     pool.share(int64_t(blocks.size()), 1, 1, [&](Range part) {
       for (int64_t b = part.begin; b < part.end; ++b) {
@@ -116,9 +150,7 @@ std::unique_ptr<Step> prepare_norm(const GlobalNorm& op, const Binding& binding)
     });
     double sum = 0;
     for (size_t b = 0; b < blocks.size(); ++b) sum += sums[b];
-    *norm = std::sqrt(sum);
-    *scale = std::min(1.0, max_norm / *norm);
-    *clipped += *scale < 1.0;
+    values.update(sum, max_norm, growth);
   });
 }
 
@@ -140,7 +172,8 @@ Impl row_of(const char* name, std::unique_ptr<Step> (*fp32)(const Op&, const Bin
   Impl row;
   row.name = name;
   row.covers = [](const Rest& rest) {
-    const std::string reason = refuses(rest, &Op::w);
+    std::string reason = refuses(rest, &Op::w);
+    if (reason.empty()) reason = refuse_mixed(*rest.get<Op>(0));
     return reason.empty() ? Cover::of(1) : Cover::no(reason);
   };
   row.prepare = [fp32, fp64](const Span& span, const Binding& binding) {

@@ -69,6 +69,40 @@ std::unique_ptr<Step> prepare_gather(const Span& span, const Binding& binding) {
   });
 }
 
+Cover covers_augment(const Rest& rest) {
+  const auto* op = rest.get<GatherAugment>(0);
+  if (op == nullptr) return no_such_op(GatherAugment::kName);
+  if (op->set.dtype != DType::uint8 || !is_float(op->y.dtype)) {
+    return Cover::no("gathers uint8 to a float type");
+  }
+  return cover_unless(refuse_large({op->in.numel(), op->y.shape[0]}), 1);
+}
+
+std::unique_ptr<Step> prepare_augment(const Span& span, const Binding& binding) {
+  const auto& op = span.get<GatherAugment>(0);
+  AugmentArgs args;
+  args.gather.set = binding.read(op.set).as<uint8_t>();
+  args.gather.y = binding.write(op.y).data;
+  args.gather.order = binding.read(op.order).as<int32_t>();
+  args.gather.first = binding.read(op.first).as<int64_t>();
+  args.gather.tick = binding.read(op.tick).as<int32_t>();
+  args.gather.n = op.y.shape[0];
+  args.gather.row = op.in.numel();
+  args.gather.scale = op.scale;
+  args.gather.shift = op.shift;
+  args.epoch = binding.read(op.epoch).as<int64_t>();
+  args.seed = op.how.seed;
+  args.h = int(op.in.h);
+  args.w = int(op.in.w);
+  args.move = int(op.how.shift);
+  args.flip = op.how.flip;
+  return dispatch_device_float(op.y.dtype, [&](auto type) {
+    return launch_step(binding, describe(span.op(0)), [args](cudaStream_t stream) {
+      return launch_gather_augment<decltype(type)>(args, stream);
+    });
+  });
+}
+
 Cover covers_activation(const Rest& rest) {
   const auto* op = rest.get<Activation>(0);
   if (op == nullptr) return no_such_op(Activation::kName);
@@ -137,6 +171,7 @@ std::unique_ptr<Step> prepare_dropout(const Span& span, const Binding& binding) 
 Table plain_batch_rows() {
   return {cuda_row("cuda.gather_pair.plain", covers_gather_pair, prepare_gather),
           cuda_row("cuda.gather.plain", covers_gather, prepare_gather),
+          cuda_row("cuda.gather_augment.plain", covers_augment, prepare_augment),
           cuda_row("cuda.activation.plain", covers_activation, prepare_activation),
           cuda_row("cuda.activation_grad.plain", covers_activation_grad, prepare_activation_grad),
           cuda_row("cuda.dropout.plain", covers_dropout, prepare_dropout)};

@@ -61,8 +61,8 @@ __global__ void fill_rows_kernel(const T* b, T* y, int64_t columns, int64_t coun
 }
 
 // 32 columns a block; its eight warps share the rows, and are added in order.
-template <typename T>
-__global__ void sum_rows_kernel(const T* dy, T* db, int64_t rows, int64_t columns) {
+template <typename T, typename Sum>
+__global__ void sum_rows_kernel(const T* dy, Sum* db, int64_t rows, int64_t columns) {
   using A = Accumulated<T>;
   __shared__ A part[8][32];
   const int64_t c = int64_t(blockIdx.x) * 32 + threadIdx.x;
@@ -74,7 +74,12 @@ __global__ void sum_rows_kernel(const T* dy, T* db, int64_t rows, int64_t column
   __syncthreads();
   if (threadIdx.y != 0 || c >= columns) return;
   for (int i = 1; i < 8; ++i) sum += part[i][threadIdx.x];
-  db[c] = T(sum);
+  db[c] = Sum(sum);
+}
+
+template <typename T>
+__global__ void widen_kernel(const T* x, float* y, int64_t count) {
+  for (int64_t i = first_index(); i < count; i += stride()) y[i] = float(x[i]);
 }
 
 }  // namespace
@@ -110,12 +115,19 @@ cudaError_t launch_fill_rows(const T* b, T* y, int64_t rows, int64_t columns, cu
   return cudaGetLastError();
 }
 
-template <typename T>
-cudaError_t launch_sum_rows(const T* dy, T* db, int64_t rows, int64_t columns,
+template <typename T, typename Sum>
+cudaError_t launch_sum_rows(const T* dy, Sum* db, int64_t rows, int64_t columns,
                             cudaStream_t stream) {
   if (columns == 0) return cudaSuccess;
   const auto blocks = unsigned((columns + 31) / 32);
   sum_rows_kernel<<<blocks, dim3(32, 8), 0, stream>>>(dy, db, rows, columns);
+  return cudaGetLastError();
+}
+
+template <typename T>
+cudaError_t launch_widen(const T* x, float* y, int64_t count, cudaStream_t stream) {
+  if (count == 0) return cudaSuccess;
+  widen_kernel<<<blocks_for(count), kThreads, 0, stream>>>(x, y, count);
   return cudaGetLastError();
 }
 
@@ -127,5 +139,11 @@ cudaError_t launch_sum_rows(const T* dy, T* db, int64_t rows, int64_t columns,
   template cudaError_t launch_fill_rows(const T*, T*, int64_t, int64_t, cudaStream_t);          \
   template cudaError_t launch_sum_rows(const T*, T*, int64_t, int64_t, cudaStream_t);
 RIDGELINE_CUDA_FOR_FLOATS(RIDGELINE_LAUNCH_ELEMENTWISE)
+
+#define RIDGELINE_LAUNCH_WIDENING(T)                                                      \
+  template cudaError_t launch_sum_rows(const T*, float*, int64_t, int64_t, cudaStream_t); \
+  template cudaError_t launch_widen(const T*, float*, int64_t, cudaStream_t);
+RIDGELINE_LAUNCH_WIDENING(__nv_bfloat16)
+RIDGELINE_LAUNCH_WIDENING(__half)
 
 }  // namespace ridgeline::cuda

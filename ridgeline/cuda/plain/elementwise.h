@@ -33,8 +33,13 @@ cudaError_t launch_dropout(const DropoutArgs& args, const T* x, T* y, int64_t co
 template <typename T>
 cudaError_t launch_fill_rows(const T* b, T* y, int64_t rows, int64_t columns, cudaStream_t stream);
 
-// db[c] = sum over r of dy[r, c]
+// db[c] = sum over r of dy[r, c]. Sum is T, or float where T is a half.
+template <typename T, typename Sum>
+cudaError_t launch_sum_rows(const T* dy, Sum* db, int64_t rows, int64_t columns,
+                            cudaStream_t stream);
+
+// y = x, T a half
 template <typename T>
-cudaError_t launch_sum_rows(const T* dy, T* db, int64_t rows, int64_t columns, cudaStream_t stream);
+cudaError_t launch_widen(const T* x, float* y, int64_t count, cudaStream_t stream);
 
 }  // namespace ridgeline::cuda

@@ -2,6 +2,7 @@
 
 #include "ridgeline/cuda/plain/accumulate.cuh"
 #include "ridgeline/cuda/plain/gather.h"
+#include "ridgeline/ops/augmentation.h"
 
 namespace ridgeline::cuda {
 namespace {
@@ -39,6 +40,27 @@ __global__ void gather_kernel(GatherArgs args) {
   }
 }
 
+// One block an image.
+template <typename T>
+__global__ void gather_augment_kernel(AugmentArgs args) {
+  using A = Accumulated<T>;
+  const GatherArgs& gather = args.gather;
+  const int64_t i = blockIdx.x;
+  const int64_t source = gather.order[*gather.first + int64_t(*gather.tick) * gather.n + i];
+  const auto draw =
+      Augmentation::draw(args.seed, args.move, args.flip, uint64_t(*args.epoch), uint64_t(source));
+  const uint8_t* from = gather.set + source * gather.row;
+  T* to = static_cast<T*>(gather.y) + i * gather.row;
+  for (int j = threadIdx.x; j < gather.row; j += blockDim.x) {
+    const int q = j % args.w, row = j / args.w;  // counted over the channels
+    const int s = (draw.flip ? args.w - 1 - q : q) - int(draw.right);
+    const int r = row % args.h - int(draw.down);
+    const bool inside = r >= 0 && r < args.h && s >= 0 && s < args.w;
+    const A byte = inside ? A(from[(row / args.h * args.h + r) * args.w + s]) : A(0);
+    to[j] = T(fma(byte, A(gather.scale), A(gather.shift)));
+  }
+}
+
 bool aligned(const void* p, size_t to) { return reinterpret_cast<uintptr_t>(p) % to == 0; }
 
 }  // namespace
@@ -61,8 +83,16 @@ cudaError_t launch_gather(const GatherArgs& args, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-#define RIDGELINE_LAUNCH_GATHER(T) \
-  template cudaError_t launch_gather<T>(const GatherArgs&, cudaStream_t);
+template <typename T>
+cudaError_t launch_gather_augment(const AugmentArgs& args, cudaStream_t stream) {
+  if (args.gather.n == 0) return cudaSuccess;
+  gather_augment_kernel<T><<<unsigned(args.gather.n), kThreads, 0, stream>>>(args);
+  return cudaGetLastError();
+}
+
+#define RIDGELINE_LAUNCH_GATHER(T)                                        \
+  template cudaError_t launch_gather<T>(const GatherArgs&, cudaStream_t); \
+  template cudaError_t launch_gather_augment<T>(const AugmentArgs&, cudaStream_t);
 RIDGELINE_CUDA_FOR_FLOATS(RIDGELINE_LAUNCH_GATHER)
 
 }  // namespace ridgeline::cuda

@@ -24,4 +24,16 @@ struct GatherArgs {
 template <typename T>
 cudaError_t launch_gather(const GatherArgs& args, cudaStream_t stream);
 
+// Bytes only, each image moved and mirrored as ops/augment.h says.
+struct AugmentArgs {
+  GatherArgs gather;
+  const int64_t* epoch = nullptr;
+  uint64_t seed = 0;
+  int h = 1, w = 1;
+  int move = 0;
+  bool flip = false;
+};
+template <typename T>
+cudaError_t launch_gather_augment(const AugmentArgs& args, cudaStream_t stream);
+
 }  // namespace ridgeline::cuda

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "ridgeline/cuda/plain/curve.h"
 #include "ridgeline/cuda/plain/sgd.h"
@@ -24,10 +25,11 @@ struct GemmTiling {
 // multiprocessors.
 GemmTiling gemm_tiling(int64_t m, int64_t n, int64_t k, int tile, size_t width, int processors);
 
-// y[n, out] = f(x[n, in] . w[out, in]^T + b[out]);  b may be null
+// y[n, out] = f(x[n, in] . w[out, in]^T + b[out]);  b may be null, or be given in fp32 as wide_b
 template <typename T>
 struct LinearArgs {
   const T *x, *w, *b;
+  const float* wide_b;
   T* y;
   int n, in, out;
   Curve curve;
@@ -42,16 +44,20 @@ struct LinearGradXArgs {
 };
 
 // dw[out, in] = dy[n, out]^T . x[n, in];  db[out] = sum over n of dy, where db or b is given.
-// With w (and b) the gradients are not stored: they update w by SGD where they are made.
+// Halves may have their gradients in fp32, as wide_dw and wide_db. With w (and b) the gradients are
+// not stored: they update w by SGD where they are made; momenta are fp32 for halves.
 template <typename T>
 struct LinearGradWArgs {
+  using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
   const T *x, *dy;
   T *dw, *db;
-  T *w, *w_momentum, *b, *b_momentum;
+  Wide *wide_dw, *wide_db;
+  T *w, *b;
+  Wide *w_momentum, *b_momentum;
   SgdSettings sgd;
   int n, in, out;
 
-  bool has_bias() const { return db != nullptr || b != nullptr; }
+  bool has_bias() const { return db != nullptr || wide_db != nullptr || b != nullptr; }
 };
 
 template <typename T>

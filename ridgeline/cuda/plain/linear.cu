@@ -9,11 +9,13 @@ template <typename T>
 struct BiasCurve {
   T* y;
   const T* bias;
+  const float* wide_bias;
   int columns;
   Curve curve;
 
   __device__ void operator()(int row, int col, Accumulated<T> sum) const {
     if (bias != nullptr) sum += Accumulated<T>(bias[col]);
+    if (wide_bias != nullptr) sum += Accumulated<T>(wide_bias[col]);
     y[int64_t(row) * columns + col] = T(curve_value(curve, sum));
   }
 };
@@ -23,7 +25,7 @@ struct BiasCurve {
 template <typename T>
 cudaError_t launch_linear(const LinearArgs<T>& args, const GemmTiling& tiling, void* workspace,
                           cudaStream_t stream) {
-  const BiasCurve<T> epilogue{args.y, args.b, args.out, args.curve};
+  const BiasCurve<T> epilogue{args.y, args.b, args.wide_b, args.out, args.curve};
   return launch_gemm<T, true, true, false>(args.x, args.in, args.w, args.in, args.n, args.out,
                                            args.in, epilogue, tiling, workspace, stream);
 }

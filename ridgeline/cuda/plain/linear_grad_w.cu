@@ -7,19 +7,24 @@ namespace {
 // The gradient of one weight, or of one bias: stored, or applied where it is made.
 template <typename T>
 struct StoreOrUpdate {
+  using A = Accumulated<T>;
   T *dw, *db;
-  T *w, *w_momentum, *b, *b_momentum;
+  A *wide_dw, *wide_db;
+  T *w, *b;
+  A *w_momentum, *b_momentum;
   SgdSettings sgd;
   int columns;
 
-  __device__ void operator()(int row, int col, Accumulated<T> sum) const {
-    put(dw, w, w_momentum, int64_t(row) * columns + col, sum);
+  __device__ void operator()(int row, int col, A sum) const {
+    put(dw, wide_dw, w, w_momentum, int64_t(row) * columns + col, sum);
   }
-  __device__ void row_sum(int row, Accumulated<T> sum) const { put(db, b, b_momentum, row, sum); }
+  __device__ void row_sum(int row, A sum) const { put(db, wide_db, b, b_momentum, row, sum); }
 
  private:
-  __device__ void put(T* gradient, T* weight, T* momentum, int64_t i, Accumulated<T> sum) const {
-    if (weight == nullptr) {
+  __device__ void put(T* gradient, A* wide, T* weight, A* momentum, int64_t i, A sum) const {
+    if (wide != nullptr) {
+      wide[i] = sum;
+    } else if (weight == nullptr) {
       gradient[i] = T(sum);
     } else {
       sgd_element(SgdRates<Accumulated<T>>(sgd), weight, momentum, i, sum);
@@ -32,8 +37,8 @@ struct StoreOrUpdate {
 template <typename T>
 cudaError_t launch_linear_grad_w(const LinearGradWArgs<T>& args, const GemmTiling& tiling,
                                  void* workspace, cudaStream_t stream) {
-  const StoreOrUpdate<T> epilogue{args.dw, args.db,         args.w,   args.w_momentum,
-                                  args.b,  args.b_momentum, args.sgd, args.in};
+  const StoreOrUpdate<T> epilogue{args.dw, args.db,         args.wide_dw,    args.wide_db, args.w,
+                                  args.b,  args.w_momentum, args.b_momentum, args.sgd,     args.in};
   const auto launch = [&](auto gemm) {
     return gemm(args.dy, args.out, args.x, args.in, args.out, args.in, args.n, epilogue, tiling,
                 workspace, stream);

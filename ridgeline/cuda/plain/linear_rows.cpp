@@ -1,6 +1,7 @@
 #include "ridgeline/cuda/plain/gemm.h"
 #include "ridgeline/cuda/plain/rows.h"
 #include "ridgeline/cuda/row.h"
+#include "ridgeline/cuda/sgd_cover.h"
 
 namespace ridgeline::cuda {
 namespace {
@@ -33,7 +34,8 @@ Cover cover_product(const Rest& rest, const Extents& e, const Values& values, si
 Cover covers_linear(const Rest& rest, int tile) {
   const auto* op = rest.get<Linear>(0);
   if (op == nullptr) return no_such_op(Linear::kName);
-  return cover_product(rest, extents(*op), {op->x, op->w, op->b, op->y}, 1, tile);
+  return cover_product(rest, extents(*op), {op->x, op->w, unless_wide(op->b, op->x.dtype), op->y},
+                       1, tile);
 }
 
 Cover covers_linear_activation(const Rest& rest, int tile) {
@@ -45,7 +47,7 @@ Cover covers_linear_activation(const Rest& rest, int tile) {
   if (!rest.dead_after(linear->y, 2)) {
     return Cover::no("the input of the activation is needed later");
   }
-  const Values values{linear->x, linear->w, linear->b, activation->y};
+  const Values values{linear->x, linear->w, unless_wide(linear->b, linear->x.dtype), activation->y};
   Cover cover = cover_product(rest, extents(*linear), values, 2, tile);
   if (cover.ops > 0) cover.skips = {linear->y.id};
   return cover;
@@ -58,11 +60,13 @@ std::unique_ptr<Step> prepare_linear(const Span& span, const Binding& binding, i
   const Value& y = fused ? span.get<Activation>(1).y : op.y;
   const Curve curve = fused ? curve_of(span.get<Activation>(1).kind) : Curve::none;
   const GemmTiling tiling = tiling_of(extents(op), y.dtype, tile, binding.runtime());
+  const bool wide_b = is_wide(op.b, op.x.dtype);
   return dispatch_device_float(y.dtype, [&](auto type) {
     using T = decltype(type);
     const LinearArgs<T> args{binding.read(op.x).as<T>(),
                              binding.read(op.w).as<T>(),
-                             binding.read(op.b).as<T>(),
+                             wide_b ? nullptr : binding.read(op.b).as<T>(),
+                             wide_b ? binding.read(op.b).as<float>() : nullptr,
                              binding.write(y).as<T>(),
                              int(op.n()),
                              int(op.in()),
@@ -102,57 +106,21 @@ std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding, i
 Cover covers_grad_w(const Rest& rest, int tile) {
   const auto* op = rest.get<LinearGradW>(0);
   if (op == nullptr) return no_such_op(LinearGradW::kName);
-  return cover_product(rest, extents(*op), {op->x, op->dy, op->dw, op->db}, 1, tile);
-}
-
-// Whether an update by `dw` can be made where dw is: nobody else wants dw. `gradients` is the
-// position of the update behind them.
-std::string refuse_update(const Rest& rest, const SgdUpdate* update, const Value& gradient,
-                          size_t ops) {
-  if (update == nullptr || update->dw.id != gradient.id) {
-    return "the next ops are no linear_grad_w and its sgd_updates";
-  }
-  if (!rest.dead_after(gradient, ops)) return "the gradient is needed later";
-  return {};
-}
-
-bool same_settings(const SgdUpdate& a, const SgdUpdate& b) {
-  return a.lr.id == b.lr.id && a.tick.id == b.tick.id && a.grad_scale.id == b.grad_scale.id &&
-         a.momentum == b.momentum && a.weight_decay == b.weight_decay && a.nesterov == b.nesterov;
+  if (op->db && op->db.dtype != op->dw.dtype) return Cover::no("wants one type of gradients");
+  return cover_product(
+      rest, extents(*op),
+      {op->x, op->dy, unless_wide(op->dw, op->x.dtype), unless_wide(op->db, op->x.dtype)}, 1, tile);
 }
 
 Cover covers_grad_w_sgd(const Rest& rest, int tile) {
-  const auto* op = rest.get<LinearGradW>(0);
-  if (op == nullptr) return no_such_op(LinearGradW::kName);
-  const size_t ops = op->db ? 3 : 2;
-  const auto* w = rest.get<SgdUpdate>(1);
-  std::string reason = refuse_update(rest, w, op->dw, ops);
-  Values values{op->x, op->dy, op->dw, op->db};
-  if (reason.empty()) values.insert(values.end(), {w->w, w->m});
-  Cover cover;
-  if (reason.empty() && op->db) {
-    const auto* b = rest.get<SgdUpdate>(2);
-    reason = refuse_update(rest, b, op->db, ops);
-    if (reason.empty() && !same_settings(*w, *b))
-      reason = "weight and bias have different settings";
-    if (reason.empty()) values.insert(values.end(), {b->w, b->m});
-  }
-  if (!reason.empty()) return Cover::no(reason);
-  cover = cover_product(rest, extents(*op), values, ops, tile);
+  const GradWithUpdates found = match_grad_with_updates(rest);
+  if (!found.refusal.empty()) return Cover::no(found.refusal);
+  Cover cover = cover_product(rest, extents(*found.grad), found.values, found.ops, tile);
   if (cover.ops > 0) {
-    cover.skips = {op->dw.id};
-    if (op->db) cover.skips.push_back(op->db.id);
+    cover.skips = {found.grad->dw.id};
+    if (found.grad->db) cover.skips.push_back(found.grad->db.id);
   }
   return cover;
-}
-
-SgdSettings sgd_settings(const SgdUpdate& op, const Binding& binding) {
-  return {binding.read(op.lr).as<double>(),
-          binding.read(op.tick).as<int32_t>(),
-          binding.read(op.grad_scale).as<double>(),
-          op.momentum,
-          op.weight_decay,
-          op.nesterov};
 }
 
 // Of the gradients alone, or with the updates that follow them.
@@ -167,19 +135,23 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, i
     args.n = int(op.n());
     args.in = int(op.in());
     args.out = int(op.out());
-    if (span.size() == 1) {
+    using Wide = typename LinearGradWArgs<T>::Wide;
+    if (span.size() == 1 && is_wide(op.dw, op.x.dtype)) {
+      args.wide_dw = binding.write(op.dw).as<Wide>();
+      args.wide_db = binding.write(op.db).as<Wide>();
+    } else if (span.size() == 1) {
       args.dw = binding.write(op.dw).as<T>();
       args.db = binding.write(op.db).as<T>();
     } else {
       const auto& w = span.get<SgdUpdate>(1);
       args.w = binding.write(w.w).as<T>();
-      args.w_momentum = binding.write(w.m).as<T>();
+      args.w_momentum = binding.write(w.m).as<Wide>();
       args.sgd = sgd_settings(w, binding);
     }
     if (span.size() == 3) {
       const auto& b = span.get<SgdUpdate>(2);
       args.b = binding.write(b.w).as<T>();
-      args.b_momentum = binding.write(b.m).as<T>();
+      args.b_momentum = binding.write(b.m).as<Wide>();
     }
     return launch_step(binding, describe(span.op(0)),
                        [args, tiling, workspace = binding.workspace()](cudaStream_t stream) {

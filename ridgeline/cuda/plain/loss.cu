@@ -60,6 +60,11 @@ __device__ A row_exp_sum(const T* x, int64_t classes, int lane, A max) {
   return lanes_sum<kLanes>(sum);
 }
 
+template <typename T>
+__device__ Accumulated<T> gradient_scale(const LossArgs<T>& args) {
+  return Accumulated<T>(args.grad_scale * (args.grad_factor != nullptr ? *args.grad_factor : 1.0));
+}
+
 // One row's loss, the same in all of its lanes.
 template <int kLanes, typename T>
 __device__ double xent_row(const LossArgs<T>& args, int64_t row, int lane,
@@ -68,12 +73,13 @@ __device__ double xent_row(const LossArgs<T>& args, int64_t row, int lane,
   const T* x = args.x + row * args.classes;
   const A sum = row_exp_sum<kLanes>(x, args.classes, lane, best.value);
   const int32_t label = args.label[row];
+  const A scale = gradient_scale(args);
   A at_label = A(0);
   for (int64_t c = lane; c < args.classes; c += kLanes) {
     if (c == label) at_label = A(x[c]);
     if (args.dx == nullptr) continue;
     const A off = exp(A(x[c]) - best.value) / sum - (c == label ? A(1) : A(0));
-    args.dx[row * args.classes + c] = T(A(args.grad_scale) * off);
+    args.dx[row * args.classes + c] = T(scale * off);
   }
   return double(log(sum) + best.value - lanes_sum<kLanes>(at_label));
 }
@@ -81,6 +87,7 @@ __device__ double xent_row(const LossArgs<T>& args, int64_t row, int lane,
 template <int kLanes, typename T>
 __device__ double mse_row(const LossArgs<T>& args, int64_t row, int lane) {
   using A = Accumulated<T>;
+  const A scale = A(2) * gradient_scale(args);
   A sum = A(0);
   for (int64_t c = lane; c < args.classes; c += kLanes) {
     const int64_t i = row * args.classes + c;
@@ -88,7 +95,7 @@ __device__ double mse_row(const LossArgs<T>& args, int64_t row, int lane) {
         args.target != nullptr ? A(args.target[i]) : (c == args.label[row] ? A(1) : A(0));
     const A off = A(args.x[i]) - target;
     sum += off * off;
-    if (args.dx != nullptr) args.dx[i] = T(A(2 * args.grad_scale) * off);
+    if (args.dx != nullptr) args.dx[i] = T(scale * off);
   }
   return double(lanes_sum<kLanes>(sum));
 }
@@ -164,8 +171,8 @@ __global__ void loss_finish_kernel(LossArgs<T> args, const Partial* partial, int
   if (threadIdx.x == 0) write_score(args, loss, correct);
 }
 
-template <typename T, int kLanes>
-__global__ void softmax_kernel(const T* x, T* y, int64_t n, int64_t classes) {
+template <typename T, typename Out, int kLanes>
+__global__ void softmax_kernel(const T* x, Out* y, int64_t n, int64_t classes) {
   using A = Accumulated<T>;
   const int lane = int(threadIdx.x) % kLanes;
   const int64_t group = (int64_t(blockIdx.x) * kThreads + threadIdx.x) / kLanes;
@@ -176,7 +183,7 @@ __global__ void softmax_kernel(const T* x, T* y, int64_t n, int64_t classes) {
   const A sum = row_exp_sum<kLanes>(x, classes, lane, max);
   if (!inside) return;
   for (int64_t c = lane; c < classes; c += kLanes) {
-    y[row * classes + c] = T(exp(A(x[c]) - max) / sum);
+    y[row * classes + c] = Out(exp(A(x[c]) - max) / sum);
   }
 }
 
@@ -219,15 +226,15 @@ cudaError_t launch_mse(const LossArgs<T>& args, void* workspace, cudaStream_t st
   return launch_loss<false>(args, workspace, stream);
 }
 
-template <typename T>
-cudaError_t launch_softmax(const T* x, T* y, int64_t n, int64_t classes, cudaStream_t stream) {
+template <typename T, typename Out>
+cudaError_t launch_softmax(const T* x, Out* y, int64_t n, int64_t classes, cudaStream_t stream) {
   if (n == 0 || classes == 0) return cudaSuccess;
   const int lanes = classes <= kFewClasses ? 8 : 32;
   const auto blocks = unsigned((n * lanes + kThreads - 1) / kThreads);
   if (lanes == 8) {
-    softmax_kernel<T, 8><<<blocks, kThreads, 0, stream>>>(x, y, n, classes);
+    softmax_kernel<T, Out, 8><<<blocks, kThreads, 0, stream>>>(x, y, n, classes);
   } else {
-    softmax_kernel<T, 32><<<blocks, kThreads, 0, stream>>>(x, y, n, classes);
+    softmax_kernel<T, Out, 32><<<blocks, kThreads, 0, stream>>>(x, y, n, classes);
   }
   return cudaGetLastError();
 }
@@ -237,5 +244,7 @@ cudaError_t launch_softmax(const T* x, T* y, int64_t n, int64_t classes, cudaStr
   template cudaError_t launch_mse(const LossArgs<T>&, void*, cudaStream_t);          \
   template cudaError_t launch_softmax(const T*, T*, int64_t, int64_t, cudaStream_t);
 RIDGELINE_CUDA_FOR_FLOATS(RIDGELINE_LAUNCH_LOSS)
+template cudaError_t launch_softmax(const __nv_bfloat16*, float*, int64_t, int64_t, cudaStream_t);
+template cudaError_t launch_softmax(const __half*, float*, int64_t, int64_t, cudaStream_t);
 
 }  // namespace ridgeline::cuda

@@ -19,6 +19,7 @@ struct LossArgs {
   int32_t* correct = nullptr;  // [repeats] or null
   int64_t n = 0, classes = 0;
   double loss_scale = 1, grad_scale = 1;
+  const double* grad_factor = nullptr;  // [1], on the gradient as well; or null
 };
 
 // Scratch for the sums of several blocks.
@@ -33,8 +34,8 @@ cudaError_t launch_softmax_xent(const LossArgs<T>& args, void* workspace, cudaSt
 template <typename T>
 cudaError_t launch_mse(const LossArgs<T>& args, void* workspace, cudaStream_t stream);
 
-// y[r] = softmax(x[r])
-template <typename T>
-cudaError_t launch_softmax(const T* x, T* y, int64_t n, int64_t classes, cudaStream_t stream);
+// y[r] = softmax(x[r]). Out is T, or float where T is a half.
+template <typename T, typename Out>
+cudaError_t launch_softmax(const T* x, Out* y, int64_t n, int64_t classes, cudaStream_t stream);
 
 }  // namespace ridgeline::cuda

@@ -80,6 +80,7 @@ std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
       add_operands(args, *grad, binding);
       args.dx = binding.write(grad->dx).template as<T>();
       args.grad_scale = grad->scale;
+      args.grad_factor = binding.read(grad->loss_scale).template as<double>();
     }
     constexpr auto kLaunch = std::is_same_v<Loss, Mse> ? launch_mse<T> : launch_softmax_xent<T>;
     return launch_step(binding, describe(span.op(0)),
@@ -102,18 +103,26 @@ void add_rows(Table& table) {
 Cover covers_softmax(const Rest& rest) {
   const auto* op = rest.get<Softmax>(0);
   if (op == nullptr) return no_such_op(Softmax::kName);
-  return cover_unless(refuse_floats({op->x, op->y}), 1);
+  return cover_unless(refuse_floats({op->x, unless_wide(op->y, op->x.dtype)}), 1);
+}
+
+template <typename T, typename Out>
+std::unique_ptr<Step> softmax_step(const Softmax& op, const Binding& binding) {
+  return launch_step(binding, describe(op),
+                     [x = binding.read(op.x).as<T>(), y = binding.write(op.y).as<Out>(),
+                      n = op.x.shape[0], classes = op.x.shape[1]](cudaStream_t stream) {
+                       return launch_softmax<T, Out>(x, y, n, classes, stream);
+                     });
 }
 
 std::unique_ptr<Step> prepare_softmax(const Span& span, const Binding& binding) {
   const auto& op = span.get<Softmax>(0);
-  return dispatch_device_float(op.y.dtype, [&](auto type) {
+  return dispatch_device_float(op.x.dtype, [&](auto type) {
     using T = decltype(type);
-    return launch_step(binding, describe(span.op(0)),
-                       [x = binding.read(op.x).as<T>(), y = binding.write(op.y).as<T>(),
-                        n = op.x.shape[0], classes = op.x.shape[1]](cudaStream_t stream) {
-                         return launch_softmax<T>(x, y, n, classes, stream);
-                       });
+    if constexpr (sizeof(T) == 2) {
+      if (is_wide(op.y, op.x.dtype)) return softmax_step<T, float>(op, binding);
+    }
+    return softmax_step<T, T>(op, binding);
   });
 }
 

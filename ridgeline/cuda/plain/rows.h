@@ -6,9 +6,12 @@ namespace ridgeline::cuda {
 
 // "cuda.<op>.plain": every op, every float type, any architecture; and spans that gain from one
 // kernel. One file a family.
-Table plain_batch_rows();   // gather, activation, dropout
-Table plain_linear_rows();  // linear and its gradients
-Table plain_loss_rows();    // losses, softmax
-Table plain_update_rows();  // optimizers, global_norm, tick
+Table plain_batch_rows();    // gathers, activation, dropout
+Table plain_linear_rows();   // linear and its gradients
+Table plain_loss_rows();     // losses, softmax
+Table plain_update_rows();   // optimizers, global_norm, tick
+Table plain_conv_rows();     // conv2d and its gradients
+Table unrolled_conv_rows();  // the same as products of unrolled taps, "cuda.<op>.unrolled"
+Table plain_image_rows();    // pools, normalisations
 
 }  // namespace ridgeline::cuda

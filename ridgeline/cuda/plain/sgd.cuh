@@ -19,17 +19,21 @@ struct SgdRates {
         nesterov(s.nesterov) {}
 };
 
-// w and, where there is one, m of element i, by the gradient dw of that element.
+// w and, where there is one, m of element i, by the gradient dw of that element. Returns the new w,
+// or the old one where this step is skipped.
 template <typename T, typename A>
-__device__ void sgd_element(const SgdRates<A>& rates, T* w, T* m, int64_t i, A dw) {
+__device__ A sgd_element(const SgdRates<A>& rates, T* w, A* m, int64_t i, A dw) {
   const A old = A(w[i]);
+  if (rates.scale == A(0)) return old;
   A g = dw * rates.scale + rates.decay * old;
   if (m != nullptr) {
     const A momentum = rates.momentum * A(m[i]) + g;
-    m[i] = T(momentum);
+    m[i] = momentum;
     g = rates.nesterov ? g + rates.momentum * momentum : momentum;
   }
-  w[i] = T(old - rates.lr * g);
+  const A next = old - rates.lr * g;
+  w[i] = T(next);
+  return next;
 }
 
 }  // namespace ridgeline::cuda

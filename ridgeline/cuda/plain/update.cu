@@ -2,6 +2,7 @@
 
 #include "ridgeline/cuda/plain/sgd.cuh"
 #include "ridgeline/cuda/plain/update.h"
+#include "ridgeline/ops/grad_scale.h"
 
 namespace ridgeline::cuda {
 namespace {
@@ -18,14 +19,28 @@ dim3 grid_for(const UpdateTensors<T>& tensors) {
   return dim3(unsigned(blocks), unsigned(tensors.size));
 }
 
+// The copy of element i, from w as it is stored.
+template <typename T, typename A>
+__device__ void store_copy(const UpdateTensor<T>& t, int64_t i, A w) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (t.copy == nullptr) return;
+    if (t.copy_is_bf16) {
+      static_cast<__nv_bfloat16*>(t.copy)[i] = __float2bfloat16_rn(w);
+    } else {
+      static_cast<__half*>(t.copy)[i] = __float2half_rn(w);
+    }
+  }
+}
+
 template <typename T>
 __global__ void sgd_kernel(SgdSettings settings, const __grid_constant__ UpdateTensors<T> tensors) {
   using A = Accumulated<T>;
   const UpdateTensor<T>& t = tensors.tensor[blockIdx.y];
   const SgdRates<A> rates(settings);
+  if (rates.scale == A(0)) return;  // the step is skipped
   const int64_t stride = int64_t(gridDim.x) * kThreads;
   for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < t.count; i += stride) {
-    sgd_element(rates, t.w, t.m, i, A(t.dw[i]));
+    store_copy(t, i, sgd_element(rates, t.w, t.m, i, A(t.dw[i])));
   }
 }
 
@@ -42,6 +57,7 @@ __global__ void adam_kernel(AdamSettings s, const __grid_constant__ UpdateTensor
   }
   __syncthreads();
   const A lr = A(s.lr[*s.tick]), scale = s.grad_scale != nullptr ? A(*s.grad_scale) : A(1);
+  if (scale == A(0)) return;  // the step is skipped
   const A gain1 = A(1.0 - s.beta1), gain2 = A(1.0 - s.beta2), decay = A(s.decay);
   const A rate = lr / correction1;
   const int64_t stride = int64_t(gridDim.x) * kThreads;
@@ -56,9 +72,10 @@ __global__ void adam_kernel(AdamSettings s, const __grid_constant__ UpdateTensor
     m += gain1 * (g - m);
     v += gain2 * (g * g - v);
     w -= rate * m / (sqrt(v / correction2) + A(s.epsilon));
-    t.m[i] = T(m);
-    t.v[i] = T(v);
+    t.m[i] = m;
+    t.v[i] = v;
     t.w[i] = T(w);
+    store_copy(t, i, w);
   }
 }
 
@@ -97,11 +114,22 @@ __global__ void norm_kernel(NormArgs args) {
   for (int i = int(threadIdx.x); i < args.count; i += kThreads) sum += args.partial[i];
   sum = block_sum(sum);
   if (threadIdx.x != 0) return;
-  const double norm = sqrt(sum);
-  const double scale = fmin(1.0, args.max_norm / norm);
-  *args.norm = norm;
-  *args.scale = scale;
-  *args.clipped += scale < 1.0 ? 1 : 0;
+  const bool scaled = args.loss_scale != nullptr;
+  GradScale now;
+  now.clipped = *args.clipped;
+  if (scaled) {
+    now.loss_scale = *args.loss_scale;
+    now.good = *args.good;
+    now.skipped = *args.skipped;
+  }
+  now.update(sum, args.max_norm, scaled, args.growth);
+  *args.norm = now.norm;
+  *args.scale = now.scale;
+  *args.clipped = now.clipped;
+  if (!scaled) return;
+  *args.loss_scale = now.loss_scale;
+  *args.good = now.good;
+  *args.skipped = now.skipped;
 }
 
 __global__ void tick_kernel(int32_t* tick) { *tick += 1; }

@@ -4,19 +4,24 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "ridgeline/cuda/plain/sgd.h"
 
 namespace ridgeline::cuda {
 
-constexpr int kMostTensors = 24;  // of one launch: its arguments stay well under 4 KiB
+constexpr int kMostTensors = 24;  // of one launch: its arguments stay under 4 KiB
 
-// One parameter of an update: m for momentum or Adam's first moment, v for the second.
+// One parameter of an update: m for momentum or Adam's first moment, v for the second, in fp32
+// where T is a half. An fp32 weight may have a copy in one of the halves.
 template <typename T>
 struct UpdateTensor {
+  using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
   T* w = nullptr;
   const T* dw = nullptr;
-  T *m = nullptr, *v = nullptr;
+  Wide *m = nullptr, *v = nullptr;
+  void* copy = nullptr;
+  bool copy_is_bf16 = false;  // else fp16
   int64_t count = 0;
 };
 
@@ -48,13 +53,16 @@ template <typename T>
 cudaError_t launch_square_sums(const UpdateTensors<T>& tensors, double* partial,
                                cudaStream_t stream);
 
-// norm = sqrt(sum of partial); scale = min(1, max_norm / norm); clipped += scale < 1
+// What GradScale (ops/grad_scale.h) makes of the sum of partial.
 struct NormArgs {
   const double* partial = nullptr;
   int count = 0;
   double max_norm = 1;
   double *norm = nullptr, *scale = nullptr;
   int64_t* clipped = nullptr;
+  double* loss_scale = nullptr;  // null: none, and none of the following
+  int64_t *good = nullptr, *skipped = nullptr;
+  int64_t growth = 0;
 };
 cudaError_t launch_norm(const NormArgs& args, cudaStream_t stream);
 

@@ -8,8 +8,24 @@
 namespace ridgeline::cuda {
 namespace {
 
-Values floats(const SgdUpdate& op) { return {op.w, op.dw, op.m}; }
-Values floats(const AdamUpdate& op) { return {op.w, op.dw, op.m, op.v}; }
+Values states(const SgdUpdate& op) { return {op.m}; }
+Values states(const AdamUpdate& op) { return {op.m, op.v}; }
+
+// Why the kernels cannot take these types: they know one for weight and gradient, its accumulating
+// type for the state, and halves as copies of fp32 weights.
+template <typename Update>
+std::string refuse_types(const Update& op) {
+  if (std::string reason = refuse_floats({op.w, op.dw}); !reason.empty()) return reason;
+  for (const Value& state : states(op)) {
+    if (state && state.dtype != accumulated(op.w.dtype)) {
+      return fmt::format("wants state in {}", name(accumulated(op.w.dtype)));
+    }
+  }
+  if (op.copy && (op.w.dtype != DType::fp32 || size_of(op.copy.dtype) != 2)) {
+    return "copies are halves of fp32 weights";
+  }
+  return {};
+}
 
 SgdSettings settings(const SgdUpdate& op, const Binding& binding) {
   return {binding.read(op.lr).as<double>(),
@@ -44,7 +60,7 @@ template <typename Update>
 Cover covers_one(const Rest& rest) {
   const auto* op = rest.get<Update>(0);
   if (op == nullptr) return no_such_op(Update::kName);
-  return cover_unless(refuse_floats(floats(*op)), 1);
+  return cover_unless(refuse_types(*op), 1);
 }
 
 // As many updates as stand in a row: launches are dearer than the small tensors they change.
@@ -56,7 +72,7 @@ Cover covers_run(const Rest& rest) {
   while (count < size_t(kMostTensors)) {
     const auto* op = rest.get<Update>(count);
     if (op == nullptr || !alike(*first, *op)) break;
-    if (std::string reason = refuse_floats(floats(*op)); !reason.empty()) return Cover::no(reason);
+    if (std::string reason = refuse_types(*op); !reason.empty()) return Cover::no(reason);
     ++count;
   }
   return count >= 2 ? Cover::of(count) : Cover::no("the next op is no such update");
@@ -67,8 +83,11 @@ UpdateTensor<T> tensor_of(const Update& op, const Binding& binding) {
   UpdateTensor<T> tensor;
   tensor.w = binding.write(op.w).template as<T>();
   tensor.dw = binding.read(op.dw).template as<T>();
-  tensor.m = binding.write(op.m).template as<T>();
-  if constexpr (requires { op.v; }) tensor.v = binding.write(op.v).template as<T>();
+  using Wide = typename UpdateTensor<T>::Wide;
+  tensor.m = binding.write(op.m).template as<Wide>();
+  if constexpr (requires { op.v; }) tensor.v = binding.write(op.v).template as<Wide>();
+  tensor.copy = binding.write(op.copy).data;
+  tensor.copy_is_bf16 = op.copy.dtype == DType::bf16;
   tensor.count = op.w.shape.numel();
   return tensor;
 }
@@ -119,6 +138,10 @@ std::unique_ptr<Step> prepare_norm(const Span& span, const Binding& binding) {
   finish.norm = binding.write(op.norm).as<double>();
   finish.scale = binding.write(op.scale).as<double>();
   finish.clipped = binding.write(op.clipped).as<int64_t>();
+  finish.loss_scale = binding.write(op.loss_scale).as<double>();
+  finish.good = binding.write(op.good).as<int64_t>();
+  finish.skipped = binding.write(op.skipped).as<int64_t>();
+  finish.growth = op.growth;
   return dispatch_device_float(op.grads.front().dtype, [&](auto type) {
     using T = decltype(type);
     std::vector<UpdateTensors<T>> launches(launches_of(op));

@@ -1,3 +1,4 @@
+#include "ridgeline/cuda/bias_sum.h"
 #include "ridgeline/cuda/plain/elementwise.h"
 #include "ridgeline/cuda/row.h"
 #include "ridgeline/cuda/vendor/product.h"
@@ -28,7 +29,7 @@ using Epilogue = Product::Epilogue;
 // Y^T[out, n] = W[in, out]^T X^T[in, n], with the bias along its rows
 Product product_of(const Linear& op, Precision precision, Epilogue epilogue) {
   Product product;
-  product.dtype = op.x.dtype;
+  product.dtype = product.result = op.x.dtype;
   product.precision = precision;
   product.m = op.out();
   product.n = op.n();
@@ -41,7 +42,7 @@ Product product_of(const Linear& op, Precision precision, Epilogue epilogue) {
 // dX^T[in, n] = W[in, out] dY^T[out, n]
 Product product_of(const LinearGradX& op, Precision precision) {
   Product product;
-  product.dtype = op.dy.dtype;
+  product.dtype = product.result = op.dy.dtype;
   product.precision = precision;
   product.m = op.in();
   product.n = op.n();
@@ -53,6 +54,7 @@ Product product_of(const LinearGradX& op, Precision precision) {
 Product product_of(const LinearGradW& op, Precision precision, Epilogue epilogue) {
   Product product;
   product.dtype = op.x.dtype;
+  product.result = op.dw.dtype;
   product.precision = precision;
   product.m = op.in();
   product.n = op.out();
@@ -109,7 +111,7 @@ Cover cover(const Rest& rest, const Product& product, size_t ops, int proposal) 
 Cover covers_linear(const Rest& rest, int proposal) {
   const auto* op = rest.get<Linear>(0);
   if (op == nullptr) return no_such_op(Linear::kName);
-  std::string reason = refuse(rest, {op->x, op->w, op->b, op->y});
+  std::string reason = refuse(rest, {op->x, op->w, unless_wide(op->b, op->x.dtype), op->y});
   // Seen with every way to have it added: an epilogue, or a result that the product is added to.
   if (op->b && size_of(op->x.dtype) < 4) {
     reason = "cuBLASLt may round a product in half precision before it adds the bias";
@@ -129,7 +131,8 @@ Cover covers_linear_relu(const Rest& rest, int proposal) {
   if (!rest.dead_after(linear->y, 2)) {
     return Cover::no("the input of the activation is needed later");
   }
-  const std::string reason = refuse(rest, {linear->x, linear->w, linear->b, activation->y});
+  const std::string reason =
+      refuse(rest, {linear->x, linear->w, unless_wide(linear->b, linear->x.dtype), activation->y});
   if (!reason.empty()) return Cover::no(reason);
   if (linear->x.dtype != DType::fp32) return Cover::no("the library's relu is exact in fp32 only");
   const Product product =
@@ -150,8 +153,11 @@ Cover covers_grad_x(const Rest& rest, int proposal) {
 Cover covers_grad_w(const Rest& rest, int proposal) {
   const auto* op = rest.get<LinearGradW>(0);
   if (op == nullptr) return no_such_op(LinearGradW::kName);
-  const std::string reason = refuse(rest, {op->x, op->dy, op->dw, op->db});
+  const DType factors = op->x.dtype;
+  const std::string reason =
+      refuse(rest, {op->x, op->dy, unless_wide(op->dw, factors), unless_wide(op->db, factors)});
   if (!reason.empty()) return Cover::no(reason);
+  if (op->db && op->db.dtype != op->dw.dtype) return Cover::no("wants one type of gradients");
   const CublasLt& library = cuda_runtime(rest.runtime).cublaslt();
   return cover(rest, recipe(library, *op, rest.program.precision).product, 1, proposal);
 }
@@ -228,14 +234,8 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, i
   if (how.beside == Recipe::Beside::nothing) {
     return make_product(span, binding, how.product, operands, proposal, kNothing, kNothing);
   }
-  return dispatch_device_float(op.x.dtype, [&](auto type) {
-    using T = decltype(type);
-    const auto sum = [dy = dy.as<T>(), db = db.as<T>(), n = op.n(),
-                      out = op.out()](cudaStream_t stream) {
-      return launch_sum_rows<T>(dy, db, n, out, stream);
-    };
-    return make_product(span, binding, how.product, operands, proposal, kNothing, sum);
-  });
+  return make_product(span, binding, how.product, operands, proposal, kNothing,
+                      bias_sum(op, binding));
 }
 
 using Covers = Cover (*)(const Rest&, int proposal);

@@ -87,7 +87,8 @@ bool PreparedProduct::describe(const Product& product, const void* bias) {
       product.epilogue != Product::Epilogue::none && product.epilogue != Product::Epilogue::relu;
   if (has_bias) good = good && set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   const auto layout = [&](cublasLtMatrixLayout_t& to, int64_t rows, int64_t columns) {
-    return ok(api_.layout_create(&to, type, uint64_t(rows), uint64_t(columns), rows));
+    const cudaDataType_t own = &to == &d_ ? data_type(product.result) : type;
+    return ok(api_.layout_create(&to, own, uint64_t(rows), uint64_t(columns), rows));
   };
   const auto [m, n, k] = std::tuple(product.m, product.n, product.k);
   return good && (product.a_transposed ? layout(a_, k, m) : layout(a_, m, k)) &&

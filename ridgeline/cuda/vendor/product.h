@@ -13,7 +13,8 @@ namespace ridgeline::cuda {
 struct Product {
   enum class Epilogue { none, bias, relu, relu_bias, grad_bias };  // grad_bias: sums of B over k
 
-  DType dtype = DType::fp32;  // of A, B, D and the bias
+  DType dtype = DType::fp32;   // of A, B and the bias
+  DType result = DType::fp32;  // of D: `dtype`, or fp32 where that is a half
   Precision precision = Precision::fp32;
   int64_t m = 0, n = 0, k = 0;
   bool a_transposed = false, b_transposed = false;

@@ -1,0 +1,211 @@
+#pragma once
+
+// The convolutions of a training step of fashion-lenet, checked and timed.
+
+#include <cmath>
+#include <functional>
+#include <random>
+
+#include "bench/gpu/conv_device.cuh"
+#include "ridgeline/cuda/conv/implicit.h"
+#include "ridgeline/cuda/plain/conv.h"
+#include "ridgeline/cuda/vendor/cudnn_api.h"
+
+namespace {
+
+using namespace ridgeline::cuda;
+
+// Microseconds of one call, in a graph of many: no launch gaps.
+double graph_us(const std::function<void(cudaStream_t)>& run) {
+  constexpr int kCalls = 20;
+  cudaStream_t stream;
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  CHECK_CUDA(cudaStreamCreate(&stream));
+  run(stream);
+  CHECK_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  for (int i = 0; i < kCalls; ++i) run(stream);
+  CHECK_CUDA(cudaStreamEndCapture(stream, &graph));
+  CHECK_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+  std::vector<double> us;
+  cudaEvent_t begin, end;
+  CHECK_CUDA(cudaEventCreate(&begin));
+  CHECK_CUDA(cudaEventCreate(&end));
+  for (int round = 0; round < 8; ++round) {
+    CHECK_CUDA(cudaEventRecord(begin, stream));
+    CHECK_CUDA(cudaGraphLaunch(exec, stream));
+    CHECK_CUDA(cudaEventRecord(end, stream));
+    CHECK_CUDA(cudaEventSynchronize(end));
+    float ms = 0;
+    CHECK_CUDA(cudaEventElapsedTime(&ms, begin, end));
+    us.push_back(ms * 1000 / kCalls);
+  }
+  std::sort(us.begin(), us.end());
+  cudaGraphExecDestroy(exec);
+  cudaGraphDestroy(graph);
+  cudaStreamDestroy(stream);
+  return us[us.size() / 2];
+}
+
+ConvGeometry plain_geometry(const ImplicitShape& s) {
+  const Axis axis{s.filter, 1, s.pad, 1};
+  return {s.n, s.c, s.h, s.w, s.k, s.out_h(), s.out_w(), s.c, s.k, axis, axis};
+}
+
+// One layer: x, w, dy at random, the plain kernels in double as reference.
+struct TrainLayer {
+  ImplicitShape shape;
+  std::vector<float> hx, hw, hdy;
+  OnDevice<float> x, w, dy, y, dx, dw, db;
+  OnDevice<uint8_t> workspace;
+
+  static std::vector<float> random(size_t n, unsigned seed, double most) {
+    std::mt19937 rng(seed);
+    std::vector<float> v(n);
+    for (float& e : v) e = float(most * (double(rng()) / 2147483648.0 - 1.0));
+    return v;
+  }
+  explicit TrainLayer(const ImplicitShape& s)
+      : shape(s),
+        hx(random(size_t(s.n) * s.c * s.h * s.w, 1, 1)),
+        hw(random(size_t(s.k) * s.c * s.filter * s.filter, 2, 0.1)),
+        hdy(random(size_t(s.n) * s.k * s.out_h() * s.out_w(), 3, 1)),
+        x(hx),
+        w(hw),
+        dy(hdy),
+        y(hdy.size()),
+        dx(hx.size()),
+        dw(hw.size()),
+        db(size_t(s.k)),
+        workspace(size_t{256} << 20) {
+    y.poison(), dx.poison(), dw.poison(), db.poison();
+  }
+  cudaError_t forward(cudaStream_t stream) const {
+    return launch_conv2d_implicit<float>({shape, x.p, w.p, {}, y.p, false}, workspace.p, stream);
+  }
+  cudaError_t grad_x(cudaStream_t stream) const {
+    return launch_conv2d_implicit<float>({shape.turned(), dy.p, w.p, {}, dx.p, true}, workspace.p,
+                                         stream);
+  }
+  cudaError_t grad_w(cudaStream_t stream) const {
+    return launch_conv2d_grad_w_implicit<float>({shape, x.p, dy.p, {dw.p}, {db.p}}, workspace.p,
+                                                132, stream);
+  }
+  static bool near(const char* name, const std::vector<float>& got,
+                   const std::vector<double>& want) {
+    double off = 0, size = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      off += (got[i] - want[i]) * (got[i] - want[i]), size += want[i] * want[i];
+    }
+    const double ratio = std::sqrt(off / size);
+    std::printf("%-28s relative error %.2e %s\n", name, ratio, ratio <= 1e-3 ? "ok" : "WRONG");
+    return ratio <= 1e-3;
+  }
+  bool check() const {
+    const auto wide = [](const std::vector<float>& v) {
+      return std::vector<double>(v.begin(), v.end());
+    };
+    const OnDevice<double> dx64(hx.size()), dw64(hw.size()), db64(size_t(shape.k)), y64(hdy.size());
+    const OnDevice<double> x64(wide(hx)), w64(wide(hw)), dy64(wide(hdy));
+    const ConvGeometry g = plain_geometry(shape);
+    CHECK_CUDA(launch_conv2d<double>(g, x64.p, w64.p, {}, y64.p, nullptr));
+    CHECK_CUDA(launch_conv2d_grad_x<double>(g, dy64.p, w64.p, dx64.p, nullptr));
+    CHECK_CUDA(launch_conv2d_grad_w<double>(g, x64.p, dy64.p, {dw64.p}, {db64.p}, nullptr));
+    CHECK_CUDA(forward(nullptr));
+    CHECK_CUDA(grad_x(nullptr));
+    CHECK_CUDA(grad_w(nullptr));
+    CHECK_CUDA(cudaDeviceSynchronize());
+    bool good = near("implicit forward", y.get(), y64.get());
+    good &= near("implicit grad_x", dx.get(), dx64.get());
+    good &= near("implicit grad_w", dw.get(), dw64.get());
+    good &= near("implicit grad_b", db.get(), db64.get());
+    return good;
+  }
+  // The best of cuDNN's algorithms in tf32, by the same graphs.
+  double vendor(const Cudnn& library, int pass, bool last) const {
+    const auto& api = library.api();
+    const auto handle = static_cast<cudnnHandle_t>(library.handle());
+    const auto layout = last ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW;
+    cudnnTensorDescriptor_t xd, yd;
+    cudnnFilterDescriptor_t wd;
+    cudnnConvolutionDescriptor_t conv;
+    api.tensor_create(&xd), api.tensor_create(&yd), api.filter_create(&wd), api.conv_create(&conv);
+    api.tensor_set(xd, layout, CUDNN_DATA_FLOAT, shape.n, shape.c, shape.h, shape.w);
+    api.tensor_set(yd, layout, CUDNN_DATA_FLOAT, shape.n, shape.k, shape.out_h(), shape.out_w());
+    api.filter_set(wd, CUDNN_DATA_FLOAT, layout, shape.k, shape.c, shape.filter, shape.filter);
+    api.conv_set(conv, shape.pad, shape.pad, 1, 1, 1, 1, CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
+    api.conv_set_math(conv, CUDNN_TENSOR_OP_MATH);
+    double best = 1e30;
+    const auto try_all = [&](auto offers, int count, auto call) {
+      for (int i = 0; i < count; ++i) {
+        if (offers[i].status != CUDNN_STATUS_SUCCESS || offers[i].memory > workspace.n) continue;
+        api.set_stream(handle, nullptr);
+        if (call(offers[i]) != CUDNN_STATUS_SUCCESS) continue;
+        best = std::min(best, graph_us([&](cudaStream_t stream) {
+                          api.set_stream(handle, stream);
+                          call(offers[i]);
+                        }));
+      }
+    };
+    const float one = 1, zero = 0;
+    int count = 0;
+    if (pass == 0) {
+      std::vector<cudnnConvolutionFwdAlgoPerf_t> offers(16);
+      api.forward_algorithms(handle, xd, wd, conv, yd, 16, &count, offers.data());
+      try_all(offers, count, [&](const auto& o) {
+        return api.forward(handle, &one, xd, x.p, wd, w.p, conv, o.algo, workspace.p, o.memory,
+                           &zero, yd, y.p);
+      });
+    } else if (pass == 1) {
+      std::vector<cudnnConvolutionBwdDataAlgoPerf_t> offers(16);
+      api.data_algorithms(handle, wd, yd, conv, xd, 16, &count, offers.data());
+      try_all(offers, count, [&](const auto& o) {
+        return api.backward_data(handle, &one, wd, w.p, yd, dy.p, conv, o.algo, workspace.p,
+                                 o.memory, &zero, xd, dx.p);
+      });
+    } else {
+      std::vector<cudnnConvolutionBwdFilterAlgoPerf_t> offers(16);
+      api.filter_algorithms(handle, xd, yd, conv, wd, 16, &count, offers.data());
+      try_all(offers, count, [&](const auto& o) {
+        return api.backward_filter(handle, &one, xd, x.p, yd, dy.p, conv, o.algo, workspace.p,
+                                   o.memory, &zero, wd, dw.p);
+      });
+    }
+    api.set_stream(handle, nullptr);
+    api.tensor_destroy(xd), api.tensor_destroy(yd), api.filter_destroy(wd), api.conv_destroy(conv);
+    return best;
+  }
+};
+
+bool time_training(std::FILE* file) {
+  const Cudnn library;
+  bool good = true;
+  const ImplicitShape shapes[] = {{128, 1, 28, 28, 32, 5, 2}, {128, 32, 14, 14, 64, 5, 2}};
+  const char* names[] = {"forward", "grad_x", "grad_w"};
+  for (const ImplicitShape& shape : shapes) {
+    const TrainLayer layer(shape);
+    good &= layer.check();
+    for (int pass = 0; pass < 3; ++pass) {
+      const double ours = graph_us([&](cudaStream_t stream) {
+        CHECK_CUDA(pass == 0   ? layer.forward(stream)
+                   : pass == 1 ? layer.grad_x(stream)
+                               : layer.grad_w(stream));
+      });
+      double theirs[2] = {0, 0};
+      if (library.refusal().empty()) {
+        for (const bool last : {false, true}) theirs[last] = layer.vendor(library, pass, last);
+      }
+      std::printf("conv 5x5 %d->%d %-8s implicit tf32 %7.2f us, cudnn tf32 nchw %7.2f nhwc %7.2f\n",
+                  shape.c, shape.k, names[pass], ours, theirs[0], theirs[1]);
+      if (file != nullptr) {
+        std::fprintf(file,
+                     "{\"batch\": 128, \"name\": \"conv5x5.%d-%d.%s.tf32\", \"us\": %.3f, "
+                     "\"cudnn_nchw_us\": %.3f, \"cudnn_nhwc_us\": %.3f}\n",
+                     shape.c, shape.k, names[pass], ours, theirs[0], theirs[1]);
+      }
+    }
+  }
+  return good;
+}
+
+}  // namespace

@@ -1,0 +1,274 @@
+#pragma once
+
+// What the whole-step training kernels should compute, replayed on the host with the kernels' own
+// roundings, and how far from it they may be. Plain C++: the bounds and the controls that hold
+// them are checked without a GPU (tests/cuda/mlp_train_replay_test.cpp).
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "ridgeline/core/half.h"
+#include "ridgeline/cuda/mlp_train/mlp_train.h"
+
+namespace ridgeline::cuda {
+
+inline float round_half(MlpHalf half, double v) {
+  return half == MlpHalf::fp16 ? float(Fp16(float(v))) : float(Bf16(float(v)));
+}
+
+// Images that can be learnt: a pattern a class, and noise.
+struct Data {
+  int features, classes, rows;
+  std::vector<uint8_t> images;
+  std::vector<int32_t> labels, order;
+};
+
+inline Data make_data(int features, int classes, int rows, int order_length, unsigned seed) {
+  Data d{features, classes, rows, {}, {}, {}};
+  std::mt19937 rng(seed);
+  std::vector<uint8_t> pattern(size_t(features) * classes);
+  for (auto& p : pattern) p = rng() & 0xff;
+  d.images.resize(size_t(features) * rows), d.labels.resize(rows), d.order.resize(order_length);
+  for (int r = 0; r < rows; ++r) {
+    const int c = d.labels[r] = int(rng() % classes);
+    for (int k = 0; k < features; ++k) {
+      d.images[size_t(r) * features + k] = (pattern[size_t(c) * features + k] + (rng() & 0xff)) / 2;
+    }
+  }
+  for (auto& o : d.order) o = int32_t(rng() % rows);
+  return d;
+}
+
+struct Weights {
+  std::vector<std::vector<float>> w, b;  // [layer]
+};
+
+// Uniform weights of deviation `scale` * sqrt(2 / in), biases within 0.1. With `gates` (for relu)
+// the biases of hidden layers are +-`gates` instead, half of them each: far enough for every unit
+// to be open or shut for all samples, so that no rounding decides it.
+inline Weights make_weights(const MlpTrainShape& s, unsigned seed, double gates = 0,
+                            double scale = 1) {
+  Weights out;
+  std::minstd_rand rng(seed);  // millions of weights: speed counts
+  for (int l = 0; l < s.layers; ++l) {
+    const bool gated = gates > 0 && l + 1 < s.layers;
+    const double limit = (gated ? scale : 1.0) * std::sqrt(6.0 / s.sizes[l]);
+    const auto kept = [&](double v) { return s.masters ? float(v) : round_half(s.half, v); };
+    const auto draw = [&](double most) {
+      return kept(float(most * (double(rng()) / double(1u << 30) - 1.0)));
+    };
+    std::vector<float> w(size_t(s.sizes[l]) * s.sizes[l + 1]), b(s.sizes[l + 1]);
+    for (auto& x : w) x = draw(limit);
+    for (auto& x : b) x = gated ? kept(rng() % 2 ? gates : -gates) : draw(0.1);
+    if (gated) b.back() = kept(gates);  // the one that faults leave out
+    out.w.push_back(std::move(w)), out.b.push_back(std::move(b));
+  }
+  return out;
+}
+
+struct Problem {
+  MlpTrainShape shape;
+  Data data;
+  Weights start;
+  int64_t first = 3;
+  std::vector<double> rates;
+  float scale = 1.0f / 255.0f, shift = -0.25f;
+  double decay = 0;
+};
+
+// Inputs have a mean square of about 0.1, so that pre-activations of hidden layers deviate by about
+// 0.45 * scale * 1.4; open units give about 1.
+inline Problem make_problem(const MlpTrainShape& shape, int steps, double decay, unsigned seed) {
+  Problem p{
+      shape,
+      make_data(shape.sizes[0], shape.sizes[shape.layers], 500, 3 + steps * shape.batch, seed),
+      make_weights(shape, seed + 1, shape.activation == MlpActivation::relu ? 1.0 : 0.0, 0.12),
+      3,
+      {},
+      1.0f / 255.0f,
+      -0.25f,
+      decay};
+  // Large steps: what a weight changes by is then many of its ulps, in halves too. Yet an update
+  // moves a pre-activation by rate * width, and must not move it to its gate.
+  const int widest = *std::max_element(shape.sizes + 1, shape.sizes + shape.layers);
+  const bool relu = shape.activation == MlpActivation::relu;
+  const double rate = relu ? std::min(0.05, 6.0 / widest) : 0.1;
+  for (int t = 0; t < steps; ++t) p.rates.push_back(rate / (1 + 0.1 * t));
+  return p;
+}
+
+struct Outcome {
+  Weights weights;
+  std::vector<double> loss;
+  std::vector<int> correct;
+  double least_gate = INFINITY;  // the smallest |pre-activation| of a relu
+};
+
+// A mistake to make on purpose: the last sample left out of the weight gradients of one layer, or
+// the last input out of the products of one layer, or the last class's gradient out of dx.
+struct Fault {
+  enum class Kind { none, sample, input, output } kind = Kind::none;
+  int layer = 0;
+};
+
+inline double activate(MlpActivation f, double x) {
+  return f == MlpActivation::relu   ? std::max(x, 0.0)
+         : f == MlpActivation::tanh ? std::tanh(x)
+                                    : 1 / (1 + std::exp(-x));
+}
+inline double derivative(MlpActivation f, double y) {
+  return f == MlpActivation::relu   ? double(y > 0)
+         : f == MlpActivation::tanh ? 1 - y * y
+                                    : y * (1 - y);
+}
+
+// The steps with sums in Sum, rounding to half where the kernels do: inputs, activations, gradients
+// by activations (before the division by the batch), and weights.
+template <typename Sum>
+Outcome replay(const Problem& p, const Fault& fault = {}) {
+  const MlpTrainShape& s = p.shape;
+  const int B = s.batch, L = s.layers;
+  Outcome out;
+  Weights& net = out.weights = p.start;
+  const auto faulty = [&](Fault::Kind kind, int l) {
+    return fault.kind == kind && fault.layer == l;
+  };
+  for (size_t t = 0; t < p.rates.size(); ++t) {
+    std::vector<std::vector<float>> y(L + 1), dy(L + 1), hw(L);
+    y[0].resize(size_t(B) * s.sizes[0]);
+    std::vector<int> label(B);
+    for (int b = 0; b < B; ++b) {
+      const int row = p.data.order[p.first + int64_t(t) * B + b];
+      label[b] = p.data.labels[row];
+      for (int k = 0; k < s.sizes[0]; ++k) {
+        const float byte = p.data.images[size_t(row) * p.data.features + k];
+        y[0][size_t(b) * s.sizes[0] + k] = round_half(s.half, std::fma(byte, p.scale, p.shift));
+      }
+    }
+    std::vector<double> logits;
+    for (int l = 0; l < L; ++l) {
+      const int in = s.sizes[l], terms = in - faulty(Fault::Kind::input, l), width = s.sizes[l + 1];
+      hw[l] = net.w[l];
+      if (s.masters)
+        for (auto& v : hw[l]) v = round_half(s.half, v);
+      y[l + 1].resize(size_t(B) * width);
+      for (int b = 0; b < B; ++b) {
+        for (int o = 0; o < width; ++o) {
+          Sum sum = 0;
+          const float *x = &y[l][size_t(b) * in], *w = &hw[l][size_t(o) * in];
+          for (int k = 0; k < terms; ++k) sum += Sum(x[k]) * Sum(w[k]);
+          sum += net.b[l][o];
+          if (l + 1 == L) logits.push_back(sum);
+          if (l + 1 < L) out.least_gate = std::min(out.least_gate, std::abs(double(sum)));
+          y[l + 1][size_t(b) * width + o] =
+              l + 1 < L ? round_half(s.half, activate(s.activation, sum)) : float(sum);
+        }
+      }
+    }
+    const int C = s.sizes[L];
+    dy[L].resize(size_t(B) * C);
+    double total = 0;
+    int hits = 0;
+    for (int b = 0; b < B; ++b) {
+      const double* z = &logits[size_t(b) * C];
+      const double top = *std::max_element(z, z + C);
+      double sum = 0;
+      for (int c = 0; c < C; ++c) sum += std::exp(z[c] - top);
+      total += std::log(sum) + top - z[label[b]];
+      hits += std::max_element(z, z + C) - z == label[b];
+      for (int c = 0; c < C; ++c) {
+        dy[L][size_t(b) * C + c] = round_half(s.half, std::exp(z[c] - top) / sum - (c == label[b]));
+      }
+    }
+    out.loss.push_back(total / B), out.correct.push_back(hits);
+    for (int l = L - 1; l >= 0; --l) {
+      const int in = s.sizes[l], width = s.sizes[l + 1];
+      std::vector<Sum> dx(in);
+      if (l > 0) dy[l].resize(size_t(B) * in);
+      for (int b = 0; l > 0 && b < B; ++b) {
+        std::fill(dx.begin(), dx.end(), Sum(0));
+        for (int o = 0; o < width - faulty(Fault::Kind::output, l); ++o) {
+          const Sum g = dy[l + 1][size_t(b) * width + o];
+          for (int k = 0; k < in; ++k) dx[k] += g * Sum(hw[l][size_t(o) * in + k]);
+        }
+        for (int k = 0; k < in; ++k) {
+          const size_t at = size_t(b) * in + k;
+          dy[l][at] = round_half(s.half, double(dx[k]) * derivative(s.activation, y[l][at]));
+        }
+      }
+      std::vector<Sum> g(in);
+      const double keep = 1 - p.rates[t] * p.decay, step = p.rates[t] / B;
+      const auto rounded = [&](double v) { return s.masters ? float(v) : round_half(s.half, v); };
+      for (int o = 0; o < width; ++o) {
+        std::fill(g.begin(), g.end(), Sum(0));
+        Sum gb = 0;
+        for (int b = 0; b < B - faulty(Fault::Kind::sample, l); ++b) {
+          const Sum e = dy[l + 1][size_t(b) * width + o];
+          gb += e;
+          for (int k = 0; k < in; ++k) g[k] += e * Sum(y[l][size_t(b) * in + k]);
+        }
+        float* w = &net.w[l][size_t(o) * in];
+        for (int k = 0; k < in; ++k) w[k] = rounded(keep * w[k] - step * double(g[k]));
+        net.b[l][o] = rounded(net.b[l][o] - step * double(gb));
+      }
+    }
+  }
+  return out;
+}
+
+struct Distance {
+  double change = 0, loss = 0;  // NaN where there is one
+  int correct = 0;
+};
+
+// |got - want| / |want - start| over one tensor: the error of what training changed.
+inline double change_error(const std::vector<float>& got, const std::vector<float>& want,
+                           const std::vector<float>& start) {
+  double error = 0, change = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    if (std::isnan(got[i])) return NAN;
+    error += std::pow(double(got[i]) - want[i], 2);
+    change += std::pow(double(want[i]) - start[i], 2);
+  }
+  return std::sqrt(error / std::max(change, 1e-30));
+}
+
+inline Distance distance(const Problem& p, const Outcome& got, const Outcome& want) {
+  Distance off;
+  const auto most = [](double a, double b) {
+    return std::isnan(a) || b > a || std::isnan(b) ? (std::isnan(a) ? a : b) : a;
+  };
+  for (int l = 0; l < p.shape.layers; ++l) {
+    off.change = most(off.change, change_error(got.weights.w[l], want.weights.w[l], p.start.w[l]));
+    off.change = most(off.change, change_error(got.weights.b[l], want.weights.b[l], p.start.b[l]));
+  }
+  for (size_t t = 0; t < want.loss.size(); ++t) {
+    off.loss = most(off.loss, std::abs(got.loss[t] - want.loss[t]));
+    off.correct += std::abs(got.correct[t] - want.correct[t]);
+  }
+  return off;
+}
+
+// Correct kernels differ from the replay by the order of fp32 sums alone, which moves a rounding to
+// half where it was near a tie.
+inline double change_bound(const MlpTrainShape& shape) {
+  const bool fp16 = shape.half == MlpHalf::fp16;
+  // Curves carry a moved rounding on into every layer; gates that none can reach do not. Wider
+  // layers have more roundings to move, and change each weight by fewer ulps: seen on an H200 are
+  // up to 1.3 times the narrow bound at 128, 3.2 at 300 and 3.9 at 1024.
+  if (shape.activation == MlpActivation::relu) {
+    const int widest = *std::max_element(shape.sizes + 1, shape.sizes + shape.layers);
+    const double wide = widest <= 64 ? 1.0 : 3.0 * std::sqrt(widest / 128.0);
+    return wide * (shape.masters ? (fp16 ? 0.001 : 0.002) : (fp16 ? 0.0028 : 0.008));
+  }
+  return shape.masters ? (fp16 ? 0.002 : 0.008) : (fp16 ? 0.012 : 0.04);
+}
+inline bool within(const MlpTrainShape& shape, const Distance& off) {
+  const double loss_bound = shape.half == MlpHalf::fp16 ? 1e-3 : 8e-3;
+  return off.change <= change_bound(shape) && off.loss <= loss_bound && off.correct <= 1;
+}
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,45 @@
+#include "ridgeline/engine/bench_compare.h"
+
+#include <memory>
+
+#include "ridgeline/cli/commands.h"
+#include "ridgeline/engine/machine.h"
+
+namespace ridgeline::cli {
+
+void declare_compare(CLI::App& bench, Action& action) {
+  auto files = std::make_shared<std::vector<std::string>>();
+  bench
+      .add_option("--compare", *files,
+                  "two files of bench --json: says what got slower by more than the noise, and "
+                  "exits with 8 if anything did")
+      ->expected(2)
+      ->type_name("BEFORE AFTER");
+  bench.callback([files, &bench, &action] {
+    if (!bench.get_subcommands().empty()) return;
+    if (files->empty()) throw CLI::RequiredError("A subcommand or --compare");
+    action = [files] {
+      const auto comparison = engine::compare_results(engine::read_results(files->at(0)),
+                                                      engine::read_results(files->at(1)));
+      write_text("-", engine::to_text(comparison));
+      return comparison.slower() ? kExitSlower : 0;
+    };
+  });
+}
+
+void show_since(const std::string& json, const engine::RunConfig& run, const std::string& results,
+                const std::string& report, bool print) {
+  engine::Machine machine(run);
+  const auto now = engine::parse_results(json);
+  const auto kept =
+      engine::kept_results(results, machine.runtime().fingerprint(), machine.threads());
+  auto since = engine::compare_results(kept, now);
+  if (print && !since.changes.empty()) {
+    since.only_before.clear();  // what was not asked for today
+    since.only_after.clear();
+    write_text("-", "\nsince the results kept in " + results + ":\n" + engine::to_text(since));
+  }
+  if (!report.empty()) engine::write_bench_report(now, since, run, report);
+}
+
+}  // namespace ridgeline::cli

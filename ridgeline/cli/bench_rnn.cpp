@@ -1,0 +1,90 @@
+#include "ridgeline/engine/bench_rnn.h"
+
+#include <fmt/core.h>
+
+#include <map>
+#include <memory>
+
+#include "ridgeline/cli/commands.h"
+#include "ridgeline/engine/progress.h"
+
+namespace ridgeline::cli {
+namespace {
+
+struct Flags {
+  engine::RnnBenchOptions options;
+  RunFlags run;
+  std::string json, csv, svg, precision = "fp32";
+};
+
+void print(const engine::RnnBenchLine& line) {
+  write_text("-",
+             fmt::format("{:<9} {:>6} {:>6} {:>5} {:>3}  {:<9} {:<22} {:>10.2f} {:>11.2f} {:>10}\n",
+                         line.cell, line.hidden, line.batch, line.steps, line.layers,
+                         line.training ? "training" : "forward", line.row, line.min_us,
+                         line.median_us, engine::engineering(line.flops_per_second)));
+}
+
+int run(Flags& flags) {
+  check_destinations({flags.json, flags.csv, flags.svg});
+  engine::RnnBenchOptions& options = flags.options;
+  flags.run.apply(options.run);
+  options.run.precision = parse_precision(flags.precision);
+  if (flags.json != "-" && flags.csv != "-" && flags.svg != "-") {
+    write_text(
+        "-",
+        fmt::format("{:<9} {:>6} {:>6} {:>5} {:>3}  {:<9} {:<22} {:>10} {:>11} {:>10}\n", "cell",
+                    "H", "B", "T", "L", "pass", "row", "us (min)", "us (median)", "FLOP/s"));
+    options.each = print;
+  }
+  const auto lines = engine::bench_rnn(options);
+  write_text(flags.json, engine::rnn_bench_json(lines, options.run));
+  write_text(flags.csv, engine::rnn_bench_csv(lines));
+  write_text(flags.svg, engine::rnn_bench_svg(lines));
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_rnn(CLI::App& bench, Action& action) {
+  auto flags = std::make_shared<Flags>();
+  engine::RnnBenchOptions& options = flags->options;
+  CLI::App* command = bench.add_subcommand(
+      "rnn", "recurrent layers, forward and training, by every row that can; us a time step");
+  const std::map<std::string, CellKind> cells{{"lstm", CellKind::lstm},
+                                              {"gru", CellKind::gru},
+                                              {"rnn-tanh", CellKind::rnn_tanh},
+                                              {"rnn-relu", CellKind::rnn_relu}};
+  command->add_option("--cell", options.cells, "lstm, gru, rnn-tanh, rnn-relu (lstm,gru)")
+      ->transform(CLI::CheckedTransformer(cells).description(""))
+      ->delimiter(',')
+      ->type_name("NAME");
+  const auto count = CLI::Range(int64_t{1}, int64_t{1} << 20).description("");
+  command->add_option("--hidden", options.hidden, "hidden units and features (128,512,1024)")
+      ->check(count)
+      ->delimiter(',')
+      ->type_name("N");
+  command->add_option("--batch", options.batch, "items side by side (32)")
+      ->check(count)
+      ->delimiter(',')
+      ->type_name("N");
+  command->add_option("--steps", options.steps, "time steps (64)")->check(count)->type_name("N");
+  command->add_option("--layers", options.layers, "layers above one another (1)")
+      ->check(count)
+      ->type_name("N");
+  command->add_option("--seconds", options.seconds, "time for each line (0.5)")
+      ->check(CLI::Range(0.0, 3600.0).description(""))
+      ->type_name("S");
+  command->add_option("--precision", flags->precision, "fp32 or fp64")->type_name("NAME");
+  command->add_option("--csv", flags->csv, "write the lines as CSV")->type_name("FILE");
+  command->add_option("--svg", flags->svg, "draw them")->type_name("FILE");
+  flags->run.declare(*command);
+  declare_json(*command, flags->json);
+  command->footer(
+      "Examples:\n"
+      "  ridgeline bench rnn --cell lstm --hidden 512 --batch 32 --steps 64\n"
+      "  ridgeline bench rnn --threads 2 --csv rnn.csv --svg rnn.svg");
+  command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+}
+
+}  // namespace ridgeline::cli

@@ -1,0 +1,84 @@
+#include "ridgeline/engine/profile.h"
+
+#include <filesystem>
+#include <memory>
+
+#include "ridgeline/cli/commands.h"
+#include "ridgeline/core/file.h"
+#include "ridgeline/engine/report_page.h"
+
+namespace ridgeline::cli {
+namespace {
+
+struct Flags {
+  ConfigFlags config;
+  engine::ProfileOptions options;
+  std::string json, trace, report;
+};
+
+// A network file is a config; whatever else there is, is a model.
+bool is_config(const std::string& path) {
+  return std::filesystem::path(path).extension() == ".toml";
+}
+
+engine::Profile measure(const Flags& flags) {
+  engine::ProfileOptions options = flags.options;
+  options.data = flags.config.data;
+  if (is_config(flags.config.config)) {
+    return engine::profile_training(flags.config.load(), flags.config.config, options);
+  }
+  engine::ModelOptions model;
+  flags.config.run.apply(model.run);
+  return engine::profile_model(flags.config.config, model, options);
+}
+
+int run(const Flags& flags) {
+  check_destinations({flags.json, flags.trace});
+  if (!flags.report.empty()) make_folder("--report", flags.report);
+  const engine::Profile profile = measure(flags);
+  if (flags.json != "-" && flags.trace != "-") write_text("-", engine::to_text(profile));
+  if (!flags.json.empty()) write_text(flags.json, engine::to_json_text(profile));
+  if (!flags.trace.empty()) write_text(flags.trace, profile.timeline.to_json());
+  if (!flags.report.empty()) engine::write_report(profile, flags.report);
+  return 0;
+}
+
+}  // namespace
+
+void add_profile(CLI::App& app, Action& action) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = app.add_subcommand(
+      "profile", "where the time of a step goes, row by row, and how near each row is to its roof");
+  command
+      ->add_option("config", flags->config.config,
+                   "TOML file (its training step), or a model or folder of a run (inference)")
+      ->required()
+      ->type_name("");
+  declare_sets(*command, flags->config.sets,
+               "change a setting, as in train.batch=32; may be repeated");
+  declare_data(*command, flags->config.data);
+  command->add_option("--steps", flags->options.steps, "passes over the rows at most (200)")
+      ->check(CLI::Range(1, 1000000).description(""))
+      ->type_name("N");
+  command->add_option("--seconds", flags->options.seconds, "time for all passes, about (5)")
+      ->check(CLI::Range(0.0, 3600.0).description(""))
+      ->type_name("S");
+  command->add_option("--batch", flags->options.batch, "items a call, for a model (256)")
+      ->check(CLI::Range(1, 65536).description(""))
+      ->type_name("N");
+  flags->config.run.declare(*command);
+  command
+      ->add_option("--trace", flags->trace,
+                   "write a timeline of a few steps here, for ui.perfetto.dev or chrome://tracing")
+      ->type_name("FILE");
+  declare_report(*command, flags->report);
+  declare_json(*command, flags->json);
+  command->footer(
+      "Examples:\n"
+      "  ridgeline profile configs/fashion-mlp.toml\n"
+      "  ridgeline profile configs/fashion-mlp.toml --threads 1 --trace trace.json\n"
+      "  ridgeline profile runs/fashion --batch 64 --json profile.json");
+  command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+}
+
+}  // namespace ridgeline::cli

@@ -1,0 +1,113 @@
+#include "ridgeline/engine/verify.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+
+#include "ridgeline/cli/commands.h"
+
+namespace ridgeline::cli {
+namespace {
+
+struct Flags {
+  ConfigFlags config;
+  std::string json, part;
+  std::vector<std::string> precisions;
+  int ranks = 1;
+  int64_t steps = 0;
+  double reference_seconds = 10;
+};
+
+// The same command for ranks that only make their part.
+std::vector<std::string> part_command(const Flags& flags, const std::string& part) {
+  std::vector<std::string> words{std::filesystem::read_symlink("/proc/self/exe").string(), "verify",
+                                 flags.config.config, "--part", part};
+  const auto add = [&](const char* flag, const std::string& value) {
+    if (!value.empty()) words.insert(words.end(), {flag, value});
+  };
+  for (const std::string& set : flags.config.sets) add("--set", set);
+  for (const std::string& precision : flags.precisions) add("--precision", precision);
+  add("--data", flags.config.data);
+  add("--device", flags.config.run.device);
+  add("--steps", std::to_string(flags.steps));
+  if (flags.config.run.threads != 0) add("--threads", std::to_string(flags.config.run.threads));
+  if (flags.config.run.no_tune) words.push_back("--no-tune");
+  if (flags.config.run.deterministic) words.push_back("--deterministic");
+  return words;
+}
+
+int run(const Flags& flags, Communicator& ranks) {
+  const engine::Config config = flags.config.load();
+  engine::VerifyOptions options;
+  options.data = flags.config.data;
+  options.steps = flags.steps;
+  options.reference_seconds = flags.reference_seconds;
+  options.ranks = &ranks;
+  if (!flags.precisions.empty()) options.precisions.clear();
+  for (const std::string& text : flags.precisions) {
+    options.precisions.push_back(parse_precision(text));
+  }
+  if (!flags.part.empty()) {
+    engine::write_part(config, options, flags.part);
+    return 0;
+  }
+  if (ranks.is_root()) check_destinations({flags.json});
+  std::string part;
+  if (flags.ranks > 1 && ranks.size() == 1) {
+    part = (std::filesystem::temp_directory_path() /
+            ("ridgeline-verify-" + std::to_string(::getpid()) + ".safetensors"))
+               .string();
+    engine::launch_ranks(flags.ranks, part_command(flags, part));
+    options.part = part;
+    options.part_ranks = flags.ranks;
+  }
+  const engine::VerifyReport report = engine::verify(config, options);
+  if (!part.empty()) std::filesystem::remove(part);
+  if (!ranks.is_root()) return 0;
+  if (flags.json != "-") write_text("-", engine::to_text(report));
+  write_text(flags.json, engine::to_json_text(report));
+  return report.good() ? 0 : exit_code(ErrorKind::numeric);
+}
+
+}  // namespace
+
+void add_verify(CLI::App& app, Action& action) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = app.add_subcommand(
+      "verify", "train the same on CPU, GPU and several ranks, and compare tensor by tensor");
+  flags->config.declare(*command);
+  command->add_option("--ranks", flags->ranks, "launch a run over this many ranks with mpirun too")
+      ->check(CLI::Range(1, 4096).description(""))
+      ->type_name("N");
+  command->add_option("--steps", flags->steps, "steps to train (default: one epoch)")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40).description(""))
+      ->type_name("K");
+  command
+      ->add_option("--reference-seconds", flags->reference_seconds,
+                   "for the slow reference rows, which make as many steps as fit (default: 10)")
+      ->check(CLI::Range(0.0, 1e9).description(""))
+      ->type_name("S");
+  command
+      ->add_option("--precision", flags->precisions,
+                   "fp64, fp32 or, on a GPU, tf32; may be repeated (default: fp64 and fp32)")
+      ->allow_extra_args(false)
+      ->type_name("NAME");
+  command->add_option("--part", flags->part)->group("");  // what --ranks launches
+  declare_json(*command, flags->json);
+  command->footer(
+      "Errors are relative to the CPU's fast rows on one rank. Exit code 4 when one is beyond "
+      "what\n"
+      "rounding explains.\n"
+      "Examples:\n"
+      "  ridgeline verify configs/mnist-sigmoid.toml --ranks 4\n"
+      "  ridgeline verify configs/bench/mlp-512-b3000.toml --steps 20 --precision fp64\n"
+      "  mpirun -n 4 ridgeline verify configs/mnist-sigmoid.toml --json verify.json");
+  command->callback([flags, &action] {
+    action = [flags] {
+      return with_ranks([&](Communicator& ranks) { return run(*flags, ranks); });
+    };
+  });
+}
+
+}  // namespace ridgeline::cli

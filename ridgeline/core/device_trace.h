@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ridgeline {
+
+// What a GPU and its driver did; times in seconds from a zero that all records share.
+struct KernelRecord {
+  std::string name;
+  double begin = 0, end = 0;
+  int stream = 0;
+  int grid[3] = {}, block[3] = {};
+  int registers = 0;     // a thread
+  int64_t shared = 0;    // bytes a block
+  double occupancy = 0;  // of a multiprocessor's threads, by these limits; 0: unknown
+  const char* occupied_by =
+      "";  // what limits it: "threads", "registers", "shared memory", "blocks"
+};
+struct CopyRecord {
+  const char* kind = "";  // "to the GPU", "to the host", "on the GPU", "fill"
+  double begin = 0, end = 0;
+  int stream = 0;
+  int64_t bytes = 0;
+};
+struct ApiRecord {
+  std::string name;  // "cudaGraphLaunch"
+  double begin = 0, end = 0;
+  int thread = 0;  // counted from 0 in order of appearance
+};
+
+struct DeviceTrace {
+  std::vector<KernelRecord> kernels;
+  std::vector<CopyRecord> copies;
+  std::vector<ApiRecord> calls;
+};
+
+// Records from its making on. Made before a device is first used it sees the start-up as well.
+class DeviceTracer {
+ public:
+  virtual ~DeviceTracer() = default;
+  virtual DeviceTrace take() = 0;       // since the last take(); waits for the device
+  virtual void pause(bool paused) = 0;  // what happens meanwhile is not recorded, and not slowed
+};
+
+}  // namespace ridgeline

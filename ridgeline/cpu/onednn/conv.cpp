@@ -1,0 +1,223 @@
+// cpu.conv2d.onednn and its relatives, each with images plain and in blocks of channels. Weights
+// stay in our layout; a copy in oneDNN's is made in each run, which is little beside the work. Only
+// direct algorithms: Winograd's errors are larger than what a row is allowed.
+#ifdef RIDGELINE_HAVE_ONEDNN
+
+#include "ridgeline/cpu/onednn/layout.h"
+#include "ridgeline/cpu/onednn/rows.h"
+
+namespace ridgeline::cpu {
+namespace {
+
+using dnnl::algorithm;
+using dnnl::memory;
+using Forward = dnnl::convolution_forward;
+using BackwardData = dnnl::convolution_backward_data;
+using BackwardWeights = dnnl::convolution_backward_weights;
+
+// Nothing but the result is wanted of a forward pass: backward ones work from x.
+constexpr auto kInference = dnnl::prop_kind::forward_inference;
+
+// The operands of a convolution as oneDNN is told of them.
+struct Operands {
+  Operands(const Conv2dShape& shape, Dim n, bool has_bias, Layout layout)
+      : x(image(n, shape.in, layout)),
+        y(image(n, shape.out(), layout)),
+        w(weights(shape, Tag::any)),
+        plain_w(weights(shape, shape.groups > 1 ? Tag::goihw : Tag::oihw)),
+        strides{shape.window.h.stride, shape.window.w.stride},
+        dilates{shape.window.h.dilation - 1, shape.window.w.dilation - 1},
+        pad{shape.window.h.pad, shape.window.w.pad},
+        bias(vector(shape.k)),
+        has_bias(has_bias) {}
+
+  memory::desc x, y, w, plain_w;
+  memory::dims strides, dilates, pad;
+  memory::desc bias;
+  bool has_bias;
+
+ private:
+  static memory::desc image(Dim n, const Image& image, Layout layout) {
+    return image_memory(n, image, layout == Layout::plain ? Tag::nchw : Tag::any);
+  }
+  static memory::desc weights(const Conv2dShape& shape, Tag tag) {
+    memory::dims dims{shape.k, shape.group_in(), shape.window.h.kernel, shape.window.w.kernel};
+    if (shape.groups > 1) {
+      dims[0] = shape.group_out();
+      dims.insert(dims.begin(), shape.groups);
+    }
+    return {dims, memory::data_type::f32, tag};
+  }
+};
+
+Forward::primitive_desc forward_desc(const dnnl::engine& engine, const Operands& o,
+                                     dnnl::prop_kind kind,
+                                     const dnnl::primitive_attr& attributes = {}) {
+  const auto direct = algorithm::convolution_direct;
+  if (o.has_bias) {
+    return {{kind, direct, o.x, o.w, o.bias, o.y, o.strides, o.dilates, o.pad, o.pad},
+            attributes,
+            engine};
+  }
+  return {{kind, direct, o.x, o.w, o.y, o.strides, o.dilates, o.pad, o.pad}, attributes, engine};
+}
+
+BackwardData::primitive_desc data_desc(const dnnl::engine& engine, const Operands& o) {
+  return {{algorithm::convolution_direct, o.x, o.w, o.y, o.strides, o.dilates, o.pad, o.pad},
+          engine,
+          forward_desc(engine, o, dnnl::prop_kind::forward_training)};
+}
+
+BackwardWeights::primitive_desc weights_desc(const dnnl::engine& engine, const Operands& o) {
+  const auto direct = algorithm::convolution_direct;
+  const auto hint = forward_desc(engine, o, dnnl::prop_kind::forward_training);
+  if (o.has_bias) {
+    return {{direct, o.x, o.w, o.bias, o.y, o.strides, o.dilates, o.pad, o.pad}, engine, hint};
+  }
+  return {{direct, o.x, o.w, o.y, o.strides, o.dilates, o.pad, o.pad}, engine, hint};
+}
+
+dnnl::primitive_attr followed_by(const Activation* activation) {
+  dnnl::primitive_attr attributes;
+  if (activation != nullptr) {
+    dnnl::post_ops after;
+    after.append_eltwise(1.0f, cpu::algorithm(activation->kind), 0.0f, 0.0f);
+    attributes.set_post_ops(after);
+  }
+  return attributes;
+}
+
+Cover covers_forward(const Rest& rest, Layout layout, bool activated) {
+  const auto* op = rest.get<Conv2d>(0);
+  if (op == nullptr) return Cover::no("the next op is no conv2d");
+  const Activation* activation = activated ? rest.get<Activation>(1) : nullptr;
+  if (activated) {
+    if (activation == nullptr || activation->x.id != op->y.id) {
+      return Cover::no("the next ops are no conv2d and its activation");
+    }
+    if (!rest.dead_after(op->y, 2)) {
+      return Cover::no("the input of the activation is needed later");
+    }
+  }
+  const Value& y = activated ? activation->y : op->y;
+  const auto describe = [&](const dnnl::engine& engine, Cover& cover) {
+    const Operands operands(op->shape, op->n(), bool(op->b), layout);
+    const auto conv = forward_desc(engine, operands, kInference, followed_by(activation));
+    if (activated) cover.skips = {op->y.id};
+    return add_use(cover.reads, op->x, conv.src_desc(), op->shape.in) &&
+           add_use(cover.writes, y, conv.dst_desc(), op->shape.out());
+  };
+  return if_blocked(ask(rest, activated ? 2 : 1, {op->x, op->w, op->b, y}, describe), layout);
+}
+
+std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding, Layout layout,
+                                      bool activated) {
+  const auto& op = span.get<Conv2d>(0);
+  const Activation* activation = activated ? &span.get<Activation>(1) : nullptr;
+  return checked(row_name(activated ? "conv2d_activation" : "conv2d", layout), [&] {
+    auto chain = std::make_unique<PrimitiveChain>(binding);
+    const Operands o(op.shape, op.n(), bool(op.b), layout);
+    const auto conv = forward_desc(chain->engine(), o, kInference, followed_by(activation));
+    const auto w = chain->memory(o.plain_w, binding.read(op.w));
+    PrimitiveChain::Arguments arguments{
+        {DNNL_ARG_SRC, chain->memory(conv.src_desc(), binding.read(op.x))},
+        {DNNL_ARG_WEIGHTS, chain->reordered(w, conv.weights_desc())},
+        {DNNL_ARG_DST,
+         chain->memory(conv.dst_desc(), binding.write(activated ? activation->y : op.y))}};
+    if (op.b) arguments.insert({DNNL_ARG_BIAS, chain->memory(o.bias, binding.read(op.b))});
+    chain->add(Forward(conv), std::move(arguments));
+    return chain;
+  });
+}
+
+Cover covers_grad_x(const Rest& rest, Layout layout) {
+  const auto* op = rest.get<Conv2dGradX>(0);
+  if (op == nullptr) return Cover::no("the next op is no conv2d_grad_x");
+  const auto describe = [&](const dnnl::engine& engine, Cover& cover) {
+    const auto conv = data_desc(engine, Operands(op->shape, op->n(), false, layout));
+    return add_use(cover.reads, op->dy, conv.diff_dst_desc(), op->shape.out()) &&
+           add_use(cover.writes, op->dx, conv.diff_src_desc(), op->shape.in);
+  };
+  return if_blocked(ask(rest, 1, {op->dy, op->w, op->dx}, describe), layout);
+}
+
+std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding, Layout layout) {
+  const auto& op = span.get<Conv2dGradX>(0);
+  return checked(row_name("conv2d_grad_x", layout), [&] {
+    auto chain = std::make_unique<PrimitiveChain>(binding);
+    const Operands o(op.shape, op.n(), false, layout);
+    const auto conv = data_desc(chain->engine(), o);
+    const auto w = chain->memory(o.plain_w, binding.read(op.w));
+    chain->add(BackwardData(conv),
+               {{DNNL_ARG_DIFF_DST, chain->memory(conv.diff_dst_desc(), binding.read(op.dy))},
+                {DNNL_ARG_WEIGHTS, chain->reordered(w, conv.weights_desc())},
+                {DNNL_ARG_DIFF_SRC, chain->memory(conv.diff_src_desc(), binding.write(op.dx))}});
+    return chain;
+  });
+}
+
+Cover covers_grad_w(const Rest& rest, Layout layout) {
+  const auto* op = rest.get<Conv2dGradW>(0);
+  if (op == nullptr) return Cover::no("the next op is no conv2d_grad_w");
+  const auto describe = [&](const dnnl::engine& engine, Cover& cover) {
+    const auto conv = weights_desc(engine, Operands(op->shape, op->n(), bool(op->db), layout));
+    return add_use(cover.reads, op->x, conv.src_desc(), op->shape.in) &&
+           add_use(cover.reads, op->dy, conv.diff_dst_desc(), op->shape.out());
+  };
+  return if_blocked(ask(rest, 1, {op->x, op->dy, op->dw, op->db}, describe), layout);
+}
+
+std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, Layout layout) {
+  const auto& op = span.get<Conv2dGradW>(0);
+  return checked(row_name("conv2d_grad_w", layout), [&] {
+    auto chain = std::make_unique<PrimitiveChain>(binding);
+    const Operands o(op.shape, op.n(), bool(op.db), layout);
+    const auto conv = weights_desc(chain->engine(), o);
+    const auto dw = chain->memory(o.plain_w, binding.write(op.dw));
+    const bool direct = conv.diff_weights_desc() == o.plain_w;
+    const auto made = direct ? dw : chain->memory(conv.diff_weights_desc());
+    PrimitiveChain::Arguments arguments{
+        {DNNL_ARG_SRC, chain->memory(conv.src_desc(), binding.read(op.x))},
+        {DNNL_ARG_DIFF_DST, chain->memory(conv.diff_dst_desc(), binding.read(op.dy))},
+        {DNNL_ARG_DIFF_WEIGHTS, made}};
+    if (op.db) arguments.insert({DNNL_ARG_DIFF_BIAS, chain->memory(o.bias, binding.write(op.db))});
+    chain->add(BackwardWeights(conv), std::move(arguments));
+    if (!direct) {
+      chain->add(dnnl::reorder(made, dw), {{DNNL_ARG_FROM, made}, {DNNL_ARG_TO, dw}});
+    }
+    return chain;
+  });
+}
+
+}  // namespace
+
+Table onednn_conv_rows() {
+  Table table;
+  for (const Layout layout : {Layout::blocked, Layout::plain}) {
+    for (const bool activated : {true, false}) {
+      table.push_back(onednn_row(
+          row_name(activated ? "conv2d_activation" : "conv2d", layout),
+          [=](const Rest& rest) { return covers_forward(rest, layout, activated); },
+          [=](const Span& span, const Binding& binding) {
+            return prepare_forward(span, binding, layout, activated);
+          }));
+    }
+    table.push_back(onednn_row(
+        row_name("conv2d_grad_x", layout),
+        [=](const Rest& rest) { return covers_grad_x(rest, layout); },
+        [=](const Span& span, const Binding& binding) {
+          return prepare_grad_x(span, binding, layout);
+        }));
+    table.push_back(onednn_row(
+        row_name("conv2d_grad_w", layout),
+        [=](const Rest& rest) { return covers_grad_w(rest, layout); },
+        [=](const Span& span, const Binding& binding) {
+          return prepare_grad_w(span, binding, layout);
+        }));
+  }
+  return table;
+}
+
+}  // namespace ridgeline::cpu
+
+#endif

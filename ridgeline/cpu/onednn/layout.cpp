@@ -1,0 +1,97 @@
+#ifdef RIDGELINE_HAVE_ONEDNN
+
+#include "ridgeline/cpu/onednn/layout.h"
+
+#include <charconv>
+
+namespace ridgeline::cpu {
+namespace {
+
+constexpr std::pair<std::string_view, Tag> kTags[] = {
+    {"nChw16c", Tag::nChw16c}, {"nChw8c", Tag::nChw8c}, {"nhwc", Tag::nhwc}};
+constexpr std::string_view kPrefix = "onednn:";
+
+struct Parsed {
+  Tag tag = Tag::nchw;
+  Image image;  // all pixels in one row
+};
+
+// "" or "onednn:nChw16c:32x196"; nothing for the formats of others. A plain value has the image of
+// the other side of the conversion.
+std::optional<Parsed> parse(const Format& format) {
+  if (!format.starts_with(kPrefix)) return std::nullopt;
+  for (const auto& [name, tag] : kTags) {
+    const std::string start = fmt::format("{}{}:", kPrefix, name);
+    if (!format.starts_with(start)) continue;
+    Parsed parsed{tag, {}};
+    const char* end = format.data() + format.size();
+    const auto channels = std::from_chars(format.data() + start.size(), end, parsed.image.c);
+    if (channels.ec != std::errc{} || channels.ptr == end) return std::nullopt;
+    const auto pixels = std::from_chars(channels.ptr + 1, end, parsed.image.w);
+    if (pixels.ec != std::errc{} || pixels.ptr != end) return std::nullopt;
+    return parsed;
+  }
+  return std::nullopt;
+}
+
+bool converts(const Value& value, const Format& from, const Format& to) {
+  if (value.dtype != DType::fp32 || value.shape.rank() != 2) return false;
+  const auto before = parse(from), after = parse(to);
+  return from.empty() ? after.has_value() : before.has_value() && (to.empty() || after.has_value());
+}
+
+std::unique_ptr<Step> prepare(const Span&, const Binding& binding) {
+  return checked("cpu.reorder.onednn", [&] {
+    const auto before = parse(binding.from()), after = parse(binding.to());
+    const Value value = binding.converted();
+    const Image image = before ? before->image : after->image;
+    auto chain = std::make_unique<PrimitiveChain>(binding);
+    const auto side = [&](const std::optional<Parsed>& parsed, const Tensor& tensor) {
+      return chain->memory(image_memory(value.shape[0], image, parsed ? parsed->tag : Tag::nchw),
+                           tensor);
+    };
+    const auto from = side(before, binding.read(value)), to = side(after, binding.write(value));
+    chain->add(dnnl::reorder(from, to), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
+    return chain;
+  });
+}
+
+}  // namespace
+
+Tag blocked_tag() {
+  static const bool wide = [] {
+    const auto isa = int(dnnl::get_effective_cpu_isa());
+    return (isa & int(dnnl::cpu_isa::avx512_core)) == int(dnnl::cpu_isa::avx512_core);
+  }();
+  return wide ? Tag::nChw16c : Tag::nChw8c;
+}
+
+std::optional<Format> format_of(const dnnl::memory::desc& memory, Dim n, const Image& image) {
+  if (memory == plain_memory(n, image)) return Format{};
+  for (const auto& [name, tag] : kTags) {
+    if (memory == image_memory(n, image, tag)) {
+      return fmt::format("{}{}:{}x{}", kPrefix, name, image.c, image.pixels());
+    }
+  }
+  return std::nullopt;
+}
+
+bool add_use(std::vector<FormatUse>& uses, const Value& value, const dnnl::memory::desc& memory,
+             const Image& image) {
+  const auto format = format_of(memory, value.shape[0], image);
+  if (!format) return false;
+  if (!format->empty()) uses.push_back({value.id, *format, memory.get_size()});
+  return true;
+}
+
+Impl reorder_row() {
+  Impl impl;
+  impl.name = "cpu.reorder.onednn";
+  impl.converts = converts;
+  impl.prepare = prepare;
+  return impl;
+}
+
+}  // namespace ridgeline::cpu
+
+#endif

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <dnnl.hpp>
+#include <optional>
+
+#include "ridgeline/cpu/onednn/primitive.h"
+#include "ridgeline/ops/window.h"
+
+namespace ridgeline::cpu {
+
+// How rows from oneDNN let images lie: plain, or as oneDNN likes them (channels in blocks), which
+// are formats of the values: "onednn:nChw16c:32x196" has 32 channels of 196 pixels. Rows of the two
+// sorts stand beside each other in the table; the planner weighs the conversions.
+enum class Layout { plain, blocked };
+
+using Tag = dnnl::memory::format_tag;
+
+inline dnnl::memory::desc image_memory(Dim n, const Image& image, Tag tag) {
+  return {{n, image.c, image.h, image.w}, dnnl::memory::data_type::f32, tag};
+}
+inline dnnl::memory::desc plain_memory(Dim n, const Image& image) {
+  return image_memory(n, image, Tag::nchw);
+}
+
+// The block of channels that this CPU's kernels want.
+Tag blocked_tag();
+
+// The format of a value that lies as `memory` says; nothing when oneDNN chose what we do not name.
+std::optional<Format> format_of(const dnnl::memory::desc& memory, Dim n, const Image& image);
+
+// Adds to `uses` what `memory` needs when it is not plain; false when it has no name.
+bool add_use(std::vector<FormatUse>& uses, const Value& value, const dnnl::memory::desc& memory,
+             const Image& image);
+
+// Asks oneDNN for the primitive when a row is looked at: which layouts it wants decides the
+// formats.
+template <typename Describe>
+Cover ask(const Rest& rest, size_t ops, const Values& values, Describe describe) {
+  const std::string why = refuse(values);
+  if (!why.empty()) return Cover::no(why);
+  try {
+    omp_set_num_threads(cpu_runtime(rest.runtime).pool().size());
+    Cover cover = Cover::of(ops);
+    return describe(dnnl::engine(dnnl::engine::kind::cpu, 0), cover)
+               ? cover
+               : Cover::no("oneDNN wants a layout that has no name here");
+  } catch (const dnnl::error& error) {
+    return Cover::no(fmt::format("oneDNN has none: {}", error.what()));
+  }
+}
+
+// A blocked row that has no use for a block is the plain row again.
+inline Cover if_blocked(Cover cover, Layout layout) {
+  if (cover.ops > 0 && layout == Layout::blocked && cover.reads.empty() && cover.writes.empty()) {
+    return Cover::no("oneDNN wants plain images here");
+  }
+  return cover;
+}
+
+inline std::string row_name(const char* what, Layout layout) {
+  return fmt::format("cpu.{}.onednn{}", what, layout == Layout::blocked ? ".blocked" : "");
+}
+
+// Conversions between plain and blocked images, and between two sorts of blocks.
+Impl reorder_row();
+
+}  // namespace ridgeline::cpu

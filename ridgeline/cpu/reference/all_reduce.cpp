@@ -1,0 +1,43 @@
+#include <vector>
+
+#include "ridgeline/cpu/reference/row.h"
+
+namespace ridgeline::cpu {
+namespace {
+
+// Adds up in fp64 at the start and leaves nothing to wait for. A process alone is one rank.
+std::unique_ptr<Step> prepare_start(const AllReduceStart& op, const Binding& binding) {
+  std::vector<Doubles> grads, sums;
+  for (const Value& grad : op.grads) grads.emplace_back(binding.read(grad));
+  for (const Value& sum : op.sums) sums.emplace_back(binding.write(sum));
+  const bool narrow =
+      op.wire == DType::bf16 && !op.grads.empty() && op.grads.front().dtype == DType::fp32;
+  return make_step([grads = std::move(grads), sums = std::move(sums), narrow,
+                    token = binding.write(op.token).as<int64_t>(),
+                    ranks = binding.runtime().ranks()]() mutable {
+    const auto travelled = [&](double value) {
+      return narrow ? double(float(round_to<Bf16>(value))) : value;
+    };
+    for (size_t k = 0; k < grads.size(); ++k) {
+      grads[k].load();
+      for (int64_t i = 0; i < grads[k].size(); ++i) sums[k][i] = travelled(grads[k][i]);
+      if (ranks != nullptr) {
+        ranks->all_reduce(sums[k].data(), sums[k].data(), sums[k].size(), DType::fp64, Reduce::sum,
+                          DType::fp64);
+      }
+      for (int64_t i = 0; i < sums[k].size(); ++i) sums[k][i] = travelled(sums[k][i]);
+      sums[k].store();
+    }
+    *token = 0;
+  });
+}
+
+std::unique_ptr<Step> prepare_wait(const AllReduceWait&, const Binding&) {
+  return make_step([] {});
+}
+
+}  // namespace
+
+Table all_reduce_reference() { return {reference_row(prepare_start), reference_row(prepare_wait)}; }
+
+}  // namespace ridgeline::cpu

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "ridgeline/core/thread_pool.h"
+#include "ridgeline/cpu/simd/layout.h"
+#include "ridgeline/ops/recurrent.h"
+
+// One time step of a recurrent layer in one direction, forward and backward: the product with the
+// recurrent weights, packed once a pass, and all that follows it element by element, while the sums
+// are still at hand. Each call does a range of hidden units on the calling thread; a barrier
+// between steps is all the threads need.
+//
+// Everything lies in panels of the batch (layout.h): [panels][features][kPanel]. A step's gates
+// hold gate_vectors() vectors of H: on entry the products with the input, biases added; on exit
+// what the reserve keeps.
+namespace ridgeline::cpu::simd {
+
+constexpr int64_t gate_vectors(CellKind cell) { return std::max<int64_t>(1, saved_vectors(cell)); }
+
+template <typename T>
+struct RnnStepArgs {
+  CellKind cell;
+  int64_t hidden, batch;
+  const T* w;        // pack()ed w_hh
+  const T* bias_hn;  // gru: b_hh of the third gate, [H]; may be null
+  const T *h, *c;    // panels [batch, H]: the state before; c for lstm only
+  T* gates;          // panels [batch, gate_vectors * H]
+  T *h_next, *c_next;
+  // Items that have ended, those with lengths <= time, keep their state; their gates become zero.
+  // Panels [batch, 1]; null when no item ends early.
+  const T* lengths;
+  T time;
+};
+
+// Backward, from the step after in the order of the pass to the one before. The gate gradients'
+// vectors lie as i, f, g, o or r, z, hn, n: those that go through w_hh first.
+template <typename T>
+struct RnnGradStepArgs {
+  CellKind cell;
+  int64_t hidden, batch;
+  const T* w;      // pack_transposed()ed w_hh
+  const T* after;  // gate gradients of the step done before this one; null at the first
+  const T* gates;  // the reserve of this step
+  const T* y;      // rnn cells: h after the step; panels [batch, H] here and below
+  // The state before: h (gru) or c (lstm) of the step before where that was at a time an item has,
+  // else the first one.
+  const T *h, *h0;
+  const T *c, *c0;
+  int64_t c_stride;  // between panels of c
+  T time_before;
+  const T* dy;
+  T* direct;         // what of dh goes past the weights; dhT at the first step
+  T* dc;             // lstm; dcT at the first step
+  T* gradients;      // gate gradients of this step, panels [batch, gradient_vectors * H]
+  T* dh0;            // not null: only dh of the step before is wanted, and written here
+  const T* lengths;  // never null; past the batch 0
+  T time;
+};
+
+template <typename T>
+struct RnnKernels {
+  int64_t (*units)(CellKind cell);  // of a tile; ranges of units are multiples of it
+  int64_t (*grad_units)();          // likewise, backward
+  // [tiles][H][gates * units] and [tiles][gates * H][units], zeros past H; a range of tiles.
+  void (*pack)(CellKind cell, int64_t hidden, const T* w_hh, T* packed, Range tiles);
+  void (*pack_transposed)(CellKind cell, int64_t hidden, const T* w_hh, T* packed, Range tiles);
+  void (*step)(const RnnStepArgs<T>&, Range units);
+  void (*grad_step)(const RnnGradStepArgs<T>&, Range units);
+};
+
+template <typename T>
+const RnnKernels<T>& rnn_kernels();
+
+}  // namespace ridgeline::cpu::simd

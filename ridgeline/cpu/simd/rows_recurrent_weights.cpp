@@ -1,0 +1,193 @@
+#include <algorithm>
+
+#include "ridgeline/cpu/simd/batch.h"
+#include "ridgeline/cpu/simd/row.h"
+
+// What follows the way back through time: large products of the gate gradients of all steps, with
+// rows (b, t) as the program holds them.
+namespace ridgeline::cpu::simd {
+namespace {
+
+ThreadPool& pool_of(const Rest& rest) {
+  return const_cast<ThreadPool&>(cpu_runtime(rest.runtime).pool());
+}
+
+// Vectors of a row of the gate gradients, in elements.
+int64_t row_width(const RnnShape& s) { return gradient_vectors(s.cell) * s.hidden; }
+
+// --- dx = gate gradients . w_ih ---
+
+template <typename T>
+struct GradX {
+  ThreadPool& pool;
+  RnnShape s;
+  const T* gradients = nullptr;
+  const T* w_ih[2] = {};
+  T* dx = nullptr;
+  T *dz = nullptr, *parts = nullptr;
+
+  int64_t part_size() const { return int64_t(panel_elements<T>(s.rows(), s.in)); }
+  void allot(Scratch& scratch) {
+    dz = scratch.take<T>(panel_elements<T>(s.rows(), s.gate_rows()));
+    parts = scratch.take<T>(size_t(s.directions() * part_size()));
+  }
+
+  void operator()() const {
+    pool.run([this](int thread) {
+      const BatchKernels<T>& batch = batch_kernels<T>();
+      const int64_t D = s.directions();
+      const Range mine = split(s.rows(), thread, pool.size(), kPanel<T>);
+      if (mine.begin >= mine.end) return;
+      for (int64_t d = 0; d < D; ++d) {
+        batch.to_panels(gradients + d * row_width(s), D * row_width(s), s.gate_rows(), dz, mine,
+                        {0, s.gate_rows()});
+        const InputGradArgs<T> args{
+            w_ih[d],       dz,        parts + d * part_size(), nullptr, s.in,
+            s.gate_rows(), Act::none, {0, s.gate_rows()}};
+        kernels<T>().input_grad(args, {0, s.in}, mine);
+      }
+      if (D > 1) {
+        batch.combine({parts, D, part_size(), parts, parts, s.in, Act::none}, {0, s.in}, mine);
+      }
+      batch.from_panels(parts, s.in, dx, s.in, mine, {0, s.in});
+    });
+  }
+};
+
+// --- dw_ih, dw_hh and the biases ---
+
+template <typename T>
+struct GradW {
+  ThreadPool& pool;
+  RnnShape s;
+  const T *x = nullptr, *y = nullptr, *h0 = nullptr, *gradients = nullptr;
+  const int32_t* lengths = nullptr;
+  T *dw_ih[2] = {}, *dw_hh[2] = {}, *db_ih[2] = {}, *db_hh[2] = {};
+  T *dz = nullptr, *before = nullptr;
+
+  void allot(Scratch& scratch) {
+    dz = scratch.take<T>(panel_elements<T>(s.rows(), row_width(s)));
+    before = scratch.take<T>(size_t(s.rows() * s.hidden));
+  }
+
+  void operator()() const {
+    pool.run([this](int thread) {
+      for (int64_t d = 0; d < s.directions(); ++d) direction(thread, d);
+    });
+  }
+
+  void direction(int thread, int64_t d) const {
+    const int64_t H = s.hidden, wide = row_width(s);
+    const Range mine = split(s.rows(), thread, pool.size(), kPanel<T>);
+    batch_kernels<T>().to_panels(gradients + d * wide, s.directions() * wide, wide, dz, mine,
+                                 {0, wide});
+    const Range items = split(s.batch, thread, pool.size());
+    for (int64_t b = items.begin; b < items.end; ++b) states_before(b, d);
+    pool.barrier();
+    WeightGradArgs<T> args{};
+    args.dz = dz;
+    args.n = s.rows();
+    args.out = wide;
+    args.x = x;
+    args.ldx = args.in = s.in;
+    args.dw = dw_ih[d];
+    args.db = db_ih[d];
+    const Range rows = split(s.gate_rows(), thread, pool.size(), 8);
+    kernels<T>().weight_grad(args, rows, {0, s.in});
+    args.x = before;
+    args.ldx = args.in = H;
+    args.dw = dw_hh[d];
+    args.db = db_hh[d];
+    // gru: the third gate's rows go by the fourth vector.
+    const int64_t plain = s.cell == CellKind::gru ? 2 * H : s.gate_rows();
+    kernels<T>().weight_grad(args, {rows.begin, std::min(rows.end, plain)}, {0, H});
+    args.dz = dz + H * kPanel<T>;
+    kernels<T>().weight_grad(args, {std::max(rows.begin, plain), rows.end}, {0, H});
+    pool.barrier();
+  }
+
+  // h before each step of item b; zero in its padding.
+  void states_before(int64_t b, int64_t d) const {
+    const int64_t H = s.hidden, D = s.directions();
+    const int64_t length = lengths != nullptr ? lengths[b] : s.steps;
+    const int64_t first = s.reverse(d) ? length - 1 : 0, back = s.reverse(d) ? 1 : -1;
+    for (int64_t t = 0; t < s.steps; ++t) {
+      T* to = before + (b * s.steps + t) * H;
+      const T* from = t == first ? (h0 != nullptr ? h0 + (d * s.batch + b) * H : nullptr)
+                                 : y + ((b * s.steps + t + back) * D + d) * H;
+      if (t >= length || from == nullptr) {
+        std::fill_n(to, H, T(0));
+      } else {
+        std::copy_n(from, H, to);
+      }
+    }
+  }
+};
+
+template <typename Op, template <typename> class Work>
+Cover covers(const Rest& rest) {
+  const std::string reason = refuses(rest, &Op::gate_gradients);
+  if (!reason.empty()) return Cover::no(reason);
+  const Op& op = *rest.get<Op>(0);
+  Cover cover = Cover::of(1);
+  with_type(op.gate_gradients.dtype, [&](auto zero) {
+    Work<decltype(zero)> work{pool_of(rest), op.shape};
+    Scratch scratch;
+    work.allot(scratch);
+    cover.workspace = scratch.bytes();
+  });
+  return cover;
+}
+
+std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding) {
+  const RnnGradX& op = span.get<RnnGradX>(0);
+  return with_type(op.dx.dtype, [&](auto zero) -> std::unique_ptr<Step> {
+    using T = decltype(zero);
+    GradX<T> work{cpu_runtime(binding.runtime()).pool(), op.shape};
+    Scratch scratch(binding.workspace());
+    work.allot(scratch);
+    work.gradients = binding.read(op.gate_gradients).template as<const T>();
+    for (size_t d = 0; d < 2; ++d) {
+      work.w_ih[d] = binding.read(op.weights[d].w_ih).template as<const T>();
+    }
+    work.dx = binding.write(op.dx).template as<T>();
+    return make_step(work);
+  });
+}
+
+std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding) {
+  const RnnGradW& op = span.get<RnnGradW>(0);
+  return with_type(op.x.dtype, [&](auto zero) -> std::unique_ptr<Step> {
+    using T = decltype(zero);
+    GradW<T> work{cpu_runtime(binding.runtime()).pool(), op.shape};
+    Scratch scratch(binding.workspace());
+    work.allot(scratch);
+    work.x = binding.read(op.x).template as<const T>();
+    work.y = binding.read(op.y).template as<const T>();
+    work.h0 = binding.read(op.h0).template as<const T>();
+    work.gradients = binding.read(op.gate_gradients).template as<const T>();
+    work.lengths = binding.read(op.lengths).template as<const int32_t>();
+    for (size_t d = 0; d < 2; ++d) {
+      work.dw_ih[d] = binding.write(op.grads[d].w_ih).template as<T>();
+      work.dw_hh[d] = binding.write(op.grads[d].w_hh).template as<T>();
+      work.db_ih[d] = binding.write(op.grads[d].b_ih).template as<T>();
+      work.db_hh[d] = binding.write(op.grads[d].b_hh).template as<T>();
+    }
+    return make_step(work);
+  });
+}
+
+}  // namespace
+
+Table recurrent_weight_rows() {
+  Impl grad_x, grad_w;
+  grad_x.name = "cpu.rnn_grad_x.simd";
+  grad_x.covers = covers<RnnGradX, GradX>;
+  grad_x.prepare = prepare_grad_x;
+  grad_w.name = "cpu.rnn_grad_w.simd";
+  grad_w.covers = covers<RnnGradW, GradW>;
+  grad_w.prepare = prepare_grad_w;
+  return {grad_x, grad_w};
+}
+
+}  // namespace ridgeline::cpu::simd

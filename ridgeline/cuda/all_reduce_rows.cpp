@@ -1,0 +1,168 @@
+#include "ridgeline/cuda/all_reduce_rows.h"
+
+#include "ridgeline/cuda/row.h"
+#include "ridgeline/cuda/vendor/nccl.h"
+
+namespace ridgeline::cuda {
+namespace {
+
+struct Sum {
+  const void* from;
+  void* to;
+  int64_t count;
+  DType dtype;
+
+  size_t bytes() const { return size_t(count) * size_of(dtype); }
+};
+
+std::vector<Sum> sums_of(const AllReduceStart& op, const Binding& binding) {
+  std::vector<Sum> sums;
+  for (size_t k = 0; k < op.grads.size(); ++k) {
+    sums.push_back({binding.read(op.grads[k]).data, binding.write(op.sums[k]).data,
+                    op.grads[k].shape.numel(), op.grads[k].dtype});
+  }
+  return sums;
+}
+
+Collectives* collectives_of(const Binding& binding) {
+  return cuda_runtime(binding.runtime()).collectives();
+}
+
+// --- NCCL ---
+
+Cover covers_nccl(const Rest& rest) {
+  const auto* op = rest.get<AllReduceStart>(0);
+  if (op == nullptr) return no_such_op("all_reduce_start");
+  const Collectives* collectives = cuda_runtime(rest.runtime).collectives();
+  if (collectives == nullptr) return Cover::no("this process is alone");
+  if (!collectives->nccl_refusal().empty()) return Cover::no(collectives->nccl_refusal());
+  for (const Value& grad : op->grads) {
+    if (grad.dtype != DType::fp32 && grad.dtype != DType::fp64) {
+      return Cover::no("adds up fp32 and fp64 only");
+    }
+    if (grad.dtype == DType::fp32 && op->wire != DType::fp32) return Cover::no("sends fp32 only");
+  }
+  return Cover::of(1);
+}
+
+std::unique_ptr<Step> prepare_nccl(const Span& span, const Binding& binding) {
+  const auto& op = span.get<AllReduceStart>(0);
+  return make_step([sums = sums_of(op, binding), token = binding.write(op.token).data,
+                    collectives = collectives_of(binding),
+                    stream = cuda_runtime(binding.runtime()).stream()] {
+    collectives->fork(stream);
+    for (const Sum& sum : sums) collectives->all_reduce(sum.from, sum.to, sum.count, sum.dtype);
+    check(cudaMemsetAsync(token, 0, sizeof(int64_t), collectives->stream()), "a token");
+    collectives->leave(token);
+  });
+}
+
+// --- through the host ---
+
+// Pinned memory for all gradients of a layer, and what the host does with it in between.
+class StagedSum final : public Step {
+ public:
+  StagedSum(const AllReduceStart& op, const Binding& binding)
+      : sums_(sums_of(op, binding)),
+        wire_(op.wire),
+        token_(binding.write(op.token).data),
+        collectives_(collectives_of(binding)),
+        stream_(cuda_runtime(binding.runtime()).stream()) {
+    size_t bytes = 0;
+    for (const Sum& sum : sums_) bytes += sum.bytes();
+    void* pinned = nullptr;
+    check(cudaMallocHost(&pinned, std::max<size_t>(1, bytes)), "pinned memory for gradients");
+    host_ = static_cast<std::byte*>(pinned);
+  }
+  ~StagedSum() override {
+    if (collectives_ != nullptr) cudaStreamSynchronize(collectives_->stream());
+    cudaFreeHost(host_);
+  }
+  StagedSum(const StagedSum&) = delete;
+  StagedSum& operator=(const StagedSum&) = delete;
+
+  void run() override {
+    if (collectives_ == nullptr) {
+      for (const Sum& sum : sums_) {
+        check(cudaMemcpyAsync(sum.to, sum.from, sum.bytes(), cudaMemcpyDeviceToDevice, stream_),
+              "copying gradients");
+      }
+      check(cudaMemsetAsync(token_, 0, sizeof(int64_t), stream_), "a token");
+      return;
+    }
+    cudaStream_t side = collectives_->stream();
+    collectives_->fork(stream_);
+    std::byte* at = host_;
+    for (const Sum& sum : sums_) {
+      check(cudaMemcpyAsync(at, sum.from, sum.bytes(), cudaMemcpyDeviceToHost, side),
+            "gradients to the host");
+      at += sum.bytes();
+    }
+    check(cudaLaunchHostFunc(
+              side, [](void* self) { static_cast<StagedSum*>(self)->add_up(); }, this),
+          "adding up gradients on the host");
+    at = host_;
+    for (const Sum& sum : sums_) {
+      check(cudaMemcpyAsync(sum.to, at, sum.bytes(), cudaMemcpyHostToDevice, side),
+            "gradients to the GPU");
+      at += sum.bytes();
+    }
+    check(cudaMemsetAsync(token_, 0, sizeof(int64_t), side), "a token");
+    collectives_->leave(token_);
+  }
+
+ private:
+  void add_up() noexcept {
+    try {
+      std::byte* at = host_;
+      for (const Sum& sum : sums_) {
+        collectives_->ranks().all_reduce(at, at, sum.count, sum.dtype, Reduce::sum, wire_);
+        at += sum.bytes();
+      }
+    } catch (const std::exception& error) {
+      collectives_->set_failure(error.what());
+    }
+  }
+
+  std::vector<Sum> sums_;
+  DType wire_;
+  void* token_;
+  Collectives* collectives_;
+  cudaStream_t stream_;
+  std::byte* host_ = nullptr;
+};
+
+Cover covers_staged(const Rest& rest) {
+  const auto* op = rest.get<AllReduceStart>(0);
+  if (op == nullptr) return no_such_op("all_reduce_start");
+  const bool alone = cuda_runtime(rest.runtime).collectives() == nullptr;
+  if (alone && op->wire == DType::bf16) return Cover::no("a process alone sends nothing");
+  return Cover::of(1);
+}
+
+std::unique_ptr<Step> prepare_wait(const Span& span, const Binding& binding) {
+  const auto& op = span.get<AllReduceWait>(0);
+  return make_step([token = binding.read(op.token).data, collectives = collectives_of(binding),
+                    stream = cuda_runtime(binding.runtime()).stream()] {
+    if (collectives != nullptr) collectives->join(token, stream);
+  });
+}
+
+}  // namespace
+
+Table all_reduce_rows() {
+  return {cuda_row("cuda.all_reduce_start.nccl", covers_nccl, prepare_nccl),
+          cuda_row("cuda.all_reduce_start.staged", covers_staged,
+                   [](const Span& span, const Binding& binding) -> std::unique_ptr<Step> {
+                     return std::make_unique<StagedSum>(span.get<AllReduceStart>(0), binding);
+                   }),
+          cuda_row(
+              "cuda.all_reduce_wait.event",
+              [](const Rest& rest) {
+                return rest.get<AllReduceWait>(0) != nullptr ? Cover::of(1)
+                                                             : no_such_op("all_reduce_wait");
+              },
+              prepare_wait)};
+}
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <functional>
+
+#include "ridgeline/cuda/plain/elementwise.h"
+#include "ridgeline/cuda/row.h"
+
+namespace ridgeline::cuda {
+
+// db[out] = sum over n of dy, beside a product that only makes dw; nothing where there is no db.
+// With dy in a half, db may be in fp32.
+inline std::function<cudaError_t(cudaStream_t)> bias_sum(const LinearGradW& op,
+                                                         const Binding& binding) {
+  if (!op.db) return [](cudaStream_t) { return cudaSuccess; };
+  using Sum = std::function<cudaError_t(cudaStream_t)>;
+  return dispatch_device_float(op.dy.dtype, [&](auto type) -> Sum {
+    using T = decltype(type);
+    const auto* dy = binding.read(op.dy).as<T>();
+    const Tensor db = binding.write(op.db);
+    const int64_t n = op.n(), out = op.out();
+    if constexpr (sizeof(T) == 2) {
+      if (is_wide(op.db, op.dy.dtype)) {
+        return [=, db = db.as<float>()](cudaStream_t stream) {
+          return launch_sum_rows<T, float>(dy, db, n, out, stream);
+        };
+      }
+    }
+    return [=, db = db.as<T>()](cudaStream_t stream) {
+      return launch_sum_rows<T, T>(dy, db, n, out, stream);
+    };
+  });
+}
+
+}  // namespace ridgeline::cuda

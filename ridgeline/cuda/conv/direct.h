@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "ridgeline/cuda/conv/source.h"
+#include "ridgeline/cuda/plain/curve.h"
+
+// Convolution, bias, activation and a 2 x 2 max pool in fp32 multiply-adds: image and filters in
+// shared memory, sums of 2 x 4 pixels by a few channels in a thread's registers. Stride 1, no
+// dilation, one group, square filters of 3, 5 or 7, any padding.
+namespace ridgeline::cuda {
+
+struct DirectShape {
+  int c = 0, h = 0, w = 0, k = 0, filter = 0, pad = 0;
+
+  constexpr int out_h() const { return h + 2 * pad - filter + 1; }
+  constexpr int out_w() const { return w + 2 * pad - filter + 1; }
+  constexpr int pooled_h() const { return out_h() / 2; }
+  constexpr int pooled_w() const { return out_w() / 2; }
+};
+
+// Why the kernel does not take this shape with so many bytes of shared memory a block; "" when it
+// does.
+const char* refuse_direct(const DirectShape& shape, bool from_bytes, size_t shared_memory);
+
+// y[n, k, pooled_h, pooled_w], and, where `a` is given, what the pool reads: a[n, k, out, out]. b
+// may be null. Without `a` the curve is applied after the maximum and must not decrease.
+struct DirectArgs {
+  DirectShape shape;
+  ImageSource source;
+  const float *w = nullptr, *b = nullptr;
+  float *y = nullptr, *a = nullptr;
+  Curve curve = Curve::none;
+};
+
+cudaError_t launch_conv_pool_direct(const DirectArgs& args, int processors, cudaStream_t stream);
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "ridgeline/cuda/conv/source.h"
+#include "ridgeline/cuda/plain/curve.h"
+#include "ridgeline/cuda/plain/loose.h"
+
+// Two layers of convolution, bias, activation and 2 x 2 max pool in one kernel, on tensor cores: a
+// block takes an image from its bytes (or numbers) to the second pool's outputs, the map between
+// the layers stays in shared memory. For the shapes listed in twice.cu.
+namespace ridgeline::cuda {
+
+struct TwiceShape {
+  int h = 0, w = 0;         // of the one-channel image
+  int filter1 = 0, k1 = 0;  // first layer
+  int filter2 = 0, k2 = 0;  // second layer
+  bool operator==(const TwiceShape&) const = default;
+};
+
+bool has_twice(const TwiceShape& shape);
+
+// Bytes of shared memory a block needs, for factors of so many bytes; the largest of the shapes.
+size_t twice_shared_memory(size_t factor);
+
+// y[n, k2, ...] of the second pool. T: __nv_bfloat16, __half, or float (factors rounded to tf32).
+// Pointers must be aligned to 16 bytes. Biases may be absent. The curves must not decrease.
+template <typename T>
+struct TwiceArgs {
+  ImageSource source;
+  const T *w1, *w2;
+  LooseIn<T> b1, b2;
+  T* y;
+  Curve curve1, curve2;
+};
+
+// `variant` 0 .. kTwiceVariants - 1: ways to share images out over warps, for the planner to time.
+constexpr int kTwiceVariants = 3;
+template <typename T>
+cudaError_t launch_conv_pool_twice(const TwiceShape& shape, const TwiceArgs<T>& args, int variant,
+                                   int processors, cudaStream_t stream);
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,21 @@
+#pragma once
+
+#include "ridgeline/plan/impl.h"
+
+namespace ridgeline::cuda {
+
+// Convolution, activation and pool in one kernel (cuda/conv), from a gather's bytes where one
+// stands in front:
+//   "cuda.[gather_]conv2d_pool.direct"           one layer, fp32 multiply-adds
+//   "cuda.[gather_]conv2d_pool_twice.tensor.<i>" two layers, tensor cores
+// and "cuda.conv2d.constant": one convolution with its filters in constant memory.
+Table conv_rows();
+
+// "cuda.conv2d.implicit", "cuda.conv2d_grad_x.implicit", "cuda.conv2d_grad_w.implicit": implicit
+// matrix products on tensor cores.
+Table implicit_conv_rows();
+
+// Bytes a block may have on this GPU.
+size_t shared_memory(const Runtime& runtime);
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "ridgeline/cuda/plain/loose.h"
+#include "ridgeline/cuda/plain/window.h"
+
+// Convolutions of any geometry: one thread an output, its sum in a register. The gradients gather
+// what an element is the sum of, so nothing is added to memory and every run gives the same bits.
+namespace ridgeline::cuda {
+
+// y[n, k, p, q];  b may be absent
+template <typename T>
+cudaError_t launch_conv2d(const ConvGeometry& g, const T* x, const T* w, LooseIn<T> b, T* y,
+                          cudaStream_t stream);
+
+// dx[n, c, h, w], written
+template <typename T>
+cudaError_t launch_conv2d_grad_x(const ConvGeometry& g, const T* dy, const T* w, T* dx,
+                                 cudaStream_t stream);
+
+// dw[k, group_in, kernel, kernel] and db[k], written; each may be absent
+template <typename T>
+cudaError_t launch_conv2d_grad_w(const ConvGeometry& g, const T* x, const T* dy, LooseOut<T> dw,
+                                 LooseOut<T> db, cudaStream_t stream);
+
+// The pieces of a convolution as a matrix product, for one group, over the images
+// [first, first + count). With r = (i*p + row)*q + column counted within the piece and
+// f = (c*kernel + u)*kernel + v:
+
+// columns[r, f] = the tap of x, 0 on the padding
+template <typename T>
+cudaError_t launch_unroll(const ConvGeometry& g, const T* x, T* columns, int first, int count,
+                          cudaStream_t stream);
+// dx = for each pixel the sum of the taps of columns that lie on it; written
+template <typename T>
+cudaError_t launch_roll_up(const ConvGeometry& g, const T* columns, T* dx, int first, int count,
+                           cudaStream_t stream);
+// rows[r, channel] = images[i, channel, row, column], and back
+template <typename T>
+cudaError_t launch_channels_last(const ConvGeometry& g, const T* images, T* rows, int first,
+                                 int count, cudaStream_t stream);
+template <typename T>
+cudaError_t launch_channels_first(const ConvGeometry& g, const T* rows, T* images, int first,
+                                  int count, cudaStream_t stream);
+
+}  // namespace ridgeline::cuda

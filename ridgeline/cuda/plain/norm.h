@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+
+#include "ridgeline/cuda/plain/loose.h"
+
+// The normalisations of ops/norm.h: statistics in the accumulating type, in two passes, one block a
+// row or a channel. Optional operands are null.
+namespace ridgeline::cuda {
+
+template <typename T>
+struct LayerNormArgs {
+  const T* x;
+  LooseIn<T> gamma, beta;
+  T* y;
+  Accumulated<T>*mean, *rstd;
+  int64_t rows;
+  int width;
+  double epsilon;
+};
+
+template <typename T>
+struct LayerNormGradArgs {
+  const T *x, *dy;
+  LooseIn<T> gamma;
+  const Accumulated<T>*mean, *rstd;
+  T* dx;
+  LooseOut<T> dgamma, dbeta;
+  int64_t rows;
+  int width;
+};
+
+// n images of c channels of so many pixels
+template <typename T>
+struct BatchNormArgs {
+  const T* x;
+  LooseIn<T> gamma, beta;
+  T* y;
+  Accumulated<T>*mean, *rstd, *running_mean, *running_var;
+  int64_t* batches;
+  int n, c, pixels;
+  double epsilon, momentum;
+};
+
+template <typename T>
+struct BatchNormGradArgs {
+  const T *x, *dy;
+  LooseIn<T> gamma;
+  const Accumulated<T>*mean, *rstd;
+  T* dx;
+  LooseOut<T> dgamma, dbeta;
+  int n, c, pixels;
+};
+
+template <typename T>
+struct BatchNormInferArgs {
+  const T* x;
+  LooseIn<T> gamma, beta;
+  const Accumulated<T>*mean, *var;
+  T* y;
+  int n, c, pixels;
+  double epsilon;
+};
+
+template <typename T>
+cudaError_t launch_layer_norm(const LayerNormArgs<T>& args, cudaStream_t stream);
+template <typename T>
+cudaError_t launch_layer_norm_grad(const LayerNormGradArgs<T>& args, cudaStream_t stream);
+template <typename T>
+cudaError_t launch_batch_norm(const BatchNormArgs<T>& args, cudaStream_t stream);
+template <typename T>
+cudaError_t launch_batch_norm_grad(const BatchNormGradArgs<T>& args, cudaStream_t stream);
+template <typename T>
+cudaError_t launch_batch_norm_infer(const BatchNormInferArgs<T>& args, cudaStream_t stream);
+
+}  // namespace ridgeline::cuda

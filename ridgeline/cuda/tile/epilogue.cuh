@@ -1,0 +1,126 @@
+#pragma once
+
+#include "ridgeline/cuda/plain/curve.cuh"
+#include "ridgeline/cuda/plain/sgd.cuh"
+#include "ridgeline/cuda/tile/head_sums.cuh"
+#include "ridgeline/cuda/tile/tile.h"
+
+// What becomes of the sums of a tile. An epilogue's visit(f) calls f with what is done to each sum,
+// (row, col, sum): one type for each way, so that nothing is decided sum by sum.
+namespace ridgeline::cuda::tile {
+
+// y = f(sum + b[col])
+template <typename T>
+struct BiasCurve {
+  static constexpr bool kSumRows = false;
+  T* y;
+  const T* bias;
+  int columns;
+  Curve curve;
+
+  template <Curve kCurve>
+  struct Way {
+    T* y;
+    const T* bias;
+    int columns;
+
+    __device__ void operator()(int row, int col, T sum) const {
+      if (bias != nullptr) sum += bias[col];
+      y[int64_t(row) * columns + col] = curve_value(kCurve, sum);
+    }
+  };
+
+  template <typename F>
+  __device__ void visit(F f) const {
+    switch (curve) {
+      case Curve::relu:
+        return f(Way<Curve::relu>{y, bias, columns});
+      case Curve::tanh:
+        return f(Way<Curve::tanh>{y, bias, columns});
+      case Curve::sigmoid:
+        return f(Way<Curve::sigmoid>{y, bias, columns});
+      case Curve::gelu:
+        return f(Way<Curve::gelu>{y, bias, columns});
+      case Curve::none:
+        return f(Way<Curve::none>{y, bias, columns});
+    }
+  }
+  __device__ void meanwhile() const {}
+  __device__ void leave() const {}
+};
+
+// dx = sum * f'(saved), or sum
+template <typename T>
+struct StoreSlope {
+  static constexpr bool kSumRows = false;
+  T* dx;
+  const T* saved;
+  int columns;
+  Curve curve;
+
+  __device__ void operator()(int row, int col, T sum) const {
+    const int64_t i = int64_t(row) * columns + col;
+    dx[i] = saved == nullptr ? sum : sum * curve_slope(curve, saved[i]);
+  }
+  template <typename F>
+  __device__ void visit(F f) const {
+    f(*this);
+  }
+  __device__ void meanwhile() const {}
+  __device__ void leave() const {}
+};
+
+// The gradient of one weight, or of one bias: stored, or applied where it is made.
+template <typename T>
+struct StoreOrUpdate {
+  static constexpr bool kSumRows = true;
+  TileGradWArgs<T> args;
+
+  struct Store {
+    T *dw, *db;
+    int columns;
+
+    __device__ void operator()(int row, int col, T sum) const {
+      dw[int64_t(row) * columns + col] = sum;
+    }
+    __device__ void row_sum(int row, T sum) const { db[row] = sum; }
+  };
+  struct Update {
+    const LinearGradWArgs<T>& p;
+    SgdRates<T> rates;
+
+    __device__ void operator()(int row, int col, T sum) const {
+      sgd_element(rates, p.w, p.w_momentum, int64_t(row) * p.in + col, sum);
+    }
+    __device__ void row_sum(int row, T sum) const {
+      sgd_element(rates, p.b, p.b_momentum, row, sum);
+    }
+  };
+
+  template <typename F>
+  __device__ void visit(F f) const {
+    const LinearGradWArgs<T>& p = args.product;
+    if (p.w == nullptr) {
+      f(Store{p.dw, p.db, p.in});
+    } else {
+      f(Update{p, SgdRates<T>(p.sgd)});
+    }
+  }
+  __device__ void meanwhile() const {
+    if (args.head.parts > 0) apply_head_sums(args.head);
+  }
+  // Every block has read the tick when it has counted itself.
+  __device__ void leave() const {
+    if (args.tick == nullptr) return;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      __threadfence();
+      if (atomicAdd(args.done, 1u) == gridDim.x - 1) {
+        *args.done = 0;
+        ++*args.tick;
+      }
+    }
+  }
+};
+
+}  // namespace ridgeline::cuda::tile

@@ -1,0 +1,273 @@
+#include <algorithm>
+#include <cmath>
+
+#include "ridgeline/cuda/device/async_copy.cuh"
+#include "ridgeline/cuda/tile/head.h"
+#include "ridgeline/cuda/tile/head_sums.cuh"
+
+namespace ridgeline::cuda {
+namespace {
+
+constexpr int kThreads = 512, kWarps = kThreads / 32;
+constexpr int kWarpRows = 2;  // rows a warp has in hand at once: each read of w serves them all
+constexpr int kMostRows = kWarps * kWarpRows;
+
+// Shared memory: dl [rows, kClasses rounded up to fours], h [rows, pitch], w [kClasses, pitch].
+// What lies behind the classes and behind a row's hidden units is zero, so that loops need not ask.
+__host__ __device__ constexpr int rounded_up(int count) { return (count + 3) / 4 * 4; }
+
+template <typename T>
+struct alignas(16) Four {
+  T values[4];
+};
+template <typename T>
+__device__ Four<T> four(const T* p) {
+  return *reinterpret_cast<const Four<T>*>(p);
+}
+
+template <typename T>
+__device__ T warp_sum(T x) {
+#pragma unroll
+  for (int apart = 16; apart > 0; apart /= 2) x += __shfl_xor_sync(~0u, x, apart);
+  return x;
+}
+template <typename T>
+__device__ T warp_most(T x) {
+#pragma unroll
+  for (int apart = 16; apart > 0; apart /= 2) x = max(x, __shfl_xor_sync(~0u, x, apart));
+  return x;
+}
+
+// [rows, columns], `total` rows with those behind zero, into rows of `pitch`. Rows that lie aligned
+// are copied by 16 bytes; they are there after the copies' wait and a barrier.
+template <typename T>
+__device__ void load(T* to, const T* from, int rows, int total, int columns, int pitch) {
+  constexpr int kChunk = 16 / int(sizeof(T));
+  if (columns == pitch && reinterpret_cast<uintptr_t>(from) % 16 == 0) {
+    const int count = rows * columns / kChunk;
+#pragma unroll 4
+    for (int i = int(threadIdx.x); i < count; i += kThreads) {
+      copy_async_16(to + i * kChunk, from + i * kChunk);
+    }
+    for (int i = rows * columns + int(threadIdx.x); i < total * pitch; i += kThreads) to[i] = T(0);
+    return;
+  }
+  for (int i = int(threadIdx.x); i < total * pitch; i += kThreads) {
+    const int row = i / pitch, column = i % pitch;
+    to[i] = row < rows && column < columns ? from[row * columns + column] : T(0);
+  }
+}
+
+// f' of relu, tanh and sigmoid from their output; 1 for others.
+template <typename T>
+__device__ T slope_of(Curve curve, T y) {
+  const T straight = curve == Curve::relu && !(y > T(0)) ? T(0) : T(1);
+  return curve == Curve::sigmoid ? y * (T(1) - y) : curve == Curve::tanh ? T(1) - y * y : straight;
+}
+
+// Logits of a warp's rows, then loss and dl of each, class c in lane c. `b` is -infinity behind the
+// classes.
+template <typename T, int kClasses>
+__device__ void classify(const HeadArgs<T>& args, const T* h, const T* w, const T* b,
+                         const int* labels, T* dl, int rows, int pitch, double* loss,
+                         int* correct) {
+  const int lane = int(threadIdx.x) % 32;
+  const int first = int(threadIdx.x) / 32 * kWarpRows;
+  if (first >= rows) return;
+  T z[kWarpRows][kClasses] = {};
+  for (int j = 4 * lane; j < pitch; j += 128) {
+    Four<T> own[kWarpRows];
+#pragma unroll
+    for (int r = 0; r < kWarpRows; ++r) own[r] = four(h + min(first + r, rows - 1) * pitch + j);
+#pragma unroll
+    for (int c = 0; c < kClasses; ++c) {
+      const Four<T> weight = four(w + c * pitch + j);
+#pragma unroll
+      for (int r = 0; r < kWarpRows; ++r) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) z[r][c] = fma(own[r].values[e], weight.values[e], z[r][c]);
+      }
+    }
+  }
+#pragma unroll
+  for (int r = 0; r < kWarpRows; ++r) {
+    if (first + r >= rows) continue;
+    T own = -T(INFINITY);
+#pragma unroll
+    for (int c = 0; c < kClasses; ++c) {
+      const T all = warp_sum(z[r][c]) + b[c];
+      if (c == lane) own = all;
+    }
+    const int label = labels[first + r];
+    const T most = warp_most(own);
+    const T power = exp(own - most);
+    const T sum = warp_sum(power);
+    if (lane < rounded_up(kClasses)) {
+      dl[(first + r) * rounded_up(kClasses) + lane] =
+          (power / sum - (lane == label ? T(1) : T(0))) * T(args.scale);
+    }
+    *loss += double(log(sum) + most - __shfl_sync(~0u, own, label));
+    *correct += __ffs(int(__ballot_sync(~0u, own == most))) - 1 == label;
+  }
+}
+
+// dz, and the sums over this block's rows: a thread has a hidden unit.
+template <typename T, int kClasses>
+__device__ void descend(const HeadArgs<T>& args, const T* h, const T* w, const T* dl, int row0,
+                        int rows, int pitch, T* part) {
+  constexpr int kRounded = rounded_up(kClasses);
+  const int hidden = args.hidden, classes = args.classes;
+  for (int j = int(threadIdx.x); j < hidden; j += kThreads) {
+    T weight[kRounded] = {}, dw[kRounded] = {}, db = T(0);
+#pragma unroll
+    for (int c = 0; c < kClasses; ++c) weight[c] = w[c * pitch + j];
+    T* dz_at = args.dz + int64_t(row0) * hidden + j;
+#pragma unroll 2
+    for (int r = 0; r < rows; ++r) {
+      const T own = h[r * pitch + j];
+      T dh = T(0);
+#pragma unroll
+      for (int c0 = 0; c0 < kRounded; c0 += 4) {
+        const Four<T> d = four(dl + r * kRounded + c0);
+#pragma unroll
+        for (int e = 0; e < 4 && c0 + e < kClasses; ++e) {
+          dh = fma(d.values[e], weight[c0 + e], dh);
+          dw[c0 + e] = fma(d.values[e], own, dw[c0 + e]);
+        }
+      }
+      const T dz = dh * slope_of(args.curve, own);
+      db += dz;
+      *dz_at = dz;
+      dz_at += hidden;
+    }
+#pragma unroll
+    for (int c = 0; c < kClasses; ++c) {
+      if (c < classes) part[int64_t(c) * hidden + j] = dw[c];
+    }
+    part[int64_t(classes) * hidden + classes + j] = db;
+  }
+  if (int(threadIdx.x) < classes) {
+    T sum = T(0);
+    for (int r = 0; r < rows; ++r) sum += dl[r * kRounded + int(threadIdx.x)];
+    part[int64_t(classes) * hidden + int(threadIdx.x)] = sum;
+  }
+}
+
+template <typename T, int kClasses>
+__global__ void __launch_bounds__(kThreads) head_forward_backward_kernel(HeadArgs<T> args) {
+#if __CUDA_ARCH__ >= 800
+  extern __shared__ __align__(16) unsigned char head_memory[];
+  __shared__ double warp_loss[kWarps];
+  __shared__ int warp_correct[kWarps];
+  __shared__ T b[kClasses];
+  __shared__ int labels[kMostRows];
+  const int row0 = int(blockIdx.x) * args.rows, rows = min(args.rows, args.n - row0);
+  const int pitch = rounded_up(args.hidden);
+  T* dl = reinterpret_cast<T*>(head_memory);
+  T* h = dl + args.rows * rounded_up(kClasses);
+  T* w = h + args.rows * pitch;
+  load(h, args.h + int64_t(row0) * args.hidden, rows, rows, args.hidden, pitch);
+  load(w, args.w, args.classes, kClasses, args.hidden, pitch);
+  copy_async_commit();
+  const int i = int(threadIdx.x);
+  if (i < kClasses) {
+    b[i] = i >= args.classes ? -T(INFINITY) : args.b != nullptr ? args.b[i] : T(0);
+  }
+  if (i < rows) labels[i] = args.label[row0 + i];
+  copy_async_wait<0>();
+  __syncthreads();
+
+  double loss = 0;
+  int correct = 0;
+  classify<T, kClasses>(args, h, w, b, labels, dl, rows, pitch, &loss, &correct);
+  if (threadIdx.x % 32 == 0) {  // a warp's lanes have the same
+    warp_loss[threadIdx.x / 32] = loss;
+    warp_correct[threadIdx.x / 32] = correct;
+  }
+  __syncthreads();
+  const int64_t sums = int64_t(args.classes) * args.hidden + args.classes + args.hidden;
+  descend<T, kClasses>(args, h, w, dl, row0, rows, pitch,
+                       args.partial + int64_t(blockIdx.x) * sums);
+  if (threadIdx.x == 0) {
+    for (int warp = 1; warp < kWarps; ++warp) {
+      loss += warp_loss[warp];
+      correct += warp_correct[warp];
+    }
+    args.loss[blockIdx.x] = loss;
+    args.correct[blockIdx.x] = correct;
+  }
+#endif
+}
+
+// The classes a kernel is built for: ten are so common that they are not padded.
+int built_classes(int classes) {
+  return classes <= 10 ? 10 : classes <= 16 ? 16 : kHeadMostClasses;
+}
+
+template <typename T, int kClasses>
+cudaError_t launch(const HeadArgs<T>& args, const HeadLayout& layout, cudaStream_t stream) {
+  constexpr auto kKernel = head_forward_backward_kernel<T, kClasses>;
+  const cudaError_t error = cudaFuncSetAttribute(
+      kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(layout.shared_bytes));
+  if (error != cudaSuccess) return error;
+  kKernel<<<layout.parts, kThreads, layout.shared_bytes, stream>>>(args);
+  return cudaGetLastError();
+}
+
+constexpr int kSumThreads = 256;
+
+template <typename T>
+__global__ void __launch_bounds__(kSumThreads) head_sums_kernel(HeadSums<T> sums) {
+  tile::apply_head_sums(sums);
+}
+
+}  // namespace
+
+HeadLayout head_layout(int n, int hidden, int classes, size_t width) {
+  constexpr size_t kStatic = 2048;  // shared memory beside the dynamic
+  int device = 0, processors = 0, shared = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  if (processors == 0 || size_t(shared) < kStatic) return {};
+  const size_t shared_limit = size_t(shared) - kStatic;
+  HeadLayout layout;
+  const int built = built_classes(classes);
+  const int even = (n + processors - 1) / processors;
+  for (int rows = std::min(even, kMostRows); rows >= 1; --rows) {
+    const size_t elements = size_t(rows + built) * size_t(rounded_up(hidden)) +
+                            size_t(rows) * size_t(rounded_up(built));
+    if (elements * width > shared_limit) continue;
+    layout.rows = rows;
+    layout.parts = (n + rows - 1) / rows;
+    layout.shared_bytes = elements * width;
+    break;
+  }
+  return layout;
+}
+
+template <typename T>
+cudaError_t launch_head(const HeadArgs<T>& args, const HeadLayout& layout, cudaStream_t stream) {
+  switch (built_classes(args.classes)) {
+    case 10:
+      return launch<T, 10>(args, layout, stream);
+    case 16:
+      return launch<T, 16>(args, layout, stream);
+    default:
+      return launch<T, kHeadMostClasses>(args, layout, stream);
+  }
+}
+
+template <typename T>
+cudaError_t launch_head_sums(const HeadSums<T>& sums, cudaStream_t stream) {
+  const int64_t count = int64_t(sums.classes) * sums.hidden + sums.classes + sums.hidden;
+  head_sums_kernel<<<unsigned((count + 31) / 32), kSumThreads, 0, stream>>>(sums);
+  return cudaGetLastError();
+}
+
+template cudaError_t launch_head_sums(const HeadSums<float>&, cudaStream_t);
+template cudaError_t launch_head_sums(const HeadSums<double>&, cudaStream_t);
+template cudaError_t launch_head(const HeadArgs<float>&, const HeadLayout&, cudaStream_t);
+template cudaError_t launch_head(const HeadArgs<double>&, const HeadLayout&, cudaStream_t);
+
+}  // namespace ridgeline::cuda

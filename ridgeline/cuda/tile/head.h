@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ridgeline/cuda/plain/curve.h"
+#include "ridgeline/cuda/plain/sgd.h"
+
+// The top of a classifier in one kernel: last linear layer, softmax cross-entropy, its gradient,
+// the gradient of what lies below and its activation. h is read once, dz written once, and each
+// block leaves its share of the sums over the batch (of dw, db, the bias below, the loss), which
+// are then added up in a fixed order: by launch_head_sums, or inside another kernel
+// (head_sums.cuh).
+namespace ridgeline::cuda {
+
+constexpr int kHeadMostClasses = 32;
+
+// With z[n, classes] = h[n, hidden] . w[classes, hidden]^T + b:
+//   dl = scale * (softmax(z) - onehot(label));  dz[n, hidden] = (dl . w) * f'(h)
+template <typename T>
+struct HeadArgs {
+  const T *h, *w, *b;  // b may be null
+  const int32_t* label;
+  T* dz;
+  int n, hidden, classes;
+  Curve curve;  // of h, by its output
+  double scale;
+  int rows;  // a block's
+  T* partial;
+  double* loss;
+  int32_t* correct;
+};
+
+// How a head is shared out, and the memory its partial sums take.
+struct HeadLayout {
+  int rows = 0, parts = 0;
+  size_t shared_bytes = 0;
+  // Of one part, in elements: dw [classes, hidden], db [classes], the sums over dz [hidden].
+  int64_t sums(int hidden, int classes) const {
+    return int64_t(classes) * hidden + classes + hidden;
+  }
+};
+// On the current device. No parts: it does not fit on chip.
+HeadLayout head_layout(int n, int hidden, int classes, size_t width);
+
+// What the parts add up to, and the weights that it updates by SGD.
+template <typename T>
+struct HeadSums {
+  int parts = 0;  // 0: nothing to do
+  int hidden = 0, classes = 0;
+  const T* partial = nullptr;                     // [parts][sums]
+  const double* part_loss = nullptr;              // [parts]
+  const int32_t* part_correct = nullptr;          // [parts]
+  T *w = nullptr, *w_momentum = nullptr;          // [classes, hidden]
+  T *b = nullptr, *b_momentum = nullptr;          // [classes] or null
+  T *below = nullptr, *below_momentum = nullptr;  // [hidden], the bias below, or null
+  SgdSettings sgd;
+  double scale = 1;
+  double* loss = nullptr;      // [repeats]
+  int32_t* correct = nullptr;  // [repeats] or null
+};
+
+// Adds the parts up and applies them.
+template <typename T>
+cudaError_t launch_head_sums(const HeadSums<T>& sums, cudaStream_t stream);
+
+template <typename T>
+cudaError_t launch_head(const HeadArgs<T>& args, const HeadLayout& layout, cudaStream_t stream);
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,10 @@
+#pragma once
+
+#include "ridgeline/plan/impl.h"
+
+namespace ridgeline::cuda {
+
+// Linear layers in pipelined tiles (tile/tile.h), for fp64, fp32, tf32 and fp32x3, sm_80 and newer.
+Table tile_rows();
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,102 @@
+#include "ridgeline/cuda/vendor/cudnn.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include "ridgeline/core/error.h"
+#include "ridgeline/cuda/vendor/cudnn_api.h"
+
+namespace ridgeline::cuda {
+
+#ifdef RIDGELINE_HAVE_CUDNN
+
+namespace {
+
+// The second is where the toolkit may have it when the loader has not been told.
+constexpr const char* kLibraries[] = {"libcudnn.so.9", "/usr/local/cuda/lib64/libcudnn.so.9",
+                                      "/usr/local/cuda/lib/libcudnn.so.9"};
+
+std::string fill(Cudnn::Api& api, void* library) {
+  std::string missing;
+  const auto find = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+    if (function == nullptr && missing.empty()) missing = name;
+  };
+  find(api.create, "cudnnCreate");
+  find(api.destroy, "cudnnDestroy");
+  find(api.version, "cudnnGetVersion");
+  find(api.status_text, "cudnnGetErrorString");
+  find(api.set_stream, "cudnnSetStream");
+  find(api.tensor_create, "cudnnCreateTensorDescriptor");
+  find(api.tensor_destroy, "cudnnDestroyTensorDescriptor");
+  find(api.tensor_set, "cudnnSetTensor4dDescriptor");
+  find(api.filter_create, "cudnnCreateFilterDescriptor");
+  find(api.filter_destroy, "cudnnDestroyFilterDescriptor");
+  find(api.filter_set, "cudnnSetFilter4dDescriptor");
+  find(api.conv_create, "cudnnCreateConvolutionDescriptor");
+  find(api.conv_destroy, "cudnnDestroyConvolutionDescriptor");
+  find(api.conv_set, "cudnnSetConvolution2dDescriptor");
+  find(api.conv_set_math, "cudnnSetConvolutionMathType");
+  find(api.conv_set_groups, "cudnnSetConvolutionGroupCount");
+  find(api.forward_algorithms, "cudnnGetConvolutionForwardAlgorithm_v7");
+  find(api.data_algorithms, "cudnnGetConvolutionBackwardDataAlgorithm_v7");
+  find(api.filter_algorithms, "cudnnGetConvolutionBackwardFilterAlgorithm_v7");
+  find(api.forward, "cudnnConvolutionForward");
+  find(api.backward_data, "cudnnConvolutionBackwardData");
+  find(api.backward_filter, "cudnnConvolutionBackwardFilter");
+  find(api.add_tensor, "cudnnAddTensor");
+  return missing;
+}
+
+}  // namespace
+
+Cudnn::Cudnn() : api_(new Api) { open(); }
+
+void Cudnn::open() {
+  for (const char* name : kLibraries) {
+    library_ = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (library_ != nullptr) break;
+  }
+  if (library_ == nullptr) {
+    refusal_ = "libcudnn.so.9 was not found; put it on LD_LIBRARY_PATH";
+    return;
+  }
+  if (const std::string missing = fill(*api_, library_); !missing.empty()) {
+    refusal_ = fmt::format("libcudnn.so.9 has no {}", missing);
+  }
+}
+
+void* Cudnn::handle() const {
+  if (handle_ != nullptr) return handle_;
+  cudnnHandle_t handle = nullptr;
+  const cudnnStatus_t status = api_->create(&handle);
+  if (status != CUDNN_STATUS_SUCCESS) {
+    throw_error(ErrorKind::device, "cuDNN does not start: {}; leave its rows out or mend it",
+                api_->status_text(status));
+  }
+  return handle_ = handle;
+}
+
+Cudnn::~Cudnn() {
+  if (handle_ != nullptr) api_->destroy(static_cast<cudnnHandle_t>(handle_));
+  delete api_;
+  // The library stays open: closing it under a live CUDA context is not safe.
+}
+
+std::string Cudnn::version() const {
+  if (!refusal_.empty()) return "absent";
+  const size_t version = api_->version();  // 91900 -> 9.19.0
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+#else
+
+Cudnn::Cudnn() { open(); }
+void Cudnn::open() { refusal_ = "this build has no cuDNN: its headers were not found"; }
+Cudnn::~Cudnn() = default;
+void* Cudnn::handle() const { return nullptr; }
+std::string Cudnn::version() const { return "absent"; }
+
+#endif
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+
+namespace ridgeline::cuda {
+
+// NVIDIA's library of convolutions, opened when first wanted and started when first used, which
+// takes longer. A build without its headers, or a machine without the library, has a refusal and
+// nothing else.
+class Cudnn {
+ public:
+  Cudnn();
+  ~Cudnn();
+  Cudnn(const Cudnn&) = delete;
+  Cudnn& operator=(const Cudnn&) = delete;
+
+  const std::string& refusal() const { return refusal_; }  // why it cannot be used; "" when it can
+  std::string version() const;                             // "9.19.0", or "absent"
+
+  struct Api;                               // cudnn_api.h
+  const Api& api() const { return *api_; }  // only without refusal
+  void* handle() const;                     // a cudnnHandle_t; throws Error(device)
+
+ private:
+  void open();
+
+  std::string refusal_;
+  void* library_ = nullptr;
+  Api* api_ = nullptr;
+  mutable void* handle_ = nullptr;
+};
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,153 @@
+#include "ridgeline/cuda/vendor/nccl.h"
+
+#include <dlfcn.h>
+
+#include <mutex>
+#include <set>
+
+#include "ridgeline/cuda/error.h"
+
+#if __has_include(<nccl.h>)
+#include <nccl.h>
+#define RIDGELINE_HAVE_NCCL 1
+#endif
+
+namespace ridgeline::cuda {
+
+struct Collectives::Failure {
+  std::mutex mutex;
+  std::string message;
+};
+
+#ifdef RIDGELINE_HAVE_NCCL
+
+// The functions we call, looked up by name.
+struct Collectives::Api {
+  decltype(&ncclGetUniqueId) unique_id = nullptr;
+  decltype(&ncclCommInitRank) init = nullptr;
+  decltype(&ncclCommDestroy) destroy = nullptr;
+  decltype(&ncclAllReduce) all_reduce = nullptr;
+  decltype(&ncclGetErrorString) error_text = nullptr;
+
+  std::string find() {
+    void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) return "libnccl.so.2 was not found; put it on LD_LIBRARY_PATH";
+    std::string missing;
+    const auto look_up = [&](auto& function, const char* name) {
+      function =
+          reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+      if (function == nullptr) missing = name;
+    };
+    look_up(unique_id, "ncclGetUniqueId");
+    look_up(init, "ncclCommInitRank");
+    look_up(destroy, "ncclCommDestroy");
+    look_up(all_reduce, "ncclAllReduce");
+    look_up(error_text, "ncclGetErrorString");
+    return missing.empty() ? "" : "libnccl.so.2 has no " + missing;
+  }
+};
+
+void Collectives::open(const std::string& gpu) {
+  api_ = std::make_unique<Api>();
+  std::string mine = api_->find();
+  for (const std::string& each : ranks_.texts(mine)) {
+    if (!each.empty()) refusal_ = each;
+  }
+  std::set<std::string> gpus;
+  for (const std::string& each : ranks_.texts(gpu)) {
+    if (!gpus.insert(each).second) refusal_ = "several ranks share a GPU (" + each + ")";
+  }
+  if (!refusal_.empty()) return;
+  ncclUniqueId id{};
+  if (ranks_.is_root() && api_->unique_id(&id) != ncclSuccess) refusal_ = "NCCL gives no id";
+  refusal_ = ranks_.text_from_root(refusal_);
+  if (!refusal_.empty()) return;
+  ranks_.broadcast(&id, sizeof(id));
+  ncclComm_t communicator = nullptr;
+  const ncclResult_t result = api_->init(&communicator, ranks_.size(), id, ranks_.rank());
+  mine = result == ncclSuccess ? "" : fmt::format("NCCL: {}", api_->error_text(result));
+  for (const std::string& each : ranks_.texts(mine)) {
+    if (!each.empty()) refusal_ = each;
+  }
+  communicator_ = communicator;
+}
+
+void Collectives::all_reduce(const void* from, void* to, int64_t count, DType dtype) {
+  const ncclResult_t result =
+      api_->all_reduce(from, to, size_t(count), dtype == DType::fp64 ? ncclFloat64 : ncclFloat32,
+                       ncclSum, static_cast<ncclComm_t>(communicator_), stream_);
+  if (result == ncclSuccess) return;
+  throw_error(ErrorKind::comm, "NCCL all-reduce of {} {}: {}", count, name(dtype),
+              api_->error_text(result));
+}
+
+Collectives::~Collectives() {
+  cudaStreamSynchronize(stream_);
+  if (communicator_ != nullptr) api_->destroy(static_cast<ncclComm_t>(communicator_));
+  for (const auto& [token, mark] : marks_) {
+    if (mark.event != nullptr) cudaEventDestroy(mark.event);
+  }
+  if (forked_ != nullptr) cudaEventDestroy(forked_);
+  cudaStreamDestroy(stream_);
+}
+
+#else
+
+struct Collectives::Api {};
+
+void Collectives::open(const std::string&) { refusal_ = "this build has no NCCL"; }
+
+void Collectives::all_reduce(const void*, void*, int64_t, DType) {
+  throw_error(ErrorKind::comm, "{}", refusal_);
+}
+
+Collectives::~Collectives() {
+  cudaStreamSynchronize(stream_);
+  for (const auto& [token, mark] : marks_) {
+    if (mark.event != nullptr) cudaEventDestroy(mark.event);
+  }
+  if (forked_ != nullptr) cudaEventDestroy(forked_);
+  cudaStreamDestroy(stream_);
+}
+
+#endif
+
+Collectives::Collectives(Communicator& ranks, const std::string& gpu)
+    : ranks_(ranks), failure_(std::make_unique<Failure>()) {
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream for collectives");
+  check(cudaEventCreateWithFlags(&forked_, cudaEventDisableTiming), "an event for collectives");
+  open(gpu);
+}
+
+void Collectives::fork(CUstream_st* main) {
+  check(cudaEventRecord(forked_, main), "the start of an all-reduce");
+  check(cudaStreamWaitEvent(stream_, forked_, 0), "the start of an all-reduce");
+}
+
+void Collectives::leave(const void* token) {
+  Mark& mark = marks_[token];
+  if (mark.event == nullptr) {
+    check(cudaEventCreateWithFlags(&mark.event, cudaEventDisableTiming), "an event");
+  }
+  check(cudaEventRecord(mark.event, stream_), "the start of an all-reduce");
+  mark.pending = true;
+}
+
+void Collectives::join(const void* token, CUstream_st* main) {
+  Mark& mark = marks_[token];
+  if (!mark.pending) return;
+  check(cudaStreamWaitEvent(main, mark.event, 0), "the wait for an all-reduce");
+  mark.pending = false;
+}
+
+void Collectives::set_failure(const std::string& message) noexcept {
+  const std::scoped_lock lock(failure_->mutex);
+  if (failure_->message.empty()) failure_->message = message;
+}
+
+void Collectives::check_failure() {
+  const std::scoped_lock lock(failure_->mutex);
+  if (!failure_->message.empty()) throw Error(ErrorKind::comm, failure_->message);
+}
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "ridgeline/core/communicator.h"
+
+struct CUstream_st;
+struct CUevent_st;
+
+namespace ridgeline::cuda {
+
+// What collectives of a GPU need beside the stream of its other work: a second stream, so that they
+// run while the first computes, events between the two, and NVIDIA's library where every rank has a
+// GPU of its own. The library is opened at run time; `refusal` says why it cannot be used.
+class Collectives {
+ public:
+  // Collective: `ranks` all make theirs at the same time. `gpu` names this rank's GPU uniquely.
+  Collectives(Communicator& ranks, const std::string& gpu);
+  ~Collectives();
+  Collectives(const Collectives&) = delete;
+  Collectives& operator=(const Collectives&) = delete;
+
+  Communicator& ranks() { return ranks_; }
+  CUstream_st* stream() const { return stream_; }
+  const std::string& nccl_refusal() const { return refusal_; }
+
+  // to[i] = the sum of from[i] over the ranks, on stream(); fp32 or fp64. Only without refusal.
+  void all_reduce(const void* from, void* to, int64_t count, DType dtype);
+
+  // A start makes stream() wait for the work of `main` so far, and leaves an event under the
+  // token's address; the wait makes `main` wait for it, and forgets it.
+  void fork(CUstream_st* main);
+  void leave(const void* token);
+  void join(const void* token, CUstream_st* main);
+
+  // A host step of a graph cannot throw: what it met is thrown by the next check().
+  void set_failure(const std::string& message) noexcept;
+  void check_failure();
+
+ private:
+  struct Api;
+  struct Mark {
+    CUevent_st* event = nullptr;
+    bool pending = false;
+  };
+  void open(const std::string& gpu);
+
+  Communicator& ranks_;
+  std::string refusal_;
+  std::unique_ptr<Api> api_;
+  void* communicator_ = nullptr;  // an ncclComm_t
+  CUstream_st* stream_ = nullptr;
+  CUevent_st* forked_ = nullptr;
+  std::map<const void*, Mark> marks_;
+  struct Failure;
+  std::unique_ptr<Failure> failure_;
+};
+
+}  // namespace ridgeline::cuda

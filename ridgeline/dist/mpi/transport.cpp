@@ -1,0 +1,165 @@
+// The one file that knows MPI. It becomes a shared object of its own, opened when a launcher has
+// started several ranks: the tool starts where no MPI is installed, and a single process never
+// loads or initialises it.
+#include "ridgeline/dist/transport.h"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <climits>
+#include <vector>
+
+namespace ridgeline::dist {
+namespace {
+
+void check(int code, const char* what) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw_error(ErrorKind::comm, "{} failed: {}", what, std::string(text, size_t(length)));
+}
+
+MPI_Datatype type_of(DType dtype) {
+  switch (dtype) {
+    case DType::fp64:
+      return MPI_DOUBLE;
+    case DType::fp32:
+      return MPI_FLOAT;
+    case DType::int64:
+      return MPI_INT64_T;
+    case DType::int32:
+      return MPI_INT32_T;
+    default:
+      throw_error(ErrorKind::comm, "MPI does not add up {} values", name(dtype));
+  }
+}
+
+MPI_Op op_of(Reduce how) {
+  return how == Reduce::sum ? MPI_SUM : how == Reduce::max ? MPI_MAX : MPI_MIN;
+}
+
+int narrow(int64_t count) {
+  if (count > INT_MAX) throw_error(ErrorKind::comm, "MPI takes no {} elements at once", count);
+  return int(count);
+}
+
+class MpiTransport final : public Transport {
+ public:
+  MpiTransport() {
+    int provided = 0;
+    check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided), "MPI_Init");
+    any_thread_ = provided >= MPI_THREAD_SERIALIZED;
+    // Of our own, so that a library that uses MPI too cannot get between our messages.
+    check(MPI_Comm_dup(MPI_COMM_WORLD, &world_), "MPI_Comm_dup");
+    MPI_Comm_set_errhandler(world_, MPI_ERRORS_RETURN);
+    check(MPI_Comm_rank(world_, &rank_), "MPI_Comm_rank");
+    check(MPI_Comm_size(world_, &size_), "MPI_Comm_size");
+    MPI_Comm host = MPI_COMM_NULL;
+    check(MPI_Comm_split_type(world_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host),
+          "MPI_Comm_split_type");
+    check(MPI_Comm_rank(host, &local_rank_), "MPI_Comm_rank");
+    check(MPI_Comm_size(host, &local_size_), "MPI_Comm_size");
+    MPI_Comm_free(&host);
+  }
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  int local_rank() const override { return local_rank_; }
+  int local_size() const override { return local_size_; }
+  bool any_thread() const override { return any_thread_; }
+
+  std::string library() const override {
+    char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+    MPI_Get_library_version(text, &length);
+    const std::string all(text, size_t(std::max(0, length)));
+    return all.substr(0, all.find_first_of(",\n"));
+  }
+
+  void barrier() override { check(MPI_Barrier(world_), "MPI_Barrier"); }
+
+  void broadcast(void* data, size_t bytes, int root) override {
+    // In pieces: counts are ints.
+    constexpr size_t kPiece = size_t{1} << 30;
+    auto* at = static_cast<std::byte*>(data);
+    for (size_t done = 0; done < bytes; done += kPiece) {
+      const size_t part = std::min(kPiece, bytes - done);
+      check(MPI_Bcast(at + done, int(part), MPI_BYTE, root, world_), "MPI_Bcast");
+    }
+  }
+
+  void all_gather(const void* mine, void* all, size_t bytes) override {
+    const int count = narrow(int64_t(bytes));
+    check(MPI_Allgather(mine, count, MPI_BYTE, all, count, MPI_BYTE, world_), "MPI_Allgather");
+  }
+
+  void all_reduce(const void* from, void* to, int64_t count, DType dtype, Reduce how) override {
+    check(MPI_Allreduce(from == to ? MPI_IN_PLACE : from, to, narrow(count), type_of(dtype),
+                        op_of(how), world_),
+          "MPI_Allreduce");
+  }
+
+  void reduce_scatter(const void* from, void* to, std::span<const int64_t> counts,
+                      DType dtype) override {
+    lay_out(counts);
+    check(MPI_Reduce_scatter(from, to, counts_.data(), type_of(dtype), MPI_SUM, world_),
+          "MPI_Reduce_scatter");
+  }
+
+  void all_gather_parts(void* data, std::span<const int64_t> counts,
+                        size_t element_bytes) override {
+    lay_out(counts, element_bytes);
+    check(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, data, counts_.data(), offsets_.data(),
+                         MPI_BYTE, world_),
+          "MPI_Allgatherv");
+  }
+
+  void exchange_parts(const void* from, void* to, std::span<const int64_t> counts,
+                      size_t element_bytes) override {
+    lay_out(counts, element_bytes);
+    const int mine = counts_[size_t(rank_)];
+    in_counts_.assign(size_t(size_), mine);
+    in_offsets_.resize(size_t(size_));
+    for (int r = 0; r < size_; ++r) in_offsets_[size_t(r)] = narrow(int64_t(r) * mine);
+    check(MPI_Alltoallv(from, counts_.data(), offsets_.data(), MPI_BYTE, to, in_counts_.data(),
+                        in_offsets_.data(), MPI_BYTE, world_),
+          "MPI_Alltoallv");
+  }
+
+  void finish() override {
+    int done = 0;
+    MPI_Finalized(&done);
+    if (done) return;
+    MPI_Comm_free(&world_);
+    check(MPI_Finalize(), "MPI_Finalize");
+  }
+
+  void abort(int code) noexcept override { MPI_Abort(MPI_COMM_WORLD, code); }
+
+ private:
+  // Counts and offsets as MPI wants them, in bytes or elements.
+  void lay_out(std::span<const int64_t> counts, size_t scale = 1) {
+    counts_.resize(counts.size());
+    offsets_.resize(counts.size());
+    int64_t at = 0;
+    for (size_t r = 0; r < counts.size(); ++r) {
+      counts_[r] = narrow(counts[r] * int64_t(scale));
+      offsets_[r] = narrow(at);
+      at += counts[r] * int64_t(scale);
+    }
+  }
+
+  MPI_Comm world_ = MPI_COMM_NULL;
+  int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1;
+  bool any_thread_ = false;
+  std::vector<int> counts_, offsets_, in_counts_, in_offsets_;
+};
+
+}  // namespace
+}  // namespace ridgeline::dist
+
+extern "C" __attribute__((visibility("default"))) ridgeline::dist::Transport*
+ridgeline_mpi_transport() {
+  return new ridgeline::dist::MpiTransport;
+}

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "ridgeline/dist/transport.h"
+
+namespace ridgeline::dist {
+
+// Since when this rank's main thread has owed progress, in milliseconds of the steady clock; 0: it
+// waits for others or has nothing to do. The watch's thread reads it.
+using Pulse = std::atomic<int64_t>;
+int64_t now_ms();
+
+// A Communicator over a Transport: sums that were started are made by a thread of its own, in
+// order, while the caller computes; where the transport's library does not allow that, at once.
+class RankCommunicator final : public Communicator {
+ public:
+  explicit RankCommunicator(std::unique_ptr<Transport> transport);
+  ~RankCommunicator() override;
+
+  Transport& transport() { return *transport_; }
+  const Pulse& pulse() const { return pulse_; }
+
+  int rank() const override { return transport_->rank(); }
+  int size() const override { return transport_->size(); }
+  int local_rank() const override { return transport_->local_rank(); }
+  int local_size() const override { return transport_->local_size(); }
+
+  void barrier() override;
+  void broadcast(void* data, size_t bytes, int root) override;
+  void all_gather(const void* mine, void* all, size_t bytes) override;
+  void all_reduce(const void* from, void* to, int64_t count, DType dtype, Reduce how,
+                  DType wire) override;
+  void reduce_scatter(const void* from, void* to, int64_t count, DType dtype) override;
+  void all_gather_parts(void* data, int64_t count, DType dtype) override;
+
+  Ticket start_all_reduce(const void* from, void* to, int64_t count, DType dtype,
+                          DType wire) override;
+  Ticket start_reduce_scatter(const void* from, void* to, int64_t count, DType dtype) override;
+  bool test(Ticket ticket) override;
+  void wait(Ticket ticket) override;
+
+  double blocked_seconds() const override { return blocked_; }
+  void begin_work() override { pulse_ = now_ms(); }
+  void end_work() override { pulse_ = 0; }
+
+ private:
+  struct Job {
+    const void* from = nullptr;
+    void* to = nullptr;
+    int64_t count = 0;
+    DType dtype = DType::fp32, wire = DType::fp32;
+    bool scatter = false;
+  };
+  class Waiting;
+
+  void do_job(const Job& job);
+  void do_all_reduce(const Job& job, Reduce how);
+  void do_bf16_sum(const Job& job);
+  void do_scatter(const Job& job);
+  std::span<const int64_t> parts(int64_t count);
+  Ticket start(const Job& job);
+  void work();
+  void rethrow();
+
+  std::unique_ptr<Transport> transport_;
+  Pulse pulse_{0};
+  double blocked_ = 0;
+
+  // Used by one thread at a time: the worker while tickets are open, else the caller.
+  std::vector<int64_t> parts_;
+  std::vector<float> wide_;
+  std::vector<Bf16> packed_, received_;
+
+  std::mutex mutex_;
+  std::condition_variable wake_, done_;
+  std::vector<Job> ring_;  // jobs by ticket, modulo its size
+  std::atomic<Ticket> finished_{0};
+  Ticket started_ = 0;
+  bool stop_ = false;
+  std::atomic<bool> failed_{false};
+  std::exception_ptr failure_;  // the worker's, for the next to wait
+  std::thread worker_;          // made by the first start
+};
+
+}  // namespace ridgeline::dist

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "ridgeline/core/communicator.h"
+
+namespace ridgeline::dist {
+
+// What a message-passing library has to offer: blocking collectives of plain types, one caller at a
+// time. RankCommunicator makes the rest of a Communicator out of it.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual int local_rank() const = 0;
+  virtual int local_size() const = 0;
+  virtual std::string library() const = 0;  // name and version
+  // Whether calls may come from a thread other than the one that made it.
+  virtual bool any_thread() const = 0;
+
+  virtual void barrier() = 0;
+  virtual void broadcast(void* data, size_t bytes, int root) = 0;
+  virtual void all_gather(const void* mine, void* all, size_t bytes) = 0;
+  // fp32, fp64, int32 or int64; `to` may be `from`.
+  virtual void all_reduce(const void* from, void* to, int64_t count, DType dtype, Reduce how) = 0;
+
+  // In these `counts` has one number of elements a rank, parts lying in the order of the ranks.
+  // to[0 .. counts[rank]) = the sum of the ranks' elements of this rank's part; fp32 or fp64
+  virtual void reduce_scatter(const void* from, void* to, std::span<const int64_t> counts,
+                              DType dtype) = 0;
+  // In place: a rank's own part is in `data` already.
+  virtual void all_gather_parts(void* data, std::span<const int64_t> counts,
+                                size_t element_bytes) = 0;
+  // to = counts[rank] elements from each rank in turn: the ones it has in this rank's part
+  virtual void exchange_parts(const void* from, void* to, std::span<const int64_t> counts,
+                              size_t element_bytes) = 0;
+
+  // The end: by agreement of all ranks, or by force of one.
+  virtual void finish() = 0;
+  virtual void abort(int code) noexcept = 0;
+};
+
+}  // namespace ridgeline::dist

@@ -1,0 +1,268 @@
+#include "ridgeline/dist/watch.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "ridgeline/core/file.h"
+#include "ridgeline/dist/sockets.h"
+
+namespace ridgeline::dist {
+
+enum class Watch::Kind : uint32_t { hello = 0x52494447, beat, hangs, failed, quit, bye };
+
+struct Watch::Head {
+  Kind kind;
+  int32_t value;  // of hello: the rank; of failed and quit: the exit code
+  uint32_t bytes;
+};
+
+struct Watch::Peer {
+  int rank = 0;
+  int fd = -1;
+  int64_t heard_ms = 0;
+  bool gone = false;  // said goodbye
+  std::string pending;
+
+  ~Peer() {
+    if (fd >= 0) ::close(fd);
+  }
+};
+
+namespace {
+
+constexpr int64_t kBeatMs = 1000;
+constexpr size_t kMostText = 8192;
+constexpr int kGraceMs = 200;
+
+}  // namespace
+
+Watch::Watch(RankCommunicator& ranks, const Options& options)
+    : ranks_(ranks), silence_ms_(int64_t(1000 * options.silence)), parent_(::getppid()) {
+  for (const std::string& name :
+       ranks.texts(fmt::format("{}, process {}", host_name(), ::getpid()))) {
+    names_.push_back(fmt::format("rank {} ({})", names_.size(), name));
+  }
+  connect_all();
+  if (::pipe(wake_) != 0) throw_error(ErrorKind::comm, "no pipe for the watch on the ranks");
+  const int64_t now = now_ms();
+  for (auto& peer : peers_) peer->heard_ms = now;
+  last_loop_ms_ = now;
+  thread_ = std::thread([this] { run(); });
+}
+
+Watch::~Watch() {
+  stop_ = true;
+  if (wake_[1] >= 0) [[maybe_unused]]
+    const auto ignored = ::write(wake_[1], "x", 1);
+  if (thread_.joinable()) thread_.join();
+  for (const int fd : wake_) {
+    if (fd >= 0) ::close(fd);
+  }
+}
+
+void Watch::connect_all() {
+  const bool one_host = ranks_.local_size() == ranks_.size();
+  std::string address, token;
+  int listener = -1;
+  if (ranks_.is_root()) {
+    token = random_token();
+    listener = listen_for_ranks(one_host, ranks_.size(), address);
+  }
+  address = ranks_.text_from_root(address);
+  token = ranks_.text_from_root(token);
+  bool good = !address.empty();
+  if (good && ranks_.is_root()) {
+    accept_all(listener, token);
+  } else if (good) {
+    connect_to_root(address, token);
+  }
+  if (listener >= 0) ::close(listener);
+  good = good && (ranks_.is_root() ? int(peers_.size()) == ranks_.size() - 1 : !peers_.empty());
+  if (ranks_.reduce(int32_t(good), Reduce::min) == 1) return;
+  peers_.clear();
+  if (ranks_.is_root()) {
+    write_stderr(
+        "ridgeline: warning: the ranks cannot reach one another but by MPI (a firewall?): a lost "
+        "one will not be noticed\n");
+  }
+}
+
+// Whoever does not say the token is sent away; whoever does not come in time is missing.
+void Watch::accept_all(int listener, const std::string& token) {
+  const int64_t deadline = now_ms() + kConnectMs;
+  while (int(peers_.size()) < ranks_.size() - 1 && now_ms() < deadline) {
+    auto peer = std::make_unique<Peer>();
+    peer->fd = accept_one(listener, int(deadline - now_ms()));
+    if (peer->fd < 0) break;
+    Head head{};
+    std::string text(token.size(), '\0');
+    if (!read_exactly(peer->fd, &head, sizeof(head)) || head.kind != Kind::hello ||
+        head.bytes != token.size() || !read_exactly(peer->fd, text.data(), text.size()) ||
+        text != token) {
+      continue;
+    }
+    peer->rank = head.value;
+    peers_.push_back(std::move(peer));
+  }
+}
+
+void Watch::connect_to_root(const std::string& address, const std::string& token) {
+  auto peer = std::make_unique<Peer>();
+  peer->rank = 0;
+  peer->fd = connect_to_any(address);
+  if (peer->fd < 0 || !send(*peer, Kind::hello, ranks_.rank(), token)) return;
+  peers_.push_back(std::move(peer));
+}
+
+bool Watch::send(Peer& peer, Kind kind, int32_t value, const std::string& text) {
+  const std::string cut = text.substr(0, kMostText);
+  const Head head{kind, value, uint32_t(cut.size())};
+  std::string bytes(reinterpret_cast<const char*>(&head), sizeof(head));
+  bytes += cut;
+  const std::scoped_lock lock(sending_);
+  return ::send(peer.fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) == ssize_t(bytes.size());
+}
+
+void Watch::run() {
+  while (!stop_) {
+    std::vector<pollfd> fds{{wake_[0], POLLIN, 0}};
+    for (const auto& peer : peers_) {
+      fds.push_back({peer->gone ? -1 : peer->fd, POLLIN, 0});
+    }
+    ::poll(fds.data(), fds.size(), int(kBeatMs / 2));
+    if (stop_) return;
+    for (size_t i = 0; i < peers_.size(); ++i) {
+      if (fds[i + 1].revents != 0) read_from(*peers_[i]);
+    }
+    const int64_t now = now_ms();
+    // Who was stopped himself has no right to call the others silent.
+    if (now - last_loop_ms_ > 4 * kBeatMs) {
+      for (auto& peer : peers_) peer->heard_ms = now;
+    }
+    last_loop_ms_ = now;
+    beat();
+    look_for_silence(now);
+    if (::getppid() != parent_ && !finishing_) {
+      // Everyone on this host notices; one line is enough.
+      if (ranks_.local_rank() == 0) {
+        write_stderr("ridgeline: the launcher has died; continue with --resume\n");
+      }
+      ::_exit(exit_code(ErrorKind::comm));
+    }
+  }
+}
+
+void Watch::beat() {
+  const int64_t now = now_ms();
+  if (now - last_beat_ms_ < kBeatMs) return;
+  last_beat_ms_ = now;
+  const Kind kind = hangs(now) ? Kind::hangs : Kind::beat;
+  for (auto& peer : peers_) {
+    if (!peer->gone) send(*peer, kind, 0);
+  }
+  if (kind == Kind::hangs && ranks_.is_root()) accuse(0, "hangs");
+}
+
+// No progress for far longer than any work so far took.
+bool Watch::hangs(int64_t now) {
+  const int64_t since = ranks_.pulse();
+  if (since == 0 || finishing_) return false;
+  if (now - since > std::max(silence_ms_, 10 * longest_work_ms_)) return true;
+  if (now - since < silence_ms_ / 2) longest_work_ms_ = std::max(longest_work_ms_, now - since);
+  return false;
+}
+
+void Watch::read_from(Peer& peer) {
+  char buffer[4096];
+  const ssize_t got = ::recv(peer.fd, buffer, sizeof(buffer), MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got <= 0) {
+    peer.gone = true;
+    if (!finishing_) accuse(peer.rank, "was lost (killed, or its machine is gone)");
+    return;
+  }
+  peer.heard_ms = now_ms();
+  peer.pending.append(buffer, size_t(got));
+  while (peer.pending.size() >= sizeof(Head)) {
+    Head head{};
+    std::memcpy(&head, peer.pending.data(), sizeof(head));
+    if (head.bytes > kMostText || peer.pending.size() < sizeof(head) + head.bytes) break;
+    const std::string text = peer.pending.substr(sizeof(head), head.bytes);
+    peer.pending.erase(0, sizeof(head) + head.bytes);
+    handle(peer, head, text);
+  }
+}
+
+void Watch::handle(Peer& peer, const Head& head, const std::string& text) {
+  switch (head.kind) {
+    case Kind::hangs:
+      return accuse(peer.rank, "hangs");
+    case Kind::failed:
+      // What all ranks meet at once (a file that is missing) the root may tell in its own words.
+      ::usleep(kGraceMs * 1000);
+      end_all(head.value, fmt::format("rank {}: {}", peer.rank, text));
+    case Kind::quit:
+      ::_exit(head.value);
+    case Kind::bye:
+      peer.gone = true;
+      return;
+    default:
+      return;
+  }
+}
+
+void Watch::look_for_silence(int64_t now) {
+  if (finishing_) return;
+  for (auto& peer : peers_) {
+    if (!peer->gone && now - peer->heard_ms > silence_ms_) {
+      accuse(peer->rank, fmt::format("has not been heard of for {} s (stopped, or its machine is)",
+                                     (now - peer->heard_ms) / 1000));
+    }
+  }
+}
+
+void Watch::accuse(int rank, const std::string& what) {
+  const std::string text = fmt::format("{} of {} {}; a run with --out continues with --resume",
+                                       names_[size_t(rank)], ranks_.size(), what);
+  if (ranks_.is_root()) end_all(exit_code(ErrorKind::comm), text);
+  // The root itself: all others see it, the first of them speaks.
+  if (ranks_.rank() == 1) write_stderr("ridgeline: " + text + "\n");
+  ::_exit(exit_code(ErrorKind::comm));
+}
+
+void Watch::end_all(int code, const std::string& message) {
+  if (ending_.exchange(true)) {
+    for (;;) ::pause();  // another thread is at it
+  }
+  write_stderr("ridgeline: " + message + "\n");
+  for (auto& peer : peers_) {
+    if (peer->fd >= 0) send(*peer, Kind::quit, code);
+  }
+  if (peers_.empty()) ranks_.transport().abort(code);
+  ::_exit(code);
+}
+
+void Watch::fail(int code, const std::string& message) {
+  std::string line = message;
+  std::replace_if(
+      line.begin(), line.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  if (ranks_.is_root() || peers_.empty()) end_all(code, line);
+  send(*peers_.front(), Kind::failed, code, line);
+  // The root's answer ends this process; if it never comes, nobody is left to speak for us.
+  for (int i = 0; i < 50; ++i) ::usleep(100'000);
+  write_stderr("ridgeline: " + line + "\n");
+  ::_exit(code);
+}
+
+void Watch::finish() {
+  ranks_.barrier();
+  finishing_ = true;
+  for (auto& peer : peers_) send(*peer, Kind::bye, 0);
+  ranks_.barrier();  // nobody closes before all are past the point where it would alarm others
+}
+
+}  // namespace ridgeline::dist

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "ridgeline/dist/rank_communicator.h"
+
+namespace ridgeline::dist {
+
+// Sees to it that a run of several ranks ends as one. Message-passing libraries leave the survivors
+// of a lost rank waiting for ever; so every rank has a thread that keeps a connection of its own
+// with the root's and sends a beat each second. A connection that breaks is a rank that was killed;
+// silence, a rank that was stopped; a beat that says its main thread makes no progress, one that
+// hangs. Whoever sees it tells the root, which names the rank and makes everyone exit. A rank whose
+// launcher has died leaves by itself.
+//
+// It listens on loopback when all ranks are on one host, else on every interface, and talks only to
+// those who know the run's token, which travels over the transport.
+class Watch {
+ public:
+  struct Options {
+    double silence = 20;  // seconds without a beat, or without progress, until a rank is given up
+  };
+
+  // Collective. Where no connection can be made (a firewall) the watch does without and says so.
+  Watch(RankCommunicator& ranks, const Options& options);
+  ~Watch();
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  // Collective: from now on closing connections mean nothing.
+  void finish();
+
+  // Ends all ranks with `code`; `message` is the last line that any of them writes.
+  [[noreturn]] void fail(int code, const std::string& message);
+
+ private:
+  struct Peer;
+  enum class Kind : uint32_t;
+  struct Head;
+
+  void connect_all();
+  void accept_all(int listener, const std::string& token);
+  void connect_to_root(const std::string& address, const std::string& token);
+
+  void run();
+  void beat();
+  void read_from(Peer& peer);
+  void handle(Peer& peer, const Head& head, const std::string& text);
+  void look_for_silence(int64_t now);
+  bool hangs(int64_t now);
+  void accuse(int rank, const std::string& what);
+  [[noreturn]] void end_all(int code, const std::string& message);
+  bool send(Peer& peer, Kind kind, int32_t value, const std::string& text = {});
+
+  RankCommunicator& ranks_;
+  const int64_t silence_ms_;
+  const int parent_;
+  std::vector<std::unique_ptr<Peer>> peers_;  // the root has all others, they have the root
+  std::vector<std::string> names_;            // "rank 2 (node7, process 4711)"
+  int wake_[2] = {-1, -1};
+  std::atomic<bool> stop_{false}, ending_{false}, finishing_{false};
+  int64_t longest_work_ms_ = 0;
+  int64_t last_loop_ms_ = 0, last_beat_ms_ = 0;
+  std::mutex sending_;
+  std::thread thread_;
+};
+
+}  // namespace ridgeline::dist

@@ -1,0 +1,165 @@
+#include "ridgeline/engine/bench_compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "ridgeline/core/file.h"
+
+namespace ridgeline::engine {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kLeastNoise = 0.05;
+
+json parse(const std::filesystem::path& file) {
+  const auto bytes = read_file(file, ErrorKind::data, size_t{64} << 20);
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  return json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+double number(const json& entry, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    const auto found = entry.find(key);
+    if (found != entry.end() && found->is_number()) return found->get<double>();
+  }
+  return 0;
+}
+
+std::string text(const json& entry, const char* key, const json& outer) {
+  for (const json* place : {&entry, &outer}) {
+    if (!place->is_object()) continue;
+    const auto found = place->find(key);
+    if (found == place->end()) continue;
+    return found->is_string() ? found->get<std::string>() : found->dump();
+  }
+  return {};
+}
+
+// Lines of `bench --json` carry everything; those of kept files leave what they share to the file.
+void collect(const json& lines, const json& outer, std::vector<BenchResult>& results) {
+  if (!lines.is_array()) return;
+  for (const json& entry : lines) {
+    if (!entry.is_object() || !entry.contains("network")) continue;
+    BenchResult result;
+    result.us = number(entry, {"us_median", "ours_us"});
+    result.us_min = number(entry, {"us_min"});
+    if (result.us_min <= 0) result.us_min = result.us;
+    result.limit_fraction = number(entry, {"limit_fraction"});
+    result.name = text(entry, "network", {});
+    for (const char* key : {"batch", "precision", "threads"}) {
+      const std::string value = text(entry, key, outer);
+      if (!value.empty()) result.name += fmt::format(" {} {}", key, value);
+    }
+    // Said only where it is not the precision's own: files from before it was stated still fit.
+    const std::string weights = text(entry, "weights", outer);
+    if (!weights.empty() && weights != "fp32" && weights != "fp64") {
+      result.name += " weights " + weights;
+    }
+    if (result.us > 0) results.push_back(std::move(result));
+  }
+}
+
+}  // namespace
+
+std::vector<BenchResult> read_results(const std::filesystem::path& file) {
+  const json document = parse(file);
+  std::vector<BenchResult> results;
+  collect(document, {}, results);
+  if (document.is_object()) {
+    for (const char* key : {"rows", "bench"}) {
+      if (document.contains(key)) collect(document[key], document, results);
+    }
+  }
+  if (results.empty()) {
+    throw_error(ErrorKind::data, "{}: holds no results; it should be what bench --json wrote",
+                file.string());
+  }
+  return results;
+}
+
+std::vector<BenchResult> parse_results(const std::string& text) {
+  std::vector<BenchResult> results;
+  collect(json::parse(text), {}, results);
+  return results;
+}
+
+bool BenchComparison::slower() const {
+  return std::any_of(changes.begin(), changes.end(),
+                     [](const BenchChange& change) { return change.slower(); });
+}
+
+BenchComparison compare_results(const std::vector<BenchResult>& before,
+                                const std::vector<BenchResult>& after) {
+  BenchComparison comparison;
+  const auto find = [](const std::vector<BenchResult>& all, const std::string& name) {
+    return std::find_if(all.begin(), all.end(),
+                        [&](const BenchResult& result) { return result.name == name; });
+  };
+  for (const BenchResult& old : before) {
+    const auto now = find(after, old.name);
+    if (now == after.end()) {
+      comparison.only_before.push_back(old.name);
+      continue;
+    }
+    BenchChange change{old.name, old.us, now->us, old.limit_fraction, now->limit_fraction, 1, 0};
+    const bool limits = old.limit_fraction > 0 && now->limit_fraction > 0;
+    change.ratio = limits ? old.limit_fraction / now->limit_fraction : now->us / old.us;
+    change.noise = std::max({kLeastNoise, old.us / old.us_min - 1, now->us / now->us_min - 1});
+    comparison.changes.push_back(change);
+  }
+  for (const BenchResult& now : after) {
+    if (find(before, now.name) == before.end()) comparison.only_after.push_back(now.name);
+  }
+  return comparison;
+}
+
+std::string to_text(const BenchComparison& comparison) {
+  std::string text = fmt::format("{:<72} {:>10} {:>10} {:>8} {:>7}  {}\n", "work", "before us",
+                                 "after us", "change", "noise", "verdict");
+  auto out = std::back_inserter(text);
+  for (const BenchChange& change : comparison.changes) {
+    fmt::format_to(out, "{:<72} {:>10.1f} {:>10.1f} {:>+6.1f} % {:>5.1f} %  {}\n", change.name,
+                   change.before_us, change.after_us, 100 * (change.ratio - 1), 100 * change.noise,
+                   change.slower()   ? "SLOWER"
+                   : change.faster() ? "faster"
+                                     : "same");
+  }
+  for (const std::string& name : comparison.only_before) {
+    fmt::format_to(out, "{:<72} only before\n", name);
+  }
+  for (const std::string& name : comparison.only_after) {
+    fmt::format_to(out, "{:<72} only after\n", name);
+  }
+  return text;
+}
+
+std::vector<BenchResult> kept_results(const std::filesystem::path& folder,
+                                      const std::string& machine, int threads) {
+  std::vector<BenchResult> results;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    if (entry.path().extension() != ".json") continue;
+    const json document = parse(entry.path());
+    if (!document.is_object()) continue;
+    // A file names its device by "device" (a GPU) or "cpu", which the fingerprint contains.
+    const auto names_it = [&](const char* key) {
+      return document.contains(key) && document[key].is_string() &&
+             machine.find(document[key].get<std::string>()) != std::string::npos;
+    };
+    if (!names_it("device") && !names_it("cpu")) continue;
+    if (document.contains("threads") && document["threads"] != threads) continue;
+    for (const char* key : {"rows", "bench"}) {
+      if (!document.contains(key)) continue;
+      collect(document[key], document, results);
+      if (!document[key].is_object()) continue;
+      for (const json& part : document[key]) collect(part, document, results);
+    }
+  }
+  return results;
+}
+
+}  // namespace ridgeline::engine

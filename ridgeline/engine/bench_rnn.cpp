@@ -1,0 +1,242 @@
+#include "ridgeline/engine/bench_rnn.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "ridgeline/core/philox.h"
+#include "ridgeline/engine/chart.h"
+#include "ridgeline/engine/clock.h"
+#include "ridgeline/engine/machine.h"
+
+namespace ridgeline::engine {
+namespace {
+
+struct Work {
+  CellKind cell;
+  int64_t hidden, batch, steps, layers;
+  bool training;
+};
+
+RnnWeights weights(Program& program, const RnnShape& s, const std::string& name, Role role) {
+  const DType dtype = storage(program.precision);
+  return {program.add_value(name + "w_ih", dtype, s.w_ih(), role),
+          program.add_value(name + "w_hh", dtype, s.w_hh(), role),
+          program.add_value(name + "b_ih", dtype, s.bias(), role),
+          program.add_value(name + "b_hh", dtype, s.bias(), role)};
+}
+
+// The ops of a stack as nn lowers them, the gradient of the top given.
+Program make_program(const Work& work, Precision precision) {
+  Program program;
+  program.precision = precision;
+  const DType dtype = storage(precision);
+  const RnnShape s{work.cell, Direction::forward, work.steps, work.batch, work.hidden, work.hidden};
+  const bool saves = work.training && saved_vectors(s.cell) > 0;
+  Values xs{program.add_value("x", dtype, s.x(), Role::input)}, reserves;
+  std::vector<RnnDirections> all;
+  for (int64_t layer = 0; layer < work.layers; ++layer) {
+    const std::string name = fmt::format("{}.", layer);
+    RnnDirections w;
+    w[0] = weights(program, s, name, Role::param);
+    const bool last = layer + 1 == work.layers;
+    const Value y = program.add_value(name + "y", dtype, s.y(), last ? Role::output : Role::temp);
+    const Value reserve = saves ? program.add_value(name + "reserve", dtype, s.reserve()) : Value{};
+    program.add(Rnn{s, xs.back(), w, {}, {}, {}, y, {}, {}, reserve});
+    xs.push_back(y);
+    reserves.push_back(reserve);
+    all.push_back(w);
+  }
+  if (!work.training) return program;
+  Value dy = program.add_value("dy", dtype, s.y(), Role::input);
+  for (int64_t layer = work.layers; layer-- > 0;) {
+    const std::string name = fmt::format("{}.d", layer);
+    const size_t l = size_t(layer);
+    const Value gates = program.add_value(name + "gates", dtype, s.gate_gradients());
+    program.add(RnnGrad{s, xs[l + 1], reserves[l], all[l], {}, {}, {}, dy, {}, {}, gates, {}, {}});
+    const Value dx =
+        program.add_value(name + "x", dtype, s.x(), layer > 0 ? Role::temp : Role::output);
+    program.add(RnnGradX{s, gates, all[l], dx});
+    RnnDirections grads;
+    grads[0] = weights(program, s, name, Role::output);
+    program.add(RnnGradW{s, xs[l], xs[l + 1], {}, {}, gates, grads});
+    dy = dx;
+  }
+  return program;
+}
+
+// Memory for what comes from outside, filled with small random numbers.
+class Outside {
+ public:
+  Outside(Runtime& runtime, const Program& program) {
+    for (const ValueInfo& info : program.values) {
+      if (info.role == Role::temp) continue;
+      const Value& value = info.value;
+      HostTensor host(value.dtype, value.shape);
+      const Philox random{uint64_t(value.id), streams::kSample};
+      dispatch_float(value.dtype, [&](auto zero) {
+        using T = decltype(zero);
+        T* to = host.view().as<T>();
+        for (int64_t i = 0; i < value.shape.numel(); ++i) {
+          to[i] = T(0.2f * (random.uniform(uint64_t(i)) - 0.5f));
+        }
+      });
+      memory_.emplace_back(runtime, host.view().bytes());
+      runtime.upload(memory_.back().data(), host.view().data, host.view().bytes());
+      externals_[value.id] = {memory_.back().data(), value.dtype, value.shape, runtime.device()};
+    }
+  }
+  const Externals& externals() const { return externals_; }
+
+ private:
+  std::vector<DeviceBuffer> memory_;
+  Externals externals_;
+};
+
+RnnBenchLine time_plan(const Work& work, const Program& program, Planned planned,
+                       const Outside& outside, Runtime& runtime, double seconds) {
+  RnnBenchLine line{name(work.cell),
+                    work.hidden,
+                    work.batch,
+                    work.steps,
+                    work.layers,
+                    work.training,
+                    {},
+                    0,
+                    0,
+                    0,
+                    {}};
+  for (const Choice& choice : planned.choices) line.rows.push_back(choice.row->name);
+  line.row = line.rows.front();
+  Plan plan(runtime, program, std::move(planned.choices), outside.externals());
+  plan.run();
+  runtime.synchronize();
+  std::vector<double> us;
+  const Clock total;
+  while (total.seconds() < seconds || us.size() < 5) {
+    const Clock clock;
+    plan.run();
+    runtime.synchronize();
+    us.push_back(1e6 * clock.seconds() / double(work.steps));
+  }
+  std::ranges::sort(us);
+  line.min_us = us.front();
+  line.median_us = us[us.size() / 2];
+  line.flops_per_second = program.flops() / (line.median_us * 1e-6 * double(work.steps));
+  return line;
+}
+
+// Rows that can begin the program, but for references.
+std::vector<std::string> first_rows(const Program& program, Machine& machine) {
+  std::vector<std::string> names;
+  for (const Impl& row : machine.rows()) {
+    if (row.target != machine.device().kind || !row.covers || row.traits.fallback) continue;
+    if (row.covers({program, 0, machine.runtime()}).ops > 0) names.push_back(row.name);
+  }
+  return names;
+}
+
+void run_one(const Work& work, const RnnBenchOptions& options, Machine& machine,
+             std::vector<RnnBenchLine>& lines) {
+  const Program program = make_program(work, options.run.precision);
+  const Outside outside(machine.runtime(), program);
+  const std::vector<std::string> rows = first_rows(program, machine);
+  for (const std::string& row : rows) {
+    Table table;  // the others that could take the first op are left out
+    for (const Impl& each : machine.rows()) {
+      if (each.name == row || std::ranges::find(rows, each.name) == rows.end()) {
+        table.push_back(each);
+      }
+    }
+    Planned planned =
+        plan_program(program, table, machine.runtime(), machine.plan_options(), machine.cache());
+    lines.push_back(
+        time_plan(work, program, std::move(planned), outside, machine.runtime(), options.seconds));
+    if (options.each) options.each(lines.back());
+  }
+}
+
+}  // namespace
+
+std::vector<RnnBenchLine> bench_rnn(const RnnBenchOptions& options) {
+  Machine machine(options.run);
+  std::vector<RnnBenchLine> lines;
+  for (const CellKind cell : options.cells) {
+    for (const int64_t hidden : options.hidden) {
+      for (const int64_t batch : options.batch) {
+        for (const bool training : {false, true}) {
+          run_one({cell, hidden, batch, options.steps, options.layers, training}, options, machine,
+                  lines);
+        }
+      }
+    }
+  }
+  return lines;
+}
+
+std::string rnn_bench_csv(const std::vector<RnnBenchLine>& lines) {
+  std::string text = "cell,hidden,batch,steps,layers,pass,row,us_min,us_median,flops_per_second\n";
+  for (const RnnBenchLine& line : lines) {
+    text += fmt::format("{},{},{},{},{},{},{},{:.6g},{:.6g},{:.6g}\n", line.cell, line.hidden,
+                        line.batch, line.steps, line.layers, line.training ? "training" : "forward",
+                        line.row, line.min_us, line.median_us, line.flops_per_second);
+  }
+  return text;
+}
+
+std::string rnn_bench_json(const std::vector<RnnBenchLine>& lines, const RunConfig& run) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const RnnBenchLine& line : lines) {
+    all.push_back({{"cell", line.cell},
+                   {"hidden", line.hidden},
+                   {"batch", line.batch},
+                   {"steps", line.steps},
+                   {"layers", line.layers},
+                   {"pass", line.training ? "training" : "forward"},
+                   {"row", line.row},
+                   {"us_min", line.min_us},
+                   {"us_median", line.median_us},
+                   {"flops_per_second", line.flops_per_second},
+                   {"precision", std::string(name(run.precision))},
+                   {"threads", resolve_threads(run.threads)},
+                   {"rows", line.rows}});
+  }
+  return all.dump(2) + "\n";
+}
+
+std::string rnn_bench_svg(const std::vector<RnnBenchLine>& lines) {
+  std::set<int64_t> hidden, batch;
+  for (const RnnBenchLine& line : lines) {
+    hidden.insert(line.hidden);
+    batch.insert(line.batch);
+  }
+  const bool by_batch = batch.size() > 1;
+  const std::set<int64_t>& places = by_batch ? batch : hidden;
+  std::map<std::string, std::map<int64_t, double>> series;
+  for (const RnnBenchLine& line : lines) {
+    std::string title = fmt::format("{} {} {}", line.cell, line.row,
+                                    line.training ? "forward + backward" : "forward");
+    if (by_batch && hidden.size() > 1) title += fmt::format(" H={}", line.hidden);
+    series[title][by_batch ? line.batch : line.hidden] = line.median_us;
+  }
+  Chart chart;
+  chart.title = "recurrent layers";
+  chart.x_title = by_batch ? "batch" : "hidden units";
+  chart.y_title = "us a time step";
+  for (const int64_t place : places) chart.x.push_back(fmt::format("{}", place));
+  for (const auto& [title, points] : series) {
+    Chart::Series one{title, {}};
+    for (const int64_t place : places) {
+      const auto found = points.find(place);
+      one.y.push_back(found != points.end() ? found->second
+                                            : std::numeric_limits<double>::quiet_NaN());
+    }
+    chart.series.push_back(std::move(one));
+  }
+  return to_svg(chart);
+}
+
+}  // namespace ridgeline::engine

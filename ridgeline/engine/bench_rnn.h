@@ -1,0 +1,42 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ridgeline/engine/config.h"
+#include "ridgeline/ops/recurrent.h"
+
+namespace ridgeline::engine {
+
+// A stack of recurrent layers on random numbers, timed through one row for the way forward.
+struct RnnBenchLine {
+  std::string cell;
+  int64_t hidden = 0, batch = 0, steps = 0, layers = 0;
+  bool training = false;             // forward and backward, dW and dx included; else forward alone
+  std::string row;                   // of the way forward
+  double min_us = 0, median_us = 0;  // a time step, all layers
+  double flops_per_second = 0;       // at the median
+  std::vector<std::string> rows;     // all of the plan
+};
+
+struct RnnBenchOptions {
+  RunConfig run;
+  std::vector<CellKind> cells{CellKind::lstm, CellKind::gru};
+  std::vector<int64_t> hidden{128, 512, 1024};  // also the input's features
+  std::vector<int64_t> batch{32};
+  int64_t steps = 64, layers = 1;
+  double seconds = 0.5;  // each
+  std::function<void(const RnnBenchLine&)> each;
+};
+
+// Every combination, and each row that can take the way forward; naive reference loops are left
+// out.
+std::vector<RnnBenchLine> bench_rnn(const RnnBenchOptions& options);
+
+std::string rnn_bench_csv(const std::vector<RnnBenchLine>& lines);
+std::string rnn_bench_json(const std::vector<RnnBenchLine>& lines, const RunConfig& run);
+// us a time step over the hidden units (or the batch, when there are several), a line a row.
+std::string rnn_bench_svg(const std::vector<RnnBenchLine>& lines);
+
+}  // namespace ridgeline::engine

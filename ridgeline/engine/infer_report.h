@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <vector>
+
+#include "ridgeline/core/shape.h"
+
+namespace ridgeline::engine {
+
+struct InferReport;
+
+// What a page about an inference run needs, gathered as its results come: how often each label was
+// given, how sure the model was, and the items it was least sure of.
+class InferPage {
+ public:
+  InferPage(int64_t classes, const Shape& item);
+
+  void add(int64_t index, int64_t label, std::span<const double> p, std::span<const uint8_t> item);
+  // report.html in `folder`.
+  void write(const std::filesystem::path& folder, const InferReport& report,
+             const std::string& model, const std::string& input, const std::string& machine) const;
+
+ private:
+  struct Doubt {
+    int64_t index, label, second;
+    double p, p_second;
+    std::vector<uint8_t> item;
+  };
+
+  Shape item_;
+  std::vector<int64_t> labels_;     // how often each was given
+  std::vector<int64_t> certainty_;  // tenths of the probability of the label given
+  std::vector<Doubt> doubts_;       // the least sure first
+};
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ridgeline/engine/config.h"
+
+namespace ridgeline::engine {
+
+// One step of an optimisation history: what it may use. Everything else is as in any other run, so
+// a rung measures the engine itself and no code of its own.
+struct Rung {
+  const char* name;               // "fusion"
+  const char* what;               // for people, a few words
+  std::vector<const char*> rows;  // patterns of the rows it may use (RunConfig::rows); empty: all
+  int64_t batch = 0;              // 0: the ladder's
+  int threads = 0;                // 0: the run's
+  bool launches_alone = false;    // each row launched by itself: no graph, no steps in one launch
+  Precision precision = Precision::fp32;
+  double founding_us = 0;  // an input, as the founding record states it; 0: it does not
+};
+
+struct Ladder {
+  const char* name;     // "mlp"
+  const char* network;  // TOML of [model] and [train], for items of `item` and `classes`
+  Shape item;
+  int classes;
+  int64_t batch;
+  std::vector<Rung> cpu, cuda;
+};
+
+// All of them. To add one, add its entry to ladders.cpp.
+const std::vector<Ladder>& ladders();
+const Ladder& find_ladder(const std::string& name);  // throws usage with the known names
+
+struct RungResult {
+  std::string name, what, precision;
+  int64_t batch = 0;
+  int threads = 0;
+  double us_per_step = 0, us_per_input = 0;
+  double gain = 0;        // over the rung before
+  double total_gain = 0;  // over the first
+  std::optional<double> limit_fraction;
+  double error = 0, bound = 0;  // of the weights against the reference, after a few steps
+  double founding_us = 0;
+  std::vector<std::string> rows;
+  std::string skipped;  // why it did not run
+};
+
+struct LadderOptions {
+  RunConfig run;
+  double seconds = 1;  // for each rung
+  std::function<void(const RungResult&)> each;
+};
+
+struct LadderResult {
+  std::string ladder, device, machine;
+  std::vector<RungResult> rungs;
+};
+
+// Climbs: each rung is first compared with the reference rows, then timed. Throws numeric when one
+// is wrong. A rung that this machine or build cannot make is skipped, with its reason.
+LadderResult climb(const Ladder& ladder, const LadderOptions& options);
+
+std::string ladder_head();
+std::string to_line(const RungResult& rung);
+std::string to_json_text(const LadderResult& result);
+std::string to_svg(const LadderResult& result);  // a staircase of inputs a second, logarithmic
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,71 @@
+#include "ridgeline/engine/load_data.h"
+
+#include <optional>
+
+#include "ridgeline/data/character_text.h"
+#include "ridgeline/data/locate.h"
+#include "ridgeline/data/resize.h"
+
+namespace ridgeline::engine {
+namespace {
+
+void transform(data::ImageSet& set, const DataConfig& config) {
+  if (!config.resize) return;
+  data::resize(set, config.resize->height, config.resize->width);
+}
+
+// A set of one text, or the path of a file: the files of images come in folders.
+bool is_text(const std::string& name) {
+  if (const data::SetInfo* set = data::find_known_set(name)) return set->text;
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(name, ignored);
+}
+
+// The file of a text; none for images.
+std::optional<std::filesystem::path> text_file(const std::string& name,
+                                               const std::filesystem::path& data_dir) {
+  if (!is_text(name)) return std::nullopt;
+  const data::SetInfo* set = data::find_known_set(name);
+  return set != nullptr ? data::find_text(*set, data_dir) : std::filesystem::path(name);
+}
+
+}  // namespace
+
+data::DataSet load_data(const Config& config, const std::filesystem::path& data_dir) {
+  if (const auto text = text_file(config.data.name, data_dir)) {
+    return data::load_streams(*text, config.train.batch, config.data.steps, config.data.name);
+  }
+  data::DataSet set = data::load(config.data.name, data_dir);
+  transform(set.train, config.data);
+  transform(set.test, config.data);
+  return set;
+}
+
+std::string data_key(const Config& config) {
+  const DataConfig& data = config.data;
+  if (is_text(data.name)) {
+    return fmt::format("{} in {} x {}", data.name, config.train.batch, data.steps);
+  }
+  if (!data.resize) return data.name;
+  return fmt::format("{} at {} x {}", data.name, data.resize->height, data.resize->width);
+}
+
+data::ImageSet load_data_part(const Config& config, const std::string& name, data::Part part,
+                              const std::filesystem::path& data_dir, int classes,
+                              const std::string& symbols) {
+  const auto text = text_file(name, data_dir);
+  if (!text) {
+    data::ImageSet set = data::load_part(name, part, data_dir, classes);
+    transform(set, config.data);
+    return set;
+  }
+  if (symbols.empty()) {
+    throw_error(ErrorKind::usage, "{} is a text, but the model was not trained on one", name);
+  }
+  const data::Alphabet alphabet(symbols);
+  data::DataSet set =
+      data::load_streams(*text, config.train.batch, config.data.steps, name, &alphabet);
+  return part == data::Part::train ? std::move(set.train) : std::move(set.test);
+}
+
+}  // namespace ridgeline::engine

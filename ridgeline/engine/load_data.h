@@ -1,0 +1,24 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "ridgeline/data/image_set.h"
+#include "ridgeline/engine/config.h"
+
+namespace ridgeline::engine {
+
+// The set that a config names: images, resized where it says so (once, when loaded, so that all
+// that follows sees bytes as it always does), or a text as streams of its batch.
+data::DataSet load_data(const Config& config, const std::filesystem::path& data_dir);
+
+// Configs that load the same bytes have the same key.
+std::string data_key(const Config& config);
+
+// One part of the set `name` for a model of this config; `symbols` are those of the text it was
+// trained on, or none.
+data::ImageSet load_data_part(const Config& config, const std::string& name, data::Part part,
+                              const std::filesystem::path& data_dir, int classes,
+                              const std::string& symbols);
+
+}  // namespace ridgeline::engine

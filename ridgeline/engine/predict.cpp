@@ -1,0 +1,53 @@
+#include "ridgeline/engine/predict.h"
+
+#include <numeric>
+
+#include "ridgeline/engine/resident_set.h"
+
+namespace ridgeline::engine {
+namespace {
+
+nn::Lowered lower_inference(const Config& config, const nn::Model& model,
+                            const data::Scaling& scaling, int classes, int64_t batch) {
+  nn::LowerOptions options = lower_options(config, scaling, classes);
+  options.mode = nn::Mode::infer;
+  options.batch = options.set_rows = options.order_rows = batch;
+  return nn::lower(model, options);
+}
+
+}  // namespace
+
+Predictor::Predictor(Machine& machine, const Config& config, const nn::Model& model,
+                     const data::Scaling& scaling, int classes, int64_t batch)
+    : machine_(machine),
+      lowered_(lower_inference(config, model, scaling, classes, batch)),
+      weights_(machine_.runtime(), model, lowered_),
+      images_(machine_.runtime(), size_t(size_of(lowered_.images))),
+      order_(machine_.runtime(), size_t(size_of(lowered_.order))) {
+  Externals shared;
+  weights_.bind(lowered_, shared);
+  const auto bind = [&](const Value& value, const DeviceBuffer& memory) {
+    shared[value.id] = {memory.data(), value.dtype, value.shape, machine_.device()};
+  };
+  bind(lowered_.images, images_);
+  bind(lowered_.order, order_);
+  std::vector<int32_t> order(size_t(lowered_.order.shape.numel()));
+  std::iota(order.begin(), order.end(), 0);
+  machine_.runtime().upload(order_.data(), order.data(), order.size() * sizeof order[0]);
+  runner_ = std::make_unique<Runner>(machine_, lowered_, shared);
+}
+
+std::vector<double> Predictor::run(std::span<const uint8_t> items) {
+  machine_.runtime().upload(images_.data(), items.data(), items.size());
+  runner_->launch(0, 1);
+  const Value& value = lowered_.probabilities;
+  if (value.dtype == DType::fp64) return runner_->read<double>(value);
+  return dispatch_float(value.dtype, [&](auto zero) {
+    const auto values = runner_->read<decltype(zero)>(value);
+    std::vector<double> wide;
+    for (const auto each : values) wide.push_back(double(float(each)));
+    return wide;
+  });
+}
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <memory>
+
+#include "ridgeline/data/image_set.h"
+
+namespace ridgeline::engine {
+
+// Random bytes with random labels, the same every time: what speed is measured on.
+std::shared_ptr<const data::DataSet> random_data(int64_t rows, const Shape& item, int classes);
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,138 @@
+#include "ridgeline/engine/ranks.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+
+#include "ridgeline/core/thread_pool.h"
+
+namespace ridgeline::engine {
+namespace {
+
+constexpr uint64_t kHashStart = 0xcbf29ce484222325ull;
+
+// FNV-1a over words: enough to tell copies that should be equal from ones that are not.
+uint64_t hash(const void* data, size_t bytes, uint64_t from = kHashStart) {
+  const auto* at = static_cast<const unsigned char*>(data);
+  uint64_t all = from;
+  for (; bytes >= 8; bytes -= 8, at += 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, at, 8);
+    all = (all ^ word) * 0x100000001b3ull;
+    all ^= all >> 29;
+  }
+  for (; bytes > 0; --bytes, ++at) all = (all ^ *at) * 0x100000001b3ull;
+  return all;
+}
+
+uint64_t executable_hash() {
+  std::ifstream file("/proc/self/exe", std::ios::binary);
+  std::vector<char> buffer(size_t{1} << 20);
+  uint64_t all = kHashStart;
+  while (file) {
+    file.read(buffer.data(), std::streamsize(buffer.size()));
+    all = hash(buffer.data(), size_t(file.gcount()), all);
+  }
+  return all;
+}
+
+// The first line in which two texts differ, as "this, there that".
+std::string first_difference(const std::string& mine, const std::string& root) {
+  std::istringstream a(mine), b(root);
+  std::string left, right;
+  for (;;) {
+    const bool more_a = bool(std::getline(a, left)), more_b = bool(std::getline(b, right));
+    if (!more_a && !more_b) return {};
+    if (!more_a) left = "nothing";
+    if (!more_b) right = "nothing";
+    if (left != right) return fmt::format("'{}' and not '{}'", left, right);
+  }
+}
+
+std::string host() {
+  char name[256] = "";
+  ::gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+// Throws on all ranks when one has something to say.
+void throw_first(Communicator& ranks, const std::string& mine, const std::string& remedy) {
+  const std::vector<std::string> all = ranks.texts(mine);
+  for (size_t r = 0; r < all.size(); ++r) {
+    if (all[r].empty()) continue;
+    throw_error(ErrorKind::comm, "rank {} {}; {}", r, all[r], remedy);
+  }
+}
+
+}  // namespace
+
+void check_alike(Communicator& ranks, const Config& config, const data::DataSet& set) {
+  const uint64_t build = executable_hash();
+  const bool same_build = ranks.from_root(build) == build;
+  // Threads and devices may differ from machine to machine: they do not change what is computed.
+  Config common = config;
+  common.run.threads = 0;
+  common.run.device = "auto";
+  const std::string text = to_toml(common);
+  const std::string difference = first_difference(text, ranks.text_from_root(text));
+  const uint64_t data = hash(&set.test.hash, sizeof(set.test.hash), set.train.hash);
+  const bool same_data = ranks.from_root(data) == data;
+  std::string mine;
+  if (!same_build) {
+    mine = fmt::format("({}) runs another build of ridgeline than rank 0", host());
+  } else if (!difference.empty()) {
+    mine = fmt::format("({}) has another config than rank 0: {}", host(), difference);
+  } else if (!same_data) {
+    mine = fmt::format("({}) has other data for {} than rank 0", host(), config.data.name);
+  }
+  throw_first(ranks, mine, "all ranks need the same build, config and data");
+}
+
+void check_replicas(Communicator& ranks, const Snapshot& mine, int64_t step) {
+  std::vector<uint64_t> own;
+  for (const Snapshot::Item& item : mine.items) {
+    own.push_back(hash(item.value.view().data, item.value.view().bytes()));
+  }
+  std::vector<uint64_t> root = own;
+  ranks.broadcast(root.data(), root.size() * sizeof(uint64_t));
+  std::string difference;
+  for (size_t i = 0; i < own.size() && difference.empty(); ++i) {
+    if (own[i] == root[i]) continue;
+    difference = fmt::format("({}) has drifted from rank 0: {} differs after step {}", host(),
+                             mine.items[i].name, step);
+  }
+  throw_first(ranks, difference,
+              "is a machine faulty, or are they of different kinds? Continue with --resume");
+}
+
+void share_snapshot(Communicator& ranks, Snapshot& snapshot) {
+  for (Snapshot::Item& item : snapshot.items) {
+    ranks.broadcast(item.value.view().data, item.value.view().bytes());
+  }
+}
+
+int threads_beside(Communicator& ranks) {
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  ::sched_getaffinity(0, sizeof(own), &own);
+  struct Seat {
+    cpu_set_t cpus;
+    char host[64];
+  } mine{own, {}};
+  host().copy(mine.host, sizeof(mine.host) - 1);
+  std::vector<Seat> all(size_t(ranks.size()));
+  ranks.all_gather(&mine, all.data(), sizeof(mine));
+  int sharing = 0;
+  for (const Seat& seat : all) {
+    cpu_set_t both;
+    CPU_AND(&both, &own, &seat.cpus);
+    sharing += std::strcmp(seat.host, mine.host) == 0 && CPU_COUNT(&both) > 0;
+  }
+  return std::max(1, resolve_threads(0) / std::max(1, sharing));
+}
+
+}  // namespace ridgeline::engine

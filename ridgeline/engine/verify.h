@@ -1,0 +1,73 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "ridgeline/data/image_set.h"
+#include "ridgeline/engine/config.h"
+#include "ridgeline/engine/weights.h"
+
+namespace ridgeline::engine {
+
+struct VerifyOptions {
+  std::filesystem::path data;  // --data
+  int64_t steps = 0;           // 0: one epoch
+  std::vector<Precision> precisions{Precision::fp64, Precision::fp32};
+  double reference_seconds = 10;  // the reference rows make as many steps as fit in about that
+  std::shared_ptr<const data::DataSet> set;  // already loaded; else by config.data.name
+  Communicator* ranks = nullptr;             // null: alone
+  // What ranks that were launched apart have made: a file of write_part(). Empty: none.
+  std::filesystem::path part;
+  int part_ranks = 0;
+};
+
+enum class Verdict { pass, amplified, fail };
+const char* name(Verdict verdict);
+
+// How far a run is from the base run of its precision: CPU, fast rows, one rank.
+struct Comparison {
+  struct Tensor {
+    std::string name;
+    double max_norm = 0, two_norm = 0;  // of the difference, over those of the base
+    double bound = 0;                   // of both
+    double control = 0;  // two_norm of a base run whose first weights were off by one rounding
+    Verdict verdict = Verdict::pass;
+  };
+  std::string what;  // "cpu reference", "cuda:0", "4 ranks"
+  Precision precision = Precision::fp32;
+  int64_t steps = 0;
+  std::vector<Tensor> tensors;
+  double worst_loss = 0;       // relative, over the steps
+  std::vector<double> losses;  // relative, of each step
+  double loss_bound = 0;
+  Verdict verdict = Verdict::pass;  // the worst of all
+};
+
+struct VerifyReport {
+  int64_t steps = 0, batch = 0;
+  std::string data;
+  std::vector<Comparison> comparisons;
+  std::vector<std::string> notes;  // what was left out, and why
+  // fp32 base against fp64 base, where both were run: for information.
+  double between_precisions = 0;
+
+  bool good() const;
+};
+
+// Trains with the same seed on everything there is and compares. Collective: the ranks make their
+// run together, the rest is the root's. Other ranks get an empty report.
+VerifyReport verify(const Config& config, const VerifyOptions& options);
+
+// The ranks' run alone, written by the root for a verify() elsewhere. Collective.
+void write_part(const Config& config, const VerifyOptions& options,
+                const std::filesystem::path& file);
+
+// Runs `arguments` under `mpirun -n ranks`, with the output of both streams on stderr. Throws comm
+// when there is no mpirun or it fails.
+void launch_ranks(int ranks, const std::vector<std::string>& arguments);
+
+std::string to_text(const VerifyReport& report);
+std::string to_json_text(const VerifyReport& report);
+
+}  // namespace ridgeline::engine

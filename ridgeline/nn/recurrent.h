@@ -1,0 +1,49 @@
+#pragma once
+
+#include "ridgeline/nn/config_table.h"
+#include "ridgeline/nn/layer.h"
+#include "ridgeline/ops/recurrent.h"
+
+namespace ridgeline::nn {
+
+struct RecurrentSettings {
+  CellKind cell = CellKind::lstm;
+  int64_t hidden = 1;
+  int64_t layers = 1;
+  bool both = false;   // a second pass from the end to the start, beside the first
+  double dropout = 0;  // between the layers, when training
+  bool bias = true;
+};
+
+// PyTorch's nn.RNN, nn.GRU and nn.LSTM, batch first: [T, in] -> [T, hidden], twice as wide with
+// both directions. Weights have PyTorch's names, weight_ih_l0 to bias_hh_l1_reverse, gate orders
+// and initial values. Where batches continue one another (LowerOptions::carry_state) each step
+// begins with the state that the one before ended with; gradients stop there.
+class RecurrentLayer final : public Layer {
+ public:
+  explicit RecurrentLayer(const RecurrentSettings& settings) : s_(settings) {}
+  static LayerPtr read_rnn(ConfigTable& table);
+  static LayerPtr read_gru(ConfigTable& table);
+  static LayerPtr read_lstm(ConfigTable& table);
+
+  std::string type() const override;
+  Shape output(const Shape& input) const override;
+  std::vector<ParamSpec> params(const Shape& input) const override;
+  Value forward(Builder& builder, LayerValues& values) const override;
+  Value backward(Builder& builder, const LayerValues& values, const Value& dy,
+                 bool needs_dx) const override;
+  std::string to_toml() const override;
+
+ private:
+  int64_t directions() const { return s_.both ? 2 : 1; }
+  int64_t width_into(int64_t layer, int64_t in) const {
+    return layer == 0 ? in : directions() * s_.hidden;
+  }
+  // Of layer `layer` of the stack, by the params of the whole.
+  RnnDirections weights(const Values& params, int64_t layer) const;
+  RnnShape shape_of(const LayerValues& values, int64_t layer) const;
+
+  RecurrentSettings s_;
+};
+
+}  // namespace ridgeline::nn

@@ -1,0 +1,129 @@
+#include "ridgeline/prof/network.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+namespace ridgeline::prof {
+namespace {
+
+using nlohmann::json;
+
+struct Unit {
+  const char* name;
+  double factor;
+};
+constexpr Unit kRates[] = {{"kB/s", 1e3},     {"MB/s", 1e6},     {"GB/s", 1e9},
+                           {"Mb/s", 0.125e6}, {"Gb/s", 0.125e9}, {"Gbit/s", 0.125e9}};
+constexpr Unit kTimes[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
+
+template <size_t N>
+double parse(const std::string& text, const Unit (&units)[N], const std::string& whole) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  for (const Unit& unit : units) {
+    if (std::string(end) == unit.name && value > 0 && std::isfinite(value)) {
+      return value * unit.factor;
+    }
+  }
+  throw_error(ErrorKind::usage, "--network {}: '{}' is not understood; write it as in 25GB/s,2us",
+              whole, text);
+}
+
+// Messages one after the other in the best way for large sums, per rank and direction.
+double share(int ranks) { return 2.0 * double(ranks - 1) / double(ranks); }
+double rounds(int ranks) { return std::ceil(std::log2(double(ranks))); }
+
+double seconds_of_sum(Communicator& ranks, std::vector<float>& from, std::vector<float>& to,
+                      int tries) {
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < tries; ++i) {
+    ranks.barrier();
+    const auto start = std::chrono::steady_clock::now();
+    ranks.all_reduce(from.data(), to.data(), int64_t(from.size()), DType::fp32, Reduce::sum,
+                     DType::fp32);
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    best = std::min(best, ranks.reduce(seconds, Reduce::max));
+  }
+  return best;
+}
+
+// The hosts in the order of their ranks: what a measurement holds for.
+std::string place(Communicator& ranks) {
+  char name[256] = "";
+  ::gethostname(name, sizeof(name) - 1);
+  std::string all;
+  for (const std::string& host : ranks.texts(name)) all += host + " ";
+  return all;
+}
+
+}  // namespace
+
+Network parse_network(const std::string& text) {
+  const size_t comma = text.find(',');
+  if (comma == std::string::npos) {
+    throw_error(ErrorKind::usage, "--network {}: write a rate and a latency, as in 25GB/s,2us",
+                text);
+  }
+  return {parse(text.substr(0, comma), kRates, text), parse(text.substr(comma + 1), kTimes, text)};
+}
+
+std::string to_string(const Network& network) {
+  return fmt::format("{:.3g} GB/s, {:.3g} us", 1e-9 * network.bandwidth, 1e6 * network.latency);
+}
+
+double all_reduce_seconds(double bytes, int ranks, const Network& network) {
+  if (ranks < 2) return 0;
+  const double large =
+      2 * rounds(ranks) * network.latency + share(ranks) * bytes / network.bandwidth;
+  const double small = rounds(ranks) * (network.latency + bytes / network.bandwidth);
+  return std::min(large, small);
+}
+
+Network measure_network(Communicator& ranks) {
+  std::vector<float> one(2, 1), one_sum(2);
+  std::vector<float> many(size_t{1} << 20, 1), many_sum(many.size());  // 4 MiB
+  seconds_of_sum(ranks, many, many_sum, 2);                            // pages, connections
+  const double small = seconds_of_sum(ranks, one, one_sum, 50);
+  const double large = seconds_of_sum(ranks, many, many_sum, 8);
+  Network network;
+  network.latency = small / rounds(ranks.size());
+  const double bytes = double(many.size() * sizeof(float));
+  const double moving = std::max(large - 2 * small, 0.1 * large);
+  network.bandwidth = share(ranks.size()) * bytes / moving;
+  return network;
+}
+
+Network network_of(Communicator& ranks, const std::filesystem::path& file, bool again) {
+  const std::string here = place(ranks);
+  Network network;
+  if (ranks.is_root() && !again) {
+    std::ifstream in(file);
+    const json kept = json::parse(in, nullptr, /*allow_exceptions=*/false);
+    if (kept.is_object() && kept.value("hosts", "") == here) {
+      network = {kept.value("bandwidth", 0.0), kept.value("latency", 0.0)};
+    }
+  }
+  network = ranks.from_root(network);
+  if (network.bandwidth > 0 && network.latency > 0) return network;
+  network = ranks.from_root(measure_network(ranks));
+  if (ranks.is_root()) {
+    std::error_code ignored;
+    std::filesystem::create_directories(file.parent_path(), ignored);
+    std::ofstream out(file);  // one that cannot be written is measured again
+    out << json{{"hosts", here}, {"bandwidth", network.bandwidth}, {"latency", network.latency}}
+        << "\n";
+  }
+  return network;
+}
+
+}  // namespace ridgeline::prof

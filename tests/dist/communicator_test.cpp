@@ -1,0 +1,191 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "ridgeline/core/thread_pool.h"
+#include "ridgeline/dist/launcher.h"
+#include "ridgeline/dist/self.h"
+#include "tests/dist/thread_ranks.h"
+
+namespace ridgeline::dist {
+namespace {
+
+using testing::on_ranks;
+
+// Element i of rank r: sums of any few of them are exact in fp32.
+float element(int rank, int64_t i) { return float((i * 7 + rank * 13) % 101 - 50); }
+
+float exact_sum(int ranks, int64_t i) {
+  float sum = 0;
+  for (int r = 0; r < ranks; ++r) sum += element(r, i);
+  return sum;
+}
+
+class Ranks : public ::testing::TestWithParam<std::pair<int, bool>> {};
+
+TEST_P(Ranks, SumsAreTheSumsOnAll) {
+  const auto [size, any_thread] = GetParam();
+  on_ranks(
+      size,
+      [](RankCommunicator& ranks) {
+        for (const int64_t count : {1, 2, 7, 1000, 4099}) {
+          std::vector<float> from(size_t(count), 0), to(from);
+          for (int64_t i = 0; i < count; ++i) from[size_t(i)] = element(ranks.rank(), i);
+          const auto check = [&](const char* what) {
+            for (int64_t i = 0; i < count; ++i) {
+              ASSERT_EQ(to[size_t(i)], exact_sum(ranks.size(), i)) << what << ' ' << i;
+            }
+          };
+          ranks.all_reduce(from.data(), to.data(), count, DType::fp32, Reduce::sum, DType::fp32);
+          check("at once");
+          std::fill(to.begin(), to.end(), 0.0f);
+          // In two pieces that both are under way.
+          const int64_t half = count / 2;
+          ranks.start_all_reduce(from.data(), to.data(), half, DType::fp32, DType::fp32);
+          const auto ticket = ranks.start_all_reduce(from.data() + half, to.data() + half,
+                                                     count - half, DType::fp32, DType::fp32);
+          ranks.wait(ticket);
+          EXPECT_TRUE(ranks.test(ticket));
+          check("in pieces");
+          std::fill(to.begin(), to.end(), 0.0f);
+          ranks.wait(ranks.start_reduce_scatter(from.data(), to.data(), count, DType::fp32));
+          ranks.all_gather_parts(to.data(), count, DType::fp32);
+          check("scattered and gathered");
+        }
+      },
+      any_thread);
+}
+
+// Two roundings to bf16: of each share and of the sum; the additions are in fp32.
+TEST_P(Ranks, NarrowSumsAreRoundedTwice) {
+  const auto [size, any_thread] = GetParam();
+  on_ranks(
+      size,
+      [](RankCommunicator& ranks) {
+        constexpr int64_t kCount = 501;
+        std::vector<float> from(kCount), to(kCount);
+        for (int64_t i = 0; i < kCount; ++i) from[size_t(i)] = 1 + element(ranks.rank(), i) / 997;
+        ranks.all_reduce(from.data(), to.data(), kCount, DType::fp32, Reduce::sum, DType::bf16);
+        std::vector<float> root = to;
+        ranks.broadcast(root.data(), root.size() * sizeof(float), 0);
+        EXPECT_EQ(root, to);
+        bool rounded = false;
+        for (int64_t i = 0; i < kCount; ++i) {
+          double sum = 0;
+          for (int r = 0; r < ranks.size(); ++r) sum += double(1 + element(r, i) / 997);
+          ASSERT_NEAR(to[size_t(i)], sum, 2.1 * unit_roundoff(DType::bf16) * sum) << i;
+          rounded |= std::abs(to[size_t(i)] - sum) > 1e-4;
+          EXPECT_EQ(to[size_t(i)], float(Bf16(to[size_t(i)])));
+        }
+        EXPECT_TRUE(rounded);
+      },
+      any_thread);
+}
+
+TEST_P(Ranks, OtherCollectivesFollowWhatWasStarted) {
+  const auto [size, any_thread] = GetParam();
+  on_ranks(
+      size,
+      [](RankCommunicator& ranks) {
+        std::vector<double> values(10'000, double(ranks.rank() + 1)), sums(values.size());
+        const int n = ranks.size();
+        for (int round = 0; round < 20; ++round) {
+          ranks.start_all_reduce(values.data(), sums.data(), int64_t(values.size()), DType::fp64,
+                                 DType::fp64);
+          ranks.barrier();
+          EXPECT_EQ(sums[size_t(round) * 37], n * (n + 1) / 2);
+        }
+        EXPECT_EQ(ranks.reduce(int64_t(ranks.rank()), Reduce::max), n - 1);
+        EXPECT_EQ(ranks.reduce(int32_t(ranks.rank() - 5), Reduce::min), -5);
+        EXPECT_EQ(ranks.text_from_root(ranks.is_root() ? "from the root" : "no"), "from the root");
+        const auto texts = ranks.texts(std::string(size_t(ranks.rank()), 'x'));
+        ASSERT_EQ(texts.size(), size_t(n));
+        EXPECT_EQ(texts.back(), std::string(size_t(n - 1), 'x'));
+        EXPECT_GE(ranks.blocked_seconds(), 0);
+      },
+      any_thread);
+}
+
+TEST_P(Ranks, MoreTicketsThanFitAreFine) {
+  const auto [size, any_thread] = GetParam();
+  on_ranks(
+      size,
+      [](RankCommunicator& ranks) {
+        std::vector<float> ones(3000, 1), sums(3000);
+        Communicator::Ticket last = 0;
+        for (size_t i = 0; i < sums.size(); ++i) {
+          last = ranks.start_all_reduce(&ones[i], &sums[i], 1, DType::fp32, DType::fp32);
+        }
+        ranks.wait(last);
+        for (const float sum : sums) ASSERT_EQ(sum, float(ranks.size()));
+      },
+      any_thread);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, Ranks,
+                         ::testing::Values(std::pair(1, true), std::pair(2, true),
+                                           std::pair(3, true), std::pair(4, true),
+                                           std::pair(3, false)));
+
+TEST(RankFailure, IsThrownWhereItIsWaitedFor) {
+  on_ranks(1, [](RankCommunicator& ranks) {
+    uint8_t byte = 1;
+    const auto ticket = ranks.start_all_reduce(&byte, &byte, 1, DType::uint8, DType::uint8);
+    EXPECT_THROW(ranks.wait(ticket), Error);
+    float good = 2;
+    ranks.wait(ranks.start_all_reduce(&good, &good, 1, DType::fp32, DType::fp32));
+    EXPECT_EQ(good, 2);
+  });
+}
+
+TEST(Self, IsOneRank) {
+  SelfCommunicator self;
+  EXPECT_TRUE(self.is_root());
+  float from = 1.00390625f, to = 0;  // 1 + 2^-8: half way between two bf16 numbers
+  self.all_reduce(&from, &to, 1, DType::fp32, Reduce::sum, DType::fp32);
+  EXPECT_EQ(to, from);
+  self.all_reduce(&from, &to, 1, DType::fp32, Reduce::sum, DType::bf16);
+  EXPECT_EQ(to, 1.0f);
+}
+
+class Launcher : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* name :
+         {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS",
+          "PMI_RANK", "PMI_SIZE", "PMIX_RANK", "PMIX_SIZE"}) {
+      unsetenv(name);
+    }
+  }
+  void TearDown() override { SetUp(); }
+};
+
+TEST_F(Launcher, IsFoundByItsVariables) {
+  EXPECT_FALSE(find_launch());
+  setenv("SLURM_PROCID", "3", 1);  // a batch script: no step
+  EXPECT_FALSE(find_launch());
+  setenv("SLURM_STEP_NUM_TASKS", "8", 1);
+  ASSERT_TRUE(find_launch());
+  EXPECT_EQ(find_launch()->by, "Slurm");
+  EXPECT_EQ(find_launch()->rank, 3);
+  EXPECT_EQ(find_launch()->size, 8);
+  setenv("OMPI_COMM_WORLD_RANK", "1", 1);
+  setenv("OMPI_COMM_WORLD_SIZE", "2", 1);
+  EXPECT_EQ(find_launch()->by, "Open MPI");
+  setenv("OMPI_COMM_WORLD_SIZE", "1", 1);
+  EXPECT_FALSE(find_launch()) << "one rank needs no MPI";
+}
+
+TEST_F(Launcher, NonsenseIsIgnored) {
+  setenv("PMI_RANK", "x", 1);
+  setenv("PMI_SIZE", "4", 1);
+  EXPECT_FALSE(find_launch());
+  setenv("PMIX_RANK", "2", 1);  // PMIx alone does not say how many
+  ASSERT_TRUE(find_launch());
+  EXPECT_EQ(find_launch()->size, 0);
+}
+
+}  // namespace
+}  // namespace ridgeline::dist

@@ -1,0 +1,237 @@
+// Training over ranks that are threads: what one rank computes, several do.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <mutex>
+
+#include "ridgeline/engine/ranks.h"
+#include "ridgeline/engine/trainer.h"
+#include "tests/dist/thread_ranks.h"
+#include "tests/engine/small_set.h"
+
+namespace ridgeline::engine {
+namespace {
+
+using dist::RankCommunicator;
+using dist::testing::on_ranks;
+using ::testing::HasSubstr;
+using testing::small_config;
+using testing::small_set;
+
+struct Result {
+  std::vector<double> losses;
+  std::vector<int32_t> corrects;
+  Snapshot state;
+  Evaluation evaluation;
+  std::vector<std::string> rows;
+};
+
+Result train_steps(Trainer& trainer, int64_t steps) {
+  Result result;
+  while (trainer.step() < steps) {
+    trainer.advance(steps - trainer.step());
+    const auto losses = trainer.losses();
+    const auto corrects = trainer.corrects();
+    result.losses.insert(result.losses.end(), losses.begin(), losses.end());
+    result.corrects.insert(result.corrects.end(), corrects.begin(), corrects.end());
+  }
+  result.state = trainer.snapshot();
+  result.evaluation = trainer.evaluate();
+  result.rows = trainer.runner().row_names();
+  return result;
+}
+
+Result alone(const Config& config, int64_t steps, int64_t rows = 203) {
+  Machine machine(config.run);
+  Trainer trainer(machine, config, small_set(rows));
+  return train_steps(trainer, steps);
+}
+
+Result together(const Config& config, int64_t steps, int size, int64_t rows = 203) {
+  Result root;
+  on_ranks(size, [&](RankCommunicator& ranks) {
+    Machine machine(config.run, &ranks);
+    Trainer trainer(machine, config, small_set(rows));
+    Result mine = train_steps(trainer, steps);
+    check_replicas(ranks, mine.state, steps);
+    if (ranks.is_root()) root = std::move(mine);
+  });
+  return root;
+}
+
+// In fp64 a few hundred roundings of 1e-16 each are all that may differ.
+void expect_same(const Result& got, const Result& want, double bound) {
+  ASSERT_EQ(got.losses.size(), want.losses.size());
+  for (size_t i = 0; i < want.losses.size(); ++i) {
+    EXPECT_NEAR(got.losses[i], want.losses[i], bound * std::abs(want.losses[i])) << "step " << i;
+  }
+  EXPECT_EQ(got.corrects, want.corrects);
+  for (size_t i = 0; i < want.state.items.size(); ++i) {
+    const Tensor &a = got.state.items[i].value.view(), &b = want.state.items[i].value.view();
+    if (b.dtype != DType::fp64) continue;
+    double off = 0, size = 0;
+    for (int64_t k = 0; k < b.numel(); ++k) {
+      off += std::pow(a.as<double>()[k] - b.as<double>()[k], 2);
+      size += std::pow(b.as<double>()[k], 2);
+    }
+    EXPECT_LE(std::sqrt(off), bound * std::sqrt(size)) << want.state.items[i].name;
+  }
+  EXPECT_EQ(got.evaluation.correct, want.evaluation.correct);
+  EXPECT_EQ(got.evaluation.rows, want.evaluation.rows);
+  EXPECT_NEAR(got.evaluation.loss, want.evaluation.loss, bound * want.evaluation.loss);
+}
+
+Config fp64(std::vector<std::string> sets = {}) {
+  sets.insert(sets.begin(), {"run.precision=\"fp64\"", "run.threads=1"});
+  return small_config(sets);
+}
+
+class Training : public ::testing::TestWithParam<int> {};
+
+// Dropout, Adam, clipping; batches of 16 and 11 rows do not divide evenly.
+TEST_P(Training, IsThatOfOneRank) {
+  const Config config = fp64();
+  expect_same(together(config, 30, GetParam()), alone(config, 30), 1e-12);
+}
+
+TEST_P(Training, OfSgdWithMomentumToo) {
+  const Config config =
+      fp64({"train.clip_norm=0", "train.optimizer={type=\"sgd\",lr=0.1,momentum=0.9}"});
+  expect_same(together(config, 30, GetParam()), alone(config, 30), 1e-12);
+}
+
+// The last batch of an epoch has two rows: more ranks than that have nothing to compute in it.
+TEST_P(Training, WithMoreRanksThanRows) {
+  const Config config = fp64({"train.clip_norm=0", "train.batch=8"});
+  expect_same(together(config, 9, GetParam(), 26), alone(config, 9, 26), 1e-12);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, Training, ::testing::Values(2, 3, 5));
+
+// Every way to add up gradients, by pinning its rows.
+TEST(Collectives, EveryRowOfTheCollectivesComputesTheSame) {
+  const std::vector<std::string> sets{"train.clip_norm=0",
+                                      "train.optimizer={type=\"sgd\",lr=0.1,momentum=0.9}"};
+  const Config config = fp64(sets);
+  const Result want = alone(config, 14);
+  const std::vector<std::string> starts{"cpu.all_reduce_start.blocking",
+                                        "cpu.all_reduce_start.queued",
+                                        "cpu.all_reduce_start.scatter"};
+  for (const std::string& start : starts) {
+    for (const bool sharded : {false, true}) {
+      SCOPED_TRACE(start + (sharded ? " and sharded updates" : ""));
+      on_ranks(3, [&](RankCommunicator& ranks) {
+        Machine machine(config.run, &ranks);
+        machine.except([&](const Impl& row) {
+          const bool other = row.name.starts_with("cpu.all_reduce_start") && row.name != start;
+          const bool fused = row.name == "cpu.linear_grad_w_all_reduce.simd";
+          const bool wait = row.name == (sharded ? "cpu.all_reduce_wait.ticket"
+                                                 : "cpu.all_reduce_wait_sgd.sharded");
+          return other || fused || wait;
+        });
+        Trainer trainer(machine, config, small_set());
+        const Result got = train_steps(trainer, 14);
+        EXPECT_THAT(got.rows, ::testing::Contains(start));
+        expect_same(got, want, 1e-12);
+      });
+    }
+  }
+  on_ranks(3, [&](RankCommunicator& ranks) {
+    Machine machine(config.run, &ranks);
+    machine.except([](const Impl& row) {
+      return row.name == "cpu.linear_grad_w.simd" || row.name == "cpu.linear_grad_w.onednn" ||
+             row.name == "cpu.linear_grad_w.reference";
+    });
+    Trainer trainer(machine, config, small_set());
+    const Result got = train_steps(trainer, 14);
+    EXPECT_THAT(got.rows, ::testing::Contains("cpu.linear_grad_w_all_reduce.simd"));
+    expect_same(got, want, 1e-12);
+  });
+}
+
+TEST(Collectives, RanksChooseAlikeWhenTheyMeasure) {
+  const testing::TempFolder folder;
+  setenv("XDG_CACHE_HOME", (folder / "cache").c_str(), 1);
+  const Config config = fp64({"run.tune=true", "train.clip_norm=0"});
+  std::mutex mutex;
+  std::map<int, std::vector<std::string>> rows;
+  for (const char* source : {"measured", "cache"}) {
+    on_ranks(3, [&](RankCommunicator& ranks) {
+      Machine machine(config.run, &ranks);
+      Trainer trainer(machine, config, small_set());
+      const std::scoped_lock lock(mutex);
+      if (ranks.is_root()) {
+        EXPECT_EQ(trainer.runner().explanation().source, source);
+      }
+      rows[ranks.rank()] = trainer.runner().row_names();
+    });
+    EXPECT_EQ(rows[0], rows[1]);
+    EXPECT_EQ(rows[0], rows[2]);
+  }
+}
+
+TEST(Collectives, ANarrowWireChangesLittle) {
+  const Config wide = small_config({"run.threads=1", "train.clip_norm=0"});
+  const Config narrow = small_config({"run.threads=1", "train.clip_norm=0", "run.reduce=\"bf16\""});
+  const Result a = together(wide, 26, 3), b = together(narrow, 26, 3);
+  ASSERT_EQ(a.losses.size(), b.losses.size());
+  EXPECT_NE(a.losses, b.losses);
+  for (size_t i = 0; i < a.losses.size(); ++i) EXPECT_NEAR(a.losses[i], b.losses[i], 0.05);
+}
+
+template <typename F>
+std::string message_on_all(int size, F f) {
+  std::mutex mutex;
+  std::vector<std::string> messages;
+  on_ranks(size, [&](RankCommunicator& ranks) {
+    try {
+      f(ranks);
+    } catch (const Error& error) {
+      const std::scoped_lock lock(mutex);
+      EXPECT_EQ(error.kind(), ErrorKind::comm);
+      messages.push_back(error.what());
+    }
+  });
+  EXPECT_EQ(messages.size(), size_t(size)) << "not all ranks threw";
+  for (const std::string& message : messages) EXPECT_EQ(message, messages.front());
+  return messages.empty() ? "" : messages.front();
+}
+
+TEST(Agreement, AnotherConfigIsNamed) {
+  const std::string message = message_on_all(3, [](RankCommunicator& ranks) {
+    Config config = small_config();
+    if (ranks.rank() == 2) config.train.batch = 17;
+    config.run.threads = ranks.rank();  // may differ
+    check_alike(ranks, config, *small_set());
+  });
+  EXPECT_THAT(message, HasSubstr("rank 2"));
+  EXPECT_THAT(message, HasSubstr("batch = 17"));
+}
+
+TEST(Agreement, OtherDataAreNamed) {
+  const std::string message = message_on_all(2, [](RankCommunicator& ranks) {
+    data::DataSet set;
+    set.train.hash = uint64_t(ranks.rank());
+    check_alike(ranks, small_config(), set);
+  });
+  EXPECT_THAT(message, HasSubstr("rank 1"));
+  EXPECT_THAT(message, HasSubstr("other data for small"));
+}
+
+TEST(Agreement, AReplicaThatDriftsIsNamed) {
+  const std::string message = message_on_all(3, [](RankCommunicator& ranks) {
+    Machine machine(small_config().run);
+    Trainer trainer(machine, small_config(), small_set());
+    Snapshot state = trainer.snapshot();
+    check_replicas(ranks, state, 0);
+    if (ranks.rank() == 1) state.items[1].value.span<float>()[3] += 1e-7f;
+    check_replicas(ranks, state, 42);
+  });
+  EXPECT_THAT(message, HasSubstr("rank 1"));
+  EXPECT_THAT(message, HasSubstr("0.bias differs after step 42"));
+}
+
+}  // namespace
+}  // namespace ridgeline::engine

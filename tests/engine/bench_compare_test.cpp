@@ -1,0 +1,84 @@
+#include "ridgeline/engine/bench_compare.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "ridgeline/core/error.h"
+#include "tests/engine/small_set.h"
+
+namespace ridgeline::engine {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::TempFolder;
+
+BenchResult result(const std::string& name, double us, double us_min, double fraction = 0) {
+  return {name, us, us_min, fraction};
+}
+
+TEST(BenchCompare, SlowerOnlyBeyondTheNoise) {
+  const auto before = {result("a", 100, 98), result("b", 100, 98), result("c", 100, 98),
+                       result("d", 100, 80)};
+  const auto after = {result("a", 104, 103), result("b", 107, 106), result("c", 90, 89),
+                      result("d", 120, 119)};
+  const BenchComparison comparison = compare_results(before, after);
+  ASSERT_EQ(comparison.changes.size(), 4u);
+  EXPECT_FALSE(comparison.changes[0].slower());  // 4 %: within the least noise
+  EXPECT_TRUE(comparison.changes[1].slower());   // 7 %
+  EXPECT_TRUE(comparison.changes[2].faster());
+  EXPECT_FALSE(comparison.changes[3].slower());  // its own runs differ by 25 %
+  EXPECT_TRUE(comparison.slower());
+  EXPECT_THAT(to_text(comparison), HasSubstr("SLOWER"));
+}
+
+TEST(BenchCompare, TheFractionOfTheLimitDecidesWhereBothStateIt) {
+  // The machine is half as fast today, its ceilings too: nothing was lost.
+  const auto same = compare_results({result("a", 100, 99, 0.8)}, {result("a", 200, 199, 0.8)});
+  EXPECT_FALSE(same.slower());
+  const auto lost = compare_results({result("a", 100, 99, 0.8)}, {result("a", 100, 99, 0.7)});
+  EXPECT_TRUE(lost.slower());
+}
+
+TEST(BenchCompare, WhatOneSideLacksIsNamed) {
+  const auto comparison = compare_results({result("a", 1, 1)}, {result("b", 1, 1)});
+  EXPECT_FALSE(comparison.slower());
+  EXPECT_THAT(to_text(comparison), HasSubstr("only before"));
+  EXPECT_THAT(to_text(comparison), HasSubstr("only after"));
+}
+
+TEST(BenchResults, ReadsWhatBenchWritesAndWhatIsKept) {
+  const TempFolder folder;
+  std::ofstream(folder / "a.json") << R"([{"network":"784-10","batch":32,"us_median":5.0,
+    "us_min":4.0,"precision":"fp32","threads":2,"limit_fraction":0.5}])";
+  std::ofstream(folder / "b.json") << R"({"cpu":"AMD EPYC","threads":2,"precision":"fp32",
+    "rows":[{"network":"784-10","batch":32,"ours_us":5.5,"limit_fraction":0.45}]})";
+  const auto a = read_results(folder / "a.json"), b = read_results(folder / "b.json");
+  ASSERT_EQ(a.size(), 1u);
+  ASSERT_EQ(b.size(), 1u);
+  EXPECT_EQ(a[0].name, b[0].name);
+  EXPECT_EQ(b[0].us, 5.5);
+  EXPECT_EQ(kept_results(folder.path(), "cpu; AMD EPYC 9354; 2 threads", 2).size(), 1u);
+  EXPECT_EQ(kept_results(folder.path(), "cpu; AMD EPYC 9354; 4 threads", 4).size(), 0u);
+  EXPECT_EQ(kept_results(folder.path(), "cuda; NVIDIA H200", 2).size(), 0u);
+  EXPECT_EQ(kept_results(folder / "none", "cpu", 2).size(), 0u);
+}
+
+TEST(BenchResults, FilesWithoutResultsAreRefused) {
+  const TempFolder folder;
+  std::ofstream(folder / "bad.json") << "{\"rows\": 3}";
+  std::ofstream(folder / "torn.json") << "[{\"network\"";
+  for (const char* name : {"bad.json", "torn.json", "missing.json"}) {
+    try {
+      read_results(folder / name);
+      ADD_FAILURE() << name;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::data) << name;
+      EXPECT_THAT(error.what(), HasSubstr(name));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ridgeline::engine

@@ -1,0 +1,80 @@
+// A small convolutional net from config to accuracy, with everything that could go astray: batch
+// normalisation, augmentation, a partial last batch, a resume.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "ridgeline/engine/trainer.h"
+#include "tests/engine/small_set.h"
+
+namespace ridgeline::engine {
+namespace {
+
+Config conv_config(const std::vector<std::string>& sets = {}) {
+  std::vector<std::string> all{"run.tune=false", "run.device=\"cpu\"", "run.threads=2"};
+  all.insert(all.end(), sets.begin(), sets.end());
+  return parse_config(R"([data]
+name = "small"
+augment = { shift = 1, flip = false }
+[model]
+layers = [
+  { type = "conv2d", out = 16, kernel = 3, padding = 1, bias = false },
+  { type = "batchnorm" },
+  { type = "relu" },
+  { type = "maxpool2d", kernel = 2 },
+  { type = "conv2d", out = 16, kernel = 3 },
+  { type = "tanh" },
+  { type = "layernorm" },
+  { type = "linear", out = 4 },
+]
+[train]
+batch = 16
+epochs = 20
+seed = 3
+optimizer = { type = "adam", lr = 0.003 }
+)",
+                      "conv.toml", all);
+}
+
+TEST(ConvTraining, LearnsInSomeHundredSteps) {
+  Machine machine(conv_config().run);
+  Trainer trainer(machine, conv_config(), testing::small_set());
+  while (trainer.step() < trainer.total_steps()) trainer.advance(32);
+  EXPECT_EQ(trainer.step(), 20 * 13);
+  EXPECT_GE(trainer.evaluate().accuracy, 0.95);
+  // The running statistics followed: one batch a step, on every step.
+  for (const nn::Param& param : trainer.model().params()) {
+    if (param.kind == nn::ParamKind::counter) {
+      EXPECT_EQ(*param.value.view().as<int64_t>(), trainer.step());
+    }
+  }
+}
+
+// N + N steps are 2N, statistics and augmentation included.
+TEST(ConvTraining, AResumedRunIsTheSameRun) {
+  Machine machine(conv_config().run);
+  Trainer whole(machine, conv_config(), testing::small_set());
+  while (whole.step() < 40) whole.advance(40 - whole.step());
+  Trainer half(machine, conv_config(), testing::small_set());
+  while (half.step() < 20) half.advance(20 - half.step());
+  Trainer other(machine, conv_config(), testing::small_set());
+  other.restore(half.snapshot(), half.step());
+  while (other.step() < 40) other.advance(40 - other.step());
+  const Snapshot a = whole.snapshot(), b = other.snapshot();
+  ASSERT_EQ(a.items.size(), b.items.size());
+  for (size_t i = 0; i < a.items.size(); ++i) {
+    const Tensor &x = a.items[i].value.view(), &y = b.items[i].value.view();
+    EXPECT_EQ(std::memcmp(x.data, y.data, x.bytes()), 0) << a.items[i].name;
+  }
+}
+
+TEST(ConvTraining, TheConfigComesBack) {
+  const Config config = conv_config({"data.resize=[12, 8]"});
+  EXPECT_EQ(config.data.resize, (ImageSize{12, 8}));
+  EXPECT_EQ(config.data.shift, 1);
+  const std::string text = to_toml(config);
+  EXPECT_EQ(to_toml(parse_config(text, "again.toml")), text);
+}
+
+}  // namespace
+}  // namespace ridgeline::engine

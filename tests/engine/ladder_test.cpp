@@ -1,0 +1,90 @@
+#include "ridgeline/engine/ladder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/engine/small_set.h"
+
+namespace ridgeline::engine {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::TempFolder;
+
+Ladder small_ladder() {
+  Ladder ladder;
+  ladder.name = "small";
+  ladder.network = R"([model]
+layers = [{ type = "linear", out = 12 }, { type = "relu" }, { type = "linear", out = 4 }]
+[train]
+optimizer = { type = "sgd", lr = 0.01 }
+)";
+  ladder.item = Shape{5, 5};
+  ladder.classes = 4;
+  ladder.batch = 8;
+  ladder.cpu = {
+      {.name = "loop", .what = "plain", .rows = {"*.reference"}, .batch = 1, .threads = 1},
+      {.name = "none", .what = "no such rows", .rows = {"cpu.no-such-row"}},
+      {.name = "all", .what = "everything", .rows = {}, .founding_us = 12.5}};
+  return ladder;
+}
+
+LadderOptions quick() {
+  LadderOptions options;
+  options.run.device = "cpu";
+  options.run.tune = false;
+  options.seconds = 0.01;
+  return options;
+}
+
+TEST(Ladder, EachRungIsCheckedTimedAndCompared) {
+  const TempFolder folder;
+  const LadderResult result = climb(small_ladder(), quick());
+  ASSERT_EQ(result.rungs.size(), 3u);
+  const RungResult &loop = result.rungs[0], &none = result.rungs[1], &all = result.rungs[2];
+  EXPECT_EQ(loop.batch, 1);
+  EXPECT_EQ(all.batch, 8);
+  for (const std::string& row : loop.rows) EXPECT_TRUE(row.ends_with(".reference")) << row;
+  EXPECT_THAT(none.skipped, HasSubstr("no row computes"));
+  for (const RungResult* rung : {&loop, &all}) {
+    EXPECT_GT(rung->us_per_input, 0);
+    EXPECT_LE(rung->error, rung->bound);
+    EXPECT_LT(rung->bound, 1e-3);  // a row lost of a batch of 8 would err by 0.1
+  }
+  EXPECT_DOUBLE_EQ(loop.gain, 1);
+  EXPECT_DOUBLE_EQ(all.gain, loop.us_per_input / all.us_per_input);  // over the last that ran
+  const auto json = nlohmann::json::parse(to_json_text(result));
+  EXPECT_EQ(json["rungs"].size(), 3u);
+  EXPECT_TRUE(json["rungs"][1].contains("skipped"));
+  EXPECT_THAT(to_line(all), HasSubstr("founding record: 12.5 us"));
+  const std::string svg = to_svg(result);
+  EXPECT_THAT(svg, HasSubstr("founding record"));
+  EXPECT_THAT(svg, HasSubstr(">loop<"));
+  EXPECT_TRUE(svg.ends_with("</svg>\n"));
+}
+
+TEST(Ladder, UnknownNamesAreRefusedWithTheKnownOnes) {
+  EXPECT_STREQ(find_ladder("mlp").name, "mlp");
+  try {
+    find_ladder("mpl");
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_THAT(error.what(), HasSubstr("mlp"));
+  }
+}
+
+TEST(Ladder, EveryNetworkIsAGoodConfig) {
+  for (const Ladder& ladder : ladders()) {
+    const Config config =
+        parse_config(std::string("[data]\nname = \"random\"\n") + ladder.network, ladder.name);
+    const nn::Model model = config.build_model(ladder.item);
+    EXPECT_EQ(model.output().numel(), ladder.classes) << ladder.name;
+    EXPECT_FALSE(ladder.cpu.empty());
+  }
+}
+
+}  // namespace
+}  // namespace ridgeline::engine

@@ -1,0 +1,198 @@
+#include "ridgeline/engine/profile.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "ridgeline/engine/device_use.h"
+#include "ridgeline/engine/trainer.h"
+#include "tests/engine/small_set.h"
+
+namespace ridgeline::engine {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using testing::small_config;
+using testing::small_set;
+using testing::TempFolder;
+
+Profile small_profile(const std::vector<std::string>& sets = {}) {
+  ProfileOptions options;
+  options.set = small_set();
+  options.seconds = 0.3;
+  return profile_training(small_config(sets), "small.toml", options);
+}
+
+TEST(Quantiles, AreOrderStatistics) {
+  std::vector<double> values;
+  for (int i = 100; i >= 0; --i) values.push_back(i);
+  const Quantiles q = quantiles(values);
+  EXPECT_EQ(q.p10, 10);
+  EXPECT_EQ(q.median, 50);
+  EXPECT_EQ(q.p90, 90);
+  EXPECT_EQ(quantiles({}).median, 0);
+  EXPECT_EQ(quantiles({3}).p90, 3);
+}
+
+TEST(Profile, EveryRowOfThePlanHasItsTimeAndWork) {
+  const TempFolder folder;
+  const Profile profile = small_profile();
+  ASSERT_GT(profile.rows.size(), 3u);
+  EXPECT_EQ(profile.rows.front().begin, 0u);
+  double share = 0;
+  for (size_t i = 0; i < profile.rows.size(); ++i) {
+    const RowProfile& row = profile.rows[i];
+    EXPECT_LE(row.seconds.p10, row.seconds.median) << row.row;
+    EXPECT_LE(row.seconds.median, row.seconds.p90) << row.row;
+    EXPECT_GT(row.work.bytes, 0) << row.row;
+    EXPECT_FALSE(row.what.empty());
+    share += row.share;
+    if (i > 0) {
+      EXPECT_EQ(row.begin, profile.rows[i - 1].end);
+    }
+  }
+  EXPECT_NEAR(share, 1, 1e-9);
+  EXPECT_NEAR(profile.total.median, profile.row_seconds() + profile.interrupted + profile.gaps,
+              1e-12);
+  EXPECT_FALSE(profile.advice.empty());
+  double heavy = 0;
+  for (const size_t i : profile.heaviest()) heavy += profile.rows[i].share;
+  EXPECT_GE(heavy, 0.9);
+}
+
+TEST(Profile, TrainsNothing) {
+  const TempFolder folder;
+  // SGD alone: with a rate of zero no weight moves however many passes are made, so a plan can be
+  // profiled in the middle of a run.
+  const Config config =
+      small_config({"train.optimizer={type=\"sgd\",lr=0.1}", "train.clip_norm=0"});
+  Machine machine(config.run);
+  Trainer trainer(machine, config, small_set());
+  trainer.advance(1);
+  const Snapshot before = trainer.snapshot();
+  ProfileOptions options;
+  options.seconds = 0.05;
+  profile_runner(machine, trainer.runner(), config, options);
+  const Snapshot after = trainer.snapshot();
+  ASSERT_EQ(before.items.size(), after.items.size());
+  for (size_t i = 0; i < before.items.size(); ++i) {
+    const Tensor &a = before.items[i].value.view(), &b = after.items[i].value.view();
+    EXPECT_EQ(0, std::memcmp(a.data, b.data, a.bytes())) << before.items[i].name;
+  }
+}
+
+TEST(Profile, TimelineNestsRowsInSteps) {
+  const TempFolder folder;
+  const Profile profile = small_profile();
+  const auto& lanes = profile.timeline.lanes();
+  ASSERT_GE(lanes.size(), 2u);
+  std::vector<const prof::Timeline::Span*> steps, rows;
+  for (const auto& span : profile.timeline.spans()) {
+    if (lanes[size_t(span.lane)].name == "steps") steps.push_back(&span);
+    if (lanes[size_t(span.lane)].name == "rows") rows.push_back(&span);
+  }
+  EXPECT_EQ(rows.size(), steps.size() * profile.rows.size());
+  for (const auto* row : rows) {
+    const bool inside = std::any_of(steps.begin(), steps.end(), [&](const auto* step) {
+      return row->begin >= step->begin - 1e-9 &&
+             row->begin + row->seconds <= step->begin + step->seconds + 1e-9;
+    });
+    EXPECT_TRUE(inside) << row->name;
+  }
+}
+
+TEST(Profile, OneRowForTheWholeStepIsProfiledToo) {
+  const TempFolder folder;
+  const Profile profile = small_profile(
+      {"train.optimizer={type=\"sgd\",lr=0.1}", "train.clip_norm=0", "model.layers.2.p=0.0"});
+  EXPECT_GE(profile.rows.size(), 1u);
+  EXPECT_GT(profile.total.median, 0);
+}
+
+TEST(Profile, TextAndJsonSayTheSame) {
+  const TempFolder folder;
+  const Profile profile = small_profile();
+  const std::string text = to_text(profile);
+  const auto json = nlohmann::json::parse(to_json_text(profile));
+  EXPECT_EQ(json["rows"].size(), profile.rows.size());
+  for (const RowProfile& row : profile.rows) EXPECT_THAT(text, HasSubstr(row.row));
+  EXPECT_THAT(text, HasSubstr("gaps"));
+  EXPECT_THAT(text, HasSubstr("next        "));
+  EXPECT_NEAR(json["us"]["median"].get<double>(), 1e6 * profile.total.median, 1e-6);
+  for (const auto& row : json["rows"]) {
+    for (const char* key : {"us", "share", "flops", "bytes", "flops_per_second", "bytes_per_second",
+                            "intensity", "roof", "fraction"}) {
+      EXPECT_TRUE(row.contains(key)) << key;
+    }
+  }
+}
+
+// Two kernels on two streams, half a second together, and a copy that overlaps one of them.
+DeviceTrace invented_trace() {
+  DeviceTrace trace;
+  KernelRecord kernel;
+  kernel.name = "a";
+  kernel.begin = 10;
+  kernel.end = 11;
+  kernel.stream = 7;
+  trace.kernels.push_back(kernel);
+  kernel.begin = 10.5;
+  kernel.end = 12;
+  kernel.stream = 8;
+  trace.kernels.push_back(kernel);
+  trace.copies.push_back({"to the GPU", 11.5, 13, 7, 3000});
+  trace.calls = {{"cudaLaunchKernel", 9, 9.9, 0},
+                 {"cudaMalloc", 9.9, 9.95, 0},
+                 {"cudaLaunchKernel", 9.95, 10, 1}};
+  return trace;
+}
+
+TEST(DeviceUse, ByHand) {
+  DeviceTrace trace = invented_trace();
+  const DeviceUse use = device_use(trace);
+  EXPECT_DOUBLE_EQ(use.busy, 1);               // from 10 to 13 without a gap
+  EXPECT_DOUBLE_EQ(use.concurrency, 2.5 / 2);  // 2.5 seconds of kernels in 2
+  EXPECT_DOUBLE_EQ(use.overlap, 0.5 / 1.5);    // 11.5 to 12 of 11.5 to 13
+  EXPECT_DOUBLE_EQ(use.copy_rate, 2000);
+  trace.copies[0].begin = 12.5;  // a gap of half a second, no overlap
+  EXPECT_DOUBLE_EQ(device_use(trace).busy, 2.5 / 3);
+  EXPECT_DOUBLE_EQ(device_use(trace).overlap, 0);
+  EXPECT_EQ(device_use({}).busy, 0);
+}
+
+TEST(DeviceUse, HeaviestCallsTakeNineTenths) {
+  const auto calls = heaviest_calls(invented_trace().calls);
+  ASSERT_EQ(calls.size(), 1u);  // 0.95 of 1 second
+  EXPECT_EQ(calls[0].name, "cudaLaunchKernel");
+  EXPECT_EQ(calls[0].calls, 2);
+  EXPECT_NEAR(calls[0].share, 0.95, 1e-9);
+}
+
+TEST(DeviceUse, KernelsGroupByNameAndShape) {
+  DeviceTrace trace = invented_trace();
+  trace.kernels.push_back(trace.kernels[0]);
+  trace.kernels.back().grid[0] = 5;
+  const auto uses = group_kernels(trace.kernels);
+  ASSERT_EQ(uses.size(), 2u);
+  EXPECT_EQ(uses[0].launches, 2);
+  EXPECT_DOUBLE_EQ(uses[0].seconds, 2.5);
+}
+
+TEST(DeviceUse, LanesOfThreadsAndStreams) {
+  prof::Timeline timeline;
+  add_to_timeline(invented_trace(), timeline);
+  std::vector<std::string> names;
+  for (const auto& lane : timeline.lanes()) names.push_back(lane.name);
+  for (const char* name : {"host thread 0", "host thread 1", "stream 7", "stream 8"}) {
+    EXPECT_THAT(names, Contains(name));
+  }
+  EXPECT_EQ(timeline.spans().size(), 6u);
+  for (const auto& span : timeline.spans()) EXPECT_GE(span.begin, 0);
+}
+
+}  // namespace
+}  // namespace ridgeline::engine

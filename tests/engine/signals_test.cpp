@@ -1,0 +1,32 @@
+#include "ridgeline/engine/signals.h"
+
+#include <gtest/gtest.h>
+
+namespace ridgeline::engine {
+namespace {
+
+volatile std::sig_atomic_t seen_by_earlier = 0;
+
+TEST(SignalGuard, NotesASignalAndPutsTheEarlierHandlersBack) {
+  struct sigaction mine {
+  }, before_int{}, before_term{};
+  mine.sa_handler = [](int signal) { seen_by_earlier = signal; };
+  sigaction(SIGINT, &mine, &before_int);
+  sigaction(SIGTERM, &mine, &before_term);
+  {
+    const SignalGuard guard;
+    EXPECT_EQ(SignalGuard::caught(), 0);
+    std::raise(SIGTERM);
+    EXPECT_EQ(SignalGuard::caught(), SIGTERM);
+    EXPECT_EQ(seen_by_earlier, 0);
+  }
+  std::raise(SIGTERM);
+  EXPECT_EQ(seen_by_earlier, SIGTERM);
+  std::raise(SIGINT);
+  EXPECT_EQ(seen_by_earlier, SIGINT);
+  sigaction(SIGINT, &before_int, nullptr);
+  sigaction(SIGTERM, &before_term, nullptr);
+}
+
+}  // namespace
+}  // namespace ridgeline::engine

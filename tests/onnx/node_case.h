@@ -1,0 +1,36 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/onnx/onnx_model.h"
+#include "tests/support/cases.h"
+
+namespace ridgeline::test {
+
+// One node as one of our ops, with the numbers to run it on and to compare with.
+struct NodeCase {
+  std::string why_not;  // when it is none of ours; the rest is then empty
+  Case c;
+  std::vector<std::pair<Value, std::vector<double>>> given;  // inputs
+  std::vector<std::pair<Value, std::vector<double>>> want;   // outputs
+};
+
+// The ops whose vectors we look at.
+constexpr const char* kOnnxOps[] = {"Conv",
+                                    "MaxPool",
+                                    "AveragePool",
+                                    "GlobalAveragePool",
+                                    "BatchNormalization",
+                                    "LayerNormalization",
+                                    "Gemm",
+                                    "Relu",
+                                    "Tanh",
+                                    "Sigmoid",
+                                    "Softmax"};
+
+// `inputs` and `outputs` in the node's order; an absent optional input has no dims and no values.
+NodeCase node_case(const OnnxNode& node, int64_t opset, const std::vector<OnnxTensor>& inputs,
+                   const std::vector<OnnxTensor>& outputs);
+
+}  // namespace ridgeline::test

@@ -1,0 +1,212 @@
+"""Several ranks under a real mpirun: they compute what one does, and end as one."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import tool
+
+if shutil.which("mpirun") is None:
+    print("skipped: no mpirun")
+    sys.exit(77)
+if not list(tool.BUILD.rglob("libridgeline_mpi.so")):
+    print("skipped: a build without MPI")
+    sys.exit(77)
+
+MPI = dict(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+           OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_mpi_yield_when_idle="1",
+           RIDGELINE_THREADS="1")
+
+
+def launch(ranks, *arguments, **env):
+    return subprocess.Popen(["mpirun", "-n", str(ranks), tool.TOOL, *map(str, arguments)],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env=tool.environment(**MPI, **env), start_new_session=True)
+
+
+def end(process, seconds):
+    """Its exit code, seconds until then, and what it said."""
+    begin = time.monotonic()
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        raise AssertionError(f"still running after {seconds} s\n{out}\n{err}")
+    return process.returncode, time.monotonic() - begin, out, err
+
+
+def ours(err):
+    return [line for line in err.splitlines() if line.startswith("ridgeline: ")]
+
+
+def ranks_of(process, count):
+    """The processes of the ranks, by rank."""
+    for _ in range(200):
+        found = {}
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/cmdline") as file:
+                    ours_too = file.read().split("\0")[0] == tool.TOOL
+                with open(f"/proc/{pid}/environ") as file:
+                    entries = dict(e.split("=", 1) for e in file.read().split("\0") if "=" in e)
+                with open(f"/proc/{pid}/stat") as file:
+                    session = int(file.read().rsplit(")", 1)[1].split()[3])
+            except (OSError, ValueError):
+                continue
+            if ours_too and "OMPI_COMM_WORLD_RANK" in entries and session == process.pid:
+                found[int(entries["OMPI_COMM_WORLD_RANK"])] = int(pid)
+        if len(found) == count:
+            return found
+        time.sleep(0.1)
+    raise AssertionError("the ranks did not start")
+
+
+LONG = ["--set", "train.epochs=1000000", "--set", "train.checkpoint_seconds=1"]
+
+
+def steps(folder):
+    try:
+        lines = (folder / "metrics.jsonl").read_text().splitlines()
+        return json.loads(lines[-1])["step"] if lines else 0
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def running(folder, process):
+    """Waits until steps are being made and a checkpoint is there."""
+    for _ in range(400):
+        if steps(folder) > 0 and (folder / "checkpoint.safetensors").exists():
+            return
+        if process.poll() is not None:
+            break
+        time.sleep(0.1)
+    raise AssertionError(f"no step was made\n{end(process, 1)}")
+
+
+def test_results(folder):
+    one = tool.run("train", folder.config, "--json", "-", "--quiet", "--out", folder / "one")
+    many = launch(3, "train", folder.config, "--json", "-", "--quiet", "--out", folder / "three")
+    code, _, out, err = end(many, 120)
+    assert code == 0, err
+    a, b = json.loads(one.stdout), json.loads(out)
+    assert b["ranks"] == 3 and len(b["rank_train_seconds"]) == 3
+    assert a["steps"] == b["steps"]
+    assert abs(a["loss"] - b["loss"]) < 1e-5 * a["loss"], (a["loss"], b["loss"])
+    assert a["accuracy"] == b["accuracy"]
+    evaluated = launch(2, "eval", folder / "three", "--json", "-")
+    code, _, out, err = end(evaluated, 60)
+    assert code == 0 and json.loads(out)["accuracy"] == b["accuracy"], err
+
+
+def test_resume_with_other_ranks(folder):
+    half = ["--set", "train.max_steps=20"]
+    code, _, _, err = end(launch(3, "train", folder.config, *half, "--out", folder / "r"), 120)
+    assert code == 0, err
+    code, _, out, err = end(
+        launch(2, "train", folder.config, "--out", folder / "r", "--resume", "--json", "-",
+               "--quiet"), 120)
+    assert code == 0, err
+    resumed = json.loads(out)
+    assert resumed["steps_here"] == resumed["steps"] - 20
+    assert "made by 3 ranks, this run has 2" in err, err
+    whole = json.loads(tool.run("train", folder.config, "--json", "-", "--quiet").stdout)
+    assert abs(whole["loss"] - resumed["loss"]) < 1e-5 * whole["loss"]
+
+
+def test_killed(folder, rank, name):
+    process = launch(3, "train", folder.config, *LONG, "--out", folder / name)
+    running(folder / name, process)
+    os.kill(ranks_of(process, 3)[rank], signal.SIGKILL)
+    code, seconds, _, err = end(process, 20)
+    assert code != 0 and seconds < 5, (code, seconds)
+    lines = ours(err)
+    assert lines and re.search(rf"rank {rank} .*lost", lines[-1]), err
+    code, _, _, err = end(
+        launch(2, "train", folder.config, "--set", "train.epochs=1000000", "--set",
+               f"train.max_steps={steps(folder / name) + 5}", "--out", folder / name, "--resume"),
+        60)
+    assert code == 0, err
+
+
+def test_stopped(folder):
+    process = launch(3, "train", folder.config, *LONG, "--out", folder / "stop",
+                     RIDGELINE_WATCH="5")
+    running(folder / "stop", process)
+    stopped = ranks_of(process, 3)[1]
+    os.kill(stopped, signal.SIGSTOP)
+    code, seconds, _, err = end(process, 30)
+    assert code != 0 and seconds < 30, (code, seconds)
+    assert ours(err) and re.search(r"rank 1 .*not been heard of", ours(err)[-1]), err
+
+
+def test_launcher_dies(folder):
+    process = launch(3, "train", folder.config, *LONG, "--out", folder / "orphans")
+    running(folder / "orphans", process)
+    pids = list(ranks_of(process, 3).values())
+    os.kill(process.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        left = [pid for pid in pids if os.path.exists(f"/proc/{pid}")]
+        if not left:
+            break
+        time.sleep(0.1)
+    process.communicate(timeout=10)
+    assert not left, f"orphans: {left}"
+
+
+def test_terminated(folder):
+    process = launch(2, "train", folder.config, *LONG, "--out", folder / "term")
+    running(folder / "term", process)
+    for pid in ranks_of(process, 2).values():
+        os.kill(pid, signal.SIGTERM)
+    code, _, _, err = end(process, 20)
+    assert code == 143, (code, err)
+    assert "saved in" in err, err
+
+
+def test_errors(folder):
+    code, _, _, err = end(launch(2, "train", folder / "missing.toml"), 30)
+    assert code == 2 and len(ours(err)) == 1, err
+    # One rank has another config than the other.
+    script = folder / "differs.sh"
+    script.write_text(f'#!/bin/sh\nexec "{tool.TOOL}" train "{folder.config}" '
+                      '--set train.batch=$((16 + OMPI_COMM_WORLD_RANK))\n')
+    script.chmod(0o755)
+    process = subprocess.Popen(["mpirun", "-n", "2", str(script)], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, env=tool.environment(**MPI),
+                               start_new_session=True)
+    code, _, _, err = end(process, 30)
+    assert code == 7, (code, err)
+    assert len(ours(err)) == 1 and "rank 1" in ours(err)[0] and "batch = 17" in ours(err)[0], err
+
+
+def test_verify(folder):
+    done = tool.run("verify", folder.config, "--ranks", "3", "--json", folder / "verify.json",
+                    env=tool.environment(**MPI))
+    report = json.loads((folder / "verify.json").read_text())
+    kinds = {(c["precision"], c["what"]) for c in report["comparisons"]}
+    assert ("fp64", "3 ranks") in kinds and ("fp32", "3 ranks") in kinds, kinds
+    assert report["good"] and "verified" in done.stdout
+
+
+def main():
+    folder = tool.Folder(rows=203)
+    tests = [test_results, test_resume_with_other_ranks,
+             lambda f: test_killed(f, 1, "killed"), lambda f: test_killed(f, 0, "root"),
+             test_stopped, test_launcher_dies, test_terminated, test_errors, test_verify]
+    try:
+        for number, test in enumerate(tests, 1):
+            begin = time.monotonic()
+            test(folder)
+            print(f"{number} of {len(tests)}: good, {time.monotonic() - begin:.1f} s", flush=True)
+    finally:
+        folder.close()
+
+
+main()
