@@ -200,11 +200,11 @@ TEST_P(StepControls, TheNextStepsLearningRateFails) {
 TEST_P(StepControls, BoundsAreNarrow) {
   for (const Case& c : all_cases(GetParam())) {
     SCOPED_TRACE(c.name);
-    // One element has no variance: what it is divided by is epsilon's root, and its error grows so.
-    if (c.name.starts_with("layer_norm 1x1x1")) continue;
-    const bool travels_as_bf16 = c.name.find("as bf16") != c.name.npos;
-    const DType coarsest = travels_as_bf16 ? DType::bf16 : GetParam();
-    const double narrow = 16 * std::sqrt(unit_roundoff(coarsest));
+    double narrow = 16 * std::sqrt(unit_roundoff(GetParam()));
+    // Three roundings to bf16 on the way: of a summand, of the sum, of what an update makes of it.
+    if (c.name.find("as bf16") != c.name.npos) narrow += 3 * 2 * unit_roundoff(DType::bf16);
+    // One element has no variance: it is divided by the root of epsilon, and its error by 3e-3.
+    if (c.name.starts_with("layer_norm 1x1x1")) narrow *= 20;
     Bounds bounds(c.program, c.inputs().widened());
     for (size_t op = 0; op < c.program.ops.size(); ++op) bounds.run(op);
     for (const ValueInfo& info : c.program.values) {
