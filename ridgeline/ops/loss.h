@@ -87,4 +87,17 @@ struct Softmax {
   double bytes() const { return size_of(x) + size_of(y); }
 };
 
+// y[i] = the first place of the largest x[i, :]
+struct Argmax {
+  Value x;  // [n, classes]
+  Value y;  // [n] int32
+
+  static constexpr const char* kName = "argmax";
+  Values reads() const { return {x}; }
+  Values writes() const { return {y}; }
+  std::string attributes() const { return {}; }
+  double flops() const { return double(x.shape.numel() - x.shape[0]); }  // comparisons
+  double bytes() const { return size_of(x) + size_of(y); }
+};
+
 }  // namespace ridgeline

@@ -40,6 +40,7 @@ inline double first_or(const Tensor& tensor, double otherwise) {
 Table gather_reference();
 Table linear_reference();
 Table conv_reference();
+Table one_hot_conv_reference();
 Table pool_reference();
 Table norm_reference();
 Table activation_reference();

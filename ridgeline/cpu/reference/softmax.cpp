@@ -67,11 +67,21 @@ std::unique_ptr<Step> prepare_softmax(const Softmax& op, const Binding& binding)
   });
 }
 
+std::unique_ptr<Step> prepare_argmax(const Argmax& op, const Binding& binding) {
+  return make_step([n = op.x.shape[0], classes = op.x.shape[1], x = Doubles(binding.read(op.x)),
+                    y = binding.write(op.y)]() mutable {
+    x.load();
+    for (int64_t r = 0; r < n; ++r) {
+      y.as<int32_t>()[r] = int32_t(first_largest(x.data() + r * classes, classes));
+    }
+  });
+}
+
 }  // namespace
 
 Table softmax_reference() {
   return {reference_row(prepare_xent), reference_row(prepare_xent_grad),
-          reference_row(prepare_softmax)};
+          reference_row(prepare_softmax), reference_row(prepare_argmax)};
 }
 
 }  // namespace ridgeline::cpu
