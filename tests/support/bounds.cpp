@@ -144,6 +144,21 @@ void Rules::operator()(const Softmax& op) const {
   }
 }
 
+// A place is free among those whose numbers may be the largest.
+void Rules::operator()(const Argmax& op) const {
+  const int64_t classes = op.x.shape[1];
+  for (int64_t r = 0; r < op.x.shape[0]; ++r) {
+    const int64_t place = values[op.y].as<int32_t>()[r], largest = r * classes + place;
+    for (int64_t c = 0; c < classes; ++c) {
+      const double slack = e(op.x, r * classes + c) + e(op.x, largest);
+      const double lead = val(op.x)[largest] - val(op.x)[r * classes + c];
+      if (slack == 0 || lead > slack) continue;
+      double& free = err(op.y)[size_t(r)];
+      free = std::max(free, double(std::abs(c - place)));
+    }
+  }
+}
+
 void Rules::operator()(const SoftmaxXentGrad& op) const {
   const int64_t classes = op.x.shape[1];
   const auto* label = values[op.label].as<int32_t>();
@@ -304,6 +319,7 @@ void Rules::operator()(const GlobalNorm& op) const {
 }
 
 void Rules::operator()(const GatherAugment& op) const {
+  if (!is_float(op.y.dtype)) return;
   for (int64_t i = 0; i < op.y.shape.numel(); ++i) {
     const double terms = std::abs(val(op.y)[i] - op.shift) + std::abs(op.shift);
     store(op.y, i, 3 * u(op.y) * terms);

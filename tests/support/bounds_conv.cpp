@@ -185,4 +185,39 @@ void Rules::operator()(const AvgPoolGrad& op) const {
   }
 }
 
+void Rules::operator()(const OneHotConv1d& op) const {
+  const auto* token = values[op.token].as<int32_t>();
+  for (int64_t i = 0; i < op.y.shape.numel(); ++i) {
+    const int64_t t = i % op.steps(), o = i / op.steps() % op.out();
+    const int32_t* text = token + i / op.steps() / op.out() * op.length();
+    Sum sum;
+    if (op.b) sum.add(val(op.b)[o], e(op.b, o));
+    for (int64_t u = 0; u < op.kernel(); ++u) {
+      if (text[t + u] >= op.symbols()) continue;
+      const int64_t at = (o * op.symbols() + text[t + u]) * op.kernel() + u;
+      sum.add(val(op.w)[at], e(op.w, at));
+    }
+    store(op.y, i, sum.error(u(op.w)));
+  }
+}
+
+void Rules::operator()(const OneHotConv1dGradW& op) const {
+  const auto* token = values[op.token].as<int32_t>();
+  std::vector<Sum> taps(size_t(op.dw.shape.numel())), biases(size_t(op.out()));
+  for (int64_t i = 0; i < op.dy.shape.numel(); ++i) {
+    const int64_t t = i % op.steps(), o = i / op.steps() % op.out();
+    const int32_t* text = token + i / op.steps() / op.out() * op.length();
+    biases[size_t(o)].add(val(op.dy)[i], e(op.dy, i));
+    for (int64_t u = 0; u < op.kernel(); ++u) {
+      if (text[t + u] >= op.symbols()) continue;
+      taps[size_t((o * op.symbols() + text[t + u]) * op.kernel() + u)].add(val(op.dy)[i],
+                                                                           e(op.dy, i));
+    }
+  }
+  for (size_t i = 0; i < taps.size(); ++i) store(op.dw, int64_t(i), taps[i].error(u(op.dy)));
+  for (size_t o = 0; op.db && o < biases.size(); ++o) {
+    store(op.db, int64_t(o), biases[o].error(u(op.dy)));
+  }
+}
+
 }  // namespace ridgeline::test

@@ -87,6 +87,7 @@ struct Rules {
   void operator()(const Mse& op) const;
   void operator()(const MseGrad& op) const;
   void operator()(const Softmax& op) const;
+  void operator()(const Argmax& op) const;
   void operator()(const SgdUpdate& op) const;
   void operator()(const AdamUpdate& op) const;
   void operator()(const GlobalNorm& op) const;
@@ -115,6 +116,8 @@ struct Rules {
   void operator()(const SelectStep& op) const;
   void operator()(const SelectStepGrad& op) const;
   void operator()(const Copy& op) const;
+  void operator()(const OneHotConv1d& op) const;
+  void operator()(const OneHotConv1dGradW& op) const;
 
   // A sum of products a[i] b[i] over `count` terms `stride` apart, plus `start`.
   double product(const Value& a, int64_t a0, int64_t a_stride, const Value& b, int64_t b0,
