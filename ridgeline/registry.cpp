@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "ridgeline/core/thread_pool.h"
+#include "ridgeline/cpu/memory.h"
 #include "ridgeline/cpu/rows.h"
 #include "ridgeline/cpu/runtime.h"
 #if defined(RIDGELINE_HAVE_CUDA) && __has_include("ridgeline/cuda/rows.h")
@@ -63,6 +64,13 @@ std::unique_ptr<Runtime> make_runtime(Device device, int threads) {
 #endif
   }
   throw_error(ErrorKind::device, "{}: no such device", to_string(device));
+}
+
+size_t free_memory(const Runtime& runtime) {
+#ifdef RIDGELINE_USE_CUDA
+  if (runtime.device().kind == DeviceKind::cuda) return cuda::free_memory(runtime.device().index);
+#endif
+  return runtime.device().kind == DeviceKind::cpu ? cpu::free_memory() : 0;
 }
 
 void copy_on_gpu(Runtime& runtime, void* to, const void* from, size_t bytes) {

@@ -26,6 +26,9 @@ std::vector<Device> devices();
 // that is not there or not built in.
 std::unique_ptr<Runtime> make_runtime(Device device, int threads = 0);
 
+// Bytes that can still be allocated on the runtime's device.
+size_t free_memory(const Runtime& runtime);
+
 // to[0..bytes) = from[0..bytes) in the memory of the runtime's GPU, in order with its other work.
 void copy_on_gpu(Runtime& runtime, void* to, const void* from, size_t bytes);
 

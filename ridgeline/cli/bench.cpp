@@ -51,6 +51,7 @@ void add_bench(CLI::App& app, Action& action) {
   CLI::App* bench = app.add_subcommand("bench", "how fast this machine trains, and of what limit");
   bench->require_subcommand(0, 1);
   declare_compare(*bench, action);
+  add_bench_gemm(*bench, action);
   add_bench_rnn(*bench, action);
   CLI::App* command = bench->add_subcommand("mlp", "training steps of perceptrons on random data");
   command->add_option("--seconds", flags->options.seconds, "time for each network")

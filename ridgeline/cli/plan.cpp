@@ -1,7 +1,9 @@
 #include <memory>
 
 #include "ridgeline/cli/commands.h"
+#include "ridgeline/engine/batch_advice.h"
 #include "ridgeline/engine/explain.h"
+#include "ridgeline/engine/load_data.h"
 #include "ridgeline/engine/scaling.h"
 
 namespace ridgeline::cli {
@@ -11,6 +13,7 @@ struct Flags {
   ConfigFlags config;
   std::string json, network;
   std::vector<int> ranks;
+  bool batch_advice = false;
 };
 
 int run(const Flags& flags) {
@@ -23,6 +26,14 @@ int run(const Flags& flags) {
         flags.config.load(), flags.config.data, flags.ranks, prof::parse_network(flags.network));
     if (flags.json != "-") write_text("-", engine::to_text(scaling));
     write_text(flags.json, engine::to_json_text(scaling));
+    return 0;
+  }
+  if (flags.batch_advice) {
+    const engine::Config config = flags.config.load();
+    const engine::BatchAdvice advice = engine::advise_batch(
+        config, std::make_shared<data::DataSet>(engine::load_data(config, flags.config.data)));
+    if (flags.json != "-") write_text("-", engine::to_text(advice));
+    write_text(flags.json, engine::to_json_text(advice));
     return 0;
   }
   const engine::PlanReport report = engine::explain_plan(flags.config.load(), flags.config.data);
@@ -38,11 +49,15 @@ void add_plan(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("plan", "which rows cover a network's training step, why, and its limit");
   flags->config.declare(*command);
+  CLI::Option* advice = command->add_flag(
+      "--batch-advice", flags->batch_advice,
+      "measure the step over growing batches instead; names the fastest and the largest that fits");
   command
       ->add_option("--ranks", flags->ranks,
                    "predict the step over so many ranks instead, as in 2,4,8; needs --network")
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 20).description(""))
+      ->excludes(advice)
       ->type_name("N,...");
   command
       ->add_option("--network", flags->network, "rate and latency between ranks, as in 25GB/s,2us")
@@ -51,6 +66,7 @@ void add_plan(CLI::App& app, Action& action) {
   command->footer(
       "Examples:\n"
       "  ridgeline plan configs/fashion-mlp.toml\n"
+      "  ridgeline plan configs/fashion-mlp.toml --batch-advice\n"
       "  ridgeline plan configs/fashion-mlp.toml --ranks 2,4,8,64 --network 25GB/s,2us\n"
       "  ridgeline plan configs/fashion-mlp.toml --set train.batch=32 --threads 1 --json "
       "plan.json");

@@ -8,7 +8,7 @@
 
 #include "ridgeline/engine/load_data.h"
 #include "ridgeline/engine/progress.h"
-#include "ridgeline/engine/trainer.h"
+#include "ridgeline/engine/step_share.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -26,59 +26,6 @@ double pcie_seconds(Runtime& runtime, double bytes) {
       },
       0.05);
 }
-
-// One rank's share of the step, without the ranks: its sums are copies.
-class Share {
- public:
-  Share(Machine& machine, Trainer& trainer, int64_t batch, int ranks)
-      : trainer_(trainer), set_(machine.runtime(), trainer.set().train) {
-    nn::LowerOptions options = trainer.whole_options(batch, 1);
-    options.batch = (batch + ranks - 1) / ranks;
-    options.global_batch = batch;
-    options.ranks = ranks > 1 ? ranks : 0;
-    options.gradient_wire = trainer.config().run.reduce;
-    rows_ = options.batch;
-    nn::Lowered lowered = nn::lower(trainer.model(), options);
-    for (const Op& op : lowered.program.ops) {
-      const auto* start = std::get_if<AllReduceStart>(&op);
-      if (start == nullptr) continue;
-      bytes_ += size_of(start->grads);
-      network_bytes_ += start->network_bytes();
-      messages_.push_back(size_of(start->grads));
-    }
-    weights_ = std::make_unique<Weights>(machine.runtime(), trainer.model(), lowered);
-    Externals shared;
-    set_.bind(lowered, shared);
-    weights_->bind(lowered, shared);
-    runner_ = std::make_unique<Runner>(machine, std::move(lowered), shared);
-  }
-
-  double seconds(Runtime& runtime) {
-    const double rate = 0;
-    runner_->launch(0, 1, 0, {&rate, 1});  // a rate of zero: the weights stay as they are
-    return runtime.time(
-        [&] {
-          runner_->set_inputs(0, 0, {&rate, 1});
-          runner_->plan().run(1);
-        },
-        0.2);
-  }
-
-  int64_t rows() const { return rows_; }
-  std::vector<std::string> rows_used() const { return runner_->row_names(); }
-  double bytes() const { return bytes_; }
-  double network_bytes() const { return network_bytes_; }
-  const std::vector<double>& messages() const { return messages_; }
-
- private:
-  Trainer& trainer_;
-  ResidentSet set_;
-  std::unique_ptr<Weights> weights_;
-  std::unique_ptr<Runner> runner_;
-  int64_t rows_ = 0;
-  double bytes_ = 0, network_bytes_ = 0;
-  std::vector<double> messages_;
-};
 
 }  // namespace
 
@@ -100,12 +47,12 @@ Scaling predict_scaling(const Config& config, const std::filesystem::path& data_
       throw_error(ErrorKind::usage, "--ranks {}: more than the batch of {} has rows", n,
                   scaling.batch);
     }
-    Share share(machine, trainer, scaling.batch, n);
+    StepShare share(machine, trainer, scaling.batch, n);
     ScalingPoint point;
     point.ranks = n;
     point.rows = share.rows();
     point.rows_used = share.rows_used();
-    point.compute = share.seconds(machine.runtime());
+    point.compute = share.seconds();
     point.network_bytes = share.network_bytes();
     if (n > 1) point.pcie = pcie_seconds(machine.runtime(), share.bytes());
     const double wire = config.run.reduce == DType::bf16 ? 0.5 : 1;

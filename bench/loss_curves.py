@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Trains the network of configs/mnist-mlp.toml here and in PyTorch from the same initial
+weights on the same batches in the same order, and writes both loss curves as JSON (scripts/perf-plots
+draws them). Needs PyTorch and the safetensors package, and the set mnist.
+
+  python3 bench/loss_curves.py --tool build/release/bin/ridgeline --device cuda --out curves.json
+"""
+import argparse
+import gzip
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+ROOT = Path(__file__).resolve().parent.parent
+# What each of our precisions is compared with, and how far apart the curves may be: the rounding of
+# the products, carried on for the whole run.
+PRECISIONS = {
+    "fp64": (torch.float64, None, 1e-9),
+    "fp32": (torch.float32, None, 1e-4),
+    "tf32": (torch.float32, "tf32", 2e-2),
+    "bf16": (torch.float32, torch.bfloat16, 1e-1),
+}
+
+
+def train_here(args, precision, folder, sets):
+    command = [args.tool, "train", str(ROOT / "configs" / "mnist-mlp.toml"), "--device", args.device,
+               "--out", str(folder)]
+    sets = {"train.shuffle": "false", "train.epochs": args.epochs, "run.precision": f'"{precision}"',
+            "train.schedule": '{ type = "constant" }',
+            "train.optimizer": f'{{ type = "sgd", lr = {args.lr} }}', **sets}
+    for key, value in sets.items():
+        command += ["--set", f"{key}={value}"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [(m["step"], m["loss"]) for m in map(json.loads, lines) if m["event"] == "train"]
+
+
+def images_and_labels(data):
+    def read(name, skip):
+        path = Path(data) / name
+        raw = gzip.open(path.with_name(name + ".gz")).read() if not path.exists() else path.read_bytes()
+        return torch.frombuffer(bytearray(raw[skip:]), dtype=torch.uint8)
+    return read("train-images-idx3-ubyte", 16).reshape(-1, 784), read("train-labels-idx1-ubyte", 8).long()
+
+
+def train_there(args, precision, weights, images, labels, steps, batch=128):
+    dtype, compute, _ = PRECISIONS[precision]
+    torch.backends.cuda.matmul.allow_tf32 = compute == "tf32"
+    layers = []
+    for index in sorted({int(name.split(".")[0]) for name in weights}):
+        w = weights[f"{index}.weight"]
+        layer = torch.nn.Linear(w.shape[1], w.shape[0])
+        layer.load_state_dict({"weight": w, "bias": weights[f"{index}.bias"]})
+        layers += [layer, torch.nn.ReLU()]
+    net = torch.nn.Sequential(*layers[:-1]).to(args.device, dtype)
+    step_of = torch.optim.SGD(net.parameters(), lr=args.lr)
+    x, y = images.to(args.device), labels.to(args.device)
+    losses, rows = [], []
+    epoch_steps = -(-len(x) // batch)
+    for step in range(steps):
+        part = slice(step % epoch_steps * batch, (step % epoch_steps + 1) * batch)
+        step_of.zero_grad()
+        half = compute if isinstance(compute, torch.dtype) else torch.bfloat16
+        with torch.autocast(args.device, half, enabled=isinstance(compute, torch.dtype)):
+            out = net(x[part].to(dtype) / 255)
+            loss = torch.nn.functional.cross_entropy(out if dtype == torch.float64 else out.float(), y[part])
+        loss.backward()
+        step_of.step()
+        losses.append(loss.detach())
+        rows.append(len(y[part]))
+    return torch.stack(losses).double().tolist(), rows
+
+
+def over_windows(losses, rows, ends):
+    """The mean loss of the steps up to each end since the end before, as metrics.jsonl has it."""
+    means, begin = [], 0
+    for end in ends:
+        weight = sum(rows[begin:end])
+        means.append(sum(l * r for l, r in zip(losses[begin:end], rows[begin:end])) / weight)
+        begin = end
+    return means
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tool", default="build/release/bin/ridgeline")
+    parser.add_argument("--data", required=True, help="the folder with MNIST's four files")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--precisions", default="fp64,fp32")
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--out", default="loss-curves.json")
+    args = parser.parse_args()
+    images, labels = images_and_labels(args.data)
+    result = {"network": "784-256-128-10, ReLU, SGD, batch 128, MNIST in file order",
+              "device": torch.cuda.get_device_name() if args.device == "cuda" else "cpu",
+              "torch": torch.__version__, "lr": args.lr, "curves": []}
+    failed = False
+    for precision in args.precisions.split(","):
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary)
+            train_here(args, precision, folder / "start",
+                       {"train.max_steps": 1, "train.optimizer": '{ type = "sgd", lr = 0.0 }'})
+            weights = load_file(folder / "start" / "model.safetensors")
+            ours = train_here(args, precision, folder / "run", {})
+        ends = [step for step, _ in ours]
+        losses, rows = train_there(args, precision, weights, images, labels, ends[-1])
+        theirs = over_windows(losses, rows, ends)
+        apart = max(abs(a - b) / b for (_, a), b in zip(ours, theirs))
+        bound = PRECISIONS[precision][2]
+        failed |= apart > bound
+        print(f"{precision}: {len(ends)} points, curves apart by at most {apart:.1e} (bound {bound:.0e})")
+        result["curves"].append({"precision": precision, "steps": ends, "ours": [l for _, l in ours],
+                                 "pytorch": theirs, "apart": apart, "bound": bound})
+    Path(args.out).write_text(json.dumps(result) + "\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

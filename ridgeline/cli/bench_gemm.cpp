@@ -1,0 +1,97 @@
+#include "ridgeline/engine/bench_gemm.h"
+
+#include <fmt/core.h>
+
+#include <map>
+#include <memory>
+
+#include "ridgeline/cli/commands.h"
+#include "ridgeline/engine/deepbench.h"
+#include "ridgeline/engine/progress.h"
+
+namespace ridgeline::cli {
+namespace {
+
+struct Flags {
+  engine::GemmBenchOptions options;
+  RunFlags run;
+  std::vector<engine::GemmOp> ops{engine::GemmOp::tn, engine::GemmOp::nn, engine::GemmOp::nt};
+  std::vector<int64_t> m{1024}, n{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}, k{1024};
+  std::string json, csv, svg, suite, precision = "fp32";
+};
+
+void print(const engine::GemmBenchLine& line) {
+  write_text("-", fmt::format("{:<3} {:>6} {:>6} {:>7}  {:<10} {:>11.2f} {:>10} {:>7.0f} %  {}\n",
+                              name(line.shape.op), line.shape.m, line.shape.n, line.shape.k,
+                              line.way, line.us, engine::engineering(line.flops_per_second),
+                              100 * line.limit_fraction, line.row));
+}
+
+int run(Flags& flags) {
+  check_destinations({flags.json, flags.csv, flags.svg});
+  engine::GemmBenchOptions& options = flags.options;
+  flags.run.apply(options.run);
+  options.run.precision = parse_precision(flags.precision);
+  options.shapes = flags.suite.empty() ? engine::gemm_sweep(flags.ops, flags.m, flags.n, flags.k)
+                                       : engine::deepbench_gemms();
+  const bool table = flags.json != "-" && flags.csv != "-" && flags.svg != "-";
+  if (table) {
+    write_text("-", fmt::format("{:<3} {:>6} {:>6} {:>7}  {:<10} {:>11} {:>10} {:>9}  {}\n", "op",
+                                "m", "n", "k", "way", "us", "FLOP/s", "of limit", "row"));
+    options.each = print;
+  }
+  const auto lines = engine::bench_gemm(options);
+  if (table) write_text("-", engine::gemm_bench_findings(lines));
+  write_text(flags.json, engine::gemm_bench_json(lines, options.run));
+  write_text(flags.csv, engine::gemm_bench_csv(lines));
+  write_text(flags.svg, engine::gemm_bench_svg(lines));
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_gemm(CLI::App& bench, Action& action) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = bench.add_subcommand(
+      "gemm", "matrix products by every way that computes them, over shapes and transpositions");
+  const std::map<std::string, engine::GemmOp> ops{
+      {"nn", engine::GemmOp::nn}, {"tn", engine::GemmOp::tn}, {"nt", engine::GemmOp::nt}};
+  command
+      ->add_option("--op", flags->ops,
+                   "as BLAS names them: tn is a layer forward, nn the gradient of its input, nt "
+                   "that of its weights (tn,nn,nt)")
+      ->transform(CLI::CheckedTransformer(ops, CLI::ignore_case).description(""))
+      ->delimiter(',')
+      ->type_name("NAME");
+  const auto declare = [&](const char* flag, std::vector<int64_t>& sizes, const char* help) {
+    command->add_option(flag, sizes, help)
+        ->check(CLI::Range(int64_t{1}, int64_t{1} << 24).description(""))
+        ->delimiter(',')
+        ->type_name("N");
+  };
+  declare("--m", flags->m, "rows of the product: outputs (1024)");
+  declare("--n", flags->n, "columns of the product: the batch (1,2,4, ... 1024)");
+  declare("--k", flags->k, "terms of each sum: inputs (1024)");
+  command
+      ->add_option("--suite", flags->suite, "the training shapes of DeepBench instead: deepbench")
+      ->check(CLI::IsMember({"deepbench"}).description(""))
+      ->type_name("NAME");
+  command->add_option("--seconds", flags->options.seconds, "time for each row (0.02)")
+      ->check(CLI::Range(0.0, 3600.0).description(""))
+      ->type_name("S");
+  command
+      ->add_option("--precision", flags->precision,
+                   "fp32, fp64, bf16, fp16 or, on a GPU, tf32 and fp32x3")
+      ->type_name("NAME");
+  command->add_option("--csv", flags->csv, "write the lines as CSV")->type_name("FILE");
+  command->add_option("--svg", flags->svg, "draw TFLOP/s over the batch")->type_name("FILE");
+  flags->run.declare(*command);
+  declare_json(*command, flags->json);
+  command->footer(
+      "Examples:\n"
+      "  ridgeline bench gemm --m 1760 --k 1760 --n 16,32,64,128,7000 --svg gemm.svg\n"
+      "  ridgeline bench gemm --suite deepbench --device cuda --precision bf16 --csv gemm.csv");
+  command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+}
+
+}  // namespace ridgeline::cli

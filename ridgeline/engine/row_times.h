@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ridgeline/engine/machine.h"
+
+namespace ridgeline::engine {
+
+// One op by one way of computing it: the fastest of the rows that share a name up to their number
+// ("cuda.linear.cublaslt.0", ".1", ... are one way).
+struct WayTime {
+  std::string way;  // "tile", "cublaslt", "onednn"
+  std::string row;  // the fastest
+  double seconds = 0;
+  bool vendor = false;  // a library's, not ours
+};
+
+// Every way that computes the program's only op alone, in the table's order; references are left
+// out unless nothing else does. Operands are random and stay in the caches that hold them.
+std::vector<WayTime> time_ways(const Program& program, Machine& machine, double seconds_per_row);
+
+}  // namespace ridgeline::engine

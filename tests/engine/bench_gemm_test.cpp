@@ -1,0 +1,67 @@
+#include "ridgeline/engine/bench_gemm.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "ridgeline/engine/deepbench.h"
+
+namespace ridgeline::engine {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(BenchGemm, EveryOpIsTimedByEveryWay) {
+  GemmBenchOptions options;
+  options.run.device = "cpu";
+  options.run.threads = 1;
+  options.seconds = 0.001;
+  options.shapes = gemm_sweep({GemmOp::tn, GemmOp::nn, GemmOp::nt}, {17}, {3, 8}, {29});
+  ASSERT_EQ(options.shapes.size(), 6u);
+  size_t heard = 0;
+  options.each = [&](const GemmBenchLine&) { ++heard; };
+  const auto lines = bench_gemm(options);
+  EXPECT_EQ(heard, lines.size());
+  for (const GemmShape& shape : options.shapes) {
+    EXPECT_TRUE(std::ranges::any_of(
+        lines, [&](const GemmBenchLine& line) { return line.shape == shape && !line.vendor; }))
+        << name(shape.op) << " n = " << shape.n;
+  }
+  for (const GemmBenchLine& line : lines) {
+    EXPECT_GT(line.us, 0);
+    EXPECT_DOUBLE_EQ(line.flops_per_second, 2.0 * 17 * 29 * double(line.shape.n) / line.us * 1e6);
+    EXPECT_THAT(line.row, HasSubstr("." + line.way));
+  }
+  EXPECT_EQ(nlohmann::json::parse(gemm_bench_json(lines, options.run)).size(), lines.size());
+  EXPECT_EQ(size_t(std::ranges::count(gemm_bench_csv(lines), '\n')), lines.size() + 1);
+  EXPECT_THAT(gemm_bench_svg(lines), HasSubstr("NT 17x29 ours"));
+}
+
+GemmBenchLine line(GemmOp op, int64_t n, bool vendor, double rate) {
+  return {{op, 64, n, 32}, vendor ? "library" : "ours", "row", vendor, 1, rate, 0};
+}
+
+TEST(BenchGemm, FindingsNameBatchTranspositionAndLibraries) {
+  const std::string text =
+      gemm_bench_findings({line(GemmOp::tn, 8, false, 1e12), line(GemmOp::tn, 8, true, 2e12),
+                           line(GemmOp::tn, 16, false, 3.9e12), line(GemmOp::tn, 32, false, 4e12),
+                           line(GemmOp::nn, 8, false, 3e12), line(GemmOp::nn, 16, false, 3.9e12)});
+  EXPECT_THAT(text, HasSubstr("TN 64x32: best at n = 32 (4 TFLOP/s), within 5 % from n = 16 on"));
+  EXPECT_THAT(text, HasSubstr("NN for TN): 1.22x on average, at most 1.50x (64x8x32)"));
+  EXPECT_THAT(text, HasSubstr("library: 0.50x on average, at least 0.50x (TN 64x8x32)"));
+}
+
+TEST(Deepbench, HasThePublishedNumberOfShapes) {
+  const auto gemms = deepbench_gemms();
+  EXPECT_EQ(gemms.size(), 160u);
+  std::set<std::tuple<int, int64_t, int64_t, int64_t>> distinct;
+  for (const GemmShape& s : gemms) distinct.insert({int(s.op), s.m, s.n, s.k});
+  EXPECT_EQ(distinct.size(), gemms.size());
+  EXPECT_EQ(deepbench_rnns().size(), 52u);
+}
+
+}  // namespace
+}  // namespace ridgeline::engine
