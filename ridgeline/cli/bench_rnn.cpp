@@ -19,7 +19,7 @@ struct Flags {
 
 void print(const engine::RnnBenchLine& line) {
   write_text("-",
-             fmt::format("{:<9} {:>6} {:>6} {:>5} {:>3}  {:<9} {:<22} {:>10.2f} {:>11.2f} {:>10}\n",
+             fmt::format("{:<9} {:>6} {:>6} {:>5} {:>3}  {:<9} {:<30} {:>10.2f} {:>11.2f} {:>10}\n",
                          line.cell, line.hidden, line.batch, line.steps, line.layers,
                          line.training ? "training" : "forward", line.row, line.min_us,
                          line.median_us, engine::engineering(line.flops_per_second)));
@@ -33,7 +33,7 @@ int run(Flags& flags) {
   if (flags.json != "-" && flags.csv != "-" && flags.svg != "-") {
     write_text(
         "-",
-        fmt::format("{:<9} {:>6} {:>6} {:>5} {:>3}  {:<9} {:<22} {:>10} {:>11} {:>10}\n", "cell",
+        fmt::format("{:<9} {:>6} {:>6} {:>5} {:>3}  {:<9} {:<30} {:>10} {:>11} {:>10}\n", "cell",
                     "H", "B", "T", "L", "pass", "row", "us (min)", "us (median)", "FLOP/s"));
     options.each = print;
   }
@@ -75,7 +75,8 @@ void add_bench_rnn(CLI::App& bench, Action& action) {
   command->add_option("--seconds", options.seconds, "time for each line (0.5)")
       ->check(CLI::Range(0.0, 3600.0).description(""))
       ->type_name("S");
-  command->add_option("--precision", flags->precision, "fp32 or fp64")->type_name("NAME");
+  command->add_option("--precision", flags->precision, "fp32, fp64; on a GPU also tf32, bf16, fp16")
+      ->type_name("NAME");
   command->add_option("--csv", flags->csv, "write the lines as CSV")->type_name("FILE");
   command->add_option("--svg", flags->svg, "draw them")->type_name("FILE");
   flags->run.declare(*command);
@@ -83,7 +84,8 @@ void add_bench_rnn(CLI::App& bench, Action& action) {
   command->footer(
       "Examples:\n"
       "  ridgeline bench rnn --cell lstm --hidden 512 --batch 32 --steps 64\n"
-      "  ridgeline bench rnn --threads 2 --csv rnn.csv --svg rnn.svg");
+      "  ridgeline bench rnn --threads 2 --csv rnn.csv --svg rnn.svg\n"
+      "  ridgeline bench rnn --device cuda --precision bf16 --hidden 1024 --batch 16 --steps 128");
   command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
 }
 

@@ -27,6 +27,7 @@ bool expected(const std::string& row, Precision precision, const cuda::CudaRunti
     const bool fits = !has("linear_relu") || precision == Precision::fp32 || tf32;
     return fits && row.ends_with(".0") && runtime.cublaslt().refusal().empty();
   }
+  if (has("cuda.rnn") && !has(".plain")) return runtime.cublaslt().refusal().empty();
   if (has(".cudnn.")) return !half && row.ends_with(".0") && runtime.cudnn().refusal().empty();
   if (has(".direct") || has(".constant")) return precision == Precision::fp32 || tf32;
   if (has("grad_x.unrolled")) return !half;
@@ -218,7 +219,7 @@ class CudaRoundedTableWalk : public CudaTableWalk {
 };
 
 TEST_F(CudaRoundedTableWalk, Tf32RowsAgreeWithTheOracle) {
-  walk_fp32_as(Precision::tf32, {".cublaslt.", ".cudnn.", ".tensor.", ".implicit"},
+  walk_fp32_as(Precision::tf32, {".cublaslt.", ".cudnn.", ".tensor.", ".implicit", "cuda.rnn"},
                {".tile.", ".mlp_step.", ".head_sgd."});
 }
 TEST_F(CudaRoundedTableWalk, Fp32x3RowsAgreeWithTheOracle) {

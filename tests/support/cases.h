@@ -32,6 +32,8 @@ std::vector<Case> training_cases(DType dtype);
 // forward and backward passes of a layer.
 std::vector<Case> recurrent_op_cases(DType dtype);
 std::vector<Case> recurrent_cases(DType dtype);
+// The same of more hidden units than a tile has, for rows that share them out over a GPU.
+std::vector<Case> wide_recurrent_cases(DType dtype);
 // The same with more rows than a tile of a matrix product.
 std::vector<Case> tall_training_cases(DType dtype);
 // All but the tall ones.

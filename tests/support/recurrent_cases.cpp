@@ -17,6 +17,7 @@ constexpr Direction kDirections[] = {Direction::forward, Direction::reverse, Dir
 struct Extras {
   bool bias = true, states = false, lengths = false;
   bool final_states = false;  // hT, cT and their gradients
+  bool mixed = false;         // of halves: biases and gradients of weights in fp32
 };
 
 // T, B, in, H: ones, primes, tails of a vector and of a panel of the batch.
@@ -31,13 +32,15 @@ constexpr Sizes kSizes[] = {
     {4, 33, 7, 5, {false, true, true, true}},
     {3, 2, 17, 33, {true, true, true, true}},
     {6, 17, 16, 16, {true, false, false, true}},
+    {3, 9, 8, 24, {true, true, false, true, true}},
 };
 
 class RnnCase {
  public:
   RnnCase(const char* what, DType dtype, const RnnShape& shape, const Extras& extras)
-      : c(fmt::format("{} {}{}{}{}", what, shape.text(), extras.bias ? "" : " no bias",
-                      extras.states ? " states" : "", extras.lengths ? " lengths" : ""),
+      : c(fmt::format("{} {}{}{}{}{}", what, shape.text(), extras.bias ? "" : " no bias",
+                      extras.states ? " states" : "", extras.lengths ? " lengths" : "",
+                      extras.mixed ? " mixed" : ""),
           dtype),
         s(shape),
         extras(extras) {
@@ -58,8 +61,13 @@ class RnnCase {
       w.w_ih = c.param(fmt::format("w_ih{}", d), s.w_ih(), normal(1 / std::sqrt(double(s.in))));
       w.w_hh = c.param(fmt::format("w_hh{}", d), s.w_hh(), normal(1.2 / double(s.hidden)));
       if (!extras.bias) continue;
-      w.b_ih = c.param(fmt::format("b_ih{}", d), s.bias(), normal(0.5));
-      w.b_hh = c.param(fmt::format("b_hh{}", d), s.bias(), normal(0.5));
+      const auto bias = [&](const char* name) {
+        const std::string full = fmt::format("{}{}", name, d);
+        return extras.mixed ? c.wide(full, s.bias(), Role::param, normal(0.5))
+                            : c.param(full, s.bias(), normal(0.5));
+      };
+      w.b_ih = bias("b_ih");
+      w.b_hh = bias("b_hh");
     }
     return all;
   }
@@ -67,11 +75,15 @@ class RnnCase {
     RnnDirections all;
     for (int64_t d = 0; d < s.directions(); ++d) {
       RnnWeights& w = all[size_t(d)];
-      w.w_ih = c.out(fmt::format("dw_ih{}", d), s.w_ih());
-      w.w_hh = c.out(fmt::format("dw_hh{}", d), s.w_hh());
+      const auto gradient = [&](const char* name, const Shape& shape) {
+        const std::string full = fmt::format("{}{}", name, d);
+        return extras.mixed ? c.wide(full, shape, Role::output) : c.out(full, shape);
+      };
+      w.w_ih = gradient("dw_ih", s.w_ih());
+      w.w_hh = gradient("dw_hh", s.w_hh());
       if (!extras.bias) continue;
-      w.b_ih = c.out(fmt::format("db_ih{}", d), s.bias());
-      w.b_hh = c.out(fmt::format("db_hh{}", d), s.bias());
+      w.b_ih = gradient("db_ih", s.bias());
+      w.b_hh = gradient("db_hh", s.bias());
     }
     return all;
   }
@@ -210,6 +222,22 @@ std::vector<Case> recurrent_op_cases(DType dtype) {
   }
   add_embedding(all, dtype);
   add_select(all, dtype);
+  return all;
+}
+
+std::vector<Case> wide_recurrent_cases(DType dtype) {
+  constexpr Sizes kWide[] = {{5, 1, 40, 64, {true, true, false, true}},
+                             {7, 16, 24, 129, {true, true, true, true}},
+                             {4, 37, 8, 160, {true, false, true, true, true}},
+                             {2, 65, 16, 136, {true, true, true, true}}};
+  Cases all;
+  for (const CellKind cell : kCells) {
+    for (const Sizes& z : kWide) {
+      const Direction direction = z.hidden % 32 == 0 ? Direction::forward : Direction::both;
+      const RnnShape shape{cell, direction, z.steps, z.batch, z.in, z.hidden};
+      all.push_back(training_case(dtype, shape, z.extras, true, true));
+    }
+  }
   return all;
 }
 

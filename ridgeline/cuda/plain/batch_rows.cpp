@@ -9,6 +9,10 @@ namespace {
 bool gathers_bytes(const Gather& op) {
   return op.set.dtype == DType::uint8 && is_float(op.y.dtype);
 }
+// Characters, each a byte in the set.
+bool gathers_codes(const Gather& op) {
+  return op.set.dtype == DType::uint8 && op.y.dtype == DType::int32;
+}
 bool gathers_labels(const Gather& op) {
   return op.set.dtype == DType::int32 && op.y.dtype == DType::int32;
 }
@@ -20,8 +24,8 @@ int64_t row_length(const Value& value) {
 Cover covers_gather(const Rest& rest) {
   const auto* op = rest.get<Gather>(0);
   if (op == nullptr) return no_such_op(Gather::kName);
-  if (!gathers_bytes(*op) && !gathers_labels(*op)) {
-    return Cover::no("gathers uint8 to a float type, or int32 to int32");
+  if (!gathers_bytes(*op) && !gathers_codes(*op) && !gathers_labels(*op)) {
+    return Cover::no("gathers uint8 to a float type or int32, or int32 to int32");
   }
   return Cover::of(1);
 }
@@ -62,6 +66,11 @@ std::unique_ptr<Step> prepare_gather(const Span& span, const Binding& binding) {
   GatherArgs args;
   for (size_t i = 0; i < span.size(); ++i) add_gather(args, span.get<Gather>(i), binding);
   const DType dtype = span.get<Gather>(0).y.dtype;
+  if (gathers_codes(span.get<Gather>(0))) {
+    return launch_step(binding, describe(span.op(0)), [args](cudaStream_t stream) {
+      return launch_gather<int32_t>(args, stream);
+    });
+  }
   return dispatch_device_float(is_float(dtype) ? dtype : DType::fp32, [&](auto type) {
     return launch_step(binding, describe(span.op(0)), [args](cudaStream_t stream) {
       return launch_gather<decltype(type)>(args, stream);

@@ -94,5 +94,7 @@ cudaError_t launch_gather_augment(const AugmentArgs& args, cudaStream_t stream) 
   template cudaError_t launch_gather<T>(const GatherArgs&, cudaStream_t); \
   template cudaError_t launch_gather_augment<T>(const AugmentArgs&, cudaStream_t);
 RIDGELINE_CUDA_FOR_FLOATS(RIDGELINE_LAUNCH_GATHER)
+template cudaError_t launch_gather<int32_t>(const GatherArgs&,
+                                            cudaStream_t);  // codes of characters
 
 }  // namespace ridgeline::cuda

@@ -88,7 +88,11 @@ bool PreparedProduct::describe(const Product& product, const void* bias) {
   if (has_bias) good = good && set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   const auto layout = [&](cublasLtMatrixLayout_t& to, int64_t rows, int64_t columns) {
     const cudaDataType_t own = &to == &d_ ? data_type(product.result) : type;
-    return ok(api_.layout_create(&to, own, uint64_t(rows), uint64_t(columns), rows));
+    const int64_t pitch = &to == &d_   ? product.d_pitch
+                          : &to == &a_ ? product.a_pitch
+                                       : product.b_pitch;
+    return ok(
+        api_.layout_create(&to, own, uint64_t(rows), uint64_t(columns), pitch > 0 ? pitch : rows));
   };
   const auto [m, n, k] = std::tuple(product.m, product.n, product.k);
   return good && (product.a_transposed ? layout(a_, k, m) : layout(a_, m, k)) &&

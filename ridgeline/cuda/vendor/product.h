@@ -18,7 +18,8 @@ struct Product {
   Precision precision = Precision::fp32;
   int64_t m = 0, n = 0, k = 0;
   bool a_transposed = false, b_transposed = false;
-  bool adds = false;  // D += instead of D =
+  int64_t a_pitch = 0, b_pitch = 0, d_pitch = 0;  // 0: dense
+  bool adds = false;                              // D += instead of D =
   Epilogue epilogue = Epilogue::none;
 };
 

@@ -1,0 +1,108 @@
+#include "ridgeline/cuda/plain/index.cuh"
+#include "ridgeline/cuda/plain/sequence.h"
+
+namespace ridgeline::cuda {
+namespace {
+
+template <typename T>
+__global__ void embedding_kernel(const int32_t* token, const T* w, T* y, int64_t count,
+                                 int64_t width) {
+  for (int64_t i = first_index(); i < count * width; i += index_stride()) {
+    y[i] = w[token[i / width] * width + i % width];
+  }
+}
+
+constexpr int kColumns = 32, kScanned = 1024;
+
+// A block has one code and 32 columns. It looks through the tokens a piece at a time, lists those
+// that are its own in order, and adds their rows up: no atomics, so the same bits every time.
+template <typename T>
+__global__ void embedding_grad_kernel(const int32_t* token, const T* dy, LooseOut<T> dw,
+                                      int64_t count, int64_t width) {
+  using A = Accumulated<T>;
+  __shared__ int found[kScanned];
+  const int code = blockIdx.x, lane = threadIdx.x;
+  const int64_t column = int64_t(blockIdx.y) * kColumns + lane;
+  A sum = A(0);
+  for (int64_t begin = 0; begin < count; begin += kScanned) {
+    int listed = 0;  // a warp a block: lanes agree on it
+    for (int i = lane; i < kScanned; i += 32) {
+      const bool mine = begin + i < count && token[begin + i] == code;
+      const unsigned votes = __ballot_sync(~0u, mine);
+      if (mine) found[listed + __popc(votes & ((1u << lane) - 1))] = i;
+      listed += __popc(votes);
+    }
+    __syncwarp();
+    for (int i = 0; column < width && i < listed; ++i) {
+      sum += A(dy[(begin + found[i]) * width + column]);
+    }
+    __syncwarp();
+  }
+  if (column < width) dw.put(code * width + column, sum);
+}
+
+__device__ int64_t selected(const StepChoice& c, int64_t b) {
+  const int64_t length = c.lengths != nullptr ? c.lengths[b] : c.steps;
+  return c.at >= 0 ? c.at : (length + c.at > 0 ? length + c.at : 0);
+}
+
+template <typename T>
+__global__ void select_step_kernel(StepChoice c, const T* x, T* y) {
+  for (int64_t i = first_index(); i < c.batch * c.width; i += index_stride()) {
+    const int64_t b = i / c.width;
+    y[i] = x[(b * c.steps + selected(c, b)) * c.width + i % c.width];
+  }
+}
+
+template <typename T>
+__global__ void select_step_grad_kernel(StepChoice c, const T* dy, T* dx) {
+  for (int64_t i = first_index(); i < c.batch * c.steps * c.width; i += index_stride()) {
+    const int64_t row = i / c.width, b = row / c.steps;
+    dx[i] = row % c.steps == selected(c, b) ? dy[b * c.width + i % c.width] : T(0.0f);
+  }
+}
+
+}  // namespace
+
+template <typename T>
+cudaError_t launch_embedding(const int32_t* token, const T* w, T* y, int64_t count, int64_t width,
+                             cudaStream_t stream) {
+  embedding_kernel<T>
+      <<<blocks_for(count * width), kThreads, 0, stream>>>(token, w, y, count, width);
+  return cudaGetLastError();
+}
+
+template <typename T>
+cudaError_t launch_embedding_grad(const int32_t* token, const T* dy, LooseOut<T> dw, int64_t count,
+                                  int64_t vocabulary, int64_t width, cudaStream_t stream) {
+  const dim3 grid{unsigned(vocabulary), unsigned((width + kColumns - 1) / kColumns)};
+  embedding_grad_kernel<T><<<grid, 32, 0, stream>>>(token, dy, dw, count, width);
+  return cudaGetLastError();
+}
+
+template <typename T>
+cudaError_t launch_select_step(const StepChoice& choice, const T* x, T* y, cudaStream_t stream) {
+  select_step_kernel<T>
+      <<<blocks_for(choice.batch * choice.width), kThreads, 0, stream>>>(choice, x, y);
+  return cudaGetLastError();
+}
+
+template <typename T>
+cudaError_t launch_select_step_grad(const StepChoice& choice, const T* dy, T* dx,
+                                    cudaStream_t stream) {
+  const int64_t count = choice.batch * choice.steps * choice.width;
+  select_step_grad_kernel<T><<<blocks_for(count), kThreads, 0, stream>>>(choice, dy, dx);
+  return cudaGetLastError();
+}
+
+#define INSTANTIATE(T)                                                                          \
+  template cudaError_t launch_embedding<T>(const int32_t*, const T*, T*, int64_t, int64_t,      \
+                                           cudaStream_t);                                       \
+  template cudaError_t launch_embedding_grad<T>(const int32_t*, const T*, LooseOut<T>, int64_t, \
+                                                int64_t, int64_t, cudaStream_t);                \
+  template cudaError_t launch_select_step<T>(const StepChoice&, const T*, T*, cudaStream_t);    \
+  template cudaError_t launch_select_step_grad<T>(const StepChoice&, const T*, T*, cudaStream_t);
+RIDGELINE_CUDA_FOR_FLOATS(INSTANTIATE)
+#undef INSTANTIATE
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,89 @@
+#pragma once
+
+#include "ridgeline/cuda/recurrent/cell.h"
+
+// The gates' functions of one hidden unit of one item. A is float or double.
+namespace ridgeline::cuda::recurrent {
+
+// The exact functions; others may stand in for them.
+struct ExactMath {
+  template <typename A>
+  static __device__ A sigmoid(A x) {
+    return A(1) / (A(1) + exp(-x));
+  }
+  template <typename A>
+  static __device__ A tanh(A x) {
+    return ::tanh(x);
+  }
+};
+
+// What a gate becomes, from the sums with x and with h (biases included): lstm i, f, g, o; gru r,
+// z, n, whose n takes r from `gates`; the others h' itself.
+template <Cell kCell, typename Math = ExactMath, typename A>
+__device__ inline A gate_value(int gate, A from_x, A from_h, const A* gates) {
+  if constexpr (kCell == Cell::rnn_relu) {
+    const A sum = from_x + from_h;
+    return sum < A(0) ? A(0) : sum;
+  } else if constexpr (kCell == Cell::rnn_tanh) {
+    return Math::tanh(from_x + from_h);
+  } else if constexpr (kCell == Cell::gru) {
+    return gate == 2 ? Math::tanh(from_x + gates[0] * from_h) : Math::sigmoid(from_x + from_h);
+  } else {
+    return gate == 2 ? Math::tanh(from_x + from_h) : Math::sigmoid(from_x + from_h);
+  }
+}
+
+// h' from the gates; c moves on.
+template <Cell kCell, typename Math = ExactMath, typename A>
+__device__ inline A next_state(const A* gates, A h, A& c) {
+  if constexpr (kCell == Cell::gru) {
+    return (A(1) - gates[1]) * gates[2] + gates[1] * h;
+  } else if constexpr (kCell == Cell::lstm) {
+    c = gates[1] * c + gates[0] * gates[2];
+    return gates[3] * Math::tanh(c);
+  } else {
+    return gates[0];
+  }
+}
+
+// What the backward pass of a unit reads: the reserve, y, and the state before the step (of gru h,
+// of lstm c).
+template <typename A>
+struct UnitSaved {
+  A gates[5];
+  A y, before;
+};
+
+// Writes the gate gradients; returns what of dh goes to the step before directly, not through the
+// weights. dc moves on to the step before.
+template <Cell kCell, typename Math = ExactMath, typename A>
+__device__ inline A unit_grad(const UnitSaved<A>& saved, A dh, A& dc, A* gradients) {
+  const A* s = saved.gates;
+  const A one = A(1);
+  if constexpr (kCell == Cell::rnn_relu) {
+    gradients[0] = saved.y > A(0) ? dh : A(0);
+    return A(0);
+  } else if constexpr (kCell == Cell::rnn_tanh) {
+    gradients[0] = dh * (one - saved.y * saved.y);
+    return A(0);
+  } else if constexpr (kCell == Cell::gru) {
+    const A r = s[0], z = s[1], n = s[2], hn = s[3];
+    const A dn = dh * (one - z) * (one - n * n);
+    gradients[0] = dn * hn * r * (one - r);
+    gradients[1] = dh * (saved.before - n) * z * (one - z);
+    gradients[2] = dn;
+    gradients[3] = dn * r;
+    return dh * z;
+  } else {
+    const A i = s[0], f = s[1], g = s[2], o = s[3], tc = Math::tanh(s[4]);
+    const A total = dc + dh * o * (one - tc * tc);
+    gradients[0] = total * g * i * (one - i);
+    gradients[1] = total * saved.before * f * (one - f);
+    gradients[2] = total * i * (one - g * g);
+    gradients[3] = dh * tc * o * (one - o);
+    dc = total * f;
+    return A(0);
+  }
+}
+
+}  // namespace ridgeline::cuda::recurrent

@@ -1,0 +1,431 @@
+#include "ridgeline/cuda/recurrent/operands.h"
+#include "ridgeline/cuda/recurrent/product.h"
+#include "ridgeline/cuda/recurrent/rows.h"
+#include "ridgeline/cuda/recurrent/side_stream.h"
+#include "ridgeline/cuda/recurrent/steps.h"
+
+namespace ridgeline::cuda {
+namespace {
+
+using namespace recurrent;
+
+// One loop; what sets its rows apart.
+struct LoopOptions {
+  Multiplier by = Multiplier::cublaslt;
+  bool gate_products = false;  // a product a gate; else all gates in one
+  bool apart = false;          // each gate's function in a launch of its own
+  bool each_input = false;     // x's product a step at a time; else of all steps at once
+  bool streams = false;        // x's products beside the loop, on a second stream
+  bool transposed = false;     // the recurrent weights transposed first, once a pass
+};
+
+DType wide_of(DType dtype) { return accumulated(dtype); }
+
+struct ForwardMemory {
+  void *from_x, *from_h, *h, *c, *turned, *scratch, *x_scratch;
+
+  ForwardMemory(const Rnn& op, const LoopOptions& options, const RowProduct& x,
+                const RowProduct& h_product, Pieces& pieces) {
+    const RnnShape& s = op.shape;
+    const DType dtype = op.y.dtype, wide = wide_of(dtype);
+    from_x = pieces.take(s.rows() * s.gate_rows(), wide);
+    from_h = pieces.take(s.batch * gradient_vectors(s.cell) * s.hidden, wide);
+    h = pieces.take(s.batch * s.hidden, dtype);
+    c = s.cell == CellKind::lstm ? pieces.take(s.batch * s.hidden, wide) : nullptr;
+    turned = options.transposed ? pieces.take(s.gate_rows() * s.hidden, dtype) : nullptr;
+    scratch = pieces.take(product_scratch(options.by, h_product));
+    x_scratch = pieces.take(product_scratch(options.by, x));
+  }
+};
+
+// from_x[rows, gates * H] = x . w_ih^T, of all steps, or of one step with a stride to the next
+RowProduct input_product(const Rnn& op, const LoopOptions& options, Precision precision) {
+  const RnnShape& s = op.shape;
+  RowProduct p;
+  p.dtype = op.x.dtype;
+  p.result = wide_of(op.x.dtype);
+  p.precision = precision;
+  p.m = options.each_input ? s.batch : s.rows();
+  p.n = options.gate_products ? s.hidden : s.gate_rows();
+  p.k = s.in;
+  p.a = {nullptr, options.each_input ? s.steps * s.in : s.in, false, options.each_input ? s.in : 0};
+  p.b = {nullptr, s.in, true, 0};
+  p.d_pitch = options.each_input ? s.steps * s.gate_rows() : s.gate_rows();
+  p.d_stride = options.each_input ? s.gate_rows() : 0;
+  return p;
+}
+
+// from_h[B, vectors * H] = h . w_hh^T
+RowProduct state_product(const Rnn& op, const LoopOptions& options, Precision precision) {
+  const RnnShape& s = op.shape;
+  RowProduct p;
+  p.dtype = op.x.dtype;
+  p.result = wide_of(op.x.dtype);
+  p.precision = precision;
+  p.m = s.batch;
+  p.n = options.gate_products ? s.hidden : s.gate_rows();
+  p.k = s.hidden;
+  p.a = {nullptr, s.hidden, false, 0};
+  p.b = options.transposed ? Factor{nullptr, s.gate_rows(), false, 0}
+                           : Factor{nullptr, s.hidden, true, 0};
+  p.d_pitch = gradient_vectors(s.cell) * s.hidden;
+  return p;
+}
+
+// As many products as gates, or one.
+std::vector<Multiply> per_gate(const CudaRuntime& runtime, const LoopOptions& options,
+                               const RnnShape& s, const RowProduct& product, void* scratch,
+                               const std::string& what) {
+  std::vector<Multiply> all;
+  const int64_t count = options.gate_products ? gates(s.cell) : 1;
+  for (int64_t gate = 0; gate < count; ++gate) {
+    RowProduct p = product;
+    const auto move = [](const void* data, int64_t elements, DType dtype) {
+      return static_cast<const std::byte*>(data) + elements * int64_t(size_of(dtype));
+    };
+    p.b.data = move(p.b.data, gate * s.hidden * p.b.pitch, p.dtype);
+    p.d = const_cast<std::byte*>(move(p.d, gate * s.hidden, p.result));
+    all.push_back(prepare_product(runtime, options.by, p, scratch, what));
+  }
+  return all;
+}
+
+cudaError_t run_all(const std::vector<Multiply>& products, int64_t place, cudaStream_t stream) {
+  for (const Multiply& product : products) {
+    if (const cudaError_t error = product(place, stream); error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
+#define RIDGELINE_RETURN_IF_FAILED(call) \
+  if (const cudaError_t error = (call); error != cudaSuccess) return error
+
+// One direction of the way forward.
+template <typename T>
+struct ForwardLoop {
+  LoopOptions options;
+  ForwardArgs<T> args;
+  const T *h0, *c0, *w_hh;
+  T *turned, *hT, *cT;
+  std::vector<Multiply> of_x, of_h;
+  std::shared_ptr<SideStream> side;
+
+  cudaError_t run(cudaStream_t stream) const {
+    const Sequence& s = args.sequence;
+    const int64_t count = int64_t(s.batch) * s.hidden;
+    RIDGELINE_RETURN_IF_FAILED(launch_begin<T>(h0, c0, args.h, args.c, count, stream));
+    if (turned != nullptr) {
+      RIDGELINE_RETURN_IF_FAILED(
+          launch_transpose<T>(w_hh, turned, cell_gates(args.cell) * s.hidden, s.hidden, stream));
+    }
+    if (!options.each_input) RIDGELINE_RETURN_IF_FAILED(run_all(of_x, 0, stream));
+    if (side) RIDGELINE_RETURN_IF_FAILED(start_inputs(stream));
+    for (int step = 0; step < s.steps; ++step) {
+      if (side) {
+        RIDGELINE_RETURN_IF_FAILED(side->wait(step, stream));
+      } else if (options.each_input) {
+        RIDGELINE_RETURN_IF_FAILED(run_all(of_x, time(step), stream));
+      }
+      RIDGELINE_RETURN_IF_FAILED(run_all(of_h, 0, stream));
+      for (int gate = 0; options.apart && gate < cell_gates(args.cell); ++gate) {
+        RIDGELINE_RETURN_IF_FAILED(launch_gate<T>(args, step, gate, stream));
+      }
+      RIDGELINE_RETURN_IF_FAILED(launch_forward<T>(args, step, !options.apart, stream));
+    }
+    if (hT != nullptr) {
+      RIDGELINE_RETURN_IF_FAILED(
+          cudaMemcpyAsync(hT, args.h, size_t(count) * sizeof(T), cudaMemcpyDefault, stream));
+    }
+    return args.c != nullptr ? launch_narrow_state<T>(args.c, cT, count, stream) : cudaSuccess;
+  }
+
+ private:
+  // With a step at a time all items are at the same one: reverse lengths are refused.
+  int time(int step) const { return args.sequence.reverse ? args.sequence.steps - 1 - step : step; }
+  cudaError_t start_inputs(cudaStream_t stream) const {
+    RIDGELINE_RETURN_IF_FAILED(side->fork(stream));
+    for (int step = 0; step < args.sequence.steps; ++step) {
+      RIDGELINE_RETURN_IF_FAILED(run_all(of_x, time(step), side->stream()));
+      RIDGELINE_RETURN_IF_FAILED(side->mark(step));
+    }
+    return cudaSuccess;
+  }
+};
+
+std::string refuse_forward(const Rest& rest, const Rnn& op, const LoopOptions& options) {
+  const DType dtype = op.x.dtype;
+  Values floats{op.x, op.y, op.h0, op.c0, op.hT, op.cT, op.reserve};
+  for (const RnnWeights& w : op.weights) {
+    for (const Value& v :
+         {w.w_ih, w.w_hh, unless_loose(w.b_ih, dtype), unless_loose(w.b_hh, dtype)})
+      floats.push_back(v);
+  }
+  std::string reason = refuse_floats(floats);
+  if (reason.empty()) reason = refuse_shape(op.shape);
+  if (!reason.empty()) return reason;
+  if (options.each_input && op.lengths && op.shape.direction != Direction::forward) {
+    return "in reverse items of different lengths are not at the same step";
+  }
+  if (options.gate_products && gates(op.shape.cell) == 1) return "the cell has one gate only";
+  const CudaRuntime& runtime = cuda_runtime(rest.runtime);
+  const Precision precision = rest.program.precision;
+  reason = refuse_product(runtime, options.by, input_product(op, options, precision));
+  if (!reason.empty()) return reason;
+  return refuse_product(runtime, options.by, state_product(op, options, precision));
+}
+
+Cover covers_forward(const Rest& rest, const LoopOptions& options) {
+  const auto* op = rest.get<Rnn>(0);
+  if (op == nullptr) return no_such_op(Rnn::kName);
+  std::string reason = refuse_forward(rest, *op, options);
+  if (!reason.empty()) return Cover::no(std::move(reason));
+  Pieces pieces;  // of one direction: the other comes after
+  ForwardMemory(*op, options, input_product(*op, options, rest.program.precision),
+                state_product(*op, options, rest.program.precision), pieces);
+  return cover_unless({}, 1, pieces.total());
+}
+
+template <typename T>
+ForwardLoop<T> forward_loop(const Rnn& op, int64_t d, const LoopOptions& options,
+                            Precision precision, const Binding& binding) {
+  const RnnShape& s = op.shape;
+  const CudaRuntime& runtime = cuda_runtime(binding.runtime());
+  const RnnWeights& w = op.weights[size_t(d)];
+  const DType dtype = op.x.dtype;
+  RowProduct of_x = input_product(op, options, precision);
+  RowProduct of_h = state_product(op, options, precision);
+  Pieces pieces(binding.workspace());
+  const ForwardMemory memory(op, options, of_x, of_h, pieces);
+
+  ForwardLoop<T> loop{};
+  loop.options = options;
+  auto& args = loop.args;
+  args.cell = cell_of(s.cell);
+  args.sequence = sequence_of(s, d, binding.read(op.lengths));
+  args.from_x = static_cast<Accumulated<T>*>(memory.from_x);
+  args.from_h = static_cast<Accumulated<T>*>(memory.from_h);
+  args.b_ih = loose_read<T>(binding, w.b_ih, dtype);
+  args.b_hh = loose_read<T>(binding, w.b_hh, dtype);
+  args.h = static_cast<T*>(memory.h);
+  args.c = static_cast<Accumulated<T>*>(memory.c);
+  args.y = binding.write(op.y).as<T>();
+  args.reserve = binding.write(op.reserve).as<T>();
+  const auto state = [&](T* of_both) {
+    return of_both != nullptr ? of_both + args.sequence.state_offset() : nullptr;
+  };
+  loop.h0 = state(binding.read(op.h0).as<T>());
+  loop.c0 = state(binding.read(op.c0).as<T>());
+  loop.hT = state(binding.write(op.hT).as<T>());
+  loop.cT = state(binding.write(op.cT).as<T>());
+  loop.w_hh = binding.read(w.w_hh).as<T>();
+  loop.turned = static_cast<T*>(memory.turned);
+
+  const std::string what = describe(Op(op));
+  of_x.a.data = binding.read(op.x).data;
+  of_x.b.data = binding.read(w.w_ih).data;
+  of_x.d = memory.from_x;
+  loop.of_x = per_gate(runtime, options, s, of_x, memory.x_scratch, what);
+  of_h.a.data = memory.h;
+  of_h.b.data = options.transposed ? memory.turned : loop.w_hh;
+  of_h.d = memory.from_h;
+  loop.of_h = per_gate(runtime, options, s, of_h, memory.scratch, what);
+  if (options.streams) loop.side = std::make_shared<SideStream>(s.steps);
+  return loop;
+}
+
+std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding,
+                                      const LoopOptions& options) {
+  const auto& op = span.get<Rnn>(0);
+  return dispatch_device_float(op.x.dtype, [&](auto type) {
+    using T = decltype(type);
+    std::vector<ForwardLoop<T>> loops;
+    for (int64_t d = 0; d < op.shape.directions(); ++d) {
+      loops.push_back(forward_loop<T>(op, d, options, span.program.precision, binding));
+    }
+    return launch_step(binding, describe(span.op(0)), [loops](cudaStream_t stream) {
+      for (const auto& loop : loops) RIDGELINE_RETURN_IF_FAILED(loop.run(stream));
+      return cudaSuccess;
+    });
+  });
+}
+
+// dh[B, H] += gate gradients[B, gates * H] . w_hh
+RowProduct back_product(const RnnGrad& op, const LoopOptions& options, Precision precision) {
+  const RnnShape& s = op.shape;
+  RowProduct p;
+  p.dtype = op.dy.dtype;
+  p.result = wide_of(op.dy.dtype);
+  p.precision = precision;
+  p.m = s.batch;
+  p.n = s.hidden;
+  p.k = options.gate_products ? s.hidden : s.gate_rows();
+  p.a = {nullptr, s.gate_rows(), false, 0};
+  p.b = options.transposed ? Factor{nullptr, s.gate_rows(), true, 0}
+                           : Factor{nullptr, s.hidden, false, 0};
+  p.d_pitch = s.hidden;
+  p.adds = true;
+  return p;
+}
+
+struct BackwardMemory {
+  void *dh, *dc, *compact, *turned, *scratch;
+
+  BackwardMemory(const RnnGrad& op, const LoopOptions& options, const RowProduct& product,
+                 Pieces& pieces) {
+    const RnnShape& s = op.shape;
+    const DType dtype = op.dy.dtype, wide = wide_of(dtype);
+    dh = pieces.take(s.batch * s.hidden, wide);
+    dc = s.cell == CellKind::lstm ? pieces.take(s.batch * s.hidden, wide) : nullptr;
+    compact = pieces.take(s.batch * s.gate_rows(), dtype);
+    turned = options.transposed ? pieces.take(s.gate_rows() * s.hidden, dtype) : nullptr;
+    scratch = pieces.take(product_scratch(options.by, product));
+  }
+};
+
+// One direction of the way back.
+template <typename T>
+struct BackwardLoop {
+  BackwardArgs<T> args;
+  const T *dhT, *dcT, *w_hh;
+  T *turned, *dh0, *dc0;
+  std::vector<Multiply> products;
+
+  cudaError_t run(cudaStream_t stream) const {
+    const Sequence& s = args.sequence;
+    const int64_t count = int64_t(s.batch) * s.hidden;
+    RIDGELINE_RETURN_IF_FAILED(launch_widen_state<T>(dhT, args.dh, count, stream));
+    RIDGELINE_RETURN_IF_FAILED(launch_widen_state<T>(dcT, args.dc, count, stream));
+    if (turned != nullptr) {
+      RIDGELINE_RETURN_IF_FAILED(
+          launch_transpose<T>(w_hh, turned, cell_gates(args.cell) * s.hidden, s.hidden, stream));
+    }
+    for (int step = s.steps; step-- > 0;) {
+      RIDGELINE_RETURN_IF_FAILED(launch_backward<T>(args, step, stream));
+      if (step > 0 || dh0 != nullptr) RIDGELINE_RETURN_IF_FAILED(run_all(products, 0, stream));
+    }
+    RIDGELINE_RETURN_IF_FAILED(launch_narrow_state<T>(args.dh, dh0, count, stream));
+    return args.dc != nullptr ? launch_narrow_state<T>(args.dc, dc0, count, stream) : cudaSuccess;
+  }
+};
+
+Cover covers_backward(const Rest& rest, const LoopOptions& options) {
+  const auto* op = rest.get<RnnGrad>(0);
+  if (op == nullptr) return no_such_op(RnnGrad::kName);
+  std::string reason =
+      refuse_floats({op->y, op->reserve, op->weights[0].w_hh, op->weights[1].w_hh, op->h0, op->c0,
+                     op->dy, op->dhT, op->dcT, op->gate_gradients, op->dh0, op->dc0});
+  if (reason.empty()) reason = refuse_shape(op->shape);
+  if (reason.empty() && options.gate_products && gates(op->shape.cell) == 1) {
+    reason = "the cell has one gate only";
+  }
+  const RowProduct product = back_product(*op, options, rest.program.precision);
+  if (reason.empty()) reason = refuse_product(cuda_runtime(rest.runtime), options.by, product);
+  if (!reason.empty()) return Cover::no(std::move(reason));
+  Pieces pieces;
+  BackwardMemory(*op, options, product, pieces);
+  return cover_unless({}, 1, pieces.total());
+}
+
+template <typename T>
+BackwardLoop<T> backward_loop(const RnnGrad& op, int64_t d, const LoopOptions& options,
+                              Precision precision, const Binding& binding) {
+  const RnnShape& s = op.shape;
+  RowProduct product = back_product(op, options, precision);
+  Pieces pieces(binding.workspace());
+  const BackwardMemory memory(op, options, product, pieces);
+
+  BackwardLoop<T> loop{};
+  auto& args = loop.args;
+  args.cell = cell_of(s.cell);
+  args.sequence = sequence_of(s, d, binding.read(op.lengths));
+  args.y = binding.read(op.y).as<T>();
+  args.reserve = binding.read(op.reserve).as<T>();
+  args.h0 = binding.read(op.h0).as<T>();
+  args.c0 = binding.read(op.c0).as<T>();
+  args.dy = binding.read(op.dy).as<T>();
+  args.dh = static_cast<Accumulated<T>*>(memory.dh);
+  args.dc = static_cast<Accumulated<T>*>(memory.dc);
+  args.gate_gradients = binding.write(op.gate_gradients).as<T>();
+  args.compact = static_cast<T*>(memory.compact);
+  const auto state = [&](T* of_both) {
+    return of_both != nullptr ? of_both + args.sequence.state_offset() : nullptr;
+  };
+  loop.dhT = state(binding.read(op.dhT).as<T>());
+  loop.dcT = state(binding.read(op.dcT).as<T>());
+  loop.dh0 = state(binding.write(op.dh0).as<T>());
+  loop.dc0 = state(binding.write(op.dc0).as<T>());
+  loop.w_hh = binding.read(op.weights[size_t(d)].w_hh).as<T>();
+  loop.turned = static_cast<T*>(memory.turned);
+
+  const int64_t count = options.gate_products ? gates(s.cell) : 1;
+  for (int64_t gate = 0; gate < count; ++gate) {
+    RowProduct p = product;
+    const T* weights = options.transposed ? loop.turned : loop.w_hh;
+    p.a.data = args.compact + gate * s.hidden;
+    p.b.data = weights + gate * s.hidden * (options.transposed ? 1 : s.hidden);
+    p.d = memory.dh;
+    loop.products.push_back(prepare_product(cuda_runtime(binding.runtime()), options.by, p,
+                                            memory.scratch, describe(Op(op))));
+  }
+  return loop;
+}
+
+std::unique_ptr<Step> prepare_backward(const Span& span, const Binding& binding,
+                                       const LoopOptions& options) {
+  const auto& op = span.get<RnnGrad>(0);
+  return dispatch_device_float(op.dy.dtype, [&](auto type) {
+    using T = decltype(type);
+    std::vector<BackwardLoop<T>> loops;
+    for (int64_t d = 0; d < op.shape.directions(); ++d) {
+      loops.push_back(backward_loop<T>(op, d, options, span.program.precision, binding));
+    }
+    return launch_step(binding, describe(span.op(0)), [loops](cudaStream_t stream) {
+      for (const auto& loop : loops) RIDGELINE_RETURN_IF_FAILED(loop.run(stream));
+      return cudaSuccess;
+    });
+  });
+}
+
+struct Rung {
+  const char* how;
+  LoopOptions options;
+};
+
+template <typename Covers, typename Prepare>
+void add_rows(Table& table, const char* op, std::initializer_list<Rung> rungs, Covers covers,
+              Prepare prepare) {
+  for (const Rung& rung : rungs) {
+    table.push_back(cuda_row(
+        fmt::format("cuda.{}.{}", op, rung.how),
+        [covers, options = rung.options](const Rest& rest) { return covers(rest, options); },
+        [prepare, options = rung.options](const Span& span, const Binding& binding) {
+          return prepare(span, binding, options);
+        }));
+  }
+}
+
+}  // namespace
+
+Table rnn_loop_rows() {
+  Table table;
+  // Best first: each rung below lacks what the one above has.
+  add_rows(table, "rnn",
+           {{"combined_transposed", {.transposed = true}},
+            {"combined", {}},
+            {"transposed", {.each_input = true, .transposed = true}},
+            {"fused", {.each_input = true}},
+            {"streams", {.apart = true, .each_input = true, .streams = true}},
+            {"one_product", {.apart = true, .each_input = true}},
+            {"gate_products", {.gate_products = true, .apart = true, .each_input = true}},
+            {"plain", {.by = Multiplier::plain}}},
+           covers_forward, prepare_forward);
+  add_rows(table, "rnn_grad",
+           {{"transposed", {.transposed = true}},
+            {"one_product", {}},
+            {"gate_products", {.gate_products = true}},
+            {"plain", {.by = Multiplier::plain}}},
+           covers_backward, prepare_backward);
+  return table;
+}
+
+}  // namespace ridgeline::cuda

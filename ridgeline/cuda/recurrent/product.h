@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <functional>
+#include <string>
+
+#include "ridgeline/core/precision.h"
+#include "ridgeline/cuda/runtime.h"
+
+namespace ridgeline::cuda::recurrent {
+
+// A row-major matrix in memory; `transposed`: the product takes it the other way round.
+struct Factor {
+  const void* data = nullptr;
+  int64_t pitch = 0;
+  bool transposed = false;
+  int64_t stride = 0;  // elements between the places it is used at, for its alignment; 0: one place
+};
+
+// d[m, n] = a[m, k] . b[k, n], or d += with `adds`. d is of the factors' type or of the type their
+// sums are kept in.
+struct RowProduct {
+  DType dtype = DType::fp32, result = DType::fp32;
+  Precision precision = Precision::fp32;
+  int64_t m = 0, n = 0, k = 0;
+  Factor a, b;
+  void* d = nullptr;
+  int64_t d_pitch = 0, d_stride = 0;
+  bool adds = false;
+};
+
+enum class Multiplier : uint8_t { plain, cublaslt };
+
+// Why such a product cannot be computed; "" when it can. Memory is not looked at.
+std::string refuse_product(const CudaRuntime& runtime, Multiplier by, const RowProduct& product);
+// Scratch for any of such products.
+size_t product_scratch(Multiplier by, const RowProduct& product);
+
+// Enqueues the product with a, b and d so many strides further on.
+using Multiply = std::function<cudaError_t(int64_t place, cudaStream_t stream)>;
+// `what` names the op in messages; `proposal` counts cuBLASLt's.
+Multiply prepare_product(const CudaRuntime& runtime, Multiplier by, const RowProduct& product,
+                         void* scratch, const std::string& what, int proposal = 0);
+
+}  // namespace ridgeline::cuda::recurrent
