@@ -81,14 +81,13 @@ struct TrainLayer {
     y.poison(), dx.poison(), dw.poison(), db.poison();
   }
   cudaError_t forward(cudaStream_t stream) const {
-    return launch_conv2d_implicit<float>({shape, x.p, w.p, {}, y.p, false}, workspace.p, stream);
+    return launch_conv2d_implicit<float>({shape, {x.p}, w.p, {}, y.p, false}, {}, workspace.p, stream);
   }
   cudaError_t grad_x(cudaStream_t stream) const {
-    return launch_conv2d_implicit<float>({shape.turned(), dy.p, w.p, {}, dx.p, true}, workspace.p,
-                                         stream);
+    return launch_conv2d_implicit<float>({shape.turned(), {dy.p}, w.p, {}, dx.p, true}, {}, workspace.p, stream);
   }
   cudaError_t grad_w(cudaStream_t stream) const {
-    return launch_conv2d_grad_w_implicit<float>({shape, x.p, dy.p, {dw.p}, {db.p}}, workspace.p,
+    return launch_conv2d_grad_w_implicit<float>({shape, x.p, {dy.p}, {dw.p}, {db.p}}, workspace.p,
                                                 132, stream);
   }
   static bool near(const char* name, const std::vector<float>& got,

@@ -1,40 +1,11 @@
-#include <optional>
-
 #include "ridgeline/cuda/conv/implicit.h"
 #include "ridgeline/cuda/conv_rows.h"
+#include "ridgeline/cuda/conv_spans.h"
 #include "ridgeline/cuda/plain/loose_bind.h"
 #include "ridgeline/cuda/row.h"
 
 namespace ridgeline::cuda {
 namespace {
-
-std::string refuse(const Rest& rest, const Conv2dShape& shape, int64_t n, const Values& values) {
-  const Slide &down = shape.window.h, &right = shape.window.w;
-  const DType dtype = values[0].dtype;
-  if (dtype == DType::fp64) return "the tensor cores take no fp64 here";
-  if (dtype == DType::fp32 && rest.program.precision != Precision::tf32) {
-    return "rounds to tf32, which this run did not ask for";
-  }
-  if (cuda_runtime(rest.runtime).architecture() < 80) return "needs sm_80 or later";
-  if (shape.groups != 1) return "takes one group";
-  if (down != right) return "takes square filters with equal padding";
-  if (down.stride != 1 || down.dilation != 1) return "takes stride 1 without dilation";
-  std::string reason = refuse_floats(values);
-  if (reason.empty()) {
-    reason = refuse_large({n, shape.in.numel(), shape.out().numel(), shape.weight().numel()});
-  }
-  return reason;
-}
-
-ImplicitShape implicit_shape(const Conv2dShape& shape, int64_t n) {
-  return {int(n),
-          int(shape.in.c),
-          int(shape.in.h),
-          int(shape.in.w),
-          int(shape.k),
-          int(shape.window.h.kernel),
-          int(shape.window.h.pad)};
-}
 
 Cover cover_product(const Rest& rest, const ImplicitShape& shape, DType dtype, std::string reason) {
   const size_t width = size_of(dtype);
@@ -43,25 +14,12 @@ Cover cover_product(const Rest& rest, const ImplicitShape& shape, DType dtype, s
   return cover_unless({}, 1, implicit_workspace(shape, width));
 }
 
-// Calls f with the kernel's type of 16-bit and 32-bit floats.
-template <typename F>
-std::unique_ptr<Step> dispatch_factor(DType dtype, F f) {
-  switch (dtype) {
-    case DType::bf16:
-      return f(__nv_bfloat16{});
-    case DType::fp16:
-      return f(__half{});
-    default:
-      return f(float{});
-  }
-}
-
 template <typename T>
 std::unique_ptr<Step> implicit_step(const Span& span, const Binding& binding,
                                     const ImplicitArgs<T>& args) {
   return launch_step(binding, describe(span.op(0)),
                      [args, workspace = binding.workspace()](cudaStream_t stream) {
-                       return launch_conv2d_implicit<T>(args, workspace, stream);
+                       return launch_conv2d_implicit<T>(args, {}, workspace, stream);
                      });
 }
 
@@ -71,17 +29,20 @@ Cover covers_conv(const Rest& rest) {
   const DType dtype = op->x.dtype;
   return cover_product(
       rest, implicit_shape(op->shape, op->n()), dtype,
-      refuse(rest, op->shape, op->n(), {op->x, op->w, unless_loose(op->b, dtype), op->y}));
+      refuse_tensor(rest, op->shape, op->n(), {op->x, op->w, unless_loose(op->b, dtype), op->y}));
 }
 
 std::unique_ptr<Step> prepare_conv(const Span& span, const Binding& binding) {
   const auto& op = span.get<Conv2d>(0);
   return dispatch_factor(op.x.dtype, [&](auto type) {
     using T = decltype(type);
-    return implicit_step<T>(
-        span, binding,
-        {implicit_shape(op.shape, op.n()), binding.read(op.x).as<T>(), binding.read(op.w).as<T>(),
-         loose_read<T>(binding, op.b, op.x.dtype), binding.write(op.y).as<T>(), false});
+    return implicit_step<T>(span, binding,
+                            {implicit_shape(op.shape, op.n()),
+                             {binding.read(op.x).as<T>()},
+                             binding.read(op.w).as<T>(),
+                             loose_read<T>(binding, op.b, op.x.dtype),
+                             binding.write(op.y).as<T>(),
+                             false});
   });
 }
 
@@ -89,46 +50,56 @@ Cover covers_grad_x(const Rest& rest) {
   const auto* op = rest.get<Conv2dGradX>(0);
   if (op == nullptr) return no_such_op(Conv2dGradX::kName);
   return cover_product(rest, implicit_shape(op->shape, op->n()).turned(), op->dy.dtype,
-                       refuse(rest, op->shape, op->n(), {op->dy, op->w, op->dx}));
+                       refuse_tensor(rest, op->shape, op->n(), {op->dy, op->w, op->dx}));
 }
 
 std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding) {
   const auto& op = span.get<Conv2dGradX>(0);
   return dispatch_factor(op.dy.dtype, [&](auto type) {
     using T = decltype(type);
-    return implicit_step<T>(
-        span, binding,
-        {implicit_shape(op.shape, op.n()).turned(), binding.read(op.dy).as<T>(),
-         binding.read(op.w).as<T>(), LooseIn<T>{}, binding.write(op.dx).as<T>(), true});
+    return implicit_step<T>(span, binding,
+                            {implicit_shape(op.shape, op.n()).turned(),
+                             {binding.read(op.dy).as<T>()},
+                             binding.read(op.w).as<T>(),
+                             LooseIn<T>{},
+                             binding.write(op.dx).as<T>(),
+                             true});
   });
 }
 
 Cover covers_grad_w(const Rest& rest) {
   const auto* op = rest.get<Conv2dGradW>(0);
   if (op == nullptr) return no_such_op(Conv2dGradW::kName);
-  std::string reason = refuse(rest, op->shape, op->n(), {op->x, op->dy, op->dw, op->db});
+  const DType dtype = op->x.dtype;
+  std::string reason =
+      refuse_tensor(rest, op->shape, op->n(),
+                    {op->x, op->dy, unless_loose(op->dw, dtype), unless_loose(op->db, dtype)});
   const ImplicitShape shape = implicit_shape(op->shape, op->n());
   if (reason.empty()) {
-    reason = refuse_implicit_grad_w(shape, size_of(op->x.dtype), shared_memory(rest.runtime));
+    reason = refuse_implicit_grad_w(shape, size_of(dtype), shared_memory(rest.runtime));
   }
   if (!reason.empty()) return Cover::no(reason);
-  return cover_unless({}, 1,
-                      implicit_grad_w_workspace(shape, cuda_runtime(rest.runtime).processors()));
+  const int processors = cuda_runtime(rest.runtime).processors();
+  return cover_unless({}, 1, implicit_grad_w_workspace(shape, size_of(dtype), processors));
 }
 
 std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding) {
   const auto& op = span.get<Conv2dGradW>(0);
-  const ImplicitGradWArgs<float> args{implicit_shape(op.shape, op.n()),
-                                      binding.read(op.x).as<float>(),
-                                      binding.read(op.dy).as<float>(),
-                                      {binding.write(op.dw).data},
-                                      {binding.write(op.db).data}};
-  return launch_step(
-      binding, describe(span.op(0)),
-      [args, workspace = binding.workspace(),
-       processors = cuda_runtime(binding.runtime()).processors()](cudaStream_t stream) {
-        return launch_conv2d_grad_w_implicit<float>(args, workspace, processors, stream);
-      });
+  const DType dtype = op.x.dtype;
+  return dispatch_factor(dtype, [&](auto type) {
+    using T = decltype(type);
+    const ImplicitGradWArgs<T> args{implicit_shape(op.shape, op.n()),
+                                    binding.read(op.x).as<T>(),
+                                    {binding.read(op.dy).as<T>()},
+                                    loose_write<T>(binding, op.dw, dtype),
+                                    loose_write<T>(binding, op.db, dtype)};
+    return launch_step(
+        binding, describe(span.op(0)),
+        [args, workspace = binding.workspace(),
+         processors = cuda_runtime(binding.runtime()).processors()](cudaStream_t stream) {
+          return launch_conv2d_grad_w_implicit<T>(args, workspace, processors, stream);
+        });
+  });
 }
 
 }  // namespace

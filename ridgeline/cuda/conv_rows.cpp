@@ -1,10 +1,9 @@
 #include "ridgeline/cuda/conv_rows.h"
 
-#include <optional>
-
 #include "ridgeline/cuda/conv/constant.h"
 #include "ridgeline/cuda/conv/direct.h"
 #include "ridgeline/cuda/conv/twice.h"
+#include "ridgeline/cuda/conv_spans.h"
 #include "ridgeline/cuda/plain/gather.h"
 #include "ridgeline/cuda/plain/geometry.h"
 #include "ridgeline/cuda/plain/loose_bind.h"
@@ -13,138 +12,10 @@
 namespace ridgeline::cuda {
 namespace {
 
-// Convolution, activation (or none) and a pool of 2 x 2, each reading the one before.
-struct PooledConv {
-  const Conv2d* conv = nullptr;
-  const Activation* activation = nullptr;
-  const MaxPool* pool = nullptr;
-
-  size_t ops() const { return activation != nullptr ? 3 : 2; }
-  Curve curve() const { return activation != nullptr ? curve_of(activation->kind) : Curve::none; }
-};
-
-bool halves(const Slide& slide) { return slide == Slide{2, 2, 0, 1}; }
-
-std::optional<PooledConv> pooled_conv(const Rest& rest, size_t at) {
-  PooledConv found;
-  found.conv = rest.get<Conv2d>(at);
-  if (found.conv == nullptr) return {};
-  found.activation = rest.get<Activation>(at + 1);
-  const size_t next = found.activation != nullptr ? at + 2 : at + 1;
-  found.pool = rest.get<MaxPool>(next);
-  if (found.pool == nullptr) return {};
-  const Value& pooled = found.activation != nullptr ? found.activation->y : found.conv->y;
-  if (found.activation != nullptr && found.activation->x.id != found.conv->y.id) return {};
-  if (found.pool->x.id != pooled.id) return {};
-  return found;
-}
-
-// The maximum may be taken before the activation only if that does not decrease.
-std::string refuse_layer(const PooledConv& layer) {
-  const Conv2dShape& shape = layer.conv->shape;
-  const Slide &down = shape.window.h, &right = shape.window.w;
-  if (shape.groups != 1) return "takes one group";
-  if (down != right) return "takes square filters with equal padding";
-  if (down.stride != 1 || down.dilation != 1) return "takes stride 1 without dilation";
-  if (layer.curve() == Curve::gelu) return "gelu decreases in part";
-  if (!halves(layer.pool->shape.window.h) || !halves(layer.pool->shape.window.w)) {
-    return "takes pools of 2 x 2 with stride 2";
-  }
-  return {};
-}
-
 // The values of the layer that must not be wanted later.
 void add_inner(const PooledConv& layer, Values& inner) {
   inner.push_back(layer.conv->y);
   if (layer.activation != nullptr) inner.push_back(layer.activation->y);
-}
-
-// A gather of bytes in front of the layers, and perhaps one of labels behind it.
-struct Front {
-  const Gather* bytes = nullptr;
-  const Gather* labels = nullptr;
-
-  size_t ops() const { return size_t(bytes != nullptr) + size_t(labels != nullptr); }
-};
-
-std::optional<Front> front(const Rest& rest) {
-  Front found;
-  found.bytes = rest.get<Gather>(0);
-  if (found.bytes == nullptr || found.bytes->set.dtype != DType::uint8) return {};
-  found.labels = rest.get<Gather>(1);
-  if (found.labels != nullptr && found.labels->y.dtype != DType::int32) return {};
-  return found;
-}
-
-// Skips `inner`, or says which is wanted later.
-Cover cover_skipping(const Rest& rest, const Values& inner, size_t ops) {
-  Cover cover = Cover::of(ops);
-  for (const Value& value : inner) {
-    if (!rest.dead_after(value, ops)) return Cover::no("a value between the ops is needed later");
-    cover.skips.push_back(value.id);
-  }
-  return cover;
-}
-
-// The images the first layer reads.
-ImageSource source_of(const Front& front, const Conv2d& conv, const Binding& binding) {
-  ImageSource source;
-  source.n = conv.n();
-  if (front.bytes == nullptr) {
-    source.x = binding.read(conv.x).data;
-    return source;
-  }
-  const Gather& gather = *front.bytes;
-  source.set = binding.read(gather.set).as<uint8_t>();
-  source.order = binding.read(gather.order).as<int32_t>();
-  source.first = binding.read(gather.first).as<int64_t>();
-  source.tick = binding.read(gather.tick).as<int32_t>();
-  source.scale = float(gather.scale);
-  source.shift = float(gather.shift);
-  return source;
-}
-
-// What gathers the labels, or nothing.
-GatherArgs labels_of(const Front& front, const Binding& binding) {
-  GatherArgs args;
-  if (front.labels == nullptr) return args;
-  const Gather& gather = *front.labels;
-  args.labels = binding.read(gather.set).as<int32_t>();
-  args.label = binding.write(gather.y).as<int32_t>();
-  args.label_row = gather.y.shape.numel() / std::max<int64_t>(1, gather.y.shape[0]);
-  args.order = binding.read(gather.order).as<int32_t>();
-  args.first = binding.read(gather.first).as<int64_t>();
-  args.tick = binding.read(gather.tick).as<int32_t>();
-  args.n = gather.y.shape[0];
-  return args;
-}
-
-// The start of a span, as covers() found it.
-struct Found {
-  Front front;
-  PooledConv first, second;  // second: absent in rows of one layer
-};
-
-// `gathers`: with a gather in front; `layers`: one or two.
-std::optional<Found> find(const Rest& rest, bool gathers, int layers) {
-  Found found;
-  if (gathers) {
-    const auto before = front(rest);
-    if (!before) return {};
-    found.front = *before;
-  }
-  const auto first = pooled_conv(rest, found.front.ops());
-  if (!first || (gathers && first->conv->x.id != found.front.bytes->y.id)) return {};
-  found.first = *first;
-  if (layers == 1) return found;
-  const auto second = pooled_conv(rest, found.front.ops() + first->ops());
-  if (!second || second->conv->x.id != first->pool->y.id) return {};
-  found.second = *second;
-  return found;
-}
-
-Found find(const Span& span, const Runtime& runtime, bool gathers, int layers) {
-  return *find(Rest{span.program, span.begin, runtime}, gathers, layers);
 }
 
 // ---- one layer, fp32 ----
@@ -159,7 +30,7 @@ DirectShape direct_shape(const Conv2dShape& shape) {
 }
 
 Cover covers_direct(const Rest& rest, bool gathers) {
-  const auto found = find(rest, gathers, 1);
+  const auto found = find_convs(rest, gathers, 1);
   if (!found) return Cover::no("the next ops are no convolution and its pool");
   const Conv2d& conv = *found->first.conv;
   std::string reason = refuse_floats({conv.x, conv.w, conv.b, found->first.pool->y});
@@ -170,21 +41,14 @@ Cover covers_direct(const Rest& rest, bool gathers) {
     reason = refuse_direct(direct_shape(conv.shape), gathers, shared_memory(rest.runtime));
   }
   if (!reason.empty()) return Cover::no(reason);
-  const size_t ops = found->front.ops() + found->first.ops();
   Values inner{conv.y};
   if (gathers) inner.push_back(found->front.bytes->y);
-  const Activation* activation = found->first.activation;
-  if (activation != nullptr && rest.dead_after(activation->y, ops)) inner.push_back(activation->y);
-  // Windows cover all that the pool reads only of even extents.
-  if (activation != nullptr && inner.back().id != activation->y.id &&
-      (conv.shape.out().h % 2 != 0 || conv.shape.out().w % 2 != 0)) {
-    return Cover::no("the pool leaves out a row or column that is needed later");
-  }
-  return cover_skipping(rest, inner, ops);
+  reason = keep_activation(rest, found->first, found->ops(), inner);
+  return reason.empty() ? cover_skipping(rest, inner, found->ops()) : Cover::no(reason);
 }
 
 std::unique_ptr<Step> prepare_direct(const Span& span, const Binding& binding, bool gathers) {
-  const Found found = find(span, binding.runtime(), gathers, 1);
+  const ConvSpan found = find_convs(span, binding.runtime(), gathers, 1);
   const Conv2d& conv = *found.first.conv;
   DirectArgs args;
   args.shape = direct_shape(conv.shape);
@@ -217,7 +81,7 @@ TwiceShape twice_shape(const Conv2dShape& first, const Conv2dShape& second) {
           int(second.k)};
 }
 
-std::string refuse_twice(const Found& found) {
+std::string refuse_twice(const ConvSpan& found) {
   std::string reason = refuse_layer(found.first);
   if (reason.empty()) reason = refuse_layer(found.second);
   if (!reason.empty()) return reason;
@@ -228,7 +92,7 @@ std::string refuse_twice(const Found& found) {
   return {};
 }
 
-std::string refuse_twice_types(const Rest& rest, const Found& found) {
+std::string refuse_twice_types(const Rest& rest, const ConvSpan& found) {
   const Conv2d &first = *found.first.conv, &second = *found.second.conv;
   const DType dtype = first.x.dtype;
   if (dtype == DType::fp64) return "the tensor cores take no fp64 here";
@@ -244,7 +108,7 @@ std::string refuse_twice_types(const Rest& rest, const Found& found) {
 }
 
 Cover covers_twice(const Rest& rest, bool gathers) {
-  const auto found = find(rest, gathers, 2);
+  const auto found = find_convs(rest, gathers, 2);
   if (!found) return Cover::no("the next ops are no two convolutions with their pools");
   std::string reason = refuse_twice(*found);
   if (reason.empty()) reason = refuse_twice_types(rest, *found);
@@ -254,11 +118,11 @@ Cover covers_twice(const Rest& rest, bool gathers) {
   add_inner(found->first, inner);
   inner.push_back(found->first.pool->y);
   add_inner(found->second, inner);
-  return cover_skipping(rest, inner, found->front.ops() + found->first.ops() + found->second.ops());
+  return cover_skipping(rest, inner, found->ops());
 }
 
 template <typename T>
-std::unique_ptr<Step> prepare_twice(const Found& found, const Binding& binding, int variant) {
+std::unique_ptr<Step> prepare_twice(const ConvSpan& found, const Binding& binding, int variant) {
   const Conv2d &first = *found.first.conv, &second = *found.second.conv;
   const DType dtype = first.x.dtype;
   TwiceArgs<T> args;
@@ -284,7 +148,7 @@ std::unique_ptr<Step> prepare_twice(const Found& found, const Binding& binding, 
 
 std::unique_ptr<Step> prepare_twice(const Span& span, const Binding& binding, bool gathers,
                                     int variant) {
-  const Found found = find(span, binding.runtime(), gathers, 2);
+  const ConvSpan found = find_convs(span, binding.runtime(), gathers, 2);
   switch (found.first.conv->x.dtype) {
     case DType::bf16:
       return prepare_twice<__nv_bfloat16>(found, binding, variant);
@@ -319,14 +183,6 @@ std::unique_ptr<Step> prepare_constant(const Span& span, const Binding& binding)
 }
 
 }  // namespace
-
-size_t shared_memory(const Runtime& runtime) {
-  int bytes = 0;
-  check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin,
-                               runtime.device().index),
-        "the size of shared memory");
-  return size_t(bytes);
-}
 
 Table conv_rows() {
   Table table;

@@ -15,6 +15,11 @@ Table conv_rows();
 // matrix products on tensor cores.
 Table implicit_conv_rows();
 
+// The same with the pool that follows or its gradient:
+//   "cuda.conv2d_pool.implicit", "cuda.[gather_]conv2d_pool.few"
+//   "cuda.pool_conv2d_grads.implicit"  the pool's, the activation's and both of the convolution's
+Table pooled_conv_rows();
+
 // Bytes a block may have on this GPU.
 size_t shared_memory(const Runtime& runtime);
 

@@ -34,6 +34,9 @@ std::vector<ConvCase> conv_shapes() {
       {5, {{1, 16, 16}, 32, {slide(5, 1, 2), slide(5, 1, 2)}, 1}},
       {2, {{16, 14, 14}, 24, {slide(5, 1, 2), slide(5, 1, 2)}, 1}},
       {9, {{16, 4, 4}, 16, {slide(3, 1, 1), slide(3, 1, 1)}, 1}},
+      {3, {{1, 8, 6}, 9, {slide(5, 1, 2), slide(5, 1, 2)}, 1}},
+      {2, {{9, 8, 10}, 41, {slide(5, 1, 2), slide(5, 1, 2)}, 1}},
+      {1, {{35, 6, 4}, 70, {slide(3, 1, 1), slide(3, 1, 1)}, 1}},
   };
 }
 
@@ -225,7 +228,7 @@ std::vector<Case> conv_cases(DType dtype) {
 std::vector<Case> fused_conv_cases(DType dtype) {
   std::vector<Case> all;
   const PoolShape halves{{}, {slide(2, 2), slide(2, 2)}};
-  for (const size_t which : {1, 4, 8, 9, 10, 11}) {
+  for (const size_t which : {1, 4, 8, 9, 10, 11, 13, 14, 15}) {
     const auto [n, shape] = conv_shapes()[which];
     PoolShape pool = halves;
     pool.in = shape.out();

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/support/cases.h"
+#include "tests/support/conv_cases.h"
 
 namespace ridgeline::test {
 namespace {
@@ -37,6 +37,23 @@ void add_linear(Cases& all, DType dtype) {
     const Value dw = grad.wide("dw", {out, in}, Role::output);
     grad.add(LinearGradW{gx, dy, dw, n != 5 ? grad.wide("db", {out}, Role::output) : Value{}});
     all.push_back(grad.done());
+  }
+}
+
+// Convolutions of halves with a bias, and gradients, in fp32.
+void add_conv(Cases& all, DType dtype) {
+  for (const ConvCase& conv : conv_shapes()) {
+    const auto& [n, shape] = conv;
+    const Shape in{n, shape.in.numel()}, out{n, shape.out().numel()};
+    const double taps = double(shape.weight().numel()) / double(shape.k);
+    CaseBuilder c(to_string(conv) + " mixed", dtype);
+    const Value x = c.in("x", in);
+    const Value w = c.param("w", shape.weight(), normal(1 / std::sqrt(taps)));
+    c.add(Conv2d{x, w, c.wide("b", {shape.k}, Role::param), c.out("y", out), shape});
+    const Value dw = c.wide("dw", shape.weight(), Role::output);
+    const Value db = n != 1 ? c.wide("db", {shape.k}, Role::output) : Value{};
+    c.add(Conv2dGradW{x, c.in("dy", out), dw, db, shape});
+    all.push_back(c.done());
   }
 }
 
@@ -134,6 +151,7 @@ std::vector<Case> mixed_cases(DType dtype) {
   Cases all;
   if (size_of(dtype) != 2) return all;
   add_linear(all, dtype);
+  add_conv(all, dtype);
   add_softmax(all, dtype);
   add_updates(all, dtype);
   add_losses(all, dtype);

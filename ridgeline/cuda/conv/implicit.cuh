@@ -1,7 +1,9 @@
 #pragma once
 
 #include "ridgeline/cuda/conv/implicit.h"
+#include "ridgeline/cuda/conv/staging.cuh"
 #include "ridgeline/cuda/conv/tensor.cuh"
+#include "ridgeline/cuda/conv/window_store.cuh"
 #include "ridgeline/cuda/device/async_copy.cuh"
 
 namespace ridgeline::cuda {
@@ -44,32 +46,6 @@ __host__ __device__ constexpr int implicit_steps(int filter, int c, int width) {
   return (filter * c * width + kStepBytes - 1) / kStepBytes;
 }
 
-// Calls put(channel, row, column, value) for each number of `channels` images of h x w, by kThreads
-// threads. Eight loads are under way at a time, and nothing is divided on the way.
-template <int kThreads, typename T, typename Put>
-__device__ void for_numbers(const T* from, int channels, int h, int w, Put put) {
-  int lanes = 1;  // along a row
-  while (lanes < w && lanes < 32) lanes *= 2;
-  const int step = kThreads / lanes, rows = channels * h;
-  for (int column = threadIdx.x % lanes; column < w; column += lanes) {
-    int row = threadIdx.x / lanes, c = row / h, y = row % h;
-    for (; row < rows; row += 8 * step) {
-      T values[8];
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        const int at = row + e * step;
-        values[e] = at < rows ? from[int64_t(at) * w + column] : T(0.0f);
-      }
-#pragma unroll
-      for (int e = 0; e < 8; ++e) {
-        if (row + e * step < rows) put(c, y, column, float(values[e]));
-        y += step;
-        while (y >= h) y -= h, ++c;
-      }
-    }
-  }
-}
-
 // words[u][step][tile pair][lane][tile of the pair][half]: B as lanes want it.
 template <typename T>
 __global__ void arrange_weights_kernel(ImplicitShape shape, const T* w, bool turned, int outputs,
@@ -100,31 +76,75 @@ __global__ void arrange_weights_kernel(ImplicitShape shape, const T* w, bool tur
 
 // Image i, channels first in global memory, to its places in the map.
 template <typename T>
-__device__ void stage_map(const ImplicitShape& shape, const ImplicitMap& map, const T* x,
-                          std::byte* to) {
+__device__ void stage_map(const ImplicitShape& shape, const ImplicitMap& map,
+                          const OutputGrad<T>& x, int64_t i, std::byte* to) {
   for (int at = threadIdx.x * 16; at < map.bytes(); at += kImplicitThreads * 16) {
     *reinterpret_cast<uint4*>(to + at) = uint4{0, 0, 0, 0};
   }
   __syncthreads();
-  for_numbers<kImplicitThreads>(
-      x, shape.c, shape.h, shape.w, [&](int c, int y, int column, float value) {
-        const uint32_t offset =
-            (y + shape.pad) * map.pitch + ((column + shape.pad) * map.c + c) * int(sizeof(T));
-        *reinterpret_cast<T*>(to + map.swizzled(offset)) = Factor<T>::round(value);
-      });
+  const auto put = [&](int c, int y, int column, T value) {
+    const uint32_t offset =
+        (y + shape.pad) * map.pitch + ((column + shape.pad) * map.c + c) * int(sizeof(T));
+    *reinterpret_cast<T*>(to + map.swizzled(offset)) = Factor<T>::round(float(value));
+  };
+  const int64_t plane = i * shape.c;
+  const int h = shape.h, w = shape.w;
+  if (x.a != nullptr) {
+    for_quad_grads<kImplicitThreads>(
+        x.a + plane * h * w, x.dy + plane * (h / 2) * (w / 2), x.curve, shape.c, h, w,
+        [&](int c, int y, int column, const QuadGrad<T>& quad) {
+          put(c, y + quad.best / 2, column + quad.best % 2, quad.slope);
+        });
+  } else {
+    for_items<kImplicitThreads>(x.dy + plane * h * w, shape.c, h, w, put);
+  }
+}
+
+// Which output a row of the matrix A is. Plain: pixels in order. Pooled: two tiles hold eight
+// windows, so that the four pixels of one lie in one thread: rows g and g + 8 of the first tile are
+// its upper pixels, those of the second its lower ones.
+template <bool kPooled>
+struct ImplicitRows {
+  int out_w, count;  // of outputs, or of windows
+
+  __device__ ImplicitRows(const ImplicitShape& shape)
+      : out_w(kPooled ? shape.out_w() / 2 : shape.out_w()),
+        count((kPooled ? shape.out_h() / 2 : shape.out_h()) * out_w) {}
+  // Row `row` of tile `tile`: the place of its output in the image.
+  __device__ int2 at(int tile, int row) const {
+    const int which = kPooled ? tile / 2 * 8 + row % 8 : tile * 16 + row;
+    const int index = min(which, count - 1), y = index / out_w, x = index % out_w;
+    return kPooled ? int2{2 * y + tile % 2, 2 * x + row / 8} : int2{y, x};
+  }
+  __device__ int first(int tile) const { return kPooled ? tile / 2 * 8 : tile * 16; }
+};
+
+// The outputs of a tile of A: bias added, stored.
+template <typename T>
+__device__ void store_outputs(const ImplicitArgs<T>& args, int64_t i, int first, int o,
+                              const float (&sums)[4]) {
+  const int pixels = args.shape.out_h() * args.shape.out_w(), lane = threadIdx.x % 32;
+#pragma unroll
+  for (int e = 0; e < 4; ++e) {
+    const int pixel = first + lane / 4 + e / 2 * 8, channel = o + e % 2;
+    if (pixel >= pixels || channel >= args.shape.k) continue;
+    const float bias = args.b ? args.b[channel] : 0.0f;
+    args.y[(i * args.shape.k + channel) * pixels + pixel] = T(sums[e] + bias);
+  }
 }
 
 // One block an image. The filters' rows come through a ring of two from the arranged words.
-template <typename T, typename Share>
+template <typename T, typename Share, bool kPooled>
 __global__ void __launch_bounds__(kImplicitThreads)
-    conv2d_implicit_kernel(ImplicitArgs<T> args, const uint32_t* words) {
+    conv2d_implicit_kernel(ImplicitArgs<T> args, PooledOutput<T> pool, const uint32_t* words) {
 #if __CUDA_ARCH__ >= 800
   extern __shared__ __align__(128) std::byte memory[];
   const ImplicitShape& shape = args.shape;
   const ImplicitMap map(shape, sizeof(T));
   const int steps = implicit_steps(shape.filter, map.c, sizeof(T));
   constexpr int kRowTiles = Share::kRowTiles, kPairs = Share::kOutputs / 16;
-  static_assert(Share::kWarpRows * kRowTiles * 16 == kPassPixels);
+  constexpr int kPassTiles = Share::kWarpRows * kRowTiles;
+  static_assert(kPassTiles * 16 == kPassPixels);
   const int stage = steps * kPairs * 512;  // bytes
   std::byte* ring = memory + map.bytes();
   const auto fetch = [&](int u) {
@@ -138,19 +158,22 @@ __global__ void __launch_bounds__(kImplicitThreads)
 
   const int64_t i = blockIdx.x;
   fetch(0);
-  stage_map<T>(shape, map, args.x + i * shape.c * shape.h * shape.w, memory);
+  stage_map<T>(shape, map, args.x, i, memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int warp_row = warp / Share::kWarpColumns, warp_column = warp % Share::kWarpColumns;
-  const int out_w = shape.out_w(), pixels = shape.out_h() * out_w;
+  const ImplicitRows<kPooled> rows(shape);
   const uint32_t base = shared_address(memory);
 
-  for (int pass = 0; pass * kPassPixels < pixels; ++pass) {
-    const int first = pass * kPassPixels + warp_row * kRowTiles * 16;
+  for (int pass = 0; rows.first(pass * kPassTiles) < rows.count; ++pass) {
+    // Tiles go to the warps in turn, by pairs, so that a last pass that is not full is shared out.
+    const auto tile_of = [&](int m) {
+      return pass * kPassTiles + (m / 2 * Share::kWarpRows + warp_row) * 2 + m % 2;
+    };
     uint32_t row[kRowTiles];
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
-      const int pixel = min(first + m * 16 + lane % 16, pixels - 1);
-      row[m] = pixel / out_w * map.pitch + pixel % out_w * map.c * int(sizeof(T)) + lane / 16 * 16;
+      const int2 at = rows.at(tile_of(m), lane % 16);
+      row[m] = at.x * map.pitch + at.y * map.c * int(sizeof(T)) + lane / 16 * 16;
     }
     float acc[kRowTiles][kColumnTiles][4] = {};
 #pragma unroll 1
@@ -162,37 +185,46 @@ __global__ void __launch_bounds__(kImplicitThreads)
                       warp_column * (kColumnTiles / 2) * 32 + lane;
 #pragma unroll 2
       for (int s = 0; s < steps; ++s, b += 32 * kPairs) {
-        uint32_t a[kRowTiles][4];
+        uint4 factors[kColumnTiles / 2];
 #pragma unroll
-        for (int m = 0; m < kRowTiles; ++m) {
-          load_matrices(a[m], base + map.swizzled(row[m] + u * map.pitch + s * kStepBytes));
-        }
+        for (int pair = 0; pair < kColumnTiles / 2; ++pair) factors[pair] = b[32 * pair];
 #pragma unroll
-        for (int pair = 0; pair < kColumnTiles / 2; ++pair) {
-          const uint4 factors = b[32 * pair];
+        for (int m = 0; m < kRowTiles; m += 2) {
+          if (m > 0 && rows.first(tile_of(m)) >= rows.count) break;  // no outputs from here on
+          uint32_t a[2][4];
 #pragma unroll
-          for (int m = 0; m < kRowTiles; ++m) {
-            Factor<T>::mma(acc[m][2 * pair], a[m], factors.x, factors.y);
-            Factor<T>::mma(acc[m][2 * pair + 1], a[m], factors.z, factors.w);
+          for (int e = 0; e < 2; ++e) {
+            load_matrices(a[e], base + map.swizzled(row[m + e] + u * map.pitch + s * kStepBytes));
+          }
+#pragma unroll
+          for (int pair = 0; pair < kColumnTiles / 2; ++pair) {
+            const uint4& f = factors[pair];
+#pragma unroll
+            for (int e = 0; e < 2; ++e) {
+              Factor<T>::mma(acc[m + e][2 * pair], a[e], f.x, f.y);
+              Factor<T>::mma(acc[m + e][2 * pair + 1], a[e], f.z, f.w);
+            }
           }
         }
       }
     }
-    if ((pass + 1) * kPassPixels < pixels) {
+    if (rows.first((pass + 1) * kPassTiles) < rows.count) {
       __syncthreads();  // all are done with the last row
       fetch(0);
     }
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
+      const int first = rows.first(tile_of(m));
 #pragma unroll
       for (int j = 0; j < kColumnTiles; ++j) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const int pixel = first + m * 16 + lane / 4 + e / 2 * 8;
-          const int o = (warp_column * kColumnTiles + j) * 8 + lane % 4 * 2 + e % 2;
-          if (pixel >= pixels || o >= shape.k) continue;
-          const float bias = args.b ? args.b[o] : 0.0f;
-          args.y[(i * shape.k + o) * pixels + pixel] = T(acc[m][j][e] + bias);
+        const int o = (warp_column * kColumnTiles + j) * 8 + lane % 4 * 2;
+        if constexpr (kPooled) {
+          if (m % 2 == 0) {
+            store_window<T>(shape, args.b, pool, args.y, i, first + lane / 4, o, acc[m][j],
+                            acc[m + 1][j]);
+          }
+        } else {
+          store_outputs(args, i, first, o, acc[m][j]);
         }
       }
     }
@@ -206,25 +238,34 @@ inline int implicit_shared(const ImplicitShape& shape, int width) {
   return map.bytes() + 2 * implicit_steps(shape.filter, map.c, width) * pairs * 512;
 }
 
-template <typename T, typename Share>
-cudaError_t launch_implicit(const ImplicitArgs<T>& args, void* workspace, cudaStream_t stream) {
+template <typename T, typename Share, bool kPooled>
+cudaError_t launch_implicit(const ImplicitArgs<T>& args, const PooledOutput<T>& pool,
+                            void* workspace, cudaStream_t stream) {
   auto* words = static_cast<uint32_t*>(workspace);
   arrange_weights_kernel<T>
       <<<128, 256, 0, stream>>>(args.shape, args.w, args.turned, Share::kOutputs, words);
-  const auto kernel = conv2d_implicit_kernel<T, Share>;
+  const auto kernel = conv2d_implicit_kernel<T, Share, kPooled>;
   const int bytes = implicit_shared(args.shape, sizeof(T));
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
   if (error != cudaSuccess) return error;
-  kernel<<<unsigned(args.shape.n), kImplicitThreads, bytes, stream>>>(args, words);
+  kernel<<<unsigned(args.shape.n), kImplicitThreads, bytes, stream>>>(args, pool, words);
   return cudaGetLastError();
 }
 
+template <typename T, typename Share>
+cudaError_t launch_implicit(const ImplicitArgs<T>& args, const PooledOutput<T>& pool,
+                            void* workspace, cudaStream_t stream) {
+  return pool.pooled ? launch_implicit<T, Share, true>(args, pool, workspace, stream)
+                     : launch_implicit<T, Share, false>(args, pool, workspace, stream);
+}
+
 template <typename T>
-cudaError_t launch_conv2d_implicit(const ImplicitArgs<T>& args, void* workspace,
-                                   cudaStream_t stream) {
-  return args.shape.k <= Narrow::kOutputs ? launch_implicit<T, Narrow>(args, workspace, stream)
-                                          : launch_implicit<T, Wide>(args, workspace, stream);
+cudaError_t launch_conv2d_implicit(const ImplicitArgs<T>& args, const PooledOutput<T>& pool,
+                                   void* workspace, cudaStream_t stream) {
+  return args.shape.k <= Narrow::kOutputs
+             ? launch_implicit<T, Narrow>(args, pool, workspace, stream)
+             : launch_implicit<T, Wide>(args, pool, workspace, stream);
 }
 
 }  // namespace ridgeline::cuda

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 
+#include "ridgeline/cuda/conv/pooled.h"
 #include "ridgeline/cuda/plain/loose.h"
 
 // Convolutions as implicit matrix products on tensor cores: nothing is unrolled in memory. T:
@@ -32,22 +33,33 @@ size_t implicit_workspace(const ImplicitShape& shape, size_t width);  // bytes
 template <typename T>
 struct ImplicitArgs {
   ImplicitShape shape;
-  const T *x, *w;
+  OutputGrad<T> x;  // numbers as they are unless `turned`
+  const T* w;
   LooseIn<T> b;
   T* y;
   bool turned;
 };
+
+// With `pooled`, y gets the largest of each window of 2 x 2 after the curve, which must not
+// decrease, and a what the windows hold; null where that is not wanted.
 template <typename T>
-cudaError_t launch_conv2d_implicit(const ImplicitArgs<T>& args, void* workspace,
-                                   cudaStream_t stream);
+struct PooledOutput {
+  bool pooled = false;
+  Curve curve = Curve::none;
+  T* a = nullptr;
+};
+template <typename T>
+cudaError_t launch_conv2d_implicit(const ImplicitArgs<T>& args, const PooledOutput<T>& pool,
+                                   void* workspace, cudaStream_t stream);
 
 // dw[k, c, filter, filter] = sum over the images of dy by x, db[k] = sum of dy; both may be wide.
 const char* refuse_implicit_grad_w(const ImplicitShape& shape, size_t width, size_t shared_memory);
-size_t implicit_grad_w_workspace(const ImplicitShape& shape, int processors);
+size_t implicit_grad_w_workspace(const ImplicitShape& shape, size_t width, int processors);
 template <typename T>
 struct ImplicitGradWArgs {
   ImplicitShape shape;
-  const T *x, *dy;
+  const T* x;
+  OutputGrad<T> dy;
   LooseOut<T> dw, db;
 };
 template <typename T>

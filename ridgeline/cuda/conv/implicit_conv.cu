@@ -21,8 +21,9 @@ size_t implicit_workspace(const ImplicitShape& shape, size_t width) {
          size_t(pairs) * 512;
 }
 
-#define RIDGELINE_LAUNCH_IMPLICIT(T) \
-  template cudaError_t launch_conv2d_implicit<T>(const ImplicitArgs<T>&, void*, cudaStream_t);
+#define RIDGELINE_LAUNCH_IMPLICIT(T)                                                             \
+  template cudaError_t launch_conv2d_implicit<T>(const ImplicitArgs<T>&, const PooledOutput<T>&, \
+                                                 void*, cudaStream_t);
 RIDGELINE_LAUNCH_IMPLICIT(float)
 RIDGELINE_LAUNCH_IMPLICIT(__nv_bfloat16)
 RIDGELINE_LAUNCH_IMPLICIT(__half)

@@ -1,0 +1,207 @@
+// The taps of few channels fit in a handful of steps of k, so B stays in registers and A is read
+// word by word: no channel is padded to whole chunks. k runs over (channel, u, v); two neighbouring
+// halves are a word, so v is padded to an even count, and the image lies in shared memory twice,
+// once shifted by a pixel, for the pixels at odd columns.
+#include "ridgeline/cuda/conv/few.h"
+#include "ridgeline/cuda/conv/source.cuh"
+#include "ridgeline/cuda/conv/staging.cuh"
+#include "ridgeline/cuda/conv/tensor.cuh"
+#include "ridgeline/cuda/conv/window_store.cuh"
+
+namespace ridgeline::cuda {
+namespace {
+
+constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr int kColumnTiles = 4, kOutputs = kColumnTiles * 8;  // of a block
+constexpr int kMostSteps = 8;
+
+// Words (of one or two elements) in shared memory and along k.
+struct FewLayout {
+  int per_word, pairs;     // pairs: words of a filter's row
+  int pitch, plane, copy;  // in elements; each a whole number of words
+
+  __host__ __device__ FewLayout(const ImplicitShape& shape, int width)
+      : per_word(4 / width),
+        pairs((shape.filter + per_word - 1) / per_word),
+        pitch((shape.w + 2 * shape.pad + 2 * per_word) / per_word * per_word),
+        plane(pitch * (shape.h + 2 * shape.pad)),
+        copy(shape.c * plane + 2 * per_word) {}
+  __host__ __device__ int words(const ImplicitShape& shape) const {
+    return shape.c * shape.filter * pairs;
+  }
+  __host__ __device__ int bytes() const { return copy * 4; }  // one copy of words or two of halves
+};
+
+int steps_of(const ImplicitShape& shape, size_t width) {
+  const int steps = (FewLayout(shape, int(width)).words(shape) + 7) / 8;
+  return steps <= 2 ? steps : steps <= 4 ? 4 : kMostSteps;
+}
+
+template <typename T>
+__device__ void stage_image(const FewArgs<T>& args, const FewLayout& l, int64_t i, T* to) {
+  const ImplicitShape& shape = args.shape;
+  auto* words = reinterpret_cast<uint32_t*>(to);
+  for (int at = threadIdx.x; at < l.bytes() / 4; at += kThreads) words[at] = 0;
+  __syncthreads();
+  const int64_t numel = int64_t(shape.c) * shape.h * shape.w;
+  const auto put = [&](int c, int y, int column, float value) {
+    const int at = c * l.plane + (y + shape.pad) * l.pitch + column + shape.pad;
+    to[at] = Factor<T>::round(value);
+    if (sizeof(T) == 2 && at > 0) to[l.copy + at - 1] = T(value);
+  };
+  if (args.source.set == nullptr) {
+    const T* x = static_cast<const T*>(args.source.x) + i * numel;
+    for_items<kThreads>(x, shape.c, shape.h, shape.w, [&](int c, int y, int column, T value) {
+      put(c, y, column, float(value));
+    });
+    return;
+  }
+  const bool keeps = args.gathered.x != nullptr && blockIdx.y == 0;
+  T* kept = args.gathered.x + i * numel;
+  for_items<kThreads>(bytes_of(args.source, i, numel), shape.c, shape.h, shape.w,
+                      [&](int c, int y, int column, uint8_t byte) {
+                        const T value = T(fmaf(float(byte), args.source.scale, args.source.shift));
+                        if (keeps) kept[(c * shape.h + y) * shape.w + column] = value;
+                        put(c, y, column, float(value));
+                      });
+}
+
+template <typename T>
+__device__ void gather_labels(const FewArgs<T>& args, int64_t i) {
+  const Gathered<T>& to = args.gathered;
+  if (to.label == nullptr || blockIdx.y != 0) return;
+  const ImageSource& source = args.source;
+  const int64_t row = source.order[*source.first + int64_t(*source.tick) * source.n + i];
+  for (int e = threadIdx.x; e < to.label_row; e += kThreads) {
+    to.label[i * to.label_row + e] = to.labels[row * to.label_row + e];
+  }
+}
+
+// This lane's words of B, straight from the filters: b[s][tile] are words s * 8 + lane % 4 and the
+// fourth from there, of output o0 + tile * 8 + lane / 4.
+template <typename T, int kSteps>
+__device__ void load_filters(const FewArgs<T>& args, const FewLayout& l, int o0,
+                             uint32_t (&b)[kSteps][kColumnTiles][2]) {
+  const ImplicitShape& shape = args.shape;
+  const int lane = threadIdx.x % 32, count = l.words(shape);
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int word = s * 8 + half * 4 + lane % 4;
+      const int row = word / l.pairs, v = word % l.pairs * Factor<T>::kPerWord;  // row: (c, u)
+#pragma unroll
+      for (int tile = 0; tile < kColumnTiles; ++tile) {
+        const int o = o0 + tile * 8 + lane / 4;
+        T values[Factor<T>::kPerWord];
+#pragma unroll
+        for (int e = 0; e < Factor<T>::kPerWord; ++e) {
+          const bool inside = word < count && v + e < shape.filter && o < shape.k;
+          const int64_t at = (int64_t(o) * shape.c * shape.filter + row) * shape.filter + v + e;
+          values[e] = inside ? Factor<T>::round(float(args.w[at])) : T(0.0f);
+        }
+        b[s][tile][half] = *reinterpret_cast<uint32_t*>(values);
+      }
+    }
+  }
+}
+
+// A block: one image by kOutputs channels.
+template <typename T, int kSteps>
+__global__ void __launch_bounds__(kThreads) conv2d_pool_few_kernel(FewArgs<T> args) {
+#if __CUDA_ARCH__ >= 800
+  extern __shared__ __align__(128) std::byte memory[];
+  T* image = reinterpret_cast<T*>(memory);
+  const ImplicitShape& shape = args.shape;
+  const FewLayout l(shape, sizeof(T));
+  const int64_t i = blockIdx.x;
+  const int o0 = blockIdx.y * kOutputs, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  gather_labels(args, i);
+  stage_image(args, l, i, image);
+  uint32_t b[kSteps][kColumnTiles][2];
+  load_filters<T, kSteps>(args, l, o0, b);
+  int offset[kSteps][2];  // of this lane's words of A from a pixel's first
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int word = min(s * 8 + half * 4 + lane % 4, l.words(shape) - 1);
+      const int row = word / l.pairs, v = word % l.pairs * Factor<T>::kPerWord;
+      const int c = row / shape.filter, u = row % shape.filter;
+      offset[s][half] = (c * l.plane + u * l.pitch + v) / Factor<T>::kPerWord;
+    }
+  }
+  __syncthreads();
+  const auto* words = reinterpret_cast<const uint32_t*>(image);
+  const int columns = shape.out_w() / 2, windows = shape.out_h() / 2 * columns;
+  // The pixel to the right: the same word of the shifted copy, or the next word.
+  const int right = sizeof(T) == 2 ? l.copy / 2 : 1;
+  for (int first = warp * 8; first < windows; first += kWarps * 8) {
+    const int window = min(first + lane / 4, windows - 1);
+    const uint32_t* corner =
+        words + (window / columns * 2 * l.pitch + window % columns * 2) / Factor<T>::kPerWord;
+    float acc[2][kColumnTiles][4] = {};
+#pragma unroll
+    for (int below = 0; below < 2; ++below) {
+      const uint32_t* pixel = corner + below * l.pitch / Factor<T>::kPerWord;
+#pragma unroll
+      for (int s = 0; s < kSteps; ++s) {
+        const uint32_t a[4] = {pixel[offset[s][0]], pixel[offset[s][0] + right],
+                               pixel[offset[s][1]], pixel[offset[s][1] + right]};
+#pragma unroll
+        for (int tile = 0; tile < kColumnTiles; ++tile) {
+          Factor<T>::mma(acc[below][tile], a, b[s][tile][0], b[s][tile][1]);
+        }
+      }
+    }
+#pragma unroll
+    for (int tile = 0; tile < kColumnTiles; ++tile) {
+      store_window<T>(shape, args.b, args.pool, args.y, i, first + lane / 4,
+                      o0 + tile * 8 + lane % 4 * 2, acc[0][tile], acc[1][tile]);
+    }
+  }
+#endif
+}
+
+template <typename T, int kSteps>
+cudaError_t launch(const FewArgs<T>& args, cudaStream_t stream) {
+  const auto kernel = conv2d_pool_few_kernel<T, kSteps>;
+  const int bytes = FewLayout(args.shape, sizeof(T)).bytes();
+  const cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (error != cudaSuccess) return error;
+  const dim3 grid(unsigned(args.shape.n), unsigned((args.shape.k + kOutputs - 1) / kOutputs));
+  kernel<<<grid, kThreads, bytes, stream>>>(args);
+  return cudaGetLastError();
+}
+
+}  // namespace
+
+const char* refuse_few(const ImplicitShape& shape, size_t width, size_t shared_memory) {
+  const FewLayout l(shape, int(width));
+  if (l.words(shape) > kMostSteps * 8) return "the taps of a filter do not fit in registers";
+  if (shape.pad < 0 || shape.pad >= shape.filter) return "takes padding smaller than the filter";
+  if (shape.out_h() < 2 || shape.out_w() < 2) return "there are no windows";
+  if (size_t(l.bytes()) > shared_memory) return "an image does not fit in shared memory";
+  return "";
+}
+
+template <typename T>
+cudaError_t launch_conv2d_pool_few(const FewArgs<T>& args, cudaStream_t stream) {
+  switch (steps_of(args.shape, sizeof(T))) {
+    case 1:
+      return launch<T, 1>(args, stream);
+    case 2:
+      return launch<T, 2>(args, stream);
+    case 4:
+      return launch<T, 4>(args, stream);
+    default:
+      return launch<T, kMostSteps>(args, stream);
+  }
+}
+
+template cudaError_t launch_conv2d_pool_few(const FewArgs<float>&, cudaStream_t);
+template cudaError_t launch_conv2d_pool_few(const FewArgs<__nv_bfloat16>&, cudaStream_t);
+template cudaError_t launch_conv2d_pool_few(const FewArgs<__half>&, cudaStream_t);
+
+}  // namespace ridgeline::cuda

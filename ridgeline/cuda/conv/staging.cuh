@@ -1,0 +1,128 @@
+#pragma once
+
+// Images on their way from global to shared memory: kThreads threads, several loads under way at a
+// time, and nothing divided on the way.
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "ridgeline/cuda/conv/pooled.h"
+
+namespace ridgeline::cuda {
+
+// The threads along a row of so many items.
+__device__ inline int lanes_along(int columns) {
+  int lanes = 1;
+  while (lanes < columns && lanes < 32) lanes *= 2;
+  return lanes;
+}
+
+// The place of a row among planes of `count` rows, moved on by a fixed step.
+struct RowPlace {
+  int c, y;
+
+  __device__ RowPlace(int row, int count) : c(row / count), y(row % count) {}
+  __device__ void move(int step, int count) {
+    y += step;
+    while (y >= count) y -= count, ++c;
+  }
+};
+
+// Calls put(channel, row, column, item) for the items of `channels` planes of h rows of `columns`.
+template <int kThreads, typename Item, typename Put>
+__device__ void for_items(const Item* from, int channels, int h, int columns, Put put) {
+  constexpr int kAhead = 8;
+  const int lanes = lanes_along(columns), step = kThreads / lanes, rows = channels * h;
+  const int begin = threadIdx.x / lanes;
+  for (int column = threadIdx.x % lanes; column < columns; column += lanes) {
+    RowPlace place(begin, h);
+    for (int row = begin; row < rows; row += kAhead * step) {
+      Item items[kAhead];
+#pragma unroll
+      for (int e = 0; e < kAhead; ++e) {
+        if (row + e * step < rows) items[e] = from[(row + e * step) * columns + column];
+      }
+#pragma unroll
+      for (int e = 0; e < kAhead; ++e) {
+        if (row + e * step < rows) put(place.c, place.y, column, items[e]);
+        place.move(step, h);
+      }
+    }
+  }
+}
+
+// f' at y, of the curves that do not decrease.
+__device__ inline float rising_slope(Curve curve, float y) {
+  if (curve == Curve::relu) return y > 0.0f ? 1.0f : 0.0f;
+  if (curve == Curve::tanh) return 1.0f - y * y;
+  return curve == Curve::sigmoid ? y * (1.0f - y) : 1.0f;
+}
+
+// One window of 2 x 2 of the gradient: the slope at the first maximum, else zero.
+template <typename T>
+struct QuadGrad {
+  int best;  // row by row
+  T slope;
+
+  __device__ QuadGrad(const T (&a)[4], T dy, Curve curve) : best(0) {
+    float most = float(a[0]);
+#pragma unroll
+    for (int e = 1; e < 4; ++e) {
+      const float value = float(a[e]);
+      if (value > most || (isnan(value) && !isnan(most))) best = e, most = value;
+    }
+    slope = T(float(dy) * rising_slope(curve, most));
+  }
+  __device__ T at(int e) const { return e == best ? slope : T(0.0f); }
+};
+
+// Two neighbours; in one load where `even` says that they start at a multiple of their size.
+template <typename T>
+__device__ inline void load_two(const T* from, bool even, T& first, T& second) {
+  struct alignas(2 * sizeof(T)) Two {
+    T first, second;
+  };
+  if (even) {
+    const Two two = *reinterpret_cast<const Two*>(from);
+    first = two.first, second = two.second;
+  } else {
+    first = from[0], second = from[1];
+  }
+}
+
+// Calls put(channel, row, column, quad) for each whole window of `channels` planes of h x w, with
+// the place of its upper left pixel.
+template <int kThreads, typename T, typename Put>
+__device__ void for_quad_grads(const T* a, const T* dy, Curve curve, int channels, int h, int w,
+                               Put put) {
+  constexpr int kAhead = 4;
+  const int count = h / 2, columns = w / 2, rows = channels * count;
+  const int lanes = lanes_along(columns), step = kThreads / lanes, begin = threadIdx.x / lanes;
+  for (int column = threadIdx.x % lanes; column < columns; column += lanes) {
+    RowPlace place(begin, max(count, 1)), ahead = place;
+    for (int row = begin; row < rows; row += kAhead * step) {
+      T quads[kAhead][4], slopes[kAhead];
+#pragma unroll
+      for (int e = 0; e < kAhead; ++e) {
+        if (row + e * step < rows) {
+          const T* corner = a + (ahead.c * h + 2 * ahead.y) * w + 2 * column;
+          load_two(corner, w % 2 == 0, quads[e][0], quads[e][1]);
+          load_two(corner + w, w % 2 == 0, quads[e][2], quads[e][3]);
+          slopes[e] = dy[(row + e * step) * columns + column];
+        }
+        ahead.move(step, count);
+      }
+#pragma unroll
+      for (int e = 0; e < kAhead; ++e) {
+        if (row + e * step < rows) {
+          put(place.c, 2 * place.y, 2 * column, QuadGrad<T>(quads[e], slopes[e], curve));
+        }
+        place.move(step, count);
+      }
+    }
+  }
+}
+
+}  // namespace ridgeline::cuda

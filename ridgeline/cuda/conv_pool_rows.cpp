@@ -1,0 +1,227 @@
+// Convolutions on tensor cores in one span with the pool that follows, and the way back.
+#include "ridgeline/cuda/conv/few.h"
+#include "ridgeline/cuda/conv_rows.h"
+#include "ridgeline/cuda/conv_spans.h"
+#include "ridgeline/cuda/plain/loose_bind.h"
+
+namespace ridgeline::cuda {
+namespace {
+
+// ---- forward ----
+
+std::string refuse_pooled(const Rest& rest, const PooledConv& layer) {
+  const Conv2d& conv = *layer.conv;
+  const DType dtype = conv.x.dtype;
+  std::string reason = refuse_tensor(rest, conv.shape, conv.n(),
+                                     {conv.x, conv.w, unless_loose(conv.b, dtype), layer.pool->y});
+  return reason.empty() ? refuse_layer(layer) : reason;
+}
+
+template <typename T>
+PooledOutput<T> pooled_output(const PooledConv& layer, const Binding& binding) {
+  PooledOutput<T> pool{true, layer.curve()};
+  if (layer.activation != nullptr) pool.a = binding.write(layer.activation->y).as<T>();
+  return pool;
+}
+
+Cover covers_conv_pool(const Rest& rest) {
+  const auto found = find_convs(rest, false, 1);
+  if (!found) return Cover::no("the next ops are no convolution and its pool");
+  const Conv2d& conv = *found->first.conv;
+  std::string reason = refuse_pooled(rest, found->first);
+  const ImplicitShape shape = implicit_shape(conv.shape, conv.n());
+  const size_t width = size_of(conv.x.dtype);
+  if (reason.empty()) reason = refuse_implicit(shape, width, shared_memory(rest.runtime));
+  Values inner{conv.y};
+  if (reason.empty()) reason = keep_activation(rest, found->first, found->ops(), inner);
+  if (!reason.empty()) return Cover::no(reason);
+  Cover cover = cover_skipping(rest, inner, found->ops());
+  cover.workspace = implicit_workspace(shape, width);
+  return cover;
+}
+
+std::unique_ptr<Step> prepare_conv_pool(const Span& span, const Binding& binding) {
+  const ConvSpan found = find_convs(span, binding.runtime(), false, 1);
+  const Conv2d& conv = *found.first.conv;
+  return dispatch_factor(conv.x.dtype, [&](auto type) {
+    using T = decltype(type);
+    const ImplicitArgs<T> args{implicit_shape(conv.shape, conv.n()),
+                               {binding.read(conv.x).as<T>()},
+                               binding.read(conv.w).as<T>(),
+                               loose_read<T>(binding, conv.b, conv.x.dtype),
+                               binding.write(found.first.pool->y).as<T>(),
+                               false};
+    return launch_step(binding, describe(Op{conv}),
+                       [args, pool = pooled_output<T>(found.first, binding),
+                        workspace = binding.workspace()](cudaStream_t stream) {
+                         return launch_conv2d_implicit<T>(args, pool, workspace, stream);
+                       });
+  });
+}
+
+Cover covers_few(const Rest& rest, bool gathers) {
+  const auto found = find_convs(rest, gathers, 1);
+  if (!found) return Cover::no("the next ops are no convolution and its pool");
+  const Conv2d& conv = *found->first.conv;
+  std::string reason = refuse_pooled(rest, found->first);
+  if (reason.empty()) {
+    reason = refuse_few(implicit_shape(conv.shape, conv.n()), size_of(conv.x.dtype),
+                        shared_memory(rest.runtime));
+  }
+  Values inner{conv.y};
+  if (reason.empty()) reason = keep_activation(rest, found->first, found->ops(), inner);
+  if (!reason.empty()) return Cover::no(reason);
+  if (gathers && rest.dead_after(conv.x, found->ops())) inner.push_back(conv.x);
+  return cover_skipping(rest, inner, found->ops());
+}
+
+std::unique_ptr<Step> prepare_few(const Span& span, const Binding& binding, bool gathers) {
+  const ConvSpan found = find_convs(span, binding.runtime(), gathers, 1);
+  const Conv2d& conv = *found.first.conv;
+  return dispatch_factor(conv.x.dtype, [&](auto type) {
+    using T = decltype(type);
+    FewArgs<T> args{implicit_shape(conv.shape, conv.n()),
+                    source_of(found.front, conv, binding),
+                    {},
+                    binding.read(conv.w).as<T>(),
+                    loose_read<T>(binding, conv.b, conv.x.dtype),
+                    pooled_output<T>(found.first, binding),
+                    binding.write(found.first.pool->y).as<T>()};
+    const GatherArgs labels = labels_of(found.front, binding);
+    if (gathers) {
+      args.gathered = {binding.write(conv.x).as<T>(), labels.labels, labels.label,
+                       int(labels.label_row)};
+    }
+    return launch_step(binding, describe(Op{conv}), [args](cudaStream_t stream) {
+      return launch_conv2d_pool_few<T>(args, stream);
+    });
+  });
+}
+
+// ---- backward ----
+
+// The gradients of a pool, of the activation it pools (or none) and of the convolution before.
+struct PooledGrads {
+  const MaxPoolGrad* pool = nullptr;
+  const ActivationGrad* activation = nullptr;
+  const Conv2dGradX* x = nullptr;  // absent in the lowest layer
+  const Conv2dGradW* w = nullptr;
+
+  size_t ops() const { return 2 + size_t(activation != nullptr) + size_t(x != nullptr); }
+  const Value& dz() const { return activation != nullptr ? activation->dx : pool->dx; }
+  Curve curve() const { return activation != nullptr ? curve_of(activation->kind) : Curve::none; }
+};
+
+std::optional<PooledGrads> find_grads(const Rest& rest) {
+  PooledGrads found;
+  found.pool = rest.get<MaxPoolGrad>(0);
+  if (found.pool == nullptr) return {};
+  size_t at = 1;
+  if (const auto* activation = rest.get<ActivationGrad>(at)) {
+    if (activation->dy.id != found.pool->dx.id || activation->saved.id != found.pool->x.id) {
+      return {};
+    }
+    found.activation = activation;
+    ++at;
+  }
+  if (const auto* grad = rest.get<Conv2dGradX>(at)) {
+    if (grad->dy.id != found.dz().id) return {};
+    found.x = grad;
+    ++at;
+  }
+  found.w = rest.get<Conv2dGradW>(at);
+  if (found.w == nullptr || found.w->dy.id != found.dz().id) return {};
+  return found;
+}
+
+std::string refuse_grads(const Rest& rest, const PooledGrads& grads) {
+  const Conv2dGradW& w = *grads.w;
+  const DType dtype = w.x.dtype;
+  std::string reason = refuse_tensor(
+      rest, w.shape, w.n(),
+      {w.x, w.dy, unless_loose(w.dw, dtype), unless_loose(w.db, dtype), grads.pool->dy,
+       grads.x != nullptr ? grads.x->w : Value{}, grads.x != nullptr ? grads.x->dx : Value{}});
+  if (!reason.empty()) return reason;
+  if (grads.curve() == Curve::gelu) return "gelu keeps what it read, which the pool did not";
+  if (!quads(grads.pool->shape)) return "takes pools of 2 x 2 with stride 2";
+  const ImplicitShape shape = implicit_shape(w.shape, w.n());
+  const size_t memory = shared_memory(rest.runtime);
+  reason = refuse_implicit_grad_w(shape, size_of(dtype), memory);
+  if (reason.empty() && grads.x != nullptr) {
+    reason = refuse_implicit(shape.turned(), size_of(dtype), memory);
+  }
+  return reason;
+}
+
+// Bytes of the filters' words for dx, in front of the partial sums for dw.
+size_t words_bytes(const PooledGrads& grads) {
+  if (grads.x == nullptr) return 0;
+  const ImplicitShape shape = implicit_shape(grads.w->shape, grads.w->n());
+  return (implicit_workspace(shape.turned(), size_of(grads.w->x.dtype)) + 255) / 256 * 256;
+}
+
+Cover covers_grads(const Rest& rest) {
+  const auto found = find_grads(rest);
+  if (!found) return Cover::no("the next ops are no gradients of a pool and its convolution");
+  if (const std::string reason = refuse_grads(rest, *found); !reason.empty()) {
+    return Cover::no(reason);
+  }
+  Values inner{found->pool->dx};
+  if (found->activation != nullptr) inner.push_back(found->activation->dx);
+  Cover cover = cover_skipping(rest, inner, found->ops());
+  cover.workspace = words_bytes(*found) +
+                    implicit_grad_w_workspace(implicit_shape(found->w->shape, found->w->n()),
+                                              size_of(found->w->x.dtype),
+                                              cuda_runtime(rest.runtime).processors());
+  return cover;
+}
+
+std::unique_ptr<Step> prepare_grads(const Span& span, const Binding& binding) {
+  const PooledGrads found = *find_grads(Rest{span.program, span.begin, binding.runtime()});
+  const Conv2dGradW& op = *found.w;
+  const DType dtype = op.x.dtype;
+  return dispatch_factor(dtype, [&](auto type) {
+    using T = decltype(type);
+    const ImplicitShape shape = implicit_shape(op.shape, op.n());
+    const OutputGrad<T> dz{binding.read(found.pool->dy).as<T>(),
+                           binding.read(found.pool->x).as<T>(), found.curve()};
+    const ImplicitGradWArgs<T> filters{shape, binding.read(op.x).as<T>(), dz,
+                                       loose_write<T>(binding, op.dw, dtype),
+                                       loose_write<T>(binding, op.db, dtype)};
+    ImplicitArgs<T> input{shape.turned(), dz, nullptr, {}, nullptr, true};
+    if (found.x != nullptr) {
+      input.w = binding.read(found.x->w).as<T>();
+      input.y = binding.write(found.x->dx).as<T>();
+    }
+    return launch_step(
+        binding, describe(Op{op}),
+        [filters, input, words = binding.workspace(),
+         sums = binding.workspace() + words_bytes(found),
+         processors = cuda_runtime(binding.runtime()).processors()](cudaStream_t stream) {
+          if (input.y != nullptr) {
+            const cudaError_t error = launch_conv2d_implicit<T>(input, {}, words, stream);
+            if (error != cudaSuccess) return error;
+          }
+          return launch_conv2d_grad_w_implicit<T>(filters, sums, processors, stream);
+        });
+  });
+}
+
+}  // namespace
+
+Table pooled_conv_rows() {
+  Table table;
+  for (const bool gathers : {true, false}) {
+    table.push_back(cuda_row(
+        fmt::format("cuda.{}conv2d_pool.few", gathers ? "gather_" : ""),
+        [gathers](const Rest& rest) { return covers_few(rest, gathers); },
+        [gathers](const Span& span, const Binding& binding) {
+          return prepare_few(span, binding, gathers);
+        }));
+  }
+  table.push_back(cuda_row("cuda.conv2d_pool.implicit", covers_conv_pool, prepare_conv_pool));
+  table.push_back(cuda_row("cuda.pool_conv2d_grads.implicit", covers_grads, prepare_grads));
+  return table;
+}
+
+}  // namespace ridgeline::cuda

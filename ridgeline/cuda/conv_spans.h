@@ -1,0 +1,83 @@
+#pragma once
+
+#include <optional>
+
+#include "ridgeline/cuda/conv/implicit.h"
+#include "ridgeline/cuda/conv/source.h"
+#include "ridgeline/cuda/plain/gather.h"
+#include "ridgeline/cuda/row.h"
+
+// The spans that rows of convolutions look for, and what they share in binding them.
+namespace ridgeline::cuda {
+
+// Convolution, activation (or none) and a pool, each reading the one before.
+struct PooledConv {
+  const Conv2d* conv = nullptr;
+  const Activation* activation = nullptr;
+  const MaxPool* pool = nullptr;
+
+  size_t ops() const { return activation != nullptr ? 3 : 2; }
+  Curve curve() const { return activation != nullptr ? curve_of(activation->kind) : Curve::none; }
+};
+
+// Windows of 2 x 2 that do not overlap.
+bool quads(const PoolShape& shape);
+
+// Why kernels of a layer with its pool cannot take it; "" when they can: square filters, one group,
+// stride 1, no dilation, pools of 2 x 2, and no activation that decreases.
+std::string refuse_layer(const PooledConv& layer);
+
+// A gather of bytes in front of the layers, and perhaps one of labels behind it.
+struct Front {
+  const Gather* bytes = nullptr;
+  const Gather* labels = nullptr;
+
+  size_t ops() const { return size_t(bytes != nullptr) + size_t(labels != nullptr); }
+};
+
+// The start of a span.
+struct ConvSpan {
+  Front front;
+  PooledConv first, second;  // second: absent in rows of one layer
+
+  size_t ops() const {
+    return front.ops() + first.ops() + (second.conv != nullptr ? second.ops() : 0);
+  }
+};
+
+// `gathers`: with a gather in front; `layers`: one or two.
+std::optional<ConvSpan> find_convs(const Rest& rest, bool gathers, int layers);
+ConvSpan find_convs(const Span& span, const Runtime& runtime, bool gathers, int layers);
+
+// Skips `inner`, or says which is wanted later.
+Cover cover_skipping(const Rest& rest, const Values& inner, size_t ops);
+
+// A layer whose pool's gradient wants what the pool read: leaves that among the values to write,
+// else puts it to `inner`. Why not, or "".
+std::string keep_activation(const Rest& rest, const PooledConv& layer, size_t ops, Values& inner);
+
+// The images the first layer reads.
+ImageSource source_of(const Front& front, const Conv2d& conv, const Binding& binding);
+// What gathers the labels, or nothing.
+GatherArgs labels_of(const Front& front, const Binding& binding);
+
+// Why kernels on tensor cores (conv/implicit.h) cannot take a convolution of these values in this
+// run; "" when they can.
+std::string refuse_tensor(const Rest& rest, const Conv2dShape& shape, int64_t n,
+                          const Values& values);
+ImplicitShape implicit_shape(const Conv2dShape& shape, int64_t n);
+
+// Calls f with the kernel's type of 16-bit and 32-bit floats.
+template <typename F>
+std::unique_ptr<Step> dispatch_factor(DType dtype, F f) {
+  switch (dtype) {
+    case DType::bf16:
+      return f(__nv_bfloat16{});
+    case DType::fp16:
+      return f(__half{});
+    default:
+      return f(float{});
+  }
+}
+
+}  // namespace ridgeline::cuda
