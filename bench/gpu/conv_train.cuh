@@ -5,9 +5,10 @@
 #include <cmath>
 #include <functional>
 #include <random>
+#include <string>
 
 #include "bench/gpu/conv_device.cuh"
-#include "ridgeline/cuda/conv/implicit.h"
+#include "ridgeline/cuda/conv/few.h"
 #include "ridgeline/cuda/plain/conv.h"
 #include "ridgeline/cuda/vendor/cudnn_api.h"
 
@@ -52,17 +53,19 @@ ConvGeometry plain_geometry(const ImplicitShape& s) {
   return {s.n, s.c, s.h, s.w, s.k, s.out_h(), s.out_w(), s.c, s.k, axis, axis};
 }
 
-// One layer: x, w, dy at random, the plain kernels in double as reference.
+// One layer: x, w, dy at random in T, the plain kernels in double on the same numbers as reference.
+template <typename T>
 struct TrainLayer {
   ImplicitShape shape;
-  std::vector<float> hx, hw, hdy;
-  OnDevice<float> x, w, dy, y, dx, dw, db;
+  std::vector<T> hx, hw, hdy;
+  OnDevice<T> x, w, dy, y, dx, pooled, slope;
+  OnDevice<float> dw, db;
   OnDevice<uint8_t> workspace;
 
-  static std::vector<float> random(size_t n, unsigned seed, double most) {
+  static std::vector<T> random(size_t n, unsigned seed, double most) {
     std::mt19937 rng(seed);
-    std::vector<float> v(n);
-    for (float& e : v) e = float(most * (double(rng()) / 2147483648.0 - 1.0));
+    std::vector<T> v(n);
+    for (T& e : v) e = T(float(most * (double(rng()) / 2147483648.0 - 1.0)));
     return v;
   }
   explicit TrainLayer(const ImplicitShape& s)
@@ -75,34 +78,60 @@ struct TrainLayer {
         dy(hdy),
         y(hdy.size()),
         dx(hx.size()),
+        pooled(hdy.size() / 4),
+        slope(random(hdy.size() / 4, 4, 1)),
         dw(hw.size()),
         db(size_t(s.k)),
         workspace(size_t{256} << 20) {
     y.poison(), dx.poison(), dw.poison(), db.poison();
   }
   cudaError_t forward(cudaStream_t stream) const {
-    return launch_conv2d_implicit<float>({shape, {x.p}, w.p, {}, y.p, false}, {}, workspace.p, stream);
+    return launch_conv2d_implicit<T>({shape, {x.p}, w.p, {}, y.p, false}, {}, workspace.p, stream);
   }
   cudaError_t grad_x(cudaStream_t stream) const {
-    return launch_conv2d_implicit<float>({shape.turned(), {dy.p}, w.p, {}, dx.p, true}, {}, workspace.p, stream);
+    return launch_conv2d_implicit<T>({shape.turned(), {dy.p}, w.p, {}, dx.p, true}, {}, workspace.p,
+                                     stream);
   }
-  cudaError_t grad_w(cudaStream_t stream) const {
-    return launch_conv2d_grad_w_implicit<float>({shape, x.p, {dy.p}, {dw.p}, {db.p}}, workspace.p,
-                                                132, stream);
+  cudaError_t grad_w(cudaStream_t stream) const { return grad_w(OutputGrad<T>{dy.p}, stream); }
+  cudaError_t grad_w(const OutputGrad<T>& from, cudaStream_t stream) const {
+    return launch_conv2d_grad_w_implicit<T>({shape, x.p, from, {dw.p, true}, {db.p, true}},
+                                            workspace.p, 132, stream);
   }
-  static bool near(const char* name, const std::vector<float>& got,
-                   const std::vector<double>& want) {
+  // With relu and the pool in the same kernel; y stands for what the pool read.
+  PooledOutput<T> pool() const { return {true, Curve::relu, y.p}; }
+  cudaError_t pooled_forward(cudaStream_t stream) const {
+    return launch_conv2d_implicit<T>({shape, {x.p}, w.p, {}, pooled.p, false}, pool(), workspace.p,
+                                     stream);
+  }
+  cudaError_t few_forward(cudaStream_t stream) const {
+    ImageSource source;
+    source.x = x.p, source.n = shape.n;
+    return launch_conv2d_pool_few<T>({shape, source, {}, w.p, {}, pool(), pooled.p}, stream);
+  }
+  OutputGrad<T> pooled_grad() const { return {slope.p, dy.p, Curve::relu}; }
+  cudaError_t pooled_grad_x(cudaStream_t stream) const {
+    return launch_conv2d_implicit<T>({shape.turned(), pooled_grad(), w.p, {}, dx.p, true}, {},
+                                     workspace.p, stream);
+  }
+  cudaError_t pooled_grad_w(cudaStream_t stream) const { return grad_w(pooled_grad(), stream); }
+
+  template <typename V>
+  static bool near(const char* name, const std::vector<V>& got, const std::vector<double>& want) {
+    const double most = sizeof(V) == 2 ? 5e-3 : 1e-3;  // bf16 is rounded when stored
     double off = 0, size = 0;
     for (size_t i = 0; i < want.size(); ++i) {
-      off += (got[i] - want[i]) * (got[i] - want[i]), size += want[i] * want[i];
+      const double value = double(float(got[i]));
+      off += (value - want[i]) * (value - want[i]), size += want[i] * want[i];
     }
     const double ratio = std::sqrt(off / size);
-    std::printf("%-28s relative error %.2e %s\n", name, ratio, ratio <= 1e-3 ? "ok" : "WRONG");
-    return ratio <= 1e-3;
+    std::printf("%-28s relative error %.2e %s\n", name, ratio, ratio <= most ? "ok" : "WRONG");
+    return ratio <= most;
   }
   bool check() const {
-    const auto wide = [](const std::vector<float>& v) {
-      return std::vector<double>(v.begin(), v.end());
+    const auto wide = [](const std::vector<T>& v) {
+      std::vector<double> d(v.size());
+      for (size_t i = 0; i < v.size(); ++i) d[i] = double(float(v[i]));
+      return d;
     };
     const OnDevice<double> dx64(hx.size()), dw64(hw.size()), db64(size_t(shape.k)), y64(hdy.size());
     const OnDevice<double> x64(wide(hx)), w64(wide(hw)), dy64(wide(hdy));
@@ -120,18 +149,19 @@ struct TrainLayer {
     good &= near("implicit grad_b", db.get(), db64.get());
     return good;
   }
-  // The best of cuDNN's algorithms in tf32, by the same graphs.
+  // The best of cuDNN's algorithms, by the same graphs.
   double vendor(const Cudnn& library, int pass, bool last) const {
     const auto& api = library.api();
     const auto handle = static_cast<cudnnHandle_t>(library.handle());
+    constexpr auto type = sizeof(T) == 2 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
     const auto layout = last ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW;
     cudnnTensorDescriptor_t xd, yd;
     cudnnFilterDescriptor_t wd;
     cudnnConvolutionDescriptor_t conv;
     api.tensor_create(&xd), api.tensor_create(&yd), api.filter_create(&wd), api.conv_create(&conv);
-    api.tensor_set(xd, layout, CUDNN_DATA_FLOAT, shape.n, shape.c, shape.h, shape.w);
-    api.tensor_set(yd, layout, CUDNN_DATA_FLOAT, shape.n, shape.k, shape.out_h(), shape.out_w());
-    api.filter_set(wd, CUDNN_DATA_FLOAT, layout, shape.k, shape.c, shape.filter, shape.filter);
+    api.tensor_set(xd, layout, type, shape.n, shape.c, shape.h, shape.w);
+    api.tensor_set(yd, layout, type, shape.n, shape.k, shape.out_h(), shape.out_w());
+    api.filter_set(wd, type, layout, shape.k, shape.c, shape.filter, shape.filter);
     api.conv_set(conv, shape.pad, shape.pad, 1, 1, 1, 1, CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
     api.conv_set_math(conv, CUDNN_TENSOR_OP_MATH);
     double best = 1e30;
@@ -167,7 +197,7 @@ struct TrainLayer {
       api.filter_algorithms(handle, xd, yd, conv, wd, 16, &count, offers.data());
       try_all(offers, count, [&](const auto& o) {
         return api.backward_filter(handle, &one, xd, x.p, yd, dy.p, conv, o.algo, workspace.p,
-                                   o.memory, &zero, wd, dw.p);
+                                   o.memory, &zero, wd, y.p);
       });
     }
     api.set_stream(handle, nullptr);
@@ -176,33 +206,52 @@ struct TrainLayer {
   }
 };
 
-bool time_training(std::FILE* file) {
+// One type of factors, one layer: ours beside cuDNN's.
+template <typename T>
+bool time_layer(const char* type, const ImplicitShape& shape, std::FILE* file) {
   const Cudnn library;
-  bool good = true;
-  const ImplicitShape shapes[] = {{128, 1, 28, 28, 32, 5, 2}, {128, 32, 14, 14, 64, 5, 2}};
-  const char* names[] = {"forward", "grad_x", "grad_w"};
-  for (const ImplicitShape& shape : shapes) {
-    const TrainLayer layer(shape);
-    good &= layer.check();
-    for (int pass = 0; pass < 3; ++pass) {
-      const double ours = graph_us([&](cudaStream_t stream) {
-        CHECK_CUDA(pass == 0   ? layer.forward(stream)
-                   : pass == 1 ? layer.grad_x(stream)
-                               : layer.grad_w(stream));
-      });
-      double theirs[2] = {0, 0};
-      if (library.refusal().empty()) {
-        for (const bool last : {false, true}) theirs[last] = layer.vendor(library, pass, last);
-      }
-      std::printf("conv 5x5 %d->%d %-8s implicit tf32 %7.2f us, cudnn tf32 nchw %7.2f nhwc %7.2f\n",
-                  shape.c, shape.k, names[pass], ours, theirs[0], theirs[1]);
-      if (file != nullptr) {
-        std::fprintf(file,
-                     "{\"batch\": 128, \"name\": \"conv5x5.%d-%d.%s.tf32\", \"us\": %.3f, "
-                     "\"cudnn_nchw_us\": %.3f, \"cudnn_nhwc_us\": %.3f}\n",
-                     shape.c, shape.k, names[pass], ours, theirs[0], theirs[1]);
-      }
+  const TrainLayer<T> layer(shape);
+  const bool good = layer.check();
+  using Pass = cudaError_t (TrainLayer<T>::*)(cudaStream_t) const;
+  struct Entry {
+    const char* name;
+    Pass run;
+    int vendor;  // cuDNN's pass to stand beside; -1: none
+  };
+  const Pass plain_grad_w = &TrainLayer<T>::grad_w;
+  std::vector<Entry> entries{{"forward", &TrainLayer<T>::forward, 0},
+                             {"grad_x", &TrainLayer<T>::grad_x, 1},
+                             {"grad_w", plain_grad_w, 2},
+                             {"forward_pool", &TrainLayer<T>::pooled_forward, -1},
+                             {"pool_grad_x", &TrainLayer<T>::pooled_grad_x, -1},
+                             {"pool_grad_w", &TrainLayer<T>::pooled_grad_w, -1}};
+  if (shape.c == 1) entries.push_back({"forward_pool_few", &TrainLayer<T>::few_forward, -1});
+  for (const Entry& entry : entries) {
+    const double ours =
+        graph_us([&](cudaStream_t stream) { CHECK_CUDA((layer.*entry.run)(stream)); });
+    double theirs[2] = {0, 0};
+    if (library.refusal().empty() && entry.vendor >= 0) {
+      for (const bool last : {false, true})
+        theirs[last] = layer.vendor(library, entry.vendor, last);
     }
+    std::printf("conv 5x5 %d->%d %-16s %s %7.2f us, cudnn nchw %7.2f nhwc %7.2f\n", shape.c,
+                shape.k, entry.name, type, ours, theirs[0], theirs[1]);
+    if (file != nullptr) {
+      std::fprintf(file,
+                   "{\"batch\": 128, \"name\": \"conv5x5.%d-%d.%s.%s\", \"us\": %.3f, "
+                   "\"cudnn_nchw_us\": %.3f, \"cudnn_nhwc_us\": %.3f}\n",
+                   shape.c, shape.k, entry.name, type, ours, theirs[0], theirs[1]);
+    }
+  }
+  return good;
+}
+
+bool time_training(std::FILE* file) {
+  bool good = true;
+  for (const ImplicitShape& shape :
+       {ImplicitShape{128, 1, 28, 28, 32, 5, 2}, ImplicitShape{128, 32, 14, 14, 64, 5, 2}}) {
+    good &= time_layer<float>("tf32", shape, file);
+    good &= time_layer<__nv_bfloat16>("bf16", shape, file);
   }
   return good;
 }
