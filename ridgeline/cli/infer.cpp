@@ -6,6 +6,7 @@
 
 #include "ridgeline/cli/commands.h"
 #include "ridgeline/core/error.h"
+#include "ridgeline/core/file.h"
 #include "ridgeline/core/text.h"
 #include "ridgeline/engine/generate.h"
 #include "ridgeline/engine/progress.h"
@@ -14,7 +15,8 @@ namespace ridgeline::cli {
 namespace {
 
 struct Flags {
-  std::string model, input, output = "-", format;
+  std::string model, input, output = "-", format, input_format, json, trace;
+  bool labels_only = false, times = false;
   engine::InferOptions options;
   engine::GenerateOptions generate;
   bool generates = false;
@@ -27,6 +29,19 @@ engine::InferFormat parse_format(const std::string& name) {
   if (name == "csv") return engine::InferFormat::csv;
   if (name == "json") return engine::InferFormat::json;
   throw_error(ErrorKind::usage, "--format '{}': no such format; use csv or json", name);
+}
+
+engine::InputFormat parse_input_format(const std::string& name) {
+  using engine::InputFormat;
+  constexpr std::pair<std::string_view, InputFormat> kNames[] = {
+      {"", InputFormat::automatic}, {"idx", InputFormat::idx},     {"raw", InputFormat::raw},
+      {"csv", InputFormat::csv},    {"lines", InputFormat::lines}, {"jsonl", InputFormat::jsonl},
+  };
+  for (const auto& [text, format] : kNames) {
+    if (text == name) return format;
+  }
+  throw_error(ErrorKind::usage,
+              "--input-format '{}': no such format; use idx, raw, csv, lines or jsonl", name);
 }
 
 int run_generate(Flags& flags) {
@@ -43,43 +58,113 @@ int run_generate(Flags& flags) {
   return 0;
 }
 
-int run(Flags& flags) {
+void show(const Flags& flags, const engine::InferReport& report) {
+  engine::Progress progress;
+  for (const std::string& warning : report.warnings) progress.warning(warning);
+  const bool several = report.ranks.size() > 1 || report.ranks.front().lanes.size() > 1;
+  if (flags.times || several) write_stderr(engine::to_table(report.ranks));
+  progress.line(
+      fmt::format("{} in {}: {} inputs/s; start-up {}", counted(report.rows, "input"),
+                  engine::duration(report.seconds),
+                  engine::grouped(report.seconds > 0 ? double(report.rows) / report.seconds : 0),
+                  engine::duration(report.startup)));
+  write_text(flags.json, report.to_json());
+  if (flags.trace.empty()) return;
+  prof::Timeline timeline;
+  engine::add_to_timeline(report.ranks, timeline);
+  write_text(flags.trace, timeline.to_json());
+}
+
+int run(Flags& flags, Communicator& ranks) {
   flags.options.format = parse_format(flags.format);
-  check_destinations({flags.output});
+  flags.options.input.format = parse_input_format(flags.input_format);
+  if (ranks.is_root()) check_destinations({flags.output, flags.json, flags.trace});
   flags.run.apply(flags.options.model.run);
-  if (flags.generates) return run_generate(flags);
+  if (flags.generates) {
+    if (ranks.size() > 1) throw_error(ErrorKind::usage, "--generate: start a single process");
+    return run_generate(flags);
+  }
   if (flags.input.empty()) {
     throw_error(ErrorKind::usage, "infer needs --input FILE, or --generate N for a language model");
   }
+  if (flags.options.own_part && (flags.options.survive || !flags.report.empty())) {
+    throw_error(ErrorKind::usage, "--own-part goes with neither --survive nor --report");
+  }
   flags.options.report = flags.report;
+  flags.options.trace = !flags.trace.empty();
+  flags.options.probabilities = !flags.labels_only && !flags.options.echo;
   const engine::InferReport report =
-      engine::infer(flags.model, flags.input, flags.output, flags.options);
-  engine::Progress progress;
-  for (const std::string& warning : report.warnings) progress.warning(warning);
-  progress.line(fmt::format(
-      "{} in {}: {} inputs/s", counted(report.rows, "input"), engine::duration(report.seconds),
-      engine::grouped(report.seconds > 0 ? double(report.rows) / report.seconds : 0)));
+      engine::infer(flags.model, flags.input, flags.output, flags.options, &ranks);
+  if (ranks.is_root()) show(flags, report);
   return 0;
+}
+
+void declare_input(CLI::App& command, Flags& flags) {
+  command
+      .add_option("--input-format", flags.input_format,
+                  "idx, raw, csv, lines or jsonl; default: by the file")
+      ->type_name("NAME");
+  command
+      .add_option("--columns", flags.options.input.columns,
+                  "of texts: names or numbers of csv columns, keys of jsonl objects, with commas; "
+                  "default: those it was trained on")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->type_name("LIST");
+  command.add_option("--decoders", flags.options.decoders, "threads that parse and encode texts")
+      ->check(CLI::Range(1, 1024).description(""))
+      ->type_name("N");
+}
+
+void declare_ranks(CLI::App& command, Flags& flags) {
+  engine::InferOptions& options = flags.options;
+  command
+      .add_option("--transport", options.transport,
+                  "how chunks get to ranks: credits (default), interleaved, nonblocking, blocking "
+                  "or scatter")
+      ->type_name("NAME");
+  command.add_option("--credits", options.credits, "chunks under way to a rank at a time")
+      ->check(CLI::Range(1, 4096).description(""))
+      ->type_name("N");
+  command.add_flag(
+      "--survive", options.survive,
+      "give the chunks of a lost rank to others (start mpirun with --enable-recovery)");
+  command.add_flag("--own-part", options.own_part,
+                   "every rank reads its own part of the input and writes a part of the output, on "
+                   "disks they share");
+  command.add_flag("--echo", options.echo, "label 0 for all, no model run: measures the transport");
+  command.add_flag("--times", flags.times, "a table of when each device did what, on stderr");
+  declare_json(command, flags.json);
+  command
+      .add_option("--trace", flags.trace, "write a timeline here, for Perfetto or chrome://tracing")
+      ->type_name("FILE");
 }
 
 }  // namespace
 
 void add_infer(CLI::App& app, Action& action) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command = app.add_subcommand("infer", "labels and probabilities of images, or text");
+  CLI::App* command =
+      app.add_subcommand("infer", "labels and probabilities of images and texts, or new text");
   command->add_option("model", flags->model, "model file, checkpoint, or the folder of a run")
       ->required()
       ->type_name("");
   CLI::Option* input =
-      command->add_option("--input", flags->input, "IDX images or raw bytes, plain or gzip")
+      command
+          ->add_option("--input", flags->input,
+                       "IDX images, raw bytes, or texts (csv, lines, jsonl); plain or gzip")
           ->type_name("FILE");
+  declare_input(*command, *flags);
   command->add_option("--output", flags->output, "where to write; - is stdout, the default")
       ->type_name("FILE");
   command
       ->add_option("--format", flags->format,
                    "csv or json (one object a line); default: by the output's ending, else csv")
       ->type_name("NAME");
-  command->add_option("--batch", flags->options.batch, "images a launch")
+  CLI::Option* labels_only =
+      command->add_flag("--labels-only", flags->labels_only, "leave the probabilities out");
+  command
+      ->add_option("--batch", flags->options.batch, "inputs a launch (default: 256, on a GPU 4096)")
       ->check(CLI::Range(1, 65536).description(""))
       ->type_name("N");
   engine::GenerateOptions& generate = flags->generate;
@@ -103,14 +188,24 @@ void add_infer(CLI::App& app, Action& action) {
       ->needs(characters);
   command->add_flag("--strict", flags->options.model.strict, "refuse NaN and infinite weights");
   declare_report(*command, flags->report);
+  command->get_option("--report")->excludes(labels_only);
+  declare_ranks(*command, *flags);
   flags->run.declare(*command);
   command->footer(
       "Columns: index, label, then the probability of each class (p0, p1, ...).\n"
+      "--device cuda:all uses every GPU, cuda:0,1 these, cpu,cpu two plans on the CPU; under "
+      "mpirun\n"
+      "every rank takes chunks of the input from the first.\n"
       "Examples:\n"
       "  ridgeline infer runs/fashion --input t10k-images-idx3-ubyte.gz --output labels.csv\n"
       "  ridgeline infer model.safetensors --input pixels.raw --format json > labels.jsonl\n"
+      "  mpirun -n 4 ridgeline infer runs/news --input news.csv.gz --output labels.csv\n"
       "  ridgeline infer runs/shakespeare --generate 500 --temperature 0.8 --prompt \"ROMEO:\"");
-  command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+  command->callback([flags, &action] {
+    action = [flags] {
+      return with_ranks([&](Communicator& ranks) { return run(*flags, ranks); });
+    };
+  });
 }
 
 }  // namespace ridgeline::cli

@@ -7,7 +7,7 @@
 
 namespace ridgeline::data {
 
-CsvReader::CsvReader(ByteSource& source, char separator, size_t chunk)
+CsvReader::CsvReader(ByteStream& source, char separator, size_t chunk)
     : buffer_(source, chunk), separator_(separator) {}
 
 bool CsvReader::next(std::vector<std::string_view>& fields) {
@@ -31,6 +31,19 @@ bool CsvReader::next(std::vector<std::string_view>& fields) {
         return true;
     }
   }
+}
+
+CsvReader::Raw CsvReader::next_raw(std::string_view& text) {
+  buffer_.drop(record_bytes_);
+  record_bytes_ = 0;
+  line_ = next_line_;
+  const Found found = scan();
+  if (found == Found::end_of_data) return Raw::end;
+  text = {buffer_.data(), record_bytes_};
+  next_line_ += std::count(text.begin(), text.end(), '\n');
+  if (found == Found::blank) return Raw::blank;
+  if (columns_ == 0) columns_ = found_.size();
+  return Raw::record;
 }
 
 // Finds the fields of the next record, reading on until all of it is there.

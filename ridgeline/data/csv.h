@@ -14,11 +14,22 @@ namespace ridgeline::data {
 // record has another number of fields than the first.
 class CsvReader {
  public:
-  explicit CsvReader(ByteSource& source, char separator = ',', size_t chunk = size_t{1} << 20);
+  explicit CsvReader(ByteStream& source, char separator = ',', size_t chunk = size_t{1} << 20);
 
   // The next record's fields, valid until the next call; false at the end.
   bool next(std::vector<std::string_view>& fields);
   int64_t line() const { return line_; }  // where the record last given began, from 1
+
+  // The next record as it is written, with its line end: neither its text nor its number of fields
+  // is checked, but its quotes are. A blank line is given too: for who copies records elsewhere.
+  enum class Raw { record, blank, end };
+  Raw next_raw(std::string_view& text);
+  size_t columns() const { return columns_; }  // of the first record; 0: none was read
+  // For a reader that begins in the middle of a file.
+  void continue_at(int64_t line, size_t columns) {
+    next_line_ = line;
+    columns_ = columns;
+  }
 
  private:
   struct Field {

@@ -101,10 +101,14 @@ Header read_header(ByteSource& in) {
               name(header.dtype), to_string(header.shape), header.payload_bytes, more);
 }
 
-HostTensor read_plain(ByteSource& in, const Header& header) {
+void check_plain_size(ByteSource& in, const Header& header) {
   const int64_t held = in.file().size() - header.header_bytes;
   if (held < header.payload_bytes) throw_short(in.file().name(), header, held);
   if (held > header.payload_bytes) throw_long(in.file().name(), header, std::to_string(held));
+}
+
+HostTensor read_plain(ByteSource& in, const Header& header) {
+  check_plain_size(in, header);
   HostTensor tensor(header.dtype, header.shape);
   const std::span<std::byte> out(static_cast<std::byte*>(tensor.view().data),
                                  size_t(header.payload_bytes));
@@ -112,9 +116,7 @@ HostTensor read_plain(ByteSource& in, const Header& header) {
   return tensor;
 }
 
-// Grows with what is really there, never past what the header declares: neither a false header nor
-// a gzip bomb makes us allocate.
-HostTensor read_gzip(ByteSource& in, const Header& header) {
+void check_gzip_size(ByteSource& in, const Header& header) {
   const std::string& file = in.file().name();
   const int64_t most = checked_mul(in.file().size(), kMostGzipRatio, file.c_str());
   if (header.payload_bytes > most) {
@@ -124,6 +126,13 @@ HostTensor read_gzip(ByteSource& in, const Header& header) {
                 file, name(header.dtype), to_string(header.shape), header.payload_bytes,
                 in.file().size());
   }
+}
+
+// Grows with what is really there, never past what the header declares: neither a false header nor
+// a gzip bomb makes us allocate.
+HostTensor read_gzip(ByteSource& in, const Header& header) {
+  const std::string& file = in.file().name();
+  check_gzip_size(in, header);
   const size_t total = size_t(header.payload_bytes);
   std::vector<std::byte> bytes;
   bytes.reserve(std::min(total, size_t(in.file().size()) * 8));  // images pack about 2 to 5 times
@@ -162,6 +171,20 @@ int64_t stated_gzip_size(const InputFile& file) {
   return size;
 }
 
+// The bytes of a file of nothing but items.
+int64_t raw_size(const ByteSource& in, InputFile& file, const Shape& item) {
+  const int64_t size = in.compressed() ? stated_gzip_size(file) : file.size();
+  const int64_t features = item.numel();
+  if (features == 0 || size % features != 0) {
+    throw_error(
+        ErrorKind::data,
+        "{}: its size, {}, is no whole number of items of {} ({}); give a file of raw bytes or "
+        "an IDX file",
+        file.name(), counted(size, "byte"), counted(features, "byte"), to_string(item));
+  }
+  return size;
+}
+
 void refuse_empty(const InputFile& file) {
   if (file.size() == 0) {
     throw_error(ErrorKind::data, "{}: is empty (0 bytes); get it again", file.name());
@@ -184,6 +207,48 @@ HostTensor read_idx(const std::filesystem::path& path) {
   return read_idx(file);
 }
 
+ItemStream::ItemStream(const std::filesystem::path& path, const Shape& raw_item, bool idx)
+    : file_(path), in_((refuse_empty(file_), file_)), item_(raw_item) {
+  if (!idx) {
+    items_ = left_ = raw_size(in_, file_, raw_item) / raw_item.numel();
+    return;
+  }
+  const Header header = read_header(in_);
+  if (header.dtype != DType::uint8) {
+    throw_error(ErrorKind::data, "{}: holds {} but images are bytes (uint8)", file_.name(),
+                name(header.dtype));
+  }
+  in_.compressed() ? check_gzip_size(in_, header) : check_plain_size(in_, header);
+  header_bytes_ = header.header_bytes;
+  items_ = left_ = header.shape[0];
+  item_ = header.shape.drop_front();
+}
+
+void ItemStream::read(std::span<uint8_t> out) {
+  const size_t got = in_.read(std::as_writable_bytes(out));
+  if (got < out.size()) {
+    throw_error(ErrorKind::data, "{}: truncated: {} items of {} bytes are missing; get it again",
+                file_.name(), left_ - int64_t(got) / item_.numel(), item_.numel());
+  }
+  left_ -= item_.numel() > 0 ? int64_t(out.size()) / item_.numel() : left_;
+  if (left_ > 0 || !whole_) return;
+  std::byte extra{};  // reading past the end checks the CRC
+  if (in_.read({&extra, 1}) != 0) {
+    throw_error(ErrorKind::data, "{}: trailing bytes after {} items of {} bytes; get it again",
+                file_.name(), items_, item_.numel());
+  }
+}
+
+void ItemStream::restrict(int64_t begin, int64_t end) {
+  if (in_.compressed()) {
+    throw_error(ErrorKind::usage, "{}: a gzip file can only be read from its beginning; unpack it",
+                file_.name());
+  }
+  file_.seek(header_bytes_ + begin * item_.numel());
+  left_ = end - begin;
+  whole_ = false;
+}
+
 bool is_idx(const std::filesystem::path& path) {
   InputFile file(path);
   ByteSource in(file);
@@ -197,15 +262,8 @@ HostTensor read_raw(const std::filesystem::path& path, const Shape& item) {
   InputFile file(path);
   refuse_empty(file);
   ByteSource in(file);
-  const int64_t size = in.compressed() ? stated_gzip_size(file) : file.size();
+  const int64_t size = raw_size(in, file, item);
   const int64_t features = item.numel();
-  if (features == 0 || size % features != 0) {
-    throw_error(
-        ErrorKind::data,
-        "{}: its size, {}, is no whole number of items of {} ({}); give a file of raw bytes or "
-        "an IDX file",
-        file.name(), counted(size, "byte"), counted(features, "byte"), to_string(item));
-  }
   HostTensor tensor(DType::uint8, item.prepend(size / features));
   const size_t got = in.read(std::as_writable_bytes(tensor.span<uint8_t>()));
   std::byte extra{};

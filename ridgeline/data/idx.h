@@ -15,6 +15,30 @@ namespace ridgeline::data {
 HostTensor read_idx(const std::filesystem::path& path);
 HostTensor read_idx(InputFile& file);  // from the file's beginning; read nothing from it before
 
+// The items of an IDX file of bytes, or of a file of nothing but items, in bounded memory and with
+// the same checks: what can be known before is thrown before, the rest when the end is read.
+class ItemStream {
+ public:
+  // `raw_item` is the shape of an item where there is no header to say it.
+  ItemStream(const std::filesystem::path& path, const Shape& raw_item, bool idx);
+
+  const Shape& item() const { return item_; }
+  int64_t items() const { return items_; }  // in the file
+  int64_t left() const { return left_; }
+  // The next items, out.size() / item().numel() <= left() of them.
+  void read(std::span<uint8_t> out);
+  // From now on the items [begin, end) alone. Throws usage for a gzip file.
+  void restrict(int64_t begin, int64_t end);
+
+ private:
+  InputFile file_;
+  ByteSource in_;
+  Shape item_;
+  int64_t items_ = 0, left_ = 0;
+  int64_t header_bytes_ = 0;
+  bool whole_ = true;
+};
+
 // True if the file, unpacked, begins with an IDX header of a type we know.
 bool is_idx(const std::filesystem::path& path);
 

@@ -113,6 +113,36 @@ size_t ByteSource::read(std::span<std::byte> out) {
   return done;
 }
 
+std::unique_ptr<ByteStream> open_bytes(const std::filesystem::path& path) {
+  class FileBytes final : public ByteStream {
+   public:
+    explicit FileBytes(const std::filesystem::path& path) : file_(path), source_(file_) {}
+    size_t read(std::span<std::byte> out) override { return source_.read(out); }
+    const std::string& name() const override { return file_.name(); }
+
+   private:
+    InputFile file_;
+    ByteSource source_;
+  };
+  return std::make_unique<FileBytes>(path);
+}
+
+FilePart::FilePart(InputFile& file, int64_t begin, int64_t end) : file_(file), end_(end) {
+  file.seek(begin);
+}
+
+size_t FilePart::read(std::span<std::byte> out) {
+  const int64_t left = std::max<int64_t>(0, end_ - file_.position());
+  return file_.read(out.first(std::min(out.size(), size_t(left))));
+}
+
+size_t MemoryStream::read(std::span<std::byte> out) {
+  const size_t count = std::min(out.size(), bytes_.size());
+  if (count > 0) std::memcpy(out.data(), bytes_.data(), count);
+  bytes_ = bytes_.subspan(count);
+  return count;
+}
+
 // Some bytes, or none at the end of the last member. A gzip file is one member or several in a row.
 size_t ByteSource::inflate_some(std::span<std::byte> out) {
   z_stream& stream = inflater_->stream;

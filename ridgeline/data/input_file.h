@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 namespace ridgeline::data {
 
@@ -24,6 +25,8 @@ class InputFile {
   // The next bytes; fewer than asked for only at the end. Throws data when the file ends before the
   // size it had when opened, and io when the disk fails.
   size_t read(std::span<std::byte> out);
+  void seek(int64_t position) { position_ = position; }
+  int64_t position() const { return position_; }
   // The bytes at `offset`; does not move the position.
   size_t peek(std::span<std::byte> out, int64_t offset = 0) const;
 
@@ -34,18 +37,27 @@ class InputFile {
   int64_t position_ = 0;
 };
 
+// Bytes in order, wherever they come from.
+class ByteStream {
+ public:
+  virtual ~ByteStream() = default;
+  virtual size_t read(std::span<std::byte> out) = 0;  // fewer than asked for only at the end
+  virtual const std::string& name() const = 0;        // for messages
+};
+
 // The bytes of a file, unpacked when the file begins with gzip's magic (whatever its name).
-class ByteSource {
+class ByteSource final : public ByteStream {
  public:
   explicit ByteSource(InputFile& file);
-  ~ByteSource();
+  ~ByteSource() override;
 
   bool compressed() const { return inflater_ != nullptr; }
   InputFile& file() { return file_; }
+  const std::string& name() const override { return file_.name(); }
 
   // As InputFile::read. Asking for bytes past the end of a gzip stream checks its CRC. Throws data
   // on a truncated or damaged stream and on bytes after it.
-  size_t read(std::span<std::byte> out);
+  size_t read(std::span<std::byte> out) override;
 
  private:
   struct Inflater;
@@ -53,6 +65,34 @@ class ByteSource {
 
   InputFile& file_;
   std::unique_ptr<Inflater> inflater_;
+};
+
+// A file's bytes with the file.
+std::unique_ptr<ByteStream> open_bytes(const std::filesystem::path& path);
+
+// The part [begin, end) of a plain file.
+class FilePart final : public ByteStream {
+ public:
+  FilePart(InputFile& file, int64_t begin, int64_t end);
+  size_t read(std::span<std::byte> out) override;
+  const std::string& name() const override { return file_.name(); }
+
+ private:
+  InputFile& file_;
+  int64_t end_;
+};
+
+// Bytes in memory that stay where they are; `name` is that of the file they came from.
+class MemoryStream final : public ByteStream {
+ public:
+  MemoryStream(std::span<const std::byte> bytes, std::string name)
+      : bytes_(bytes), name_(std::move(name)) {}
+  size_t read(std::span<std::byte> out) override;
+  const std::string& name() const override { return name_; }
+
+ private:
+  std::span<const std::byte> bytes_;
+  std::string name_;
 };
 
 }  // namespace ridgeline::data

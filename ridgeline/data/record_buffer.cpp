@@ -8,7 +8,7 @@
 
 namespace ridgeline::data {
 
-RecordBuffer::RecordBuffer(ByteSource& source, size_t chunk) : source_(source), chunk_(chunk) {}
+RecordBuffer::RecordBuffer(ByteStream& source, size_t chunk) : source_(source), chunk_(chunk) {}
 
 bool RecordBuffer::more(int64_t line) {
   if (size() >= kMostRecord) {

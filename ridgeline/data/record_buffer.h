@@ -14,7 +14,7 @@ namespace ridgeline::data {
 // mark at the start is left out.
 class RecordBuffer {
  public:
-  explicit RecordBuffer(ByteSource& source, size_t chunk = size_t{1} << 20);
+  explicit RecordBuffer(ByteStream& source, size_t chunk = size_t{1} << 20);
 
   // What is there, from the next record on. Writable: readers unescape in place.
   char* data() { return bytes_.data() + begin_; }
@@ -24,12 +24,12 @@ class RecordBuffer {
   bool more(int64_t line);
   void drop(size_t count) { begin_ += count; }
 
-  const std::string& name() const { return source_.file().name(); }
+  const std::string& name() const { return source_.name(); }
 
   static constexpr size_t kMostRecord = size_t{64} << 20;
 
  private:
-  ByteSource& source_;
+  ByteStream& source_;
   size_t chunk_;
   std::vector<char> bytes_;
   size_t begin_ = 0, end_ = 0;

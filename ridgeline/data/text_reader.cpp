@@ -3,31 +3,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "ridgeline/core/error.h"
 #include "ridgeline/data/csv.h"
+#include "ridgeline/data/csv_columns.h"
 
 namespace ridgeline::data {
 namespace {
 
-// The file and its unpacked bytes, before what reads them.
-class OpenText : public TextReader {
+class LineText final : public TextReader {
  public:
-  explicit OpenText(const std::filesystem::path& path) : file_(path), source_(file_) {}
-  const std::string& file() const override { return file_.name(); }
+  LineText(std::unique_ptr<ByteStream> bytes, const TextPlace& place)
+      : bytes_(std::move(bytes)), buffer_(*bytes_), line_(place.line - 1) {}
 
- protected:
-  InputFile file_;
-  ByteSource source_;
-};
-
-class LineText final : public OpenText {
- public:
-  explicit LineText(const std::filesystem::path& path) : OpenText(path), buffer_(source_) {}
+  const std::string& file() const override { return bytes_->name(); }
 
   bool next(TextRecord& record) override {
     buffer_.drop(used_);
@@ -58,31 +51,23 @@ class LineText final : public OpenText {
   }
 
  private:
+  std::unique_ptr<ByteStream> bytes_;
   RecordBuffer buffer_;
   size_t used_ = 0;
-  int64_t line_ = 0;
+  int64_t line_;
 };
 
-class CsvText final : public OpenText {
+class CsvText final : public TextReader {
  public:
-  CsvText(const std::filesystem::path& path, const TextColumns& columns)
-      : OpenText(path), reader_(source_) {
-    if (columns.text.empty()) {
-      throw_error(ErrorKind::usage,
-                  "{}: which columns hold the text? Name them, or give their "
-                  "numbers from 1",
-                  file());
-    }
-    std::vector<std::string> names = columns.text;
-    if (!columns.label.empty()) names.push_back(columns.label);
-    const bool header = std::ranges::any_of(names, [](const auto& n) { return !number(n); });
-    if (header && !reader_.next(fields_)) {
-      throw_error(ErrorKind::data, "{}: is empty; a header with {} was expected", file(),
-                  fmt::join(names, ", "));
-    }
-    for (const std::string& name : columns.text) text_.push_back(find(name, header));
-    if (!columns.label.empty()) label_ = find(columns.label, header);
+  CsvText(std::unique_ptr<ByteStream> bytes, const TextColumns& columns, const TextPlace& place)
+      : bytes_(std::move(bytes)), reader_(*bytes_) {
+    const CsvColumns found = find_csv_columns(reader_, columns, file());
+    text_ = found.text;
+    label_ = found.label;
+    if (place.columns > 0) reader_.continue_at(place.line, place.columns);
   }
+
+  const std::string& file() const override { return bytes_->name(); }
 
   bool next(TextRecord& record) override {
     if (!reader_.next(fields_)) return false;
@@ -103,24 +88,7 @@ class CsvText final : public OpenText {
   }
 
  private:
-  // A column's place, from 0, if it is written as a number.
-  static std::optional<size_t> number(std::string_view text) {
-    size_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size() || value < 1) return std::nullopt;
-    return value - 1;
-  }
-
-  size_t find(const std::string& name, bool header) {
-    if (header) {
-      const auto at = std::ranges::find(fields_, name);
-      if (at != fields_.end()) return size_t(at - fields_.begin());
-    }
-    if (const auto place = number(name)) return *place;
-    throw_error(ErrorKind::data, "{}: line 1: no column '{}'; there are {}", file(), name,
-                fmt::join(fields_, ", "));
-  }
-
+  std::unique_ptr<ByteStream> bytes_;
   CsvReader reader_;
   std::vector<size_t> text_;
   std::optional<size_t> label_;
@@ -130,8 +98,8 @@ class CsvText final : public OpenText {
 
 class JsonText final : public TextReader {
  public:
-  JsonText(const std::filesystem::path& path, const TextColumns& columns)
-      : lines_(path), columns_(columns) {
+  JsonText(std::unique_ptr<ByteStream> bytes, const TextColumns& columns, const TextPlace& place)
+      : lines_(std::move(bytes), place), columns_(columns) {
     if (columns_.text.empty()) columns_.text = {"text"};
   }
 
@@ -183,18 +151,23 @@ TextFormat text_format(const std::filesystem::path& path) {
   return TextFormat::lines;
 }
 
+std::unique_ptr<TextReader> open_text(std::unique_ptr<ByteStream> bytes, const TextColumns& columns,
+                                      const TextPlace& place) {
+  switch (columns.format) {
+    case TextFormat::csv:
+      return std::make_unique<CsvText>(std::move(bytes), columns, place);
+    case TextFormat::jsonl:
+      return std::make_unique<JsonText>(std::move(bytes), columns, place);
+    default:
+      return std::make_unique<LineText>(std::move(bytes), place);
+  }
+}
+
 std::unique_ptr<TextReader> open_text(const std::filesystem::path& path,
                                       const TextColumns& columns) {
-  TextFormat format = columns.format;
-  if (format == TextFormat::automatic) format = text_format(path);
-  switch (format) {
-    case TextFormat::csv:
-      return std::make_unique<CsvText>(path, columns);
-    case TextFormat::jsonl:
-      return std::make_unique<JsonText>(path, columns);
-    default:
-      return std::make_unique<LineText>(path);
-  }
+  TextColumns settled = columns;
+  if (settled.format == TextFormat::automatic) settled.format = text_format(path);
+  return open_text(open_bytes(path), settled, {});
 }
 
 }  // namespace ridgeline::data

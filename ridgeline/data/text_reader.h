@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "ridgeline/data/input_file.h"
+
 namespace ridgeline::data {
 
 enum class TextFormat {
@@ -42,6 +44,16 @@ class TextReader {
 
 std::unique_ptr<TextReader> open_text(const std::filesystem::path& path,
                                       const TextColumns& columns);
+
+// Records that follow others: where they stand in the file they were taken from.
+struct TextPlace {
+  int64_t line = 1;    // of the first record
+  size_t columns = 0;  // of every record of a csv file; 0: as many as the first has
+};
+
+// The same of some of a file's records. The format must be named; a csv file's columns are numbers.
+std::unique_ptr<TextReader> open_text(std::unique_ptr<ByteStream> bytes, const TextColumns& columns,
+                                      const TextPlace& place);
 
 // The format that `automatic` stands for.
 TextFormat text_format(const std::filesystem::path& path);

@@ -71,6 +71,16 @@ RankCommunicator::~RankCommunicator() {
   if (worker_.joinable()) worker_.join();
 }
 
+void RankCommunicator::set_hooks(RankHooks hooks) {
+  const std::scoped_lock lock(hooking_);
+  hooks_ = std::move(hooks);
+}
+
+RankHooks RankCommunicator::hooks() const {
+  const std::scoped_lock lock(hooking_);
+  return hooks_;
+}
+
 std::span<const int64_t> RankCommunicator::parts(int64_t count) {
   parts_.clear();
   for (int r = 0; r < size(); ++r) {

@@ -3,8 +3,10 @@
 #include <atomic>
 #include <condition_variable>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -17,6 +19,17 @@ namespace ridgeline::dist {
 using Pulse = std::atomic<int64_t>;
 int64_t now_ms();
 
+// What a command wants to know of the end of ranks. Called by the watch's thread.
+struct RankHooks {
+  // On the root: a rank was lost. True: the run goes on without it; no collective may be made any
+  // more.
+  std::function<bool(int rank, const std::string& name)> lost;
+  // Before this process ends by the watch's will: what is written should be whole.
+  std::function<void()> before_exit;
+  // After that: what the message about a lost rank ends with, in place of the advice to resume.
+  std::function<std::string()> advice;
+};
+
 // A Communicator over a Transport: sums that were started are made by a thread of its own, in
 // order, while the caller computes; where the transport's library does not allow that, at once.
 class RankCommunicator final : public Communicator {
@@ -26,6 +39,10 @@ class RankCommunicator final : public Communicator {
 
   Transport& transport() { return *transport_; }
   const Pulse& pulse() const { return pulse_; }
+  void set_hooks(RankHooks hooks);
+  RankHooks hooks() const;
+  // Ranks that were lost and done without: there are no collectives any more, not even the last.
+  std::atomic<bool>& broken() { return broken_; }
 
   int rank() const override { return transport_->rank(); }
   int size() const override { return transport_->size(); }
@@ -71,6 +88,9 @@ class RankCommunicator final : public Communicator {
 
   std::unique_ptr<Transport> transport_;
   Pulse pulse_{0};
+  std::atomic<bool> broken_{false};
+  mutable std::mutex hooking_;
+  RankHooks hooks_;
   double blocked_ = 0;
 
   // Used by one thread at a time: the worker while tickets are open, else the caller.

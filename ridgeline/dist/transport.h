@@ -40,6 +40,18 @@ class Transport {
   virtual void exchange_parts(const void* from, void* to, std::span<const int64_t> counts,
                               size_t element_bytes) = 0;
 
+  // Messages between two ranks, in order for each pair, apart from all collectives. Nothing here
+  // waits; `data` must stay put until test() has said true, once, of its request.
+  using Request = int64_t;
+  struct Envelope {
+    int from = 0;
+    size_t bytes = 0;
+  };
+  virtual Request start_send(int to, const void* data, size_t bytes) = 0;
+  virtual bool probe(Envelope& found) = 0;  // the next message that nobody receives yet
+  virtual Request start_receive(const Envelope& message, void* data) = 0;
+  virtual bool test(Request request) = 0;
+
   // The end: by agreement of all ranks, or by force of one.
   virtual void finish() = 0;
   virtual void abort(int code) noexcept = 0;

@@ -1,6 +1,7 @@
 #include "ridgeline/dist/watch.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -45,6 +46,11 @@ Watch::Watch(RankCommunicator& ranks, const Options& options)
   for (const std::string& name :
        ranks.texts(fmt::format("{}, process {}", host_name(), ::getpid()))) {
     names_.push_back(fmt::format("rank {} ({})", names_.size(), name));
+  }
+  const auto hosts = ranks.texts(host_name());
+  const auto processes = ranks.texts(std::to_string(::getpid()));
+  for (size_t r = 0; r < hosts.size(); ++r) {
+    seats_.push_back({std::stoi(processes[r]), hosts[r] == host_name()});
   }
   connect_all();
   if (::pipe(wake_) != 0) throw_error(ErrorKind::comm, "no pipe for the watch on the ranks");
@@ -151,9 +157,14 @@ void Watch::run() {
       if (ranks_.local_rank() == 0) {
         write_stderr("ridgeline: the launcher has died; continue with --resume\n");
       }
+      before_exit();
       ::_exit(exit_code(ErrorKind::comm));
     }
   }
+}
+
+void Watch::before_exit() {
+  if (const auto call = ranks_.hooks().before_exit) call();
 }
 
 void Watch::beat() {
@@ -206,6 +217,7 @@ void Watch::handle(Peer& peer, const Head& head, const std::string& text) {
       ::usleep(kGraceMs * 1000);
       end_all(head.value, fmt::format("rank {}: {}", peer.rank, text));
     case Kind::quit:
+      before_exit();
       ::_exit(head.value);
     case Kind::bye:
       peer.gone = true;
@@ -226,11 +238,25 @@ void Watch::look_for_silence(int64_t now) {
 }
 
 void Watch::accuse(int rank, const std::string& what) {
-  const std::string text = fmt::format("{} of {} {}; a run with --out continues with --resume",
-                                       names_[size_t(rank)], ranks_.size(), what);
+  const RankHooks hooks = ranks_.hooks();
+  const std::string& name = names_[size_t(rank)];
+  if (ranks_.is_root() && rank != 0 && hooks.lost) {
+    ranks_.broken() = true;
+    for (auto& peer : peers_) {
+      if (peer->rank != rank) continue;
+      if (!peer->gone) lost_.push_back(seats_[size_t(rank)]);  // still there, but of no use
+      peer->gone = true;
+    }
+    if (hooks.lost(rank, fmt::format("{} of {} {}", name, ranks_.size(), what))) return;
+  }
+  if (ranks_.is_root()) before_exit();
+  const std::string text =
+      fmt::format("{} of {} {}; {}", name, ranks_.size(), what,
+                  hooks.advice ? hooks.advice() : "a run with --out continues with --resume");
   if (ranks_.is_root()) end_all(exit_code(ErrorKind::comm), text);
   // The root itself: all others see it, the first of them speaks.
   if (ranks_.rank() == 1) write_stderr("ridgeline: " + text + "\n");
+  before_exit();
   ::_exit(exit_code(ErrorKind::comm));
 }
 
@@ -238,6 +264,7 @@ void Watch::end_all(int code, const std::string& message) {
   if (ending_.exchange(true)) {
     for (;;) ::pause();  // another thread is at it
   }
+  before_exit();
   write_stderr("ridgeline: " + message + "\n");
   for (auto& peer : peers_) {
     if (peer->fd >= 0) send(*peer, Kind::quit, code);
@@ -255,6 +282,22 @@ void Watch::fail(int code, const std::string& message) {
   // The root's answer ends this process; if it never comes, nobody is left to speak for us.
   for (int i = 0; i < 50; ++i) ::usleep(100'000);
   write_stderr("ridgeline: " + line + "\n");
+  ::_exit(code);
+}
+
+void Watch::leave(int code) {
+  finishing_ = true;
+  if (ranks_.is_root()) {
+    for (auto& peer : peers_) {
+      if (peer->fd >= 0 && !peer->gone) send(*peer, Kind::quit, 0);
+    }
+    // One that was stopped and done without would keep the launcher waiting.
+    for (const Seat& lost : lost_) {
+      if (lost.same_host) ::kill(lost.process, SIGKILL);
+    }
+  } else {
+    for (int i = 0; i < 300; ++i) ::usleep(100'000);  // until the root says so
+  }
   ::_exit(code);
 }
 

@@ -35,6 +35,10 @@ class Watch {
   // Collective: from now on closing connections mean nothing.
   void finish();
 
+  // The end of a run that has lost ranks and gone on: every other rank ends with 0, this one with
+  // `code`, without the library's own end, which would wait for the lost.
+  [[noreturn]] void leave(int code);
+
   // Ends all ranks with `code`; `message` is the last line that any of them writes.
   [[noreturn]] void fail(int code, const std::string& message);
 
@@ -53,6 +57,7 @@ class Watch {
   void handle(Peer& peer, const Head& head, const std::string& text);
   void look_for_silence(int64_t now);
   bool hangs(int64_t now);
+  void before_exit();
   void accuse(int rank, const std::string& what);
   [[noreturn]] void end_all(int code, const std::string& message);
   bool send(Peer& peer, Kind kind, int32_t value, const std::string& text = {});
@@ -62,6 +67,12 @@ class Watch {
   const int parent_;
   std::vector<std::unique_ptr<Peer>> peers_;  // the root has all others, they have the root
   std::vector<std::string> names_;            // "rank 2 (node7, process 4711)"
+  struct Seat {
+    int process = 0;
+    bool same_host = false;
+  };
+  std::vector<Seat> seats_;  // of all ranks
+  std::vector<Seat> lost_;   // given up, but their connections have not closed
   int wake_[2] = {-1, -1};
   std::atomic<bool> stop_{false}, ending_{false}, finishing_{false};
   int64_t longest_work_ms_ = 0;

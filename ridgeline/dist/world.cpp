@@ -46,9 +46,11 @@ int World::run(const std::function<int(Communicator&)>& work) {
   if (!watch_) return work(*ranks_);
   try {
     const int code = work(*ranks_);
+    auto& ranks = static_cast<RankCommunicator&>(*ranks_);
+    if (ranks.broken()) watch_->leave(code);
     watch_->finish();
     watch_.reset();
-    static_cast<RankCommunicator&>(*ranks_).transport().finish();
+    ranks.transport().finish();
     return code;
   } catch (const Error& error) {
     watch_->fail(exit_code(error.kind()), error.what());

@@ -4,29 +4,51 @@
 #include <string>
 #include <vector>
 
+#include "ridgeline/core/communicator.h"
 #include "ridgeline/engine/model_io.h"
+#include "ridgeline/engine/stream/items.h"
+#include "ridgeline/engine/stream/times.h"
 
 namespace ridgeline::engine {
 
 enum class InferFormat { automatic, csv, json };  // automatic: by the output's ending, else csv
 
 struct InferOptions {
+  // run.device may name several: "cuda:all", "cuda:0,1", "cpu,cpu"; each gets a plan of its own.
   ModelOptions model;
   InferFormat format = InferFormat::automatic;
-  int64_t batch = 256;           // rows a launch; results do not depend on it
+  InputOptions input;
+  bool probabilities = true;     // else labels alone
+  int64_t batch = 0;             // rows a launch and a chunk; 0: by the device
+  int decoders = 0;              // threads that parse and encode texts; 0: by the machine
   std::filesystem::path report;  // folder for report.html; empty: none
+  // Of several ranks:
+  std::string transport = "credits";  // see Delivery
+  int credits = 0;                    // chunks under way to a rank; 0: by its devices
+  bool survive = false;               // go on without ranks that are lost
+  bool own_part = false;              // every rank reads and writes a part of its own
+  bool echo = false;                  // for measuring transports: label 0, no model is run
+  bool trace = false;                 // keep what a timeline shows
 };
 
 struct InferReport {
   int64_t rows = 0;
-  double seconds = 0;  // of the network alone, without reading and writing
+  double startup = 0;  // seconds until the first engine was ready
+  double seconds = 0;  // from then until the last result was written
+  std::string transport;
+  std::vector<RankTimes> ranks;
   std::vector<std::string> warnings;
+
+  std::string to_json() const;
 };
 
-// Labels and probabilities of every image in `input`: an IDX file of bytes, or raw bytes item after
-// item, either with gzip. CSV has the header index,label,p0,...; JSON is one object a line. An
-// `output` of "-" is stdout; a file appears whole or not at all.
+// Labels and probabilities of every item of `input`: an IDX file of bytes, raw bytes item after
+// item, or texts (CSV, lines, JSON lines) for a model of characters; plain or gzip, of any size.
+// CSV has the header index,label,p0,...; JSON is one object a line. An `output` of "-" is stdout; a
+// file appears when it is whole, and until then, or after a fault, what there is of it is in
+// `<output>.part`. With several ranks the root's report says it all.
 InferReport infer(const std::filesystem::path& model, const std::filesystem::path& input,
-                  const std::filesystem::path& output, const InferOptions& options);
+                  const std::filesystem::path& output, const InferOptions& options,
+                  Communicator* ranks = nullptr);
 
 }  // namespace ridgeline::engine

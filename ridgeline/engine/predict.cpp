@@ -18,7 +18,8 @@ nn::Lowered lower_inference(const Config& config, const nn::Model& model,
 }  // namespace
 
 Predictor::Predictor(Machine& machine, const Config& config, const nn::Model& model,
-                     const data::Scaling& scaling, int classes, int64_t batch)
+                     const data::Scaling& scaling, int classes, int64_t batch,
+                     const std::function<void()>& memory_ready)
     : machine_(machine),
       lowered_(lower_inference(config, model, scaling, classes, batch)),
       weights_(machine_.runtime(), model, lowered_),
@@ -34,12 +35,26 @@ Predictor::Predictor(Machine& machine, const Config& config, const nn::Model& mo
   std::vector<int32_t> order(size_t(lowered_.order.shape.numel()));
   std::iota(order.begin(), order.end(), 0);
   machine_.runtime().upload(order_.data(), order.data(), order.size() * sizeof order[0]);
+  if (memory_ready) memory_ready();
   runner_ = std::make_unique<Runner>(machine_, lowered_, shared);
 }
 
 std::vector<double> Predictor::run(std::span<const uint8_t> items) {
-  machine_.runtime().upload(images_.data(), items.data(), items.size());
+  load(items);
   runner_->launch(0, 1);
+  return probabilities();
+}
+
+void Predictor::load(std::span<const uint8_t> items) {
+  machine_.runtime().upload(images_.data(), items.data(), items.size());
+}
+
+void Predictor::compute() {
+  runner_->launch(0, 1);
+  machine_.runtime().synchronize();
+}
+
+std::vector<double> Predictor::probabilities() const {
   const Value& value = lowered_.probabilities;
   if (value.dtype == DType::fp64) return runner_->read<double>(value);
   return dispatch_float(value.dtype, [&](auto zero) {

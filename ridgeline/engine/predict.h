@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "ridgeline/engine/model_io.h"
@@ -12,11 +13,18 @@ namespace ridgeline::engine {
 class Predictor {
  public:
   // The weights of `model` are copied to the device; `batch` is the most items a call takes.
+  // `memory_ready` is called when only the plan is left to make.
   Predictor(Machine& machine, const Config& config, const nn::Model& model,
-            const data::Scaling& scaling, int classes, int64_t batch);
+            const data::Scaling& scaling, int classes, int64_t batch,
+            const std::function<void()>& memory_ready = {});
 
   // Probabilities [batch, classes] of items given as bytes; rows past those given mean nothing.
   std::vector<double> run(std::span<const uint8_t> items);
+
+  // The same in its parts, for who wants to know how long each takes.
+  void load(std::span<const uint8_t> items);
+  void compute();  // waits for the device
+  std::vector<double> probabilities() const;
 
   Runner& runner() { return *runner_; }
 

@@ -53,6 +53,7 @@ class MpiTransport final : public Transport {
     // Of our own, so that a library that uses MPI too cannot get between our messages.
     check(MPI_Comm_dup(MPI_COMM_WORLD, &world_), "MPI_Comm_dup");
     MPI_Comm_set_errhandler(world_, MPI_ERRORS_RETURN);
+    check(MPI_Comm_dup(world_, &pairs_), "MPI_Comm_dup");
     check(MPI_Comm_rank(world_, &rank_), "MPI_Comm_rank");
     check(MPI_Comm_size(world_, &size_), "MPI_Comm_size");
     MPI_Comm host = MPI_COMM_NULL;
@@ -127,10 +128,43 @@ class MpiTransport final : public Transport {
           "MPI_Alltoallv");
   }
 
+  Request start_send(int to, const void* data, size_t bytes) override {
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Isend(data, narrow(int64_t(bytes)), MPI_BYTE, to, kTag, pairs_, &request),
+          "MPI_Isend");
+    return keep(request);
+  }
+
+  bool probe(Envelope& found) override {
+    int there = 0, bytes = 0;
+    MPI_Status status;
+    check(MPI_Iprobe(MPI_ANY_SOURCE, kTag, pairs_, &there, &status), "MPI_Iprobe");
+    if (!there) return false;
+    MPI_Get_count(&status, MPI_BYTE, &bytes);
+    found = {status.MPI_SOURCE, size_t(bytes)};
+    return true;
+  }
+
+  Request start_receive(const Envelope& message, void* data) override {
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Irecv(data, narrow(int64_t(message.bytes)), MPI_BYTE, message.from, kTag, pairs_,
+                    &request),
+          "MPI_Irecv");
+    return keep(request);
+  }
+
+  bool test(Request request) override {
+    int done = 0;
+    check(MPI_Test(&requests_[size_t(request)], &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (done) free_.push_back(request);
+    return done != 0;
+  }
+
   void finish() override {
     int done = 0;
     MPI_Finalized(&done);
     if (done) return;
+    MPI_Comm_free(&pairs_);
     MPI_Comm_free(&world_);
     check(MPI_Finalize(), "MPI_Finalize");
   }
@@ -150,7 +184,21 @@ class MpiTransport final : public Transport {
     }
   }
 
-  MPI_Comm world_ = MPI_COMM_NULL;
+  Request keep(MPI_Request request) {
+    if (free_.empty()) {
+      requests_.push_back(request);
+      return Request(requests_.size()) - 1;
+    }
+    const Request place = free_.back();
+    free_.pop_back();
+    requests_[size_t(place)] = request;
+    return place;
+  }
+
+  static constexpr int kTag = 1;
+  MPI_Comm world_ = MPI_COMM_NULL, pairs_ = MPI_COMM_NULL;
+  std::vector<MPI_Request> requests_;
+  std::vector<Request> free_;  // places in requests_
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1;
   bool any_thread_ = false;
   std::vector<int> counts_, offsets_, in_counts_, in_offsets_;

@@ -1,0 +1,74 @@
+#include "ridgeline/data/text_splitter.h"
+
+#include <cstring>
+#include <utility>
+
+#include "ridgeline/data/csv_columns.h"
+
+namespace ridgeline::data {
+
+TextSplitter::TextSplitter(std::unique_ptr<ByteStream> bytes, const TextColumns& columns,
+                           const TextPlace& place)
+    : bytes_(std::move(bytes)), columns_(columns), line_(place.line) {
+  if (columns_.format != TextFormat::csv) {
+    lines_ = std::make_unique<RecordBuffer>(*bytes_);
+    return;
+  }
+  csv_ = std::make_unique<CsvReader>(*bytes_);
+  const CsvColumns found = find_csv_columns(*csv_, columns_, bytes_->name());
+  columns_.text.clear();
+  for (const size_t column : found.text) columns_.text.push_back(std::to_string(column + 1));
+  if (found.label) columns_.label = std::to_string(*found.label + 1);
+  if (place.columns > 0) csv_->continue_at(place.line, place.columns);
+}
+
+TextSplitter::Piece TextSplitter::next(int64_t records, std::vector<uint8_t>& out) {
+  Piece piece;
+  bool first = true;
+  std::string_view text;
+  while (piece.records < records) {
+    bool blank = false;
+    if (csv_) {
+      const CsvReader::Raw found = csv_->next_raw(text);
+      if (found == CsvReader::Raw::end) break;
+      blank = found == CsvReader::Raw::blank;
+      line_ = csv_->line();
+    } else if (!next_line(text, blank)) {
+      break;
+    }
+    if (first) piece.place.line = line_;
+    first = false;
+    if (!csv_) ++line_;
+    piece.records += !blank;
+    out.insert(out.end(), text.begin(), text.end());
+    // A piece is read on its own: its last line must not run into what is put after it.
+    if (text.back() != '\n') out.push_back('\n');
+  }
+  if (csv_) piece.place.columns = csv_->columns();
+  return piece;
+}
+
+bool TextSplitter::next_line(std::string_view& line, bool& blank) {
+  lines_->drop(used_);
+  used_ = 0;
+  size_t searched = 0;
+  const void* end = nullptr;
+  for (bool more = true;;) {
+    if (lines_->size() > searched) {
+      end = std::memchr(lines_->data() + searched, '\n', lines_->size() - searched);
+    }
+    if (end != nullptr || !more) break;
+    searched = lines_->size();
+    more = lines_->more(line_);
+  }
+  if (end == nullptr && lines_->size() == 0) return false;
+  used_ =
+      end == nullptr ? lines_->size() : size_t(static_cast<const char*>(end) - lines_->data()) + 1;
+  line = {lines_->data(), used_};
+  // Lines of JSON may be blank, which LineText's may not.
+  blank = columns_.format == TextFormat::jsonl &&
+          line.find_first_not_of(" \t\r\n") == std::string_view::npos;
+  return true;
+}
+
+}  // namespace ridgeline::data

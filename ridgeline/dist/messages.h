@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "ridgeline/dist/transport.h"
+
+namespace ridgeline::dist {
+
+// Messages between pairs of ranks that travel while the caller does other things: it hands them in
+// and asks from time to time. One thread at a time, and none while a collective is under way.
+class Messages {
+ public:
+  using Body = std::vector<uint8_t>;
+  struct Message {
+    int from = 0;
+    Body body;
+  };
+
+  explicit Messages(Transport& transport) : transport_(transport) {}
+  ~Messages();
+  Messages(const Messages&) = delete;
+  Messages& operator=(const Messages&) = delete;
+
+  // The body is kept until it is sent.
+  void send(int to, Body body);
+  // Moves things along; the next message that has come in whole, if any. Messages of one rank keep
+  // their order.
+  std::optional<Message> poll();
+
+  bool moved() const { return moved_; }  // whether the last poll() found anything to do
+  bool busy() const { return !sending_.empty() || !receiving_.empty(); }
+  size_t unsent() const { return sending_.size(); }
+  size_t unsent_to(int rank) const;
+  // A rank is lost: what was on its way to or from it is forgotten.
+  void forget(int rank);
+
+  double sent_bytes() const { return sent_; }
+  double received_bytes() const { return received_; }
+
+ private:
+  struct Open {
+    int rank = 0;
+    Transport::Request request = 0;
+    Body body;
+  };
+
+  Transport& transport_;
+  std::deque<Open> sending_, receiving_;
+  std::vector<Open> graves_;  // the library may still look at these buffers
+  bool moved_ = false;
+  double sent_ = 0, received_ = 0;
+};
+
+}  // namespace ridgeline::dist

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ridgeline/dist/messages.h"
+#include "ridgeline/engine/stream/source_reader.h"
+#include "ridgeline/engine/stream/workers.h"
+#include "ridgeline/engine/stream/writer.h"
+
+namespace ridgeline::engine {
+
+// How chunks get from the root to the ranks.
+enum class Delivery {
+  credits,      // each to whoever asks first; two or more under way to every rank
+  interleaved,  // in turn; the next travels while one is computed
+  nonblocking,  // in turn and in rounds: one to each rank, all at once, then all results
+  blocking,     // the same, one after the other
+  scatter,      // all of the file in equal parts before anything is computed
+};
+Delivery parse_delivery(const std::string& name);  // throws usage
+std::string_view name(Delivery delivery);
+
+// Times of polling: often while something moves, seldom while nothing does, so that a rank with one
+// core has it for computing.
+class Pace {
+ public:
+  // Waits for the bell, or until it is time to ask again.
+  void wait(Bell& bell, bool moved, bool busy);
+
+ private:
+  int idle_ = 0;
+};
+
+// The root's part: hands out the chunks of a source, among others to its own workers, and passes
+// the results on. Chunks in memory are bounded by credits, results that wait for their turn by a
+// window: a rank that is far behind holds the others up before it makes the root hold everything.
+class ChunkRoot {
+ public:
+  struct Options {
+    Delivery delivery = Delivery::credits;
+    int ranks = 1;
+    bool survive = false;  // chunks are kept until their results are there
+    bool keep = false;     // the same, for who wants to look at them with their results
+  };
+  // `messages` is null for one rank.
+  ChunkRoot(SourceReader& reader, Workers& workers, ResultWriter& writer, dist::Messages* messages,
+            Bell& bell, const RunClock& clock, const Options& options);
+
+  // Until everything is written, or a fault: everything before it is written. Throws it.
+  void run();
+  // Tells the ranks that this was all, and what they report of themselves. The root's is the first.
+  std::vector<RankTimes> finish(const RankTimes& own);
+
+  void lose(int rank);         // from any thread; with `survive`
+  Chunk kept(int64_t number);  // once, with `keep`; from any thread
+  int64_t chunks() const { return handed_; }
+
+ private:
+  struct Peer {
+    int rank = 0;  // the root's own workers are rank 0's
+    int credits = 0;
+    bool lost = false, said_ready = false, reported = false;
+    std::vector<int64_t> out;  // numbers of chunks it has
+  };
+
+  bool dispatch();
+  Peer* choose(int64_t number);
+  void hand(Peer& peer, Chunk chunk);
+  bool take_results();
+  bool poll();
+  void receive(const dist::Messages::Message& message);
+  void accept(Peer& peer, ChunkResult result);
+  void bury_lost();
+  bool all_in() const;
+  void stop_all();
+
+  SourceReader& reader_;
+  Workers& workers_;
+  ResultWriter& writer_;
+  dist::Messages* messages_;
+  Bell& bell_;
+  const RunClock& clock_;
+  const Options options_;
+  Pace pace_;
+  std::vector<Peer> peers_;
+  std::vector<Chunk> again_;  // chunks of lost ranks
+  int64_t handed_ = 0;        // chunks taken from the reader
+  int64_t total_ = -1;        // scatter: chunks in all
+  bool gone_ = false;         // scatter: all was sent
+  std::vector<RankTimes> reports_;
+  double network_ = 0, busy_since_ = -1;
+
+  std::mutex mutex_;
+  std::vector<int> newly_lost_;
+  std::map<int64_t, Chunk> kept_;
+};
+
+// Any other rank's part: asks for chunks, gives them to its workers, returns the results.
+void run_chunk_rank(Workers& workers, dist::Messages& messages, Bell& bell, const RunClock& clock,
+                    RankTimes own, Delivery delivery, bool wide, bool spans);
+
+}  // namespace ridgeline::engine

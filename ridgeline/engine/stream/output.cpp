@@ -1,0 +1,86 @@
+#include "ridgeline/engine/stream/output.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "ridgeline/core/file.h"
+
+namespace ridgeline::engine {
+namespace {
+
+[[noreturn]] void fail(const std::filesystem::path& path, const char* what) {
+  throw_error(ErrorKind::io, "{}: cannot {}: {}", path.string(), what, std::strerror(errno));
+}
+
+}  // namespace
+
+OutputFile::OutputFile(const std::filesystem::path& path) : path_(path), stdout_(path == "-") {
+  if (stdout_) return;
+  struct stat status {};
+  const bool there = ::stat(path.c_str(), &status) == 0;
+  renames_ = !there || S_ISREG(status.st_mode);
+  if (renames_ && there) {  // a link is followed
+    std::error_code ignored;
+    const auto whole = std::filesystem::canonical(path, ignored);
+    if (!ignored) path_ = whole;
+  }
+  part_ = path_;
+  if (renames_) part_ += ".part";
+  const int flags = O_WRONLY | O_CLOEXEC | (renames_ ? O_CREAT | O_TRUNC | O_NOFOLLOW : 0);
+  fd_ = ::open(part_.c_str(), flags, 0666);
+  if (fd_ < 0) fail(part_, renames_ ? "create" : "open");
+}
+
+OutputFile::~OutputFile() {
+  if (fd_ >= 0) ::close(fd_);
+  if (renames_ && !finished_ && !keep_) ::unlink(part_.c_str());
+}
+
+bool OutputFile::write(std::string_view text) {
+  if (stdout_) return write_stdout(text);
+  while (!text.empty()) {
+    const ssize_t wrote = ::write(fd_, text.data(), text.size());
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) fail(part_, "write");
+    text.remove_prefix(size_t(wrote));
+  }
+  return true;
+}
+
+void OutputFile::append_file(const std::filesystem::path& other) {
+  const int from = ::open(other.c_str(), O_RDONLY | O_CLOEXEC);
+  if (from < 0) fail(other, "open");
+  std::vector<char> buffer(size_t{1} << 20);
+  try {
+    for (;;) {
+      const ssize_t got = ::read(from, buffer.data(), buffer.size());
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) fail(other, "read");
+      if (got == 0 || !write({buffer.data(), size_t(got)})) break;
+    }
+  } catch (...) {
+    ::close(from);
+    throw;
+  }
+  ::close(from);
+}
+
+void OutputFile::finish() {
+  finished_ = true;
+  if (stdout_) return;
+  keep_ = true;  // whatever fails now, the results are all there
+  if (renames_ && ::fsync(fd_) != 0) fail(part_, "sync");
+  const int closed = ::close(fd_);
+  fd_ = -1;
+  if (closed != 0) fail(part_, "close");
+  if (renames_ && ::rename(part_.c_str(), path_.c_str()) != 0) {
+    fail(path_, "put the new file in place");
+  }
+}
+
+}  // namespace ridgeline::engine

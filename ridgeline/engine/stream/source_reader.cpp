@@ -1,0 +1,80 @@
+#include "ridgeline/engine/stream/source_reader.h"
+
+#include <utility>
+
+namespace ridgeline::engine {
+
+SourceReader::SourceReader(ItemSource& source, int64_t rows, size_t ahead, Bell& bell)
+    : source_(source), rows_(rows), ahead_(ahead), bell_(bell), thread_([this] { run(); }) {}
+
+SourceReader::~SourceReader() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stop_ = true;
+  }
+  room_.notify_all();
+  thread_.join();
+}
+
+const Chunk* SourceReader::peek() {
+  const std::scoped_lock lock(mutex_);
+  if (!chunks_.empty()) return &chunks_.front();  // a deque's elements stay where they are
+  return nullptr;
+}
+
+void SourceReader::check() {
+  const std::scoped_lock lock(mutex_);
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+Chunk SourceReader::take() {
+  Chunk chunk;
+  {
+    const std::scoped_lock lock(mutex_);
+    chunk = std::move(chunks_.front());
+    chunks_.pop_front();
+    bytes_ += double(chunk.bytes());
+  }
+  room_.notify_one();
+  return chunk;
+}
+
+bool SourceReader::at_end() {
+  const std::scoped_lock lock(mutex_);
+  return ended_ && chunks_.empty();
+}
+
+bool SourceReader::complete() {
+  const std::scoped_lock lock(mutex_);
+  return ended_;
+}
+
+size_t SourceReader::waiting() {
+  const std::scoped_lock lock(mutex_);
+  return chunks_.size();
+}
+
+void SourceReader::run() try {
+  for (;;) {
+    Chunk chunk;
+    const bool more = source_.next(rows_, chunk);
+    {
+      std::unique_lock lock(mutex_);
+      room_.wait(lock, [this] { return stop_ || ahead_ == 0 || chunks_.size() < ahead_; });
+      if (stop_) return;
+      if (more) chunks_.push_back(std::move(chunk));
+      ended_ = !more;
+    }
+    bell_.ring();
+    if (!more) return;
+  }
+} catch (...) {
+  {
+    const std::scoped_lock lock(mutex_);
+    failure_ = std::current_exception();
+    ended_ = true;
+  }
+  bell_.ring();
+}
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,172 @@
+#include "ridgeline/engine/stream/times.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace ridgeline::engine {
+namespace {
+
+nlohmann::json json_of(const LaneTimes& lane) {
+  return {{"device", lane.device},
+          {"memory_ready", lane.memory_ready},
+          {"engine_ready", lane.engine_ready},
+          {"first_in", lane.first_in},
+          {"compute_start", lane.compute_start},
+          {"last_in", lane.last_in},
+          {"compute_end", lane.compute_end},
+          {"copying", lane.copying},
+          {"computing", lane.computing},
+          {"waiting", lane.waiting},
+          {"chunks", lane.chunks},
+          {"rows", lane.rows}};
+}
+
+LaneTimes lane_from(const nlohmann::json& json) {
+  LaneTimes lane;
+  lane.device = json["device"];
+  lane.memory_ready = json["memory_ready"];
+  lane.engine_ready = json["engine_ready"];
+  lane.first_in = json["first_in"];
+  lane.compute_start = json["compute_start"];
+  lane.last_in = json["last_in"];
+  lane.compute_end = json["compute_end"];
+  lane.copying = json["copying"];
+  lane.computing = json["computing"];
+  lane.waiting = json["waiting"];
+  lane.chunks = json["chunks"];
+  lane.rows = json["rows"];
+  return lane;
+}
+
+std::string seconds_or_none(double value) { return value < 0 ? "-" : fmt::format("{:.3f}", value); }
+
+}  // namespace
+
+// From the kernel: main() has no way to know how long the libraries took to load.
+double RunClock::process_age() {
+  std::ifstream stat("/proc/self/stat"), uptime("/proc/uptime");
+  std::string line;
+  double up = 0;
+  if (!std::getline(stat, line) || !(uptime >> up)) return 0;
+  std::istringstream fields(line.substr(std::min(line.size(), line.rfind(')') + 1)));
+  std::string field;
+  constexpr int kStartTime = 20;  // counted from the state, which follows the name
+  for (int i = 0; i < kStartTime; ++i) fields >> field;
+  const double ticks = std::strtod(field.c_str(), nullptr);
+  return std::clamp(up - ticks / double(::sysconf(_SC_CLK_TCK)), 0.0, 1e6);
+}
+
+RunClock::RunClock() : offset_(process_age()), started_(0) {}
+
+RunClock::RunClock(double age_then) : offset_(age_then), started_(age_then - process_age()) {}
+
+std::string RankTimes::to_json(bool with_spans) const {
+  nlohmann::json json{{"rank", rank},
+                      {"host", host},
+                      {"lost", lost},
+                      {"start", start},
+                      {"results_out", results_out},
+                      {"decoding", decoding},
+                      {"network", network},
+                      {"sent_bytes", sent},
+                      {"received_bytes", received},
+                      {"devices", nlohmann::json::array()}};
+  for (const LaneTimes& lane : lanes) json["devices"].push_back(json_of(lane));
+  if (with_spans) {
+    json["spans"] = nlohmann::json::array();
+    for (const ChunkSpan& span : spans) {
+      json["spans"].push_back(
+          {span.lane, span.number, span.begin, span.copied, span.computed, span.end});
+    }
+  }
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+RankTimes RankTimes::from_json(const std::string& text) {
+  const auto json = nlohmann::json::parse(text);
+  RankTimes times;
+  times.rank = json["rank"];
+  times.host = json["host"];
+  times.lost = json["lost"];
+  times.start = json["start"];
+  times.results_out = json["results_out"];
+  times.decoding = json["decoding"];
+  times.network = json["network"];
+  times.sent = json["sent_bytes"];
+  times.received = json["received_bytes"];
+  for (const auto& lane : json["devices"]) times.lanes.push_back(lane_from(lane));
+  if (json.contains("spans")) {
+    for (const auto& span : json["spans"]) {
+      times.spans.push_back({span[0], span[1], span[2], span[3], span[4], span[5]});
+    }
+  }
+  return times;
+}
+
+std::string to_table(const std::vector<RankTimes>& ranks) {
+  std::string text = fmt::format(
+      "{:>4} {:<8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>8} {:>5} {:>8} {:>5}\n",
+      "rank", "device", "start", "memory", "engine", "first in", "compute", "last in", "end", "out",
+      "inputs", "compute%", "copy%", "network%", "idle%");
+  for (const RankTimes& rank : ranks) {
+    if (rank.lost) {
+      text += fmt::format("{:>4} lost; its chunks were given to others\n", rank.rank);
+      continue;
+    }
+    for (const LaneTimes& lane : rank.lanes) {
+      const double all = std::max(1e-9, rank.results_out - std::max(0.0, lane.engine_ready));
+      text += fmt::format(
+          "{:>4} {:<8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>8.1f} {:>5.1f} "
+          "{:>8.1f} {:>5.1f}\n",
+          rank.rank, lane.device, seconds_or_none(rank.start), seconds_or_none(lane.memory_ready),
+          seconds_or_none(lane.engine_ready), seconds_or_none(lane.first_in),
+          seconds_or_none(lane.compute_start), seconds_or_none(lane.last_in),
+          seconds_or_none(lane.compute_end), seconds_or_none(rank.results_out), lane.rows,
+          100 * lane.computing / all, 100 * lane.copying / all, 100 * rank.network / all,
+          100 * std::max(0.0, all - lane.computing - lane.copying) / all);
+    }
+  }
+  return text;
+}
+
+void add_to_timeline(const std::vector<RankTimes>& ranks, prof::Timeline& timeline) {
+  for (const RankTimes& rank : ranks) {
+    std::vector<int> lanes;
+    for (size_t i = 0; i < rank.lanes.size(); ++i) {
+      const LaneTimes& lane = rank.lanes[i];
+      lanes.push_back(timeline.lane(rank.rank, fmt::format("{} {}", lane.device, i)));
+      if (lane.memory_ready >= 0) {
+        timeline.add(
+            {lanes.back(), "memory", "start", rank.start, lane.memory_ready - rank.start, {}});
+      }
+      if (lane.engine_ready >= 0) {
+        timeline.add({lanes.back(),
+                      "engine",
+                      "start",
+                      lane.memory_ready,
+                      lane.engine_ready - lane.memory_ready,
+                      {}});
+      }
+    }
+    for (const ChunkSpan& span : rank.spans) {
+      const std::vector<std::pair<std::string, double>> numbers{{"chunk", double(span.number)}};
+      if (span.lane < 0) {
+        const auto lane = timeline.lane(rank.rank, span.lane == -1 ? "decode" : "network");
+        timeline.add({lane, span.lane == -1 ? "decode" : "chunk in", "input", span.begin,
+                      span.end - span.begin, numbers});
+        continue;
+      }
+      const int lane = lanes[size_t(span.lane) % lanes.size()];
+      timeline.add({lane, "copy in", "copy", span.begin, span.copied - span.begin, numbers});
+      timeline.add({lane, "compute", "compute", span.copied, span.computed - span.copied, numbers});
+      timeline.add({lane, "copy out", "copy", span.computed, span.end - span.computed, numbers});
+    }
+  }
+}
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "ridgeline/prof/timeline.h"
+
+namespace ridgeline::engine {
+
+// Seconds since the root's process was started, on every rank: the ranks set their clocks by one
+// barrier, so that they agree to within the time of a message.
+class RunClock {
+ public:
+  RunClock();  // of a process alone
+  // `age_then`: how old the root's process was at the barrier that this rank has just left.
+  explicit RunClock(double age_then);
+
+  double now() const {
+    return offset_ +
+           std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  }
+  double started() const { return started_; }  // this process
+
+  static double process_age();
+
+ private:
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  double offset_, started_;
+};
+
+// When one device did what. Negative: never.
+struct LaneTimes {
+  std::string device;
+  double memory_ready = -1, engine_ready = -1;
+  double first_in = -1, compute_start = -1, last_in = -1, compute_end = -1;
+  double copying = 0, computing = 0, waiting = 0;  // seconds, of its thread
+  int64_t chunks = 0, rows = 0;
+};
+
+struct ChunkSpan {
+  int lane = 0;  // of the rank; -1: decoding, by any of its threads; -2: on its way to the rank
+  int64_t number = 0;
+  double begin = 0, copied = 0, computed = 0, end = 0;  // in, computing until, results out until
+};
+
+// A rank of an inference run.
+struct RankTimes {
+  int rank = 0;
+  std::string host;
+  bool lost = false;
+  double start = 0, results_out = -1;
+  double decoding = 0;            // seconds, of all its threads that do
+  double network = 0;             // seconds in which a message was on its way
+  double sent = 0, received = 0;  // bytes
+  std::vector<LaneTimes> lanes;
+  std::vector<ChunkSpan> spans;  // when a trace is wanted; the latest are left out when many
+
+  std::string to_json(bool with_spans) const;
+  static RankTimes from_json(const std::string& text);
+};
+
+// The table of a terminal.
+std::string to_table(const std::vector<RankTimes>& ranks);
+void add_to_timeline(const std::vector<RankTimes>& ranks, prof::Timeline& timeline);
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,235 @@
+#include "ridgeline/engine/stream/workers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ridgeline/engine/predict.h"
+
+namespace ridgeline::engine {
+namespace {
+
+constexpr size_t kMostSpans = 100'000;  // of a rank: a trace beyond that opens nowhere
+
+void add_span(std::vector<ChunkSpan>& spans, const ChunkSpan& span) {
+  if (spans.size() < kMostSpans) spans.push_back(span);
+}
+
+}  // namespace
+
+Workers::Workers(const LoadedModel& model, const Decoder& decoder, const WorkerOptions& options,
+                 const RunClock& clock, Bell& bell)
+    : model_(model), decoder_(decoder), options_(options), clock_(clock), bell_(bell) {
+  const int decoders = decoder.identity() || options.echo ? 0 : std::max(1, options.decoders);
+  // One chunk computes and one waits for each device; each decoder has one at hand.
+  credits_ = options.credits > 0 ? options.credits : int(2 * options.lanes.size()) + decoders;
+  times_.lanes.resize(options.lanes.size());
+  for (size_t i = 0; i < options.lanes.size(); ++i) {
+    times_.lanes[i].device = options.lanes[i].device;
+    threads_.emplace_back([this, i] { options_.echo ? run_echo(i) : run_lane(i); });
+  }
+  for (int i = 0; i < decoders; ++i) threads_.emplace_back([this] { run_decoder(); });
+}
+
+Workers::~Workers() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stop_ = true;
+  }
+  given_wake_.notify_all();
+  items_wake_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Workers::give(Chunk chunk) {
+  const double now = clock_.now();
+  const bool direct = decoder_.identity() || options_.echo;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (direct) {
+      const ChunkHead head = chunk.head();
+      items_.push_back({head, std::move(chunk), {}, now});
+    } else {
+      given_.push_back({std::move(chunk), now});
+    }
+  }
+  (direct ? items_wake_ : given_wake_).notify_one();
+}
+
+std::optional<ChunkResult> Workers::take() {
+  const std::scoped_lock lock(mutex_);
+  if (failure_) std::rethrow_exception(failure_);
+  if (results_.empty()) return std::nullopt;
+  ChunkResult result = std::move(results_.front());
+  results_.pop_front();
+  return result;
+}
+
+void Workers::hold(bool held) {
+  {
+    const std::scoped_lock lock(mutex_);
+    held_ = held;
+  }
+  items_wake_.notify_all();
+}
+
+void Workers::wait_ready() {
+  std::unique_lock lock(mutex_);
+  ready_wake_.wait(lock, [this] { return failure_ || ready_ == options_.lanes.size(); });
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+RankTimes Workers::times() const {
+  const std::scoped_lock lock(mutex_);
+  return times_;
+}
+
+std::optional<Workers::Given> Workers::next_given() {
+  std::unique_lock lock(mutex_);
+  given_wake_.wait(lock, [this] { return stop_ || !given_.empty(); });
+  if (stop_) return std::nullopt;
+  Given given = std::move(given_.front());
+  given_.pop_front();
+  return given;
+}
+
+std::optional<Workers::Items> Workers::next_items(size_t index) {
+  const double begin = clock_.now();
+  std::unique_lock lock(mutex_);
+  items_wake_.wait(lock, [this] { return stop_ || (!held_ && !items_.empty()); });
+  if (stop_) return std::nullopt;
+  Items items = std::move(items_.front());
+  items_.pop_front();
+  times_.lanes[index].waiting += clock_.now() - begin;
+  return items;
+}
+
+void Workers::finish(ChunkResult result) {
+  {
+    const std::scoped_lock lock(mutex_);
+    results_.push_back(std::move(result));
+  }
+  bell_.ring();
+}
+
+void Workers::fail() {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!failure_) failure_ = std::current_exception();
+  }
+  ready_wake_.notify_all();
+  bell_.ring();
+}
+
+// A chunk that cannot be read is a result too: what comes before it in the input is not lost.
+void Workers::run_decoder() try {
+  while (auto given = next_given()) {
+    const ChunkHead head = given->chunk.head();
+    const double begin = clock_.now();
+    Items items{head, Chunk(), {}, given->in};
+    try {
+      decoder_.decode(given->chunk, items.bytes);
+    } catch (const Error& error) {
+      finish({head.number, head.first_row, head.rows, {}, {}, error.what(), error.kind()});
+      continue;
+    }
+    const double end = clock_.now();
+    {
+      const std::scoped_lock lock(mutex_);
+      times_.decoding += end - begin;
+      if (options_.spans) add_span(times_.spans, {-1, head.number, begin, begin, begin, end});
+      items_.push_back(std::move(items));
+    }
+    items_wake_.notify_one();
+  }
+} catch (...) {
+  fail();
+}
+
+void Workers::run_lane(size_t index) try {
+  std::optional<Machine> machine;
+  std::optional<Predictor> predictor;
+  {
+    const std::scoped_lock turn(starting_);
+    machine.emplace(options_.lanes[index]);
+    Config config = model_.config;
+    config.run = options_.lanes[index];
+    const auto memory_ready = [&] {
+      const std::scoped_lock lock(mutex_);
+      times_.lanes[index].memory_ready = clock_.now();
+    };
+    predictor.emplace(*machine, config, model_.model, model_.scaling, model_.classes,
+                      options_.batch, memory_ready);
+  }
+  {
+    const std::scoped_lock lock(mutex_);
+    times_.lanes[index].engine_ready = clock_.now();
+    times_.lanes[index].device = to_string(machine->device());
+    ++ready_;
+  }
+  ready_wake_.notify_all();
+  while (auto items = next_items(index)) compute(index, *predictor, std::move(*items));
+} catch (...) {
+  fail();
+}
+
+void Workers::compute(size_t index, Predictor& predictor, Items items) {
+  const double begin = clock_.now();
+  predictor.load(decoder_.identity() ? items.chunk.body() : std::span<const uint8_t>(items.bytes));
+  const double copied = clock_.now();
+  predictor.compute();
+  const double computed = clock_.now();
+  std::vector<double> p = predictor.probabilities();
+  const double read = clock_.now();
+
+  ChunkResult result{items.head.number, items.head.first_row, items.head.rows, {}, {}, {}, {}};
+  const auto rows = size_t(items.head.rows), classes = size_t(model_.model.output().numel());
+  p.resize(rows * classes);
+  for (size_t r = 0; r < rows; ++r) {
+    const auto row = p.begin() + ptrdiff_t(r * classes);
+    result.labels.push_back(int32_t(std::max_element(row, row + ptrdiff_t(classes)) - row));
+  }
+  if (options_.probabilities) result.probabilities = std::move(p);
+  {
+    const std::scoped_lock lock(mutex_);
+    LaneTimes& lane = times_.lanes[index];
+    if (lane.first_in < 0) lane.first_in = items.in;
+    if (lane.compute_start < 0) lane.compute_start = copied;
+    lane.last_in = std::max(lane.last_in, items.in);
+    lane.compute_end = computed;
+    lane.copying += copied - begin + read - computed;
+    lane.computing += computed - copied;
+    ++lane.chunks;
+    lane.rows += items.head.rows;
+    if (options_.spans) {
+      add_span(times_.spans, {int(index), items.head.number, begin, copied, computed, read});
+    }
+  }
+  finish(std::move(result));
+}
+
+void Workers::run_echo(size_t index) try {
+  {
+    const std::scoped_lock lock(mutex_);
+    times_.lanes[index].memory_ready = times_.lanes[index].engine_ready = clock_.now();
+    ++ready_;
+  }
+  ready_wake_.notify_all();
+  while (auto items = next_items(index)) {
+    ChunkResult result{items->head.number, items->head.first_row, items->head.rows, {}, {}, {}, {}};
+    result.labels.assign(size_t(items->head.rows), 0);
+    {
+      const std::scoped_lock lock(mutex_);
+      LaneTimes& lane = times_.lanes[index];
+      if (lane.first_in < 0) lane.first_in = lane.compute_start = items->in;
+      lane.last_in = items->in;
+      lane.compute_end = clock_.now();
+      ++lane.chunks;
+      lane.rows += items->head.rows;
+    }
+    finish(std::move(result));
+  }
+} catch (...) {
+  fail();
+}
+
+}  // namespace ridgeline::engine

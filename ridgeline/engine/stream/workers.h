@@ -1,0 +1,86 @@
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "ridgeline/engine/stream/bell.h"
+#include "ridgeline/engine/stream/chunk.h"
+#include "ridgeline/engine/stream/items.h"
+#include "ridgeline/engine/stream/times.h"
+
+namespace ridgeline::engine {
+
+struct WorkerOptions {
+  std::vector<RunConfig> lanes;  // one plan and one thread each; the same device may come twice
+  int decoders = 1;              // threads that turn chunks into items, where that is work
+  int credits = 0;               // chunks it takes at a time; 0: enough to keep all threads busy
+  int64_t batch = 256;           // the most rows of a chunk
+  bool probabilities = true;
+  bool spans = false;  // keep what a trace shows
+  bool echo = false;   // label 0 for everything, without a model: what is left is the transport
+};
+
+// The devices of this process at work: chunks go in, results come out, in any order. Decoding,
+// copying and computing of different chunks go on at the same time.
+class Workers {
+ public:
+  // The model must outlive it. `bell` is rung when a result is there or a thread has failed.
+  Workers(const LoadedModel& model, const Decoder& decoder, const WorkerOptions& options,
+          const RunClock& clock, Bell& bell);
+  ~Workers();  // chunks that were not finished are dropped
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  int credits() const { return credits_; }
+  void give(Chunk chunk);             // at most credits() that have not come out
+  std::optional<ChunkResult> take();  // throws what a thread has thrown
+  void hold(bool held);               // while held, chunks are taken but not computed
+  void wait_ready();                  // until all engines are; throws what a thread has thrown
+  RankTimes times() const;            // lanes, spans and decoding
+
+ private:
+  struct Items {
+    ChunkHead head;
+    Chunk chunk;                 // of an identity decoder
+    std::vector<uint8_t> bytes;  // else
+    double in = 0;
+  };
+  struct Given {
+    Chunk chunk;
+    double in = 0;
+  };
+
+  void run_decoder();
+  void run_lane(size_t index);
+  void run_echo(size_t index);
+  void compute(size_t index, class Predictor& predictor, Items items);
+  std::optional<Given> next_given();
+  std::optional<Items> next_items(size_t index);
+  void finish(ChunkResult result);
+  void fail();
+
+  const LoadedModel& model_;
+  const Decoder& decoder_;
+  const WorkerOptions options_;
+  const RunClock& clock_;
+  Bell& bell_;
+  int credits_ = 0;
+
+  mutable std::mutex mutex_;
+  std::mutex starting_;  // one engine is made at a time: they measure rows
+  std::condition_variable given_wake_, items_wake_, ready_wake_;
+  std::deque<Given> given_;
+  std::deque<Items> items_;
+  std::deque<ChunkResult> results_;
+  std::exception_ptr failure_;
+  bool stop_ = false, held_ = false;
+  size_t ready_ = 0;
+  RankTimes times_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,132 @@
+#include "ridgeline/engine/stream/writer.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <iterator>
+#include <utility>
+
+namespace ridgeline::engine {
+namespace {
+
+void append_row(std::string& text, InferFormat format, int64_t index, int32_t label,
+                std::span<const double> p) {
+  auto out = std::back_inserter(text);
+  const bool csv = format == InferFormat::csv;
+  if (csv) {
+    const fmt::format_int head(index), tail(label);
+    text.append(head.data(), head.size()).append(1, ',').append(tail.data(), tail.size());
+  } else {
+    fmt::format_to(out, "{{\"index\":{},\"label\":{}", index, label);
+    if (!p.empty()) text += ",\"p\":[";
+  }
+  for (size_t i = 0; i < p.size(); ++i) {
+    if (csv || i > 0) text += ',';
+    if (!csv && !std::isfinite(p[i])) {
+      text += "null";  // JSON has no NaN
+    } else {
+      fmt::format_to(out, "{:.9g}", p[i]);
+    }
+  }
+  text += csv ? "\n" : p.empty() ? "}\n" : "]}\n";
+}
+
+std::string header(const WriterOptions& options) {
+  if (options.format != InferFormat::csv || !options.header) return {};
+  std::string text = "index,label";
+  for (int64_t i = 0; options.probabilities && i < options.classes; ++i) {
+    text += fmt::format(",p{}", i);
+  }
+  return text + "\n";
+}
+
+}  // namespace
+
+ResultWriter::ResultWriter(OutputFile& output, const WriterOptions& options, Bell& bell,
+                           std::function<void(const ChunkResult&)> seen)
+    : output_(output),
+      options_(options),
+      bell_(bell),
+      seen_(std::move(seen)),
+      next_(options.first),
+      thread_([this] { run(); }) {}
+
+ResultWriter::~ResultWriter() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+void ResultWriter::put(ChunkResult result) {
+  {
+    const std::scoped_lock lock(mutex_);
+    waiting_.emplace(result.number, std::move(result));
+  }
+  wake_.notify_one();
+}
+
+void ResultWriter::check() {
+  const std::scoped_lock lock(mutex_);
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+void ResultWriter::finish(int64_t end) {
+  std::unique_lock lock(mutex_);
+  done_.wait(lock, [&] { return failure_ || closed_ || next_ >= end; });
+  if (failure_) std::rethrow_exception(failure_);
+}
+
+void ResultWriter::seal() {
+  if (!sealed_.exchange(true)) writing_.lock();  // for good: the process is about to end
+}
+
+void ResultWriter::run() try {
+  std::string text = header(options_);
+  {
+    const std::scoped_lock writing(writing_);
+    closed_ = !output_.write(text);
+  }
+  for (;;) {
+    ChunkResult result;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [this] {
+        return stop_ || (!waiting_.empty() && waiting_.begin()->first == next_);
+      });
+      if (stop_) return;
+      result = std::move(waiting_.extract(waiting_.begin()).mapped());
+    }
+    if (!result.error.empty()) throw Error(result.error_kind, result.error);
+    text.clear();
+    const auto classes = result.probabilities.empty() ? 0 : size_t(options_.classes);
+    for (size_t r = 0; r < result.labels.size(); ++r) {
+      append_row(text, options_.format, result.first_row + int64_t(r), result.labels[r],
+                 std::span(result.probabilities).subspan(r * classes, classes));
+    }
+    if (seen_) seen_(result);
+    if (!closed_) {
+      const std::scoped_lock writing(writing_);
+      closed_ = !output_.write(text);
+    }
+    output_.keep();
+    {
+      const std::scoped_lock lock(mutex_);
+      rows_ += result.rows;
+      ++next_;
+    }
+    done_.notify_all();
+    bell_.ring();
+  }
+} catch (...) {
+  {
+    const std::scoped_lock lock(mutex_);
+    failure_ = std::current_exception();
+  }
+  done_.notify_all();
+  bell_.ring();
+}
+
+}  // namespace ridgeline::engine

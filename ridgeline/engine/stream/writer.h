@@ -1,0 +1,66 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "ridgeline/engine/infer.h"
+#include "ridgeline/engine/stream/bell.h"
+#include "ridgeline/engine/stream/chunk.h"
+#include "ridgeline/engine/stream/output.h"
+
+namespace ridgeline::engine {
+
+struct WriterOptions {
+  InferFormat format = InferFormat::csv;  // not automatic
+  int64_t classes = 0;
+  bool probabilities = true;
+  bool header = true;
+  int64_t first = 0;  // the number of the first chunk
+};
+
+// Results, which come in any order, as lines of the output in the order of the input: by a thread
+// of its own, so that neither formatting nor the disk holds anything up.
+class ResultWriter {
+ public:
+  // `seen` is called with each result in its order, by the writer's thread. The bell is rung when
+  // something was written.
+  ResultWriter(OutputFile& output, const WriterOptions& options, Bell& bell,
+               std::function<void(const ChunkResult&)> seen = {});
+  ~ResultWriter();
+
+  void put(ChunkResult result);            // never waits
+  int64_t next() const { return next_; }   // all chunks before this one are written
+  int64_t rows() const { return rows_; }   // written
+  bool closed() const { return closed_; }  // nobody reads any more
+  // Waits until the chunks before `end` are written. Throws what the thread has thrown: a result
+  // that is an error is thrown when its turn comes.
+  void finish(int64_t end);
+  void check();  // throws what the thread has thrown
+  // From another thread, before the process ends: the line being written is the last one, and
+  // whole.
+  void seal();
+
+ private:
+  void run();
+
+  OutputFile& output_;
+  const WriterOptions options_;
+  Bell& bell_;
+  const std::function<void(const ChunkResult&)> seen_;
+  std::mutex mutex_, writing_;
+  std::condition_variable wake_, done_;
+  std::map<int64_t, ChunkResult> waiting_;
+  std::atomic<int64_t> next_, rows_{0};
+  std::atomic<bool> closed_{false}, sealed_{false};
+  std::exception_ptr failure_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace ridgeline::engine

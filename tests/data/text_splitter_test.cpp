@@ -1,0 +1,106 @@
+#include "ridgeline/data/text_splitter.h"
+
+#include "ridgeline/data/idx.h"
+#include "tests/data/files.h"
+
+namespace ridgeline::data {
+namespace {
+
+using namespace testing;
+using Lines = std::vector<std::string>;
+
+class SplitterTest : public ::testing::Test {
+ protected:
+  static void read_all(TextReader& reader, Lines& all) {
+    for (TextRecord record; reader.next(record);) {
+      all.push_back(std::to_string(record.line) + "|" + std::string(record.text));
+    }
+  }
+
+  // The records of a file, read in pieces of so many.
+  Lines in_pieces(const std::filesystem::path& path, const TextColumns& columns, int64_t size) {
+    TextSplitter splitter(open_bytes(path), columns);
+    Lines all;
+    for (;;) {
+      std::vector<uint8_t> bytes{'x'};  // what is there before is left alone
+      const TextSplitter::Piece piece = splitter.next(size, bytes);
+      if (piece.records == 0) break;
+      const size_t before = all.size();
+      const auto body = std::as_bytes(std::span(bytes).subspan(1));
+      const auto reader = open_text(std::make_unique<MemoryStream>(body, path.string()),
+                                    splitter.columns(), piece.place);
+      read_all(*reader, all);
+      EXPECT_EQ(int64_t(all.size() - before), piece.records);
+      EXPECT_LE(piece.records, size);
+      EXPECT_EQ(bytes[0], 'x');
+    }
+    return all;
+  }
+
+  void expect_same(std::string_view name, std::string_view bytes, TextColumns columns) {
+    const auto path = write_file(folder_ / name, bytes);
+    columns.format = text_format(path);
+    Lines whole;
+    read_all(*open_text(path, columns), whole);
+    EXPECT_FALSE(whole.empty());
+    for (const int64_t size : {1, 2, 3, 100}) {
+      EXPECT_EQ(in_pieces(path, columns, size), whole) << name << ' ' << size;
+    }
+  }
+
+  TempFolder folder_;
+};
+
+TEST_F(SplitterTest, PiecesHoldTheRecordsOfTheWhole) {
+  const std::string csv =
+      "\xef\xbb\xbf"
+      "1,\"a, \"\"quoted\"\"\nline\",x\r\n\n\r\n2,plain 5\" pipe,y\n3,\"\",\"\"\n\n4,last,z";
+  expect_same("a.csv", csv, {.text = {"2", "3"}});
+  expect_same("b.csv.gz", gzip("id,body,more\n" + csv.substr(3)), {.text = {"body"}});
+  expect_same("a.txt", "one\r\n\ntwo\n\n\nthree", {});
+  expect_same("a.jsonl", "{\"text\":\"a\"}\n\n  \n{\"text\":\"b\\n\"}\r\n{\"text\":\"c\"}", {});
+}
+
+TEST_F(SplitterTest, PiecesAreCheckedLikeTheWhole) {
+  const auto refuse = [&](std::string_view bytes, const Lines& parts) {
+    const auto path = write_file(folder_ / "a.csv", bytes);
+    expect_error(ErrorKind::data, parts,
+                 [&] { in_pieces(path, {.format = TextFormat::csv, .text = {"1"}}, 1); });
+  };
+  refuse("a,b\nc,d\ne\n", {"line 3", "1 columns", "first record has 2"});
+  refuse("a,b\n\nc,\"d\n", {"line 3", "never closed"});
+  refuse("a,b\n\"x\ny\",d\n\xff,f\n", {"line 4", "UTF-8"});
+}
+
+TEST_F(SplitterTest, NothingComesOfAnEmptyFile) {
+  const auto path = write_file(folder_ / "a.csv", "\n\n");
+  EXPECT_TRUE(in_pieces(path, {.format = TextFormat::csv, .text = {"1"}}, 4).empty());
+}
+
+TEST_F(SplitterTest, FilePartsAndItems) {
+  const auto path = write_file(folder_ / "items", "abcdefghij");
+  InputFile file(path);
+  FilePart part(file, 3, 7);
+  std::array<std::byte, 8> out{};
+  EXPECT_EQ(part.read(out), 4u);
+  EXPECT_EQ(char(out[0]), 'd');
+  EXPECT_EQ(part.read(out), 0u);
+
+  ItemStream items(path, {2}, false);
+  EXPECT_EQ(items.items(), 5);
+  std::vector<uint8_t> two(4);
+  items.restrict(1, 3);
+  items.read(two);
+  EXPECT_EQ(std::string(two.begin(), two.end()), "cdef");
+  EXPECT_EQ(items.left(), 0);
+  expect_error(ErrorKind::data, {"whole number"}, [&] { ItemStream(path, {3}, false); });
+  const auto packed = write_file(folder_ / "items.gz", gzip("abcdefghij"));
+  ItemStream unpacked(packed, {5}, false);
+  std::vector<uint8_t> all(10);
+  unpacked.read(all);
+  EXPECT_EQ(all.back(), 'j');
+  expect_error(ErrorKind::usage, {"gzip"}, [&] { unpacked.restrict(0, 1); });
+}
+
+}  // namespace
+}  // namespace ridgeline::data

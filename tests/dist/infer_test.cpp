@@ -1,0 +1,118 @@
+#include "ridgeline/engine/infer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "ridgeline/engine/train.h"
+#include "tests/dist/thread_ranks.h"
+#include "tests/engine/small_set.h"
+
+namespace ridgeline::engine {
+namespace {
+
+using dist::testing::on_ranks;
+using testing::slurp;
+
+// A trained model, its test images as raw bytes, and the labels that one process gives them.
+class InferOverRanks : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto set = testing::small_set();
+    TrainOptions train_options;
+    train_options.out = temp_ / "run";
+    train_options.progress = Progress::Style::none;
+    train_options.set = set;
+    train(testing::small_config({"train.epochs=3"}), train_options);
+    const auto bytes = set->test.images.span<const char>();
+    raw_ = temp_ / "images.raw";
+    std::ofstream(raw_, std::ios::binary).write(bytes.data(), std::streamsize(bytes.size()));
+    options_.model.run.tune = false;
+    options_.model.run.device = "cpu";
+    options_.model.run.threads = 1;
+    options_.batch = 4;  // 38 chunks, the last of 2
+    infer(temp_ / "run", raw_, temp_ / "one.csv", options_);
+    want_ = slurp(temp_ / "one.csv");
+  }
+
+  InferReport on(int ranks, const std::string& output) {
+    InferReport report;
+    on_ranks(ranks, [&](dist::RankCommunicator& communicator) {
+      const InferReport mine = infer(temp_ / "run", raw_, temp_ / output, options_, &communicator);
+      if (communicator.is_root()) report = mine;
+      communicator.barrier();
+    });
+    return report;
+  }
+
+  testing::TempFolder temp_;
+  std::filesystem::path raw_;
+  InferOptions options_;
+  std::string want_;
+};
+
+TEST_F(InferOverRanks, EveryTransportGivesWhatOneProcessGives) {
+  for (const char* transport : {"credits", "interleaved", "nonblocking", "blocking", "scatter"}) {
+    options_.transport = transport;
+    for (const int ranks : {2, 3}) {
+      const InferReport report = on(ranks, "many.csv");
+      EXPECT_EQ(slurp(temp_ / "many.csv"), want_) << transport << ' ' << ranks;
+      ASSERT_EQ(report.ranks.size(), size_t(ranks));
+      EXPECT_EQ(report.rows, 150);
+      int64_t rows = 0;
+      for (int r = 0; r < ranks; ++r) {
+        const RankTimes& rank = report.ranks[size_t(r)];
+        EXPECT_EQ(rank.rank, r);
+        for (const LaneTimes& lane : rank.lanes) {
+          rows += lane.rows;
+          EXPECT_GE(lane.memory_ready, rank.start);
+          EXPECT_GE(lane.engine_ready, lane.memory_ready);
+          if (lane.rows == 0) continue;
+          EXPECT_GE(lane.last_in, lane.first_in);
+          EXPECT_GE(lane.compute_end, lane.compute_start);
+          // In turn means evenly, but for the last round.
+          if (options_.transport != "credits") EXPECT_GE(lane.rows, 150 / ranks - 4);
+        }
+      }
+      EXPECT_EQ(rows, 150);
+    }
+  }
+}
+
+TEST_F(InferOverRanks, OwnPartsGiveTheSame) {
+  options_.own_part = true;
+  for (const int ranks : {2, 3}) {
+    const InferReport report = on(ranks, "parts.csv");
+    EXPECT_EQ(slurp(temp_ / "parts.csv"), want_) << ranks;
+    EXPECT_EQ(report.rows, 150);
+    EXPECT_FALSE(std::filesystem::exists(temp_ / "parts.csv.rank1"));
+  }
+}
+
+TEST_F(InferOverRanks, SeveralDevicesOfARank) {
+  options_.model.run.device = "cpu,cpu";
+  options_.trace = true;
+  const InferReport report = on(2, "lanes.csv");
+  EXPECT_EQ(slurp(temp_ / "lanes.csv"), want_);
+  ASSERT_EQ(report.ranks.size(), 2u);
+  EXPECT_EQ(report.ranks[1].lanes.size(), 2u);
+  size_t spans = 0;
+  for (const RankTimes& rank : report.ranks) spans += rank.spans.size();
+  EXPECT_EQ(spans, 38u);
+}
+
+TEST_F(InferOverRanks, LabelsAlone) {
+  options_.probabilities = false;
+  on(2, "labels.csv");
+  std::istringstream lines(slurp(temp_ / "labels.csv")), full(want_);
+  int64_t count = 0;
+  for (std::string line, whole; std::getline(lines, line); ++count) {
+    ASSERT_TRUE(std::getline(full, whole));
+    EXPECT_EQ(line, whole.substr(0, whole.find(',', whole.find(',') + 1)));
+  }
+  EXPECT_EQ(count, 151);
+}
+
+}  // namespace
+}  // namespace ridgeline::engine

@@ -1,0 +1,192 @@
+"""Inference over several ranks under a real mpirun: what one process gives, in any way that chunks
+may travel; and what is left when ranks die."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import tool
+
+if shutil.which("mpirun") is None:
+    print("skipped: no mpirun")
+    sys.exit(77)
+if not list(tool.BUILD.rglob("libridgeline_mpi.so")):
+    print("skipped: a build without MPI")
+    sys.exit(77)
+
+MPI = dict(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+           OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_mpi_yield_when_idle="1",
+           RIDGELINE_THREADS="1")
+
+
+ALIKE = ("--no-tune", "--threads", "1")  # else another plan may round differently
+
+
+def launch(ranks, *arguments, mpirun=(), **env):
+    return subprocess.Popen(["mpirun", "-n", str(ranks), *mpirun, tool.TOOL, *map(str, arguments)],
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env=tool.environment(**MPI, **env), start_new_session=True)
+
+
+def end(process, seconds):
+    begin = time.monotonic()
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        out, err = process.communicate()
+        raise AssertionError(f"still running after {seconds} s\n{out}\n{err}")
+    return process.returncode, time.monotonic() - begin, out, err
+
+
+def ours(err):
+    return [line for line in err.splitlines() if line.startswith("ridgeline: ")]
+
+
+def rank_process(process, rank):
+    """The process of one rank."""
+    for _ in range(100):
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/environ") as file:
+                    mine = f"OMPI_COMM_WORLD_RANK={rank}" in file.read().split("\0")
+                with open(f"/proc/{pid}/cmdline") as file:
+                    mine = mine and file.read().split("\0")[0] == tool.TOOL
+                with open(f"/proc/{pid}/stat") as file:
+                    mine = mine and int(file.read().rsplit(")", 1)[1].split()[3]) == process.pid
+            except (OSError, ValueError):
+                continue
+            if mine:
+                return int(pid)
+        time.sleep(0.05)
+    raise AssertionError(f"rank {rank} did not start\n{end(process, 1)}")
+
+
+class Long:
+    """An input that takes a while: the model looks at each of its many images on its own."""
+
+    def __init__(self, folder, rows=60000):
+        self.path = folder / "long.raw"
+        self.rows = rows
+        pixels, _ = tool.images(1000, 5)
+        with open(self.path, "wb") as out:
+            for _ in range(rows // 1000):
+                out.write(pixels)
+        self.flags = ["--input", self.path, "--batch", "1", "--labels-only", *ALIKE]
+
+    def lines(self, path):
+        text = path.read_text()
+        assert text.endswith("\n"), "the last line is torn"
+        lines = text.splitlines()
+        assert lines[0] == "index,label", lines[0]
+        assert all(line.startswith(f"{i},") for i, line in enumerate(lines[1:])), "a gap"
+        return lines[1:]
+
+
+def wait_for_results(path, process, least=2000):
+    """Until some results are in the unfinished file."""
+    for _ in range(400):
+        if path.exists() and path.stat().st_size > least:
+            return
+        if process.poll() is not None:
+            break
+        time.sleep(0.02)
+    raise AssertionError(f"no results came\n{end(process, 1)}")
+
+
+def test_results(folder, model, source):
+    one = folder / "one.csv"
+    tool.run("infer", model, "--input", source, "--output", one, "--batch", 3, *ALIKE)
+    want = one.read_text()
+    for transport in ("credits", "interleaved", "nonblocking", "blocking", "scatter"):
+        many, report = folder / "many.csv", folder / "report.json"
+        code, _, _, err = end(launch(3, "infer", model, "--input", source, "--output", many,
+                                     "--batch", 3, *ALIKE, "--transport", transport, "--json", report,
+                                     "--trace", folder / "trace.json"), 60)
+        assert code == 0, err
+        assert many.read_text() == want, transport
+        many.unlink()
+        result = json.loads(report.read_text())
+        assert result["inputs"] == 100 and result["transport"] == transport
+        assert [r["rank"] for r in result["ranks"]] == [0, 1, 2]
+        assert sum(d["rows"] for r in result["ranks"] for d in r["devices"]) == 100
+        assert "first in" in err and "idle%" in err, err  # the table
+        events = json.loads((folder / "trace.json").read_text())["traceEvents"]
+        computed = [e for e in events if e.get("name") == "compute"]
+        assert len(computed) == 34 and len({e["pid"] for e in computed}) >= 2
+    code, _, _, err = end(launch(3, "infer", model, "--input", source, "--output",
+                                 folder / "parts.csv", "--batch", 3, *ALIKE, "--own-part"), 60)
+    assert code == 0 and (folder / "parts.csv").read_text() == want, err
+    assert not list(folder.path.glob("parts.csv.*"))
+
+
+def test_killed(folder, model, long, rank):
+    """Without --survive: exit code 7, the rank named, a prefix kept."""
+    out = folder / f"killed{rank}.csv"
+    part = folder / f"killed{rank}.csv.part"
+    process = launch(3, "infer", model, *long.flags, "--output", out)
+    wait_for_results(part, process)
+    os.kill(rank_process(process, rank), signal.SIGKILL)
+    code, seconds, _, err = end(process, 20)
+    assert code != 0 and seconds < 5, (code, seconds)
+    said = [line for line in ours(err) if re.search(rf"rank {rank} .*lost", line)]
+    assert said, err
+    assert not out.exists()
+    if rank == 0:
+        return  # it had no chance to finish its line
+    found = re.search(r"the first (\d+) results are in (\S+)", said[-1])
+    assert found and found.group(2) == str(part), said
+    lines = long.lines(part)
+    assert len(lines) == int(found.group(1)) and 0 < len(lines) < long.rows
+
+
+def test_survives(folder, model, long, how, extra=()):
+    """With --survive and a launcher that lets them: all results, whoever dies."""
+    out = folder / "survived.csv"
+    process = launch(4, "infer", model, *long.flags, "--output", out, "--survive",
+                     mpirun=("--enable-recovery", *extra), RIDGELINE_WATCH="2")
+    wait_for_results(folder / "survived.csv.part", process)
+    os.kill(rank_process(process, 2), how)
+    if how == signal.SIGSTOP:
+        stopped = rank_process(process, 2)
+    code, _, _, err = end_survivors(process, out)
+    if how == signal.SIGSTOP:
+        os.kill(stopped, signal.SIGKILL)
+    assert re.search(r"rank 2 .*; its chunks go to others", err), err
+    assert len(long.lines(out)) == long.rows
+    one = (folder / "long-one.csv").read_text()
+    assert out.read_text() == one, "a result is not its own"
+    out.unlink()
+    return code
+
+
+def end_survivors(process, out):
+    return end(process, 60)
+
+
+def main():
+    folder = tool.Folder(rows=203)
+    try:
+        model = folder / "run"
+        tool.run("train", folder.config, "--quiet", "--out", model)
+        source = folder.data / "t10k-images-idx3-ubyte"
+        long = Long(folder)
+        tool.run("infer", model, *long.flags, "--output", folder / "long-one.csv")
+        tests = [lambda: test_results(folder, model, source),
+                 lambda: test_killed(folder, model, long, 1),
+                 lambda: test_killed(folder, model, long, 0),
+                 lambda: test_survives(folder, model, long, signal.SIGKILL)]
+        for number, test in enumerate(tests, 1):
+            begin = time.monotonic()
+            test()
+            print(f"{number} of {len(tests)}: good, {time.monotonic() - begin:.1f} s", flush=True)
+    finally:
+        folder.close()
+
+
+main()
