@@ -161,7 +161,9 @@ class RootRun {
     };
     const auto writer = std::make_shared<ResultWriter>(output_, writer_options, bell_, seen);
     ChunkRoot::Options rules{station_.delivery, ranks_ != nullptr ? ranks_->size() : 1,
-                             options_.survive, page != nullptr};
+                             options_.survive, page != nullptr,
+                             // what is measured is the way to the others
+                             !options_.echo || ranks_ == nullptr};
     root = std::make_shared<ChunkRoot>(reader_, workers, *writer, messages ? &*messages : nullptr,
                                        bell_, station_.clock, rules);
     const Hooks hooks(ranks_, watch_hooks(root, writer));

@@ -72,7 +72,9 @@ TEST_F(InferOverRanks, EveryTransportGivesWhatOneProcessGives) {
           EXPECT_GE(lane.last_in, lane.first_in);
           EXPECT_GE(lane.compute_end, lane.compute_start);
           // In turn means evenly, but for the last round.
-          if (options_.transport != "credits") EXPECT_GE(lane.rows, 150 / ranks - 4);
+          if (options_.transport != "credits") {
+            EXPECT_GE(lane.rows, 150 / ranks - 4);
+          }
         }
       }
       EXPECT_EQ(rows, 150);

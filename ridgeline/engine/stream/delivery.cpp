@@ -65,6 +65,7 @@ ChunkRoot::ChunkRoot(SourceReader& reader, Workers& workers, ResultWriter& write
   if (options_.delivery == Delivery::blocking || options_.delivery == Delivery::nonblocking) {
     peers_[0].credits = 1;
   }
+  if (!options_.root_computes) peers_[0].credits = 0;
   if (whole) workers_.hold(true);
 }
 
@@ -134,7 +135,8 @@ bool ChunkRoot::dispatch() {
 
 // The rank that gets the chunk, or null: nobody may have it yet.
 ChunkRoot::Peer* ChunkRoot::choose(int64_t number) {
-  const auto living = int64_t(peers_.size());
+  const int first = options_.root_computes ? 0 : 1;
+  const auto living = int64_t(peers_.size()) - first;
   const bool rounds =
       options_.delivery == Delivery::blocking || options_.delivery == Delivery::nonblocking;
   if (options_.delivery == Delivery::blocking && messages_ != nullptr && messages_->unsent() > 0) {
@@ -144,7 +146,7 @@ ChunkRoot::Peer* ChunkRoot::choose(int64_t number) {
   if (options_.delivery != Delivery::credits) {
     const int64_t place =
         options_.delivery == Delivery::scatter ? number * living / total_ : number % living;
-    Peer& turn = peers_[size_t(place)];
+    Peer& turn = peers_[size_t(first + place)];
     if (!turn.lost) return turn.credits > 0 ? &turn : nullptr;
   }
   Peer* best = nullptr;

@@ -42,6 +42,7 @@ class ChunkRoot {
     int ranks = 1;
     bool survive = false;  // chunks are kept until their results are there
     bool keep = false;     // the same, for who wants to look at them with their results
+    bool root_computes = true;
   };
   // `messages` is null for one rank.
   ChunkRoot(SourceReader& reader, Workers& workers, ResultWriter& writer, dist::Messages* messages,
