@@ -35,7 +35,9 @@ void add_ladder(CLI::App& app, Action& action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand(
       "ladder", "a network's optimisations one by one, each checked, then timed");
-  command->add_option("network", flags->name, "which one: mlp")->required()->type_name("");
+  command->add_option("network", flags->name, "which one: mlp (training), lenet72, rnn (inference)")
+      ->required()
+      ->type_name("");
   command->add_option("--seconds", flags->seconds, "time for each rung")
       ->check(CLI::Range(0.0, 3600.0).description(""))
       ->type_name("S");
@@ -43,7 +45,8 @@ void add_ladder(CLI::App& app, Action& action) {
   command->add_option("--svg", flags->svg, "draw the staircase here")->type_name("FILE");
   declare_json(*command, flags->json);
   command->footer(
-      "Examples:\n  ridgeline ladder mlp\n  ridgeline ladder mlp --svg mlp.svg --json mlp.json");
+      "Examples:\n  ridgeline ladder mlp\n  ridgeline ladder lenet72 --device cuda --svg "
+      "lenet72.svg\n  ridgeline ladder mlp --svg mlp.svg --json mlp.json");
   command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
 }
 

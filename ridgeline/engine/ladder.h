@@ -29,6 +29,7 @@ struct Ladder {
   int classes;
   int64_t batch;
   std::vector<Rung> cpu, cuda;
+  bool forward = false;  // items to probabilities; else training steps
 };
 
 // All of them. To add one, add its entry to ladders.cpp.
@@ -43,7 +44,8 @@ struct RungResult {
   double gain = 0;        // over the rung before
   double total_gain = 0;  // over the first
   std::optional<double> limit_fraction;
-  double error = 0, bound = 0;  // of the weights against the reference, after a few steps
+  double error = 0,
+         bound = 0;  // against the reference: of the weights after a few steps, or logits
   double founding_us = 0;
   std::vector<std::string> rows;
   std::string skipped;  // why it did not run

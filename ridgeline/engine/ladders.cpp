@@ -59,10 +59,122 @@ optimizer = { type = "sgd", lr = 0.01 }
   return ladder;
 }
 
+// Two 7x7 convolutions with tanh and pools, then two linear layers, over 10,000 images of 72x72.
+// The founding record has the two convolutions on a V100: 43.4 + 152.5 ms plain, 30.7 + 98.0 ms at
+// best.
+Ladder lenet72() {
+  Ladder ladder;
+  ladder.name = "lenet72";
+  ladder.network = R"([model]
+layers = [
+  { type = "conv2d", out = 12, kernel = 7 }, { type = "tanh" }, { type = "maxpool2d", kernel = 2 },
+  { type = "conv2d", out = 24, kernel = 7 }, { type = "tanh" }, { type = "maxpool2d", kernel = 2 },
+  { type = "linear", out = 120 }, { type = "tanh" }, { type = "linear", out = 10 },
+]
+)";
+  ladder.item = Shape{1, 72, 72};
+  ladder.classes = 10;
+  ladder.forward = true;
+  ladder.batch = 10000;
+  const std::vector<const char*> plain{"*.reference"};
+  const std::vector<const char*> library{"cpu.*.onednn", "cpu.*.simd", "*.reference",
+                                         "!cpu.conv2d.simd", "!cpu.conv2d_pool"};
+  ladder.cpu = {
+      {.name = "loop",
+       .what = "plain loops, an image a step",
+       .rows = plain,
+       .batch = 1,
+       .threads = 1},
+      {.name = "threads", .what = "the same over a batch, all threads", .rows = plain, .batch = 8},
+      {.name = "library", .what = "a vendor's convolutions", .rows = library, .batch = 128},
+      {.name = "all rows", .what = "every row", .rows = {}, .batch = 128},
+  };
+  const std::vector<const char*> rest{"cuda.*.plain", "!cuda.conv2d.plain"};
+  const auto with = [&](std::vector<const char*> more) {
+    more.insert(more.end(), rest.begin(), rest.end());
+    return more;
+  };
+  ladder.cuda = {
+      {.name = "loop",
+       .what = "plain kernels, an image a step, launched one by one",
+       .rows = {"cuda.*.plain"},
+       .batch = 1,
+       .launches_alone = true},
+      {.name = "batch",
+       .what = "the same over all images",
+       .rows = {"cuda.*.plain"},
+       .launches_alone = true,
+       .founding_us = 19.59},
+      {.name = "unrolled",
+       .what = "unrolled input, one product",
+       .rows = with({"cuda.conv2d.unrolled"})},
+      {.name = "constant",
+       .what = "masks in constant memory, sums in registers",
+       .rows = with({"cuda.conv2d.constant", "cuda.*.tile*"}),
+       .founding_us = 12.87},
+      {.name = "library",
+       .what = "a vendor's convolutions",
+       .rows = with({"cuda.conv2d.cudnn*", "cuda.*.cublaslt*"})},
+      {.name = "all rows", .what = "every row, fused; fp32", .rows = {}},
+      {.name = "tf32", .what = "tensor cores", .rows = {}, .precision = Precision::tf32},
+      {.name = "bf16", .what = "half the bytes", .rows = {}, .precision = Precision::bf16},
+  };
+  return ladder;
+}
+
+// A row of an image a time step through a layer of 512 long short-term memory cells: the rungs of
+// the founding notes, each a row of its own.
+Ladder rnn() {
+  Ladder ladder;
+  ladder.name = "rnn";
+  ladder.network = R"([model]
+layers = [{ type = "lstm", hidden = 512 }, { type = "select" }, { type = "linear", out = 10 }]
+)";
+  ladder.item = Shape{64, 64};
+  ladder.classes = 10;
+  ladder.forward = true;
+  ladder.batch = 64;
+  const std::vector<const char*> plain{"*.reference"};
+  ladder.cpu = {
+      {.name = "loop",
+       .what = "plain loops, a sequence a step",
+       .rows = plain,
+       .batch = 1,
+       .threads = 1},
+      {.name = "batch", .what = "the same over a batch, all threads", .rows = plain, .batch = 4},
+      {.name = "library",
+       .what = "a vendor's recurrent layer",
+       .rows = {"cpu.*.onednn", "cpu.*.simd", "*.reference", "!cpu.rnn.simd"}},
+      {.name = "cell",
+       .what = "a fused cell with packed weights",
+       .rows = {"cpu.*.simd", "*.reference"}},
+      {.name = "all rows", .what = "every row", .rows = {}},
+  };
+  const auto rung = [](const char* name, const char* what, const char* row) {
+    return Rung{.name = name,
+                .what = what,
+                .rows = {row, "cuda.gather", "cuda.select_step", "cuda.linear", "cuda.softmax"}};
+  };
+  ladder.cuda = {
+      rung("gates", "a product a gate, pointwise apart", "cuda.rnn.gate_products"),
+      rung("one product", "the gates in one product", "cuda.rnn.one_product"),
+      rung("streams", "products of x and h side by side", "cuda.rnn.streams"),
+      rung("fused", "the pointwise part in one kernel", "cuda.rnn.fused"),
+      rung("transposed", "weights kept transposed", "cuda.rnn.transposed"),
+      rung("combined", "products of x over all time steps", "cuda.rnn.combined_transposed"),
+      {.name = "all rows", .what = "every row, fp32", .rows = {}},
+      {.name = "bf16",
+       .what = "every row, weights held on chip",
+       .rows = {},
+       .precision = Precision::bf16},
+  };
+  return ladder;
+}
+
 }  // namespace
 
 const std::vector<Ladder>& ladders() {
-  static const std::vector<Ladder> all{mlp()};
+  static const std::vector<Ladder> all{mlp(), lenet72(), rnn()};
   return all;
 }
 

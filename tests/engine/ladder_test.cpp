@@ -86,5 +86,21 @@ TEST(Ladder, EveryNetworkIsAGoodConfig) {
   }
 }
 
+TEST(Ladder, ForwardRungsAreHeldToTheReferencesLogits) {
+  const TempFolder folder;
+  Ladder ladder = small_ladder();
+  ladder.forward = true;
+  const LadderResult result = climb(ladder, quick());
+  ASSERT_EQ(result.rungs.size(), 3u);
+  for (const size_t i : {0u, 2u}) {
+    const RungResult& rung = result.rungs[i];
+    EXPECT_EQ(rung.skipped, "");
+    EXPECT_GT(rung.us_per_input, 0);
+    EXPECT_LE(rung.error, rung.bound);
+    EXPECT_LT(rung.bound, 1e-5);  // one of 25 inputs lost would err by a fifth
+  }
+  EXPECT_GT(result.rungs[2].error, 0);  // it did compute in fp32, and something else than loops
+}
+
 }  // namespace
 }  // namespace ridgeline::engine
