@@ -20,6 +20,7 @@ struct ImageSet {
   // row. 0: items that have nothing to do with one another.
   int64_t streams = 0;
   std::string symbols{};  // of such a text, by code
+  int64_t codes = 0;  // of texts to classify: bytes are codes in [0, codes); 0: of anything else
   std::string name;
   uint64_t hash = 0;  // of shapes, images and labels: equal sets, equal hashes. Not cryptographic
 

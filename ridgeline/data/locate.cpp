@@ -1,5 +1,7 @@
 #include "ridgeline/data/locate.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
@@ -38,10 +40,21 @@ bool named_for(const SetInfo& set, const fs::path& folder) {
   return std::ranges::find(set.folders, whole.filename().string()) != set.folders.end();
 }
 
+// The file of one part of a set of records, under the first of its names that is there.
+std::optional<fs::path> records_file(const SetInfo& set, Part part, const fs::path& folder) {
+  const std::vector<std::string> names =
+      part == Part::train ? set.train_files : std::vector<std::string>{set.test_file};
+  for (const std::string& name : names) {
+    if (auto path = find_spelling(folder, name)) return path;
+  }
+  return std::nullopt;
+}
+
 // Whether the small files (labels, texts) say that this is the set. A damaged file says nothing.
 bool has_labels_of(const SetInfo& set, const fs::path& folder) {
   for (const FileInfo& info : set.files) {
-    if (!set.text && info.name.find("labels") == std::string::npos) continue;
+    const bool small = set.text || set.records || info.name.find("labels") != std::string::npos;
+    if (!small) continue;
     const auto path = find_spelling(folder, info.name);
     if (!path) continue;
     try {
@@ -112,6 +125,7 @@ std::vector<Place> search_places(const fs::path& data_dir) {
 
 fs::path find_set(const SetInfo& set, const fs::path& data_dir, std::vector<Part> parts) {
   if (set.text) return find_text(set, data_dir).parent_path();
+  if (set.records) return find_records(set, parts.front(), data_dir).parent_path();
   if (!data_dir.empty() && !is_folder(data_dir)) {
     throw_error(ErrorKind::data, "--data {}: no such folder", data_dir.string());
   }
@@ -149,6 +163,24 @@ fs::path find_text(const SetInfo& set, const fs::path& data_dir) {
   const auto folder = first_good(set, search_places(data_dir), fault, looked);
   if (!folder) throw_not_found(set, looked);
   return *find_spelling(*folder, name);
+}
+
+fs::path find_records(const SetInfo& set, Part part, const fs::path& data_dir) {
+  if (!data_dir.empty() && !is_folder(data_dir)) {
+    throw_error(ErrorKind::data, "--data {}: no such folder", data_dir.string());
+  }
+  const std::string& name = part == Part::train ? set.train_files.front() : set.test_file;
+  const Fault fault = [&](const fs::path& folder) -> std::string {
+    if (!records_file(set, part, folder)) return "holds no " + name;
+    return named_for(set, folder) || has_labels_of(set, folder) ? "" : "holds another set";
+  };
+  std::string looked;
+  const auto folder = first_good(set, search_places(data_dir), fault, looked);
+  if (folder) return *records_file(set, part, *folder);
+  if (part == Part::test) throw_not_found(set, looked);
+  throw_error(ErrorKind::data,
+              "{}: no training file; looked in {}; put {} into one of these folders", set.name,
+              looked, fmt::join(set.train_files, " or "));
 }
 
 DataSet load(std::string_view name_or_folder, const fs::path& data_dir) {

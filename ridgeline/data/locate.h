@@ -33,6 +33,10 @@ std::filesystem::path find_set(const SetInfo& set, const std::filesystem::path& 
 // The file of a set that is one text; throws as find_set.
 std::filesystem::path find_text(const SetInfo& set, const std::filesystem::path& data_dir = {});
 
+// One part of a set of labelled texts; throws as find_set.
+std::filesystem::path find_records(const SetInfo& set, Part part,
+                                   const std::filesystem::path& data_dir = {});
+
 // A named set, or a folder of IDX files.
 DataSet load(std::string_view name_or_folder, const std::filesystem::path& data_dir = {});
 // One part alone. For a folder that is no named set, `classes` 0 means: as many as its labels use.

@@ -62,6 +62,7 @@ ImageSet load_text(const std::filesystem::path& path, const TextColumns& columns
   const int found = 1 + *std::ranges::max_element(labels);
   set.classes =
       coding.class_names.empty() ? std::max(coding.classes, found) : int(coding.class_names.size());
+  set.codes = coding.vocabulary.size() + 1;
   set.name = std::move(name);
   set.hash = hash_of(set);
   return set;

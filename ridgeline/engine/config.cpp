@@ -4,6 +4,7 @@
 
 #include "ridgeline/core/device.h"
 #include "ridgeline/core/file.h"
+#include "ridgeline/data/sets.h"
 #include "ridgeline/nn/config_table.h"
 #include "ridgeline/nn/layers.h"
 
@@ -41,13 +42,20 @@ constexpr std::pair<std::string_view, DType> kWires[] = {
     {"bf16", DType::bf16},
 };
 
+constexpr std::pair<std::string_view, data::TextFormat> kFormats[] = {
+    {"auto", data::TextFormat::automatic},
+    {"csv", data::TextFormat::csv},
+    {"jsonl", data::TextFormat::jsonl},
+};
+
 // Above any use, and small enough that products of two of them fit 64 bits.
 constexpr int64_t kMostRows = (int64_t{1} << 31) - 1;
 constexpr int64_t kMostEpochs = int64_t{1} << 20;
 constexpr int64_t kMostSteps = int64_t{1} << 40;
 constexpr int64_t kMostPixels = 4096;  // along one side of an image
 constexpr int64_t kMostThreads = 4096;
-constexpr size_t kMostBytes = size_t{1} << 20;  // of a config file
+constexpr int64_t kMostCharacters = int64_t{1} << 20;  // of one text
+constexpr size_t kMostBytes = size_t{1} << 20;         // of a config file
 
 template <typename E, size_t N>
 std::string_view name_in(const std::pair<std::string_view, E> (&table)[N], E value) {
@@ -55,6 +63,54 @@ std::string_view name_in(const std::pair<std::string_view, E> (&table)[N], E val
     if (entry == value) return name;
   }
   return {};
+}
+
+// What a named set says, and what the config says otherwise.
+TextConfig read_text(nn::ConfigTable table, const data::SetInfo* set) {
+  TextConfig text;
+  if (set != nullptr) {
+    text.columns.text = set->text_columns;
+    text.columns.label = set->label_column;
+    text.coding.class_names = set->class_names;
+    text.coding.first_label = set->first_label;
+  }
+  text.train = table.text("train", text.train);
+  text.test = table.text("test", text.test);
+  text.columns.format = table.choice<data::TextFormat>("format", text.columns.format, kFormats);
+  text.columns.text = table.texts("columns", text.columns.text);
+  text.columns.label = table.text("label", text.columns.label);
+  if (text.columns.text.empty()) table.fail("columns", "missing; name the columns of the text");
+  if (text.columns.label.empty()) table.fail("label", "missing; name the column of the label");
+  const std::string symbols = table.text("vocabulary", text.coding.vocabulary.symbols());
+  try {
+    text.coding.vocabulary = data::Vocabulary(symbols);
+  } catch (const Error& error) {
+    table.fail("vocabulary", error.what());
+  }
+  text.coding.length = table.integer("length", text.coding.length, {1, kMostCharacters});
+  text.coding.backward = table.boolean("backward", text.coding.backward);
+  text.coding.class_names = table.texts("classes", text.coding.class_names);
+  text.coding.first_label =
+      int(table.integer("first_label", text.coding.first_label, {-kMostPixels, kMostPixels}));
+  table.finish();
+  return text;
+}
+
+std::string text_toml(const TextConfig& text) {
+  const auto list = [](const std::vector<std::string>& all) {
+    std::string joined;
+    for (const std::string& each : all) {
+      joined += (joined.empty() ? "" : ", ") + nn::toml_text(each);
+    }
+    return "[" + joined + "]";
+  };
+  return fmt::format(
+      "text = {{ train = {}, test = {}, format = \"{}\", columns = {}, label = {}, vocabulary = "
+      "{}, length = {}, backward = {}, classes = {}, first_label = {} }}\n",
+      nn::toml_text(text.train), nn::toml_text(text.test), name_in(kFormats, text.columns.format),
+      list(text.columns.text), nn::toml_text(text.columns.label),
+      nn::toml_text(text.coding.vocabulary.symbols()), text.coding.length, text.coding.backward,
+      list(text.coding.class_names), text.coding.first_label);
 }
 
 DataConfig read_data(nn::ConfigTable table) {
@@ -66,6 +122,12 @@ DataConfig read_data(nn::ConfigTable table) {
   if (table.has("resize")) {
     const auto size = table.integers("resize", 2, std::nullopt, {1, kMostPixels});
     data.resize = ImageSize{size[0], size[1]};
+  }
+  const data::SetInfo* set = data::find_known_set(data.name);
+  const bool records = set != nullptr && set->records;
+  if (records || table.has("text")) {
+    if (set != nullptr && !records) table.fail("text", "is for labelled texts, not " + data.name);
+    data.text = read_text(table.table("text"), set);
   }
   nn::ConfigTable augment = table.table("augment");
   data.shift = augment.integer("shift", data.shift, {0, kMostPixels});
@@ -194,6 +256,7 @@ std::string to_toml(const Config& config) {
   if (data.resize) {
     text += fmt::format("resize = [{}, {}]\n", data.resize->height, data.resize->width);
   }
+  if (data.text) text += text_toml(*data.text);
   text += fmt::format("augment = {{ shift = {}, flip = {} }}\n\n[model]\nlayers = [\n", data.shift,
                       data.flip);
   for (const nn::LayerPtr& layer : config.layers) text += fmt::format("  {},\n", layer->to_toml());

@@ -8,6 +8,7 @@
 
 #include "ridgeline/core/precision.h"
 #include "ridgeline/data/scaling.h"
+#include "ridgeline/data/text_set.h"
 #include "ridgeline/nn/loss.h"
 #include "ridgeline/nn/lower.h"
 #include "ridgeline/nn/model.h"
@@ -21,12 +22,23 @@ struct ImageSize {
   bool operator==(const ImageSize&) const = default;
 };
 
+// Labelled texts for a classifier: where in the files texts and labels are, and how they become
+// codes and classes. A model file keeps it with the rest of its config, so that inference reads and
+// encodes texts as training did.
+struct TextConfig {
+  std::string train = "train.csv", test = "test.csv";  // in the folder that data.name says
+  data::TextColumns columns;
+  data::TextCoding coding;
+};
+
 struct DataConfig {
-  std::string name;  // a named set, a folder with IDX files, or a file of text
+  std::string name;  // a named set, a folder with IDX files or labelled texts, or a file of text
+  std::optional<TextConfig> text{};  // of labelled texts, filled in for named sets of them
   data::ScaleKind scale = data::ScaleKind::unit;
   int64_t steps = 64;  // characters of a text that a batch row holds; gradients go back no further
   std::optional<ImageSize> resize{};  // of the images, when they are loaded
-  // Of training images, each epoch anew: moved by up to `shift` pixels, mirrored at random.
+  // Of training images, each epoch anew: moved by up to `shift` pixels, mirrored at random; of
+  // texts: moved by up to `shift` characters.
   int64_t shift = 0;
   bool flip = false;
 };

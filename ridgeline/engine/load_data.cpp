@@ -21,6 +21,27 @@ bool is_text(const std::string& name) {
   return std::filesystem::is_regular_file(name, ignored);
 }
 
+// A part of a set of labelled texts.
+data::ImageSet load_records(const DataConfig& config, const std::string& name, data::Part part,
+                            const std::filesystem::path& data_dir) {
+  if (!config.text) {
+    throw_error(ErrorKind::usage, "{} holds labelled texts, but the model was not trained on such",
+                name);
+  }
+  const TextConfig& text = *config.text;
+  const data::SetInfo* set = data::find_known_set(name);
+  const auto file =
+      set != nullptr && set->records
+          ? data::find_records(*set, part, data_dir)
+          : std::filesystem::path(name) / (part == data::Part::train ? text.train : text.test);
+  return data::load_text(file, text.columns, text.coding, file.string());
+}
+
+bool is_records(const DataConfig& config, const std::string& name) {
+  const data::SetInfo* set = data::find_known_set(name);
+  return set != nullptr ? set->records : config.text.has_value();
+}
+
 // The file of a text; none for images.
 std::optional<std::filesystem::path> text_file(const std::string& name,
                                                const std::filesystem::path& data_dir) {
@@ -32,6 +53,11 @@ std::optional<std::filesystem::path> text_file(const std::string& name,
 }  // namespace
 
 data::DataSet load_data(const Config& config, const std::filesystem::path& data_dir) {
+  if (is_records(config.data, config.data.name)) {
+    const std::string& name = config.data.name;
+    return {load_records(config.data, name, data::Part::train, data_dir),
+            load_records(config.data, name, data::Part::test, data_dir)};
+  }
   if (const auto text = text_file(config.data.name, data_dir)) {
     return data::load_streams(*text, config.train.batch, config.data.steps, config.data.name);
   }
@@ -43,6 +69,11 @@ data::DataSet load_data(const Config& config, const std::filesystem::path& data_
 
 std::string data_key(const Config& config) {
   const DataConfig& data = config.data;
+  if (data.text) {
+    const data::TextCoding& coding = data.text->coding;
+    return fmt::format("{} of {} in {}, {}", data.name, coding.vocabulary.symbols(), coding.length,
+                       coding.backward);
+  }
   if (is_text(data.name)) {
     return fmt::format("{} in {} x {}", data.name, config.train.batch, data.steps);
   }
@@ -53,6 +84,7 @@ std::string data_key(const Config& config) {
 data::ImageSet load_data_part(const Config& config, const std::string& name, data::Part part,
                               const std::filesystem::path& data_dir, int classes,
                               const std::string& symbols) {
+  if (is_records(config.data, name)) return load_records(config.data, name, part, data_dir);
   const auto text = text_file(name, data_dir);
   if (!text) {
     data::ImageSet set = data::load_part(name, part, data_dir, classes);

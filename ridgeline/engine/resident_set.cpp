@@ -63,6 +63,12 @@ void check_outputs(const nn::Model& model, const data::ImageSet& set,
                 "the embedding knows {} symbols but {} has {}: set its vocabulary to {}", codes,
                 data_name, set.classes, set.classes);
   }
+  if (set.codes > 0 && codes < set.codes) {
+    throw_error(ErrorKind::usage,
+                "the items of {} are codes of {} symbols: begin the model with a onehot_conv1d of "
+                "symbols = {} (or an embedding of vocabulary = {})",
+                data_name, set.codes - 1, set.codes - 1, set.codes);
+  }
   if (outputs == set.targets() * set.classes) return;
   if (set.targets() > 1) {
     throw_error(ErrorKind::usage,

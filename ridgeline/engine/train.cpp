@@ -220,10 +220,12 @@ void TrainRun::announce() {
   report_.startup_seconds = since_start_.seconds();
   report_.tuning_seconds = trainer_->tuning_seconds();
   const data::DataSet& set = trainer_->set();
-  const bool text = set.train.streams > 0;
+  const char* item = set.train.streams > 0 ? "character" : config_.data.text ? "text" : "image";
+  // Of labelled texts the file is named: it may be a part of the published one.
+  const std::string& data_name = config_.data.text ? set.train.name : config_.data.name;
   progress_.line(
-      fmt::format("{}: {} to train on, {} to test on; {}; {}{}, {}, {}", config_.data.name,
-                  counted(set.train.size() * set.train.targets(), text ? "character" : "image"),
+      fmt::format("{}: {} to train on, {} to test on; {}; {}{}, {}, {}", data_name,
+                  counted(set.train.size() * set.train.targets(), item),
                   set.test.size() * set.test.targets(), counted(report_.parameters, "weight"),
                   ranks_ != nullptr ? fmt::format("{} ranks, each ", report_.ranks) : "",
                   report_.device, counted(report_.threads, "thread"), report_.precision));

@@ -148,6 +148,22 @@ std::string ConfigTable::text(const std::string& key, std::optional<std::string>
   return node.as_string()->get();
 }
 
+std::vector<std::string> ConfigTable::texts(const std::string& key,
+                                            std::vector<std::string> fallback) {
+  if (!has(key)) return fallback;
+  const toml::node& node = *document_->find(path_to(key));
+  if (node.is_string()) return {node.as_string()->get()};
+  const toml::array* array = node.as_array();
+  std::vector<std::string> all;
+  for (size_t i = 0; array != nullptr && i < array->size(); ++i) {
+    const toml::node& each = (*array)[i];
+    if (!each.is_string()) fail(key, fmt::format("must hold texts, holds {}", describe(each)));
+    all.push_back(each.as_string()->get());
+  }
+  if (array == nullptr) fail(key, fmt::format("must be an array of texts, is {}", describe(node)));
+  return all;
+}
+
 std::string ConfigTable::choice(const std::string& key, std::optional<std::string> fallback,
                                 std::span<const std::string_view> names) {
   if (!has(key) && !fallback) {

@@ -43,6 +43,8 @@ class ConfigTable {
   double number(const std::string& key, std::optional<double> fallback, Bounds<double> bounds = {});
   bool boolean(const std::string& key, std::optional<bool> fallback);
   std::string text(const std::string& key, std::optional<std::string> fallback);
+  // An array of texts, or one that stands alone.
+  std::vector<std::string> texts(const std::string& key, std::vector<std::string> fallback);
 
   // A text among `names`; anything else is refused with the nearest of them.
   std::string choice(const std::string& key, std::optional<std::string> fallback,

@@ -7,6 +7,7 @@
 #include "ridgeline/nn/flatten.h"
 #include "ridgeline/nn/linear.h"
 #include "ridgeline/nn/norm.h"
+#include "ridgeline/nn/one_hot_conv.h"
 #include "ridgeline/nn/pool.h"
 #include "ridgeline/nn/recurrent.h"
 #include "ridgeline/nn/select.h"
@@ -30,6 +31,7 @@ constexpr LayerType kTypes[] = {
     {"flatten", FlattenLayer::read},
     {"conv2d", ConvLayer::read<Axes::two>},
     {"conv1d", ConvLayer::read<Axes::one>},
+    {"onehot_conv1d", OneHotConvLayer::read},
     {"maxpool2d", PoolLayer::read<PoolKind::max, Axes::two>},
     {"maxpool1d", PoolLayer::read<PoolKind::max, Axes::one>},
     {"avgpool2d", PoolLayer::read<PoolKind::average, Axes::two>},

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <map>
 
@@ -100,19 +101,21 @@ class Lowering {
 
   Value gather_images() {
     const Shape flat{options_.batch, model_.input().numel()};
+    const int64_t codes = model_.layers().front()->codes_below();
     lowered_.images = add_value("images", DType::uint8, model_.input().prepend(options_.set_rows),
-                                Role::input, 256);
+                                Role::input, codes > 0 ? std::min<int64_t>(codes, 256) : 256);
     lowered_.order =
         add_value("order", DType::int32, {options_.order_rows}, Role::input, options_.set_rows);
     lowered_.first = add_value("first", DType::int64, {1}, Role::input);
-    const int64_t codes = model_.layers().front()->codes_below();
     const Value x = codes > 0 ? add_value("x0", DType::int32, flat, Role::temp, codes)
                               : builder_.temp("x0", flat);
     if (options_.mode == Mode::train && (options_.augment.shift > 0 || options_.augment.flip)) {
       lowered_.epoch = add_value("epoch", DType::int64, {1}, Role::input);
+      // Codes are not scaled, and padding is the last of them.
+      const double scale = codes > 0 ? 1 : options_.scale;
+      const double shift = codes > 0 ? double(codes - 1) : options_.shift;
       builder_.add(GatherAugment{lowered_.images, lowered_.order, lowered_.first, lowered_.tick,
-                                 lowered_.epoch, x, options_.scale, options_.shift, image(),
-                                 options_.augment});
+                                 lowered_.epoch, x, scale, shift, image(), options_.augment});
       return x;
     }
     Gather gather{lowered_.images, lowered_.order, lowered_.first, lowered_.tick, x};
@@ -127,6 +130,7 @@ class Lowering {
   // The items as images; augmentation has no meaning for anything else.
   Image image() const {
     const Shape& item = model_.input();
+    if (item.rank() == 1 && model_.layers().front()->codes_below() > 0) return {1, 1, item[0]};
     if (item.rank() == 2) return {1, item[0], item[1]};
     if (item.rank() == 3) return {item[0], item[1], item[2]};
     throw_error(ErrorKind::usage,

@@ -149,7 +149,7 @@ TEST(KnownSets, AreWellFormed) {
   std::set<std::string> sums;
   for (const SetInfo& set : known_sets()) {
     EXPECT_EQ(&set_info(set.name), &set);
-    EXPECT_EQ(set.files.size(), set.text ? 1u : 4u);
+    EXPECT_EQ(set.files.size(), set.text || set.records ? 1u : 4u);
     EXPECT_FALSE(set.mirrors.empty());
     EXPECT_EQ(set.folders[0], set.name);  // where `get` puts it, the search looks first
     for (const FileInfo& file : set.files) {
@@ -159,8 +159,21 @@ TEST(KnownSets, AreWellFormed) {
       EXPECT_EQ(file.payload_sha256.size(), 64u);
     }
   }
-  // Four packed files of two sets, and one plain text; a third set is another view of the first.
-  EXPECT_EQ(sums.size(), 2 * 8 + 1u);
+  // Four packed files of two sets, and two plain texts; a third set is another view of the first.
+  EXPECT_EQ(sums.size(), 2 * 8 + 2u);
+}
+
+TEST_F(LocateTest, FindsRecordsUnderAnyOfTheirNames) {
+  const SetInfo& set = set_info("ag-news");
+  const fs::path own = folder_ / "data" / "ag_news";
+  write_file(own / "test.csv", "1,a,b\n");
+  EXPECT_EQ(find_records(set, Part::test, folder_ / "data"), own / "test.csv");
+  expect_error(ErrorKind::data, {"ag-news: no training file", "train.csv or train_partial.csv"},
+               [&] { (void)find_records(set, Part::train, folder_ / "data"); });
+  write_file(own / "train_partial.csv.gz", gzip("1,a,b\n"));
+  EXPECT_EQ(find_records(set, Part::train, folder_ / "data"), own / "train_partial.csv.gz");
+  write_file(own / "train.csv", "1,a,b\n");
+  EXPECT_EQ(find_records(set, Part::train, own), own / "train.csv");
 }
 
 TEST(RealData, LoadsWhole) {

@@ -208,8 +208,11 @@ TEST(Config, EveryShippedFileIsGoodAndFitsItsData) {
     if (file.path().extension() != ".toml") continue;
     const Config config = load_config(file.path());
     const bool text = config.data.name == "tinyshakespeare";  // 65 characters at each step
-    const Shape item = text ? Shape{config.data.steps} : Shape{28, 28};
-    const Shape outputs = text ? Shape{config.data.steps, 65} : Shape{10};
+    const bool records = config.data.text.has_value();
+    const Shape item = text      ? Shape{config.data.steps}
+                       : records ? Shape{config.data.text->coding.length}
+                                 : Shape{28, 28};
+    const Shape outputs = text ? Shape{config.data.steps, 65} : records ? Shape{4} : Shape{10};
     EXPECT_EQ(config.build_model(item).output(), outputs) << file.path();
     const std::string once = to_toml(config);
     EXPECT_EQ(to_toml(parse(once)), once) << file.path();
@@ -221,6 +224,47 @@ TEST(Config, EveryShippedFileIsGoodAndFitsItsData) {
 TEST(Config, MissingFileIsNamed) {
   test::expect_error(ErrorKind::usage, {"no/such.toml", "No such file"},
                      [] { load_config("no/such.toml"); });
+}
+
+TEST(Config, TextsOfANamedSetNeedNoSettings) {
+  const std::string layers =
+      "[model]\nlayers = [{ type = \"onehot_conv1d\", symbols = 70, out = 8, "
+      "kernel = 7 }]\n";
+  const Config config = parse("[data]\nname = \"ag-news\"\n" + layers);
+  ASSERT_TRUE(config.data.text);
+  EXPECT_EQ(config.data.text->columns.text, (std::vector<std::string>{"2", "3"}));
+  EXPECT_EQ(config.data.text->columns.label, "1");
+  EXPECT_EQ(config.data.text->coding.vocabulary.size(), 70);
+  EXPECT_EQ(config.data.text->coding.length, 1014);
+  EXPECT_TRUE(config.data.text->coding.backward);
+  EXPECT_EQ(config.data.text->coding.class_names.at(3), "Sci/Tech");
+  EXPECT_EQ(config.data.text->coding.first_label, 1);
+  const Config again = parse(to_toml(config));
+  EXPECT_EQ(to_toml(again), to_toml(config));
+  EXPECT_EQ(again.data.text->coding.vocabulary.symbols(), data::Vocabulary::paper());
+  EXPECT_EQ(config.build_model({1014}).output(), (Shape{8, 1008}));
+}
+
+TEST(Config, TextsOfAFolderSayWhereTheyAre) {
+  const std::string start = "[data]\nname = \"news\"\n", rest = kLayers.substr(kLayers.find("[m"));
+  const Config config =
+      parse(start +
+            "text = { columns = \"body\", label = \"topic\", vocabulary = \"ab\\n\", length = "
+            "9, backward = false, classes = [\"x\", \"y\"] }\n" +
+            rest);
+  EXPECT_EQ(config.data.text->columns.text, (std::vector<std::string>{"body"}));
+  EXPECT_EQ(config.data.text->coding.vocabulary.symbols(), "ab\n");
+  EXPECT_EQ(config.data.text->coding.class_names.size(), 2u);
+  EXPECT_EQ(to_toml(parse(to_toml(config))), to_toml(config));
+  const auto refuse = [&](const std::string& text, const std::vector<const char*>& parts) {
+    test::expect_error(ErrorKind::usage, parts, [&] { parse(start + text + "\n" + rest); });
+  };
+  refuse("text = { label = \"1\" }", {"data.text.columns", "missing"});
+  refuse("text = { columns = \"1\" }", {"data.text.label", "missing"});
+  refuse("text = { columns = [1], label = \"1\" }", {"data.text.columns", "must hold texts"});
+  refuse("text = { columns = \"1\", label = \"2\", vocabulary = \"\" }",
+         {"vocabulary", "1 to 254"});
+  refuse("text = { columns = \"1\", label = \"2\", lenght = 5 }", {"lenght", "length"});
 }
 
 }  // namespace

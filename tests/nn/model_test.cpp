@@ -101,6 +101,7 @@ TEST(Layers, RegistryNamesEachLayerAsItNamesItself) {
     const bool window =
         type.starts_with("conv") || type.ends_with("pool1d") || type.ends_with("pool2d");
     if (window) more += ", kernel = 1";
+    if (type == "onehot_conv1d") more = ", symbols = 1, out = 1, kernel = 1";
     if (type == "embedding") more = ", vocabulary = 1, out = 1";
     if (type == "rnn" || type == "gru" || type == "lstm") more = ", hidden = 1";
     EXPECT_EQ(read("{ type = \"" + std::string(type) + "\"" + more + " }")->type(), type);

@@ -156,6 +156,20 @@ TEST(Cost, Sequences) {
   EXPECT_EQ(cost(Copy{x, x}), (Cost{0, 3840}));
 }
 
+TEST(Cost, OneHotConvolutionsAndArgmax) {
+  CaseBuilder c("", DType::fp32);
+  const Value token = c.make("token", DType::int32, {2, 9}, Role::input, normal(1), 5);
+  const Value w = c.param("w", {3, 4, 5}), b = c.param("b", {3}), y = c.out("y", {2, 3 * 5});
+  // 30 outputs of five added columns; 18 tokens, 60 weights, 3 biases and the outputs move.
+  EXPECT_EQ(cost(OneHotConv1d{token, w, b, y}), (Cost{150, 4 * (18 + 60 + 3 + 30)}));
+  EXPECT_EQ(cost(OneHotConv1d{token, w, {}, y}), (Cost{150, 4 * (18 + 60 + 30)}));
+  EXPECT_EQ(cost(OneHotConv1dGradW{token, y, w, b}), (Cost{180, 4 * (18 + 60 + 3 + 30)}));
+  EXPECT_EQ(cost(OneHotConv1dGradW{token, y, w, {}}), (Cost{150, 4 * (18 + 60 + 30)}));
+  const Value x = c.in("x", {6, 4});
+  const Value place = c.make("place", DType::int32, {6}, Role::output, normal(1));
+  EXPECT_EQ(cost(Argmax{x, place}), (Cost{18, 96 + 24}));
+}
+
 TEST(Op, NamesItsPresentValuesOnly) {
   CaseBuilder c("", DType::fp32);
   const Value x = c.in("x", {3, 5}), w = c.param("w", {7, 5}), y = c.out("y", {3, 7});

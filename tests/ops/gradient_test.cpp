@@ -178,6 +178,19 @@ Differentiable embedding() {
   return {c.done(), 1, y, dy, {{w, dw}}};
 }
 
+Differentiable one_hot_conv(bool bias) {
+  CaseBuilder c("one_hot_conv1d", DType::fp64);
+  const Value token = c.make("token", DType::int32, {3, 7}, Role::input, normal(1), 5);
+  const Value w = c.param("w", {2, 4, 3}), b = bias ? c.param("b", {2}) : Value{};
+  const Value y = c.out("y", {3, 2 * 5}), dy = c.in("dy", {3, 2 * 5});
+  const Value dw = c.out("dw", {2, 4, 3}), db = bias ? c.out("db", {2}) : Value{};
+  c.add(OneHotConv1d{token, w, b, y});
+  c.add(OneHotConv1dGradW{token, dy, dw, db});
+  Differentiable d{c.done(), 1, y, dy, {{w, dw}}};
+  if (bias) d.wanted.push_back({b, db});
+  return d;
+}
+
 Differentiable select_step(int64_t at) {
   CaseBuilder c("select_step", DType::fp64);
   const Value x = c.in("x", {3, 4, 2}), y = c.out("y", {3, 2}), dy = c.in("dy", {3, 2});
@@ -214,6 +227,10 @@ TEST(Gradient, RecurrentFinalStates) {
 TEST(Gradient, EmbeddingAndSelectedSteps) {
   EXPECT_TRUE(gradients_agree(embedding()));
   for (const int64_t at : {-1, 0, 2}) EXPECT_TRUE(gradients_agree(select_step(at))) << at;
+}
+
+TEST(Gradient, OneHotConvolution) {
+  for (const bool bias : {true, false}) EXPECT_TRUE(gradients_agree(one_hot_conv(bias))) << bias;
 }
 
 TEST(Gradient, Linear) {

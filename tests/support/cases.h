@@ -34,6 +34,8 @@ std::vector<Case> recurrent_op_cases(DType dtype);
 std::vector<Case> recurrent_cases(DType dtype);
 // The same of more hidden units than a tile has, for rows that share them out over a GPU.
 std::vector<Case> wide_recurrent_cases(DType dtype);
+// Convolutions over characters, the place of the largest class (part of op_cases).
+std::vector<Case> text_op_cases(DType dtype);
 // The same with more rows than a tile of a matrix product.
 std::vector<Case> tall_training_cases(DType dtype);
 // All but the tall ones.

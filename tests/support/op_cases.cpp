@@ -212,6 +212,7 @@ std::vector<Case> op_cases(DType dtype) {
   add_updates(all, dtype);
   for (Case& c : conv_cases(dtype)) all.push_back(std::move(c));
   for (Case& c : recurrent_op_cases(dtype)) all.push_back(std::move(c));
+  for (Case& c : text_op_cases(dtype)) all.push_back(std::move(c));
   add_sums(all, dtype);
   return all;
 }

@@ -39,12 +39,16 @@ std::unique_ptr<Step> prepare_gather(const Gather& op, const Binding& binding) {
   });
 }
 
+// Of codes, which are not scaled, what lies outside is the code op.shift: padding. An axis of one
+// pixel is not moved along.
 std::unique_ptr<Step> prepare_augment(const GatherAugment& op, const Binding& binding) {
   const Tensor set = binding.read(op.set), order = binding.read(op.order);
   const Tensor first = binding.read(op.first), tick = binding.read(op.tick);
+  const bool codes = op.y.dtype == DType::int32;
+  int32_t* code = codes ? binding.write(op.y).as<int32_t>() : nullptr;
   return make_step([=, n = op.y.shape[0], in = op.in, how = op.how, scale = op.scale,
                     shift = op.shift, epoch = binding.read(op.epoch),
-                    y = Doubles(binding.write(op.y))]() mutable {
+                    y = Doubles(codes ? Tensor{} : binding.write(op.y))]() mutable {
     const int64_t begin = *first.as<int64_t>() + int64_t{*tick.as<int32_t>()} * n;
     for (int64_t i = 0; i < n; ++i) {
       const int64_t row = order.as<int32_t>()[begin + i];
@@ -53,10 +57,14 @@ std::unique_ptr<Step> prepare_augment(const GatherAugment& op, const Binding& bi
           how.seed, how.shift, how.flip, uint64_t(*epoch.as<int64_t>()), uint64_t(row));
       for (int64_t j = 0; j < in.numel(); ++j) {
         const int64_t c = j / in.pixels(), p = j / in.w % in.h, q = j % in.w;
-        const int64_t r = p - down, s = (flip ? in.w - 1 - q : q) - right;
+        const int64_t r = in.h > 1 ? p - down : p, s = (flip ? in.w - 1 - q : q) - right;
         const bool inside = r >= 0 && r < in.h && s >= 0 && s < in.w;
-        y[i * in.numel() + j] =
-            (inside ? double(from[(c * in.h + r) * in.w + s]) : 0.0) * scale + shift;
+        const int64_t at = i * in.numel() + j;
+        if (code != nullptr) {
+          code[at] = inside ? from[(c * in.h + r) * in.w + s] : int32_t(shift);
+          continue;
+        }
+        y[at] = (inside ? double(from[(c * in.h + r) * in.w + s]) : 0.0) * scale + shift;
       }
     }
     y.store();

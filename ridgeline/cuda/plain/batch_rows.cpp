@@ -6,12 +6,9 @@
 namespace ridgeline::cuda {
 namespace {
 
+// To a float type, or as codes.
 bool gathers_bytes(const Gather& op) {
-  return op.set.dtype == DType::uint8 && is_float(op.y.dtype);
-}
-// Characters, each a byte in the set.
-bool gathers_codes(const Gather& op) {
-  return op.set.dtype == DType::uint8 && op.y.dtype == DType::int32;
+  return op.set.dtype == DType::uint8 && (is_float(op.y.dtype) || op.y.dtype == DType::int32);
 }
 bool gathers_labels(const Gather& op) {
   return op.set.dtype == DType::int32 && op.y.dtype == DType::int32;
@@ -24,7 +21,7 @@ int64_t row_length(const Value& value) {
 Cover covers_gather(const Rest& rest) {
   const auto* op = rest.get<Gather>(0);
   if (op == nullptr) return no_such_op(Gather::kName);
-  if (!gathers_bytes(*op) && !gathers_codes(*op) && !gathers_labels(*op)) {
+  if (!gathers_bytes(*op) && !gathers_labels(*op)) {
     return Cover::no("gathers uint8 to a float type or int32, or int32 to int32");
   }
   return Cover::of(1);
@@ -57,21 +54,21 @@ void add_gather(GatherArgs& args, const Gather& op, const Binding& binding) {
     args.set = binding.read(op.set).as<uint8_t>();
     args.y = binding.write(op.y).data;
     args.row = row_length(op.y);
-    args.scale = op.scale;
-    args.shift = op.shift;
+    args.scale = is_float(op.y.dtype) ? op.scale : 1;
+    args.shift = is_float(op.y.dtype) ? op.shift : 0;
   }
+}
+
+// Calls f with the kernel's type of a batch: a float type, or int32 for codes.
+template <typename F>
+std::unique_ptr<Step> dispatch_batch(DType dtype, F&& f) {
+  return dtype == DType::int32 ? f(int32_t{}) : dispatch_device_float(dtype, f);
 }
 
 std::unique_ptr<Step> prepare_gather(const Span& span, const Binding& binding) {
   GatherArgs args;
   for (size_t i = 0; i < span.size(); ++i) add_gather(args, span.get<Gather>(i), binding);
-  const DType dtype = span.get<Gather>(0).y.dtype;
-  if (gathers_codes(span.get<Gather>(0))) {
-    return launch_step(binding, describe(span.op(0)), [args](cudaStream_t stream) {
-      return launch_gather<int32_t>(args, stream);
-    });
-  }
-  return dispatch_device_float(is_float(dtype) ? dtype : DType::fp32, [&](auto type) {
+  return dispatch_batch(span.get<Gather>(0).y.dtype, [&](auto type) {
     return launch_step(binding, describe(span.op(0)), [args](cudaStream_t stream) {
       return launch_gather<decltype(type)>(args, stream);
     });
@@ -81,8 +78,8 @@ std::unique_ptr<Step> prepare_gather(const Span& span, const Binding& binding) {
 Cover covers_augment(const Rest& rest) {
   const auto* op = rest.get<GatherAugment>(0);
   if (op == nullptr) return no_such_op(GatherAugment::kName);
-  if (op->set.dtype != DType::uint8 || !is_float(op->y.dtype)) {
-    return Cover::no("gathers uint8 to a float type");
+  if (op->set.dtype != DType::uint8 || (!is_float(op->y.dtype) && op->y.dtype != DType::int32)) {
+    return Cover::no("gathers uint8 to a float type or int32");
   }
   return cover_unless(refuse_large({op->in.numel(), op->y.shape[0]}), 1);
 }
@@ -105,7 +102,7 @@ std::unique_ptr<Step> prepare_augment(const Span& span, const Binding& binding) 
   args.w = int(op.in.w);
   args.move = int(op.how.shift);
   args.flip = op.how.flip;
-  return dispatch_device_float(op.y.dtype, [&](auto type) {
+  return dispatch_batch(op.y.dtype, [&](auto type) {
     return launch_step(binding, describe(span.op(0)), [args](cudaStream_t stream) {
       return launch_gather_augment<decltype(type)>(args, stream);
     });

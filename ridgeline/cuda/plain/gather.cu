@@ -54,10 +54,14 @@ __global__ void gather_augment_kernel(AugmentArgs args) {
   for (int j = threadIdx.x; j < gather.row; j += blockDim.x) {
     const int q = j % args.w, row = j / args.w;  // counted over the channels
     const int s = (draw.flip ? args.w - 1 - q : q) - int(draw.right);
-    const int r = row % args.h - int(draw.down);
+    const int r = row % args.h - (args.h > 1 ? int(draw.down) : 0);
     const bool inside = r >= 0 && r < args.h && s >= 0 && s < args.w;
     const A byte = inside ? A(from[(row / args.h * args.h + r) * args.w + s]) : A(0);
-    to[j] = T(fma(byte, A(gather.scale), A(gather.shift)));
+    if constexpr (std::is_same_v<T, int32_t>) {  // codes, as they are; outside: padding
+      to[j] = inside ? int32_t(byte) : int32_t(gather.shift);
+    } else {
+      to[j] = T(fma(byte, A(gather.scale), A(gather.shift)));
+    }
   }
 }
 
@@ -94,7 +98,6 @@ cudaError_t launch_gather_augment(const AugmentArgs& args, cudaStream_t stream) 
   template cudaError_t launch_gather<T>(const GatherArgs&, cudaStream_t); \
   template cudaError_t launch_gather_augment<T>(const AugmentArgs&, cudaStream_t);
 RIDGELINE_CUDA_FOR_FLOATS(RIDGELINE_LAUNCH_GATHER)
-template cudaError_t launch_gather<int32_t>(const GatherArgs&,
-                                            cudaStream_t);  // codes of characters
+RIDGELINE_LAUNCH_GATHER(int32_t)  // bytes as codes
 
 }  // namespace ridgeline::cuda

@@ -1,0 +1,111 @@
+#include "ridgeline/cpu/simd/one_hot_conv.h"
+
+#include <algorithm>
+
+#include "ridgeline/cpu/simd/dispatch.h"
+
+#define HWY_DISABLED_TARGETS HWY_SSSE3
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ridgeline/cpu/simd/one_hot_conv.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Positions that are turned at once from [t, channel] to [channel, t] or back.
+constexpr int64_t kTurn = 16;
+
+template <typename T>
+using Tag = hn::CappedTag<T, size_t(kOneHotBlock)>;
+
+// The row of a table for the code at `tap`.
+template <typename T>
+HWY_INLINE T* row_of(const OneHotShape& s, T* block, const int32_t* text, int64_t tap) {
+  const int64_t code = std::min<int64_t>(text[tap], s.symbols);
+  return block + (tap * (s.symbols + 1) + code) * kOneHotBlock;
+}
+
+template <typename T>
+void forward(const OneHotShape& s, const int32_t* token, const T* table, const T* bias, T* y,
+             Range pairs) {
+  const Tag<T> d;
+  const int64_t lanes = int64_t(hn::Lanes(d)), steps = s.steps();
+  HWY_ALIGN T tile[kTurn * kOneHotBlock];
+  for (int64_t pair = pairs.begin; pair < pairs.end; ++pair) {
+    const int64_t i = pair / s.blocks(), first = pair % s.blocks() * kOneHotBlock;
+    const int64_t channels = std::min(kOneHotBlock, s.out - first);
+    const T* block = table + pair % s.blocks() * s.table_block();
+    HWY_ALIGN T start[kOneHotBlock] = {};
+    if (bias != nullptr) std::copy_n(bias + first, channels, start);
+    for (int64_t t0 = 0; t0 < steps; t0 += kTurn) {
+      const int64_t count = std::min(kTurn, steps - t0);
+      for (int64_t t = 0; t < count; ++t) {
+        const int32_t* text = token + i * s.length + t0 + t;
+        for (int64_t c = 0; c < kOneHotBlock; c += lanes) {
+          auto sum = hn::Load(d, start + c);
+          for (int64_t tap = 0; tap < s.kernel; ++tap) {
+            sum = hn::Add(sum, hn::LoadU(d, row_of(s, block, text, tap) + c));
+          }
+          hn::Store(sum, d, tile + t * kOneHotBlock + c);
+        }
+      }
+      for (int64_t c = 0; c < channels; ++c) {
+        T* to = y + (i * s.out + first + c) * steps + t0;
+        for (int64_t t = 0; t < count; ++t) to[t] = tile[t * kOneHotBlock + c];
+      }
+    }
+  }
+}
+
+template <typename T>
+void grad(const OneHotShape& s, const int32_t* token, const T* dy, T* table, T* db, Range blocks) {
+  const Tag<T> d;
+  const int64_t lanes = int64_t(hn::Lanes(d)), steps = s.steps();
+  HWY_ALIGN T tile[kTurn * kOneHotBlock];
+  for (int64_t b = blocks.begin; b < blocks.end; ++b) {
+    const int64_t first = b * kOneHotBlock, channels = std::min(kOneHotBlock, s.out - first);
+    T* block = table + b * s.table_block();
+    std::fill_n(block, s.table_block(), T(0));
+    std::fill_n(tile, kTurn * kOneHotBlock, T(0));  // the channels past the last stay zero
+    HWY_ALIGN T sums[kOneHotBlock] = {};
+    for (int64_t i = 0; i < s.n; ++i) {
+      for (int64_t t0 = 0; t0 < steps; t0 += kTurn) {
+        const int64_t count = std::min(kTurn, steps - t0);
+        for (int64_t c = 0; c < channels; ++c) {
+          const T* from = dy + (i * s.out + first + c) * steps + t0;
+          for (int64_t t = 0; t < count; ++t) tile[t * kOneHotBlock + c] = from[t];
+        }
+        for (int64_t t = 0; t < count; ++t) {
+          const int32_t* text = token + i * s.length + t0 + t;
+          for (int64_t c = 0; c < kOneHotBlock; c += lanes) {
+            const auto value = hn::Load(d, tile + t * kOneHotBlock + c);
+            hn::Store(hn::Add(hn::Load(d, sums + c), value), d, sums + c);
+            for (int64_t tap = 0; tap < s.kernel; ++tap) {
+              T* row = row_of(s, block, text, tap) + c;
+              hn::StoreU(hn::Add(hn::LoadU(d, row), value), d, row);
+            }
+          }
+        }
+      }
+    }
+    if (db != nullptr) std::copy_n(sums, channels, db + first);
+  }
+}
+
+template <typename T>
+constexpr OneHotKernels<T> kKernels{forward<T>, grad<T>};
+
+RIDGELINE_SIMD_TABLE(OneHotKernels, one_hot_kernels, kKernels)
+
+}  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ridgeline::cpu::simd {
+
+RIDGELINE_SIMD_DISPATCH(OneHotKernels, one_hot_kernels);
+
+}  // namespace ridgeline::cpu::simd
+#endif  // HWY_ONCE

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ridgeline/core/thread_pool.h"
+
+namespace ridgeline::cpu::simd {
+
+// What the kernels of one_hot_conv1d share. Channels are taken in blocks of kOneHotBlock; a table
+// holds, block by block, the weights (or their gradient) as rows of one block of channels:
+//   table[block, tap, code, kOneHotBlock], codes from 0 to symbols, the last of which is zero.
+inline constexpr int64_t kOneHotBlock = 16;
+
+struct OneHotShape {
+  int64_t n = 0, length = 0, symbols = 0, out = 0, kernel = 0;
+
+  int64_t steps() const { return length - kernel + 1; }
+  int64_t blocks() const { return (out + kOneHotBlock - 1) / kOneHotBlock; }
+  int64_t table_rows() const { return kernel * (symbols + 1); }        // of one block
+  int64_t table_block() const { return table_rows() * kOneHotBlock; }  // elements of one block
+};
+
+template <typename T>
+struct OneHotKernels {
+  // y[i, o, t] for the (item, block of channels) pairs [begin, end) of n * blocks().
+  void (*forward)(const OneHotShape& shape, const int32_t* token, const T* table, const T* bias,
+                  T* y, Range pairs);
+  // The gradient's table and, unless null, db, for blocks [begin, end) of channels.
+  void (*grad)(const OneHotShape& shape, const int32_t* token, const T* dy, T* table, T* db,
+               Range blocks);
+};
+
+template <typename T>
+const OneHotKernels<T>& one_hot_kernels();
+
+}  // namespace ridgeline::cpu::simd
