@@ -11,13 +11,10 @@
 namespace ridgeline::engine {
 namespace {
 
-struct TextConfig {  // until models have one
-  data::TextColumns columns;
-  data::TextCoding coding;
-};
-
 // What the model's own config says about texts, if it was trained on any.
-const TextConfig* texts_of(const LoadedModel&) { return nullptr; }
+const TextConfig* texts_of(const LoadedModel& model) {
+  return model.config.data.text ? &*model.config.data.text : nullptr;
+}
 
 class ImageSource final : public ItemSource {
  public:
