@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace ridgeline::engine {
 
@@ -32,9 +33,11 @@ struct EvalPoint {
 
 // What the host did from `begin` on, for `seconds`, both as Clock gives them.
 struct HostSpan {
-  const char* what;  // "start-up", "launch", "evaluate", "checkpoint"
+  std::string what;  // "start-up", "launch", "evaluate", "checkpoint"
   double begin = 0, seconds = 0;
   int64_t steps = 0;  // of a launch
+  double waited = 0;  // seconds of these in which a rank could only wait for others
+  int rank = 0;       // other ranks' come all at once, before finished()
 };
 
 // Watches a run: the metrics file, TensorBoard's events, the trace and the report page are each

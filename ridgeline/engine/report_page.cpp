@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <map>
 
 #include "ridgeline/core/file.h"
 #include "ridgeline/engine/chart.h"
@@ -83,20 +84,27 @@ prof::Roofline roofline_of(const Profile& profile) {
   return roofline;
 }
 
+void add_span(prof::Timeline& timeline, std::map<int, prof::Timeline::Lane>& lanes,
+              const HostSpan& span) {
+  if (!lanes.contains(span.rank)) lanes[span.rank] = timeline.lane(span.rank, "host");
+  timeline.add({lanes[span.rank],
+                span.what,
+                "host",
+                span.begin,
+                span.seconds,
+                {{"steps", double(span.steps)}, {"waited_s", span.waited}}});
+}
+
 // Points of the curves, kept while a run goes on.
 class ReportObserver final : public TrainObserver {
  public:
   explicit ReportObserver(std::filesystem::path folder) : folder_(std::move(folder)) {
     make_folder("--report", folder_);
-    lane_ = timeline_.lane(0, "host");
   }
 
   void logged(const TrainPoint& point) override { train_.push_back(point); }
   void evaluated(const EvalPoint& point, Trainer&) override { test_.push_back(point); }
-  void did(const HostSpan& span) override {
-    timeline_.add(
-        {lane_, span.what, "host", span.begin, span.seconds, {{"steps", double(span.steps)}}});
-  }
+  void did(const HostSpan& span) override { add_span(timeline_, lanes_, span); }
 
   void finished(const TrainReport& report, Trainer& trainer) override {
     prof::Page page(
@@ -181,18 +189,13 @@ class ReportObserver final : public TrainObserver {
   std::vector<TrainPoint> train_;
   std::vector<EvalPoint> test_;
   prof::Timeline timeline_;
-  prof::Timeline::Lane lane_ = 0;
+  std::map<int, prof::Timeline::Lane> lanes_;  // by rank
 };
 
 class TraceObserver final : public TrainObserver {
  public:
-  explicit TraceObserver(std::filesystem::path file) : file_(std::move(file)) {
-    lane_ = timeline_.lane(0, "host");
-  }
-  void did(const HostSpan& span) override {
-    timeline_.add(
-        {lane_, span.what, "host", span.begin, span.seconds, {{"steps", double(span.steps)}}});
-  }
+  explicit TraceObserver(std::filesystem::path file) : file_(std::move(file)) {}
+  void did(const HostSpan& span) override { add_span(timeline_, lanes_, span); }
   void finished(const TrainReport&, Trainer&) override {
     const std::string json = timeline_.to_json();
     if (file_ == "-") {
@@ -205,7 +208,7 @@ class TraceObserver final : public TrainObserver {
  private:
   std::filesystem::path file_;
   prof::Timeline timeline_;
-  prof::Timeline::Lane lane_ = 0;
+  std::map<int, prof::Timeline::Lane> lanes_;  // by rank
 };
 
 }  // namespace

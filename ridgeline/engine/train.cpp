@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 #include "ridgeline/core/file.h"
 #include "ridgeline/core/text.h"
@@ -21,6 +22,7 @@ namespace {
 
 constexpr int64_t kLogSteps = 128;      // between lines of metrics.jsonl
 constexpr double kLaunchSeconds = 0.1;  // signals and the bar wait no longer than this
+constexpr size_t kMostSpans = 20'000;   // of a rank's timeline
 constexpr double kSafeSeconds = 2;      // between snapshots that a NaN is traced back from
 
 // Mean loss and accuracy over some steps.
@@ -61,6 +63,7 @@ class TrainRun {
   void tell(const char* what, const Clock& clock, int64_t steps = 0);
   CheckpointInfo share_info(CheckpointInfo info);
   void gather_times();
+  void gather_spans();
   void measure_network();
 
   // What only the root can know, or has to decide, on every rank.
@@ -77,6 +80,8 @@ class TrainRun {
   Progress progress_;
   std::unique_ptr<RunFolder> folder_;
   std::vector<std::unique_ptr<TrainObserver>> observers_;
+  std::vector<HostSpan> spans_;  // of a rank that is not the root
+  double blocked_before_ = 0;
   std::unique_ptr<Machine> machine_;
   std::unique_ptr<Trainer> trainer_;
   TrainReport report_;
@@ -246,8 +251,33 @@ void TrainRun::announce() {
 
 void TrainRun::tell(const char* what, const Clock& clock, int64_t steps) {
   const double seconds = clock.seconds();
-  const HostSpan span{what, since_start_.seconds() - seconds, seconds, steps};
+  const double blocked = ranks_ != nullptr ? ranks_->blocked_seconds() : 0;
+  const HostSpan span{what,
+                      since_start_.seconds() - seconds,
+                      seconds,
+                      steps,
+                      blocked - std::exchange(blocked_before_, blocked),
+                      0};
   for (const auto& observer : observers_) observer->did(span);
+  const bool wanted = !options_.trace.empty() || !options_.report.empty();
+  if (!root() && wanted && spans_.size() < kMostSpans) spans_.push_back(span);
+}
+
+// What the other ranks did, for the root's observers.
+void TrainRun::gather_spans() {
+  const bool wanted = !options_.trace.empty() || !options_.report.empty();
+  if (ranks_ == nullptr || !agreed(wanted)) return;
+  nlohmann::json mine = nlohmann::json::array();
+  for (const HostSpan& span : spans_) {
+    mine.push_back({span.what, span.begin, span.seconds, span.steps, span.waited});
+  }
+  const std::vector<std::string> all = ranks_->texts(mine.dump());
+  for (size_t rank = 1; root() && rank < all.size(); ++rank) {
+    for (const auto& each : nlohmann::json::parse(all[rank])) {
+      const HostSpan span{each[0], each[1], each[2], each[3], each[4], int(rank)};
+      for (const auto& observer : observers_) observer->did(span);
+    }
+  }
 }
 
 // Up to the next boundary where the host has something to do.
@@ -475,6 +505,7 @@ void TrainRun::finish() {
     report_.flops_per_second = flops_ / report_.train_seconds;
     report_.limit_fraction = limit_seconds_ / report_.train_seconds;
   }
+  gather_spans();
   for (const auto& observer : observers_) observer->finished(report_, *trainer_);
 }
 

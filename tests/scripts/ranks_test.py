@@ -91,7 +91,8 @@ def running(folder, process):
 
 def test_results(folder):
     one = tool.run("train", folder.config, "--json", "-", "--quiet", "--out", folder / "one")
-    many = launch(3, "train", folder.config, "--json", "-", "--quiet", "--out", folder / "three")
+    many = launch(3, "train", folder.config, "--json", "-", "--quiet", "--out", folder / "three",
+                  "--trace", folder / "trace.json")
     code, _, out, err = end(many, 120)
     assert code == 0, err
     a, b = json.loads(one.stdout), json.loads(out)
@@ -99,6 +100,10 @@ def test_results(folder):
     assert a["steps"] == b["steps"]
     assert abs(a["loss"] - b["loss"]) < 1e-5 * a["loss"], (a["loss"], b["loss"])
     assert a["accuracy"] == b["accuracy"]
+    events = json.loads((folder / "trace.json").read_text())["traceEvents"]
+    for rank in range(3):  # every rank has a lane with all its steps
+        spans = [e for e in events if e["ph"] == "X" and e["pid"] == rank and e["name"] == "launch"]
+        assert sum(e["args"]["steps"] for e in spans) == b["steps"], (rank, spans)
     evaluated = launch(2, "eval", folder / "three", "--json", "-")
     code, _, out, err = end(evaluated, 60)
     assert code == 0 and json.loads(out)["accuracy"] == b["accuracy"], err
@@ -135,8 +140,7 @@ def test_killed(folder, rank, name):
 
 
 def test_stopped(folder):
-    process = launch(3, "train", folder.config, *LONG, "--out", folder / "stop",
-                     RIDGELINE_WATCH="5")
+    process = launch(3, "train", folder.config, *LONG, "--out", folder / "stop")
     running(folder / "stop", process)
     stopped = ranks_of(process, 3)[1]
     os.kill(stopped, signal.SIGSTOP)
