@@ -69,6 +69,7 @@ std::string refuses(const Rest& rest, const Value Op::*typed) {
 }
 
 // Each family's rows, one file a family.
+Table conv_rows();
 Table linear_rows();
 Table elementwise_rows();
 Table softmax_rows();
