@@ -33,6 +33,7 @@ bool expected(const std::string& row, Precision precision, const cuda::CudaRunti
   if (has("grad_x.unrolled")) return !half;
   if (has(".implicit") || has(".few")) return tf32 || half;
   if (has(".mlp_train.")) return half && hopper;
+  if (has("cuda.conv1d") || has("norm_relu_pool")) return false;  // signal_test.cpp walks them
   if (has(".tensor.")) {
     if (has("linear_relu")) return hopper && (half || tf32);
     return hopper && (half || (tf32 && !has("grad")));

@@ -53,6 +53,33 @@ void add_argmax(Cases& all, DType dtype) {
   }
 }
 
+// The first block of a character network as inference has it.
+void add_blocks(Cases& all, DType dtype) {
+  constexpr int64_t kBlocks[][5] = {{1, 3, 2, 1, 1}, {3, 20, 5, 19, 3}, {7, 63, 70, 32, 7}};
+  for (const auto& [n, length, symbols, out, kernel] : kBlocks) {
+    const int64_t steps = length - kernel + 1;
+    CaseBuilder c(fmt::format("text block {}x{} -> {} k{}", n, length, out, kernel), dtype);
+    const Value token =
+        c.make("token", DType::int32, {n, length}, Role::input, normal(1), codes(symbols));
+    const Value w = c.param("w", {out, symbols, kernel});
+    const Value b = n != 3 ? c.param("b", {out}) : Value{};
+    const Shape shape{n, out * steps};
+    LayerNorm norm;
+    norm.x = c.temp("x", shape);
+    c.add(OneHotConv1d{token, w, b, norm.x});
+    norm.gamma = c.param("gamma", {out, steps}, uniform(0.5, 1.5));
+    norm.beta = c.param("beta", {out, steps}, normal(0.3));
+    norm.y = c.temp("normed", shape);
+    norm.width = out * steps;
+    c.add(norm);
+    const Value positive = c.temp("positive", shape);
+    c.add(Activation{ActivationKind::relu, norm.y, positive});
+    const PoolShape pool{{out, 1, steps}, {Slide{}, Slide{3, 3, 0, 1}}};
+    c.add(MaxPool{positive, c.out("y", {n, out * (steps / 3)}), pool});
+    all.push_back(c.done());
+  }
+}
+
 // Texts moved within their length; what comes in is padding.
 void add_moved(Cases& all, DType dtype) {
   for (const int64_t move : {1, 5, 40}) {
@@ -76,6 +103,7 @@ std::vector<Case> text_op_cases(DType dtype) {
   add_one_hot(all, dtype);
   add_argmax(all, dtype);
   add_moved(all, dtype);
+  add_blocks(all, dtype);
   return all;
 }
 

@@ -1,6 +1,7 @@
 #include "ridgeline/cpu/simd/one_hot_conv.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "ridgeline/cpu/simd/dispatch.h"
 
@@ -94,8 +95,98 @@ void grad(const OneHotShape& s, const int32_t* token, const T* dy, T* table, T* 
   }
 }
 
+// rows[block, t, :] of one item's convolution; the sum of all (channels past the last are zero).
 template <typename T>
-constexpr OneHotKernels<T> kKernels{forward<T>, grad<T>};
+double convolve_rows(const OneHotBlockArgs<T>& g, const int32_t* token, T* rows) {
+  const Tag<T> d;
+  const OneHotShape& s = g.shape;
+  const int64_t lanes = int64_t(hn::Lanes(d)), steps = s.steps();
+  double total = 0;
+  for (int64_t b = 0; b < s.blocks(); ++b) {
+    const T* block = g.table + b * s.table_block();
+    T* to = rows + b * steps * kOneHotBlock;
+    HWY_ALIGN T start[kOneHotBlock] = {};
+    const int64_t first = b * kOneHotBlock;
+    if (g.bias != nullptr) {
+      std::copy_n(g.bias + first, std::min(kOneHotBlock, s.out - first), start);
+    }
+    for (int64_t c = 0; c < kOneHotBlock; c += lanes) {
+      const auto bias = hn::Load(d, start + c);
+      auto sums = hn::Zero(d);
+      for (int64_t t = 0; t < steps; ++t) {
+        auto sum = bias;
+        for (int64_t tap = 0; tap < s.kernel; ++tap) {
+          sum = hn::Add(sum, hn::LoadU(d, row_of(s, block, token + t, tap) + c));
+        }
+        hn::StoreU(sum, d, to + t * kOneHotBlock + c);
+        sums = hn::Add(sums, sum);
+      }
+      total += double(hn::GetLane(hn::SumOfLanes(d, sums)));
+    }
+  }
+  return total;
+}
+
+// The sum of (x - mean)^2 over `count` numbers, a multiple of a block.
+template <typename T>
+double squares_about(const T* rows, int64_t count, T mean) {
+  const Tag<T> d;
+  const int64_t lanes = int64_t(hn::Lanes(d)), stretch = 64 * kOneHotBlock;
+  const auto middle = hn::Set(d, mean);
+  double total = 0;
+  for (int64_t i = 0; i < count; i += stretch) {
+    auto sum = hn::Zero(d);
+    for (int64_t j = i; j < std::min(i + stretch, count); j += lanes) {
+      const auto off = hn::Sub(hn::LoadU(d, rows + j), middle);
+      sum = hn::MulAdd(off, off, sum);
+    }
+    total += double(hn::GetLane(hn::SumOfLanes(d, sum)));
+  }
+  return total;
+}
+
+template <typename T>
+void block(const OneHotBlockArgs<T>& g, T* rows, Range items) {
+  const Tag<T> d;
+  const OneHotShape& s = g.shape;
+  const int64_t lanes = int64_t(hn::Lanes(d)), steps = s.steps(), windows = steps / 3;
+  const double count = double(s.out) * double(steps);
+  HWY_ALIGN T tile[kTurn * kOneHotBlock];
+  for (int64_t i = items.begin; i < items.end; ++i) {
+    const double mean = convolve_rows(g, g.token + i * s.length, rows) / count;
+    double squares = squares_about(rows, s.blocks() * steps * kOneHotBlock, T(mean));
+    // Channels past the last are zeros that do not count.
+    squares -= double(s.blocks() * kOneHotBlock - s.out) * double(steps) * double(T(mean)) *
+               double(T(mean));
+    const T rstd = T(1.0 / std::sqrt(squares / count + double(g.epsilon)));
+    const auto scale = hn::Set(d, rstd), shift = hn::Set(d, T(-mean) * rstd);
+    for (int64_t b = 0; b < s.blocks(); ++b) {
+      const int64_t first = b * kOneHotBlock, channels = std::min(kOneHotBlock, s.out - first);
+      for (int64_t w0 = 0; w0 < windows; w0 += kTurn) {
+        const int64_t many = std::min(kTurn, windows - w0);
+        for (int64_t w = 0; w < many; ++w) {
+          for (int64_t c = 0; c < kOneHotBlock; c += lanes) {
+            auto best = hn::Zero(d);  // relu
+            for (int64_t k = 0; k < 3; ++k) {
+              const int64_t at = (b * steps + 3 * (w0 + w) + k) * kOneHotBlock + c;
+              const auto even = hn::MulAdd(hn::LoadU(d, rows + at), scale, shift);
+              best = hn::Max(
+                  best, hn::MulAdd(even, hn::LoadU(d, g.gamma + at), hn::LoadU(d, g.beta + at)));
+            }
+            hn::Store(best, d, tile + w * kOneHotBlock + c);
+          }
+        }
+        for (int64_t c = 0; c < channels; ++c) {
+          T* to = g.y + (i * s.out + first + c) * windows + w0;
+          for (int64_t w = 0; w < many; ++w) to[w] = tile[w * kOneHotBlock + c];
+        }
+      }
+    }
+  }
+}
+
+template <typename T>
+constexpr OneHotKernels<T> kKernels{forward<T>, grad<T>, block<T>};
 
 RIDGELINE_SIMD_TABLE(OneHotKernels, one_hot_kernels, kKernels)
 

@@ -20,6 +20,18 @@ struct OneHotShape {
   int64_t table_block() const { return table_rows() * kOneHotBlock; }  // elements of one block
 };
 
+// The first block of a character network: the convolution, normalised over each item with gamma
+// and beta of every number, relu, the largest of each three positions.
+template <typename T>
+struct OneHotBlockArgs {
+  OneHotShape shape;
+  const int32_t* token;
+  const T *table, *bias;  // bias may be null
+  const T *gamma, *beta;  // as rows of channels: [block, step, kOneHotBlock]
+  T epsilon;
+  T* y;  // [n, out, steps / 3]
+};
+
 template <typename T>
 struct OneHotKernels {
   // y[i, o, t] for the (item, block of channels) pairs [begin, end) of n * blocks().
@@ -28,6 +40,8 @@ struct OneHotKernels {
   // The gradient's table and, unless null, db, for blocks [begin, end) of channels.
   void (*grad)(const OneHotShape& shape, const int32_t* token, const T* dy, T* table, T* db,
                Range blocks);
+  // Items [begin, end) of y; `rows` holds an item's convolution, [block, step, kOneHotBlock].
+  void (*block)(const OneHotBlockArgs<T>& args, T* rows, Range items);
 };
 
 template <typename T>

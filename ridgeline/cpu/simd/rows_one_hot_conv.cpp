@@ -1,3 +1,5 @@
+#include <optional>
+
 #include "ridgeline/cpu/simd/one_hot_conv.h"
 #include "ridgeline/cpu/simd/row.h"
 
@@ -28,18 +30,21 @@ void for_weights(const OneHotShape& s, int64_t block, F f) {
 }
 
 template <typename T>
+void fill_table(const OneHotShape& s, const T* w, T* table, Range blocks) {
+  for (int64_t block = blocks.begin; block < blocks.end; ++block) {
+    std::fill_n(table + block * s.table_block(), s.table_block(), T(0));
+    for_weights(s, block, [&](int64_t from, int64_t to) { table[to] = w[from]; });
+  }
+}
+
+template <typename T>
 std::unique_ptr<Step> prepare_forward(const OneHotConv1d& op, const Binding& binding) {
   return make_step([s = shape_of(op), token = binding.read(op.token).as<int32_t>(),
                     w = binding.read(op.w).as<T>(), b = binding.read(op.b).as<T>(),
                     y = binding.write(op.y).as<T>(),
                     table = reinterpret_cast<T*>(binding.workspace()),
                     &pool = cpu_runtime(binding.runtime()).pool()] {
-    pool.share(s.blocks(), 1, 1, [&](Range blocks) {
-      for (int64_t block = blocks.begin; block < blocks.end; ++block) {
-        std::fill_n(table + block * s.table_block(), s.table_block(), T(0));
-        for_weights(s, block, [&](int64_t from, int64_t to) { table[to] = w[from]; });
-      }
-    });
+    pool.share(s.blocks(), 1, 1, [&](Range blocks) { fill_table(s, w, table, blocks); });
     pool.share(s.n * s.blocks(), 1, 1,
                [&](Range pairs) { one_hot_kernels<T>().forward(s, token, table, b, y, pairs); });
   });
@@ -57,6 +62,116 @@ std::unique_ptr<Step> prepare_grad(const OneHotConv1dGradW& op, const Binding& b
       for (int64_t block = blocks.begin; block < blocks.end; ++block) {
         for_weights(s, block, [&](int64_t to, int64_t from) { dw[to] = table[from]; });
       }
+    });
+  });
+}
+
+// The convolution, a normalisation over whole items, relu and a pool of three, each reading the one
+// before; null when they are not there.
+struct Block {
+  const OneHotConv1d* conv = nullptr;
+  const LayerNorm* norm = nullptr;
+  const MaxPool* pool = nullptr;
+};
+
+std::optional<Block> block_at(const Rest& rest) {
+  const Block found{rest.get<OneHotConv1d>(0), rest.get<LayerNorm>(1), rest.get<MaxPool>(3)};
+  const auto* relu = rest.get<Activation>(2);
+  if (found.conv == nullptr || found.norm == nullptr || relu == nullptr || found.pool == nullptr) {
+    return {};
+  }
+  if (relu->kind != ActivationKind::relu || found.norm->x.id != found.conv->y.id ||
+      relu->x.id != found.norm->y.id || found.pool->x.id != relu->y.id) {
+    return {};
+  }
+  return found;
+}
+
+std::string refuse_block(const Block& block) {
+  const auto& [conv, norm, pool] = block;
+  const DType dtype = conv->y.dtype;
+  if (!takes(dtype) || conv->w.dtype != dtype || (conv->b && conv->b.dtype != dtype)) {
+    return "takes fp32 and fp64 only, one type for all";
+  }
+  if (norm->mean || norm->rstd) return "keeps no moments for a gradient";
+  if (norm->rows() != conv->n() || !norm->gamma || !norm->beta || norm->gamma.dtype != dtype) {
+    return "normalises whole items with gamma and beta";
+  }
+  const Window& window = pool->shape.window;
+  if (pool->shape.in.h != 1 || window.h.kernel != 1 || window.h.pad != 0 ||
+      window.w != Slide{3, 3, 0, 1} || conv->steps() % 3 != 0) {
+    return "takes a pool of three over lengths of threes";
+  }
+  return {};
+}
+
+// The table, gamma and beta as rows of channels, and an item's convolution for each thread.
+template <typename T>
+struct BlockScratch {
+  T *table, *gamma, *beta, *rows;
+  int64_t row_elements;
+  size_t bytes;
+
+  BlockScratch(const OneHotShape& s, int threads, std::byte* base) {
+    Scratch scratch(base);
+    row_elements = s.blocks() * s.steps() * kOneHotBlock;
+    table = scratch.take<T>(size_t(s.blocks() * s.table_block()));
+    gamma = scratch.take<T>(size_t(row_elements));
+    beta = scratch.take<T>(size_t(row_elements));
+    rows = scratch.take<T>(size_t(row_elements) * size_t(threads));
+    bytes = scratch.bytes();
+  }
+};
+
+Cover covers_block(const Rest& rest) {
+  const auto block = block_at(rest);
+  if (!block) return Cover::no("no one_hot_conv1d, layer_norm, relu and pool");
+  const std::string reason = refuse_block(*block);
+  if (!reason.empty()) return Cover::no(reason);
+  Cover cover = Cover::of(4);
+  for (const Value& value : {block->conv->y, block->norm->y, block->pool->x}) {
+    if (!rest.dead_after(value, 4)) return Cover::no("a value between the ops is needed later");
+    cover.skips.push_back(value.id);
+  }
+  const int threads = cpu_runtime(rest.runtime).pool().size();
+  const OneHotShape shape = shape_of(*block->conv);
+  cover.workspace = with_type(block->conv->y.dtype, [&](auto zero) {
+    return BlockScratch<decltype(zero)>(shape, threads, nullptr).bytes;
+  });
+  return cover;
+}
+
+template <typename T>
+std::unique_ptr<Step> prepare_block(const Span& span, const Binding& binding) {
+  const auto& conv = span.get<OneHotConv1d>(0);
+  const auto& norm = span.get<LayerNorm>(1);
+  ThreadPool& pool = cpu_runtime(binding.runtime()).pool();
+  const OneHotShape s = shape_of(conv);
+  const BlockScratch<T> scratch(s, pool.size(), binding.workspace());
+  OneHotBlockArgs<T> args{s,
+                          binding.read(conv.token).as<int32_t>(),
+                          scratch.table,
+                          binding.read(conv.b).as<T>(),
+                          scratch.gamma,
+                          scratch.beta,
+                          T(norm.epsilon),
+                          binding.write(span.get<MaxPool>(3).y).as<T>()};
+  return make_step([args, s, scratch, &pool, w = binding.read(conv.w).as<T>(),
+                    gamma = binding.read(norm.gamma).as<T>(),
+                    beta = binding.read(norm.beta).as<T>()] {
+    pool.share(s.blocks(), 1, 1, [&](Range blocks) {
+      fill_table(s, w, scratch.table, blocks);
+      for (int64_t o = blocks.begin * kOneHotBlock; o < blocks.end * kOneHotBlock; ++o) {
+        for (int64_t t = 0; t < s.steps(); ++t) {
+          const int64_t to = (o / kOneHotBlock * s.steps() + t) * kOneHotBlock + o % kOneHotBlock;
+          scratch.gamma[to] = o < s.out ? gamma[o * s.steps() + t] : T(0);
+          scratch.beta[to] = o < s.out ? beta[o * s.steps() + t] : T(0);
+        }
+      }
+    });
+    pool.run([&](int thread) {
+      one_hot_kernels<T>().block(args, scratch.rows + thread * scratch.row_elements,
+                                 split(s.n, thread, pool.size()));
     });
   });
 }
@@ -100,7 +215,14 @@ Table one_hot_conv_rows() {
     return with_type(op.dy.dtype,
                      [&](auto zero) { return prepare_grad<decltype(zero)>(op, binding); });
   };
-  return {forward, grad};
+  Impl block;
+  block.name = "cpu.one_hot_norm_relu_pool.simd";
+  block.covers = covers_block;
+  block.prepare = [](const Span& span, const Binding& binding) {
+    return with_type(span.get<OneHotConv1d>(0).y.dtype,
+                     [&](auto zero) { return prepare_block<decltype(zero)>(span, binding); });
+  };
+  return {block, forward, grad};
 }
 
 }  // namespace ridgeline::cpu::simd

@@ -1,0 +1,66 @@
+#include "ridgeline/engine/bench_infer.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "ridgeline/cli/commands.h"
+#include "ridgeline/engine/progress.h"
+
+namespace ridgeline::cli {
+namespace {
+
+struct Flags {
+  ConfigFlags config;
+  std::vector<int64_t> batch{256};
+  double seconds = 0.5;
+  std::string json;
+};
+
+int run(const Flags& flags) {
+  check_destinations({flags.json});
+  const engine::Config config = flags.config.load();
+  const bool table = flags.json != "-";
+  if (table) {
+    write_text("-", fmt::format("{:>7} {:>12} {:>12} {:>12} {:>10} {:>7}\n", "batch", "us (min)",
+                                "us (median)", "inputs/s", "FLOP/s", "limit"));
+  }
+  std::vector<engine::InferBenchLine> lines;
+  for (const int64_t batch : flags.batch) {
+    lines.push_back(engine::bench_infer(config, flags.config.data, batch, flags.seconds));
+    const engine::InferBenchLine& line = lines.back();
+    if (!table) continue;
+    write_text("-",
+               fmt::format("{:>7} {:>12.1f} {:>12.1f} {:>12} {:>10} {:>5.0f} %\n", line.batch,
+                           line.min_us, line.median_us, engine::grouped(line.inputs_per_second),
+                           engine::engineering(line.flops_per_second), 100 * line.limit_fraction));
+    write_text("-", fmt::format("        ready in {:.1f} s; {}\n", line.ready_seconds,
+                                fmt::join(line.rows, " ")));
+  }
+  write_text(flags.json, engine::infer_bench_json(lines, config));
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_infer(CLI::App& bench, Action& action) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = bench.add_subcommand(
+      "infer", "a config's network on random items that lie on the device, bytes to probabilities");
+  flags->config.declare(*command);
+  command->add_option("--batch", flags->batch, "items a step (256); several with commas")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24).description(""))
+      ->delimiter(',')
+      ->type_name("N");
+  command->add_option("--seconds", flags->seconds, "time for each line (0.5)")
+      ->check(CLI::Range(0.0, 3600.0).description(""))
+      ->type_name("S");
+  declare_json(*command, flags->json);
+  command->footer(
+      "Examples:\n"
+      "  ridgeline bench infer configs/agnews-charcnn.toml --device cuda --batch 4752\n"
+      "  ridgeline bench infer configs/agnews-charcnn.toml --set run.precision=fp32 --batch 16,64");
+  command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+}
+
+}  // namespace ridgeline::cli

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "ridgeline/cuda/conv1d/conv1d.h"
+
+namespace ridgeline::cuda {
+
+// The end of the last block: rows of channels normalised over all of an item's `length` rows with
+// gamma and beta [channels, length], relu, the largest of each three rows; written plain,
+// y[n, channels * length / 3] with the positions of a channel side by side.
+template <typename T>
+struct NormPoolArgs {
+  int n = 0, length = 0, pitch = 0, channels = 0;
+  const T* x = nullptr;  // [n * pitch, channels]
+  const T* gamma = nullptr;
+  const T* beta = nullptr;
+  float epsilon = 0;
+  T* y = nullptr;
+};
+
+std::string refuse_norm_pool(int length, int channels, size_t width);
+// For gamma and beta turned to [length, channels].
+size_t norm_pool_workspace(int length, int channels, size_t width);
+template <typename T>
+cudaError_t launch_norm_pool(const NormPoolArgs<T>& args, void* workspace, int processors,
+                             cudaStream_t stream);
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,110 @@
+#include "ridgeline/engine/bench_infer.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "ridgeline/core/philox.h"
+#include "ridgeline/engine/clock.h"
+#include "ridgeline/engine/load_data.h"
+#include "ridgeline/engine/machine.h"
+#include "ridgeline/engine/resident_set.h"
+#include "ridgeline/engine/runner.h"
+#include "ridgeline/engine/weights.h"
+#include "ridgeline/prof/limit.h"
+
+namespace ridgeline::engine {
+namespace {
+
+constexpr int64_t kRepeats = 4;  // batches a launch: the host stays out of the figure
+
+// Of one item. Texts say it themselves; images are looked at.
+Shape item_shape(const Config& config, const std::filesystem::path& data_dir) {
+  if (config.data.text) return {config.data.text->coding.length};
+  return load_data_part(config, config.data.name, data::Part::test, data_dir, 0, {}).item_shape();
+}
+
+// `rows` items of bytes that the network can meet, and labels nobody reads.
+data::ImageSet random_items(int64_t rows, const Shape& item, int64_t below) {
+  data::ImageSet set;
+  set.images = HostTensor(DType::uint8, item.prepend(rows));
+  set.labels = HostTensor(DType::int32, {rows});
+  set.classes = 1;
+  const Philox random{1, streams::kSample};
+  auto bytes = set.images.span<uint8_t>();
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = uint8_t(random.below(uint64_t(below), i));
+  std::ranges::fill(set.labels.span<int32_t>(), 0);
+  return set;
+}
+
+}  // namespace
+
+InferBenchLine bench_infer(const Config& config, const std::filesystem::path& data_dir,
+                           int64_t batch, double seconds) {
+  const Clock since_start;
+  Machine machine(config.run);
+  nn::Model model = config.build_model(item_shape(config, data_dir));
+  model.initialise(config.train.seed);
+  nn::LowerOptions options = lower_options(config, {}, int(model.output().numel()));
+  options.mode = nn::Mode::infer;
+  options.batch = batch;
+  options.repeats = kRepeats;
+  options.set_rows = options.order_rows = batch * kRepeats;
+  const int64_t codes = model.layers().front()->codes_below();
+  ResidentSet set(machine.runtime(),
+                  random_items(options.set_rows, model.input(), codes > 0 ? codes : 256));
+  std::vector<int32_t> order(size_t(options.order_rows));
+  for (size_t i = 0; i < order.size(); ++i) order[i] = int32_t(i);
+  set.set_order(order);
+  nn::Lowered lowered = nn::lower(model, options);
+  const Weights weights(machine.runtime(), model, lowered);
+  Externals shared;
+  set.bind(lowered, shared);
+  weights.bind(lowered, shared);
+  const double flops = lowered.program.flops();
+  Runner runner(machine, std::move(lowered), shared);
+  runner.launch(0, kRepeats);
+  machine.runtime().synchronize();
+
+  InferBenchLine line;
+  line.batch = batch;
+  line.ready_seconds = since_start.seconds();
+  std::vector<double> us;
+  const Clock total;
+  while (total.seconds() < seconds || us.size() < 5) {
+    const Clock clock;
+    runner.launch(0, kRepeats);
+    machine.runtime().synchronize();
+    us.push_back(1e6 * clock.seconds() / double(kRepeats));
+  }
+  std::ranges::sort(us);
+  line.min_us = us.front();
+  line.median_us = us[us.size() / 2];
+  line.inputs_per_second = double(batch) / line.median_us * 1e6;
+  line.flops_per_second = flops / line.median_us * 1e6;
+  if (const auto ceilings = machine.ceilings()) {
+    const prof::Limit limit = prof::limit_of(runner.plan().program(), *ceilings);
+    line.limit_fraction = 1e6 * limit.seconds() / line.median_us;
+  }
+  line.rows = runner.row_names();
+  return line;
+}
+
+std::string infer_bench_json(const std::vector<InferBenchLine>& lines, const Config& config) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const InferBenchLine& line : lines) {
+    all.push_back({{"data", config.data.name},
+                   {"batch", line.batch},
+                   {"us_min", line.min_us},
+                   {"us_median", line.median_us},
+                   {"inputs_per_second", line.inputs_per_second},
+                   {"flops_per_second", line.flops_per_second},
+                   {"limit_fraction", line.limit_fraction},
+                   {"ready_seconds", line.ready_seconds},
+                   {"precision", std::string(name(config.run.precision))},
+                   {"threads", resolve_threads(config.run.threads)},
+                   {"rows", line.rows}});
+  }
+  return all.dump(2) + "\n";
+}
+
+}  // namespace ridgeline::engine

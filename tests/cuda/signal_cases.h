@@ -1,0 +1,133 @@
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <vector>
+
+#include "tests/support/cases.h"
+
+namespace ridgeline::test {
+
+// The blocks of a character-level network as inference has them, in few channels and positions.
+
+inline PoolShape pool_of_three(int64_t channels, int64_t length) {
+  return {{channels, 1, length}, {Slide{}, Slide{3, 3, 0, 1}}};
+}
+
+// Appends normalisation over whole items, relu and a pool of three of x.
+inline void add_norm_pool(CaseBuilder& c, const Value& x, int64_t channels, int64_t length) {
+  const int64_t n = x.shape[0];
+  LayerNorm norm;
+  norm.x = x;
+  norm.gamma = c.param("gamma", {channels, length}, uniform(0.5, 1.5));
+  norm.beta = c.param("beta", {channels, length}, normal(0.3));
+  norm.y = c.temp("normed", x.shape);
+  norm.width = channels * length;
+  c.add(norm);
+  const Value positive = c.temp("positive", x.shape);
+  c.add(Activation{ActivationKind::relu, norm.y, positive});
+  c.add(
+      MaxPool{positive, c.out("y", {n, channels * (length / 3)}), pool_of_three(channels, length)});
+}
+
+// More windows than a block takes at once (48), and fewer; a text of one window.
+inline void add_first_blocks(std::vector<Case>& all, DType dtype) {
+  constexpr int64_t kTexts[][4] = {{7, 177, 70, 7}, {2, 9, 5, 7}, {5, 20, 11, 3}};
+  for (const auto& [n, length, symbols, kernel] : kTexts) {
+    for (const bool bias : {true, false}) {
+      const int64_t out = 128, steps = length - kernel + 1;
+      CaseBuilder c(fmt::format("first block {}x{} k{}{}", n, length, kernel, bias ? "" : " -"),
+                    dtype);
+      const Value token =
+          c.make("token", DType::int32, {n, length}, Role::input, normal(1), symbols + 1);
+      const Value w = c.param("w", {out, symbols, kernel}, normal(0.5));
+      const Value b = bias ? c.param("b", {out}) : Value{};
+      const Value x = c.temp("x", {n, out * steps});
+      c.add(OneHotConv1d{token, w, b, x});
+      add_norm_pool(c, x, out, steps);
+      all.push_back(c.done());
+    }
+  }
+}
+
+enum class Tail { none, relu, relu_pool, pool };
+
+// Lengths whose rows keep their pitch; more rows than a tile has.
+inline void add_convolutions(std::vector<Case>& all, DType dtype) {
+  struct Sizes {
+    int64_t n, channels, length, kernel;
+    Tail tail;
+  };
+  const int64_t channels = 64;
+  for (const auto& [n, c_in, length, kernel, tail] :
+       {Sizes{9, channels, 48, 7, Tail::relu_pool}, Sizes{1, channels, 48, 7, Tail::pool},
+        Sizes{7, 2 * channels, 20, 3, Tail::relu}, Sizes{2, channels, 18, 3, Tail::none},
+        Sizes{3, channels, 30, 7, Tail::relu}, Sizes{5, channels, 44, 3, Tail::relu_pool}}) {
+    Conv2dShape shape;
+    shape.in = {c_in, 1, length};
+    shape.k = 256;
+    shape.window.w.kernel = kernel;
+    const int64_t left = shape.out().w, numel = shape.out().numel();
+    CaseBuilder c(fmt::format("conv1d {} of {} k{} {}", n, to_string(shape.in), kernel, int(tail)),
+                  dtype);
+    const Value x = c.in("x", {n, c_in * length});
+    const Value w = c.param("w", {256, c_in, kernel}, normal(1 / std::sqrt(double(c_in * kernel))));
+    const Value b = tail == Tail::pool ? Value{} : c.param("b", {256});
+    const bool relu = tail == Tail::relu || tail == Tail::relu_pool;
+    const bool pools = tail == Tail::pool || tail == Tail::relu_pool;
+    Value y = relu || pools ? c.temp("z", {n, numel}) : c.out("z", {n, numel});
+    c.add(Conv2d{x, w, b, y, shape});
+    if (relu) {
+      const Value positive = pools ? c.temp("a", {n, numel}) : c.out("a", {n, numel});
+      c.add(Activation{ActivationKind::relu, y, positive});
+      y = positive;
+    }
+    if (pools) {
+      c.add(MaxPool{y, c.out("p", {n, 256 * (left / 3)}), pool_of_three(256, left)});
+    }
+    all.push_back(c.done());
+  }
+}
+
+inline void add_gradients(std::vector<Case>& all, DType dtype) {
+  struct Sizes {
+    int64_t n, channels, length, out, kernel;
+  };
+  for (const auto& [n, channels, length, out, kernel] :
+       {Sizes{5, 64, 23, 128, 7}, Sizes{1, 128, 3, 64, 3}, Sizes{9, 64, 40, 64, 3}}) {
+    Conv2dShape shape;
+    shape.in = {channels, 1, length};
+    shape.k = out;
+    shape.window.w.kernel = kernel;
+    const Shape weight{out, channels, kernel};
+    for (const bool wide : {false, true}) {  // gradients in fp32 beside halves
+      CaseBuilder c(
+          fmt::format("conv1d grads {} of {} k{} {}", n, to_string(shape.in), kernel, wide), dtype);
+      const Value x = c.in("x", {n, channels * length}), w = c.param("w", weight, normal(0.1));
+      const Value dy = c.in("dy", {n, shape.out().numel()});
+      const auto grad = [&](const char* name, const Shape& of) {
+        return wide ? c.wide(name, of, Role::output) : c.out(name, of);
+      };
+      c.add(Conv2dGradX{dy, w, c.out("dx", x.shape), shape});
+      c.add(
+          Conv2dGradW{x, dy, grad("dw", weight), kernel == 7 ? grad("db", {out}) : Value{}, shape});
+      all.push_back(c.done());
+    }
+  }
+}
+
+inline std::vector<Case> signal_cases(DType dtype) {
+  std::vector<Case> all;
+  add_first_blocks(all, dtype);
+  add_convolutions(all, dtype);
+  add_gradients(all, dtype);
+  for (const auto& [n, length] : {std::pair<int64_t, int64_t>{5, 33}, {1, 102}, {300, 3}}) {
+    CaseBuilder c(fmt::format("last block {}x{}", n, length), dtype);
+    add_norm_pool(c, c.in("x", {n, 256 * length}), 256, length);
+    all.push_back(c.done());
+  }
+  return all;
+}
+
+}  // namespace ridgeline::test
