@@ -164,7 +164,7 @@ void add_infer(CLI::App& app, Action& action) {
   CLI::Option* labels_only =
       command->add_flag("--labels-only", flags->labels_only, "leave the probabilities out");
   command
-      ->add_option("--batch", flags->options.batch, "inputs a launch (default: 256, on a GPU 4096)")
+      ->add_option("--batch", flags->options.batch, "inputs a launch (default: 256, on a GPU 4752)")
       ->check(CLI::Range(1, 65536).description(""))
       ->type_name("N");
   engine::GenerateOptions& generate = flags->generate;

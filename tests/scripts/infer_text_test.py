@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import subprocess
+import sys
 
 import tool
 
@@ -118,6 +119,29 @@ def test_ranks(folder, model):
     assert done.returncode == 3 and "line 21: byte 0xff is not UTF-8" in done.stderr, done.stderr
 
 
+def peak_memory(*arguments):
+    """Bytes, of a run of the tool."""
+    code = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True); "
+            "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
+    done = tool.command([sys.executable, "-c", code, tool.TOOL, *arguments],
+                        env=tool.environment())
+    return 1024 * int(done.stdout.split()[-1])
+
+
+def test_memory(folder, model):
+    """Twenty times the input takes no more memory."""
+    line = b"the quick brown fox of the market shares a football match " * 2 + b"\n"
+    peaks = []
+    for rows in (20000, 400000):
+        source = folder / "large.txt"
+        source.write_bytes(line * rows)
+        peaks.append(peak_memory("infer", model, "--input", source, "--output",
+                                 folder / "large.csv", "--device", "cpu", "--threads", "1",
+                                 "--no-tune"))
+        assert len(labels(folder / "large.csv")) == rows
+    assert peaks[1] - peaks[0] < 12e6, peaks  # the input has grown by 45 MB, the output by 15
+
+
 def test_faults(folder, model):
     good = [f"1,a,row {i}\n".encode() for i in range(20)]
     bad = folder / "bad.csv"
@@ -153,6 +177,7 @@ def main():
         tool.run("train", folder.config, "--quiet", "--out", model)
         test_formats(folder, model, test)
         test_faults(folder, model)
+        test_memory(folder, model)
         test_ranks(folder, model)
     finally:
         folder.close()
