@@ -322,6 +322,7 @@ InferReport infer(const std::filesystem::path& model, const std::filesystem::pat
                   Communicator* communicator) {
   dist::RankCommunicator* ranks = several(communicator);
   Station station(model, options, ranks);
+  if (ranks != nullptr) check_same_model(*ranks, station.loaded.config, station.loaded.model);
   InferReport report;
   if (options.own_part && ranks != nullptr) {
     report = run_own_parts(station, options, input, output,

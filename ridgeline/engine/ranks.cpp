@@ -68,17 +68,25 @@ void throw_first(Communicator& ranks, const std::string& mine, const std::string
   }
 }
 
-}  // namespace
-
-void check_alike(Communicator& ranks, const Config& config, const data::DataSet& set) {
+bool has_roots_build(Communicator& ranks) {
   const uint64_t build = executable_hash();
-  const bool same_build = ranks.from_root(build) == build;
+  return ranks.from_root(build) == build;
+}
+
+std::string config_difference(Communicator& ranks, const Config& config) {
   // Threads and devices may differ from machine to machine: they do not change what is computed.
   Config common = config;
   common.run.threads = 0;
   common.run.device = "auto";
   const std::string text = to_toml(common);
-  const std::string difference = first_difference(text, ranks.text_from_root(text));
+  return first_difference(text, ranks.text_from_root(text));
+}
+
+}  // namespace
+
+void check_alike(Communicator& ranks, const Config& config, const data::DataSet& set) {
+  const bool same_build = has_roots_build(ranks);
+  const std::string difference = config_difference(ranks, config);
   const uint64_t data = hash(&set.test.hash, sizeof(set.test.hash), set.train.hash);
   const bool same_data = ranks.from_root(data) == data;
   std::string mine;
@@ -90,6 +98,26 @@ void check_alike(Communicator& ranks, const Config& config, const data::DataSet&
     mine = fmt::format("({}) has other data for {} than rank 0", host(), config.data.name);
   }
   throw_first(ranks, mine, "all ranks need the same build, config and data");
+}
+
+void check_same_model(Communicator& ranks, const Config& config, const nn::Model& model) {
+  const bool same_build = has_roots_build(ranks);
+  Config network = config;
+  network.run = {};  // a CPU takes tf32 weights as fp32
+  const std::string difference = config_difference(ranks, network);
+  uint64_t weights = kHashStart;
+  for (const nn::Param& param : model.params()) {
+    weights = hash(param.value.view().data, param.value.view().bytes(), weights);
+  }
+  const bool same_weights = ranks.from_root(weights) == weights;
+  std::string mine;
+  if (!same_build) {
+    mine = fmt::format("({}) runs another build of ridgeline than rank 0", host());
+  } else if (!difference.empty() || !same_weights) {
+    mine = fmt::format("({}) has loaded another model than rank 0{}", host(),
+                       difference.empty() ? "" : ": " + difference);
+  }
+  throw_first(ranks, mine, "all ranks need the same build and model file");
 }
 
 void check_replicas(Communicator& ranks, const Snapshot& mine, int64_t step) {

@@ -125,6 +125,23 @@ def test_results(folder, model, source):
     assert not list(folder.path.glob("parts.csv.*"))
 
 
+def test_other_models(folder, model, source):
+    """One rank has a model of its own."""
+    other = folder / "other"
+    tool.run("train", folder.config, "--quiet", "--out", other, "--set", "train.seed=4")
+    script = folder / "differs.sh"
+    script.write_text(f'#!/bin/sh\n[ $OMPI_COMM_WORLD_RANK = 1 ] && m="{other}" || m="{model}"\n'
+                      f'exec "{tool.TOOL}" infer "$m" --input "{source}" --output '
+                      f'"{folder / "mixed.csv"}"\n')
+    script.chmod(0o755)
+    process = subprocess.Popen(["mpirun", "-n", "2", str(script)], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, env=tool.environment(**MPI),
+                               start_new_session=True)
+    code, _, _, err = end(process, 30)
+    assert code == 7 and re.search(r"rank 1 .*another model", ours(err)[-1]), err
+    assert not (folder / "mixed.csv").exists()
+
+
 def test_killed(folder, model, long, rank):
     """Without --survive: exit code 7, the rank named, a prefix kept."""
     out = folder / f"killed{rank}.csv"
@@ -170,6 +187,7 @@ def main():
         long = Long(folder)
         tool.run("infer", model, *long.flags, "--output", folder / "long-one.csv")
         tests = [lambda: test_results(folder, model, source),
+                 lambda: test_other_models(folder, model, source),
                  lambda: test_killed(folder, model, long, 1),
                  lambda: test_killed(folder, model, long, 0),
                  lambda: test_survives(folder, model, long, signal.SIGKILL),
