@@ -106,7 +106,7 @@ struct TrainLayer {
   cudaError_t few_forward(cudaStream_t stream) const {
     ImageSource source;
     source.x = x.p, source.n = shape.n;
-    return launch_conv2d_pool_few<T>({shape, source, {}, w.p, {}, pool(), pooled.p}, stream);
+    return launch_conv2d_pool_few<T>({shape, source, {}, w.p, {}, pool(), pooled.p}, 132, stream);
   }
   OutputGrad<T> pooled_grad() const { return {slope.p, dy.p, Curve::relu}; }
   cudaError_t pooled_grad_x(cudaStream_t stream) const {

@@ -92,9 +92,11 @@ std::unique_ptr<Step> prepare_few(const Span& span, const Binding& binding, bool
       args.gathered = {binding.write(conv.x).as<T>(), labels.labels, labels.label,
                        int(labels.label_row)};
     }
-    return launch_step(binding, describe(Op{conv}), [args](cudaStream_t stream) {
-      return launch_conv2d_pool_few<T>(args, stream);
-    });
+    return launch_step(
+        binding, describe(Op{conv}),
+        [args, processors = cuda_runtime(binding.runtime()).processors()](cudaStream_t stream) {
+          return launch_conv2d_pool_few<T>(args, processors, stream);
+        });
   });
 }
 
@@ -176,6 +178,39 @@ Cover covers_grads(const Rest& rest) {
   return cover;
 }
 
+// A second stream, for work that does not depend on what the first does next: a graph keeps the two
+// as branches.
+class Branch {
+ public:
+  Branch() {
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
+    check(cudaEventCreateWithFlags(&begin_, cudaEventDisableTiming), "an event");
+    check(cudaEventCreateWithFlags(&end_, cudaEventDisableTiming), "an event");
+  }
+  ~Branch() {
+    if (begin_ != nullptr) cudaEventDestroy(begin_);
+    if (end_ != nullptr) cudaEventDestroy(end_);
+    if (stream_ != nullptr) cudaStreamDestroy(stream_);
+  }
+  Branch(const Branch&) = delete;
+  Branch& operator=(const Branch&) = delete;
+
+  // branch(second stream) beside trunk(stream), which goes on when both are done.
+  template <typename F, typename G>
+  cudaError_t run(cudaStream_t stream, F branch, G trunk) const {
+    for (const cudaError_t error :
+         {cudaEventRecord(begin_, stream), cudaStreamWaitEvent(stream_, begin_, 0), branch(stream_),
+          trunk(stream), cudaEventRecord(end_, stream_), cudaStreamWaitEvent(stream, end_, 0)}) {
+      if (error != cudaSuccess) return error;
+    }
+    return cudaSuccess;
+  }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
 std::unique_ptr<Step> prepare_grads(const Span& span, const Binding& binding) {
   const PooledGrads found = *find_grads(Rest{span.program, span.begin, binding.runtime()});
   const Conv2dGradW& op = *found.w;
@@ -188,22 +223,25 @@ std::unique_ptr<Step> prepare_grads(const Span& span, const Binding& binding) {
     const ImplicitGradWArgs<T> filters{shape, binding.read(op.x).as<T>(), dz,
                                        loose_write<T>(binding, op.dw, dtype),
                                        loose_write<T>(binding, op.db, dtype)};
-    ImplicitArgs<T> input{shape.turned(), dz, nullptr, {}, nullptr, true};
-    if (found.x != nullptr) {
-      input.w = binding.read(found.x->w).as<T>();
-      input.y = binding.write(found.x->dx).as<T>();
-    }
-    return launch_step(
-        binding, describe(Op{op}),
-        [filters, input, words = binding.workspace(),
-         sums = binding.workspace() + words_bytes(found),
-         processors = cuda_runtime(binding.runtime()).processors()](cudaStream_t stream) {
-          if (input.y != nullptr) {
-            const cudaError_t error = launch_conv2d_implicit<T>(input, {}, words, stream);
-            if (error != cudaSuccess) return error;
-          }
-          return launch_conv2d_grad_w_implicit<T>(filters, sums, processors, stream);
-        });
+    const auto grad_w = [filters, sums = binding.workspace() + words_bytes(found),
+                         processors =
+                             cuda_runtime(binding.runtime()).processors()](cudaStream_t stream) {
+      return launch_conv2d_grad_w_implicit<T>(filters, sums, processors, stream);
+    };
+    if (found.x == nullptr) return launch_step(binding, describe(Op{op}), grad_w);
+    const ImplicitArgs<T> input{shape.turned(),
+                                dz,
+                                binding.read(found.x->w).as<T>(),
+                                {},
+                                binding.write(found.x->dx).as<T>(),
+                                true};
+    return launch_step(binding, describe(Op{op}),
+                       [grad_w, input, words = binding.workspace(),
+                        branch = std::make_shared<Branch>()](cudaStream_t stream) {
+                         return branch->run(stream, grad_w, [&](cudaStream_t trunk) {
+                           return launch_conv2d_implicit<T>(input, {}, words, trunk);
+                         });
+                       });
   });
 }
 

@@ -240,6 +240,9 @@ class Lowering {
       lowered_.loss_scale = add_state("loss_scale", DType::fp64, {1}, options_.loss_scale.start);
     }
     const bool together = scaled || options_.clip_norm > 0;  // no update before the last gradient
+    // An update by plain SGD may be made where its gradient is; others are rows of their own, and
+    // side by side they are one.
+    const bool late = options_.optimizer.kind != OptimizerKind::sgd;
     Value dy = loss_grad();
     dy.shape = layers_.back().y.shape;
     // The lowest layer with weights: nothing below it needs a gradient, nor does its own input.
@@ -252,9 +255,13 @@ class Lowering {
       dy = model_.layers()[i]->backward(builder_, values, dy, i > lowest);
       if (options_.ranks > 0) {
         start_sum(i);
-      } else if (!together) {
+      } else if (!together && !late) {
         update(i, Value{});
       }
+    }
+    for (size_t i = layers_.size(); options_.ranks == 0 && late && !together && i-- > lowest;) {
+      builder_.enter(int(i));
+      update(i, Value{});
     }
     if (options_.ranks > 0) {
       for (size_t i = layers_.size(); i-- > lowest;) {

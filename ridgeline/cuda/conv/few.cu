@@ -11,9 +11,10 @@
 namespace ridgeline::cuda {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr int kThreads = 512, kWarps = kThreads / 32;
 constexpr int kColumnTiles = 4, kOutputs = kColumnTiles * 8;  // of a block
 constexpr int kMostSteps = 8;
+constexpr int kPassRows = kWarps * 32, kPitch = sums_pitch(kPassRows);  // eight windows a warp
 
 // Words (of one or two elements) in shared memory and along k.
 struct FewLayout {
@@ -29,7 +30,8 @@ struct FewLayout {
   __host__ __device__ int words(const ImplicitShape& shape) const {
     return shape.c * shape.filter * pairs;
   }
-  __host__ __device__ int bytes() const { return copy * 4; }  // one copy of words or two of halves
+  // One copy of words or two of halves, whole chunks; sums lie behind.
+  __host__ __device__ int bytes() const { return (copy * 4 + 15) / 16 * 16; }
 };
 
 int steps_of(const ImplicitShape& shape, size_t width) {
@@ -56,7 +58,7 @@ __device__ void stage_image(const FewArgs<T>& args, const FewLayout& l, int64_t 
     });
     return;
   }
-  const bool keeps = args.gathered.x != nullptr && blockIdx.y == 0;
+  const bool keeps = args.gathered.x != nullptr && blockIdx.y == 0 && blockIdx.z == 0;
   T* kept = args.gathered.x + i * numel;
   for_items<kThreads>(bytes_of(args.source, i, numel), shape.c, shape.h, shape.w,
                       [&](int c, int y, int column, uint8_t byte) {
@@ -69,7 +71,7 @@ __device__ void stage_image(const FewArgs<T>& args, const FewLayout& l, int64_t 
 template <typename T>
 __device__ void gather_labels(const FewArgs<T>& args, int64_t i) {
   const Gathered<T>& to = args.gathered;
-  if (to.label == nullptr || blockIdx.y != 0) return;
+  if (to.label == nullptr || blockIdx.y != 0 || blockIdx.z != 0) return;
   const ImageSource& source = args.source;
   const int64_t row = source.order[*source.first + int64_t(*source.tick) * source.n + i];
   for (int e = threadIdx.x; e < to.label_row; e += kThreads) {
@@ -77,36 +79,30 @@ __device__ void gather_labels(const FewArgs<T>& args, int64_t i) {
   }
 }
 
-// This lane's words of B, straight from the filters: b[s][tile] are words s * 8 + lane % 4 and the
-// fourth from there, of output o0 + tile * 8 + lane / 4.
+// Words of B as lanes want them, [step][tile][lane][half], each made by one thread: words s * 8 +
+// lane % 4 and the fourth from there, of output o0 + tile * 8 + lane / 4.
 template <typename T, int kSteps>
-__device__ void load_filters(const FewArgs<T>& args, const FewLayout& l, int o0,
-                             uint32_t (&b)[kSteps][kColumnTiles][2]) {
+__device__ void arrange_filters(const FewArgs<T>& args, const FewLayout& l, int o0,
+                                uint32_t* words) {
   const ImplicitShape& shape = args.shape;
-  const int lane = threadIdx.x % 32, count = l.words(shape);
+  const int count = l.words(shape);
+  for (int i = threadIdx.x; i < kSteps * kColumnTiles * 64; i += kThreads) {
+    const int half = i % 2, lane = i / 2 % 32, tile = i / 64 % kColumnTiles;
+    const int word = i / (64 * kColumnTiles) * 8 + half * 4 + lane % 4;
+    const int row = word / l.pairs, v = word % l.pairs * Factor<T>::kPerWord;  // row: (c, u)
+    const int o = o0 + tile * 8 + lane / 4;
+    T values[Factor<T>::kPerWord];
 #pragma unroll
-  for (int s = 0; s < kSteps; ++s) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int word = s * 8 + half * 4 + lane % 4;
-      const int row = word / l.pairs, v = word % l.pairs * Factor<T>::kPerWord;  // row: (c, u)
-#pragma unroll
-      for (int tile = 0; tile < kColumnTiles; ++tile) {
-        const int o = o0 + tile * 8 + lane / 4;
-        T values[Factor<T>::kPerWord];
-#pragma unroll
-        for (int e = 0; e < Factor<T>::kPerWord; ++e) {
-          const bool inside = word < count && v + e < shape.filter && o < shape.k;
-          const int64_t at = (int64_t(o) * shape.c * shape.filter + row) * shape.filter + v + e;
-          values[e] = inside ? Factor<T>::round(float(args.w[at])) : T(0.0f);
-        }
-        b[s][tile][half] = *reinterpret_cast<uint32_t*>(values);
-      }
+    for (int e = 0; e < Factor<T>::kPerWord; ++e) {
+      const bool inside = word < count && v + e < shape.filter && o < shape.k;
+      const int at = (o * shape.c * shape.filter + row) * shape.filter + v + e;
+      values[e] = inside ? Factor<T>::round(float(args.w[at])) : T(0.0f);
     }
+    words[i] = *reinterpret_cast<uint32_t*>(values);
   }
 }
 
-// A block: one image by kOutputs channels.
+// A block: one image by kOutputs channels, or a share of its windows.
 template <typename T, int kSteps>
 __global__ void __launch_bounds__(kThreads) conv2d_pool_few_kernel(FewArgs<T> args) {
 #if __CUDA_ARCH__ >= 800
@@ -118,8 +114,8 @@ __global__ void __launch_bounds__(kThreads) conv2d_pool_few_kernel(FewArgs<T> ar
   const int o0 = blockIdx.y * kOutputs, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   gather_labels(args, i);
   stage_image(args, l, i, image);
-  uint32_t b[kSteps][kColumnTiles][2];
-  load_filters<T, kSteps>(args, l, o0, b);
+  auto* sums = reinterpret_cast<float*>(memory + l.bytes());
+  arrange_filters<T, kSteps>(args, l, o0, reinterpret_cast<uint32_t*>(sums));
   int offset[kSteps][2];  // of this lane's words of A from a pixel's first
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) {
@@ -132,12 +128,23 @@ __global__ void __launch_bounds__(kThreads) conv2d_pool_few_kernel(FewArgs<T> ar
     }
   }
   __syncthreads();
+  uint2 b[kSteps][kColumnTiles];
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s) {
+#pragma unroll
+    for (int tile = 0; tile < kColumnTiles; ++tile) {
+      b[s][tile] = reinterpret_cast<const uint2*>(sums)[(s * kColumnTiles + tile) * 32 + lane];
+    }
+  }
   const auto* words = reinterpret_cast<const uint32_t*>(image);
   const int columns = shape.out_w() / 2, windows = shape.out_h() / 2 * columns;
   // The pixel to the right: the same word of the shifted copy, or the next word.
   const int right = sizeof(T) == 2 ? l.copy / 2 : 1;
-  for (int first = warp * 8; first < windows; first += kWarps * 8) {
-    const int window = min(first + lane / 4, windows - 1);
+  const BlockOutput<T> out{shape, args.b, args.y, i, o0, min(kOutputs, shape.k - o0)};
+  const int share = (windows + int(gridDim.z) - 1) / int(gridDim.z);
+  const int last = min(windows, int(blockIdx.z + 1) * share);
+  for (int first = int(blockIdx.z) * share; first < last; first += kWarps * 8) {
+    const int window = min(first + warp * 8 + lane / 4, windows - 1);
     const uint32_t* corner =
         words + (window / columns * 2 * l.pitch + window % columns * 2) / Factor<T>::kPerWord;
     float acc[2][kColumnTiles][4] = {};
@@ -150,27 +157,34 @@ __global__ void __launch_bounds__(kThreads) conv2d_pool_few_kernel(FewArgs<T> ar
                                pixel[offset[s][1]], pixel[offset[s][1] + right]};
 #pragma unroll
         for (int tile = 0; tile < kColumnTiles; ++tile) {
-          Factor<T>::mma(acc[below][tile], a, b[s][tile][0], b[s][tile][1]);
+          Factor<T>::mma(acc[below][tile], a, b[s][tile].x, b[s][tile].y);
         }
       }
     }
+    __syncthreads();  // the sums before these have been read
 #pragma unroll
-    for (int tile = 0; tile < kColumnTiles; ++tile) {
-      store_window<T>(shape, args.b, args.pool, args.y, i, first + lane / 4,
-                      o0 + tile * 8 + lane % 4 * 2, acc[0][tile], acc[1][tile]);
+    for (int below = 0; below < 2; ++below) {
+#pragma unroll
+      for (int tile = 0; tile < kColumnTiles; ++tile) {
+        put_sums(acc[below][tile], sums + tile * 8 * kPitch + warp * 32 + below * 16, kPitch);
+      }
     }
+    __syncthreads();
+    store_windows<kThreads>(out, args.pool, sums, kPitch, first,
+                            min(kPassRows, (last - first) * 4));
   }
 #endif
 }
 
 template <typename T, int kSteps>
-cudaError_t launch(const FewArgs<T>& args, cudaStream_t stream) {
+cudaError_t launch(const FewArgs<T>& args, int processors, cudaStream_t stream) {
   const auto kernel = conv2d_pool_few_kernel<T, kSteps>;
-  const int bytes = FewLayout(args.shape, sizeof(T)).bytes();
-  const cudaError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  const int bytes = FewLayout(args.shape, sizeof(T)).bytes() + kOutputs * kPitch * 4;
+  const cudaError_t error = allow_shared(kernel, bytes);
   if (error != cudaSuccess) return error;
-  const dim3 grid(unsigned(args.shape.n), unsigned((args.shape.k + kOutputs - 1) / kOutputs));
+  const int outputs = (args.shape.k + kOutputs - 1) / kOutputs;
+  const int shares = args.shape.n * outputs < 2 * processors ? 2 : 1;  // two blocks a processor
+  const dim3 grid(unsigned(args.shape.n), unsigned(outputs), unsigned(shares));
   kernel<<<grid, kThreads, bytes, stream>>>(args);
   return cudaGetLastError();
 }
@@ -182,26 +196,27 @@ const char* refuse_few(const ImplicitShape& shape, size_t width, size_t shared_m
   if (l.words(shape) > kMostSteps * 8) return "the taps of a filter do not fit in registers";
   if (shape.pad < 0 || shape.pad >= shape.filter) return "takes padding smaller than the filter";
   if (shape.out_h() < 2 || shape.out_w() < 2) return "there are no windows";
-  if (size_t(l.bytes()) > shared_memory) return "an image does not fit in shared memory";
+  if (size_t(l.bytes()) + kOutputs * kPitch * 4 > shared_memory)
+    return "an image does not fit in shared memory";
   return "";
 }
 
 template <typename T>
-cudaError_t launch_conv2d_pool_few(const FewArgs<T>& args, cudaStream_t stream) {
+cudaError_t launch_conv2d_pool_few(const FewArgs<T>& args, int processors, cudaStream_t stream) {
   switch (steps_of(args.shape, sizeof(T))) {
     case 1:
-      return launch<T, 1>(args, stream);
+      return launch<T, 1>(args, processors, stream);
     case 2:
-      return launch<T, 2>(args, stream);
+      return launch<T, 2>(args, processors, stream);
     case 4:
-      return launch<T, 4>(args, stream);
+      return launch<T, 4>(args, processors, stream);
     default:
-      return launch<T, kMostSteps>(args, stream);
+      return launch<T, kMostSteps>(args, processors, stream);
   }
 }
 
-template cudaError_t launch_conv2d_pool_few(const FewArgs<float>&, cudaStream_t);
-template cudaError_t launch_conv2d_pool_few(const FewArgs<__nv_bfloat16>&, cudaStream_t);
-template cudaError_t launch_conv2d_pool_few(const FewArgs<__half>&, cudaStream_t);
+template cudaError_t launch_conv2d_pool_few(const FewArgs<float>&, int, cudaStream_t);
+template cudaError_t launch_conv2d_pool_few(const FewArgs<__nv_bfloat16>&, int, cudaStream_t);
+template cudaError_t launch_conv2d_pool_few(const FewArgs<__half>&, int, cudaStream_t);
 
 }  // namespace ridgeline::cuda

@@ -30,6 +30,6 @@ struct FewArgs {
 // Why no kernel takes this shape; "" when one does.
 const char* refuse_few(const ImplicitShape& shape, size_t width, size_t shared_memory);
 template <typename T>
-cudaError_t launch_conv2d_pool_few(const FewArgs<T>& args, cudaStream_t stream);
+cudaError_t launch_conv2d_pool_few(const FewArgs<T>& args, int processors, cudaStream_t stream);
 
 }  // namespace ridgeline::cuda

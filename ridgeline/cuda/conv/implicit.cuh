@@ -8,18 +8,11 @@
 
 namespace ridgeline::cuda {
 
-constexpr int kImplicitThreads = 256;
-
-// Eight warps share 256 pixels a pass and the output channels: kRowTiles tiles of 16 pixels by four
-// tiles of 8 channels each. More channels a warp is fewer reads of the map.
-struct Narrow {  // up to 32 channels
-  static constexpr int kWarpRows = 8, kWarpColumns = 1, kRowTiles = 2, kOutputs = 32;
-};
-struct Wide {  // up to 64
-  static constexpr int kWarpRows = 4, kWarpColumns = 2, kRowTiles = 4, kOutputs = 64;
-};
-constexpr int kColumnTiles = 4, kPassPixels = 256;
-constexpr int implicit_outputs(int k) { return k <= Narrow::kOutputs ? 32 : 64; }
+// A block takes an image by 32 output channels: eight warps of two tiles of 16 pixels by four tiles
+// of 8 channels, 256 pixels a pass. Filters' rows come through a ring.
+constexpr int kImplicitThreads = 256, kImplicitWarps = kImplicitThreads / 32;
+constexpr int kColumnTiles = 4, kImplicitOutputs = kColumnTiles * 8;
+constexpr int kPassPixels = kImplicitWarps * 32, kRing = 3;
 
 // The map in shared memory, channels last, with its border of zeros.
 struct ImplicitMap {
@@ -46,18 +39,21 @@ __host__ __device__ constexpr int implicit_steps(int filter, int c, int width) {
   return (filter * c * width + kStepBytes - 1) / kStepBytes;
 }
 
-// words[u][step][tile pair][lane][tile of the pair][half]: B as lanes want it.
+// words[block][u][step][tile pair][lane][tile of the pair][half]: B as lanes want it.
 template <typename T>
-__global__ void arrange_weights_kernel(ImplicitShape shape, const T* w, bool turned, int outputs,
+__global__ void arrange_weights_kernel(ImplicitShape shape, const T* w, bool turned,
                                        uint32_t* words) {
 #if __CUDA_ARCH__ >= 800  // tf32
   const ImplicitMap map(shape, sizeof(T));
-  const int steps = implicit_steps(shape.filter, map.c, sizeof(T)), pairs = outputs / 16;
-  const int count = shape.filter * steps * pairs * 128;
+  constexpr int kPairs = kColumnTiles / 2;
+  const int steps = implicit_steps(shape.filter, map.c, sizeof(T));
+  const int blocks = (shape.k + kImplicitOutputs - 1) / kImplicitOutputs;
+  const int count = blocks * shape.filter * steps * kPairs * 128;
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
-    const int half = i % 2, lane = i / 4 % 32, tile = i / 128 % pairs * 2 + i / 2 % 2;
-    const int step = i / 128 / pairs % steps, u = i / 128 / pairs / steps;
-    const int o = tile * 8 + lane / 4;
+    const int half = i % 2, lane = i / 4 % 32, tile = i / 128 % kPairs * 2 + i / 2 % 2;
+    const int step = i / 128 / kPairs % steps, u = i / 128 / kPairs / steps % shape.filter;
+    const int block = i / 128 / kPairs / steps / shape.filter;
+    const int o = block * kImplicitOutputs + tile * 8 + lane / 4;
     T values[Factor<T>::kPerWord];
 #pragma unroll
     for (int e = 0; e < Factor<T>::kPerWord; ++e) {
@@ -74,29 +70,65 @@ __global__ void arrange_weights_kernel(ImplicitShape shape, const T* w, bool tur
 #endif
 }
 
-// Image i, channels first in global memory, to its places in the map.
+// Image i, channels first in global memory, to its places in the map: a pixel's (or a window's)
+// chunk of channels a thread, so that what is stored is whole chunks.
 template <typename T>
 __device__ void stage_map(const ImplicitShape& shape, const ImplicitMap& map,
                           const OutputGrad<T>& x, int64_t i, std::byte* to) {
+  constexpr int kCount = 16 / sizeof(T);
+  struct alignas(16) Chunk {
+    T values[kCount];
+  };
   for (int at = threadIdx.x * 16; at < map.bytes(); at += kImplicitThreads * 16) {
     *reinterpret_cast<uint4*>(to + at) = uint4{0, 0, 0, 0};
   }
   __syncthreads();
-  const auto put = [&](int c, int y, int column, T value) {
-    const uint32_t offset =
-        (y + shape.pad) * map.pitch + ((column + shape.pad) * map.c + c) * int(sizeof(T));
-    *reinterpret_cast<T*>(to + map.swizzled(offset)) = Factor<T>::round(float(value));
+  const auto put = [&](int chunk, int y, int column, const Chunk& values) {
+    const uint32_t offset = (y + shape.pad) * map.pitch +
+                            ((column + shape.pad) * map.c + chunk * kCount) * int(sizeof(T));
+    *reinterpret_cast<Chunk*>(to + map.swizzled(offset)) = values;
   };
-  const int64_t plane = i * shape.c;
-  const int h = shape.h, w = shape.w;
-  if (x.a != nullptr) {
-    for_quad_grads<kImplicitThreads>(
-        x.a + plane * h * w, x.dy + plane * (h / 2) * (w / 2), x.curve, shape.c, h, w,
-        [&](int c, int y, int column, const QuadGrad<T>& quad) {
-          put(c, y + quad.best / 2, column + quad.best % 2, quad.slope);
-        });
-  } else {
-    for_items<kImplicitThreads>(x.dy + plane * h * w, shape.c, h, w, put);
+  const int h = shape.h, w = shape.w, chunks = map.c / kCount;
+  const bool pooled = x.a != nullptr;
+  const int columns = pooled ? w / 2 : w, count = columns * (pooled ? h / 2 : h);
+  const T* dy = x.dy + i * shape.c * count;
+  const T* a = x.a + i * shape.c * h * w;
+  for (int item = threadIdx.x; item < count * chunks; item += kImplicitThreads) {
+    const int at = item % count, chunk = item / count, y = at / columns, column = at % columns;
+    const T* from = dy + chunk * kCount * count + at;
+    const int here = min(kCount, shape.c - chunk * kCount);
+    Chunk values;
+#pragma unroll
+    for (int e = 0; e < kCount; ++e) values.values[e] = e < here ? from[e * count] : T(0.0f);
+    if (!pooled) {
+      if constexpr (sizeof(T) == 4) {
+#pragma unroll
+        for (int e = 0; e < kCount; ++e) values.values[e] = Factor<T>::round(values.values[e]);
+      }
+      put(chunk, y, column, values);
+      continue;
+    }
+    const T* corner = a + (chunk * kCount * h + 2 * y) * w + 2 * column;
+    T quads[kCount][4];
+#pragma unroll
+    for (int e = 0; e < kCount; ++e) {
+      if (e >= here) continue;
+      load_two(corner + e * h * w, w % 2 == 0, quads[e][0], quads[e][1]);
+      load_two(corner + e * h * w + w, w % 2 == 0, quads[e][2], quads[e][3]);
+    }
+    Chunk four[4];
+#pragma unroll
+    for (int e = 0; e < kCount; ++e) {
+      const QuadGrad<T> quad(quads[e], values.values[e], x.curve);
+#pragma unroll
+      for (int pixel = 0; pixel < 4; ++pixel) {
+        four[pixel].values[e] = e < here ? Factor<T>::round(float(quad.at(pixel))) : T(0.0f);
+      }
+    }
+#pragma unroll
+    for (int pixel = 0; pixel < 4; ++pixel) {
+      put(chunk, 2 * y + pixel / 2, 2 * column + pixel % 2, four[pixel]);
+    }
   }
 }
 
@@ -119,153 +151,130 @@ struct ImplicitRows {
   __device__ int first(int tile) const { return kPooled ? tile / 2 * 8 : tile * 16; }
 };
 
-// The outputs of a tile of A: bias added, stored.
-template <typename T>
-__device__ void store_outputs(const ImplicitArgs<T>& args, int64_t i, int first, int o,
-                              const float (&sums)[4]) {
-  const int pixels = args.shape.out_h() * args.shape.out_w(), lane = threadIdx.x % 32;
-#pragma unroll
-  for (int e = 0; e < 4; ++e) {
-    const int pixel = first + lane / 4 + e / 2 * 8, channel = o + e % 2;
-    if (pixel >= pixels || channel >= args.shape.k) continue;
-    const float bias = args.b ? args.b[channel] : 0.0f;
-    args.y[(i * args.shape.k + channel) * pixels + pixel] = T(sums[e] + bias);
-  }
+inline int implicit_stage(const ImplicitShape& shape, int width) {  // bytes of a filter's row
+  return implicit_steps(shape.filter, ImplicitMap(shape, width).c, width) * kColumnTiles / 2 * 512;
 }
 
-// One block an image. The filters' rows come through a ring of two from the arranged words.
-template <typename T, typename Share, bool kPooled>
-__global__ void __launch_bounds__(kImplicitThreads)
+// The ring, and after a pass its sums.
+constexpr int kSumsBytes = kImplicitOutputs * sums_pitch(kPassPixels) * 4;
+inline int implicit_shared(const ImplicitShape& shape, int width) {
+  const int ring = kRing * implicit_stage(shape, width);
+  return ImplicitMap(shape, width).bytes() + (ring > kSumsBytes ? ring : kSumsBytes);
+}
+
+template <typename T, bool kPooled>
+__global__ void __launch_bounds__(kImplicitThreads, 2)
     conv2d_implicit_kernel(ImplicitArgs<T> args, PooledOutput<T> pool, const uint32_t* words) {
 #if __CUDA_ARCH__ >= 800
   extern __shared__ __align__(128) std::byte memory[];
   const ImplicitShape& shape = args.shape;
   const ImplicitMap map(shape, sizeof(T));
   const int steps = implicit_steps(shape.filter, map.c, sizeof(T));
-  constexpr int kRowTiles = Share::kRowTiles, kPairs = Share::kOutputs / 16;
-  constexpr int kPassTiles = Share::kWarpRows * kRowTiles;
-  static_assert(kPassTiles * 16 == kPassPixels);
+  constexpr int kPairs = kColumnTiles / 2;
   const int stage = steps * kPairs * 512;  // bytes
   std::byte* ring = memory + map.bytes();
-  const auto fetch = [&](int u) {
-    const auto* from = reinterpret_cast<const std::byte*>(words) + int64_t(u) * stage;
-    std::byte* to = ring + u % 2 * stage;
-    for (int at = threadIdx.x * 16; at < stage; at += kImplicitThreads * 16) {
-      copy_async_16(to + at, from + at);
+  const auto* filters =
+      reinterpret_cast<const std::byte*>(words) + int64_t(blockIdx.y) * shape.filter * stage;
+  const auto fetch = [&](int u) {  // counts as a group of copies even past the last row
+    std::byte* to = ring + u % kRing * stage;
+    for (int at = threadIdx.x * 16; u < shape.filter && at < stage; at += kImplicitThreads * 16) {
+      copy_async_16(to + at, filters + int64_t(u) * stage + at);
     }
     copy_async_commit();
   };
 
   const int64_t i = blockIdx.x;
-  fetch(0);
+  fetch(0), fetch(1);
   stage_map<T>(shape, map, args.x, i, memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int warp_row = warp / Share::kWarpColumns, warp_column = warp % Share::kWarpColumns;
   const ImplicitRows<kPooled> rows(shape);
   const uint32_t base = shared_address(memory);
+  const int o0 = int(blockIdx.y) * kImplicitOutputs;
+  const BlockOutput<T> out{shape, args.b, args.y, i, o0, min(kImplicitOutputs, shape.k - o0)};
+  constexpr int kPassTiles = 2 * kImplicitWarps, kPitch = sums_pitch(kPassPixels);
 
   for (int pass = 0; rows.first(pass * kPassTiles) < rows.count; ++pass) {
-    // Tiles go to the warps in turn, by pairs, so that a last pass that is not full is shared out.
-    const auto tile_of = [&](int m) {
-      return pass * kPassTiles + (m / 2 * Share::kWarpRows + warp_row) * 2 + m % 2;
-    };
-    uint32_t row[kRowTiles];
+    const int tile = pass * kPassTiles + warp * 2;
+    uint32_t row[2];
 #pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) {
-      const int2 at = rows.at(tile_of(m), lane % 16);
+    for (int m = 0; m < 2; ++m) {
+      const int2 at = rows.at(tile + m, lane % 16);
       row[m] = at.x * map.pitch + at.y * map.c * int(sizeof(T)) + lane / 16 * 16;
     }
-    float acc[kRowTiles][kColumnTiles][4] = {};
+    const bool works = rows.first(tile) < rows.count;
+    float acc[2][kColumnTiles][4] = {};
 #pragma unroll 1
     for (int u = 0; u < shape.filter; ++u) {
-      copy_async_wait<0>();
+      copy_async_wait<1>();
       __syncthreads();  // row u has come, and all are done with row u - 1
-      if (u + 1 < shape.filter) fetch(u + 1);
-      const auto* b = reinterpret_cast<const uint4*>(ring + u % 2 * stage) +
-                      warp_column * (kColumnTiles / 2) * 32 + lane;
-#pragma unroll 2
+      fetch(u + 2);
+      if (!works) continue;
+      const auto* b = reinterpret_cast<const uint4*>(ring + u % kRing * stage) + lane;
+#pragma unroll 4
       for (int s = 0; s < steps; ++s, b += 32 * kPairs) {
-        uint4 factors[kColumnTiles / 2];
+        uint4 factors[kPairs];
 #pragma unroll
-        for (int pair = 0; pair < kColumnTiles / 2; ++pair) factors[pair] = b[32 * pair];
+        for (int pair = 0; pair < kPairs; ++pair) factors[pair] = b[32 * pair];
+        uint32_t a[2][4];
 #pragma unroll
-        for (int m = 0; m < kRowTiles; m += 2) {
-          if (m > 0 && rows.first(tile_of(m)) >= rows.count) break;  // no outputs from here on
-          uint32_t a[2][4];
+        for (int m = 0; m < 2; ++m) {
+          load_matrices(a[m], base + map.swizzled(row[m] + u * map.pitch + s * kStepBytes));
+        }
 #pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            load_matrices(a[e], base + map.swizzled(row[m + e] + u * map.pitch + s * kStepBytes));
-          }
+        for (int pair = 0; pair < kPairs; ++pair) {
+          const uint4& f = factors[pair];
 #pragma unroll
-          for (int pair = 0; pair < kColumnTiles / 2; ++pair) {
-            const uint4& f = factors[pair];
-#pragma unroll
-            for (int e = 0; e < 2; ++e) {
-              Factor<T>::mma(acc[m + e][2 * pair], a[e], f.x, f.y);
-              Factor<T>::mma(acc[m + e][2 * pair + 1], a[e], f.z, f.w);
-            }
+          for (int m = 0; m < 2; ++m) {
+            Factor<T>::mma(acc[m][2 * pair], a[m], f.x, f.y);
+            Factor<T>::mma(acc[m][2 * pair + 1], a[m], f.z, f.w);
           }
         }
       }
     }
-    if (rows.first((pass + 1) * kPassTiles) < rows.count) {
-      __syncthreads();  // all are done with the last row
-      fetch(0);
-    }
+    copy_async_wait<0>();
+    __syncthreads();  // all are done with the ring
+    auto* sums = reinterpret_cast<float*>(ring);
 #pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) {
-      const int first = rows.first(tile_of(m));
+    for (int m = 0; m < 2; ++m) {
 #pragma unroll
       for (int j = 0; j < kColumnTiles; ++j) {
-        const int o = (warp_column * kColumnTiles + j) * 8 + lane % 4 * 2;
-        if constexpr (kPooled) {
-          if (m % 2 == 0) {
-            store_window<T>(shape, args.b, pool, args.y, i, first + lane / 4, o, acc[m][j],
-                            acc[m + 1][j]);
-          }
-        } else {
-          store_outputs(args, i, first, o, acc[m][j]);
-        }
+        put_sums(acc[m][j], sums + j * 8 * kPitch + (warp * 2 + m) * 16, kPitch);
       }
     }
+    __syncthreads();
+    const int first = rows.first(pass * kPassTiles);
+    if constexpr (kPooled) {
+      store_windows<kImplicitThreads>(out, pool, sums, kPitch, first, kPassPixels);
+    } else {
+      store_pixels<kImplicitThreads>(out, sums, kPitch, first, kPassPixels);
+    }
+    if (rows.first((pass + 1) * kPassTiles) >= rows.count) break;
+    __syncthreads();  // the sums have been read
+    fetch(0), fetch(1);
   }
 #endif
 }
 
-inline int implicit_shared(const ImplicitShape& shape, int width) {
-  const ImplicitMap map(shape, width);
-  const int pairs = implicit_outputs(shape.k) / 16;
-  return map.bytes() + 2 * implicit_steps(shape.filter, map.c, width) * pairs * 512;
-}
-
-template <typename T, typename Share, bool kPooled>
+template <typename T, bool kPooled>
 cudaError_t launch_implicit(const ImplicitArgs<T>& args, const PooledOutput<T>& pool,
                             void* workspace, cudaStream_t stream) {
   auto* words = static_cast<uint32_t*>(workspace);
-  arrange_weights_kernel<T>
-      <<<128, 256, 0, stream>>>(args.shape, args.w, args.turned, Share::kOutputs, words);
-  const auto kernel = conv2d_implicit_kernel<T, Share, kPooled>;
+  arrange_weights_kernel<T><<<128, 256, 0, stream>>>(args.shape, args.w, args.turned, words);
+  const auto kernel = conv2d_implicit_kernel<T, kPooled>;
   const int bytes = implicit_shared(args.shape, sizeof(T));
-  const cudaError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  const cudaError_t error = allow_shared(kernel, bytes);
   if (error != cudaSuccess) return error;
-  kernel<<<unsigned(args.shape.n), kImplicitThreads, bytes, stream>>>(args, pool, words);
+  const dim3 grid(unsigned(args.shape.n),
+                  unsigned((args.shape.k + kImplicitOutputs - 1) / kImplicitOutputs));
+  kernel<<<grid, kImplicitThreads, bytes, stream>>>(args, pool, words);
   return cudaGetLastError();
-}
-
-template <typename T, typename Share>
-cudaError_t launch_implicit(const ImplicitArgs<T>& args, const PooledOutput<T>& pool,
-                            void* workspace, cudaStream_t stream) {
-  return pool.pooled ? launch_implicit<T, Share, true>(args, pool, workspace, stream)
-                     : launch_implicit<T, Share, false>(args, pool, workspace, stream);
 }
 
 template <typename T>
 cudaError_t launch_conv2d_implicit(const ImplicitArgs<T>& args, const PooledOutput<T>& pool,
                                    void* workspace, cudaStream_t stream) {
-  return args.shape.k <= Narrow::kOutputs
-             ? launch_implicit<T, Narrow>(args, pool, workspace, stream)
-             : launch_implicit<T, Wide>(args, pool, workspace, stream);
+  return pool.pooled ? launch_implicit<T, true>(args, pool, workspace, stream)
+                     : launch_implicit<T, false>(args, pool, workspace, stream);
 }
 
 }  // namespace ridgeline::cuda

@@ -15,8 +15,7 @@ const char* refuse_implicit_grad_w(const ImplicitShape& shape, size_t width, siz
 }
 
 size_t implicit_grad_w_workspace(const ImplicitShape& shape, size_t width, int processors) {
-  const size_t weights = size_t(shape.k) * shape.c * shape.filter * shape.filter;
-  return size_t(grad_w_layout(shape, int(width), processors).groups) * (weights + shape.k) * 4;
+  return GradWWorkspace(shape, grad_w_layout(shape, int(width), processors)).total;
 }
 
 template cudaError_t launch_conv2d_grad_w_implicit(const ImplicitGradWArgs<float>&, void*, int,

@@ -92,37 +92,4 @@ __device__ inline void load_two(const T* from, bool even, T& first, T& second) {
   }
 }
 
-// Calls put(channel, row, column, quad) for each whole window of `channels` planes of h x w, with
-// the place of its upper left pixel.
-template <int kThreads, typename T, typename Put>
-__device__ void for_quad_grads(const T* a, const T* dy, Curve curve, int channels, int h, int w,
-                               Put put) {
-  constexpr int kAhead = 4;
-  const int count = h / 2, columns = w / 2, rows = channels * count;
-  const int lanes = lanes_along(columns), step = kThreads / lanes, begin = threadIdx.x / lanes;
-  for (int column = threadIdx.x % lanes; column < columns; column += lanes) {
-    RowPlace place(begin, max(count, 1)), ahead = place;
-    for (int row = begin; row < rows; row += kAhead * step) {
-      T quads[kAhead][4], slopes[kAhead];
-#pragma unroll
-      for (int e = 0; e < kAhead; ++e) {
-        if (row + e * step < rows) {
-          const T* corner = a + (ahead.c * h + 2 * ahead.y) * w + 2 * column;
-          load_two(corner, w % 2 == 0, quads[e][0], quads[e][1]);
-          load_two(corner + w, w % 2 == 0, quads[e][2], quads[e][3]);
-          slopes[e] = dy[(row + e * step) * columns + column];
-        }
-        ahead.move(step, count);
-      }
-#pragma unroll
-      for (int e = 0; e < kAhead; ++e) {
-        if (row + e * step < rows) {
-          put(place.c, 2 * place.y, 2 * column, QuadGrad<T>(quads[e], slopes[e], curve));
-        }
-        place.move(step, count);
-      }
-    }
-  }
-}
-
 }  // namespace ridgeline::cuda

@@ -1,43 +1,111 @@
 #pragma once
 
+// The end of a convolution on tensor cores: sums of a block's output channels, in shared memory, to
+// global memory with bias, activation and pool. By way of shared memory so that the code is one
+// short loop and neighbouring threads store neighbouring pixels.
+
 #include "ridgeline/cuda/conv/implicit.h"
 #include "ridgeline/cuda/conv/larger.cuh"
 #include "ridgeline/cuda/conv/tensor.cuh"
 
 namespace ridgeline::cuda {
 
-// One window of 2 x 2 of outputs o and o + 1 of image i, by the thread that has its sums: `upper`
-// and `lower` are its rows, each {left of o, left of o + 1, right of o, right of o + 1}. Windows
-// and channels past the last are left out.
+// Numbers between the sums of two channels, for so many rows of A: accumulators, whose lanes hold
+// eight rows of four pairs of channels, go there without bank conflicts.
+__host__ __device__ constexpr int sums_pitch(int rows) { return rows + 4; }
+
+// The accumulators of a tile of 16 rows by 8 channels. `to`: the sums of its first row and channel.
+__device__ inline void put_sums(const float (&acc)[4], float* to, int pitch) {
+  const int lane = threadIdx.x % 32;
+  float* mine = to + lane % 4 * 2 * pitch + lane / 4;
+  mine[0] = acc[0], mine[pitch] = acc[1], mine[8] = acc[2], mine[pitch + 8] = acc[3];
+}
+
+// What a block stores: outputs o0 .. o0 + count of image i.
 template <typename T>
-__device__ void store_window(const ImplicitShape& shape, const LooseIn<T>& b,
-                             const PooledOutput<T>& pool, T* y, int64_t i, int window, int o,
-                             const float (&upper)[4], const float (&lower)[4]) {
-  const int out_h = shape.out_h(), out_w = shape.out_w();
+struct BlockOutput {
+  const ImplicitShape& shape;
+  const LooseIn<T>& b;
+  T* y;
+  int64_t i;
+  int o0, count;
+
+  __device__ float bias(int o) const { return b ? b[o0 + o] : 0.0f; }
+  __device__ int64_t plane(int o) const { return i * shape.k + o0 + o; }
+};
+
+// Pixels first .. first + rows, in order. kThreads threads.
+template <int kThreads, typename T>
+__device__ void store_pixels(const BlockOutput<T>& out, const float* sums, int pitch, int first,
+                             int rows) {
+  const int pixels = out.shape.out_h() * out.shape.out_w();
+  const int here = min(rows, pixels - first);
+  for (int o = threadIdx.x / 32; o < out.count; o += kThreads / 32) {
+    const float bias = out.bias(o);
+    T* y = out.y + out.plane(o) * pixels + first;
+    for (int at = threadIdx.x % 32; at < here; at += 32) y[at] = T(sums[o * pitch + at] + bias);
+  }
+}
+
+// Windows of 2 x 2 from `first` on, rows / 4 of them: 32 rows are eight windows, the upper left
+// pixels of all, then the upper right, lower left and lower right ones. kKeeps: pool.a is wanted.
+template <int kThreads, Curve kCurve, bool kKeeps, typename T>
+__device__ void store_windows_as(const BlockOutput<T>& out, const PooledOutput<T>& pool,
+                                 const float* sums, int pitch, int first, int rows) {
+  const int out_h = out.shape.out_h(), out_w = out.shape.out_w(), area = out_h * out_w;
   const int columns = out_w / 2, windows = out_h / 2 * columns;
-  if (window >= windows) return;
+  const int here = min(rows / 4, windows - first);
   struct alignas(2 * sizeof(T)) Two {
     T left, right;
   };
-#pragma unroll
-  for (int e = 0; e < 2; ++e) {
-    if (o + e >= shape.k) continue;
-    const float bias = b ? b[o + e] : 0.0f;
-    const int64_t plane = i * shape.k + o + e;
-    const auto value = [&](float sum) { return T(fast_curve<T>(pool.curve, sum + bias)); };
-    if (pool.a == nullptr) {
-      y[plane * windows + window] =
-          value(larger(larger(upper[e], upper[e + 2]), larger(lower[e], lower[e + 2])));
-      continue;
+  T* const y = out.y + out.plane(0) * windows + first;
+  T* const a = kKeeps ? pool.a + out.plane(0) * area : nullptr;
+  const auto curve = [&](float x) {
+    if constexpr (kCurve == Curve::relu) return x < 0.0f ? 0.0f : x;
+    return fast_curve<T>(pool.curve, x);
+  };
+  for (int at = threadIdx.x % 32; at < here; at += 32) {
+    const int window = first + at, corner = window / columns * 2 * out_w + window % columns * 2;
+    const float* column = sums + at / 8 * 32 + at % 8;
+#pragma unroll 2
+    for (int o = threadIdx.x / 32; o < out.count; o += kThreads / 32) {
+      const float bias = out.bias(o);
+      const float* sum = column + o * pitch;
+      if constexpr (!kKeeps) {
+        const float most = larger(larger(sum[0], sum[8]), larger(sum[16], sum[24]));
+        y[o * windows + at] = T(curve(most + bias));
+      } else {
+        const Two upper{T(curve(sum[0] + bias)), T(curve(sum[8] + bias))};
+        const Two lower{T(curve(sum[16] + bias)), T(curve(sum[24] + bias))};
+        *reinterpret_cast<Two*>(a + o * area + corner) = upper;  // even where it is wanted
+        *reinterpret_cast<Two*>(a + o * area + corner + out_w) = lower;
+        y[o * windows + at] = T(larger(larger(float(upper.left), float(upper.right)),
+                                       larger(float(lower.left), float(lower.right))));
+      }
     }
-    const Two first{value(upper[e]), value(upper[e + 2])};
-    const Two second{value(lower[e]), value(lower[e + 2])};
-    T* corner = pool.a + (plane * out_h + window / columns * 2) * out_w + window % columns * 2;
-    *reinterpret_cast<Two*>(corner) = first;  // out_w is even where a is wanted
-    *reinterpret_cast<Two*>(corner + out_w) = second;
-    y[plane * windows + window] = T(larger(larger(float(first.left), float(first.right)),
-                                           larger(float(second.left), float(second.right))));
   }
+}
+
+template <int kThreads, typename T>
+__device__ void store_windows(const BlockOutput<T>& out, const PooledOutput<T>& pool,
+                              const float* sums, int pitch, int first, int rows) {
+  if (pool.a == nullptr) {
+    store_windows_as<kThreads, Curve::none, false>(out, pool, sums, pitch, first, rows);
+  } else if (pool.curve == Curve::relu) {
+    store_windows_as<kThreads, Curve::relu, true>(out, pool, sums, pitch, first, rows);
+  } else {
+    store_windows_as<kThreads, Curve::none, true>(out, pool, sums, pitch, first, rows);
+  }
+}
+
+// Lets a kernel have so much dynamic shared memory, and as many blocks of it as fit.
+template <typename Kernel>
+cudaError_t allow_shared(Kernel kernel, int bytes) {
+  const cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (error != cudaSuccess) return error;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                              cudaSharedmemCarveoutMaxShared);
 }
 
 }  // namespace ridgeline::cuda

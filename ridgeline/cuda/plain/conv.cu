@@ -68,16 +68,14 @@ __global__ void conv2d_grad_x_plain_kernel(ConvGeometry g, const T* dy, const T*
   }
 }
 
-// One block a weight, and one a bias behind them: its threads share the outputs of the batch.
+// One block a weight: its threads share the outputs of the batch.
 template <typename T>
-__global__ void conv2d_grad_w_plain_kernel(ConvGeometry g, const T* x, const T* dy, LooseOut<T> dw,
-                                           LooseOut<T> db, int64_t weights) {
+__global__ void conv2d_grad_w_plain_kernel(ConvGeometry g, const T* x, const T* dy,
+                                           LooseOut<T> dw) {
   using A = Accumulated<T>;
   const int64_t at = blockIdx.x;
-  const bool bias = at >= weights;
   const int filter = g.group_in * g.down.kernel * g.right.kernel;
-  const int o = int(bias ? at - weights : at / filter);
-  const int tap = bias ? 0 : int(at % filter);
+  const int o = int(at / filter), tap = int(at % filter);
   const int v = tap % g.right.kernel, u = tap / g.right.kernel % g.down.kernel;
   const int c = o / g.group_out * g.group_in + tap / (g.right.kernel * g.down.kernel);
   const int pixels = g.p * g.q;
@@ -86,20 +84,40 @@ __global__ void conv2d_grad_w_plain_kernel(ConvGeometry g, const T* x, const T* 
     const int64_t i = j / pixels;
     const int pixel = int(j % pixels);
     const A slope = A(dy[(i * g.k + o) * pixels + pixel]);
-    if (bias) {
-      sum += slope;
-      continue;
-    }
     const int r = pixel / g.q * g.down.stride - g.down.pad + u * g.down.dilation;
     const int s = pixel % g.q * g.right.stride - g.right.pad + v * g.right.dilation;
     if (r < 0 || r >= g.h || s < 0 || s >= g.w) continue;
     sum += slope * A(x[((i * g.c + c) * g.h + r) * g.w + s]);
   }
   sum = block_sum<kThreads>(sum);
-  if (threadIdx.x == 0) (bias ? db : dw).put(bias ? o : at, sum);
+  if (threadIdx.x == 0) dw.put(at, sum);
+}
+
+// One block an output channel, a warp an image.
+template <typename T>
+__global__ void __launch_bounds__(1024)
+    conv2d_grad_b_plain_kernel(int n, int k, int pixels, const T* dy, LooseOut<T> db) {
+  using A = Accumulated<T>;
+  const int o = blockIdx.x, lane = threadIdx.x % 32;
+  A sum = A(0);
+  for (int i = threadIdx.x / 32; i < n; i += 32) {
+    const T* plane = dy + (int64_t(i) * k + o) * pixels;
+#pragma unroll 8
+    for (int at = lane; at < pixels; at += 32) sum += A(plane[at]);
+  }
+  sum = block_sum<1024>(sum);
+  if (threadIdx.x == 0) db.put(o, sum);
 }
 
 }  // namespace
+
+template <typename T>
+cudaError_t launch_conv2d_grad_b(const ConvGeometry& g, const T* dy, LooseOut<T> db,
+                                 cudaStream_t stream) {
+  conv2d_grad_b_plain_kernel<T>
+      <<<unsigned(g.k), 1024, 0, stream>>>(int(g.n), g.k, g.p * g.q, dy, db);
+  return cudaGetLastError();
+}
 
 template <typename T>
 cudaError_t launch_conv2d(const ConvGeometry& g, const T* x, const T* w, LooseIn<T> b, T* y,
@@ -120,14 +138,15 @@ cudaError_t launch_conv2d_grad_x(const ConvGeometry& g, const T* dy, const T* w,
 template <typename T>
 cudaError_t launch_conv2d_grad_w(const ConvGeometry& g, const T* x, const T* dy, LooseOut<T> dw,
                                  LooseOut<T> db, cudaStream_t stream) {
-  const int64_t weights =
-      dw ? int64_t(g.k) * g.group_in * g.down.kernel * g.right.kernel : int64_t{0};
-  const auto blocks = unsigned(weights + (db ? g.k : 0));
-  conv2d_grad_w_plain_kernel<T><<<blocks, kThreads, 0, stream>>>(g, x, dy, dw, db, weights);
+  if (db) launch_conv2d_grad_b<T>(g, dy, db, stream);
+  const auto blocks = unsigned(int64_t(g.k) * g.group_in * g.down.kernel * g.right.kernel);
+  conv2d_grad_w_plain_kernel<T><<<blocks, kThreads, 0, stream>>>(g, x, dy, dw);
   return cudaGetLastError();
 }
 
 #define RIDGELINE_LAUNCH_CONV(T)                                                                  \
+  template cudaError_t launch_conv2d_grad_b(const ConvGeometry&, const T*, LooseOut<T>,           \
+                                            cudaStream_t);                                        \
   template cudaError_t launch_conv2d(const ConvGeometry&, const T*, const T*, LooseIn<T>, T*,     \
                                      cudaStream_t);                                               \
   template cudaError_t launch_conv2d_grad_x(const ConvGeometry&, const T*, const T*, T*,          \

@@ -19,7 +19,11 @@ template <typename T>
 cudaError_t launch_conv2d_grad_x(const ConvGeometry& g, const T* dy, const T* w, T* dx,
                                  cudaStream_t stream);
 
-// dw[k, group_in, kernel, kernel] and db[k], written; each may be absent
+// db[k], written
+template <typename T>
+cudaError_t launch_conv2d_grad_b(const ConvGeometry& g, const T* dy, LooseOut<T> db,
+                                 cudaStream_t stream);
+// dw[k, group_in, kernel, kernel] and db[k], written; db may be absent
 template <typename T>
 cudaError_t launch_conv2d_grad_w(const ConvGeometry& g, const T* x, const T* dy, LooseOut<T> dw,
                                  LooseOut<T> db, cudaStream_t stream);

@@ -1,4 +1,5 @@
 // Pools and normalisations.
+#include "ridgeline/cuda/norm/batch_cluster.h"
 #include "ridgeline/cuda/plain/geometry.h"
 #include "ridgeline/cuda/plain/loose_bind.h"
 #include "ridgeline/cuda/plain/norm.h"
@@ -222,6 +223,14 @@ std::unique_ptr<Step> prepare_layer_norm_grad(const Span& span, const Binding& b
   });
 }
 
+// Rows of clusters: `plain` where that is false.
+Cover needs_clusters(const Rest& rest, bool clusters, Cover cover) {
+  if (clusters && cuda_runtime(rest.runtime).architecture() < 90) {
+    return Cover::no("clusters need compute capability 9.0 or later");
+  }
+  return cover;
+}
+
 Cover covers_batch_norm(const Rest& rest) {
   const auto* op = rest.get<BatchNorm>(0);
   if (op == nullptr) return no_such_op(BatchNorm::kName);
@@ -232,7 +241,7 @@ Cover covers_batch_norm(const Rest& rest) {
                       1);
 }
 
-std::unique_ptr<Step> prepare_batch_norm(const Span& span, const Binding& binding) {
+std::unique_ptr<Step> prepare_batch_norm(const Span& span, const Binding& binding, bool clusters) {
   const auto& op = span.get<BatchNorm>(0);
   return dispatch_device_float(op.y.dtype, [&](auto type) {
     using T = decltype(type);
@@ -251,8 +260,9 @@ std::unique_ptr<Step> prepare_batch_norm(const Span& span, const Binding& bindin
                                 int(op.in.pixels()),
                                 op.epsilon,
                                 op.momentum};
+    const auto launch = clusters ? launch_batch_norm_cluster<T> : launch_batch_norm<T>;
     return launch_step(binding, describe(span.op(0)),
-                       [args](cudaStream_t stream) { return launch_batch_norm<T>(args, stream); });
+                       [args, launch](cudaStream_t stream) { return launch(args, stream); });
   });
 }
 
@@ -266,7 +276,8 @@ Cover covers_batch_norm_grad(const Rest& rest) {
       1);
 }
 
-std::unique_ptr<Step> prepare_batch_norm_grad(const Span& span, const Binding& binding) {
+std::unique_ptr<Step> prepare_batch_norm_grad(const Span& span, const Binding& binding,
+                                              bool clusters) {
   const auto& op = span.get<BatchNormGrad>(0);
   return dispatch_device_float(op.x.dtype, [&](auto type) {
     using T = decltype(type);
@@ -282,9 +293,9 @@ std::unique_ptr<Step> prepare_batch_norm_grad(const Span& span, const Binding& b
                                     int(op.n()),
                                     int(op.in.c),
                                     int(op.in.pixels())};
-    return launch_step(binding, describe(span.op(0)), [args](cudaStream_t stream) {
-      return launch_batch_norm_grad<T>(args, stream);
-    });
+    const auto launch = clusters ? launch_batch_norm_grad_cluster<T> : launch_batch_norm_grad<T>;
+    return launch_step(binding, describe(span.op(0)),
+                       [args, launch](cudaStream_t stream) { return launch(args, stream); });
   });
 }
 
@@ -321,7 +332,7 @@ std::unique_ptr<Step> prepare_batch_norm_infer(const Span& span, const Binding& 
 }  // namespace
 
 Table plain_image_rows() {
-  return {
+  Table table{
       cuda_row("cuda.activation_pool.plain", covers_activation_pool, prepare_activation_pool),
       cuda_row("cuda.pool_activation_grad.plain", covers_pool_activation_grad,
                prepare_pool_activation_grad),
@@ -330,10 +341,29 @@ Table plain_image_rows() {
       cuda_row("cuda.avg_pool.plain", covers_avg_pool, prepare_avg_pool),
       cuda_row("cuda.avg_pool_grad.plain", covers_avg_pool_grad, prepare_avg_pool_grad),
       cuda_row("cuda.layer_norm.plain", covers_layer_norm, prepare_layer_norm),
-      cuda_row("cuda.layer_norm_grad.plain", covers_layer_norm_grad, prepare_layer_norm_grad),
-      cuda_row("cuda.batch_norm.plain", covers_batch_norm, prepare_batch_norm),
-      cuda_row("cuda.batch_norm_grad.plain", covers_batch_norm_grad, prepare_batch_norm_grad),
-      cuda_row("cuda.batch_norm_infer.plain", covers_batch_norm_infer, prepare_batch_norm_infer)};
+      cuda_row("cuda.layer_norm_grad.plain", covers_layer_norm_grad, prepare_layer_norm_grad)};
+  for (const bool clusters : {true, false}) {
+    const char* how = clusters ? "cluster" : "plain";
+    table.push_back(cuda_row(
+        fmt::format("cuda.batch_norm.{}", how),
+        [clusters](const Rest& rest) {
+          return needs_clusters(rest, clusters, covers_batch_norm(rest));
+        },
+        [clusters](const Span& span, const Binding& binding) {
+          return prepare_batch_norm(span, binding, clusters);
+        }));
+    table.push_back(cuda_row(
+        fmt::format("cuda.batch_norm_grad.{}", how),
+        [clusters](const Rest& rest) {
+          return needs_clusters(rest, clusters, covers_batch_norm_grad(rest));
+        },
+        [clusters](const Span& span, const Binding& binding) {
+          return prepare_batch_norm_grad(span, binding, clusters);
+        }));
+  }
+  table.push_back(
+      cuda_row("cuda.batch_norm_infer.plain", covers_batch_norm_infer, prepare_batch_norm_infer));
+  return table;
 }
 
 }  // namespace ridgeline::cuda

@@ -48,22 +48,22 @@ template <typename T>
 __global__ void adam_kernel(AdamSettings s, const __grid_constant__ UpdateTensors<T> tensors) {
   using A = Accumulated<T>;
   const UpdateTensor<T>& t = tensors.tensor[blockIdx.y];
-  // The corrections need fp64 (1 - 0.999 in fp32 has lost ten bits), but only once a block.
+  if (blockIdx.x > 0 && int64_t(blockIdx.x) * kThreads * 4 >= t.count) return;
+  // The corrections need fp64 (1 - 0.999 in fp32 has lost ten bits), but only once a block; two
+  // warps have one each, because they take as long as the rest of a small tensor's block.
   __shared__ A correction1, correction2;
-  if (threadIdx.x == 0) {
+  if (threadIdx.x % 32 == 0 && threadIdx.x < 64) {
     const double now = double(*s.step + *s.tick + 1);
-    correction1 = A(1.0 - pow(s.beta1, now));
-    correction2 = A(1.0 - pow(s.beta2, now));
+    const bool first = threadIdx.x == 0;
+    (first ? correction1 : correction2) = A(1.0 - pow(first ? s.beta1 : s.beta2, now));
   }
   __syncthreads();
   const A lr = A(s.lr[*s.tick]), scale = s.grad_scale != nullptr ? A(*s.grad_scale) : A(1);
   if (scale == A(0)) return;  // the step is skipped
   const A gain1 = A(1.0 - s.beta1), gain2 = A(1.0 - s.beta2), decay = A(s.decay);
   const A rate = lr / correction1;
-  const int64_t stride = int64_t(gridDim.x) * kThreads;
-  for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < t.count; i += stride) {
-    A w = A(t.w[i]), m = A(t.m[i]), v = A(t.v[i]);
-    A g = A(t.dw[i]) * scale;
+  const auto update = [&](int64_t i, T& weight, T slope, A& m, A& v) {
+    A w = A(weight), g = A(slope) * scale;
     if (s.decoupled) {
       w -= lr * decay * w;
     } else {
@@ -72,10 +72,32 @@ __global__ void adam_kernel(AdamSettings s, const __grid_constant__ UpdateTensor
     m += gain1 * (g - m);
     v += gain2 * (g * g - v);
     w -= rate * m / (sqrt(v / correction2) + A(s.epsilon));
-    t.m[i] = m;
-    t.v[i] = v;
-    t.w[i] = T(w);
+    weight = T(w);
     store_copy(t, i, w);
+  };
+  // Four at a time; memory starts at whole chunks.
+  struct alignas(4 * sizeof(T)) FourT {
+    T values[4];
+  };
+  struct alignas(16) FourA {
+    A values[4];
+  };
+  const int64_t stride = int64_t(gridDim.x) * kThreads, first = int64_t(blockIdx.x) * kThreads;
+  const int64_t fours = t.count / 4;
+  for (int64_t four = first + threadIdx.x; four < fours; four += stride) {
+    FourT w = reinterpret_cast<FourT*>(t.w)[four];
+    const FourT dw = reinterpret_cast<const FourT*>(t.dw)[four];
+    FourA m = reinterpret_cast<FourA*>(t.m)[four], v = reinterpret_cast<FourA*>(t.v)[four];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      update(4 * four + e, w.values[e], dw.values[e], m.values[e], v.values[e]);
+    }
+    reinterpret_cast<FourT*>(t.w)[four] = w;
+    reinterpret_cast<FourA*>(t.m)[four] = m;
+    reinterpret_cast<FourA*>(t.v)[four] = v;
+  }
+  for (int64_t i = 4 * fours + first + threadIdx.x; i < t.count; i += stride) {
+    update(i, t.w[i], t.dw[i], t.m[i], t.v[i]);
   }
 }
 

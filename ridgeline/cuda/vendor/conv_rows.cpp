@@ -284,7 +284,7 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, i
         [db, dy = binding.read(op.dy).as<T>(),
          g = geometry_of(op.shape, op.n())](cudaStream_t stream) {
           if (!db) return cudaSuccess;
-          return launch_conv2d_grad_w<T>(g, nullptr, dy, LooseOut<T>{}, db, stream);
+          return launch_conv2d_grad_b<T>(g, dy, db, stream);
         });
   });
 }
