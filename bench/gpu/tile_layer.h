@@ -176,8 +176,9 @@ struct Wanted {
     const DeviceArray<double> x(widened(layer.x)), w(widened(layer.w)), b(widened(layer.b)),
         dy(widened(layer.dy)), result_y(int64_t(n) * out), result_dx(int64_t(n) * in),
         result_dw(int64_t(out) * in), result_db(out);
-    launch_linear<double>({x.get(), w.get(), b.get(), result_y.get(), n, in, out, Curve::sigmoid},
-                          {}, nullptr, nullptr);
+    launch_linear<double>(
+        {x.get(), w.get(), b.get(), nullptr, result_y.get(), n, in, out, Curve::sigmoid}, {},
+        nullptr, nullptr);
     launch_linear_grad_x<double>({dy.get(), w.get(), result_dx.get(), n, in, out}, {}, nullptr,
                                  nullptr);
     LinearGradWArgs<double> args{};

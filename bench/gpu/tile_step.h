@@ -103,7 +103,8 @@ class Step {
   cudaError_t linear(const TileChoice& choice, cudaStream_t stream) const {
     return tile_kernels<T>(choice.math)
         .linear(choice,
-                {x_.get(), w1_.get(), b1_.get(), h_.get(), kRows, kIn, kHidden, Curve::sigmoid},
+                {x_.get(), w1_.get(), b1_.get(), nullptr, h_.get(), kRows, kIn, kHidden,
+                 Curve::sigmoid},
                 scratch_.memory(), stream);
   }
   cudaError_t head(cudaStream_t stream) const {
