@@ -2,7 +2,7 @@
 //   mlp_train_bench check            against a loop in double precision with the kernels' roundings
 //   mlp_train_bench bench [h ...]    us a step of 784-h-h-h-10, batch 32
 //   mlp_train_bench mnist FOLDER     trains on the 10,000 images of IDX files there
-//   mlp_train_bench sanitize         small and short, to run under compute-sanitizer
+//   mlp_train_bench sanitize [KERNEL]  small and short, to run under compute-sanitizer
 
 #include <algorithm>
 #include <cmath>
@@ -65,7 +65,8 @@ class OnDevice {
 };
 
 const char* name(MlpTrainHow how) {
-  return how == MlpTrainHow::cluster    ? "cluster"
+  return how == MlpTrainHow::mirrored   ? "mirrored"
+         : how == MlpTrainHow::cluster  ? "cluster"
          : how == MlpTrainHow::resident ? "grid-resident"
                                         : "grid-streamed";
 }
@@ -155,8 +156,8 @@ MlpTrainShape shape_of(std::vector<int> sizes, int batch, MlpActivation f = MlpA
 }
 
 using LayoutOf = MlpTrainLayout (*)(const MlpTrainShape&, int);
-constexpr LayoutOf kLayouts[] = {mlp_train_cluster_layout, mlp_train_resident_layout,
-                                 mlp_train_streamed_layout};
+constexpr LayoutOf kLayouts[] = {mlp_train_mirrored_layout, mlp_train_cluster_layout,
+                                 mlp_train_resident_layout, mlp_train_streamed_layout};
 
 void launch(const Net& net, const MlpTrainLayout& layout, OnDevice<char>& workspace) {
   CHECK_CUDA(mlp_train_launch(net.args, layout, workspace.p(), nullptr));
@@ -203,7 +204,7 @@ bool check(const MlpTrainShape& shape, const MlpTrainLayout& layout, int steps, 
   return ok;
 }
 
-int run_checks(bool brief) {
+int run_checks(bool brief, const std::string& only = "") {
   using A = MlpActivation;
   std::vector<MlpTrainShape> shapes = {shape_of({784, 37, 61, 10}, 13), shape_of({20, 16, 5}, 1),
                                        shape_of({30, 17, 33, 19, 40, 7}, 29, A::tanh),
@@ -230,11 +231,9 @@ int run_checks(bool brief) {
         shape.masters = masters, shape.half = half;
         const bool large = shape.sizes[1] > 500;
         for (const auto layout_of : kLayouts) {
-          ok &= check(shape, layout_of(shape, 0),
-                      brief   ? 2
-                      : large ? 1
-                              : 4,
-                      masters ? 0.01 : 0.0, seed += 7);
+          const MlpTrainLayout layout = layout_of(shape, 0);
+          if (std::string(name(layout.how)).find(only) == std::string::npos) continue;
+          ok &= check(shape, layout, brief ? 2 : large ? 1 : 4, masters ? 0.01 : 0.0, seed += 7);
         }
       }
     }
@@ -344,7 +343,7 @@ void train_mnist(const std::string& folder) {
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "check";
   if (what == "check") return run_checks(false);
-  if (what == "sanitize") return run_checks(true);
+  if (what == "sanitize") return run_checks(true, argc > 2 ? argv[2] : "");
   if (what == "mnist" && argc > 2) return train_mnist(argv[2]), 0;
   std::vector<int> widths;
   for (int i = 2; i < argc; ++i) widths.push_back(std::atoi(argv[i]));

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "ridgeline/cuda/device/mbarrier.cuh"
+
 namespace ridgeline::cuda {
 
 __device__ inline uint32_t shared_address(const void* pointer) {
@@ -15,13 +17,6 @@ __device__ inline uint32_t shared_address(const void* pointer) {
 __device__ inline void cluster_sync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
                    : "memory");
-}
-
-// The address in block `rank` of what lies at `address` in this block's shared memory.
-__device__ inline uint32_t cluster_address(uint32_t address, uint32_t rank) {
-  uint32_t out;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(out) : "r"(address), "r"(rank));
-  return out;
 }
 
 // Writes 16 bytes at `address` and counts them on `barrier`, both of the same block of the cluster

@@ -26,6 +26,8 @@ cudaError_t mlp_train_launch(const MlpTrainArgs& args, const MlpTrainLayout& lay
   if (!layout.refusal.empty()) return cudaErrorInvalidConfiguration;
   if (args.steps <= 0) return cudaSuccess;
   switch (layout.how) {
+    case MlpTrainHow::mirrored:
+      return mlp::launch_mirrored(args, layout, workspace, stream);
     case MlpTrainHow::cluster:
       return mlp::launch_cluster(args, layout, workspace, stream);
     case MlpTrainHow::resident:

@@ -57,7 +57,7 @@ struct MlpTrainArgs {
   int32_t* correct = nullptr;  // [steps]
 };
 
-enum class MlpTrainHow { cluster, resident, streamed };
+enum class MlpTrainHow { mirrored, cluster, resident, streamed };
 
 // How a launch would be laid out. `refusal` is empty where the kernel takes the shape, else says
 // why not.
@@ -70,6 +70,7 @@ struct MlpTrainLayout {
 };
 
 // `blocks`: 0 for the kernel's own choice; else at most this many.
+MlpTrainLayout mlp_train_mirrored_layout(const MlpTrainShape& shape, int blocks = 0);
 MlpTrainLayout mlp_train_cluster_layout(const MlpTrainShape& shape, int blocks = 0);
 MlpTrainLayout mlp_train_resident_layout(const MlpTrainShape& shape, int blocks = 0);
 MlpTrainLayout mlp_train_streamed_layout(const MlpTrainShape& shape, int blocks = 0);

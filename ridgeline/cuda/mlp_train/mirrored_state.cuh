@@ -1,0 +1,246 @@
+#pragma once
+
+// What a block of the mirrored kernel holds, where it lies, and how weights come and go.
+//
+// In shared memory, activations and gradients are [unit][sample], 64 bytes a unit, and weights
+// [output][input] in two panels of 64 inputs, 128 bytes a row; 16-byte chunks swizzled as wgmma
+// wants them. So one copy serves as either operand, straight or transposed:
+//   y(l) = W y(l-1), dz(l-1) = W^T dz(l): units x samples, sums over units;  dW = dz y^T
+// The first layer's inputs and weights stay in registers: warp w has inputs 64w.., lane 4g + t the
+// inputs 16t..16t+15 of them: of samples g, g + 8, .. and of own unit g.
+
+#include <cstdint>
+
+#include "ridgeline/cuda/device/cluster.cuh"
+#include "ridgeline/cuda/device/grid_barrier.cuh"
+#include "ridgeline/cuda/device/mma.cuh"
+#include "ridgeline/cuda/device/shared_matrix.cuh"
+#include "ridgeline/cuda/mlp_train/fragments.cuh"
+#include "ridgeline/cuda/mlp_train/mirrored.h"
+
+namespace ridgeline::cuda::mlp {
+
+struct MirroredParams {
+  MlpTrainArgs args;
+  const float2* rates;    // [steps] {keep, step}: w = keep * w - step * (gradient summed)
+  const uint8_t* labels;  // [steps][32]
+  const uint4* x;         // [steps][slice][8][lane]
+  int slices;
+};
+
+// Where things lie in shared memory, in bytes.
+template <int kHidden>
+struct MirroredMap {
+  static constexpr int kWeightBytes = kMirrorUnits * kMirrorUnits * 2;
+  static constexpr int kPanelBytes = kWeightBytes / 2;
+  static constexpr int kValueBytes = kMirrorUnits * kMirrorSamples * 2;
+  static constexpr int kTopPitch = kMirrorUnits * 2 + 16;  // these pitches: no bank conflicts
+  static constexpr int kDlogitsPitch = 48, kOwnPitch = 80, kSumPitch = 36 * 4;
+  static constexpr int kSumBytes = 8 * kSumPitch;
+  static constexpr int kTopBytes = kMirrorClasses * kTopPitch;
+
+  static constexpr int kWeights = 0;                                      // layers 1..
+  static constexpr int kFirst = kWeights + (kHidden - 1) * kWeightBytes;  // y(0), thrice
+  static constexpr int kY = kFirst + 3 * kValueBytes;                     // layers 1.., twice
+  static constexpr int kDz = kY + 2 * (kHidden - 1) * kValueBytes;        // layers 1..
+  static constexpr int kSums = kDz + (kHidden - 1) * kValueBytes;         // [warp][own][sample]
+  static constexpr int kLogits = kSums;  // float [4][sample][24], when the sums have been read
+  static constexpr int kTop = kSums + kMirrorWarps * kSumBytes;             // [class][unit], twice
+  static constexpr int kDlogits = kTop + 2 * kTopBytes;                     // [sample][class]
+  static constexpr int kOwnDz = kDlogits + kMirrorSamples * kDlogitsPitch;  // [own unit][sample]
+  static constexpr int kReport = kOwnDz + 8 * kOwnPitch;                    // float [sample][17]
+  static constexpr int kBias = kReport + kMirrorSamples * 17 * 4;           // float, layers 1..
+  static constexpr int kTopBias = kBias + (kHidden - 1) * kMirrorUnits * 4;
+  static constexpr int kOwnBias = kTopBias + kMirrorClasses * 4;
+  static constexpr int kBarriers = kOwnBias + 8 * 4;
+  static constexpr int kRates = kBarriers + 4 * 8;           // float2 [step]
+  static constexpr int kLabels = kRates + kMirrorSteps * 8;  // byte [step][sample]
+  static constexpr int kBytes = kLabels + kMirrorSteps * kMirrorSamples;
+  static_assert(kBytes <= 227 * 1024);
+};
+
+// Shapes are padded to the largest: units past a layer's last have weights, biases and values of 0.
+template <typename T, int kHidden>
+class MirroredState {
+ protected:
+  __device__ MirroredState(const MirroredParams& params, char* shared)
+      : p_(params),
+        args_(params.args),
+        generic_(shared),
+        shared_(shared_address(shared)),
+        block_(blockIdx.x),
+        warp_(__shfl_sync(~0u, int(threadIdx.x >> 5), 0)),  // so that it is known to be uniform
+        lane_(threadIdx.x & 31),
+        g_(lane_ >> 2),
+        t_(lane_ & 3) {}
+
+  using Map = MirroredMap<kHidden>;
+  using Tile = WeightTile<T, false>;
+  static constexpr int kChainWarps = kMirrorChainWarps;
+  static constexpr int kLogitPitch = 24;
+  static constexpr int kChainThreads = 32 * kChainWarps, kThreads = 32 * kMirrorWarps;
+  // Barriers of the block: 0 is for all threads.
+  static constexpr int kChainBarrier = 1, kDlogitsBarrier = 2;
+  static constexpr int kWeightsBarrier = 2;  // and l, from 1 on: W(l) is updated
+
+  __device__ void all_barrier() { __syncthreads(); }
+  __device__ void chain_barrier() { named_barrier_sync(kChainBarrier, kChainThreads); }
+  __device__ ByteBarrier& first_barrier(int i) {
+    return reinterpret_cast<ByteBarrier*>(generic_ + Map::kBarriers)[i];
+  }
+  __device__ uint32_t weights(int l) const {
+    return shared_ + Map::kWeights + (l - 1) * Map::kWeightBytes;
+  }
+  __device__ uint32_t first(int ring) const {
+    return shared_ + Map::kFirst + ring * Map::kValueBytes;
+  }
+  // y(l) of step t, l >= 1; dz(l), l >= 1.
+  __device__ uint32_t y(int l, int t) const {
+    return shared_ + Map::kY + (2 * (l - 1) + (t & 1)) * Map::kValueBytes;
+  }
+  __device__ uint32_t dz(int l) const { return shared_ + Map::kDz + (l - 1) * Map::kValueBytes; }
+  __device__ uint32_t top(int t) const { return shared_ + Map::kTop + (t & 1) * Map::kTopBytes; }
+  __device__ float* bias(int l) const {
+    return reinterpret_cast<float*>(generic_ + Map::kBias) + (l - 1) * kMirrorUnits;
+  }
+  __device__ float* top_bias() const { return reinterpret_cast<float*>(generic_ + Map::kTopBias); }
+  __device__ float2* rates() const { return reinterpret_cast<float2*>(generic_ + Map::kRates); }
+  __device__ uint8_t* labels(int t) const {
+    return reinterpret_cast<uint8_t*>(generic_ + Map::kLabels) + t * kMirrorSamples;
+  }
+  __device__ float* own_bias() const { return reinterpret_cast<float*>(generic_ + Map::kOwnBias); }
+
+  // The chunk of 8 samples of a unit; the chunk of 8 inputs of an output. Chunks of a row differ in
+  // the bits that the swizzle turns: that of chunk c is that of chunk 0 with c's bits turned.
+  static __device__ uint32_t value_at(int unit, int chunk) {
+    return unit * 64 + ((chunk ^ ((unit >> 1) & 3)) << 4);
+  }
+  static __device__ uint32_t weight_at(int out, int chunk) {
+    return (chunk >> 3) * Map::kPanelBytes + out * 128 + (((chunk & 7) ^ (out & 7)) << 4);
+  }
+  static __device__ float stored(float v) { return float(T(v)); }
+  // The first of the 16 units of this warp in a product of the chain, or of the followers.
+  __device__ int warp_units() const { return (warp_ & 7) * 16; }
+  // Where this lane finds its row of the 8 x 8 matrices of those units: 0 and 1 the two halves of
+  // the units, samples 0..7; 2 and 3, samples 8..15. Samples 16 on: ^ 32.
+  __device__ uint32_t matrix_at() const {
+    return value_at(warp_units() + (lane_ & 15), lane_ >> 4);
+  }
+
+  static __device__ float sum_of(const uint4& v) {
+    const float2 a = Pair<T>::unpack(v.x), b = Pair<T>::unpack(v.y), c = Pair<T>::unpack(v.z),
+                 d = Pair<T>::unpack(v.w);
+    return ((a.x + a.y) + (b.x + b.y)) + ((c.x + c.y) + (d.x + d.y));
+  }
+
+  // This lane's slots of the slice: 0..7 straight, samples x inputs; 8..15 transposed, as the
+  // gradient wants them.
+  __device__ const uint4* slots(int t) const {
+    return p_.x + (int64_t{t} * p_.slices + warp_) * 512 + lane_;
+  }
+  __device__ void load_inputs(int t) {
+    if (warp_ >= p_.slices) return;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x_[i] = __ldg(slots(t) + 32 * i);
+  }
+  __device__ void load_transposed(int t) {
+    if (warp_ >= p_.slices) return;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) xt_[i] = __ldg(slots(t) + 32 * (8 + i));
+  }
+  // Where this lane's part of W(0) begins, and how many of its inputs are real.
+  __device__ int64_t own_row() const {
+    return int64_t{8 * block_ + g_} * args_.shape.sizes[0] + kMirrorSlice * warp_ + 16 * t_;
+  }
+  __device__ int own_inputs() const {
+    if (8 * block_ + g_ >= args_.shape.sizes[1]) return 0;
+    return args_.shape.sizes[0] - kMirrorSlice * warp_ - 16 * t_;
+  }
+  __device__ T* half(int at) const { return reinterpret_cast<T*>(generic_ + at); }
+
+  __device__ void load_weights() {
+    const auto& sizes = args_.shape.sizes;
+    const uint16_t* own = static_cast<const uint16_t*>(args_.w[0]) + own_row();
+    const int left = own_inputs();
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      uint32_t v[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) v[i] = 4 * j + i < left ? own[4 * j + i] : 0;
+      w_[j] = {v[0] | v[1] << 16, v[2] | v[3] << 16};
+    }
+    for (int l = 1; l < kHidden; ++l) {
+      const T* w = static_cast<const T*>(args_.w[l]);
+      for (int i = threadIdx.x; i < kMirrorUnits * kMirrorUnits; i += kThreads) {
+        const int out = i / kMirrorUnits, in = i % kMirrorUnits;
+        half(weights(l) - shared_ + weight_at(out, in >> 3))[in & 7] =
+            out < sizes[l + 1] && in < sizes[l] ? w[int64_t{out} * sizes[l] + in] : T(0.0f);
+      }
+    }
+    const T* last = static_cast<const T*>(args_.w[kHidden]);
+    for (int i = threadIdx.x; i < kMirrorClasses * kMirrorUnits; i += kThreads) {
+      const int out = i / kMirrorUnits, in = i % kMirrorUnits;
+      half(Map::kTop + out * Map::kTopPitch)[in] = out < sizes[kHidden + 1] && in < sizes[kHidden]
+                                                       ? last[out * sizes[kHidden] + in]
+                                                       : T(0.0f);
+    }
+    for (int i = threadIdx.x; i < kMirrorUnits; i += kThreads) {
+      for (int l = 1; l < kHidden; ++l) bias(l)[i] = bias_of(l, i);
+      if (i < kMirrorClasses) top_bias()[i] = bias_of(kHidden, i);
+      if (i < 8) own_bias()[i] = bias_of(0, 8 * block_ + i);
+    }
+  }
+  __device__ float bias_of(int l, int i) const {
+    return i < args_.shape.sizes[l + 1] ? float(static_cast<const T*>(args_.bias[l])[i]) : 0.0f;
+  }
+
+  // Each block its own rows of all layers, the first the last layer.
+  __device__ void store_weights() {
+    const auto& sizes = args_.shape.sizes;
+    uint16_t* own = static_cast<uint16_t*>(args_.w[0]) + own_row();
+    const int left = own_inputs();
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const uint32_t pair = i & 2 ? w_[i >> 2].y : w_[i >> 2].x;
+      if (i < left) own[i] = uint16_t(i & 1 ? pair >> 16 : pair);
+    }
+    for (int l = 1; l < kHidden; ++l) {
+      T* w = static_cast<T*>(args_.w[l]);
+      for (int i = threadIdx.x; i < 8 * kMirrorUnits; i += kThreads) {
+        const int out = 8 * block_ + i / kMirrorUnits, in = i % kMirrorUnits;
+        if (out >= sizes[l + 1] || in >= sizes[l]) continue;
+        w[int64_t{out} * sizes[l] + in] =
+            half(weights(l) - shared_ + weight_at(out, in >> 3))[in & 7];
+      }
+    }
+    if (threadIdx.x < 8) {
+      const int out = 8 * block_ + int(threadIdx.x);
+      for (int l = 0; l < kHidden; ++l) {
+        if (out >= sizes[l + 1]) continue;
+        static_cast<T*>(args_.bias[l])[out] = T(l == 0 ? own_bias()[threadIdx.x] : bias(l)[out]);
+      }
+    }
+    if (block_ != 0) return;
+    T* last = static_cast<T*>(args_.w[kHidden]);
+    for (int i = threadIdx.x; i < kMirrorClasses * kMirrorUnits; i += kThreads) {
+      const int out = i / kMirrorUnits, in = i % kMirrorUnits;
+      if (out >= sizes[kHidden + 1] || in >= sizes[kHidden]) continue;
+      last[out * sizes[kHidden] + in] = half(top(args_.steps) - shared_ + out * Map::kTopPitch)[in];
+    }
+    if (int(threadIdx.x) < sizes[kHidden + 1]) {
+      static_cast<T*>(args_.bias[kHidden])[threadIdx.x] = T(top_bias()[threadIdx.x]);
+    }
+  }
+
+  const MirroredParams& p_;
+  const MlpTrainArgs& args_;
+  char* generic_;
+  uint32_t shared_;
+  int block_, warp_, lane_, g_, t_;
+  int ring_ = 0;                  // of y(0): step mod 3
+  uint32_t phase_ = 0;            // of its barrier
+  uint2 w_[4] = {};               // own rows of W(0): inputs 16t + 4j.. of unit g
+  uint4 x_[8] = {}, xt_[8] = {};  // [4 inputs j][16 samples m]
+};
+
+}  // namespace ridgeline::cuda::mlp
