@@ -2,9 +2,9 @@
 
 #include "ridgeline/core/buffer.h"
 #include "ridgeline/cuda/gemm_products.h"
+#include "ridgeline/cuda/mlp_head.h"
 #include "ridgeline/cuda/plain/elementwise.h"
 #include "ridgeline/cuda/plain/gather.h"
-#include "ridgeline/cuda/sgd_cover.h"
 #include "ridgeline/cuda/tile_product.h"
 #include "ridgeline/plan/mlp_step.h"
 
@@ -122,7 +122,7 @@ class MlpTileStep final : public Step {
       tensor_forward_.emplace_back();
       if (tensor) bind_tensor_forward(l);
     }
-    bind_head(step, binding);
+    bind_top(step, binding);
     for (size_t l = last; l-- > 0;) bind_backward(step, l, binding);
   }
 
@@ -192,45 +192,13 @@ class MlpTileStep final : public Step {
     }
   }
 
-  void bind_head(const MlpStepOps& step, const Binding& binding) {
-    const MlpStepOps::Layer& top = step.layers.back();
-    const MlpStepOps::Layer& below = step.layers[step.layers.size() - 2];
-    const Linear& op = *top.linear;
-    head_.h = input(step.layers.size() - 1);
-    head_.w = binding.read(op.w).template as<T>();
-    head_.b = binding.read(op.b).template as<T>();
-    head_.label = at<int32_t>(layout_.label);
-    head_.dz = at(layout_.dz.back());
-    head_.n = int(op.n());
-    head_.hidden = int(op.in());
-    head_.classes = int(op.out());
-    head_.curve = curve_of(below.activation->kind);
-    head_.scale = step.loss->scale;
-    head_.rows = layout_.head.rows;
-    head_.partial = at(layout_.head_sums);
-    head_.loss = at<double>(layout_.head_loss);
-    head_.correct = at<int32_t>(layout_.head_correct);
-
-    sums_.parts = layout_.head.parts;
-    sums_.hidden = head_.hidden;
-    sums_.classes = head_.classes;
-    sums_.partial = head_.partial;
-    sums_.part_loss = head_.loss;
-    sums_.part_correct = head_.correct;
-    sums_.w = binding.write(top.update_w->w).template as<T>();
-    sums_.w_momentum = binding.write(top.update_w->m).template as<T>();
-    if (top.update_b != nullptr) {
-      sums_.b = binding.write(top.update_b->w).template as<T>();
-      sums_.b_momentum = binding.write(top.update_b->m).template as<T>();
-    }
-    if (below.update_b != nullptr) {
-      sums_.below = binding.write(below.update_b->w).template as<T>();
-      sums_.below_momentum = binding.write(below.update_b->m).template as<T>();
-    }
-    sums_.sgd = sgd_settings(*top.update_w, binding);
-    sums_.scale = step.loss->scale;
-    sums_.loss = binding.write(step.loss->loss).template as<double>();
-    sums_.correct = binding.write(step.loss->correct).template as<int32_t>();
+  void bind_top(const MlpStepOps& step, const Binding& binding) {
+    head_ = bind_head<T>(step, layout_.head,
+                         {input(step.layers.size() - 1), at<int32_t>(layout_.label),
+                          at(layout_.dz.back()), nullptr, 0, at(layout_.head_sums),
+                          at<double>(layout_.head_loss), at<int32_t>(layout_.head_correct)},
+                         binding);
+    sums_ = bind_head_sums(step, layout_.head, head_, binding);
   }
 
   // The layer below the head gets its bias's gradient from there; the lowest ends the step.

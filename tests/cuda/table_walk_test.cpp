@@ -43,6 +43,7 @@ bool expected(const std::string& row, Precision precision, const cuda::CudaRunti
   }
   if (has(".nccl")) return !half && !tf32 && runtime.collectives()->nccl_refusal().empty();
   if (has(".plain_large")) return !half;
+  if (has(".mlp_step.bytes")) return hopper && (tf32 || precision == Precision::fp32x3);
   if (has(".tile.") || has(".mlp_step.") || has(".head_sgd."))
     return !half && runtime.architecture() >= 80;
   return true;

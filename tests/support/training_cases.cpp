@@ -271,6 +271,15 @@ std::vector<Case> tall_training_cases(DType dtype) {
        .widths = {67, 79, 71, 13},
        .activation = ActivationKind::tanh,
        .update = "momentum"},
+      {.name = "tall, in eights, momentum",
+       .batch = 131,
+       .widths = {104, 136, 13},
+       .update = "momentum",
+       .steps = 2},
+      {.name = "tall sigmoid, in eights",
+       .batch = 257,
+       .widths = {200, 64, 10},
+       .activation = ActivationKind::sigmoid},
   };
   std::vector<Case> all;
   for (const Net& net : nets) all.push_back(TrainingStep(net, dtype).make());

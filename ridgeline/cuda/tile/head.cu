@@ -1,3 +1,5 @@
+#include <cuda_bf16.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -122,6 +124,8 @@ __device__ void descend(const HeadArgs<T>& args, const T* h, const T* w, const T
 #pragma unroll
     for (int c = 0; c < kClasses; ++c) weight[c] = w[c * pitch + j];
     T* dz_at = args.dz + int64_t(row0) * hidden + j;
+    auto* term_at =
+        static_cast<__nv_bfloat16*>(args.dz_terms) + int64_t(row0) * args.terms * hidden + j;
 #pragma unroll 2
     for (int r = 0; r < rows; ++r) {
       const T own = h[r * pitch + j];
@@ -137,8 +141,16 @@ __device__ void descend(const HeadArgs<T>& args, const T* h, const T* w, const T
       }
       const T dz = dh * slope_of(args.curve, own);
       db += dz;
-      *dz_at = dz;
-      dz_at += hidden;
+      if (args.dz_terms == nullptr) {
+        *dz_at = dz;
+        dz_at += hidden;
+        continue;
+      }
+      T left = dz;
+      for (int term = 0; term < args.terms; ++term, term_at += hidden) {
+        *term_at = __float2bfloat16_rn(float(left));
+        left -= T(float(*term_at));
+      }
     }
 #pragma unroll
     for (int c = 0; c < kClasses; ++c) {
@@ -217,8 +229,14 @@ cudaError_t launch(const HeadArgs<T>& args, const HeadLayout& layout, cudaStream
 constexpr int kSumThreads = 256;
 
 template <typename T>
-__global__ void __launch_bounds__(kSumThreads) head_sums_kernel(HeadSums<T> sums) {
+__global__ void __launch_bounds__(kSumThreads) head_sums_kernel(HeadSums<T> sums, StepEnd end) {
   tile::apply_head_sums(sums);
+  if (end.tick == nullptr) return;
+  __syncthreads();
+  if (threadIdx.x == 0 && atomicAdd(end.done, 1u) == gridDim.x - 1) {
+    *end.tick += 1;
+    *end.done = 0;
+  }
 }
 
 }  // namespace
@@ -259,14 +277,14 @@ cudaError_t launch_head(const HeadArgs<T>& args, const HeadLayout& layout, cudaS
 }
 
 template <typename T>
-cudaError_t launch_head_sums(const HeadSums<T>& sums, cudaStream_t stream) {
+cudaError_t launch_head_sums(const HeadSums<T>& sums, const StepEnd& end, cudaStream_t stream) {
   const int64_t count = int64_t(sums.classes) * sums.hidden + sums.classes + sums.hidden;
-  head_sums_kernel<<<unsigned((count + 31) / 32), kSumThreads, 0, stream>>>(sums);
+  head_sums_kernel<<<unsigned((count + 31) / 32), kSumThreads, 0, stream>>>(sums, end);
   return cudaGetLastError();
 }
 
-template cudaError_t launch_head_sums(const HeadSums<float>&, cudaStream_t);
-template cudaError_t launch_head_sums(const HeadSums<double>&, cudaStream_t);
+template cudaError_t launch_head_sums(const HeadSums<float>&, const StepEnd&, cudaStream_t);
+template cudaError_t launch_head_sums(const HeadSums<double>&, const StepEnd&, cudaStream_t);
 template cudaError_t launch_head(const HeadArgs<float>&, const HeadLayout&, cudaStream_t);
 template cudaError_t launch_head(const HeadArgs<double>&, const HeadLayout&, cudaStream_t);
 

@@ -23,7 +23,9 @@ template <typename T>
 struct HeadArgs {
   const T *h, *w, *b;  // b may be null
   const int32_t* label;
-  T* dz;
+  T* dz;           // or null:
+  void* dz_terms;  // bf16 [n, terms, hidden], which add up to dz (fp32 alone)
+  int terms;
   int n, hidden, classes;
   Curve curve;  // of h, by its output
   double scale;
@@ -62,9 +64,16 @@ struct HeadSums {
   int32_t* correct = nullptr;  // [repeats] or null
 };
 
+// What ends a step beside the sums: a tick to increment when every block has read it, and a counter
+// that is zero before and after.
+struct StepEnd {
+  int32_t* tick = nullptr;
+  unsigned* done = nullptr;
+};
+
 // Adds the parts up and applies them.
 template <typename T>
-cudaError_t launch_head_sums(const HeadSums<T>& sums, cudaStream_t stream);
+cudaError_t launch_head_sums(const HeadSums<T>& sums, const StepEnd& end, cudaStream_t stream);
 
 template <typename T>
 cudaError_t launch_head(const HeadArgs<T>& args, const HeadLayout& layout, cudaStream_t stream);

@@ -1,0 +1,178 @@
+#include "ridgeline/cuda/mlp_byte_rows.h"
+
+#include <cmath>
+
+#include "ridgeline/core/buffer.h"
+#include "ridgeline/cuda/byte_products.h"
+#include "ridgeline/cuda/mlp_head.h"
+#include "ridgeline/cuda/tile_product.h"
+
+namespace ridgeline::cuda {
+namespace {
+
+constexpr size_t kBlock = 256;  // every piece of the workspace starts at a multiple
+
+// bf16 numbers for one of fp32: 16 bits of it are more than tf32's 11, 24 all there are.
+int terms_of(Precision precision) { return precision == Precision::fp32x3 ? 3 : 2; }
+
+// The byte that scale and shift make 0, or -1 where that is none of them.
+int center_of(const Gather& gather) {
+  const double center = -gather.shift / gather.scale, whole = std::nearbyint(center);
+  return whole >= 0 && whole <= 255 && std::abs(center - whole) < 1e-9 ? int(whole) : -1;
+}
+
+std::string refuse(const Rest& rest, const MlpStepOps& step) {
+  const Precision precision = rest.program.precision;
+  if (precision != Precision::tf32 && precision != Precision::fp32x3) {
+    return "takes tf32 and fp32x3 only";
+  }
+  if (cuda_runtime(rest.runtime).architecture() != 90) return "needs sm_90";
+  if (!step.refusal.empty()) return step.refusal;
+  if (step.images->y.dtype != DType::fp32) return "takes fp32 only";
+  if (step.layers.size() != 2) return "takes two layers";
+  if (step.copies) return "takes no copies of weights";
+  if (center_of(*step.images) < 0) return "wants 0 in place of one of the 256 bytes";
+  const MlpStepOps::Layer &first = step.layers[0], &top = step.layers[1];
+  const SgdUpdate& sgd = *first.update_w;
+  if (!first.linear->b || first.update_b == nullptr) return "wants a bias below";
+  if (!saves_output(first.activation->kind)) return "takes no gelu";
+  if (sgd.nesterov || sgd.grad_scale) return "takes no nesterov momentum and no scaled loss";
+  if (top.linear->out() > kHeadMostClasses) {
+    return fmt::format("takes up to {} outputs", kHeadMostClasses);
+  }
+  const Linear& op = *first.linear;
+  if (op.in() % 8 != 0 || op.out() % 8 != 0) return "takes widths in eights";
+  return refuse_large({3 * op.n(), 3 * op.in(), op.out()});
+}
+
+// Where in the workspace things lie.
+struct ByteLayout {
+  ByteLayout(const MlpStepOps& step, Precision precision) : terms(terms_of(precision)) {
+    const Linear &op = *step.layers[0].linear, &top = *step.layers[1].linear;
+    const size_t n = size_t(op.n()), in = size_t(op.in()), out = size_t(op.out());
+    scalars = piece(sizeof(ByteScalars));
+    x = piece(n * in * size_t(terms) * 2);
+    w = piece(out * in * size_t(terms) * 2);
+    dz = piece(n * out * size_t(terms) * 2);
+    h = piece(n * out * 4);
+    label = piece(n * sizeof(int32_t));
+    head = head_layout(int(n), int(out), int(top.out()), sizeof(float));
+    sums = piece(size_t(head.parts) * size_t(head.sums(int(out), int(top.out()))) * 4);
+    loss = piece(size_t(head.parts) * sizeof(double));
+    correct = piece(size_t(head.parts) * sizeof(int32_t));
+  }
+  size_t piece(size_t size) {
+    const size_t begin = bytes;
+    bytes += align_up(size, kBlock);
+    return begin;
+  }
+
+  int terms;
+  size_t bytes = 0;  // of all
+  size_t scalars, x, w, dz, h, label, sums, loss, correct;
+  HeadLayout head;
+};
+
+Cover covers(const Rest& rest) {
+  const MlpStepOps step = match_mlp_step(rest);
+  if (std::string reason = refuse(rest, step); !reason.empty()) return Cover::no(reason);
+  const ByteLayout layout(step, rest.program.precision);
+  if (layout.head.parts == 0) return Cover::no("the last layer does not fit on chip");
+  Cover cover = Cover::of(step.ops);
+  cover.skips = step.inside;
+  cover.workspace = layout.bytes + kBlock;  // the last for aligning all of it
+  return cover;
+}
+
+class MlpByteStep final : public Step {
+ public:
+  MlpByteStep(const MlpStepOps& step, const ByteLayout& layout, const Binding& binding)
+      : layout_(layout),
+        stream_(cuda_runtime(binding.runtime()).stream()),
+        base_(reinterpret_cast<std::byte*>(
+            align_up(reinterpret_cast<uintptr_t>(binding.workspace()), kBlock))),
+        counter_(binding.runtime(), 1) {
+    const MlpStepOps::Layer& first = step.layers[0];
+    const Linear& op = *first.linear;
+    const int n = int(op.n()), in = int(op.in()), out = int(op.out());
+    what_ = fmt::format("mlp_step of {} rows, {}-{}-{}", n, in, out, step.layers[1].linear->out());
+    bind_prepare(step, binding);
+    const auto best = [&](std::vector<PreparedGemm> list) {
+      if (list.empty()) throw_error(ErrorKind::device, "{}: no product takes it", what_);
+      return std::move(list.front().run);
+    };
+    forward_ =
+        best(byte_linear_gemms({n, in, out, layout_.terms, at<void>(layout_.x), at<void>(layout_.w),
+                                binding.read(op.b).as<float>(), at<float>(layout_.h),
+                                float(step.images->scale), curve_of(first.activation->kind)}));
+    head_ = bind_head<float>(step, layout_.head,
+                             {at<float>(layout_.h), at<int32_t>(layout_.label), nullptr,
+                              at<void>(layout_.dz), layout_.terms, at<float>(layout_.sums),
+                              at<double>(layout_.loss), at<int32_t>(layout_.correct)},
+                             binding);
+    sums_ = bind_head_sums(step, layout_.head, head_, binding);
+    backward_ = best(byte_grad_w_gemms(
+        {n, in, out, layout_.terms, at<void>(layout_.x), at<void>(layout_.dz),
+         binding.write(first.update_w->w).as<float>(), binding.write(first.update_w->m).as<float>(),
+         at<ByteScalars>(layout_.scalars)}));
+    end_ = {binding.write(step.tick->tick).as<int32_t>(), counter_.get()};
+  }
+
+  void run() override {
+    check(launch_byte_prepare(prepare_, stream_), what_);
+    forward_(stream_);
+    check(launch_head(head_, layout_.head, stream_), what_);
+    backward_(stream_);
+    check(launch_head_sums(sums_, end_, stream_), what_);
+  }
+
+ private:
+  template <typename U>
+  U* at(size_t offset) const {
+    return reinterpret_cast<U*>(base_ + offset);
+  }
+
+  void bind_prepare(const MlpStepOps& step, const Binding& binding) {
+    const Linear& op = *step.layers[0].linear;
+    GatherArgs& gather = prepare_.gather;
+    gather.set = binding.read(step.images->set).as<uint8_t>();
+    gather.labels = binding.read(step.labels->set).as<int32_t>();
+    gather.label = at<int32_t>(layout_.label);
+    gather.order = binding.read(step.images->order).as<int32_t>();
+    gather.first = binding.read(step.images->first).as<int64_t>();
+    gather.tick = binding.read(step.images->tick).as<int32_t>();
+    gather.n = op.n();
+    gather.scale = step.images->scale;
+    prepare_.w = binding.read(op.w).as<float>();
+    prepare_.x = at<void>(layout_.x);
+    prepare_.w_terms = at<void>(layout_.w);
+    prepare_.scalars = at<ByteScalars>(layout_.scalars);
+    prepare_.sgd = sgd_settings(*step.layers[0].update_w, binding);
+    prepare_.in = int(op.in());
+    prepare_.out = int(op.out());
+    prepare_.terms = layout_.terms;
+    prepare_.center = center_of(*step.images);
+  }
+
+  ByteLayout layout_;
+  cudaStream_t stream_;
+  std::byte* base_;
+  TileCounters counter_;
+  std::string what_;
+  BytePrepareArgs prepare_{};
+  std::function<void(cudaStream_t)> forward_, backward_;
+  HeadArgs<float> head_{};
+  HeadSums<float> sums_{};
+  StepEnd end_;
+};
+
+std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
+  const MlpStepOps step = match_mlp_step({span.program, span.begin, binding.runtime()});
+  return std::make_unique<MlpByteStep>(step, ByteLayout(step, span.program.precision), binding);
+}
+
+}  // namespace
+
+Table mlp_byte_rows() { return {cuda_row("cuda.mlp_step.bytes", covers, prepare)}; }
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,79 @@
+#pragma once
+
+#include "ridgeline/cuda/row.h"
+#include "ridgeline/cuda/sgd_cover.h"
+#include "ridgeline/cuda/tile/head.h"
+#include "ridgeline/plan/mlp_step.h"
+
+// The top of a matched training step as arguments of the head's kernels (tile/head.h).
+namespace ridgeline::cuda {
+
+// Where a row keeps what the head reads and leaves.
+template <typename T>
+struct HeadPlaces {
+  const T* h;
+  const int32_t* label;
+  T* dz;
+  void* dz_terms;
+  int terms;
+  T* partial;
+  double* loss;
+  int32_t* correct;
+};
+
+template <typename T>
+HeadArgs<T> bind_head(const MlpStepOps& step, const HeadLayout& layout, const HeadPlaces<T>& places,
+                      const Binding& binding) {
+  const MlpStepOps::Layer& top = step.layers.back();
+  const MlpStepOps::Layer& below = step.layers[step.layers.size() - 2];
+  const Linear& op = *top.linear;
+  HeadArgs<T> head{};
+  head.h = places.h;
+  head.w = binding.read(op.w).template as<T>();
+  head.b = binding.read(op.b).template as<T>();
+  head.label = places.label;
+  head.dz = places.dz;
+  head.dz_terms = places.dz_terms;
+  head.terms = places.terms;
+  head.n = int(op.n());
+  head.hidden = int(op.in());
+  head.classes = int(op.out());
+  head.curve = curve_of(below.activation->kind);
+  head.scale = step.loss->scale;
+  head.rows = layout.rows;
+  head.partial = places.partial;
+  head.loss = places.loss;
+  head.correct = places.correct;
+  return head;
+}
+
+template <typename T>
+HeadSums<T> bind_head_sums(const MlpStepOps& step, const HeadLayout& layout,
+                           const HeadArgs<T>& head, const Binding& binding) {
+  const MlpStepOps::Layer& top = step.layers.back();
+  const MlpStepOps::Layer& below = step.layers[step.layers.size() - 2];
+  HeadSums<T> sums;
+  sums.parts = layout.parts;
+  sums.hidden = head.hidden;
+  sums.classes = head.classes;
+  sums.partial = head.partial;
+  sums.part_loss = head.loss;
+  sums.part_correct = head.correct;
+  sums.w = binding.write(top.update_w->w).template as<T>();
+  sums.w_momentum = binding.write(top.update_w->m).template as<T>();
+  if (top.update_b != nullptr) {
+    sums.b = binding.write(top.update_b->w).template as<T>();
+    sums.b_momentum = binding.write(top.update_b->m).template as<T>();
+  }
+  if (below.update_b != nullptr) {
+    sums.below = binding.write(below.update_b->w).template as<T>();
+    sums.below_momentum = binding.write(below.update_b->m).template as<T>();
+  }
+  sums.sgd = sgd_settings(*top.update_w, binding);
+  sums.scale = step.loss->scale;
+  sums.loss = binding.write(step.loss->loss).template as<double>();
+  sums.correct = binding.write(step.loss->correct).template as<int32_t>();
+  return sums;
+}
+
+}  // namespace ridgeline::cuda
