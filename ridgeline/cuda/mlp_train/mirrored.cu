@@ -37,18 +37,18 @@ __global__ void mlp_train_mirrored_gather_kernel(const __grid_constant__ MlpTrai
   }
 }
 
-template <typename T, int kHidden, bool kRelu, bool kDecays>
+template <typename T, int kHidden, bool kRelu, bool kDecays, bool kMasters>
 __global__ __launch_bounds__(32 * kMirrorWarps, 1) void mlp_train_mirrored_kernel(
     const __grid_constant__ MirroredParams p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL  // wgmma; the layout refuses other GPUs
   extern __shared__ __align__(1024) char shared[];
-  MirroredTrainer<T, kHidden, kRelu, kDecays>(p, shared).run();
+  MirroredTrainer<T, kHidden, kRelu, kDecays, kMasters>(p, shared).run();
 #endif
 }
 
-template <typename T, int kHidden, bool kRelu, bool kDecays>
+template <typename T, int kHidden, bool kRelu, bool kDecays, bool kMasters>
 cudaError_t launch(MirroredParams params, cudaStream_t stream) {
-  const auto kernel = mlp_train_mirrored_kernel<T, kHidden, kRelu, kDecays>;
+  const auto kernel = mlp_train_mirrored_kernel<T, kHidden, kRelu, kDecays, kMasters>;
   constexpr int kBytes = MirroredMap<kHidden>::kBytes;
   if (auto e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes)) {
     return e;
@@ -73,16 +73,19 @@ using Launch = cudaError_t (*)(MirroredParams, cudaStream_t);
 
 template <typename T, int kHidden>
 Launch launcher(const MlpTrainArgs& args) {
-  const bool decays = args.weight_decay != 0;
-  if (args.shape.activation == MlpActivation::relu) {
-    return decays ? launch<T, kHidden, true, true> : launch<T, kHidden, true, false>;
+  const bool relu = args.shape.activation == MlpActivation::relu;
+  if (args.shape.masters) {  // they read memory anyway: one more product does not show
+    return relu ? launch<T, kHidden, true, true, true> : launch<T, kHidden, false, true, true>;
   }
-  return decays ? launch<T, kHidden, false, true> : launch<T, kHidden, false, false>;
+  if (args.weight_decay != 0) {
+    return relu ? launch<T, kHidden, true, true, false> : launch<T, kHidden, false, true, false>;
+  }
+  return relu ? launch<T, kHidden, true, false, false> : launch<T, kHidden, false, false, false>;
 }
 
 template <typename T>
 cudaError_t launch_steps(const MlpTrainArgs& args, void* workspace, cudaStream_t stream) {
-  const MirroredInputs inputs(args.shape.sizes[0]);
+  const MirroredInputs inputs(args.shape.sizes[0], args.shape.masters);
   char* base = static_cast<char*>(workspace);
   for (int done = 0; done < args.steps; done += kMirrorSteps) {
     MirroredParams params{};
@@ -93,6 +96,7 @@ cudaError_t launch_steps(const MlpTrainArgs& args, void* workspace, cudaStream_t
     auto* rates = reinterpret_cast<float2*>(base);
     auto* labels = reinterpret_cast<uint8_t*>(base + inputs.labels);
     auto* x = reinterpret_cast<uint4*>(base + inputs.x);
+    params.masters = reinterpret_cast<float*>(base + inputs.masters);
     params.rates = rates, params.labels = labels, params.x = x;
     mlp_train_mirrored_gather_kernel<T>
         <<<dim3(inputs.slices, params.args.steps), kGatherThreads, 0, stream>>>(args, done, rates,
@@ -108,7 +112,6 @@ cudaError_t launch_steps(const MlpTrainArgs& args, void* workspace, cudaStream_t
 
 std::string refuse_mirrored(const MlpTrainShape& shape) {
   if (auto why = check_shape(shape); !why.empty()) return why;
-  if (shape.masters) return "takes no master weights";
   if (shape.layers < 3 || shape.layers > 4) return "takes 3 or 4 linear layers";
   if (shape.batch > kMirrorSamples) return "takes batches up to 32";
   if (shape.sizes[0] > kMirrorFeatures) return "takes up to 1024 features";
@@ -143,7 +146,7 @@ MlpTrainLayout mlp_train_mirrored_layout(const MlpTrainShape& shape, int) {
   layout.blocks = mlp::kMirrorBlocks;
   layout.shared_bytes =
       shape.layers == 3 ? mlp::MirroredMap<2>::kBytes : mlp::MirroredMap<3>::kBytes;
-  layout.workspace_bytes = mlp::MirroredInputs(shape.sizes[0]).bytes;
+  layout.workspace_bytes = mlp::MirroredInputs(shape.sizes[0], shape.masters).bytes;
   return layout;
 }
 

@@ -7,8 +7,8 @@
 
 namespace ridgeline::cuda::mlp {
 
-template <typename T, int kHidden, bool kRelu, bool kDecays>
-class MirroredTrainer : MirroredUpdates<T, kHidden, kDecays> {
+template <typename T, int kHidden, bool kRelu, bool kDecays, bool kMasters>
+class MirroredTrainer : MirroredUpdates<T, kHidden, kDecays, kMasters> {
  public:
   __device__ MirroredTrainer(const MirroredParams& params, char* shared) : Base(params, shared) {}
 
@@ -53,7 +53,7 @@ class MirroredTrainer : MirroredUpdates<T, kHidden, kDecays> {
   }
 
  private:
-  using Base = MirroredUpdates<T, kHidden, kDecays>;
+  using Base = MirroredUpdates<T, kHidden, kDecays, kMasters>;
   using Map = typename Base::Map;
   using Tile = typename Base::Tile;
   using Base::all_barrier;
@@ -106,10 +106,11 @@ class MirroredTrainer : MirroredUpdates<T, kHidden, kDecays> {
     float sum[2][2][4] = {};
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
+      const uint2 w = Tile::operand(w_[j]);
 #pragma unroll
       for (int m = 0; m < 2; ++m) {
         const uint4& x = x_[2 * j + m];
-        mma_m16n8k16<T>(sum[j & 1][m], {x.x, x.y, x.z, x.w}, w_[j].x, w_[j].y);
+        mma_m16n8k16<T>(sum[j & 1][m], {x.x, x.y, x.z, x.w}, w.x, w.y);
       }
     }
     const uint32_t to = shared_ + Map::kSums + warp_ * Map::kSumBytes + 2 * t_ * Map::kSumPitch;

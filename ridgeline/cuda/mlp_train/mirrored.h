@@ -9,9 +9,9 @@
 //   upward     y(1).. y(H-1), logits, dlogits: wgmma products, the same in every block
 //   downward   dz(H-1).. dz(1), then dz(0) of the block's own units
 //   first      update of the block's own rows, from registers to registers
-// Two warpgroups are the chain above. The other two follow it and update the layers above the first,
-// in the step after, while its y(0) travels: layer l is done before the chain comes to it. Layers
-// are updated in place, since nobody reads them then.
+// Two warpgroups are the chain above. The other two follow it and update the layers above the
+// first, in the step after, while its y(0) travels: layer l is done before the chain comes to it.
+// Layers are updated in place, since nobody reads them then.
 //
 // Inputs are gathered for all steps of a launch beforehand, in the order of the operands.
 
@@ -33,18 +33,21 @@ constexpr int kMirrorWarps = 16;
 constexpr int kMirrorChainWarps = 8;
 constexpr int kMirrorSlice = 64;  // inputs of a warp
 constexpr int kMirrorFeatures = kMirrorWarps * kMirrorSlice;
+// fp32 weights of the layers above the first, at most: of a block, in the workspace.
+constexpr int kMirrorMasters = (2 * kMirrorUnits + kMirrorClasses) * kMirrorUnits;
 constexpr int kMirrorSteps = 256;  // of a launch, at most: bounds the gathered inputs
 
-// Workspace, for kMirrorSteps steps: rates, labels, inputs (straight and transposed).
+// Workspace, for kMirrorSteps steps: rates, labels, inputs (straight and transposed), masters.
 struct MirroredInputs {
   int slices;  // of 64 inputs
-  size_t labels, x, bytes;
+  size_t labels, x, masters, bytes;
 
-  explicit MirroredInputs(int features)
+  MirroredInputs(int features, bool with_masters)
       : slices((features + kMirrorSlice - 1) / kMirrorSlice),
         labels(kMirrorSteps * sizeof(float2)),
         x(labels + kMirrorSteps * kMirrorSamples),
-        bytes(x + size_t(kMirrorSteps) * slices * kMirrorSlice * kMirrorSamples * 4) {}
+        masters(x + size_t(kMirrorSteps) * slices * kMirrorSlice * kMirrorSamples * 4),
+        bytes(masters + (with_masters ? size_t(kMirrorBlocks) * kMirrorMasters * 4 : 0)) {}
 };
 
 std::string refuse_mirrored(const MlpTrainShape& shape);

@@ -24,8 +24,9 @@ struct MirroredParams {
   MlpTrainArgs args;
   const float2* rates;    // [steps] {keep, step}: w = keep * w - step * (gradient summed)
   const uint8_t* labels;  // [steps][32]
-  const uint4* x;         // [steps][slice][8][lane]
+  const uint4* x;         // [steps][slice][16][lane]
   int slices;
+  float* masters;  // [block][kMirrorMasters], where weights are kept in fp32
 };
 
 // Where things lie in shared memory, in bytes.
@@ -60,7 +61,7 @@ struct MirroredMap {
 };
 
 // Shapes are padded to the largest: units past a layer's last have weights, biases and values of 0.
-template <typename T, int kHidden>
+template <typename T, int kHidden, bool kMasters>
 class MirroredState {
  protected:
   __device__ MirroredState(const MirroredParams& params, char* shared)
@@ -75,7 +76,7 @@ class MirroredState {
         t_(lane_ & 3) {}
 
   using Map = MirroredMap<kHidden>;
-  using Tile = WeightTile<T, false>;
+  using Tile = WeightTile<T, kMasters>;
   static constexpr int kChainWarps = kMirrorChainWarps;
   static constexpr int kLogitPitch = 24;
   static constexpr int kChainThreads = 32 * kChainWarps, kThreads = 32 * kMirrorWarps;
@@ -118,7 +119,7 @@ class MirroredState {
   static __device__ uint32_t weight_at(int out, int chunk) {
     return (chunk >> 3) * Map::kPanelBytes + out * 128 + (((chunk & 7) ^ (out & 7)) << 4);
   }
-  static __device__ float stored(float v) { return float(T(v)); }
+  static __device__ float stored(float v) { return kMasters ? v : float(T(v)); }
   // The first of the 16 units of this warp in a product of the chain, or of the followers.
   __device__ int warp_units() const { return (warp_ & 7) * 16; }
   // Where this lane finds its row of the 8 x 8 matrices of those units: 0 and 1 the two halves of
@@ -148,41 +149,59 @@ class MirroredState {
 #pragma unroll
     for (int i = 0; i < 8; ++i) xt_[i] = __ldg(slots(t) + 32 * (8 + i));
   }
-  // Where this lane's part of W(0) begins, and how many of its inputs are real.
-  __device__ int64_t own_row() const {
-    return int64_t{8 * block_ + g_} * args_.shape.sizes[0] + kMirrorSlice * warp_ + 16 * t_;
-  }
-  __device__ int own_inputs() const {
-    if (8 * block_ + g_ >= args_.shape.sizes[1]) return 0;
-    return args_.shape.sizes[0] - kMirrorSlice * warp_ - 16 * t_;
+  // Masters of the layers above the first, row by row, this block's own: other blocks are not
+  // always in the same step.
+  __device__ float* master(int l) const {
+    return p_.masters + int64_t{block_} * kMirrorMasters + (l - 1) * kMirrorUnits * kMirrorUnits;
   }
   __device__ T* half(int at) const { return reinterpret_cast<T*>(generic_ + at); }
+  // Weights as they came, 0 past the last; and back.
+  __device__ float weight_of(int l, int out, int in) const {
+    const auto& sizes = args_.shape.sizes;
+    if (out >= sizes[l + 1] || in >= sizes[l]) return 0.0f;
+    const int64_t at = int64_t{out} * sizes[l] + in;
+    return kMasters ? args_.master_w[l][at] : float(static_cast<const T*>(args_.w[l])[at]);
+  }
+  __device__ void give_weight(int l, int out, int in, float v) const {
+    const auto& sizes = args_.shape.sizes;
+    if (out >= sizes[l + 1] || in >= sizes[l]) return;
+    const int64_t at = int64_t{out} * sizes[l] + in;
+    static_cast<T*>(args_.w[l])[at] = T(v);
+    if (kMasters) args_.master_w[l][at] = v;
+  }
+  __device__ float bias_of(int l, int i) const {
+    if (i >= args_.shape.sizes[l + 1]) return 0.0f;
+    return kMasters ? args_.master_bias[l][i] : float(static_cast<const T*>(args_.bias[l])[i]);
+  }
+  __device__ void give_bias(int l, int i, float v) const {
+    if (i >= args_.shape.sizes[l + 1]) return;
+    static_cast<T*>(args_.bias[l])[i] = T(v);
+    if (kMasters) args_.master_bias[l][i] = v;
+  }
 
   __device__ void load_weights() {
-    const auto& sizes = args_.shape.sizes;
-    const uint16_t* own = static_cast<const uint16_t*>(args_.w[0]) + own_row();
-    const int left = own_inputs();
+    const int own = 8 * block_ + g_, first_in = kMirrorSlice * warp_ + 16 * t_;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      uint32_t v[4];
+      float v[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) v[i] = 4 * j + i < left ? own[4 * j + i] : 0;
-      w_[j] = {v[0] | v[1] << 16, v[2] | v[3] << 16};
-    }
-    for (int l = 1; l < kHidden; ++l) {
-      const T* w = static_cast<const T*>(args_.w[l]);
-      for (int i = threadIdx.x; i < kMirrorUnits * kMirrorUnits; i += kThreads) {
-        const int out = i / kMirrorUnits, in = i % kMirrorUnits;
-        half(weights(l) - shared_ + weight_at(out, in >> 3))[in & 7] =
-            out < sizes[l + 1] && in < sizes[l] ? w[int64_t{out} * sizes[l] + in] : T(0.0f);
+      for (int i = 0; i < 4; ++i) v[i] = weight_of(0, own, first_in + 4 * j + i);
+      if constexpr (kMasters) {
+        w_[j] = {v[0], v[1], v[2], v[3]};
+      } else {
+        w_[j] = {Pair<T>::pack(v[0], v[1]), Pair<T>::pack(v[2], v[3])};
       }
     }
-    const T* last = static_cast<const T*>(args_.w[kHidden]);
-    for (int i = threadIdx.x; i < kMirrorClasses * kMirrorUnits; i += kThreads) {
-      const int out = i / kMirrorUnits, in = i % kMirrorUnits;
-      half(Map::kTop + out * Map::kTopPitch)[in] = out < sizes[kHidden + 1] && in < sizes[kHidden]
-                                                       ? last[out * sizes[kHidden] + in]
-                                                       : T(0.0f);
+    for (int l = 1; l <= kHidden; ++l) {
+      const int rows = l < kHidden ? kMirrorUnits : kMirrorClasses;
+      for (int i = threadIdx.x; i < rows * kMirrorUnits; i += kThreads) {
+        const int out = i / kMirrorUnits, in = i % kMirrorUnits;
+        const float v = weight_of(l, out, in);
+        if (kMasters) master(l)[i] = v;
+        T* to = l < kHidden ? half(weights(l) - shared_ + weight_at(out, in >> 3)) + (in & 7)
+                            : half(Map::kTop + out * Map::kTopPitch) + in;
+        *to = T(v);
+      }
     }
     for (int i = threadIdx.x; i < kMirrorUnits; i += kThreads) {
       for (int l = 1; l < kHidden; ++l) bias(l)[i] = bias_of(l, i);
@@ -190,45 +209,40 @@ class MirroredState {
       if (i < 8) own_bias()[i] = bias_of(0, 8 * block_ + i);
     }
   }
-  __device__ float bias_of(int l, int i) const {
-    return i < args_.shape.sizes[l + 1] ? float(static_cast<const T*>(args_.bias[l])[i]) : 0.0f;
-  }
 
   // Each block its own rows of all layers, the first the last layer.
   __device__ void store_weights() {
-    const auto& sizes = args_.shape.sizes;
-    uint16_t* own = static_cast<uint16_t*>(args_.w[0]) + own_row();
-    const int left = own_inputs();
+    const int own = 8 * block_ + g_, first_in = kMirrorSlice * warp_ + 16 * t_;
 #pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      const uint32_t pair = i & 2 ? w_[i >> 2].y : w_[i >> 2].x;
-      if (i < left) own[i] = uint16_t(i & 1 ? pair >> 16 : pair);
+    for (int j = 0; j < 4; ++j) {
+      float v[4];
+      if constexpr (kMasters) {
+        v[0] = w_[j].x, v[1] = w_[j].y, v[2] = w_[j].z, v[3] = w_[j].w;
+      } else {
+        const float2 low = Pair<T>::unpack(w_[j].x), high = Pair<T>::unpack(w_[j].y);
+        v[0] = low.x, v[1] = low.y, v[2] = high.x, v[3] = high.y;
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) give_weight(0, own, first_in + 4 * j + i, v[i]);
     }
-    for (int l = 1; l < kHidden; ++l) {
-      T* w = static_cast<T*>(args_.w[l]);
-      for (int i = threadIdx.x; i < 8 * kMirrorUnits; i += kThreads) {
-        const int out = 8 * block_ + i / kMirrorUnits, in = i % kMirrorUnits;
-        if (out >= sizes[l + 1] || in >= sizes[l]) continue;
-        w[int64_t{out} * sizes[l] + in] =
-            half(weights(l) - shared_ + weight_at(out, in >> 3))[in & 7];
+    for (int l = 1; l <= kHidden; ++l) {
+      if (l == kHidden && block_ != 0) break;
+      const int rows = l < kHidden ? 8 : kMirrorClasses, row0 = l < kHidden ? 8 * block_ : 0;
+      for (int i = threadIdx.x; i < rows * kMirrorUnits; i += kThreads) {
+        const int out = row0 + i / kMirrorUnits, in = i % kMirrorUnits;
+        const T* from = l < kHidden
+                            ? half(weights(l) - shared_ + weight_at(out, in >> 3)) + (in & 7)
+                            : half(top(args_.steps) - shared_ + out * Map::kTopPitch) + in;
+        give_weight(l, out, in, kMasters ? master(l)[out * kMirrorUnits + in] : float(*from));
       }
     }
-    if (threadIdx.x < 8) {
-      const int out = 8 * block_ + int(threadIdx.x);
-      for (int l = 0; l < kHidden; ++l) {
-        if (out >= sizes[l + 1]) continue;
-        static_cast<T*>(args_.bias[l])[out] = T(l == 0 ? own_bias()[threadIdx.x] : bias(l)[out]);
-      }
+    for (int i = threadIdx.x; i < 8; i += kThreads) {
+      const int out = 8 * block_ + i;
+      give_bias(0, out, own_bias()[i]);
+      for (int l = 1; l < kHidden; ++l) give_bias(l, out, bias(l)[out]);
     }
-    if (block_ != 0) return;
-    T* last = static_cast<T*>(args_.w[kHidden]);
-    for (int i = threadIdx.x; i < kMirrorClasses * kMirrorUnits; i += kThreads) {
-      const int out = i / kMirrorUnits, in = i % kMirrorUnits;
-      if (out >= sizes[kHidden + 1] || in >= sizes[kHidden]) continue;
-      last[out * sizes[kHidden] + in] = half(top(args_.steps) - shared_ + out * Map::kTopPitch)[in];
-    }
-    if (int(threadIdx.x) < sizes[kHidden + 1]) {
-      static_cast<T*>(args_.bias[kHidden])[threadIdx.x] = T(top_bias()[threadIdx.x]);
+    if (block_ == 0 && threadIdx.x < kMirrorClasses) {
+      give_bias(kHidden, threadIdx.x, top_bias()[threadIdx.x]);
     }
   }
 
@@ -237,10 +251,10 @@ class MirroredState {
   char* generic_;
   uint32_t shared_;
   int block_, warp_, lane_, g_, t_;
-  int ring_ = 0;                  // of y(0): step mod 3
-  uint32_t phase_ = 0;            // of its barrier
-  uint2 w_[4] = {};               // own rows of W(0): inputs 16t + 4j.. of unit g
-  uint4 x_[8] = {}, xt_[8] = {};  // [4 inputs j][16 samples m]
+  int ring_ = 0;                   // of y(0): step mod 3
+  uint32_t phase_ = 0;             // of its barrier
+  typename Tile::Slot w_[4] = {};  // own rows of W(0): inputs 16t + 4j.. of unit g
+  uint4 x_[8] = {}, xt_[8] = {};   // [4 inputs j][16 samples m]
 };
 
 }  // namespace ridgeline::cuda::mlp

@@ -7,10 +7,10 @@
 
 namespace ridgeline::cuda::mlp {
 
-template <typename T, int kHidden, bool kDecays>
-class MirroredUpdates : public MirroredState<T, kHidden> {
+template <typename T, int kHidden, bool kDecays, bool kMasters>
+class MirroredUpdates : public MirroredState<T, kHidden, kMasters> {
  protected:
-  using Base = MirroredState<T, kHidden>;
+  using Base = MirroredState<T, kHidden, kMasters>;
   using Map = typename Base::Map;
   using Base::args_;
   using Base::Base;
@@ -28,6 +28,7 @@ class MirroredUpdates : public MirroredState<T, kHidden> {
   using Base::lane_;
   using Base::load_inputs;
   using Base::load_transposed;
+  using Base::master;
   using Base::rates;
   using Base::ring_;
   using Base::shared_;
@@ -82,8 +83,13 @@ class MirroredUpdates : public MirroredState<T, kHidden> {
         return (row ^ ((4 * q + 2 * j) & 7) << 4) + (q >> 1) * Map::kPanelBytes;
       };
       uint32_t w[2][4];
+      float2 wide[2][4];
 #pragma unroll
-      for (int j = 0; j < 2; ++j) load_matrices(w[j], at(j));
+      for (int j = 0; j < 2; ++j) {
+        if (!kMasters) load_matrices(w[j], at(j));
+#pragma unroll
+        for (int i = 0; i < 4 && kMasters; ++i) wide[j][i] = *wide_at(l, 32 * q + 16 * j, i);
+      }
       if (q < 3) {
         multiply_gradient(dz(l) + group * 64 * 64, below + (q + 1) * 32 * 64, sum[(q + 1) & 1]);
         wgmma_wait<1>();
@@ -95,10 +101,12 @@ class MirroredUpdates : public MirroredState<T, kHidden> {
       for (int j = 0; j < 2; ++j) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          const float2 old = Pair<T>::unpack(w[j][i]);
+          const float2 old = kMasters ? wide[j][i] : Pair<T>::unpack(w[j][i]);
           const float* g = sum[q & 1] + 8 * j + 2 * i;
-          w[j][i] = Pair<T>::pack(fmaf(-rate.y, g[0], kept(rate, old.x)),
-                                  fmaf(-rate.y, g[1], kept(rate, old.y)));
+          const float2 next = {fmaf(-rate.y, g[0], kept(rate, old.x)),
+                               fmaf(-rate.y, g[1], kept(rate, old.y))};
+          w[j][i] = Pair<T>::pack(next.x, next.y);
+          if (kMasters) *wide_at(l, 32 * q + 16 * j, i) = next;
         }
         store_matrices(at(j), w[j]);
       }
@@ -108,6 +116,11 @@ class MirroredUpdates : public MirroredState<T, kHidden> {
                   sum_of(load_shared_128(dz(l) + value_at(unit, c + 1)));
     total += __shfl_xor_sync(~0u, total, 1);
     if (c == 0) bias(l)[unit] = stored(fmaf(-rate.y, total, bias(l)[unit]));
+  }
+  // The masters of this lane's pair i of the 16 outputs of this warp and inputs `in`..
+  __device__ float2* wide_at(int l, int in, int i) const {
+    const int out = warp_units() + g_ + 8 * (i & 1);
+    return reinterpret_cast<float2*>(master(l) + out * kMirrorUnits + in + 8 * (i >> 1) + 2 * t_);
   }
   // What decay leaves of a weight; all, mostly.
   static __device__ float kept(float2 rate, float w) { return kDecays ? rate.x * w : w; }
@@ -133,10 +146,13 @@ class MirroredUpdates : public MirroredState<T, kHidden> {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const uint32_t at = (g_ + 8 * h) * Map::kTopPitch + (unit + 2 * t_) * 2;
-        const float2 old = Pair<T>::unpack(load_shared_32(top(t) + at));
-        store_shared_32(top(t + 1) + at,
-                        Pair<T>::pack(fmaf(-rate.y, sum[2 * h], kept(rate, old.x)),
-                                      fmaf(-rate.y, sum[2 * h + 1], kept(rate, old.y))));
+        float2* wide = reinterpret_cast<float2*>(master(kHidden) + (g_ + 8 * h) * kMirrorUnits +
+                                                 unit + 2 * t_);
+        const float2 old = kMasters ? *wide : Pair<T>::unpack(load_shared_32(top(t) + at));
+        const float2 next = {fmaf(-rate.y, sum[2 * h], kept(rate, old.x)),
+                             fmaf(-rate.y, sum[2 * h + 1], kept(rate, old.y))};
+        store_shared_32(top(t + 1) + at, Pair<T>::pack(next.x, next.y));
+        if (kMasters) *wide = next;
       }
     }
     if (warp_ == kMirrorWarps - 2) {
