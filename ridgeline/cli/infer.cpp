@@ -95,6 +95,10 @@ int run(Flags& flags, Communicator& ranks) {
   flags.options.probabilities = !flags.labels_only && !flags.options.echo;
   const engine::InferReport report =
       engine::infer(flags.model, flags.input, flags.output, flags.options, &ranks);
+  if (report.stopped_by != 0) {
+    engine::Progress().line(fmt::format("stopped by a signal; {}", report.unfinished));
+    return 128 + report.stopped_by;
+  }
   if (ranks.is_root()) show(flags, report);
   return 0;
 }

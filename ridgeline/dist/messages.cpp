@@ -13,18 +13,13 @@ constexpr size_t kMostReceiving = 64;
 }  // namespace
 
 Messages::~Messages() {
-  // Buffers that the library still uses are better lost than freed.
-  if (busy() || !graves_.empty()) {
-    auto* kept = new std::vector<Open>;
-    for (auto* list : {&sending_, &receiving_}) {
-      for (Open& open : *list) kept->push_back(std::move(open));
-    }
-    for (Open& open : graves_) kept->push_back(std::move(open));
+  for (auto* list : {&sending_, &receiving_}) {
+    for (Open& open : *list) transport_.keep(std::move(open.body));
   }
 }
 
 void Messages::send(int to, Body body) {
-  sending_.push_back({to, 0, std::move(body)});
+  sending_.push_back({to, 0, std::move(body), {}});
   Open& open = sending_.back();
   open.request = transport_.start_send(to, open.body.data(), open.body.size());
 }
@@ -41,7 +36,7 @@ std::optional<Messages::Message> Messages::poll() {
     moved_ = true;
   }
   for (Transport::Envelope found; receiving_.size() < kMostReceiving && transport_.probe(found);) {
-    receiving_.push_back({found.from, 0, Body(found.bytes)});
+    receiving_.push_back({found.from, 0, Body(found.bytes), std::chrono::steady_clock::now()});
     Open& open = receiving_.back();
     open.request = transport_.start_receive(found, open.body.data());
     moved_ = true;
@@ -50,7 +45,9 @@ std::optional<Messages::Message> Messages::poll() {
     const auto same_rank = [&](const Open& earlier) { return earlier.rank == open->rank; };
     if (std::any_of(receiving_.begin(), open, same_rank)) continue;
     if (!transport_.test(open->request)) continue;
-    Message message{open->rank, std::move(open->body)};
+    const auto taken = std::chrono::steady_clock::now() - open->begin;
+    Message message{open->rank, std::move(open->body),
+                    std::chrono::duration<double>(taken).count()};
     receiving_.erase(open);
     received_ += double(message.body.size());
     moved_ = true;
@@ -70,7 +67,7 @@ void Messages::forget(int rank) {
         ++open;
         continue;
       }
-      graves_.push_back(std::move(*open));
+      transport_.keep(std::move(open->body));
       open = list->erase(open);
     }
   }

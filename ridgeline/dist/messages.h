@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <optional>
@@ -17,6 +18,7 @@ class Messages {
   struct Message {
     int from = 0;
     Body body;
+    double seconds = 0;  // since it was announced
   };
 
   explicit Messages(Transport& transport) : transport_(transport) {}
@@ -45,11 +47,11 @@ class Messages {
     int rank = 0;
     Transport::Request request = 0;
     Body body;
+    std::chrono::steady_clock::time_point begin{};
   };
 
   Transport& transport_;
   std::deque<Open> sending_, receiving_;
-  std::vector<Open> graves_;  // the library may still look at these buffers
   bool moved_ = false;
   double sent_ = 0, received_ = 0;
 };

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "ridgeline/core/communicator.h"
 
@@ -51,10 +53,15 @@ class Transport {
   virtual bool probe(Envelope& found) = 0;  // the next message that nobody receives yet
   virtual Request start_receive(const Envelope& message, void* data) = 0;
   virtual bool test(Request request) = 0;
+  // Takes over memory of a request that will never be done: the library may still look at it.
+  void keep(std::vector<uint8_t> buffer) { kept_.push_back(std::move(buffer)); }
 
   // The end: by agreement of all ranks, or by force of one.
   virtual void finish() = 0;
   virtual void abort(int code) noexcept = 0;
+
+ private:
+  std::vector<std::vector<uint8_t>> kept_;
 };
 
 }  // namespace ridgeline::dist

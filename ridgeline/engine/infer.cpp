@@ -15,6 +15,7 @@
 #include "ridgeline/engine/machine.h"
 #include "ridgeline/engine/progress.h"
 #include "ridgeline/engine/ranks.h"
+#include "ridgeline/engine/signals.h"
 #include "ridgeline/engine/stream/delivery.h"
 #include "ridgeline/engine/stream/lanes.h"
 
@@ -163,7 +164,8 @@ class RootRun {
     ChunkRoot::Options rules{station_.delivery, ranks_ != nullptr ? ranks_->size() : 1,
                              options_.survive, page != nullptr,
                              // what is measured is the way to the others
-                             !options_.echo || ranks_ == nullptr};
+                             !options_.echo || ranks_ == nullptr,
+                             [] { return SignalGuard::caught() != 0; }};
     root = std::make_shared<ChunkRoot>(reader_, workers, *writer, messages ? &*messages : nullptr,
                                        bell_, station_.clock, rules);
     const Hooks hooks(ranks_, watch_hooks(root, writer));
@@ -174,6 +176,7 @@ class RootRun {
       if (rest.empty() || error.kind() != ErrorKind::data) throw;
       throw Error(error.kind(), fmt::format("{}; {}", error.what(), rest));
     }
+    if (SignalGuard::caught() != 0) return stop(*writer);
     if (!writer->closed()) output_.finish();
     RankTimes own = workers.times();
     own.rank = station_.own.rank;
@@ -207,6 +210,20 @@ class RootRun {
       return rest.empty() ? "start again; --survive goes on without lost ranks" : rest;
     };
     return hooks;
+  }
+
+  // What is written stays. Other ranks are not waited for: they may be gone, and if not, they leave
+  // with the root.
+  InferReport stop(ResultWriter& writer) {
+    InferReport report;
+    report.stopped_by = SignalGuard::caught();
+    report.rows = writer.rows();
+    report.unfinished = so_far(output_, report.rows);
+    report.warnings = station_.loaded.warnings;
+    if (ranks_ == nullptr) return report;
+    writer.seal();
+    write_stderr(fmt::format("ridgeline: stopped by a signal; {}\n", report.unfinished));
+    ::_exit(128 + report.stopped_by);
   }
 
   void show(InferPage& page, const ChunkResult& result, const Chunk& chunk) {
@@ -341,6 +358,7 @@ InferReport infer(const std::filesystem::path& model, const std::filesystem::pat
     make_folder("--report", options.report);
     page.emplace(station.loaded.model.output().numel(), station.loaded.model.input());
   }
+  const SignalGuard signals;
   RootRun run(station, options, *source, output, ranks);
   const int64_t batch = run.settle_batch();
   if (ranks != nullptr) {
@@ -349,6 +367,7 @@ InferReport infer(const std::filesystem::path& model, const std::filesystem::pat
   }
   report = run.run(writer_options(station, options, output), page ? &*page : nullptr);
   report.transport = name(station.delivery);
+  if (report.stopped_by != 0) return report;
   sum_up(report);
   if (page) {
     page->write(options.report, report, model.string(), input.string(),

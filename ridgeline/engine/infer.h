@@ -35,6 +35,8 @@ struct InferReport {
   int64_t rows = 0;
   double startup = 0;  // seconds until the first engine was ready
   double seconds = 0;  // from then until the last result was written
+  int stopped_by = 0;  // a signal's number; the results so far are in `unfinished`
+  std::string unfinished;
   std::string transport;
   std::vector<RankTimes> ranks;
   std::vector<std::string> warnings;

@@ -119,6 +119,8 @@ def test_results(folder, model, source):
         events = json.loads((folder / "trace.json").read_text())["traceEvents"]
         computed = [e for e in events if e.get("name") == "compute"]
         assert len(computed) == 34 and len({e["pid"] for e in computed}) >= 2
+        arrived = [e for e in events if e.get("name") == "chunk in"]
+        assert arrived and all(e["pid"] > 0 for e in arrived)
     code, _, _, err = end(launch(3, "infer", model, "--input", source, "--output",
                                  folder / "parts.csv", "--batch", 3, *ALIKE, "--own-part"), 60)
     assert code == 0 and (folder / "parts.csv").read_text() == want, err
@@ -162,6 +164,27 @@ def test_killed(folder, model, long, rank):
     assert len(lines) == int(found.group(1)) and 0 < len(lines) < long.rows
 
 
+def test_stopped(folder, model, long):
+    """SIGTERM to one process alone, and to the root of several: what is written is a prefix."""
+    for ranks in (1, 3):
+        out, part = folder / "stopped.csv", folder / "stopped.csv.part"
+        if ranks == 1:
+            process = subprocess.Popen(
+                [tool.TOOL, "infer", str(model), *map(str, long.flags), "--output", str(out)],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=tool.environment())
+        else:
+            process = launch(ranks, "infer", model, *long.flags, "--output", out)
+        wait_for_results(part, process)
+        os.kill(process.pid if ranks == 1 else rank_process(process, 0), signal.SIGTERM)
+        code, _, _, err = end(process, 20)
+        assert code == 143, (code, err)
+        found = re.search(r"stopped by a signal; the first (\d+) results are in", err)
+        lines = long.lines(part)
+        assert found and 0 < int(found.group(1)) <= len(lines) < long.rows, err
+        assert not out.exists()
+        part.unlink()
+
+
 def test_survives(folder, model, long, how, extra=()):
     """With --survive and a launcher that lets them: all results, whoever dies."""
     out = folder / "survived.csv"
@@ -190,6 +213,7 @@ def main():
                  lambda: test_other_models(folder, model, source),
                  lambda: test_killed(folder, model, long, 1),
                  lambda: test_killed(folder, model, long, 0),
+                 lambda: test_stopped(folder, model, long),
                  lambda: test_survives(folder, model, long, signal.SIGKILL),
                  lambda: test_survives(folder, model, long, signal.SIGKILL,
                                        ("--mca", "btl", "tcp,self")),

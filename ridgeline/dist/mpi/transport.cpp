@@ -132,7 +132,7 @@ class MpiTransport final : public Transport {
     MPI_Request request = MPI_REQUEST_NULL;
     check(MPI_Isend(data, narrow(int64_t(bytes)), MPI_BYTE, to, kTag, pairs_, &request),
           "MPI_Isend");
-    return keep(request);
+    return place_of(request);
   }
 
   bool probe(Envelope& found) override {
@@ -150,7 +150,7 @@ class MpiTransport final : public Transport {
     check(MPI_Irecv(data, narrow(int64_t(message.bytes)), MPI_BYTE, message.from, kTag, pairs_,
                     &request),
           "MPI_Irecv");
-    return keep(request);
+    return place_of(request);
   }
 
   bool test(Request request) override {
@@ -184,7 +184,7 @@ class MpiTransport final : public Transport {
     }
   }
 
-  Request keep(MPI_Request request) {
+  Request place_of(MPI_Request request) {
     if (free_.empty()) {
       requests_.push_back(request);
       return Request(requests_.size()) - 1;

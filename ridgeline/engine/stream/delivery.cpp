@@ -26,6 +26,8 @@ constexpr int64_t kWindow = 32;
 constexpr double kShortChunk = 0.02;
 constexpr int64_t kTried = 8;
 
+constexpr auto kLook = std::chrono::milliseconds(100);  // for a signal that stops the run
+
 std::vector<uint8_t> signal(ChunkKind kind, int64_t rows = 0) {
   Chunk chunk;
   chunk.set_head({kind, 0, 0, rows});
@@ -78,6 +80,7 @@ ChunkRoot::ChunkRoot(SourceReader& reader, Workers& workers, ResultWriter& write
 
 void ChunkRoot::run() {
   while (!all_in() && !writer_.closed()) {
+    if (options_.stopped && options_.stopped()) return;
     bool moved = dispatch();
     moved = take_results() || moved;
     if (messages_ != nullptr) moved = poll() || moved;
@@ -85,7 +88,7 @@ void ChunkRoot::run() {
     bury_lost();
     if (moved) continue;
     if (messages_ == nullptr) {
-      bell_.wait();
+      bell_.wait_for(kLook);
     } else {
       pace_.wait(bell_, moved, messages_->busy());
     }
@@ -308,6 +311,7 @@ void run_chunk_rank(Workers& workers, dist::Messages& messages, Bell& bell, cons
       Chunk chunk(std::move(message->body));
       const ChunkKind kind = chunk.head().kind;
       if (kind == ChunkKind::chunk) {
+        if (spans) workers.arrived(chunk.head().number, message->seconds);
         workers.give(std::move(chunk));
       } else if (kind == ChunkKind::go) {
         workers.hold(false);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -43,12 +44,14 @@ class ChunkRoot {
     bool survive = false;  // chunks are kept until their results are there
     bool keep = false;     // the same, for who wants to look at them with their results
     bool root_computes = true;
+    std::function<bool()> stopped{};  // asked all the while: whether to leave
   };
   // `messages` is null for one rank.
   ChunkRoot(SourceReader& reader, Workers& workers, ResultWriter& writer, dist::Messages* messages,
             Bell& bell, const RunClock& clock, const Options& options);
 
-  // Until everything is written, or a fault: everything before it is written. Throws it.
+  // Until everything is written, or a fault: everything before it is written. Throws it. Or until
+  // it is to leave.
   void run();
   // Tells the ranks that this was all, and what they report of themselves. The root's is the first.
   std::vector<RankTimes> finish(const RankTimes& own);

@@ -78,6 +78,14 @@ void Workers::wait_ready() {
   if (failure_) std::rethrow_exception(failure_);
 }
 
+void Workers::arrived(int64_t number, double seconds) {
+  const double now = clock_.now();
+  const std::scoped_lock lock(mutex_);
+  const double begin = std::max(now - seconds, last_arrival_);  // lanes show one thing at a time
+  last_arrival_ = now;
+  add_span(times_.spans, {-2, number, begin, begin, begin, now});
+}
+
 RankTimes Workers::times() const {
   const std::scoped_lock lock(mutex_);
   return times_;

@@ -40,7 +40,9 @@ class Workers {
   std::optional<ChunkResult> take();  // throws what a thread has thrown
   void hold(bool held);               // while held, chunks are taken but not computed
   void wait_ready();                  // until all engines are; throws what a thread has thrown
-  RankTimes times() const;            // lanes, spans and decoding
+  // For the trace: a chunk has just come in, and took that long since it was announced.
+  void arrived(int64_t number, double seconds);
+  RankTimes times() const;  // lanes, spans and decoding
 
  private:
   struct Items {
@@ -80,6 +82,7 @@ class Workers {
   bool stop_ = false, held_ = false;
   size_t ready_ = 0;
   RankTimes times_;
+  double last_arrival_ = 0;
   std::vector<std::thread> threads_;
 };
 
