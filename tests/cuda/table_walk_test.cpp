@@ -34,6 +34,7 @@ bool expected(const std::string& row, Precision precision, const cuda::CudaRunti
   if (has(".direct") || has(".constant")) return precision == Precision::fp32 || tf32;
   if (has("grad_x.unrolled")) return !half;
   if (has(".implicit") || has(".few")) return tf32 || half;
+  if (has(".mlp_train.mirrored")) return precision == Precision::fp16 && hopper;
   if (has(".mlp_train.")) return half && hopper;
   if (has("cuda.conv1d") || has("norm_relu_pool")) return false;  // signal_test.cpp walks them
   if (has(".cluster")) return runtime.architecture() >= 90;
