@@ -99,9 +99,15 @@ TEST_F(InferOverRanks, SeveralDevicesOfARank) {
   EXPECT_EQ(slurp(temp_ / "lanes.csv"), want_);
   ASSERT_EQ(report.ranks.size(), 2u);
   EXPECT_EQ(report.ranks[1].lanes.size(), 2u);
-  size_t spans = 0;
-  for (const RankTimes& rank : report.ranks) spans += rank.spans.size();
-  EXPECT_EQ(spans, 38u);
+  int64_t computed = 0, arrived = 0;
+  for (const RankTimes& rank : report.ranks) {
+    for (const ChunkSpan& span : rank.spans) {
+      computed += span.lane >= 0;
+      arrived += span.lane == -2;
+    }
+  }
+  EXPECT_EQ(computed, 38);
+  EXPECT_EQ(arrived, report.ranks[1].lanes[0].chunks + report.ranks[1].lanes[1].chunks);
 }
 
 TEST_F(InferOverRanks, LabelsAlone) {
