@@ -73,7 +73,10 @@ const char* name(MlpTrainHow how) {
 
 std::string describe(const MlpTrainShape& s) {
   std::string text;
-  for (int l = 0; l <= s.layers; ++l) text += (l ? "-" : "") + std::to_string(s.sizes[l]);
+  for (int l = 0; l <= s.layers; ++l) {
+    if (l > 0) text += '-';
+    text += std::to_string(s.sizes[l]);
+  }
   const char* f[] = {"relu", "tanh", "sigmoid"};
   return text + " b" + std::to_string(s.batch) + " " + f[int(s.activation)] +
          (s.half == MlpHalf::fp16 ? " fp16" : " bf16") + (s.masters ? "+masters" : "");
