@@ -104,7 +104,7 @@ def main():
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)
             train_here(args, precision, folder / "start",
-                       {"train.max_steps": 1, "train.optimizer": '{ type = "sgd", lr = 0.0 }'})
+                       {"train.max_steps": 1, "train.optimizer": '{ type = "sgd", lr = 1e-30 }'})
             weights = load_file(folder / "start" / "model.safetensors")
             ours = train_here(args, precision, folder / "run", {})
         ends = [step for step, _ in ours]

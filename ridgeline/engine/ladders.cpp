@@ -153,7 +153,7 @@ layers = [{ type = "lstm", hidden = 512 }, { type = "select" }, { type = "linear
   const auto rung = [](const char* name, const char* what, const char* row) {
     return Rung{.name = name,
                 .what = what,
-                .rows = {row, "cuda.gather", "cuda.select_step", "cuda.linear", "cuda.softmax"}};
+                .rows = {row, "cuda.gather", "cuda.select_step", "cuda.linear", "cuda.softmax", "cuda.tick"}};
   };
   ladder.cuda = {
       rung("gates", "a product a gate, pointwise apart", "cuda.rnn.gate_products"),

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "ridgeline/engine/run_folder.h"
@@ -111,6 +113,29 @@ class TensorBoard final : public TrainObserver {
 };
 
 }  // namespace
+
+MetricPoints read_metrics(const std::filesystem::path& file) {
+  MetricPoints points;
+  std::ifstream in(file);
+  const auto fill = [](auto& point, const nlohmann::json& json) {
+    const auto number = [&](const char* key) {
+      const auto found = json.find(key);
+      return found != json.end() && found->is_number() ? found->get<double>() : NAN;
+    };
+    point.step = json.value("step", int64_t{0});
+    point.epoch = number("epoch");
+    point.loss = number("loss");
+    point.accuracy = number("accuracy");
+    point.seconds = number("seconds");
+  };
+  for (std::string line; std::getline(in, line);) {
+    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) continue;
+    const bool eval = json.value("event", nlohmann::json()) == "eval";
+    eval ? fill(points.test.emplace_back(), json) : fill(points.train.emplace_back(), json);
+  }
+  return points;
+}
 
 std::unique_ptr<TrainObserver> metrics_observer(RunFolder& folder) {
   return std::make_unique<MetricsFile>(folder);

@@ -9,6 +9,7 @@
 #include "ridgeline/engine/chart.h"
 #include "ridgeline/engine/confusion.h"
 #include "ridgeline/engine/info.h"
+#include "ridgeline/engine/metrics.h"
 #include "ridgeline/engine/profile.h"
 #include "ridgeline/engine/train.h"
 #include "ridgeline/engine/trainer.h"
@@ -98,12 +99,22 @@ void add_span(prof::Timeline& timeline, std::map<int, prof::Timeline::Lane>& lan
 // Points of the curves, kept while a run goes on.
 class ReportObserver final : public TrainObserver {
  public:
-  explicit ReportObserver(std::filesystem::path folder) : folder_(std::move(folder)) {
+  ReportObserver(std::filesystem::path folder, std::filesystem::path metrics)
+      : folder_(std::move(folder)), metrics_(std::move(metrics)) {
     make_folder("--report", folder_);
   }
 
+  void started(const TrainReport&, Trainer&) override {
+    MetricPoints before = read_metrics(metrics_);
+    train_ = std::move(before.train);
+    test_ = std::move(before.test);
+  }
+
   void logged(const TrainPoint& point) override { train_.push_back(point); }
-  void evaluated(const EvalPoint& point, Trainer&) override { test_.push_back(point); }
+  void evaluated(const EvalPoint& point, Trainer&) override {
+    // A finished run that is resumed is evaluated again.
+    if (test_.empty() || test_.back().step < point.step) test_.push_back(point);
+  }
   void did(const HostSpan& span) override { add_span(timeline_, lanes_, span); }
 
   void finished(const TrainReport& report, Trainer& trainer) override {
@@ -185,7 +196,7 @@ class ReportObserver final : public TrainObserver {
     return to_svg(chart);
   }
 
-  std::filesystem::path folder_;
+  std::filesystem::path folder_, metrics_;
   std::vector<TrainPoint> train_;
   std::vector<EvalPoint> test_;
   prof::Timeline timeline_;
@@ -213,8 +224,9 @@ class TraceObserver final : public TrainObserver {
 
 }  // namespace
 
-std::unique_ptr<TrainObserver> report_observer(const std::filesystem::path& folder) {
-  return std::make_unique<ReportObserver>(folder);
+std::unique_ptr<TrainObserver> report_observer(const std::filesystem::path& folder,
+                                               const std::filesystem::path& metrics) {
+  return std::make_unique<ReportObserver>(folder, metrics);
 }
 
 std::unique_ptr<TrainObserver> trace_observer(const std::filesystem::path& file) {

@@ -11,8 +11,10 @@ namespace ridgeline::engine {
 struct Profile;
 
 // report.html of a run, written to `folder` when it ends: curves, confusions, roofline, timeline,
-// plan, environment; trace.json beside it. Throws io at once when the folder cannot be made.
-std::unique_ptr<TrainObserver> report_observer(const std::filesystem::path& folder);
+// plan, environment; trace.json beside it. Throws io at once when the folder cannot be made. The
+// curves of a resumed run begin with what `metrics` (metrics.jsonl, or "") holds of it.
+std::unique_ptr<TrainObserver> report_observer(const std::filesystem::path& folder,
+                                               const std::filesystem::path& metrics);
 
 // The run's timeline as trace-event JSON, written when it ends.
 std::unique_ptr<TrainObserver> trace_observer(const std::filesystem::path& file);

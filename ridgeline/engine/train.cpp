@@ -153,7 +153,9 @@ TrainRun::TrainRun(const Config& config, const TrainOptions& options)
   }
   const bool root = ranks_ == nullptr || ranks_->is_root();
   if (root && !options.trace.empty()) watch(trace_observer(options.trace));
-  if (root && !options.report.empty()) watch(report_observer(options.report));
+  if (root && !options.report.empty()) {
+    watch(report_observer(options.report, folder_ ? folder_->metrics() : ""));
+  }
   machine_ = std::make_unique<Machine>(config.run, ranks_);
   trainer_ = std::make_unique<Trainer>(*machine_, config, std::move(set), info.rows);
   if (kept) restore_checkpoint(*kept, *trainer_);
