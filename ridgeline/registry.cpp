@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "ridgeline/core/buffer.h"
 #include "ridgeline/core/thread_pool.h"
 #include "ridgeline/cpu/memory.h"
 #include "ridgeline/cpu/rows.h"
@@ -11,6 +12,7 @@
 #include "ridgeline/cuda/profile.h"
 #include "ridgeline/cuda/rows.h"
 #include "ridgeline/cuda/runtime.h"
+#include "ridgeline/cuda/uploader.h"
 #define RIDGELINE_USE_CUDA 1
 #endif
 
@@ -21,6 +23,19 @@ namespace {
 constexpr const char* kNotBuilt =
     "this build has no GPU support; configure with -D RIDGELINE_CUDA=ON or use --device cpu";
 #endif
+
+// For a device that computes in the host's own memory.
+class HostUploader final : public Uploader {
+ public:
+  HostUploader(Runtime& runtime, size_t bytes) : runtime_(runtime), block_(bytes) {}
+  std::span<std::byte> block() override { return {block_.data(), block_.size()}; }
+  void send() override {}
+  void place(void* device) override { runtime_.upload(device, block_.data(), block_.size()); }
+
+ private:
+  Runtime& runtime_;
+  Buffer block_;
+};
 
 }  // namespace
 
@@ -71,6 +86,15 @@ size_t free_memory(const Runtime& runtime) {
   if (runtime.device().kind == DeviceKind::cuda) return cuda::free_memory(runtime.device().index);
 #endif
   return runtime.device().kind == DeviceKind::cpu ? cpu::free_memory() : 0;
+}
+
+std::unique_ptr<Uploader> make_uploader(Runtime& runtime, size_t bytes) {
+#ifdef RIDGELINE_USE_CUDA
+  if (runtime.device().kind == DeviceKind::cuda) {
+    return cuda::make_uploader(cuda::cuda_runtime(runtime), bytes);
+  }
+#endif
+  return std::make_unique<HostUploader>(runtime, bytes);
 }
 
 void copy_on_gpu(Runtime& runtime, void* to, const void* from, size_t bytes) {

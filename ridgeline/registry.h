@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ridgeline/core/device_trace.h"
+#include "ridgeline/core/uploader.h"
 #include "ridgeline/plan/impl.h"
 
 // The one place that names the backends.
@@ -28,6 +29,9 @@ std::unique_ptr<Runtime> make_runtime(Device device, int threads = 0);
 
 // Bytes that can still be allocated on the runtime's device.
 size_t free_memory(const Runtime& runtime);
+
+// Blocks of `bytes` for the runtime's device.
+std::unique_ptr<Uploader> make_uploader(Runtime& runtime, size_t bytes);
 
 // to[0..bytes) = from[0..bytes) in the memory of the runtime's GPU, in order with its other work.
 void copy_on_gpu(Runtime& runtime, void* to, const void* from, size_t bytes);

@@ -35,7 +35,9 @@ void add_ladder(CLI::App& app, Action& action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand(
       "ladder", "a network's optimisations one by one, each checked, then timed");
-  command->add_option("network", flags->name, "which one: mlp (training), lenet72, rnn (inference)")
+  command
+      ->add_option("network", flags->name,
+                   "which one: mlp (training), lenet72, charcnn, rnn (inference)")
       ->required()
       ->type_name("");
   command->add_option("--seconds", flags->seconds, "time for each rung")

@@ -123,6 +123,7 @@ DataConfig read_data(nn::ConfigTable table) {
     const auto size = table.integers("resize", 2, std::nullopt, {1, kMostPixels});
     data.resize = ImageSize{size[0], size[1]};
   }
+  if (table.has("resident")) data.resident = table.boolean("resident", true);
   const data::SetInfo* set = data::find_known_set(data.name);
   const bool records = set != nullptr && set->records;
   if (records || table.has("text")) {
@@ -256,6 +257,7 @@ std::string to_toml(const Config& config) {
   if (data.resize) {
     text += fmt::format("resize = [{}, {}]\n", data.resize->height, data.resize->width);
   }
+  if (data.resident) text += fmt::format("resident = {}\n", *data.resident);
   if (data.text) text += text_toml(*data.text);
   text += fmt::format("augment = {{ shift = {}, flip = {} }}\n\n[model]\nlayers = [\n", data.shift,
                       data.flip);

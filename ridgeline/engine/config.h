@@ -37,6 +37,9 @@ struct DataConfig {
   data::ScaleKind scale = data::ScaleKind::unit;
   int64_t steps = 64;  // characters of a text that a batch row holds; gradients go back no further
   std::optional<ImageSize> resize{};  // of the images, when they are loaded
+  // Whether the training set lies in the device's memory for all of the run; unset: if there is
+  // room.
+  std::optional<bool> resident{};
   // Of training images, each epoch anew: moved by up to `shift` pixels, mirrored at random; of
   // texts: moved by up to `shift` characters.
   int64_t shift = 0;

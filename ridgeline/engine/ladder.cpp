@@ -74,8 +74,8 @@ LadderResult climb(const Ladder& ladder, const LadderOptions& options) {
   result.device = to_string(device);
   RunConfig run = options.run;
   result.machine = Machine(run).runtime().fingerprint();
-  const auto set =
-      random_data(ladder.forward ? ladder.batch : 40 * ladder.batch, ladder.item, ladder.classes);
+  const auto set = random_data(ladder.forward ? ladder.batch : 40 * ladder.batch, ladder.item,
+                               ladder.classes, ladder.codes > 0 ? ladder.codes : 256);
   const RungResult *first = nullptr, *before = nullptr;
   const auto& rungs = device.kind == DeviceKind::cpu ? ladder.cpu : ladder.cuda;
   result.rungs.reserve(rungs.size());

@@ -26,6 +26,7 @@ struct Ladder {
   const char* name;     // "mlp"
   const char* network;  // TOML of [model] and [train], for items of `item` and `classes`
   Shape item;
+  int codes = 0;  // items are codes below this; 0: bytes
   int classes;
   int64_t batch;
   std::vector<Rung> cpu, cuda;

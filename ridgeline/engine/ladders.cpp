@@ -122,6 +122,71 @@ layers = [
   return ladder;
 }
 
+// The character-level classifier: 1014 of 70 symbols, six convolutions, three linear layers. The
+// founding record went from 2 to 15,872 inputs a second, the latter on sixteen GPUs of four nodes.
+Ladder charcnn() {
+  Ladder ladder;
+  ladder.name = "charcnn";
+  ladder.network = R"([model]
+layers = [
+  { type = "onehot_conv1d", symbols = 70, out = 256, kernel = 7 }, { type = "layernorm" },
+  { type = "relu" }, { type = "maxpool1d", kernel = 3 },
+  { type = "conv1d", out = 256, kernel = 7 }, { type = "relu" }, { type = "maxpool1d", kernel = 3 },
+  { type = "conv1d", out = 256, kernel = 3 }, { type = "relu" },
+  { type = "conv1d", out = 256, kernel = 3 }, { type = "relu" },
+  { type = "conv1d", out = 256, kernel = 3 }, { type = "relu" },
+  { type = "conv1d", out = 256, kernel = 3 }, { type = "layernorm" }, { type = "relu" },
+  { type = "maxpool1d", kernel = 3 }, { type = "flatten" },
+  { type = "linear", out = 1024 }, { type = "relu" },
+  { type = "linear", out = 1024 }, { type = "relu" }, { type = "linear", out = 4 },
+]
+)";
+  ladder.item = Shape{1014};
+  ladder.codes = 71;  // the last one stands for what is no symbol
+  ladder.classes = 4;
+  ladder.forward = true;
+  ladder.batch = 4752;  // 36 items for each of 132 multiprocessors
+  ladder.cpu = {
+      {.name = "loop",
+       .what = "plain loops, a text a step",
+       .rows = {"*.reference"},
+       .batch = 1,
+       .threads = 1,
+       .founding_us = 5e5},
+      {.name = "library",
+       .what = "a vendor's convolutions",
+       .rows = {"cpu.*.onednn", "cpu.*.reference", "cpu.*.simd", "!cpu.conv2d.simd"},
+       .batch = 32},
+      {.name = "all rows", .what = "every row", .rows = {}, .batch = 32},
+  };
+  ladder.cuda = {
+      {.name = "loop",
+       .what = "plain kernels, a text a step, launched one by one",
+       .rows = {"cuda.*.plain"},
+       .batch = 1,
+       .launches_alone = true,
+       .founding_us = 5e5},
+      {.name = "batch",
+       .what = "the same over 64 texts",
+       .rows = {"cuda.*.plain"},
+       .batch = 64,
+       .launches_alone = true},
+      {.name = "library",
+       .what = "a vendor's convolutions and products",
+       .rows = {"cuda.*.cudnn*", "cuda.*.cublaslt*", "cuda.*.plain", "!cuda.conv2d.plain",
+                "!cuda.linear.plain"},
+       .batch = 256},
+      {.name = "all rows", .what = "every row, fp32", .rows = {}, .batch = 2376},
+      {.name = "tf32", .what = "tensor cores", .rows = {}, .precision = Precision::tf32},
+      {.name = "bf16",
+       .what = "half the bytes",
+       .rows = {},
+       .precision = Precision::bf16,
+       .founding_us = 63.0},
+  };
+  return ladder;
+}
+
 // A row of an image a time step through a layer of 512 long short-term memory cells: the rungs of
 // the founding notes, each a row of its own.
 Ladder rnn() {
@@ -153,7 +218,8 @@ layers = [{ type = "lstm", hidden = 512 }, { type = "select" }, { type = "linear
   const auto rung = [](const char* name, const char* what, const char* row) {
     return Rung{.name = name,
                 .what = what,
-                .rows = {row, "cuda.gather", "cuda.select_step", "cuda.linear", "cuda.softmax", "cuda.tick"}};
+                .rows = {row, "cuda.gather", "cuda.select_step", "cuda.linear", "cuda.softmax",
+                         "cuda.tick"}};
   };
   ladder.cuda = {
       rung("gates", "a product a gate, pointwise apart", "cuda.rnn.gate_products"),
@@ -174,7 +240,7 @@ layers = [{ type = "lstm", hidden = 512 }, { type = "select" }, { type = "linear
 }  // namespace
 
 const std::vector<Ladder>& ladders() {
-  static const std::vector<Ladder> all{mlp(), lenet72(), rnn()};
+  static const std::vector<Ladder> all{mlp(), lenet72(), charcnn(), rnn()};
   return all;
 }
 

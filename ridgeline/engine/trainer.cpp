@@ -79,24 +79,64 @@ Trainer::Trainer(Machine& machine, const Config& config, std::shared_ptr<const d
                                        : std::min(config.train.batch, set_->train.size()),
                config.train.drop_last),
       model_(initial_model(config, *set_)),
-      resident_(machine.runtime(), set_->train),
+      streams_(better_streamed(machine.runtime(), set_->train, config.data.resident)),
       weights_(machine.runtime(), model_,
                nn::lower(model_, train_options(batches_.full_size(), 1))),
       evaluator_(machine, config, model_, set_->test, scaling_, pinned.evaluate),
       pinned_(pinned) {
-  const int64_t batch = batches_.full_size(), all = batches_.batches();
-  const bool partial = batches_.size(all - 1) != batch;
-  const int64_t full = all - (partial ? 1 : 0);
-  full_ = make_runner(batch, std::clamp<int64_t>(full, 1, steps_a_launch(machine.device())),
-                      pinned.train);
-  if (partial) tail_ = make_runner(batches_.size(all - 1), 1, pinned.tail);
+  const int64_t batch = batches_.full_size(), last = batches_.size(batches_.batches() - 1);
+  if (streams_) {
+    streamed_.emplace(machine.runtime(), set_->train, launch_steps() * local_rows(batch),
+                      whole_options(batch, 1).augment);
+  } else {
+    resident_.emplace(machine.runtime(), set_->train);
+  }
+  full_ = make_runner(batch, launch_steps(), pinned.train);
+  if (last != batch) tail_ = make_runner(last, 1, pinned.tail);
+}
+
+int64_t Trainer::launch_steps() const {
+  const int64_t all = batches_.batches(), batch = batches_.full_size();
+  const int64_t full = all - (batches_.size(all - 1) != batch ? 1 : 0);
+  int64_t most = steps_a_launch(machine_.device());
+  if (streams_) {
+    // Three windows of the data are on the device, and two in pinned memory.
+    constexpr int64_t kMostBytes = int64_t{64} << 20;
+    most = std::min(most, kMostBytes / (batch * set_->train.features()));
+  }
+  return std::clamp<int64_t>(full, 1, std::max<int64_t>(1, most));
+}
+
+void Trainer::hold_order(int64_t epoch) {
+  if (streamed_) {
+    streamed_->set_order(local_order(epoch), epoch);
+  } else {
+    resident_->set_order(local_order(epoch));
+  }
+  held_epoch_ = epoch;
+}
+
+// While the device makes the steps just asked for.
+void Trainer::prefetch_next(int64_t epoch) {
+  const data::Position next = batches_.at_step(step_);
+  if (next.epoch != epoch || step_ >= total_steps()) return;
+  const int64_t rows = local_rows(batches_.size(next.batch));
+  const bool partial = batches_.size(next.batch) != batches_.full_size();
+  const int64_t full_left = batches_.batches() - (tail_ ? 1 : 0) - next.batch;
+  const int64_t steps = partial ? 1 : std::min(full_left, full_->repeats());
+  streamed_->prefetch(next.batch * local_rows(batches_.full_size()), steps * rows);
 }
 
 std::unique_ptr<Runner> Trainer::make_runner(int64_t batch, int64_t repeats,
                                              const std::vector<std::string>& pinned) {
-  nn::Lowered lowered = nn::lower(model_, train_options(batch, repeats));
+  nn::LowerOptions options = train_options(batch, repeats);
+  if (streamed_) {
+    options.set_rows = options.order_rows = streamed_->window();
+    options.augment = {};  // done on the way
+  }
+  nn::Lowered lowered = nn::lower(model_, options);
   Externals shared;
-  resident_.bind(lowered, shared);
+  streamed_ ? streamed_->bind(lowered, shared) : resident_->bind(lowered, shared);
   weights_.bind(lowered, shared);
   return std::make_unique<Runner>(machine_, std::move(lowered), shared, pinned);
 }
@@ -115,9 +155,8 @@ double Trainer::lr(int64_t step) const {
 int64_t Trainer::advance(int64_t most) {
   const data::Position at = batches_.at_step(step_);
   if (at.epoch != held_epoch_) {
-    resident_.set_order(local_order(at.epoch));
+    hold_order(at.epoch);
     if (at.batch == 0) weights_.clear_carried();
-    held_epoch_ = at.epoch;
   }
   const bool partial = batches_.size(at.batch) != batches_.full_size();
   const int64_t full_left = batches_.batches() - (tail_ ? 1 : 0) - at.batch;
@@ -129,7 +168,9 @@ int64_t Trainer::advance(int64_t most) {
   Communicator* ranks = machine_.ranks();
   const double before = ranks != nullptr ? ranks->blocked_seconds() : 0;
   if (ranks != nullptr) ranks->begin_work();
-  last_->launch(at.batch * local_rows(batches_.full_size()), steps, step_, rates_, at.epoch);
+  const int64_t first = at.batch * local_rows(batches_.full_size());
+  if (streamed_) streamed_->place(first, steps * local_rows(last_batch_));
+  last_->launch(streamed_ ? 0 : first, steps, step_, rates_, at.epoch);
   if (ranks != nullptr) {
     // Collectives of the steps may be the device's own; none of ours may get between them.
     machine_.runtime().synchronize();
@@ -138,6 +179,7 @@ int64_t Trainer::advance(int64_t most) {
   }
   step_ += steps;
   fetched_ = false;
+  if (streamed_) prefetch_next(at.epoch);
   return steps;
 }
 

@@ -6,6 +6,7 @@
 #include "ridgeline/data/batches.h"
 #include "ridgeline/data/image_set.h"
 #include "ridgeline/engine/evaluate.h"
+#include "ridgeline/engine/streamed_set.h"
 
 namespace ridgeline::engine {
 
@@ -59,6 +60,7 @@ class Trainer {
   nn::LowerOptions train_options(int64_t batch, int64_t repeats) const;
   nn::LowerOptions whole_options(int64_t batch, int64_t repeats) const;
   int ranks() const { return ranks_; }
+  bool streams_data() const { return streams_; }  // the set does not lie on the device
 
   Runner& runner() { return *full_; }  // of a full batch (the only one, if all fit in one)
   Runner* tail() { return tail_.get(); }
@@ -69,6 +71,9 @@ class Trainer {
   void fetch();
   std::vector<int32_t> local_order(int64_t epoch) const;
   int64_t local_rows(int64_t batch) const;  // that this rank computes, at least one
+  void hold_order(int64_t epoch);
+  void prefetch_next(int64_t epoch);
+  int64_t launch_steps() const;  // of full batches, at most
   std::unique_ptr<Runner> make_runner(int64_t batch, int64_t repeats,
                                       const std::vector<std::string>& pinned);
 
@@ -79,7 +84,9 @@ class Trainer {
   data::Scaling scaling_;
   data::BatchPlan batches_;
   nn::Model model_;
-  ResidentSet resident_;
+  bool streams_;
+  std::optional<ResidentSet> resident_;  // one of these two
+  std::optional<StreamedSet> streamed_;
   Weights weights_;
   Evaluator evaluator_;
   std::unique_ptr<Runner> full_, tail_;

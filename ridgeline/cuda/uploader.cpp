@@ -1,0 +1,79 @@
+#include "ridgeline/cuda/uploader.h"
+
+#include <array>
+
+#include "ridgeline/cuda/error.h"
+
+namespace ridgeline::cuda {
+namespace {
+
+constexpr const char* kWhat = "bringing training data to the GPU";
+
+class PinnedUploader final : public Uploader {
+ public:
+  PinnedUploader(CudaRuntime& runtime, size_t bytes) : runtime_(runtime), bytes_(bytes) {
+    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), kWhat);
+    for (Slot& slot : slots_) {
+      check(cudaMallocHost(&slot.host, bytes), kWhat);
+      slot.device = DeviceBuffer(runtime, bytes);
+      for (cudaEvent_t* event : {&slot.sent, &slot.placed}) {
+        check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), kWhat);
+      }
+    }
+  }
+  ~PinnedUploader() override {
+    cudaStreamSynchronize(stream_);
+    for (Slot& slot : slots_) {
+      if (slot.sent != nullptr) cudaEventDestroy(slot.sent);
+      if (slot.placed != nullptr) cudaEventDestroy(slot.placed);
+      if (slot.host != nullptr) cudaFreeHost(slot.host);
+    }
+    cudaStreamDestroy(stream_);
+  }
+  PinnedUploader(const PinnedUploader&) = delete;
+  PinnedUploader& operator=(const PinnedUploader&) = delete;
+
+  std::span<std::byte> block() override {
+    now_ = 1 - now_;
+    check(cudaEventSynchronize(slots_[now_].sent), kWhat);
+    return {static_cast<std::byte*>(slots_[now_].host), bytes_};
+  }
+
+  void send() override {
+    Slot& slot = slots_[now_];
+    check(cudaStreamWaitEvent(stream_, slot.placed, 0), kWhat);
+    check(cudaMemcpyAsync(slot.device.data(), slot.host, bytes_, cudaMemcpyHostToDevice, stream_),
+          kWhat);
+    check(cudaEventRecord(slot.sent, stream_), kWhat);
+  }
+
+  void place(void* device) override {
+    Slot& slot = slots_[now_];
+    check(cudaStreamWaitEvent(runtime_.stream(), slot.sent, 0), kWhat);
+    check(cudaMemcpyAsync(device, slot.device.data(), bytes_, cudaMemcpyDeviceToDevice,
+                          runtime_.stream()),
+          kWhat);
+    check(cudaEventRecord(slot.placed, runtime_.stream()), kWhat);
+  }
+
+ private:
+  struct Slot {
+    void* host = nullptr;
+    DeviceBuffer device;
+    cudaEvent_t sent = nullptr, placed = nullptr;
+  };
+
+  CudaRuntime& runtime_;
+  size_t bytes_;
+  cudaStream_t stream_ = nullptr;
+  std::array<Slot, 2> slots_;
+  size_t now_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Uploader> make_uploader(CudaRuntime& runtime, size_t bytes) {
+  return std::make_unique<PinnedUploader>(runtime, bytes);
+}
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,51 @@
+#pragma once
+
+#include <memory>
+
+#include "ridgeline/core/uploader.h"
+#include "ridgeline/data/image_set.h"
+#include "ridgeline/nn/lower.h"
+#include "ridgeline/ops/augmentation.h"
+#include "ridgeline/plan/plan.h"
+
+namespace ridgeline::engine {
+
+// A training set that stays in the host's memory. The device holds a window of the rows that the
+// next launch gathers, in their order; the window after it is put together and copied while the
+// device computes. Images are moved and mirrored here, as GatherAugment would have done it.
+class StreamedSet {
+ public:
+  // `window`: rows that one launch gathers at most. The set must outlive this.
+  StreamedSet(Runtime& runtime, const data::ImageSet& set, int64_t window,
+              const Augmentation& augmentation);
+
+  void set_order(std::vector<int32_t> order, int64_t epoch);
+  // Rows order[first, first + rows) become rows 0, 1, ... of the window.
+  void place(int64_t first, int64_t rows);
+  // Begins to bring what place() will be asked for next.
+  void prefetch(int64_t first, int64_t rows);
+
+  void bind(const nn::Lowered& lowered, Externals& externals) const;
+  int64_t window() const { return window_; }
+
+ private:
+  void put_image(int64_t row, uint8_t* to) const;
+
+  Runtime& runtime_;
+  const data::ImageSet& set_;
+  int64_t window_;
+  Augmentation augmentation_;
+  size_t image_bytes_, label_bytes_;  // of an item
+  size_t labels_at_;                  // in a window, behind the images
+  DeviceBuffer device_, iota_;
+  std::unique_ptr<Uploader> uploader_;
+  std::vector<int32_t> order_;
+  int64_t epoch_ = 0;
+  int64_t sent_first_ = -1, sent_rows_ = 0;  // of the order, under way or placed
+};
+
+// Whether the set is better streamed: asked for, or too large for what the device has free.
+bool better_streamed(const Runtime& runtime, const data::ImageSet& set,
+                     std::optional<bool> resident);
+
+}  // namespace ridgeline::engine
