@@ -131,34 +131,6 @@ __global__ void one_hot_conv1d_grad_w_scan_kernel(OneHotGeometry g, const int32_
   }
 }
 
-// One warp a row.
-template <typename T>
-__global__ void argmax_kernel(const T* x, int32_t* y, int64_t n, int classes) {
-  using A = Accumulated<T>;
-  const int lane = int(threadIdx.x) % 32;
-  const int64_t row = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) / 32;
-  if (row >= n) return;
-  x += row * classes;
-  A best = A(x[0]);
-  int place = 0;
-  for (int c = lane; c < classes; c += 32) {
-    const A value = A(x[c]);
-    if (value > best) {
-      best = value;
-      place = c;
-    }
-  }
-  for (int step = 16; step > 0; step /= 2) {
-    const A other = __shfl_xor_sync(0xffffffffu, best, step);
-    const int other_place = __shfl_xor_sync(0xffffffffu, place, step);
-    if (other > best || (other == best && other_place < place)) {
-      best = other;
-      place = other_place;
-    }
-  }
-  if (lane == 0) y[row] = place;
-}
-
 constexpr size_t kMostShared = 200 * 1024;
 constexpr int kMostShares = 48;  // times 8 blocks of channels: three blocks an SM of an H200
 
@@ -217,19 +189,11 @@ cudaError_t launch_one_hot_conv_grad_w(const OneHotGeometry& g, const int32_t* t
   return cudaGetLastError();
 }
 
-template <typename T>
-cudaError_t launch_argmax(const T* x, int32_t* y, int64_t n, int classes, cudaStream_t stream) {
-  argmax_kernel<T>
-      <<<blocks_of(n * 32, kBlockThreads), kBlockThreads, 0, stream>>>(x, y, n, classes);
-  return cudaGetLastError();
-}
-
 #define RIDGELINE_LAUNCH_ONE_HOT(T)                                                                \
   template cudaError_t launch_one_hot_conv(const OneHotGeometry&, const int32_t*, const T*,        \
                                            LooseIn<T>, T*, cudaStream_t);                          \
   template cudaError_t launch_one_hot_conv_grad_w(const OneHotGeometry&, const int32_t*, const T*, \
-                                                  LooseOut<T>, LooseOut<T>, void*, cudaStream_t);  \
-  template cudaError_t launch_argmax(const T*, int32_t*, int64_t, int, cudaStream_t);
+                                                  LooseOut<T>, LooseOut<T>, void*, cudaStream_t);
 RIDGELINE_CUDA_FOR_FLOATS(RIDGELINE_LAUNCH_ONE_HOT)
 
 }  // namespace ridgeline::cuda

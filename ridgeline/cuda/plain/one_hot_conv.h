@@ -28,8 +28,4 @@ cudaError_t launch_one_hot_conv_grad_w(const OneHotGeometry& g, const int32_t* t
                                        LooseOut<T> dw, LooseOut<T> db, void* workspace,
                                        cudaStream_t stream);
 
-// y[r] = the first place of the largest x[r, :]
-template <typename T>
-cudaError_t launch_argmax(const T* x, int32_t* y, int64_t n, int classes, cudaStream_t stream);
-
 }  // namespace ridgeline::cuda

@@ -13,7 +13,7 @@ Table plain_update_rows();   // optimizers, global_norm, tick
 Table plain_conv_rows();     // conv2d and its gradients
 Table unrolled_conv_rows();  // the same as products of unrolled taps, "cuda.<op>.unrolled"
 Table plain_image_rows();    // pools, normalisations
-Table plain_text_rows();     // one-hot convolutions, argmax
+Table plain_text_rows();     // one-hot convolutions
 // Embeddings, a step of a sequence, copies.
 Table plain_sequence_rows();
 

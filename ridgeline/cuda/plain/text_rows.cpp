@@ -65,32 +65,11 @@ std::unique_ptr<Step> prepare_grad(const Span& span, const Binding& binding) {
   });
 }
 
-Cover covers_argmax(const Rest& rest) {
-  const auto* op = rest.get<Argmax>(0);
-  if (op == nullptr) return no_such_op(Argmax::kName);
-  std::string reason = refuse_floats({op->x});
-  if (reason.empty()) reason = refuse_large({op->x.shape[0], op->x.shape[1]});
-  return cover_unless(reason, 1);
-}
-
-std::unique_ptr<Step> prepare_argmax(const Span& span, const Binding& binding) {
-  const auto& op = span.get<Argmax>(0);
-  return dispatch_device_float(op.x.dtype, [&](auto type) {
-    using T = decltype(type);
-    return launch_step(binding, describe(span.op(0)),
-                       [x = binding.read(op.x).as<T>(), y = binding.write(op.y).as<int32_t>(),
-                        n = op.x.shape[0], classes = int(op.x.shape[1])](cudaStream_t stream) {
-                         return launch_argmax<T>(x, y, n, classes, stream);
-                       });
-  });
-}
-
 }  // namespace
 
 Table plain_text_rows() {
   return {cuda_row("cuda.one_hot_conv1d.plain", covers_conv, prepare_conv),
-          cuda_row("cuda.one_hot_conv1d_grad_w.plain", covers_grad, prepare_grad),
-          cuda_row("cuda.argmax.plain", covers_argmax, prepare_argmax)};
+          cuda_row("cuda.one_hot_conv1d_grad_w.plain", covers_grad, prepare_grad)};
 }
 
 }  // namespace ridgeline::cuda
