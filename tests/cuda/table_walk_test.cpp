@@ -29,6 +29,7 @@ bool expected(const std::string& row, Precision precision, const cuda::CudaRunti
     const bool fits = !has("linear_relu") || precision == Precision::fp32 || tf32;
     return fits && row.ends_with(".0") && runtime.cublaslt().refusal().empty();
   }
+  if (has(".persistent")) return half && hopper;
   if (has("cuda.rnn") && !has(".plain")) return runtime.cublaslt().refusal().empty();
   if (has(".cudnn.")) return !half && row.ends_with(".0") && runtime.cudnn().refusal().empty();
   if (has(".direct") || has(".constant")) return precision == Precision::fp32 || tf32;

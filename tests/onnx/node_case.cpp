@@ -31,6 +31,9 @@ class Maker {
     if (node_.op == "Tanh") activation(ActivationKind::tanh);
     if (node_.op == "Sigmoid") activation(ActivationKind::sigmoid);
     if (node_.op == "Softmax") softmax();
+    if (node_.op == "RNN") recurrent(CellKind::rnn_tanh, {0});
+    if (node_.op == "GRU") recurrent(CellKind::gru, {1, 0, 2});       // ONNX has z, r, h
+    if (node_.op == "LSTM") recurrent(CellKind::lstm, {0, 2, 3, 1});  // i, o, f, c
     made_.c = c_.done();
     return std::move(made_);
   }
@@ -212,6 +215,80 @@ class Maker {
     for (int64_t i = axis; i < rank; ++i) classes *= x().dims[size_t(i)];
     const Shape shape{x().numel() / classes, classes};
     c_.add(Softmax{give("x", shape, 0), expect("y", shape)});
+  }
+
+  // Time first in ONNX unless `layout` says otherwise: moved to our [B, T, ...].
+  std::vector<double> batch_first(const std::vector<double>& from, int64_t steps, int64_t batch,
+                                  int64_t width) const {
+    if (node_.integer("layout", 0) == 1) return from;
+    std::vector<double> to(from.size());
+    for (int64_t t = 0; t < steps; ++t) {
+      for (int64_t b = 0; b < batch; ++b) {
+        for (int64_t i = 0; i < width; ++i) {
+          to[size_t((b * steps + t) * width + i)] = from[size_t((t * batch + b) * width + i)];
+        }
+      }
+    }
+    return to;
+  }
+
+  // A layer's rows of weights or biases, its gates in our order.
+  static std::vector<double> reordered(const std::vector<double>& from, size_t begin,
+                                       const std::vector<int>& order, int64_t gate_size) {
+    std::vector<double> to;
+    for (const int gate : order) {
+      const auto first = from.begin() + int64_t(begin) + gate * gate_size;
+      to.insert(to.end(), first, first + gate_size);
+    }
+    return to;
+  }
+
+  // gru: ONNX's plain form applies the reset gate before the product, PyTorch's and ours after it.
+  // Both are the same for one step from a state of zero without a recurrent bias.
+  bool resets_as_we_do(const RnnShape& s) const {
+    if (node_.integer("linear_before_reset", 0) == 1) return true;
+    if (s.steps > 1 || has(5)) return false;
+    const int64_t first = 5 * s.hidden;
+    for (int64_t i = first; has(3) && i < first + s.hidden; ++i) {
+      if (inputs_[3].values[size_t(i)] != 0) return false;
+    }
+    return true;
+  }
+
+  void recurrent(CellKind cell, const std::vector<int>& order) {
+    if (has(4)) refuse("has lengths as an input");
+    if (has(7)) refuse("peepholes");
+    if (node_.text("direction", "forward") != "forward") refuse("not forward");
+    const bool batchwise = node_.integer("layout", 0) == 1;
+    const auto& dims = x().dims;
+    RnnShape s{cell,    Direction::forward, dims[batchwise ? 1 : 0], dims[batchwise ? 0 : 1],
+               dims[2], inputs_[2].dims[2]};
+    if (cell == CellKind::gru && !resets_as_we_do(s)) refuse("resets before the product");
+    Rnn op{};
+    op.shape = s;
+    op.x = give("x", s.x(), batch_first(x().values, s.steps, s.batch, s.in));
+    RnnWeights& w = op.weights[0];
+    w.w_ih = give("w_ih", s.w_ih(), reordered(inputs_[1].values, 0, order, s.hidden * s.in));
+    w.w_hh = give("w_hh", s.w_hh(), reordered(inputs_[2].values, 0, order, s.hidden * s.hidden));
+    if (has(3)) {
+      const auto& b = inputs_[3].values;
+      w.b_ih = give("b_ih", s.bias(), reordered(b, 0, order, s.hidden));
+      w.b_hh = give("b_hh", s.bias(), reordered(b, size_t(s.gate_rows()), order, s.hidden));
+    }
+    if (has(5)) op.h0 = give("h0", s.state(), 5);
+    if (has(6)) op.c0 = give("c0", s.state(), 6);
+    op.y = c_.out("y", s.y());
+    op.hT = c_.out("hT", s.state());
+    // Outputs without a name are not stored.
+    size_t stored = 0;
+    for (size_t i = 0; i < node_.outputs.size() && stored < outputs_.size(); ++i) {
+      if (node_.outputs[i].empty()) continue;
+      const auto& values = outputs_[stored++].values;
+      if (i == 0) made_.want.emplace_back(op.y, batch_first(values, s.steps, s.batch, s.hidden));
+      if (i == 1) made_.want.emplace_back(op.hT, values);
+    }
+    if (made_.want.empty()) refuse("keeps neither its outputs nor its last state");
+    c_.add(op);
   }
 
   const OnnxNode& node_;

@@ -27,7 +27,10 @@ constexpr const char* kOnnxOps[] = {"Conv",
                                     "Relu",
                                     "Tanh",
                                     "Sigmoid",
-                                    "Softmax"};
+                                    "Softmax",
+                                    "RNN",
+                                    "GRU",
+                                    "LSTM"};
 
 // `inputs` and `outputs` in the node's order; an absent optional input has no dims and no values.
 NodeCase node_case(const OnnxNode& node, int64_t opset, const std::vector<OnnxTensor>& inputs,
