@@ -96,7 +96,8 @@ int run(Flags& flags, Communicator& ranks) {
   const engine::InferReport report =
       engine::infer(flags.model, flags.input, flags.output, flags.options, &ranks);
   if (report.stopped_by != 0) {
-    engine::Progress().line(fmt::format("stopped by a signal; {}", report.unfinished));
+    engine::Progress().line("stopped by a signal" +
+                            (report.unfinished.empty() ? "" : "; " + report.unfinished));
     return 128 + report.stopped_by;
   }
   if (ranks.is_root()) show(flags, report);

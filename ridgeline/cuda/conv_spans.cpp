@@ -26,7 +26,12 @@ std::optional<Front> front(const Rest& rest) {
   found.bytes = rest.get<Gather>(0);
   if (found.bytes == nullptr || found.bytes->set.dtype != DType::uint8) return {};
   found.labels = rest.get<Gather>(1);
-  if (found.labels != nullptr && found.labels->y.dtype != DType::int32) return {};
+  const Gather *x = found.bytes, *label = found.labels;
+  if (label != nullptr && (label->set.dtype != DType::int32 || label->y.dtype != DType::int32 ||
+                           label->order.id != x->order.id || label->first.id != x->first.id ||
+                           label->tick.id != x->tick.id || label->y.shape[0] != x->y.shape[0])) {
+    return {};
+  }
   return found;
 }
 

@@ -86,6 +86,11 @@ CudaRuntime::CudaRuntime(int index) : index_(index) {
   name_ = gpu.name;
   processors_ = gpu.processors;
   architecture_ = 10 * gpu.major + gpu.minor;
+  // A build for older GPUs alone runs here by its PTX, which has their code and no newer.
+  const std::vector<int> built = compiled_architectures();
+  if (const int newest = *std::ranges::max_element(built); newest < 90) {
+    architecture_ = std::min(architecture_, newest);
+  }
   check(cudaSetDevice(index), which);
   check(probe_kernels(), which + ": loading the kernels");
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), which + ": a stream");

@@ -9,6 +9,7 @@
 #include "ridgeline/cuda/conv1d/one_hot.h"
 #include "ridgeline/cuda/conv1d/simt.h"
 #include "ridgeline/cuda/conv1d/turn.h"
+#include "ridgeline/cuda/conv_rows.h"
 #include "ridgeline/cuda/plain/conv.h"
 #include "ridgeline/cuda/plain/geometry.h"
 #include "ridgeline/cuda/plain/loose_bind.h"
@@ -124,7 +125,9 @@ Cover covers_one_hot_block(const Rest& rest) {
     reason = refuse_floats({conv->y, conv->w, unless_loose(conv->b, dtype), block->norm->gamma});
   }
   if (reason.empty()) reason = refuse_large({conv->n(), conv->length(), conv->y.shape[1]});
-  if (reason.empty()) reason = refuse_one_hot_block(block_shape(*conv), size_of(dtype));
+  if (reason.empty()) {
+    reason = refuse_one_hot_block(block_shape(*conv), size_of(dtype), shared_memory(rest.runtime));
+  }
   if (!reason.empty()) return Cover::no(reason);
   Cover cover = cover_skipping(rest, {conv->y, block->norm->y, block->relu->y}, 4);
   if (cover.ops == 0) return cover;
@@ -214,6 +217,8 @@ std::string refuse_how(const Rest& rest, const Conv1d& op, How how) {
   if (how == How::fp32) {
     if (dtype != DType::fp32) return "takes fp32";
     if (cuda_runtime(rest.runtime).architecture() < 80) return "needs sm_80 or later";
+    // A block of the grid's y takes at least 126 rows.
+    if (op.conv->n() * pitch > int64_t{65535} * 126) return "has too many rows for one launch";
     return refuse_conv1d_fp32(pitch, channels, out, taps, pool);
   }
   if (!is_signal_type(dtype)) return "takes halves and tf32";
@@ -381,7 +386,7 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding) {
          db = loose_write<T>(binding, op.db, op.dy.dtype)](cudaStream_t stream) {
           const cudaError_t error = product(stream);
           if (error != cudaSuccess || !db) return error;
-          return launch_conv2d_grad_w<T>(g, nullptr, dy, LooseOut<T>{}, db, stream);
+          return launch_conv2d_grad_b<T>(g, dy, db, stream);
         });
   });
 }

@@ -19,6 +19,8 @@ class PinnedUploader final : public Uploader {
       for (cudaEvent_t* event : {&slot.sent, &slot.placed}) {
         check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), kWhat);
       }
+      // The buffer is cleared on the runtime's stream: the first copy waits for that.
+      check(cudaEventRecord(slot.placed, runtime.stream()), kWhat);
     }
   }
   ~PinnedUploader() override {

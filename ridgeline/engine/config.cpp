@@ -96,23 +96,6 @@ TextConfig read_text(nn::ConfigTable table, const data::SetInfo* set) {
   return text;
 }
 
-std::string text_toml(const TextConfig& text) {
-  const auto list = [](const std::vector<std::string>& all) {
-    std::string joined;
-    for (const std::string& each : all) {
-      joined += (joined.empty() ? "" : ", ") + nn::toml_text(each);
-    }
-    return "[" + joined + "]";
-  };
-  return fmt::format(
-      "text = {{ train = {}, test = {}, format = \"{}\", columns = {}, label = {}, vocabulary = "
-      "{}, length = {}, backward = {}, classes = {}, first_label = {} }}\n",
-      nn::toml_text(text.train), nn::toml_text(text.test), name_in(kFormats, text.columns.format),
-      list(text.columns.text), nn::toml_text(text.columns.label),
-      nn::toml_text(text.coding.vocabulary.symbols()), text.coding.length, text.coding.backward,
-      list(text.coding.class_names), text.coding.first_label);
-}
-
 DataConfig read_data(nn::ConfigTable table) {
   DataConfig data;
   data.name = table.text("name", std::nullopt);
@@ -249,6 +232,23 @@ Config parse_config(const std::string& text, const std::string& origin,
   return config;
 }
 
+std::string to_toml(const TextConfig& text) {
+  const auto list = [](const std::vector<std::string>& all) {
+    std::string joined;
+    for (const std::string& each : all) {
+      joined += (joined.empty() ? "" : ", ") + nn::toml_text(each);
+    }
+    return "[" + joined + "]";
+  };
+  return fmt::format(
+      "text = {{ train = {}, test = {}, format = \"{}\", columns = {}, label = {}, vocabulary = "
+      "{}, length = {}, backward = {}, classes = {}, first_label = {} }}\n",
+      nn::toml_text(text.train), nn::toml_text(text.test), name_in(kFormats, text.columns.format),
+      list(text.columns.text), nn::toml_text(text.columns.label),
+      nn::toml_text(text.coding.vocabulary.symbols()), text.coding.length, text.coding.backward,
+      list(text.coding.class_names), text.coding.first_label);
+}
+
 std::string to_toml(const Config& config) {
   const DataConfig& data = config.data;
   std::string text =
@@ -258,7 +258,7 @@ std::string to_toml(const Config& config) {
     text += fmt::format("resize = [{}, {}]\n", data.resize->height, data.resize->width);
   }
   if (data.resident) text += fmt::format("resident = {}\n", *data.resident);
-  if (data.text) text += text_toml(*data.text);
+  if (data.text) text += to_toml(*data.text);
   text += fmt::format("augment = {{ shift = {}, flip = {} }}\n\n[model]\nlayers = [\n", data.shift,
                       data.flip);
   for (const nn::LayerPtr& layer : config.layers) text += fmt::format("  {},\n", layer->to_toml());

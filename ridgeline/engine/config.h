@@ -102,5 +102,6 @@ Config parse_config(const std::string& text, const std::string& origin,
 // The resolved config as TOML that load_config reads back to the same config: --print-config, and
 // the description kept in model files.
 std::string to_toml(const Config& config);
+std::string to_toml(const TextConfig& text);  // "text = {...}"
 
 }  // namespace ridgeline::engine

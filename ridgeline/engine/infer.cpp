@@ -222,7 +222,8 @@ class RootRun {
     report.warnings = station_.loaded.warnings;
     if (ranks_ == nullptr) return report;
     writer.seal();
-    write_stderr(fmt::format("ridgeline: stopped by a signal; {}\n", report.unfinished));
+    write_stderr("ridgeline: stopped by a signal" +
+                 (report.unfinished.empty() ? "" : "; " + report.unfinished) + "\n");
     ::_exit(128 + report.stopped_by);
   }
 
@@ -285,6 +286,7 @@ InferReport run_own_parts(Station& station, const InferOptions& options,
   report.rows = ranks.reduce(report.rows, Reduce::sum);
   if (!ranks.is_root()) return report;
   OutputFile whole(output);
+  whole.keep();  // parts go as they are appended: what is here is all there is of them
   for (int r = 0; r < ranks.size(); ++r) {
     whole.append_file(part_of(r));
     std::error_code ignored;

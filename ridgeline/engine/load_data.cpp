@@ -21,9 +21,10 @@ bool is_text(const std::string& name) {
   return std::filesystem::is_regular_file(name, ignored);
 }
 
-// A part of a set of labelled texts.
+// A part of a set of labelled texts; without names for them `classes` are known, or as many as it
+// shows (0).
 data::ImageSet load_records(const DataConfig& config, const std::string& name, data::Part part,
-                            const std::filesystem::path& data_dir) {
+                            const std::filesystem::path& data_dir, int classes) {
   if (!config.text) {
     throw_error(ErrorKind::usage, "{} holds labelled texts, but the model was not trained on such",
                 name);
@@ -34,7 +35,9 @@ data::ImageSet load_records(const DataConfig& config, const std::string& name, d
       set != nullptr && set->records
           ? data::find_records(*set, part, data_dir)
           : std::filesystem::path(name) / (part == data::Part::train ? text.train : text.test);
-  return data::load_text(file, text.columns, text.coding, file.string());
+  data::TextCoding coding = text.coding;
+  coding.classes = classes;
+  return data::load_text(file, text.columns, coding, file.string());
 }
 
 bool is_records(const DataConfig& config, const std::string& name) {
@@ -55,8 +58,10 @@ std::optional<std::filesystem::path> text_file(const std::string& name,
 data::DataSet load_data(const Config& config, const std::filesystem::path& data_dir) {
   if (is_records(config.data, config.data.name)) {
     const std::string& name = config.data.name;
-    return {load_records(config.data, name, data::Part::train, data_dir),
-            load_records(config.data, name, data::Part::test, data_dir)};
+    data::ImageSet train = load_records(config.data, name, data::Part::train, data_dir, 0);
+    data::ImageSet test =
+        load_records(config.data, name, data::Part::test, data_dir, train.classes);
+    return {std::move(train), std::move(test)};
   }
   if (const auto text = text_file(config.data.name, data_dir)) {
     return data::load_streams(*text, config.train.batch, config.data.steps, config.data.name);
@@ -69,11 +74,7 @@ data::DataSet load_data(const Config& config, const std::filesystem::path& data_
 
 std::string data_key(const Config& config) {
   const DataConfig& data = config.data;
-  if (data.text) {
-    const data::TextCoding& coding = data.text->coding;
-    return fmt::format("{} of {} in {}, {}", data.name, coding.vocabulary.symbols(), coding.length,
-                       coding.backward);
-  }
+  if (data.text) return data.name + "\n" + to_toml(*data.text);
   if (is_text(data.name)) {
     return fmt::format("{} in {} x {}", data.name, config.train.batch, data.steps);
   }
@@ -84,7 +85,9 @@ std::string data_key(const Config& config) {
 data::ImageSet load_data_part(const Config& config, const std::string& name, data::Part part,
                               const std::filesystem::path& data_dir, int classes,
                               const std::string& symbols) {
-  if (is_records(config.data, name)) return load_records(config.data, name, part, data_dir);
+  if (is_records(config.data, name)) {
+    return load_records(config.data, name, part, data_dir, classes);
+  }
   const auto text = text_file(name, data_dir);
   if (!text) {
     data::ImageSet set = data::load_part(name, part, data_dir, classes);

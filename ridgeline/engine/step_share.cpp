@@ -1,9 +1,22 @@
 #include "ridgeline/engine/step_share.h"
 
 namespace ridgeline::engine {
+namespace {
+
+const data::ImageSet& resident(const Trainer& trainer) {
+  if (trainer.streams_data()) {
+    throw_error(
+        ErrorKind::usage,
+        "steps of other batches are measured on a set that lies on the device, and this one "
+        "does not fit or has data.resident = false; use a smaller set for this");
+  }
+  return trainer.set().train;
+}
+
+}  // namespace
 
 StepShare::StepShare(Machine& machine, Trainer& trainer, int64_t batch, int ranks)
-    : runtime_(machine.runtime()), set_(machine.runtime(), trainer.set().train) {
+    : runtime_(machine.runtime()), set_(machine.runtime(), resident(trainer)) {
   nn::LowerOptions options = trainer.whole_options(batch, 1);
   options.batch = (batch + ranks - 1) / ranks;
   options.global_batch = batch;

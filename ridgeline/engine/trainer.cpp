@@ -19,6 +19,11 @@ nn::Model initial_model(const Config& config, const data::DataSet& set) {
   return model;
 }
 
+// Ranks that stream make fewer steps a launch: all do, or none.
+bool on_any_rank(Communicator* ranks, bool mine) {
+  return ranks == nullptr ? mine : ranks->reduce(double(mine), Reduce::max) != 0;
+}
+
 }  // namespace
 
 nn::LowerOptions Trainer::train_options(int64_t batch, int64_t repeats) const {
@@ -79,7 +84,8 @@ Trainer::Trainer(Machine& machine, const Config& config, std::shared_ptr<const d
                                        : std::min(config.train.batch, set_->train.size()),
                config.train.drop_last),
       model_(initial_model(config, *set_)),
-      streams_(better_streamed(machine.runtime(), set_->train, config.data.resident)),
+      streams_(on_any_rank(machine.ranks(),
+                           better_streamed(machine.runtime(), set_->train, config.data.resident))),
       weights_(machine.runtime(), model_,
                nn::lower(model_, train_options(batches_.full_size(), 1))),
       evaluator_(machine, config, model_, set_->test, scaling_, pinned.evaluate),

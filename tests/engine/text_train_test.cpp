@@ -95,5 +95,33 @@ TEST(TextTraining, RefusesANetworkThatTakesNoCodes) {
   });
 }
 
+void write_numbered(const std::filesystem::path& file, int classes) {
+  std::ofstream out(file);
+  out << "topic,body\n";
+  for (int i = 0; i < 4 * classes; ++i) out << i % classes << ",text " << i << "\n";
+}
+
+// Without names the training set says how many classes there are.
+TEST(TextTraining, TestLabelsAreThoseOfTheTrainingSet) {
+  const TempFolder folder;
+  const Config config = text_config(folder, {"data.text.classes=[]"});
+  write_numbered(folder.path() / "train.csv", 3);
+  write_numbered(folder.path() / "test.csv", 4);
+  test::expect_error(ErrorKind::data, {"test.csv", "line 5", "label 3 is outside the 3 classes"},
+                     [&] { load_data(config, {}); });
+  write_numbered(folder.path() / "test.csv", 2);
+  EXPECT_EQ(load_data(config, {}).test.classes, 3);
+  const auto part = load_data_part(config, config.data.name, data::Part::test, {}, 3, {});
+  EXPECT_EQ(part.classes, 3);
+}
+
+TEST(TextTraining, SetsThatAreReadDifferentlyAreDifferentSets) {
+  const TempFolder folder;
+  const auto key = [&](const char* set) { return data_key(text_config(folder, {set})); };
+  EXPECT_EQ(key("train.batch=8"), key("train.batch=16"));
+  EXPECT_NE(key("data.text.label=\"body\""), key("data.text.label=\"topic\""));
+  EXPECT_NE(key("data.text.test=\"other.csv\""), key("data.text.length=16"));
+}
+
 }  // namespace
 }  // namespace ridgeline::engine

@@ -114,6 +114,10 @@ def test_ranks(folder, model):
     done = mpirun(2, "infer", model, "--input", folder / "packed.csv.gz", "--output",
                   folder / "got.csv", "--own-part", *ALIKE)
     assert done.returncode == 2 and "gzip" in done.stderr, done.stderr
+    (folder / "tiny.txt").write_text("a\n")  # fewer bytes than ranks
+    done = mpirun(3, "infer", model, "--input", folder / "tiny.txt", "--input-format", "lines",
+                  "--output", folder / "got.csv", "--own-part", *ALIKE)
+    assert done.returncode == 0 and len(labels(folder / "got.csv")) == 1, done.stderr
     bad = folder / "bad.csv"
     done = mpirun(3, "infer", model, "--input", bad, "--output", folder / "cut.csv", *ALIKE)
     assert done.returncode == 3 and "line 21: byte 0xff is not UTF-8" in done.stderr, done.stderr

@@ -233,11 +233,12 @@ cudaError_t launch_taps(const OneHotBlockArgs<T>& args, void* workspace, int pro
 
 }  // namespace
 
-std::string refuse_one_hot_block(const OneHotBlockShape& s, size_t width) {
+std::string refuse_one_hot_block(const OneHotBlockShape& s, size_t width, size_t shared) {
   if (s.taps != 7 && s.taps != 3) return "takes kernels of 3 and 7";
   if (s.steps() % 3 != 0) return "takes lengths that fall into threes";
   if (size_t(s.out) * width % kSliceBytes != 0) return "takes channels by 256 bytes";
-  if (std::max(moments_shared(s), table_shared(s)) > kMostShared) {
+  constexpr size_t kFixed = 4096;  // at most, that the kernels have besides
+  if (std::max(moments_shared(s), table_shared(s)) + kFixed > std::min(kMostShared, shared)) {
     return "the vocabulary does not fit shared memory";
   }
   return {};

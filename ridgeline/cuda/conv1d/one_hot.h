@@ -41,7 +41,7 @@ struct OneHotBlockArgs {
   T* y = nullptr;  // rows of channels, pitch signal_pitch(windows())
 };
 
-std::string refuse_one_hot_block(const OneHotBlockShape& shape, size_t width);
+std::string refuse_one_hot_block(const OneHotBlockShape& shape, size_t width, size_t shared);
 size_t one_hot_block_workspace(const OneHotBlockShape& shape, size_t width);
 template <typename T>
 cudaError_t launch_one_hot_block(const OneHotBlockArgs<T>& args, void* workspace, int processors,

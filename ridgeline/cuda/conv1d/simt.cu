@@ -72,6 +72,7 @@ __device__ inline void load_stage(float* stage, const SimtWork& work, int first_
 template <typename Tile>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     conv1d_forward_fp32_kernel(const SimtWork work) {
+#if __CUDA_ARCH__ >= 800  // cp.async; the row refuses older GPUs
   constexpr int kTaps = Tile::kTaps, kReach = Tile::kReach, kStages = Tile::kStages;
   extern __shared__ __align__(16) float shared[];
   const int column = int(blockIdx.x) * kN, first_row = int(blockIdx.y) * Tile::kRows;
@@ -155,6 +156,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
       *reinterpret_cast<float4*>(work.y + row * work.out + column + half * (kN / 2) + part) = best;
     }
   }
+#endif
 }
 
 template <int kTaps, int kPool>

@@ -249,11 +249,13 @@ __global__ void conv1d_turn_weights_kernel(const T* w, T* turned, int channels, 
        i += int64_t(gridDim.x) * blockDim.x) {
     const int c = int(i % channels), o = int(i / channels % out), u = int(i / channels / out);
     T value = w[(int64_t(o) * channels + c) * taps + u];
+#if __CUDA_ARCH__ >= 800  // tf32
     if constexpr (sizeof(T) == 4) {
       uint32_t bits;
       asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
       value = __uint_as_float(bits);
     }
+#endif
     turned[i] = value;
   }
 }

@@ -136,7 +136,13 @@ constexpr int kMostShares = 48;  // times 8 blocks of channels: three blocks an 
 
 template <typename T>
 bool table_fits(const OneHotGeometry& g) {
-  return grad_shared<T>(g.filter()) <= kMostShared;
+  int device = 0, most = 0;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) !=
+          cudaSuccess) {
+    return false;
+  }
+  return grad_shared<T>(g.filter()) <= std::min(kMostShared, size_t(most));
 }
 
 unsigned blocks_of(int64_t count, int threads) { return unsigned((count + threads - 1) / threads); }

@@ -166,8 +166,8 @@ class SlotProduct {
   HandedTile<kPieces> even_, odd_;
 };
 
-// The sums of the gates and states are of halves in the end: fast forms, good to a few units in
-// the last place of fp32.
+// The sums of the gates and states are of halves in the end: fast forms, off by about 2^-24 of 1
+// (not of the result: tanh of 1e-6 is good to 3 %).
 struct FastMath {
   static __device__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
   static __device__ float tanh(float x) {

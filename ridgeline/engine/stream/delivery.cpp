@@ -50,7 +50,8 @@ std::string_view name(Delivery delivery) {
 }
 
 void Pace::wait(Bell& bell, bool moved, bool busy) {
-  idle_ = moved ? 0 : idle_ + 1;
+  constexpr int kSeldom = 40;  // polls without anything: slower it does not get
+  idle_ = moved ? 0 : std::min(idle_ + 1, kSeldom);
   // Messages on their way need a hand every 50 us; the rest can wait for a millisecond.
   const int shift = std::min(idle_ / 8, busy ? 1 : 5);
   bell.wait_for(microseconds(idle_ == 0 ? 0 : 25 << shift));
@@ -106,7 +107,8 @@ bool ChunkRoot::dispatch() {
   if (options_.delivery == Delivery::scatter && total_ < 0) {
     if (!reader_.complete()) return false;
     total_ = int64_t(reader_.waiting());
-    if (std::ranges::any_of(peers_, [](const Peer& peer) { return !peer.said_ready; })) {
+    if (std::ranges::any_of(peers_,
+                            [](const Peer& peer) { return !peer.lost && !peer.said_ready; })) {
       total_ = -1;
       return false;
     }
@@ -331,7 +333,8 @@ void run_chunk_rank(Workers& workers, dist::Messages& messages, Bell& bell, cons
         messages.send(0, std::move(body));
       }
     }
-    while (auto result = workers.take()) {
+    // After its report nobody listens to a rank any more.
+    while (auto result = stopped ? std::nullopt : workers.take()) {
       moved = true;
       messages.send(0, result->pack(wide));
       own.results_out = clock.now();

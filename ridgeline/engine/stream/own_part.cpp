@@ -116,7 +116,7 @@ std::unique_ptr<ItemSource> open_text_part(const std::filesystem::path& path,
   const Range own{begin, head.bytes + share.end};
   const int64_t quotes = csv ? sum_before(ranks, count(file, own, '"')) : 0;
   int64_t start = head.bytes;
-  if (ranks.rank() > 0) {
+  if (begin > head.bytes) {  // else the share begins where the records do
     std::array<std::byte, 1> last{};
     file.peek(last, begin - 1);
     const bool closes = csv && last[0] == std::byte{'"'};
