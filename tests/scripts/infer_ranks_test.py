@@ -4,67 +4,17 @@ may travel; and what is left when ranks die."""
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
-import sys
 import time
 
+import mpi
 import tool
+from mpi import end, launch, ours, ranks_of
 
-if shutil.which("mpirun") is None:
-    print("skipped: no mpirun")
-    sys.exit(77)
-if not list(tool.BUILD.rglob("libridgeline_mpi.so")):
-    print("skipped: a build without MPI")
-    sys.exit(77)
-
-MPI = dict(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-           OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_mpi_yield_when_idle="1",
-           RIDGELINE_THREADS="1")
-
+mpi.need()
 
 ALIKE = ("--no-tune", "--threads", "1")  # else another plan may round differently
-
-
-def launch(ranks, *arguments, mpirun=(), **env):
-    return subprocess.Popen(["mpirun", "-n", str(ranks), *mpirun, tool.TOOL, *map(str, arguments)],
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            env=tool.environment(**MPI, **env), start_new_session=True)
-
-
-def end(process, seconds):
-    begin = time.monotonic()
-    try:
-        out, err = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        out, err = process.communicate()
-        raise AssertionError(f"still running after {seconds} s\n{out}\n{err}")
-    return process.returncode, time.monotonic() - begin, out, err
-
-
-def ours(err):
-    return [line for line in err.splitlines() if line.startswith("ridgeline: ")]
-
-
-def rank_process(process, rank):
-    """The process of one rank."""
-    for _ in range(100):
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                with open(f"/proc/{pid}/environ") as file:
-                    mine = f"OMPI_COMM_WORLD_RANK={rank}" in file.read().split("\0")
-                with open(f"/proc/{pid}/cmdline") as file:
-                    mine = mine and file.read().split("\0")[0] == tool.TOOL
-                with open(f"/proc/{pid}/stat") as file:
-                    mine = mine and int(file.read().rsplit(")", 1)[1].split()[3]) == process.pid
-            except (OSError, ValueError):
-                continue
-            if mine:
-                return int(pid)
-        time.sleep(0.05)
-    raise AssertionError(f"rank {rank} did not start\n{end(process, 1)}")
 
 
 class Long:
@@ -137,7 +87,7 @@ def test_other_models(folder, model, source):
                       f'"{folder / "mixed.csv"}"\n')
     script.chmod(0o755)
     process = subprocess.Popen(["mpirun", "-n", "2", str(script)], stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True, env=tool.environment(**MPI),
+                               stderr=subprocess.PIPE, text=True, env=tool.environment(**mpi.ENVIRONMENT),
                                start_new_session=True)
     code, _, _, err = end(process, 30)
     assert code == 7 and re.search(r"rank 1 .*another model", ours(err)[-1]), err
@@ -150,7 +100,7 @@ def test_killed(folder, model, long, rank):
     part = folder / f"killed{rank}.csv.part"
     process = launch(3, "infer", model, *long.flags, "--output", out)
     wait_for_results(part, process)
-    os.kill(rank_process(process, rank), signal.SIGKILL)
+    os.kill(ranks_of(process, 3)[rank], signal.SIGKILL)
     code, seconds, _, err = end(process, 20)
     assert code != 0 and seconds < 5, (code, seconds)
     assert not out.exists()
@@ -175,7 +125,7 @@ def test_stopped(folder, model, long):
         else:
             process = launch(ranks, "infer", model, *long.flags, "--output", out)
         wait_for_results(part, process)
-        os.kill(process.pid if ranks == 1 else rank_process(process, 0), signal.SIGTERM)
+        os.kill(process.pid if ranks == 1 else ranks_of(process, ranks)[0], signal.SIGTERM)
         code, _, _, err = end(process, 20)
         assert code == 143, (code, err)
         found = re.search(r"stopped by a signal; the first (\d+) results are in", err)
@@ -191,7 +141,7 @@ def test_survives(folder, model, long, how, extra=()):
     process = launch(4, "infer", model, *long.flags, "--output", out, "--survive",
                      mpirun=("--enable-recovery", *extra), RIDGELINE_WATCH="2")
     wait_for_results(folder / "survived.csv.part", process)
-    os.kill(rank_process(process, 2), how)
+    os.kill(ranks_of(process, 4)[2], how)
     code, _, _, err = end(process, 60)
     assert code == 0, (code, err)
     assert re.search(r"rank 2 .*; its chunks go to others", err), err

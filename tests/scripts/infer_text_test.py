@@ -3,12 +3,11 @@ cannot be read is named with its line, what came before it kept."""
 
 import gzip
 import json
-import os
 import random
-import shutil
 import subprocess
 import sys
 
+import mpi
 import tool
 
 WORDS = {0: ["football", "match", "goal"], 1: ["shares", "market", "bank"], 2: ["\"orbit\"", "moon", "star"]}
@@ -65,10 +64,9 @@ def labels(path):
 
 
 def mpirun(ranks, *arguments):
-    env = tool.environment(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-                           OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_mpi_yield_when_idle="1")
-    return subprocess.run(["mpirun", "-n", str(ranks), tool.TOOL, *map(str, arguments)],
-                          capture_output=True, text=True, env=env, timeout=120)
+    process = mpi.launch(ranks, *arguments)
+    code, _, out, err = mpi.end(process, 120)
+    return subprocess.CompletedProcess(process.args, code, out, err)
 
 
 def test_formats(folder, model, rows):
@@ -101,7 +99,7 @@ def test_formats(folder, model, rows):
 
 
 def test_ranks(folder, model):
-    if shutil.which("mpirun") is None or not list(tool.BUILD.rglob("libridgeline_mpi.so")):
+    if mpi.missing():
         return
     want = (folder / "want.csv").read_text()
     for flags in ((), ("--transport", "scatter"), ("--own-part",)):

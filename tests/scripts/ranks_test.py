@@ -3,68 +3,15 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
-import sys
 import time
 
+import mpi
 import tool
+from mpi import end, launch, ours, ranks_of
 
-if shutil.which("mpirun") is None:
-    print("skipped: no mpirun")
-    sys.exit(77)
-if not list(tool.BUILD.rglob("libridgeline_mpi.so")):
-    print("skipped: a build without MPI")
-    sys.exit(77)
-
-MPI = dict(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-           OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_mpi_yield_when_idle="1",
-           RIDGELINE_THREADS="1")
-
-
-def launch(ranks, *arguments, **env):
-    return subprocess.Popen(["mpirun", "-n", str(ranks), tool.TOOL, *map(str, arguments)],
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            env=tool.environment(**MPI, **env), start_new_session=True)
-
-
-def end(process, seconds):
-    """Its exit code, seconds until then, and what it said."""
-    begin = time.monotonic()
-    try:
-        out, err = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        out, err = process.communicate()
-        raise AssertionError(f"still running after {seconds} s\n{out}\n{err}")
-    return process.returncode, time.monotonic() - begin, out, err
-
-
-def ours(err):
-    return [line for line in err.splitlines() if line.startswith("ridgeline: ")]
-
-
-def ranks_of(process, count):
-    """The processes of the ranks, by rank."""
-    for _ in range(200):
-        found = {}
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                with open(f"/proc/{pid}/cmdline") as file:
-                    ours_too = file.read().split("\0")[0] == tool.TOOL
-                with open(f"/proc/{pid}/environ") as file:
-                    entries = dict(e.split("=", 1) for e in file.read().split("\0") if "=" in e)
-                with open(f"/proc/{pid}/stat") as file:
-                    session = int(file.read().rsplit(")", 1)[1].split()[3])
-            except (OSError, ValueError):
-                continue
-            if ours_too and "OMPI_COMM_WORLD_RANK" in entries and session == process.pid:
-                found[int(entries["OMPI_COMM_WORLD_RANK"])] = int(pid)
-        if len(found) == count:
-            return found
-        time.sleep(0.1)
-    raise AssertionError("the ranks did not start")
+mpi.need()
 
 
 LONG = ["--set", "train.epochs=1000000", "--set", "train.checkpoint_seconds=1"]
@@ -183,7 +130,7 @@ def test_errors(folder):
                       '--set train.batch=$((16 + OMPI_COMM_WORLD_RANK))\n')
     script.chmod(0o755)
     process = subprocess.Popen(["mpirun", "-n", "2", str(script)], stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True, env=tool.environment(**MPI),
+                               stderr=subprocess.PIPE, text=True, env=tool.environment(**mpi.ENVIRONMENT),
                                start_new_session=True)
     code, _, _, err = end(process, 30)
     assert code == 7, (code, err)
@@ -192,7 +139,7 @@ def test_errors(folder):
 
 def test_verify(folder):
     done = tool.run("verify", folder.config, "--ranks", "3", "--json", folder / "verify.json",
-                    env=tool.environment(**MPI))
+                    env=tool.environment(**mpi.ENVIRONMENT))
     report = json.loads((folder / "verify.json").read_text())
     kinds = {(c["precision"], c["what"]) for c in report["comparisons"]}
     assert ("fp64", "3 ranks") in kinds and ("fp32", "3 ranks") in kinds, kinds
