@@ -56,29 +56,22 @@ def ran(folder):
     return sections
 
 
-def figures_of(folder, sections):
-    """What the programs wrote themselves (SECTION-NAME.json and .jsonl), for the sections that ran."""
+def figures_of(folder):
+    """{section: {name: what the program wrote itself}}: SECTION-NAME.json and .jsonl."""
     figures = {}
-    for path in sorted(folder.glob("*.json*")):
+    for path in sorted(folder.glob("*-*.json*")):
         section, name = path.stem.split("-", 1)
+        text = path.read_text()
         if path.suffix == ".jsonl":
-            found = [json.loads(line) for line in path.read_text().splitlines() if line]
+            found = [json.loads(line) for line in text.splitlines() if line]
         else:
-            found = json.loads(path.read_text())
+            found = json.loads(text)
         figures.setdefault(section, {})[name] = found
-    merged = {}
-    if "train" in sections:
-        merged["train"] = figures.get("train", {})
-    if "bench" in sections:
-        bench = figures.get("bench", {})
-        merged["ceilings"] = bench.get("info", {}).get("ceilings")
-        merged["bench"] = [line for name in bench if name.startswith("mlp-") for line in bench[name]]
-        merged["widths"] = [line for name in bench if name.startswith("widths-") for line in bench[name]]
-        merged["gemm"] = bench.get("gemm", [])
-        # This one only prints: its lines are the figures.
-        log = folder / "bench-mlp_train.log"
-        merged["mlp_train"] = log.read_text().splitlines() if log.exists() else []
-    return merged
+    # The kernels' benchmarks only print: their lines are the figures.
+    for log in sorted(folder.glob("kernels-*.log")):
+        name = log.stem.split("-", 1)[1]
+        figures.setdefault("kernels", {}).setdefault(name, log.read_text(errors="replace").splitlines())
+    return figures
 
 
 def compare_training(train):
@@ -96,10 +89,12 @@ def main():
     sections = ran(folder)
     merged.update(machine())
     merged.setdefault("ran", {}).update(sections)
-    merged.update(figures_of(folder, sections))
+    figures = figures_of(folder)
+    for section in sections:
+        merged.setdefault("figures", {})[section] = figures.get(section, {})
     good = True
     if "train" in sections:
-        apart = compare_training(merged["train"])
+        apart = compare_training(figures.get("train", {}))
         merged["accuracy_cuda_minus_cpu"] = apart
         for name, difference in apart.items():
             print(f"{name}: accuracy on the GPU {100 * difference:+.2f} points from the CPU's")

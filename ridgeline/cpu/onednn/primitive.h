@@ -85,7 +85,7 @@ class PrimitiveChain final : public Step {
   // `from`, or a copy of it that lies as `wanted` says, made anew in each run.
   dnnl::memory reordered(const dnnl::memory& from, const dnnl::memory::desc& wanted) {
     if (from.get_desc() == wanted) return from;
-    const dnnl::memory to = memory(wanted);
+    dnnl::memory to = memory(wanted);
     add(dnnl::reorder(from, to), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
     return to;
   }
