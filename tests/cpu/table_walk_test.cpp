@@ -19,6 +19,7 @@ TEST_P(TableWalk, EveryCpuRowAgreesWithTheOracle) {
   Exercised exercised;
   for (const DType dtype : kFloats) {
     for (const Case& c : all_cases(dtype)) walk(c, table, *runtime, exercised);
+    for (const Case& c : small_signal_cases(dtype)) walk(c, table, *runtime, exercised);
   }
   for (const Impl& row : table) {
     if (row.target != DeviceKind::cpu || row.converts) continue;

@@ -36,10 +36,12 @@ std::vector<Case> recurrent_cases(DType dtype);
 std::vector<Case> wide_recurrent_cases(DType dtype);
 // Convolutions over characters, the place of the largest class (part of op_cases).
 std::vector<Case> text_op_cases(DType dtype);
-// The same with more rows than a tile of a matrix product.
+// Training steps with more rows than a tile of a matrix product.
 std::vector<Case> tall_training_cases(DType dtype);
-// All but the tall ones.
+// All of the above but the tall and the wide ones.
 std::vector<Case> all_cases(DType dtype);
+// Blocks of 1-D convolution networks as inference has them, in channels that rows of channels take.
+std::vector<Case> small_signal_cases(DType dtype);
 
 constexpr DType kFloats[] = {DType::fp64, DType::fp32, DType::bf16, DType::fp16};
 constexpr ActivationKind kActivations[] = {ActivationKind::relu, ActivationKind::tanh,

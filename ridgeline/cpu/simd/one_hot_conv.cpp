@@ -173,9 +173,14 @@ void block(const OneHotBlockArgs<T>& g, T* rows, Range items) {
               best = hn::Max(
                   best, hn::MulAdd(even, hn::LoadU(d, g.gamma + at), hn::LoadU(d, g.beta + at)));
             }
-            hn::Store(best, d, tile + w * kOneHotBlock + c);
+            if (g.rows) {
+              hn::StoreU(best, d, g.y + (i * windows + w0 + w) * s.out + first + c);
+            } else {
+              hn::Store(best, d, tile + w * kOneHotBlock + c);
+            }
           }
         }
+        if (g.rows) continue;
         for (int64_t c = 0; c < channels; ++c) {
           T* to = g.y + (i * s.out + first + c) * windows + w0;
           for (int64_t w = 0; w < many; ++w) to[w] = tile[w * kOneHotBlock + c];

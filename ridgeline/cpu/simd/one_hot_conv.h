@@ -29,7 +29,8 @@ struct OneHotBlockArgs {
   const T *table, *bias;  // bias may be null
   const T *gamma, *beta;  // as rows of channels: [block, step, kOneHotBlock]
   T epsilon;
-  T* y;  // [n, out, steps / 3]
+  T* y;               // [n, out, steps / 3], or
+  bool rows = false;  // [n, steps / 3, out], out in blocks
 };
 
 template <typename T>

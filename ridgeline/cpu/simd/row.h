@@ -76,6 +76,7 @@ Table softmax_rows();
 Table mse_rows();
 Table dropout_rows();
 Table one_hot_conv_rows();
+Table signal_rows();
 Table update_rows();
 Table all_reduce_rows();
 Impl linear_grad_w_sum_row();

@@ -2,6 +2,7 @@
 
 #include "ridgeline/cpu/simd/one_hot_conv.h"
 #include "ridgeline/cpu/simd/row.h"
+#include "ridgeline/cpu/simd/signal.h"
 
 namespace ridgeline::cpu::simd {
 namespace {
@@ -123,16 +124,18 @@ struct BlockScratch {
   }
 };
 
-Cover covers_block(const Rest& rest) {
+Cover covers_block(const Rest& rest, bool rows) {
   const auto block = block_at(rest);
   if (!block) return Cover::no("no one_hot_conv1d, layer_norm, relu and pool");
-  const std::string reason = refuse_block(*block);
+  std::string reason = refuse_block(*block);
+  if (rows && block->conv->out() % kOneHotBlock != 0) reason = "gives rows of channels in 16s";
   if (!reason.empty()) return Cover::no(reason);
   Cover cover = Cover::of(4);
   for (const Value& value : {block->conv->y, block->norm->y, block->pool->x}) {
     if (!rest.dead_after(value, 4)) return Cover::no("a value between the ops is needed later");
     cover.skips.push_back(value.id);
   }
+  if (rows) use_rows(cover.writes, block->pool->y, block->pool->shape.out());
   const int threads = cpu_runtime(rest.runtime).pool().size();
   const OneHotShape shape = shape_of(*block->conv);
   cover.workspace = with_type(block->conv->y.dtype, [&](auto zero) {
@@ -142,7 +145,7 @@ Cover covers_block(const Rest& rest) {
 }
 
 template <typename T>
-std::unique_ptr<Step> prepare_block(const Span& span, const Binding& binding) {
+std::unique_ptr<Step> prepare_block(const Span& span, const Binding& binding, bool rows) {
   const auto& conv = span.get<OneHotConv1d>(0);
   const auto& norm = span.get<LayerNorm>(1);
   ThreadPool& pool = cpu_runtime(binding.runtime()).pool();
@@ -155,7 +158,8 @@ std::unique_ptr<Step> prepare_block(const Span& span, const Binding& binding) {
                           scratch.gamma,
                           scratch.beta,
                           T(norm.epsilon),
-                          binding.write(span.get<MaxPool>(3).y).as<T>()};
+                          binding.write(span.get<MaxPool>(3).y).as<T>(),
+                          rows};
   return make_step([args, s, scratch, &pool, w = binding.read(conv.w).as<T>(),
                     gamma = binding.read(norm.gamma).as<T>(),
                     beta = binding.read(norm.beta).as<T>()] {
@@ -192,6 +196,17 @@ Cover covers(const Rest& rest, const Value Op::*typed, const Value Op::*weight,
   return cover;
 }
 
+Impl block_row(bool rows) {
+  Impl block;
+  block.name = rows ? "cpu.one_hot_norm_relu_pool.rows" : "cpu.one_hot_norm_relu_pool.simd";
+  block.covers = [rows](const Rest& rest) { return covers_block(rest, rows); };
+  block.prepare = [rows](const Span& span, const Binding& binding) {
+    return with_type(span.get<OneHotConv1d>(0).y.dtype,
+                     [&](auto zero) { return prepare_block<decltype(zero)>(span, binding, rows); });
+  };
+  return block;
+}
+
 }  // namespace
 
 Table one_hot_conv_rows() {
@@ -215,14 +230,7 @@ Table one_hot_conv_rows() {
     return with_type(op.dy.dtype,
                      [&](auto zero) { return prepare_grad<decltype(zero)>(op, binding); });
   };
-  Impl block;
-  block.name = "cpu.one_hot_norm_relu_pool.simd";
-  block.covers = covers_block;
-  block.prepare = [](const Span& span, const Binding& binding) {
-    return with_type(span.get<OneHotConv1d>(0).y.dtype,
-                     [&](auto zero) { return prepare_block<decltype(zero)>(span, binding); });
-  };
-  return {block, forward, grad};
+  return {block_row(true), block_row(false), forward, grad};
 }
 
 }  // namespace ridgeline::cpu::simd
