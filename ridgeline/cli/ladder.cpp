@@ -1,29 +1,72 @@
 #include "ridgeline/engine/ladder.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
 #include <memory>
 
 #include "ridgeline/cli/commands.h"
+#include "ridgeline/core/file.h"
+#include "ridgeline/engine/verify.h"
 
 namespace ridgeline::cli {
 namespace {
 
 struct Flags {
-  std::string name, json, svg;
+  std::string name, json, svg, rung;
   RunFlags run;
   double seconds = 1;
+  int ranks = 0;
 };
 
-int run(const Flags& flags) {
-  check_destinations({flags.json, flags.svg});
+// The same command for ranks that climb one rung; gives the JSON their root writes.
+std::string climb_elsewhere(const Flags& flags, const engine::Rung& rung, int ranks) {
+  const auto file =
+      std::filesystem::temp_directory_path() / fmt::format("ridgeline-ladder-{}.json", ::getpid());
+  std::vector<std::string> words{std::filesystem::read_symlink("/proc/self/exe").string(),
+                                 "ladder",
+                                 flags.name,
+                                 "--rung",
+                                 rung.name,
+                                 "--seconds",
+                                 fmt::format("{}", flags.seconds),
+                                 "--json",
+                                 file.string()};
+  if (!flags.run.device.empty()) words.insert(words.end(), {"--device", flags.run.device});
+  if (flags.run.no_tune) words.emplace_back("--no-tune");
+  if (flags.run.deterministic) words.emplace_back("--deterministic");
+  engine::launch_ranks(ranks, words);
+  const std::vector<std::byte> bytes = read_file(file);
+  const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  std::filesystem::remove(file);
+  return text;
+}
+
+int run(const Flags& flags, Communicator& ranks) {
+  if (ranks.is_root()) check_destinations({flags.json, flags.svg});
   engine::LadderOptions options;
   flags.run.apply(options.run);
   options.seconds = flags.seconds;
+  options.rank_count = flags.ranks;
+  options.rung = flags.rung;
+  if (ranks.size() > 1) {
+    if (flags.rung.empty()) {
+      throw_error(ErrorKind::usage,
+                  "ladder: start one process; it starts the ranks its rungs need");
+    }
+    options.ranks = &ranks;
+  }
+  options.launch = [&](const engine::Rung& rung, int count) {
+    return climb_elsewhere(flags, rung, count);
+  };
   const engine::Ladder& ladder = engine::find_ladder(flags.name);
-  if (flags.json != "-" && flags.svg != "-") {
+  if (ranks.size() == 1 && flags.json != "-" && flags.svg != "-") {
     write_text("-", engine::ladder_head());
     options.each = [](const engine::RungResult& rung) { write_text("-", engine::to_line(rung)); };
   }
   const engine::LadderResult result = engine::climb(ladder, options);
+  if (!ranks.is_root()) return 0;
   if (!flags.json.empty()) write_text(flags.json, engine::to_json_text(result));
   if (!flags.svg.empty()) write_text(flags.svg, engine::to_svg(result));
   return 0;
@@ -43,13 +86,24 @@ void add_ladder(CLI::App& app, Action& action) {
   command->add_option("--seconds", flags->seconds, "time for each rung")
       ->check(CLI::Range(0.0, 3600.0).description(""))
       ->type_name("S");
+  command
+      ->add_option("--ranks", flags->ranks,
+                   "processes of the rungs with several, started by mpirun (default: one a GPU, or "
+                   "one a core up to four)")
+      ->check(CLI::Range(2, 4096).description(""))
+      ->type_name("N");
+  command->add_option("--rung", flags->rung, "climb this one alone")->type_name("NAME");
   flags->run.declare(*command);
   command->add_option("--svg", flags->svg, "draw the staircase here")->type_name("FILE");
   declare_json(*command, flags->json);
   command->footer(
       "Examples:\n  ridgeline ladder mlp\n  ridgeline ladder lenet72 --device cuda --svg "
       "lenet72.svg\n  ridgeline ladder mlp --svg mlp.svg --json mlp.json");
-  command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+  command->callback([flags, &action] {
+    action = [flags] {
+      return with_ranks([&](Communicator& ranks) { return run(*flags, ranks); });
+    };
+  });
 }
 
 }  // namespace ridgeline::cli

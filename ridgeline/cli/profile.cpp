@@ -21,21 +21,30 @@ bool is_config(const std::string& path) {
   return std::filesystem::path(path).extension() == ".toml";
 }
 
-engine::Profile measure(const Flags& flags) {
+engine::Profile measure(const Flags& flags, Communicator& ranks) {
   engine::ProfileOptions options = flags.options;
   options.data = flags.config.data;
+  options.ranks = &ranks;
   if (is_config(flags.config.config)) {
     return engine::profile_training(flags.config.load(), flags.config.config, options);
+  }
+  if (ranks.size() > 1) {
+    throw_error(ErrorKind::usage,
+                "profile: ranks share a training step; give a config, or start "
+                "a model's profile as one process");
   }
   engine::ModelOptions model;
   flags.config.run.apply(model.run);
   return engine::profile_model(flags.config.config, model, options);
 }
 
-int run(const Flags& flags) {
-  check_destinations({flags.json, flags.trace});
-  if (!flags.report.empty()) make_folder("--report", flags.report);
-  const engine::Profile profile = measure(flags);
+int run(const Flags& flags, Communicator& ranks) {
+  if (ranks.is_root()) {
+    check_destinations({flags.json, flags.trace});
+    if (!flags.report.empty()) make_folder("--report", flags.report);
+  }
+  const engine::Profile profile = measure(flags, ranks);
+  if (!ranks.is_root()) return 0;
   if (flags.json != "-" && flags.trace != "-") write_text("-", engine::to_text(profile));
   if (!flags.json.empty()) write_text(flags.json, engine::to_json_text(profile));
   if (!flags.trace.empty()) write_text(flags.trace, profile.timeline.to_json());
@@ -77,8 +86,13 @@ void add_profile(CLI::App& app, Action& action) {
       "Examples:\n"
       "  ridgeline profile configs/fashion-mlp.toml\n"
       "  ridgeline profile configs/fashion-mlp.toml --threads 1 --trace trace.json\n"
-      "  ridgeline profile runs/fashion --batch 64 --json profile.json");
-  command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+      "  ridgeline profile runs/fashion --batch 64 --json profile.json\n"
+      "  mpirun -n 4 ridgeline profile configs/bench/mlp-512-b3000.toml");
+  command->callback([flags, &action] {
+    action = [flags] {
+      return with_ranks([&](Communicator& ranks) { return run(*flags, ranks); });
+    };
+  });
 }
 
 }  // namespace ridgeline::cli

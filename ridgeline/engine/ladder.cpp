@@ -1,8 +1,12 @@
 #include "ridgeline/engine/ladder.h"
 
+#include <algorithm>
+
+#include "ridgeline/core/thread_pool.h"
 #include "ridgeline/engine/ladder_rung.h"
 #include "ridgeline/engine/random_set.h"
 #include "ridgeline/prof/limit.h"
+#include "ridgeline/registry.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -18,28 +22,84 @@ Config config_of(const Ladder& ladder, const Rung& rung, const RunConfig& run) {
   return config;
 }
 
-RungResult run_rung(const Ladder& ladder, const Rung& rung, const LadderOptions& options,
-                    const std::shared_ptr<const data::DataSet>& set) {
-  RungResult result;
-  result.name = rung.name;
-  result.what = rung.what;
-  result.precision = name(rung.precision);
-  result.founding_us = rung.founding_us;
-  const Config config = config_of(ladder, rung, options.run);
-  result.batch = config.train.batch;
-  try {
-    Machine machine(config.run);
-    result.threads = machine.threads();
-    const RungWork work{rung, config, machine, set, options.seconds};
-    ladder.forward ? measure_forward(work, result) : measure_training(work, result);
-  } catch (const Error& error) {
-    // A row or precision that is not here: the rung cannot be made, which is no fault of the
-    // others.
-    if (error.kind() != ErrorKind::usage) throw;
-    result.skipped = error.what();
+constexpr int kMostRanks = 4;  // on a CPU, unless told otherwise
+
+int rank_count(const LadderOptions& options) {
+  if (options.rank_count > 0) return options.rank_count;
+  if (choose_device(options.run.device).kind != DeviceKind::cpu) {
+    int gpus = 0;
+    for (const Device& device : devices()) gpus += device.kind != DeviceKind::cpu;
+    return gpus;
   }
-  return result;
+  return std::min(kMostRanks, resolve_threads(0));
 }
+
+// Processes of their own climb it; what they found is this one's result.
+void run_elsewhere(const Rung& rung, const LadderOptions& options, RungResult& result) {
+  const int ranks = rank_count(options);
+  if (ranks < 2 || !options.launch) {
+    throw_error(ErrorKind::usage,
+                "this machine has one {}; --ranks 2 shares it between processes, which shows how "
+                "gradients travel and gains nothing",
+                choose_device(options.run.device).kind == DeviceKind::cpu ? "core" : "GPU");
+  }
+  const LadderResult found = ladder_from_json(options.launch(rung, ranks));
+  if (found.rungs.size() != 1) {
+    throw_error(ErrorKind::comm, "ladder: the ranks of rung {} sent no result", rung.name);
+  }
+  result = found.rungs.front();
+}
+
+class Climber {
+ public:
+  Climber(const Ladder& ladder, const LadderOptions& options)
+      : ladder_(ladder), options_(options), set_(data_for(ladder)) {}
+
+  RungResult run(const Rung& rung) {
+    RungResult result;
+    result.name = rung.name;
+    result.what = rung.what;
+    result.precision = name(rung.precision);
+    result.founding_us = rung.founding_us;
+    const Config config = config_of(ladder_, rung, options_.run);
+    result.batch = config.train.batch;
+    try {
+      if (rung.ranks && options_.ranks == nullptr) {
+        run_elsewhere(rung, options_, result);
+      } else {
+        measure(rung, config, result);
+      }
+    } catch (const Error& error) {
+      // A row or precision that is not here: the rung cannot be made, which is no fault of the
+      // others.
+      if (error.kind() != ErrorKind::usage) throw;
+      result.skipped = error.what();
+    }
+    return result;
+  }
+
+ private:
+  static std::shared_ptr<const data::DataSet> data_for(const Ladder& ladder) {
+    int64_t rows = ladder.forward ? ladder.batch : 40 * ladder.batch;
+    for (const auto* rungs : {&ladder.cpu, &ladder.cuda}) {
+      for (const Rung& rung : *rungs) rows = std::max(rows, rung.batch);
+    }
+    return random_data(rows, ladder.item, ladder.classes, ladder.codes > 0 ? ladder.codes : 256);
+  }
+
+  void measure(const Rung& rung, const Config& config, RungResult& result) {
+    Machine machine(config.run, options_.ranks);
+    result.threads = machine.threads();
+    result.ranks = options_.ranks != nullptr ? options_.ranks->size() : 1;
+    const RungWork work{rung, config, machine, set_, options_.seconds, references_};
+    ladder_.forward ? measure_forward(work, result) : measure_training(work, result);
+  }
+
+  const Ladder& ladder_;
+  const LadderOptions& options_;
+  std::shared_ptr<const data::DataSet> set_;
+  std::map<std::string, ReferenceSteps> references_;
+};
 
 }  // namespace
 
@@ -62,6 +122,7 @@ void fill_times(double us_per_step, Runner& runner, Machine& machine, RungResult
   result.us_per_input = us_per_step / double(result.batch);
   result.rows = runner.row_names();
   if (const auto ceilings = machine.ceilings()) {
+    // Of one rank's share, which all ranks that have a device of their own compute at once.
     const prof::Limit limit = prof::limit_of(runner.plan().program(), *ceilings);
     result.limit_fraction = limit.fraction(1e-6 * us_per_step);
   }
@@ -72,15 +133,14 @@ LadderResult climb(const Ladder& ladder, const LadderOptions& options) {
   result.ladder = ladder.name;
   const Device device = choose_device(options.run.device);
   result.device = to_string(device);
-  RunConfig run = options.run;
-  result.machine = Machine(run).runtime().fingerprint();
-  const auto set = random_data(ladder.forward ? ladder.batch : 40 * ladder.batch, ladder.item,
-                               ladder.classes, ladder.codes > 0 ? ladder.codes : 256);
+  result.machine = Machine(options.run, options.ranks).runtime().fingerprint();
+  Climber climber(ladder, options);
   const RungResult *first = nullptr, *before = nullptr;
   const auto& rungs = device.kind == DeviceKind::cpu ? ladder.cpu : ladder.cuda;
   result.rungs.reserve(rungs.size());
   for (const Rung& rung : rungs) {
-    result.rungs.push_back(run_rung(ladder, rung, options, set));
+    if (!options.rung.empty() && options.rung != rung.name) continue;
+    result.rungs.push_back(climber.run(rung));
     RungResult& now = result.rungs.back();
     if (now.skipped.empty()) {
       now.gain = before != nullptr ? before->us_per_input / now.us_per_input : 1;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ridgeline/core/communicator.h"
 #include "ridgeline/engine/config.h"
 
 namespace ridgeline::engine {
@@ -18,6 +19,8 @@ struct Rung {
   int64_t batch = 0;              // 0: the ladder's
   int threads = 0;                // 0: the run's
   bool launches_alone = false;    // each row launched by itself: no graph, no steps in one launch
+  bool from_host = false;         // items come from the host's memory, and answers go back there
+  bool ranks = false;             // several processes: one a GPU, or a core each (LadderOptions)
   Precision precision = Precision::fp32;
   double founding_us = 0;  // an input, as the founding record states it; 0: it does not
 };
@@ -39,8 +42,8 @@ const Ladder& find_ladder(const std::string& name);  // throws usage with the kn
 
 struct RungResult {
   std::string name, what, precision;
-  int64_t batch = 0;
-  int threads = 0;
+  int64_t batch = 0;  // of all ranks together
+  int threads = 0, ranks = 1;
   double us_per_step = 0, us_per_input = 0;
   double gain = 0;        // over the rung before
   double total_gain = 0;  // over the first
@@ -56,6 +59,11 @@ struct LadderOptions {
   RunConfig run;
   double seconds = 1;  // for each rung
   std::function<void(const RungResult&)> each;
+  int rank_count = 0;             // of rungs with ranks; 0: of GPUs, or of cores up to four
+  Communicator* ranks = nullptr;  // this process is one of several: it climbs only `rung`
+  std::string rung;               // the only one to climb; empty: all
+  // Climbs a rung with so many processes like this one; gives the JSON of their root's result.
+  std::function<std::string(const Rung&, int ranks)> launch;
 };
 
 struct LadderResult {
@@ -64,12 +72,14 @@ struct LadderResult {
 };
 
 // Climbs: each rung is first compared with the reference rows, then timed. Throws numeric when one
-// is wrong. A rung that this machine or build cannot make is skipped, with its reason.
+// is wrong. A rung that this machine or build cannot make is skipped, with its reason. Collective
+// over options.ranks.
 LadderResult climb(const Ladder& ladder, const LadderOptions& options);
 
 std::string ladder_head();
 std::string to_line(const RungResult& rung);
 std::string to_json_text(const LadderResult& result);
+LadderResult ladder_from_json(const std::string& text);
 std::string to_svg(const LadderResult& result);  // a staircase of inputs a second, logarithmic
 
 }  // namespace ridgeline::engine

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "ridgeline/engine/clock.h"
 #include "ridgeline/engine/ladder_rung.h"
@@ -55,12 +56,24 @@ nn::Model initial_model(const RungWork& work) {
   return model;
 }
 
-void check(const RungWork& work, const nn::Model& model, Predictor& predictor, RungResult& result) {
+// The items of this process: all, or an equal share of each rank.
+std::span<const uint8_t> items_of(const RungWork& work, int64_t batch) {
   const data::ImageSet& items = work.set->train;
-  const data::Scaling scaling = scaling_for(work.config.data.scale, items);
-  const int64_t count = std::min(kCheckedItems, result.batch), classes = items.classes;
   const auto bytes = items.images.span<const uint8_t>();
-  const auto some = bytes.first(size_t(count * model.input().numel()));
+  const Communicator* ranks = work.ranks();
+  const Range part =
+      ranks != nullptr ? split(batch, ranks->rank(), ranks->size()) : Range{0, batch};
+  const auto item = size_t(items.item_shape().numel());
+  return bytes.subspan(size_t(part.begin) * item, size_t(part.end - part.begin) * item);
+}
+
+void check(const RungWork& work, const nn::Model& model, Predictor& predictor, RungResult& result) {
+  const data::Scaling scaling = scaling_for(work.config.data.scale, work.set->train);
+  const auto bytes = items_of(work, result.batch);
+  const auto item = size_t(model.input().numel());
+  const int64_t count = std::min(kCheckedItems, int64_t(bytes.size() / item));
+  const int64_t classes = work.set->train.classes;
+  const auto some = bytes.first(size_t(count) * item);
   Config plain_config = work.config;
   plain_config.run.precision =
       work.config.run.precision == Precision::fp64 ? Precision::fp64 : Precision::fp32;
@@ -68,8 +81,7 @@ void check(const RungWork& work, const nn::Model& model, Predictor& predictor, R
   Machine plain = Machine::reference();
   Predictor reference(plain, plain_config, model, scaling, int(classes), count);
   const auto want = centred_logits(reference.run(some), classes);
-  std::vector<double> got =
-      predictor.run(bytes.first(size_t(result.batch * model.input().numel())));
+  std::vector<double> got = predictor.run(bytes);
   got.resize(size_t(count * classes));
   result.error = relative_error(centred_logits(got, classes), want);
   result.bound = bound_of(model, work.config.run.precision);
@@ -81,17 +93,40 @@ void check(const RungWork& work, const nn::Model& model, Predictor& predictor, R
   }
 }
 
-// Bytes are on the device; probabilities stay there.
-double time_forward(const RungWork& work, Runner& runner) {
-  Runtime& runtime = runner.plan().runtime();
-  const auto once = [&] {
-    if (!work.rung.launches_alone) return runner.launch(0, 1);
+// What one step of the rung is. Bytes are on the device and probabilities stay there, unless the
+// rung says otherwise.
+std::function<void()> step_of(const RungWork& work, Predictor& predictor,
+                              std::span<const uint8_t> items) {
+  Runner& runner = predictor.runner();
+  if (work.rung.from_host) return [&predictor, items] { predictor.run(items); };
+  if (!work.rung.launches_alone) return [&runner] { runner.launch(0, 1); };
+  return [&runner] {
     runner.set_inputs(0, 0, {});
     for (size_t i = 0; i < runner.plan().choices().size(); ++i) runner.plan().run_choice(i);
   };
+}
+
+// Seconds of a step: of the host's clock where the host or other ranks have a part in it.
+double time_forward(const RungWork& work, const std::function<void()>& once) {
+  Runtime& runtime = work.machine.runtime();
   once();
   runtime.synchronize();
-  return 1e6 * runtime.time(once, work.seconds);
+  if (work.ranks() == nullptr && !work.rung.from_host) return runtime.time(once, work.seconds);
+  std::vector<double> seconds;
+  const Clock total;
+  while (work.agreed(seconds.size() < 5 ||
+                     (total.seconds() < work.seconds && seconds.size() < 10000))) {
+    if (Communicator* ranks = work.ranks()) ranks->barrier();
+    const Clock clock;
+    once();
+    runtime.synchronize();
+    seconds.push_back(clock.seconds());
+    if (Communicator* ranks = work.ranks()) {
+      seconds.back() = ranks->reduce(seconds.back(), Reduce::max);
+    }
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + int64_t(seconds.size() / 2), seconds.end());
+  return seconds[seconds.size() / 2];
 }
 
 }  // namespace
@@ -99,10 +134,12 @@ double time_forward(const RungWork& work, Runner& runner) {
 void measure_forward(const RungWork& work, RungResult& result) {
   const nn::Model model = initial_model(work);
   const data::Scaling scaling = scaling_for(work.config.data.scale, work.set->train);
+  const auto items = items_of(work, result.batch);
   Predictor predictor(work.machine, work.config, model, scaling, work.set->train.classes,
-                      result.batch);
+                      int64_t(items.size()) / model.input().numel());
   check(work, model, predictor, result);
-  fill_times(time_forward(work, predictor.runner()), predictor.runner(), work.machine, result);
+  const double seconds = time_forward(work, step_of(work, predictor, items));
+  fill_times(1e6 * seconds, predictor.runner(), work.machine, result);
 }
 
 }  // namespace ridgeline::engine

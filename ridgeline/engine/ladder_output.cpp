@@ -12,9 +12,9 @@
 namespace ridgeline::engine {
 
 std::string ladder_head() {
-  return fmt::format("{:<14} {:>6} {:>7} {:>12} {:>12} {:>14} {:>8} {:>8} {:>9}  {}\n", "rung",
-                     "batch", "threads", "us a step", "us an input", "inputs/s", "gain", "in all",
-                     "of limit", "what");
+  return fmt::format("{:<14} {:>6} {:>5} {:>7} {:>12} {:>12} {:>14} {:>8} {:>8} {:>9}  {}\n",
+                     "rung", "batch", "ranks", "threads", "us a step", "us an input", "inputs/s",
+                     "gain", "in all", "of limit", "what");
 }
 
 std::string to_line(const RungResult& rung) {
@@ -22,8 +22,8 @@ std::string to_line(const RungResult& rung) {
     return fmt::format("{:<14} skipped: {}\n", rung.name, rung.skipped.substr(0, 160));
   }
   std::string line = fmt::format(
-      "{:<14} {:>6} {:>7} {:>12.2f} {:>12.4f} {:>14} {:>7.2f}x {:>7.1f}x {:>9}  {}", rung.name,
-      rung.batch, rung.threads, rung.us_per_step, rung.us_per_input,
+      "{:<14} {:>6} {:>5} {:>7} {:>12.2f} {:>12.4f} {:>14} {:>7.2f}x {:>7.1f}x {:>9}  {}",
+      rung.name, rung.batch, rung.ranks, rung.threads, rung.us_per_step, rung.us_per_input,
       grouped(1e6 / rung.us_per_input), rung.gain, rung.total_gain,
       rung.limit_fraction ? fmt::format("{:.0f} %", 100 * *rung.limit_fraction) : "-", rung.what);
   if (rung.founding_us > 0) line += fmt::format(" (founding record: {:.4g} us)", rung.founding_us);
@@ -33,11 +33,9 @@ std::string to_line(const RungResult& rung) {
 std::string to_json_text(const LadderResult& result) {
   nlohmann::json rungs = nlohmann::json::array();
   for (const RungResult& rung : result.rungs) {
-    nlohmann::json entry = {{"rung", rung.name},
-                            {"what", rung.what},
-                            {"precision", rung.precision},
-                            {"batch", rung.batch},
-                            {"threads", rung.threads}};
+    nlohmann::json entry = {{"rung", rung.name},           {"what", rung.what},
+                            {"precision", rung.precision}, {"batch", rung.batch},
+                            {"ranks", rung.ranks},         {"threads", rung.threads}};
     if (!rung.skipped.empty()) {
       entry["skipped"] = rung.skipped;
     } else {
@@ -59,6 +57,34 @@ std::string to_json_text(const LadderResult& result) {
                         {"rungs", rungs}}
              .dump(2) +
          "\n";
+}
+
+LadderResult ladder_from_json(const std::string& text) {
+  const auto document = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  LadderResult result;
+  if (!document.is_object() || !document.contains("rungs")) return result;
+  result.ladder = document.value("ladder", "");
+  result.device = document.value("device", "");
+  result.machine = document.value("machine", "");
+  for (const auto& entry : document["rungs"]) {
+    RungResult rung;
+    rung.name = entry.value("rung", "");
+    rung.what = entry.value("what", "");
+    rung.precision = entry.value("precision", "");
+    rung.batch = entry.value("batch", int64_t{0});
+    rung.ranks = entry.value("ranks", 1);
+    rung.threads = entry.value("threads", 0);
+    rung.skipped = entry.value("skipped", "");
+    rung.us_per_step = entry.value("us_per_step", 0.0);
+    rung.us_per_input = entry.value("us_per_input", 0.0);
+    rung.error = entry.value("error", 0.0);
+    rung.bound = entry.value("bound", 0.0);
+    rung.founding_us = entry.value("founding_us", 0.0);
+    rung.rows = entry.value("rows", std::vector<std::string>{});
+    if (entry.contains("limit_fraction")) rung.limit_fraction = entry.value("limit_fraction", 0.0);
+    result.rungs.push_back(std::move(rung));
+  }
+  return result;
 }
 
 std::string to_svg(const LadderResult& result) {

@@ -3,6 +3,7 @@
 
 #include "ridgeline/engine/clock.h"
 #include "ridgeline/engine/ladder_rung.h"
+#include "ridgeline/engine/ranks.h"
 #include "ridgeline/engine/trainer.h"
 
 namespace ridgeline::engine {
@@ -48,16 +49,32 @@ double change_error(const std::vector<double>& got, const std::vector<double>& w
   return change > 0 ? std::sqrt(difference / change) : std::sqrt(difference);
 }
 
-void check_rung(const Config& config, Machine& machine,
-                const std::shared_ptr<const data::DataSet>& set, RungResult& result) {
-  Machine plain = Machine::reference();
+// Of the whole batch on one thread, whatever the rung's ranks: with the same seed all begin alike.
+const ReferenceSteps& reference_steps(const RungWork& work) {
+  Config config = work.config;
   // Weights are stored in the rung's own type in both, so that the start is the same.
-  Config reference = config;
-  reference.run.precision =
+  config.run.precision =
       config.run.precision == Precision::fp64 ? Precision::fp64 : Precision::fp32;
-  Trainer expected(plain, reference, set), measured(machine, config, set);
-  const auto start = trained(expected, 0);
-  const auto want = trained(expected, kCheckedSteps), got = trained(measured, kCheckedSteps);
+  const std::string key = fmt::format("{} {}", config.train.batch, name(config.run.precision));
+  const auto found = work.references.find(key);
+  if (found != work.references.end()) return found->second;
+  Machine plain = Machine::reference();
+  Trainer trainer(plain, config, work.set);
+  ReferenceSteps steps;
+  steps.start = trained(trainer, 0);
+  steps.after = trained(trainer, kCheckedSteps);
+  return work.references[key] = std::move(steps);
+}
+
+void check_rung(const RungWork& work, RungResult& result) {
+  const Config& config = work.config;
+  Trainer measured(work.machine, config, work.set);
+  const auto got = trained(measured, kCheckedSteps);
+  if (Communicator* ranks = work.ranks()) {
+    check_replicas(*ranks, measured.snapshot(), kCheckedSteps);
+    if (!ranks->is_root()) return;  // the same weights: the root's check is everyone's
+  }
+  const auto& [start, want] = reference_steps(work);
   result.error = change_error(got, want, start);
   // What storing the weights rounds away counts against a small change of them.
   double norm = 0, change = 0;
@@ -66,7 +83,9 @@ void check_rung(const Config& config, Machine& machine,
     change += (want[i] - start[i]) * (want[i] - start[i]);
   }
   result.bound = bound_of(config, measured.model()) +
-                 2 * kCheckedSteps * unit_roundoff(reference.run.precision) *
+                 2 * kCheckedSteps *
+                     unit_roundoff(config.run.precision == Precision::fp64 ? Precision::fp64
+                                                                           : Precision::fp32) *
                      (change > 0 ? std::sqrt(norm / change) : 1);
   if (!(result.error <= result.bound)) {
     throw_error(ErrorKind::numeric,
@@ -76,17 +95,17 @@ void check_rung(const Config& config, Machine& machine,
   }
 }
 
-double time_rung(const Rung& rung, Trainer& trainer, double seconds) {
+double time_rung(const RungWork& work, Trainer& trainer) {
   Runner& runner = trainer.runner();
   trainer.advance(1);
   trainer.losses();
   const std::vector<double> rates(runner.lowered().lr ? size_t(runner.repeats()) : 0, 0.01);
   std::vector<double> us;
   const Clock total;
-  while (us.size() < 5 || (total.seconds() < seconds && us.size() < 10000)) {
+  while (work.agreed(us.size() < 5 || (total.seconds() < work.seconds && us.size() < 10000))) {
     const Clock clock;
     int64_t steps = 1;
-    if (rung.launches_alone) {
+    if (work.rung.launches_alone) {
       runner.set_inputs(0, 0, rates);
       for (size_t i = 0; i < runner.plan().choices().size(); ++i) runner.plan().run_choice(i);
       runner.plan().runtime().synchronize();
@@ -103,9 +122,9 @@ double time_rung(const Rung& rung, Trainer& trainer, double seconds) {
 }  // namespace
 
 void measure_training(const RungWork& work, RungResult& result) {
-  check_rung(work.config, work.machine, work.set, result);
+  check_rung(work, result);
   Trainer trainer(work.machine, work.config, work.set);
-  const double us = time_rung(work.rung, trainer, work.seconds);
+  const double us = time_rung(work, trainer);
   fill_times(us, trainer.runner(), work.machine, result);
 }
 

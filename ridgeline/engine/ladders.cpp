@@ -7,6 +7,9 @@
 namespace ridgeline::engine {
 namespace {
 
+// Of training over ranks: a share of it should take longer than adding up the gradients.
+constexpr int64_t kLarge = 1024;
+
 // 784-512-10 on bytes, cross-entropy, SGD.
 Ladder mlp() {
   Ladder ladder;
@@ -38,6 +41,20 @@ optimizer = { type = "sgd", lr = 0.01 }
        .threads = 1},
       {.name = "step", .what = "a whole step as one row", .rows = {}, .threads = 1},
       {.name = "threads", .what = "all threads", .rows = {}},
+      {.name = "large batch", .what = "all threads, more rows a step", .rows = {}, .batch = kLarge},
+      {.name = "ranks",
+       .what = "a process a core, gradients added up one after the other",
+       .rows = {"!cpu.all_reduce_start.queued", "!cpu.all_reduce_start.scatter",
+                "!cpu.linear_grad_w_all_reduce", "!cpu.mlp_gradients_all_reduce"},
+       .batch = kLarge,
+       .threads = 1,
+       .ranks = true},
+      {.name = "overlap",
+       .what = "gradients travel while others are computed",
+       .rows = {},
+       .batch = kLarge,
+       .threads = 1,
+       .ranks = true},
   };
   const std::vector<const char*> plain_gpu{"cuda.*.plain"};
   const std::vector<const char*> tiles{"cuda.*.plain", "cuda.*.cublaslt*"};
@@ -55,6 +72,23 @@ optimizer = { type = "sgd", lr = 0.01 }
       {.name = "graph", .what = "32 steps in one graph launch", .rows = tiles},
       {.name = "all rows", .what = "every row of this precision", .rows = {}},
       {.name = "tensor cores", .what = "every row, tf32", .rows = {}, .precision = Precision::tf32},
+      {.name = "large batch",
+       .what = "more rows a step",
+       .rows = {},
+       .batch = kLarge,
+       .precision = Precision::tf32},
+      {.name = "staged",
+       .what = "a process a GPU, gradients by way of the host",
+       .rows = {"!cuda.all_reduce_start.nccl"},
+       .batch = kLarge,
+       .ranks = true,
+       .precision = Precision::tf32},
+      {.name = "ranks",
+       .what = "gradients from GPU to GPU inside the graph",
+       .rows = {},
+       .batch = kLarge,
+       .ranks = true,
+       .precision = Precision::tf32},
   };
   return ladder;
 }
@@ -88,8 +122,17 @@ layers = [
       {.name = "threads", .what = "the same over a batch, all threads", .rows = plain, .batch = 8},
       {.name = "library", .what = "a vendor's convolutions", .rows = library, .batch = 128},
       {.name = "all rows", .what = "every row", .rows = {}, .batch = 128},
+      {.name = "ranks",
+       .what = "a process a core",
+       .rows = {},
+       .batch = 128,
+       .threads = 1,
+       .ranks = true},
   };
   const std::vector<const char*> rest{"cuda.*.plain", "!cuda.conv2d.plain"};
+  // Over all images these take up to a second a call: they have rungs of their own, and are no
+  // candidates for others.
+  const std::vector<const char*> faster{"!cuda.conv2d.plain", "!cuda.conv2d.unrolled"};
   const auto with = [&](std::vector<const char*> more) {
     more.insert(more.end(), rest.begin(), rest.end());
     return more;
@@ -115,9 +158,19 @@ layers = [
       {.name = "library",
        .what = "a vendor's convolutions",
        .rows = with({"cuda.conv2d.cudnn*", "cuda.*.cublaslt*"})},
-      {.name = "all rows", .what = "every row, fused; fp32", .rows = {}},
-      {.name = "tf32", .what = "tensor cores", .rows = {}, .precision = Precision::tf32},
-      {.name = "bf16", .what = "half the bytes", .rows = {}, .precision = Precision::bf16},
+      {.name = "all rows", .what = "every row, fused; fp32", .rows = faster},
+      {.name = "tf32", .what = "tensor cores", .rows = faster, .precision = Precision::tf32},
+      {.name = "bf16", .what = "half the bytes", .rows = faster, .precision = Precision::bf16},
+      {.name = "host",
+       .what = "images from the host, answers back to it",
+       .rows = faster,
+       .from_host = true,
+       .precision = Precision::bf16},
+      {.name = "ranks",
+       .what = "a process a GPU",
+       .rows = faster,
+       .ranks = true,
+       .precision = Precision::bf16},
   };
   return ladder;
 }
@@ -158,7 +211,17 @@ layers = [
        .rows = {"cpu.*.onednn", "cpu.*.reference", "cpu.*.simd", "!cpu.conv2d.simd"},
        .batch = 32},
       {.name = "all rows", .what = "every row", .rows = {}, .batch = 32},
+      {.name = "ranks",
+       .what = "a process a core",
+       .rows = {},
+       .batch = 32,
+       .threads = 1,
+       .ranks = true},
   };
+  // Plain loops over thousands of texts take seconds a call: they have rungs of their own, and are
+  // no candidates for others.
+  const std::vector<const char*> faster{"!cuda.conv2d.plain", "!cuda.conv2d.unrolled",
+                                        "!cuda.one_hot_conv1d.plain"};
   ladder.cuda = {
       {.name = "loop",
        .what = "plain kernels, a text a step, launched one by one",
@@ -176,11 +239,18 @@ layers = [
        .rows = {"cuda.*.cudnn*", "cuda.*.cublaslt*", "cuda.*.plain", "!cuda.conv2d.plain",
                 "!cuda.linear.plain"},
        .batch = 256},
-      {.name = "all rows", .what = "every row, fp32", .rows = {}, .batch = 2376},
-      {.name = "tf32", .what = "tensor cores", .rows = {}, .precision = Precision::tf32},
-      {.name = "bf16",
-       .what = "half the bytes",
-       .rows = {},
+      {.name = "all rows", .what = "every row, fp32", .rows = faster, .batch = 2376},
+      {.name = "tf32", .what = "tensor cores", .rows = faster, .precision = Precision::tf32},
+      {.name = "bf16", .what = "half the bytes", .rows = faster, .precision = Precision::bf16},
+      {.name = "host",
+       .what = "texts from the host, answers back to it",
+       .rows = faster,
+       .from_host = true,
+       .precision = Precision::bf16},
+      {.name = "ranks",
+       .what = "a process a GPU; the record had sixteen",
+       .rows = faster,
+       .ranks = true,
        .precision = Precision::bf16,
        .founding_us = 63.0},
   };
@@ -214,6 +284,7 @@ layers = [{ type = "lstm", hidden = 512 }, { type = "select" }, { type = "linear
        .what = "a fused cell with packed weights",
        .rows = {"cpu.*.simd", "*.reference"}},
       {.name = "all rows", .what = "every row", .rows = {}},
+      {.name = "ranks", .what = "a process a core", .rows = {}, .threads = 1, .ranks = true},
   };
   const auto rung = [](const char* name, const char* what, const char* row) {
     return Rung{.name = name,
@@ -232,6 +303,16 @@ layers = [{ type = "lstm", hidden = 512 }, { type = "select" }, { type = "linear
       {.name = "bf16",
        .what = "every row, weights held on chip",
        .rows = {},
+       .precision = Precision::bf16},
+      {.name = "host",
+       .what = "sequences from the host, answers back to it",
+       .rows = {},
+       .from_host = true,
+       .precision = Precision::bf16},
+      {.name = "ranks",
+       .what = "a process a GPU",
+       .rows = {},
+       .ranks = true,
        .precision = Precision::bf16},
   };
   return ladder;

@@ -10,6 +10,7 @@
 #include "ridgeline/data/image_set.h"
 #include "ridgeline/engine/model_io.h"
 #include "ridgeline/prof/limit.h"
+#include "ridgeline/prof/network.h"
 #include "ridgeline/prof/roofs.h"
 #include "ridgeline/prof/timeline.h"
 
@@ -54,6 +55,15 @@ struct ApiUse {
   double seconds = 0, share = 0;  // of all calls
 };
 
+// What the gradients of a step cost between ranks.
+struct RankUse {
+  int count = 1;
+  prof::Network network;
+  double bytes = 0;      // sent and received by each rank
+  double predicted = 0;  // seconds, by the network alone
+  double waited = 0;     // seconds in which a median rank could do nothing else
+};
+
 // What a GPU did while whole steps ran, unprofiled but for the recording.
 struct DeviceUse {
   double busy = 0;         // share of the time in which a kernel or copy ran
@@ -78,7 +88,11 @@ struct Profile {
   std::optional<prof::Ceilings> ceilings;
   std::optional<prof::Limit> limit;  // of the whole step
   Precision unit = Precision::fp32;
-  std::vector<ApiUse> api;  // those that take 90 % of the time together
+  bool in_launches = false;     // rows were timed by their kernels inside whole launches
+  std::vector<ApiUse> api;      // those that take 90 % of the time together
+  double api_seconds = 0;       // of all calls
+  double recorded_seconds = 0;  // from the first of them to the last, pauses left out
+  std::optional<RankUse> ranks;
   std::optional<DeviceUse> device_use;
   std::string no_device_trace;  // why `api` and `kernels` are missing on a GPU
   std::vector<std::string> advice;
@@ -95,13 +109,14 @@ struct ProfileOptions {
   std::filesystem::path data;
   int64_t batch = 256;                       // of a model file
   std::shared_ptr<const data::DataSet> set;  // already loaded; else by config.data.name
+  Communicator* ranks = nullptr;             // of a training step; null: alone
 };
 
 // A plan that was made already: its rows are run many times over, with learning rates of zero. Its
 // inputs must be in place; optimizer state that a step changes at any rate is changed.
 Profile profile_runner(Machine& machine, Runner& runner, const Config& config,
                        const ProfileOptions& options);
-// The training step of a config.
+// The training step of a config. Collective over options.ranks; each has its own profile.
 Profile profile_training(const Config& config, const std::string& name,
                          const ProfileOptions& options);
 // The inference call of a model file or the folder of a run.

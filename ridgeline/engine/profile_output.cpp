@@ -80,7 +80,11 @@ void put_device(Out out, const Profile& profile) {
         engineering(use.copy_rate), percent(use.overlap));
   }
   if (!profile.api.empty()) {
-    fmt::format_to(out, "\nhost calls that take 90 % of all calls' time, start-up included\n");
+    fmt::format_to(out,
+                   "\nhost calls that take 90 % of all calls' time, start-up included: all take "
+                   "{:.2f} s, {} of the program\n",
+                   profile.api_seconds,
+                   percent(rate(profile.api_seconds, profile.recorded_seconds)));
     for (const ApiUse& use : profile.api) {
       fmt::format_to(out, "{:>12.1f} us {:>6} {:>9} x  {}\n", 1e6 * use.seconds, percent(use.share),
                      use.calls, use.name);
@@ -108,6 +112,15 @@ json kernel_json(const KernelUse& use) {
           {"occupied_by", k.occupied_by}};
 }
 
+json ranks_json(const RankUse& use) {
+  return {{"count", use.count},
+          {"bandwidth", use.network.bandwidth},
+          {"latency_us", 1e6 * use.network.latency},
+          {"bytes", use.bytes},
+          {"predicted_us", 1e6 * use.predicted},
+          {"waited_us", 1e6 * use.waited}};
+}
+
 json row_json(const RowProfile& row, bool roofs) {
   json entry = {{"row", row.row},
                 {"ops", row.what},
@@ -128,6 +141,8 @@ json row_json(const RowProfile& row, bool roofs) {
   if (row.balance) entry["thread_balance"] = *row.balance;
   if (row.waiting) entry["thread_waiting"] = *row.waiting;
   if (row.work.regions > 0) entry["regions"] = row.work.regions;
+  if (row.work.network_bytes > 0) entry["network_bytes"] = row.work.network_bytes;
+  if (row.work.host_bytes > 0) entry["host_bytes"] = row.work.host_bytes;
   for (const KernelUse& use : row.kernels) entry["kernels"].push_back(kernel_json(use));
   return entry;
 }
@@ -153,6 +168,15 @@ std::string to_text(const Profile& profile) {
                    "limit       {:.2f} us a step, {}-bound: {} reached (ceilings measured {})\n",
                    1e6 * profile.limit->seconds(), profile.limit->bound(),
                    percent(profile.limit->fraction(profile.total.median)), profile.ceilings->date);
+  }
+  if (profile.ranks) {
+    const RankUse& use = *profile.ranks;
+    fmt::format_to(out,
+                   "ranks       {}: {}B a step each way over {}: {:.2f} us by the network alone, "
+                   "{:.2f} us waited for, {} of the step\n",
+                   use.count, engineering(use.bytes), prof::to_string(use.network),
+                   1e6 * use.predicted, 1e6 * use.waited,
+                   percent(rate(use.waited, profile.total.median)));
   }
   put_kernels(out, profile);
   put_device(out, profile);
@@ -185,8 +209,14 @@ std::string to_json_text(const Profile& profile) {
                    {"gaps_us", 1e6 * profile.gaps},
                    {"rows", rows},
                    {"heaviest", heaviest},
+                   {"rows_timed_in_launches", profile.in_launches},
                    {"advice", profile.advice},
                    {"host_calls", api}};
+  if (!api.empty()) {
+    document["host_calls_us"] = 1e6 * profile.api_seconds;
+    document["program_us"] = 1e6 * profile.recorded_seconds;
+  }
+  if (profile.ranks) document["ranks"] = ranks_json(*profile.ranks);
   if (profile.limit) {
     document["limit"] = {{"us", 1e6 * profile.limit->seconds()},
                          {"bound", profile.limit->bound()},

@@ -9,20 +9,21 @@
 namespace ridgeline {
 namespace {
 
-// Contents a row can be timed on: floats in (-0.5, 0.5), bytes at random, integers below their
-// bound; state, rates and counters zero.
+// Contents a row can be timed on, or as much of them as repeats (fill() does): floats in
+// (-0.5, 0.5), bytes at random, integers below their bound; nothing where zeros will do, as for
+// state, rates and counters.
 std::vector<std::byte> sample(const ValueInfo& info) {
-  const int64_t count = info.value.shape.numel();
-  const size_t width = size_of(info.value.dtype);
-  std::vector<std::byte> bytes(size_t(count) * width);
   const bool weights =
       info.role == Role::param || info.role == Role::copy || info.role == Role::temp;
-  if (is_float(info.value.dtype) && !weights) return bytes;
+  if (is_float(info.value.dtype) && !weights) return {};
 
-  // A block of random numbers, repeated: large sets would take long to fill one by one.
+  // A block of random numbers, to be repeated: large sets would take long to fill one by one.
   constexpr int64_t kBlock = 65'536 + 7;
+  const int64_t count = std::min(info.value.shape.numel(), kBlock);
+  const size_t width = size_of(info.value.dtype);
+  std::vector<std::byte> bytes(size_t(count) * width);
   const Philox random{uint64_t(info.value.id), streams::kSample};
-  for (int64_t i = 0; i < std::min(count, kBlock); ++i) {
+  for (int64_t i = 0; i < count; ++i) {
     std::byte* at = bytes.data() + size_t(i) * width;
     const float value = random.uniform(uint64_t(i)) - 0.5f;
     const uint64_t integer = random.below(uint64_t(std::max<int64_t>(1, info.below)), uint64_t(i));
@@ -51,11 +52,21 @@ std::vector<std::byte> sample(const ValueInfo& info) {
         break;
     }
   }
-  for (int64_t done = kBlock; done < count; done += kBlock) {
-    const int64_t part = std::min(kBlock, count - done);
-    std::memcpy(bytes.data() + size_t(done) * width, bytes.data(), size_t(part) * width);
-  }
   return bytes;
+}
+
+// Repeats `block` over `bytes` of device memory, which is zero. Activations of a large batch are
+// gigabytes: a GPU doubles what it has by itself rather than wait for the host's copies of it.
+void fill(Runtime& runtime, std::byte* data, size_t bytes, const std::vector<std::byte>& block) {
+  if (block.empty()) return;
+  size_t done = std::min(bytes, block.size());
+  runtime.upload(data, block.data(), done);
+  const bool doubles = runtime.device().kind == DeviceKind::cuda;
+  while (done < bytes) {
+    const size_t part = std::min(doubles ? done : block.size(), bytes - done);
+    runtime.upload(data + done, doubles ? data : block.data(), part);
+    done += part;
+  }
 }
 
 class ScratchBinding final : public Binding {
@@ -97,8 +108,8 @@ Tensor DeviceStopwatch::scratch(const Value& value, const Format& format, size_t
   if (found == memory_.end()) {
     DeviceBuffer buffer(runtime_, std::max<size_t>(1, bytes));
     if (format.empty()) {
-      const std::vector<std::byte> contents = sample(program_.info(value.id));
-      runtime_.upload(buffer.data(), contents.data(), contents.size());
+      const ValueInfo& info = program_.info(value.id);
+      fill(runtime_, buffer.data(), size_t(size_of(info.value)), sample(info));
     }
     found = memory_.emplace(std::pair(value.id, format), std::move(buffer)).first;
   }

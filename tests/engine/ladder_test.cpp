@@ -102,5 +102,43 @@ TEST(Ladder, ForwardRungsAreHeldToTheReferencesLogits) {
   EXPECT_GT(result.rungs[2].error, 0);  // it did compute in fp32, and something else than loops
 }
 
+TEST(Ladder, RungsOfRanksAreClimbedElsewhere) {
+  const TempFolder folder;
+  Ladder ladder = small_ladder();
+  ladder.cpu = {{.name = "one", .what = "one process", .rows = {}},
+                {.name = "ranks", .what = "several", .rows = {}, .ranks = true}};
+  LadderOptions options = quick();
+  options.rank_count = 3;
+  options.launch = [&](const Rung& rung, int ranks) {
+    RungResult there;
+    there.name = rung.name;
+    there.ranks = ranks;
+    there.batch = 8;
+    there.us_per_input = 0.5;
+    there.rows = {"cpu.a.b"};
+    return to_json_text({"small", "cpu", "there", {there}});
+  };
+  const LadderResult result = climb(ladder, options);
+  ASSERT_EQ(result.rungs.size(), 2u);
+  EXPECT_EQ(result.rungs[0].ranks, 1);
+  EXPECT_EQ(result.rungs[1].ranks, 3);
+  EXPECT_EQ(result.rungs[1].rows, std::vector<std::string>{"cpu.a.b"});
+  EXPECT_DOUBLE_EQ(result.rungs[1].gain, result.rungs[0].us_per_input / 0.5);
+  options.launch = [](const Rung&, int) { return std::string("{"); };
+  EXPECT_THROW(climb(ladder, options), Error);
+  options.launch = nullptr;
+  EXPECT_THAT(climb(ladder, options).rungs[1].skipped, HasSubstr("--ranks 2"));
+}
+
+TEST(Ladder, AnswersMayGoBackToTheHost) {
+  const TempFolder folder;
+  Ladder ladder = small_ladder();
+  ladder.forward = true;
+  ladder.cpu = {{.name = "host", .what = "from the host", .rows = {}, .from_host = true}};
+  const LadderResult result = climb(ladder, quick());
+  EXPECT_EQ(result.rungs[0].skipped, "");
+  EXPECT_GT(result.rungs[0].us_per_input, 0);
+}
+
 }  // namespace
 }  // namespace ridgeline::engine

@@ -1,0 +1,88 @@
+// Profiles and ladders over ranks that are threads.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ridgeline/engine/ladder.h"
+#include "ridgeline/engine/profile.h"
+#include "tests/dist/thread_ranks.h"
+#include "tests/engine/small_set.h"
+
+namespace ridgeline::engine {
+namespace {
+
+using dist::RankCommunicator;
+using dist::testing::on_ranks;
+using testing::small_config;
+using testing::small_set;
+using testing::TempFolder;
+
+TEST(ProfileOfRanks, HasTheNetworkAmongItsRoofs) {
+  const TempFolder folder;
+  Profile profile;
+  on_ranks(3, [&](RankCommunicator& ranks) {
+    ProfileOptions options;
+    options.set = small_set(203);
+    options.seconds = 0.1;
+    options.ranks = &ranks;
+    // Rows apart, so that the sums have one of their own.
+    Config config = small_config({"run.threads=1", "run.tune=false"});
+    config.run.rows = {"!cpu.mlp_gradients_all_reduce"};
+    Profile mine = profile_training(config, "small.toml", options);
+    if (ranks.is_root()) profile = std::move(mine);
+  });
+  ASSERT_TRUE(profile.ranks);
+  EXPECT_EQ(profile.ranks->count, 3);
+  EXPECT_GT(profile.ranks->network.bandwidth, 0);
+  EXPECT_GT(profile.ranks->predicted, 0);
+  double sent = 0;
+  for (const RowProfile& row : profile.rows) {
+    sent += row.work.network_bytes;
+    if (row.work.network_bytes > 0) {
+      EXPECT_GT(row.roofs.of(prof::Roof::network), 0) << row.row;
+    }
+  }
+  EXPECT_GT(sent, 0);
+  EXPECT_DOUBLE_EQ(sent, profile.ranks->bytes);
+  EXPECT_THAT(to_text(profile), ::testing::HasSubstr("ranks       3: "));
+  EXPECT_THAT(to_json_text(profile), ::testing::HasSubstr("waited_us"));
+}
+
+TEST(LadderOfRanks, IsHeldToTheReferenceToo) {
+  const TempFolder folder;
+  Ladder ladder;
+  ladder.name = "small";
+  ladder.network = R"([model]
+layers = [{ type = "linear", out = 12 }, { type = "relu" }, { type = "linear", out = 4 }]
+[train]
+optimizer = { type = "sgd", lr = 0.01 }
+)";
+  ladder.item = Shape{5, 5};
+  ladder.classes = 4;
+  ladder.batch = 8;
+  ladder.cpu = {{.name = "alone", .what = "one", .rows = {}},
+                {.name = "ranks", .what = "three", .rows = {}, .threads = 1, .ranks = true}};
+  for (const bool forward : {false, true}) {
+    ladder.forward = forward;
+    RungResult rung;
+    on_ranks(3, [&](RankCommunicator& ranks) {
+      LadderOptions options;
+      options.run.device = "cpu";
+      options.run.tune = false;
+      options.seconds = 0.01;
+      options.ranks = &ranks;
+      options.rung = "ranks";
+      const LadderResult result = climb(ladder, options);
+      ASSERT_EQ(result.rungs.size(), 1u);
+      if (ranks.is_root()) rung = result.rungs.front();
+    });
+    EXPECT_EQ(rung.skipped, "");
+    EXPECT_EQ(rung.ranks, 3);
+    EXPECT_EQ(rung.batch, 8);
+    EXPECT_GT(rung.us_per_input, 0);
+    EXPECT_LE(rung.error, rung.bound);
+    EXPECT_LT(rung.bound, 1e-3);  // a row lost of a batch of 8 would err by 0.1
+  }
+}
+
+}  // namespace
+}  // namespace ridgeline::engine
