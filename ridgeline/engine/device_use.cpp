@@ -35,6 +35,7 @@ double length(const std::vector<Interval>& all) {
 template <typename Records>
 std::vector<Interval> intervals(const Records& records) {
   std::vector<Interval> all;
+  all.reserve(records.size());
   for (const auto& record : records) all.push_back({record.begin, record.end});
   return all;
 }

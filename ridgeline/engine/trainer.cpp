@@ -48,7 +48,7 @@ int64_t Trainer::local_rows(int64_t batch) const {
 std::vector<int32_t> Trainer::local_order(int64_t epoch) const {
   // The pieces of a text keep their order: each batch continues the one before.
   const bool shuffle = config_.train.shuffle && set_->train.streams == 0;
-  const std::vector<int32_t> all =
+  std::vector<int32_t> all =
       data::epoch_order(batches_.rows(), config_.train.seed, uint64_t(epoch), shuffle);
   if (ranks_ == 1) return all;
   std::vector<int32_t> mine;

@@ -19,7 +19,7 @@ class IdxTest : public ::testing::Test {
     return write_file(folder_ / name, bytes);
   }
   // Expects read_idx to refuse these bytes, plain, with a line that begins with the file's name.
-  void refuse(std::string_view bytes, std::vector<std::string> parts) {
+  void refuse(std::string_view bytes, const std::vector<std::string>& parts) {
     const fs::path path = file(bytes);
     const std::string line = expect_error(ErrorKind::data, parts, [&] { (void)read_idx(path); });
     EXPECT_TRUE(line.starts_with(path.string() + ": ")) << line;

@@ -179,6 +179,7 @@ inline void on_ranks(int size, const std::function<void(RankCommunicator&)>& wor
   std::vector<std::exception_ptr> failures(static_cast<size_t>(size));
   {
     std::vector<std::jthread> threads;
+    threads.reserve(static_cast<size_t>(size));
     for (int r = 0; r < size; ++r) {
       threads.emplace_back([&, r] {
         try {
