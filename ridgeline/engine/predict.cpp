@@ -60,6 +60,7 @@ std::vector<double> Predictor::probabilities() const {
   return dispatch_float(value.dtype, [&](auto zero) {
     const auto values = runner_->read<decltype(zero)>(value);
     std::vector<double> wide;
+    wide.reserve(values.size());
     for (const auto each : values) wide.push_back(double(float(each)));
     return wide;
   });

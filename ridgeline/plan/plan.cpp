@@ -121,6 +121,7 @@ void Plan::Parts::lay_out() {
     }
   }
   std::vector<Lifetime> pieces;
+  pieces.reserve(lives.size() + choices.size());
   for (const auto& [instance, life] : lives) pieces.push_back(life);
   for (size_t i = 0; i < choices.size(); ++i) {
     pieces.push_back({choices[i].cover.workspace, i, i});
@@ -137,8 +138,8 @@ void Plan::Parts::lay_out() {
     instances[instance] = {arena.data() + packing.offsets[next++], value.dtype, value.shape,
                            runtime.device()};
   }
-  for (size_t i = 0; i < choices.size(); ++i) {
-    const bool any = choices[i].cover.workspace > 0;
+  for (const Choice& choice : choices) {
+    const bool any = choice.cover.workspace > 0;
     workspaces.push_back(any ? arena.data() + packing.offsets[next] : nullptr);
     ++next;
   }

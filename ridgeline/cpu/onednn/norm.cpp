@@ -20,7 +20,7 @@ Tag tag_of(Layout layout) { return layout == Layout::plain ? Tag::nchw : blocked
 
 // Runs f(), then the primitives, then g().
 template <typename F, typename G>
-std::unique_ptr<Step> around(std::shared_ptr<PrimitiveChain> chain, F before, G after) {
+std::unique_ptr<Step> around(const std::shared_ptr<PrimitiveChain>& chain, F before, G after) {
   return make_step([chain, before, after] {
     before();
     chain->run();
@@ -39,7 +39,7 @@ dnnl::memory bound(const PrimitiveChain& chain, const memory::desc& description,
 }
 
 // variance = 1 / rstd^2, to be used with an epsilon of zero
-auto variances(const Tensor& rstd, std::shared_ptr<std::vector<float>> to) {
+auto variances(const Tensor& rstd, const std::shared_ptr<std::vector<float>>& to) {
   return [rstd, to] {
     for (size_t i = 0; i < to->size(); ++i) {
       const float each = rstd.as<const float>()[i];
