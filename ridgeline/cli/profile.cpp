@@ -16,6 +16,15 @@ struct Flags {
   std::string json, trace, report;
 };
 
+// The network of a ladder by its name, unless there is a file of that name.
+const engine::Ladder* ladder_of(const std::string& name) {
+  if (std::filesystem::exists(name)) return nullptr;
+  for (const engine::Ladder& ladder : engine::ladders()) {
+    if (name == ladder.name) return &ladder;
+  }
+  return nullptr;
+}
+
 // A network file is a config; whatever else there is, is a model.
 bool is_config(const std::string& path) {
   return std::filesystem::path(path).extension() == ".toml";
@@ -27,6 +36,12 @@ engine::Profile measure(const Flags& flags, Communicator& ranks) {
   options.ranks = &ranks;
   if (is_config(flags.config.config)) {
     return engine::profile_training(flags.config.load(), flags.config.config, options);
+  }
+  const engine::Ladder* ladder = ladder_of(flags.config.config);
+  if (ladder != nullptr && (ranks.size() == 1 || !ladder->forward)) {
+    engine::Config config = engine::ladder_config(*ladder, flags.config.sets);
+    flags.config.run.apply(config.run);
+    return engine::profile_ladder(*ladder, config, options);
   }
   if (ranks.size() > 1) {
     throw_error(ErrorKind::usage,
@@ -60,7 +75,8 @@ void add_profile(CLI::App& app, Action& action) {
       "profile", "where the time of a step goes, row by row, and how near each row is to its roof");
   command
       ->add_option("config", flags->config.config,
-                   "TOML file (its training step), or a model or folder of a run (inference)")
+                   "TOML file (its training step), a model or folder of a run (inference), or the "
+                   "network of a ladder: mlp, lenet72, charcnn, rnn")
       ->required()
       ->type_name("");
   declare_sets(*command, flags->config.sets,
@@ -72,7 +88,9 @@ void add_profile(CLI::App& app, Action& action) {
   command->add_option("--seconds", flags->options.seconds, "time for all passes, about (5)")
       ->check(CLI::Range(0.0, 3600.0).description(""))
       ->type_name("S");
-  command->add_option("--batch", flags->options.batch, "items a call, for a model (256)")
+  command
+      ->add_option("--batch", flags->options.batch,
+                   "items a call of a model (256) or a ladder's network")
       ->check(CLI::Range(1, 65536).description(""))
       ->type_name("N");
   flags->config.run.declare(*command);
@@ -87,6 +105,7 @@ void add_profile(CLI::App& app, Action& action) {
       "  ridgeline profile configs/fashion-mlp.toml\n"
       "  ridgeline profile configs/fashion-mlp.toml --threads 1 --trace trace.json\n"
       "  ridgeline profile runs/fashion --batch 64 --json profile.json\n"
+      "  ridgeline profile charcnn --device cuda --set run.precision=bf16\n"
       "  mpirun -n 4 ridgeline profile configs/bench/mlp-512-b3000.toml");
   command->callback([flags, &action] {
     action = [flags] {

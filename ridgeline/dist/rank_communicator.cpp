@@ -60,7 +60,10 @@ class RankCommunicator::Waiting {
 };
 
 RankCommunicator::RankCommunicator(std::unique_ptr<Transport> transport)
-    : transport_(std::move(transport)), ring_(kMostOpen) {}
+    : transport_(std::move(transport)), ring_(kMostOpen) {
+  auto segments = transport_->shared_segments(SharedSum::kBytes);
+  if (!segments.empty()) shared_.emplace(std::move(segments), transport_->rank());
+}
 
 RankCommunicator::~RankCommunicator() {
   {
@@ -113,6 +116,9 @@ void RankCommunicator::do_all_reduce(const Job& job, Reduce how) {
   if (job.count == 0) return;
   if (how == Reduce::sum && job.wire == DType::bf16 && job.dtype == DType::fp32) {
     return do_bf16_sum(job);
+  }
+  if (shared_ && how == Reduce::sum && (job.dtype == DType::fp32 || job.dtype == DType::fp64)) {
+    return shared_->all_reduce(job.from, job.to, job.count, job.dtype);
   }
   if (job.dtype != DType::bf16 && job.dtype != DType::fp16) {
     return transport_->all_reduce(job.from, job.to, job.count, job.dtype, how);

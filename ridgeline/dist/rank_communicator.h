@@ -6,10 +6,12 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "ridgeline/dist/shared_sum.h"
 #include "ridgeline/dist/transport.h"
 
 namespace ridgeline::dist {
@@ -94,6 +96,7 @@ class RankCommunicator final : public Communicator {
   double blocked_ = 0;
 
   // Used by one thread at a time: the worker while tickets are open, else the caller.
+  std::optional<SharedSum> shared_;  // of ranks that are all on one host
   std::vector<int64_t> parts_;
   std::vector<float> wide_;
   std::vector<Bf16> packed_, received_;

@@ -42,6 +42,10 @@ class Transport {
   virtual void exchange_parts(const void* from, void* to, std::span<const int64_t> counts,
                               size_t element_bytes) = 0;
 
+  // Memory that all ranks see, where all are on one host: the segment of each rank, zero at first,
+  // aligned to 64 bytes, there until finish(). Empty where there is none. Collective, once.
+  virtual std::vector<std::byte*> shared_segments(size_t /*bytes*/) { return {}; }
+
   // Messages between two ranks, in order for each pair, apart from all collectives. Nothing here
   // waits; `data` must stay put until test() has said true, once, of its request.
   using Request = int64_t;

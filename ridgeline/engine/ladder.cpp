@@ -12,8 +12,7 @@ namespace ridgeline::engine {
 namespace {
 
 Config config_of(const Ladder& ladder, const Rung& rung, const RunConfig& run) {
-  Config config =
-      parse_config(std::string("[data]\nname = \"random\"\n") + ladder.network, "ladder");
+  Config config = ladder_config(ladder);
   config.train.batch = rung.batch > 0 ? rung.batch : ladder.batch;
   config.run = run;
   config.run.precision = rung.precision;
@@ -102,6 +101,10 @@ class Climber {
 };
 
 }  // namespace
+
+Config ladder_config(const Ladder& ladder, const std::vector<std::string>& sets) {
+  return parse_config(std::string("[data]\nname = \"random\"\n") + ladder.network, "ladder", sets);
+}
 
 double unit_roundoff(Precision precision) {
   switch (precision) {

@@ -40,6 +40,9 @@ struct Ladder {
 const std::vector<Ladder>& ladders();
 const Ladder& find_ladder(const std::string& name);  // throws usage with the known names
 
+// Its network as a config, with `sets` as of --set.
+Config ladder_config(const Ladder& ladder, const std::vector<std::string>& sets = {});
+
 struct RungResult {
   std::string name, what, precision;
   int64_t batch = 0;  // of all ranks together

@@ -6,7 +6,9 @@
 #include "ridgeline/engine/load_data.h"
 #include "ridgeline/engine/predict.h"
 #include "ridgeline/engine/profiler.h"
+#include "ridgeline/engine/random_set.h"
 #include "ridgeline/engine/ranks.h"
+#include "ridgeline/engine/resident_set.h"
 #include "ridgeline/engine/trainer.h"
 #include "ridgeline/registry.h"
 
@@ -111,20 +113,58 @@ Profile profile_training(const Config& config, const std::string& name,
   return profile;
 }
 
+namespace {
+
+// What an inference call needs, however it was come by.
+struct Inference {
+  std::string subject;
+  const Config& config;
+  const nn::Model& model;
+  const data::Scaling& scaling;
+  int classes;
+};
+
+Profile profile_inference(const Inference& what, std::span<const uint8_t> items,
+                          const ProfileOptions& options) {
+  Profile profile;
+  profile.subject = "inference call of " + what.subject;
+  const auto tracer = tracer_for(what.config.run, profile);
+  Machine machine(what.config.run);
+  profile.batch = int64_t(items.size()) / what.model.input().numel();
+  Predictor predictor(machine, what.config, what.model, what.scaling, what.classes, profile.batch);
+  predictor.run(items);
+  measure(profile, machine, predictor.runner(), what.config, options, tracer.get());
+  return profile;
+}
+
+}  // namespace
+
 Profile profile_model(const std::filesystem::path& file, const ModelOptions& model,
                       const ProfileOptions& options) {
-  LoadedModel loaded = load_model(file, model);
-  Profile profile;
-  profile.subject = "inference call of " + file.string();
-  const auto tracer = tracer_for(loaded.config.run, profile);
-  Machine machine(loaded.config.run);
-  Predictor predictor(machine, loaded.config, loaded.model, loaded.scaling, loaded.classes,
-                      options.batch);
-  const std::vector<uint8_t> items(size_t(options.batch * loaded.model.input().numel()), 127);
-  predictor.run(items);
-  profile.batch = options.batch;
-  measure(profile, machine, predictor.runner(), loaded.config, options, tracer.get());
-  return profile;
+  const LoadedModel loaded = load_model(file, model);
+  const int64_t batch = options.batch > 0 ? options.batch : 256;
+  const std::vector<uint8_t> items(size_t(batch * loaded.model.input().numel()), 127);
+  return profile_inference(
+      {file.string(), loaded.config, loaded.model, loaded.scaling, loaded.classes}, items, options);
+}
+
+Profile profile_ladder(const Ladder& ladder, const Config& config, const ProfileOptions& options) {
+  const int64_t batch = options.batch > 0 ? options.batch : ladder.batch;
+  const int codes = ladder.codes > 0 ? ladder.codes : 256;
+  const auto set =
+      random_data(ladder.forward ? batch : 40 * batch, ladder.item, ladder.classes, codes);
+  if (!ladder.forward) {
+    ProfileOptions with_set = options;
+    with_set.set = set;
+    Config large = config;
+    large.train.batch = batch;
+    return profile_training(large, ladder.name, with_set);
+  }
+  nn::Model model = config.build_model(ladder.item);
+  model.initialise(config.train.seed);
+  const data::Scaling scaling = scaling_for(config.data.scale, set->train);
+  return profile_inference({ladder.name, config, model, scaling, ladder.classes},
+                           set->train.images.span<const uint8_t>(), options);
 }
 
 }  // namespace ridgeline::engine

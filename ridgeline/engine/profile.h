@@ -8,6 +8,7 @@
 
 #include "ridgeline/core/device_trace.h"
 #include "ridgeline/data/image_set.h"
+#include "ridgeline/engine/ladder.h"
 #include "ridgeline/engine/model_io.h"
 #include "ridgeline/prof/limit.h"
 #include "ridgeline/prof/network.h"
@@ -107,7 +108,7 @@ struct ProfileOptions {
   int64_t steps = 200;  // passes over the rows, at most
   double seconds = 5;   // for all passes, about
   std::filesystem::path data;
-  int64_t batch = 256;                       // of a model file
+  int64_t batch = 0;                         // of a model or ladder; 0: 256, or the ladder's
   std::shared_ptr<const data::DataSet> set;  // already loaded; else by config.data.name
   Communicator* ranks = nullptr;             // of a training step; null: alone
 };
@@ -122,6 +123,9 @@ Profile profile_training(const Config& config, const std::string& name,
 // The inference call of a model file or the folder of a run.
 Profile profile_model(const std::filesystem::path& file, const ModelOptions& model,
                       const ProfileOptions& options);
+
+// A ladder's network with random weights on random items: the inference call, or the training step.
+Profile profile_ladder(const Ladder& ladder, const Config& config, const ProfileOptions& options);
 
 std::vector<std::string> advise(const Profile& profile, const Program& program);
 

@@ -58,6 +58,31 @@ TEST_P(Ranks, SumsAreTheSumsOnAll) {
       any_thread);
 }
 
+// Several slots of shared memory, one after the other and by turns, in both types and in place.
+TEST_P(Ranks, LongSumsAreTheSumsToo) {
+  const auto [size, any_thread] = GetParam();
+  on_ranks(
+      size,
+      [](RankCommunicator& ranks) {
+        const auto count = int64_t(5 * SharedSum::kSlotBytes / sizeof(float) / 2 + 17);
+        std::vector<float> values(size_t(count), 0);
+        std::vector<double> doubles(size_t(count), 0);
+        for (int64_t i = 0; i < count; ++i) {
+          values[size_t(i)] = element(ranks.rank(), i);
+          doubles[size_t(i)] = element(ranks.rank(), i);
+        }
+        ranks.all_reduce(values.data(), values.data(), count, DType::fp32, Reduce::sum,
+                         DType::fp32);
+        ranks.all_reduce(doubles.data(), doubles.data(), count, DType::fp64, Reduce::sum,
+                         DType::fp64);
+        for (int64_t i = 0; i < count; ++i) {
+          ASSERT_EQ(values[size_t(i)], exact_sum(ranks.size(), i)) << i;
+          ASSERT_EQ(doubles[size_t(i)], double(exact_sum(ranks.size(), i))) << i;
+        }
+      },
+      any_thread);
+}
+
 // Two roundings to bf16: of each share and of the sum; the additions are in fp32.
 TEST_P(Ranks, NarrowSumsAreRoundedTwice) {
   const auto [size, any_thread] = GetParam();

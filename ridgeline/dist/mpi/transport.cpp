@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstring>
 #include <vector>
 
 namespace ridgeline::dist {
@@ -128,6 +129,28 @@ class MpiTransport final : public Transport {
           "MPI_Alltoallv");
   }
 
+  std::vector<std::byte*> shared_segments(size_t bytes) override {
+    if (local_size_ != size_) return {};
+    std::byte* mine = nullptr;
+    // Without room for shared memory the sums go through messages. All ranks or none have it.
+    const int code = MPI_Win_allocate_shared(MPI_Aint(bytes), 1, MPI_INFO_NULL, world_,
+                                             static_cast<void*>(&mine), &window_);
+    int worst = code == MPI_SUCCESS ? 0 : 1;
+    check(MPI_Allreduce(MPI_IN_PLACE, &worst, 1, MPI_INT, MPI_MAX, world_), "MPI_Allreduce");
+    if (worst != 0) return {};
+    std::vector<std::byte*> segments(size_t(size_), nullptr);
+    for (int r = 0; r < size_; ++r) {
+      MPI_Aint size = 0;
+      int unit = 0;
+      check(
+          MPI_Win_shared_query(window_, r, &size, &unit, static_cast<void*>(&segments[size_t(r)])),
+          "MPI_Win_shared_query");
+    }
+    std::memset(mine, 0, bytes);
+    barrier();
+    return segments;
+  }
+
   Request start_send(int to, const void* data, size_t bytes) override {
     MPI_Request request = MPI_REQUEST_NULL;
     check(MPI_Isend(data, narrow(int64_t(bytes)), MPI_BYTE, to, kTag, pairs_, &request),
@@ -164,6 +187,7 @@ class MpiTransport final : public Transport {
     int done = 0;
     MPI_Finalized(&done);
     if (done) return;
+    if (window_ != MPI_WIN_NULL) MPI_Win_free(&window_);
     MPI_Comm_free(&pairs_);
     MPI_Comm_free(&world_);
     check(MPI_Finalize(), "MPI_Finalize");
@@ -197,6 +221,7 @@ class MpiTransport final : public Transport {
 
   static constexpr int kTag = 1;
   MPI_Comm world_ = MPI_COMM_NULL, pairs_ = MPI_COMM_NULL;
+  MPI_Win window_ = MPI_WIN_NULL;
   std::vector<MPI_Request> requests_;
   std::vector<Request> free_;  // places in requests_
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1;

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "ridgeline/core/dtype.h"
+
+namespace ridgeline::dist {
+
+// Sums over the ranks of one host, through memory that all of them see: each copies its numbers
+// there, adds up one part of everyone's, and fetches the other parts. Waiting ranks look at
+// counters, and give their core away when that takes long.
+class SharedSum {
+ public:
+  static constexpr size_t kSlotBytes = size_t{1} << 20;  // a core's L2 holds its two slots
+  static constexpr size_t kHeadBytes = 128;
+  static constexpr size_t kBytes = kHeadBytes + 2 * kSlotBytes;  // a rank's segment
+
+  // segments[r] is rank r's: kBytes, aligned to 64, zero at first, the same memory for all ranks.
+  SharedSum(std::vector<std::byte*> segments, int rank);
+
+  // Collective: to[i] = the sum of from[i], added in the order of the ranks, so all get the same
+  // bits. fp32 or fp64; `to` may be `from`.
+  void all_reduce(const void* from, void* to, int64_t count, DType dtype);
+
+ private:
+  template <typename T>
+  void add_up(const T* from, T* to, int64_t count);
+  template <typename T>
+  T* slot(size_t rank) const;
+  void meet();  // returns when all ranks have come here as often as this one
+
+  std::vector<std::byte*> segments_;
+  size_t rank_;
+  uint64_t meetings_ = 0;
+  int turn_ = 0;  // which of the two slots is in use
+};
+
+}  // namespace ridgeline::dist
