@@ -73,11 +73,15 @@ cudaError_t launch(MirroredParams params, cudaStream_t stream) {
 
 using Launch = cudaError_t (*)(MirroredParams, cudaStream_t);
 
-template <typename T, int kHidden>
-Launch launcher(const MlpTrainArgs& args) {
+template <typename T, int kHidden, bool kRelu>
+Launch launcher(bool masters) {
   // Masters come from memory: to multiply them by what decay leaves does not show.
-  return args.shape.masters ? launch<T, kHidden, true, true, true>
-                            : launch<T, kHidden, true, false, false>;
+  return masters ? launch<T, kHidden, kRelu, true, true> : launch<T, kHidden, kRelu, false, false>;
+}
+template <typename T, int kHidden>
+Launch launcher(const MlpTrainShape& shape) {
+  return shape.activation == MlpActivation::relu ? launcher<T, kHidden, true>(shape.masters)
+                                                 : launcher<T, kHidden, false>(shape.masters);
 }
 
 template <typename T>
@@ -99,7 +103,8 @@ cudaError_t launch_steps(const MlpTrainArgs& args, void* workspace, cudaStream_t
         <<<dim3(inputs.slices, params.args.steps), kGatherThreads, 0, stream>>>(args, done, rates,
                                                                                 labels, x);
     if (auto e = cudaGetLastError()) return e;
-    const auto run = args.shape.layers == 3 ? launcher<T, 2>(args) : launcher<T, 3>(args);
+    const auto run =
+        args.shape.layers == 3 ? launcher<T, 2>(args.shape) : launcher<T, 3>(args.shape);
     if (auto e = run(params, stream)) return e;
   }
   return cudaSuccess;
@@ -109,9 +114,6 @@ cudaError_t launch_steps(const MlpTrainArgs& args, void* workspace, cudaStream_t
 
 std::string refuse_mirrored(const MlpTrainShape& shape) {
   if (auto why = check_shape(shape); !why.empty()) return why;
-  // The kernels are written for bf16, tanh and sigmoid too, but have not run so on a GPU yet.
-  if (shape.half != MlpHalf::fp16) return "takes fp16 only";
-  if (shape.activation != MlpActivation::relu) return "takes relu only";
   if (shape.layers < 3 || shape.layers > 4) return "takes 3 or 4 linear layers";
   if (shape.batch > kMirrorSamples) return "takes batches up to 32";
   if (shape.sizes[0] > kMirrorFeatures) return "takes up to 1024 features";
@@ -125,7 +127,8 @@ std::string refuse_mirrored(const MlpTrainShape& shape) {
 cudaError_t launch_mirrored(const MlpTrainArgs& args, const MlpTrainLayout&, void* workspace,
                             cudaStream_t stream) {
   if (args.weight_decay != 0 && !args.shape.masters) return cudaErrorNotSupported;  // not built
-  return launch_steps<__half>(args, workspace, stream);
+  return args.shape.half == MlpHalf::fp16 ? launch_steps<__half>(args, workspace, stream)
+                                          : launch_steps<__nv_bfloat16>(args, workspace, stream);
 }
 
 }  // namespace mlp
