@@ -1,6 +1,6 @@
 // The whole-step training kernels, checked and timed.
-//   mlp_train_bench check            against a loop in double precision with the kernels' roundings
-//   mlp_train_bench bench [h ...]    us a step of 784-h-h-h-10, batch 32
+//   mlp_train_bench check [KERNEL]   against a loop in double precision with the kernels' roundings
+//   mlp_train_bench bench [KERNEL] [h ...]  us a step of 784-h-h-h-10, batch 32
 //   mlp_train_bench mnist FOLDER     trains on the 10,000 images of IDX files there
 //   mlp_train_bench sanitize [KERNEL]  small and short, to run under compute-sanitizer
 
@@ -66,6 +66,7 @@ class OnDevice {
 
 const char* name(MlpTrainHow how) {
   return how == MlpTrainHow::mirrored   ? "mirrored"
+         : how == MlpTrainHow::spread   ? "spread"
          : how == MlpTrainHow::cluster  ? "cluster"
          : how == MlpTrainHow::resident ? "grid-resident"
                                         : "grid-streamed";
@@ -159,8 +160,9 @@ MlpTrainShape shape_of(std::vector<int> sizes, int batch, MlpActivation f = MlpA
 }
 
 using LayoutOf = MlpTrainLayout (*)(const MlpTrainShape&, int);
-constexpr LayoutOf kLayouts[] = {mlp_train_mirrored_layout, mlp_train_cluster_layout,
-                                 mlp_train_resident_layout, mlp_train_streamed_layout};
+constexpr LayoutOf kLayouts[] = {mlp_train_mirrored_layout, mlp_train_spread_layout,
+                                 mlp_train_cluster_layout, mlp_train_resident_layout,
+                                 mlp_train_streamed_layout};
 
 void launch(const Net& net, const MlpTrainLayout& layout, OnDevice<char>& workspace) {
   CHECK_CUDA(mlp_train_launch(net.args, layout, workspace.p(), nullptr));
@@ -209,15 +211,19 @@ bool check(const MlpTrainShape& shape, const MlpTrainLayout& layout, int steps, 
 
 int run_checks(bool brief, const std::string& only = "") {
   using A = MlpActivation;
-  std::vector<MlpTrainShape> shapes = {shape_of({784, 37, 61, 10}, 13), shape_of({20, 16, 5}, 1),
+  std::vector<MlpTrainShape> shapes = {shape_of({784, 37, 61, 10}, 13),
+                                       shape_of({20, 16, 5}, 1),
                                        shape_of({30, 17, 33, 19, 40, 7}, 29, A::tanh),
-                                       shape_of({784, 128, 128, 128, 10}, 32)};
+                                       shape_of({784, 128, 128, 128, 10}, 32),
+                                       shape_of({50, 90, 128, 77, 16}, 31, A::tanh),
+                                       shape_of({200, 121, 96, 10}, 32, A::sigmoid)};
   if (!brief) {
     for (const auto& s :
          {shape_of({784, 256, 10}, 32, A::sigmoid), shape_of({50, 300, 200, 300, 33}, 32),
           shape_of({784, 512, 512, 512, 10}, 32), shape_of({784, 1024, 1024, 1024, 10}, 32),
           shape_of({100, 150, 80, 10}, 64), shape_of({100, 150, 80, 10}, 100),
-          shape_of({100, 1100, 1100, 10}, 20)}) {
+          shape_of({100, 1100, 1100, 10}, 20), shape_of({100, 17, 1000, 40, 10}, 32),
+          shape_of({33, 1024, 16, 5}, 32, A::tanh)}) {
       shapes.push_back(s);
     }
   }
@@ -345,11 +351,18 @@ void train_mnist(const std::string& folder) {
 
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "check";
-  if (what == "check") return run_checks(false);
+  if (what == "check") return run_checks(false, argc > 2 ? argv[2] : "");
   if (what == "sanitize") return run_checks(true, argc > 2 ? argv[2] : "");
   if (what == "mnist" && argc > 2) return train_mnist(argv[2]), 0;
   std::vector<int> widths;
-  for (int i = 2; i < argc; ++i) widths.push_back(std::atoi(argv[i]));
+  std::string only;
+  for (int i = 2; i < argc; ++i) {
+    if (std::atoi(argv[i]) > 0) {
+      widths.push_back(std::atoi(argv[i]));
+    } else {
+      only = argv[i];
+    }
+  }
   if (widths.empty()) widths = {128, 256, 512, 1024, 2048, 4096, 8192};
   for (bool masters : {false, true}) {
     for (int h : widths) {
@@ -357,8 +370,10 @@ int main(int argc, char** argv) {
       for (const auto layout_of : kLayouts) {
         const auto layout = layout_of(shape, 0);
         if (layout.how == MlpTrainHow::resident && h > 2048) continue;
+        if (std::string(name(layout.how)).find(only) == std::string::npos) continue;
         bench_one(shape, layout, h <= 2048 ? 300 : 30);
       }
+      if (!only.empty()) continue;
       if (h <= 512) bench_one(shape, mlp_train_cluster_layout(shape, 8), 300);
       if (h >= 256 && h <= 1024) bench_one(shape, mlp_train_resident_layout(shape, h / 16), 300);
     }

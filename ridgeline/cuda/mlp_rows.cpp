@@ -206,6 +206,7 @@ std::unique_ptr<Step> prepare(const Span& span, const Binding& binding, Layout l
 
 Table mlp_train_rows() {
   const std::pair<const char*, Layout> ways[] = {{"mirrored", mlp_train_mirrored_layout},
+                                                 {"spread", mlp_train_spread_layout},
                                                  {"cluster", mlp_train_cluster_layout},
                                                  {"resident", mlp_train_resident_layout},
                                                  {"streamed", mlp_train_streamed_layout}};

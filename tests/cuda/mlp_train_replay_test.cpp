@@ -45,11 +45,10 @@ void expect_sharp(const Problem& problem) {
 
 TEST(MlpTrainReplay, BoundsLetSoundKernelsPassAndCatchOneTerm) {
   using A = MlpActivation;
-  const Net nets[] = {{{784, 37, 61, 10}, 13, A::relu},
-                      {{30, 17, 33, 19, 40, 7}, 29, A::tanh},
-                      {{784, 64, 64, 64, 10}, 32, A::relu},
-                      {{200, 96, 10}, 32, A::sigmoid},
-                      {{100, 150, 80, 10}, 64, A::relu}};
+  const Net nets[] = {{{784, 37, 61, 10}, 13, A::relu},     {{30, 17, 33, 19, 40, 7}, 29, A::tanh},
+                      {{784, 64, 64, 64, 10}, 32, A::relu}, {{200, 96, 10}, 32, A::sigmoid},
+                      {{100, 150, 80, 10}, 64, A::relu},    {{60, 512, 300, 10}, 9, A::relu},
+                      {{60, 1024, 130, 10}, 7, A::relu}};
   for (const Net& net : nets) {
     for (const bool masters : {false, true}) {
       for (const auto half : {MlpHalf::fp16, MlpHalf::bf16}) {

@@ -21,6 +21,8 @@ cudaError_t device_limits(DeviceLimits* limits);
 
 cudaError_t launch_mirrored(const MlpTrainArgs& args, const MlpTrainLayout& layout, void* workspace,
                             cudaStream_t stream);
+cudaError_t launch_spread(const MlpTrainArgs& args, const MlpTrainLayout& layout, void* workspace,
+                          cudaStream_t stream);
 cudaError_t launch_cluster(const MlpTrainArgs& args, const MlpTrainLayout& layout, void* workspace,
                            cudaStream_t stream);
 cudaError_t launch_resident(const MlpTrainArgs& args, const MlpTrainLayout& layout, void* workspace,

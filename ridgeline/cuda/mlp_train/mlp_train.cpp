@@ -28,6 +28,8 @@ cudaError_t mlp_train_launch(const MlpTrainArgs& args, const MlpTrainLayout& lay
   switch (layout.how) {
     case MlpTrainHow::mirrored:
       return mlp::launch_mirrored(args, layout, workspace, stream);
+    case MlpTrainHow::spread:
+      return mlp::launch_spread(args, layout, workspace, stream);
     case MlpTrainHow::cluster:
       return mlp::launch_cluster(args, layout, workspace, stream);
     case MlpTrainHow::resident:

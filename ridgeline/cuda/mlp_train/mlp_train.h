@@ -5,6 +5,8 @@
 //
 //   mlp_train_cluster   one thread-block cluster; weights and activations in its shared memory,
 //                       slices of activations sent from block to block
+//   mlp_train_spread    the whole GPU without barriers: weights in shared memory, activations that
+//                       tell by themselves whether they have come
 //   mlp_train_grid      the whole GPU and grid barriers; weights in shared memory while they fit
 //                       (`resident`), otherwise read and updated in L2/HBM (`streamed`)
 
@@ -57,7 +59,7 @@ struct MlpTrainArgs {
   int32_t* correct = nullptr;  // [steps]
 };
 
-enum class MlpTrainHow { mirrored, cluster, resident, streamed };
+enum class MlpTrainHow { mirrored, spread, cluster, resident, streamed };
 
 // How a launch would be laid out. `refusal` is empty where the kernel takes the shape, else says
 // why not.
@@ -71,6 +73,7 @@ struct MlpTrainLayout {
 
 // `blocks`: 0 for the kernel's own choice; else at most this many.
 MlpTrainLayout mlp_train_mirrored_layout(const MlpTrainShape& shape, int blocks = 0);
+MlpTrainLayout mlp_train_spread_layout(const MlpTrainShape& shape, int blocks = 0);
 MlpTrainLayout mlp_train_cluster_layout(const MlpTrainShape& shape, int blocks = 0);
 MlpTrainLayout mlp_train_resident_layout(const MlpTrainShape& shape, int blocks = 0);
 MlpTrainLayout mlp_train_streamed_layout(const MlpTrainShape& shape, int blocks = 0);
