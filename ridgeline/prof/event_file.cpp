@@ -83,8 +83,8 @@ constexpr int kFileVersion = 3, kSummary = 5, kSessionLog = 7;
 std::vector<double> histogram_limits() {
   std::vector<double> positive;
   for (double limit = 1e-12; limit < 1e20; limit *= 1.1) positive.push_back(limit);
-  std::vector<double> all;
-  for (auto limit = positive.rbegin(); limit != positive.rend(); ++limit) all.push_back(-*limit);
+  std::vector<double> all(positive.rbegin(), positive.rend());
+  for (double& limit : all) limit = -limit;
   all.push_back(0);
   all.insert(all.end(), positive.begin(), positive.end());
   return all;

@@ -22,7 +22,7 @@ class CsvTest : public ::testing::Test {
     }
     return records;
   }
-  void refuse(std::string_view bytes, std::vector<std::string> parts) {
+  void refuse(std::string_view bytes, const std::vector<std::string>& parts) {
     for (const size_t chunk : {size_t{1}, size_t{4096}}) {
       const std::string line =
           expect_error(ErrorKind::data, parts, [&] { (void)read(bytes, chunk); });

@@ -2,6 +2,7 @@
 // how texts become codes, and read again.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 
 #include "ridgeline/engine/evaluate.h"
@@ -71,7 +72,7 @@ TEST(TextTraining, LearnsAndKeepsItsCodingInTheModel) {
   model.run.device = "cpu";
   std::vector<std::string> warnings;
   const Evaluation again = evaluate_file(options.out, "", data::Part::test, {}, model, warnings);
-  EXPECT_EQ(again.correct, int64_t(report.test.accuracy * 100 + 0.5));
+  EXPECT_EQ(again.correct, std::lround(report.test.accuracy * 100));
 }
 
 TEST(TextTraining, MovedTextsAreLearntToo) {

@@ -42,9 +42,9 @@ inline testing::AssertionResult gradients_agree(
   spoil(all);
   for (const auto& [value, gradient] : d.wanted) {
     for (int64_t i = 0; i < value.shape.numel(); ++i) {
-      const auto moved = [&](double by) {
+      const auto moved = [&, &at = value](double by) {
         Arrays arrays = inputs;
-        arrays[value].as<double>()[i] += by;
+        arrays[at].as<double>()[i] += by;
         reference.run(program, 0, d.forward, arrays);
         return scalar(d, arrays);
       };
