@@ -5,7 +5,7 @@
 #include <string>
 
 #include "ridgeline/registry.h"
-#include "tests/support/walk.h"
+#include "tests/support/nans.h"
 
 namespace ridgeline::test {
 namespace {
@@ -28,6 +28,24 @@ TEST_P(TableWalk, EveryCpuRowAgreesWithTheOracle) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, TableWalk, testing::Values(1, 2, 5));
+
+// A NaN in an input comes through convolutions, normalisations, relu and pools. (Not so in oneDNN,
+// whose relu makes a zero of it.)
+TEST(SignalRows, NansComeThrough) {
+  const auto runtime = make_runtime(Device{}, 2);
+  Table table = all_rows();
+  std::erase_if(table, [](const Impl& row) {
+    return row.covers && row.name.find(".onednn") != std::string::npos;
+  });
+  Exercised exercised;
+  for (const DType dtype : {DType::fp32, DType::bf16}) {
+    for (const Case& c : small_signal_cases(dtype)) expect_nans(c, table, *runtime, exercised);
+  }
+  for (const char* row : {"cpu.conv1d.toom", "cpu.norm_relu_pool.simd", "cpu.conv1d.bf16",
+                          "cpu.norm_relu_pool.bf16"}) {
+    EXPECT_GT(exercised[row], 0) << row << ": no case exercises this row";
+  }
+}
 
 TEST(Table, NamesAreUniqueAndSayTheirTarget) {
   std::set<std::string> names;

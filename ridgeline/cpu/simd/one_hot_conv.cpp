@@ -10,6 +10,7 @@
 #define HWY_TARGET_INCLUDE "ridgeline/cpu/simd/one_hot_conv.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
+#include "ridgeline/cpu/simd/bf16-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
@@ -26,6 +27,11 @@ template <typename T>
 HWY_INLINE T* row_of(const OneHotShape& s, T* block, const int32_t* text, int64_t tap) {
   const int64_t code = std::min<int64_t>(text[tap], s.symbols);
   return block + (tap * (s.symbols + 1) + code) * kOneHotBlock;
+}
+
+template <class V>
+HWY_INLINE V larger(V a, V b) {  // a, if it is a NaN
+  return hn::IfThenElse(hn::Eq(a, a), hn::Max(a, b), a);
 }
 
 template <typename T>
@@ -170,11 +176,14 @@ void block(const OneHotBlockArgs<T>& g, T* rows, Range items) {
             for (int64_t k = 0; k < 3; ++k) {
               const int64_t at = (b * steps + 3 * (w0 + w) + k) * kOneHotBlock + c;
               const auto even = hn::MulAdd(hn::LoadU(d, rows + at), scale, shift);
-              best = hn::Max(
-                  best, hn::MulAdd(even, hn::LoadU(d, g.gamma + at), hn::LoadU(d, g.beta + at)));
+              best = larger(hn::MulAdd(even, hn::LoadU(d, g.gamma + at), hn::LoadU(d, g.beta + at)),
+                            best);
             }
-            if (g.rows) {
-              hn::StoreU(best, d, g.y + (i * windows + w0 + w) * s.out + first + c);
+            const int64_t to = (i * windows + w0 + w) * s.out + first + c;  // in rows
+            if (g.halves != nullptr) {
+              if constexpr (sizeof(T) == 4) store_halves(best, d, g.halves + to);
+            } else if (g.rows) {
+              hn::StoreU(best, d, g.y + to);
             } else {
               hn::Store(best, d, tile + w * kOneHotBlock + c);
             }

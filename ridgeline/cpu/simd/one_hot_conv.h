@@ -29,8 +29,9 @@ struct OneHotBlockArgs {
   const T *table, *bias;  // bias may be null
   const T *gamma, *beta;  // as rows of channels: [block, step, kOneHotBlock]
   T epsilon;
-  T* y;               // [n, out, steps / 3], or
-  bool rows = false;  // [n, steps / 3, out], out in blocks
+  T* y;                        // [n, out, steps / 3], or
+  bool rows = false;           // [n, steps / 3, out], out in blocks
+  uint16_t* halves = nullptr;  // instead of y, with rows: as bits of bf16 (T: float)
 };
 
 template <typename T>

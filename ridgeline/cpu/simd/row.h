@@ -77,6 +77,7 @@ Table mse_rows();
 Table dropout_rows();
 Table one_hot_conv_rows();
 Table signal_rows();
+Table bf16_rows();
 Table update_rows();
 Table all_reduce_rows();
 Impl linear_grad_w_sum_row();

@@ -1,5 +1,6 @@
 #include <optional>
 
+#include "ridgeline/cpu/simd/bf16_store.h"
 #include "ridgeline/cpu/simd/one_hot_conv.h"
 #include "ridgeline/cpu/simd/row.h"
 #include "ridgeline/cpu/simd/signal.h"
@@ -88,12 +89,9 @@ std::optional<Block> block_at(const Rest& rest) {
   return found;
 }
 
-std::string refuse_block(const Block& block) {
+std::string refuse_shape(const Block& block) {
   const auto& [conv, norm, pool] = block;
   const DType dtype = conv->y.dtype;
-  if (!takes(dtype) || conv->w.dtype != dtype || (conv->b && conv->b.dtype != dtype)) {
-    return "takes fp32 and fp64 only, one type for all";
-  }
   if (norm->mean || norm->rstd) return "keeps no moments for a gradient";
   if (norm->rows() != conv->n() || !norm->gamma || !norm->beta || norm->gamma.dtype != dtype) {
     return "normalises whole items with gamma and beta";
@@ -104,6 +102,15 @@ std::string refuse_block(const Block& block) {
     return "takes a pool of three over lengths of threes";
   }
   return {};
+}
+
+std::string refuse_block(const Block& block) {
+  const OneHotConv1d& conv = *block.conv;
+  const DType dtype = conv.y.dtype;
+  if (!takes(dtype) || conv.w.dtype != dtype || (conv.b && conv.b.dtype != dtype)) {
+    return "takes fp32 and fp64 only, one type for all";
+  }
+  return refuse_shape(block);
 }
 
 // The table, gamma and beta as rows of channels, and an item's convolution for each thread.
@@ -124,17 +131,23 @@ struct BlockScratch {
   }
 };
 
+// All four ops; no cover when something between them is needed later.
+Cover skipping(const Rest& rest, const Block& block) {
+  Cover cover = Cover::of(4);
+  for (const Value& value : {block.conv->y, block.norm->y, block.pool->x}) {
+    if (!rest.dead_after(value, 4)) return Cover::no("a value between the ops is needed later");
+    cover.skips.push_back(value.id);
+  }
+  return cover;
+}
+
 Cover covers_block(const Rest& rest, bool rows) {
   const auto block = block_at(rest);
   if (!block) return Cover::no("no one_hot_conv1d, layer_norm, relu and pool");
   std::string reason = refuse_block(*block);
   if (rows && block->conv->out() % kOneHotBlock != 0) reason = "gives rows of channels in 16s";
   if (!reason.empty()) return Cover::no(reason);
-  Cover cover = Cover::of(4);
-  for (const Value& value : {block->conv->y, block->norm->y, block->pool->x}) {
-    if (!rest.dead_after(value, 4)) return Cover::no("a value between the ops is needed later");
-    cover.skips.push_back(value.id);
-  }
+  Cover cover = skipping(rest, *block);
   if (rows) use_rows(cover.writes, block->pool->y, block->pool->shape.out());
   const int threads = cpu_runtime(rest.runtime).pool().size();
   const OneHotShape shape = shape_of(*block->conv);
@@ -142,6 +155,26 @@ Cover covers_block(const Rest& rest, bool rows) {
     return BlockScratch<decltype(zero)>(shape, threads, nullptr).bytes;
   });
   return cover;
+}
+
+template <typename T>
+void run_block(const OneHotBlockArgs<T>& args, const BlockScratch<T>& scratch, ThreadPool& pool,
+               const T* w, const T* gamma, const T* beta) {
+  const OneHotShape& s = args.shape;
+  pool.share(s.blocks(), 1, 1, [&](Range blocks) {
+    fill_table(s, w, scratch.table, blocks);
+    for (int64_t o = blocks.begin * kOneHotBlock; o < blocks.end * kOneHotBlock; ++o) {
+      for (int64_t t = 0; t < s.steps(); ++t) {
+        const int64_t to = (o / kOneHotBlock * s.steps() + t) * kOneHotBlock + o % kOneHotBlock;
+        scratch.gamma[to] = o < s.out ? gamma[o * s.steps() + t] : T(0);
+        scratch.beta[to] = o < s.out ? beta[o * s.steps() + t] : T(0);
+      }
+    }
+  });
+  pool.run([&](int thread) {
+    one_hot_kernels<T>().block(args, scratch.rows + thread * scratch.row_elements,
+                               split(s.n, thread, pool.size()));
+  });
 }
 
 template <typename T>
@@ -160,24 +193,83 @@ std::unique_ptr<Step> prepare_block(const Span& span, const Binding& binding, bo
                           T(norm.epsilon),
                           binding.write(span.get<MaxPool>(3).y).as<T>(),
                           rows};
-  return make_step([args, s, scratch, &pool, w = binding.read(conv.w).as<T>(),
-                    gamma = binding.read(norm.gamma).as<T>(),
-                    beta = binding.read(norm.beta).as<T>()] {
-    pool.share(s.blocks(), 1, 1, [&](Range blocks) {
-      fill_table(s, w, scratch.table, blocks);
-      for (int64_t o = blocks.begin * kOneHotBlock; o < blocks.end * kOneHotBlock; ++o) {
-        for (int64_t t = 0; t < s.steps(); ++t) {
-          const int64_t to = (o / kOneHotBlock * s.steps() + t) * kOneHotBlock + o % kOneHotBlock;
-          scratch.gamma[to] = o < s.out ? gamma[o * s.steps() + t] : T(0);
-          scratch.beta[to] = o < s.out ? beta[o * s.steps() + t] : T(0);
-        }
-      }
-    });
-    pool.run([&](int thread) {
-      one_hot_kernels<T>().block(args, scratch.rows + thread * scratch.row_elements,
-                                 split(s.n, thread, pool.size()));
-    });
-  });
+  return make_step(
+      [args, scratch, &pool, w = binding.read(conv.w).as<T>(),
+       gamma = binding.read(norm.gamma).as<T>(),
+       beta = binding.read(norm.beta).as<T>()] { run_block(args, scratch, pool, w, gamma, beta); });
+}
+
+// Of bf16: all operands are widened first, and the block's last step rounds.
+struct HalfBlockScratch {
+  BlockScratch<float> block;
+  float *w, *gamma, *beta, *bias;
+  size_t bytes;
+
+  HalfBlockScratch(const OneHotShape& s, int threads, std::byte* base) : block(s, threads, base) {
+    Scratch scratch(base != nullptr ? base + align_up(block.bytes) : nullptr);
+    const int64_t width = s.out * s.steps();
+    w = scratch.take<float>(size_t(s.out * s.symbols * s.kernel));
+    gamma = scratch.take<float>(size_t(width));
+    beta = scratch.take<float>(size_t(width));
+    bias = scratch.take<float>(size_t(s.out));
+    bytes = align_up(block.bytes) + scratch.bytes();
+  }
+};
+
+Cover covers_half_block(const Rest& rest) {
+  const auto block = block_at(rest);
+  if (!block) return Cover::no("no one_hot_conv1d, layer_norm, relu and pool");
+  const auto& [conv, norm, pool] = *block;
+  std::string reason;
+  if (conv->y.dtype != DType::bf16 || conv->w.dtype != DType::bf16) reason = "takes bf16";
+  if (conv->b && conv->b.dtype != DType::bf16 && conv->b.dtype != DType::fp32) {
+    reason = "takes biases of bf16 and fp32";
+  }
+  if (reason.empty()) reason = refuse_shape(*block);
+  if (conv->out() % kOneHotBlock != 0) reason = "gives rows of channels in 16s";
+  if (!reason.empty()) return Cover::no(reason);
+  Cover cover = skipping(rest, *block);
+  use_rows(cover.writes, pool->y, pool->shape.out());
+  const int threads = cpu_runtime(rest.runtime).pool().size();
+  cover.workspace = HalfBlockScratch(shape_of(*conv), threads, nullptr).bytes;
+  return cover;
+}
+
+std::unique_ptr<Step> prepare_half_block(const Span& span, const Binding& binding) {
+  const auto& conv = span.get<OneHotConv1d>(0);
+  const auto& norm = span.get<LayerNorm>(1);
+  ThreadPool& pool = cpu_runtime(binding.runtime()).pool();
+  const OneHotShape s = shape_of(conv);
+  const HalfBlockScratch scratch(s, pool.size(), binding.workspace());
+  const bool wide_bias = conv.b && conv.b.dtype == DType::fp32;
+  OneHotBlockArgs<float> args{s,
+                              binding.read(conv.token).as<int32_t>(),
+                              scratch.block.table,
+                              wide_bias ? binding.read(conv.b).as<float>()
+                              : conv.b  ? scratch.bias
+                                        : nullptr,
+                              scratch.block.gamma,
+                              scratch.block.beta,
+                              float(norm.epsilon),
+                              nullptr,
+                              true,
+                              binding.write(span.get<MaxPool>(3).y).as<uint16_t>()};
+  return make_step(
+      [args, scratch, &pool, w = binding.read(conv.w).as<uint16_t>(),
+       gamma = binding.read(norm.gamma).as<uint16_t>(),
+       beta = binding.read(norm.beta).as<uint16_t>(),
+       bias = args.bias == scratch.bias ? binding.read(conv.b).as<uint16_t>() : nullptr] {
+        const OneHotShape& shape = args.shape;
+        const int64_t width = shape.out * shape.steps();
+        pool.share(width, 64, kLeastElements, [&](Range part) {
+          const int64_t count = part.end - part.begin;
+          widen_bf16(gamma + part.begin, scratch.gamma + part.begin, count);
+          widen_bf16(beta + part.begin, scratch.beta + part.begin, count);
+        });
+        widen_bf16(w, scratch.w, shape.out * shape.symbols * shape.kernel);
+        if (bias != nullptr) widen_bf16(bias, scratch.bias, shape.out);
+        run_block<float>(args, scratch.block, pool, scratch.w, scratch.gamma, scratch.beta);
+      });
 }
 
 // All float operands are of one type here: fp32 or fp64.
@@ -230,7 +322,11 @@ Table one_hot_conv_rows() {
     return with_type(op.dy.dtype,
                      [&](auto zero) { return prepare_grad<decltype(zero)>(op, binding); });
   };
-  return {block_row(true), block_row(false), forward, grad};
+  Impl half;
+  half.name = "cpu.one_hot_norm_relu_pool.bf16";
+  half.covers = covers_half_block;
+  half.prepare = prepare_half_block;
+  return {block_row(true), block_row(false), half, forward, grad};
 }
 
 }  // namespace ridgeline::cpu::simd

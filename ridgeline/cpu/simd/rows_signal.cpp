@@ -1,4 +1,7 @@
-// cpu.conv1d.toom and cpu.norm_relu_pool.simd: blocks of signal networks on rows of channels.
+// cpu.conv1d.toom and cpu.norm_relu_pool: blocks of signal networks on rows of channels.
+#include <bit>
+
+#include "ridgeline/cpu/simd/bf16_store.h"
 #include "ridgeline/cpu/simd/row.h"
 #include "ridgeline/cpu/simd/signal.h"
 #include "ridgeline/cpu/simd/signal_norm.h"
@@ -77,11 +80,29 @@ std::unique_ptr<Step> prepare_toom(const Span& at, const Binding& binding) {
 
 Image signal_of(const SignalNorm& span) { return span.pool->shape.in; }
 
-Cover covers_norm(const Rest& rest) {
+// gamma and beta as rows of channels in fp32; of bf16 also an item and its result for each thread.
+struct NormScratch {
+  float *gamma, *beta;
+  std::vector<float*> items, results;
+  size_t bytes;
+
+  NormScratch(const Image& in, bool half, int threads, std::byte* base) {
+    Scratch scratch(base);
+    gamma = scratch.take<float>(size_t(in.numel()));
+    beta = scratch.take<float>(size_t(in.numel()));
+    for (int i = 0; half && i < threads; ++i) {
+      items.push_back(scratch.take<float>(size_t(in.numel())));
+      results.push_back(scratch.take<float>(size_t(in.c * (in.w / 3))));
+    }
+    bytes = scratch.bytes();
+  }
+};
+
+Cover covers_norm(const Rest& rest, DType dtype) {
   const SignalNorm span = signal_norm_at(rest, 0);
   if (span.norm == nullptr) return Cover::no("no layer_norm, relu and pool");
   std::string reason = refuse(span);
-  if (span.norm->x.dtype != DType::fp32) reason = "takes fp32 only";
+  if (span.norm->x.dtype != dtype) reason = fmt::format("takes {} only", name(dtype));
   if (signal_of(span).c % 16 != 0) reason = "takes channels in 16s";
   if (!reason.empty()) return Cover::no(reason);
   Cover cover = Cover::of(3);
@@ -90,32 +111,53 @@ Cover covers_norm(const Rest& rest) {
     cover.skips.push_back(value.id);
   }
   use_rows(cover.reads, span.norm->x, signal_of(span));
-  cover.workspace = 2 * align_up(size_t(size_of(span.norm->gamma)));
+  cover.workspace = NormScratch(signal_of(span), dtype == DType::bf16,
+                                cpu_runtime(rest.runtime).pool().size(), nullptr)
+                        .bytes;
   return cover;
 }
 
+float wide(float value) { return value; }
+float wide(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
+
+// T: float, or uint16_t for bits of bf16.
+template <typename T>
 std::unique_ptr<Step> prepare_norm(const Span& span, const Binding& binding) {
+  constexpr bool kHalf = sizeof(T) == 2;
   const auto& norm = span.get<LayerNorm>(0);
   const auto& max = span.get<MaxPool>(2);
+  const Image in = max.shape.in;
   ThreadPool& pool = cpu_runtime(binding.runtime()).pool();
-  Scratch scratch(binding.workspace());
-  float* gamma = scratch.take<float>(size_t(norm.width));
-  float* beta = scratch.take<float>(size_t(norm.width));
-  const SignalNormArgs args{max.shape.in.c, max.shape.in.w, binding.read(norm.x).as<float>(), gamma,
-                            beta,           norm.epsilon,   binding.write(max.y).as<float>()};
-  return make_step([args, gamma, beta, n = norm.rows(), &pool,
-                    plain_gamma = binding.read(norm.gamma).as<float>(),
-                    plain_beta = binding.read(norm.beta).as<float>()] {
+  const NormScratch scratch(in, kHalf, pool.size(), binding.workspace());
+  return make_step([in, scratch, n = norm.rows(), epsilon = norm.epsilon, &pool,
+                    x = binding.read(norm.x).as<T>(), y = binding.write(max.y).as<T>(),
+                    gamma = binding.read(norm.gamma).as<T>(),
+                    beta = binding.read(norm.beta).as<T>()] {
     pool.run([&](int thread) {
-      const Range positions = split(args.length, thread, pool.size());
+      const Range positions = split(in.w, thread, pool.size());
       for (int64_t t = positions.begin; t < positions.end; ++t) {
-        for (int64_t c = 0; c < args.channels; ++c) {
-          gamma[t * args.channels + c] = plain_gamma[c * args.length + t];
-          beta[t * args.channels + c] = plain_beta[c * args.length + t];
+        for (int64_t c = 0; c < in.c; ++c) {
+          scratch.gamma[t * in.c + c] = wide(gamma[c * in.w + t]);
+          scratch.beta[t * in.c + c] = wide(beta[c * in.w + t]);
         }
       }
       pool.barrier();
-      signal_norm(args, split(n, thread, pool.size()));
+      const Range items = split(n, thread, pool.size());
+      SignalNormArgs args{in.c, in.w, nullptr, scratch.gamma, scratch.beta, epsilon, nullptr};
+      if constexpr (kHalf) {
+        args.x = scratch.items[size_t(thread)];
+        args.y = scratch.results[size_t(thread)];
+        const int64_t results = in.c * (in.w / 3);
+        for (int64_t i = items.begin; i < items.end; ++i) {
+          widen_bf16(x + i * in.numel(), scratch.items[size_t(thread)], in.numel());
+          signal_norm(args, {0, 1});
+          narrow_bf16(args.y, y + i * results, results);
+        }
+      } else {
+        args.x = x;
+        args.y = y;
+        signal_norm(args, items);
+      }
     });
   });
 }
@@ -129,9 +171,13 @@ Table signal_rows() {
   toom.prepare = prepare_toom;
   Impl norm;
   norm.name = "cpu.norm_relu_pool.simd";
-  norm.covers = covers_norm;
-  norm.prepare = prepare_norm;
-  return {toom, norm, turn_row()};
+  norm.covers = [](const Rest& rest) { return covers_norm(rest, DType::fp32); };
+  norm.prepare = prepare_norm<float>;
+  Impl half;
+  half.name = "cpu.norm_relu_pool.bf16";
+  half.covers = [](const Rest& rest) { return covers_norm(rest, DType::bf16); };
+  half.prepare = prepare_norm<uint16_t>;
+  return {toom, norm, half, turn_row()};
 }
 
 }  // namespace ridgeline::cpu::simd

@@ -1,0 +1,198 @@
+// The instructions for bf16 that x86 has, behind CPUID: AVX512-BF16 multiplies pairs in vectors,
+// AMX tiles of 16 x 32 by 32 x 16.
+#include "ridgeline/cpu/simd/bf16_product.h"
+
+#if defined(__x86_64__) && defined(__linux__)
+
+#include <cpuid.h>
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace ridgeline::cpu::simd {
+namespace {
+
+#define RIDGELINE_AVX512_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16")))
+#define RIDGELINE_AMX __attribute__((target("amx-tile,amx-bf16")))
+
+// 12 x 2 vectors of sums: as many as 32 registers hold beside two of b and one of a.
+constexpr int kRowTile = 12;
+// Rows of a may be far apart (weights of a linear layer): their lines are asked for so far ahead.
+constexpr int64_t kAhead = 512;
+
+template <int kRows>
+RIDGELINE_AVX512_BF16 __attribute__((noinline)) void multiply_rows(const uint16_t* a, int64_t lda,
+                                                                   const uint16_t* b, int64_t depth,
+                                                                   float* c) {
+  __m512 acc[kRows][2];
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m) acc[m][0] = acc[m][1] = _mm512_setzero_ps();
+  for (int64_t k0 = 0; k0 < depth; k0 += kBf16Depth) {
+#pragma GCC unroll 16
+    for (int m = 0; m < kRows; ++m) {
+      _mm_prefetch(reinterpret_cast<const char*>(a + m * lda + k0 + kAhead), _MM_HINT_T0);
+    }
+    for (int64_t k = k0; k < k0 + kBf16Depth; k += 2) {
+      const auto* from = reinterpret_cast<const __m512i*>(b + k * kBf16Panel);
+      const auto left = __m512bh(_mm512_loadu_si512(from));
+      const auto right = __m512bh(_mm512_loadu_si512(from + 1));
+#pragma GCC unroll 16
+      for (int m = 0; m < kRows; ++m) {
+        int32_t pair;
+        __builtin_memcpy(&pair, a + m * lda + k, sizeof(pair));
+        const auto both = __m512bh(_mm512_set1_epi32(pair));
+        acc[m][0] = _mm512_dpbf16_ps(acc[m][0], both, left);
+        acc[m][1] = _mm512_dpbf16_ps(acc[m][1], both, right);
+      }
+    }
+  }
+#pragma GCC unroll 16
+  for (int m = 0; m < kRows; ++m) {
+    _mm512_storeu_ps(c + m * kBf16Panel, acc[m][0]);
+    _mm512_storeu_ps(c + m * kBf16Panel + 16, acc[m][1]);
+  }
+}
+
+template <int kRows>
+void multiply_rest(int64_t rows, const uint16_t* a, int64_t lda, const uint16_t* b, int64_t depth,
+                   float* c) {
+  if (rows >= kRows) return multiply_rows<kRows>(a, lda, b, depth, c);
+  if constexpr (kRows > 1) multiply_rest<kRows - 1>(rows, a, lda, b, depth, c);
+}
+
+void multiply_avx512(const uint16_t* a, int64_t lda, int64_t rows, const uint16_t* b, int64_t depth,
+                     float* c) {
+  for (int64_t r = 0; r < rows; r += kRowTile) {
+    multiply_rest<kRowTile>(rows - r, a + r * lda, lda, b, depth, c + r * kBf16Panel);
+  }
+}
+
+// Tile registers 0 to 3: sums of two tiles of rows by two of columns; 4 and 5: a; 6 and 7: b.
+struct alignas(64) TileConfig {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {};
+  uint8_t rows[16] = {};
+
+  TileConfig(int64_t upper, int64_t lower) {
+    const auto set = [&](int tile, int64_t count) {
+      row_bytes[tile] = 64;
+      rows[tile] = uint8_t(count);
+    };
+    for (const int tile : {0, 1, 4}) set(tile, upper);
+    for (const int tile : {2, 3, 5}) set(tile, std::max<int64_t>(1, lower));
+    for (const int tile : {6, 7}) set(tile, 16);
+  }
+};
+
+// Up to 16 rows.
+RIDGELINE_AMX void multiply_tile(const uint16_t* a, int64_t lda, const uint16_t* b, int64_t depth,
+                                 float* c) {
+  constexpr int64_t kStride = kBf16Panel * 4;  // bytes from a pair of b, or a row of c, to the next
+  _tile_zero(0);
+  _tile_zero(1);
+  for (int64_t k = 0; k < depth; k += kBf16Depth) {
+    _tile_loadd(4, a + k, lda * 2);
+    _tile_loadd(6, b + k * kBf16Panel, kStride);
+    _tile_loadd(7, b + k * kBf16Panel + 32, kStride);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+  }
+  _tile_stored(0, c, kStride);
+  _tile_stored(1, c + 16, kStride);
+}
+
+// Up to 32 rows, more than 16.
+RIDGELINE_AMX void multiply_tiles(const uint16_t* a, int64_t lda, const uint16_t* b, int64_t depth,
+                                  float* c) {
+  constexpr int64_t kStride = kBf16Panel * 4;
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  for (int64_t k = 0; k < depth; k += kBf16Depth) {
+    _tile_loadd(4, a + k, lda * 2);
+    _tile_loadd(6, b + k * kBf16Panel, kStride);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_loadd(7, b + k * kBf16Panel + 32, kStride);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_loadd(5, a + 16 * lda + k, lda * 2);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_stored(0, c, kStride);
+  _tile_stored(1, c + 16, kStride);
+  _tile_stored(2, c + 16 * kBf16Panel, kStride);
+  _tile_stored(3, c + 16 * kBf16Panel + 16, kStride);
+}
+
+RIDGELINE_AMX void multiply_amx(const uint16_t* a, int64_t lda, int64_t rows, const uint16_t* b,
+                                int64_t depth, float* c) {
+  int64_t r = 0;
+  if (rows >= 32) {
+    const TileConfig whole(16, 16);
+    _tile_loadconfig(&whole);
+    for (; r + 32 <= rows; r += 32) {
+      multiply_tiles(a + r * lda, lda, b, depth, c + r * kBf16Panel);
+    }
+  }
+  if (r < rows) {
+    const int64_t left = rows - r;
+    const TileConfig part(std::min<int64_t>(left, 16), left - 16);
+    _tile_loadconfig(&part);
+    const auto multiply = left > 16 ? multiply_tiles : multiply_tile;
+    multiply(a + r * lda, lda, b, depth, c + r * kBf16Panel);
+  }
+  _tile_release();
+}
+
+// The states that the system keeps for every thread (XCR0).
+uint64_t kept_states() {
+  uint32_t low, high;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return uint64_t{high} << 32 | low;
+}
+
+struct Features {
+  bool avx512_bf16 = false, amx = false;
+
+  Features() {
+    uint32_t a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE)) return;
+    const uint64_t states = kept_states();
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return;
+    const bool avx512 =
+        (b & bit_AVX512F) && (b & bit_AVX512BW) && (b & bit_AVX512VL) && (states & 0xe6) == 0xe6;
+    const bool tiles = (d >> 24 & 1) && (d >> 22 & 1) && (states >> 17 & 3) == 3;
+    if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) avx512_bf16 = avx512 && (a >> 5 & 1);
+    if (tiles) {
+      constexpr int kRequestPermission = 0x1023, kTileData = 18;  // arch_prctl of Linux 5.16
+      amx = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+    }
+  }
+};
+
+}  // namespace
+
+const Bf16Engine& bf16_engine() {
+  static const Bf16Engine engine = [] {
+    const Features features;
+    if (features.amx) return Bf16Engine{"amx", multiply_amx};
+    if (features.avx512_bf16) return Bf16Engine{"avx512_bf16", multiply_avx512};
+    return bf16_portable_engine();
+  }();
+  return engine;
+}
+
+}  // namespace ridgeline::cpu::simd
+
+#else
+
+namespace ridgeline::cpu::simd {
+
+const Bf16Engine& bf16_engine() { return bf16_portable_engine(); }
+
+}  // namespace ridgeline::cpu::simd
+
+#endif

@@ -1,0 +1,51 @@
+#include "tests/support/nans.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tests/support/oracle.h"
+
+namespace ridgeline::test {
+namespace {
+
+Arrays with_nan(const Case& c) {
+  Arrays arrays = c.inputs();
+  for (const Value& value : reads(c.program.ops.front())) {
+    if (!value || !is_float(value.dtype)) continue;
+    set_element(arrays[value], value.shape.numel() / 2, std::numeric_limits<double>::quiet_NaN());
+    break;
+  }
+  return arrays;
+}
+
+}  // namespace
+
+void expect_nans(const Case& c, const Table& table, Runtime& runtime, Exercised& exercised) {
+  SCOPED_TRACE(c.name);
+  const Arrays start = with_nan(c);
+  for (const Impl& row : table) {
+    if (row.target != runtime.device().kind || !row.covers) continue;
+    const Cover cover = row.covers({c.program, 0, runtime});
+    if (cover.ops == 0) continue;
+    ++exercised[row.name];
+    Arrays want = start;
+    Reference().run(c.program, 0, cover.ops, want);
+    const RowResult got = run_row(row, cover, c.program, 0, start, runtime, table);
+    int64_t expected = 0, missing = 0;
+    for (size_t op = 0; op < cover.ops; ++op) {
+      for (const Value& value : writes(c.program.ops[op])) {
+        if (std::ranges::count(cover.skips, value.id) > 0) continue;
+        const auto wanted = want.doubles(value.id), made = got.arrays.doubles(value.id);
+        for (size_t i = 0; i < wanted.size(); ++i) {
+          expected += std::isnan(wanted[i]);
+          missing += std::isnan(wanted[i]) && !std::isnan(made[i]);
+        }
+      }
+    }
+    EXPECT_GT(expected, 0) << row.name << ": the reference lost the NaN itself";
+    EXPECT_EQ(missing, 0) << row.name << " loses NaNs (of " << expected << ")";
+  }
+}
+
+}  // namespace ridgeline::test

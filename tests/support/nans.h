@@ -1,0 +1,12 @@
+#pragma once
+
+#include "tests/support/walk.h"
+
+namespace ridgeline::test {
+
+// Rows that cover the case's ops from the first on, with a NaN in the first float value it reads:
+// wherever the reference rows have a NaN in the end, so must they. (They may have more: sums that
+// share work share NaNs too.)
+void expect_nans(const Case& c, const Table& table, Runtime& runtime, Exercised& exercised);
+
+}  // namespace ridgeline::test
