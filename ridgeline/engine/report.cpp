@@ -77,7 +77,11 @@ std::string summary(const TrainReport& report) {
     const bool sequences = report.test.targets > report.test.rows;
     text += fmt::format(
         "accuracy   {:.2f} % of {} test {} (loss {:.4f}{})\n", 100 * report.test.accuracy,
-        report.test.targets, sequences ? "characters" : "images", report.test.loss,
+        report.test.targets,
+        sequences      ? "characters"
+        : report.texts ? "texts"
+                       : "images",
+        report.test.loss,
         sequences ? fmt::format(" nats, perplexity {:.3f}", std::exp(report.test.loss)) : "");
   }
   text += fmt::format("speed      {} in {}: {:.1f} us a step, {} inputs/s, {}FLOP/s\n",

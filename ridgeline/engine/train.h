@@ -45,6 +45,7 @@ struct TrainReport {
   std::optional<prof::Limit> limit;  // of one full step
   double limit_fraction = 0;         // over all steps made here
   std::string device, precision, data;
+  bool texts = false;  // are what the set holds; else images
   int threads = 0;
   int64_t parameters = 0;
   MemoryUse memory;  // of the training plan

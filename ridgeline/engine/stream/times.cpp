@@ -153,6 +153,16 @@ void add_to_timeline(const std::vector<RankTimes>& ranks, prof::Timeline& timeli
                       {}});
       }
     }
+    double computed = rank.start;
+    for (const LaneTimes& lane : rank.lanes) computed = std::max(computed, lane.compute_end);
+    if (rank.results_out >= computed) {  // from the end of all computing until they were out
+      timeline.add({timeline.lane(rank.rank, "results"),
+                    "results out",
+                    "output",
+                    computed,
+                    rank.results_out - computed,
+                    {}});
+    }
     for (const ChunkSpan& span : rank.spans) {
       const std::vector<std::pair<std::string, double>> numbers{{"chunk", double(span.number)}};
       if (span.lane < 0) {
