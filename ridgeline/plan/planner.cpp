@@ -21,6 +21,8 @@ constexpr double kStaleFactor = 2;
 constexpr double kStaleSeconds = 50e-6;
 
 constexpr const char* kOtherDevice = "for another device";
+constexpr const char* kNotAsked = "not asked for";
+constexpr const char* kOtherOp = "the next op is no";  // how rows of other ops refuse
 
 // `pattern` with a '*' (any text) must fit the whole name; any other is the beginning of one.
 bool fits(std::string_view name, std::string_view pattern) {
@@ -46,7 +48,7 @@ bool fits_any(const std::string& name, const std::vector<std::string>& patterns)
 std::string excluded(const Impl& row, const Runtime& runtime, const PlanOptions& options) {
   if (row.target != runtime.device().kind) return kOtherDevice;
   if (options.deterministic && !row.traits.deterministic) return "not deterministic";
-  if (!options.only.empty() && !fits_any(row.name, options.only)) return "not asked for";
+  if (!options.only.empty() && !fits_any(row.name, options.only)) return kNotAsked;
   if (fits_any(row.name, options.except)) return "left out on request";
   return {};
 }
@@ -107,15 +109,21 @@ Options usable(const Program& program, const Table& table, const std::vector<Can
                                   const std::vector<Candidate>& all) {
   const size_t position = stuck_at(program, options);
   std::string reasons;
+  int not_asked = 0;
   for (const Candidate& candidate : all) {
-    if (candidate.begin != position || candidate.cover.reason.empty()) continue;
-    if (candidate.cover.reason == kOtherDevice) continue;
-    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", candidate.row->name,
-                           candidate.cover.reason);
+    const std::string& why = candidate.cover.reason;
+    if (candidate.begin != position || why.empty() || why == kOtherDevice) continue;
+    not_asked += why == kNotAsked;
+    if (why == kNotAsked || why.starts_with(kOtherOp)) continue;
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", candidate.row->name, why);
+  }
+  if (not_asked > 0) {
+    reasons += fmt::format("{}--rows leaves out {} others; ask for more of them",
+                           reasons.empty() ? "" : "; ", not_asked);
   }
   throw_error(ErrorKind::usage, "no row computes '{}' in {} here ({})",
               describe(program.ops[position]), name(program.precision),
-              reasons.empty() ? "no row was asked" : reasons);
+              reasons.empty() ? "no row is for this op" : reasons);
 }
 
 // Positions of the rows in the table: the fixed order of preference as a comparable thing.
