@@ -25,6 +25,7 @@ void add_bench(CLI::App& app, Action& action);
 void add_bench_gemm(CLI::App& bench, Action& action);  // of bench, as the next
 void add_bench_rnn(CLI::App& bench, Action& action);   // of bench
 void add_bench_infer(CLI::App& bench, Action& action);
+void add_bench_deepbench(CLI::App& bench, Action& action);
 void add_profile(CLI::App& app, Action& action);
 void add_ladder(CLI::App& app, Action& action);
 void add_data(CLI::App& app, Action& action);

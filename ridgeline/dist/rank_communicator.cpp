@@ -135,6 +135,7 @@ void RankCommunicator::do_all_reduce(const Job& job, Reduce how) {
 void RankCommunicator::do_scatter(const Job& job) {
   auto* to = static_cast<std::byte*>(job.to) +
              split(job.count, rank(), size()).begin * int64_t(size_of(job.dtype));
+  if (shared_) return shared_->reduce_scatter(job.from, to, job.count, job.dtype);
   transport_->reduce_scatter(job.from, to, parts(job.count), job.dtype);
 }
 
@@ -177,6 +178,7 @@ void RankCommunicator::reduce_scatter(const void* from, void* to, int64_t count,
 void RankCommunicator::all_gather_parts(void* data, int64_t count, DType dtype) {
   wait(started_);
   const Waiting waiting(*this);
+  if (shared_) return shared_->all_gather_parts(data, count, size_of(dtype));
   transport_->all_gather_parts(data, parts(count), size_of(dtype));
 }
 

@@ -24,6 +24,13 @@ void rest() {
 #endif
 }
 
+template <typename F>
+void with_type(DType dtype, const F& f) {
+  if (dtype == DType::fp32) return f(float{});
+  if (dtype == DType::fp64) return f(double{});
+  throw_error(ErrorKind::comm, "shared memory does not add up {} values", name(dtype));
+}
+
 }  // namespace
 
 SharedSum::SharedSum(std::vector<std::byte*> segments, int rank)
@@ -45,24 +52,30 @@ void SharedSum::meet() {
   }
 }
 
-// One slot's worth. A slot is written again two sums later: by then all ranks have met after they
-// had fetched what this sum left in it.
+template <typename T>
+void SharedSum::sum_slots(int64_t at, int64_t count, T* to) const {
+  for (int64_t done = 0; done < count; done += kBlock) {
+    const int64_t part = std::min(kBlock, count - done);
+    T sum[kBlock];
+    std::copy_n(slot<T>(0) + at + done, part, sum);
+    for (size_t r = 1; r < segments_.size(); ++r) {
+      const T* other = slot<T>(r) + at + done;
+      for (int64_t i = 0; i < part; ++i) sum[i] += other[i];
+    }
+    std::copy_n(sum, part, to + done);
+  }
+}
+
+// One slot's worth. Slots take turns: when one is written again all ranks have met in between,
+// after they had fetched what was in it.
 template <typename T>
 void SharedSum::add_up(const T* from, T* to, int64_t count) {
   const int ranks = int(segments_.size());
   std::copy_n(from, count, slot<T>(rank_));
   meet();
   const Range mine = split(count, int(rank_), ranks);
-  for (int64_t begin = mine.begin; begin < mine.end; begin += kBlock) {
-    const int64_t part = std::min(kBlock, mine.end - begin);
-    T sum[kBlock];
-    std::copy_n(slot<T>(0) + begin, part, sum);
-    for (size_t r = 1; r < segments_.size(); ++r) {
-      const T* other = slot<T>(r) + begin;
-      for (int64_t i = 0; i < part; ++i) sum[i] += other[i];
-    }
-    std::copy_n(sum, part, slot<T>(rank_) + begin);  // nobody else reads this part before
-  }
+  // Nobody else reads this part of this rank's slot before the next meeting.
+  sum_slots(mine.begin, mine.end - mine.begin, slot<T>(rank_) + mine.begin);
   meet();
   for (int r = 0; r < ranks; ++r) {
     const Range part = split(count, r, ranks);
@@ -71,18 +84,63 @@ void SharedSum::add_up(const T* from, T* to, int64_t count) {
   turn_ ^= 1;
 }
 
-void SharedSum::all_reduce(const void* from, void* to, int64_t count, DType dtype) {
-  dispatch_float(dtype, [&](auto zero) {
-    using T = decltype(zero);
-    if constexpr (sizeof(T) >= 4) {
-      constexpr int64_t kMost = int64_t(kSlotBytes / sizeof(T));
-      for (int64_t done = 0; done < count; done += kMost) {
-        add_up(static_cast<const T*>(from) + done, static_cast<T*>(to) + done,
-               std::min(kMost, count - done));
-      }
-    } else {
-      throw_error(ErrorKind::comm, "shared memory does not add up {} values", name(dtype));
+// A slot holds a piece of each rank's part, so that all have something to add up at any time.
+template <typename T>
+void SharedSum::add_up_parts(const T* from, T* to, int64_t count) {
+  const int ranks = int(segments_.size());
+  const int64_t piece = int64_t(kSlotBytes / sizeof(T)) / ranks;
+  const int64_t longest = (count + ranks - 1) / ranks;
+  for (int64_t done = 0; done < longest; done += piece) {
+    const auto left = [&](int r) {
+      const Range part = split(count, r, ranks);
+      return std::clamp<int64_t>(part.end - part.begin - done, 0, piece);
+    };
+    for (int r = 0; r < ranks; ++r) {
+      std::copy_n(from + split(count, r, ranks).begin + done, left(r), slot<T>(rank_) + r * piece);
     }
+    meet();
+    sum_slots(int64_t(rank_) * piece, left(int(rank_)), to + done);
+    turn_ ^= 1;
+  }
+}
+
+void SharedSum::all_gather_parts(void* data, int64_t count, size_t element_bytes) {
+  const int ranks = int(segments_.size());
+  auto* bytes = static_cast<std::byte*>(data);
+  const auto piece = int64_t(kSlotBytes / element_bytes);
+  const int64_t longest = (count + ranks - 1) / ranks;
+  for (int64_t done = 0; done < longest; done += piece) {
+    const auto copy = [&](int r, bool fetch) {
+      const Range part = split(count, r, ranks);
+      const auto left = std::clamp<int64_t>(part.end - part.begin - done, 0, piece);
+      std::byte* there = slot<std::byte>(size_t(r));
+      std::byte* here = bytes + (part.begin + done) * int64_t(element_bytes);
+      std::copy_n(fetch ? there : here, left * int64_t(element_bytes), fetch ? here : there);
+    };
+    copy(int(rank_), false);
+    meet();
+    for (int r = 0; r < ranks; ++r) {
+      if (r != int(rank_)) copy(r, true);
+    }
+    turn_ ^= 1;
+  }
+}
+
+void SharedSum::all_reduce(const void* from, void* to, int64_t count, DType dtype) {
+  with_type(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    constexpr int64_t kMost = int64_t(kSlotBytes / sizeof(T));
+    for (int64_t done = 0; done < count; done += kMost) {
+      add_up(static_cast<const T*>(from) + done, static_cast<T*>(to) + done,
+             std::min(kMost, count - done));
+    }
+  });
+}
+
+void SharedSum::reduce_scatter(const void* from, void* to, int64_t count, DType dtype) {
+  with_type(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    add_up_parts(static_cast<const T*>(from), static_cast<T*>(to), count);
   });
 }
 

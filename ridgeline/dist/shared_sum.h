@@ -23,10 +23,19 @@ class SharedSum {
   // Collective: to[i] = the sum of from[i], added in the order of the ranks, so all get the same
   // bits. fp32 or fp64; `to` may be `from`.
   void all_reduce(const void* from, void* to, int64_t count, DType dtype);
+  // Collective: the same, but a rank gets only its part, split(count, rank, size), at to[0].
+  void reduce_scatter(const void* from, void* to, int64_t count, DType dtype);
+  // Collective: data has every rank's part, split(count, rank, size), as its owner has it.
+  void all_gather_parts(void* data, int64_t count, size_t element_bytes);
 
  private:
   template <typename T>
   void add_up(const T* from, T* to, int64_t count);
+  template <typename T>
+  void add_up_parts(const T* from, T* to, int64_t count);
+  // to[0 .. count) = the sums of what all slots have at `at`
+  template <typename T>
+  void sum_slots(int64_t at, int64_t count, T* to) const;
   template <typename T>
   T* slot(size_t rank) const;
   void meet();  // returns when all ranks have come here as often as this one

@@ -15,4 +15,12 @@ struct DeepbenchRnn {
 };
 std::vector<DeepbenchRnn> deepbench_rnns();
 
+// Images of c channels, h x w, n of them; k filters of kh x kw.
+struct DeepbenchConv {
+  int64_t w, h, c, n, k, kw, kh, pad, stride;
+};
+std::vector<DeepbenchConv> deepbench_convs();
+
+std::vector<int64_t> deepbench_all_reduces();  // numbers of fp32 values
+
 }  // namespace ridgeline::engine

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "ridgeline/engine/clock.h"
 #include "ridgeline/engine/load_data.h"
 #include "ridgeline/engine/predict.h"
 #include "ridgeline/engine/profiler.h"
@@ -41,7 +42,12 @@ void measure(Profile& profile, Machine& machine, Runner& runner, const Config& c
   profile.data = config.data.name;
   profile.threads = machine.threads();
   profile.plan_source = runner.explanation().source;
+  // Recording slows launches down: ceilings that are measured now must not see it.
+  const Clock paused;
+  if (tracer != nullptr) tracer->pause(true);
   profile.ceilings = machine.ceilings();
+  if (tracer != nullptr) tracer->pause(false);
+  profile.paused_seconds = paused.seconds();
   if (profile.ceilings) {
     profile.limit = prof::limit_of(runner.plan().program(), *profile.ceilings);
   }

@@ -93,6 +93,7 @@ struct Profile {
   std::vector<ApiUse> api;      // those that take 90 % of the time together
   double api_seconds = 0;       // of all calls
   double recorded_seconds = 0;  // from the first of them to the last, pauses left out
+  double paused_seconds = 0;    // of the recording
   std::optional<RankUse> ranks;
   std::optional<DeviceUse> device_use;
   std::string no_device_trace;  // why `api` and `kernels` are missing on a GPU

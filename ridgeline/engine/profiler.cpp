@@ -62,7 +62,7 @@ class Profiler {
     if (tracer_ != nullptr) tracer_->pause(true);
     const Clock paused;
     time_rows(options);
-    paused_ = paused.seconds();
+    profile_.paused_seconds += paused.seconds();
     if (tracer_ != nullptr) tracer_->pause(false);
     if (gpu_) {
       watch_device();
@@ -287,7 +287,7 @@ class Profiler {
       first = std::min(first, call.begin);
       last = std::max(last, call.end);
     }
-    profile_.recorded_seconds = last - first - paused_;
+    profile_.recorded_seconds = last - first - profile_.paused_seconds;
   }
 
   DeviceTrace trace_launches(int64_t count) {
@@ -348,7 +348,6 @@ class Profiler {
   const int64_t steps_;  // a launch
   const std::vector<double> rates_;
   std::vector<ApiRecord> calls_;
-  double paused_ = 0;  // seconds without recording
 };
 
 }  // namespace

@@ -117,7 +117,8 @@ void draw_slope(Out out, const Plot& plot, const Bandwidth& level, bool memory, 
   if (std::abs(y1 - last_y) < 13 && x1 == plot.x.from && !memory) return;
   last_y = y1;
   const double angle = std::atan2(y2 - y1, x2 - x1) * 180 / 3.14159265358979;
-  const double tx = x1 + 0.06 * (x2 - x1), ty = y1 + 0.06 * (y2 - y1) - 4;
+  // The last one's name is below its slope, where no other slope is.
+  const double tx = x1 + 0.06 * (x2 - x1), ty = y1 + 0.06 * (y2 - y1) + (memory ? 14 : -4);
   fmt::format_to(out,
                  "<text class=\"name\" x=\"{0:.1f}\" y=\"{1:.1f}\" transform=\"rotate({2:.1f} "
                  "{0:.1f} {1:.1f})\">{3}B/s {4}</text>\n",

@@ -75,8 +75,14 @@ TEST_P(Ranks, LongSumsAreTheSumsToo) {
                          DType::fp32);
         ranks.all_reduce(doubles.data(), doubles.data(), count, DType::fp64, Reduce::sum,
                          DType::fp64);
+        std::vector<float> parts(size_t(count), 0);
+        std::vector<float> shares(size_t(count), 0);
+        for (int64_t i = 0; i < count; ++i) shares[size_t(i)] = element(ranks.rank(), i);
+        ranks.reduce_scatter(shares.data(), parts.data(), count, DType::fp32);
+        ranks.all_gather_parts(parts.data(), count, DType::fp32);
         for (int64_t i = 0; i < count; ++i) {
           ASSERT_EQ(values[size_t(i)], exact_sum(ranks.size(), i)) << i;
+          ASSERT_EQ(parts[size_t(i)], exact_sum(ranks.size(), i)) << i;
           ASSERT_EQ(doubles[size_t(i)], double(exact_sum(ranks.size(), i))) << i;
         }
       },

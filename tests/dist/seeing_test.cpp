@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "ridgeline/engine/bench_deepbench.h"
 #include "ridgeline/engine/ladder.h"
 #include "ridgeline/engine/profile.h"
 #include "tests/dist/thread_ranks.h"
@@ -45,6 +46,22 @@ TEST(ProfileOfRanks, HasTheNetworkAmongItsRoofs) {
   EXPECT_DOUBLE_EQ(sent, profile.ranks->bytes);
   EXPECT_THAT(to_text(profile), ::testing::HasSubstr("ranks       3: "));
   EXPECT_THAT(to_json_text(profile), ::testing::HasSubstr("waited_us"));
+}
+
+TEST(DeepbenchOfRanks, TimesSums) {
+  std::vector<DeepbenchLine> lines;
+  on_ranks(2, [&](RankCommunicator& ranks) {
+    DeepbenchOptions options;
+    options.parts = {"all-reduce"};
+    options.seconds = 0;
+    options.take = 1000;
+    options.ranks = &ranks;
+    const auto mine = bench_deepbench(options);
+    if (ranks.is_root()) lines = mine;
+  });
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0].shape, "count=100000 ranks=2");
+  EXPECT_NEAR(lines[0].rate * 1e-6 * lines[0].us, 400'000, 1);
 }
 
 TEST(LadderOfRanks, IsHeldToTheReferenceToo) {

@@ -7,7 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "ridgeline/engine/bench_deepbench.h"
 #include "ridgeline/engine/deepbench.h"
+#include "tests/engine/small_set.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -61,6 +63,42 @@ TEST(Deepbench, HasThePublishedNumberOfShapes) {
   for (const GemmShape& s : gemms) distinct.insert({int(s.op), s.m, s.n, s.k});
   EXPECT_EQ(distinct.size(), gemms.size());
   EXPECT_EQ(deepbench_rnns().size(), 52u);
+  // 94 are published, four of them twice.
+  const auto convs = deepbench_convs();
+  std::set<std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t>> different;
+  for (const DeepbenchConv& c : convs) different.insert({c.w, c.h, c.c, c.n, c.k, c.kw, c.stride});
+  EXPECT_EQ(convs.size(), 90u);
+  EXPECT_EQ(different.size(), convs.size());
+  EXPECT_EQ(deepbench_all_reduces().size(), 7u);
+}
+
+TEST(Deepbench, ConvolutionsAreTimedInAllThreePasses) {
+  const testing::TempFolder folder;
+  DeepbenchOptions options;
+  options.run.device = "cpu";
+  options.parts = {"conv", "all-reduce"};
+  options.seconds = 0;
+  options.take = 1000;  // the first alone; sums need several ranks
+  const auto lines = bench_deepbench(options);
+  std::set<std::string> passes;
+  for (const DeepbenchLine& line : lines) {
+    passes.insert(line.pass);
+    EXPECT_EQ(line.shape, "w=700 h=161 c=1 n=4 k=32 filter=20x5 pad=0 stride=2");
+    // 341 x 79 outputs of 32 filters over 100 taps, two operations each, of four images.
+    EXPECT_NEAR(line.rate * 1e-6 * line.us, 2.0 * 341 * 79 * 32 * 100 * 4, 1) << line.row;
+  }
+  EXPECT_EQ(passes, (std::set<std::string>{"forward", "grad x", "grad w"}));
+  EXPECT_THAT(deepbench_csv(lines), HasSubstr("conv,w=700 h=161"));
+}
+
+TEST(Deepbench, FindingsCompareTheBestOfEach) {
+  const auto line = [](const char* shape, bool vendor, double us) {
+    return DeepbenchLine{"conv", shape, "forward", "a", "b", vendor, us, 1, 0};
+  };
+  EXPECT_EQ(deepbench_findings({line("s", false, 4), line("s", false, 2), line("s", true, 4),
+                                line("t", false, 8), line("t", true, 4), line("u", false, 1)}),
+            "conv forward: ours is fastest for 1 of 2 shapes, 1.00x the library's speed in the "
+            "geometric mean\n");
 }
 
 }  // namespace

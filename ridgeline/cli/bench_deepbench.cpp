@@ -1,0 +1,84 @@
+#include "ridgeline/engine/bench_deepbench.h"
+
+#include <fmt/core.h>
+
+#include <memory>
+
+#include "ridgeline/cli/commands.h"
+#include "ridgeline/engine/progress.h"
+
+namespace ridgeline::cli {
+namespace {
+
+struct Flags {
+  engine::DeepbenchOptions options;
+  RunFlags run;
+  std::string json, csv, precision = "fp32";
+};
+
+void print(const engine::DeepbenchLine& line) {
+  const std::string limit =
+      line.limit_fraction > 0 ? fmt::format("{:.0f} %", 100 * line.limit_fraction) : "-";
+  write_text("-",
+             fmt::format("{:<10} {:<56} {:<8} {:<12} {:>11.2f} {:>10}{} {:>8}\n", line.part,
+                         line.shape, line.pass, line.way, line.us, engine::engineering(line.rate),
+                         line.part == "all-reduce" ? "B/s" : "FLOP/s", limit));
+}
+
+int run(Flags& flags, Communicator& ranks) {
+  engine::DeepbenchOptions& options = flags.options;
+  flags.run.apply(options.run);
+  options.run.precision = parse_precision(flags.precision);
+  options.ranks = &ranks;
+  if (ranks.is_root()) check_destinations({flags.json, flags.csv});
+  const bool table = ranks.is_root() && flags.json != "-" && flags.csv != "-";
+  if (table) options.each = print;
+  const auto lines = engine::bench_deepbench(options);
+  if (!ranks.is_root()) return 0;
+  if (table) write_text("-", engine::deepbench_findings(lines));
+  write_text(flags.json, engine::deepbench_json(lines, options.run, ranks.size()));
+  write_text(flags.csv, engine::deepbench_csv(lines));
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_deepbench(CLI::App& bench, Action& action) {
+  auto flags = std::make_shared<Flags>();
+  CLI::App* command = bench.add_subcommand(
+      "deepbench",
+      "DeepBench's training shapes: products, convolutions, recurrent layers, and sums "
+      "over ranks");
+  command
+      ->add_option(
+          "--part", flags->options.parts,
+          "gemm, conv, rnn, all-reduce (all; sums only where mpirun started several ranks)")
+      ->check(CLI::IsMember({"gemm", "conv", "rnn", "all-reduce"}).description(""))
+      ->delimiter(',')
+      ->type_name("NAME");
+  command->add_option("--take", flags->options.take, "every N-th shape only (1)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1000}).description(""))
+      ->type_name("N");
+  command->add_option("--seconds", flags->options.seconds, "time for each row (0.02)")
+      ->check(CLI::Range(0.0, 3600.0).description(""))
+      ->type_name("S");
+  command
+      ->add_option("--precision", flags->precision,
+                   "fp32, fp64, bf16, fp16 or, on a GPU, tf32 and fp32x3")
+      ->type_name("NAME");
+  command->add_option("--csv", flags->csv, "write the lines as CSV")->type_name("FILE");
+  flags->run.declare(*command);
+  declare_json(*command, flags->json);
+  command->footer(
+      "Examples:\n"
+      "  ridgeline bench deepbench --device cuda --precision bf16 --csv deepbench.csv\n"
+      "  ridgeline bench deepbench --part conv --take 10\n"
+      "  mpirun -n 4 ridgeline bench deepbench --part all-reduce");
+  command->callback([flags, &action] {
+    action = [flags] {
+      return with_ranks([&](Communicator& ranks) { return run(*flags, ranks); });
+    };
+  });
+}
+
+}  // namespace ridgeline::cli

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ridgeline/core/communicator.h"
+#include "ridgeline/engine/config.h"
+
+namespace ridgeline::engine {
+
+// One shape of DeepBench by one way of computing it.
+struct DeepbenchLine {
+  std::string part;   // "gemm", "conv", "rnn", "all-reduce"
+  std::string shape;  // "w=224 h=224 c=3 n=16 k=64 filter=7x7 pad=3 stride=2"
+  std::string pass;  // "forward", "grad x", "grad w", "training", "sum"; of products as BLAS has it
+  std::string way, row;
+  bool vendor = false;
+  double us = 0;
+  double rate = 0;            // FLOP/s; of sums bytes a second, those of one rank's numbers
+  double limit_fraction = 0;  // of the measured ceiling of the precision; 0: not known
+};
+
+struct DeepbenchOptions {
+  RunConfig run;
+  std::vector<std::string> parts{"gemm", "conv", "rnn", "all-reduce"};
+  double seconds = 0.02;          // for each row
+  int64_t take = 1;               // every so manieth shape of a part, from its first on
+  Communicator* ranks = nullptr;  // of the sums; the other parts are the root's alone
+  std::function<void(const DeepbenchLine&)> each;
+};
+
+// Collective over options.ranks; the lines are the root's.
+std::vector<DeepbenchLine> bench_deepbench(const DeepbenchOptions& options);
+
+std::string deepbench_csv(const std::vector<DeepbenchLine>& lines);
+std::string deepbench_json(const std::vector<DeepbenchLine>& lines, const RunConfig& run,
+                           int ranks);
+// How often ours is fastest, and by how much, part by part and pass by pass.
+std::string deepbench_findings(const std::vector<DeepbenchLine>& lines);
+
+}  // namespace ridgeline::engine
