@@ -48,6 +48,37 @@ void add_loss_and_gradient(Cases& all, DType dtype) {
   }
 }
 
+// A last layer, its loss and the way back to the activation before it, as lowering puts them.
+// `kept`: the gradient of what the layer read is wanted outside.
+void add_head(Cases& all, DType dtype) {
+  constexpr int64_t kHeads[][3] = {{1, 1, 2}, {3, 5, 3}, {9, 37, 10}, {33, 130, 16}, {5, 64, 17}};
+  for (const auto& [n, in, out] : kHeads) {
+    for (const ActivationKind kind : {ActivationKind::relu, ActivationKind::tanh}) {
+      for (const bool kept : {false, true}) {
+        CaseBuilder c(
+            fmt::format("head {}x{}->{} after {}{}", n, in, out, name(kind), kept ? " kept" : ""),
+            dtype);
+        const double scale = 1.0 / double(n);
+        const Value x =
+            c.in("x", {n, in}, kind == ActivationKind::relu ? relu_output() : normal(0.5));
+        const Value w = c.param("w", {out, in}, weights(in));
+        const Value b = n != 3 ? c.param("b", {out}) : Value{};
+        const Value y = c.temp("y", {n, out}), dy = c.temp("dy", {n, out});
+        const Value dx = kept ? c.out("dx", {n, in}) : c.temp("dx", {n, in});
+        const Value label = c.labels({n}, out);
+        c.add(Linear{x, w, b, y});
+        c.add(SoftmaxXent{y, label, c.tick(), c.loss(), c.correct(), scale});
+        c.add(SoftmaxXentGrad{y, label, dy, scale});
+        c.add(LinearGradX{dy, w, dx});
+        const Value db = b ? c.out("db", {out}) : Value{};
+        c.add(LinearGradW{x, dy, c.out("dw", {out, in}), db});
+        c.add(ActivationGrad{kind, x, dx, c.out("dz", {n, in})});
+        all.push_back(c.done());
+      }
+    }
+  }
+}
+
 // `kept`: the gradients are wanted outside, so that a row must write them.
 void add_backward_update(Cases& all, DType dtype) {
   for (const auto& [n, in, out] : kShapes) {
@@ -103,6 +134,7 @@ std::vector<Case> fused_cases(DType dtype) {
   Cases all;
   add_linear_activation(all, dtype);
   add_loss_and_gradient(all, dtype);
+  add_head(all, dtype);
   add_backward_update(all, dtype);
   for (Case& c : fused_conv_cases(dtype)) all.push_back(std::move(c));
   add_summed_update(all, dtype);

@@ -57,6 +57,22 @@ void add_conv(Cases& all, DType dtype) {
   }
 }
 
+// A last layer and its way back with a scaled loss.
+void add_head(Cases& all, DType dtype) {
+  const int64_t n = 21, in = 70, out = 10;
+  CaseBuilder c("head mixed", dtype);
+  const Value x = c.in("x", {n, in}), w = c.param("w", {out, in}, normal(0.1));
+  const Value y = c.temp("y", {n, out}), dy = c.temp("dy", {n, out});
+  const Value label = c.labels({n}, out);
+  c.add(Linear{x, w, c.wide("b", {out}, Role::param), y});
+  c.add(SoftmaxXent{y, label, c.tick(), c.loss(), c.correct(), 1.0 / n});
+  c.add(SoftmaxXentGrad{y, label, dy, 1.0 / n, c.loss_scale(512)});
+  c.add(LinearGradX{dy, w, c.out("dx", {n, in})});
+  c.add(
+      LinearGradW{x, dy, c.wide("dw", {out, in}, Role::output), c.wide("db", {out}, Role::output)});
+  all.push_back(c.done());
+}
+
 void add_softmax(Cases& all, DType dtype) {
   for (const Shape& shape : {Shape{1, 10}, Shape{32, 10}, Shape{7, 129}}) {
     CaseBuilder c("softmax to fp32 " + to_string(shape), dtype);
@@ -152,6 +168,7 @@ std::vector<Case> mixed_cases(DType dtype) {
   if (size_of(dtype) != 2) return all;
   add_linear(all, dtype);
   add_conv(all, dtype);
+  add_head(all, dtype);
   add_softmax(all, dtype);
   add_updates(all, dtype);
   add_losses(all, dtype);

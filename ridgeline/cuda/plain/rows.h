@@ -9,6 +9,7 @@ namespace ridgeline::cuda {
 Table plain_batch_rows();    // gathers, activation, dropout
 Table plain_linear_rows();   // linear and its gradients
 Table plain_loss_rows();     // losses, softmax
+Table head_grads_rows();     // a last layer, its loss and their gradients
 Table plain_update_rows();   // optimizers, global_norm, tick
 Table plain_conv_rows();     // conv2d and its gradients
 Table unrolled_conv_rows();  // the same as products of unrolled taps, "cuda.<op>.unrolled"

@@ -90,7 +90,8 @@ cudaError_t first_error(std::initializer_list<cudaError_t> errors) {
 Cover covers_conv(const Rest& rest) {
   const auto* op = rest.get<Conv2d>(0);
   if (op == nullptr) return no_such_op(Conv2d::kName);
-  return cover(rest, op->shape, op->n(), {op->x, op->w, op->b, op->y}, Pass::forward);
+  return cover(rest, op->shape, op->n(), {op->x, op->w, unless_wide(op->b, op->x.dtype), op->y},
+               Pass::forward);
 }
 
 std::unique_ptr<Step> prepare_conv(const Span& span, const Binding& binding) {
@@ -103,7 +104,11 @@ std::unique_ptr<Step> prepare_conv(const Span& span, const Binding& binding) {
     LinearArgs<T> product{};
     product.x = at.columns;
     product.w = binding.read(op.w).as<T>();
-    product.b = binding.read(op.b).as<T>();
+    if (is_wide(op.b, op.x.dtype)) {
+      product.wide_b = binding.read(op.b).as<float>();
+    } else {
+      product.b = binding.read(op.b).as<T>();
+    }
     product.y = at.turned;
     product.in = int(piece.taps);
     product.out = int(piece.out);
@@ -167,7 +172,13 @@ std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding) {
 Cover covers_grad_w(const Rest& rest) {
   const auto* op = rest.get<Conv2dGradW>(0);
   if (op == nullptr) return no_such_op(Conv2dGradW::kName);
-  return cover(rest, op->shape, op->n(), {op->x, op->dy, op->dw, op->db}, Pass::filter);
+  const DType dtype = op->x.dtype;
+  if (op->db && is_wide(op->db, dtype) != is_wide(op->dw, dtype)) {
+    return Cover::no("takes gradients of one type");
+  }
+  return cover(rest, op->shape, op->n(),
+               {op->x, op->dy, unless_wide(op->dw, dtype), unless_wide(op->db, dtype)},
+               Pass::filter);
 }
 
 std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding) {
@@ -180,8 +191,14 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding) {
     LinearGradWArgs<T> product{};
     product.x = at.columns;
     product.dy = at.turned;
-    product.dw = binding.write(op.dw).as<T>();
-    product.db = binding.write(op.db).as<T>();
+    if (is_wide(op.dw, op.x.dtype)) {
+      using Wide = typename LinearGradWArgs<T>::Wide;
+      product.wide_dw = binding.write(op.dw).as<Wide>();
+      product.wide_db = binding.write(op.db).as<Wide>();
+    } else {
+      product.dw = binding.write(op.dw).as<T>();
+      product.db = binding.write(op.db).as<T>();
+    }
     product.n = int(piece.rows);
     product.in = int(piece.taps);
     product.out = int(piece.out);

@@ -44,18 +44,75 @@ __global__ void sgd_kernel(SgdSettings settings, const __grid_constant__ UpdateT
   }
 }
 
+// Adam's blocks: those of tensor i begin at start[i]. In one row of blocks, because thousands that
+// find nothing to do would take longer than the rest.
+struct TensorBlocks {
+  int start[kMostTensors + 1];
+};
+constexpr int kAdamFours = 2;  // fours of elements a thread, so that all blocks run at once
+constexpr int64_t kAdamElements = int64_t{kThreads} * kAdamFours * 4;
+
 template <typename T>
-__global__ void adam_kernel(AdamSettings s, const __grid_constant__ UpdateTensors<T> tensors) {
+TensorBlocks adam_blocks(const UpdateTensors<T>& tensors) {
+  TensorBlocks blocks{};
+  for (int i = 0; i < tensors.size; ++i) {
+    const int64_t count = (tensors.tensor[i].count + kAdamElements - 1) / kAdamElements;
+    blocks.start[i + 1] = blocks.start[i] + int(count);
+  }
+  return blocks;
+}
+
+// base^n by squaring: off by n * 2^-53, which fp32 does not see. pow() takes longer than all of an
+// update that waits for it.
+__device__ inline double power(double base, int64_t n) {
+  double result = 1;
+  for (; n > 0; n /= 2, base *= base) {
+    if (n % 2 == 1) result *= base;
+  }
+  return result;
+}
+
+// 1 - beta^step in A. These need fp64 (1 - 0.999 in fp32 has lost ten bits).
+template <typename A>
+__device__ A adam_correction(double beta, int64_t step) {
+  return A(1.0 - (std::is_same_v<A, double> ? pow(beta, double(step)) : power(beta, step)));
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads, std::is_same_v<T, double> ? 1 : 4)
+    adam_kernel(AdamSettings s, const __grid_constant__ UpdateTensors<T> tensors,
+                const __grid_constant__ TensorBlocks blocks) {
   using A = Accumulated<T>;
-  const UpdateTensor<T>& t = tensors.tensor[blockIdx.y];
-  if (blockIdx.x > 0 && int64_t(blockIdx.x) * kThreads * 4 >= t.count) return;
-  // The corrections need fp64 (1 - 0.999 in fp32 has lost ten bits), but only once a block; two
-  // warps have one each, because they take as long as the rest of a small tensor's block.
+  int which = 0;
+  while (int(blockIdx.x) >= blocks.start[which + 1]) ++which;
+  const UpdateTensor<T>& t = tensors.tensor[which];
+  // Four at a time; memory starts at whole chunks.
+  struct alignas(4 * sizeof(T)) FourT {
+    T values[4];
+  };
+  struct alignas(16) FourA {
+    A values[4];
+  };
+  FourT w[kAdamFours], dw[kAdamFours];
+  FourA m[kAdamFours], v[kAdamFours];
+  const int64_t fours = t.count / 4;
+  const int64_t first =
+      int64_t(int(blockIdx.x) - blocks.start[which]) * kThreads * kAdamFours + threadIdx.x;
+#pragma unroll
+  for (int k = 0; k < kAdamFours; ++k) {  // under way while the corrections are computed
+    const int64_t four = first + k * kThreads;
+    if (four >= fours) continue;
+    w[k] = reinterpret_cast<const FourT*>(t.w)[four];
+    dw[k] = reinterpret_cast<const FourT*>(t.dw)[four];
+    m[k] = reinterpret_cast<const FourA*>(t.m)[four];
+    v[k] = reinterpret_cast<const FourA*>(t.v)[four];
+  }
+  // Once a block, by two warps: they take as long as the rest of a small tensor's block.
   __shared__ A correction1, correction2;
   if (threadIdx.x % 32 == 0 && threadIdx.x < 64) {
-    const double now = double(*s.step + *s.tick + 1);
-    const bool first = threadIdx.x == 0;
-    (first ? correction1 : correction2) = A(1.0 - pow(first ? s.beta1 : s.beta2, now));
+    const int64_t now = *s.step + *s.tick + 1;
+    const bool one = threadIdx.x == 0;
+    (one ? correction1 : correction2) = adam_correction<A>(one ? s.beta1 : s.beta2, now);
   }
   __syncthreads();
   const A lr = A(s.lr[*s.tick]), scale = s.grad_scale != nullptr ? A(*s.grad_scale) : A(1);
@@ -75,29 +132,21 @@ __global__ void adam_kernel(AdamSettings s, const __grid_constant__ UpdateTensor
     weight = T(w);
     store_copy(t, i, w);
   };
-  // Four at a time; memory starts at whole chunks.
-  struct alignas(4 * sizeof(T)) FourT {
-    T values[4];
-  };
-  struct alignas(16) FourA {
-    A values[4];
-  };
-  const int64_t stride = int64_t(gridDim.x) * kThreads, first = int64_t(blockIdx.x) * kThreads;
-  const int64_t fours = t.count / 4;
-  for (int64_t four = first + threadIdx.x; four < fours; four += stride) {
-    FourT w = reinterpret_cast<FourT*>(t.w)[four];
-    const FourT dw = reinterpret_cast<const FourT*>(t.dw)[four];
-    FourA m = reinterpret_cast<FourA*>(t.m)[four], v = reinterpret_cast<FourA*>(t.v)[four];
+#pragma unroll
+  for (int k = 0; k < kAdamFours; ++k) {
+    const int64_t four = first + k * kThreads;
+    if (four >= fours) continue;
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      update(4 * four + e, w.values[e], dw.values[e], m.values[e], v.values[e]);
+      update(4 * four + e, w[k].values[e], dw[k].values[e], m[k].values[e], v[k].values[e]);
     }
-    reinterpret_cast<FourT*>(t.w)[four] = w;
-    reinterpret_cast<FourA*>(t.m)[four] = m;
-    reinterpret_cast<FourA*>(t.v)[four] = v;
+    reinterpret_cast<FourT*>(t.w)[four] = w[k];
+    reinterpret_cast<FourA*>(t.m)[four] = m[k];
+    reinterpret_cast<FourA*>(t.v)[four] = v[k];
   }
-  for (int64_t i = 4 * fours + first + threadIdx.x; i < t.count; i += stride) {
-    update(i, t.w[i], t.dw[i], t.m[i], t.v[i]);
+  const int64_t rest = 4 * fours + threadIdx.x;  // what makes no four
+  if (int(blockIdx.x) == blocks.start[which] && rest < t.count) {
+    update(rest, t.w[rest], t.dw[rest], t.m[rest], t.v[rest]);
   }
 }
 
@@ -168,7 +217,10 @@ cudaError_t launch_sgd(const SgdSettings& settings, const UpdateTensors<T>& tens
 template <typename T>
 cudaError_t launch_adam(const AdamSettings& settings, const UpdateTensors<T>& tensors,
                         cudaStream_t stream) {
-  adam_kernel<<<grid_for(tensors), kThreads, 0, stream>>>(settings, tensors);
+  const TensorBlocks blocks = adam_blocks(tensors);
+  if (blocks.start[tensors.size] == 0) return cudaSuccess;
+  adam_kernel<<<unsigned(blocks.start[tensors.size]), kThreads, 0, stream>>>(settings, tensors,
+                                                                             blocks);
   return cudaGetLastError();
 }
 

@@ -1,0 +1,180 @@
+#include "ridgeline/cuda/plain/curve.cuh"
+#include "ridgeline/cuda/plain/head_grads.h"
+
+namespace ridgeline::cuda {
+namespace {
+
+constexpr int kRows = kHeadRows, kThreads = kRows * 32;  // a warp a row
+
+// What a block leaves for the second kernel, in the accumulating type: its part of dw, then of db.
+__host__ __device__ int64_t part_size(int in, int out) { return int64_t(out) * (in + 1); }
+
+struct Score {
+  double loss;
+  int32_t correct;
+};
+
+int blocks_of(int n) { return (n + kRows - 1) / kRows; }
+
+template <typename A>
+__device__ A warp_sum(A value) {
+#pragma unroll
+  for (int off = 16; off > 0; off /= 2) value += __shfl_xor_sync(~0u, value, off);
+  return value;
+}
+
+// One row's softmax: logits become dlogits (rounded to T) in place, in every lane.
+template <typename T, typename A>
+__device__ Score softmax_row(const HeadGradsArgs<T>& args, int label,
+                             A (&logits)[kMostHeadOutputs]) {
+  A most = logits[0], sum = A(0), at_label = A(0);
+  int best = 0;
+#pragma unroll
+  for (int o = 1; o < kMostHeadOutputs; ++o) {
+    if (o < args.out && logits[o] > most) best = o, most = logits[o];
+  }
+  A powers[kMostHeadOutputs];
+#pragma unroll
+  for (int o = 0; o < kMostHeadOutputs; ++o) {
+    powers[o] = o < args.out ? exp(logits[o] - most) : A(0);
+    sum += powers[o];
+    if (o == label) at_label = logits[o];
+  }
+  const A scale = A(args.grad_scale * (args.grad_factor != nullptr ? *args.grad_factor : 1.0));
+#pragma unroll
+  for (int o = 0; o < kMostHeadOutputs; ++o) {
+    const A off = powers[o] / sum - (o == label ? A(1) : A(0));
+    logits[o] = o < args.out ? A(T(scale * off)) : A(0);
+  }
+  return {double(log(sum) + most - at_label), best == label};
+}
+
+// A warp a row; the weights and the block's rows of x come to shared memory first, all at once.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    head_grads_kernel(HeadGradsArgs<T> args, Accumulated<T>* parts, Score* scores) {
+  using A = Accumulated<T>;
+  extern __shared__ __align__(16) unsigned char memory[];
+  __shared__ A slopes[kRows][kMostHeadOutputs];
+  __shared__ Score rows[kRows];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, in = args.in;
+  A *xs = reinterpret_cast<A*>(memory), *ws = xs + kRows * in;  // [kRows][in], [out][in]
+  const int row = blockIdx.x * kRows + warp;
+  const bool inside = row < args.n;
+#pragma unroll 4
+  for (int at = threadIdx.x; at < args.out * in; at += kThreads) ws[at] = A(args.w[at]);
+  A* x = xs + warp * in;
+#pragma unroll 4
+  for (int j = lane; j < in; j += 32) x[j] = inside ? A(args.x[int64_t(row) * in + j]) : A(0);
+  __syncthreads();
+  A logits[kMostHeadOutputs] = {};
+  for (int j = lane; j < in; j += 32) {
+#pragma unroll
+    for (int o = 0; o < kMostHeadOutputs; ++o) {
+      if (o < args.out) logits[o] += x[j] * ws[o * in + j];
+    }
+  }
+#pragma unroll
+  for (int o = 0; o < kMostHeadOutputs; ++o) {
+    if (o >= args.out) continue;
+    logits[o] = A(T(warp_sum(logits[o]) + (args.b ? args.b[o] : A(0))));
+  }
+  const Score score = softmax_row(args, inside ? args.label[row] : -1, logits);
+  for (int j = lane; inside && j < in; j += 32) {
+    A sum = A(0);
+#pragma unroll
+    for (int o = 0; o < kMostHeadOutputs; ++o) {
+      if (o < args.out) sum += logits[o] * ws[o * in + j];
+    }
+    const A dx = A(T(sum));
+    args.dx[int64_t(row) * in + j] =
+        args.curve == Curve::none ? T(sum) : T(dx * curve_slope(args.curve, x[j]));
+  }
+  if (lane == 0) rows[warp] = inside ? score : Score{0, 0};
+  if (lane < kMostHeadOutputs) {
+#pragma unroll
+    for (int o = 0; o < kMostHeadOutputs; ++o) {
+      if (o == lane) slopes[warp][o] = inside ? logits[o] : A(0);
+    }
+  }
+  __syncthreads();
+  A* part = parts + blockIdx.x * part_size(in, args.out);
+  for (int j = threadIdx.x; j < in; j += kThreads) {
+    A column[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) column[r] = xs[r * in + j];
+#pragma unroll
+    for (int o = 0; o < kMostHeadOutputs; ++o) {
+      if (o >= args.out) continue;
+      A sum = A(0);
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) sum += slopes[r][o] * column[r];
+      part[o * in + j] = sum;
+    }
+  }
+  if (int(threadIdx.x) < args.out) {
+    A sum = A(0);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) sum += slopes[r][threadIdx.x];
+    part[args.out * in + threadIdx.x] = sum;
+  }
+  if (threadIdx.x != 0) return;
+  Score all{0, 0};
+  for (int r = 0; r < kRows; ++r) all.loss += rows[r].loss, all.correct += rows[r].correct;
+  scores[blockIdx.x] = all;
+}
+
+// The blocks' parts, in order.
+template <typename T>
+__global__ void head_grads_sum_kernel(HeadGradsArgs<T> args, int blocks,
+                                      const Accumulated<T>* parts, const Score* scores) {
+  using A = Accumulated<T>;
+  const int weights = args.out * args.in, at = blockIdx.x * blockDim.x + threadIdx.x;
+  const int64_t size = part_size(args.in, args.out);
+  if (at < weights + args.out) {
+    A sum = A(0);
+#pragma unroll 8
+    for (int block = 0; block < blocks; ++block) sum += parts[block * size + at];
+    if (at < weights) {
+      args.dw.put(at, sum);
+    } else if (args.db) {
+      args.db.put(at - weights, sum);
+    }
+  }
+  if (blockIdx.x != 0 || threadIdx.x >= 32) return;
+  double loss = 0;
+  int32_t correct = 0;
+  for (int block = threadIdx.x; block < blocks; block += 32) {
+    loss += scores[block].loss, correct += scores[block].correct;
+  }
+  loss = warp_sum(loss), correct = warp_sum(correct);
+  if (threadIdx.x != 0) return;
+  args.loss[*args.tick] = args.loss_scale * loss;
+  if (args.correct != nullptr) args.correct[*args.tick] = correct;
+}
+
+size_t scores_bytes(int n) { return (size_t(blocks_of(n)) * sizeof(Score) + 255) / 256 * 256; }
+
+}  // namespace
+
+size_t head_grads_workspace(int n, int in, int out, size_t width) {
+  return scores_bytes(n) + size_t(blocks_of(n)) * size_t(part_size(in, out)) * width;
+}
+
+template <typename T>
+cudaError_t launch_head_grads(const HeadGradsArgs<T>& args, void* workspace, cudaStream_t stream) {
+  using A = Accumulated<T>;
+  const int blocks = blocks_of(args.n), bytes = (kRows + args.out) * args.in * int(sizeof(A));
+  auto* scores = static_cast<Score*>(workspace);
+  auto* parts = reinterpret_cast<A*>(static_cast<unsigned char*>(workspace) + scores_bytes(args.n));
+  head_grads_kernel<T><<<unsigned(blocks), kThreads, bytes, stream>>>(args, parts, scores);
+  const auto sums = unsigned((part_size(args.in, args.out) + 127) / 128);
+  head_grads_sum_kernel<T><<<sums, 128, 0, stream>>>(args, blocks, parts, scores);
+  return cudaGetLastError();
+}
+
+#define RIDGELINE_LAUNCH_HEAD_GRADS(T) \
+  template cudaError_t launch_head_grads(const HeadGradsArgs<T>&, void*, cudaStream_t);
+RIDGELINE_CUDA_FOR_FLOATS(RIDGELINE_LAUNCH_HEAD_GRADS)
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,116 @@
+// "cuda.head_grads.plain": the last layer of a classifier with its loss and its way back.
+#include <optional>
+
+#include "ridgeline/cuda/plain/head_grads.h"
+#include "ridgeline/cuda/plain/loose_bind.h"
+#include "ridgeline/cuda/plain/rows.h"
+#include "ridgeline/cuda/row.h"
+
+namespace ridgeline::cuda {
+namespace {
+
+struct Head {
+  const Linear* linear = nullptr;
+  const SoftmaxXent* loss = nullptr;
+  const SoftmaxXentGrad* grad = nullptr;
+  const LinearGradX* grad_x = nullptr;
+  const LinearGradW* grad_w = nullptr;
+  const ActivationGrad* activation = nullptr;  // of what the layer read; absent where an update or
+                                               // another layer follows
+
+  size_t ops() const { return activation != nullptr ? 6 : 5; }
+};
+
+std::optional<Head> find(const Rest& rest) {
+  Head h{rest.get<Linear>(0),      rest.get<SoftmaxXent>(1), rest.get<SoftmaxXentGrad>(2),
+         rest.get<LinearGradX>(3), rest.get<LinearGradW>(4), rest.get<ActivationGrad>(5)};
+  if (h.linear == nullptr || h.loss == nullptr || h.grad == nullptr || h.grad_x == nullptr ||
+      h.grad_w == nullptr) {
+    return {};
+  }
+  const ValueId y = h.linear->y.id, dy = h.grad->dx.id;
+  if (h.loss->x.id != y || h.grad->x.id != y || h.grad->label.id != h.loss->label.id ||
+      h.grad_x->dy.id != dy || h.grad_x->w.id != h.linear->w.id || h.grad_w->dy.id != dy ||
+      h.grad_w->x.id != h.linear->x.id) {
+    return {};
+  }
+  if (h.activation != nullptr &&
+      (h.activation->saved.id != h.linear->x.id || h.activation->dy.id != h.grad_x->dx.id ||
+       !rest.dead_after(h.grad_x->dx, 6))) {
+    h.activation = nullptr;
+  }
+  return h;
+}
+
+std::string refuse(const Head& h) {
+  const Linear& op = *h.linear;
+  const DType dtype = op.x.dtype;
+  std::string reason =
+      refuse_floats({op.x, op.w, unless_loose(op.b, dtype), h.grad_x->dx,
+                     unless_loose(h.grad_w->dw, dtype), unless_loose(h.grad_w->db, dtype)});
+  if (!reason.empty()) return reason;
+  if (op.out() > kMostHeadOutputs) return "takes up to 16 outputs";
+  const int64_t numbers = op.in() * (kHeadRows + op.out());
+  if (numbers * int64_t(size_of(accumulated(dtype))) > kMostHeadBytes) {
+    return "the weights and eight rows of inputs do not fit in shared memory";
+  }
+  if (h.loss->x.shape[0] != op.n() || h.loss->x.shape[1] != op.out()) {
+    return "takes one target a row";
+  }
+  return refuse_large({op.n(), op.in(), op.out()});
+}
+
+Cover covers(const Rest& rest) {
+  const auto h = find(rest);
+  if (!h) return Cover::no("the next ops are no last layer, its loss and their gradients");
+  const std::string reason = refuse(*h);
+  if (!reason.empty()) return Cover::no(reason);
+  Cover cover = Cover::of(h->ops());
+  Values inner{h->linear->y, h->grad->dx};
+  if (h->activation != nullptr) inner.push_back(h->grad_x->dx);
+  for (const Value& value : inner) {
+    if (!rest.dead_after(value, h->ops())) return Cover::no("a value between is needed later");
+    cover.skips.push_back(value.id);
+  }
+  const Linear& op = *h->linear;
+  cover.workspace = head_grads_workspace(int(op.n()), int(op.in()), int(op.out()),
+                                         size_of(accumulated(op.x.dtype)));
+  return cover;
+}
+
+std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
+  const Head h = *find(Rest{span.program, span.begin, binding.runtime()});
+  const Linear& op = *h.linear;
+  const DType dtype = op.x.dtype;
+  return dispatch_device_float(dtype, [&](auto type) {
+    using T = decltype(type);
+    const bool slopes = span.size() == 6;
+    const HeadGradsArgs<T> args{binding.read(op.x).as<T>(),
+                                binding.read(op.w).as<T>(),
+                                loose_read<T>(binding, op.b, dtype),
+                                binding.read(h.loss->label).as<int32_t>(),
+                                binding.read(h.loss->tick).as<int32_t>(),
+                                binding.write(h.loss->loss).as<double>(),
+                                binding.write(h.loss->correct).as<int32_t>(),
+                                binding.write(slopes ? h.activation->dx : h.grad_x->dx).as<T>(),
+                                loose_write<T>(binding, h.grad_w->dw, dtype),
+                                loose_write<T>(binding, h.grad_w->db, dtype),
+                                slopes ? curve_of(h.activation->kind) : Curve::none,
+                                int(op.n()),
+                                int(op.in()),
+                                int(op.out()),
+                                h.loss->scale,
+                                h.grad->scale,
+                                binding.read(h.grad->loss_scale).as<double>()};
+    return launch_step(binding, describe(span.op(0)),
+                       [args, workspace = binding.workspace()](cudaStream_t stream) {
+                         return launch_head_grads<T>(args, workspace, stream);
+                       });
+  });
+}
+
+}  // namespace
+
+Table head_grads_rows() { return {cuda_row("cuda.head_grads.plain", covers, prepare)}; }
+
+}  // namespace ridgeline::cuda
