@@ -86,21 +86,27 @@ struct TrainLayer {
     y.poison(), dx.poison(), dw.poison(), db.poison();
   }
   cudaError_t forward(cudaStream_t stream) const {
-    return launch_conv2d_implicit<T>({shape, {x.p}, w.p, {}, y.p, false}, {}, workspace.p, stream);
+    return launch_conv2d_implicit<T>({shape, x.p, w.p, {}, y.p, false}, {}, workspace.p, stream);
   }
   cudaError_t grad_x(cudaStream_t stream) const {
-    return launch_conv2d_implicit<T>({shape.turned(), {dy.p}, w.p, {}, dx.p, true}, {}, workspace.p,
+    return launch_conv2d_implicit<T>({shape.turned(), dy.p, w.p, {}, dx.p, true}, {}, workspace.p,
                                      stream);
   }
   cudaError_t grad_w(cudaStream_t stream) const { return grad_w(OutputGrad<T>{dy.p}, stream); }
+  ImplicitGradsArgs<T> grads(const OutputGrad<T>& from) const {
+    ImplicitGradsArgs<T> args{shape, x.p, from, {dw.p, true}, {db.p, true}};
+    args.workspace = workspace.p, args.processors = 132, args.shared_memory = 227 << 10;
+    return args;
+  }
   cudaError_t grad_w(const OutputGrad<T>& from, cudaStream_t stream) const {
-    return launch_conv2d_grad_w_implicit<T>({shape, x.p, from, {dw.p, true}, {db.p, true}},
-                                            workspace.p, 132, stream);
+    const auto args = grads(from);
+    CHECK_CUDA(launch_conv2d_grad_maps<T>(args, stream));
+    return launch_conv2d_grad_w_implicit<T>(args, stream);
   }
   // With relu and the pool in the same kernel; y stands for what the pool read.
   PooledOutput<T> pool() const { return {true, Curve::relu, y.p}; }
   cudaError_t pooled_forward(cudaStream_t stream) const {
-    return launch_conv2d_implicit<T>({shape, {x.p}, w.p, {}, pooled.p, false}, pool(), workspace.p,
+    return launch_conv2d_implicit<T>({shape, x.p, w.p, {}, pooled.p, false}, pool(), workspace.p,
                                      stream);
   }
   cudaError_t few_forward(cudaStream_t stream) const {
@@ -110,8 +116,15 @@ struct TrainLayer {
   }
   OutputGrad<T> pooled_grad() const { return {slope.p, dy.p, Curve::relu}; }
   cudaError_t pooled_grad_x(cudaStream_t stream) const {
-    return launch_conv2d_implicit<T>({shape.turned(), pooled_grad(), w.p, {}, dx.p, true}, {},
-                                     workspace.p, stream);
+    auto args = grads(pooled_grad());
+    args.w = w.p, args.dx = dx.p;
+    CHECK_CUDA(launch_conv2d_grad_maps<T>(args, stream));
+    return launch_conv2d_grad_x_maps<T>(args, stream);
+  }
+  cudaError_t maps(cudaStream_t stream) const {
+    auto args = grads(pooled_grad());
+    args.w = w.p, args.dx = dx.p;
+    return launch_conv2d_grad_maps<T>(args, stream);
   }
   cudaError_t pooled_grad_w(cudaStream_t stream) const { return grad_w(pooled_grad(), stream); }
 

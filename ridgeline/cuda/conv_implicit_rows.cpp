@@ -36,13 +36,10 @@ std::unique_ptr<Step> prepare_conv(const Span& span, const Binding& binding) {
   const auto& op = span.get<Conv2d>(0);
   return dispatch_factor(op.x.dtype, [&](auto type) {
     using T = decltype(type);
-    return implicit_step<T>(span, binding,
-                            {implicit_shape(op.shape, op.n()),
-                             {binding.read(op.x).as<T>()},
-                             binding.read(op.w).as<T>(),
-                             loose_read<T>(binding, op.b, op.x.dtype),
-                             binding.write(op.y).as<T>(),
-                             false});
+    return implicit_step<T>(
+        span, binding,
+        {implicit_shape(op.shape, op.n()), binding.read(op.x).as<T>(), binding.read(op.w).as<T>(),
+         loose_read<T>(binding, op.b, op.x.dtype), binding.write(op.y).as<T>(), false});
   });
 }
 
@@ -57,13 +54,10 @@ std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding) {
   const auto& op = span.get<Conv2dGradX>(0);
   return dispatch_factor(op.dy.dtype, [&](auto type) {
     using T = decltype(type);
-    return implicit_step<T>(span, binding,
-                            {implicit_shape(op.shape, op.n()).turned(),
-                             {binding.read(op.dy).as<T>()},
-                             binding.read(op.w).as<T>(),
-                             LooseIn<T>{},
-                             binding.write(op.dx).as<T>(),
-                             true});
+    return implicit_step<T>(
+        span, binding,
+        {implicit_shape(op.shape, op.n()).turned(), binding.read(op.dy).as<T>(),
+         binding.read(op.w).as<T>(), LooseIn<T>{}, binding.write(op.dx).as<T>(), true});
   });
 }
 
@@ -75,12 +69,11 @@ Cover covers_grad_w(const Rest& rest) {
       refuse_tensor(rest, op->shape, op->n(),
                     {op->x, op->dy, unless_loose(op->dw, dtype), unless_loose(op->db, dtype)});
   const ImplicitShape shape = implicit_shape(op->shape, op->n());
-  if (reason.empty()) {
-    reason = refuse_implicit_grad_w(shape, size_of(dtype), shared_memory(rest.runtime));
-  }
+  const size_t width = size_of(dtype), memory = shared_memory(rest.runtime);
+  if (reason.empty()) reason = refuse_implicit_grads(shape, false, width, memory);
   if (!reason.empty()) return Cover::no(reason);
   const int processors = cuda_runtime(rest.runtime).processors();
-  return cover_unless({}, 1, implicit_grad_w_workspace(shape, size_of(dtype), processors));
+  return cover_unless({}, 1, implicit_grads_workspace(shape, false, width, processors, memory));
 }
 
 std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding) {
@@ -88,17 +81,15 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding) {
   const DType dtype = op.x.dtype;
   return dispatch_factor(dtype, [&](auto type) {
     using T = decltype(type);
-    const ImplicitGradWArgs<T> args{implicit_shape(op.shape, op.n()),
-                                    binding.read(op.x).as<T>(),
-                                    {binding.read(op.dy).as<T>()},
-                                    loose_write<T>(binding, op.dw, dtype),
-                                    loose_write<T>(binding, op.db, dtype)};
-    return launch_step(
-        binding, describe(span.op(0)),
-        [args, workspace = binding.workspace(),
-         processors = cuda_runtime(binding.runtime()).processors()](cudaStream_t stream) {
-          return launch_conv2d_grad_w_implicit<T>(args, workspace, processors, stream);
-        });
+    ImplicitGradsArgs<T> args{implicit_shape(op.shape, op.n()), binding.read(op.x).as<T>(),
+                              OutputGrad<T>{binding.read(op.dy).as<T>()},
+                              loose_write<T>(binding, op.dw, dtype),
+                              loose_write<T>(binding, op.db, dtype)};
+    place_grads(args, binding);
+    return launch_step(binding, describe(span.op(0)), [args](cudaStream_t stream) {
+      const cudaError_t error = launch_conv2d_grad_maps<T>(args, stream);
+      return error != cudaSuccess ? error : launch_conv2d_grad_w_implicit<T>(args, stream);
+    });
   });
 }
 

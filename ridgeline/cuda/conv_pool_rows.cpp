@@ -1,5 +1,6 @@
 // Convolutions on tensor cores in one span with the pool that follows, and the way back.
 #include "ridgeline/cuda/conv/few.h"
+#include "ridgeline/cuda/conv/window_grad_w.h"
 #include "ridgeline/cuda/conv_rows.h"
 #include "ridgeline/cuda/conv_spans.h"
 #include "ridgeline/cuda/plain/loose_bind.h"
@@ -46,7 +47,7 @@ std::unique_ptr<Step> prepare_conv_pool(const Span& span, const Binding& binding
   return dispatch_factor(conv.x.dtype, [&](auto type) {
     using T = decltype(type);
     const ImplicitArgs<T> args{implicit_shape(conv.shape, conv.n()),
-                               {binding.read(conv.x).as<T>()},
+                               binding.read(conv.x).as<T>(),
                                binding.read(conv.w).as<T>(),
                                loose_read<T>(binding, conv.b, conv.x.dtype),
                                binding.write(found.first.pool->y).as<T>(),
@@ -147,19 +148,8 @@ std::string refuse_grads(const Rest& rest, const PooledGrads& grads) {
   if (grads.curve() == Curve::gelu) return "gelu keeps what it read, which the pool did not";
   if (!quads(grads.pool->shape)) return "takes pools of 2 x 2 with stride 2";
   const ImplicitShape shape = implicit_shape(w.shape, w.n());
-  const size_t memory = shared_memory(rest.runtime);
-  reason = refuse_implicit_grad_w(shape, size_of(dtype), memory);
-  if (reason.empty() && grads.x != nullptr) {
-    reason = refuse_implicit(shape.turned(), size_of(dtype), memory);
-  }
-  return reason;
-}
-
-// Bytes of the filters' words for dx, in front of the partial sums for dw.
-size_t words_bytes(const PooledGrads& grads) {
-  if (grads.x == nullptr) return 0;
-  const ImplicitShape shape = implicit_shape(grads.w->shape, grads.w->n());
-  return (implicit_workspace(shape.turned(), size_of(grads.w->x.dtype)) + 255) / 256 * 256;
+  return refuse_implicit_grads(shape, grads.x != nullptr, size_of(dtype),
+                               shared_memory(rest.runtime));
 }
 
 Cover covers_grads(const Rest& rest) {
@@ -171,10 +161,10 @@ Cover covers_grads(const Rest& rest) {
   Values inner{found->pool->dx};
   if (found->activation != nullptr) inner.push_back(found->activation->dx);
   Cover cover = cover_skipping(rest, inner, found->ops());
-  cover.workspace = words_bytes(*found) +
-                    implicit_grad_w_workspace(implicit_shape(found->w->shape, found->w->n()),
-                                              size_of(found->w->x.dtype),
-                                              cuda_runtime(rest.runtime).processors());
+  cover.workspace =
+      implicit_grads_workspace(implicit_shape(found->w->shape, found->w->n()), found->x != nullptr,
+                               size_of(found->w->x.dtype), cuda_runtime(rest.runtime).processors(),
+                               shared_memory(rest.runtime));
   return cover;
 }
 
@@ -220,28 +210,83 @@ std::unique_ptr<Step> prepare_grads(const Span& span, const Binding& binding) {
     const ImplicitShape shape = implicit_shape(op.shape, op.n());
     const OutputGrad<T> dz{binding.read(found.pool->dy).as<T>(),
                            binding.read(found.pool->x).as<T>(), found.curve()};
-    const ImplicitGradWArgs<T> filters{shape, binding.read(op.x).as<T>(), dz,
-                                       loose_write<T>(binding, op.dw, dtype),
-                                       loose_write<T>(binding, op.db, dtype)};
-    const auto grad_w = [filters, sums = binding.workspace() + words_bytes(found),
-                         processors =
-                             cuda_runtime(binding.runtime()).processors()](cudaStream_t stream) {
-      return launch_conv2d_grad_w_implicit<T>(filters, sums, processors, stream);
-    };
-    if (found.x == nullptr) return launch_step(binding, describe(Op{op}), grad_w);
-    const ImplicitArgs<T> input{shape.turned(),
-                                dz,
-                                binding.read(found.x->w).as<T>(),
-                                {},
-                                binding.write(found.x->dx).as<T>(),
-                                true};
-    return launch_step(binding, describe(Op{op}),
-                       [grad_w, input, words = binding.workspace(),
-                        branch = std::make_shared<Branch>()](cudaStream_t stream) {
-                         return branch->run(stream, grad_w, [&](cudaStream_t trunk) {
-                           return launch_conv2d_implicit<T>(input, {}, words, trunk);
-                         });
-                       });
+    ImplicitGradsArgs<T> args{shape, binding.read(op.x).as<T>(), dz,
+                              loose_write<T>(binding, op.dw, dtype),
+                              loose_write<T>(binding, op.db, dtype)};
+    place_grads(args, binding);
+    if (found.x == nullptr) {
+      return launch_step(binding, describe(Op{op}), [args](cudaStream_t stream) {
+        const cudaError_t error = launch_conv2d_grad_maps<T>(args, stream);
+        return error != cudaSuccess ? error : launch_conv2d_grad_w_implicit<T>(args, stream);
+      });
+    }
+    args.w = binding.read(found.x->w).as<T>(), args.dx = binding.write(found.x->dx).as<T>();
+    return launch_step(
+        binding, describe(Op{op}),
+        [args, branch = std::make_shared<Branch>()](cudaStream_t stream) {
+          const cudaError_t error = launch_conv2d_grad_maps<T>(args, stream);
+          if (error != cudaSuccess) return error;
+          return branch->run(
+              stream,
+              [&](cudaStream_t beside) { return launch_conv2d_grad_w_implicit<T>(args, beside); },
+              [&](cudaStream_t trunk) { return launch_conv2d_grad_x_maps<T>(args, trunk); });
+        });
+  });
+}
+
+// ---- backward, the lowest layer ----
+
+std::string refuse_windows(const Rest& rest, const PooledGrads& grads) {
+  const Conv2dGradW& op = *grads.w;
+  const Conv2dShape& s = op.shape;
+  const DType dtype = op.x.dtype;
+  if (grads.x != nullptr) return "takes no gradient of the input";
+  std::string reason = refuse_floats({op.x, op.dy, unless_loose(op.dw, dtype),
+                                      unless_loose(op.db, dtype), grads.pool->dy, grads.pool->x});
+  if (reason.empty()) {
+    reason = refuse_large({op.n(), s.in.numel(), s.out().numel(), s.weight().numel()});
+  }
+  if (reason.empty()) reason = refuse_window(s);
+  if (!reason.empty()) return reason;
+  if (grads.curve() == Curve::gelu) return "gelu keeps what it read, which the pool did not";
+  if (!quads(grads.pool->shape)) return "takes pools of 2 x 2 with stride 2";
+  return refuse_window_grad_w(implicit_shape(s, op.n()), size_of(dtype),
+                              shared_memory(rest.runtime));
+}
+
+Cover covers_windows(const Rest& rest) {
+  const auto found = find_grads(rest);
+  if (!found) return Cover::no("the next ops are no gradients of a pool and its convolution");
+  if (const std::string reason = refuse_windows(rest, *found); !reason.empty()) {
+    return Cover::no(reason);
+  }
+  Values inner{found->pool->dx};
+  if (found->activation != nullptr) inner.push_back(found->activation->dx);
+  Cover cover = cover_skipping(rest, inner, found->ops());
+  cover.workspace =
+      window_grad_w_workspace(implicit_shape(found->w->shape, found->w->n()),
+                              size_of(found->w->x.dtype), cuda_runtime(rest.runtime).processors());
+  return cover;
+}
+
+std::unique_ptr<Step> prepare_windows(const Span& span, const Binding& binding) {
+  const PooledGrads found = *find_grads(Rest{span.program, span.begin, binding.runtime()});
+  const Conv2dGradW& op = *found.w;
+  const DType dtype = op.x.dtype;
+  return dispatch_device_float(dtype, [&](auto type) {
+    using T = decltype(type);
+    const WindowGradWArgs<T> args{
+        implicit_shape(op.shape, op.n()),
+        binding.read(op.x).as<T>(),
+        {binding.read(found.pool->dy).as<T>(), binding.read(found.pool->x).as<T>(), found.curve()},
+        loose_write<T>(binding, op.dw, dtype),
+        loose_write<T>(binding, op.db, dtype)};
+    return launch_step(
+        binding, describe(Op{op}),
+        [args, workspace = binding.workspace(),
+         processors = cuda_runtime(binding.runtime()).processors()](cudaStream_t stream) {
+          return launch_window_grad_w<T>(args, workspace, processors, stream);
+        });
   });
 }
 
@@ -259,6 +304,7 @@ Table pooled_conv_rows() {
   }
   table.push_back(cuda_row("cuda.conv2d_pool.implicit", covers_conv_pool, prepare_conv_pool));
   table.push_back(cuda_row("cuda.pool_conv2d_grads.implicit", covers_grads, prepare_grads));
+  table.push_back(cuda_row("cuda.pool_conv2d_grad_w.windows", covers_windows, prepare_windows));
   return table;
 }
 

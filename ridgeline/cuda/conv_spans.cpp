@@ -42,13 +42,18 @@ bool quads(const PoolShape& shape) {
   return shape.window == Window{two, two};
 }
 
-// The maximum may be taken before the activation only if that does not decrease.
-std::string refuse_layer(const PooledConv& layer) {
-  const Conv2dShape& shape = layer.conv->shape;
+std::string refuse_window(const Conv2dShape& shape) {
   const Slide &down = shape.window.h, &right = shape.window.w;
   if (shape.groups != 1) return "takes one group";
   if (down != right) return "takes square filters with equal padding";
   if (down.stride != 1 || down.dilation != 1) return "takes stride 1 without dilation";
+  return {};
+}
+
+// The maximum may be taken before the activation only if that does not decrease.
+std::string refuse_layer(const PooledConv& layer) {
+  const Conv2dShape& shape = layer.conv->shape;
+  if (std::string reason = refuse_window(shape); !reason.empty()) return reason;
   if (layer.curve() == Curve::gelu) return "gelu decreases in part";
   if (!quads(layer.pool->shape)) return "takes pools of 2 x 2 with stride 2";
   return {};
@@ -129,17 +134,14 @@ std::string keep_activation(const Rest& rest, const PooledConv& layer, size_t op
 
 std::string refuse_tensor(const Rest& rest, const Conv2dShape& shape, int64_t n,
                           const Values& values) {
-  const Slide &down = shape.window.h, &right = shape.window.w;
   const DType dtype = values[0].dtype;
   if (dtype == DType::fp64) return "the tensor cores take no fp64 here";
   if (dtype == DType::fp32 && rest.program.precision != Precision::tf32) {
     return "rounds to tf32, which this run did not ask for";
   }
   if (cuda_runtime(rest.runtime).architecture() < 80) return "needs sm_80 or later";
-  if (shape.groups != 1) return "takes one group";
-  if (down != right) return "takes square filters with equal padding";
-  if (down.stride != 1 || down.dilation != 1) return "takes stride 1 without dilation";
-  std::string reason = refuse_floats(values);
+  std::string reason = refuse_window(shape);
+  if (reason.empty()) reason = refuse_floats(values);
   if (reason.empty()) {
     reason = refuse_large({n, shape.in.numel(), shape.out().numel(), shape.weight().numel()});
   }

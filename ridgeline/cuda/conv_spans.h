@@ -4,6 +4,7 @@
 
 #include "ridgeline/cuda/conv/implicit.h"
 #include "ridgeline/cuda/conv/source.h"
+#include "ridgeline/cuda/conv_rows.h"
 #include "ridgeline/cuda/plain/gather.h"
 #include "ridgeline/cuda/row.h"
 
@@ -61,11 +62,22 @@ ImageSource source_of(const Front& front, const Conv2d& conv, const Binding& bin
 // What gathers the labels, or nothing.
 GatherArgs labels_of(const Front& front, const Binding& binding);
 
+// Why kernels for one group of square filters with stride 1 cannot take this one; "" when they can.
+std::string refuse_window(const Conv2dShape& shape);
+
 // Why kernels on tensor cores (conv/implicit.h) cannot take a convolution of these values in this
 // run; "" when they can.
 std::string refuse_tensor(const Rest& rest, const Conv2dShape& shape, int64_t n,
                           const Values& values);
 ImplicitShape implicit_shape(const Conv2dShape& shape, int64_t n);
+
+// The workspace and what the device has, for the launches of gradients.
+template <typename T>
+void place_grads(ImplicitGradsArgs<T>& args, const Binding& binding) {
+  args.workspace = binding.workspace();
+  args.processors = cuda_runtime(binding.runtime()).processors();
+  args.shared_memory = shared_memory(binding.runtime());
+}
 
 // Calls f with the kernel's type of 16-bit and 32-bit floats.
 template <typename F>

@@ -8,11 +8,14 @@
 
 namespace ridgeline::cuda {
 
-// A block takes an image by 32 output channels: eight warps of two tiles of 16 pixels by four tiles
-// of 8 channels, 256 pixels a pass. Filters' rows come through a ring.
+// A block takes an image by 32 or 64 output channels, 256 pixels a pass. Four warps take 64 pixels
+// by 32 channels each; four more take the other 32 channels, or the other half of k: with fewer
+// pixels a warp, loads of factors from shared memory would take longer than the products. Filters'
+// rows come through a ring.
 constexpr int kImplicitThreads = 256, kImplicitWarps = kImplicitThreads / 32;
-constexpr int kColumnTiles = 4, kImplicitOutputs = kColumnTiles * 8;
-constexpr int kPassPixels = kImplicitWarps * 32, kRing = 3;
+constexpr int kRowWarps = kImplicitWarps / 2, kRowTiles = 4;
+constexpr int kColumnTiles = 4, kImplicitOutputs = kColumnTiles * 8;  // of a warp
+constexpr int kPassTiles = kRowWarps * kRowTiles, kPassPixels = kPassTiles * 16, kRing = 3;
 
 // The map in shared memory, channels last, with its border of zeros.
 struct ImplicitMap {
@@ -39,17 +42,17 @@ __host__ __device__ constexpr int implicit_steps(int filter, int c, int width) {
   return (filter * c * width + kStepBytes - 1) / kStepBytes;
 }
 
-// words[block][u][step][tile pair][lane][tile of the pair][half]: B as lanes want it.
+// words[block][u][step][tile pair][lane][tile of the pair][half]: B as lanes want it. Shared out
+// over `threads` threads, of which this is `thread`.
 template <typename T>
-__global__ void arrange_weights_kernel(ImplicitShape shape, const T* w, bool turned,
-                                       uint32_t* words) {
-#if __CUDA_ARCH__ >= 800  // tf32
+__device__ void arrange_weights(const ImplicitShape& shape, const T* w, bool turned,
+                                uint32_t* words, int thread, int threads) {
   const ImplicitMap map(shape, sizeof(T));
   constexpr int kPairs = kColumnTiles / 2;
   const int steps = implicit_steps(shape.filter, map.c, sizeof(T));
   const int blocks = (shape.k + kImplicitOutputs - 1) / kImplicitOutputs;
   const int count = blocks * shape.filter * steps * kPairs * 128;
-  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < count; i += gridDim.x * blockDim.x) {
+  for (int i = thread; i < count; i += threads) {
     const int half = i % 2, lane = i / 4 % 32, tile = i / 128 % kPairs * 2 + i / 2 % 2;
     const int step = i / 128 / kPairs % steps, u = i / 128 / kPairs / steps % shape.filter;
     const int block = i / 128 / kPairs / steps / shape.filter;
@@ -67,68 +70,79 @@ __global__ void arrange_weights_kernel(ImplicitShape shape, const T* w, bool tur
     }
     words[i] = *reinterpret_cast<uint32_t*>(values);
   }
+}
+
+template <typename T>
+__global__ void arrange_weights_kernel(ImplicitShape shape, const T* w, bool turned,
+                                       uint32_t* words) {
+#if __CUDA_ARCH__ >= 800  // tf32
+  arrange_weights(shape, w, turned, words, int(blockIdx.x * blockDim.x + threadIdx.x),
+                  int(gridDim.x * blockDim.x));
 #endif
 }
 
-// Image i, channels first in global memory, to its places in the map: a pixel's (or a window's)
-// chunk of channels a thread, so that what is stored is whole chunks.
+// A chunk of a pixel's channels.
 template <typename T>
-__device__ void stage_map(const ImplicitShape& shape, const ImplicitMap& map,
-                          const OutputGrad<T>& x, int64_t i, std::byte* to) {
-  constexpr int kCount = 16 / sizeof(T);
-  struct alignas(16) Chunk {
-    T values[kCount];
-  };
+struct alignas(16) MapChunk {
+  static constexpr int kCount = 16 / sizeof(T);
+  T values[kCount];
+};
+
+__device__ inline void zero_map(const ImplicitMap& map, std::byte* to) {
   for (int at = threadIdx.x * 16; at < map.bytes(); at += kImplicitThreads * 16) {
     *reinterpret_cast<uint4*>(to + at) = uint4{0, 0, 0, 0};
   }
   __syncthreads();
-  const auto put = [&](int chunk, int y, int column, const Chunk& values) {
-    const uint32_t offset = (y + shape.pad) * map.pitch +
-                            ((column + shape.pad) * map.c + chunk * kCount) * int(sizeof(T));
-    *reinterpret_cast<Chunk*>(to + map.swizzled(offset)) = values;
-  };
-  const int h = shape.h, w = shape.w, chunks = map.c / kCount;
-  const bool pooled = x.a != nullptr;
-  const int columns = pooled ? w / 2 : w, count = columns * (pooled ? h / 2 : h);
-  const T* dy = x.dy + i * shape.c * count;
-  const T* a = x.a + i * shape.c * h * w;
-  for (int item = threadIdx.x; item < count * chunks; item += kImplicitThreads) {
-    const int at = item % count, chunk = item / count, y = at / columns, column = at % columns;
-    const T* from = dy + chunk * kCount * count + at;
-    const int here = min(kCount, shape.c - chunk * kCount);
-    Chunk values;
+}
+
+// Image i, channels first in global memory, to its places in the map: a pixel's chunk of channels a
+// thread, so that what is stored is whole chunks; the loads of a few under way together.
+template <typename T>
+__device__ void stage_map(const ImplicitShape& shape, const ImplicitMap& map, const T* x, int64_t i,
+                          std::byte* to) {
+  using Chunk = MapChunk<T>;
+  constexpr int kCount = Chunk::kCount, kAhead = 32 / kCount;
+  zero_map(map, to);
+  const int w = shape.w, pixels = shape.h * w, items = pixels * (map.c / kCount);
+  x += i * shape.c * pixels;
+  for (int first = threadIdx.x; first < items; first += kAhead * kImplicitThreads) {
+    Chunk chunks[kAhead];
 #pragma unroll
-    for (int e = 0; e < kCount; ++e) values.values[e] = e < here ? from[e * count] : T(0.0f);
-    if (!pooled) {
-      if constexpr (sizeof(T) == 4) {
+    for (int a = 0; a < kAhead; ++a) {
+      const int item = min(first + a * kImplicitThreads, items - 1), chunk = item / pixels;
+      const T* from = x + chunk * kCount * pixels + item % pixels;
+      const int here = min(kCount, shape.c - chunk * kCount);
 #pragma unroll
-        for (int e = 0; e < kCount; ++e) values.values[e] = Factor<T>::round(values.values[e]);
+      for (int e = 0; e < kCount; ++e) chunks[a].values[e] = from[min(e, here - 1) * pixels];
+    }
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) {
+      const int item = first + a * kImplicitThreads;
+      if (item >= items) break;
+      const int chunk = item / pixels, at = item % pixels, here = shape.c - chunk * kCount;
+#pragma unroll
+      for (int e = 0; e < kCount; ++e) {
+        T& value = chunks[a].values[e];
+        value = e < here ? Factor<T>::round(float(value)) : T(0.0f);
       }
-      put(chunk, y, column, values);
-      continue;
+      const uint32_t offset = (at / w + shape.pad) * map.pitch +
+                              ((at % w + shape.pad) * map.c + chunk * kCount) * int(sizeof(T));
+      *reinterpret_cast<Chunk*>(to + map.swizzled(offset)) = chunks[a];
     }
-    const T* corner = a + (chunk * kCount * h + 2 * y) * w + 2 * column;
-    T quads[kCount][4];
-#pragma unroll
-    for (int e = 0; e < kCount; ++e) {
-      if (e >= here) continue;
-      load_two(corner + e * h * w, w % 2 == 0, quads[e][0], quads[e][1]);
-      load_two(corner + e * h * w + w, w % 2 == 0, quads[e][2], quads[e][3]);
-    }
-    Chunk four[4];
-#pragma unroll
-    for (int e = 0; e < kCount; ++e) {
-      const QuadGrad<T> quad(quads[e], values.values[e], x.curve);
-#pragma unroll
-      for (int pixel = 0; pixel < 4; ++pixel) {
-        four[pixel].values[e] = e < here ? Factor<T>::round(float(quad.at(pixel))) : T(0.0f);
-      }
-    }
-#pragma unroll
-    for (int pixel = 0; pixel < 4; ++pixel) {
-      put(chunk, 2 * y + pixel / 2, 2 * column + pixel % 2, four[pixel]);
-    }
+  }
+}
+
+// The same of an image that lies channels last already, rounded, with map.c channels.
+template <typename T>
+__device__ void copy_map(const ImplicitShape& shape, const ImplicitMap& map, const T* x, int64_t i,
+                         std::byte* to) {
+  zero_map(map, to);
+  const int chunks = map.c * int(sizeof(T)) / 16, row = shape.w * chunks;  // of an image's row
+  const auto* from = reinterpret_cast<const std::byte*>(x) + i * shape.h * row * 16;
+  for (int at = threadIdx.x; at < shape.h * row; at += kImplicitThreads) {
+    const uint32_t offset =
+        (at / row + shape.pad) * map.pitch + (shape.pad * chunks + at % row) * 16;
+    copy_async_16(to + map.swizzled(offset), from + int64_t(at) * 16);
   }
 }
 
@@ -155,93 +169,147 @@ inline int implicit_stage(const ImplicitShape& shape, int width) {  // bytes of 
   return implicit_steps(shape.filter, ImplicitMap(shape, width).c, width) * kColumnTiles / 2 * 512;
 }
 
-// The ring, and after a pass its sums.
-constexpr int kSumsBytes = kImplicitOutputs * sums_pitch(kPassPixels) * 4;
-inline int implicit_shared(const ImplicitShape& shape, int width) {
-  const int ring = kRing * implicit_stage(shape, width);
-  return ImplicitMap(shape, width).bytes() + (ring > kSumsBytes ? ring : kSumsBytes);
+// The map, the ring, and after a pass its sums in the ring's place. `wide`: 64 channels a block.
+inline int implicit_shared(const ImplicitShape& shape, int width, bool wide) {
+  const int times = wide ? 2 : 1, ring = kRing * implicit_stage(shape, width) * times;
+  const int sums = kImplicitOutputs * times * sums_pitch(kPassPixels) * 4;
+  return ImplicitMap(shape, width).bytes() + (ring > sums ? ring : sums);
 }
 
-template <typename T, bool kPooled>
-__global__ void __launch_bounds__(kImplicitThreads, 2)
+inline bool implicit_wide(const ImplicitShape& shape, int width, size_t shared_memory) {
+  return shape.k > kImplicitOutputs && size_t(implicit_shared(shape, width, true)) <= shared_memory;
+}
+
+// A step's factors of a warp.
+struct WarpFactors {
+  uint32_t a[kRowTiles][4];
+  uint4 b[kColumnTiles / 2];
+
+  // row: where the tiles' rows begin in the map; filters: the thread's first.
+  __device__ void load(const ImplicitMap& map, uint32_t base, const uint32_t (&row)[kRowTiles],
+                       const uint4* filters, int step) {
+    constexpr int kPairs = kColumnTiles / 2;
+#pragma unroll
+    for (int pair = 0; pair < kPairs; ++pair) b[pair] = filters[32 * (step * kPairs + pair)];
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+      load_matrices(a[m], base + map.swizzled(row[m] + step * kStepBytes));
+    }
+  }
+};
+
+// A pass of a warp: its sums over rows of a filter.
+template <typename T>
+struct WarpSums {
+  float acc[kRowTiles][kColumnTiles][4];
+
+  // Steps `first`, first + by, ... of a filter's row, each loaded while the one before is
+  // multiplied: there are too few warps to hide the loads otherwise.
+  __device__ void add(const ImplicitMap& map, uint32_t base, const uint32_t (&row)[kRowTiles],
+                      const std::byte* filters, int first, int by, int steps) {
+    const auto* b = reinterpret_cast<const uint4*>(filters) + threadIdx.x % 32;
+    if (first >= steps) return;
+    WarpFactors now, next;
+    now.load(map, base, row, b, first);
+#pragma unroll 2
+    for (int s = first; s < steps; s += by) {
+      next.load(map, base, row, b, s + by < steps ? s + by : s);
+#pragma unroll
+      for (int pair = 0; pair < kColumnTiles / 2; ++pair) {
+        const uint4& f = now.b[pair];
+#pragma unroll
+        for (int m = 0; m < kRowTiles; ++m) {
+          Factor<T>::mma(acc[m][2 * pair], now.a[m], f.x, f.y);
+          Factor<T>::mma(acc[m][2 * pair + 1], now.a[m], f.z, f.w);
+        }
+      }
+      now = next;
+    }
+  }
+  template <bool kAdds>
+  __device__ void put(float* sums, int pitch) const {
+#pragma unroll
+    for (int m = 0; m < kRowTiles; ++m) {
+#pragma unroll
+      for (int j = 0; j < kColumnTiles; ++j) {
+        put_sums<kAdds>(acc[m][j], sums + j * 8 * pitch + m * 16, pitch);
+      }
+    }
+  }
+};
+
+template <typename T, bool kPooled, bool kWide>
+__global__ void __launch_bounds__(kImplicitThreads, 1)
     conv2d_implicit_kernel(ImplicitArgs<T> args, PooledOutput<T> pool, const uint32_t* words) {
 #if __CUDA_ARCH__ >= 800
   extern __shared__ __align__(128) std::byte memory[];
   const ImplicitShape& shape = args.shape;
   const ImplicitMap map(shape, sizeof(T));
+  constexpr int kBlocks = kWide ? 2 : 1, kOutputs = kBlocks * kImplicitOutputs;
   const int steps = implicit_steps(shape.filter, map.c, sizeof(T));
-  constexpr int kPairs = kColumnTiles / 2;
-  const int stage = steps * kPairs * 512;  // bytes
+  const int stage = steps * kColumnTiles / 2 * 512;  // bytes of a filter's row of 32 channels
+  const int o0 = int(blockIdx.y) * kOutputs;
+  const int blocks = min(kBlocks, (shape.k - o0 + kImplicitOutputs - 1) / kImplicitOutputs);
   std::byte* ring = memory + map.bytes();
-  const auto* filters =
-      reinterpret_cast<const std::byte*>(words) + int64_t(blockIdx.y) * shape.filter * stage;
+  const auto* filters = reinterpret_cast<const std::byte*>(words) +
+                        int64_t(o0 / kImplicitOutputs) * shape.filter * stage;
   const auto fetch = [&](int u) {  // counts as a group of copies even past the last row
-    std::byte* to = ring + u % kRing * stage;
-    for (int at = threadIdx.x * 16; u < shape.filter && at < stage; at += kImplicitThreads * 16) {
-      copy_async_16(to + at, filters + int64_t(u) * stage + at);
+    std::byte* to = ring + u % kRing * kBlocks * stage;
+    for (int block = 0; u < shape.filter && block < blocks; ++block) {
+      const std::byte* from = filters + int64_t(block * shape.filter + u) * stage;
+      for (int at = threadIdx.x * 16; at < stage; at += kImplicitThreads * 16) {
+        copy_async_16(to + block * stage + at, from + at);
+      }
     }
     copy_async_commit();
   };
 
   const int64_t i = blockIdx.x;
+  if (args.last) {
+    copy_map<T>(shape, map, args.x, i, memory);
+  } else {
+    stage_map<T>(shape, map, args.x, i, memory);
+  }
   fetch(0), fetch(1);
-  stage_map<T>(shape, map, args.x, i, memory);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int row_warp = warp % kRowWarps, half = warp / kRowWarps;
   const ImplicitRows<kPooled> rows(shape);
   const uint32_t base = shared_address(memory);
-  const int o0 = int(blockIdx.y) * kImplicitOutputs;
-  const BlockOutput<T> out{shape, args.b, args.y, i, o0, min(kImplicitOutputs, shape.k - o0)};
-  constexpr int kPassTiles = 2 * kImplicitWarps, kPitch = sums_pitch(kPassPixels);
+  const BlockOutput<T> out{shape, args.b, args.y, i, o0, min(kOutputs, shape.k - o0)};
+  constexpr int kPitch = sums_pitch(kPassPixels);
 
   for (int pass = 0; rows.first(pass * kPassTiles) < rows.count; ++pass) {
-    const int tile = pass * kPassTiles + warp * 2;
-    uint32_t row[2];
+    const int tile = pass * kPassTiles + row_warp * kRowTiles;
+    uint32_t row[kRowTiles];
 #pragma unroll
-    for (int m = 0; m < 2; ++m) {
+    for (int m = 0; m < kRowTiles; ++m) {
       const int2 at = rows.at(tile + m, lane % 16);
       row[m] = at.x * map.pitch + at.y * map.c * int(sizeof(T)) + lane / 16 * 16;
     }
-    const bool works = rows.first(tile) < rows.count;
-    float acc[2][kColumnTiles][4] = {};
+    const bool works = rows.first(tile) < rows.count && (!kWide || half < blocks);
+    WarpSums<T> warp_sums{};
 #pragma unroll 1
     for (int u = 0; u < shape.filter; ++u) {
       copy_async_wait<1>();
       __syncthreads();  // row u has come, and all are done with row u - 1
       fetch(u + 2);
-      if (!works) continue;
-      const auto* b = reinterpret_cast<const uint4*>(ring + u % kRing * stage) + lane;
-#pragma unroll 4
-      for (int s = 0; s < steps; ++s, b += 32 * kPairs) {
-        uint4 factors[kPairs];
-#pragma unroll
-        for (int pair = 0; pair < kPairs; ++pair) factors[pair] = b[32 * pair];
-        uint32_t a[2][4];
-#pragma unroll
-        for (int m = 0; m < 2; ++m) {
-          load_matrices(a[m], base + map.swizzled(row[m] + u * map.pitch + s * kStepBytes));
-        }
-#pragma unroll
-        for (int pair = 0; pair < kPairs; ++pair) {
-          const uint4& f = factors[pair];
-#pragma unroll
-          for (int m = 0; m < 2; ++m) {
-            Factor<T>::mma(acc[m][2 * pair], a[m], f.x, f.y);
-            Factor<T>::mma(acc[m][2 * pair + 1], a[m], f.z, f.w);
-          }
-        }
+      if (works) {
+        const std::byte* filter = ring + (u % kRing * kBlocks + (kWide ? half : 0)) * stage;
+        warp_sums.add(map, base, row, filter, kWide ? 0 : half, kWide ? 1 : 2, steps);
       }
+#pragma unroll
+      for (int m = 0; m < kRowTiles; ++m) row[m] += map.pitch;
     }
     copy_async_wait<0>();
     __syncthreads();  // all are done with the ring
     auto* sums = reinterpret_cast<float*>(ring);
-#pragma unroll
-    for (int m = 0; m < 2; ++m) {
-#pragma unroll
-      for (int j = 0; j < kColumnTiles; ++j) {
-        put_sums(acc[m][j], sums + j * 8 * kPitch + (warp * 2 + m) * 16, kPitch);
-      }
-    }
+    float* mine = sums + (kWide ? half * kImplicitOutputs * kPitch : 0) + row_warp * kRowTiles * 16;
+    if (kWide || half == 1) warp_sums.template put<false>(mine, kPitch);
     __syncthreads();
+    if constexpr (!kWide) {
+      if (half == 0) warp_sums.template put<true>(mine, kPitch);
+      __syncthreads();
+    }
     const int first = rows.first(pass * kPassTiles);
     if constexpr (kPooled) {
       store_windows<kImplicitThreads>(out, pool, sums, kPitch, first, kPassPixels);
@@ -255,26 +323,40 @@ __global__ void __launch_bounds__(kImplicitThreads, 2)
 #endif
 }
 
-template <typename T, bool kPooled>
-cudaError_t launch_implicit(const ImplicitArgs<T>& args, const PooledOutput<T>& pool,
-                            void* workspace, cudaStream_t stream) {
-  auto* words = static_cast<uint32_t*>(workspace);
-  arrange_weights_kernel<T><<<128, 256, 0, stream>>>(args.shape, args.w, args.turned, words);
-  const auto kernel = conv2d_implicit_kernel<T, kPooled>;
-  const int bytes = implicit_shared(args.shape, sizeof(T));
+template <typename T, bool kPooled, bool kWide>
+cudaError_t launch_implicit_as(const ImplicitArgs<T>& args, const PooledOutput<T>& pool,
+                               const uint32_t* words, cudaStream_t stream) {
+  const auto kernel = conv2d_implicit_kernel<T, kPooled, kWide>;
+  const int bytes = implicit_shared(args.shape, sizeof(T), kWide);
   const cudaError_t error = allow_shared(kernel, bytes);
   if (error != cudaSuccess) return error;
-  const dim3 grid(unsigned(args.shape.n),
-                  unsigned((args.shape.k + kImplicitOutputs - 1) / kImplicitOutputs));
-  kernel<<<grid, kImplicitThreads, bytes, stream>>>(args, pool, words);
+  constexpr int kOutputs = kImplicitOutputs * (kWide ? 2 : 1);
+  const dim3 grid(unsigned(args.shape.n), unsigned((args.shape.k + kOutputs - 1) / kOutputs));
+  kernel<<<grid, kImplicitThreads, size_t(bytes), stream>>>(args, pool, words);
   return cudaGetLastError();
+}
+
+// words: the filters, arranged.
+template <typename T>
+cudaError_t launch_implicit(const ImplicitArgs<T>& args, const PooledOutput<T>& pool,
+                            const uint32_t* words, cudaStream_t stream) {
+  size_t shared = 0;
+  const cudaError_t error = shared_of_block(shared);
+  if (error != cudaSuccess) return error;
+  const bool wide = implicit_wide(args.shape, sizeof(T), shared);
+  const auto launch =
+      pool.pooled
+          ? (wide ? launch_implicit_as<T, true, true> : launch_implicit_as<T, true, false>)
+          : (wide ? launch_implicit_as<T, false, true> : launch_implicit_as<T, false, false>);
+  return launch(args, pool, words, stream);
 }
 
 template <typename T>
 cudaError_t launch_conv2d_implicit(const ImplicitArgs<T>& args, const PooledOutput<T>& pool,
                                    void* workspace, cudaStream_t stream) {
-  return pool.pooled ? launch_implicit<T, true>(args, pool, workspace, stream)
-                     : launch_implicit<T, false>(args, pool, workspace, stream);
+  auto* words = static_cast<uint32_t*>(workspace);
+  arrange_weights_kernel<T><<<128, 256, 0, stream>>>(args.shape, args.w, args.turned, words);
+  return launch_implicit<T>(args, pool, words, stream);
 }
 
 }  // namespace ridgeline::cuda

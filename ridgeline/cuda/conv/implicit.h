@@ -33,11 +33,12 @@ size_t implicit_workspace(const ImplicitShape& shape, size_t width);  // bytes
 template <typename T>
 struct ImplicitArgs {
   ImplicitShape shape;
-  OutputGrad<T> x;  // numbers as they are unless `turned`
+  const T* x;
   const T* w;
   LooseIn<T> b;
   T* y;
   bool turned;
+  bool last = false;  // x lies channels last, c padded to whole chunks of 16 bytes
 };
 
 // With `pooled`, y gets the largest of each window of 2 x 2 after the curve, which must not
@@ -52,18 +53,32 @@ template <typename T>
 cudaError_t launch_conv2d_implicit(const ImplicitArgs<T>& args, const PooledOutput<T>& pool,
                                    void* workspace, cudaStream_t stream);
 
-// dw[k, c, filter, filter] = sum over the images of dy by x, db[k] = sum of dy; both may be wide.
-const char* refuse_implicit_grad_w(const ImplicitShape& shape, size_t width, size_t shared_memory);
-size_t implicit_grad_w_workspace(const ImplicitShape& shape, size_t width, int processors);
+// The gradients of a convolution: dx as above from `w`, dw[k, c, filter, filter] = sum over the
+// images of dy by x, db[k] = sum of dy; the last two may be wide. One launch makes ready what the
+// products read (nothing, for one input channel without dx), one each takes dx and the other two,
+// beside each other if wanted.
+constexpr bool needs_grad_maps(const ImplicitShape& shape, bool dx) { return shape.c > 1 || dx; }
+const char* refuse_implicit_grads(const ImplicitShape& shape, bool dx, size_t width,
+                                  size_t shared_memory);
+size_t implicit_grads_workspace(const ImplicitShape& shape, bool dx, size_t width, int processors,
+                                size_t shared_memory);
 template <typename T>
-struct ImplicitGradWArgs {
+struct ImplicitGradsArgs {
   ImplicitShape shape;
   const T* x;
   OutputGrad<T> dy;
   LooseOut<T> dw, db;
+  const T* w = nullptr;  // null, like dx: without dx
+  T* dx = nullptr;
+  void* workspace = nullptr;
+  int processors = 0;
+  size_t shared_memory = 0;  // a block may have
 };
 template <typename T>
-cudaError_t launch_conv2d_grad_w_implicit(const ImplicitGradWArgs<T>& args, void* workspace,
-                                          int processors, cudaStream_t stream);
+cudaError_t launch_conv2d_grad_maps(const ImplicitGradsArgs<T>& args, cudaStream_t stream);
+template <typename T>
+cudaError_t launch_conv2d_grad_w_implicit(const ImplicitGradsArgs<T>& args, cudaStream_t stream);
+template <typename T>
+cudaError_t launch_conv2d_grad_x_maps(const ImplicitGradsArgs<T>& args, cudaStream_t stream);
 
 }  // namespace ridgeline::cuda

@@ -7,7 +7,7 @@ namespace ridgeline::cuda {
 const char* refuse_implicit(const ImplicitShape& shape, size_t width, size_t shared_memory) {
   if (shape.pad < 0 || shape.pad >= shape.filter) return "takes padding smaller than the filter";
   if (shape.out_h() < 1 || shape.out_w() < 1) return "there are no outputs";
-  if (size_t(implicit_shared(shape, int(width))) > shared_memory) {
+  if (size_t(implicit_shared(shape, int(width), false)) > shared_memory) {
     return "image and filters do not fit in shared memory";
   }
   return "";
@@ -19,6 +19,8 @@ size_t implicit_workspace(const ImplicitShape& shape, size_t width) {
 }
 
 #define RIDGELINE_LAUNCH_IMPLICIT(T)                                                             \
+  template cudaError_t launch_implicit<T>(const ImplicitArgs<T>&, const PooledOutput<T>&,        \
+                                          const uint32_t*, cudaStream_t);                        \
   template cudaError_t launch_conv2d_implicit<T>(const ImplicitArgs<T>&, const PooledOutput<T>&, \
                                                  void*, cudaStream_t);
 RIDGELINE_LAUNCH_IMPLICIT(float)

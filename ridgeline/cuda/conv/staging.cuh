@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "ridgeline/cuda/conv/pooled.h"
+#include "ridgeline/cuda/plain/accumulate.cuh"
 
 namespace ridgeline::cuda {
 
@@ -54,10 +55,11 @@ __device__ void for_items(const Item* from, int channels, int h, int columns, Pu
 }
 
 // f' at y, of the curves that do not decrease.
-__device__ inline float rising_slope(Curve curve, float y) {
-  if (curve == Curve::relu) return y > 0.0f ? 1.0f : 0.0f;
-  if (curve == Curve::tanh) return 1.0f - y * y;
-  return curve == Curve::sigmoid ? y * (1.0f - y) : 1.0f;
+template <typename A>
+__device__ inline A rising_slope(Curve curve, A y) {
+  if (curve == Curve::relu) return y > A(0) ? A(1) : A(0);
+  if (curve == Curve::tanh) return A(1) - y * y;
+  return curve == Curve::sigmoid ? y * (A(1) - y) : A(1);
 }
 
 // One window of 2 x 2 of the gradient: the slope at the first maximum, else zero.
@@ -67,29 +69,38 @@ struct QuadGrad {
   T slope;
 
   __device__ QuadGrad(const T (&a)[4], T dy, Curve curve) : best(0) {
-    float most = float(a[0]);
+    using A = Accumulated<T>;
+    A most = A(a[0]);
 #pragma unroll
     for (int e = 1; e < 4; ++e) {
-      const float value = float(a[e]);
-      if (value > most || (isnan(value) && !isnan(most))) best = e, most = value;
+      const A value = A(a[e]);
+      const bool wins = (value > most) | (isnan(value) & !isnan(most));  // no branch
+      best = wins ? e : best, most = wins ? value : most;
     }
-    slope = T(float(dy) * rising_slope(curve, most));
+    slope = T(A(dy) * rising_slope(curve, most));
   }
   __device__ T at(int e) const { return e == best ? slope : T(0.0f); }
 };
 
-// Two neighbours; in one load where `even` says that they start at a multiple of their size.
-template <typename T>
-__device__ inline void load_two(const T* from, bool even, T& first, T& second) {
+// Two neighbours; in one load where kEven says that they start at a multiple of their size.
+template <bool kEven, typename T>
+__device__ inline void load_two(const T* from, T& first, T& second) {
   struct alignas(2 * sizeof(T)) Two {
     T first, second;
   };
-  if (even) {
+  if constexpr (kEven) {
     const Two two = *reinterpret_cast<const Two*>(from);
     first = two.first, second = two.second;
   } else {
     first = from[0], second = from[1];
   }
+}
+
+// A window of 2 x 2 of rows of w numbers.
+template <bool kEven, typename T>
+__device__ inline void load_quad(const T* corner, int w, T (&quad)[4]) {
+  load_two<kEven>(corner, quad[0], quad[1]);
+  load_two<kEven>(corner + w, quad[2], quad[3]);
 }
 
 }  // namespace ridgeline::cuda

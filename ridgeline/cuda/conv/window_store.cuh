@@ -14,11 +14,15 @@ namespace ridgeline::cuda {
 // eight rows of four pairs of channels, go there without bank conflicts.
 __host__ __device__ constexpr int sums_pitch(int rows) { return rows + 4; }
 
-// The accumulators of a tile of 16 rows by 8 channels. `to`: the sums of its first row and channel.
+// The accumulators of a tile of 16 rows by 8 channels, or, kAdds, what was there and they. `to`:
+// the sums of its first row and channel.
+template <bool kAdds = false>
 __device__ inline void put_sums(const float (&acc)[4], float* to, int pitch) {
   const int lane = threadIdx.x % 32;
   float* mine = to + lane % 4 * 2 * pitch + lane / 4;
-  mine[0] = acc[0], mine[pitch] = acc[1], mine[8] = acc[2], mine[pitch + 8] = acc[3];
+  const int places[4] = {0, pitch, 8, pitch + 8};
+#pragma unroll
+  for (int e = 0; e < 4; ++e) mine[places[e]] = kAdds ? mine[places[e]] + acc[e] : acc[e];
 }
 
 // What a block stores: outputs o0 .. o0 + count of image i.
@@ -106,6 +110,17 @@ cudaError_t allow_shared(Kernel kernel, int bytes) {
   if (error != cudaSuccess) return error;
   return cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                               cudaSharedmemCarveoutMaxShared);
+}
+
+// The shared memory a block may have on the current device.
+inline cudaError_t shared_of_block(size_t& bytes) {
+  int device = 0, value = 0;
+  cudaError_t error = cudaGetDevice(&device);
+  if (error == cudaSuccess) {
+    error = cudaDeviceGetAttribute(&value, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  }
+  bytes = size_t(value);
+  return error;
 }
 
 }  // namespace ridgeline::cuda

@@ -1,0 +1,185 @@
+#pragma once
+
+// What the products of a convolution's gradients read, made once: both maps channels last, the
+// output's gradient through pool and activation, the filters turned around, and, since all of the
+// gradient passes by here, the images' sums of it.
+
+#include "ridgeline/cuda/conv/grad_maps.h"
+#include "ridgeline/cuda/conv/implicit.cuh"
+
+namespace ridgeline::cuda {
+
+template <typename T>
+struct GradMapsArgs {
+  ImplicitShape shape;
+  const T* x;
+  OutputGrad<T> dy;
+  const T* w;  // null: no words
+  T *dz, *x_map;
+  uint32_t* words;
+  float* bias;  // [n, maps.k]
+};
+
+// A chunk of channels of an image of dz, by a warp.
+template <typename T>
+class OutputChunk {
+ public:
+  static constexpr int kCount = MapChunk<T>::kCount;
+
+  __device__ OutputChunk(const GradMapsArgs<T>& args, int64_t image, int chunk)
+      : args_(args),
+        maps_(args.shape, sizeof(T)),
+        h_(args.shape.out_h()),
+        w_(args.shape.out_w()),
+        plane_(image * args.shape.k + chunk * kCount),
+        here_(min(kCount, args.shape.k - chunk * kCount)),
+        to_(args.dz + image * h_ * w_ * maps_.k + chunk * kCount) {}
+
+  // dy as it is.
+  __device__ void plain() {
+    const T* dy = args_.dy.dy + plane_ * h_ * w_;
+    for (int pixel = threadIdx.x % 32; pixel < h_ * w_; pixel += 32) {
+      T values[kCount];
+#pragma unroll
+      for (int e = 0; e < kCount; ++e) values[e] = dy[channel(e) * h_ * w_ + pixel];
+      put(pixel, [&](int e) { return values[e]; });
+#pragma unroll
+      for (int e = 0; e < kCount; ++e) sums_[e] += float(values[e]);
+    }
+  }
+  // Through a pool: a window a lane. kEven: rows start at even places.
+  template <bool kEven>
+  __device__ void pooled() {
+    const int columns = w_ / 2, windows = h_ / 2 * columns;
+    const T *dy = args_.dy.dy + plane_ * windows, *a = args_.dy.a + plane_ * h_ * w_;
+    for (int window = threadIdx.x % 32; window < windows; window += 32) {
+      const int corner = window / columns * 2 * w_ + window % columns * 2;
+      T quads[kCount][4], slopes[kCount];
+#pragma unroll
+      for (int e = 0; e < kCount; ++e) {
+        load_quad<kEven>(a + channel(e) * h_ * w_ + corner, w_, quads[e]);
+        slopes[e] = dy[channel(e) * windows + window];
+      }
+      int best[kCount];
+#pragma unroll
+      for (int e = 0; e < kCount; ++e) {
+        const QuadGrad<T> grad(quads[e], slopes[e], args_.dy.curve);
+        best[e] = grad.best, slopes[e] = grad.slope;
+        sums_[e] += float(grad.slope);
+      }
+#pragma unroll
+      for (int at = 0; at < 4; ++at) {
+        put(corner + at / 2 * w_ + at % 2,
+            [&](int e) { return best[e] == at ? slopes[e] : T(0.0f); });
+      }
+    }
+    // What the pool left out.
+    const auto none = [](int) { return T(0.0f); };
+    for (int at = threadIdx.x % 32; at < (h_ % 2) * w_; at += 32) put((h_ - 1) * w_ + at, none);
+    for (int at = threadIdx.x % 32; at < (w_ % 2) * h_; at += 32) put(at * w_ + w_ - 1, none);
+  }
+  // The image's sums, to bias[image, chunk].
+  __device__ void put_sums_of(float* bias) {
+#pragma unroll
+    for (int e = 0; e < kCount; ++e) {
+#pragma unroll
+      for (int off = 16; off > 0; off /= 2) sums_[e] += __shfl_xor_sync(~0u, sums_[e], off);
+      if (threadIdx.x % 32 == 0) bias[e] = e < here_ ? sums_[e] : 0.0f;
+    }
+  }
+
+ private:
+  // Any other, where there is none, so that all loads go ahead.
+  __device__ int channel(int e) const { return min(e, here_ - 1); }
+  template <typename F>
+  __device__ void put(int pixel, F value) const {
+    MapChunk<T> chunk;
+#pragma unroll
+    for (int e = 0; e < kCount; ++e) {
+      chunk.values[e] = e < here_ ? Factor<T>::round(float(value(e))) : T(0.0f);
+    }
+    *reinterpret_cast<MapChunk<T>*>(to_ + int64_t(pixel) * maps_.k) = chunk;
+  }
+
+  const GradMapsArgs<T>& args_;
+  const GradMaps maps_;
+  const int h_, w_;
+  const int64_t plane_;
+  const int here_;
+  T* const to_;
+  float sums_[kCount] = {};
+};
+
+// A chunk of channels of an image of x, with its padding, by a warp.
+template <typename T>
+__device__ void input_chunk(const GradMapsArgs<T>& args, int64_t image, int chunk) {
+  constexpr int kCount = MapChunk<T>::kCount;
+  const ImplicitShape& shape = args.shape;
+  const GradMaps maps(shape, sizeof(T));
+  const int here = min(kCount, shape.c - chunk * kCount), area = shape.h * shape.w;
+  const T* x = args.x + (image * shape.c + chunk * kCount) * area;
+  T* to = args.x_map + image * maps.rows * maps.columns * maps.c + chunk * kCount;
+#pragma unroll 4
+  for (int pixel = threadIdx.x % 32; pixel < maps.rows * maps.columns; pixel += 32) {
+    const int y = pixel / maps.columns - shape.pad, column = pixel % maps.columns - shape.pad;
+    const bool inside = y >= 0 && y < shape.h && column >= 0 && column < shape.w;
+    const T* from = x + (inside ? y * shape.w + column : 0);
+    MapChunk<T> values;
+#pragma unroll
+    for (int e = 0; e < kCount; ++e) values.values[e] = from[min(e, here - 1) * area];
+#pragma unroll
+    for (int e = 0; e < kCount; ++e) {
+      const T value = values.values[e];
+      values.values[e] = inside && e < here ? Factor<T>::round(float(value)) : T(0.0f);
+    }
+    *reinterpret_cast<MapChunk<T>*>(to + int64_t(pixel) * maps.c) = values;
+  }
+}
+
+constexpr int kMapsThreads = 128, kMapsWarps = kMapsThreads / 32, kWordBlocks = 64;
+
+// A warp a chunk of an image: of dz by the first warps, of x by the next; the last blocks arrange
+// the filters.
+template <typename T>
+__global__ void __launch_bounds__(kMapsThreads) conv2d_grad_maps_kernel(GradMapsArgs<T> args) {
+#if __CUDA_ARCH__ >= 800
+  constexpr int kCount = MapChunk<T>::kCount;
+  const ImplicitShape& shape = args.shape;
+  const GradMaps maps(shape, sizeof(T));
+  const int outputs = maps.k / kCount, inputs = maps.c / kCount;
+  const int64_t dz = int64_t(shape.n) * outputs, all = dz + int64_t(shape.n) * inputs;
+  const int64_t chunk_blocks = (all + kMapsWarps - 1) / kMapsWarps;
+  if (blockIdx.x >= chunk_blocks) {
+    const int thread = int(blockIdx.x - chunk_blocks) * kMapsThreads + int(threadIdx.x);
+    arrange_weights(shape.turned(), args.w, true, args.words, thread, kWordBlocks * kMapsThreads);
+    return;
+  }
+  const int64_t item = int64_t(blockIdx.x) * kMapsWarps + threadIdx.x / 32;
+  if (item >= all) return;
+  if (item >= dz) return input_chunk(args, (item - dz) / inputs, int((item - dz) % inputs));
+  const int64_t image = item / outputs;
+  const int chunk = int(item % outputs);
+  OutputChunk<T> output(args, image, chunk);
+  if (args.dy.a == nullptr) {
+    output.plain();
+  } else if (shape.out_w() % 2 == 0) {
+    output.template pooled<true>();
+  } else {
+    output.template pooled<false>();
+  }
+  output.put_sums_of(args.bias + image * maps.k + chunk * kCount);
+#endif
+}
+
+template <typename T>
+cudaError_t launch_grad_maps(const GradMapsArgs<T>& args, cudaStream_t stream) {
+  constexpr int kCount = MapChunk<T>::kCount;
+  const GradMaps maps(args.shape, sizeof(T));
+  const int64_t warps = int64_t(args.shape.n) * ((maps.k + maps.c) / kCount);
+  const auto blocks = unsigned((warps + kMapsWarps - 1) / kMapsWarps);
+  const unsigned more = args.w != nullptr ? kWordBlocks : 0;
+  conv2d_grad_maps_kernel<T><<<blocks + more, kMapsThreads, 0, stream>>>(args);
+  return cudaGetLastError();
+}
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,95 @@
+#pragma once
+
+// How the gradients of a convolution of several channels lie in memory and are shared out: a first
+// kernel (grad_maps.cuh) writes what the products read, channels last, to the workspace.
+
+#include <algorithm>
+#include <cstddef>
+
+#include "ridgeline/cuda/conv/implicit.h"
+#include "ridgeline/cuda/conv/tensor.cuh"
+
+namespace ridgeline::cuda {
+
+constexpr int kGradWWarps = 8, kGradWThreads = kGradWWarps * 32;
+constexpr int kGradWChannels = 32;  // input channels of a block: up to four tiles
+
+// The maps dz[n, out_h, out_w, k] and x[n, rows, columns, c], x with its padding, factors rounded.
+struct GradMaps {
+  int k, c;  // channels, padded to whole chunks
+  int rows, columns;
+
+  __host__ __device__ GradMaps(const ImplicitShape& shape, int width)
+      : rows(shape.out_h() + shape.filter - 1), columns(shape.out_w() + shape.filter - 1) {
+    const int chunk = 16 / width;
+    k = (shape.k + chunk - 1) / chunk * chunk;
+    c = (shape.c + chunk - 1) / chunk * chunk;
+  }
+};
+
+inline int grad_w_row_tiles(const ImplicitShape& shape) { return shape.k <= 32 ? 2 : 4; }
+
+// Bytes between pixels in shared memory: more than the numbers, so that neighbouring pixels lie in
+// different banks for the loads of one tile.
+__host__ __device__ constexpr int grad_w_pitch(int channels, int width) {
+  return channels * width + (width == 2 ? 16 : 32);
+}
+
+// A block takes a row u of the filter, 32 input channels, up to 64 output channels and a share of
+// the images, in bands of rows of pixels that fit twice in shared memory.
+struct GradWShares {
+  int band, bands;  // rows of a band, bands of an image
+  int pixels;       // of a band, rounded up to whole steps
+  int tiles;        // of eight input channels; warps share these, then the steps
+  int channel_blocks, output_blocks;
+  int groups;                // shares of the images
+  int table, stage, shared;  // bytes of shared memory: of the places in x, of a stage, of all
+};
+
+inline GradWShares grad_w_shares(const ImplicitShape& shape, int width, int processors,
+                                 size_t shared_memory) {
+  GradWShares s{};
+  const int step = kStepBytes / width, row_tiles = grad_w_row_tiles(shape);
+  const GradMaps maps(shape, width);
+  const auto whole = [](int bytes) { return (bytes + 127) / 128 * 128; };
+  const int exchange = kGradWThreads * row_tiles * shape.filter * 16;
+  for (s.band = shape.out_h(); s.band > 0; --s.band) {
+    s.pixels = (s.band * shape.out_w() + step - 1) / step * step;
+    s.table = whole(s.pixels * 4);
+    s.stage = whole(s.pixels * grad_w_pitch(row_tiles * 16, width)) +
+              whole(s.band * maps.columns * grad_w_pitch(kGradWChannels, width));
+    s.shared = s.table + std::max(2 * s.stage, exchange);
+    if (size_t(s.shared) <= shared_memory) break;
+  }
+  if (s.band == 0) return s;
+  s.bands = (shape.out_h() + s.band - 1) / s.band;
+  s.tiles = shape.c <= 8 ? 1 : shape.c <= 16 ? 2 : 4;
+  s.channel_blocks = (shape.c + kGradWChannels - 1) / kGradWChannels;
+  s.output_blocks = (shape.k + row_tiles * 16 - 1) / (row_tiles * 16);
+  const int blocks = s.channel_blocks * shape.filter * s.output_blocks;
+  const int groups = std::clamp(processors / blocks, 1, shape.n);
+  const int each = (shape.n + groups - 1) / groups;
+  s.groups = (shape.n + each - 1) / each;
+  return s;
+}
+
+// Where the workspace's parts lie, in bytes: the maps, the filters arranged for dx, the images'
+// sums for db [n, maps.k], the groups' sums for dw [groups, taps, k].
+struct GradWorkspace {
+  size_t dz, x, words, bias, partial, total;
+
+  GradWorkspace(const ImplicitShape& shape, size_t width, int groups) {
+    const auto whole = [](size_t bytes) { return (bytes + 255) / 256 * 256; };
+    const GradMaps maps(shape, int(width));
+    const auto images = size_t(shape.n);
+    dz = 0;
+    x = whole(images * shape.out_h() * shape.out_w() * maps.k * width);
+    words = x + whole(images * maps.rows * maps.columns * maps.c * width);
+    bias = words + whole(implicit_workspace(shape.turned(), width));
+    partial = bias + whole(images * maps.k * 4);
+    const size_t weights = size_t(shape.k) * shape.c * shape.filter * shape.filter;
+    total = partial + size_t(groups) * weights * 4;
+  }
+};
+
+}  // namespace ridgeline::cuda

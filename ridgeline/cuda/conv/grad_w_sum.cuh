@@ -1,0 +1,56 @@
+#pragma once
+
+#include "ridgeline/cuda/conv/implicit.h"
+
+namespace ridgeline::cuda {
+
+// So many partial sums of the same numbers, `stride` apart.
+template <typename A>
+struct PartialSums {
+  const A* first;
+  int count;
+  int64_t stride;
+};
+
+// dw[o, tap] from parts [tap, o], db[o] from parts [o]: those of every eighth part in order by a
+// warp, then the eight. 32 numbers a block, those of db in blocks of their own.
+template <typename T>
+__global__ void __launch_bounds__(256)
+    grad_w_sum_kernel(PartialSums<Accumulated<T>> weights, PartialSums<Accumulated<T>> bias,
+                      int taps, int k, LooseOut<T> dw, LooseOut<T> db) {
+  using A = Accumulated<T>;
+  __shared__ A sums[8][32];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int blocks = (taps * k + 31) / 32;
+  const bool of_bias = int(blockIdx.x) >= blocks;
+  const A* parts = of_bias ? bias.first : weights.first;
+  const int count = of_bias ? bias.count : weights.count;
+  const int64_t stride = of_bias ? bias.stride : weights.stride;
+  const int at = (int(blockIdx.x) - (of_bias ? blocks : 0)) * 32 + lane;
+  const bool inside = at < (of_bias ? k : taps * k);
+  A sum = A(0);
+  if (inside) {
+#pragma unroll 8
+    for (int part = warp; part < count; part += 8) sum += parts[part * stride + at];
+  }
+  sums[warp][lane] = sum;
+  __syncthreads();
+  if (warp != 0 || !inside) return;
+  for (int w = 1; w < 8; ++w) sum += sums[w][lane];
+  if (of_bias) {
+    db.put(at, sum);
+  } else {
+    dw.put(int64_t(at % k) * taps + at / k, sum);
+  }
+}
+
+template <typename T>
+cudaError_t launch_grad_w_sum(const PartialSums<Accumulated<T>>& weights,
+                              const PartialSums<Accumulated<T>>& bias, int taps, int k,
+                              const LooseOut<T>& dw, const LooseOut<T>& db, cudaStream_t stream) {
+  const int blocks = (taps * k + 31) / 32 + (db ? (k + 31) / 32 : 0);
+  grad_w_sum_kernel<T><<<unsigned(blocks), 256, 0, stream>>>(weights, bias, taps, k, dw, db);
+  return cudaGetLastError();
+}
+
+}  // namespace ridgeline::cuda

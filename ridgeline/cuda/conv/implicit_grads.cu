@@ -1,0 +1,36 @@
+#include "ridgeline/cuda/conv/implicit_grads.cuh"
+
+namespace ridgeline::cuda {
+
+const char* refuse_implicit_grads(const ImplicitShape& shape, bool dx, size_t width,
+                                  size_t shared_memory) {
+  if (shape.filter != 3 && shape.filter != 5 && shape.filter != 7) {
+    return "takes square filters of 3, 5 and 7";
+  }
+  if (shape.pad < 0 || shape.pad >= shape.filter) return "takes padding smaller than the filter";
+  if (shape.out_h() < 1 || shape.out_w() < 1) return "there are no outputs";
+  const int bytes = int(width);
+  if (!needs_grad_maps(shape, dx)) {
+    return single_shared(shape, single_layout(shape, bytes, 1)) <= shared_memory
+               ? ""
+               : "two images do not fit in shared memory";
+  }
+  if (grad_w_shares(shape, bytes, 1, shared_memory).band == 0) {
+    return "rows of two images do not fit in shared memory";
+  }
+  return dx ? refuse_implicit(shape.turned(), width, shared_memory) : "";
+}
+
+size_t implicit_grads_workspace(const ImplicitShape& shape, bool dx, size_t width, int processors,
+                                size_t shared_memory) {
+  const int bytes = int(width);
+  if (!needs_grad_maps(shape, dx)) {
+    return SingleWorkspace(shape, single_layout(shape, bytes, processors)).total;
+  }
+  const GradWShares shares = grad_w_shares(shape, bytes, processors, shared_memory);
+  return GradWorkspace(shape, width, shares.groups).total;
+}
+
+RIDGELINE_LAUNCH_GRADS(float)
+
+}  // namespace ridgeline::cuda
