@@ -14,8 +14,23 @@ struct Flags {
   ConfigFlags config;
   std::vector<int64_t> batch{256};
   double seconds = 0.5;
+  bool ops = false;
   std::string json;
 };
+
+// Each op beside the library's and its floor, in microseconds.
+std::string ops_table(const std::vector<engine::OpTime>& ops) {
+  const auto us = [](const engine::WayTime& way) {
+    return way.row.empty() ? std::string("-") : fmt::format("{:.1f}", 1e6 * way.seconds);
+  };
+  std::string text = fmt::format("{:>12} {:>12} {:>12}  op alone, and our row\n", "us",
+                                 "us (library)", "us (floor)");
+  for (const engine::OpTime& time : ops) {
+    text += fmt::format("{:>12} {:>12} {:>12.1f}  {}; {}\n", us(time.ours), us(time.library),
+                        1e6 * time.floor, time.op, time.ours.row);
+  }
+  return text;
+}
 
 int run(const Flags& flags) {
   check_destinations({flags.json});
@@ -27,7 +42,8 @@ int run(const Flags& flags) {
   }
   std::vector<engine::InferBenchLine> lines;
   for (const int64_t batch : flags.batch) {
-    lines.push_back(engine::bench_infer(config, flags.config.data, batch, flags.seconds));
+    lines.push_back(
+        engine::bench_infer(config, flags.config.data, batch, flags.seconds, flags.ops));
     const engine::InferBenchLine& line = lines.back();
     if (!table) continue;
     write_text("-",
@@ -36,6 +52,7 @@ int run(const Flags& flags) {
                            engine::engineering(line.flops_per_second), 100 * line.limit_fraction));
     write_text("-", fmt::format("        ready in {:.1f} s; {}\n", line.ready_seconds,
                                 fmt::join(line.rows, " ")));
+    if (flags.ops) write_text("-", ops_table(line.ops));
   }
   write_text(flags.json, engine::infer_bench_json(lines, config));
   return 0;
@@ -55,11 +72,13 @@ void add_bench_infer(CLI::App& bench, Action& action) {
   command->add_option("--seconds", flags->seconds, "time for each line (0.5)")
       ->check(CLI::Range(0.0, 3600.0).description(""))
       ->type_name("S");
+  command->add_flag("--ops", flags->ops, "also every op alone, by the fastest row that takes it");
   declare_json(*command, flags->json);
   command->footer(
       "Examples:\n"
       "  ridgeline bench infer configs/agnews-charcnn.toml --device cuda --batch 4752\n"
-      "  ridgeline bench infer configs/agnews-charcnn.toml --set run.precision=fp32 --batch 16,64");
+      "  ridgeline bench infer configs/agnews-charcnn.toml --set run.precision=fp32 --batch 16,64\n"
+      "  ridgeline bench infer configs/fashion-lenet72.toml --batch 100,1000,10000 --ops");
   command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
 }
 

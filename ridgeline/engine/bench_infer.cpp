@@ -36,10 +36,41 @@ data::ImageSet random_items(int64_t rows, const Shape& item, int64_t below) {
   return set;
 }
 
+// Every op that does more than number its batch.
+std::vector<OpTime> time_ops(const Program& program, Machine& machine, double seconds) {
+  std::vector<OpTime> times;
+  for (size_t at = 0; at < program.ops.size(); ++at) {
+    const Op& op = program.ops[at];
+    if (std::holds_alternative<Tick>(op)) continue;
+    OpTime time{describe(op), {}, {}, 0};
+    for (const WayTime& way : time_ways(program, machine, seconds, at)) {
+      WayTime& best = way.vendor ? time.library : time.ours;
+      if (best.row.empty() || way.seconds < best.seconds) best = way;
+    }
+    if (const auto ceilings = machine.ceilings()) {
+      time.floor = prof::limit_of(flops(op), bytes(op), program.precision, *ceilings).seconds();
+    }
+    times.push_back(std::move(time));
+  }
+  return times;
+}
+
+nlohmann::json to_json(const OpTime& time) {
+  nlohmann::json json{{"op", time.op}, {"us_floor", 1e6 * time.floor}};
+  const auto put = [&](const std::string& who, const WayTime& way) {
+    if (way.row.empty()) return;
+    json["us" + who] = 1e6 * way.seconds;
+    json["row" + who] = way.row;
+  };
+  put("", time.ours);
+  put("_library", time.library);
+  return json;
+}
+
 }  // namespace
 
 InferBenchLine bench_infer(const Config& config, const std::filesystem::path& data_dir,
-                           int64_t batch, double seconds) {
+                           int64_t batch, double seconds, bool ops) {
   const Clock since_start;
   Machine machine(config.run);
   nn::Model model = config.build_model(item_shape(config, data_dir));
@@ -86,12 +117,15 @@ InferBenchLine bench_infer(const Config& config, const std::filesystem::path& da
     line.limit_fraction = 1e6 * limit.seconds() / line.median_us;
   }
   line.rows = runner.row_names();
+  if (ops) line.ops = time_ops(runner.plan().program(), machine, seconds / 10);
   return line;
 }
 
 std::string infer_bench_json(const std::vector<InferBenchLine>& lines, const Config& config) {
   nlohmann::json all = nlohmann::json::array();
   for (const InferBenchLine& line : lines) {
+    nlohmann::json ops = nlohmann::json::array();
+    for (const OpTime& time : line.ops) ops.push_back(to_json(time));
     all.push_back({{"data", config.data.name},
                    {"batch", line.batch},
                    {"us_min", line.min_us},
@@ -102,7 +136,8 @@ std::string infer_bench_json(const std::vector<InferBenchLine>& lines, const Con
                    {"ready_seconds", line.ready_seconds},
                    {"precision", std::string(name(config.run.precision))},
                    {"threads", resolve_threads(config.run.threads)},
-                   {"rows", line.rows}});
+                   {"rows", line.rows},
+                   {"ops", std::move(ops)}});
   }
   return all.dump(2) + "\n";
 }

@@ -4,8 +4,16 @@
 #include <vector>
 
 #include "ridgeline/engine/config.h"
+#include "ridgeline/engine/row_times.h"
 
 namespace ridgeline::engine {
+
+// An op of the network by itself, by the fastest row that computes it alone; seconds.
+struct OpTime {
+  std::string op;
+  WayTime ours, library;  // no row: none does
+  double floor = 0;       // arithmetic or bytes at this machine's ceilings; 0: not measured
+};
 
 // Inference of a network with random weights on random items that lie on the device, from their
 // bytes to the probabilities of their classes there.
@@ -17,10 +25,11 @@ struct InferBenchLine {
   double limit_fraction = 0;  // of this machine's limit, 0: ceilings not measured
   double ready_seconds = 0;   // planning and tuning
   std::vector<std::string> rows;
+  std::vector<OpTime> ops;
 };
 
 InferBenchLine bench_infer(const Config& config, const std::filesystem::path& data_dir,
-                           int64_t batch, double seconds);
+                           int64_t batch, double seconds, bool ops = false);
 
 std::string infer_bench_json(const std::vector<InferBenchLine>& lines, const Config& config);
 

@@ -29,7 +29,8 @@ void keep_fastest(std::vector<WayTime>& ways, WayTime time) {
 
 }  // namespace
 
-std::vector<WayTime> time_ways(const Program& program, Machine& machine, double seconds_per_row) {
+std::vector<WayTime> time_ways(const Program& program, Machine& machine, double seconds_per_row,
+                               size_t at) {
   DeviceStopwatch stopwatch(program, machine.runtime(), seconds_per_row, nullptr);
   std::vector<WayTime> ways;
   for (const bool references : {false, true}) {
@@ -37,12 +38,13 @@ std::vector<WayTime> time_ways(const Program& program, Machine& machine, double 
     for (const Impl& row : machine.rows()) {
       if (row.target != machine.device().kind || !row.covers) continue;
       if (row.traits.fallback != references) continue;
-      const Cover cover = row.covers({program, 0, machine.runtime()});
+      const Cover cover = row.covers({program, at, machine.runtime()});
       if (cover.ops != 1) continue;
       const std::string way = way_of(row.name);
       Choice choice;
       choice.row = &row;
-      choice.end = 1;
+      choice.begin = at;
+      choice.end = at + 1;
       choice.cover = cover;
       keep_fastest(ways, {way, row.name, stopwatch.row(choice), is_vendor(way)});
     }
