@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "ridgeline/cpu/onednn/quiet_workers.h"
 #include "ridgeline/cpu/runtime.h"
 #include "ridgeline/plan/impl.h"
 
@@ -37,6 +38,7 @@ class PrimitiveStep final : public Step {
       : threads_(cpu_runtime(binding.runtime()).pool().size()),
         engine_(dnnl::engine::kind::cpu, 0),
         stream_(engine_) {
+    quiet_workers(threads_);
     omp_set_num_threads(threads_);
   }
 
@@ -69,6 +71,7 @@ class PrimitiveChain final : public Step {
       : threads_(cpu_runtime(binding.runtime()).pool().size()),
         engine_(dnnl::engine::kind::cpu, 0),
         stream_(engine_) {
+    quiet_workers(threads_);
     omp_set_num_threads(threads_);
   }
 

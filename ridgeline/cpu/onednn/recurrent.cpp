@@ -120,6 +120,7 @@ class RnnStep final : public Step {
         threads_(cpu_runtime(binding.runtime()).pool().size()),
         engine_(dnnl::engine::kind::cpu, 0),
         stream_(engine_) {
+    quiet_workers(threads_);
     omp_set_num_threads(threads_);
     const Operands operands(op);
     Chosen chosen = choose(op, operands, engine_);

@@ -1,0 +1,64 @@
+#include "ridgeline/cpu/onednn/quiet_workers.h"
+
+#ifdef RIDGELINE_HAVE_ONEDNN
+
+#include <omp.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+
+namespace ridgeline::cpu {
+namespace {
+
+// A thread that has a team of its own and sleeps until the process ends.
+class SleepingTeam {
+ public:
+  explicit SleepingTeam(int size)
+      : keeper_([this, size] {
+// The team stays with the thread that had it. Without a body it would be optimised away.
+#pragma omp parallel num_threads(size)
+          members_.fetch_add(1, std::memory_order_relaxed);
+          std::unique_lock lock(mutex_);
+          ended_.wait(lock, [this] { return end_; });
+        }) {
+  }
+  ~SleepingTeam() {
+    {
+      const std::lock_guard lock(mutex_);
+      end_ = true;
+    }
+    ended_.notify_one();
+    keeper_.join();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool end_ = false;
+  std::atomic<int> members_{0};
+  std::thread keeper_;
+};
+
+}  // namespace
+
+void quiet_workers(int threads) {
+  const int processors = omp_get_num_procs();
+  if (2 * threads - 1 <= processors) return;
+  if (std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
+  static const SleepingTeam team(processors + 1);
+}
+
+}  // namespace ridgeline::cpu
+
+#else
+
+namespace ridgeline::cpu {
+
+void quiet_workers(int) {}  // there are none
+
+}  // namespace ridgeline::cpu
+
+#endif
