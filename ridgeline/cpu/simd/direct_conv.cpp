@@ -120,17 +120,18 @@ void finish_row(Act act, T bias, const T* sums, int64_t count, T* y) {
   }
 }
 
-// The larger of neighbours in `upper` and `lower`, in place of upper.
+// The larger of neighbours in `upper` and `lower`, in place of upper; there is room to read past
+// their end.
 template <typename T>
 void pool_row(T* upper, const T* lower, int64_t count) {
   const Tag<T> d;
   const int64_t lanes = int64_t(hn::Lanes(d));
-  for (int64_t q = 0; q < 2 * count; q += lanes) {
-    hn::StoreU(larger(d, hn::LoadU(d, upper + q), hn::LoadU(d, lower + q)), d, upper + q);
-  }
-  for (int64_t q = 0; q < count; ++q) {
-    const T a = upper[2 * q], b = upper[2 * q + 1];
-    upper[q] = a > b || a != a ? a : b;
+  for (int64_t q = 0; q < count; q += lanes) {
+    Vec<T> left, right, lower_left, lower_right;
+    hn::LoadInterleaved2(d, upper + 2 * q, left, right);
+    hn::LoadInterleaved2(d, lower + 2 * q, lower_left, lower_right);
+    const Vec<T> most = larger(d, larger(d, left, right), larger(d, lower_left, lower_right));
+    hn::StoreU(most, d, upper + q);  // what is still to be read lies further on
   }
 }
 

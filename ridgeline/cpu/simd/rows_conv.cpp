@@ -273,8 +273,12 @@ Impl grad_w() {
 }  // namespace
 
 Table conv_rows() {
-  return {row("cpu.conv2d_pool.direct", true), row("cpu.conv2d_activation.direct", false), alone(),
-          grad_x(), grad_w()};
+  return {row("cpu.conv2d_pool.direct", true),
+          row("cpu.conv2d_activation.direct", false),
+          alone(),
+          window_grad_row(),
+          grad_x(),
+          grad_w()};
 }
 
 }  // namespace ridgeline::cpu::simd

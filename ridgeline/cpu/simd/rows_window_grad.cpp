@@ -1,0 +1,162 @@
+#include <optional>
+
+#include "ridgeline/cpu/simd/row.h"
+#include "ridgeline/cpu/simd/window_grad.h"
+
+// "cpu.pool_conv2d_grads.windows": the gradients of a max pool of 2 x 2, of the activation it pools
+// (or none) and of the convolution before, the input's absent in the lowest layer.
+namespace ridgeline::cpu::simd {
+namespace {
+
+struct PooledGrads {
+  const MaxPoolGrad* pool = nullptr;
+  const ActivationGrad* activation = nullptr;
+  const Conv2dGradX* x = nullptr;
+  const Conv2dGradW* w = nullptr;
+
+  size_t ops() const { return 2 + size_t(activation != nullptr) + size_t(x != nullptr); }
+  const Value& dz() const { return activation != nullptr ? activation->dx : pool->dx; }
+  Act act() const { return activation != nullptr ? act_of(activation->kind) : Act::none; }
+};
+
+std::optional<PooledGrads> find(const Rest& rest) {
+  PooledGrads found;
+  found.pool = rest.get<MaxPoolGrad>(0);
+  if (found.pool == nullptr) return {};
+  size_t at = 1;
+  if (const auto* activation = rest.get<ActivationGrad>(at)) {
+    if (activation->dy.id != found.pool->dx.id || activation->saved.id != found.pool->x.id) {
+      return {};
+    }
+    found.activation = activation;
+    ++at;
+  }
+  if (const auto* grad = rest.get<Conv2dGradX>(at)) {
+    if (grad->dy.id != found.dz().id) return {};
+    found.x = grad;
+    ++at;
+  }
+  found.w = rest.get<Conv2dGradW>(at);
+  if (found.w == nullptr || found.w->dy.id != found.dz().id) return {};
+  return found;
+}
+
+std::string refuse(const PooledGrads& grads) {
+  const Conv2dShape& shape = grads.w->shape;
+  const Slide &down = shape.window.h, &right = shape.window.w, two{2, 2, 0, 1};
+  if (!takes(grads.w->x.dtype)) return "takes fp32 and fp64 only";
+  if (grads.w->x.shape.numel() == 0) return "empty";
+  if (shape.groups != 1) return "takes one group";
+  if (down.stride != 1 || right.stride != 1) return "takes stride 1 only";
+  if (down.dilation != 1 || right.dilation != 1) return "takes no dilation";
+  if (grads.pool->shape.window != Window{two, two}) return "takes pools of 2 x 2 with stride 2";
+  if (grads.act() == Act::gelu) return "gelu keeps what it read, which the pool did not";
+  return {};
+}
+
+DirectShape shape_of(const Conv2dShape& conv) {
+  const Slide &down = conv.window.h, &right = conv.window.w;
+  return {conv.in.c,    conv.in.h, conv.in.w, conv.k, down.kernel,
+          right.kernel, down.pad,  right.pad, true};
+}
+
+// The arguments but for the operands, and the threads' own.
+template <typename T>
+struct Pieces {
+  WindowGradArgs<T> args{};
+  std::vector<WindowScratch<T>> own;
+  size_t bytes;
+
+  Pieces(const PooledGrads& grads, int threads, std::byte* base) {
+    const Conv2dGradW& op = *grads.w;
+    const DirectShape s = shape_of(op.shape);
+    args.shape = s;
+    args.n = op.n();
+    args.act = grads.act();
+    Scratch scratch(base);
+    const auto take = [&]<typename U>(U*& to, int64_t elements) {
+      to = scratch.take<U>(size_t(elements));
+    };
+    take(args.map, args.n * args.map_size());
+    take(args.runs, args.n * s.k * args.windows());
+    take(args.counts, args.n * s.k);
+    const bool dx = grads.x != nullptr;
+    if (dx) take(args.filters, s.k * s.kernel_h * args.filter_ld());
+    const int64_t lists = dx ? WindowScratch<T>::lists(args) : 0;
+    for (int i = 0; i < threads; ++i) {
+      WindowScratch<T>& one = own.emplace_back();
+      take(one.map, dx ? args.map_size() : 0);
+      take(one.runs, lists * kWindowBlock);
+      take(one.counts, lists);
+      take(one.sums, s.k * s.kernel_h * args.sums_ld());
+    }
+    bytes = scratch.bytes();
+  }
+};
+
+Cover covers(const Rest& rest) {
+  const auto found = find(rest);
+  if (!found) return Cover::no("the next ops are no gradients of a pool and its convolution");
+  const std::string reason = refuse(*found);
+  if (!reason.empty()) return Cover::no(reason);
+  Cover cover = Cover::of(found->ops());
+  Values inner{found->pool->dx};
+  if (found->activation != nullptr) inner.push_back(found->activation->dx);
+  for (const Value& value : inner) {
+    if (!rest.dead_after(value, found->ops())) {
+      return Cover::no("a value between the ops is needed later");
+    }
+    cover.skips.push_back(value.id);
+  }
+  with_type(found->w->x.dtype, [&](auto zero) {
+    const int threads = cpu_runtime(rest.runtime).pool().size();
+    cover.workspace = Pieces<decltype(zero)>(*found, threads, nullptr).bytes;
+  });
+  return cover;
+}
+
+template <typename T>
+std::unique_ptr<Step> prepare_typed(const PooledGrads& grads, const Binding& binding) {
+  auto& pool = cpu_runtime(binding.runtime()).pool();
+  Pieces<T> pieces(grads, pool.size(), binding.workspace());
+  WindowGradArgs<T>& args = pieces.args;
+  args.x = binding.read(grads.w->x).as<T>();
+  args.a = binding.read(grads.pool->x).as<T>();
+  args.dy = binding.read(grads.pool->dy).as<T>();
+  args.dw = binding.write(grads.w->dw).as<T>();
+  args.db = binding.write(grads.w->db).as<T>();
+  if (grads.x != nullptr) {
+    args.w = binding.read(grads.x->w).as<T>();
+    args.dx = binding.write(grads.x->dx).as<T>();
+  }
+  return make_step([args, own = pieces.own, &pool] {
+    const auto& kernels = window_grad_kernels<T>();
+    const DirectShape& s = args.shape;
+    pool.run([&](int thread) {
+      const auto& mine = own[size_t(thread)];
+      if (args.dx != nullptr) {
+        kernels.arrange(args, split(s.k, thread, pool.size()));
+        pool.barrier();
+      }
+      kernels.images(args, split(args.n, thread, pool.size()), mine);
+      pool.barrier();
+      kernels.gradient(args, split(s.k * s.kernel_h, thread, pool.size(), kernels.grain(s)), mine);
+    });
+  });
+}
+
+}  // namespace
+
+Impl window_grad_row() {
+  Impl row;
+  row.name = "cpu.pool_conv2d_grads.windows";
+  row.covers = covers;
+  row.prepare = [](const Span& span, const Binding& binding) {
+    const PooledGrads grads = *find({span.program, span.begin, binding.runtime()});
+    return grads.w->x.dtype == DType::fp32 ? prepare_typed<float>(grads, binding)
+                                           : prepare_typed<double>(grads, binding);
+  };
+  return row;
+}
+
+}  // namespace ridgeline::cpu::simd
