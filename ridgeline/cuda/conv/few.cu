@@ -34,6 +34,11 @@ struct FewLayout {
   __host__ __device__ int bytes() const { return (copy * 4 + 15) / 16 * 16; }
 };
 
+// The image, the sums and the biases.
+int few_shared(const ImplicitShape& shape, int width) {
+  return FewLayout(shape, width).bytes() + kOutputs * (kPitch + 1) * 4;
+}
+
 int steps_of(const ImplicitShape& shape, size_t width) {
   const int steps = (FewLayout(shape, int(width)).words(shape) + 7) / 8;
   return steps <= 2 ? steps : steps <= 4 ? 4 : kMostSteps;
@@ -115,6 +120,8 @@ __global__ void __launch_bounds__(kThreads) conv2d_pool_few_kernel(FewArgs<T> ar
   gather_labels(args, i);
   stage_image(args, l, i, image);
   auto* sums = reinterpret_cast<float*>(memory + l.bytes());
+  float* biases = sums + kOutputs * kPitch;
+  stage_biases<kOutputs>(args.b, o0, shape.k, biases);
   arrange_filters<T, kSteps>(args, l, o0, reinterpret_cast<uint32_t*>(sums));
   int offset[kSteps][2];  // of this lane's words of A from a pixel's first
 #pragma unroll
@@ -140,7 +147,7 @@ __global__ void __launch_bounds__(kThreads) conv2d_pool_few_kernel(FewArgs<T> ar
   const int columns = shape.out_w() / 2, windows = shape.out_h() / 2 * columns;
   // The pixel to the right: the same word of the shifted copy, or the next word.
   const int right = sizeof(T) == 2 ? l.copy / 2 : 1;
-  const BlockOutput<T> out{shape, args.b, args.y, i, o0, min(kOutputs, shape.k - o0)};
+  const BlockOutput<T> out{shape, biases, args.y, i, o0, min(kOutputs, shape.k - o0)};
   const int share = (windows + int(gridDim.z) - 1) / int(gridDim.z);
   const int last = min(windows, int(blockIdx.z + 1) * share);
   for (int first = int(blockIdx.z) * share; first < last; first += kWarps * 8) {
@@ -179,7 +186,7 @@ __global__ void __launch_bounds__(kThreads) conv2d_pool_few_kernel(FewArgs<T> ar
 template <typename T, int kSteps>
 cudaError_t launch(const FewArgs<T>& args, int processors, cudaStream_t stream) {
   const auto kernel = conv2d_pool_few_kernel<T, kSteps>;
-  const int bytes = FewLayout(args.shape, sizeof(T)).bytes() + kOutputs * kPitch * 4;
+  const int bytes = few_shared(args.shape, sizeof(T));
   const cudaError_t error = allow_shared(kernel, bytes);
   if (error != cudaSuccess) return error;
   const int outputs = (args.shape.k + kOutputs - 1) / kOutputs;
@@ -196,8 +203,9 @@ const char* refuse_few(const ImplicitShape& shape, size_t width, size_t shared_m
   if (l.words(shape) > kMostSteps * 8) return "the taps of a filter do not fit in registers";
   if (shape.pad < 0 || shape.pad >= shape.filter) return "takes padding smaller than the filter";
   if (shape.out_h() < 2 || shape.out_w() < 2) return "there are no windows";
-  if (size_t(l.bytes()) + kOutputs * kPitch * 4 > shared_memory)
+  if (size_t(few_shared(shape, int(width))) > shared_memory) {
     return "an image does not fit in shared memory";
+  }
   return "";
 }
 

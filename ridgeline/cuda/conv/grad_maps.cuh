@@ -17,28 +17,30 @@ struct GradMapsArgs {
   const T* w;  // null: no words
   T *dz, *x_map;
   uint32_t* words;
-  float* bias;  // [n, maps.k]
+  float* bias;  // [n, maps.parts, maps.k]
 };
 
-// A chunk of channels of an image of dz, by a warp.
+// A chunk of channels of a part of an image of dz, by a warp.
 template <typename T>
 class OutputChunk {
  public:
   static constexpr int kCount = MapChunk<T>::kCount;
 
-  __device__ OutputChunk(const GradMapsArgs<T>& args, int64_t image, int chunk)
+  __device__ OutputChunk(const GradMapsArgs<T>& args, int64_t image, int chunk, int part)
       : args_(args),
         maps_(args.shape, sizeof(T)),
         h_(args.shape.out_h()),
         w_(args.shape.out_w()),
         plane_(image * args.shape.k + chunk * kCount),
         here_(min(kCount, args.shape.k - chunk * kCount)),
+        first_(part * 32 + int(threadIdx.x) % 32),
+        step_(32 * maps_.parts),
         to_(args.dz + image * h_ * w_ * maps_.k + chunk * kCount) {}
 
   // dy as it is.
   __device__ void plain() {
     const T* dy = args_.dy.dy + plane_ * h_ * w_;
-    for (int pixel = threadIdx.x % 32; pixel < h_ * w_; pixel += 32) {
+    for (int pixel = first_; pixel < h_ * w_; pixel += step_) {
       T values[kCount];
 #pragma unroll
       for (int e = 0; e < kCount; ++e) values[e] = dy[channel(e) * h_ * w_ + pixel];
@@ -52,7 +54,7 @@ class OutputChunk {
   __device__ void pooled() {
     const int columns = w_ / 2, windows = h_ / 2 * columns;
     const T *dy = args_.dy.dy + plane_ * windows, *a = args_.dy.a + plane_ * h_ * w_;
-    for (int window = threadIdx.x % 32; window < windows; window += 32) {
+    for (int window = first_; window < windows; window += step_) {
       const int corner = window / columns * 2 * w_ + window % columns * 2;
       T quads[kCount][4], slopes[kCount];
 #pragma unroll
@@ -75,10 +77,10 @@ class OutputChunk {
     }
     // What the pool left out.
     const auto none = [](int) { return T(0.0f); };
-    for (int at = threadIdx.x % 32; at < (h_ % 2) * w_; at += 32) put((h_ - 1) * w_ + at, none);
-    for (int at = threadIdx.x % 32; at < (w_ % 2) * h_; at += 32) put(at * w_ + w_ - 1, none);
+    for (int at = first_; at < (h_ % 2) * w_; at += step_) put((h_ - 1) * w_ + at, none);
+    for (int at = first_; at < (w_ % 2) * h_; at += step_) put(at * w_ + w_ - 1, none);
   }
-  // The image's sums, to bias[image, chunk].
+  // The part's sums, to bias[image, part, chunk].
   __device__ void put_sums_of(float* bias) {
 #pragma unroll
     for (int e = 0; e < kCount; ++e) {
@@ -106,13 +108,14 @@ class OutputChunk {
   const int h_, w_;
   const int64_t plane_;
   const int here_;
+  const int first_, step_;  // of the items this lane takes
   T* const to_;
   float sums_[kCount] = {};
 };
 
-// A chunk of channels of an image of x, with its padding, by a warp.
+// A chunk of channels of a part of an image of x, with its padding, by a warp.
 template <typename T>
-__device__ void input_chunk(const GradMapsArgs<T>& args, int64_t image, int chunk) {
+__device__ void input_chunk(const GradMapsArgs<T>& args, int64_t image, int chunk, int part) {
   constexpr int kCount = MapChunk<T>::kCount;
   const ImplicitShape& shape = args.shape;
   const GradMaps maps(shape, sizeof(T));
@@ -120,7 +123,8 @@ __device__ void input_chunk(const GradMapsArgs<T>& args, int64_t image, int chun
   const T* x = args.x + (image * shape.c + chunk * kCount) * area;
   T* to = args.x_map + image * maps.rows * maps.columns * maps.c + chunk * kCount;
 #pragma unroll 4
-  for (int pixel = threadIdx.x % 32; pixel < maps.rows * maps.columns; pixel += 32) {
+  for (int pixel = part * 32 + threadIdx.x % 32; pixel < maps.rows * maps.columns;
+       pixel += 32 * maps.parts) {
     const int y = pixel / maps.columns - shape.pad, column = pixel % maps.columns - shape.pad;
     const bool inside = y >= 0 && y < shape.h && column >= 0 && column < shape.w;
     const T* from = x + (inside ? y * shape.w + column : 0);
@@ -136,10 +140,10 @@ __device__ void input_chunk(const GradMapsArgs<T>& args, int64_t image, int chun
   }
 }
 
-constexpr int kMapsThreads = 128, kMapsWarps = kMapsThreads / 32, kWordBlocks = 64;
+constexpr int kMapsThreads = 128, kMapsWarps = kMapsThreads / 32, kWordBlocks = 192;
 
-// A warp a chunk of an image: of dz by the first warps, of x by the next; the last blocks arrange
-// the filters.
+// A warp a chunk of a part of an image: of dz by the first warps, of x by the next; the last blocks
+// arrange the filters.
 template <typename T>
 __global__ void __launch_bounds__(kMapsThreads) conv2d_grad_maps_kernel(GradMapsArgs<T> args) {
 #if __CUDA_ARCH__ >= 800
@@ -147,7 +151,8 @@ __global__ void __launch_bounds__(kMapsThreads) conv2d_grad_maps_kernel(GradMaps
   const ImplicitShape& shape = args.shape;
   const GradMaps maps(shape, sizeof(T));
   const int outputs = maps.k / kCount, inputs = maps.c / kCount;
-  const int64_t dz = int64_t(shape.n) * outputs, all = dz + int64_t(shape.n) * inputs;
+  const int64_t pieces = int64_t(shape.n) * maps.parts;
+  const int64_t dz = pieces * outputs, all = dz + pieces * inputs;
   const int64_t chunk_blocks = (all + kMapsWarps - 1) / kMapsWarps;
   if (blockIdx.x >= chunk_blocks) {
     const int thread = int(blockIdx.x - chunk_blocks) * kMapsThreads + int(threadIdx.x);
@@ -156,10 +161,11 @@ __global__ void __launch_bounds__(kMapsThreads) conv2d_grad_maps_kernel(GradMaps
   }
   const int64_t item = int64_t(blockIdx.x) * kMapsWarps + threadIdx.x / 32;
   if (item >= all) return;
-  if (item >= dz) return input_chunk(args, (item - dz) / inputs, int((item - dz) % inputs));
-  const int64_t image = item / outputs;
-  const int chunk = int(item % outputs);
-  OutputChunk<T> output(args, image, chunk);
+  const int of = item < dz ? outputs : inputs;
+  const int64_t piece = (item < dz ? item : item - dz) / of, image = piece / maps.parts;
+  const int chunk = int((item < dz ? item : item - dz) % of), part = int(piece % maps.parts);
+  if (item >= dz) return input_chunk(args, image, chunk, part);
+  OutputChunk<T> output(args, image, chunk, part);
   if (args.dy.a == nullptr) {
     output.plain();
   } else if (shape.out_w() % 2 == 0) {
@@ -167,7 +173,7 @@ __global__ void __launch_bounds__(kMapsThreads) conv2d_grad_maps_kernel(GradMaps
   } else {
     output.template pooled<false>();
   }
-  output.put_sums_of(args.bias + image * maps.k + chunk * kCount);
+  output.put_sums_of(args.bias + piece * maps.k + chunk * kCount);
 #endif
 }
 
@@ -175,7 +181,7 @@ template <typename T>
 cudaError_t launch_grad_maps(const GradMapsArgs<T>& args, cudaStream_t stream) {
   constexpr int kCount = MapChunk<T>::kCount;
   const GradMaps maps(args.shape, sizeof(T));
-  const int64_t warps = int64_t(args.shape.n) * ((maps.k + maps.c) / kCount);
+  const int64_t warps = int64_t(args.shape.n) * maps.parts * ((maps.k + maps.c) / kCount);
   const auto blocks = unsigned((warps + kMapsWarps - 1) / kMapsWarps);
   const unsigned more = args.w != nullptr ? kWordBlocks : 0;
   conv2d_grad_maps_kernel<T><<<blocks + more, kMapsThreads, 0, stream>>>(args);

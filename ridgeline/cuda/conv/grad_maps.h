@@ -18,12 +18,15 @@ constexpr int kGradWChannels = 32;  // input channels of a block: up to four til
 struct GradMaps {
   int k, c;  // channels, padded to whole chunks
   int rows, columns;
+  int parts;  // of an image's pixels, that warps share: few enough to have all under way at once
 
   __host__ __device__ GradMaps(const ImplicitShape& shape, int width)
       : rows(shape.out_h() + shape.filter - 1), columns(shape.out_w() + shape.filter - 1) {
     const int chunk = 16 / width;
     k = (shape.k + chunk - 1) / chunk * chunk;
     c = (shape.c + chunk - 1) / chunk * chunk;
+    const int most = (rows * columns + 127) / 128;
+    parts = most < 4 ? most : 4;
   }
 };
 
@@ -74,7 +77,7 @@ inline GradWShares grad_w_shares(const ImplicitShape& shape, int width, int proc
 }
 
 // Where the workspace's parts lie, in bytes: the maps, the filters arranged for dx, the images'
-// sums for db [n, maps.k], the groups' sums for dw [groups, taps, k].
+// sums for db [n, maps.parts, maps.k], the groups' sums for dw [groups, taps, k].
 struct GradWorkspace {
   size_t dz, x, words, bias, partial, total;
 
@@ -86,7 +89,7 @@ struct GradWorkspace {
     x = whole(images * shape.out_h() * shape.out_w() * maps.k * width);
     words = x + whole(images * maps.rows * maps.columns * maps.c * width);
     bias = words + whole(implicit_workspace(shape.turned(), width));
-    partial = bias + whole(images * maps.k * 4);
+    partial = bias + whole(images * maps.parts * maps.k * 4);
     const size_t weights = size_t(shape.k) * shape.c * shape.filter * shape.filter;
     total = partial + size_t(groups) * weights * 4;
   }

@@ -169,11 +169,13 @@ inline int implicit_stage(const ImplicitShape& shape, int width) {  // bytes of 
   return implicit_steps(shape.filter, ImplicitMap(shape, width).c, width) * kColumnTiles / 2 * 512;
 }
 
-// The map, the ring, and after a pass its sums in the ring's place. `wide`: 64 channels a block.
+// Biases, the map, the ring, and after a pass its sums in the ring's place. `wide`: 64 channels a
+// block.
+constexpr int kBiasBytes = 2 * kImplicitOutputs * 4;
 inline int implicit_shared(const ImplicitShape& shape, int width, bool wide) {
   const int times = wide ? 2 : 1, ring = kRing * implicit_stage(shape, width) * times;
   const int sums = kImplicitOutputs * times * sums_pitch(kPassPixels) * 4;
-  return ImplicitMap(shape, width).bytes() + (ring > sums ? ring : sums);
+  return kBiasBytes + ImplicitMap(shape, width).bytes() + (ring > sums ? ring : sums);
 }
 
 inline bool implicit_wide(const ImplicitShape& shape, int width, size_t shared_memory) {
@@ -242,7 +244,9 @@ template <typename T, bool kPooled, bool kWide>
 __global__ void __launch_bounds__(kImplicitThreads, 1)
     conv2d_implicit_kernel(ImplicitArgs<T> args, PooledOutput<T> pool, const uint32_t* words) {
 #if __CUDA_ARCH__ >= 800
-  extern __shared__ __align__(128) std::byte memory[];
+  extern __shared__ __align__(128) std::byte shared[];
+  auto* biases = reinterpret_cast<float*>(shared);
+  std::byte* memory = shared + kBiasBytes;
   const ImplicitShape& shape = args.shape;
   const ImplicitMap map(shape, sizeof(T));
   constexpr int kBlocks = kWide ? 2 : 1, kOutputs = kBlocks * kImplicitOutputs;
@@ -265,6 +269,7 @@ __global__ void __launch_bounds__(kImplicitThreads, 1)
   };
 
   const int64_t i = blockIdx.x;
+  stage_biases<kOutputs>(args.b, o0, shape.k, biases);
   if (args.last) {
     copy_map<T>(shape, map, args.x, i, memory);
   } else {
@@ -275,7 +280,7 @@ __global__ void __launch_bounds__(kImplicitThreads, 1)
   const int row_warp = warp % kRowWarps, half = warp / kRowWarps;
   const ImplicitRows<kPooled> rows(shape);
   const uint32_t base = shared_address(memory);
-  const BlockOutput<T> out{shape, args.b, args.y, i, o0, min(kOutputs, shape.k - o0)};
+  const BlockOutput<T> out{shape, biases, args.y, i, o0, min(kOutputs, shape.k - o0)};
   constexpr int kPitch = sums_pitch(kPassPixels);
 
   for (int pass = 0; rows.first(pass * kPassTiles) < rows.count; ++pass) {

@@ -65,9 +65,10 @@ cudaError_t launch_grad_w_maps(const ImplicitGradsArgs<T>& args, cudaStream_t st
                   unsigned(s.output_blocks));
   kernel<<<grid, kGradWThreads, size_t(s.shared), stream>>>(shape, at.dz, at.x, s, at.partial);
   const int taps = shape.c * kFilter * kFilter;
+  const GradMaps maps(shape, sizeof(T));
   return launch_grad_w_sum<T>({at.partial, s.groups, int64_t(taps) * shape.k},
-                              {at.bias, shape.n, GradMaps(shape, sizeof(T)).k}, taps, shape.k,
-                              args.dw, args.db, stream);
+                              {at.bias, shape.n * maps.parts, maps.k}, taps, shape.k, args.dw,
+                              args.db, stream);
 }
 
 template <typename T, int kFilter>

@@ -11,7 +11,7 @@ namespace {
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 constexpr int kOutputs = 32;          // of a block: a lane each
 constexpr int kPitch = kOutputs + 1;  // of windows in shared memory
-constexpr int kShare = 98;            // windows of a block at a time
+constexpr int kShare = 128;           // windows of a block at a time
 
 // A window's gradient, and the place of the pixel it goes to in the image in shared memory.
 template <typename A>
@@ -55,24 +55,42 @@ size_t shared_bytes(const ImplicitShape& shape, size_t wide) {
   return std::max(images, exchange);
 }
 
-// Slopes of windows first .. last of 32 channels: lanes along the windows, which lie side by side.
+// Slopes of windows first .. last of 32 channels: lanes along the windows, which lie side by side,
+// a few channels a warp. A thread's windows are the same of each channel, their loads under way
+// together.
 template <typename T, bool kEven, typename A>
 __device__ void stage_slopes(const WindowGradWArgs<T>& args, const WindowPlane& plane,
                              int64_t image, int o0, int first, int last, Slope<A>* slopes) {
+  constexpr int kEach = (kShare + 31) / 32;
   const ImplicitShape& shape = args.shape;
   const int h = shape.out_h(), w = shape.out_w(), columns = w / 2, windows = h / 2 * columns;
-  const int count = last - first, outputs = min(kOutputs, shape.k - o0);
+  const int lane = threadIdx.x % 32, outputs = min(kOutputs, shape.k - o0);
   const int64_t channel = image * shape.k + o0;
   const T *a = args.dy.a + channel * h * w, *dy = args.dy.dy + channel * windows;
-#pragma unroll 4
-  for (int at = threadIdx.x; at < count * kOutputs; at += kThreads) {
-    const int o = at / count, window = first + at % count, from = min(o, outputs - 1);
+  int corner[kEach], place[kEach];
+#pragma unroll
+  for (int e = 0; e < kEach; ++e) {
+    const int window = min(first + e * 32 + lane, last - 1);
     const int y = window / columns * 2, x = window % columns * 2;
-    T quad[4];
-    load_quad<kEven>(a + (from * h + y) * w + x, w, quad);
-    const QuadGrad<T> grad(quad, dy[from * windows + window], args.dy.curve);
-    slopes[(window - first) * kPitch + o] = {o < outputs ? A(grad.slope) : A(0),
-                                             (y + grad.best / 2) * plane.pitch + x + grad.best % 2};
+    corner[e] = y * w + x, place[e] = y * plane.pitch + x;
+  }
+#pragma unroll 2
+  for (int o = threadIdx.x / 32; o < kOutputs; o += kWarps) {
+    const int from = min(o, outputs - 1);
+    T quads[kEach][4], slope[kEach];
+#pragma unroll
+    for (int e = 0; e < kEach; ++e) {
+      load_quad<kEven>(a + from * h * w + corner[e], w, quads[e]);
+      slope[e] = dy[from * windows + min(first + e * 32 + lane, last - 1)];
+    }
+#pragma unroll
+    for (int e = 0; e < kEach; ++e) {
+      const int window = e * 32 + lane;
+      if (window >= last - first) continue;
+      const QuadGrad<T> grad(quads[e], slope[e], args.dy.curve);
+      slopes[window * kPitch + o] = {o < outputs ? A(grad.slope) : A(0),
+                                     place[e] + grad.best / 2 * plane.pitch + grad.best % 2};
+    }
   }
 }
 

@@ -29,14 +29,21 @@ __device__ inline void put_sums(const float (&acc)[4], float* to, int pitch) {
 template <typename T>
 struct BlockOutput {
   const ImplicitShape& shape;
-  const LooseIn<T>& b;
+  const float* biases;  // of these outputs, in shared memory
   T* y;
   int64_t i;
   int o0, count;
 
-  __device__ float bias(int o) const { return b ? b[o0 + o] : 0.0f; }
   __device__ int64_t plane(int o) const { return i * shape.k + o0 + o; }
 };
+
+// The biases of outputs o0 .. o0 + kOutputs to shared memory, for all threads after a barrier.
+template <int kOutputs, typename T>
+__device__ void stage_biases(const LooseIn<T>& b, int o0, int k, float* to) {
+  if (threadIdx.x >= kOutputs) return;
+  const int o = o0 + int(threadIdx.x);
+  to[threadIdx.x] = b && o < k ? b[o] : 0.0f;
+}
 
 // Pixels first .. first + rows, in order. kThreads threads.
 template <int kThreads, typename T>
@@ -45,7 +52,7 @@ __device__ void store_pixels(const BlockOutput<T>& out, const float* sums, int p
   const int pixels = out.shape.out_h() * out.shape.out_w();
   const int here = min(rows, pixels - first);
   for (int o = threadIdx.x / 32; o < out.count; o += kThreads / 32) {
-    const float bias = out.bias(o);
+    const float bias = out.biases[o];
     T* y = out.y + out.plane(o) * pixels + first;
     for (int at = threadIdx.x % 32; at < here; at += 32) y[at] = T(sums[o * pitch + at] + bias);
   }
@@ -73,7 +80,7 @@ __device__ void store_windows_as(const BlockOutput<T>& out, const PooledOutput<T
     const float* column = sums + at / 8 * 32 + at % 8;
 #pragma unroll 2
     for (int o = threadIdx.x / 32; o < out.count; o += kThreads / 32) {
-      const float bias = out.bias(o);
+      const float bias = out.biases[o];
       const float* sum = column + o * pitch;
       if constexpr (!kKeeps) {
         const float most = larger(larger(sum[0], sum[8]), larger(sum[16], sum[24]));

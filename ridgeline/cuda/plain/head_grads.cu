@@ -25,7 +25,7 @@ __device__ A warp_sum(A value) {
 
 // One row's softmax: logits become dlogits (rounded to T) in place, in every lane.
 template <typename T, typename A>
-__device__ Score softmax_row(const HeadGradsArgs<T>& args, int label,
+__device__ Score softmax_row(const HeadGradsArgs<T>& args, int label, A scale,
                              A (&logits)[kMostHeadOutputs]) {
   A most = logits[0], sum = A(0), at_label = A(0);
   int best = 0;
@@ -40,7 +40,6 @@ __device__ Score softmax_row(const HeadGradsArgs<T>& args, int label,
     sum += powers[o];
     if (o == label) at_label = logits[o];
   }
-  const A scale = A(args.grad_scale * (args.grad_factor != nullptr ? *args.grad_factor : 1.0));
 #pragma unroll
   for (int o = 0; o < kMostHeadOutputs; ++o) {
     const A off = powers[o] / sum - (o == label ? A(1) : A(0));
@@ -61,10 +60,14 @@ __global__ void __launch_bounds__(kThreads)
   A *xs = reinterpret_cast<A*>(memory), *ws = xs + kRows * in;  // [kRows][in], [out][in]
   const int row = blockIdx.x * kRows + warp;
   const bool inside = row < args.n;
-#pragma unroll 4
-  for (int at = threadIdx.x; at < args.out * in; at += kThreads) ws[at] = A(args.w[at]);
+  // Everything that is wanted later is asked for at once.
+  const int label = inside ? args.label[row] : -1;
+  const A bias = args.b && lane < args.out ? args.b[lane] : A(0);
+  const A scale = A(args.grad_scale * (args.grad_factor != nullptr ? *args.grad_factor : 1.0));
   A* x = xs + warp * in;
-#pragma unroll 4
+#pragma unroll 8
+  for (int at = threadIdx.x; at < args.out * in; at += kThreads) ws[at] = A(args.w[at]);
+#pragma unroll 8
   for (int j = lane; j < in; j += 32) x[j] = inside ? A(args.x[int64_t(row) * in + j]) : A(0);
   __syncthreads();
   A logits[kMostHeadOutputs] = {};
@@ -77,9 +80,9 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
   for (int o = 0; o < kMostHeadOutputs; ++o) {
     if (o >= args.out) continue;
-    logits[o] = A(T(warp_sum(logits[o]) + (args.b ? args.b[o] : A(0))));
+    logits[o] = A(T(warp_sum(logits[o]) + __shfl_sync(~0u, bias, o)));
   }
-  const Score score = softmax_row(args, inside ? args.label[row] : -1, logits);
+  const Score score = softmax_row(args, label, scale, logits);
   for (int j = lane; inside && j < in; j += 32) {
     A sum = A(0);
 #pragma unroll

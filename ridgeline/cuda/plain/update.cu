@@ -107,15 +107,13 @@ __global__ void __launch_bounds__(kThreads, std::is_same_v<T, double> ? 1 : 4)
     m[k] = reinterpret_cast<const FourA*>(t.m)[four];
     v[k] = reinterpret_cast<const FourA*>(t.v)[four];
   }
-  // Once a block, by two warps: they take as long as the rest of a small tensor's block.
-  __shared__ A correction1, correction2;
-  if (threadIdx.x % 32 == 0 && threadIdx.x < 64) {
-    const int64_t now = *s.step + *s.tick + 1;
-    const bool one = threadIdx.x == 0;
-    (one ? correction1 : correction2) = adam_correction<A>(one ? s.beta1 : s.beta2, now);
-  }
+  // Once a block, a warp each: they take as long as the rest of a small tensor's block.
+  __shared__ A correction1, correction2, lr, scale;
+  if (threadIdx.x == 0) correction1 = adam_correction<A>(s.beta1, *s.step + *s.tick + 1);
+  if (threadIdx.x == 32) correction2 = adam_correction<A>(s.beta2, *s.step + *s.tick + 1);
+  if (threadIdx.x == 64) lr = A(s.lr[*s.tick]);
+  if (threadIdx.x == 96) scale = s.grad_scale != nullptr ? A(*s.grad_scale) : A(1);
   __syncthreads();
-  const A lr = A(s.lr[*s.tick]), scale = s.grad_scale != nullptr ? A(*s.grad_scale) : A(1);
   if (scale == A(0)) return;  // the step is skipped
   const A gain1 = A(1.0 - s.beta1), gain2 = A(1.0 - s.beta2), decay = A(s.decay);
   const A rate = lr / correction1;
