@@ -1,5 +1,9 @@
 #include "ridgeline/cuda/all_reduce_rows.h"
 
+#include <algorithm>
+#include <optional>
+
+#include "ridgeline/cuda/narrow_sum.h"
 #include "ridgeline/cuda/row.h"
 #include "ridgeline/cuda/vendor/nccl.h"
 
@@ -40,22 +44,85 @@ Cover covers_nccl(const Rest& rest) {
     if (grad.dtype != DType::fp32 && grad.dtype != DType::fp64) {
       return Cover::no("adds up fp32 and fp64 only");
     }
-    if (grad.dtype == DType::fp32 && op->wire != DType::fp32) return Cover::no("sends fp32 only");
   }
   return Cover::of(1);
 }
 
-std::unique_ptr<Step> prepare_nccl(const Span& span, const Binding& binding) {
-  const auto& op = span.get<AllReduceStart>(0);
-  return make_step([sums = sums_of(op, binding), token = binding.write(op.token).data,
-                    collectives = collectives_of(binding),
-                    stream = cuda_runtime(binding.runtime()).stream()] {
-    collectives->fork(stream);
-    for (const Sum& sum : sums) collectives->all_reduce(sum.from, sum.to, sum.count, sum.dtype);
-    check(cudaMemsetAsync(token, 0, sizeof(int64_t), collectives->stream()), "a token");
-    collectives->leave(token);
-  });
-}
+// fp32 gradients that travel as bf16: each rank adds up one part, of which all others send it
+// theirs, and sends the sum round. NCCL's own sums of bf16 would round after every addition.
+class NarrowSum {
+ public:
+  NarrowSum(int64_t most, const Binding& binding)
+      : collectives_(collectives_of(binding)),
+        ranks_(collectives_->ranks().size()),
+        rank_(collectives_->ranks().rank()),
+        packed_(binding.runtime(), bytes_of(most)),
+        parts_(binding.runtime(), bytes_of(most)) {}
+
+  void add_up(const Sum& sum) const {
+    const int64_t part = part_of(sum.count);
+    const cudaStream_t stream = collectives_->stream();
+    auto* packed = reinterpret_cast<__nv_bfloat16*>(packed_.data());
+    auto* parts = reinterpret_cast<__nv_bfloat16*>(parts_.data());
+    check(launch_narrow(static_cast<const float*>(sum.from), packed, sum.count, part * ranks_,
+                        stream),
+          "gradients as bf16");
+    collectives_->exchange(packed, parts, part);
+    check(launch_add_parts(parts, packed + rank_ * part, part, ranks_, stream),
+          "a sum of gradients in bf16");
+    collectives_->all_gather(packed, part);
+    check(launch_widen(packed, static_cast<float*>(sum.to), sum.count, stream),
+          "sums of gradients from bf16");
+  }
+
+ private:
+  int64_t part_of(int64_t count) const { return (count + ranks_ - 1) / ranks_; }
+  size_t bytes_of(int64_t count) const {
+    return size_t(part_of(count) * ranks_) * sizeof(__nv_bfloat16);
+  }
+
+  Collectives* collectives_;
+  int ranks_, rank_;
+  DeviceBuffer packed_, parts_;  // of one sum at a time: they follow one another on their stream
+};
+
+class NcclSum final : public Step {
+ public:
+  NcclSum(const AllReduceStart& op, const Binding& binding)
+      : sums_(sums_of(op, binding)),
+        token_(binding.write(op.token).data),
+        collectives_(collectives_of(binding)),
+        stream_(cuda_runtime(binding.runtime()).stream()) {
+    int64_t most = 0;
+    for (const Sum& sum : sums_) {
+      if (sum.dtype == DType::fp32 && op.wire == DType::bf16) most = std::max(most, sum.count);
+    }
+    if (most > 0) narrow_.emplace(most, binding);
+  }
+  ~NcclSum() override { cudaStreamSynchronize(collectives_->stream()); }
+  NcclSum(const NcclSum&) = delete;
+  NcclSum& operator=(const NcclSum&) = delete;
+
+  void run() override {
+    collectives_->fork(stream_);
+    for (const Sum& sum : sums_) {
+      if (narrow_ && sum.dtype == DType::fp32) {
+        narrow_->add_up(sum);
+      } else {
+        collectives_->all_reduce(sum.from, sum.to, sum.count, sum.dtype);
+      }
+    }
+    check(cudaMemsetAsync(token_, 0, sizeof(int64_t), collectives_->stream()), "a token");
+    collectives_->leave(token_);
+  }
+
+ private:
+  std::vector<Sum> sums_;
+  void* token_;
+  Collectives* collectives_;
+  cudaStream_t stream_;
+  std::optional<NarrowSum> narrow_;
+};
 
 // --- through the host ---
 
@@ -151,7 +218,10 @@ std::unique_ptr<Step> prepare_wait(const Span& span, const Binding& binding) {
 }  // namespace
 
 Table all_reduce_rows() {
-  return {cuda_row("cuda.all_reduce_start.nccl", covers_nccl, prepare_nccl),
+  return {cuda_row("cuda.all_reduce_start.nccl", covers_nccl,
+                   [](const Span& span, const Binding& binding) -> std::unique_ptr<Step> {
+                     return std::make_unique<NcclSum>(span.get<AllReduceStart>(0), binding);
+                   }),
           cuda_row("cuda.all_reduce_start.staged", covers_staged,
                    [](const Span& span, const Binding& binding) -> std::unique_ptr<Step> {
                      return std::make_unique<StagedSum>(span.get<AllReduceStart>(0), binding);

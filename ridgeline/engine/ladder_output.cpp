@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "ridgeline/engine/ladder.h"
 #include "ridgeline/engine/progress.h"
@@ -87,8 +88,24 @@ LadderResult ladder_from_json(const std::string& text) {
   return result;
 }
 
+namespace {
+
+// A word a line, none wider than a step of the staircase.
+void draw_name(std::string& svg, const std::string& name, double x, double y, double width) {
+  constexpr double kSize = 12, kLine = 13, kLetter = 0.6;  // of the size, a letter's width
+  std::istringstream words(name);
+  for (std::string word; words >> word; y += kLine) {
+    const double size = std::min(kSize, (width - 3) / (kLetter * double(word.size())));
+    svg += fmt::format(
+        "<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n",
+        x, y, size, prof::xml_text(word));
+  }
+}
+
+}  // namespace
+
 std::string to_svg(const LadderResult& result) {
-  constexpr double kWidth = 720, kHeight = 360, kLeft = 70, kRight = 20, kTop = 44, kBottom = 52;
+  constexpr double kWidth = 720, kHeight = 360, kLeft = 70, kRight = 20, kTop = 44, kBottom = 60;
   std::vector<const RungResult*> rungs;
   double low = INFINITY, high = 0;
   for (const RungResult& rung : result.rungs) {
@@ -129,14 +146,13 @@ std::string to_svg(const LadderResult& result) {
     fmt::format_to(out,
                    "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" "
                    "fill=\"#0072b2\" fill-opacity=\".75\"><title>{}</title></rect>\n"
-                   "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n"
                    "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text>\n",
                    x + 4, y, step - 8, kHeight - kBottom - y, prof::xml_text(rung.what),
-                   x + step / 2, y - 5, engineering(1e6 / rung.us_per_input), x + step / 2,
-                   kHeight - kBottom + 18, prof::xml_text(rung.name));
+                   x + step / 2, y - 5, engineering(1e6 / rung.us_per_input));
+    draw_name(svg, rung.name, x + step / 2, kHeight - kBottom + 15, step);
     if (i > 0) {
       fmt::format_to(out, "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{:.3g}x</text>\n",
-                     x + step / 2, kHeight - kBottom + 36, rung.gain);
+                     x + step / 2, kHeight - kBottom + 46, rung.gain);
     }
     if (rung.founding_us > 0) {
       fmt::format_to(out,

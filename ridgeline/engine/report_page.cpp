@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -192,6 +193,10 @@ class ReportObserver final : public TrainObserver {
     };
     for (const TrainPoint& point : train_) add(point.epoch, point.*of_train, NAN);
     for (const EvalPoint& point : test_) add(point.epoch, NAN, point.*of_test);
+    // A run of less than an epoch has no whole one: all its points are named.
+    if (std::ranges::all_of(chart.x, &std::string::empty)) {
+      for (size_t i = 0; i < chart.x.size(); ++i) chart.x[i] = fmt::format("{:.2g}", chart.at[i]);
+    }
     chart.series = {train, test};
     return to_svg(chart);
   }

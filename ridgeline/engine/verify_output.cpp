@@ -80,7 +80,9 @@ std::string to_json_text(const VerifyReport& report) {
 }
 
 void launch_ranks(int ranks, const std::vector<std::string>& arguments) {
-  std::vector<std::string> words{"mpirun", "-n", std::to_string(ranks)};
+  // Not bound: a rank with a GPU has a thread that waits for it beside one that talks to the
+  // others, and on one core they would take turns.
+  std::vector<std::string> words{"mpirun", "-n", std::to_string(ranks), "--bind-to", "none"};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());

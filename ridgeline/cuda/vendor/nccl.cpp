@@ -27,7 +27,17 @@ struct Collectives::Api {
   decltype(&ncclCommInitRank) init = nullptr;
   decltype(&ncclCommDestroy) destroy = nullptr;
   decltype(&ncclAllReduce) all_reduce = nullptr;
+  decltype(&ncclAllGather) all_gather = nullptr;
+  decltype(&ncclSend) send = nullptr;
+  decltype(&ncclRecv) receive = nullptr;
+  decltype(&ncclGroupStart) begin_group = nullptr;
+  decltype(&ncclGroupEnd) end_group = nullptr;
   decltype(&ncclGetErrorString) error_text = nullptr;
+
+  void check(ncclResult_t result, const char* what, int64_t count) const {
+    if (result == ncclSuccess) return;
+    throw_error(ErrorKind::comm, "NCCL {} of {} values: {}", what, count, error_text(result));
+  }
 
   std::string find() {
     void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
@@ -42,6 +52,11 @@ struct Collectives::Api {
     look_up(init, "ncclCommInitRank");
     look_up(destroy, "ncclCommDestroy");
     look_up(all_reduce, "ncclAllReduce");
+    look_up(all_gather, "ncclAllGather");
+    look_up(send, "ncclSend");
+    look_up(receive, "ncclRecv");
+    look_up(begin_group, "ncclGroupStart");
+    look_up(end_group, "ncclGroupEnd");
     look_up(error_text, "ncclGetErrorString");
     return missing.empty() ? "" : "libnccl.so.2 has no " + missing;
   }
@@ -73,12 +88,33 @@ void Collectives::open(const std::string& gpu) {
 }
 
 void Collectives::all_reduce(const void* from, void* to, int64_t count, DType dtype) {
-  const ncclResult_t result =
-      api_->all_reduce(from, to, size_t(count), dtype == DType::fp64 ? ncclFloat64 : ncclFloat32,
-                       ncclSum, static_cast<ncclComm_t>(communicator_), stream_);
-  if (result == ncclSuccess) return;
-  throw_error(ErrorKind::comm, "NCCL all-reduce of {} {}: {}", count, name(dtype),
-              api_->error_text(result));
+  const auto type = dtype == DType::fp64 ? ncclFloat64 : ncclFloat32;
+  api_->check(api_->all_reduce(from, to, size_t(count), type, ncclSum,
+                               static_cast<ncclComm_t>(communicator_), stream_),
+              "all-reduce", count);
+}
+
+void Collectives::exchange(const void* from, void* to, int64_t part) {
+  const auto communicator = static_cast<ncclComm_t>(communicator_);
+  const size_t bytes = size_t(part) * size_of(DType::bf16);
+  api_->check(api_->begin_group(), "exchange", part);
+  for (int r = 0; r < ranks_.size(); ++r) {
+    const size_t at = size_t(r) * bytes;
+    api_->check(api_->send(static_cast<const std::byte*>(from) + at, size_t(part), ncclBfloat16, r,
+                           communicator, stream_),
+                "exchange", part);
+    api_->check(api_->receive(static_cast<std::byte*>(to) + at, size_t(part), ncclBfloat16, r,
+                              communicator, stream_),
+                "exchange", part);
+  }
+  api_->check(api_->end_group(), "exchange", part);
+}
+
+void Collectives::all_gather(void* data, int64_t part) {
+  const size_t mine = size_t(ranks_.rank()) * size_t(part) * size_of(DType::bf16);
+  api_->check(api_->all_gather(static_cast<std::byte*>(data) + mine, data, size_t(part),
+                               ncclBfloat16, static_cast<ncclComm_t>(communicator_), stream_),
+              "all-gather", part);
 }
 
 Collectives::~Collectives() {
@@ -100,6 +136,10 @@ void Collectives::open(const std::string&) { refusal_ = "this build has no NCCL"
 void Collectives::all_reduce(const void*, void*, int64_t, DType) {
   throw_error(ErrorKind::comm, "{}", refusal_);
 }
+void Collectives::exchange(const void*, void*, int64_t) {
+  throw_error(ErrorKind::comm, "{}", refusal_);
+}
+void Collectives::all_gather(void*, int64_t) { throw_error(ErrorKind::comm, "{}", refusal_); }
 
 Collectives::~Collectives() {
   cudaStreamSynchronize(stream_);

@@ -28,6 +28,10 @@ class Collectives {
 
   // to[i] = the sum of from[i] over the ranks, on stream(); fp32 or fp64. Only without refusal.
   void all_reduce(const void* from, void* to, int64_t count, DType dtype);
+  // Of bf16 values, `part` for each rank: to[r] = what rank r has in from[this rank]; and
+  // data[r] = what rank r has there, in place. Likewise.
+  void exchange(const void* from, void* to, int64_t part);
+  void all_gather(void* data, int64_t part);
 
   // A start makes stream() wait for the work of `main` so far, and leaves an event under the
   // token's address; the wait makes `main` wait for it, and forgets it.
