@@ -240,6 +240,11 @@ void MlpStep<T>::weight_grad(const Frame& f, const Member& m, const Chunk& c, si
   args.b = layer.b;
   args.mw = layer.mw;
   args.mb = layer.mb;
+  if (layer.gradients && !by_batch_) {
+    args.update = false;
+    args.dw = layer.mw;
+    args.db = layer.mb;
+  }
   f.kernels.weight_grad(args, rows, columns);
 }
 

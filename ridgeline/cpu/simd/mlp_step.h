@@ -17,6 +17,9 @@ struct MlpLayer {
   T* b;             // [out], may be null
   T* mw = nullptr;  // momentum, like w and b; null without
   T* mb = nullptr;
+  // mw and mb get the gradients, and w and b stay as they are. Where threads share the batch, mw
+  // and mb must be zero before and the rate and the momentum of the step be 0.
+  bool gradients = false;
 };
 
 template <typename T>
@@ -51,6 +54,7 @@ class MlpStep {
   // For batches of up to `n_max` rows on `threads` threads. Layer l's `in` is layer l-1's `out`.
   MlpStep(std::vector<MlpLayer<T>> layers, int64_t n_max, int threads);
 
+  bool shares_batch() const { return by_batch_; }  // a thread's rows of it, instead of the weights'
   size_t workspace_bytes() const { return workspace_bytes_; }
   void bind(std::byte* workspace) { workspace_ = workspace; }  // 64-byte aligned
 

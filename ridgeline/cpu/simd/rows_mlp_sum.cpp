@@ -76,8 +76,8 @@ bool same_gradients(const AloneStep& alone, const MlpStepOps& ops) {
   return summed == made;
 }
 
-// SGD with a momentum of 0 leaves the gradient itself in the momentum's place, and with a rate of 0
-// the weights as they are, bit for bit.
+// Gradients in the momentum's place: written there, or by SGD with a momentum and a rate of 0,
+// which leaves the weights as they are bit for bit.
 template <typename T>
 std::vector<MlpLayer<T>> layers_of(const MlpStepOps& ops, const Binding* binding) {
   std::vector<MlpLayer<T>> layers;
@@ -92,7 +92,7 @@ std::vector<MlpLayer<T>> layers_of(const MlpStepOps& ops, const Binding* binding
     const Act act = layer.activation != nullptr ? act_of(layer.activation->kind) : Act::none;
     layers.push_back({linear.in(), linear.out(), act, read(linear.w), read(linear.b),
                       write(layer.update_w->dw),
-                      layer.update_b != nullptr ? write(layer.update_b->dw) : nullptr});
+                      layer.update_b != nullptr ? write(layer.update_b->dw) : nullptr, true});
   }
   return layers;
 }
@@ -129,8 +129,9 @@ class MlpGradientStep final : public Step {
   void run() override {
     const int32_t tick = *tick_;
     batch_.order = order_ + *first_ + int64_t{tick} * n_;
-    // 0 times what was there before must be 0.
-    for (const Sum& sum : sums_) std::fill_n(sum.from, sum.count, T(0));
+    if (step_.shares_batch()) {  // 0 times what was there before must be 0
+      for (const Sum& sum : sums_) std::fill_n(sum.from, sum.count, T(0));
+    }
     const MlpScore score = step_.run(pool_, batch_, n_, scale_, Sgd<T>{});
     loss_[tick] = scale_ * score.loss;
     if (correct_ != nullptr) correct_[tick] = score.correct;
