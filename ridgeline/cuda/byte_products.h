@@ -9,14 +9,16 @@
 #include "ridgeline/cuda/plain/gather.h"
 #include "ridgeline/cuda/plain/sgd.h"
 
-// Products of a first layer whose inputs are scale * (byte - center), in fp32 by bf16 tensor cores.
-// A byte less a whole center is a bf16 number, exactly; the other factor, an fp32 number, is a sum
-// of `terms` bf16 numbers (two hold 16 bits of it, three all 24). So `terms` products of bf16 give
-// what takes three of tf32 elsewhere, and wgmma takes bf16 in any layout: nothing is transposed.
-// The terms lie beside each other, so that a product over k becomes one over terms * k:
+// Products of a first layer whose inputs are scale * (byte - center), in fp32 by fp16 tensor cores.
+// A byte less a whole center is an fp16 number, exactly; the other factor, an fp32 number, is a sum
+// of `terms` fp16 numbers times a power of two: one keeps the 11 bits that tf32 keeps, two keep 22.
+// Powers are chosen for each output, so that its largest factor is just below 2^15: what falls
+// below fp16's normal numbers is less than 2^-29 of that one.
+// wgmma takes fp16 in any layout: nothing is transposed. The terms lie beside each other, so that a
+// product over k becomes one over terms * k:
 //   x  [n][terms][in]    byte - center, the same in each term
-//   w  [out][terms][in]
-//   dz [n][terms][out]
+//   w  [out][terms][in]  times w_power[out] is w
+//   dz [n][terms][out]   times dz_power[out] is dz
 namespace ridgeline::cuda {
 
 // What the SGD epilogue of the gradient reads.
@@ -27,7 +29,8 @@ struct ByteScalars {
 struct BytePrepareArgs {
   GatherArgs gather;  // y and shift are not used
   const float* w;     // [out][in]
-  void *x, *w_terms;  // bf16
+  void *x, *w_terms;  // fp16
+  float* w_power;     // [out]
   ByteScalars* scalars;
   SgdSettings sgd;
   int in, out, terms;
@@ -42,7 +45,7 @@ cudaError_t launch_byte_prepare(const BytePrepareArgs& args, cudaStream_t stream
 struct ByteLinear {
   int n, in, out, terms;
   const void *x, *w;
-  const float* b;  // [out]
+  const float *w_power, *b;  // [out]
   float* y;
   float scale;
   Curve curve;  // not gelu
@@ -53,8 +56,10 @@ std::vector<PreparedGemm> byte_linear_gemms(const ByteLinear& product);
 struct ByteGradW {
   int n, in, out, terms;
   const void *x, *dz;
+  const float* dz_power;  // [out]
   float *w, *momentum;
   const ByteScalars* scalars;
+  bool early;  // the kernel launched just before writes neither x nor dz
 };
 std::vector<PreparedGemm> byte_grad_w_gemms(const ByteGradW& product);
 

@@ -154,7 +154,7 @@ std::unique_ptr<Step> make(const Span& span, const Binding& binding, const HeadO
   sums.correct = binding.write(head.loss->correct).template as<int32_t>();
   return launch_step(binding, describe(span.op(0)), [args, sums, layout](cudaStream_t stream) {
     const cudaError_t error = launch_head(args, layout, stream);
-    return error != cudaSuccess ? error : launch_head_sums(sums, {}, stream);
+    return error != cudaSuccess ? error : launch_head_sums(sums, {}, layout, stream);
   });
 }
 

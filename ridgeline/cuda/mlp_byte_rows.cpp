@@ -1,9 +1,8 @@
 #include "ridgeline/cuda/mlp_byte_rows.h"
 
-#include <cmath>
-
 #include "ridgeline/core/buffer.h"
 #include "ridgeline/cuda/byte_products.h"
+#include "ridgeline/cuda/mlp_byte_step.h"
 #include "ridgeline/cuda/mlp_head.h"
 #include "ridgeline/cuda/tile_product.h"
 
@@ -12,14 +11,8 @@ namespace {
 
 constexpr size_t kBlock = 256;  // every piece of the workspace starts at a multiple
 
-// bf16 numbers for one of fp32: 16 bits of it are more than tf32's 11, 24 all there are.
-int terms_of(Precision precision) { return precision == Precision::fp32x3 ? 3 : 2; }
-
-// The byte that scale and shift make 0, or -1 where that is none of them.
-int center_of(const Gather& gather) {
-  const double center = -gather.shift / gather.scale, whole = std::nearbyint(center);
-  return whole >= 0 && whole <= 255 && std::abs(center - whole) < 1e-9 ? int(whole) : -1;
-}
+// fp16 numbers for one of fp32: 11 bits of it are what tf32 keeps, 22 what fp32x3 does.
+int terms_of(Precision precision) { return precision == Precision::fp32x3 ? 2 : 1; }
 
 std::string refuse(const Rest& rest, const MlpStepOps& step) {
   const Precision precision = rest.program.precision;
@@ -27,20 +20,9 @@ std::string refuse(const Rest& rest, const MlpStepOps& step) {
     return "takes tf32 and fp32x3 only";
   }
   if (cuda_runtime(rest.runtime).architecture() != 90) return "needs sm_90";
-  if (!step.refusal.empty()) return step.refusal;
+  if (std::string reason = refuse_byte_step(step); !reason.empty()) return reason;
   if (step.images->y.dtype != DType::fp32) return "takes fp32 only";
-  if (step.layers.size() != 2) return "takes two layers";
-  if (step.copies) return "takes no copies of weights";
-  if (center_of(*step.images) < 0) return "wants 0 in place of one of the 256 bytes";
-  const MlpStepOps::Layer &first = step.layers[0], &top = step.layers[1];
-  const SgdUpdate& sgd = *first.update_w;
-  if (!first.linear->b || first.update_b == nullptr) return "wants a bias below";
-  if (!saves_output(first.activation->kind)) return "takes no gelu";
-  if (sgd.nesterov || sgd.grad_scale) return "takes no nesterov momentum and no scaled loss";
-  if (top.linear->out() > kHeadMostClasses) {
-    return fmt::format("takes up to {} outputs", kHeadMostClasses);
-  }
-  const Linear& op = *first.linear;
+  const Linear& op = *step.layers[0].linear;
   if (op.in() % 8 != 0 || op.out() % 8 != 0) return "takes widths in eights";
   return refuse_large({3 * op.n(), 3 * op.in(), op.out()});
 }
@@ -53,7 +35,9 @@ struct ByteLayout {
     scalars = piece(sizeof(ByteScalars));
     x = piece(n * in * size_t(terms) * 2);
     w = piece(out * in * size_t(terms) * 2);
+    w_power = piece(out * sizeof(float));
     dz = piece(n * out * size_t(terms) * 2);
+    dz_power = piece(out * sizeof(float));
     h = piece(n * out * 4);
     label = piece(n * sizeof(int32_t));
     head = head_layout(int(n), int(out), int(top.out()), sizeof(float));
@@ -69,7 +53,7 @@ struct ByteLayout {
 
   int terms;
   size_t bytes = 0;  // of all
-  size_t scalars, x, w, dz, h, label, sums, loss, correct;
+  size_t scalars, x, w, w_power, dz, dz_power, h, label, sums, loss, correct;
   HeadLayout head;
 };
 
@@ -101,20 +85,25 @@ class MlpByteStep final : public Step {
       if (list.empty()) throw_error(ErrorKind::device, "{}: no product takes it", what_);
       return std::move(list.front().run);
     };
-    forward_ =
-        best(byte_linear_gemms({n, in, out, layout_.terms, at<void>(layout_.x), at<void>(layout_.w),
-                                binding.read(op.b).as<float>(), at<float>(layout_.h),
-                                float(step.images->scale), curve_of(first.activation->kind)}));
+    forward_ = best(byte_linear_gemms(
+        {n, in, out, layout_.terms, at<void>(layout_.x), at<void>(layout_.w),
+         at<float>(layout_.w_power), binding.read(op.b).as<float>(), at<float>(layout_.h),
+         float(step.images->scale), curve_of(first.activation->kind)}));
     head_ = bind_head<float>(step, layout_.head,
-                             {at<float>(layout_.h), at<int32_t>(layout_.label), nullptr,
-                              at<void>(layout_.dz), layout_.terms, at<float>(layout_.sums),
-                              at<double>(layout_.loss), at<int32_t>(layout_.correct)},
+                             {.h = at<float>(layout_.h),
+                              .label = at<int32_t>(layout_.label),
+                              .dz_terms = at<void>(layout_.dz),
+                              .dz_power = at<float>(layout_.dz_power),
+                              .terms = layout_.terms,
+                              .partial = at<float>(layout_.sums),
+                              .loss = at<double>(layout_.loss),
+                              .correct = at<int32_t>(layout_.correct)},
                              binding);
     sums_ = bind_head_sums(step, layout_.head, head_, binding);
     backward_ = best(byte_grad_w_gemms(
         {n, in, out, layout_.terms, at<void>(layout_.x), at<void>(layout_.dz),
-         binding.write(first.update_w->w).as<float>(), binding.write(first.update_w->m).as<float>(),
-         at<ByteScalars>(layout_.scalars)}));
+         at<float>(layout_.dz_power), binding.write(first.update_w->w).as<float>(),
+         binding.write(first.update_w->m).as<float>(), at<ByteScalars>(layout_.scalars), true}));
     end_ = {binding.write(step.tick->tick).as<int32_t>(), counter_.get()};
   }
 
@@ -122,8 +111,9 @@ class MlpByteStep final : public Step {
     check(launch_byte_prepare(prepare_, stream_), what_);
     forward_(stream_);
     check(launch_head(head_, layout_.head, stream_), what_);
+    // The sums and the tick before the gradient, which needs neither and runs beside them.
+    check(launch_head_sums(sums_, end_, layout_.head, stream_), what_);
     backward_(stream_);
-    check(launch_head_sums(sums_, end_, stream_), what_);
   }
 
  private:
@@ -146,6 +136,7 @@ class MlpByteStep final : public Step {
     prepare_.w = binding.read(op.w).as<float>();
     prepare_.x = at<void>(layout_.x);
     prepare_.w_terms = at<void>(layout_.w);
+    prepare_.w_power = at<float>(layout_.w_power);
     prepare_.scalars = at<ByteScalars>(layout_.scalars);
     prepare_.sgd = sgd_settings(*step.layers[0].update_w, binding);
     prepare_.in = int(op.in());

@@ -8,17 +8,19 @@
 // The top of a matched training step as arguments of the head's kernels (tile/head.h).
 namespace ridgeline::cuda {
 
-// Where a row keeps what the head reads and leaves.
+// Where a row keeps what the head reads and leaves: dz, or terms of it (tile/head.h).
 template <typename T>
 struct HeadPlaces {
-  const T* h;
-  const int32_t* label;
-  T* dz;
-  void* dz_terms;
-  int terms;
-  T* partial;
-  double* loss;
-  int32_t* correct;
+  const T* h = nullptr;
+  const int32_t* label = nullptr;
+  T* dz = nullptr;
+  Bits<T>* dz_most = nullptr;
+  void* dz_terms = nullptr;
+  float* dz_power = nullptr;
+  int terms = 0;
+  T* partial = nullptr;
+  double* loss = nullptr;
+  int32_t* correct = nullptr;
 };
 
 template <typename T>
@@ -34,7 +36,9 @@ HeadArgs<T> bind_head(const MlpStepOps& step, const HeadLayout& layout, const He
   head.label = places.label;
   head.dz = places.dz;
   head.dz_terms = places.dz_terms;
+  head.dz_power = places.dz_power;
   head.terms = places.terms;
+  head.dz_most = places.dz_most;
   head.n = int(op.n());
   head.hidden = int(op.in());
   head.classes = int(op.out());

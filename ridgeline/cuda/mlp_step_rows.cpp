@@ -194,9 +194,12 @@ class MlpTileStep final : public Step {
 
   void bind_top(const MlpStepOps& step, const Binding& binding) {
     head_ = bind_head<T>(step, layout_.head,
-                         {input(step.layers.size() - 1), at<int32_t>(layout_.label),
-                          at(layout_.dz.back()), nullptr, 0, at(layout_.head_sums),
-                          at<double>(layout_.head_loss), at<int32_t>(layout_.head_correct)},
+                         {.h = input(step.layers.size() - 1),
+                          .label = at<int32_t>(layout_.label),
+                          .dz = at(layout_.dz.back()),
+                          .partial = at(layout_.head_sums),
+                          .loss = at<double>(layout_.head_loss),
+                          .correct = at<int32_t>(layout_.head_correct)},
                          binding);
     sums_ = bind_head_sums(step, layout_.head, head_, binding);
   }

@@ -1,4 +1,4 @@
-// The products of byte_products.h: bf16 factors, fp32 results.
+// The products of byte_products.h: fp16 factors, fp32 results.
 
 #include <algorithm>
 
@@ -9,16 +9,18 @@
 namespace ridgeline::cuda {
 namespace {
 
-// y = f(scale * sum + bias[col]); full precision, unlike the half products' epilogues.
+// y = f(scale * power[col] * sum + bias[col]). kQuick: to tf32's accuracy, by the approximate
+// exponential and reciprocal.
+template <bool kQuick>
 struct ScaledBiasCurve {
   static constexpr bool kPointwise = false;
-  const float* bias;
+  const float *power, *bias;
   float scale;
   Curve curve;
 
   __device__ float2 operator()(int, int col, float2 sum, bool pair) const {
-    const float2 b = load_pair(bias + col, pair);
-    return {bend(fmaf(scale, sum.x, b.x)), bend(fmaf(scale, sum.y, b.y))};
+    const float2 b = load_pair(bias + col, pair), p = load_pair(power + col, pair);
+    return {bend(fmaf(scale * p.x, sum.x, b.x)), bend(fmaf(scale * p.y, sum.y, b.y))};
   }
   __device__ float bend(float x) const {
     switch (curve) {
@@ -27,52 +29,88 @@ struct ScaledBiasCurve {
       case Curve::tanh:
         return tanhf(x);
       case Curve::sigmoid:
-        return 1.0f / (1.0f + expf(-x));
+        return kQuick ? __fdividef(1.0f, 1.0f + __expf(-x)) : __frcp_rn(1.0f + expf(-x));
       default:
         return x;
     }
   }
 };
 
-// All ways to compute it, the one to take first. That is tiles of 128 x 64, k shared out until
-// there are 1.4 blocks an SM (two fit on one). Of 3000 x 784 -> 512 on an H200, us,
-// and the estimate's own choice beside it: y 21.0, 23.0 with two terms, 28.2, 28.4 with three;
-// dw 20.7, 32.4 and 27.6, 42.9.
+// SGD with the gradient scale * power[row] * sum, see SgdUpdate.
+struct ScaledSgdUpdate {
+  static constexpr bool kPointwise = false;
+  const float* power;
+  SgdUpdate<float> update;
+
+  __device__ float2 operator()(int row, int col, float2 sum, bool pair) const {
+    const float p = power[row];
+    return update(row, col, {p * sum.x, p * sum.y}, pair);
+  }
+};
+
+// Tiles with an SM to themselves: of 3000 x 512 there are 128, and 112 quarters of 512 x 784. Of
+// 3000 x 784 -> 512 on an H200, us, with one term and two: y by 192 x 64 12.5 and 18.9, by 128 x 64
+// 14.2 and 21.2, by 128 x 128 15.6 and 21.2; a whole step with dw by 64 x 64 40.6 and 56.9, by
+// 128 x 128 in four parts 42.3 and 54.7, in two 45.5 and 60.9. Lists begin with the one to take.
+using Split192x64 = SplitTile<192, 64, 5>;
+using Split128x128 = SplitTile<128, 128, 4>;
+
 template <Major kA, Major kB, typename Epilogue>
-std::vector<PreparedGemm> byte_gemms(const GemmProblem& problem, const Epilogue& epilogue) {
+class ByteGemms {
+ public:
+  ByteGemms(const GemmProblem& problem, const Epilogue& epilogue, const GemmOptions& options)
+      : problem_(problem), epilogue_(epilogue), options_(options) {}
+
+  template <typename Tile>
+  ByteGemms& add(std::initializer_list<int> splits) {
+    for (const int split : splits) {
+      if (split > ceil_div(problem_.k, kStageDepth<__half>)) break;
+      list_.push_back(prepare_gemm_split<__half, float, kA, kB, Tile, Epilogue>(
+          problem_, split, /*swapped=*/false, epilogue_, options_));
+    }
+    return *this;
+  }
+  std::vector<PreparedGemm> list() { return std::move(list_); }
+
+ private:
+  GemmProblem problem_;
+  Epilogue epilogue_;
+  GemmOptions options_;
+  std::vector<PreparedGemm> list_;
+};
+
+template <bool kQuick>
+std::vector<PreparedGemm> linear_gemms_of(const ByteLinear& p) {
+  const int k = p.terms * p.in;
   GemmOptions options;
   options.overlap_previous = true;  // they start up while the kernel before ends
-  std::vector<PreparedGemm> list;
-  GemmVariants<__nv_bfloat16, float, kA, kB, Epilogue>(problem, epilogue, options).add_wgmma(list);
-  sort_by_estimate(list);
-  const int tiles = ceil_div(problem.m, 128) * ceil_div(problem.n, 64);
-  const int sms = current_gemm_device().sms;
-  for (const int split : {1, 2, 3, 4, 5, 6, 8}) {
-    if (10 * tiles * split < 14 * sms && split < 8) continue;
-    const std::string name = fmt::format("wgmma_split{}_128x64_", split);
-    const auto best = std::find_if(list.begin(), list.end(), [&](const PreparedGemm& gemm) {
-      return gemm.name.starts_with(name);
-    });
-    if (best != list.end()) std::rotate(list.begin(), best, best + 1);
-    break;
-  }
-  return list;
+  using Epilogue = ScaledBiasCurve<kQuick>;
+  return ByteGemms<Major::k, Major::k, Epilogue>(
+             {p.n, p.out, k, p.x, k, Major::k, p.w, k, Major::k, p.y, p.out},
+             Epilogue{p.w_power, p.b, p.scale, p.curve}, options)
+      .template add<Split192x64>({1})
+      .template add<Split128x64>({1})
+      .list();
 }
 
 }  // namespace
 
 std::vector<PreparedGemm> byte_linear_gemms(const ByteLinear& p) {
-  const int k = p.terms * p.in;
-  return byte_gemms<Major::k, Major::k>(
-      {p.n, p.out, k, p.x, k, Major::k, p.w, k, Major::k, p.y, p.out},
-      ScaledBiasCurve{p.b, p.scale, p.curve});
+  return p.terms == 1 ? linear_gemms_of<true>(p) : linear_gemms_of<false>(p);
 }
 
 std::vector<PreparedGemm> byte_grad_w_gemms(const ByteGradW& p) {
   static_assert(sizeof(ByteScalars) == sizeof(SgdScalars));
-  return byte_gemms<Major::mn, Major::mn>(
+  GemmOptions options;
+  options.overlap_previous = true;
+  options.early_a = options.early_b = p.early;
+  ByteGemms<Major::mn, Major::mn, ScaledSgdUpdate> gemms(
       {p.out, p.in, p.terms * p.n, p.dz, p.out, Major::mn, p.x, p.in, Major::mn, p.w, p.in},
-      SgdUpdate<float>{p.w, p.momentum, p.in, reinterpret_cast<const SgdScalars*>(p.scalars)});
+      ScaledSgdUpdate{p.dz_power,
+                      {p.w, p.momentum, p.in, reinterpret_cast<const SgdScalars*>(p.scalars)}},
+      options);
+  if (p.terms == 1) gemms.add<Split64x64>({1});
+  return gemms.add<Split128x128>({4, 2}).list();
 }
 
 }  // namespace ridgeline::cuda

@@ -199,8 +199,11 @@ __device__ inline void produce_stages(char* smem, Mbarrier* full, Mbarrier* empt
     if (early.a) ATile::load(stage(i), map_a, &full[i], row, k);
     if (early.b) BTile::load(stage(i) + ATile::kBytes, map_b, &full[i], col, k);
   }
-  wait_for_previous_kernel();
-  allow_next_kernel();
+  const bool all_early = early.a && early.b;
+  if (!all_early) {
+    wait_for_previous_kernel();
+    allow_next_kernel();
+  }
   for (int i = 0; i < ahead; ++i) {
     const int k = (first + i) * kStageDepth<In>;
     if (!any_early) mbarrier_arrive_expect(&full[i], Tile::kStageBytes);
@@ -214,6 +217,10 @@ __device__ inline void produce_stages(char* smem, Mbarrier* full, Mbarrier* empt
     mbarrier_arrive_expect(&full[cursor.stage], Tile::kStageBytes);
     ATile::load(stage(cursor.stage), map_a, &full[cursor.stage], row, k);
     BTile::load(stage(cursor.stage) + ATile::kBytes, map_b, &full[cursor.stage], col, k);
+  }
+  if (all_early) {  // the next kernel may rely on all before this one
+    wait_for_previous_kernel();
+    allow_next_kernel();
   }
 }
 

@@ -1,11 +1,14 @@
-#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "ridgeline/cuda/device/async_copy.cuh"
+#include "ridgeline/cuda/device/mbarrier.cuh"
+#include "ridgeline/cuda/gemm/launch.h"
 #include "ridgeline/cuda/tile/head.h"
 #include "ridgeline/cuda/tile/head_sums.cuh"
+#include "ridgeline/cuda/tile/power.cuh"
 
 namespace ridgeline::cuda {
 namespace {
@@ -60,11 +63,47 @@ __device__ void load(T* to, const T* from, int rows, int total, int columns, int
   }
 }
 
-// f' of relu, tanh and sigmoid from their output; 1 for others.
+// f' of relu, tanh and sigmoid from their output, 1 for others: a + y * (b + c * y), or 0 or 1.
 template <typename T>
-__device__ T slope_of(Curve curve, T y) {
-  const T straight = curve == Curve::relu && !(y > T(0)) ? T(0) : T(1);
-  return curve == Curve::sigmoid ? y * (T(1) - y) : curve == Curve::tanh ? T(1) - y * y : straight;
+struct Slope {
+  T a, b, c;
+  bool relu;
+
+  __device__ explicit Slope(Curve curve)
+      : a(curve == Curve::sigmoid ? T(0) : T(1)),
+        b(curve == Curve::sigmoid ? T(1) : T(0)),
+        c(curve == Curve::sigmoid || curve == Curve::tanh ? T(-1) : T(0)),
+        relu(curve == Curve::relu) {}
+  __device__ T operator()(T y) const {
+    const T smooth = fma(y, fma(c, y, b), a);
+    return relu && !(y > T(0)) ? T(0) : smooth;
+  }
+};
+
+// Adds up each of a lane's values over the warp. Lanes hand half of theirs over and keep the sums
+// of the other half, until one is left: a fifth of the exchanges that a sum of each would take.
+// Returns the sum of value *which, -1 where the lane was left with none.
+template <int kCount, int kApart, typename T>
+__device__ T scatter_sums(const T (&values)[kCount], int* which) {
+  constexpr int kHalf = (kCount + 1) / 2;
+  const bool upper = threadIdx.x & kApart;
+  T kept[kHalf];
+#pragma unroll
+  for (int i = 0; i < kHalf; ++i) {
+    const T above = kHalf + i < kCount ? values[kHalf + i < kCount ? kHalf + i : 0] : T(0);
+    kept[i] = (upper ? above : values[i]) + __shfl_xor_sync(~0u, upper ? values[i] : above, kApart);
+  }
+  T sum;
+  if constexpr (kApart > 1) {
+    sum = scatter_sums<kHalf, kApart / 2>(kept, which);
+  } else {
+    static_assert(kHalf == 1, "up to 32 values");
+    sum = kept[0];
+    *which = 0;
+  }
+  if (*which >= 0 && upper) *which += kHalf;
+  if (*which >= kCount) *which = -1;
+  return sum;
 }
 
 // Logits of a warp's rows, then loss and dl of each, class c in lane c. `b` is -infinity behind the
@@ -91,15 +130,19 @@ __device__ void classify(const HeadArgs<T>& args, const T* h, const T* w, const 
       }
     }
   }
+  // Sums go where dl will be, to their class's lane.
+#pragma unroll
+  for (int r = 0; r < kWarpRows; ++r) {
+    int c;
+    const T sum = scatter_sums<kClasses, 16>(z[r], &c);
+    if (c >= 0 && first + r < rows) dl[(first + r) * rounded_up(kClasses) + c] = sum + b[c];
+  }
+  __syncwarp();
 #pragma unroll
   for (int r = 0; r < kWarpRows; ++r) {
     if (first + r >= rows) continue;
-    T own = -T(INFINITY);
-#pragma unroll
-    for (int c = 0; c < kClasses; ++c) {
-      const T all = warp_sum(z[r][c]) + b[c];
-      if (c == lane) own = all;
-    }
+    const T own = lane < kClasses ? dl[(first + r) * rounded_up(kClasses) + lane] : -T(INFINITY);
+    __syncwarp();  // read before dl takes their place
     const int label = labels[first + r];
     const T most = warp_most(own);
     const T power = exp(own - most);
@@ -113,45 +156,96 @@ __device__ void classify(const HeadArgs<T>& args, const T* h, const T* w, const 
   }
 }
 
+// Where a thread puts dz of its hidden unit, row by row: whole (kTerms 0), or in fp16 terms.
+template <typename T, int kTerms>
+struct DzOut {
+  T* at;
+  int64_t pitch;
+  Bits<T> most = 0;
+
+  template <int kClasses>
+  __device__ DzOut(const HeadArgs<T>& args, int row0, int j, const T (&)[kClasses])
+      : at(args.dz + int64_t(row0) * args.hidden + j), pitch(args.hidden) {}
+  __device__ void put(T dz) {
+    const T size = fabs(dz);
+    most = max(most, reinterpret_cast<const Bits<T>&>(size));
+    *at = dz;
+    at += pitch;
+  }
+  __device__ void finish(const HeadArgs<T>& args, int j) const {
+    if (args.dz_most != nullptr) atomicMax(args.dz_most + j, most);  // the same whoever comes first
+  }
+};
+template <int kTerms>
+struct DzTerms {
+  __half* at;
+  int64_t pitch;
+  float to_terms;
+
+  template <int kClasses>
+  __device__ DzTerms(const HeadArgs<float>& args, int row0, int j, const float (&weight)[kClasses])
+      : at(static_cast<__half*>(args.dz_terms) + int64_t(row0) * kTerms * args.hidden + j),
+        pitch(args.hidden) {
+    // |dl| adds up to at most 2 * scale over the classes, and f' is at most 1.
+    float most = 0.0f;
+#pragma unroll
+    for (int c = 0; c < kClasses; ++c) most = largest(most, weight[c]);
+    const HalfPower power = half_power(2.0f * float(args.scale) * most);
+    to_terms = power.down;
+    if (row0 == 0) args.dz_power[j] = power.up;
+  }
+  __device__ void put(float dz) {
+    float left = dz * to_terms;
+#pragma unroll
+    for (int term = 0; term < kTerms; ++term, at += pitch) {
+      const __half value = __float2half_rn(left);
+      *at = value;
+      left -= __half2float(value);
+    }
+  }
+  __device__ void finish(const HeadArgs<float>&, int) const {}
+};
+template <>
+struct DzOut<float, 1> : DzTerms<1> {
+  using DzTerms<1>::DzTerms;
+};
+template <>
+struct DzOut<float, 2> : DzTerms<2> {
+  using DzTerms<2>::DzTerms;
+};
+
 // dz, and the sums over this block's rows: a thread has a hidden unit.
-template <typename T, int kClasses>
+template <typename T, int kClasses, int kTerms>
 __device__ void descend(const HeadArgs<T>& args, const T* h, const T* w, const T* dl, int row0,
                         int rows, int pitch, T* part) {
   constexpr int kRounded = rounded_up(kClasses);
   const int hidden = args.hidden, classes = args.classes;
+  const Slope<T> slope(args.curve);
   for (int j = int(threadIdx.x); j < hidden; j += kThreads) {
     T weight[kRounded] = {}, dw[kRounded] = {}, db = T(0);
 #pragma unroll
     for (int c = 0; c < kClasses; ++c) weight[c] = w[c * pitch + j];
-    T* dz_at = args.dz + int64_t(row0) * hidden + j;
-    auto* term_at =
-        static_cast<__nv_bfloat16*>(args.dz_terms) + int64_t(row0) * args.terms * hidden + j;
-#pragma unroll 2
-    for (int r = 0; r < rows; ++r) {
-      const T own = h[r * pitch + j];
+    DzOut<T, kTerms> out(args, row0, j, weight);
+    const T* own_at = h + j;
+    const T* dl_at = dl;
+#pragma unroll 4
+    for (int r = 0; r < rows; ++r, own_at += pitch, dl_at += kRounded) {
+      const T own = *own_at;
       T dh = T(0);
 #pragma unroll
       for (int c0 = 0; c0 < kRounded; c0 += 4) {
-        const Four<T> d = four(dl + r * kRounded + c0);
+        const Four<T> d = four(dl_at + c0);
 #pragma unroll
         for (int e = 0; e < 4 && c0 + e < kClasses; ++e) {
           dh = fma(d.values[e], weight[c0 + e], dh);
           dw[c0 + e] = fma(d.values[e], own, dw[c0 + e]);
         }
       }
-      const T dz = dh * slope_of(args.curve, own);
+      const T dz = dh * slope(own);
       db += dz;
-      if (args.dz_terms == nullptr) {
-        *dz_at = dz;
-        dz_at += hidden;
-        continue;
-      }
-      T left = dz;
-      for (int term = 0; term < args.terms; ++term, term_at += hidden) {
-        *term_at = __float2bfloat16_rn(float(left));
-        left -= T(float(*term_at));
-      }
+      out.put(dz);
     }
+    out.finish(args, j);
 #pragma unroll
     for (int c = 0; c < kClasses; ++c) {
       if (c < classes) part[int64_t(c) * hidden + j] = dw[c];
@@ -165,9 +259,13 @@ __device__ void descend(const HeadArgs<T>& args, const T* h, const T* w, const T
   }
 }
 
-template <typename T, int kClasses>
-__global__ void __launch_bounds__(kThreads) head_forward_backward_kernel(HeadArgs<T> args) {
+template <typename T, int kClasses, int kTerms>
+__global__ void __launch_bounds__(kThreads, 1) head_forward_backward_kernel(HeadArgs<T> args) {
 #if __CUDA_ARCH__ >= 800
+#if __CUDA_ARCH__ >= 900
+  wait_for_previous_kernel();
+  allow_next_kernel();
+#endif
   extern __shared__ __align__(16) unsigned char head_memory[];
   __shared__ double warp_loss[kWarps];
   __shared__ int warp_correct[kWarps];
@@ -198,8 +296,8 @@ __global__ void __launch_bounds__(kThreads) head_forward_backward_kernel(HeadArg
   }
   __syncthreads();
   const int64_t sums = int64_t(args.classes) * args.hidden + args.classes + args.hidden;
-  descend<T, kClasses>(args, h, w, dl, row0, rows, pitch,
-                       args.partial + int64_t(blockIdx.x) * sums);
+  descend<T, kClasses, kTerms>(args, h, w, dl, row0, rows, pitch,
+                               args.partial + int64_t(blockIdx.x) * sums);
   if (threadIdx.x == 0) {
     for (int warp = 1; warp < kWarps; ++warp) {
       loss += warp_loss[warp];
@@ -216,20 +314,37 @@ int built_classes(int classes) {
   return classes <= 10 ? 10 : classes <= 16 ? 16 : kHeadMostClasses;
 }
 
-template <typename T, int kClasses>
+template <typename T, int kClasses, int kTerms>
 cudaError_t launch(const HeadArgs<T>& args, const HeadLayout& layout, cudaStream_t stream) {
-  constexpr auto kKernel = head_forward_backward_kernel<T, kClasses>;
+  constexpr auto kKernel = head_forward_backward_kernel<T, kClasses, kTerms>;
   const cudaError_t error = cudaFuncSetAttribute(
       kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(layout.shared_bytes));
   if (error != cudaSuccess) return error;
-  kKernel<<<layout.parts, kThreads, layout.shared_bytes, stream>>>(args);
-  return cudaGetLastError();
+  LaunchConfig launch(layout.parts, kThreads, int(layout.shared_bytes), 1, layout.overlap);
+  const cudaLaunchConfig_t config = launch.on(stream);
+  return cudaLaunchKernelEx(&config, kKernel, args);
+}
+
+template <typename T, int kTerms>
+cudaError_t launch_of(const HeadArgs<T>& args, const HeadLayout& layout, cudaStream_t stream) {
+  switch (built_classes(args.classes)) {
+    case 10:
+      return launch<T, 10, kTerms>(args, layout, stream);
+    case 16:
+      return launch<T, 16, kTerms>(args, layout, stream);
+    default:
+      return launch<T, kHeadMostClasses, kTerms>(args, layout, stream);
+  }
 }
 
 constexpr int kSumThreads = 256;
 
 template <typename T>
 __global__ void __launch_bounds__(kSumThreads) head_sums_kernel(HeadSums<T> sums, StepEnd end) {
+#if __CUDA_ARCH__ >= 900
+  wait_for_previous_kernel();
+  allow_next_kernel();
+#endif
   tile::apply_head_sums(sums);
   if (end.tick == nullptr) return;
   __syncthreads();
@@ -243,13 +358,15 @@ __global__ void __launch_bounds__(kSumThreads) head_sums_kernel(HeadSums<T> sums
 
 HeadLayout head_layout(int n, int hidden, int classes, size_t width) {
   constexpr size_t kStatic = 2048;  // shared memory beside the dynamic
-  int device = 0, processors = 0, shared = 0;
+  int device = 0, processors = 0, shared = 0, generation = 0;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+  cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, device);
   if (processors == 0 || size_t(shared) < kStatic) return {};
   const size_t shared_limit = size_t(shared) - kStatic;
   HeadLayout layout;
+  layout.overlap = generation >= 9;
   const int built = built_classes(classes);
   const int even = (n + processors - 1) / processors;
   for (int rows = std::min(even, kMostRows); rows >= 1; --rows) {
@@ -266,25 +383,27 @@ HeadLayout head_layout(int n, int hidden, int classes, size_t width) {
 
 template <typename T>
 cudaError_t launch_head(const HeadArgs<T>& args, const HeadLayout& layout, cudaStream_t stream) {
-  switch (built_classes(args.classes)) {
-    case 10:
-      return launch<T, 10>(args, layout, stream);
-    case 16:
-      return launch<T, 16>(args, layout, stream);
-    default:
-      return launch<T, kHeadMostClasses>(args, layout, stream);
+  if (args.dz_terms == nullptr) return launch_of<T, 0>(args, layout, stream);
+  if constexpr (std::is_same_v<T, float>) {
+    return args.terms == 1 ? launch_of<T, 1>(args, layout, stream)
+                           : launch_of<T, 2>(args, layout, stream);
   }
+  return cudaErrorInvalidValue;
 }
 
 template <typename T>
-cudaError_t launch_head_sums(const HeadSums<T>& sums, const StepEnd& end, cudaStream_t stream) {
-  const int64_t count = int64_t(sums.classes) * sums.hidden + sums.classes + sums.hidden;
-  head_sums_kernel<<<unsigned((count + 31) / 32), kSumThreads, 0, stream>>>(sums, end);
-  return cudaGetLastError();
+cudaError_t launch_head_sums(const HeadSums<T>& sums, const StepEnd& end, const HeadLayout& layout,
+                             cudaStream_t stream) {
+  const int count = sums.classes * sums.hidden + sums.classes + sums.hidden;
+  LaunchConfig launch(ceil_div(count, 32), kSumThreads, 0, 1, layout.overlap);
+  const cudaLaunchConfig_t config = launch.on(stream);
+  return cudaLaunchKernelEx(&config, head_sums_kernel<T>, sums, end);
 }
 
-template cudaError_t launch_head_sums(const HeadSums<float>&, const StepEnd&, cudaStream_t);
-template cudaError_t launch_head_sums(const HeadSums<double>&, const StepEnd&, cudaStream_t);
+template cudaError_t launch_head_sums(const HeadSums<float>&, const StepEnd&, const HeadLayout&,
+                                      cudaStream_t);
+template cudaError_t launch_head_sums(const HeadSums<double>&, const StepEnd&, const HeadLayout&,
+                                      cudaStream_t);
 template cudaError_t launch_head(const HeadArgs<float>&, const HeadLayout&, cudaStream_t);
 template cudaError_t launch_head(const HeadArgs<double>&, const HeadLayout&, cudaStream_t);
 

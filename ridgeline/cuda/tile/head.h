@@ -7,6 +7,7 @@
 
 #include "ridgeline/cuda/plain/curve.h"
 #include "ridgeline/cuda/plain/sgd.h"
+#include "ridgeline/cuda/tile/bits.h"
 
 // The top of a classifier in one kernel: last linear layer, softmax cross-entropy, its gradient,
 // the gradient of what lies below and its activation. h is read once, dz written once, and each
@@ -23,9 +24,11 @@ template <typename T>
 struct HeadArgs {
   const T *h, *w, *b;  // b may be null
   const int32_t* label;
-  T* dz;           // or null:
-  void* dz_terms;  // bf16 [n, terms, hidden], which add up to dz (fp32 alone)
+  T* dz;            // or null:
+  void* dz_terms;   // fp16 [n, terms, hidden], which add up to dz over dz_power (fp32 alone)
+  float* dz_power;  // [hidden]: powers of two
   int terms;
+  Bits<T>* dz_most;  // [hidden] or null: raised to the largest |dz| of each unit
   int n, hidden, classes;
   Curve curve;  // of h, by its output
   double scale;
@@ -39,6 +42,7 @@ struct HeadArgs {
 struct HeadLayout {
   int rows = 0, parts = 0;
   size_t shared_bytes = 0;
+  bool overlap = false;  // the GPU lets a kernel start up while the one before ends
   // Of one part, in elements: dw [classes, hidden], db [classes], the sums over dz [hidden].
   int64_t sums(int hidden, int classes) const {
     return int64_t(classes) * hidden + classes + hidden;
@@ -73,7 +77,8 @@ struct StepEnd {
 
 // Adds the parts up and applies them.
 template <typename T>
-cudaError_t launch_head_sums(const HeadSums<T>& sums, const StepEnd& end, cudaStream_t stream);
+cudaError_t launch_head_sums(const HeadSums<T>& sums, const StepEnd& end, const HeadLayout& layout,
+                             cudaStream_t stream);
 
 template <typename T>
 cudaError_t launch_head(const HeadArgs<T>& args, const HeadLayout& layout, cudaStream_t stream);
