@@ -35,7 +35,6 @@ bool expected(const std::string& row, Precision precision, const cuda::CudaRunti
   if (has(".direct") || has(".constant")) return precision == Precision::fp32 || tf32;
   if (has("grad_x.unrolled")) return !half;
   if (has(".implicit") || has(".few")) return tf32 || half;
-  if (has(".mlp_train.mirrored")) return precision == Precision::fp16 && hopper;
   if (has(".mlp_train.")) return half && hopper;
   if (has("cuda.conv1d") || has("norm_relu_pool")) return false;  // signal_test.cpp walks them
   if (has(".cluster")) return runtime.architecture() >= 90;
@@ -46,6 +45,7 @@ bool expected(const std::string& row, Precision precision, const cuda::CudaRunti
   if (has(".nccl")) return !half && !tf32 && runtime.collectives()->nccl_refusal().empty();
   if (has(".plain_large")) return !half;
   if (has(".mlp_step.bytes")) return hopper && (tf32 || precision == Precision::fp32x3);
+  if (has(".mlp_step.digits")) return hopper && !half && !tf32;
   if (has(".tile.") || has(".mlp_step.") || has(".head_sgd."))
     return !half && runtime.architecture() >= 80;
   return true;
