@@ -107,9 +107,11 @@ __device__ void arrange_filters(const FewArgs<T>& args, const FewLayout& l, int 
   }
 }
 
-// A block: one image by kOutputs channels, or a share of its windows.
+// A block: one image by kOutputs channels, or a share of its windows. Two blocks a processor while
+// the filters leave registers for that: 12.4 us against 15.7 for fashion-lenet's first layer.
 template <typename T, int kSteps>
-__global__ void __launch_bounds__(kThreads) conv2d_pool_few_kernel(FewArgs<T> args) {
+__global__ void __launch_bounds__(kThreads, kSteps <= 2 ? 2 : 1)
+    conv2d_pool_few_kernel(FewArgs<T> args) {
 #if __CUDA_ARCH__ >= 800
   extern __shared__ __align__(128) std::byte memory[];
   T* image = reinterpret_cast<T*>(memory);
