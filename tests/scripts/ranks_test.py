@@ -146,11 +146,32 @@ def test_verify(folder):
     assert report["good"] and "verified" in done.stdout
 
 
+def test_profile_and_sums(folder):
+    out = folder / "profile.json"
+    code, _, text, err = end(launch(2, "profile", folder.config, "--seconds", "0.1", "--no-tune", "--json", out), 60)
+    assert code == 0 and "ranks       2: " in text, (code, text, err)
+    found = json.loads(out.read_text())
+    assert found["ranks"]["count"] == 2 and found["ranks"]["bytes"] > 0
+    assert any(row.get("network_bytes", 0) > 0 for row in found["rows"])
+    code, _, text, err = end(launch(2, "bench", "deepbench", "--part", "all-reduce", "--take", "7", "--seconds", "0"), 60)
+    assert code == 0 and "count=100000 ranks=2" in text, (code, text, err)
+
+
+# The tool starts the ranks of a rung itself.
+def test_rung(folder):
+    out = folder / "ladder.json"
+    tool.run("ladder", "mlp", "--rung", "overlap", "--ranks", "2", "--no-tune", "--seconds", "0", "--device", "cpu",
+             "--json", out, env=tool.environment(**mpi.ENVIRONMENT))
+    (rung,) = json.loads(out.read_text())["rungs"]
+    assert rung["ranks"] == 2 and rung["batch"] == 1024 and 0 < rung["error"] <= rung["bound"], rung
+
+
 def main():
     folder = tool.Folder(rows=203)
     tests = [test_results, test_resume_with_other_ranks,
              lambda f: test_killed(f, 1, "killed"), lambda f: test_killed(f, 0, "root"),
-             test_stopped, test_launcher_dies, test_terminated, test_errors, test_verify]
+             test_stopped, test_launcher_dies, test_terminated, test_errors, test_verify,
+             test_profile_and_sums, test_rung]
     try:
         for number, test in enumerate(tests, 1):
             begin = time.monotonic()
