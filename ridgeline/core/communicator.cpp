@@ -17,6 +17,7 @@ std::vector<std::string> Communicator::texts(const std::string& mine) {
   std::copy(mine.begin(), mine.end(), padded.begin());
   all_gather(padded.data(), all.data(), longest);
   std::vector<std::string> texts;
+  texts.reserve(size_t(size()));
   for (int r = 0; r < size(); ++r) texts.emplace_back(all.data() + size_t(r) * longest);
   return texts;
 }

@@ -65,7 +65,7 @@ nn::Metadata describe_model(const nn::Model& model, const Config& config,
 std::filesystem::path model_path(const std::filesystem::path& file_or_folder) {
   std::error_code ignored;
   if (!std::filesystem::is_directory(file_or_folder, ignored)) return file_or_folder;
-  const auto model = file_or_folder / "model.safetensors";
+  auto model = file_or_folder / "model.safetensors";
   if (std::filesystem::exists(model, ignored)) return model;
   const auto checkpoint = file_or_folder / "checkpoint.safetensors";
   if (std::filesystem::exists(checkpoint, ignored)) {
