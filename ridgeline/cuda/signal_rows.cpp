@@ -4,16 +4,14 @@
 #include <optional>
 
 #include "ridgeline/cuda/conv1d/conv1d.h"
-#include "ridgeline/cuda/conv1d/grads.h"
 #include "ridgeline/cuda/conv1d/norm_pool.h"
 #include "ridgeline/cuda/conv1d/one_hot.h"
 #include "ridgeline/cuda/conv1d/simt.h"
 #include "ridgeline/cuda/conv1d/turn.h"
 #include "ridgeline/cuda/conv_rows.h"
-#include "ridgeline/cuda/plain/conv.h"
-#include "ridgeline/cuda/plain/geometry.h"
 #include "ridgeline/cuda/plain/loose_bind.h"
 #include "ridgeline/cuda/row.h"
+#include "ridgeline/cuda/signal_shapes.h"
 
 namespace ridgeline::cuda {
 namespace {
@@ -60,15 +58,6 @@ std::unique_ptr<Step> dispatch_signal(DType dtype, F f) {
 
 bool is_signal_type(DType dtype) { return dtype == DType::fp32 || size_of(dtype) == 2; }
 
-bool is_row(const Image& image) { return image.h == 1; }
-bool leaves_row(const Slide& down) { return down.kernel == 1 && down.pad == 0; }
-
-// A pool of three positions without overlap.
-bool pools_threes(const MaxPool& pool) {
-  return is_row(pool.shape.in) && leaves_row(pool.shape.window.h) &&
-         pool.shape.window.w == Slide{3, 3, 0, 1};
-}
-
 bool is_relu(const Activation* activation, const Value& x) {
   return activation != nullptr && activation->kind == ActivationKind::relu &&
          activation->x.id == x.id;
@@ -96,7 +85,7 @@ std::optional<NormPool> norm_pool_at(const Rest& rest, size_t at, const Value& x
   NormPool found{rest.get<LayerNorm>(at), rest.get<Activation>(at + 1), rest.get<MaxPool>(at + 2)};
   if (found.norm == nullptr || found.relu == nullptr || found.pool == nullptr) return {};
   if (found.norm->x.id != x.id || !is_relu(found.relu, found.norm->y)) return {};
-  if (found.pool->x.id != found.relu->y.id || !pools_threes(*found.pool)) return {};
+  if (found.pool->x.id != found.relu->y.id || !pools_threes(found.pool->shape)) return {};
   return found;
 }
 
@@ -182,19 +171,10 @@ Conv1d conv1d_at(const Rest& rest, const Conv2d& conv) {
   const auto* activation = rest.get<Activation>(1);
   if (is_relu(activation, found.y)) found.relu = take(activation->y);
   const auto* pool = rest.get<MaxPool>(found.ops);
-  if (pool != nullptr && pool->x.id == found.y.id && pools_threes(*pool) && take(pool->y)) {
+  if (pool != nullptr && pool->x.id == found.y.id && pools_threes(pool->shape) && take(pool->y)) {
     found.pool = pool;
   }
   return found;
-}
-
-std::string refuse_shape(const Conv2dShape& shape) {
-  if (!is_row(shape.in) || !leaves_row(shape.window.h)) return "convolves along one axis";
-  if (shape.window.w.stride != 1 || shape.window.w.dilation != 1 || shape.window.w.pad != 0) {
-    return "takes stride 1 without padding or dilation";
-  }
-  if (shape.groups != 1) return "takes one group";
-  return {};
 }
 
 // The rows of y follow from those of x, with the pitch that y's length asks for.
@@ -234,7 +214,7 @@ Cover covers_conv1d(const Rest& rest, How how) {
   if (conv == nullptr) return no_such_op(Conv2d::kName);
   const Conv1d op = conv1d_at(rest, *conv);
   const Conv2dShape& shape = conv->shape;
-  std::string reason = refuse_shape(shape);
+  std::string reason = refuse_signal_conv(shape);
   if (reason.empty()) {
     reason = refuse_floats({conv->x, conv->w, unless_loose(conv->b, conv->x.dtype), op.y});
   }
@@ -327,70 +307,6 @@ std::unique_ptr<Step> prepare_norm_pool(const Span& span, const Binding& binding
   });
 }
 
-Conv1dGradShape grad_shape(const Conv2dShape& shape, int64_t n) {
-  return {int(n), int(shape.in.c), int(shape.in.w), int(shape.k), int(shape.window.w.kernel)};
-}
-
-std::string refuse_grad(const Rest& rest, const Conv2dShape& shape, int64_t n,
-                        const Values& values) {
-  if (size_of(values[0].dtype) != 2) return "takes bf16 and fp16";
-  if (cuda_runtime(rest.runtime).architecture() < 80) return "needs sm_80 or later";
-  std::string reason = refuse_shape(shape);
-  if (reason.empty()) reason = refuse_floats(values);
-  if (reason.empty()) {
-    reason = refuse_large({n, shape.in.numel(), shape.out().numel(), shape.weight().numel()});
-  }
-  return reason.empty() ? refuse_conv1d_grads(grad_shape(shape, n)) : reason;
-}
-
-Cover covers_grad_x(const Rest& rest) {
-  const auto* op = rest.get<Conv2dGradX>(0);
-  if (op == nullptr) return no_such_op(Conv2dGradX::kName);
-  return cover_unless(refuse_grad(rest, op->shape, op->n(), {op->dy, op->w, op->dx}), 1,
-                      conv1d_grad_x_workspace(grad_shape(op->shape, op->n())));
-}
-
-std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding) {
-  const auto& op = span.get<Conv2dGradX>(0);
-  return dispatch_device_half(op.dy.dtype, [&](auto type) {
-    using T = decltype(type);
-    return launch_step(
-        binding, describe(span.op(0)),
-        prepare_conv1d_grad_x<T>(grad_shape(op.shape, op.n()), binding.read(op.dy).as<T>(),
-                                 binding.read(op.w).as<T>(), binding.write(op.dx).as<T>(),
-                                 binding.workspace()));
-  });
-}
-
-Cover covers_grad_w(const Rest& rest) {
-  const auto* op = rest.get<Conv2dGradW>(0);
-  if (op == nullptr) return no_such_op(Conv2dGradW::kName);
-  const DType dtype = op->dy.dtype;
-  return cover_unless(
-      refuse_grad(rest, op->shape, op->n(),
-                  {op->dy, op->x, unless_loose(op->dw, dtype), unless_loose(op->db, dtype)}),
-      1, conv1d_grad_w_workspace(grad_shape(op->shape, op->n())));
-}
-
-// The bias gradient is summed by the plain kernel.
-std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding) {
-  const auto& op = span.get<Conv2dGradW>(0);
-  return dispatch_device_half(op.dy.dtype, [&](auto type) {
-    using T = decltype(type);
-    const auto product = prepare_conv1d_grad_w<T>(
-        grad_shape(op.shape, op.n()), binding.read(op.x).as<T>(), binding.read(op.dy).as<T>(),
-        loose_write<T>(binding, op.dw, op.dy.dtype), binding.workspace());
-    return launch_step(
-        binding, describe(span.op(0)),
-        [product, g = geometry_of(op.shape, op.n()), dy = binding.read(op.dy).as<T>(),
-         db = loose_write<T>(binding, op.db, op.dy.dtype)](cudaStream_t stream) {
-          const cudaError_t error = product(stream);
-          if (error != cudaSuccess || !db) return error;
-          return launch_conv2d_grad_b<T>(g, dy, db, stream);
-        });
-  });
-}
-
 bool turns(const Value& value, const Format& from, const Format& to) {
   if (from.empty() == to.empty() || !is_signal_type(value.dtype)) return false;
   const auto signal = parse_signal(from.empty() ? to : from);
@@ -418,9 +334,7 @@ std::unique_ptr<Step> prepare_turn(const Span&, const Binding& binding) {
 Table signal_rows() {
   Table table{
       cuda_row("cuda.one_hot_norm_relu_pool.gather", covers_one_hot_block, prepare_one_hot_block),
-      cuda_row("cuda.norm_relu_pool.rows", covers_norm_pool, prepare_norm_pool),
-      cuda_row("cuda.conv1d_grad_x.tensor", covers_grad_x, prepare_grad_x),
-      cuda_row("cuda.conv1d_grad_w.tensor", covers_grad_w, prepare_grad_w)};
+      cuda_row("cuda.norm_relu_pool.rows", covers_norm_pool, prepare_norm_pool)};
   for (const auto& [name, how] :
        {std::pair("cuda.conv1d.wgmma", How::wgmma), std::pair("cuda.conv1d.fp32", How::fp32)}) {
     table.push_back(cuda_row(

@@ -11,8 +11,13 @@ namespace ridgeline::cuda {
 //                                          and tf32
 //   "cuda.conv1d.fp32"                     the same in fp32 multiply-adds
 //   "cuda.norm_relu_pool.rows"             the end of the last block
-//   "cuda.conv1d_grad_[x|w].tensor"        gradients of a convolution in halves, from plain signals
 //   "cuda.turn_signal.plain"               between plain signals and rows of channels
 Table signal_rows();
+
+// Their training, on plain signals:
+//   "cuda.relu_pool.threes", "cuda.pool_relu_grad.threes"   pools of 3 and the relu before them
+//   "cuda.one_hot_conv1d_grad_w.tensor"                     halves; the one-hot factor in registers
+//   "cuda.conv1d_grad_[x|w].tensor"                         gradients of a convolution in halves
+Table signal_training_rows();
 
 }  // namespace ridgeline::cuda

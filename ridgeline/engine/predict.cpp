@@ -8,9 +8,11 @@ namespace ridgeline::engine {
 namespace {
 
 nn::Lowered lower_inference(const Config& config, const nn::Model& model,
-                            const data::Scaling& scaling, int classes, int64_t batch) {
+                            const data::Scaling& scaling, int classes, int64_t batch,
+                            Answer answer) {
   nn::LowerOptions options = lower_options(config, scaling, classes);
   options.mode = nn::Mode::infer;
+  options.predictions = answer == Answer::labels;
   options.batch = options.set_rows = options.order_rows = batch;
   return nn::lower(model, options);
 }
@@ -19,9 +21,9 @@ nn::Lowered lower_inference(const Config& config, const nn::Model& model,
 
 Predictor::Predictor(Machine& machine, const Config& config, const nn::Model& model,
                      const data::Scaling& scaling, int classes, int64_t batch,
-                     const std::function<void()>& memory_ready)
+                     const std::function<void()>& memory_ready, Answer answer)
     : machine_(machine),
-      lowered_(lower_inference(config, model, scaling, classes, batch)),
+      lowered_(lower_inference(config, model, scaling, classes, batch, answer)),
       weights_(machine_.runtime(), model, lowered_),
       images_(machine_.runtime(), size_t(size_of(lowered_.images))),
       order_(machine_.runtime(), size_t(size_of(lowered_.order))) {
@@ -64,6 +66,10 @@ std::vector<double> Predictor::probabilities() const {
     for (const auto each : values) wide.push_back(double(float(each)));
     return wide;
   });
+}
+
+std::vector<int32_t> Predictor::labels() const {
+  return runner_->read<int32_t>(lowered_.predictions);
 }
 
 }  // namespace ridgeline::engine

@@ -9,14 +9,18 @@
 
 namespace ridgeline::engine {
 
-// A model's probabilities for chunks of images: a plan and the memory it works on.
+// What is asked of a model: the largest class of each item alone leaves the probabilities where
+// they were computed.
+enum class Answer { probabilities, labels };
+
+// A model's answers for chunks of images: a plan and the memory it works on.
 class Predictor {
  public:
   // The weights of `model` are copied to the device; `batch` is the most items a call takes.
   // `memory_ready` is called when only the plan is left to make.
   Predictor(Machine& machine, const Config& config, const nn::Model& model,
             const data::Scaling& scaling, int classes, int64_t batch,
-            const std::function<void()>& memory_ready = {});
+            const std::function<void()>& memory_ready = {}, Answer answer = Answer::probabilities);
 
   // Probabilities [batch, classes] of items given as bytes; rows past those given mean nothing.
   std::vector<double> run(std::span<const uint8_t> items);
@@ -25,6 +29,7 @@ class Predictor {
   void load(std::span<const uint8_t> items);
   void compute();  // waits for the device
   std::vector<double> probabilities() const;
+  std::vector<int32_t> labels() const;  // [batch], of Answer::labels
 
   Runner& runner() { return *runner_; }
 

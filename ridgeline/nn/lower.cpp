@@ -80,6 +80,11 @@ class Lowering {
     if (options_.mode == Mode::infer) {
       lowered_.probabilities = add_value("probabilities", wide(), x_.shape, Role::output);
       builder_.add(Softmax{x_, lowered_.probabilities});
+      if (options_.predictions) {
+        lowered_.predictions =
+            add_value("predictions", DType::int32, {x_.shape[0]}, Role::output, x_.shape[1]);
+        builder_.add(Argmax{lowered_.probabilities, lowered_.predictions});
+      }
     } else {
       loss();
     }

@@ -47,6 +47,7 @@ struct LowerOptions {
   int64_t targets = 1;          // labels an item: one, or one a step of a sequence
   bool lengths = false;         // items are sequences of their own lengths, given with the set
   bool carry_state = false;     // row i of a batch continues row i of the one before
+  bool predictions = false;     // infer: the largest class of each row too
   // Training only:
   Loss loss = Loss::cross_entropy;
   Optimizer optimizer;
@@ -65,6 +66,7 @@ struct Lowered {
   Value tick, step, lr;  // what changes between steps
   Value loss, correct;   // [repeats]: train and evaluate
   Value probabilities;   // [batch * targets, classes]: infer, of the last batch run
+  Value predictions;     // [batch * targets] int32: infer, where asked for
   Value grad_norm, clipped;
   Value loss_scale, skipped;  // the scale of this moment, steps it made to be skipped
   // As Model::params(), but in the type that this program has them in: to train, the type they are

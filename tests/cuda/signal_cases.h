@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -117,8 +118,87 @@ inline void add_gradients(std::vector<Case>& all, DType dtype) {
   }
 }
 
+// Gradients of the first convolution: whole tiles of positions and a part of one, few symbols, more
+// shares than there are tiles.
+inline void add_one_hot_gradients(std::vector<Case>& all, DType dtype) {
+  struct Sizes {
+    int64_t n, length, symbols, out, kernel;
+  };
+  for (const auto& [n, length, symbols, out, kernel] :
+       {Sizes{5, 142, 70, 64, 7}, Sizes{1, 14, 70, 128, 7}, Sizes{3, 66, 71, 64, 3},
+        Sizes{40, 71, 1, 64, 8}, Sizes{2, 8, 5, 64, 1}}) {
+    for (const bool wide : {false, true}) {
+      CaseBuilder c(fmt::format("one-hot grad {}x{} of {} -> {} k{} {}", n, length, symbols, out,
+                                kernel, wide),
+                    dtype);
+      const Value token =
+          c.make("token", DType::int32, {n, length}, Role::input, normal(1), symbols + 2);
+      const Value dy = c.in("dy", {n, out * (length - kernel + 1)});
+      const auto grad = [&](const char* name, const Shape& of) {
+        return wide ? c.wide(name, of, Role::output) : c.out(name, of);
+      };
+      c.add(OneHotConv1dGradW{token, dy, grad("dw", {out, symbols, kernel}),
+                              n == 3 ? Value{} : grad("db", {out})});
+      all.push_back(c.done());
+    }
+  }
+}
+
+// relu, a pool of three and their gradients; whole runs of 16 bytes and a rest.
+inline void add_pools(std::vector<Case>& all, DType dtype) {
+  for (const auto& [n, channels, length] :
+       {std::array<int64_t, 3>{1, 1, 3}, {5, 7, 33}, {2, 16, 48}}) {
+    CaseBuilder c(fmt::format("relu and pool {}x{}x{}", n, channels, length), dtype);
+    const Shape shape{n, channels * length}, pooled{n, channels * length / 3};
+    const Value z = c.in("z", shape), a = c.out("a", shape), y = c.out("y", pooled);
+    const PoolShape pool = pool_of_three(channels, length);
+    c.add(Activation{ActivationKind::relu, z, a});
+    c.add(MaxPool{a, y, pool});
+    const Value dy = c.in("dy", pooled), da = c.temp("da", shape), dz = c.out("dz", shape);
+    c.add(MaxPoolGrad{a, y, dy, da, pool});
+    c.add(ActivationGrad{ActivationKind::relu, a, da, dz});
+    all.push_back(c.done());
+  }
+}
+
+// A layer normalisation and its gradient; with weights of their own, wide or like x, or without.
+inline Case norm_and_gradient(int64_t rows, int64_t width, bool weights, bool wide, DType dtype) {
+  CaseBuilder c(fmt::format("layer_norm {}x{} {}{}", rows, width, weights, wide), dtype);
+  const auto weight = [&](const char* name, Fill fill) {
+    if (!weights) return Value{};
+    return wide ? c.wide(name, {width}, Role::param, fill) : c.param(name, {width}, fill);
+  };
+  const auto grad_of = [&](const char* name) {
+    if (!weights) return Value{};
+    return wide ? c.wide(name, {width}, Role::output) : c.out(name, {width});
+  };
+  LayerNorm norm;
+  norm.x = c.in("x", {rows, width});
+  norm.gamma = weight("gamma", uniform(0.5, 1.5));
+  norm.beta = weight("beta", normal(1));
+  norm.y = c.out("y", {rows, width});
+  norm.mean = c.wide("mean", {rows}, Role::output);
+  norm.rstd = c.wide("rstd", {rows}, Role::output);
+  norm.width = width;
+  c.add(norm);
+  LayerNormGrad grad;
+  grad.x = norm.x;
+  grad.gamma = norm.gamma;
+  grad.mean = norm.mean;
+  grad.rstd = norm.rstd;
+  grad.dy = c.in("dy", {rows, width});
+  grad.dx = c.out("dx", {rows, width});
+  grad.dgamma = grad_of("dgamma");
+  grad.dbeta = grad_of("dbeta");
+  grad.width = width;
+  c.add(grad);
+  return c.done();
+}
+
 inline std::vector<Case> signal_cases(DType dtype) {
   std::vector<Case> all;
+  add_one_hot_gradients(all, dtype);
+  add_pools(all, dtype);
   add_first_blocks(all, dtype);
   add_convolutions(all, dtype);
   add_gradients(all, dtype);

@@ -6,7 +6,7 @@
 #include "ridgeline/cuda/signal_rows.h"
 #include "tests/cuda/gpu.h"
 #include "tests/cuda/signal_cases.h"
-#include "tests/support/walk.h"
+#include "tests/support/nans.h"
 
 namespace ridgeline::test {
 namespace {
@@ -14,7 +14,8 @@ namespace {
 class CudaSignalWalk : public GpuTest {
  protected:
   void walk_signals(Precision precision, const std::vector<const char*>& rows) {
-    const Table table = cuda::signal_rows();
+    Table table = cuda::signal_rows();
+    for (Impl& row : cuda::signal_training_rows()) table.push_back(std::move(row));
     Exercised exercised;
     for (Case& c : signal_cases(storage(precision))) {
       c.program.precision = precision;
@@ -28,9 +29,11 @@ class CudaSignalWalk : public GpuTest {
   }
 };
 
-const std::vector<const char*> kHalf{"cuda.one_hot_norm_relu_pool.gather", "cuda.conv1d.wgmma",
-                                     "cuda.norm_relu_pool.rows", "cuda.conv1d_grad_x.tensor",
-                                     "cuda.conv1d_grad_w.tensor"};
+const std::vector<const char*> kHalf{
+    "cuda.one_hot_norm_relu_pool.gather", "cuda.conv1d.wgmma",
+    "cuda.norm_relu_pool.rows",           "cuda.conv1d_grad_x.tensor",
+    "cuda.conv1d_grad_w.tensor",          "cuda.relu_pool.threes",
+    "cuda.pool_relu_grad.threes",         "cuda.one_hot_conv1d_grad_w.tensor"};
 
 TEST_F(CudaSignalWalk, Bf16RowsAgreeWithTheOracle) { walk_signals(Precision::bf16, kHalf); }
 TEST_F(CudaSignalWalk, Fp16RowsAgreeWithTheOracle) { walk_signals(Precision::fp16, kHalf); }
@@ -46,36 +49,42 @@ TEST_F(CudaSignalWalk, Fp32RowsAgreeWithTheOracle) {
 TEST_F(CudaSignalWalk, PlainRowsOfTextsAgreeWithTheOracle) {
   Table table = cuda::plain_image_rows();
   for (Impl& row : cuda::plain_text_rows()) table.push_back(std::move(row));
+  for (Impl& row : cuda::plain_loss_rows()) table.push_back(std::move(row));
   for (const DType dtype : kFloats) {
     Exercised exercised;
     for (const Case& c : text_op_cases(dtype)) walk(c, table, gpu(), exercised);
-    CaseBuilder c("layer_norm of a wide row", dtype);
-    const int64_t rows = 3, width = 8209;
-    LayerNorm norm;
-    norm.x = c.in("x", {rows, width});
-    norm.gamma = c.param("gamma", {width}, uniform(0.5, 1.5));
-    norm.beta = c.param("beta", {width});
-    norm.y = c.out("y", {rows, width});
-    norm.mean = c.wide("mean", {rows}, Role::output);
-    norm.rstd = c.wide("rstd", {rows}, Role::output);
-    norm.width = width;
-    c.add(norm);
-    LayerNormGrad grad;
-    grad.x = norm.x;
-    grad.gamma = norm.gamma;
-    grad.mean = norm.mean;
-    grad.rstd = norm.rstd;
-    grad.dy = c.in("dy", {rows, width});
-    grad.dx = c.out("dx", {rows, width});
-    grad.dgamma = c.out("dgamma", {width});
-    grad.dbeta = c.out("dbeta", {width});
-    grad.width = width;
-    c.add(grad);
-    walk(c.done(), table, gpu(), exercised);
-    for (const char* row : {"cuda.one_hot_conv1d.plain", "cuda.one_hot_conv1d_grad_w.plain",
-                            "cuda.layer_norm.plain", "cuda.layer_norm_grad.plain"}) {
+    // One block a row; clusters of blocks with whole parts and a shorter last one.
+    const int64_t run = 16 / int64_t(size_of(dtype));
+    walk(norm_and_gradient(3, 8209, true, false, dtype), table, gpu(), exercised);
+    walk(norm_and_gradient(5, 16384, true, true, dtype), table, gpu(), exercised);
+    walk(norm_and_gradient(2, 16384 + 3 * run, true, false, dtype), table, gpu(), exercised);
+    walk(norm_and_gradient(1, 16384 + 5 * run, false, false, dtype), table, gpu(), exercised);
+    for (const char* row :
+         {"cuda.argmax.plain", "cuda.one_hot_conv1d.plain", "cuda.one_hot_conv1d_grad_w.plain",
+          "cuda.layer_norm.plain", "cuda.layer_norm_grad.plain", "cuda.layer_norm.cluster",
+          "cuda.layer_norm_grad.cluster"}) {
+      if (std::string(row).ends_with(".cluster") && gpu().architecture() < 90) continue;
       EXPECT_GT(exercised[row], 0) << row << ": no case exercises this row";
     }
+  }
+}
+
+// A NaN among the inputs is one in every output that depends on it, through relu and pools.
+TEST_F(CudaSignalWalk, NansComeThrough) {
+  Table table = cuda::signal_rows();
+  for (Impl& row : cuda::signal_training_rows()) table.push_back(std::move(row));
+  Exercised exercised;
+  for (const Precision precision :
+       {Precision::bf16, Precision::fp16, Precision::tf32, Precision::fp32}) {
+    for (Case& c : signal_cases(storage(precision))) {
+      c.program.precision = precision;
+      if (!std::holds_alternative<MaxPool>(c.program.ops.back())) continue;  // forward passes
+      expect_nans(c, table, gpu(), exercised);
+    }
+  }
+  for (const char* row :
+       {"cuda.one_hot_norm_relu_pool.gather", "cuda.norm_relu_pool.rows", "cuda.conv1d.fp32"}) {
+    EXPECT_GT(exercised[row], 0) << row << ": no case exercises this row";
   }
 }
 

@@ -218,6 +218,14 @@ TEST(Lower, EvaluateAndInfer) {
   EXPECT_EQ(infer.probabilities.shape, (Shape{5, 3}));
   EXPECT_FALSE(infer.labels);
   EXPECT_FALSE(infer.loss);
+  EXPECT_FALSE(infer.predictions);
+  options.predictions = true;
+  const Lowered labels = lower(small_model(), options);
+  EXPECT_EQ(op_names(labels),
+            (Names{"gather", "linear", "activation", "linear", "softmax", "argmax", "tick"}));
+  EXPECT_EQ(labels.predictions.shape, (Shape{5}));
+  EXPECT_EQ(labels.predictions.dtype, DType::int32);
+  EXPECT_EQ(op<Argmax>(labels, 5).x.id, labels.probabilities.id);
 }
 
 TEST(Lower, PrecisionSetsTheTypes) {

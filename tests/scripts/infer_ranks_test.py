@@ -53,6 +53,11 @@ def test_results(folder, model, source):
     one = folder / "one.csv"
     tool.run("infer", model, "--input", source, "--output", one, "--batch", 3, *ALIKE)
     want = one.read_text()
+    labels = folder / "labels.csv"
+    tool.run("infer", model, "--input", source, "--output", labels, "--batch", 3, "--labels-only",
+             *ALIKE)
+    assert labels.read_text().splitlines() == [",".join(line.split(",")[:2])
+                                               for line in want.splitlines()]
     for transport in ("credits", "interleaved", "nonblocking", "blocking", "scatter"):
         many, report = folder / "many.csv", folder / "report.json"
         code, _, _, err = end(launch(3, "infer", model, "--input", source, "--output", many,

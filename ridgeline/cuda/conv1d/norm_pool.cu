@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "ridgeline/cuda/conv/larger.cuh"
 #include "ridgeline/cuda/conv1d/norm_pool.h"
 #include "ridgeline/cuda/conv1d/packed.cuh"
 
@@ -87,7 +88,7 @@ __global__ void __launch_bounds__(kMostThreads, 1)
         unpack<T>(*reinterpret_cast<const uint4*>(beta + at), b);
 #pragma unroll
         for (int c = 0; c < kPacked<T>; ++c) {
-          best[c] = fmaxf(best[c], fmaf((value[c] - mean) * rstd, g[c], b[c]));
+          best[c] = larger(best[c], fmaf((value[c] - mean) * rstd, g[c], b[c]));
         }
       }
 #pragma unroll

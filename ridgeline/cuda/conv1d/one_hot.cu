@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "ridgeline/cuda/conv/larger.cuh"
 #include "ridgeline/cuda/conv1d/one_hot.h"
 #include "ridgeline/cuda/conv1d/one_hot_moments.cuh"
 #include "ridgeline/cuda/conv1d/packed.cuh"
@@ -139,7 +140,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
           unpack<T>(beta[k][j], value);
 #pragma unroll
           for (int c = 0; c < kPacked<T>; ++c) {
-            best[c] = fmaxf(best[c], fmaf(fmaf(sum[c], scale, shift), g[c], value[c]));
+            best[c] = larger(best[c], fmaf(fmaf(sum[c], scale, shift), g[c], value[c]));
           }
         }
         const int window = first_window + local;

@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(kMomentWarps * 32)
     float spread = 0;
     for (int t = lane; t < steps; t += 32) spread += (level(t) - mean) * (level(t) - mean);
     const double inner = (warp_sum(squares) + steps * m.bias[1]) / (double(s.out) * steps);
-    const double var = warp_sum(spread) / steps + fmax(inner, 0.0);
+    const double var = warp_sum(spread) / steps + (inner < 0.0 ? 0.0 : inner);
     if (lane == 0) stats[item] = {float(m.bias[0] + mean), float(1.0 / sqrt(var + epsilon))};
   }
 }

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "ridgeline/cuda/conv/larger.cuh"
 #include "ridgeline/cuda/conv1d/simt.h"
 #include "ridgeline/cuda/device/async_copy.cuh"
 
@@ -134,10 +135,10 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       float4 value;
-      value.x = fmaxf(acc[i][half * 4] + add[0], least);
-      value.y = fmaxf(acc[i][half * 4 + 1] + add[1], least);
-      value.z = fmaxf(acc[i][half * 4 + 2] + add[2], least);
-      value.w = fmaxf(acc[i][half * 4 + 3] + add[3], least);
+      value.x = larger(acc[i][half * 4] + add[0], least);
+      value.y = larger(acc[i][half * 4 + 1] + add[1], least);
+      value.z = larger(acc[i][half * 4 + 2] + add[2], least);
+      value.w = larger(acc[i][half * 4 + 3] + add[3], least);
       *reinterpret_cast<float4*>(shared + (m + i) * kPitch + n) = value;
     }
     __syncthreads();
@@ -150,8 +151,8 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
 #pragma unroll
       for (int k = 1; k < Tile::kPool; ++k) {
         const float4 other = *reinterpret_cast<const float4*>(from + k * kPitch);
-        best = {fmaxf(best.x, other.x), fmaxf(best.y, other.y), fmaxf(best.z, other.z),
-                fmaxf(best.w, other.w)};
+        best = {larger(best.x, other.x), larger(best.y, other.y), larger(best.z, other.z),
+                larger(best.w, other.w)};
       }
       *reinterpret_cast<float4*>(work.y + row * work.out + column + half * (kN / 2) + part) = best;
     }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "ridgeline/cuda/conv/larger.cuh"
 #include "ridgeline/cuda/conv1d/conv1d.h"
 #include "ridgeline/cuda/gemm/operand_tile.cuh"
 
@@ -34,13 +35,13 @@ struct Conv1dTile {
   static_assert(kSmemBytes <= 227 * 1024 && kInputRows <= 256);
 };
 
-// The larger of 16 bytes of values, element by element.
+// The larger of 16 bytes of values, element by element; a NaN if there is one.
 template <typename T>
-__device__ inline uint4 larger(uint4 a, uint4 b) {
+__device__ inline uint4 larger_packed(uint4 a, uint4 b) {
   uint4 result;
   if constexpr (sizeof(T) == 4) {
     const auto max = [](uint32_t x, uint32_t y) {
-      return __float_as_uint(fmaxf(__uint_as_float(x), __uint_as_float(y)));
+      return __float_as_uint(larger(__uint_as_float(x), __uint_as_float(y)));
     };
     result = {max(a.x, b.x), max(a.y, b.y), max(a.z, b.z), max(a.w, b.w)};
   } else {
@@ -48,7 +49,7 @@ __device__ inline uint4 larger(uint4 a, uint4 b) {
     const auto *pa = reinterpret_cast<const Pair*>(&a), *pb = reinterpret_cast<const Pair*>(&b);
     auto* to = reinterpret_cast<Pair*>(&result);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) to[i] = __hmax2(pa[i], pb[i]);
+    for (int i = 0; i < 4; ++i) to[i] = __hmax2_nan(pa[i], pb[i]);
   }
   return result;
 }
@@ -215,9 +216,9 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void conv1d_forward_wgmma_kernel
         const float2 add = *reinterpret_cast<const float2*>(biases + c * kCols + in_chunk);
         const float* value = &acc[(c * kCols / 8 + j) * 4];
         char* to = store + row * Tile::kStorePitch + in_chunk * int{sizeof(T)};
-        store_pair<T>(to, fmaxf(value[0] + add.x, least), fmaxf(value[1] + add.y, least));
-        store_pair<T>(to + 8 * Tile::kStorePitch, fmaxf(value[2] + add.x, least),
-                      fmaxf(value[3] + add.y, least));
+        store_pair<T>(to, larger(value[0] + add.x, least), larger(value[1] + add.y, least));
+        store_pair<T>(to + 8 * Tile::kStorePitch, larger(value[2] + add.x, least),
+                      larger(value[3] + add.y, least));
       }
       named_barrier(1 + consumer, 128);
 #pragma unroll
@@ -227,7 +228,8 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void conv1d_forward_wgmma_kernel
         uint4 best = *reinterpret_cast<const uint4*>(from);
 #pragma unroll
         for (int k = 1; k < Tile::kPool; ++k) {
-          best = larger<T>(best, *reinterpret_cast<const uint4*>(from + k * Tile::kStorePitch));
+          best =
+              larger_packed<T>(best, *reinterpret_cast<const uint4*>(from + k * Tile::kStorePitch));
         }
         if (first_row + r < out_rows) {
           T* to = y + int64_t(first_row + r) * work.out + column + c * kCols;

@@ -1,41 +1,11 @@
-#include "ridgeline/cuda/device/cluster.cuh"
 #include "ridgeline/cuda/norm/batch_cluster.h"
-#include "ridgeline/cuda/plain/index.cuh"
+#include "ridgeline/cuda/norm/cluster_sum.cuh"
 
 namespace ridgeline::cuda {
 namespace {
 
 constexpr int kBlocks = 8;  // of a cluster: the most that every GPU takes
 constexpr int kWide = 512, kWarps = kWide / 32;
-
-// Numbers of a thread's load: 16 bytes where the images' rows of pixels allow it.
-template <typename T, int kEach>
-struct alignas(kEach * sizeof(T)) Numbers {
-  T values[kEach];
-};
-
-template <typename A>
-__device__ A load_from(const A* slot, uint32_t rank) {
-  const uint32_t address = cluster_address(shared_address(slot), rank);
-  A value;
-  if constexpr (sizeof(A) == 8) {
-    asm volatile("ld.shared::cluster.f64 %0, [%1];" : "=d"(value) : "r"(address) : "memory");
-  } else {
-    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
-  }
-  return value;
-}
-
-// The sum over the cluster's threads, the same for all. `slot`: of this sum alone.
-template <typename A>
-__device__ A cluster_sum(A value, A* slot) {
-  const A mine = block_sum<kWide>(value);
-  if (threadIdx.x == 0) *slot = mine;
-  cluster_sync();
-  A sum = A(0);
-  for (uint32_t rank = 0; rank < kBlocks; ++rank) sum += load_from(slot, rank);
-  return sum;
-}
 
 // Calls f(place) for this thread's runs of kEach numbers of channel `c`: a warp an image.
 template <int kEach, typename F>
@@ -64,7 +34,7 @@ __global__ void __launch_bounds__(kWide) batch_norm_cluster_kernel(BatchNormArgs
 #pragma unroll
     for (int e = 0; e < kEach; ++e) sum += A(run.values[e]);
   });
-  const A mean = cluster_sum(sum, &slots[0]) / count;
+  const A mean = cluster_sum<kBlocks, kWide>(sum, &slots[0]) / count;
   each([&](int64_t at) {
     const Run run = load(at);
 #pragma unroll
@@ -72,7 +42,7 @@ __global__ void __launch_bounds__(kWide) batch_norm_cluster_kernel(BatchNormArgs
       squares += (A(run.values[e]) - mean) * (A(run.values[e]) - mean);
     }
   });
-  const A var = cluster_sum(squares, &slots[1]) / count;
+  const A var = cluster_sum<kBlocks, kWide>(squares, &slots[1]) / count;
   const A rstd = A(1) / sqrt(var + A(args.epsilon));
   const A gamma = args.gamma ? args.gamma[c] : A(1);
   const A beta = args.beta ? args.beta[c] : A(0);
@@ -115,8 +85,8 @@ __global__ void __launch_bounds__(kWide) batch_norm_grad_cluster_kernel(BatchNor
       along += A(dy.values[e]) * ((A(x.values[e]) - mean) * rstd);
     }
   });
-  sum = cluster_sum(sum, &slots[0]);
-  along = cluster_sum(along, &slots[1]);
+  sum = cluster_sum<kBlocks, kWide>(sum, &slots[0]);
+  along = cluster_sum<kBlocks, kWide>(along, &slots[1]);
   if (blockIdx.x % kBlocks == 0 && threadIdx.x == 0) {
     if (args.dbeta) args.dbeta.put(c, sum);
     if (args.dgamma) args.dgamma.put(c, along);
@@ -141,16 +111,7 @@ __global__ void __launch_bounds__(kWide) batch_norm_grad_cluster_kernel(BatchNor
 
 template <typename Args>
 cudaError_t launch(void (*kernel)(Args), const Args& args, cudaStream_t stream) {
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(unsigned(args.c) * kBlocks);
-  config.blockDim = dim3(kWide);
-  config.stream = stream;
-  cudaLaunchAttribute cluster[1];
-  cluster[0].id = cudaLaunchAttributeClusterDimension;
-  cluster[0].val.clusterDim = {kBlocks, 1, 1};
-  config.attrs = cluster;
-  config.numAttrs = 1;
-  return cudaLaunchKernelEx(&config, kernel, args);
+  return launch_clusters<kBlocks>(kernel, args.c, kWide, 0, args, stream);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Pools and normalisations.
 #include "ridgeline/cuda/norm/batch_cluster.h"
+#include "ridgeline/cuda/norm/layer_cluster.h"
 #include "ridgeline/cuda/plain/geometry.h"
 #include "ridgeline/cuda/plain/loose_bind.h"
 #include "ridgeline/cuda/plain/norm.h"
@@ -164,16 +165,22 @@ std::string refuse_norm(const Values& values, const Values& statistics,
   return reason;
 }
 
-Cover covers_layer_norm(const Rest& rest) {
-  const auto* op = rest.get<LayerNorm>(0);
-  if (op == nullptr) return no_such_op(LayerNorm::kName);
-  return cover_unless(refuse_norm({op->x, unless_loose(op->gamma, op->x.dtype),
-                                   unless_loose(op->beta, op->x.dtype), op->y},
-                                  {op->mean, op->rstd}, {op->rows(), op->width}),
-                      1);
+// Why clusters cannot take the rows of x; "" when they can, or nobody asked.
+std::string refuse_rows(bool clusters, const Value& x, int64_t rows, int64_t width) {
+  return clusters ? refuse_layer_cluster(rows, width, size_of(x.dtype)) : "";
 }
 
-std::unique_ptr<Step> prepare_layer_norm(const Span& span, const Binding& binding) {
+Cover covers_layer_norm(const Rest& rest, bool clusters) {
+  const auto* op = rest.get<LayerNorm>(0);
+  if (op == nullptr) return no_such_op(LayerNorm::kName);
+  std::string reason = refuse_norm(
+      {op->x, unless_loose(op->gamma, op->x.dtype), unless_loose(op->beta, op->x.dtype), op->y},
+      {op->mean, op->rstd}, {op->rows(), op->width});
+  if (reason.empty()) reason = refuse_rows(clusters, op->x, op->rows(), op->width);
+  return cover_unless(reason, 1);
+}
+
+std::unique_ptr<Step> prepare_layer_norm(const Span& span, const Binding& binding, bool clusters) {
   const auto& op = span.get<LayerNorm>(0);
   return dispatch_device_float(op.y.dtype, [&](auto type) {
     using T = decltype(type);
@@ -187,22 +194,25 @@ std::unique_ptr<Step> prepare_layer_norm(const Span& span, const Binding& bindin
                                 op.rows(),
                                 int(op.width),
                                 op.epsilon};
+    const auto launch = clusters ? launch_layer_norm_cluster<T> : launch_layer_norm<T>;
     return launch_step(binding, describe(span.op(0)),
-                       [args](cudaStream_t stream) { return launch_layer_norm<T>(args, stream); });
+                       [args, launch](cudaStream_t stream) { return launch(args, stream); });
   });
 }
 
-Cover covers_layer_norm_grad(const Rest& rest) {
+Cover covers_layer_norm_grad(const Rest& rest, bool clusters) {
   const auto* op = rest.get<LayerNormGrad>(0);
   if (op == nullptr) return no_such_op(LayerNormGrad::kName);
-  return cover_unless(
+  std::string reason =
       refuse_norm({op->x, unless_loose(op->gamma, op->x.dtype), op->dy, op->dx,
                    unless_loose(op->dgamma, op->x.dtype), unless_loose(op->dbeta, op->x.dtype)},
-                  {op->mean, op->rstd}, {op->rows(), op->width}),
-      1);
+                  {op->mean, op->rstd}, {op->rows(), op->width});
+  if (reason.empty()) reason = refuse_rows(clusters, op->x, op->rows(), op->width);
+  return cover_unless(reason, 1);
 }
 
-std::unique_ptr<Step> prepare_layer_norm_grad(const Span& span, const Binding& binding) {
+std::unique_ptr<Step> prepare_layer_norm_grad(const Span& span, const Binding& binding,
+                                              bool clusters) {
   const auto& op = span.get<LayerNormGrad>(0);
   return dispatch_device_float(op.x.dtype, [&](auto type) {
     using T = decltype(type);
@@ -217,9 +227,9 @@ std::unique_ptr<Step> prepare_layer_norm_grad(const Span& span, const Binding& b
                                     loose_write<T>(binding, op.dbeta, op.x.dtype),
                                     op.rows(),
                                     int(op.width)};
-    return launch_step(binding, describe(span.op(0)), [args](cudaStream_t stream) {
-      return launch_layer_norm_grad<T>(args, stream);
-    });
+    const auto launch = clusters ? launch_layer_norm_grad_cluster<T> : launch_layer_norm_grad<T>;
+    return launch_step(binding, describe(span.op(0)),
+                       [args, launch](cudaStream_t stream) { return launch(args, stream); });
   });
 }
 
@@ -339,11 +349,25 @@ Table plain_image_rows() {
       cuda_row("cuda.max_pool.plain", covers_max_pool, prepare_max_pool),
       cuda_row("cuda.max_pool_grad.plain", covers_max_pool_grad, prepare_max_pool_grad),
       cuda_row("cuda.avg_pool.plain", covers_avg_pool, prepare_avg_pool),
-      cuda_row("cuda.avg_pool_grad.plain", covers_avg_pool_grad, prepare_avg_pool_grad),
-      cuda_row("cuda.layer_norm.plain", covers_layer_norm, prepare_layer_norm),
-      cuda_row("cuda.layer_norm_grad.plain", covers_layer_norm_grad, prepare_layer_norm_grad)};
+      cuda_row("cuda.avg_pool_grad.plain", covers_avg_pool_grad, prepare_avg_pool_grad)};
   for (const bool clusters : {true, false}) {
     const char* how = clusters ? "cluster" : "plain";
+    table.push_back(cuda_row(
+        fmt::format("cuda.layer_norm.{}", how),
+        [clusters](const Rest& rest) {
+          return needs_clusters(rest, clusters, covers_layer_norm(rest, clusters));
+        },
+        [clusters](const Span& span, const Binding& binding) {
+          return prepare_layer_norm(span, binding, clusters);
+        }));
+    table.push_back(cuda_row(
+        fmt::format("cuda.layer_norm_grad.{}", how),
+        [clusters](const Rest& rest) {
+          return needs_clusters(rest, clusters, covers_layer_norm_grad(rest, clusters));
+        },
+        [clusters](const Span& span, const Binding& binding) {
+          return prepare_layer_norm_grad(span, binding, clusters);
+        }));
     table.push_back(cuda_row(
         fmt::format("cuda.batch_norm.{}", how),
         [clusters](const Rest& rest) {

@@ -187,6 +187,17 @@ __global__ void softmax_kernel(const T* x, Out* y, int64_t n, int64_t classes) {
   }
 }
 
+// y[row] = the first place of the largest x[row, :]
+template <typename T, int kLanes>
+__global__ void argmax_kernel(const T* x, int32_t* y, int64_t n, int64_t classes) {
+  const int lane = int(threadIdx.x) % kLanes;
+  const int64_t group = (int64_t(blockIdx.x) * kThreads + threadIdx.x) / kLanes;
+  const int64_t row = group < n ? group : 0;
+  const auto largest = row_largest<kLanes>(x + row * classes, classes, lane);
+  // Nothing is larger than the others in a row of NaNs.
+  if (group < n && lane == 0) y[row] = largest.at < classes ? int32_t(largest.at) : 0;
+}
+
 int loss_blocks(int64_t n, int lanes) {
   const int64_t groups = kThreads / lanes;
   return int(std::min<int64_t>((n + groups - 1) / groups, kMostBlocks));
@@ -239,10 +250,23 @@ cudaError_t launch_softmax(const T* x, Out* y, int64_t n, int64_t classes, cudaS
   return cudaGetLastError();
 }
 
+template <typename T>
+cudaError_t launch_argmax(const T* x, int32_t* y, int64_t n, int64_t classes, cudaStream_t stream) {
+  const int lanes = classes <= kFewClasses ? 8 : 32;
+  const auto blocks = unsigned((n * lanes + kThreads - 1) / kThreads);
+  if (lanes == 8) {
+    argmax_kernel<T, 8><<<blocks, kThreads, 0, stream>>>(x, y, n, classes);
+  } else {
+    argmax_kernel<T, 32><<<blocks, kThreads, 0, stream>>>(x, y, n, classes);
+  }
+  return cudaGetLastError();
+}
+
 #define RIDGELINE_LAUNCH_LOSS(T)                                                     \
   template cudaError_t launch_softmax_xent(const LossArgs<T>&, void*, cudaStream_t); \
   template cudaError_t launch_mse(const LossArgs<T>&, void*, cudaStream_t);          \
-  template cudaError_t launch_softmax(const T*, T*, int64_t, int64_t, cudaStream_t);
+  template cudaError_t launch_softmax(const T*, T*, int64_t, int64_t, cudaStream_t); \
+  template cudaError_t launch_argmax(const T*, int32_t*, int64_t, int64_t, cudaStream_t);
 RIDGELINE_CUDA_FOR_FLOATS(RIDGELINE_LAUNCH_LOSS)
 template cudaError_t launch_softmax(const __nv_bfloat16*, float*, int64_t, int64_t, cudaStream_t);
 template cudaError_t launch_softmax(const __half*, float*, int64_t, int64_t, cudaStream_t);

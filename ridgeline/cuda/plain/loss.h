@@ -38,4 +38,8 @@ cudaError_t launch_mse(const LossArgs<T>& args, void* workspace, cudaStream_t st
 template <typename T, typename Out>
 cudaError_t launch_softmax(const T* x, Out* y, int64_t n, int64_t classes, cudaStream_t stream);
 
+// y[r] = the first place of the largest x[r]
+template <typename T>
+cudaError_t launch_argmax(const T* x, int32_t* y, int64_t n, int64_t classes, cudaStream_t stream);
+
 }  // namespace ridgeline::cuda

@@ -126,6 +126,24 @@ std::unique_ptr<Step> prepare_softmax(const Span& span, const Binding& binding) 
   });
 }
 
+Cover covers_argmax(const Rest& rest) {
+  const auto* op = rest.get<Argmax>(0);
+  if (op == nullptr) return no_such_op(Argmax::kName);
+  return cover_unless(refuse_large({op->x.shape[0], op->x.shape[1]}), 1);
+}
+
+std::unique_ptr<Step> prepare_argmax(const Span& span, const Binding& binding) {
+  const auto& op = span.get<Argmax>(0);
+  return dispatch_device_float(op.x.dtype, [&](auto type) {
+    using T = decltype(type);
+    return launch_step(binding, describe(span.op(0)),
+                       [x = binding.read(op.x).as<T>(), y = binding.write(op.y).as<int32_t>(),
+                        n = op.x.shape[0], classes = op.x.shape[1]](cudaStream_t stream) {
+                         return launch_argmax<T>(x, y, n, classes, stream);
+                       });
+  });
+}
+
 }  // namespace
 
 Table plain_loss_rows() {
@@ -133,6 +151,7 @@ Table plain_loss_rows() {
   add_rows<SoftmaxXent, SoftmaxXentGrad>(table);
   add_rows<Mse, MseGrad>(table);
   table.push_back(cuda_row("cuda.softmax.plain", covers_softmax, prepare_softmax));
+  table.push_back(cuda_row("cuda.argmax.plain", covers_argmax, prepare_argmax));
   return table;
 }
 

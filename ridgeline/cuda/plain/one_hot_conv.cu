@@ -190,8 +190,16 @@ cudaError_t launch_one_hot_conv_grad_w(const OneHotGeometry& g, const int32_t* t
   auto* shares = static_cast<Accumulated<T>*>(workspace);
   kernel<<<dim3(blocks_of(g.out, kLanes), unsigned(count)), kLanes, bytes, stream>>>(g, token, dy,
                                                                                      shares);
+  return launch_one_hot_grad_sum<T>(g, shares, count, dw, db, stream);
+}
+
+template <typename T>
+cudaError_t launch_one_hot_grad_sum(const OneHotGeometry& g, const Accumulated<T>* shares,
+                                    int count, LooseOut<T> dw, LooseOut<T> db,
+                                    cudaStream_t stream) {
   one_hot_conv1d_grad_w_sum_kernel<T>
-      <<<weights, kBlockThreads, 0, stream>>>(g, shares, count, dw, db);
+      <<<blocks_of(int64_t(g.out) * (g.filter() + 1), kBlockThreads), kBlockThreads, 0, stream>>>(
+          g, shares, count, dw, db);
   return cudaGetLastError();
 }
 
@@ -199,7 +207,9 @@ cudaError_t launch_one_hot_conv_grad_w(const OneHotGeometry& g, const int32_t* t
   template cudaError_t launch_one_hot_conv(const OneHotGeometry&, const int32_t*, const T*,        \
                                            LooseIn<T>, T*, cudaStream_t);                          \
   template cudaError_t launch_one_hot_conv_grad_w(const OneHotGeometry&, const int32_t*, const T*, \
-                                                  LooseOut<T>, LooseOut<T>, void*, cudaStream_t);
+                                                  LooseOut<T>, LooseOut<T>, void*, cudaStream_t);  \
+  template cudaError_t launch_one_hot_grad_sum(const OneHotGeometry&, const Accumulated<T>*, int,  \
+                                               LooseOut<T>, LooseOut<T>, cudaStream_t);
 RIDGELINE_CUDA_FOR_FLOATS(RIDGELINE_LAUNCH_ONE_HOT)
 
 }  // namespace ridgeline::cuda

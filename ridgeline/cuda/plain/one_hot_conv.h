@@ -27,5 +27,9 @@ template <typename T>
 cudaError_t launch_one_hot_conv_grad_w(const OneHotGeometry& g, const int32_t* token, const T* dy,
                                        LooseOut<T> dw, LooseOut<T> db, void* workspace,
                                        cudaStream_t stream);
+// The last step of it: adds `count` shares [out, filter + 1], db in the last column.
+template <typename T>
+cudaError_t launch_one_hot_grad_sum(const OneHotGeometry& g, const Accumulated<T>* shares,
+                                    int count, LooseOut<T> dw, LooseOut<T> db, cudaStream_t stream);
 
 }  // namespace ridgeline::cuda

@@ -166,7 +166,8 @@ void Workers::run_lane(size_t index) try {
       times_.lanes[index].memory_ready = clock_.now();
     };
     predictor.emplace(*machine, config, model_.model, model_.scaling, model_.classes,
-                      options_.batch, memory_ready);
+                      options_.batch, memory_ready,
+                      options_.probabilities ? Answer::probabilities : Answer::labels);
   }
   {
     const std::scoped_lock lock(mutex_);
@@ -186,17 +187,22 @@ void Workers::compute(size_t index, Predictor& predictor, Items items) {
   const double copied = clock_.now();
   predictor.compute();
   const double computed = clock_.now();
-  std::vector<double> p = predictor.probabilities();
-  const double read = clock_.now();
-
   ChunkResult result{items.head.number, items.head.first_row, items.head.rows, {}, {}, {}, {}};
-  const auto rows = size_t(items.head.rows), classes = size_t(model_.model.output().numel());
-  p.resize(rows * classes);
-  for (size_t r = 0; r < rows; ++r) {
-    const auto row = p.begin() + ptrdiff_t(r * classes);
-    result.labels.push_back(int32_t(std::max_element(row, row + ptrdiff_t(classes)) - row));
+  if (options_.probabilities) {
+    result.probabilities = predictor.probabilities();
+  } else {
+    result.labels = predictor.labels();
   }
-  if (options_.probabilities) result.probabilities = std::move(p);
+  const double read = clock_.now();
+  const auto rows = size_t(items.head.rows), classes = size_t(model_.model.output().numel());
+  if (options_.probabilities) {
+    result.probabilities.resize(rows * classes);
+    for (size_t r = 0; r < rows; ++r) {
+      const auto row = result.probabilities.begin() + ptrdiff_t(r * classes);
+      result.labels.push_back(int32_t(std::max_element(row, row + ptrdiff_t(classes)) - row));
+    }
+  }
+  result.labels.resize(rows);
   {
     const std::scoped_lock lock(mutex_);
     LaneTimes& lane = times_.lanes[index];
