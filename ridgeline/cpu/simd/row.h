@@ -86,5 +86,6 @@ Impl mlp_gradients_row();
 Table mlp_rows();
 Table recurrent_rows();
 Table recurrent_weight_rows();  // part of recurrent_rows
+Impl recurrent_grad_row();      // likewise
 
 }  // namespace ridgeline::cpu::simd

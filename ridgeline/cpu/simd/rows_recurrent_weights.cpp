@@ -1,16 +1,9 @@
-#include <algorithm>
-
-#include "ridgeline/cpu/simd/batch.h"
-#include "ridgeline/cpu/simd/row.h"
+#include "ridgeline/cpu/simd/panels_recurrent.h"
 
 // What follows the way back through time: large products of the gate gradients of all steps, with
 // rows (b, t) as the program holds them.
 namespace ridgeline::cpu::simd {
 namespace {
-
-ThreadPool& pool_of(const Rest& rest) {
-  return const_cast<ThreadPool&>(cpu_runtime(rest.runtime).pool());
-}
 
 // Vectors of a row of the gate gradients, in elements.
 int64_t row_width(const RnnShape& s) { return gradient_vectors(s.cell) * s.hidden; }
