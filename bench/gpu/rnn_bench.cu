@@ -1,7 +1,8 @@
 // The persistent recurrent passes by themselves: checked against a reference in double on the GPU,
 // then timed in a graph. us a time step; the large products before and after are not in it.
-//   rnn_bench [bf16|fp16]
+//   rnn_bench [bf16|fp16|fp32] [check|time]
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -122,6 +123,7 @@ struct Run {
   Array<int32_t> lengths{p.batch};
   int processors = 0;
   cudaStream_t stream = nullptr;
+  static constexpr int kPlanes = sizeof(T) == 4 ? 3 : 1;
 
   Sequence sequence() const {
     return {p.batch, p.steps, p.hidden, 1, 0, p.reverse, p.lengths ? lengths.get() : nullptr};
@@ -229,56 +231,69 @@ struct Run {
     }
     std::printf("%-8s H=%-4d B=%-3d T=%-3d %s%s\n", name(), p.hidden, p.batch, p.steps,
                 p.reverse ? "reverse " : "", p.lengths ? "lengths " : "");
-    for (const bool wide : {false, true}) run_forward(checks, wide);
-    for (const bool clusters : {false, true}) run_backward(checks, clusters);
+    run_forward(checks, PersistentForm::narrow);
+    run_forward(checks, PersistentForm::wide);
+    run_backward(checks, PersistentForm::narrow);
+    run_backward(checks, PersistentForm::clusters);
     check(cudaStreamDestroy(stream), "stream");
     std::fflush(stdout);
   }
 
-  void run_forward(bool checks, bool wide) {
-    const auto layout = persistent_forward_layout(kCell, p.hidden, p.batch, processors, wide);
-    std::printf("  forward  %-8s", wide ? "wide" : "");
+  // Launches for all items; then compares or times.
+  template <typename Args, typename Launch, typename Check>
+  void run_pass(const char* name, const PersistentLayout& layout, bool checks, Args args,
+                Launch launch, Check compare) {
+    std::printf("  %-20s", name);
     if (!layout.refusal.empty()) {
       std::printf(" refused: %s\n", layout.refusal.c_str());
       return;
     }
     Array<uint8_t> exchange(int64_t(layout.exchange_bytes(p.steps)));
-    PersistentForward<T> args = forward_args();
+    Array<uint8_t> streamed(int64_t(layout.streamed_bytes));
     args.exchange = reinterpret_cast<uint4*>(exchange.get());
-    const auto launch = [&] { return launch_persistent_forward<T>(args, layout, stream); };
-    if (!checks) return print(layout, time_us(stream, launch));
-    check(launch(), "forward");
-    check(cudaStreamSynchronize(stream), "forward");
-    std::printf(" y %.1e", distance(y, want_y));
-    if (kSaved > 0) std::printf(" reserve %.1e", distance(reserve, want_reserve));
+    args.streamed = reinterpret_cast<uint4*>(streamed.get());
+    const auto launches = [&] {
+      for (int first = 0; first < p.batch; first += layout.items()) {
+        args.first_item = first;
+        args.items = std::min(layout.items(), p.batch - first);
+        if (const cudaError_t e = launch(args, layout, stream)) return e;
+      }
+      return cudaSuccess;
+    };
+    if (!checks) return print(layout, time_us(stream, launches));
+    check(launches(), name);
+    check(cudaStreamSynchronize(stream), name);
+    compare();
     std::printf("\n");
   }
 
-  void run_backward(bool checks, bool clusters) {
-    const auto layout = persistent_backward_layout(kCell, p.hidden, p.batch, processors, clusters);
-    std::printf("  backward %-8s", clusters ? "clusters" : "");
-    if (!layout.refusal.empty()) {
-      std::printf(" refused: %s\n", layout.refusal.c_str());
-      return;
-    }
-    Array<uint8_t> exchange(int64_t(layout.exchange_bytes(p.steps)));
+  void run_forward(bool checks, PersistentForm form) {
+    run_pass(form == PersistentForm::wide ? "forward wide" : "forward",
+             persistent_forward_layout(kCell, kPlanes, p.hidden, p.batch, processors, form), checks,
+             forward_args(), launch_persistent_forward<T>, [&] {
+               std::printf(" y %.1e", distance(y, want_y));
+               if (kSaved > 0) std::printf(" reserve %.1e", distance(reserve, want_reserve));
+             });
+  }
+
+  void run_backward(bool checks, PersistentForm form) {
     PersistentBackward<T> args = backward_args();
-    args.exchange = reinterpret_cast<uint4*>(exchange.get());
-    const auto launch = [&] { return launch_persistent_backward<T>(args, layout, stream); };
-    if (!checks) {
-      args.dh0 = args.dc0 = nullptr;
-      return print(layout, time_us(stream, launch));
-    }
-    check(launch(), "backward");
-    check(cudaStreamSynchronize(stream), "backward");
-    std::printf(" gates' gradients %.1e dh0 %.1e", distance(gradients, want_gradients),
-                distance(dh0, want_dh0));
-    if (kCell == Cell::lstm) std::printf(" dc0 %.1e", distance(dc0, want_dc0));
-    std::printf("\n");
+    if (!checks) args.dh0 = args.dc0 = nullptr;
+    run_pass(form == PersistentForm::clusters ? "backward clusters" : "backward",
+             persistent_backward_layout(kCell, kPlanes, p.hidden, p.batch, processors, form),
+             checks, args, launch_persistent_backward<T>, [&] {
+               std::printf(" gates' gradients %.1e dh0 %.1e", distance(gradients, want_gradients),
+                           distance(dh0, want_dh0));
+               if (kCell == Cell::lstm) std::printf(" dc0 %.1e", distance(dc0, want_dc0));
+             });
   }
 
   void print(const PersistentLayout& layout, double us) const {
-    std::printf(" %6.3f us a step (%d x %d blocks)\n", us / p.steps, layout.tiles, layout.groups);
+    const PassShape& s = layout.shape;
+    std::printf(
+        " %6.3f us a step (%d x %d blocks, %d items each, pieces %d + %d + %d, %d buffers)\n",
+        us / p.steps, s.tiles, s.groups, s.group_items, std::min(s.warp_pieces, layout.held_pieces),
+        s.kept_pieces, s.streamed_pieces, s.buffers);
   }
 
   static const char* name() {
@@ -287,12 +302,12 @@ struct Run {
 };
 
 template <typename T>
-void run_all() {
+void check_all() {
   const Problem checked[] = {{1024, 16, 12},
                              {512, 16, 9, true, true},
                              {250, 5, 7, false, true},
                              {129, 33, 6, true, true},
-                             {1024, 64, 5},
+                             {1024, 70, 5},
                              {8, 1, 3}};
   for (const Problem& p : checked) {
     Run<Cell::lstm, T>{p}.run(true);
@@ -300,23 +315,66 @@ void run_all() {
     Run<Cell::rnn_tanh, T>{p}.run(true);
   }
   Run<Cell::rnn_tanh, T>{{1760, 16, 10, true, true}}.run(true);
+  if (sizeof(T) == 4) return;
+  Run<Cell::lstm, T>{{256, 300, 4, false, true}}.run(true);
+  Run<Cell::lstm, T>{{1760, 20, 6}}.run(true);
+  Run<Cell::lstm, T>{{2560, 5, 4}}.run(true);
+  Run<Cell::gru, T>{{2560, 33, 5, true, true}}.run(true);
+  Run<Cell::rnn_tanh, T>{{2560, 17, 5}}.run(true);
+}
+
+template <Cell kCell, typename T>
+void time_one(int hidden, int batch) {
+  Run<kCell, T>{{hidden, batch, 128}}.run(false);
+}
+
+template <typename T>
+void time_large() {
+  for (const int hidden : {512, 1024}) {
+    for (const int batch : {128, 256}) time_one<Cell::lstm, T>(hidden, batch);
+  }
+  for (const int batch : {1, 16, 64, 256}) {
+    time_one<Cell::lstm, T>(1760, batch);
+    time_one<Cell::gru, T>(2560, batch);
+    time_one<Cell::rnn_tanh, T>(1760, batch);
+  }
+  time_one<Cell::lstm, T>(2560, 16);
+  time_one<Cell::rnn_tanh, T>(2560, 16);
+}
+
+template <typename T>
+void time_all() {
   for (const int hidden : {256, 512, 1024}) {
-    for (const int batch : {1, 16, 32, 64}) {
-      Run<Cell::lstm, T>{{hidden, batch, 128}}.run(false);
+    for (const int batch : {1, 16, 64}) {
+      time_one<Cell::lstm, T>(hidden, batch);
     }
   }
-  Run<Cell::gru, T>{{1024, 16, 128}}.run(false);
-  Run<Cell::gru, T>{{1024, 64, 128}}.run(false);
-  for (const int batch : {1, 16, 64}) Run<Cell::rnn_tanh, T>{{1760, batch, 128}}.run(false);
+  time_one<Cell::gru, T>(1024, 16);
+  if constexpr (sizeof(T) == 2) time_large<T>();
+}
+
+template <typename T>
+void run_all(bool checks, bool times) {
+  if (checks) check_all<T>();
+  if (times) time_all<T>();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1 && std::strcmp(argv[1], "fp16") == 0) {
-    run_all<__half>();
+  const auto asked = [&](const char* what) {
+    for (int i = 1; i < argc; ++i) {
+      if (std::strcmp(argv[i], what) == 0) return true;
+    }
+    return false;
+  };
+  const bool checks = !asked("time"), times = !asked("check");
+  if (asked("fp16")) {
+    run_all<__half>(checks, times);
+  } else if (asked("fp32")) {
+    run_all<float>(checks, times);
   } else {
-    run_all<__nv_bfloat16>();
+    run_all<__nv_bfloat16>(checks, times);
   }
   return 0;
 }

@@ -54,15 +54,16 @@ class RnnCase {
   }
 
   // Rows of weights that sum to about one, so that errors neither die nor explode.
-  RnnDirections weights() {
+  RnnDirections weights(const std::string& layer = "") {
     RnnDirections all;
     for (int64_t d = 0; d < s.directions(); ++d) {
       RnnWeights& w = all[size_t(d)];
-      w.w_ih = c.param(fmt::format("w_ih{}", d), s.w_ih(), normal(1 / std::sqrt(double(s.in))));
-      w.w_hh = c.param(fmt::format("w_hh{}", d), s.w_hh(), normal(1.2 / double(s.hidden)));
+      w.w_ih =
+          c.param(fmt::format("{}w_ih{}", layer, d), s.w_ih(), normal(1 / std::sqrt(double(s.in))));
+      w.w_hh = c.param(fmt::format("{}w_hh{}", layer, d), s.w_hh(), normal(1.2 / double(s.hidden)));
       if (!extras.bias) continue;
       const auto bias = [&](const char* name) {
-        const std::string full = fmt::format("{}{}", name, d);
+        const std::string full = fmt::format("{}{}{}", layer, name, d);
         return extras.mixed ? c.wide(full, s.bias(), Role::param, normal(0.5))
                             : c.param(full, s.bias(), normal(0.5));
       };
@@ -90,7 +91,7 @@ class RnnCase {
   Value final_in(const char* name, bool wanted = true) {
     return extras.final_states && wanted ? c.in(name, s.state()) : Value{};
   }
-  Value final_out(const char* name, bool wanted = true) {
+  Value final_out(const std::string& name, bool wanted = true) {
     return extras.final_states && wanted ? c.out(name, s.state()) : Value{};
   }
   bool lstm() const { return s.cell == CellKind::lstm; }
@@ -135,6 +136,23 @@ Case forward_case(DType dtype, const RnnShape& shape, const Extras& extras) {
               r.final_out("hT"),
               r.final_out("cT", r.lstm()),
               {}});
+  return r.c.done();
+}
+
+// Layers on each other, each with a reserve.
+Case stack_case(DType dtype, const RnnShape& shape, const Extras& extras, int64_t layers) {
+  RnnCase r("rnn stack", dtype, shape, extras);
+  const bool saves = saved_vectors(shape.cell) > 0;
+  Value x = r.c.in("x", shape.x());
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    r.s.in = layer == 0 ? shape.in : shape.hidden;
+    const std::string name = fmt::format("{}.", layer);
+    const Value y = r.c.out(name + "y", shape.y());
+    r.c.add(Rnn{r.s, x, r.weights(name), r.h0, r.c0, r.lengths, y, r.final_out(name + "hT"),
+                r.final_out(name + "cT", r.lstm()),
+                saves ? r.c.out(name + "reserve", shape.reserve()) : Value{}});
+    x = y;
+  }
   return r.c.done();
 }
 
@@ -220,6 +238,11 @@ std::vector<Case> recurrent_op_cases(DType dtype) {
         forward_case(dtype, {cell, Direction::both, 3, 5, 4, 9}, {true, true, true, true}));
     all.push_back(forward_case(dtype, {cell, Direction::forward, 2, 40, 11, 20}, {}));
   }
+  for (const CellKind cell : kCells) {
+    all.push_back(stack_case(dtype, {cell, Direction::forward, 4, 5, 6, 11}, {}, 3));
+    all.push_back(
+        stack_case(dtype, {cell, Direction::forward, 5, 19, 3, 40}, {true, true, true, true}, 2));
+  }
   add_embedding(all, dtype);
   add_select(all, dtype);
   return all;
@@ -235,8 +258,10 @@ std::vector<Case> wide_recurrent_cases(DType dtype) {
     for (const Sizes& z : kWide) {
       const Direction direction = z.hidden % 32 == 0 ? Direction::forward : Direction::both;
       const RnnShape shape{cell, direction, z.steps, z.batch, z.in, z.hidden};
-      all.push_back(training_case(dtype, shape, z.extras, true, true));
+      all.push_back(training_case(dtype, shape, z.extras, z.batch > 1, true));
     }
+    all.push_back(
+        stack_case(dtype, {cell, Direction::forward, 6, 37, 24, 136}, {true, true, true, true}, 3));
   }
   return all;
 }

@@ -8,47 +8,66 @@
 #include "ridgeline/cuda/recurrent/cell.h"
 
 // A whole pass over a sequence in one launch: each block keeps the recurrent weights of a few
-// hidden units in registers for all steps, and a step is a product of those with the state of all
-// units, which the blocks hand each other through L2. Words that are handed over are checked for a
-// value that no state can have, so no barrier is needed: a block goes on as soon as what it reads
-// has come. All blocks must be resident: launched cooperatively, refused when they cannot be.
-// Halves only.
+// hidden units on chip for all steps, and a step is a product of those with the state of all units,
+// which the blocks hand each other through L2. Words that are handed over are checked for a value
+// that no state can have, so no barrier is needed: a block goes on as soon as what it reads has
+// come. Items go in panels of 16; while those of one are on their way, others are multiplied. All
+// blocks must be resident: launched cooperatively, refused when they cannot be.
+// bf16, fp16, and fp32 as sums of three bf16 numbers.
 namespace ridgeline::cuda::recurrent {
 
-// How a pass is laid out over the GPU. A block's 8 warps share out the inner extent of the product
-// in pieces of 32; each holds `pairs` of them (two mma k-blocks each).
-struct PersistentLayout {
-  std::string refusal;  // why there is none; "" when there is one
-  int units = 0;        // hidden units of a block
-  int tiles = 0;        // blocks that share out the hidden units
-  int groups = 1;       // of items, each with its own blocks
-  int group_batch = 0;  // items of a group
-  int own = 1;          // (unit, item) pairs of a thread: a kernel is built for 1 and for 4
-  int cluster = 1;      // blocks that share out the inner extent, backward
-  int row_tiles = 1;    // of 16 rows of a block's product
-  int buffers = 2;      // of partial sums; with one the block's warps wait for each other once more
-  // Cycles that warps without items wait before they ask; -1: none, as all rows have it. In trials
-  // on an H200 450 took an LSTM of 1024 units and 16 items from 2.57 to 2.13 us a step and cost
-  // small layers a tenth.
-  int pause = -1;
-  int octets = 0;      // 8 consecutive places of the inner extent: what one lane reads at once
-  int pairs = 0;       // kernels are built for 2, 4 and 8
-  int item_tiles = 0;  // of 8 items, of a group
-  size_t shared_bytes = 0;
-  size_t slot_bytes = 0;  // what is handed over in a step, of a group
-  size_t exchange_bytes(int steps) const { return slot_bytes * size_t(groups) * size_t(steps); }
-  int blocks() const { return tiles * groups; }
+// What a kernel knows of its layout. A block's product has 16 * row_tiles rows; its warps share out
+// the inner extent in pieces of 32 places.
+struct PassShape {
+  int units = 0;            // hidden units of a block, even
+  int lane_bits = 0;        // 8, 16 or 32 threads stand side by side for them
+  int tiles = 0;            // blocks that share out the hidden units
+  int groups = 1;           // of items, each with its own blocks
+  int group_items = 0;      // a multiple of 8; of 16 where there are more
+  int octets = 0;           // 8 consecutive places of the inner extent: what one lane reads at once
+  int warp_pieces = 0;      // of 32 places, of each warp: first those in registers, then
+  int kept_pieces = 0;      // those in shared memory, then
+  int streamed_pieces = 0;  // those that come from L2 in each step
+  int buffers = 2;  // of partial sums; with one the block's warps wait for each other once more
+  int ring = 0;     // panels that a cluster may have on the way
+  int layers = 1;   // of a stack: blocks of each layer run side by side
+  // Cycles that a block with one panel waits before it asks for the next state: asking early and
+  // often keeps L2 from taking in what is handed over.
+  int pause = 0;
+  // uint4s of a slot: of a panel, of a layer's group, and of all layers'.
+  int64_t panel_words = 0, step_words = 0, all_words = 0;
+
+  int group_panels() const { return (group_items + 15) / 16; }
+  // A stack's last state is handed on, to the layer above.
+  RIDGELINE_CELL_HD int slots(int steps) const { return steps + (layers > 1 ? 1 : 0); }
 };
 
-constexpr int kPersistentMostItems = 64;  // of a launch
+struct PersistentLayout {
+  std::string refusal;  // why there is none; "" when there is one
+  PassShape shape;
+  int row_tiles = 1, held_pieces = 4;  // which kernel: the latter in registers
+  int cluster = 1;                     // blocks that share out the inner extent, backward
+  size_t shared_bytes = 0, streamed_bytes = 0;
 
-// Of the current device, for `batch` <= kPersistentMostItems. Forward, `wide` gives a block twice
-// the units: half the blocks then read the state, or twice the groups share out the items.
-// Backward, `clusters` lets four blocks share the inner extent.
-PersistentLayout persistent_forward_layout(Cell cell, int hidden, int batch, int processors,
-                                           bool wide);
-PersistentLayout persistent_backward_layout(Cell cell, int hidden, int batch, int processors,
-                                            bool clusters);
+  int blocks() const { return shape.tiles * shape.groups * shape.layers; }
+  int items() const { return shape.groups * shape.group_items; }  // of a launch
+  size_t exchange_bytes(int steps) const {
+    return size_t(shape.all_words) * 16 * size_t(shape.groups) * size_t(shape.slots(steps));
+  }
+};
+
+// How the hidden units are shared out.
+enum class PersistentForm : uint8_t {
+  narrow,   // as many blocks as there can be
+  wide,     // twice the units a block: half the blocks read the state, or more groups share it out
+  clusters  // backward: four blocks share the inner extent
+};
+
+// Of the current device. A batch that one launch does not take is taken in several.
+PersistentLayout persistent_forward_layout(Cell cell, int planes, int hidden, int batch,
+                                           int processors, PersistentForm form);
+PersistentLayout persistent_backward_layout(Cell cell, int planes, int hidden, int batch,
+                                            int processors, PersistentForm form);
 
 // The items from `first_item` on, group by group.
 template <typename T>
@@ -62,7 +81,8 @@ struct PersistentForward {
   const T *h0, *c0;  // [B, H] of the direction; may be null
   T *y, *reserve;    // reserve may be null
   T *hT, *cT;        // as h0; may be null
-  uint4* exchange;
+  uint4 *exchange, *streamed;
+  const T* w_ih;  // [gates, H, H] of a layer that stands on another in a stack, without from_x
 };
 
 template <typename T>
@@ -75,12 +95,26 @@ struct PersistentBackward {
   const T *dhT, *dcT;  // [B, H] of the direction; may be null
   T* gate_gradients;
   T *dh0, *dc0;  // may be null
-  uint4* exchange;
+  uint4 *exchange, *streamed;
 };
 
+// A stack of layers of equal width as a wavefront: in one launch, each layer a step behind the one
+// below, whose state it takes as it comes.
+constexpr int kMostLayers = 8;
+PersistentLayout persistent_stack_layout(Cell cell, int planes, int layers, int hidden, int batch,
+                                         int processors);
+template <typename T>
+struct PersistentStack {
+  PersistentForward<T> layers[kMostLayers];  // of one batch; the first has from_x
+};
+
+// T is __nv_bfloat16, __half or float.
 template <typename T>
 cudaError_t launch_persistent_forward(const PersistentForward<T>& args,
                                       const PersistentLayout& layout, cudaStream_t stream);
+template <typename T>
+cudaError_t launch_persistent_stack(const PersistentStack<T>& args, const PersistentLayout& layout,
+                                    cudaStream_t stream);
 template <typename T>
 cudaError_t launch_persistent_backward(const PersistentBackward<T>& args,
                                        const PersistentLayout& layout, cudaStream_t stream);

@@ -4,109 +4,134 @@
 namespace ridgeline::cuda::recurrent {
 namespace {
 
-// Calls f with the kernel of a layout.
-template <typename T, typename F>
-cudaError_t with_kernel(Cell cell, const PersistentLayout& layout, F f) {
-  const auto call = [&]<Cell kCell, typename Rows, int kPieces>() {
-    return f(reinterpret_cast<const void*>(
-        layout.own == 1 ? rnn_backward_persistent_kernel<T, kCell, Rows, kPieces, 1>
-                        : rnn_backward_persistent_kernel<T, kCell, Rows, kPieces, 4>));
-  };
-  return dispatch_cell(cell, [&]<Cell kCell>() {
-    if constexpr (cell_gates(kCell) > 1) {
-      using Two = BackwardRows<4, 2>;
-      using Three = BackwardRows<4, 3>;
-      if (layout.row_tiles == 3) return call.template operator()<kCell, Three, 4>();
-      if (layout.row_tiles == 2) return call.template operator()<kCell, Two, 4>();
+constexpr int kClusterBlocks = 4;
+
+// The kernel of a layout; null where none was built.
+template <typename T, Cell kCell>
+const void* kernel_of(const PersistentLayout& layout) {
+  const void* found = nullptr;
+  const auto try_kernel = [&]<int kCluster, int kRowTiles, int kPieces, int kOwn>() {
+    if (layout.row_tiles != kRowTiles || layout.held_pieces != kPieces ||
+        layout.cluster != kCluster) {
+      return;
     }
-    using One = BackwardRows<1, 1>;
-    if (layout.pairs <= 4) return call.template operator()<kCell, One, 4>();
-    return call.template operator()<kCell, One, 8>();
-  });
+    found = reinterpret_cast<const void*>(
+        rnn_backward_persistent_kernel<T, kCell, kCluster, kRowTiles, kPieces, kOwn>);
+  };
+  constexpr bool kGated = cell_gates(kCell) > 1;
+  if constexpr (Handed<T>::kPlanes > 1) {
+    try_kernel.template operator()<1, 1, 2, 1>();
+    if constexpr (kGated) {
+      try_kernel.template operator()<kClusterBlocks, 2, 2, 1>();
+      try_kernel.template operator()<kClusterBlocks, 3, 1, 1>();
+    }
+  } else {
+    try_kernel.template operator()<1, 1, 8, 1>();
+    if constexpr (kGated) {
+      try_kernel.template operator()<kClusterBlocks, 2, 4, 1>();
+      try_kernel.template operator()<kClusterBlocks, 3, 4, 1>();
+      try_kernel.template operator()<kClusterBlocks, 4, 4, 1>();
+      try_kernel.template operator()<kClusterBlocks, 6, 2, 2>();
+    } else {
+      try_kernel.template operator()<1, 2, 8, 2>();
+    }
+  }
+  return found;
 }
 
-PersistentLayout backward_layout(Cell cell, int hidden, int batch, int processors, int row_tiles,
-                                 int& resident) {
+template <typename T>
+const void* kernel_of(Cell cell, const PersistentLayout& layout) {
+  return dispatch_cell(cell, [&]<Cell kCell>() { return kernel_of<T, kCell>(layout); });
+}
+
+struct Kernel {
+  int row_tiles, held_pieces;
+};
+
+// `resident` is how many blocks could be.
+PersistentLayout backward_layout(Cell cell, int planes, int hidden, int batch, int processors,
+                                 int units, int cluster, const Kernel& kernel, int& resident) {
   PersistentLayout layout;
-  layout.row_tiles = row_tiles;
-  layout.cluster = row_tiles > 1 ? 4 : 1;
-  layout.units = 16 * row_tiles / layout.cluster;
-  const int each = layout.units * layout.cluster, lanes = layout.units == 8 ? 8 : 16;
-  layout.tiles = (hidden + each - 1) / each * layout.cluster;
-  layout.octets = cell_gates(cell) * ((hidden + 7) / 8);
-  const int pieces = (layout.octets + 3) / 4;
-  const int of_block = (pieces + layout.cluster - 1) / layout.cluster;
-  layout.pairs = (of_block + kWarps - 1) / kWarps;
-  if (layout.tiles > processors || layout.pairs > (row_tiles > 1 ? 4 : 8)) {
-    layout.refusal = "the recurrent weights do not fit in the registers of the GPU";
-    return layout;
+  layout.shape.units = units;
+  layout.row_tiles = kernel.row_tiles;
+  layout.held_pieces = kernel.held_pieces;
+  layout.cluster = cluster;
+  complete_layout(layout, planes, hidden, cell_gates(cell) * ((hidden + 7) / 8), batch, processors,
+                  size_t(cluster) * kPanelItems * units * sizeof(float));
+  if (!layout.refusal.empty()) return layout;
+  resident = check_resident(
+      planes > 1 ? kernel_of<float>(cell, layout) : kernel_of<__nv_bfloat16>(cell, layout), layout);
+  return layout;
+}
+
+PersistentLayout cluster_layout(Cell cell, int planes, int hidden, int batch, int processors) {
+  constexpr Kernel kHalves[] = {{2, 4}, {3, 4}, {4, 4}, {6, 2}}, kPlanes[] = {{2, 2}, {3, 1}};
+  PersistentLayout layout;
+  // Clusters may not fill the GPU (30 of four blocks on an H200): fewer groups of items then, or
+  // more units a block.
+  const auto try_kernel = [&](const Kernel& kernel) {
+    const int units = 16 * kernel.row_tiles / kClusterBlocks;
+    int resident = 0;
+    layout = backward_layout(cell, planes, hidden, batch, processors, units, kClusterBlocks, kernel,
+                             resident);
+    if (!layout.refusal.empty() && resident > 0 && resident < layout.blocks()) {
+      layout = backward_layout(cell, planes, hidden, batch, resident, units, kClusterBlocks, kernel,
+                               resident);
+    }
+    return layout.refusal.empty();
+  };
+  if (planes > 1) {
+    for (const Kernel& kernel : kPlanes) {
+      if (try_kernel(kernel)) break;
+    }
+  } else {
+    for (const Kernel& kernel : kHalves) {
+      if (try_kernel(kernel)) break;
+    }
   }
-  share_items(layout, batch, processors);
-  layout.own = layout.group_batch * lanes <= kThreads ? 1 : 4;
-  if (layout.group_batch * lanes > 4 * kThreads) {
-    layout.refusal = "too many items for one pass";
-    return layout;
-  }
-  const int pitch = 16 * row_tiles + 4, items = 8 * layout.item_tiles;
-  const int received = row_tiles > 1 ? kReceiveRing * layout.cluster * items * layout.units : 0;
-  share_memory(layout, kWarps * items * pitch,
-               size_t(received) * sizeof(float) + kReceiveRing * sizeof(ByteBarrier));
-  layout.slot_bytes = size_t(pieces) * size_t(layout.item_tiles) * 32 * sizeof(uint4);
-  with_kernel<__nv_bfloat16>(cell, layout, [&](const void* kernel) {
-    resident = check_resident(kernel, kThreads, layout);
-    return cudaSuccess;
-  });
   return layout;
 }
 
 }  // namespace
 
-PersistentLayout persistent_backward_layout(Cell cell, int hidden, int batch, int processors,
-                                            bool clusters) {
-  int resident = 0;
-  if (!clusters) return backward_layout(cell, hidden, batch, processors, 1, resident);
+PersistentLayout persistent_backward_layout(Cell cell, int planes, int hidden, int batch,
+                                            int processors, PersistentForm form) {
   PersistentLayout layout;
-  if (cell_gates(cell) == 1) {
+  const bool gated = cell_gates(cell) > 1;
+  if (form == PersistentForm::clusters) {
+    if (gated) return cluster_layout(cell, planes, hidden, batch, processors);
     layout.refusal = "the inner extent of a cell with one gate needs no sharing";
     return layout;
   }
-  // Clusters may not fill the GPU (30 of four blocks on an H200): fewer groups of items then, or
-  // more units a block.
-  for (const int row_tiles : {2, 3}) {
-    layout = backward_layout(cell, hidden, batch, processors, row_tiles, resident);
-    if (!layout.refusal.empty() && resident > 0 && resident < layout.blocks()) {
-      layout = backward_layout(cell, hidden, batch, resident, row_tiles, resident);
-    }
-    if (layout.refusal.empty()) break;
+  const int units = units_for(hidden, processors);
+  int resident = 0;
+  if (units <= 16 || gated || planes > 1) {
+    return backward_layout(cell, planes, hidden, batch, processors, 16, 1, {1, planes > 1 ? 2 : 8},
+                           resident);
   }
+  if (units <= 32) {
+    return backward_layout(cell, planes, hidden, batch, processors, units, 1, {2, 8}, resident);
+  }
+  layout.refusal = "more hidden units than the GPU has room for";
   return layout;
 }
 
 template <typename T>
 cudaError_t launch_persistent_backward(const PersistentBackward<T>& args,
                                        const PersistentLayout& layout, cudaStream_t stream) {
-  const int pieces = (layout.octets + 3) / 4;
-  PersistentBackwardParams<T> params{args,
-                                     layout.tiles,
-                                     layout.group_batch,
-                                     layout.octets,
-                                     layout.item_tiles,
-                                     layout.buffers,
-                                     layout.pause,
-                                     (pieces + layout.cluster - 1) / layout.cluster,
-                                     int64_t(layout.slot_bytes / sizeof(uint4))};
-  if (auto e = cudaMemsetAsync(args.exchange, 0xff, layout.exchange_bytes(args.sequence.steps),
-                               stream)) {
+  if (auto e = begin_exchange<T, false>(layout.shape, args.sequence, nullptr, args.first_item,
+                                        args.items, args.exchange, stream)) {
     return e;
   }
-  return with_kernel<T>(args.cell, layout, [&](const void* kernel) {
-    return launch_resident_blocks(kernel, layout, kThreads, &params, stream);
-  });
+  PersistentBackwardParams<T> params{args, layout.shape};
+  return launch_resident_blocks(kernel_of<T>(args.cell, layout), layout, &params, stream);
 }
 
 template cudaError_t launch_persistent_backward<__nv_bfloat16>(
     const PersistentBackward<__nv_bfloat16>&, const PersistentLayout&, cudaStream_t);
 template cudaError_t launch_persistent_backward<__half>(const PersistentBackward<__half>&,
                                                         const PersistentLayout&, cudaStream_t);
+template cudaError_t launch_persistent_backward<float>(const PersistentBackward<float>&,
+                                                       const PersistentLayout&, cudaStream_t);
 
 }  // namespace ridgeline::cuda::recurrent

@@ -4,92 +4,107 @@
 namespace ridgeline::cuda::recurrent {
 namespace {
 
-// Calls f with the kernel of a layout.
-template <typename T, typename F>
-cudaError_t with_kernel(Cell cell, const PersistentLayout& layout, F f) {
-  const auto call = [&]<Cell kCell, int kRowTiles, int kPieces>() {
-    return f(reinterpret_cast<const void*>(
-        layout.own == 1 ? rnn_forward_persistent_kernel<T, kCell, kRowTiles, kPieces, 1>
-                        : rnn_forward_persistent_kernel<T, kCell, kRowTiles, kPieces, 4>));
+// The kernel of a layout; null where none was built.
+template <typename T, Cell kCell>
+const void* kernel_of(const PersistentLayout& layout) {
+  const void* found = nullptr;
+  const auto try_kernel = [&]<int kRowTiles, int kPieces, int kOwn>() {
+    if (layout.row_tiles != kRowTiles || layout.held_pieces != kPieces) return;
+    found = reinterpret_cast<const void*>(
+        rnn_forward_persistent_kernel<T, kCell, kRowTiles, kPieces, kOwn>);
   };
-  return dispatch_cell(cell, [&]<Cell kCell>() {
-    if constexpr (cell_gates(kCell) > 1) {
-      if (layout.row_tiles == 4) return call.template operator()<kCell, 4, 4>();
-      if (layout.pairs <= 2) return call.template operator()<kCell, 2, 2>();
-      return call.template operator()<kCell, 2, 4>();
+  if constexpr (Handed<T>::kPlanes > 1) {
+    try_kernel.template operator()<(cell_gates(kCell) > 1 ? 2 : 1), 2, 1>();
+  } else if constexpr (cell_gates(kCell) == 1) {
+    try_kernel.template operator()<1, 8, 1>();
+    try_kernel.template operator()<2, 8, 2>();
+  } else {
+    try_kernel.template operator()<2, 2, 1>();
+    try_kernel.template operator()<2, 4, 1>();
+    if constexpr (kCell == Cell::gru) {
+      try_kernel.template operator()<3, 2, 1>();
+      try_kernel.template operator()<3, 4, 1>();
+      try_kernel.template operator()<4, 4, 2>();
     } else {
-      if (layout.pairs <= 4) return call.template operator()<kCell, 1, 4>();
-      return call.template operator()<kCell, 1, 8>();
+      try_kernel.template operator()<4, 2, 1>();
+      try_kernel.template operator()<4, 4, 1>();
+      try_kernel.template operator()<5, 3, 2>();
     }
-  });
+  }
+  return found;
 }
 
-// With room for so many blocks; `resident` is how many could be.
-PersistentLayout forward_layout(Cell cell, int hidden, int batch, int processors, bool wide,
-                                int& resident) {
-  PersistentLayout layout;
-  const bool gated = cell_gates(cell) > 1;
-  if (wide && !gated) {
-    layout.refusal = "a cell with one gate has 16 units a block already";
-    return layout;
+template <typename T>
+const void* kernel_of(Cell cell, const PersistentLayout& layout) {
+  return dispatch_cell(cell, [&]<Cell kCell>() { return kernel_of<T, kCell>(layout); });
+}
+
+// Units of a block and the kernel for them; 0 where there is none.
+void choose_forward(PersistentLayout& layout, Cell cell, int hidden, int processors, bool wide) {
+  const int gates = cell_gates(cell), held = hidden <= 2 * kWarps * 32 ? 2 : 4;
+  const auto take = [&](int units, int row_tiles, int held) {
+    layout.shape.units = units;
+    layout.row_tiles = row_tiles;
+    layout.held_pieces = held;
+  };
+  if (gates == 1) {
+    if (!wide) return take(16, 1, 8);
+    const int units = units_for(hidden, processors);
+    if (units > 16 && units <= 32) take(units, 2, 8);
+  } else if (!wide) {
+    // gru has room for 10 units in 32 rows.
+    take(gates == 3 && (hidden + 7) / 8 > processors ? 10 : 8, 2, held);
+  } else if ((hidden + 15) / 16 <= processors) {
+    take(16, gates, held);
+  } else {
+    take(20, gates + 1, gates == 4 ? 3 : 4);
   }
-  layout.units = gated && !wide ? 8 : 16;
-  layout.row_tiles = gated ? (wide ? 4 : 2) : 1;
-  layout.tiles = (hidden + layout.units - 1) / layout.units;
-  layout.octets = layout.tiles * layout.units / 8;
-  const int pieces = (layout.octets + 3) / 4;
-  layout.pairs = (pieces + kWarps - 1) / kWarps;
-  if (layout.tiles > processors || layout.pairs > (gated ? 4 : 8)) {
-    layout.refusal = "the recurrent weights do not fit in the registers of the GPU";
-    return layout;
-  }
-  share_items(layout, batch, processors);
-  layout.own = layout.group_batch * layout.units <= kThreads ? 1 : 4;
-  if (layout.group_batch * layout.units > 4 * kThreads) {
-    layout.refusal = "too many items for one pass";
-    return layout;
-  }
-  const int pitch = 16 * layout.row_tiles + 4;
-  share_memory(layout, kWarps * 8 * layout.item_tiles * pitch, 0);
-  layout.slot_bytes = size_t(pieces) * size_t(layout.item_tiles) * 32 * sizeof(uint4);
-  with_kernel<__nv_bfloat16>(cell, layout, [&](const void* kernel) {
-    resident = check_resident(kernel, kThreads, layout);
-    return cudaSuccess;
-  });
-  return layout;
+}
+
+// Measured on an H200: blocks that read 32 KB of a state a step gain a tenth, smaller ones lose.
+int pause_for(const PassShape& shape, int hidden) {
+  const int panel_items = shape.group_items < kPanelItems ? shape.group_items : kPanelItems;
+  return hidden * panel_items >= 8192 ? 600 : 0;
 }
 
 }  // namespace
 
-PersistentLayout persistent_forward_layout(Cell cell, int hidden, int batch, int processors,
-                                           bool wide) {
-  int resident = 0;
-  return forward_layout(cell, hidden, batch, processors, wide, resident);
+PersistentLayout persistent_forward_layout(Cell cell, int planes, int hidden, int batch,
+                                           int processors, PersistentForm form) {
+  PersistentLayout layout;
+  choose_forward(layout, cell, hidden, processors, form == PersistentForm::wide);
+  if (planes > 1) {  // built for one form
+    if (form != PersistentForm::narrow) layout.shape.units = 0;
+    layout.held_pieces = 2;
+  }
+  if (layout.shape.units == 0) {
+    layout.refusal = "there is no such form of this layer";
+    return layout;
+  }
+  complete_layout(layout, planes, hidden, (hidden + 7) / 8, batch, processors, 0);
+  if (!layout.refusal.empty()) return layout;
+  layout.shape.pause = pause_for(layout.shape, hidden);
+  check_resident(
+      planes > 1 ? kernel_of<float>(cell, layout) : kernel_of<__nv_bfloat16>(cell, layout), layout);
+  return layout;
 }
 
 template <typename T>
 cudaError_t launch_persistent_forward(const PersistentForward<T>& args,
                                       const PersistentLayout& layout, cudaStream_t stream) {
-  PersistentForwardParams<T> params{args,
-                                    layout.tiles,
-                                    layout.groups,
-                                    layout.group_batch,
-                                    layout.octets,
-                                    layout.item_tiles,
-                                    layout.buffers,
-                                    layout.pause,
-                                    int64_t(layout.slot_bytes / sizeof(uint4))};
-  const int64_t blocks = (params.slot * layout.groups * args.sequence.steps + 255) / 256;
-  rnn_exchange_begin_kernel<T><<<unsigned(blocks < 2048 ? blocks : 2048), 256, 0, stream>>>(params);
-  if (auto e = cudaGetLastError()) return e;
-  return with_kernel<T>(args.cell, layout, [&](const void* kernel) {
-    return launch_resident_blocks(kernel, layout, kThreads, &params, stream);
-  });
+  if (auto e = begin_exchange<T, true>(layout.shape, args.sequence, args.h0, args.first_item,
+                                       args.items, args.exchange, stream)) {
+    return e;
+  }
+  PersistentForwardParams<T, 1> params{{args}, layout.shape};
+  return launch_resident_blocks(kernel_of<T>(args.cell, layout), layout, &params, stream);
 }
 
 template cudaError_t launch_persistent_forward<__nv_bfloat16>(
     const PersistentForward<__nv_bfloat16>&, const PersistentLayout&, cudaStream_t);
 template cudaError_t launch_persistent_forward<__half>(const PersistentForward<__half>&,
                                                        const PersistentLayout&, cudaStream_t);
+template cudaError_t launch_persistent_forward<float>(const PersistentForward<float>&,
+                                                      const PersistentLayout&, cudaStream_t);
 
 }  // namespace ridgeline::cuda::recurrent

@@ -1,271 +1,276 @@
 #pragma once
 
-#include "ridgeline/cuda/recurrent/cell.cuh"
-#include "ridgeline/cuda/recurrent/exchange.cuh"
-#include "ridgeline/cuda/recurrent/persistent.h"
+#include "ridgeline/cuda/recurrent/pass.cuh"
 
 namespace ridgeline::cuda::recurrent {
 
-// Rows of a block's product: of cells with several gates 8 units x 4 gates (gru's fourth is empty)
-// in two tiles of 16, once or twice; else 16 units.
-template <Cell kCell, int kRowTiles>
-struct ForwardRows {
-  static constexpr bool kGated = cell_gates(kCell) > 1;
-  static constexpr int kTiles = kRowTiles, kUnits = kGated ? 4 * kTiles : 16;
-  static constexpr int kPitch =
-      16 * kTiles + 4;  // floats an item: lanes of a store miss each other
-  static __device__ int gate(int row) { return kGated ? row % 32 / 8 : 0; }
-  static __device__ int unit(int row) { return kGated ? row / 32 * 8 + row % 8 : row; }
-  // Of a unit's first gate; the others follow 8 rows apart.
-  static __device__ int row(int unit) { return kGated ? unit / 8 * 32 + unit % 8 : unit; }
-};
-
-template <typename T>
+template <typename T, int kLayers>
 struct PersistentForwardParams {
-  PersistentForward<T> args;
-  int tiles, groups, group_batch, octets, item_tiles, buffers, pause;
-  int64_t slot;  // uint4s a step, of a group
+  PersistentForward<T> layers[kLayers];
+  PassShape shape;
 };
 
-template <typename T, Cell kCell, int kRowTiles, int kPieces, int kOwn>
+template <typename T, Cell kCell, int kRowTiles, int kPieces, int kOwn, bool kStacked>
 class ForwardPass {
  public:
-  using Rows = ForwardRows<kCell, kRowTiles>;
-  using Params = PersistentForwardParams<T>;
+  using Product = BlockProduct<T, kPieces, kRowTiles>;
+  using Math = typename Handed<T>::Math;
   static constexpr int kGates = cell_gates(kCell), kSaved = cell_saved(kCell);
+  // Row gate * kGateRows + u of a block's product is that gate of its unit u.
+  static constexpr int kGateRows = forward_gate_rows(kCell, kRowTiles);
+  static constexpr int kWarpFloats = kPanelItems * Product::kPitch;  // partial sums of a warp
+  enum { kH, kC, kLength, kStates };                                 // of a ThreadState
 
-  __device__ explicit ForwardPass(const Params& p) : p_(p), args_(p.args), s_(args_.sequence) {
-    tile_ = blockIdx.x % p.tiles;
-    const int group = blockIdx.x / p.tiles % p.groups;
-    first_item_ = args_.first_item + group * p.group_batch;
-    items_ = min(p.group_batch, args_.first_item + args_.items - first_item_);
-    exchange_ = args_.exchange + group * p.slot * s_.steps;
-    unit_in_block_ = threadIdx.x % Rows::kUnits;
-    unit_ = tile_ * Rows::kUnits + unit_in_block_;
-    warp_ = threadIdx.x / 32;
+  __device__ ForwardPass(const PersistentForward<T>* layers, const PassPlace& at, float* shared)
+      : args_(layers[kStacked ? at.layer : 0]),
+        at_(at),
+        partials_(shared),
+        state_(shared + at.shape.buffers * kWarps * kWarpFloats) {
+    const PassShape& shape = at.shape;
+    handed_ = place_offset<Handed<T>::kPlanes>(at.unit);
+    exchange_ = args_.exchange + at.group * shape.slots(steps()) * shape.all_words +
+                at.layer * shape.step_words;
   }
 
-  __device__ void run(float* shared) {
-    if (items_ <= 0) return;  // the last launch of several may have fewer groups
-    uint32_t a[kPieces][2][Rows::kTiles][4];
-    load_weights(a);
+  __device__ void run() {
+    if (at_.items <= 0) return;  // the last launch of several may have fewer groups
+    const PassShape& shape = at_.shape;
+    const int first_piece = at_.slice() % (kStacked ? kWarps / 2 : kWarps) * shape.warp_pieces;
+    Product product;
+    product.load_weights(
+        first_piece, shape.warp_pieces,
+        [this](int row, int octet, float(&v)[8]) { weights(row, octet, v); },
+        at_.kept(kept_memory(), Product::kWeightWords), shape.kept_pieces,
+        at_.streamed(args_.streamed, Product::kWeightWords));
     load_states();
-    const int of_warp = 8 * p_.item_tiles * Rows::kPitch, buffer = kWarps * of_warp;
-    const LaneShare share(piece(), piece() + kPieces, p_.octets, items_, p_.item_tiles);
-    SlotProduct<T, kPieces, Rows::kTiles, Rows::kPitch> product;
-    fetch_inputs(0);
-    for (int step = 0; step < s_.steps; ++step) {
-      const uint4* slot = exchange_ + step * p_.slot;
-      float* partial = p_.buffers == 2 && (step & 1) ? shared + buffer : shared;
-      product.begin(slot, share);
-      product.finish(a, slot, share, partial + warp_ * of_warp);
-      __syncthreads();
-      float gates[kOwn][4];
-      advance_all(step, partial, gates);
-      if (p_.buffers == 1 || p_.pause >= 0) __syncthreads();
-      // What follows takes other warps about as long as the state takes to get round.
-      if (!has(0) && p_.pause > 0) wait_cycles(p_.pause);
-      fetch_inputs(step + 1);
-      store_all(step, gates);
+    const int64_t lane = Product::lane_offset(first_piece) +
+                         (takes_below() ? shape.all_words - shape.step_words : 0);
+    const int64_t step_gap = shape.all_words - at_.panels * shape.panel_words;
+    const bool ahead = at_.panels > 1;  // the next panel's state came while this one was waited for
+    uint4* slot = exchange_;
+    fetch_inputs(0, 0);
+    product.begin(slot + lane, at_.two_tiles(0));
+    float* partial = partials_;
+    for (int step = 0; step < steps(); ++step) {
+      for (int panel = 0; panel < at_.panels; ++panel) {
+        const bool last = panel + 1 == at_.panels;
+        const int next_step = step + last, next_panel = last ? 0 : panel + 1;
+        uint4* next = slot + shape.panel_words + (last ? step_gap : 0);
+        product.finish(slot + lane, at_.two_tiles(panel), partial + at_.warp * kWarpFloats);
+        const bool more = next_step < steps();
+        if (ahead && more) product.begin(next + lane, at_.two_tiles(next_panel));
+        Items now = load_items(panel);
+        __syncthreads();
+        advance(step, panel, slot + shape.all_words, partial, now);
+        if (shape.buffers == 1) {
+          __syncthreads();
+        } else {
+          partial = partial == partials_ ? partials_ + kWarps * kWarpFloats : partials_;
+        }
+        if (!ahead && more && shape.pause == 0) product.begin(next + lane, at_.two_tiles(0));
+        if (more) fetch_inputs(next_step, next_panel);
+        if (ahead) prefetch_inputs(step + 2, panel);
+        store(step, panel, now);
+        if (!ahead && more && shape.pause > 0) {
+          wait_cycles(shape.pause);
+          product.begin(next + lane, at_.two_tiles(0));
+        }
+        slot = next;
+      }
     }
     store_states();
   }
 
  private:
-  static constexpr int kItemsApart = kThreads / Rows::kUnits;  // between a thread's items
+  // What a thread works on in a turn.
+  struct Items {
+    float h[kOwn], c[kOwn], gates[kOwn][4];
+    int length[kOwn];
+    bool has[kOwn];
+  };
 
-  // Which part of the inner extent this warp has: in other blocks other warps, so that not all ask
-  // for the same memory at once.
-  __device__ int slice() const { return (int(threadIdx.x / 32) + tile_) % kWarps; }
-  __device__ int piece() const { return slice() * kPieces; }
-  __device__ int item(int i) const { return threadIdx.x / Rows::kUnits + i * kItemsApart; }
-  __device__ bool has(int i) const { return item(i) < items_; }
-
-  // The row of a gate; null where there is none.
-  __device__ const T* weights(int gate, int unit) const {
-    const T* all = args_.w_hh;
-    if (unit >= s_.hidden || gate >= kGates || all == nullptr) return nullptr;
-    return all + (int64_t(gate) * s_.hidden + unit) * s_.hidden;
+  __device__ int steps() const { return at_.s.steps; }
+  __device__ int hidden() const { return at_.s.hidden; }
+  // In a stack half of the warps of a layer above another take the state of that one: it has been
+  // handed over when the layer below ends the same step. Those of the lowest have no weights.
+  __device__ bool upper_half() const { return kStacked && at_.slice() >= kWarps / 2; }
+  __device__ bool takes_below() const { return upper_half() && at_.layer > 0; }
+  // Behind the states of all panels.
+  __device__ uint4* kept_memory() const {
+    return reinterpret_cast<uint4*>(partials_ + at_.shape.buffers * kWarps * kWarpFloats +
+                                    at_.group_panels() * kOwn * kStates * kThreads);
   }
 
-  __device__ void load_weights(uint32_t (&a)[kPieces][2][Rows::kTiles][4]) const {
-    const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3, H = s_.hidden;
-#pragma unroll
-    for (int p = 0; p < kPieces; ++p) {
-#pragma unroll
-      for (int m = 0; m < Rows::kTiles; ++m) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int row = 16 * m + 8 * half + g, gate = Rows::gate(row);
-          const int unit = tile_ * Rows::kUnits + Rows::unit(row);
-          const int first = 32 * (piece() + p) + 8 * t;
-          const T* w = weights(gate, unit);
-          const bool there = w != nullptr;
-          w += first;
-          uint32_t words[4];
-#pragma unroll
-          for (int e = 0; e < 4; ++e) {
-            const float lo = there && first + 2 * e < H ? float(w[2 * e]) : 0.0f;
-            const float hi = there && first + 2 * e + 1 < H ? float(w[2 * e + 1]) : 0.0f;
-            words[e] = Pair<T>::pack(lo, hi);
-          }
-          a[p][0][m][half] = words[0];
-          a[p][0][m][2 + half] = words[1];
-          a[p][1][m][half] = words[2];
-          a[p][1][m][2 + half] = words[3];
-        }
-      }
-    }
+  __device__ void weights(int row, int octet, float (&v)[8]) const {
+    const int gate = row / kGateRows, in_block = row % kGateRows;
+    const int unit = at_.tile * at_.shape.units + in_block;
+    if (gate >= kGates || in_block >= at_.shape.units || unit >= hidden()) return;
+    if (upper_half() && at_.layer == 0) return;
+    const T* w = upper_half() ? args_.w_ih : args_.w_hh;
+    load_octet(w + (int64_t(gate) * hidden() + unit) * hidden(), octet, hidden(), v);
   }
 
   __device__ void load_states() {
-    const auto& args = args_;
+    if (at_.has_unit()) {
 #pragma unroll
-    for (int gate = 0; gate < kGates; ++gate) {
-      const int at = gate * s_.hidden + unit_;
-      const bool there = unit_ < s_.hidden;
-      bias_x_[gate] = there && args.b_ih ? args.b_ih[at] : 0.0f;
-      bias_h_[gate] = there && args.b_hh ? args.b_hh[at] : 0.0f;
+      for (int gate = 0; gate < kGates; ++gate) {
+        const int at = gate * hidden() + at_.unit;
+        bias_x_[gate] = args_.b_ih ? args_.b_ih[at] : 0.0f;
+        bias_h_[gate] = args_.b_hh ? args_.b_hh[at] : 0.0f;
+      }
     }
+    for (int panel = 0; panel < at_.panels; ++panel) {
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      const bool there = has(i) && unit_ < s_.hidden;
-      const int64_t at = int64_t(first_item_ + item(i)) * s_.hidden + unit_;
-      h_[i] = there && args.h0 != nullptr ? float(args.h0[at]) : 0.0f;
-      c_[i] = there && args.c0 != nullptr ? float(args.c0[at]) : 0.0f;
-      length_[i] = has(i) ? s_.length(first_item_ + item(i)) : 0;
+      for (int i = 0; i < kOwn; ++i) {
+        const bool there = at_.has(panel, i);
+        const int64_t at = there ? int64_t(at_.item(panel, i)) * hidden() + at_.unit : 0;
+        state_.at(panel, i, kH) = there && args_.h0 != nullptr ? float(args_.h0[at]) : 0.0f;
+        state_.at(panel, i, kC) = there && args_.c0 != nullptr ? float(args_.c0[at]) : 0.0f;
+        state_.at(panel, i, kLength) = __int_as_float(there ? at_.s.length(at_.item(panel, i)) : 0);
+      }
     }
   }
+  __device__ int length(int panel, int i) const {
+    return __float_as_int(state_.at(panel, i, kLength));
+  }
+  __device__ Items load_items(int panel) const {
+    Items now;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      now.has[i] = at_.has(panel, i);
+      now.h[i] = state_.at(panel, i, kH);
+      now.c[i] = kCell == Cell::lstm ? state_.at(panel, i, kC) : 0.0f;
+      now.length[i] = length(panel, i);
+    }
+    return now;
+  }
 
+  // Row [b, t] of an item at a step.
+  __device__ int row(int step, int panel, int i, int length) const {
+    return at_.first_row(i) + panel * at_.panel_rows() + at_.s.time(step, length);
+  }
+  __device__ const float* inputs(int step, int panel, int i, int length) const {
+    return args_.from_x + int64_t(row(step, panel, i, length)) * (kGates * hidden()) + at_.unit;
+  }
   // The sums with x of a step, on their way while the state is waited for.
-  __device__ void fetch_inputs(int step) {
-    if (step >= s_.steps || unit_ >= s_.hidden) return;
+  __device__ void fetch_inputs(int step, int panel) {
+    if (kStacked && at_.layer > 0) return;
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-      if (!has(i) || step >= length_[i]) continue;
-      const int64_t row = s_.row(first_item_ + item(i), s_.time(step, length_[i]));
+      const int of_item = length(panel, i);  // 0 where there is none
+      if (step >= of_item) continue;
+      const float* from = inputs(step, panel, i, of_item);
 #pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) {
-        x_[i][gate] = __ldcs(args_.from_x + (row * kGates + gate) * s_.hidden + unit_);
-      }
+      for (int gate = 0; gate < kGates; ++gate) x_[i][gate] = __ldcs(from + gate * hidden());
+    }
+  }
+  // With several panels a turn is shorter than the way from memory.
+  __device__ void prefetch_inputs(int step, int panel) const {
+    if (kStacked && at_.layer > 0) return;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      const int of_item = length(panel, i);
+      if (step >= of_item) continue;
+      const float* from = inputs(step, panel, i, of_item);
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) prefetch_l2(from + gate * hidden());
     }
   }
 
-  // The new state of the thread's pairs, handed over.
-  __device__ void advance_all(int step, const float* partial, float (&gates)[kOwn][4]) {
+  // The new state of the thread's items, handed over to the next step's slot.
+  __device__ void advance(int step, int panel, uint4* to, const float* partial, Items& now) {
+    const bool wanted = step + 1 < steps() || (kStacked && at_.layer + 1 < at_.shape.layers);
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-      if (i > 0 && i * kItemsApart >= items_) break;
-      if (has(i) && step < length_[i]) advance(i, partial, gates[i]);
-      const float other = __shfl_down_sync(~0u, h_[i], 1);
-      if (has(i) && (unit_in_block_ & 1) == 0 && step + 1 < s_.steps) {
-        hand_over(exchange_ + (step + 1) * p_.slot, slot_index(unit_ / 8, item(i), p_.item_tiles),
-                  (unit_ & 7) / 2, Pair<T>::pack(h_[i], other));
+      float sums[kGates][kWarps];
+      if (at_.in_panel(i) < kPanelItems) {
+        const float* at = partial + at_.in_panel(i) * Product::kPitch + at_.unit_in_block;
+#pragma unroll
+        for (int gate = 0; gate < kGates; ++gate) {
+#pragma unroll
+          for (int warp = 0; warp < kWarps; ++warp) {
+            sums[gate][warp] = at[warp * kWarpFloats + gate * kGateRows];
+          }
+        }
       }
+      if (step < now.length[i]) move_on(i, sums, now);
+      if (!now.has[i]) now.h[i] = 0.0f;
+      const float other = __shfl_down_sync(~0u, now.h[i], 1);
+      if (now.has[i] && at_.unit % 2 == 0 && wanted) {
+        hand_over<T>(to, handed_ + item_offset(at_.in_panel(i)), now.h[i], other);
+      }
+      state_.at(panel, i, kH) = now.h[i];
+      if (kCell == Cell::lstm) state_.at(panel, i, kC) = now.c[i];
     }
   }
-
-  __device__ void store_all(int step, const float (&gates)[kOwn][4]) const {
-    if (unit_ >= s_.hidden) return;
+  __device__ void move_on(int i, const float (&sums)[kGates][kWarps], Items& now) const {
+    float from_h[kGates], from_x[kGates];
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      if (has(i)) store(step, i, gates[i]);
-    }
-  }
-
-  __device__ void advance(int i, const float* partial, float (&gates)[4]) {
-    const float* at = partial + item(i) * Rows::kPitch + Rows::row(unit_in_block_);
-    float sums[kGates];
-#pragma unroll
-    for (int gate = 0; gate < kGates; ++gate) sums[gate] = bias_h_[gate];
-#pragma unroll
-    for (int warp = 0; warp < kWarps; ++warp) {
-#pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) {
-        sums[gate] += at[warp * 8 * p_.item_tiles * Rows::kPitch + 8 * gate];
-      }
+    for (int gate = 0; gate < kGates; ++gate) {
+      from_h[gate] = ((sums[gate][0] + sums[gate][1]) + (sums[gate][2] + sums[gate][3])) +
+                     ((sums[gate][4] + sums[gate][5]) + (sums[gate][6] + sums[gate][7])) +
+                     bias_h_[gate];
+      from_x[gate] = x_[i][gate] + bias_x_[gate];
     }
 #pragma unroll
     for (int gate = 0; gate < kGates; ++gate) {
-      gates[gate] =
-          gate_value<kCell, FastMath>(gate, x_[i][gate] + bias_x_[gate], sums[gate], gates);
-      if (kCell == Cell::gru && gate == 2) gates[3] = sums[2];
+      now.gates[i][gate] = gate_value<kCell, Math>(gate, from_x[gate], from_h[gate], now.gates[i]);
     }
-    h_[i] = unit_ < s_.hidden ? float(T(next_state<kCell, FastMath>(gates, h_[i], c_[i]))) : 0.0f;
+    if (kCell == Cell::gru) now.gates[i][3] = from_h[kGates - 1];
+    now.h[i] = float(T(next_state<kCell, Math>(now.gates[i], now.h[i], now.c[i])));
   }
 
-  __device__ void store(int step, int i, const float (&gates)[4]) const {
-    const int b = first_item_ + item(i), H = s_.hidden;
-    const bool live = step < length_[i];
-    const int64_t at = s_.place(b, s_.time(step, length_[i]));
-    args_.y[at * H + unit_] = T(live ? h_[i] : 0.0f);
-    if (kSaved == 0 || args_.reserve == nullptr) return;
-    T* reserve = args_.reserve + at * kSaved * H + unit_;
+  __device__ void store(int step, int panel, const Items& now) const {
+    const int H = hidden();
 #pragma unroll
-    for (int v = 0; v < (kSaved < 4 ? kSaved : 4); ++v) reserve[v * H] = T(live ? gates[v] : 0.0f);
-    if constexpr (kCell == Cell::lstm) reserve[4 * H] = T(live ? c_[i] : 0.0f);
+    for (int i = 0; i < kOwn; ++i) {
+      if (!now.has[i]) continue;
+      const bool live = step < now.length[i];
+      const int place = row(step, panel, i, now.length[i]) * at_.s.directions + at_.s.direction;
+      args_.y[int64_t(place) * H + at_.unit] = T(live ? now.h[i] : 0.0f);
+      if (kSaved == 0 || args_.reserve == nullptr) continue;
+      T* reserve = args_.reserve + int64_t(place) * (kSaved * H) + at_.unit;
+#pragma unroll
+      for (int v = 0; v < (kSaved < 4 ? kSaved : 4); ++v) {
+        reserve[v * H] = T(live ? now.gates[i][v] : 0.0f);
+      }
+      if constexpr (kCell == Cell::lstm) reserve[4 * H] = T(live ? now.c[i] : 0.0f);
+    }
   }
 
   __device__ void store_states() const {
-    if (unit_ >= s_.hidden) return;
+    for (int panel = 0; panel < at_.panels; ++panel) {
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      if (!has(i)) continue;
-      const int64_t at = int64_t(first_item_ + item(i)) * s_.hidden + unit_;
-      if (args_.hT != nullptr) args_.hT[at] = T(h_[i]);
-      if (kCell == Cell::lstm && args_.cT != nullptr) args_.cT[at] = T(c_[i]);
-    }
-  }
-
-  const Params& p_;
-  const PersistentForward<T>& args_;
-  const Sequence& s_;
-  uint4* exchange_;
-  int tile_, first_item_, items_, unit_, unit_in_block_, warp_;
-  float bias_x_[kGates], bias_h_[kGates];
-  float x_[kOwn][kGates] = {}, h_[kOwn], c_[kOwn];
-  int length_[kOwn];
-};
-
-template <typename T, Cell kCell, int kRowTiles, int kPieces, int kOwn>
-__global__ void __launch_bounds__(kThreads, 1)
-    rnn_forward_persistent_kernel(const __grid_constant__ PersistentForwardParams<T> p) {
-#if __CUDA_ARCH__ >= 900  // the rows refuse others
-  extern __shared__ __align__(16) float shared[];
-  ForwardPass<T, kCell, kRowTiles, kPieces, kOwn>(p).run(shared);
-#endif
-}
-
-// Slot 0 of each group takes the initial state; all others are absent.
-template <typename T>
-__global__ void rnn_exchange_begin_kernel(PersistentForwardParams<T> p) {
-  const PersistentForward<T>& args = p.args;
-  const Sequence& s = args.sequence;
-  const int64_t group_slots = p.slot * s.steps;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < group_slots * p.groups;
-       i += int64_t(gridDim.x) * blockDim.x) {
-    const int group = int(i / group_slots);
-    const int64_t within = i % group_slots;
-    uint32_t words[4] = {kAbsent, kAbsent, kAbsent, kAbsent};
-    if (within < p.slot) {
-      const int lane = int(within & 31), tile = int(within / 32);
-      const int unit = 8 * (tile / p.item_tiles * 4 + (lane & 3));
-      const int local = tile % p.item_tiles * 8 + (lane >> 2);
-      const int item = args.first_item + group * p.group_batch + local;
-      const bool live = local < p.group_batch && item < args.first_item + args.items;
-      for (int e = 0; e < 4; ++e) {
-        float v[2] = {};
-        for (int k = 0; k < 2; ++k) {
-          const int u = unit + 2 * e + k;
-          if (live && args.h0 != nullptr && u < s.hidden) {
-            v[k] = float(args.h0[int64_t(item) * s.hidden + u]);
-          }
+      for (int i = 0; i < kOwn; ++i) {
+        if (!at_.has(panel, i)) continue;
+        const int64_t at = int64_t(at_.item(panel, i)) * hidden() + at_.unit;
+        if (args_.hT != nullptr) args_.hT[at] = T(state_.at(panel, i, kH));
+        if (kCell == Cell::lstm && args_.cT != nullptr) {
+          args_.cT[at] = T(state_.at(panel, i, kC));
         }
-        words[e] = Pair<T>::pack(v[0], v[1]);
       }
     }
-    args.exchange[i] = uint4{words[0], words[1], words[2], words[3]};
   }
+
+  const PersistentForward<T> args_;
+  const PassPlace at_;
+  float* partials_;
+  const ThreadState<kStates, kOwn> state_;
+  uint4* exchange_;
+  int handed_;  // where in a slot the thread's unit is handed over
+  float bias_x_[kGates] = {}, bias_h_[kGates] = {};
+  float x_[kOwn][kGates] = {};
+};
+
+template <typename T, Cell kCell, int kRowTiles, int kPieces, int kOwn, int kLayers = 1>
+__global__ void __launch_bounds__(kThreads, 1)
+    rnn_forward_persistent_kernel(const __grid_constant__ PersistentForwardParams<T, kLayers> p) {
+#if __CUDA_ARCH__ >= 900  // the rows refuse others
+  extern __shared__ __align__(16) float shared[];
+  const PersistentForward<T>& first = p.layers[0];
+  const PassPlace at(p.shape, first.sequence, first.first_item, first.items);
+  ForwardPass<T, kCell, kRowTiles, kPieces, kOwn, (kLayers > 1)>(p.layers, at, shared).run();
+#endif
 }
 
 }  // namespace ridgeline::cuda::recurrent

@@ -1,13 +1,13 @@
 #pragma once
 
-#include "ridgeline/cuda/recurrent/persistent.h"
+#include "ridgeline/cuda/recurrent/pass.cuh"
 
 // What the launchers of both directions share.
 namespace ridgeline::cuda::recurrent {
 
 // Calls f<cell>.
 template <typename F>
-cudaError_t dispatch_cell(Cell cell, F f) {
+auto dispatch_cell(Cell cell, F f) {
   switch (cell) {
     case Cell::rnn_relu:
       return f.template operator()<Cell::rnn_relu>();
@@ -23,7 +23,7 @@ cudaError_t dispatch_cell(Cell cell, F f) {
 
 // Cooperatively, in clusters where the layout has them.
 inline cudaError_t launch_resident_blocks(const void* kernel, const PersistentLayout& layout,
-                                          int threads, void* params, cudaStream_t stream) {
+                                          void* params, cudaStream_t stream) {
   if (auto e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     int(layout.shared_bytes))) {
     return e;
@@ -36,7 +36,7 @@ inline cudaError_t launch_resident_blocks(const void* kernel, const PersistentLa
   attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(unsigned(layout.blocks()));
-  config.blockDim = dim3(unsigned(threads));
+  config.blockDim = dim3(unsigned(kThreads));
   config.dynamicSmemBytes = layout.shared_bytes;
   config.stream = stream;
   config.attrs = attributes;
@@ -47,15 +47,8 @@ inline cudaError_t launch_resident_blocks(const void* kernel, const PersistentLa
 
 constexpr size_t kMostShared = 227 << 10;  // of a block on Hopper
 
-// Room for partial sums of `floats`, twice where there is room, beside `more` bytes.
-inline void share_memory(PersistentLayout& layout, int floats, size_t more) {
-  const size_t each = size_t(floats) * sizeof(float);
-  layout.buffers = 2 * each + more <= kMostShared ? 2 : 1;
-  layout.shared_bytes = size_t(layout.buffers) * each + more;
-}
-
 // How many blocks of a layout can be resident at once; sets the refusal where not all can.
-inline int check_resident(const void* kernel, int threads, PersistentLayout& layout) {
+inline int check_resident(const void* kernel, PersistentLayout& layout) {
   cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                        int(layout.shared_bytes));
   int most = 0;
@@ -66,7 +59,7 @@ inline int check_resident(const void* kernel, int threads, PersistentLayout& lay
     attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(unsigned(layout.blocks()));
-    config.blockDim = dim3(unsigned(threads));
+    config.blockDim = dim3(unsigned(kThreads));
     config.dynamicSmemBytes = layout.shared_bytes;
     config.attrs = &attribute;
     config.numAttrs = 1;
@@ -79,7 +72,7 @@ inline int check_resident(const void* kernel, int threads, PersistentLayout& lay
       e = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
     }
     if (e == cudaSuccess) {
-      e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&most, kernel, threads,
+      e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&most, kernel, kThreads,
                                                         layout.shared_bytes);
     }
     most *= processors;
@@ -94,15 +87,75 @@ inline int check_resident(const void* kernel, int threads, PersistentLayout& lay
   return most;
 }
 
-// Shares the items out over as many groups of blocks as there is room for, 8 items at least each.
-inline void share_items(PersistentLayout& layout, int batch, int processors) {
-  const int most = processors / layout.tiles, wanted = (batch + 7) / 8;
-  layout.groups = most < wanted ? most : wanted;
-  if (layout.groups < 1) layout.groups = 1;
-  const int tiles = (wanted + layout.groups - 1) / layout.groups;
-  layout.group_batch = 8 * tiles;
-  layout.groups = (batch + layout.group_batch - 1) / layout.group_batch;
-  layout.item_tiles = tiles;
+// The smallest even number of units a block that takes no more blocks than there are processors.
+inline int units_for(int hidden, int processors) {
+  const int units = (hidden + processors - 1) / processors;
+  return units + units % 2;
+}
+
+// Fills in what follows from units, the kernel (row_tiles, held_pieces, cluster) and the inner
+// extent of `octets`. `shared_panel` is the memory a panel takes beside the threads' states.
+inline void complete_layout(PersistentLayout& layout, int planes, int hidden, int octets, int batch,
+                            int processors, size_t shared_panel) {
+  PassShape& s = layout.shape;
+  s.lane_bits = s.units <= 8 ? 3 : s.units <= 16 ? 4 : 5;
+  const int each = s.units * layout.cluster;
+  s.tiles = (hidden + each - 1) / each * layout.cluster;
+  s.octets = octets;
+  // A warp has a number of pieces that is the same for all, in a stack half of the warps have the
+  // layer's own.
+  const int shares = (s.layers > 1 ? kWarps / 2 : kWarps) * layout.cluster;
+  s.warp_pieces = ((octets + 3) / 4 + shares - 1) / shares;
+  if (s.warp_pieces < layout.held_pieces) s.warp_pieces = layout.held_pieces;
+  s.panel_words = int64_t(shares) * s.warp_pieces * planes * 64;
+  processors /= s.layers;
+  if (s.tiles > processors || s.warp_pieces > 32) {
+    layout.refusal = "more hidden units than the GPU has room for";
+    return;
+  }
+  // As many groups of items as there is room for, 8 items at least each, 16 panels at most.
+  const int most = processors / s.tiles, wanted = (batch + 7) / 8;
+  s.groups = most < wanted ? most : wanted;
+  const int own = s.lane_bits == 5 ? 2 : 1, most_panels = 16 / own;
+  const int item_tiles = (wanted + s.groups - 1) / s.groups;
+  s.group_items = 8 * (item_tiles < 2 * most_panels ? item_tiles : 2 * most_panels);
+  const int needed = (batch + s.group_items - 1) / s.group_items;
+  s.groups = s.groups < needed ? s.groups : needed;
+  const int panels = s.group_panels();
+  s.step_words = s.panel_words * panels;
+  s.all_words = s.step_words * s.layers;
+  s.ring = layout.cluster > 1 ? (panels + 1 > 4 ? panels + 1 : 4) : 0;
+
+  const size_t buffer = size_t(kWarps) * kPanelItems * (16 * layout.row_tiles + 4) * 4;
+  const size_t states = size_t(panels) * own * 3 * kThreads * 4 +
+                        (layout.cluster > 1 ? s.ring * shared_panel + 16 * ((s.ring + 1) / 2) : 0);
+  const size_t piece = size_t(kWarps) * planes * layout.row_tiles * 1024;
+  const int more = s.warp_pieces - layout.held_pieces;
+  const auto fit = [&](int buffers) {  // pieces that find room in shared memory
+    const size_t used = buffers * buffer + states;
+    return used > kMostShared ? -1 : int((kMostShared - used) / piece);
+  };
+  s.buffers = fit(2) >= more ? 2 : 1;
+  if (fit(s.buffers) < 0) {
+    layout.refusal = "too many items for one pass";
+    return;
+  }
+  s.kept_pieces = fit(s.buffers) < more ? fit(s.buffers) : more;
+  s.streamed_pieces = more - s.kept_pieces;
+  layout.shared_bytes = s.buffers * buffer + states + s.kept_pieces * piece;
+  layout.streamed_bytes = size_t(layout.blocks()) * s.streamed_pieces * piece;
+}
+
+// Makes the slots of a layer ready: absent, or the initial state.
+template <typename T, bool kStates>
+cudaError_t begin_exchange(const PassShape& shape, const Sequence& s, const T* h0, int first_item,
+                           int items, uint4* exchange, cudaStream_t stream) {
+  const int64_t words = shape.step_words * shape.groups * shape.slots(s.steps);
+  const int64_t blocks = (words + 255) / 256;
+  rnn_exchange_begin_kernel<T, kStates>
+      <<<unsigned(blocks < 2048 ? blocks : 2048), 256, 0, stream>>>(shape, s, h0, first_item, items,
+                                                                    (s.hidden + 7) / 8, exchange);
+  return cudaGetLastError();
 }
 
 }  // namespace ridgeline::cuda::recurrent

@@ -1,0 +1,121 @@
+#pragma once
+
+#include <algorithm>
+
+#include "ridgeline/cuda/recurrent/operands.h"
+#include "ridgeline/cuda/recurrent/persistent.h"
+#include "ridgeline/cuda/recurrent/product.h"
+
+// What the rows of persistent passes share.
+namespace ridgeline::cuda::recurrent {
+
+inline std::string refuse_pass(const Rest& rest, const RnnShape& s, DType dtype) {
+  if (dtype == DType::fp64) return "takes fp32, bf16 and fp16 only";
+  if (s.rows() > (1 << 29)) return "more than 2^29 steps of all items";
+  if (cuda_runtime(rest.runtime).architecture() != 90) return "is built for Hopper GPUs";
+  return {};
+}
+
+// Planes of bf16 that a value goes through the tensor cores as.
+inline int planes_of(DType dtype) { return dtype == DType::fp32 ? 3 : 1; }
+
+// Calls f with the kernels' type.
+template <typename F>
+decltype(auto) dispatch_type(DType dtype, F&& f) {
+  return dtype == DType::fp32 ? f(float{}) : dispatch_device_half(dtype, f);
+}
+
+// All items, as many launches as that takes.
+template <typename Args, typename Launch>
+cudaError_t launch_all(Args args, const PersistentLayout& layout, Launch launch,
+                       cudaStream_t stream) {
+  const int batch = args.sequence.batch;
+  for (args.first_item = 0; args.first_item < batch; args.first_item += layout.items()) {
+    args.items = std::min(layout.items(), batch - args.first_item);
+    if (const cudaError_t error = launch(args, layout, stream); error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
+struct PassMemory {
+  uint4 *exchange, *streamed;
+  PassMemory(const RnnShape& s, const PersistentLayout& layout, Pieces& pieces) {
+    exchange = static_cast<uint4*>(pieces.take(layout.exchange_bytes(int(s.steps))));
+    streamed = static_cast<uint4*>(pieces.take(layout.streamed_bytes));
+  }
+};
+
+// from_x[rows, gates * H] = x . w_ih^T, of all steps
+inline RowProduct input_product(const Rnn& op, Precision precision) {
+  const RnnShape& s = op.shape;
+  RowProduct p;
+  p.dtype = op.x.dtype;
+  p.precision = precision;
+  p.result = DType::fp32;
+  p.m = s.rows();
+  p.n = s.gate_rows();
+  p.k = s.in;
+  p.a = {nullptr, s.in, false, 0};
+  p.b = {nullptr, s.in, true, 0};
+  p.d_pitch = s.gate_rows();
+  return p;
+}
+
+struct ForwardMemory {
+  void *from_x, *scratch;
+  PassMemory pass;
+  ForwardMemory(const Rnn& op, const PersistentLayout& layout, const RowProduct& product,
+                Pieces& pieces)
+      : pass(op.shape, layout, pieces) {
+    from_x = pieces.take(op.shape.rows() * op.shape.gate_rows(), DType::fp32);
+    scratch = pieces.take(product_scratch(Multiplier::cublaslt, product));
+  }
+};
+
+inline std::string refuse_forward(const Rest& rest, const Rnn& op) {
+  const DType dtype = op.x.dtype;
+  std::string reason = refuse_pass(rest, op.shape, dtype);
+  Values floats{op.x, op.y, op.h0, op.c0, op.hT, op.cT, op.reserve};
+  for (const RnnWeights& w : op.weights) {
+    for (const Value& v :
+         {w.w_ih, w.w_hh, unless_loose(w.b_ih, dtype), unless_loose(w.b_hh, dtype)}) {
+      floats.push_back(v);
+    }
+  }
+  if (reason.empty()) reason = refuse_floats(floats);
+  if (reason.empty()) reason = refuse_shape(op.shape);
+  return reason;
+}
+
+// What a direction of a layer reads and writes, but for its workspace.
+template <typename T>
+PersistentForward<T> forward_args(const Rnn& op, int64_t d, const Binding& binding) {
+  const RnnWeights& w = op.weights[size_t(d)];
+  PersistentForward<T> args{};
+  args.cell = cell_of(op.shape.cell);
+  args.sequence = sequence_of(op.shape, d, binding.read(op.lengths));
+  const auto state = [&](T* of_both) {
+    return of_both != nullptr ? of_both + args.sequence.state_offset() : nullptr;
+  };
+  args.w_hh = binding.read(w.w_hh).as<T>();
+  args.b_ih = loose_read<T>(binding, w.b_ih, op.x.dtype);
+  args.b_hh = loose_read<T>(binding, w.b_hh, op.x.dtype);
+  args.h0 = state(binding.read(op.h0).as<T>());
+  args.c0 = state(binding.read(op.c0).as<T>());
+  args.y = binding.write(op.y).as<T>();
+  args.reserve = binding.write(op.reserve).as<T>();
+  args.hT = state(binding.write(op.hT).as<T>());
+  args.cT = state(binding.write(op.cT).as<T>());
+  return args;
+}
+
+inline Multiply prepare_input(const Rnn& op, int64_t d, RowProduct product,
+                              const ForwardMemory& memory, const Binding& binding) {
+  product.a.data = binding.read(op.x).data;
+  product.b.data = binding.read(op.weights[size_t(d)].w_ih).data;
+  product.d = memory.from_x;
+  return prepare_product(cuda_runtime(binding.runtime()), Multiplier::cublaslt, product,
+                         memory.scratch, describe(Op(op)));
+}
+
+}  // namespace ridgeline::cuda::recurrent
