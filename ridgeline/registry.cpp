@@ -148,4 +148,12 @@ Table all_rows() {
   return table;
 }
 
+Table peer_rows() {
+#ifdef RIDGELINE_USE_CUDA
+  return cuda::peer_rows();
+#else
+  return {};
+#endif
+}
+
 }  // namespace ridgeline

@@ -50,5 +50,7 @@ std::unique_ptr<DeviceTracer> trace_gpus(std::string& why_not);
 
 // The rows of every backend, in the fixed order of preference within each.
 Table all_rows();
+// Rows to measure beside them, which no plan takes: the vendors' that round where ours do not.
+Table peer_rows();
 
 }  // namespace ridgeline

@@ -8,4 +8,7 @@ namespace ridgeline::cuda {
 // products before our plain ones.
 Table rows();
 
+// Rows for benches only: the vendor's where they round between sums, so that plans leave them out.
+Table peer_rows();
+
 }  // namespace ridgeline::cuda

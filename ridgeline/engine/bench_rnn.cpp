@@ -11,6 +11,7 @@
 #include "ridgeline/engine/chart.h"
 #include "ridgeline/engine/clock.h"
 #include "ridgeline/engine/machine.h"
+#include "ridgeline/registry.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -132,9 +133,9 @@ RnnBenchLine time_plan(const Work& work, const Program& program, Planned planned
 }
 
 // Rows that can begin the program, but for references.
-std::vector<std::string> first_rows(const Program& program, Machine& machine) {
+std::vector<std::string> first_rows(const Program& program, const Table& all, Machine& machine) {
   std::vector<std::string> names;
-  for (const Impl& row : machine.rows()) {
+  for (const Impl& row : all) {
     if (row.target != machine.device().kind || !row.covers || row.traits.fallback) continue;
     if (row.covers({program, 0, machine.runtime()}).ops > 0) names.push_back(row.name);
   }
@@ -145,16 +146,24 @@ void run_one(const Work& work, const RnnBenchOptions& options, Machine& machine,
              std::vector<RnnBenchLine>& lines) {
   const Program program = make_program(work, options.run.precision);
   const Outside outside(machine.runtime(), program);
-  const std::vector<std::string> rows = first_rows(program, machine);
+  Table all = machine.rows();
+  for (Impl& row : peer_rows()) all.push_back(std::move(row));
+  const std::vector<std::string> rows = first_rows(program, all, machine);
   for (const std::string& row : rows) {
     Table table;  // the others that could take the first op are left out
-    for (const Impl& each : machine.rows()) {
+    for (const Impl& each : all) {
       if (each.name == row || std::ranges::find(rows, each.name) == rows.end()) {
         table.push_back(each);
       }
     }
-    Planned planned =
-        plan_program(program, table, machine.runtime(), machine.plan_options(), machine.cache());
+    Planned planned;
+    try {
+      planned =
+          plan_program(program, table, machine.runtime(), machine.plan_options(), machine.cache());
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::usage) throw;
+      continue;  // the row begins the program, so it, or what follows, was not asked for
+    }
     lines.push_back(
         time_plan(work, program, std::move(planned), outside, machine.runtime(), options.seconds));
     if (options.each) options.each(lines.back());

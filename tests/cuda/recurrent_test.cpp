@@ -1,8 +1,11 @@
 // Recurrent layers with more hidden units than the table walk's, by every row that takes them.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "ridgeline/cuda/rows.h"
 #include "tests/cuda/gpu.h"
+#include "tests/support/oracle.h"
 #include "tests/support/walk.h"
 
 namespace ridgeline::test {
@@ -27,6 +30,50 @@ TEST_F(CudaRecurrent, Fp64RowsOfWideLayersAgreeWithTheOracle) { walk_wide(Precis
 TEST_F(CudaRecurrent, Fp32RowsOfWideLayersAgreeWithTheOracle) { walk_wide(Precision::fp32); }
 TEST_F(CudaRecurrent, Bf16RowsOfWideLayersAgreeWithTheOracle) { walk_wide(Precision::bf16); }
 TEST_F(CudaRecurrent, Fp16RowsOfWideLayersAgreeWithTheOracle) { walk_wide(Precision::fp16); }
+
+// |got - want| / |want|
+double distance(const std::vector<double>& got, const std::vector<double>& want) {
+  double off = 0, size = 1e-300;
+  for (size_t i = 0; i < want.size(); ++i) {
+    off += (got[i] - want[i]) * (got[i] - want[i]);
+    size += want[i] * want[i];
+  }
+  return std::sqrt(off / size);
+}
+
+// Peers round both products of a step, its state and its gate gradients to the half type, each by u
+// of its size, and a step hands on what the one before was off by.
+TEST_F(CudaRecurrent, PeersInHalvesAgreeInTheNorm) {
+  int compared = 0;
+  for (const DType dtype : {DType::bf16, DType::fp16}) {
+    for (Case& c : recurrent_cases(dtype)) {
+      c.program.precision = dtype == DType::bf16 ? Precision::bf16 : Precision::fp16;
+      const Arrays start = c.inputs();
+      const RnnShape& shape = std::get<Rnn>(c.program.ops[0]).shape;
+      // One number is no norm: the slope 1 - h^2 of a single unit may lose all its digits.
+      if (shape.hidden == 1) continue;
+      const double steps = double(shape.steps);
+      for (const Impl& row : cuda::peer_rows()) {
+        const Cover cover = row.covers({c.program, 0, gpu()});
+        if (cover.ops == 0) continue;
+        Arrays want = start.widened();
+        Reference().run(c.program, 0, cover.ops, want);
+        const RowResult got = run_row(row, cover, c.program, 0, start, gpu(), {});
+        EXPECT_TRUE(got.overruns.empty()) << row.name << ' ' << c.name;
+        for (size_t op = 0; op < cover.ops; ++op) {
+          for (const Value& value : writes(c.program.ops[op])) {
+            if (!value || std::ranges::count(cover.skips, value.id) > 0) continue;
+            EXPECT_LE(distance(got.arrays.doubles(value.id), want.doubles(value.id)),
+                      4 * (steps + 2) * unit_roundoff(dtype))
+                << row.name << ' ' << c.name << ' ' << c.program.info(value.id).name;
+            ++compared;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_TRUE(compared > 0 || cuda::peer_rows().empty());
+}
 
 }  // namespace
 }  // namespace ridgeline::test

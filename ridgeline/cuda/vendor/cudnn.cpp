@@ -45,6 +45,23 @@ std::string fill(Cudnn::Api& api, void* library) {
   find(api.backward_data, "cudnnConvolutionBackwardData");
   find(api.backward_filter, "cudnnConvolutionBackwardFilter");
   find(api.add_tensor, "cudnnAddTensor");
+  find(api.tensor_set_nd, "cudnnSetTensorNdDescriptor");
+  find(api.dropout_create, "cudnnCreateDropoutDescriptor");
+  find(api.dropout_destroy, "cudnnDestroyDropoutDescriptor");
+  find(api.dropout_set, "cudnnSetDropoutDescriptor");
+  find(api.rnn_create, "cudnnCreateRNNDescriptor");
+  find(api.rnn_destroy, "cudnnDestroyRNNDescriptor");
+  find(api.rnn_set, "cudnnSetRNNDescriptor_v8");
+  find(api.rnn_build_dynamic, "cudnnBuildRNNDynamic");
+  find(api.rnn_data_create, "cudnnCreateRNNDataDescriptor");
+  find(api.rnn_data_destroy, "cudnnDestroyRNNDataDescriptor");
+  find(api.rnn_data_set, "cudnnSetRNNDataDescriptor");
+  find(api.rnn_weight_size, "cudnnGetRNNWeightSpaceSize");
+  find(api.rnn_weight_params, "cudnnGetRNNWeightParams");
+  find(api.rnn_temp_sizes, "cudnnGetRNNTempSpaceSizes");
+  find(api.rnn_forward, "cudnnRNNForward");
+  find(api.rnn_backward_data, "cudnnRNNBackwardData_v8");
+  find(api.rnn_backward_weights, "cudnnRNNBackwardWeights_v8");
   return missing;
 }
 

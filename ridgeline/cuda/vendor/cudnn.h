@@ -4,9 +4,9 @@
 
 namespace ridgeline::cuda {
 
-// NVIDIA's library of convolutions, opened when first wanted and started when first used, which
-// takes longer. A build without its headers, or a machine without the library, has a refusal and
-// nothing else.
+// NVIDIA's library of convolutions and recurrent layers, opened when first wanted and started when
+// first used, which takes longer. A build without its headers, or a machine without the library,
+// has a refusal and nothing else.
 class Cudnn {
  public:
   Cudnn();

@@ -34,6 +34,23 @@ struct Cudnn::Api {
   decltype(&cudnnConvolutionBackwardData) backward_data = nullptr;
   decltype(&cudnnConvolutionBackwardFilter) backward_filter = nullptr;
   decltype(&cudnnAddTensor) add_tensor = nullptr;
+  decltype(&cudnnSetTensorNdDescriptor) tensor_set_nd = nullptr;
+  decltype(&cudnnCreateDropoutDescriptor) dropout_create = nullptr;
+  decltype(&cudnnDestroyDropoutDescriptor) dropout_destroy = nullptr;
+  decltype(&cudnnSetDropoutDescriptor) dropout_set = nullptr;
+  decltype(&cudnnCreateRNNDescriptor) rnn_create = nullptr;
+  decltype(&cudnnDestroyRNNDescriptor) rnn_destroy = nullptr;
+  decltype(&cudnnSetRNNDescriptor_v8) rnn_set = nullptr;
+  decltype(&cudnnBuildRNNDynamic) rnn_build_dynamic = nullptr;
+  decltype(&cudnnCreateRNNDataDescriptor) rnn_data_create = nullptr;
+  decltype(&cudnnDestroyRNNDataDescriptor) rnn_data_destroy = nullptr;
+  decltype(&cudnnSetRNNDataDescriptor) rnn_data_set = nullptr;
+  decltype(&cudnnGetRNNWeightSpaceSize) rnn_weight_size = nullptr;
+  decltype(&cudnnGetRNNWeightParams) rnn_weight_params = nullptr;
+  decltype(&cudnnGetRNNTempSpaceSizes) rnn_temp_sizes = nullptr;
+  decltype(&cudnnRNNForward) rnn_forward = nullptr;
+  decltype(&cudnnRNNBackwardData_v8) rnn_backward_data = nullptr;
+  decltype(&cudnnRNNBackwardWeights_v8) rnn_backward_weights = nullptr;
 #endif
 };
 

@@ -12,4 +12,10 @@ Table cublaslt_rows();
 // found no headers of it.
 Table cudnn_rows();
 
+// "cuda.rnn.cudnn.<algorithm>": a recurrent layer for inference; "cuda.rnn_training.cudnn.<...>":
+// its forward and backward ops where they stand side by side. With `halves` those of bf16 and fp16,
+// "cudnn_half", which round the product with x before they add the one with h: peers to measure
+// with, not for plans.
+Table cudnn_rnn_rows(bool halves);
+
 }  // namespace ridgeline::cuda
