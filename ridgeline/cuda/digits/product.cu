@@ -26,14 +26,16 @@ struct DigitTile {
 };
 
 // The number that digits' sums make, lowest first; rounded once.
-__device__ float put_together(const int (&sum)[4]) {
-  const int64_t low = int64_t{sum[1]} * 256 + sum[0], high = int64_t{sum[3]} * 256 + sum[2];
-  return float(high * 65536 + low);
-}
-__device__ double put_together(const int (&sum)[7]) {
-  const int64_t low = (int64_t{sum[2]} * 256 + sum[1]) * 256 + sum[0];
-  const int64_t high = ((int64_t{sum[6]} * 256 + sum[5]) * 256 + sum[4]) * 256 + sum[3];
-  return fma(double(high), 0x1p24, double(low));  // both are exact: less than 2^53
+template <typename T>
+__device__ T put_together(const int (&sum)[kDigits<T>]) {
+  if constexpr (std::is_same_v<T, float>) {
+    const int64_t low = int64_t{sum[1]} * 256 + sum[0], high = int64_t{sum[3]} * 256 + sum[2];
+    return float(high * 65536 + low);
+  } else {
+    const int64_t low = (int64_t{sum[2]} * 256 + sum[1]) * 256 + sum[0];
+    const int64_t high = ((int64_t{sum[6]} * 256 + sum[5]) * 256 + sum[4]) * 256 + sum[3];
+    return fma(double(high), 0x1p24, double(low));  // both are exact: less than 2^53
+  }
 }
 
 // What the bytes' center takes off the sums of a digit: center times the digits' own sum.
@@ -193,8 +195,8 @@ __global__ __launch_bounds__(
           sum[1][d] -= out.center.center * own[1];
         }
       }
-      out(thread, row + 8 * half, group * kDigitGroup + column, put_together(sum[0]),
-          put_together(sum[1]));
+      out(thread, row + 8 * half, group * kDigitGroup + column, put_together<T>(sum[0]),
+          put_together<T>(sum[1]));
     }
   }
 #else
