@@ -63,17 +63,25 @@ void collect(const json& lines, const json& outer, std::vector<BenchResult>& res
   }
 }
 
+// Of a file in bench/results: scripts/bench keeps "rows", scripts/gpu-check the "figures" of each
+// section.
+void collect_kept(const json& document, std::vector<BenchResult>& results) {
+  const json& figures = document.contains("figures") ? document["figures"] : document;
+  for (const char* key : {"rows", "bench"}) {
+    if (!figures.contains(key)) continue;
+    collect(figures[key], document, results);
+    if (!figures[key].is_object()) continue;
+    for (const json& part : figures[key]) collect(part, document, results);
+  }
+}
+
 }  // namespace
 
 std::vector<BenchResult> read_results(const std::filesystem::path& file) {
   const json document = parse(file);
   std::vector<BenchResult> results;
   collect(document, {}, results);
-  if (document.is_object()) {
-    for (const char* key : {"rows", "bench"}) {
-      if (document.contains(key)) collect(document[key], document, results);
-    }
-  }
+  if (document.is_object()) collect_kept(document, results);
   if (results.empty()) {
     throw_error(ErrorKind::data, "{}: holds no results; it should be what bench --json wrote",
                 file.string());
@@ -152,12 +160,7 @@ std::vector<BenchResult> kept_results(const std::filesystem::path& folder,
     };
     if (!names_it("device") && !names_it("cpu")) continue;
     if (document.contains("threads") && document["threads"] != threads) continue;
-    for (const char* key : {"rows", "bench"}) {
-      if (!document.contains(key)) continue;
-      collect(document[key], document, results);
-      if (!document[key].is_object()) continue;
-      for (const json& part : document[key]) collect(part, document, results);
-    }
+    collect_kept(document, results);
   }
   return results;
 }

@@ -63,6 +63,10 @@ TEST(BenchResults, ReadsWhatBenchWritesAndWhatIsKept) {
   EXPECT_EQ(kept_results(folder.path(), "cpu; AMD EPYC 9354; 4 threads", 4).size(), 0u);
   EXPECT_EQ(kept_results(folder.path(), "cuda; NVIDIA H200", 2).size(), 0u);
   EXPECT_EQ(kept_results(folder / "none", "cpu", 2).size(), 0u);
+  std::ofstream(folder / "c.json") << R"({"device":"NVIDIA H200","figures":{"bench":{"mlp-fp32":
+    [{"network":"784-10","batch":32,"us_median":7.0,"precision":"fp32"}],"info":{"date":"x"}}}})";
+  ASSERT_EQ(kept_results(folder.path(), "cuda; NVIDIA H200", 2).size(), 1u);
+  EXPECT_EQ(kept_results(folder.path(), "cuda; NVIDIA H200", 2)[0].us, 7.0);
 }
 
 TEST(BenchResults, FilesWithoutResultsAreRefused) {
