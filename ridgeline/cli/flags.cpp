@@ -19,8 +19,8 @@ void RunFlags::declare(CLI::App& command) {
                    "leave out rows that are not bitwise repeatable");
   command
       .add_option("--rows", rows,
-                  "plan with these rows only, as in 'cpu.*.simd' or 'cuda.linear'; '!cpu.mlp' "
-                  "leaves some out; may be repeated")
+                  "plan with these rows only, as in 'cpu.*.reference' or 'cuda.linear'; "
+                  "'!cpu.mlp' leaves some out; may be repeated")
       ->allow_extra_args(false)
       ->type_name("PATTERN");
 }

@@ -131,6 +131,19 @@ void fill_times(double us_per_step, Runner& runner, Machine& machine, RungResult
   }
 }
 
+namespace {
+void refuse_unknown(const std::string& wanted, const std::vector<Rung>& rungs) {
+  if (wanted.empty()) return;
+  std::string names;
+  for (const Rung& rung : rungs) {
+    if (wanted == rung.name) return;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", rung.name);
+  }
+  throw_error(ErrorKind::usage, "--rung: this ladder has no rung '{}' here; it has {}", wanted,
+              names);
+}
+}  // namespace
+
 LadderResult climb(const Ladder& ladder, const LadderOptions& options) {
   LadderResult result;
   result.ladder = ladder.name;
@@ -140,6 +153,7 @@ LadderResult climb(const Ladder& ladder, const LadderOptions& options) {
   Climber climber(ladder, options);
   const RungResult *first = nullptr, *before = nullptr;
   const auto& rungs = device.kind == DeviceKind::cpu ? ladder.cpu : ladder.cuda;
+  refuse_unknown(options.rung, rungs);
   result.rungs.reserve(rungs.size());
   for (const Rung& rung : rungs) {
     if (!options.rung.empty() && options.rung != rung.name) continue;

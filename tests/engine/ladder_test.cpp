@@ -39,6 +39,18 @@ LadderOptions quick() {
   return options;
 }
 
+TEST(Ladder, ARungItLacksIsRefusedWithThoseItHas) {
+  LadderOptions options = quick();
+  options.rung = "nosuch";
+  try {
+    climb(small_ladder(), options);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_THAT(error.what(), HasSubstr(small_ladder().cpu.front().name));
+  }
+}
+
 TEST(Ladder, EachRungIsCheckedTimedAndCompared) {
   const TempFolder folder;
   const LadderResult result = climb(small_ladder(), quick());
