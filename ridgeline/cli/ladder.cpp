@@ -34,6 +34,9 @@ std::string climb_elsewhere(const Flags& flags, const engine::Rung& rung, int ra
                                  "--json",
                                  file.string()};
   if (!flags.run.device.empty()) words.insert(words.end(), {"--device", flags.run.device});
+  if (flags.run.threads != 0) {
+    words.insert(words.end(), {"--threads", fmt::format("{}", flags.run.threads)});
+  }
   if (flags.run.no_tune) words.emplace_back("--no-tune");
   if (flags.run.deterministic) words.emplace_back("--deterministic");
   engine::launch_ranks(ranks, words);

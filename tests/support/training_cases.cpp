@@ -280,6 +280,7 @@ std::vector<Case> tall_training_cases(DType dtype) {
        .batch = 257,
        .widths = {200, 64, 10},
        .activation = ActivationKind::sigmoid},
+      {.name = "short, in eights", .batch = 32, .widths = {64, 32, 10}},
   };
   std::vector<Case> all;
   for (const Net& net : nets) all.push_back(TrainingStep(net, dtype).make());

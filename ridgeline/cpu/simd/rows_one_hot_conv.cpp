@@ -93,7 +93,8 @@ std::string refuse_shape(const Block& block) {
   const auto& [conv, norm, pool] = block;
   const DType dtype = conv->y.dtype;
   if (norm->mean || norm->rstd) return "keeps no moments for a gradient";
-  if (norm->rows() != conv->n() || !norm->gamma || !norm->beta || norm->gamma.dtype != dtype) {
+  if (norm->rows() != conv->n() || !norm->gamma || !norm->beta || norm->gamma.dtype != dtype ||
+      norm->beta.dtype != dtype) {
     return "normalises whole items with gamma and beta";
   }
   const Window& window = pool->shape.window;

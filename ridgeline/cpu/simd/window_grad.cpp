@@ -174,7 +174,12 @@ void find_pixels(const WindowGradArgs<T>& g, const T* upper, const T* dy, T* pix
     dy = room;
   }
   const Vec<T> most = hn::IfThenElse(down, below, above);
-  hn::StoreU(hn::Mul(hn::LoadU(d, dy), slope_at<kAct>(d, most)), d, value);
+  const Vec<T> up = hn::LoadU(d, dy);
+  if constexpr (kAct == Act::relu) {  // not times 0: what is off takes no NaN on
+    hn::StoreU(hn::IfThenElseZero(hn::Gt(most, hn::Zero(d)), up), d, value);
+  } else {
+    hn::StoreU(hn::Mul(up, slope_at<kAct>(d, most)), d, value);
+  }
 }
 
 // The runs of an output of an image over its windows; for dx, appended to the lists of each window

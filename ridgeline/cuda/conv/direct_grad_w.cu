@@ -203,6 +203,10 @@ const char* refuse_direct_grad_w(const ImplicitShape& shape, size_t shared_memor
   }
   if (shape.pad < 0 || shape.pad >= shape.filter) return "takes padding smaller than the filter";
   if (shape.out_h() < 1 || shape.out_w() < 1) return "there are no outputs";
+  // First by far: the sizes below are ints.
+  if (int64_t(shape.out_h()) * (shape.out_w() + shape.filter) > (1 << 20)) {
+    return "two images do not fit in shared memory";
+  }
   if (size_t(shared_bytes(shape, layout_of(shape, 1))) > shared_memory) {
     return "two images do not fit in shared memory";
   }

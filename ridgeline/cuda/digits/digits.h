@@ -17,7 +17,7 @@
 // and that number in digits of base 256 from -128 to 127. Each digit's products are added up in
 // 32-bit integers, the digits' sums put together exactly, and what comes out is rounded once. So
 // the only error of a sum is that of its factors: at most 2^-30 (fp32) or 2^-54 (fp64) of the
-// output's largest factor. An fp32 factor of more than 1/128 of the largest has none.
+// output's largest factor. An fp32 factor of 1/64 of the largest or more has none.
 //
 // Sums over bytes become sums over bytes less center by the sums of the digits alone.
 // Digits lie as the product reads them, 32 outputs a group:

@@ -64,7 +64,7 @@ class ByteGemms {
   template <typename Tile>
   ByteGemms& add(std::initializer_list<int> splits) {
     for (const int split : splits) {
-      if (split > ceil_div(problem_.k, kStageDepth<__half>)) break;
+      if (split > ceil_div(problem_.k, kStageDepth<__half>)) continue;
       list_.push_back(prepare_gemm_split<__half, float, kA, kB, Tile, Epilogue>(
           problem_, split, /*swapped=*/false, epilogue_, options_));
     }
@@ -110,7 +110,7 @@ std::vector<PreparedGemm> byte_grad_w_gemms(const ByteGradW& p) {
                       {p.w, p.momentum, p.in, reinterpret_cast<const SgdScalars*>(p.scalars)}},
       options);
   if (p.terms == 1) gemms.add<Split64x64>({1});
-  return gemms.add<Split128x128>({4, 2}).list();
+  return gemms.add<Split128x128>({4, 2, 1}).list();  // short sums take fewer
 }
 
 }  // namespace ridgeline::cuda

@@ -137,7 +137,10 @@ class MpiTransport final : public Transport {
                                              static_cast<void*>(&mine), &window_);
     int worst = code == MPI_SUCCESS ? 0 : 1;
     check(MPI_Allreduce(MPI_IN_PLACE, &worst, 1, MPI_INT, MPI_MAX, world_), "MPI_Allreduce");
-    if (worst != 0) return {};
+    if (worst != 0) {
+      window_ = MPI_WIN_NULL;  // not freed: that is collective, and some ranks have none
+      return {};
+    }
     std::vector<std::byte*> segments(size_t(size_), nullptr);
     for (int r = 0; r < size_; ++r) {
       MPI_Aint size = 0;
