@@ -17,7 +17,7 @@ bool RecordBuffer::more(int64_t line) {
                 "open?",
                 name(), line, kMostRecord >> 20);
   }
-  std::memmove(bytes_.data(), data(), size());
+  if (size() > 0) std::memmove(bytes_.data(), data(), size());  // no bytes yet: no address
   end_ = size();
   begin_ = 0;
   // Doubling, so that a long record is not searched anew for every chunk.
