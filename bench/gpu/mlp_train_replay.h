@@ -224,29 +224,16 @@ struct Distance {
   int correct = 0;
 };
 
-// The distance from v to the next half.
-inline double half_ulp(MlpHalf half, double v) {
-  int exponent = 0;
-  std::frexp(v, &exponent);
-  return half == MlpHalf::fp16 ? std::ldexp(1.0, std::max(exponent - 11, -24))
-                               : std::ldexp(1.0, std::max(exponent - 8, -133));
-}
-
-// |got - want| / |want - start| over one tensor: the error of what training changed. Of half
-// weights one element may be the next half: a sum near a tie that was rounded the other way, which
-// is up to 0.3 of what a few steps change a bias of 37 by.
-inline double change_error(const MlpTrainShape& shape, const std::vector<float>& got,
-                           const std::vector<float>& want, const std::vector<float>& start) {
-  double error = 0, change = 0, turned = 0;
+// |got - want| / |want - start| over one tensor: the error of what training changed.
+inline double change_error(const std::vector<float>& got, const std::vector<float>& want,
+                           const std::vector<float>& start) {
+  double error = 0, change = 0;
   for (size_t i = 0; i < got.size(); ++i) {
     if (std::isnan(got[i])) return NAN;
-    const double off = std::abs(double(got[i]) - want[i]);
-    if (!shape.masters && off <= 1.01 * half_ulp(shape.half, want[i]))
-      turned = std::max(turned, off);
-    error += off * off;
+    error += std::pow(double(got[i]) - want[i], 2);
     change += std::pow(double(want[i]) - start[i], 2);
   }
-  return std::sqrt(std::max(0.0, error - turned * turned) / std::max(change, 1e-30));
+  return std::sqrt(error / std::max(change, 1e-30));
 }
 
 inline Distance distance(const Problem& p, const Outcome& got, const Outcome& want) {
@@ -255,10 +242,8 @@ inline Distance distance(const Problem& p, const Outcome& got, const Outcome& wa
     return std::isnan(a) || b > a || std::isnan(b) ? (std::isnan(a) ? a : b) : a;
   };
   for (int l = 0; l < p.shape.layers; ++l) {
-    off.change =
-        most(off.change, change_error(p.shape, got.weights.w[l], want.weights.w[l], p.start.w[l]));
-    off.change =
-        most(off.change, change_error(p.shape, got.weights.b[l], want.weights.b[l], p.start.b[l]));
+    off.change = most(off.change, change_error(got.weights.w[l], want.weights.w[l], p.start.w[l]));
+    off.change = most(off.change, change_error(got.weights.b[l], want.weights.b[l], p.start.b[l]));
   }
   for (size_t t = 0; t < want.loss.size(); ++t) {
     off.loss = most(off.loss, std::abs(got.loss[t] - want.loss[t]));

@@ -30,10 +30,7 @@ bool expected(const std::string& row, Precision precision, const cuda::CudaRunti
     return fits && row.ends_with(".0") && runtime.cublaslt().refusal().empty();
   }
   if (has(".persistent")) return half && hopper;
-  if (has("cuda.rnn") && has(".cudnn")) {  // in tf32 no case of a layer's both ways is walked
-    return !half && !has("cudnn_half") && !(tf32 && has("training")) &&
-           runtime.cudnn().refusal().empty();
-  }
+  if (has("cuda.rnn") && has(".cudnn.")) return !half && runtime.cudnn().refusal().empty();
   if (has(".wavefront")) return hopper && precision != Precision::fp64;
   if (has("cuda.rnn") && !has(".plain")) return runtime.cublaslt().refusal().empty();
   if (has(".cudnn.")) return !half && row.ends_with(".0") && runtime.cudnn().refusal().empty();
@@ -254,6 +251,7 @@ class CudaRoundedTableWalk : public CudaTableWalk {
     };
     walk_cases(op_cases(DType::fp32), table);
     walk_cases(fused_cases(DType::fp32), table);
+    walk_cases(recurrent_cases(DType::fp32), table);
     walk_cases(large_cases(DType::fp32), table);
     walk_cases(conv_net_cases(DType::fp32), table);
     walk_cases(large_conv_net_cases(DType::fp32), pooling(table));
