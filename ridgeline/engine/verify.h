@@ -31,7 +31,8 @@ struct Comparison {
     std::string name;
     double max_norm = 0, two_norm = 0;  // of the difference, over those of the base
     double bound = 0;                   // of both
-    double control = 0;  // two_norm of a base run whose first weights were off by one rounding
+    // The norms of a base run whose first weights were off by one rounding.
+    double control_max = 0, control = 0;
     Verdict verdict = Verdict::pass;
   };
   std::string what;  // "cpu reference", "cuda:0", "4 ranks"

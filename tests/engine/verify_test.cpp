@@ -39,11 +39,26 @@ TEST(Verify, TheReferenceAgreesInBothPrecisions) {
   EXPECT_TRUE(nlohmann::json::parse(to_json_text(report))["good"].get<bool>());
 }
 
+// Adam divides gradients by their size, so that elements whose gradient is rounding alone stray
+// far: more than the bound, no more than a control's do.
+TEST(Verify, TheReferenceAgreesUnderAdam) {
+  for (const int64_t steps : {1, 2, 13}) {
+    const Config config = small_config({"train.optimizer={type=\"adam\",lr=0.002}"});
+    const VerifyReport report = verify(config, options_for(steps));
+    EXPECT_TRUE(report.good()) << to_text(report);
+  }
+}
+
 // Of a run made elsewhere: the same config is the same run, and a batch with one more row is not.
-TEST(Verify, OneMoreRowInABatchFails) {
+class VerifyElsewhere : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Optimizers, VerifyElsewhere,
+                         ::testing::Values("{type=\"sgd\",lr=0.05}", "{type=\"adam\",lr=0.002}"));
+
+TEST_P(VerifyElsewhere, OneMoreRowInABatchFails) {
   const TempFolder folder;
   dist::SelfCommunicator alone;
-  const Config config = small_config({"train.clip_norm=0"});
+  const Config config =
+      small_config({"train.clip_norm=0", std::string("train.optimizer=") + GetParam()});
   VerifyOptions options = options_for(5);
   options.ranks = &alone;
   for (const bool same : {true, false}) {
