@@ -1,15 +1,11 @@
 #include "ridgeline/cuda/mlp_byte_rows.h"
 
-#include "ridgeline/core/buffer.h"
 #include "ridgeline/cuda/byte_products.h"
 #include "ridgeline/cuda/mlp_byte_step.h"
-#include "ridgeline/cuda/mlp_head.h"
-#include "ridgeline/cuda/tile_product.h"
+#include "ridgeline/cuda/mlp_whole_step.h"
 
 namespace ridgeline::cuda {
 namespace {
-
-constexpr size_t kBlock = 256;  // every piece of the workspace starts at a multiple
 
 // fp16 numbers for one of fp32: 11 bits of it are what tf32 keeps, 22 what fp32x3 does.
 int terms_of(Precision precision) { return precision == Precision::fp32x3 ? 2 : 1; }
@@ -28,7 +24,7 @@ std::string refuse(const Rest& rest, const MlpStepOps& step) {
 }
 
 // Where in the workspace things lie.
-struct ByteLayout {
+struct ByteLayout : StepPieces {
   ByteLayout(const MlpStepOps& step, Precision precision) : terms(terms_of(precision)) {
     const Linear &op = *step.layers[0].linear, &top = *step.layers[1].linear;
     const size_t n = size_t(op.n()), in = size_t(op.in()), out = size_t(op.out());
@@ -45,44 +41,26 @@ struct ByteLayout {
     loss = piece(size_t(head.parts) * sizeof(double));
     correct = piece(size_t(head.parts) * sizeof(int32_t));
   }
-  size_t piece(size_t size) {
-    const size_t begin = bytes;
-    bytes += align_up(size, kBlock);
-    return begin;
-  }
-
   int terms;
-  size_t bytes = 0;  // of all
   size_t scalars, x, w, w_power, dz, dz_power, h, label, sums, loss, correct;
-  HeadLayout head;
 };
 
 Cover covers(const Rest& rest) {
   const MlpStepOps step = match_mlp_step(rest);
   if (std::string reason = refuse(rest, step); !reason.empty()) return Cover::no(reason);
-  const ByteLayout layout(step, rest.program.precision);
-  if (layout.head.parts == 0) return Cover::no("the last layer does not fit on chip");
-  Cover cover = Cover::of(step.ops);
-  cover.skips = step.inside;
-  cover.workspace = layout.bytes + kBlock;  // the last for aligning all of it
-  return cover;
+  return step_cover(step, ByteLayout(step, rest.program.precision));
 }
 
-class MlpByteStep final : public Step {
+class MlpByteStep final : public MlpWholeStep {
  public:
   MlpByteStep(const MlpStepOps& step, const ByteLayout& layout, const Binding& binding)
-      : layout_(layout),
-        stream_(cuda_runtime(binding.runtime()).stream()),
-        base_(reinterpret_cast<std::byte*>(
-            align_up(reinterpret_cast<uintptr_t>(binding.workspace()), kBlock))),
-        counter_(binding.runtime(), 1) {
+      : MlpWholeStep(step, 1, binding), layout_(layout) {
     const MlpStepOps::Layer& first = step.layers[0];
     const Linear& op = *first.linear;
     const int n = int(op.n()), in = int(op.in()), out = int(op.out());
-    what_ = fmt::format("mlp_step of {} rows, {}-{}-{}", n, in, out, step.layers[1].linear->out());
     bind_prepare(step, binding);
     const auto best = [&](std::vector<PreparedGemm> list) {
-      if (list.empty()) throw_error(ErrorKind::device, "{}: no product takes it", what_);
+      if (list.empty()) throw_error(ErrorKind::device, "{}: no product takes it", what());
       return std::move(list.front().run);
     };
     forward_ = best(byte_linear_gemms(
@@ -104,35 +82,22 @@ class MlpByteStep final : public Step {
         {n, in, out, layout_.terms, at<void>(layout_.x), at<void>(layout_.dz),
          at<float>(layout_.dz_power), binding.write(first.update_w->w).as<float>(),
          binding.write(first.update_w->m).as<float>(), at<ByteScalars>(layout_.scalars), true}));
-    end_ = {binding.write(step.tick->tick).as<int32_t>(), counter_.get()};
+    end_ = {binding.write(step.tick->tick).as<int32_t>(), counters()};
   }
 
   void run() override {
-    check(launch_byte_prepare(prepare_, stream_), what_);
-    forward_(stream_);
-    check(launch_head(head_, layout_.head, stream_), what_);
+    check(launch_byte_prepare(prepare_, stream()), what());
+    forward_(stream());
+    check(launch_head(head_, layout_.head, stream()), what());
     // The sums and the tick before the gradient, which needs neither and runs beside them.
-    check(launch_head_sums(sums_, end_, layout_.head, stream_), what_);
-    backward_(stream_);
+    check(launch_head_sums(sums_, end_, layout_.head, stream()), what());
+    backward_(stream());
   }
 
  private:
-  template <typename U>
-  U* at(size_t offset) const {
-    return reinterpret_cast<U*>(base_ + offset);
-  }
-
   void bind_prepare(const MlpStepOps& step, const Binding& binding) {
     const Linear& op = *step.layers[0].linear;
-    GatherArgs& gather = prepare_.gather;
-    gather.set = binding.read(step.images->set).as<uint8_t>();
-    gather.labels = binding.read(step.labels->set).as<int32_t>();
-    gather.label = at<int32_t>(layout_.label);
-    gather.order = binding.read(step.images->order).as<int32_t>();
-    gather.first = binding.read(step.images->first).as<int64_t>();
-    gather.tick = binding.read(step.images->tick).as<int32_t>();
-    gather.n = op.n();
-    gather.scale = step.images->scale;
+    prepare_.gather = bind_gather(step, layout_.label, binding);
     prepare_.w = binding.read(op.w).as<float>();
     prepare_.x = at<void>(layout_.x);
     prepare_.w_terms = at<void>(layout_.w);
@@ -146,10 +111,6 @@ class MlpByteStep final : public Step {
   }
 
   ByteLayout layout_;
-  cudaStream_t stream_;
-  std::byte* base_;
-  TileCounters counter_;
-  std::string what_;
   BytePrepareArgs prepare_{};
   std::function<void(cudaStream_t)> forward_, backward_;
   HeadArgs<float> head_{};

@@ -1,15 +1,11 @@
 #include "ridgeline/cuda/mlp_digit_rows.h"
 
-#include "ridgeline/core/buffer.h"
 #include "ridgeline/cuda/digits/digits.h"
 #include "ridgeline/cuda/mlp_byte_step.h"
-#include "ridgeline/cuda/mlp_head.h"
-#include "ridgeline/cuda/tile_product.h"
+#include "ridgeline/cuda/mlp_whole_step.h"
 
 namespace ridgeline::cuda {
 namespace {
-
-constexpr size_t kBlock = 256;  // every piece of the workspace starts at a multiple
 
 std::string refuse(const Rest& rest, const MlpStepOps& step) {
   const Precision precision = rest.program.precision;
@@ -27,7 +23,7 @@ std::string refuse(const Rest& rest, const MlpStepOps& step) {
 
 // Where in the workspace things lie.
 template <typename T>
-struct DigitLayout {
+struct DigitLayout : StepPieces {
   explicit DigitLayout(const MlpStepOps& step) {
     const Linear &op = *step.layers[0].linear, &top = *step.layers[1].linear;
     const size_t n = size_t(op.n()), in = size_t(op.in()), out = size_t(op.out());
@@ -50,33 +46,20 @@ struct DigitLayout {
     loss = piece(size_t(head.parts) * sizeof(double));
     correct = piece(size_t(head.parts) * sizeof(int32_t));
   }
-  size_t piece(size_t size) {
-    const size_t begin = bytes;
-    bytes += align_up(size, kBlock);
-    return begin;
-  }
-
-  size_t bytes = 0;  // of all
   size_t rate, x, x_transposed, w, w_up, w_sums, dz_sums, most, h, dz, dz_digits, dz_up, label,
       sums, loss, correct;
-  HeadLayout head;
 };
 
 template <typename T>
-class MlpDigitStep final : public Step {
+class MlpDigitStep final : public MlpWholeStep {
  public:
   MlpDigitStep(const MlpStepOps& step, const Binding& binding)
-      : layout_(step),
-        stream_(cuda_runtime(binding.runtime()).stream()),
-        base_(reinterpret_cast<std::byte*>(
-            align_up(reinterpret_cast<uintptr_t>(binding.workspace()), kBlock))),
-        counter_(binding.runtime(), 1) {
+      : MlpWholeStep(step, 1, binding), layout_(step) {
     const MlpStepOps::Layer& first = step.layers[0];
     const Linear& op = *first.linear;
     const int n = int(op.n()), in = int(op.in()), out = int(op.out());
     const T scale = T(step.images->scale);
     const int center = center_of(*step.images);
-    what_ = fmt::format("mlp_step of {} rows, {}-{}-{}", n, in, out, step.layers[1].linear->out());
     bind_prepare(step, binding);
     forward_ =
         digit_linear<T>({n, in, out, at<uint8_t>(layout_.x), at<int8_t>(layout_.w),
@@ -108,35 +91,23 @@ class MlpDigitStep final : public Step {
          at<T>(layout_.dz_up), at<int>(layout_.dz_sums),
          binding.write(first.update_w->w).template as<T>(),
          binding.write(first.update_w->m).template as<T>(), scale, center, sgd, true});
-    end_ = {binding.write(step.tick->tick).as<int32_t>(), counter_.get()};
+    end_ = {binding.write(step.tick->tick).as<int32_t>(), counters()};
   }
 
   void run() override {
-    check(launch_digit_prepare(prepare_, stream_), what_);
-    check(forward_(stream_), what_);
-    check(launch_head(head_, layout_.head, stream_), what_);
-    check(launch_digit_split(split_, stream_), what_);
+    check(launch_digit_prepare(prepare_, stream()), what());
+    check(forward_(stream()), what());
+    check(launch_head(head_, layout_.head, stream()), what());
+    check(launch_digit_split(split_, stream()), what());
     // The sums and the tick before the gradient, which needs neither and runs beside them.
-    check(launch_head_sums(sums_, end_, layout_.head, stream_), what_);
-    check(backward_(stream_), what_);
+    check(launch_head_sums(sums_, end_, layout_.head, stream()), what());
+    check(backward_(stream()), what());
   }
 
  private:
-  template <typename U>
-  U* at(size_t offset) const {
-    return reinterpret_cast<U*>(base_ + offset);
-  }
-
   void bind_prepare(const MlpStepOps& step, const Binding& binding) {
     const Linear& op = *step.layers[0].linear;
-    GatherArgs& gather = prepare_.gather;
-    gather.set = binding.read(step.images->set).template as<uint8_t>();
-    gather.labels = binding.read(step.labels->set).template as<int32_t>();
-    gather.label = at<int32_t>(layout_.label);
-    gather.order = binding.read(step.images->order).template as<int32_t>();
-    gather.first = binding.read(step.images->first).template as<int64_t>();
-    gather.tick = binding.read(step.images->tick).template as<int32_t>();
-    gather.n = op.n();
+    prepare_.gather = bind_gather(step, layout_.label, binding);
     prepare_.w = binding.read(op.w).template as<T>();
     prepare_.x = at<uint8_t>(layout_.x);
     prepare_.x_transposed = at<uint8_t>(layout_.x_transposed);
@@ -150,10 +121,6 @@ class MlpDigitStep final : public Step {
   }
 
   DigitLayout<T> layout_;
-  cudaStream_t stream_;
-  std::byte* base_;
-  TileCounters counter_;
-  std::string what_;
   DigitPrepare<T> prepare_{};
   DigitProduct forward_, backward_;
   DigitSplit<T> split_{};
@@ -162,20 +129,11 @@ class MlpDigitStep final : public Step {
   StepEnd end_;
 };
 
-template <typename T>
-Cover cover_of(const MlpStepOps& step) {
-  const DigitLayout<T> layout(step);
-  if (layout.head.parts == 0) return Cover::no("the last layer does not fit on chip");
-  Cover cover = Cover::of(step.ops);
-  cover.skips = step.inside;
-  cover.workspace = layout.bytes + kBlock;  // the last for aligning all of it
-  return cover;
-}
-
 Cover covers(const Rest& rest) {
   const MlpStepOps step = match_mlp_step(rest);
   if (std::string reason = refuse(rest, step); !reason.empty()) return Cover::no(reason);
-  return step.images->y.dtype == DType::fp64 ? cover_of<double>(step) : cover_of<float>(step);
+  return step.images->y.dtype == DType::fp64 ? step_cover(step, DigitLayout<double>(step))
+                                             : step_cover(step, DigitLayout<float>(step));
 }
 
 std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {

@@ -1,17 +1,11 @@
 #include "ridgeline/cuda/mlp_step_rows.h"
 
-#include "ridgeline/core/buffer.h"
 #include "ridgeline/cuda/gemm_products.h"
-#include "ridgeline/cuda/mlp_head.h"
+#include "ridgeline/cuda/mlp_whole_step.h"
 #include "ridgeline/cuda/plain/elementwise.h"
-#include "ridgeline/cuda/plain/gather.h"
-#include "ridgeline/cuda/tile_product.h"
-#include "ridgeline/plan/mlp_step.h"
 
 namespace ridgeline::cuda {
 namespace {
-
-constexpr size_t kBlock = 256;  // every piece of the workspace starts at a multiple
 
 std::string refuse(const Rest& rest, const MlpStepOps& step) {
   if (!step.refusal.empty()) return step.refusal;
@@ -40,7 +34,7 @@ std::string refuse(const Rest& rest, const MlpStepOps& step) {
 }
 
 // What a step is made of: how each product is computed, and where in the workspace things lie.
-struct StepLayout {
+struct StepLayout : StepPieces {
   StepLayout(const MlpStepOps& step, Precision precision) {
     const DType dtype = step.images->y.dtype;
     const TileMath math = tile_math(precision, dtype);
@@ -72,48 +66,27 @@ struct StepLayout {
     shared = piece(partial);
   }
 
-  size_t piece(size_t size) {
-    const size_t begin = bytes;
-    bytes += align_up(size, kBlock);
-    return begin;
-  }
-
-  size_t bytes = 0;  // of all
   size_t x = 0, label = 0, head_sums = 0, head_loss = 0, head_correct = 0, shared = 0;
   std::vector<size_t> h, dz;  // by layer, without the last
   std::vector<TileChoice> forward, grad_x, grad_w;
-  HeadLayout head;
   int counters = 0;
 };
 
 Cover covers(const Rest& rest) {
   const MlpStepOps step = match_mlp_step(rest);
   if (std::string reason = refuse(rest, step); !reason.empty()) return Cover::no(reason);
-  const StepLayout layout(step, rest.program.precision);
-  if (layout.head.parts == 0) return Cover::no("the last layer does not fit on chip");
-  Cover cover = Cover::of(step.ops);
-  cover.skips = step.inside;
-  cover.workspace = layout.bytes + kBlock;  // the last for aligning all of it
-  return cover;
+  return step_cover(step, StepLayout(step, rest.program.precision));
 }
 
 template <typename T>
-class MlpTileStep final : public Step {
+class MlpTileStep final : public MlpWholeStep {
  public:
   MlpTileStep(const MlpStepOps& step, const StepLayout& layout, Precision precision,
               const Binding& binding)
-      : layout_(layout),
-        stream_(cuda_runtime(binding.runtime()).stream()),
-        base_(reinterpret_cast<std::byte*>(
-            align_up(reinterpret_cast<uintptr_t>(binding.workspace()), kBlock))),
-        counters_(binding.runtime(), layout.counters + 1),
-        what_(fmt::format("mlp_step of {} rows, {}", step.images->y.shape[0],
-                          step.layers.front().linear->in())) {
-    for (const MlpStepOps::Layer& layer : step.layers) {
-      what_ += fmt::format("-{}", layer.linear->out());
-    }
-    memory_ = {base_ + layout_.shared, counters_.get() + 1};
-    bind_gather(step, binding);
+      : MlpWholeStep(step, layout.counters + 1, binding), layout_(layout) {
+    memory_ = {at<std::byte>(layout_.shared), counters() + 1};
+    gather_ = bind_gather(step, layout_.label, binding);
+    gather_.y = at(layout_.x);
     const size_t last = step.layers.size() - 1;
     const bool tensor =
         precision == Precision::tf32 && cuda_runtime(binding.runtime()).architecture() == 90;
@@ -127,46 +100,32 @@ class MlpTileStep final : public Step {
   }
 
   void run() override {
-    check(launch_gather<T>(gather_, stream_), what_);
+    check(launch_gather<T>(gather_, stream()), what());
     for (size_t l = 0; l < forward_.size(); ++l) {
       if (tensor_forward_[l]) {
-        check(tensor_forward_[l](stream_), what_);
+        check(tensor_forward_[l](stream()), what());
         continue;
       }
       const TileChoice& choice = layout_.forward[l];
-      check(tile_kernels<T>(choice.math).linear(choice, forward_[l], memory_, stream_), what_);
+      check(tile_kernels<T>(choice.math).linear(choice, forward_[l], memory_, stream()), what());
     }
-    check(launch_head(head_, layout_.head, stream_), what_);
+    check(launch_head(head_, layout_.head, stream()), what());
     for (size_t l = forward_.size(); l-- > 0;) {
       if (l > 0) {  // before w is updated
         const TileChoice& choice = layout_.grad_x[l];
-        check(tile_kernels<T>(choice.math).grad_x(choice, grad_x_[l], memory_, stream_), what_);
+        check(tile_kernels<T>(choice.math).grad_x(choice, grad_x_[l], memory_, stream()), what());
       }
       const TileChoice& choice = layout_.grad_w[l];
-      check(tile_kernels<T>(choice.math).grad_w(choice, grad_w_[l], memory_, stream_), what_);
+      check(tile_kernels<T>(choice.math).grad_w(choice, grad_w_[l], memory_, stream()), what());
     }
   }
 
  private:
   template <typename U = T>
   U* at(size_t offset) const {
-    return reinterpret_cast<U*>(base_ + offset);
+    return MlpWholeStep::at<U>(offset);
   }
   T* input(size_t layer) const { return at(layer == 0 ? layout_.x : layout_.h[layer - 1]); }
-
-  void bind_gather(const MlpStepOps& step, const Binding& binding) {
-    gather_.set = binding.read(step.images->set).template as<uint8_t>();
-    gather_.y = at(layout_.x);
-    gather_.labels = binding.read(step.labels->set).template as<int32_t>();
-    gather_.label = at<int32_t>(layout_.label);
-    gather_.order = binding.read(step.images->order).template as<int32_t>();
-    gather_.first = binding.read(step.images->first).template as<int64_t>();
-    gather_.tick = binding.read(step.images->tick).template as<int32_t>();
-    gather_.n = step.images->y.shape[0];
-    gather_.row = step.images->y.shape.numel() / gather_.n;
-    gather_.scale = step.images->scale;
-    gather_.shift = step.images->shift;
-  }
 
   void bind_forward(const MlpStepOps::Layer& layer, size_t l, const Binding& binding) {
     const Linear& op = *layer.linear;
@@ -233,15 +192,11 @@ class MlpTileStep final : public Step {
     if (below_head) grad_w_[l].head = sums_;
     if (l == 0) {
       grad_w_[l].tick = binding.write(step.tick->tick).template as<int32_t>();
-      grad_w_[l].done = counters_.get();
+      grad_w_[l].done = counters();
     }
   }
 
   StepLayout layout_;
-  cudaStream_t stream_;
-  std::byte* base_;
-  TileCounters counters_;
-  std::string what_;
   TileMemory memory_;
   GatherArgs gather_;
   std::vector<LinearArgs<T>> forward_;

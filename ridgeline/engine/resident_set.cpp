@@ -1,6 +1,9 @@
 #include "ridgeline/engine/resident_set.h"
 
+#include <cstring>
+
 #include "ridgeline/core/text.h"
+#include "ridgeline/registry.h"
 
 namespace ridgeline::engine {
 
@@ -17,6 +20,14 @@ ResidentSet::ResidentSet(Runtime& runtime, const data::ImageSet& set)
 void ResidentSet::set_order(std::span<const int32_t> order) {
   runtime_.upload(order_.data(), order.data(), order.size_bytes());
 }
+
+void ResidentSet::send_order(std::span<const int32_t> order) {
+  if (!uploader_) uploader_ = make_uploader(runtime_, order_.size());
+  std::memcpy(uploader_->block().data(), order.data(), order.size_bytes());
+  uploader_->send();
+}
+
+void ResidentSet::place_order() { uploader_->place(order_.data()); }
 
 void ResidentSet::bind(const nn::Lowered& lowered, Externals& externals) const {
   const auto add = [&](const Value& value, const DeviceBuffer& memory) {

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <memory>
+
 #include "ridgeline/core/runtime.h"
+#include "ridgeline/core/uploader.h"
 #include "ridgeline/data/image_set.h"
 #include "ridgeline/data/scaling.h"
 #include "ridgeline/engine/config.h"
@@ -15,6 +18,10 @@ class ResidentSet {
   ResidentSet(Runtime& runtime, const data::ImageSet& set);
 
   void set_order(std::span<const int32_t> order);  // as many as there are rows
+  // The same in two halves: the first begins to copy while the device works, and the second puts
+  // what was sent last in place for all work asked for from then on.
+  void send_order(std::span<const int32_t> order);
+  void place_order();
   void bind(const nn::Lowered& lowered, Externals& externals) const;
   int64_t rows() const { return rows_; }
 
@@ -22,6 +29,7 @@ class ResidentSet {
   Runtime& runtime_;
   int64_t rows_;
   DeviceBuffer images_, labels_, order_;
+  std::unique_ptr<Uploader> uploader_;  // made when first wanted
 };
 
 data::Scaling scaling_for(data::ScaleKind kind, const data::ImageSet& train);

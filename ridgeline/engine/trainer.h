@@ -72,6 +72,7 @@ class Trainer {
   std::vector<int32_t> local_order(int64_t epoch) const;
   int64_t local_rows(int64_t batch) const;  // that this rank computes, at least one
   void hold_order(int64_t epoch);
+  void make_order(int64_t epoch);
   void make_next_order(int64_t epoch);
   void prefetch_next(int64_t epoch);
   int64_t launch_steps() const;  // of full batches, at most
@@ -95,7 +96,7 @@ class Trainer {
   int64_t last_batch_ = 0;
   int64_t step_ = 0;
   int64_t held_epoch_ = -1;  // whose order the device has
-  int64_t next_epoch_ = -1;  // whose order is ready
+  int64_t next_epoch_ = -1;  // whose order was made last, and is on its way
   std::vector<int32_t> next_order_;
   RowNames pinned_;
   std::vector<double> rates_;
