@@ -134,6 +134,16 @@ TEST_F(CudaHalves, ResumeBitForBit) {
   }
 }
 
+// The full batches of an epoch and its partial one are launches of their own.
+TEST_F(CudaHalves, TheMeanLossIsThatOfAllStepsOfTheEpoch) {
+  const TempFolder folder;
+  const Kind fp64{"", "fp64", "master", "none"};
+  const TrainReport there = train(gpu_config(fp64), quiet());
+  const TrainReport here = train(small_config({"run.precision=fp64"}), quiet());
+  EXPECT_NEAR(there.train_loss, here.train_loss, 1e-9 * here.train_loss);
+  EXPECT_EQ(there.train_accuracy, here.train_accuracy);
+}
+
 TEST_F(CudaHalves, AnOverflowIsSkippedAndHalvesTheScale) {
   const TempFolder folder;
   Config config = gpu_config(kKinds[2]);
