@@ -1,5 +1,6 @@
 // The whole-step training kernels, checked and timed.
 //   mlp_train_bench check [KERNEL]   against a loop in double precision with the kernels' roundings
+//   mlp_train_bench steps [KERNEL]   step by step, each value within a bound derived for it
 //   mlp_train_bench bench [KERNEL] [h ...]  us a step of 784-h-h-h-10, batch 32
 //   mlp_train_bench mnist FOLDER     trains on the 10,000 images of IDX files there
 //   mlp_train_bench sanitize [KERNEL]  small and short, to run under compute-sanitizer
@@ -17,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "bench/gpu/mlp_train_replay.h"
+#include "bench/gpu/mlp_train_steps.h"
 #include "ridgeline/core/half.h"
 #include "ridgeline/cuda/mlp_train/mlp_train.h"
 
@@ -209,6 +210,62 @@ bool check(const MlpTrainShape& shape, const MlpTrainLayout& layout, int steps, 
   return ok;
 }
 
+// One step a launch, each from the weights that the one before left.
+bool check_steps(const MlpTrainShape& shape, const MlpTrainLayout& layout, int steps, double decay,
+                 unsigned seed) {
+  if (!layout.refusal.empty()) return true;
+  Problem problem = make_problem(shape, steps, decay, seed);
+  OnDevice<char> workspace(layout.workspace_bytes);
+  Net net(shape, problem.start, problem.data, {problem.rates[0]}, problem.first);
+  net.args.weight_decay = decay;
+  StepCheck all;
+  Weights before = problem.start;
+  for (int t = 0; t < steps; ++t) {
+    workspace.poison();
+    net.first.set({problem.first + int64_t(t) * shape.batch});
+    net.lr.set({problem.rates[t]});
+    launch(net, layout, workspace);
+    CHECK_CUDA(cudaDeviceSynchronize());
+    const Weights after = net.read();
+    all.join(check_step(problem, before, after, net.loss.get()[0], t));
+    before = after;
+  }
+  std::printf(
+      "  %s %-13s %-40s %lld values: %lld rounded otherwise, %lld outside; bounds to %.1e of the "
+      "largest change",
+      all.outside == 0 ? "ok     " : "FAILED ", name(layout.how), describe(shape).c_str(),
+      static_cast<long long>(all.values), static_cast<long long>(all.moved),
+      static_cast<long long>(all.outside), all.widest);
+  if (all.outside > 0) {
+    std::printf("; beyond by %.2e in %s %d", all.beyond, all.bias ? "bias" : "weight", all.layer);
+  }
+  std::printf("\n");
+  std::fflush(stdout);
+  return all.outside == 0;
+}
+
+int run_steps(const std::string& only) {
+  using A = MlpActivation;
+  unsigned seed = unsigned(time(nullptr));
+  std::printf("seed %u\n", seed);
+  bool ok = true;
+  for (auto shape : {shape_of({784, 37, 61, 10}, 13), shape_of({50, 33, 64, 9, 16}, 31),
+                     shape_of({200, 121, 96, 10}, 32, A::sigmoid)}) {
+    for (const bool masters : {false, true}) {
+      for (const auto half : {MlpHalf::fp16, MlpHalf::bf16}) {
+        shape.masters = masters, shape.half = half;
+        for (const auto layout_of : kLayouts) {
+          const MlpTrainLayout layout = layout_of(shape, 0);
+          if (std::string(name(layout.how)).find(only) == std::string::npos) continue;
+          ok &= check_steps(shape, layout, 8, masters ? 0.01 : 0.0, seed += 7);
+        }
+      }
+    }
+  }
+  std::printf(ok ? "all steps are within their bounds\n" : "SOME STEPS FAILED\n");
+  return ok ? 0 : 1;
+}
+
 int run_checks(bool brief, const std::string& only = "") {
   using A = MlpActivation;
   std::vector<MlpTrainShape> shapes = {shape_of({784, 37, 61, 10}, 13),
@@ -352,6 +409,7 @@ void train_mnist(const std::string& folder) {
 int main(int argc, char** argv) {
   const std::string what = argc > 1 ? argv[1] : "check";
   if (what == "check") return run_checks(false, argc > 2 ? argv[2] : "");
+  if (what == "steps") return run_steps(argc > 2 ? argv[2] : "");
   if (what == "sanitize") return run_checks(true, argc > 2 ? argv[2] : "");
   if (what == "mnist" && argc > 2) return train_mnist(argv[2]), 0;
   std::vector<int> widths;

@@ -1,8 +1,8 @@
 // The bounds that mlp_train_bench holds the whole-step kernels to let sums in fp32 pass, and catch
 // one sample, one input or one output left out of one layer. Needs no GPU.
-#include "bench/gpu/mlp_train_replay.h"
-
 #include <gtest/gtest.h>
+
+#include "bench/gpu/mlp_train_steps.h"
 
 namespace ridgeline::cuda {
 namespace {
@@ -56,6 +56,32 @@ TEST(MlpTrainReplay, BoundsLetSoundKernelsPassAndCatchOneTerm) {
                      << net.sizes[0] << "-" << net.sizes[1] << "... batch " << net.batch
                      << (masters ? " masters" : "") << (half == MlpHalf::fp16 ? " fp16" : " bf16"));
         expect_sharp(make_problem(shape_of(net, masters, half), 4, masters ? 0.01 : 0.0, 17));
+      }
+    }
+  }
+}
+
+// Sums in fp32 stay within the bounds of a step, and one term left out does not.
+TEST(MlpTrainReplay, StepsHaveBoundsThatOneTermBreaks) {
+  using A = MlpActivation;
+  const Net nets[] = {{{784, 37, 61, 10}, 13, A::relu}, {{50, 33, 64, 9, 16}, 31, A::relu}};
+  for (const Net& net : nets) {
+    for (const bool masters : {false, true}) {
+      for (const auto half : {MlpHalf::fp16, MlpHalf::bf16}) {
+        const Problem problem =
+            make_problem(shape_of(net, masters, half), 1, masters ? 0.01 : 0.0, 17);
+        const auto outside = [&](const Fault& fault) {
+          const Outcome got = replay<float>(problem, fault);
+          return check_step(problem, problem.start, got.weights, got.loss[0], 0).outside;
+        };
+        SCOPED_TRACE(testing::Message() << net.sizes[1] << (masters ? " masters " : " ")
+                                        << (half == MlpHalf::fp16 ? "fp16" : "bf16"));
+        EXPECT_EQ(outside({}), 0);
+        for (const auto kind : {Fault::Kind::sample, Fault::Kind::input, Fault::Kind::output}) {
+          for (int l = kind == Fault::Kind::output ? 1 : 0; l < problem.shape.layers; ++l) {
+            EXPECT_GT(outside({kind, l}), 0) << "fault " << int(kind) << " in layer " << l;
+          }
+        }
       }
     }
   }
