@@ -38,6 +38,7 @@ bool expected(const std::string& row, Precision precision, const cuda::CudaRunti
   if (has("grad_x.unrolled")) return !half;
   if (has(".implicit") || has(".few")) return tf32 || half;
   if (has(".mlp_train.")) return half && hopper;
+  if (has(".mlp_infer.")) return hopper && (half || tf32);
   if (has("cuda.conv1d") || has("norm_relu_pool") || has(".threes") || has("layer_norm.cluster") ||
       has("layer_norm_grad.cluster") || has("one_hot_conv1d_grad_w.tensor")) {
     return false;  // signal_test.cpp walks them
@@ -156,6 +157,56 @@ std::vector<Case> large_conv_net_cases(DType dtype) {
           conv_net(dtype, 1, {1, 72, 72}, layers, ActivationKind::relu, false)};
 }
 
+// A perceptron forward as inference has it. `wide`: biases in fp32, as a run with masters has them.
+Case perceptron(DType dtype, int64_t n, const std::vector<int64_t>& widths, ActivationKind kind,
+                bool wide, bool labels) {
+  CaseBuilder c(fmt::format("perceptron forward {} of {}{}{}", n, fmt::join(widths, "-"),
+                            wide ? " wide" : "", labels ? " labels" : ""),
+                dtype);
+  const Value set = c.make("set", DType::uint8, {37, widths[0]}, Role::input, normal(1), 256);
+  const Value order = c.make("order", DType::int32, {3 + 3 * n}, Role::input, normal(1), 37);
+  const Value first = c.make("first", DType::int64, {1}, Role::input, constant(3));
+  Value x = c.temp("x", {n, widths[0]});
+  c.add(Gather{set, order, first, c.tick(), x, 1.0 / 255, -0.5});
+  for (size_t l = 1; l < widths.size(); ++l) {
+    const auto name = [&](const char* what) { return fmt::format("{}{}", what, l); };
+    const double size = 1 / std::sqrt(double(widths[l - 1]));
+    const Value w = c.param(name("w"), {widths[l], widths[l - 1]}, normal(size));
+    const Value b = l == 2 && n == 5 ? Value{}
+                    : wide           ? c.wide(name("b"), {widths[l]}, Role::param)
+                                     : c.param(name("b"), {widths[l]});
+    const Value z = c.temp(name("z"), {n, widths[l]});
+    c.add(Linear{x, w, b, z});
+    x = z;
+    if (l + 1 == widths.size()) break;
+    x = c.temp(name("y"), {n, widths[l]});
+    c.add(Activation{kind, z, x});
+  }
+  const Value p = c.wide("p", {n, widths.back()}, Role::output);
+  c.add(Softmax{x, p});
+  if (labels) c.add(Argmax{p, c.make("label", DType::int32, {n}, Role::output, constant(0), 32)});
+  c.add(Tick{c.tick()});
+  return c.done();
+}
+
+// Widths in eights, as the fused rows take them: less than a chunk, more than a pass of a block,
+// batches of one row, of parts of a tile, of more than a cluster.
+std::vector<Case> perceptron_cases(DType dtype) {
+  using A = ActivationKind;
+  std::vector<Case> all;
+  for (const bool wide : {false, true}) {
+    if (wide && size_of(dtype) != 2) continue;
+    all.push_back(perceptron(dtype, 1, {8, 3}, A::relu, wide, true));
+    all.push_back(perceptron(dtype, 5, {24, 16, 40, 10}, A::relu, wide, false));
+    all.push_back(perceptron(dtype, 17, {104, 8, 72, 32}, A::tanh, wide, true));
+    all.push_back(perceptron(dtype, 33, {200, 136, 264, 24, 31}, A::sigmoid, wide, true));
+    all.push_back(perceptron(dtype, 2, {784, 128, 128, 128, 10}, A::relu, wide, false));
+    all.push_back(perceptron(dtype, 70, {48, 520, 10}, A::gelu, wide, true));
+    all.push_back(perceptron(dtype, 1100, {16, 64, 5}, A::relu, wide, true));
+  }
+  return all;
+}
+
 Table pooling(Table table) {
   std::erase_if(table,
                 [](const Impl& row) { return row.name.find("conv2d_pool") == row.name.npos; });
@@ -202,6 +253,7 @@ class CudaTableWalk : public GpuTest {
     walk_cases(tall_training_cases(dtype), table);
     walk_cases(conv_net_cases(dtype), table);
     walk_cases(large_conv_net_cases(dtype), pooling(table));
+    walk_cases(perceptron_cases(dtype), table);
     expect_all(table, exercised, precision);
   }
 
@@ -255,6 +307,7 @@ class CudaRoundedTableWalk : public CudaTableWalk {
     walk_cases(large_cases(DType::fp32), table);
     walk_cases(conv_net_cases(DType::fp32), table);
     walk_cases(large_conv_net_cases(DType::fp32), pooling(table));
+    walk_cases(perceptron_cases(DType::fp32), table);
     walk_cases(training_cases(DType::fp32), table_of_ours);
     walk_cases(tall_training_cases(DType::fp32), table_of_ours);
     expect_all(table, exercised, precision);
@@ -263,7 +316,7 @@ class CudaRoundedTableWalk : public CudaTableWalk {
 
 TEST_F(CudaRoundedTableWalk, Tf32RowsAgreeWithTheOracle) {
   walk_fp32_as(Precision::tf32,
-               {".cublaslt.", ".cudnn.", ".tensor.", ".implicit", ".few", "cuda.rnn"},
+               {".cublaslt.", ".cudnn.", ".tensor.", ".implicit", ".few", "cuda.rnn", "mlp_infer"},
                {".tile.", ".mlp_step.", ".head_sgd."});
 }
 TEST_F(CudaRoundedTableWalk, Fp32x3RowsAgreeWithTheOracle) {
