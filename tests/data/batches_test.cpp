@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <set>
 
+#include "ridgeline/core/philox.h"
 #include "tests/data/files.h"
 
 namespace ridgeline::data {
@@ -30,6 +32,16 @@ TEST(EpochOrder, DependsOnSeedAndEpochAlone) {
 
 // Pins the order: a change of it would make a resumed run another run.
 TEST(EpochOrder, StaysWhatItWas) {
+  // One number at a time, as the words of the stream are defined.
+  for (const int n : {2, 31, 32, 33, 1000}) {
+    std::vector<int32_t> one(static_cast<size_t>(n));
+    std::iota(one.begin(), one.end(), 0);
+    const Philox random{0x123456789abcdef0u, streams::kShuffle + 7};
+    for (uint64_t left = one.size(); left > 1; --left) {
+      std::swap(one[left - 1], one[random.below(left, left)]);
+    }
+    EXPECT_EQ(epoch_order(n, random.seed, 7, true), one) << n;
+  }
   EXPECT_EQ(epoch_order(8, 1, 0, true), (std::vector<int32_t>{7, 3, 2, 0, 4, 1, 5, 6}));
   EXPECT_EQ(epoch_order(8, 1, 1, true), (std::vector<int32_t>{1, 3, 5, 2, 0, 6, 4, 7}));
 }
