@@ -8,6 +8,7 @@
 
 #include "bench/gpu/conv_device.cuh"
 #include "ridgeline/core/philox.h"
+#include "ridgeline/cuda/conv1d/chain.h"
 #include "ridgeline/cuda/conv1d/conv1d.h"
 #include "ridgeline/cuda/conv1d/norm_pool.h"
 #include "ridgeline/cuda/conv1d/one_hot.h"
@@ -62,12 +63,17 @@ class Network {
  public:
   Network(int n, bool exact) : n_(n), exact_(exact) {
     CHECK_CUDA(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, 0));
+    CHECK_CUDA(
+        cudaDeviceGetAttribute(&shared_memory_, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
   }
 
   void run() {
     double total = first();
     OnDevice<T> x3(size_t(n_) * 112 * kOut), x4(x3.n);
     total += convolve("conv7 relu pool3", *x2_, x3, 336, 330, 7, 3, true);
+    if constexpr (sizeof(T) == 2) {
+      for (const int layers : {1, 2, 4}) chain(x3, layers);
+    }
     total += convolve("conv3 relu", x3, x4, 112, 108, 3, 1, true);
     total += convolve("conv3 relu", x4, x3, 112, 106, 3, 1, true);
     total += convolve("conv3 relu", x3, x4, 112, 104, 3, 1, true);
@@ -111,7 +117,7 @@ class Network {
     args.beta = d_beta.p;
     args.epsilon = 1e-5f;
     args.y = x2_->p;
-    const std::string refusal = refuse_one_hot_block(s, sizeof(T));
+    const std::string refusal = refuse_one_hot_block(s, sizeof(T), shared_memory_);
     if (!refusal.empty()) std::printf("refused: %s\n", refusal.c_str());
     const auto launch = [&] {
       CHECK_CUDA(launch_one_hot_block<T>(args, workspace.p, processors_, nullptr));
@@ -217,29 +223,111 @@ class Network {
     CHECK_CUDA(cudaDeviceSynchronize());
     Difference difference;
     for (const int item : items()) {
-      const auto in = slice(x, size_t(item) * 112 * kOut, 102 * kOut);
-      const auto got = slice(y, size_t(item) * 34 * kOut, 34 * kOut);
-      double mean = 0, var = 0;
-      for (const double each : in) mean += each;
-      mean /= double(in.size());
-      for (const double each : in) var += (each - mean) * (each - mean);
-      const double rstd = 1 / std::sqrt(var / double(in.size()) + 1e-5);
-      for (int o = 0; o < kOut; ++o) {
-        for (int j = 0; j < 34; ++j) {
-          double best = 0;
-          for (int k = 0; k < 3; ++k) {
-            const size_t at = size_t(o) * 102 + 3 * j + k;
-            best = std::max(
-                best, (in[size_t(3 * j + k) * kOut + o] - mean) * rstd * double(float(gamma[at])) +
-                          double(float(beta[at])));
-          }
-          difference.add(got[size_t(o) * 34 + j], best);
-        }
-      }
+      add_norm_pool(slice(x, size_t(item) * 112 * kOut, 102 * kOut), gamma, beta, item, y,
+                    difference);
     }
     const double ms = time_ms(launch);
     report("norm relu pool3", ms, 0, difference.relative(), tolerance(1));
     return ms;
+  }
+
+  // The last convolutions, normalisation, relu and pool in one kernel, beside a kernel for each.
+  void chain(const OnDevice<T>& x, int layers) {
+    const int length = 102 + 2 * layers;
+    std::vector<std::vector<T>> w;
+    std::vector<std::vector<float>> b;
+    std::vector<std::unique_ptr<OnDevice<T>>> d_w;
+    std::vector<std::unique_ptr<OnDevice<float>>> d_b;
+    for (int l = 0; l < layers; ++l) {
+      w.push_back(random_values<T>(size_t(kOut) * kOut * 3, 1.4 / std::sqrt(kOut * 3), 0,
+                                   uint64_t(20 + l)));
+      b.push_back(random_values<float>(kOut, 0.1, 0, uint64_t(30 + l)));
+      d_w.push_back(std::make_unique<OnDevice<T>>(w.back()));
+      d_b.push_back(std::make_unique<OnDevice<float>>(b.back()));
+    }
+    const auto gamma = random_values<T>(size_t(kOut) * 102, 0.3, 1, 8);
+    const auto beta = random_values<T>(size_t(kOut) * 102, 0.3, 0, 9);
+    const OnDevice<T> d_gamma(gamma), d_beta(beta);
+    OnDevice<T> y(size_t(n_) * 34 * kOut);
+    y.poison();
+    OnDevice<char> workspace(conv1d_chain_workspace(layers));
+    Conv1dChainArgs<T> args;
+    args.n = n_;
+    args.length = length;
+    args.layers = layers;
+    args.x = x.p;
+    for (size_t l = 0; l < size_t(layers); ++l) {
+      args.w[l] = d_w[l]->p;
+      args.bias[l] = {d_b[l]->p, true};
+    }
+    args.gamma = d_gamma.p;
+    args.beta = d_beta.p;
+    args.epsilon = 1e-5f;
+    args.y = y.p;
+    const std::string refusal = refuse_conv1d_chain(length, layers);
+    if (!refusal.empty()) std::printf("refused: %s\n", refusal.c_str());
+    const auto step = prepare_conv1d_chain<T>(args, workspace.p, processors_);
+    const auto launch = [&] { CHECK_CUDA(step(nullptr)); };
+    launch();
+    CHECK_CUDA(cudaDeviceSynchronize());
+    Difference difference;
+    double flops = 0;
+    for (const int item : items()) {
+      auto rows = slice(x, size_t(item) * 112 * kOut, size_t(length) * kOut);
+      flops = 0;
+      for (int l = 0; l < layers; ++l) {
+        const int left = length - 2 * (l + 1);
+        rows = convolved(rows, w[size_t(l)], b[size_t(l)], left, l + 1 < layers);
+        flops += 2.0 * n_ * left * kOut * kOut * 3;
+      }
+      add_norm_pool(rows, gamma, beta, item, y, difference);
+    }
+    const double ms = time_ms(launch);
+    const std::string what = "chain of " + std::to_string(layers) + " + norm";
+    report(what.c_str(), ms, flops, difference.relative(), tolerance(2));
+  }
+
+  // Rows of channels after a convolution of 3 taps, rounded to T.
+  static std::vector<double> convolved(const std::vector<double>& in, const std::vector<T>& w,
+                                       const std::vector<float>& b, int left, bool relu) {
+    std::vector<double> turned(w.size()), out(size_t(left) * kOut);
+    for (size_t i = 0; i < w.size(); ++i) {
+      turned[i % 3 * kOut * kOut + i / 3] = double(float(w[i]));
+    }
+    for (size_t t = 0; t < size_t(left); ++t) {
+      for (size_t o = 0; o < size_t(kOut); ++o) {
+        double sum = b[o];
+        for (size_t u = 0; u < 3; ++u) {
+          const double *row = &in[(t + u) * kOut], *of = &turned[(u * kOut + o) * kOut];
+          for (size_t c = 0; c < size_t(kOut); ++c) sum += row[c] * of[c];
+        }
+        out[t * kOut + o] = double(float(T(float(relu ? std::max(sum, 0.0) : sum))));
+      }
+    }
+    return out;
+  }
+
+  static void add_norm_pool(const std::vector<double>& in, const std::vector<T>& gamma,
+                            const std::vector<T>& beta, int item, const OnDevice<T>& y,
+                            Difference& difference) {
+    const auto got = slice(y, size_t(item) * 34 * kOut, 34 * kOut);
+    double mean = 0, var = 0;
+    for (const double each : in) mean += each;
+    mean /= double(in.size());
+    for (const double each : in) var += (each - mean) * (each - mean);
+    const double rstd = 1 / std::sqrt(var / double(in.size()) + 1e-5);
+    for (size_t o = 0; o < size_t(kOut); ++o) {
+      for (size_t j = 0; j < 34; ++j) {
+        double best = 0;
+        for (size_t k = 0; k < 3; ++k) {
+          const size_t at = o * 102 + 3 * j + k;
+          best =
+              std::max(best, (in[(3 * j + k) * kOut + o] - mean) * rstd * double(float(gamma[at])) +
+                                 double(float(beta[at])));
+        }
+        difference.add(got[o * 34 + j], best);
+      }
+    }
   }
 
   std::vector<int> items() const { return {0, n_ / 2, n_ - 1}; }
@@ -254,7 +342,7 @@ class Network {
     return wide;
   }
 
-  int n_, processors_ = 1;
+  int n_, processors_ = 1, shared_memory_ = 0;
   bool exact_;  // fp32 multiply-adds
   std::unique_ptr<OnDevice<T>> x2_;
 };

@@ -1,8 +1,5 @@
 #include "ridgeline/cuda/signal_rows.h"
 
-#include <charconv>
-#include <optional>
-
 #include "ridgeline/cuda/conv1d/conv1d.h"
 #include "ridgeline/cuda/conv1d/norm_pool.h"
 #include "ridgeline/cuda/conv1d/one_hot.h"
@@ -12,91 +9,10 @@
 #include "ridgeline/cuda/plain/loose_bind.h"
 #include "ridgeline/cuda/row.h"
 #include "ridgeline/cuda/signal_shapes.h"
+#include "ridgeline/cuda/signal_spans.h"
 
 namespace ridgeline::cuda {
 namespace {
-
-constexpr std::string_view kPrefix = "signal:";
-
-// "signal:256x336": 256 channels of 336 positions, as rows of channels.
-Format signal_format(int64_t channels, int64_t length) {
-  return fmt::format("{}{}x{}", kPrefix, channels, length);
-}
-
-FormatUse signal_use(const Value& value, int64_t channels, int64_t length) {
-  const int64_t rows = value.shape[0] * signal_pitch(length);
-  return {value.id, signal_format(channels, length),
-          size_t(rows * channels) * size_of(value.dtype)};
-}
-
-struct Signal {
-  int channels = 0, length = 0;
-};
-
-std::optional<Signal> parse_signal(const Format& format) {
-  if (!format.starts_with(kPrefix)) return {};
-  Signal signal;
-  const char *at = format.data() + kPrefix.size(), *end = format.data() + format.size();
-  at = std::from_chars(at, end, signal.channels).ptr;
-  if (at == end || *at != 'x') return {};
-  return std::from_chars(at + 1, end, signal.length).ptr == end ? std::optional(signal)
-                                                                : std::nullopt;
-}
-
-// Halves and fp32.
-template <typename F>
-std::unique_ptr<Step> dispatch_signal(DType dtype, F f) {
-  switch (dtype) {
-    case DType::bf16:
-      return f(__nv_bfloat16{});
-    case DType::fp16:
-      return f(__half{});
-    default:
-      return f(float{});
-  }
-}
-
-bool is_signal_type(DType dtype) { return dtype == DType::fp32 || size_of(dtype) == 2; }
-
-bool is_relu(const Activation* activation, const Value& x) {
-  return activation != nullptr && activation->kind == ActivationKind::relu &&
-         activation->x.id == x.id;
-}
-
-// Skips `inner`, or says that one is wanted later.
-Cover cover_skipping(const Rest& rest, const Values& inner, size_t ops) {
-  Cover cover = Cover::of(ops);
-  for (const Value& value : inner) {
-    if (!rest.dead_after(value, ops)) return Cover::no("a value between the ops is needed later");
-    cover.skips.push_back(value.id);
-  }
-  return cover;
-}
-
-// A normalisation over whole items with its own gamma and beta for every number, relu, and a pool
-// of three, each reading the one before.
-struct NormPool {
-  const LayerNorm* norm = nullptr;
-  const Activation* relu = nullptr;
-  const MaxPool* pool = nullptr;
-};
-
-std::optional<NormPool> norm_pool_at(const Rest& rest, size_t at, const Value& x) {
-  NormPool found{rest.get<LayerNorm>(at), rest.get<Activation>(at + 1), rest.get<MaxPool>(at + 2)};
-  if (found.norm == nullptr || found.relu == nullptr || found.pool == nullptr) return {};
-  if (found.norm->x.id != x.id || !is_relu(found.relu, found.norm->y)) return {};
-  if (found.pool->x.id != found.relu->y.id || !pools_threes(found.pool->shape)) return {};
-  return found;
-}
-
-std::string refuse_norm(const LayerNorm& norm) {
-  if (norm.mean || norm.rstd) return "keeps no moments for a gradient";
-  if (norm.rows() != norm.x.shape[0]) return "normalises whole items";
-  if (!norm.gamma || !norm.beta) return "takes gamma and beta";
-  return refuse_floats({norm.x, norm.gamma, norm.beta, norm.y});
-}
-
-int processors(const Binding& binding) { return cuda_runtime(binding.runtime()).processors(); }
 
 OneHotBlockShape block_shape(const OneHotConv1d& op) {
   return {int(op.n()), int(op.length()), int(op.symbols()), int(op.out()), int(op.kernel())};
@@ -128,7 +44,7 @@ Cover covers_one_hot_block(const Rest& rest) {
 std::unique_ptr<Step> prepare_one_hot_block(const Span& span, const Binding& binding) {
   const auto& conv = span.get<OneHotConv1d>(0);
   const auto& norm = span.get<LayerNorm>(1);
-  return dispatch_signal(conv.y.dtype, [&](auto type) {
+  return dispatch_factor(conv.y.dtype, [&](auto type) {
     using T = decltype(type);
     OneHotBlockArgs<T> args;
     args.shape = block_shape(conv);
@@ -238,7 +154,7 @@ std::unique_ptr<Step> prepare_conv1d_row(const Span& span, const Binding& bindin
   const auto* pool = std::get_if<MaxPool>(&span.op(span.size() - 1));
   const bool relu = span.size() > 1 && std::holds_alternative<Activation>(span.op(1));
   const Value& y = pool != nullptr ? pool->y : relu ? span.get<Activation>(1).y : conv.y;
-  return dispatch_signal(conv.x.dtype, [&](auto type) -> std::unique_ptr<Step> {
+  return dispatch_factor(conv.x.dtype, [&](auto type) -> std::unique_ptr<Step> {
     using T = decltype(type);
     Conv1dArgs<T> args;
     args.n = int(conv.n());
@@ -287,7 +203,7 @@ Cover covers_norm_pool(const Rest& rest) {
 std::unique_ptr<Step> prepare_norm_pool(const Span& span, const Binding& binding) {
   const auto& norm = span.get<LayerNorm>(0);
   const auto& pool = span.get<MaxPool>(2);
-  return dispatch_signal(norm.x.dtype, [&](auto type) {
+  return dispatch_factor(norm.x.dtype, [&](auto type) {
     using T = decltype(type);
     const Image in = pool.shape.in;
     const NormPoolArgs<T> args{int(norm.x.shape[0]),
@@ -319,7 +235,7 @@ std::unique_ptr<Step> prepare_turn(const Span&, const Binding& binding) {
   const Signal signal = *parse_signal(to_rows ? binding.to() : binding.from());
   const SignalTurn turn{int(value.shape[0]), signal.channels, signal.length,
                         signal_pitch(signal.length)};
-  return dispatch_signal(value.dtype, [&](auto type) {
+  return dispatch_factor(value.dtype, [&](auto type) {
     using T = decltype(type);
     return launch_step(binding, "signals to rows of channels or back",
                        [turn, to_rows, from = binding.read(value).as<T>(),

@@ -11,8 +11,11 @@ namespace ridgeline::cuda {
 //                                          and tf32
 //   "cuda.conv1d.fp32"                     the same in fp32 multiply-adds
 //   "cuda.norm_relu_pool.rows"             the end of the last block
+//   "cuda.conv1d_chain_norm_relu_pool.wgmma"   all convolutions of 3 taps and the end of the last
+//                                          block; halves (signal_chain_rows)
 //   "cuda.turn_signal.plain"               between plain signals and rows of channels
 Table signal_rows();
+Table signal_chain_rows();
 
 // Their training, on plain signals:
 //   "cuda.relu_pool.threes", "cuda.pool_relu_grad.threes"   pools of 3 and the relu before them

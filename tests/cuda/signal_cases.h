@@ -91,6 +91,40 @@ inline void add_convolutions(std::vector<Case>& all, DType dtype) {
   }
 }
 
+// Convolutions of 3 taps one after the other that end in normalisation and pool: a pair of items
+// and a single one, windows in even and odd number, positions left over.
+inline void add_chains(std::vector<Case>& all, DType dtype) {
+  struct Sizes {
+    int64_t n, length, layers;
+    bool bias;
+  };
+  constexpr int64_t kChannels = 256;
+  for (const auto& [n, length, layers, bias] : {Sizes{1, 110, 4, true}, Sizes{3, 99, 2, false},
+                                                Sizes{2, 112, 1, true}, Sizes{5, 97, 3, true}}) {
+    CaseBuilder c(fmt::format("conv1d chain {}x{} of {}{}", n, length, layers, bias ? "" : " -"),
+                  dtype);
+    Value x = c.in("x", {n, kChannels * length});
+    int64_t left = length;
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      Conv2dShape shape;
+      shape.in = {kChannels, 1, left};
+      shape.k = kChannels;
+      shape.window.w.kernel = 3;
+      left = shape.out().w;
+      const auto name = [&](const char* of) { return fmt::format("{}{}", of, layer); };
+      const Value w = c.param(name("w"), {kChannels, kChannels, 3}, normal(std::sqrt(2.0 / 768)));
+      const Value z = c.temp(name("z"), {n, kChannels * left});
+      c.add(Conv2d{x, w, bias ? c.param(name("b"), {kChannels}) : Value{}, z, shape});
+      x = z;
+      if (layer + 1 == layers) break;
+      x = c.temp(name("a"), z.shape);
+      c.add(Activation{ActivationKind::relu, z, x});
+    }
+    add_norm_pool(c, x, kChannels, left);
+    all.push_back(c.done());
+  }
+}
+
 inline void add_gradients(std::vector<Case>& all, DType dtype) {
   struct Sizes {
     int64_t n, channels, length, out, kernel;
@@ -201,6 +235,7 @@ inline std::vector<Case> signal_cases(DType dtype) {
   add_pools(all, dtype);
   add_first_blocks(all, dtype);
   add_convolutions(all, dtype);
+  if (size_of(dtype) == 2) add_chains(all, dtype);
   add_gradients(all, dtype);
   for (const auto& [n, length] : {std::pair<int64_t, int64_t>{5, 33}, {1, 102}, {300, 3}}) {
     CaseBuilder c(fmt::format("last block {}x{}", n, length), dtype);
