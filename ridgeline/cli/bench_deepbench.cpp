@@ -12,8 +12,7 @@ namespace {
 
 struct Flags {
   engine::DeepbenchOptions options;
-  RunFlags run;
-  std::string json, csv, precision = "fp32";
+  BenchFlags bench;
 };
 
 void print(const engine::DeepbenchLine& line) {
@@ -27,17 +26,16 @@ void print(const engine::DeepbenchLine& line) {
 
 int run(Flags& flags, Communicator& ranks) {
   engine::DeepbenchOptions& options = flags.options;
-  flags.run.apply(options.run);
-  options.run.precision = parse_precision(flags.precision);
+  flags.bench.apply(options.run);
   options.ranks = &ranks;
-  if (ranks.is_root()) check_destinations({flags.json, flags.csv});
-  const bool table = ranks.is_root() && flags.json != "-" && flags.csv != "-";
+  if (ranks.is_root()) check_destinations({flags.bench.json, flags.bench.csv});
+  const bool table = ranks.is_root() && flags.bench.prints();
   if (table) options.each = print;
   const auto lines = engine::bench_deepbench(options);
   if (!ranks.is_root()) return 0;
   if (table) write_text("-", engine::deepbench_findings(lines));
-  write_text(flags.json, engine::deepbench_json(lines, options.run, ranks.size()));
-  write_text(flags.csv, engine::deepbench_csv(lines));
+  write_text(flags.bench.json, engine::deepbench_json(lines, options.run, ranks.size()));
+  write_text(flags.bench.csv, engine::deepbench_csv(lines));
   return 0;
 }
 
@@ -50,25 +48,17 @@ void add_bench_deepbench(CLI::App& bench, Action& action) {
       "DeepBench's training shapes: products, convolutions, recurrent layers, and sums "
       "over ranks");
   command
-      ->add_option(
-          "--part", flags->options.parts,
-          "gemm, conv, rnn, all-reduce (all; sums only where mpirun started several ranks)")
+      ->add_option("--part", flags->options.parts,
+                   "gemm, conv, rnn (all three), or all-reduce, where mpirun started several ranks")
       ->check(CLI::IsMember({"gemm", "conv", "rnn", "all-reduce"}).description(""))
       ->delimiter(',')
       ->type_name("NAME");
   command->add_option("--take", flags->options.take, "every N-th shape only (1)")
       ->check(CLI::Range(int64_t{1}, int64_t{1000}).description(""))
       ->type_name("N");
-  command->add_option("--seconds", flags->options.seconds, "time for each row (0.02)")
-      ->check(CLI::Range(0.0, 3600.0).description(""))
-      ->type_name("S");
-  command
-      ->add_option("--precision", flags->precision,
-                   "fp32, fp64, bf16, fp16 or, on a GPU, tf32 and fp32x3")
-      ->type_name("NAME");
-  command->add_option("--csv", flags->csv, "write the lines as CSV")->type_name("FILE");
-  flags->run.declare(*command);
-  declare_json(*command, flags->json);
+  flags->bench.declare(*command, flags->options.seconds,
+                       "fp32, fp64, bf16, fp16 or, on a GPU, tf32 and fp32x3",
+                       "time for each row (0.02)");
   command->footer(
       "Examples:\n"
       "  ridgeline bench deepbench --device cuda --precision bf16 --csv deepbench.csv\n"

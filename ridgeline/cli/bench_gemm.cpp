@@ -14,10 +14,10 @@ namespace {
 
 struct Flags {
   engine::GemmBenchOptions options;
-  RunFlags run;
+  BenchFlags bench;
   std::vector<engine::GemmOp> ops{engine::GemmOp::tn, engine::GemmOp::nn, engine::GemmOp::nt};
   std::vector<int64_t> m{1024}, n{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024}, k{1024};
-  std::string json, csv, svg, suite, precision = "fp32";
+  std::string svg, suite;
 };
 
 void print(const engine::GemmBenchLine& line) {
@@ -28,13 +28,12 @@ void print(const engine::GemmBenchLine& line) {
 }
 
 int run(Flags& flags) {
-  check_destinations({flags.json, flags.csv, flags.svg});
+  check_destinations({flags.bench.json, flags.bench.csv, flags.svg});
   engine::GemmBenchOptions& options = flags.options;
-  flags.run.apply(options.run);
-  options.run.precision = parse_precision(flags.precision);
+  flags.bench.apply(options.run);
   options.shapes = flags.suite.empty() ? engine::gemm_sweep(flags.ops, flags.m, flags.n, flags.k)
                                        : engine::deepbench_gemms();
-  const bool table = flags.json != "-" && flags.csv != "-" && flags.svg != "-";
+  const bool table = flags.bench.prints() && flags.svg != "-";
   if (table) {
     write_text("-", fmt::format("{:<3} {:>6} {:>6} {:>7}  {:<10} {:>11} {:>10} {:>9}  {}\n", "op",
                                 "m", "n", "k", "way", "us", "FLOP/s", "of limit", "row"));
@@ -42,8 +41,8 @@ int run(Flags& flags) {
   }
   const auto lines = engine::bench_gemm(options);
   if (table) write_text("-", engine::gemm_bench_findings(lines));
-  write_text(flags.json, engine::gemm_bench_json(lines, options.run));
-  write_text(flags.csv, engine::gemm_bench_csv(lines));
+  write_text(flags.bench.json, engine::gemm_bench_json(lines, options.run));
+  write_text(flags.bench.csv, engine::gemm_bench_csv(lines));
   write_text(flags.svg, engine::gemm_bench_svg(lines));
   return 0;
 }
@@ -76,17 +75,10 @@ void add_bench_gemm(CLI::App& bench, Action& action) {
       ->add_option("--suite", flags->suite, "the training shapes of DeepBench instead: deepbench")
       ->check(CLI::IsMember({"deepbench"}).description(""))
       ->type_name("NAME");
-  command->add_option("--seconds", flags->options.seconds, "time for each row (0.02)")
-      ->check(CLI::Range(0.0, 3600.0).description(""))
-      ->type_name("S");
-  command
-      ->add_option("--precision", flags->precision,
-                   "fp32, fp64, bf16, fp16 or, on a GPU, tf32 and fp32x3")
-      ->type_name("NAME");
-  command->add_option("--csv", flags->csv, "write the lines as CSV")->type_name("FILE");
   command->add_option("--svg", flags->svg, "draw TFLOP/s over the batch")->type_name("FILE");
-  flags->run.declare(*command);
-  declare_json(*command, flags->json);
+  flags->bench.declare(*command, flags->options.seconds,
+                       "fp32, fp64, bf16, fp16 or, on a GPU, tf32 and fp32x3",
+                       "time for each row (0.02)");
   command->footer(
       "Examples:\n"
       "  ridgeline bench gemm --m 1760 --k 1760 --n 16,32,64,128,7000 --svg gemm.svg\n"

@@ -13,8 +13,8 @@ namespace {
 
 struct Flags {
   engine::RnnBenchOptions options;
-  RunFlags run;
-  std::string json, csv, svg, precision = "fp32";
+  BenchFlags bench;
+  std::string svg;
 };
 
 void print(const engine::RnnBenchLine& line) {
@@ -26,11 +26,10 @@ void print(const engine::RnnBenchLine& line) {
 }
 
 int run(Flags& flags) {
-  check_destinations({flags.json, flags.csv, flags.svg});
+  check_destinations({flags.bench.json, flags.bench.csv, flags.svg});
   engine::RnnBenchOptions& options = flags.options;
-  flags.run.apply(options.run);
-  options.run.precision = parse_precision(flags.precision);
-  if (flags.json != "-" && flags.csv != "-" && flags.svg != "-") {
+  flags.bench.apply(options.run);
+  if (flags.bench.prints() && flags.svg != "-") {
     write_text(
         "-",
         fmt::format("{:<9} {:>6} {:>6} {:>5} {:>3}  {:<9} {:<30} {:>10} {:>11} {:>10}\n", "cell",
@@ -38,8 +37,8 @@ int run(Flags& flags) {
     options.each = print;
   }
   const auto lines = engine::bench_rnn(options);
-  write_text(flags.json, engine::rnn_bench_json(lines, options.run));
-  write_text(flags.csv, engine::rnn_bench_csv(lines));
+  write_text(flags.bench.json, engine::rnn_bench_json(lines, options.run));
+  write_text(flags.bench.csv, engine::rnn_bench_csv(lines));
   write_text(flags.svg, engine::rnn_bench_svg(lines));
   return 0;
 }
@@ -72,15 +71,9 @@ void add_bench_rnn(CLI::App& bench, Action& action) {
   command->add_option("--layers", options.layers, "layers above one another (1)")
       ->check(count)
       ->type_name("N");
-  command->add_option("--seconds", options.seconds, "time for each line (0.5)")
-      ->check(CLI::Range(0.0, 3600.0).description(""))
-      ->type_name("S");
-  command->add_option("--precision", flags->precision, "fp32, fp64; on a GPU also tf32, bf16, fp16")
-      ->type_name("NAME");
-  command->add_option("--csv", flags->csv, "write the lines as CSV")->type_name("FILE");
   command->add_option("--svg", flags->svg, "draw them")->type_name("FILE");
-  flags->run.declare(*command);
-  declare_json(*command, flags->json);
+  flags->bench.declare(*command, flags->options.seconds,
+                       "fp32, fp64; on a GPU also tf32, bf16, fp16", "time for each line (0.5)");
   command->footer(
       "Examples:\n"
       "  ridgeline bench rnn --cell lstm --hidden 512 --batch 32 --steps 64\n"

@@ -42,6 +42,19 @@ struct RunFlags {
   void apply(engine::RunConfig& run) const;  // what was given replaces what the config says
 };
 
+// --precision, --seconds, --csv, --json and the flags of RunFlags: benchmarks without a config
+struct BenchFlags {
+  RunFlags run;
+  std::string precision = "fp32", csv, json;
+
+  // `precisions` and `seconds` are their help.
+  void declare(CLI::App& command, double& seconds_to, const std::string& precisions,
+               const std::string& seconds);
+  void apply(engine::RunConfig& to) const;
+  // Whether lines are printed: nothing else goes to stdout.
+  bool prints() const { return json != "-" && csv != "-"; }
+};
+
 // CONFIG, --set, --data and the flags of RunFlags
 struct ConfigFlags {
   std::string config, data;

@@ -45,6 +45,22 @@ void declare_data(CLI::App& command, std::string& data) {
   command.add_option("--data", data, "folder to look for data in first")->type_name("DIR");
 }
 
+void BenchFlags::declare(CLI::App& command, double& seconds_to, const std::string& precisions,
+                         const std::string& seconds) {
+  command.add_option("--seconds", seconds_to, seconds)
+      ->check(CLI::Range(0.0, 3600.0).description(""))
+      ->type_name("S");
+  command.add_option("--precision", precision, precisions)->type_name("NAME");
+  command.add_option("--csv", csv, "write the lines as CSV")->type_name("FILE");
+  run.declare(command);
+  declare_json(command, json);
+}
+
+void BenchFlags::apply(engine::RunConfig& to) const {
+  run.apply(to);
+  to.precision = parse_precision(precision);
+}
+
 void declare_json(CLI::App& command, std::string& json) {
   command.add_option("--json", json, "write the results here for machines (- is stdout)")
       ->type_name("FILE");

@@ -74,18 +74,31 @@ class Bench {
       : options_(options), root_(options.ranks == nullptr || options.ranks->is_root()) {}
 
   std::vector<DeepbenchLine> run() {
-    for (const std::string& part : options_.parts) {
-      if (part == "all-reduce") {
-        all_reduces();
-      } else if (root_) {
-        part == "gemm" ? gemms() : part == "conv" ? convs() : rnns();
-      }
-      if (options_.ranks != nullptr) options_.ranks->barrier();
+    for (const std::string& part : parts()) {
+      if (part == "gemm") gemms();
+      if (part == "conv") convs();
+      if (part == "rnn") rnns();
+      if (part == "all-reduce") all_reduces();
     }
     return std::move(lines_);
   }
 
  private:
+  std::vector<std::string> parts() const {
+    const bool several = options_.ranks != nullptr && options_.ranks->size() > 1;
+    if (options_.parts.empty()) {
+      return several ? std::vector<std::string>{"all-reduce"}
+                     : std::vector<std::string>{"gemm", "conv", "rnn"};
+    }
+    for (const std::string& part : options_.parts) {
+      if ((part == "all-reduce") == several) continue;
+      throw_error(ErrorKind::usage, "bench deepbench: part {} is measured by {}", part,
+                  several ? "one process: start it without mpirun"
+                          : "several ranks: start it with mpirun -n N");
+    }
+    return options_.parts;
+  }
+
   template <typename Shape, typename Work>
   void each(const std::vector<Shape>& shapes, const Work& work) {
     for (size_t i = 0; i < shapes.size(); i += size_t(options_.take)) work(shapes[i]);
@@ -160,7 +173,6 @@ class Bench {
   // Of the host's memory over this run's ranks, from a common start to the last one's end.
   void all_reduces() {
     Communicator* ranks = options_.ranks;
-    if (ranks == nullptr || ranks->size() < 2) return;
     each(deepbench_all_reduces(), [&](int64_t count) {
       std::vector<float> values(size_t(count), 1), sums(size_t(count), 0);
       std::vector<double> seconds;

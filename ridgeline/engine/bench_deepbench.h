@@ -23,10 +23,12 @@ struct DeepbenchLine {
 
 struct DeepbenchOptions {
   RunConfig run;
-  std::vector<std::string> parts{"gemm", "conv", "rnn", "all-reduce"};
+  // Empty: the sums of several ranks, or all that one process can measure. While it measures, other
+  // ranks would wait with all their processors' power: several ranks take sums alone.
+  std::vector<std::string> parts;
   double seconds = 0.02;          // for each row
   int64_t take = 1;               // every so manieth shape of a part, from its first on
-  Communicator* ranks = nullptr;  // of the sums; the other parts are the root's alone
+  Communicator* ranks = nullptr;  // of the sums
   std::function<void(const DeepbenchLine&)> each;
 };
 

@@ -71,7 +71,7 @@ __device__ inline float2 unpack_two(uint32_t packed) {
   }
 }
 
-struct ChainBarriers {
+struct alignas(16) ChainBarriers {
   Mbarrier full[Chain::kStages], empty[Chain::kStages];
   Mbarrier rows_full[Chain::kChunks], rows_empty;
 };
