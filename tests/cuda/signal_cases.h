@@ -92,7 +92,8 @@ inline void add_convolutions(std::vector<Case>& all, DType dtype) {
 }
 
 // Convolutions of 3 taps one after the other that end in normalisation and pool: a pair of items
-// and a single one, windows in even and odd number, positions left over.
+// and a single one, windows in even and odd number, positions left over. Through several layers of
+// dense weights no bound is left; of sparse ones each sum has about six terms.
 inline void add_chains(std::vector<Case>& all, DType dtype) {
   struct Sizes {
     int64_t n, length, layers;
@@ -112,9 +113,10 @@ inline void add_chains(std::vector<Case>& all, DType dtype) {
       shape.window.w.kernel = 3;
       left = shape.out().w;
       const auto name = [&](const char* of) { return fmt::format("{}{}", of, layer); };
-      const Value w = c.param(name("w"), {kChannels, kChannels, 3}, normal(std::sqrt(2.0 / 768)));
+      const Fill fill = layers < 2 ? normal(std::sqrt(2.0 / 768)) : sparse(0.6, 128);
+      const Value w = c.param(name("w"), {kChannels, kChannels, 3}, fill);
       const Value z = c.temp(name("z"), {n, kChannels * left});
-      c.add(Conv2d{x, w, bias ? c.param(name("b"), {kChannels}) : Value{}, z, shape});
+      c.add(Conv2d{x, w, bias ? c.param(name("b"), {kChannels}, normal(0.5)) : Value{}, z, shape});
       x = z;
       if (layer + 1 == layers) break;
       x = c.temp(name("a"), z.shape);

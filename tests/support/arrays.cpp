@@ -118,6 +118,8 @@ void Arrays::fill(const Program& program, const Value& value, const Fill& fill, 
       case Fill::Kind::wide:
         if (i % 11 == 3) return 0.0;
         return random.normal(2 * i) * std::pow(10.0, 7.5 * double(random.uniform(4 * i + 1)) - 6.0);
+      case Fill::Kind::sparse:
+        return fill.b * double(random.uniform(4 * i + 1)) < 1 ? fill.a * random.normal(2 * i) : 0.0;
     }
     return 0.0;
   };
