@@ -63,8 +63,7 @@ class Network {
  public:
   Network(int n, bool exact) : n_(n), exact_(exact) {
     CHECK_CUDA(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, 0));
-    CHECK_CUDA(
-        cudaDeviceGetAttribute(&shared_memory_, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
+    CHECK_CUDA(cudaDeviceGetAttribute(&shared_memory_, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
   }
 
   void run() {
