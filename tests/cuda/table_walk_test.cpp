@@ -307,7 +307,8 @@ class CudaRoundedTableWalk : public CudaTableWalk {
     walk_cases(large_cases(DType::fp32), table);
     walk_cases(conv_net_cases(DType::fp32), table);
     walk_cases(large_conv_net_cases(DType::fp32), pooling(table));
-    walk_cases(perceptron_cases(DType::fp32), table);
+    // Sums behind a relu: not for rows that drop bits.
+    walk_cases(perceptron_cases(DType::fp32), only({"mlp_infer"}));
     walk_cases(training_cases(DType::fp32), table_of_ours);
     walk_cases(tall_training_cases(DType::fp32), table_of_ours);
     expect_all(table, exercised, precision);
