@@ -1,44 +1,14 @@
-#include <optional>
-
 #include "ridgeline/cpu/simd/row.h"
 #include "ridgeline/cpu/simd/window_grad.h"
+#include "ridgeline/plan/pooled_grads.h"
 
 // "cpu.pool_conv2d_grads.windows": the gradients of a max pool of 2 x 2, of the activation it pools
 // (or none) and of the convolution before, the input's absent in the lowest layer.
 namespace ridgeline::cpu::simd {
 namespace {
 
-struct PooledGrads {
-  const MaxPoolGrad* pool = nullptr;
-  const ActivationGrad* activation = nullptr;
-  const Conv2dGradX* x = nullptr;
-  const Conv2dGradW* w = nullptr;
-
-  size_t ops() const { return 2 + size_t(activation != nullptr) + size_t(x != nullptr); }
-  const Value& dz() const { return activation != nullptr ? activation->dx : pool->dx; }
-  Act act() const { return activation != nullptr ? act_of(activation->kind) : Act::none; }
-};
-
-std::optional<PooledGrads> find(const Rest& rest) {
-  PooledGrads found;
-  found.pool = rest.get<MaxPoolGrad>(0);
-  if (found.pool == nullptr) return {};
-  size_t at = 1;
-  if (const auto* activation = rest.get<ActivationGrad>(at)) {
-    if (activation->dy.id != found.pool->dx.id || activation->saved.id != found.pool->x.id) {
-      return {};
-    }
-    found.activation = activation;
-    ++at;
-  }
-  if (const auto* grad = rest.get<Conv2dGradX>(at)) {
-    if (grad->dy.id != found.dz().id) return {};
-    found.x = grad;
-    ++at;
-  }
-  found.w = rest.get<Conv2dGradW>(at);
-  if (found.w == nullptr || found.w->dy.id != found.dz().id) return {};
-  return found;
+Act pooled_act(const PooledGrads& grads) {
+  return grads.activation != nullptr ? act_of(grads.activation->kind) : Act::none;
 }
 
 std::string refuse(const PooledGrads& grads) {
@@ -50,7 +20,7 @@ std::string refuse(const PooledGrads& grads) {
   if (down.stride != 1 || right.stride != 1) return "takes stride 1 only";
   if (down.dilation != 1 || right.dilation != 1) return "takes no dilation";
   if (grads.pool->shape.window != Window{two, two}) return "takes pools of 2 x 2 with stride 2";
-  if (grads.act() == Act::gelu) return "gelu keeps what it read, which the pool did not";
+  if (pooled_act(grads) == Act::gelu) return "gelu keeps what it read, which the pool did not";
   return {};
 }
 
@@ -72,7 +42,7 @@ struct Pieces {
     const DirectShape s = shape_of(op.shape);
     args.shape = s;
     args.n = op.n();
-    args.act = grads.act();
+    args.act = pooled_act(grads);
     Scratch scratch(base);
     const auto take = [&]<typename U>(U*& to, int64_t elements) {
       to = scratch.take<U>(size_t(elements));
@@ -95,19 +65,12 @@ struct Pieces {
 };
 
 Cover covers(const Rest& rest) {
-  const auto found = find(rest);
+  const auto found = find_pooled_grads(rest);
   if (!found) return Cover::no("the next ops are no gradients of a pool and its convolution");
   const std::string reason = refuse(*found);
   if (!reason.empty()) return Cover::no(reason);
-  Cover cover = Cover::of(found->ops());
-  Values inner{found->pool->dx};
-  if (found->activation != nullptr) inner.push_back(found->activation->dx);
-  for (const Value& value : inner) {
-    if (!rest.dead_after(value, found->ops())) {
-      return Cover::no("a value between the ops is needed later");
-    }
-    cover.skips.push_back(value.id);
-  }
+  Cover cover = cover_pooled_grads(rest, *found);
+  if (cover.ops == 0) return cover;
   with_type(found->w->x.dtype, [&](auto zero) {
     const int threads = cpu_runtime(rest.runtime).pool().size();
     cover.workspace = Pieces<decltype(zero)>(*found, threads, nullptr).bytes;
@@ -152,7 +115,7 @@ Impl window_grad_row() {
   row.name = "cpu.pool_conv2d_grads.windows";
   row.covers = covers;
   row.prepare = [](const Span& span, const Binding& binding) {
-    const PooledGrads grads = *find({span.program, span.begin, binding.runtime()});
+    const PooledGrads grads = *find_pooled_grads({span.program, span.begin, binding.runtime()});
     return grads.w->x.dtype == DType::fp32 ? prepare_typed<float>(grads, binding)
                                            : prepare_typed<double>(grads, binding);
   };
