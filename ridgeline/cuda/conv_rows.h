@@ -8,19 +8,25 @@ namespace ridgeline::cuda {
 // stands in front:
 //   "cuda.[gather_]conv2d_pool.direct"           one layer, fp32 multiply-adds
 //   "cuda.[gather_]conv2d_pool_twice.tensor.<i>" two layers, tensor cores
-// and "cuda.conv2d.constant": one convolution with its filters in constant memory,
-// "cuda.conv2d_grad_w.direct": its filters' gradient in fp32 multiply-adds.
+// and "cuda.conv2d_grad_w.direct": a convolution's filters' gradient in fp32 multiply-adds.
 Table conv_rows();
 
 // "cuda.conv2d.implicit", "cuda.conv2d_grad_x.implicit", "cuda.conv2d_grad_w.implicit": implicit
 // matrix products on tensor cores.
 Table implicit_conv_rows();
 
-// The same with the pool that follows or its gradient:
-//   "cuda.conv2d_pool.implicit", "cuda.[gather_]conv2d_pool.few"
-//   "cuda.pool_conv2d_grads.implicit"  the pool's, the activation's and both of the convolution's
-//   "cuda.pool_conv2d_grad_w.windows"  in the lowest layer, by multiply-adds
+// The same with the pool that follows: "cuda.conv2d_pool.implicit",
+// "cuda.[gather_]conv2d_pool.few".
 Table pooled_conv_rows();
+
+// "cuda.conv2d_pool.wgmma", "cuda.conv2d.wgmma", "cuda.conv2d_grad_x.wgmma": on warpgroup products.
+Table wgmma_conv_rows();
+
+// The way back from the pool:
+//   "cuda.pool_conv2d_grads.wgmma", ".implicit"  the pool's, the activation's and both of the
+//                                                convolution's gradients
+//   "cuda.pool_conv2d_grad_w.windows"            in the lowest layer, by multiply-adds
+Table conv_grads_rows();
 
 // Bytes a block may have on this GPU.
 size_t shared_memory(const Runtime& runtime);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ridgeline/cuda/conv_rows.h"
+#include "ridgeline/cuda/plain/loose_bind.h"
 
 namespace ridgeline::cuda {
 namespace {
@@ -146,6 +147,14 @@ std::string refuse_tensor(const Rest& rest, const Conv2dShape& shape, int64_t n,
     reason = refuse_large({n, shape.in.numel(), shape.out().numel(), shape.weight().numel()});
   }
   return reason;
+}
+
+std::string refuse_pooled(const Rest& rest, const PooledConv& layer) {
+  const Conv2d& conv = *layer.conv;
+  const DType dtype = conv.x.dtype;
+  std::string reason = refuse_tensor(rest, conv.shape, conv.n(),
+                                     {conv.x, conv.w, unless_loose(conv.b, dtype), layer.pool->y});
+  return reason.empty() ? refuse_layer(layer) : reason;
 }
 
 ImplicitShape implicit_shape(const Conv2dShape& shape, int64_t n) {

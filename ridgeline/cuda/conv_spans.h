@@ -69,7 +69,16 @@ std::string refuse_window(const Conv2dShape& shape);
 // run; "" when they can.
 std::string refuse_tensor(const Rest& rest, const Conv2dShape& shape, int64_t n,
                           const Values& values);
+// The same of a layer with its pool.
+std::string refuse_pooled(const Rest& rest, const PooledConv& layer);
 ImplicitShape implicit_shape(const Conv2dShape& shape, int64_t n);
+
+template <typename T>
+PooledOutput<T> pooled_output(const PooledConv& layer, const Binding& binding) {
+  PooledOutput<T> pool{true, layer.curve()};
+  if (layer.activation != nullptr) pool.a = binding.write(layer.activation->y).as<T>();
+  return pool;
+}
 
 // The workspace and what the device has, for the launches of gradients.
 template <typename T>

@@ -8,6 +8,7 @@
 
 #include "ridgeline/cuda/copy.h"
 #include "ridgeline/cuda/error.h"
+#include "ridgeline/cuda/graph_order.h"
 #include "ridgeline/cuda/info.h"
 #include "ridgeline/cuda/probe.h"
 #include "ridgeline/cuda/vendor/cublaslt.h"
@@ -93,7 +94,8 @@ CudaRuntime::CudaRuntime(int index) : index_(index) {
   }
   check(cudaSetDevice(index), which);
   check(probe_kernels(), which + ": loading the kernels");
-  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), which + ": a stream");
+  check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, kStreamPriority),
+        which + ": a stream");
   check(cudaMallocHost(&staging_, kStaging), which + ": pinned host memory");
 }
 
@@ -199,18 +201,18 @@ std::shared_ptr<CudaRuntime::Graph> CudaRuntime::record(const std::function<void
   // Relaxed: a library may load a kernel on its first call, which is safe here: only this thread
   // uses the stream.
   check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), "capturing a graph");
-  capturing_ = true;
+  order_ = std::make_unique<GraphOrder>(stream_);
   cudaGraph_t graph = nullptr;
   try {
     for (int64_t i = 0; i < count; ++i) step();
   } catch (...) {
-    capturing_ = false;
+    order_.reset();
     cudaStreamEndCapture(stream_, &graph);
     cudaGetLastError();
     if (graph != nullptr) cudaGraphDestroy(graph);
     throw;
   }
-  capturing_ = false;
+  order_.reset();
   check(cudaStreamEndCapture(stream_, &graph), "capturing a graph");
   return std::make_shared<Graph>(graph, stream_);
 }
@@ -226,7 +228,7 @@ std::function<void()> CudaRuntime::capture(std::function<void()> step, int64_t c
     if (graph) graph->upload();
   }
   return [this, step = std::move(step), count, many, rest, launches] {
-    if (capturing_) {  // no graph launches another
+    if (order_ != nullptr) {  // no graph launches another
       for (int64_t i = 0; i < count; ++i) step();
       return;
     }

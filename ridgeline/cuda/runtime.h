@@ -13,6 +13,7 @@ namespace ridgeline::cuda {
 class Collectives;
 class CublasLt;
 class Cudnn;
+class GraphOrder;
 
 // One GPU with one stream: all work is in the order it was asked for.
 class CudaRuntime final : public Runtime {
@@ -33,6 +34,8 @@ class CudaRuntime final : public Runtime {
   Collectives* collectives() const { return collectives_.get(); }
   void connect_ranks();
   const Cudnn& cudnn() const;
+  // While a graph is captured, the order of its pieces; else null.
+  GraphOrder* order() const { return order_.get(); }
 
   Device device() const override { return {DeviceKind::cuda, index_}; }
   std::string fingerprint() const override;
@@ -66,7 +69,7 @@ class CudaRuntime final : public Runtime {
   std::string name_;
   CUstream_st* stream_ = nullptr;
   void* staging_ = nullptr;  // pinned, for small downloads
-  bool capturing_ = false;
+  std::unique_ptr<GraphOrder> order_;
   mutable std::unique_ptr<CublasLt> cublaslt_;
   std::unique_ptr<Collectives> collectives_;
   mutable std::unique_ptr<Cudnn> cudnn_;

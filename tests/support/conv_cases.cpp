@@ -39,6 +39,8 @@ std::vector<ConvCase> conv_shapes() {
       {1, {{35, 6, 4}, 70, {slide(3, 1, 1), slide(3, 1, 1)}, 1}},
       {50, {{9, 4, 5}, 33, {slide(3, 1, 1), slide(3, 1, 1)}, 1}},   // images share a block
       {2, {{6, 27, 26}, 40, {slide(3, 1, 1), slide(3, 1, 1)}, 1}},  // an image takes several passes
+      {2, {{32, 14, 14}, 64, {slide(5, 1, 2), slide(5, 1, 2)}, 1}},  // fashion-lenet's second
+      {2, {{70, 5, 4}, 10, {slide(3, 1, 1), slide(3, 1, 1)}, 1}},    // channels of several slabs
   };
 }
 
@@ -230,7 +232,7 @@ std::vector<Case> conv_cases(DType dtype) {
 std::vector<Case> fused_conv_cases(DType dtype) {
   std::vector<Case> all;
   const PoolShape halves{{}, {slide(2, 2), slide(2, 2)}};
-  for (const size_t which : {1, 4, 8, 9, 10, 11, 13, 14, 15, 16, 17}) {
+  for (const size_t which : {1, 4, 8, 9, 10, 11, 13, 14, 15, 16, 17, 18, 19}) {
     const auto [n, shape] = conv_shapes()[which];
     PoolShape pool = halves;
     pool.in = shape.out();

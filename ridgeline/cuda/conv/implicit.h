@@ -60,8 +60,15 @@ cudaError_t launch_conv2d_implicit(const ImplicitArgs<T>& args, const PooledOutp
 constexpr bool needs_grad_maps(const ImplicitShape& shape, bool dx) { return shape.c > 1 || dx; }
 const char* refuse_implicit_grads(const ImplicitShape& shape, bool dx, size_t width,
                                   size_t shared_memory);
-size_t implicit_grads_workspace(const ImplicitShape& shape, bool dx, size_t width, int processors,
-                                size_t shared_memory);
+struct GradBytes {
+  size_t maps, total;  // of the workspace: what the first launch makes ready, and all
+};
+GradBytes implicit_grads_bytes(const ImplicitShape& shape, bool dx, size_t width, int processors,
+                               size_t shared_memory);
+inline size_t implicit_grads_workspace(const ImplicitShape& shape, bool dx, size_t width,
+                                       int processors, size_t shared_memory) {
+  return implicit_grads_bytes(shape, dx, width, processors, shared_memory).total;
+}
 template <typename T>
 struct ImplicitGradsArgs {
   ImplicitShape shape;

@@ -21,14 +21,15 @@ const char* refuse_implicit_grads(const ImplicitShape& shape, bool dx, size_t wi
   return dx ? refuse_implicit(shape.turned(), width, shared_memory) : "";
 }
 
-size_t implicit_grads_workspace(const ImplicitShape& shape, bool dx, size_t width, int processors,
-                                size_t shared_memory) {
+GradBytes implicit_grads_bytes(const ImplicitShape& shape, bool dx, size_t width, int processors,
+                               size_t shared_memory) {
   const int bytes = int(width);
   if (!needs_grad_maps(shape, dx)) {
-    return SingleWorkspace(shape, single_layout(shape, bytes, processors)).total;
+    return {0, SingleWorkspace(shape, single_layout(shape, bytes, processors)).total};
   }
   const GradWShares shares = grad_w_shares(shape, bytes, processors, shared_memory);
-  return GradWorkspace(shape, width, shares.groups).total;
+  const GradWorkspace at(shape, width, shares.groups);
+  return {at.partial, at.total};
 }
 
 RIDGELINE_LAUNCH_GRADS(float)

@@ -170,24 +170,35 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// The groups' sums, in the workspace.
+template <typename T>
+struct WindowSums {
+  using A = Accumulated<T>;
+  WindowShares shares;
+  int groups, taps;
+  A *partial, *bias;
+
+  WindowSums(const ImplicitShape& shape, void* workspace, int processors)
+      : shares(shares_of(shape, processors)),
+        groups(shares.groups()),
+        taps(shape.c * shape.filter * shape.filter),
+        partial(static_cast<A*>(workspace)),
+        bias(partial + int64_t(groups) * taps * shape.k) {}
+};
+
 template <typename T, int kFilter>
 cudaError_t launch(const WindowGradWArgs<T>& args, void* workspace, int processors,
                    cudaStream_t stream) {
-  using A = Accumulated<T>;
   const ImplicitShape& shape = args.shape;
-  const WindowShares shares = shares_of(shape, processors);
-  const int groups = shares.groups(), taps = shape.c * kFilter * kFilter;
-  auto* partial = static_cast<A*>(workspace);
-  A* bias = partial + int64_t(groups) * taps * shape.k;
+  const WindowSums<T> at(shape, workspace, processors);
   const auto kernel = conv2d_grad_w_windows_kernel<T, kFilter>;
-  const auto bytes = int(shared_bytes(shape, sizeof(A)));
+  const auto bytes = int(shared_bytes(shape, sizeof(Accumulated<T>)));
   const cudaError_t error = allow_shared(kernel, bytes);
   if (error != cudaSuccess) return error;
-  const dim3 grid(unsigned(shape.c), unsigned(groups),
+  const dim3 grid(unsigned(shape.c), unsigned(at.groups),
                   unsigned((shape.k + kOutputs - 1) / kOutputs));
-  kernel<<<grid, kThreads, size_t(bytes), stream>>>(args, shares, partial, bias);
-  return launch_grad_w_sum<T>({partial, groups, int64_t(taps) * shape.k}, {bias, groups, shape.k},
-                              taps, shape.k, args.dw, args.db, stream);
+  kernel<<<grid, kThreads, size_t(bytes), stream>>>(args, at.shares, at.partial, at.bias);
+  return cudaGetLastError();
 }
 
 }  // namespace
@@ -224,8 +235,19 @@ cudaError_t launch_window_grad_w(const WindowGradWArgs<T>& args, void* workspace
   }
 }
 
-#define RIDGELINE_LAUNCH_WINDOWS(T) \
-  template cudaError_t launch_window_grad_w(const WindowGradWArgs<T>&, void*, int, cudaStream_t);
+template <typename T>
+cudaError_t launch_window_grad_w_sum(const WindowGradWArgs<T>& args, void* workspace,
+                                     int processors, cudaStream_t stream) {
+  const WindowSums<T> at(args.shape, workspace, processors);
+  const int k = args.shape.k;
+  return launch_grad_w_sum<T>({at.partial, at.groups, int64_t(at.taps) * k},
+                              {at.bias, at.groups, k}, at.taps, k, args.dw, args.db, stream);
+}
+
+#define RIDGELINE_LAUNCH_WINDOWS(T)                                                               \
+  template cudaError_t launch_window_grad_w(const WindowGradWArgs<T>&, void*, int, cudaStream_t); \
+  template cudaError_t launch_window_grad_w_sum(const WindowGradWArgs<T>&, void*, int,            \
+                                                cudaStream_t);
 RIDGELINE_CUDA_FOR_FLOATS(RIDGELINE_LAUNCH_WINDOWS)
 
 }  // namespace ridgeline::cuda

@@ -21,6 +21,9 @@ struct WindowGradWArgs {
 };
 template <typename T>
 cudaError_t launch_window_grad_w(const WindowGradWArgs<T>& args, void* workspace, int processors,
-                                 cudaStream_t stream);
+                                 cudaStream_t stream);  // shares, to the workspace
+template <typename T>
+cudaError_t launch_window_grad_w_sum(const WindowGradWArgs<T>& args, void* workspace,
+                                     int processors, cudaStream_t stream);  // dw and db from those
 
 }  // namespace ridgeline::cuda

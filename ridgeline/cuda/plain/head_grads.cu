@@ -23,29 +23,45 @@ __device__ A warp_sum(A value) {
   return value;
 }
 
-// One row's softmax: logits become dlogits (rounded to T) in place, in every lane.
+// What each lane has of the outputs' sums, added up over the lanes: that of output lane / 2.
+template <typename A>
+__device__ A sum_of_output(A (&sums)[kMostHeadOutputs]) {
+  static_assert(kMostHeadOutputs == 16);
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int half = 8; half > 0; half /= 2) {  // lanes keep half of what they have left
+    const bool upper = (lane & 2 * half) != 0;
+#pragma unroll
+    for (int o = 0; o < half; ++o) {
+      const A sent = upper ? sums[o] : sums[o + half], kept = upper ? sums[o + half] : sums[o];
+      sums[o] = kept + __shfl_xor_sync(~0u, sent, 2 * half);
+    }
+  }
+  return sums[0] + __shfl_xor_sync(~0u, sums[0], 1);
+}
+
+// One row's softmax, of the logit of output lane / 2; the lane's part of the gradient, rounded to
+// T. The score is every lane's.
 template <typename T, typename A>
-__device__ Score softmax_row(const HeadGradsArgs<T>& args, int label, A scale,
-                             A (&logits)[kMostHeadOutputs]) {
-  A most = logits[0], sum = A(0), at_label = A(0);
-  int best = 0;
+__device__ A softmax_row(const HeadGradsArgs<T>& args, int label, A scale, A logit, Score& score) {
+  const int mine = int(threadIdx.x) % 32 / 2;
+  const bool inside = mine < args.out;
+  A most = inside ? logit : -A(INFINITY);
+  int best = mine;
 #pragma unroll
-  for (int o = 1; o < kMostHeadOutputs; ++o) {
-    if (o < args.out && logits[o] > most) best = o, most = logits[o];
+  for (int off = 16; off > 1; off /= 2) {  // the first of the largest
+    const A other = __shfl_xor_sync(~0u, most, off);
+    const int at = __shfl_xor_sync(~0u, best, off);
+    if (other > most || (other == most && at < best)) most = other, best = at;
   }
-  A powers[kMostHeadOutputs];
+  const A power = inside ? exp(logit - most) : A(0);
+  A sum = power;
 #pragma unroll
-  for (int o = 0; o < kMostHeadOutputs; ++o) {
-    powers[o] = o < args.out ? exp(logits[o] - most) : A(0);
-    sum += powers[o];
-    if (o == label) at_label = logits[o];
-  }
-#pragma unroll
-  for (int o = 0; o < kMostHeadOutputs; ++o) {
-    const A off = powers[o] / sum - (o == label ? A(1) : A(0));
-    logits[o] = o < args.out ? A(T(scale * off)) : A(0);
-  }
-  return {double(log(sum) + most - at_label), best == label};
+  for (int off = 16; off > 1; off /= 2) sum += __shfl_xor_sync(~0u, sum, off);
+  const A at_label = __shfl_sync(~0u, logit, label < 0 ? 0 : 2 * label);
+  score = {double(log(sum) + most - at_label), best == label};
+  const A off = power / sum - (mine == label ? A(1) : A(0));
+  return inside ? A(T(scale * off)) : A(0);
 }
 
 // A warp a row; the weights and the block's rows of x come to shared memory first, all at once.
@@ -77,12 +93,11 @@ __global__ void __launch_bounds__(kThreads)
       if (o < args.out) logits[o] += x[j] * ws[o * in + j];
     }
   }
+  const A sum = sum_of_output(logits) + __shfl_sync(~0u, bias, lane / 2);
+  Score score;
+  const A slope = softmax_row(args, label, scale, A(T(sum)), score);
 #pragma unroll
-  for (int o = 0; o < kMostHeadOutputs; ++o) {
-    if (o >= args.out) continue;
-    logits[o] = A(T(warp_sum(logits[o]) + __shfl_sync(~0u, bias, o)));
-  }
-  const Score score = softmax_row(args, label, scale, logits);
+  for (int o = 0; o < kMostHeadOutputs; ++o) logits[o] = __shfl_sync(~0u, slope, 2 * o);
   for (int j = lane; inside && j < in; j += 32) {
     A sum = A(0);
 #pragma unroll
@@ -94,12 +109,7 @@ __global__ void __launch_bounds__(kThreads)
         args.curve == Curve::none ? T(sum) : T(dx * curve_slope(args.curve, x[j]));
   }
   if (lane == 0) rows[warp] = inside ? score : Score{0, 0};
-  if (lane < kMostHeadOutputs) {
-#pragma unroll
-    for (int o = 0; o < kMostHeadOutputs; ++o) {
-      if (o == lane) slopes[warp][o] = inside ? logits[o] : A(0);
-    }
-  }
+  if (lane % 2 == 0) slopes[warp][lane / 2] = inside ? slope : A(0);
   __syncthreads();
   A* part = parts + blockIdx.x * part_size(in, args.out);
   for (int j = threadIdx.x; j < in; j += kThreads) {
@@ -158,26 +168,44 @@ __global__ void head_grads_sum_kernel(HeadGradsArgs<T> args, int blocks,
 
 size_t scores_bytes(int n) { return (size_t(blocks_of(n)) * sizeof(Score) + 255) / 256 * 256; }
 
+template <typename T>
+struct HeadPieces {
+  Score* scores;
+  Accumulated<T>* parts;
+
+  HeadPieces(const HeadGradsArgs<T>& args, void* workspace)
+      : scores(static_cast<Score*>(workspace)),
+        parts(reinterpret_cast<Accumulated<T>*>(static_cast<unsigned char*>(workspace) +
+                                                scores_bytes(args.n))) {}
+};
+
 }  // namespace
+
+template <typename T>
+cudaError_t launch_head_grads(const HeadGradsArgs<T>& args, void* workspace, cudaStream_t stream) {
+  const HeadPieces<T> at(args, workspace);
+  const int bytes = (kRows + args.out) * args.in * int(sizeof(Accumulated<T>));
+  head_grads_kernel<T>
+      <<<unsigned(blocks_of(args.n)), kThreads, bytes, stream>>>(args, at.parts, at.scores);
+  return cudaGetLastError();
+}
+
+template <typename T>
+cudaError_t launch_head_grads_sum(const HeadGradsArgs<T>& args, void* workspace,
+                                  cudaStream_t stream) {
+  const HeadPieces<T> at(args, workspace);
+  const auto sums = unsigned((part_size(args.in, args.out) + 127) / 128);
+  head_grads_sum_kernel<T><<<sums, 128, 0, stream>>>(args, blocks_of(args.n), at.parts, at.scores);
+  return cudaGetLastError();
+}
 
 size_t head_grads_workspace(int n, int in, int out, size_t width) {
   return scores_bytes(n) + size_t(blocks_of(n)) * size_t(part_size(in, out)) * width;
 }
 
-template <typename T>
-cudaError_t launch_head_grads(const HeadGradsArgs<T>& args, void* workspace, cudaStream_t stream) {
-  using A = Accumulated<T>;
-  const int blocks = blocks_of(args.n), bytes = (kRows + args.out) * args.in * int(sizeof(A));
-  auto* scores = static_cast<Score*>(workspace);
-  auto* parts = reinterpret_cast<A*>(static_cast<unsigned char*>(workspace) + scores_bytes(args.n));
-  head_grads_kernel<T><<<unsigned(blocks), kThreads, bytes, stream>>>(args, parts, scores);
-  const auto sums = unsigned((part_size(args.in, args.out) + 127) / 128);
-  head_grads_sum_kernel<T><<<sums, 128, 0, stream>>>(args, blocks, parts, scores);
-  return cudaGetLastError();
-}
-
-#define RIDGELINE_LAUNCH_HEAD_GRADS(T) \
-  template cudaError_t launch_head_grads(const HeadGradsArgs<T>&, void*, cudaStream_t);
+#define RIDGELINE_LAUNCH_HEAD_GRADS(T)                                                  \
+  template cudaError_t launch_head_grads(const HeadGradsArgs<T>&, void*, cudaStream_t); \
+  template cudaError_t launch_head_grads_sum(const HeadGradsArgs<T>&, void*, cudaStream_t);
 RIDGELINE_CUDA_FOR_FLOATS(RIDGELINE_LAUNCH_HEAD_GRADS)
 
 }  // namespace ridgeline::cuda

@@ -33,5 +33,9 @@ struct HeadGradsArgs {
 size_t head_grads_workspace(int n, int in, int out, size_t width);  // bytes; width of a sum
 template <typename T>
 cudaError_t launch_head_grads(const HeadGradsArgs<T>& args, void* workspace, cudaStream_t stream);
+// dw, db, loss and correct, from what the first leaves in the workspace.
+template <typename T>
+cudaError_t launch_head_grads_sum(const HeadGradsArgs<T>& args, void* workspace,
+                                  cudaStream_t stream);
 
 }  // namespace ridgeline::cuda

@@ -1,6 +1,7 @@
 // "cuda.head_grads.plain": the last layer of a classifier with its loss and its way back.
 #include <optional>
 
+#include "ridgeline/cuda/graph_order.h"
 #include "ridgeline/cuda/plain/head_grads.h"
 #include "ridgeline/cuda/plain/loose_bind.h"
 #include "ridgeline/cuda/plain/rows.h"
@@ -102,10 +103,22 @@ std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
                                 h.loss->scale,
                                 h.grad->scale,
                                 binding.read(h.grad->loss_scale).as<double>()};
-    return launch_step(binding, describe(span.op(0)),
-                       [args, workspace = binding.workspace()](cudaStream_t stream) {
-                         return launch_head_grads<T>(args, workspace, stream);
-                       });
+    const size_t bytes =
+        head_grads_workspace(args.n, args.in, args.out, size_of(accumulated(dtype)));
+    const auto launched = [args, workspace = binding.workspace()](auto launch) {
+      return [=](cudaStream_t stream) { return launch(args, workspace, stream); };
+    };
+    StepPiece rows{{op.x, op.w, op.b, h.loss->label, h.grad->loss_scale},
+                   {slopes ? h.activation->dx : h.grad_x->dx},
+                   {{0, bytes, true}},
+                   false,
+                   launched(launch_head_grads<T>)};
+    StepPiece sums{{h.loss->tick},
+                   {h.grad_w->dw, h.grad_w->db, h.loss->loss, h.loss->correct},
+                   {{0, bytes, false}},
+                   true,
+                   launched(launch_head_grads_sum<T>)};
+    return launch_pieces(binding, describe(span.op(0)), {std::move(rows), std::move(sums)});
   });
 }
 

@@ -83,68 +83,72 @@ __global__ void __launch_bounds__(kThreads, std::is_same_v<T, double> ? 1 : 4)
     adam_kernel(AdamSettings s, const __grid_constant__ UpdateTensors<T> tensors,
                 const __grid_constant__ TensorBlocks blocks) {
   using A = Accumulated<T>;
-  int which = 0;
-  while (int(blockIdx.x) >= blocks.start[which + 1]) ++which;
-  const UpdateTensor<T>& t = tensors.tensor[which];
-  // Four at a time; memory starts at whole chunks.
-  struct alignas(4 * sizeof(T)) FourT {
-    T values[4];
-  };
-  struct alignas(16) FourA {
-    A values[4];
-  };
-  FourT w[kAdamFours], dw[kAdamFours];
-  FourA m[kAdamFours], v[kAdamFours];
-  const int64_t fours = t.count / 4;
-  const int64_t first =
-      int64_t(int(blockIdx.x) - blocks.start[which]) * kThreads * kAdamFours + threadIdx.x;
-#pragma unroll
-  for (int k = 0; k < kAdamFours; ++k) {  // under way while the corrections are computed
-    const int64_t four = first + k * kThreads;
-    if (four >= fours) continue;
-    w[k] = reinterpret_cast<const FourT*>(t.w)[four];
-    dw[k] = reinterpret_cast<const FourT*>(t.dw)[four];
-    m[k] = reinterpret_cast<const FourA*>(t.m)[four];
-    v[k] = reinterpret_cast<const FourA*>(t.v)[four];
-  }
   // Once a block, a warp each: they take as long as the rest of a small tensor's block.
   __shared__ A correction1, correction2, lr, scale;
-  if (threadIdx.x == 0) correction1 = adam_correction<A>(s.beta1, *s.step + *s.tick + 1);
-  if (threadIdx.x == 32) correction2 = adam_correction<A>(s.beta2, *s.step + *s.tick + 1);
-  if (threadIdx.x == 64) lr = A(s.lr[*s.tick]);
-  if (threadIdx.x == 96) scale = s.grad_scale != nullptr ? A(*s.grad_scale) : A(1);
-  __syncthreads();
-  if (scale == A(0)) return;  // the step is skipped
-  const A gain1 = A(1.0 - s.beta1), gain2 = A(1.0 - s.beta2), decay = A(s.decay);
-  const A rate = lr / correction1;
-  const auto update = [&](int64_t i, T& weight, T slope, A& m, A& v) {
-    A w = A(weight), g = A(slope) * scale;
-    if (s.decoupled) {
-      w -= lr * decay * w;
-    } else {
-      g += decay * w;
-    }
-    m += gain1 * (g - m);
-    v += gain2 * (g * g - v);
-    w -= rate * m / (sqrt(v / correction2) + A(s.epsilon));
-    weight = T(w);
-    store_copy(t, i, w);
-  };
+  for (int block = blockIdx.x; block < blocks.start[tensors.size]; block += gridDim.x) {
+    int which = 0;
+    while (block >= blocks.start[which + 1]) ++which;
+    const UpdateTensor<T>& t = tensors.tensor[which];
+    // Four at a time; memory starts at whole chunks.
+    struct alignas(4 * sizeof(T)) FourT {
+      T values[4];
+    };
+    struct alignas(16) FourA {
+      A values[4];
+    };
+    FourT w[kAdamFours], dw[kAdamFours];
+    FourA m[kAdamFours], v[kAdamFours];
+    const int64_t fours = t.count / 4;
+    const int64_t first =
+        int64_t(block - blocks.start[which]) * kThreads * kAdamFours + threadIdx.x;
 #pragma unroll
-  for (int k = 0; k < kAdamFours; ++k) {
-    const int64_t four = first + k * kThreads;
-    if (four >= fours) continue;
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      update(4 * four + e, w[k].values[e], dw[k].values[e], m[k].values[e], v[k].values[e]);
+    for (int k = 0; k < kAdamFours; ++k) {  // under way while the corrections are computed
+      const int64_t four = first + k * kThreads;
+      if (four >= fours) continue;
+      w[k] = reinterpret_cast<const FourT*>(t.w)[four];
+      dw[k] = reinterpret_cast<const FourT*>(t.dw)[four];
+      m[k] = reinterpret_cast<const FourA*>(t.m)[four];
+      v[k] = reinterpret_cast<const FourA*>(t.v)[four];
     }
-    reinterpret_cast<FourT*>(t.w)[four] = w[k];
-    reinterpret_cast<FourA*>(t.m)[four] = m[k];
-    reinterpret_cast<FourA*>(t.v)[four] = v[k];
-  }
-  const int64_t rest = 4 * fours + threadIdx.x;  // what makes no four
-  if (int(blockIdx.x) == blocks.start[which] && rest < t.count) {
-    update(rest, t.w[rest], t.dw[rest], t.m[rest], t.v[rest]);
+    if (block == int(blockIdx.x)) {
+      if (threadIdx.x == 0) correction1 = adam_correction<A>(s.beta1, *s.step + *s.tick + 1);
+      if (threadIdx.x == 32) correction2 = adam_correction<A>(s.beta2, *s.step + *s.tick + 1);
+      if (threadIdx.x == 64) lr = A(s.lr[*s.tick]);
+      if (threadIdx.x == 96) scale = s.grad_scale != nullptr ? A(*s.grad_scale) : A(1);
+      __syncthreads();
+    }
+    if (scale == A(0)) return;  // the step is skipped
+    const A gain1 = A(1.0 - s.beta1), gain2 = A(1.0 - s.beta2), decay = A(s.decay);
+    const A rate = lr / correction1;
+    const auto update = [&](int64_t i, T& weight, T slope, A& m, A& v) {
+      A w = A(weight), g = A(slope) * scale;
+      if (s.decoupled) {
+        w -= lr * decay * w;
+      } else {
+        g += decay * w;
+      }
+      m += gain1 * (g - m);
+      v += gain2 * (g * g - v);
+      w -= rate * m / (sqrt(v / correction2) + A(s.epsilon));
+      weight = T(w);
+      store_copy(t, i, w);
+    };
+#pragma unroll
+    for (int k = 0; k < kAdamFours; ++k) {
+      const int64_t four = first + k * kThreads;
+      if (four >= fours) continue;
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        update(4 * four + e, w[k].values[e], dw[k].values[e], m[k].values[e], v[k].values[e]);
+      }
+      reinterpret_cast<FourT*>(t.w)[four] = w[k];
+      reinterpret_cast<FourA*>(t.m)[four] = m[k];
+      reinterpret_cast<FourA*>(t.v)[four] = v[k];
+    }
+    const int64_t rest = 4 * fours + threadIdx.x;  // what makes no four
+    if (block == blocks.start[which] && rest < t.count) {
+      update(rest, t.w[rest], t.dw[rest], t.m[rest], t.v[rest]);
+    }
   }
 }
 
@@ -214,11 +218,11 @@ cudaError_t launch_sgd(const SgdSettings& settings, const UpdateTensors<T>& tens
 
 template <typename T>
 cudaError_t launch_adam(const AdamSettings& settings, const UpdateTensors<T>& tensors,
-                        cudaStream_t stream) {
+                        int most_blocks, cudaStream_t stream) {
   const TensorBlocks blocks = adam_blocks(tensors);
-  if (blocks.start[tensors.size] == 0) return cudaSuccess;
-  adam_kernel<<<unsigned(blocks.start[tensors.size]), kThreads, 0, stream>>>(settings, tensors,
-                                                                             blocks);
+  const int count = std::min(blocks.start[tensors.size], most_blocks);
+  if (count == 0) return cudaSuccess;
+  adam_kernel<<<unsigned(count), kThreads, 0, stream>>>(settings, tensors, blocks);
   return cudaGetLastError();
 }
 
@@ -239,9 +243,10 @@ cudaError_t launch_tick(int32_t* tick, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-#define RIDGELINE_LAUNCH_UPDATE(T)                                                              \
-  template cudaError_t launch_sgd(const SgdSettings&, const UpdateTensors<T>&, cudaStream_t);   \
-  template cudaError_t launch_adam(const AdamSettings&, const UpdateTensors<T>&, cudaStream_t); \
+#define RIDGELINE_LAUNCH_UPDATE(T)                                                            \
+  template cudaError_t launch_sgd(const SgdSettings&, const UpdateTensors<T>&, cudaStream_t); \
+  template cudaError_t launch_adam(const AdamSettings&, const UpdateTensors<T>&, int,         \
+                                   cudaStream_t);                                             \
   template cudaError_t launch_square_sums(const UpdateTensors<T>&, double*, cudaStream_t);
 RIDGELINE_CUDA_FOR_FLOATS(RIDGELINE_LAUNCH_UPDATE)
 

@@ -45,7 +45,7 @@ cudaError_t launch_sgd(const SgdSettings& settings, const UpdateTensors<T>& tens
                        cudaStream_t stream);
 template <typename T>
 cudaError_t launch_adam(const AdamSettings& settings, const UpdateTensors<T>& tensors,
-                        cudaStream_t stream);
+                        int most_blocks, cudaStream_t stream);
 
 // partial[0 .. kNormBlocks) = sums of squares over the dw of these tensors.
 constexpr int kNormBlocks = 128;

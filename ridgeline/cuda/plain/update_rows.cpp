@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "ridgeline/cuda/graph_order.h"
 #include "ridgeline/cuda/plain/rows.h"
 #include "ridgeline/cuda/plain/update.h"
 #include "ridgeline/cuda/row.h"
@@ -93,27 +94,58 @@ UpdateTensor<T> tensor_of(const Update& op, const Binding& binding) {
 }
 
 template <typename T>
-cudaError_t launch(const SgdSettings& s, const UpdateTensors<T>& tensors, cudaStream_t stream) {
+cudaError_t launch(const SgdSettings& s, const UpdateTensors<T>& tensors, int,
+                   cudaStream_t stream) {
   return launch_sgd(s, tensors, stream);
 }
 template <typename T>
-cudaError_t launch(const AdamSettings& s, const UpdateTensors<T>& tensors, cudaStream_t stream) {
-  return launch_adam(s, tensors, stream);
+cudaError_t launch(const AdamSettings& s, const UpdateTensors<T>& tensors, int most_blocks,
+                   cudaStream_t stream) {
+  return launch_adam(s, tensors, most_blocks, stream);
 }
 
+// The updates of some ops of a span, in one launch of no more blocks than that.
+template <typename T, typename Update>
+StepPiece piece_of(const std::vector<const Update*>& ops, const Binding& binding,
+                   int most_blocks = std::numeric_limits<int>::max()) {
+  StepPiece piece;
+  UpdateTensors<T> tensors;
+  const Update& first = *ops.front();
+  piece.reads = {first.lr, first.tick, first.grad_scale};
+  if constexpr (requires { first.step; }) piece.reads.push_back(first.step);
+  for (const Update* op : ops) {
+    tensors.tensor[tensors.size++] = tensor_of<T>(*op, binding);
+    piece.reads.push_back(op->dw);
+    piece.writes.insert(piece.writes.end(), {op->w, op->copy});
+    for (const Value& state : states(*op)) piece.writes.push_back(state);
+  }
+  piece.launch = [tensors, most_blocks, s = settings(first, binding)](cudaStream_t stream) {
+    return launch(s, tensors, most_blocks, stream);
+  };
+  return piece;
+}
+
+// A large tensor above others is a piece of its own, a block a processor: its update runs beside
+// the gradients of the layers below.
 template <typename Update>
 std::unique_ptr<Step> prepare_updates(const Span& span, const Binding& binding) {
-  const auto& first = span.get<Update>(0);
-  return dispatch_device_float(first.w.dtype, [&](auto type) {
+  constexpr int64_t kLarge = int64_t{1} << 17;
+  return dispatch_device_float(span.get<Update>(0).w.dtype, [&](auto type) {
     using T = decltype(type);
-    UpdateTensors<T> tensors;
+    const int processors = cuda_runtime(binding.runtime()).processors();
+    std::vector<StepPiece> pieces;
+    std::vector<const Update*> others;
     for (size_t i = 0; i < span.size(); ++i) {
-      tensors.tensor[tensors.size++] = tensor_of<T>(span.get<Update>(i), binding);
+      const auto& op = span.get<Update>(i);
+      if (op.w.shape.numel() >= kLarge && i + 2 < span.size()) {  // more than its bias follows
+        pieces.push_back(piece_of<T, Update>({&op}, binding, processors));
+        pieces.back().yields = true;
+      } else {
+        others.push_back(&op);
+      }
     }
-    return launch_step(binding, describe(span.op(0)),
-                       [tensors, s = settings(first, binding)](cudaStream_t stream) {
-                         return launch(s, tensors, stream);
-                       });
+    if (!others.empty()) pieces.push_back(piece_of<T, Update>(others, binding));
+    return launch_pieces(binding, describe(span.op(0)), std::move(pieces));
   });
 }
 

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstddef>
+
+#include "ridgeline/cuda/conv/implicit.h"
+
+// Convolutions with stride 1 as implicit matrix products on Hopper's warpgroup products (wgmma). A
+// block takes an image by up to 64 output channels.
+namespace ridgeline::cuda {
+
+// How the image lies in shared memory: channels last, pixel after pixel along its padded rows, in
+// slabs of up to 128 bytes of channels. An output pixel is a row of A, and so are the few past the
+// end of each row of the image, whose sums nobody reads: so a tap of the filter only moves the row
+// where A begins.
+struct WgmmaShape {
+  int slab, slabs;      // bytes of a pixel in a slab: 32, 64 or 128
+  int columns;          // of the padded image
+  int outputs, blocks;  // of a block: 32 or 64; blocks that share the output channels
+  int rows, passes;     // rows of the output in a pass, which four warpgroups take together
+  int slab_bytes;       // of the image
+  int stage, stages;    // bytes of one row of the filter, and how many rows lie in shared memory
+  int shared;           // bytes; 0: does not fit
+
+  WgmmaShape(const ImplicitShape& shape, int width, bool pooled, size_t shared_memory);
+  size_t words(const ImplicitShape& shape) const {  // bytes of the filters, arranged
+    return size_t(blocks) * size_t(shape.filter) * size_t(stage);
+  }
+};
+
+const char* refuse_conv2d_wgmma(const ImplicitShape& shape, size_t width, bool pooled,
+                                size_t shared_memory);
+size_t conv2d_wgmma_workspace(const ImplicitShape& shape, size_t width, bool pooled,
+                              size_t shared_memory);
+
+// The filters, arranged in `words`; then the convolution of args with those. T: bf16, fp16, float
+// (tf32).
+template <typename T>
+cudaError_t launch_conv2d_wgmma_words(const ImplicitArgs<T>& args, bool pooled,
+                                      size_t shared_memory, void* words, cudaStream_t stream);
+template <typename T>
+cudaError_t launch_conv2d_wgmma(const ImplicitArgs<T>& args, const PooledOutput<T>& pool,
+                                size_t shared_memory, const void* words, cudaStream_t stream);
+
+// dx from the maps that launch_conv2d_grad_maps() makes (conv/implicit.h), with the filters of
+// shape.turned(), arranged.
+template <typename T>
+cudaError_t launch_conv2d_grad_x_wgmma(const ImplicitGradsArgs<T>& args, const void* words,
+                                       cudaStream_t stream);
+
+// Where the gradient of the output is made in the kernel that takes dx from it.
+template <typename T>
+struct PooledGradInput {
+  OutputGrad<T> dy;  // dy.a is not null
+  std::byte* map;    // [n, as it lies in shared memory]
+  float* sums;       // [n, k]
+};
+struct NoInput {};
+
+// The gradients of halves without other maps: dx, which leaves the gradient of the output in the
+// workspace, and dw from that and a copy of x. How these streams of pixels lie: along rows of
+// `columns`, as the block of dx has them.
+struct StreamShape {
+  WgmmaShape dx;          // of shape.turned()
+  int pixels;             // of the output along padded rows, in whole steps of two warpgroups
+  int dz_from, dz_first;  // pixels of dz's map: where the copy begins, the first output
+  int dz_bytes, x_bytes;  // of an image's pixels that a block copies
+  int x_map;              // bytes of 32 channels of an image in x's map
+  int channel_blocks, output_blocks, groups;  // of dw; groups: shares of the images
+  int stage, stages, shared;                  // bytes; shared 0: does not fit
+
+  StreamShape(const ImplicitShape& shape, int processors, size_t shared_memory);
+};
+
+// Bytes from the workspace's start: the filters, x's map, dz's map and sums, shares of dw.
+struct StreamWorkspace {
+  size_t words, x, dz, sums, partial, total;
+
+  StreamWorkspace(const ImplicitShape& shape, const StreamShape& stream);
+};
+
+const char* refuse_grads_wgmma(const ImplicitShape& shape, size_t shared_memory);
+// Four launches: the filters and x's map may be made at any time before the others.
+template <typename T>
+cudaError_t launch_stream_words(const ImplicitGradsArgs<T>& args, cudaStream_t stream);
+template <typename T>
+cudaError_t launch_stream_x(const ImplicitGradsArgs<T>& args, cudaStream_t stream);
+template <typename T>
+cudaError_t launch_stream_grad_x(const ImplicitGradsArgs<T>& args, cudaStream_t stream);
+template <typename T>
+cudaError_t launch_stream_grad_w(const ImplicitGradsArgs<T>& args, cudaStream_t stream);
+
+}  // namespace ridgeline::cuda

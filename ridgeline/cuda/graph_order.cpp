@@ -1,0 +1,239 @@
+#include "ridgeline/cuda/graph_order.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "ridgeline/cuda/error.h"
+#include "ridgeline/cuda/runtime.h"
+
+namespace ridgeline::cuda {
+namespace {
+
+bool conflict(const MemoryUses& a, const MemoryUses& b) {
+  for (const MemoryUse& one : a) {
+    for (const MemoryUse& other : b) {
+      if ((one.written || other.written) && one.begin < other.end && other.begin < one.end) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+void add_use(MemoryUses& uses, const void* data, size_t bytes, bool written) {
+  if (data == nullptr || bytes == 0) return;
+  const auto* begin = static_cast<const std::byte*>(data);
+  uses.push_back({begin, begin + bytes, written});
+}
+
+size_t bytes_of(const Tensor& tensor, const Value& value, const std::vector<FormatUse>& formats) {
+  for (const FormatUse& use : formats) {
+    if (use.value == value.id) return std::max(use.bytes, tensor.bytes());
+  }
+  return tensor.bytes();
+}
+
+// What the ops of a span read and write, and the row's workspace.
+MemoryUses uses_of(const Span& span, const Binding& binding, const Cover& cover) {
+  MemoryUses uses;
+  for (size_t i = 0; i < span.size(); ++i) {
+    for (const Value& value : reads(span.op(i))) {
+      const Tensor tensor = binding.read(value);
+      add_use(uses, tensor.data, bytes_of(tensor, value, cover.reads), false);
+    }
+    for (const Value& value : writes(span.op(i))) {
+      const Tensor tensor = binding.write(value);
+      add_use(uses, tensor.data, bytes_of(tensor, value, cover.writes), true);
+    }
+  }
+  add_use(uses, binding.workspace(), cover.workspace, true);
+  return uses;
+}
+
+// Runs a piece in its place while a graph is captured, else as it comes.
+template <typename F>
+void run_in_place(const CudaRuntime& runtime, const MemoryUses& uses, bool yields, F run) {
+  GraphOrder* order = runtime.order();
+  if (order == nullptr) return run();
+  order->enter(uses);
+  run();
+  order->leave(yields);
+}
+
+cudaError_t dependencies_of(cudaGraphNode_t node, cudaGraphNode_t* nodes, size_t* count) {
+#if CUDART_VERSION >= 13000
+  return cudaGraphNodeGetDependencies(node, nodes, nullptr, count);
+#else
+  return cudaGraphNodeGetDependencies(node, nodes, count);
+#endif
+}
+
+class PlacedStep final : public Step {
+ public:
+  PlacedStep(std::unique_ptr<Step> step, const CudaRuntime& runtime, MemoryUses uses)
+      : step_(std::move(step)), runtime_(runtime), uses_(std::move(uses)) {}
+  void run() override {
+    run_in_place(runtime_, uses_, false, [this] { step_->run(); });
+  }
+  void run_many(int64_t count) override {
+    run_in_place(runtime_, uses_, false, [&] { step_->run_many(count); });
+  }
+
+ private:
+  std::unique_ptr<Step> step_;
+  const CudaRuntime& runtime_;
+  MemoryUses uses_;
+};
+
+class PiecesStep final : public Step {
+ public:
+  struct Piece {
+    MemoryUses uses;
+    bool yields;
+    std::function<cudaError_t(cudaStream_t)> launch;
+  };
+
+  PiecesStep(const CudaRuntime& runtime, std::string what, std::vector<Piece> pieces)
+      : runtime_(runtime), what_(std::move(what)), pieces_(std::move(pieces)) {}
+  void run() override {
+    for (const Piece& piece : pieces_) {
+      run_in_place(runtime_, piece.uses, piece.yields,
+                   [&] { check(piece.launch(runtime_.stream()), what_); });
+    }
+  }
+
+ private:
+  const CudaRuntime& runtime_;
+  std::string what_;
+  std::vector<Piece> pieces_;
+};
+
+}  // namespace
+
+MemoryUses all_memory() {
+  return {{nullptr, reinterpret_cast<const std::byte*>(UINTPTR_MAX), true}};
+}
+
+GraphOrder::Nodes GraphOrder::captured() const {
+  cudaStreamCaptureStatus status{};
+  const cudaGraphNode_t* nodes = nullptr;
+  size_t count = 0;
+#if CUDART_VERSION >= 13000
+  const cudaError_t error =
+      cudaStreamGetCaptureInfo(stream_, &status, nullptr, nullptr, &nodes, nullptr, &count);
+#else
+  const cudaError_t error =
+      cudaStreamGetCaptureInfo_v2(stream_, &status, nullptr, nullptr, &nodes, &count);
+#endif
+  check(error, "what a graph has captured");
+  Nodes found(nodes, nodes + count);
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+void GraphOrder::follow(Nodes nodes) {
+#if CUDART_VERSION >= 13000
+  const cudaError_t error = cudaStreamUpdateCaptureDependencies(
+      stream_, nodes.data(), nullptr, nodes.size(), cudaStreamSetCaptureDependencies);
+#else
+  const cudaError_t error = cudaStreamUpdateCaptureDependencies(stream_, nodes.data(), nodes.size(),
+                                                                cudaStreamSetCaptureDependencies);
+#endif
+  check(error, "the order of a graph");
+}
+
+void GraphOrder::add(Piece piece, const Nodes& first) {
+  std::erase_if(open_, [&](cudaGraphNode_t node) {
+    return std::binary_search(first.begin(), first.end(), node);
+  });
+  open_.insert(open_.end(), piece.last.begin(), piece.last.end());
+  std::sort(open_.begin(), open_.end());
+  pieces_.push_back(std::move(piece));
+}
+
+void GraphOrder::enter(const MemoryUses& uses) {
+  if (Nodes nodes = captured(); nodes != open_) {  // work outside of pieces
+    Nodes first = open_;
+    add({all_memory(), std::move(nodes), std::vector<bool>(pieces_.size(), true)}, first);
+  }
+  now_ = {uses, {}, std::vector<bool>(pieces_.size(), false)};
+  before_.clear();
+  for (size_t i = pieces_.size(); i-- > 0;) {
+    const Piece& earlier = pieces_[i];
+    if (now_.follows[i] || !conflict(uses, earlier.uses)) continue;
+    now_.follows[i] = true;
+    for (size_t k = 0; k < earlier.follows.size(); ++k) {
+      if (earlier.follows[k]) now_.follows[k] = true;
+    }
+    before_.insert(before_.end(), earlier.last.begin(), earlier.last.end());
+  }
+  std::sort(before_.begin(), before_.end());
+  before_.erase(std::unique(before_.begin(), before_.end()), before_.end());
+  follow(before_);
+}
+
+// The kernels of the piece at hand, from its last on back to what it follows.
+void GraphOrder::lower_priority(const Nodes& last) const {
+  for (const cudaGraphNode_t node : last) {
+    if (std::binary_search(before_.begin(), before_.end(), node)) continue;
+    cudaGraphNodeType type{};
+    check(cudaGraphNodeGetType(node, &type), "a node of a graph");
+    if (type == cudaGraphNodeTypeKernel) {
+      cudaLaunchAttributeValue value{};
+      value.priority = kYieldingPriority;
+      check(cudaGraphKernelNodeSetAttribute(node, cudaLaunchAttributePriority, &value),
+            "the priority of a kernel");
+    }
+    size_t count = 0;
+    check(dependencies_of(node, nullptr, &count), "a node of a graph");
+    Nodes earlier(count);
+    check(dependencies_of(node, earlier.data(), &count), "a node of a graph");
+    lower_priority(earlier);
+  }
+}
+
+void GraphOrder::leave(bool yields) {
+  now_.last = captured();
+  if (yields) lower_priority(now_.last);
+  if (now_.last != before_) add(std::move(now_), before_);  // else nothing was captured
+  follow(open_);
+}
+
+std::unique_ptr<Step> launch_pieces(const Binding& binding, std::string what,
+                                    std::vector<StepPiece> pieces) {
+  std::vector<PiecesStep::Piece> placed;
+  for (StepPiece& piece : pieces) {
+    MemoryUses uses;
+    for (const Value& value : piece.reads) {
+      const Tensor tensor = binding.read(value);
+      add_use(uses, tensor.data, tensor.bytes(), false);
+    }
+    for (const Value& value : piece.writes) {
+      const Tensor tensor = binding.write(value);
+      add_use(uses, tensor.data, tensor.bytes(), true);
+    }
+    for (const StepPiece::Workspace& part : piece.workspace) {
+      add_use(uses, binding.workspace() + part.begin, part.end - part.begin, part.written);
+    }
+    placed.push_back({std::move(uses), piece.yields, std::move(piece.launch)});
+  }
+  return std::make_unique<PiecesStep>(cuda_runtime(binding.runtime()), std::move(what),
+                                      std::move(placed));
+}
+
+Impl in_graph_order(Impl row, bool alone) {
+  row.prepare = [alone, covers = row.covers, prepare = std::move(row.prepare)](
+                    const Span& span, const Binding& binding) {
+    std::unique_ptr<Step> step = prepare(span, binding);
+    if (dynamic_cast<PiecesStep*>(step.get()) != nullptr) return step;
+    CudaRuntime& runtime = cuda_runtime(binding.runtime());
+    MemoryUses uses = all_memory();
+    if (!alone && span.size() > 0) {
+      uses = uses_of(span, binding, covers({span.program, span.begin, runtime}));
+    }
+    return std::unique_ptr<Step>(new PlacedStep(std::move(step), runtime, std::move(uses)));
+  };
+  return row;
+}
+
+}  // namespace ridgeline::cuda

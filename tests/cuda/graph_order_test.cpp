@@ -1,0 +1,185 @@
+// Steps of a graph that run beside each other: which wait for which, and that nothing changes by
+// it.
+#include "ridgeline/cuda/graph_order.h"
+
+#include <cuda_runtime.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "ridgeline/cuda/error.h"
+#include "ridgeline/cuda/rows.h"
+#include "ridgeline/nn/activation.h"
+#include "ridgeline/nn/conv.h"
+#include "ridgeline/nn/linear.h"
+#include "ridgeline/nn/lower.h"
+#include "ridgeline/nn/pool.h"
+#include "ridgeline/plan/planner.h"
+#include "tests/cuda/device_values.h"
+#include "tests/cuda/gpu.h"
+
+namespace ridgeline::test {
+namespace {
+
+class CudaGraphOrder : public GpuTest {};
+
+// A captured graph of pieces that each clear some memory.
+class Captured {
+ public:
+  explicit Captured(cudaStream_t stream) : stream_(stream), order_(stream) {
+    cuda::check(cudaMalloc(&memory_, kBytes), "memory");
+    cuda::check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), "a capture");
+  }
+  ~Captured() {
+    cudaGraphDestroy(graph_);
+    cudaFree(memory_);
+  }
+  Captured(const Captured&) = delete;
+  Captured& operator=(const Captured&) = delete;
+
+  // Uses `count` bytes from `at` on.
+  cuda::MemoryUse use(size_t at, size_t count, bool written) const {
+    const auto* begin = static_cast<const std::byte*>(memory_) + at;
+    return {begin, begin + count, written};
+  }
+  void piece(const cuda::MemoryUses& uses) {
+    order_.enter(uses);
+    clear();
+    order_.leave();
+  }
+  void clear() { cuda::check(cudaMemsetAsync(memory_, 0, kBytes, stream_), "clearing"); }
+
+  // Pairs of nodes of which one waits for the other; nodes are numbered in their order.
+  size_t edges() {
+    cuda::check(cudaStreamEndCapture(stream_, &graph_), "a capture");
+    size_t count = 0;
+#if CUDART_VERSION >= 13000
+    cuda::check(cudaGraphGetEdges(graph_, nullptr, nullptr, nullptr, &count), "edges");
+#else
+    cuda::check(cudaGraphGetEdges(graph_, nullptr, nullptr, &count), "edges");
+#endif
+    return count;
+  }
+
+ private:
+  static constexpr size_t kBytes = 1024;
+  cudaStream_t stream_;
+  cuda::GraphOrder order_;
+  void* memory_ = nullptr;
+  cudaGraph_t graph_ = nullptr;
+};
+
+TEST_F(CudaGraphOrder, PiecesWaitForThoseThatUseTheSameMemory) {
+  Captured graph(gpu().stream());
+  graph.piece({graph.use(0, 100, true)});
+  graph.piece({graph.use(100, 100, true)});                           // beside the first
+  graph.piece({graph.use(0, 100, false), graph.use(300, 10, true)});  // after the first
+  graph.piece({graph.use(50, 10, false)});                            // after the first too
+  graph.piece({graph.use(0, 200, true)});  // after the second, third and fourth, so the first
+  EXPECT_EQ(graph.edges(), 2u + 3u);
+}
+
+TEST_F(CudaGraphOrder, WorkOutsideOfPiecesAndThatOnAllMemoryRunsAlone) {
+  Captured graph(gpu().stream());
+  graph.piece({graph.use(0, 10, true)});
+  graph.piece({graph.use(20, 10, true)});
+  graph.clear();                           // after both
+  graph.piece({graph.use(40, 10, true)});  // after that
+  graph.piece({graph.use(60, 10, true)});  // likewise
+  graph.piece(cuda::all_memory());         // after both
+  EXPECT_EQ(graph.edges(), 2u + 2u + 2u);
+}
+
+// A small conv net's training, lowered as the engine does.
+class ConvNet {
+ public:
+  explicit ConvNet(Precision precision)
+      : model_({conv(8), relu(), halves(), conv(40), relu(), halves(),
+                std::make_shared<nn::LinearLayer>(600, true), relu(),
+                std::make_shared<nn::LinearLayer>(kClasses, true)},
+               {1, kSide, kSide}, DType::fp32) {
+    model_.initialise(5);
+    nn::LowerOptions options;
+    options.precision = precision;
+    options.batch = kBatch;
+    options.repeats = kSteps;
+    options.set_rows = kRows;
+    options.order_rows = kSteps * kBatch;
+    options.classes = kClasses;
+    options.scale = 1.0 / 255;
+    options.optimizer.kind = nn::OptimizerKind::adam;
+    lowered_ = nn::lower(model_, options);
+  }
+
+  static constexpr int64_t kSteps = 40;  // more than one graph's worth
+  const Program& program() const { return lowered_.program; }
+
+  Arrays inputs() const {
+    Arrays arrays(program());
+    for (const ValueInfo& info : program().values) {
+      if (info.role == Role::state || info.role == Role::input) {
+        std::memset(arrays[info.value].data, 0, arrays[info.value].bytes());
+      }
+    }
+    for (int64_t i = 0; i < kRows * kSide * kSide; ++i) {
+      arrays[lowered_.images].as<uint8_t>()[i] = uint8_t(i * 37 % 251);
+    }
+    for (int64_t i = 0; i < kRows; ++i) {
+      arrays[lowered_.labels].as<int32_t>()[i] = int32_t(i % kClasses);
+    }
+    const Tensor &order = arrays[lowered_.order], &rates = arrays[lowered_.lr];
+    for (int64_t i = 0; i < order.numel(); ++i) order.as<int32_t>()[i] = int32_t(i * 7 % kRows);
+    for (int64_t i = 0; i < rates.numel(); ++i) rates.as<double>()[i] = 1e-3;
+    for (size_t i = 0; i < lowered_.params.size(); ++i) {
+      const Tensor& from = model_.params()[i].value.view();
+      std::memcpy(arrays[lowered_.params[i]].data, from.data, from.bytes());
+    }
+    return arrays;
+  }
+
+ private:
+  static constexpr int64_t kSide = 12, kClasses = 7, kRows = 29, kBatch = 9;
+  static nn::LayerPtr conv(int64_t out) {
+    nn::ConvLayer::Settings settings;
+    settings.out = out;
+    settings.window = {Slide{5, 1, 2, 1}, Slide{5, 1, 2, 1}};
+    return std::make_shared<nn::ConvLayer>(settings);
+  }
+  static nn::LayerPtr relu() { return std::make_shared<nn::ActivationLayer>(ActivationKind::relu); }
+  static nn::LayerPtr halves() {
+    const Slide two{2, 2, 0, 1};
+    return std::make_shared<nn::PoolLayer>(nn::PoolKind::max, nn::Axes::two, Window{two, two},
+                                           PoolCount::window);
+  }
+
+  nn::Model model_;
+  nn::Lowered lowered_;
+};
+
+TEST_F(CudaGraphOrder, AGraphOfTrainingStepsIsItsRowsOneByOne) {
+  const Table table = cuda::rows();
+  for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
+    const ConvNet net(precision);
+    const Arrays inputs = net.inputs();
+    PlanOptions options;
+    options.tune = false;
+    const Planned planned = plan_program(net.program(), table, gpu(), options);
+    const DeviceValues graphs(gpu(), net.program(), inputs), rows(gpu(), net.program(), inputs);
+    Plan whole(gpu(), net.program(), planned.choices, graphs.externals());
+    Plan singly(gpu(), net.program(), planned.choices, rows.externals());
+    whole.run(ConvNet::kSteps);
+    for (int64_t step = 0; step < ConvNet::kSteps; ++step) {
+      for (size_t i = 0; i < planned.choices.size(); ++i) singly.run_choice(i);
+    }
+    const Arrays a = graphs.read(), b = rows.read();
+    for (const ValueInfo& info : net.program().values) {
+      if (info.role == Role::temp) continue;
+      const Tensor &x = a[info.value], &y = b[info.value];
+      EXPECT_EQ(std::memcmp(x.data, y.data, x.bytes()), 0)
+          << info.name << " in " << name(precision);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ridgeline::test
