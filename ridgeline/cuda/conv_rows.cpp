@@ -4,6 +4,7 @@
 #include "ridgeline/cuda/conv/direct.h"
 #include "ridgeline/cuda/conv/direct_grad_w.h"
 #include "ridgeline/cuda/conv/twice.h"
+#include "ridgeline/cuda/conv/whole.h"
 #include "ridgeline/cuda/conv_spans.h"
 #include "ridgeline/cuda/plain/gather.h"
 #include "ridgeline/cuda/plain/geometry.h"
@@ -122,19 +123,27 @@ Cover covers_twice(const Rest& rest, bool gathers) {
   return cover_skipping(rest, inner, found->ops());
 }
 
+// But for y.
 template <typename T>
-std::unique_ptr<Step> prepare_twice(const ConvSpan& found, const Binding& binding, int variant) {
+TwiceArgs<T> twice_args(const ConvSpan& found, const Binding& binding) {
   const Conv2d &first = *found.first.conv, &second = *found.second.conv;
   const DType dtype = first.x.dtype;
-  TwiceArgs<T> args;
+  TwiceArgs<T> args{};
   args.source = source_of(found.front, first, binding);
   args.w1 = binding.read(first.w).as<T>();
   args.w2 = binding.read(second.w).as<T>();
   args.b1 = loose_read<T>(binding, first.b, dtype);
   args.b2 = loose_read<T>(binding, second.b, dtype);
-  args.y = binding.write(found.second.pool->y).as<T>();
   args.curve1 = found.first.curve();
   args.curve2 = found.second.curve();
+  return args;
+}
+
+template <typename T>
+std::unique_ptr<Step> prepare_twice(const ConvSpan& found, const Binding& binding, int variant) {
+  const Conv2d &first = *found.first.conv, &second = *found.second.conv;
+  TwiceArgs<T> args = twice_args<T>(found, binding);
+  args.y = binding.write(found.second.pool->y).as<T>();
   return launch_step(
       binding, describe(Op{second}),
       [args, variant, shape = twice_shape(first.shape, second.shape),
@@ -160,6 +169,102 @@ std::unique_ptr<Step> prepare_twice(const Span& span, const Binding& binding, bo
   }
 }
 
+// ---- a whole net ----
+
+struct WholeNet {
+  ConvSpan convs;
+  const Linear* first = nullptr;
+  const Activation* activation = nullptr;  // of the first, or none
+  const Linear* last = nullptr;
+  const Softmax* softmax = nullptr;  // or none
+  size_t ops = 0;
+
+  const Value& y() const { return softmax != nullptr ? softmax->y : last->y; }
+};
+
+std::optional<WholeNet> find_whole(const Rest& rest, bool gathers) {
+  const auto convs = find_convs(rest, gathers, 2);
+  if (!convs) return {};
+  WholeNet net{*convs};
+  net.ops = convs->ops();
+  ValueId x = convs->second.pool->y.id;
+  net.first = rest.get<Linear>(net.ops++);
+  if (net.first == nullptr || net.first->x.id != x) return {};
+  x = net.first->y.id;
+  if (const auto* activation = rest.get<Activation>(net.ops); activation && activation->x.id == x) {
+    net.activation = activation;
+    x = activation->y.id, ++net.ops;
+  }
+  net.last = rest.get<Linear>(net.ops++);
+  if (net.last == nullptr || net.last->x.id != x) return {};
+  if (const auto* softmax = rest.get<Softmax>(net.ops);
+      softmax && softmax->x.id == net.last->y.id && rest.dead_after(softmax->x, net.ops + 1)) {
+    net.softmax = softmax, ++net.ops;
+  }
+  return net;
+}
+
+std::string refuse_whole(const Rest& rest, const WholeNet& net) {
+  std::string reason = refuse_twice(net.convs);
+  if (reason.empty()) reason = refuse_twice_types(rest, net.convs);
+  if (!reason.empty()) return reason;
+  const Conv2d &first = *net.convs.first.conv, &second = *net.convs.second.conv;
+  const DType dtype = first.x.dtype;
+  if (size_of(dtype) != 2) return "takes halves only";
+  if (cuda_runtime(rest.runtime).architecture() < 90) return "needs clusters of blocks (sm_90)";
+  if (!has_whole(twice_shape(first.shape, second.shape))) return "is not built for these extents";
+  if (net.first->out() > kWholeMostHidden || net.last->out() > kWholeMostClasses) {
+    return fmt::format("takes up to {} hidden units and {} outputs", kWholeMostHidden,
+                       kWholeMostClasses);
+  }
+  return refuse_floats({first.x, net.first->w, unless_loose(net.first->b, dtype), net.last->w,
+                        unless_loose(net.last->b, dtype), unless_loose(net.y(), dtype)});
+}
+
+Cover covers_whole(const Rest& rest, bool gathers) {
+  const auto net = find_whole(rest, gathers);
+  if (!net) return Cover::no("the next ops are no two convolutions and two linear layers");
+  if (const std::string reason = refuse_whole(rest, *net); !reason.empty()) {
+    return Cover::no(reason);
+  }
+  Values inner;
+  if (gathers) inner.push_back(net->convs.front.bytes->y);
+  for (const PooledConv& layer : {net->convs.first, net->convs.second}) {
+    add_inner(layer, inner);
+    inner.push_back(layer.pool->y);
+  }
+  inner.push_back(net->first->y);
+  if (net->activation != nullptr) inner.push_back(net->activation->y);
+  if (net->softmax != nullptr) inner.push_back(net->last->y);
+  return cover_skipping(rest, inner, net->ops);
+}
+
+std::unique_ptr<Step> prepare_whole(const Span& span, const Binding& binding, bool gathers) {
+  const WholeNet net = *find_whole(Rest{span.program, span.begin, binding.runtime()}, gathers);
+  const DType dtype = net.last->w.dtype;
+  return dispatch_device_half(dtype, [&](auto type) {
+    using T = decltype(type);
+    WholeArgs<T> args{};
+    args.convs = twice_args<T>(net.convs, binding);
+    args.w3 = binding.read(net.first->w).template as<T>();
+    args.w4 = binding.read(net.last->w).template as<T>();
+    args.b3 = loose_read<T>(binding, net.first->b, dtype);
+    args.b4 = loose_read<T>(binding, net.last->b, dtype);
+    args.curve3 = net.activation != nullptr ? curve_of(net.activation->kind) : Curve::none;
+    args.hidden = int(net.first->out()), args.classes = int(net.last->out());
+    args.softmax = net.softmax != nullptr;
+    args.y = loose_write<T>(binding, net.y(), dtype);
+    return launch_step(
+        binding, describe(Op{*net.last}),
+        [args, labels = labels_of(net.convs.front, binding),
+         processors = cuda_runtime(binding.runtime()).processors()](cudaStream_t stream) {
+          const cudaError_t error = launch_conv_net_whole<T>(args, processors, stream);
+          if (error != cudaSuccess || labels.label == nullptr) return error;
+          return launch_gather<float>(labels, stream);
+        });
+  });
+}
+
 // ---- one convolution ----
 
 Cover covers_constant(const Rest& rest) {
@@ -168,8 +273,8 @@ Cover covers_constant(const Rest& rest) {
   std::string reason = refuse_floats({op->x, op->w, op->b, op->y});
   if (op->x.dtype != DType::fp32) reason = "takes fp32 only";
   if (op->shape.groups != 1) reason = "takes one group";
-  if (op->w.shape.numel() > kMostConstantWeights) reason = "64 KB do not hold the filters";
   if (reason.empty()) reason = refuse_large({op->n(), op->shape.in.numel(), op->y.shape.numel()});
+  if (reason.empty()) reason = refuse_conv2d_constant(geometry_of(op->shape, op->n()));
   return cover_unless(reason, 1);
 }
 
@@ -219,6 +324,12 @@ Table conv_rows() {
   Table table;
   for (const bool gathers : {true, false}) {
     const char* prefix = gathers ? "gather_" : "";
+    table.push_back(cuda_row(
+        fmt::format("cuda.{}conv_net.whole", prefix),
+        [gathers](const Rest& rest) { return covers_whole(rest, gathers); },
+        [gathers](const Span& span, const Binding& binding) {
+          return prepare_whole(span, binding, gathers);
+        }));
     for (int variant = 0; variant < kTwiceVariants; ++variant) {
       table.push_back(cuda_row(
           fmt::format("cuda.{}conv2d_pool_twice.tensor.{}", prefix, variant),
@@ -234,10 +345,13 @@ Table conv_rows() {
           return prepare_direct(span, binding, gathers);
         }));
   }
-  table.push_back(cuda_row("cuda.conv2d.constant", covers_constant, prepare_constant));
   table.push_back(
       cuda_row("cuda.conv2d_grad_w.direct", covers_direct_grad_w, prepare_direct_grad_w));
   return table;
+}
+
+Table constant_conv_rows() {
+  return {cuda_row("cuda.conv2d.constant", covers_constant, prepare_constant)};
 }
 
 }  // namespace ridgeline::cuda

@@ -8,8 +8,13 @@ namespace ridgeline::cuda {
 // stands in front:
 //   "cuda.[gather_]conv2d_pool.direct"           one layer, fp32 multiply-adds
 //   "cuda.[gather_]conv2d_pool_twice.tensor.<i>" two layers, tensor cores
+//   "cuda.[gather_]conv_net.whole"               two such layers and two linear ones, halves
 // and "cuda.conv2d_grad_w.direct": a convolution's filters' gradient in fp32 multiply-adds.
 Table conv_rows();
+
+// "cuda.conv2d.constant": one convolution with its filters in constant memory, of which there is
+// one for all.
+Table constant_conv_rows();
 
 // "cuda.conv2d.implicit", "cuda.conv2d_grad_x.implicit", "cuda.conv2d_grad_w.implicit": implicit
 // matrix products on tensor cores.

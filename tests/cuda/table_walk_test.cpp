@@ -37,6 +37,8 @@ bool expected(const std::string& row, Precision precision, const cuda::CudaRunti
   if (has(".direct") || has(".constant")) return precision == Precision::fp32 || tf32;
   if (has("grad_x.unrolled")) return !half;
   if (has(".implicit") || has(".few")) return tf32 || half;
+  if (has(".whole")) return hopper && half;
+  if (has("conv2d") && has(".wgmma")) return hopper && (tf32 || half);
   if (has(".mlp_train.")) return half && hopper;
   if (has(".mlp_infer.")) return hopper && (half || tf32);
   if (has("cuda.conv1d") || has("norm_relu_pool") || has(".threes") || has("layer_norm.cluster") ||
@@ -91,8 +93,27 @@ struct Layer {
   int64_t k, filter, pad;
 };
 
+// Two linear layers behind them, and softmax.
+struct Tail {
+  int64_t hidden, classes;
+  bool softmax;
+};
+
+void add_tail(CaseBuilder& c, Value x, ActivationKind kind, const Tail& tail) {
+  const int64_t n = x.shape[0], in = x.shape[1];
+  const Shape hidden{n, tail.hidden}, out{n, tail.classes};
+  const Value z = c.temp("z", hidden), h = c.temp("h", hidden);
+  c.add(Linear{x, c.param("w", {tail.hidden, in}, normal(1 / std::sqrt(double(in)))),
+               n > 3 ? c.param("b", {tail.hidden}) : Value{}, z});
+  c.add(Activation{kind, z, h});
+  const Value logits = tail.softmax ? c.temp("logits", out) : c.out("logits", out);
+  c.add(Linear{h, c.param("last.w", {tail.classes, tail.hidden}),
+               n > 3 ? c.param("last.b", {tail.classes}) : Value{}, logits});
+  if (tail.softmax) c.add(Softmax{logits, c.wide("p", out, Role::output)});
+}
+
 Case conv_net(DType dtype, int64_t n, const Image& in, const std::vector<Layer>& layers,
-              ActivationKind kind, bool gathers, bool trains = false) {
+              ActivationKind kind, bool gathers, bool trains = false, const Tail* tail = nullptr) {
   CaseBuilder c(fmt::format("conv net {} of {} {} {}", n, to_string(in), layers.size(),
                             gathers ? "gathered" : "given"),
                 dtype);
@@ -118,7 +139,8 @@ Case conv_net(DType dtype, int64_t n, const Image& in, const std::vector<Layer>&
     const Value z = c.temp(name("z"), {n, shape.out().numel()});
     const Value a = c.temp(name("a"), {n, shape.out().numel()});
     const Shape pooled{n, pool.out().numel()};
-    const Value y = l + 1 < layers.size() ? c.temp(name("y"), pooled) : c.out(name("y"), pooled);
+    const bool inner = l + 1 < layers.size() || tail != nullptr;
+    const Value y = inner ? c.temp(name("y"), pooled) : c.out(name("y"), pooled);
     const Value w = c.param(name("w"), shape.weight(), normal(size));
     const Value b = l == 0 || n > 2 ? c.param(name("b"), {k}) : Value{};
     c.add(Conv2d{x, w, b, z, shape});
@@ -133,6 +155,7 @@ Case conv_net(DType dtype, int64_t n, const Image& in, const std::vector<Layer>&
     x = y;
     image = pool.out();
   }
+  if (tail != nullptr) add_tail(c, x, kind, *tail);
   return c.done();
 }
 
@@ -149,12 +172,18 @@ std::vector<Case> conv_net_cases(DType dtype) {
   return all;
 }
 
-// Larger nets that rows of two layers are built for: only the rows of several ops, for the oracle
-// takes long over these.
+// Larger nets that rows of two layers and of whole nets are built for: only these rows, for the
+// oracle takes long over such nets.
 std::vector<Case> large_conv_net_cases(DType dtype) {
   const std::vector<Layer> layers{{12, 7, 0}, {24, 7, 0}};
   return {conv_net(dtype, 3, {1, 72, 72}, layers, ActivationKind::tanh, true),
           conv_net(dtype, 1, {1, 72, 72}, layers, ActivationKind::relu, false)};
+}
+std::vector<Case> whole_net_cases(DType dtype) {
+  const std::vector<Layer> layers{{12, 7, 0}, {24, 7, 0}};
+  const Tail small{37, 5, false}, large{120, 10, true};
+  return {conv_net(dtype, 9, {1, 72, 72}, layers, ActivationKind::tanh, true, false, &large),
+          conv_net(dtype, 2, {1, 72, 72}, layers, ActivationKind::relu, false, false, &small)};
 }
 
 // A perceptron forward as inference has it. `wide`: biases in fp32, as a run with masters has them.
@@ -207,9 +236,8 @@ std::vector<Case> perceptron_cases(DType dtype) {
   return all;
 }
 
-Table pooling(Table table) {
-  std::erase_if(table,
-                [](const Impl& row) { return row.name.find("conv2d_pool") == row.name.npos; });
+Table named(Table table, const char* part) {
+  std::erase_if(table, [&](const Impl& row) { return row.name.find(part) == row.name.npos; });
   return table;
 }
 
@@ -252,7 +280,8 @@ class CudaTableWalk : public GpuTest {
     walk_cases(large_cases(dtype), table);
     walk_cases(tall_training_cases(dtype), table);
     walk_cases(conv_net_cases(dtype), table);
-    walk_cases(large_conv_net_cases(dtype), pooling(table));
+    walk_cases(large_conv_net_cases(dtype), named(table, "conv2d_pool"));
+    walk_cases(whole_net_cases(dtype), named(table, "conv_net."));
     walk_cases(perceptron_cases(dtype), table);
     expect_all(table, exercised, precision);
   }
@@ -306,7 +335,7 @@ class CudaRoundedTableWalk : public CudaTableWalk {
     walk_cases(recurrent_cases(DType::fp32), table);
     walk_cases(large_cases(DType::fp32), table);
     walk_cases(conv_net_cases(DType::fp32), table);
-    walk_cases(large_conv_net_cases(DType::fp32), pooling(table));
+    walk_cases(large_conv_net_cases(DType::fp32), named(table, "conv2d_pool"));
     // Sums behind a relu: not for rows that drop bits.
     walk_cases(perceptron_cases(DType::fp32), only({"mlp_infer"}));
     walk_cases(training_cases(DType::fp32), table_of_ours);
@@ -317,7 +346,8 @@ class CudaRoundedTableWalk : public CudaTableWalk {
 
 TEST_F(CudaRoundedTableWalk, Tf32RowsAgreeWithTheOracle) {
   walk_fp32_as(Precision::tf32,
-               {".cublaslt.", ".cudnn.", ".tensor.", ".implicit", ".few", "cuda.rnn", "mlp_infer"},
+               {".cublaslt.", ".cudnn.", ".tensor.", ".implicit", ".few", "conv2d.wgmma",
+                "conv2d_pool.wgmma", "grad_x.wgmma", "grads.wgmma", "cuda.rnn", "mlp_infer"},
                {".tile.", ".mlp_step.", ".head_sgd."});
 }
 TEST_F(CudaRoundedTableWalk, Fp32x3RowsAgreeWithTheOracle) {
