@@ -9,6 +9,7 @@
 
 #include "bench/gpu/conv_device.cuh"
 #include "ridgeline/cuda/conv/few.h"
+#include "ridgeline/cuda/conv/wgmma.h"
 #include "ridgeline/cuda/plain/conv.h"
 #include "ridgeline/cuda/vendor/cudnn_api.h"
 
@@ -108,6 +109,24 @@ struct TrainLayer {
   cudaError_t pooled_forward(cudaStream_t stream) const {
     return launch_conv2d_implicit<T>({shape, x.p, w.p, {}, pooled.p, false}, pool(), workspace.p,
                                      stream);
+  }
+  static constexpr size_t kShared = 227 << 10;
+  cudaError_t pooled_wgmma(cudaStream_t stream) const {
+    const ImplicitArgs<T> args{shape, x.p, w.p, {}, pooled.p, false};
+    CHECK_CUDA(launch_conv2d_wgmma_words<T>(args, true, kShared, workspace.p, stream));
+    return launch_conv2d_wgmma<T>(args, pool(), kShared, workspace.p, stream);
+  }
+  // Both gradients of halves, through the pool.
+  cudaError_t pooled_grads_wgmma(cudaStream_t stream) const {
+    if constexpr (sizeof(T) == 2) {
+      auto args = grads(pooled_grad());
+      args.w = w.p, args.dx = dx.p;
+      CHECK_CUDA(launch_stream_words<T>(args, stream));
+      CHECK_CUDA(launch_stream_x<T>(args, stream));
+      CHECK_CUDA(launch_stream_grad_x<T>(args, stream));
+      return launch_stream_grad_w<T>(args, stream);
+    }
+    return cudaErrorNotSupported;
   }
   cudaError_t few_forward(cudaStream_t stream) const {
     ImageSource source;
@@ -238,7 +257,14 @@ bool time_layer(const char* type, const ImplicitShape& shape, std::FILE* file) {
                              {"forward_pool", &TrainLayer<T>::pooled_forward, -1},
                              {"pool_grad_x", &TrainLayer<T>::pooled_grad_x, -1},
                              {"pool_grad_w", &TrainLayer<T>::pooled_grad_w, -1}};
-  if (shape.c == 1) entries.push_back({"forward_pool_few", &TrainLayer<T>::few_forward, -1});
+  if (shape.c == 1) {
+    entries.push_back({"forward_pool_few", &TrainLayer<T>::few_forward, -1});
+  } else {
+    entries.push_back({"forward_pool_wgmma", &TrainLayer<T>::pooled_wgmma, -1});
+    if (sizeof(T) == 2) {
+      entries.push_back({"pool_grads_wgmma", &TrainLayer<T>::pooled_grads_wgmma, -1});
+    }
+  }
   for (const Entry& entry : entries) {
     const double ours =
         graph_us([&](cudaStream_t stream) { CHECK_CUDA((layer.*entry.run)(stream)); });
