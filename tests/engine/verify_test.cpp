@@ -1,5 +1,6 @@
 #include "ridgeline/engine/verify.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -51,14 +52,14 @@ TEST(Verify, TheReferenceAgreesUnderAdam) {
 
 // Of a run made elsewhere: the same config is the same run, and a batch with one more row is not.
 class VerifyElsewhere : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Optimizers, VerifyElsewhere,
-                         ::testing::Values("{type=\"sgd\",lr=0.05}", "{type=\"adam\",lr=0.002}"));
+INSTANTIATE_TEST_SUITE_P(Optimizers, VerifyElsewhere, ::testing::Values("sgd", "adam"),
+                         [](const auto& info) { return std::string(info.param); });
 
 TEST_P(VerifyElsewhere, OneMoreRowInABatchFails) {
   const TempFolder folder;
   dist::SelfCommunicator alone;
-  const Config config =
-      small_config({"train.clip_norm=0", std::string("train.optimizer=") + GetParam()});
+  const Config config = small_config(
+      {"train.clip_norm=0", fmt::format("train.optimizer={{type=\"{}\",lr=0.002}}", GetParam())});
   VerifyOptions options = options_for(5);
   options.ranks = &alone;
   for (const bool same : {true, false}) {
