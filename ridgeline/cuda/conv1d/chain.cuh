@@ -48,133 +48,153 @@ __device__ inline void chain_load(const CUtensorMap* map_x, const ChainWork& wor
   }
 }
 
-// What the multiplying warpgroups do.
+// What a multiplying thread does.
 template <typename T>
-__device__ inline void chain_multiply(const ChainWork& work, ChainBarriers* barriers, char* buffers,
-                                      char* ring, float4* room, T* __restrict__ y) {
-  const int group = threadIdx.x / 128, thread = threadIdx.x % 128;
-  const int lane = thread % 32, warp = thread / 32;
-  StageCursor<Chain::kStages> at;
+struct ChainThread {
+  const ChainWork& work;
+  ChainBarriers* barriers;
+  char *buffers, *ring;
+  float4* room;
+  int group = threadIdx.x / 128, thread = threadIdx.x % 128;
+  int lane = thread % 32, warp = thread / 32;
+  StageCursor<Chain::kStages> at = {};
   uint32_t rows_parity = 0;
-  int spare = 0;
-  ChainMoments moments;
-  // Where this lane's row of four matrices goes in a chunk: eight positions of eight channels.
-  const uint32_t store_at = uint32_t(lane / 16 * 8 + lane % 8) * kStageRowBytes +
-                            (uint32_t(warp * 2 + lane / 8 % 2) ^ uint32_t(lane % 8)) * 16;
-  for (int tile = blockIdx.x; tile < work.tiles; tile += gridDim.x) {
-#pragma unroll 1
-    for (int layer = 0; layer < work.layers; ++layer, spare ^= 1) {
-      const bool last = layer + 1 == work.layers;
-#pragma unroll 1
-      for (int pass = 0; pass < Chain::kPasses; ++pass) {
-        const int channel = pass * 128 + group * 64 + warp * 16 + lane / 4;
-        const float low = __ldg(work.biases + layer * Chain::kChannels + channel);
-        const float high = __ldg(work.biases + layer * Chain::kChannels + channel + 8);
-        float acc[112];
-        Mbarrier* used = nullptr;
-#pragma unroll 1
-        for (int chunk = 0; chunk < Chain::kChunks; ++chunk) {
-          if (layer == 0 && pass == 0) mbarrier_wait(&barriers->rows_full[chunk], rows_parity);
-          const uint32_t rows =
-              smem_address(buffers + chain_buffer(chunk, spare) * Chain::kChunkBytes);
-#pragma unroll 1
-          for (int tap = 0; tap < Chain::kTaps; ++tap) {
-#pragma unroll
-            for (int part = 0; part < 2; ++part, at.next()) {
-              mbarrier_wait(&barriers->full[at.stage], at.parity);
-              const uint32_t a = smem_address(ring + at.stage * Chain::kStageBytes) +
-                                 group * 64 * Chain::kStageRow;
-              const uint32_t b = rows + tap * kStageRowBytes + part * Chain::kStageRow;
-              wgmma_fence();
-#pragma unroll
-              for (int step = 0; step < 2; ++step) {
-                wgmma_224<T>(acc, wgmma_descriptor(a + step * 32, 16, 8 * Chain::kStageRow, 64),
-                             wgmma_descriptor(b + step * 32, 16, 8 * kStageRowBytes, 128),
-                             chunk > 0 || tap > 0 || part > 0 || step > 0);
-              }
-              wgmma_commit();
-              wgmma_wait<1>();
-              if (used != nullptr && thread == 0) mbarrier_arrive(used);
-              used = &barriers->empty[at.stage];
-            }
-          }
-        }
-        wgmma_wait<0>();
-        if (thread == 0) {
-          mbarrier_arrive(used);
-          if (last && pass == 1) mbarrier_arrive(&barriers->rows_empty);
-        }
-        wgmma_keep(acc);
+  int spare = 0;  // where the first two chunks of the layer's input lie
+  ChainMoments moments = {};
 
-        uint32_t packed[Chain::kWords];
-        if (last) {
+  __device__ int channel(int pass) const { return pass * 128 + group * 64 + warp * 16 + lane / 4; }
+
+  // One pass of a convolution: 128 results a position, 64 of them this warpgroup's.
+  __device__ void multiply(float (&acc)[112], int layer, int pass) {
+    Mbarrier* used = nullptr;
+#pragma unroll 1
+    for (int chunk = 0; chunk < Chain::kChunks; ++chunk) {
+      if (layer == 0 && pass == 0) mbarrier_wait(&barriers->rows_full[chunk], rows_parity);
+      const uint32_t rows = smem_address(buffers + chain_buffer(chunk, spare) * Chain::kChunkBytes);
+#pragma unroll 1
+      for (int tap = 0; tap < Chain::kTaps; ++tap) {
 #pragma unroll
-          for (int j = 0; j < 28; ++j) {
-            packed[2 * j] = pack_two<T>(acc[4 * j] + low, acc[4 * j + 1] + low);
-            packed[2 * j + 1] = pack_two<T>(acc[4 * j + 2] + high, acc[4 * j + 3] + high);
-          }
-        } else {
+        for (int part = 0; part < 2; ++part, at.next()) {
+          mbarrier_wait(&barriers->full[at.stage], at.parity);
+          const uint32_t a = smem_address(ring + at.stage * Chain::kStageBytes) +
+                             uint32_t(group) * 64 * Chain::kStageRow;
+          // The swizzle follows the address, so that rows may begin anywhere.
+          const uint32_t b = rows + tap * kStageRowBytes + part * Chain::kStageRow;
+          wgmma_fence();
 #pragma unroll
-          for (int j = 0; j < 28; ++j) {
-            packed[2 * j] = pack_relu<T>(acc[4 * j] + low, acc[4 * j + 1] + low);
-            packed[2 * j + 1] = pack_relu<T>(acc[4 * j + 2] + high, acc[4 * j + 3] + high);
+          for (int step = 0; step < 2; ++step) {
+            wgmma_224<T>(acc, wgmma_descriptor(a + step * 32, 16, 8 * Chain::kStageRow, 64),
+                         wgmma_descriptor(b + step * 32, 16, 8 * kStageRowBytes, 128),
+                         chunk > 0 || tap > 0 || part > 0 || step > 0);
           }
+          wgmma_commit();
+          wgmma_wait<1>();  // the stage before has been read
+          if (used != nullptr && thread == 0) mbarrier_arrive(used);
+          used = &barriers->empty[at.stage];
         }
-        // Results of the second pass overwrite what the products have read.
-        if (pass == 1 && !last) named_barrier(1, Chain::kMultiplying);
-        if (!last) {
-          const int chunk = pass * 2 + group;
-          const uint32_t to = smem_address(buffers) +
-                              chain_buffer(chunk, spare ^ 1) * Chain::kChunkBytes + store_at;
-#pragma unroll
-          for (int j = 0; j < 14; ++j) {
-            const uint32_t four[4] = {packed[4 * j], packed[4 * j + 1], packed[4 * j + 2],
-                                      packed[4 * j + 3]};
-            store_matrices_transposed(to + j * 16 * kStageRowBytes, four);
-          }
-          if (pass == 1) {
-            fence_async_proxy();
-            named_barrier(1, Chain::kMultiplying);
-          }
-          continue;
-        }
-        // The normalisation needs both passes: the first waits in the spare pair, a word a thread.
-        const uint32_t stash =
-            smem_address(buffers + chain_buffer(0, spare ^ 1) * Chain::kChunkBytes) +
-            threadIdx.x * 4;
-        if (pass == 0) {
-          moments = chain_first_moments<T>(packed, work.left, room);
-#pragma unroll
-          for (int i = 0; i < Chain::kWords; ++i) {
-            store_shared_32(stash + i * Chain::kStashPitch, packed[i]);
-          }
-          continue;
-        }
-        const ChainScale scale = chain_scale<T>(packed, moments, work, room);
-        // A thread's own 16 bytes of each half of a stage.
-        const auto next_norm = [&](int j) {
-          if (j % 2 == 0) mbarrier_wait(&barriers->full[at.stage], at.parity);
-          const uint4 norm = load_shared_128(smem_address(ring + at.stage * Chain::kStageBytes) +
-                                             (j % 2 * Chain::kMultiplying + threadIdx.x) * 16);
-          if (j % 2 == 1) {
-            named_barrier(3 + group, 128);  // all of the warpgroup have read it
-            if (thread == 0) mbarrier_arrive(&barriers->empty[at.stage]);
-            at.next();
-          }
-          return norm;
-        };
-        const auto now = [&](int i) { return packed[i]; };
-        const auto before = [&](int i) { return load_shared_32(stash + i * Chain::kStashPitch); };
-        chain_finish<T>(now, next_norm, scale, work, tile, channel, y);
-        chain_finish<T>(before, next_norm, scale, work, tile, channel - 128, y);
-        named_barrier(1, Chain::kMultiplying);  // the stash has been read
       }
     }
-    rows_parity ^= 1;
-    // `spare` has moved on by one a layer; the next rows lie where the last layer's input lay.
-    spare ^= 1;
+    wgmma_wait<0>();
+    if (thread == 0) mbarrier_arrive(used);
+    wgmma_keep(acc);
   }
-}
+
+  // relu, and what the next convolution reads.
+  __device__ void hand_on(const float (&acc)[112], float low, float high, int pass) {
+    uint32_t packed[Chain::kWords];
+#pragma unroll
+    for (int j = 0; j < Chain::kWords / 2; ++j) {
+      packed[2 * j] = pack_relu<T>(acc[4 * j] + low, acc[4 * j + 1] + low);
+      packed[2 * j + 1] = pack_relu<T>(acc[4 * j + 2] + high, acc[4 * j + 3] + high);
+    }
+    // Results of the second pass overwrite what the products have read.
+    if (pass == 1) named_barrier(1, Chain::kMultiplying);
+    // This lane's row of four matrices in a chunk: eight positions of eight channels.
+    const uint32_t to = smem_address(buffers) +
+                        chain_buffer(pass * 2 + group, spare ^ 1) * Chain::kChunkBytes +
+                        uint32_t(lane / 16 * 8 + lane % 8) * kStageRowBytes +
+                        (uint32_t(warp * 2 + lane / 8 % 2) ^ uint32_t(lane % 8)) * 16;
+#pragma unroll
+    for (int j = 0; j < Chain::kWords / 4; ++j) {
+      const uint32_t four[4] = {packed[4 * j], packed[4 * j + 1], packed[4 * j + 2],
+                                packed[4 * j + 3]};
+      store_matrices_transposed(to + j * 16 * kStageRowBytes, four);
+    }
+    if (pass == 0) return;
+    fence_async_proxy();
+    named_barrier(1, Chain::kMultiplying);
+  }
+
+  // The normalisation needs both passes: the first waits in the spare pair, a word a thread.
+  __device__ uint32_t stash() const {
+    return smem_address(buffers + chain_buffer(0, spare ^ 1) * Chain::kChunkBytes) +
+           threadIdx.x * 4;
+  }
+
+  __device__ void finish(float (&acc)[112], float low, float high, int pass, int tile, T* y) {
+#pragma unroll
+    for (int i = 0; i < 112; ++i) acc[i] += i % 4 < 2 ? low : high;
+    ChainScale scale;
+    if (pass == 0) {
+      moments = chain_first_moments(acc, work.left, room);
+    } else {
+      scale = chain_scale(acc, moments, work, room);
+    }
+    uint32_t packed[Chain::kWords];
+#pragma unroll
+    for (int i = 0; i < Chain::kWords; ++i) packed[i] = pack_two<T>(acc[2 * i], acc[2 * i + 1]);
+    if (pass == 0) {
+#pragma unroll
+      for (int i = 0; i < Chain::kWords; ++i) {
+        store_shared_32(stash() + i * Chain::kStashPitch, packed[i]);
+      }
+      return;
+    }
+    const auto norm = [&](int j) { return next_norm(j); };
+    chain_finish<T>([&](int i) { return packed[i]; }, norm, scale, work, tile, channel(1), y);
+    const uint32_t from = stash();
+    chain_finish<T>([&](int i) { return load_shared_32(from + i * Chain::kStashPitch); }, norm,
+                    scale, work, tile, channel(0), y);
+    named_barrier(1, Chain::kMultiplying);  // the stash has been read
+  }
+
+  // gamma and beta of columns j: this thread's 16 bytes of each half of a stage.
+  __device__ uint4 next_norm(int j) {
+    if (j % 2 == 0) mbarrier_wait(&barriers->full[at.stage], at.parity);
+    const uint4 norm = load_shared_128(smem_address(ring + at.stage * Chain::kStageBytes) +
+                                       (j % 2 * Chain::kMultiplying + threadIdx.x) * 16);
+    if (j % 2 == 1) {
+      named_barrier(3 + group, 128);  // all of the warpgroup have read it
+      if (thread == 0) mbarrier_arrive(&barriers->empty[at.stage]);
+      at.next();
+    }
+    return norm;
+  }
+
+  __device__ void run(T* y) {
+    for (int tile = blockIdx.x; tile < work.tiles; tile += gridDim.x) {
+#pragma unroll 1
+      for (int layer = 0; layer < work.layers; ++layer, spare ^= 1) {
+        const bool last = layer + 1 == work.layers;
+#pragma unroll 1
+        for (int pass = 0; pass < Chain::kPasses; ++pass) {
+          const float* bias = work.biases + layer * Chain::kChannels + channel(pass);
+          const float low = __ldg(bias), high = __ldg(bias + 8);
+          float acc[112];
+          multiply(acc, layer, pass);
+          if (!last) {
+            hand_on(acc, low, high, pass);
+          } else {
+            if (pass == 1 && thread == 0) mbarrier_arrive(&barriers->rows_empty);
+            finish(acc, low, high, pass, tile, y);
+          }
+        }
+      }
+      rows_parity ^= 1;
+      spare ^= 1;  // the next rows lie where the last layer's input lay
+    }
+  }
+};
 
 template <typename T>
 __global__ __launch_bounds__(Chain::kThreads, 1) void conv1d_chain_norm_pool_wgmma_kernel(
@@ -205,7 +225,7 @@ __global__ __launch_bounds__(Chain::kThreads, 1) void conv1d_chain_norm_pool_wgm
     }
   } else {
     take_registers<232>();
-    chain_multiply<T>(work, barriers, buffers, ring, room, y);
+    ChainThread<T>{work, barriers, buffers, ring, room}.run(y);
   }
 #else
   __trap();  // built without 90a

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cuda.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -52,6 +53,13 @@ __device__ inline void store_matrices_transposed(uint32_t address, const uint32_
       "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
       "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
       : "memory");
+}
+
+// Brings a box of a tensor map to the L2.
+__device__ inline void tma_prefetch_tile(const CUtensorMap* map, int column, int row) {
+  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global [%0, {%1, %2}];" ::"l"(map), "r"(column),
+               "r"(row)
+               : "memory");
 }
 
 // `bytes` (a multiple of 16) of global memory as they lie; they count at `barrier`.

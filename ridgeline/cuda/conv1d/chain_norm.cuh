@@ -32,21 +32,20 @@ __device__ inline float4 chain_total(float4 value, float4* room) {
   return total;
 }
 
-// Calls each(value, item) with a thread's values of positions that count.
-template <typename T, typename F>
-__device__ inline void chain_each(const uint32_t (&packed)[Chain::kWords], int left, F each) {
+// Calls each(value, item) with a thread's sums of positions that count.
+template <typename F>
+__device__ inline void chain_each(const float (&acc)[112], int left, F each) {
   const int q = threadIdx.x % 4;
 #pragma unroll
   for (int item = 0; item < Chain::kItems; ++item) {
 #pragma unroll
     for (int j = 0; j < Chain::kEights; ++j) {
-      const int position = 8 * j + 2 * q;
       const bool always = 8 * j + 8 <= Chain::kLeastLeft;
 #pragma unroll
-      for (int high = 0; high < 2; ++high) {
-        const float2 value = unpack_two<T>(packed[(item * Chain::kEights + j) * 2 + high]);
-        if (always || position < left) each(value.x, item);
-        if (always || position + 1 < left) each(value.y, item);
+      for (int k = 0; k < 4; ++k) {
+        if (always || 8 * j + 2 * q + k % 2 < left) {
+          each(acc[(item * Chain::kEights + j) * 4 + k], item);
+        }
       }
     }
   }
@@ -60,16 +59,15 @@ struct ChainMoments {
   float2 squares;  // this thread's, about those
 };
 
-template <typename T>
-__device__ inline ChainMoments chain_first_moments(const uint32_t (&packed)[Chain::kWords],
-                                                   int left, float4* room) {
+__device__ inline ChainMoments chain_first_moments(const float (&acc)[112], int left,
+                                                   float4* room) {
   float sum[2] = {0, 0};
-  chain_each<T>(packed, left, [&](float value, int item) { sum[item] += value; });
+  chain_each(acc, left, [&](float value, int item) { sum[item] += value; });
   const float4 total = chain_total({sum[0], sum[1], 0, 0}, room);
   const float count = float(left) * (Chain::kChannels / 2);
   const float about[2] = {total.x / count, total.y / count};
   float squares[2] = {0, 0};
-  chain_each<T>(packed, left, [&](float value, int item) {
+  chain_each(acc, left, [&](float value, int item) {
     const float off = value - about[item];
     squares[item] = fmaf(off, off, squares[item]);
   });
@@ -81,13 +79,11 @@ struct ChainScale {
   float scale[2], shift[2];
 };
 
-template <typename T>
-__device__ inline ChainScale chain_scale(const uint32_t (&packed)[Chain::kWords],
-                                         const ChainMoments& first, const ChainWork& work,
-                                         float4* room) {
+__device__ inline ChainScale chain_scale(const float (&acc)[112], const ChainMoments& first,
+                                         const ChainWork& work, float4* room) {
   const float about[2] = {first.about.x, first.about.y};
   float sum[2] = {0, 0}, squares[2] = {first.squares.x, first.squares.y};
-  chain_each<T>(packed, work.left, [&](float value, int item) {
+  chain_each(acc, work.left, [&](float value, int item) {
     const float off = value - about[item];
     sum[item] += off;
     squares[item] = fmaf(off, off, squares[item]);
