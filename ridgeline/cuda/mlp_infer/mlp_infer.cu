@@ -58,6 +58,7 @@ MlpInferLayout mlp_infer_layout(MlpInferType type, const std::vector<int>& width
   layout.sums = (layout.second + bytes[1] + 127) / 128 * 128;
   const int sum_stride = rows == 64 ? kInferSumStride<64> : kInferSumStride<32>;
   layout.shared_bytes = layout.sums + kInferWarps * rows * sum_stride * 4;
+  for (size_t l = 1; l <= layers; ++l) layout.shared_bytes += infer_padded(widths[l]) * 4;
   // As many blocks a cluster as there are processors for, and units for.
   const int clusters = (n + rows - 1) / rows;
   const int widest = *std::max_element(widths.begin() + 1, widths.end());

@@ -26,6 +26,8 @@ __host__ __device__ constexpr int infer_stride(int in, int width) {
 // Columns of sums that a warp keeps: what registers allow.
 template <int kRows>
 constexpr int kInferTiles = kRows == 64 ? 2 : 4;
+// Biases of a layer lie in eights.
+__host__ __device__ constexpr int infer_padded(int out) { return (out + 7) / 8 * 8; }
 // Of a row of a warp's sums, in floats: without bank conflicts.
 template <int kRows>
 constexpr int kInferSumStride = 8 * kInferTiles<kRows> + 8;
@@ -51,6 +53,7 @@ class MlpInference {
         shared_(shared),
         second_(second),
         sums_(reinterpret_cast<float*>(shared + sums)),
+        biases_(sums_ + kInferWarps * kRows * kSumStride),
         cluster_(cluster),
         rank_(int(cluster_rank())),
         row0_(int(blockIdx.x) / cluster_ * kRows),
@@ -62,13 +65,13 @@ class MlpInference {
     cluster_arrive();  // this block runs: others may store into its memory
     wait_for_previous_kernel();
     allow_next_kernel();
-    load_rows();
     Ring ring;
     begin(0, ring);
+    load_rows();
+    __syncthreads();
     for (int l = 0; l < args_.layers; ++l) {
       const bool top = l + 1 == args_.layers;
       if (top && rank_ > 0) return;  // nobody stores here any more
-      if (l == 0) __syncthreads();
       const Shares shares = share(l);
       for (int pass = 0; pass < shares.passes; ++pass) {
         if (pass > 0) {
@@ -94,7 +97,8 @@ class MlpInference {
   static constexpr int kElements = 16 / int(sizeof(T));  // of 16 bytes
   static constexpr int kTiles = kInferTiles<kRows>;      // of 8 columns
   static constexpr int kSumStride = kInferSumStride<kRows>;
-  static constexpr int kDepth = 3;  // chunks of weights under way
+  static constexpr int kDepth = 3;     // chunks of weights under way
+  static constexpr int kTogether = 8;  // loads of bytes likewise
   struct Ring {
     uint4 w[kDepth][kTiles];
   };
@@ -121,45 +125,78 @@ class MlpInference {
   __device__ char* activations(int l) const { return shared_ + (l & 1 ? second_ : 0); }
   __device__ int stride(int l) const { return infer_stride(args_.layer[l].in, sizeof(T)); }
 
-  // The batch's rows as factors; 0 past the batch and past the inputs.
+  // The batch's rows as factors; 0 past the batch and past the inputs. Biases, too, come on chip:
+  // nothing that a layer needs but its weights is far away.
   __device__ void load_rows() const {
-    const int in = args_.layer[0].in, words = infer_chunks(in, sizeof(T)) * 4;
     const int32_t tick = *args_.tick;
     const int32_t* order = args_.order + *args_.first + int64_t(tick) * args_.n;
-    for (int i = int(threadIdx.x); i < kRows * words; i += kInferThreads) {
-      const int row = i / words, k = i % words * kElements;
-      uint32_t out[4] = {};
-      if (row0_ + row < args_.n && k < in) {
-        const uint8_t* from = args_.set + int64_t(order[row0_ + row]) * in + k;
-        uint32_t bytes[2] = {};
-        if constexpr (kElements == 8) {
-          const uint2 v = *reinterpret_cast<const uint2*>(from);
-          bytes[0] = v.x, bytes[1] = v.y;
-        } else {
-          bytes[0] = *reinterpret_cast<const uint32_t*>(from);
-        }
-        float x[kElements];
-#pragma unroll
-        for (int e = 0; e < kElements; ++e) {
-          x[e] = fmaf(float(bytes[e / 4] >> (8 * (e % 4)) & 0xff), args_.scale, args_.shift);
-        }
-#pragma unroll
-        for (int w = 0; w < 4; ++w) {
-          if constexpr (kElements == 8) {
-            out[w] = Pair<T>::pack(x[2 * w], x[2 * w + 1]);
-          } else {
-            out[w] = __float_as_uint(Factor<T>::round(x[w]));
-          }
-        }
+    int32_t* sources = reinterpret_cast<int32_t*>(sums_);  // not in use yet
+    for (int row = int(threadIdx.x); row < kRows; row += kInferThreads) {
+      sources[row] = row0_ + row < args_.n ? order[row0_ + row] : -1;
+    }
+    for (int l = 0, from = 0; l < args_.layers; from += infer_padded(args_.layer[l++].out)) {
+      const MlpInferLayer& layer = args_.layer[l];
+      for (int n = int(threadIdx.x); n < infer_padded(layer.out); n += kInferThreads) {
+        biases_[from + n] = bias(layer, n);
       }
-      *reinterpret_cast<uint4*>(activations(0) + row * stride(0) + 16 * (i % words)) = {
-          out[0], out[1], out[2], out[3]};
     }
     __syncthreads();  // all have read the tick
     if (threadIdx.x == 0 && atomicAdd(args_.done, 1u) == gridDim.x - 1) {
       *args_.done = 0;
       *args_.tick = tick + 1;
     }
+    const int words = infer_chunks(args_.layer[0].in, sizeof(T)) * 4;
+    for (int begin = int(threadIdx.x); begin < kRows * words; begin += kTogether * kInferThreads) {
+      Bytes bytes[kTogether];
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        const int item = begin + i * kInferThreads, k = item % words * kElements;
+        const int source = item < kRows * words ? sources[item / words] : -1;
+        const bool there = source >= 0 && k < args_.layer[0].in;
+        bytes[i].there = there;
+        if (there) bytes[i].load(args_.set + int64_t(source) * args_.layer[0].in + k);
+      }
+#pragma unroll
+      for (int i = 0; i < kTogether; ++i) {
+        const int item = begin + i * kInferThreads;
+        if (item >= kRows * words) break;
+        *reinterpret_cast<uint4*>(activations(0) + item / words * stride(0) + item % words * 16) =
+            factors(bytes[i]);
+      }
+    }
+  }
+
+  // As many bytes as 16 bytes have factors.
+  struct Bytes {
+    uint32_t v[kElements / 4];
+    bool there;
+
+    __device__ void load(const uint8_t* from) {
+      if constexpr (kElements == 8) {
+        const uint2 both = __ldg(reinterpret_cast<const uint2*>(from));
+        v[0] = both.x, v[1] = both.y;
+      } else {
+        v[0] = __ldg(reinterpret_cast<const uint32_t*>(from));
+      }
+    }
+  };
+  __device__ uint4 factors(const Bytes& bytes) const {
+    if (!bytes.there) return uint4{};
+    float x[kElements];
+    uint32_t out[4];
+#pragma unroll
+    for (int e = 0; e < kElements; ++e) {
+      x[e] = fmaf(float(bytes.v[e / 4] >> (8 * (e % 4)) & 0xff), args_.scale, args_.shift);
+    }
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      if constexpr (kElements == 8) {
+        out[w] = Pair<T>::pack(x[2 * w], x[2 * w + 1]);
+      } else {
+        out[w] = __float_as_uint(Factor<T>::round(x[w]));
+      }
+    }
+    return {out[0], out[1], out[2], out[3]};
   }
 
   // Weights of this warp's columns at one chunk of inputs; 0 beyond either.
@@ -253,11 +290,14 @@ class MlpInference {
   __device__ void finish(int l, const Shares& s, int pass) const {
     const MlpInferLayer& layer = args_.layer[l];
     const bool top = l + 1 == args_.layers;
-    const int pairs = s.groups * kTiles * 4;  // of a row
+    const float* biases = biases_;
+    for (int below = 0; below < l; ++below) biases += infer_padded(args_.layer[below].out);
+    const int pairs = s.groups * kTiles * 4;  // of a row: a power of two
+    const int shift = 31 - __clz(pairs);
     const uint32_t next = shared_address(activations(l + 1));
     const int next_stride = top ? kLogitStride * 4 : stride(l + 1);
     for (int i = int(threadIdx.x); i < kRows * pairs; i += kInferThreads) {
-      const int row = i / pairs, pair = i % pairs;
+      const int row = i >> shift, pair = i & (pairs - 1);
       const int group = pair / (kTiles * 4), within = 2 * (pair % (kTiles * 4));
       const int n = s.column0 + (pass * s.groups + group) * kTiles * 8 + within;
       if (n >= min(layer.out, s.column0 + s.columns)) continue;
@@ -267,8 +307,9 @@ class MlpInference {
         const float2 v = *reinterpret_cast<const float2*>(from + part * kRows * kSumStride);
         sum.x += v.x, sum.y += v.y;
       }
-      const float2 y = {curve_value(layer.curve, sum.x + bias(layer, n)),
-                        curve_value(layer.curve, sum.y + bias(layer, n + 1))};
+      const float2 b = *reinterpret_cast<const float2*>(biases + n);
+      const float2 y = {curve_value(layer.curve, sum.x + b.x),
+                        curve_value(layer.curve, sum.y + b.y)};
       if (top) {
         float* logits = reinterpret_cast<float*>(activations(l + 1)) + row * kLogitStride + n;
         logits[0] = y.x;
@@ -321,7 +362,7 @@ class MlpInference {
   const MlpInferArgs& args_;
   char* shared_;
   int second_;
-  float* sums_;
+  float *sums_, *biases_;  // biases: of all layers, each in eights
   int cluster_, rank_, row0_, warp_, group_, quad_;
 };
 
