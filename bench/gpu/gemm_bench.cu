@@ -1,7 +1,8 @@
 // Checks and times the products of ridgeline/cuda/gemm beside cuBLAS and cuBLASLt.
 //   gemm_bench check [small]      every variant against double precision
 //   gemm_bench time FILE [...]    times; one JSON line a shape to FILE, a table to the terminal
-//     groups: thin (recurrent shapes, N <= 64), wide (N = 128, 256), square, few (a sample);
+//     groups: thin (recurrent shapes, N <= 64), wide (N = 128, 256), square, few (a sample), parted
+//     (a sample of those whose whole tiles leave multiprocessors idle);
 //     warm: one set of buffers, resident in L2, instead of rotated ones; fp16: instead of bf16;
 //     small: M up to 2560; verbose: every candidate
 #include <algorithm>
@@ -188,6 +189,11 @@ std::vector<Shape> shapes_of(const std::set<std::string>& groups) {
     return {{"NN", 512, 16, 512},   {"NT", 512, 512, 32},   {"NN", 512, 64, 512},
             {"NN", 1024, 32, 1024}, {"TN", 2560, 16, 2560}, {"NN", 2560, 64, 2560},
             {"NT", 2560, 2560, 32}};
+  }
+  if (groups.count("parted")) {
+    return {{"NT", 2560, 2560, 2560}, {"NN", 2560, 2560, 2560}, {"NN", 1760, 256, 1760},
+            {"NN", 2560, 256, 2560},  {"TN", 2560, 128, 2560},  {"NN", 2560, 64, 2560},
+            {"NN", 4096, 64, 4096},   {"TN", 8192, 64, 8192},   {"NN", 2048, 256, 2048}};
   }
   for (const int m : {512, 1024, 1760, 2048, 2560, 4096, 8192}) {
     if (groups.count("small") && m > 2560) continue;

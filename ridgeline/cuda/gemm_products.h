@@ -17,6 +17,7 @@ struct LinearGemm {
   const float* b;
   void* y;
   bool relu;
+  GemmWorkspace workspace = {};  // with one, stream-K is among the proposals
 };
 std::vector<PreparedGemm> linear_gemms(const LinearGemm& product);
 
@@ -26,6 +27,7 @@ struct LinearGradXGemm {
   int n, in, out;
   const void *dy, *w;
   void* dx;
+  GemmWorkspace workspace = {};
 };
 std::vector<PreparedGemm> linear_grad_x_gemms(const LinearGradXGemm& product);
 
@@ -36,6 +38,7 @@ struct LinearGradWGemm {
   const void *x, *dy;
   void* dw;
   bool wide;  // dw is fp32
+  GemmWorkspace workspace = {};
 };
 std::vector<PreparedGemm> linear_grad_w_gemms(const LinearGradWGemm& product);
 

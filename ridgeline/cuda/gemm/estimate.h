@@ -38,6 +38,15 @@ inline double estimate_persistent(const GemmRates& rates, int tiles, int k_stage
          ceil_div(tiles, rates.sms) * (k_stages * stage + tile_bytes / rates.store);
 }
 
+// All stages of all tiles shared out evenly; parts of tiles are written and read once.
+inline double estimate_stream(const GemmRates& rates, int tiles, int k_stages, double stage_bytes,
+                              double stage_flops, double tile_elements) {
+  const double stage = std::max(stage_bytes / rates.l2_reused, stage_flops / rates.tensor_flops);
+  const double parts = std::max(1.0, double(rates.sms) / tiles);  // to a tile
+  return 2.8 + double(tiles) * k_stages / rates.sms * stage +
+         tile_elements * (2 + 4 + 4 * parts) / rates.store;
+}
+
 // Always behind a wgmma variant, where there is one.
 inline double estimate_mma(const GemmRates& rates, int blocks, int steps, int split) {
   return 12.5 + ceil_div(blocks, 4 * rates.sms) * ceil_div(steps, split) * 0.6 +

@@ -1,18 +1,24 @@
 #pragma once
 
+#include <climits>
+
 #include "ridgeline/cuda/gemm/epilogue.cuh"
 #include "ridgeline/cuda/gemm/launch.h"
 #include "ridgeline/cuda/gemm/operand_tile.cuh"
+#include "ridgeline/cuda/gemm/stream_k.cuh"
 
 // Large products on Hopper. One block an SM walks over tiles of D; a producer thread feeds a ring
 // of stages by TMA, two consumer warpgroups multiply with wgmma and store by TMA.
 namespace ridgeline::cuda {
 
 // kM x kN of D a block. A cluster of kCluster blocks takes tiles one below the other, which share
-// the same columns: each loads its share of B's tile for all of them.
-template <int kM_, int kN_, int kCluster_>
+// the same columns: each loads its share of B's tile for all of them. kStream: stages of k are
+// shared out evenly (stream_k.cuh).
+template <int kM_, int kN_, int kCluster_, bool kStream_ = false>
 struct PersistentTile {
   static constexpr int kM = kM_, kN = kN_, kCluster = kCluster_;
+  static constexpr bool kStream = kStream_;
+  static_assert(!kStream || kCluster == 1);
   static constexpr int kConsumers = 2;
   static constexpr int kConsumerRows = kM / kConsumers;
   static constexpr int kBlocks = kConsumerRows / 64;  // wgmma tiles a consumer holds
@@ -92,7 +98,7 @@ template <typename In, typename Out, Major kA, Major kB, typename Tile, typename
 __global__ __launch_bounds__(Tile::kThreads, 1) void gemm_wgmma_persistent_kernel(
     const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b,
     const __grid_constant__ CUtensorMap map_d, int m, int n, int k, TileGrid grid,
-    const Epilogue epilogue) {
+    const StreamParts parts, const Epilogue epilogue) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using ATile = OperandTile<In, kA, Tile::kM>;
   using BTile = OperandTile<In, kB, Tile::kN>;
@@ -107,9 +113,10 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void gemm_wgmma_persistent_kerne
 
   const int warpgroup = threadIdx.x / 128;
   const uint32_t rank = Tile::kCluster > 1 ? cluster_rank() : 0;
-  const int first_tile = blockIdx.x / Tile::kCluster;
-  const int tile_step = gridDim.x / Tile::kCluster;
   const int k_stages = (k + kStageDepth<In> - 1) / kStageDepth<In>;
+  TileWalk<Tile::kStream> walk(blockIdx.x / Tile::kCluster, gridDim.x / Tile::kCluster,
+                               grid.count(), k_stages);
+  TileSegment segment;
 
   if (threadIdx.x == 0) {
     tma_prefetch_map(&map_a);
@@ -134,11 +141,11 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void gemm_wgmma_persistent_kerne
   if (warpgroup == 0) {  // producer
     give_registers<Tile::kProducerRegisters>();
     if (threadIdx.x == 0) {
-      for (int t = first_tile; t < grid.count(); t += tile_step) {
-        const int2 tile = grid.at(t);
+      while (walk.next(segment)) {
+        const int2 tile = grid.at(segment.tile);
         const int row = (tile.x * Tile::kCluster + rank) * Tile::kM;
         const int col = tile.y * Tile::kN;
-        for (int i = 0; i < k_stages; ++i, cursor.next()) {
+        for (int i = segment.first; i < segment.end; ++i, cursor.next()) {
           mbarrier_wait(&empty[cursor.stage], cursor.parity ^ 1);
           char* a = smem + cursor.stage * Tile::kStageBytes;
           char* b = a + ATile::kBytes;
@@ -168,14 +175,14 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void gemm_wgmma_persistent_kerne
     };
     char* buffers = stores + consumer * 2 * Tile::kStoreBytes;
     int buffer = 0;
-    for (int t = first_tile; t < grid.count(); t += tile_step) {
+    while (walk.next(segment)) {
       float acc[Tile::kBlocks][Tile::kN / 2];
       int previous = -1;
-      for (int i = 0; i < k_stages; ++i, cursor.next()) {
+      for (int i = segment.first; i < segment.end; ++i, cursor.next()) {
         mbarrier_wait(&full[cursor.stage], cursor.parity);
         const uint32_t a = smem_address(smem + cursor.stage * Tile::kStageBytes);
         multiply_stage<In, ATile, BTile>(acc, a + consumer * Tile::kConsumerRows * kStageRowBytes,
-                                         a + ATile::kBytes, i > 0);
+                                         a + ATile::kBytes, i > segment.first);
         // One stage's products stay in flight; those of the stage before are done.
         wgmma_wait<1>();
         if (previous >= 0) release(previous);
@@ -184,7 +191,21 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void gemm_wgmma_persistent_kerne
       wgmma_wait<0>();
       release(previous);
 
-      const int2 tile = grid.at(t);
+      if constexpr (Tile::kStream) {
+        const PartExchange<Tile::kConsumers, Tile::kConsumerRows * Tile::kN> exchange(
+            parts, consumer, thread);
+#pragma unroll
+        for (int block = 0; block < Tile::kBlocks; ++block) wgmma_keep(acc[block]);
+        if (segment.first > 0) {
+          exchange.leave(blockIdx.x, acc);
+          continue;
+        }
+        int other = blockIdx.x;
+        for (int done = segment.end; done < k_stages; done = walk.end_of(other, segment.tile)) {
+          exchange.add(++other, acc);
+        }
+      }
+      const int2 tile = grid.at(segment.tile);
       const int row = (tile.x * Tile::kCluster + rank) * Tile::kM + consumer * Tile::kConsumerRows;
       constexpr int kStoreCols = 128 / int{sizeof(Out)};
 #pragma unroll
@@ -247,16 +268,23 @@ PreparedGemm prepare_gemm_persistent(const GemmProblem& p, const Epilogue& epilo
     check(cudaGetDevice(&device), "device");
     check(cudaDeviceGetAttribute(&clusters, cudaDevAttrMultiProcessorCount, device), "device");
   }
-  const int blocks = std::min(clusters, grid.count()) * Tile::kCluster;
+  const int k_stages = ceil_div(p.k, kStageDepth<In>);
+  const int pieces = Tile::kStream
+                         ? int(std::min<int64_t>(INT_MAX, int64_t(grid.count()) * k_stages))
+                         : grid.count();
+  const int blocks = std::min(clusters, pieces) * Tile::kCluster;
+  const StreamParts parts = {options.workspace.partial, options.workspace.counter};
   const bool overlap = options.overlap_previous;
   const int m = p.m, n = p.n, k = p.k;
-  return {fmt::format("wgmma_persistent_{}x{}_cluster{}", Tile::kM, Tile::kN, Tile::kCluster),
-          [=](cudaStream_t stream) {
+  const std::string name = Tile::kStream ? fmt::format("wgmma_stream_{}x{}", Tile::kM, Tile::kN)
+                                         : fmt::format("wgmma_persistent_{}x{}_cluster{}", Tile::kM,
+                                                       Tile::kN, Tile::kCluster);
+  return {name, [=](cudaStream_t stream) {
             LaunchConfig launch(blocks, Tile::kThreads, Tile::kSmemBytes, Tile::kCluster, overlap);
             const cudaLaunchConfig_t config = launch.on(stream);
-            check_gemm_call(
-                cudaLaunchKernelEx(&config, kernel, map_a, map_b, map_d, m, n, k, grid, epilogue),
-                "launch", m, n, k);
+            check_gemm_call(cudaLaunchKernelEx(&config, kernel, map_a, map_b, map_d, m, n, k, grid,
+                                               parts, epilogue),
+                            "launch", m, n, k);
           }};
 }
 

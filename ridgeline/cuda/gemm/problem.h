@@ -36,6 +36,11 @@ struct GemmWorkspace {
   int64_t counter_count = 0;
 };
 
+// What stream-K wants of it on a GPU of so many multiprocessors: partial sums of the largest tile
+// and two counters each. Shorter k than so many stages of 128 bytes is not parted.
+constexpr int64_t kStreamPartials = 128 * 256, kStreamCounters = 2;
+constexpr int kFewestStreamStages = 4;
+
 struct GemmOptions {
   GemmWorkspace workspace;
   // Start while the kernel before still runs, up to the point where its results are needed. Sound

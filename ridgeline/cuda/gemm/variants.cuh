@@ -22,6 +22,14 @@ using Split64x64 = SplitTile<64, 64, 5>;
 using Split128x64 = SplitTile<128, 64, 3>;
 using Split64x128 = SplitTile<64, 128, 6>;
 
+// Epilogues that stream-K is built for: those of values, not of updates.
+template <typename Epilogue>
+constexpr bool kStreams = false;
+template <>
+inline constexpr bool kStreams<StoreSum> = true;
+template <typename Bias, Activation kActivation, BiasAxis kAxis>
+constexpr bool kStreams<BiasActivation<Bias, kActivation, kAxis>> = true;
+
 // Blocks beyond this many an SM only add launch work to a product whose k is already split.
 constexpr int kMaxSplitBlocksPerSm = 4;
 
@@ -69,6 +77,11 @@ class GemmVariants {
     // mn-major), 33 against 24.5 at 2048^3. The cause is not known; a ring of four stages may be
     // too short for two blocks in step.
     add_persistent<PersistentTile<128, 256, 2>>(list);
+    if constexpr (kStreams<Epilogue>) {
+      add_stream<PersistentTile<128, 64, 1, true>>(list);
+      add_stream<PersistentTile<128, 128, 1, true>>(list);
+      add_stream<PersistentTile<128, 256, 1, true>>(list);
+    }
   }
   // The ones for a D with few rows, from the swapped problem (whose D has few columns).
   void add_wgmma_swapped(std::vector<PreparedGemm>& list) const {
@@ -113,6 +126,24 @@ class GemmVariants {
         rates_, tiles, ceil_div(p_.k, kStageDepth<In>), Tile::kCluster,
         (Tile::kM + Tile::kN / Tile::kCluster) * kStageRowBytes, 2.0 * Tile::kM * Tile::kN * 64,
         double(Tile::kM) * Tile::kN * sizeof(Out));
+  }
+  // Where k is long enough to be parted.
+  template <typename Tile>
+  void add_stream(std::vector<PreparedGemm>& list) const {
+    if (p_.m <= Tile::kM / 2 || p_.n <= Tile::kN / 2) return;
+    const int tiles = ceil_div(p_.m, Tile::kM) * ceil_div(p_.n, Tile::kN);
+    const int stages = ceil_div(p_.k, kStageDepth<In>);
+    if (stages < kFewestStreamStages) return;
+    const GemmWorkspace& workspace = options_.workspace;
+    if (workspace.partial_count < int64_t{device_.sms} * Tile::kM * Tile::kN ||
+        workspace.counter_count < int64_t{device_.sms} * Tile::kConsumers) {
+      return;
+    }
+    list.push_back(
+        prepare_gemm_persistent<In, Out, kA, kB, Tile, Epilogue>(p_, epilogue_, options_));
+    list.back().estimate_us =
+        estimate_stream(rates_, tiles, stages, (Tile::kM + Tile::kN) * kStageRowBytes,
+                        2.0 * Tile::kM * Tile::kN * 64, double(Tile::kM) * Tile::kN);
   }
   template <typename Tile>
   void add_mma_tile(std::vector<PreparedGemm>& list) const {
