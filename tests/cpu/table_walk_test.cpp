@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 
+#include "ridgeline/cpu/simd/split_rows.h"
 #include "ridgeline/registry.h"
 #include "tests/support/nans.h"
 
@@ -28,6 +29,33 @@ TEST_P(TableWalk, EveryCpuRowAgreesWithTheOracle) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, TableWalk, testing::Values(1, 2, 5));
+
+// Those of AMX are in no table where the CPU has none: here they are by the portable form of its
+// products as well, alone with the conversions they need.
+void walk_split_rows(const cpu::simd::SplitEngine& engine) {
+  SCOPED_TRACE(engine.name);
+  const auto runtime = make_runtime(Device{}, 3);
+  Table table = all_rows();
+  std::erase_if(table, [&](const Impl& row) { return bool(row.covers); });
+  const Table rows = cpu::simd::split_rows(engine);
+  table.insert(table.end(), rows.begin(), rows.end());
+  Exercised exercised;
+  for (const Case& c : recurrent_cases(DType::fp32)) walk(c, table, *runtime, exercised);
+  for (const Case& c : recurrent_op_cases(DType::fp32)) walk(c, table, *runtime, exercised);
+  for (const Case& c : wide_recurrent_cases(DType::fp32)) walk(c, table, *runtime, exercised);
+  for (const Impl& row : rows) {
+    EXPECT_GT(exercised[row.name], 0) << row.name << ": no case exercises this row";
+  }
+}
+
+TEST(SplitRows, AgreeWithTheOracleByThePortableEngine) {
+  walk_split_rows(cpu::simd::split_portable_engine());
+}
+
+TEST(SplitRows, AgreeWithTheOracleByThisMachines) {
+  if (const auto* engine = cpu::simd::split_engine()) return walk_split_rows(*engine);
+  for (const Impl& row : all_rows()) EXPECT_FALSE(row.name.ends_with(".amx")) << row.name;
+}
 
 // A NaN in an input comes through convolutions, normalisations, relu and pools. (Not so in oneDNN,
 // whose relu makes a zero of it.)

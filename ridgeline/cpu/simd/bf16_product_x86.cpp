@@ -86,6 +86,11 @@ struct alignas(64) TileConfig {
   }
 };
 
+RIDGELINE_AMX void load(const TileConfig& config) {
+  asm volatile("" : : "r"(&config) : "memory");  // GCC's intrinsic reads eight bytes of it only
+  _tile_loadconfig(&config);
+}
+
 // Up to 16 rows.
 RIDGELINE_AMX void multiply_tile(const uint16_t* a, int64_t lda, const uint16_t* b, int64_t depth,
                                  float* c) {
@@ -132,7 +137,7 @@ RIDGELINE_AMX void multiply_amx(const uint16_t* a, int64_t lda, int64_t rows, co
   int64_t r = 0;
   if (rows >= 32) {
     const TileConfig whole(16, 16);
-    _tile_loadconfig(&whole);
+    load(whole);
     for (; r + 32 <= rows; r += 32) {
       multiply_tiles(a + r * lda, lda, b, depth, c + r * kBf16Panel);
     }
@@ -140,7 +145,7 @@ RIDGELINE_AMX void multiply_amx(const uint16_t* a, int64_t lda, int64_t rows, co
   if (r < rows) {
     const int64_t left = rows - r;
     const TileConfig part(std::min<int64_t>(left, 16), left - 16);
-    _tile_loadconfig(&part);
+    load(part);
     const auto multiply = left > 16 ? multiply_tiles : multiply_tile;
     multiply(a + r * lda, lda, b, depth, c + r * kBf16Panel);
   }

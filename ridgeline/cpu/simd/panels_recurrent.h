@@ -49,6 +49,26 @@ void load_lengths(const int32_t* lengths, const RnnShape& s, T* panels) {
   for (int64_t b = 0; b < s.batch; ++b) panels[b] = T(lengths != nullptr ? lengths[b] : s.steps);
 }
 
+// h before each step of item b in direction d, to before[b, T, H]; zero in its padding. y and h0 as
+// in a program.
+template <typename T>
+void states_before(const RnnShape& s, const T* y, const T* h0, const int32_t* lengths, int64_t b,
+                   int64_t d, T* before) {
+  const int64_t H = s.hidden, D = s.directions();
+  const int64_t length = lengths != nullptr ? lengths[b] : s.steps;
+  const int64_t first = s.reverse(d) ? length - 1 : 0, back = s.reverse(d) ? 1 : -1;
+  for (int64_t t = 0; t < s.steps; ++t) {
+    T* to = before + (b * s.steps + t) * H;
+    const T* from = t == first ? (h0 != nullptr ? h0 + (d * s.batch + b) * H : nullptr)
+                               : y + ((b * s.steps + t + back) * D + d) * H;
+    if (t >= length || from == nullptr) {
+      std::fill_n(to, H, T(0));
+    } else {
+      std::copy_n(from, H, to);
+    }
+  }
+}
+
 inline ThreadPool& pool_of(const Rest& rest) {
   return const_cast<ThreadPool&>(cpu_runtime(rest.runtime).pool());
 }

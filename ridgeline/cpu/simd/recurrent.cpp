@@ -78,6 +78,31 @@ struct RnnStepTile {
     }
   }
 
+  // From sums[gate][kPanel units][kPanel] of h alone.
+  template <typename T>
+  static HWY_NOINLINE void finish_units(const RnnStepArgs<T>& a, const T* sums, Range units,
+                                        int64_t panel) {
+    const Tag<T> d;
+    const int64_t lanes = int64_t(hn::Lanes(d)), H = a.hidden;
+    const int64_t stop = std::min(kPanel<T>, a.batch - panel * kPanel<T>);
+    HWY_ALIGN T own[kGates * hn::MaxLanes(d)];
+    for (int64_t unit = units.begin; unit < units.end; ++unit) {
+      const T* of_x = a.gates + (panel * gate_vectors(kCell) * H + unit) * kPanel<T>;
+      for (int64_t column = 0; column < stop; column += lanes) {
+        RIDGELINE_UNROLL
+        for (int64_t gate = 0; gate < kGates; ++gate) {
+          const bool hidden_only = kCell == CellKind::gru && gate == 2;
+          const Vec<T> start = hidden_only
+                                   ? hn::Set(d, a.bias_hn != nullptr ? a.bias_hn[unit] : T(0))
+                                   : hn::LoadU(d, of_x + gate * H * kPanel<T> + column);
+          const T* of_h = sums + (gate * kPanel<T> + unit - units.begin) * kPanel<T> + column;
+          hn::Store(hn::Add(start, hn::LoadU(d, of_h)), d, own + gate * lanes);
+        }
+        finish(a, own, lanes, unit, panel, column);
+      }
+    }
+  }
+
   // Unit `unit` of one vector of the batch; its gates' sums are `stride` apart.
   template <typename T>
   static HWY_INLINE void finish(const RnnStepArgs<T>& a, const T* sums, int64_t stride,
@@ -165,6 +190,29 @@ struct RnnGradTile {
     }
   }
 
+  // From sums[unit][kPanel]; null: zeros.
+  template <typename T>
+  static HWY_NOINLINE void finish_units(const RnnGradStepArgs<T>& a, const T* sums, Range units,
+                                        int64_t panel) {
+    const Tag<T> d;
+    const int64_t lanes = int64_t(hn::Lanes(d));
+    const int64_t stop = std::min(kPanel<T>, a.batch - panel * kPanel<T>);
+    for (int64_t unit = units.begin; unit < units.end; ++unit) {
+      const int64_t at = (panel * a.hidden + unit) * kPanel<T>;
+      for (int64_t column = 0; column < stop; column += lanes) {
+        Vec<T> dh = hn::LoadU(d, a.direct + at + column);
+        if (sums != nullptr) {
+          dh = hn::Add(dh, hn::LoadU(d, sums + (unit - units.begin) * kPanel<T> + column));
+        }
+        if (a.dh0 != nullptr) {
+          hn::StoreU(dh, d, a.dh0 + at + column);
+        } else {
+          finish(a, dh, unit, panel, column);
+        }
+      }
+    }
+  }
+
   // s * (1 - s), and 1 - t * t
   template <class D, class V = hn::Vec<D>>
   static HWY_INLINE V sigmoid_slope(D, V s) {
@@ -243,32 +291,44 @@ HWY_INLINE void run_units(const Args& a, int64_t tile, Range units) {
   }
 }
 
-template <typename T>
-void step(const RnnStepArgs<T>& a, Range units) {
-  switch (a.cell) {
+// Calls f with the cell as a constant.
+template <class F>
+HWY_INLINE void with_cell(CellKind cell, F&& f) {
+  switch (cell) {
     case CellKind::rnn_relu:
-      return run_units<RnnStepTile<CellKind::rnn_relu>, T>(a, units_of(a.cell), units);
+      return f(std::integral_constant<CellKind, CellKind::rnn_relu>());
     case CellKind::rnn_tanh:
-      return run_units<RnnStepTile<CellKind::rnn_tanh>, T>(a, units_of(a.cell), units);
+      return f(std::integral_constant<CellKind, CellKind::rnn_tanh>());
     case CellKind::gru:
-      return run_units<RnnStepTile<CellKind::gru>, T>(a, units_of(a.cell), units);
+      return f(std::integral_constant<CellKind, CellKind::gru>());
     case CellKind::lstm:
-      return run_units<RnnStepTile<CellKind::lstm>, T>(a, units_of(a.cell), units);
+      return f(std::integral_constant<CellKind, CellKind::lstm>());
   }
 }
 
 template <typename T>
+void step(const RnnStepArgs<T>& a, Range units) {
+  with_cell(a.cell, [&](auto cell) HWY_ATTR {
+    run_units<RnnStepTile<cell.value>, T>(a, units_of(a.cell), units);
+  });
+}
+
+template <typename T>
 void grad_step(const RnnGradStepArgs<T>& a, Range units) {
-  switch (a.cell) {
-    case CellKind::rnn_relu:
-      return run_units<RnnGradTile<CellKind::rnn_relu>, T>(a, kGradUnits, units);
-    case CellKind::rnn_tanh:
-      return run_units<RnnGradTile<CellKind::rnn_tanh>, T>(a, kGradUnits, units);
-    case CellKind::gru:
-      return run_units<RnnGradTile<CellKind::gru>, T>(a, kGradUnits, units);
-    case CellKind::lstm:
-      return run_units<RnnGradTile<CellKind::lstm>, T>(a, kGradUnits, units);
-  }
+  with_cell(a.cell, [&](auto cell)
+                        HWY_ATTR { run_units<RnnGradTile<cell.value>, T>(a, kGradUnits, units); });
+}
+
+template <typename T>
+void finish(const RnnStepArgs<T>& a, const T* sums, Range units, int64_t panel) {
+  with_cell(a.cell, [&](auto cell)
+                        HWY_ATTR { RnnStepTile<cell.value>::finish_units(a, sums, units, panel); });
+}
+
+template <typename T>
+void grad_finish(const RnnGradStepArgs<T>& a, const T* sums, Range units, int64_t panel) {
+  with_cell(a.cell, [&](auto cell)
+                        HWY_ATTR { RnnGradTile<cell.value>::finish_units(a, sums, units, panel); });
 }
 
 template <typename T>
@@ -302,8 +362,8 @@ int64_t rnn_units(CellKind cell) { return units_of(cell); }
 int64_t rnn_grad_units() { return kGradUnits; }
 
 template <typename T>
-constexpr RnnKernels<T> kRnnTable{rnn_units,          rnn_grad_units, pack<T>,
-                                  pack_transposed<T>, step<T>,        grad_step<T>};
+constexpr RnnKernels<T> kRnnTable{rnn_units, rnn_grad_units, pack<T>,   pack_transposed<T>,
+                                  step<T>,   grad_step<T>,   finish<T>, grad_finish<T>};
 const RnnKernels<float>* float_rnn_kernels() { return &kRnnTable<float>; }
 const RnnKernels<double>* double_rnn_kernels() { return &kRnnTable<double>; }
 

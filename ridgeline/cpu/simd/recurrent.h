@@ -68,6 +68,11 @@ struct RnnKernels {
   void (*pack_transposed)(CellKind cell, int64_t hidden, const T* w_hh, T* packed, Range tiles);
   void (*step)(const RnnStepArgs<T>&, Range units);
   void (*grad_step)(const RnnGradStepArgs<T>&, Range units);
+  // What follows the products of a step, for up to kPanel<T> units of one panel, where something
+  // else made them: sums[gate][kPanel<T> units][kPanel<T>] of h alone; back, sums[unit][kPanel<T>],
+  // null for zeros. The kernels' own weights are not looked at.
+  void (*finish)(const RnnStepArgs<T>&, const T* sums, Range units, int64_t panel);
+  void (*grad_finish)(const RnnGradStepArgs<T>&, const T* sums, Range units, int64_t panel);
 };
 
 template <typename T>

@@ -8,6 +8,7 @@
 #include "ridgeline/core/buffer.h"
 #include "ridgeline/cpu/runtime.h"
 #include "ridgeline/cpu/simd/gemm.h"
+#include "ridgeline/cpu/simd/split_product.h"
 #include "ridgeline/ops/activation.h"
 #include "ridgeline/plan/impl.h"
 
@@ -58,6 +59,9 @@ class Scratch {
   size_t bytes_ = 0;
 };
 
+// Why a row by blocks of split_product.h refuses.
+inline constexpr const char* kSplitsOnly = "splits fp32 only";
+
 // The reason why a row of one op, or of one op and what follows, does not apply; empty if it does.
 template <typename Op>
 std::string refuses(const Rest& rest, const Value Op::*typed) {
@@ -86,6 +90,7 @@ Impl mlp_gradients_row();
 Table mlp_rows();
 Table recurrent_rows();
 Table recurrent_weight_rows();  // part of recurrent_rows
-Impl recurrent_grad_row();      // likewise
+// Likewise; by blocks of split_product.h if there is an engine.
+Impl recurrent_grad_row(std::string name, const SplitEngine* engine);
 
 }  // namespace ridgeline::cpu::simd

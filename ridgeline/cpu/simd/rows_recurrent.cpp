@@ -1,4 +1,5 @@
-#include "ridgeline/cpu/simd/panels_recurrent.h"
+#include "ridgeline/cpu/simd/split_recurrent.h"
+#include "ridgeline/cpu/simd/split_rows.h"
 
 // A recurrent layer: one large product of the input with all gates, then step by step the product
 // with the recurrent weights, packed once, with the gates' functions at its end. The threads share
@@ -19,13 +20,21 @@ struct Forward {
   // Scratch; gates is the reserve when there is one.
   T *gates = nullptr, *x_panels = nullptr, *h_all = nullptr, *c_two = nullptr, *packed = nullptr;
   T *bias = nullptr, *length_panels = nullptr;
+  SplitForward split_up{};  // fp32: the products by its blocks instead of `packed`
+
+  bool splits() const { return std::is_same_v<T, float> && split_up.engine != nullptr; }
 
   void allot(Scratch& scratch, bool own_gates) {
     if (own_gates) gates = scratch.take<T>(sizes.gates());
     x_panels = scratch.take<T>(size_t(s.steps * sizes.step(s.in)));
     h_all = scratch.take<T>(size_t(s.steps + 1) * sizes.state());
     c_two = scratch.take<T>(2 * sizes.state());
-    packed = scratch.take<T>(sizes.packed(rnn_kernels<T>().units(s.cell)));
+    if (splits()) {
+      split_up.s = s;
+      split_up.allot(scratch);
+    } else {
+      packed = scratch.take<T>(sizes.packed(rnn_kernels<T>().units(s.cell)));
+    }
     bias = scratch.take<T>(size_t(s.gate_rows()));
     length_panels = scratch.take<T>(size_t(sizes.step(1)));
   }
@@ -36,6 +45,9 @@ struct Forward {
       const Range times = split(s.steps, thread, pool.size());
       for (int64_t t = times.begin; t < times.end; ++t) {
         to_step(x + t * s.in, s.steps * s.in, s.batch, s.in, x_panels + t * sizes.step(s.in));
+        if constexpr (std::is_same_v<T, float>) {
+          if (splits()) split_up.take_x(x_panels, t);
+        }
       }
       if (thread == 0) load_lengths(lengths, s, length_panels);
       for (int64_t d = 0; d < s.directions(); ++d) direction(thread, d, gates + d * own);
@@ -45,8 +57,12 @@ struct Forward {
 
  private:
   void direction(int thread, int64_t d, T* all) const {
+    const int64_t wide = gate_vectors(s.cell) * s.hidden;
+    if constexpr (std::is_same_v<T, float>) {
+      if (splits()) return split_direction(thread, d, all, wide);
+    }
     const RnnKernels<T>& kernels = rnn_kernels<T>();
-    const int64_t H = s.hidden, tile = kernels.units(s.cell), wide = gate_vectors(s.cell) * H;
+    const int64_t H = s.hidden, tile = kernels.units(s.cell);
     const Range units = split(H, thread, pool.size(), tile);
     const Range tiles{units.begin / tile, (units.end + tile - 1) / tile};
     if (units.begin < units.end) kernels.pack(s.cell, H, w_hh[d], packed, tiles);
@@ -54,26 +70,50 @@ struct Forward {
     pool.barrier();
     input_products(thread, d, all, wide);
     pool.barrier();
-    RnnStepArgs<T> a{};
-    a.cell = s.cell;
-    a.hidden = H;
-    a.batch = s.batch;
-    a.w = packed;
-    if (s.cell == CellKind::gru && b_hh[d] != nullptr) a.bias_hn = b_hh[d] + 2 * H;
-    a.lengths = lengths != nullptr ? length_panels : nullptr;
     for (int64_t step = 0; step < s.steps; ++step) {
-      const int64_t t = s.reverse(d) ? s.steps - 1 - step : step;
-      a.h = h_all + step * int64_t(sizes.state());
-      a.h_next = h_all + (step + 1) * int64_t(sizes.state());
-      a.c = c_two + step % 2 * int64_t(sizes.state());
-      a.c_next = c_two + (step + 1) % 2 * int64_t(sizes.state());
-      a.gates = all + t * sizes.step(wide);
-      a.time = T(t);
-      kernels.step(a, units);
+      kernels.step(step_args(d, step, all, wide), units);
       pool.barrier();
     }
     finish(thread, d);
     pool.barrier();
+  }
+
+  void split_direction(int thread, int64_t d, float* all, int64_t wide) const {
+    const Range blocks = split(split_up.units(), thread, pool.size());
+    split_up.pack(w_ih[d], w_hh[d], thread, pool.size());
+    if (thread == 0) {
+      start(d);
+      for (int64_t i = 0; i < split_up.units(); ++i) split_up.take_h(h_all, i, split_up.h[0]);
+    }
+    pool.barrier();
+    split_up.engine->begin();
+    split_up.input_products(bias, all, wide, thread, pool.size());
+    pool.barrier();
+    for (int64_t step = 0; step < s.steps; ++step) {
+      split_up.run(step_args(d, step, all, wide), step, blocks);
+      pool.barrier();
+    }
+    split_up.engine->end();
+    finish(thread, d);
+    pool.barrier();
+  }
+
+  RnnStepArgs<T> step_args(int64_t d, int64_t step, T* all, int64_t wide) const {
+    const int64_t t = s.reverse(d) ? s.steps - 1 - step : step, state = int64_t(sizes.state());
+    RnnStepArgs<T> a{};
+    a.cell = s.cell;
+    a.hidden = s.hidden;
+    a.batch = s.batch;
+    a.w = packed;
+    if (s.cell == CellKind::gru && b_hh[d] != nullptr) a.bias_hn = b_hh[d] + 2 * s.hidden;
+    a.lengths = lengths != nullptr ? length_panels : nullptr;
+    a.h = h_all + step * state;
+    a.h_next = h_all + (step + 1) * state;
+    a.c = c_two + step % 2 * state;
+    a.c_next = c_two + (step + 1) % 2 * state;
+    a.gates = all + t * sizes.step(wide);
+    a.time = T(t);
+    return a;
   }
 
   void start(int64_t d) const {
@@ -118,14 +158,16 @@ struct Forward {
   }
 };
 
-Cover covers_forward(const Rest& rest) {
+Cover covers_forward(const Rest& rest, const SplitEngine* engine) {
   const std::string reason = refuses(rest, &Rnn::y);
   if (!reason.empty()) return Cover::no(reason);
   const Rnn& op = *rest.get<Rnn>(0);
+  if (engine != nullptr && op.y.dtype != DType::fp32) return Cover::no(kSplitsOnly);
   Cover cover = Cover::of(1);
   with_type(op.y.dtype, [&](auto zero) {
     using T = decltype(zero);
     Forward<T> step{pool_of(rest), op.shape};
+    step.split_up.engine = engine;
     Scratch scratch;
     step.allot(scratch, !op.reserve);
     cover.workspace = scratch.bytes();
@@ -136,13 +178,15 @@ Cover covers_forward(const Rest& rest) {
   return cover;
 }
 
-std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding) {
+std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding,
+                                      const SplitEngine* engine) {
   const Rnn& op = span.get<Rnn>(0);
   return with_type(op.y.dtype, [&](auto zero) -> std::unique_ptr<Step> {
     using T = decltype(zero);
     const auto read = [&](const Value& v) { return binding.read(v).template as<const T>(); };
     const auto write = [&](const Value& v) { return binding.write(v).template as<T>(); };
     Forward<T> step{cpu_runtime(binding.runtime()).pool(), op.shape};
+    step.split_up.engine = engine;
     Scratch scratch(binding.workspace());
     step.allot(scratch, !op.reserve);
     if (op.reserve) step.gates = write(op.reserve);
@@ -206,14 +250,28 @@ Impl reserve_row(std::string name, bool to_plain) {
   return row;
 }
 
+Impl forward_row(std::string name, const SplitEngine* engine) {
+  Impl row;
+  row.name = std::move(name);
+  row.covers = [engine](const Rest& rest) { return covers_forward(rest, engine); };
+  row.prepare = [engine](const Span& span, const Binding& binding) {
+    return prepare_forward(span, binding, engine);
+  };
+  return row;
+}
+
 }  // namespace
 
+Table recurrent_split_rows(const SplitEngine& engine) {
+  Table rows{forward_row(fmt::format("cpu.rnn.{}", engine.name), &engine),
+             recurrent_grad_row(fmt::format("cpu.rnn_grad.{}", engine.name), &engine)};
+  for (Impl& row : recurrent_weight_split_rows(engine)) rows.push_back(std::move(row));
+  return rows;
+}
+
 Table recurrent_rows() {
-  Impl forward;
-  forward.name = "cpu.rnn.simd";
-  forward.covers = covers_forward;
-  forward.prepare = prepare_forward;
-  Table rows{forward, recurrent_grad_row(), reserve_row("cpu.rnn_reserve.to_simd", false),
+  Table rows{forward_row("cpu.rnn.simd", nullptr), recurrent_grad_row("cpu.rnn_grad.simd", nullptr),
+             reserve_row("cpu.rnn_reserve.to_simd", false),
              reserve_row("cpu.rnn_reserve.from_simd", true)};
   for (Impl& row : recurrent_weight_rows()) rows.push_back(std::move(row));
   return rows;

@@ -1,4 +1,4 @@
-#include "ridgeline/cpu/simd/panels_recurrent.h"
+#include "ridgeline/cpu/simd/split_recurrent.h"
 
 // Back through time, as the way forward: step by step the product with the transposed recurrent
 // weights, packed once, and the gates' slopes.
@@ -24,7 +24,9 @@ struct Backward {
   T *dy_panels = nullptr, *y_panels = nullptr, *gradients = nullptr, *packed = nullptr;
   T *direct = nullptr, *dc = nullptr, *h_first = nullptr, *c_first = nullptr, *out = nullptr;
   T* length_panels = nullptr;
+  SplitBackward split_up{};  // fp32: the products by its blocks instead of `packed`
 
+  bool splits() const { return std::is_same_v<T, float> && split_up.engine != nullptr; }
   bool wants_y() const { return s.cell != CellKind::lstm; }
   int64_t wide() const { return gradient_vectors(s.cell) * s.hidden; }
 
@@ -32,7 +34,12 @@ struct Backward {
     dy_panels = scratch.take<T>(size_t(s.steps) * sizes.state());
     y_panels = wants_y() ? scratch.take<T>(size_t(s.steps) * sizes.state()) : nullptr;
     gradients = scratch.take<T>(size_t(s.steps * sizes.step(wide())));
-    packed = scratch.take<T>(sizes.packed(rnn_kernels<T>().grad_units()));
+    if (splits()) {
+      split_up.s = s;
+      split_up.allot(scratch);
+    } else {
+      packed = scratch.take<T>(sizes.packed(rnn_kernels<T>().grad_units()));
+    }
     for (T** state : {&direct, &dc, &h_first, &c_first, &out}) {
       *state = scratch.take<T>(sizes.state());
     }
@@ -47,14 +54,11 @@ struct Backward {
   }
 
   void direction(int thread, int64_t d) const {
-    const RnnKernels<T>& kernels = rnn_kernels<T>();
-    const int64_t H = s.hidden, D = s.directions(), tile = kernels.grad_units();
+    const int64_t H = s.hidden, D = s.directions();
+    const int64_t tile = splits() ? kSplitSide : rnn_kernels<T>().grad_units();
     const Range units = split(H, thread, pool.size(), tile);
     const Range times = split(s.steps, thread, pool.size());
-    if (units.begin < units.end) {
-      kernels.pack_transposed(s.cell, H, w_hh[d], packed,
-                              {units.begin / tile, (units.end + tile - 1) / tile});
-    }
+    if (units.begin < units.end) pack(d, {units.begin / tile, (units.end + tile - 1) / tile});
     for (int64_t t = times.begin; t < times.end; ++t) {
       const int64_t at = (t * D + d) * H;
       to_step(dy + at, s.steps * D * H, s.batch, H, dy_panels + t * int64_t(sizes.state()));
@@ -68,13 +72,33 @@ struct Backward {
       load_state(c0, s, d, c_first);
     }
     pool.barrier();
+    if (splits()) split_up.engine->begin();
     loop(d, units);
+    if (splits()) split_up.engine->end();
     finish(thread, d, times);
     pool.barrier();
   }
 
+  // Tiles of the transposed weights.
+  void pack(int64_t d, Range tiles) const {
+    if constexpr (std::is_same_v<T, float>) {
+      if (splits()) return split_up.pack(w_hh[d], tiles);
+    }
+    rnn_kernels<T>().pack_transposed(s.cell, s.hidden, w_hh[d], packed, tiles);
+  }
+
+  // The `count`th of the loop.
+  void run(const RnnGradStepArgs<T>& a, int64_t count, Range units) const {
+    if (units.begin >= units.end) return;
+    if constexpr (std::is_same_v<T, float>) {
+      if (splits()) {
+        return split_up.run(a, count, {units.begin / kSplitSide, split_blocks(units.end)});
+      }
+    }
+    rnn_kernels<T>().grad_step(a, units);
+  }
+
   void loop(int64_t d, Range units) const {
-    const RnnKernels<T>& kernels = rnn_kernels<T>();
     const int64_t H = s.hidden, kept = gate_vectors(s.cell) * H;
     const auto time = [&](int64_t step) { return s.reverse(d) ? s.steps - 1 - step : step; };
     const T* saved = reserve != nullptr ? reserve + d * int64_t(sizes.gates()) : nullptr;
@@ -107,13 +131,13 @@ struct Backward {
         a.c_stride = H * kPanel<T>;
       }
       a.gradients = gradients + t * sizes.step(wide());
-      kernels.grad_step(a, units);
+      run(a, s.steps - 1 - step, units);
       a.after = a.gradients;
       pool.barrier();
     }
     if (dh0 == nullptr) return;
     a.dh0 = out;
-    kernels.grad_step(a, units);
+    run(a, s.steps, units);
     pool.barrier();
   }
 
@@ -139,14 +163,16 @@ struct Backward {
   }
 };
 
-Cover covers_backward(const Rest& rest) {
+Cover covers_backward(const Rest& rest, const SplitEngine* engine) {
   const std::string reason = refuses(rest, &RnnGrad::dy);
   if (!reason.empty()) return Cover::no(reason);
   const RnnGrad& op = *rest.get<RnnGrad>(0);
+  if (engine != nullptr && op.dy.dtype != DType::fp32) return Cover::no(kSplitsOnly);
   Cover cover = Cover::of(1);
   with_type(op.dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     Backward<T> step{pool_of(rest), op.shape};
+    step.split_up.engine = engine;
     Scratch scratch;
     step.allot(scratch);
     cover.workspace = scratch.bytes();
@@ -157,13 +183,15 @@ Cover covers_backward(const Rest& rest) {
   return cover;
 }
 
-std::unique_ptr<Step> prepare_backward(const Span& span, const Binding& binding) {
+std::unique_ptr<Step> prepare_backward(const Span& span, const Binding& binding,
+                                       const SplitEngine* engine) {
   const RnnGrad& op = span.get<RnnGrad>(0);
   return with_type(op.dy.dtype, [&](auto zero) -> std::unique_ptr<Step> {
     using T = decltype(zero);
     const auto read = [&](const Value& v) { return binding.read(v).template as<const T>(); };
     const auto write = [&](const Value& v) { return binding.write(v).template as<T>(); };
     Backward<T> step{cpu_runtime(binding.runtime()).pool(), op.shape};
+    step.split_up.engine = engine;
     Scratch scratch(binding.workspace());
     step.allot(scratch);
     step.y = read(op.y);
@@ -184,11 +212,13 @@ std::unique_ptr<Step> prepare_backward(const Span& span, const Binding& binding)
 
 }  // namespace
 
-Impl recurrent_grad_row() {
+Impl recurrent_grad_row(std::string name, const SplitEngine* engine) {
   Impl row;
-  row.name = "cpu.rnn_grad.simd";
-  row.covers = covers_backward;
-  row.prepare = prepare_backward;
+  row.name = std::move(name);
+  row.covers = [engine](const Rest& rest) { return covers_backward(rest, engine); };
+  row.prepare = [engine](const Span& span, const Binding& binding) {
+    return prepare_backward(span, binding, engine);
+  };
   return row;
 }
 

@@ -75,7 +75,9 @@ struct GradW {
     batch_kernels<T>().to_panels(gradients + d * wide, s.directions() * wide, wide, dz, mine,
                                  {0, wide});
     const Range items = split(s.batch, thread, pool.size());
-    for (int64_t b = items.begin; b < items.end; ++b) states_before(b, d);
+    for (int64_t b = items.begin; b < items.end; ++b) {
+      states_before(s, y, h0, lengths, b, d, before);
+    }
     pool.barrier();
     WeightGradArgs<T> args{};
     args.dz = dz;
@@ -97,23 +99,6 @@ struct GradW {
     args.dz = dz + H * kPanel<T>;
     kernels<T>().weight_grad(args, {std::max(rows.begin, plain), rows.end}, {0, H});
     pool.barrier();
-  }
-
-  // h before each step of item b; zero in its padding.
-  void states_before(int64_t b, int64_t d) const {
-    const int64_t H = s.hidden, D = s.directions();
-    const int64_t length = lengths != nullptr ? lengths[b] : s.steps;
-    const int64_t first = s.reverse(d) ? length - 1 : 0, back = s.reverse(d) ? 1 : -1;
-    for (int64_t t = 0; t < s.steps; ++t) {
-      T* to = before + (b * s.steps + t) * H;
-      const T* from = t == first ? (h0 != nullptr ? h0 + (d * s.batch + b) * H : nullptr)
-                                 : y + ((b * s.steps + t + back) * D + d) * H;
-      if (t >= length || from == nullptr) {
-        std::fill_n(to, H, T(0));
-      } else {
-        std::copy_n(from, H, to);
-      }
-    }
   }
 };
 

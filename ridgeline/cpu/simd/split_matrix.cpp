@@ -1,0 +1,106 @@
+#include "ridgeline/cpu/simd/split_matrix.h"
+
+#include <algorithm>
+
+#include "ridgeline/cpu/simd/batch.h"
+
+namespace ridgeline::cpu::simd {
+namespace {
+
+// Blocks of the right operand that stay in the second-level cache (two threads of a core share 2
+// MiB) while those of the left pass by, and the most of them along the depth: sums pass through
+// memory once in so many blocks.
+constexpr int64_t kResident = 96, kDepth = 16;
+
+int64_t part(int64_t whole, int64_t block) {
+  return std::min(kSplitSide, whole - block * kSplitSide);
+}
+
+// Adds the bias of block row i. Last: sums of few products then round no more often than in fp32.
+void add_bias(const SplitProductArgs& g, int64_t i, int64_t rows, int64_t columns, float* c,
+              int64_t ldc) {
+  for (int64_t row = 0; g.bias != nullptr && row < rows; ++row) {
+    const float bias = g.bias[i * kSplitSide + row];
+    for (int64_t column = 0; column < columns; ++column) c[row * ldc + column] += bias;
+  }
+}
+
+// A block at the edge of c, whole along the depth.
+void multiply_aside(const SplitProductArgs& g, int64_t i, int64_t j) {
+  alignas(64) float sums[kSplitSide * kSplitSide];
+  const int64_t rows = part(g.rows, i), columns = part(g.columns, j);
+  g.left.engine->multiply(g.left.at(i, 0), g.right.at(j, 0), g.left.depth, sums, kSplitSide, false);
+  add_bias(g, i, rows, columns, sums, kSplitSide);
+  float* to = g.c + i * g.row_step + j * g.column_step;
+  for (int64_t row = 0; row < rows; ++row) {
+    std::copy_n(sums + row * kSplitSide, columns, to + row * g.ldc);
+  }
+}
+
+}  // namespace
+
+void SplitMatrix::take_left(const float* a, int64_t lda, int64_t rows, int64_t deep,
+                            Range range) const {
+  for (int64_t i = range.begin; i < range.end; ++i) {
+    for (int64_t k = 0; k < depth; ++k) {
+      engine->split_left(a + i * kSplitSide * lda + k * kSplitSide, lda, part(rows, i),
+                         part(deep, k), at(i, k));
+    }
+  }
+}
+
+void SplitMatrix::take_left_transposed(const float* a, int64_t lda, int64_t rows, int64_t deep,
+                                       Range range, int64_t first, int64_t count) const {
+  static_assert(kPanel<float> == kSplitSide);
+  alignas(64) float turned[kSplitSide * kSplitSide];
+  for (int64_t i = range.begin; i < range.end; ++i) {
+    const int64_t high = part(rows, i);
+    for (int64_t k = 0; k < count; ++k) {
+      batch_kernels<float>().to_panels(a + k * kSplitSide * lda + i * kSplitSide, lda, high, turned,
+                                       {0, part(deep, k)}, {0, high});
+      engine->split_left(turned, kSplitSide, high, part(deep, k), at(i, first + k));
+    }
+  }
+}
+
+void SplitMatrix::take_panel(const float* panel, int64_t deep, int64_t j) const {
+  for (int64_t k = 0; k < depth; ++k) {
+    engine->split_right(panel + k * kSplitSide * kSplitSide, kSplitSide, part(deep, k), kSplitSide,
+                        at(j, k));
+  }
+}
+
+void SplitMatrix::take_right(const float* b, int64_t ldb, int64_t deep, int64_t columns,
+                             Range range) const {
+  for (int64_t j = range.begin; j < range.end; ++j) {
+    for (int64_t k = 0; k < depth; ++k) {
+      engine->split_right(b + k * kSplitSide * ldb + j * kSplitSide, ldb, part(deep, k),
+                          part(columns, j), at(j, k));
+    }
+  }
+}
+
+void split_multiply(const SplitProductArgs& g, Range rows, Range columns) {
+  const int64_t depth = g.left.depth, step = std::min(depth, kDepth);
+  const int64_t group = std::max<int64_t>(1, kResident / std::max<int64_t>(1, step));
+  for (int64_t first = columns.begin; first < columns.end; first += group) {
+    const int64_t last = std::min(first + group, columns.end);
+    for (int64_t k = 0; k < depth; k += step) {
+      for (int64_t i = rows.begin; i < rows.end; ++i) {
+        for (int64_t j = first; j < last; ++j) {
+          const bool whole = part(g.rows, i) == kSplitSide && part(g.columns, j) == kSplitSide;
+          if (!whole) {
+            if (k == 0) multiply_aside(g, i, j);
+            continue;
+          }
+          float* to = g.c + i * g.row_step + j * g.column_step;
+          g.left.engine->multiply(g.left.at(i, k), g.right.at(j, k), std::min(step, depth - k), to,
+                                  g.ldc, k > 0);
+          if (k + step >= depth) add_bias(g, i, kSplitSide, kSplitSide, to, g.ldc);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace ridgeline::cpu::simd
