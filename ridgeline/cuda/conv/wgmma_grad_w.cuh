@@ -86,7 +86,8 @@ __global__ void __launch_bounds__(kTapThreads, kFilter <= 5 ? 2 : 1)
     const uint32_t xs = base + s.stage - s.x_bytes + (x_first - x_from) * kTapX;
     wgmma_fence();
 #pragma unroll 4
-    for (int at = group * 16; at < s.pixels; at += kTapGroups * 16) {
+    for (int step = 0; step < s.pixels / (kTapGroups * 16); ++step) {
+      const int at = (step * kTapGroups + group) * 16;
       const uint64_t a = wgmma_descriptor(dzs + at * kTapDz, 16, 8 * kTapDz, kTapDz);
       const uint64_t b = wgmma_descriptor(xs + at * kTapX, kTapX, 8 * kTapX, kTapX);
       wgmma_taps<T, kFilter>(acc, a, b);
