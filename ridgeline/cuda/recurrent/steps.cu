@@ -22,8 +22,10 @@ __device__ Accumulated<T> sum_of_x(const ForwardArgs<T>& args, int64_t row, int 
 }
 template <Cell kCell, typename T>
 __device__ Accumulated<T> sum_of_h(const ForwardArgs<T>& args, int b, int gate, int j) {
+  using A = Accumulated<T>;
   const int H = args.sequence.hidden, at = gate * H + j;
-  const auto sum = args.from_h[int64_t(b) * cell_vectors(kCell) * H + at];
+  const int64_t place = int64_t(b) * cell_vectors(kCell) * H + at;
+  const A sum = args.from_h != nullptr ? args.from_h[place] : A(0);
   return args.b_hh ? sum + args.b_hh[at] : sum;
 }
 

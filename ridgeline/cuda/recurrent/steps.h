@@ -16,7 +16,8 @@ struct ForwardArgs {
   Cell cell;
   Sequence sequence;
   const A* from_x;  // [B, T, gates, H]: x . w_ih^T
-  A* from_h;        // [B, vectors, H]: h . w_hh^T; gate kernels leave their values here
+  A* from_h;  // [B, vectors, H]: h . w_hh^T; gate kernels leave their values here. Null: from_x
+              // has both sums (not of a gru)
   LooseIn<T> b_ih, b_hh;
   T* h;
   A* c;

@@ -1,25 +1,11 @@
-#include "ridgeline/cuda/recurrent/operands.h"
-#include "ridgeline/cuda/recurrent/product.h"
+#include "ridgeline/cuda/recurrent/loop_rows.h"
 #include "ridgeline/cuda/recurrent/rows.h"
 #include "ridgeline/cuda/recurrent/side_stream.h"
-#include "ridgeline/cuda/recurrent/steps.h"
 
 namespace ridgeline::cuda {
 namespace {
 
 using namespace recurrent;
-
-// One loop; what sets its rows apart.
-struct LoopOptions {
-  Multiplier by = Multiplier::cublaslt;
-  bool gate_products = false;  // a product a gate; else all gates in one
-  bool apart = false;          // each gate's function in a launch of its own
-  bool each_input = false;     // x's product a step at a time; else of all steps at once
-  bool streams = false;        // x's products beside the loop, on a second stream
-  bool transposed = false;     // the recurrent weights transposed first, once a pass
-};
-
-DType wide_of(DType dtype) { return accumulated(dtype); }
 
 struct ForwardMemory {
   void *from_x, *from_h, *h, *c, *turned, *scratch, *x_scratch;
@@ -29,7 +15,8 @@ struct ForwardMemory {
     const RnnShape& s = op.shape;
     const DType dtype = op.y.dtype, wide = wide_of(dtype);
     from_x = pieces.take(s.rows() * s.gate_rows(), wide);
-    from_h = pieces.take(s.batch * gradient_vectors(s.cell) * s.hidden, wide);
+    from_h = nullptr;
+    if (!options.added) from_h = pieces.take(s.batch * gradient_vectors(s.cell) * s.hidden, wide);
     h = pieces.take(s.batch * s.hidden, dtype);
     c = s.cell == CellKind::lstm ? pieces.take(s.batch * s.hidden, wide) : nullptr;
     turned = options.transposed ? pieces.take(s.gate_rows() * s.hidden, dtype) : nullptr;
@@ -55,7 +42,7 @@ RowProduct input_product(const Rnn& op, const LoopOptions& options, Precision pr
   return p;
 }
 
-// from_h[B, vectors * H] = h . w_hh^T
+// from_h[B, vectors * H] = h . w_hh^T, or from_x += that
 RowProduct state_product(const Rnn& op, const LoopOptions& options, Precision precision) {
   const RnnShape& s = op.shape;
   RowProduct p;
@@ -68,7 +55,9 @@ RowProduct state_product(const Rnn& op, const LoopOptions& options, Precision pr
   p.a = {nullptr, s.hidden, false, 0};
   p.b = options.transposed ? Factor{nullptr, s.gate_rows(), false, 0}
                            : Factor{nullptr, s.hidden, true, 0};
-  p.d_pitch = gradient_vectors(s.cell) * s.hidden;
+  p.d_pitch = options.added ? s.steps * s.gate_rows() : gradient_vectors(s.cell) * s.hidden;
+  p.d_stride = options.added ? s.gate_rows() : 0;
+  p.adds = options.added;
   return p;
 }
 
@@ -89,16 +78,6 @@ std::vector<Multiply> per_gate(const CudaRuntime& runtime, const LoopOptions& op
   }
   return all;
 }
-
-cudaError_t run_all(const std::vector<Multiply>& products, int64_t place, cudaStream_t stream) {
-  for (const Multiply& product : products) {
-    if (const cudaError_t error = product(place, stream); error != cudaSuccess) return error;
-  }
-  return cudaSuccess;
-}
-
-#define RIDGELINE_RETURN_IF_FAILED(call) \
-  if (const cudaError_t error = (call); error != cudaSuccess) return error
 
 // One direction of the way forward.
 template <typename T>
@@ -126,7 +105,7 @@ struct ForwardLoop {
       } else if (options.each_input) {
         RIDGELINE_RETURN_IF_FAILED(run_all(of_x, time(step), stream));
       }
-      RIDGELINE_RETURN_IF_FAILED(run_all(of_h, 0, stream));
+      RIDGELINE_RETURN_IF_FAILED(run_all(of_h, options.added ? time(step) : 0, stream));
       for (int gate = 0; options.apart && gate < cell_gates(args.cell); ++gate) {
         RIDGELINE_RETURN_IF_FAILED(launch_gate<T>(args, step, gate, stream));
       }
@@ -163,8 +142,12 @@ std::string refuse_forward(const Rest& rest, const Rnn& op, const LoopOptions& o
   std::string reason = refuse_floats(floats);
   if (reason.empty()) reason = refuse_shape(op.shape);
   if (!reason.empty()) return reason;
-  if (options.each_input && op.lengths && op.shape.direction != Direction::forward) {
+  if ((options.each_input || options.added) && op.lengths &&
+      op.shape.direction != Direction::forward) {
     return "in reverse items of different lengths are not at the same step";
+  }
+  if (options.added && op.shape.cell == CellKind::gru) {
+    return "a gru's last gate takes the sums with x and with h apart";
   }
   if (options.gate_products && gates(op.shape.cell) == 1) return "the cell has one gate only";
   const CudaRuntime& runtime = cuda_runtime(rest.runtime);
@@ -227,7 +210,7 @@ ForwardLoop<T> forward_loop(const Rnn& op, int64_t d, const LoopOptions& options
   loop.of_x = per_gate(runtime, options, s, of_x, memory.x_scratch, what);
   of_h.a.data = memory.h;
   of_h.b.data = options.transposed ? memory.turned : loop.w_hh;
-  of_h.d = memory.from_h;
+  of_h.d = options.added ? memory.from_x : memory.from_h;
   loop.of_h = per_gate(runtime, options, s, of_h, memory.scratch, what);
   if (options.streams) loop.side = std::make_shared<SideStream>(s.steps);
   return loop;
@@ -249,168 +232,14 @@ std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding,
   });
 }
 
-// dh[B, H] += gate gradients[B, gates * H] . w_hh
-RowProduct back_product(const RnnGrad& op, const LoopOptions& options, Precision precision) {
-  const RnnShape& s = op.shape;
-  RowProduct p;
-  p.dtype = op.dy.dtype;
-  p.result = wide_of(op.dy.dtype);
-  p.precision = precision;
-  p.m = s.batch;
-  p.n = s.hidden;
-  p.k = options.gate_products ? s.hidden : s.gate_rows();
-  p.a = {nullptr, s.gate_rows(), false, 0};
-  p.b = options.transposed ? Factor{nullptr, s.gate_rows(), true, 0}
-                           : Factor{nullptr, s.hidden, false, 0};
-  p.d_pitch = s.hidden;
-  p.adds = true;
-  return p;
-}
-
-struct BackwardMemory {
-  void *dh, *dc, *compact, *turned, *scratch;
-
-  BackwardMemory(const RnnGrad& op, const LoopOptions& options, const RowProduct& product,
-                 Pieces& pieces) {
-    const RnnShape& s = op.shape;
-    const DType dtype = op.dy.dtype, wide = wide_of(dtype);
-    dh = pieces.take(s.batch * s.hidden, wide);
-    dc = s.cell == CellKind::lstm ? pieces.take(s.batch * s.hidden, wide) : nullptr;
-    compact = pieces.take(s.batch * s.gate_rows(), dtype);
-    turned = options.transposed ? pieces.take(s.gate_rows() * s.hidden, dtype) : nullptr;
-    scratch = pieces.take(product_scratch(options.by, product));
-  }
-};
-
-// One direction of the way back.
-template <typename T>
-struct BackwardLoop {
-  BackwardArgs<T> args;
-  const T *dhT, *dcT, *w_hh;
-  T *turned, *dh0, *dc0;
-  std::vector<Multiply> products;
-
-  cudaError_t run(cudaStream_t stream) const {
-    const Sequence& s = args.sequence;
-    const int64_t count = int64_t(s.batch) * s.hidden;
-    RIDGELINE_RETURN_IF_FAILED(launch_widen_state<T>(dhT, args.dh, count, stream));
-    RIDGELINE_RETURN_IF_FAILED(launch_widen_state<T>(dcT, args.dc, count, stream));
-    if (turned != nullptr) {
-      RIDGELINE_RETURN_IF_FAILED(
-          launch_transpose<T>(w_hh, turned, cell_gates(args.cell) * s.hidden, s.hidden, stream));
-    }
-    for (int step = s.steps; step-- > 0;) {
-      RIDGELINE_RETURN_IF_FAILED(launch_backward<T>(args, step, stream));
-      if (step > 0 || dh0 != nullptr) RIDGELINE_RETURN_IF_FAILED(run_all(products, 0, stream));
-    }
-    RIDGELINE_RETURN_IF_FAILED(launch_narrow_state<T>(args.dh, dh0, count, stream));
-    return args.dc != nullptr ? launch_narrow_state<T>(args.dc, dc0, count, stream) : cudaSuccess;
-  }
-};
-
-Cover covers_backward(const Rest& rest, const LoopOptions& options) {
-  const auto* op = rest.get<RnnGrad>(0);
-  if (op == nullptr) return no_such_op(RnnGrad::kName);
-  std::string reason =
-      refuse_floats({op->y, op->reserve, op->weights[0].w_hh, op->weights[1].w_hh, op->h0, op->c0,
-                     op->dy, op->dhT, op->dcT, op->gate_gradients, op->dh0, op->dc0});
-  if (reason.empty()) reason = refuse_shape(op->shape);
-  if (reason.empty() && options.gate_products && gates(op->shape.cell) == 1) {
-    reason = "the cell has one gate only";
-  }
-  const RowProduct product = back_product(*op, options, rest.program.precision);
-  if (reason.empty()) reason = refuse_product(cuda_runtime(rest.runtime), options.by, product);
-  if (!reason.empty()) return Cover::no(std::move(reason));
-  Pieces pieces;
-  BackwardMemory(*op, options, product, pieces);
-  return cover_unless({}, 1, pieces.total());
-}
-
-template <typename T>
-BackwardLoop<T> backward_loop(const RnnGrad& op, int64_t d, const LoopOptions& options,
-                              Precision precision, const Binding& binding) {
-  const RnnShape& s = op.shape;
-  RowProduct product = back_product(op, options, precision);
-  Pieces pieces(binding.workspace());
-  const BackwardMemory memory(op, options, product, pieces);
-
-  BackwardLoop<T> loop{};
-  auto& args = loop.args;
-  args.cell = cell_of(s.cell);
-  args.sequence = sequence_of(s, d, binding.read(op.lengths));
-  args.y = binding.read(op.y).as<T>();
-  args.reserve = binding.read(op.reserve).as<T>();
-  args.h0 = binding.read(op.h0).as<T>();
-  args.c0 = binding.read(op.c0).as<T>();
-  args.dy = binding.read(op.dy).as<T>();
-  args.dh = static_cast<Accumulated<T>*>(memory.dh);
-  args.dc = static_cast<Accumulated<T>*>(memory.dc);
-  args.gate_gradients = binding.write(op.gate_gradients).as<T>();
-  args.compact = static_cast<T*>(memory.compact);
-  const auto state = [&](T* of_both) {
-    return of_both != nullptr ? of_both + args.sequence.state_offset() : nullptr;
-  };
-  loop.dhT = state(binding.read(op.dhT).as<T>());
-  loop.dcT = state(binding.read(op.dcT).as<T>());
-  loop.dh0 = state(binding.write(op.dh0).as<T>());
-  loop.dc0 = state(binding.write(op.dc0).as<T>());
-  loop.w_hh = binding.read(op.weights[size_t(d)].w_hh).as<T>();
-  loop.turned = static_cast<T*>(memory.turned);
-
-  const int64_t count = options.gate_products ? gates(s.cell) : 1;
-  for (int64_t gate = 0; gate < count; ++gate) {
-    RowProduct p = product;
-    const T* weights = options.transposed ? loop.turned : loop.w_hh;
-    p.a.data = args.compact + gate * s.hidden;
-    p.b.data = weights + gate * s.hidden * (options.transposed ? 1 : s.hidden);
-    p.d = memory.dh;
-    loop.products.push_back(prepare_product(cuda_runtime(binding.runtime()), options.by, p,
-                                            memory.scratch, describe(Op(op))));
-  }
-  return loop;
-}
-
-std::unique_ptr<Step> prepare_backward(const Span& span, const Binding& binding,
-                                       const LoopOptions& options) {
-  const auto& op = span.get<RnnGrad>(0);
-  return dispatch_device_float(op.dy.dtype, [&](auto type) {
-    using T = decltype(type);
-    std::vector<BackwardLoop<T>> loops;
-    for (int64_t d = 0; d < op.shape.directions(); ++d) {
-      loops.push_back(backward_loop<T>(op, d, options, span.program.precision, binding));
-    }
-    return launch_step(binding, describe(span.op(0)), [loops](cudaStream_t stream) {
-      for (const auto& loop : loops) RIDGELINE_RETURN_IF_FAILED(loop.run(stream));
-      return cudaSuccess;
-    });
-  });
-}
-
-struct Rung {
-  const char* how;
-  LoopOptions options;
-};
-
-template <typename Covers, typename Prepare>
-void add_rows(Table& table, const char* op, std::initializer_list<Rung> rungs, Covers covers,
-              Prepare prepare) {
-  for (const Rung& rung : rungs) {
-    table.push_back(cuda_row(
-        fmt::format("cuda.{}.{}", op, rung.how),
-        [covers, options = rung.options](const Rest& rest) { return covers(rest, options); },
-        [prepare, options = rung.options](const Span& span, const Binding& binding) {
-          return prepare(span, binding, options);
-        }));
-  }
-}
-
 }  // namespace
 
 Table rnn_loop_rows() {
   Table table;
   // Best first: each rung below lacks what the one above has.
   add_rows(table, "rnn",
-           {{"combined_transposed", {.transposed = true}},
+           {{"combined_added", {.added = true}},
+            {"combined_transposed", {.transposed = true}},
             {"combined", {}},
             {"transposed", {.each_input = true, .transposed = true}},
             {"fused", {.each_input = true}},
@@ -419,12 +248,7 @@ Table rnn_loop_rows() {
             {"gate_products", {.gate_products = true, .apart = true, .each_input = true}},
             {"plain", {.by = Multiplier::plain}}},
            covers_forward, prepare_forward);
-  add_rows(table, "rnn_grad",
-           {{"transposed", {.transposed = true}},
-            {"one_product", {}},
-            {"gate_products", {.gate_products = true}},
-            {"plain", {.by = Multiplier::plain}}},
-           covers_backward, prepare_backward);
+  for (Impl& row : rnn_grad_loop_rows()) table.push_back(std::move(row));
   return table;
 }
 
