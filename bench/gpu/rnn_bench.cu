@@ -1,104 +1,23 @@
 // The persistent recurrent passes by themselves: checked against a reference in double on the GPU,
 // then timed in a graph. us a time step; the large products before and after are not in it.
-//   rnn_bench [bf16|fp16|fp32] [check|time]
+//   rnn_bench [bf16|fp16|fp32] [check|time|small]
+// small: only checks of small layers, for compute-sanitizer.
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <vector>
 
+#include "bench/gpu/rnn_arrays.cuh"
 #include "bench/gpu/rnn_check.cuh"
 
 using namespace ridgeline::cuda;
 using namespace ridgeline::cuda::recurrent;
 
 namespace {
-
-void check(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
-  std::exit(1);
-}
-
-template <typename T>
-__global__ void fill_kernel(T* to, int64_t count, uint32_t seed, float size) {
-  for (int64_t i = first_index(); i < count; i += index_stride()) {
-    uint64_t x = (uint64_t(seed) << 40) + uint64_t(i) * 0x9e3779b97f4a7c15ull;
-    x ^= x >> 29;
-    x *= 0xbf58476d1ce4e5b9ull;
-    x ^= x >> 32;
-    to[i] = T(size * (float(uint32_t(x)) * 0x1p-31f - 1.0f));
-  }
-}
-
-template <typename T>
-class Array {
- public:
-  explicit Array(int64_t count) : count_(count) {
-    check(cudaMalloc(&data_, size_t(count) * sizeof(T) + 256), "cudaMalloc");
-    check(cudaMemset(data_, 0x3f, size_t(count) * sizeof(T)), "cudaMemset");
-  }
-  ~Array() { cudaFree(data_); }
-  Array(const Array&) = delete;
-  Array& operator=(const Array&) = delete;
-  T* get() const { return data_; }
-  int64_t size() const { return count_; }
-  void fill(uint32_t seed, float size) { fill_kernel<T><<<512, 256>>>(data_, count_, seed, size); }
-  void zero() { check(cudaMemset(data_, 0, size_t(count_) * sizeof(T)), "cudaMemset"); }
-  std::vector<T> host() const {
-    std::vector<T> all(static_cast<size_t>(count_));
-    check(cudaMemcpy(all.data(), data_, all.size() * sizeof(T), cudaMemcpyDefault), "cudaMemcpy");
-    return all;
-  }
-
- private:
-  T* data_ = nullptr;
-  int64_t count_;
-};
-
-// |a - b| / |b|; not a number when any of a is not.
-template <typename T>
-double distance(const Array<T>& a, const Array<T>& b) {
-  const auto x = a.host(), y = b.host();
-  double off = 0, size = 1e-300;
-  for (size_t i = 0; i < x.size(); ++i) {
-    const double d = double(float(x[i])) - double(float(y[i]));
-    off += d * d;
-    size += double(float(y[i])) * double(float(y[i]));
-  }
-  return std::sqrt(off / size);
-}
-
-// Microseconds of a call, the least of several replays of a graph.
-template <typename F>
-double time_us(cudaStream_t stream, F f) {
-  cudaGraph_t graph;
-  cudaGraphExec_t exec;
-  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "capture");
-  check(f(), "launch");
-  check(cudaStreamEndCapture(stream, &graph), "capture");
-  check(cudaGraphInstantiate(&exec, graph, 0), "instantiate");
-  cudaEvent_t begin, end;
-  cudaEventCreate(&begin);
-  cudaEventCreate(&end);
-  float best = 1e30f;
-  for (int i = 0; i < 12; ++i) {
-    cudaEventRecord(begin, stream);
-    cudaGraphLaunch(exec, stream);
-    cudaEventRecord(end, stream);
-    check(cudaStreamSynchronize(stream), "run");
-    float ms;
-    cudaEventElapsedTime(&ms, begin, end);
-    best = ms < best ? ms : best;
-  }
-  cudaGraphExecDestroy(exec);
-  cudaGraphDestroy(graph);
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  return 1e3 * best;
-}
 
 struct Problem {
   int hidden, batch, steps;
@@ -234,6 +153,7 @@ struct Run {
     run_forward(checks, PersistentForm::narrow);
     run_forward(checks, PersistentForm::wide);
     run_backward(checks, PersistentForm::narrow);
+    run_backward(checks, PersistentForm::wide);
     run_backward(checks, PersistentForm::clusters);
     check(cudaStreamDestroy(stream), "stream");
     std::fflush(stdout);
@@ -279,7 +199,9 @@ struct Run {
   void run_backward(bool checks, PersistentForm form) {
     PersistentBackward<T> args = backward_args();
     if (!checks) args.dh0 = args.dc0 = nullptr;
-    run_pass(form == PersistentForm::clusters ? "backward clusters" : "backward",
+    run_pass(form == PersistentForm::clusters ? "backward clusters"
+             : form == PersistentForm::wide   ? "backward wide"
+                                              : "backward",
              persistent_backward_layout(kCell, kPlanes, p.hidden, p.batch, processors, form),
              checks, args, launch_persistent_backward<T>, [&] {
                std::printf(" gates' gradients %.1e dh0 %.1e", distance(gradients, want_gradients),
@@ -291,15 +213,96 @@ struct Run {
   void print(const PersistentLayout& layout, double us) const {
     const PassShape& s = layout.shape;
     std::printf(
-        " %6.3f us a step (%d x %d blocks, %d items each, pieces %d + %d + %d, %d buffers)\n",
+        " %6.3f us a step (%d x %d blocks, %d items each, pieces %d + %d + %d, %d buffers%s)\n",
         us / p.steps, s.tiles, s.groups, s.group_items, std::min(s.warp_pieces, layout.held_pieces),
-        s.kept_pieces, s.streamed_pieces, s.buffers);
+        s.kept_pieces, s.streamed_pieces, s.buffers, s.sum_warps < 8 ? ", folded" : "");
   }
 
   static const char* name() {
     return kCell == Cell::lstm ? "lstm" : kCell == Cell::gru ? "gru" : "rnn_tanh";
   }
 };
+
+// from_x[row, of_gates] = y[row] . w_ih^T
+template <typename T>
+__global__ void input_product_kernel(const T* y, const T* w_ih, float* from_x, int rows, int hidden,
+                                     int gates) {
+  for (int64_t i = first_index(); i < int64_t(rows) * gates * hidden; i += index_stride()) {
+    const T* a = y + i / (gates * hidden) * hidden;
+    const T* b = w_ih + i % (gates * hidden) * hidden;
+    double sum = 0;
+    for (int k = 0; k < hidden; ++k) sum += double(float(a[k])) * double(float(b[k]));
+    from_x[i] = float(sum);
+  }
+}
+
+// Several layers of equal weights on each other as a wavefront.
+template <Cell kCell, typename T>
+void run_stack(const Problem& p, int layers, bool checks) {
+  using One = Run<kCell, T>;
+  One run{p};
+  run.start();
+  std::printf("%-8s H=%-4d B=%-3d T=%-3d %d layers\n", One::name(), p.hidden, p.batch, p.steps,
+              layers);
+  const PersistentLayout layout =
+      persistent_stack_layout(kCell, One::kPlanes, layers, p.hidden, p.batch, run.processors);
+  if (!layout.refusal.empty()) return void(std::printf("  %s\n", layout.refusal.c_str()));
+  Array<T> w_ih(run.w.size());
+  w_ih.fill(21, 1.5f / std::sqrt(float(p.hidden)));
+  Array<uint8_t> exchange(int64_t(layout.exchange_bytes(p.steps)));
+  Array<uint8_t> streamed(int64_t(layout.streamed_bytes));
+  std::vector<std::unique_ptr<Array<T>>> ys, reserves;
+  PersistentStack<T> stack{};
+  for (int layer = 0; layer < layers; ++layer) {
+    ys.push_back(std::make_unique<Array<T>>(run.y.size()));
+    reserves.push_back(std::make_unique<Array<T>>(run.reserve.size()));
+    PersistentForward<T>& args = stack.layers[layer] = run.forward_args();
+    args.y = ys.back()->get();
+    if (args.reserve != nullptr && checks) args.reserve = reserves.back()->get();
+    if (!checks) args.reserve = nullptr;
+    args.w_ih = w_ih.get();
+    args.exchange = reinterpret_cast<uint4*>(exchange.get());
+    args.streamed = reinterpret_cast<uint4*>(streamed.get());
+  }
+  const auto launches = [&] {
+    for (int first = 0; first < p.batch; first += layout.items()) {
+      for (int layer = 0; layer < layers; ++layer) {
+        stack.layers[layer].first_item = first;
+        stack.layers[layer].items = std::min(layout.items(), p.batch - first);
+      }
+      if (const cudaError_t e = launch_persistent_stack<T>(stack, layout, run.stream)) return e;
+    }
+    return cudaSuccess;
+  };
+  if (!checks) {
+    std::printf("  %-20s", "wavefront");
+    return run.print(layout, time_us(run.stream, launches));
+  }
+  check(launches(), "stack");
+  check(cudaStreamSynchronize(run.stream), "stack");
+  for (int layer = 0; layer < layers; ++layer) {
+    run.reference();
+    std::printf("  layer %d y %.1e", layer, distance(*ys[size_t(layer)], run.want_y));
+    if (One::kSaved > 0) {
+      std::printf(" reserve %.1e", distance(*reserves[size_t(layer)], run.want_reserve));
+    }
+    std::printf("\n");
+    input_product_kernel<<<2048, 128>>>(run.want_y.get(), w_ih.get(), run.from_x.get(),
+                                        p.batch * p.steps, p.hidden, One::kGates);
+  }
+  std::fflush(stdout);
+}
+
+template <typename T>
+void check_small() {
+  for (const Problem& p : {Problem{40, 5, 3, false, true}, Problem{129, 33, 4, true, true}}) {
+    Run<Cell::lstm, T>{p}.run(true);
+    Run<Cell::gru, T>{p}.run(true);
+    Run<Cell::rnn_tanh, T>{p}.run(true);
+  }
+  Run<Cell::lstm, T>{{64, 800, 2}}.run(true);  // several panels a block
+  run_stack<Cell::lstm, T>({40, 21, 3, false, true}, 3, true);
+}
 
 template <typename T>
 void check_all() {
@@ -315,6 +318,9 @@ void check_all() {
     Run<Cell::rnn_tanh, T>{p}.run(true);
   }
   Run<Cell::rnn_tanh, T>{{1760, 16, 10, true, true}}.run(true);
+  run_stack<Cell::lstm, T>({512, 64, 7}, 4, true);
+  run_stack<Cell::lstm, T>({129, 21, 6, false, true}, 3, true);
+  run_stack<Cell::rnn_tanh, T>({250, 33, 5, false, true}, 2, true);
   if (sizeof(T) == 4) return;
   Run<Cell::lstm, T>{{256, 300, 4, false, true}}.run(true);
   Run<Cell::lstm, T>{{1760, 20, 6}}.run(true);
@@ -344,6 +350,8 @@ void time_large() {
 
 template <typename T>
 void time_all() {
+  run_stack<Cell::lstm, T>({512, 64, 100}, 4, false);
+  run_stack<Cell::lstm, T>({512, 16, 100}, 4, false);
   for (const int hidden : {256, 512, 1024}) {
     for (const int batch : {1, 16, 64}) {
       time_one<Cell::lstm, T>(hidden, batch);
@@ -354,7 +362,8 @@ void time_all() {
 }
 
 template <typename T>
-void run_all(bool checks, bool times) {
+void run_all(bool checks, bool times, bool small) {
+  if (small) return check_small<T>();
   if (checks) check_all<T>();
   if (times) time_all<T>();
 }
@@ -368,13 +377,13 @@ int main(int argc, char** argv) {
     }
     return false;
   };
-  const bool checks = !asked("time"), times = !asked("check");
+  const bool checks = !asked("time"), times = !asked("check"), small = asked("small");
   if (asked("fp16")) {
-    run_all<__half>(checks, times);
+    run_all<__half>(checks, times, small);
   } else if (asked("fp32")) {
-    run_all<float>(checks, times);
+    run_all<float>(checks, times, small);
   } else {
-    run_all<__nv_bfloat16>(checks, times);
+    run_all<__nv_bfloat16>(checks, times, small);
   }
   return 0;
 }

@@ -263,6 +263,9 @@ std::vector<Case> wide_recurrent_cases(DType dtype) {
     all.push_back(
         stack_case(dtype, {cell, Direction::forward, 6, 37, 24, 136}, {true, true, true, true}, 3));
   }
+  // More than two panels of 16 items a block.
+  all.push_back(training_case(dtype, {CellKind::lstm, Direction::forward, 2, 340, 8, 128},
+                              {true, true, true, true}, true, true));
   return all;
 }
 

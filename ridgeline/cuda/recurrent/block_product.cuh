@@ -4,16 +4,22 @@
 
 namespace ridgeline::cuda::recurrent {
 
+// Pieces of a state that a warp has in registers or on their way there at a time.
+constexpr int ring_pieces(int planes, int row_tiles, int held) {
+  return planes == 1 && row_tiles == 6 ? 2 * held : held;
+}
+
 // partial[item][row] of a warp = its share of the block's weights . a panel's slot. A share is so
 // many pieces of 32 places; where the extent has fewer, weights and slot are zero. The weights of
-// the first kPieces stay in registers, those of the next in shared memory, those of the rest come
-// from L2. What of the slot has not come is asked for again; kPieces pieces are on their way at a
-// time.
-template <typename T, int kPieces, int kTiles>
+// the first kHeld stay in registers, those of the next in shared memory, those of the rest come
+// from L2. kRing pieces of the slot are in registers at a time, from L2 or from shared memory,
+// where they were asked for some turns before; what has not come is asked for again.
+template <typename T, int kHeld, int kTiles>
 class BlockProduct {
  public:
   using H = Handed<T>;
   static constexpr int kPlanes = H::kPlanes;
+  static constexpr int kRing = ring_pieces(kPlanes, kTiles, kHeld);
   static constexpr int kRows = 16 * kTiles;
   static constexpr int kPitch = kRows + 4;  // floats an item: lanes of a store miss each other
   static constexpr int kPieceWords = kPlanes * 2 * 32;            // uint4s of a slot
@@ -29,11 +35,11 @@ class BlockProduct {
     kept_pieces_ = kept_pieces;
     pieces_ = pieces;
 #pragma unroll
-    for (int p = 0; p < kPieces; ++p) load_piece(first_piece + p, octet_of, a_[p]);
-    for (int p = kPieces; p < pieces; ++p) {
+    for (int p = 0; p < kHeld; ++p) load_piece(first_piece + p, octet_of, a_[p]);
+    for (int p = kHeld; p < pieces; ++p) {
       Fragments a[kPlanes];
       load_piece(first_piece + p, octet_of, a);
-      uint4* to = more(p);
+      uint4* to = is_kept(p) ? kept_at(p) : streamed_at(p);
 #pragma unroll
       for (int i = 0; i < kPlanes * kTiles * 2; ++i) {
         const uint32_t* w = a[i / (2 * kTiles)].word[i % 2][i / 2 % kTiles];
@@ -47,28 +53,30 @@ class BlockProduct {
     return slot_index<kPlanes>(4 * first_piece + (lane() & 3), 0, lane() >> 2);
   }
 
-  // Starts the first loads of a slot; `two`: it has items in its second tile.
-  __device__ void begin(const uint4* at, bool two) {
+  // A panel of a slot, from the lane's first word on; `two`: it has items in its second tile.
+  struct Panel {
+    const uint4* at;  // null: none
+    bool two;
+  };
+
+  // Starts the first loads of a panel.
+  __device__ void begin(const Panel& panel) {
 #pragma unroll
-    for (int r = 0; r < kPieces; ++r) load(r, 0, at);
+    for (int r = 0; r < kRing; ++r) load(r, 0, panel.at);
 #pragma unroll
-    for (int r = 0; r < kPieces; ++r) {
-      if (two) {
-        load(r, 1, at);
-      } else {
-#pragma unroll
-        for (int plane = 0; plane < kPlanes; ++plane) b_[r][plane][1] = uint4{0, 0, 0, 0};
-      }
-    }
+    for (int r = 0; r < kRing; ++r) load_second(r, panel);
   }
 
-  __device__ void finish(const uint4* at, bool two, float* partial) {
-    await(at);
-    if (two) {
-      multiply_all<2>(at, partial);
-    } else {
-      multiply_all<1>(at, partial);
+  // Multiplies a panel whose loads have begun, and begins those of the next where there is one.
+  // put(sums) takes the warp's partial sums. Whether the panel had been asked for too early.
+  template <typename Put>
+  __device__ bool finish(const Panel& panel, const Panel& next, const Put& put) {
+    if (next.at != nullptr) {
+      return panel.two ? multiply_all<2, true>(panel.at, next, put)
+                       : multiply_all<1, true>(panel.at, next, put);
     }
+    return panel.two ? multiply_all<2, false>(panel.at, next, put)
+                     : multiply_all<1, false>(panel.at, next, put);
   }
 
  private:
@@ -83,10 +91,11 @@ class BlockProduct {
   };
 
   static __device__ int lane() { return threadIdx.x & 31; }
-  __device__ uint4* more(int p) const {
-    p -= kPieces;
-    return p < kept_pieces_ ? kept_ + p * kWeightWords
-                            : streamed_ + (p - kept_pieces_) * kWeightWords;
+  // Of a piece that is not in registers.
+  __device__ bool is_kept(int p) const { return p - kHeld < kept_pieces_; }
+  __device__ uint4* kept_at(int p) const { return kept_ + (p - kHeld) * kWeightWords; }
+  __device__ uint4* streamed_at(int p) const {
+    return streamed_ + (p - kHeld - kept_pieces_) * kWeightWords;
   }
 
   template <typename OctetOf>
@@ -120,60 +129,76 @@ class BlockProduct {
       b_[r][plane][tile] = load_handed(at + ((r * kPlanes + plane) * 2 + tile) * 32);
     }
   }
-  // Until all words of the ring are here: asks again for those that are not.
-  __device__ void await(const uint4* at) {
-    while (true) {
-      uint32_t last[kPieces][kPlanes][2], any = 0;  // absent words are the largest
+  __device__ void load_second(int r, const Panel& panel) {
+    if (panel.two) return load(r, 1, panel.at);
 #pragma unroll
-      for (int r = 0; r < kPieces; ++r) {
+    for (int plane = 0; plane < kPlanes; ++plane) b_[r][plane][1] = uint4{0, 0, 0, 0};
+  }
+  static __device__ uint32_t largest(const uint4& v) { return max(max(v.x, v.y), max(v.z, v.w)); }
+
+  // Until the words of the ring's places from `first` to `last` are here: asks again for those that
+  // are not, and for those of the places behind, of which the first `filled` have pieces from `at`
+  // on. Whether there were any.
+  __device__ bool await(int first, int last, int filled, const uint4* at) {
+    for (bool again = false;; again = true) {
+      uint32_t any = 0;  // absent words are the largest
 #pragma unroll
-        for (int i = 0; i < 2 * kPlanes; ++i) {
-          const uint4& v = b_[r][i / 2][i % 2];
-          last[r][i / 2][i % 2] = max(max(v.x, v.y), max(v.z, v.w));
-          any = max(any, last[r][i / 2][i % 2]);
-        }
+      for (int r = first; r <= last; ++r) {
+        if (r >= filled) continue;
+#pragma unroll
+        for (int i = 0; i < 2 * kPlanes; ++i) any = max(any, largest(b_[r][i / 2][i % 2]));
       }
-      if (!__any_sync(~0u, any == kAbsent)) return;
+      if (!__any_sync(~0u, any == kAbsent)) return again;
 #pragma unroll
-      for (int r = 0; r < kPieces; ++r) {
+      for (int r = first; r < kRing; ++r) {
 #pragma unroll
         for (int i = 0; i < 2 * kPlanes; ++i) {
-          if (last[r][i / 2][i % 2] != kAbsent) continue;
-          b_[r][i / 2][i % 2] = load_handed(at + (r * kPlanes * 2 + i) * 32);
+          uint4& v = b_[r][i / 2][i % 2];
+          if (r < filled && largest(v) == kAbsent) v = load_handed(at + (r * kPlanes * 2 + i) * 32);
         }
       }
     }
   }
 
-  template <int kItemTiles>
-  __device__ void multiply_all(const uint4* at, float* partial) {
+  template <int kItemTiles, bool kAhead, typename Put>
+  __device__ bool multiply_all(const uint4* at, const Panel& next, const Put& put) {
     float d[kChains][kItemTiles][kTiles][4] = {};
+    // Piece p takes place r of the ring, or the next panel's first does.
     const auto load_next = [&](int r, int p) {
-      if (p >= pieces_) return;
+      if (p < pieces_) {
 #pragma unroll
-      for (int tile = 0; tile < kItemTiles; ++tile) load(r, tile, at + (p - r) * kPieceWords);
+        for (int tile = 0; tile < kItemTiles; ++tile) load(r, tile, at + (p - r) * kPieceWords);
+      } else if (kAhead) {
+        load(r, 0, next.at);
+        load_second(r, next);
+      }
     };
+    const bool early = await(0, kRing - 1, kRing, at);
 #pragma unroll
-    for (int r = 0; r < kPieces; ++r) {
+    for (int r = 0; r < kRing; ++r) {
+      if (r < kHeld) {
 #pragma unroll
-      for (int i = 0; i < kPlanes; ++i) multiply<kItemTiles>(a_[r][i], i, r, d);
-      load_next(r, r + kPieces);
+        for (int i = 0; i < kPlanes; ++i) multiply<kItemTiles>(a_[r][i], i, r, d);
+      } else {
+        multiply_fetched<kItemTiles>(r, r, d);
+      }
+      load_next(r, r + kRing);
     }
-    for (int base = kPieces; base < pieces_; base += kPieces) {
-      await(at + base * kPieceWords);
+    for (int base = kRing; base < pieces_; base += kRing) {
+      // Small pieces are waited for together: each time costs about as much as multiplying one.
+      constexpr bool kTogether = kTiles == 1;
+      const uint4* from = at + base * kPieceWords;
+      if (kTogether) await(0, kRing - 1, pieces_ - base, from);
 #pragma unroll
-      for (int r = 0; r < kPieces; ++r) {
+      for (int r = 0; r < kRing; ++r) {
         if (base + r >= pieces_) continue;
-#pragma unroll
-        for (int i = 0; i < kPlanes; ++i) {
-          Fragments a;
-          fetch(base + r, i, a);
-          multiply<kItemTiles>(a, i, r, d);
-        }
-        load_next(r, base + r + kPieces);
+        if (!kTogether) await(r, r, pieces_ - base, from);
+        multiply_fetched<kItemTiles>(base + r, r, d);
+        load_next(r, base + r + kRing);
       }
     }
-    put<kItemTiles>(d, partial);
+    put([&](float* partial, bool adds) { this->put<kItemTiles>(d, partial, adds); });
+    return early;
   }
 
   // Whether planes i and j of the factors are multiplied: what is left out is below 2^-25 of the
@@ -203,24 +228,44 @@ class BlockProduct {
     }
   }
 
-  // Plane i of the weights of a piece that is not in registers.
-  __device__ void fetch(int p, int i, Fragments& a) const {
-    const uint4* from = more(p) + 32 * (2 * kTiles * i);
+  // Piece p, whose weights are not in registers.
+  template <int kItemTiles>
+  __device__ void multiply_fetched(int p, int r, float (&d)[kChains][kItemTiles][kTiles][4]) const {
+    const auto multiply_from = [&](auto load, const uint4* from) {
 #pragma unroll
-    for (int m = 0; m < kTiles; ++m) {
+      for (int i = 0; i < kPlanes; ++i) {
+        Fragments a;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const uint4 w = from[32 * (2 * m + half)];
-        a.word[half][m][0] = w.x;
-        a.word[half][m][1] = w.y;
-        a.word[half][m][2] = w.z;
-        a.word[half][m][3] = w.w;
+        for (int m = 0; m < kTiles; ++m) {
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            const uint4 w = load(from + 32 * (2 * (kTiles * i + m) + half));
+            a.word[half][m][0] = w.x;
+            a.word[half][m][1] = w.y;
+            a.word[half][m][2] = w.z;
+            a.word[half][m][3] = w.w;
+          }
+        }
+        multiply<kItemTiles>(a, i, r, d);
       }
+    };
+    if (is_kept(p)) {
+      multiply_from([](const uint4* at) { return load_shared(at); }, kept_at(p));
+    } else {
+      multiply_from([](const uint4* at) { return *at; }, streamed_at(p));
     }
+  }
+  static __device__ uint4 load_shared(const uint4* from) {
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(smem_address(from)));
+    return v;
   }
 
   template <int kItemTiles>
-  __device__ static void put(const float (&d)[kChains][kItemTiles][kTiles][4], float* partial) {
+  __device__ static void put(const float (&d)[kChains][kItemTiles][kTiles][4], float* partial,
+                             bool adds) {
     float* at = partial + 2 * (lane() & 3) * kPitch + (lane() >> 2);
 #pragma unroll
     for (int tile = 0; tile < kItemTiles; ++tile) {
@@ -228,17 +273,18 @@ class BlockProduct {
       for (int m = 0; m < kTiles; ++m) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          float sum = d[0][tile][m][e];
+          float& to = at[(8 * tile + (e & 1)) * kPitch + 16 * m + e / 2 * 8];
+          float sum = adds ? to : 0.0f;
 #pragma unroll
-          for (int c = 1; c < kChains; ++c) sum += d[c][tile][m][e];
-          at[(8 * tile + (e & 1)) * kPitch + 16 * m + e / 2 * 8] = sum;
+          for (int c = 0; c < kChains; ++c) sum += d[c][tile][m][e];
+          to = sum;
         }
       }
     }
   }
 
-  Fragments a_[kPieces][kPlanes];
-  uint4 b_[kPieces][kPlanes][2];
+  Fragments a_[kHeld][kPlanes];
+  uint4 b_[kRing][kPlanes][2];
   uint4 *kept_, *streamed_;
   int kept_pieces_, pieces_;
 };

@@ -7,12 +7,17 @@
 
 #include <cstdint>
 
+#include "ridgeline/cuda/device/mbarrier.cuh"
 #include "ridgeline/cuda/device/mma.cuh"
 #include "ridgeline/cuda/recurrent/cell.cuh"
 
 namespace ridgeline::cuda::recurrent {
 
-constexpr int kWarps = 8, kThreads = 32 * kWarps;
+// Eight warps of a block multiply; a warpgroup of four more applies the gates, and needs fewer
+// registers than those that hold the weights. 384 threads begin with 168 each.
+constexpr int kWarps = 8, kThreads = 32 * kWarps, kGateThreads = 128;
+constexpr int kBlockThreads = kThreads + kGateThreads;
+constexpr int kProductRegisters = 216, kGateRegisters = 72;
 
 // A panel of items is what one product takes: two tiles of 8.
 constexpr int kPanelItems = 16;
@@ -86,11 +91,11 @@ __device__ inline int item_offset(int item) { return 4 * slot_index<1>(0, 0, ite
 
 // Hands over the values of a pair of places.
 template <typename T>
-__device__ inline void hand_over(uint4* slot, int offset, float lo, float hi) {
+__device__ inline void hand_over(uint4* slot, int offset, float2 v) {
   using H = Handed<T>;
   float first[H::kPlanes], second[H::kPlanes];
-  H::take_apart(lo, first);
-  H::take_apart(hi, second);
+  H::take_apart(v.x, first);
+  H::take_apart(v.y, second);
 #pragma unroll
   for (int plane = 0; plane < H::kPlanes; ++plane) {
     asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(reinterpret_cast<uint32_t*>(slot) +
@@ -98,10 +103,6 @@ __device__ inline void hand_over(uint4* slot, int offset, float lo, float hi) {
                  "r"(Pair<typename H::Operand>::pack(first[plane], second[plane]))
                  : "memory");
   }
-}
-
-__device__ inline void prefetch_l2(const void* at) {
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
 }
 
 __device__ inline void wait_cycles(int cycles) {

@@ -27,15 +27,38 @@ __device__ inline void load_octet(const T* row, int octet, int count, float (&v)
   }
 }
 
-// Where a block and a thread of a persistent pass stand: what both directions share.
+// Two neighbouring values, the second of which may be missing (`both`); 2 * sizeof(T) bytes at once
+// where they lie so (`even`: all rows are of an even length).
+template <typename T>
+struct alignas(2 * sizeof(T)) TwoOf {
+  T first, second;
+};
+template <typename T>
+__device__ inline void store_two(T* to, float2 v, bool even, bool both) {
+  if (even) {
+    *reinterpret_cast<TwoOf<T>*>(to) = {T(v.x), T(v.y)};
+  } else {
+    to[0] = T(v.x);
+    if (both) to[1] = T(v.y);
+  }
+}
+template <typename T>
+__device__ inline float2 load_two(const T* from, bool both) {
+  return {float(from[0]), both ? float(from[1]) : 0.0f};
+}
+
+// Where a block and a thread of a persistent pass stand: what both directions share. A thread that
+// applies gates has two neighbouring units of an item or several.
 struct PassPlace {
   // Copies: what lies behind a reference is read again after every word that is handed over.
   const PassShape shape;
   const Sequence s;
   int tile, group, layer;
   int first_item, items, panels;  // of the block's group
-  int unit_in_block, unit;        // of the thread; past all units where it has none
+  int thread;                     // of those that apply gates; negative for others
+  int unit_in_block, unit;        // the first of the thread's; past all units where it has none
   int warp;
+  bool even, both;  // rows of an even number of units; the thread has two
 
   __device__ PassPlace(const PassShape& shape, const Sequence& s, int first, int all_items)
       : shape(shape), s(s) {
@@ -45,21 +68,28 @@ struct PassPlace {
     first_item = first + group * shape.group_items;
     items = min(shape.group_items, first + all_items - first_item);
     panels = (items + kPanelItems - 1) / kPanelItems;
-    unit_in_block = threadIdx.x & ((1 << shape.lane_bits) - 1);
+    warp = threadIdx.x / 32;
+    thread = int(threadIdx.x) - kThreads;
+    unit_in_block = 2 * (thread & ((1 << shape.pair_bits) - 1));
     unit = tile * shape.units + unit_in_block;
     if (unit_in_block >= shape.units || unit >= s.hidden) unit = 1 << 30;
-    warp = threadIdx.x / 32;
+    even = s.hidden % 2 == 0;
+    both = unit + 1 < s.hidden;
   }
 
   __device__ bool has_unit() const { return unit < s.hidden; }
-  // The thread's i-th item of a panel, and whether there is one.
+  // The thread's i-th item of a panel. Those that half a warp reads together have their sums in
+  // different banks, and neighbours, which share a sector of what is handed over, are in one warp.
   __device__ int in_panel(int i) const {
-    return int(threadIdx.x + i * kThreads) >> shape.lane_bits;
+    const int j = (thread + i * kGateThreads) >> shape.pair_bits;
+    if (shape.pair_bits == 2) return (j & 8) | (j & 3) << 1 | (j >> 2 & 1);
+    if (shape.pair_bits == 3) return (j & 8) | (j & 1) << 2 | (j >> 1 & 3);
+    return j;
   }
-  __device__ bool has_item(int panel, int i) const {
-    return in_panel(i) < kPanelItems && kPanelItems * panel + in_panel(i) < items;
+  __device__ bool has(int panel, int i) const {
+    const int j = (thread + i * kGateThreads) >> shape.pair_bits;
+    return has_unit() && j < kPanelItems && kPanelItems * panel + in_panel(i) < items;
   }
-  __device__ bool has(int panel, int i) const { return has_unit() && has_item(panel, i); }
   // Of the whole batch.
   __device__ int item(int panel, int i) const {
     return first_item + kPanelItems * panel + in_panel(i);
@@ -72,9 +102,37 @@ struct PassPlace {
   // Which part of the inner extent this warp has: in other blocks other warps, so that not all ask
   // for the same memory at once.
   __device__ int slice() const { return (warp + tile) % kWarps; }
-  // Row [b, t] of the first panel's i-th item at time 0; others lie a stride on.
-  __device__ int first_row(int i) const { return (first_item + in_panel(i)) * s.steps; }
-  __device__ int panel_rows() const { return kPanelItems * s.steps; }
+  // Row [b, t] of an item of `length` steps.
+  __device__ int row(int step, int panel, int i, int length) const {
+    return item(panel, i) * s.steps + s.time(step, length);
+  }
+  // Of [B, T, D].
+  __device__ int place(int step, int panel, int i, int length) const {
+    return row(step, panel, i, length) * s.directions + s.direction;
+  }
+
+  // Calls f(panel, i) for all of the thread's items.
+  template <int kOwn, typename F>
+  __device__ void for_each(const F& f) const {
+    for (int panel = 0; panel < panels; ++panel) {
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i) f(panel, i);
+    }
+  }
+  // The thread's part of a state [B, H], which may be null; 0 where there is none.
+  template <typename T>
+  __device__ float2 state_of(const T* all, int panel, int i) const {
+    if (all == nullptr || !has(panel, i)) return {0.0f, 0.0f};
+    return load_two(all + int64_t(item(panel, i)) * s.hidden + unit, both);
+  }
+  template <typename T>
+  __device__ void store_state(T* all, int panel, int i, float2 v) const {
+    if (all == nullptr || !has(panel, i)) return;
+    store_two(all + int64_t(item(panel, i)) * s.hidden + unit, v, even, both);
+  }
+  __device__ int length_of(int panel, int i) const {
+    return has(panel, i) ? s.length(item(panel, i)) : 0;
+  }
 
   // This warp's memory for weights that are not in registers.
   __device__ uint4* kept(uint4* all, int piece_words) const {
@@ -85,18 +143,174 @@ struct PassPlace {
   }
 };
 
-// Floats that a thread keeps for each of its items from step to step, in shared memory.
-template <int kValues, int kOwn>
-class ThreadState {
+// What a thread that applies gates keeps of each of its items from step to step, in shared memory.
+template <int kOwn>
+class ThreadStates {
  public:
-  __device__ explicit ThreadState(float* memory) : memory_(memory + threadIdx.x) {}
-  __device__ float& at(int panel, int i, int value) const {
-    return memory_[((panel * kOwn + i) * kValues + value) * kThreads];
+  static constexpr int kPanelFloats = 3 * 2 * kOwn * kGateThreads;
+
+  __device__ ThreadStates(float* memory, int thread)
+      : memory_(reinterpret_cast<float2*>(memory) + thread) {}
+  // h and c, or their gradients.
+  __device__ float2& h(int panel, int i) const { return at(panel, i, 0); }
+  __device__ float2& c(int panel, int i) const { return at(panel, i, 1); }
+  // Steps; 0 where there is no item.
+  __device__ int length(int panel, int i) const { return __float_as_int(at(panel, i, 2).x); }
+  __device__ void set_length(int panel, int i, int length) const {
+    at(panel, i, 2).x = __int_as_float(length);
   }
 
  private:
-  float* memory_;
+  __device__ float2& at(int panel, int i, int value) const {
+    return memory_[((panel * kOwn + i) * 3 + value) * kGateThreads];
+  }
+  float2* memory_;
 };
+
+// What a thread reads of global memory in a turn, pairs of V, on its way some turns ahead: in
+// shared memory, each thread its own.
+template <typename V, int kOwn, int kValues>
+class FetchRing {
+ public:
+  static constexpr int kTurnBytes = kOwn * kValues * kGateThreads * int(sizeof(TwoOf<V>));
+
+  __device__ FetchRing(void* memory, int thread, int depth)
+      : memory_(static_cast<TwoOf<V>*>(memory) + thread), depth_(depth) {}
+
+  __device__ void ask(int turn, int i, int value, const V* from, bool even, bool both) const {
+    TwoOf<V>* to = at(turn, i, value);
+    if (even) {
+      asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(smem_address(to)), "l"(from),
+                   "n"(sizeof(TwoOf<V>))
+                   : "memory");
+    } else {
+      *to = {from[0], both ? from[1] : V(0.0f)};
+    }
+  }
+  __device__ void set_zero(int turn, int i, int value) const {
+    *at(turn, i, value) = {V(0.0f), V(0.0f)};
+  }
+  // Ends what is asked for in a turn; there are as many of these as turns begun, plus the depth.
+  __device__ void end_turn() const { asm volatile("cp.async.commit_group;" ::: "memory"); }
+  __device__ void await() const {
+    if (depth_ == kFetchDepth) {
+      asm volatile("cp.async.wait_group %0;" ::"n"(kFetchDepth - 1) : "memory");
+    } else {
+      asm volatile("cp.async.wait_group 0;" ::: "memory");
+    }
+  }
+  __device__ float2 get(int turn, int i, int value) const {
+    const TwoOf<V> v = *at(turn, i, value);
+    return {float(v.first), float(v.second)};
+  }
+  __device__ int depth() const { return depth_; }
+
+ private:
+  __device__ TwoOf<V>* at(int turn, int i, int value) const {
+    const int slot = depth_ == kFetchDepth ? turn % kFetchDepth : 0;
+    return memory_ + ((slot * kOwn + i) * kValues + value) * kGateThreads;
+  }
+  TwoOf<V>* memory_;
+  int depth_;  // kFetchDepth or 1
+};
+
+// Which of a pass's buffers of partial sums a turn has.
+__device__ inline int buffer_of(int turn, const PassShape& shape) {
+  return shape.buffers == 2 ? turn & 1 : 0;
+}
+
+__device__ inline const float* sums_of(int turn, const float* partials, int floats,
+                                       const PassShape& shape) {
+  return partials + buffer_of(turn, shape) * shape.sum_warps * floats;
+}
+
+// Named barriers between the warps that multiply and those that apply the gates, one a buffer: sums
+// are there; they have been read. And among the former: half of them have put theirs.
+enum { kSumsFull = 1, kSumsFree = 3, kSumsFolded = 5 };
+
+// Counts itself at a named barrier without waiting there.
+__device__ inline void arrive_barrier(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+// A panel at a step.
+struct Turn {
+  uint4* slot;
+  int step = 0, panel = 0, count = 0;
+};
+
+// What a warp that learns when to ask adds to its pause, in cycles, when it was too early, and
+// takes off when it was not.
+constexpr int kPauseMore = 32, kPauseLess = 2, kLongestPause = 4096;
+
+// By the warps that multiply, whose partial sums have a pitch of `floats`: turn after turn, each as
+// soon as its buffer has been read. With one panel or two a state is not there yet when the one
+// before has been multiplied, and asking for it early keeps L2 from taking in what is handed over:
+// a warp learns how long to wait. With more the next panel comes while one is multiplied.
+template <typename Product, typename Advance>
+__device__ inline void multiply_turns(Product& product, Turn turn, int turns,
+                                      const PassPlace& place, const Advance& advance,
+                                      float* partials, int floats) {
+  using Panel = typename Product::Panel;
+  const PassShape& shape = place.shape;
+  const bool ahead = place.panels > 2;
+  int pause = 0;
+  Panel panel{turn.slot, place.two_tiles(turn.panel)};
+  if (turns > 0) product.begin(panel);
+  while (turn.count < turns) {
+    const int count = turn.count, buffer = buffer_of(count, shape);
+    advance(turn);
+    const bool more = turn.count < turns;
+    const Panel next{turn.slot, place.two_tiles(turn.panel)};
+    const bool early = product.finish(panel, ahead && more ? next : Panel{}, [&](auto put) {
+      if (count >= shape.buffers) named_barrier(kSumsFree + buffer, kBlockThreads);
+      float* to = partials + (buffer * shape.sum_warps + place.warp % shape.sum_warps) * floats;
+      const bool folds = shape.sum_warps < kWarps, adds = place.warp < shape.sum_warps;
+      if (!folds || !adds) put(to, false);
+      if (!folds) return;
+      named_barrier(kSumsFolded, kThreads);
+      if (adds) put(to, true);
+    });
+    arrive_barrier(kSumsFull + buffer, kBlockThreads);
+    if (!ahead && more) {
+      pause = early ? min(pause + kPauseMore, kLongestPause) : max(pause - kPauseLess, 0);
+      wait_cycles(pause);
+      product.begin(next);
+    }
+    panel = next;
+  }
+}
+
+// By the others: waits for a turn's sums; says that they have been read.
+__device__ inline void await_sums(int turn, const PassShape& shape) {
+  named_barrier(kSumsFull + buffer_of(turn, shape), kBlockThreads);
+}
+__device__ inline void release_sums(int turn, int turns, const PassShape& shape) {
+  if (turn + shape.buffers >= turns) return;  // nobody waits for it
+  arrive_barrier(kSumsFree + buffer_of(turn, shape), kBlockThreads);
+}
+
+// The sum of the warps' partial sums of two neighbouring rows.
+template <int kCount>
+__device__ inline float2 add_pairs(const float* at, int pitch) {
+  float2 v[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) v[i] = *reinterpret_cast<const float2*>(at + i * pitch);
+#pragma unroll
+  for (int half = kCount / 2; half > 0; half /= 2) {
+#pragma unroll
+    for (int i = 0; i < half; ++i) {
+      v[i].x += v[i + half].x;
+      v[i].y += v[i + half].y;
+    }
+  }
+  return v[0];
+}
+template <int kWarpFloats>
+__device__ inline float2 add_warps(const float* at, const PassShape& shape) {
+  return shape.sum_warps == kWarps ? add_pairs<kWarps>(at, kWarpFloats)
+                                   : add_pairs<kWarps / 2>(at, kWarpFloats);
+}
 
 // Words of places and items past the last one are zero; others are absent until they come.
 // Forward (kStates), slot 0 of each group has the initial state. `exchange` is the layer's.

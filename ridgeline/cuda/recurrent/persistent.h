@@ -16,11 +16,13 @@
 // bf16, fp16, and fp32 as sums of three bf16 numbers.
 namespace ridgeline::cuda::recurrent {
 
+constexpr int kFetchDepth = 4;
+
 // What a kernel knows of its layout. A block's product has 16 * row_tiles rows; its warps share out
 // the inner extent in pieces of 32 places.
 struct PassShape {
   int units = 0;            // hidden units of a block, even
-  int lane_bits = 0;        // 8, 16 or 32 threads stand side by side for them
+  int pair_bits = 0;        // 4, 8 or 16 threads stand side by side for them, with two each
   int tiles = 0;            // blocks that share out the hidden units
   int groups = 1;           // of items, each with its own blocks
   int group_items = 0;      // a multiple of 8; of 16 where there are more
@@ -28,12 +30,11 @@ struct PassShape {
   int warp_pieces = 0;      // of 32 places, of each warp: first those in registers, then
   int kept_pieces = 0;      // those in shared memory, then
   int streamed_pieces = 0;  // those that come from L2 in each step
-  int buffers = 2;  // of partial sums; with one the block's warps wait for each other once more
-  int ring = 0;     // panels that a cluster may have on the way
-  int layers = 1;   // of a stack: blocks of each layer run side by side
-  // Cycles that a block with one panel waits before it asks for the next state: asking early and
-  // often keeps L2 from taking in what is handed over.
-  int pause = 0;
+  int buffers = 2;    // of partial sums; with one the block's warps wait for each other once more
+  int sum_warps = 8;  // that put partial sums: all, or half of them, with those of others added
+  int ring = 0;       // panels that a cluster may have on the way
+  int depth = 1;      // turns that a thread fetches ahead: kFetchDepth or 1
+  int layers = 1;     // of a stack: blocks of each layer run side by side
   // uint4s of a slot: of a panel, of a layer's group, and of all layers'.
   int64_t panel_words = 0, step_words = 0, all_words = 0;
 

@@ -10,13 +10,13 @@ constexpr int kClusterBlocks = 4;
 template <typename T, Cell kCell>
 const void* kernel_of(const PersistentLayout& layout) {
   const void* found = nullptr;
-  const auto try_kernel = [&]<int kCluster, int kRowTiles, int kPieces, int kOwn>() {
-    if (layout.row_tiles != kRowTiles || layout.held_pieces != kPieces ||
+  const auto try_kernel = [&]<int kCluster, int kRowTiles, int kHeld, int kOwn>() {
+    if (layout.row_tiles != kRowTiles || layout.held_pieces != kHeld ||
         layout.cluster != kCluster) {
       return;
     }
     found = reinterpret_cast<const void*>(
-        rnn_backward_persistent_kernel<T, kCell, kCluster, kRowTiles, kPieces, kOwn>);
+        rnn_backward_persistent_kernel<T, kCell, kCluster, kRowTiles, kHeld, kOwn>);
   };
   constexpr bool kGated = cell_gates(kCell) > 1;
   if constexpr (Handed<T>::kPlanes > 1) {
@@ -32,6 +32,7 @@ const void* kernel_of(const PersistentLayout& layout) {
       try_kernel.template operator()<kClusterBlocks, 3, 4, 1>();
       try_kernel.template operator()<kClusterBlocks, 4, 4, 1>();
       try_kernel.template operator()<kClusterBlocks, 6, 2, 2>();
+      try_kernel.template operator()<1, 2, 6, 2>();
     } else {
       try_kernel.template operator()<1, 2, 8, 2>();
     }
@@ -57,6 +58,7 @@ PersistentLayout backward_layout(Cell cell, int planes, int hidden, int batch, i
   layout.held_pieces = kernel.held_pieces;
   layout.cluster = cluster;
   complete_layout(layout, planes, hidden, cell_gates(cell) * ((hidden + 7) / 8), batch, processors,
+                  (planes > 1 ? 8 : 4) * size_t(backward_loads(cell)),
                   size_t(cluster) * kPanelItems * units * sizeof(float));
   if (!layout.refusal.empty()) return layout;
   resident = check_resident(
@@ -105,13 +107,16 @@ PersistentLayout persistent_backward_layout(Cell cell, int planes, int hidden, i
   }
   const int units = units_for(hidden, processors);
   int resident = 0;
-  if (units <= 16 || gated || planes > 1) {
-    return backward_layout(cell, planes, hidden, batch, processors, 16, 1, {1, planes > 1 ? 2 : 8},
-                           resident);
+  const auto one_block = [&](int units, const Kernel& kernel) {
+    return backward_layout(cell, planes, hidden, batch, processors, units, 1, kernel, resident);
+  };
+  if (form == PersistentForm::wide) {  // half the blocks read each gradient
+    if (gated && planes == 1) return one_block(32, {2, 6});
+    layout.refusal = "there is no such form of this layer";
+    return layout;
   }
-  if (units <= 32) {
-    return backward_layout(cell, planes, hidden, batch, processors, units, 1, {2, 8}, resident);
-  }
+  if (units <= 16 || gated || planes > 1) return one_block(16, {1, planes > 1 ? 2 : 8});
+  if (units <= 32) return one_block(units, {2, 8});
   layout.refusal = "more hidden units than the GPU has room for";
   return layout;
 }

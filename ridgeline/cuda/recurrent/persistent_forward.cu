@@ -8,10 +8,10 @@ namespace {
 template <typename T, Cell kCell>
 const void* kernel_of(const PersistentLayout& layout) {
   const void* found = nullptr;
-  const auto try_kernel = [&]<int kRowTiles, int kPieces, int kOwn>() {
-    if (layout.row_tiles != kRowTiles || layout.held_pieces != kPieces) return;
+  const auto try_kernel = [&]<int kRowTiles, int kHeld, int kOwn>() {
+    if (layout.row_tiles != kRowTiles || layout.held_pieces != kHeld) return;
     found = reinterpret_cast<const void*>(
-        rnn_forward_persistent_kernel<T, kCell, kRowTiles, kPieces, kOwn>);
+        rnn_forward_persistent_kernel<T, kCell, kRowTiles, kHeld, kOwn>);
   };
   if constexpr (Handed<T>::kPlanes > 1) {
     try_kernel.template operator()<(cell_gates(kCell) > 1 ? 2 : 1), 2, 1>();
@@ -61,12 +61,6 @@ void choose_forward(PersistentLayout& layout, Cell cell, int hidden, int process
   }
 }
 
-// Measured on an H200: blocks that read 32 KB of a state a step gain a tenth, smaller ones lose.
-int pause_for(const PassShape& shape, int hidden) {
-  const int panel_items = shape.group_items < kPanelItems ? shape.group_items : kPanelItems;
-  return hidden * panel_items >= 8192 ? 600 : 0;
-}
-
 }  // namespace
 
 PersistentLayout persistent_forward_layout(Cell cell, int planes, int hidden, int batch,
@@ -81,9 +75,9 @@ PersistentLayout persistent_forward_layout(Cell cell, int planes, int hidden, in
     layout.refusal = "there is no such form of this layer";
     return layout;
   }
-  complete_layout(layout, planes, hidden, (hidden + 7) / 8, batch, processors, 0);
+  complete_layout(layout, planes, hidden, (hidden + 7) / 8, batch, processors, 8 * cell_gates(cell),
+                  0);
   if (!layout.refusal.empty()) return layout;
-  layout.shape.pause = pause_for(layout.shape, hidden);
   check_resident(
       planes > 1 ? kernel_of<float>(cell, layout) : kernel_of<__nv_bfloat16>(cell, layout), layout);
   return layout;

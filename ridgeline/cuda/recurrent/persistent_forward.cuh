@@ -10,95 +10,109 @@ struct PersistentForwardParams {
   PassShape shape;
 };
 
-template <typename T, Cell kCell, int kRowTiles, int kPieces, int kOwn, bool kStacked>
+template <typename T, Cell kCell, int kRowTiles, int kHeld, int kOwn, bool kStacked>
 class ForwardPass {
  public:
-  using Product = BlockProduct<T, kPieces, kRowTiles>;
+  using Product = BlockProduct<T, kHeld, kRowTiles>;
   using Math = typename Handed<T>::Math;
+  using Inputs = FetchRing<float, kOwn, cell_gates(kCell)>;
+  using States = ThreadStates<kOwn>;
   static constexpr int kGates = cell_gates(kCell), kSaved = cell_saved(kCell);
   // Row gate * kGateRows + u of a block's product is that gate of its unit u.
   static constexpr int kGateRows = forward_gate_rows(kCell, kRowTiles);
   static constexpr int kWarpFloats = kPanelItems * Product::kPitch;  // partial sums of a warp
-  enum { kH, kC, kLength, kStates };                                 // of a ThreadState
 
   __device__ ForwardPass(const PersistentForward<T>* layers, const PassPlace& at, float* shared)
-      : args_(layers[kStacked ? at.layer : 0]),
-        at_(at),
-        partials_(shared),
-        state_(shared + at.shape.buffers * kWarps * kWarpFloats) {
+      : args_(layers[kStacked ? at.layer : 0]), at_(at), partials_(shared) {
     const PassShape& shape = at.shape;
     handed_ = place_offset<Handed<T>::kPlanes>(at.unit);
     exchange_ = args_.exchange + at.group * shape.slots(steps()) * shape.all_words +
                 at.layer * shape.step_words;
+    states_ = shared + shape.buffers * shape.sum_warps * kWarpFloats;
+    inputs_ = states_ + at.group_panels() * States::kPanelFloats;
+    kept_ = reinterpret_cast<uint4*>(inputs_ + shape.depth * (Inputs::kTurnBytes / 4));
   }
 
-  __device__ void run() {
-    if (at_.items <= 0) return;  // the last launch of several may have fewer groups
+  // Whether this block has items: the last launch of several may have fewer groups.
+  __device__ bool has_items() const { return at_.items > 0; }
+
+  // By the warps that multiply.
+  __device__ void multiply() const {
     const PassShape& shape = at_.shape;
     const int first_piece = at_.slice() % (kStacked ? kWarps / 2 : kWarps) * shape.warp_pieces;
     Product product;
     product.load_weights(
         first_piece, shape.warp_pieces,
         [this](int row, int octet, float(&v)[8]) { weights(row, octet, v); },
-        at_.kept(kept_memory(), Product::kWeightWords), shape.kept_pieces,
+        at_.kept(kept_, Product::kWeightWords), shape.kept_pieces,
         at_.streamed(args_.streamed, Product::kWeightWords));
-    load_states();
     const int64_t lane = Product::lane_offset(first_piece) +
                          (takes_below() ? shape.all_words - shape.step_words : 0);
-    const int64_t step_gap = shape.all_words - at_.panels * shape.panel_words;
-    const bool ahead = at_.panels > 1;  // the next panel's state came while this one was waited for
-    uint4* slot = exchange_;
-    fetch_inputs(0, 0);
-    product.begin(slot + lane, at_.two_tiles(0));
-    float* partial = partials_;
-    for (int step = 0; step < steps(); ++step) {
-      for (int panel = 0; panel < at_.panels; ++panel) {
-        const bool last = panel + 1 == at_.panels;
-        const int next_step = step + last, next_panel = last ? 0 : panel + 1;
-        uint4* next = slot + shape.panel_words + (last ? step_gap : 0);
-        product.finish(slot + lane, at_.two_tiles(panel), partial + at_.warp * kWarpFloats);
-        const bool more = next_step < steps();
-        if (ahead && more) product.begin(next + lane, at_.two_tiles(next_panel));
-        Items now = load_items(panel);
-        __syncthreads();
-        advance(step, panel, slot + shape.all_words, partial, now);
-        if (shape.buffers == 1) {
-          __syncthreads();
-        } else {
-          partial = partial == partials_ ? partials_ + kWarps * kWarpFloats : partials_;
-        }
-        if (!ahead && more && shape.pause == 0) product.begin(next + lane, at_.two_tiles(0));
-        if (more) fetch_inputs(next_step, next_panel);
-        if (ahead) prefetch_inputs(step + 2, panel);
-        store(step, panel, now);
-        if (!ahead && more && shape.pause > 0) {
-          wait_cycles(shape.pause);
-          product.begin(next + lane, at_.two_tiles(0));
-        }
-        slot = next;
-      }
+    multiply_turns(
+        product, Turn{exchange_ + lane}, turns(), at_, [this](Turn& turn) { advance(turn); },
+        partials_, kWarpFloats);
+  }
+
+  // By the others.
+  __device__ void apply() const {
+    const States states(states_, at_.thread);
+    const Inputs inputs(inputs_, at_.thread, at_.shape.depth);
+    const Biases biases = load_biases();
+    at_.template for_each<kOwn>([&](int panel, int i) {
+      states.h(panel, i) = at_.state_of(args_.h0, panel, i);
+      states.c(panel, i) = at_.state_of(args_.c0, panel, i);
+      states.set_length(panel, i, at_.length_of(panel, i));
+    });
+    Turn fetched{exchange_};
+    for (int i = 0; i < inputs.depth(); ++i) fetch(fetched, states, inputs);
+    for (Turn turn{exchange_}; turn.count < turns(); advance(turn)) {
+      Items items = load_items(turn, states);
+      inputs.await();
+      await_sums(turn.count, at_.shape);
+      add_up(turn, items);
+      release_sums(turn.count, turns(), at_.shape);
+      move_on(turn, inputs, biases, items);
+      keep_items(turn, items, states);
+      fetch(fetched, states, inputs);
+      store(turn, items);
     }
-    store_states();
+    at_.template for_each<kOwn>([&](int panel, int i) {
+      at_.store_state(args_.hT, panel, i, states.h(panel, i));
+      if (kCell == Cell::lstm) at_.store_state(args_.cT, panel, i, states.c(panel, i));
+    });
   }
 
  private:
+  // Of the thread's two units.
+  struct Biases {
+    float of_x[2][kGates], of_h[2][kGates];
+  };
   // What a thread works on in a turn.
+  struct Item {
+    float h[2], c[2];
+    float gates[2][4];  // first the sums with h
+    int length;         // 0 where there is no item
+    bool has;
+  };
   struct Items {
-    float h[kOwn], c[kOwn], gates[kOwn][4];
-    int length[kOwn];
-    bool has[kOwn];
+    Item own[kOwn];
   };
 
   __device__ int steps() const { return at_.s.steps; }
   __device__ int hidden() const { return at_.s.hidden; }
+  __device__ int turns() const { return steps() * at_.panels; }
   // In a stack half of the warps of a layer above another take the state of that one: it has been
   // handed over when the layer below ends the same step. Those of the lowest have no weights.
   __device__ bool upper_half() const { return kStacked && at_.slice() >= kWarps / 2; }
   __device__ bool takes_below() const { return upper_half() && at_.layer > 0; }
-  // Behind the states of all panels.
-  __device__ uint4* kept_memory() const {
-    return reinterpret_cast<uint4*>(partials_ + at_.shape.buffers * kWarps * kWarpFloats +
-                                    at_.group_panels() * kOwn * kStates * kThreads);
+
+  __device__ void advance(Turn& turn) const {
+    turn.slot += at_.shape.panel_words;
+    ++turn.count;
+    if (++turn.panel < at_.panels) return;
+    turn.panel = 0;
+    ++turn.step;
+    turn.slot += at_.shape.all_words - at_.panels * at_.shape.panel_words;
   }
 
   __device__ void weights(int row, int octet, float (&v)[8]) const {
@@ -110,166 +124,166 @@ class ForwardPass {
     load_octet(w + (int64_t(gate) * hidden() + unit) * hidden(), octet, hidden(), v);
   }
 
-  __device__ void load_states() {
-    if (at_.has_unit()) {
+  __device__ Biases load_biases() const {
+    Biases b{};
 #pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) {
-        const int at = gate * hidden() + at_.unit;
-        bias_x_[gate] = args_.b_ih ? args_.b_ih[at] : 0.0f;
-        bias_h_[gate] = args_.b_hh ? args_.b_hh[at] : 0.0f;
+    for (int gate = 0; gate < kGates; ++gate) {
+#pragma unroll
+      for (int k = 0; k < 2; ++k) {
+        if (at_.unit + k >= hidden()) continue;
+        const int at = gate * hidden() + at_.unit + k;
+        b.of_x[k][gate] = args_.b_ih ? args_.b_ih[at] : 0.0f;
+        b.of_h[k][gate] = args_.b_hh ? args_.b_hh[at] : 0.0f;
+        if (kCell == Cell::gru && gate == kGates - 1) continue;  // the sums stay apart
+        b.of_x[k][gate] += b.of_h[k][gate];
+        b.of_h[k][gate] = 0.0f;
       }
     }
-    for (int panel = 0; panel < at_.panels; ++panel) {
-#pragma unroll
-      for (int i = 0; i < kOwn; ++i) {
-        const bool there = at_.has(panel, i);
-        const int64_t at = there ? int64_t(at_.item(panel, i)) * hidden() + at_.unit : 0;
-        state_.at(panel, i, kH) = there && args_.h0 != nullptr ? float(args_.h0[at]) : 0.0f;
-        state_.at(panel, i, kC) = there && args_.c0 != nullptr ? float(args_.c0[at]) : 0.0f;
-        state_.at(panel, i, kLength) = __int_as_float(there ? at_.s.length(at_.item(panel, i)) : 0);
-      }
-    }
-  }
-  __device__ int length(int panel, int i) const {
-    return __float_as_int(state_.at(panel, i, kLength));
-  }
-  __device__ Items load_items(int panel) const {
-    Items now;
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      now.has[i] = at_.has(panel, i);
-      now.h[i] = state_.at(panel, i, kH);
-      now.c[i] = kCell == Cell::lstm ? state_.at(panel, i, kC) : 0.0f;
-      now.length[i] = length(panel, i);
-    }
-    return now;
+    return b;
   }
 
-  // Row [b, t] of an item at a step.
-  __device__ int row(int step, int panel, int i, int length) const {
-    return at_.first_row(i) + panel * at_.panel_rows() + at_.s.time(step, length);
+  // Asks for the sums with x of a turn, which advances.
+  __device__ void fetch(Turn& turn, const States& states, const Inputs& inputs) const {
+    if (turn.count < turns() && !(kStacked && at_.layer > 0)) {
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i) {
+        const int length = states.length(turn.panel, i);
+        if (turn.step >= length) continue;
+        const int row = at_.row(turn.step, turn.panel, i, length);
+        const float* from = args_.from_x + int64_t(row) * (kGates * hidden()) + at_.unit;
+#pragma unroll
+        for (int gate = 0; gate < kGates; ++gate) {
+          inputs.ask(turn.count, i, gate, from + gate * hidden(), at_.even, at_.both);
+        }
+      }
+    }
+    inputs.end_turn();
+    advance(turn);
   }
-  __device__ const float* inputs(int step, int panel, int i, int length) const {
-    return args_.from_x + int64_t(row(step, panel, i, length)) * (kGates * hidden()) + at_.unit;
-  }
-  // The sums with x of a step, on their way while the state is waited for.
-  __device__ void fetch_inputs(int step, int panel) {
-    if (kStacked && at_.layer > 0) return;
+
+  __device__ Items load_items(const Turn& turn, const States& states) const {
+    Items items;
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-      const int of_item = length(panel, i);  // 0 where there is none
-      if (step >= of_item) continue;
-      const float* from = inputs(step, panel, i, of_item);
+      Item& item = items.own[i];
+      const float2 h = states.h(turn.panel, i), c = states.c(turn.panel, i);
+      item.h[0] = h.x;
+      item.h[1] = h.y;
+      item.c[0] = c.x;
+      item.c[1] = c.y;
+      item.length = states.length(turn.panel, i);
+      item.has = at_.has(turn.panel, i);
+    }
+    return items;
+  }
+  __device__ void keep_items(const Turn& turn, const Items& items, const States& states) const {
 #pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) x_[i][gate] = __ldcs(from + gate * hidden());
+    for (int i = 0; i < kOwn; ++i) {
+      const Item& item = items.own[i];
+      states.h(turn.panel, i) = {item.h[0], item.h[1]};
+      if (kCell == Cell::lstm) states.c(turn.panel, i) = {item.c[0], item.c[1]};
     }
   }
-  // With several panels a turn is shorter than the way from memory.
-  __device__ void prefetch_inputs(int step, int panel) const {
-    if (kStacked && at_.layer > 0) return;
+
+  // The sums with h of the thread's items, over the block's warps.
+  __device__ void add_up(const Turn& turn, Items& items) const {
+    const float* partial = sums_of(turn.count, partials_, kWarpFloats, at_.shape);
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-      const int of_item = length(panel, i);
-      if (step >= of_item) continue;
-      const float* from = inputs(step, panel, i, of_item);
+      const float* at = partial + at_.in_panel(i) * Product::kPitch + at_.unit_in_block;
 #pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) prefetch_l2(from + gate * hidden());
+      for (int gate = 0; gate < kGates; ++gate) {
+        const float2 sum = add_warps<kWarpFloats>(at + gate * kGateRows, at_.shape);
+        items.own[i].gates[0][gate] = sum.x;
+        items.own[i].gates[1][gate] = sum.y;
+      }
     }
   }
 
   // The new state of the thread's items, handed over to the next step's slot.
-  __device__ void advance(int step, int panel, uint4* to, const float* partial, Items& now) {
-    const bool wanted = step + 1 < steps() || (kStacked && at_.layer + 1 < at_.shape.layers);
+  __device__ void move_on(const Turn& turn, const Inputs& inputs, const Biases& biases,
+                          Items& items) const {
+    uint4* to = turn.slot + at_.shape.all_words;
+    const bool wanted = turn.step + 1 < steps() || (kStacked && at_.layer + 1 < at_.shape.layers);
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-      float sums[kGates][kWarps];
-      if (at_.in_panel(i) < kPanelItems) {
-        const float* at = partial + at_.in_panel(i) * Product::kPitch + at_.unit_in_block;
-#pragma unroll
-        for (int gate = 0; gate < kGates; ++gate) {
-#pragma unroll
-          for (int warp = 0; warp < kWarps; ++warp) {
-            sums[gate][warp] = at[warp * kWarpFloats + gate * kGateRows];
-          }
-        }
+      Item& item = items.own[i];
+      if (turn.step < item.length) apply_gates(turn, i, inputs, biases, item);
+      if (item.has && wanted) {
+        hand_over<T>(to, handed_ + item_offset(at_.in_panel(i)), {item.h[0], item.h[1]});
       }
-      if (step < now.length[i]) move_on(i, sums, now);
-      if (!now.has[i]) now.h[i] = 0.0f;
-      const float other = __shfl_down_sync(~0u, now.h[i], 1);
-      if (now.has[i] && at_.unit % 2 == 0 && wanted) {
-        hand_over<T>(to, handed_ + item_offset(at_.in_panel(i)), now.h[i], other);
-      }
-      state_.at(panel, i, kH) = now.h[i];
-      if (kCell == Cell::lstm) state_.at(panel, i, kC) = now.c[i];
     }
   }
-  __device__ void move_on(int i, const float (&sums)[kGates][kWarps], Items& now) const {
-    float from_h[kGates], from_x[kGates];
+  __device__ void apply_gates(const Turn& turn, int i, const Inputs& inputs, const Biases& biases,
+                              Item& item) const {
+    float x[2][kGates];
 #pragma unroll
     for (int gate = 0; gate < kGates; ++gate) {
-      from_h[gate] = ((sums[gate][0] + sums[gate][1]) + (sums[gate][2] + sums[gate][3])) +
-                     ((sums[gate][4] + sums[gate][5]) + (sums[gate][6] + sums[gate][7])) +
-                     bias_h_[gate];
-      from_x[gate] = x_[i][gate] + bias_x_[gate];
+      const bool none = kStacked && at_.layer > 0;
+      const float2 v = none ? float2{0.0f, 0.0f} : inputs.get(turn.count, i, gate);
+      x[0][gate] = v.x;
+      x[1][gate] = v.y;
     }
 #pragma unroll
-    for (int gate = 0; gate < kGates; ++gate) {
-      now.gates[i][gate] = gate_value<kCell, Math>(gate, from_x[gate], from_h[gate], now.gates[i]);
+    for (int k = 0; k < 2; ++k) {
+      float(&gates)[4] = item.gates[k];
+      const float last_sum = gates[kGates - 1] + biases.of_h[k][kGates - 1];
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) {
+        gates[gate] = gate_value<kCell, Math>(gate, x[k][gate] + biases.of_x[k][gate],
+                                              gate == kGates - 1 ? last_sum : gates[gate], gates);
+      }
+      if (kCell == Cell::gru) gates[3] = last_sum;
+      item.h[k] = float(T(next_state<kCell, Math>(gates, item.h[k], item.c[k])));
     }
-    if (kCell == Cell::gru) now.gates[i][3] = from_h[kGates - 1];
-    now.h[i] = float(T(next_state<kCell, Math>(now.gates[i], now.h[i], now.c[i])));
+    if (!at_.both) item.h[1] = 0.0f;
   }
 
-  __device__ void store(int step, int panel, const Items& now) const {
+  __device__ void store(const Turn& turn, const Items& items) const {
     const int H = hidden();
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-      if (!now.has[i]) continue;
-      const bool live = step < now.length[i];
-      const int place = row(step, panel, i, now.length[i]) * at_.s.directions + at_.s.direction;
-      args_.y[int64_t(place) * H + at_.unit] = T(live ? now.h[i] : 0.0f);
+      const Item& item = items.own[i];
+      if (!item.has) continue;
+      const bool live = turn.step < item.length;
+      const int place = at_.place(turn.step, turn.panel, i, item.length);
+      const auto put = [&](T* to, float first, float second) {
+        store_two(to, live ? float2{first, second} : float2{0.0f, 0.0f}, at_.even, at_.both);
+      };
+      put(args_.y + int64_t(place) * H + at_.unit, item.h[0], item.h[1]);
       if (kSaved == 0 || args_.reserve == nullptr) continue;
       T* reserve = args_.reserve + int64_t(place) * (kSaved * H) + at_.unit;
 #pragma unroll
       for (int v = 0; v < (kSaved < 4 ? kSaved : 4); ++v) {
-        reserve[v * H] = T(live ? now.gates[i][v] : 0.0f);
+        put(reserve + v * H, item.gates[0][v], item.gates[1][v]);
       }
-      if constexpr (kCell == Cell::lstm) reserve[4 * H] = T(live ? now.c[i] : 0.0f);
-    }
-  }
-
-  __device__ void store_states() const {
-    for (int panel = 0; panel < at_.panels; ++panel) {
-#pragma unroll
-      for (int i = 0; i < kOwn; ++i) {
-        if (!at_.has(panel, i)) continue;
-        const int64_t at = int64_t(at_.item(panel, i)) * hidden() + at_.unit;
-        if (args_.hT != nullptr) args_.hT[at] = T(state_.at(panel, i, kH));
-        if (kCell == Cell::lstm && args_.cT != nullptr) {
-          args_.cT[at] = T(state_.at(panel, i, kC));
-        }
-      }
+      if constexpr (kCell == Cell::lstm) put(reserve + 4 * H, item.c[0], item.c[1]);
     }
   }
 
   const PersistentForward<T> args_;
   const PassPlace at_;
-  float* partials_;
-  const ThreadState<kStates, kOwn> state_;
-  uint4* exchange_;
-  int handed_;  // where in a slot the thread's unit is handed over
-  float bias_x_[kGates] = {}, bias_h_[kGates] = {};
-  float x_[kOwn][kGates] = {};
+  float *partials_, *states_, *inputs_;
+  uint4 *kept_, *exchange_;
+  int handed_;  // where in a slot the thread's units are handed over
 };
 
-template <typename T, Cell kCell, int kRowTiles, int kPieces, int kOwn, int kLayers = 1>
-__global__ void __launch_bounds__(kThreads, 1)
+template <typename T, Cell kCell, int kRowTiles, int kHeld, int kOwn, int kLayers = 1>
+__global__ void __launch_bounds__(kBlockThreads, 1)
     rnn_forward_persistent_kernel(const __grid_constant__ PersistentForwardParams<T, kLayers> p) {
-#if __CUDA_ARCH__ >= 900  // the rows refuse others
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL  // the rows refuse others
   extern __shared__ __align__(16) float shared[];
   const PersistentForward<T>& first = p.layers[0];
-  const PassPlace at(p.shape, first.sequence, first.first_item, first.items);
-  ForwardPass<T, kCell, kRowTiles, kPieces, kOwn, (kLayers > 1)>(p.layers, at, shared).run();
+  const ForwardPass<T, kCell, kRowTiles, kHeld, kOwn, (kLayers > 1)> pass(
+      p.layers, {p.shape, first.sequence, first.first_item, first.items}, shared);
+  if (!pass.has_items()) return;
+  if (threadIdx.x < kThreads) {
+    take_registers<kProductRegisters>();
+    pass.multiply();
+  } else {
+    give_registers<kGateRegisters>();
+    pass.apply();
+  }
 #endif
 }
 

@@ -36,7 +36,7 @@ inline cudaError_t launch_resident_blocks(const void* kernel, const PersistentLa
   attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(unsigned(layout.blocks()));
-  config.blockDim = dim3(unsigned(kThreads));
+  config.blockDim = dim3(unsigned(kBlockThreads));
   config.dynamicSmemBytes = layout.shared_bytes;
   config.stream = stream;
   config.attrs = attributes;
@@ -59,7 +59,7 @@ inline int check_resident(const void* kernel, PersistentLayout& layout) {
     attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(unsigned(layout.blocks()));
-    config.blockDim = dim3(unsigned(kThreads));
+    config.blockDim = dim3(unsigned(kBlockThreads));
     config.dynamicSmemBytes = layout.shared_bytes;
     config.attrs = &attribute;
     config.numAttrs = 1;
@@ -72,7 +72,7 @@ inline int check_resident(const void* kernel, PersistentLayout& layout) {
       e = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
     }
     if (e == cudaSuccess) {
-      e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&most, kernel, kThreads,
+      e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&most, kernel, kBlockThreads,
                                                         layout.shared_bytes);
     }
     most *= processors;
@@ -94,11 +94,12 @@ inline int units_for(int hidden, int processors) {
 }
 
 // Fills in what follows from units, the kernel (row_tiles, held_pieces, cluster) and the inner
-// extent of `octets`. `shared_panel` is the memory a panel takes beside the threads' states.
+// extent of `octets`. `fetched` is what a thread reads of a pair of units in a turn, `shared_panel`
+// the memory that a panel's sums take in a cluster, both in bytes.
 inline void complete_layout(PersistentLayout& layout, int planes, int hidden, int octets, int batch,
-                            int processors, size_t shared_panel) {
+                            int processors, size_t fetched, size_t shared_panel) {
   PassShape& s = layout.shape;
-  s.lane_bits = s.units <= 8 ? 3 : s.units <= 16 ? 4 : 5;
+  s.pair_bits = s.units <= 8 ? 2 : s.units <= 16 ? 3 : 4;
   const int each = s.units * layout.cluster;
   s.tiles = (hidden + each - 1) / each * layout.cluster;
   s.octets = octets;
@@ -106,7 +107,8 @@ inline void complete_layout(PersistentLayout& layout, int planes, int hidden, in
   // layer's own.
   const int shares = (s.layers > 1 ? kWarps / 2 : kWarps) * layout.cluster;
   s.warp_pieces = ((octets + 3) / 4 + shares - 1) / shares;
-  if (s.warp_pieces < layout.held_pieces) s.warp_pieces = layout.held_pieces;
+  const int least = ring_pieces(planes, layout.row_tiles, layout.held_pieces);
+  if (s.warp_pieces < least) s.warp_pieces = least;
   s.panel_words = int64_t(shares) * s.warp_pieces * planes * 64;
   processors /= s.layers;
   if (s.tiles > processors || s.warp_pieces > 32) {
@@ -116,7 +118,7 @@ inline void complete_layout(PersistentLayout& layout, int planes, int hidden, in
   // As many groups of items as there is room for, 8 items at least each, 16 panels at most.
   const int most = processors / s.tiles, wanted = (batch + 7) / 8;
   s.groups = most < wanted ? most : wanted;
-  const int own = s.lane_bits == 5 ? 2 : 1, most_panels = 16 / own;
+  const int own = s.pair_bits == 4 ? 2 : 1, most_panels = 16 / own;
   const int item_tiles = (wanted + s.groups - 1) / s.groups;
   s.group_items = 8 * (item_tiles < 2 * most_panels ? item_tiles : 2 * most_panels);
   const int needed = (batch + s.group_items - 1) / s.group_items;
@@ -124,25 +126,36 @@ inline void complete_layout(PersistentLayout& layout, int planes, int hidden, in
   const int panels = s.group_panels();
   s.step_words = s.panel_words * panels;
   s.all_words = s.step_words * s.layers;
-  s.ring = layout.cluster > 1 ? (panels + 1 > 4 ? panels + 1 : 4) : 0;
+  s.ring = layout.cluster > 1 ? panels + 1 : 0;
 
-  const size_t buffer = size_t(kWarps) * kPanelItems * (16 * layout.row_tiles + 4) * 4;
-  const size_t states = size_t(panels) * own * 3 * kThreads * 4 +
+  const size_t warp_sums = size_t(kPanelItems) * (16 * layout.row_tiles + 4) * sizeof(float);
+  const size_t states = size_t(panels) * own * 3 * 2 * kGateThreads * sizeof(float) +
                         (layout.cluster > 1 ? s.ring * shared_panel + 16 * ((s.ring + 1) / 2) : 0);
+  const size_t turn = own * fetched * kGateThreads;
   const size_t piece = size_t(kWarps) * planes * layout.row_tiles * 1024;
   const int more = s.warp_pieces - layout.held_pieces;
-  const auto fit = [&](int buffers) {  // pieces that find room in shared memory
-    const size_t used = buffers * buffer + states;
-    return used > kMostShared ? -1 : int((kMostShared - used) / piece);
+  const auto used = [&] { return s.buffers * s.sum_warps * warp_sums + states + s.depth * turn; };
+  const auto fit = [&] {  // pieces that find room in shared memory
+    if (used() > kMostShared) return -1;
+    const int room = int((kMostShared - used()) / piece);
+    return room < more ? room : more;
   };
-  s.buffers = fit(2) >= more ? 2 : 1;
-  if (fit(s.buffers) < 0) {
+  // What makes room for weights, the cheapest first.
+  s.depth = kFetchDepth;
+  if (fit() < more) s.depth = 1;
+  if (fit() < more) s.buffers = 1;
+  const int unfolded = fit();
+  if (unfolded < more) s.sum_warps = kWarps / 2;
+  if (fit() == unfolded) s.sum_warps = kWarps;
+  s.kept_pieces = fit();
+  if (s.kept_pieces < 0) {
     layout.refusal = "too many items for one pass";
     return;
   }
-  s.kept_pieces = fit(s.buffers) < more ? fit(s.buffers) : more;
   s.streamed_pieces = more - s.kept_pieces;
-  layout.shared_bytes = s.buffers * buffer + states + s.kept_pieces * piece;
+  s.depth = kFetchDepth;
+  if (fit() < s.kept_pieces) s.depth = 1;
+  layout.shared_bytes = used() + s.kept_pieces * piece;
   layout.streamed_bytes = size_t(layout.blocks()) * s.streamed_pieces * piece;
 }
 

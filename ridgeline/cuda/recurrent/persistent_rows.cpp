@@ -173,6 +173,7 @@ Table rnn_persistent_rows() {
   add("cuda.rnn.persistent", covers_forward, prepare_forward, PersistentForm::narrow);
   add("cuda.rnn.persistent_wide", covers_forward, prepare_forward, PersistentForm::wide);
   add("cuda.rnn_grad.persistent", covers_backward, prepare_backward, PersistentForm::narrow);
+  add("cuda.rnn_grad.persistent_wide", covers_backward, prepare_backward, PersistentForm::wide);
   add("cuda.rnn_grad.persistent_clusters", covers_backward, prepare_backward,
       PersistentForm::clusters);
   return table;

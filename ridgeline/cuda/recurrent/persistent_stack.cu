@@ -8,10 +8,10 @@ namespace {
 template <typename T, Cell kCell>
 const void* kernel_of(const PersistentLayout& layout) {
   const void* found = nullptr;
-  const auto try_kernel = [&]<int kRowTiles, int kPieces>() {
-    if (layout.row_tiles != kRowTiles || layout.held_pieces != kPieces) return;
+  const auto try_kernel = [&]<int kRowTiles, int kHeld>() {
+    if (layout.row_tiles != kRowTiles || layout.held_pieces != kHeld) return;
     found = reinterpret_cast<const void*>(
-        rnn_forward_persistent_kernel<T, kCell, kRowTiles, kPieces, 1, kMostLayers>);
+        rnn_forward_persistent_kernel<T, kCell, kRowTiles, kHeld, 1, kMostLayers>);
   };
   if constexpr (kCell == Cell::lstm && Handed<T>::kPlanes > 1) {
     try_kernel.template operator()<2, 2>();
@@ -48,7 +48,8 @@ PersistentLayout persistent_stack_layout(Cell cell, int planes, int layers, int 
   layout.shape.units = gated && !wide ? 8 : 16;
   layout.row_tiles = gated ? (wide ? 4 : 2) : 1;
   layout.held_pieces = planes > 1 ? 2 : gated ? 4 : 8;
-  complete_layout(layout, planes, hidden, (hidden + 7) / 8, batch, processors, 0);
+  complete_layout(layout, planes, hidden, (hidden + 7) / 8, batch, processors, 8 * cell_gates(cell),
+                  0);
   if (!layout.refusal.empty()) return layout;
   check_resident(
       planes > 1 ? kernel_of<float>(cell, layout) : kernel_of<__nv_bfloat16>(cell, layout), layout);
