@@ -71,6 +71,11 @@ void add_bench_rnn(CLI::App& bench, Action& action) {
   command->add_option("--layers", options.layers, "layers above one another (1)")
       ->check(count)
       ->type_name("N");
+  command
+      ->add_option("--only", options.rows,
+                   "only rows with one of these in their names; plan: also what the planner takes")
+      ->delimiter(',')
+      ->type_name("TEXT");
   command->add_option("--svg", flags->svg, "draw them")->type_name("FILE");
   flags->bench.declare(*command, flags->options.seconds,
                        "fp32, fp64; on a GPU also tf32, bf16, fp16", "time for each line (0.5)");

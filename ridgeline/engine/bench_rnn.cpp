@@ -69,6 +69,10 @@ Program make_program(const Work& work, Precision precision) {
   return program;
 }
 
+// Numbers that are drawn for a value; a longer one has them again and again, which is as good for
+// timing.
+constexpr int64_t kDrawn = (int64_t{1} << 20) + 7;
+
 // Memory for what comes from outside, filled with small random numbers.
 class Outside {
  public:
@@ -81,8 +85,12 @@ class Outside {
       dispatch_float(value.dtype, [&](auto zero) {
         using T = decltype(zero);
         T* to = host.view().as<T>();
-        for (int64_t i = 0; i < value.shape.numel(); ++i) {
+        const int64_t count = value.shape.numel(), drawn = std::min(count, kDrawn);
+        for (int64_t i = 0; i < drawn; ++i) {
           to[i] = T(0.2f * (random.uniform(uint64_t(i)) - 0.5f));
+        }
+        for (int64_t i = drawn; i < count; i += drawn) {
+          std::copy_n(to, std::min(drawn, count - i), to + i);
         }
       });
       memory_.emplace_back(runtime, host.view().bytes());
@@ -132,6 +140,15 @@ RnnBenchLine time_plan(const Work& work, const Program& program, Planned planned
   return line;
 }
 
+// Whether a row is asked for by part of its name; those of the products after a loop always are.
+bool asked_for(const Impl& row, const RnnBenchOptions& options) {
+  const bool loop = row.name.find("rnn_grad_") == std::string::npos;
+  return options.rows.empty() || !loop ||
+         std::ranges::any_of(options.rows, [&](const std::string& part) {
+           return row.name.find(part) != std::string::npos;
+         });
+}
+
 // Rows that can begin the program, but for references.
 std::vector<std::string> first_rows(const Program& program, const Table& all, Machine& machine) {
   std::vector<std::string> names;
@@ -146,8 +163,28 @@ void run_one(const Work& work, const RnnBenchOptions& options, Machine& machine,
              std::vector<RnnBenchLine>& lines) {
   const Program program = make_program(work, options.run.precision);
   const Outside outside(machine.runtime(), program);
-  Table all = machine.rows();
-  for (Impl& row : peer_rows()) all.push_back(std::move(row));
+  const auto time_table = [&](const Table& table, bool planners) {
+    Planned planned;
+    try {
+      planned =
+          plan_program(program, table, machine.runtime(), machine.plan_options(), machine.cache());
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::usage) throw;
+      return;  // the row begins the program, so it, or what follows, was not asked for
+    }
+    lines.push_back(
+        time_plan(work, program, std::move(planned), outside, machine.runtime(), options.seconds));
+    if (planners) lines.back().row = "plan: " + lines.back().row;
+    if (options.each) options.each(lines.back());
+  };
+  Table all;
+  for (const Impl& row : machine.rows()) {
+    if (asked_for(row, options)) all.push_back(row);
+  }
+  if (std::ranges::find(options.rows, "plan") != options.rows.end()) time_table(all, true);
+  for (Impl& row : peer_rows()) {
+    if (asked_for(row, options)) all.push_back(std::move(row));
+  }
   const std::vector<std::string> rows = first_rows(program, all, machine);
   for (const std::string& row : rows) {
     Table table;  // the others that could take the first op are left out
@@ -156,17 +193,7 @@ void run_one(const Work& work, const RnnBenchOptions& options, Machine& machine,
         table.push_back(each);
       }
     }
-    Planned planned;
-    try {
-      planned =
-          plan_program(program, table, machine.runtime(), machine.plan_options(), machine.cache());
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::usage) throw;
-      continue;  // the row begins the program, so it, or what follows, was not asked for
-    }
-    lines.push_back(
-        time_plan(work, program, std::move(planned), outside, machine.runtime(), options.seconds));
-    if (options.each) options.each(lines.back());
+    time_table(table, false);
   }
 }
 

@@ -27,6 +27,9 @@ struct RnnBenchOptions {
   std::vector<int64_t> batch{32};
   int64_t steps = 64, layers = 1;
   double seconds = 0.5;  // each
+  // Parts of names: only rows of the loops over time that have one are timed and planned with; all
+  // when empty. "plan" asks for one more line, of what the planner chooses.
+  std::vector<std::string> rows;
   std::function<void(const RnnBenchLine&)> each;
 };
 
