@@ -46,14 +46,19 @@ __global__ void rnn_gate_kernel(ForwardArgs<T> args, int step, int gate) {
   }
 }
 
+// Of the kernels of a whole step, which have a row of blocks an item and need not divide by H.
+constexpr int kStepThreads = 128;
+
 template <Cell kCell, typename T, bool kFused>
 __global__ void rnn_forward_kernel(ForwardArgs<T> args, int step) {
   using A = Accumulated<T>;
   constexpr int kSaved = cell_saved(kCell);
   const Sequence& s = args.sequence;
-  const int H = s.hidden;
-  for (int64_t i = first_index(); i < int64_t(s.batch) * H; i += index_stride()) {
-    const int b = int(i / H), j = int(i % H), length = s.length(b), t = s.time(step, length);
+  const int H = s.hidden, j = blockIdx.x * kStepThreads + threadIdx.x;
+  if (j >= H) return;
+  for (int b = blockIdx.y; b < s.batch; b += gridDim.y) {
+    const int length = s.length(b), t = s.time(step, length);
+    const int64_t i = int64_t(b) * H + j;
     T* y = args.y + s.place(b, t) * H + j;
     T* reserve = args.reserve + s.place(b, t) * kSaved * H + j;
     if (step >= length) {
@@ -94,10 +99,11 @@ __global__ void rnn_backward_kernel(BackwardArgs<T> args, int step) {
   constexpr int kSaved = cell_saved(kCell), kVectors = cell_vectors(kCell);
   constexpr int kGates = cell_gates(kCell);
   const Sequence& s = args.sequence;
-  const int H = s.hidden;
-  for (int64_t i = first_index(); i < int64_t(s.batch) * H; i += index_stride()) {
-    const int b = int(i / H), j = int(i % H), length = s.length(b), t = s.time(step, length);
-    const int64_t at = s.place(b, t);
+  const int H = s.hidden, j = blockIdx.x * kStepThreads + threadIdx.x;
+  if (j >= H) return;
+  for (int b = blockIdx.y; b < s.batch; b += gridDim.y) {
+    const int length = s.length(b), t = s.time(step, length);
+    const int64_t i = int64_t(b) * H + j, at = s.place(b, t);
     A gradients[4] = {};
     if (step < length) {
       UnitSaved<A> saved{};
@@ -214,6 +220,10 @@ cudaError_t with_cell(Cell cell, F f) {
 }
 
 unsigned blocks_of(const Sequence& s) { return blocks_for(int64_t(s.batch) * s.hidden); }
+dim3 step_blocks(const Sequence& s) {
+  return dim3(unsigned((s.hidden + kStepThreads - 1) / kStepThreads),
+              unsigned(s.batch < 65535 ? s.batch : 65535));
+}
 
 }  // namespace
 
@@ -234,11 +244,11 @@ cudaError_t launch_gate(const ForwardArgs<T>& args, int step, int gate, cudaStre
 template <typename T>
 cudaError_t launch_forward(const ForwardArgs<T>& args, int step, bool fused, cudaStream_t stream) {
   return with_cell(args.cell, [&]<Cell kCell>() {
-    const unsigned blocks = blocks_of(args.sequence);
+    const dim3 blocks = step_blocks(args.sequence);
     if (fused) {
-      rnn_forward_kernel<kCell, T, true><<<blocks, kThreads, 0, stream>>>(args, step);
+      rnn_forward_kernel<kCell, T, true><<<blocks, kStepThreads, 0, stream>>>(args, step);
     } else {
-      rnn_forward_kernel<kCell, T, false><<<blocks, kThreads, 0, stream>>>(args, step);
+      rnn_forward_kernel<kCell, T, false><<<blocks, kStepThreads, 0, stream>>>(args, step);
     }
   });
 }
@@ -246,7 +256,8 @@ cudaError_t launch_forward(const ForwardArgs<T>& args, int step, bool fused, cud
 template <typename T>
 cudaError_t launch_backward(const BackwardArgs<T>& args, int step, cudaStream_t stream) {
   return with_cell(args.cell, [&]<Cell kCell>() {
-    rnn_backward_kernel<kCell, T><<<blocks_of(args.sequence), kThreads, 0, stream>>>(args, step);
+    rnn_backward_kernel<kCell, T>
+        <<<step_blocks(args.sequence), kStepThreads, 0, stream>>>(args, step);
   });
 }
 
