@@ -38,6 +38,7 @@ namespace {
 constexpr int64_t kBeatMs = 1000;
 constexpr size_t kMostText = 8192;
 constexpr int kGraceMs = 200;
+constexpr int64_t kPartingMs = 1000;
 
 }  // namespace
 
@@ -270,7 +271,24 @@ void Watch::end_all(int code, const std::string& message) {
     if (peer->fd >= 0) send(*peer, Kind::quit, code);
   }
   if (peers_.empty()) ranks_.transport().abort(code);
+  part();
   ::_exit(code);
+}
+
+void Watch::part() {
+  finishing_ = true;
+  const int64_t until = now_ms() + kPartingMs;
+  for (auto& peer : peers_) {
+    if (peer->fd < 0) continue;
+    ::shutdown(peer->fd, SHUT_WR);
+    char buffer[4096];
+    pollfd reading{peer->fd, POLLIN, 0};
+    for (int64_t left = until - now_ms(); left > 0; left = until - now_ms()) {
+      if (::poll(&reading, 1, int(left)) > 0 && ::recv(peer->fd, buffer, sizeof(buffer), 0) <= 0) {
+        break;
+      }
+    }
+  }
 }
 
 void Watch::fail(int code, const std::string& message) {
@@ -295,6 +313,7 @@ void Watch::leave(int code) {
     for (const Seat& lost : lost_) {
       if (lost.same_host) ::kill(lost.process, SIGKILL);
     }
+    part();
   } else {
     for (int i = 0; i < 300; ++i) ::usleep(100'000);  // until the root says so
   }

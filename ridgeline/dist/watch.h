@@ -60,6 +60,9 @@ class Watch {
   void before_exit();
   void accuse(int rank, const std::string& what);
   [[noreturn]] void end_all(int code, const std::string& message);
+  // Waits a moment for the others to close: a connection closed with bytes unread is reset, which
+  // drops the last message on its way, and the root's end would look like its loss.
+  void part();
   bool send(Peer& peer, Kind kind, int32_t value, const std::string& text = {});
 
   RankCommunicator& ranks_;
