@@ -254,6 +254,8 @@ __device__ inline void multiply_turns(Product& product, Turn turn, int turns,
   using Panel = typename Product::Panel;
   const PassShape& shape = place.shape;
   const bool ahead = place.panels > 2;
+  const bool folds = shape.sum_warps < kWarps, adds = place.warp < shape.sum_warps;
+  float* own = partials + (adds ? place.warp : place.warp - shape.sum_warps) * floats;
   int pause = 0;
   Panel panel{turn.slot, place.two_tiles(turn.panel)};
   if (turns > 0) product.begin(panel);
@@ -264,8 +266,7 @@ __device__ inline void multiply_turns(Product& product, Turn turn, int turns,
     const Panel next{turn.slot, place.two_tiles(turn.panel)};
     const bool early = product.finish(panel, ahead && more ? next : Panel{}, [&](auto put) {
       if (count >= shape.buffers) named_barrier(kSumsFree + buffer, kBlockThreads);
-      float* to = partials + (buffer * shape.sum_warps + place.warp % shape.sum_warps) * floats;
-      const bool folds = shape.sum_warps < kWarps, adds = place.warp < shape.sum_warps;
+      float* to = own + buffer * shape.sum_warps * floats;
       if (!folds || !adds) put(to, false);
       if (!folds) return;
       named_barrier(kSumsFolded, kThreads);
