@@ -51,7 +51,9 @@ Table rows() {
                             plain_sequence_rows,  plain_text_rows}) {
     const bool alone = std::ranges::find(kBeside, family) == kBeside.end();
     for (Impl& row : family()) {
-      table.push_back(with_range(in_graph_order(std::move(row), alone)));
+      // Blocks of stream-K wait for one another: no other kernel may take their places.
+      const bool waits = row.name.ends_with(".stream");
+      table.push_back(with_range(in_graph_order(std::move(row), alone || waits)));
     }
   }
   return table;

@@ -9,7 +9,8 @@
 #include "ridgeline/core/philox.h"
 
 // Vectors as wide as the machine has; sanitizers do not get along with functions chosen at start.
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__) && __GNUC__ >= 12 && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define RIDGELINE_WIDEST __attribute__((target_clones("arch=x86-64-v4", "avx2", "default")))
 #else
 #define RIDGELINE_WIDEST

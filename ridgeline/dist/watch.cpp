@@ -267,6 +267,7 @@ void Watch::end_all(int code, const std::string& message) {
   }
   before_exit();
   write_stderr("ridgeline: " + message + "\n");
+  finishing_ = true;  // connections close from here on
   for (auto& peer : peers_) {
     if (peer->fd >= 0) send(*peer, Kind::quit, code);
   }
@@ -276,7 +277,6 @@ void Watch::end_all(int code, const std::string& message) {
 }
 
 void Watch::part() {
-  finishing_ = true;
   const int64_t until = now_ms() + kPartingMs;
   for (auto& peer : peers_) {
     if (peer->fd < 0) continue;
@@ -284,9 +284,10 @@ void Watch::part() {
     char buffer[4096];
     pollfd reading{peer->fd, POLLIN, 0};
     for (int64_t left = until - now_ms(); left > 0; left = until - now_ms()) {
-      if (::poll(&reading, 1, int(left)) > 0 && ::recv(peer->fd, buffer, sizeof(buffer), 0) <= 0) {
-        break;
-      }
+      if (::poll(&reading, 1, int(left)) <= 0) continue;
+      // The watch's own thread may have taken the bytes meanwhile.
+      const ssize_t got = ::recv(peer->fd, buffer, sizeof(buffer), MSG_DONTWAIT);
+      if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) break;
     }
   }
 }

@@ -89,6 +89,8 @@ const char* refuse_grads_wgmma(const ImplicitShape& shape, size_t shared_memory)
     return reason;
   }
   const StreamShape stream(shape, 1, shared_memory);
+  if (int64_t(shape.n) * stream.channel_blocks > 65535)
+    return "takes fewer images";  // a grid's second side
   const bool inside = stream.dz_from * kTapDz + stream.dz_bytes <= stream.dx.slab_bytes &&
                       size_t(stream.dx.shared + kGradSums * 4) <= shared_memory;
   return stream.shared > 0 && inside ? "" : "two images do not fit in shared memory";

@@ -154,7 +154,11 @@ Collectives::~Collectives() {
 
 Collectives::Collectives(Communicator& ranks, const std::string& gpu)
     : ranks_(ranks), failure_(std::make_unique<Failure>()) {
-  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream for collectives");
+  // What waits for other machines begins before what does not.
+  int least = 0, greatest = 0;
+  check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "a stream for collectives");
+  check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest),
+        "a stream for collectives");
   check(cudaEventCreateWithFlags(&forked_, cudaEventDisableTiming), "an event for collectives");
   open(gpu);
 }
