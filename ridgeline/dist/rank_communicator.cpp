@@ -1,9 +1,12 @@
 #include "ridgeline/dist/rank_communicator.h"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <cstring>
 #include <utility>
 
+#include "ridgeline/core/file.h"
 #include "ridgeline/core/thread_pool.h"
 #include "ridgeline/dist/self.h"
 
@@ -77,6 +80,16 @@ RankCommunicator::~RankCommunicator() {
 void RankCommunicator::set_hooks(RankHooks hooks) {
   const std::scoped_lock lock(hooking_);
   hooks_ = std::move(hooks);
+}
+
+void RankCommunicator::set_end(std::function<void(int code, const std::string& message)> end) {
+  end_ = std::move(end);
+}
+
+void RankCommunicator::end(int code, const std::string& message) {
+  if (end_) end_(code, message);
+  write_stderr("ridgeline: " + message + "\n");
+  ::_exit(code);
 }
 
 RankHooks RankCommunicator::hooks() const {

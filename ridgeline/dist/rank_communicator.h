@@ -43,6 +43,10 @@ class RankCommunicator final : public Communicator {
   const Pulse& pulse() const { return pulse_; }
   void set_hooks(RankHooks hooks);
   RankHooks hooks() const;
+  // On the root: ends all ranks with `code`; `message` is the last line that any of them writes.
+  [[noreturn]] void end(int code, const std::string& message);
+  // How: by the watch, which tells the others, so that they do not take it for a loss.
+  void set_end(std::function<void(int code, const std::string& message)> end);
   // Ranks that were lost and done without: there are no collectives any more, not even the last.
   std::atomic<bool>& broken() { return broken_; }
 
@@ -93,6 +97,7 @@ class RankCommunicator final : public Communicator {
   std::atomic<bool> broken_{false};
   mutable std::mutex hooking_;
   RankHooks hooks_;
+  std::function<void(int, const std::string&)> end_;
   double blocked_ = 0;
 
   // Used by one thread at a time: the worker while tickets are open, else the caller.

@@ -58,10 +58,12 @@ Watch::Watch(RankCommunicator& ranks, const Options& options)
   const int64_t now = now_ms();
   for (auto& peer : peers_) peer->heard_ms = now;
   last_loop_ms_ = now;
+  ranks_.set_end([this](int code, const std::string& message) { fail(code, message); });
   thread_ = std::thread([this] { run(); });
 }
 
 Watch::~Watch() {
+  ranks_.set_end({});
   stop_ = true;
   if (wake_[1] >= 0) [[maybe_unused]]
     const auto ignored = ::write(wake_[1], "x", 1);

@@ -1,7 +1,5 @@
 #include "ridgeline/engine/infer.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -222,9 +220,9 @@ class RootRun {
     report.warnings = station_.loaded.warnings;
     if (ranks_ == nullptr) return report;
     writer.seal();
-    write_stderr("ridgeline: stopped by a signal" +
-                 (report.unfinished.empty() ? "" : "; " + report.unfinished) + "\n");
-    ::_exit(128 + report.stopped_by);
+    ranks_->end(
+        128 + report.stopped_by,
+        "stopped by a signal" + (report.unfinished.empty() ? "" : "; " + report.unfinished));
   }
 
   void show(InferPage& page, const ChunkResult& result, const Chunk& chunk) {
