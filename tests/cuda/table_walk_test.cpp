@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdlib>
-#include <sstream>
 #include <string>
 
 #include "ridgeline/cuda/rows.h"
@@ -244,23 +242,6 @@ Table named(Table table, const char* part) {
   return table;
 }
 
-// $RIDGELINE_TEST_CASES: only cases whose name holds one of these words (commas between), to look
-// again at a few; rows that none of them exercises are then no failure.
-std::vector<std::string> wanted_words() {
-  std::vector<std::string> words;
-  const char* text = std::getenv("RIDGELINE_TEST_CASES");
-  std::istringstream stream(text != nullptr ? text : "");
-  for (std::string word; std::getline(stream, word, ',');) words.push_back(word);
-  return words;
-}
-
-bool wanted(const Case& c) {
-  const auto words = wanted_words();
-  return words.empty() || std::any_of(words.begin(), words.end(), [&](const std::string& word) {
-           return c.name.find(word) != c.name.npos;
-         });
-}
-
 class CudaTableWalk : public GpuTest {
  protected:
   void SetUp() override {
@@ -290,7 +271,7 @@ class CudaTableWalk : public GpuTest {
   }
 
   void expect_all(const Table& table, Exercised& exercised, Precision precision) {
-    if (!wanted_words().empty()) return;
+    if (!all_wanted()) return;
     for (const Impl& row : table) {
       if (row.converts || !expected(row.name, precision, gpu())) continue;
       EXPECT_GT(exercised[row.name], 0) << row.name << ": no case exercises this row";

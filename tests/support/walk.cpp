@@ -2,7 +2,32 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
+#include <sstream>
+#include <vector>
+
 namespace ridgeline::test {
+namespace {
+
+std::vector<std::string> wanted_words() {
+  std::vector<std::string> words;
+  const char* text = std::getenv("RIDGELINE_TEST_CASES");
+  std::istringstream stream(text != nullptr ? text : "");
+  for (std::string word; std::getline(stream, word, ',');) words.push_back(word);
+  return words;
+}
+
+}  // namespace
+
+bool wanted(const Case& c) {
+  const auto words = wanted_words();
+  return words.empty() || std::any_of(words.begin(), words.end(), [&](const std::string& word) {
+           return c.name.find(word) != c.name.npos;
+         });
+}
+
+bool all_wanted() { return wanted_words().empty(); }
 
 void walk(const Case& c, const Table& table, Runtime& runtime, Exercised& exercised) {
   SCOPED_TRACE(c.name);
