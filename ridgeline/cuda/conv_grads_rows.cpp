@@ -39,7 +39,7 @@ std::string refuse_warpgroups(const Rest& rest, const PooledGrads& grads) {
   const ImplicitShape shape = implicit_shape(grads.w->shape, grads.w->n());
   const size_t width = size_of(grads.w->x.dtype), memory = shared_memory(rest.runtime);
   if (width == 2) return refuse_grads_wgmma(shape, memory);
-  return refuse_conv2d_wgmma(shape.turned(), width, false, memory);
+  return refuse_pooled_grad_x_wgmma(shape, width, memory);
 }
 
 size_t stream_workspace(const PooledGrads& grads, const Runtime& runtime) {
@@ -93,26 +93,37 @@ ImplicitGradsArgs<T> grads_args(const PooledGrads& found, const Binding& binding
   return args;
 }
 
-// Pieces {maps, dx, dw} with the products of wgmma in place of the others'. The filters are
-// arranged by a piece of their own, which need not wait for the gradient.
-template <typename T>
-void take_warpgroups(std::vector<StepPiece>& pieces, ImplicitGradsArgs<T> args,
-                     const Conv2dGradX& op, const GradBytes& bytes) {
-  std::byte* words = static_cast<std::byte*>(args.workspace) + bytes.total;
-  const ImplicitArgs<T> turned{args.shape.turned(), nullptr, args.w, {}, nullptr, true, true};
-  const size_t size = conv2d_wgmma_workspace(turned.shape, sizeof(T), false, args.shared_memory);
-  const StepPiece::Workspace made{bytes.total, bytes.total + size, true};
-  StepPiece arrange{{op.w}, {}, {made}, false, [=](cudaStream_t stream) {
-                      return launch_conv2d_wgmma_words<T>(turned, false, args.shared_memory, words,
-                                                          stream);
-                    }};
-  pieces[1].workspace.push_back({made.begin, made.end, false});
-  pieces[1].launch = [=](cudaStream_t stream) {
-    return launch_conv2d_grad_x_wgmma<T>(args, words, stream);
-  };
-  args.w = nullptr;  // nothing for the maps' kernel to arrange
-  pieces[0].launch = [=](cudaStream_t stream) { return launch_conv2d_grad_maps<T>(args, stream); };
-  pieces.insert(pieces.begin(), std::move(arrange));
+// tf32: dx leaves the gradient before the pool for dw's kernel, which besides wants x channels
+// last.
+std::unique_ptr<Step> mapped_step(const Binding& binding, const PooledGrads& found,
+                                  const ImplicitGradsArgs<float>& args, size_t words_at) {
+  const size_t memory = args.shared_memory;
+  const GradMapBytes at = grad_map_bytes(args.shape, args.processors, memory);
+  std::byte* words = static_cast<std::byte*>(args.workspace) + words_at;
+  const ImplicitArgs<float> turned{args.shape.turned(), nullptr, args.w, {}, nullptr, true, true};
+  const size_t end = words_at + conv2d_wgmma_workspace(turned.shape, sizeof(float), false, memory);
+  ImplicitGradsArgs<float> x_only = args;
+  x_only.dy = {}, x_only.w = nullptr;
+  std::vector<StepPiece> pieces;
+  pieces.push_back({{found.x->w}, {}, {{words_at, end, true}}, false, [=](cudaStream_t stream) {
+                      return launch_conv2d_wgmma_words<float>(turned, false, memory, words, stream);
+                    }});
+  pieces.push_back({{found.w->x}, {}, {{at.x, at.words, true}}, true, [=](cudaStream_t stream) {
+                      return launch_conv2d_grad_maps<float>(x_only, stream);
+                    }});
+  pieces.push_back(
+      {{found.pool->dy, found.pool->x},
+       {found.x->dx},
+       {{words_at, end, false}, {0, at.x, true}, {at.sums, at.partial, true}},
+       false,
+       [=](cudaStream_t stream) { return launch_pooled_grad_x_wgmma(args, words, stream); }});
+  pieces.push_back(
+      {{},
+       {found.w->dw, found.w->db},
+       {{0, at.partial, false}, {at.partial, at.total, true}},
+       false,
+       [=](cudaStream_t stream) { return launch_conv2d_grad_w_implicit<float>(args, stream); }});
+  return launch_pieces(binding, describe(Op{*found.w}), std::move(pieces));
 }
 
 // Halves: dx first, for the layers below wait for it; dw from what it leaves.
@@ -151,6 +162,9 @@ std::unique_ptr<Step> prepare_grads(const Span& span, const Binding& binding, Pr
       if (products == Products::wgmma) return stream_step<T>(binding, found, args);
     }
     const GradBytes bytes = GradsBytes(found, binding.runtime(), products).maps;
+    if constexpr (sizeof(T) == 4) {
+      if (products == Products::wgmma) return mapped_step(binding, found, args, bytes.total);
+    }
     const auto launched = [args](auto launch) {
       return [=](cudaStream_t stream) { return launch(args, stream); };
     };
@@ -172,9 +186,6 @@ std::unique_ptr<Step> prepare_grads(const Span& span, const Binding& binding, Pr
                       {{0, bytes.maps, false}, {bytes.maps, bytes.total, true}},
                       false,
                       launched(launch_conv2d_grad_w_implicit<T>)});
-    if constexpr (sizeof(T) == 4) {
-      if (products == Products::wgmma) take_warpgroups(pieces, args, *found.x, bytes);
-    }
     return launch_pieces(binding, describe(Op{op}), std::move(pieces));
   });
 }

@@ -13,8 +13,8 @@ template <typename T>
 struct GradMapsArgs {
   ImplicitShape shape;
   const T* x;
-  OutputGrad<T> dy;
-  const T* w;  // null: no words
+  OutputGrad<T> dy;  // dy.dy null: x only
+  const T* w;        // null: no words
   T *dz, *x_map;
   uint32_t* words;
   float* bias;  // [n, maps.parts, maps.k]
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(kMapsThreads) conv2d_grad_maps_kernel(GradMaps
   constexpr int kCount = MapChunk<T>::kCount;
   const ImplicitShape& shape = args.shape;
   const GradMaps maps(shape, sizeof(T));
-  const int outputs = maps.k / kCount, inputs = maps.c / kCount;
+  const int outputs = args.dy.dy != nullptr ? maps.k / kCount : 0, inputs = maps.c / kCount;
   const int64_t pieces = int64_t(shape.n) * maps.parts;
   const int64_t dz = pieces * outputs, all = dz + pieces * inputs;
   const int64_t chunk_blocks = (all + kMapsWarps - 1) / kMapsWarps;
@@ -181,7 +181,8 @@ template <typename T>
 cudaError_t launch_grad_maps(const GradMapsArgs<T>& args, cudaStream_t stream) {
   constexpr int kCount = MapChunk<T>::kCount;
   const GradMaps maps(args.shape, sizeof(T));
-  const int64_t warps = int64_t(args.shape.n) * maps.parts * ((maps.k + maps.c) / kCount);
+  const int channels = (args.dy.dy != nullptr ? maps.k : 0) + maps.c;
+  const int64_t warps = int64_t(args.shape.n) * maps.parts * (channels / kCount);
   const auto blocks = unsigned((warps + kMapsWarps - 1) / kMapsWarps);
   const unsigned more = args.w != nullptr ? kWordBlocks : 0;
   conv2d_grad_maps_kernel<T><<<blocks + more, kMapsThreads, 0, stream>>>(args);

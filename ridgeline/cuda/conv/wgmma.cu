@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "ridgeline/cuda/conv/implicit_grads.cuh"
+#include "ridgeline/cuda/conv/grad_maps.h"
 #include "ridgeline/cuda/conv/wgmma.cuh"
 
 namespace ridgeline::cuda {
@@ -44,15 +44,40 @@ size_t conv2d_wgmma_workspace(const ImplicitShape& shape, size_t width, bool poo
   return WgmmaShape(shape, int(width), pooled, shared_memory).words(shape);
 }
 
-template <typename T>
-cudaError_t launch_conv2d_grad_x_wgmma(const ImplicitGradsArgs<T>& args, const void* words,
-                                       cudaStream_t stream) {
-  return launch_conv2d_wgmma<T>(
-      {args.shape.turned(), GradPieces<T>(args).dz, nullptr, {}, args.dx, true, true}, {},
-      args.shared_memory, words, stream);
+const char* refuse_pooled_grad_x_wgmma(const ImplicitShape& shape, size_t width,
+                                       size_t shared_memory) {
+  const ImplicitShape turned = shape.turned();
+  if (const char* reason = refuse_conv2d_wgmma(turned, width, false, shared_memory); *reason) {
+    return reason;
+  }
+  const WgmmaShape layout(turned, int(width), false, shared_memory);
+  if (layout.slab != 128) return "takes more output channels";
+  return size_t(layout.shared + kGradSums * 4) <= shared_memory
+             ? ""
+             : "image and filters do not fit in shared memory";
 }
-template cudaError_t launch_conv2d_grad_x_wgmma(const ImplicitGradsArgs<float>&, const void*,
-                                                cudaStream_t);
+
+GradMapBytes grad_map_bytes(const ImplicitShape& shape, int processors, size_t shared_memory) {
+  const int width = sizeof(float);
+  const GradWShares shares = grad_w_shares(shape, width, processors, shared_memory);
+  const GradWorkspace at(shape, sizeof(float), shares.groups);
+  return {at.x, at.words, at.bias, at.partial, at.total};
+}
+
+cudaError_t launch_pooled_grad_x_wgmma(const ImplicitGradsArgs<float>& args, const void* words,
+                                       cudaStream_t stream) {
+  using From = PooledGradInput<float>;
+  const ImplicitShape shape = args.shape.turned();
+  const WgmmaShape layout(shape, sizeof(float), false, args.shared_memory);
+  const GradMapBytes at = grad_map_bytes(args.shape, args.processors, args.shared_memory);
+  auto* bytes = static_cast<std::byte*>(args.workspace);
+  const From from{args.dy, bytes, reinterpret_cast<float*>(bytes + at.sums),
+                  GradMaps(args.shape, sizeof(float)).parts};
+  const auto launch = layout.outputs == 64 ? launch_conv2d_wgmma_as<float, false, 64, From>
+                                           : launch_conv2d_wgmma_as<float, false, 32, From>;
+  return launch({shape, nullptr, nullptr, {}, args.dx, true, true}, {}, layout, words, stream,
+                from);
+}
 
 #define RIDGELINE_LAUNCH_CONV_WGMMA(T)                                                             \
   template cudaError_t launch_conv2d_wgmma_words(const ImplicitArgs<T>&, bool, size_t, void*,      \

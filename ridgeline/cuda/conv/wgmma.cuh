@@ -113,7 +113,8 @@ class ConvImage {
     copy_async_wait<0>();
   }
   // What the gradient of a 2 x 2 pool becomes before pool and activation: dy of h/2 x w/2 pixels,
-  // the activation's output of h x w. kEven: rows start at even places.
+  // the activation's output of h x w. kEven: rows start at even places. Not rounded to tf32:
+  // round_and_sum() is to follow.
   template <bool kEven>
   __device__ void through_pool(const T* dy, const T* a, Curve curve) const {
     const int h = shape_.h, w = shape_.w, columns = w / 2, windows = h / 2 * columns;
@@ -133,7 +134,7 @@ class ConvImage {
       for (int e = 0; e < kCount; ++e) {
         const QuadGrad<T> grad(quads[e], slopes[e], curve);
         best[e] = grad.best;
-        slopes[e] = e < here ? Factor<T>::round(float(grad.slope)) : T(0.0f);
+        slopes[e] = e < here ? grad.slope : T(0.0f);
       }
 #pragma unroll
       for (int at = 0; at < 4; ++at) {
@@ -144,29 +145,40 @@ class ConvImage {
       }
     }
   }
-  // Each channel's sum over the image, of halves in one slab or several of 128 bytes; scratch: two
-  // numbers a thread.
-  __device__ void sums(float* scratch, float* to) const {
-    static_assert(sizeof(T) == 2);
-    constexpr int kWarps = kConvThreads / 32;
+  // Rounds the image's numbers to the products' factors; each channel's sum, of the numbers as they
+  // were, by put(channel, sum). Slabs of 128 bytes; scratch: two numbers a thread.
+  template <typename Put>
+  __device__ void round_and_sum(float* scratch, Put put) const {
+    constexpr int kWarps = kConvThreads / 32, kEach = 4 / int(sizeof(T)), kSlab = 32 * kEach;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     for (int slab = 0; slab < layout_.slabs; ++slab) {
-      float left = 0, right = 0;
+      float sum[kEach] = {};
       for (int y = warp; y < shape_.h; y += kWarps) {
         for (int x = 0; x < shape_.w; ++x) {
-          const auto* two =
-              reinterpret_cast<const T*>(place(y, x, slab * 8 + lane / 4)) + lane % 4 * 2;
-          left += float(two[0]), right += float(two[1]);
+          auto* values = reinterpret_cast<T*>(place(y, x, slab * 8 + lane / 4)) + lane % 4 * kEach;
+#pragma unroll
+          for (int e = 0; e < kEach; ++e) sum[e] += float(values[e]);
+          if constexpr (sizeof(T) == 4) *values = Factor<T>::round(*values);
         }
       }
-      scratch[warp * 64 + lane * 2] = left, scratch[warp * 64 + lane * 2 + 1] = right;
+#pragma unroll
+      for (int e = 0; e < kEach; ++e) scratch[warp * kSlab + lane * kEach + e] = sum[e];
       __syncthreads();
-      if (const int c = slab * 64 + int(threadIdx.x); threadIdx.x < 64 && c < shape_.c) {
-        float sum = 0;
-        for (int w = 0; w < kWarps; ++w) sum += scratch[w * 64 + threadIdx.x];
-        to[c] = sum;
+      if (int(threadIdx.x) < kSlab) {
+        float all = 0;
+        for (int w = 0; w < kWarps; ++w) all += scratch[w * kSlab + threadIdx.x];
+        put(slab * kSlab + int(threadIdx.x), all);
       }
       __syncthreads();
+    }
+  }
+  // The image without its padding, [h, w, channels] in whole chunks.
+  __device__ void unload(T* to) const {
+    const int chunks = (shape_.c + kCount - 1) / kCount, row = shape_.w * chunks;
+    for (int at = threadIdx.x; at < shape_.h * row; at += kConvThreads) {
+      const auto* from =
+          reinterpret_cast<const ConvChunk<T>*>(place(at / row, at % row / chunks, at % chunks));
+      reinterpret_cast<ConvChunk<T>*>(to)[at] = *from;
     }
   }
 
@@ -284,14 +296,29 @@ __device__ void stage_pooled_grad(const PooledGradInput<T>& from, const WgmmaSha
   } else {
     image.template through_pool<false>(dy, a, from.dy.curve);
   }
-  fence_async_proxy();
-  __syncthreads();
-  if (blockIdx.y > 0) return;
-  if (threadIdx.x == 0) {
-    const uint32_t bytes = layout.slabs * layout.slab_bytes;
-    bulk_store(from.map + i * bytes, memory, bytes);
+  const bool leaves = blockIdx.y == 0;
+  if constexpr (sizeof(T) == 2) {
+    fence_async_proxy();
+    __syncthreads();
+    if (!leaves) return;
+    if (threadIdx.x == 0) {
+      const uint32_t bytes = layout.slabs * layout.slab_bytes;
+      bulk_store(from.map + i * bytes, memory, bytes);
+    }
+    image.round_and_sum(scratch, [&](int c, float sum) {
+      if (c < shape.c) from.sums[i * shape.c + c] = sum;
+    });
+  } else {
+    __syncthreads();
+    const int channels = (shape.c + 3) / 4 * 4;
+    image.round_and_sum(scratch, [&](int c, float sum) {
+      for (int part = 0; leaves && c < channels && part < from.parts; ++part) {
+        from.sums[(i * from.parts + part) * channels + c] = part == 0 ? sum : 0.0f;
+      }
+    });
+    fence_async_proxy();
+    if (leaves) image.unload(reinterpret_cast<T*>(from.map) + i * area * channels);
   }
-  image.sums(scratch, from.sums + i * shape.c);
 }
 
 template <typename T, bool kPooled, int kOutputs, int kSlab, typename From>
@@ -381,7 +408,7 @@ __global__ void __launch_bounds__(kConvThreads, 1)
       fetch(q);
     }
   }
-  if (kGrad && threadIdx.x == 0) bulk_store_wait();
+  if (kGrad && sizeof(T) == 2 && threadIdx.x == 0) bulk_store_wait();
 #endif
 }
 

@@ -41,18 +41,25 @@ template <typename T>
 cudaError_t launch_conv2d_wgmma(const ImplicitArgs<T>& args, const PooledOutput<T>& pool,
                                 size_t shared_memory, const void* words, cudaStream_t stream);
 
-// dx from the maps that launch_conv2d_grad_maps() makes (conv/implicit.h), with the filters of
-// shape.turned(), arranged.
-template <typename T>
-cudaError_t launch_conv2d_grad_x_wgmma(const ImplicitGradsArgs<T>& args, const void* words,
+// In tf32 dx likewise from the gradient behind pool and activation, with the filters of
+// shape.turned(), arranged. It leaves the gradient before them, and its sums, where dw's kernel of
+// conv/implicit.h looks for them; that one's map of x is launch_conv2d_grad_maps() without dy.
+struct GradMapBytes {
+  size_t x, words, sums, partial, total;  // where the parts of that workspace begin; dz: at 0
+};
+GradMapBytes grad_map_bytes(const ImplicitShape& shape, int processors, size_t shared_memory);
+const char* refuse_pooled_grad_x_wgmma(const ImplicitShape& shape, size_t width,
+                                       size_t shared_memory);
+cudaError_t launch_pooled_grad_x_wgmma(const ImplicitGradsArgs<float>& args, const void* words,
                                        cudaStream_t stream);
 
 // Where the gradient of the output is made in the kernel that takes dx from it.
 template <typename T>
 struct PooledGradInput {
   OutputGrad<T> dy;  // dy.a is not null
-  std::byte* map;    // [n, as it lies in shared memory]
-  float* sums;       // [n, k]
+  std::byte* map;    // [n, as it lies in shared memory]; tf32: [n, h, w, channels in fours]
+  float* sums;       // [n, k]; tf32: [n, parts, channels in fours]
+  int parts;         // tf32: all but the first are zero
 };
 struct NoInput {};
 

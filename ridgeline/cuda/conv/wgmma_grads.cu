@@ -120,7 +120,7 @@ cudaError_t launch_stream_grad_x(const ImplicitGradsArgs<T>& args, cudaStream_t 
                           ? launch_conv2d_wgmma_as<T, false, 64, PooledGradInput<T>>
                           : launch_conv2d_wgmma_as<T, false, 32, PooledGradInput<T>>;
   return launch({args.shape.turned(), nullptr, nullptr, {}, args.dx, true, true}, {}, layout,
-                at.words, stream, {args.dy, at.dz, at.sums});
+                at.words, stream, {args.dy, at.dz, at.sums, 1});
 }
 
 template <typename T>
