@@ -8,16 +8,16 @@ Runtime where it is installed; a training step of fashion-lenet (batch 128, fp32
 ours and PyTorch in both layouts. Each round times all of them; median and least (ours: fastest tenth) are
 kept, and of the rounds the one with the least median.
 """
-import argparse
 import json
 import os
 import subprocess
 import tempfile
-import time
 
 import torch
 from torch import nn
 from torch.nn import functional
+
+import in_turns
 
 
 def lenet72():
@@ -29,18 +29,6 @@ def fashion_lenet():
     return nn.Sequential(nn.Conv2d(1, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
                          nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
                          nn.Linear(3136, 256), nn.ReLU(), nn.Linear(256, 10))
-
-
-def timed(call, seconds):
-    for _ in range(3):
-        call()
-    times, end = [], time.perf_counter() + seconds
-    while time.perf_counter() < end or len(times) < 5:
-        begin = time.perf_counter()
-        call()
-        times.append(1000 * (time.perf_counter() - begin))
-    times.sort()
-    return times[len(times) // 2], times[0]
 
 
 LAYOUTS = (("torch", torch.contiguous_format), ("torch channels last", torch.channels_last))
@@ -100,15 +88,7 @@ def ours(tool, config, flags, threads):
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("tool")
-    parser.add_argument("configs")
-    parser.add_argument("result")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=1.0)
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
+    arguments = in_turns.arguments("tool", "configs", "result", seconds=1.0)
     work = (("inference of fashion-lenet72, 256 images", "lenet72",
              ["--batch", "256", "--set", "run.precision=fp32"], inference_calls(arguments.threads), 3.0),
             ("training step of fashion-lenet, batch 128",
@@ -124,7 +104,8 @@ def main():
                 print(what, error.stderr.decode()[-300:], flush=True)
                 break
             for name, call in calls.items():
-                pair = timed(call, arguments.seconds)
+                times = in_turns.times(call, arguments.seconds)
+                pair = times[len(times) // 2], times[0]
                 best[name] = min(best.get(name, pair), pair)
         if "ours" not in best:
             continue
@@ -133,9 +114,7 @@ def main():
                       "best_peer": peer, "ratio": round(best[peer][0] / best["ours"][0], 2), "goal": goal,
                       "rows": rows})
         print(json.dumps(lines[-1]), flush=True)
-    with open(arguments.result, "w") as file:
-        json.dump({"torch": torch.__version__, "precision": "fp32", "lines": lines}, file, indent=2)
-        file.write("\n")
+    in_turns.keep(arguments.result, lines=lines)
 
 
 main()

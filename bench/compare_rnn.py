@@ -7,12 +7,12 @@ Needs a Python with torch. Each round times ours, then PyTorch's, in both of its
 time of all rounds counts for each, so that whatever else the machine does favours nobody. Times are
 of a whole sequence: forward without gradients, and forward + backward with dx and all dW.
 """
-import argparse
 import json
 import subprocess
-import time
 
 import torch
+
+import in_turns
 
 # cell, hidden, batch, steps, what we want against PyTorch
 WORK = [(cell, hidden, batch, steps, goal) for cell in ("lstm", "gru")
@@ -50,25 +50,13 @@ def torchs(cell, hidden, batch, steps, seconds):
             layer(x)[0].backward(dy)
 
         for name, work in (("forward", forward), ("training", training)):
-            work()
-            end = time.perf_counter() + seconds
-            while time.perf_counter() < end:
-                begin = time.perf_counter()
-                work()
-                ms = 1000 * (time.perf_counter() - begin)
-                best[name] = min(best.get(name, ms), ms)
+            ms = in_turns.times(work, seconds, first=1, least=1)[0]
+            best[name] = min(best.get(name, ms), ms)
     return best
 
 
 def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("tool")
-    parser.add_argument("result")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=0.5)
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
+    arguments = in_turns.arguments("tool", "result", seconds=0.5)
     rows = []
     for cell, hidden, batch, steps, goal in WORK:
         mine, theirs, plans = {}, {}, {}
@@ -87,10 +75,7 @@ def main():
             row = rows[-1]
             print(f"| {cell} | {hidden} | {batch} | {steps} | {name} | {row['ours_ms']:.2f} | "
                   f"{row['torch_ms']:.2f} | {row['ratio']:.2f}x | {goal} |", flush=True)
-    with open(arguments.result, "w") as file:
-        json.dump({"torch": torch.__version__, "threads": arguments.threads, "precision": "fp32",
-                   "rows": rows}, file, indent=2)
-        file.write("\n")
+    in_turns.keep(arguments.result, threads=arguments.threads, rows=rows)
 
 
 main()

@@ -240,14 +240,10 @@ std::unique_ptr<Step> prepare_windows(const Span& span, const Binding& binding) 
     const auto launched = [args, processors, workspace = binding.workspace()](auto launch) {
       return [=](cudaStream_t stream) { return launch(args, workspace, processors, stream); };
     };
-    StepPiece sums{{op.x, found.pool->dy, found.pool->x},
-                   {},
-                   {{0, bytes, true}},
-                   false,
-                   launched(launch_window_grad_w<T>)};
-    StepPiece all{
-        {}, {op.dw, op.db}, {{0, bytes, false}}, false, launched(launch_window_grad_w_sum<T>)};
-    return launch_pieces(binding, describe(Op{op}), {std::move(sums), std::move(all)});
+    return launch_in_turn(
+        binding, describe(Op{op}), bytes,
+        {{op.x, found.pool->dy, found.pool->x}, {}, {}, false, launched(launch_window_grad_w<T>)},
+        {{}, {op.dw, op.db}, {}, false, launched(launch_window_grad_w_sum<T>)});
   });
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "ridgeline/cuda/conv_rows.h"
-#include "ridgeline/cuda/plain/loose_bind.h"
 
 namespace ridgeline::cuda {
 namespace {
@@ -43,12 +42,16 @@ bool quads(const PoolShape& shape) {
   return shape.window == Window{two, two};
 }
 
-std::string refuse_window(const Conv2dShape& shape) {
+std::string refuse_square(const Conv2dShape& shape) {
   const Slide &down = shape.window.h, &right = shape.window.w;
-  if (shape.groups != 1) return "takes one group";
   if (down != right) return "takes square filters with equal padding";
-  if (down.stride != 1 || down.dilation != 1) return "takes stride 1 without dilation";
-  return {};
+  return down.dilation != 1 ? "takes no dilation" : "";
+}
+
+std::string refuse_window(const Conv2dShape& shape) {
+  if (shape.groups != 1) return "takes one group";
+  if (shape.window.h.stride != 1) return "takes stride 1";
+  return refuse_square(shape);
 }
 
 // The maximum may be taken before the activation only if that does not decrease.
@@ -134,14 +137,14 @@ std::string keep_activation(const Rest& rest, const PooledConv& layer, size_t op
 }
 
 std::string refuse_tensor(const Rest& rest, const Conv2dShape& shape, int64_t n,
-                          const Values& values) {
+                          const Values& values, std::string (*refuse)(const Conv2dShape&)) {
   const DType dtype = values[0].dtype;
   if (dtype == DType::fp64) return "the tensor cores take no fp64 here";
   if (dtype == DType::fp32 && rest.program.precision != Precision::tf32) {
     return "rounds to tf32, which this run did not ask for";
   }
   if (cuda_runtime(rest.runtime).architecture() < 80) return "needs sm_80 or later";
-  std::string reason = refuse_window(shape);
+  std::string reason = refuse(shape);
   if (reason.empty()) reason = refuse_floats(values);
   if (reason.empty()) {
     reason = refuse_large({n, shape.in.numel(), shape.out().numel(), shape.weight().numel()});
@@ -164,7 +167,13 @@ ImplicitShape implicit_shape(const Conv2dShape& shape, int64_t n) {
           int(shape.in.w),
           int(shape.k),
           int(shape.window.h.kernel),
-          int(shape.window.h.pad)};
+          int(shape.window.h.pad),
+          int(shape.window.h.stride),
+          int(shape.groups)};
+}
+
+std::string ConvProduct::refuse(const Rest& rest, std::string (*window)(const Conv2dShape&)) const {
+  return refuse_tensor(rest, conv, x.shape[0], {x, w, unless_loose(b, dtype()), y}, window);
 }
 
 size_t shared_memory(const Runtime& runtime) {

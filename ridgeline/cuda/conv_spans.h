@@ -6,6 +6,7 @@
 #include "ridgeline/cuda/conv/source.h"
 #include "ridgeline/cuda/conv_rows.h"
 #include "ridgeline/cuda/plain/gather.h"
+#include "ridgeline/cuda/plain/loose_bind.h"
 #include "ridgeline/cuda/row.h"
 
 // The spans that rows of convolutions look for, and what they share in binding them.
@@ -62,16 +63,49 @@ ImageSource source_of(const Front& front, const Conv2d& conv, const Binding& bin
 // What gathers the labels, or nothing.
 GatherArgs labels_of(const Front& front, const Binding& binding);
 
-// Why kernels for one group of square filters with stride 1 cannot take this one; "" when they can.
+// Why kernels for square filters without dilation cannot take this one; "" when they can.
+std::string refuse_square(const Conv2dShape& shape);
+// The same of kernels that besides want stride 1 and one group.
 std::string refuse_window(const Conv2dShape& shape);
 
 // Why kernels on tensor cores (conv/implicit.h) cannot take a convolution of these values in this
-// run; "" when they can.
+// run; "" when they can. `refuse`: one of the two above.
 std::string refuse_tensor(const Rest& rest, const Conv2dShape& shape, int64_t n,
-                          const Values& values);
+                          const Values& values,
+                          std::string (*refuse)(const Conv2dShape&) = refuse_window);
 // The same of a layer with its pool.
 std::string refuse_pooled(const Rest& rest, const PooledConv& layer);
 ImplicitShape implicit_shape(const Conv2dShape& shape, int64_t n);
+
+// A product of conv/implicit.h: a convolution, or the gradient of its input, which is one of the
+// output's gradient with the filters turned around.
+struct ConvProduct {
+  Value x, w, b, y;  // b: perhaps none
+  Conv2dShape conv;
+  bool turned;
+
+  explicit ConvProduct(const Conv2d& op)
+      : x(op.x), w(op.w), b(op.b), y(op.y), conv(op.shape), turned(false) {}
+  explicit ConvProduct(const Conv2dGradX& op)
+      : x(op.dy), w(op.w), y(op.dx), conv(op.shape), turned(true) {}
+
+  DType dtype() const { return x.dtype; }
+  ImplicitShape shape() const {
+    const ImplicitShape forward = implicit_shape(conv, x.shape[0]);
+    return turned ? forward.turned() : forward;
+  }
+  // As refuse_tensor().
+  std::string refuse(const Rest& rest, std::string (*window)(const Conv2dShape&)) const;
+  template <typename T>
+  ImplicitArgs<T> args(const Binding& binding) const {
+    return {shape(),
+            binding.read(x).as<T>(),
+            binding.read(w).as<T>(),
+            loose_read<T>(binding, b, dtype()),
+            binding.write(y).as<T>(),
+            turned};
+  }
+};
 
 template <typename T>
 PooledOutput<T> pooled_output(const PooledConv& layer, const Binding& binding) {

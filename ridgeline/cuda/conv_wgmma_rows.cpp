@@ -25,60 +25,34 @@ std::unique_ptr<Step> two_pieces(const Binding& binding, std::string what, const
   const size_t memory = shared_memory(binding.runtime());
   const size_t bytes = conv2d_wgmma_workspace(args.shape, sizeof(T), pool.pooled, memory);
   void* words = binding.workspace();
-  StepPiece arrange{{w}, {}, {{0, bytes, true}}, false, [=](cudaStream_t stream) {
+  StepPiece arrange{{w}, {}, {}, false, [=](cudaStream_t stream) {
                       return launch_conv2d_wgmma_words<T>(args, pool.pooled, memory, words, stream);
                     }};
-  StepPiece product{reads, writes, {{0, bytes, false}}, false, [=](cudaStream_t stream) {
+  StepPiece product{reads, writes, {}, false, [=](cudaStream_t stream) {
                       return launch_conv2d_wgmma<T>(args, pool, memory, words, stream);
                     }};
-  return launch_pieces(binding, std::move(what), {std::move(arrange), std::move(product)});
+  return launch_in_turn(binding, std::move(what), bytes, std::move(arrange), std::move(product));
 }
 
-Cover cover_product(const Rest& rest, const ImplicitShape& shape, DType dtype, std::string reason) {
-  if (reason.empty()) reason = refuse_wgmma(rest, shape, dtype, false);
+template <typename Op>
+Cover covers_product(const Rest& rest) {
+  const auto* op = rest.get<Op>(0);
+  if (op == nullptr) return no_such_op(Op::kName);
+  const ConvProduct product(*op);
+  const ImplicitShape shape = product.shape();
+  std::string reason = product.refuse(rest, refuse_window);
+  if (reason.empty()) reason = refuse_wgmma(rest, shape, product.dtype(), false);
   if (!reason.empty()) return Cover::no(reason);
-  return cover_unless({}, 1, workspace_of(rest.runtime, shape, dtype, false));
+  return cover_unless({}, 1, workspace_of(rest.runtime, shape, product.dtype(), false));
 }
 
-Cover covers_conv(const Rest& rest) {
-  const auto* op = rest.get<Conv2d>(0);
-  if (op == nullptr) return no_such_op(Conv2d::kName);
-  const DType dtype = op->x.dtype;
-  return cover_product(
-      rest, implicit_shape(op->shape, op->n()), dtype,
-      refuse_tensor(rest, op->shape, op->n(), {op->x, op->w, unless_loose(op->b, dtype), op->y}));
-}
-
-std::unique_ptr<Step> prepare_conv(const Span& span, const Binding& binding) {
-  const auto& op = span.get<Conv2d>(0);
-  return dispatch_factor(op.x.dtype, [&](auto type) {
+template <typename Op>
+std::unique_ptr<Step> prepare_product(const Span& span, const Binding& binding) {
+  const ConvProduct product(span.get<Op>(0));
+  return dispatch_factor(product.dtype(), [&](auto type) {
     using T = decltype(type);
-    const ImplicitArgs<T> args{
-        implicit_shape(op.shape, op.n()), binding.read(op.x).as<T>(),
-        binding.read(op.w).as<T>(),       loose_read<T>(binding, op.b, op.x.dtype),
-        binding.write(op.y).as<T>(),      false};
-    return two_pieces<T>(binding, describe(span.op(0)), op.w, {op.x, op.b}, {op.y}, args, {});
-  });
-}
-
-Cover covers_grad_x(const Rest& rest) {
-  const auto* op = rest.get<Conv2dGradX>(0);
-  if (op == nullptr) return no_such_op(Conv2dGradX::kName);
-  return cover_product(rest, implicit_shape(op->shape, op->n()).turned(), op->dy.dtype,
-                       refuse_tensor(rest, op->shape, op->n(), {op->dy, op->w, op->dx}));
-}
-
-std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding) {
-  const auto& op = span.get<Conv2dGradX>(0);
-  return dispatch_factor(op.dy.dtype, [&](auto type) {
-    using T = decltype(type);
-    const ImplicitArgs<T> args{implicit_shape(op.shape, op.n()).turned(),
-                               binding.read(op.dy).as<T>(),
-                               binding.read(op.w).as<T>(),
-                               LooseIn<T>{},
-                               binding.write(op.dx).as<T>(),
-                               true};
-    return two_pieces<T>(binding, describe(span.op(0)), op.w, {op.dy}, {op.dx}, args, {});
+    return two_pieces<T>(binding, describe(span.op(0)), product.w, {product.x, product.b},
+                         {product.y}, product.args<T>(binding), {});
   });
 }
 
@@ -117,8 +91,9 @@ std::unique_ptr<Step> prepare_conv_pool(const Span& span, const Binding& binding
 
 Table wgmma_conv_rows() {
   return {cuda_row("cuda.conv2d_pool.wgmma", covers_conv_pool, prepare_conv_pool),
-          cuda_row("cuda.conv2d.wgmma", covers_conv, prepare_conv),
-          cuda_row("cuda.conv2d_grad_x.wgmma", covers_grad_x, prepare_grad_x)};
+          cuda_row("cuda.conv2d.wgmma", covers_product<Conv2d>, prepare_product<Conv2d>),
+          cuda_row("cuda.conv2d_grad_x.wgmma", covers_product<Conv2dGradX>,
+                   prepare_product<Conv2dGradX>)};
 }
 
 }  // namespace ridgeline::cuda

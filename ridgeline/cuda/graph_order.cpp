@@ -221,6 +221,13 @@ std::unique_ptr<Step> launch_pieces(const Binding& binding, std::string what,
                                       std::move(placed));
 }
 
+std::unique_ptr<Step> launch_in_turn(const Binding& binding, std::string what, size_t bytes,
+                                     StepPiece first, StepPiece second) {
+  first.workspace.push_back({0, bytes, true});
+  second.workspace.push_back({0, bytes, false});
+  return launch_pieces(binding, std::move(what), {std::move(first), std::move(second)});
+}
+
 Impl in_graph_order(Impl row, bool alone) {
   row.prepare = [alone, covers = row.covers, prepare = std::move(row.prepare)](
                     const Span& span, const Binding& binding) {

@@ -70,6 +70,9 @@ struct StepPiece {
 // A step of several pieces, each in its own place of the graph.
 std::unique_ptr<Step> launch_pieces(const Binding& binding, std::string what,
                                     std::vector<StepPiece> pieces);
+// A step of two, of which the second takes what the first leaves in `bytes` of the workspace.
+std::unique_ptr<Step> launch_in_turn(const Binding& binding, std::string what, size_t bytes,
+                                     StepPiece first, StepPiece second);
 
 // The row with its steps in their place of a graph. `alone`: all that is captured before comes
 // before, and all after comes after; for rows whose work uses memory that the program does not

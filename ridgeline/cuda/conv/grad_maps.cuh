@@ -20,6 +20,16 @@ struct GradMapsArgs {
   float* bias;  // [n, maps.parts, maps.k]
 };
 
+// The channels of a chunk: the first, and how many there are of it in its group.
+struct ChunkChannels {
+  int first, count;
+
+  __device__ ChunkChannels(int chunk, int size, int channels, int padded) {
+    const int chunks = padded / size, at = chunk % chunks * size;  // within its group
+    first = chunk / chunks * channels + at, count = min(size, channels - at);
+  }
+};
+
 // A chunk of channels of a part of an image of dz, by a warp.
 template <typename T>
 class OutputChunk {
@@ -31,8 +41,9 @@ class OutputChunk {
         maps_(args.shape, sizeof(T)),
         h_(args.shape.out_h()),
         w_(args.shape.out_w()),
-        plane_(image * args.shape.k + chunk * kCount),
-        here_(min(kCount, args.shape.k - chunk * kCount)),
+        channels_(chunk, kCount, args.shape.group_k(), maps_.group_k),
+        plane_(image * args.shape.k + channels_.first),
+        here_(channels_.count),
         first_(part * 32 + int(threadIdx.x) % 32),
         step_(32 * maps_.parts),
         to_(args.dz + image * h_ * w_ * maps_.k + chunk * kCount) {}
@@ -106,6 +117,7 @@ class OutputChunk {
   const GradMapsArgs<T>& args_;
   const GradMaps maps_;
   const int h_, w_;
+  const ChunkChannels channels_;
   const int64_t plane_;
   const int here_;
   const int first_, step_;  // of the items this lane takes
@@ -119,8 +131,9 @@ __device__ void input_chunk(const GradMapsArgs<T>& args, int64_t image, int chun
   constexpr int kCount = MapChunk<T>::kCount;
   const ImplicitShape& shape = args.shape;
   const GradMaps maps(shape, sizeof(T));
-  const int here = min(kCount, shape.c - chunk * kCount), area = shape.h * shape.w;
-  const T* x = args.x + (image * shape.c + chunk * kCount) * area;
+  const ChunkChannels channels(chunk, kCount, shape.group_c(), maps.group_c);
+  const int here = channels.count, area = shape.h * shape.w;
+  const T* x = args.x + (image * shape.c + channels.first) * area;
   T* to = args.x_map + image * maps.rows * maps.columns * maps.c + chunk * kCount;
 #pragma unroll 4
   for (int pixel = part * 32 + threadIdx.x % 32; pixel < maps.rows * maps.columns;

@@ -16,21 +16,25 @@ constexpr int kGradWChannels = 32;  // input channels of a block: up to four til
 
 // The maps dz[n, out_h, out_w, k] and x[n, rows, columns, c], x with its padding, factors rounded.
 struct GradMaps {
-  int k, c;  // channels, padded to whole chunks
-  int rows, columns;
+  int group_k, group_c;  // channels of a group, padded to whole chunks
+  int k, c;              // of all
+  int rows, columns;     // as far as the filters go
   int parts;  // of an image's pixels, that warps share: few enough to have all under way at once
 
   __host__ __device__ GradMaps(const ImplicitShape& shape, int width)
-      : rows(shape.out_h() + shape.filter - 1), columns(shape.out_w() + shape.filter - 1) {
+      : rows((shape.out_h() - 1) * shape.stride + shape.filter),
+        columns((shape.out_w() - 1) * shape.stride + shape.filter) {
     const int chunk = 16 / width;
-    k = (shape.k + chunk - 1) / chunk * chunk;
-    c = (shape.c + chunk - 1) / chunk * chunk;
+    group_k = (shape.group_k() + chunk - 1) / chunk * chunk;
+    group_c = (shape.group_c() + chunk - 1) / chunk * chunk;
+    k = shape.groups * group_k;
+    c = shape.groups * group_c;
     const int most = (rows * columns + 127) / 128;
     parts = most < 4 ? most : 4;
   }
 };
 
-inline int grad_w_row_tiles(const ImplicitShape& shape) { return shape.k <= 32 ? 2 : 4; }
+inline int grad_w_row_tiles(const ImplicitShape& shape) { return shape.group_k() <= 32 ? 2 : 4; }
 
 // Bytes between pixels in shared memory: more than the numbers, so that neighbouring pixels lie in
 // different banks for the loads of one tile.
@@ -38,14 +42,14 @@ __host__ __device__ constexpr int grad_w_pitch(int channels, int width) {
   return channels * width + (width == 2 ? 16 : 32);
 }
 
-// A block takes a row u of the filter, 32 input channels, up to 64 output channels and a share of
-// the images, in bands of rows of pixels that fit twice in shared memory.
+// A block takes a row u of the filter, 32 input channels and up to 64 output channels of a group
+// and a share of the images, in bands of rows of pixels that fit twice in shared memory.
 struct GradWShares {
-  int band, bands;  // rows of a band, bands of an image
-  int pixels;       // of a band, rounded up to whole steps
-  int tiles;        // of eight input channels; warps share these, then the steps
-  int channel_blocks, output_blocks;
-  int groups;                // shares of the images
+  int band, bands;                    // rows of a band, bands of an image
+  int pixels;                         // of a band, rounded up to whole steps
+  int tiles;                          // of eight input channels; warps share these, then the steps
+  int channel_blocks, output_blocks;  // of a group of channels
+  int groups;                         // shares of the images
   int table, stage, shared;  // bytes of shared memory: of the places in x, of a stage, of all
 };
 
@@ -66,10 +70,10 @@ inline GradWShares grad_w_shares(const ImplicitShape& shape, int width, int proc
   }
   if (s.band == 0) return s;
   s.bands = (shape.out_h() + s.band - 1) / s.band;
-  s.tiles = shape.c <= 8 ? 1 : shape.c <= 16 ? 2 : 4;
-  s.channel_blocks = (shape.c + kGradWChannels - 1) / kGradWChannels;
-  s.output_blocks = (shape.k + row_tiles * 16 - 1) / (row_tiles * 16);
-  const int blocks = s.channel_blocks * shape.filter * s.output_blocks;
+  s.tiles = shape.group_c() <= 8 ? 1 : shape.group_c() <= 16 ? 2 : 4;
+  s.channel_blocks = (shape.group_c() + kGradWChannels - 1) / kGradWChannels;
+  s.output_blocks = (shape.group_k() + row_tiles * 16 - 1) / (row_tiles * 16);
+  const int blocks = s.channel_blocks * shape.filter * s.output_blocks * shape.groups;
   const int groups = std::clamp(processors / blocks, 1, shape.n);
   const int each = (shape.n + groups - 1) / groups;
   s.groups = (shape.n + each - 1) / each;
@@ -90,7 +94,7 @@ struct GradWorkspace {
     words = x + whole(images * maps.rows * maps.columns * maps.c * width);
     bias = words + whole(implicit_workspace(shape.turned(), width));
     partial = bias + whole(images * maps.parts * maps.k * 4);
-    const size_t weights = size_t(shape.k) * shape.c * shape.filter * shape.filter;
+    const size_t weights = size_t(shape.k) * shape.group_c() * shape.filter * shape.filter;
     total = partial + size_t(groups) * weights * 4;
   }
 };

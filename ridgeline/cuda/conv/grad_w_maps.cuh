@@ -95,17 +95,17 @@ __global__ void __launch_bounds__(kGradWThreads, 1)
   const GradMaps maps(shape, kSize);
   const int out_w = shape.out_w(), out_h = shape.out_h();
   const int u = blockIdx.x % kFilter, c0 = blockIdx.x / kFilter * kGradWChannels;
-  const int o0 = blockIdx.z * kOutputs;
+  const int group = blockIdx.z / s.output_blocks, o0 = blockIdx.z % s.output_blocks * kOutputs;
   auto* places = reinterpret_cast<int*>(memory);
   std::byte* stages = memory + s.table;
   const int x_at = (s.pixels * kDzPitch + 127) / 128 * 128;  // of a stage
 
   for (int at = threadIdx.x; at < s.pixels; at += kGradWThreads) {
     const int pixel = min(at, s.band * out_w - 1);  // those past the last meet zeros of dz
-    places[at] = (pixel / out_w * maps.columns + pixel % out_w) * kXPitch;
+    places[at] = (pixel / out_w * maps.columns + pixel % out_w * shape.stride) * kXPitch;
   }
-  const int dz_chunks = min(kDzChunks, (maps.k - o0) / kCount);
-  const int x_chunks = min(kXChunks, (maps.c - c0) / kCount);
+  const int dz_chunks = min(kDzChunks, (maps.group_k - o0) / kCount);
+  const int x_chunks = min(kXChunks, (maps.group_c - c0) / kCount);
   if (dz_chunks < kDzChunks || x_chunks < kXChunks) {  // channels past the last stay zero
     for (int at = threadIdx.x * 16; at < 2 * s.stage; at += kGradWThreads * 16) {
       *reinterpret_cast<uint4*>(stages + at) = uint4{0, 0, 0, 0};
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(kGradWThreads, 1)
       std::byte *dzs = stages + slab % 2 * s.stage, *xs = dzs + x_at;
       const int64_t image = first + slab / s.bands;
       const int p0 = slab % s.bands * s.band, rows = rows_of(slab);
-      const T* from = dz + (image * out_h + p0) * out_w * maps.k + o0;
+      const T* from = dz + (image * out_h + p0) * out_w * maps.k + group * maps.group_k + o0;
       for (int at = threadIdx.x; at < s.pixels * kDzChunks; at += kGradWThreads) {
         const int pixel = at / kDzChunks, chunk = at % kDzChunks;
         std::byte* to = dzs + pixel * kDzPitch + chunk * 16;
@@ -132,14 +132,17 @@ __global__ void __launch_bounds__(kGradWThreads, 1)
           copy_async_16(to, from + int64_t(pixel) * maps.k + chunk * kCount);
         }
       }
-      from = x + (image * maps.rows + p0 + u) * maps.columns * maps.c + c0;
+      from = x + (image * maps.rows + p0 * shape.stride + u) * maps.columns * maps.c +
+             group * maps.group_c + c0;
       for (int at = threadIdx.x; at < s.band * maps.columns * kXChunks; at += kGradWThreads) {
         const int pixel = at / kXChunks, chunk = at % kXChunks;
         std::byte* to = xs + pixel * kXPitch + chunk * 16;
         if (pixel >= rows * maps.columns) {  // met by zeros of dz, so it must be a number
           *reinterpret_cast<uint4*>(to) = uint4{0, 0, 0, 0};
         } else if (chunk < x_chunks) {
-          copy_async_16(to, from + int64_t(pixel) * maps.c + chunk * kCount);
+          const int skipped = shape.stride > 1 ? pixel / maps.columns * (shape.stride - 1) : 0;
+          copy_async_16(to,
+                        from + int64_t(pixel + skipped * maps.columns) * maps.c + chunk * kCount);
         }
       }
     }
@@ -207,8 +210,9 @@ __global__ void __launch_bounds__(kGradWThreads, 1)
     }
   }
   const int c = c0 + tile * 8 + lane % 4 * 2, o = o0 + lane / 4;
-  const int64_t weights = int64_t(shape.k) * shape.c * kFilter * kFilter;
-  float* to = partial + blockIdx.y * weights + int64_t((c * kFilter + u) * kFilter) * shape.k + o;
+  const int64_t weights = int64_t(shape.k) * shape.group_c() * kFilter * kFilter;
+  float* to = partial + blockIdx.y * weights + int64_t((c * kFilter + u) * kFilter) * shape.k +
+              group * shape.group_k() + o;
 #pragma unroll
   for (int m = 0; m < kTiles; ++m) {
 #pragma unroll
@@ -217,7 +221,7 @@ __global__ void __launch_bounds__(kGradWThreads, 1)
       for (int e = 0; e < 4; ++e) {
         const int down = m * 16 + e / 2 * 8;
         const int64_t at = int64_t(e % 2 * kFilter * kFilter + v) * shape.k + down;
-        if (c + e % 2 < shape.c && o + down < shape.k) to[at] = acc[m][v][e];
+        if (c + e % 2 < shape.group_c() && o + down < shape.group_k()) to[at] = acc[m][v][e];
       }
     }
   }

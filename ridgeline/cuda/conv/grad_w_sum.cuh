@@ -4,12 +4,16 @@
 
 namespace ridgeline::cuda {
 
-// So many partial sums of the same numbers, `stride` apart.
+// So many partial sums of the same numbers, `stride` apart. Of those, runs of `run` lie `pitch`
+// apart; 0: all in one run.
 template <typename A>
 struct PartialSums {
   const A* first;
   int count;
   int64_t stride;
+  int run = 0, pitch = 0;
+
+  __device__ int place(int at) const { return run == 0 ? at : at / run * pitch + at % run; }
 };
 
 // dw[o, tap] from parts [tap, o], db[o] from parts [o]: those of every eighth part in order by a
@@ -30,8 +34,9 @@ __global__ void __launch_bounds__(256)
   const bool inside = at < (of_bias ? k : taps * k);
   A sum = A(0);
   if (inside) {
+    parts += of_bias ? bias.place(at) : at;
 #pragma unroll 8
-    for (int part = warp; part < count; part += 8) sum += parts[part * stride + at];
+    for (int part = warp; part < count; part += 8) sum += parts[part * stride];
   }
   sums[warp][lane] = sum;
   __syncthreads();

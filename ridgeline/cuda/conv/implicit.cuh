@@ -8,16 +8,16 @@
 
 namespace ridgeline::cuda {
 
-// A block takes an image by 32 or 64 output channels, 256 pixels a pass. Four warps take 64 pixels
-// by 32 channels each; four more take the other 32 channels, or the other half of k: with fewer
-// pixels a warp, loads of factors from shared memory would take longer than the products. Filters'
-// rows come through a ring.
+// A block takes an image by 32 or 64 output channels of a group, 256 pixels a pass. Four warps take
+// 64 pixels by 32 channels each; four more take the other 32 channels, or the other half of k: with
+// fewer pixels a warp, loads of factors from shared memory would take longer than the products.
+// Filters' rows come through a ring.
 constexpr int kImplicitThreads = 256, kImplicitWarps = kImplicitThreads / 32;
 constexpr int kRowWarps = kImplicitWarps / 2, kRowTiles = 4;
 constexpr int kColumnTiles = 4, kImplicitOutputs = kColumnTiles * 8;  // of a warp
 constexpr int kPassTiles = kRowWarps * kRowTiles, kPassPixels = kPassTiles * 16, kRing = 3;
 
-// The map in shared memory, channels last, with its border of zeros.
+// The map of a group's channels in shared memory, channels last, with its border of zeros.
 struct ImplicitMap {
   int c, rows, columns;  // c: padded to whole chunks
   int pitch;             // bytes between rows
@@ -25,9 +25,9 @@ struct ImplicitMap {
 
   __host__ __device__ ImplicitMap(const ImplicitShape& shape, int width) {
     const int whole = 16 / width;
-    c = (shape.c + whole - 1) / whole * whole;
-    rows = shape.h + 2 * shape.pad;
-    columns = shape.w + 2 * shape.pad;
+    c = (shape.group_c() + whole - 1) / whole * whole;
+    rows = shape.rows();
+    columns = shape.columns();
     pitch = columns * c * width;
     shift = c * width % 256 == 0 ? 8 : 7;
   }
@@ -42,30 +42,37 @@ __host__ __device__ constexpr int implicit_steps(int filter, int c, int width) {
   return (filter * c * width + kStepBytes - 1) / kStepBytes;
 }
 
-// words[block][u][step][tile pair][lane][tile of the pair][half]: B as lanes want it. Shared out
-// over `threads` threads, of which this is `thread`.
+// Blocks of so many output channels that the groups take.
+__host__ __device__ inline int group_blocks(const ImplicitShape& shape, int outputs) {
+  return (shape.group_k() + outputs - 1) / outputs;
+}
+
+// words[group][block][u][step][tile pair][lane][tile of the pair][half]: B as lanes want it. Shared
+// out over `threads` threads, of which this is `thread`.
 template <typename T>
 __device__ void arrange_weights(const ImplicitShape& shape, const T* w, bool turned,
                                 uint32_t* words, int thread, int threads) {
   const ImplicitMap map(shape, sizeof(T));
   constexpr int kPairs = kColumnTiles / 2;
   const int steps = implicit_steps(shape.filter, map.c, sizeof(T));
-  const int blocks = (shape.k + kImplicitOutputs - 1) / kImplicitOutputs;
-  const int count = blocks * shape.filter * steps * kPairs * 128;
+  const int blocks = group_blocks(shape, kImplicitOutputs);
+  const int count = shape.groups * blocks * shape.filter * steps * kPairs * 128;
+  const int inputs = shape.group_c(), outputs = shape.group_k();
   for (int i = thread; i < count; i += threads) {
     const int half = i % 2, lane = i / 4 % 32, tile = i / 128 % kPairs * 2 + i / 2 % 2;
     const int step = i / 128 / kPairs % steps, u = i / 128 / kPairs / steps % shape.filter;
-    const int block = i / 128 / kPairs / steps / shape.filter;
-    const int o = block * kImplicitOutputs + tile * 8 + lane / 4;
+    const int block = i / 128 / kPairs / steps / shape.filter, group = block / blocks;
+    const int o = block % blocks * kImplicitOutputs + tile * 8 + lane / 4;  // of the group
     T values[Factor<T>::kPerWord];
 #pragma unroll
     for (int e = 0; e < Factor<T>::kPerWord; ++e) {
       const int k = (step * kStepBytes + half * 16 + lane % 4 * 4) / int(sizeof(T)) + e;
       const int v = k / map.c, c = k % map.c, last = shape.filter - 1;
-      const bool inside = v < shape.filter && c < shape.c && o < shape.k;
-      const int64_t at =
-          turned ? ((int64_t(c) * shape.k + o) * shape.filter + last - u) * shape.filter + last - v
-                 : ((int64_t(o) * shape.c + c) * shape.filter + u) * shape.filter + v;
+      const bool inside = v < shape.filter && c < inputs && o < outputs;
+      const int64_t plane = turned ? (int64_t(group) * inputs + c) * outputs + o
+                                   : (int64_t(group) * outputs + o) * inputs + c;
+      const int64_t at = turned ? (plane * shape.filter + last - u) * shape.filter + last - v
+                                : (plane * shape.filter + u) * shape.filter + v;
       values[e] = inside ? Factor<T>::round(float(w[at])) : T(0.0f);
     }
     words[i] = *reinterpret_cast<uint32_t*>(values);
@@ -95,23 +102,24 @@ __device__ inline void zero_map(const ImplicitMap& map, std::byte* to) {
   __syncthreads();
 }
 
-// Image i, channels first in global memory, to its places in the map: a pixel's chunk of channels a
-// thread, so that what is stored is whole chunks; the loads of a few under way together.
+// A group of image i, channels first in global memory, to its places in the map: a pixel's chunk of
+// channels a thread, so that what is stored is whole chunks; the loads of a few under way together.
 template <typename T>
 __device__ void stage_map(const ImplicitShape& shape, const ImplicitMap& map, const T* x, int64_t i,
-                          std::byte* to) {
+                          int group, std::byte* to) {
   using Chunk = MapChunk<T>;
   constexpr int kCount = Chunk::kCount, kAhead = 32 / kCount;
   zero_map(map, to);
   const int w = shape.w, pixels = shape.h * w, items = pixels * (map.c / kCount);
-  x += i * shape.c * pixels;
+  const int channels = shape.group_c();
+  x += (i * shape.c + group * channels) * pixels;
   for (int first = threadIdx.x; first < items; first += kAhead * kImplicitThreads) {
     Chunk chunks[kAhead];
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
       const int item = min(first + a * kImplicitThreads, items - 1), chunk = item / pixels;
       const T* from = x + chunk * kCount * pixels + item % pixels;
-      const int here = min(kCount, shape.c - chunk * kCount);
+      const int here = min(kCount, channels - chunk * kCount);
 #pragma unroll
       for (int e = 0; e < kCount; ++e) chunks[a].values[e] = from[min(e, here - 1) * pixels];
     }
@@ -119,20 +127,20 @@ __device__ void stage_map(const ImplicitShape& shape, const ImplicitMap& map, co
     for (int a = 0; a < kAhead; ++a) {
       const int item = first + a * kImplicitThreads;
       if (item >= items) break;
-      const int chunk = item / pixels, at = item % pixels, here = shape.c - chunk * kCount;
+      const int chunk = item / pixels, at = item % pixels, here = channels - chunk * kCount;
 #pragma unroll
       for (int e = 0; e < kCount; ++e) {
         T& value = chunks[a].values[e];
         value = e < here ? Factor<T>::round(float(value)) : T(0.0f);
       }
-      const uint32_t offset = (at / w + shape.pad) * map.pitch +
-                              ((at % w + shape.pad) * map.c + chunk * kCount) * int(sizeof(T));
+      const int row = at / w * shape.spread + shape.pad, column = at % w * shape.spread + shape.pad;
+      const uint32_t offset = row * map.pitch + (column * map.c + chunk * kCount) * int(sizeof(T));
       *reinterpret_cast<Chunk*>(to + map.swizzled(offset)) = chunks[a];
     }
   }
 }
 
-// The same of an image that lies channels last already, rounded, with map.c channels.
+// The same of an image of one group that lies channels last already, rounded, with map.c channels.
 template <typename T>
 __device__ void copy_map(const ImplicitShape& shape, const ImplicitMap& map, const T* x, int64_t i,
                          std::byte* to) {
@@ -179,7 +187,8 @@ inline int implicit_shared(const ImplicitShape& shape, int width, bool wide) {
 }
 
 inline bool implicit_wide(const ImplicitShape& shape, int width, size_t shared_memory) {
-  return shape.k > kImplicitOutputs && size_t(implicit_shared(shape, width, true)) <= shared_memory;
+  return shape.group_k() > kImplicitOutputs &&
+         size_t(implicit_shared(shape, width, true)) <= shared_memory;
 }
 
 // A step's factors of a warp.
@@ -252,11 +261,13 @@ __global__ void __launch_bounds__(kImplicitThreads, 1)
   constexpr int kBlocks = kWide ? 2 : 1, kOutputs = kBlocks * kImplicitOutputs;
   const int steps = implicit_steps(shape.filter, map.c, sizeof(T));
   const int stage = steps * kColumnTiles / 2 * 512;  // bytes of a filter's row of 32 channels
-  const int o0 = int(blockIdx.y) * kOutputs;
-  const int blocks = min(kBlocks, (shape.k - o0 + kImplicitOutputs - 1) / kImplicitOutputs);
+  const int shares = group_blocks(shape, kOutputs), group = int(blockIdx.y) / shares;
+  const int share = int(blockIdx.y) % shares, left = shape.group_k() - share * kOutputs;
+  const int o0 = group * shape.group_k() + share * kOutputs, count = min(kOutputs, left);
+  const int blocks = min(kBlocks, (left + kImplicitOutputs - 1) / kImplicitOutputs);
   std::byte* ring = memory + map.bytes();
-  const auto* filters = reinterpret_cast<const std::byte*>(words) +
-                        int64_t(o0 / kImplicitOutputs) * shape.filter * stage;
+  const int64_t before = group * group_blocks(shape, kImplicitOutputs) + share * kBlocks;
+  const auto* filters = reinterpret_cast<const std::byte*>(words) + before * shape.filter * stage;
   const auto fetch = [&](int u) {  // counts as a group of copies even past the last row
     std::byte* to = ring + u % kRing * kBlocks * stage;
     for (int block = 0; u < shape.filter && block < blocks; ++block) {
@@ -269,18 +280,18 @@ __global__ void __launch_bounds__(kImplicitThreads, 1)
   };
 
   const int64_t i = blockIdx.x;
-  stage_biases<kOutputs>(args.b, o0, shape.k, biases);
+  stage_biases<kOutputs>(args.b, o0, o0 + count, biases);
   if (args.last) {
     copy_map<T>(shape, map, args.x, i, memory);
   } else {
-    stage_map<T>(shape, map, args.x, i, memory);
+    stage_map<T>(shape, map, args.x, i, group, memory);
   }
   fetch(0), fetch(1);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int row_warp = warp % kRowWarps, half = warp / kRowWarps;
   const ImplicitRows<kPooled> rows(shape);
   const uint32_t base = shared_address(memory);
-  const BlockOutput<T> out{shape, biases, args.y, i, o0, min(kOutputs, shape.k - o0)};
+  const BlockOutput<T> out{shape, biases, args.y, i, o0, count};
   constexpr int kPitch = sums_pitch(kPassPixels);
 
   for (int pass = 0; rows.first(pass * kPassTiles) < rows.count; ++pass) {
@@ -289,7 +300,7 @@ __global__ void __launch_bounds__(kImplicitThreads, 1)
 #pragma unroll
     for (int m = 0; m < kRowTiles; ++m) {
       const int2 at = rows.at(tile + m, lane % 16);
-      row[m] = at.x * map.pitch + at.y * map.c * int(sizeof(T)) + lane / 16 * 16;
+      row[m] = (at.x * map.pitch + at.y * map.c * int(sizeof(T))) * shape.stride + lane / 16 * 16;
     }
     const bool works = rows.first(tile) < rows.count && (!kWide || half < blocks);
     WarpSums<T> warp_sums{};
@@ -336,7 +347,8 @@ cudaError_t launch_implicit_as(const ImplicitArgs<T>& args, const PooledOutput<T
   const cudaError_t error = allow_shared(kernel, bytes);
   if (error != cudaSuccess) return error;
   constexpr int kOutputs = kImplicitOutputs * (kWide ? 2 : 1);
-  const dim3 grid(unsigned(args.shape.n), unsigned((args.shape.k + kOutputs - 1) / kOutputs));
+  const dim3 grid(unsigned(args.shape.n),
+                  unsigned(args.shape.groups * group_blocks(args.shape, kOutputs)));
   kernel<<<grid, kImplicitThreads, size_t(bytes), stream>>>(args, pool, words);
   return cudaGetLastError();
 }

@@ -8,18 +8,39 @@
 #include "ridgeline/cuda/plain/loose.h"
 
 // Convolutions as implicit matrix products on tensor cores: nothing is unrolled in memory. T:
-// __nv_bfloat16, __half, or float, whose factors are rounded to tf32. Stride 1, no dilation, one
-// group, square filters. Deterministic.
+// __nv_bfloat16, __half, or float, whose factors are rounded to tf32. Square filters without
+// dilation. Deterministic.
 namespace ridgeline::cuda {
 
 struct ImplicitShape {
   int n = 0, c = 0, h = 0, w = 0, k = 0, filter = 0, pad = 0;
+  // Other strides and groups: launch_conv2d_implicit() and launch_conv2d_grad_w_implicit() alone.
+  int stride = 1, groups = 1;
+  // The pixels of x lie so far apart, with zeros between them and these many behind the last.
+  int spread = 1, below = 0, right = 0;
 
-  constexpr int out_h() const { return h + 2 * pad - filter + 1; }
-  constexpr int out_w() const { return w + 2 * pad - filter + 1; }
-  // The gradient of x is the convolution of the gradient of y with the filters turned around.
+  constexpr int group_c() const { return c / groups; }
+  constexpr int group_k() const { return k / groups; }
+  // Of the image as the filters see it, its padding included.
+  constexpr int rows() const { return (h - 1) * spread + 1 + below + 2 * pad; }
+  constexpr int columns() const { return (w - 1) * spread + 1 + right + 2 * pad; }
+  constexpr int out_h() const { return (rows() - filter) / stride + 1; }
+  constexpr int out_w() const { return (columns() - filter) / stride + 1; }
+  // The gradient of x is the convolution of the gradient of y with the filters turned around, of a
+  // stride of y's pixels as far apart.
   constexpr ImplicitShape turned() const {
-    return {n, k, out_h(), out_w(), c, filter, filter - 1 - pad};
+    return {n,
+            k,
+            out_h(),
+            out_w(),
+            c,
+            filter,
+            filter - 1 - pad,
+            1,
+            groups,
+            stride,
+            (rows() - filter) % stride,
+            (columns() - filter) % stride};
   }
 };
 
@@ -55,9 +76,11 @@ cudaError_t launch_conv2d_implicit(const ImplicitArgs<T>& args, const PooledOutp
 
 // The gradients of a convolution: dx as above from `w`, dw[k, c, filter, filter] = sum over the
 // images of dy by x, db[k] = sum of dy; the last two may be wide. One launch makes ready what the
-// products read (nothing, for one input channel without dx), one each takes dx and the other two,
-// beside each other if wanted.
-constexpr bool needs_grad_maps(const ImplicitShape& shape, bool dx) { return shape.c > 1 || dx; }
+// products read (nothing, for one input channel without dx and stride), one each takes dx and the
+// other two, beside each other if wanted.
+constexpr bool needs_grad_maps(const ImplicitShape& shape, bool dx) {
+  return shape.c > 1 || dx || shape.stride > 1;
+}
 const char* refuse_implicit_grads(const ImplicitShape& shape, bool dx, size_t width,
                                   size_t shared_memory);
 struct GradBytes {

@@ -7,6 +7,7 @@ namespace ridgeline::cuda {
 const char* refuse_implicit(const ImplicitShape& shape, size_t width, size_t shared_memory) {
   if (shape.pad < 0 || shape.pad >= shape.filter) return "takes padding smaller than the filter";
   if (shape.out_h() < 1 || shape.out_w() < 1) return "there are no outputs";
+  if (shape.groups * group_blocks(shape, kImplicitOutputs) > 65535) return "has too many groups";
   if (size_t(implicit_shared(shape, int(width), false)) > shared_memory) {
     return "image and filters do not fit in shared memory";
   }
@@ -14,7 +15,7 @@ const char* refuse_implicit(const ImplicitShape& shape, size_t width, size_t sha
 }
 
 size_t implicit_workspace(const ImplicitShape& shape, size_t width) {
-  const size_t blocks = size_t((shape.k + kImplicitOutputs - 1) / kImplicitOutputs);
+  const auto blocks = size_t(shape.groups * group_blocks(shape, kImplicitOutputs));
   return blocks * size_t(shape.filter) * size_t(implicit_stage(shape, int(width)));
 }
 

@@ -15,9 +15,9 @@ const char* refuse_implicit_grads(const ImplicitShape& shape, bool dx, size_t wi
                ? ""
                : "two images do not fit in shared memory";
   }
-  if (grad_w_shares(shape, bytes, 1, shared_memory).band == 0) {
-    return "rows of two images do not fit in shared memory";
-  }
+  const GradWShares shares = grad_w_shares(shape, bytes, 1, shared_memory);
+  if (shares.band == 0) return "rows of two images do not fit in shared memory";
+  if (shape.groups * shares.output_blocks > 65535) return "has too many groups";
   return dx ? refuse_implicit(shape.turned(), width, shared_memory) : "";
 }
 

@@ -62,13 +62,14 @@ cudaError_t launch_grad_w_maps(const ImplicitGradsArgs<T>& args, cudaStream_t st
   const cudaError_t error = allow_shared(kernel, s.shared);
   if (error != cudaSuccess) return error;
   const dim3 grid(unsigned(s.channel_blocks * kFilter), unsigned(s.groups),
-                  unsigned(s.output_blocks));
+                  unsigned(shape.groups * s.output_blocks));
   kernel<<<grid, kGradWThreads, size_t(s.shared), stream>>>(shape, at.dz, at.x, s, at.partial);
-  const int taps = shape.c * kFilter * kFilter;
+  const int taps = shape.group_c() * kFilter * kFilter;
   const GradMaps maps(shape, sizeof(T));
-  return launch_grad_w_sum<T>({at.partial, s.groups, int64_t(taps) * shape.k},
-                              {at.bias, shape.n * maps.parts, maps.k}, taps, shape.k, args.dw,
-                              args.db, stream);
+  return launch_grad_w_sum<T>(
+      {at.partial, s.groups, int64_t(taps) * shape.k},
+      {at.bias, shape.n * maps.parts, maps.k, shape.group_k(), maps.group_k}, taps, shape.k,
+      args.dw, args.db, stream);
 }
 
 template <typename T, int kFilter>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "ridgeline/cuda/conv1d/chain_norm.cuh"
+#include "ridgeline/cuda/device/bulk_copy.cuh"
 #include "ridgeline/cuda/device/tma.cuh"
 #include "ridgeline/cuda/device/wgmma.cuh"
 
@@ -40,9 +41,8 @@ __device__ inline void chain_load(const CUtensorMap* map_x, const ChainWork& wor
     for (int s = 0; s < stages; ++s, at.next()) {
       mbarrier_wait(&barriers->empty[at.stage], at.parity ^ 1);
       mbarrier_arrive_expect(&barriers->full[at.stage], Chain::kStageBytes);
-      bulk_load(smem_address(ring + at.stage * Chain::kStageBytes),
-                work.stages + int64_t{s} * Chain::kStageBytes, Chain::kStageBytes,
-                smem_address(&barriers->full[at.stage]));
+      bulk_load(ring + at.stage * Chain::kStageBytes, work.stages + int64_t{s} * Chain::kStageBytes,
+                Chain::kStageBytes, &barriers->full[at.stage]);
     }
     spare ^= (work.layers + 1) & 1;
   }
@@ -89,13 +89,13 @@ struct ChainThread {
           }
           wgmma_commit();
           wgmma_wait<1>();  // the stage before has been read
-          if (used != nullptr && thread == 0) mbarrier_arrive(used);
+          if (used != nullptr && thread == 0) mbarrier_arrive_for(used, 128);
           used = &barriers->empty[at.stage];
         }
       }
     }
     wgmma_wait<0>();
-    if (thread == 0) mbarrier_arrive(used);
+    if (thread == 0) mbarrier_arrive_for(used, 128);
     wgmma_keep(acc);
   }
 
@@ -164,8 +164,7 @@ struct ChainThread {
     const uint4 norm = load_shared_128(smem_address(ring + at.stage * Chain::kStageBytes) +
                                        (j % 2 * Chain::kMultiplying + threadIdx.x) * 16);
     if (j % 2 == 1) {
-      named_barrier(3 + group, 128);  // all of the warpgroup have read it
-      if (thread == 0) mbarrier_arrive(&barriers->empty[at.stage]);
+      mbarrier_arrive(&barriers->empty[at.stage]);
       at.next();
     }
     return norm;
@@ -210,7 +209,7 @@ __global__ __launch_bounds__(Chain::kThreads, 1) void conv1d_chain_norm_pool_wgm
   if (threadIdx.x == 0) {
     for (int s = 0; s < Chain::kStages; ++s) {
       mbarrier_init(&barriers->full[s], 1);
-      mbarrier_init(&barriers->empty[s], Chain::kConsumers);
+      mbarrier_init(&barriers->empty[s], Chain::kMultiplying);
     }
     for (int c = 0; c < Chain::kChunks; ++c) mbarrier_init(&barriers->rows_full[c], 1);
     mbarrier_init(&barriers->rows_empty, Chain::kConsumers);

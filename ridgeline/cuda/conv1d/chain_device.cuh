@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "ridgeline/cuda/device/mbarrier.cuh"
+
 // What the chain of convolutions needs beside device/: wgmma of 224 columns, transposed stores of
-// matrices, and copies of whole stages.
+// matrices, prefetches, and arrivals for a whole warpgroup.
 namespace ridgeline::cuda {
 
 // clang-format off
@@ -62,14 +64,11 @@ __device__ inline void tma_prefetch_tile(const CUtensorMap* map, int column, int
                : "memory");
 }
 
-// `bytes` (a multiple of 16) of global memory as they lie; they count at `barrier`.
-__device__ inline void bulk_load(uint32_t destination, const void* source, uint32_t bytes,
-                                 uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(destination),
-      "l"(source), "r"(bytes), "r"(barrier)
-      : "memory");
+// The arrivals of so many threads at once.
+__device__ inline void mbarrier_arrive_for(Mbarrier* barrier, uint32_t threads) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(smem_address(barrier)),
+               "r"(threads)
+               : "memory");
 }
 
 }  // namespace ridgeline::cuda

@@ -110,15 +110,15 @@ std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
     };
     StepPiece rows{{op.x, op.w, op.b, h.loss->label, h.grad->loss_scale},
                    {slopes ? h.activation->dx : h.grad_x->dx},
-                   {{0, bytes, true}},
+                   {},
                    false,
                    launched(launch_head_grads<T>)};
     StepPiece sums{{h.loss->tick},
                    {h.grad_w->dw, h.grad_w->db, h.loss->loss, h.loss->correct},
-                   {{0, bytes, false}},
+                   {},
                    true,
                    launched(launch_head_grads_sum<T>)};
-    return launch_pieces(binding, describe(span.op(0)), {std::move(rows), std::move(sums)});
+    return launch_in_turn(binding, describe(span.op(0)), bytes, std::move(rows), std::move(sums));
   });
 }
 
