@@ -19,6 +19,10 @@ constexpr size_t kMostOpen = 1024;  // tickets at a time; a start beyond that wa
 // A waiter looks this often before it sleeps: most waits are shorter than a sleep and its wake-up.
 constexpr int kSpins = 2000;
 
+// The rooms of shared memory that are asked for: the gradients of a few million weights, or what is
+// left.
+constexpr size_t kMostRoom = size_t{32} << 20;
+
 template <typename To, typename From>
 void convert(const From* from, To* to, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] = To(float(from[i]));
@@ -64,8 +68,13 @@ class RankCommunicator::Waiting {
 
 RankCommunicator::RankCommunicator(std::unique_ptr<Transport> transport)
     : transport_(std::move(transport)), ring_(kMostOpen) {
-  auto segments = transport_->shared_segments(SharedSum::kBytes);
-  if (!segments.empty()) shared_.emplace(std::move(segments), transport_->rank());
+  const SharedSegments shared = transport_->shared_segments(SharedSum::kBytes, kMostRoom);
+  if (shared.begins.empty()) return;
+  room_bytes_ = shared.bytes - SharedSum::kBytes;
+  if (room_bytes_ > 0) {
+    for (std::byte* begin : shared.begins) rooms_.push_back(begin + SharedSum::kBytes);
+  }
+  shared_.emplace(shared.begins, transport_->rank());
 }
 
 RankCommunicator::~RankCommunicator() {
@@ -254,6 +263,14 @@ void RankCommunicator::wait(Ticket ticket) {
     }
   }
   if (failed_) rethrow();
+}
+
+void RankCommunicator::wait_until(const std::function<bool()>& done) {
+  if (done()) return;
+  const Waiting waiting(*this);
+  for (int looks = 0; !done(); ++looks) {
+    if (looks > kSpins) std::this_thread::yield();
+  }
 }
 
 void RankCommunicator::rethrow() {

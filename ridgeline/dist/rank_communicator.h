@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "ridgeline/core/shared_room.h"
 #include "ridgeline/dist/shared_sum.h"
 #include "ridgeline/dist/transport.h"
 
@@ -34,7 +35,7 @@ struct RankHooks {
 
 // A Communicator over a Transport: sums that were started are made by a thread of its own, in
 // order, while the caller computes; where the transport's library does not allow that, at once.
-class RankCommunicator final : public Communicator {
+class RankCommunicator final : public Communicator, public SharedRoom {
  public:
   explicit RankCommunicator(std::unique_ptr<Transport> transport);
   ~RankCommunicator() override;
@@ -69,6 +70,10 @@ class RankCommunicator final : public Communicator {
   bool test(Ticket ticket) override;
   void wait(Ticket ticket) override;
 
+  std::span<std::byte* const> rooms() const override { return rooms_; }
+  size_t room_bytes() const override { return room_bytes_; }
+  void wait_until(const std::function<bool()>& done) override;
+
   double blocked_seconds() const override { return blocked_; }
   void begin_work() override { pulse_ = now_ms(); }
   void end_work() override { pulse_ = 0; }
@@ -102,6 +107,8 @@ class RankCommunicator final : public Communicator {
 
   // Used by one thread at a time: the worker while tickets are open, else the caller.
   std::optional<SharedSum> shared_;  // of ranks that are all on one host
+  std::vector<std::byte*> rooms_;    // of the same
+  size_t room_bytes_ = 0;
   std::vector<int64_t> parts_;
   std::vector<float> wide_;
   std::vector<Bf16> packed_, received_;

@@ -11,6 +11,11 @@
 
 namespace ridgeline::dist {
 
+struct SharedSegments {
+  std::vector<std::byte*> begins;  // by rank, aligned to 64 bytes
+  size_t bytes = 0;                // of each
+};
+
 // What a message-passing library has to offer: blocking collectives of plain types, one caller at a
 // time. RankCommunicator makes the rest of a Communicator out of it.
 class Transport {
@@ -42,9 +47,10 @@ class Transport {
   virtual void exchange_parts(const void* from, void* to, std::span<const int64_t> counts,
                               size_t element_bytes) = 0;
 
-  // Memory that all ranks see, where all are on one host: the segment of each rank, zero at first,
-  // aligned to 64 bytes, there until finish(). Empty where there is none. Collective, once.
-  virtual std::vector<std::byte*> shared_segments(size_t /*bytes*/) { return {}; }
+  // Memory that all ranks see, where all are on one host: a segment of each rank, zero at first,
+  // there until finish(), of at least `least` bytes and up to `more` beyond that as far as there is
+  // room. Empty where there is none. Collective, once.
+  virtual SharedSegments shared_segments(size_t /*least*/, size_t /*more*/) { return {}; }
 
   // Messages between two ranks, in order for each pair, apart from all collectives. Nothing here
   // waits; `data` must stay put until test() has said true, once, of its request.

@@ -151,6 +151,20 @@ TEST(Collectives, EveryRowOfTheCollectivesComputesTheSame) {
   });
 }
 
+// Ranks that share memory help each other with a perceptron's step. Batches of 16 and 11 rows.
+TEST(Collectives, AStepInSharedMemoryComputesTheSame) {
+  const Config config =
+      fp64({"train.clip_norm=0", "train.optimizer={type=\"sgd\",lr=0.1,momentum=0.9}",
+            "model.layers=[{type=\"linear\",out=17},{type=\"relu\"},"
+            "{type=\"linear\",out=4}]"});
+  const Result want = alone(config, 30);
+  for (const int size : {2, 3, 5}) {
+    const Result got = together(config, 30, size);
+    EXPECT_THAT(got.rows, ::testing::ElementsAre("cpu.mlp_train_all_reduce.shared"));
+    expect_same(got, want, 1e-12);
+  }
+}
+
 TEST(Collectives, RanksChooseAlikeWhenTheyMeasure) {
   const testing::TempFolder folder;
   setenv("XDG_CACHE_HOME", (folder / "cache").c_str(), 1);

@@ -87,6 +87,7 @@ Table update_rows();
 Table all_reduce_rows();
 Impl linear_grad_w_sum_row();
 Impl mlp_gradients_row();
+Impl mlp_shared_row();
 Table mlp_rows();
 Table recurrent_rows();
 Table recurrent_weight_rows();  // part of recurrent_rows

@@ -4,6 +4,7 @@
 #include "ridgeline/dist/transport.h"
 
 #include <mpi.h>
+#include <sys/statvfs.h>
 
 #include <algorithm>
 #include <climits>
@@ -129,8 +130,9 @@ class MpiTransport final : public Transport {
           "MPI_Alltoallv");
   }
 
-  std::vector<std::byte*> shared_segments(size_t bytes) override {
+  SharedSegments shared_segments(size_t least, size_t more) override {
     if (local_size_ != size_) return {};
+    const size_t bytes = least + spare(least, more);
     std::byte* mine = nullptr;
     // Without room for shared memory the sums go through messages. All ranks or none have it.
     const int code = MPI_Win_allocate_shared(MPI_Aint(bytes), 1, MPI_INFO_NULL, world_,
@@ -149,9 +151,10 @@ class MpiTransport final : public Transport {
           MPI_Win_shared_query(window_, r, &size, &unit, static_cast<void*>(&segments[size_t(r)])),
           "MPI_Win_shared_query");
     }
-    std::memset(mine, 0, bytes);
+    // What is beyond `least` stays untouched, and so takes no memory, until it is used.
+    std::memset(mine, 0, least);
     barrier();
-    return segments;
+    return {std::move(segments), bytes};
   }
 
   Request start_send(int to, const void* data, size_t bytes) override {
@@ -199,6 +202,20 @@ class MpiTransport final : public Transport {
   void abort(int code) noexcept override { MPI_Abort(MPI_COMM_WORLD, code); }
 
  private:
+  // What a rank may take of shared memory beyond `least`, the same on all: containers have little
+  // of it (64 MiB by default), and MPI itself wants some.
+  size_t spare(size_t least, size_t more) {
+    struct statvfs room {};
+    uint64_t bytes = more;
+    if (::statvfs("/dev/shm", &room) == 0) {
+      const uint64_t share = uint64_t(room.f_bavail) * room.f_frsize / 2 / uint64_t(size_);
+      bytes = share > least ? std::min<uint64_t>(more, share - least) : 0;
+    }
+    bytes = bytes / 4096 * 4096;
+    check(MPI_Allreduce(MPI_IN_PLACE, &bytes, 1, MPI_UINT64_T, MPI_MIN, world_), "MPI_Allreduce");
+    return size_t(bytes);
+  }
+
   // Counts and offsets as MPI wants them, in bytes or elements.
   void lay_out(std::span<const int64_t> counts, size_t scale = 1) {
     counts_.resize(counts.size());

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <vector>
+
+#include "ridgeline/cpu/simd/mlp_step.h"
+#include "ridgeline/cpu/simd/row.h"
+#include "ridgeline/plan/mlp_step.h"
+
+// What the rows of a perceptron's whole training step share.
+namespace ridgeline::cpu::simd {
+
+// The layers with their weights and momenta; without memory where there is no binding.
+template <typename T>
+std::vector<MlpLayer<T>> mlp_layers(const MlpStepOps& ops, const Binding* binding) {
+  std::vector<MlpLayer<T>> layers;
+  const auto memory = [&](const Value& value) {
+    return binding != nullptr && value ? binding->write(value).template as<T>() : nullptr;
+  };
+  for (const MlpStepOps::Layer& layer : ops.layers) {
+    const Linear& linear = *layer.linear;
+    const Act act = layer.activation != nullptr ? act_of(layer.activation->kind) : Act::none;
+    layers.push_back({linear.in(), linear.out(), act, memory(linear.w), memory(linear.b),
+                      memory(layer.update_w->m),
+                      layer.update_b != nullptr ? memory(layer.update_b->m) : nullptr});
+  }
+  return layers;
+}
+
+// What a step reads and writes besides its layers: batch, rate, score, tick.
+template <typename T>
+class MlpStepMemory {
+ public:
+  MlpStepMemory(const MlpStepOps& ops, const Binding& binding)
+      : n_(ops.images->y.shape[0]), scale_(ops.loss->scale) {
+    batch_ = {binding.read(ops.images->set).as<uint8_t>(),
+              binding.read(ops.labels->set).as<int32_t>(), nullptr, T(ops.images->scale),
+              T(ops.images->shift)};
+    order_ = binding.read(ops.images->order).as<int32_t>();
+    first_ = binding.read(ops.images->first).as<int64_t>();
+    const SgdUpdate& update = *ops.layers[0].update_w;
+    sgd_ = {0, T(update.momentum), T(update.weight_decay), update.nesterov};
+    lr_ = binding.read(update.lr).as<double>();
+    loss_ = binding.write(ops.loss->loss).as<double>();
+    correct_ = binding.write(ops.loss->correct).as<int32_t>();
+    tick_ = binding.write(ops.tick->tick).as<int32_t>();
+  }
+
+  // One step: MlpScore step(batch, n, scale, sgd)
+  template <typename F>
+  void run(F step) {
+    const int32_t tick = *tick_;
+    batch_.order = order_ + *first_ + int64_t{tick} * n_;
+    sgd_.lr = T(lr_[tick]);
+    const MlpScore score = step(batch_, n_, scale_, sgd_);
+    loss_[tick] = scale_ * score.loss;
+    if (correct_ != nullptr) correct_[tick] = score.correct;
+    *tick_ = tick + 1;
+  }
+
+ private:
+  int64_t n_;
+  double scale_;
+  MlpBatch<T> batch_{};
+  Sgd<T> sgd_;
+  const int32_t* order_;
+  const int64_t* first_;
+  const double* lr_;
+  double* loss_;
+  int32_t *correct_, *tick_;
+};
+
+}  // namespace ridgeline::cpu::simd

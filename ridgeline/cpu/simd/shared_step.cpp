@@ -1,0 +1,489 @@
+#include "ridgeline/cpu/simd/shared_step.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <new>
+#include <thread>
+#include <utility>
+
+#include "ridgeline/core/buffer.h"
+#include "ridgeline/cpu/simd/batch.h"
+#include "ridgeline/cpu/simd/update.h"
+
+namespace ridgeline::cpu::simd {
+namespace {
+
+constexpr int64_t kChunk = 128;  // as in mlp_step.cpp
+constexpr int64_t kUnit = 64;    // of a chunk's rows: whole panels
+constexpr int64_t kSlots = 2;    // chunks of a share that may be under way
+// Rows of a lane: a fifth of a millisecond for 784 inputs, and large beside fetching them from
+// another core's cache.
+constexpr int64_t kLaneRows = 128;
+
+// Counters that others poll lie on lines of their own.
+struct alignas(64) Counter {
+  std::atomic<uint64_t> value;
+
+  uint64_t get() const { return value.load(std::memory_order_acquire); }
+  void set(uint64_t v) { value.store(v, std::memory_order_release); }
+  bool take(uint64_t from, uint64_t to) {
+    return value.compare_exchange_strong(from, to, std::memory_order_acq_rel);
+  }
+};
+static_assert(std::atomic<uint64_t>::is_always_lock_free, "counters are shared by processes");
+
+void rest() {
+#if defined(__x86_64__)
+  for (int i = 0; i < 16; ++i) __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+// `published`, `summed` and `fetched` count steps; the others begin anew with each.
+template <typename T>
+struct SharedMlpStep<T>::Head {
+  Counter published;          // the rows of that step are here
+  Counter summed;             // this rank's part of its sums is
+  Counter fetched;            // this rank has everyone's parts
+  Counter hungry;             // in the first room: threads that look for work in others' shares
+  Counter units;              // taken
+  Counter passed[kSlots];     // units that are through, of all chunks that used the slot
+  Counter lanes[kMostLanes];  // 2c: c chunks are added; 2c + 1: and somebody adds the next
+  int64_t n;
+  double scale;
+};
+
+template <typename T>
+struct SharedMlpStep<T>::Share {
+  std::byte* room;
+  int64_t n, chunks;
+  double scale;
+  int32_t* labels;  // [n]
+  double* losses;   // a group of rows each
+  int32_t* corrects;
+  uint8_t* bytes;  // [n, in]
+
+  Head& head() const { return *reinterpret_cast<Head*>(room); }
+  T* at(size_t offset) const { return reinterpret_cast<T*>(room + offset); }
+};
+
+template <typename T>
+struct SharedMlpStep<T>::Worker {
+  std::byte* scratch;
+  // Whose inputs lie in the scratch: of layer 0, and of the layer above that was last asked for.
+  const std::byte *room = nullptr, *upper_room = nullptr;
+  int64_t chunk = -1, upper_chunk = -1;
+  size_t upper_layer = 0;
+
+  T* at(size_t offset) const { return reinterpret_cast<T*>(scratch + offset); }
+};
+
+template <typename T>
+SharedMlpStep<T>::SharedMlpStep(std::vector<MlpLayer<T>> layers, int threads)
+    : layers_(std::move(layers)), threads_(threads) {
+  const auto take = [](size_t& total, size_t elements, size_t size = sizeof(T)) {
+    const size_t offset = total;
+    total += align_up(elements * size);
+    return offset;
+  };
+  rows_ = align_up(sizeof(Head));
+  int64_t most_out = 0, most_in = 1;
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    const MlpLayer<T>& layer = layers_[l];
+    Offsets o{};
+    o.dw = take(rows_, size_t(layer.in * layer.out));
+    o.db = take(rows_, size_t(layer.out));
+    const size_t outputs = panel_elements<T>(kChunk, layer.out);
+    o.y = take(slot_bytes_, outputs);
+    o.z = layer.act == Act::gelu ? take(slot_bytes_, outputs) : 0;
+    o.dz = take(slot_bytes_, outputs);
+    offsets_.push_back(o);
+    const auto most = int64_t(kMostLanes / layers_.size());
+    const int64_t parts = std::clamp<int64_t>(layer.out / kLaneRows, 1, std::min<int64_t>(most, 8));
+    for (int64_t p = 0; p < parts; ++p) {
+      lanes_.push_back({l, split(layer.out, int(p), int(parts), 16)});
+    }
+    most_out = std::max(most_out, layer.out);
+    if (l > 0) most_in = std::max(most_in, layer.in);
+  }
+  slots_ = rows_;
+  rows_ += kSlots * slot_bytes_;
+  const int64_t in = layers_[0].in;
+  x_panels_ = take(threads_bytes_, panel_elements<T>(kChunk, in));
+  x_ = take(threads_bytes_, size_t(kChunk * padded_ld<T>(in)));
+  x_upper_ = take(threads_bytes_, size_t(kChunk * padded_ld<T>(most_in)));
+  sparse_ = take(threads_bytes_, sparse_scratch_bytes<T>(most_out), 1);
+  order_ = take(threads_bytes_, size_t(kChunk), sizeof(int32_t));
+  threads_bytes_ = align_up(threads_bytes_, 4096);
+}
+
+template <typename T>
+typename SharedMlpStep<T>::Share SharedMlpStep<T>::share(size_t rank) const {
+  Share s{};
+  s.room = rooms_[rank];
+  s.n = s.head().n;
+  s.scale = s.head().scale;
+  s.chunks = (s.n + kChunk - 1) / kChunk;
+  std::byte* at = s.room + rows_;
+  const auto take = [&at](size_t bytes) { return std::exchange(at, at + align_up(bytes)); };
+  s.labels = reinterpret_cast<int32_t*>(take(size_t(s.n) * sizeof(int32_t)));
+  s.losses = reinterpret_cast<double*>(take(size_t(groups_of<T>(s.n)) * sizeof(double)));
+  s.corrects = reinterpret_cast<int32_t*>(take(size_t(groups_of<T>(s.n)) * sizeof(int32_t)));
+  s.bytes = reinterpret_cast<uint8_t*>(at);
+  return s;
+}
+
+// With room for a vector read past the last row.
+template <typename T>
+size_t SharedMlpStep<T>::room_bytes(int64_t n) const {
+  const auto groups = size_t(groups_of<T>(n));
+  return rows_ + align_up(size_t(n) * sizeof(int32_t)) + align_up(groups * sizeof(double)) +
+         align_up(groups * sizeof(int32_t)) + align_up(size_t(n * layers_[0].in) + 64);
+}
+
+template <typename T>
+void SharedMlpStep<T>::bind(std::vector<std::byte*> rooms, int rank, std::byte* workspace) {
+  rooms_ = std::move(rooms);
+  rank_ = size_t(rank);
+  workspace_ = workspace;
+}
+
+// --- what there is to take ---
+
+template <typename T>
+bool SharedMlpStep<T>::in_small_pieces() const {
+  return threads_ > 1 || reinterpret_cast<const Head*>(rooms_[0])->hungry.get() > 0;
+}
+
+template <typename T>
+bool SharedMlpStep<T>::published(size_t rank) const {
+  return reinterpret_cast<const Head*>(rooms_[rank])->published.get() == step_;
+}
+
+template <typename T>
+int64_t SharedMlpStep<T>::finished_chunks(const Share& s) const {
+  uint64_t least = UINT64_MAX;
+  for (size_t i = 0; i < lanes_.size(); ++i) least = std::min(least, s.head().lanes[i].get() / 2);
+  return int64_t(least);
+}
+
+template <typename T>
+bool SharedMlpStep<T>::finished(const Share& s) const {
+  return finished_chunks(s) == s.chunks;
+}
+
+// A chunk's slot is free when all lanes have the chunk that was in it.
+template <typename T>
+bool SharedMlpStep<T>::units_ready(const Share& s) const {
+  const auto row = int64_t(s.head().units.get()) * kUnit;
+  return row < s.n && row / kChunk < finished_chunks(s) + kSlots;
+}
+
+// All units of the lane's next chunk are through. Before the first chunk replaces the last step's
+// sums, all ranks must have fetched them.
+template <typename T>
+bool SharedMlpStep<T>::lane_ready(const Share& s, size_t lane) const {
+  const uint64_t state = s.head().lanes[lane].get();
+  const auto chunk = int64_t(state / 2);
+  if (state % 2 != 0 || chunk >= s.chunks) return false;
+  const int64_t rows = std::min(kChunk, s.n - chunk * kChunk);
+  const int64_t units = chunk / kSlots * (kChunk / kUnit) + (rows + kUnit - 1) / kUnit;
+  if (int64_t(s.head().passed[chunk % kSlots].get()) < units) return false;
+  return chunk > 0 || std::all_of(rooms_.begin(), rooms_.end(), [&](const std::byte* room) {
+           return reinterpret_cast<const Head*>(room)->fetched.get() + 1 >= step_;
+         });
+}
+
+template <typename T>
+bool SharedMlpStep<T>::ready(const Share& s) const {
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    if (lane_ready(s, i)) return true;
+  }
+  return units_ready(s);
+}
+
+// --- pieces ---
+
+template <typename T>
+bool SharedMlpStep<T>::take_units(const Share& s, Worker& w) const {
+  if (!units_ready(s)) return false;
+  Head& head = s.head();
+  const uint64_t first = head.units.get();
+  const int64_t begin = int64_t(first) * kUnit, chunk = begin / kChunk;
+  if (begin >= s.n) return false;
+  const bool wanted = in_small_pieces();
+  const int64_t end = std::min(wanted ? begin + kUnit : (chunk + 1) * kChunk, s.n);
+  const auto units = uint64_t((end - begin + kUnit - 1) / kUnit);
+  if (!head.units.take(first, first + units)) return true;  // somebody else's: look again
+  pass_rows(s, w, chunk, {begin - chunk * kChunk, end - chunk * kChunk});
+  head.passed[chunk % kSlots].value.fetch_add(units, std::memory_order_acq_rel);
+  return true;
+}
+
+template <typename T>
+bool SharedMlpStep<T>::take_lanes(const Share& s, Worker& w) const {
+  Head& head = s.head();
+  const bool wanted = in_small_pieces();
+  size_t taken[kMostLanes], count = 0;
+  int64_t chunk = -1;
+  for (size_t i = 0; i < lanes_.size() && (count == 0 || !wanted); ++i) {
+    if (!lane_ready(s, i)) continue;
+    const uint64_t state = head.lanes[i].get();
+    if (state % 2 != 0 || (chunk >= 0 && int64_t(state / 2) != chunk)) continue;
+    if (!head.lanes[i].take(state, state + 1)) continue;
+    chunk = int64_t(state / 2);
+    taken[count++] = i;
+  }
+  for (size_t first = 0; first < count;) {  // neighbours in one go
+    const Lane& lane = lanes_[taken[first]];
+    Range rows = lane.rows;
+    size_t next = first + 1;
+    for (; next < count && taken[next] == taken[next - 1] + 1 &&
+           lanes_[taken[next]].layer == lane.layer;
+         ++next) {
+      rows.end = lanes_[taken[next]].rows.end;
+    }
+    add_gradients(s, w, chunk, lane.layer, rows);
+    first = next;
+  }
+  for (size_t k = 0; k < count; ++k) head.lanes[taken[k]].set(2 * uint64_t(chunk) + 2);
+  return count > 0;
+}
+
+// Rows of a chunk through the net, up and down.
+template <typename T>
+void SharedMlpStep<T>::pass_rows(const Share& s, Worker& w, int64_t chunk, Range rows) const {
+  const size_t slot = slots_ + size_t(chunk % kSlots) * slot_bytes_, last = layers_.size() - 1;
+  const int64_t in = layers_[0].in, n = rows.end - rows.begin, begin = chunk * kChunk + rows.begin;
+  const int64_t whole = std::min(kChunk, s.n - chunk * kChunk);
+  T* const panels = w.at(x_panels_);
+  // Both layouts where the gradient will probably be made here too.
+  T* const x = n == whole ? w.at(x_) : nullptr;
+  if (x != nullptr) w.room = s.room, w.chunk = chunk;
+  batch_kernels<T>().gather(
+      {s.bytes + begin * in, reinterpret_cast<const int32_t*>(w.scratch + order_), n, in, in_scale_,
+       in_shift_, x, padded_ld<T>(in), panels + rows.begin * in},
+      {0, gather_blocks(n, in)});
+  const auto at = [&](size_t offset) { return s.at(slot + offset); };
+  const auto input = [&](size_t l) { return l == 0 ? panels : at(offsets_[l - 1].y); };
+  for (size_t l = 0; l <= last; ++l) {
+    const MlpLayer<T>& layer = layers_[l];
+    T* z = layer.act == Act::gelu ? at(offsets_[l].z) : nullptr;
+    kernels<T>().forward(
+        {layer.w, layer.b, input(l), at(offsets_[l].y), z, layer.in, layer.out, layer.act},
+        {0, layer.out}, rows);
+  }
+  const int64_t classes = layers_[last].out, group = begin / kGroup<T>;
+  batch_kernels<T>().softmax_xent({at(offsets_[last].y) + rows.begin * classes, s.labels + begin,
+                                   at(offsets_[last].dz) + rows.begin * classes, n, classes,
+                                   s.scale, s.losses + group, s.corrects + group},
+                                  {0, groups_of<T>(n)});
+  for (size_t l = last; l > 0; --l) {
+    const MlpLayer<T>&layer = layers_[l], &below = layers_[l - 1];
+    const T* saved = below.act == Act::gelu ? at(offsets_[l - 1].z) : at(offsets_[l - 1].y);
+    kernels<T>().input_grad({layer.w,
+                             at(offsets_[l].dz),
+                             at(offsets_[l - 1].dz),
+                             saved,
+                             layer.in,
+                             layer.out,
+                             below.act,
+                             {0, layer.out}},
+                            {0, layer.in}, rows);
+  }
+}
+
+// A layer's batch-major inputs of a chunk, in the worker's scratch.
+template <typename T>
+const T* SharedMlpStep<T>::inputs(const Share& s, Worker& w, int64_t chunk, size_t layer) const {
+  const int64_t in = layers_[layer].in, n = std::min(kChunk, s.n - chunk * kChunk);
+  if (layer == 0) {
+    if (w.room != s.room || w.chunk != chunk) {
+      batch_kernels<T>().gather(
+          {s.bytes + chunk * kChunk * in, reinterpret_cast<const int32_t*>(w.scratch + order_), n,
+           in, in_scale_, in_shift_, w.at(x_), padded_ld<T>(in), nullptr},
+          {0, gather_blocks(n, in)});
+      w.room = s.room, w.chunk = chunk;
+    }
+    return w.at(x_);
+  }
+  if (w.upper_room != s.room || w.upper_chunk != chunk || w.upper_layer != layer) {
+    const size_t slot = slots_ + size_t(chunk % kSlots) * slot_bytes_;
+    batch_kernels<T>().from_panels(s.at(slot + offsets_[layer - 1].y), in, w.at(x_upper_),
+                                   padded_ld<T>(in), {0, n}, {0, in});
+    w.upper_room = s.room, w.upper_chunk = chunk, w.upper_layer = layer;
+  }
+  return w.at(x_upper_);
+}
+
+template <typename T>
+void SharedMlpStep<T>::add_gradients(const Share& s, Worker& w, int64_t chunk, size_t layer,
+                                     Range rows) const {
+  const MlpLayer<T>& l = layers_[layer];
+  const size_t slot = slots_ + size_t(chunk % kSlots) * slot_bytes_;
+  WeightGradArgs<T> args{};
+  args.dz = s.at(slot + offsets_[layer].dz);
+  args.x = inputs(s, w, chunk, layer);
+  args.ldx = padded_ld<T>(l.in);
+  args.n = std::min(kChunk, s.n - chunk * kChunk);
+  args.in = l.in;
+  args.out = l.out;
+  args.dw = s.at(offsets_[layer].dw);
+  args.db = l.b != nullptr ? s.at(offsets_[layer].db) : nullptr;
+  args.first = chunk == 0;
+  args.last = chunk + 1 == s.chunks;
+  args.sparse = l.act == Act::relu;
+  args.sparse_scratch = w.scratch + sparse_;
+  kernels<T>().weight_grad(args, rows, {0, l.in});
+}
+
+// --- the step ---
+
+// What others need to compute a share lies in its room: their sets may hold other rows.
+template <typename T>
+void SharedMlpStep<T>::publish(ThreadPool& pool, const MlpBatch<T>& batch, int64_t n,
+                               double scale) {
+  Head& head = *reinterpret_cast<Head*>(rooms_[rank_]);
+  head.n = n;
+  head.scale = scale;
+  const Share own = share(rank_);
+  const int64_t in = layers_[0].in;
+  pool.share(n, 1, 64, [&](Range rows) {
+    for (int64_t r = rows.begin; r < rows.end; ++r) {
+      own.labels[r] = batch.labels[batch.order[r]];
+      std::memcpy(own.bytes + r * in, batch.set + int64_t{batch.order[r]} * in, size_t(in));
+    }
+  });
+  head.units.set(0);
+  for (Counter& passed : head.passed) passed.set(0);
+  for (size_t i = 0; i < lanes_.size(); ++i) head.lanes[i].set(0);
+  step_ = head.published.get() + 1;
+  head.published.set(step_);
+}
+
+template <typename T>
+void SharedMlpStep<T>::work(int thread, const Wait* wait) const {
+  Worker w{workspace_ + size_t(thread) * threads_bytes_};
+  auto* order = reinterpret_cast<int32_t*>(w.scratch + order_);
+  for (int64_t r = 0; r < kChunk; ++r) order[r] = int32_t(r);
+  auto& hungry = reinterpret_cast<Head*>(rooms_[0])->hungry.value;
+  const size_t ranks = rooms_.size();
+  bool starving = false;
+  // One piece of somebody's share, from this rank's own on. False: there is none to take.
+  const auto take_any = [&] {
+    for (size_t k = 0; k < ranks; ++k) {
+      const size_t r = (rank_ + k) % ranks;
+      if (k == 1 && !starving) starving = true, hungry.fetch_add(1, std::memory_order_relaxed);
+      if (!published(r)) continue;
+      const Share s = share(r);
+      if (take_lanes(s, w) || take_units(s, w)) return true;
+    }
+    return false;
+  };
+  const auto all_finished = [&] {
+    for (size_t r = 0; r < ranks; ++r) {
+      if (!published(r) || !finished(share(r))) return false;
+    }
+    return true;
+  };
+  const std::function<bool()> something = [&] {
+    for (size_t r = 0; r < ranks; ++r) {
+      if (published(r) && ready(share(r))) return true;
+    }
+    rest();
+    return all_finished();
+  };
+  for (;;) {
+    if (take_any()) continue;
+    if (all_finished()) break;
+    if (wait != nullptr) {
+      (*wait)(something);
+    } else if (!something()) {
+      std::this_thread::yield();
+    }
+  }
+  if (starving) hungry.fetch_sub(1, std::memory_order_relaxed);
+}
+
+// f(elements, place in the room, weights, momentum) of each tensor
+template <typename T>
+template <typename F>
+void SharedMlpStep<T>::each_tensor(F f) const {
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    const MlpLayer<T>& layer = layers_[l];
+    f(layer.in * layer.out, offsets_[l].dw, layer.w, layer.mw);
+    if (layer.b != nullptr) f(layer.out, offsets_[l].db, layer.b, layer.mb);
+  }
+}
+
+// This rank's part of every tensor, in its own room.
+template <typename T>
+void SharedMlpStep<T>::add_up(ThreadPool& pool) const {
+  const int ranks = int(rooms_.size());
+  if (ranks == 1) return;
+  each_tensor([&](int64_t count, size_t offset, T*, T*) {
+    const Range mine = split(count, int(rank_), ranks, kGroup<T>);
+    const auto at = [&](size_t r) { return reinterpret_cast<T*>(rooms_[r] + offset); };
+    pool.share(mine.end - mine.begin, kGroup<T>, 4096, [&](Range part) {
+      constexpr int64_t kBlock = 1024;  // in the L1 cache
+      T sum[kBlock];
+      for (int64_t i = mine.begin + part.begin; i < mine.begin + part.end; i += kBlock) {
+        const int64_t block = std::min(kBlock, mine.begin + part.end - i);
+        std::copy_n(at(0) + i, block, sum);
+        for (size_t r = 1; r < rooms_.size(); ++r) {
+          const T* other = at(r) + i;
+          for (int64_t k = 0; k < block; ++k) sum[k] += other[k];
+        }
+        std::copy_n(sum, block, at(rank_) + i);
+      }
+    });
+  });
+}
+
+template <typename T>
+void SharedMlpStep<T>::update(ThreadPool& pool, const Sgd<T>& sgd) const {
+  const int ranks = int(rooms_.size());
+  each_tensor([&](int64_t count, size_t offset, T* w, T* m) {
+    for (int r = 0; r < ranks; ++r) {
+      const Range part = split(count, r, ranks, kGroup<T>);
+      const SgdArgs<T> args{
+          reinterpret_cast<const T*>(rooms_[size_t(r)] + offset), 1, 0, w, m, sgd};
+      pool.share(part.end - part.begin, kGroup<T>, 4096, [&](Range mine) {
+        update_kernels<T>().sgd(args, {part.begin + mine.begin, part.begin + mine.end});
+      });
+    }
+  });
+}
+
+template <typename T>
+MlpScore SharedMlpStep<T>::run(ThreadPool& pool, const MlpBatch<T>& batch, int64_t n, double scale,
+                               const Sgd<T>& sgd, const Wait& wait) {
+  in_scale_ = batch.scale;
+  in_shift_ = batch.shift;
+  if (rooms_.size() == 1) new (rooms_[0]) Head{};  // it may be scratch of many
+  publish(pool, batch, n, scale);
+  pool.run([&](int thread) { work(thread, thread == 0 ? &wait : nullptr); });
+  MlpScore score{};
+  const Share own = share(rank_);
+  for (int64_t g = 0; g < groups_of<T>(n); ++g) {
+    score.loss += own.losses[g];
+    score.correct += own.corrects[g];
+  }
+  add_up(pool);
+  own.head().summed.set(step_);
+  wait([&] {
+    return std::all_of(rooms_.begin(), rooms_.end(), [&](const std::byte* room) {
+      return reinterpret_cast<const Head*>(room)->summed.get() >= step_;
+    });
+  });
+  update(pool, sgd);
+  own.head().fetched.set(step_);
+  return score;
+}
+
+template class SharedMlpStep<float>;
+template class SharedMlpStep<double>;
+
+}  // namespace ridgeline::cpu::simd
