@@ -15,9 +15,11 @@ using Exercised = std::map<std::string, int64_t>;
 // own dtypes, have made of the inputs so far.
 void walk(const Case& c, const Table& table, Runtime& runtime, Exercised& exercised);
 
-// $RIDGELINE_TEST_CASES: only cases whose name holds one of these words (commas between), to look
-// again at a few; rows that none of them exercises are then no failure.
+// $RIDGELINE_TEST_CASES, $RIDGELINE_TEST_ROWS: only cases and rows whose name holds one of these
+// words (commas between), to look again at a few; a row that is not exercised is then no failure.
+// walk() leaves out such rows itself.
 bool wanted(const Case& c);
+bool wanted_row(const std::string& name);
 bool all_wanted();
 
 }  // namespace ridgeline::test
