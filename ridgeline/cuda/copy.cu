@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdint>
 
 #include "ridgeline/cuda/copy.h"
@@ -26,8 +27,9 @@ __global__ void copy_kernel(const uint4* __restrict__ from, uint4* __restrict__ 
 cudaError_t launch_copy(void* to, const void* from, size_t bytes, cudaStream_t stream) {
   const int64_t count = int64_t(bytes / sizeof(uint4));
   const int64_t tile = kThreads * kUnits;
-  if (count > 0) {
-    copy_kernel<<<unsigned((count + tile - 1) / tile), kThreads, 0, stream>>>(
+  if (count > 0 || bytes == 0) {
+    const int64_t blocks = std::max<int64_t>(1, (count + tile - 1) / tile);
+    copy_kernel<<<unsigned(blocks), kThreads, 0, stream>>>(
         static_cast<const uint4*>(from), static_cast<uint4*>(to), count);
     if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
   }

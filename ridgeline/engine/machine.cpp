@@ -8,8 +8,11 @@
 namespace ridgeline::engine {
 namespace {
 
-std::filesystem::path ceilings_file(Device device) {
-  if (device.kind == DeviceKind::cpu) return cache_folder() / "ceilings.json";
+// Runs with other numbers of threads have ceilings of their own, beside these.
+std::filesystem::path ceilings_file(Device device, int threads = 0) {
+  if (device.kind == DeviceKind::cpu) {
+    return cache_folder() / fmt::format("ceilings-{}.json", threads);
+  }
   return cache_folder() / fmt::format("ceilings-cuda-{}.json", device.index);
 }
 
@@ -110,11 +113,13 @@ std::optional<prof::Ceilings> Machine::ceilings(bool again) {
     return prof::gpu_ceilings_of(*runtime_, rows_, copy, ceilings_file(device()), again);
   }
   ThreadPool pool(threads_);  // its own: the runtime's stays out of sight
-  return prof::ceilings_of(pool, runtime_->fingerprint(), ceilings_file(device()), again);
+  return prof::ceilings_of(pool, runtime_->fingerprint(), ceilings_file(device(), threads_), again);
 }
 
+bool Machine::keeps_ceilings(Device gpu) { return std::filesystem::exists(ceilings_file(gpu)); }
+
 std::optional<prof::Ceilings> Machine::kept_ceilings() const {
-  return prof::read_ceilings(ceilings_file(device()), runtime_->fingerprint());
+  return prof::read_ceilings(ceilings_file(device(), threads_), runtime_->fingerprint());
 }
 
 }  // namespace ridgeline::engine

@@ -42,6 +42,7 @@ class Machine {
   // Measured now or kept from before.
   std::optional<prof::Ceilings> ceilings(bool again = false);
   std::optional<prof::Ceilings> kept_ceilings() const;  // from before, if any
+  static bool keeps_ceilings(Device gpu);               // a file is there; opens no device
 
  private:
   int threads_;

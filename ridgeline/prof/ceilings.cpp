@@ -17,10 +17,11 @@
 namespace ridgeline::prof {
 namespace {
 
-constexpr int kVersion = 2;
+constexpr int kVersion = 3;
 // Many short tries: on a busy machine all threads run together for a few milliseconds only.
 constexpr int kTries = 30;
 constexpr double kTrySeconds = 0.004;
+constexpr double kMostSeconds = 0.4;  // for all tries of one figure, however busy the machine
 
 double seconds_of(const std::function<void()>& work) {
   const auto begin = std::chrono::steady_clock::now();
@@ -28,17 +29,28 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// Units of work a second, the best of several tries of about kTrySeconds each.
-double best_rate(const std::function<void(int64_t)>& work, int tries = kTries) {
-  int64_t count = 1;
-  double seconds = seconds_of([&] { work(count); });
-  while (seconds < kTrySeconds / 2 && count < (int64_t{1} << 40)) {
-    count *= 2;
-    seconds = seconds_of([&] { work(count); });
+}  // namespace
+
+// One short try proves a count too small; a long one proves nothing, neighbours may have had the
+// processor meanwhile.
+double best_rate(const std::function<double(int64_t)>& seconds_of, int tries, double try_seconds) {
+  for (int64_t count = 1;; count *= 2) {
+    double best = seconds_of(count), spent = best;
+    for (int i = 1; i < tries && best >= try_seconds / 2 && spent < kMostSeconds; ++i) {
+      const double seconds = seconds_of(count);
+      best = std::min(best, seconds);
+      spent += seconds;
+    }
+    if (best >= try_seconds / 2 || count >= (int64_t{1} << 40)) return double(count) / best;
   }
-  double best = seconds;
-  for (int i = 0; i < tries; ++i) best = std::min(best, seconds_of([&] { work(count); }));
-  return double(count) / best;
+}
+
+namespace {
+
+double best_rate_of(const std::function<void(int64_t)>& work, int tries,
+                    double try_seconds = kTrySeconds) {
+  return best_rate([&](int64_t count) { return seconds_of([&] { work(count); }); }, tries,
+                   try_seconds);
 }
 
 template <typename T>
@@ -46,7 +58,7 @@ double measure_flops(ThreadPool& pool, double (*rounds)(int64_t, T*), int tries 
   std::vector<Buffer> sinks;
   for (int i = 0; i < pool.size(); ++i) sinks.emplace_back(sizeof(T));
   double flops_per_round = 0;
-  const double rate = best_rate(
+  const double rate = best_rate_of(
       [&](int64_t count) {
         pool.run([&](int thread) {
           T* sink = reinterpret_cast<T*>(sinks[size_t(thread)].data());
@@ -66,21 +78,28 @@ double measure_copy(ThreadPool& pool, double bytes) {
     from.emplace_back(half);
     to.emplace_back(half);
   }
-  const double rate = best_rate([&](int64_t count) {
-    pool.run([&](int thread) {
-      for (int64_t i = 0; i < count; ++i) {
-        copy_bytes(to[size_t(thread)].data(), from[size_t(thread)].data(), half);
-      }
-    });
-  });
+  const double rate = best_rate_of(
+      [&](int64_t count) {
+        pool.run([&](int thread) {
+          for (int64_t i = 0; i < count; ++i) {
+            copy_bytes(to[size_t(thread)].data(), from[size_t(thread)].data(), half);
+          }
+        });
+      },
+      kTries);
   return rate * 2 * double(half) * pool.size();
 }
 
-double measure_region(ThreadPool& pool) {
+// Where a thread is waited for, a single neighbour is in the way of all: still shorter tries.
+double measure_region(ThreadPool& pool, int tries = kTries) {
   if (pool.size() == 1) return 0;
-  return 1 / best_rate([&](int64_t count) {
-           for (int64_t i = 0; i < count; ++i) pool.run([](int) {});
-         });
+  constexpr int kShorter = 20;
+  const double rate = best_rate_of(
+      [&](int64_t count) {
+        for (int64_t i = 0; i < count; ++i) pool.run([](int) {});
+      },
+      kShorter * tries, kTrySeconds / kShorter);
+  return 1 / rate;
 }
 
 // Sizes a core: in the first-level cache, the second, the third, and beyond any.
@@ -89,10 +108,11 @@ constexpr double kMemorySize = 256e6;
 
 // Neighbours only ever slow a measurement down, so a rate above the kept one proves that one wrong.
 bool too_low(const Ceilings& kept, ThreadPool& pool) {
-  constexpr double kNoise = 1.05;
-  constexpr int kGlance = 5;  // tries: about 30 ms in all
+  constexpr double kNoise = 1.05, kRegionNoise = 1.5;
+  constexpr int kGlance = 5;  // tries: about 60 ms in all
   return measure_flops<float>(pool, fma_rounds_fp32, kGlance) > kNoise * kept.fp32_flops ||
-         measure_flops<double>(pool, fma_rounds_fp64, kGlance) > kNoise * kept.fp64_flops;
+         measure_flops<double>(pool, fma_rounds_fp64, kGlance) > kNoise * kept.fp64_flops ||
+         kRegionNoise * measure_region(pool, kGlance) < kept.region_seconds;
 }
 
 void raise_to(Ceilings& ceilings, const Ceilings& other) {

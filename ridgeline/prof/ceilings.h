@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,6 +37,11 @@ struct Ceilings {
   double bandwidth(double working_bytes) const;  // of the smallest measured size that holds it
   double memory_bandwidth() const;
 };
+
+// Units of work a second: the best of `tries` that each do as many units as take about
+// `try_seconds`; fewer tries where they take long. `seconds_of` does that many and says how long
+// they took.
+double best_rate(const std::function<double(int64_t)>& seconds_of, int tries, double try_seconds);
 
 // Takes about a second; the best of several short tries, because neighbours only ever slow one
 // down.

@@ -55,11 +55,9 @@ double upload_rate(Runtime& runtime) {
   return double(kBytes) / best;
 }
 
-// The shortest kernel there is: a copy of 16 bytes.
+// The shortest kernel there is: a copy of nothing.
 double launch_seconds(Runtime& runtime, const GpuCopy& copy) {
-  constexpr size_t kBytes = 16;
-  const DeviceBuffer from(runtime, kBytes), to(runtime, kBytes);
-  return runtime.time([&] { copy(to.data(), from.data(), kBytes); }, 0.05);
+  return runtime.time([&] { copy(nullptr, nullptr, 0); }, 0.05);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 namespace ridgeline::prof {
 
-// to[0..bytes) = from[0..bytes) on the GPU
+// to[0..bytes) = from[0..bytes) on the GPU; of no bytes a kernel that does nothing
 using GpuCopy = std::function<void(void* to, const void* from, size_t bytes)>;
 
 // A GPU's ceilings: the rate of the best row of `rows` on a large product in fp32, tf32 and fp64,

@@ -83,9 +83,27 @@ TEST_F(CeilingsFile, FiguresOfABusyMachineAreMeasuredAgain) {
   EXPECT_GT(read_ceilings(file_, "a machine")->fp32_flops, 1e9);
 }
 
+TEST_F(CeilingsFile, RegionsOfABusyMachineAreMeasuredAgain) {
+  ThreadPool pool(2);
+  Ceilings slow = invented();
+  slow.fp32_flops = slow.fp64_flops = 1e15;  // a glance finds nothing too low in these
+  slow.region_seconds = 1;
+  write_ceilings(file_, slow);
+  EXPECT_LT(ceilings_of(pool, "a machine", file_).region_seconds, 0.5);
+}
+
 TEST_F(CeilingsFile, AFolderThatCannotBeWrittenIsNoError) {
   ThreadPool pool(1);
   EXPECT_GT(ceilings_of(pool, "here", "/proc/none/ceilings.json").fp32_flops, 1e9);
+}
+
+// 1 us a unit and 5 us for whatever count; every second try a neighbour takes 20 ms.
+TEST(BestRate, InterruptedTriesNeitherEndTheSearchNorCount) {
+  int calls = 0;
+  const auto seconds_of = [&](int64_t count) {
+    return 1e-6 * double(count) + 5e-6 + (calls++ % 2 == 0 ? 20e-3 : 0);
+  };
+  EXPECT_NEAR(best_rate(seconds_of, 5, 4e-3), 1e6, 0.01e6);
 }
 
 TEST(PeakKernels, CopyCopies) {
