@@ -35,7 +35,9 @@ engine::Profile measure(const Flags& flags, Communicator& ranks) {
   options.data = flags.config.data;
   options.ranks = &ranks;
   if (is_config(flags.config.config)) {
-    return engine::profile_training(flags.config.load(), flags.config.config, options);
+    engine::Config config = flags.config.load();
+    if (options.batch > 0) config.train.batch = options.batch;
+    return engine::profile_training(config, flags.config.config, options);
   }
   const engine::Ladder* ladder = ladder_of(flags.config.config);
   if (ladder != nullptr && (ranks.size() == 1 || !ladder->forward)) {
@@ -90,7 +92,8 @@ void add_profile(CLI::App& app, Action& action) {
       ->type_name("S");
   command
       ->add_option("--batch", flags->options.batch,
-                   "items a call of a model (256) or a ladder's network")
+                   "items a step of a config (its own), or a call of a model (256) or a "
+                   "ladder's network")
       ->check(CLI::Range(1, 65536).description(""))
       ->type_name("N");
   flags->config.run.declare(*command);

@@ -48,11 +48,30 @@ void advise_quiet(const Profile& profile, std::vector<std::string>& advice) {
                   percent(share)));
 }
 
+// Rows skip work (zeros behind a ReLU) and find operands in caches, but no arithmetic is twice as
+// fast as the fastest, nor a launch or a barrier shorter than an empty one by so much.
+void advise_ceilings(const Profile& profile, std::vector<std::string>& advice) {
+  constexpr double kTooMuch = 1.5, kNoticed = 0.05;
+  for (const size_t i : profile.heaviest()) {
+    const RowProfile& row = profile.rows[i];
+    const prof::Roof roof = row.roofs.binding();
+    const bool proves =
+        roof == prof::Roof::compute || roof == prof::Roof::launch || roof == prof::Roof::barrier;
+    if (!proves || row.fraction < kTooMuch || row.share < kNoticed) continue;
+    advice.push_back(fmt::format(
+        "{} reaches {} of its {} roof: the ceilings of {} are too low, as on a machine that was "
+        "busy then; measure them again with ridgeline info --measure.",
+        row.row, percent(row.fraction), prof::name(roof), profile.ceilings->date));
+    return;
+  }
+}
+
 void advise_launches(const Profile& profile, std::vector<std::string>& advice) {
   double bound = 0;
   size_t count = 0;
   for (const RowProfile& row : profile.rows) {
-    if (row.roofs.binding() != prof::Roof::launch) continue;
+    // A row far above that roof has other troubles, however small the other roofs are.
+    if (row.roofs.binding() != prof::Roof::launch || row.fraction < 0.5) continue;
     bound += row.share;
     ++count;
   }
@@ -103,6 +122,10 @@ void advise_heaviest(const Profile& profile, const Program& program,
     advice.push_back(head +
                      "its kernel is where the time is; a larger batch or multiples of the vector "
                      "width in the layer sizes may suit it better.");
+  } else if (roof == prof::Roof::launch && row.fraction < 0.5) {
+    advice.push_back(head +
+                     "its kernels are far longer than the shortest there are; a larger batch "
+                     "fills the GPU better.");
   } else if (roof == prof::Roof::memory || roof == prof::Roof::barrier) {
     advice.push_back(head +
                      (roof == prof::Roof::memory
@@ -124,6 +147,7 @@ void advise_heaviest(const Profile& profile, const Program& program,
 std::vector<std::string> advise(const Profile& profile, const Program& program) {
   std::vector<std::string> advice;
   advise_quiet(profile, advice);
+  if (profile.ceilings) advise_ceilings(profile, advice);
   advise_gaps(profile, advice);
   if (profile.ceilings) advise_launches(profile, advice);
   advise_heaviest(profile, program, advice);

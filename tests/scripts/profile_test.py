@@ -57,6 +57,10 @@ class Profile(unittest.TestCase):
         self.assertTrue(got["advice"])
         self.assertRegex(got["limit"]["ceilings_measured"], r"^\d{4}-\d\d-\d\d$")
 
+    def test_a_config_takes_another_batch(self):
+        _, got = self.profile(self.folder.config, "--batch", "23", "--seconds", "0.1", "--no-tune")
+        self.assertEqual(got["batch"], 23)
+
     def test_a_model_is_profiled_as_inference(self):
         run = self.folder / "run"
         tool.run("train", self.folder.config, "--out", run, "--set", "train.epochs=1")

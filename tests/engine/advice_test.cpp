@@ -1,0 +1,123 @@
+// What a profile says to try next, on invented ones.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ridgeline/engine/profile.h"
+
+namespace ridgeline::engine {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Two element-wise rows over 1e6 floats with a temporary between them.
+struct Invented {
+  Program program;
+  Profile profile;
+
+  explicit Invented(const char* device = "cpu") {
+    const Shape shape{1'000'000};
+    const Value x = program.add_value("x", DType::fp32, shape, Role::input);
+    const Value y = program.add_value("y", DType::fp32, shape, Role::temp);
+    const Value z = program.add_value("z", DType::fp32, shape, Role::output);
+    program.add(Activation{ActivationKind::relu, x, y});
+    program.add(Activation{ActivationKind::tanh, y, z});
+    profile.device = device;
+    prof::Ceilings ceilings;
+    ceilings.fp32_flops = ceilings.fp64_flops = 1e12;
+    ceilings.bandwidths = {{1e9, 100e9}};
+    ceilings.launch_seconds = 2e-6;
+    ceilings.date = "2026-01-31";
+    profile.ceilings = ceilings;
+    add("first", 1e-4, 0);
+    add("second", 1e-4, 1);
+    profile.total.median = 2e-4;
+  }
+  // A memory-bound row at 80 % of that roof.
+  void add(const char* name, double seconds, size_t op) {
+    RowProfile row;
+    row.row = name;
+    row.what = "activation";
+    row.begin = op;
+    row.end = op + 1;
+    row.seconds.median = seconds;
+    row.share = 0.5;
+    row.work.bytes = 8e6;
+    row.roofs.seconds[size_t(prof::Roof::memory)] = 0.8 * seconds;
+    row.fraction = 0.8;
+    profile.rows.push_back(row);
+  }
+  void bind(size_t i, prof::Roof roof, double fraction) {
+    RowProfile& row = profile.rows[i];
+    row.roofs = {};
+    row.roofs.seconds[size_t(roof)] = fraction * row.seconds.median;
+    row.fraction = fraction;
+  }
+  std::string advice() const {
+    std::string all;
+    for (const std::string& line : advise(profile, program)) all += line + "\n";
+    return all;
+  }
+};
+
+TEST(Advice, MemoryBoundRowsWantFusingAndTheBytesAreNamed) {
+  const std::string advice = Invented().advice();
+  EXPECT_THAT(advice, HasSubstr("first (activation) takes 50 % and reaches 80 % of its memory"));
+  // The temporary is written and read: 8 MB, 80 us at 100 GB/s, of 200.
+  EXPECT_THAT(advice, HasSubstr("Fusing first with second would keep 8.00 MB on chip and save up "
+                                "to 80 us a step (40 %)"));
+}
+
+TEST(Advice, LaunchBoundRowsWantALargerBatch) {
+  Invented gpu("cuda:0");
+  for (const size_t i : {0, 1}) gpu.bind(i, prof::Roof::launch, 0.9);
+  EXPECT_THAT(gpu.advice(),
+              HasSubstr("100 % of the rows' time is in 2 launch-bound rows: no kernel "
+                        "gets shorter than 2 us here"));
+}
+
+// Small nets have small roofs of every kind: the launch roof binds, but is not what takes the time.
+TEST(Advice, RowsFarFromTheLaunchRoofAreNotLaunchBound) {
+  Invented gpu("cuda:0");
+  for (const size_t i : {0, 1}) gpu.bind(i, prof::Roof::launch, 0.2);
+  EXPECT_THAT(gpu.advice(), Not(HasSubstr("launch-bound")));
+  EXPECT_THAT(gpu.advice(), HasSubstr("far longer than the shortest"));
+}
+
+TEST(Advice, GapsOfAGpuWantMoreStepsAGraph) {
+  Invented gpu("cuda:0");
+  gpu.profile.gaps = 5e-5;
+  EXPECT_THAT(gpu.advice(), HasSubstr("25 % of a step (50 us) lies between the rows: capture more "
+                                      "steps in a graph"));
+}
+
+TEST(Advice, RoofsPassedByFarAreMeasuredAgain) {
+  Invented busy;
+  busy.bind(0, prof::Roof::barrier, 6.6);
+  EXPECT_THAT(busy.advice(), HasSubstr("first reaches 660 % of its barrier roof: the ceilings of "
+                                       "2026-01-31 are too low"));
+  // Caches make that of memory, and skipped zeros are at most half of the arithmetic.
+  busy.bind(0, prof::Roof::memory, 6.6);
+  EXPECT_THAT(busy.advice(), Not(HasSubstr("info --measure")));
+  busy.bind(0, prof::Roof::compute, 1.3);
+  EXPECT_THAT(busy.advice(), Not(HasSubstr("info --measure")));
+}
+
+TEST(Advice, ThreadsThatWaitForOneAnotherAreNamed) {
+  Invented uneven;
+  uneven.profile.ceilings.reset();
+  uneven.profile.rows[1].balance = 0.6;
+  EXPECT_THAT(uneven.advice(), HasSubstr("The threads share second unevenly (mean over busiest "
+                                         "0.60)"));
+}
+
+TEST(Advice, IsTwoSentencesAtMost) {
+  Invented all("cuda:0");
+  all.profile.interrupted = 1e-4;
+  all.profile.gaps = 5e-5;
+  all.bind(0, prof::Roof::launch, 3);
+  EXPECT_EQ(advise(all.profile, all.program).size(), 2u);
+}
+
+}  // namespace
+}  // namespace ridgeline::engine
