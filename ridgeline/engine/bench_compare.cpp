@@ -114,7 +114,9 @@ BenchComparison compare_results(const std::vector<BenchResult>& before,
       continue;
     }
     BenchChange change{old.name, old.us, now->us, old.limit_fraction, now->limit_fraction, 1, 0};
-    const bool limits = old.limit_fraction > 0 && now->limit_fraction > 0;
+    // A limit that is passed was measured too low, or work is skipped: it is no measure then.
+    const auto stated = [](double fraction) { return fraction > 0 && fraction <= 1; };
+    const bool limits = stated(old.limit_fraction) && stated(now->limit_fraction);
     change.ratio = limits ? old.limit_fraction / now->limit_fraction : now->us / old.us;
     change.noise = std::max({kLeastNoise, old.us / old.us_min - 1, now->us / now->us_min - 1});
     comparison.changes.push_back(change);

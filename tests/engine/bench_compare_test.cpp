@@ -41,6 +41,12 @@ TEST(BenchCompare, TheFractionOfTheLimitDecidesWhereBothStateIt) {
   EXPECT_TRUE(lost.slower());
 }
 
+TEST(BenchCompare, ALimitThatIsPassedDecidesNothing) {
+  const auto before = {result("a", 100, 99, 12.0)};
+  EXPECT_FALSE(compare_results(before, {result("a", 98, 97, 0.5)}).slower());
+  EXPECT_TRUE(compare_results(before, {result("a", 120, 119, 0.9)}).slower());
+}
+
 TEST(BenchCompare, WhatOneSideLacksIsNamed) {
   const auto comparison = compare_results({result("a", 1, 1)}, {result("b", 1, 1)});
   EXPECT_FALSE(comparison.slower());
