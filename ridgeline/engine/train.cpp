@@ -1,5 +1,6 @@
 #include "ridgeline/engine/train.h"
 
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -18,6 +19,13 @@ constexpr double kSafeSeconds = 2;      // between snapshots
 
 }  // namespace
 
+int64_t launch_steps(int64_t most, double step_seconds) {
+  // The first launch is a single step: how long one takes is not known yet.
+  const double fit = step_seconds > 0 ? kLaunchSeconds / step_seconds : 1;
+  if (fit >= double(most)) return std::max<int64_t>(1, most);
+  return int64_t(std::bit_floor(uint64_t(std::max(1.0, fit))));
+}
+
 // Up to the next boundary where the host has something to do.
 int64_t TrainRun::steps_to_make() const {
   const int64_t step = trainer_->step();
@@ -25,9 +33,7 @@ int64_t TrainRun::steps_to_make() const {
   most = std::min(most, kLogSteps - trainer_->batches().at_step(step).batch % kLogSteps);
   const int64_t every = options_.out.empty() ? 0 : config_.train.checkpoint_steps;
   if (every > 0) most = std::min(most, every - step % every);
-  // The first launch is a single step: how long one takes is not known yet.
-  const double fit = step_seconds_ > 0 ? kLaunchSeconds / step_seconds_ : 1;
-  return std::max<int64_t>(1, fit < double(most) ? int64_t(fit) : most);
+  return launch_steps(most, step_seconds_);
 }
 
 void TrainRun::advance() {

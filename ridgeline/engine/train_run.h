@@ -24,6 +24,11 @@ struct Tally {
   double accuracy() const { return rows > 0 ? double(correct) / double(rows) : 0; }
 };
 
+// Steps of the next launch of at most `most`, when one takes `step_seconds` (0: not known yet). One
+// that is cut short is a power of two: a device keeps a graph for each size it has met, and times
+// that waver would make ever new ones.
+int64_t launch_steps(int64_t most, double step_seconds);
+
 // The state of one call of train().
 class TrainRun {
  public:

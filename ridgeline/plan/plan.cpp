@@ -85,16 +85,31 @@ class PlanBinding final : public Binding {
   Find find_;
 };
 
+struct Arena {
+  Packing packing;
+  DeviceBuffer memory;
+};
+
 // Steps of a GPU's graph run beside each other where they use different memory, so that memory is
-// left as it is for a few steps after its last use, unless that takes much of it.
-Packing pack_beside(const std::vector<Lifetime>& pieces, DeviceKind device) {
+// left as it is for a few steps after its last use, unless that takes much of it or all there is.
+Arena make_arena(const std::vector<Lifetime>& pieces, Runtime& runtime) {
   constexpr size_t kStepsBeside = 3, kMuch = size_t{256} << 20;
-  if (device == DeviceKind::cuda) {
+  Packing tight = pack(pieces);
+  if (runtime.device().kind == DeviceKind::cuda) {
     std::vector<Lifetime> longer = pieces;
     for (Lifetime& piece : longer) piece.last += kStepsBeside;
-    if (Packing packing = pack(longer); packing.total <= kMuch) return packing;
+    Packing loose = pack(longer);
+    if (loose.total > tight.total && loose.total <= kMuch) {
+      try {
+        DeviceBuffer memory(runtime, loose.total);
+        return {std::move(loose), std::move(memory)};
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::device) throw;
+      }
+    }
   }
-  return pack(pieces);
+  DeviceBuffer memory(runtime, tight.total);
+  return {std::move(tight), std::move(memory)};
 }
 
 }  // namespace
@@ -138,12 +153,12 @@ void Plan::Parts::lay_out() {
   for (size_t i = 0; i < choices.size(); ++i) {
     pieces.push_back({choices[i].cover.workspace, i, i});
   }
-  const Packing packing = pack_beside(pieces, runtime.device().kind);
+  auto [packing, memory_of_all] = make_arena(pieces, runtime);
+  arena = std::move(memory_of_all);
   memory.arena = packing.total;
   memory.peak_live = peak_bytes(pieces);
   for (const Lifetime& piece : pieces) memory.sum += piece.bytes;
 
-  arena = DeviceBuffer(runtime, packing.total);
   size_t next = 0;
   for (const auto& [instance, life] : lives) {
     const Value& value = program.info(instance.first).value;

@@ -10,8 +10,8 @@ namespace ridgeline {
 namespace {
 
 // Contents a row can be timed on, or as much of them as repeats (fill() does): floats in
-// (-0.5, 0.5), integers below their bound, bytes without one at random; nothing where zeros will
-// do, as for state, rates and counters.
+// (-0.5, 0.5), integers below their bound; nothing where zeros will do, as for state, rates and
+// counters.
 std::vector<std::byte> sample(const ValueInfo& info) {
   const bool weights =
       info.role == Role::param || info.role == Role::copy || info.role == Role::temp;
@@ -48,7 +48,7 @@ std::vector<std::byte> sample(const ValueInfo& info) {
         put(int64_t(integer));
         break;
       case DType::uint8:
-        put(info.below > 1 ? uint8_t(integer) : uint8_t(random.word(uint64_t(i))));
+        put(uint8_t(integer));
         break;
     }
   }

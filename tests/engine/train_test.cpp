@@ -5,9 +5,10 @@
 
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "ridgeline/engine/checkpoint.h"
-#include "ridgeline/engine/trainer.h"
+#include "ridgeline/engine/train_run.h"
 #include "tests/engine/small_set.h"
 
 namespace ridgeline::engine {
@@ -57,6 +58,29 @@ std::string message_of(ErrorKind kind, F f) {
   }
   ADD_FAILURE() << "nothing was thrown";
   return {};
+}
+
+// Steps of about a millisecond: 100 a launch, more or less.
+TEST(Train, WaveringTimesMakeLaunchesOfFewSizes) {
+  std::set<int64_t> sizes;
+  int64_t launches = 0;
+  for (int epoch = 0; epoch < 20; ++epoch) {
+    for (int64_t step = 0; step < 469; ++launches) {
+      const double seconds = 1e-3 * (0.7 + 0.01 * double(launches * 37 % 100));
+      const int64_t most = std::min<int64_t>(469 - step, 128 - step % 128);
+      const int64_t steps = launch_steps(most, seconds);
+      ASSERT_GE(steps, 1);
+      ASSERT_LE(steps, most);
+      ASSERT_TRUE(steps == most || double(steps) * seconds <= 0.1);
+      sizes.insert(steps);
+      step += steps;
+    }
+  }
+  EXPECT_LE(sizes.size(), 8u);
+  EXPECT_LE(launches, 20 * 8);  // of 50 ms and more, but for what is left of an epoch
+  EXPECT_EQ(launch_steps(128, 0), 1);
+  EXPECT_EQ(launch_steps(128, 5), 1);
+  EXPECT_EQ(launch_steps(85, 1e-5), 85);
 }
 
 TEST(Trainer, LaunchesOfAnyLengthMakeTheSameSteps) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 
 #include "ridgeline/core/buffer.h"
 #include "ridgeline/plan/planner.h"
@@ -103,6 +104,53 @@ TEST_F(PlanTest, PeekShowsATemporary) {
   ASSERT_NE(middle.data, nullptr);
   EXPECT_EQ(middle.as<double>()[5], 0.0);  // tanh(0)
   EXPECT_EQ(plan.peek(net.x.id).data, x.view().data);
+}
+
+// Says that it is a GPU, and has as much memory as it is given.
+class SmallGpu final : public Runtime {
+ public:
+  explicit SmallGpu(size_t bytes) : bytes_(bytes) {}
+  Device device() const override { return {DeviceKind::cuda, 0}; }
+  std::string fingerprint() const override { return "small"; }
+  void* allocate(size_t bytes) override {
+    if (bytes > bytes_) throw_error(ErrorKind::device, "out of memory");
+    return std::calloc(bytes, 1);
+  }
+  void release(void* memory) noexcept override { std::free(memory); }
+  void upload(void*, const void*, size_t) override {}
+  void download(void*, const void*, size_t) override {}
+  void synchronize() override {}
+  double time(const std::function<void()>&, double) override { return 0; }
+
+ private:
+  size_t bytes_;
+};
+
+// On a GPU memory is left as it is for a few steps, so that they can run beside one another; one
+// that has no memory to spare does without.
+TEST(PlanMemory, IsSpentOnStepsBesideOneAnotherOnlyWhereThereIsSome) {
+  const Net net = deep_chain(30);
+  const HostTensor x(DType::fp64, {kWidth}), y(DType::fp64, {kWidth});
+  const Impl row{"row", DeviceKind::cuda, [](const Rest&) { return Cover::of(1); },
+                 [](const Span&, const Binding&) { return make_step([] {}); }};
+  Choices choices(net.program.ops.size());
+  for (size_t i = 0; i < choices.size(); ++i) {
+    choices[i].row = &row;
+    choices[i].begin = i;
+    choices[i].end = i + 1;
+    choices[i].cover = Cover::of(1);
+  }
+  const size_t one = align_up(kWidth * sizeof(double));
+  const auto arena_of = [&](size_t bytes) {
+    SmallGpu gpu(bytes);
+    const Plan plan(gpu, net.program, choices, {{net.x.id, x.view()}, {net.y.id, y.view()}});
+    return plan.memory().arena;
+  };
+  const size_t ample = arena_of(size_t{1} << 30);
+  EXPECT_GT(ample, 2 * one);
+  EXPECT_EQ(arena_of(ample), ample);
+  EXPECT_EQ(arena_of(ample - 1), 2 * one);
+  EXPECT_THROW(arena_of(2 * one - 1), Error);
 }
 
 }  // namespace

@@ -16,10 +16,11 @@ TEST(DeviceStopwatch, FillsBytesAndIntegersBelowTheirBound) {
   Program program;
   const Value bytes = program.add_value("bytes", DType::uint8, {1000}, Role::input, 65);
   const Value any = program.add_value("any", DType::uint8, {1000}, Role::input, 256);
+  const Value one = program.add_value("one", DType::uint8, {1000}, Role::input, 1);
   const Value x = program.add_value("x", DType::fp32, {8}, Role::input);
   program.add(
       Activation{ActivationKind::relu, x, program.add_value("y", DType::fp32, {8}, Role::output)});
-  int largest = -1, largest_of_any = -1;
+  int largest = -1, largest_of_any = -1, largest_of_one = -1;
   const Impl row{"row", DeviceKind::cpu, [](const Rest&) { return Cover::of(1); },
                  [&](const Span&, const Binding& binding) {
                    const auto most = [&](const Value& value) {
@@ -28,6 +29,7 @@ TEST(DeviceStopwatch, FillsBytesAndIntegersBelowTheirBound) {
                    };
                    largest = most(bytes);
                    largest_of_any = most(any);
+                   largest_of_one = most(one);
                    return make_step([] {});
                  }};
   const auto runtime = make_runtime(Device{}, 1);
@@ -41,6 +43,7 @@ TEST(DeviceStopwatch, FillsBytesAndIntegersBelowTheirBound) {
   EXPECT_GT(largest, 32);
   EXPECT_LT(largest, 65);
   EXPECT_GT(largest_of_any, 128);
+  EXPECT_EQ(largest_of_one, 0);  // a vocabulary of one code has no other
 }
 
 }  // namespace
