@@ -62,16 +62,18 @@ class Climber {
     result.founding_us = rung.founding_us;
     const Config config = config_of(ladder_, rung, options_.run);
     result.batch = config.train.batch;
+    const bool elsewhere = rung.ranks && options_.ranks == nullptr;
     try {
-      if (rung.ranks && options_.ranks == nullptr) {
+      if (elsewhere) {
         run_elsewhere(rung, options_, result);
       } else {
         measure(rung, config, result);
       }
     } catch (const Error& error) {
-      // A row or precision that is not here: the rung cannot be made, which is no fault of the
-      // others.
-      if (error.kind() != ErrorKind::usage) throw;
+      // A row, precision or launcher that is not here: the rung cannot be made, which is no fault
+      // of the others.
+      const bool no_ranks = elsewhere && error.kind() == ErrorKind::comm;
+      if (error.kind() != ErrorKind::usage && !no_ranks) throw;
       result.skipped = error.what();
     }
     return result;

@@ -140,6 +140,13 @@ TEST(Ladder, RungsOfRanksAreClimbedElsewhere) {
   EXPECT_THROW(climb(ladder, options), Error);
   options.launch = nullptr;
   EXPECT_THAT(climb(ladder, options).rungs[1].skipped, HasSubstr("--ranks 2"));
+  // Ranks that cannot be started: what was climbed until then is not lost.
+  options.launch = [](const Rung&, int) -> std::string {
+    throw_error(ErrorKind::comm, "mpirun ended with 7");
+  };
+  const LadderResult without = climb(ladder, options);
+  EXPECT_GT(without.rungs[0].us_per_input, 0);
+  EXPECT_THAT(without.rungs[1].skipped, HasSubstr("mpirun ended with 7"));
 }
 
 TEST(Ladder, AnswersMayGoBackToTheHost) {
