@@ -17,6 +17,7 @@ void write_bench_report(const std::vector<BenchResult>& results, const BenchComp
   table.head = {"work", "us, least", "us, median", "of the limit", "since the kept results"};
   Chart chart;
   chart.title = "fraction of the limit";
+  chart.bars = true;
   chart.x_title = "work, in the table's order";
   chart.series = {{"", {}}};
   for (const BenchResult& result : results) {
@@ -29,7 +30,6 @@ void write_bench_report(const std::vector<BenchResult>& results, const BenchComp
          result.limit_fraction > 0 ? fmt::format("{:.0f} %", 100 * result.limit_fraction) : "-",
          change});
     chart.x.push_back(std::to_string(chart.x.size() + 1));
-    chart.at.push_back(double(chart.x.size()));
     chart.series[0].y.push_back(result.limit_fraction > 0 ? result.limit_fraction : NAN);
   }
   page.section("Results", prof::table_html(table) +

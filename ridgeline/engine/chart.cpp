@@ -41,6 +41,12 @@ std::optional<std::vector<double>> numbers(const std::vector<std::string>& label
 std::vector<double> positions(const Chart& chart) {
   const std::vector<std::string>& labels = chart.x;
   std::vector<double> at;
+  if (chart.bars) {
+    for (size_t i = 0; i < labels.size(); ++i) {
+      at.push_back((double(i) + 0.5) / double(labels.size()));
+    }
+    return at;
+  }
   if (!chart.at.empty()) {
     const auto [low, high] = std::minmax_element(chart.at.begin(), chart.at.end());
     for (const double v : chart.at) at.push_back(*high > *low ? (v - *low) / (*high - *low) : 0.5);
@@ -70,9 +76,9 @@ struct Axis {
 };
 
 // Round numbers around the data, about five ticks.
-Axis round_axis(const std::vector<Chart::Series>& series) {
-  double low = INFINITY, high = -INFINITY;
-  for (const auto& line : series) {
+Axis round_axis(const Chart& chart) {
+  double low = chart.bars ? 0 : INFINITY, high = chart.bars ? 0 : -INFINITY;
+  for (const auto& line : chart.series) {
     for (const double y : line.y) {
       if (!std::isfinite(y)) continue;
       low = std::min(low, y);
@@ -155,6 +161,23 @@ void draw_series(std::string& svg, const Chart::Series& line, size_t index, cons
                  x, y, x + 16, y, colour, x + 22, y + 4, xml_text(line.name));
 }
 
+void draw_bars(std::string& svg, const Chart::Series& series, const Axis& axis,
+               const std::vector<double>& at) {
+  auto out = std::back_inserter(svg);
+  const double width = 0.8 * (px(1) - px(0)) / double(at.size());
+  for (size_t i = 0; i < std::min(at.size(), series.y.size()); ++i) {
+    if (!std::isfinite(series.y[i])) continue;
+    const double x = px(at[i]), y = py(axis.at(series.y[i])), zero = py(axis.at(0));
+    fmt::format_to(out,
+                   "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" "
+                   "fill=\"{}\"/>\n",
+                   x - width / 2, y, width, zero - y, kColours[0]);
+    if (width < 30) continue;
+    fmt::format_to(out, "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{:.4g}</text>\n", x,
+                   y - 5, series.y[i]);
+  }
+}
+
 }  // namespace
 
 std::string to_svg(const Chart& chart) {
@@ -166,9 +189,13 @@ std::string to_svg(const Chart& chart) {
       "@media(prefers-color-scheme:dark){{.lines text{{fill:#ddd}}}}</style>\n"
       "<text x=\"{2}\" y=\"24\" font-size=\"15\">{3}</text>\n",
       kWidth, height, kLeft, xml_text(chart.title));
-  const Axis axis = round_axis(chart.series);
+  const Axis axis = round_axis(chart);
   const std::vector<double> at = positions(chart);
   draw_axes(svg, chart, axis, at);
+  if (chart.bars && !chart.series.empty()) {
+    draw_bars(svg, chart.series.front(), axis, at);
+    return svg + "</svg>\n";
+  }
   for (size_t i = 0; i < chart.series.size(); ++i) draw_series(svg, chart.series[i], i, axis, at);
   return svg + "</svg>\n";
 }

@@ -5,7 +5,8 @@
 
 namespace ridgeline::engine {
 
-// A line chart: one line a series over common positions on the x axis.
+// A line chart: one line a series over common positions on the x axis. Or bars from zero, side by
+// side, of one series of counts or shares.
 struct Chart {
   struct Series {
     std::string name;
@@ -15,6 +16,7 @@ struct Chart {
   std::vector<std::string> x;  // labels; placed by value when all are numbers, else evenly
   std::vector<double> at;      // if given: where each of `x` is on a linear axis; "" has no label
   std::vector<Series> series;
+  bool bars = false;
 };
 
 // A complete SVG file that draws itself well on light and dark pages. The x axis is logarithmic

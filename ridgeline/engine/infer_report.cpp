@@ -22,7 +22,7 @@ std::string counts_chart(const std::string& title, const std::string& x_title,
   chart.x_title = x_title;
   chart.y_title = "inputs";
   chart.x = x;
-  for (size_t i = 0; i < x.size(); ++i) chart.at.push_back(double(i));
+  chart.bars = true;
   chart.series = {{"", std::vector<double>(counts.begin(), counts.end())}};
   return fmt::format("<div class=\"chart\">{}</div>\n", to_svg(chart));
 }

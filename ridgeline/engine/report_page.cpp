@@ -32,23 +32,25 @@ void write_text_file(const std::filesystem::path& path, const std::string& text)
 }
 
 std::string plan_html(const Profile& profile) {
+  // What matters most comes first: a phone shows the rest when it is pulled to the side.
   prof::HtmlTable table;
-  table.head = {"row", "ops",    "us",  "p10",    "p90",  "share", "FLOP",
-                "B",   "FLOP/s", "B/s", "FLOP/B", "roof", "of it"};
-  table.left = {1, 11};
+  table.head = {"row",  "us", "share",  "roof", "of it",  "p10",     "p90",
+                "FLOP", "B",  "FLOP/s", "B/s",  "FLOP/B", "threads", "ops"};
+  table.left = {3, 13};
   for (const RowProfile& row : profile.rows) {
     const double s = row.seconds.median;
-    table.rows.push_back(
-        {row.row, row.what, fmt::format("{:.2f}", 1e6 * s),
-         fmt::format("{:.2f}", 1e6 * row.seconds.p10), fmt::format("{:.2f}", 1e6 * row.seconds.p90),
-         percent(row.share), engineering(row.work.flops), engineering(row.work.bytes),
-         engineering(s > 0 ? row.work.flops / s : 0), engineering(s > 0 ? row.work.bytes / s : 0),
-         fmt::format("{:.2f}", row.intensity()),
-         profile.ceilings ? prof::name(row.roofs.binding()) : "-",
-         profile.ceilings ? percent(row.fraction) : "-"});
+    table.rows.push_back({row.row, fmt::format("{:.2f}", 1e6 * s), percent(row.share),
+                          profile.ceilings ? prof::name(row.roofs.binding()) : "-",
+                          profile.ceilings ? percent(row.fraction) : "-",
+                          fmt::format("{:.2f}", 1e6 * row.seconds.p10),
+                          fmt::format("{:.2f}", 1e6 * row.seconds.p90), engineering(row.work.flops),
+                          engineering(row.work.bytes), engineering(s > 0 ? row.work.flops / s : 0),
+                          engineering(s > 0 ? row.work.bytes / s : 0),
+                          fmt::format("{:.2f}", row.intensity()),
+                          row.balance ? fmt::format("{:.2f}", *row.balance) : "", row.what});
   }
   const auto last = [&](const char* name, double seconds) {
-    table.rows.push_back({name, "", fmt::format("{:.2f}", 1e6 * seconds)});
+    table.rows.push_back({name, fmt::format("{:.2f}", 1e6 * seconds)});
   };
   last("interrupted", profile.interrupted);
   last("gaps", profile.gaps);
@@ -241,9 +243,10 @@ std::unique_ptr<TrainObserver> trace_observer(const std::filesystem::path& file)
 void add_profile_sections(prof::Page& page, const Profile& profile) {
   if (profile.ceilings) page.section("Roofline", chart_html(to_svg(roofline_of(profile))));
   page.section("Timeline of a few steps", chart_html(prof::timeline_svg(profile.timeline)));
+  page.section("Plan", plan_html(profile));
   std::string next;
   for (const std::string& line : profile.advice) next += prof::paragraph_html(line);
-  page.section("Plan", plan_html(profile) + next);
+  page.section("What to try next", next);
   page.section("Kernels", kernels_html(profile));
   prof::HtmlTable calls;
   calls.head = {"call", "times", "us", "share"};

@@ -243,9 +243,11 @@ std::string to_svg(const Roofline& roofline) {
       "<style>.roofline text{{fill:#333}}.roofline .grid{{stroke:#999;stroke-opacity:.3}}"
       ".roofline .roof{{stroke:#333;stroke-width:2}}.roofline .thin{{stroke-width:1;"
       "stroke-dasharray:5 3}}.roofline .name{{font-size:11px}}.roofline .number{{font-size:11px;"
-      "font-weight:bold}}@media(prefers-color-scheme:dark){{.roofline text{{fill:#ddd}}"
-      ".roofline .roof{{stroke:#ddd}}}}@media print{{.roofline text{{fill:#000}}.roofline .roof{{"
-      "stroke:#000}}}}</style>\n"
+      "font-weight:bold;paint-order:stroke;stroke:#fff;stroke-width:3px;stroke-opacity:.8}}"
+      "@media(prefers-color-scheme:dark){{.roofline text{{fill:#ddd}}"
+      ".roofline .roof{{stroke:#ddd}}.roofline .number{{stroke:#14171b}}}}@media print{{.roofline "
+      "text{{fill:#000}}.roofline .roof{{"
+      "stroke:#000}}.roofline .number{{stroke:#fff}}}}</style>\n"
       "<text x=\"{2}\" y=\"22\" font-size=\"15\">{3}</text>\n",
       kWidth, height, kLeft, xml_text(roofline.title));
   Out out(svg);

@@ -95,5 +95,18 @@ TEST(Chart, EmptyAndConstantDataHaveADefinedResult) {
   EXPECT_THAT(to_svg(chart), ::testing::Not(HasSubstr("nan")));
 }
 
+TEST(Chart, BarsStandOnZero) {
+  Chart chart;
+  chart.bars = true;
+  chart.x = {"a", "b", "c"};
+  chart.series = {{"", {900, 1000, NAN}}};
+  const std::string svg = to_svg(chart);
+  EXPECT_THAT(svg, HasSubstr(">0</text>"));
+  EXPECT_THAT(svg, HasSubstr(">900</text>"));
+  size_t bars = 0;
+  for (size_t at = svg.find("<rect"); at != svg.npos; at = svg.find("<rect", at + 1)) ++bars;
+  EXPECT_EQ(bars, 2u);
+}
+
 }  // namespace
 }  // namespace ridgeline::engine

@@ -81,7 +81,8 @@ def main():
                       "Plan", "Config", "Environment"]
     tool.run("train", folder.config, "--out", folder / "run", "--report", folder / "train",
              "--trace", folder / "trace.json", "--set", "train.epochs=20")
-    pages["profile"] = ["Summary", "Roofline", "Timeline of a few steps", "Plan", "Environment"]
+    pages["profile"] = ["Summary", "Roofline", "Timeline of a few steps", "Plan", "What to try next",
+                        "Environment"]
     tool.run("profile", folder.config, "--report", folder / "profile", "--seconds", "0.2")
     pages["infer"] = ["Summary", "Labels given", "Certainty", "Least certain", "Environment"]
     tool.run("infer", folder / "run", "--input", folder / "data/t10k-images-idx3-ubyte", "--output",
