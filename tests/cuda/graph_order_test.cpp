@@ -9,8 +9,10 @@
 
 #include "ridgeline/cuda/error.h"
 #include "ridgeline/cuda/rows.h"
+#include "ridgeline/dist/self.h"
 #include "ridgeline/nn/activation.h"
 #include "ridgeline/nn/conv.h"
+#include "ridgeline/nn/dropout.h"
 #include "ridgeline/nn/linear.h"
 #include "ridgeline/nn/lower.h"
 #include "ridgeline/nn/pool.h"
@@ -90,17 +92,31 @@ TEST_F(CudaGraphOrder, WorkOutsideOfPiecesAndThatOnAllMemoryRunsAlone) {
   EXPECT_EQ(graph.edges(), 2u + 2u + 2u);
 }
 
+// What a training step has beside its layers: each adds ops that read what others write.
+struct Training {
+  const char* name;
+  Precision precision;
+  double dropout = 0, clip_norm = 0;
+  nn::LossScale::Kind scale = nn::LossScale::Kind::none;
+  int ranks = 0;
+};
+
 // A small conv net's training, lowered as the engine does.
 class ConvNet {
  public:
-  explicit ConvNet(Precision precision)
+  explicit ConvNet(const Training& training)
       : model_({conv(8), relu(), halves(), conv(40), relu(), halves(),
                 std::make_shared<nn::LinearLayer>(600, true), relu(),
+                std::make_shared<nn::DropoutLayer>(training.dropout),
                 std::make_shared<nn::LinearLayer>(kClasses, true)},
                {1, kSide, kSide}, DType::fp32) {
     model_.initialise(5);
     nn::LowerOptions options;
-    options.precision = precision;
+    options.precision = training.precision;
+    options.clip_norm = training.clip_norm;
+    options.loss_scale.kind = training.scale;
+    options.loss_scale.growth = 6;  // grows, overflows and falls within the steps
+    options.ranks = training.ranks;
     options.batch = kBatch;
     options.repeats = kSteps;
     options.set_rows = kRows;
@@ -134,6 +150,10 @@ class ConvNet {
       const Tensor& from = model_.params()[i].value.view();
       std::memcpy(arrays[lowered_.params[i]].data, from.data, from.bytes());
     }
+    for (const auto& state : lowered_.states) {
+      const Tensor& to = arrays[state.value];
+      for (int64_t i = 0; i < to.numel(); ++i) set_element(to, i, state.start);
+    }
     return arrays;
   }
 
@@ -158,8 +178,20 @@ class ConvNet {
 
 TEST_F(CudaGraphOrder, AGraphOfTrainingStepsIsItsRowsOneByOne) {
   const Table table = cuda::rows();
-  for (const Precision precision : {Precision::fp32, Precision::tf32, Precision::bf16}) {
-    const ConvNet net(precision);
+  dist::SelfCommunicator alone;
+  gpu().set_ranks(&alone);
+  gpu().connect_ranks();
+  using Scale = nn::LossScale::Kind;
+  const Training trainings[] = {{"fp32", Precision::fp32},
+                                {"tf32", Precision::tf32},
+                                {"bf16", Precision::bf16},
+                                {"dropout", Precision::bf16, 0.3},
+                                {"clipped", Precision::fp32, 0, 0.05},
+                                {"scaled", Precision::fp16, 0, 0, Scale::dynamic},
+                                {"ranks", Precision::fp32, 0, 0, Scale::none, 1},
+                                {"all", Precision::fp16, 0.3, 0.05, Scale::dynamic, 1}};
+  for (const Training& training : trainings) {
+    const ConvNet net(training);
     const Arrays inputs = net.inputs();
     PlanOptions options;
     options.tune = false;
@@ -175,8 +207,7 @@ TEST_F(CudaGraphOrder, AGraphOfTrainingStepsIsItsRowsOneByOne) {
     for (const ValueInfo& info : net.program().values) {
       if (info.role == Role::temp) continue;
       const Tensor &x = a[info.value], &y = b[info.value];
-      EXPECT_EQ(std::memcmp(x.data, y.data, x.bytes()), 0)
-          << info.name << " in " << name(precision);
+      EXPECT_EQ(std::memcmp(x.data, y.data, x.bytes()), 0) << info.name << " of " << training.name;
     }
   }
 }
