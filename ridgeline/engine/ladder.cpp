@@ -42,7 +42,16 @@ void run_elsewhere(const Rung& rung, const LadderOptions& options, RungResult& r
                 "gradients travel and gains nothing",
                 choose_device(options.run.device).kind == DeviceKind::cpu ? "core" : "GPU");
   }
-  const LadderResult found = ladder_from_json(options.launch(rung, ranks));
+  std::string text;
+  try {
+    text = options.launch(rung, ranks);
+  } catch (const Error& error) {
+    // No launcher, or one that cannot start them here: no fault of the other rungs.
+    if (error.kind() != ErrorKind::comm) throw;
+    result.skipped = error.what();
+    return;
+  }
+  const LadderResult found = ladder_from_json(text);
   if (found.rungs.size() != 1) {
     throw_error(ErrorKind::comm, "ladder: the ranks of rung {} sent no result", rung.name);
   }
@@ -62,18 +71,16 @@ class Climber {
     result.founding_us = rung.founding_us;
     const Config config = config_of(ladder_, rung, options_.run);
     result.batch = config.train.batch;
-    const bool elsewhere = rung.ranks && options_.ranks == nullptr;
     try {
-      if (elsewhere) {
+      if (rung.ranks && options_.ranks == nullptr) {
         run_elsewhere(rung, options_, result);
       } else {
         measure(rung, config, result);
       }
     } catch (const Error& error) {
-      // A row, precision or launcher that is not here: the rung cannot be made, which is no fault
-      // of the others.
-      const bool no_ranks = elsewhere && error.kind() == ErrorKind::comm;
-      if (error.kind() != ErrorKind::usage && !no_ranks) throw;
+      // A row or precision that is not here: the rung cannot be made, which is no fault of the
+      // others.
+      if (error.kind() != ErrorKind::usage) throw;
       result.skipped = error.what();
     }
     return result;
