@@ -29,8 +29,8 @@ cudaError_t launch_copy(void* to, const void* from, size_t bytes, cudaStream_t s
   const int64_t tile = kThreads * kUnits;
   if (count > 0 || bytes == 0) {
     const int64_t blocks = std::max<int64_t>(1, (count + tile - 1) / tile);
-    copy_kernel<<<unsigned(blocks), kThreads, 0, stream>>>(
-        static_cast<const uint4*>(from), static_cast<uint4*>(to), count);
+    copy_kernel<<<unsigned(blocks), kThreads, 0, stream>>>(static_cast<const uint4*>(from),
+                                                           static_cast<uint4*>(to), count);
     if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
   }
   const size_t done = size_t(count) * sizeof(uint4);

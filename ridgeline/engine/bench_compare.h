@@ -35,7 +35,8 @@ struct BenchComparison {
   bool slower() const;
 };
 // The fraction of the limit is compared where both have one that is not passed: it holds on a
-// machine that was measured slower altogether. Noise is what either's median lies above its least, at least 5 %.
+// machine that was measured slower altogether. Noise is what either's median lies above its least,
+// at least 5 %.
 BenchComparison compare_results(const std::vector<BenchResult>& before,
                                 const std::vector<BenchResult>& after);
 std::string to_text(const BenchComparison& comparison);
