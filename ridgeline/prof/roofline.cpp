@@ -114,7 +114,7 @@ void draw_slope(Out out, const Plot& plot, const Bandwidth& level, bool memory, 
                  "<line class=\"{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n",
                  memory ? "roof" : "roof thin", x1, y1, x2, y2);
   // Levels of nearly the same rate lie on one another: one name is enough.
-  if (std::abs(y1 - last_y) < 13 && x1 == plot.x.from && !memory) return;
+  if (std::abs(y1 - last_y) < 16 && x1 == plot.x.from && !memory) return;
   last_y = y1;
   const double angle = std::atan2(y2 - y1, x2 - x1) * 180 / 3.14159265358979;
   // The last one's name is below its slope, where no other slope is.
@@ -243,11 +243,13 @@ std::string to_svg(const Roofline& roofline) {
       "<style>.roofline text{{fill:#333}}.roofline .grid{{stroke:#999;stroke-opacity:.3}}"
       ".roofline .roof{{stroke:#333;stroke-width:2}}.roofline .thin{{stroke-width:1;"
       "stroke-dasharray:5 3}}.roofline .name{{font-size:11px}}.roofline .number{{font-size:11px;"
-      "font-weight:bold;paint-order:stroke;stroke:#fff;stroke-width:3px;stroke-opacity:.8}}"
+      "font-weight:bold}}.roofline .name,.roofline "
+      ".number{{paint-order:stroke;stroke:#fff;stroke-width:3px;stroke-opacity:.8}}"
       "@media(prefers-color-scheme:dark){{.roofline text{{fill:#ddd}}"
-      ".roofline .roof{{stroke:#ddd}}.roofline .number{{stroke:#14171b}}}}@media print{{.roofline "
+      ".roofline .roof{{stroke:#ddd}}.roofline .name,.roofline .number{{stroke:#14171b}}}}@media "
+      "print{{.roofline "
       "text{{fill:#000}}.roofline .roof{{"
-      "stroke:#000}}.roofline .number{{stroke:#fff}}}}</style>\n"
+      "stroke:#000}}.roofline .name,.roofline .number{{stroke:#fff}}}}</style>\n"
       "<text x=\"{2}\" y=\"22\" font-size=\"15\">{3}</text>\n",
       kWidth, height, kLeft, xml_text(roofline.title));
   Out out(svg);
