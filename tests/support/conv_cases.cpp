@@ -46,6 +46,9 @@ std::vector<ConvCase> conv_shapes() {
       {3, {{10, 7, 8}, 6, {slide(3, 1, 1), slide(3, 1, 1)}, 2}},
       {1, {{18, 11, 10}, 68, {slide(5, 3, 2), slide(5, 3, 2)}, 2}},  // more than a block of a group
       {2, {{3, 6, 6}, 6, {slide(3, 4, 0), slide(3, 4, 0)}, 3}},      // filters that do not meet
+      {1, {{12, 12, 23}, 8, {slide(7), slide(7)}, 1}},  // long sums: tiles of four in a row
+      {2, {{7, 9, 70}, 5, {slide(5), slide(7, 1, 3)}, 1}},
+      {2, {{33, 5, 11}, 7, {slide(3, 1, 1), slide(3, 1, 1)}, 1}},
   };
 }
 
@@ -237,7 +240,7 @@ std::vector<Case> conv_cases(DType dtype) {
 std::vector<Case> fused_conv_cases(DType dtype) {
   std::vector<Case> all;
   const PoolShape halves{{}, {slide(2, 2), slide(2, 2)}};
-  for (const size_t which : {1, 4, 8, 9, 10, 11, 13, 14, 15, 16, 17, 18, 19}) {
+  for (const size_t which : {1, 4, 8, 9, 10, 11, 13, 14, 15, 16, 17, 18, 19, 25, 26, 27}) {
     const auto [n, shape] = conv_shapes()[which];
     PoolShape pool = halves;
     pool.in = shape.out();
@@ -257,7 +260,7 @@ std::vector<Case> fused_conv_cases(DType dtype) {
         c.add(Conv2d{x, w, b, z, shape});
         c.add(Activation{kind, z, a});
         c.add(MaxPool{a, y, pool});
-        if (which != 10) {  // inference otherwise
+        if (which != 10 && which < 25) {  // inference otherwise
           const Value da = made("da", out), dz = made("dz", out);
           c.add(MaxPoolGrad{a, y, c.in("dy", small), da, pool});
           c.add(ActivationGrad{kind, a, da, dz});

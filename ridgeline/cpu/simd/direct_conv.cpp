@@ -9,7 +9,7 @@
 #define HWY_TARGET_INCLUDE "ridgeline/cpu/simd/direct_conv.cpp"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "ridgeline/cpu/simd/tile-inl.h"
+#include "ridgeline/cpu/simd/conv-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
@@ -93,30 +93,6 @@ void sum_pixels(int64_t rows, const DirectShape& s, const T* filters, const T* x
         run(sum_vectors<int(kDirectBlock), T>);
         break;
     }
-  }
-}
-
-// A NaN if there is one.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE V larger(D, V a, V b) {
-  return hn::IfThenElse(hn::Eq(a, a), hn::Max(a, b), a);
-}
-
-// y = act(sums + bias); there is room to read past the end of sums.
-template <typename T>
-void finish_row(Act act, T bias, const T* sums, int64_t count, T* y) {
-  const Tag<T> d;
-  const int64_t lanes = int64_t(hn::Lanes(d));
-  const Vec<T> b = hn::Set(d, bias);
-  for (int64_t q = 0; q < count; q += lanes) {
-    const Vec<T> value = activate(d, act, hn::Add(hn::LoadU(d, sums + q), b));
-    if (q + lanes <= count) {
-      hn::StoreU(value, d, y + q);
-      continue;
-    }
-    T rest[kPanel<T>];  // at least a vector
-    hn::StoreU(value, d, rest);
-    std::copy_n(rest, count - q, y + q);
   }
 }
 

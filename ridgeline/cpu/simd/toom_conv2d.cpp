@@ -1,0 +1,371 @@
+#include "ridgeline/cpu/simd/toom_conv2d.h"
+
+#include <algorithm>
+#include <array>
+
+#define HWY_DISABLED_TARGETS HWY_SSSE3
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ridgeline/cpu/simd/toom_conv2d.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "ridgeline/cpu/simd/conv-inl.h"
+
+#ifndef RIDGELINE_CPU_SIMD_TOOM_CONV2D_ONCE_
+#define RIDGELINE_CPU_SIMD_TOOM_CONV2D_ONCE_
+namespace ridgeline::cpu::simd {
+
+// The points +-p besides 0 and infinity.
+inline constexpr double kToomPairs[] = {1, 2, 0.5, 0.75};
+
+// The transforms for kPairs pairs, in even and odd parts: coefficients of y = x^2.
+template <int kPairs>
+struct ToomMatrix {
+  float all[kPairs + 1];           // of the product of all y - p^2
+  float others[kPairs][kPairs];    // without the pair
+  double zero_scale = 1;           // 1 / D(0)
+  double pair_scale[kPairs] = {};  // 1 / D(+-p)
+
+  constexpr ToomMatrix() : all(), others() {
+    std::array<double, kPairs + 1> c = product(-1);
+    for (int k = 0; k <= kPairs; ++k) all[k] = float(c[size_t(k)]);
+    zero_scale = 1 / c[0];
+    for (int i = 0; i < kPairs; ++i) {
+      c = product(i);
+      const double y = kToomPairs[i] * kToomPairs[i];
+      double value = 0;
+      for (int k = kPairs - 1; k >= 0; --k) {
+        others[i][k] = float(c[size_t(k)]);
+        value = value * y + c[size_t(k)];
+      }
+      pair_scale[i] = 1 / (2 * y * value);
+    }
+  }
+
+ private:
+  static constexpr std::array<double, kPairs + 1> product(int without) {
+    std::array<double, kPairs + 1> c{};
+    c[0] = 1;
+    int degree = 0;
+    for (int i = 0; i < kPairs; ++i) {
+      if (i == without) continue;
+      const double root = kToomPairs[i] * kToomPairs[i];
+      c[size_t(++degree)] = 0;
+      for (int k = degree; k > 0; --k) c[size_t(k)] = c[size_t(k - 1)] - root * c[size_t(k)];
+      c[0] *= -root;
+    }
+    return c;
+  }
+};
+template <int kPairs>
+inline constexpr ToomMatrix<kPairs> kToomMatrix{};
+
+}  // namespace ridgeline::cpu::simd
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Vectors of a tile of sums: 6 x 4 in 32 registers, 6 x 2 in 16.
+constexpr int kSumVectors = kManyRegisters ? 4 : 2;
+
+// Order of points everywhere: 0, then p and -p of each pair, then infinity.
+template <int kPairs>
+void filter_blocks(const Toom2dShape& shape, const float* w, float* u, Range blocks) {
+  constexpr int kTaps = 2 * kPairs - 1, kPoints = 2 * kPairs + 2;
+  constexpr const ToomMatrix<kPairs>& matrix = kToomMatrix<kPairs>;
+  const DirectShape& s = shape.conv;
+  const int64_t taps = s.c * s.kernel_h;  // rows of the filter over all channels
+  for (int64_t block = blocks.begin; block < blocks.end; ++block) {
+    const auto [begin, end] = direct_block(s.k, block);
+    const int64_t count = end - begin;
+    float* to = u + begin * taps * kPoints;
+    for (int64_t tap = 0; tap < taps; ++tap) {
+      for (int64_t o = begin; o < end; ++o) {
+        const float* row = w + (o * taps + tap) * kTaps;
+        const auto put = [&](int point, double value) {
+          to[(point * taps + tap) * count + o - begin] = float(value);
+        };
+        put(0, matrix.zero_scale * double(row[0]));
+        for (int i = 0; i < kPairs; ++i) {
+          const double p = kToomPairs[i], y = p * p;
+          double even = 0, odd = 0;
+          for (int k = kTaps - 1; k >= 0; k -= 2) even = even * y + double(row[k]);
+          for (int k = kTaps - 2; k >= 0; k -= 2) odd = odd * y + double(row[k]);
+          put(1 + 2 * i, matrix.pair_scale[i] * (even + p * odd));
+          put(2 + 2 * i, matrix.pair_scale[i] * (even - p * odd));
+        }
+        put(kPoints - 1, row[kTaps - 1]);
+      }
+    }
+  }
+}
+
+// v of a row's tiles, each point's `stride` after that of the point before. The row lies in four
+// phases, `phase` apart: number 4 t + j is the t-th of phase j. Writes whole vectors, past the last
+// tile.
+template <int kPairs, class D>
+HWY_INLINE void transform_row(D d, const float* HWY_RESTRICT row, int64_t phase, int64_t tiles,
+                              float* HWY_RESTRICT v, int64_t stride) {
+  constexpr int kPoints = 2 * kPairs + 2;
+  constexpr const ToomMatrix<kPairs>& matrix = kToomMatrix<kPairs>;
+  using V = hn::Vec<D>;
+  const auto set = [&](double value) HWY_ATTR { return hn::Set(d, float(value)); };
+  for (int64_t t = 0; t < tiles; t += int64_t(hn::Lanes(d))) {
+    V a[kPoints];
+    RIDGELINE_UNROLL
+    for (int k = 0; k < kPoints; ++k) a[k] = hn::LoadU(d, row + k % 4 * phase + t + k / 4);
+    const auto put = [&](int p, V value) HWY_ATTR { hn::StoreU(value, d, v + p * stride + t); };
+    V zero = a[2 * kPairs], infinity = a[2 * kPairs + 1];  // leading coefficients are 1
+    RIDGELINE_UNROLL
+    for (int k = kPairs - 1; k >= 0; --k) {
+      zero = hn::MulAdd(set(matrix.all[k]), a[2 * k], zero);
+      infinity = hn::MulAdd(set(matrix.all[k]), a[2 * k + 1], infinity);
+    }
+    put(0, zero);
+    put(kPoints - 1, infinity);
+    RIDGELINE_UNROLL
+    for (int i = 0; i < kPairs; ++i) {
+      V even = a[2 * kPairs], odd = a[2 * kPairs - 1];
+      RIDGELINE_UNROLL
+      for (int k = kPairs - 2; k >= 0; --k) {
+        even = hn::MulAdd(set(matrix.others[i][k]), a[2 * k + 2], even);
+        odd = hn::MulAdd(set(matrix.others[i][k]), a[2 * k + 1], odd);
+      }
+      const V p = set(kToomPairs[i]);
+      put(1 + 2 * i, hn::MulAdd(p, odd, even));
+      put(2 + 2 * i, hn::NegMulAdd(p, odd, even));
+    }
+  }
+}
+
+// One row of the padded image to its phases; past its end they are zero.
+void split_row(const float* row, int64_t count, float* phases, int64_t phase) {
+  const Tag<float> d;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  for (int64_t t = 0; t < count; t += lanes) {
+    Vec<float> a, b, c, e;
+    hn::LoadInterleaved4(d, row + 4 * t, a, b, c, e);
+    hn::StoreU(a, d, phases + t);
+    hn::StoreU(b, d, phases + phase + t);
+    hn::StoreU(c, d, phases + 2 * phase + t);
+    hn::StoreU(e, d, phases + 3 * phase + t);
+  }
+}
+
+// v of the whole image: [point][c, row, tile]. Rows come one after the other, so that what a vector
+// writes past the end of one is overwritten by the next.
+template <int kPairs>
+void transform_image(const Toom2dShape& shape, const float* x, float* row, float* v) {
+  const DirectShape& s = shape.conv;
+  const int64_t tiles = shape.tiles(), rows = shape.in_rows();
+  const int64_t width = shape.row_elements(), phase = tiles + Toom2dShape::kSlack;
+  float* phases = row + width;
+  std::fill(row, row + width, 0.0f);
+  // Of an odd width, a pool leaves the last column out, and its tile may not see it.
+  const int64_t wanted = std::min(s.w, shape.columns() + s.kernel_w - 1 - s.pad_w);
+  for (int64_t c = 0; c < s.c; ++c) {
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t from = r - s.pad_h;
+      if (from >= 0 && from < s.h) {
+        std::copy_n(x + (c * s.h + from) * s.w, wanted, row + s.pad_w);
+      } else {
+        std::fill_n(row + s.pad_w, wanted, 0.0f);
+      }
+      split_row(row, tiles + 2, phases, phase);
+      float* to = v + (c * rows + r) * tiles;
+      if (tiles <= 8) {
+        transform_row<kPairs>(hn::CappedTag<float, 8>(), phases, phase, tiles, to,
+                              shape.point_elements());
+      } else {
+        transform_row<kPairs>(Tag<float>(), phases, phase, tiles, to, shape.point_elements());
+      }
+    }
+  }
+}
+
+// The sums of kRows channels at one point, for kVectors vectors of tiles from v on.
+template <int kRows, int kVectors>
+HWY_NOINLINE void sum_point(const Toom2dShape& shape, const float* HWY_RESTRICT u, const float* v,
+                            float* sums, int64_t ld) {
+  const Tag<float> d;
+  const DirectShape& s = shape.conv;
+  Vec<float> acc[kRows][kVectors];
+  RIDGELINE_UNROLL
+  for (int m = 0; m < kRows; ++m) {
+    RIDGELINE_UNROLL
+    for (int j = 0; j < kVectors; ++j) acc[m][j] = hn::Zero(d);
+  }
+  for (int64_t c = 0; c < s.c; ++c) {
+    accumulate<kRows, kVectors, Along::m, float>(
+        s.kernel_h, u, kRows, v + c * shape.in_rows() * shape.tiles(), shape.tiles(), acc);
+    u += s.kernel_h * kRows;
+  }
+  RIDGELINE_UNROLL
+  for (int m = 0; m < kRows; ++m) {
+    RIDGELINE_UNROLL
+    for (int j = 0; j < kVectors; ++j) {
+      hn::StoreU(acc[m][j], d, sums + m * ld + j * int64_t(hn::Lanes(d)));
+    }
+  }
+}
+
+template <int kRows>
+void sum_points(const Toom2dShape& shape, const float* u, const float* v, float* sums) {
+  const int64_t lanes = int64_t(hn::Lanes(Tag<float>()));
+  const int64_t taps = shape.conv.c * shape.conv.kernel_h, points = shape.points();
+  const int64_t vectors = (shape.rows() * shape.tiles() + lanes - 1) / lanes;
+  const int64_t parts = (vectors + kSumVectors - 1) / kSumVectors, ld = shape.sum_elements();
+  for (int64_t p = 0; p < points; ++p) {
+    for (int64_t part = 0; part < parts; ++part) {
+      const int64_t first = vectors * part / parts, count = vectors * (part + 1) / parts - first;
+      const auto run = [&](auto sum) {
+        sum(shape, u + p * taps * kRows, v + p * shape.point_elements() + first * lanes,
+            sums + p * ld + first * lanes, points * ld);
+      };
+      if (count == 1) {
+        run(sum_point<kRows, 1>);
+      } else if (count == 2) {
+        run(sum_point<kRows, 2>);
+      } else if (count == 3) {
+        run(sum_point<kRows, std::min(3, kSumVectors)>);
+      } else {
+        run(sum_point<kRows, kSumVectors>);
+      }
+    }
+  }
+}
+
+template <int kRows>
+void sum_block(int64_t rows, const Toom2dShape& shape, const float* u, const float* v,
+               float* sums) {
+  if (rows == kRows) return sum_points<kRows>(shape, u, v, sums);
+  if constexpr (kRows > 1) sum_block<kRows - 1>(rows, shape, u, v, sums);
+}
+
+// The four outputs of the tiles from q on of a channel, from its sums at all points.
+template <int kPairs, class D, class V = hn::Vec<D>>
+HWY_INLINE void outputs_at(D d, const float* sums, int64_t ld, V (&y)[4]) {
+  y[0] = hn::LoadU(d, sums);
+  y[3] = hn::LoadU(d, sums + (2 * kPairs + 1) * ld);
+  y[1] = y[2] = hn::Zero(d);
+  RIDGELINE_UNROLL
+  for (int i = 0; i < kPairs; ++i) {
+    const V plus = hn::LoadU(d, sums + (1 + 2 * i) * ld);
+    const V minus = hn::LoadU(d, sums + (2 + 2 * i) * ld);
+    const V even = hn::Add(plus, minus), odd = hn::Sub(plus, minus);
+    const double p = kToomPairs[i];
+    y[0] = hn::Add(y[0], even);
+    y[1] = hn::MulAdd(hn::Set(d, float(p)), odd, y[1]);
+    y[2] = hn::MulAdd(hn::Set(d, float(p * p)), even, y[2]);
+    y[3] = hn::MulAdd(hn::Set(d, float(p * p * p)), odd, y[3]);
+  }
+}
+
+// A channel's outputs, bias and activation included. The pool's larger ones of neighbours in a row
+// are those of a tile's outputs; `sums` of the first two points then hold them.
+template <int kPairs>
+void finish_channel(const Toom2dArgs& args, float bias, float* sums, float* plane, float* y) {
+  const Tag<float> d;
+  const Toom2dShape& shape = args.shape;
+  const int64_t lanes = int64_t(hn::Lanes(d)), tiles = shape.tiles(), ld = shape.sum_elements();
+  const int64_t columns = shape.columns(), rows = shape.rows();
+  Vec<float> out[4];
+  if (!shape.conv.pooled) {
+    for (int64_t r = 0; r < rows; ++r) {  // what is written past a row, the next overwrites
+      for (int64_t t = 0; t < tiles; t += lanes) {
+        outputs_at<kPairs>(d, sums + r * tiles + t, ld, out);
+        hn::StoreInterleaved4(out[0], out[1], out[2], out[3], d, plane + r * columns + 4 * t);
+      }
+    }
+    return finish_row(args.act, bias, plane, rows * columns, y);
+  }
+  for (int64_t q = 0; q < rows * tiles; q += lanes) {
+    outputs_at<kPairs>(d, sums + q, ld, out);
+    hn::StoreU(larger(d, out[0], out[1]), d, sums + q);
+    hn::StoreU(larger(d, out[2], out[3]), d, sums + ld + q);
+  }
+  const auto pool = [&](auto narrow) HWY_ATTR {
+    for (int64_t r = 0; r < rows; r += 2) {
+      for (int64_t t = 0; t < tiles; t += int64_t(hn::Lanes(narrow))) {
+        const float* upper = sums + r * tiles + t;
+        const float* lower = upper + tiles;
+        const auto left = larger(narrow, hn::LoadU(narrow, upper), hn::LoadU(narrow, lower));
+        const auto right =
+            larger(narrow, hn::LoadU(narrow, upper + ld), hn::LoadU(narrow, lower + ld));
+        hn::StoreInterleaved2(left, right, narrow, plane + r / 2 * (columns / 2) + 2 * t);
+      }
+    }
+  };
+  if (tiles <= 8) {
+    pool(hn::CappedTag<float, 8>());
+  } else {
+    pool(d);
+  }
+  finish_row(args.act, bias, plane, shape.results(), y);
+}
+
+template <int kPairs>
+void convolve_image(const Toom2dArgs& args, const float* x, float* y, float* scratch) {
+  const Toom2dShape& shape = args.shape;
+  const int64_t points = shape.points(), k = shape.conv.k;
+  float* v = scratch;
+  float* sums = v + points * shape.point_elements();
+  float* row = sums + kDirectBlock * points * shape.sum_elements();
+  float* plane = row;  // the row is done with when the plane is wanted
+  transform_image<kPairs>(shape, x, row, v);
+  const float* u = args.filters;
+  for (int64_t block = 0; block < direct_blocks(k); ++block) {
+    const auto [begin, end] = direct_block(k, block);
+    sum_block<int(kDirectBlock)>(end - begin, shape, u, v, sums);
+    u += (end - begin) * shape.conv.c * shape.conv.kernel_h * points;
+    for (int64_t o = begin; o < end; ++o) {
+      finish_channel<kPairs>(args, args.bias != nullptr ? args.bias[o] : 0.0f,
+                             sums + (o - begin) * points * shape.sum_elements(), plane,
+                             y + o * shape.results());
+    }
+  }
+}
+
+void filters(const Toom2dShape& shape, const float* w, float* u, Range blocks) {
+  switch (shape.conv.kernel_w) {
+    case 3:
+      return filter_blocks<2>(shape, w, u, blocks);
+    case 5:
+      return filter_blocks<3>(shape, w, u, blocks);
+    default:
+      return filter_blocks<4>(shape, w, u, blocks);
+  }
+}
+void image(const Toom2dArgs& args, const float* x, float* y, float* scratch) {
+  switch (args.shape.conv.kernel_w) {
+    case 3:
+      return convolve_image<2>(args, x, y, scratch);
+    case 5:
+      return convolve_image<3>(args, x, y, scratch);
+    default:
+      return convolve_image<4>(args, x, y, scratch);
+  }
+}
+
+constexpr Toom2dKernels kToom2d{filters, image};
+const Toom2dKernels* toom2d() { return &kToom2d; }
+
+}  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ridgeline::cpu::simd {
+
+HWY_EXPORT(toom2d);
+const Toom2dKernels& toom2d_kernels() { return *HWY_DYNAMIC_DISPATCH(toom2d)(); }
+
+size_t Toom2dShape::thread_elements() const {
+  const int64_t row = row_elements() + kToomOutputs * (tiles() + kSlack);
+  const int64_t plane = results() + kSlack + kToomOutputs * kSlack;
+  return size_t(points() * point_elements() + kDirectBlock * points() * sum_elements() +
+                std::max(row, plane));
+}
+
+}  // namespace ridgeline::cpu::simd
+#endif  // HWY_ONCE
