@@ -235,6 +235,43 @@ std::vector<Case> conv_cases(DType dtype) {
   return all;
 }
 
+namespace {
+
+// Three convolutions that follow one another; the second's sums are long, the last has no pool.
+// `kept`: what the second reads is wanted later.
+Case chained_convs(DType dtype, bool kept) {
+  CaseBuilder c(kept ? "chained conv2d, kept" : "chained conv2d", dtype);
+  constexpr int64_t kItems = 7;
+  Image in{2, 15, 20};
+  Value x = c.in("x", {kItems, in.numel()});
+  const auto add = [&](const char* name, int64_t k, Window window, bool pooled, bool last) {
+    const Conv2dShape shape{in, k, window, 1};
+    const auto temp = [&](const char* what, const Image& image) {
+      return c.temp(fmt::format("{}{}", what, name), {kItems, image.numel()});
+    };
+    const Value w = c.param(fmt::format("w{}", name), shape.weight(), filter(shape));
+    const Value z = temp("z", shape.out()), b = c.param(fmt::format("b{}", name), {k});
+    c.add(Conv2d{x, w, b, z, shape});
+    in = shape.out();
+    const Value a = last              ? c.out("y", {kItems, in.numel()})
+                    : kept && k == 18 ? c.out("a", {kItems, in.numel()})
+                                      : temp("a", in);
+    c.add(Activation{ActivationKind::tanh, z, a});
+    x = a;
+    if (!pooled) return;
+    const PoolShape pool{in, {slide(2, 2), slide(2, 2)}};
+    in = pool.out();
+    x = temp("p", in);
+    c.add(MaxPool{a, x, pool});
+  };
+  add("1", 18, {slide(3, 1, 1), slide(3, 1, 1)}, true, false);
+  add("2", 5, {slide(3), slide(3, 1, 0)}, true, false);
+  add("3", 4, {slide(1), slide(3)}, false, true);
+  return c.done();
+}
+
+}  // namespace
+
 // conv, activation, pool and their way back, as lowering puts them. `kept`: the intermediate values
 // are read later, so that a row may not skip them.
 std::vector<Case> fused_conv_cases(DType dtype) {
@@ -274,6 +311,7 @@ std::vector<Case> fused_conv_cases(DType dtype) {
       }
     }
   }
+  for (const bool kept : {false, true}) all.push_back(chained_convs(dtype, kept));
   return all;
 }
 

@@ -74,8 +74,7 @@ std::string refuses(const Rest& rest, const Value Op::*typed) {
 
 // Each family's rows, one file a family.
 Table conv_rows();
-Table toom_conv2d_rows();  // part of conv_rows, like
-Impl window_grad_row();
+Impl window_grad_row();  // part of conv_rows
 Table linear_rows();
 Table elementwise_rows();
 Table softmax_rows();

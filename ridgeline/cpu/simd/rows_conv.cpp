@@ -1,3 +1,4 @@
+#include "ridgeline/cpu/simd/conv_images.h"
 #include "ridgeline/cpu/simd/conv_span.h"
 #include "ridgeline/cpu/simd/direct_conv_grad.h"
 
@@ -19,73 +20,98 @@ DirectShape turned(const Conv2dShape& conv) {
           false};
 }
 
-// The filters, then each thread's own.
-size_t workspace(const DirectShape& shape, DType dtype, int threads) {
-  Scratch scratch;
-  with_type(dtype, [&](auto zero) {
-    using T = decltype(zero);
-    scratch.take<T>(direct_filter_elements(shape));
-    for (int i = 0; i < threads; ++i) scratch.take<T>(direct_thread_elements<T>(shape));
-  });
-  return scratch.bytes();
+int threads_of(const Rest& rest) { return cpu_runtime(rest.runtime).pool().size(); }
+
+ImageConv image_conv(const ConvSpan& span, ConvWay way) {
+  return {span.shape(), span.act(), way, false, span.conv->w, span.conv->b};
 }
 
-Cover covers(const Rest& rest, ConvReach reach) {
-  Cover cover = cover_conv(rest, reach);
-  if (cover.ops == 0) return cover;
-  const ConvSpan span = find_conv(rest, reach);
-  cover.workspace =
-      workspace(span.shape(), span.conv->x.dtype, cpu_runtime(rest.runtime).pool().size());
-  return cover;
-}
-
-// What a direct convolution reads and writes.
-struct Operands {
-  DirectShape shape;
-  Value x, w, b, y;
-  Act act = Act::none;
-  bool turned = false;
-};
-
-template <typename T>
-std::unique_ptr<Step> prepare_typed(const Operands& op, const Binding& binding) {
-  auto& pool = cpu_runtime(binding.runtime()).pool();
-  Scratch scratch(binding.workspace());
-  T* filters = scratch.take<T>(direct_filter_elements(op.shape));
-  std::vector<T*> own;
-  for (int i = 0; i < pool.size(); ++i) {
-    own.push_back(scratch.take<T>(direct_thread_elements<T>(op.shape)));
-  }
-  const DirectArgs<T> args{op.shape, filters, binding.read(op.b).as<T>(), op.act};
-  const int64_t n = op.x.shape[0];
-  return make_step([args, filters, own, n, turned = op.turned, w = binding.read(op.w).as<T>(),
-                    x = binding.read(op.x).as<T>(), y = binding.write(op.y).as<T>(),
-                    in = op.x.shape.numel() / n, out = op.y.shape.numel() / n, &pool] {
-    arrange_filters(args.shape, w, turned, filters);
-    pool.run([&](int thread) {
-      const Range images = split(n, thread, pool.size());
-      for (int64_t i = images.begin; i < images.end; ++i) {
-        direct_kernels<T>().image(args, x + i * in, y + i * out, own[size_t(thread)]);
-      }
-    });
-  });
-}
-
-std::unique_ptr<Step> prepare(const Operands& op, const Binding& binding) {
-  return op.x.dtype == DType::fp32 ? prepare_typed<float>(op, binding)
-                                   : prepare_typed<double>(op, binding);
-}
-
-Impl row(std::string name, ConvReach reach) {
+Impl row(std::string name, ConvReach reach, ConvWay way) {
   Impl row;
   row.name = std::move(name);
-  row.covers = [reach](const Rest& rest) { return covers(rest, reach); };
-  row.prepare = [reach](const Span& span, const Binding& binding) {
+  row.covers = [reach, way](const Rest& rest) {
+    Cover cover = cover_conv(rest, reach);
+    if (cover.ops == 0) return cover;
+    const ConvSpan span = find_conv(rest, reach);
+    const ImageConv conv = image_conv(span, way);
+    const DType dtype = span.conv->x.dtype;
+    if (way == ConvWay::toom) {
+      if (std::string reason = refuse_toom(conv, dtype); !reason.empty()) {
+        return Cover::no(std::move(reason));
+      }
+    }
+    cover.workspace = conv_images_workspace({conv}, dtype, threads_of(rest));
+    return cover;
+  };
+  row.prepare = [reach, way](const Span& span, const Binding& binding) {
     const ConvSpan found = find_conv({span.program, span.begin, binding.runtime()}, reach);
-    const Conv2d& op = *found.conv;
-    return prepare({found.shape(), op.x, op.w, op.b, found.y(), found.act()}, binding);
+    return conv_images_step({image_conv(found, way)}, found.conv->x, found.y(), binding);
   };
   return row;
+}
+
+// Convolutions with their activations and pools that follow one another, each reading what the one
+// before wrote; fewer multiplications where that may be.
+struct ConvChain {
+  std::vector<ConvSpan> spans;
+  size_t ops = 0;
+
+  std::vector<ImageConv> convs() const {
+    std::vector<ImageConv> all;
+    for (const ConvSpan& span : spans) {
+      ImageConv conv = image_conv(span, ConvWay::toom);
+      if (!refuse_toom(conv, span.conv->x.dtype).empty()) conv.way = ConvWay::direct;
+      all.push_back(conv);
+    }
+    return all;
+  }
+};
+
+ConvChain find_chain(const Rest& rest, Cover& cover) {
+  ConvChain chain;
+  for (;;) {
+    const Rest from{rest.program, rest.begin + chain.ops, rest.runtime};
+    ConvReach reach = ConvReach::pooled;
+    Cover next = cover_conv(from, reach);
+    if (next.ops == 0) next = cover_conv(from, reach = ConvReach::activated);
+    if (next.ops == 0) break;
+    const ConvSpan span = find_conv(from, reach);
+    if (!chain.spans.empty()) {
+      const Value& before = chain.spans.back().y();
+      if (span.conv->x.id != before.id || !rest.dead_after(before, chain.ops + next.ops)) break;
+      cover.skips.push_back(before.id);
+    }
+    cover.skips.insert(cover.skips.end(), next.skips.begin(), next.skips.end());
+    chain.spans.push_back(span);
+    chain.ops += next.ops;
+  }
+  return chain;
+}
+
+Impl chain_row() {
+  Impl row;
+  row.name = "cpu.conv2d_chain.images";
+  row.covers = [](const Rest& rest) {
+    if (rest.get<Conv2d>(0) == nullptr) return Cover::no("the next op is no conv2d");
+    Cover cover;
+    const ConvChain chain = find_chain(rest, cover);
+    if (chain.spans.size() < 2) return Cover::no("no two convolutions in a row that it takes");
+    cover.ops = chain.ops;
+    cover.workspace =
+        conv_images_workspace(chain.convs(), chain.spans[0].conv->x.dtype, threads_of(rest));
+    return cover;
+  };
+  row.prepare = [](const Span& span, const Binding& binding) {
+    Cover cover;
+    const ConvChain chain = find_chain({span.program, span.begin, binding.runtime()}, cover);
+    return conv_images_step(chain.convs(), chain.spans.front().conv->x, chain.spans.back().y(),
+                            binding);
+  };
+  return row;
+}
+
+ImageConv turned_conv(const Conv2dGradX& op) {
+  return {turned(op.shape), Act::none, ConvWay::direct, true, op.w, {}};
 }
 
 Impl grad_x() {
@@ -99,12 +125,12 @@ Impl grad_x() {
     if (shape.pad_h < 0 || shape.pad_w < 0) reason = "takes padding smaller than the filter";
     if (!reason.empty()) return Cover::no(reason);
     Cover cover = Cover::of(1);
-    cover.workspace = workspace(shape, op->dy.dtype, cpu_runtime(rest.runtime).pool().size());
+    cover.workspace = conv_images_workspace({turned_conv(*op)}, op->dy.dtype, threads_of(rest));
     return cover;
   };
   row.prepare = [](const Span& span, const Binding& binding) {
     const auto& op = span.get<Conv2dGradX>(0);
-    return prepare({turned(op.shape), op.dy, op.w, {}, op.dx, Act::none, true}, binding);
+    return conv_images_step({turned_conv(op)}, op.dy, op.dx, binding);
   };
   return row;
 }
@@ -175,14 +201,16 @@ Impl grad_w() {
 }  // namespace
 
 Table conv_rows() {
-  Table table = toom_conv2d_rows();
-  for (Impl row :
-       {row("cpu.conv2d_pool.direct", ConvReach::pooled),
-        row("cpu.conv2d_activation.direct", ConvReach::activated),
-        row("cpu.conv2d.direct", ConvReach::alone), window_grad_row(), grad_x(), grad_w()}) {
-    table.push_back(std::move(row));
-  }
-  return table;
+  return {chain_row(),
+          row("cpu.conv2d_pool.toom", ConvReach::pooled, ConvWay::toom),
+          row("cpu.conv2d_pool.direct", ConvReach::pooled, ConvWay::direct),
+          row("cpu.conv2d_activation.toom", ConvReach::activated, ConvWay::toom),
+          row("cpu.conv2d_activation.direct", ConvReach::activated, ConvWay::direct),
+          row("cpu.conv2d.toom", ConvReach::alone, ConvWay::toom),
+          row("cpu.conv2d.direct", ConvReach::alone, ConvWay::direct),
+          window_grad_row(),
+          grad_x(),
+          grad_w()};
 }
 
 }  // namespace ridgeline::cpu::simd
