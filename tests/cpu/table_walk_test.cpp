@@ -6,6 +6,7 @@
 
 #include "ridgeline/cpu/simd/split_rows.h"
 #include "ridgeline/registry.h"
+#include "tests/support/conv_cases.h"
 #include "tests/support/nans.h"
 
 namespace ridgeline::test {
@@ -21,6 +22,7 @@ TEST_P(TableWalk, EveryCpuRowAgreesWithTheOracle) {
   for (const DType dtype : kFloats) {
     for (const Case& c : all_cases(dtype)) walk(c, table, *runtime, exercised);
     for (const Case& c : small_signal_cases(dtype)) walk(c, table, *runtime, exercised);
+    for (const Case& c : long_conv_cases(dtype)) walk(c, table, *runtime, exercised);
   }
   for (const Impl& row : table) {
     if (row.target != DeviceKind::cpu || row.converts) continue;

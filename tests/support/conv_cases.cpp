@@ -46,9 +46,6 @@ std::vector<ConvCase> conv_shapes() {
       {3, {{10, 7, 8}, 6, {slide(3, 1, 1), slide(3, 1, 1)}, 2}},
       {1, {{18, 11, 10}, 68, {slide(5, 3, 2), slide(5, 3, 2)}, 2}},  // more than a block of a group
       {2, {{3, 6, 6}, 6, {slide(3, 4, 0), slide(3, 4, 0)}, 3}},      // filters that do not meet
-      {1, {{12, 12, 23}, 8, {slide(7), slide(7)}, 1}},  // long sums: tiles of four in a row
-      {2, {{7, 9, 70}, 5, {slide(5), slide(7, 1, 3)}, 1}},
-      {2, {{33, 5, 11}, 7, {slide(3, 1, 1), slide(3, 1, 1)}, 1}},
   };
 }
 
@@ -235,6 +232,48 @@ std::vector<Case> conv_cases(DType dtype) {
   return all;
 }
 
+// conv, activation, pool and their way back, as lowering puts them. `kept`: the intermediate values
+// are read later, so that a row may not skip them.
+std::vector<Case> fused_conv_cases(DType dtype) {
+  std::vector<Case> all;
+  const PoolShape halves{{}, {slide(2, 2), slide(2, 2)}};
+  for (const size_t which : {1, 4, 8, 9, 10, 11, 13, 14, 15, 16, 17, 18, 19}) {
+    const auto [n, shape] = conv_shapes()[which];
+    PoolShape pool = halves;
+    pool.in = shape.out();
+    for (const ActivationKind kind : {ActivationKind::relu, ActivationKind::tanh}) {
+      for (const bool kept : {false, true}) {
+        CaseBuilder c(fmt::format("conv2d+{}+max_pool {} of {}{}", name(kind), n,
+                                  shape.attributes(), kept ? " kept" : ""),
+                      dtype);
+        const auto made = [&](const char* name, const Shape& like) {
+          return kept ? c.out(name, like) : c.temp(name, like);
+        };
+        const Shape in{n, shape.in.numel()}, out{n, shape.out().numel()};
+        const Shape small{n, pool.out().numel()};
+        const Value x = c.in("x", in), w = c.param("w", shape.weight(), filter(shape));
+        const Value b = n != 1 ? c.param("b", {shape.k}) : Value{};
+        const Value z = made("z", out), a = made("a", out), y = c.out("y", small);
+        c.add(Conv2d{x, w, b, z, shape});
+        c.add(Activation{kind, z, a});
+        c.add(MaxPool{a, y, pool});
+        if (which != 10) {  // inference otherwise
+          const Value da = made("da", out), dz = made("dz", out);
+          c.add(MaxPoolGrad{a, y, c.in("dy", small), da, pool});
+          c.add(ActivationGrad{kind, a, da, dz});
+          // The lowest layer of a net has no use for the input's gradient.
+          const bool lowest = kind == ActivationKind::tanh && shape.in.c <= 4;
+          if (!lowest) c.add(Conv2dGradX{dz, w, c.out("dx", in), shape});
+          const Value db = b ? c.out("db", {shape.k}) : Value{};
+          c.add(Conv2dGradW{x, dz, c.out("dw", shape.weight()), db, shape});
+        }
+        all.push_back(c.done());
+      }
+    }
+  }
+  return all;
+}
+
 namespace {
 
 // Three convolutions that follow one another; the second's sums are long, the last has no pool.
@@ -270,46 +309,38 @@ Case chained_convs(DType dtype, bool kept) {
   return c.done();
 }
 
+// A convolution with its activation and pool, or alone, whose sums are long: rows with fewer
+// multiplications take them.
+Case long_conv(DType dtype, const ConvCase& conv, bool pooled) {
+  const auto& [n, shape] = conv;
+  CaseBuilder c((pooled ? "long sums, pooled: " : "long sums: ") + to_string(conv), dtype);
+  const Value x = c.in("x", {n, shape.in.numel()});
+  const Value w = c.param("w", shape.weight(), filter(shape)), b = c.param("b", {shape.k});
+  const Shape out{n, shape.out().numel()};
+  if (!pooled) {
+    c.add(Conv2d{x, w, b, c.out("y", out), shape});
+    return c.done();
+  }
+  const PoolShape pool{shape.out(), {slide(2, 2), slide(2, 2)}};
+  const Value z = c.temp("z", out), a = c.temp("a", out);
+  c.add(Conv2d{x, w, b, z, shape});
+  c.add(Activation{ActivationKind::tanh, z, a});
+  c.add(MaxPool{a, c.out("y", {n, pool.out().numel()}), pool});
+  return c.done();
+}
+
 }  // namespace
 
-// conv, activation, pool and their way back, as lowering puts them. `kept`: the intermediate values
-// are read later, so that a row may not skip them.
-std::vector<Case> fused_conv_cases(DType dtype) {
+std::vector<Case> long_conv_cases(DType dtype) {
+  const ConvCase shapes[] = {
+      {1, {{12, 12, 23}, 8, {slide(7), slide(7)}, 1}},
+      {2, {{7, 9, 70}, 5, {slide(5), slide(7, 1, 3)}, 1}},
+      {2, {{33, 5, 11}, 7, {slide(3, 1, 1), slide(3, 1, 1)}, 1}},
+      {3, {{9, 6, 5}, 2, {slide(5), slide(5)}, 1}},
+  };
   std::vector<Case> all;
-  const PoolShape halves{{}, {slide(2, 2), slide(2, 2)}};
-  for (const size_t which : {1, 4, 8, 9, 10, 11, 13, 14, 15, 16, 17, 18, 19, 25, 26, 27}) {
-    const auto [n, shape] = conv_shapes()[which];
-    PoolShape pool = halves;
-    pool.in = shape.out();
-    for (const ActivationKind kind : {ActivationKind::relu, ActivationKind::tanh}) {
-      for (const bool kept : {false, true}) {
-        CaseBuilder c(fmt::format("conv2d+{}+max_pool {} of {}{}", name(kind), n,
-                                  shape.attributes(), kept ? " kept" : ""),
-                      dtype);
-        const auto made = [&](const char* name, const Shape& like) {
-          return kept ? c.out(name, like) : c.temp(name, like);
-        };
-        const Shape in{n, shape.in.numel()}, out{n, shape.out().numel()};
-        const Shape small{n, pool.out().numel()};
-        const Value x = c.in("x", in), w = c.param("w", shape.weight(), filter(shape));
-        const Value b = n != 1 ? c.param("b", {shape.k}) : Value{};
-        const Value z = made("z", out), a = made("a", out), y = c.out("y", small);
-        c.add(Conv2d{x, w, b, z, shape});
-        c.add(Activation{kind, z, a});
-        c.add(MaxPool{a, y, pool});
-        if (which != 10 && which < 25) {  // inference otherwise
-          const Value da = made("da", out), dz = made("dz", out);
-          c.add(MaxPoolGrad{a, y, c.in("dy", small), da, pool});
-          c.add(ActivationGrad{kind, a, da, dz});
-          // The lowest layer of a net has no use for the input's gradient.
-          const bool lowest = kind == ActivationKind::tanh && shape.in.c <= 4;
-          if (!lowest) c.add(Conv2dGradX{dz, w, c.out("dx", in), shape});
-          const Value db = b ? c.out("db", {shape.k}) : Value{};
-          c.add(Conv2dGradW{x, dz, c.out("dw", shape.weight()), db, shape});
-        }
-        all.push_back(c.done());
-      }
-    }
+  for (const ConvCase& conv : shapes) {
+    for (const bool pooled : {false, true}) all.push_back(long_conv(dtype, conv, pooled));
   }
   for (const bool kept : {false, true}) all.push_back(chained_convs(dtype, kept));
   return all;

@@ -28,5 +28,7 @@ DType statistics(DType dtype);
 // Single ops on images, and spans that rows like to fuse; part of op_cases and fused_cases.
 std::vector<Case> conv_cases(DType dtype);
 std::vector<Case> fused_conv_cases(DType dtype);
+// Sums of many products, and convolutions that follow one another.
+std::vector<Case> long_conv_cases(DType dtype);
 
 }  // namespace ridgeline::test
