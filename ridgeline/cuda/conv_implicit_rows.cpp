@@ -7,29 +7,26 @@
 namespace ridgeline::cuda {
 namespace {
 
-template <typename Op>
-Cover covers_product(const Rest& rest) {
-  const auto* op = rest.get<Op>(0);
-  if (op == nullptr) return no_such_op(Op::kName);
-  const ConvProduct product(*op);
-  const ImplicitShape shape = product.shape();
-  const size_t width = size_of(product.dtype());
-  std::string reason = product.refuse(rest, refuse_square);
-  if (reason.empty()) reason = refuse_implicit(shape, width, shared_memory(rest.runtime));
-  if (!reason.empty()) return Cover::no(reason);
-  return cover_unless({}, 1, implicit_workspace(shape, width));
+std::string refuse(const Rest& rest, const ConvProduct& product) {
+  const std::string reason =
+      refuse_tensor(rest, product.conv, product.shape().n, product.values(), refuse_square);
+  if (!reason.empty()) return reason;
+  return refuse_implicit(product.shape(), size_of(product.dtype()), shared_memory(rest.runtime));
 }
 
-template <typename Op>
-std::unique_ptr<Step> prepare_product(const Span& span, const Binding& binding) {
-  const ConvProduct product(span.get<Op>(0));
+size_t workspace(const Runtime&, const ConvProduct& product) {
+  return implicit_workspace(product.shape(), size_of(product.dtype()));
+}
+
+std::unique_ptr<Step> prepare(const Binding& binding, const std::string& what,
+                              const ConvProduct& product) {
   return dispatch_factor(product.dtype(), [&](auto type) {
     using T = decltype(type);
-    return launch_step(
-        binding, describe(span.op(0)),
-        [args = product.args<T>(binding), workspace = binding.workspace()](cudaStream_t stream) {
-          return launch_conv2d_implicit<T>(args, {}, workspace, stream);
-        });
+    return launch_step(binding, what,
+                       [args = product.args<T>(binding), pool = product.pool<T>(binding),
+                        workspace = binding.workspace()](cudaStream_t stream) {
+                         return launch_conv2d_implicit<T>(args, pool, workspace, stream);
+                       });
   });
 }
 
@@ -68,10 +65,9 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding) {
 }  // namespace
 
 Table implicit_conv_rows() {
-  return {cuda_row("cuda.conv2d.implicit", covers_product<Conv2d>, prepare_product<Conv2d>),
-          cuda_row("cuda.conv2d_grad_x.implicit", covers_product<Conv2dGradX>,
-                   prepare_product<Conv2dGradX>),
-          cuda_row("cuda.conv2d_grad_w.implicit", covers_grad_w, prepare_grad_w)};
+  Table table = product_rows("implicit", {refuse, workspace, prepare});
+  table.push_back(cuda_row("cuda.conv2d_grad_w.implicit", covers_grad_w, prepare_grad_w));
+  return table;
 }
 
 }  // namespace ridgeline::cuda

@@ -1,4 +1,4 @@
-// Convolutions on tensor cores in one span with the pool that follows.
+// Convolutions of few channels on tensor cores in one span with the pool that follows.
 #include "ridgeline/cuda/conv/few.h"
 #include "ridgeline/cuda/conv_rows.h"
 #include "ridgeline/cuda/conv_spans.h"
@@ -6,41 +6,6 @@
 
 namespace ridgeline::cuda {
 namespace {
-
-Cover covers_conv_pool(const Rest& rest) {
-  const auto found = find_convs(rest, false, 1);
-  if (!found) return Cover::no("the next ops are no convolution and its pool");
-  const Conv2d& conv = *found->first.conv;
-  std::string reason = refuse_pooled(rest, found->first);
-  const ImplicitShape shape = implicit_shape(conv.shape, conv.n());
-  const size_t width = size_of(conv.x.dtype);
-  if (reason.empty()) reason = refuse_implicit(shape, width, shared_memory(rest.runtime));
-  Values inner{conv.y};
-  if (reason.empty()) reason = keep_activation(rest, found->first, found->ops(), inner);
-  if (!reason.empty()) return Cover::no(reason);
-  Cover cover = cover_skipping(rest, inner, found->ops());
-  cover.workspace = implicit_workspace(shape, width);
-  return cover;
-}
-
-std::unique_ptr<Step> prepare_conv_pool(const Span& span, const Binding& binding) {
-  const ConvSpan found = find_convs(span, binding.runtime(), false, 1);
-  const Conv2d& conv = *found.first.conv;
-  return dispatch_factor(conv.x.dtype, [&](auto type) {
-    using T = decltype(type);
-    const ImplicitArgs<T> args{implicit_shape(conv.shape, conv.n()),
-                               binding.read(conv.x).as<T>(),
-                               binding.read(conv.w).as<T>(),
-                               loose_read<T>(binding, conv.b, conv.x.dtype),
-                               binding.write(found.first.pool->y).as<T>(),
-                               false};
-    return launch_step(binding, describe(Op{conv}),
-                       [args, pool = pooled_output<T>(found.first, binding),
-                        workspace = binding.workspace()](cudaStream_t stream) {
-                         return launch_conv2d_implicit<T>(args, pool, workspace, stream);
-                       });
-  });
-}
 
 Cover covers_few(const Rest& rest, bool gathers) {
   const auto found = find_convs(rest, gathers, 1);
@@ -95,7 +60,6 @@ Table pooled_conv_rows() {
           return prepare_few(span, binding, gathers);
         }));
   }
-  table.push_back(cuda_row("cuda.conv2d_pool.implicit", covers_conv_pool, prepare_conv_pool));
   return table;
 }
 

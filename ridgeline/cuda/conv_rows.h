@@ -16,16 +16,19 @@ Table conv_rows();
 // one for all.
 Table constant_conv_rows();
 
-// "cuda.conv2d.implicit", "cuda.conv2d_grad_x.implicit", "cuda.conv2d_grad_w.implicit": implicit
-// matrix products on tensor cores.
+// "cuda.conv2d_pool.implicit", "cuda.conv2d.implicit", "cuda.conv2d_grad_x.implicit",
+// "cuda.conv2d_grad_w.implicit": implicit matrix products on tensor cores.
 Table implicit_conv_rows();
 
-// The same with the pool that follows: "cuda.conv2d_pool.implicit",
-// "cuda.[gather_]conv2d_pool.few".
+// "cuda.[gather_]conv2d_pool.few": the same of few channels with the pool that follows.
 Table pooled_conv_rows();
 
 // "cuda.conv2d_pool.wgmma", "cuda.conv2d.wgmma", "cuda.conv2d_grad_x.wgmma": on warpgroup products.
 Table wgmma_conv_rows();
+
+// "cuda.conv2d_pool.strips", "cuda.conv2d.strips", "cuda.conv2d_grad_x.strips": in fp32
+// multiply-adds.
+Table strip_conv_rows();
 
 // The way back from the pool:
 //   "cuda.pool_conv2d_grads.wgmma", ".implicit"  the pool's, the activation's and both of the

@@ -172,8 +172,54 @@ ImplicitShape implicit_shape(const Conv2dShape& shape, int64_t n) {
           int(shape.groups)};
 }
 
-std::string ConvProduct::refuse(const Rest& rest, std::string (*window)(const Conv2dShape&)) const {
-  return refuse_tensor(rest, conv, x.shape[0], {x, w, unless_loose(b, dtype()), y}, window);
+namespace {
+
+template <typename Op>
+std::optional<ConvProduct> find_product(const Rest& rest) {
+  const auto* op = rest.get<Op>(0);
+  return op != nullptr ? std::optional<ConvProduct>(*op) : std::nullopt;
+}
+template <>
+std::optional<ConvProduct> find_product<PooledConv>(const Rest& rest) {
+  const auto found = find_convs(rest, false, 1);
+  return found ? std::optional<ConvProduct>(found->first) : std::nullopt;
+}
+
+Cover cover_product(const Rest& rest, const std::optional<ConvProduct>& found,
+                    const ConvKernels& kernels) {
+  if (!found) return Cover::no("the next ops are no such convolution");
+  const PooledConv& layer = found->layer;
+  std::string reason = kernels.refuse(rest, *found);
+  Values inner;
+  const size_t ops = found->pooled() ? layer.ops() : 1;
+  if (found->pooled()) {
+    inner.push_back(layer.conv->y);
+    if (reason.empty()) reason = refuse_layer(layer);
+    if (reason.empty()) reason = keep_activation(rest, layer, ops, inner);
+  }
+  if (!reason.empty()) return Cover::no(reason);
+  Cover cover = cover_skipping(rest, inner, ops);
+  cover.workspace = kernels.workspace(rest.runtime, *found);
+  return cover;
+}
+
+template <typename Op>
+Impl product_row(const std::string& name, const ConvKernels& kernels) {
+  return cuda_row(
+      name,
+      [kernels](const Rest& rest) { return cover_product(rest, find_product<Op>(rest), kernels); },
+      [kernels](const Span& span, const Binding& binding) {
+        const Rest rest{span.program, span.begin, binding.runtime()};
+        return kernels.prepare(binding, describe(span.op(0)), *find_product<Op>(rest));
+      });
+}
+
+}  // namespace
+
+Table product_rows(const std::string& how, const ConvKernels& kernels) {
+  return {product_row<PooledConv>("cuda.conv2d_pool." + how, kernels),
+          product_row<Conv2d>("cuda.conv2d." + how, kernels),
+          product_row<Conv2dGradX>("cuda.conv2d_grad_x." + how, kernels)};
 }
 
 size_t shared_memory(const Runtime& runtime) {

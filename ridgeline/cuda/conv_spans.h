@@ -77,25 +77,38 @@ std::string refuse_tensor(const Rest& rest, const Conv2dShape& shape, int64_t n,
 std::string refuse_pooled(const Rest& rest, const PooledConv& layer);
 ImplicitShape implicit_shape(const Conv2dShape& shape, int64_t n);
 
-// A product of conv/implicit.h: a convolution, or the gradient of its input, which is one of the
-// output's gradient with the filters turned around.
+template <typename T>
+PooledOutput<T> pooled_output(const PooledConv& layer, const Binding& binding) {
+  PooledOutput<T> pool{true, layer.curve()};
+  if (layer.activation != nullptr) pool.a = binding.write(layer.activation->y).as<T>();
+  return pool;
+}
+
+// What kernels of conv/ take as one product: a convolution, alone or with its pool, or the gradient
+// of its input, which is one of the output's gradient with the filters turned around.
 struct ConvProduct {
   Value x, w, b, y;  // b: perhaps none
   Conv2dShape conv;
-  bool turned;
+  bool turned = false;
+  PooledConv layer = {};  // empty without a pool
 
-  explicit ConvProduct(const Conv2d& op)
-      : x(op.x), w(op.w), b(op.b), y(op.y), conv(op.shape), turned(false) {}
+  explicit ConvProduct(const Conv2d& op) : x(op.x), w(op.w), b(op.b), y(op.y), conv(op.shape) {}
   explicit ConvProduct(const Conv2dGradX& op)
       : x(op.dy), w(op.w), y(op.dx), conv(op.shape), turned(true) {}
+  explicit ConvProduct(const PooledConv& found) : ConvProduct(*found.conv) {
+    y = found.pool->y, layer = found;
+  }
 
   DType dtype() const { return x.dtype; }
+  bool pooled() const { return layer.pool != nullptr; }
   ImplicitShape shape() const {
     const ImplicitShape forward = implicit_shape(conv, x.shape[0]);
     return turned ? forward.turned() : forward;
   }
-  // As refuse_tensor().
-  std::string refuse(const Rest& rest, std::string (*window)(const Conv2dShape&)) const;
+  Values values() const { return {x, w, unless_loose(b, dtype()), y}; }
+  Values writes() const {
+    return layer.activation != nullptr ? Values{y, layer.activation->y} : Values{y};
+  }
   template <typename T>
   ImplicitArgs<T> args(const Binding& binding) const {
     return {shape(),
@@ -105,14 +118,22 @@ struct ConvProduct {
             binding.write(y).as<T>(),
             turned};
   }
+  template <typename T>
+  PooledOutput<T> pool(const Binding& binding) const {
+    return pooled() ? pooled_output<T>(layer, binding) : PooledOutput<T>{};
+  }
 };
 
-template <typename T>
-PooledOutput<T> pooled_output(const PooledConv& layer, const Binding& binding) {
-  PooledOutput<T> pool{true, layer.curve()};
-  if (layer.activation != nullptr) pool.a = binding.write(layer.activation->y).as<T>();
-  return pool;
-}
+// A family of kernels that takes products: why it does not take one ("" when it does; what a pool
+// may be is asked besides), the bytes it wants, and its step.
+struct ConvKernels {
+  std::string (*refuse)(const Rest&, const ConvProduct&);
+  size_t (*workspace)(const Runtime&, const ConvProduct&);
+  std::unique_ptr<Step> (*prepare)(const Binding&, const std::string& what, const ConvProduct&);
+};
+
+// "cuda.conv2d_pool.<how>", "cuda.conv2d.<how>", "cuda.conv2d_grad_x.<how>".
+Table product_rows(const std::string& how, const ConvKernels& kernels);
 
 // The workspace and what the device has, for the launches of gradients.
 template <typename T>

@@ -31,7 +31,7 @@ constexpr auto kBeside = std::to_array<Table (*)()>(
     {head_grads_rows, conv_rows, conv_grads_rows, wgmma_conv_rows, pooled_conv_rows,
      implicit_conv_rows, plain_batch_rows, gemm_rows, cublaslt_rows, plain_linear_rows,
      unrolled_conv_rows, plain_conv_rows, plain_image_rows, plain_loss_rows, plain_update_rows,
-     plain_sequence_rows, plain_text_rows});
+     plain_sequence_rows, plain_text_rows, strip_conv_rows});
 
 }  // namespace
 
@@ -48,7 +48,7 @@ Table rows() {
                             plain_image_rows,     plain_loss_rows,    plain_update_rows,
                             all_reduce_rows,      rnn_stack_rows,     rnn_persistent_rows,
                             exact_cudnn_rnn_rows, rnn_loop_rows,      rnn_product_rows,
-                            plain_sequence_rows,  plain_text_rows}) {
+                            plain_sequence_rows,  plain_text_rows,    strip_conv_rows}) {
     const bool alone = std::ranges::find(kBeside, family) == kBeside.end();
     for (Impl& row : family()) {
       // Blocks of stream-K wait for one another: no other kernel may take their places.

@@ -3,6 +3,7 @@
 #include "ridgeline/cuda/conv/direct.h"
 #include "ridgeline/cuda/conv/larger.cuh"
 #include "ridgeline/cuda/conv/source.cuh"
+#include "ridgeline/cuda/conv/staging.cuh"
 #include "ridgeline/cuda/device/cluster.cuh"
 #include "ridgeline/cuda/plain/curve.cuh"
 
@@ -51,14 +52,6 @@ size_t shared_bytes(const DirectShape& shape, bool from_bytes) {
   return filter_bytes(shape) + image + (from_bytes ? raw : image);
 }
 
-__device__ void copy_async_4(float* to, const float* from) {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from)
-               : "memory");
-#else
-  *to = *from;
-#endif
-}
 __device__ void wait_for_copies() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_all;" ::: "memory");

@@ -9,13 +9,25 @@
 namespace ridgeline::cuda {
 namespace {
 
-// A block takes a row u of the filter, 32 input channels (a lane each), 64 output channels (eight a
-// warp) and a share of the images; the second half of its warps takes every other row of pixels.
-// A thread's sums are 8 outputs by the row's taps: of a pair of pixels it reads 8 pairs of dy, the
-// same for all lanes, and two new pixels of x, for 80 multiply-adds of a filter of 5.
+// A block takes a row u of the filter, 32 input channels, 64 output channels and a share of the
+// images; warps share its output channels and the rows of pixels. A thread's sums are 8 outputs by
+// two input channels (one, of a filter of 7) by the row's taps: of a pair of pixels it reads 8
+// pairs of dy, the same for many lanes, and two new pixels of each channel of x, for 160
+// multiply-adds of a filter of 5.
 constexpr int kWarps = 16, kThreads = kWarps * 32;
 constexpr int kChannels = 32, kEach = 8, kOutputs = 64;
-constexpr int kOutputWarps = kOutputs / kEach, kShares = kWarps / kOutputWarps;
+static_assert(kThreads == 8 * kOutputs);  // the sums of dy
+
+constexpr int deep(int filter) { return filter == 7 ? 1 : 2; }  // input channels of a thread
+
+// How lanes and warps share that out.
+template <int kFilter>
+struct Shares {
+  static constexpr int kDeep = deep(kFilter);
+  static constexpr int kLanes = kChannels / kDeep;  // that take them; others take more outputs
+  static constexpr int kOutputWarps = kOutputs / (kEach * kDeep);
+  static constexpr int kRows = kWarps / kOutputWarps;  // shares of the rows
+};
 
 struct DirectGradWLayout {
   int dy_pitch, dy_plane;  // words; pitch even: pairs of pixels are one load
@@ -29,6 +41,7 @@ DirectGradWLayout layout_of(const ImplicitShape& shape, int processors) {
   DirectGradWLayout l;
   l.dy_pitch = (shape.out_w() + 1) / 2 * 2;
   l.dy_plane = shape.out_h() * l.dy_pitch;
+  while (l.dy_plane % 4 != 2) ++l.dy_plane;  // outputs eight apart lie in different banks
   l.x_pitch = l.dy_pitch + shape.filter - 1;
   l.x_plane = (shape.out_h() * l.x_pitch) | 1;
   l.channel_blocks = (shape.c + kChannels - 1) / kChannels;
@@ -41,13 +54,9 @@ DirectGradWLayout layout_of(const ImplicitShape& shape, int processors) {
 }
 
 int shared_bytes(const ImplicitShape& shape, const DirectGradWLayout& l) {
-  const int stages = 2 * l.stage(), exchange = kThreads * (kEach * shape.filter + 1);
+  const int stages = 2 * l.stage(),
+            exchange = kThreads * (kEach * deep(shape.filter) * shape.filter + 1);
   return std::max(stages, exchange) * 4;
-}
-
-__device__ inline void copy_async_4(float* to, const float* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from)
-               : "memory");
 }
 
 // `planes` planes of `rows` rows of `columns` numbers, a warp a plane: nothing is divided.
@@ -89,12 +98,15 @@ __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ __align__(16) float words[];
   const ImplicitShape& s = args.shape;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  using Of = Shares<kFilter>;
+  constexpr int kDeep = Of::kDeep;
   const int u = blockIdx.x % kFilter, c0 = blockIdx.x / kFilter * kChannels;
-  const int o0 = blockIdx.z * kOutputs, first = warp % kOutputWarps * kEach;
-  const bool sums_bias = args.db != nullptr && blockIdx.x == 0 && lane == 0;
+  const int o0 = blockIdx.z * kOutputs;
+  const int first = (warp % Of::kOutputWarps * kDeep + lane / Of::kLanes) * kEach;
+  const bool sums_bias = args.db != nullptr && blockIdx.x == 0;
   for (int at = threadIdx.x; at < 2 * l.stage(); at += kThreads) words[at] = 0;
   __syncthreads();
-  float acc[kEach][kFilter] = {}, bias_sums[kEach] = {};
+  float acc[kEach][kDeep][kFilter] = {}, bias_sum = 0;
   const int each = (s.n + int(gridDim.y) - 1) / int(gridDim.y);
   const int begin = int(blockIdx.y) * each, end = min(s.n, begin + each);
   const auto fetch = [&](int image) {  // counts as a group of copies even past the last
@@ -110,69 +122,72 @@ __global__ void __launch_bounds__(kThreads, 1)
     copy_async_wait<1>();
     __syncthreads();
     const float* dys = words + (image - begin) % 2 * l.stage();
-    const float* xs = dys + kOutputs * l.dy_plane + lane * l.x_plane;
+    const float* xs = dys + kOutputs * l.dy_plane + lane % Of::kLanes * kDeep * l.x_plane;
+    if (sums_bias) {  // eight threads an output
+      const float* plane = dys + threadIdx.x / 8 * l.dy_plane;
+      for (int at = threadIdx.x % 8; at < s.out_h() * l.dy_pitch; at += 8) bias_sum += plane[at];
+    }
     dys += first * l.dy_plane;
 #pragma unroll 1
-    for (int p = warp / kOutputWarps; p < s.out_h(); p += kShares) {
+    for (int p = warp / Of::kOutputWarps; p < s.out_h(); p += Of::kRows) {
       const float *row = xs + p * l.x_pitch, *slopes = dys + p * l.dy_pitch;
-      float pixels[kFilter + 1];
+      float pixels[kDeep][kFilter + 1];
 #pragma unroll
-      for (int v = 0; v < kFilter - 1; ++v) pixels[v] = row[v];
+      for (int c = 0; c < kDeep; ++c) {
+#pragma unroll
+        for (int v = 0; v < kFilter - 1; ++v) pixels[c][v] = row[c * l.x_plane + v];
+      }
 #pragma unroll 2
       for (int q = 0; q < l.dy_pitch; q += 2) {
-        pixels[kFilter - 1] = row[q + kFilter - 1], pixels[kFilter] = row[q + kFilter];
-        float2 pair[kEach];
 #pragma unroll
-        for (int o = 0; o < kEach; ++o) {
-          pair[o] = *reinterpret_cast<const float2*>(slopes + o * l.dy_plane + q);
+        for (int c = 0; c < kDeep; ++c) {
+          const float* next = row + c * l.x_plane + q + kFilter - 1;
+          pixels[c][kFilter - 1] = next[0], pixels[c][kFilter] = next[1];
         }
 #pragma unroll
         for (int o = 0; o < kEach; ++o) {
+          const float2 pair = *reinterpret_cast<const float2*>(slopes + o * l.dy_plane + q);
 #pragma unroll
-          for (int v = 0; v < kFilter; ++v) {
-            acc[o][v] += pair[o].x * pixels[v];
-            acc[o][v] += pair[o].y * pixels[v + 1];
+          for (int at = 0; at < kDeep * kFilter; ++at) {
+            const int c = at / kFilter, v = at % kFilter;
+            acc[o][c][v] += pair.x * pixels[c][v];
+            acc[o][c][v] += pair.y * pixels[c][v + 1];
           }
         }
-        if (sums_bias) {
 #pragma unroll
-          for (int o = 0; o < kEach; ++o) bias_sums[o] += pair[o].x + pair[o].y;
+        for (int at = 0; at < kDeep * (kFilter - 1); ++at) {
+          const int c = at / (kFilter - 1), v = at % (kFilter - 1);
+          pixels[c][v] = pixels[c][v + 2];
         }
-#pragma unroll
-        for (int v = 0; v < kFilter - 1; ++v) pixels[v] = pixels[v + 2];
       }
     }
     __syncthreads();  // all are done with this stage
   }
   copy_async_wait<0>();
 
-  // The two shares of the rows, added in order. [o of the warp, tap][thread]
+  // The shares of the rows, added in order. [output and channel of a thread, tap][thread]
 #pragma unroll
-  for (int o = 0; o < kEach; ++o) {
-#pragma unroll
-    for (int v = 0; v < kFilter; ++v) {
-      words[(o * kFilter + v) * kThreads + threadIdx.x] = acc[o][v];
-    }
+  for (int at = 0; at < kEach * kDeep * kFilter; ++at) {
+    words[at * kThreads + threadIdx.x] =
+        acc[at / kFilter / kDeep][at / kFilter % kDeep][at % kFilter];
   }
-  float* bias_words = words + kEach * kFilter * kThreads;
-  if (lane == 0) {
-#pragma unroll
-    for (int o = 0; o < kEach; ++o) bias_words[warp * kEach + o] = bias_sums[o];
-  }
+  float* bias_words = words + kEach * kDeep * kFilter * kThreads;
+  bias_words[threadIdx.x] = bias_sum;
   __syncthreads();
   float* to = partial + blockIdx.y * int64_t(s.c) * kFilter * kFilter * s.k;
   for (int at = threadIdx.x; at < kOutputs * kFilter * kChannels; at += kThreads) {
     const int o = at % kOutputs, v = at / kOutputs % kFilter, c = at / kOutputs / kFilter;
     if (o0 + o >= s.k || c0 + c >= s.c) continue;
-    const float* part = words + (o % kEach * kFilter + v) * kThreads + o / kEach * 32 + c;
+    const int thread = o / kEach / kDeep * 32 + o / kEach % kDeep * Of::kLanes + c / kDeep;
+    const float* part = words + ((o % kEach * kDeep + c % kDeep) * kFilter + v) * kThreads + thread;
     float sum = part[0];
-    for (int share = 1; share < kShares; ++share) sum += part[share * kOutputWarps * 32];
+    for (int share = 1; share < Of::kRows; ++share) sum += part[share * Of::kOutputWarps * 32];
     to[int64_t(((c0 + c) * kFilter + u) * kFilter + v) * s.k + o0 + o] = sum;
   }
   if (args.db == nullptr || blockIdx.x != 0) return;
   for (int o = threadIdx.x; o < min(kOutputs, s.k - o0); o += kThreads) {
     float sum = 0;
-    for (int share = 0; share < kShares; ++share) sum += bias_words[share * kOutputs + o];
+    for (int part = 0; part < 8; ++part) sum += bias_words[o * 8 + part];
     bias[int64_t(blockIdx.y) * s.k + o0 + o] = sum;
   }
 #endif
