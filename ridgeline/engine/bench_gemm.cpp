@@ -69,6 +69,9 @@ std::vector<GemmBenchLine> bench_gemm(const GemmBenchOptions& options) {
       if (options.each) options.each(lines.back());
     }
   }
+  if (lines.empty() && !options.shapes.empty()) {
+    throw_error(ErrorKind::usage, "bench: no row is left for these products; see --rows");
+  }
   return lines;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ridgeline/plan/row_patterns.h"
 #include "ridgeline/plan/stopwatch.h"
 
 namespace ridgeline::engine {
@@ -38,6 +39,7 @@ std::vector<WayTime> time_ways(const Program& program, Machine& machine, double 
     for (const Impl& row : machine.rows()) {
       if (row.target != machine.device().kind || !row.covers) continue;
       if (row.traits.fallback != references) continue;
+      if (!is_asked_for(row.name, machine.plan_options())) continue;
       const Cover cover = row.covers({program, at, machine.runtime()});
       if (cover.ops != 1) continue;
       const std::string way = way_of(row.name);

@@ -16,8 +16,9 @@ struct WayTime {
   bool vendor = false;  // a library's, not ours
 };
 
-// Every way that computes op `at` of a program alone, in the table's order; references are left out
-// unless nothing else does. Operands are random and stay in the caches that hold them.
+// Every way that computes op `at` of a program alone, of those the run's --rows let in, in the
+// table's order; references are left out unless nothing else does. Operands are random and stay in
+// the caches that hold them.
 std::vector<WayTime> time_ways(const Program& program, Machine& machine, double seconds_per_row,
                                size_t at = 0);
 

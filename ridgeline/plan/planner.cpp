@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ridgeline/plan/cache.h"
+#include "ridgeline/plan/row_patterns.h"
 #include "ridgeline/plan/search.h"
 #include "ridgeline/plan/stopwatch.h"
 #include "ridgeline/plan/together.h"
@@ -23,26 +24,6 @@ constexpr double kStaleSeconds = 50e-6;
 constexpr const char* kOtherDevice = "for another device";
 constexpr const char* kNotAsked = "not asked for";
 constexpr const char* kOtherOp = "the next op is no";  // how rows of other ops refuse
-
-// `pattern` with a '*' (any text) must fit the whole name; any other is the beginning of one.
-bool fits(std::string_view name, std::string_view pattern) {
-  const size_t star = pattern.find('*');
-  if (star == std::string_view::npos) return name.starts_with(pattern);
-  if (!name.starts_with(pattern.substr(0, star))) return false;
-  const std::string_view rest = pattern.substr(star + 1);
-  if (rest.find('*') == std::string_view::npos) {
-    return name.size() >= star + rest.size() && name.ends_with(rest);
-  }
-  for (size_t at = star; at <= name.size(); ++at) {
-    if (fits(name.substr(at), rest)) return true;
-  }
-  return false;
-}
-
-bool fits_any(const std::string& name, const std::vector<std::string>& patterns) {
-  return std::any_of(patterns.begin(), patterns.end(),
-                     [&](const std::string& pattern) { return fits(name, pattern); });
-}
 
 // Why the options leave a row out, or empty.
 std::string excluded(const Impl& row, const Runtime& runtime, const PlanOptions& options) {

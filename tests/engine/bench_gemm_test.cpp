@@ -42,6 +42,18 @@ TEST(BenchGemm, EveryOpIsTimedByEveryWay) {
   EXPECT_THAT(gemm_bench_svg(lines), HasSubstr("NT 17x29 ours"));
 }
 
+TEST(BenchGemm, TimesTheRowsThatAreAskedFor) {
+  GemmBenchOptions options;
+  options.run.device = "cpu";
+  options.run.threads = 1;
+  options.run.rows = {"cpu.*.simd"};
+  options.seconds = 0.001;
+  options.shapes = gemm_sweep({GemmOp::tn}, {17}, {3}, {29});
+  for (const GemmBenchLine& line : bench_gemm(options)) EXPECT_EQ(line.row, "cpu.linear.simd");
+  options.run.rows = {"cpu.nothing"};
+  EXPECT_THROW(bench_gemm(options), Error);
+}
+
 GemmBenchLine line(GemmOp op, int64_t n, bool vendor, double rate) {
   return {{op, 64, n, 32}, vendor ? "library" : "ours", "row", vendor, 1, rate, 0};
 }
