@@ -8,7 +8,7 @@ namespace ridgeline::cuda {
 namespace {
 
 std::string refuse(const Rest& rest, const ConvProduct& product) {
-  const std::string reason =
+  std::string reason =
       refuse_tensor(rest, product.conv, product.shape().n, product.values(), refuse_square);
   if (!reason.empty()) return reason;
   return refuse_implicit(product.shape(), size_of(product.dtype()), shared_memory(rest.runtime));

@@ -8,7 +8,7 @@ namespace ridgeline::cuda {
 namespace {
 
 std::string refuse(const Rest& rest, const ConvProduct& product) {
-  const std::string reason = refuse_tensor(rest, product.conv, product.shape().n, product.values());
+  std::string reason = refuse_tensor(rest, product.conv, product.shape().n, product.values());
   if (!reason.empty()) return reason;
   if (cuda_runtime(rest.runtime).architecture() != 90) return "built for sm_90a";
   return refuse_conv2d_wgmma(product.shape(), size_of(product.dtype()), product.pooled(),
