@@ -177,5 +177,51 @@ TYPED_TEST(SimdSharedStep, IsTheSumOfTheSharesBitForBit) {
   }
 }
 
+// Threads of one process, which update the same weights.
+TYPED_TEST(SimdSharedStep, OfThreadsIsThatToo) {
+  using T = TypeParam;
+  const Net net{{33, 140, 6}, Act::tanh, {190, 65, 2, 128}};
+  constexpr int kSteps = 5;
+  Replica<T> want(net), got(net);
+  std::vector<MlpScore> want_scores;
+  for (int i = 0; i < kSteps; ++i) plain_step(net, want, i, want_scores);
+  const size_t ranks = net.shares.size();
+  const size_t bytes = align_up(SharedMlpStep<T>(got.layers, 1).room_bytes(190), 4096);
+  const Buffer memory(bytes * ranks);
+  std::vector<std::byte*> rooms;
+  for (size_t r = 0; r < ranks; ++r) rooms.push_back(memory.data() + r * bytes);
+  std::vector<SharedMlpStep<T>> members;
+  std::vector<Buffer> workspaces;
+  for (size_t r = 0; r < ranks; ++r) {
+    SharedMlpStep<T>& member = members.emplace_back(got.layers, 1);
+    workspaces.emplace_back(member.workspace_bytes());
+    member.bind(rooms, int(r), workspaces.back().data());
+    member.be_threads();
+  }
+  double total = 0;
+  for (const int64_t n : net.shares) total += double(n);
+  for (int i = 0; i < kSteps; ++i) {
+    std::memset(memory.data(), 0xff, bytes * ranks);  // of another step's scratch
+    members[0].forget();
+    std::vector<std::jthread> team;
+    for (size_t r = 0; r < ranks; ++r) {
+      team.emplace_back([&, r] {
+        ThreadPool pool(1);
+        const Rows rows(net, r, i);
+        const MlpScore score = members[r].contribute(
+            pool, rows.batch<T>(), net.shares[r], 1 / total, [](const std::function<bool()>& done) {
+              while (!done()) std::this_thread::yield();
+            });
+        EXPECT_EQ(score.loss, want_scores[size_t(i) * ranks + r].loss);
+        members[r].update_part(kSgd<T>);
+      });
+    }
+    team.clear();
+  }
+  for (size_t k = 0; k < got.tensors.size(); ++k) {
+    ASSERT_EQ(got.tensors[k], want.tensors[k]) << "tensor " << k;
+  }
+}
+
 }  // namespace
 }  // namespace ridgeline::cpu::simd

@@ -9,29 +9,10 @@
 
 #include "ridgeline/core/buffer.h"
 #include "ridgeline/cpu/simd/batch.h"
-#include "ridgeline/cpu/simd/update.h"
+#include "ridgeline/cpu/simd/shared_rooms.h"
 
 namespace ridgeline::cpu::simd {
 namespace {
-
-constexpr int64_t kChunk = 128;  // as in mlp_step.cpp
-constexpr int64_t kUnit = 64;    // of a chunk's rows: whole panels
-constexpr int64_t kSlots = 2;    // chunks of a share that may be under way
-// Rows of a lane: a fifth of a millisecond for 784 inputs, and large beside fetching them from
-// another core's cache.
-constexpr int64_t kLaneRows = 128;
-
-// Counters that others poll lie on lines of their own.
-struct alignas(64) Counter {
-  std::atomic<uint64_t> value;
-
-  uint64_t get() const { return value.load(std::memory_order_acquire); }
-  void set(uint64_t v) { value.store(v, std::memory_order_release); }
-  bool take(uint64_t from, uint64_t to) {
-    return value.compare_exchange_strong(from, to, std::memory_order_acq_rel);
-  }
-};
-static_assert(std::atomic<uint64_t>::is_always_lock_free, "counters are shared by processes");
 
 void rest() {
 #if defined(__x86_64__)
@@ -40,45 +21,6 @@ void rest() {
 }
 
 }  // namespace
-
-// `published`, `summed` and `fetched` count steps; the others begin anew with each.
-template <typename T>
-struct SharedMlpStep<T>::Head {
-  Counter published;          // the rows of that step are here
-  Counter summed;             // this rank's part of its sums is
-  Counter fetched;            // this rank has everyone's parts
-  Counter hungry;             // in the first room: threads that look for work in others' shares
-  Counter units;              // taken
-  Counter passed[kSlots];     // units that are through, of all chunks that used the slot
-  Counter lanes[kMostLanes];  // 2c: c chunks are added; 2c + 1: and somebody adds the next
-  int64_t n;
-  double scale;
-};
-
-template <typename T>
-struct SharedMlpStep<T>::Share {
-  std::byte* room;
-  int64_t n, chunks;
-  double scale;
-  int32_t* labels;  // [n]
-  double* losses;   // a group of rows each
-  int32_t* corrects;
-  uint8_t* bytes;  // [n, in]
-
-  Head& head() const { return *reinterpret_cast<Head*>(room); }
-  T* at(size_t offset) const { return reinterpret_cast<T*>(room + offset); }
-};
-
-template <typename T>
-struct SharedMlpStep<T>::Worker {
-  std::byte* scratch;
-  // Whose inputs lie in the scratch: of layer 0, and of the layer above that was last asked for.
-  const std::byte *room = nullptr, *upper_room = nullptr;
-  int64_t chunk = -1, upper_chunk = -1;
-  size_t upper_layer = 0;
-
-  T* at(size_t offset) const { return reinterpret_cast<T*>(scratch + offset); }
-};
 
 template <typename T>
 SharedMlpStep<T>::SharedMlpStep(std::vector<MlpLayer<T>> layers, int threads)
@@ -132,6 +74,8 @@ typename SharedMlpStep<T>::Share SharedMlpStep<T>::share(size_t rank) const {
   s.losses = reinterpret_cast<double*>(take(size_t(groups_of<T>(s.n)) * sizeof(double)));
   s.corrects = reinterpret_cast<int32_t*>(take(size_t(groups_of<T>(s.n)) * sizeof(int32_t)));
   s.bytes = reinterpret_cast<uint8_t*>(at);
+  s.set = s.head().set;
+  s.order = s.head().order;
   return s;
 }
 
@@ -252,93 +196,6 @@ bool SharedMlpStep<T>::take_lanes(const Share& s, Worker& w) const {
   return count > 0;
 }
 
-// Rows of a chunk through the net, up and down.
-template <typename T>
-void SharedMlpStep<T>::pass_rows(const Share& s, Worker& w, int64_t chunk, Range rows) const {
-  const size_t slot = slots_ + size_t(chunk % kSlots) * slot_bytes_, last = layers_.size() - 1;
-  const int64_t in = layers_[0].in, n = rows.end - rows.begin, begin = chunk * kChunk + rows.begin;
-  const int64_t whole = std::min(kChunk, s.n - chunk * kChunk);
-  T* const panels = w.at(x_panels_);
-  // Both layouts where the gradient will probably be made here too.
-  T* const x = n == whole ? w.at(x_) : nullptr;
-  if (x != nullptr) w.room = s.room, w.chunk = chunk;
-  batch_kernels<T>().gather(
-      {s.bytes + begin * in, reinterpret_cast<const int32_t*>(w.scratch + order_), n, in, in_scale_,
-       in_shift_, x, padded_ld<T>(in), panels + rows.begin * in},
-      {0, gather_blocks(n, in)});
-  const auto at = [&](size_t offset) { return s.at(slot + offset); };
-  const auto input = [&](size_t l) { return l == 0 ? panels : at(offsets_[l - 1].y); };
-  for (size_t l = 0; l <= last; ++l) {
-    const MlpLayer<T>& layer = layers_[l];
-    T* z = layer.act == Act::gelu ? at(offsets_[l].z) : nullptr;
-    kernels<T>().forward(
-        {layer.w, layer.b, input(l), at(offsets_[l].y), z, layer.in, layer.out, layer.act},
-        {0, layer.out}, rows);
-  }
-  const int64_t classes = layers_[last].out, group = begin / kGroup<T>;
-  batch_kernels<T>().softmax_xent({at(offsets_[last].y) + rows.begin * classes, s.labels + begin,
-                                   at(offsets_[last].dz) + rows.begin * classes, n, classes,
-                                   s.scale, s.losses + group, s.corrects + group},
-                                  {0, groups_of<T>(n)});
-  for (size_t l = last; l > 0; --l) {
-    const MlpLayer<T>&layer = layers_[l], &below = layers_[l - 1];
-    const T* saved = below.act == Act::gelu ? at(offsets_[l - 1].z) : at(offsets_[l - 1].y);
-    kernels<T>().input_grad({layer.w,
-                             at(offsets_[l].dz),
-                             at(offsets_[l - 1].dz),
-                             saved,
-                             layer.in,
-                             layer.out,
-                             below.act,
-                             {0, layer.out}},
-                            {0, layer.in}, rows);
-  }
-}
-
-// A layer's batch-major inputs of a chunk, in the worker's scratch.
-template <typename T>
-const T* SharedMlpStep<T>::inputs(const Share& s, Worker& w, int64_t chunk, size_t layer) const {
-  const int64_t in = layers_[layer].in, n = std::min(kChunk, s.n - chunk * kChunk);
-  if (layer == 0) {
-    if (w.room != s.room || w.chunk != chunk) {
-      batch_kernels<T>().gather(
-          {s.bytes + chunk * kChunk * in, reinterpret_cast<const int32_t*>(w.scratch + order_), n,
-           in, in_scale_, in_shift_, w.at(x_), padded_ld<T>(in), nullptr},
-          {0, gather_blocks(n, in)});
-      w.room = s.room, w.chunk = chunk;
-    }
-    return w.at(x_);
-  }
-  if (w.upper_room != s.room || w.upper_chunk != chunk || w.upper_layer != layer) {
-    const size_t slot = slots_ + size_t(chunk % kSlots) * slot_bytes_;
-    batch_kernels<T>().from_panels(s.at(slot + offsets_[layer - 1].y), in, w.at(x_upper_),
-                                   padded_ld<T>(in), {0, n}, {0, in});
-    w.upper_room = s.room, w.upper_chunk = chunk, w.upper_layer = layer;
-  }
-  return w.at(x_upper_);
-}
-
-template <typename T>
-void SharedMlpStep<T>::add_gradients(const Share& s, Worker& w, int64_t chunk, size_t layer,
-                                     Range rows) const {
-  const MlpLayer<T>& l = layers_[layer];
-  const size_t slot = slots_ + size_t(chunk % kSlots) * slot_bytes_;
-  WeightGradArgs<T> args{};
-  args.dz = s.at(slot + offsets_[layer].dz);
-  args.x = inputs(s, w, chunk, layer);
-  args.ldx = padded_ld<T>(l.in);
-  args.n = std::min(kChunk, s.n - chunk * kChunk);
-  args.in = l.in;
-  args.out = l.out;
-  args.dw = s.at(offsets_[layer].dw);
-  args.db = l.b != nullptr ? s.at(offsets_[layer].db) : nullptr;
-  args.first = chunk == 0;
-  args.last = chunk + 1 == s.chunks;
-  args.sparse = l.act == Act::relu;
-  args.sparse_scratch = w.scratch + sparse_;
-  kernels<T>().weight_grad(args, rows, {0, l.in});
-}
-
 // --- the step ---
 
 // What others need to compute a share lies in its room: their sets may hold other rows.
@@ -348,11 +205,14 @@ void SharedMlpStep<T>::publish(ThreadPool& pool, const MlpBatch<T>& batch, int64
   Head& head = *reinterpret_cast<Head*>(rooms_[rank_]);
   head.n = n;
   head.scale = scale;
+  head.set = one_process_ ? batch.set : nullptr;
+  head.order = batch.order;
   const Share own = share(rank_);
   const int64_t in = layers_[0].in;
   pool.share(n, 1, 64, [&](Range rows) {
     for (int64_t r = rows.begin; r < rows.end; ++r) {
       own.labels[r] = batch.labels[batch.order[r]];
+      if (one_process_) continue;
       std::memcpy(own.bytes + r * in, batch.set + int64_t{batch.order[r]} * in, size_t(in));
     }
   });
@@ -407,62 +267,11 @@ void SharedMlpStep<T>::work(int thread, const Wait* wait) const {
   if (starving) hungry.fetch_sub(1, std::memory_order_relaxed);
 }
 
-// f(elements, place in the room, weights, momentum) of each tensor
 template <typename T>
-template <typename F>
-void SharedMlpStep<T>::each_tensor(F f) const {
-  for (size_t l = 0; l < layers_.size(); ++l) {
-    const MlpLayer<T>& layer = layers_[l];
-    f(layer.in * layer.out, offsets_[l].dw, layer.w, layer.mw);
-    if (layer.b != nullptr) f(layer.out, offsets_[l].db, layer.b, layer.mb);
-  }
-}
-
-// This rank's part of every tensor, in its own room.
-template <typename T>
-void SharedMlpStep<T>::add_up(ThreadPool& pool) const {
-  const int ranks = int(rooms_.size());
-  if (ranks == 1) return;
-  each_tensor([&](int64_t count, size_t offset, T*, T*) {
-    const Range mine = split(count, int(rank_), ranks, kGroup<T>);
-    const auto at = [&](size_t r) { return reinterpret_cast<T*>(rooms_[r] + offset); };
-    pool.share(mine.end - mine.begin, kGroup<T>, 4096, [&](Range part) {
-      constexpr int64_t kBlock = 1024;  // in the L1 cache
-      T sum[kBlock];
-      for (int64_t i = mine.begin + part.begin; i < mine.begin + part.end; i += kBlock) {
-        const int64_t block = std::min(kBlock, mine.begin + part.end - i);
-        std::copy_n(at(0) + i, block, sum);
-        for (size_t r = 1; r < rooms_.size(); ++r) {
-          const T* other = at(r) + i;
-          for (int64_t k = 0; k < block; ++k) sum[k] += other[k];
-        }
-        std::copy_n(sum, block, at(rank_) + i);
-      }
-    });
-  });
-}
-
-template <typename T>
-void SharedMlpStep<T>::update(ThreadPool& pool, const Sgd<T>& sgd) const {
-  const int ranks = int(rooms_.size());
-  each_tensor([&](int64_t count, size_t offset, T* w, T* m) {
-    for (int r = 0; r < ranks; ++r) {
-      const Range part = split(count, r, ranks, kGroup<T>);
-      const SgdArgs<T> args{
-          reinterpret_cast<const T*>(rooms_[size_t(r)] + offset), 1, 0, w, m, sgd};
-      pool.share(part.end - part.begin, kGroup<T>, 4096, [&](Range mine) {
-        update_kernels<T>().sgd(args, {part.begin + mine.begin, part.begin + mine.end});
-      });
-    }
-  });
-}
-
-template <typename T>
-MlpScore SharedMlpStep<T>::run(ThreadPool& pool, const MlpBatch<T>& batch, int64_t n, double scale,
-                               const Sgd<T>& sgd, const Wait& wait) {
+MlpScore SharedMlpStep<T>::contribute(ThreadPool& pool, const MlpBatch<T>& batch, int64_t n,
+                                      double scale, const Wait& wait) {
   in_scale_ = batch.scale;
   in_shift_ = batch.shift;
-  if (rooms_.size() == 1) new (rooms_[0]) Head{};  // it may be scratch of many
   publish(pool, batch, n, scale);
   pool.run([&](int thread) { work(thread, thread == 0 ? &wait : nullptr); });
   MlpScore score{};
@@ -471,16 +280,30 @@ MlpScore SharedMlpStep<T>::run(ThreadPool& pool, const MlpBatch<T>& batch, int64
     score.loss += own.losses[g];
     score.correct += own.corrects[g];
   }
+  return score;
+}
+
+template <typename T>
+MlpScore SharedMlpStep<T>::run(ThreadPool& pool, const MlpBatch<T>& batch, int64_t n, double scale,
+                               const Sgd<T>& sgd, const Wait& wait) {
+  if (rooms_.size() == 1) forget();
+  const MlpScore score = contribute(pool, batch, n, scale, wait);
+  Head& head = *reinterpret_cast<Head*>(rooms_[rank_]);
   add_up(pool);
-  own.head().summed.set(step_);
+  head.summed.set(step_);
   wait([&] {
     return std::all_of(rooms_.begin(), rooms_.end(), [&](const std::byte* room) {
       return reinterpret_cast<const Head*>(room)->summed.get() >= step_;
     });
   });
   update(pool, sgd);
-  own.head().fetched.set(step_);
+  head.fetched.set(step_);
   return score;
+}
+
+template <typename T>
+void SharedMlpStep<T>::forget() {
+  for (std::byte* room : rooms_) new (room) Head{};
 }
 
 template class SharedMlpStep<float>;

@@ -42,6 +42,15 @@ class SharedMlpStep {
   MlpScore run(ThreadPool& pool, const MlpBatch<T>& batch, int64_t n, double scale,
                const Sgd<T>& sgd, const Wait& wait);
 
+  // The same for ranks that are threads of one process and have the same weights, one after the
+  // other. Rooms lie equally far apart.
+  void be_threads() { one_process_ = true; }
+  void forget();  // before a step, once for all: what is in the rooms is not of one
+  // Ends when the gradients of all shares are in their rooms.
+  MlpScore contribute(ThreadPool& pool, const MlpBatch<T>& batch, int64_t n, double scale,
+                      const Wait& wait);
+  void update_part(const Sgd<T>& sgd) const;  // this rank's of the weights
+
  private:
   struct Head;    // of a room: counters
   struct Share;   // what lies in a room
@@ -68,6 +77,7 @@ class SharedMlpStep {
   void work(int thread, const Wait* wait) const;
   bool take_lanes(const Share& s, Worker& w) const;
   bool take_units(const Share& s, Worker& w) const;
+  void gather(const Share& s, const Worker& w, Range rows, T* x, T* panels) const;
   void pass_rows(const Share& s, Worker& w, int64_t chunk, Range rows) const;
   void add_gradients(const Share& s, Worker& w, int64_t chunk, size_t layer, Range rows) const;
   const T* inputs(const Share& s, Worker& w, int64_t chunk, size_t layer) const;
@@ -84,6 +94,7 @@ class SharedMlpStep {
   size_t x_panels_ = 0, x_ = 0, x_upper_ = 0, sparse_ = 0, order_ = 0, threads_bytes_ = 0;
   std::vector<std::byte*> rooms_;
   size_t rank_ = 0;
+  bool one_process_ = false;
   std::byte* workspace_ = nullptr;
   T in_scale_ = 1, in_shift_ = 0;
   uint64_t step_ = 0;  // counted over all steps that these rooms have seen
