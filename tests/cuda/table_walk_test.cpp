@@ -32,7 +32,7 @@ bool expected(const std::string& row, Precision precision, const cuda::CudaRunti
   if (has("cuda.rnn") && has(".cudnn.")) return !half && runtime.cudnn().refusal().empty();
   if (has(".wavefront")) return hopper && precision != Precision::fp64;
   if (has("cuda.rnn") && !has(".plain")) return runtime.cublaslt().refusal().empty();
-  if (has(".cudnn.")) return !half && row.ends_with(".0") && runtime.cudnn().refusal().empty();
+  if (has(".cudnn.")) return row.ends_with(".0") && runtime.cudnn().refusal().empty();
   if (has(".direct") || has(".constant") || has(".strips"))
     return precision == Precision::fp32 || tf32;
   if (has("grad_x.unrolled")) return !half;

@@ -109,7 +109,22 @@ __global__ void __launch_bounds__(1024)
   if (threadIdx.x == 0) db.put(o, sum);
 }
 
+template <typename T>
+__global__ void conv2d_add_bias_kernel(int64_t count, int k, int pixels, LooseIn<T> b, T* y) {
+  for (int64_t i = first_index(); i < count; i += index_stride()) {
+    y[i] = T(Accumulated<T>(y[i]) + b[i / pixels % k]);
+  }
+}
+
 }  // namespace
+
+template <typename T>
+cudaError_t launch_conv2d_add_bias(const ConvGeometry& g, LooseIn<T> b, T* y, cudaStream_t stream) {
+  const int64_t count = int64_t(g.n) * g.k * g.p * g.q;
+  conv2d_add_bias_kernel<T>
+      <<<blocks_for(count), kThreads, 0, stream>>>(count, g.k, g.p * g.q, b, y);
+  return cudaGetLastError();
+}
 
 template <typename T>
 cudaError_t launch_conv2d_grad_b(const ConvGeometry& g, const T* dy, LooseOut<T> db,
@@ -145,6 +160,7 @@ cudaError_t launch_conv2d_grad_w(const ConvGeometry& g, const T* x, const T* dy,
 }
 
 #define RIDGELINE_LAUNCH_CONV(T)                                                                  \
+  template cudaError_t launch_conv2d_add_bias(const ConvGeometry&, LooseIn<T>, T*, cudaStream_t); \
   template cudaError_t launch_conv2d_grad_b(const ConvGeometry&, const T*, LooseOut<T>,           \
                                             cudaStream_t);                                        \
   template cudaError_t launch_conv2d(const ConvGeometry&, const T*, const T*, LooseIn<T>, T*,     \

@@ -19,6 +19,9 @@ template <typename T>
 cudaError_t launch_conv2d_grad_x(const ConvGeometry& g, const T* dy, const T* w, T* dx,
                                  cudaStream_t stream);
 
+// y[n, k, p, q] += b[k]
+template <typename T>
+cudaError_t launch_conv2d_add_bias(const ConvGeometry& g, LooseIn<T> b, T* y, cudaStream_t stream);
 // db[k], written
 template <typename T>
 cudaError_t launch_conv2d_grad_b(const ConvGeometry& g, const T* dy, LooseOut<T> db,

@@ -1,6 +1,7 @@
 #include "ridgeline/cuda/plain/accumulate.cuh"
 #include "ridgeline/cuda/plain/conv.h"
 #include "ridgeline/cuda/plain/index.cuh"
+#include "ridgeline/cuda/plain/turn.h"
 
 namespace ridgeline::cuda {
 namespace {
@@ -42,41 +43,6 @@ __global__ void roll_up_kernel(ConvGeometry g, const T* columns, T* dx, int64_t 
     }
     dx[j] = T(sum);
   }
-}
-
-// to[column, row] = from[row, column] of each matrix; 32 x 32 tiles, so that both sides are read
-// and written in runs.
-template <typename T>
-__global__ void turn_channels_kernel(const T* from, T* to, int rows, int columns) {
-  __shared__ T tile[32][33];
-  from += int64_t(blockIdx.z) * rows * columns;
-  to += int64_t(blockIdx.z) * rows * columns;
-  const int row = blockIdx.y * 32, column = blockIdx.x * 32;
-  for (int y = threadIdx.y; y < 32; y += 8) {
-    if (row + y < rows && column + int(threadIdx.x) < columns) {
-      tile[y][threadIdx.x] = from[int64_t(row + y) * columns + column + threadIdx.x];
-    }
-  }
-  __syncthreads();
-  for (int y = threadIdx.y; y < 32; y += 8) {
-    if (column + y < columns && row + int(threadIdx.x) < rows) {
-      to[int64_t(column + y) * rows + row + threadIdx.x] = tile[threadIdx.x][y];
-    }
-  }
-}
-
-// Each of `count` matrices [rows, columns] transposed.
-template <typename T>
-cudaError_t launch_turn(const T* from, T* to, int rows, int columns, int count,
-                        cudaStream_t stream) {
-  constexpr int kMost = 65535;  // of a grid's third axis
-  for (int done = 0; done < count; done += kMost) {
-    const dim3 grid((columns + 31) / 32, (rows + 31) / 32, std::min(count - done, kMost));
-    const int64_t offset = int64_t(done) * rows * columns;
-    turn_channels_kernel<T>
-        <<<grid, dim3(32, 8), 0, stream>>>(from + offset, to + offset, rows, columns);
-  }
-  return cudaGetLastError();
 }
 
 }  // namespace

@@ -3,288 +3,202 @@
 
 #ifdef RIDGELINE_HAVE_CUDNN
 
-#include <array>
+#include <vector>
 
 #include "ridgeline/cuda/plain/conv.h"
 #include "ridgeline/cuda/plain/geometry.h"
-#include "ridgeline/cuda/vendor/cudnn_api.h"
+#include "ridgeline/cuda/plain/loose_bind.h"
+#include "ridgeline/cuda/plain/turn.h"
+#include "ridgeline/cuda/vendor/conv_plans.h"
 
 namespace ridgeline::cuda {
 namespace {
 
-constexpr int kProposals = 3;
-constexpr size_t kMostWorkspace = size_t{1} << 30;
-constexpr size_t kWorkspaceAlignment = 256;  // an arena's pieces start at multiples of 64
+constexpr int kProposals = 6;
 
-enum class Pass { forward, data, filter };
-
-void check_cudnn(const Cudnn& library, cudnnStatus_t status, const char* what) {
-  if (status == CUDNN_STATUS_SUCCESS) return;
-  throw_error(ErrorKind::device, "{}: cuDNN reports {}", what, library.api().status_text(status));
+ConvProblem problem_of(ConvPass pass, const Conv2dShape& shape, int64_t n, const Value& read,
+                       const Value& written, Precision precision) {
+  ConvProblem problem;
+  problem.pass = pass;
+  problem.shape = shape;
+  problem.n = n;
+  problem.dtype = read.dtype;
+  problem.written = written.dtype;
+  // The kernels for halves take channels last; those for fp32 and fp64 take them first.
+  problem.channels_last = size_of(read.dtype) == 2;
+  problem.exact = precision != Precision::tf32;
+  return problem;
 }
 
-cudnnDataType_t type_of(DType dtype) {
-  return dtype == DType::fp64   ? CUDNN_DATA_DOUBLE
-         : dtype == DType::fp32 ? CUDNN_DATA_FLOAT
-         : dtype == DType::bf16 ? CUDNN_DATA_BFLOAT16
-                                : CUDNN_DATA_HALF;
+ConvProblem problem_of(const Conv2d& op, Precision precision) {
+  ConvProblem problem = problem_of(ConvPass::forward, op.shape, op.n(), op.x, op.y, precision);
+  // To halves the bias must come before they are rounded; otherwise it may follow.
+  if (op.b && problem.channels_last) problem.bias = op.b.dtype;
+  return problem;
+}
+ConvProblem problem_of(const Conv2dGradX& op, Precision precision) {
+  return problem_of(ConvPass::grad_x, op.shape, op.n(), op.dy, op.dx, precision);
+}
+ConvProblem problem_of(const Conv2dGradW& op, Precision precision) {
+  return problem_of(ConvPass::grad_w, op.shape, op.n(), op.x, op.dw, precision);
 }
 
-// cuDNN's words for one convolution.
-class Descriptors {
+std::string refuse(const Conv2d& op) {
+  return refuse_floats({op.x, op.w, unless_loose(op.b, op.x.dtype), op.y});
+}
+std::string refuse(const Conv2dGradX& op) { return refuse_floats({op.dy, op.w, op.dx}); }
+std::string refuse(const Conv2dGradW& op) {
+  return refuse_floats(
+      {op.x, op.dy, unless_loose(op.dw, op.x.dtype), unless_loose(op.db, op.x.dtype)});
+}
+
+size_t aligned(size_t bytes) {
+  return (bytes + ConvPlans::kAlignment - 1) / ConvPlans::kAlignment * ConvPlans::kAlignment;
+}
+
+// `count` matrices to turn before a pass, or after it.
+struct Turn {
+  DType dtype = DType::fp32;
+  const void* from = nullptr;
+  void* to = nullptr;
+  int rows = 0, columns = 0, count = 0;
+
+  cudaError_t run(cudaStream_t stream) const {
+    return dispatch_device_float(dtype, [&](auto type) {
+      using T = decltype(type);
+      return launch_turn(static_cast<const T*>(from), static_cast<T*>(to), rows, columns, count,
+                         stream);
+    });
+  }
+};
+
+// The operands as the library takes them: where they are, or turned in the workspace.
+class Operands {
  public:
-  Descriptors(const Cudnn& library, const Conv2dShape& shape, int64_t n, DType dtype,
-              Precision precision)
-      : library_(library) {
-    const auto& api = library.api();
-    const auto ok = [&](cudnnStatus_t status) { check_cudnn(library, status, "conv2d"); };
-    const auto type = type_of(dtype);
+  // Without a workspace, only to count its bytes.
+  Operands(const ConvProblem& problem, ConvOperands plain, std::byte* workspace)
+      : problem_(problem), operands_(plain), workspace_(workspace) {
+    const auto at = reinterpret_cast<uintptr_t>(workspace);
+    used_ = aligned(at) - at;
+    if (!problem.channels_last) return;
+    const Conv2dShape& shape = problem.shape;
     const Image in = shape.in, out = shape.out();
-    const auto set = [&](cudnnTensorDescriptor_t& tensor, int items, const Image& image) {
-      ok(api.tensor_create(&tensor));
-      ok(api.tensor_set(tensor, CUDNN_TENSOR_NCHW, type, items, int(image.c), int(image.h),
-                        int(image.w)));
-    };
-    set(x_, int(n), in);
-    set(y_, int(n), out);
-    set(b_, 1, Image{out.c, 1, 1});
-    ok(api.filter_create(&w_));
-    ok(api.filter_set(w_, type, CUDNN_TENSOR_NCHW, int(shape.k), int(shape.group_in()),
-                      int(shape.window.h.kernel), int(shape.window.w.kernel)));
-    const Slide &down = shape.window.h, &right = shape.window.w;
-    ok(api.conv_create(&conv_));
-    ok(api.conv_set(conv_, int(down.pad), int(right.pad), int(down.stride), int(right.stride),
-                    int(down.dilation), int(right.dilation), CUDNN_CROSS_CORRELATION,
-                    dtype == DType::fp64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT));
-    // Without this fp32 factors would be rounded to tf32.
-    const bool exact = dtype == DType::fp64 || precision == Precision::fp32;
-    ok(api.conv_set_math(conv_, exact ? CUDNN_FMA_MATH : CUDNN_TENSOR_OP_MATH));
-    ok(api.conv_set_groups(conv_, int(shape.groups)));
+    const int n = int(problem.n), taps = int(shape.window.h.kernel * shape.window.w.kernel);
+    turn(operands_.x, ConvPass::grad_x, int(in.c), int(in.pixels()), n);
+    turn(operands_.w, ConvPass::grad_w, int(shape.group_in()), taps, int(shape.k));
+    turn(operands_.y, ConvPass::forward, int(out.c), int(out.pixels()), n);
   }
-  ~Descriptors() {
-    const auto& api = library_.api();
-    for (const auto tensor : {x_, y_, b_}) api.tensor_destroy(tensor);
-    api.filter_destroy(w_);
-    api.conv_destroy(conv_);
-  }
-  Descriptors(const Descriptors&) = delete;
-  Descriptors& operator=(const Descriptors&) = delete;
 
-  const Cudnn& library() const { return library_; }
-  cudnnTensorDescriptor_t x() const { return x_; }
-  cudnnTensorDescriptor_t y() const { return y_; }
-  cudnnTensorDescriptor_t b() const { return b_; }
-  cudnnFilterDescriptor_t w() const { return w_; }
-  cudnnConvolutionDescriptor_t conv() const { return conv_; }
+  const ConvOperands& get() const { return operands_; }
+  void* rest() const { return workspace_ == nullptr ? nullptr : workspace_ + used_; }
+  size_t bytes() const { return used_ + ConvPlans::kAlignment; }  // wherever a workspace begins
+  const std::vector<Turn>& before() const { return before_; }
+  const std::vector<Turn>& after() const { return after_; }
 
  private:
-  const Cudnn& library_;
-  cudnnTensorDescriptor_t x_ = nullptr, y_ = nullptr, b_ = nullptr;
-  cudnnFilterDescriptor_t w_ = nullptr;
-  cudnnConvolutionDescriptor_t conv_ = nullptr;
+  // What the pass `writes` writes, every other one reads.
+  void turn(const void*& operand, ConvPass writes, int rows, int columns, int count) {
+    const bool written = problem_.pass == writes;
+    const DType dtype = written ? problem_.written : problem_.dtype;
+    if (written) {
+      after_.push_back({dtype, rest(), const_cast<void*>(operand), columns, rows, count});
+    } else {
+      before_.push_back({dtype, operand, rest(), rows, columns, count});
+    }
+    operand = rest();
+    used_ += aligned(size_t(rows) * size_t(columns) * size_t(count) * size_of(dtype));
+  }
+
+  const ConvProblem& problem_;
+  ConvOperands operands_;
+  std::byte* workspace_ = nullptr;
+  size_t used_ = 0;  // of the workspace
+  std::vector<Turn> before_, after_;
 };
 
-struct Algorithm {
-  int number = 0;
-  size_t workspace = 0;
-};
-
-// A transform's error is not that of a sum of products: FFT and Winograd stay out.
-bool sums_products(Pass pass, int number) {
-  switch (pass) {
-    case Pass::forward:
-      return number <= CUDNN_CONVOLUTION_FWD_ALGO_DIRECT;
-    case Pass::data:
-      return number == CUDNN_CONVOLUTION_BWD_DATA_ALGO_1;
-    case Pass::filter:
-      return number == CUDNN_CONVOLUTION_BWD_FILTER_ALGO_1;
-  }
-  return false;
-}
-
-// The heuristics' proposals, best first, as far as we can take them.
-std::vector<Algorithm> algorithms(const Descriptors& d, Pass pass) {
-  const auto& api = d.library().api();
-  const auto handle = static_cast<cudnnHandle_t>(d.library().handle());
-  std::vector<Algorithm> list;
-  const auto take = [&](const auto& results, int count) {
-    for (int i = 0; i < count; ++i) {
-      const auto& each = results[size_t(i)];
-      if (each.status == CUDNN_STATUS_SUCCESS && each.determinism == CUDNN_DETERMINISTIC &&
-          each.memory <= kMostWorkspace && sums_products(pass, int(each.algo))) {
-        list.push_back({int(each.algo), each.memory});
-      }
-    }
-  };
-  constexpr int kMost = 16;
-  int count = 0;
-  if (pass == Pass::forward) {
-    std::array<cudnnConvolutionFwdAlgoPerf_t, kMost> results;
-    if (api.forward_algorithms(handle, d.x(), d.w(), d.conv(), d.y(), kMost, &count,
-                               results.data()) == CUDNN_STATUS_SUCCESS) {
-      take(results, count);
-    }
-  } else if (pass == Pass::data) {
-    std::array<cudnnConvolutionBwdDataAlgoPerf_t, kMost> results;
-    if (api.data_algorithms(handle, d.w(), d.y(), d.conv(), d.x(), kMost, &count, results.data()) ==
-        CUDNN_STATUS_SUCCESS) {
-      take(results, count);
-    }
-  } else {
-    std::array<cudnnConvolutionBwdFilterAlgoPerf_t, kMost> results;
-    if (api.filter_algorithms(handle, d.x(), d.y(), d.conv(), d.w(), kMost, &count,
-                              results.data()) == CUDNN_STATUS_SUCCESS) {
-      take(results, count);
-    }
-  }
-  return list;
-}
-
-Cover cover(const Rest& rest, const Conv2dShape& shape, int64_t n, const Values& values, Pass pass,
-            int proposal) {
+template <typename Op>
+Cover covers(const Rest& rest, int proposal) {
+  const auto* op = rest.get<Op>(0);
+  if (op == nullptr) return no_such_op(Op::kName);
   const Cudnn& library = cuda_runtime(rest.runtime).cudnn();
   if (!library.refusal().empty()) return Cover::no(library.refusal());
-  std::string reason = refuse_floats(values);
-  // Seen with cuDNN 9.19 on sm_90: CUDNN_STATUS_BAD_PARAM from algorithms that it had proposed.
-  if (size_of(values[0].dtype) == 2) reason = "cuDNN proposes what it does not compute in halves";
+  std::string reason = refuse(*op);
   if (reason.empty()) {
-    reason = refuse_large({n, shape.in.numel(), shape.out().numel(), shape.weight().numel()});
+    const Conv2dShape& shape = op->shape;
+    reason = refuse_large({op->n(), shape.in.numel(), shape.out().numel(), shape.weight().numel()});
   }
   if (!reason.empty()) return Cover::no(reason);
-  const Descriptors d(library, shape, n, values[0].dtype, rest.program.precision);
-  const auto list = algorithms(d, pass);
-  if (size_t(proposal) >= list.size()) {
-    return Cover::no(fmt::format("cuDNN proposes only {} algorithms", list.size()));
-  }
-  return cover_unless({}, 1, list[size_t(proposal)].workspace + kWorkspaceAlignment);
+  const ConvProblem problem = problem_of(*op, rest.program.precision);
+  const auto bytes = library.conv_plans(problem).workspace(proposal);
+  if (!bytes) return Cover::no(fmt::format("cuDNN offers fewer than {} ways", proposal + 1));
+  return cover_unless({}, 1, Operands(problem, {}, nullptr).bytes() + *bytes);
 }
 
-void* aligned(std::byte* workspace) {
-  const auto at = reinterpret_cast<uintptr_t>(workspace);
-  return workspace +
-         ((at + kWorkspaceAlignment - 1) / kWorkspaceAlignment * kWorkspaceAlignment - at);
-}
-
-// What a prepared pass needs when it runs.
-struct Prepared {
-  std::shared_ptr<Descriptors> d;
-  Algorithm algorithm;
-  void* workspace = nullptr;
-  double one = 1, zero = 0;  // alpha and beta: double for fp64, else float
-  float one_f = 1, zero_f = 0;
-  bool wide = false;
-
-  const void* alpha() const { return wide ? static_cast<const void*>(&one) : &one_f; }
-  const void* beta() const { return wide ? static_cast<const void*>(&zero) : &zero_f; }
-};
-
-Prepared prepare_pass(const Span& span, const Binding& binding, const Conv2dShape& shape, int64_t n,
-                      DType dtype, Pass pass, int proposal) {
-  Prepared prepared;
-  prepared.d = std::make_shared<Descriptors>(cuda_runtime(binding.runtime()).cudnn(), shape, n,
-                                             dtype, span.program.precision);
-  const auto list = algorithms(*prepared.d, pass);
-  if (size_t(proposal) >= list.size()) {
-    throw_error(ErrorKind::device, "{}: cuDNN no longer proposes algorithm {}",
-                describe(span.op(0)), proposal);
-  }
-  prepared.algorithm = list[size_t(proposal)];
-  prepared.workspace = aligned(binding.workspace());
-  prepared.wide = dtype == DType::fp64;
-  return prepared;
-}
-
-// A step of calls(api, handle), which returns the last status; `after` follows it on the stream.
-template <typename Calls, typename After>
-std::unique_ptr<Step> cudnn_step(const Span& span, const Binding& binding, const Prepared& prepared,
-                                 Calls calls, After after) {
+// A step of a pass; `after` follows it on the stream.
+template <typename Op, typename After>
+std::unique_ptr<Step> pass_step(const Span& span, const Binding& binding, const Op& op,
+                                const ConvOperands& plain, int proposal, After after) {
+  const ConvProblem problem = problem_of(op, span.program.precision);
+  const Operands operands(problem, plain, binding.workspace());
   const std::string what = describe(span.op(0));
-  return launch_step(binding, what, [=](cudaStream_t stream) {
-    const Cudnn& library = prepared.d->library();
-    const auto handle = static_cast<cudnnHandle_t>(library.handle());
-    check_cudnn(library, library.api().set_stream(handle, stream), what.c_str());
-    check_cudnn(library, calls(library.api(), handle, prepared), what.c_str());
-    return after(stream);
-  });
+  auto call = cuda_runtime(binding.runtime())
+                  .cudnn()
+                  .conv_plans(problem)
+                  .call(proposal, operands.get(), operands.rest(), what);
+  return launch_step(binding, what,
+                     [before = operands.before(), turned = operands.after(), call = std::move(call),
+                      after](cudaStream_t stream) {
+                       cudaError_t status = cudaSuccess;
+                       const auto run = [&](const std::vector<Turn>& turns) {
+                         for (const Turn& turn : turns) {
+                           if (status == cudaSuccess) status = turn.run(stream);
+                         }
+                       };
+                       run(before);
+                       if (status == cudaSuccess) call(stream);
+                       run(turned);
+                       return status == cudaSuccess ? after(stream) : status;
+                     });
 }
 
 constexpr auto kNothing = [](cudaStream_t) { return cudaSuccess; };
 
-Cover covers_conv(const Rest& rest, int proposal) {
-  const auto* op = rest.get<Conv2d>(0);
-  if (op == nullptr) return no_such_op(Conv2d::kName);
-  return cover(rest, op->shape, op->n(), {op->x, op->w, op->b, op->y}, Pass::forward, proposal);
-}
-
 std::unique_ptr<Step> prepare_conv(const Span& span, const Binding& binding, int proposal) {
   const auto& op = span.get<Conv2d>(0);
-  const Prepared prepared =
-      prepare_pass(span, binding, op.shape, op.n(), op.x.dtype, Pass::forward, proposal);
-  return cudnn_step(
-      span, binding, prepared,
-      [x = binding.read(op.x).data, w = binding.read(op.w).data, b = binding.read(op.b).data,
-       y = binding.write(op.y).data](const Cudnn::Api& api, cudnnHandle_t handle,
-                                     const Prepared& p) {
-        const auto algorithm = cudnnConvolutionFwdAlgo_t(p.algorithm.number);
-        const cudnnStatus_t status =
-            api.forward(handle, p.alpha(), p.d->x(), x, p.d->w(), w, p.d->conv(), algorithm,
-                        p.workspace, p.algorithm.workspace, p.beta(), p.d->y(), y);
-        if (status != CUDNN_STATUS_SUCCESS || b == nullptr) return status;
-        return api.add_tensor(handle, p.alpha(), p.d->b(), b, p.alpha(), p.d->y(), y);
-      },
-      kNothing);
-}
-
-Cover covers_grad_x(const Rest& rest, int proposal) {
-  const auto* op = rest.get<Conv2dGradX>(0);
-  if (op == nullptr) return no_such_op(Conv2dGradX::kName);
-  return cover(rest, op->shape, op->n(), {op->dy, op->w, op->dx}, Pass::data, proposal);
+  ConvOperands plain{binding.read(op.x).data, binding.read(op.w).data, binding.write(op.y).data};
+  if (op.b) plain.bias = binding.read(op.b).data;
+  if (!op.b || problem_of(op, span.program.precision).bias) {
+    return pass_step(span, binding, op, plain, proposal, kNothing);
+  }
+  return dispatch_device_float(op.y.dtype, [&](auto type) {
+    using T = decltype(type);
+    return pass_step(span, binding, op, plain, proposal,
+                     [b = loose_read<T>(binding, op.b, op.x.dtype), y = binding.write(op.y).as<T>(),
+                      g = geometry_of(op.shape, op.n())](cudaStream_t stream) {
+                       return launch_conv2d_add_bias<T>(g, b, y, stream);
+                     });
+  });
 }
 
 std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding, int proposal) {
   const auto& op = span.get<Conv2dGradX>(0);
-  const Prepared prepared =
-      prepare_pass(span, binding, op.shape, op.n(), op.dy.dtype, Pass::data, proposal);
-  return cudnn_step(
-      span, binding, prepared,
-      [dy = binding.read(op.dy).data, w = binding.read(op.w).data, dx = binding.write(op.dx).data](
-          const Cudnn::Api& api, cudnnHandle_t handle, const Prepared& p) {
-        const auto algorithm = cudnnConvolutionBwdDataAlgo_t(p.algorithm.number);
-        return api.backward_data(handle, p.alpha(), p.d->w(), w, p.d->y(), dy, p.d->conv(),
-                                 algorithm, p.workspace, p.algorithm.workspace, p.beta(), p.d->x(),
-                                 dx);
-      },
-      kNothing);
-}
-
-Cover covers_grad_w(const Rest& rest, int proposal) {
-  const auto* op = rest.get<Conv2dGradW>(0);
-  if (op == nullptr) return no_such_op(Conv2dGradW::kName);
-  return cover(rest, op->shape, op->n(), {op->x, op->dy, op->dw, op->db}, Pass::filter, proposal);
+  const ConvOperands plain{binding.write(op.dx).data, binding.read(op.w).data,
+                           binding.read(op.dy).data};
+  return pass_step(span, binding, op, plain, proposal, kNothing);
 }
 
 // The bias gradient is summed by a kernel of ours, in the accumulating type.
 std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, int proposal) {
   const auto& op = span.get<Conv2dGradW>(0);
-  const Prepared prepared =
-      prepare_pass(span, binding, op.shape, op.n(), op.x.dtype, Pass::filter, proposal);
+  const ConvOperands plain{binding.read(op.x).data, binding.write(op.dw).data,
+                           binding.read(op.dy).data};
   return dispatch_device_float(op.x.dtype, [&](auto type) {
     using T = decltype(type);
-    const LooseOut<T> db{binding.write(op.db).data};
-    return cudnn_step(
-        span, binding, prepared,
-        [x = binding.read(op.x).data, dy = binding.read(op.dy).data,
-         dw = binding.write(op.dw).data](const Cudnn::Api& api, cudnnHandle_t handle,
-                                         const Prepared& p) {
-          const auto algorithm = cudnnConvolutionBwdFilterAlgo_t(p.algorithm.number);
-          return api.backward_filter(handle, p.alpha(), p.d->x(), x, p.d->y(), dy, p.d->conv(),
-                                     algorithm, p.workspace, p.algorithm.workspace, p.beta(),
-                                     p.d->w(), dw);
-        },
-        [db, dy = binding.read(op.dy).as<T>(),
+    return pass_step(
+        span, binding, op, plain, proposal,
+        [db = loose_write<T>(binding, op.db, op.x.dtype), dy = binding.read(op.dy).as<T>(),
          g = geometry_of(op.shape, op.n())](cudaStream_t stream) {
-          if (!db) return cudaSuccess;
-          return launch_conv2d_grad_b<T>(g, dy, db, stream);
+          return db ? launch_conv2d_grad_b<T>(g, dy, db, stream) : cudaSuccess;
         });
   });
 }
@@ -296,14 +210,13 @@ Table cudnn_rows() {
     const char* name;
     Cover (*covers)(const Rest&, int proposal);
     std::unique_ptr<Step> (*prepare)(const Span&, const Binding&, int proposal);
-    int proposals;
   };
-  const Family families[] = {{"conv2d", covers_conv, prepare_conv, kProposals},
-                             {"conv2d_grad_x", covers_grad_x, prepare_grad_x, 1},
-                             {"conv2d_grad_w", covers_grad_w, prepare_grad_w, 1}};
+  const Family families[] = {{"conv2d", covers<Conv2d>, prepare_conv},
+                             {"conv2d_grad_x", covers<Conv2dGradX>, prepare_grad_x},
+                             {"conv2d_grad_w", covers<Conv2dGradW>, prepare_grad_w}};
   Table table;
   for (const Family& family : families) {
-    for (int proposal = 0; proposal < family.proposals; ++proposal) {
+    for (int proposal = 0; proposal < kProposals; ++proposal) {
       table.push_back(cuda_row(
           fmt::format("cuda.{}.cudnn.{}", family.name, proposal),
           [family, proposal](const Rest& rest) { return family.covers(rest, proposal); },

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "ridgeline/core/error.h"
+#include "ridgeline/cuda/vendor/conv_plans.h"
 #include "ridgeline/cuda/vendor/cudnn_api.h"
 
 namespace ridgeline::cuda {
@@ -29,22 +30,12 @@ std::string fill(Cudnn::Api& api, void* library) {
   find(api.set_stream, "cudnnSetStream");
   find(api.tensor_create, "cudnnCreateTensorDescriptor");
   find(api.tensor_destroy, "cudnnDestroyTensorDescriptor");
-  find(api.tensor_set, "cudnnSetTensor4dDescriptor");
-  find(api.filter_create, "cudnnCreateFilterDescriptor");
-  find(api.filter_destroy, "cudnnDestroyFilterDescriptor");
-  find(api.filter_set, "cudnnSetFilter4dDescriptor");
-  find(api.conv_create, "cudnnCreateConvolutionDescriptor");
-  find(api.conv_destroy, "cudnnDestroyConvolutionDescriptor");
-  find(api.conv_set, "cudnnSetConvolution2dDescriptor");
-  find(api.conv_set_math, "cudnnSetConvolutionMathType");
-  find(api.conv_set_groups, "cudnnSetConvolutionGroupCount");
-  find(api.forward_algorithms, "cudnnGetConvolutionForwardAlgorithm_v7");
-  find(api.data_algorithms, "cudnnGetConvolutionBackwardDataAlgorithm_v7");
-  find(api.filter_algorithms, "cudnnGetConvolutionBackwardFilterAlgorithm_v7");
-  find(api.forward, "cudnnConvolutionForward");
-  find(api.backward_data, "cudnnConvolutionBackwardData");
-  find(api.backward_filter, "cudnnConvolutionBackwardFilter");
-  find(api.add_tensor, "cudnnAddTensor");
+  find(api.backend_create, "cudnnBackendCreateDescriptor");
+  find(api.backend_destroy, "cudnnBackendDestroyDescriptor");
+  find(api.backend_set, "cudnnBackendSetAttribute");
+  find(api.backend_get, "cudnnBackendGetAttribute");
+  find(api.backend_finalize, "cudnnBackendFinalize");
+  find(api.backend_execute, "cudnnBackendExecute");
   find(api.tensor_set_nd, "cudnnSetTensorNdDescriptor");
   find(api.dropout_create, "cudnnCreateDropoutDescriptor");
   find(api.dropout_destroy, "cudnnDestroyDropoutDescriptor");
@@ -94,7 +85,14 @@ void* Cudnn::handle() const {
   return handle_ = handle;
 }
 
+ConvPlans& Cudnn::conv_plans(const ConvProblem& problem) const {
+  auto& plans = conv_plans_[to_string(problem)];
+  if (plans == nullptr) plans = std::make_shared<ConvPlans>(*this, problem);
+  return *plans;
+}
+
 Cudnn::~Cudnn() {
+  conv_plans_.clear();
   if (handle_ != nullptr) api_->destroy(static_cast<cudnnHandle_t>(handle_));
   delete api_;
   // The library stays open: closing it under a live CUDA context is not safe.

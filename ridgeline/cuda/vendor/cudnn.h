@@ -1,8 +1,13 @@
 #pragma once
 
+#include <map>
+#include <memory>
 #include <string>
 
 namespace ridgeline::cuda {
+
+class ConvPlans;
+struct ConvProblem;
 
 // NVIDIA's library of convolutions and recurrent layers, opened when first wanted and started when
 // first used, which takes longer. A build without its headers, or a machine without the library,
@@ -17,9 +22,10 @@ class Cudnn {
   const std::string& refusal() const { return refusal_; }  // why it cannot be used; "" when it can
   std::string version() const;                             // "9.19.0", or "absent"
 
-  struct Api;                               // cudnn_api.h
-  const Api& api() const { return *api_; }  // only without refusal
-  void* handle() const;                     // a cudnnHandle_t; throws Error(device)
+  struct Api;                                               // cudnn_api.h
+  const Api& api() const { return *api_; }                  // only without refusal
+  void* handle() const;                                     // a cudnnHandle_t; throws Error(device)
+  ConvPlans& conv_plans(const ConvProblem& problem) const;  // made once for each problem
 
  private:
   void open();
@@ -28,6 +34,7 @@ class Cudnn {
   void* library_ = nullptr;
   Api* api_ = nullptr;
   mutable void* handle_ = nullptr;
+  mutable std::map<std::string, std::shared_ptr<ConvPlans>> conv_plans_;
 };
 
 }  // namespace ridgeline::cuda
