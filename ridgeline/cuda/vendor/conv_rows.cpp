@@ -14,7 +14,7 @@
 namespace ridgeline::cuda {
 namespace {
 
-constexpr int kProposals = 6;
+constexpr int kProposals = 4;
 
 ConvProblem problem_of(ConvPass pass, const Conv2dShape& shape, int64_t n, const Value& read,
                        const Value& written, Precision precision) {
