@@ -135,7 +135,7 @@ class MpiTransport final : public Transport {
     const size_t bytes = least + spare(least, more);
     std::byte* mine = nullptr;
     // Without room for shared memory the sums go through messages. All ranks or none have it.
-    const int code = MPI_Win_allocate_shared(MPI_Aint(bytes), 1, MPI_INFO_NULL, world_,
+    const int code = MPI_Win_allocate_shared(MPI_Aint(bytes + kPage), 1, MPI_INFO_NULL, world_,
                                              static_cast<void*>(&mine), &window_);
     int worst = code == MPI_SUCCESS ? 0 : 1;
     check(MPI_Allreduce(MPI_IN_PLACE, &worst, 1, MPI_INT, MPI_MAX, world_), "MPI_Allreduce");
@@ -150,9 +150,10 @@ class MpiTransport final : public Transport {
       check(
           MPI_Win_shared_query(window_, r, &size, &unit, static_cast<void*>(&segments[size_t(r)])),
           "MPI_Win_shared_query");
+      segments[size_t(r)] = next_page(segments[size_t(r)]);
     }
     // What is beyond `least` stays untouched, and so takes no memory, until it is used.
-    std::memset(mine, 0, least);
+    std::memset(segments[size_t(rank_)], 0, least);
     barrier();
     return {std::move(segments), bytes};
   }
@@ -202,6 +203,13 @@ class MpiTransport final : public Transport {
   void abort(int code) noexcept override { MPI_Abort(MPI_COMM_WORLD, code); }
 
  private:
+  // MPI aligns segments as it likes. All ranks map them by whole pages, so all find the same place.
+  static constexpr size_t kPage = 4096;
+  static std::byte* next_page(std::byte* at) {
+    const auto past = reinterpret_cast<uintptr_t>(at) % kPage;
+    return past == 0 ? at : at + (kPage - past);
+  }
+
   // What a rank may take of shared memory beyond `least`, the same on all: containers have little
   // of it (64 MiB by default), and MPI itself wants some.
   size_t spare(size_t least, size_t more) {
