@@ -249,8 +249,10 @@ int run_steps(const std::string& only) {
   unsigned seed = unsigned(time(nullptr));
   std::printf("seed %u\n", seed);
   bool ok = true;
-  for (auto shape : {shape_of({784, 37, 61, 10}, 13), shape_of({50, 33, 64, 9, 16}, 31),
-                     shape_of({200, 121, 96, 10}, 32, A::sigmoid)}) {
+  for (auto shape :
+       {shape_of({784, 37, 61, 10}, 13), shape_of({50, 33, 64, 9, 16}, 31),
+        shape_of({200, 121, 96, 10}, 32, A::sigmoid), shape_of({33, 1024, 16, 5}, 32, A::tanh),
+        shape_of({40, 1000, 900, 24, 10}, 32)}) {
     for (const bool masters : {false, true}) {
       for (const auto half : {MlpHalf::fp16, MlpHalf::bf16}) {
         shape.masters = masters, shape.half = half;

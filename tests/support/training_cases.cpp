@@ -284,6 +284,11 @@ std::vector<Case> tall_training_cases(DType dtype) {
   };
   std::vector<Case> all;
   for (const Net& net : nets) all.push_back(TrainingStep(net, dtype).make());
+  if (size_of(dtype) != 2) return all;
+  for (const bool masters : {false, true}) {  // layers over 512 wide
+    const Net net{.name = "wide", .batch = 32, .widths = {24, 1000, 24, 10}, .masters = masters};
+    all.push_back(TrainingStep(net, dtype).make());
+  }
   return all;
 }
 

@@ -56,7 +56,9 @@ using Launch = cudaError_t (*)(SpreadParams, int, cudaStream_t);
 
 template <typename T, int kHidden>
 Launch launcher(const MlpTrainShape& shape, int unit_tiles) {
-  if (unit_tiles > 2 * kSpreadWarps) return launch<T, kHidden, 4, false>;
+  if (unit_tiles > 2 * kSpreadWarps) {
+    return shape.masters ? launch<T, kHidden, 4, true> : launch<T, kHidden, 4, false>;
+  }
   return shape.masters ? launch<T, kHidden, 2, true> : launch<T, kHidden, 2, false>;
 }
 
@@ -110,7 +112,9 @@ std::string refuse_spread(const MlpTrainShape& shape) {
   if (shape.sizes[shape.layers] > kSpreadClasses) return "takes up to 16 classes";
   for (int l = 1; l < shape.layers; ++l) {
     if (shape.sizes[l] > 1024) return "takes layers up to 1024 wide";
-    if (shape.masters && shape.sizes[l] > 512) return "takes layers up to 512 wide with masters";
+    if (shape.masters && shape.sizes[l] > 512 && shape.sizes[shape.layers] > kSpreadTightClasses) {
+      return "takes up to 10 classes where layers over 512 wide have masters";
+    }
   }
   return {};
 }
@@ -135,10 +139,11 @@ MlpTrainLayout mlp_train_spread_layout(const MlpTrainShape& shape, int) {
   if (layout.refusal = mlp::refuse_spread(shape); !layout.refusal.empty()) return layout;
   const mlp::SpreadPlaces places(shape);
   layout.blocks = 2 * places.unit_tiles;
-  layout.shared_bytes = places.unit_tiles > 2 * mlp::kSpreadWarps
-                            ? mlp::SpreadMap<3, 4, false>::kBytes
-                        : shape.masters ? mlp::SpreadMap<3, 2, true>::kBytes
-                                        : mlp::SpreadMap<3, 2, false>::kBytes;
+  const bool wide = places.unit_tiles > 2 * mlp::kSpreadWarps;
+  layout.shared_bytes =
+      shape.masters
+          ? (wide ? mlp::SpreadMap<3, 4, true>::kBytes : mlp::SpreadMap<3, 2, true>::kBytes)
+          : (wide ? mlp::SpreadMap<3, 4, false>::kBytes : mlp::SpreadMap<3, 2, false>::kBytes);
   layout.workspace_bytes = places.bytes;
   if (limits.generation < 8) layout.refusal = "needs compute capability 8.0 or later";
   if (layout.blocks > limits.blocks || layout.shared_bytes > limits.shared_bytes) {

@@ -53,7 +53,7 @@ class SpreadTrainer : SpreadState<T, kHidden, kTiles, kMasters> {
       load_inputs(t, last_x);
       load_inputs(min(t + 1, args_.steps - 1), x);
       __syncthreads();  // dy(0) is whole
-      update<false>(rows(0), 0, last_x, p_.input_tiles, own_dy(0), rate_);
+      update<false>(rows(0), last_x, p_.input_tiles, own_dy(0), rate_);
       update_bias(own_dy(0), bias(0), 8, rate_);
     }
     update_first_hidden(args_.steps - 1, rate_);
@@ -88,6 +88,7 @@ class SpreadTrainer : SpreadState<T, kHidden, kTiles, kMasters> {
   using Base::receive;
   using Base::rows;
   using Base::send;
+  using Base::set_top;
   using Base::tile_of;
   using Base::tiles;
   using Base::top;
@@ -106,6 +107,7 @@ class SpreadTrainer : SpreadState<T, kHidden, kTiles, kMasters> {
 #pragma unroll
       for (int s = 0; s < 2; ++s) mma_m16n8k16<T>(sum[i & 1][s], v.tile[i].r[s], b.x, b.y);
     }
+    if constexpr (Map::kTight) __syncthreads();  // the sums of the stage before have been read
     float4* to = reinterpret_cast<float4*>(sums) + warp_ * 64 + lane_;
 #pragma unroll
     for (int s = 0; s < 2; ++s) {
@@ -125,7 +127,7 @@ class SpreadTrainer : SpreadState<T, kHidden, kTiles, kMasters> {
     return {sum[0].x + sum[1].x, sum[0].y + sum[1].y};
   }
   __device__ float* sums_of(int which) const {
-    return floats(Map::kSums + (which & 1) * Map::kSumBytes);
+    return floats(Map::kSums + (Map::kTight ? 0 : (which & 1) * Map::kSumBytes));
   }
 
   // y(l) of the own units from v, the values below.
@@ -182,16 +184,26 @@ class SpreadTrainer : SpreadState<T, kHidden, kTiles, kMasters> {
         if (tile_of(i) >= tiles(kHidden - 1)) break;
 #pragma unroll
         for (int n = 0; n < 2; ++n) {
-          const uint2 b = Tile::operand(top()[(n * Map::kUnitTiles + tile_of(i)) * 32]);
+          const uint2 b = Tile::operand(top(n, tile_of(i)));
 #pragma unroll
           for (int s = 0; s < 2; ++s) mma_m16n8k16<T>(sum[n][s], y.tile[i].r[s], b.x, b.y);
         }
       }
-      float4* to = reinterpret_cast<float4*>(sums) + warp_ * 128 + lane_;
+      float4* to = reinterpret_cast<float4*>(sums) + warp_ % kSummands * 128 + lane_;
+      const bool first = kSummands == kSpreadWarps || warp_ >= kSummands;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float* v = sum[i >> 1][i & 1];
-        to[32 * i] = {v[0], v[1], v[2], v[3]};
+        if (first) to[32 * i] = {v[0], v[1], v[2], v[3]};
+      }
+      if constexpr (kSummands < kSpreadWarps) {  // the others add theirs
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float* v = sum[i >> 1][i & 1];
+          const float4 w = to[32 * i];
+          if (!first) to[32 * i] = {v[0] + w.x, v[1] + w.y, v[2] + w.z, v[3] + w.w};
+        }
       }
     }
     __syncthreads();
@@ -199,7 +211,7 @@ class SpreadTrainer : SpreadState<T, kHidden, kTiles, kMasters> {
       const int e = threadIdx.x, lane = (e >> 2) & 31;
       float sum[2] = {};
 #pragma unroll
-      for (int w = 0; w < kSpreadWarps; ++w) sum[w & 1] += sums[w * 512 + e];
+      for (int w = 0; w < kSummands; ++w) sum[w & 1] += sums[w * 512 + e];
       const int c = 8 * (e >> 8) + 2 * (lane & 3) + (e & 1);
       const int sample = 16 * (e >> 7 & 1) + (lane >> 2) + 8 * (e >> 1 & 1);
       floats(Map::kLogits)[sample * 17 + c] = sum[0] + sum[1] + floats(Map::kTopBias)[c];
@@ -256,8 +268,7 @@ class SpreadTrainer : SpreadState<T, kHidden, kTiles, kMasters> {
     const MlpActivation f = args_.shape.activation;
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
-      const Slot* w = top() + tile_of(i) * 32;
-      const uint2 low = Tile::operand(w[0]), high = Tile::operand(w[Map::kUnitTiles * 32]);
+      const uint2 low = Tile::operand(top(0, tile_of(i))), high = Tile::operand(top(1, tile_of(i)));
       const uint32_t b[4] = {transpose_8x8(low.x), transpose_8x8(high.x), transpose_8x8(low.y),
                              transpose_8x8(high.y)};
 #pragma unroll
@@ -285,11 +296,10 @@ class SpreadTrainer : SpreadState<T, kHidden, kTiles, kMasters> {
     }
   }
 
-  // w = keep * w - step * own . v over the samples, this warp's tiles of the own outputs; with
-  // kBoth of the next 8 outputs too, whose weights lie `next` slots on.
-  template <bool kBoth, typename Values>
-  __device__ void update(Slot* w, int next, const Values& v, int count, const T* own,
-                         float2 rate) const {
+  // w = keep * w - step * own . v over the samples, this warp's tiles of the own outputs; with kTop
+  // those of the last layer's classes, all of them.
+  template <bool kTop, typename Values>
+  __device__ void update(Slot* w, const Values& v, int count, const T* own, float2 rate) const {
     constexpr int kCount = sizeof(v.tile) / sizeof(v.tile[0]);
     const uint32_t* row =
         reinterpret_cast<const uint32_t*>(own) + (lane_ >> 2) * kStride / 2 + (lane_ & 3);
@@ -297,14 +307,14 @@ class SpreadTrainer : SpreadState<T, kHidden, kTiles, kMasters> {
 #pragma unroll
     for (int s = 0; s < 2; ++s) {
       a[s][0] = row[8 * s], a[s][2] = row[8 * s + 4];
-      a[s][1] = kBoth ? row[8 * s + 4 * kStride] : 0;
-      a[s][3] = kBoth ? row[8 * s + 4 * kStride + 4] : 0;
+      a[s][1] = kTop ? row[8 * s + 4 * kStride] : 0;
+      a[s][3] = kTop ? row[8 * s + 4 * kStride + 4] : 0;
     }
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       if (tile_of(i) >= count) break;
-      Slot* slot = w + tile_of(i) * 32;
-      Slot weights = slot[0], others = kBoth ? slot[next] : Slot{};
+      Slot weights = kTop ? top(0, tile_of(i)) : w[tile_of(i) * 32];
+      Slot others = kTop ? top(1, tile_of(i)) : Slot{};
       float low[4] = {}, high[4] = {};
 #pragma unroll
       for (int s = 0; s < 2; ++s) {
@@ -313,10 +323,12 @@ class SpreadTrainer : SpreadState<T, kHidden, kTiles, kMasters> {
         mma_m16n8k16<T>(high, a[s], transpose_8x8(r[2]), transpose_8x8(r[3]));
       }
       Tile::update(weights, {low[0], low[1], high[0], high[1]}, rate.x, rate.y);
-      slot[0] = weights;
-      if constexpr (kBoth) {
+      if constexpr (kTop) {
         Tile::update(others, {low[2], low[3], high[2], high[3]}, rate.x, rate.y);
-        slot[next] = others;
+        set_top(0, tile_of(i), weights);
+        set_top(1, tile_of(i), others);
+      } else {
+        w[tile_of(i) * 32] = weights;
       }
     }
   }
@@ -338,28 +350,30 @@ class SpreadTrainer : SpreadState<T, kHidden, kTiles, kMasters> {
 
   __device__ void update_top(const Units& y) {
     const T* dlogits = halves(Map::kDlogitsT);
-    update<true>(top(), Map::kUnitTiles * 32, y, tiles(kHidden - 1), dlogits, rate_);
+    update<true>(nullptr, y, tiles(kHidden - 1), dlogits, rate_);
     update_bias(dlogits, floats(Map::kTopBias), kSpreadClasses, rate_);
   }
   // Layer 2 of three: columns from dy(2), rows from y(1).
   __device__ void update_hidden(int l, int t, const Units& dy) {
-    update<false>(columns(l), 0, dy, tiles(l), own_y(l - 1, t), rate_);
+    update<false>(columns(l), dy, tiles(l), own_y(l - 1, t), rate_);
     if constexpr (!kKeep) load(exchanged(l - 1, t), tiles(l - 1), y1_);
-    update<false>(rows(l), 0, y1_, tiles(l - 1), own_dy(l), rate_);
+    update<false>(rows(l), y1_, tiles(l - 1), own_dy(l), rate_);
     update_bias(own_dy(l), bias(l), 8, rate_);
   }
   // Layer 1 of step t, when the next step is under way.
   __device__ void update_first_hidden(int t, float2 rate) {
     if constexpr (!kKeep && kHidden == 3) load(exchanged(kDy1, t), tiles(1), dy1_);
-    update<false>(columns(1), 0, dy1_, tiles(1), own_y(0, t), rate);
+    update<false>(columns(1), dy1_, tiles(1), own_y(0, t), rate);
     Units y;
-    load_y0(y);
-    update<false>(rows(1), 0, y, tiles(0), own_dy(1), rate);
+    load_y0(t, y);
+    update<false>(rows(1), y, tiles(0), own_dy(1), rate);
     update_bias(own_dy(1), bias(1), 8, rate);
   }
 
   // Of a wide layer, what is used again later comes from L2 again: there are not the registers.
   static constexpr bool kKeep = kTiles <= 2;
+  // Warps' sums of logits that lie side by side.
+  static constexpr int kSummands = Map::kTight ? kSpreadWarps / 2 : kSpreadWarps;
   Units y1_, dy1_;
   float2 rate_ = {1.0f, 0.0f};
 };

@@ -29,8 +29,9 @@ namespace ridgeline::cuda::mlp {
 constexpr int kSpreadWarps = 16;
 constexpr int kSpreadSamples = 32;  // of a batch, at most
 constexpr int kSpreadClasses = 16;
-constexpr int kSpreadInputTiles = 64;  // of 16 features
-constexpr int kSpreadSteps = 256;      // of a launch, at most: bounds the gathered inputs
+constexpr int kSpreadTightClasses = 10;  // where layers over 512 wide have masters
+constexpr int kSpreadInputTiles = 64;    // of 16 features
+constexpr int kSpreadSteps = 256;        // of a launch, at most: bounds the gathered inputs
 // Of an exchanged matrix, one a step. At the step's sends the buffer of two steps before is made
 // empty: every block has sent dy of the step before, hence left that one for good.
 constexpr int kSpreadRing = 4;

@@ -25,8 +25,11 @@ struct SpreadParams {
 constexpr uint32_t kNothing = ~0u;  // the word of an empty buffer: no result rounds to this NaN
 
 // Where things lie in shared memory, in bytes. kTiles: of 16 units, a warp's share of a layer.
+// kTight: masters of wide layers leave no room for y(0), which comes from L2 again, for a second
+// place of sums, nor for more than two of the second eight classes.
 template <int kHidden, int kTiles, bool kMasters>
 struct SpreadMap {
+  static constexpr bool kTight = kMasters && kTiles > 2;
   static constexpr int kUnitTiles = kSpreadWarps * kTiles;
   static constexpr int kSlotBytes = 32 * (kMasters ? 16 : 8);  // of a tile of weights
   static constexpr int kStride = 40;       // of own values, in halves: no bank conflicts
@@ -34,14 +37,16 @@ struct SpreadMap {
   static constexpr int kOwnBytes = 8 * kStride * 2;
   static constexpr int kLayerBytes = kUnitTiles * kSlotBytes;
 
-  static constexpr int kFirst = 0;                                       // rows of layer 0
-  static constexpr int kRows = kFirst + kSpreadInputTiles * kSlotBytes;  // of layers 1..
-  static constexpr int kColumns = kRows + (kHidden - 1) * kLayerBytes;   // of layers 1..
-  static constexpr int kTop = kColumns + (kHidden - 1) * kLayerBytes;    // 2 x 8 classes
-  static constexpr int kY0 = kTop + 2 * kLayerBytes;                     // y(0), whole
-  static constexpr int kSums = kY0 + kUnitTiles * kSpreadTileBytes;      // [2][warp]
-  static constexpr int kSumBytes = kSpreadWarps * 2 * 512;               // of one of them
-  static constexpr int kOwnY = kSums + 2 * kSumBytes;                    // y(0) twice, y(1)..
+  static constexpr int kFirst = 0;                                               // rows of layer 0
+  static constexpr int kRows = kFirst + kSpreadInputTiles * kSlotBytes;          // of layers 1..
+  static constexpr int kColumns = kRows + (kHidden - 1) * kLayerBytes;           // of layers 1..
+  static constexpr int kTop = kColumns + (kHidden - 1) * kLayerBytes;            // 8 classes
+  static constexpr int kHighTop = kTop + kLayerBytes;                            // and the others
+  static constexpr int kHighLanes = kTight ? 4 * kSpreadTightClasses - 32 : 32;  // of their slots
+  static constexpr int kY0 = kHighTop + kLayerBytes * kHighLanes / 32;           // y(0), whole
+  static constexpr int kSums = kY0 + (kTight ? 0 : kUnitTiles * kSpreadTileBytes);  // [2][warp]
+  static constexpr int kSumBytes = kSpreadWarps * 2 * 512;            // of one of them
+  static constexpr int kOwnY = kSums + (kTight ? 1 : 2) * kSumBytes;  // y(0) twice, y(1)..
   static constexpr int kOwnDy = kOwnY + (kHidden + 1) * kOwnBytes;
   static constexpr int kLogits = kOwnDy + kHidden * kOwnBytes;        // float [32][17]
   static constexpr int kDlogits = kLogits + kSpreadSamples * 17 * 4;  // [sample][class]
@@ -84,7 +89,18 @@ class SpreadState {
   __device__ Slot* columns(int l) const {
     return slots(Map::kColumns + (l - 1) * Map::kLayerBytes);
   }
-  __device__ Slot* top() const { return slots(Map::kTop); }
+  // A tile of the last layer's weights: the first eight classes, or the others.
+  __device__ Slot top(int n, int tile) const {
+    if (n == 0) return slots(Map::kTop)[tile * 32];
+    return lane_ < Map::kHighLanes ? slots(Map::kHighTop)[tile * Map::kHighLanes] : Slot{};
+  }
+  __device__ void set_top(int n, int tile, const Slot& slot) const {
+    if (n == 0) {
+      slots(Map::kTop)[tile * 32] = slot;
+    } else if (lane_ < Map::kHighLanes) {
+      slots(Map::kHighTop)[tile * Map::kHighLanes] = slot;
+    }
+  }
   __device__ float* floats(int at) const { return reinterpret_cast<float*>(shared_ + at); }
   __device__ T* halves(int at) const { return reinterpret_cast<T*>(shared_ + at); }
   __device__ float* bias(int l) const { return floats(Map::kBias) + 8 * l; }
@@ -158,15 +174,21 @@ class SpreadState {
     return reinterpret_cast<uint4*>(shared_ + Map::kY0) + (tile_of(i) * 2 + s) * 32 + lane_;
   }
   __device__ void keep_y0(const Units& from) const {
+    if constexpr (!Map::kTight) {
 #pragma unroll
-    for (int i = 0; i < 2 * kTiles; ++i) {
-      const auto& r = from.tile[i >> 1].r[i & 1];
-      *y0_slot(i >> 1, i & 1) = {r[0], r[1], r[2], r[3]};
+      for (int i = 0; i < 2 * kTiles; ++i) {
+        const auto& r = from.tile[i >> 1].r[i & 1];
+        *y0_slot(i >> 1, i & 1) = {r[0], r[1], r[2], r[3]};
+      }
     }
   }
-  __device__ void load_y0(Units& to) const {
+  __device__ void load_y0(int t, Units& to) const {
+    if constexpr (Map::kTight) {
+      load(exchanged(0, t), tiles(0), to);
+    } else {
 #pragma unroll
-    for (int i = 0; i < 2 * kTiles; ++i) put(to.tile[i >> 1].r[i & 1], *y0_slot(i >> 1, i & 1));
+      for (int i = 0; i < 2 * kTiles; ++i) put(to.tile[i >> 1].r[i & 1], *y0_slot(i >> 1, i & 1));
+    }
   }
 
   // Word e & 3 of the slot of own units 4 * quad.. and samples g, g + 8; and the same word of the
@@ -186,14 +208,21 @@ class SpreadState {
   // Weights between memory and slots, each by the lane that uses it. Columns are not stored.
   template <bool kStore>
   __device__ void move_weights() const {
-    move<kStore>(0, rows(0), kSpreadInputTiles, 8 * block_, args_.shape.sizes[0], false);
+    const auto move_slots = [&](int l, Slot* all, int count, int k_end, bool transposed) {
+      move<kStore>(
+          l, count, 8 * block_, k_end, transposed, [=](int tile) { return all[tile * 32]; },
+          [=](int tile, const Slot& slot) { all[tile * 32] = slot; });
+    };
+    move_slots(0, rows(0), kSpreadInputTiles, args_.shape.sizes[0], false);
     for (int l = 1; l < kHidden; ++l) {
-      move<kStore>(l, rows(l), Map::kUnitTiles, 8 * block_, width(l - 1), false);
-      if (!kStore) move<kStore>(l, columns(l), Map::kUnitTiles, 8 * block_, width(l), true);
+      move_slots(l, rows(l), Map::kUnitTiles, width(l - 1), false);
+      if (!kStore) move_slots(l, columns(l), Map::kUnitTiles, width(l), true);
     }
     for (int n = 0; n < 2 && (!kStore || block_ == 0); ++n) {
-      move<kStore>(kHidden, top() + n * Map::kUnitTiles * 32, Map::kUnitTiles, 8 * n,
-                   width(kHidden - 1), false);
+      move<kStore>(
+          kHidden, Map::kUnitTiles, 8 * n, width(kHidden - 1), false,
+          [=, this](int tile) { return top(n, tile); },
+          [=, this](int tile, const Slot& slot) { set_top(n, tile, slot); });
     }
     const int i = threadIdx.x;
     if (i < 8 * kHidden) {
@@ -205,8 +234,9 @@ class SpreadState {
   }
 
   // Outputs n0 + g and inputs 16 * tile + 4t.. (`transposed`: the other way round) of layer l.
-  template <bool kStore>
-  __device__ void move(int l, Slot* to, int count, int n0, int k_end, bool transposed) const {
+  template <bool kStore, typename Get, typename Set>
+  __device__ void move(int l, int count, int n0, int k_end, bool transposed, const Get& get,
+                       const Set& set) const {
     T* w = static_cast<T*>(args_.w[l]);
     float* master = args_.master_w[l];
     const int n = n0 + (lane_ >> 2), in = args_.shape.sizes[l];
@@ -214,7 +244,7 @@ class SpreadState {
 #pragma unroll 1
     for (int tile = warp_; tile < count; tile += kSpreadWarps) {
       Slot slot{};
-      if (kStore) slot = to[tile * 32];
+      if (kStore) slot = get(tile);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int k = 16 * tile + 4 * (lane_ & 3) + i;
@@ -226,7 +256,7 @@ class SpreadState {
           load_weight<T, kMasters>(slot, i, w, master, at);
         }
       }
-      if (!kStore) to[tile * 32] = slot;
+      if (!kStore) set(tile, slot);
     }
   }
   template <bool kStore>
