@@ -34,6 +34,12 @@ def deepbench(part, us):
     return {"device": "cuda:0", "lines": [{"part": part, "shape": "m=1", "us": us}]}
 
 
+def swept(batch, us):
+    line = {"cell": "lstm", "hidden": 8, "batch": batch, "steps": 2, "layers": 1, "pass": "forward", "row": "plan",
+            "us_min": us, "us_median": us, "precision": "bf16", "rows": ["cuda.rnn.persistent"]}
+    return [line, line | {"pass": "training"}]
+
+
 def main():
     keep = script()
     with tempfile.TemporaryDirectory() as folder:
@@ -41,24 +47,28 @@ def main():
         read = lambda name: json.loads((results / f"h200{name}.json").read_text())
         keep.keep_check(check("a", {"ladders": {"mlp": 0}, "counts": {"mlp": 0, "rnn": 0},
                                     "deepbench": {"gemm": 0, "conv": 0}, "products": {"bf16": 0},
+                                    "recurrent": {"sweep-8": 0, "lstm-8-1": 0},
                                     "bench": {"mlp-fp32": 0, "widths-bf16-half": 0}},
                               {"ladders": {"mlp": {"rungs": [1]}},
                                "counts": {"mlp": counts("mlp", 1), "rnn": counts("rnn", 1)},
                                "deepbench": {"gemm": deepbench("gemm", 1), "conv": deepbench("conv", 1)},
                                "products": {"bf16": [{"op": "TN"}]},
+                               "recurrent": {"sweep-8": swept(1, 1) + swept(4, 1), "lstm-8-1": swept(64, 1)},
                                "bench": {"mlp-fp32": [{"network": "784-10", "us_median": 1}],
                                          "widths-bf16-half": [{"network": "784-8-10", "precision": "bf16",
                                                                "weights": "bf16", "us_median": 1}]}}), results)
         keep.keep_check(check("b", {"ladders": {"mlp": 124}, "counts": {"mlp": 0}, "deepbench": {"conv": 0},
-                                    "tests": {"test_cuda": 0}, "bench": {"mlp-fp32": 1}},
+                                    "recurrent": {"sweep-8": 0}, "tests": {"test_cuda": 0}, "bench": {"mlp-fp32": 1}},
                               {"ladders": {"mlp": {"rungs": []}}, "counts": {"mlp": counts("mlp", 2)},
-                               "deepbench": {"conv": deepbench("conv", 2)},
+                               "deepbench": {"conv": deepbench("conv", 2)}, "recurrent": {"sweep-8": swept(1, 2)},
                                "bench": {"mlp-fp32": [{"network": "784-10", "us_median": 9}]}}), results)
         assert read("-ladder-mlp") == {"rungs": [1], "date": "2026-01-31", "commit": "a"}
         assert {(row["network"], row["us"], row["commit"]) for row in read("-ncu")} == {("mlp", 2, "b"),
                                                                                       ("rnn", 1, "a")}
         assert {(line["part"], line["us"], line["commit"]) for line in read("-deepbench")["lines"]} == {
             ("gemm", 1, "a"), ("conv", 2, "b")}
+        assert [(line["batch"], line["us_median"], line["commit"]) for line in read("-recurrent-sweep")["lines"]] == [
+            (1, 2, "b"), (1, 2, "b"), (4, 1, "a"), (4, 1, "a")]
         assert read("-products") == {"device": "NVIDIA H200", "date": "2026-01-31", "commit": "a",
                                      "lines": [{"op": "TN"}]}
         assert read("-mlp-widths")[0]["commit"] == "a"
