@@ -21,10 +21,11 @@ struct Flags {
 };
 
 void print(const engine::GemmBenchLine& line) {
-  write_text("-", fmt::format("{:<3} {:>6} {:>6} {:>7}  {:<10} {:>11.2f} {:>10} {:>7.0f} %  {}\n",
-                              name(line.shape.op), line.shape.m, line.shape.n, line.shape.k,
-                              line.way, line.us, engine::engineering(line.flops_per_second),
-                              100 * line.limit_fraction, line.row));
+  write_text("-",
+             fmt::format("{:<3} {:>6} {:>6} {:>7}  {:<10} {:>11.2f} {:>10} {:>7.0f} %  {}{}\n",
+                         name(line.shape.op), line.shape.m, line.shape.n, line.shape.k, line.way,
+                         line.us, engine::engineering(line.flops_per_second),
+                         100 * line.limit_fraction, line.row, line.planned ? "  <- planned" : ""));
 }
 
 int run(Flags& flags) {

@@ -1,5 +1,7 @@
 #include "ridgeline/engine/bench_gemm.h"
 
+#include <algorithm>
+
 #include "ridgeline/engine/row_times.h"
 
 namespace ridgeline::engine {
@@ -62,10 +64,12 @@ std::vector<GemmBenchLine> bench_gemm(const GemmBenchOptions& options) {
   std::vector<GemmBenchLine> lines;
   for (const GemmShape& shape : options.shapes) {
     const Program program = make_program(shape, options.run.precision);
-    for (const WayTime& way : time_ways(program, machine, options.seconds)) {
-      const double rate = shape.flops() / way.seconds;
-      lines.push_back({shape, way.way, way.row, way.vendor, 1e6 * way.seconds, rate,
-                       peak > 0 ? rate / peak : 0});
+    const std::vector<WayTime> ways = time_ways(program, machine, options.seconds);
+    const auto fastest = std::ranges::min_element(ways, {}, &WayTime::seconds);
+    for (auto way = ways.begin(); way != ways.end(); ++way) {
+      const double rate = shape.flops() / way->seconds;
+      lines.push_back({shape, way->way, way->row, way->vendor, 1e6 * way->seconds, rate,
+                       peak > 0 ? rate / peak : 0, way == fastest});
       if (options.each) options.each(lines.back());
     }
   }

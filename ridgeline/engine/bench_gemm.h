@@ -33,6 +33,7 @@ struct GemmBenchLine {
   bool vendor = false;
   double us = 0, flops_per_second = 0;
   double limit_fraction = 0;  // of the measured ceiling of the precision; 0: not known
+  bool planned = false;       // the fastest of its shape: what a plan takes
 };
 
 struct GemmBenchOptions {
@@ -45,7 +46,8 @@ struct GemmBenchOptions {
 std::vector<GemmBenchLine> bench_gemm(const GemmBenchOptions& options);
 
 // What the sweep shows, in a few lines: for each matrix the batch from which on the rate stays near
-// its best, what keeping the weights transposed gains, and ours against the libraries.
+// its best, what keeping the weights transposed gains, ours against the libraries, and what a plan
+// makes of both.
 std::string gemm_bench_findings(const std::vector<GemmBenchLine>& lines);
 
 std::string gemm_bench_csv(const std::vector<GemmBenchLine>& lines);

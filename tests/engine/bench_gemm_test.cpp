@@ -36,6 +36,9 @@ TEST(BenchGemm, EveryOpIsTimedByEveryWay) {
     EXPECT_GT(line.us, 0);
     EXPECT_DOUBLE_EQ(line.flops_per_second, 2.0 * 17 * 29 * double(line.shape.n) / line.us * 1e6);
     EXPECT_THAT(line.row, HasSubstr("." + line.way));
+    EXPECT_EQ(line.planned, std::ranges::none_of(lines, [&](const GemmBenchLine& other) {
+                return other.shape == line.shape && other.us < line.us;
+              }));
   }
   EXPECT_EQ(nlohmann::json::parse(gemm_bench_json(lines, options.run)).size(), lines.size());
   EXPECT_EQ(size_t(std::ranges::count(gemm_bench_csv(lines), '\n')), lines.size() + 1);
@@ -55,7 +58,7 @@ TEST(BenchGemm, TimesTheRowsThatAreAskedFor) {
 }
 
 GemmBenchLine line(GemmOp op, int64_t n, bool vendor, double rate) {
-  return {{op, 64, n, 32}, vendor ? "library" : "ours", "row", vendor, 1, rate, 0};
+  return {{op, 64, n, 32}, vendor ? "library" : "ours", "row", vendor, 1, rate, 0, false};
 }
 
 TEST(BenchGemm, FindingsNameBatchTranspositionAndLibraries) {
@@ -66,6 +69,7 @@ TEST(BenchGemm, FindingsNameBatchTranspositionAndLibraries) {
   EXPECT_THAT(text, HasSubstr("TN 64x32: best at n = 32 (4 TFLOP/s), within 5 % from n = 16 on"));
   EXPECT_THAT(text, HasSubstr("NN for TN): 1.22x on average, at most 1.50x (64x8x32)"));
   EXPECT_THAT(text, HasSubstr("library: 0.50x on average, at least 0.50x (TN 64x8x32)"));
+  EXPECT_THAT(text, HasSubstr("the faster of both: 1.00x on average; a library's row for 1 of 1"));
 }
 
 TEST(Deepbench, HasThePublishedNumberOfShapes) {
