@@ -4,7 +4,8 @@
 //     groups: thin (recurrent shapes, N <= 64), wide (N = 128, 256), square, few (a sample), parted
 //     (a sample of those whose whole tiles leave multiprocessors idle);
 //     warm: one set of buffers, resident in L2, instead of rotated ones; fp16: instead of bf16;
-//     small: M up to 2560; verbose: every candidate
+//     small: M up to 2560; verbose: what each candidate took; all: every variant, not only the best
+//     kTimed by estimate
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -111,6 +112,8 @@ struct Buffers {
   DeviceArray<T> a, b, d;
 };
 
+constexpr size_t kTimed = 12;
+
 // Each candidate three times, then the best two of each kind in turns. Leaves kinds sorted.
 void measure(std::vector<Candidate> (&kinds)[kKinds], Timer& timer, int launches, int sets) {
   std::vector<Candidate*> shortlist;
@@ -132,8 +135,9 @@ void measure(std::vector<Candidate> (&kinds)[kKinds], Timer& timer, int launches
 }
 
 template <typename T>
-Best time_shape(const Shape& s, bool warm, bool verbose, Vendor& vendor, Timer& timer,
+Best time_shape(const Shape& s, const std::set<std::string>& words, Vendor& vendor, Timer& timer,
                 const Workspace& workspace) {
+  const bool warm = words.count("warm") > 0, verbose = words.count("verbose") > 0;
   const double bytes = 2.0 * (double(s.m) * s.k + double(s.k) * s.n + double(s.m) * s.n);
   const double floor_us = std::max({2.0, bytes / 4e6, 2.0 * s.m * double(s.n) * s.k / 7e8});
   const int launches = std::clamp(int(400 / floor_us), 6, 200);
@@ -158,7 +162,8 @@ Best time_shape(const Shape& s, bool warm, bool verbose, Vendor& vendor, Timer& 
       prepared[kind].push_back(
           prepare_gemm_variants<T, T, StoreSum>(buffers.problem(set), StoreSum{}, options));
     }
-    for (int v = 0; v < int(prepared[kind][0].size()); ++v) {
+    const size_t count = prepared[kind][0].size();
+    for (size_t v = 0; v < (words.count("all") ? count : std::min(kTimed, count)); ++v) {
       const auto launch = [&, kind, v](int set, cudaStream_t stream) {
         prepared[kind][set][v].run(stream);
         return true;
@@ -221,11 +226,10 @@ int time_all(const char* path, const std::set<std::string>& groups, const char* 
   Vendor vendor;
   Timer timer;
   const bool warm = groups.count("warm") > 0;
-  const bool verbose = groups.count("verbose") > 0;
   double logs[kKinds] = {}, log_best = 0;
   int count = 0;
   for (const Shape& s : shapes_of(groups)) {
-    const Best t = time_shape<T>(s, warm, verbose, vendor, timer, workspace);
+    const Best t = time_shape<T>(s, groups, vendor, timer, workspace);
     std::printf("%s %4d x %4d x %4d ", s.op, s.m, s.n, s.k);
     std::fprintf(file,
                  "{\"w\": \"gemm\", \"prec\": \"%s\", \"op\": \"%s\", \"m\": %d, \"n\": %d, "

@@ -247,23 +247,14 @@ inline int check(bool small) {
                                     {65, 63, 65, false},  {65, 63, 65, true}, {40, 24, 200, true},
                                     {127, 129, 131, true}};
   if (!small) {
-    for (const CheckShape s : std::initializer_list<CheckShape>{{1, 1000, 1, true},
-                                                                {1000, 1, 640, true},
-                                                                {64, 64, 64, false},
-                                                                {100, 10, 784, true},
-                                                                {32, 512, 784, false},
-                                                                {32, 1000, 520, true},
-                                                                {512, 16, 512, false},
-                                                                {1000, 24, 1000, true},
-                                                                {257, 263, 269, true},
-                                                                {257, 263, 269, false},
-                                                                {513, 520, 1032, true},
-                                                                {300, 700, 40, true},
-                                                                {1760, 32, 1760, false},
-                                                                {2560, 48, 2560, true},
-                                                                {1024, 1024, 64, false},
-                                                                {1024, 2048, 512, true},
-                                                                {4096, 4096, 512, false}}) {
+    for (const CheckShape s : std::initializer_list<CheckShape>{
+             {1, 1000, 1, true},      {1000, 1, 640, true},    {64, 64, 64, false},
+             {100, 10, 784, true},    {32, 512, 784, false},   {32, 1000, 520, true},
+             {512, 16, 512, false},   {1000, 24, 1000, true},  {257, 263, 269, true},
+             {257, 263, 269, false},  {513, 520, 1032, true},  {2056, 16, 264, false},
+             {2056, 32, 264, true},   {40, 2056, 264, false},  {300, 700, 40, true},
+             {1760, 32, 1760, false}, {2560, 48, 2560, true},  {1024, 1024, 64, false},
+             {1024, 2048, 512, true}, {4096, 4096, 512, false}}) {
       shapes.push_back(s);
     }
   }

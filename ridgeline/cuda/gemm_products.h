@@ -4,7 +4,7 @@
 
 // The products of a linear layer as problems of the tensor-core kernels (gemm/gemm.h), for code
 // that the host's compiler sees. Each list is sorted by estimated time, the best first; it may be
-// empty.
+// empty. All begin while the kernel before ends, and wait for its results.
 namespace ridgeline::cuda {
 
 enum class GemmType { bf16, fp16, tf32 };
@@ -18,6 +18,7 @@ struct LinearGemm {
   void* y;
   bool relu;
   GemmWorkspace workspace = {};  // with one, stream-K is among the proposals
+  bool constant_w = false;       // the kernel before does not write w
 };
 std::vector<PreparedGemm> linear_gemms(const LinearGemm& product);
 

@@ -12,8 +12,8 @@
 namespace ridgeline::cuda {
 namespace {
 
-// The estimate's first choice is within a tenth of the best on average; the second often closes it.
-constexpr int kProposals = 2;
+// The estimate's first choice is within a tenth of the best on average; the next often close it.
+constexpr int kProposals = 3;
 constexpr int kStream = -1;  // the number of the best stream-K proposal
 constexpr const char* kStreamName = "wgmma_stream";
 
@@ -138,6 +138,15 @@ std::function<void(cudaStream_t)> choose(std::vector<PreparedGemm> list, int pro
   return std::move(list[std::min(size_t(proposal), list.size() - 1)].run);
 }
 
+// Whether the kernel before may be at work on `value`: some op writes it, or, of the first op, what
+// ran before this program.
+bool may_change_before(const Span& span, const Value& value) {
+  return span.begin == 0 || std::ranges::any_of(span.program.ops, [&](const Op& op) {
+           return std::ranges::any_of(writes(op),
+                                      [&](const Value& each) { return each.id == value.id; });
+         });
+}
+
 std::unique_ptr<Step> prepare_linear(const Span& span, const Binding& binding, int proposal) {
   const auto& op = span.get<Linear>(0);
   const bool relu = span.size() == 2;
@@ -154,7 +163,8 @@ std::unique_ptr<Step> prepare_linear(const Span& span, const Binding& binding, i
                            widens_bias(op) ? wide_b : b.as<float>(),
                            binding.write(relu ? span.get<Activation>(1).y : op.y).data,
                            relu,
-                           memory.workspace};
+                           memory.workspace,
+                           !may_change_before(span, op.w)};
   if (widens_bias(op)) {
     return dispatch_device_half(op.b.dtype, [&](auto type) {
       using T = decltype(type);

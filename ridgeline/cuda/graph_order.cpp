@@ -60,12 +60,21 @@ void run_in_place(const CudaRuntime& runtime, const MemoryUses& uses, bool yield
   order->leave(yields);
 }
 
-cudaError_t dependencies_of(cudaGraphNode_t node, cudaGraphNode_t* nodes, size_t* count) {
+// Kernels that begin while the one before ends have edges with data, which must be asked for too.
+std::vector<cudaGraphNode_t> dependencies_of(cudaGraphNode_t node) {
+  size_t count = 0;
+  const auto get = [&](cudaGraphNode_t* nodes, cudaGraphEdgeData* edges) {
 #if CUDART_VERSION >= 13000
-  return cudaGraphNodeGetDependencies(node, nodes, nullptr, count);
+    check(cudaGraphNodeGetDependencies(node, nodes, edges, &count), "a node of a graph");
 #else
-  return cudaGraphNodeGetDependencies(node, nodes, count);
+    check(cudaGraphNodeGetDependencies_v2(node, nodes, edges, &count), "a node of a graph");
 #endif
+  };
+  get(nullptr, nullptr);
+  std::vector<cudaGraphNode_t> nodes(count);
+  std::vector<cudaGraphEdgeData> edges(count);
+  if (count > 0) get(nodes.data(), edges.data());
+  return nodes;
 }
 
 class PlacedStep final : public Step {
@@ -184,11 +193,7 @@ void GraphOrder::lower_priority(const Nodes& last) const {
       check(cudaGraphKernelNodeSetAttribute(node, cudaLaunchAttributePriority, &value),
             "the priority of a kernel");
     }
-    size_t count = 0;
-    check(dependencies_of(node, nullptr, &count), "a node of a graph");
-    Nodes earlier(count);
-    check(dependencies_of(node, earlier.data(), &count), "a node of a graph");
-    lower_priority(earlier);
+    lower_priority(dependencies_of(node));
   }
 }
 

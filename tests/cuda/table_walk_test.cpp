@@ -60,11 +60,14 @@ bool expected(const std::string& row, Precision precision, const cuda::CudaRunti
   return true;
 }
 
-// Products larger than a tile in every direction, and long enough for k to be shared out.
+// Products larger than a tile in every direction, and long enough for k to be shared out; and thin
+// ones of whole units of 16 bytes, which go straight from memory into registers.
 std::vector<Case> large_cases(DType dtype) {
   std::vector<Case> all;
-  for (const auto& [n, in, out] : {std::array{200, 300, 150}, std::array{33, 1100, 70},
-                                   std::array{1500, 65, 10}, std::array{328, 296, 264}}) {
+  for (const auto& [n, in, out] :
+       {std::array{200, 300, 150}, std::array{33, 1100, 70}, std::array{1500, 65, 10},
+        std::array{328, 296, 264}, std::array{16, 520, 264}, std::array{24, 328, 136},
+        std::array{64, 200, 72}}) {
     const auto title = [&, n = n](const char* op) { return fmt::format("{} of {} rows", op, n); };
     const auto kind = n == 328 ? ActivationKind::relu : ActivationKind::tanh;
     CaseBuilder forward(title("linear+activation"), dtype);
@@ -321,8 +324,7 @@ class CudaRoundedTableWalk : public CudaTableWalk {
     walk_cases(large_cases(DType::fp32), table);
     walk_cases(conv_net_cases(DType::fp32), table);
     walk_cases(large_conv_net_cases(DType::fp32), named(table, "conv2d_pool"));
-    // Sums behind a relu: not for rows that drop bits.
-    walk_cases(perceptron_cases(DType::fp32), only({"mlp_infer"}));
+    walk_cases(perceptron_cases(DType::fp32), table_of_ours);
     walk_cases(training_cases(DType::fp32), table_of_ours);
     walk_cases(tall_training_cases(DType::fp32), table_of_ours);
     expect_all(table, exercised, precision);
@@ -331,9 +333,10 @@ class CudaRoundedTableWalk : public CudaTableWalk {
 
 TEST_F(CudaRoundedTableWalk, Tf32RowsAgreeWithTheOracle) {
   walk_fp32_as(Precision::tf32,
-               {".cublaslt.", ".cudnn.", ".tensor.", ".stream", ".implicit", ".few", "conv2d.wgmma",
-                "conv2d_pool.wgmma", "grad_x.wgmma", "grads.wgmma", "cuda.rnn", "mlp_infer"},
-               {".tile.", ".mlp_step.", ".head_sgd."});
+               {".cublaslt.", ".cudnn.", "twice.tensor.", ".implicit", ".few", "conv2d.wgmma",
+                "conv2d_pool.wgmma", "grad_x.wgmma", "grads.wgmma", "cuda.rnn"},
+               {".tile.", ".mlp_step.", ".head_sgd.", "linear.tensor.", "linear_relu.tensor.",
+                ".stream", "mlp_infer"});
 }
 TEST_F(CudaRoundedTableWalk, Fp32x3RowsAgreeWithTheOracle) {
   walk_fp32_as(Precision::fp32x3, {}, {".tile.", ".mlp_step.", ".head_sgd."});

@@ -64,6 +64,14 @@ __device__ inline void wgmma_keep(float (&d)[kCount]) {
   "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
   "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
   "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
+#define RIDGELINE_REGISTERS_104 \
+  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+  "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
+  "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+  "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
+  "%96, %97, %98, %99, %100, %101, %102, %103"
 #define RIDGELINE_REGISTERS_128 \
   "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
@@ -80,6 +88,7 @@ __device__ inline void wgmma_keep(float (&d)[kCount]) {
 #define RIDGELINE_D48(i) RIDGELINE_D32(i), RIDGELINE_D16(i + 32)
 #define RIDGELINE_D64(i) RIDGELINE_D32(i), RIDGELINE_D32(i + 32)
 #define RIDGELINE_D96(i) RIDGELINE_D64(i), RIDGELINE_D32(i + 64)
+#define RIDGELINE_D104(i) RIDGELINE_D96(i), RIDGELINE_D8(i + 96)
 #define RIDGELINE_D128(i) RIDGELINE_D64(i), RIDGELINE_D64(i + 64)
 
 // P0..P4: the operand numbers after the accumulators.
@@ -114,6 +123,7 @@ RIDGELINE_WGMMA_WIDTH(64, 32, "32", "33", "34", "35", "36")
 RIDGELINE_WGMMA_WIDTH(96, 48, "48", "49", "50", "51", "52")
 RIDGELINE_WGMMA_WIDTH(128, 64, "64", "65", "66", "67", "68")
 RIDGELINE_WGMMA_WIDTH(192, 96, "96", "97", "98", "99", "100")
+RIDGELINE_WGMMA_WIDTH(208, 104, "104", "105", "106", "107", "108")
 RIDGELINE_WGMMA_WIDTH(256, 128, "128", "129", "130", "131", "132")
 
 #undef RIDGELINE_WGMMA_WIDTH
@@ -131,6 +141,8 @@ RIDGELINE_WGMMA_WIDTH(256, 128, "128", "129", "130", "131", "132")
 #undef RIDGELINE_D64
 #undef RIDGELINE_REGISTERS_96
 #undef RIDGELINE_D96
+#undef RIDGELINE_REGISTERS_104
+#undef RIDGELINE_D104
 #undef RIDGELINE_REGISTERS_128
 #undef RIDGELINE_D128
 // clang-format on

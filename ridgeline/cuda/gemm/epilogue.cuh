@@ -196,4 +196,61 @@ __device__ inline uint32_t pack_pair(float2 value) {
   return packed;
 }
 
+// How a kernel addresses D: by its own rows and columns, or swapped, when it computes D's
+// transpose.
+template <typename Out>
+struct TileOutput {
+  Out* d;
+  int64_t ldd;
+  int rows, cols;
+  bool transposed;  // D[col of tile, row of tile]: a tile's column is contiguous
+};
+
+// Finishes 8 adjacent elements D[row, col..] and stores them, 16 bytes at a time where D allows.
+template <typename Out, typename Epilogue>
+__device__ inline void finish_eight(const float (&sum)[8], int row, int col,
+                                    const TileOutput<Out>& out, const Epilogue& epilogue) {
+  if (row >= out.rows || col >= out.cols) return;
+  float2 value[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    value[i] = finish(epilogue, row, col + 2 * i, {sum[2 * i], sum[2 * i + 1]}, out.rows, out.cols);
+  }
+  Out* d = out.d + row * out.ldd + col;
+  if (col + 8 <= out.cols && reinterpret_cast<uintptr_t>(d) % 16 == 0) {
+    if constexpr (sizeof(Out) == 2) {
+      *reinterpret_cast<uint4*>(d) = make_uint4(pack_pair<Out>(value[0]), pack_pair<Out>(value[1]),
+                                                pack_pair<Out>(value[2]), pack_pair<Out>(value[3]));
+    } else {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        reinterpret_cast<float4*>(d)[i] =
+            make_float4(value[2 * i].x, value[2 * i].y, value[2 * i + 1].x, value[2 * i + 1].y);
+      }
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (col + 2 * i < out.cols) store_pair(d + 2 * i, value[i], col + 2 * i + 1 < out.cols);
+    }
+  }
+}
+
+// The same for two: (row, col) of the kernel and, along D's rows, the next.
+template <typename Out, typename Epilogue>
+__device__ inline void finish_pair(float2 sum, int row, int col, const TileOutput<Out>& out,
+                                   const Epilogue& epilogue) {
+  const int r = out.transposed ? col : row, c = out.transposed ? row : col;
+  if (r >= out.rows || c >= out.cols) return;
+  const float2 value = finish(epilogue, r, c, sum, out.rows, out.cols);
+  Out* d = out.d + r * out.ldd + c;
+  if constexpr (sizeof(Out) == 2) {
+    if (c + 1 < out.cols && reinterpret_cast<uintptr_t>(d) % 4 == 0) {
+      *reinterpret_cast<uint32_t*>(d) = pack_pair<Out>(value);
+      return;
+    }
+  }
+  store_pair(d, value, c + 1 < out.cols);
+}
+
 }  // namespace ridgeline::cuda

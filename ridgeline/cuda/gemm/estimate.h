@@ -47,6 +47,17 @@ inline double estimate_stream(const GemmRates& rates, int tiles, int k_stages, d
          tile_elements * (2 + 4 + 4 * parts) / rates.store;
 }
 
+// `rounds` fragments of k a warp, one after the other.
+inline double estimate_thin(const GemmRates& rates, int blocks, int rounds, int split, int cols) {
+  return 1.3 + ceil_div(blocks, rates.sms) * rounds * 0.2 + (split > 1 ? 0.3 : 0.0) + cols * 0.01;
+}
+
+// Results at the rate of memory; longer sums leave fewer warps room. A warp that takes several
+// tiles has fewer to start: that pays from about 6 MB on.
+inline double estimate_flat(int turns, int quads, double bytes) {
+  return 1.6 + bytes / (quads == 1 ? 3.8e6 : 2.6e6) + (turns > 1 ? 0.6 - 0.1e-6 * bytes : 0.0);
+}
+
 // Always behind a wgmma variant, where there is one.
 inline double estimate_mma(const GemmRates& rates, int blocks, int steps, int split) {
   return 12.5 + ceil_div(blocks, 4 * rates.sms) * ceil_div(steps, split) * 0.6 +

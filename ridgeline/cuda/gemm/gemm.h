@@ -15,7 +15,7 @@ std::vector<PreparedGemm> prepare_gemm_variants(const GemmProblem& problem,
                                                 const Epilogue& epilogue,
                                                 const GemmOptions& options);
 
-// The same for float matrices multiplied in tf32 (their last 13 bits dropped). wgmma takes tf32
+// The same for float matrices multiplied in tf32 (rounded to 11 bits). wgmma takes tf32
 // only k-major: for other layouts, and for pitches the copy engine refuses, the list is empty.
 template <typename Epilogue>
 std::vector<PreparedGemm> prepare_gemm_tf32_variants(const GemmProblem& problem,

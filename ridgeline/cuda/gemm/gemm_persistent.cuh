@@ -32,7 +32,7 @@ struct PersistentTile {
   static constexpr int kStages = (kSmemLimit - kAlignment - 256 - kStoresBytes) / kStageBytes;
   static constexpr int kSmemBytes = kAlignment + kStages * kStageBytes + kStoresBytes + 256;
   // setmaxnreg: 3 x 168 registers a thread at entry; the producer needs few.
-  static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+  static constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
   static_assert(kStages >= 3 && kStages <= 15 && kM % (64 * kConsumers) == 0);
 };
 
@@ -94,11 +94,35 @@ __device__ inline void stage_output(char* buffer, const float (&acc)[kCount], in
   }
 }
 
+// Stores the columns of a tile that fill no row of a store buffer: those from accumulator `first`
+// (of 8 columns) on, straight from registers.
+template <typename Out, int kFirst, typename Epilogue, int kCount>
+__device__ inline void store_rest(Out* d, int64_t ldd, const float (&acc)[kCount], int row0,
+                                  int col0, int m, int n, const Epilogue& epilogue) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int row = row0 + threadIdx.x % 128 / 32 * 16 + lane / 4 + i * 8;
+#pragma unroll
+    for (int j = kFirst; j < kCount / 4; ++j) {
+      const int col = col0 + j * 8 + lane % 4 * 2;
+      if (row >= m || col >= n) continue;  // n is even: a row of D is whole units of 16 bytes
+      const float2 value =
+          finish(epilogue, row, col, {acc[j * 4 + i * 2], acc[j * 4 + i * 2 + 1]}, m, n);
+      if constexpr (sizeof(Out) == 2) {
+        *reinterpret_cast<uint32_t*>(d + row * ldd + col) = pack_pair<Out>(value);
+      } else {
+        *reinterpret_cast<float2*>(d + row * ldd + col) = value;
+      }
+    }
+  }
+}
+
 template <typename In, typename Out, Major kA, Major kB, typename Tile, typename Epilogue>
 __global__ __launch_bounds__(Tile::kThreads, 1) void gemm_wgmma_persistent_kernel(
     const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b,
-    const __grid_constant__ CUtensorMap map_d, int m, int n, int k, TileGrid grid,
-    const StreamParts parts, const Epilogue epilogue) {
+    const __grid_constant__ CUtensorMap map_d, Out* d, int64_t ldd, int m, int n, int k,
+    TileGrid grid, const StreamParts parts, const Epilogue epilogue) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using ATile = OperandTile<In, kA, Tile::kM>;
   using BTile = OperandTile<In, kB, Tile::kN>;
@@ -180,7 +204,12 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void gemm_wgmma_persistent_kerne
       int previous = -1;
       for (int i = segment.first; i < segment.end; ++i, cursor.next()) {
         mbarrier_wait(&full[cursor.stage], cursor.parity);
-        const uint32_t a = smem_address(smem + cursor.stage * Tile::kStageBytes);
+        char* stage = smem + cursor.stage * Tile::kStageBytes;
+        if constexpr (std::is_same_v<In, float>) {
+          round_stage_to_tf32<Tile::kStageBytes, Tile::kConsumers * 128>(stage, threadIdx.x - 128,
+                                                                         1 + Tile::kConsumers);
+        }
+        const uint32_t a = smem_address(stage);
         multiply_stage<In, ATile, BTile>(acc, a + consumer * Tile::kConsumerRows * kStageRowBytes,
                                          a + ATile::kBytes, i > segment.first);
         // One stage's products stay in flight; those of the stage before are done.
@@ -225,6 +254,10 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void gemm_wgmma_persistent_kerne
             tma_store(&map_d, out, col, row + block * 64);
             tma_store_commit();
           }
+        }
+        if constexpr (Tile::kN % kStoreCols != 0) {
+          store_rest<Out, Tile::kN / kStoreCols * kStoreCols / 8>(
+              d, ldd, acc[block], row + block * 64, tile.y * Tile::kN, m, n, epilogue);
         }
       }
     }
@@ -276,14 +309,16 @@ PreparedGemm prepare_gemm_persistent(const GemmProblem& p, const Epilogue& epilo
   const StreamParts parts = {options.workspace.partial, options.workspace.counter};
   const bool overlap = options.overlap_previous;
   const int m = p.m, n = p.n, k = p.k;
+  const int64_t ldd = p.ldd;
+  Out* d = static_cast<Out*>(p.d);
   const std::string name = Tile::kStream ? fmt::format("wgmma_stream_{}x{}", Tile::kM, Tile::kN)
                                          : fmt::format("wgmma_persistent_{}x{}_cluster{}", Tile::kM,
                                                        Tile::kN, Tile::kCluster);
   return {name, [=](cudaStream_t stream) {
             LaunchConfig launch(blocks, Tile::kThreads, Tile::kSmemBytes, Tile::kCluster, overlap);
             const cudaLaunchConfig_t config = launch.on(stream);
-            check_gemm_call(cudaLaunchKernelEx(&config, kernel, map_a, map_b, map_d, m, n, k, grid,
-                                               parts, epilogue),
+            check_gemm_call(cudaLaunchKernelEx(&config, kernel, map_a, map_b, map_d, d, ldd, m, n,
+                                               k, grid, parts, epilogue),
                             "launch", m, n, k);
           }};
 }

@@ -42,45 +42,6 @@ struct SplitTile {
   }
 };
 
-// How D is addressed: the kernel's m and n, or swapped, when it computes the transpose of D.
-template <typename Out>
-struct SplitOutput {
-  Out* d;
-  int64_t ldd;
-  int rows, cols;
-  bool transposed;  // D[col of tile, row of tile]: a tile's column is contiguous
-};
-
-// Finishes 8 adjacent elements D[row, col..] and stores them, 16 bytes at a time where D allows.
-template <typename Out, typename Epilogue>
-__device__ inline void finish_eight(const float (&sum)[8], int row, int col,
-                                    const SplitOutput<Out>& out, const Epilogue& epilogue) {
-  if (row >= out.rows || col >= out.cols) return;
-  float2 value[4];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    value[i] = finish(epilogue, row, col + 2 * i, {sum[2 * i], sum[2 * i + 1]}, out.rows, out.cols);
-  }
-  Out* d = out.d + row * out.ldd + col;
-  if (col + 8 <= out.cols && reinterpret_cast<uintptr_t>(d) % 16 == 0) {
-    if constexpr (sizeof(Out) == 2) {
-      *reinterpret_cast<uint4*>(d) = make_uint4(pack_pair<Out>(value[0]), pack_pair<Out>(value[1]),
-                                                pack_pair<Out>(value[2]), pack_pair<Out>(value[3]));
-    } else {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        reinterpret_cast<float4*>(d)[i] =
-            make_float4(value[2 * i].x, value[2 * i].y, value[2 * i + 1].x, value[2 * i + 1].y);
-      }
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (col + 2 * i < out.cols) store_pair(d + 2 * i, value[i], col + 2 * i + 1 < out.cols);
-    }
-  }
-}
-
 // Operands that the kernel before does not write, and that may be fetched while it runs.
 struct EarlyOperands {
   bool a, b;
@@ -158,7 +119,7 @@ __device__ inline void exchange_by_copies(const float (&acc)[kCount], float* gat
 // D: a piece of a group's row, or, when D is transposed, a column of the group. kN items a slot.
 template <typename Tile, typename Out, typename Epilogue>
 __device__ inline void finish_items(const float* parts, int first, int end, int step, int split,
-                                    int rank, int row0, int col0, const SplitOutput<Out>& out,
+                                    int rank, int row0, int col0, const TileOutput<Out>& out,
                                     const Epilogue& epilogue) {
   for (int item = first; item < end; item += step) {
     const int slot = item / Tile::kN, index = item % Tile::kN;
@@ -227,7 +188,7 @@ __device__ inline void produce_stages(char* smem, Mbarrier* full, Mbarrier* empt
 template <typename In, typename Out, Major kA, Major kB, typename Tile, typename Epilogue>
 __global__ __launch_bounds__(Tile::kThreads) void gemm_wgmma_split_kernel(
     const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b, int k,
-    int tile_rows, int split, EarlyOperands early, const SplitOutput<Out> out,
+    int tile_rows, int split, EarlyOperands early, const TileOutput<Out> out,
     const Epilogue epilogue) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using ATile = OperandTile<In, kA, Tile::kM>;
@@ -284,7 +245,11 @@ __global__ __launch_bounds__(Tile::kThreads) void gemm_wgmma_split_kernel(
   int previous = -1;
   for (int i = 0; i < count; ++i, cursor.next()) {
     mbarrier_wait(&full[cursor.stage], cursor.parity);
-    const uint32_t a = smem_address(smem + cursor.stage * Tile::kStageBytes);
+    char* stage = smem + cursor.stage * Tile::kStageBytes;
+    if constexpr (std::is_same_v<In, float>) {
+      round_stage_to_tf32<Tile::kStageBytes, Tile::kConsumers * 128>(stage, threadIdx.x, 1);
+    }
+    const uint32_t a = smem_address(stage);
     multiply_stage<In, ATile, BTile>(acc, a + consumer * 64 * kStageRowBytes, a + ATile::kBytes,
                                      i > 0);
     wgmma_wait<1>();
@@ -337,8 +302,8 @@ PreparedGemm prepare_gemm_split(const GemmProblem& p, int split, bool swapped,
   const CUtensorMap map_b = BTile::make_map(p.b, p.n, p.k, p.ldb);
   set_shared_memory(kernel, Tile::max_smem_bytes(), p);
   const int m = p.m, n = p.n, k = p.k;
-  const SplitOutput<Out> out = {static_cast<Out*>(p.d), p.ldd, swapped ? n : m, swapped ? m : n,
-                                swapped};
+  const TileOutput<Out> out = {static_cast<Out*>(p.d), p.ldd, swapped ? n : m, swapped ? m : n,
+                               swapped};
   const int tile_rows = ceil_div(m, Tile::kM);
   const int blocks = tile_rows * ceil_div(n, Tile::kN) * split;
   const bool overlap = options.overlap_previous;

@@ -73,6 +73,26 @@ struct OperandTile {
   }
 };
 
+// wgmma drops the bits of a float that tf32 has no room for, which pulls sums of one sign together.
+// These threads round a stage's floats to nearest instead, in place, before any of them multiplies.
+template <int kBytes, int kThreads>
+__device__ inline void round_stage_to_tf32(char* stage, int thread, int barrier) {
+  static_assert(kBytes % (16 * kThreads) == 0);
+  const auto nearest = [](float x) {
+    uint32_t bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+    return __uint_as_float(bits);
+  };
+#pragma unroll
+  for (int i = 0; i < kBytes / (16 * kThreads); ++i) {
+    float4* at = reinterpret_cast<float4*>(stage) + i * kThreads + thread;
+    const float4 v = *at;
+    *at = make_float4(nearest(v.x), nearest(v.y), nearest(v.z), nearest(v.w));
+  }
+  fence_async_proxy();
+  named_barrier(barrier, kThreads);
+}
+
 // acc[i] (+)= A rows 64 i.. of the warpgroup's part times all of B, one stage. Asynchronous: the
 // caller waits. The accumulator of thread t holds rows t / 4 % 8 + 16 (t / 32) (+ 8), and of each
 // eight columns the pair 2 (t % 4).

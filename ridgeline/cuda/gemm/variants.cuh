@@ -5,9 +5,11 @@
 
 #include "ridgeline/cuda/gemm/estimate.h"
 #include "ridgeline/cuda/gemm/gemm.h"
+#include "ridgeline/cuda/gemm/gemm_flat.cuh"
 #include "ridgeline/cuda/gemm/gemm_mma.cuh"
 #include "ridgeline/cuda/gemm/gemm_persistent.cuh"
 #include "ridgeline/cuda/gemm/gemm_split.cuh"
+#include "ridgeline/cuda/gemm/gemm_thin.cuh"
 
 // All the ways this library has to compute a product, for a planner to time.
 namespace ridgeline::cuda {
@@ -21,8 +23,19 @@ using Split64x32 = SplitTile<64, 32, 7>;
 using Split64x64 = SplitTile<64, 64, 5>;
 using Split128x64 = SplitTile<128, 64, 3>;
 using Split64x128 = SplitTile<64, 128, 6>;
+// Of large matrices: one block an SM, as deep as fits.
+using Deep128x16 = SplitTile<128, 16, 9>;
+using Deep128x32 = SplitTile<128, 32, 8>;
+using Deep64x64 = SplitTile<64, 64, 11>;
+constexpr int kLeastDeepRows = 2048;
 
-// Epilogues that stream-K is built for: those of values, not of updates.
+// Operands straight from memory, up to this many elements of A: larger ones want more bytes under
+// way than registers hold. k of the flat ones fits in the registers.
+constexpr int64_t kMostThinElements = 1280 * 1280;
+constexpr int kMostFlatDepth = 64;
+
+// Epilogues that stream-K, and operands straight from memory, are built for: those of values, not
+// of updates.
 template <typename Epilogue>
 constexpr bool kStreams = false;
 template <>
@@ -73,6 +86,10 @@ class GemmVariants {
     if (!tma_accepts<Out>(p_.d, p_.ldd) || p_.n * sizeof(Out) % 16 != 0) return;
     add_persistent<PersistentTile<128, 128, 1>>(list);
     add_persistent<PersistentTile<128, 256, 1>>(list);
+    // One wave where the tiles above take two: 10 x 13 of them are 2560 x 2704.
+    if constexpr (sizeof(In) == 2 && kB == Major::k && kStreams<Epilogue>) {
+      add_persistent<PersistentTile<256, 208, 1>>(list);
+    }
     // Multicast within pairs has not paid on an H200: 264 against 211 us at 4096^3 (A k-major, B
     // mn-major), 33 against 24.5 at 2048^3. The cause is not known; a ring of four stages may be
     // too short for two blocks in step.
@@ -81,6 +98,33 @@ class GemmVariants {
       add_stream<PersistentTile<128, 64, 1, true>>(list);
       add_stream<PersistentTile<128, 128, 1, true>>(list);
       add_stream<PersistentTile<128, 256, 1, true>>(list);
+    }
+  }
+  // Those whose operands go straight to registers, by whole units of 16 bytes.
+  void add_direct(std::vector<PreparedGemm>& list, bool swapped) const {
+    if constexpr (sizeof(In) == 2 && kStreams<Epilogue>) {
+      if (device_.major != 9 || !direct_accepts<In, kA>(p_.a, p_.lda, p_.m, p_.k) ||
+          !direct_accepts<In, kB>(p_.b, p_.ldb, p_.n, p_.k)) {
+        return;
+      }
+      if constexpr (sizeof(Out) == 2) {
+        if (int64_t{p_.m} * p_.k <= kMostThinElements && p_.k > kMostFlatDepth) {
+          if (p_.n <= 16) add_thin_direct<ThinTile<16, 16, 2, 1, 8, 2>>(list, swapped);
+          if (p_.n <= 16) add_thin_direct<ThinTile<32, 16, 1, 1, 16, 2>>(list, swapped);
+          if (p_.n > 16 && p_.n <= 32)
+            add_thin_direct<ThinTile<16, 32, 1, 1, 16, 1>>(list, swapped);
+          if (p_.n > 16 && p_.n <= 32) add_thin_direct<ThinTile<32, 32, 1, 3, 8, 1>>(list, swapped);
+          if (p_.n > 32 && p_.n <= 64) add_thin_direct<ThinTile<16, 64, 1, 2, 8, 1>>(list, swapped);
+        }
+      }
+      if constexpr (kA == kB) {
+        if (swapped || p_.k > kMostFlatDepth) return;
+        if (p_.k <= kMostFlatDepth / 2) {
+          add_flat<FlatTile<16, 1, 2>>(list);
+        } else {
+          add_flat<FlatTile<16, 2, 2>>(list);
+        }
+      }
     }
   }
   // The ones for a D with few rows, from the swapped problem (whose D has few columns).
@@ -99,6 +143,12 @@ class GemmVariants {
     if (p.n <= 32) add_split<Split64x16>(list, p, swapped);
     if (p.n > 16 && p.n <= 64) add_split<Split64x32>(list, p, swapped);
     if (p.n > 32) add_split<Split64x64>(list, p, swapped);
+    if constexpr (sizeof(In) == 2 && kStreams<Epilogue>) {
+      if (p.m < kLeastDeepRows || p.n > 64) return;
+      if (p.n <= 16) add_split<Deep128x16>(list, p, swapped);
+      if (p.n > 16 && p.n <= 32) add_split<Deep128x32>(list, p, swapped);
+      if (p.n > 32) add_split<Deep64x64>(list, p, swapped);
+    }
   }
   template <typename Tile>
   void add_split(std::vector<PreparedGemm>& list, const GemmProblem& p, bool swapped) const {
@@ -113,6 +163,25 @@ class GemmVariants {
                                                                          epilogue_, options_));
       list.back().estimate_us = estimate_split(rates_, tiles * split, stages, split, Tile::kStages,
                                                Tile::kStageBytes, Tile::kM * Tile::kN);
+    }
+  }
+  template <typename Tile>
+  void add_thin_direct(std::vector<PreparedGemm>& list, bool swapped) const {
+    for (int split = 1; split <= kMostThinParts; ++split) {
+      const int blocks = ceil_div(p_.m, Tile::kRows) * split;
+      list.push_back(prepare_gemm_thin<In, Out, kA, kB, Tile, Epilogue>(p_, split, swapped,
+                                                                        epilogue_, options_));
+      list.back().estimate_us = estimate_thin(
+          rates_, blocks, ceil_div(p_.k, split * Tile::kWarps * Tile::kDepth), split, Tile::kCols);
+    }
+  }
+  template <typename Tile>
+  void add_flat(std::vector<PreparedGemm>& list) const {
+    for (const int turns : {1, 4}) {
+      list.push_back(
+          prepare_gemm_flat<In, Out, kA, kB, Tile, Epilogue>(p_, turns, epilogue_, options_));
+      list.back().estimate_us =
+          estimate_flat(turns, Tile::kQuads, double(p_.m) * p_.n * sizeof(Out));
     }
   }
   template <typename Tile>
@@ -178,10 +247,12 @@ void add_gemm_variants(std::vector<PreparedGemm>& list, const GemmProblem& p,
                        const Epilogue& epilogue, const GemmOptions& options) {
   const GemmVariants<In, Out, kA, kB, Epilogue> as_is(p, epilogue, options);
   as_is.add_wgmma(list);
+  as_is.add_direct(list, /*swapped=*/false);
   constexpr Major kSwappedA = kB, kSwappedB = kA;
   const GemmVariants<In, Out, kSwappedA, kSwappedB, Epilogue> swapped(swap_operands(p), epilogue,
                                                                       options);
   swapped.add_wgmma_swapped(list);
+  swapped.add_direct(list, /*swapped=*/true);
   as_is.add_mma(list);
 }
 
