@@ -5,8 +5,8 @@
 #include "ridgeline/cuda/gemm/problem.h"
 
 // The products this library is built with. prepare_gemm_variants gives every way to compute a
-// problem; a planner times them. The kernels are in gemm_persistent.cuh, gemm_split.cuh and
-// gemm_mma.cuh; variants.cuh chooses which suit a problem; gemm_*.cu instantiate them.
+// problem; a planner times them. The kernels are in gemm_persistent.cuh, gemm_split.cuh,
+// gemm_thin.cuh, gemm_flat.cuh, gemm_mma.cuh; variants.cuh chooses; gemm_*.cu instantiate them.
 namespace ridgeline::cuda {
 
 // m, n, k >= 1. The list is never empty on sm_80 and up; the most promising variant comes first.

@@ -6,7 +6,7 @@
 #include "ridgeline/cuda/gemm/launch.h"
 
 // Short sums, k at most 64: writing D is what costs, and all of it is written at once by as many
-// warps as fit. A warp takes 64 columns and kRows rows, kTurns times.
+// warps as fit. A warp takes 64 columns and kRows rows, `turns` times.
 namespace ridgeline::cuda {
 
 template <int kRows_, int kQuads_, int kWarps_>
