@@ -3,6 +3,7 @@
 #include "ridgeline/cuda/graph_order.h"
 
 #include <cuda_runtime.h>
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -208,6 +209,49 @@ TEST_F(CudaGraphOrder, AGraphOfTrainingStepsIsItsRowsOneByOne) {
       if (info.role == Role::temp) continue;
       const Tensor &x = a[info.value], &y = b[info.value];
       EXPECT_EQ(std::memcmp(x.data, y.data, x.bytes()), 0) << info.name << " of " << training.name;
+    }
+  }
+}
+
+// Products begin while the one before ends, and read what that one writes: a graph of a chain gives
+// the bits of its rows one by one, whichever kernel computes them.
+TEST_F(CudaGraphOrder, AChainOfProductsIsItsRowsOneByOne) {
+  constexpr int64_t kWidth = 1024;
+  constexpr int kLayers = 8, kSteps = 4;
+  for (const int64_t n : {16, 32, 64}) {
+    Program program;
+    program.precision = Precision::bf16;
+    const auto add = [&](const std::string& name, int64_t rows, Role role) {
+      return program.add_value(name, DType::bf16, {rows, kWidth}, role);
+    };
+    std::vector<Value> weights;
+    const Value first = add("x", n, Role::input);
+    Value x = first;
+    for (int l = 0; l < kLayers; ++l) {
+      weights.push_back(add(fmt::format("w{}", l), kWidth, Role::param));
+      const Value y = add(fmt::format("y{}", l), n, l + 1 == kLayers ? Role::output : Role::temp);
+      program.add(Linear{x, weights.back(), {}, y});
+      x = y;
+    }
+    Arrays inputs(program);
+    inputs.fill(program, first, normal(1), 1);
+    for (const Value& w : weights) inputs.fill(program, w, normal(1.0 / 32), uint64_t(w.id));
+    for (const Impl& row : cuda::rows()) {
+      if (!row.name.starts_with("cuda.linear.tensor.")) continue;
+      PlanOptions options;
+      options.tune = false;
+      const Table table{row};
+      const Planned planned = plan_program(program, table, gpu(), options);
+      const DeviceValues graphs(gpu(), program, inputs), rows(gpu(), program, inputs);
+      Plan whole(gpu(), program, planned.choices, graphs.externals());
+      Plan singly(gpu(), program, planned.choices, rows.externals());
+      whole.run(kSteps);
+      for (size_t i = 0; i < planned.choices.size(); ++i) {
+        singly.run_choice(i);
+        gpu().synchronize();
+      }
+      const Arrays a = graphs.read(), b = rows.read();
+      EXPECT_EQ(std::memcmp(a[x].data, b[x].data, a[x].bytes()), 0) << row.name << ", n = " << n;
     }
   }
 }
