@@ -337,6 +337,9 @@ std::vector<Case> long_conv_cases(DType dtype) {
       {2, {{7, 9, 70}, 5, {slide(5), slide(7, 1, 3)}, 1}},
       {2, {{33, 5, 11}, 7, {slide(3, 1, 1), slide(3, 1, 1)}, 1}},
       {3, {{9, 6, 5}, 2, {slide(5), slide(5)}, 1}},
+      {2, {{1, 17, 42}, 5, {slide(7), slide(7)}, 1}},
+      {2, {{2, 9, 12}, 3, {slide(5), slide(5)}, 1}},
+      {1, {{3, 8, 11}, 7, {slide(4, 1, 1), slide(7, 1, 2)}, 1}},
   };
   std::vector<Case> all;
   for (const ConvCase& conv : shapes) {

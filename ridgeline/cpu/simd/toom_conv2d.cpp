@@ -70,9 +70,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 constexpr int kSumVectors = kManyRegisters ? 4 : 2;
 
 // Order of points everywhere: 0, then p and -p of each pair, then infinity.
-template <int kPairs>
+template <int kOutputs, int kPairs>
 void filter_blocks(const Toom2dShape& shape, const float* w, float* u, Range blocks) {
-  constexpr int kTaps = 2 * kPairs - 1, kPoints = 2 * kPairs + 2;
+  constexpr int kPoints = 2 * kPairs + 2, kTaps = kPoints + 1 - kOutputs;
   constexpr const ToomMatrix<kPairs>& matrix = kToomMatrix<kPairs>;
   const DirectShape& s = shape.conv;
   const int64_t taps = s.c * s.kernel_h;  // rows of the filter over all channels
@@ -101,10 +101,10 @@ void filter_blocks(const Toom2dShape& shape, const float* w, float* u, Range blo
   }
 }
 
-// v of a row's tiles, each point's `stride` after that of the point before. The row lies in four
-// phases, `phase` apart: number 4 t + j is the t-th of phase j. Writes whole vectors, past the last
-// tile.
-template <int kPairs, class D>
+// v of a row's tiles, each point's `stride` after that of the point before. The row lies in phases,
+// one an output of a tile, `phase` apart: number kOutputs t + j is the t-th of phase j. Writes
+// whole vectors, past the last tile.
+template <int kOutputs, int kPairs, class D>
 HWY_INLINE void transform_row(D d, const float* HWY_RESTRICT row, int64_t phase, int64_t tiles,
                               float* HWY_RESTRICT v, int64_t stride) {
   constexpr int kPoints = 2 * kPairs + 2;
@@ -114,7 +114,8 @@ HWY_INLINE void transform_row(D d, const float* HWY_RESTRICT row, int64_t phase,
   for (int64_t t = 0; t < tiles; t += int64_t(hn::Lanes(d))) {
     V a[kPoints];
     RIDGELINE_UNROLL
-    for (int k = 0; k < kPoints; ++k) a[k] = hn::LoadU(d, row + k % 4 * phase + t + k / 4);
+    for (int k = 0; k < kPoints; ++k)
+      a[k] = hn::LoadU(d, row + k % kOutputs * phase + t + k / kOutputs);
     const auto put = [&](int p, V value) HWY_ATTR { hn::StoreU(value, d, v + p * stride + t); };
     V zero = a[2 * kPairs], infinity = a[2 * kPairs + 1];  // leading coefficients are 1
     RIDGELINE_UNROLL
@@ -140,22 +141,24 @@ HWY_INLINE void transform_row(D d, const float* HWY_RESTRICT row, int64_t phase,
 }
 
 // One row of the padded image to its phases; past its end they are zero.
+template <int kOutputs>
 void split_row(const float* row, int64_t count, float* phases, int64_t phase) {
   const Tag<float> d;
-  const int64_t lanes = int64_t(hn::Lanes(d));
-  for (int64_t t = 0; t < count; t += lanes) {
-    Vec<float> a, b, c, e;
-    hn::LoadInterleaved4(d, row + 4 * t, a, b, c, e);
-    hn::StoreU(a, d, phases + t);
-    hn::StoreU(b, d, phases + phase + t);
-    hn::StoreU(c, d, phases + 2 * phase + t);
-    hn::StoreU(e, d, phases + 3 * phase + t);
+  for (int64_t t = 0; t < count; t += int64_t(hn::Lanes(d))) {
+    Vec<float> a[4];
+    if constexpr (kOutputs == 4) {
+      hn::LoadInterleaved4(d, row + 4 * t, a[0], a[1], a[2], a[3]);
+    } else {
+      hn::LoadInterleaved2(d, row + 2 * t, a[0], a[1]);
+    }
+    RIDGELINE_UNROLL
+    for (int j = 0; j < kOutputs; ++j) hn::StoreU(a[j], d, phases + j * phase + t);
   }
 }
 
 // v of the whole image: [point][c, row, tile]. Rows come one after the other, so that what a vector
 // writes past the end of one is overwritten by the next.
-template <int kPairs>
+template <int kOutputs, int kPairs>
 void transform_image(const Toom2dShape& shape, const float* x, float* row, float* v) {
   const DirectShape& s = shape.conv;
   const int64_t tiles = shape.tiles(), rows = shape.in_rows();
@@ -172,13 +175,14 @@ void transform_image(const Toom2dShape& shape, const float* x, float* row, float
       } else {
         std::fill_n(row + s.pad_w, wanted, 0.0f);
       }
-      split_row(row, tiles + 2, phases, phase);
+      split_row<kOutputs>(row, tiles + (2 * kPairs + 1) / kOutputs, phases, phase);
       float* to = v + (c * rows + r) * tiles;
       if (tiles <= 8) {
-        transform_row<kPairs>(hn::CappedTag<float, 8>(), phases, phase, tiles, to,
-                              shape.point_elements());
+        transform_row<kOutputs, kPairs>(hn::CappedTag<float, 8>(), phases, phase, tiles, to,
+                                        shape.point_elements());
       } else {
-        transform_row<kPairs>(Tag<float>(), phases, phase, tiles, to, shape.point_elements());
+        transform_row<kOutputs, kPairs>(Tag<float>(), phases, phase, tiles, to,
+                                        shape.point_elements());
       }
     }
   }
@@ -243,12 +247,13 @@ void sum_block(int64_t rows, const Toom2dShape& shape, const float* u, const flo
   if constexpr (kRows > 1) sum_block<kRows - 1>(rows, shape, u, v, sums);
 }
 
-// The four outputs of the tiles from q on of a channel, from its sums at all points.
-template <int kPairs, class D, class V = hn::Vec<D>>
-HWY_INLINE void outputs_at(D d, const float* sums, int64_t ld, V (&y)[4]) {
+// The outputs of the tiles from q on of a channel, from its sums at all points.
+template <int kOutputs, int kPairs, class D, class V = hn::Vec<D>>
+HWY_INLINE void outputs_at(D d, const float* sums, int64_t ld, V (&y)[kOutputs]) {
+  RIDGELINE_UNROLL
+  for (int j = 0; j < kOutputs; ++j) y[j] = hn::Zero(d);
   y[0] = hn::LoadU(d, sums);
-  y[3] = hn::LoadU(d, sums + (2 * kPairs + 1) * ld);
-  y[1] = y[2] = hn::Zero(d);
+  y[kOutputs - 1] = hn::LoadU(d, sums + (2 * kPairs + 1) * ld);
   RIDGELINE_UNROLL
   for (int i = 0; i < kPairs; ++i) {
     const V plus = hn::LoadU(d, sums + (1 + 2 * i) * ld);
@@ -257,33 +262,40 @@ HWY_INLINE void outputs_at(D d, const float* sums, int64_t ld, V (&y)[4]) {
     const double p = kToomPairs[i];
     y[0] = hn::Add(y[0], even);
     y[1] = hn::MulAdd(hn::Set(d, float(p)), odd, y[1]);
-    y[2] = hn::MulAdd(hn::Set(d, float(p * p)), even, y[2]);
-    y[3] = hn::MulAdd(hn::Set(d, float(p * p * p)), odd, y[3]);
+    if constexpr (kOutputs == 4) {
+      y[2] = hn::MulAdd(hn::Set(d, float(p * p)), even, y[2]);
+      y[3] = hn::MulAdd(hn::Set(d, float(p * p * p)), odd, y[3]);
+    }
   }
 }
 
 // A channel's outputs, bias and activation included. The pool's larger ones of neighbours in a row
 // are those of a tile's outputs; `sums` of the first two points then hold them.
-template <int kPairs>
+template <int kOutputs, int kPairs>
 void finish_channel(const Toom2dArgs& args, float bias, float* sums, float* plane, float* y) {
   const Tag<float> d;
   const Toom2dShape& shape = args.shape;
   const int64_t lanes = int64_t(hn::Lanes(d)), tiles = shape.tiles(), ld = shape.sum_elements();
   const int64_t columns = shape.columns(), rows = shape.rows();
-  Vec<float> out[4];
+  Vec<float> out[kOutputs];
   if (!shape.conv.pooled) {
     for (int64_t r = 0; r < rows; ++r) {  // what is written past a row, the next overwrites
       for (int64_t t = 0; t < tiles; t += lanes) {
-        outputs_at<kPairs>(d, sums + r * tiles + t, ld, out);
-        hn::StoreInterleaved4(out[0], out[1], out[2], out[3], d, plane + r * columns + 4 * t);
+        outputs_at<kOutputs, kPairs>(d, sums + r * tiles + t, ld, out);
+        float* to = plane + r * columns + kOutputs * t;
+        if constexpr (kOutputs == 4) {
+          hn::StoreInterleaved4(out[0], out[1], out[2], out[3], d, to);
+        } else {
+          hn::StoreInterleaved2(out[0], out[1], d, to);
+        }
       }
     }
     return finish_row(args.act, bias, plane, rows * columns, y);
   }
   for (int64_t q = 0; q < rows * tiles; q += lanes) {
-    outputs_at<kPairs>(d, sums + q, ld, out);
+    outputs_at<kOutputs, kPairs>(d, sums + q, ld, out);
     hn::StoreU(larger(d, out[0], out[1]), d, sums + q);
-    hn::StoreU(larger(d, out[2], out[3]), d, sums + ld + q);
+    if constexpr (kOutputs == 4) hn::StoreU(larger(d, out[2], out[3]), d, sums + ld + q);
   }
   const auto pool = [&](auto narrow) HWY_ATTR {
     for (int64_t r = 0; r < rows; r += 2) {
@@ -291,9 +303,14 @@ void finish_channel(const Toom2dArgs& args, float bias, float* sums, float* plan
         const float* upper = sums + r * tiles + t;
         const float* lower = upper + tiles;
         const auto left = larger(narrow, hn::LoadU(narrow, upper), hn::LoadU(narrow, lower));
-        const auto right =
-            larger(narrow, hn::LoadU(narrow, upper + ld), hn::LoadU(narrow, lower + ld));
-        hn::StoreInterleaved2(left, right, narrow, plane + r / 2 * (columns / 2) + 2 * t);
+        float* to = plane + r / 2 * (columns / 2) + kOutputs / 2 * t;
+        if constexpr (kOutputs == 4) {
+          const auto right =
+              larger(narrow, hn::LoadU(narrow, upper + ld), hn::LoadU(narrow, lower + ld));
+          hn::StoreInterleaved2(left, right, narrow, to);
+        } else {
+          hn::StoreU(left, narrow, to);
+        }
       }
     }
   };
@@ -305,7 +322,7 @@ void finish_channel(const Toom2dArgs& args, float bias, float* sums, float* plan
   finish_row(args.act, bias, plane, shape.results(), y);
 }
 
-template <int kPairs>
+template <int kOutputs, int kPairs>
 void convolve_image(const Toom2dArgs& args, const float* x, float* y, float* scratch) {
   const Toom2dShape& shape = args.shape;
   const int64_t points = shape.points(), k = shape.conv.k;
@@ -313,39 +330,46 @@ void convolve_image(const Toom2dArgs& args, const float* x, float* y, float* scr
   float* sums = v + points * shape.point_elements();
   float* row = sums + kDirectBlock * points * shape.sum_elements();
   float* plane = row;  // the row is done with when the plane is wanted
-  transform_image<kPairs>(shape, x, row, v);
+  transform_image<kOutputs, kPairs>(shape, x, row, v);
   const float* u = args.filters;
   for (int64_t block = 0; block < direct_blocks(k); ++block) {
     const auto [begin, end] = direct_block(k, block);
     sum_block<int(kDirectBlock)>(end - begin, shape, u, v, sums);
     u += (end - begin) * shape.conv.c * shape.conv.kernel_h * points;
     for (int64_t o = begin; o < end; ++o) {
-      finish_channel<kPairs>(args, args.bias != nullptr ? args.bias[o] : 0.0f,
-                             sums + (o - begin) * points * shape.sum_elements(), plane,
-                             y + o * shape.results());
+      finish_channel<kOutputs, kPairs>(args, args.bias != nullptr ? args.bias[o] : 0.0f,
+                                       sums + (o - begin) * points * shape.sum_elements(), plane,
+                                       y + o * shape.results());
     }
   }
 }
 
-void filters(const Toom2dShape& shape, const float* w, float* u, Range blocks) {
-  switch (shape.conv.kernel_w) {
+// Calls f.operator()<outputs, pairs>().
+template <typename F>
+void with_sizes(const Toom2dShape& shape, F f) {
+  const int64_t taps = shape.conv.kernel_w;
+  if (shape.outputs == 2) {
+    return taps == 5 ? f.template operator()<2, 2>() : f.template operator()<2, 3>();
+  }
+  switch (taps) {
     case 3:
-      return filter_blocks<2>(shape, w, u, blocks);
+      return f.template operator()<4, 2>();
     case 5:
-      return filter_blocks<3>(shape, w, u, blocks);
+      return f.template operator()<4, 3>();
     default:
-      return filter_blocks<4>(shape, w, u, blocks);
+      return f.template operator()<4, 4>();
   }
 }
+
+void filters(const Toom2dShape& shape, const float* w, float* u, Range blocks) {
+  with_sizes(shape, [&]<int kOutputs, int kPairs>() {
+    filter_blocks<kOutputs, kPairs>(shape, w, u, blocks);
+  });
+}
 void image(const Toom2dArgs& args, const float* x, float* y, float* scratch) {
-  switch (args.shape.conv.kernel_w) {
-    case 3:
-      return convolve_image<2>(args, x, y, scratch);
-    case 5:
-      return convolve_image<3>(args, x, y, scratch);
-    default:
-      return convolve_image<4>(args, x, y, scratch);
-  }
+  with_sizes(args.shape, [&]<int kOutputs, int kPairs>() {
+    convolve_image<kOutputs, kPairs>(args, x, y, scratch);
+  });
 }
 
 constexpr Toom2dKernels kToom2d{filters, image};
@@ -361,8 +385,8 @@ HWY_EXPORT(toom2d);
 const Toom2dKernels& toom2d_kernels() { return *HWY_DYNAMIC_DISPATCH(toom2d)(); }
 
 size_t Toom2dShape::thread_elements() const {
-  const int64_t row = row_elements() + kToomOutputs * (tiles() + kSlack);
-  const int64_t plane = results() + kSlack + kToomOutputs * kSlack;
+  const int64_t row = row_elements() + outputs * (tiles() + kSlack);
+  const int64_t plane = results() + kSlack + outputs * kSlack;
   return size_t(points() * point_elements() + kDirectBlock * points() * sum_elements() +
                 std::max(row, plane));
 }

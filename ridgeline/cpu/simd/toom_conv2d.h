@@ -6,8 +6,8 @@
 #include "ridgeline/cpu/simd/direct_conv.h"
 
 // 2-D convolutions in fp32 with fewer multiplications along the rows (Toom, Cook, Winograd), as in
-// toom_conv.h: four neighbouring outputs of a row depend on n = kernel_w + 3 inputs, and follow
-// from n products for each row of the filter instead of 4 * kernel_w. Rows of the filter, of which
+// toom_conv.h: m = 4 (or 2) neighbouring outputs of a row depend on n = kernel_w + m - 1 inputs, and
+// follow from n products for each row of the filter instead of m * kernel_w. Rows of the filter, of which
 // each input row meets all, and output channels share the transforms, which so cost little. With
 // the points 0, +-1, +-2, +-1/2, +-3/4 (as many as the filter needs) and infinity:
 //   v_p = the value at p of the inputs' polynomial without the root p
@@ -15,19 +15,19 @@
 //   y_j = sum over p of p^j * (u_p . v_p over input channels and rows of the filter)
 // Against fp64 with 12 channels and 7 x 7 taps the error is 7 times that of the direct sum, a
 // thirtieth of the bound of a sum of 588 products; 3/2 for 3/4 makes it 8 times, 4 makes it 15.
-// An input that is no number, or infinite, makes the four outputs of its tiles NaN.
+// Tiles of two outputs err 3 times as much as the direct sum.
+// An input that is no number, or infinite, makes all outputs of its tiles NaN.
 namespace ridgeline::cpu::simd {
-
-inline constexpr int64_t kToomOutputs = 4;
 
 struct Toom2dShape {
   DirectShape conv;
+  int64_t outputs = 4;  // of a tile; or 2
 
-  int64_t points() const { return conv.kernel_w + kToomOutputs - 1; }
+  int64_t points() const { return conv.kernel_w + outputs - 1; }
   // Rows and columns of outputs that somebody wants: a pool leaves an odd one out.
   int64_t rows() const { return conv.pooled ? conv.out_h() / 2 * 2 : conv.out_h(); }
   int64_t columns() const { return conv.pooled ? conv.out_w() / 2 * 2 : conv.out_w(); }
-  int64_t tiles() const { return (columns() + kToomOutputs - 1) / kToomOutputs; }  // of a row
+  int64_t tiles() const { return (columns() + outputs - 1) / outputs; }  // of a row
   int64_t in_rows() const { return rows() + conv.kernel_h - 1; }
   int64_t results() const {  // of a channel
     return conv.pooled ? rows() / 2 * (columns() / 2) : rows() * columns();
@@ -37,7 +37,7 @@ struct Toom2dShape {
   // for vectors that reach past the end.
   int64_t point_elements() const { return conv.c * in_rows() * tiles() + kSlack; }
   int64_t sum_elements() const { return (rows() * tiles() + kSlack) / 16 * 16; }
-  int64_t row_elements() const { return kToomOutputs * (tiles() + kSlack); }
+  int64_t row_elements() const { return outputs * (tiles() + kSlack); }
   size_t thread_elements() const;
   size_t filter_elements() const { return size_t(conv.k * conv.c * conv.kernel_h * points()); }
 
@@ -51,7 +51,7 @@ struct Toom2dArgs {
   Act act;
 };
 
-// kernel_w must be 3, 5 or 7.
+// kernel_w must be 3, 5 or 7; 5 or 7 for tiles of two.
 struct Toom2dKernels {
   // u of the blocks [begin, end) of output channels (direct_block), from w[k, c, kernel_h,
   // kernel_w]: [block][point][c, kernel_h][channels of the block].
