@@ -6,10 +6,11 @@
 #include "ridgeline/cpu/simd/direct_conv.h"
 
 // 2-D convolutions in fp32 with fewer multiplications along the rows (Toom, Cook, Winograd), as in
-// toom_conv.h: m = 4 (or 2) neighbouring outputs of a row depend on n = kernel_w + m - 1 inputs, and
-// follow from n products for each row of the filter instead of m * kernel_w. Rows of the filter, of which
-// each input row meets all, and output channels share the transforms, which so cost little. With
-// the points 0, +-1, +-2, +-1/2, +-3/4 (as many as the filter needs) and infinity:
+// toom_conv.h: m = 4 (or 2) neighbouring outputs of a row depend on n = kernel_w + m - 1 inputs,
+// and follow from n products for each row of the filter instead of m * kernel_w. Rows of the
+// filter, of which each input row meets all, and output channels share the transforms, which so
+// cost little. With the points 0, +-1, +-2, +-1/2, +-3/4 (as many as the filter needs) and
+// infinity:
 //   v_p = the value at p of the inputs' polynomial without the root p
 //   u_p = sum over k < kernel_w of p^k w[k] / D(p)
 //   y_j = sum over p of p^j * (u_p . v_p over input channels and rows of the filter)
