@@ -1,7 +1,10 @@
 #include <gtest/gtest.h>
+#include <sys/time.h>
 
 #include <cmath>
+#include <csignal>
 #include <cstring>
+#include <ctime>
 #include <random>
 #include <thread>
 #include <vector>
@@ -102,8 +105,9 @@ void plain_step(const Net& net, Replica<T>& replica, int step, std::vector<MlpSc
 
 // Ranks as threads of this process, each with `threads` of its own; every rank's scores.
 template <typename T>
-std::vector<MlpScore> run_ranks(const Net& net, std::vector<Replica<T>>& replicas, int steps,
-                                int threads) {
+std::vector<MlpScore> run_ranks(
+    const Net& net, std::vector<Replica<T>>& replicas, int steps, int threads,
+    void (*begin)() = [] {}) {
   const size_t ranks = net.shares.size();
   int64_t most = 0;
   double total = 0;
@@ -120,6 +124,7 @@ std::vector<MlpScore> run_ranks(const Net& net, std::vector<Replica<T>>& replica
   std::vector<std::jthread> team;
   for (size_t r = 0; r < ranks; ++r) {
     team.emplace_back([&, r] {
+      begin();
       ThreadPool pool(threads);
       SharedMlpStep<T> step(replicas[r].layers, threads);
       const Buffer workspace(step.workspace_bytes());
@@ -175,6 +180,57 @@ TYPED_TEST(SimdSharedStep, IsTheSumOfTheSharesBitForBit) {
       }
     }
   }
+}
+
+// While one lives, threads that it lets in are put to sleep at any instruction, many times a
+// second.
+class HeldUp {
+ public:
+  HeldUp() {
+    mask(SIG_BLOCK);  // of this thread and those it makes, but for
+    std::signal(SIGALRM, [](int) {
+      const timespec time{0, 50'000};
+      nanosleep(&time, nullptr);
+    });
+    every(200);
+  }
+  ~HeldUp() {
+    every(0);
+    std::signal(SIGALRM, SIG_IGN);  // what is pending is dropped
+    mask(SIG_UNBLOCK);
+    std::signal(SIGALRM, SIG_DFL);
+  }
+  // the caller, and threads that it makes from now on.
+  static void let_in() { mask(SIG_UNBLOCK); }
+
+ private:
+  static void mask(int how) {
+    sigset_t alarm;
+    sigemptyset(&alarm);
+    sigaddset(&alarm, SIGALRM);
+    pthread_sigmask(how, &alarm, nullptr);
+  }
+  static void every(int us) {
+    const itimerval interval{{0, us}, {0, us}};
+    setitimer(ITIMER_REAL, &interval, nullptr);
+  }
+};
+
+// What a thread saw of a counter is old when it comes back to take the piece, which others have
+// taken since, and so the next may not be ready.
+TYPED_TEST(SimdSharedStep, StandsThreadsThatAreHeldUp) {
+  using T = TypeParam;
+  const Net net{{1, 2}, Act::none, {1500, 1, 64}};
+  constexpr int kSteps = 300;
+  Replica<T> want(net);
+  std::vector<MlpScore> want_scores;
+  for (int i = 0; i < kSteps; ++i) plain_step(net, want, i, want_scores);
+  std::vector<Replica<T>> got;
+  for (size_t r = 0; r < net.shares.size(); ++r) got.emplace_back(net);
+  const HeldUp held_up;
+  const auto scores = run_ranks(net, got, kSteps, 3, HeldUp::let_in);
+  for (size_t i = 0; i < scores.size(); ++i) ASSERT_EQ(scores[i].loss, want_scores[i].loss) << i;
+  for (const Replica<T>& replica : got) ASSERT_EQ(replica.tensors, want.tensors);
 }
 
 // Threads of one process, which update the same weights.

@@ -118,18 +118,18 @@ bool SharedMlpStep<T>::finished(const Share& s) const {
   return finished_chunks(s) == s.chunks;
 }
 
-// A chunk's slot is free when all lanes have the chunk that was in it.
+// A chunk's slot is free when all lanes have the chunk that was in it. `first` is what the counter
+// said; a piece is taken only by changing the counter from that very value.
 template <typename T>
-bool SharedMlpStep<T>::units_ready(const Share& s) const {
-  const auto row = int64_t(s.head().units.get()) * kUnit;
+bool SharedMlpStep<T>::units_ready(const Share& s, uint64_t first) const {
+  const auto row = int64_t(first) * kUnit;
   return row < s.n && row / kChunk < finished_chunks(s) + kSlots;
 }
 
-// All units of the lane's next chunk are through. Before the first chunk replaces the last step's
-// sums, all ranks must have fetched them.
+// The same of a lane: all units of its next chunk are through. Before the first chunk replaces the
+// last step's sums, all ranks must have fetched them.
 template <typename T>
-bool SharedMlpStep<T>::lane_ready(const Share& s, size_t lane) const {
-  const uint64_t state = s.head().lanes[lane].get();
+bool SharedMlpStep<T>::lane_ready(const Share& s, uint64_t state) const {
   const auto chunk = int64_t(state / 2);
   if (state % 2 != 0 || chunk >= s.chunks) return false;
   const int64_t rows = std::min(kChunk, s.n - chunk * kChunk);
@@ -143,20 +143,19 @@ bool SharedMlpStep<T>::lane_ready(const Share& s, size_t lane) const {
 template <typename T>
 bool SharedMlpStep<T>::ready(const Share& s) const {
   for (size_t i = 0; i < lanes_.size(); ++i) {
-    if (lane_ready(s, i)) return true;
+    if (lane_ready(s, s.head().lanes[i].get())) return true;
   }
-  return units_ready(s);
+  return units_ready(s, s.head().units.get());
 }
 
 // --- pieces ---
 
 template <typename T>
 bool SharedMlpStep<T>::take_units(const Share& s, Worker& w) const {
-  if (!units_ready(s)) return false;
   Head& head = s.head();
   const uint64_t first = head.units.get();
+  if (!units_ready(s, first)) return false;
   const int64_t begin = int64_t(first) * kUnit, chunk = begin / kChunk;
-  if (begin >= s.n) return false;
   const bool wanted = in_small_pieces();
   const int64_t end = std::min(wanted ? begin + kUnit : (chunk + 1) * kChunk, s.n);
   const auto units = uint64_t((end - begin + kUnit - 1) / kUnit);
@@ -173,9 +172,8 @@ bool SharedMlpStep<T>::take_lanes(const Share& s, Worker& w) const {
   size_t taken[kMostLanes], count = 0;
   int64_t chunk = -1;
   for (size_t i = 0; i < lanes_.size() && (count == 0 || !wanted); ++i) {
-    if (!lane_ready(s, i)) continue;
     const uint64_t state = head.lanes[i].get();
-    if (state % 2 != 0 || (chunk >= 0 && int64_t(state / 2) != chunk)) continue;
+    if (!lane_ready(s, state) || (chunk >= 0 && int64_t(state / 2) != chunk)) continue;
     if (!head.lanes[i].take(state, state + 1)) continue;
     chunk = int64_t(state / 2);
     taken[count++] = i;

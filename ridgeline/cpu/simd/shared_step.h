@@ -68,8 +68,8 @@ class SharedMlpStep {
   bool in_small_pieces() const;
   int64_t finished_chunks(const Share& s) const;
   bool finished(const Share& s) const;
-  bool units_ready(const Share& s) const;
-  bool lane_ready(const Share& s, size_t lane) const;
+  bool units_ready(const Share& s, uint64_t first) const;
+  bool lane_ready(const Share& s, uint64_t state) const;
   bool ready(const Share& s) const;
   bool published(size_t rank) const;
 
