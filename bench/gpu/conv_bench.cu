@@ -2,9 +2,8 @@
 // tanh, pool, linear 120, tanh, linear 10), checked and timed beside cuDNN in the same run.
 //   conv_bench check            against loops in double precision
 //   conv_bench time FILE [n...] ms at n images (default 100 1000 10000), lines of JSON to FILE
-//   conv_bench train FILE       us of each convolution of a training step of fashion-lenet, batch
-//   128 conv_bench sanitize         a few images through every kernel, to run under
-//   compute-sanitizer
+//   conv_bench train FILE       us of each convolution of fashion-lenet's step, batch 128
+//   conv_bench sanitize         a few images through every kernel, for compute-sanitizer
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
