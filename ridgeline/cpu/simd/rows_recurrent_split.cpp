@@ -186,12 +186,19 @@ Cover covers(const Rest& rest, const SplitEngine* engine) {
   return cover;
 }
 
+// A pass with its scratch allotted.
+template <typename Work>
+Work begin(const RnnShape& shape, const Binding& binding, const SplitEngine* engine) {
+  Work work{cpu_runtime(binding.runtime()).pool(), shape, engine};
+  Scratch scratch(binding.workspace());
+  work.allot(scratch);
+  return work;
+}
+
 std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding,
                                      const SplitEngine* engine) {
   const RnnGradX& op = span.get<RnnGradX>(0);
-  SplitGradX work{cpu_runtime(binding.runtime()).pool(), op.shape, engine};
-  Scratch scratch(binding.workspace());
-  work.allot(scratch);
+  auto work = begin<SplitGradX>(op.shape, binding, engine);
   work.gradients = binding.read(op.gate_gradients).as<const float>();
   for (size_t d = 0; d < 2; ++d) work.w_ih[d] = binding.read(op.weights[d].w_ih).as<const float>();
   work.dx = binding.write(op.dx).as<float>();
@@ -201,9 +208,7 @@ std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding,
 std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding,
                                      const SplitEngine* engine) {
   const RnnGradW& op = span.get<RnnGradW>(0);
-  SplitGradW work{cpu_runtime(binding.runtime()).pool(), op.shape, engine};
-  Scratch scratch(binding.workspace());
-  work.allot(scratch);
+  auto work = begin<SplitGradW>(op.shape, binding, engine);
   work.x = binding.read(op.x).as<const float>();
   work.y = binding.read(op.y).as<const float>();
   work.h0 = binding.read(op.h0).as<const float>();
