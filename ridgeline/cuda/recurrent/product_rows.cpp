@@ -109,10 +109,12 @@ RowProduct grad_w_product(const RnnGradW& op, int64_t gate_count, int64_t width,
 int64_t joined_gates(const RnnShape& s) { return s.cell == CellKind::gru ? 2 : gates(s.cell); }
 
 struct GradWMemory {
-  void *before, *scratch;
+  void *before, *parts, *scratch;
   GradWMemory(const RnnGradW& op, const Choice& choice, const RowProduct& of_x,
               const RowProduct& of_h, Pieces& pieces) {
-    before = pieces.take(op.shape.rows() * op.shape.hidden, op.y.dtype);
+    const RnnShape& s = op.shape;
+    before = pieces.take(s.rows() * s.hidden, op.y.dtype);
+    parts = pieces.take(kBiasParts * gradient_vectors(s.cell) * s.hidden, accumulated(op.y.dtype));
     scratch =
         pieces.take(std::max(product_scratch(choice.by, of_x), product_scratch(choice.by, of_h)));
   }
@@ -155,6 +157,7 @@ struct WeightGradients {
   Cell cell;
   const T *y, *h0, *gradients;
   T* before;
+  Accumulated<T>* parts;
   int64_t rows, pitch;
   std::vector<Multiply> products;
   LooseOut<T> db_ih, db_hh;
@@ -164,17 +167,9 @@ struct WeightGradients {
     for (const Multiply& product : products) {
       if (error == cudaSuccess) error = product(0, stream);
     }
-    const int H = sequence.hidden, count = cell_gates(cell) * H;
-    if (error == cudaSuccess && db_ih) {
-      error = launch_column_sums<T>(gradients, rows, pitch, count, db_ih, stream);
-    }
-    if (error != cudaSuccess || !db_hh) return error;
-    const bool gru = cell == Cell::gru;
-    error = launch_column_sums<T>(gradients, rows, pitch, gru ? 2 * H : count, db_hh, stream);
-    if (error != cudaSuccess || !gru) return error;
-    const size_t width = db_hh.wide ? sizeof(Accumulated<T>) : sizeof(T);
-    const LooseOut<T> last{static_cast<std::byte*>(db_hh.data) + 2 * size_t(H) * width, db_hh.wide};
-    return launch_column_sums<T>(gradients + 3 * H, rows, pitch, H, last, stream);
+    if (error != cudaSuccess) return error;
+    return launch_bias_gradients<T>(gradients, rows, pitch, cell, sequence.hidden, parts, db_ih,
+                                    db_hh, stream);
   }
 };
 
@@ -193,6 +188,7 @@ WeightGradients<T> weight_gradients(const RnnGradW& op, int64_t d, const Choice&
   all.h0 = binding.read(op.h0).as<T>();
   all.gradients = binding.read(op.gate_gradients).as<T>() + d * gradient_vectors(s.cell) * s.hidden;
   all.before = static_cast<T*>(memory.before);
+  all.parts = static_cast<Accumulated<T>*>(memory.parts);
   all.rows = s.rows();
   all.pitch = gradients_pitch(s);
   all.db_ih = loose_write<T>(binding, grads.b_ih, op.x.dtype);

@@ -1,3 +1,5 @@
+#include <initializer_list>
+
 #include "ridgeline/cuda/plain/index.cuh"
 #include "ridgeline/cuda/recurrent/cell.cuh"
 #include "ridgeline/cuda/recurrent/steps.h"
@@ -144,20 +146,30 @@ __global__ void rnn_state_kernel(const From* from, To* to, int64_t count) {
   }
 }
 
-template <typename T>
+// So many neighbouring values, in one access.
+template <typename T, int kCount>
+struct alignas(sizeof(T) * kCount) Values {
+  T v[kCount];
+};
+
+// A row of blocks a step of an item. Rows are a multiple of kCount values apart.
+template <typename T, int kCount>
 __global__ void rnn_states_before_kernel(Sequence s, const T* y, const T* h0, T* before) {
-  const int64_t H = s.hidden, count = int64_t(s.batch) * s.steps * H;
-  for (int64_t i = first_index(); i < count; i += index_stride()) {
-    const int64_t row = i / H, j = i % H;
+  const int H = s.hidden, j = (blockIdx.x * kStepThreads + threadIdx.x) * kCount;
+  if (j >= H) return;
+  for (int64_t row = blockIdx.y; row < int64_t(s.batch) * s.steps; row += gridDim.y) {
     const int b = int(row / s.steps), t = int(row % s.steps), length = s.length(b);
     const int earlier = s.reverse ? t + 1 : t - 1;
-    T value = T(0.0f);
+    Values<T, kCount> values = {};
+    const auto take = [&](const T* from) {
+      values = *reinterpret_cast<const Values<T, kCount>*>(from);
+    };
     if (t < length && earlier >= 0 && earlier < length) {
-      value = y[s.place(b, earlier) * H + j];
+      take(y + s.place(b, earlier) * H + j);
     } else if (t < length && h0 != nullptr) {
-      value = h0[(int64_t(s.direction) * s.batch + b) * H + j];
+      take(h0 + (int64_t(s.direction) * s.batch + b) * H + j);
     }
-    before[i] = value;
+    *reinterpret_cast<Values<T, kCount>*>(before + row * H + j) = values;
   }
 }
 
@@ -179,24 +191,53 @@ __global__ void rnn_transpose_kernel(const T* from, T* to, int rows, int columns
   }
 }
 
-constexpr int kSumRows = 32;
+// parts[p, c] = the sum over every kBiasParts-th row of x[r * pitch + c], from the p-th on, in
+// eights: a block has 32 * kCount columns, its warps share out the rows. kCount divides pitch and
+// columns.
+constexpr int kSumWarps = 8;
 
-// A block has 32 columns; its warps share out the rows.
-template <typename T>
-__global__ void rnn_column_sums_kernel(const T* x, int64_t rows, int64_t pitch, int columns,
-                                       LooseOut<T> sums) {
+template <typename T, int kCount>
+__global__ void rnn_column_parts_kernel(const T* x, int64_t rows, int64_t pitch, int columns,
+                                        Accumulated<T>* parts) {
   using A = Accumulated<T>;
-  __shared__ A part[kSumRows][33];
-  const int column = blockIdx.x * 32 + threadIdx.x;
-  A sum = A(0);
-  for (int64_t r = threadIdx.y; column < columns && r < rows; r += kSumRows) {
-    sum += A(x[r * pitch + column]);
+  __shared__ A part[kSumWarps][32 * kCount];
+  const int in_block = threadIdx.x * kCount, first = blockIdx.x * (32 * kCount);
+  A sums[kCount] = {};
+  if (first + in_block < columns) {
+    const int64_t stride = int64_t(gridDim.y) * kSumWarps;
+#pragma unroll 4
+    for (int64_t r = int64_t(blockIdx.y) * kSumWarps + threadIdx.y; r < rows; r += stride) {
+      const auto values =
+          *reinterpret_cast<const Values<T, kCount>*>(x + r * pitch + first + in_block);
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) sums[i] += A(values.v[i]);
+    }
   }
-  part[threadIdx.y][threadIdx.x] = sum;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) part[threadIdx.y][in_block + i] = sums[i];
   __syncthreads();
-  if (threadIdx.y > 0 || column >= columns) return;
-  for (int r = 1; r < kSumRows; ++r) sum += part[r][threadIdx.x];
-  sums.put(column, sum);
+  for (int c = threadIdx.y * 32 + threadIdx.x; c < 32 * kCount; c += 32 * kSumWarps) {
+    if (first + c >= columns) break;
+    A sum = part[0][c];
+    for (int warp = 1; warp < kSumWarps; ++warp) sum += part[warp][c];
+    parts[int64_t(blockIdx.y) * columns + first + c] = sum;
+  }
+}
+
+// db_ih and db_hh from the parts of all gate gradients: they differ in gru's last gate, which has a
+// vector for each.
+template <typename T>
+__global__ void rnn_bias_gradients_kernel(const Accumulated<T>* parts, int gates, int vectors,
+                                          int hidden, LooseOut<T> db_ih, LooseOut<T> db_hh) {
+  const int column = blockIdx.x * kStepThreads + threadIdx.x, columns = vectors * hidden;
+  if (column >= columns) return;
+  Accumulated<T> sum = parts[column];
+  for (int p = 1; p < kBiasParts; ++p) sum += parts[int64_t(p) * columns + column];
+  const int vector = column / hidden;
+  if (db_ih && vector < gates) db_ih.put(column, sum);
+  if (!db_hh) return;
+  if (vectors == gates || vector < gates - 1) db_hh.put(column, sum);
+  if (vector == gates) db_hh.put(column - hidden, sum);
 }
 
 // Calls f with the cell as a template argument.
@@ -217,6 +258,19 @@ cudaError_t with_cell(Cell cell, F f) {
       break;
   }
   return cudaGetLastError();
+}
+
+// Calls f with how many values one access takes: 16 bytes where rows of `width` values lie so.
+template <typename T, typename F>
+void with_values(std::initializer_list<const void*> rows, int width, F f) {
+  constexpr int kCount = 16 / sizeof(T);
+  bool even = width % kCount == 0;
+  for (const void* row : rows) even = even && reinterpret_cast<uintptr_t>(row) % 16 == 0;
+  if (even) {
+    f.template operator()<kCount>();
+  } else {
+    f.template operator()<1>();
+  }
 }
 
 unsigned blocks_of(const Sequence& s) { return blocks_for(int64_t(s.batch) * s.hidden); }
@@ -280,8 +334,13 @@ cudaError_t launch_narrow_state(const Accumulated<T>* from, T* to, int64_t count
 template <typename T>
 cudaError_t launch_states_before(const Sequence& s, const T* y, const T* h0, T* before,
                                  cudaStream_t stream) {
-  const unsigned blocks = blocks_for(int64_t(s.batch) * s.steps * s.hidden);
-  rnn_states_before_kernel<T><<<blocks, kThreads, 0, stream>>>(s, y, h0, before);
+  const int64_t rows = int64_t(s.batch) * s.steps;
+  with_values<T>({y, h0, before}, s.hidden, [&]<int kCount>() {
+    const int each = kStepThreads * kCount;
+    const dim3 blocks(unsigned((s.hidden + each - 1) / each),
+                      unsigned(rows < 65535 ? rows : 65535));
+    rnn_states_before_kernel<T, kCount><<<blocks, kStepThreads, 0, stream>>>(s, y, h0, before);
+  });
   return cudaGetLastError();
 }
 
@@ -293,10 +352,19 @@ cudaError_t launch_transpose(const T* from, T* to, int rows, int columns, cudaSt
 }
 
 template <typename T>
-cudaError_t launch_column_sums(const T* x, int64_t rows, int64_t pitch, int columns,
-                               LooseOut<T> sums, cudaStream_t stream) {
-  rnn_column_sums_kernel<T>
-      <<<(columns + 31) / 32, dim3(32, kSumRows), 0, stream>>>(x, rows, pitch, columns, sums);
+cudaError_t launch_bias_gradients(const T* gate_gradients, int64_t rows, int64_t pitch, Cell cell,
+                                  int hidden, Accumulated<T>* parts, LooseOut<T> db_ih,
+                                  LooseOut<T> db_hh, cudaStream_t stream) {
+  if (!db_ih && !db_hh) return cudaSuccess;
+  const int vectors = cell_vectors(cell), columns = vectors * hidden;
+  with_values<T>({gate_gradients}, hidden, [&]<int kCount>() {
+    const dim3 blocks(unsigned((columns + 32 * kCount - 1) / (32 * kCount)), kBiasParts);
+    rnn_column_parts_kernel<T, kCount>
+        <<<blocks, dim3(32, kSumWarps), 0, stream>>>(gate_gradients, rows, pitch, columns, parts);
+  });
+  rnn_bias_gradients_kernel<T>
+      <<<(columns + kStepThreads - 1) / kStepThreads, kStepThreads, 0, stream>>>(
+          parts, cell_gates(cell), vectors, hidden, db_ih, db_hh);
   return cudaGetLastError();
 }
 
@@ -311,8 +379,9 @@ cudaError_t launch_column_sums(const T* x, int64_t rows, int64_t pitch, int colu
   template cudaError_t launch_states_before<T>(const Sequence&, const T*, const T*, T*,          \
                                                cudaStream_t);                                    \
   template cudaError_t launch_transpose<T>(const T*, T*, int, int, cudaStream_t);                \
-  template cudaError_t launch_column_sums<T>(const T*, int64_t, int64_t, int, LooseOut<T>,       \
-                                             cudaStream_t);
+  template cudaError_t launch_bias_gradients<T>(const T*, int64_t, int64_t, Cell, int,           \
+                                                Accumulated<T>*, LooseOut<T>, LooseOut<T>,       \
+                                                cudaStream_t);
 RIDGELINE_CUDA_FOR_FLOATS(INSTANTIATE)
 #undef INSTANTIATE
 

@@ -65,9 +65,12 @@ cudaError_t launch_states_before(const Sequence& sequence, const T* y, const T* 
 template <typename T>
 cudaError_t launch_transpose(const T* from, T* to, int rows, int columns, cudaStream_t stream);
 
-// sums[c] = sum over rows of x[r * pitch + c], in a fixed order
+// db_ih and db_hh, either of which may be null: the sums over all rows of the gate gradients, in a
+// fixed order. `parts` is [kBiasParts, vectors * H].
+constexpr int kBiasParts = 64;
 template <typename T>
-cudaError_t launch_column_sums(const T* x, int64_t rows, int64_t pitch, int columns,
-                               LooseOut<T> sums, cudaStream_t stream);
+cudaError_t launch_bias_gradients(const T* gate_gradients, int64_t rows, int64_t pitch, Cell cell,
+                                  int hidden, Accumulated<T>* parts, LooseOut<T> db_ih,
+                                  LooseOut<T> db_hh, cudaStream_t stream);
 
 }  // namespace ridgeline::cuda::recurrent
