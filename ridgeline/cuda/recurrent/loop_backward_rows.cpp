@@ -6,7 +6,7 @@ namespace {
 
 using namespace recurrent;
 
-// dh[B, H] += gate gradients[B, gates * H] . w_hh
+// dh[B, H] = or += gate gradients[B, gates * H] . w_hh
 RowProduct back_product(const RnnGrad& op, const LoopOptions& options, Precision precision) {
   const RnnShape& s = op.shape;
   RowProduct p;
@@ -20,7 +20,8 @@ RowProduct back_product(const RnnGrad& op, const LoopOptions& options, Precision
   p.b = options.transposed ? Factor{nullptr, s.gate_rows(), true, 0}
                            : Factor{nullptr, s.hidden, false, 0};
   p.d_pitch = s.hidden;
-  p.adds = true;
+  // Of gru and of items that have ended dh goes on beside the product.
+  p.adds = options.gate_products || s.cell == CellKind::gru || op.lengths;
   return p;
 }
 
@@ -76,7 +77,8 @@ Cover covers_backward(const Rest& rest, const LoopOptions& options) {
     reason = "the cell has one gate only";
   }
   const RowProduct product = back_product(*op, options, rest.program.precision);
-  if (reason.empty()) reason = refuse_product(cuda_runtime(rest.runtime), options.by, product);
+  if (reason.empty())
+    reason = refuse_product(cuda_runtime(rest.runtime), options.by, product, options.proposal);
   if (!reason.empty()) return Cover::no(std::move(reason));
   Pieces pieces;
   BackwardMemory(*op, options, product, pieces);
@@ -122,7 +124,7 @@ BackwardLoop<T> backward_loop(const RnnGrad& op, int64_t d, const LoopOptions& o
     p.b.data = weights + gate * s.hidden * (options.transposed ? 1 : s.hidden);
     p.d = memory.dh;
     loop.products.push_back(prepare_product(cuda_runtime(binding.runtime()), options.by, p,
-                                            memory.scratch, describe(Op(op))));
+                                            memory.scratch, describe(Op(op)), options.proposal));
   }
   return loop;
 }
@@ -149,7 +151,11 @@ Table rnn_grad_loop_rows() {
   Table table;
   add_rows(table, "rnn_grad",
            {{"transposed", {.transposed = true}},
+            {"transposed.1", {.transposed = true, .proposal = 1}},
+            {"transposed.2", {.transposed = true, .proposal = 2}},
             {"one_product", {}},
+            {"one_product.1", {.proposal = 1}},
+            {"one_product.2", {.proposal = 2}},
             {"gate_products", {.gate_products = true}},
             {"plain", {.by = Multiplier::plain}}},
            covers_backward, prepare_backward);

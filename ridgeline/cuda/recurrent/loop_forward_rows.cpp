@@ -64,7 +64,7 @@ RowProduct state_product(const Rnn& op, const LoopOptions& options, Precision pr
 // As many products as gates, or one.
 std::vector<Multiply> per_gate(const CudaRuntime& runtime, const LoopOptions& options,
                                const RnnShape& s, const RowProduct& product, void* scratch,
-                               const std::string& what) {
+                               const std::string& what, int proposal = 0) {
   std::vector<Multiply> all;
   const int64_t count = options.gate_products ? gates(s.cell) : 1;
   for (int64_t gate = 0; gate < count; ++gate) {
@@ -74,7 +74,7 @@ std::vector<Multiply> per_gate(const CudaRuntime& runtime, const LoopOptions& op
     };
     p.b.data = move(p.b.data, gate * s.hidden * p.b.pitch, p.dtype);
     p.d = const_cast<std::byte*>(move(p.d, gate * s.hidden, p.result));
-    all.push_back(prepare_product(runtime, options.by, p, scratch, what));
+    all.push_back(prepare_product(runtime, options.by, p, scratch, what, proposal));
   }
   return all;
 }
@@ -154,7 +154,8 @@ std::string refuse_forward(const Rest& rest, const Rnn& op, const LoopOptions& o
   const Precision precision = rest.program.precision;
   reason = refuse_product(runtime, options.by, input_product(op, options, precision));
   if (!reason.empty()) return reason;
-  return refuse_product(runtime, options.by, state_product(op, options, precision));
+  return refuse_product(runtime, options.by, state_product(op, options, precision),
+                        options.proposal);
 }
 
 Cover covers_forward(const Rest& rest, const LoopOptions& options) {
@@ -211,7 +212,7 @@ ForwardLoop<T> forward_loop(const Rnn& op, int64_t d, const LoopOptions& options
   of_h.a.data = memory.h;
   of_h.b.data = options.transposed ? memory.turned : loop.w_hh;
   of_h.d = options.added ? memory.from_x : memory.from_h;
-  loop.of_h = per_gate(runtime, options, s, of_h, memory.scratch, what);
+  loop.of_h = per_gate(runtime, options, s, of_h, memory.scratch, what, options.proposal);
   if (options.streams) loop.side = std::make_shared<SideStream>(s.steps);
   return loop;
 }
@@ -239,8 +240,12 @@ Table rnn_loop_rows() {
   // Best first: each rung below lacks what the one above has.
   add_rows(table, "rnn",
            {{"combined_added", {.added = true}},
+            {"combined_added.1", {.added = true, .proposal = 1}},
+            {"combined_added.2", {.added = true, .proposal = 2}},
             {"combined_transposed", {.transposed = true}},
             {"combined", {}},
+            {"combined.1", {.proposal = 1}},
+            {"combined.2", {.proposal = 2}},
             {"transposed", {.each_input = true, .transposed = true}},
             {"fused", {.each_input = true}},
             {"streams", {.apart = true, .each_input = true, .streams = true}},

@@ -25,6 +25,7 @@ struct LoopOptions {
   bool streams = false;        // x's products beside the loop, on a second stream
   bool transposed = false;     // the recurrent weights transposed first, once a pass
   bool added = false;          // h's product added to x's where that lies
+  int proposal = 0;            // which of cuBLASLt's for the product of a step
 };
 
 inline DType wide_of(DType dtype) { return accumulated(dtype); }

@@ -88,13 +88,15 @@ Multiply prepare_plain(const RowProduct& p) {
 
 }  // namespace
 
-std::string refuse_product(const CudaRuntime& runtime, Multiplier by, const RowProduct& p) {
+std::string refuse_product(const CudaRuntime& runtime, Multiplier by, const RowProduct& p,
+                           int proposal) {
   std::string reason = refuse_large({p.m, p.n, p.k});
   if (!reason.empty() || by == Multiplier::plain) return reason;
   if (!runtime.cublaslt().refusal().empty()) return runtime.cublaslt().refusal();
-  if (PreparedProduct(runtime.cublaslt(), product_of(p), nullptr, 1).algorithms() == 0) {
-    return "cuBLASLt does not compute this product";
-  }
+  const size_t algorithms =
+      PreparedProduct(runtime.cublaslt(), product_of(p), nullptr, proposal + 1).algorithms();
+  if (algorithms == 0) return "cuBLASLt does not compute this product";
+  if (algorithms <= size_t(proposal)) return "cuBLASLt has no further proposal";
   return {};
 }
 

@@ -32,8 +32,10 @@ struct RowProduct {
 
 enum class Multiplier : uint8_t { plain, cublaslt };
 
-// Why such a product cannot be computed; "" when it can. Memory is not looked at.
-std::string refuse_product(const CudaRuntime& runtime, Multiplier by, const RowProduct& product);
+// Why such a product cannot be computed by a proposal of cuBLASLt's; "" when it can. Memory is not
+// looked at.
+std::string refuse_product(const CudaRuntime& runtime, Multiplier by, const RowProduct& product,
+                           int proposal = 0);
 // Scratch for any of such products.
 size_t product_scratch(Multiplier by, const RowProduct& product);
 
