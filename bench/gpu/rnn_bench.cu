@@ -1,7 +1,8 @@
 // The persistent recurrent passes by themselves: checked against a reference in double on the GPU,
 // then timed in a graph. us a time step; the large products before and after are not in it.
-//   rnn_bench [bf16|fp16|fp32] [check|time|small]
-// small: only checks of small layers, for compute-sanitizer.
+//   rnn_bench [bf16|fp16|fp32] [check|time|small] [CELL:HIDDEN:BATCH[:STEPS[:LAYERS]]]...
+// small: only checks of small layers, for compute-sanitizer. Shapes (cell lstm, gru or rnn): only
+// those, 128 steps unless said, a layer or a stack.
 
 #include <algorithm>
 #include <cmath>
@@ -152,6 +153,7 @@ struct Run {
                 p.reverse ? "reverse " : "", p.lengths ? "lengths " : "");
     run_forward(checks, PersistentForm::narrow);
     run_forward(checks, PersistentForm::wide);
+    run_forward(checks, PersistentForm::groups);
     run_backward(checks, PersistentForm::narrow);
     run_backward(checks, PersistentForm::wide);
     run_backward(checks, PersistentForm::clusters);
@@ -188,7 +190,9 @@ struct Run {
   }
 
   void run_forward(bool checks, PersistentForm form) {
-    run_pass(form == PersistentForm::wide ? "forward wide" : "forward",
+    run_pass(form == PersistentForm::wide     ? "forward wide"
+             : form == PersistentForm::groups ? "forward wgmma"
+                                              : "forward",
              persistent_forward_layout(kCell, kPlanes, p.hidden, p.batch, processors, form), checks,
              forward_args(), launch_persistent_forward<T>, [&] {
                std::printf(" y %.1e", distance(y, want_y));
@@ -215,7 +219,7 @@ struct Run {
     std::printf(
         " %6.3f us a step (%d x %d blocks, %d items each, pieces %d + %d + %d, %d buffers%s)\n",
         us / p.steps, s.tiles, s.groups, s.group_items, std::min(s.warp_pieces, layout.held_pieces),
-        s.kept_pieces, s.streamed_pieces, s.buffers, s.sum_warps < 8 ? ", folded" : "");
+        s.kept_pieces, s.streamed_pieces, s.buffers, s.sum_parts == 4 ? ", folded" : "");
   }
 
   static const char* name() {
@@ -238,14 +242,14 @@ __global__ void input_product_kernel(const T* y, const T* w_ih, float* from_x, i
 
 // Several layers of equal weights on each other as a wavefront.
 template <Cell kCell, typename T>
-void run_stack(const Problem& p, int layers, bool checks) {
+void run_stack(const Problem& p, int layers, bool checks, PersistentForm form) {
   using One = Run<kCell, T>;
   One run{p};
   run.start();
-  std::printf("%-8s H=%-4d B=%-3d T=%-3d %d layers\n", One::name(), p.hidden, p.batch, p.steps,
-              layers);
+  std::printf("%-8s H=%-4d B=%-3d T=%-3d %d layers%s\n", One::name(), p.hidden, p.batch, p.steps,
+              layers, form == PersistentForm::groups ? " wgmma" : "");
   const PersistentLayout layout =
-      persistent_stack_layout(kCell, One::kPlanes, layers, p.hidden, p.batch, run.processors);
+      persistent_stack_layout(kCell, One::kPlanes, layers, p.hidden, p.batch, run.processors, form);
   if (!layout.refusal.empty()) return void(std::printf("  %s\n", layout.refusal.c_str()));
   Array<T> w_ih(run.w.size());
   w_ih.fill(21, 1.5f / std::sqrt(float(p.hidden)));
@@ -293,6 +297,12 @@ void run_stack(const Problem& p, int layers, bool checks) {
   std::fflush(stdout);
 }
 
+template <Cell kCell, typename T>
+void run_stacks(const Problem& p, int layers, bool checks) {
+  run_stack<kCell, T>(p, layers, checks, PersistentForm::wide);
+  run_stack<kCell, T>(p, layers, checks, PersistentForm::groups);
+}
+
 template <typename T>
 void check_small() {
   for (const Problem& p : {Problem{40, 5, 3, false, true}, Problem{129, 33, 4, true, true}}) {
@@ -301,7 +311,7 @@ void check_small() {
     Run<Cell::rnn_tanh, T>{p}.run(true);
   }
   Run<Cell::lstm, T>{{64, 800, 2}}.run(true);  // several panels a block
-  run_stack<Cell::lstm, T>({40, 21, 3, false, true}, 3, true);
+  run_stacks<Cell::lstm, T>({40, 21, 3, false, true}, 3, true);
 }
 
 template <typename T>
@@ -318,9 +328,9 @@ void check_all() {
     Run<Cell::rnn_tanh, T>{p}.run(true);
   }
   Run<Cell::rnn_tanh, T>{{1760, 16, 10, true, true}}.run(true);
-  run_stack<Cell::lstm, T>({512, 64, 7}, 4, true);
-  run_stack<Cell::lstm, T>({129, 21, 6, false, true}, 3, true);
-  run_stack<Cell::rnn_tanh, T>({250, 33, 5, false, true}, 2, true);
+  run_stacks<Cell::lstm, T>({512, 64, 7}, 4, true);
+  run_stacks<Cell::lstm, T>({129, 21, 6, false, true}, 3, true);
+  run_stacks<Cell::rnn_tanh, T>({250, 33, 5, false, true}, 2, true);
   if (sizeof(T) == 4) return;
   Run<Cell::lstm, T>{{256, 300, 4, false, true}}.run(true);
   Run<Cell::lstm, T>{{1760, 20, 6}}.run(true);
@@ -350,8 +360,8 @@ void time_large() {
 
 template <typename T>
 void time_all() {
-  run_stack<Cell::lstm, T>({512, 64, 100}, 4, false);
-  run_stack<Cell::lstm, T>({512, 16, 100}, 4, false);
+  run_stacks<Cell::lstm, T>({512, 64, 100}, 4, false);
+  run_stacks<Cell::lstm, T>({512, 16, 100}, 4, false);
   for (const int hidden : {256, 512, 1024}) {
     for (const int batch : {1, 16, 64}) {
       time_one<Cell::lstm, T>(hidden, batch);
@@ -361,8 +371,31 @@ void time_all() {
   if constexpr (sizeof(T) == 2) time_large<T>();
 }
 
+// A shape of the command line.
+struct Asked {
+  char cell = 'l';  // the first letter of its name
+  Problem problem;
+  int layers = 1;
+};
+
 template <typename T>
-void run_all(bool checks, bool times, bool small) {
+void run_asked(const Asked& asked, bool checks) {
+  const auto run = [&]<Cell kCell>() {
+    if (asked.layers > 1) return run_stacks<kCell, T>(asked.problem, asked.layers, checks);
+    Run<kCell, T>{asked.problem}.run(checks);
+  };
+  if (asked.cell == 'l') run.template operator()<Cell::lstm>();
+  if (asked.cell == 'g') run.template operator()<Cell::gru>();
+  if (asked.cell == 'r') run.template operator()<Cell::rnn_tanh>();
+}
+
+template <typename T>
+void run_all(const std::vector<Asked>& shapes, bool checks, bool times, bool small) {
+  for (const Asked& asked : shapes) {
+    if (checks) run_asked<T>(asked, true);
+    if (times) run_asked<T>(asked, false);
+  }
+  if (!shapes.empty()) return;
   if (small) return check_small<T>();
   if (checks) check_all<T>();
   if (times) time_all<T>();
@@ -377,13 +410,24 @@ int main(int argc, char** argv) {
     }
     return false;
   };
+  std::vector<Asked> shapes;
+  for (int i = 1; i < argc; ++i) {
+    const char* colon = std::strchr(argv[i], ':');
+    if (colon == nullptr) continue;
+    Asked shape{argv[i][0], {0, 0, 128}};
+    Problem& p = shape.problem;
+    if (std::sscanf(colon, ":%d:%d:%d:%d", &p.hidden, &p.batch, &p.steps, &shape.layers) < 2) {
+      return std::fprintf(stderr, "%s: CELL:HIDDEN:BATCH[:STEPS[:LAYERS]]\n", argv[i]), 2;
+    }
+    shapes.push_back(shape);
+  }
   const bool checks = !asked("time"), times = !asked("check"), small = asked("small");
   if (asked("fp16")) {
-    run_all<__half>(checks, times, small);
+    run_all<__half>(shapes, checks, times, small);
   } else if (asked("fp32")) {
-    run_all<float>(checks, times, small);
+    run_all<float>(shapes, checks, times, small);
   } else {
-    run_all<__nv_bfloat16>(checks, times, small);
+    run_all<__nv_bfloat16>(shapes, checks, times, small);
   }
   return 0;
 }

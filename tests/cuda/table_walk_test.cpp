@@ -27,10 +27,13 @@ bool expected(const std::string& row, Precision precision, const cuda::CudaRunti
     const bool fits = !has("linear_relu") || precision == Precision::fp32 || tf32;
     return fits && row.ends_with(".0") && runtime.cublaslt().refusal().empty();
   }
-  if (has(".persistent_wide")) return half && hopper;
+  if (has(".persistent_wide") || has(".persistent_wgmma") || has(".wavefront_wgmma")) {
+    return half && hopper;
+  }
   if (has(".persistent")) return hopper && precision != Precision::fp64;
   if (has("cuda.rnn") && has(".cudnn.")) return !half && runtime.cudnn().refusal().empty();
   if (has(".wavefront")) return hopper && precision != Precision::fp64;
+  if (has("cuda.rnn") && (row.ends_with(".1") || row.ends_with(".2"))) return false;
   if (has("cuda.rnn") && !has(".plain")) return runtime.cublaslt().refusal().empty();
   if (has(".cudnn.")) return row.ends_with(".0") && runtime.cudnn().refusal().empty();
   if (has(".direct") || has(".constant") || has(".strips"))

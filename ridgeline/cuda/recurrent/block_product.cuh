@@ -20,10 +20,17 @@ class BlockProduct {
   using H = Handed<T>;
   static constexpr int kPlanes = H::kPlanes;
   static constexpr int kRing = ring_pieces(kPlanes, kTiles, kHeld);
+  static constexpr bool kByGroups = false;
+  static constexpr int kProductRegisters = 216, kGateRegisters = 72;
+  static constexpr int kPanel = kPanelItems, kParts = kWarps;
+  using Slot = LaneSlot<kPlanes>;
   static constexpr int kRows = 16 * kTiles;
   static constexpr int kPitch = kRows + 4;  // floats an item: lanes of a store miss each other
   static constexpr int kPieceWords = kPlanes * 2 * 32;            // uint4s of a slot
   static constexpr int kWeightWords = kPlanes * kTiles * 2 * 32;  // uint4s of a warp's piece
+
+  // The block's memory for weights behind other uses.
+  static __device__ uint4* align(float* memory) { return reinterpret_cast<uint4*>(memory); }
 
   // octet_of(row, octet, values) gives the weights of a row at 8 places, or leaves zeros. `kept`
   // and `streamed` are this warp's; each lane writes and reads its own words only.

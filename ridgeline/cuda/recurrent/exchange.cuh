@@ -17,10 +17,9 @@ namespace ridgeline::cuda::recurrent {
 // registers than those that hold the weights. 384 threads begin with 168 each.
 constexpr int kWarps = 8, kThreads = 32 * kWarps, kGateThreads = 128;
 constexpr int kBlockThreads = kThreads + kGateThreads;
-constexpr int kProductRegisters = 216, kGateRegisters = 72;
 
-// A panel of items is what one product takes: two tiles of 8.
-constexpr int kPanelItems = 16;
+// A panel of items is what one product takes: two tiles of 8; of wgmma one of 32.
+constexpr int kPanelItems = 16, kWidePanelItems = 32;
 
 // The sums of the gates and states are of halves in the end: fast forms, off by about 2^-24 of 1
 // (not of the result: tanh of 1e-6 is good to 3 %).
@@ -81,13 +80,33 @@ __device__ inline bool absent(const uint4& v) {
   return v.x == kAbsent || v.y == kAbsent || v.z == kAbsent || v.w == kAbsent;
 }
 
-// Where in a slot, in words of 4 bytes, a pair of places lies, the first of them even; and how much
-// further on that of an item is.
+// Where in a slot, in words of 4 bytes, a pair of places of an item lies, the first of them even:
+// `begin` of the place once, then `offset` item by item.
 template <int kPlanes>
-__device__ inline int place_offset(int place) {
-  return 4 * slot_index<kPlanes>(place / 8, 0, 0) + place % 8 / 2;
-}
-__device__ inline int item_offset(int item) { return 4 * slot_index<1>(0, 0, item); }
+struct LaneSlot {
+  static __device__ int begin(int place) {
+    return 4 * slot_index<kPlanes>(place / 8, 0, 0) + place % 8 / 2;
+  }
+  static __device__ int offset(int begun, int /*place*/, int item) {
+    return begun + 4 * slot_index<1>(0, 0, item);
+  }
+};
+// The same of a panel that wgmma takes as it lies: [64 places][item][octet], the octets of an item
+// swapped by its number, so that the same octet of eight items stands in different banks of shared
+// memory.
+struct WideSlot {
+  static __device__ int begin(int place) {
+    return 4 * (place / 64 * 8 * kWidePanelItems) + place % 8 / 2;
+  }
+  static __device__ int offset(int begun, int place, int item) {
+    return begun + 4 * (8 * item + ((place / 8 ^ item) & 7));
+  }
+  // The item and octet of a slot's 16 bytes.
+  static __device__ int item_of(int word) { return word / 8 % kWidePanelItems; }
+  static __device__ int octet_of(int word) {
+    return word / (8 * kWidePanelItems) * 8 + ((word ^ item_of(word)) & 7);
+  }
+};
 
 // Hands over the values of a pair of places.
 template <typename T>

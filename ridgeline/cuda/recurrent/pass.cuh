@@ -49,6 +49,7 @@ __device__ inline float2 load_two(const T* from, bool both) {
 
 // Where a block and a thread of a persistent pass stand: what both directions share. A thread that
 // applies gates has two neighbouring units of an item or several.
+template <int kPanel>
 struct PassPlace {
   // Copies: what lies behind a reference is read again after every word that is handed over.
   const PassShape shape;
@@ -67,7 +68,7 @@ struct PassPlace {
     layer = blockIdx.x / (shape.tiles * shape.groups);
     first_item = first + group * shape.group_items;
     items = min(shape.group_items, first + all_items - first_item);
-    panels = (items + kPanelItems - 1) / kPanelItems;
+    panels = (items + kPanel - 1) / kPanel;
     warp = threadIdx.x / 32;
     thread = int(threadIdx.x) - kThreads;
     unit_in_block = 2 * (thread & ((1 << shape.pair_bits) - 1));
@@ -82,23 +83,19 @@ struct PassPlace {
   // different banks, and neighbours, which share a sector of what is handed over, are in one warp.
   __device__ int in_panel(int i) const {
     const int j = (thread + i * kGateThreads) >> shape.pair_bits;
-    if (shape.pair_bits == 2) return (j & 8) | (j & 3) << 1 | (j >> 2 & 1);
-    if (shape.pair_bits == 3) return (j & 8) | (j & 1) << 2 | (j >> 1 & 3);
+    if (shape.pair_bits == 2) return (j & ~7) | (j & 3) << 1 | (j >> 2 & 1);
+    if (shape.pair_bits == 3) return (j & ~7) | (j & 1) << 2 | (j >> 1 & 3);
     return j;
   }
   __device__ bool has(int panel, int i) const {
     const int j = (thread + i * kGateThreads) >> shape.pair_bits;
-    return has_unit() && j < kPanelItems && kPanelItems * panel + in_panel(i) < items;
+    return has_unit() && j < kPanel && kPanel * panel + in_panel(i) < items;
   }
   // Of the whole batch.
-  __device__ int item(int panel, int i) const {
-    return first_item + kPanelItems * panel + in_panel(i);
-  }
-  __device__ int group_panels() const {
-    return (shape.group_items + kPanelItems - 1) / kPanelItems;
-  }
+  __device__ int item(int panel, int i) const { return first_item + kPanel * panel + in_panel(i); }
+  __device__ int group_panels() const { return (shape.group_items + kPanel - 1) / kPanel; }
   // Whether a panel has items in its second tile.
-  __device__ bool two_tiles(int panel) const { return items - kPanelItems * panel > 8; }
+  __device__ bool two_tiles(int panel) const { return items - kPanel * panel > 8; }
   // Which part of the inner extent this warp has: in other blocks other warps, so that not all ask
   // for the same memory at once.
   __device__ int slice() const { return (warp + tile) % kWarps; }
@@ -221,7 +218,7 @@ __device__ inline int buffer_of(int turn, const PassShape& shape) {
 
 __device__ inline const float* sums_of(int turn, const float* partials, int floats,
                                        const PassShape& shape) {
-  return partials + buffer_of(turn, shape) * shape.sum_warps * floats;
+  return partials + buffer_of(turn, shape) * shape.sum_parts * floats;
 }
 
 // Named barriers between the warps that multiply and those that apply the gates, one a buffer: sums
@@ -247,15 +244,14 @@ constexpr int kPauseMore = 32, kPauseLess = 2, kLongestPause = 4096;
 // soon as its buffer has been read. With one panel or two a state is not there yet when the one
 // before has been multiplied, and asking for it early keeps L2 from taking in what is handed over:
 // a warp learns how long to wait. With more the next panel comes while one is multiplied.
-template <typename Product, typename Advance>
-__device__ inline void multiply_turns(Product& product, Turn turn, int turns,
-                                      const PassPlace& place, const Advance& advance,
-                                      float* partials, int floats) {
+template <typename Product, typename Place, typename Advance>
+__device__ inline void multiply_turns(Product& product, Turn turn, int turns, const Place& place,
+                                      const Advance& advance, float* partials, int floats) {
   using Panel = typename Product::Panel;
   const PassShape& shape = place.shape;
   const bool ahead = place.panels > 2;
-  const bool folds = shape.sum_warps < kWarps, adds = place.warp < shape.sum_warps;
-  float* own = partials + (adds ? place.warp : place.warp - shape.sum_warps) * floats;
+  const bool folds = shape.sum_parts < kWarps, adds = place.warp < shape.sum_parts;
+  float* own = partials + (adds ? place.warp : place.warp - shape.sum_parts) * floats;
   int pause = 0;
   Panel panel{turn.slot, place.two_tiles(turn.panel)};
   if (turns > 0) product.begin(panel);
@@ -266,7 +262,7 @@ __device__ inline void multiply_turns(Product& product, Turn turn, int turns,
     const Panel next{turn.slot, place.two_tiles(turn.panel)};
     const bool early = product.finish(panel, ahead && more ? next : Panel{}, [&](auto put) {
       if (count >= shape.buffers) named_barrier(kSumsFree + buffer, kBlockThreads);
-      float* to = own + buffer * shape.sum_warps * floats;
+      float* to = own + buffer * shape.sum_parts * floats;
       if (!folds || !adds) put(to, false);
       if (!folds) return;
       named_barrier(kSumsFolded, kThreads);
@@ -307,10 +303,11 @@ __device__ inline float2 add_pairs(const float* at, int pitch) {
   }
   return v[0];
 }
-template <int kWarpFloats>
-__device__ inline float2 add_warps(const float* at, const PassShape& shape) {
-  return shape.sum_warps == kWarps ? add_pairs<kWarps>(at, kWarpFloats)
-                                   : add_pairs<kWarps / 2>(at, kWarpFloats);
+// kParts of them, or half as many.
+template <int kParts, int kPartFloats>
+__device__ inline float2 add_parts(const float* at, const PassShape& shape) {
+  if (kParts == kWarps && shape.sum_parts < kParts) return add_pairs<kParts / 2>(at, kPartFloats);
+  return add_pairs<kParts>(at, kPartFloats);
 }
 
 // Words of places and items past the last one are zero; others are absent until they come.
@@ -326,10 +323,12 @@ __global__ void rnn_exchange_begin_kernel(PassShape shape, Sequence s, const T* 
     const int64_t within = i % group_words;
     const int word = int(within % shape.panel_words),
               panel = int(within % step_words / shape.panel_words);
+    const bool wide = shape.panel_items == kWidePanelItems;
     const int tile = word / 32 % 2, plane = word / 64 % H::kPlanes;
-    const int octet = word / (64 * H::kPlanes) * 4 + word / 2 % 4;
+    const int octet = wide ? WideSlot::octet_of(word) : word / (64 * H::kPlanes) * 4 + word / 2 % 4;
     const int unit = 8 * (octet % unit_octets);
-    const int local = kPanelItems * panel + 8 * tile + word / 8 % 4 * 2 + word % 2;
+    const int in_panel = wide ? WideSlot::item_of(word) : 8 * tile + word / 8 % 4 * 2 + word % 2;
+    const int local = shape.panel_items * panel + in_panel;
     const int item = first_item + group * shape.group_items + local;
     const bool live = local < shape.group_items && item < first_item + items;
     uint32_t words[4];

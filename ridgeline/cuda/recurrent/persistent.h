@@ -17,6 +17,8 @@
 namespace ridgeline::cuda::recurrent {
 
 constexpr int kFetchDepth = 4;
+// Of a panel in shared memory that wgmma takes, in bytes.
+constexpr int kPanelAlignment = 1024;
 
 // What a kernel knows of its layout. A block's product has 16 * row_tiles rows; its warps share out
 // the inner extent in pieces of 32 places.
@@ -25,20 +27,22 @@ struct PassShape {
   int pair_bits = 0;        // 4, 8 or 16 threads stand side by side for them, with two each
   int tiles = 0;            // blocks that share out the hidden units
   int groups = 1;           // of items, each with its own blocks
-  int group_items = 0;      // a multiple of 8; of 16 where there are more
+  int panel_items = 16;     // that one product takes: 16, or 32 by wgmma
+  int group_items = 0;      // a multiple of 8; of a panel where there are more
   int octets = 0;           // 8 consecutive places of the inner extent: what one lane reads at once
   int warp_pieces = 0;      // of 32 places, of each warp: first those in registers, then
   int kept_pieces = 0;      // those in shared memory, then
   int streamed_pieces = 0;  // those that come from L2 in each step
   int buffers = 2;    // of partial sums; with one the block's warps wait for each other once more
-  int sum_warps = 8;  // that put partial sums: all, or half of them, with those of others added
+  int sum_parts = 8;  // partial sums: of all warps, of half of them with those of others added, or
+                      // of two warpgroups
   int ring = 0;       // panels that a cluster may have on the way
   int depth = 1;      // turns that a thread fetches ahead: kFetchDepth or 1
   int layers = 1;     // of a stack: blocks of each layer run side by side
   // uint4s of a slot: of a panel, of a layer's group, and of all layers'.
   int64_t panel_words = 0, step_words = 0, all_words = 0;
 
-  int group_panels() const { return (group_items + 15) / 16; }
+  int group_panels() const { return (group_items + panel_items - 1) / panel_items; }
   // A stack's last state is handed on, to the layer above.
   RIDGELINE_CELL_HD int slots(int steps) const { return steps + (layers > 1 ? 1 : 0); }
 };
@@ -46,7 +50,8 @@ struct PassShape {
 struct PersistentLayout {
   std::string refusal;  // why there is none; "" when there is one
   PassShape shape;
-  int row_tiles = 1, held_pieces = 4;  // which kernel: the latter in registers
+  int row_tiles = 1, held_pieces = 4;  // which kernel: the latter in registers, or
+  int group_steps = 0;                 // 16 places each of a warpgroup, by wgmma
   int cluster = 1;                     // blocks that share out the inner extent, backward
   size_t shared_bytes = 0, streamed_bytes = 0;
 
@@ -59,9 +64,10 @@ struct PersistentLayout {
 
 // How the hidden units are shared out.
 enum class PersistentForm : uint8_t {
-  narrow,   // as many blocks as there can be
-  wide,     // twice the units a block: half the blocks read the state, or more groups share it out
-  clusters  // backward: four blocks share the inner extent
+  narrow,    // as many blocks as there can be
+  wide,      // twice the units a block: half the blocks read the state, or more groups share it out
+  clusters,  // backward: four blocks share the inner extent
+  groups     // forward: by wgmma, 32 items at a time
 };
 
 // Of the current device. A batch that one launch does not take is taken in several.
@@ -103,7 +109,7 @@ struct PersistentBackward {
 // below, whose state it takes as it comes.
 constexpr int kMostLayers = 8;
 PersistentLayout persistent_stack_layout(Cell cell, int planes, int layers, int hidden, int batch,
-                                         int processors);
+                                         int processors, PersistentForm form);
 template <typename T>
 struct PersistentStack {
   PersistentForward<T> layers[kMostLayers];  // of one batch; the first has from_x

@@ -105,6 +105,10 @@ PersistentLayout persistent_backward_layout(Cell cell, int planes, int hidden, i
     layout.refusal = "the inner extent of a cell with one gate needs no sharing";
     return layout;
   }
+  if (form == PersistentForm::groups) {
+    layout.refusal = "there is no such form of this layer";
+    return layout;
+  }
   const int units = units_for(hidden, processors);
   int resident = 0;
   const auto one_block = [&](int units, const Kernel& kernel) {

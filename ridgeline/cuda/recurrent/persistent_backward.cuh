@@ -21,6 +21,7 @@ template <typename T, Cell kCell, int kCluster, int kRowTiles, int kHeld, int kO
 class BackwardPass {
  public:
   using Product = BlockProduct<T, kHeld, kRowTiles>;
+  using Slot = typename Product::Slot;
   using Math = typename Handed<T>::Math;
   static constexpr int kGates = cell_gates(kCell), kSaved = cell_saved(kCell);
   static constexpr int kVectors = cell_vectors(kCell), kLoads = backward_loads(kCell);
@@ -37,7 +38,7 @@ class BackwardPass {
     exchange_ = args_.exchange + at_.group * p.shape.step_words * at_.s.steps;
     rank_ = at_.tile % kCluster;
     unit_octets_ = (hidden() + 7) / 8;
-    states_ = shared + p.shape.buffers * p.shape.sum_warps * kWarpFloats;
+    states_ = shared + p.shape.buffers * p.shape.sum_parts * kWarpFloats;
     inputs_ = states_ + at_.group_panels() * States::kPanelFloats;
     float* behind = inputs_ + p.shape.depth * (Inputs::kTurnBytes / 4);
     received_ = behind;
@@ -201,8 +202,8 @@ class BackwardPass {
 #pragma unroll
       for (int gate = 0; gate < kGates; ++gate) {
         const int v = hidden_vector(kCell, gate);
-        const int at = place_offset<Handed<T>::kPlanes>(8 * gate * unit_octets_ + at_.unit);
-        hand_over<T>(turn.slot, at + item_offset(at_.in_panel(i)),
+        const int at = 8 * gate * unit_octets_ + at_.unit;
+        hand_over<T>(turn.slot, Slot::offset(Slot::begin(at), at, at_.in_panel(i)),
                      {gradients[0][v], gradients[1][v]});
       }
       const int place = at_.place(turn.step, turn.panel, i, length);
@@ -261,7 +262,7 @@ class BackwardPass {
       if (!at_.has(turn.panel, i)) continue;
       float2 sum = {};
       if constexpr (kCluster == 1) {
-        sum = add_warps<kWarpFloats>(
+        sum = add_parts<kWarps, kWarpFloats>(
             partial + at_.in_panel(i) * Product::kPitch + at_.unit_in_block, at_.shape);
       } else {
         const float* at = received + at_.in_panel(i) * kUnits + at_.unit_in_block;
@@ -287,7 +288,7 @@ class BackwardPass {
       float4 sum = {};
 #pragma unroll
       for (int warp = 0; warp < kWarps; ++warp) {
-        if (warp >= at_.shape.sum_warps) break;
+        if (warp >= at_.shape.sum_parts) break;
         const float4 v = *reinterpret_cast<const float4*>(at + warp * kWarpFloats);
         sum.x += v.x;
         sum.y += v.y;
@@ -305,7 +306,7 @@ class BackwardPass {
   }
 
   const PersistentBackward<T> args_;
-  const PassPlace at_;
+  const PassPlace<kPanelItems> at_;
   float *partials_, *states_, *inputs_, *received_;
   uint4 *exchange_, *kept_;
   ByteBarrier* barriers_;
@@ -317,14 +318,15 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     rnn_backward_persistent_kernel(const __grid_constant__ PersistentBackwardParams<T> p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL  // the rows refuse others
   extern __shared__ __align__(16) float shared[];
-  const BackwardPass<T, kCell, kCluster, kRowTiles, kHeld, kOwn> pass(p, shared);
+  using Pass = BackwardPass<T, kCell, kCluster, kRowTiles, kHeld, kOwn>;
+  const Pass pass(p, shared);
   if (!pass.has_items()) return;
   if constexpr (kCluster > 1) pass.start_cluster();
   if (threadIdx.x < kThreads) {
-    take_registers<kProductRegisters>();
+    take_registers<Pass::Product::kProductRegisters>();
     pass.multiply();
   } else {
-    give_registers<kGateRegisters>();
+    give_registers<Pass::Product::kGateRegisters>();
     pass.apply();
   }
   if constexpr (kCluster > 1) cluster_sync();  // no block leaves while others send to it

@@ -9,9 +9,16 @@ template <typename T, Cell kCell>
 const void* kernel_of(const PersistentLayout& layout) {
   const void* found = nullptr;
   const auto try_kernel = [&]<int kRowTiles, int kHeld, int kOwn>() {
-    if (layout.row_tiles != kRowTiles || layout.held_pieces != kHeld) return;
+    if (layout.row_tiles != kRowTiles || layout.held_pieces != kHeld || layout.group_steps > 0) {
+      return;
+    }
     found = reinterpret_cast<const void*>(
-        rnn_forward_persistent_kernel<T, kCell, kRowTiles, kHeld, kOwn>);
+        rnn_forward_persistent_kernel<T, kCell, BlockProduct<T, kHeld, kRowTiles>, kOwn>);
+  };
+  const auto try_groups = [&]<int kSteps>() {
+    if (layout.group_steps != kSteps) return;
+    found = reinterpret_cast<const void*>(
+        rnn_forward_persistent_kernel<T, kCell, GroupProduct<T, kSteps>, 2>);
   };
   if constexpr (Handed<T>::kPlanes > 1) {
     try_kernel.template operator()<(cell_gates(kCell) > 1 ? 2 : 1), 2, 1>();
@@ -21,6 +28,9 @@ const void* kernel_of(const PersistentLayout& layout) {
   } else {
     try_kernel.template operator()<2, 2, 1>();
     try_kernel.template operator()<2, 4, 1>();
+    try_groups.template operator()<8>();
+    try_groups.template operator()<16>();
+    try_groups.template operator()<32>();
     if constexpr (kCell == Cell::gru) {
       try_kernel.template operator()<3, 2, 1>();
       try_kernel.template operator()<3, 4, 1>();
@@ -61,12 +71,24 @@ void choose_forward(PersistentLayout& layout, Cell cell, int hidden, int process
   }
 }
 
+// The same of products by wgmma, 16 units a block.
+void choose_groups(PersistentLayout& layout, Cell cell, int hidden) {
+  if (cell_gates(cell) == 1) return;
+  layout.shape.units = 16;
+  layout.row_tiles = 4;
+  layout.group_steps = hidden <= 256 ? 8 : hidden <= 512 ? 16 : 32;
+}
+
 }  // namespace
 
 PersistentLayout persistent_forward_layout(Cell cell, int planes, int hidden, int batch,
                                            int processors, PersistentForm form) {
   PersistentLayout layout;
-  choose_forward(layout, cell, hidden, processors, form == PersistentForm::wide);
+  if (form == PersistentForm::groups) {
+    choose_groups(layout, cell, hidden);
+  } else {
+    choose_forward(layout, cell, hidden, processors, form == PersistentForm::wide);
+  }
   if (planes > 1) {  // built for one form
     if (form != PersistentForm::narrow) layout.shape.units = 0;
     layout.held_pieces = 2;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ridgeline/cuda/recurrent/pass.cuh"
+#include "ridgeline/cuda/recurrent/group_product.cuh"
 
 namespace ridgeline::cuda::recurrent {
 
@@ -10,27 +10,28 @@ struct PersistentForwardParams {
   PassShape shape;
 };
 
-template <typename T, Cell kCell, int kRowTiles, int kHeld, int kOwn, bool kStacked>
+// Product is a BlockProduct or a GroupProduct.
+template <typename T, Cell kCell, typename Product, int kOwn, bool kStacked>
 class ForwardPass {
  public:
-  using Product = BlockProduct<T, kHeld, kRowTiles>;
+  using Place = PassPlace<Product::kPanel>;
   using Math = typename Handed<T>::Math;
   using Inputs = FetchRing<float, kOwn, cell_gates(kCell)>;
   using States = ThreadStates<kOwn>;
   static constexpr int kGates = cell_gates(kCell), kSaved = cell_saved(kCell);
   // Row gate * kGateRows + u of a block's product is that gate of its unit u.
-  static constexpr int kGateRows = forward_gate_rows(kCell, kRowTiles);
-  static constexpr int kWarpFloats = kPanelItems * Product::kPitch;  // partial sums of a warp
+  static constexpr int kGateRows = forward_gate_rows(kCell, Product::kRows / 16);
+  static constexpr int kPartFloats = Product::kPanel * Product::kPitch;  // of partial sums
 
-  __device__ ForwardPass(const PersistentForward<T>* layers, const PassPlace& at, float* shared)
+  __device__ ForwardPass(const PersistentForward<T>* layers, const Place& at, float* shared)
       : args_(layers[kStacked ? at.layer : 0]), at_(at), partials_(shared) {
     const PassShape& shape = at.shape;
-    handed_ = place_offset<Handed<T>::kPlanes>(at.unit);
+    handed_ = Product::Slot::begin(at.unit);
     exchange_ = args_.exchange + at.group * shape.slots(steps()) * shape.all_words +
                 at.layer * shape.step_words;
-    states_ = shared + shape.buffers * shape.sum_warps * kWarpFloats;
+    states_ = shared + shape.buffers * shape.sum_parts * kPartFloats;
     inputs_ = states_ + at.group_panels() * States::kPanelFloats;
-    kept_ = reinterpret_cast<uint4*>(inputs_ + shape.depth * (Inputs::kTurnBytes / 4));
+    kept_ = Product::align(inputs_ + shape.depth * (Inputs::kTurnBytes / 4));
   }
 
   // Whether this block has items: the last launch of several may have fewer groups.
@@ -38,19 +39,11 @@ class ForwardPass {
 
   // By the warps that multiply.
   __device__ void multiply() const {
-    const PassShape& shape = at_.shape;
-    const int first_piece = at_.slice() % (kStacked ? kWarps / 2 : kWarps) * shape.warp_pieces;
-    Product product;
-    product.load_weights(
-        first_piece, shape.warp_pieces,
-        [this](int row, int octet, float(&v)[8]) { weights(row, octet, v); },
-        at_.kept(kept_, Product::kWeightWords), shape.kept_pieces,
-        at_.streamed(args_.streamed, Product::kWeightWords));
-    const int64_t lane = Product::lane_offset(first_piece) +
-                         (takes_below() ? shape.all_words - shape.step_words : 0);
-    multiply_turns(
-        product, Turn{exchange_ + lane}, turns(), at_, [this](Turn& turn) { advance(turn); },
-        partials_, kWarpFloats);
+    if constexpr (Product::kByGroups) {
+      multiply_by_groups();
+    } else {
+      multiply_by_warps();
+    }
   }
 
   // By the others.
@@ -103,7 +96,9 @@ class ForwardPass {
   __device__ int turns() const { return steps() * at_.panels; }
   // In a stack half of the warps of a layer above another take the state of that one: it has been
   // handed over when the layer below ends the same step. Those of the lowest have no weights.
-  __device__ bool upper_half() const { return kStacked && at_.slice() >= kWarps / 2; }
+  __device__ bool upper_half() const {
+    return kStacked && (Product::kByGroups ? at_.warp : at_.slice()) >= kWarps / 2;
+  }
   __device__ bool takes_below() const { return upper_half() && at_.layer > 0; }
 
   __device__ void advance(Turn& turn) const {
@@ -122,6 +117,42 @@ class ForwardPass {
     if (upper_half() && at_.layer == 0) return;
     const T* w = upper_half() ? args_.w_ih : args_.w_hh;
     load_octet(w + (int64_t(gate) * hidden() + unit) * hidden(), octet, hidden(), v);
+  }
+
+  __device__ void multiply_by_warps() const {
+    const PassShape& shape = at_.shape;
+    const int first_piece = at_.slice() % (kStacked ? kWarps / 2 : kWarps) * shape.warp_pieces;
+    Product product;
+    product.load_weights(
+        first_piece, shape.warp_pieces,
+        [this](int row, int octet, float(&v)[8]) { weights(row, octet, v); },
+        at_.kept(kept_, Product::kWeightWords), shape.kept_pieces,
+        at_.streamed(args_.streamed, Product::kWeightWords));
+    const int64_t lane = Product::lane_offset(first_piece) +
+                         (takes_below() ? shape.all_words - shape.step_words : 0);
+    multiply_turns(
+        product, Turn{exchange_ + lane}, turns(), at_, [this](Turn& turn) { advance(turn); },
+        partials_, kPartFloats);
+  }
+  __device__ void multiply_by_groups() const {
+    const int group = at_.warp / 4;
+    const int first = kStacked ? 0 : group * Product::kPlaces;
+    if (upper_half() && at_.layer == 0) {
+      return Product::idle_turns(turns(), at_.shape, group, partials_);
+    }
+    const Product product(kept_, group, at_.tile, [&](int row, int place) {
+      const int gate = row / kGateRows, in_block = row % kGateRows;
+      const int unit = at_.tile * at_.shape.units + in_block, from = first + place;
+      if (gate >= kGates || in_block >= at_.shape.units || unit >= hidden() || from >= hidden()) {
+        return float2{0.0f, 0.0f};
+      }
+      const T* w = upper_half() ? args_.w_ih : args_.w_hh;
+      return load_two(w + (int64_t(gate) * hidden() + unit) * hidden() + from, from + 1 < hidden());
+    });
+    const int64_t share = int64_t(first / 8) * Product::kPanel +
+                          (takes_below() ? at_.shape.all_words - at_.shape.step_words : 0);
+    product.multiply_turns(
+        Turn{exchange_ + share}, turns(), at_, [this](Turn& turn) { advance(turn); }, partials_);
   }
 
   __device__ Biases load_biases() const {
@@ -187,13 +218,14 @@ class ForwardPass {
 
   // The sums with h of the thread's items, over the block's warps.
   __device__ void add_up(const Turn& turn, Items& items) const {
-    const float* partial = sums_of(turn.count, partials_, kWarpFloats, at_.shape);
+    const float* partial = sums_of(turn.count, partials_, kPartFloats, at_.shape);
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
       const float* at = partial + at_.in_panel(i) * Product::kPitch + at_.unit_in_block;
 #pragma unroll
       for (int gate = 0; gate < kGates; ++gate) {
-        const float2 sum = add_warps<kWarpFloats>(at + gate * kGateRows, at_.shape);
+        const float2 sum =
+            add_parts<Product::kParts, kPartFloats>(at + gate * kGateRows, at_.shape);
         items.own[i].gates[0][gate] = sum.x;
         items.own[i].gates[1][gate] = sum.y;
       }
@@ -205,17 +237,23 @@ class ForwardPass {
                           Items& items) const {
     uint4* to = turn.slot + at_.shape.all_words;
     const bool wanted = turn.step + 1 < steps() || (kStacked && at_.layer + 1 < at_.shape.layers);
+    // First the states of all, so that what one item waits for another works on.
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) apply_gates(turn, i, inputs, biases, items.own[i]);
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-      Item& item = items.own[i];
-      if (turn.step < item.length) apply_gates(turn, i, inputs, biases, item);
+      const Item& item = items.own[i];
       if (item.has && wanted) {
-        hand_over<T>(to, handed_ + item_offset(at_.in_panel(i)), {item.h[0], item.h[1]});
+        hand_over<T>(to, Product::Slot::offset(handed_, at_.unit, at_.in_panel(i)),
+                     {item.h[0], item.h[1]});
       }
     }
   }
   __device__ void apply_gates(const Turn& turn, int i, const Inputs& inputs, const Biases& biases,
                               Item& item) const {
+    // One of several items is no branch: what it makes is left out.
+    const bool live = turn.step < item.length;
+    if (kOwn == 1 && !live) return;
     float x[2][kGates];
 #pragma unroll
     for (int gate = 0; gate < kGates; ++gate) {
@@ -234,7 +272,10 @@ class ForwardPass {
                                               gate == kGates - 1 ? last_sum : gates[gate], gates);
       }
       if (kCell == Cell::gru) gates[3] = last_sum;
-      item.h[k] = float(T(next_state<kCell, Math>(gates, item.h[k], item.c[k])));
+      float c = item.c[k];
+      const float h = float(T(next_state<kCell, Math>(gates, item.h[k], c)));
+      item.h[k] = live ? h : item.h[k];
+      item.c[k] = live ? c : item.c[k];
     }
     if (!at_.both) item.h[1] = 0.0f;
   }
@@ -262,26 +303,26 @@ class ForwardPass {
   }
 
   const PersistentForward<T> args_;
-  const PassPlace at_;
+  const Place at_;
   float *partials_, *states_, *inputs_;
   uint4 *kept_, *exchange_;
   int handed_;  // where in a slot the thread's units are handed over
 };
 
-template <typename T, Cell kCell, int kRowTiles, int kHeld, int kOwn, int kLayers = 1>
+template <typename T, Cell kCell, typename Product, int kOwn, int kLayers = 1>
 __global__ void __launch_bounds__(kBlockThreads, 1)
     rnn_forward_persistent_kernel(const __grid_constant__ PersistentForwardParams<T, kLayers> p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL  // the rows refuse others
   extern __shared__ __align__(16) float shared[];
   const PersistentForward<T>& first = p.layers[0];
-  const ForwardPass<T, kCell, kRowTiles, kHeld, kOwn, (kLayers > 1)> pass(
+  const ForwardPass<T, kCell, Product, kOwn, (kLayers > 1)> pass(
       p.layers, {p.shape, first.sequence, first.first_item, first.items}, shared);
   if (!pass.has_items()) return;
   if (threadIdx.x < kThreads) {
-    take_registers<kProductRegisters>();
+    take_registers<Product::kProductRegisters>();
     pass.multiply();
   } else {
-    give_registers<kGateRegisters>();
+    give_registers<Product::kGateRegisters>();
     pass.apply();
   }
 #endif

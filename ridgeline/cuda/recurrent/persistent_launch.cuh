@@ -103,24 +103,36 @@ inline void complete_layout(PersistentLayout& layout, int planes, int hidden, in
   const int each = s.units * layout.cluster;
   s.tiles = (hidden + each - 1) / each * layout.cluster;
   s.octets = octets;
-  // A warp has a number of pieces that is the same for all, in a stack half of the warps have the
+  const bool groups = layout.group_steps > 0;
+  s.panel_items = groups ? kWidePanelItems : kPanelItems;
+  s.sum_parts = groups ? 2 : kWarps;
+  // A warp or warpgroup has a share that is as long for all, in a stack half of them have the
   // layer's own.
-  const int shares = (s.layers > 1 ? kWarps / 2 : kWarps) * layout.cluster;
-  s.warp_pieces = ((octets + 3) / 4 + shares - 1) / shares;
-  const int least = ring_pieces(planes, layout.row_tiles, layout.held_pieces);
-  if (s.warp_pieces < least) s.warp_pieces = least;
-  s.panel_words = int64_t(shares) * s.warp_pieces * planes * 64;
+  const int shares = (s.layers > 1 ? s.sum_parts / 2 : s.sum_parts) * layout.cluster;
+  bool fits = true;
+  if (groups) {
+    s.panel_words = int64_t(shares) * layout.group_steps * 2 * kWidePanelItems;
+    fits = octets <= shares * layout.group_steps * 2;
+  } else {
+    s.warp_pieces = ((octets + 3) / 4 + shares - 1) / shares;
+    const int least = ring_pieces(planes, layout.row_tiles, layout.held_pieces);
+    if (s.warp_pieces < least) s.warp_pieces = least;
+    s.panel_words = int64_t(shares) * s.warp_pieces * planes * 64;
+    fits = s.warp_pieces <= 32;
+  }
   processors /= s.layers;
-  if (s.tiles > processors || s.warp_pieces > 32) {
+  if (s.tiles > processors || !fits) {
     layout.refusal = "more hidden units than the GPU has room for";
     return;
   }
   // As many groups of items as there is room for, 8 items at least each, 16 panels at most.
   const int most = processors / s.tiles, wanted = (batch + 7) / 8;
   s.groups = most < wanted ? most : wanted;
-  const int own = s.pair_bits == 4 ? 2 : 1, most_panels = 16 / own;
+  const int pairs = s.panel_items << s.pair_bits;
+  const int own = pairs > kGateThreads ? pairs / kGateThreads : 1, most_panels = 16 / own;
   const int item_tiles = (wanted + s.groups - 1) / s.groups;
-  s.group_items = 8 * (item_tiles < 2 * most_panels ? item_tiles : 2 * most_panels);
+  const int most_tiles = most_panels * s.panel_items / 8;
+  s.group_items = 8 * (item_tiles < most_tiles ? item_tiles : most_tiles);
   const int needed = (batch + s.group_items - 1) / s.group_items;
   s.groups = s.groups < needed ? s.groups : needed;
   const int panels = s.group_panels();
@@ -128,13 +140,16 @@ inline void complete_layout(PersistentLayout& layout, int planes, int hidden, in
   s.all_words = s.step_words * s.layers;
   s.ring = layout.cluster > 1 ? panels + 1 : 0;
 
-  const size_t warp_sums = size_t(kPanelItems) * (16 * layout.row_tiles + 4) * sizeof(float);
-  const size_t states = size_t(panels) * own * 3 * 2 * kGateThreads * sizeof(float) +
+  const size_t warp_sums = size_t(s.panel_items) * (16 * layout.row_tiles + 4) * sizeof(float);
+  const size_t panel_buffers =
+      groups ? size_t(2) * 2 * layout.group_steps * 1024 + kPanelAlignment : 0;
+  const size_t states = panel_buffers +
+                        size_t(panels) * own * 3 * 2 * kGateThreads * sizeof(float) +
                         (layout.cluster > 1 ? s.ring * shared_panel + 16 * ((s.ring + 1) / 2) : 0);
   const size_t turn = own * fetched * kGateThreads;
   const size_t piece = size_t(kWarps) * planes * layout.row_tiles * 1024;
-  const int more = s.warp_pieces - layout.held_pieces;
-  const auto used = [&] { return s.buffers * s.sum_warps * warp_sums + states + s.depth * turn; };
+  const int more = groups ? 0 : s.warp_pieces - layout.held_pieces;
+  const auto used = [&] { return s.buffers * s.sum_parts * warp_sums + states + s.depth * turn; };
   const auto fit = [&] {  // pieces that find room in shared memory
     if (used() > kMostShared) return -1;
     const int room = int((kMostShared - used()) / piece);
@@ -145,8 +160,8 @@ inline void complete_layout(PersistentLayout& layout, int planes, int hidden, in
   if (fit() < more) s.depth = 1;
   if (fit() < more) s.buffers = 1;
   const int unfolded = fit();
-  if (unfolded < more) s.sum_warps = kWarps / 2;
-  if (fit() == unfolded) s.sum_warps = kWarps;
+  if (!groups && unfolded < more) s.sum_parts = kWarps / 2;
+  if (!groups && fit() == unfolded) s.sum_parts = kWarps;
   s.kept_pieces = fit();
   if (s.kept_pieces < 0) {
     layout.refusal = "too many items for one pass";

@@ -109,13 +109,13 @@ PersistentForward<T> forward_args(const Rnn& op, int64_t d, const Binding& bindi
   return args;
 }
 
-inline Multiply prepare_input(const Rnn& op, int64_t d, RowProduct product,
-                              const ForwardMemory& memory, const Binding& binding) {
+inline Multiply prepare_input(const Rnn& op, int64_t d, RowProduct product, void* from_x,
+                              void* scratch, const Binding& binding) {
   product.a.data = binding.read(op.x).data;
   product.b.data = binding.read(op.weights[size_t(d)].w_ih).data;
-  product.d = memory.from_x;
-  return prepare_product(cuda_runtime(binding.runtime()), Multiplier::cublaslt, product,
-                         memory.scratch, describe(Op(op)));
+  product.d = from_x;
+  return prepare_product(cuda_runtime(binding.runtime()), Multiplier::cublaslt, product, scratch,
+                         describe(Op(op)));
 }
 
 }  // namespace ridgeline::cuda::recurrent

@@ -55,7 +55,7 @@ ForwardPassLaunches<T> forward_pass(const Rnn& op, int64_t d, PersistentForm for
   const RowProduct product = input_product(op, precision);
   Pieces pieces(binding.workspace());
   const ForwardMemory memory(op, pass.layout, product, pieces);
-  pass.of_x = prepare_input(op, d, product, memory, binding);
+  pass.of_x = prepare_input(op, d, product, memory.from_x, memory.scratch, binding);
   pass.args = forward_args<T>(op, d, binding);
   pass.args.from_x = static_cast<float*>(memory.from_x);
   pass.args.exchange = memory.pass.exchange;
@@ -172,6 +172,7 @@ Table rnn_persistent_rows() {
   };
   add("cuda.rnn.persistent", covers_forward, prepare_forward, PersistentForm::narrow);
   add("cuda.rnn.persistent_wide", covers_forward, prepare_forward, PersistentForm::wide);
+  add("cuda.rnn.persistent_wgmma", covers_forward, prepare_forward, PersistentForm::groups);
   add("cuda.rnn_grad.persistent", covers_backward, prepare_backward, PersistentForm::narrow);
   add("cuda.rnn_grad.persistent_wide", covers_backward, prepare_backward, PersistentForm::wide);
   add("cuda.rnn_grad.persistent_clusters", covers_backward, prepare_backward,

@@ -9,15 +9,24 @@ template <typename T, Cell kCell>
 const void* kernel_of(const PersistentLayout& layout) {
   const void* found = nullptr;
   const auto try_kernel = [&]<int kRowTiles, int kHeld>() {
-    if (layout.row_tiles != kRowTiles || layout.held_pieces != kHeld) return;
+    if (layout.row_tiles != kRowTiles || layout.held_pieces != kHeld || layout.group_steps > 0) {
+      return;
+    }
     found = reinterpret_cast<const void*>(
-        rnn_forward_persistent_kernel<T, kCell, kRowTiles, kHeld, 1, kMostLayers>);
+        rnn_forward_persistent_kernel<T, kCell, BlockProduct<T, kHeld, kRowTiles>, 1, kMostLayers>);
+  };
+  const auto try_groups = [&]<int kSteps>() {
+    if (layout.group_steps != kSteps) return;
+    found = reinterpret_cast<const void*>(
+        rnn_forward_persistent_kernel<T, kCell, GroupProduct<T, kSteps>, 2, kMostLayers>);
   };
   if constexpr (kCell == Cell::lstm && Handed<T>::kPlanes > 1) {
     try_kernel.template operator()<2, 2>();
   } else if constexpr (kCell == Cell::lstm) {
     try_kernel.template operator()<2, 4>();
     try_kernel.template operator()<4, 4>();
+    try_groups.template operator()<16>();
+    try_groups.template operator()<32>();
   } else if constexpr (kCell != Cell::gru) {
     try_kernel.template operator()<1, (Handed<T>::kPlanes > 1 ? 2 : 8)>();
   }
@@ -32,7 +41,7 @@ const void* kernel_of(Cell cell, const PersistentLayout& layout) {
 }  // namespace
 
 PersistentLayout persistent_stack_layout(Cell cell, int planes, int layers, int hidden, int batch,
-                                         int processors) {
+                                         int processors, PersistentForm form) {
   PersistentLayout layout;
   if (cell == Cell::gru) {
     layout.refusal = "a gru's last gate takes the sums with x and with h apart";
@@ -42,9 +51,14 @@ PersistentLayout persistent_stack_layout(Cell cell, int planes, int layers, int 
     layout.refusal = "more layers than a wavefront takes";
     return layout;
   }
-  const bool gated = cell == Cell::lstm;
+  const bool gated = cell == Cell::lstm, groups = form == PersistentForm::groups;
+  if (groups && (!gated || planes > 1)) {
+    layout.refusal = "there is no such form of this layer";
+    return layout;
+  }
   layout.shape.layers = layers;
-  const bool wide = gated && planes == 1 && layers * ((hidden + 7) / 8) > processors;
+  if (groups) layout.group_steps = hidden <= 256 ? 16 : 32;
+  const bool wide = groups || gated && planes == 1 && layers * ((hidden + 7) / 8) > processors;
   layout.shape.units = gated && !wide ? 8 : 16;
   layout.row_tiles = gated ? (wide ? 4 : 2) : 1;
   layout.held_pieces = planes > 1 ? 2 : gated ? 4 : 8;

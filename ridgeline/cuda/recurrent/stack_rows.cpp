@@ -23,14 +23,15 @@ size_t stacked_layers(const Rest& rest) {
   return count;
 }
 
-PersistentLayout layout_of(const Rnn& op, size_t layers, const Runtime& runtime) {
+PersistentLayout layout_of(const Rnn& op, size_t layers, const Runtime& runtime,
+                           PersistentForm form) {
   const RnnShape& s = op.shape;
   return persistent_stack_layout(cell_of(s.cell), planes_of(op.x.dtype), int(layers), int(s.hidden),
-                                 int(s.batch), cuda_runtime(runtime).processors());
+                                 int(s.batch), cuda_runtime(runtime).processors(), form);
 }
 
 // All layers that fit, or as many of them as do.
-Cover covers_stack(const Rest& rest) {
+Cover covers_stack(const Rest& rest, PersistentForm form) {
   size_t layers = stacked_layers(rest);
   if (layers < 2) return Cover::no("no two layers of equal width on each other");
   const Rnn& op = *rest.get<Rnn>(0);
@@ -44,8 +45,10 @@ Cover covers_stack(const Rest& rest) {
     reason = refuse_product(cuda_runtime(rest.runtime), Multiplier::cublaslt, product);
   }
   if (!reason.empty()) return Cover::no(std::move(reason));
-  PersistentLayout layout = layout_of(op, layers, rest.runtime);
-  while (!layout.refusal.empty() && layers > 2) layout = layout_of(op, --layers, rest.runtime);
+  PersistentLayout layout = layout_of(op, layers, rest.runtime, form);
+  while (!layout.refusal.empty() && layers > 2) {
+    layout = layout_of(op, --layers, rest.runtime, form);
+  }
   if (!layout.refusal.empty()) return Cover::no(layout.refusal);
   Pieces pieces;
   ForwardMemory(op, layout, product, pieces);
@@ -75,14 +78,14 @@ struct StackLaunches {
 };
 
 template <typename T>
-StackLaunches<T> stack_launches(const Span& span, const Binding& binding) {
+StackLaunches<T> stack_launches(const Span& span, const Binding& binding, PersistentForm form) {
   const auto& op = span.get<Rnn>(0);
   StackLaunches<T> all{};
-  all.layout = layout_of(op, span.size(), binding.runtime());
+  all.layout = layout_of(op, span.size(), binding.runtime(), form);
   const RowProduct product = input_product(op, span.program.precision);
   Pieces pieces(binding.workspace());
   const ForwardMemory memory(op, all.layout, product, pieces);
-  all.of_x = prepare_input(op, 0, product, memory, binding);
+  all.of_x = prepare_input(op, 0, product, memory.from_x, memory.scratch, binding);
   for (size_t i = 0; i < span.size(); ++i) {
     const auto& layer = span.get<Rnn>(i);
     PersistentForward<T>& args = all.stack.layers[i] = forward_args<T>(layer, 0, binding);
@@ -97,9 +100,9 @@ StackLaunches<T> stack_launches(const Span& span, const Binding& binding) {
   return all;
 }
 
-std::unique_ptr<Step> prepare_stack(const Span& span, const Binding& binding) {
+std::unique_ptr<Step> prepare_stack(const Span& span, const Binding& binding, PersistentForm form) {
   return dispatch_type(span.get<Rnn>(0).x.dtype, [&](auto type) {
-    const auto launches = stack_launches<decltype(type)>(span, binding);
+    const auto launches = stack_launches<decltype(type)>(span, binding, form);
     return launch_step(binding, describe(span.op(0)),
                        [launches](cudaStream_t stream) { return launches.run(stream); });
   });
@@ -108,7 +111,15 @@ std::unique_ptr<Step> prepare_stack(const Span& span, const Binding& binding) {
 }  // namespace
 
 Table rnn_stack_rows() {
-  return {cuda_row("cuda.rnn_stack.wavefront", covers_stack, prepare_stack)};
+  const auto row = [](const char* name, PersistentForm form) {
+    return cuda_row(
+        name, [form](const Rest& rest) { return covers_stack(rest, form); },
+        [form](const Span& span, const Binding& binding) {
+          return prepare_stack(span, binding, form);
+        });
+  };
+  return {row("cuda.rnn_stack.wavefront", PersistentForm::wide),
+          row("cuda.rnn_stack.wavefront_wgmma", PersistentForm::groups)};
 }
 
 }  // namespace ridgeline::cuda
