@@ -311,45 +311,43 @@ __device__ inline float2 add_parts(const float* at, const PassShape& shape) {
 }
 
 // Words of places and items past the last one are zero; others are absent until they come.
-// Forward (kStates), slot 0 of each group has the initial state. `exchange` is the layer's.
+// Forward (kStates), slot 0 of each group has the initial state. `exchange` is the layer's. A
+// thread has a word of a group in every gridDim.y-th slot: all but the first begin alike.
 template <typename T, bool kStates>
 __global__ void rnn_exchange_begin_kernel(PassShape shape, Sequence s, const T* h0, int first_item,
                                           int items, int unit_octets, uint4* exchange) {
   using H = Handed<T>;
-  const int64_t step_words = shape.step_words, group_words = step_words * shape.slots(s.steps);
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < group_words * shape.groups;
-       i += int64_t(gridDim.x) * blockDim.x) {
-    const int group = int(i / group_words);
-    const int64_t within = i % group_words;
-    const int word = int(within % shape.panel_words),
-              panel = int(within % step_words / shape.panel_words);
-    const bool wide = shape.panel_items == kWidePanelItems;
-    const int tile = word / 32 % 2, plane = word / 64 % H::kPlanes;
-    const int octet = wide ? WideSlot::octet_of(word) : word / (64 * H::kPlanes) * 4 + word / 2 % 4;
-    const int unit = 8 * (octet % unit_octets);
-    const int in_panel = wide ? WideSlot::item_of(word) : 8 * tile + word / 8 % 4 * 2 + word % 2;
-    const int local = shape.panel_items * panel + in_panel;
-    const int item = first_item + group * shape.group_items + local;
-    const bool live = local < shape.group_items && item < first_item + items;
-    uint32_t words[4];
-    for (int e = 0; e < 4; ++e) {
-      words[e] = live && octet < shape.octets && unit + 2 * e < s.hidden ? kAbsent : 0;
-    }
-    if (kStates && within < step_words) {
-      for (int e = 0; e < 8; e += 2) {
-        float v[2] = {};
-        for (int k = 0; k < 2; ++k) {
-          if (!live || h0 == nullptr || unit + e + k >= s.hidden) continue;
-          float planes[H::kPlanes];
-          H::take_apart(float(h0[int64_t(item) * s.hidden + unit + e + k]), planes);
-          v[k] = planes[plane];
-        }
-        words[e / 2] = Pair<typename H::Operand>::pack(v[0], v[1]);
-      }
-    }
-    exchange[i / step_words * shape.all_words + within % step_words] =
-        uint4{words[0], words[1], words[2], words[3]};
+  const int within = int(blockIdx.x * blockDim.x + threadIdx.x), group = int(blockIdx.z);
+  if (within >= shape.step_words) return;
+  const int slots = shape.slots(s.steps);
+  const int word = within % int(shape.panel_words), panel = within / int(shape.panel_words);
+  const bool wide = shape.panel_items == kWidePanelItems;
+  const int tile = word / 32 % 2, plane = word / 64 % H::kPlanes;
+  const int octet = wide ? WideSlot::octet_of(word) : word / (64 * H::kPlanes) * 4 + word / 2 % 4;
+  const int unit = 8 * (octet % unit_octets);
+  const int in_panel = wide ? WideSlot::item_of(word) : 8 * tile + word / 8 % 4 * 2 + word % 2;
+  const int local = shape.panel_items * panel + in_panel;
+  const int item = first_item + group * shape.group_items + local;
+  const bool live = local < shape.group_items && item < first_item + items;
+  uint32_t words[4];
+  for (int e = 0; e < 4; ++e) {
+    words[e] = live && octet < shape.octets && unit + 2 * e < s.hidden ? kAbsent : 0;
   }
+  uint4* to = exchange + int64_t(group) * slots * shape.all_words + within;
+  for (int slot = int(blockIdx.y); slot < slots; slot += int(gridDim.y)) {
+    to[slot * shape.all_words] = uint4{words[0], words[1], words[2], words[3]};
+  }
+  for (int e = 0; kStates && blockIdx.y == 0 && e < 8; e += 2) {
+    float v[2] = {};
+    for (int k = 0; k < 2; ++k) {
+      if (!live || h0 == nullptr || unit + e + k >= s.hidden) continue;
+      float planes[H::kPlanes];
+      H::take_apart(float(h0[int64_t(item) * s.hidden + unit + e + k]), planes);
+      v[k] = planes[plane];
+    }
+    words[e / 2] = Pair<typename H::Operand>::pack(v[0], v[1]);
+  }
+  if (kStates && blockIdx.y == 0) to[0] = uint4{words[0], words[1], words[2], words[3]};
 }
 
 }  // namespace ridgeline::cuda::recurrent

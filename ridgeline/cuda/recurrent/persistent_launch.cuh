@@ -178,11 +178,12 @@ inline void complete_layout(PersistentLayout& layout, int planes, int hidden, in
 template <typename T, bool kStates>
 cudaError_t begin_exchange(const PassShape& shape, const Sequence& s, const T* h0, int first_item,
                            int items, uint4* exchange, cudaStream_t stream) {
-  const int64_t words = shape.step_words * shape.groups * shape.slots(s.steps);
-  const int64_t blocks = (words + 255) / 256;
+  // Sixteen slots a thread at least, so that finding out what begins a word is worth it.
+  const int slots = shape.slots(s.steps), apart = slots < 16 ? 1 : slots < 256 ? slots / 16 : 16;
+  const dim3 blocks(unsigned((shape.step_words + 127) / 128), unsigned(apart),
+                    unsigned(shape.groups));
   rnn_exchange_begin_kernel<T, kStates>
-      <<<unsigned(blocks < 2048 ? blocks : 2048), 256, 0, stream>>>(shape, s, h0, first_item, items,
-                                                                    (s.hidden + 7) / 8, exchange);
+      <<<blocks, 128, 0, stream>>>(shape, s, h0, first_item, items, (s.hidden + 7) / 8, exchange);
   return cudaGetLastError();
 }
 
