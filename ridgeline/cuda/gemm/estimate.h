@@ -55,7 +55,7 @@ inline double estimate_thin(const GemmRates& rates, int blocks, int rounds, int 
 // Results at the rate of memory; longer sums leave fewer warps room. A warp that takes several
 // tiles has fewer to start: that pays from about 6 MB on.
 inline double estimate_flat(int turns, int quads, double bytes) {
-  return 1.6 + bytes / (quads == 1 ? 3.8e6 : 2.6e6) + (turns > 1 ? 0.6 - 0.1e-6 * bytes : 0.0);
+  return 1.6 + bytes / (quads == 1 ? 3.8e6 : 2.6e6) + (turns - 1) * (0.2 - 0.033e-6 * bytes);
 }
 
 // Always behind a wgmma variant, where there is one.

@@ -177,7 +177,7 @@ class GemmVariants {
   }
   template <typename Tile>
   void add_flat(std::vector<PreparedGemm>& list) const {
-    for (const int turns : {1, 4}) {
+    for (const int turns : {1, 2, 4}) {
       list.push_back(
           prepare_gemm_flat<In, Out, kA, kB, Tile, Epilogue>(p_, turns, epilogue_, options_));
       list.back().estimate_us =
