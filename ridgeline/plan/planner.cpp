@@ -243,6 +243,19 @@ Planned plan_program(const Program& program, const Table& table, Runtime& runtim
   return planned;
 }
 
+Planned plan_in_order(const Program& program, const Table& table, Runtime& runtime,
+                      PlanOptions options,
+                      const std::function<void(std::vector<Candidate>&)>& narrow) {
+  options.tune = false;
+  DeviceStopwatch unused(program, runtime, options.seconds_per_row, nullptr);
+  Planned planned;
+  planned.explanation.candidates = ask_all(program, table, runtime, options);
+  narrow(planned.explanation.candidates);
+  planned.choices = choose(program, table, options, unused, planned.explanation);
+  mark_chosen(planned.explanation, planned.choices);
+  return planned;
+}
+
 // What was asked for is part of the question, so it is part of the key.
 std::string plan_key(const Program& program, const PlanOptions& options) {
   std::string key = fmt::format("{} deterministic={}", signature(program), options.deterministic);

@@ -152,6 +152,23 @@ class JointStopwatch final : public Stopwatch {
   Communicator& ranks_;
 };
 
+// Refuses what some rank does: its share of the rows may be another.
+void keep_common(std::vector<Candidate>& all, Communicator& ranks) {
+  std::vector<int64_t> fewest, most;
+  for (const Candidate& candidate : all) fewest.push_back(int64_t(candidate.cover.ops));
+  most = fewest;
+  const auto reduce = [&](std::vector<int64_t>& ops, Reduce how) {
+    ranks.all_reduce(ops.data(), ops.data(), int64_t(ops.size()), DType::int64, how, DType::int64);
+  };
+  reduce(fewest, Reduce::min);
+  reduce(most, Reduce::max);
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (fewest[i] != most[i] && all[i].cover.ops > 0) {
+      all[i].cover = Cover::no("does not fit every rank");
+    }
+  }
+}
+
 }  // namespace
 
 Planned plan_together(const Program& program, const Table& table, Runtime& runtime,
@@ -186,10 +203,11 @@ Planned plan_together(const Program& program, const Table& table, Runtime& runti
   };
   if (auto planned = take(source)) return *planned;
 
-  PlanOptions fixed = unpinned;
-  fixed.tune = false;
-  DeviceStopwatch unused(program, runtime, options.seconds_per_row, nullptr);
-  if (!options.tune) return plan_program(program, table, runtime, fixed, unused);
+  const auto in_order = [&] {
+    return plan_in_order(program, table, runtime, unpinned,
+                         [&](std::vector<Candidate>& all) { keep_common(all, ranks); });
+  };
+  if (!options.tune) return in_order();
 
   Explanation explanation;
   names.clear();
@@ -215,7 +233,7 @@ Planned plan_together(const Program& program, const Table& table, Runtime& runti
     }
     return *planned;
   }
-  return plan_program(program, table, runtime, fixed, unused);
+  return in_order();
 }
 
 }  // namespace ridgeline

@@ -187,7 +187,7 @@ TYPED_TEST(SimdSharedStep, IsTheSumOfTheSharesBitForBit) {
 class HeldUp {
  public:
   HeldUp() {
-    mask(SIG_BLOCK);  // of this thread and those it makes, but for
+    mask(SIG_BLOCK);  // in this thread, and those it makes unless they call let_in()
     std::signal(SIGALRM, [](int) {
       const timespec time{0, 50'000};
       nanosleep(&time, nullptr);
@@ -200,7 +200,7 @@ class HeldUp {
     mask(SIG_UNBLOCK);
     std::signal(SIGALRM, SIG_DFL);
   }
-  // the caller, and threads that it makes from now on.
+  // The caller, and threads that it makes from now on.
   static void let_in() { mask(SIG_UNBLOCK); }
 
  private:

@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 
+#include "ridgeline/cpu/simd/shared_step.h"
 #include "ridgeline/engine/ranks.h"
 #include "ridgeline/engine/trainer.h"
 #include "tests/dist/thread_ranks.h"
@@ -104,8 +105,13 @@ TEST_P(Training, OfSgdWithMomentumToo) {
 
 // The last batch of an epoch has two rows: more ranks than that have nothing to compute in it.
 TEST_P(Training, WithMoreRanksThanRows) {
-  const Config config = fp64({"train.clip_norm=0", "train.batch=8"});
-  expect_same(together(config, 9, GetParam(), 26), alone(config, 9, 26), 1e-12);
+  for (const char* optimizer : {"adam", "sgd"}) {
+    const Config config =
+        fp64({"train.clip_norm=0", "train.batch=8",
+              fmt::format("train.optimizer={{type=\"{}\",lr=0.01}}", optimizer),
+              "model.layers=[{type=\"linear\",out=17},{type=\"relu\"},{type=\"linear\",out=4}]"});
+    expect_same(together(config, 9, GetParam(), 26), alone(config, 9, 26), 1e-12);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Training, ::testing::Values(2, 3, 5));
@@ -162,6 +168,26 @@ TEST(Collectives, AStepInSharedMemoryComputesTheSame) {
     const Result got = together(config, 30, size);
     EXPECT_THAT(got.rows, ::testing::ElementsAre("cpu.mlp_train_all_reduce.shared"));
     expect_same(got, want, 1e-12);
+  }
+}
+
+// Shares of m and m + 1 rows, of which the larger, or both, are too large for shared memory.
+TEST(Collectives, AllRanksOrNoneMakeAStepInSharedMemory) {
+  using cpu::simd::Act;
+  const std::vector<cpu::simd::MlpLayer<double>> layers{{36, 400, Act::relu, nullptr, nullptr},
+                                                        {400, 4, Act::none, nullptr, nullptr}};
+  const cpu::simd::SharedMlpStep<double> step(layers, 1);
+  int64_t most = 1;
+  while (step.room_bytes(most + 1) <= dist::testing::ThreadGroup::kRoom) ++most;
+  for (const int64_t batch : {2 * most - 1, 2 * most, 2 * most + 1, 2 * most + 2}) {
+    SCOPED_TRACE(batch);
+    const Config config =
+        fp64({"train.clip_norm=0", "train.optimizer={type=\"sgd\",lr=0.1}",
+              fmt::format("train.batch={}", batch),
+              "model.layers=[{type=\"linear\",out=400},{type=\"relu\"},{type=\"linear\",out=4}]"});
+    const Result got = together(config, 2, 2, batch);
+    EXPECT_EQ(got.rows.front() == "cpu.mlp_train_all_reduce.shared", batch <= 2 * most);
+    EXPECT_LT(got.losses[1], got.losses[0]);
   }
 }
 

@@ -132,8 +132,8 @@ Cover covers(const Rest& rest) {
   with_type(ops.images->y.dtype, [&](auto zero) {
     using T = decltype(zero);
     const SharedMlpStep<T> step(mlp_layers<T>(ops, nullptr), threads);
-    cover.workspace = step.workspace_bytes() + (several ? 0 : step.room_bytes(n));
-    wanted = step.room_bytes(n + 1);  // ranks differ by a row, and must all say the same
+    wanted = step.room_bytes(n);
+    cover.workspace = step.workspace_bytes() + (several ? 0 : wanted);
   });
   if (several && wanted > room->room_bytes()) {
     return Cover::no(fmt::format("wants {} bytes of shared memory a rank", wanted));
