@@ -72,8 +72,9 @@ void add_bench_rnn(CLI::App& bench, Action& action) {
       ->check(count)
       ->type_name("N");
   command
-      ->add_option("--only", options.rows,
-                   "only rows with one of these in their names; plan: also what the planner takes")
+      ->add_option(
+          "--only", options.rows,
+          "only rows with one of these in their names; plan: also what the planner takes of all")
       ->delimiter(',')
       ->type_name("TEXT");
   command->add_option("--svg", flags->svg, "draw them")->type_name("FILE");
