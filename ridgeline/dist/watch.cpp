@@ -144,15 +144,17 @@ void Watch::run() {
     }
     ::poll(fds.data(), fds.size(), int(kBeatMs / 2));
     if (stop_) return;
-    for (size_t i = 0; i < peers_.size(); ++i) {
-      if (fds[i + 1].revents != 0) read_from(*peers_[i]);
-    }
     const int64_t now = now_ms();
     // Who was stopped himself has no right to call the others silent.
     if (now - last_loop_ms_ > 4 * kBeatMs) {
       for (auto& peer : peers_) peer->heard_ms = now;
+      stopped_ms_ = now - last_loop_ms_;
+      woken_ms_ = now;
     }
     last_loop_ms_ = now;
+    for (size_t i = 0; i < peers_.size(); ++i) {
+      if (fds[i + 1].revents != 0) read_from(*peers_[i]);
+    }
     beat();
     look_for_silence(now);
     if (::getppid() != parent_ && !finishing_) {
@@ -196,7 +198,12 @@ void Watch::read_from(Peer& peer) {
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got <= 0) {
     peer.gone = true;
-    if (!finishing_) accuse(peer.rank, "was lost (killed, or its machine is gone)");
+    if (finishing_) return;
+    // Nor lost: whoever was stopped as long as that was given up by the others, which have ended.
+    if (stopped_ms_ > silence_ms_ - 2 * kBeatMs && now_ms() - woken_ms_ < 2 * kBeatMs) {
+      accuse(ranks_.rank(), fmt::format("was stopped for {} s", stopped_ms_ / 1000));
+    }
+    accuse(peer.rank, "was lost (killed, or its machine is gone)");
     return;
   }
   peer.heard_ms = now_ms();

@@ -80,6 +80,7 @@ class Watch {
   std::atomic<bool> stop_{false}, ending_{false}, finishing_{false};
   int64_t longest_work_ms_ = 0;
   int64_t last_loop_ms_ = 0, last_beat_ms_ = 0;
+  int64_t stopped_ms_ = 0, woken_ms_ = 0;  // how long this process was stopped of late, until when
   std::mutex sending_;
   std::thread thread_;
 };
