@@ -1,6 +1,7 @@
 #include "ridgeline/engine/bench_infer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "ridgeline/core/philox.h"
@@ -16,9 +17,9 @@ namespace ridgeline::engine {
 namespace {
 
 constexpr int64_t kRepeats = 4;  // batches a launch
-// Launches follow one another for so long before the device is waited for: the host stays out of
-// the figure as long as a launch takes it less than the device.
-constexpr double kSampleSeconds = 0.001;
+// So much work is launched before the device is waited for: the host stays out of the figure as
+// long as a launch takes it less than the device.
+constexpr double kSampleSeconds = 0.01;
 
 // Of one item. Texts say it themselves; images are looked at.
 Shape item_shape(const Config& config, const std::filesystem::path& data_dir) {
@@ -96,23 +97,23 @@ InferBenchLine bench_infer(const Config& config, const std::filesystem::path& da
   weights.bind(lowered, shared);
   const double flops = lowered.program.flops();
   Runner runner(machine, std::move(lowered), shared);
-  runner.launch(0, kRepeats);
-  machine.runtime().synchronize();
+  const auto launch = [&](int64_t times) {
+    const Clock clock;
+    for (int64_t i = 0; i < times; ++i) runner.launch(0, kRepeats);
+    machine.runtime().synchronize();
+    return clock.seconds();
+  };
+  launch(1);
 
   InferBenchLine line;
   line.batch = batch;
   line.ready_seconds = since_start.seconds();
+  // By the work's time, not the host's: a GPU's launches return long before they are done.
+  const auto launches = int64_t(std::ceil(kSampleSeconds / launch(1)));
   std::vector<double> us;
   const Clock total;
   while (total.seconds() < seconds || us.size() < 5) {
-    const Clock clock;
-    int64_t batches = 0;
-    do {
-      runner.launch(0, kRepeats);
-      batches += kRepeats;
-    } while (clock.seconds() < kSampleSeconds);
-    machine.runtime().synchronize();
-    us.push_back(1e6 * clock.seconds() / double(batches));
+    us.push_back(1e6 * launch(launches) / double(launches * kRepeats));
   }
   std::ranges::sort(us);
   line.min_us = us.front();
