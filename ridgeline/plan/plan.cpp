@@ -99,7 +99,7 @@ Arena make_arena(const std::vector<Lifetime>& pieces, Runtime& runtime) {
     std::vector<Lifetime> longer = pieces;
     for (Lifetime& piece : longer) piece.last += kStepsBeside;
     Packing loose = pack(longer);
-    if (loose.total > tight.total && loose.total <= kMuch) {
+    if (loose.total <= kMuch) {
       try {
         DeviceBuffer memory(runtime, loose.total);
         return {std::move(loose), std::move(memory)};
