@@ -75,7 +75,7 @@ void ResultWriter::check() {
 
 void ResultWriter::finish(int64_t end) {
   std::unique_lock lock(mutex_);
-  done_.wait(lock, [&] { return failure_ || closed_ || next_ >= end; });
+  done_.wait(lock, [&] { return failure_ || closed_ || (begun_ && next_ >= end); });
   if (failure_) std::rethrow_exception(failure_);
 }
 
@@ -89,6 +89,11 @@ void ResultWriter::run() try {
     const std::scoped_lock writing(writing_);
     closed_ = !output_.write(text);
   }
+  {
+    const std::scoped_lock lock(mutex_);
+    begun_ = true;
+  }
+  done_.notify_all();
   for (;;) {
     ChunkResult result;
     {

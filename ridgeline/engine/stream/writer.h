@@ -38,8 +38,8 @@ class ResultWriter {
   int64_t next() const { return next_; }   // all chunks before this one are written
   int64_t rows() const { return rows_; }   // written
   bool closed() const { return closed_; }  // nobody reads any more
-  // Waits until the chunks before `end` are written. Throws what the thread has thrown: a result
-  // that is an error is thrown when its turn comes.
+  // Waits until the header and the chunks before `end` are written. Throws what the thread has
+  // thrown: a result that is an error is thrown when its turn comes.
   void finish(int64_t end);
   void check();  // throws what the thread has thrown
   // From another thread, before the process ends: the line being written is the last one, and
@@ -59,6 +59,7 @@ class ResultWriter {
   std::atomic<int64_t> next_, rows_{0};
   std::atomic<bool> closed_{false}, sealed_{false};
   std::exception_ptr failure_;
+  bool begun_ = false;  // the header is written
   bool stop_ = false;
   std::thread thread_;
 };
