@@ -31,6 +31,17 @@ struct Pass {
   int64_t column_end;
 };
 
+// A vector of which `live` lanes exist: what lies behind a row's end may be another thread's.
+template <bool kWhole, typename T>
+HWY_INLINE Vec<T> load_live(const T* from, int64_t live) {
+  const Tag<T> d;
+  if constexpr (kWhole) {
+    return hn::LoadU(d, from);
+  } else {
+    return hn::MaskedLoad(hn::FirstN(d, size_t(live)), d, from);
+  }
+}
+
 // dw's vector at [at]: `live` lanes of it exist.
 template <bool kWhole, typename T>
 HWY_INLINE void finish(const WeightGradArgs<T>& g, bool last, Vec<T> sum, int64_t at,
@@ -47,11 +58,11 @@ HWY_INLINE void finish(const WeightGradArgs<T>& g, bool last, Vec<T> sum, int64_
     put(sum, g.dw + at);
     return;
   }
-  const Vec<T> w = hn::LoadU(d, g.w + at);
+  const Vec<T> w = load_live<kWhole>(g.w + at, live);
   Vec<T> step = hn::MulAdd(hn::Set(d, g.sgd.weight_decay), w, sum);
   if (g.mw != nullptr) {
     const Vec<T> momentum = hn::Set(d, g.sgd.momentum);
-    const Vec<T> m = hn::MulAdd(momentum, hn::LoadU(d, g.mw + at), step);
+    const Vec<T> m = hn::MulAdd(momentum, load_live<kWhole>(g.mw + at, live), step);
     put(m, g.mw + at);
     step = g.sgd.nesterov ? hn::MulAdd(momentum, m, step) : m;
   }
@@ -92,7 +103,8 @@ HWY_NOINLINE void grad_tile(const WeightGradArgs<T>& g, Pass pass, int64_t o, in
     for (int m = 0; m < kRows; ++m) {
       RIDGELINE_UNROLL
       for (int j = 0; j < kVectors; ++j) {
-        acc[m][j] = hn::LoadU(d, g.dw + (o + m) * g.in + i + j * lanes);
+        const int64_t column = i + j * lanes;
+        acc[m][j] = load_live<kWhole>(g.dw + (o + m) * g.in + column, pass.column_end - column);
       }
     }
   }
