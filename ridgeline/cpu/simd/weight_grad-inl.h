@@ -218,7 +218,9 @@ HWY_NOINLINE void sparse_row(const WeightGradArgs<T>& g, Pass pass, const Nonzer
     for (int j = 0; j < kVectors; ++j) acc[j] = hn::Zero(d);
   } else {
     RIDGELINE_UNROLL
-    for (int j = 0; j < kVectors; ++j) acc[j] = hn::LoadU(d, g.dw + at + j * lanes);
+    for (int j = 0; j < kVectors; ++j) {
+      acc[j] = load_live<kWhole>(g.dw + at + j * lanes, pass.column_end - i - j * lanes);
+    }
   }
   for (int64_t e = 0; e < count; ++e) {
     const T* row = x + i + offsets[e];
