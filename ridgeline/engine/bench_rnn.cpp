@@ -220,6 +220,10 @@ std::vector<RnnBenchLine> bench_rnn(const RnnBenchOptions& options) {
       }
     }
   }
+  if (lines.empty()) {
+    throw_error(ErrorKind::usage,
+                "bench: no row of a recurrent layer is left; see --only, --rows, --precision");
+  }
   return lines;
 }
 

@@ -27,14 +27,14 @@ struct RnnBenchOptions {
   std::vector<int64_t> batch{32};
   int64_t steps = 64, layers = 1;
   double seconds = 0.5;  // each
-  // Parts of names: only rows of the loops over time that have one are timed and planned with; all
-  // when empty. "plan" asks for one more line, of what the planner chooses.
+  // Parts of names: only rows of the loops over time that have one are timed; all when empty.
+  // "plan" asks for one more line, of what the planner chooses among all.
   std::vector<std::string> rows;
   std::function<void(const RnnBenchLine&)> each;
 };
 
 // Every combination, and each row that can take the way forward; naive reference loops are left
-// out.
+// out. Throws usage where no row is left.
 std::vector<RnnBenchLine> bench_rnn(const RnnBenchOptions& options);
 
 std::string rnn_bench_csv(const std::vector<RnnBenchLine>& lines);

@@ -43,5 +43,11 @@ TEST(BenchRnn, TimesTheRowsAskedForAndThePlan) {
   }
 }
 
+TEST(BenchRnn, SaysWhenNoRowIsLeft) {
+  RnnBenchOptions options = small();
+  options.rows = {"nosuch"};
+  EXPECT_THROW(bench_rnn(options), Error);
+}
+
 }  // namespace
 }  // namespace ridgeline::engine
