@@ -17,6 +17,10 @@ class SharedRoom {
   // of any left there.
   virtual std::span<std::byte* const> rooms() const = 0;
   virtual size_t room_bytes() const = 0;
+  // Takes the memory of this rank's own room, up to `bytes`, for good; false where there is none
+  // any more. A room may be used as far as its rank has claimed it: beyond, who writes is killed
+  // when the host's shared memory is full.
+  virtual bool claim(size_t bytes) = 0;
 
   // Returns when done(), which is asked again and again, is true. For the thread that runs the
   // rows: its time is counted as waiting for others, and when one of them is lost the run ends

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "ridgeline/core/claim_memory.h"
 #include "ridgeline/core/file.h"
 #include "ridgeline/core/thread_pool.h"
 #include "ridgeline/dist/self.h"
@@ -75,6 +76,14 @@ RankCommunicator::RankCommunicator(std::unique_ptr<Transport> transport)
     for (std::byte* begin : shared.begins) rooms_.push_back(begin + SharedSum::kBytes);
   }
   shared_.emplace(shared.begins, transport_->rank());
+}
+
+bool RankCommunicator::claim(size_t bytes) {
+  if (bytes <= claimed_) return true;
+  if (bytes > room_bytes_) return false;
+  if (!claim_memory(rooms_[size_t(rank())] + claimed_, bytes - claimed_)) return false;
+  claimed_ = bytes;
+  return true;
 }
 
 RankCommunicator::~RankCommunicator() {

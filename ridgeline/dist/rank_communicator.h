@@ -72,6 +72,7 @@ class RankCommunicator final : public Communicator, public SharedRoom {
 
   std::span<std::byte* const> rooms() const override { return rooms_; }
   size_t room_bytes() const override { return room_bytes_; }
+  bool claim(size_t bytes) override;
   void wait_until(const std::function<bool()>& done) override;
 
   double blocked_seconds() const override { return blocked_; }
@@ -108,7 +109,7 @@ class RankCommunicator final : public Communicator, public SharedRoom {
   // Used by one thread at a time: the worker while tickets are open, else the caller.
   std::optional<SharedSum> shared_;  // of ranks that are all on one host
   std::vector<std::byte*> rooms_;    // of the same
-  size_t room_bytes_ = 0;
+  size_t room_bytes_ = 0, claimed_ = 0;
   std::vector<int64_t> parts_;
   std::vector<float> wide_;
   std::vector<Bf16> packed_, received_;

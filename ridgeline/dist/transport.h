@@ -49,7 +49,8 @@ class Transport {
 
   // Memory that all ranks see, where all are on one host: a segment of each rank, zero at first,
   // there until finish(), of at least `least` bytes and up to `more` beyond that as far as there is
-  // room. Empty where there is none. Collective, once.
+  // room; the latter are there once claim_memory() has said so. Empty where there is none.
+  // Collective, once.
   virtual SharedSegments shared_segments(size_t /*least*/, size_t /*more*/) { return {}; }
 
   // Messages between two ranks, in order for each pair, apart from all collectives. Nothing here

@@ -29,8 +29,9 @@ def need():
         sys.exit(77)
 
 
-def launch(ranks, *arguments, mpirun=(), **env):
-    return subprocess.Popen(["mpirun", "-n", str(ranks), *mpirun, tool.TOOL, *map(str, arguments)],
+def launch(ranks, *arguments, mpirun=(), under=(), **env):
+    """`under` is a command that runs the one given to it."""
+    return subprocess.Popen([*under, "mpirun", "-n", str(ranks), *mpirun, tool.TOOL, *map(str, arguments)],
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                             env=tool.environment(**ENVIRONMENT, **env), start_new_session=True)
 

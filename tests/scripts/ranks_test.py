@@ -92,6 +92,23 @@ def test_killed(folder, rank, name, *options):
 
 # The root as well, which the launcher wakes when the others have ended. Two runs at a time: each
 # takes as long as the watch is patient.
+# A /dev/shm of their own, full from the start or from when the ranks have taken the least they want of
+# it: sums and steps go another way, and nobody is killed by a page that is not there.
+def test_no_shared_memory(folder):
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode != 0:
+        print("no shared memory: not tried, it needs root")
+        return
+    late = ("(for i in $(seq 500); do [ $(df --output=used /dev/shm | tail -1) -gt 4100 ] && break; sleep 0.01; done;"
+            " dd if=/dev/zero of=/dev/shm/full bs=64k 2>/dev/null) &")
+    for size, filler in (("1m", ""), ("64m", late)):
+        under = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size={size} tmpfs /dev/shm; {filler} exec "$@"', "sh"]
+        code, _, out, err = end(launch(2, "train", folder.config, "--json", "-", "--quiet", under=under), 60)
+        assert code == 0, (size, code, err)
+        rows = json.loads(out)["rows"]
+        if not filler:
+            assert "cpu.mlp_train_all_reduce.shared" not in rows, rows
+
+
 def test_stopped(folder):
     runs = {}
     for rank in (0, 1):
@@ -181,8 +198,8 @@ def main():
     folder = tool.Folder(rows=203)
     tests = [test_results, test_resume_with_other_ranks,
              lambda f: test_killed(f, 1, "killed"), lambda f: test_killed(f, 0, "root"),
-             lambda f: test_killed(f, 2, "apart", *APART), test_stopped, test_launcher_dies,
-             test_terminated, test_errors, test_verify, test_profile_and_sums, test_rung]
+             lambda f: test_killed(f, 2, "apart", *APART), test_no_shared_memory, test_stopped,
+             test_launcher_dies, test_terminated, test_errors, test_verify, test_profile_and_sums, test_rung]
     try:
         for number, test in enumerate(tests, 1):
             begin = time.monotonic()

@@ -117,7 +117,7 @@ Cover covers(const Rest& rest) {
   if (!takes(ops.images->y.dtype)) return Cover::no("takes fp32 and fp64 only");
   if (ops.layers.size() > SharedMlpStep<float>::kMostLanes) return Cover::no("too many layers");
   const Communicator* ranks = rest.runtime.ranks();
-  const SharedRoom* room = room_of(rest.runtime);
+  SharedRoom* room = room_of(rest.runtime);
   const bool several = ranks != nullptr && ranks->size() > 1;
   if (several && (room == nullptr || room->rooms().empty())) {
     return Cover::no("the ranks share no memory");
@@ -137,6 +137,9 @@ Cover covers(const Rest& rest) {
   });
   if (several && wanted > room->room_bytes()) {
     return Cover::no(fmt::format("wants {} bytes of shared memory a rank", wanted));
+  }
+  if (several && !room->claim(wanted)) {
+    return Cover::no(fmt::format("no {} bytes are left in /dev/shm", wanted));
   }
   return cover;
 }

@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <climits>
-#include <cstring>
+#include <limits>
 #include <vector>
+
+#include "ridgeline/core/claim_memory.h"
 
 namespace ridgeline::dist {
 namespace {
@@ -132,7 +134,10 @@ class MpiTransport final : public Transport {
 
   SharedSegments shared_segments(size_t least, size_t more) override {
     if (local_size_ != size_) return {};
-    const size_t bytes = least + spare(least, more);
+    const size_t free = free_bytes();
+    // Asked for more than there is, Open MPI fails on one rank, and the others wait for it.
+    if (free < least + kPage) return {};
+    const size_t bytes = std::clamp(free / 2 / kPage * kPage, least, least + more);
     std::byte* mine = nullptr;
     // Without room for shared memory the sums go through messages. All ranks or none have it.
     const int code = MPI_Win_allocate_shared(MPI_Aint(bytes + kPage), 1, MPI_INFO_NULL, world_,
@@ -152,9 +157,10 @@ class MpiTransport final : public Transport {
           "MPI_Win_shared_query");
       segments[size_t(r)] = next_page(segments[size_t(r)]);
     }
-    // What is beyond `least` stays untouched, and so takes no memory, until it is used.
-    std::memset(segments[size_t(rank_)], 0, least);
-    barrier();
+    // What is beyond `least` takes no memory until it is claimed.
+    int claimed = claim_memory(segments[size_t(rank_)], least) ? 1 : 0;
+    check(MPI_Allreduce(MPI_IN_PLACE, &claimed, 1, MPI_INT, MPI_MIN, world_), "MPI_Allreduce");
+    if (claimed == 0) return {};
     return {std::move(segments), bytes};
   }
 
@@ -210,16 +216,14 @@ class MpiTransport final : public Transport {
     return past == 0 ? at : at + (kPage - past);
   }
 
-  // What a rank may take of shared memory beyond `least`, the same on all: containers have little
-  // of it (64 MiB by default), and MPI itself wants some.
-  size_t spare(size_t least, size_t more) {
+  // A rank's share of the shared memory that is left, the same on all: containers have little of it
+  // (64 MiB by default), and MPI itself wants some.
+  size_t free_bytes() {
     struct statvfs room {};
-    uint64_t bytes = more;
+    uint64_t bytes = std::numeric_limits<uint64_t>::max();
     if (::statvfs("/dev/shm", &room) == 0) {
-      const uint64_t share = uint64_t(room.f_bavail) * room.f_frsize / 2 / uint64_t(size_);
-      bytes = share > least ? std::min<uint64_t>(more, share - least) : 0;
+      bytes = uint64_t(room.f_bavail) * room.f_frsize / uint64_t(size_);
     }
-    bytes = bytes / 4096 * 4096;
     check(MPI_Allreduce(MPI_IN_PLACE, &bytes, 1, MPI_UINT64_T, MPI_MIN, world_), "MPI_Allreduce");
     return size_t(bytes);
   }
