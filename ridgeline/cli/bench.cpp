@@ -12,11 +12,13 @@ namespace {
 struct Flags {
   engine::BenchOptions options;
   RunFlags run;
-  std::string json, precision = "fp32", weights = "master", results = "bench/results", report;
+  SinceFlags since;
+  std::string json, precision = "fp32", weights = "master";
 };
 
 int run(Flags& flags) {
   check_destinations({flags.json});
+  flags.since.check();
   engine::BenchOptions& options = flags.options;
   flags.run.apply(options.run);
   options.run.precision = parse_precision(flags.precision);
@@ -40,7 +42,7 @@ int run(Flags& flags) {
   const auto lines = engine::bench_mlp(options);
   const std::string json = engine::bench_json(lines, options.run);
   write_text(flags.json, json);
-  show_since(json, options.run, flags.results, flags.report, flags.json != "-");
+  flags.since.show(json, options.run, flags.json != "-");
   return 0;
 }
 
@@ -77,11 +79,7 @@ void add_bench(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"master", "half"}).description(""))
       ->type_name("NAME");
   flags->run.declare(*command);
-  command
-      ->add_option("--results", flags->results,
-                   "folder of kept results to compare with (bench/results)")
-      ->type_name("DIR");
-  declare_report(*command, flags->report);
+  flags->since.declare(*command);
   declare_json(*command, flags->json);
   command->footer(
       "Examples:\n"

@@ -4,6 +4,7 @@
 
 #include "ridgeline/cli/commands.h"
 #include "ridgeline/engine/machine.h"
+#include "ridgeline/engine/report_page.h"
 
 namespace ridgeline::cli {
 
@@ -27,8 +28,18 @@ void declare_compare(CLI::App& bench, Action& action) {
   });
 }
 
-void show_since(const std::string& json, const engine::RunConfig& run, const std::string& results,
-                const std::string& report, bool print) {
+void SinceFlags::declare(CLI::App& command) {
+  command
+      .add_option("--results", results, "folder of kept results to compare with (bench/results)")
+      ->type_name("DIR");
+  declare_report(command, report);
+}
+
+void SinceFlags::check() const {
+  if (!report.empty()) engine::check_page(report);
+}
+
+void SinceFlags::show(const std::string& json, const engine::RunConfig& run, bool print) const {
   engine::Machine machine(run);
   const auto now = engine::parse_results(json);
   const auto kept =

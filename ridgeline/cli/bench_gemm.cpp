@@ -30,6 +30,7 @@ void print(const engine::GemmBenchLine& line) {
 
 int run(Flags& flags) {
   check_destinations({flags.bench.json, flags.bench.csv, flags.svg});
+  flags.bench.since.check();
   engine::GemmBenchOptions& options = flags.options;
   flags.bench.apply(options.run);
   options.shapes = flags.suite.empty() ? engine::gemm_sweep(flags.ops, flags.m, flags.n, flags.k)
@@ -42,9 +43,11 @@ int run(Flags& flags) {
   }
   const auto lines = engine::bench_gemm(options);
   if (table) write_text("-", engine::gemm_bench_findings(lines));
-  write_text(flags.bench.json, engine::gemm_bench_json(lines, options.run));
+  const std::string json = engine::gemm_bench_json(lines, options.run);
+  write_text(flags.bench.json, json);
   write_text(flags.bench.csv, engine::gemm_bench_csv(lines));
   write_text(flags.svg, engine::gemm_bench_svg(lines));
+  flags.bench.since.show(json, options.run, table);
   return 0;
 }
 

@@ -15,6 +15,7 @@ struct Flags {
   std::vector<int64_t> batch{256};
   double seconds = 0.5;
   bool ops = false;
+  SinceFlags since;
   std::string json;
 };
 
@@ -34,6 +35,7 @@ std::string ops_table(const std::vector<engine::OpTime>& ops) {
 
 int run(const Flags& flags) {
   check_destinations({flags.json});
+  flags.since.check();
   const engine::Config config = flags.config.load();
   const bool table = flags.json != "-";
   if (table) {
@@ -54,7 +56,10 @@ int run(const Flags& flags) {
                                 fmt::join(line.rows, " ")));
     if (flags.ops) write_text("-", ops_table(line.ops));
   }
-  write_text(flags.json, engine::infer_bench_json(lines, config));
+  const std::string network = std::filesystem::path(flags.config.config).stem().string();
+  const std::string json = engine::infer_bench_json(lines, config, network);
+  write_text(flags.json, json);
+  flags.since.show(json, config.run, table);
   return 0;
 }
 
@@ -73,6 +78,7 @@ void add_bench_infer(CLI::App& bench, Action& action) {
       ->check(CLI::Range(0.0, 3600.0).description(""))
       ->type_name("S");
   command->add_flag("--ops", flags->ops, "also every op alone, by the fastest row that takes it");
+  flags->since.declare(*command);
   declare_json(*command, flags->json);
   command->footer(
       "Examples:\n"

@@ -18,28 +18,34 @@ struct Flags {
 };
 
 void print(const engine::RnnBenchLine& line) {
-  write_text("-",
-             fmt::format("{:<9} {:>6} {:>6} {:>5} {:>3}  {:<9} {:<30} {:>10.2f} {:>11.2f} {:>10}\n",
-                         line.cell, line.hidden, line.batch, line.steps, line.layers,
-                         line.training ? "training" : "forward", line.row, line.min_us,
-                         line.median_us, engine::engineering(line.flops_per_second)));
+  write_text(
+      "-",
+      fmt::format(
+          "{:<9} {:>6} {:>6} {:>5} {:>3}  {:<9} {:<30} {:>10.2f} {:>11.2f} {:>10} {:>7.0f} %\n",
+          line.cell, line.hidden, line.batch, line.steps, line.layers,
+          line.training ? "training" : "forward", line.row, line.min_us, line.median_us,
+          engine::engineering(line.flops_per_second), 100 * line.limit_fraction));
 }
 
 int run(Flags& flags) {
   check_destinations({flags.bench.json, flags.bench.csv, flags.svg});
+  flags.bench.since.check();
   engine::RnnBenchOptions& options = flags.options;
   flags.bench.apply(options.run);
-  if (flags.bench.prints() && flags.svg != "-") {
+  const bool table = flags.bench.prints() && flags.svg != "-";
+  if (table) {
     write_text(
-        "-",
-        fmt::format("{:<9} {:>6} {:>6} {:>5} {:>3}  {:<9} {:<30} {:>10} {:>11} {:>10}\n", "cell",
-                    "H", "B", "T", "L", "pass", "row", "us (min)", "us (median)", "FLOP/s"));
+        "-", fmt::format("{:<9} {:>6} {:>6} {:>5} {:>3}  {:<9} {:<30} {:>10} {:>11} {:>10} {:>9}\n",
+                         "cell", "H", "B", "T", "L", "pass", "row", "us (min)", "us (median)",
+                         "FLOP/s", "of limit"));
     options.each = print;
   }
   const auto lines = engine::bench_rnn(options);
-  write_text(flags.bench.json, engine::rnn_bench_json(lines, options.run));
+  const std::string json = engine::rnn_bench_json(lines, options.run);
+  write_text(flags.bench.json, json);
   write_text(flags.bench.csv, engine::rnn_bench_csv(lines));
   write_text(flags.svg, engine::rnn_bench_svg(lines));
+  flags.bench.since.show(json, options.run, table);
   return 0;
 }
 

@@ -42,9 +42,22 @@ struct RunFlags {
   void apply(engine::RunConfig& run) const;  // what was given replaces what the config says
 };
 
+// --results, --report of a benchmark
+struct SinceFlags {
+  std::string results = "bench/results";  // what is kept for this device, and maybe others
+  std::string report;                     // folder of a page about the results, or empty
+
+  void declare(CLI::App& command);
+  // Before the work: a page that cannot be written is known then.
+  void check() const;
+  // The change of results (as JSON) since those kept for this device; and the page.
+  void show(const std::string& json, const engine::RunConfig& run, bool print) const;
+};
+
 // --precision, --seconds, --csv, --json and the flags of RunFlags: benchmarks without a config
 struct BenchFlags {
   RunFlags run;
+  SinceFlags since;
   std::string precision = "fp32", csv, json;
 
   // `precisions` and `seconds` are their help.
@@ -76,10 +89,6 @@ void declare_report(CLI::App& command, std::string& report);
 // bench --compare BEFORE AFTER
 constexpr int kExitSlower = 8;
 void declare_compare(CLI::App& bench, Action& action);
-// The change of bench's results (as JSON) since those kept for this device in the folder `results`;
-// `report` is the folder of a page about them, or empty.
-void show_since(const std::string& json, const engine::RunConfig& run, const std::string& results,
-                const std::string& report, bool print);
 
 void write_text(const std::string& path, const std::string& text);  // "-" is stdout; "" is nowhere
 // Throws io when write_text could not write one of these: known before the work, not after it.

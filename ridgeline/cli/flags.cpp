@@ -53,6 +53,7 @@ void BenchFlags::declare(CLI::App& command, double& seconds_to, const std::strin
   command.add_option("--precision", precision, precisions)->type_name("NAME");
   command.add_option("--csv", csv, "write the lines as CSV")->type_name("FILE");
   run.declare(command);
+  since.declare(command);
   declare_json(command, json);
 }
 

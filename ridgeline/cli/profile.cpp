@@ -58,7 +58,7 @@ engine::Profile measure(const Flags& flags, Communicator& ranks) {
 int run(const Flags& flags, Communicator& ranks) {
   if (ranks.is_root()) {
     check_destinations({flags.json, flags.trace});
-    if (!flags.report.empty()) make_folder("--report", flags.report);
+    if (!flags.report.empty()) engine::check_page(flags.report);
   }
   const engine::Profile profile = measure(flags, ranks);
   if (!ranks.is_root()) return 0;

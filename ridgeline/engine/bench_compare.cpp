@@ -39,35 +39,71 @@ std::string text(const json& entry, const char* key, const json& outer) {
   return {};
 }
 
+// The row that a line is of: "cuda.mlp_step.bytes", of a plan's rows the first.
+std::string first_row(const json& entry) {
+  const auto rows = entry.find("rows");
+  if (rows == entry.end() || !rows->is_array() || rows->empty()) return text(entry, "row", {});
+  return rows->front().is_string() ? rows->front().get<std::string>() : "";
+}
+
+// What the kinds of lines have to tell them apart, in the order of a name. A way is a family of
+// rows; what a planner took is compared whichever it was.
+struct Kind {
+  const char* first;  // a line that has it is one of these
+  std::initializer_list<const char*> keys;
+};
+const Kind kKinds[] = {{"network", {}},
+                       {"cell", {"hidden", "layers", "steps", "pass", "row"}},
+                       {"part", {"shape", "pass", "way"}},
+                       {"op", {"m", "n", "k", "way"}}};
+
+// Empty: no line of results.
+std::string work_of(const json& entry, const json& outer) {
+  for (const Kind& kind : kKinds) {
+    std::string name = text(entry, kind.first, {});
+    if (name.empty()) continue;
+    for (const char* key : kind.keys) {
+      std::string value = text(entry, key, {});
+      if (value.starts_with("plan: ")) value = "plan";
+      if (!value.empty()) name += fmt::format(" {} {}", key, value);
+    }
+    for (const char* key : {"batch", "precision"}) {
+      const std::string value = text(entry, key, outer);
+      if (!value.empty()) name += fmt::format(" {} {}", key, value);
+    }
+    // The host's threads are none of a GPU's.
+    const std::string threads = text(entry, "threads", outer);
+    if (!threads.empty() && first_row(entry).find("cuda.") == std::string::npos) {
+      name += " threads " + threads;
+    }
+    // Said only where it is not the precision's own: files from before it was stated still fit.
+    const std::string weights = text(entry, "weights", outer);
+    if (!weights.empty() && weights != "fp32" && weights != "fp64") name += " weights " + weights;
+    return name;
+  }
+  return {};
+}
+
 // Lines of `bench --json` carry everything; those of kept files leave what they share to the file.
 void collect(const json& lines, const json& outer, std::vector<BenchResult>& results) {
   if (!lines.is_array()) return;
   for (const json& entry : lines) {
-    if (!entry.is_object() || !entry.contains("network")) continue;
+    if (!entry.is_object()) continue;
     BenchResult result;
-    result.us = number(entry, {"us_median", "ours_us"});
+    result.name = work_of(entry, outer);
+    result.us = number(entry, {"us_median", "ours_us", "us"});
     result.us_min = number(entry, {"us_min"});
     if (result.us_min <= 0) result.us_min = result.us;
     result.limit_fraction = number(entry, {"limit_fraction"});
-    result.name = text(entry, "network", {});
-    for (const char* key : {"batch", "precision", "threads"}) {
-      const std::string value = text(entry, key, outer);
-      if (!value.empty()) result.name += fmt::format(" {} {}", key, value);
-    }
-    // Said only where it is not the precision's own: files from before it was stated still fit.
-    const std::string weights = text(entry, "weights", outer);
-    if (!weights.empty() && weights != "fp32" && weights != "fp64") {
-      result.name += " weights " + weights;
-    }
-    if (result.us > 0) results.push_back(std::move(result));
+    if (result.us > 0 && !result.name.empty()) results.push_back(std::move(result));
   }
 }
 
-// Of a file in bench/results: scripts/bench keeps "rows", scripts/gpu-check the "figures" of each
-// section.
+// Of an object: bench deepbench writes "lines", scripts/bench keeps "rows", scripts/gpu-check the
+// "figures" of each section.
 void collect_kept(const json& document, std::vector<BenchResult>& results) {
   const json& figures = document.contains("figures") ? document["figures"] : document;
-  for (const char* key : {"rows", "bench"}) {
+  for (const char* key : {"lines", "rows", "bench"}) {
     if (!figures.contains(key)) continue;
     collect(figures[key], document, results);
     if (!figures[key].is_object()) continue;
@@ -75,13 +111,17 @@ void collect_kept(const json& document, std::vector<BenchResult>& results) {
   }
 }
 
-}  // namespace
-
-std::vector<BenchResult> read_results(const std::filesystem::path& file) {
-  const json document = parse(file);
+std::vector<BenchResult> results_of(const json& document) {
   std::vector<BenchResult> results;
   collect(document, {}, results);
   if (document.is_object()) collect_kept(document, results);
+  return results;
+}
+
+}  // namespace
+
+std::vector<BenchResult> read_results(const std::filesystem::path& file) {
+  const std::vector<BenchResult> results = results_of(parse(file));
   if (results.empty()) {
     throw_error(ErrorKind::data, "{}: holds no results; it should be what bench --json wrote",
                 file.string());
@@ -90,9 +130,7 @@ std::vector<BenchResult> read_results(const std::filesystem::path& file) {
 }
 
 std::vector<BenchResult> parse_results(const std::string& text) {
-  std::vector<BenchResult> results;
-  collect(json::parse(text), {}, results);
-  return results;
+  return results_of(json::parse(text));
 }
 
 bool BenchComparison::slower() const {

@@ -11,7 +11,7 @@ struct RunConfig;
 
 // One timed thing of a results file: what `bench --json` wrote, or what bench/results keeps.
 struct BenchResult {
-  std::string name;  // network, batch, precision and threads in one text: equal for equal work
+  std::string name;  // network or shape, batch, precision and the like: equal for equal work
   double us = 0;     // the median
   double us_min = 0;
   double limit_fraction = 0;  // 0: not stated
@@ -46,7 +46,7 @@ std::string to_text(const BenchComparison& comparison);
 std::vector<BenchResult> kept_results(const std::filesystem::path& folder,
                                       const std::string& machine, int threads);
 
-std::vector<BenchResult> parse_results(const std::string& json);  // what bench_json() gives
+std::vector<BenchResult> parse_results(const std::string& json);  // what a bench gives as JSON
 
 // report.html in `folder`.
 void write_bench_report(const std::vector<BenchResult>& results, const BenchComparison& since,

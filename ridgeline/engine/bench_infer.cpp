@@ -129,12 +129,14 @@ InferBenchLine bench_infer(const Config& config, const std::filesystem::path& da
   return line;
 }
 
-std::string infer_bench_json(const std::vector<InferBenchLine>& lines, const Config& config) {
+std::string infer_bench_json(const std::vector<InferBenchLine>& lines, const Config& config,
+                             const std::string& network) {
   nlohmann::json all = nlohmann::json::array();
   for (const InferBenchLine& line : lines) {
     nlohmann::json ops = nlohmann::json::array();
     for (const OpTime& time : line.ops) ops.push_back(to_json(time));
-    all.push_back({{"data", config.data.name},
+    all.push_back({{"network", network},
+                   {"data", config.data.name},
                    {"batch", line.batch},
                    {"us_min", line.min_us},
                    {"us_median", line.median_us},

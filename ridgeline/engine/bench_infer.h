@@ -31,6 +31,8 @@ struct InferBenchLine {
 InferBenchLine bench_infer(const Config& config, const std::filesystem::path& data_dir,
                            int64_t batch, double seconds, bool ops = false);
 
-std::string infer_bench_json(const std::vector<InferBenchLine>& lines, const Config& config);
+// `network` is what to call it.
+std::string infer_bench_json(const std::vector<InferBenchLine>& lines, const Config& config,
+                             const std::string& network);
 
 }  // namespace ridgeline::engine

@@ -11,6 +11,8 @@
 #include "ridgeline/engine/chart.h"
 #include "ridgeline/engine/clock.h"
 #include "ridgeline/engine/machine.h"
+#include "ridgeline/plan/fill.h"
+#include "ridgeline/prof/limit.h"
 #include "ridgeline/registry.h"
 
 namespace ridgeline::engine {
@@ -71,7 +73,7 @@ Program make_program(const Work& work, Precision precision) {
 
 // Numbers that are drawn for a value; a longer one has them again and again, which is as good for
 // timing.
-constexpr int64_t kDrawn = (int64_t{1} << 20) + 7;
+constexpr int64_t kDrawn = (int64_t{1} << 16) + 7;
 
 // Memory for what comes from outside, filled with small random numbers.
 class Outside {
@@ -80,21 +82,19 @@ class Outside {
     for (const ValueInfo& info : program.values) {
       if (info.role == Role::temp) continue;
       const Value& value = info.value;
-      HostTensor host(value.dtype, value.shape);
+      HostTensor drawn(value.dtype, Shape{std::min(value.shape.numel(), kDrawn)});
       const Philox random{uint64_t(value.id), streams::kSample};
       dispatch_float(value.dtype, [&](auto zero) {
         using T = decltype(zero);
-        T* to = host.view().as<T>();
-        const int64_t count = value.shape.numel(), drawn = std::min(count, kDrawn);
-        for (int64_t i = 0; i < drawn; ++i) {
+        T* to = drawn.view().as<T>();
+        for (int64_t i = 0; i < drawn.view().shape.numel(); ++i) {
           to[i] = T(0.2f * (random.uniform(uint64_t(i)) - 0.5f));
         }
-        for (int64_t i = drawn; i < count; i += drawn) {
-          std::copy_n(to, std::min(drawn, count - i), to + i);
-        }
       });
-      memory_.emplace_back(runtime, host.view().bytes());
-      runtime.upload(memory_.back().data(), host.view().data, host.view().bytes());
+      const auto bytes = size_t(size_of(value));
+      memory_.emplace_back(runtime, bytes);
+      fill_repeating(runtime, memory_.back().data(), bytes,
+                     {static_cast<const std::byte*>(drawn.view().data), drawn.view().bytes()});
       externals_[value.id] = {memory_.back().data(), value.dtype, value.shape, runtime.device()};
     }
   }
@@ -117,6 +117,7 @@ RnnBenchLine time_plan(const Work& work, const Program& program, Planned planned
                     0,
                     0,
                     0,
+                    0,
                     {}};
   for (const Choice& choice : planned.choices) line.rows.push_back(choice.row->name);
   line.row = line.rows.front();
@@ -130,12 +131,15 @@ RnnBenchLine time_plan(const Work& work, const Program& program, Planned planned
     return clock.seconds() / double(calls);
   };
   seconds_of(1);
+  const double once = seconds_of(1);
   // Calls queue up for two milliseconds a reading: what the host takes to start one and to hear of
   // its end is no part of a step.
-  const int64_t calls = std::clamp<int64_t>(int64_t(2e-3 / seconds_of(1)), 1, 16);
+  const int64_t calls = std::clamp<int64_t>(int64_t(2e-3 / once), 1, 16);
+  // A median needs a few readings; not of what takes longer than all of them should.
+  const size_t fewest = once > seconds ? 2 : 5;
   std::vector<double> us;
   const Clock total;
-  while (total.seconds() < seconds || us.size() < 5) {
+  while (total.seconds() < seconds || us.size() < fewest) {
     us.push_back(1e6 * seconds_of(calls) / double(work.steps));
   }
   std::ranges::sort(us);
@@ -168,17 +172,22 @@ void run_one(const Work& work, const RnnBenchOptions& options, Machine& machine,
              std::vector<RnnBenchLine>& lines) {
   const Program program = make_program(work, options.run.precision);
   const Outside outside(machine.runtime(), program);
+  PlanOptions planning = machine.plan_options();
+  planning.seconds_per_row = std::min(planning.seconds_per_row, options.seconds);
+  const auto ceilings = machine.ceilings();
+  const double limit = ceilings ? prof::limit_of(program, *ceilings).seconds() : 0;
   const auto time_table = [&](const Table& table, bool planners) {
     Planned planned;
     try {
-      planned =
-          plan_program(program, table, machine.runtime(), machine.plan_options(), machine.cache());
+      planned = plan_program(program, table, machine.runtime(), planning, machine.cache());
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::usage) throw;
       return;  // the row begins the program, so it, or what follows, was not asked for
     }
     lines.push_back(
         time_plan(work, program, std::move(planned), outside, machine.runtime(), options.seconds));
+    if (limit > 0)
+      lines.back().limit_fraction = limit / (1e-6 * lines.back().median_us * double(work.steps));
     if (planners) lines.back().row = "plan: " + lines.back().row;
     if (options.each) options.each(lines.back());
   };
@@ -209,6 +218,10 @@ void run_one(const Work& work, const RnnBenchOptions& options, Machine& machine,
 
 std::vector<RnnBenchLine> bench_rnn(const RnnBenchOptions& options) {
   Machine machine(options.run);
+  return bench_rnn(options, machine);
+}
+
+std::vector<RnnBenchLine> bench_rnn(const RnnBenchOptions& options, Machine& machine) {
   std::vector<RnnBenchLine> lines;
   for (const CellKind cell : options.cells) {
     for (const int64_t hidden : options.hidden) {
@@ -250,6 +263,7 @@ std::string rnn_bench_json(const std::vector<RnnBenchLine>& lines, const RunConf
                    {"us_min", line.min_us},
                    {"us_median", line.median_us},
                    {"flops_per_second", line.flops_per_second},
+                   {"limit_fraction", line.limit_fraction},
                    {"precision", std::string(name(run.precision))},
                    {"threads", resolve_threads(run.threads)},
                    {"rows", line.rows}});

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ridgeline/engine/config.h"
+#include "ridgeline/engine/machine.h"
 #include "ridgeline/ops/recurrent.h"
 
 namespace ridgeline::engine {
@@ -17,6 +17,7 @@ struct RnnBenchLine {
   std::string row;                   // of the way forward
   double min_us = 0, median_us = 0;  // a time step, all layers
   double flops_per_second = 0;       // at the median
+  double limit_fraction = 0;         // of this machine's limit; 0: ceilings not measured
   std::vector<std::string> rows;     // all of the plan
 };
 
@@ -36,6 +37,7 @@ struct RnnBenchOptions {
 // Every combination, and each row that can take the way forward; naive reference loops are left
 // out. Throws usage where no row is left.
 std::vector<RnnBenchLine> bench_rnn(const RnnBenchOptions& options);
+std::vector<RnnBenchLine> bench_rnn(const RnnBenchOptions& options, Machine& machine);
 
 std::string rnn_bench_csv(const std::vector<RnnBenchLine>& lines);
 std::string rnn_bench_json(const std::vector<RnnBenchLine>& lines, const RunConfig& run);

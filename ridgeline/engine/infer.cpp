@@ -13,6 +13,7 @@
 #include "ridgeline/engine/machine.h"
 #include "ridgeline/engine/progress.h"
 #include "ridgeline/engine/ranks.h"
+#include "ridgeline/engine/report_page.h"
 #include "ridgeline/engine/signals.h"
 #include "ridgeline/engine/stream/delivery.h"
 #include "ridgeline/engine/stream/lanes.h"
@@ -355,7 +356,7 @@ InferReport infer(const std::filesystem::path& model, const std::filesystem::pat
   const auto source = open_items(input, station.loaded, options.input);
   std::optional<InferPage> page;
   if (!options.report.empty()) {
-    make_folder("--report", options.report);
+    check_page(options.report);
     page.emplace(station.loaded.model.output().numel(), station.loaded.model.input());
   }
   const SignalGuard signals;

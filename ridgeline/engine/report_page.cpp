@@ -104,7 +104,7 @@ class ReportObserver final : public TrainObserver {
  public:
   ReportObserver(std::filesystem::path folder, std::filesystem::path metrics)
       : folder_(std::move(folder)), metrics_(std::move(metrics)) {
-    make_folder("--report", folder_);
+    check_page(folder_);
   }
 
   void started(const TrainReport&, Trainer&) override {
@@ -264,6 +264,11 @@ void add_environment(prof::Page& page, const std::string& machine) {
   for (const auto& [what, value] : environment()) table.rows.push_back({what, value});
   table.rows.push_back({"machine", machine});
   page.section("Environment", prof::table_html(table));
+}
+
+void check_page(const std::filesystem::path& folder) {
+  make_folder("--report", folder);
+  check_writable(folder / "report.html");
 }
 
 void write_page(const prof::Page& page, const std::filesystem::path& folder) {

@@ -26,5 +26,7 @@ void write_report(const Profile& profile, const std::filesystem::path& folder);
 void add_profile_sections(prof::Page& page, const Profile& profile);
 void add_environment(prof::Page& page, const std::string& machine);
 void write_page(const prof::Page& page, const std::filesystem::path& folder);
+// Throws io where it could not be written: known before the work, not after it.
+void check_page(const std::filesystem::path& folder);
 
 }  // namespace ridgeline::engine

@@ -5,11 +5,12 @@
 #include <cstring>
 
 #include "ridgeline/core/philox.h"
+#include "ridgeline/plan/fill.h"
 
 namespace ridgeline {
 namespace {
 
-// Contents a row can be timed on, or as much of them as repeats (fill() does): floats in
+// Contents a row can be timed on, or as much of them as repeats (fill_repeating() does): floats in
 // (-0.5, 0.5), integers below their bound; nothing where zeros will do, as for state, rates and
 // counters.
 std::vector<std::byte> sample(const ValueInfo& info) {
@@ -55,20 +56,6 @@ std::vector<std::byte> sample(const ValueInfo& info) {
   return bytes;
 }
 
-// Repeats `block` over `bytes` of device memory, which is zero. Activations of a large batch are
-// gigabytes: a GPU doubles what it has by itself rather than wait for the host's copies of it.
-void fill(Runtime& runtime, std::byte* data, size_t bytes, const std::vector<std::byte>& block) {
-  if (block.empty()) return;
-  size_t done = std::min(bytes, block.size());
-  runtime.upload(data, block.data(), done);
-  const bool doubles = runtime.device().kind == DeviceKind::cuda;
-  while (done < bytes) {
-    const size_t part = std::min(doubles ? done : block.size(), bytes - done);
-    runtime.upload(data + done, doubles ? data : block.data(), part);
-    done += part;
-  }
-}
-
 class ScratchBinding final : public Binding {
  public:
   using Find = std::function<Tensor(const Value&, bool reading)>;
@@ -109,7 +96,7 @@ Tensor DeviceStopwatch::scratch(const Value& value, const Format& format, size_t
     DeviceBuffer buffer(runtime_, std::max<size_t>(1, bytes));
     if (format.empty()) {
       const ValueInfo& info = program_.info(value.id);
-      fill(runtime_, buffer.data(), size_t(size_of(info.value)), sample(info));
+      fill_repeating(runtime_, buffer.data(), size_t(size_of(info.value)), sample(info));
     }
     found = memory_.emplace(std::pair(value.id, format), std::move(buffer)).first;
   }

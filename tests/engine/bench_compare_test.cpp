@@ -75,6 +75,36 @@ TEST(BenchResults, ReadsWhatBenchWritesAndWhatIsKept) {
   EXPECT_EQ(kept_results(folder.path(), "cuda; NVIDIA H200", 2)[0].us, 7.0);
 }
 
+// One line each as gemm, rnn, deepbench and infer write them.
+TEST(BenchResults, EveryBenchmarksLinesAreRead) {
+  const auto gemm = parse_results(R"([{"op":"TN","m":64,"n":8,"k":32,"way":"simd",
+    "row":"cpu.linear.simd","us":5.0,"limit_fraction":0.5,"precision":"fp32","threads":2},
+    {"op":"TN","m":64,"n":8,"k":32,"way":"onednn","us":6.0}])");
+  ASSERT_EQ(gemm.size(), 2u);
+  EXPECT_EQ(gemm[0].name, "TN m 64 n 8 k 32 way simd precision fp32 threads 2");
+  EXPECT_EQ(gemm[0].us, 5.0);
+  EXPECT_EQ(gemm[0].us_min, 5.0);
+  EXPECT_EQ(gemm[0].limit_fraction, 0.5);
+  EXPECT_NE(gemm[0].name, gemm[1].name);
+
+  const auto rnn = parse_results(R"([{"cell":"lstm","hidden":512,"batch":16,"steps":128,"layers":1,
+    "pass":"forward","row":"cuda.rnn.persistent","us_min":1.5,"us_median":1.6,"precision":"bf16",
+    "threads":16},
+    {"cell":"lstm","hidden":512,"batch":16,"steps":128,"layers":1,"pass":"forward",
+    "row":"plan: cuda.rnn.persistent","us_min":1.5,"us_median":1.6,"precision":"bf16"}])");
+  ASSERT_EQ(rnn.size(), 2u);
+  EXPECT_EQ(rnn[0].name,
+            "lstm hidden 512 layers 1 steps 128 pass forward row cuda.rnn.persistent batch 16 "
+            "precision bf16");
+  EXPECT_EQ(rnn[1].name,
+            "lstm hidden 512 layers 1 steps 128 pass forward row plan batch 16 precision bf16");
+
+  const auto deepbench = parse_results(R"({"device":"cuda:0","precision":"bf16","lines":[
+    {"part":"conv","shape":"w=7","pass":"grad w","way":"cudnn","row":"cuda.conv2d.cudnn","us":9}]})");
+  ASSERT_EQ(deepbench.size(), 1u);
+  EXPECT_EQ(deepbench[0].name, "conv shape w=7 pass grad w way cudnn precision bf16");
+}
+
 TEST(BenchResults, FilesWithoutResultsAreRefused) {
   const TempFolder folder;
   std::ofstream(folder / "bad.json") << "{\"rows\": 3}";

@@ -45,7 +45,7 @@ TEST(BenchInfer, EveryOpHasItsTimeAlone) {
   }
   EXPECT_EQ(kinds, (std::vector<std::string>{"gather", "one_hot_conv1d", "activation", "max_pool",
                                              "conv2d", "activation", "linear", "softmax"}));
-  const auto json = nlohmann::json::parse(infer_bench_json({line}, text_config()));
+  const auto json = nlohmann::json::parse(infer_bench_json({line}, text_config(), "texts"));
   EXPECT_EQ(json[0]["ops"].size(), line.ops.size());
   EXPECT_EQ(json[0]["ops"][4]["op"], line.ops[4].op);
 }
