@@ -166,21 +166,27 @@ BenchComparison compare_results(const std::vector<BenchResult>& before,
 }
 
 std::string to_text(const BenchComparison& comparison) {
-  std::string text = fmt::format("{:<72} {:>10} {:>10} {:>8} {:>7}  {}\n", "work", "before us",
-                                 "after us", "change", "noise", "verdict");
+  size_t width = 40;
+  for (const BenchChange& change : comparison.changes) width = std::max(width, change.name.size());
+  for (const auto* names : {&comparison.only_before, &comparison.only_after}) {
+    for (const std::string& name : *names) width = std::max(width, name.size());
+  }
+  std::string text = fmt::format("{:<{}} {:>10} {:>10} {:>8} {:>7}  {}\n", "work", width,
+                                 "before us", "after us", "change", "noise", "verdict");
   auto out = std::back_inserter(text);
   for (const BenchChange& change : comparison.changes) {
-    fmt::format_to(out, "{:<72} {:>10.1f} {:>10.1f} {:>+6.1f} % {:>5.1f} %  {}\n", change.name,
-                   change.before_us, change.after_us, 100 * (change.ratio - 1), 100 * change.noise,
+    fmt::format_to(out, "{:<{}} {:>10.1f} {:>10.1f} {:>+6.1f} % {:>5.1f} %  {}\n", change.name,
+                   width, change.before_us, change.after_us, 100 * (change.ratio - 1),
+                   100 * change.noise,
                    change.slower()   ? "SLOWER"
                    : change.faster() ? "faster"
                                      : "same");
   }
   for (const std::string& name : comparison.only_before) {
-    fmt::format_to(out, "{:<72} only before\n", name);
+    fmt::format_to(out, "{:<{}} only before\n", name, width);
   }
   for (const std::string& name : comparison.only_after) {
-    fmt::format_to(out, "{:<72} only after\n", name);
+    fmt::format_to(out, "{:<{}} only after\n", name, width);
   }
   return text;
 }
