@@ -1,8 +1,8 @@
 #pragma once
 
-// What the whole-step training kernels should compute, replayed on the host with the kernels' own
-// roundings, and how far from it they may be. Plain C++: the bounds and the controls that hold
-// them are checked without a GPU (tests/cuda/mlp_train_replay_test.cpp).
+// Training steps on the host with the roundings of the whole-step kernels, and mistakes to make in
+// them. Plain C++: the bounds of mlp_train_steps.h and the controls that hold them are checked
+// without a GPU (tests/cuda/mlp_train_replay_test.cpp).
 
 #include <algorithm>
 #include <cmath>
@@ -217,60 +217,6 @@ Outcome replay(const Problem& p, const Fault& fault = {}) {
     }
   }
   return out;
-}
-
-struct Distance {
-  double change = 0, loss = 0;  // NaN where there is one
-  int correct = 0;
-};
-
-// |got - want| / |want - start| over one tensor: the error of what training changed.
-inline double change_error(const std::vector<float>& got, const std::vector<float>& want,
-                           const std::vector<float>& start) {
-  double error = 0, change = 0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    if (std::isnan(got[i])) return NAN;
-    error += std::pow(double(got[i]) - want[i], 2);
-    change += std::pow(double(want[i]) - start[i], 2);
-  }
-  return std::sqrt(error / std::max(change, 1e-30));
-}
-
-inline Distance distance(const Problem& p, const Outcome& got, const Outcome& want) {
-  Distance off;
-  const auto most = [](double a, double b) {
-    return std::isnan(a) || b > a || std::isnan(b) ? (std::isnan(a) ? a : b) : a;
-  };
-  for (int l = 0; l < p.shape.layers; ++l) {
-    off.change = most(off.change, change_error(got.weights.w[l], want.weights.w[l], p.start.w[l]));
-    off.change = most(off.change, change_error(got.weights.b[l], want.weights.b[l], p.start.b[l]));
-  }
-  for (size_t t = 0; t < want.loss.size(); ++t) {
-    off.loss = most(off.loss, std::abs(got.loss[t] - want.loss[t]));
-    off.correct += std::abs(got.correct[t] - want.correct[t]);
-  }
-  return off;
-}
-
-// Correct kernels differ from the replay by the order of fp32 sums alone, which moves a rounding to
-// half where it was near a tie.
-inline double change_bound(const MlpTrainShape& shape) {
-  const bool fp16 = shape.half == MlpHalf::fp16;
-  // Curves carry a moved rounding on into every layer; gates that none can reach do not. Wider
-  // layers have more roundings to move, and change each weight by fewer ulps: in fp16 up to 1.3
-  // times the narrow bound was seen on an H200 at 128, 3.2 at 300 and 3.9 at 1024; in bf16, whose
-  // ties are eight times as rare, nothing of the kind.
-  if (shape.activation == MlpActivation::relu) {
-    if (!fp16) return shape.masters ? 0.002 : 0.008;
-    const int widest = *std::max_element(shape.sizes + 1, shape.sizes + shape.layers);
-    const double wide = widest <= 64 ? 1.0 : 3.0 * std::sqrt(widest / 128.0);
-    return wide * (shape.masters ? 0.001 : 0.0028);
-  }
-  return shape.masters ? (fp16 ? 0.002 : 0.008) : (fp16 ? 0.012 : 0.04);
-}
-inline bool within(const MlpTrainShape& shape, const Distance& off) {
-  const double loss_bound = shape.half == MlpHalf::fp16 ? 1e-3 : 8e-3;
-  return off.change <= change_bound(shape) && off.loss <= loss_bound && off.correct <= 1;
 }
 
 }  // namespace ridgeline::cuda

@@ -3,7 +3,9 @@
 // One training step from given weights, with a bound of how far a kernel's sums may be off each
 // value: a half that a kernel rounds to may differ from the one here only where the bound reaches
 // across a tie. From weights read back after each step this is sharper than any measure of a whole
-// run, in which one moved rounding is carried on.
+// run, in which one moved rounding is carried on: of 8,000 draws of a net 33-1024-16-5 (tanh,
+// bf16), two steps with sums in fp32 and in fp64 leave 13 whose changes differ by 4 to 5 % of their
+// size.
 
 #include "bench/gpu/mlp_train_replay.h"
 
@@ -17,6 +19,7 @@ struct Bounded {
 struct StepBounds {
   std::vector<Bounded> w, b;  // [layer], before they are rounded to the kept type
   double loss = 0, loss_error = 0;
+  int surely_correct = 0, maybe_correct = 0;  // samples
 };
 
 // Products of halves are exact in fp32; tensor cores add 16 at a time and cut off what lies beyond
@@ -80,6 +83,10 @@ inline StepBounds step_bounds(const Problem& p, const Weights& now, size_t t) {
     for (int c = 0; c < C; ++c) sum += std::exp(z[c] - top);
     out.loss += (std::log(sum) + top - z[label[b]]) / B;
     out.loss_error += (2 * off + std::ldexp(1.0, -18)) / B;
+    double rival = -INFINITY;
+    for (int c = 0; c < C; ++c) rival = c == label[b] ? rival : std::max(rival, z[c]);
+    out.surely_correct += z[label[b]] - rival > 2 * off;
+    out.maybe_correct += z[label[b]] - rival >= -2 * off;
     for (int c = 0; c < C; ++c) {
       const double power = std::exp(z[c] - top) / sum;
       const size_t at = size_t(b) * C + c;
@@ -93,30 +100,32 @@ inline StepBounds step_bounds(const Problem& p, const Weights& now, size_t t) {
     const int in = s.sizes[l], width = s.sizes[l + 1];
     const Bounded& g = dy[l + 1];
     if (l > 0) dy[l] = Bounded(size_t(B) * in);
+    std::vector<double> sum, size, error;  // [in]
+    const auto clear = [&] {
+      for (auto* v : {&sum, &size, &error}) v->assign(size_t(in), 0.0);
+    };
     for (int b = 0; l > 0 && b < B; ++b) {
-      for (int k = 0; k < in; ++k) {
-        double sum = 0, size = 0, error = 0;
-        for (int o = 0; o < width; ++o) {
-          const double e = g.value[size_t(b) * width + o], w = hw[l][size_t(o) * in + k];
-          sum += e * w, size += std::abs(e * w);
-          error += g.error[size_t(b) * width + o] * std::abs(w);
+      clear();
+      for (int o = 0; o < width; ++o) {
+        const double e = g.value[size_t(b) * width + o], e_off = g.error[size_t(b) * width + o];
+        const float* w = &hw[l][size_t(o) * in];
+        for (int k = 0; k < in; ++k) {
+          sum[k] += e * w[k], size[k] += std::abs(e * w[k]), error[k] += e_off * std::abs(w[k]);
         }
+      }
+      for (int k = 0; k < in; ++k) {
         const size_t at = size_t(b) * in + k;
         const double slope = derivative(s.activation, y[l].value[at]);
         // The slope's own error, for curves: at most 2 |dy|.
         const double bent = s.activation == MlpActivation::relu ? 0.0 : 2 * y[l].error[at];
-        dy[l].value[at] = sum * slope;
-        dy[l].error[at] = (error + sum_error(width) * size) * slope + std::abs(sum) * bent +
-                          std::abs(sum * slope) * std::ldexp(1.0, -22);
+        dy[l].value[at] = sum[k] * slope;
+        dy[l].error[at] = (error[k] + sum_error(width) * size[k]) * slope +
+                          std::abs(sum[k]) * bent + std::abs(sum[k] * slope) * std::ldexp(1.0, -22);
         round_bounded(s.half, dy[l].value[at], dy[l].error[at]);
       }
     }
     const double keep = 1 - p.rates[t] * p.decay, step = p.rates[t] / B;
     out.w[l] = Bounded(size_t(in) * width), out.b[l] = Bounded(size_t(width));
-    const auto put = [&](Bounded& to, size_t at, double old, double sum, double error) {
-      to.value[at] = keep * old - step * sum;
-      to.error[at] = step * error + (std::abs(old) + step * std::abs(sum)) * std::ldexp(1.0, -22);
-    };
     for (int o = 0; o < width; ++o) {
       double bias = 0, bias_error = 0, bias_size = 0;
       for (int b = 0; b < B; ++b) {
@@ -127,49 +136,59 @@ inline StepBounds step_bounds(const Problem& p, const Weights& now, size_t t) {
       out.b[l].value[o] = old - step * bias;
       out.b[l].error[o] = step * (bias_error + sum_error(B) * bias_size) +
                           (std::abs(old) + step * std::abs(bias)) * std::ldexp(1.0, -22);
-      for (int k = 0; k < in; ++k) {
-        double sum = 0, size = 0, error = 0;
-        for (int b = 0; b < B; ++b) {
-          const double e = g.value[size_t(b) * width + o], x = y[l].value[size_t(b) * in + k];
-          const double e_off = g.error[size_t(b) * width + o],
-                       x_off = y[l].error[size_t(b) * in + k];
-          sum += e * x, size += std::abs(e * x);
-          error += e_off * std::abs(x) + x_off * std::abs(e) + e_off * x_off;
+      clear();
+      for (int b = 0; b < B; ++b) {
+        const double e = g.value[size_t(b) * width + o], e_off = g.error[size_t(b) * width + o];
+        const double *x = &y[l].value[size_t(b) * in], *x_off = &y[l].error[size_t(b) * in];
+        for (int k = 0; k < in; ++k) {
+          sum[k] += e * x[k], size[k] += std::abs(e * x[k]);
+          error[k] += e_off * std::abs(x[k]) + x_off[k] * std::abs(e) + e_off * x_off[k];
         }
+      }
+      for (int k = 0; k < in; ++k) {
         const size_t at = size_t(o) * in + k;
-        put(out.w[l], at, now.w[l][at], sum, error + sum_error(B) * size);
+        const double now_w = now.w[l][at];
+        out.w[l].value[at] = keep * now_w - step * sum[k];
+        out.w[l].error[at] = step * (error[k] + sum_error(B) * size[k]) +
+                             (std::abs(now_w) + step * std::abs(sum[k])) * std::ldexp(1.0, -22);
       }
     }
   }
   return out;
 }
 
-// What of a step lies outside its bounds, and how sharp those are.
+// What of some steps lies outside its bounds, and how sharp those are.
 struct StepCheck {
+  int steps = 0;
   int64_t values = 0, moved = 0, outside = 0;  // moved: not the half that is nearest here
   double widest = 0;                           // bound, of what the tensor's largest change is
   double beyond = 0;                           // the largest |got - allowed|, likewise
   int layer = -1;                              // of `beyond`
   bool bias = false;
+  bool loss = false;          // that or the count of hits is outside, too
+  std::vector<double> drift;  // [layer], over steps: sum of |got - want| / |change|, weights
 
   void join(const StepCheck& other) {
-    values += other.values, moved += other.moved, outside += other.outside;
-    widest = std::max(widest, other.widest);
+    steps += other.steps, values += other.values, moved += other.moved, outside += other.outside;
+    widest = std::max(widest, other.widest), loss |= other.loss;
+    drift.resize(other.drift.size());
+    for (size_t l = 0; l < drift.size(); ++l) drift[l] += other.drift[l];
     if (other.outside > 0 && other.beyond >= beyond) {
       beyond = other.beyond, layer = other.layer, bias = other.bias;
     }
   }
   void add(const MlpTrainShape& s, const std::vector<float>& old, const Bounded& want,
            const std::vector<float>& got, int at, bool is_bias) {
-    double most = 1e-30;
+    double most = 1e-30, changed = 1e-30, apart = 0;
     for (size_t i = 0; i < old.size(); ++i) most = std::max(most, std::abs(want.value[i] - old[i]));
     const auto kept = [&](double v) { return s.masters ? v : double(round_half(s.half, v)); };
     for (size_t i = 0; i < old.size(); ++i) {
       ++values;
-      const double low = kept(want.value[i] - want.error[i]),
+      const double here = kept(want.value[i]), low = kept(want.value[i] - want.error[i]),
                    high = kept(want.value[i] + want.error[i]);
-      if (!s.masters) moved += got[i] != float(kept(want.value[i]));
+      if (!s.masters) moved += got[i] != float(here);
       widest = std::max(widest, want.error[i] / most);
+      changed += std::abs(here - old[i]), apart += std::abs(got[i] - here);
       const double off = got[i] < low ? low - got[i] : got[i] > high ? got[i] - high : 0.0;
       if (off <= 0 && !std::isnan(got[i])) continue;
       ++outside;
@@ -177,18 +196,39 @@ struct StepCheck {
         beyond = std::isnan(got[i]) ? INFINITY : off / most, layer = at, bias = is_bias;
       }
     }
+    if (!is_bias) drift.push_back(apart / changed);
+  }
+
+  double worst_drift() const {
+    return steps == 0 ? 0.0 : *std::max_element(drift.begin(), drift.end()) / steps;
+  }
+  bool passes(const MlpTrainShape& s) const {
+    return outside == 0 && worst_drift() <= drift_bound(s);
+  }
+
+  // Curves carry a moved rounding on through all layers of a step, so that the bounds of a deep net
+  // become wide. What moves is rare, however, and what one term less does is not: sums in fp32
+  // drift by up to 0.0033 (0.0014 with masters) in one step of thousands and by a tenth of that on
+  // average; one term left out of one layer by 0.006 at least in every step (replay_test).
+  static double drift_bound(const MlpTrainShape& s) {
+    if (s.activation == MlpActivation::relu) return INFINITY;
+    return s.masters ? 0.003 : 0.004;
   }
 };
 
 inline StepCheck check_step(const Problem& p, const Weights& before, const Weights& after,
-                            double loss, size_t t) {
+                            double loss, int correct, size_t t) {
   const StepBounds want = step_bounds(p, before, t);
   StepCheck check;
+  check.steps = 1;
   for (int l = 0; l < p.shape.layers; ++l) {
     check.add(p.shape, before.w[l], want.w[l], after.w[l], l, false);
     check.add(p.shape, before.b[l], want.b[l], after.b[l], l, true);
   }
-  if (!(std::abs(loss - want.loss) <= want.loss_error)) ++check.outside, check.layer = 99;
+  const bool counted = correct >= want.surely_correct && correct <= want.maybe_correct;
+  if (!counted || !(std::abs(loss - want.loss) <= want.loss_error)) {
+    ++check.outside, check.loss = true;
+  }
   return check;
 }
 

@@ -52,7 +52,6 @@ class StreamedTrainer : StreamedState<T, kSampleTiles, kMasters, kParts> {
   using Base::grid_sync;
   using Base::halves;
   using Base::keep_;
-  using Base::kRound;
   using Base::lane_;
   using Base::lanes;
   using Base::own_count;
@@ -60,6 +59,7 @@ class StreamedTrainer : StreamedState<T, kSampleTiles, kMasters, kParts> {
   using Base::p_;
   using Base::prefetch;
   using Base::put;
+  using Base::reduce;
   using Base::ring;
   using Base::rows;
   using Base::sample_stride_;
@@ -128,44 +128,6 @@ class StreamedTrainer : StreamedState<T, kSampleTiles, kMasters, kParts> {
     if (to >= 0 && at < parts * kSampleTiles * 64) {
       __stcg(reinterpret_cast<uint2*>(work(to)) + int64_t{own_first(l)} * kSampleTiles * 64 + slot,
              pair);
-    }
-  }
-
-  // Calls f(part, unit, sum, at) once for each half slot: sum.xy are `unit`, unit + 1 of one
-  // sample, sum.zw of the sample 8 on; `at` counts half slots from the pass's first tile. `live`:
-  // own tiles from there on.
-  template <typename F>
-  __device__ void reduce(const Sums& sums, int live, F&& f) {
-    float4* mine = reinterpret_cast<float4*>(shared_ + p_.ring);
-#pragma unroll
-    for (int first = 0; first < kParts; first += kRound) {
-      __syncthreads();
-#pragma unroll
-      for (int i = 0; i < kRound && i < kParts - first; ++i) {
-#pragma unroll
-        for (int s = 0; s < kSampleTiles; ++s) {
-#pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            const float(&v)[4] = sums.v[first + i][s][h];
-            mine[(((warp_ * kRound + i) * kSampleTiles + s) * 2 + h) * 32 + lane_] = {v[0], v[1],
-                                                                                      v[2], v[3]};
-          }
-        }
-      }
-      __syncthreads();
-      const int parts = min(kRound, live - first);
-      for (int e = threadIdx.x; e < min(parts, kParts - first) * kSampleTiles * 64;
-           e += kBlockThreads) {
-        const int h = e & 1, lane = (e >> 1) & 31, tile = e >> 6;
-        float4 sum = {0, 0, 0, 0};
-#pragma unroll
-        for (int w = 0; w < kWarps; ++w) {
-          const float4 v = mine[((w * kRound * kSampleTiles + tile) * 2 + h) * 32 + lane];
-          sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
-        }
-        const int part = first + tile / kSampleTiles;
-        f(part, 4 * (lane & 3) + 2 * h, sum, first * kSampleTiles * 64 + e);
-      }
     }
   }
 

@@ -1,5 +1,3 @@
-#include <cuda_fp16.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -7,8 +5,8 @@
 #include "ridgeline/cuda/device/mbarrier.cuh"
 #include "ridgeline/cuda/gemm/launch.h"
 #include "ridgeline/cuda/tile/head.h"
+#include "ridgeline/cuda/tile/head_dz.cuh"
 #include "ridgeline/cuda/tile/head_sums.cuh"
-#include "ridgeline/cuda/tile/power.cuh"
 
 namespace ridgeline::cuda {
 namespace {
@@ -62,23 +60,6 @@ __device__ void load(T* to, const T* from, int rows, int total, int columns, int
     to[i] = row < rows && column < columns ? from[row * columns + column] : T(0);
   }
 }
-
-// f' of relu, tanh and sigmoid from their output, 1 for others: a + y * (b + c * y), or 0 or 1.
-template <typename T>
-struct Slope {
-  T a, b, c;
-  bool relu;
-
-  __device__ explicit Slope(Curve curve)
-      : a(curve == Curve::sigmoid ? T(0) : T(1)),
-        b(curve == Curve::sigmoid ? T(1) : T(0)),
-        c(curve == Curve::sigmoid || curve == Curve::tanh ? T(-1) : T(0)),
-        relu(curve == Curve::relu) {}
-  __device__ T operator()(T y) const {
-    const T smooth = fma(y, fma(c, y, b), a);
-    return relu && !(y > T(0)) ? T(0) : smooth;
-  }
-};
 
 // Adds up each of a lane's values over the warp. Lanes hand half of theirs over and keep the sums
 // of the other half, until one is left: a fifth of the exchanges that a sum of each would take.
@@ -156,76 +137,18 @@ __device__ void classify(const HeadArgs<T>& args, const T* h, const T* w, const 
   }
 }
 
-// Where a thread puts dz of its hidden unit, row by row: whole (kTerms 0), or in fp16 terms.
-template <typename T, int kTerms>
-struct DzOut {
-  T* at;
-  int64_t pitch;
-  Bits<T> most = 0;
-
-  template <int kClasses>
-  __device__ DzOut(const HeadArgs<T>& args, int row0, int j, const T (&)[kClasses])
-      : at(args.dz + int64_t(row0) * args.hidden + j), pitch(args.hidden) {}
-  __device__ void put(T dz) {
-    const T size = fabs(dz);
-    most = max(most, reinterpret_cast<const Bits<T>&>(size));
-    *at = dz;
-    at += pitch;
-  }
-  __device__ void finish(const HeadArgs<T>& args, int j) const {
-    if (args.dz_most != nullptr) atomicMax(args.dz_most + j, most);  // the same whoever comes first
-  }
-};
-template <int kTerms>
-struct DzTerms {
-  __half* at;
-  int64_t pitch;
-  float to_terms;
-
-  template <int kClasses>
-  __device__ DzTerms(const HeadArgs<float>& args, int row0, int j, const float (&weight)[kClasses])
-      : at(static_cast<__half*>(args.dz_terms) + int64_t(row0) * kTerms * args.hidden + j),
-        pitch(args.hidden) {
-    // |dl| adds up to at most 2 * scale over the classes, and f' is at most 1.
-    float most = 0.0f;
-#pragma unroll
-    for (int c = 0; c < kClasses; ++c) most = largest(most, weight[c]);
-    const HalfPower power = half_power(2.0f * float(args.scale) * most);
-    to_terms = power.down;
-    if (row0 == 0) args.dz_power[j] = power.up;
-  }
-  __device__ void put(float dz) {
-    float left = dz * to_terms;
-#pragma unroll
-    for (int term = 0; term < kTerms; ++term, at += pitch) {
-      const __half value = __float2half_rn(left);
-      *at = value;
-      left -= __half2float(value);
-    }
-  }
-  __device__ void finish(const HeadArgs<float>&, int) const {}
-};
-template <>
-struct DzOut<float, 1> : DzTerms<1> {
-  using DzTerms<1>::DzTerms;
-};
-template <>
-struct DzOut<float, 2> : DzTerms<2> {
-  using DzTerms<2>::DzTerms;
-};
-
 // dz, and the sums over this block's rows: a thread has a hidden unit.
 template <typename T, int kClasses, int kTerms>
 __device__ void descend(const HeadArgs<T>& args, const T* h, const T* w, const T* dl, int row0,
                         int rows, int pitch, T* part) {
   constexpr int kRounded = rounded_up(kClasses);
   const int hidden = args.hidden, classes = args.classes;
-  const Slope<T> slope(args.curve);
+  const tile::Slope<T> slope(args.curve);
   for (int j = int(threadIdx.x); j < hidden; j += kThreads) {
     T weight[kRounded] = {}, dw[kRounded] = {}, db = T(0);
 #pragma unroll
     for (int c = 0; c < kClasses; ++c) weight[c] = w[c * pitch + j];
-    DzOut<T, kTerms> out(args, row0, j, weight);
+    tile::DzOut<T, kTerms> out(args, row0, j, weight);
     const T* own_at = h + j;
     const T* dl_at = dl;
 #pragma unroll 4
