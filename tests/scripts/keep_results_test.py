@@ -48,7 +48,7 @@ def main():
         keep.keep_check(check("a", {"ladders": {"mlp": 0}, "counts": {"mlp": 0, "rnn": 0},
                                     "deepbench": {"gemm": 0, "conv": 0}, "products": {"bf16": 0},
                                     "recurrent": {"sweep-8": 0, "lstm-8-1": 0},
-                                    "bench": {"mlp-fp32": 0, "widths-bf16-half": 0}},
+                                    "bench": {"mlp-fp32": 0, "widths-bf16-half": 0, "charcnn-bf16": 0}},
                               {"ladders": {"mlp": {"rungs": [1]}},
                                "counts": {"mlp": counts("mlp", 1), "rnn": counts("rnn", 1)},
                                "deepbench": {"gemm": deepbench("gemm", 1), "conv": deepbench("conv", 1)},
@@ -56,7 +56,9 @@ def main():
                                "recurrent": {"sweep-8": swept(1, 1) + swept(4, 1), "lstm-8-1": swept(64, 1)},
                                "bench": {"mlp-fp32": [{"network": "784-10", "us_median": 1}],
                                          "widths-bf16-half": [{"network": "784-8-10", "precision": "bf16",
-                                                               "weights": "bf16", "us_median": 1}]}}), results)
+                                                               "weights": "bf16", "us_median": 1}],
+                                         "charcnn-bf16": [{"precision": "bf16", "batch": 2, "ops": [],
+                                                           "inputs_per_second": 3}]}}), results)
         keep.keep_check(check("b", {"ladders": {"mlp": 124}, "counts": {"mlp": 0}, "deepbench": {"conv": 0},
                                     "recurrent": {"sweep-8": 0}, "tests": {"test_cuda": 0}, "bench": {"mlp-fp32": 1}},
                               {"ladders": {"mlp": {"rungs": []}}, "counts": {"mlp": counts("mlp", 2)},
@@ -72,6 +74,8 @@ def main():
         assert read("-products") == {"device": "NVIDIA H200", "date": "2026-01-31", "commit": "a",
                                      "lines": [{"op": "TN"}]}
         assert read("-mlp-widths")[0]["commit"] == "a"
+        assert read("-charcnn")["bench_infer"] == [{"precision": "bf16", "batch": 2, "inputs_per_second": 3,
+                                                    "date": "2026-01-31", "commit": "a"}]
         whole = read("")
         assert whole["figures"]["bench"]["mlp-fp32"][0]["us_median"] == 1
         assert whole["ran"]["bench"]["mlp-fp32"]["commit"] == "a"
