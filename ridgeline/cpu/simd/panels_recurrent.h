@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ridgeline/cpu/simd/batch.h"
+#include "ridgeline/cpu/simd/pieces.h"
 #include "ridgeline/cpu/simd/recurrent.h"
 #include "ridgeline/cpu/simd/row.h"
 
@@ -27,6 +28,17 @@ struct Sizes {
   int64_t gates_of() const { return ridgeline::gates(s.cell); }
 };
 
+// The hidden units of a step in pieces of a few tiles: small enough that a slow thread's can be
+// shared out, large enough that tiles of a piece find the state in the first-level cache.
+struct UnitPieces {
+  int64_t hidden, tile;  // units
+  int64_t tiles;         // of a piece
+
+  int64_t size() const { return tile * tiles; }
+  int64_t count() const { return (hidden + size() - 1) / size(); }
+  Range at(int64_t piece) const { return {piece * size(), std::min((piece + 1) * size(), hidden)}; }
+};
+
 // [n, features] at a[r * lda] to panels of one step and back, all features.
 template <typename T>
 void to_step(const T* a, int64_t lda, int64_t n, int64_t features, T* panels) {
@@ -49,22 +61,28 @@ void load_lengths(const int32_t* lengths, const RnnShape& s, T* panels) {
   for (int64_t b = 0; b < s.batch; ++b) panels[b] = T(lengths != nullptr ? lengths[b] : s.steps);
 }
 
-// h before each step of item b in direction d, to before[b, T, H]; zero in its padding. y and h0 as
-// in a program.
+// h before step t of item b in direction d, where y or h0 have it; null for zeros, as in padding.
+template <typename T>
+const T* state_before(const RnnShape& s, const T* y, const T* h0, const int32_t* lengths, int64_t b,
+                      int64_t d, int64_t t) {
+  const int64_t H = s.hidden, length = lengths != nullptr ? lengths[b] : s.steps;
+  const int64_t first = s.reverse(d) ? length - 1 : 0, back = s.reverse(d) ? 1 : -1;
+  if (t >= length) return nullptr;
+  if (t == first) return h0 != nullptr ? h0 + (d * s.batch + b) * H : nullptr;
+  return y + ((b * s.steps + t + back) * s.directions() + d) * H;
+}
+
+// The same of all steps of an item, to before[b, T, H].
 template <typename T>
 void states_before(const RnnShape& s, const T* y, const T* h0, const int32_t* lengths, int64_t b,
                    int64_t d, T* before) {
-  const int64_t H = s.hidden, D = s.directions();
-  const int64_t length = lengths != nullptr ? lengths[b] : s.steps;
-  const int64_t first = s.reverse(d) ? length - 1 : 0, back = s.reverse(d) ? 1 : -1;
   for (int64_t t = 0; t < s.steps; ++t) {
-    T* to = before + (b * s.steps + t) * H;
-    const T* from = t == first ? (h0 != nullptr ? h0 + (d * s.batch + b) * H : nullptr)
-                               : y + ((b * s.steps + t + back) * D + d) * H;
-    if (t >= length || from == nullptr) {
-      std::fill_n(to, H, T(0));
+    const T* from = state_before(s, y, h0, lengths, b, d, t);
+    T* to = before + (b * s.steps + t) * s.hidden;
+    if (from != nullptr) {
+      std::copy_n(from, s.hidden, to);
     } else {
-      std::copy_n(from, H, to);
+      std::fill_n(to, s.hidden, T(0));
     }
   }
 }

@@ -14,7 +14,7 @@
 //
 // Everything lies in panels of the batch (layout.h): [panels][features][kPanel]. A step's gates
 // hold gate_vectors() vectors of H: on entry the products with the input, biases added; on exit
-// what the reserve keeps.
+// what the reserve keeps, if it does.
 namespace ridgeline::cpu::simd {
 
 constexpr int64_t gate_vectors(CellKind cell) { return std::max<int64_t>(1, saved_vectors(cell)); }
@@ -27,6 +27,7 @@ struct RnnStepArgs {
   const T* bias_hn;  // gru: b_hh of the third gate, [H]; may be null
   const T *h, *c;    // panels [batch, H]: the state before; c for lstm only
   T* gates;          // panels [batch, gate_vectors * H]
+  bool keeps;        // the gates for the way back
   T *h_next, *c_next;
   // Items that have ended, those with lengths <= time, keep their state; their gates become zero.
   // Panels [batch, 1]; null when no item ends early.
@@ -34,8 +35,17 @@ struct RnnStepArgs {
   T time;
 };
 
-// Backward, from the step after in the order of the pass to the one before. The gate gradients'
-// vectors lie as i, f, g, o or r, z, hn, n: those that go through w_hh first.
+// The gate gradients' vectors lie as i, f, g, o or hn, r, z, n: those that go through w_hh are one
+// stretch, and so are those that go through w_ih. Gates of the weights for each of the former:
+constexpr int64_t recurrent_gate(CellKind cell, int64_t vector) {
+  return cell == CellKind::gru ? (vector + 2) % 3 : vector;
+}
+// Where vector v of the gate gradients as programs hold them (r, z, n, hn) lies.
+constexpr int64_t kernel_vector(CellKind cell, int64_t v) {
+  return cell == CellKind::gru ? (v + 1) % 4 : v;
+}
+
+// Backward, from the step after in the order of the pass to the one before.
 template <typename T>
 struct RnnGradStepArgs {
   CellKind cell;
@@ -63,7 +73,8 @@ template <typename T>
 struct RnnKernels {
   int64_t (*units)(CellKind cell);  // of a tile; ranges of units are multiples of it
   int64_t (*grad_units)();          // likewise, backward
-  // [tiles][H][gates * units] and [tiles][gates * H][units], zeros past H; a range of tiles.
+  // Tiles of [H][gates * units] and [gates * H][units], zeros past H, as depth-inl.h lays them out;
+  // a range of tiles.
   void (*pack)(CellKind cell, int64_t hidden, const T* w_hh, T* packed, Range tiles);
   void (*pack_transposed)(CellKind cell, int64_t hidden, const T* w_hh, T* packed, Range tiles);
   void (*step)(const RnnStepArgs<T>&, Range units);

@@ -8,7 +8,6 @@
 #include "ridgeline/core/buffer.h"
 #include "ridgeline/cpu/runtime.h"
 #include "ridgeline/cpu/simd/gemm.h"
-#include "ridgeline/cpu/simd/split_product.h"
 #include "ridgeline/ops/activation.h"
 #include "ridgeline/plan/impl.h"
 
@@ -91,7 +90,9 @@ Impl mlp_shared_row();
 Table mlp_rows();
 Table recurrent_rows();
 Table recurrent_weight_rows();  // part of recurrent_rows
-// Likewise; by blocks of split_product.h if there is an engine.
-Impl recurrent_grad_row(std::string name, const SplitEngine* engine);
+// Likewise; by blocks of split_product.h where there is an engine.
+struct SplitChoice;
+Impl recurrent_grad_row(std::string name, const SplitChoice& choice);
+Impl recurrent_layer_grads_row(std::string name, const SplitChoice& choice);
 
 }  // namespace ridgeline::cpu::simd

@@ -1,9 +1,10 @@
+#include "ridgeline/cpu/simd/packed_product.h"
 #include "ridgeline/cpu/simd/split_recurrent.h"
 #include "ridgeline/cpu/simd/split_rows.h"
 
 // A recurrent layer: one large product of the input with all gates, then step by step the product
 // with the recurrent weights, packed once, with the gates' functions at its end. The threads share
-// out the hidden units and meet once a step.
+// out the hidden units in pieces and meet once a step.
 namespace ridgeline::cpu::simd {
 namespace {
 
@@ -19,22 +20,36 @@ struct Forward {
   T *y = nullptr, *hT = nullptr, *cT = nullptr;
   // Scratch; gates is the reserve when there is one.
   T *gates = nullptr, *x_panels = nullptr, *h_all = nullptr, *c_two = nullptr, *packed = nullptr;
+  T* packed_ih = nullptr;
+  Pieces pieces{};
   T *bias = nullptr, *length_panels = nullptr;
-  SplitForward split_up{};  // fp32: the products by its blocks instead of `packed`
+  // fp32: products by blocks instead of the packed weights, where these have engines
+  SplitInputs split_x{};
+  SplitSteps split_h{};
 
-  bool splits() const { return std::is_same_v<T, float> && split_up.engine != nullptr; }
+  void choose(const SplitChoice& choice) {
+    split_x = {choice.large, s};
+    split_h = {choice.small, s};
+  }
+  bool splits_x() const { return std::is_same_v<T, float> && split_x.engine != nullptr; }
+  bool splits_h() const { return std::is_same_v<T, float> && split_h.engine != nullptr; }
 
   void allot(Scratch& scratch, bool own_gates) {
     if (own_gates) gates = scratch.take<T>(sizes.gates());
     x_panels = scratch.take<T>(size_t(s.steps * sizes.step(s.in)));
     h_all = scratch.take<T>(size_t(s.steps + 1) * sizes.state());
     c_two = scratch.take<T>(2 * sizes.state());
-    if (splits()) {
-      split_up.s = s;
-      split_up.allot(scratch);
+    if (splits_x()) {
+      split_x.allot(scratch);
+    } else {
+      packed_ih = scratch.take<T>(packed_elements<T>(s.gate_rows(), s.in));
+    }
+    if (splits_h()) {
+      split_h.allot(scratch);
     } else {
       packed = scratch.take<T>(sizes.packed(rnn_kernels<T>().units(s.cell)));
     }
+    pieces = Pieces(scratch.take<int64_t>(Pieces::counters(pool.size())), pool.size());
     bias = scratch.take<T>(size_t(s.gate_rows()));
     length_panels = scratch.take<T>(size_t(sizes.step(1)));
   }
@@ -46,59 +61,84 @@ struct Forward {
       for (int64_t t = times.begin; t < times.end; ++t) {
         to_step(x + t * s.in, s.steps * s.in, s.batch, s.in, x_panels + t * sizes.step(s.in));
         if constexpr (std::is_same_v<T, float>) {
-          if (splits()) split_up.take_x(x_panels, t);
+          if (splits_x()) split_x.take_x(x_panels, t);
         }
       }
-      if (thread == 0) load_lengths(lengths, s, length_panels);
-      for (int64_t d = 0; d < s.directions(); ++d) direction(thread, d, gates + d * own);
+      if (thread == 0) {
+        load_lengths(lengths, s, length_panels);
+        pieces.clear();
+      }
+      int64_t round = 0;
+      for (int64_t d = 0; d < s.directions(); ++d) direction(thread, d, gates + d * own, round);
     });
   }
   bool saves = false;
 
  private:
-  void direction(int thread, int64_t d, T* all) const {
-    const int64_t wide = gate_vectors(s.cell) * s.hidden;
-    if constexpr (std::is_same_v<T, float>) {
-      if (splits()) return split_direction(thread, d, all, wide);
-    }
-    const RnnKernels<T>& kernels = rnn_kernels<T>();
-    const int64_t H = s.hidden, tile = kernels.units(s.cell);
-    const Range units = split(H, thread, pool.size(), tile);
-    const Range tiles{units.begin / tile, (units.end + tile - 1) / tile};
-    if (units.begin < units.end) kernels.pack(s.cell, H, w_hh[d], packed, tiles);
+  void direction(int thread, int64_t d, T* all, int64_t& round) const {
+    pack(thread, d);
     if (thread == 0) start(d);
     pool.barrier();
-    input_products(thread, d, all, wide);
+    multiply_inputs(thread, all, round++);
     pool.barrier();
+    if (splits_h()) split_h.engine->begin();
     for (int64_t step = 0; step < s.steps; ++step) {
-      kernels.step(step_args(d, step, all, wide), units);
+      run(step_args(d, step, all), step, thread, round++);
       pool.barrier();
     }
+    if (splits_h()) split_h.engine->end();
     finish(thread, d);
     pool.barrier();
   }
 
-  void split_direction(int thread, int64_t d, float* all, int64_t wide) const {
-    const Range blocks = split(split_up.units(), thread, pool.size());
-    split_up.pack(w_ih[d], w_hh[d], thread, pool.size());
-    if (thread == 0) {
-      start(d);
-      for (int64_t i = 0; i < split_up.units(); ++i) split_up.take_h(h_all, i, split_up.h[0]);
+  // A thread's share of the weights.
+  void pack(int thread, int64_t d) const {
+    if constexpr (std::is_same_v<T, float>) {
+      if (splits_x()) split_x.pack(w_ih[d], thread, pool.size());
+      if (splits_h()) split_h.pack(w_hh[d], thread, pool.size());
     }
-    pool.barrier();
-    split_up.engine->begin();
-    split_up.input_products(bias, all, wide, thread, pool.size());
-    pool.barrier();
-    for (int64_t step = 0; step < s.steps; ++step) {
-      split_up.run(step_args(d, step, all, wide), step, blocks);
-      pool.barrier();
+    if (!splits_x()) {
+      packed_kernels<T>().pack(w_ih[d], s.in, 1, s.gate_rows(), s.in, packed_ih,
+                               split(packed_tiles<T>(s.gate_rows()), thread, pool.size()));
     }
-    split_up.engine->end();
-    finish(thread, d);
-    pool.barrier();
+    if (!splits_h()) {
+      const int64_t tile = rnn_kernels<T>().units(s.cell);
+      rnn_kernels<T>().pack(s.cell, s.hidden, w_hh[d], packed,
+                            split((s.hidden + tile - 1) / tile, thread, pool.size()));
+    }
   }
 
-  RnnStepArgs<T> step_args(int64_t d, int64_t step, T* all, int64_t wide) const {
+  void multiply_inputs(int thread, T* all, int64_t round) const {
+    if constexpr (std::is_same_v<T, float>) {
+      if (splits_x()) {
+        split_x.engine->begin();
+        const SplitProductArgs of_x = split_x.product(bias, all, wide());
+        pieces.run(thread, round, split_pieces(of_x),
+                   [&](int64_t piece) { split_multiply_piece(of_x, piece); });
+        return split_x.engine->end();
+      }
+    }
+    const PackedProductArgs<T> of_x{packed_ih,          x_panels,      all,  s.in * kPanel<T>,
+                                    wide() * kPanel<T>, s.gate_rows(), s.in, bias};
+    multiply_in_pieces(pieces, thread, round, of_x, s.steps * sizes.panels);
+  }
+
+  void run(const RnnStepArgs<T>& a, int64_t step, int thread, int64_t round) const {
+    if constexpr (std::is_same_v<T, float>) {
+      if (splits_h()) {
+        return pieces.run(thread, round, split_h.pieces(),
+                          [&](int64_t piece) { split_h.run(a, step, piece); });
+      }
+    }
+    const RnnKernels<T>& kernels = rnn_kernels<T>();
+    const UnitPieces units{s.hidden, kernels.units(s.cell), 4};
+    pieces.run(thread, round, units.count(),
+               [&](int64_t piece) { kernels.step(a, units.at(piece)); });
+  }
+
+  int64_t wide() const { return gate_vectors(s.cell) * s.hidden; }
+
+  RnnStepArgs<T> step_args(int64_t d, int64_t step, T* all) const {
     const int64_t t = s.reverse(d) ? s.steps - 1 - step : step, state = int64_t(sizes.state());
     RnnStepArgs<T> a{};
     a.cell = s.cell;
@@ -111,7 +151,8 @@ struct Forward {
     a.h_next = h_all + (step + 1) * state;
     a.c = c_two + step % 2 * state;
     a.c_next = c_two + (step + 1) % 2 * state;
-    a.gates = all + t * sizes.step(wide);
+    a.gates = all + t * sizes.step(wide());
+    a.keeps = saves;
     a.time = T(t);
     return a;
   }
@@ -119,20 +160,12 @@ struct Forward {
   void start(int64_t d) const {
     load_state(h0, s, d, h_all);
     load_state(c0, s, d, c_two);
+    if constexpr (std::is_same_v<T, float>) {
+      if (splits_h()) split_h.start(h_all);
+    }
     for (int64_t row = 0; row < s.gate_rows(); ++row) {
       const bool apart = s.cell == CellKind::gru && row >= 2 * s.hidden;
       bias[row] = b_ih[d] != nullptr ? b_ih[d][row] + (apart ? T(0) : b_hh[d][row]) : T(0);
-    }
-  }
-
-  void input_products(int thread, int64_t d, T* all, int64_t wide) const {
-    const ForwardArgs<T> args{w_ih[d], bias, x_panels, all, nullptr, s.in, wide, Act::none};
-    const int64_t columns = s.steps * sizes.panels * kPanel<T>;
-    if (s.steps * sizes.panels >= 4 * pool.size()) {
-      kernels<T>().forward(args, {0, s.gate_rows()},
-                           split(columns, thread, pool.size(), kPanel<T>));
-    } else {
-      kernels<T>().forward(args, split(s.gate_rows(), thread, pool.size(), 8), {0, columns});
     }
   }
 
@@ -158,16 +191,16 @@ struct Forward {
   }
 };
 
-Cover covers_forward(const Rest& rest, const SplitEngine* engine) {
+Cover covers_forward(const Rest& rest, const SplitChoice& choice) {
   const std::string reason = refuses(rest, &Rnn::y);
   if (!reason.empty()) return Cover::no(reason);
   const Rnn& op = *rest.get<Rnn>(0);
-  if (engine != nullptr && op.y.dtype != DType::fp32) return Cover::no(kSplitsOnly);
+  if (choice.large != nullptr && op.y.dtype != DType::fp32) return Cover::no(kSplitsOnly);
   Cover cover = Cover::of(1);
   with_type(op.y.dtype, [&](auto zero) {
     using T = decltype(zero);
     Forward<T> step{pool_of(rest), op.shape};
-    step.split_up.engine = engine;
+    step.choose(choice);
     Scratch scratch;
     step.allot(scratch, !op.reserve);
     cover.workspace = scratch.bytes();
@@ -179,14 +212,14 @@ Cover covers_forward(const Rest& rest, const SplitEngine* engine) {
 }
 
 std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding,
-                                      const SplitEngine* engine) {
+                                      const SplitChoice& choice) {
   const Rnn& op = span.get<Rnn>(0);
   return with_type(op.y.dtype, [&](auto zero) -> std::unique_ptr<Step> {
     using T = decltype(zero);
     const auto read = [&](const Value& v) { return binding.read(v).template as<const T>(); };
     const auto write = [&](const Value& v) { return binding.write(v).template as<T>(); };
     Forward<T> step{cpu_runtime(binding.runtime()).pool(), op.shape};
-    step.split_up.engine = engine;
+    step.choose(choice);
     Scratch scratch(binding.workspace());
     step.allot(scratch, !op.reserve);
     if (op.reserve) step.gates = write(op.reserve);
@@ -250,12 +283,12 @@ Impl reserve_row(std::string name, bool to_plain) {
   return row;
 }
 
-Impl forward_row(std::string name, const SplitEngine* engine) {
+Impl forward_row(std::string name, const SplitChoice& choice) {
   Impl row;
   row.name = std::move(name);
-  row.covers = [engine](const Rest& rest) { return covers_forward(rest, engine); };
-  row.prepare = [engine](const Span& span, const Binding& binding) {
-    return prepare_forward(span, binding, engine);
+  row.covers = [choice](const Rest& rest) { return covers_forward(rest, choice); };
+  row.prepare = [choice](const Span& span, const Binding& binding) {
+    return prepare_forward(span, binding, choice);
   };
   return row;
 }
@@ -263,14 +296,17 @@ Impl forward_row(std::string name, const SplitEngine* engine) {
 }  // namespace
 
 Table recurrent_split_rows(const SplitEngine& engine) {
-  Table rows{forward_row(fmt::format("cpu.rnn.{}", engine.name), &engine),
-             recurrent_grad_row(fmt::format("cpu.rnn_grad.{}", engine.name), &engine)};
-  for (Impl& row : recurrent_weight_split_rows(engine)) rows.push_back(std::move(row));
-  return rows;
+  const SplitChoice all{&engine, &engine}, large{&engine, nullptr};
+  const auto named = [&](const char* name) { return fmt::format("cpu.{}.{}", name, engine.name); };
+  return {forward_row(named("rnn"), all), forward_row(named("rnn") + "_large", large),
+          recurrent_layer_grads_row(named("rnn_grads"), all),
+          recurrent_layer_grads_row(named("rnn_grads") + "_large", large),
+          recurrent_grad_row(named("rnn_grad"), all)};
 }
 
 Table recurrent_rows() {
-  Table rows{forward_row("cpu.rnn.simd", nullptr), recurrent_grad_row("cpu.rnn_grad.simd", nullptr),
+  Table rows{forward_row("cpu.rnn.simd", {}), recurrent_layer_grads_row("cpu.rnn_grads.simd", {}),
+             recurrent_grad_row("cpu.rnn_grad.simd", {}),
              reserve_row("cpu.rnn_reserve.to_simd", false),
              reserve_row("cpu.rnn_reserve.from_simd", true)};
   for (Impl& row : recurrent_weight_rows()) rows.push_back(std::move(row));

@@ -1,14 +1,12 @@
+#include "ridgeline/cpu/simd/products_recurrent.h"
+#include "ridgeline/cpu/simd/split_products_recurrent.h"
 #include "ridgeline/cpu/simd/split_recurrent.h"
 
 // Back through time, as the way forward: step by step the product with the transposed recurrent
-// weights, packed once, and the gates' slopes.
+// weights, packed once, and the gates' slopes. Then either the gate gradients as programs hold
+// them, or at once, from the panels they lie in, all of a layer's gradients.
 namespace ridgeline::cpu::simd {
 namespace {
-
-// Where vector v of the gate gradients lies in the kernels' order.
-int64_t kernel_vector(CellKind cell, int64_t v) {
-  return cell == CellKind::gru && v >= 2 ? 5 - v : v;
-}
 
 template <typename T>
 struct Backward {
@@ -24,9 +22,19 @@ struct Backward {
   T *dy_panels = nullptr, *y_panels = nullptr, *gradients = nullptr, *packed = nullptr;
   T *direct = nullptr, *dc = nullptr, *h_first = nullptr, *c_first = nullptr, *out = nullptr;
   T* length_panels = nullptr;
-  SplitBackward split_up{};  // fp32: the products by its blocks instead of `packed`
+  Pieces pieces{};
+  SplitGradSteps split_h{};  // fp32: products by blocks instead of the packed weights, if an engine
+  bool goes_on = false;      // to the large products; gate_gradients is null then
+  GradOperands<T> operands{};
+  GradProducts<T> products{};
+  SplitGradProducts split_large{};  // fp32: likewise instead of `products`
 
-  bool splits() const { return std::is_same_v<T, float> && split_up.engine != nullptr; }
+  void choose(const SplitChoice& choice) {
+    split_h = {choice.small, s};
+    split_large.engine = choice.large;
+  }
+  bool splits_h() const { return std::is_same_v<T, float> && split_h.engine != nullptr; }
+  bool splits_large() const { return std::is_same_v<T, float> && split_large.engine != nullptr; }
   bool wants_y() const { return s.cell != CellKind::lstm; }
   int64_t wide() const { return gradient_vectors(s.cell) * s.hidden; }
 
@@ -34,9 +42,8 @@ struct Backward {
     dy_panels = scratch.take<T>(size_t(s.steps) * sizes.state());
     y_panels = wants_y() ? scratch.take<T>(size_t(s.steps) * sizes.state()) : nullptr;
     gradients = scratch.take<T>(size_t(s.steps * sizes.step(wide())));
-    if (splits()) {
-      split_up.s = s;
-      split_up.allot(scratch);
+    if (splits_h()) {
+      split_h.allot(scratch);
     } else {
       packed = scratch.take<T>(sizes.packed(rnn_kernels<T>().grad_units()));
     }
@@ -44,21 +51,43 @@ struct Backward {
       *state = scratch.take<T>(sizes.state());
     }
     length_panels = scratch.take<T>(size_t(sizes.step(1)));
+    pieces = Pieces(scratch.take<int64_t>(Pieces::counters(pool.size())), pool.size());
+    if (!goes_on) return;
+    if (splits_large()) {
+      split_large.allot(s, scratch);
+    } else {
+      products.allot(s, scratch);
+    }
+  }
+
+  // Calls f with whichever makes the large products.
+  template <typename F>
+  void with_products(F&& f) const {
+    if (!goes_on) return;
+    if constexpr (std::is_same_v<T, float>) {
+      if (splits_large()) return f(split_large);
+    }
+    f(products);
   }
 
   void operator()() const {
     pool.run([&](int thread) {
-      if (thread == 0) load_lengths(lengths, s, length_panels);
-      for (int64_t d = 0; d < s.directions(); ++d) direction(thread, d);
+      if (thread == 0) {
+        load_lengths(lengths, s, length_panels);
+        pieces.clear();
+      }
+      int64_t round = 0;
+      for (int64_t d = 0; d < s.directions(); ++d) direction(thread, d, round);
     });
   }
 
-  void direction(int thread, int64_t d) const {
+  void direction(int thread, int64_t d, int64_t& round) const {
     const int64_t H = s.hidden, D = s.directions();
-    const int64_t tile = splits() ? kSplitSide : rnn_kernels<T>().grad_units();
-    const Range units = split(H, thread, pool.size(), tile);
+    const int64_t tile = splits_h() ? kSplitSide : rnn_kernels<T>().grad_units();
     const Range times = split(s.steps, thread, pool.size());
-    if (units.begin < units.end) pack(d, {units.begin / tile, (units.end + tile - 1) / tile});
+    pack(d, split((H + tile - 1) / tile, thread, pool.size()));
+    with_products([&](const auto& large) { large.begin(operands, pool, thread, d); });
+    if (goes_on) clear_past_batch(times);
     for (int64_t t = times.begin; t < times.end; ++t) {
       const int64_t at = (t * D + d) * H;
       to_step(dy + at, s.steps * D * H, s.batch, H, dy_panels + t * int64_t(sizes.state()));
@@ -72,33 +101,46 @@ struct Backward {
       load_state(c0, s, d, c_first);
     }
     pool.barrier();
-    if (splits()) split_up.engine->begin();
-    loop(d, units);
-    if (splits()) split_up.engine->end();
+    if (splits_h()) split_h.engine->begin();
+    loop(thread, d, round);
+    if (splits_h()) split_h.engine->end();
     finish(thread, d, times);
+    with_products(
+        [&](const auto& large) { large.run(operands, pool, pieces, thread, round, d, gradients); });
     pool.barrier();
+  }
+
+  // The kernels leave out whole vectors of the last panel; the products that follow do not.
+  void clear_past_batch(Range times) const {
+    if (s.batch % kPanel<T> == 0) return;
+    const int64_t panel = wide() * kPanel<T>;
+    for (int64_t t = times.begin; t < times.end; ++t) {
+      std::fill_n(gradients + (t + 1) * sizes.step(wide()) - panel, panel, T(0));
+    }
   }
 
   // Tiles of the transposed weights.
   void pack(int64_t d, Range tiles) const {
     if constexpr (std::is_same_v<T, float>) {
-      if (splits()) return split_up.pack(w_hh[d], tiles);
+      if (splits_h()) return split_h.pack(w_hh[d], tiles);
     }
     rnn_kernels<T>().pack_transposed(s.cell, s.hidden, w_hh[d], packed, tiles);
   }
 
   // The `count`th of the loop.
-  void run(const RnnGradStepArgs<T>& a, int64_t count, Range units) const {
-    if (units.begin >= units.end) return;
+  void run(const RnnGradStepArgs<T>& a, int64_t count, int thread, int64_t round) const {
     if constexpr (std::is_same_v<T, float>) {
-      if (splits()) {
-        return split_up.run(a, count, {units.begin / kSplitSide, split_blocks(units.end)});
+      if (splits_h()) {
+        return pieces.run(thread, round, split_h.pieces(),
+                          [&](int64_t piece) { split_h.run(a, count, piece); });
       }
     }
-    rnn_kernels<T>().grad_step(a, units);
+    const UnitPieces units{s.hidden, rnn_kernels<T>().grad_units(), 2};
+    pieces.run(thread, round, units.count(),
+               [&](int64_t piece) { rnn_kernels<T>().grad_step(a, units.at(piece)); });
   }
 
-  void loop(int64_t d, Range units) const {
+  void loop(int thread, int64_t d, int64_t& round) const {
     const int64_t H = s.hidden, kept = gate_vectors(s.cell) * H;
     const auto time = [&](int64_t step) { return s.reverse(d) ? s.steps - 1 - step : step; };
     const T* saved = reserve != nullptr ? reserve + d * int64_t(sizes.gates()) : nullptr;
@@ -131,20 +173,20 @@ struct Backward {
         a.c_stride = H * kPanel<T>;
       }
       a.gradients = gradients + t * sizes.step(wide());
-      run(a, s.steps - 1 - step, units);
+      run(a, s.steps - 1 - step, thread, round++);
       a.after = a.gradients;
       pool.barrier();
     }
     if (dh0 == nullptr) return;
     a.dh0 = out;
-    run(a, s.steps, units);
+    run(a, s.steps, thread, round++);
     pool.barrier();
   }
 
   void finish(int thread, int64_t d, Range times) const {
     const int64_t H = s.hidden, D = s.directions(), V = gradient_vectors(s.cell);
     const BatchKernels<T>& batch = batch_kernels<T>();
-    for (int64_t t = times.begin; t < times.end; ++t) {
+    for (int64_t t = times.begin; t < times.end && !goes_on; ++t) {
       const T* from = gradients + t * sizes.step(wide());
       for (int64_t v = 0; v < V; ++v) {
         const T* vector = from + kernel_vector(s.cell, v) * H * kPanel<T>;
@@ -163,16 +205,16 @@ struct Backward {
   }
 };
 
-Cover covers_backward(const Rest& rest, const SplitEngine* engine) {
+Cover covers_backward(const Rest& rest, const SplitChoice& choice) {
   const std::string reason = refuses(rest, &RnnGrad::dy);
   if (!reason.empty()) return Cover::no(reason);
   const RnnGrad& op = *rest.get<RnnGrad>(0);
-  if (engine != nullptr && op.dy.dtype != DType::fp32) return Cover::no(kSplitsOnly);
+  if (choice.large != nullptr && op.dy.dtype != DType::fp32) return Cover::no(kSplitsOnly);
   Cover cover = Cover::of(1);
   with_type(op.dy.dtype, [&](auto zero) {
     using T = decltype(zero);
     Backward<T> step{pool_of(rest), op.shape};
-    step.split_up.engine = engine;
+    step.choose(choice);
     Scratch scratch;
     step.allot(scratch);
     cover.workspace = scratch.bytes();
@@ -183,41 +225,120 @@ Cover covers_backward(const Rest& rest, const SplitEngine* engine) {
   return cover;
 }
 
+// The op's own operands.
+template <typename T>
+void bind(const RnnGrad& op, const Binding& binding, Backward<T>& step) {
+  const auto read = [&](const Value& v) { return binding.read(v).template as<const T>(); };
+  const auto write = [&](const Value& v) { return binding.write(v).template as<T>(); };
+  step.y = read(op.y);
+  step.reserve = read(op.reserve);
+  step.h0 = read(op.h0);
+  step.c0 = read(op.c0);
+  for (size_t d = 0; d < 2; ++d) step.w_hh[d] = read(op.weights[d].w_hh);
+  step.lengths = binding.read(op.lengths).template as<const int32_t>();
+  step.dy = read(op.dy);
+  step.dhT = read(op.dhT);
+  step.dcT = read(op.dcT);
+  step.dh0 = write(op.dh0);
+  step.dc0 = write(op.dc0);
+}
+
 std::unique_ptr<Step> prepare_backward(const Span& span, const Binding& binding,
-                                       const SplitEngine* engine) {
+                                       const SplitChoice& choice) {
   const RnnGrad& op = span.get<RnnGrad>(0);
+  return with_type(op.dy.dtype, [&](auto zero) -> std::unique_ptr<Step> {
+    using T = decltype(zero);
+    Backward<T> step{cpu_runtime(binding.runtime()).pool(), op.shape};
+    step.choose(choice);
+    Scratch scratch(binding.workspace());
+    step.allot(scratch);
+    bind(op, binding, step);
+    step.gate_gradients = binding.write(op.gate_gradients).template as<T>();
+    return make_step(step);
+  });
+}
+
+// --- with the products that follow ---
+
+Cover covers_layer(const Rest& rest, const SplitChoice& choice) {
+  Cover cover = covers_backward(rest, choice);
+  if (cover.ops == 0) return cover;
+  const RnnGrad& op = *rest.get<RnnGrad>(0);
+  const auto* grad_x = rest.get<RnnGradX>(1);
+  cover.ops = grad_x != nullptr ? 3 : 2;
+  const auto* grad_w = rest.get<RnnGradW>(cover.ops - 1);
+  const ValueId inside = op.gate_gradients.id;
+  if (grad_w == nullptr || grad_w->gate_gradients.id != inside ||
+      (grad_x != nullptr && grad_x->gate_gradients.id != inside)) {
+    return Cover::no("the gradients of the layer's weights do not follow");
+  }
+  if (!rest.dead_after(op.gate_gradients, cover.ops)) {
+    return Cover::no("something else reads the gate gradients");
+  }
+  cover.skips = {inside};
+  with_type(op.dy.dtype, [&](auto zero) {
+    Backward<decltype(zero)> step{pool_of(rest), op.shape};
+    step.choose(choice);
+    step.goes_on = true;
+    Scratch scratch;
+    step.allot(scratch);
+    cover.workspace = scratch.bytes();
+  });
+  return cover;
+}
+
+std::unique_ptr<Step> prepare_layer(const Span& span, const Binding& binding,
+                                    const SplitChoice& choice) {
+  const RnnGrad& op = span.get<RnnGrad>(0);
+  const RnnGradW& grad_w = span.get<RnnGradW>(span.size() - 1);
   return with_type(op.dy.dtype, [&](auto zero) -> std::unique_ptr<Step> {
     using T = decltype(zero);
     const auto read = [&](const Value& v) { return binding.read(v).template as<const T>(); };
     const auto write = [&](const Value& v) { return binding.write(v).template as<T>(); };
     Backward<T> step{cpu_runtime(binding.runtime()).pool(), op.shape};
-    step.split_up.engine = engine;
+    step.choose(choice);
+    step.goes_on = true;
     Scratch scratch(binding.workspace());
     step.allot(scratch);
-    step.y = read(op.y);
-    step.reserve = read(op.reserve);
-    step.h0 = read(op.h0);
-    step.c0 = read(op.c0);
-    for (size_t d = 0; d < 2; ++d) step.w_hh[d] = read(op.weights[d].w_hh);
-    step.lengths = binding.read(op.lengths).template as<const int32_t>();
-    step.dy = read(op.dy);
-    step.dhT = read(op.dhT);
-    step.dcT = read(op.dcT);
-    step.gate_gradients = write(op.gate_gradients);
-    step.dh0 = write(op.dh0);
-    step.dc0 = write(op.dc0);
+    bind(op, binding, step);
+    GradOperands<T>& o = step.operands;
+    o.x = read(grad_w.x);
+    o.y = step.y;
+    o.h0 = step.h0;
+    o.lengths = step.lengths;
+    for (size_t d = 0; d < 2; ++d) {
+      o.dw_ih[d] = write(grad_w.grads[d].w_ih);
+      o.dw_hh[d] = write(grad_w.grads[d].w_hh);
+      o.db_ih[d] = write(grad_w.grads[d].b_ih);
+      o.db_hh[d] = write(grad_w.grads[d].b_hh);
+    }
+    if (span.size() == 3) {
+      const RnnGradX& grad_x = span.get<RnnGradX>(1);
+      for (size_t d = 0; d < 2; ++d) o.w_ih[d] = read(grad_x.weights[d].w_ih);
+      o.dx = write(grad_x.dx);
+    }
     return make_step(step);
   });
 }
 
 }  // namespace
 
-Impl recurrent_grad_row(std::string name, const SplitEngine* engine) {
+Impl recurrent_grad_row(std::string name, const SplitChoice& choice) {
   Impl row;
   row.name = std::move(name);
-  row.covers = [engine](const Rest& rest) { return covers_backward(rest, engine); };
-  row.prepare = [engine](const Span& span, const Binding& binding) {
-    return prepare_backward(span, binding, engine);
+  row.covers = [choice](const Rest& rest) { return covers_backward(rest, choice); };
+  row.prepare = [choice](const Span& span, const Binding& binding) {
+    return prepare_backward(span, binding, choice);
+  };
+  return row;
+}
+
+Impl recurrent_layer_grads_row(std::string name, const SplitChoice& choice) {
+  Impl row;
+  row.name = std::move(name);
+  row.covers = [choice](const Rest& rest) { return covers_layer(rest, choice); };
+  row.prepare = [choice](const Span& span, const Binding& binding) {
+    return prepare_layer(span, binding, choice);
   };
   return row;
 }

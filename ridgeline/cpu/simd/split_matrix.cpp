@@ -16,6 +16,10 @@ int64_t part(int64_t whole, int64_t block) {
   return std::min(kSplitSide, whole - block * kSplitSide);
 }
 
+int64_t resident_columns(const SplitProductArgs& g) {
+  return std::max<int64_t>(1, kResident / std::clamp<int64_t>(g.left.depth, 1, kDepth));
+}
+
 // Adds the bias of block row i. Last: sums of few products then round no more often than in fp32.
 void add_bias(const SplitProductArgs& g, int64_t i, int64_t rows, int64_t columns, float* c,
               int64_t ldc) {
@@ -33,7 +37,11 @@ void multiply_aside(const SplitProductArgs& g, int64_t i, int64_t j) {
   add_bias(g, i, rows, columns, sums, kSplitSide);
   float* to = g.c + i * g.row_step + j * g.column_step;
   for (int64_t row = 0; row < rows; ++row) {
-    std::copy_n(sums + row * kSplitSide, columns, to + row * g.ldc);
+    for (int64_t column = 0; column < columns; ++column) {
+      const float sum = sums[row * kSplitSide + column];
+      float& c = to[row * g.ldc + column];
+      c = g.add ? c + sum : sum;
+    }
   }
 }
 
@@ -82,7 +90,7 @@ void SplitMatrix::take_right(const float* b, int64_t ldb, int64_t deep, int64_t 
 
 void split_multiply(const SplitProductArgs& g, Range rows, Range columns) {
   const int64_t depth = g.left.depth, step = std::min(depth, kDepth);
-  const int64_t group = std::max<int64_t>(1, kResident / std::max<int64_t>(1, step));
+  const int64_t group = resident_columns(g);
   for (int64_t first = columns.begin; first < columns.end; first += group) {
     const int64_t last = std::min(first + group, columns.end);
     for (int64_t k = 0; k < depth; k += step) {
@@ -95,12 +103,27 @@ void split_multiply(const SplitProductArgs& g, Range rows, Range columns) {
           }
           float* to = g.c + i * g.row_step + j * g.column_step;
           g.left.engine->multiply(g.left.at(i, k), g.right.at(j, k), std::min(step, depth - k), to,
-                                  g.ldc, k > 0);
+                                  g.ldc, g.add || k > 0);
           if (k + step >= depth) add_bias(g, i, kSplitSide, kSplitSide, to, g.ldc);
         }
       }
     }
   }
+}
+
+// Block rows of a piece, by a resident group of columns.
+constexpr int64_t kPieceRows = 4;
+
+int64_t split_pieces(const SplitProductArgs& g) {
+  const int64_t group = resident_columns(g);
+  return (g.left.sides + kPieceRows - 1) / kPieceRows * ((g.right.sides + group - 1) / group);
+}
+
+void split_multiply_piece(const SplitProductArgs& g, int64_t piece) {
+  const int64_t group = resident_columns(g), high = (g.left.sides + kPieceRows - 1) / kPieceRows;
+  const int64_t i = piece % high * kPieceRows, j = piece / high * group;
+  split_multiply(g, {i, std::min(i + kPieceRows, g.left.sides)},
+                 {j, std::min(j + group, g.right.sides)});
 }
 
 }  // namespace ridgeline::cpu::simd

@@ -39,9 +39,14 @@ struct SplitProductArgs {
   int64_t row_step, column_step, ldc;
   int64_t rows, columns;        // of c
   const float* bias = nullptr;  // [rows]; may be null
+  bool add = false;             // to what c holds
 };
 
 // The blocks of a range of rows and columns (in blocks), between begin() and end() of the engine.
 void split_multiply(const SplitProductArgs& args, Range rows, Range columns);
+
+// The same in pieces, for threads that share them out.
+int64_t split_pieces(const SplitProductArgs& args);
+void split_multiply_piece(const SplitProductArgs& args, int64_t piece);
 
 }  // namespace ridgeline::cpu::simd

@@ -3,44 +3,38 @@
 #include "ridgeline/cpu/simd/panels_recurrent.h"
 #include "ridgeline/cpu/simd/split_matrix.h"
 
-// The products of a recurrent layer by blocks of split_product.h, fp32: the same passes as with the
-// kernels of recurrent.h, which do what follows the sums. A thread has blocks of 32 hidden units,
-// all gates of them; what it makes of a step it splits at once, as the next step's operand.
+// The products of a recurrent layer by blocks of split_product.h, fp32: in the same passes as with
+// the kernels of recurrent.h, which do what follows the sums.
 namespace ridgeline::cpu::simd {
 
-struct SplitForward {
+// Which products go by blocks; null: none.
+struct SplitChoice {
+  const SplitEngine* large = nullptr;  // those of all steps at once
+  const SplitEngine* small = nullptr;  // those of a step
+};
+
+inline SplitMatrix take_split(Scratch& scratch, const SplitEngine* engine, int64_t sides,
+                              int64_t depth) {
+  SplitMatrix matrix{engine, sides, depth, nullptr};
+  matrix.blocks = scratch.take<uint16_t>(matrix.size());
+  return matrix;
+}
+
+// The inputs of all steps with all gates.
+struct SplitInputs {
   const SplitEngine* engine = nullptr;  // null: not used
   RnnShape s{};
-  SplitMatrix w_ih{}, w_hh{}, x{}, h[2] = {};  // w_hh: sides (block of units, gate)
+  SplitMatrix w{}, x{};
 
-  int64_t units() const { return split_blocks(s.hidden); }
   int64_t panels() const { return panels_of<float>(s.batch); }
 
   void allot(Scratch& scratch) {
-    const int64_t deep = split_blocks(s.in), gates = ridgeline::gates(s.cell);
-    const auto take = [&](int64_t sides, int64_t depth) {
-      SplitMatrix matrix{engine, sides, depth, nullptr};
-      matrix.blocks = scratch.take<uint16_t>(matrix.size());
-      return matrix;
-    };
-    w_ih = take(split_blocks(s.gate_rows()), deep);
-    w_hh = take(units() * gates, units());
-    x = take(s.steps * panels(), deep);
-    for (SplitMatrix& each : h) each = take(panels(), units());
+    w = take_split(scratch, engine, split_blocks(s.gate_rows()), split_blocks(s.in));
+    x = take_split(scratch, engine, s.steps * panels(), w.depth);
   }
 
-  // This thread's share of the weights' blocks.
-  void pack(const float* ih, const float* hh, int thread, int threads) const {
-    const int64_t H = s.hidden, gates = ridgeline::gates(s.cell);
-    w_ih.take_left(ih, s.in, s.gate_rows(), s.in, ridgeline::split(w_ih.sides, thread, threads));
-    const Range sides = ridgeline::split(w_hh.sides, thread, threads);
-    for (int64_t i = sides.begin; i < sides.end; ++i) {
-      const int64_t unit = i / gates * kSplitSide;
-      for (int64_t k = 0; k < w_hh.depth; ++k) {
-        engine->split_left(hh + (i % gates * H + unit) * H + k * kSplitSide, H, H - unit,
-                           H - k * kSplitSide, w_hh.at(i, k));
-      }
-    }
+  void pack(const float* w_ih, int thread, int threads) const {
+    w.take_left(w_ih, s.in, s.gate_rows(), s.in, ridgeline::split(w.sides, thread, threads));
   }
 
   // Step t of x, from its panels.
@@ -50,100 +44,104 @@ struct SplitForward {
     }
   }
 
-  void take_h(const float* state, int64_t unit_block, const SplitMatrix& to) const {
-    for (int64_t p = 0; p < panels(); ++p) {
-      const int64_t unit = unit_block * kSplitSide;
-      engine->split_right(state + (p * s.hidden + unit) * kSplitSide, kSplitSide, s.hidden - unit,
-                          s.batch - p * kSplitSide, to.at(p, unit_block));
-    }
-  }
-
-  // Panels [T][panels][wide][kPanel] of the products with x of all steps.
-  void input_products(const float* bias, float* all, int64_t wide, int thread, int threads) const {
-    SplitProductArgs args{w_ih,
-                          x,
-                          all,
-                          kSplitSide * kSplitSide,
-                          wide * kSplitSide,
-                          kSplitSide,
-                          s.gate_rows(),
-                          x.sides * kSplitSide,
-                          bias};
-    if (x.sides >= threads) {
-      split_multiply(args, {0, w_ih.sides}, ridgeline::split(x.sides, thread, threads));
-    } else {
-      split_multiply(args, ridgeline::split(w_ih.sides, thread, threads), {0, x.sides});
-    }
-  }
-
-  // Step number `step`, of which parity h[step % 2] is the state before. Every second step goes
-  // through the weights from the end: what was read last is still in the cache.
-  void run(const RnnStepArgs<float>& a, int64_t step, Range blocks) const {
-    const int64_t gates = ridgeline::gates(s.cell), count = blocks.end - blocks.begin;
-    alignas(64) float sums[4 * kSplitSide * kSplitSide];
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t block = step % 2 == 0 ? blocks.begin + i : blocks.end - 1 - i;
-      const int64_t unit = block * kSplitSide;
-      const Range range{unit, std::min(unit + kSplitSide, s.hidden)};
-      for (int64_t p = 0; p < panels(); ++p) {
-        for (int64_t gate = 0; gate < gates; ++gate) {
-          engine->multiply(w_hh.at(block * gates + gate, 0), h[step % 2].at(p, 0), units(),
-                           sums + gate * kSplitSide * kSplitSide, kSplitSide, false);
-        }
-        rnn_kernels<float>().finish(a, sums, range, p);
-      }
-      take_h(a.h_next, block, h[(step + 1) % 2]);
-    }
+  // To panels [T][panels][wide][kPanel].
+  SplitProductArgs product(const float* bias, float* all, int64_t wide) const {
+    const int64_t columns = x.sides * kSplitSide, square = kSplitSide * kSplitSide;
+    return {w, x, all, square, wide * kSplitSide, kSplitSide, s.gate_rows(), columns, bias};
   }
 };
 
-struct SplitBackward {
+// A step, in pieces of 32 hidden units, all gates of them, of a panel of the batch. What a piece
+// makes is split at once, as the next step's operand.
+struct SplitSteps {
   const SplitEngine* engine = nullptr;  // null: not used
   RnnShape s{};
-  SplitMatrix w{}, after[2] = {};  // depth: (gate, block of units)
+  SplitMatrix w{}, h[2] = {};  // w: sides (block of units, gate)
 
   int64_t units() const { return split_blocks(s.hidden); }
   int64_t panels() const { return panels_of<float>(s.batch); }
+  int64_t pieces() const { return units() * panels(); }
 
   void allot(Scratch& scratch) {
-    const int64_t depth = ridgeline::gates(s.cell) * units();
-    w = {engine, units(), depth, nullptr};
-    w.blocks = scratch.take<uint16_t>(w.size());
-    for (SplitMatrix& each : after) {
-      each = {engine, panels(), depth, nullptr};
-      each.blocks = scratch.take<uint16_t>(each.size());
+    w = take_split(scratch, engine, units() * ridgeline::gates(s.cell), units());
+    for (SplitMatrix& each : h) each = take_split(scratch, engine, panels(), units());
+  }
+
+  // This thread's share of the weights' blocks.
+  void pack(const float* w_hh, int thread, int threads) const {
+    const int64_t H = s.hidden, gates = ridgeline::gates(s.cell);
+    const Range sides = ridgeline::split(w.sides, thread, threads);
+    for (int64_t i = sides.begin; i < sides.end; ++i) {
+      const int64_t unit = i / gates * kSplitSide;
+      for (int64_t k = 0; k < w.depth; ++k) {
+        engine->split_left(w_hh + (i % gates * H + unit) * H + k * kSplitSide, H, H - unit,
+                           H - k * kSplitSide, w.at(i, k));
+      }
     }
   }
 
-  void pack(const float* hh, Range blocks) const {
+  void take_h(const float* state, int64_t piece, const SplitMatrix& to) const {
+    const int64_t block = piece / panels(), p = piece % panels(), unit = block * kSplitSide;
+    engine->split_right(state + (p * s.hidden + unit) * kSplitSide, kSplitSide, s.hidden - unit,
+                        s.batch - p * kSplitSide, to.at(p, block));
+  }
+  void start(const float* state) const {
+    for (int64_t piece = 0; piece < pieces(); ++piece) take_h(state, piece, h[0]);
+  }
+
+  // Step number `step`; h[step % 2] is the state before.
+  void run(const RnnStepArgs<float>& a, int64_t step, int64_t piece) const {
+    const int64_t gates = ridgeline::gates(s.cell), block = piece / panels(), p = piece % panels();
+    const int64_t unit = block * kSplitSide;
+    alignas(64) float sums[4 * kSplitSide * kSplitSide];
+    for (int64_t gate = 0; gate < gates; ++gate) {
+      engine->multiply(w.at(block * gates + gate, 0), h[step % 2].at(p, 0), units(),
+                       sums + gate * kSplitSide * kSplitSide, kSplitSide, false);
+    }
+    rnn_kernels<float>().finish(a, sums, {unit, std::min(unit + kSplitSide, s.hidden)}, p);
+    take_h(a.h_next, piece, h[(step + 1) % 2]);
+  }
+};
+
+// Back, likewise.
+struct SplitGradSteps {
+  const SplitEngine* engine = nullptr;  // null: not used
+  RnnShape s{};
+  SplitMatrix w{}, after[2] = {};  // depth: (vector, block of units)
+
+  int64_t units() const { return split_blocks(s.hidden); }
+  int64_t panels() const { return panels_of<float>(s.batch); }
+  int64_t pieces() const { return units() * panels(); }
+
+  void allot(Scratch& scratch) {
+    w = take_split(scratch, engine, units(), ridgeline::gates(s.cell) * units());
+    for (SplitMatrix& each : after) each = take_split(scratch, engine, panels(), w.depth);
+  }
+
+  void pack(const float* w_hh, Range blocks) const {
     const int64_t H = s.hidden;
-    for (int64_t gate = 0; gate < ridgeline::gates(s.cell); ++gate) {
-      w.take_left_transposed(hh + gate * H * H, H, H, H, blocks, gate * units(), units());
+    for (int64_t vector = 0; vector < ridgeline::gates(s.cell); ++vector) {
+      const float* of_gate = w_hh + recurrent_gate(s.cell, vector) * H * H;
+      w.take_left_transposed(of_gate, H, H, H, blocks, vector * units(), units());
     }
   }
 
   // Step number `step`; after[(step + 1) % 2] has the gate gradients of the step done before.
-  void run(const RnnGradStepArgs<float>& a, int64_t step, Range blocks) const {
-    const int64_t H = s.hidden, count = blocks.end - blocks.begin;
-    const int64_t wide = gradient_vectors(s.cell) * H;
+  void run(const RnnGradStepArgs<float>& a, int64_t step, int64_t piece) const {
+    const int64_t H = s.hidden, wide = gradient_vectors(s.cell) * H;
+    const int64_t block = piece / panels(), p = piece % panels(), unit = block * kSplitSide;
     alignas(64) float sums[kSplitSide * kSplitSide];
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t block = step % 2 == 0 ? blocks.begin + i : blocks.end - 1 - i;
-      const int64_t unit = block * kSplitSide;
-      const Range range{unit, std::min(unit + kSplitSide, H)};
-      for (int64_t p = 0; p < panels(); ++p) {
-        if (a.after != nullptr) {
-          engine->multiply(w.at(block, 0), after[(step + 1) % 2].at(p, 0), w.depth, sums,
-                           kSplitSide, false);
-        }
-        rnn_kernels<float>().grad_finish(a, a.after != nullptr ? sums : nullptr, range, p);
-        if (a.dh0 != nullptr) continue;
-        for (int64_t gate = 0; gate < ridgeline::gates(s.cell); ++gate) {
-          engine->split_right(a.gradients + (p * wide + gate * H + unit) * kSplitSide, kSplitSide,
-                              H - unit, s.batch - p * kSplitSide,
-                              after[step % 2].at(p, gate * units() + block));
-        }
-      }
+    if (a.after != nullptr) {
+      engine->multiply(w.at(block, 0), after[(step + 1) % 2].at(p, 0), w.depth, sums, kSplitSide,
+                       false);
+    }
+    rnn_kernels<float>().grad_finish(a, a.after != nullptr ? sums : nullptr,
+                                     {unit, std::min(unit + kSplitSide, H)}, p);
+    if (a.dh0 != nullptr) return;
+    for (int64_t vector = 0; vector < ridgeline::gates(s.cell); ++vector) {
+      engine->split_right(a.gradients + (p * wide + vector * H + unit) * kSplitSide, kSplitSide,
+                          H - unit, s.batch - p * kSplitSide,
+                          after[step % 2].at(p, vector * units() + block));
     }
   }
 };

@@ -8,8 +8,7 @@ namespace ridgeline::cpu::simd {
 // All the rows whose fp32 products are made by split_product.h, named for the engine. The table has
 // them where split_engine() is one; tests make them by the portable engine too.
 Table split_rows(const SplitEngine& engine);
-// Its parts.
+// Its part.
 Table recurrent_split_rows(const SplitEngine& engine);
-Table recurrent_weight_split_rows(const SplitEngine& engine);  // part of recurrent_split_rows
 
 }  // namespace ridgeline::cpu::simd

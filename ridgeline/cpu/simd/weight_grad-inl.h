@@ -140,19 +140,23 @@ void grad_block(const WeightGradArgs<T>& g, Pass pass, Range rows, Range columns
   const int64_t count = rows.end - rows.begin;
   const int64_t tiles = (count + kTileRows - 1) / kTileRows;
   for (int64_t i = columns.begin; i < columns.end;) {
-    const bool wide = i + kGradVectors * lanes <= columns.end;
+    const int64_t left = (columns.end - i) / lanes;  // whole vectors
+    // Four are two pairs: a single one loads more than it multiplies.
+    const int64_t vectors = left == 4 ? 2 : std::min<int64_t>(left, kGradVectors);
     for (int64_t tile = 0; tile < tiles; ++tile) {
       const int64_t o = rows.begin + count * tile / tiles;
       const int64_t height = rows.begin + count * (tile + 1) / tiles - o;
-      if (wide) {
+      if (vectors == kGradVectors) {
         run_grad_tile<kTileRows, kGradVectors, true>(height, g, pass, o, i, begin, end);
-      } else if (i + lanes <= columns.end) {
+      } else if (vectors == 2) {
+        run_grad_tile<kTileRows, 2, true>(height, g, pass, o, i, begin, end);
+      } else if (vectors == 1) {
         run_grad_tile<kTileRows, 1, true>(height, g, pass, o, i, begin, end);
       } else {
         run_grad_tile<kTileRows, 1, false>(height, g, pass, o, i, begin, end);
       }
     }
-    i += wide ? kGradVectors * lanes : lanes;
+    i += std::max<int64_t>(vectors, 1) * lanes;
   }
 }
 

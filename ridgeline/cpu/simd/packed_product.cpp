@@ -1,0 +1,97 @@
+#include "ridgeline/cpu/simd/packed_product.h"
+
+#include <algorithm>
+
+#include "ridgeline/cpu/simd/dispatch.h"
+
+#define HWY_DISABLED_TARGETS HWY_SSSE3
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ridgeline/cpu/simd/packed_product.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "ridgeline/cpu/simd/depth-inl.h"
+#include "ridgeline/cpu/simd/tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Panels whose sums stay in the second-level cache while all of the depth passes by.
+constexpr int64_t kPanelsTogether = 8;
+
+template <int kVectors, typename T>
+HWY_NOINLINE void packed_tile(const PackedProductArgs<T>& g, int64_t tile, int64_t panel,
+                              int64_t column, Range depth) {
+  const Tag<T> d;
+  const int64_t lanes = int64_t(hn::Lanes(d)), row = tile * kTileRows;
+  const int64_t rows = std::min<int64_t>(kTileRows, g.rows - row);
+  T* c = g.c + panel * g.c_stride + row * kPanel<T> + column;
+  const bool starts = depth.begin == 0 && !g.add;
+  Vec<T> acc[kTileRows][kVectors];
+  RIDGELINE_UNROLL
+  for (int m = 0; m < kTileRows; ++m) {
+    const Vec<T> bias = hn::Set(d, g.bias != nullptr && m < rows ? g.bias[row + m] : T(0));
+    RIDGELINE_UNROLL
+    for (int j = 0; j < kVectors; ++j) {
+      acc[m][j] = starts || m >= rows ? bias : hn::LoadU(d, c + m * kPanel<T> + j * lanes);
+    }
+  }
+  accumulate<kTileRows, kVectors, Along::m, T>(
+      depth.end - depth.begin,
+      g.a + packed_at(packed_count(g.rows, kTileRows), tile, kTileRows, depth), kTileRows,
+      g.b + panel * g.b_stride + depth.begin * kPanel<T> + column, kPanel<T>, acc);
+  RIDGELINE_UNROLL
+  for (int m = 0; m < kTileRows; ++m) {
+    if (m >= rows) break;
+    RIDGELINE_UNROLL
+    for (int j = 0; j < kVectors; ++j) hn::StoreU(acc[m][j], d, c + m * kPanel<T> + j * lanes);
+  }
+}
+
+template <typename T>
+void multiply(const PackedProductArgs<T>& g, Range tiles, Range panels) {
+  for (int64_t first = panels.begin; first < panels.end; first += kPanelsTogether) {
+    const Range group{first, std::min(first + kPanelsTogether, panels.end)};
+    for_depth_blocks(g.depth, [&](Range depth) HWY_ATTR {
+      for_tiles<T>(tiles, group, [&](int64_t tile, int64_t panel) HWY_ATTR {
+        for_columns<T>(kPanel<T>, [&](auto vectors, int64_t column) HWY_ATTR {
+          packed_tile<vectors>(g, tile, panel, column, depth);
+        });
+      });
+    });
+  }
+}
+
+template <typename T>
+void pack_left(const T* a, int64_t row_stride, int64_t depth_stride, int64_t rows, int64_t depth,
+               T* packed, Range tiles) {
+  const int64_t count = packed_count(rows, kTileRows);
+  for_depth_blocks(depth, [&](Range part) HWY_ATTR {
+    for (int64_t tile = tiles.begin; tile < tiles.end; ++tile) {
+      T* to = packed + packed_at(count, tile, kTileRows, part);
+      for (int64_t k = part.begin; k < part.end; ++k) {
+        for (int64_t m = 0; m < kTileRows; ++m, ++to) {
+          const int64_t row = tile * kTileRows + m;
+          *to = row < rows ? a[row * row_stride + k * depth_stride] : T(0);
+        }
+      }
+    }
+  });
+}
+
+int64_t packed_tile_rows() { return kTileRows; }
+
+template <typename T>
+constexpr PackedKernels<T> kPacked{packed_tile_rows, pack_left<T>, multiply<T>};
+RIDGELINE_SIMD_TABLE(PackedKernels, packed_kernels, kPacked)
+
+}  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ridgeline::cpu::simd {
+
+RIDGELINE_SIMD_DISPATCH(PackedKernels, packed_kernels);
+
+}  // namespace ridgeline::cpu::simd
+#endif  // HWY_ONCE

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "ridgeline/core/thread_pool.h"
+#include "ridgeline/cpu/simd/layout.h"
+#include "ridgeline/cpu/simd/pieces.h"
+
+// c = a b + bias for a left operand that is packed once and meets many panels of a batch. The depth
+// goes in blocks, so that those of two panels stay in the first-level cache while tiles of the left
+// operand stream by; partial sums wait in c. Each call does a part of the result on the calling
+// thread; every element is one sum in a fixed order, however the parts are cut.
+namespace ridgeline::cpu::simd {
+
+template <typename T>
+struct PackedProductArgs {
+  const T* a;  // packed, [rows, depth]
+  const T* b;  // panel p at b + p * b_stride, [depth][kPanel]
+  T* c;        // panel p at c + p * c_stride, [rows][kPanel]
+  int64_t b_stride, c_stride;
+  int64_t rows, depth;
+  const T* bias = nullptr;  // [rows]; null for zeros
+  bool add = false;         // to what c holds, instead of the bias
+};
+
+template <typename T>
+struct PackedKernels {
+  int64_t (*tile_rows)();
+  // Tiles of a[row * row_stride + k * depth_stride], rows past the end as zeros.
+  void (*pack)(const T* a, int64_t row_stride, int64_t depth_stride, int64_t rows, int64_t depth,
+               T* packed, Range tiles);
+  void (*multiply)(const PackedProductArgs<T>&, Range tiles, Range panels);
+};
+
+template <typename T>
+const PackedKernels<T>& packed_kernels();
+
+template <typename T>
+int64_t packed_tiles(int64_t rows) {
+  const int64_t tile = packed_kernels<T>().tile_rows();
+  return (rows + tile - 1) / tile;
+}
+
+template <typename T>
+size_t packed_elements(int64_t rows, int64_t depth) {
+  return size_t(packed_tiles<T>(rows) * packed_kernels<T>().tile_rows() * depth);
+}
+
+// All of `panels` panels, by all threads of a region.
+template <typename T>
+void multiply_in_pieces(const Pieces& pieces, int thread, int64_t round,
+                        const PackedProductArgs<T>& g, int64_t panels) {
+  constexpr int64_t kTiles = 16, kPanels = 8;  // of a piece
+  const int64_t tiles = packed_tiles<T>(g.rows), high = (tiles + kTiles - 1) / kTiles;
+  const int64_t wide = (panels + kPanels - 1) / kPanels;
+  pieces.run(thread, round, high * wide, [&](int64_t piece) {
+    const int64_t i = piece / wide * kTiles, j = piece % wide * kPanels;
+    packed_kernels<T>().multiply(g, {i, std::min(i + kTiles, tiles)},
+                                 {j, std::min(j + kPanels, panels)});
+  });
+}
+
+}  // namespace ridgeline::cpu::simd

@@ -1,0 +1,182 @@
+// A tile of a recurrent step and the cells' functions, compiled once per instruction set.
+#if defined(RIDGELINE_CPU_SIMD_RECURRENT_STEP_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef RIDGELINE_CPU_SIMD_RECURRENT_STEP_INL_H_
+#undef RIDGELINE_CPU_SIMD_RECURRENT_STEP_INL_H_
+#else
+#define RIDGELINE_CPU_SIMD_RECURRENT_STEP_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+
+#include "hwy/highway.h"
+#include "ridgeline/cpu/simd/depth-inl.h"
+#include "ridgeline/cpu/simd/gate-inl.h"
+#include "ridgeline/cpu/simd/recurrent.h"
+#include "ridgeline/cpu/simd/tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Hidden units of a tile, all gates of each: 8 or 9 rows of sums by two vectors of the batch in 32
+// registers, 4 to 6 rows in 16.
+constexpr int units_of(CellKind cell) {
+  switch (cell) {
+    case CellKind::lstm:
+      return kManyRegisters ? 2 : 1;
+    case CellKind::gru:
+      return kManyRegisters ? 3 : 2;
+    default:
+      return kTileRows;
+  }
+}
+// The sums of a tile on their way from registers to the functions: one copy of those for any tile.
+template <int kRows, int kVectors, typename T>
+struct RnnSums {
+  HWY_ALIGN T at[kRows][kVectors * hn::MaxLanes(Tag<T>())];
+
+  HWY_INLINE void store(const Vec<T> (&acc)[kRows][kVectors]) {
+    const Tag<T> d;
+    RIDGELINE_UNROLL
+    for (int m = 0; m < kRows; ++m) {
+      RIDGELINE_UNROLL
+      for (int j = 0; j < kVectors; ++j) hn::Store(acc[m][j], d, at[m] + j * hn::Lanes(d));
+    }
+  }
+};
+
+template <CellKind kCell>
+struct RnnStepTile {
+  static constexpr int kGates = int(gates(kCell)), kUnits = units_of(kCell);
+  static constexpr int kRows = kGates * kUnits;
+
+  // Of a block of the depth; between blocks the sums wait where the gates will be.
+  template <int kVectors, typename T>
+  static HWY_NOINLINE void run(const RnnStepArgs<T>& a, int64_t tile, int64_t panel, int64_t column,
+                               Range depth) {
+    const Tag<T> d;
+    const int64_t lanes = int64_t(hn::Lanes(d)), H = a.hidden, unit = tile * kUnits;
+    const int64_t units = std::min<int64_t>(kUnits, H - unit);
+    T* gates = a.gates + panel * gate_vectors(kCell) * H * kPanel<T> + column;
+    const bool starts = depth.begin == 0, ends = depth.end == H;
+    const auto sum_at = [&](int64_t gate, int64_t u) HWY_ATTR {
+      return gates + ((of_state_only(gate) ? 3 : gate) * H + unit + u) * kPanel<T>;
+    };
+    Vec<T> acc[kRows][kVectors];
+    RIDGELINE_UNROLL
+    for (int m = 0; m < kRows; ++m) {
+      const int64_t u = m % kUnits, gate = m / kUnits;
+      const bool alone = starts && of_state_only(gate);
+      const T bias = alone && a.bias_hn != nullptr && u < units ? a.bias_hn[unit + u] : T(0);
+      RIDGELINE_UNROLL
+      for (int j = 0; j < kVectors; ++j) {
+        acc[m][j] =
+            alone || u >= units ? hn::Set(d, bias) : hn::LoadU(d, sum_at(gate, u) + j * lanes);
+      }
+    }
+    accumulate<kRows, kVectors, Along::m, T>(
+        depth.end - depth.begin, a.w + packed_at(packed_count(H, kUnits), tile, kRows, depth),
+        kRows, a.h + (panel * H + depth.begin) * kPanel<T> + column, kPanel<T>, acc);
+    if (!ends) {
+      RIDGELINE_UNROLL
+      for (int m = 0; m < kRows; ++m) {
+        if (m % kUnits >= units) continue;
+        RIDGELINE_UNROLL
+        for (int j = 0; j < kVectors; ++j) {
+          hn::StoreU(acc[m][j], d, sum_at(m / kUnits, m % kUnits) + j * lanes);
+        }
+      }
+      return;
+    }
+    RnnSums<kRows, kVectors, T> sums;
+    sums.store(acc);
+    for (int64_t u = 0; u < units; ++u) {
+      for (int64_t j = 0; j < kVectors; ++j) {
+        finish(a, sums.at[u] + j * lanes, kUnits * kVectors * int64_t(hn::MaxLanes(d)), unit + u,
+               panel, column + j * lanes);
+      }
+    }
+  }
+
+  // gru: the sum that the reset gate multiplies has nothing of x in it.
+  static constexpr bool of_state_only(int64_t gate) { return kCell == CellKind::gru && gate == 2; }
+
+  // From sums[gate][kPanel units][kPanel] of h alone.
+  template <typename T>
+  static HWY_NOINLINE void finish_units(const RnnStepArgs<T>& a, const T* sums, Range units,
+                                        int64_t panel) {
+    const Tag<T> d;
+    const int64_t lanes = int64_t(hn::Lanes(d)), H = a.hidden;
+    const int64_t stop = std::min(kPanel<T>, a.batch - panel * kPanel<T>);
+    HWY_ALIGN T own[kGates * hn::MaxLanes(d)];
+    for (int64_t unit = units.begin; unit < units.end; ++unit) {
+      const T* of_x = a.gates + (panel * gate_vectors(kCell) * H + unit) * kPanel<T>;
+      for (int64_t column = 0; column < stop; column += lanes) {
+        RIDGELINE_UNROLL
+        for (int64_t gate = 0; gate < kGates; ++gate) {
+          const Vec<T> start = of_state_only(gate)
+                                   ? hn::Set(d, a.bias_hn != nullptr ? a.bias_hn[unit] : T(0))
+                                   : hn::LoadU(d, of_x + gate * H * kPanel<T> + column);
+          const T* of_h = sums + (gate * kPanel<T> + unit - units.begin) * kPanel<T> + column;
+          hn::Store(hn::Add(start, hn::LoadU(d, of_h)), d, own + gate * lanes);
+        }
+        finish(a, own, lanes, unit, panel, column);
+      }
+    }
+  }
+
+  // Unit `unit` of one vector of the batch; its gates' sums are `stride` apart.
+  template <typename T>
+  static HWY_INLINE void finish(const RnnStepArgs<T>& a, const T* sums, int64_t stride,
+                                int64_t unit, int64_t panel, int64_t column) {
+    const Tag<T> d;
+    const int64_t H = a.hidden, at = (panel * H + unit) * kPanel<T> + column;
+    T* gates = a.gates + (panel * gate_vectors(kCell) * H + unit) * kPanel<T> + column;
+    const Vec<T> before = hn::LoadU(d, a.h + at);
+    hn::Mask<Tag<T>> active = hn::Eq(before, before);
+    if (a.lengths != nullptr) {
+      active = hn::Lt(hn::Set(d, a.time), hn::LoadU(d, a.lengths + panel * kPanel<T> + column));
+    }
+    [[maybe_unused]] const auto keep = [&](int64_t vector, Vec<T> value) HWY_ATTR {
+      if (!a.keeps) return;
+      if (a.lengths != nullptr) value = hn::IfThenElseZero(active, value);
+      hn::StoreU(value, d, gates + vector * H * kPanel<T>);
+    };
+    const auto sum = [&](int64_t gate) HWY_ATTR { return hn::LoadU(d, sums + gate * stride); };
+    Vec<T> h;
+    if constexpr (kCell == CellKind::rnn_relu) {
+      h = hn::Max(hn::Zero(d), sum(0));
+    } else if constexpr (kCell == CellKind::rnn_tanh) {
+      h = gate_tanh(d, sum(0));
+    } else if constexpr (kCell == CellKind::gru) {
+      const Vec<T> r = gate_sigmoid(d, sum(0)), z = gate_sigmoid(d, sum(1)), of_h = sum(2);
+      const Vec<T> n = gate_tanh(d, hn::MulAdd(r, of_h, hn::LoadU(d, gates + 2 * H * kPanel<T>)));
+      h = hn::MulAdd(z, hn::Sub(before, n), n);
+      keep(0, r);
+      keep(1, z);
+      keep(2, n);
+      keep(3, of_h);
+    } else {
+      const Vec<T> i = gate_sigmoid(d, sum(0)), f = gate_sigmoid(d, sum(1));
+      const Vec<T> g = gate_tanh(d, sum(2)), o = gate_sigmoid(d, sum(3));
+      const Vec<T> c_before = hn::LoadU(d, a.c + at);
+      Vec<T> c = hn::MulAdd(f, c_before, hn::Mul(i, g));
+      h = hn::Mul(o, gate_tanh(d, c));
+      keep(0, i);
+      keep(1, f);
+      keep(2, g);
+      keep(3, o);
+      keep(4, c);
+      if (a.lengths != nullptr) c = hn::IfThenElse(active, c, c_before);
+      hn::StoreU(c, d, a.c_next + at);
+    }
+    if (a.lengths != nullptr) h = hn::IfThenElse(active, h, before);
+    hn::StoreU(h, d, a.h_next + at);
+  }
+};
+
+}  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // toggle

@@ -1,0 +1,173 @@
+#pragma once
+
+#include "ridgeline/cpu/simd/products_recurrent.h"
+#include "ridgeline/cpu/simd/split_recurrent.h"
+
+// The products of products_recurrent.h by blocks of split_product.h.
+namespace ridgeline::cpu::simd {
+
+struct SplitGradProducts {
+  const SplitEngine* engine = nullptr;  // null: not used
+  RnnShape s{};
+  // Gate gradients as the left operand of dw, sides (vector, block of units), and as the right one
+  // of dx, one side a panel of a step, depth (gate, block of units). Depths of the rest: panels of
+  // steps.
+  SplitMatrix left{}, right{}, w{}, inputs{}, states{};
+  float* dx_panels = nullptr;
+
+  int64_t panels() const { return panels_of<float>(s.batch); }
+  int64_t slices() const { return s.steps * panels(); }
+  int64_t units() const { return split_blocks(s.hidden); }
+  int64_t vectors() const { return gradient_vectors(s.cell); }
+  int64_t wide() const { return vectors() * s.hidden; }
+
+  void allot(const RnnShape& shape, Scratch& scratch) {
+    s = shape;
+    left = take_split(scratch, engine, vectors() * units(), slices());
+    w = take_split(scratch, engine, split_blocks(s.in), gates(s.cell) * units());
+    right = take_split(scratch, engine, slices(), w.depth);
+    inputs = take_split(scratch, engine, split_blocks(s.in), slices());
+    states = take_split(scratch, engine, units(), slices());
+    dx_panels = scratch.take<float>(size_t(slices() * s.in * kSplitSide));
+  }
+
+  // What does not need the gate gradients; a barrier before run().
+  void begin(const GradOperands<float>& o, ThreadPool& pool, int thread, int64_t d) const {
+    const Range mine = split(slices(), thread, pool.size());
+    for (int64_t slice = mine.begin; slice < mine.end; ++slice) {
+      if (d == 0) take_inputs(o, slice);
+      take_states(o, slice, d);
+    }
+    for (int64_t gate = 0; gate < gates(s.cell) && o.dx != nullptr; ++gate) {
+      w.take_left_transposed(o.w_ih[d] + gate * s.hidden * s.in, s.in, s.in, s.hidden,
+                             split(w.sides, thread, pool.size()), gate * units(), units());
+    }
+  }
+
+  void run(const GradOperands<float>& o, ThreadPool& pool, const Pieces& pieces, int thread,
+           int64_t& round, int64_t d, const float* gradients) const {
+    pieces.run(thread, round++, slices(),
+               [&](int64_t slice) { take_gates(gradients, slice, o.dx != nullptr); });
+    pool.barrier();
+    engine->begin();
+    if (o.dx != nullptr) {
+      const SplitProductArgs args = product_dx(d);
+      pieces.run(thread, round++, split_pieces(args),
+                 [&](int64_t piece) { split_multiply_piece(args, piece); });
+      pool.barrier();
+    }
+    weights(o, pieces, thread, round++, d);
+    engine->end();
+    biases(o, pool, thread, d, gradients);
+    if (o.dx != nullptr && d + 1 == s.directions()) o.put_dx(s, dx_panels, pool, thread);
+  }
+
+ private:
+  int64_t items(int64_t slice) const {
+    return std::min(kSplitSide, s.batch - slice % panels() * kSplitSide);
+  }
+
+  void take_inputs(const GradOperands<float>& o, int64_t slice) const {
+    const int64_t t = slice / panels(), b = slice % panels() * kSplitSide;
+    for (int64_t j = 0; j < inputs.sides; ++j) {
+      engine->split_right(o.x + (b * s.steps + t) * s.in + j * kSplitSide, s.steps * s.in,
+                          items(slice), s.in - j * kSplitSide, inputs.at(j, slice));
+    }
+  }
+
+  void take_states(const GradOperands<float>& o, int64_t slice, int64_t d) const {
+    const int64_t t = slice / panels(), b = slice % panels() * kSplitSide;
+    alignas(64) float block[kSplitSide * kSplitSide];
+    for (int64_t j = 0; j < states.sides; ++j) {
+      const int64_t unit = j * kSplitSide, count = std::min(kSplitSide, s.hidden - unit);
+      for (int64_t i = 0; i < items(slice); ++i) {
+        const float* from = state_before(s, o.y, o.h0, o.lengths, b + i, d, t);
+        float* to = block + i * kSplitSide;
+        if (from != nullptr) {
+          std::copy_n(from + unit, count, to);
+        } else {
+          std::fill_n(to, count, 0.0f);
+        }
+      }
+      engine->split_right(block, kSplitSide, items(slice), count, states.at(j, slice));
+    }
+  }
+
+  void take_gates(const float* gradients, int64_t slice, bool for_dx) const {
+    const int64_t H = s.hidden, first = kernel_vector(s.cell, 0);
+    for (int64_t vector = 0; vector < vectors(); ++vector) {
+      for (int64_t block = 0; block < units(); ++block) {
+        const int64_t unit = block * kSplitSide, gate = vector - first;
+        const float* from = gradients + (slice * wide() + vector * H + unit) * kSplitSide;
+        engine->split_left(from, kSplitSide, H - unit, items(slice),
+                           left.at(vector * units() + block, slice));
+        if (!for_dx || gate < 0) continue;
+        engine->split_right(from, kSplitSide, H - unit, items(slice),
+                            right.at(slice, gate * units() + block));
+      }
+    }
+  }
+
+  SplitProductArgs product_dx(int64_t d) const {
+    const int64_t square = kSplitSide * kSplitSide, columns = slices() * kSplitSide;
+    SplitProductArgs args{w,          right, dx_panels, square, s.in * kSplitSide,
+                          kSplitSide, s.in,  columns};
+    args.add = d > 0;
+    return args;
+  }
+
+  // dw of a gate by one of the operands.
+  SplitProductArgs product_dw(int64_t vector, const SplitMatrix& of, int64_t width,
+                              float* dw) const {
+    SplitMatrix rows = left;
+    rows.sides = units();
+    rows.blocks = left.at(vector * units(), 0);
+    return {rows, of, dw, kSplitSide * width, kSplitSide, width, s.hidden, width};
+  }
+
+  void weights(const GradOperands<float>& o, const Pieces& pieces, int thread, int64_t round,
+               int64_t d) const {
+    const int64_t H = s.hidden, G = gates(s.cell);
+    const auto of_x = [&](int64_t gate) {
+      const int64_t vector = gate + kernel_vector(s.cell, 0);
+      return product_dw(vector, inputs, s.in, o.dw_ih[d] + gate * H * s.in);
+    };
+    const auto of_h = [&](int64_t gate) {
+      const int64_t vector = gate + state_shift(s.cell, gate);
+      return product_dw(vector, states, H, o.dw_hh[d] + gate * H * H);
+    };
+    const int64_t count_x = split_pieces(of_x(0)), count = count_x + split_pieces(of_h(0));
+    pieces.run(thread, round, G * count, [&](int64_t piece) {
+      const int64_t gate = piece / count, part = piece % count;
+      if (part < count_x) {
+        split_multiply_piece(of_x(gate), part);
+      } else {
+        split_multiply_piece(of_h(gate), part - count_x);
+      }
+    });
+  }
+
+  void biases(const GradOperands<float>& o, ThreadPool& pool, int thread, int64_t d,
+              const float* gradients) const {
+    if (o.db_ih[d] == nullptr) return;
+    const int64_t H = s.hidden, first = kernel_vector(s.cell, 0) * H;
+    const auto sum = [&](int64_t feature) {
+      float sums[kSplitSide] = {};
+      for (int64_t slice = 0; slice < slices(); ++slice) {
+        const float* from = gradients + (slice * wide() + feature) * kSplitSide;
+        for (int64_t i = 0; i < kSplitSide; ++i) sums[i] += from[i];
+      }
+      float total = 0;
+      for (const float each : sums) total += each;
+      return total;
+    };
+    const Range rows = split(s.gate_rows(), thread, pool.size());
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      o.db_ih[d][row] = sum(row + first);
+      const int64_t shift = state_shift(s.cell, row / H) * H;
+      o.db_hh[d][row] = shift == first ? o.db_ih[d][row] : sum(row + shift);
+    }
+  }
+};
+
+}  // namespace ridgeline::cpu::simd
