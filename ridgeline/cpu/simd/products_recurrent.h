@@ -80,19 +80,19 @@ struct GradProducts {
     dx_panels = scratch.take<T>(size_t(rows() * s.in));
   }
 
-  // What does not need the gate gradients; a barrier before run().
-  void begin(const GradOperands<T>& o, ThreadPool& pool, int thread, int64_t d) const {
-    const Range times = split(s.steps, thread, pool.size());
-    for (int64_t t = times.begin; t < times.end; ++t) {
-      for (int64_t b = 0; b < panels() * kPanel<T>; ++b) {
-        const int64_t r = t * panels() * kPanel<T> + b;
-        if (d == 0) inputs.take(r, b < s.batch ? o.x + (b * s.steps + t) * s.in : nullptr);
-        states.take(r, b < s.batch ? state_before(s, o.y, o.h0, o.lengths, b, d, t) : nullptr);
-      }
-    }
+  // What does not need the gate gradients, a thread's share and a step of it; a barrier before
+  // run().
+  void pack(const GradOperands<T>& o, ThreadPool& pool, int thread, int64_t d) const {
     if (o.dx == nullptr) return;
     packed_kernels<T>().pack(o.w_ih[d], 1, s.in, s.in, s.gate_rows(), packed,
                              split(packed_tiles<T>(s.in), thread, pool.size()));
+  }
+  void take_step(const GradOperands<T>& o, int64_t d, int64_t t) const {
+    for (int64_t b = 0; b < panels() * kPanel<T>; ++b) {
+      const int64_t r = t * panels() * kPanel<T> + b;
+      if (d == 0) inputs.take(r, b < s.batch ? o.x + (b * s.steps + t) * s.in : nullptr);
+      states.take(r, b < s.batch ? state_before(s, o.y, o.h0, o.lengths, b, d, t) : nullptr);
+    }
   }
 
   void run(const GradOperands<T>& o, ThreadPool& pool, const Pieces& pieces, int thread,

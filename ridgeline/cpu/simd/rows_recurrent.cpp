@@ -56,19 +56,16 @@ struct Forward {
 
   void operator()() const {
     const int64_t own = saves ? int64_t(sizes.gates()) : 0;
+    pieces.clear();
+    load_lengths(lengths, s, length_panels);
     pool.run([&](int thread) {
-      const Range times = split(s.steps, thread, pool.size());
-      for (int64_t t = times.begin; t < times.end; ++t) {
+      int64_t round = 0;
+      pieces.run(thread, round++, s.steps, [&](int64_t t) {
         to_step(x + t * s.in, s.steps * s.in, s.batch, s.in, x_panels + t * sizes.step(s.in));
         if constexpr (std::is_same_v<T, float>) {
           if (splits_x()) split_x.take_x(x_panels, t);
         }
-      }
-      if (thread == 0) {
-        load_lengths(lengths, s, length_panels);
-        pieces.clear();
-      }
-      int64_t round = 0;
+      });
       for (int64_t d = 0; d < s.directions(); ++d) direction(thread, d, gates + d * own, round);
     });
   }
@@ -87,7 +84,8 @@ struct Forward {
       pool.barrier();
     }
     if (splits_h()) split_h.engine->end();
-    finish(thread, d);
+    pieces.run(thread, round++, s.steps, [&](int64_t step) { put_step(d, step); });
+    if (thread == 0) put_states(d);
     pool.barrier();
   }
 
@@ -169,19 +167,19 @@ struct Forward {
     }
   }
 
-  void finish(int thread, int64_t d) const {
+  void put_step(int64_t d, int64_t step) const {
     const int64_t H = s.hidden, D = s.directions();
-    const Range steps = split(s.steps, thread, pool.size());
-    for (int64_t step = steps.begin; step < steps.end; ++step) {
-      const int64_t t = s.reverse(d) ? s.steps - 1 - step : step;
-      T* to = y + (t * D + d) * H;
-      batch_kernels<T>().from_panels(h_all + (step + 1) * int64_t(sizes.state()), H, to,
-                                     s.steps * D * H, {0, s.batch}, {0, H});
-      for (int64_t b = 0; lengths != nullptr && b < s.batch; ++b) {
-        if (t >= lengths[b]) std::fill_n(to + b * s.steps * D * H, H, T(0));
-      }
+    const int64_t t = s.reverse(d) ? s.steps - 1 - step : step;
+    T* to = y + (t * D + d) * H;
+    batch_kernels<T>().from_panels(h_all + (step + 1) * int64_t(sizes.state()), H, to,
+                                   s.steps * D * H, {0, s.batch}, {0, H});
+    for (int64_t b = 0; lengths != nullptr && b < s.batch; ++b) {
+      if (t >= lengths[b]) std::fill_n(to + b * s.steps * D * H, H, T(0));
     }
-    if (thread != 0) return;
+  }
+
+  void put_states(int64_t d) const {
+    const int64_t H = s.hidden;
     const auto store = [&](const T* panels, T* to) {
       if (to == nullptr) return;
       batch_kernels<T>().from_panels(panels, H, to + d * s.batch * H, H, {0, s.batch}, {0, H});

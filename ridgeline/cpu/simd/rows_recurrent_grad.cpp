@@ -71,29 +71,19 @@ struct Backward {
   }
 
   void operator()() const {
+    pieces.clear();
+    load_lengths(lengths, s, length_panels);
     pool.run([&](int thread) {
-      if (thread == 0) {
-        load_lengths(lengths, s, length_panels);
-        pieces.clear();
-      }
       int64_t round = 0;
       for (int64_t d = 0; d < s.directions(); ++d) direction(thread, d, round);
     });
   }
 
   void direction(int thread, int64_t d, int64_t& round) const {
-    const int64_t H = s.hidden, D = s.directions();
     const int64_t tile = splits_h() ? kSplitSide : rnn_kernels<T>().grad_units();
-    const Range times = split(s.steps, thread, pool.size());
-    pack(d, split((H + tile - 1) / tile, thread, pool.size()));
-    with_products([&](const auto& large) { large.begin(operands, pool, thread, d); });
-    if (goes_on) clear_past_batch(times);
-    for (int64_t t = times.begin; t < times.end; ++t) {
-      const int64_t at = (t * D + d) * H;
-      to_step(dy + at, s.steps * D * H, s.batch, H, dy_panels + t * int64_t(sizes.state()));
-      if (!wants_y()) continue;
-      to_step(y + at, s.steps * D * H, s.batch, H, y_panels + t * int64_t(sizes.state()));
-    }
+    pack(d, split((s.hidden + tile - 1) / tile, thread, pool.size()));
+    with_products([&](const auto& large) { large.pack(operands, pool, thread, d); });
+    pieces.run(thread, round++, s.steps, [&](int64_t t) { take_step(d, t); });
     if (thread == 0) {
       load_state(dhT, s, d, direct);
       load_state(dcT, s, d, dc);
@@ -104,19 +94,24 @@ struct Backward {
     if (splits_h()) split_h.engine->begin();
     loop(thread, d, round);
     if (splits_h()) split_h.engine->end();
-    finish(thread, d, times);
+    if (!goes_on) pieces.run(thread, round++, s.steps, [&](int64_t t) { put_step(d, t); });
+    if (thread == 0) put_states(d);
     with_products(
         [&](const auto& large) { large.run(operands, pool, pieces, thread, round, d, gradients); });
     pool.barrier();
   }
 
-  // The kernels leave out whole vectors of the last panel; the products that follow do not.
-  void clear_past_batch(Range times) const {
-    if (s.batch % kPanel<T> == 0) return;
+  // What the way back reads of step t.
+  void take_step(int64_t d, int64_t t) const {
+    const int64_t H = s.hidden, D = s.directions(), at = (t * D + d) * H;
+    const int64_t state = t * int64_t(sizes.state());
+    to_step(dy + at, s.steps * D * H, s.batch, H, dy_panels + state);
+    if (wants_y()) to_step(y + at, s.steps * D * H, s.batch, H, y_panels + state);
+    with_products([&](const auto& large) { large.take_step(operands, d, t); });
+    // The kernels leave out whole vectors of the last panel; the large products do not.
+    if (!goes_on || s.batch % kPanel<T> == 0) return;
     const int64_t panel = wide() * kPanel<T>;
-    for (int64_t t = times.begin; t < times.end; ++t) {
-      std::fill_n(gradients + (t + 1) * sizes.step(wide()) - panel, panel, T(0));
-    }
+    std::fill_n(gradients + (t + 1) * sizes.step(wide()) - panel, panel, T(0));
   }
 
   // Tiles of the transposed weights.
@@ -183,22 +178,21 @@ struct Backward {
     pool.barrier();
   }
 
-  void finish(int thread, int64_t d, Range times) const {
+  void put_step(int64_t d, int64_t t) const {
     const int64_t H = s.hidden, D = s.directions(), V = gradient_vectors(s.cell);
-    const BatchKernels<T>& batch = batch_kernels<T>();
-    for (int64_t t = times.begin; t < times.end && !goes_on; ++t) {
-      const T* from = gradients + t * sizes.step(wide());
-      for (int64_t v = 0; v < V; ++v) {
-        const T* vector = from + kernel_vector(s.cell, v) * H * kPanel<T>;
-        batch.from_panels(vector, wide(), gate_gradients + ((t * D + d) * V + v) * H,
-                          s.steps * D * V * H, {0, s.batch}, {0, H});
-      }
+    const T* from = gradients + t * sizes.step(wide());
+    for (int64_t v = 0; v < V; ++v) {
+      const T* vector = from + kernel_vector(s.cell, v) * H * kPanel<T>;
+      batch_kernels<T>().from_panels(vector, wide(), gate_gradients + ((t * D + d) * V + v) * H,
+                                     s.steps * D * V * H, {0, s.batch}, {0, H});
     }
-    if (thread != 0) return;
+  }
+
+  void put_states(int64_t d) const {
+    const int64_t H = s.hidden;
     const auto store = [&](const T* panels, T* to) {
-      if (to != nullptr) {
-        batch.from_panels(panels, H, to + d * s.batch * H, H, {0, s.batch}, {0, H});
-      }
+      if (to == nullptr) return;
+      batch_kernels<T>().from_panels(panels, H, to + d * s.batch * H, H, {0, s.batch}, {0, H});
     };
     store(out, dh0);
     store(dc, dc0);

@@ -31,16 +31,18 @@ struct SplitGradProducts {
     dx_panels = scratch.take<float>(size_t(slices() * s.in * kSplitSide));
   }
 
-  // What does not need the gate gradients; a barrier before run().
-  void begin(const GradOperands<float>& o, ThreadPool& pool, int thread, int64_t d) const {
-    const Range mine = split(slices(), thread, pool.size());
-    for (int64_t slice = mine.begin; slice < mine.end; ++slice) {
-      if (d == 0) take_inputs(o, slice);
-      take_states(o, slice, d);
-    }
+  // What does not need the gate gradients, a thread's share and a step of it; a barrier before
+  // run().
+  void pack(const GradOperands<float>& o, ThreadPool& pool, int thread, int64_t d) const {
     for (int64_t gate = 0; gate < gates(s.cell) && o.dx != nullptr; ++gate) {
       w.take_left_transposed(o.w_ih[d] + gate * s.hidden * s.in, s.in, s.in, s.hidden,
                              split(w.sides, thread, pool.size()), gate * units(), units());
+    }
+  }
+  void take_step(const GradOperands<float>& o, int64_t d, int64_t t) const {
+    for (int64_t slice = t * panels(); slice < (t + 1) * panels(); ++slice) {
+      if (d == 0) take_inputs(o, slice);
+      take_states(o, slice, d);
     }
   }
 
