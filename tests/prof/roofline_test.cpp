@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "ridgeline/prof/cost.h"
@@ -81,6 +82,26 @@ TEST(Cost, OfSpansByHand) {
   EXPECT_EQ(span_bytes(p, 2, 4), 288);
   // All: x once, w once each way.
   EXPECT_EQ(span_bytes(p, 0, 4), 128 + 128);
+}
+
+TEST(Cost, OfAStepThatAddsUpGradientsOverRanks) {
+  SmallNet net;
+  Program& p = net.program;
+  const auto value = [&](const char* name) {
+    return std::ranges::find(p.values, name, &ValueInfo::name)->value;
+  };
+  const Value x = value("x"), z = value("z"), w = value("w"), dw = value("dw");
+  const Value sum = p.add_value("sum", DType::fp32, {2, 8});
+  const Value token = p.add_value("token", DType::int64, {1});
+  p.ops.erase(p.ops.begin() + 2, p.ops.end());
+  p.add(LinearGradW{x, z, dw, {}});
+  p.add(AllReduceStart{{dw}, {sum}, token, 2, DType::fp32});
+  p.add(AllReduceWait{{dw}, {sum}, token});
+  p.add(SgdUpdate{w, sum, {}, value("lr"), value("tick"), {}});
+  // As one row: x 128, z 32, w read and written 128; dw and its sum stay on chip.
+  EXPECT_EQ(span_bytes(p, 2, 6), 288);
+  // As a whole step: x once, w once each way.
+  EXPECT_EQ(span_bytes(p, 0, 6), 128 + 128);
 }
 
 Roofline many_points(int count) {
