@@ -41,7 +41,8 @@ struct HostSpan {
 };
 
 // Watches a run: the metrics file, TensorBoard's events, the trace and the report page are each
-// one. Called on the host between launches, by the rank that writes; what it throws ends the run.
+// one. Called on the host between launches, by the rank that writes, but for report_helper(); what
+// it throws ends the run.
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;

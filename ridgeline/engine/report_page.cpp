@@ -99,6 +99,20 @@ void add_span(prof::Timeline& timeline, std::map<int, prof::Timeline::Lane>& lan
                 {{"steps", double(span.steps)}, {"waited_s", span.waited}}});
 }
 
+// Collective over the ranks of the run.
+Profile profile_of(Trainer& trainer) {
+  ProfileOptions options;
+  options.seconds = 1;
+  return profile_runner(trainer.machine(), trainer.runner(), trainer.config(), options);
+}
+
+class ReportHelper final : public TrainObserver {
+ public:
+  void finished(const TrainReport& report, Trainer& trainer) override {
+    if (report.stopped_by == 0) profile_of(trainer);
+  }
+};
+
 // Points of the curves, kept while a run goes on.
 class ReportObserver final : public TrainObserver {
  public:
@@ -133,10 +147,7 @@ class ReportObserver final : public TrainObserver {
     // Whoever stops a run wants it to end.
     if (report.stopped_by == 0) {
       page.section("Confusions", confusions_html(trainer));
-      ProfileOptions options;
-      options.seconds = 1;
-      add_profile_sections(
-          page, profile_runner(trainer.machine(), trainer.runner(), trainer.config(), options));
+      add_profile_sections(page, profile_of(trainer));
     }
     page.section("Config", fmt::format("<pre>{}</pre>\n", lines_html(to_toml(trainer.config()))));
     add_environment(page, trainer.machine().runtime().fingerprint());
@@ -235,6 +246,8 @@ std::unique_ptr<TrainObserver> report_observer(const std::filesystem::path& fold
                                                const std::filesystem::path& metrics) {
   return std::make_unique<ReportObserver>(folder, metrics);
 }
+
+std::unique_ptr<TrainObserver> report_helper() { return std::make_unique<ReportHelper>(); }
 
 std::unique_ptr<TrainObserver> trace_observer(const std::filesystem::path& file) {
   return std::make_unique<TraceObserver>(file);

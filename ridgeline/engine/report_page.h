@@ -16,6 +16,9 @@ struct Profile;
 std::unique_ptr<TrainObserver> report_observer(const std::filesystem::path& folder,
                                                const std::filesystem::path& metrics);
 
+// For the other ranks of such a run: they take part in the profile that the page shows.
+std::unique_ptr<TrainObserver> report_helper();
+
 // The run's timeline as trace-event JSON, written when it ends.
 std::unique_ptr<TrainObserver> trace_observer(const std::filesystem::path& file);
 

@@ -61,8 +61,9 @@ TrainRun::TrainRun(const Config& config, const TrainOptions& options)
   }
   const bool root = ranks_ == nullptr || ranks_->is_root();
   if (root && !options.trace.empty()) watch(trace_observer(options.trace));
-  if (root && !options.report.empty()) {
-    watch(report_observer(options.report, folder_ ? folder_->metrics() : ""));
+  if (!options.report.empty()) {
+    watch(root ? report_observer(options.report, folder_ ? folder_->metrics() : "")
+               : report_helper());
   }
   machine_ = std::make_unique<Machine>(config.run, ranks_);
   trainer_ = std::make_unique<Trainer>(*machine_, config, std::move(set), info.rows);

@@ -42,7 +42,7 @@ def running(folder, process):
 def test_results(folder):
     one = tool.run("train", folder.config, "--json", "-", "--quiet", "--out", folder / "one")
     many = launch(3, "train", folder.config, "--json", "-", "--quiet", "--out", folder / "three",
-                  "--trace", folder / "trace.json")
+                  "--trace", folder / "trace.json", "--report", folder / "page")
     code, _, out, err = end(many, 120)
     assert code == 0, err
     a, b = json.loads(one.stdout), json.loads(out)
@@ -55,6 +55,8 @@ def test_results(folder):
     for rank in range(3):  # every rank has a lane with all its steps
         spans = [e for e in events if e["ph"] == "X" and e["pid"] == rank and e["name"] == "launch"]
         assert sum(e["args"]["steps"] for e in spans) == b["steps"], (rank, spans)
+    page = (folder / "page/report.html").read_text()
+    assert all(f"rank {rank}" in page for rank in (1, 2)) and "<h2>Plan</h2>" in page, page[:2000]
     evaluated = launch(2, "eval", folder / "three", "--json", "-")
     code, _, out, err = end(evaluated, 60)
     assert code == 0 and json.loads(out)["accuracy"] == b["accuracy"], err
