@@ -84,6 +84,9 @@ int with_ranks(const std::function<int(Communicator&)>& work);
 void declare_sets(CLI::App& command, std::vector<std::string>& sets, const std::string& help);
 void declare_data(CLI::App& command, std::string& data);
 void declare_json(CLI::App& command, std::string& json);
+// --precision of a trained model; parse_model_precision gives what it asks for, if anything.
+void declare_model_precision(CLI::App& command, std::string& precision);
+std::optional<Precision> parse_model_precision(const std::string& precision);
 void declare_report(CLI::App& command, std::string& report);
 
 // bench --compare BEFORE AFTER

@@ -12,7 +12,7 @@ namespace ridgeline::cli {
 namespace {
 
 struct Flags {
-  std::string model, set, data, json;
+  std::string model, set, data, precision, json;
   bool train_part = false, strict = false;
   RunFlags run;
 };
@@ -21,6 +21,7 @@ int run(const Flags& flags, Communicator& ranks) {
   if (ranks.is_root()) check_destinations({flags.json});
   engine::ModelOptions options;
   flags.run.apply(options.run);
+  options.precision = parse_model_precision(flags.precision);
   options.strict = flags.strict;
   std::vector<std::string> warnings;
   const auto part = flags.train_part ? data::Part::train : data::Part::test;
@@ -62,6 +63,7 @@ void add_eval(CLI::App& app, Action& action) {
   command->add_flag("--train-part", flags->train_part,
                     "the set's training images, not its test images");
   command->add_flag("--strict", flags->strict, "refuse NaN and infinite weights");
+  declare_model_precision(*command, flags->precision);
   declare_data(*command, flags->data);
   flags->run.declare(*command);
   declare_json(*command, flags->json);

@@ -67,6 +67,19 @@ void declare_json(CLI::App& command, std::string& json) {
       ->type_name("FILE");
 }
 
+void declare_model_precision(CLI::App& command, std::string& precision) {
+  command
+      .add_option("--precision", precision,
+                  "compute in it, not in what the model was trained in: fp32, bf16, fp16 or, on a "
+                  "GPU, tf32 and fp32x3")
+      ->type_name("NAME");
+}
+
+std::optional<Precision> parse_model_precision(const std::string& precision) {
+  if (precision.empty()) return {};
+  return parse_precision(precision);
+}
+
 void declare_report(CLI::App& command, std::string& report) {
   command.add_option("--report", report, "folder for report.html, a page with charts and tables")
       ->type_name("DIR");

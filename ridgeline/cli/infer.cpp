@@ -21,7 +21,7 @@ struct Flags {
   engine::GenerateOptions generate;
   bool generates = false;
   RunFlags run;
-  std::string report;
+  std::string report, precision;
 };
 
 engine::InferFormat parse_format(const std::string& name) {
@@ -80,6 +80,7 @@ int run(Flags& flags, Communicator& ranks) {
   flags.options.input.format = parse_input_format(flags.input_format);
   if (ranks.is_root()) check_destinations({flags.output, flags.json, flags.trace});
   flags.run.apply(flags.options.model.run);
+  flags.options.model.precision = parse_model_precision(flags.precision);
   if (flags.generates) {
     if (ranks.size() > 1) throw_error(ErrorKind::usage, "--generate: start a single process");
     return run_generate(flags);
@@ -191,6 +192,7 @@ void add_infer(CLI::App& app, Action& action) {
   command->add_option("--seed", generate.seed, "of the draws (1)")
       ->type_name("N")
       ->needs(characters);
+  declare_model_precision(*command, flags->precision);
   command->add_flag("--strict", flags->options.model.strict, "refuse NaN and infinite weights");
   declare_report(*command, flags->report);
   command->get_option("--report")->excludes(labels_only);

@@ -94,14 +94,20 @@ LoadedModel load_model(const std::filesystem::path& file, const ModelOptions& op
     throw_error(ErrorKind::model, "{} (the description in the model's metadata)", error.what());
   }
   const RunConfig trained = config.run;
-  const Precision precision = trained.precision;
+  const Precision precision = options.precision.value_or(trained.precision);
+  if ((precision == Precision::fp64) != (trained.precision == Precision::fp64)) {
+    throw_error(
+        ErrorKind::usage, "--precision {}: {} was trained in {}, and its weights are {}",
+        name(precision), tensors.origin(), name(trained.precision),
+        trained.precision == Precision::fp64 ? "fp64: only that computes with them" : "not fp64");
+  }
   config.run = options.run;
   config.run.precision = precision;
-  config.run.weights = trained.weights;
+  config.run.weights = is_half(precision) ? trained.weights : nn::WeightKind::master;
   config.run.accumulate = trained.accumulate;
   config.run.loss_scale = trained.loss_scale;
   // Weights trained in tf32 or fp32x3 are fp32 weights, which every device can compute with.
-  if (!has_precision(choose_device(config.run.device), precision)) {
+  if (!options.precision && !has_precision(choose_device(config.run.device), precision)) {
     config.run.precision = Precision::fp32;
   }
   LoadedModel loaded{std::move(config),

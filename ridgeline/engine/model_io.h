@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,8 +22,9 @@ struct LoadedModel {
 };
 
 struct ModelOptions {
-  RunConfig run;        // device, threads, tuning; the precision is the file's
-  bool strict = false;  // NaN and infinite weights are errors
+  RunConfig run;                       // device, threads, tuning; the precision is the next line's
+  std::optional<Precision> precision;  // instead of the one it was trained in
+  bool strict = false;                 // NaN and infinite weights are errors
 };
 
 // Throws model when the file is not one of ours or does not fit its own description.

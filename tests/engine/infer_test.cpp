@@ -79,6 +79,34 @@ TEST_F(Infer, IdxRawAndBatchSizesGiveTheSame) {
   EXPECT_EQ(slurp(temp_ / "raw.csv"), slurp(temp_ / "checkpoint.csv"));
 }
 
+TEST_F(Infer, AnotherPrecisionThanTheTrainingsGivesNearlyTheSame) {
+  infer(temp_ / "run", raw_, temp_ / "fp32.csv", options_);
+  options_.model.precision = Precision::bf16;
+  infer(temp_ / "run", raw_, temp_ / "bf16.csv", options_);
+  std::istringstream wide(slurp(temp_ / "fp32.csv")), half(slurp(temp_ / "bf16.csv"));
+  std::string a, b;
+  std::getline(wide, a);
+  std::getline(half, b);
+  int64_t rows = 0;
+  bool differ = false;
+  const auto fields = [](const std::string& line) {
+    std::istringstream text(line);
+    std::vector<double> values;
+    for (std::string field; std::getline(text, field, ',');) values.push_back(std::stod(field));
+    return values;
+  };
+  for (; std::getline(wide, a) && std::getline(half, b); ++rows) {
+    const auto x = fields(a), y = fields(b);
+    ASSERT_EQ(x.size(), y.size());
+    differ |= a != b;
+    for (size_t i = 2; i < x.size(); ++i) EXPECT_NEAR(x[i], y[i], 0.05) << a << "; " << b;
+  }
+  EXPECT_EQ(rows, 150);
+  EXPECT_TRUE(differ);  // else nothing was rounded
+  options_.model.precision = Precision::fp64;
+  EXPECT_THROW(infer(temp_ / "run", raw_, temp_ / "fp64.csv", options_), Error);
+}
+
 TEST_F(Infer, JsonLines) {
   infer(temp_ / "run", idx_, temp_ / "labels.jsonl", options_);
   std::istringstream lines(slurp(temp_ / "labels.jsonl"));
