@@ -45,20 +45,36 @@ std::string unwritten_but_needed(const Program& program, const Cover& cover, siz
   return {};
 }
 
-// Asks every row at every position.
+// cuDNN builds, and in part compiles, what it answers for: a tenth of a second to one, each.
+bool is_slow_to_ask(const Impl& row) { return row.name.find(".cudnn") != std::string::npos; }
+
+// Which of the rows that are slow to ask are asked.
+enum class Slow {
+  all,         // their times will be compared
+  where_bare,  // where no row before them covers the op: the table's order decides
+};
+
+// Asks every row at every position; slow ones as `slow` says, and those that are `named`.
 std::vector<Candidate> ask_all(const Program& program, const Table& table, const Runtime& runtime,
-                               const PlanOptions& options) {
+                               const PlanOptions& options, Slow slow,
+                               const std::vector<std::string>& named = {}) {
   std::vector<Candidate> all;
   for (size_t position = 0; position < program.ops.size(); ++position) {
+    bool bare = true;
     for (const Impl& row : table) {
       if (!row.covers) continue;
       Candidate candidate{&row, position, {}, -1, false};
       std::string why = excluded(row, runtime, options);
+      if (why.empty() && slow == Slow::where_bare && !bare && is_slow_to_ask(row) &&
+          std::ranges::find(named, row.name) == named.end()) {
+        why = "not asked, for a row before it serves and none are compared";
+      }
       if (why.empty()) {
         candidate.cover = row.covers(Rest{program, position, runtime});
         if (candidate.cover.ops > 0) why = unwritten_but_needed(program, candidate.cover, position);
       }
       if (!why.empty()) candidate.cover = Cover::no(why);
+      bare &= candidate.cover.ops == 0 || row.traits.fallback;
       all.push_back(std::move(candidate));
     }
   }
@@ -84,6 +100,26 @@ Options usable(const Program& program, const Table& table, const std::vector<Can
     if (row.converts) options.conversions.push_back(&row);
   }
   return options;
+}
+
+// For a plan by the table's order.
+std::vector<Candidate> ask_for_order(const Program& program, const Table& table,
+                                     const Runtime& runtime, const PlanOptions& options) {
+  auto all = ask_all(program, table, runtime, options, Slow::where_bare);
+  if (!first_cover(program, usable(program, table, all, true)).empty()) return all;
+  return ask_all(program, table, runtime, options, Slow::all);
+}
+
+// For choose().
+std::vector<Candidate> ask(const Program& program, const Table& table, const Runtime& runtime,
+                           const PlanOptions& options) {
+  if (!options.pinned.empty()) {
+    auto all = ask_all(program, table, runtime, options, Slow::where_bare, options.pinned);
+    const Options usable_ones = usable(program, table, all, true);
+    if (!named_cover(program, usable_ones, options.pinned).empty()) return all;
+  }
+  return options.tune ? ask_all(program, table, runtime, options, Slow::all)
+                      : ask_for_order(program, table, runtime, options);
 }
 
 [[noreturn]] void throw_uncovered(const Program& program, const Options& options,
@@ -235,7 +271,7 @@ Planned plan_program(const Program& program, const Table& table, Runtime& runtim
                      const PlanOptions& options, Stopwatch& stopwatch) {
   const auto start = std::chrono::steady_clock::now();
   Planned planned;
-  planned.explanation.candidates = ask_all(program, table, runtime, options);
+  planned.explanation.candidates = ask(program, table, runtime, options);
   planned.choices = choose(program, table, options, stopwatch, planned.explanation);
   mark_chosen(planned.explanation, planned.choices);
   planned.explanation.tuning_seconds =
@@ -249,7 +285,7 @@ Planned plan_in_order(const Program& program, const Table& table, Runtime& runti
   options.tune = false;
   DeviceStopwatch unused(program, runtime, options.seconds_per_row, nullptr);
   Planned planned;
-  planned.explanation.candidates = ask_all(program, table, runtime, options);
+  planned.explanation.candidates = ask_for_order(program, table, runtime, options);
   narrow(planned.explanation.candidates);
   planned.choices = choose(program, table, options, unused, planned.explanation);
   mark_chosen(planned.explanation, planned.choices);
@@ -267,7 +303,8 @@ std::string plan_key(const Program& program, const PlanOptions& options) {
 Planned plan_by_names(const Program& program, const Table& table, Runtime& runtime,
                       const PlanOptions& options, const std::vector<std::string>& names) {
   Planned planned;
-  planned.explanation.candidates = ask_all(program, table, runtime, options);
+  planned.explanation.candidates =
+      ask_all(program, table, runtime, options, Slow::where_bare, names);
   planned.explanation.source = "checkpoint";
   planned.choices =
       named_cover(program, usable(program, table, planned.explanation.candidates, true), names);

@@ -124,6 +124,47 @@ TEST_F(Planner, WithoutTuningTheTablesOrderDecidesAndNothingIsMeasured) {
   EXPECT_EQ(stopwatch.asked, 0);
 }
 
+// Rows of cuDNN take long to ask.
+TEST_F(Planner, SlowRowsAreAskedWhereTheirAnswerCounts) {
+  int asked = 0;
+  Impl slow = row("cpu.relu.cudnn.0", 1);
+  slow.covers = [&asked, covers = slow.covers](const Rest& rest) {
+    ++asked;
+    return covers(rest);
+  };
+  const Table behind{row("quick", 1), slow}, ahead{slow, row("quick", 1)};
+  const std::map<std::string, double> times{{"quick", 2}, {"cpu.relu.cudnn.0", 1}};
+  PlanOptions fixed;
+  fixed.tune = false;
+  EXPECT_THAT(names(plan(behind, times, fixed).choices), ElementsAre("quick", "quick", "quick"));
+  EXPECT_EQ(asked, 0);
+  plan(behind, times);  // measured, so all are
+  EXPECT_EQ(asked, 3);
+  EXPECT_EQ(plan(ahead, times, fixed).choices.front().row->name, "cpu.relu.cudnn.0");
+
+  // Named by a kept plan, or all that is left.
+  asked = 0;
+  const Planned named =
+      plan_by_names(program_, behind, *runtime_, {}, {"quick", "cpu.relu.cudnn.0", "quick"});
+  EXPECT_THAT(names(named.choices), ElementsAre("quick", "cpu.relu.cudnn.0", "quick"));
+  EXPECT_EQ(asked, 3);
+  asked = 0;
+  EXPECT_EQ(
+      plan_by_names(program_, behind, *runtime_, {}, {"quick", "quick", "quick"}).choices.size(),
+      3u);
+  EXPECT_EQ(asked, 0);
+  Traits reference;
+  reference.fallback = true;
+  EXPECT_EQ(names(plan({row("reference", 1, reference), slow}, times, fixed).choices).front(),
+            "cpu.relu.cudnn.0");
+  // A row before it that leads nowhere serves nobody.
+  EXPECT_THAT(names(plan({row("two", 2), slow}, times, fixed).choices),
+              ElementsAre("two", "cpu.relu.cudnn.0"));
+  fixed.pinned = {"quick", "quick", "cpu.relu.cudnn.0"};
+  EXPECT_THAT(names(plan(behind, times, fixed).choices),
+              ElementsAre("quick", "quick", "cpu.relu.cudnn.0"));
+}
+
 TEST_F(Planner, RefusesARowThatWouldNotWriteWhatIsReadLater) {
   const Value z = program_.add_value("z", DType::fp32, {8}, Role::output);
   program_.add(Activation{ActivationKind::relu, program_.values[1].value, z});  // reads a again
