@@ -2,7 +2,6 @@
 
 #include "ridgeline/cuda/conv/constant.h"
 #include "ridgeline/cuda/conv/direct.h"
-#include "ridgeline/cuda/conv/direct_grad_w.h"
 #include "ridgeline/cuda/conv/twice.h"
 #include "ridgeline/cuda/conv/whole.h"
 #include "ridgeline/cuda/conv_spans.h"
@@ -288,36 +287,6 @@ std::unique_ptr<Step> prepare_constant(const Span& span, const Binding& binding)
                      });
 }
 
-Cover covers_direct_grad_w(const Rest& rest) {
-  const auto* op = rest.get<Conv2dGradW>(0);
-  if (op == nullptr) return no_such_op(Conv2dGradW::kName);
-  const Conv2dShape& shape = op->shape;
-  std::string reason = refuse_floats({op->x, op->dy, op->dw, op->db});
-  if (op->x.dtype != DType::fp32) reason = "takes fp32 only";
-  if (cuda_runtime(rest.runtime).architecture() < 80) reason = "needs sm_80 or later";
-  if (reason.empty()) reason = refuse_window(shape);
-  if (reason.empty()) {
-    reason = refuse_large({op->n(), shape.in.numel(), shape.out().numel(), shape.weight().numel()});
-  }
-  const ImplicitShape of = implicit_shape(shape, op->n());
-  if (reason.empty()) reason = refuse_direct_grad_w(of, shared_memory(rest.runtime));
-  if (!reason.empty()) return Cover::no(reason);
-  return cover_unless({}, 1, direct_grad_w_workspace(of, cuda_runtime(rest.runtime).processors()));
-}
-
-std::unique_ptr<Step> prepare_direct_grad_w(const Span& span, const Binding& binding) {
-  const auto& op = span.get<Conv2dGradW>(0);
-  const DirectGradWArgs args{implicit_shape(op.shape, op.n()), binding.read(op.x).as<float>(),
-                             binding.read(op.dy).as<float>(), binding.write(op.dw).as<float>(),
-                             binding.write(op.db).as<float>()};
-  return launch_step(
-      binding, describe(span.op(0)),
-      [args, workspace = binding.workspace(),
-       processors = cuda_runtime(binding.runtime()).processors()](cudaStream_t stream) {
-        return launch_conv2d_grad_w_direct(args, workspace, processors, stream);
-      });
-}
-
 }  // namespace
 
 Table conv_rows() {
@@ -345,8 +314,6 @@ Table conv_rows() {
           return prepare_direct(span, binding, gathers);
         }));
   }
-  table.push_back(
-      cuda_row("cuda.conv2d_grad_w.direct", covers_direct_grad_w, prepare_direct_grad_w));
   return table;
 }
 

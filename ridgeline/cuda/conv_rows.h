@@ -9,7 +9,6 @@ namespace ridgeline::cuda {
 //   "cuda.[gather_]conv2d_pool.direct"           one layer, fp32 multiply-adds
 //   "cuda.[gather_]conv2d_pool_twice.tensor.<i>" two layers, tensor cores
 //   "cuda.[gather_]conv_net.whole"               two such layers and two linear ones, halves
-// and "cuda.conv2d_grad_w.direct": a convolution's filters' gradient in fp32 multiply-adds.
 Table conv_rows();
 
 // "cuda.conv2d.constant": one convolution with its filters in constant memory, of which there is
@@ -26,9 +25,11 @@ Table pooled_conv_rows();
 // "cuda.conv2d_pool.wgmma", "cuda.conv2d.wgmma", "cuda.conv2d_grad_x.wgmma": on warpgroup products.
 Table wgmma_conv_rows();
 
-// "cuda.conv2d_pool.strips", "cuda.conv2d.strips", "cuda.conv2d_grad_x.strips": in fp32
-// multiply-adds.
-Table strip_conv_rows();
+// In fp32 multiply-adds: "cuda.conv2d_pool.toom", "cuda.conv2d.toom", "cuda.conv2d_grad_x.toom"
+// with fewer of them along the rows, and the same ".strips" with as many as there are.
+Table fp32_conv_rows();
+// Likewise "cuda.conv2d_grad_w.toom" and "cuda.conv2d_grad_w.direct".
+Table fp32_grad_w_rows();
 
 // The way back from the pool:
 //   "cuda.pool_conv2d_grads.wgmma", ".implicit"  the pool's, the activation's and both of the

@@ -31,24 +31,31 @@ constexpr auto kBeside = std::to_array<Table (*)()>(
     {head_grads_rows, conv_rows, conv_grads_rows, wgmma_conv_rows, pooled_conv_rows,
      implicit_conv_rows, plain_batch_rows, gemm_rows, cublaslt_rows, plain_linear_rows,
      unrolled_conv_rows, plain_conv_rows, plain_image_rows, plain_loss_rows, plain_update_rows,
-     plain_sequence_rows, plain_text_rows, strip_conv_rows});
+     plain_sequence_rows, plain_text_rows, fp32_conv_rows, fp32_grad_w_rows});
 
 }  // namespace
 
 Table rows() {
   Table table;
-  for (const auto family : {mlp_train_rows,       mlp_byte_rows,      mlp_digit_rows,
-                            mlp_step_rows,        mlp_infer_rows,     head_rows,
-                            head_grads_rows,      signal_chain_rows,  signal_rows,
-                            signal_training_rows, conv_rows,          constant_conv_rows,
-                            conv_grads_rows,      wgmma_conv_rows,    pooled_conv_rows,
-                            implicit_conv_rows,   plain_batch_rows,   gemm_rows,
-                            cublaslt_rows,        cudnn_rows,         tile_rows,
-                            plain_linear_rows,    unrolled_conv_rows, plain_conv_rows,
-                            plain_image_rows,     plain_loss_rows,    plain_update_rows,
-                            all_reduce_rows,      rnn_stack_rows,     rnn_persistent_rows,
-                            exact_cudnn_rnn_rows, rnn_loop_rows,      rnn_product_rows,
-                            plain_sequence_rows,  plain_text_rows,    strip_conv_rows}) {
+  for (const auto family : {mlp_train_rows,      mlp_byte_rows,
+                            mlp_digit_rows,      mlp_step_rows,
+                            mlp_infer_rows,      head_rows,
+                            head_grads_rows,     signal_chain_rows,
+                            signal_rows,         signal_training_rows,
+                            conv_rows,           fp32_grad_w_rows,
+                            constant_conv_rows,  conv_grads_rows,
+                            wgmma_conv_rows,     pooled_conv_rows,
+                            implicit_conv_rows,  plain_batch_rows,
+                            gemm_rows,           cublaslt_rows,
+                            cudnn_rows,          tile_rows,
+                            plain_linear_rows,   unrolled_conv_rows,
+                            plain_conv_rows,     plain_image_rows,
+                            plain_loss_rows,     plain_update_rows,
+                            all_reduce_rows,     rnn_stack_rows,
+                            rnn_persistent_rows, exact_cudnn_rnn_rows,
+                            rnn_loop_rows,       rnn_product_rows,
+                            plain_sequence_rows, plain_text_rows,
+                            fp32_conv_rows}) {
     const bool alone = std::ranges::find(kBeside, family) == kBeside.end();
     for (Impl& row : family()) {
       // Blocks of stream-K wait for one another: no other kernel may take their places.

@@ -36,7 +36,7 @@ bool expected(const std::string& row, Precision precision, const cuda::CudaRunti
   if (has("cuda.rnn") && (row.ends_with(".1") || row.ends_with(".2"))) return false;
   if (has("cuda.rnn") && !has(".plain")) return runtime.cublaslt().refusal().empty();
   if (has(".cudnn.")) return row.ends_with(".0") && runtime.cudnn().refusal().empty();
-  if (has(".direct") || has(".constant") || has(".strips"))
+  if (has(".direct") || has(".constant") || has(".strips") || has(".toom"))
     return precision == Precision::fp32 || tf32;
   if (has("grad_x.unrolled")) return !half;
   if (has(".implicit") || has(".few")) return tf32 || half;

@@ -5,23 +5,17 @@
 #include <type_traits>
 
 #include "ridgeline/cpu/simd/toom_conv2d.h"
+#include "ridgeline/ops/toom.h"
 
 namespace ridgeline::cpu::simd {
 namespace {
 
-// An output's error goes with the sizes of its neighbours. Over so many products it stays far below
-// the bound of its own sum: in tiles of four outputs, 49 products came to 0.8 of that and 196 to an
-// eighth; in tiles of two, which save less, 49 came to a fifth. At a corner fewer meet.
-constexpr int64_t kFewestOfFour = 128, kFewestOfTwo = 40;
-
 // Outputs of a tile; 0: better not.
 int64_t toom_outputs(const DirectShape& s) {
-  if (s.pad_h >= s.kernel_h || s.pad_w >= s.kernel_w) return 0;
-  const int64_t whole = s.c * std::min(s.kernel_h, s.h) * std::min(s.kernel_w, s.w);
-  const int64_t corner = s.c * (s.kernel_h - s.pad_h) * (s.kernel_w - s.pad_w);
-  const int64_t products = std::min(whole, corner);
-  if (products >= kFewestOfFour) return 4;
-  return products >= kFewestOfTwo && s.kernel_w > 3 ? 2 : 0;
+  const int64_t products =
+      toom_products(s.c, {s.kernel_h, s.pad_h, s.h}, {s.kernel_w, s.pad_w, s.w});
+  if (products >= kToomFewestOfFour) return 4;
+  return products >= kToomFewestOfTwo && s.kernel_w > 3 ? 2 : 0;
 }
 
 Toom2dShape toom_shape(const DirectShape& shape) { return {shape, toom_outputs(shape)}; }

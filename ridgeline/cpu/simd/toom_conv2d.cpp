@@ -1,7 +1,6 @@
 #include "ridgeline/cpu/simd/toom_conv2d.h"
 
 #include <algorithm>
-#include <array>
 
 #define HWY_DISABLED_TARGETS HWY_SSSE3
 #undef HWY_TARGET_INCLUDE
@@ -9,53 +8,12 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "ridgeline/cpu/simd/conv-inl.h"
+#include "ridgeline/ops/toom.h"
 
 #ifndef RIDGELINE_CPU_SIMD_TOOM_CONV2D_ONCE_
 #define RIDGELINE_CPU_SIMD_TOOM_CONV2D_ONCE_
 namespace ridgeline::cpu::simd {
 
-// The points +-p besides 0 and infinity.
-inline constexpr double kToomPairs[] = {1, 2, 0.5, 0.75};
-
-// The transforms for kPairs pairs, in even and odd parts: coefficients of y = x^2.
-template <int kPairs>
-struct ToomMatrix {
-  float all[kPairs + 1];           // of the product of all y - p^2
-  float others[kPairs][kPairs];    // without the pair
-  double zero_scale = 1;           // 1 / D(0)
-  double pair_scale[kPairs] = {};  // 1 / D(+-p)
-
-  constexpr ToomMatrix() : all(), others() {
-    std::array<double, kPairs + 1> c = product(-1);
-    for (int k = 0; k <= kPairs; ++k) all[k] = float(c[size_t(k)]);
-    zero_scale = 1 / c[0];
-    for (int i = 0; i < kPairs; ++i) {
-      c = product(i);
-      const double y = kToomPairs[i] * kToomPairs[i];
-      double value = 0;
-      for (int k = kPairs - 1; k >= 0; --k) {
-        others[i][k] = float(c[size_t(k)]);
-        value = value * y + c[size_t(k)];
-      }
-      pair_scale[i] = 1 / (2 * y * value);
-    }
-  }
-
- private:
-  static constexpr std::array<double, kPairs + 1> product(int without) {
-    std::array<double, kPairs + 1> c{};
-    c[0] = 1;
-    int degree = 0;
-    for (int i = 0; i < kPairs; ++i) {
-      if (i == without) continue;
-      const double root = kToomPairs[i] * kToomPairs[i];
-      c[size_t(++degree)] = 0;
-      for (int k = degree; k > 0; --k) c[size_t(k)] = c[size_t(k - 1)] - root * c[size_t(k)];
-      c[0] *= -root;
-    }
-    return c;
-  }
-};
 template <int kPairs>
 inline constexpr ToomMatrix<kPairs> kToomMatrix{};
 
@@ -88,7 +46,7 @@ void filter_blocks(const Toom2dShape& shape, const float* w, float* u, Range blo
         };
         put(0, matrix.zero_scale * double(row[0]));
         for (int i = 0; i < kPairs; ++i) {
-          const double p = kToomPairs[i], y = p * p;
+          const double p = matrix.points[i], y = p * p;
           double even = 0, odd = 0;
           for (int k = kTaps - 1; k >= 0; k -= 2) even = even * y + double(row[k]);
           for (int k = kTaps - 2; k >= 0; k -= 2) odd = odd * y + double(row[k]);
@@ -133,7 +91,7 @@ HWY_INLINE void transform_row(D d, const float* HWY_RESTRICT row, int64_t phase,
         even = hn::MulAdd(set(matrix.others[i][k]), a[2 * k + 2], even);
         odd = hn::MulAdd(set(matrix.others[i][k]), a[2 * k + 1], odd);
       }
-      const V p = set(kToomPairs[i]);
+      const V p = set(matrix.points[i]);
       put(1 + 2 * i, hn::MulAdd(p, odd, even));
       put(2 + 2 * i, hn::NegMulAdd(p, odd, even));
     }
@@ -259,7 +217,7 @@ HWY_INLINE void outputs_at(D d, const float* sums, int64_t ld, V (&y)[kOutputs])
     const V plus = hn::LoadU(d, sums + (1 + 2 * i) * ld);
     const V minus = hn::LoadU(d, sums + (2 + 2 * i) * ld);
     const V even = hn::Add(plus, minus), odd = hn::Sub(plus, minus);
-    const double p = kToomPairs[i];
+    const double p = kToomMatrix<kPairs>.points[i];
     y[0] = hn::Add(y[0], even);
     y[1] = hn::MulAdd(hn::Set(d, float(p)), odd, y[1]);
     if constexpr (kOutputs == 4) {

@@ -5,15 +5,10 @@
 
 #include "ridgeline/cpu/simd/direct_conv.h"
 
-// 2-D convolutions in fp32 with fewer multiplications along the rows (Toom, Cook, Winograd), as in
-// toom_conv.h: m = 4 (or 2) neighbouring outputs of a row depend on n = kernel_w + m - 1 inputs,
-// and follow from n products for each row of the filter instead of m * kernel_w. Rows of the
-// filter, of which each input row meets all, and output channels share the transforms, which so
-// cost little. With the points 0, +-1, +-2, +-1/2, +-3/4 (as many as the filter needs) and
-// infinity:
-//   v_p = the value at p of the inputs' polynomial without the root p
-//   u_p = sum over k < kernel_w of p^k w[k] / D(p)
-//   y_j = sum over p of p^j * (u_p . v_p over input channels and rows of the filter)
+// 2-D convolutions in fp32 with fewer multiplications along the rows (ops/toom.h): m = 4 (or 2)
+// neighbouring outputs of a row depend on n = kernel_w + m - 1 inputs, and follow from n products
+// for each row of the filter instead of m * kernel_w. Rows of the filter, of which each input row
+// meets all, and output channels share the transforms, which so cost little.
 // Against fp64 with 12 channels and 7 x 7 taps the error is 7 times that of the direct sum, a
 // thirtieth of the bound of a sum of 588 products; 3/2 for 3/4 makes it 8 times, 4 makes it 15.
 // Tiles of two outputs err 3 times as much as the direct sum.

@@ -1,0 +1,387 @@
+#include <algorithm>
+#include <type_traits>
+
+#include "ridgeline/cuda/conv/larger.cuh"
+#include "ridgeline/cuda/conv/toom.h"
+#include "ridgeline/cuda/conv/window_store.cuh"
+#include "ridgeline/cuda/device/async_copy.cuh"
+#include "ridgeline/cuda/plain/curve.cuh"
+#include "ridgeline/ops/toom.h"
+
+namespace ridgeline::cuda {
+namespace {
+
+constexpr int kEach = 4;  // output channels of a thread
+
+template <int kFilter>
+struct Points {
+  static constexpr int kCount = kFilter + kToomTile - 1, kPairs = kCount / 2 - 1;
+};
+
+}  // namespace
+
+ToomShape::ToomShape(const ImplicitShape& shape, size_t shared_memory) {
+  constexpr int kMost = 64 / kEach;  // groups of a block
+  constexpr int kStrip = kToomTiles * kToomTile;
+  points = shape.filter + kToomTile - 1;
+  across = (shape.out_w() + kStrip - 1) / kStrip;
+  const int bands = (shape.out_h() + kToomRows - 1) / kToomRows;
+  items = bands * across;
+  groups = outputs = blocks = splits = each = rows = plane = filters = threads = shared = 0;
+  const int64_t least = int64_t(points) * bands * across;
+  if (least > kToomThreads) return;
+  const int most = std::min(kToomThreads / int(least), kMost);
+  const int all = (shape.k + kEach - 1) / kEach;
+  blocks = (all + most - 1) / most;
+  groups = (all + blocks - 1) / blocks;
+  outputs = groups * kEach;
+  splits = std::clamp(kToomThreads / (points * items * groups), 1, std::min(shape.c, 4));
+  each = (shape.c + splits - 1) / splits;
+  rows = bands * kToomRows + shape.filter - 1;
+  plane = rows * across * kToomTiles;
+  filters = shape.filter * points * outputs;
+  threads = points * splits * items * groups;
+  const int64_t staged = int64_t(points) * shape.c * plane +
+                         int64_t(kToomStages) * kToomStageChannels * splits * filters;
+  const int64_t sums = int64_t(points) * splits * items * kToomRows * outputs * kToomTiles;
+  const int64_t bytes = std::max(staged, sums) * 4;
+  if (bytes <= int64_t(shared_memory)) shared = int(bytes);
+}
+
+const char* refuse_conv2d_toom(const ImplicitShape& shape, size_t shared_memory) {
+  if (shape.filter != 3 && shape.filter != 5 && shape.filter != 7) {
+    return "takes square filters of 3, 5 and 7";
+  }
+  if (shape.pad < 0 || shape.pad >= shape.filter) return "takes padding smaller than the filter";
+  if (shape.out_h() < 1 || shape.out_w() < 1) return "there are no outputs";
+  const ToomExtent down{shape.filter, shape.pad, shape.h}, right{shape.filter, shape.pad, shape.w};
+  if (toom_products(shape.c, down, right) < kToomFewestOfFour) return "too few products in a sum";
+  const ToomShape s(shape, shared_memory);
+  if (s.threads == 0) return "has fewer threads than strips of pixels";
+  return s.shared > 0 ? "" : "an image does not fit in shared memory";
+}
+
+size_t conv2d_toom_workspace(const ImplicitShape& shape, size_t shared_memory) {
+  const ToomShape s(shape, shared_memory);
+  return size_t(s.blocks) * size_t(shape.c) * size_t(s.filters) * 4;
+}
+
+namespace {
+
+// words[block][channel][point][group][row of the filter][4]: the thread of a group takes channels
+// group, groups + group and so on of the block's, so that neighbouring threads' sums lie side by
+// side. Zeros past the last channel. A row of a filter a thread.
+template <int kFilter>
+__global__ void __launch_bounds__(256)
+    conv2d_toom_words_kernel(ImplicitShape shape, ToomShape s, const float* w, bool turned,
+                             float* words) {
+  constexpr int kPoints = Points<kFilter>::kCount, kPairs = Points<kFilter>::kPairs;
+  constexpr ToomMatrix<kPairs> matrix;
+  const int count = s.blocks * shape.c * kFilter * s.outputs;
+  for (int at = blockIdx.x * 256 + threadIdx.x; at < count; at += gridDim.x * 256) {
+    const int e = at % kEach, u = at / kEach % kFilter, group = at / kEach / kFilter % s.groups;
+    const int channel = at / kFilter / s.outputs, c = channel % shape.c;  // of all blocks; of x
+    const int o = channel / shape.c * s.outputs + e * s.groups + group;
+    double row[kFilter] = {};
+    if (o < shape.k) {
+      const int64_t plane = turned ? int64_t(c) * shape.k + o : int64_t(o) * shape.c + c;
+      const float* from = w + plane * kFilter * kFilter;
+#pragma unroll
+      for (int v = 0; v < kFilter; ++v) {
+        const int tap = u * kFilter + v;
+        row[v] = from[turned ? kFilter * kFilter - 1 - tap : tap];
+      }
+    }
+    const int stride = s.outputs * kFilter;  // from point to point
+    float* to = words + int64_t(channel) * s.filters + at % stride;
+    to[0] = float(matrix.zero_scale * row[0]);
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      const double p = matrix.points[i], y = p * p;
+      double even = 0, odd = 0;
+#pragma unroll
+      for (int k = kFilter - 1; k >= 0; k -= 2) even = even * y + row[k];
+#pragma unroll
+      for (int k = kFilter - 2; k >= 0; k -= 2) odd = odd * y + row[k];
+      to[(1 + 2 * i) * stride] = float(matrix.pair_scale[i] * (even + p * odd));
+      to[(2 + 2 * i) * stride] = float(matrix.pair_scale[i] * (even - p * odd));
+    }
+    to[(kPoints - 1) * stride] = float(row[kFilter - 1]);
+  }
+}
+
+// The image, transformed: [point][channel][row][tile]. Two tiles of a row a thread.
+template <int kFilter>
+__device__ void stage_tiles(const ImplicitShape& shape, const ToomShape& s, const float* x,
+                            float* to) {
+  constexpr int kPoints = Points<kFilter>::kCount, kPairs = Points<kFilter>::kPairs;
+  constexpr int kWide = kToomTiles * kToomTile + kFilter - 1;
+  constexpr ToomMatrix<kPairs> matrix;
+  const int count = shape.c * s.rows * s.across;
+  auto* tiles = reinterpret_cast<float2*>(to);
+  for (int at = threadIdx.x; at < count; at += s.threads) {
+    const int first = at % s.across * kToomTiles * kToomTile - shape.pad;
+    const int y = at / s.across % s.rows - shape.pad, c = at / s.across / s.rows;
+    const float* row = x + (c * shape.h + y) * shape.w + first;
+    const bool there = y >= 0 && y < shape.h;
+    float a[kWide];
+#pragma unroll
+    for (int k = 0; k < kWide; ++k) {
+      a[k] = there && first + k >= 0 && first + k < shape.w ? row[k] : 0.0f;
+    }
+    // Sums of every other number from b on, of both tiles; leading coefficients are 1.
+    const auto every_other = [](const float* b, const float* by, int count) {
+      float2 sum = {b[2 * count], b[2 * count + kToomTile]};
+#pragma unroll
+      for (int k = count - 1; k >= 0; --k) {
+        sum.x = fmaf(by[k], b[2 * k], sum.x), sum.y = fmaf(by[k], b[2 * k + kToomTile], sum.y);
+      }
+      return sum;
+    };
+    tiles[at] = every_other(a, matrix.all, kPairs);
+    tiles[(kPoints - 1) * count + at] = every_other(a + 1, matrix.all, kPairs);
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      const float p = float(matrix.points[i]);
+      const float2 even = every_other(a + 2, matrix.others[i], kPairs - 1);
+      const float2 odd = every_other(a + 1, matrix.others[i], kPairs - 1);
+      tiles[(1 + 2 * i) * count + at] = {fmaf(p, odd.x, even.x), fmaf(p, odd.y, even.y)};
+      tiles[(2 + 2 * i) * count + at] = {fmaf(-p, odd.x, even.x), fmaf(-p, odd.y, even.y)};
+    }
+  }
+}
+
+// A channel's share of a thread's sums. v: its point's tiles from its first row on, `pitch` apart;
+// u: its filters.
+template <int kFilter>
+__device__ __forceinline__ void add_channel(float (&acc)[kToomRows][kEach][kToomTiles],
+                                            const float* v, int pitch, const float* u) {
+  float4 filters[kFilter];
+#pragma unroll
+  for (int row = 0; row < kFilter; ++row) {
+    filters[row] = *reinterpret_cast<const float4*>(u + row * kEach);
+  }
+#pragma unroll
+  for (int in = 0; in < kToomRows + kFilter - 1; ++in) {
+    const float2 tiles = *reinterpret_cast<const float2*>(v + in * pitch);
+#pragma unroll
+    for (int row = 0; row < kFilter; ++row) {
+      if (in < row || in - row >= kToomRows) continue;
+      const float taps[kEach] = {filters[row].x, filters[row].y, filters[row].z, filters[row].w};
+#pragma unroll
+      for (int e = 0; e < kEach; ++e) {
+        float(&sums)[kToomTiles] = acc[in - row][e];
+        sums[0] = fmaf(taps[e], tiles.x, sums[0]);
+        sums[1] = fmaf(taps[e], tiles.y, sums[1]);
+      }
+    }
+  }
+}
+
+// The four outputs of a tile, from its sums at all points, `stride` apart, and the bias. The sums
+// of the splits, each behind the one before, are added in order.
+template <int kFilter>
+__device__ __forceinline__ void tile_outputs(const float* from, int stride, int splits, float bias,
+                                             float (&y)[4]) {
+  constexpr int kPoints = Points<kFilter>::kCount, kPairs = Points<kFilter>::kPairs;
+  constexpr ToomMatrix<kPairs> matrix;
+  float sums[kPoints];
+#pragma unroll
+  for (int p = 0; p < kPoints; ++p) sums[p] = from[p * stride];
+  for (int split = 1; split < splits; ++split) {
+#pragma unroll
+    for (int p = 0; p < kPoints; ++p) sums[p] += from[(split * kPoints + p) * stride];
+  }
+  y[0] = sums[0], y[1] = y[2] = 0, y[3] = sums[kPoints - 1];
+#pragma unroll
+  for (int i = 0; i < kPairs; ++i) {
+    const float plus = sums[1 + 2 * i], minus = sums[2 + 2 * i];
+    const float even = plus + minus, odd = plus - minus, p = float(matrix.points[i]);
+    y[0] += even;
+    y[1] = fmaf(p, odd, y[1]);
+    y[2] = fmaf(p * p, even, y[2]);
+    y[3] = fmaf(p * p * p, odd, y[3]);
+  }
+#pragma unroll
+  for (int j = 0; j < 4; ++j) y[j] += bias;
+}
+
+// What a block stores: sums [split][point][row, strip][channel][tile], channels o0 .. o0 + count of
+// an image.
+struct ToomOutput {
+  const ImplicitArgs<float>& args;
+  const ToomShape& s;
+  const float* sums;
+  int64_t image;
+  int o0, count;
+
+  __device__ int stride() const { return s.items * kToomRows * s.outputs * kToomTiles; }
+  __device__ float bias(int o) const { return args.b ? args.b[o0 + o] : 0.0f; }
+  __device__ int64_t plane(int o) const { return image * args.shape.k + o0 + o; }
+  // The four outputs of a tile, with the bias.
+  template <int kFilter>
+  __device__ void tile(int row, int strip, int o, int tile, float (&y)[4]) const {
+    const float* from = sums + ((row * s.across + strip) * s.outputs + o) * kToomTiles + tile;
+    tile_outputs<kFilter>(from, stride(), s.splits, bias(o), y);
+  }
+};
+
+template <int kFilter>
+__device__ void store_tiles(const ToomOutput& out) {
+  const ImplicitShape& shape = out.args.shape;
+  const ToomShape& s = out.s;
+  const int h = shape.out_h(), w = shape.out_w();
+  for (int at = threadIdx.x; at < h * s.across * s.outputs * kToomTiles; at += s.threads) {
+    const int tile = at % kToomTiles, o = at / kToomTiles % s.outputs;
+    const int item = at / kToomTiles / s.outputs, row = item / s.across, strip = item % s.across;
+    if (o >= out.count) continue;
+    float y[4];
+    out.template tile<kFilter>(row, strip, o, tile, y);
+    const int first = (strip * kToomTiles + tile) * kToomTile;
+    float* to = out.args.y + (out.plane(o) * h + row) * w + first;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if (first + j < w) to[j] = y[j];
+    }
+  }
+}
+
+// The same through a pool of 2 x 2: two windows of a pair of rows.
+template <int kFilter>
+__device__ void store_tile_windows(const ToomOutput& out, const PooledOutput<float>& pool) {
+  const ImplicitShape& shape = out.args.shape;
+  const ToomShape& s = out.s;
+  const int h = shape.out_h(), w = shape.out_w(), columns = w / 2;
+  for (int at = threadIdx.x; at < h / 2 * s.across * s.outputs * kToomTiles; at += s.threads) {
+    const int tile = at % kToomTiles, o = at / kToomTiles % s.outputs;
+    const int item = at / kToomTiles / s.outputs, row = item / s.across, strip = item % s.across;
+    const int first = (strip * kToomTiles + tile) * kToomTile / 2;  // window
+    if (o >= out.count || first >= columns) continue;
+    float y[2][4];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) out.template tile<kFilter>(2 * row + r, strip, o, tile, y[r]);
+    if (pool.a != nullptr) {
+#pragma unroll
+      for (int e = 0; e < 8; ++e) y[e / 4][e % 4] = curve_value(pool.curve, y[e / 4][e % 4]);
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (first + i >= columns) continue;
+      const float* upper = y[0] + 2 * i;
+      const float* lower = y[1] + 2 * i;
+      float most = larger(larger(upper[0], upper[1]), larger(lower[0], lower[1]));
+      if (pool.a == nullptr) {
+        most = curve_value(pool.curve, most);
+      } else {  // of even extents where it is wanted
+        float* a = pool.a + (out.plane(o) * h + 2 * row) * w + 2 * (first + i);
+        *reinterpret_cast<float2*>(a) = {upper[0], upper[1]};
+        *reinterpret_cast<float2*>(a + w) = {lower[0], lower[1]};
+      }
+      out.args.y[(out.plane(o) * (h / 2) + row) * columns + first + i] = most;
+    }
+  }
+}
+
+// kAcross: s.across, or 0 for any: addresses of the inner loop are constants of a common one.
+template <int kFilter, int kAcross>
+__global__ void __launch_bounds__(kToomThreads, 1)
+    conv2d_toom_kernel(ImplicitArgs<float> args, PooledOutput<float> pool, ToomShape s,
+                       const float* words) {
+#if __CUDA_ARCH__ >= 800
+  extern __shared__ __align__(16) float memory[];
+  const ImplicitShape& shape = args.shape;
+  constexpr int kPoints = Points<kFilter>::kCount;
+  float *tiles = memory, *ring = memory + kPoints * shape.c * s.plane;
+  const int64_t image = blockIdx.x;
+  const int o0 = blockIdx.y * s.outputs;
+  words += int64_t(blockIdx.y) * shape.c * s.filters;
+  const auto fetch = [&](int stage) {  // counts as a group of copies even past the last
+    float* to = ring + stage % kToomStages * s.splits * kToomStageChannels * s.filters;
+    for (int split = 0; split < s.splits; ++split, to += kToomStageChannels * s.filters) {
+      const int c = split * s.each + stage * kToomStageChannels;
+      const int count = min(kToomStageChannels, min(shape.c, (split + 1) * s.each) - c);
+      for (int at = threadIdx.x * 4; at < count * s.filters; at += s.threads * 4) {
+        copy_async_16(to + at, words + int64_t(c) * s.filters + at);
+      }
+    }
+    copy_async_commit();
+  };
+  fetch(0), fetch(1);
+  stage_tiles<kFilter>(shape, s, args.x + image * shape.c * shape.h * shape.w, tiles);
+
+  int rest = threadIdx.x;
+  const int group = rest % s.groups;
+  const int item = (rest /= s.groups) % s.items;
+  const int split = (rest /= s.items) % s.splits, point = rest / s.splits;
+  const int row = item / s.across * kToomRows, strip = item % s.across;
+  const int first = split * s.each, count = min(s.each, shape.c - first);
+  const int pitch = (kAcross > 0 ? kAcross : s.across) * kToomTiles;
+  const float* v = tiles + (point * shape.c + first) * s.plane + row * pitch + strip * kToomTiles;
+  const float* u =
+      ring + split * kToomStageChannels * s.filters + (point * s.groups + group) * kFilter * kEach;
+  float acc[kToomRows][kEach][kToomTiles] = {};
+#pragma unroll 1
+  for (int stage = 0; stage * kToomStageChannels < s.each; ++stage) {
+    copy_async_wait<1>();
+    __syncthreads();  // this stage has come, and all are done with the one before
+    fetch(stage + 2);
+    const float* filters = u + stage % kToomStages * s.splits * kToomStageChannels * s.filters;
+#pragma unroll 1
+    for (int e = 0; e < kToomStageChannels; ++e, v += s.plane, filters += s.filters) {
+      if (stage * kToomStageChannels + e >= count) break;
+      add_channel<kFilter>(acc, v, pitch, filters);
+    }
+  }
+  copy_async_wait<0>();
+  __syncthreads();  // all are done with what the sums overwrite
+  float* to = memory + (split * kPoints + point) * s.items * kToomRows * s.outputs * kToomTiles;
+#pragma unroll
+  for (int r = 0; r < kToomRows; ++r) {
+#pragma unroll
+    for (int e = 0; e < kEach; ++e) {
+      const int place = ((row + r) * s.across + strip) * s.outputs + e * s.groups + group;
+      const float(&sums)[kToomTiles] = acc[r][e];
+      reinterpret_cast<float2*>(to)[place] = {sums[0], sums[1]};
+    }
+  }
+  __syncthreads();
+  const ToomOutput out{args, s, memory, image, o0, min(s.outputs, shape.k - o0)};
+  if (pool.pooled) {
+    store_tile_windows<kFilter>(out, pool);
+  } else {
+    store_tiles<kFilter>(out);
+  }
+#endif
+}
+
+}  // namespace
+
+cudaError_t launch_conv2d_toom_words(const ImplicitArgs<float>& args, size_t shared_memory,
+                                     float* words, cudaStream_t stream) {
+  const auto kernel = args.shape.filter == 3   ? conv2d_toom_words_kernel<3>
+                      : args.shape.filter == 5 ? conv2d_toom_words_kernel<5>
+                                               : conv2d_toom_words_kernel<7>;
+  kernel<<<64, 256, 0, stream>>>(args.shape, ToomShape(args.shape, shared_memory), args.w,
+                                 args.turned, words);
+  return cudaGetLastError();
+}
+
+cudaError_t launch_conv2d_toom(const ImplicitArgs<float>& args, const PooledOutput<float>& pool,
+                               size_t shared_memory, const float* words, cudaStream_t stream) {
+  const ToomShape s(args.shape, shared_memory);
+  const auto of_width = [&](auto across) {
+    constexpr int kAcross = decltype(across)::value;
+    return args.shape.filter == 3   ? conv2d_toom_kernel<3, kAcross>
+           : args.shape.filter == 5 ? conv2d_toom_kernel<5, kAcross>
+                                    : conv2d_toom_kernel<7, kAcross>;
+  };
+  const auto kernel = s.across == 2 ? of_width(std::integral_constant<int, 2>())
+                                    : of_width(std::integral_constant<int, 0>());
+  const cudaError_t error = allow_shared(kernel, s.shared);
+  if (error != cudaSuccess) return error;
+  const dim3 grid(unsigned(args.shape.n), unsigned(s.blocks));
+  kernel<<<grid, unsigned(s.threads), size_t(s.shared), stream>>>(args, pool, s, words);
+  return cudaGetLastError();
+}
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,352 @@
+#include <algorithm>
+
+#include "ridgeline/cuda/conv/grad_w_sum.cuh"
+#include "ridgeline/cuda/conv/staging.cuh"
+#include "ridgeline/cuda/conv/toom_grad_w.h"
+#include "ridgeline/cuda/conv/window_store.cuh"
+#include "ridgeline/cuda/device/async_copy.cuh"
+#include "ridgeline/ops/toom.h"
+
+namespace ridgeline::cuda {
+namespace {
+
+// A block takes 16 outputs by 32 input channels and a share of the images, a band of rows at a
+// time; two warps one point. A lane's sums are two outputs by four channels by the filter's rows:
+// of a tile it reads four numbers of x's transform and two of dy's, for 40 multiply-adds of a
+// filter of 5, and keeps the rows of x that the next rows of dy meet.
+constexpr int kOutputs = 16, kChannels = 32, kTile = 4;
+constexpr int kEach = 2, kPointThreads = kOutputs / kEach * kChannels / 4;
+constexpr int kMostShared = 160 << 10;         // bytes of a block: what an A100 has
+constexpr int kExchangePitch = kChannels + 4;  // of an output's sums
+
+template <int kFilter>
+struct Points {
+  static constexpr int kCount = kFilter + kTile - 1, kPairs = kCount / 2 - 1;
+  static constexpr int kThreads = kCount * kPointThreads, kWarps = kThreads / 32;
+};
+
+struct Layout {
+  int tiles;              // of a row
+  int band, bands;        // rows of dy at a time, bands of an image
+  int x_plane, dy_plane;  // words of a channel's rows as they come; odd: other banks
+  int x_tiles, dy_tiles;  // transformed numbers of a point
+  int shares;             // of the bands of all images
+  int shared;             // bytes; 0: does not fit
+
+  Layout(const ImplicitShape& shape, int processors) {
+    const int points = shape.filter + kTile - 1;
+    tiles = (shape.out_w() + kTile - 1) / kTile;
+    shared = 0;
+    for (band = shape.out_h(); band > 0 && shared == 0; --band) {
+      const int rows = band + shape.filter - 1;
+      x_plane = (rows * shape.w) | 1, dy_plane = (band * shape.out_w()) | 1;
+      x_tiles = rows * tiles * kChannels, dy_tiles = band * tiles * kOutputs;
+      const int64_t staged =
+          int64_t(points) * (x_tiles + dy_tiles) + kChannels * x_plane + kOutputs * dy_plane;
+      const int64_t exchange = int64_t(points) * shape.filter * kOutputs * kExchangePitch;
+      const int64_t words = std::max(staged, exchange);
+      if (words * 4 <= kMostShared) shared = int(words) * 4;
+    }
+    ++band;
+    bands = (shape.out_h() + band - 1) / band;
+    const int blocks =
+        (shape.k + kOutputs - 1) / kOutputs * ((shape.c + kChannels - 1) / kChannels);
+    shares = std::clamp(processors / blocks, 1, shape.n * bands);
+  }
+};
+
+// Rows of a band as they come, beside the threads: `count` planes' numbers that follow each other.
+template <int kThreads>
+__device__ inline void fetch_planes(const float* from, int64_t from_plane, int planes, int count,
+                                    float* to, int to_plane) {
+  const int lane = threadIdx.x % 32;
+  for (int plane = threadIdx.x / 32; plane < planes; plane += kThreads / 32) {
+    for (int at = lane; at < count; at += 32) {
+      copy_async_4(to + plane * to_plane + at, from + plane * from_plane + at);
+    }
+  }
+}
+
+// A band of an image: its first row of dy, and the rows of x that are there.
+struct Band {
+  int64_t image;
+  int y, rows;        // of dy
+  int x_low, x_high;  // rows of x, the first as row x_low - (y - pad) of the band
+
+  __device__ Band(const ImplicitShape& s, const Layout& l, int unit)
+      : image(unit / l.bands), y(unit % l.bands * l.band), rows(min(l.band, s.out_h() - y)) {
+    x_low = max(0, y - s.pad), x_high = min(s.h, y - s.pad + rows + s.filter - 1);
+  }
+};
+
+// Where the parts of shared memory lie.
+struct Stage {
+  float *x, *dy;              // as they come: [channel][row, column]
+  float *x_tiles, *dy_tiles;  // transformed: [point][row, tile][channel]
+
+  __device__ Stage(const Layout& l, float* memory, int points)
+      : x_tiles(memory), dy_tiles(memory + points * l.x_tiles) {
+    x = dy_tiles + points * l.dy_tiles, dy = x + kChannels * l.x_plane;
+  }
+};
+
+// A row of x a warp, a channel a lane.
+template <int kFilter>
+__device__ void transform_x(const ImplicitShape& s, const Layout& l, const Band& band, int channels,
+                            const Stage& stage) {
+  using P = Points<kFilter>;
+  constexpr ToomMatrix<P::kPairs> matrix;
+  const int lane = threadIdx.x % 32;
+  for (int row = threadIdx.x / 32; row < band.rows + kFilter - 1; row += P::kWarps) {
+    const int y = band.y - s.pad + row;
+    const bool there = y >= band.x_low && y < band.x_high && lane < channels;
+    const float* from = stage.x + lane * l.x_plane + (y - band.x_low) * s.w;
+    for (int tile = 0; tile < l.tiles; ++tile) {
+      float a[P::kCount];
+#pragma unroll
+      for (int k = 0; k < P::kCount; ++k) {
+        const int column = tile * kTile - s.pad + k;
+        a[k] = there && column >= 0 && column < s.w ? from[column] : 0.0f;
+      }
+      float* to = stage.x_tiles + (row * l.tiles + tile) * kChannels + lane;
+      float zero = a[2 * P::kPairs], infinity = a[2 * P::kPairs + 1];  // leading coefficients: 1
+#pragma unroll
+      for (int k = P::kPairs - 1; k >= 0; --k) {
+        zero = fmaf(matrix.all[k], a[2 * k], zero);
+        infinity = fmaf(matrix.all[k], a[2 * k + 1], infinity);
+      }
+      to[0] = zero, to[(P::kCount - 1) * l.x_tiles] = infinity;
+#pragma unroll
+      for (int i = 0; i < P::kPairs; ++i) {
+        float even = a[2 * P::kPairs], odd = a[2 * P::kPairs - 1];
+#pragma unroll
+        for (int k = P::kPairs - 2; k >= 0; --k) {
+          even = fmaf(matrix.others[i][k], a[2 * k + 2], even);
+          odd = fmaf(matrix.others[i][k], a[2 * k + 1], odd);
+        }
+        const float p = float(matrix.points[i]);
+        to[(1 + 2 * i) * l.x_tiles] = fmaf(p, odd, even);
+        to[(2 + 2 * i) * l.x_tiles] = fmaf(-p, odd, even);
+      }
+    }
+  }
+}
+
+// A tile of dy half a warp, an output a lane; the scales of the points come with the sums. Returns
+// the lane's share of the sum of dy.
+template <int kFilter>
+__device__ float transform_dy(const ImplicitShape& s, const Layout& l, const Band& band,
+                              int outputs, const Stage& stage) {
+  using P = Points<kFilter>;
+  constexpr ToomMatrix<P::kPairs> matrix;
+  const int o = threadIdx.x % kOutputs, out_w = s.out_w();
+  float sum = 0;
+  for (int at = threadIdx.x / kOutputs; at < band.rows * l.tiles; at += P::kThreads / kOutputs) {
+    const int first = at % l.tiles * kTile;
+    const float* from = stage.dy + o * l.dy_plane + at / l.tiles * out_w + first;
+    float a[kTile];
+#pragma unroll
+    for (int k = 0; k < kTile; ++k) {
+      a[k] = o < outputs && first + k < out_w ? from[k] : 0.0f;
+      sum += a[k];
+    }
+    float* to = stage.dy_tiles + at * kOutputs + o;
+    to[0] = a[0], to[(P::kCount - 1) * l.dy_tiles] = a[kTile - 1];
+#pragma unroll
+    for (int i = 0; i < P::kPairs; ++i) {
+      const float p = float(matrix.points[i]);
+      const float even = fmaf(p * p, a[2], a[0]), odd = fmaf(p * p, a[3], a[1]);
+      to[(1 + 2 * i) * l.dy_tiles] = fmaf(p, odd, even);
+      to[(2 + 2 * i) * l.dy_tiles] = fmaf(-p, odd, even);
+    }
+  }
+  return sum;
+}
+
+// A lane's share of a column of tiles: x from row to row, dy likewise.
+template <int kFilter>
+__device__ __forceinline__ void add_tiles(float (&acc)[kFilter][kEach][4], const float* x,
+                                          const float* dy, int rows, int tiles) {
+  float4 meets[kFilter];  // rows of x, the row y in y % kFilter
+#pragma unroll
+  for (int row = 0; row < kFilter - 1; ++row) {
+    meets[row] = *reinterpret_cast<const float4*>(x + row * tiles * kChannels);
+  }
+  x += (kFilter - 1) * tiles * kChannels;
+#pragma unroll 1
+  for (int first = 0; first < rows; first += kFilter) {
+#pragma unroll
+    for (int j = 0; j < kFilter; ++j) {
+      if (first + j >= rows) break;
+      meets[(j + kFilter - 1) % kFilter] = *reinterpret_cast<const float4*>(x);
+      const float2 slopes = *reinterpret_cast<const float2*>(dy);
+      x += tiles * kChannels, dy += tiles * kOutputs;
+      const float by[kEach] = {slopes.x, slopes.y};
+#pragma unroll
+      for (int u = 0; u < kFilter; ++u) {
+        const float4 pixels = meets[(j + u) % kFilter];
+#pragma unroll
+        for (int o = 0; o < kEach; ++o) {
+          acc[u][o][0] = fmaf(by[o], pixels.x, acc[u][o][0]);
+          acc[u][o][1] = fmaf(by[o], pixels.y, acc[u][o][1]);
+          acc[u][o][2] = fmaf(by[o], pixels.z, acc[u][o][2]);
+          acc[u][o][3] = fmaf(by[o], pixels.w, acc[u][o][3]);
+        }
+      }
+    }
+  }
+}
+
+// The taps of a row from its sums at all points, `stride` apart.
+template <int kFilter>
+__device__ inline void row_taps(const float* sums, int stride, float (&taps)[kFilter]) {
+  using P = Points<kFilter>;
+  constexpr ToomMatrix<P::kPairs> matrix;
+#pragma unroll
+  for (int j = 0; j < kFilter; ++j) taps[j] = 0;
+  taps[0] = float(matrix.zero_scale) * sums[0];
+  taps[kFilter - 1] = sums[(P::kCount - 1) * stride];
+#pragma unroll
+  for (int i = 0; i < P::kPairs; ++i) {
+    const float plus = sums[(1 + 2 * i) * stride], minus = sums[(2 + 2 * i) * stride];
+    const float even = plus + minus, odd = plus - minus;
+    double power = matrix.pair_scale[i];
+#pragma unroll
+    for (int j = 0; j < kFilter; ++j, power *= matrix.points[i]) {
+      taps[j] = fmaf(float(power), j % 2 == 0 ? even : odd, taps[j]);
+    }
+  }
+}
+
+template <int kFilter>
+__global__ void __launch_bounds__(Points<kFilter>::kThreads, 1)
+    conv2d_grad_w_toom_kernel(DirectGradWArgs args, Layout l, float* partial, float* bias) {
+#if __CUDA_ARCH__ >= 800
+  using P = Points<kFilter>;
+  extern __shared__ __align__(16) float memory[];
+  const ImplicitShape& s = args.shape;
+  const Stage stage(l, memory, P::kCount);
+  const int o0 = int(blockIdx.y) * kOutputs, c0 = int(blockIdx.z) * kChannels;
+  const int outputs = min(kOutputs, s.k - o0), channels = min(kChannels, s.c - c0);
+  const int64_t units = int64_t(s.n) * l.bands;
+  const int begin = int(units * blockIdx.x / gridDim.x);
+  const int end = int(units * (blockIdx.x + 1) / gridDim.x);
+  const auto fetch = [&](int unit) {
+    const Band band(s, l, unit);
+    const int area = s.h * s.w, out_area = s.out_h() * s.out_w();
+    fetch_planes<P::kThreads>(args.x + (band.image * s.c + c0) * area + band.x_low * s.w, area,
+                              channels, (band.x_high - band.x_low) * s.w, stage.x, l.x_plane);
+    fetch_planes<P::kThreads>(args.dy + (band.image * s.k + o0) * out_area + band.y * s.out_w(),
+                              out_area, outputs, band.rows * s.out_w(), stage.dy, l.dy_plane);
+    copy_async_commit();
+  };
+  const int point = threadIdx.x / kPointThreads, thread = threadIdx.x % kPointThreads;
+  const int first_c = thread % (kChannels / 4) * 4, first_o = thread / (kChannels / 4) * kEach;
+  const float* x = stage.x_tiles + point * l.x_tiles + first_c;
+  const float* dy = stage.dy_tiles + point * l.dy_tiles + first_o;
+  float acc[kFilter][kEach][4] = {}, bias_sum = 0;
+  fetch(begin);
+#pragma unroll 1
+  for (int unit = begin; unit < end; ++unit) {
+    const Band band(s, l, unit);
+    copy_async_wait<0>();
+    __syncthreads();  // the band has come, and all are done with the tiles of the one before
+    transform_x<kFilter>(s, l, band, channels, stage);
+    bias_sum += transform_dy<kFilter>(s, l, band, outputs, stage);
+    __syncthreads();
+    if (unit + 1 < end) fetch(unit + 1);
+#pragma unroll 1
+    for (int tile = 0; tile < l.tiles; ++tile) {
+      add_tiles<kFilter>(acc, x + tile * kChannels, dy + tile * kOutputs, band.rows, l.tiles);
+    }
+  }
+  __syncthreads();
+
+  // The points' sums: [point][row of the filter][output][channel].
+  float* to = memory + (point * kFilter * kOutputs + first_o) * kExchangePitch + first_c;
+#pragma unroll
+  for (int e = 0; e < kFilter * kEach; ++e) {
+    const float(&sums)[4] = acc[e / kEach][e % kEach];
+    *reinterpret_cast<float4*>(to + (e / kEach * kOutputs + e % kEach) * kExchangePitch) = {
+        sums[0], sums[1], sums[2], sums[3]};
+  }
+  __syncthreads();
+  partial += int64_t(blockIdx.x) * s.c * kFilter * kFilter * s.k;
+  for (int at = threadIdx.x; at < kOutputs * kChannels * kFilter; at += P::kThreads) {
+    const int o = at % kOutputs, c = at / kOutputs % kChannels, u = at / kOutputs / kChannels;
+    if (o >= outputs || c >= channels) continue;
+    float taps[kFilter];
+    row_taps<kFilter>(memory + (u * kOutputs + o) * kExchangePitch + c,
+                      kFilter * kOutputs * kExchangePitch, taps);
+#pragma unroll
+    for (int v = 0; v < kFilter; ++v) {
+      partial[int64_t(((c0 + c) * kFilter + u) * kFilter + v) * s.k + o0 + o] = taps[v];
+    }
+  }
+  if (blockIdx.z != 0 || args.db == nullptr) return;
+  __syncthreads();
+  memory[threadIdx.x] = bias_sum;
+  __syncthreads();
+  if (int(threadIdx.x) >= outputs) return;
+  float sum = 0;
+  for (int at = threadIdx.x; at < P::kThreads; at += kOutputs) sum += memory[at];
+  bias[int64_t(blockIdx.x) * s.k + o0 + threadIdx.x] = sum;
+#endif
+}
+
+template <int kFilter>
+cudaError_t launch(const DirectGradWArgs& args, const Layout& l, float* partial,
+                   cudaStream_t stream) {
+  const ImplicitShape& s = args.shape;
+  const int taps = s.c * kFilter * kFilter;
+  float* bias = partial + int64_t(l.shares) * taps * s.k;
+  const auto kernel = conv2d_grad_w_toom_kernel<kFilter>;
+  const cudaError_t error = allow_shared(kernel, l.shared);
+  if (error != cudaSuccess) return error;
+  const dim3 grid(unsigned(l.shares), unsigned((s.k + kOutputs - 1) / kOutputs),
+                  unsigned((s.c + kChannels - 1) / kChannels));
+  kernel<<<grid, Points<kFilter>::kThreads, size_t(l.shared), stream>>>(args, l, partial, bias);
+  return launch_grad_w_sum<float>({partial, l.shares, int64_t(taps) * s.k}, {bias, l.shares, s.k},
+                                  taps, s.k, {args.dw}, {args.db}, stream);
+}
+
+}  // namespace
+
+const char* refuse_toom_grad_w(const ImplicitShape& shape, size_t shared_memory) {
+  if (shape.filter != 3 && shape.filter != 5 && shape.filter != 7) {
+    return "takes square filters of 3, 5 and 7";
+  }
+  if (shape.pad < 0 || shape.pad >= shape.filter) return "takes padding smaller than the filter";
+  if (shape.out_h() < 1 || shape.out_w() < 1) return "there are no outputs";
+  // A tap on the edge meets fewest rows and columns.
+  const int64_t rows = std::min(shape.out_h(), shape.h), columns = std::min(shape.out_w(), shape.w);
+  const int64_t least =
+      std::max<int64_t>(rows - shape.pad, 0) * std::max<int64_t>(columns - shape.pad, 0) * shape.n;
+  if (least < kToomFewestOfFour) return "too few products in a sum";
+  if (int64_t(shape.out_w()) > (1 << 14) || int64_t(shape.w) > (1 << 14)) {
+    return "a row does not fit in shared memory";
+  }
+  const int bytes = Layout(shape, 1).shared;
+  return bytes > 0 && size_t(bytes) <= shared_memory ? "" : "a row does not fit in shared memory";
+}
+
+size_t toom_grad_w_workspace(const ImplicitShape& shape, int processors) {
+  const size_t taps = size_t(shape.c) * shape.filter * shape.filter;
+  return size_t(Layout(shape, processors).shares) * (taps + 1) * shape.k * 4;
+}
+
+cudaError_t launch_conv2d_grad_w_toom(const DirectGradWArgs& args, void* workspace, int processors,
+                                      cudaStream_t stream) {
+  const Layout l(args.shape, processors);
+  auto* partial = static_cast<float*>(workspace);
+  switch (args.shape.filter) {
+    case 3:
+      return launch<3>(args, l, partial, stream);
+    case 5:
+      return launch<5>(args, l, partial, stream);
+    default:
+      return launch<7>(args, l, partial, stream);
+  }
+}
+
+}  // namespace ridgeline::cuda
