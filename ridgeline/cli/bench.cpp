@@ -87,7 +87,9 @@ void add_bench(CLI::App& app, Action& action) {
       "  ridgeline bench mlp --device cuda --precision bf16 --weights half --widths\n"
       "  ridgeline bench --compare before.json after.json\n"
       "  ridgeline bench mlp --threads 1 --only 784-512-10:128 --json bench.json");
-  command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+  command->callback([flags, &action] {
+    action = [flags] { return alone("bench mlp", [&] { return run(*flags); }); };
+  });
 }
 
 }  // namespace ridgeline::cli

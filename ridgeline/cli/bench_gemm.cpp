@@ -87,7 +87,9 @@ void add_bench_gemm(CLI::App& bench, Action& action) {
       "Examples:\n"
       "  ridgeline bench gemm --m 1760 --k 1760 --n 16,32,64,128,7000 --svg gemm.svg\n"
       "  ridgeline bench gemm --suite deepbench --device cuda --precision bf16 --csv gemm.csv");
-  command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+  command->callback([flags, &action] {
+    action = [flags] { return alone("bench gemm", [&] { return run(*flags); }); };
+  });
 }
 
 }  // namespace ridgeline::cli

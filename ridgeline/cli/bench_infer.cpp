@@ -85,7 +85,9 @@ void add_bench_infer(CLI::App& bench, Action& action) {
       "  ridgeline bench infer configs/agnews-charcnn.toml --device cuda --batch 4752\n"
       "  ridgeline bench infer configs/agnews-charcnn.toml --set run.precision=fp32 --batch 16,64\n"
       "  ridgeline bench infer configs/fashion-lenet72.toml --batch 100,1000,10000 --ops");
-  command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+  command->callback([flags, &action] {
+    action = [flags] { return alone("bench infer", [&] { return run(*flags); }); };
+  });
 }
 
 }  // namespace ridgeline::cli

@@ -91,7 +91,9 @@ void add_bench_rnn(CLI::App& bench, Action& action) {
       "  ridgeline bench rnn --cell lstm --hidden 512 --batch 32 --steps 64\n"
       "  ridgeline bench rnn --threads 2 --csv rnn.csv --svg rnn.svg\n"
       "  ridgeline bench rnn --device cuda --precision bf16 --hidden 1024 --batch 16 --steps 128");
-  command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+  command->callback([flags, &action] {
+    action = [flags] { return alone("bench rnn", [&] { return run(*flags); }); };
+  });
 }
 
 }  // namespace ridgeline::cli

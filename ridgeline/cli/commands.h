@@ -80,6 +80,8 @@ struct ConfigFlags {
 
 // Calls `work` on every rank that a launcher has started; a fault on one ends all.
 int with_ranks(const std::function<int(Communicator&)>& work);
+// For a command that is one process's: several would be in each other's way. Throws usage there.
+int alone(const char* command, const std::function<int()>& work);
 
 void declare_sets(CLI::App& command, std::vector<std::string>& sets, const std::string& help);
 void declare_data(CLI::App& command, std::string& data);

@@ -37,6 +37,15 @@ int with_ranks(const std::function<int(Communicator&)>& work) {
   return dist::World::from_environment()->run(work);
 }
 
+int alone(const char* command, const std::function<int()>& work) {
+  return with_ranks([&](Communicator& ranks) {
+    if (ranks.size() > 1) {
+      throw_error(ErrorKind::usage, "{}: start a single process, without mpirun", command);
+    }
+    return work();
+  });
+}
+
 void declare_sets(CLI::App& command, std::vector<std::string>& sets, const std::string& help) {
   command.add_option("--set", sets, help)->type_name("KEY=VALUE")->allow_extra_args(false);
 }

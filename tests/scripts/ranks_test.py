@@ -185,6 +185,8 @@ def test_profile_and_sums(folder):
     assert any(row.get("network_bytes", 0) > 0 for row in found["rows"])
     code, _, text, err = end(launch(2, "bench", "deepbench", "--part", "all-reduce", "--take", "7", "--seconds", "0"), 60)
     assert code == 0 and "count=100000 ranks=2" in text, (code, text, err)
+    code, _, _, err = end(launch(2, "bench", "gemm", "--m", "8", "--n", "8", "--k", "8"), 60)
+    assert code == 2 and ours(err) == ["ridgeline: bench gemm: start a single process, without mpirun"], (code, err)
 
 
 # The tool starts the ranks of a rung itself.
