@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
@@ -198,13 +199,21 @@ std::vector<BenchResult> kept_results(const std::filesystem::path& folder,
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
     if (entry.path().extension() != ".json") continue;
     const json document = parse(entry.path());
-    if (!document.is_object()) continue;
-    // A file names its device by "device" (a GPU) or "cpu", which the fingerprint contains.
-    const auto names_it = [&](const char* key) {
-      return document.contains(key) && document[key].is_string() &&
-             machine.find(document[key].get<std::string>()) != std::string::npos;
+    // A file, or a line of it, names its device by "device" (a GPU) or "cpu", which the fingerprint
+    // contains.
+    const auto is_of_it = [&](const json& part) {
+      return std::ranges::any_of(std::array{"device", "cpu"}, [&](const char* key) {
+        const std::string device = text(part, key, {});
+        return !device.empty() && machine.find(device) != std::string::npos;
+      });
     };
-    if (!names_it("device") && !names_it("cpu")) continue;
+    if (document.is_array()) {
+      json own = json::array();
+      std::ranges::copy_if(document, std::back_inserter(own), is_of_it);
+      collect(own, {}, results);
+      continue;
+    }
+    if (!document.is_object() || !is_of_it(document)) continue;
     if (document.contains("threads") && document["threads"] != threads) continue;
     collect_kept(document, results);
   }

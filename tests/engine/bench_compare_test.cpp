@@ -75,6 +75,17 @@ TEST(BenchResults, ReadsWhatBenchWritesAndWhatIsKept) {
   EXPECT_EQ(kept_results(folder.path(), "cuda; NVIDIA H200", 2)[0].us, 7.0);
 }
 
+TEST(BenchResults, LinesOfAKeptListNameTheirOwnDevice) {
+  const TempFolder folder;
+  std::ofstream(folder / "widths.json") << R"([
+    {"network":"784-8-10","batch":32,"us_median":6.0,"precision":"fp16","device":"NVIDIA H200"},
+    {"network":"784-8-10","batch":32,"us_median":9.0,"precision":"fp16","device":"NVIDIA A100"},
+    {"network":"784-8-10","batch":32,"us_median":9.0,"precision":"fp16"}, 7])";
+  const auto kept = kept_results(folder.path(), "cuda; NVIDIA H200", 2);
+  ASSERT_EQ(kept.size(), 1u);
+  EXPECT_EQ(kept[0].us, 6.0);
+}
+
 // One line each as gemm, rnn, deepbench and infer write them.
 TEST(BenchResults, EveryBenchmarksLinesAreRead) {
   const auto gemm = parse_results(R"([{"op":"TN","m":64,"n":8,"k":32,"way":"simd",

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -32,6 +33,12 @@ optimizer = {{ type = "sgd", lr = 0.1, momentum = 0.9 }}
 device = "cpu"
 tune = false
 """
+
+
+def sanitized():
+    """Whether this is a build with sanitizers, whose memory and times say nothing."""
+    cache = BUILD / "CMakeCache.txt"
+    return cache.exists() and bool(re.search(r"^RIDGELINE_SANITIZE:\w+=.+$", cache.read_text(), re.M))
 
 
 def environment(**more):
