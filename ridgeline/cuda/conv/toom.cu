@@ -43,8 +43,8 @@ ToomShape::ToomShape(const ImplicitShape& shape, size_t shared_memory) {
   threads = points * splits * items * groups;
   const int64_t staged = int64_t(points) * shape.c * plane +
                          int64_t(kToomStages) * kToomStageChannels * splits * filters;
-  const int64_t sums = int64_t(points) * splits * items * kToomRows * outputs * kToomTiles;
-  const int64_t bytes = std::max(staged, sums) * 4;
+  const int64_t exchanged = int64_t(points) * splits * sums();
+  const int64_t bytes = std::max(staged, exchanged) * 4;
   if (bytes <= int64_t(shared_memory)) shared = int(bytes);
 }
 
@@ -110,43 +110,65 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-// The image, transformed: [point][channel][row][tile]. Two tiles of a row a thread.
+// What two tiles of a row are made of, as far as the image goes: the `at`-th of
+// [channel][row][strip].
 template <int kFilter>
-__device__ void stage_tiles(const ImplicitShape& shape, const ToomShape& s, const float* x,
-                            float* to) {
-  constexpr int kPoints = Points<kFilter>::kCount, kPairs = Points<kFilter>::kPairs;
-  constexpr int kWide = kToomTiles * kToomTile + kFilter - 1;
+__device__ __forceinline__ void load_strip(const ImplicitShape& shape, const ToomShape& s,
+                                           int across, const float* x, int at,
+                                           float (&a)[kToomTiles * kToomTile + kFilter - 1]) {
+  const int first = at % across * kToomTiles * kToomTile - shape.pad;
+  const int y = at / across % s.rows - shape.pad, c = at / across / s.rows;
+  const float* row = x + (c * shape.h + y) * shape.w + first;
+  const bool there = c < shape.c && y >= 0 && y < shape.h;
+#pragma unroll
+  for (int k = 0; k < kToomTiles * kToomTile + kFilter - 1; ++k) {
+    a[k] = there && first + k >= 0 && first + k < shape.w ? row[k] : 0.0f;
+  }
+}
+
+// Their transforms, points `stride` apart.
+template <int kFilter>
+__device__ __forceinline__ void put_tiles(const float (&a)[kToomTiles * kToomTile + kFilter - 1],
+                                          float2* to, int stride) {
+  constexpr int kPairs = Points<kFilter>::kPairs;
   constexpr ToomMatrix<kPairs> matrix;
-  const int count = shape.c * s.rows * s.across;
-  auto* tiles = reinterpret_cast<float2*>(to);
-  for (int at = threadIdx.x; at < count; at += s.threads) {
-    const int first = at % s.across * kToomTiles * kToomTile - shape.pad;
-    const int y = at / s.across % s.rows - shape.pad, c = at / s.across / s.rows;
-    const float* row = x + (c * shape.h + y) * shape.w + first;
-    const bool there = y >= 0 && y < shape.h;
-    float a[kWide];
+  // Sums of every other number from b on, of both tiles; leading coefficients are 1.
+  const auto every_other = [](const float* b, const float* by, int count) {
+    float2 sum = {b[2 * count], b[2 * count + kToomTile]};
 #pragma unroll
-    for (int k = 0; k < kWide; ++k) {
-      a[k] = there && first + k >= 0 && first + k < shape.w ? row[k] : 0.0f;
+    for (int k = count - 1; k >= 0; --k) {
+      sum.x = fmaf(by[k], b[2 * k], sum.x), sum.y = fmaf(by[k], b[2 * k + kToomTile], sum.y);
     }
-    // Sums of every other number from b on, of both tiles; leading coefficients are 1.
-    const auto every_other = [](const float* b, const float* by, int count) {
-      float2 sum = {b[2 * count], b[2 * count + kToomTile]};
+    return sum;
+  };
+  to[0] = every_other(a, matrix.all, kPairs);
+  to[(2 * kPairs + 1) * stride] = every_other(a + 1, matrix.all, kPairs);
 #pragma unroll
-      for (int k = count - 1; k >= 0; --k) {
-        sum.x = fmaf(by[k], b[2 * k], sum.x), sum.y = fmaf(by[k], b[2 * k + kToomTile], sum.y);
-      }
-      return sum;
-    };
-    tiles[at] = every_other(a, matrix.all, kPairs);
-    tiles[(kPoints - 1) * count + at] = every_other(a + 1, matrix.all, kPairs);
+  for (int i = 0; i < kPairs; ++i) {
+    const float p = float(matrix.points[i]);
+    const float2 even = every_other(a + 2, matrix.others[i], kPairs - 1);
+    const float2 odd = every_other(a + 1, matrix.others[i], kPairs - 1);
+    to[(1 + 2 * i) * stride] = {fmaf(p, odd.x, even.x), fmaf(p, odd.y, even.y)};
+    to[(2 + 2 * i) * stride] = {fmaf(-p, odd.x, even.x), fmaf(-p, odd.y, even.y)};
+  }
+}
+
+// The image, transformed: [point][channel][row][tile]. Several loads are under way at a time.
+template <int kFilter>
+__device__ void stage_tiles(const ImplicitShape& shape, const ToomShape& s, int across,
+                            const float* x, float* to) {
+  constexpr int kAhead = 3;
+  const int count = shape.c * s.rows * across;
+  for (int first = threadIdx.x; first < count; first += kAhead * s.threads) {
+    float a[kAhead][kToomTiles * kToomTile + kFilter - 1];
 #pragma unroll
-    for (int i = 0; i < kPairs; ++i) {
-      const float p = float(matrix.points[i]);
-      const float2 even = every_other(a + 2, matrix.others[i], kPairs - 1);
-      const float2 odd = every_other(a + 1, matrix.others[i], kPairs - 1);
-      tiles[(1 + 2 * i) * count + at] = {fmaf(p, odd.x, even.x), fmaf(p, odd.y, even.y)};
-      tiles[(2 + 2 * i) * count + at] = {fmaf(-p, odd.x, even.x), fmaf(-p, odd.y, even.y)};
+    for (int e = 0; e < kAhead; ++e) {
+      load_strip<kFilter>(shape, s, across, x, first + e * s.threads, a[e]);
+    }
+#pragma unroll
+    for (int e = 0; e < kAhead; ++e) {
+      const int at = first + e * s.threads;
+      if (at < count) put_tiles<kFilter>(a[e], reinterpret_cast<float2*>(to) + at, count);
     }
   }
 }
@@ -215,14 +237,13 @@ struct ToomOutput {
   int64_t image;
   int o0, count;
 
-  __device__ int stride() const { return s.items * kToomRows * s.outputs * kToomTiles; }
   __device__ float bias(int o) const { return args.b ? args.b[o0 + o] : 0.0f; }
   __device__ int64_t plane(int o) const { return image * args.shape.k + o0 + o; }
   // The four outputs of a tile, with the bias.
   template <int kFilter>
   __device__ void tile(int row, int strip, int o, int tile, float (&y)[4]) const {
-    const float* from = sums + ((row * s.across + strip) * s.outputs + o) * kToomTiles + tile;
-    tile_outputs<kFilter>(from, stride(), s.splits, bias(o), y);
+    const float* from = sums + (row * s.across + strip) * s.sums_pitch() + o * kToomTiles + tile;
+    tile_outputs<kFilter>(from, s.sums(), s.splits, bias(o), y);
   }
 };
 
@@ -231,10 +252,10 @@ __device__ void store_tiles(const ToomOutput& out) {
   const ImplicitShape& shape = out.args.shape;
   const ToomShape& s = out.s;
   const int h = shape.out_h(), w = shape.out_w();
-  for (int at = threadIdx.x; at < h * s.across * s.outputs * kToomTiles; at += s.threads) {
-    const int tile = at % kToomTiles, o = at / kToomTiles % s.outputs;
-    const int item = at / kToomTiles / s.outputs, row = item / s.across, strip = item % s.across;
-    if (o >= out.count) continue;
+  const int tiles = s.across * kToomTiles;
+  for (int at = threadIdx.x; at < h * tiles * out.count; at += s.threads) {
+    const int tile = at % kToomTiles, strip = at % tiles / kToomTiles;
+    const int row = at / tiles % h, o = at / tiles / h;
     float y[4];
     out.template tile<kFilter>(row, strip, o, tile, y);
     const int first = (strip * kToomTiles + tile) * kToomTile;
@@ -252,11 +273,12 @@ __device__ void store_tile_windows(const ToomOutput& out, const PooledOutput<flo
   const ImplicitShape& shape = out.args.shape;
   const ToomShape& s = out.s;
   const int h = shape.out_h(), w = shape.out_w(), columns = w / 2;
-  for (int at = threadIdx.x; at < h / 2 * s.across * s.outputs * kToomTiles; at += s.threads) {
-    const int tile = at % kToomTiles, o = at / kToomTiles % s.outputs;
-    const int item = at / kToomTiles / s.outputs, row = item / s.across, strip = item % s.across;
+  const int tiles = s.across * kToomTiles, rows = h / 2;
+  for (int at = threadIdx.x; at < rows * tiles * out.count; at += s.threads) {
+    const int tile = at % kToomTiles, strip = at % tiles / kToomTiles;
+    const int row = at / tiles % rows, o = at / tiles / rows;
     const int first = (strip * kToomTiles + tile) * kToomTile / 2;  // window
-    if (o >= out.count || first >= columns) continue;
+    if (first >= columns) continue;
     float y[2][4];
 #pragma unroll
     for (int r = 0; r < 2; ++r) out.template tile<kFilter>(2 * row + r, strip, o, tile, y[r]);
@@ -307,15 +329,16 @@ __global__ void __launch_bounds__(kToomThreads, 1)
     copy_async_commit();
   };
   fetch(0), fetch(1);
-  stage_tiles<kFilter>(shape, s, args.x + image * shape.c * shape.h * shape.w, tiles);
+  const int across = kAcross > 0 ? kAcross : s.across;
+  stage_tiles<kFilter>(shape, s, across, args.x + image * shape.c * shape.h * shape.w, tiles);
 
   int rest = threadIdx.x;
   const int group = rest % s.groups;
   const int item = (rest /= s.groups) % s.items;
   const int split = (rest /= s.items) % s.splits, point = rest / s.splits;
-  const int row = item / s.across * kToomRows, strip = item % s.across;
+  const int row = item / across * kToomRows, strip = item % across;
   const int first = split * s.each, count = min(s.each, shape.c - first);
-  const int pitch = (kAcross > 0 ? kAcross : s.across) * kToomTiles;
+  const int pitch = across * kToomTiles;
   const float* v = tiles + (point * shape.c + first) * s.plane + row * pitch + strip * kToomTiles;
   const float* u =
       ring + split * kToomStageChannels * s.filters + (point * s.groups + group) * kFilter * kEach;
@@ -334,14 +357,13 @@ __global__ void __launch_bounds__(kToomThreads, 1)
   }
   copy_async_wait<0>();
   __syncthreads();  // all are done with what the sums overwrite
-  float* to = memory + (split * kPoints + point) * s.items * kToomRows * s.outputs * kToomTiles;
+  float* to = memory + (split * kPoints + point) * s.sums() + group * kToomTiles;
 #pragma unroll
   for (int r = 0; r < kToomRows; ++r) {
 #pragma unroll
     for (int e = 0; e < kEach; ++e) {
-      const int place = ((row + r) * s.across + strip) * s.outputs + e * s.groups + group;
-      const float(&sums)[kToomTiles] = acc[r][e];
-      reinterpret_cast<float2*>(to)[place] = {sums[0], sums[1]};
+      float* place = to + ((row + r) * across + strip) * s.sums_pitch() + e * s.groups * kToomTiles;
+      *reinterpret_cast<float2*>(place) = {acc[r][e][0], acc[r][e][1]};
     }
   }
   __syncthreads();

@@ -29,6 +29,9 @@ struct ToomShape {
   int threads, shared;          // shared: bytes; 0: does not fit
 
   ToomShape(const ImplicitShape& shape, size_t shared_memory);
+  // Floats of the sums at a point, and between those of strips: neighbours lie in other banks.
+  constexpr int sums_pitch() const { return outputs * kToomTiles + 2; }
+  constexpr int sums() const { return items * kToomRows * sums_pitch(); }
 };
 
 const char* refuse_conv2d_toom(const ImplicitShape& shape, size_t shared_memory);
