@@ -2,6 +2,7 @@
 
 #include <climits>
 
+#include "ridgeline/cuda/device/cluster_handover.cuh"
 #include "ridgeline/cuda/gemm/epilogue.cuh"
 #include "ridgeline/cuda/gemm/launch.h"
 #include "ridgeline/cuda/gemm/operand_tile.cuh"
@@ -135,7 +136,7 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void gemm_wgmma_persistent_kerne
   Mbarrier* full = reinterpret_cast<Mbarrier*>(stores + Tile::kStoresBytes);
   Mbarrier* empty = full + kStages;
 
-  const int warpgroup = threadIdx.x / 128;
+  const int warpgroup = uniform_warpgroup();
   const uint32_t rank = Tile::kCluster > 1 ? cluster_rank() : 0;
   const int k_stages = (k + kStageDepth<In> - 1) / kStageDepth<In>;
   TileWalk<Tile::kStream> walk(blockIdx.x / Tile::kCluster, gridDim.x / Tile::kCluster,
@@ -194,7 +195,7 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void gemm_wgmma_persistent_kerne
       if constexpr (Tile::kCluster == 1) {
         mbarrier_arrive(&empty[stage]);
       } else {
-        mbarrier_arrive_remote(&empty[stage], thread);
+        mbarrier_arrive_remote_relaxed(&empty[stage], thread);
       }
     };
     char* buffers = stores + consumer * 2 * Tile::kStoreBytes;

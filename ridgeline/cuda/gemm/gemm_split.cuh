@@ -1,5 +1,6 @@
 #pragma once
 
+#include "ridgeline/cuda/device/cluster_handover.cuh"
 #include "ridgeline/cuda/gemm/epilogue.cuh"
 #include "ridgeline/cuda/gemm/launch.h"
 #include "ridgeline/cuda/gemm/operand_tile.cuh"
@@ -28,6 +29,11 @@ struct SplitTile {
   static constexpr bool kExchangeByCopies = kM * kN > 64 * 32;
   static constexpr int kRingBytes = kStages * kStageBytes + 256;  // stages, then their barriers
 
+  // What comes to a block that finishes `slots` groups: rows without their padding, its own among
+  // them, or whole groups of the others.
+  static constexpr int received_bytes(int slots, int split) {
+    return kExchangeByCopies ? slots * (split - 1) * kGroupFloats * 4 : slots * split * 8 * kN * 4;
+  }
   static constexpr int smem_bytes(int split) {
     const int slots = (kGroups + split - 1) / split;
     const int parts = slots * split * kGroupFloats * 4;
@@ -63,24 +69,24 @@ __device__ inline void for_each_pair(const float (&acc)[kCount], int half, const
   }
 }
 
-// Small tiles: every thread stores into the other blocks' memory, and a cluster barrier says when
-// all is there. Returns with the parts complete.
+// Small tiles: every thread stores into the other blocks' memory (and its own), where the bytes are
+// counted. Returns with the parts complete; nobody touches another's memory after that.
 template <typename Tile, int kCount>
-__device__ inline void exchange_by_stores(const float (&acc)[kCount], float* parts, int split,
-                                          int rank) {
+__device__ inline void exchange_by_stores(const float (&acc)[kCount], float* parts,
+                                          Mbarrier* received, int split, int rank) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   cluster_wait();  // every block has begun
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int group = warp * 2 + half;
+    const int group = warp * 2 + half, owner = group % split;
     const float* at =
         parts + part_offset<Tile>(group, split, rank) + lane / 4 * Tile::kPitch + lane % 4 * 2;
-    const uint32_t address = cluster_address(smem_address(at), group % split);
-    for_each_pair<Tile>(acc, half,
-                        [&](int col, float2 sum) { cluster_store(address + col * 4, sum); });
+    const uint32_t address = cluster_address(smem_address(at), owner);
+    const uint32_t barrier = cluster_address(smem_address(received), owner);
+    for_each_pair<Tile>(
+        acc, half, [&](int col, float2 sum) { store_async_8(address + col * 4, sum, barrier); });
   }
-  cluster_arrive();
-  cluster_wait();  // all parts are here, and nobody touches another's memory any more
+  mbarrier_wait(received, 0);
 }
 
 // Large tiles: whole groups are copied, since a warp's remote store is eight packets of 32 bytes. A
@@ -111,7 +117,7 @@ __device__ inline void exchange_by_copies(const float (&acc)[kCount], float* gat
   }
   __syncwarp();
   mbarrier_wait(received, 0);
-  cluster_arrive();                          // what the others sent here has left their memory
+  cluster_arrive_relaxed();                  // what the others sent here has left their memory
   named_barrier(1, Tile::kConsumers * 128);  // this block's own groups are in place, too
 }
 
@@ -219,12 +225,11 @@ __global__ __launch_bounds__(Tile::kThreads) void gemm_wgmma_split_kernel(
     }
     mbarrier_init(received, 1);
     mbarrier_init_fence();
-    if (Tile::kExchangeByCopies && split > 1) {
-      mbarrier_arrive_expect(received, slots * (split - 1) * Tile::kGroupFloats * 4);
-    }
+    if (split > 1) mbarrier_arrive_expect(received, Tile::received_bytes(slots, split));
   }
   __syncthreads();
-  if (split > 1) cluster_arrive();  // waited for below: nobody writes to a block that has not begun
+  if (split > 1)
+    cluster_arrive_relaxed();  // waited for below: nobody writes to a block that has not begun
 
   if (producer) {
     if (threadIdx.x % 32 == 0) {
@@ -234,12 +239,13 @@ __global__ __launch_bounds__(Tile::kThreads) void gemm_wgmma_split_kernel(
     if (split == 1) return;
     __syncwarp();
     cluster_wait();
-    cluster_arrive();
+    if (!Tile::kExchangeByCopies) return;
+    cluster_arrive_relaxed();
     cluster_wait();
     return;
   }
 
-  const int consumer = threadIdx.x / 128;
+  const int consumer = uniform_warpgroup();
   float acc[1][Tile::kN / 2];
   StageCursor<kStages> cursor;
   int previous = -1;
@@ -279,7 +285,7 @@ __global__ __launch_bounds__(Tile::kThreads) void gemm_wgmma_split_kernel(
   if constexpr (Tile::kExchangeByCopies) {
     exchange_by_copies<Tile>(acc[0], sums, parts, received, split, rank);
   } else {
-    exchange_by_stores<Tile>(acc[0], parts, split, rank);
+    exchange_by_stores<Tile>(acc[0], parts, received, split, rank);
   }
   finish_items<Tile>(parts, threadIdx.x, slots * Tile::kN, Tile::kConsumers * 128, split, rank,
                      row0, col0, out, epilogue);

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ridgeline/cuda/device/mbarrier.cuh"
+#include "ridgeline/cuda/device/cluster_handover.cuh"
 #include "ridgeline/cuda/gemm/direct_fragments.cuh"
 #include "ridgeline/cuda/gemm/epilogue.cuh"
 #include "ridgeline/cuda/gemm/launch.h"
@@ -50,9 +50,19 @@ __global__ __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm) void gemm_thin_
     const TileOutput<Out> out, const Epilogue epilogue) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ float parts[];
+  __shared__ Mbarrier arrived;  // where a cluster shares k out: sums from all its blocks
   const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
   const int rank = blockIdx.x % split, row0 = blockIdx.x / split * Tile::kRows;
-  if (split > 1) cluster_arrive();  // waited for below: nobody writes to a block that has not begun
+  const int share = (Tile::kPairs + split - 1) / split;  // of pairs, to a block of a cluster
+  const int own = min(share, Tile::kPairs - rank * share);
+  if (split > 1) {
+    if (threadIdx.x == 0) {
+      mbarrier_init(&arrived, 1);
+      mbarrier_init_fence();
+      mbarrier_arrive_expect(&arrived, own * split * int{sizeof(float2)});
+    }
+    cluster_arrive_relaxed();  // waited for below: nobody writes to a block that has not begun
+  }
 
   Fragments<T, kA, Tile::kRows, Tile::kQuads> rows[Tile::kAhead];
   Fragments<T, kB, Tile::kCols, Tile::kQuads> cols[Tile::kAhead];
@@ -99,19 +109,17 @@ __global__ __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm) void gemm_thin_
     }
     return;
   }
-  const int share = (Tile::kPairs + split - 1) / split;  // of pairs, to a block
   float2* received = reinterpret_cast<float2*>(parts + Tile::kWarps * Tile::kPartFloats);
   cluster_wait();  // every block has begun
   for (int index = threadIdx.x; index < Tile::kPairs; index += Tile::kThreads) {
     const int2 place = place_of_pair<Tile>(index, out.transposed);
     const uint32_t at = smem_address(received + rank * share + index % share);
-    cluster_store(cluster_address(at, index / share),
-                  sum_over_warps<Tile>(parts, place, out.transposed));
+    const int owner = index / share;
+    store_async_8(cluster_address(at, owner), sum_over_warps<Tile>(parts, place, out.transposed),
+                  cluster_address(smem_address(&arrived), owner));
   }
-  cluster_arrive();
-  cluster_wait();  // all parts are here, and nobody touches another's memory any more
-  const int end = min(share, Tile::kPairs - rank * share);
-  for (int i = threadIdx.x; i < end; i += Tile::kThreads) {
+  mbarrier_wait(&arrived, 0);  // all parts are here; nobody touches another's memory after that
+  for (int i = threadIdx.x; i < own; i += Tile::kThreads) {
     float2 sum = {};
     for (int part = 0; part < split; ++part) {
       sum.x += received[part * share + i].x, sum.y += received[part * share + i].y;

@@ -112,6 +112,11 @@ __device__ inline void multiply_stage(float (&acc)[kBlocks][kCount], uint32_t a,
   wgmma_commit();
 }
 
+// Which of a block's warpgroups this is, in words that the compiler knows to be the same for all of
+// a warp: descriptors made from it are uniform registers at once, not moved there before each wgmma
+// (which kept it waiting).
+__device__ inline int uniform_warpgroup() { return __shfl_sync(~0u, int(threadIdx.x) / 128, 0); }
+
 // Where a ring of stages stands: which stage is next, and the parity of its barriers' phase.
 template <int kStages>
 struct StageCursor {
