@@ -1,5 +1,5 @@
 // Checks and times the products of ridgeline/cuda/gemm beside cuBLAS and cuBLASLt.
-//   gemm_bench check [small]      every variant against double precision
+//   gemm_bench check [small] [NAME]  every variant (whose name holds NAME) against double precision
 //   gemm_bench time FILE [...]    times; one JSON line a shape to FILE, a table to the terminal
 //     groups: thin (recurrent shapes, N <= 64), wide (N = 128, 256), square, few (a sample), parted
 //     (a sample of those whose whole tiles leave multiprocessors idle);
@@ -265,7 +265,10 @@ int main(int argc, char** argv) {
   std::set<std::string> words;
   for (int i = 2; i < argc; ++i) words.insert(argv[i]);
   try {
-    if (mode == "check") return check(words.count("small") > 0);
+    if (mode == "check") {
+      const bool small = words.erase("small") > 0;
+      return check(small, words.empty() ? "" : *words.begin());
+    }
     if (mode == "time" && argc > 3) {
       return words.count("fp16") ? time_all<__half>(argv[2], words, "fp16")
                                  : time_all<__nv_bfloat16>(argv[2], words, "bf16");
@@ -274,6 +277,6 @@ int main(int argc, char** argv) {
     std::printf("error: %s\n", error.what());
     return 1;
   }
-  std::printf("gemm_bench check [small] | time FILE thin|wide|square [warm] [fp16]\n");
+  std::printf("gemm_bench check [small] [NAME] | time FILE thin|wide|square [warm] [fp16]\n");
   return 2;
 }

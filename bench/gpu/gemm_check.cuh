@@ -128,6 +128,7 @@ __global__ void differ_kernel(const unsigned char* x, const unsigned char* y, in
 }
 
 struct Tally {
+  std::string only;  // variants whose names hold this
   int checks = 0, failures = 0;
   double worst = 0;
 };

@@ -91,6 +91,7 @@ void check_variants(CheckCase<In, Out>& c, const Epilogue& epilogue, const Finis
                     Tally& tally) {
   if (!Epilogue::suits(c.problem.a_major, c.problem.b_major)) return;
   for (auto& variant : variants_of<In, Out>(c.problem, epilogue, workspace.options(true, true))) {
+    if (variant.name.find(tally.only) == std::string::npos) continue;
     for (int run = 0; run < 2; ++run) {
       reset();
       variant.run(nullptr);
@@ -224,6 +225,7 @@ inline void check_chain(int m, int n, int steps, const Workspace& workspace, Tal
     BENCH_CUDA(cudaDeviceSynchronize());
   };
   for (size_t v = 0; v < plain[0].size(); ++v) {
+    if (plain[0][v].name.find(tally.only) == std::string::npos) continue;
     run(plain, v);
     BENCH_CUDA(cudaMemcpy(want.get(), x.get(), bytes, cudaMemcpyDeviceToDevice));
     run(early, v);
@@ -240,7 +242,8 @@ inline void check_chain(int m, int n, int steps, const Workspace& workspace, Tal
   }
 }
 
-inline int check(bool small) {
+// With `small` few and small shapes, to run under a checker.
+inline int check(bool small, const std::string& only) {
   const Workspace workspace;
   const Major majors[] = {Major::k, Major::mn};
   std::vector<CheckShape> shapes = {{1, 1, 1, false},      {7, 5, 3, false},    {17, 19, 23, true},
@@ -260,6 +263,7 @@ inline int check(bool small) {
     }
   }
   Tally tally;
+  tally.only = only;
   for (const CheckShape s : shapes) {
     for (const Major a : majors) {
       for (const Major b : majors) {
