@@ -90,8 +90,9 @@ class GemmVariants {
     if constexpr (sizeof(In) == 2 && kB == Major::k && kStreams<Epilogue>) {
       add_persistent<PersistentTile<256, 208, 1>>(list);
     }
-    // Multicast within pairs makes no difference on an H200 beyond its noise: 204.5 against 203.3 us
-    // at 4096^3 (A k-major, B mn-major), 25.4 against 24.5 at 2048^3, 1648 against 1684 at 8192^3.
+    // Multicast within pairs makes no difference on an H200 beyond its noise: 204.5 against 203.3
+    // us at 4096^3 (A k-major, B mn-major), 25.4 against 24.5 at 2048^3, 1648 against 1684 at
+    // 8192^3.
     add_persistent<PersistentTile<128, 256, 2>>(list);
     if constexpr (kStreams<Epilogue>) {
       add_stream<PersistentTile<128, 64, 1, true>>(list);
