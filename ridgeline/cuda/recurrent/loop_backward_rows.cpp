@@ -55,7 +55,7 @@ struct BackwardLoop {
     RIDGELINE_RETURN_IF_FAILED(launch_widen_state<T>(dcT, args.dc, count, stream));
     if (turned != nullptr) {
       RIDGELINE_RETURN_IF_FAILED(
-          launch_transpose<T>(w_hh, turned, cell_gates(args.cell) * s.hidden, s.hidden, stream));
+          launch_turn<T>(w_hh, turned, cell_gates(args.cell) * s.hidden, s.hidden, 1, stream));
     }
     for (int step = s.steps; step-- > 0;) {
       RIDGELINE_RETURN_IF_FAILED(launch_backward<T>(args, step, stream));
@@ -133,14 +133,8 @@ std::unique_ptr<Step> prepare_backward(const Span& span, const Binding& binding,
                                        const LoopOptions& options) {
   const auto& op = span.get<RnnGrad>(0);
   return dispatch_device_float(op.dy.dtype, [&](auto type) {
-    using T = decltype(type);
-    std::vector<BackwardLoop<T>> loops;
-    for (int64_t d = 0; d < op.shape.directions(); ++d) {
-      loops.push_back(backward_loop<T>(op, d, options, span.program.precision, binding));
-    }
-    return launch_step(binding, describe(span.op(0)), [loops](cudaStream_t stream) {
-      for (const auto& loop : loops) RIDGELINE_RETURN_IF_FAILED(loop.run(stream));
-      return cudaSuccess;
+    return directions_step(span, binding, op.shape, [&](int64_t d) {
+      return backward_loop<decltype(type)>(op, d, options, span.program.precision, binding);
     });
   });
 }

@@ -95,7 +95,7 @@ struct ForwardLoop {
     RIDGELINE_RETURN_IF_FAILED(launch_begin<T>(h0, c0, args.h, args.c, count, stream));
     if (turned != nullptr) {
       RIDGELINE_RETURN_IF_FAILED(
-          launch_transpose<T>(w_hh, turned, cell_gates(args.cell) * s.hidden, s.hidden, stream));
+          launch_turn<T>(w_hh, turned, cell_gates(args.cell) * s.hidden, s.hidden, 1, stream));
     }
     if (!options.each_input) RIDGELINE_RETURN_IF_FAILED(run_all(of_x, 0, stream));
     if (side) RIDGELINE_RETURN_IF_FAILED(start_inputs(stream));
@@ -221,14 +221,8 @@ std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding,
                                       const LoopOptions& options) {
   const auto& op = span.get<Rnn>(0);
   return dispatch_device_float(op.x.dtype, [&](auto type) {
-    using T = decltype(type);
-    std::vector<ForwardLoop<T>> loops;
-    for (int64_t d = 0; d < op.shape.directions(); ++d) {
-      loops.push_back(forward_loop<T>(op, d, options, span.program.precision, binding));
-    }
-    return launch_step(binding, describe(span.op(0)), [loops](cudaStream_t stream) {
-      for (const auto& loop : loops) RIDGELINE_RETURN_IF_FAILED(loop.run(stream));
-      return cudaSuccess;
+    return directions_step(span, binding, op.shape, [&](int64_t d) {
+      return forward_loop<decltype(type)>(op, d, options, span.program.precision, binding);
     });
   });
 }

@@ -2,6 +2,7 @@
 
 #include <initializer_list>
 
+#include "ridgeline/cuda/plain/turn.h"
 #include "ridgeline/cuda/recurrent/operands.h"
 #include "ridgeline/cuda/recurrent/product.h"
 #include "ridgeline/cuda/recurrent/steps.h"

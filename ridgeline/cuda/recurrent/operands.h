@@ -49,6 +49,23 @@ class Pieces {
   size_t used_ = 0;
 };
 
+// A layer's step, one direction after the other: pass_of(d) makes what a direction launches, an
+// object with run(stream).
+template <typename PassOf>
+std::unique_ptr<Step> directions_step(const Span& span, const Binding& binding, const RnnShape& s,
+                                      const PassOf& pass_of) {
+  std::vector<decltype(pass_of(int64_t(0)))> passes;
+  for (int64_t d = 0; d < s.directions(); ++d) passes.push_back(pass_of(d));
+  return launch_step(binding, describe(span.op(0)),
+                     [passes = std::move(passes)](cudaStream_t stream) {
+                       for (const auto& pass : passes) {
+                         const cudaError_t error = pass.run(stream);
+                         if (error != cudaSuccess) return error;
+                       }
+                       return cudaSuccess;
+                     });
+}
+
 inline std::string refuse_shape(const RnnShape& s) {
   std::string reason = refuse_large({s.batch, s.steps, s.in, s.hidden});
   const double most = double(s.rows()) * double(s.directions()) * double(5 * s.hidden);

@@ -1,7 +1,7 @@
 #include "ridgeline/cuda/recurrent/operands.h"
 #include "ridgeline/cuda/recurrent/product.h"
 #include "ridgeline/cuda/recurrent/rows.h"
-#include "ridgeline/cuda/recurrent/steps.h"
+#include "ridgeline/cuda/recurrent/weight_sums.h"
 
 namespace ridgeline::cuda {
 namespace {
@@ -218,16 +218,8 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding,
                                      const Choice& choice) {
   const auto& op = span.get<RnnGradW>(0);
   return dispatch_device_float(op.x.dtype, [&](auto type) {
-    using T = decltype(type);
-    std::vector<WeightGradients<T>> all;
-    for (int64_t d = 0; d < op.shape.directions(); ++d) {
-      all.push_back(weight_gradients<T>(op, d, choice, span.program.precision, binding));
-    }
-    return launch_step(binding, describe(span.op(0)), [all](cudaStream_t stream) {
-      for (const auto& one : all) {
-        if (const cudaError_t error = one.run(stream); error != cudaSuccess) return error;
-      }
-      return cudaSuccess;
+    return directions_step(span, binding, op.shape, [&](int64_t d) {
+      return weight_gradients<decltype(type)>(op, d, choice, span.program.precision, binding);
     });
   });
 }

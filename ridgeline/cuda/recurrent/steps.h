@@ -56,21 +56,4 @@ template <typename T>
 cudaError_t launch_narrow_state(const Accumulated<T>* from, T* to, int64_t count,
                                 cudaStream_t stream);
 
-// before[B, T, H]: the state that each step began with; zero in the padding.
-template <typename T>
-cudaError_t launch_states_before(const Sequence& sequence, const T* y, const T* h0, T* before,
-                                 cudaStream_t stream);
-
-// to[columns, rows] = from[rows, columns]
-template <typename T>
-cudaError_t launch_transpose(const T* from, T* to, int rows, int columns, cudaStream_t stream);
-
-// db_ih and db_hh, either of which may be null: the sums over all rows of the gate gradients, in a
-// fixed order. `parts` is [kBiasParts, vectors * H].
-constexpr int kBiasParts = 64;
-template <typename T>
-cudaError_t launch_bias_gradients(const T* gate_gradients, int64_t rows, int64_t pitch, Cell cell,
-                                  int hidden, Accumulated<T>* parts, LooseOut<T> db_ih,
-                                  LooseOut<T> db_hh, cudaStream_t stream);
-
 }  // namespace ridgeline::cuda::recurrent

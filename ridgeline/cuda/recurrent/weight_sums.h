@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "ridgeline/cuda/plain/loose.h"
+#include "ridgeline/cuda/recurrent/cell.h"
+
+// What the gradients of a layer's weights take beside the large products after the loop.
+namespace ridgeline::cuda::recurrent {
+
+// before[B, T, H]: the state that each step began with; zero in the padding.
+template <typename T>
+cudaError_t launch_states_before(const Sequence& sequence, const T* y, const T* h0, T* before,
+                                 cudaStream_t stream);
+
+// db_ih and db_hh, either of which may be null: the sums over all rows of the gate gradients, in a
+// fixed order. `parts` is [kBiasParts, vectors * H].
+constexpr int kBiasParts = 64;
+template <typename T>
+cudaError_t launch_bias_gradients(const T* gate_gradients, int64_t rows, int64_t pitch, Cell cell,
+                                  int hidden, Accumulated<T>* parts, LooseOut<T> db_ih,
+                                  LooseOut<T> db_hh, cudaStream_t stream);
+
+}  // namespace ridgeline::cuda::recurrent
