@@ -27,7 +27,8 @@ bool expected(const std::string& row, Precision precision, const cuda::CudaRunti
     const bool fits = !has("linear_relu") || precision == Precision::fp32 || tf32;
     return fits && row.ends_with(".0") && runtime.cublaslt().refusal().empty();
   }
-  if (has(".persistent_wide") || has(".persistent_wgmma") || has(".wavefront_wgmma")) {
+  if (has(".persistent_wide") || has(".persistent_wgmma") || has(".persistent_streamed") ||
+      has(".wavefront_wgmma")) {
     return half && hopper;
   }
   if (has(".persistent")) return hopper && precision != Precision::fp64;

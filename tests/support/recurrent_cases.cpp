@@ -276,6 +276,11 @@ std::vector<Case> wide_recurrent_cases(DType dtype) {
   return all;
 }
 
+Case large_lstm_case(DType dtype, int64_t steps, int64_t batch, int64_t hidden) {
+  const RnnShape shape{CellKind::lstm, Direction::reverse, steps, batch, 4, hidden};
+  return forward_case(dtype, shape, {true, true, true, true});
+}
+
 std::vector<Case> recurrent_cases(DType dtype) {
   Cases all;
   for (const CellKind cell : kCells) {

@@ -5,6 +5,7 @@
 #include "ridgeline/cuda/recurrent/operands.h"
 #include "ridgeline/cuda/recurrent/persistent.h"
 #include "ridgeline/cuda/recurrent/product.h"
+#include "ridgeline/cuda/recurrent/streamed.h"
 
 // What the rows of persistent passes share.
 namespace ridgeline::cuda::recurrent {
@@ -26,9 +27,8 @@ decltype(auto) dispatch_type(DType dtype, F&& f) {
 }
 
 // All items, as many launches as that takes.
-template <typename Args, typename Launch>
-cudaError_t launch_all(Args args, const PersistentLayout& layout, Launch launch,
-                       cudaStream_t stream) {
+template <typename Args, typename Layout, typename Launch>
+cudaError_t launch_all(Args args, const Layout& layout, Launch launch, cudaStream_t stream) {
   const int batch = args.sequence.batch;
   for (args.first_item = 0; args.first_item < batch; args.first_item += layout.items()) {
     args.items = std::min(layout.items(), batch - args.first_item);
@@ -39,7 +39,8 @@ cudaError_t launch_all(Args args, const PersistentLayout& layout, Launch launch,
 
 struct PassMemory {
   uint4 *exchange, *streamed;
-  PassMemory(const RnnShape& s, const PersistentLayout& layout, Pieces& pieces) {
+  template <typename Layout>
+  PassMemory(const RnnShape& s, const Layout& layout, Pieces& pieces) {
     exchange = static_cast<uint4*>(pieces.take(layout.exchange_bytes(int(s.steps))));
     streamed = static_cast<uint4*>(pieces.take(layout.streamed_bytes));
   }
@@ -64,8 +65,8 @@ inline RowProduct input_product(const Rnn& op, Precision precision) {
 struct ForwardMemory {
   void *from_x, *scratch;
   PassMemory pass;
-  ForwardMemory(const Rnn& op, const PersistentLayout& layout, const RowProduct& product,
-                Pieces& pieces)
+  template <typename Layout>
+  ForwardMemory(const Rnn& op, const Layout& layout, const RowProduct& product, Pieces& pieces)
       : pass(op.shape, layout, pieces) {
     from_x = pieces.take(op.shape.rows() * op.shape.gate_rows(), DType::fp32);
     scratch = pieces.take(product_scratch(Multiplier::cublaslt, product));

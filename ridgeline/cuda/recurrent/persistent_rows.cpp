@@ -11,13 +11,20 @@ PersistentLayout forward_layout(const Rnn& op, const Runtime& runtime, Persisten
   return persistent_forward_layout(cell_of(s.cell), planes_of(op.x.dtype), int(s.hidden),
                                    int(s.batch), cuda_runtime(runtime).processors(), form);
 }
+struct Streamed {};  // stands for a form
+StreamedLayout forward_layout(const Rnn& op, const Runtime& runtime, Streamed) {
+  const RnnShape& s = op.shape;
+  return streamed_forward_layout(cell_of(s.cell), planes_of(op.x.dtype), int(s.hidden),
+                                 int(s.batch), cuda_runtime(runtime).processors());
+}
 PersistentLayout backward_layout(const RnnGrad& op, const Runtime& runtime, PersistentForm form) {
   const RnnShape& s = op.shape;
   return persistent_backward_layout(cell_of(s.cell), planes_of(op.dy.dtype), int(s.hidden),
                                     int(s.batch), cuda_runtime(runtime).processors(), form);
 }
 
-Cover covers_forward(const Rest& rest, PersistentForm form) {
+template <typename Form>
+Cover covers_forward(const Rest& rest, Form form) {
   const auto* op = rest.get<Rnn>(0);
   if (op == nullptr) return no_such_op(Rnn::kName);
   std::string reason = refuse_forward(rest, *op);
@@ -26,7 +33,7 @@ Cover covers_forward(const Rest& rest, PersistentForm form) {
   const RowProduct product = input_product(*op, rest.program.precision);
   reason = refuse_product(runtime, Multiplier::cublaslt, product);
   if (!reason.empty()) return Cover::no(std::move(reason));
-  const PersistentLayout layout = forward_layout(*op, rest.runtime, form);
+  const auto layout = forward_layout(*op, rest.runtime, form);
   if (!layout.refusal.empty()) return Cover::no(layout.refusal);
   Pieces pieces;
   ForwardMemory(*op, layout, product, pieces);
@@ -34,23 +41,25 @@ Cover covers_forward(const Rest& rest, PersistentForm form) {
 }
 
 // One direction.
-template <typename T>
+template <typename T, typename Layout>
 struct ForwardPassLaunches {
   Multiply of_x;
   PersistentForward<T> args;
-  PersistentLayout layout;
+  Layout layout;
 
   cudaError_t run(cudaStream_t stream) const {
     const cudaError_t error = of_x(0, stream);
     if (error != cudaSuccess) return error;
-    return launch_all(args, layout, launch_persistent_forward<T>, stream);
+    const auto launch = [](const auto&... all) { return launch_persistent_forward<T>(all...); };
+    return launch_all(args, layout, launch, stream);
   }
 };
 
-template <typename T>
-ForwardPassLaunches<T> forward_pass(const Rnn& op, int64_t d, PersistentForm form,
-                                    Precision precision, const Binding& binding) {
-  ForwardPassLaunches<T> pass{};
+template <typename T, typename Form>
+auto forward_pass(const Rnn& op, int64_t d, Form form, Precision precision,
+                  const Binding& binding) {
+  using Layout = decltype(forward_layout(op, binding.runtime(), form));
+  ForwardPassLaunches<T, Layout> pass{};
   pass.layout = forward_layout(op, binding.runtime(), form);
   const RowProduct product = input_product(op, precision);
   Pieces pieces(binding.workspace());
@@ -121,29 +130,20 @@ BackwardPassLaunches<T> backward_pass(const RnnGrad& op, int64_t d, PersistentFo
   return pass;
 }
 
-// One direction after the other.
-template <typename Pass>
-std::unique_ptr<Step> pass_step(const Span& span, const Binding& binding,
-                                std::vector<Pass> passes) {
-  return launch_step(binding, describe(span.op(0)),
-                     [passes = std::move(passes)](cudaStream_t stream) {
-                       for (const Pass& pass : passes) {
-                         const cudaError_t error = pass.run(stream);
-                         if (error != cudaSuccess) return error;
-                       }
-                       return cudaSuccess;
-                     });
-}
-
-std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding,
-                                      PersistentForm form) {
+template <typename Form>
+std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding, Form form) {
   const auto& op = span.get<Rnn>(0);
-  return dispatch_type(op.x.dtype, [&](auto type) {
-    std::vector<ForwardPassLaunches<decltype(type)>> passes;
-    for (int64_t d = 0; d < op.shape.directions(); ++d) {
-      passes.push_back(forward_pass<decltype(type)>(op, d, form, span.program.precision, binding));
+  const auto dispatch = [&](auto f) {
+    if constexpr (std::is_same_v<Form, Streamed>) {
+      return dispatch_device_half(op.x.dtype, f);
+    } else {
+      return dispatch_type(op.x.dtype, f);
     }
-    return pass_step(span, binding, std::move(passes));
+  };
+  return dispatch([&](auto type) {
+    return directions_step(span, binding, op.shape, [&](int64_t d) {
+      return forward_pass<decltype(type)>(op, d, form, span.program.precision, binding);
+    });
   });
 }
 
@@ -151,11 +151,9 @@ std::unique_ptr<Step> prepare_backward(const Span& span, const Binding& binding,
                                        PersistentForm form) {
   const auto& op = span.get<RnnGrad>(0);
   return dispatch_type(op.dy.dtype, [&](auto type) {
-    std::vector<BackwardPassLaunches<decltype(type)>> passes;
-    for (int64_t d = 0; d < op.shape.directions(); ++d) {
-      passes.push_back(backward_pass<decltype(type)>(op, d, form, binding));
-    }
-    return pass_step(span, binding, std::move(passes));
+    return directions_step(span, binding, op.shape, [&](int64_t d) {
+      return backward_pass<decltype(type)>(op, d, form, binding);
+    });
   });
 }
 
@@ -163,16 +161,21 @@ std::unique_ptr<Step> prepare_backward(const Span& span, const Binding& binding,
 
 Table rnn_persistent_rows() {
   Table table;
-  const auto add = [&](const char* name, auto covers, auto prepare, PersistentForm form) {
+  const auto add = [&](const char* name, auto covers, auto prepare, auto form) {
     table.push_back(cuda_row(
         name, [covers, form](const Rest& rest) { return covers(rest, form); },
         [prepare, form](const Span& span, const Binding& binding) {
           return prepare(span, binding, form);
         }));
   };
-  add("cuda.rnn.persistent", covers_forward, prepare_forward, PersistentForm::narrow);
-  add("cuda.rnn.persistent_wide", covers_forward, prepare_forward, PersistentForm::wide);
-  add("cuda.rnn.persistent_wgmma", covers_forward, prepare_forward, PersistentForm::groups);
+  const auto add_forward = [&](const char* name, auto form) {
+    using Form = decltype(form);
+    add(name, covers_forward<Form>, prepare_forward<Form>, form);
+  };
+  add_forward("cuda.rnn.persistent", PersistentForm::narrow);
+  add_forward("cuda.rnn.persistent_wide", PersistentForm::wide);
+  add_forward("cuda.rnn.persistent_wgmma", PersistentForm::groups);
+  add_forward("cuda.rnn.persistent_streamed", Streamed{});
   add("cuda.rnn_grad.persistent", covers_backward, prepare_backward, PersistentForm::narrow);
   add("cuda.rnn_grad.persistent_wide", covers_backward, prepare_backward, PersistentForm::wide);
   add("cuda.rnn_grad.persistent_clusters", covers_backward, prepare_backward,

@@ -1,0 +1,317 @@
+#pragma once
+
+// A layer's problem for rnn_bench: its arrays, the recurrence in double, and each form of the
+// passes checked against it or timed.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <vector>
+
+#include "bench/gpu/rnn_arrays.cuh"
+#include "bench/gpu/rnn_check.cuh"
+#include "ridgeline/cuda/recurrent/streamed.h"
+
+namespace ridgeline::cuda::recurrent {
+
+struct Problem {
+  int hidden, batch, steps;
+  bool reverse = false, lengths = false;
+};
+
+template <Cell kCell, typename T>
+struct Run {
+  static constexpr int kGates = cell_gates(kCell), kSaved = cell_saved(kCell);
+  static constexpr int kVectors = cell_vectors(kCell);
+  Problem p;
+  int64_t state = int64_t(p.batch) * p.hidden, rows = int64_t(p.batch) * p.steps;
+  Array<float> from_x{rows * kGates * p.hidden};
+  Array<T> w{int64_t(kGates) * p.hidden * p.hidden}, b_ih{kGates * p.hidden},
+      b_hh{kGates * p.hidden}, h0{state}, c0{state}, dy{rows * p.hidden}, dhT{state}, dcT{state};
+  Array<T> y{rows * p.hidden}, reserve{rows * p.hidden * kSaved + 1}, hT{state}, cT{state};
+  Array<T> want_y{rows * p.hidden}, want_reserve{rows * p.hidden * kSaved + 1};
+  Array<T> gradients{rows * p.hidden * kVectors}, want_gradients{rows * p.hidden * kVectors};
+  Array<T> dh0{state}, dc0{state}, want_dh0{state}, want_dc0{state};
+  Array<double> h[2] = {Array<double>(state), Array<double>(state)};
+  Array<double> c[2] = {Array<double>(state), Array<double>(state)};
+  Array<int32_t> lengths{p.batch};
+  int processors = 0;
+  cudaStream_t stream = nullptr;
+  static constexpr int kPlanes = sizeof(T) == 4 ? 3 : 1;
+
+  Sequence sequence() const {
+    return {p.batch, p.steps, p.hidden, 1, 0, p.reverse, p.lengths ? lengths.get() : nullptr};
+  }
+  PersistentForward<T> forward_args() const {
+    PersistentForward<T> a{};
+    a.cell = kCell;
+    a.sequence = sequence();
+    a.items = p.batch;
+    a.from_x = from_x.get();
+    a.w_hh = w.get();
+    a.b_ih = {b_ih.get(), false};
+    a.b_hh = {b_hh.get(), false};
+    a.h0 = h0.get();
+    a.c0 = kCell == Cell::lstm ? c0.get() : nullptr;
+    a.y = y.get();
+    a.reserve = reserve.get();
+    a.hT = hT.get();
+    a.cT = kCell == Cell::lstm ? cT.get() : nullptr;
+    return a;
+  }
+  PersistentBackward<T> backward_args() const {
+    PersistentBackward<T> a{};
+    a.cell = kCell;
+    a.sequence = sequence();
+    a.items = p.batch;
+    a.y = want_y.get();
+    a.reserve = want_reserve.get();
+    a.h0 = h0.get();
+    a.c0 = kCell == Cell::lstm ? c0.get() : nullptr;
+    a.dy = dy.get();
+    a.w_hh = w.get();
+    a.dhT = dhT.get();
+    a.dcT = kCell == Cell::lstm ? dcT.get() : nullptr;
+    a.gate_gradients = gradients.get();
+    a.dh0 = dh0.get();
+    a.dc0 = kCell == Cell::lstm ? dc0.get() : nullptr;
+    return a;
+  }
+
+  void start() {
+    int device;
+    check(cudaGetDevice(&device), "device");
+    cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    check(cudaStreamCreate(&stream), "stream");
+    const float size = 1.5f / std::sqrt(float(p.hidden));
+    from_x.fill(1, 1.0f);
+    w.fill(2, size);
+    b_ih.fill(3, 0.3f);
+    b_hh.fill(4, 0.3f);
+    h0.fill(5, 0.5f);
+    c0.fill(6, 1.0f);
+    dy.fill(7, 1.0f);
+    dhT.fill(8, 1.0f);
+    dcT.fill(9, 1.0f);
+    std::vector<int32_t> all;
+    for (int b = 0; b < p.batch; ++b) all.push_back(b % 5 == 0 ? p.steps : b * 7 % (p.steps + 1));
+    check(cudaMemcpy(lengths.get(), all.data(), all.size() * 4, cudaMemcpyDefault), "lengths");
+  }
+
+  static void widen(const Array<T>& from, Array<double>& to) {
+    const auto x = from.host();
+    std::vector<double> wide(x.size());
+    for (size_t i = 0; i < x.size(); ++i) wide[i] = double(float(x[i]));
+    check(cudaMemcpy(to.get(), wide.data(), wide.size() * 8, cudaMemcpyDefault), "copy");
+  }
+  static void narrow(const Array<double>& from, Array<T>& to) {
+    const auto x = from.host();
+    std::vector<T> all(x.size());
+    for (size_t i = 0; i < x.size(); ++i) all[i] = T(float(x[i]));
+    check(cudaMemcpy(to.get(), all.data(), all.size() * sizeof(T), cudaMemcpyDefault), "copy");
+  }
+
+  void reference() {
+    widen(h0, h[0]);
+    widen(c0, c[0]);
+    PersistentForward<T> a = forward_args();
+    a.y = want_y.get();
+    a.reserve = want_reserve.get();
+    for (int step = 0; step < p.steps; ++step) {
+      check_forward_kernel<kCell, T><<<blocks_for(state), 128>>>(
+          a, step, h[step & 1].get(), c[step & 1].get(), h[~step & 1].get(), c[~step & 1].get());
+    }
+    PersistentBackward<T> g = backward_args();
+    g.gate_gradients = want_gradients.get();
+    widen(dhT, h[0]);
+    widen(dcT, c[0]);
+    for (int step = p.steps; step-- > 0;) {
+      check_backward_kernel<kCell, T><<<blocks_for(state), 128>>>(g, step, h[0].get(), c[0].get());
+      check_back_product_kernel<kCell, T><<<blocks_for(state), 128>>>(g, step, h[0].get());
+    }
+    narrow(h[0], want_dh0);
+    narrow(c[0], want_dc0);
+    check(cudaDeviceSynchronize(), "reference");
+  }
+
+  // Both ways of each pass.
+  void run(bool checks) {
+    start();
+    if (checks) {
+      reference();
+    } else {
+      want_y.fill(11, 1.0f);
+      want_reserve.fill(12, 0.9f);
+    }
+    std::printf("%-8s H=%-4d B=%-3d T=%-3d %s%s\n", name(), p.hidden, p.batch, p.steps,
+                p.reverse ? "reverse " : "", p.lengths ? "lengths " : "");
+    run_forward(checks, PersistentForm::narrow);
+    run_forward(checks, PersistentForm::wide);
+    run_forward(checks, PersistentForm::groups);
+    if constexpr (kPlanes == 1) run_streamed(checks);
+    run_backward(checks, PersistentForm::narrow);
+    run_backward(checks, PersistentForm::wide);
+    run_backward(checks, PersistentForm::clusters);
+    check(cudaStreamDestroy(stream), "stream");
+    std::fflush(stdout);
+  }
+
+  // Launches for all items; then compares or times.
+  template <typename Layout, typename Args, typename Launch, typename Check>
+  void run_pass(const char* name, const Layout& layout, bool checks, Args args, Launch launch,
+                Check compare) {
+    std::printf("  %-20s", name);
+    if (!layout.refusal.empty()) {
+      std::printf(" refused: %s\n", layout.refusal.c_str());
+      return;
+    }
+    Array<uint8_t> exchange(int64_t(layout.exchange_bytes(p.steps)));
+    Array<uint8_t> streamed(int64_t(layout.streamed_bytes));
+    args.exchange = reinterpret_cast<uint4*>(exchange.get());
+    args.streamed = reinterpret_cast<uint4*>(streamed.get());
+    const auto launches = [&] {
+      for (int first = 0; first < p.batch; first += layout.items()) {
+        args.first_item = first;
+        args.items = std::min(layout.items(), p.batch - first);
+        if (const cudaError_t e = launch(args, layout, stream)) return e;
+      }
+      return cudaSuccess;
+    };
+    if (!checks) return print(layout, time_us(stream, launches));
+    check(launches(), name);
+    check(cudaStreamSynchronize(stream), name);
+    compare();
+    std::printf("\n");
+  }
+
+  void run_forward(bool checks, PersistentForm form) {
+    run_pass(form == PersistentForm::wide     ? "forward wide"
+             : form == PersistentForm::groups ? "forward wgmma"
+                                              : "forward",
+             persistent_forward_layout(kCell, kPlanes, p.hidden, p.batch, processors, form), checks,
+             forward_args(), forward_launch(), [&] { compare_forward(); });
+  }
+  void run_streamed(bool checks) {
+    run_pass("forward streamed",
+             streamed_forward_layout(kCell, kPlanes, p.hidden, p.batch, processors), checks,
+             forward_args(), forward_launch(), [&] { compare_forward(); });
+  }
+  static auto forward_launch() {
+    return [](const auto&... all) { return launch_persistent_forward<T>(all...); };
+  }
+  void compare_forward() const {
+    std::printf(" y %.1e", distance(y, want_y));
+    if (kSaved > 0) std::printf(" reserve %.1e", distance(reserve, want_reserve));
+  }
+
+  void run_backward(bool checks, PersistentForm form) {
+    PersistentBackward<T> args = backward_args();
+    if (!checks) args.dh0 = args.dc0 = nullptr;
+    run_pass(form == PersistentForm::clusters ? "backward clusters"
+             : form == PersistentForm::wide   ? "backward wide"
+                                              : "backward",
+             persistent_backward_layout(kCell, kPlanes, p.hidden, p.batch, processors, form),
+             checks, args, launch_persistent_backward<T>, [&] {
+               std::printf(" gates' gradients %.1e dh0 %.1e", distance(gradients, want_gradients),
+                           distance(dh0, want_dh0));
+               if (kCell == Cell::lstm) std::printf(" dc0 %.1e", distance(dc0, want_dc0));
+             });
+  }
+
+  void print(const PersistentLayout& layout, double us) const {
+    const PassShape& s = layout.shape;
+    std::printf(
+        " %6.3f us a step (%d x %d blocks, %d items each, pieces %d + %d + %d, %d buffers%s)\n",
+        us / p.steps, s.tiles, s.groups, s.group_items, std::min(s.warp_pieces, layout.held_pieces),
+        s.kept_pieces, s.streamed_pieces, s.buffers, s.sum_parts == 4 ? ", folded" : "");
+  }
+
+  void print(const StreamedLayout& layout, double us) const {
+    const StreamShape& s = layout.stream;
+    std::printf(" %6.3f us a step (%d blocks, %d stages, %d of %d blocks of weights resident)\n",
+                us / p.steps, layout.blocks(), s.stages, s.resident(), s.blocks_of_k);
+  }
+
+  static const char* name() {
+    return kCell == Cell::lstm ? "lstm" : kCell == Cell::gru ? "gru" : "rnn_tanh";
+  }
+};
+
+// from_x[row, of_gates] = y[row] . w_ih^T
+template <typename T>
+__global__ void input_product_kernel(const T* y, const T* w_ih, float* from_x, int rows, int hidden,
+                                     int gates) {
+  for (int64_t i = first_index(); i < int64_t(rows) * gates * hidden; i += index_stride()) {
+    const T* a = y + i / (gates * hidden) * hidden;
+    const T* b = w_ih + i % (gates * hidden) * hidden;
+    double sum = 0;
+    for (int k = 0; k < hidden; ++k) sum += double(float(a[k])) * double(float(b[k]));
+    from_x[i] = float(sum);
+  }
+}
+
+// Several layers of equal weights on each other as a wavefront.
+template <Cell kCell, typename T>
+void run_stack(const Problem& p, int layers, bool checks, PersistentForm form) {
+  using One = Run<kCell, T>;
+  One run{p};
+  run.start();
+  std::printf("%-8s H=%-4d B=%-3d T=%-3d %d layers%s\n", One::name(), p.hidden, p.batch, p.steps,
+              layers, form == PersistentForm::groups ? " wgmma" : "");
+  const PersistentLayout layout =
+      persistent_stack_layout(kCell, One::kPlanes, layers, p.hidden, p.batch, run.processors, form);
+  if (!layout.refusal.empty()) return void(std::printf("  %s\n", layout.refusal.c_str()));
+  Array<T> w_ih(run.w.size());
+  w_ih.fill(21, 1.5f / std::sqrt(float(p.hidden)));
+  Array<uint8_t> exchange(int64_t(layout.exchange_bytes(p.steps)));
+  Array<uint8_t> streamed(int64_t(layout.streamed_bytes));
+  std::vector<std::unique_ptr<Array<T>>> ys, reserves;
+  PersistentStack<T> stack{};
+  for (int layer = 0; layer < layers; ++layer) {
+    ys.push_back(std::make_unique<Array<T>>(run.y.size()));
+    reserves.push_back(std::make_unique<Array<T>>(run.reserve.size()));
+    PersistentForward<T>& args = stack.layers[layer] = run.forward_args();
+    args.y = ys.back()->get();
+    if (args.reserve != nullptr && checks) args.reserve = reserves.back()->get();
+    if (!checks) args.reserve = nullptr;
+    args.w_ih = w_ih.get();
+    args.exchange = reinterpret_cast<uint4*>(exchange.get());
+    args.streamed = reinterpret_cast<uint4*>(streamed.get());
+  }
+  const auto launches = [&] {
+    for (int first = 0; first < p.batch; first += layout.items()) {
+      for (int layer = 0; layer < layers; ++layer) {
+        stack.layers[layer].first_item = first;
+        stack.layers[layer].items = std::min(layout.items(), p.batch - first);
+      }
+      if (const cudaError_t e = launch_persistent_stack<T>(stack, layout, run.stream)) return e;
+    }
+    return cudaSuccess;
+  };
+  if (!checks) {
+    std::printf("  %-20s", "wavefront");
+    return run.print(layout, time_us(run.stream, launches));
+  }
+  check(launches(), "stack");
+  check(cudaStreamSynchronize(run.stream), "stack");
+  for (int layer = 0; layer < layers; ++layer) {
+    run.reference();
+    std::printf("  layer %d y %.1e", layer, distance(*ys[size_t(layer)], run.want_y));
+    if (One::kSaved > 0) {
+      std::printf(" reserve %.1e", distance(*reserves[size_t(layer)], run.want_reserve));
+    }
+    std::printf("\n");
+    input_product_kernel<<<2048, 128>>>(run.want_y.get(), w_ih.get(), run.from_x.get(),
+                                        p.batch * p.steps, p.hidden, One::kGates);
+  }
+  std::fflush(stdout);
+}
+
+template <Cell kCell, typename T>
+void run_stacks(const Problem& p, int layers, bool checks) {
+  run_stack<kCell, T>(p, layers, checks, PersistentForm::wide);
+  run_stack<kCell, T>(p, layers, checks, PersistentForm::groups);
+}
+
+}  // namespace ridgeline::cuda::recurrent
