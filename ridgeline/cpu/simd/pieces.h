@@ -10,7 +10,8 @@ namespace ridgeline::cpu::simd {
 
 // Work in pieces for the threads of a region. Each thread begins with a share of its own, the same
 // in every round, so that what it reads stays in its cache; then it helps the others with theirs: a
-// core that is slow for a while (another machine may have its other half) holds nobody up.
+// core that is slow for a while (another machine may have its other half) holds nobody up. Every
+// second round goes the other way: what was read last is still in the cache.
 //
 // Rounds are numbered by the callers, all alike, with a barrier between one and the next.
 class Pieces {
@@ -34,9 +35,9 @@ class Pieces {
       const Range share = split(count, owner, threads_);
       const auto next = counter(round, owner);
       while (next.load(std::memory_order_relaxed) < share.end - share.begin) {
-        const int64_t piece = share.begin + next.fetch_add(1, std::memory_order_relaxed);
-        if (piece >= share.end) break;
-        f(piece);
+        const int64_t i = next.fetch_add(1, std::memory_order_relaxed);
+        if (i >= share.end - share.begin) break;
+        f(round % 2 == 0 ? share.begin + i : share.end - 1 - i);
       }
     }
   }

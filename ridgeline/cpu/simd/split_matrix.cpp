@@ -20,6 +20,11 @@ int64_t resident_columns(const SplitProductArgs& g) {
   return std::max<int64_t>(1, kResident / std::clamp<int64_t>(g.left.depth, 1, kDepth));
 }
 
+// Block rows of a piece, by a resident group of columns: few enough for pieces to go round.
+int64_t piece_rows(const SplitProductArgs& g) {
+  return std::clamp<int64_t>(g.left.sides / 8, 1, 4);
+}
+
 // Adds the bias of block row i. Last: sums of few products then round no more often than in fp32.
 void add_bias(const SplitProductArgs& g, int64_t i, int64_t rows, int64_t columns, float* c,
               int64_t ldc) {
@@ -111,19 +116,16 @@ void split_multiply(const SplitProductArgs& g, Range rows, Range columns) {
   }
 }
 
-// Block rows of a piece, by a resident group of columns.
-constexpr int64_t kPieceRows = 4;
-
 int64_t split_pieces(const SplitProductArgs& g) {
-  const int64_t group = resident_columns(g);
-  return (g.left.sides + kPieceRows - 1) / kPieceRows * ((g.right.sides + group - 1) / group);
+  const int64_t group = resident_columns(g), rows = piece_rows(g);
+  return (g.left.sides + rows - 1) / rows * ((g.right.sides + group - 1) / group);
 }
 
 void split_multiply_piece(const SplitProductArgs& g, int64_t piece) {
-  const int64_t group = resident_columns(g), high = (g.left.sides + kPieceRows - 1) / kPieceRows;
-  const int64_t i = piece % high * kPieceRows, j = piece / high * group;
-  split_multiply(g, {i, std::min(i + kPieceRows, g.left.sides)},
-                 {j, std::min(j + group, g.right.sides)});
+  const int64_t group = resident_columns(g), rows = piece_rows(g);
+  const int64_t high = (g.left.sides + rows - 1) / rows;
+  const int64_t i = piece % high * rows, j = piece / high * group;
+  split_multiply(g, {i, std::min(i + rows, g.left.sides)}, {j, std::min(j + group, g.right.sides)});
 }
 
 }  // namespace ridgeline::cpu::simd

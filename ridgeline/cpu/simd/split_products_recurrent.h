@@ -58,9 +58,8 @@ struct SplitGradProducts {
                  [&](int64_t piece) { split_multiply_piece(args, piece); });
       pool.barrier();
     }
-    weights(o, pieces, thread, round++, d);
+    weights(o, pieces, thread, round++, d, gradients);
     engine->end();
-    biases(o, pool, thread, d, gradients);
     if (o.dx != nullptr && d + 1 == s.directions()) o.put_dx(s, dx_panels, pool, thread);
   }
 
@@ -128,7 +127,7 @@ struct SplitGradProducts {
   }
 
   void weights(const GradOperands<float>& o, const Pieces& pieces, int thread, int64_t round,
-               int64_t d) const {
+               int64_t d, const float* gradients) const {
     const int64_t H = s.hidden, G = gates(s.cell);
     const auto of_x = [&](int64_t gate) {
       const int64_t vector = gate + kernel_vector(s.cell, 0);
@@ -139,7 +138,9 @@ struct SplitGradProducts {
       return product_dw(vector, states, H, o.dw_hh[d] + gate * H * H);
     };
     const int64_t count_x = split_pieces(of_x(0)), count = count_x + split_pieces(of_h(0));
-    pieces.run(thread, round, G * count, [&](int64_t piece) {
+    const int64_t sums = o.db_ih[d] != nullptr ? vectors() * units() : 0;
+    pieces.run(thread, round, G * count + sums, [&](int64_t piece) {
+      if (piece >= G * count) return biases(o, d, gradients, piece - G * count);
       const int64_t gate = piece / count, part = piece % count;
       if (part < count_x) {
         split_multiply_piece(of_x(gate), part);
@@ -149,25 +150,24 @@ struct SplitGradProducts {
     });
   }
 
-  void biases(const GradOperands<float>& o, ThreadPool& pool, int thread, int64_t d,
-              const float* gradients) const {
-    if (o.db_ih[d] == nullptr) return;
-    const int64_t H = s.hidden, first = kernel_vector(s.cell, 0) * H;
-    const auto sum = [&](int64_t feature) {
-      float sums[kSplitSide] = {};
-      for (int64_t slice = 0; slice < slices(); ++slice) {
-        const float* from = gradients + (slice * wide() + feature) * kSplitSide;
-        for (int64_t i = 0; i < kSplitSide; ++i) sums[i] += from[i];
-      }
+  // Of a block of units of one vector.
+  void biases(const GradOperands<float>& o, int64_t d, const float* gradients,
+              int64_t piece) const {
+    const int64_t H = s.hidden, vector = piece / units(), unit = piece % units() * kSplitSide;
+    const int64_t count = std::min(kSplitSide, H - unit);
+    float sums[kSplitSide * kSplitSide] = {};
+    for (int64_t slice = 0; slice < slices(); ++slice) {
+      const float* from = gradients + (slice * wide() + vector * H + unit) * kSplitSide;
+      for (int64_t i = 0; i < count * kSplitSide; ++i) sums[i] += from[i];
+    }
+    const int64_t gate_ih = vector - kernel_vector(s.cell, 0);
+    for (int64_t u = 0; u < count; ++u) {
       float total = 0;
-      for (const float each : sums) total += each;
-      return total;
-    };
-    const Range rows = split(s.gate_rows(), thread, pool.size());
-    for (int64_t row = rows.begin; row < rows.end; ++row) {
-      o.db_ih[d][row] = sum(row + first);
-      const int64_t shift = state_shift(s.cell, row / H) * H;
-      o.db_hh[d][row] = shift == first ? o.db_ih[d][row] : sum(row + shift);
+      for (int64_t i = 0; i < kSplitSide; ++i) total += sums[u * kSplitSide + i];
+      if (gate_ih >= 0) o.db_ih[d][gate_ih * H + unit + u] = total;
+      if (vector < gates(s.cell)) {
+        o.db_hh[d][recurrent_gate(s.cell, vector) * H + unit + u] = total;
+      }
     }
   }
 };
