@@ -28,6 +28,9 @@ struct Sizes {
   int64_t gates_of() const { return ridgeline::gates(s.cell); }
 };
 
+// Pieces in which weights are packed.
+inline constexpr int kPackParts = 16;
+
 // The hidden units of a step in pieces of a few tiles: small enough that a slow thread's can be
 // shared out, large enough that tiles of a piece find the state in the first-level cache.
 struct UnitPieces {

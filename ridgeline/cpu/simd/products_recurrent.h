@@ -80,12 +80,12 @@ struct GradProducts {
     dx_panels = scratch.take<T>(size_t(rows() * s.in));
   }
 
-  // What does not need the gate gradients, a thread's share and a step of it; a barrier before
-  // run().
-  void pack(const GradOperands<T>& o, ThreadPool& pool, int thread, int64_t d) const {
+  // What does not need the gate gradients: one of kPackParts parts of the weights, and a step. A
+  // barrier before run().
+  void pack(const GradOperands<T>& o, int part, int64_t d) const {
     if (o.dx == nullptr) return;
     packed_kernels<T>().pack(o.w_ih[d], 1, s.in, s.in, s.gate_rows(), packed,
-                             split(packed_tiles<T>(s.in), thread, pool.size()));
+                             split(packed_tiles<T>(s.in), part, kPackParts));
   }
   void take_step(const GradOperands<T>& o, int64_t d, int64_t t) const {
     for (int64_t b = 0; b < panels() * kPanel<T>; ++b) {

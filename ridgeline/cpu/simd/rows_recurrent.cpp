@@ -60,12 +60,6 @@ struct Forward {
     load_lengths(lengths, s, length_panels);
     pool.run([&](int thread) {
       int64_t round = 0;
-      pieces.run(thread, round++, s.steps, [&](int64_t t) {
-        to_step(x + t * s.in, s.steps * s.in, s.batch, s.in, x_panels + t * sizes.step(s.in));
-        if constexpr (std::is_same_v<T, float>) {
-          if (splits_x()) split_x.take_x(x_panels, t);
-        }
-      });
       for (int64_t d = 0; d < s.directions(); ++d) direction(thread, d, gates + d * own, round);
     });
   }
@@ -73,8 +67,10 @@ struct Forward {
 
  private:
   void direction(int thread, int64_t d, T* all, int64_t& round) const {
-    pack(thread, d);
     if (thread == 0) start(d);
+    pieces.run(thread, round++, kPackParts + (d == 0 ? s.steps : 0), [&](int64_t piece) {
+      piece < kPackParts ? pack(int(piece), d) : take_x(piece - kPackParts);
+    });
     pool.barrier();
     multiply_inputs(thread, all, round++);
     pool.barrier();
@@ -89,20 +85,27 @@ struct Forward {
     pool.barrier();
   }
 
-  // A thread's share of the weights.
-  void pack(int thread, int64_t d) const {
+  void take_x(int64_t t) const {
+    to_step(x + t * s.in, s.steps * s.in, s.batch, s.in, x_panels + t * sizes.step(s.in));
     if constexpr (std::is_same_v<T, float>) {
-      if (splits_x()) split_x.pack(w_ih[d], thread, pool.size());
-      if (splits_h()) split_h.pack(w_hh[d], thread, pool.size());
+      if (splits_x()) split_x.take_x(x_panels, t);
+    }
+  }
+
+  // One of kPackParts parts of the weights.
+  void pack(int part, int64_t d) const {
+    if constexpr (std::is_same_v<T, float>) {
+      if (splits_x()) split_x.pack(w_ih[d], part, kPackParts);
+      if (splits_h()) split_h.pack(w_hh[d], part, kPackParts);
     }
     if (!splits_x()) {
       packed_kernels<T>().pack(w_ih[d], s.in, 1, s.gate_rows(), s.in, packed_ih,
-                               split(packed_tiles<T>(s.gate_rows()), thread, pool.size()));
+                               split(packed_tiles<T>(s.gate_rows()), part, kPackParts));
     }
     if (!splits_h()) {
       const int64_t tile = rnn_kernels<T>().units(s.cell);
       rnn_kernels<T>().pack(s.cell, s.hidden, w_hh[d], packed,
-                            split((s.hidden + tile - 1) / tile, thread, pool.size()));
+                            split((s.hidden + tile - 1) / tile, part, kPackParts));
     }
   }
 

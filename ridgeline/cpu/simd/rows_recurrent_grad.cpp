@@ -81,9 +81,12 @@ struct Backward {
 
   void direction(int thread, int64_t d, int64_t& round) const {
     const int64_t tile = splits_h() ? kSplitSide : rnn_kernels<T>().grad_units();
-    pack(d, split((s.hidden + tile - 1) / tile, thread, pool.size()));
-    with_products([&](const auto& large) { large.pack(operands, pool, thread, d); });
-    pieces.run(thread, round++, s.steps, [&](int64_t t) { take_step(d, t); });
+    const int64_t tiles = (s.hidden + tile - 1) / tile;
+    pieces.run(thread, round++, kPackParts + s.steps, [&](int64_t piece) {
+      if (piece >= kPackParts) return take_step(d, piece - kPackParts);
+      pack(d, split(tiles, int(piece), kPackParts));
+      with_products([&](const auto& large) { large.pack(operands, int(piece), d); });
+    });
     if (thread == 0) {
       load_state(dhT, s, d, direct);
       load_state(dcT, s, d, dc);

@@ -31,12 +31,12 @@ struct SplitGradProducts {
     dx_panels = scratch.take<float>(size_t(slices() * s.in * kSplitSide));
   }
 
-  // What does not need the gate gradients, a thread's share and a step of it; a barrier before
-  // run().
-  void pack(const GradOperands<float>& o, ThreadPool& pool, int thread, int64_t d) const {
+  // What does not need the gate gradients: one of kPackParts parts of the weights, and a step. A
+  // barrier before run().
+  void pack(const GradOperands<float>& o, int part, int64_t d) const {
     for (int64_t gate = 0; gate < gates(s.cell) && o.dx != nullptr; ++gate) {
       w.take_left_transposed(o.w_ih[d] + gate * s.hidden * s.in, s.in, s.in, s.hidden,
-                             split(w.sides, thread, pool.size()), gate * units(), units());
+                             split(w.sides, part, kPackParts), gate * units(), units());
     }
   }
   void take_step(const GradOperands<float>& o, int64_t d, int64_t t) const {
