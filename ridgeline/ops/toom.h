@@ -56,19 +56,21 @@ struct ToomMatrix {
 };
 
 // An output's error goes with the sizes of its neighbours. Over so many products it stays far below
-// the bound of its own sum: in tiles of four outputs, 49 products came to 0.8 of that and 196 to an
-// eighth; in tiles of two, which save less, 49 came to a fifth.
-constexpr int64_t kToomFewestOfFour = 128, kToomFewestOfTwo = 40;
+// the bound of its own sum: in tiles of four outputs and filters of up to five, 49 products came to
+// 0.8 of that and 196 to an eighth; of seven, 128 at a corner came to twice the bound and 512 to a
+// third; in tiles of two, which save less, 49 came to a fifth.
+constexpr int64_t kToomFewestOfTwo = 40;
+constexpr int64_t toom_fewest_of_four(int64_t kernel) { return kernel > 5 ? 512 : 128; }
 
-// The products of a sum of c channels, where fewest meet: at a corner, or of an image smaller than
-// the filter.
+// The products of a sum of c channels where fewest meet: at a corner of the padded image.
 struct ToomExtent {
   int64_t kernel, pad, size;
 };
 inline int64_t toom_products(int64_t c, const ToomExtent& down, const ToomExtent& right) {
-  const auto whole = [](const ToomExtent& e) { return std::min(e.kernel, e.size); };
-  const auto corner = [](const ToomExtent& e) { return std::max<int64_t>(e.kernel - e.pad, 0); };
-  return c * std::min(whole(down) * whole(right), corner(down) * corner(right));
+  const auto met = [](const ToomExtent& e) {
+    return std::max<int64_t>(std::min(e.kernel - e.pad, e.size), 0);
+  };
+  return c * met(down) * met(right);
 }
 
 }  // namespace ridgeline

@@ -62,7 +62,8 @@ TEST(Toom, CountsTheProductsWhereFewestMeet) {
   EXPECT_EQ(toom_products(32, padded, padded), 32 * 3 * 3);
   EXPECT_EQ(toom_products(12, whole, whole), 12 * 7 * 7);
   EXPECT_EQ(toom_products(10, small, whole), 10 * 1 * 7);
-  EXPECT_EQ(toom_products(10, {3, 1, 2}, {3, 0, 2}), 10 * 2 * 2);  // an image below the filter
+  EXPECT_EQ(toom_products(10, {3, 1, 2}, {3, 0, 2}), 10 * 2 * 2);   // an image below the filter
+  EXPECT_EQ(toom_products(10, {7, 3, 2}, {7, 3, 28}), 10 * 2 * 4);  // below it one way only
   EXPECT_EQ(toom_products(10, {3, 3, 9}, whole), 0);
 }
 

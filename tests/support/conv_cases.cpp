@@ -41,7 +41,10 @@ std::vector<ConvCase> conv_shapes() {
       {2, {{6, 27, 26}, 40, {slide(3, 1, 1), slide(3, 1, 1)}, 1}},  // an image takes several passes
       {2, {{32, 14, 14}, 64, {slide(3, 1, 1), slide(3, 1, 1)}, 1}},  // as fashion-lenet's second
       {2, {{70, 5, 4}, 10, {slide(3, 1, 1), slide(3, 1, 1)}, 1}},    // channels of several slabs
-      {2, {{5, 9, 12}, 37, {slide(3, 2, 1), slide(3, 2, 1)}, 1}},    // strides, a column left over
+      {8, {{35, 6, 8}, 9, {slide(3, 1, 1), slide(3, 1, 1)}, 1}},     // and long sums of gradients
+      {512, {{3, 7, 7}, 2, {slide(7), slide(7)}, 1}},                // a filter meets an image once
+      {1, {{3, 7, 7}, 512, {slide(7), slide(7)}, 1}},
+      {2, {{5, 9, 12}, 37, {slide(3, 2, 1), slide(3, 2, 1)}, 1}},  // strides, a column left over
       {2, {{1, 13, 10}, 6, {slide(5, 2, 2), slide(5, 2, 2)}, 1}},
       {3, {{10, 7, 8}, 6, {slide(3, 1, 1), slide(3, 1, 1)}, 2}},
       {1, {{18, 11, 10}, 68, {slide(5, 3, 2), slide(5, 3, 2)}, 2}},  // more than a block of a group

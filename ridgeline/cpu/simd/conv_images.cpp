@@ -14,7 +14,7 @@ namespace {
 int64_t toom_outputs(const DirectShape& s) {
   const int64_t products =
       toom_products(s.c, {s.kernel_h, s.pad_h, s.h}, {s.kernel_w, s.pad_w, s.w});
-  if (products >= kToomFewestOfFour) return 4;
+  if (products >= toom_fewest_of_four(s.kernel_w)) return 4;
   return products >= kToomFewestOfTwo && s.kernel_w > 3 ? 2 : 0;
 }
 

@@ -55,7 +55,9 @@ const char* refuse_conv2d_toom(const ImplicitShape& shape, size_t shared_memory)
   if (shape.pad < 0 || shape.pad >= shape.filter) return "takes padding smaller than the filter";
   if (shape.out_h() < 1 || shape.out_w() < 1) return "there are no outputs";
   const ToomExtent down{shape.filter, shape.pad, shape.h}, right{shape.filter, shape.pad, shape.w};
-  if (toom_products(shape.c, down, right) < kToomFewestOfFour) return "too few products in a sum";
+  if (toom_products(shape.c, down, right) < toom_fewest_of_four(shape.filter)) {
+    return "too few products in a sum";
+  }
   const ToomShape s(shape, shared_memory);
   if (s.threads == 0) return "has fewer threads than strips of pixels";
   return s.shared > 0 ? "" : "an image does not fit in shared memory";

@@ -37,7 +37,9 @@ struct Layout {
     const int points = shape.filter + kTile - 1;
     tiles = (shape.out_w() + kTile - 1) / kTile;
     shared = 0;
-    for (band = shape.out_h(); band > 0 && shared == 0; --band) {
+    // No band of more rows fits, and of these no count of words exceeds an int.
+    const int most_rows = kMostShared / 4 / kOutputs;
+    for (band = std::min(shape.out_h(), most_rows); band > 0 && shared == 0; --band) {
       const int rows = band + shape.filter - 1;
       x_plane = (rows * shape.w) | 1, dy_plane = (band * shape.out_w()) | 1;
       x_tiles = rows * tiles * kChannels, dy_tiles = band * tiles * kOutputs;
@@ -322,7 +324,7 @@ const char* refuse_toom_grad_w(const ImplicitShape& shape, size_t shared_memory)
   const int64_t rows = std::min(shape.out_h(), shape.h), columns = std::min(shape.out_w(), shape.w);
   const int64_t least =
       std::max<int64_t>(rows - shape.pad, 0) * std::max<int64_t>(columns - shape.pad, 0) * shape.n;
-  if (least < kToomFewestOfFour) return "too few products in a sum";
+  if (least < toom_fewest_of_four(shape.filter)) return "too few products in a sum";
   if (int64_t(shape.out_w()) > (1 << 14) || int64_t(shape.w) > (1 << 14)) {
     return "a row does not fit in shared memory";
   }

@@ -49,7 +49,7 @@ __global__ __launch_bounds__(Tile::kThreads, Tile::kBlocksPerSm) void gemm_thin_
     const DirectOperand<T> a, const DirectOperand<T> b, int k, int split, bool early_a,
     const TileOutput<Out> out, const Epilogue epilogue) {
 #if __CUDA_ARCH__ >= 900
-  extern __shared__ float parts[];
+  extern __shared__ __align__(16) float parts[];
   __shared__ Mbarrier arrived;  // where a cluster shares k out: sums from all its blocks
   const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
   const int rank = blockIdx.x % split, row0 = blockIdx.x / split * Tile::kRows;
