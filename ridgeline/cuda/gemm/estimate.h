@@ -1,34 +1,54 @@
 #pragma once
 
+#include <algorithm>
+
 #include "ridgeline/cuda/gemm/launch.h"
 
-// A guess at a variant's time in microseconds, for choosing without measuring. Fitted by hand to
-// seven thin shapes on an H200; on those same shapes its choice is 9 % slower than the best in the
-// geometric mean, 37 % at worst. Not tried on others.
+// A guess at a variant's time in microseconds, for choosing what to measure. Fitted to overlapped
+// launches of 105 thin shapes on an H200 (M = 512 to 8192, N = 16 to 256): the best of its first
+// three is 0.4 % slower than the best of twelve in the geometric mean, 8 % at worst.
 namespace ridgeline::cuda {
 
 struct GemmRates {
   int sms;
   // An SM's share of each, in bytes (flops) a microsecond, fitted on an H200.
-  double l2 = 40e3;             // while few blocks stream operands once
+  double l2 = 90e3;             // while few blocks stream operands once
   double l2_reused = 75e3;      // while tiles of a large product share operands
-  double cluster = 15e3;        // partial sums to other blocks
+  double cluster = 30e3;        // partial sums to other blocks
   double store = 50e3;          // results
   double tensor_flops = 5.7e6;  // wgmma, 16-bit operands
 };
 
-// Tile m x n, k in stages, `split` blocks a tile, a ring of `ring` stages of stage_bytes.
-inline double estimate_split(const GemmRates& rates, int blocks, int k_stages, int split, int ring,
-                             double stage_bytes, double tile_elements) {
+// The part of a GPU's multiprocessors that clusters of so many blocks can use at once: those of a
+// cluster lie in one of its parts, which have 16 or 18 on an H200 (as the occupancy calls say).
+inline double usable_by_clusters(int split) {
+  switch (split) {
+    case 1:
+    case 2:
+      return 1.0;
+    case 3:
+      return 0.886;
+    case 5:
+      return 0.833;
+    case 6:
+      return 0.773;
+    default:
+      return 0.909;
+  }
+}
+
+// A tile of so many elements, k in stages, `split` blocks a tile, `per_sm` of them on a
+// multiprocessor, a ring of `ring` stages of stage_bytes.
+inline double estimate_split(const GemmRates& rates, int blocks, int k_stages, int split,
+                             int per_sm, int ring, double stage_bytes, double tile_elements) {
   const int per_block = ceil_div(k_stages, split);
-  const int waves = ceil_div(blocks, rates.sms);
+  const int waves = ceil_div(blocks, int(per_sm * rates.sms * usable_by_clusters(split)));
+  const int sharing = std::min(per_sm, ceil_div(blocks, rates.sms));
   const double exchange = tile_elements * 4 * (split - 1) / split / rates.cluster;
-  const double us = 2.0 + 0.6 * (waves - 1) +
-                    waves * (per_block * stage_bytes / rates.l2 + exchange) +
-                    0.35 * (ceil_div(per_block, ring) - 1);
-  // Clusters of 6 and 8 fell off (9.9 against 6.1 us at 2560 x 16 x 2560), perhaps because fewer of
-  // them fit at once.
-  return split > 5 ? 1.5 * us : us;
+  return 2.0 + 1.0 * (waves - 1) +
+         waves * (per_block * (0.01 + sharing * stage_bytes / rates.l2) + exchange +
+                  tile_elements * 2 / rates.store) +
+         0.15 * (ceil_div(per_block, ring) - 1);
 }
 
 inline double estimate_persistent(const GemmRates& rates, int tiles, int k_stages, int cluster,
@@ -47,9 +67,11 @@ inline double estimate_stream(const GemmRates& rates, int tiles, int k_stages, d
          tile_elements * (2 + 4 + 4 * parts) / rates.store;
 }
 
-// `rounds` fragments of k a warp, one after the other.
-inline double estimate_thin(const GemmRates& rates, int blocks, int rounds, int split, int cols) {
-  return 1.3 + ceil_div(blocks, rates.sms) * rounds * 0.2 + (split > 1 ? 0.3 : 0.0) + cols * 0.01;
+// `rounds` fragments of k a warp, one after the other; rows that lie along k come in wider loads.
+inline double estimate_thin(const GemmRates& rates, int blocks, int rounds, int split, int cols,
+                            bool wide_rows) {
+  return (wide_rows ? 1.6 : 2.1) + ceil_div(blocks, rates.sms) * rounds * 0.6 +
+         (split > 1 ? 0.3 : 0.0) + cols * 0.01;
 }
 
 // Results at the rate of memory; longer sums leave fewer warps room. A warp that takes several

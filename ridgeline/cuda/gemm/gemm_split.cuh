@@ -40,6 +40,10 @@ struct SplitTile {
     // A block alone puts its sums where its stages were; others may still be reading theirs.
     return kAlignment + (split == 1 ? std::max(kRingBytes, parts) : kRingBytes + parts);
   }
+  // A multiprocessor of sm_90 has 228 KB, of which each block takes one for itself.
+  static constexpr int blocks_per_sm(int split) {
+    return 2 * (smem_bytes(split) + 1024) <= 228 * 1024 ? 2 : 1;
+  }
   // The limit belongs to the kernel, not to a launch: it must do for every split.
   static constexpr int max_smem_bytes() {
     int most = 0;

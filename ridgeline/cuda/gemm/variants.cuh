@@ -162,8 +162,9 @@ class GemmVariants {
       if (split > 1 && tiles * split > kMaxSplitBlocksPerSm * device_.sms) break;
       list.push_back(prepare_gemm_split<In, Out, kA, kB, Tile, Epilogue>(p, split, swapped,
                                                                          epilogue_, options_));
-      list.back().estimate_us = estimate_split(rates_, tiles * split, stages, split, Tile::kStages,
-                                               Tile::kStageBytes, Tile::kM * Tile::kN);
+      list.back().estimate_us =
+          estimate_split(rates_, tiles * split, stages, split, Tile::blocks_per_sm(split),
+                         Tile::kStages, Tile::kStageBytes, Tile::kM * Tile::kN);
     }
   }
   template <typename Tile>
@@ -172,8 +173,9 @@ class GemmVariants {
       const int blocks = ceil_div(p_.m, Tile::kRows) * split;
       list.push_back(prepare_gemm_thin<In, Out, kA, kB, Tile, Epilogue>(p_, split, swapped,
                                                                         epilogue_, options_));
-      list.back().estimate_us = estimate_thin(
-          rates_, blocks, ceil_div(p_.k, split * Tile::kWarps * Tile::kDepth), split, Tile::kCols);
+      list.back().estimate_us =
+          estimate_thin(rates_, blocks, ceil_div(p_.k, split * Tile::kWarps * Tile::kDepth), split,
+                        Tile::kCols, kA == Major::k);
     }
   }
   template <typename Tile>
