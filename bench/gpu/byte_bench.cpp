@@ -1,8 +1,8 @@
-// The products of ridgeline/cuda/byte_products.h, checked against long double and timed.
+// The products of ridgeline/cuda/mlp_step/byte_products.h, checked against long double and timed.
 //   byte_bench [N IN OUT]   default 3000 784 512
 #include "bench/gpu/byte_operands.h"
 #include "ridgeline/core/half.h"
-#include "ridgeline/cuda/byte_products.h"
+#include "ridgeline/cuda/mlp_step/byte_products.h"
 
 namespace ridgeline::bench {
 namespace {

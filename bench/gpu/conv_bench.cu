@@ -24,7 +24,7 @@
 #include "bench/gpu/conv_vendor.cuh"
 #include "ridgeline/cuda/conv/direct.h"
 #include "ridgeline/cuda/conv/twice.h"
-#include "ridgeline/cuda/gemm_products.h"
+#include "ridgeline/cuda/gemm/products.h"
 #include "ridgeline/cuda/plain/elementwise.h"
 
 namespace {

@@ -4,7 +4,7 @@
 //   tile_bench once            each kernel once, for a profiler
 //   tile_bench step            784-512-10, sigmoid, batch 3000: a step, and its kernels
 #include "bench/gpu/tile_step.h"
-#include "ridgeline/cuda/gemm_products.h"
+#include "ridgeline/cuda/gemm/products.h"
 #include "ridgeline/cuda/vendor/product.h"
 
 namespace ridgeline::bench {

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "ridgeline/cli/commands.h"
-#include "ridgeline/engine/bench_mlp.h"
+#include "ridgeline/engine/bench/mlp.h"
 #include "ridgeline/engine/progress.h"
 
 namespace ridgeline::cli {

@@ -1,10 +1,9 @@
-#include "ridgeline/engine/bench_compare.h"
-
 #include <memory>
 
 #include "ridgeline/cli/commands.h"
+#include "ridgeline/engine/bench/compare.h"
 #include "ridgeline/engine/machine.h"
-#include "ridgeline/engine/report_page.h"
+#include "ridgeline/engine/report/page.h"
 
 namespace ridgeline::cli {
 

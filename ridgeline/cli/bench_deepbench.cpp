@@ -1,10 +1,9 @@
-#include "ridgeline/engine/bench_deepbench.h"
-
 #include <fmt/core.h>
 
 #include <memory>
 
 #include "ridgeline/cli/commands.h"
+#include "ridgeline/engine/bench/deepbench.h"
 #include "ridgeline/engine/progress.h"
 
 namespace ridgeline::cli {

@@ -1,12 +1,11 @@
-#include "ridgeline/engine/bench_gemm.h"
-
 #include <fmt/core.h>
 
 #include <map>
 #include <memory>
 
 #include "ridgeline/cli/commands.h"
-#include "ridgeline/engine/deepbench.h"
+#include "ridgeline/engine/bench/deepbench_shapes.h"
+#include "ridgeline/engine/bench/gemm.h"
 #include "ridgeline/engine/progress.h"
 
 namespace ridgeline::cli {

@@ -1,10 +1,9 @@
-#include "ridgeline/engine/bench_infer.h"
-
 #include <fmt/format.h>
 
 #include <memory>
 
 #include "ridgeline/cli/commands.h"
+#include "ridgeline/engine/bench/infer.h"
 #include "ridgeline/engine/progress.h"
 
 namespace ridgeline::cli {

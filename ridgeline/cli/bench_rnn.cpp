@@ -1,11 +1,10 @@
-#include "ridgeline/engine/bench_rnn.h"
-
 #include <fmt/core.h>
 
 #include <map>
 #include <memory>
 
 #include "ridgeline/cli/commands.h"
+#include "ridgeline/engine/bench/rnn.h"
 #include "ridgeline/engine/progress.h"
 
 namespace ridgeline::cli {

@@ -1,4 +1,4 @@
-#include "ridgeline/engine/infer.h"
+#include "ridgeline/engine/infer/infer.h"
 
 #include <fmt/core.h>
 
@@ -8,7 +8,7 @@
 #include "ridgeline/core/error.h"
 #include "ridgeline/core/file.h"
 #include "ridgeline/core/text.h"
-#include "ridgeline/engine/generate.h"
+#include "ridgeline/engine/infer/generate.h"
 #include "ridgeline/engine/progress.h"
 
 namespace ridgeline::cli {

@@ -1,4 +1,4 @@
-#include "ridgeline/engine/ladder.h"
+#include "ridgeline/engine/ladder/ladder.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 
 #include "ridgeline/cli/commands.h"
 #include "ridgeline/core/file.h"
-#include "ridgeline/engine/verify.h"
+#include "ridgeline/engine/verify/verify.h"
 
 namespace ridgeline::cli {
 namespace {

@@ -1,10 +1,10 @@
 #include <memory>
 
 #include "ridgeline/cli/commands.h"
-#include "ridgeline/engine/batch_advice.h"
-#include "ridgeline/engine/explain.h"
 #include "ridgeline/engine/load_data.h"
-#include "ridgeline/engine/scaling.h"
+#include "ridgeline/engine/plan/batch_advice.h"
+#include "ridgeline/engine/plan/explain.h"
+#include "ridgeline/engine/plan/scaling.h"
 
 namespace ridgeline::cli {
 namespace {

@@ -1,11 +1,11 @@
-#include "ridgeline/engine/profile.h"
+#include "ridgeline/engine/profile/profile.h"
 
 #include <filesystem>
 #include <memory>
 
 #include "ridgeline/cli/commands.h"
 #include "ridgeline/core/file.h"
-#include "ridgeline/engine/report_page.h"
+#include "ridgeline/engine/report/page.h"
 
 namespace ridgeline::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "ridgeline/engine/train.h"
+#include "ridgeline/engine/train/train.h"
 
 #include <fmt/core.h>
 

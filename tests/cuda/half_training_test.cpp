@@ -5,9 +5,9 @@
 #include <cstring>
 
 #include "ridgeline/data/locate.h"
-#include "ridgeline/engine/checkpoint.h"
-#include "ridgeline/engine/train.h"
-#include "ridgeline/engine/trainer.h"
+#include "ridgeline/engine/train/checkpoint.h"
+#include "ridgeline/engine/train/train.h"
+#include "ridgeline/engine/train/trainer.h"
 #include "tests/cuda/gpu.h"
 #include "tests/engine/small_set.h"
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "ridgeline/engine/profile.h"
+#include "ridgeline/engine/profile/profile.h"
 #include "tests/cuda/gpu.h"
 #include "tests/engine/small_set.h"
 

@@ -2,8 +2,8 @@
 // takes long over as many channels as they are built for.
 #include <gtest/gtest.h>
 
+#include "ridgeline/cuda/conv1d/rows.h"
 #include "ridgeline/cuda/plain/rows.h"
-#include "ridgeline/cuda/signal_rows.h"
 #include "tests/cuda/gpu.h"
 #include "tests/cuda/signal_cases.h"
 #include "tests/support/nans.h"

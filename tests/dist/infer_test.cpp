@@ -1,11 +1,11 @@
-#include "ridgeline/engine/infer.h"
+#include "ridgeline/engine/infer/infer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 
-#include "ridgeline/engine/train.h"
+#include "ridgeline/engine/train/train.h"
 #include "tests/dist/thread_ranks.h"
 #include "tests/engine/small_set.h"
 

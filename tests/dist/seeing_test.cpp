@@ -2,9 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "ridgeline/engine/bench_deepbench.h"
-#include "ridgeline/engine/ladder.h"
-#include "ridgeline/engine/profile.h"
+#include "ridgeline/engine/bench/deepbench.h"
+#include "ridgeline/engine/ladder/ladder.h"
+#include "ridgeline/engine/profile/profile.h"
 #include "tests/dist/thread_ranks.h"
 #include "tests/engine/small_set.h"
 

@@ -8,7 +8,7 @@
 
 #include "ridgeline/cpu/simd/shared_step.h"
 #include "ridgeline/engine/ranks.h"
-#include "ridgeline/engine/trainer.h"
+#include "ridgeline/engine/train/trainer.h"
 #include "tests/dist/thread_ranks.h"
 #include "tests/engine/small_set.h"
 

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "ridgeline/engine/profile.h"
+#include "ridgeline/engine/profile/profile.h"
 
 namespace ridgeline::engine {
 namespace {

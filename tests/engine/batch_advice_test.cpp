@@ -1,4 +1,4 @@
-#include "ridgeline/engine/batch_advice.h"
+#include "ridgeline/engine/plan/batch_advice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

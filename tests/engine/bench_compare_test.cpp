@@ -1,11 +1,10 @@
-#include "ridgeline/engine/bench_compare.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 
 #include "ridgeline/core/error.h"
+#include "ridgeline/engine/bench/compare.h"
 #include "tests/engine/small_set.h"
 
 namespace ridgeline::engine {

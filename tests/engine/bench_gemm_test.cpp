@@ -1,5 +1,3 @@
-#include "ridgeline/engine/bench_gemm.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,8 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "ridgeline/engine/bench_deepbench.h"
-#include "ridgeline/engine/deepbench.h"
+#include "ridgeline/engine/bench/deepbench.h"
+#include "ridgeline/engine/bench/deepbench_shapes.h"
+#include "ridgeline/engine/bench/gemm.h"
 #include "tests/engine/small_set.h"
 
 namespace ridgeline::engine {

@@ -1,9 +1,8 @@
-#include "ridgeline/engine/bench_infer.h"
-
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
+#include "ridgeline/engine/bench/infer.h"
 #include "ridgeline/engine/machine.h"
 
 namespace ridgeline::engine {

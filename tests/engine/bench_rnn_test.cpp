@@ -1,6 +1,6 @@
-#include "ridgeline/engine/bench_rnn.h"
-
 #include <gtest/gtest.h>
+
+#include "ridgeline/engine/bench/rnn.h"
 
 namespace ridgeline::engine {
 namespace {

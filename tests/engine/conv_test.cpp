@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "ridgeline/engine/trainer.h"
+#include "ridgeline/engine/train/trainer.h"
 #include "tests/engine/small_set.h"
 
 namespace ridgeline::engine {

@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "ridgeline/data/locate.h"
-#include "ridgeline/engine/checkpoint.h"
-#include "ridgeline/engine/train.h"
-#include "ridgeline/engine/trainer.h"
+#include "ridgeline/engine/train/checkpoint.h"
+#include "ridgeline/engine/train/train.h"
+#include "ridgeline/engine/train/trainer.h"
 #include "tests/engine/small_set.h"
 
 namespace ridgeline::engine {

@@ -1,4 +1,4 @@
-#include "ridgeline/engine/infer.h"
+#include "ridgeline/engine/infer/infer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "ridgeline/engine/train.h"
+#include "ridgeline/engine/train/train.h"
 #include "tests/engine/small_set.h"
 
 namespace ridgeline::engine {

@@ -1,4 +1,4 @@
-#include "ridgeline/engine/ladder.h"
+#include "ridgeline/engine/ladder/ladder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

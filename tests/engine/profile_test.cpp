@@ -1,4 +1,4 @@
-#include "ridgeline/engine/profile.h"
+#include "ridgeline/engine/profile/profile.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "ridgeline/engine/device_use.h"
-#include "ridgeline/engine/trainer.h"
+#include "ridgeline/engine/profile/device_use.h"
+#include "ridgeline/engine/train/trainer.h"
 #include "tests/engine/small_set.h"
 
 namespace ridgeline::engine {

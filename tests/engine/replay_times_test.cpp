@@ -1,4 +1,4 @@
-#include "ridgeline/engine/replay_times.h"
+#include "ridgeline/engine/profile/replay_times.h"
 
 #include <gtest/gtest.h>
 

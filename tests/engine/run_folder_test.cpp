@@ -1,4 +1,4 @@
-#include "ridgeline/engine/run_folder.h"
+#include "ridgeline/engine/train/run_folder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

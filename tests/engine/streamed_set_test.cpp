@@ -1,8 +1,8 @@
-#include "ridgeline/engine/streamed_set.h"
+#include "ridgeline/engine/train/streamed_set.h"
 
 #include <gtest/gtest.h>
 
-#include "ridgeline/engine/trainer.h"
+#include "ridgeline/engine/train/trainer.h"
 #include "tests/engine/small_set.h"
 
 namespace ridgeline::engine {

@@ -1,4 +1,4 @@
-#include "ridgeline/engine/sweep.h"
+#include "ridgeline/engine/sweep/sweep.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

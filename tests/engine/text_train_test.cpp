@@ -7,7 +7,7 @@
 
 #include "ridgeline/engine/evaluate.h"
 #include "ridgeline/engine/load_data.h"
-#include "ridgeline/engine/train.h"
+#include "ridgeline/engine/train/train.h"
 #include "tests/engine/small_set.h"
 #include "tests/nn/expect_error.h"
 

@@ -1,4 +1,4 @@
-#include "ridgeline/engine/train.h"
+#include "ridgeline/engine/train/train.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "ridgeline/engine/checkpoint.h"
-#include "ridgeline/engine/train_run.h"
+#include "ridgeline/engine/train/checkpoint.h"
+#include "ridgeline/engine/train/run.h"
 #include "tests/engine/small_set.h"
 
 namespace ridgeline::engine {

@@ -1,4 +1,4 @@
-#include "ridgeline/engine/verify.h"
+#include "ridgeline/engine/verify/verify.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "ridgeline/cuda/byte_products.h"
 #include "ridgeline/cuda/gemm/gemm.h"
 #include "ridgeline/cuda/gemm/variants.cuh"
+#include "ridgeline/cuda/mlp_step/byte_products.h"
 
 namespace ridgeline::cuda {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "ridgeline/engine/predict.h"
+#include "ridgeline/engine/infer/predict.h"
 
 namespace ridgeline::engine {
 namespace {

@@ -9,7 +9,7 @@
 #include <optional>
 #include <thread>
 
-#include "ridgeline/engine/infer.h"
+#include "ridgeline/engine/infer/infer.h"
 #include "ridgeline/engine/stream/bell.h"
 #include "ridgeline/engine/stream/chunk.h"
 #include "ridgeline/engine/stream/output.h"

@@ -1,0 +1,267 @@
+// The way back of a convolution and the pool behind it.
+#include "ridgeline/cuda/conv/rows.h"
+#include "ridgeline/cuda/conv/spans.h"
+#include "ridgeline/cuda/conv/wgmma.h"
+#include "ridgeline/cuda/conv/window_grad_w.h"
+#include "ridgeline/cuda/graph_order.h"
+#include "ridgeline/cuda/plain/loose_bind.h"
+#include "ridgeline/plan/pooled_grads.h"
+
+namespace ridgeline::cuda {
+namespace {
+
+Curve pooled_curve(const PooledGrads& grads) {
+  return grads.activation != nullptr ? curve_of(grads.activation->kind) : Curve::none;
+}
+
+std::string refuse_grads(const Rest& rest, const PooledGrads& grads) {
+  const Conv2dGradW& w = *grads.w;
+  const DType dtype = w.x.dtype;
+  std::string reason = refuse_tensor(
+      rest, w.shape, w.n(),
+      {w.x, w.dy, unless_loose(w.dw, dtype), unless_loose(w.db, dtype), grads.pool->dy,
+       grads.x != nullptr ? grads.x->w : Value{}, grads.x != nullptr ? grads.x->dx : Value{}});
+  if (!reason.empty()) return reason;
+  if (pooled_curve(grads) == Curve::gelu) return "gelu keeps what it read, which the pool did not";
+  if (!quads(grads.pool->shape)) return "takes pools of 2 x 2 with stride 2";
+  const ImplicitShape shape = implicit_shape(w.shape, w.n());
+  return refuse_implicit_grads(shape, grads.x != nullptr, size_of(dtype),
+                               shared_memory(rest.runtime));
+}
+
+// Which products the rows of a layer with maps take: mma.sync, or wgmma for dx, and for dw of
+// halves.
+enum class Products { mma, wgmma };
+
+std::string refuse_warpgroups(const Rest& rest, const PooledGrads& grads) {
+  if (cuda_runtime(rest.runtime).architecture() != 90) return "built for sm_90a";
+  if (grads.x == nullptr) return "takes layers with a gradient of the input";
+  const ImplicitShape shape = implicit_shape(grads.w->shape, grads.w->n());
+  const size_t width = size_of(grads.w->x.dtype), memory = shared_memory(rest.runtime);
+  if (width == 2) return refuse_grads_wgmma(shape, memory);
+  return refuse_pooled_grad_x_wgmma(shape, width, memory);
+}
+
+size_t stream_workspace(const PooledGrads& grads, const Runtime& runtime) {
+  const ImplicitShape shape = implicit_shape(grads.w->shape, grads.w->n());
+  const StreamShape stream(shape, cuda_runtime(runtime).processors(), shared_memory(runtime));
+  return StreamWorkspace(shape, stream).total;
+}
+
+// Bytes of the workspace: the maps and sums of conv/implicit.h, then, for wgmma, the filters.
+struct GradsBytes {
+  GradBytes maps;
+  size_t words = 0;
+
+  GradsBytes(const PooledGrads& grads, const Runtime& runtime, Products products) {
+    const ImplicitShape shape = implicit_shape(grads.w->shape, grads.w->n());
+    const size_t width = size_of(grads.w->x.dtype), memory = shared_memory(runtime);
+    maps = implicit_grads_bytes(shape, grads.x != nullptr, width,
+                                cuda_runtime(runtime).processors(), memory);
+    if (products == Products::mma) return;
+    maps.total = (maps.total + 1023) / 1024 * 1024;
+    words = conv2d_wgmma_workspace(shape.turned(), width, false, memory);
+  }
+  size_t all() const { return maps.total + words; }
+};
+
+Cover covers_grads(const Rest& rest, Products products) {
+  const auto found = find_pooled_grads(rest);
+  if (!found) return Cover::no("the next ops are no gradients of a pool and its convolution");
+  std::string reason = refuse_grads(rest, *found);
+  if (reason.empty() && products == Products::wgmma) reason = refuse_warpgroups(rest, *found);
+  if (!reason.empty()) return Cover::no(reason);
+  Cover cover = cover_pooled_grads(rest, *found);
+  const bool streams = products == Products::wgmma && size_of(found->w->x.dtype) == 2;
+  cover.workspace = streams ? stream_workspace(*found, rest.runtime)
+                            : GradsBytes(*found, rest.runtime, products).all();
+  return cover;
+}
+
+template <typename T>
+ImplicitGradsArgs<T> grads_args(const PooledGrads& found, const Binding& binding) {
+  const Conv2dGradW& op = *found.w;
+  const OutputGrad<T> dz{binding.read(found.pool->dy).as<T>(), binding.read(found.pool->x).as<T>(),
+                         pooled_curve(found)};
+  ImplicitGradsArgs<T> args{implicit_shape(op.shape, op.n()), binding.read(op.x).as<T>(), dz,
+                            loose_write<T>(binding, op.dw, op.x.dtype),
+                            loose_write<T>(binding, op.db, op.x.dtype)};
+  place_grads(args, binding);
+  if (found.x != nullptr) {
+    args.w = binding.read(found.x->w).as<T>(), args.dx = binding.write(found.x->dx).as<T>();
+  }
+  return args;
+}
+
+// tf32: dx leaves the gradient before the pool for dw's kernel, which besides wants x channels
+// last.
+std::unique_ptr<Step> mapped_step(const Binding& binding, const PooledGrads& found,
+                                  const ImplicitGradsArgs<float>& args, size_t words_at) {
+  const size_t memory = args.shared_memory;
+  const GradMapBytes at = grad_map_bytes(args.shape, args.processors, memory);
+  std::byte* words = static_cast<std::byte*>(args.workspace) + words_at;
+  const ImplicitArgs<float> turned{args.shape.turned(), nullptr, args.w, {}, nullptr, true, true};
+  const size_t end = words_at + conv2d_wgmma_workspace(turned.shape, sizeof(float), false, memory);
+  ImplicitGradsArgs<float> x_only = args;
+  x_only.dy = {}, x_only.w = nullptr;
+  std::vector<StepPiece> pieces;
+  pieces.push_back({{found.x->w}, {}, {{words_at, end, true}}, false, [=](cudaStream_t stream) {
+                      return launch_conv2d_wgmma_words<float>(turned, false, memory, words, stream);
+                    }});
+  pieces.push_back({{found.w->x}, {}, {{at.x, at.words, true}}, true, [=](cudaStream_t stream) {
+                      return launch_conv2d_grad_maps<float>(x_only, stream);
+                    }});
+  pieces.push_back(
+      {{found.pool->dy, found.pool->x},
+       {found.x->dx},
+       {{words_at, end, false}, {0, at.x, true}, {at.sums, at.partial, true}},
+       false,
+       [=](cudaStream_t stream) { return launch_pooled_grad_x_wgmma(args, words, stream); }});
+  pieces.push_back(
+      {{},
+       {found.w->dw, found.w->db},
+       {{0, at.partial, false}, {at.partial, at.total, true}},
+       false,
+       [=](cudaStream_t stream) { return launch_conv2d_grad_w_implicit<float>(args, stream); }});
+  return launch_pieces(binding, describe(Op{*found.w}), std::move(pieces));
+}
+
+// Halves: dx first, for the layers below wait for it; dw from what it leaves.
+template <typename T>
+std::unique_ptr<Step> stream_step(const Binding& binding, const PooledGrads& found,
+                                  const ImplicitGradsArgs<T>& args) {
+  const StreamWorkspace at(args.shape,
+                           StreamShape(args.shape, args.processors, args.shared_memory));
+  const auto launched = [args](auto launch) {
+    return [=](cudaStream_t stream) { return launch(args, stream); };
+  };
+  std::vector<StepPiece> pieces;
+  pieces.push_back(
+      {{found.x->w}, {}, {{at.words, at.x, true}}, false, launched(launch_stream_words<T>)});
+  pieces.push_back({{found.w->x}, {}, {{at.x, at.dz, true}}, true, launched(launch_stream_x<T>)});
+  pieces.push_back({{found.pool->dy, found.pool->x},
+                    {found.x->dx},
+                    {{at.words, at.x, false}, {at.dz, at.partial, true}},
+                    false,
+                    launched(launch_stream_grad_x<T>)});
+  pieces.push_back({{},
+                    {found.w->dw, found.w->db},
+                    {{at.x, at.partial, false}, {at.partial, at.total, true}},
+                    false,
+                    launched(launch_stream_grad_w<T>)});
+  return launch_pieces(binding, describe(Op{*found.w}), std::move(pieces));
+}
+
+std::unique_ptr<Step> prepare_grads(const Span& span, const Binding& binding, Products products) {
+  const PooledGrads found = *find_pooled_grads(Rest{span.program, span.begin, binding.runtime()});
+  const Conv2dGradW& op = *found.w;
+  return dispatch_factor(op.x.dtype, [&](auto type) {
+    using T = decltype(type);
+    const ImplicitGradsArgs<T> args = grads_args<T>(found, binding);
+    if constexpr (sizeof(T) == 2) {
+      if (products == Products::wgmma) return stream_step<T>(binding, found, args);
+    }
+    const GradBytes bytes = GradsBytes(found, binding.runtime(), products).maps;
+    if constexpr (sizeof(T) == 4) {
+      if (products == Products::wgmma) return mapped_step(binding, found, args, bytes.total);
+    }
+    const auto launched = [args](auto launch) {
+      return [=](cudaStream_t stream) { return launch(args, stream); };
+    };
+    Values made{op.x, found.pool->dy, found.pool->x};
+    if (found.x != nullptr) made.push_back(found.x->w);
+    std::vector<StepPiece> pieces;
+    pieces.push_back(
+        {made, {}, {{0, bytes.maps, true}}, false, launched(launch_conv2d_grad_maps<T>)});
+    if (found.x != nullptr) {  // first: it is what the layers below wait for
+      pieces.push_back({{},
+                        {found.x->dx},
+                        {{0, bytes.maps, false}},
+                        false,
+                        launched(launch_conv2d_grad_x_maps<T>)});
+    }
+    // Without maps the kernels read the values themselves.
+    pieces.push_back({bytes.maps > 0 ? Values{} : made,
+                      {op.dw, op.db},
+                      {{0, bytes.maps, false}, {bytes.maps, bytes.total, true}},
+                      false,
+                      launched(launch_conv2d_grad_w_implicit<T>)});
+    return launch_pieces(binding, describe(Op{op}), std::move(pieces));
+  });
+}
+
+// ---- backward, the lowest layer ----
+
+std::string refuse_windows(const Rest& rest, const PooledGrads& grads) {
+  const Conv2dGradW& op = *grads.w;
+  const Conv2dShape& s = op.shape;
+  const DType dtype = op.x.dtype;
+  if (grads.x != nullptr) return "takes no gradient of the input";
+  std::string reason = refuse_floats({op.x, op.dy, unless_loose(op.dw, dtype),
+                                      unless_loose(op.db, dtype), grads.pool->dy, grads.pool->x});
+  if (reason.empty()) {
+    reason = refuse_large({op.n(), s.in.numel(), s.out().numel(), s.weight().numel()});
+  }
+  if (reason.empty()) reason = refuse_window(s);
+  if (!reason.empty()) return reason;
+  if (pooled_curve(grads) == Curve::gelu) return "gelu keeps what it read, which the pool did not";
+  if (!quads(grads.pool->shape)) return "takes pools of 2 x 2 with stride 2";
+  return refuse_window_grad_w(implicit_shape(s, op.n()), size_of(dtype),
+                              shared_memory(rest.runtime));
+}
+
+Cover covers_windows(const Rest& rest) {
+  const auto found = find_pooled_grads(rest);
+  if (!found) return Cover::no("the next ops are no gradients of a pool and its convolution");
+  if (const std::string reason = refuse_windows(rest, *found); !reason.empty()) {
+    return Cover::no(reason);
+  }
+  Cover cover = cover_pooled_grads(rest, *found);
+  cover.workspace =
+      window_grad_w_workspace(implicit_shape(found->w->shape, found->w->n()),
+                              size_of(found->w->x.dtype), cuda_runtime(rest.runtime).processors());
+  return cover;
+}
+
+std::unique_ptr<Step> prepare_windows(const Span& span, const Binding& binding) {
+  const PooledGrads found = *find_pooled_grads(Rest{span.program, span.begin, binding.runtime()});
+  const Conv2dGradW& op = *found.w;
+  const DType dtype = op.x.dtype;
+  return dispatch_device_float(dtype, [&](auto type) {
+    using T = decltype(type);
+    const WindowGradWArgs<T> args{implicit_shape(op.shape, op.n()),
+                                  binding.read(op.x).as<T>(),
+                                  {binding.read(found.pool->dy).as<T>(),
+                                   binding.read(found.pool->x).as<T>(), pooled_curve(found)},
+                                  loose_write<T>(binding, op.dw, dtype),
+                                  loose_write<T>(binding, op.db, dtype)};
+    const int processors = cuda_runtime(binding.runtime()).processors();
+    const size_t bytes = window_grad_w_workspace(args.shape, sizeof(T), processors);
+    const auto launched = [args, processors, workspace = binding.workspace()](auto launch) {
+      return [=](cudaStream_t stream) { return launch(args, workspace, processors, stream); };
+    };
+    return launch_in_turn(
+        binding, describe(Op{op}), bytes,
+        {{op.x, found.pool->dy, found.pool->x}, {}, {}, false, launched(launch_window_grad_w<T>)},
+        {{}, {op.dw, op.db}, {}, false, launched(launch_window_grad_w_sum<T>)});
+  });
+}
+
+}  // namespace
+
+Table conv_grads_rows() {
+  Table table;
+  for (const Products products : {Products::wgmma, Products::mma}) {
+    table.push_back(cuda_row(
+        products == Products::wgmma ? "cuda.pool_conv2d_grads.wgmma"
+                                    : "cuda.pool_conv2d_grads.implicit",
+        [products](const Rest& rest) { return covers_grads(rest, products); },
+        [products](const Span& span, const Binding& binding) {
+          return prepare_grads(span, binding, products);
+        }));
+  }
+  table.push_back(cuda_row("cuda.pool_conv2d_grad_w.windows", covers_windows, prepare_windows));
+  return table;
+}
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,324 @@
+#include "ridgeline/cuda/conv/rows.h"
+
+#include "ridgeline/cuda/conv/constant.h"
+#include "ridgeline/cuda/conv/direct.h"
+#include "ridgeline/cuda/conv/spans.h"
+#include "ridgeline/cuda/conv/twice.h"
+#include "ridgeline/cuda/conv/whole.h"
+#include "ridgeline/cuda/plain/gather.h"
+#include "ridgeline/cuda/plain/geometry.h"
+#include "ridgeline/cuda/plain/loose_bind.h"
+#include "ridgeline/cuda/row.h"
+
+namespace ridgeline::cuda {
+namespace {
+
+// The values of the layer that must not be wanted later.
+void add_inner(const PooledConv& layer, Values& inner) {
+  inner.push_back(layer.conv->y);
+  if (layer.activation != nullptr) inner.push_back(layer.activation->y);
+}
+
+// ---- one layer, fp32 ----
+
+DirectShape direct_shape(const Conv2dShape& shape) {
+  return {int(shape.in.c),
+          int(shape.in.h),
+          int(shape.in.w),
+          int(shape.k),
+          int(shape.window.h.kernel),
+          int(shape.window.h.pad)};
+}
+
+Cover covers_direct(const Rest& rest, bool gathers) {
+  const auto found = find_convs(rest, gathers, 1);
+  if (!found) return Cover::no("the next ops are no convolution and its pool");
+  const Conv2d& conv = *found->first.conv;
+  std::string reason = refuse_floats({conv.x, conv.w, conv.b, found->first.pool->y});
+  if (conv.x.dtype != DType::fp32) reason = "takes fp32 only";
+  if (reason.empty()) reason = refuse_layer(found->first);
+  if (reason.empty()) reason = refuse_large({conv.n(), conv.shape.in.numel(), conv.shape.k});
+  if (reason.empty()) {
+    reason = refuse_direct(direct_shape(conv.shape), gathers, shared_memory(rest.runtime));
+  }
+  if (!reason.empty()) return Cover::no(reason);
+  Values inner{conv.y};
+  if (gathers) inner.push_back(found->front.bytes->y);
+  reason = keep_activation(rest, found->first, found->ops(), inner);
+  return reason.empty() ? cover_skipping(rest, inner, found->ops()) : Cover::no(reason);
+}
+
+std::unique_ptr<Step> prepare_direct(const Span& span, const Binding& binding, bool gathers) {
+  const ConvSpan found = find_convs(span, binding.runtime(), gathers, 1);
+  const Conv2d& conv = *found.first.conv;
+  DirectArgs args;
+  args.shape = direct_shape(conv.shape);
+  args.source = source_of(found.front, conv, binding);
+  args.w = binding.read(conv.w).as<float>();
+  args.b = binding.read(conv.b).as<float>();
+  args.y = binding.write(found.first.pool->y).as<float>();
+  args.curve = found.first.curve();
+  if (found.first.activation != nullptr) {
+    args.a = binding.write(found.first.activation->y).as<float>();  // null where it is skipped
+  }
+  return launch_step(
+      binding, describe(Op{conv}),
+      [args, labels = labels_of(found.front, binding),
+       processors = cuda_runtime(binding.runtime()).processors()](cudaStream_t stream) {
+        const cudaError_t error = launch_conv_pool_direct(args, processors, stream);
+        if (error != cudaSuccess || labels.label == nullptr) return error;
+        return launch_gather<float>(labels, stream);
+      });
+}
+
+// ---- two layers, tensor cores ----
+
+TwiceShape twice_shape(const Conv2dShape& first, const Conv2dShape& second) {
+  return {int(first.in.h),
+          int(first.in.w),
+          int(first.window.h.kernel),
+          int(first.k),
+          int(second.window.h.kernel),
+          int(second.k)};
+}
+
+std::string refuse_twice(const ConvSpan& found) {
+  std::string reason = refuse_layer(found.first);
+  if (reason.empty()) reason = refuse_layer(found.second);
+  if (!reason.empty()) return reason;
+  const Conv2dShape &first = found.first.conv->shape, &second = found.second.conv->shape;
+  if (first.in.c != 1) return "takes images of one channel";
+  if (first.window.h.pad != 0 || second.window.h.pad != 0) return "takes no padding";
+  if (!has_twice(twice_shape(first, second))) return "is not built for these extents";
+  return {};
+}
+
+std::string refuse_twice_types(const Rest& rest, const ConvSpan& found) {
+  const Conv2d &first = *found.first.conv, &second = *found.second.conv;
+  const DType dtype = first.x.dtype;
+  if (dtype == DType::fp64) return "the tensor cores take no fp64 here";
+  if (dtype == DType::fp32 && rest.program.precision != Precision::tf32) {
+    return "rounds to tf32, which this run did not ask for";
+  }
+  if (cuda_runtime(rest.runtime).architecture() < 80) return "needs sm_80 or later";
+  if (shared_memory(rest.runtime) < twice_shared_memory(size_of(dtype))) {
+    return "needs the shared memory of sm_90";
+  }
+  return refuse_floats({first.x, first.w, unless_loose(first.b, dtype), second.w,
+                        unless_loose(second.b, dtype), found.second.pool->y});
+}
+
+Cover covers_twice(const Rest& rest, bool gathers) {
+  const auto found = find_convs(rest, gathers, 2);
+  if (!found) return Cover::no("the next ops are no two convolutions with their pools");
+  std::string reason = refuse_twice(*found);
+  if (reason.empty()) reason = refuse_twice_types(rest, *found);
+  if (!reason.empty()) return Cover::no(reason);
+  Values inner;
+  if (gathers) inner.push_back(found->front.bytes->y);
+  add_inner(found->first, inner);
+  inner.push_back(found->first.pool->y);
+  add_inner(found->second, inner);
+  return cover_skipping(rest, inner, found->ops());
+}
+
+// But for y.
+template <typename T>
+TwiceArgs<T> twice_args(const ConvSpan& found, const Binding& binding) {
+  const Conv2d &first = *found.first.conv, &second = *found.second.conv;
+  const DType dtype = first.x.dtype;
+  TwiceArgs<T> args{};
+  args.source = source_of(found.front, first, binding);
+  args.w1 = binding.read(first.w).as<T>();
+  args.w2 = binding.read(second.w).as<T>();
+  args.b1 = loose_read<T>(binding, first.b, dtype);
+  args.b2 = loose_read<T>(binding, second.b, dtype);
+  args.curve1 = found.first.curve();
+  args.curve2 = found.second.curve();
+  return args;
+}
+
+template <typename T>
+std::unique_ptr<Step> prepare_twice(const ConvSpan& found, const Binding& binding, int variant) {
+  const Conv2d &first = *found.first.conv, &second = *found.second.conv;
+  TwiceArgs<T> args = twice_args<T>(found, binding);
+  args.y = binding.write(found.second.pool->y).as<T>();
+  return launch_step(
+      binding, describe(Op{second}),
+      [args, variant, shape = twice_shape(first.shape, second.shape),
+       labels = labels_of(found.front, binding),
+       processors = cuda_runtime(binding.runtime()).processors()](cudaStream_t stream) {
+        const cudaError_t error =
+            launch_conv_pool_twice<T>(shape, args, variant, processors, stream);
+        if (error != cudaSuccess || labels.label == nullptr) return error;
+        return launch_gather<float>(labels, stream);
+      });
+}
+
+std::unique_ptr<Step> prepare_twice(const Span& span, const Binding& binding, bool gathers,
+                                    int variant) {
+  const ConvSpan found = find_convs(span, binding.runtime(), gathers, 2);
+  switch (found.first.conv->x.dtype) {
+    case DType::bf16:
+      return prepare_twice<__nv_bfloat16>(found, binding, variant);
+    case DType::fp16:
+      return prepare_twice<__half>(found, binding, variant);
+    default:
+      return prepare_twice<float>(found, binding, variant);
+  }
+}
+
+// ---- a whole net ----
+
+struct WholeNet {
+  ConvSpan convs;
+  const Linear* first = nullptr;
+  const Activation* activation = nullptr;  // of the first, or none
+  const Linear* last = nullptr;
+  const Softmax* softmax = nullptr;  // or none
+  size_t ops = 0;
+
+  const Value& y() const { return softmax != nullptr ? softmax->y : last->y; }
+};
+
+std::optional<WholeNet> find_whole(const Rest& rest, bool gathers) {
+  const auto convs = find_convs(rest, gathers, 2);
+  if (!convs) return {};
+  WholeNet net{*convs};
+  net.ops = convs->ops();
+  ValueId x = convs->second.pool->y.id;
+  net.first = rest.get<Linear>(net.ops++);
+  if (net.first == nullptr || net.first->x.id != x) return {};
+  x = net.first->y.id;
+  if (const auto* activation = rest.get<Activation>(net.ops); activation && activation->x.id == x) {
+    net.activation = activation;
+    x = activation->y.id, ++net.ops;
+  }
+  net.last = rest.get<Linear>(net.ops++);
+  if (net.last == nullptr || net.last->x.id != x) return {};
+  if (const auto* softmax = rest.get<Softmax>(net.ops);
+      softmax && softmax->x.id == net.last->y.id && rest.dead_after(softmax->x, net.ops + 1)) {
+    net.softmax = softmax, ++net.ops;
+  }
+  return net;
+}
+
+std::string refuse_whole(const Rest& rest, const WholeNet& net) {
+  std::string reason = refuse_twice(net.convs);
+  if (reason.empty()) reason = refuse_twice_types(rest, net.convs);
+  if (!reason.empty()) return reason;
+  const Conv2d &first = *net.convs.first.conv, &second = *net.convs.second.conv;
+  const DType dtype = first.x.dtype;
+  if (size_of(dtype) != 2) return "takes halves only";
+  if (cuda_runtime(rest.runtime).architecture() < 90) return "needs clusters of blocks (sm_90)";
+  if (!has_whole(twice_shape(first.shape, second.shape))) return "is not built for these extents";
+  if (net.first->out() > kWholeMostHidden || net.last->out() > kWholeMostClasses) {
+    return fmt::format("takes up to {} hidden units and {} outputs", kWholeMostHidden,
+                       kWholeMostClasses);
+  }
+  return refuse_floats({first.x, net.first->w, unless_loose(net.first->b, dtype), net.last->w,
+                        unless_loose(net.last->b, dtype), unless_loose(net.y(), dtype)});
+}
+
+Cover covers_whole(const Rest& rest, bool gathers) {
+  const auto net = find_whole(rest, gathers);
+  if (!net) return Cover::no("the next ops are no two convolutions and two linear layers");
+  if (const std::string reason = refuse_whole(rest, *net); !reason.empty()) {
+    return Cover::no(reason);
+  }
+  Values inner;
+  if (gathers) inner.push_back(net->convs.front.bytes->y);
+  for (const PooledConv& layer : {net->convs.first, net->convs.second}) {
+    add_inner(layer, inner);
+    inner.push_back(layer.pool->y);
+  }
+  inner.push_back(net->first->y);
+  if (net->activation != nullptr) inner.push_back(net->activation->y);
+  if (net->softmax != nullptr) inner.push_back(net->last->y);
+  return cover_skipping(rest, inner, net->ops);
+}
+
+std::unique_ptr<Step> prepare_whole(const Span& span, const Binding& binding, bool gathers) {
+  const WholeNet net = *find_whole(Rest{span.program, span.begin, binding.runtime()}, gathers);
+  const DType dtype = net.last->w.dtype;
+  return dispatch_device_half(dtype, [&](auto type) {
+    using T = decltype(type);
+    WholeArgs<T> args{};
+    args.convs = twice_args<T>(net.convs, binding);
+    args.w3 = binding.read(net.first->w).template as<T>();
+    args.w4 = binding.read(net.last->w).template as<T>();
+    args.b3 = loose_read<T>(binding, net.first->b, dtype);
+    args.b4 = loose_read<T>(binding, net.last->b, dtype);
+    args.curve3 = net.activation != nullptr ? curve_of(net.activation->kind) : Curve::none;
+    args.hidden = int(net.first->out()), args.classes = int(net.last->out());
+    args.softmax = net.softmax != nullptr;
+    args.y = loose_write<T>(binding, net.y(), dtype);
+    return launch_step(
+        binding, describe(Op{*net.last}),
+        [args, labels = labels_of(net.convs.front, binding),
+         processors = cuda_runtime(binding.runtime()).processors()](cudaStream_t stream) {
+          const cudaError_t error = launch_conv_net_whole<T>(args, processors, stream);
+          if (error != cudaSuccess || labels.label == nullptr) return error;
+          return launch_gather<float>(labels, stream);
+        });
+  });
+}
+
+// ---- one convolution ----
+
+Cover covers_constant(const Rest& rest) {
+  const auto* op = rest.get<Conv2d>(0);
+  if (op == nullptr) return no_such_op(Conv2d::kName);
+  std::string reason = refuse_floats({op->x, op->w, op->b, op->y});
+  if (op->x.dtype != DType::fp32) reason = "takes fp32 only";
+  if (op->shape.groups != 1) reason = "takes one group";
+  if (reason.empty()) reason = refuse_large({op->n(), op->shape.in.numel(), op->y.shape.numel()});
+  if (reason.empty()) reason = refuse_conv2d_constant(geometry_of(op->shape, op->n()));
+  return cover_unless(reason, 1);
+}
+
+std::unique_ptr<Step> prepare_constant(const Span& span, const Binding& binding) {
+  const auto& op = span.get<Conv2d>(0);
+  return launch_step(binding, describe(span.op(0)),
+                     [g = geometry_of(op.shape, op.n()), x = binding.read(op.x).as<float>(),
+                      w = binding.read(op.w).as<float>(), b = binding.read(op.b).as<float>(),
+                      y = binding.write(op.y).as<float>()](cudaStream_t stream) {
+                       return launch_conv2d_constant(g, x, w, b, y, stream);
+                     });
+}
+
+}  // namespace
+
+Table conv_rows() {
+  Table table;
+  for (const bool gathers : {true, false}) {
+    const char* prefix = gathers ? "gather_" : "";
+    table.push_back(cuda_row(
+        fmt::format("cuda.{}conv_net.whole", prefix),
+        [gathers](const Rest& rest) { return covers_whole(rest, gathers); },
+        [gathers](const Span& span, const Binding& binding) {
+          return prepare_whole(span, binding, gathers);
+        }));
+    for (int variant = 0; variant < kTwiceVariants; ++variant) {
+      table.push_back(cuda_row(
+          fmt::format("cuda.{}conv2d_pool_twice.tensor.{}", prefix, variant),
+          [gathers](const Rest& rest) { return covers_twice(rest, gathers); },
+          [gathers, variant](const Span& span, const Binding& binding) {
+            return prepare_twice(span, binding, gathers, variant);
+          }));
+    }
+    table.push_back(cuda_row(
+        fmt::format("cuda.{}conv2d_pool.direct", prefix),
+        [gathers](const Rest& rest) { return covers_direct(rest, gathers); },
+        [gathers](const Span& span, const Binding& binding) {
+          return prepare_direct(span, binding, gathers);
+        }));
+  }
+  return table;
+}
+
+Table constant_conv_rows() {
+  return {cuda_row("cuda.conv2d.constant", covers_constant, prepare_constant)};
+}
+
+}  // namespace ridgeline::cuda

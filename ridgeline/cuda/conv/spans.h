@@ -1,0 +1,159 @@
+#pragma once
+
+#include <optional>
+
+#include "ridgeline/cuda/conv/implicit.h"
+#include "ridgeline/cuda/conv/rows.h"
+#include "ridgeline/cuda/conv/source.h"
+#include "ridgeline/cuda/plain/gather.h"
+#include "ridgeline/cuda/plain/loose_bind.h"
+#include "ridgeline/cuda/row.h"
+
+// The spans that rows of convolutions look for, and what they share in binding them.
+namespace ridgeline::cuda {
+
+// Convolution, activation (or none) and a pool, each reading the one before.
+struct PooledConv {
+  const Conv2d* conv = nullptr;
+  const Activation* activation = nullptr;
+  const MaxPool* pool = nullptr;
+
+  size_t ops() const { return activation != nullptr ? 3 : 2; }
+  Curve curve() const { return activation != nullptr ? curve_of(activation->kind) : Curve::none; }
+};
+
+// Windows of 2 x 2 that do not overlap.
+bool quads(const PoolShape& shape);
+
+// Why kernels of a layer with its pool cannot take it; "" when they can: square filters, one group,
+// stride 1, no dilation, pools of 2 x 2, and no activation that decreases.
+std::string refuse_layer(const PooledConv& layer);
+
+// A gather of bytes in front of the layers, and perhaps one of labels behind it.
+struct Front {
+  const Gather* bytes = nullptr;
+  const Gather* labels = nullptr;
+
+  size_t ops() const { return size_t(bytes != nullptr) + size_t(labels != nullptr); }
+};
+
+// The start of a span.
+struct ConvSpan {
+  Front front;
+  PooledConv first, second;  // second: absent in rows of one layer
+
+  size_t ops() const {
+    return front.ops() + first.ops() + (second.conv != nullptr ? second.ops() : 0);
+  }
+};
+
+// `gathers`: with a gather in front; `layers`: one or two.
+std::optional<ConvSpan> find_convs(const Rest& rest, bool gathers, int layers);
+ConvSpan find_convs(const Span& span, const Runtime& runtime, bool gathers, int layers);
+
+// Skips `inner`, or says which is wanted later.
+Cover cover_skipping(const Rest& rest, const Values& inner, size_t ops);
+
+// A layer whose pool's gradient wants what the pool read: leaves that among the values to write,
+// else puts it to `inner`. Why not, or "".
+std::string keep_activation(const Rest& rest, const PooledConv& layer, size_t ops, Values& inner);
+
+// The images the first layer reads.
+ImageSource source_of(const Front& front, const Conv2d& conv, const Binding& binding);
+// What gathers the labels, or nothing.
+GatherArgs labels_of(const Front& front, const Binding& binding);
+
+// Why kernels for square filters without dilation cannot take this one; "" when they can.
+std::string refuse_square(const Conv2dShape& shape);
+// The same of kernels that besides want stride 1 and one group.
+std::string refuse_window(const Conv2dShape& shape);
+
+// Why kernels on tensor cores (conv/implicit.h) cannot take a convolution of these values in this
+// run; "" when they can. `refuse`: one of the two above.
+std::string refuse_tensor(const Rest& rest, const Conv2dShape& shape, int64_t n,
+                          const Values& values,
+                          std::string (*refuse)(const Conv2dShape&) = refuse_window);
+// The same of a layer with its pool.
+std::string refuse_pooled(const Rest& rest, const PooledConv& layer);
+ImplicitShape implicit_shape(const Conv2dShape& shape, int64_t n);
+
+template <typename T>
+PooledOutput<T> pooled_output(const PooledConv& layer, const Binding& binding) {
+  PooledOutput<T> pool{true, layer.curve()};
+  if (layer.activation != nullptr) pool.a = binding.write(layer.activation->y).as<T>();
+  return pool;
+}
+
+// What kernels of conv/ take as one product: a convolution, alone or with its pool, or the gradient
+// of its input, which is one of the output's gradient with the filters turned around.
+struct ConvProduct {
+  Value x, w, b, y;  // b: perhaps none
+  Conv2dShape conv;
+  bool turned = false;
+  PooledConv layer = {};  // empty without a pool
+
+  explicit ConvProduct(const Conv2d& op) : x(op.x), w(op.w), b(op.b), y(op.y), conv(op.shape) {}
+  explicit ConvProduct(const Conv2dGradX& op)
+      : x(op.dy), w(op.w), y(op.dx), conv(op.shape), turned(true) {}
+  explicit ConvProduct(const PooledConv& found) : ConvProduct(*found.conv) {
+    y = found.pool->y, layer = found;
+  }
+
+  DType dtype() const { return x.dtype; }
+  bool pooled() const { return layer.pool != nullptr; }
+  ImplicitShape shape() const {
+    const ImplicitShape forward = implicit_shape(conv, x.shape[0]);
+    return turned ? forward.turned() : forward;
+  }
+  Values values() const { return {x, w, unless_loose(b, dtype()), y}; }
+  Values writes() const {
+    return layer.activation != nullptr ? Values{y, layer.activation->y} : Values{y};
+  }
+  template <typename T>
+  ImplicitArgs<T> args(const Binding& binding) const {
+    return {shape(),
+            binding.read(x).as<T>(),
+            binding.read(w).as<T>(),
+            loose_read<T>(binding, b, dtype()),
+            binding.write(y).as<T>(),
+            turned};
+  }
+  template <typename T>
+  PooledOutput<T> pool(const Binding& binding) const {
+    return pooled() ? pooled_output<T>(layer, binding) : PooledOutput<T>{};
+  }
+};
+
+// A family of kernels that takes products: why it does not take one ("" when it does; what a pool
+// may be is asked besides), the bytes it wants, and its step.
+struct ConvKernels {
+  std::string (*refuse)(const Rest&, const ConvProduct&);
+  size_t (*workspace)(const Runtime&, const ConvProduct&);
+  std::unique_ptr<Step> (*prepare)(const Binding&, const std::string& what, const ConvProduct&);
+};
+
+// "cuda.conv2d_pool.<how>", "cuda.conv2d.<how>", "cuda.conv2d_grad_x.<how>".
+Table product_rows(const std::string& how, const ConvKernels& kernels);
+
+// The workspace and what the device has, for the launches of gradients.
+template <typename T>
+void place_grads(ImplicitGradsArgs<T>& args, const Binding& binding) {
+  args.workspace = binding.workspace();
+  args.processors = cuda_runtime(binding.runtime()).processors();
+  args.shared_memory = shared_memory(binding.runtime());
+}
+
+// Calls f with the kernel's type of 16-bit and 32-bit floats.
+template <typename F>
+std::unique_ptr<Step> dispatch_factor(DType dtype, F f) {
+  switch (dtype) {
+    case DType::bf16:
+      return f(__nv_bfloat16{});
+    case DType::fp16:
+      return f(__half{});
+    default:
+      return f(float{});
+  }
+}
+
+}  // namespace ridgeline::cuda

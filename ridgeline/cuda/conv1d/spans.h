@@ -1,0 +1,37 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "ridgeline/cuda/conv/spans.h"
+#include "ridgeline/plan/impl.h"
+
+// What rows over rows of channels (signal_rows.h) have in common.
+namespace ridgeline::cuda {
+
+struct Signal {
+  int channels = 0, length = 0;
+};
+
+// "signal:256x336": 256 channels of 336 positions, as rows of channels.
+std::optional<Signal> parse_signal(const Format& format);
+FormatUse signal_use(const Value& value, int64_t channels, int64_t length);
+
+// Halves and fp32.
+bool is_signal_type(DType dtype);
+bool is_relu(const Activation* activation, const Value& x);
+
+// A normalisation over whole items with its own gamma and beta for every number, relu, and a pool
+// of three, each reading the one before.
+struct NormPool {
+  const LayerNorm* norm = nullptr;
+  const Activation* relu = nullptr;
+  const MaxPool* pool = nullptr;
+};
+
+std::optional<NormPool> norm_pool_at(const Rest& rest, size_t at, const Value& x);
+std::string refuse_norm(const LayerNorm& norm);
+
+int processors(const Binding& binding);
+
+}  // namespace ridgeline::cuda

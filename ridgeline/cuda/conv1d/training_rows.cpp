@@ -1,0 +1,191 @@
+// Training of networks over signals: gradients from plain signals, and what stands between them.
+#include "ridgeline/cuda/conv1d/grads.h"
+#include "ridgeline/cuda/conv1d/one_hot_grad.h"
+#include "ridgeline/cuda/conv1d/pool_threes.h"
+#include "ridgeline/cuda/conv1d/rows.h"
+#include "ridgeline/cuda/conv1d/shapes.h"
+#include "ridgeline/cuda/plain/conv.h"
+#include "ridgeline/cuda/plain/geometry.h"
+#include "ridgeline/cuda/plain/loose_bind.h"
+#include "ridgeline/cuda/row.h"
+
+namespace ridgeline::cuda {
+namespace {
+
+Conv1dGradShape grad_shape(const Conv2dShape& shape, int64_t n) {
+  return {int(n), int(shape.in.c), int(shape.in.w), int(shape.k), int(shape.window.w.kernel)};
+}
+
+std::string refuse_grad(const Rest& rest, const Conv2dShape& shape, int64_t n,
+                        const Values& values) {
+  if (size_of(values[0].dtype) != 2) return "takes bf16 and fp16";
+  if (cuda_runtime(rest.runtime).architecture() < 80) return "needs sm_80 or later";
+  std::string reason = refuse_signal_conv(shape);
+  if (reason.empty()) reason = refuse_floats(values);
+  if (reason.empty()) {
+    reason = refuse_large({n, shape.in.numel(), shape.out().numel(), shape.weight().numel()});
+  }
+  return reason.empty() ? refuse_conv1d_grads(grad_shape(shape, n)) : reason;
+}
+
+Cover covers_grad_x(const Rest& rest) {
+  const auto* op = rest.get<Conv2dGradX>(0);
+  if (op == nullptr) return no_such_op(Conv2dGradX::kName);
+  return cover_unless(refuse_grad(rest, op->shape, op->n(), {op->dy, op->w, op->dx}), 1,
+                      conv1d_grad_x_workspace(grad_shape(op->shape, op->n())));
+}
+
+std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding) {
+  const auto& op = span.get<Conv2dGradX>(0);
+  return dispatch_device_half(op.dy.dtype, [&](auto type) {
+    using T = decltype(type);
+    return launch_step(
+        binding, describe(span.op(0)),
+        prepare_conv1d_grad_x<T>(grad_shape(op.shape, op.n()), binding.read(op.dy).as<T>(),
+                                 binding.read(op.w).as<T>(), binding.write(op.dx).as<T>(),
+                                 binding.workspace()));
+  });
+}
+
+Cover covers_grad_w(const Rest& rest) {
+  const auto* op = rest.get<Conv2dGradW>(0);
+  if (op == nullptr) return no_such_op(Conv2dGradW::kName);
+  const DType dtype = op->dy.dtype;
+  return cover_unless(
+      refuse_grad(rest, op->shape, op->n(),
+                  {op->dy, op->x, unless_loose(op->dw, dtype), unless_loose(op->db, dtype)}),
+      1, conv1d_grad_w_workspace(grad_shape(op->shape, op->n())));
+}
+
+// The bias gradient is summed by the plain kernel.
+std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding) {
+  const auto& op = span.get<Conv2dGradW>(0);
+  return dispatch_device_half(op.dy.dtype, [&](auto type) {
+    using T = decltype(type);
+    const auto product = prepare_conv1d_grad_w<T>(
+        grad_shape(op.shape, op.n()), binding.read(op.x).as<T>(), binding.read(op.dy).as<T>(),
+        loose_write<T>(binding, op.dw, op.dy.dtype), binding.workspace());
+    return launch_step(
+        binding, describe(span.op(0)),
+        [product, g = geometry_of(op.shape, op.n()), dy = binding.read(op.dy).as<T>(),
+         db = loose_write<T>(binding, op.db, op.dy.dtype)](cudaStream_t stream) {
+          const cudaError_t error = product(stream);
+          if (error != cudaSuccess || !db) return error;
+          return launch_conv2d_grad_b<T>(g, dy, db, stream);
+        });
+  });
+}
+
+OneHotGeometry geometry_of(const OneHotConv1dGradW& op) {
+  return {int(op.n()), int(op.length()), int(op.symbols()), int(op.out()), int(op.kernel())};
+}
+
+Cover covers_one_hot_grad(const Rest& rest) {
+  const auto* op = rest.get<OneHotConv1dGradW>(0);
+  if (op == nullptr) return no_such_op(OneHotConv1dGradW::kName);
+  const DType dtype = op->dy.dtype;
+  if (size_of(dtype) != 2) return Cover::no("takes bf16 and fp16");
+  const CudaRuntime& runtime = cuda_runtime(rest.runtime);
+  if (runtime.architecture() < 80) return Cover::no("needs sm_80 or later");
+  std::string reason =
+      refuse_floats({op->dy, unless_loose(op->dw, dtype), unless_loose(op->db, dtype)});
+  if (reason.empty()) {
+    reason = refuse_large({op->n(), op->length(), op->steps(), op->out(), op->dw.shape.numel()});
+  }
+  if (reason.empty()) reason = refuse_one_hot_grad(geometry_of(*op));
+  if (!reason.empty()) return Cover::no(reason);
+  return cover_unless({}, 1, one_hot_grad_tensor_workspace(geometry_of(*op), runtime.processors()));
+}
+
+std::unique_ptr<Step> prepare_one_hot_grad(const Span& span, const Binding& binding) {
+  const auto& op = span.get<OneHotConv1dGradW>(0);
+  return dispatch_device_half(op.dy.dtype, [&](auto type) {
+    using T = decltype(type);
+    return launch_step(
+        binding, describe(span.op(0)),
+        [g = geometry_of(op), token = binding.read(op.token).as<int32_t>(),
+         dy = binding.read(op.dy).as<T>(), dw = loose_write<T>(binding, op.dw, op.dy.dtype),
+         db = loose_write<T>(binding, op.db, op.dy.dtype), workspace = binding.workspace(),
+         count = cuda_runtime(binding.runtime()).processors()](cudaStream_t stream) {
+          return launch_one_hot_grad_tensor<T>(g, token, dy, dw, db, workspace, count, stream);
+        });
+  });
+}
+
+// Pools whose windows lie one after the other in memory.
+std::string refuse_threes(const PoolShape& shape, const Values& values) {
+  if (values[0].dtype == DType::fp64) return "takes halves and fp32";
+  if (values[0].shape.numel() == 0) return "an operand is empty";
+  if (!pools_threes(shape) || shape.in.w % 3 != 0) {
+    return "takes pools of 3 over lengths of threes";
+  }
+  return refuse_floats(values);
+}
+
+Cover covers_relu_pool(const Rest& rest) {
+  const auto* relu = rest.get<Activation>(0);
+  const auto* pool = rest.get<MaxPool>(1);
+  if (relu == nullptr || pool == nullptr || pool->x.id != relu->y.id ||
+      relu->kind != ActivationKind::relu) {
+    return Cover::no("the next ops are no relu and its pool");
+  }
+  return cover_unless(refuse_threes(pool->shape, {relu->x, relu->y, pool->y}), 2);
+}
+
+template <typename F>
+std::unique_ptr<Step> dispatch_threes(DType dtype, F f) {
+  return dtype == DType::fp32 ? f(float{}) : dispatch_device_half(dtype, f);
+}
+
+std::unique_ptr<Step> prepare_relu_pool(const Span& span, const Binding& binding) {
+  const auto& relu = span.get<Activation>(0);
+  const auto& pool = span.get<MaxPool>(1);
+  return dispatch_threes(pool.y.dtype, [&](auto type) {
+    using T = decltype(type);
+    return launch_step(binding, describe(span.op(1)),
+                       [windows = pool.y.shape.numel(), z = binding.read(relu.x).as<T>(),
+                        a = binding.write(relu.y).as<T>(),
+                        y = binding.write(pool.y).as<T>()](cudaStream_t stream) {
+                         return launch_relu_pool_threes<T>(windows, z, a, y, stream);
+                       });
+  });
+}
+
+Cover covers_pool_relu_grad(const Rest& rest) {
+  const auto* pool = rest.get<MaxPoolGrad>(0);
+  const auto* relu = rest.get<ActivationGrad>(1);
+  if (pool == nullptr || relu == nullptr || relu->dy.id != pool->dx.id ||
+      relu->saved.id != pool->x.id || relu->kind != ActivationKind::relu) {
+    return Cover::no("the next ops are no gradients of a pool and the relu it pools");
+  }
+  if (!rest.dead_after(pool->dx, 2)) return Cover::no("the pool's gradient is needed later");
+  Cover cover = cover_unless(refuse_threes(pool->shape, {pool->x, pool->dy, relu->dx}), 2);
+  if (cover.ops > 0) cover.skips = {pool->dx.id};
+  return cover;
+}
+
+std::unique_ptr<Step> prepare_pool_relu_grad(const Span& span, const Binding& binding) {
+  const auto& pool = span.get<MaxPoolGrad>(0);
+  const auto& relu = span.get<ActivationGrad>(1);
+  return dispatch_threes(pool.dy.dtype, [&](auto type) {
+    using T = decltype(type);
+    return launch_step(binding, describe(span.op(0)),
+                       [windows = pool.dy.shape.numel(), a = binding.read(pool.x).as<T>(),
+                        dy = binding.read(pool.dy).as<T>(),
+                        dz = binding.write(relu.dx).as<T>()](cudaStream_t stream) {
+                         return launch_pool_relu_grad_threes<T>(windows, a, dy, dz, stream);
+                       });
+  });
+}
+
+}  // namespace
+
+Table signal_training_rows() {
+  return {cuda_row("cuda.relu_pool.threes", covers_relu_pool, prepare_relu_pool),
+          cuda_row("cuda.pool_relu_grad.threes", covers_pool_relu_grad, prepare_pool_relu_grad),
+          cuda_row("cuda.one_hot_conv1d_grad_w.tensor", covers_one_hot_grad, prepare_one_hot_grad),
+          cuda_row("cuda.conv1d_grad_x.tensor", covers_grad_x, prepare_grad_x),
+          cuda_row("cuda.conv1d_grad_w.tensor", covers_grad_w, prepare_grad_w)};
+}
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,81 @@
+#pragma once
+
+#include "ridgeline/core/buffer.h"
+#include "ridgeline/cuda/captured_step.h"
+#include "ridgeline/cuda/mlp_step/head.h"
+#include "ridgeline/cuda/plain/gather.h"
+#include "ridgeline/cuda/row.h"
+#include "ridgeline/cuda/tile/product.h"
+
+// What the rows share that make a whole training step of a perceptron of several kernels.
+namespace ridgeline::cuda {
+
+// Pieces of a workspace; each starts at a multiple of kBlock.
+struct StepPieces {
+  static constexpr size_t kBlock = 256;
+  size_t bytes = 0;  // of all
+  HeadLayout head;
+
+  size_t piece(size_t size) {
+    const size_t begin = bytes;
+    bytes += align_up(size, kBlock);
+    return begin;
+  }
+};
+
+// The cover of a matched step that works in these pieces.
+inline Cover step_cover(const MlpStepOps& step, const StepPieces& layout) {
+  if (layout.head.parts == 0) return Cover::no("the last layer does not fit on chip");
+  Cover cover = Cover::of(step.ops);
+  cover.skips = step.inside;
+  cover.workspace = layout.bytes + StepPieces::kBlock;  // the last for aligning all of it
+  return cover;
+}
+
+inline std::string describe(const MlpStepOps& step) {
+  std::string text = fmt::format("mlp_step of {} rows, {}", step.images->y.shape[0],
+                                 step.layers.front().linear->in());
+  for (const MlpStepOps::Layer& layer : step.layers) {
+    text += fmt::format("-{}", layer.linear->out());
+  }
+  return text;
+}
+
+class MlpWholeStep : public CapturedStep {
+ public:
+  // `counters`: words that are 0 between launches.
+  MlpWholeStep(const MlpStepOps& step, int counters, const Binding& binding)
+      : CapturedStep(binding, describe(step)),
+        base_(reinterpret_cast<std::byte*>(
+            align_up(reinterpret_cast<uintptr_t>(binding.workspace()), StepPieces::kBlock))),
+        counters_(binding.runtime(), counters) {}
+
+ protected:
+  unsigned* counters() const { return counters_.get(); }
+  template <typename U>
+  U* at(size_t offset) const {
+    return reinterpret_cast<U*>(base_ + offset);
+  }
+
+  // Everything but where the images go.
+  GatherArgs bind_gather(const MlpStepOps& step, size_t label, const Binding& binding) const {
+    GatherArgs gather;
+    gather.set = binding.read(step.images->set).as<uint8_t>();
+    gather.labels = binding.read(step.labels->set).as<int32_t>();
+    gather.label = at<int32_t>(label);
+    gather.order = binding.read(step.images->order).as<int32_t>();
+    gather.first = binding.read(step.images->first).as<int64_t>();
+    gather.tick = binding.read(step.images->tick).as<int32_t>();
+    gather.n = step.images->y.shape[0];
+    gather.row = step.images->y.shape.numel() / gather.n;
+    gather.scale = step.images->scale;
+    gather.shift = step.images->shift;
+    return gather;
+  }
+
+ private:
+  std::byte* base_;
+  TileCounters counters_;
+};
+
+}  // namespace ridgeline::cuda

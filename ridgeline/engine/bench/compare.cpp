@@ -1,0 +1,223 @@
+#include "ridgeline/engine/bench/compare.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "ridgeline/core/file.h"
+
+namespace ridgeline::engine {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kLeastNoise = 0.05;
+
+json parse(const std::filesystem::path& file) {
+  const auto bytes = read_file(file, ErrorKind::data, size_t{64} << 20);
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  return json::parse(text, nullptr, /*allow_exceptions=*/false);
+}
+
+double number(const json& entry, std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    const auto found = entry.find(key);
+    if (found != entry.end() && found->is_number()) return found->get<double>();
+  }
+  return 0;
+}
+
+std::string text(const json& entry, const char* key, const json& outer) {
+  for (const json* place : {&entry, &outer}) {
+    if (!place->is_object()) continue;
+    const auto found = place->find(key);
+    if (found == place->end()) continue;
+    return found->is_string() ? found->get<std::string>() : found->dump();
+  }
+  return {};
+}
+
+// The row that a line is of: "cuda.mlp_step.bytes", of a plan's rows the first.
+std::string first_row(const json& entry) {
+  const auto rows = entry.find("rows");
+  if (rows == entry.end() || !rows->is_array() || rows->empty()) return text(entry, "row", {});
+  return rows->front().is_string() ? rows->front().get<std::string>() : "";
+}
+
+// What the kinds of lines have to tell them apart, in the order of a name. A way is a family of
+// rows; what a planner took is compared whichever it was.
+struct Kind {
+  const char* first;  // a line that has it is one of these
+  std::initializer_list<const char*> keys;
+};
+const Kind kKinds[] = {{"network", {}},
+                       {"cell", {"hidden", "layers", "steps", "pass", "row"}},
+                       {"part", {"shape", "pass", "way"}},
+                       {"op", {"m", "n", "k", "way"}}};
+
+// Empty: no line of results.
+std::string work_of(const json& entry, const json& outer) {
+  for (const Kind& kind : kKinds) {
+    std::string name = text(entry, kind.first, {});
+    if (name.empty()) continue;
+    for (const char* key : kind.keys) {
+      std::string value = text(entry, key, {});
+      if (value.starts_with("plan: ")) value = "plan";
+      if (!value.empty()) name += fmt::format(" {} {}", key, value);
+    }
+    for (const char* key : {"batch", "precision"}) {
+      const std::string value = text(entry, key, outer);
+      if (!value.empty()) name += fmt::format(" {} {}", key, value);
+    }
+    // The host's threads are none of a GPU's.
+    const std::string threads = text(entry, "threads", outer);
+    if (!threads.empty() && first_row(entry).find("cuda.") == std::string::npos) {
+      name += " threads " + threads;
+    }
+    // Said only where it is not the precision's own: files from before it was stated still fit.
+    const std::string weights = text(entry, "weights", outer);
+    if (!weights.empty() && weights != "fp32" && weights != "fp64") name += " weights " + weights;
+    return name;
+  }
+  return {};
+}
+
+// Lines of `bench --json` carry everything; those of kept files leave what they share to the file.
+void collect(const json& lines, const json& outer, std::vector<BenchResult>& results) {
+  if (!lines.is_array()) return;
+  for (const json& entry : lines) {
+    if (!entry.is_object()) continue;
+    BenchResult result;
+    result.name = work_of(entry, outer);
+    result.us = number(entry, {"us_median", "ours_us", "us"});
+    result.us_min = number(entry, {"us_min"});
+    if (result.us_min <= 0) result.us_min = result.us;
+    result.limit_fraction = number(entry, {"limit_fraction"});
+    if (result.us > 0 && !result.name.empty()) results.push_back(std::move(result));
+  }
+}
+
+// Of an object: bench deepbench writes "lines", scripts/bench keeps "rows", scripts/gpu-check the
+// "figures" of each section.
+void collect_kept(const json& document, std::vector<BenchResult>& results) {
+  const json& figures = document.contains("figures") ? document["figures"] : document;
+  for (const char* key : {"lines", "rows", "bench"}) {
+    if (!figures.contains(key)) continue;
+    collect(figures[key], document, results);
+    if (!figures[key].is_object()) continue;
+    for (const json& part : figures[key]) collect(part, document, results);
+  }
+}
+
+std::vector<BenchResult> results_of(const json& document) {
+  std::vector<BenchResult> results;
+  collect(document, {}, results);
+  if (document.is_object()) collect_kept(document, results);
+  return results;
+}
+
+}  // namespace
+
+std::vector<BenchResult> read_results(const std::filesystem::path& file) {
+  const std::vector<BenchResult> results = results_of(parse(file));
+  if (results.empty()) {
+    throw_error(ErrorKind::data, "{}: holds no results; it should be what bench --json wrote",
+                file.string());
+  }
+  return results;
+}
+
+std::vector<BenchResult> parse_results(const std::string& text) {
+  return results_of(json::parse(text));
+}
+
+bool BenchComparison::slower() const {
+  return std::any_of(changes.begin(), changes.end(),
+                     [](const BenchChange& change) { return change.slower(); });
+}
+
+BenchComparison compare_results(const std::vector<BenchResult>& before,
+                                const std::vector<BenchResult>& after) {
+  BenchComparison comparison;
+  const auto find = [](const std::vector<BenchResult>& all, const std::string& name) {
+    return std::find_if(all.begin(), all.end(),
+                        [&](const BenchResult& result) { return result.name == name; });
+  };
+  for (const BenchResult& old : before) {
+    const auto now = find(after, old.name);
+    if (now == after.end()) {
+      comparison.only_before.push_back(old.name);
+      continue;
+    }
+    BenchChange change{old.name, old.us, now->us, old.limit_fraction, now->limit_fraction, 1, 0};
+    // A limit that is passed was measured too low, or work is skipped: it is no measure then.
+    const auto stated = [](double fraction) { return fraction > 0 && fraction <= 1; };
+    const bool limits = stated(old.limit_fraction) && stated(now->limit_fraction);
+    change.ratio = limits ? old.limit_fraction / now->limit_fraction : now->us / old.us;
+    change.noise = std::max({kLeastNoise, old.us / old.us_min - 1, now->us / now->us_min - 1});
+    comparison.changes.push_back(change);
+  }
+  for (const BenchResult& now : after) {
+    if (find(before, now.name) == before.end()) comparison.only_after.push_back(now.name);
+  }
+  return comparison;
+}
+
+std::string to_text(const BenchComparison& comparison) {
+  size_t width = 40;
+  for (const BenchChange& change : comparison.changes) width = std::max(width, change.name.size());
+  for (const auto* names : {&comparison.only_before, &comparison.only_after}) {
+    for (const std::string& name : *names) width = std::max(width, name.size());
+  }
+  std::string text = fmt::format("{:<{}} {:>10} {:>10} {:>8} {:>7}  {}\n", "work", width,
+                                 "before us", "after us", "change", "noise", "verdict");
+  auto out = std::back_inserter(text);
+  for (const BenchChange& change : comparison.changes) {
+    fmt::format_to(out, "{:<{}} {:>10.1f} {:>10.1f} {:>+6.1f} % {:>5.1f} %  {}\n", change.name,
+                   width, change.before_us, change.after_us, 100 * (change.ratio - 1),
+                   100 * change.noise,
+                   change.slower()   ? "SLOWER"
+                   : change.faster() ? "faster"
+                                     : "same");
+  }
+  for (const std::string& name : comparison.only_before) {
+    fmt::format_to(out, "{:<{}} only before\n", name, width);
+  }
+  for (const std::string& name : comparison.only_after) {
+    fmt::format_to(out, "{:<{}} only after\n", name, width);
+  }
+  return text;
+}
+
+std::vector<BenchResult> kept_results(const std::filesystem::path& folder,
+                                      const std::string& machine, int threads) {
+  std::vector<BenchResult> results;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    if (entry.path().extension() != ".json") continue;
+    const json document = parse(entry.path());
+    // A file, or a line of it, names its device by "device" (a GPU) or "cpu", which the fingerprint
+    // contains.
+    const auto is_of_it = [&](const json& part) {
+      return std::ranges::any_of(std::array{"device", "cpu"}, [&](const char* key) {
+        const std::string device = text(part, key, {});
+        return !device.empty() && machine.find(device) != std::string::npos;
+      });
+    };
+    if (document.is_array()) {
+      json own = json::array();
+      std::ranges::copy_if(document, std::back_inserter(own), is_of_it);
+      collect(own, {}, results);
+      continue;
+    }
+    if (!document.is_object() || !is_of_it(document)) continue;
+    if (document.contains("threads") && document["threads"] != threads) continue;
+    collect_kept(document, results);
+  }
+  return results;
+}
+
+}  // namespace ridgeline::engine

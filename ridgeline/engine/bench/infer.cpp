@@ -1,0 +1,155 @@
+#include "ridgeline/engine/bench/infer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "ridgeline/core/philox.h"
+#include "ridgeline/engine/clock.h"
+#include "ridgeline/engine/load_data.h"
+#include "ridgeline/engine/machine.h"
+#include "ridgeline/engine/resident_set.h"
+#include "ridgeline/engine/runner.h"
+#include "ridgeline/engine/weights.h"
+#include "ridgeline/prof/limit.h"
+
+namespace ridgeline::engine {
+namespace {
+
+constexpr int64_t kRepeats = 4;  // batches a launch
+// So much work is launched before the device is waited for: the host stays out of the figure as
+// long as a launch takes it less than the device.
+constexpr double kSampleSeconds = 0.01;
+
+// Of one item. Texts say it themselves; images are looked at.
+Shape item_shape(const Config& config, const std::filesystem::path& data_dir) {
+  if (config.data.text) return {config.data.text->coding.length};
+  return load_data_part(config, config.data.name, data::Part::test, data_dir, 0, {}).item_shape();
+}
+
+// `rows` items of bytes that the network can meet, and labels nobody reads.
+data::ImageSet random_items(int64_t rows, const Shape& item, int64_t below) {
+  data::ImageSet set;
+  set.images = HostTensor(DType::uint8, item.prepend(rows));
+  set.labels = HostTensor(DType::int32, {rows});
+  set.classes = 1;
+  const Philox random{1, streams::kSample};
+  auto bytes = set.images.span<uint8_t>();
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = uint8_t(random.below(uint64_t(below), i));
+  std::ranges::fill(set.labels.span<int32_t>(), 0);
+  return set;
+}
+
+// Every op that does more than number its batch.
+std::vector<OpTime> time_ops(const Program& program, Machine& machine, double seconds) {
+  std::vector<OpTime> times;
+  for (size_t at = 0; at < program.ops.size(); ++at) {
+    const Op& op = program.ops[at];
+    if (std::holds_alternative<Tick>(op)) continue;
+    OpTime time{describe(op), {}, {}, 0};
+    for (const WayTime& way : time_ways(program, machine, seconds, at)) {
+      WayTime& best = way.vendor ? time.library : time.ours;
+      if (best.row.empty() || way.seconds < best.seconds) best = way;
+    }
+    if (const auto ceilings = machine.ceilings()) {
+      time.floor = prof::limit_of(flops(op), bytes(op), program.precision, *ceilings).seconds();
+    }
+    times.push_back(std::move(time));
+  }
+  return times;
+}
+
+nlohmann::json to_json(const OpTime& time) {
+  nlohmann::json json{{"op", time.op}, {"us_floor", 1e6 * time.floor}};
+  const auto put = [&](const std::string& who, const WayTime& way) {
+    if (way.row.empty()) return;
+    json["us" + who] = 1e6 * way.seconds;
+    json["row" + who] = way.row;
+  };
+  put("", time.ours);
+  put("_library", time.library);
+  return json;
+}
+
+}  // namespace
+
+InferBenchLine bench_infer(const Config& config, const std::filesystem::path& data_dir,
+                           int64_t batch, double seconds, bool ops) {
+  const Clock since_start;
+  Machine machine(config.run);
+  nn::Model model = config.build_model(item_shape(config, data_dir));
+  model.initialise(config.train.seed);
+  nn::LowerOptions options = lower_options(config, {}, int(model.output().numel()));
+  options.mode = nn::Mode::infer;
+  options.batch = batch;
+  options.repeats = kRepeats;
+  options.set_rows = options.order_rows = batch * kRepeats;
+  const int64_t codes = model.layers().front()->codes_below();
+  ResidentSet set(machine.runtime(),
+                  random_items(options.set_rows, model.input(), codes > 0 ? codes : 256));
+  std::vector<int32_t> order(size_t(options.order_rows));
+  for (size_t i = 0; i < order.size(); ++i) order[i] = int32_t(i);
+  set.set_order(order);
+  nn::Lowered lowered = nn::lower(model, options);
+  const Weights weights(machine.runtime(), model, lowered);
+  Externals shared;
+  set.bind(lowered, shared);
+  weights.bind(lowered, shared);
+  const double flops = lowered.program.flops();
+  Runner runner(machine, std::move(lowered), shared);
+  const auto launch = [&](int64_t times) {
+    const Clock clock;
+    for (int64_t i = 0; i < times; ++i) runner.launch(0, kRepeats);
+    machine.runtime().synchronize();
+    return clock.seconds();
+  };
+  launch(1);
+
+  InferBenchLine line;
+  line.batch = batch;
+  line.ready_seconds = since_start.seconds();
+  // By the work's time, not the host's: a GPU's launches return long before they are done.
+  const auto launches = int64_t(std::ceil(kSampleSeconds / launch(1)));
+  std::vector<double> us;
+  const Clock total;
+  while (total.seconds() < seconds || us.size() < 5) {
+    us.push_back(1e6 * launch(launches) / double(launches * kRepeats));
+  }
+  std::ranges::sort(us);
+  line.min_us = us.front();
+  line.median_us = us[us.size() / 2];
+  line.inputs_per_second = double(batch) / line.median_us * 1e6;
+  line.flops_per_second = flops / line.median_us * 1e6;
+  if (const auto ceilings = machine.ceilings()) {
+    const prof::Limit limit = prof::limit_of(runner.plan().program(), *ceilings);
+    line.limit_fraction = 1e6 * limit.seconds() / line.median_us;
+  }
+  line.rows = runner.row_names();
+  if (ops) line.ops = time_ops(runner.plan().program(), machine, seconds / 10);
+  return line;
+}
+
+std::string infer_bench_json(const std::vector<InferBenchLine>& lines, const Config& config,
+                             const std::string& network) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const InferBenchLine& line : lines) {
+    nlohmann::json ops = nlohmann::json::array();
+    for (const OpTime& time : line.ops) ops.push_back(to_json(time));
+    all.push_back({{"network", network},
+                   {"data", config.data.name},
+                   {"batch", line.batch},
+                   {"us_min", line.min_us},
+                   {"us_median", line.median_us},
+                   {"inputs_per_second", line.inputs_per_second},
+                   {"flops_per_second", line.flops_per_second},
+                   {"limit_fraction", line.limit_fraction},
+                   {"ready_seconds", line.ready_seconds},
+                   {"precision", std::string(name(config.run.precision))},
+                   {"threads", resolve_threads(config.run.threads)},
+                   {"rows", line.rows},
+                   {"ops", std::move(ops)}});
+  }
+  return all.dump(2) + "\n";
+}
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,75 @@
+#include "ridgeline/engine/infer/predict.h"
+
+#include <numeric>
+
+#include "ridgeline/engine/resident_set.h"
+
+namespace ridgeline::engine {
+namespace {
+
+nn::Lowered lower_inference(const Config& config, const nn::Model& model,
+                            const data::Scaling& scaling, int classes, int64_t batch,
+                            Answer answer) {
+  nn::LowerOptions options = lower_options(config, scaling, classes);
+  options.mode = nn::Mode::infer;
+  options.predictions = answer == Answer::labels;
+  options.batch = options.set_rows = options.order_rows = batch;
+  return nn::lower(model, options);
+}
+
+}  // namespace
+
+Predictor::Predictor(Machine& machine, const Config& config, const nn::Model& model,
+                     const data::Scaling& scaling, int classes, int64_t batch,
+                     const std::function<void()>& memory_ready, Answer answer)
+    : machine_(machine),
+      lowered_(lower_inference(config, model, scaling, classes, batch, answer)),
+      weights_(machine_.runtime(), model, lowered_),
+      images_(machine_.runtime(), size_t(size_of(lowered_.images))),
+      order_(machine_.runtime(), size_t(size_of(lowered_.order))) {
+  Externals shared;
+  weights_.bind(lowered_, shared);
+  const auto bind = [&](const Value& value, const DeviceBuffer& memory) {
+    shared[value.id] = {memory.data(), value.dtype, value.shape, machine_.device()};
+  };
+  bind(lowered_.images, images_);
+  bind(lowered_.order, order_);
+  std::vector<int32_t> order(size_t(lowered_.order.shape.numel()));
+  std::iota(order.begin(), order.end(), 0);
+  machine_.runtime().upload(order_.data(), order.data(), order.size() * sizeof order[0]);
+  if (memory_ready) memory_ready();
+  runner_ = std::make_unique<Runner>(machine_, lowered_, shared);
+}
+
+std::vector<double> Predictor::run(std::span<const uint8_t> items) {
+  load(items);
+  runner_->launch(0, 1);
+  return probabilities();
+}
+
+void Predictor::load(std::span<const uint8_t> items) {
+  machine_.runtime().upload(images_.data(), items.data(), items.size());
+}
+
+void Predictor::compute() {
+  runner_->launch(0, 1);
+  machine_.runtime().synchronize();
+}
+
+std::vector<double> Predictor::probabilities() const {
+  const Value& value = lowered_.probabilities;
+  if (value.dtype == DType::fp64) return runner_->read<double>(value);
+  return dispatch_float(value.dtype, [&](auto zero) {
+    const auto values = runner_->read<decltype(zero)>(value);
+    std::vector<double> wide;
+    wide.reserve(values.size());
+    for (const auto each : values) wide.push_back(double(float(each)));
+    return wide;
+  });
+}
+
+std::vector<int32_t> Predictor::labels() const {
+  return runner_->read<int32_t>(lowered_.predictions);
+}
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,88 @@
+#include "ridgeline/engine/infer/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ridgeline/engine/infer/infer.h"
+#include "ridgeline/engine/progress.h"
+#include "ridgeline/engine/report/chart.h"
+#include "ridgeline/engine/report/confusion.h"
+#include "ridgeline/engine/report/page.h"
+
+namespace ridgeline::engine {
+namespace {
+
+constexpr size_t kDoubts = 12, kTenths = 10;
+
+std::string counts_chart(const std::string& title, const std::string& x_title,
+                         const std::vector<std::string>& x, const std::vector<int64_t>& counts) {
+  Chart chart;
+  chart.title = title;
+  chart.x_title = x_title;
+  chart.y_title = "inputs";
+  chart.x = x;
+  chart.bars = true;
+  chart.series = {{"", std::vector<double>(counts.begin(), counts.end())}};
+  return fmt::format("<div class=\"chart\">{}</div>\n", to_svg(chart));
+}
+
+}  // namespace
+
+InferPage::InferPage(int64_t classes, const Shape& item)
+    : item_(item), labels_(size_t(classes)), certainty_(kTenths) {}
+
+void InferPage::add(int64_t index, int64_t label, std::span<const double> p,
+                    std::span<const uint8_t> item) {
+  ++labels_[size_t(label)];
+  const double sure = p[size_t(label)];
+  if (!(sure >= 0)) return;  // NaN: the weights are of no use
+  ++certainty_[std::min(kTenths - 1, size_t(sure * kTenths))];
+  if (doubts_.size() == kDoubts && sure >= doubts_.back().p) return;
+  Doubt doubt{index, label, -1, sure, -1, {item.begin(), item.end()}};
+  for (size_t i = 0; i < p.size(); ++i) {
+    if (int64_t(i) == label || p[i] <= doubt.p_second) continue;
+    doubt.second = int64_t(i);
+    doubt.p_second = p[i];
+  }
+  const auto at = std::upper_bound(doubts_.begin(), doubts_.end(), sure,
+                                   [](double value, const Doubt& d) { return value < d.p; });
+  doubts_.insert(at, std::move(doubt));
+  if (doubts_.size() > kDoubts) doubts_.pop_back();
+}
+
+void InferPage::write(const std::filesystem::path& folder, const InferReport& report,
+                      const std::string& model, const std::string& input,
+                      const std::string& machine) const {
+  prof::Page page("Inference", fmt::format("{} on {}", model, input));
+  page.section(
+      "Summary",
+      prof::figures_html({{grouped(double(report.rows)), "inputs"},
+                          {grouped(report.seconds > 0 ? double(report.rows) / report.seconds : 0),
+                           "inputs a second"},
+                          {duration(report.seconds), "in the network"},
+                          {std::to_string(labels_.size()), "classes"}}));
+  std::vector<std::string> classes, tenths;
+  for (size_t i = 0; i < labels_.size(); ++i) classes.push_back(std::to_string(i));
+  for (size_t i = 0; i < kTenths; ++i) tenths.push_back(fmt::format("{:.1f}", double(i) / kTenths));
+  page.section("Labels given", counts_chart("labels given", "label", classes, labels_));
+  page.section("Certainty", counts_chart("probability of the label given", "probability, from",
+                                         tenths, certainty_));
+  std::string html;
+  const auto [height, width] = image_extent(item_);
+  for (const Doubt& doubt : doubts_) {
+    html +=
+        fmt::format("<div class=\"pair\">input {}<br>{}: {:.0f} %, {}: {:.0f} %<br>", doubt.index,
+                    doubt.label, 100 * doubt.p, doubt.second, 100 * std::max(0.0, doubt.p_second));
+    if (height > 0) {
+      html +=
+          prof::grey_image_html(doubt.item, width, height, fmt::format("input {}", doubt.index));
+    }
+    html += "</div>\n";
+  }
+  page.section("Least certain", html);
+  add_environment(page, machine);
+  write_page(page, folder);
+}
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,344 @@
+#include <fmt/ranges.h>
+
+#include "ridgeline/core/error.h"
+#include "ridgeline/engine/ladder/ladder.h"
+
+// The optimisation histories. A rung names what it may use; the planner does the rest.
+namespace ridgeline::engine {
+namespace {
+
+// Of training over ranks: a share of it should take longer than adding up the gradients.
+constexpr int64_t kLarge = 1024;
+
+// 784-512-10 on bytes, cross-entropy, SGD.
+Ladder mlp() {
+  Ladder ladder;
+  ladder.name = "mlp";
+  ladder.network = R"([model]
+layers = [{ type = "linear", out = 512 }, { type = "relu" }, { type = "linear", out = 10 }]
+[train]
+optimizer = { type = "sgd", lr = 0.01 }
+)";
+  ladder.item = Shape{28, 28};
+  ladder.classes = 10;
+  ladder.batch = 128;
+  const std::vector<const char*> plain{"*.reference"};
+  // What is left once every row that takes more than one op is out.
+  const std::vector<const char*> unfused{"cpu.*.simd", "*.reference", "!cpu.linear_activation",
+                                         "!cpu.linear_backward", "!cpu.mlp_train"};
+  const std::vector<const char*> fused{"cpu.*.simd", "*.reference", "!cpu.mlp_train"};
+  ladder.cpu = {
+      {.name = "loop",
+       .what = "plain loops, an input a step",
+       .rows = plain,
+       .batch = 1,
+       .threads = 1},
+      {.name = "batch", .what = "the same over a batch", .rows = plain, .threads = 1},
+      {.name = "simd", .what = "vectors and blocking, an op a row", .rows = unfused, .threads = 1},
+      {.name = "fusion",
+       .what = "activations and updates inside the products",
+       .rows = fused,
+       .threads = 1},
+      {.name = "step", .what = "a whole step as one row", .rows = {}, .threads = 1},
+      {.name = "threads", .what = "all threads", .rows = {}},
+      {.name = "large batch", .what = "all threads, more rows a step", .rows = {}, .batch = kLarge},
+      {.name = "ranks",
+       .what = "a process a core, gradients added up one after the other",
+       .rows = {"!cpu.all_reduce_start.queued", "!cpu.all_reduce_start.scatter",
+                "!cpu.linear_grad_w_all_reduce", "!cpu.mlp_gradients_all_reduce",
+                "!cpu.mlp_train_all_reduce"},
+       .batch = kLarge,
+       .threads = 1,
+       .ranks = true},
+      {.name = "overlap",
+       .what = "gradients travel while others are computed",
+       .rows = {"!cpu.mlp_train_all_reduce"},
+       .batch = kLarge,
+       .threads = 1,
+       .ranks = true},
+      {.name = "shared",
+       .what = "ranks help one another, in memory that they share",
+       .rows = {},
+       .batch = kLarge,
+       .threads = 1,
+       .ranks = true},
+  };
+  const std::vector<const char*> plain_gpu{"cuda.*.plain"};
+  const std::vector<const char*> tiles{"cuda.*.plain", "cuda.*.cublaslt*"};
+  ladder.cuda = {
+      {.name = "loop",
+       .what = "plain kernels, an input a step, launched one by one",
+       .rows = plain_gpu,
+       .batch = 1,
+       .launches_alone = true},
+      {.name = "batch", .what = "the same over a batch", .rows = plain_gpu, .launches_alone = true},
+      {.name = "products",
+       .what = "a vendor's products and fused epilogues",
+       .rows = tiles,
+       .launches_alone = true},
+      {.name = "graph", .what = "32 steps in one graph launch", .rows = tiles},
+      {.name = "all rows", .what = "every row of this precision", .rows = {}},
+      {.name = "tensor cores", .what = "every row, tf32", .rows = {}, .precision = Precision::tf32},
+      {.name = "large batch",
+       .what = "more rows a step",
+       .rows = {},
+       .batch = kLarge,
+       .precision = Precision::tf32},
+      {.name = "staged",
+       .what = "a process a GPU, gradients by way of the host",
+       .rows = {"!cuda.all_reduce_start.nccl"},
+       .batch = kLarge,
+       .ranks = true,
+       .precision = Precision::tf32},
+      {.name = "ranks",
+       .what = "gradients from GPU to GPU inside the graph",
+       .rows = {},
+       .batch = kLarge,
+       .ranks = true,
+       .precision = Precision::tf32},
+  };
+  return ladder;
+}
+
+// Two 7x7 convolutions with tanh and pools, then two linear layers, over 10,000 images of 72x72.
+// The founding record has the two convolutions on a V100: 43.4 + 152.5 ms plain, 30.7 + 98.0 ms at
+// best.
+Ladder lenet72() {
+  Ladder ladder;
+  ladder.name = "lenet72";
+  ladder.network = R"([model]
+layers = [
+  { type = "conv2d", out = 12, kernel = 7 }, { type = "tanh" }, { type = "maxpool2d", kernel = 2 },
+  { type = "conv2d", out = 24, kernel = 7 }, { type = "tanh" }, { type = "maxpool2d", kernel = 2 },
+  { type = "linear", out = 120 }, { type = "tanh" }, { type = "linear", out = 10 },
+]
+)";
+  ladder.item = Shape{1, 72, 72};
+  ladder.classes = 10;
+  ladder.forward = true;
+  ladder.batch = 10000;
+  const std::vector<const char*> plain{"*.reference"};
+  const std::vector<const char*> library{"cpu.*.onednn", "cpu.*.simd", "*.reference",
+                                         "!cpu.conv2d.simd", "!cpu.conv2d_pool"};
+  ladder.cpu = {
+      {.name = "loop",
+       .what = "plain loops, an image a step",
+       .rows = plain,
+       .batch = 1,
+       .threads = 1},
+      {.name = "threads", .what = "the same over a batch, all threads", .rows = plain, .batch = 8},
+      {.name = "library", .what = "a vendor's convolutions", .rows = library, .batch = 128},
+      {.name = "all rows", .what = "every row", .rows = {}, .batch = 128},
+      {.name = "ranks",
+       .what = "a process a core",
+       .rows = {},
+       .batch = 128,
+       .threads = 1,
+       .ranks = true},
+  };
+  const std::vector<const char*> rest{"cuda.*.plain", "!cuda.conv2d.plain"};
+  // Over all images these take up to a second a call: they have rungs of their own, and are no
+  // candidates for others.
+  const std::vector<const char*> faster{"!cuda.conv2d.plain", "!cuda.conv2d.unrolled"};
+  const auto with = [&](std::vector<const char*> more) {
+    more.insert(more.end(), rest.begin(), rest.end());
+    return more;
+  };
+  ladder.cuda = {
+      {.name = "loop",
+       .what = "plain kernels, an image a step, launched one by one",
+       .rows = {"cuda.*.plain"},
+       .batch = 1,
+       .launches_alone = true},
+      {.name = "batch",
+       .what = "the same over all images",
+       .rows = {"cuda.*.plain"},
+       .launches_alone = true,
+       .founding_us = 19.59},
+      {.name = "unrolled",
+       .what = "unrolled input, one product",
+       .rows = with({"cuda.conv2d.unrolled"})},
+      {.name = "constant",
+       .what = "masks in constant memory, sums in registers",
+       .rows = with({"cuda.conv2d.constant", "cuda.*.tile*"}),
+       .founding_us = 12.87},
+      {.name = "library",
+       .what = "a vendor's convolutions",
+       .rows = with({"cuda.conv2d.cudnn*", "cuda.*.cublaslt*"})},
+      {.name = "all rows", .what = "every row, fused; fp32", .rows = faster},
+      {.name = "tf32", .what = "tensor cores", .rows = faster, .precision = Precision::tf32},
+      {.name = "bf16", .what = "half the bytes", .rows = faster, .precision = Precision::bf16},
+      {.name = "host",
+       .what = "images from the host, answers back to it",
+       .rows = faster,
+       .from_host = true,
+       .precision = Precision::bf16},
+      {.name = "ranks",
+       .what = "a process a GPU",
+       .rows = faster,
+       .ranks = true,
+       .precision = Precision::bf16},
+  };
+  return ladder;
+}
+
+// The character-level classifier: 1014 of 70 symbols, six convolutions, three linear layers. The
+// founding record went from 2 to 15,872 inputs a second, the latter on sixteen GPUs of four nodes.
+Ladder charcnn() {
+  Ladder ladder;
+  ladder.name = "charcnn";
+  ladder.network = R"([model]
+layers = [
+  { type = "onehot_conv1d", symbols = 70, out = 256, kernel = 7 }, { type = "layernorm" },
+  { type = "relu" }, { type = "maxpool1d", kernel = 3 },
+  { type = "conv1d", out = 256, kernel = 7 }, { type = "relu" }, { type = "maxpool1d", kernel = 3 },
+  { type = "conv1d", out = 256, kernel = 3 }, { type = "relu" },
+  { type = "conv1d", out = 256, kernel = 3 }, { type = "relu" },
+  { type = "conv1d", out = 256, kernel = 3 }, { type = "relu" },
+  { type = "conv1d", out = 256, kernel = 3 }, { type = "layernorm" }, { type = "relu" },
+  { type = "maxpool1d", kernel = 3 }, { type = "flatten" },
+  { type = "linear", out = 1024 }, { type = "relu" },
+  { type = "linear", out = 1024 }, { type = "relu" }, { type = "linear", out = 4 },
+]
+)";
+  ladder.item = Shape{1014};
+  ladder.codes = 71;  // the last one stands for what is no symbol
+  ladder.classes = 4;
+  ladder.forward = true;
+  ladder.batch = 4752;  // 36 items for each of 132 multiprocessors
+  ladder.cpu = {
+      {.name = "loop",
+       .what = "plain loops, a text a step",
+       .rows = {"*.reference"},
+       .batch = 1,
+       .threads = 1,
+       .founding_us = 5e5},
+      {.name = "library",
+       .what = "a vendor's convolutions",
+       .rows = {"cpu.*.onednn", "cpu.*.reference", "cpu.*.simd", "!cpu.conv2d.simd"},
+       .batch = 32},
+      {.name = "all rows", .what = "every row", .rows = {}, .batch = 32},
+      {.name = "ranks",
+       .what = "a process a core",
+       .rows = {},
+       .batch = 32,
+       .threads = 1,
+       .ranks = true},
+  };
+  // Plain loops over thousands of texts take seconds a call: they have rungs of their own, and are
+  // no candidates for others.
+  const std::vector<const char*> faster{"!cuda.conv2d.plain", "!cuda.conv2d.unrolled",
+                                        "!cuda.one_hot_conv1d.plain"};
+  ladder.cuda = {
+      {.name = "loop",
+       .what = "plain kernels, a text a step, launched one by one",
+       .rows = {"cuda.*.plain"},
+       .batch = 1,
+       .launches_alone = true,
+       .founding_us = 5e5},
+      {.name = "batch",
+       .what = "the same over 64 texts",
+       .rows = {"cuda.*.plain"},
+       .batch = 64,
+       .launches_alone = true},
+      {.name = "library",
+       .what = "a vendor's convolutions and products",
+       .rows = {"cuda.*.cudnn*", "cuda.*.cublaslt*", "cuda.*.plain", "!cuda.conv2d.plain",
+                "!cuda.linear.plain"},
+       .batch = 256},
+      {.name = "all rows", .what = "every row, fp32", .rows = faster, .batch = 2376},
+      {.name = "tf32", .what = "tensor cores", .rows = faster, .precision = Precision::tf32},
+      {.name = "bf16", .what = "half the bytes", .rows = faster, .precision = Precision::bf16},
+      {.name = "host",
+       .what = "texts from the host, answers back to it",
+       .rows = faster,
+       .from_host = true,
+       .precision = Precision::bf16},
+      {.name = "ranks",
+       .what = "a process a GPU; the record had sixteen",
+       .rows = faster,
+       .ranks = true,
+       .precision = Precision::bf16,
+       .founding_us = 63.0},
+  };
+  return ladder;
+}
+
+// A row of an image a time step through a layer of 512 long short-term memory cells: the rungs of
+// the founding notes, each a row of its own.
+Ladder rnn() {
+  Ladder ladder;
+  ladder.name = "rnn";
+  ladder.network = R"([model]
+layers = [{ type = "lstm", hidden = 512 }, { type = "select" }, { type = "linear", out = 10 }]
+)";
+  ladder.item = Shape{64, 64};
+  ladder.classes = 10;
+  ladder.forward = true;
+  ladder.batch = 64;
+  const std::vector<const char*> plain{"*.reference"};
+  ladder.cpu = {
+      {.name = "loop",
+       .what = "plain loops, a sequence a step",
+       .rows = plain,
+       .batch = 1,
+       .threads = 1},
+      {.name = "batch", .what = "the same over a batch, all threads", .rows = plain, .batch = 4},
+      {.name = "library",
+       .what = "a vendor's recurrent layer",
+       .rows = {"cpu.*.onednn", "cpu.*.simd", "*.reference", "!cpu.rnn.simd"}},
+      {.name = "cell",
+       .what = "a fused cell with packed weights",
+       .rows = {"cpu.*.simd", "*.reference"}},
+      {.name = "all rows", .what = "every row", .rows = {}},
+      {.name = "ranks", .what = "a process a core", .rows = {}, .threads = 1, .ranks = true},
+  };
+  const auto rung = [](const char* name, const char* what, const char* row) {
+    return Rung{.name = name,
+                .what = what,
+                .rows = {row, "cuda.gather", "cuda.select_step", "cuda.linear", "cuda.softmax",
+                         "cuda.tick"}};
+  };
+  ladder.cuda = {
+      rung("gates", "a product a gate, pointwise apart", "cuda.rnn.gate_products"),
+      rung("one product", "the gates in one product", "cuda.rnn.one_product"),
+      rung("streams", "products of x and h side by side", "cuda.rnn.streams"),
+      rung("fused", "the pointwise part in one kernel", "cuda.rnn.fused"),
+      rung("transposed", "weights kept transposed", "cuda.rnn.transposed"),
+      rung("combined", "products of x over all time steps", "cuda.rnn.combined_transposed"),
+      {.name = "all rows", .what = "every row, fp32", .rows = {}},
+      {.name = "bf16",
+       .what = "every row, weights held on chip",
+       .rows = {},
+       .precision = Precision::bf16},
+      {.name = "host",
+       .what = "sequences from the host, answers back to it",
+       .rows = {},
+       .from_host = true,
+       .precision = Precision::bf16},
+      {.name = "ranks",
+       .what = "a process a GPU",
+       .rows = {},
+       .ranks = true,
+       .precision = Precision::bf16},
+  };
+  return ladder;
+}
+
+}  // namespace
+
+const std::vector<Ladder>& ladders() {
+  static const std::vector<Ladder> all{mlp(), lenet72(), charcnn(), rnn()};
+  return all;
+}
+
+const Ladder& find_ladder(const std::string& name) {
+  std::vector<std::string> names;
+  for (const Ladder& ladder : ladders()) {
+    if (name == ladder.name) return ladder;
+    names.emplace_back(ladder.name);
+  }
+  throw_error(ErrorKind::usage, "'{}' is no ladder; there is {}", name, fmt::join(names, ", "));
+}
+
+}  // namespace ridgeline::engine

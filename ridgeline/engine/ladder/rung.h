@@ -1,0 +1,47 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ridgeline/data/image_set.h"
+#include "ridgeline/engine/ladder/ladder.h"
+#include "ridgeline/engine/machine.h"
+#include "ridgeline/engine/runner.h"
+
+// What a rung is measured by; for this folder alone.
+namespace ridgeline::engine {
+
+// The reference rows' weights before and after a few steps, one number after the other.
+struct ReferenceSteps {
+  std::vector<double> start, after;
+};
+
+struct RungWork {
+  const Rung& rung;
+  const Config& config;
+  Machine& machine;
+  const std::shared_ptr<const data::DataSet>& set;
+  double seconds;
+  // By batch and precision: rungs of a ladder share them, since plain loops take long.
+  std::map<std::string, ReferenceSteps>& references;
+
+  // Null: this process is alone.
+  Communicator* ranks() const {
+    Communicator* all = machine.ranks();
+    return all != nullptr && all->size() > 1 ? all : nullptr;
+  }
+  // Ranks do as often as their root does.
+  bool agreed(bool mine) const { return ranks() != nullptr ? ranks()->from_root(mine) : mine; }
+};
+
+// Compare with the reference rows (throws numeric when it is wrong), then fill in times and rows:
+// of training steps, or of the way from bytes on the device to probabilities.
+void measure_training(const RungWork& work, RungResult& result);
+void measure_forward(const RungWork& work, RungResult& result);
+
+double unit_roundoff(Precision precision);
+void fill_times(double us_per_step, Runner& runner, Machine& machine, RungResult& result);
+
+}  // namespace ridgeline::engine

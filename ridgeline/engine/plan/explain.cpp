@@ -1,0 +1,161 @@
+#include "ridgeline/engine/plan/explain.h"
+
+#include <algorithm>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "ridgeline/core/text.h"
+#include "ridgeline/engine/load_data.h"
+#include "ridgeline/engine/progress.h"
+#include "ridgeline/engine/train/trainer.h"
+#include "ridgeline/prof/limit.h"
+
+namespace ridgeline::engine {
+namespace {
+
+using nlohmann::json;
+using Out = std::back_insert_iterator<std::string>;
+
+std::string micros(double seconds) {
+  return seconds > 0 ? fmt::format("{:.2f} us", 1e6 * seconds) : "not measured";
+}
+
+std::string layer_label(const nn::Lowered& lowered, size_t op, const nn::Model& model) {
+  const int layer = lowered.op_layer[op];
+  return layer < 0 ? ""
+                   : fmt::format("layer {} ({})", layer, model.layers()[size_t(layer)]->type());
+}
+
+void put_program(Out out, const nn::Lowered& lowered, const nn::Model& model) {
+  const Program& program = lowered.program;
+  fmt::format_to(out, "program: {}, {}, up to {} a launch\n",
+                 counted(int64_t(program.ops.size()), "op"), name(program.precision),
+                 counted(program.repeats, "step"));
+  for (size_t i = 0; i < program.ops.size(); ++i) {
+    fmt::format_to(out, "  {:>3}  {:<70}  {}\n", i, describe(program.ops[i]),
+                   layer_label(lowered, i, model));
+  }
+}
+
+void put_choices(Out out, const Plan& plan, const Explanation& explanation) {
+  fmt::format_to(out, "\nchosen rows ({}):\n", explanation.source);
+  for (const Choice& choice : plan.choices()) {
+    if (choice.converted >= 0) {
+      fmt::format_to(out, "  convert  {:<40}  value {} to {}\n", choice.row->name,
+                     plan.program().info(choice.converted).name,
+                     choice.to.empty() ? "plain" : choice.to);
+      continue;
+    }
+    const std::string span = choice.end - choice.begin == 1
+                                 ? fmt::format("{}", choice.begin)
+                                 : fmt::format("{}-{}", choice.begin, choice.end - 1);
+    fmt::format_to(out, "  {:>7}  {:<40}  {:>14}\n", span, choice.row->name,
+                   micros(choice.seconds));
+  }
+  if (explanation.shortlist_seconds.empty()) return;
+  fmt::format_to(out, "whole plans measured:");
+  for (const double seconds : explanation.shortlist_seconds) {
+    fmt::format_to(out, "  {}", micros(seconds));
+  }
+  fmt::format_to(out, "\n");
+}
+
+void put_candidates(Out out, const Program& program, const Explanation& explanation) {
+  fmt::format_to(out, "\ncandidates at each op (* chosen):\n");
+  for (size_t i = 0; i < program.ops.size(); ++i) {
+    fmt::format_to(out, "  {:>3}  {}\n", i, name(program.ops[i]));
+    std::vector<const Candidate*> here;
+    for (const Candidate& candidate : explanation.candidates) {
+      if (candidate.begin == i) here.push_back(&candidate);
+    }
+    std::stable_sort(here.begin(), here.end(), [](const Candidate* a, const Candidate* b) {
+      return (a->cover.ops > 0) > (b->cover.ops > 0);
+    });
+    int others = 0;
+    for (const Candidate* candidate : here) {
+      const bool usable = candidate->cover.ops > 0;
+      // A row of another op says nothing worth reading about this one; the JSON has them all.
+      if (!usable && candidate->cover.reason.starts_with("the next op")) {
+        ++others;
+        continue;
+      }
+      const std::string what =
+          usable ? fmt::format("{}, {}", counted(int64_t(candidate->cover.ops), "op"),
+                               micros(candidate->seconds))
+                 : "refused: " + candidate->cover.reason;
+      fmt::format_to(out, "       {} {:<40}  {}\n", candidate->chosen ? '*' : ' ',
+                     candidate->row->name, what);
+    }
+    if (others > 0) fmt::format_to(out, "         and {} of other ops\n", counted(others, "row"));
+  }
+}
+
+json candidates_json(const Explanation& explanation) {
+  json all = json::array();
+  for (const Candidate& candidate : explanation.candidates) {
+    json entry = {{"row", candidate.row->name},
+                  {"begin", candidate.begin},
+                  {"ops", candidate.cover.ops},
+                  {"chosen", candidate.chosen}};
+    if (candidate.cover.ops == 0) entry["refused"] = candidate.cover.reason;
+    if (candidate.seconds >= 0) entry["us"] = 1e6 * candidate.seconds;
+    all.push_back(std::move(entry));
+  }
+  return all;
+}
+
+json choices_json(const Plan& plan) {
+  json all = json::array();
+  for (const Choice& choice : plan.choices()) {
+    all.push_back({{"row", choice.row->name},
+                   {"begin", choice.begin},
+                   {"end", choice.end},
+                   {"us", 1e6 * choice.seconds}});
+  }
+  return all;
+}
+
+}  // namespace
+
+PlanReport explain_plan(const Config& config, const std::filesystem::path& data_dir) {
+  Machine machine(config.run);
+  const auto set = std::make_shared<data::DataSet>(load_data(config, data_dir));
+  Trainer trainer(machine, config, set);
+  Runner& runner = trainer.runner();
+  const Plan& plan = runner.plan();
+  const Program& program = plan.program();
+  const MemoryUse& memory = plan.memory();
+
+  PlanReport report;
+  Out out(report.text);
+  put_program(out, runner.lowered(), trainer.model());
+  put_choices(out, plan, runner.explanation());
+  put_candidates(out, program, runner.explanation());
+  fmt::format_to(out, "\nmemory: {}B in one block; live at once {}B; without reuse {}B\n",
+                 engineering(double(memory.arena)), engineering(double(memory.peak_live)),
+                 engineering(double(memory.sum)));
+  json ops = json::array();
+  for (const Op& op : program.ops) ops.push_back(describe(op));
+  json document = {
+      {"ops", ops},
+      {"rows", choices_json(plan)},
+      {"candidates", candidates_json(runner.explanation())},
+      {"source", runner.explanation().source},
+      {"tuning_seconds", runner.explanation().tuning_seconds},
+      {"memory", {{"arena", memory.arena}, {"peak_live", memory.peak_live}, {"sum", memory.sum}}}};
+  if (const auto ceilings = machine.ceilings()) {
+    const prof::Limit limit = prof::limit_of(program, *ceilings);
+    fmt::format_to(
+        out,
+        "limit: {:.1f} us a step, {}-bound: {}FLOP in {:.1f} us at {}FLOP/s; {}B in {:.1f} "
+        "us at {}B/s\n",
+        1e6 * limit.seconds(), limit.bound(), engineering(limit.flops), 1e6 * limit.compute_seconds,
+        engineering(ceilings->flops(program.precision)), engineering(limit.bytes),
+        1e6 * limit.memory_seconds, engineering(ceilings->bandwidth(limit.bytes / 2)));
+    document["limit"] = {{"us", 1e6 * limit.seconds()}, {"bound", limit.bound()}};
+  }
+  report.json = document.dump(2) + "\n";
+  return report;
+}
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,160 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ridgeline/engine/profile/profile.h"
+#include "ridgeline/engine/progress.h"
+#include "ridgeline/prof/cost.h"
+
+// What to try next, from the numbers of a profile alone.
+namespace ridgeline::engine {
+namespace {
+
+constexpr size_t kMost = 2;  // sentences: who gets more reads none
+
+// What fusing two neighbours would save.
+struct Fusion {
+  size_t first = 0;
+  double bytes = 0, seconds = 0;
+};
+
+Fusion best_fusion(const Profile& profile, const Program& program) {
+  Fusion best;
+  for (size_t i = 0; i + 1 < profile.rows.size(); ++i) {
+    const RowProfile &a = profile.rows[i], &b = profile.rows[i + 1];
+    if (a.end != b.begin || a.begin == a.end || b.begin == b.end) continue;  // a conversion
+    const double joined = prof::span_bytes(program, a.begin, b.end);
+    const double saved = a.work.bytes + b.work.bytes - joined;
+    if (saved <= 0 || !profile.ceilings) continue;
+    const double rate = profile.ceilings->bandwidth((a.work.bytes + b.work.bytes) / 2);
+    const double seconds = rate > 0 ? saved / rate : 0;
+    if (seconds > best.seconds) best = {i, saved, seconds};
+  }
+  return best;
+}
+
+std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
+std::string micros(double seconds) {
+  return seconds < 1e-3 ? fmt::format("{:.3g} us", 1e6 * seconds)
+                        : fmt::format("{:.3g} ms", 1e3 * seconds);
+}
+
+void advise_quiet(const Profile& profile, std::vector<std::string>& advice) {
+  const double share = profile.total.median > 0 ? profile.interrupted / profile.total.median : 0;
+  if (share < 0.1) return;
+  advice.push_back(
+      fmt::format("Other processes took {} of the time: profile again on a machine that has "
+                  "nothing else to do.",
+                  percent(share)));
+}
+
+// Rows skip work (zeros behind a ReLU) and find operands in caches, but no arithmetic is twice as
+// fast as the fastest, nor a launch or a barrier shorter than an empty one by so much.
+void advise_ceilings(const Profile& profile, std::vector<std::string>& advice) {
+  constexpr double kTooMuch = 1.5, kNoticed = 0.05;
+  for (const size_t i : profile.heaviest()) {
+    const RowProfile& row = profile.rows[i];
+    const prof::Roof roof = row.roofs.binding();
+    const bool proves =
+        roof == prof::Roof::compute || roof == prof::Roof::launch || roof == prof::Roof::barrier;
+    if (!proves || row.fraction < kTooMuch || row.share < kNoticed) continue;
+    advice.push_back(fmt::format(
+        "{} reaches {} of its {} roof: the ceilings of {} are too low, as on a machine that was "
+        "busy then; measure them again with ridgeline info --measure.",
+        row.row, percent(row.fraction), prof::name(roof), profile.ceilings->date));
+    return;
+  }
+}
+
+void advise_launches(const Profile& profile, std::vector<std::string>& advice) {
+  double bound = 0;
+  size_t count = 0;
+  for (const RowProfile& row : profile.rows) {
+    // A row far above that roof has other troubles, however small the other roofs are.
+    if (row.roofs.binding() != prof::Roof::launch || row.fraction < 0.5) continue;
+    bound += row.share;
+    ++count;
+  }
+  if (bound < 0.3) return;
+  advice.push_back(fmt::format(
+      "{} of the rows' time is in {} launch-bound row{}: no kernel gets shorter than {} here, so "
+      "fewer, larger ones help: a larger train.batch, or a row that fuses them.",
+      percent(bound), count, count == 1 ? "" : "s", micros(profile.ceilings->launch_seconds)));
+}
+
+void advise_gaps(const Profile& profile, std::vector<std::string>& advice) {
+  const double share = profile.total.median > 0 ? profile.gaps / profile.total.median : 0;
+  if (share < 0.1) return;
+  advice.push_back(fmt::format(
+      "{} of a step ({}) lies between the rows: {}.", percent(share), micros(profile.gaps),
+      profile.device == "cpu"
+          ? "the host hands over from row to row; rows that cover more ops leave fewer seams"
+          : "capture more steps in a graph, or take rows that cover more ops"));
+}
+
+void advise_threads(const Profile& profile, std::vector<std::string>& advice) {
+  for (const size_t i : profile.heaviest()) {
+    const RowProfile& row = profile.rows[i];
+    if (!row.balance || row.share < 0.1 || *row.balance > 0.85) continue;
+    advice.push_back(fmt::format(
+        "The threads share {} unevenly (mean over busiest {:.2f}): try another --threads, or a "
+        "batch and layer sizes that divide by it.",
+        row.row, *row.balance));
+    return;
+  }
+}
+
+void advise_heaviest(const Profile& profile, const Program& program,
+                     std::vector<std::string>& advice) {
+  const auto heaviest = profile.heaviest();
+  if (heaviest.empty() || !profile.ceilings) return;
+  const RowProfile& row = profile.rows[heaviest.front()];
+  const prof::Roof roof = row.roofs.binding();
+  const std::string head =
+      fmt::format("{} ({}) takes {} and reaches {} of its {} roof: ", row.row, row.what,
+                  percent(row.share), percent(row.fraction), prof::name(roof));
+  constexpr double kNear = 0.8;
+  if (row.fraction >= kNear && roof == prof::Roof::compute) {
+    advice.push_back(head + "only less arithmetic or a lower precision makes it shorter.");
+  } else if (row.fraction >= kNear && roof == prof::Roof::memory) {
+    advice.push_back(head + "only moving fewer bytes makes it shorter.");
+  } else if (roof == prof::Roof::compute) {
+    advice.push_back(head +
+                     "its kernel is where the time is; a larger batch or multiples of the vector "
+                     "width in the layer sizes may suit it better.");
+  } else if (roof == prof::Roof::launch && row.fraction < 0.5) {
+    advice.push_back(head +
+                     "its kernels are far longer than the shortest there are; a larger batch "
+                     "fills the GPU better.");
+  } else if (roof == prof::Roof::memory || roof == prof::Roof::barrier) {
+    advice.push_back(head +
+                     (roof == prof::Roof::memory
+                          ? "its operands come from memory slower than a copy would."
+                          : "it is too short to share out; fewer --threads may do as well."));
+  }
+  const Fusion fusion = best_fusion(profile, program);
+  if (fusion.seconds > 0.02 * profile.total.median) {
+    advice.push_back(
+        fmt::format("Fusing {} with {} would keep {}B on chip and save up to {} a step ({}).",
+                    profile.rows[fusion.first].row, profile.rows[fusion.first + 1].row,
+                    engineering(fusion.bytes), micros(fusion.seconds),
+                    percent(fusion.seconds / profile.total.median)));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> advise(const Profile& profile, const Program& program) {
+  std::vector<std::string> advice;
+  advise_quiet(profile, advice);
+  if (profile.ceilings) advise_ceilings(profile, advice);
+  advise_gaps(profile, advice);
+  if (profile.ceilings) advise_launches(profile, advice);
+  advise_heaviest(profile, program, advice);
+  advise_threads(profile, advice);
+  if (advice.size() > kMost) advice.resize(kMost);
+  if (advice.empty()) advice.push_back("Nothing stands out: every row is near its roof.");
+  return advice;
+}
+
+}  // namespace ridgeline::engine

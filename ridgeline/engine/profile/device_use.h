@@ -1,0 +1,19 @@
+#pragma once
+
+#include "ridgeline/engine/profile/profile.h"
+
+namespace ridgeline::engine {
+
+// Launches of one pass, by kernel name in order of appearance.
+std::vector<KernelUse> group_kernels(const std::vector<KernelRecord>& kernels);
+
+// The calls that take 90 % of the time of all calls together, longest first.
+std::vector<ApiUse> heaviest_calls(const std::vector<ApiRecord>& calls);
+
+// How busy the device was between its first and last record. Zeros without records.
+DeviceUse device_use(const DeviceTrace& trace);
+
+// Lanes for each thread's calls and each stream's kernels and copies.
+void add_to_timeline(const DeviceTrace& trace, prof::Timeline& timeline);
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,136 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ridgeline/core/device_trace.h"
+#include "ridgeline/data/image_set.h"
+#include "ridgeline/engine/ladder/ladder.h"
+#include "ridgeline/engine/model_io.h"
+#include "ridgeline/prof/limit.h"
+#include "ridgeline/prof/network.h"
+#include "ridgeline/prof/roofs.h"
+#include "ridgeline/prof/timeline.h"
+
+namespace ridgeline::engine {
+
+class Machine;
+class Runner;
+
+struct Quantiles {
+  double p10 = 0, median = 0, p90 = 0;
+};
+Quantiles quantiles(std::vector<double> values);  // zeros when empty
+
+// A kernel as it was launched, and how often in one pass over its row.
+struct KernelUse {
+  KernelRecord kernel;  // of the first launch
+  int launches = 0;
+  double seconds = 0;  // of all launches of a pass
+};
+
+// One step of the plan.
+struct RowProfile {
+  std::string row;   // its name
+  std::string what;  // the ops it covers: "linear + activation"
+  size_t begin = 0, end = 0;
+  Quantiles seconds;
+  double share = 0;  // of the rows' sum
+  prof::Work work;
+  prof::RoofTimes roofs;
+  double fraction = 0;            // of the roof that binds: its time over the median
+  std::optional<double> balance;  // mean over most time that threads were busy; 1: all alike
+  std::optional<double> waiting;  // share of the threads' time spent in barriers
+  std::vector<KernelUse> kernels;
+
+  double intensity() const { return work.bytes > 0 ? work.flops / work.bytes : 0; }
+};
+
+// A call of the driver's interface, over the whole program.
+struct ApiUse {
+  std::string name;
+  int64_t calls = 0;
+  double seconds = 0, share = 0;  // of all calls
+};
+
+// What the gradients of a step cost between ranks.
+struct RankUse {
+  int count = 1;
+  prof::Network network;
+  double bytes = 0;      // sent and received by each rank
+  double predicted = 0;  // seconds, by the network alone
+  double waited = 0;     // seconds in which a median rank could do nothing else
+};
+
+// What a GPU did while whole steps ran, unprofiled but for the recording.
+struct DeviceUse {
+  double busy = 0;         // share of the time in which a kernel or copy ran
+  double concurrency = 0;  // kernels at a time while any ran
+  double overlap = 0;      // share of the copies' time in which a kernel ran too
+  double copy_rate = 0;    // bytes a second while a copy ran
+  double copied_bytes = 0;
+};
+
+struct Profile {
+  std::string subject;  // "training step of configs/fashion-mlp.toml"
+  std::string device, machine, precision, data, plan_source;
+  int threads = 0;
+  int64_t batch = 0;
+  int64_t passes = 0;  // over the rows
+  Quantiles total;     // seconds of a step, in passes without any profiling
+  std::vector<RowProfile> rows;
+  // What the sum of the rows' medians lacks of a median pass over all of them: other processes
+  // took the processor meanwhile. Near zero on a machine that has nothing else to do.
+  double interrupted = 0;
+  double gaps = 0;  // total less that pass; below zero where rows overlap
+  std::optional<prof::Ceilings> ceilings;
+  std::optional<prof::Limit> limit;  // of the whole step
+  Precision unit = Precision::fp32;
+  bool in_launches = false;     // rows were timed by their kernels inside whole launches
+  std::vector<ApiUse> api;      // those that take 90 % of the time together
+  double api_seconds = 0;       // of all calls
+  double recorded_seconds = 0;  // from the first of them to the last, pauses left out
+  double paused_seconds = 0;    // of the recording
+  std::optional<RankUse> ranks;
+  std::optional<DeviceUse> device_use;
+  std::string no_device_trace;  // why `api` and `kernels` are missing on a GPU
+  std::vector<std::string> advice;
+  prof::Timeline timeline;  // of a few steps
+
+  double row_seconds() const;
+  // Rows by falling time that take 90 % of the rows' sum together.
+  std::vector<size_t> heaviest() const;
+};
+
+struct ProfileOptions {
+  int64_t steps = 200;  // passes over the rows, at most
+  double seconds = 5;   // for all passes, about
+  std::filesystem::path data;
+  int64_t batch = 0;                         // of a model or ladder; 0: 256, or the ladder's
+  std::shared_ptr<const data::DataSet> set;  // already loaded; else by config.data.name
+  Communicator* ranks = nullptr;             // of a training step; null: alone
+};
+
+// A plan that was made already: its rows are run many times over, with learning rates of zero. Its
+// inputs must be in place; optimizer state that a step changes at any rate is changed.
+Profile profile_runner(Machine& machine, Runner& runner, const Config& config,
+                       const ProfileOptions& options);
+// The training step of a config. Collective over options.ranks; each has its own profile.
+Profile profile_training(const Config& config, const std::string& name,
+                         const ProfileOptions& options);
+// The inference call of a model file or the folder of a run.
+Profile profile_model(const std::filesystem::path& file, const ModelOptions& model,
+                      const ProfileOptions& options);
+
+// A ladder's network with random weights on random items: the inference call, or the training step.
+Profile profile_ladder(const Ladder& ladder, const Config& config, const ProfileOptions& options);
+
+std::vector<std::string> advise(const Profile& profile, const Program& program);
+
+std::string to_text(const Profile& profile);
+std::string to_json_text(const Profile& profile);
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,360 @@
+#include "ridgeline/engine/profile/profiler.h"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+
+#include "ridgeline/core/thread_trace.h"
+#include "ridgeline/engine/clock.h"
+#include "ridgeline/engine/machine.h"
+#include "ridgeline/engine/profile/device_use.h"
+#include "ridgeline/engine/profile/replay_times.h"
+#include "ridgeline/engine/runner.h"
+#include "ridgeline/prof/cost.h"
+#include "ridgeline/registry.h"
+
+namespace ridgeline::engine {
+namespace {
+
+constexpr int kTracedPasses = 20;  // for the threads' balance
+constexpr int kTimelineSteps = 3;
+constexpr size_t kFewest = 5;  // quantiles of less mean nothing
+// Of whole launches with the recording on: enough for quantiles, and few enough to be kept.
+constexpr double kReplaySeconds = 0.5;
+constexpr int64_t kReplaySteps = 320;
+
+int64_t nanoseconds() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+std::string ops_text(const Program& program, const Choice& choice) {
+  if (choice.converted >= 0) return "convert " + program.info(choice.converted).name;
+  constexpr size_t kMost = 3;
+  std::string text;
+  for (size_t i = choice.begin; i < choice.end; ++i) {
+    if (i - choice.begin == kMost && choice.end - choice.begin > kMost + 1) {
+      return text + fmt::format(" + {} more", choice.end - i);
+    }
+    text += fmt::format("{}{}", i > choice.begin ? " + " : "", name(program.ops[i]));
+  }
+  return text;
+}
+
+// Takes one plan's measurements, each kind in passes of its own.
+class Profiler {
+ public:
+  Profiler(Machine& machine, Runner& runner, Profile& profile, DeviceTracer* tracer)
+      : runtime_(machine.runtime()),
+        ranks_(machine.ranks() != nullptr && machine.ranks()->size() > 1 ? machine.ranks()
+                                                                         : nullptr),
+        runner_(runner),
+        plan_(runner.plan()),
+        profile_(profile),
+        tracer_(tracer),
+        gpu_(machine.device().kind != DeviceKind::cpu),
+        // A CPU's steps cost the same however many a launch makes.
+        steps_(gpu_ ? runner.repeats() : 1),
+        rates_(runner.lowered().lr ? size_t(runner.repeats()) : 0) {}
+
+  void run(const ProfileOptions& options) {
+    describe_rows();
+    collect_calls();  // those of the start-up
+    if (tracer_ != nullptr) tracer_->pause(true);
+    const Clock paused;
+    time_rows(options);
+    profile_.paused_seconds += paused.seconds();
+    if (tracer_ != nullptr) tracer_->pause(false);
+    if (gpu_) {
+      watch_device();
+    } else {
+      watch_threads();
+    }
+    settle();
+  }
+
+ private:
+  // Rates of zero: the weights stay what they are, however many passes are made.
+  void reset() { runner_.set_inputs(0, 0, rates_); }
+
+  void describe_rows() {
+    const Program& program = plan_.program();
+    for (const Choice& choice : plan_.choices()) {
+      RowProfile row;
+      row.row = choice.row->name;
+      row.what = ops_text(program, choice);
+      row.begin = choice.begin;
+      row.end = choice.end;
+      row.work.precision = program.precision;
+      row.work.launches = gpu_ ? 1 : 0;
+      if (choice.converted >= 0) {
+        row.work.bytes = size_of(program.info(choice.converted).value) + double(choice.to_bytes);
+      } else {
+        row.work.flops = prof::span_flops(program, choice.begin, choice.end);
+        row.work.bytes = prof::span_bytes(program, choice.begin, choice.end);
+        add_travel(program, row);
+      }
+      profile_.rows.push_back(std::move(row));
+    }
+  }
+
+  // What a row sends to other ranks; on a GPU, all but NVIDIA's library does so by way of the host.
+  void add_travel(const Program& program, RowProfile& row) const {
+    for (size_t i = row.begin; i < row.end; ++i) {
+      const auto* start = std::get_if<AllReduceStart>(&program.ops[i]);
+      if (start == nullptr || ranks_ == nullptr) continue;
+      row.work.network_bytes += start->network_bytes();
+      if (gpu_ && row.row.ends_with(".staged")) row.work.host_bytes += 2 * size_of(start->grads);
+    }
+  }
+
+  // One pass over the rows; a plan of one row makes its steps at once, as in a run.
+  std::vector<double> row_pass() {
+    if (gpu_) {  // keeps the GPU busy while the host gets ahead of it
+      reset();
+      plan_.run(steps_);
+    }
+    reset();
+    const size_t count = profile_.rows.size();
+    if (count == 1) {
+      auto seconds = time_each(runtime_, 1, [&](size_t) { plan_.run(steps_); });
+      seconds.front() /= double(steps_);
+      return seconds;
+    }
+    return time_each(runtime_, count, [&](size_t i) { plan_.run_choice(i); });
+  }
+
+  // What the clock itself takes between two rows; nothing to speak of but on a GPU.
+  double clock_seconds() {
+    if (!gpu_ || profile_.rows.size() == 1) return 0;
+    reset();
+    plan_.run(steps_);
+    return quantiles(time_each(runtime_, 64, [](size_t) {})).median;
+  }
+
+  void time_rows(const ProfileOptions& options) {
+    std::vector<double> totals, sums, waits;
+    std::vector<std::vector<double>> times(profile_.rows.size());
+    for (int i = 0; i < 2; ++i) {  // warm
+      reset();
+      plan_.run(steps_);
+      row_pass();
+    }
+    const double clock = clock_seconds();
+    const Clock spent;
+    // Total and rows by turns, so that a machine which slows down meanwhile does so for both.
+    while (agreed(totals.size() < kFewest ||
+                  (int64_t(totals.size()) < options.steps && spent.seconds() < options.seconds))) {
+      const double waited = ranks_ != nullptr ? ranks_->blocked_seconds() : 0;
+      const auto whole = time_each(runtime_, 1, [&](size_t) {
+        reset();
+        plan_.run(steps_);
+      });
+      totals.push_back(whole.front() / double(steps_));
+      if (ranks_ != nullptr) {
+        waits.push_back((ranks_->blocked_seconds() - waited) / double(steps_));
+      }
+      const auto pass = row_pass();
+      sums.push_back(0);
+      for (size_t i = 0; i < pass.size(); ++i) {
+        times[i].push_back(std::max(0.0, pass[i] - clock));
+        sums.back() += times[i].back();
+      }
+    }
+    profile_.total = quantiles(totals);
+    profile_.passes = int64_t(totals.size());
+    if (profile_.ranks) profile_.ranks->waited = quantiles(waits).median;
+    set_rows(times, sums);
+  }
+
+  // Ranks make as many passes as their root does.
+  bool agreed(bool mine) { return ranks_ != nullptr ? ranks_->from_root(mine) : mine; }
+
+  // times[row][pass], sums[pass]
+  void set_rows(const std::vector<std::vector<double>>& times, const std::vector<double>& sums) {
+    for (size_t i = 0; i < times.size(); ++i) profile_.rows[i].seconds = quantiles(times[i]);
+    const double pass = quantiles(sums).median;
+    profile_.interrupted = pass - profile_.row_seconds();
+    profile_.gaps = profile_.total.median - pass;
+  }
+
+  void watch_threads() {
+    ThreadTrace trace;
+    reset();
+    for (size_t i = 0; i < profile_.rows.size(); ++i) {
+      // A sum that is waited for must have been started, and the other way round.
+      const RowProfile& row = profile_.rows[i];
+      if (has_collectives(plan_.program(), row.begin, row.end)) continue;
+      trace.take();
+      // A row that counts steps would run past its tables: it starts anew each time.
+      for (int pass = 0; pass < kTracedPasses; ++pass) {
+        reset();
+        plan_.run_choice(i);
+      }
+      add_balance(profile_.rows[i], trace.take());
+    }
+    record_timeline(trace);
+  }
+
+  void add_balance(RowProfile& row, const std::vector<ThreadSpan>& spans) {
+    if (spans.empty()) return;
+    std::vector<double> busy(size_t(std::max(1, profile_.threads)));
+    double all = 0, waited = 0;
+    for (const ThreadSpan& span : spans) {
+      busy[size_t(span.thread)] += double(span.end - span.begin - span.waited);
+      all += double(span.end - span.begin);
+      waited += double(span.waited);
+      if (span.thread == 0) row.work.regions += 1.0 / kTracedPasses;
+    }
+    const double most = *std::max_element(busy.begin(), busy.end());
+    const double sum = std::accumulate(busy.begin(), busy.end(), 0.0);
+    if (most > 0) row.balance = sum / double(busy.size()) / most;
+    if (all > 0) row.waiting = waited / all;
+  }
+
+  void record_timeline(ThreadTrace& trace) {
+    prof::Timeline& timeline = profile_.timeline;
+    const auto steps = timeline.lane(0, "steps"), rows = timeline.lane(0, "rows");
+    trace.take();
+    reset();
+    const int64_t zero = nanoseconds();
+    const auto since = [&](int64_t ns) { return 1e-9 * double(ns - zero); };
+    for (int step = 0; step < std::min<int64_t>(kTimelineSteps, runner_.repeats()); ++step) {
+      const int64_t begin = nanoseconds();
+      for (size_t i = 0; i < profile_.rows.size(); ++i) {
+        const RowProfile& row = profile_.rows[i];
+        const int64_t from = nanoseconds();
+        plan_.run_choice(i);
+        const int64_t to = nanoseconds();
+        timeline.add({rows,
+                      row.row,
+                      "row",
+                      since(from),
+                      1e-9 * double(to - from),
+                      {{"flops", row.work.flops}, {"bytes", row.work.bytes}}});
+      }
+      timeline.add({steps,
+                    fmt::format("step {}", step),
+                    "step",
+                    since(begin),
+                    1e-9 * double(nanoseconds() - begin),
+                    {}});
+    }
+    for (const ThreadSpan& span : trace.take()) {
+      timeline.add({timeline.lane(0, fmt::format("thread {}", span.thread)),
+                    "region",
+                    "thread",
+                    since(span.begin),
+                    1e-9 * double(span.end - span.begin),
+                    {{"waited_us", 1e-3 * double(span.waited)}}});
+    }
+  }
+
+  void collect_calls() {
+    if (tracer_ == nullptr) return;
+    for (ApiRecord& call : tracer_->take().calls) calls_.push_back(std::move(call));
+  }
+
+  void watch_device() {
+    if (tracer_ == nullptr) {
+      record_rows_alone();
+      return;
+    }
+    collect_calls();
+    std::vector<DeviceTrace> alone;
+    for (size_t i = 0; i < profile_.rows.size(); ++i) {
+      reset();
+      collect_calls();
+      plan_.run_choice(i);
+      DeviceTrace trace = tracer_->take();
+      profile_.rows[i].kernels = group_kernels(trace.kernels);
+      profile_.rows[i].work.launches = double(trace.kernels.size() + trace.copies.size());
+      calls_.insert(calls_.end(), trace.calls.begin(), trace.calls.end());
+      alone.push_back(std::move(trace));
+    }
+    DeviceTrace trace = trace_launches(kTimelineSteps);
+    profile_.device_use = device_use(trace);
+    add_to_timeline(trace, profile_.timeline);
+    time_in_launches(alone);
+    profile_.api = heaviest_calls(calls_);
+    add_up_calls();
+  }
+
+  void add_up_calls() {
+    if (calls_.empty()) return;
+    double first = calls_.front().begin, last = 0;
+    for (const ApiRecord& call : calls_) {
+      profile_.api_seconds += call.end - call.begin;
+      first = std::min(first, call.begin);
+      last = std::max(last, call.end);
+    }
+    profile_.recorded_seconds = last - first - profile_.paused_seconds;
+  }
+
+  DeviceTrace trace_launches(int64_t count) {
+    for (int64_t launch = 0; launch < count; ++launch) {
+      reset();
+      plan_.run(steps_);
+    }
+    runtime_.synchronize();
+    DeviceTrace trace = tracer_->take();
+    calls_.insert(calls_.end(), trace.calls.begin(), trace.calls.end());
+    return trace;
+  }
+
+  // Rows as they run among one another, in place of the times that events took of them one by one.
+  // A plan of one row is its own step already.
+  void time_in_launches(const std::vector<DeviceTrace>& alone) {
+    if (alone.size() < 2) return;
+    const auto fit = int64_t(kReplaySeconds / std::max(1e-9, profile_.total.median));
+    const int64_t steps = std::clamp<int64_t>(fit, int64_t(kFewest), kReplaySteps);
+    const auto times = times_in_replay(alone, trace_launches((steps + steps_ - 1) / steps_));
+    if (!times) return;
+    std::vector<double> sums(times->rows.front().size());
+    for (const auto& row : times->rows) {
+      for (size_t step = 0; step < row.size(); ++step) sums[step] += row[step];
+    }
+    set_rows(times->rows, sums);
+    profile_.in_launches = true;
+  }
+
+  // Without a tracer: the rows' times one after the other.
+  void record_rows_alone() {
+    const auto lane = profile_.timeline.lane(0, "rows");
+    double at = 0;
+    for (const RowProfile& row : profile_.rows) {
+      profile_.timeline.add({lane, row.row, "row", at, row.seconds.median, {}});
+      at += row.seconds.median;
+    }
+  }
+
+  void settle() {
+    const double sum = profile_.row_seconds();
+    for (RowProfile& row : profile_.rows) {
+      row.share = sum > 0 ? row.seconds.median / sum : 0;
+      if (!profile_.ceilings) continue;
+      row.roofs = prof::roof_times(row.work, *profile_.ceilings);
+      if (row.seconds.median > 0) row.fraction = row.roofs.least() / row.seconds.median;
+    }
+    profile_.advice = advise(profile_, plan_.program());
+  }
+
+  Runtime& runtime_;
+  Communicator* const ranks_;  // null: alone
+  Runner& runner_;
+  Plan& plan_;
+  Profile& profile_;
+  DeviceTracer* tracer_;
+  const bool gpu_;
+  const int64_t steps_;  // a launch
+  const std::vector<double> rates_;
+  std::vector<ApiRecord> calls_;
+};
+
+}  // namespace
+
+void take_profile(Machine& machine, Runner& runner, const ProfileOptions& options,
+                  DeviceTracer* tracer, Profile& profile) {
+  Profiler(machine, runner, profile, tracer).run(options);
+}
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,122 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "ridgeline/core/text.h"
+#include "ridgeline/engine/train/train.h"
+
+namespace ridgeline::engine {
+
+nlohmann::json to_json(const TrainReport& report) {
+  nlohmann::json json = {
+      {"accuracy", report.test.accuracy},
+      {"loss", report.test.loss},
+      {"train_accuracy", report.train_accuracy},
+      {"train_loss", report.train_loss},
+      {"steps", report.steps},
+      {"steps_here", report.steps_here},
+      {"clipped_steps", report.clipped_steps},
+      {"skipped_steps", report.skipped_steps},
+      {"loss_scale", report.loss_scale > 0 ? nlohmann::json(report.loss_scale) : nullptr},
+      {"steps_per_second", report.steps_here > 0 ? 1 / report.seconds_per_step() : 0},
+      {"us_per_step", 1e6 * report.seconds_per_step()},
+      {"inputs_per_second", report.inputs_per_second},
+      {"flops_per_second", report.flops_per_second},
+      {"limit_fraction", nullptr},
+      {"limit", nullptr},
+      {"ceilings", nullptr},
+      {"startup_seconds", report.startup_seconds},
+      {"tuning_seconds", report.tuning_seconds},
+      {"train_seconds", report.train_seconds},
+      {"test_seconds", report.test_seconds},
+      {"device", report.device},
+      {"threads", report.threads},
+      {"precision", report.precision},
+      {"data", report.data},
+      {"parameters", report.parameters},
+      {"rows", report.rows},
+      {"plan_source", report.plan_source},
+      {"memory",
+       {{"arena", report.memory.arena},
+        {"peak_live", report.memory.peak_live},
+        {"sum", report.memory.sum}}},
+      {"ranks", report.ranks},
+      {"rank_train_seconds", report.rank_seconds},
+      {"rank_blocked_seconds", report.rank_blocked_seconds},
+      {"stopped_by", report.stopped_by}};
+  if (report.ranks > 1) {
+    json["network"] = {{"bandwidth", report.network.bandwidth},
+                       {"latency", report.network.latency},
+                       {"bytes_per_step", report.network_bytes},
+                       {"predicted_us_per_step", 1e6 * report.network_seconds}};
+  }
+  if (report.limit) {
+    json["limit_fraction"] = report.limit_fraction;
+    json["limit"] = {{"us_per_step", 1e6 * report.limit->seconds()},
+                     {"bound", report.limit->bound()},
+                     {"flops", report.limit->flops},
+                     {"bytes", report.limit->bytes}};
+  }
+  if (report.ceilings) {
+    json["ceilings"] = {
+        {"fp32_flops", report.ceilings->fp32_flops},
+        {"fp64_flops", report.ceilings->fp64_flops},
+        {"tf32_flops", report.ceilings->tf32_flops > 0 ? nlohmann::json(report.ceilings->tf32_flops)
+                                                       : nlohmann::json(nullptr)},
+        {"memory_bandwidth", report.ceilings->memory_bandwidth()},
+        {"date", report.ceilings->date}};
+  }
+  return json;
+}
+
+std::string summary(const TrainReport& report) {
+  std::string text;
+  if (report.stopped_by == 0) {
+    const bool sequences = report.test.targets > report.test.rows;
+    text += fmt::format(
+        "accuracy   {:.2f} % of {} test {} (loss {:.4f}{})\n", 100 * report.test.accuracy,
+        report.test.targets,
+        sequences      ? "characters"
+        : report.texts ? "texts"
+                       : "images",
+        report.test.loss,
+        sequences ? fmt::format(" nats, perplexity {:.3f}", std::exp(report.test.loss)) : "");
+  }
+  text += fmt::format("speed      {} in {}: {:.1f} us a step, {} inputs/s, {}FLOP/s\n",
+                      counted(report.steps_here, "step"), duration(report.train_seconds),
+                      1e6 * report.seconds_per_step(), grouped(report.inputs_per_second),
+                      engineering(report.flops_per_second));
+  if (report.limit && report.steps_here > 0) {
+    text += fmt::format(
+        "limit      {:.0f} % reached of this machine's: {:.1f} us a step ({}-bound; {}FLOP/s, "
+        "{}B/s, measured {})\n",
+        100 * report.limit_fraction, 1e6 * report.limit->seconds(), report.limit->bound(),
+        engineering(report.ceilings->flops(parse_precision(report.precision))),
+        engineering(report.ceilings->memory_bandwidth()), report.ceilings->date);
+  }
+  if (report.ranks > 1 && report.train_seconds > 0) {
+    double most = 0;
+    for (const double seconds : report.rank_blocked_seconds) most = std::max(most, seconds);
+    text += fmt::format("ranks      {}; waiting for others took {:.1f} % of the time at most\n",
+                        report.ranks, 100 * most / report.train_seconds);
+    text += fmt::format(
+        "network    {} measured; a step's {}B should take {:.1f} us if nothing hid "
+        "them\n",
+        prof::to_string(report.network), engineering(report.network_bytes),
+        1e6 * report.network_seconds);
+  }
+  text += fmt::format("start-up   {}, of it tuning {}\n", duration(report.startup_seconds),
+                      duration(report.tuning_seconds));
+  if (report.clipped_steps > 0) {
+    text += fmt::format("clipped    gradients of {}\n", counted(report.clipped_steps, "step"));
+  }
+  if (report.loss_scale > 0) {
+    text += fmt::format("loss scale {} at the end; {} steps skipped\n", report.loss_scale,
+                        report.skipped_steps);
+  }
+  return text;
+}
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,147 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "ridgeline/engine/sweep/sweep.h"
+
+namespace ridgeline::engine {
+namespace {
+
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+double metric_of(const SweepPoint& point, const std::string& metric) {
+  if (!point.error.empty()) return kNone;
+  const TrainReport& report = point.report;
+  if (metric == "accuracy") return report.test.accuracy;
+  if (metric == "loss") return report.test.loss;
+  if (metric == "train_loss") return report.train_loss;
+  if (metric == "us_per_step") return 1e6 * report.seconds_per_step();
+  if (metric == "inputs_per_second") return report.inputs_per_second;
+  throw_error(ErrorKind::usage,
+              "unknown metric '{}': accuracy, loss, train_loss, us_per_step or "
+              "inputs_per_second",
+              metric);
+}
+
+std::string quote_csv(const std::string& text) {
+  if (text.find_first_of(",\"\n") == std::string::npos) return text;
+  std::string out = "\"";
+  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + "\"";
+}
+
+std::string number(double value) {
+  return std::isfinite(value) ? fmt::format("{:.6g}", value) : "";
+}
+
+// Rows of text, columns padded to their widest.
+std::string align(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths(rows.front().size());
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) {
+      text += fmt::format("{:>{}}{}", row[i], widths[i], i + 1 < row.size() ? "  " : "\n");
+    }
+  }
+  return text;
+}
+
+// The key with the most values: its values become the x axis.
+size_t widest_key(const Sweep& sweep) {
+  size_t widest = 0;
+  for (size_t i = 1; i < sweep.choices.size(); ++i) {
+    if (sweep.choices[i].size() > sweep.choices[widest].size()) widest = i;
+  }
+  return widest;
+}
+
+}  // namespace
+
+const std::vector<std::string>& sweep_metrics() {
+  static const std::vector<std::string> kMetrics{"accuracy", "loss", "train_loss", "us_per_step",
+                                                 "inputs_per_second"};
+  return kMetrics;
+}
+
+std::string to_table(const Sweep& sweep) {
+  std::vector<std::vector<std::string>> rows{sweep.keys};
+  for (const char* title : {"accuracy %", "loss", "train loss", "us a step", "inputs/s"}) {
+    rows.front().push_back(title);
+  }
+  for (const SweepPoint& point : sweep.points) {
+    std::vector<std::string> row = point.values;
+    if (!point.error.empty()) {
+      row.push_back("diverged");
+      row.resize(rows.front().size());
+    } else {
+      row.push_back(fmt::format("{:.2f}", 100 * point.report.test.accuracy));
+      row.push_back(fmt::format("{:.4f}", point.report.test.loss));
+      row.push_back(fmt::format("{:.4f}", point.report.train_loss));
+      row.push_back(fmt::format("{:.1f}", 1e6 * point.report.seconds_per_step()));
+      row.push_back(fmt::format("{:.0f}", point.report.inputs_per_second));
+    }
+    rows.push_back(std::move(row));
+  }
+  return align(rows);
+}
+
+std::string to_csv(const Sweep& sweep) {
+  std::string text;
+  for (const std::string& key : sweep.keys) text += quote_csv(key) + ",";
+  for (const std::string& metric : sweep_metrics()) text += metric + ",";
+  text += "error\n";
+  for (const SweepPoint& point : sweep.points) {
+    for (const std::string& value : point.values) text += quote_csv(value) + ",";
+    for (const std::string& metric : sweep_metrics())
+      text += number(metric_of(point, metric)) + ",";
+    text += quote_csv(point.error) + "\n";
+  }
+  return text;
+}
+
+std::string to_json_text(const Sweep& sweep) {
+  nlohmann::json points = nlohmann::json::array();
+  for (const SweepPoint& point : sweep.points) {
+    nlohmann::json entry;
+    for (size_t i = 0; i < sweep.keys.size(); ++i) entry["set"][sweep.keys[i]] = point.values[i];
+    if (point.error.empty()) {
+      entry["report"] = to_json(point.report);
+    } else {
+      entry["error"] = point.error;
+    }
+    points.push_back(std::move(entry));
+  }
+  return nlohmann::json{{"keys", sweep.keys}, {"points", points}}.dump(2) + "\n";
+}
+
+Chart to_chart(const Sweep& sweep, const std::string& metric) {
+  Chart chart;
+  const size_t x = widest_key(sweep);
+  chart.title = metric + " over " + sweep.keys[x];
+  chart.x_title = sweep.keys[x];
+  chart.y_title = metric;
+  chart.x = sweep.choices[x];
+  std::map<std::string, size_t> known;
+  for (const SweepPoint& point : sweep.points) {
+    std::string name;
+    for (size_t i = 0; i < sweep.keys.size(); ++i) {
+      if (i == x) continue;
+      // The last part of a key says enough beside a line: "lr" of "train.optimizer.lr".
+      const std::string& key = sweep.keys[i];
+      if (!name.empty()) name += ", ";
+      name += key.substr(key.rfind('.') + 1) + "=" + point.values[i];
+    }
+    const auto [entry, fresh] = known.try_emplace(name, chart.series.size());
+    if (fresh) chart.series.push_back({name, std::vector<double>(chart.x.size(), kNone)});
+    const auto at = std::find(chart.x.begin(), chart.x.end(), point.values[x]) - chart.x.begin();
+    chart.series[entry->second].y[size_t(at)] = metric_of(point, metric);
+  }
+  return chart;
+}
+
+}  // namespace ridgeline::engine

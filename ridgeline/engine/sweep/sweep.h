@@ -1,0 +1,54 @@
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ridgeline/engine/report/chart.h"
+#include "ridgeline/engine/train/train.h"
+
+namespace ridgeline::engine {
+
+struct SweepOptions {
+  std::filesystem::path data;           // --data
+  std::function<void(Config&)> adjust;  // flags that apply to every run (device, threads)
+  // Called before each run (result null) and after it.
+  std::function<void(size_t index, size_t count, const std::string& label,
+                     const TrainReport* result, const std::string& error)>
+      progress;
+  Communicator* ranks = nullptr;  // null: alone
+};
+
+struct SweepPoint {
+  std::vector<std::string> values;  // of the swept keys
+  TrainReport report;
+  std::string error;  // a run that failed (a NaN loss); its report is empty
+};
+
+struct Sweep {
+  std::vector<std::string> keys;
+  std::vector<std::vector<std::string>> choices;  // of each key, in the order given
+  std::vector<SweepPoint> points;                 // every combination, the last key fastest
+  int stopped_by = 0;                             // a signal's number
+  std::optional<Error> failed;                    // what ended it early; the points before it stand
+};
+
+// "key=a,b,c" -> the values; commas inside quotes, brackets and braces do not count.
+std::vector<std::string> split_values(const std::string& text);
+
+// Trains every combination of the `sets` with several values; those with one apply to all. All
+// configs are checked, against the data too, before the first run.
+Sweep sweep(const std::filesystem::path& config, const std::vector<std::string>& sets,
+            const SweepOptions& options);
+
+std::string to_table(const Sweep& sweep);  // for people
+std::string to_csv(const Sweep& sweep);
+std::string to_json_text(const Sweep& sweep);
+// `metric`: accuracy, loss, train_loss, us_per_step, inputs_per_second. The x axis is the swept key
+// with the most values; the other keys' combinations are the lines.
+Chart to_chart(const Sweep& sweep, const std::string& metric);
+const std::vector<std::string>& sweep_metrics();
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,142 @@
+#include "ridgeline/engine/train/checkpoint.h"
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "ridgeline/nn/model_file.h"
+
+namespace ridgeline::engine {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kKey = "ridgeline.checkpoint";
+constexpr int kVersion = 1;
+constexpr const char* kPrefix = "optimizer.";
+
+bool is_param(const nn::Model& model, const std::string& name) {
+  for (const nn::Param& param : model.params()) {
+    if (param.name == name) return true;
+  }
+  return false;
+}
+
+std::string layers_toml(const Config& config) {
+  std::string text;
+  for (const nn::LayerPtr& layer : config.layers) text += layer->to_toml() + "\n";
+  return text;
+}
+
+}  // namespace
+
+std::vector<std::byte> checkpoint_bytes(Trainer& trainer, const Snapshot& snapshot) {
+  const nn::Model& model = trainer.model();
+  nn::Metadata metadata = describe_model(model, trainer.config(), trainer.scaling(),
+                                         trainer.set().train.classes, trainer.set().train.symbols);
+  const RowNames rows = trainer.rows();
+  metadata[kKey] =
+      json{{"version", kVersion},
+           {"step", trainer.step()},
+           {"ranks", trainer.ranks()},
+           {"data_hash", fmt::format("{:016x}", trainer.set().train.hash)},
+           {"rows", {{"train", rows.train}, {"tail", rows.tail}, {"evaluate", rows.evaluate}}}}
+          .dump();
+  std::vector<nn::TensorEntry> tensors;
+  for (const Snapshot::Item& item : snapshot.items) {
+    const bool param = is_param(model, item.name);
+    tensors.push_back(nn::entry(param ? item.name : kPrefix + item.name, item.value.view()));
+  }
+  return nn::to_safetensors(tensors, metadata);
+}
+
+std::vector<std::byte> model_file_bytes(Trainer& trainer) {
+  const nn::Model& model = trainer.model();
+  return nn::to_safetensors(
+      nn::model_tensors(model),
+      describe_model(model, trainer.config(), trainer.scaling(), trainer.set().train.classes,
+                     trainer.set().train.symbols));
+}
+
+CheckpointInfo read_checkpoint_info(const nn::TensorFile& file) {
+  const auto found = file.metadata().find(kKey);
+  if (found == file.metadata().end()) {
+    throw_error(ErrorKind::model, "{}: metadata has no {}: not a checkpoint", file.origin(), kKey);
+  }
+  CheckpointInfo info;
+  info.config = nn::read_description(file).config;
+  try {
+    const json kept = json::parse(found->second);
+    if (kept.at("version") != kVersion) {
+      throw_error(ErrorKind::model, "{}: checkpoint version {} is not known to this build",
+                  file.origin(), kept.at("version").dump());
+    }
+    info.step = kept.at("step").get<int64_t>();
+    info.ranks = kept.value("ranks", 1);
+    info.data_hash = std::stoull(kept.at("data_hash").get<std::string>(), nullptr, 16);
+    const json& rows = kept.at("rows");
+    rows.at("train").get_to(info.rows.train);
+    rows.at("tail").get_to(info.rows.tail);
+    rows.at("evaluate").get_to(info.rows.evaluate);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw_error(ErrorKind::model, "{}: {} in the metadata is damaged: {}", file.origin(), kKey,
+                error.what());
+  }
+  if (info.step < 0) {
+    throw_error(ErrorKind::model, "{}: step {} is negative", file.origin(), info.step);
+  }
+  return info;
+}
+
+std::string changed_settings(const Config& kept, const Config& now) {
+  std::string changed;
+  const auto compare = [&](const char* name, bool same) {
+    if (same) return;
+    if (!changed.empty()) changed += ", ";
+    changed += name;
+  };
+  const TrainConfig &a = kept.train, &b = now.train;
+  compare("data.name", kept.data.name == now.data.name);
+  compare("data.scale", kept.data.scale == now.data.scale);
+  compare("data.resize", kept.data.resize == now.data.resize);
+  compare("data.augment", kept.data.shift == now.data.shift && kept.data.flip == now.data.flip);
+  compare("model.layers", layers_toml(kept) == layers_toml(now));
+  compare("train.batch", a.batch == b.batch);
+  compare("train.seed", a.seed == b.seed);
+  compare("train.shuffle", a.shuffle == b.shuffle);
+  compare("train.drop_last", a.drop_last == b.drop_last);
+  compare("train.loss", a.loss == b.loss);
+  compare("train.optimizer", a.optimizer == b.optimizer);
+  compare("train.schedule", a.schedule == b.schedule);
+  compare("train.clip_norm", a.clip_norm == b.clip_norm);
+  compare("run.precision", kept.run.precision == now.run.precision);
+  compare("run.weights", kept.run.weights == now.run.weights);
+  compare("run.accumulate", kept.run.accumulate == now.run.accumulate);
+  compare("run.loss_scale", kept.run.loss_scale == now.run.loss_scale);
+  compare("run.reduce", kept.run.reduce == now.run.reduce);
+  return changed;
+}
+
+void restore_checkpoint(const nn::TensorFile& file, Trainer& trainer) {
+  const CheckpointInfo info = read_checkpoint_info(file);
+  Snapshot snapshot = trainer.snapshot();
+  const nn::Model& model = trainer.model();
+  for (Snapshot::Item& item : snapshot.items) {
+    const std::string name = is_param(model, item.name) ? item.name : kPrefix + item.name;
+    const nn::TensorEntry* entry = file.find(name);
+    if (entry == nullptr) {
+      throw_error(ErrorKind::model, "{}: has no tensor {}", file.origin(), name);
+    }
+    const Tensor& to = item.value.view();
+    if (entry->dtype != to.dtype || !(entry->shape == to.shape)) {
+      throw_error(ErrorKind::model, "{}: {} is {} {} but this run needs {} {}", file.origin(), name,
+                  ridgeline::name(entry->dtype), to_string(entry->shape), ridgeline::name(to.dtype),
+                  to_string(to.shape));
+    }
+    std::memcpy(to.data, entry->data.data(), to.bytes());
+  }
+  trainer.restore(snapshot, info.step);
+}
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,30 @@
+#pragma once
+
+#include "ridgeline/engine/train/trainer.h"
+
+namespace ridgeline::engine {
+
+// A checkpoint is a model file with the optimizer's state as "optimizer.<name>" tensors and, in the
+// metadata under "ridgeline.checkpoint", where the run stands: step, data, chosen rows.
+struct CheckpointInfo {
+  int64_t step = 0;
+  int ranks = 1;  // that made it; a run may go on with another number
+  uint64_t data_hash = 0;
+  RowNames rows;
+  std::string config;  // TOML
+};
+
+std::vector<std::byte> checkpoint_bytes(Trainer& trainer, const Snapshot& snapshot);
+std::vector<std::byte> model_file_bytes(Trainer& trainer);
+
+// Throws model when the file is no checkpoint.
+CheckpointInfo read_checkpoint_info(const nn::TensorFile& file);
+
+// The names of the settings that differ and must not when a run is continued, or "". Run length,
+// evaluation, checkpointing, threads and tuning may change.
+std::string changed_settings(const Config& kept, const Config& now);
+
+// Weights, state and position. Throws model when tensors are missing or of the wrong shape or type.
+void restore_checkpoint(const nn::TensorFile& file, Trainer& trainer);
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,148 @@
+#include "ridgeline/engine/train/metrics.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "ridgeline/engine/train/run_folder.h"
+#include "ridgeline/engine/train/trainer.h"
+#include "ridgeline/prof/event_file.h"
+
+namespace ridgeline::engine {
+namespace {
+
+std::string json_number(double value, int digits) {
+  return std::isfinite(value) ? fmt::format("{:.{}g}", value, digits) : "null";  // JSON has no NaN
+}
+
+class MetricsFile final : public TrainObserver {
+ public:
+  explicit MetricsFile(RunFolder& folder) : folder_(folder) {}
+
+  void started(const TrainReport&, Trainer& trainer) override {
+    evaluated_ = folder_.trim_metrics(trainer.step());
+  }
+
+  void logged(const TrainPoint& point) override {
+    std::string line = head("train", point);
+    line += fmt::format(",\"lr\":{:.9g},\"inputs_per_second\":{:.6g}", point.lr,
+                        point.inputs_per_second);
+    if (point.gradient_norm) {
+      line += ",\"gradient_norm\":" + json_number(*point.gradient_norm, 9);
+    }
+    if (point.loss_scale) {
+      line += fmt::format(",\"loss_scale\":{:.9g},\"skipped_steps\":{}", *point.loss_scale,
+                          point.skipped_steps);
+    }
+    if (point.limit_fraction)
+      line += fmt::format(",\"limit_fraction\":{:.4g}", *point.limit_fraction);
+    finish(line, point.seconds);
+  }
+
+  void evaluated(const EvalPoint& point, Trainer&) override {
+    // A finished run that is resumed is evaluated again, but its line is there.
+    if (point.step == evaluated_) return;
+    evaluated_ = point.step;
+    finish(head("eval", point), point.seconds);
+  }
+
+ private:
+  template <typename Point>
+  static std::string head(const char* event, const Point& point) {
+    return fmt::format(
+        "{{\"event\":\"{}\",\"step\":{},\"epoch\":{:.6g},\"loss\":{},\"accuracy\":{:.6g}", event,
+        point.step, point.epoch, json_number(point.loss, 9), point.accuracy);
+  }
+  void finish(const std::string& line, double seconds) {
+    folder_.append_metrics(line + fmt::format(",\"seconds\":{:.6g}}}", seconds));
+  }
+
+  RunFolder& folder_;
+  int64_t evaluated_ = -1;  // the step of the file's last evaluation
+};
+
+class TensorBoard final : public TrainObserver {
+ public:
+  TensorBoard(std::filesystem::path folder, bool histograms)
+      : folder_(std::move(folder)), histograms_(histograms) {}
+
+  void started(const TrainReport&, Trainer& trainer) override {
+    file_.emplace(folder_, trainer.step());
+    if (trainer.step() == 0) put_weights(trainer);
+  }
+
+  void logged(const TrainPoint& point) override {
+    std::vector<prof::EventFile::Scalar> values{
+        {"loss/train", point.loss},
+        {"accuracy/train", point.accuracy},
+        {"learning_rate", point.lr},
+        {"speed/inputs_per_second", point.inputs_per_second}};
+    if (point.gradient_norm) values.push_back({"gradient_norm", *point.gradient_norm});
+    if (point.limit_fraction) {
+      values.push_back({"speed/fraction_of_the_limit", *point.limit_fraction});
+    }
+    file_->scalars(point.step, values);
+  }
+
+  void evaluated(const EvalPoint& point, Trainer& trainer) override {
+    const prof::EventFile::Scalar values[] = {{"loss/test", point.loss},
+                                              {"accuracy/test", point.accuracy}};
+    file_->scalars(point.step, values);
+    put_weights(trainer);
+  }
+
+ private:
+  void put_weights(Trainer& trainer) {
+    if (!histograms_) return;
+    for (const nn::Param& param : trainer.model().params()) {
+      if (!param.trained()) continue;
+      const Tensor& host = param.value.view();
+      const prof::Histogram histogram = host.dtype == DType::fp64
+                                            ? prof::histogram_of(host.span<const double>())
+                                            : prof::histogram_of(host.span<const float>());
+      file_->histogram(trainer.step(), "weights/" + param.name, histogram);
+    }
+  }
+
+  std::filesystem::path folder_;
+  bool histograms_;
+  std::optional<prof::EventFile> file_;
+};
+
+}  // namespace
+
+MetricPoints read_metrics(const std::filesystem::path& file) {
+  MetricPoints points;
+  std::ifstream in(file);
+  const auto fill = [](auto& point, const nlohmann::json& json) {
+    const auto number = [&](const char* key) {
+      const auto found = json.find(key);
+      return found != json.end() && found->is_number() ? found->get<double>() : NAN;
+    };
+    point.step = json.value("step", int64_t{0});
+    point.epoch = number("epoch");
+    point.loss = number("loss");
+    point.accuracy = number("accuracy");
+    point.seconds = number("seconds");
+  };
+  for (std::string line; std::getline(in, line);) {
+    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) continue;
+    const bool eval = json.value("event", nlohmann::json()) == "eval";
+    eval ? fill(points.test.emplace_back(), json) : fill(points.train.emplace_back(), json);
+  }
+  return points;
+}
+
+std::unique_ptr<TrainObserver> metrics_observer(RunFolder& folder) {
+  return std::make_unique<MetricsFile>(folder);
+}
+
+std::unique_ptr<TrainObserver> tensorboard_observer(const RunFolder& folder, bool histograms) {
+  return std::make_unique<TensorBoard>(folder.tensorboard(), histograms);
+}
+
+}  // namespace ridgeline::engine

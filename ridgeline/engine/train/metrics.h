@@ -1,0 +1,26 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "ridgeline/engine/train/observer.h"
+
+namespace ridgeline::engine {
+
+class RunFolder;
+
+// metrics.jsonl of a run's folder.
+std::unique_ptr<TrainObserver> metrics_observer(RunFolder& folder);
+
+// The points that a run has written so far; what is damaged is left out.
+struct MetricPoints {
+  std::vector<TrainPoint> train;
+  std::vector<EvalPoint> test;
+};
+MetricPoints read_metrics(const std::filesystem::path& file);
+
+// TensorBoard's event files in a run's folder; `histograms`: of the weights at each evaluation.
+std::unique_ptr<TrainObserver> tensorboard_observer(const RunFolder& folder, bool histograms);
+
+}  // namespace ridgeline::engine

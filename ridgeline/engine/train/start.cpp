@@ -1,0 +1,164 @@
+#include <sstream>
+#include <utility>
+
+#include "ridgeline/core/file.h"
+#include "ridgeline/core/text.h"
+#include "ridgeline/engine/load_data.h"
+#include "ridgeline/engine/ranks.h"
+#include "ridgeline/engine/report/page.h"
+#include "ridgeline/engine/train/metrics.h"
+#include "ridgeline/engine/train/run.h"
+
+namespace ridgeline::engine {
+namespace {
+
+void check_unchanged(const CheckpointInfo& info, const Config& config, const data::DataSet& set,
+                     const std::string& origin) {
+  const Config kept = parse_config(info.config, origin);
+  if (const std::string changed = changed_settings(kept, config); !changed.empty()) {
+    throw_error(ErrorKind::usage,
+                "--resume: {} is not as in {}: restore it, or begin anew with --force", changed,
+                origin);
+  }
+  if (info.data_hash != set.train.hash) {
+    throw_error(ErrorKind::usage,
+                "--resume: the training data of {} is not what {} was made with: restore it, or "
+                "begin anew with --force",
+                config.data.name, origin);
+  }
+}
+
+}  // namespace
+
+TrainRun::TrainRun(const Config& config, const TrainOptions& options)
+    : config_(config),
+      options_(options),
+      ranks_(options.ranks != nullptr && options.ranks->size() > 1 ? options.ranks : nullptr),
+      progress_(root() ? options.progress : Progress::Style::none) {
+  if (!options.out.empty() && root()) {
+    const auto use = options.resume  ? RunFolder::Use::resume
+                     : options.force ? RunFolder::Use::force
+                                     : RunFolder::Use::fresh;
+    folder_ = std::make_unique<RunFolder>(options.out, use);
+  } else if (options.resume && options.out.empty()) {
+    throw_error(ErrorKind::usage, "--resume needs --out DIR, the folder of the run to continue");
+  }
+  auto set = options.set;
+  if (!set) set = std::make_shared<data::DataSet>(load_data(config, options.data));
+  if (ranks_ != nullptr) check_alike(*ranks_, config, *set);
+  std::optional<nn::TensorFile> kept;
+  CheckpointInfo info;
+  if (options.resume && folder_ && folder_->has_checkpoint()) {
+    kept = folder_->load_checkpoint(
+        [&](const nn::TensorFile& file) { info = read_checkpoint_info(file); },
+        [&](const std::string& text) { progress_.warning(text); });
+    check_unchanged(info, config, *set, kept->origin());
+  }
+  info = share_info(std::move(info));
+  if (folder_) {
+    watch(metrics_observer(*folder_));
+    watch(tensorboard_observer(*folder_, options.histograms));
+  }
+  const bool root = ranks_ == nullptr || ranks_->is_root();
+  if (root && !options.trace.empty()) watch(trace_observer(options.trace));
+  if (!options.report.empty()) {
+    watch(root ? report_observer(options.report, folder_ ? folder_->metrics() : "")
+               : report_helper());
+  }
+  machine_ = std::make_unique<Machine>(config.run, ranks_);
+  trainer_ = std::make_unique<Trainer>(*machine_, config, std::move(set), info.rows);
+  if (kept) restore_checkpoint(*kept, *trainer_);
+  const bool resumed = agreed(int32_t(kept.has_value())) != 0;
+  if (ranks_ != nullptr && resumed) {
+    Snapshot state = trainer_->snapshot();
+    share_snapshot(*ranks_, state);
+    trainer_->restore(state, info.step);
+  }
+  if (resumed && info.ranks != trainer_->ranks()) {
+    progress_.warning(
+        fmt::format("the checkpoint was made by {} rank{}, this run has {}: results may differ in "
+                    "the last bits",
+                    info.ranks, info.ranks == 1 ? "" : "s", trainer_->ranks()));
+  } else if (!info.rows.train.empty() && trainer_->runner().row_names() != info.rows.train) {
+    progress_.warning(
+        "the rows of the checkpoint do not fit this machine: results may differ in "
+        "the last bits");
+  }
+  saved_step_ = resumed ? info.step : -1;
+  end_ = trainer_->total_steps();
+  safe_ = trainer_->snapshot();
+  safe_step_ = scale_checked_ = trainer_->step();
+  report_.skipped_steps = trainer_->skipped_steps();
+  report_.loss_scale = trainer_->loss_scale();
+}
+
+// The root's, which alone may see the folder of the run.
+CheckpointInfo TrainRun::share_info(CheckpointInfo info) {
+  if (ranks_ == nullptr) return info;
+  info.step = agreed(info.step);
+  info.ranks = agreed(info.ranks);
+  for (auto* rows : {&info.rows.train, &info.rows.tail, &info.rows.evaluate}) {
+    std::string text;
+    for (const std::string& row : *rows) text += row + "\n";
+    std::istringstream lines(ranks_->text_from_root(text));
+    rows->clear();
+    for (std::string row; std::getline(lines, row);) rows->push_back(row);
+  }
+  return info;
+}
+
+void TrainRun::announce() {
+  if (folder_) {
+    const std::string toml = to_toml(config_);
+    write_file_atomic(folder_->config(), std::as_bytes(std::span(toml)));
+  }
+  trainer_->prepare_evaluation();
+  if (ranks_ != nullptr) check_replicas(*ranks_, safe_, trainer_->step());
+  Runner& runner = trainer_->runner();
+  if (root()) report_.ceilings = machine_->ceilings();
+  if (report_.ceilings) {
+    full_limit_ = prof::limit_of(runner.plan().program(), *report_.ceilings);
+    report_.limit = full_limit_;
+    if (Runner* tail = trainer_->tail()) {
+      tail_limit_ = prof::limit_of(tail->plan().program(), *report_.ceilings);
+    }
+  }
+  report_.ranks = trainer_->ranks();
+  if (ranks_ != nullptr) measure_network();
+  report_.device = to_string(machine_->device());
+  report_.precision = name(config_.run.precision);
+  report_.data = config_.data.name;
+  report_.texts = config_.data.text.has_value();
+  report_.threads = machine_->threads();
+  report_.parameters = trainer_->model().parameter_count();
+  report_.memory = runner.plan().memory();
+  report_.rows = runner.row_names();
+  report_.plan_source = runner.explanation().source;
+  report_.startup_seconds = since_start_.seconds();
+  report_.tuning_seconds = trainer_->tuning_seconds();
+  const data::DataSet& set = trainer_->set();
+  const char* item = set.train.streams > 0 ? "character" : config_.data.text ? "text" : "image";
+  // Of labelled texts the file is named: it may be a part of the published one.
+  const std::string& data_name = config_.data.text ? set.train.name : config_.data.name;
+  progress_.line(
+      fmt::format("{}: {} to train on, {} to test on; {}; {}{}, {}, {}", data_name,
+                  counted(set.train.size() * set.train.targets(), item),
+                  set.test.size() * set.test.targets(), counted(report_.parameters, "weight"),
+                  ranks_ != nullptr ? fmt::format("{} ranks, each ", report_.ranks) : "",
+                  report_.device, counted(report_.threads, "thread"), report_.precision));
+  progress_.line(fmt::format(
+      "plan of {} ({}); memory {}B (live at once {}B, without reuse {}B); ready in {} (tuning "
+      "{})",
+      counted(int64_t(report_.rows.size()), "row"), report_.plan_source,
+      engineering(double(report_.memory.arena)), engineering(double(report_.memory.peak_live)),
+      engineering(double(report_.memory.sum)), duration(report_.startup_seconds),
+      duration(report_.tuning_seconds)));
+  if (trainer_->step() > 0) {
+    progress_.line(fmt::format("continuing after step {}{}", trainer_->step(),
+                               trainer_->step() < end_ ? "" : ": there is nothing left to train"));
+  }
+  for (const auto& observer : observers_) observer->started(report_, *trainer_);
+  tell("start-up", since_start_);
+}
+
+}  // namespace ridgeline::engine

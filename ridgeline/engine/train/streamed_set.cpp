@@ -1,0 +1,94 @@
+#include "ridgeline/engine/train/streamed_set.h"
+
+#include <cstring>
+#include <numeric>
+
+#include "ridgeline/core/buffer.h"
+#include "ridgeline/registry.h"
+
+namespace ridgeline::engine {
+
+StreamedSet::StreamedSet(Runtime& runtime, const data::ImageSet& set, int64_t window,
+                         const Augmentation& augmentation)
+    : runtime_(runtime),
+      set_(set),
+      window_(window),
+      augmentation_(augmentation),
+      image_bytes_(set.images.view().bytes() / size_t(set.size())),
+      label_bytes_(set.labels.view().bytes() / size_t(set.size())),
+      labels_at_(align_up(image_bytes_ * size_t(window), 256)),
+      device_(runtime, labels_at_ + label_bytes_ * size_t(window)),
+      iota_(runtime, size_t(window) * sizeof(int32_t)),
+      uploader_(make_uploader(runtime, device_.size())) {
+  std::vector<int32_t> order(static_cast<size_t>(window));
+  std::iota(order.begin(), order.end(), 0);
+  runtime.upload(iota_.data(), order.data(), order.size() * sizeof order[0]);
+}
+
+void StreamedSet::set_order(std::vector<int32_t> order, int64_t epoch) {
+  order_ = std::move(order);
+  epoch_ = epoch;
+  sent_first_ = -1;
+}
+
+void StreamedSet::put_image(int64_t row, uint8_t* to) const {
+  const uint8_t* from = set_.images.span<const uint8_t>().data() + size_t(row) * image_bytes_;
+  if (augmentation_.shift == 0 && !augmentation_.flip) {
+    std::memcpy(to, from, image_bytes_);
+    return;
+  }
+  const Shape item = set_.item_shape();
+  const int64_t width = item[item.rank() - 1];
+  const int64_t height = item.rank() > 1 ? item[item.rank() - 2] : 1;
+  const auto [down, right, flip] = Augmentation::draw(
+      augmentation_.seed, augmentation_.shift, augmentation_.flip, uint64_t(epoch_), uint64_t(row));
+  const uint8_t outside = set_.codes > 0 ? uint8_t(set_.codes - 1) : uint8_t(0);
+  for (size_t plane = 0; plane < image_bytes_; plane += size_t(height * width)) {
+    for (int64_t p = 0; p < height; ++p) {
+      for (int64_t q = 0; q < width; ++q) {
+        const int64_t y = p - down, x = (flip ? width - 1 - q : q) - right;
+        const bool inside = y >= 0 && y < height && x >= 0 && x < width;
+        to[plane + size_t(p * width + q)] = inside ? from[plane + size_t(y * width + x)] : outside;
+      }
+    }
+  }
+}
+
+void StreamedSet::prefetch(int64_t first, int64_t rows) {
+  const std::span<std::byte> block = uploader_->block();
+  const auto* labels = static_cast<const std::byte*>(set_.labels.view().data);
+  auto* images = reinterpret_cast<uint8_t*>(block.data());
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t row = order_[size_t(first + i)];
+    put_image(row, images + size_t(i) * image_bytes_);
+    std::memcpy(block.data() + labels_at_ + size_t(i) * label_bytes_,
+                labels + size_t(row) * label_bytes_, label_bytes_);
+  }
+  uploader_->send();
+  sent_first_ = first;
+  sent_rows_ = rows;
+}
+
+void StreamedSet::place(int64_t first, int64_t rows) {
+  if (sent_first_ != first || sent_rows_ < rows) prefetch(first, rows);
+  uploader_->place(device_.data());
+}
+
+void StreamedSet::bind(const nn::Lowered& lowered, Externals& externals) const {
+  const auto add = [&](const Value& value, std::byte* memory) {
+    if (value) externals[value.id] = {memory, value.dtype, value.shape, runtime_.device()};
+  };
+  add(lowered.images, device_.data());
+  add(lowered.labels, device_.data() + labels_at_);
+  add(lowered.order, iota_.data());
+}
+
+bool better_streamed(const Runtime& runtime, const data::ImageSet& set,
+                     std::optional<bool> resident) {
+  if (resident) return !*resident;
+  if (runtime.device().kind == DeviceKind::cpu) return false;  // it is in its memory already
+  // Weights, activations and the test set want room too.
+  return 2 * (set.images.view().bytes() + set.labels.view().bytes()) > free_memory(runtime);
+}
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,230 @@
+#include "ridgeline/engine/train/train.h"
+
+#include <bit>
+#include <cmath>
+#include <utility>
+
+#include "ridgeline/core/file.h"
+#include "ridgeline/engine/ranks.h"
+#include "ridgeline/engine/signals.h"
+#include "ridgeline/engine/train/diagnose.h"
+#include "ridgeline/engine/train/run.h"
+
+namespace ridgeline::engine {
+namespace {
+
+constexpr int64_t kLogSteps = 128;      // between lines of metrics.jsonl
+constexpr double kLaunchSeconds = 0.1;  // signals and the bar wait no longer than this
+constexpr double kSafeSeconds = 2;      // between snapshots
+
+}  // namespace
+
+int64_t launch_steps(int64_t most, double step_seconds) {
+  // The first launch is a single step: how long one takes is not known yet.
+  const double fit = step_seconds > 0 ? kLaunchSeconds / step_seconds : 1;
+  if (fit >= double(most)) return std::max<int64_t>(1, most);
+  return int64_t(std::bit_floor(uint64_t(std::max(1.0, fit))));
+}
+
+// Up to the next boundary where the host has something to do.
+int64_t TrainRun::steps_to_make() const {
+  const int64_t step = trainer_->step();
+  int64_t most = end_ - step;
+  most = std::min(most, kLogSteps - trainer_->batches().at_step(step).batch % kLogSteps);
+  const int64_t every = options_.out.empty() ? 0 : config_.train.checkpoint_steps;
+  if (every > 0) most = std::min(most, every - step % every);
+  return launch_steps(most, step_seconds_);
+}
+
+void TrainRun::advance() {
+  const int64_t before = trainer_->step();
+  const Clock clock;
+  const int64_t made = trainer_->advance(agreed(steps_to_make()));
+  const int64_t after = trainer_->step();
+  const bool epoch_end = after % trainer_->steps_per_epoch() == 0;
+  const bool log_point =
+      epoch_end || after == end_ || after % trainer_->steps_per_epoch() % kLogSteps == 0;
+  read_results(before);  // the next launch writes over them
+  const double seconds = clock.seconds();
+  tell("launch", clock, made);
+  blocked_seconds_ += trainer_->blocked_seconds();
+  report_.train_seconds += seconds;
+  report_.steps_here += made;
+  step_seconds_ = seconds / double(made);
+  rows_here_ += made * trainer_->last_batch();
+  const bool full = trainer_->last_batch() == trainer_->batches().full_size();
+  Runner& runner = full ? trainer_->runner() : *trainer_->tail();
+  flops_ += double(made) * runner.plan().program().flops();
+  limit_seconds_ += double(made) * (full ? full_limit_ : tail_limit_).seconds();
+  evaluated_ = false;
+  if (bad_since_ > 0 && (after > bad_since_ || after == end_)) give_up("loss", after);
+  if (log_point) check_loss_scale();
+  if (progress_.due()) show();
+  if (log_point && bad_since_ == 0) {
+    log();
+    keep_safe();
+  }
+}
+
+void TrainRun::read_results(int64_t before) {
+  const auto losses = trainer_->losses();
+  const auto corrects = trainer_->corrects();
+  for (size_t i = 0; i < losses.size(); ++i) {
+    const int64_t step = before + int64_t(i) + 1;
+    if (!std::isfinite(losses[i])) {
+      if (bad_since_ == 0) bad_since_ = step;
+      continue;
+    }
+    if (bad_since_ > 0) {
+      progress_.warning(
+          fmt::format("the loss was not finite at step {}, and is again", bad_since_));
+      bad_since_ = 0;
+    }
+    const int64_t targets = trainer_->last_batch() * trainer_->set().train.targets();
+    epoch_.add(losses[i], corrects.empty() ? 0 : corrects[i], targets);
+    since_log_.add(losses[i], corrects.empty() ? 0 : corrects[i], targets);
+  }
+}
+
+// What a NaN is traced back from.
+void TrainRun::keep_safe() {
+  if (agreed(int32_t(since_start_.seconds() - safe_at_ < kSafeSeconds)) != 0) return;
+  Snapshot now = trainer_->snapshot();
+  if (!now.finite()) return;
+  safe_ = std::move(now);
+  safe_step_ = trainer_->step();
+  safe_at_ = since_start_.seconds();
+}
+
+std::string TrainRun::kept_checkpoint() const {
+  if (!folder_ || saved_step_ < 0) return {};
+  return fmt::format("; the checkpoint of step {} is kept in {}", saved_step_,
+                     folder_->path().string());
+}
+
+// A dynamic scale below 1, or a fixed one that no step since the last look got through with.
+void TrainRun::check_loss_scale() {
+  using Kind = nn::LossScale::Kind;
+  const Kind kind = config_.run.loss_scale.kind;
+  if (kind == Kind::none) return;
+  const int64_t skipped = trainer_->skipped_steps(), step = trainer_->step();
+  const int64_t skipped_of_late = skipped - report_.skipped_steps;
+  const int64_t made = step - scale_checked_;
+  report_.skipped_steps = skipped;
+  report_.loss_scale = trainer_->loss_scale();
+  scale_checked_ = step;
+  if (kind == Kind::dynamic && report_.loss_scale < 1) {
+    throw_error(ErrorKind::numeric,
+                "gradients overflow {} whatever the loss is scaled by: the scale fell below 1 by "
+                "step {} ({} steps skipped); use run.precision bf16 or a smaller initial "
+                "weight{}",
+                name(config_.run.precision), step, skipped, kept_checkpoint());
+  }
+  if (kind == Kind::fixed && skipped_of_late > 0 && skipped_of_late == made) {
+    throw_error(ErrorKind::numeric,
+                "gradients overflow {} in every one of the {} steps up to step {} with "
+                "run.loss_scale {}; use a smaller one, or dynamic{}",
+                name(config_.run.precision), made, step, config_.run.loss_scale.start,
+                kept_checkpoint());
+  }
+}
+
+// `which` loss it was, seen by the time of step `end`.
+void TrainRun::give_up(std::string_view which, int64_t end) {
+  const Diagnosis found = diagnose(*trainer_, safe_, safe_step_, end);
+  const int64_t step = std::min(found.step, end_);
+  const int64_t epoch = (step - 1) / trainer_->steps_per_epoch() + 1;
+  throw_error(ErrorKind::numeric,
+              "the {} is {} at step {} (epoch {}): not finite first in {}; try a smaller "
+              "train.optimizer.lr (now {}) or train.clip_norm{}",
+              which, std::isnan(found.loss) ? "NaN" : "infinite", step, epoch, found.where,
+              config_.train.optimizer.lr, kept_checkpoint());
+}
+
+void TrainRun::save() {
+  last_save_ = since_start_.seconds();
+  const Clock clock;
+  if (options_.out.empty() || bad_since_ > 0 || saved_step_ == trainer_->step()) return;
+  Snapshot now = trainer_->snapshot();
+  // Ruined weights show in the next loss; the last good checkpoint stays.
+  if (!now.finite()) return;
+  if (folder_) folder_->save_checkpoint(checkpoint_bytes(*trainer_, now));
+  saved_step_ = safe_step_ = trainer_->step();
+  safe_ = std::move(now);
+  safe_at_ = since_start_.seconds();
+  tell("checkpoint", clock);
+}
+
+void TrainRun::finish() {
+  if (!evaluated_ && report_.stopped_by == 0) evaluate();
+  // The last step may have ruined the weights, and no step follows to show it in its loss: the one
+  // that would have followed shows where.
+  if (evaluated_ && trainer_->step() == end_ && !std::isfinite(report_.test.loss)) {
+    give_up("test loss", end_ + 1);
+  }
+  save();
+  if (folder_ && report_.stopped_by == 0) {
+    write_file_atomic(folder_->model(), model_file_bytes(*trainer_));
+  }
+  if (report_.stopped_by != 0) {
+    progress_.line(fmt::format(
+        "stopped after step {}: {}", trainer_->step(),
+        folder_ && saved_step_ == trainer_->step()
+            ? fmt::format("saved in {}, continue it with --resume", folder_->path().string())
+            : "nothing was saved"));
+  }
+  gather_times();
+  report_.steps = trainer_->step();
+  report_.clipped_steps = trainer_->clipped_steps();
+  report_.skipped_steps = trainer_->skipped_steps();
+  report_.loss_scale = trainer_->loss_scale();
+  report_.train_loss = epoch_.mean_loss();
+  report_.train_accuracy = epoch_.accuracy();
+  if (report_.train_seconds > 0) {
+    report_.inputs_per_second = double(rows_here_) / report_.train_seconds;
+    report_.flops_per_second = flops_ / report_.train_seconds;
+    report_.limit_fraction = limit_seconds_ / report_.train_seconds;
+  }
+  gather_spans();
+  for (const auto& observer : observers_) observer->finished(report_, *trainer_);
+}
+
+TrainReport TrainRun::run() {
+  const SignalGuard signals;
+  announce();
+  last_save_ = since_start_.seconds();
+  const int64_t per_epoch = trainer_->steps_per_epoch();
+  while (trainer_->step() < end_ && report_.stopped_by == 0) {
+    if (trainer_->step() % per_epoch == 0) epoch_ = {};
+    advance();
+    const int64_t step = trainer_->step(), epoch = step / per_epoch;
+    const bool last = step == end_;
+    if (step % per_epoch == 0 && bad_since_ == 0 &&
+        (last || (config_.train.eval_every > 0 && epoch % config_.train.eval_every == 0))) {
+      evaluate();
+    }
+    const TrainConfig& train = config_.train;
+    const double since_save = since_start_.seconds() - last_save_;
+    const bool due = train.checkpoint_seconds > 0 && since_save >= train.checkpoint_seconds;
+    // One word over all ranks: a signal to any of them is one to all.
+    int64_t signal = SignalGuard::caught(), save_now = int64_t(due);
+    if (ranks_ != nullptr) {
+      int64_t word[2] = {signal, root() ? save_now : 0};
+      ranks_->all_reduce(word, word, 2, DType::int64, Reduce::max, DType::int64);
+      signal = word[0];
+      save_now = word[1];
+    }
+    if ((train.checkpoint_steps > 0 && step % train.checkpoint_steps == 0) || save_now != 0) {
+      save();
+    }
+    report_.stopped_by = last ? 0 : int(signal);
+  }
+  finish();
+  return report_;
+}
+
+TrainReport train(const Config& config, const TrainOptions& options) {
+  return TrainRun(config, options).run();
+}
+
+}  // namespace ridgeline::engine

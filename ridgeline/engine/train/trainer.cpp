@@ -1,0 +1,268 @@
+#include "ridgeline/engine/train/trainer.h"
+
+#include <algorithm>
+
+#include "ridgeline/engine/clock.h"
+
+namespace ridgeline::engine {
+namespace {
+
+// Steps that one launch may make: enough for the host's part to vanish. A GPU's kernel that makes
+// them all fetches the weights once a launch, so there it is as many as lie between lines of the
+// log.
+int64_t steps_a_launch(Device device) { return device.kind == DeviceKind::cuda ? 128 : 32; }
+
+nn::Model initial_model(const Config& config, const data::DataSet& set) {
+  nn::Model model = config.build_model(set.train.item_shape());
+  check_outputs(model, set.train, config.data.name);
+  model.initialise(config.train.seed);
+  return model;
+}
+
+// Ranks that stream make fewer steps a launch: all do, or none.
+bool on_any_rank(Communicator* ranks, bool mine) {
+  return ranks == nullptr ? mine : ranks->reduce(double(mine), Reduce::max) != 0;
+}
+
+}  // namespace
+
+nn::LowerOptions Trainer::train_options(int64_t batch, int64_t repeats) const {
+  nn::LowerOptions options = whole_options(batch, repeats);
+  if (ranks_ == 1) return options;
+  const Range mine = data::shard(0, batch, rank_, ranks_);
+  options.batch = local_rows(batch);
+  options.global_batch = batch;
+  options.row_offset = mine.begin;
+  options.idle = mine.begin == mine.end;
+  options.ranks = ranks_;
+  options.gradient_wire = config_.run.reduce;
+  return options;
+}
+
+int64_t Trainer::local_rows(int64_t batch) const {
+  const Range mine = data::shard(0, batch, rank_, ranks_);
+  return std::max<int64_t>(1, mine.end - mine.begin);
+}
+
+// The rows that this rank computes, batch after batch: where the gathers of a launch look.
+std::vector<int32_t> Trainer::local_order(int64_t epoch) const {
+  // The pieces of a text keep their order: each batch continues the one before.
+  const bool shuffle = config_.train.shuffle && set_->train.streams == 0;
+  std::vector<int32_t> all =
+      data::epoch_order(batches_.rows(), config_.train.seed, uint64_t(epoch), shuffle);
+  if (ranks_ == 1) return all;
+  std::vector<int32_t> mine;
+  for (int64_t k = 0; k < batches_.batches(); ++k) {
+    const int64_t begin = data::shard(batches_.begin(k), batches_.size(k), rank_, ranks_).begin;
+    // An idle rank's row counts for nothing; any will do.
+    const int64_t first = std::min(begin, batches_.rows() - 1);
+    mine.insert(mine.end(), all.begin() + first,
+                all.begin() + first + local_rows(batches_.size(k)));
+  }
+  return mine;
+}
+
+nn::LowerOptions Trainer::whole_options(int64_t batch, int64_t repeats) const {
+  nn::LowerOptions options = lower_options(config_, scaling_, set_->train);
+  options.mode = nn::Mode::train;
+  options.batch = batch;
+  options.repeats = repeats;
+  options.set_rows = options.order_rows = set_->train.size();
+  return options;
+}
+
+Trainer::Trainer(Machine& machine, const Config& config, std::shared_ptr<const data::DataSet> set,
+                 const RowNames& pinned)
+    : machine_(machine),
+      rank_(machine.ranks() != nullptr ? machine.ranks()->rank() : 0),
+      ranks_(machine.ranks() != nullptr ? machine.ranks()->size() : 1),
+      config_(config),
+      set_(std::move(set)),
+      scaling_(scaling_for(config.data.scale, set_->train)),
+      batches_(set_->train.size(),
+               set_->train.streams > 0 ? set_->train.streams
+                                       : std::min(config.train.batch, set_->train.size()),
+               config.train.drop_last),
+      model_(initial_model(config, *set_)),
+      streams_(on_any_rank(machine.ranks(),
+                           better_streamed(machine.runtime(), set_->train, config.data.resident))),
+      weights_(machine.runtime(), model_,
+               nn::lower(model_, train_options(batches_.full_size(), 1))),
+      evaluator_(machine, config, model_, set_->test, scaling_, pinned.evaluate),
+      pinned_(pinned) {
+  const int64_t batch = batches_.full_size(), last = batches_.size(batches_.batches() - 1);
+  if (streams_) {
+    streamed_.emplace(machine.runtime(), set_->train, launch_steps() * local_rows(batch),
+                      whole_options(batch, 1).augment);
+  } else {
+    resident_.emplace(machine.runtime(), set_->train);
+  }
+  full_ = make_runner(batch, launch_steps(), pinned.train);
+  if (last != batch) tail_ = make_runner(last, 1, pinned.tail);
+}
+
+int64_t Trainer::launch_steps() const {
+  const int64_t all = batches_.batches(), batch = batches_.full_size();
+  const int64_t full = all - (batches_.size(all - 1) != batch ? 1 : 0);
+  int64_t most = steps_a_launch(machine_.device());
+  if (streams_) {
+    // Three windows of the data are on the device, and two in pinned memory.
+    constexpr int64_t kMostBytes = int64_t{64} << 20;
+    most = std::min(most, kMostBytes / (batch * set_->train.features()));
+  }
+  return std::clamp<int64_t>(full, 1, std::max<int64_t>(1, most));
+}
+
+void Trainer::hold_order(int64_t epoch) {
+  if (epoch != next_epoch_) make_order(epoch);
+  if (streamed_) {
+    streamed_->set_order(next_order_, epoch);
+  } else {
+    resident_->place_order();
+  }
+  held_epoch_ = epoch;
+}
+
+void Trainer::make_order(int64_t epoch) {
+  next_order_ = local_order(epoch);
+  next_epoch_ = epoch;
+  if (resident_) resident_->send_order(next_order_);
+}
+
+// While the device makes the last steps of an epoch: to shuffle 12,000 rows takes as long as three
+// steps of a small net on a GPU.
+void Trainer::make_next_order(int64_t epoch) {
+  const int64_t next = batches_.at_step(step_).epoch;
+  if (next != epoch && next != next_epoch_) make_order(next);
+}
+
+// While the device makes the steps just asked for.
+void Trainer::prefetch_next(int64_t epoch) {
+  const data::Position next = batches_.at_step(step_);
+  if (next.epoch != epoch || step_ >= total_steps()) return;
+  const int64_t rows = local_rows(batches_.size(next.batch));
+  const bool partial = batches_.size(next.batch) != batches_.full_size();
+  const int64_t full_left = batches_.batches() - (tail_ ? 1 : 0) - next.batch;
+  const int64_t steps = partial ? 1 : std::min(full_left, full_->repeats());
+  streamed_->prefetch(next.batch * local_rows(batches_.full_size()), steps * rows);
+}
+
+std::unique_ptr<Runner> Trainer::make_runner(int64_t batch, int64_t repeats,
+                                             const std::vector<std::string>& pinned) {
+  nn::LowerOptions options = train_options(batch, repeats);
+  if (streamed_) {
+    options.set_rows = options.order_rows = streamed_->window();
+    options.augment = {};  // done on the way
+  }
+  nn::Lowered lowered = nn::lower(model_, options);
+  Externals shared;
+  streamed_ ? streamed_->bind(lowered, shared) : resident_->bind(lowered, shared);
+  weights_.bind(lowered, shared);
+  return std::make_unique<Runner>(machine_, std::move(lowered), shared, pinned);
+}
+
+int64_t Trainer::total_steps() const {
+  const int64_t all = checked_mul(config_.train.epochs, batches_.batches(), "steps of the run");
+  return config_.train.max_steps > 0 ? std::min(all, config_.train.max_steps) : all;
+}
+
+// max_steps only ends a run early: it does not bend the schedule, so N + N steps equal 2N.
+double Trainer::lr(int64_t step) const {
+  const nn::RunLength run{batches_.batches(), config_.train.epochs * batches_.batches()};
+  return nn::lr(config_.train.schedule, config_.train.optimizer.lr, step, run);
+}
+
+int64_t Trainer::advance(int64_t most) {
+  const data::Position at = batches_.at_step(step_);
+  if (at.epoch != held_epoch_) {
+    hold_order(at.epoch);
+    if (at.batch == 0) weights_.clear_carried();
+  }
+  const bool partial = batches_.size(at.batch) != batches_.full_size();
+  const int64_t full_left = batches_.batches() - (tail_ ? 1 : 0) - at.batch;
+  last_ = partial ? tail_.get() : full_.get();
+  last_batch_ = batches_.size(at.batch);
+  const int64_t steps = partial ? 1 : std::min({most, full_left, full_->repeats()});
+  rates_.clear();
+  for (int64_t i = 0; i < steps; ++i) rates_.push_back(lr(step_ + i));
+  Communicator* ranks = machine_.ranks();
+  const double before = ranks != nullptr ? ranks->blocked_seconds() : 0;
+  if (ranks != nullptr) ranks->begin_work();
+  const int64_t first = at.batch * local_rows(batches_.full_size());
+  if (streamed_) streamed_->place(first, steps * local_rows(last_batch_));
+  last_->launch(streamed_ ? 0 : first, steps, step_, rates_, at.epoch);
+  if (ranks != nullptr) {
+    // Collectives of the steps may be the device's own; none of ours may get between them.
+    machine_.runtime().synchronize();
+    ranks->end_work();
+    blocked_ = ranks->blocked_seconds() - before;
+  }
+  step_ += steps;
+  fetched_ = false;
+  if (streamed_) prefetch_next(at.epoch);
+  make_next_order(at.epoch);
+  return steps;
+}
+
+// Each rank has its share of the loss and of the count: their sums are those of the batch.
+void Trainer::fetch() {
+  if (fetched_) return;
+  fetched_ = true;
+  const auto losses = last_->losses();
+  const auto corrects = last_->corrects();
+  losses_.assign(losses.begin(), losses.end());
+  corrects_.assign(corrects.begin(), corrects.end());
+  if (ranks_ == 1) return;
+  const bool idle = train_options(last_batch_, 1).idle;
+  std::vector<double> all = losses_;
+  for (const int32_t each : corrects_) all.push_back(idle ? 0.0 : double(each));
+  machine_.ranks()->sum(all);
+  for (size_t i = 0; i < losses_.size(); ++i) losses_[i] = all[i];
+  for (size_t i = 0; i < corrects_.size(); ++i) corrects_[i] = int32_t(all[losses_.size() + i]);
+}
+
+int64_t Trainer::clipped_steps() const {
+  const Value& value = full_->lowered().clipped;
+  return value ? full_->read<int64_t>(value).front() : 0;
+}
+
+std::optional<double> Trainer::gradient_norm() const {
+  if (last_ == nullptr || !last_->lowered().grad_norm) return std::nullopt;
+  return last_->read<double>(last_->lowered().grad_norm).front();
+}
+
+double Trainer::loss_scale() const {
+  const Value& value = full_->lowered().loss_scale;
+  return value ? full_->read<double>(value).front() : 0;
+}
+
+int64_t Trainer::skipped_steps() const {
+  const Value& value = full_->lowered().skipped;
+  return value ? full_->read<int64_t>(value).front() : 0;
+}
+
+void Trainer::restore(const Snapshot& snapshot, int64_t step) {
+  weights_.upload(snapshot);
+  step_ = step;
+}
+
+const nn::Model& Trainer::model() {
+  weights_.download_to(model_);
+  return model_;
+}
+
+RowNames Trainer::rows() const {
+  RowNames names{full_->row_names(), {}, pinned_.evaluate};
+  if (tail_) names.tail = tail_->row_names();
+  if (evaluator_.planned()) names.evaluate = evaluator_.runner().row_names();
+  return names;
+}
+
+double Trainer::tuning_seconds() const {
+  double seconds = full_->explanation().tuning_seconds;
+  if (tail_) seconds += tail_->explanation().tuning_seconds;
+  if (evaluator_.planned()) seconds += evaluator_.runner().explanation().tuning_seconds;
+  return seconds;
+}
+
+}  // namespace ridgeline::engine

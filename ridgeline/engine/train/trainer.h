@@ -1,0 +1,109 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "ridgeline/data/batches.h"
+#include "ridgeline/data/image_set.h"
+#include "ridgeline/engine/evaluate.h"
+#include "ridgeline/engine/train/streamed_set.h"
+
+namespace ridgeline::engine {
+
+// Names of the rows that each plan of a run is made of; kept in checkpoints.
+struct RowNames {
+  std::vector<std::string> train, tail, evaluate;
+};
+
+// A run's model, weights, data and plans on one machine. It steps and evaluates; when to do so, and
+// what to keep, is train()'s business.
+class Trainer {
+ public:
+  Trainer(Machine& machine, const Config& config, std::shared_ptr<const data::DataSet> set,
+          const RowNames& pinned = {});
+
+  // Makes up to `most` steps (at least one) in one launch, never past the end of an epoch. Returns
+  // how many.
+  int64_t advance(int64_t most);
+
+  // Of the last advance(), one number a step, over all ranks; waits for the device. Collective.
+  std::span<const double> losses() { return fetch(), losses_; }
+  std::span<const int32_t> corrects() { return fetch(), corrects_; }
+  int64_t last_batch() const { return last_batch_; }  // rows of each step of the last advance()
+  // Seconds of the last advance() in which this rank could do nothing but wait for others.
+  double blocked_seconds() const { return blocked_; }
+
+  void prepare_evaluation() { evaluator_.prepare(weights_); }  // ahead of time: it plans
+  Evaluation evaluate() { return evaluator_.run(weights_); }
+
+  int64_t step() const { return step_; }  // steps made
+  int64_t steps_per_epoch() const { return batches_.batches(); }
+  int64_t total_steps() const;  // by epochs and max_steps
+  double lr(int64_t step) const;
+  int64_t clipped_steps() const;
+  std::optional<double> gradient_norm() const;  // of the last step, where clipping computes it
+  // Of a run with a loss scale; 0 without. They wait for the device.
+  double loss_scale() const;
+  int64_t skipped_steps() const;  // whose gradients overflowed
+  const data::BatchPlan& batches() const { return batches_; }
+
+  Snapshot snapshot() const { return weights_.download(); }
+  void restore(const Snapshot& snapshot, int64_t step);
+  // The model with the weights of this moment.
+  const nn::Model& model();
+
+  Machine& machine() { return machine_; }
+  const Config& config() const { return config_; }
+  const data::DataSet& set() const { return *set_; }
+  const data::Scaling& scaling() const { return scaling_; }
+  // Of this rank's share of a batch, and of all of it.
+  nn::LowerOptions train_options(int64_t batch, int64_t repeats) const;
+  nn::LowerOptions whole_options(int64_t batch, int64_t repeats) const;
+  int ranks() const { return ranks_; }
+  bool streams_data() const { return streams_; }  // the set does not lie on the device
+
+  Runner& runner() { return *full_; }  // of a full batch (the only one, if all fit in one)
+  Runner* tail() { return tail_.get(); }
+  RowNames rows() const;
+  double tuning_seconds() const;
+
+ private:
+  void fetch();
+  std::vector<int32_t> local_order(int64_t epoch) const;
+  int64_t local_rows(int64_t batch) const;  // that this rank computes, at least one
+  void hold_order(int64_t epoch);
+  void make_order(int64_t epoch);
+  void make_next_order(int64_t epoch);
+  void prefetch_next(int64_t epoch);
+  int64_t launch_steps() const;  // of full batches, at most
+  std::unique_ptr<Runner> make_runner(int64_t batch, int64_t repeats,
+                                      const std::vector<std::string>& pinned);
+
+  Machine& machine_;
+  int rank_, ranks_;
+  Config config_;
+  std::shared_ptr<const data::DataSet> set_;
+  data::Scaling scaling_;
+  data::BatchPlan batches_;
+  nn::Model model_;
+  bool streams_;
+  std::optional<ResidentSet> resident_;  // one of these two
+  std::optional<StreamedSet> streamed_;
+  Weights weights_;
+  Evaluator evaluator_;
+  std::unique_ptr<Runner> full_, tail_;
+  Runner* last_ = nullptr;
+  int64_t last_batch_ = 0;
+  int64_t step_ = 0;
+  int64_t held_epoch_ = -1;  // whose order the device has
+  int64_t next_epoch_ = -1;  // whose order was made last, and is on its way
+  std::vector<int32_t> next_order_;
+  RowNames pinned_;
+  std::vector<double> rates_;
+  std::vector<double> losses_;
+  std::vector<int32_t> corrects_;
+  bool fetched_ = true;
+  double blocked_ = 0;
+};
+
+}  // namespace ridgeline::engine
