@@ -285,7 +285,8 @@ Planned plan_in_order(const Program& program, const Table& table, Runtime& runti
   options.tune = false;
   DeviceStopwatch unused(program, runtime, options.seconds_per_row, nullptr);
   Planned planned;
-  planned.explanation.candidates = ask_for_order(program, table, runtime, options);
+  // All rows, slow ones too: what `narrow` takes away is not known before.
+  planned.explanation.candidates = ask_all(program, table, runtime, options, Slow::all);
   narrow(planned.explanation.candidates);
   planned.choices = choose(program, table, options, unused, planned.explanation);
   mark_chosen(planned.explanation, planned.choices);

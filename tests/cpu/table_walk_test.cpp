@@ -25,6 +25,7 @@ TEST_P(TableWalk, EveryCpuRowAgreesWithTheOracle) {
     for (const Case& c : long_conv_cases(dtype)) walk(c, table, *runtime, exercised);
     if (dtype == DType::bf16 || dtype == DType::fp16) continue;
     for (const Case& c : tall_training_cases(dtype)) walk(c, table, *runtime, exercised);
+    for (const Case& c : long_recurrent_cases(dtype)) walk(c, table, *runtime, exercised);
   }
   for (const Impl& row : table) {
     if (row.target != DeviceKind::cpu || row.converts) continue;

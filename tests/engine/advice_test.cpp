@@ -96,11 +96,13 @@ TEST(Advice, RoofsPassedByFarAreMeasuredAgain) {
   busy.bind(0, prof::Roof::barrier, 6.6);
   EXPECT_THAT(busy.advice(), HasSubstr("first reaches 660 % of its barrier roof: the ceilings of "
                                        "2026-01-31 are too low"));
-  // Caches make that of memory, and skipped zeros are at most half of the arithmetic.
+  // Caches make that of memory; skipped zeros and fewer multiplications of the arithmetic.
   busy.bind(0, prof::Roof::memory, 6.6);
   EXPECT_THAT(busy.advice(), Not(HasSubstr("info --measure")));
-  busy.bind(0, prof::Roof::compute, 1.3);
+  busy.bind(0, prof::Roof::compute, 2.7);
   EXPECT_THAT(busy.advice(), Not(HasSubstr("info --measure")));
+  busy.bind(0, prof::Roof::compute, 3.5);
+  EXPECT_THAT(busy.advice(), HasSubstr("info --measure"));
 }
 
 TEST(Advice, ThreadsThatWaitForOneAnotherAreNamed) {

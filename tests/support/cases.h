@@ -34,6 +34,8 @@ std::vector<Case> recurrent_op_cases(DType dtype);
 std::vector<Case> recurrent_cases(DType dtype);
 // The same of more hidden units than a tile has, for rows that share them out over a GPU.
 std::vector<Case> wide_recurrent_cases(DType dtype);
+// Gradients of weights over more rows, and of more columns, than the CPU's products take at once.
+std::vector<Case> long_recurrent_cases(DType dtype);
 // An LSTM whose weights find no room on a GPU's chip, forward.
 Case large_lstm_case(DType dtype, int64_t steps, int64_t batch, int64_t hidden);
 // Convolutions over characters, the place of the largest class (part of op_cases).

@@ -276,6 +276,15 @@ std::vector<Case> wide_recurrent_cases(DType dtype) {
   return all;
 }
 
+std::vector<Case> long_recurrent_cases(DType dtype) {
+  Cases all;
+  for (const CellKind cell : {CellKind::rnn_tanh, CellKind::gru, CellKind::lstm}) {
+    all.push_back(training_case(dtype, {cell, Direction::both, 40, 33, 50, 60},
+                                {true, true, true, true}, false, true));
+  }
+  return all;
+}
+
 Case large_lstm_case(DType dtype, int64_t steps, int64_t batch, int64_t hidden) {
   const RnnShape shape{CellKind::lstm, Direction::reverse, steps, batch, 4, hidden};
   return forward_case(dtype, shape, {true, true, true, true});

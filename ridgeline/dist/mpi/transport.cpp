@@ -221,7 +221,7 @@ class MpiTransport final : public Transport {
   size_t free_bytes() {
     struct statvfs room {};
     uint64_t bytes = std::numeric_limits<uint64_t>::max();
-    if (::statvfs("/dev/shm", &room) == 0) {
+    if (::statvfs("/dev/shm", &room) == 0 && room.f_blocks != 0) {  // 0: no limit
       bytes = uint64_t(room.f_bavail) * room.f_frsize / uint64_t(size_);
     }
     check(MPI_Allreduce(MPI_IN_PLACE, &bytes, 1, MPI_UINT64_T, MPI_MIN, world_), "MPI_Allreduce");

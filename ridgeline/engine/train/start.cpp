@@ -61,7 +61,7 @@ TrainRun::TrainRun(const Config& config, const TrainOptions& options)
   }
   const bool root = ranks_ == nullptr || ranks_->is_root();
   if (root && !options.trace.empty()) watch(trace_observer(options.trace));
-  if (!options.report.empty()) {
+  if (agreed(int32_t(!options.report.empty())) != 0) {  // its profile takes all ranks
     watch(root ? report_observer(options.report, folder_ ? folder_->metrics() : "")
                : report_helper());
   }
