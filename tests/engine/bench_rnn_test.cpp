@@ -1,6 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
 #include "ridgeline/engine/bench/rnn.h"
+#include "tests/engine/small_set.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -41,6 +47,43 @@ TEST(BenchRnn, TimesTheRowsAskedForAndThePlan) {
     }
     EXPECT_EQ(lines[i].training, i >= 2);
   }
+}
+
+using Plans = std::set<std::vector<std::string>>;
+
+// The plans that a bench leaves to other runs, in a cache of its own.
+Plans plans_left(const RnnBenchOptions& options, std::vector<RnnBenchLine>& lines) {
+  const testing::TempFolder folder;
+  const char* before = std::getenv("XDG_CACHE_HOME");
+  const std::string usual = before == nullptr ? "" : before;
+  setenv("XDG_CACHE_HOME", folder.path().c_str(), 1);
+  lines = bench_rnn(options);
+  Plans plans;
+  std::ifstream file(cache_folder() / "tuning.json");
+  const auto kept = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (kept.is_object()) {
+    for (const auto& environment : kept.at("environments")) {
+      if (!environment.contains("plans")) continue;
+      for (const auto& plan : environment["plans"]) plans.insert(plan.at("rows"));
+    }
+  }
+  setenv("XDG_CACHE_HOME", usual.c_str(), 1);
+  return plans;
+}
+
+TEST(BenchRnn, LeavesOtherRunsThePlannersPlansAlone) {
+  RnnBenchOptions options = small();
+  options.seconds = PlanOptions{}.seconds_per_row;
+  std::vector<RnnBenchLine> lines;
+  options.rows = {"simd"};
+  EXPECT_EQ(plans_left(options, lines), Plans{});
+  options.rows = {"plan", "simd"};
+  const Plans plans = plans_left(options, lines);
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_EQ(plans, (Plans{lines[0].rows, lines[2].rows}));
+  options.seconds /= 2;  // measured more hastily than a run would
+  EXPECT_EQ(plans_left(options, lines), Plans{});
+  EXPECT_EQ(lines.size(), 4u);
 }
 
 TEST(BenchRnn, SaysWhenNoRowIsLeft) {

@@ -12,6 +12,7 @@
 #include "ridgeline/engine/machine.h"
 #include "ridgeline/engine/report/chart.h"
 #include "ridgeline/plan/fill.h"
+#include "ridgeline/plan/stopwatch.h"
 #include "ridgeline/prof/limit.h"
 #include "ridgeline/registry.h"
 
@@ -168,18 +169,45 @@ std::vector<std::string> first_rows(const Program& program, const Table& all, Ma
   return names;
 }
 
+// Plans over the table of a run, kept for other runs, or over parts of it. The cache knows a plan
+// by its program alone, so that of a part must not get there; times of rows hold for every table.
+// Times measured more hastily than a run's own stay here.
+class Planner {
+ public:
+  Planner(const Program& program, Machine& machine, double seconds)
+      : program_(program), machine_(machine), options_(machine.plan_options()) {
+    hasty_ = seconds < options_.seconds_per_row;
+    if (hasty_) options_.seconds_per_row = seconds;
+  }
+  Planned whole() {
+    if (hasty_) return part(machine_.rows());
+    return plan_program(program_, machine_.rows(), machine_.runtime(), options_, machine_.cache());
+  }
+  Planned part(const Table& table) {
+    DeviceStopwatch stopwatch(program_, machine_.runtime(), options_.seconds_per_row,
+                              hasty_ ? &own_ : machine_.cache());
+    return plan_program(program_, table, machine_.runtime(), options_, stopwatch);
+  }
+
+ private:
+  const Program& program_;
+  Machine& machine_;
+  PlanOptions options_;
+  bool hasty_ = false;
+  TuningCache own_{{}, {}};  // of no file, and never saved
+};
+
 void run_one(const Work& work, const RnnBenchOptions& options, Machine& machine,
              std::vector<RnnBenchLine>& lines) {
   const Program program = make_program(work, options.run.precision);
   const Outside outside(machine.runtime(), program);
-  PlanOptions planning = machine.plan_options();
-  planning.seconds_per_row = std::min(planning.seconds_per_row, options.seconds);
+  Planner planner(program, machine, options.seconds);
   const auto ceilings = machine.ceilings();
   const double limit = ceilings ? prof::limit_of(program, *ceilings).seconds() : 0;
-  const auto time_table = [&](const Table& table, bool planners) {
+  const auto time_table = [&](const Table* part) {  // null: all rows, as a run plans
     Planned planned;
     try {
-      planned = plan_program(program, table, machine.runtime(), planning, machine.cache());
+      planned = part == nullptr ? planner.whole() : planner.part(*part);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::usage) throw;
       return;  // the row begins the program, so it, or what follows, was not asked for
@@ -188,12 +216,12 @@ void run_one(const Work& work, const RnnBenchOptions& options, Machine& machine,
         time_plan(work, program, std::move(planned), outside, machine.runtime(), options.seconds));
     if (limit > 0)
       lines.back().limit_fraction = limit / (1e-6 * lines.back().median_us * double(work.steps));
-    if (planners) lines.back().row = "plan: " + lines.back().row;
+    if (part == nullptr) lines.back().row = "plan: " + lines.back().row;
     if (options.each) options.each(lines.back());
   };
   // What the planner takes it takes of all rows: the way back may be by one that was not asked for.
   if (std::ranges::find(options.rows, "plan") != options.rows.end()) {
-    time_table(machine.rows(), true);
+    time_table(nullptr);
   }
   Table all;
   for (const Impl& row : machine.rows()) {
@@ -210,7 +238,7 @@ void run_one(const Work& work, const RnnBenchOptions& options, Machine& machine,
         table.push_back(each);
       }
     }
-    time_table(table, false);
+    time_table(&table);
   }
 }
 
