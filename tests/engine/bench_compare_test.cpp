@@ -57,7 +57,7 @@ TEST(BenchResults, ReadsWhatBenchWritesAndWhatIsKept) {
   const TempFolder folder;
   std::ofstream(folder / "a.json") << R"([{"network":"784-10","batch":32,"us_median":5.0,
     "us_min":4.0,"precision":"fp32","threads":2,"limit_fraction":0.5}])";
-  std::ofstream(folder / "b.json") << R"({"cpu":"AMD EPYC","threads":2,"precision":"fp32",
+  std::ofstream(folder / "b.json") << R"({"cpu":"AMD EPYC 9354","threads":2,"precision":"fp32",
     "rows":[{"network":"784-10","batch":32,"ours_us":5.5,"limit_fraction":0.45}]})";
   const auto a = read_results(folder / "a.json"), b = read_results(folder / "b.json");
   ASSERT_EQ(a.size(), 1u);
@@ -85,6 +85,48 @@ TEST(BenchResults, LinesOfAKeptListNameTheirOwnDevice) {
   EXPECT_EQ(kept[0].us, 6.0);
 }
 
+TEST(BenchResults, KeptFilesAreOfAMachineByItsWholeModel) {
+  const TempFolder folder;
+  const auto keep = [&](const char* name, const char* device) {
+    std::ofstream(folder / name) << R"({"device":)" << device << R"(,"rows":[{"network":")" << name
+                                 << R"(","batch":32,"us_median":5.0}]})";
+  };
+  // Kinds and numbers of devices, part of a model, no text at all.
+  keep("kind.json", R"("cuda")");
+  keep("numbered.json", R"("cuda:0")");
+  keep("host.json", R"("cpu")");
+  keep("part.json", R"("NVIDIA")");
+  keep("number.json", "90");
+  keep("none.json", R"("")");
+  keep("other.json", R"("NVIDIA H200 NVL")");
+  for (const char* machine : {"cuda; NVIDIA H200; sm_90; 132 multiprocessors", "cuda; NVIDIA H200",
+                              "cpu; AMD EPYC; 90 threads", "cpu", "cuda", ""}) {
+    EXPECT_EQ(kept_results(folder.path(), machine, 2).size(), 0u) << machine;
+  }
+  EXPECT_EQ(kept_results(folder.path(), "cuda; NVIDIA H200 NVL; sm_90", 2).size(), 1u);
+}
+
+TEST(BenchResults, WhatIsKeptTwiceIsGivenOnceTheNewest) {
+  const TempFolder folder;
+  const auto keep = [&](const char* file, const char* network, double us, const char* date) {
+    std::ofstream(folder / file) << R"({"device":"NVIDIA H200","date":")" << date
+                                 << R"(","rows":[{"network":")" << network
+                                 << R"(","batch":32,"us_median":)" << us << "}]}";
+  };
+  keep("a.json", "dated", 5, "2026-11-15");
+  keep("b.json", "dated", 6, "2026-10-01");
+  keep("d.json", "named", 8, "2026-11-15");
+  keep("c.json", "named", 7, "2026-11-15");
+  std::ofstream(folder / "e.json") << R"([
+    {"network":"placed","batch":32,"us_median":1.0,"device":"NVIDIA H200"},
+    {"network":"placed","batch":32,"us_median":2.0,"device":"NVIDIA H200"}])";
+  const auto kept = kept_results(folder.path(), "cuda; NVIDIA H200; sm_90", 2);
+  ASSERT_EQ(kept.size(), 3u);
+  EXPECT_EQ(kept[0].us, 5);
+  EXPECT_EQ(kept[1].us, 8);
+  EXPECT_EQ(kept[2].us, 2);
+}
+
 // One line each as gemm, rnn, deepbench and infer write them.
 TEST(BenchResults, EveryBenchmarksLinesAreRead) {
   const auto gemm = parse_results(R"([{"op":"TN","m":64,"n":8,"k":32,"way":"simd",
@@ -110,8 +152,11 @@ TEST(BenchResults, EveryBenchmarksLinesAreRead) {
             "lstm hidden 512 layers 1 steps 128 pass forward row plan batch 16 precision bf16");
 
   const auto deepbench = parse_results(R"({"device":"cuda:0","precision":"bf16","lines":[
-    {"part":"conv","shape":"w=7","pass":"grad w","way":"cudnn","row":"cuda.conv2d.cudnn","us":9}]})");
-  ASSERT_EQ(deepbench.size(), 1u);
+    {"part":"conv","shape":"w=7","pass":"grad w","way":"cudnn","row":"cuda.conv2d.cudnn","us":9},
+    {"part":"rnn","shape":"cell=gru","pass":"forward","way":"persistent",
+    "row":"plan: cuda.rnn.persistent","us":9}]})");
+  ASSERT_EQ(deepbench.size(), 2u);
+  EXPECT_EQ(deepbench[1].name, "rnn shape cell=gru pass forward way plan precision bf16");
   EXPECT_EQ(deepbench[0].name, "conv shape w=7 pass grad w way cudnn precision bf16");
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "ridgeline/core/file.h"
@@ -63,9 +64,12 @@ std::string work_of(const json& entry, const json& outer) {
   for (const Kind& kind : kKinds) {
     std::string name = text(entry, kind.first, {});
     if (name.empty()) continue;
+    const bool planned = text(entry, "row", {}).starts_with("plan: ");
     for (const char* key : kind.keys) {
       std::string value = text(entry, key, {});
-      if (value.starts_with("plan: ")) value = "plan";
+      if (planned && (key == std::string_view("row") || key == std::string_view("way"))) {
+        value = "plan";
+      }
       if (!value.empty()) name += fmt::format(" {} {}", key, value);
     }
     for (const char* key : {"batch", "precision"}) {
@@ -96,6 +100,7 @@ void collect(const json& lines, const json& outer, std::vector<BenchResult>& res
     result.us_min = number(entry, {"us_min"});
     if (result.us_min <= 0) result.us_min = result.us;
     result.limit_fraction = number(entry, {"limit_fraction"});
+    result.date = text(entry, "date", outer);
     if (result.us > 0 && !result.name.empty()) results.push_back(std::move(result));
   }
 }
@@ -192,32 +197,70 @@ std::string to_text(const BenchComparison& comparison) {
   return text;
 }
 
-std::vector<BenchResult> kept_results(const std::filesystem::path& folder,
-                                      const std::string& machine, int threads) {
-  std::vector<BenchResult> results;
+namespace {
+
+// "NVIDIA H200" of a fingerprint "cuda; NVIDIA H200; sm_90; ...".
+std::string model_of(const std::string& fingerprint) {
+  const size_t kind = fingerprint.find("; ");
+  if (kind == std::string::npos) return {};
+  const size_t begin = kind + 2;
+  return fingerprint.substr(begin, fingerprint.find(';', begin) - begin);
+}
+
+// A file, or a line of it, names its device's model by "device" (a GPU) or "cpu". Lines that a
+// bench has just written name no model but a kind: "cuda:0" may be any machine's.
+bool is_of_model(const json& part, const std::string& model) {
+  if (!part.is_object() || model.empty()) return false;
+  return std::ranges::any_of(std::array{"device", "cpu"}, [&](const char* key) {
+    const auto found = part.find(key);
+    return found != part.end() && found->is_string() && found->get<std::string>() == model;
+  });
+}
+
+std::vector<std::filesystem::path> sorted_json_files(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> files;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-    if (entry.path().extension() != ".json") continue;
-    const json document = parse(entry.path());
-    // A file, or a line of it, names its device by "device" (a GPU) or "cpu", which the fingerprint
-    // contains.
-    const auto is_of_it = [&](const json& part) {
-      return std::ranges::any_of(std::array{"device", "cpu"}, [&](const char* key) {
-        const std::string device = text(part, key, {});
-        return !device.empty() && machine.find(device) != std::string::npos;
-      });
-    };
+    if (entry.path().extension() == ".json") files.push_back(entry.path());
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
+std::vector<BenchResult> newest_of_each(std::vector<BenchResult> results) {
+  std::vector<BenchResult> newest;
+  std::map<std::string, size_t> places;
+  for (BenchResult& result : results) {
+    const auto [place, is_first] = places.try_emplace(result.name, newest.size());
+    if (is_first) {
+      newest.push_back(std::move(result));
+    } else if (result.date >= newest[place->second].date) {
+      newest[place->second] = std::move(result);
+    }
+  }
+  return newest;
+}
+
+}  // namespace
+
+std::vector<BenchResult> kept_results(const std::filesystem::path& folder,
+                                      const std::string& machine, int threads) {
+  const std::string model = model_of(machine);
+  std::vector<BenchResult> results;
+  for (const std::filesystem::path& file : sorted_json_files(folder)) {
+    const json document = parse(file);
     if (document.is_array()) {
       json own = json::array();
-      std::ranges::copy_if(document, std::back_inserter(own), is_of_it);
+      std::ranges::copy_if(document, std::back_inserter(own),
+                           [&](const json& line) { return is_of_model(line, model); });
       collect(own, {}, results);
       continue;
     }
-    if (!document.is_object() || !is_of_it(document)) continue;
+    if (!is_of_model(document, model)) continue;
     if (document.contains("threads") && document["threads"] != threads) continue;
     collect_kept(document, results);
   }
-  return results;
+  return newest_of_each(std::move(results));
 }
 
 }  // namespace ridgeline::engine

@@ -15,6 +15,7 @@ struct BenchResult {
   double us = 0;     // the median
   double us_min = 0;
   double limit_fraction = 0;  // 0: not stated
+  std::string date = {};      // ISO; empty: not stated
 };
 // Throws data when the file holds no results.
 std::vector<BenchResult> read_results(const std::filesystem::path& file);
@@ -42,7 +43,8 @@ BenchComparison compare_results(const std::vector<BenchResult>& before,
 std::string to_text(const BenchComparison& comparison);
 
 // The results kept for a machine (its Runtime::fingerprint()) and its threads in a folder such as
-// bench/results, in any of the files there.
+// bench/results, in any of the files there. What was kept twice is given once: of the newest date,
+// and of those the last by its file's name and its place there.
 std::vector<BenchResult> kept_results(const std::filesystem::path& folder,
                                       const std::string& machine, int threads);
 

@@ -5,8 +5,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "ridgeline/engine/bench/deepbench_shapes.h"
-#include "ridgeline/engine/bench/rnn.h"
 #include "ridgeline/engine/bench/row_times.h"
 #include "ridgeline/engine/clock.h"
 #include "ridgeline/prof/ceilings.h"
@@ -137,7 +135,8 @@ class Bench {
       options.seconds = options_.seconds;
       for (const GemmBenchLine& line : bench_gemm(options)) {
         add({"gemm", fmt::format("m={} n={} k={}", shape.m, shape.n, shape.k), name(shape.op),
-             line.way, line.row, line.vendor, line.us, line.flops_per_second, line.limit_fraction});
+             line.way, line.row, line.vendor, line.us, line.us_min, line.flops_per_second,
+             line.limit_fraction});
       }
     });
   }
@@ -153,8 +152,8 @@ class Bench {
         const Program program = conv_program(c, pass, options_.run.precision);
         for (const WayTime& way : time_ways(program, machine, options_.seconds)) {
           const double rate = program.flops() / way.seconds;
-          add({"conv", shape, name(pass), way.way, way.row, way.vendor, 1e6 * way.seconds, rate,
-               most > 0 ? rate / most : 0});
+          add({"conv", shape, name(pass), way.way, way.row, way.vendor, 1e6 * way.seconds,
+               1e6 * way.least, rate, most > 0 ? rate / most : 0});
         }
       }
     });
@@ -172,13 +171,7 @@ class Bench {
       options.batch = {shape.batch};
       options.steps = shape.steps;
       for (const RnnBenchLine& line : bench_rnn(options, machine)) {
-        const std::string way = line.row.substr(line.row.find('.', line.row.find('.') + 1) + 1);
-        add({"rnn",
-             fmt::format("cell={} hidden={} batch={} steps={}", shape.cell, shape.hidden,
-                         shape.batch, shape.steps),
-             line.training ? "training" : "forward", way, line.row,
-             way.starts_with("cudnn") || way.starts_with("onednn"),
-             line.median_us * double(shape.steps), line.flops_per_second, line.limit_fraction});
+        add(deepbench_line(shape, line));
       }
     });
   }
@@ -202,7 +195,7 @@ class Bench {
       std::sort(seconds.begin() + 1, seconds.end());  // the first one touches the pages
       const double median = seconds[1 + (seconds.size() - 1) / 2];
       add({"all-reduce", fmt::format("count={} ranks={}", count, ranks->size()), "sum", "ranks", "",
-           false, 1e6 * median, 4.0 * double(count) / median, 0});
+           false, 1e6 * median, 1e6 * seconds[1], 4.0 * double(count) / median, 0});
     });
   }
 
@@ -215,6 +208,21 @@ class Bench {
 
 std::vector<DeepbenchLine> bench_deepbench(const DeepbenchOptions& options) {
   return Bench(options).run();
+}
+
+DeepbenchLine deepbench_line(const DeepbenchRnn& layer, const RnnBenchLine& line) {
+  const std::string way = line.row.substr(line.row.find('.', line.row.find('.') + 1) + 1);
+  return {"rnn",
+          fmt::format("cell={} hidden={} batch={} steps={}", layer.cell, layer.hidden, layer.batch,
+                      layer.steps),
+          line.training ? "training" : "forward",
+          line.row.starts_with("plan: ") ? "plan" : way,
+          line.row,
+          way.starts_with("cudnn") || way.starts_with("onednn"),
+          line.median_us * double(layer.steps),
+          line.min_us * double(layer.steps),
+          line.flops_per_second,
+          line.limit_fraction};
 }
 
 std::string deepbench_csv(const std::vector<DeepbenchLine>& lines) {
@@ -238,11 +246,13 @@ std::string deepbench_json(const std::vector<DeepbenchLine>& lines, const RunCon
                    {"row", line.row},
                    {"vendor", line.vendor},
                    {"us", line.us},
+                   {"us_min", line.us_min},
                    {"rate", line.rate},
                    {"limit_fraction", line.limit_fraction}});
   }
   return nlohmann::json{{"device", to_string(choose_device(run.device))},
                         {"precision", std::string(name(run.precision))},
+                        {"threads", resolve_threads(run.threads)},
                         {"ranks", ranks},
                         {"lines", all}}
              .dump(1) +

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "ridgeline/core/communicator.h"
+#include "ridgeline/engine/bench/deepbench_shapes.h"
+#include "ridgeline/engine/bench/rnn.h"
 #include "ridgeline/engine/config.h"
 
 namespace ridgeline::engine {
@@ -16,7 +18,7 @@ struct DeepbenchLine {
   std::string pass;  // "forward", "grad x", "grad w", "training", "sum"; of products as BLAS has it
   std::string way, row;
   bool vendor = false;
-  double us = 0;
+  double us = 0, us_min = 0;
   double rate = 0;            // FLOP/s; of sums bytes a second, those of one rank's numbers
   double limit_fraction = 0;  // of the measured ceiling of the precision; 0: not known
 };
@@ -34,6 +36,10 @@ struct DeepbenchOptions {
 
 // Collective over options.ranks; the lines are the root's.
 std::vector<DeepbenchLine> bench_deepbench(const DeepbenchOptions& options);
+
+// Of what `bench rnn` measured of a layer. Its way is that of the row, or "plan" for what the
+// planner took, whichever row that is.
+DeepbenchLine deepbench_line(const DeepbenchRnn& layer, const RnnBenchLine& line);
 
 std::string deepbench_csv(const std::vector<DeepbenchLine>& lines);
 std::string deepbench_json(const std::vector<DeepbenchLine>& lines, const RunConfig& run,

@@ -68,8 +68,8 @@ std::vector<GemmBenchLine> bench_gemm(const GemmBenchOptions& options) {
     const auto fastest = std::ranges::min_element(ways, {}, &WayTime::seconds);
     for (auto way = ways.begin(); way != ways.end(); ++way) {
       const double rate = shape.flops() / way->seconds;
-      lines.push_back({shape, way->way, way->row, way->vendor, 1e6 * way->seconds, rate,
-                       peak > 0 ? rate / peak : 0, way == fastest});
+      lines.push_back({shape, way->way, way->row, way->vendor, 1e6 * way->seconds, 1e6 * way->least,
+                       rate, peak > 0 ? rate / peak : 0, way == fastest});
       if (options.each) options.each(lines.back());
     }
   }

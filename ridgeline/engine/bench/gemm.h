@@ -31,7 +31,7 @@ struct GemmBenchLine {
   GemmShape shape;
   std::string way, row;
   bool vendor = false;
-  double us = 0, flops_per_second = 0;
+  double us = 0, us_min = 0, flops_per_second = 0;
   double limit_fraction = 0;  // of the measured ceiling of the precision; 0: not known
   bool planned = false;       // the fastest of its shape: what a plan takes
 };

@@ -143,6 +143,7 @@ std::string gemm_bench_json(const std::vector<GemmBenchLine>& lines, const RunCo
                    {"vendor", line.vendor},
                    {"planned", line.planned},
                    {"us", line.us},
+                   {"us_min", line.us_min},
                    {"tflops", 1e-12 * line.flops_per_second},
                    {"limit_fraction", line.limit_fraction},
                    {"precision", std::string(name(run.precision))},

@@ -1,6 +1,7 @@
 #include "ridgeline/engine/bench/row_times.h"
 
 #include <algorithm>
+#include <array>
 
 #include "ridgeline/plan/row_patterns.h"
 #include "ridgeline/plan/stopwatch.h"
@@ -19,21 +20,36 @@ bool is_vendor(const std::string& way) {
   return way == "cublaslt" || way == "cudnn" || way == "onednn" || way == "nccl";
 }
 
-void keep_fastest(std::vector<WayTime>& ways, WayTime time) {
-  const auto same = std::ranges::find(ways, time.way, &WayTime::way);
+// A way and how to read its time again.
+struct Timed {
+  WayTime time;
+  Choice choice;
+};
+
+void keep_fastest(std::vector<Timed>& ways, Timed timed) {
+  const auto same =
+      std::ranges::find(ways, timed.time.way, [](const Timed& each) { return each.time.way; });
   if (same == ways.end()) {
-    ways.push_back(std::move(time));
-  } else if (time.seconds < same->seconds) {
-    *same = std::move(time);
+    ways.push_back(std::move(timed));
+  } else if (timed.time.seconds < same->time.seconds) {
+    *same = std::move(timed);
   }
+}
+
+// Two more readings: what lies between them and the first is the noise of a comparison.
+void read_again(Timed& timed, DeviceStopwatch& stopwatch) {
+  std::array readings{timed.time.seconds, stopwatch.row(timed.choice), stopwatch.row(timed.choice)};
+  std::ranges::sort(readings);
+  timed.time.least = readings[0];
+  timed.time.seconds = readings[1];
 }
 
 }  // namespace
 
 std::vector<WayTime> time_ways(const Program& program, Machine& machine, double seconds_per_row,
                                size_t at) {
-  DeviceStopwatch stopwatch(program, machine.runtime(), seconds_per_row, nullptr);
-  std::vector<WayTime> ways;
+  DeviceStopwatch stopwatch(program, machine.runtime(), seconds_per_row / 2, nullptr);
+  std::vector<Timed> ways;
   for (const bool references : {false, true}) {
     if (references && !ways.empty()) break;
     for (const Impl& row : machine.rows()) {
@@ -48,10 +64,17 @@ std::vector<WayTime> time_ways(const Program& program, Machine& machine, double 
       choice.begin = at;
       choice.end = at + 1;
       choice.cover = cover;
-      keep_fastest(ways, {way, row.name, stopwatch.row(choice), is_vendor(way)});
+      const double seconds = stopwatch.row(choice);
+      keep_fastest(ways, {{way, row.name, seconds, seconds, is_vendor(way)}, choice});
     }
   }
-  return ways;
+  std::vector<WayTime> times;
+  for (Timed& way : ways) {
+    // Not of what takes longer than all readings should.
+    if (way.time.seconds < seconds_per_row) read_again(way, stopwatch);
+    times.push_back(std::move(way.time));
+  }
+  return times;
 }
 
 }  // namespace ridgeline::engine

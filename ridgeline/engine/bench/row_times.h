@@ -10,10 +10,10 @@ namespace ridgeline::engine {
 // One op by one way of computing it: the fastest of the rows that share a name up to their number
 // ("cuda.linear.cublaslt.0", ".1", ... are one way).
 struct WayTime {
-  std::string way;  // "tile", "cublaslt", "onednn"
-  std::string row;  // the fastest
-  double seconds = 0;
-  bool vendor = false;  // a library's, not ours
+  std::string way;                // "tile", "cublaslt", "onednn"
+  std::string row;                // the fastest
+  double seconds = 0, least = 0;  // the median of its readings, and the least
+  bool vendor = false;            // a library's, not ours
 };
 
 // Every way that computes op `at` of a program alone, of those the run's --rows let in, in the
