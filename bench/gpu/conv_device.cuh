@@ -7,16 +7,9 @@
 #include <cstdlib>
 #include <vector>
 
-namespace {
+#include "bench/gpu/check_cuda.h"
 
-#define CHECK_CUDA(call)                                                                \
-  do {                                                                                  \
-    const cudaError_t e_ = (call);                                                      \
-    if (e_ != cudaSuccess) {                                                            \
-      std::printf("%s:%d %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(e_)); \
-      std::exit(1);                                                                     \
-    }                                                                                   \
-  } while (0)
+namespace {
 
 template <typename T>
 struct OnDevice {

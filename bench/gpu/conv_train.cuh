@@ -2,6 +2,8 @@
 
 // The convolutions of a training step of fashion-lenet, checked and timed.
 
+#include <cudnn.h>
+
 #include <cmath>
 #include <functional>
 #include <random>
@@ -11,7 +13,7 @@
 #include "ridgeline/cuda/conv/few.h"
 #include "ridgeline/cuda/conv/wgmma.h"
 #include "ridgeline/cuda/plain/conv.h"
-#include "ridgeline/cuda/vendor/cudnn_api.h"
+#include "ridgeline/cuda/vendor/cudnn.h"
 
 namespace {
 
@@ -183,27 +185,28 @@ struct TrainLayer {
   }
   // The best of cuDNN's algorithms, by the same graphs.
   double vendor(const Cudnn& library, int pass, bool last) const {
-    const auto& api = library.api();
     const auto handle = static_cast<cudnnHandle_t>(library.handle());
     constexpr auto type = sizeof(T) == 2 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
     const auto layout = last ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW;
     cudnnTensorDescriptor_t xd, yd;
     cudnnFilterDescriptor_t wd;
     cudnnConvolutionDescriptor_t conv;
-    api.tensor_create(&xd), api.tensor_create(&yd), api.filter_create(&wd), api.conv_create(&conv);
-    api.tensor_set(xd, layout, type, shape.n, shape.c, shape.h, shape.w);
-    api.tensor_set(yd, layout, type, shape.n, shape.k, shape.out_h(), shape.out_w());
-    api.filter_set(wd, type, layout, shape.k, shape.c, shape.filter, shape.filter);
-    api.conv_set(conv, shape.pad, shape.pad, 1, 1, 1, 1, CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
-    api.conv_set_math(conv, CUDNN_TENSOR_OP_MATH);
+    cudnnCreateTensorDescriptor(&xd), cudnnCreateTensorDescriptor(&yd),
+        cudnnCreateFilterDescriptor(&wd), cudnnCreateConvolutionDescriptor(&conv);
+    cudnnSetTensor4dDescriptor(xd, layout, type, shape.n, shape.c, shape.h, shape.w);
+    cudnnSetTensor4dDescriptor(yd, layout, type, shape.n, shape.k, shape.out_h(), shape.out_w());
+    cudnnSetFilter4dDescriptor(wd, type, layout, shape.k, shape.c, shape.filter, shape.filter);
+    cudnnSetConvolution2dDescriptor(conv, shape.pad, shape.pad, 1, 1, 1, 1, CUDNN_CROSS_CORRELATION,
+                                    CUDNN_DATA_FLOAT);
+    cudnnSetConvolutionMathType(conv, CUDNN_TENSOR_OP_MATH);
     double best = 1e30;
     const auto try_all = [&](auto offers, int count, auto call) {
       for (int i = 0; i < count; ++i) {
         if (offers[i].status != CUDNN_STATUS_SUCCESS || offers[i].memory > workspace.n) continue;
-        api.set_stream(handle, nullptr);
+        cudnnSetStream(handle, nullptr);
         if (call(offers[i]) != CUDNN_STATUS_SUCCESS) continue;
         best = std::min(best, graph_us([&](cudaStream_t stream) {
-                          api.set_stream(handle, stream);
+                          cudnnSetStream(handle, stream);
                           call(offers[i]);
                         }));
       }
@@ -212,28 +215,31 @@ struct TrainLayer {
     int count = 0;
     if (pass == 0) {
       std::vector<cudnnConvolutionFwdAlgoPerf_t> offers(16);
-      api.forward_algorithms(handle, xd, wd, conv, yd, 16, &count, offers.data());
+      cudnnGetConvolutionForwardAlgorithm_v7(handle, xd, wd, conv, yd, 16, &count, offers.data());
       try_all(offers, count, [&](const auto& o) {
-        return api.forward(handle, &one, xd, x.p, wd, w.p, conv, o.algo, workspace.p, o.memory,
-                           &zero, yd, y.p);
+        return cudnnConvolutionForward(handle, &one, xd, x.p, wd, w.p, conv, o.algo, workspace.p,
+                                       o.memory, &zero, yd, y.p);
       });
     } else if (pass == 1) {
       std::vector<cudnnConvolutionBwdDataAlgoPerf_t> offers(16);
-      api.data_algorithms(handle, wd, yd, conv, xd, 16, &count, offers.data());
+      cudnnGetConvolutionBackwardDataAlgorithm_v7(handle, wd, yd, conv, xd, 16, &count,
+                                                  offers.data());
       try_all(offers, count, [&](const auto& o) {
-        return api.backward_data(handle, &one, wd, w.p, yd, dy.p, conv, o.algo, workspace.p,
-                                 o.memory, &zero, xd, dx.p);
+        return cudnnConvolutionBackwardData(handle, &one, wd, w.p, yd, dy.p, conv, o.algo,
+                                            workspace.p, o.memory, &zero, xd, dx.p);
       });
     } else {
       std::vector<cudnnConvolutionBwdFilterAlgoPerf_t> offers(16);
-      api.filter_algorithms(handle, xd, yd, conv, wd, 16, &count, offers.data());
+      cudnnGetConvolutionBackwardFilterAlgorithm_v7(handle, xd, yd, conv, wd, 16, &count,
+                                                    offers.data());
       try_all(offers, count, [&](const auto& o) {
-        return api.backward_filter(handle, &one, xd, x.p, yd, dy.p, conv, o.algo, workspace.p,
-                                   o.memory, &zero, wd, y.p);
+        return cudnnConvolutionBackwardFilter(handle, &one, xd, x.p, yd, dy.p, conv, o.algo,
+                                              workspace.p, o.memory, &zero, wd, y.p);
       });
     }
-    api.set_stream(handle, nullptr);
-    api.tensor_destroy(xd), api.tensor_destroy(yd), api.filter_destroy(wd), api.conv_destroy(conv);
+    cudnnSetStream(handle, nullptr);
+    cudnnDestroyTensorDescriptor(xd), cudnnDestroyTensorDescriptor(yd),
+        cudnnDestroyFilterDescriptor(wd), cudnnDestroyConvolutionDescriptor(conv);
     return best;
   }
 };

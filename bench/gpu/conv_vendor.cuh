@@ -1,14 +1,16 @@
 #pragma once
 
-// cuDNN's convolutions of the 72 x 72 net.
+// cuDNN's convolutions of the 72 x 72 net, by its older calls: they offer transforms too, which our
+// rows leave out.
 
 #include <cuda_bf16.h>
+#include <cudnn.h>
 
 #include <cstring>
 #include <random>
 
 #include "bench/gpu/conv_device.cuh"
-#include "ridgeline/cuda/vendor/cudnn_api.h"
+#include "ridgeline/cuda/vendor/cudnn.h"
 
 namespace {
 
@@ -25,26 +27,27 @@ class VendorConv {
         x_memory_(elements_x_ * width_),
         y_memory_(elements_y_ * width_),
         w_memory_(size_t(k) * c * 49 * width_) {
-    const auto& api = library.api();
     const auto layout = last ? CUDNN_TENSOR_NHWC : CUDNN_TENSOR_NCHW;
-    api.tensor_create(&x_), api.tensor_create(&y_), api.filter_create(&w_), api.conv_create(&conv_);
-    api.tensor_set(x_, layout, type, n, c, side, side);
-    api.tensor_set(y_, layout, type, n, k, side - 6, side - 6);
-    api.filter_set(w_, type, layout, k, c, 7, 7);
-    api.conv_set(conv_, 0, 0, 1, 1, 1, 1, CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
-    api.conv_set_math(conv_, math);
+    cudnnCreateTensorDescriptor(&x_), cudnnCreateTensorDescriptor(&y_),
+        cudnnCreateFilterDescriptor(&w_), cudnnCreateConvolutionDescriptor(&conv_);
+    cudnnSetTensor4dDescriptor(x_, layout, type, n, c, side, side);
+    cudnnSetTensor4dDescriptor(y_, layout, type, n, k, side - 6, side - 6);
+    cudnnSetFilter4dDescriptor(w_, type, layout, k, c, 7, 7);
+    cudnnSetConvolution2dDescriptor(conv_, 0, 0, 1, 1, 1, 1, CUDNN_CROSS_CORRELATION,
+                                    CUDNN_DATA_FLOAT);
+    cudnnSetConvolutionMathType(conv_, math);
     fill(x_memory_), fill(w_memory_);
   }
   ~VendorConv() {
-    const auto& api = library_.api();
-    api.tensor_destroy(x_), api.tensor_destroy(y_), api.filter_destroy(w_), api.conv_destroy(conv_);
+    cudnnDestroyTensorDescriptor(x_), cudnnDestroyTensorDescriptor(y_),
+        cudnnDestroyFilterDescriptor(w_), cudnnDestroyConvolutionDescriptor(conv_);
   }
   // Algorithms the heuristics offer, with their workspaces.
   std::vector<cudnnConvolutionFwdAlgoPerf_t> offers() const {
     std::vector<cudnnConvolutionFwdAlgoPerf_t> list(16), good;
     int count = 0;
-    if (library_.api().forward_algorithms(handle(), x_, w_, conv_, y_, 16, &count, list.data()) !=
-        CUDNN_STATUS_SUCCESS) {
+    if (cudnnGetConvolutionForwardAlgorithm_v7(handle(), x_, w_, conv_, y_, 16, &count,
+                                               list.data()) != CUDNN_STATUS_SUCCESS) {
       return {};
     }
     for (int i = 0; i < count; ++i) {
@@ -56,8 +59,8 @@ class VendorConv {
   }
   cudnnStatus_t run(const cudnnConvolutionFwdAlgoPerf_t& how, void* workspace) const {
     const float one = 1, zero = 0;
-    return library_.api().forward(handle(), &one, x_, x_memory_.p, w_, w_memory_.p, conv_, how.algo,
-                                  workspace, how.memory, &zero, y_, y_memory_.p);
+    return cudnnConvolutionForward(handle(), &one, x_, x_memory_.p, w_, w_memory_.p, conv_,
+                                   how.algo, workspace, how.memory, &zero, y_, y_memory_.p);
   }
 
  private:

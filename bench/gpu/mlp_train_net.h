@@ -11,18 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "bench/gpu/check_cuda.h"
 #include "bench/gpu/mlp_train_replay.h"
 
 namespace ridgeline::cuda {
-
-#define CHECK_CUDA(call)                                                                \
-  do {                                                                                  \
-    const cudaError_t e_ = (call);                                                      \
-    if (e_ != cudaSuccess) {                                                            \
-      std::printf("%s:%d %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(e_)); \
-      std::exit(1);                                                                     \
-    }                                                                                   \
-  } while (0)
 
 template <typename T>
 class OnDevice {

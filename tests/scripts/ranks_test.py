@@ -92,8 +92,6 @@ def test_killed(folder, rank, name, *options):
     assert code == 0, err
 
 
-# The root as well, which the launcher wakes when the others have ended. Two runs at a time: each
-# takes as long as the watch is patient.
 # A /dev/shm of their own, full from the start or from when the ranks have taken the least they want of
 # it: sums and steps go another way, and nobody is killed by a page that is not there.
 def test_no_shared_memory(folder):
@@ -111,6 +109,8 @@ def test_no_shared_memory(folder):
             assert "cpu.mlp_train_all_reduce.shared" not in rows, rows
 
 
+# The root as well, which the launcher wakes when the others have ended. Two runs at a time: each
+# takes as long as the watch is patient.
 def test_stopped(folder):
     runs = {}
     for rank in (0, 1):
