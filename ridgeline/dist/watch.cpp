@@ -39,6 +39,9 @@ constexpr int64_t kBeatMs = 1000;
 constexpr size_t kMostText = 8192;
 constexpr int kGraceMs = 200;
 constexpr int64_t kPartingMs = 1000;
+// What two ranks may see of the root's silence apart: their own half beats of waiting, and a busy
+// machine.
+constexpr int kHearingMs = 2 * int(kBeatMs);
 
 }  // namespace
 
@@ -264,8 +267,13 @@ void Watch::accuse(int rank, const std::string& what) {
       fmt::format("{} of {} {}; {}", name, ranks_.size(), what,
                   hooks.advice ? hooks.advice() : "a run with --out continues with --resume");
   if (ranks_.is_root()) end_all(exit_code(ErrorKind::comm), text);
-  // The root itself: all others see it, the first of them speaks.
-  if (ranks_.rank() == 1) write_stderr("ridgeline: " + text + "\n");
+  // The root itself: all others see it, the first of them speaks. The rest let it: the launcher
+  // ends everyone as soon as one has ended.
+  if (ranks_.rank() == 1) {
+    write_stderr("ridgeline: " + text + "\n");
+  } else {
+    ::usleep(kHearingMs * 1000);
+  }
   before_exit();
   ::_exit(exit_code(ErrorKind::comm));
 }

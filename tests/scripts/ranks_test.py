@@ -122,7 +122,7 @@ def test_stopped(folder):
         code, seconds, _, err = end(process, 30)
         assert code == 7 and seconds < 30, (code, seconds)
         lines = ours(err)
-        assert any(re.search(rf"rank {rank} .*not been heard of", line) for line in lines), err
+        assert any(re.search(rf"rank {rank} .*(not been heard of|was stopped)", line) for line in lines), err
         assert all(re.search(rf"rank {rank} ", line) for line in lines), err
 
 
