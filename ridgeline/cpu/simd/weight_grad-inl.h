@@ -231,7 +231,8 @@ HWY_NOINLINE void sparse_row(const WeightGradArgs<T>& g, Pass pass, const Nonzer
     const Vec<T> value = hn::Set(d, values[e]);
     RIDGELINE_UNROLL
     for (int j = 0; j < kVectors; ++j) {
-      acc[j] = hn::MulAdd(value, hn::LoadU(d, row + j * lanes), acc[j]);
+      const Vec<T> v = load_live<kWhole>(row + j * lanes, pass.column_end - i - j * lanes);
+      acc[j] = hn::MulAdd(value, v, acc[j]);
     }
   }
   RIDGELINE_UNROLL
