@@ -1,0 +1,71 @@
+// The products whose operands go straight from memory into registers (gemm_thin.cuh,
+// gemm_flat.cuh), checked by themselves: a program that holds no other kernels, for
+// a checker that takes long (compute-sanitizer --tool racecheck gemm_direct_bench).
+//   gemm_direct_bench [NAME]   only ways whose names hold NAME
+#include <algorithm>
+
+#include "gemm_checks.cuh"
+#include "ridgeline/cuda/gemm/variants.cuh"
+
+namespace ridgeline::bench {
+
+using Half = __nv_bfloat16;
+
+template <Major kA, Major kB>
+std::vector<PreparedGemm> direct_ways(const GemmProblem& p, const GemmOptions& options) {
+  std::vector<PreparedGemm> list;
+  GemmVariants<Half, Half, kA, kB, StoreSum>(p, StoreSum{}, options).add_direct(list, false);
+  GemmVariants<Half, Half, kB, kA, StoreSum>(swap_operands(p), StoreSum{}, options)
+      .add_direct(list, true);
+  return list;
+}
+
+template <Major kA, Major kB>
+void check_layout(const CheckShape& s, const Workspace& workspace, Tally& tally) {
+  CheckCase<Half, Half> c(s, kA, kB, s.m * 31 + s.n * 7 + s.k);
+  for (const PreparedGemm& way : direct_ways<kA, kB>(c.problem, workspace.options(true, true))) {
+    if (way.name.find(tally.only) == std::string::npos) continue;
+    for (int run = 0; run < 2; ++run) {
+      c.d.poison();
+      way.run(nullptr);
+      BENCH_CUDA(cudaGetLastError());
+      BENCH_CUDA(cudaDeviceSynchronize());
+      if (run == 0) {
+        BENCH_CUDA(cudaMemcpy(c.again.get(), c.d.get(), c.d.count() * sizeof(Half),
+                              cudaMemcpyDeviceToDevice));
+      }
+    }
+    c.compare(ExactSum{}, way.name.c_str(), tally);
+  }
+}
+
+int check_direct(const std::string& only) {
+  const Workspace workspace;
+  Tally tally;
+  tally.only = only;
+  // Tails in rows, columns and k; all widths of the thin ones, both depths of the flat ones.
+  for (const CheckShape& s :
+       {CheckShape{40, 16, 200, true}, CheckShape{72, 32, 136, true}, CheckShape{48, 64, 136, true},
+        CheckShape{56, 24, 712, true}, CheckShape{72, 136, 24, true}, CheckShape{72, 136, 40, true},
+        CheckShape{200, 72, 64, false}}) {
+    check_layout<Major::k, Major::k>(s, workspace, tally);
+    check_layout<Major::k, Major::mn>(s, workspace, tally);
+    check_layout<Major::mn, Major::k>(s, workspace, tally);
+    check_layout<Major::mn, Major::mn>(s, workspace, tally);
+    std::printf("%d x %d x %d: %d checks, %d failures so far\n", s.m, s.n, s.k, tally.checks,
+                tally.failures);
+    std::fflush(stdout);
+  }
+  return tally.failures == 0 && tally.checks > 0 ? 0 : 1;
+}
+
+}  // namespace ridgeline::bench
+
+int main(int argc, char** argv) {
+  try {
+    return ridgeline::bench::check_direct(argc > 1 ? argv[1] : "");
+  } catch (const std::exception& error) {
+    std::printf("error: %s\n", error.what());
+    return 1;
+  }
+}
