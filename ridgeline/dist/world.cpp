@@ -1,8 +1,14 @@
 #include "ridgeline/dist/world.h"
 
+#include <chrono>
+#include <condition_variable>
 #include <cstdlib>
+#include <mutex>
 #include <new>
+#include <stop_token>
+#include <thread>
 
+#include "ridgeline/core/file.h"
 #include "ridgeline/dist/launcher.h"
 #include "ridgeline/dist/self.h"
 #include "ridgeline/dist/watch.h"
@@ -24,18 +30,57 @@ Watch::Options watch_options() {
   return options;
 }
 
+// MPI's own start waits for ever for a rank that has ended or was stopped before it got there, and
+// which one it is nobody can know yet. While one lives it says so after a time of silence, and
+// after ten it ends this rank, with which the launcher ends the others.
+class StartWatch {
+ public:
+  StartWatch(int rank, double silence)
+      : thread_([rank, silence](const std::stop_token& stop) { watch(rank, silence, stop); }) {}
+
+ private:
+  static void watch(int rank, double silence, const std::stop_token& stop) {
+    if (waited(silence, stop)) return;
+    const auto message = [&](double seconds) {
+      return fmt::format(
+          "rank {} has waited {:g} s for other ranks to start; has one ended, or is it stopped? "
+          "RIDGELINE_WATCH=60 is more patient\n",
+          rank, seconds);
+    };
+    write_stderr("ridgeline: warning: " + message(silence));
+    if (waited(9 * silence, stop)) return;
+    write_stderr("ridgeline: " + message(10 * silence));
+    std::_Exit(exit_code(ErrorKind::comm));
+  }
+
+  static bool waited(double seconds, const std::stop_token& stop) {
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    std::condition_variable_any never;
+    never.wait_for(lock, stop, std::chrono::duration<double>(seconds), [] { return false; });
+    return stop.stop_requested();
+  }
+
+  std::jthread thread_;
+};
+
 }  // namespace
 
 std::unique_ptr<World> World::from_environment() {
   std::unique_ptr<World> world(new World);
   const auto launch = find_launch();
-  std::unique_ptr<Transport> transport = launch ? open_mpi(*launch) : nullptr;
+  const Watch::Options options = watch_options();
+  std::unique_ptr<Transport> transport;
+  if (launch) {
+    const StartWatch start(launch->rank, options.silence);
+    transport = open_mpi(*launch);
+  }
   if (!transport || transport->size() == 1) {
     world->ranks_ = std::make_unique<SelfCommunicator>();
     return world;
   }
   auto ranks = std::make_unique<RankCommunicator>(std::move(transport));
-  world->watch_ = std::make_unique<Watch>(*ranks, watch_options());
+  world->watch_ = std::make_unique<Watch>(*ranks, options);
   world->ranks_ = std::move(ranks);
   return world;
 }

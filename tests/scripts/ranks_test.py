@@ -167,6 +167,19 @@ def test_errors(folder):
     assert len(ours(err)) == 1 and "rank 1" in ours(err)[0] and "batch = 17" in ours(err)[0], err
 
 
+def test_missing_at_the_start(folder):
+    """One rank ends before MPI has started, and the launcher takes that for its good end."""
+    script = folder / "leaves.sh"
+    script.write_text(f'#!/bin/sh\n[ $OMPI_COMM_WORLD_RANK = 1 ] && exit 0\nexec "{tool.TOOL}" train "{folder.config}"\n')
+    script.chmod(0o755)
+    process = subprocess.Popen(["mpirun", "-n", "2", str(script)], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, start_new_session=True,
+                               env=tool.environment(**mpi.ENVIRONMENT, RIDGELINE_WATCH="2"))
+    code, _, _, err = end(process, 120)
+    assert code == 7, (code, err)
+    assert [line for line in ours(err) if "rank 0 has waited 20 s" in line], err
+
+
 def test_verify(folder):
     done = tool.run("verify", folder.config, "--ranks", "3", "--json", folder / "verify.json",
                     env=tool.environment(**mpi.ENVIRONMENT))
@@ -203,7 +216,7 @@ def main():
     tests = [test_results, test_resume_with_other_ranks,
              lambda f: test_killed(f, 1, "killed"), lambda f: test_killed(f, 0, "root"),
              lambda f: test_killed(f, 2, "apart", *APART), test_no_shared_memory, test_stopped,
-             test_launcher_dies, test_terminated, test_errors, test_verify, test_profile_and_sums, test_rung]
+             test_launcher_dies, test_terminated, test_errors, test_missing_at_the_start, test_verify, test_profile_and_sums, test_rung]
     try:
         for number, test in enumerate(tests, 1):
             begin = time.monotonic()
