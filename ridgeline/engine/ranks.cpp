@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 
 #include "ridgeline/core/thread_pool.h"
+#include "ridgeline/engine/config_difference.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -40,17 +40,12 @@ uint64_t executable_hash() {
   return all;
 }
 
-// The first line in which two texts differ, as "this, there that".
+// The first setting in which a rank differs from the root.
 std::string first_difference(const std::string& mine, const std::string& root) {
-  std::istringstream a(mine), b(root);
-  std::string left, right;
-  for (;;) {
-    const bool more_a = bool(std::getline(a, left)), more_b = bool(std::getline(b, right));
-    if (!more_a && !more_b) return {};
-    if (!more_a) left = "nothing";
-    if (!more_b) right = "nothing";
-    if (left != right) return fmt::format("'{}' and not '{}'", left, right);
-  }
+  const std::vector<Difference> all = differences(mine, root);
+  if (all.empty()) return {};
+  const auto text = [](const std::string& value) { return value.empty() ? "nothing" : value; };
+  return fmt::format("'{} = {}' and not '{}'", all[0].key, text(all[0].left), text(all[0].right));
 }
 
 std::string host() {
@@ -98,6 +93,15 @@ void check_alike(Communicator& ranks, const Config& config, const data::DataSet&
     mine = fmt::format("({}) has other data for {} than rank 0", host(), config.data.name);
   }
   throw_first(ranks, mine, "all ranks need the same build, config and data");
+}
+
+void check_same_settings(Communicator& ranks, const std::string& settings) {
+  const std::string difference = first_difference(settings, ranks.text_from_root(settings));
+  throw_first(ranks,
+              difference.empty() ? ""
+                                 : fmt::format("({}) was started with other flags than rank 0: {}",
+                                               host(), difference),
+              "start all ranks with the same command");
 }
 
 void check_same_model(Communicator& ranks, const Config& config, const nn::Model& model) {

@@ -13,6 +13,9 @@ namespace ridgeline::engine {
 // Throws comm on every rank when one has another build, config or data than the root, and names it.
 void check_alike(Communicator& ranks, const Config& config, const data::DataSet& set);
 
+// The same of flags, as "key = value" a line.
+void check_same_settings(Communicator& ranks, const std::string& settings);
+
 // The same of a model that every rank has loaded for itself.
 void check_same_model(Communicator& ranks, const Config& config, const nn::Model& model);
 

@@ -49,6 +49,7 @@ TEST(RunFolder, NothingToResume) {
   const TempFolder temp;
   EXPECT_THAT(refused(temp / "run", RunFolder::Use::resume, ErrorKind::usage),
               HasSubstr("no run to continue"));
+  EXPECT_FALSE(std::filesystem::exists(temp / "run")) << "a folder was made for it";
 }
 
 TEST(RunFolder, FileInItsPlaceIsRefused) {

@@ -119,21 +119,33 @@ def test_shares(folder, model):
             assert {e["pid"] for e in events if e.get("name") == name} == pids, (transport, name)
 
 
-def test_other_models(folder, model, source):
-    """One rank has a model of its own."""
-    other = folder / "other"
-    tool.run("train", folder.config, "--quiet", "--out", other, "--set", "train.seed=4")
+def unlike(folder, model, of_rank_1, *flags_of_rank_1):
+    """What ranks say of which the second was started otherwise."""
     script = folder / "differs.sh"
-    script.write_text(f'#!/bin/sh\n[ $OMPI_COMM_WORLD_RANK = 1 ] && m="{other}" || m="{model}"\n'
-                      f'exec "{tool.TOOL}" infer "$m" --input "{source}" --output '
-                      f'"{folder / "mixed.csv"}"\n')
+    script.write_text(f'#!/bin/sh\nm="{model}"; f=\n'
+                      f'[ $OMPI_COMM_WORLD_RANK = 1 ] && m="{of_rank_1}" && f="{" ".join(flags_of_rank_1)}"\n'
+                      f'exec "{tool.TOOL}" infer "$m" --input "{folder / "unlike.idx"}" --output '
+                      f'"{folder / "mixed.csv"}" $f\n')
     script.chmod(0o755)
     process = subprocess.Popen(["mpirun", "-n", "2", str(script)], stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True, env=tool.environment(**mpi.ENVIRONMENT),
                                start_new_session=True)
     code, _, _, err = end(process, 30)
-    assert code == 7 and re.search(r"rank 1 .*another model", ours(err)[-1]), err
-    assert not (folder / "mixed.csv").exists()
+    assert code == 7 and not (folder / "mixed.csv").exists(), (code, err)
+    return ours(err)[-1]
+
+
+def test_unlike_ranks(folder, model, source):
+    """One rank has a model of its own, or was told something else."""
+    (folder / "unlike.idx").symlink_to(source)
+    other = folder / "other"
+    tool.run("train", folder.config, "--quiet", "--out", other, "--set", "train.seed=4")
+    said = unlike(folder, model, other)
+    assert re.search(r"rank 1 .*another model", said), said
+    for flags, named in ((("--labels-only",), "labels-only = true"), (("--format", "json"), "format = json"),
+                         (("--own-part",), "own-part = true"), (("--transport", "scatter"), "transport = scatter")):
+        said = unlike(folder, model, model, *flags)
+        assert re.search(rf"rank 1 .*other flags.*{named}", said), said
 
 
 def test_killed(folder, model, long, rank):
@@ -203,7 +215,7 @@ def main():
         tool.run("infer", model, *long.flags, "--output", folder / "long-one.csv")
         tests = [lambda: test_results(folder, model, source),
                  lambda: test_shares(folder, model),
-                 lambda: test_other_models(folder, model, source),
+                 lambda: test_unlike_ranks(folder, model, source),
                  lambda: test_killed(folder, model, long, 1),
                  lambda: test_killed(folder, model, long, 0),
                  lambda: test_stopped(folder, model, long),

@@ -132,9 +132,10 @@ class Stopped(unittest.TestCase):
     def test_changed_settings_are_named(self):
         self.train("--set", "train.max_steps=5")
         done = self.train("--resume", "--set", "train.seed=4", code=2)
-        self.assertIn("train.seed", done.stderr)
+        self.assertIn("train.seed (now 4, then 3)", done.stderr)
         done = self.train("--resume", "--set", "model.layers.0.out=5", code=2)
-        self.assertIn("model.layers", done.stderr)
+        self.assertIn("model.layers.0", done.stderr)
+        self.assertNotIn("model.layers.2", done.stderr)
         pixels, labels = tool.images(200, 9)
         tool.write_idx(self.folder.data / "train-images-idx3-ubyte", (200, 6, 6), pixels)
         done = self.train("--resume", code=2)
@@ -150,8 +151,16 @@ class Stopped(unittest.TestCase):
             metrics = (self.out / "metrics.jsonl").read_text()
             self.assertEqual((metrics, tool.tensors(self.checkpoint)), kept)
 
+    def test_data_may_move(self):
+        self.train("--set", "train.max_steps=5")
+        moved = self.folder / "moved"
+        self.folder.data.rename(moved)
+        self.train("--resume", code=3)
+        self.train("--resume", "--set", f"data.name={moved}")
+
     def test_nothing_to_resume(self):
         self.train("--resume", code=2)
+        self.assertFalse(self.out.exists())
 
     def test_nan_names_step_and_layer_and_keeps_the_last_good(self):
         done = self.train("--set", "train.optimizer.lr=1e30", "--set", "train.checkpoint_steps=1",

@@ -313,6 +313,18 @@ void sum_up(InferReport& report) {
   report.seconds = std::max(0.0, out - report.startup);
 }
 
+// What all ranks must have been told alike. Devices, decoders and credits are each rank's own, and
+// of the batch and the input's form the root tells the others.
+std::string shared_settings(const InferOptions& options, const std::filesystem::path& output) {
+  const auto& precision = options.model.precision;
+  return fmt::format(
+      "transport = {}\nlabels-only = {}\nformat = {}\nprecision = {}\nown-part = {}\necho = {}\n"
+      "trace = {}\n",
+      options.transport, !options.probabilities,
+      settle(options.format, output) == InferFormat::json ? "json" : "csv",
+      precision ? name(*precision) : "the model's", options.own_part, options.echo, options.trace);
+}
+
 WriterOptions writer_options(const Station& station, const InferOptions& options,
                              const std::filesystem::path& output) {
   WriterOptions writer;
@@ -339,6 +351,7 @@ InferReport infer(const std::filesystem::path& model, const std::filesystem::pat
                   const std::filesystem::path& output, const InferOptions& options,
                   Communicator* communicator) {
   dist::RankCommunicator* ranks = several(communicator);
+  if (ranks != nullptr) check_same_settings(*ranks, shared_settings(options, output));
   Station station(model, options, ranks);
   if (ranks != nullptr) check_same_model(*ranks, station.loaded.config, station.loaded.model);
   InferReport report;

@@ -1,8 +1,10 @@
 #include "ridgeline/engine/train/checkpoint.h"
 
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "ridgeline/engine/config_difference.h"
 #include "ridgeline/nn/model_file.h"
 
 namespace ridgeline::engine {
@@ -19,12 +21,6 @@ bool is_param(const nn::Model& model, const std::string& name) {
     if (param.name == name) return true;
   }
   return false;
-}
-
-std::string layers_toml(const Config& config) {
-  std::string text;
-  for (const nn::LayerPtr& layer : config.layers) text += layer->to_toml() + "\n";
-  return text;
 }
 
 }  // namespace
@@ -90,31 +86,28 @@ CheckpointInfo read_checkpoint_info(const nn::TensorFile& file) {
 }
 
 std::string changed_settings(const Config& kept, const Config& now) {
+  Config before = kept;
+  // What may change. Of the data its hash decides, wherever it lies now.
+  before.data.name = now.data.name;
+  before.data.resident = now.data.resident;
+  before.train.epochs = now.train.epochs;
+  before.train.max_steps = now.train.max_steps;
+  before.train.eval_every = now.train.eval_every;
+  before.train.checkpoint_steps = now.train.checkpoint_steps;
+  before.train.checkpoint_seconds = now.train.checkpoint_seconds;
+  before.run.device = now.run.device;
+  before.run.threads = now.run.threads;
+  before.run.deterministic = now.run.deterministic;
+  before.run.tune = now.run.tune;
+  constexpr size_t kShort = 40;  // longer ones are in the files, for who wants to compare
   std::string changed;
-  const auto compare = [&](const char* name, bool same) {
-    if (same) return;
+  for (const Difference& found : differences(to_toml(now), to_toml(before))) {
     if (!changed.empty()) changed += ", ";
-    changed += name;
-  };
-  const TrainConfig &a = kept.train, &b = now.train;
-  compare("data.name", kept.data.name == now.data.name);
-  compare("data.scale", kept.data.scale == now.data.scale);
-  compare("data.resize", kept.data.resize == now.data.resize);
-  compare("data.augment", kept.data.shift == now.data.shift && kept.data.flip == now.data.flip);
-  compare("model.layers", layers_toml(kept) == layers_toml(now));
-  compare("train.batch", a.batch == b.batch);
-  compare("train.seed", a.seed == b.seed);
-  compare("train.shuffle", a.shuffle == b.shuffle);
-  compare("train.drop_last", a.drop_last == b.drop_last);
-  compare("train.loss", a.loss == b.loss);
-  compare("train.optimizer", a.optimizer == b.optimizer);
-  compare("train.schedule", a.schedule == b.schedule);
-  compare("train.clip_norm", a.clip_norm == b.clip_norm);
-  compare("run.precision", kept.run.precision == now.run.precision);
-  compare("run.weights", kept.run.weights == now.run.weights);
-  compare("run.accumulate", kept.run.accumulate == now.run.accumulate);
-  compare("run.loss_scale", kept.run.loss_scale == now.run.loss_scale);
-  compare("run.reduce", kept.run.reduce == now.run.reduce);
+    changed += found.key;
+    if (std::max(found.left.size(), found.right.size()) > kShort) continue;
+    const auto text = [](const std::string& value) { return value.empty() ? "nothing" : value; };
+    changed += fmt::format(" (now {}, then {})", text(found.left), text(found.right));
+  }
   return changed;
 }
 

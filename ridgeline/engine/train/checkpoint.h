@@ -20,8 +20,9 @@ std::vector<std::byte> model_file_bytes(Trainer& trainer);
 // Throws model when the file is no checkpoint.
 CheckpointInfo read_checkpoint_info(const nn::TensorFile& file);
 
-// The names of the settings that differ and must not when a run is continued, or "". Run length,
-// evaluation, checkpointing, threads and tuning may change.
+// The settings that differ and must not when a run is continued, with both values where these are
+// short, or "". Run length, evaluation, checkpointing, threads, tuning and the place of the data
+// may change.
 std::string changed_settings(const Config& kept, const Config& now);
 
 // Weights, state and position. Throws model when tensors are missing or of the wrong shape or type.

@@ -41,6 +41,8 @@ std::string holder(int fd) {
 }  // namespace
 
 RunFolder::RunFolder(fs::path folder, Use use) : folder_(std::move(folder)) {
+  std::error_code ignored;
+  if (use == Use::resume && !fs::exists(folder_, ignored)) throw_no_run();
   make_folder("--out", folder_);
   take_lock();
   try {
@@ -53,15 +55,18 @@ RunFolder::RunFolder(fs::path folder, Use use) : folder_(std::move(folder)) {
           "or choose another folder",
           folder_.string());
     }
-    if (use == Use::resume && !any) {
-      throw_error(ErrorKind::usage, "--resume: {} holds no run to continue", folder_.string());
-    }
+    if (use == Use::resume && !any) throw_no_run();
     remove_leftovers();
     if (use == Use::force) remove_old_run();
   } catch (...) {
     ::close(lock_);
     throw;
   }
+}
+
+void RunFolder::throw_no_run() const {
+  throw_error(ErrorKind::usage, "--resume: {} holds no run to continue; begin one without --resume",
+              folder_.string());
 }
 
 RunFolder::~RunFolder() {

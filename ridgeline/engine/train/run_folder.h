@@ -51,6 +51,7 @@ class RunFolder {
   void take_lock();
   void remove_leftovers();
   void remove_old_run();
+  [[noreturn]] void throw_no_run() const;
 
   std::filesystem::path folder_;
   int lock_ = -1;

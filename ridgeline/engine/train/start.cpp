@@ -17,8 +17,8 @@ void check_unchanged(const CheckpointInfo& info, const Config& config, const dat
   const Config kept = parse_config(info.config, origin);
   if (const std::string changed = changed_settings(kept, config); !changed.empty()) {
     throw_error(ErrorKind::usage,
-                "--resume: {} is not as in {}: restore it, or begin anew with --force", changed,
-                origin);
+                "--resume: not as in {}: {}; restore this, or begin anew with --force", origin,
+                changed);
   }
   if (info.data_hash != set.train.hash) {
     throw_error(ErrorKind::usage,

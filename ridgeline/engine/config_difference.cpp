@@ -1,0 +1,57 @@
+#include "ridgeline/engine/config_difference.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+namespace ridgeline::engine {
+namespace {
+
+using Settings = std::vector<std::pair<std::string, std::string>>;  // key, value
+
+// A key a line, under its [section]; an array that spans lines has an element on each.
+Settings settings_of(const std::string& toml) {
+  Settings settings;
+  std::istringstream lines(toml);
+  std::string line, section, array;
+  int element = 0;
+  while (std::getline(lines, line)) {
+    const size_t equals = line.find(" = ");
+    if (line.starts_with("  ") && line.ends_with(",")) {
+      settings.emplace_back(fmt::format("{}.{}", array, element++),
+                            line.substr(2, line.size() - 3));
+    } else if (line.starts_with("[")) {
+      section = line.substr(1, line.find(']') - 1) + ".";
+    } else if (line.ends_with("= [")) {
+      array = section + line.substr(0, equals);
+      element = 0;
+    } else if (equals != std::string::npos) {
+      settings.emplace_back(section + line.substr(0, equals), line.substr(equals + 3));
+    }
+  }
+  return settings;
+}
+
+std::string value_of(const Settings& settings, const std::string& key) {
+  const auto found = std::ranges::find(settings, key, &Settings::value_type::first);
+  return found == settings.end() ? std::string() : found->second;
+}
+
+}  // namespace
+
+std::vector<Difference> differences(const std::string& left, const std::string& right) {
+  const Settings a = settings_of(left), b = settings_of(right);
+  std::vector<Difference> found;
+  for (const auto& [key, value] : a) {
+    const std::string other = value_of(b, key);
+    if (value != other) found.push_back({key, value, other});
+  }
+  for (const auto& [key, value] : b) {
+    if (value_of(a, key).empty()) found.push_back({key, "", value});
+  }
+  return found;
+}
+
+}  // namespace ridgeline::engine
