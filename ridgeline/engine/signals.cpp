@@ -22,11 +22,14 @@ SignalGuard::SignalGuard() {
   caught_signal = 0;
   install(SIGINT, interrupt_);
   install(SIGTERM, terminate_);
+  install(SIGHUP, hangup_);
+  if (hangup_.sa_handler == SIG_IGN) sigaction(SIGHUP, &hangup_, nullptr);
 }
 
 SignalGuard::~SignalGuard() {
   sigaction(SIGINT, &interrupt_, nullptr);
   sigaction(SIGTERM, &terminate_, nullptr);
+  sigaction(SIGHUP, &hangup_, nullptr);
 }
 
 int SignalGuard::caught() { return caught_signal; }

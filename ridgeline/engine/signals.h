@@ -4,9 +4,10 @@
 
 namespace ridgeline::engine {
 
-// While one lives, SIGINT and SIGTERM only set a mark, so that a run can save and leave. The second
-// of the same kind ends the process at once, for those who will not wait. Then whatever handled
-// them before does so again. One at a time.
+// While one lives, SIGINT, SIGTERM and SIGHUP (a terminal that was closed; not under nohup) only
+// set a mark, so that a run can save and leave. The second of the same kind ends the process at
+// once, for those who will not wait. Then whatever handled them before does so again. One at a
+// time.
 class SignalGuard {
  public:
   SignalGuard();
@@ -19,7 +20,7 @@ class SignalGuard {
 
  private:
   struct sigaction interrupt_ {
-  }, terminate_{};  // what was there before
+  }, terminate_{}, hangup_{};  // what was there before
 };
 
 }  // namespace ridgeline::engine

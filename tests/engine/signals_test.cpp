@@ -28,5 +28,25 @@ TEST(SignalGuard, NotesASignalAndPutsTheEarlierHandlersBack) {
   sigaction(SIGTERM, &before_term, nullptr);
 }
 
+TEST(SignalGuard, AClosedTerminalIsNotedUnlessItIsToBeIgnored) {
+  struct sigaction as_usual {
+  }, ignored{}, before{};
+  as_usual.sa_handler = SIG_DFL;
+  ignored.sa_handler = SIG_IGN;  // nohup
+  sigaction(SIGHUP, &as_usual, &before);
+  {
+    const SignalGuard guard;
+    std::raise(SIGHUP);
+    EXPECT_EQ(SignalGuard::caught(), SIGHUP);
+  }
+  sigaction(SIGHUP, &ignored, nullptr);
+  {
+    const SignalGuard guard;
+    std::raise(SIGHUP);
+    EXPECT_EQ(SignalGuard::caught(), 0);
+  }
+  sigaction(SIGHUP, &before, nullptr);
+}
+
 }  // namespace
 }  // namespace ridgeline::engine
