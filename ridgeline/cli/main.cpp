@@ -9,8 +9,8 @@
 #include "ridgeline/cli/commands.h"
 #include "ridgeline/core/error.h"
 #include "ridgeline/core/file.h"
+#include "ridgeline/core/words.h"
 #include "ridgeline/engine/info.h"
-#include "ridgeline/nn/config_table.h"
 
 namespace ridgeline::cli {
 namespace {
@@ -21,7 +21,7 @@ int fail(int code, const std::string& message) {
   for (char& c : line) {
     if (c == '\n' || c == '\r') c = ' ';
   }
-  write_stderr("ridgeline: " + line + "\n");
+  write_stderr("ridgeline: " + printable(line) + "\n");
   return code;
 }
 
@@ -33,7 +33,7 @@ const CLI::App& deepest(const CLI::App& app) {
 
 std::string suggestion(const std::string& word, const std::vector<std::string>& names) {
   const std::vector<std::string_view> views(names.begin(), names.end());
-  const std::string near = nn::nearest(word, views);
+  const std::string near = nearest(word, views);
   return near.empty() ? "see --help" : fmt::format("did you mean {}?", near);
 }
 
@@ -78,7 +78,7 @@ int run(int argc, char** argv) {
   app.footer(
       "`ridgeline COMMAND --help` has every flag and examples.\n"
       "Exit codes: 0 good, 2 usage or config, 3 data or model file, 4 loss not a number, 5 disk,\n"
-      "6 device, 7 communication, 8 slower than before (bench --compare), 130/143\n"
+      "6 device, 7 communication, 8 slower than before (bench --compare), 129/130/143\n"
       "stopped by a signal.");
   try {
     app.parse(argc, argv);

@@ -101,6 +101,14 @@ std::optional<fs::path> first_good(const SetInfo& set, const std::vector<Place>&
               looked, set.name);
 }
 
+// Throws: a path that leads nowhere, or a name that is none.
+void refuse(std::string_view name_or_folder) {
+  if (name_or_folder.find('/') != std::string_view::npos) {
+    throw_error(ErrorKind::data, "{}: no such data folder or file; check the path", name_or_folder);
+  }
+  set_info(name_or_folder);
+}
+
 }  // namespace
 
 fs::path user_data_folder() {
@@ -190,7 +198,7 @@ DataSet load(std::string_view name_or_folder, const fs::path& data_dir) {
   if (is_folder(name_or_folder)) {
     return load_folder(name_or_folder, std::string(name_or_folder));
   }
-  set_info(name_or_folder);  // throws, with the known names
+  refuse(name_or_folder);
   return {};
 }
 
@@ -202,7 +210,7 @@ ImageSet load_part(std::string_view name_or_folder, Part part, const fs::path& d
   if (is_folder(name_or_folder)) {
     return load_folder_part(name_or_folder, part, std::string(name_or_folder), classes);
   }
-  set_info(name_or_folder);
+  refuse(name_or_folder);
   return {};
 }
 

@@ -1,6 +1,9 @@
 #include "ridgeline/data/sets.h"
 
+#include <fmt/ranges.h>
+
 #include "ridgeline/core/error.h"
+#include "ridgeline/core/words.h"
 
 namespace ridgeline::data {
 namespace {
@@ -125,9 +128,11 @@ const SetInfo* find_known_set(std::string_view name) {
 
 const SetInfo& set_info(std::string_view name) {
   if (const SetInfo* set = find_known_set(name)) return *set;
-  std::string names;
-  for (const SetInfo& set : known_sets()) names += (names.empty() ? "" : ", ") + set.name;
-  throw_error(ErrorKind::usage, "'{}' is no known data set; known are: {}", name, names);
+  std::vector<std::string_view> names;
+  for (const SetInfo& set : known_sets()) names.push_back(set.name);
+  const std::string near = nearest(name, names);
+  throw_error(ErrorKind::usage, "{} is no known data set; {}known are: {}", quote(name),
+              near.empty() ? "" : fmt::format("did you mean '{}'? ", near), fmt::join(names, ", "));
 }
 
 }  // namespace ridgeline::data

@@ -1,7 +1,9 @@
 #include "ridgeline/engine/machine.h"
 
+#include "ridgeline/core/words.h"
 #include "ridgeline/engine/progress.h"
 #include "ridgeline/engine/ranks.h"
+#include "ridgeline/plan/row_patterns.h"
 #include "ridgeline/prof/gpu_ceilings.h"
 #include "ridgeline/registry.h"
 
@@ -42,6 +44,22 @@ Device device_for(RunConfig run, const Communicator* ranks) {
                 to_string(device));
   }
   return device;
+}
+
+// A pattern of --rows that no row fits is a slip of the pen.
+void check_fits_one(const std::string& pattern, const Table& rows) {
+  std::vector<std::string_view> names;
+  const Table peers = peer_rows();  // which `bench` can be asked for
+  for (const Table* table : {&rows, &peers}) {
+    for (const Impl& row : *table) {
+      if (fits_any(row.name, {pattern})) return;
+      names.push_back(row.name);
+    }
+  }
+  const std::string near = nearest(pattern, names);
+  throw_error(ErrorKind::usage, "--rows {}: no row of this build has such a name; {}",
+              quote(pattern),
+              near.empty() ? "`ridgeline plan CONFIG` lists them" : "did you mean " + near + "?");
 }
 
 }  // namespace
@@ -89,6 +107,7 @@ Machine::Machine(const RunConfig& run, Communicator* ranks)
     if (pattern.starts_with("!")) {
       options_.except.push_back(pattern.substr(1));
     } else {
+      check_fits_one(pattern, rows_);
       options_.only.push_back(pattern);
     }
   }

@@ -1,5 +1,6 @@
 #include "ridgeline/engine/resident_set.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "ridgeline/core/text.h"
@@ -87,9 +88,16 @@ void check_outputs(const nn::Model& model, const data::ImageSet& set,
                 "linear layer of out = {} and per_step = true",
                 to_string(model.output()), data_name, set.classes, set.targets(), set.classes);
   }
-  throw_error(ErrorKind::usage, "the last layer gives {} but {} has {}: set its out to {}",
+  // A set that does not say how many classes it has has them by its labels: one may be wrong.
+  std::string where;
+  const auto labels = set.labels.span<int32_t>();
+  const auto high = std::ranges::find_if(labels, [&](int32_t label) { return label >= outputs; });
+  if (high != labels.end()) {
+    where = fmt::format(" (row {} is of class {})", high - labels.begin(), *high);
+  }
+  throw_error(ErrorKind::usage, "the last layer gives {} but {} has {}{}: set its out to {}",
               counted(outputs, "output"), data_name, counted(set.classes, "class", "classes"),
-              set.classes);
+              where, set.classes);
 }
 
 }  // namespace ridgeline::engine

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "ridgeline/core/error.h"
+#include "ridgeline/core/words.h"
 #include "ridgeline/nn/config_document.h"
 
 namespace ridgeline::nn {
@@ -138,6 +139,12 @@ bool ConfigTable::boolean(const std::string& key, std::optional<bool> fallback) 
   return node.as_boolean()->get();
 }
 
+// Paths end at a NUL, and so do messages.
+const std::string& ConfigTable::whole(const std::string& key, const std::string& text) const {
+  if (text.find('\0') != std::string::npos) fail(key, "must hold no NUL, is " + quote(text));
+  return text;
+}
+
 std::string ConfigTable::text(const std::string& key, std::optional<std::string> fallback) {
   if (!has(key)) {
     if (!fallback) fail(key, "missing; give a text");
@@ -145,20 +152,20 @@ std::string ConfigTable::text(const std::string& key, std::optional<std::string>
   }
   const toml::node& node = *document_->find(path_to(key));
   if (!node.is_string()) fail(key, fmt::format("must be a text, is {}", describe(node)));
-  return node.as_string()->get();
+  return whole(key, node.as_string()->get());
 }
 
 std::vector<std::string> ConfigTable::texts(const std::string& key,
                                             std::vector<std::string> fallback) {
   if (!has(key)) return fallback;
   const toml::node& node = *document_->find(path_to(key));
-  if (node.is_string()) return {node.as_string()->get()};
+  if (node.is_string()) return {whole(key, node.as_string()->get())};
   const toml::array* array = node.as_array();
   std::vector<std::string> all;
   for (size_t i = 0; array != nullptr && i < array->size(); ++i) {
     const toml::node& each = (*array)[i];
     if (!each.is_string()) fail(key, fmt::format("must hold texts, holds {}", describe(each)));
-    all.push_back(each.as_string()->get());
+    all.push_back(whole(key, each.as_string()->get()));
   }
   if (array == nullptr) fail(key, fmt::format("must be an array of texts, is {}", describe(node)));
   return all;
@@ -223,47 +230,6 @@ void ConfigTable::finish() const {
 void ConfigTable::fail(const std::string& key, const std::string& message) const {
   const std::vector<std::string> path = path_to(key);
   throw_error(ErrorKind::usage, "{}{}: {}", document_->place(path), fmt::join(path, "."), message);
-}
-
-std::string nearest(std::string_view word, std::span<const std::string_view> names) {
-  // Edits are insertions, deletions, replacements and swaps of neighbours.
-  const auto distance = [](std::string_view a, std::string_view b) {
-    std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
-    for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
-    for (size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
-    for (size_t i = 1; i <= a.size(); ++i) {
-      for (size_t j = 1; j <= b.size(); ++j) {
-        d[i][j] =
-            std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
-        if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-          d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
-        }
-      }
-    }
-    return d[a.size()][b.size()];
-  };
-  std::string best;
-  if (word.size() > 64) return best;  // no key is that long, and the table above is quadratic
-  size_t least = std::max<size_t>(2, word.size() / 3) + 1;
-  for (const std::string_view name : names) {
-    const size_t edits = distance(word, name);
-    // All letters changed is no likeness.
-    if (edits < least && edits < std::max(word.size(), name.size())) {
-      least = edits;
-      best = name;
-    }
-  }
-  return best;
-}
-
-std::string quote(std::string_view text) {
-  constexpr size_t kMost = 80;
-  std::string quoted = "'";
-  for (const char c : text.substr(0, kMost)) {
-    const bool plain = static_cast<unsigned char>(c) >= 0x20 && c != 0x7f;
-    quoted += plain ? std::string(1, c) : fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
-  }
-  return quoted + (text.size() > kMost ? "...'" : "'");
 }
 
 std::string toml_text(std::string_view text) {

@@ -75,6 +75,8 @@ class ConfigTable {
   [[noreturn]] void fail(const std::string& key, const std::string& message) const;
 
  private:
+  const std::string& whole(const std::string& key, const std::string& text) const;
+
   struct Document;
   ConfigTable(std::shared_ptr<const Document> document, std::vector<std::string> path)
       : document_(std::move(document)), path_(std::move(path)) {}
@@ -84,12 +86,6 @@ class ConfigTable {
   std::vector<std::string> path_;   // {"model", "layers", "0"}; empty: the whole file
   std::vector<std::string> known_;  // keys asked for
 };
-
-// Of `names` the one fewest edits away from `word`, or "" when none is near.
-std::string nearest(std::string_view word, std::span<const std::string_view> names);
-
-// 'text' in quotes, escaped and cut short: what a file holds, fit for a message of one line.
-std::string quote(std::string_view text);
 
 // How values are written: to_toml() of configs and layers.
 std::string toml_text(std::string_view text);  // quoted, escaped

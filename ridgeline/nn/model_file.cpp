@@ -9,7 +9,7 @@
 
 #include "ridgeline/core/file.h"
 #include "ridgeline/core/text.h"
-#include "ridgeline/nn/config_table.h"
+#include "ridgeline/core/words.h"
 
 namespace ridgeline::nn {
 namespace {
@@ -23,7 +23,8 @@ const std::string& require(const TensorFile& file, const char* key) {
   const auto found = file.metadata().find(key);
   if (found == file.metadata().end()) {
     throw_error(ErrorKind::model,
-                "{}: has no '{}' in its metadata, so the network is unknown; give its config",
+                "{}: has no '{}' in its metadata, so the network is unknown; give a file that "
+                "ridgeline train has written",
                 file.origin(), key);
   }
   return found->second;

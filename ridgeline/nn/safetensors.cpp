@@ -12,7 +12,7 @@
 
 #include "ridgeline/core/file.h"
 #include "ridgeline/core/text.h"
-#include "ridgeline/nn/config_table.h"
+#include "ridgeline/core/words.h"
 #include "ridgeline/nn/safetensors_header.h"
 
 namespace ridgeline::nn {

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "ridgeline/core/error.h"
-#include "ridgeline/nn/config_table.h"
+#include "ridgeline/core/words.h"
 
 namespace ridgeline::nn {
 namespace {

@@ -23,6 +23,7 @@ constexpr double kStaleSeconds = 50e-6;
 
 constexpr const char* kOtherDevice = "for another device";
 constexpr const char* kNotAsked = "not asked for";
+constexpr const char* kUnwanted = "left out on request";
 constexpr const char* kOtherOp = "the next op is no";  // how rows of other ops refuse
 
 // Why the options leave a row out, or empty.
@@ -30,7 +31,7 @@ std::string excluded(const Impl& row, const Runtime& runtime, const PlanOptions&
   if (row.target != runtime.device().kind) return kOtherDevice;
   if (options.deterministic && !row.traits.deterministic) return "not deterministic";
   if (!options.only.empty() && !fits_any(row.name, options.only)) return kNotAsked;
-  if (fits_any(row.name, options.except)) return "left out on request";
+  if (fits_any(row.name, options.except)) return kUnwanted;
   return {};
 }
 
@@ -130,8 +131,9 @@ std::vector<Candidate> ask(const Program& program, const Table& table, const Run
   for (const Candidate& candidate : all) {
     const std::string& why = candidate.cover.reason;
     if (candidate.begin != position || why.empty() || why == kOtherDevice) continue;
-    not_asked += why == kNotAsked;
-    if (why == kNotAsked || why.starts_with(kOtherOp)) continue;
+    const bool left_out = why == kNotAsked || why == kUnwanted;
+    not_asked += left_out;
+    if (left_out || why.starts_with(kOtherOp)) continue;
     reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", candidate.row->name, why);
   }
   if (not_asked > 0) {

@@ -140,9 +140,11 @@ TEST_F(LocateTest, LoadsFoldersByPath) {
   EXPECT_EQ(load(folder).train.name, folder);
   EXPECT_EQ(load_part(folder, Part::test).size(), 4);
   EXPECT_EQ(load_part(folder, Part::test, {}, 5).classes, 5);
-  expect_error(ErrorKind::usage, {"'mnits' is no known data set", "mnist, fashion-mnist"},
+  expect_error(ErrorKind::usage,
+               {"'mnits' is no known data set", "did you mean 'mnist'?", "mnist, fashion-mnist"},
                [&] { (void)load("mnits"); });
-  expect_error(ErrorKind::usage, {"'../mnist'"}, [&] { (void)load_part("../mnist", Part::test); });
+  expect_error(ErrorKind::data, {"../mnist: no such data folder or file"},
+               [&] { (void)load_part("../mnist", Part::test); });
 }
 
 TEST(KnownSets, AreWellFormed) {

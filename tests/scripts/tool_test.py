@@ -61,6 +61,11 @@ class Tool(unittest.TestCase):
         self.fails(2, "trian", says=("trian", "train"))
         self.fails(2, "data", "lsit", says=("lsit", "list"))
         self.fails(2, "train", self.folder.config, "--set", "train.batchs=3", says="train.batch")
+        self.fails(2, "train", self.folder.config, "--set", "data.name=fasion-mnist",
+                   says=("fasion-mnist", "fashion-mnist"))
+        self.fails(2, "train", self.folder.config, "--rows", "cpu.mpl_train.simd",
+                   says=("cpu.mpl_train.simd", "cpu.mlp_train.simd"))
+        self.fails(2, "train", self.folder.config, "--rows", "!cpu.*", says="leaves out")
         self.fails(2, "train", self.folder.config, "another", says="another")
         self.fails(2, says="")
         self.fails(2, "train", says="config")
@@ -202,6 +207,7 @@ class Tool(unittest.TestCase):
     def test_plan(self):
         out = self.folder / "plan.json"
         text = tool.run("plan", self.folder.config, "--json", out).stdout
+        self.assertNotIn("another device", text)
         for part in ("program:", "chosen rows", "candidates", "refused:", "memory:", "limit:"):
             self.assertIn(part, text)
         plan = json.loads(out.read_text())
@@ -244,9 +250,14 @@ class Tool(unittest.TestCase):
         ):
             config, name = self.broken(part, change)
             self.fails(3, "train", config, says=says)
+        odd, _ = self.broken(labels, lambda b: b[:25] + b"\x09" + b[26:])
+        self.fails(2, "train", odd, says=("10 classes", "row 17 is of class 9"))
         missing, name = self.broken(images, lambda b: b)
         (pathlib.Path(missing).parent / "data" / name).unlink()
         self.fails(3, "train", missing, says=images)
+        self.fails(3, "train", missing, "--set", "data.name=nowhere/data",
+                   says="nowhere/data: no such data folder or file")
+        self.fails(2, "train", missing, "--set", 'data.name="a\\u0000b"', says=("NUL", r"a\x00b"))
 
     def test_bad_model_files(self):
         good = (self.run_dir / "model.safetensors").read_bytes()

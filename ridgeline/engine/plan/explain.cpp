@@ -62,6 +62,8 @@ void put_choices(Out out, const Plan& plan, const Explanation& explanation) {
 
 void put_candidates(Out out, const Program& program, const Explanation& explanation) {
   fmt::format_to(out, "\ncandidates at each op (* chosen):\n");
+  const auto chosen = std::ranges::find_if(explanation.candidates, &Candidate::chosen);
+  const bool any = chosen != explanation.candidates.end();
   for (size_t i = 0; i < program.ops.size(); ++i) {
     fmt::format_to(out, "  {:>3}  {}\n", i, name(program.ops[i]));
     std::vector<const Candidate*> here;
@@ -74,8 +76,10 @@ void put_candidates(Out out, const Program& program, const Explanation& explanat
     int others = 0;
     for (const Candidate* candidate : here) {
       const bool usable = candidate->cover.ops > 0;
-      // A row of another op says nothing worth reading about this one; the JSON has them all.
-      if (!usable && candidate->cover.reason.starts_with("the next op")) {
+      // A row of another op or device says nothing worth reading about this one; the JSON has
+      // them all.
+      const bool elsewhere = any && candidate->row->target != chosen->row->target;
+      if (elsewhere || (!usable && candidate->cover.reason.starts_with("the next op"))) {
         ++others;
         continue;
       }
@@ -86,7 +90,8 @@ void put_candidates(Out out, const Program& program, const Explanation& explanat
       fmt::format_to(out, "       {} {:<40}  {}\n", candidate->chosen ? '*' : ' ',
                      candidate->row->name, what);
     }
-    if (others > 0) fmt::format_to(out, "         and {} of other ops\n", counted(others, "row"));
+    if (others > 0)
+      fmt::format_to(out, "         and {} of other ops and devices\n", counted(others, "row"));
   }
 }
 
