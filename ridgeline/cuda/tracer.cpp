@@ -4,7 +4,6 @@
 #if __has_include(<cupti.h>)
 #include <cupti.h>
 #include <cxxabi.h>
-#include <dlfcn.h>
 
 #include <algorithm>
 #include <atomic>
@@ -13,12 +12,11 @@
 #include <mutex>
 
 #include "ridgeline/cuda/error.h"
+#include "ridgeline/cuda/shared_library.h"
 
 namespace ridgeline::cuda {
 namespace {
 
-constexpr const char* kLibraries[] = {"libcupti.so.13", "/usr/local/cuda/lib64/libcupti.so.13",
-                                      "/usr/local/cuda/extras/CUPTI/lib64/libcupti.so.13"};
 constexpr CUpti_ActivityKind kKinds[] = {CUPTI_ACTIVITY_KIND_RUNTIME,
                                          CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL,
                                          CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET};
@@ -36,22 +34,19 @@ struct Api {
   decltype(&cuptiGetTimestamp) now = nullptr;
 };
 
-std::string fill(Api& api, void* library) {
-  std::string missing;
-  const auto find = [&](auto& function, const char* name) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-    if (function == nullptr && missing.empty()) missing = name;
-  };
-  find(api.version, "cuptiGetVersion");
-  find(api.callbacks, "cuptiActivityRegisterCallbacks");
-  find(api.enable, "cuptiActivityEnable");
-  find(api.disable, "cuptiActivityDisable");
-  find(api.flush, "cuptiActivityFlushAll");
-  find(api.next, "cuptiActivityGetNextRecord");
-  find(api.callback_name, "cuptiGetCallbackName");
-  find(api.result_text, "cuptiGetResultString");
-  find(api.now, "cuptiGetTimestamp");
-  return missing;
+std::string fill(Api& api) {
+  SharedLibrary library("libcupti.so.13", {"libcupti.so.13", "/usr/local/cuda/lib64/libcupti.so.13",
+                                           "/usr/local/cuda/extras/CUPTI/lib64/libcupti.so.13"});
+  library.find(api.version, "cuptiGetVersion");
+  library.find(api.callbacks, "cuptiActivityRegisterCallbacks");
+  library.find(api.enable, "cuptiActivityEnable");
+  library.find(api.disable, "cuptiActivityDisable");
+  library.find(api.flush, "cuptiActivityFlushAll");
+  library.find(api.next, "cuptiActivityGetNextRecord");
+  library.find(api.callback_name, "cuptiGetCallbackName");
+  library.find(api.result_text, "cuptiGetResultString");
+  library.find(api.now, "cuptiGetTimestamp");
+  return library.refusal();
 }
 
 // The share of a multiprocessor's threads that a launch can keep there at once, by the limits of
@@ -121,7 +116,7 @@ std::atomic<CuptiTracer*> active{nullptr};
 
 class CuptiTracer final : public DeviceTracer {
  public:
-  CuptiTracer(Api api, void* library) : api_(api), library_(library) {}
+  explicit CuptiTracer(const Api& api) : api_(api) {}
 
   // "" or why it cannot.
   std::string start() {
@@ -144,7 +139,6 @@ class CuptiTracer final : public DeviceTracer {
     api_.flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
     CuptiTracer* self = this;
     active.compare_exchange_strong(self, nullptr);
-    // The library stays loaded: its threads may still be on their way out.
   }
 
   DeviceTrace take() override {
@@ -262,7 +256,6 @@ class CuptiTracer final : public DeviceTracer {
 
   const Api api_;
   bool started_ = false;
-  void* library_;
   std::mutex mutex_;
   DeviceTrace trace_;
   std::map<std::string, std::string> names_;  // as mangled -> for people
@@ -273,20 +266,9 @@ class CuptiTracer final : public DeviceTracer {
 }  // namespace
 
 std::unique_ptr<DeviceTracer> make_tracer(std::string& why_not) {
-  void* library = nullptr;
-  for (const char* name : kLibraries) {
-    library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (library != nullptr) break;
-  }
-  if (library == nullptr) {
-    why_not = "libcupti.so.13 was not found; put it on LD_LIBRARY_PATH";
-    return nullptr;
-  }
   Api api;
-  if (const std::string missing = fill(api, library); !missing.empty()) {
-    why_not = fmt::format("libcupti.so.13 has no {}", missing);
-    return nullptr;
-  }
+  why_not = fill(api);
+  if (!why_not.empty()) return nullptr;
   // Records of a later CUPTI only grow; those of an earlier one lack fields that we read.
   uint32_t version = 0;
   if (api.version(&version) != CUPTI_SUCCESS || version / 10000 != CUPTI_API_VERSION / 10000 ||
@@ -297,7 +279,7 @@ std::unique_ptr<DeviceTracer> make_tracer(std::string& why_not) {
         version, CUPTI_API_VERSION);
     return nullptr;
   }
-  auto tracer = std::make_unique<CuptiTracer>(api, library);
+  auto tracer = std::make_unique<CuptiTracer>(api);
   why_not = tracer->start();
   if (!why_not.empty()) return nullptr;
   return tracer;

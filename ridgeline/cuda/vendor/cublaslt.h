@@ -21,10 +21,7 @@ class CublasLt {
   void* handle() const { return handle_; }  // a cublasLtHandle_t
 
  private:
-  void open();
-
   std::string refusal_;
-  void* library_ = nullptr;
   Api* api_ = nullptr;
   void* handle_ = nullptr;
 };

@@ -28,10 +28,7 @@ class Cudnn {
   ConvPlans& conv_plans(const ConvProblem& problem) const;  // made once for each problem
 
  private:
-  void open();
-
   std::string refusal_;
-  void* library_ = nullptr;
   Api* api_ = nullptr;
   mutable void* handle_ = nullptr;
   mutable std::map<std::string, std::shared_ptr<ConvPlans>> conv_plans_;

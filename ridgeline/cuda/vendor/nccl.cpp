@@ -1,11 +1,10 @@
 #include "ridgeline/cuda/vendor/nccl.h"
 
-#include <dlfcn.h>
-
 #include <mutex>
 #include <set>
 
 #include "ridgeline/cuda/error.h"
+#include "ridgeline/cuda/shared_library.h"
 
 #if __has_include(<nccl.h>)
 #include <nccl.h>
@@ -39,32 +38,26 @@ struct Collectives::Api {
     throw_error(ErrorKind::comm, "NCCL {} of {} values: {}", what, count, error_text(result));
   }
 
-  std::string find() {
-    void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) return "libnccl.so.2 was not found; put it on LD_LIBRARY_PATH";
-    std::string missing;
-    const auto look_up = [&](auto& function, const char* name) {
-      function =
-          reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-      if (function == nullptr) missing = name;
-    };
-    look_up(unique_id, "ncclGetUniqueId");
-    look_up(init, "ncclCommInitRank");
-    look_up(destroy, "ncclCommDestroy");
-    look_up(all_reduce, "ncclAllReduce");
-    look_up(all_gather, "ncclAllGather");
-    look_up(send, "ncclSend");
-    look_up(receive, "ncclRecv");
-    look_up(begin_group, "ncclGroupStart");
-    look_up(end_group, "ncclGroupEnd");
-    look_up(error_text, "ncclGetErrorString");
-    return missing.empty() ? "" : "libnccl.so.2 has no " + missing;
+  // "" or why it cannot be used.
+  std::string fill() {
+    SharedLibrary library("libnccl.so.2", {"libnccl.so.2"});
+    library.find(unique_id, "ncclGetUniqueId");
+    library.find(init, "ncclCommInitRank");
+    library.find(destroy, "ncclCommDestroy");
+    library.find(all_reduce, "ncclAllReduce");
+    library.find(all_gather, "ncclAllGather");
+    library.find(send, "ncclSend");
+    library.find(receive, "ncclRecv");
+    library.find(begin_group, "ncclGroupStart");
+    library.find(end_group, "ncclGroupEnd");
+    library.find(error_text, "ncclGetErrorString");
+    return library.refusal();
   }
 };
 
 void Collectives::open(const std::string& gpu) {
   api_ = std::make_unique<Api>();
-  std::string mine = api_->find();
+  std::string mine = api_->fill();
   for (const std::string& each : ranks_.texts(mine)) {
     if (!each.empty()) refusal_ = each;
   }

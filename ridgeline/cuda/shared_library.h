@@ -1,0 +1,43 @@
+#pragma once
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <initializer_list>
+#include <string>
+
+namespace ridgeline::cuda {
+
+// A library that is looked for when the tool runs, so that the tool starts on machines without it.
+// It stays open to the end: closing one under a live CUDA context, or while its threads are on
+// their way out, is not safe.
+class SharedLibrary {
+ public:
+  // The first of `files` that the loader finds; `name` is what messages call it.
+  SharedLibrary(std::string name, std::initializer_list<const char*> files)
+      : name_(std::move(name)) {
+    for (const char* file : files) {
+      library_ = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+      if (library_ != nullptr) return;
+    }
+    refusal_ = fmt::format("{} was not found; put it on LD_LIBRARY_PATH", name_);
+  }
+
+  template <typename F>
+  void find(F*& function, const char* name) {
+    if (library_ == nullptr) return;
+    function = reinterpret_cast<F*>(dlsym(library_, name));
+    if (function == nullptr && refusal_.empty()) {
+      refusal_ = fmt::format("{} has no {}", name_, name);
+    }
+  }
+
+  // Why it cannot be used: it is not there, or lacks a function that was looked for.
+  const std::string& refusal() const { return refusal_; }
+
+ private:
+  std::string name_, refusal_;
+  void* library_ = nullptr;
+};
+
+}  // namespace ridgeline::cuda
