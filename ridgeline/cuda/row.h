@@ -5,6 +5,7 @@
 
 #include <limits>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "ridgeline/cuda/error.h"
@@ -104,6 +105,18 @@ inline Impl cuda_row(std::string name, std::function<Cover(const Rest&)> covers,
   row.covers = std::move(covers);
   row.prepare = std::move(prepare);
   return row;
+}
+
+// One of several rows that differ in one argument of their functions.
+template <typename How>
+Impl cuda_row(std::string name, Cover (*covers)(const Rest&, How),
+              std::unique_ptr<Step> (*prepare)(const Span&, const Binding&, How),
+              const std::decay_t<How>& how) {
+  return cuda_row(
+      std::move(name), [covers, how](const Rest& rest) { return covers(rest, how); },
+      [prepare, how](const Span& span, const Binding& binding) {
+        return prepare(span, binding, how);
+      });
 }
 
 inline Curve curve_of(ActivationKind kind) {

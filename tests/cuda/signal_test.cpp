@@ -59,7 +59,8 @@ TEST_F(CudaSignalWalk, Fp32RowsAgreeWithTheOracle) {
 
 // Rows of so many numbers that the plain kernels take a large block for each, and texts.
 TEST_F(CudaSignalWalk, PlainRowsOfTextsAgreeWithTheOracle) {
-  Table table = cuda::plain_image_rows();
+  Table table = cuda::plain_pool_rows();
+  for (Impl& row : cuda::norm_rows()) table.push_back(std::move(row));
   for (Impl& row : cuda::plain_text_rows()) table.push_back(std::move(row));
   for (Impl& row : cuda::plain_loss_rows()) table.push_back(std::move(row));
   for (const DType dtype : kFloats) {

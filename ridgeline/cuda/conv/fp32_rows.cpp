@@ -118,12 +118,8 @@ Table fp32_conv_rows() {
 Table fp32_grad_w_rows() {
   Table table;
   for (const GradWKernels& kernels : kGradW) {
-    table.push_back(cuda_row(
-        std::string("cuda.conv2d_grad_w.") + kernels.how,
-        [&kernels](const Rest& rest) { return covers_grad_w(rest, kernels); },
-        [&kernels](const Span& span, const Binding& binding) {
-          return prepare_grad_w(span, binding, kernels);
-        }));
+    table.push_back(cuda_row(std::string("cuda.conv2d_grad_w.") + kernels.how, covers_grad_w,
+                             prepare_grad_w, kernels));
   }
   return table;
 }

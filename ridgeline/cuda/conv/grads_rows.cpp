@@ -250,18 +250,9 @@ std::unique_ptr<Step> prepare_windows(const Span& span, const Binding& binding) 
 }  // namespace
 
 Table conv_grads_rows() {
-  Table table;
-  for (const Products products : {Products::wgmma, Products::mma}) {
-    table.push_back(cuda_row(
-        products == Products::wgmma ? "cuda.pool_conv2d_grads.wgmma"
-                                    : "cuda.pool_conv2d_grads.implicit",
-        [products](const Rest& rest) { return covers_grads(rest, products); },
-        [products](const Span& span, const Binding& binding) {
-          return prepare_grads(span, binding, products);
-        }));
-  }
-  table.push_back(cuda_row("cuda.pool_conv2d_grad_w.windows", covers_windows, prepare_windows));
-  return table;
+  return {cuda_row("cuda.pool_conv2d_grads.wgmma", covers_grads, prepare_grads, Products::wgmma),
+          cuda_row("cuda.pool_conv2d_grads.implicit", covers_grads, prepare_grads, Products::mma),
+          cuda_row("cuda.pool_conv2d_grad_w.windows", covers_windows, prepare_windows)};
 }
 
 }  // namespace ridgeline::cuda

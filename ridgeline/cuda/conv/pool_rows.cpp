@@ -53,12 +53,8 @@ std::unique_ptr<Step> prepare_few(const Span& span, const Binding& binding, bool
 Table pooled_conv_rows() {
   Table table;
   for (const bool gathers : {true, false}) {
-    table.push_back(cuda_row(
-        fmt::format("cuda.{}conv2d_pool.few", gathers ? "gather_" : ""),
-        [gathers](const Rest& rest) { return covers_few(rest, gathers); },
-        [gathers](const Span& span, const Binding& binding) {
-          return prepare_few(span, binding, gathers);
-        }));
+    table.push_back(cuda_row(fmt::format("cuda.{}conv2d_pool.few", gathers ? "gather_" : ""),
+                             covers_few, prepare_few, gathers));
   }
   return table;
 }

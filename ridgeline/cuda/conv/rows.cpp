@@ -293,12 +293,8 @@ Table conv_rows() {
   Table table;
   for (const bool gathers : {true, false}) {
     const char* prefix = gathers ? "gather_" : "";
-    table.push_back(cuda_row(
-        fmt::format("cuda.{}conv_net.whole", prefix),
-        [gathers](const Rest& rest) { return covers_whole(rest, gathers); },
-        [gathers](const Span& span, const Binding& binding) {
-          return prepare_whole(span, binding, gathers);
-        }));
+    table.push_back(cuda_row(fmt::format("cuda.{}conv_net.whole", prefix), covers_whole,
+                             prepare_whole, gathers));
     for (int variant = 0; variant < kTwiceVariants; ++variant) {
       table.push_back(cuda_row(
           fmt::format("cuda.{}conv2d_pool_twice.tensor.{}", prefix, variant),
@@ -307,12 +303,8 @@ Table conv_rows() {
             return prepare_twice(span, binding, gathers, variant);
           }));
     }
-    table.push_back(cuda_row(
-        fmt::format("cuda.{}conv2d_pool.direct", prefix),
-        [gathers](const Rest& rest) { return covers_direct(rest, gathers); },
-        [gathers](const Span& span, const Binding& binding) {
-          return prepare_direct(span, binding, gathers);
-        }));
+    table.push_back(cuda_row(fmt::format("cuda.{}conv2d_pool.direct", prefix), covers_direct,
+                             prepare_direct, gathers));
   }
   return table;
 }

@@ -37,11 +37,6 @@ std::optional<Front> front(const Rest& rest) {
 
 }  // namespace
 
-bool quads(const PoolShape& shape) {
-  const Slide two{2, 2, 0, 1};
-  return shape.window == Window{two, two};
-}
-
 std::string refuse_square(const Conv2dShape& shape) {
   const Slide &down = shape.window.h, &right = shape.window.w;
   if (down != right) return "takes square filters with equal padding";

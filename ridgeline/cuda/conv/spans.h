@@ -7,7 +7,7 @@
 #include "ridgeline/cuda/conv/source.h"
 #include "ridgeline/cuda/plain/gather.h"
 #include "ridgeline/cuda/plain/loose_bind.h"
-#include "ridgeline/cuda/row.h"
+#include "ridgeline/cuda/pool_spans.h"
 
 // The spans that rows of convolutions look for, and what they share in binding them.
 namespace ridgeline::cuda {
@@ -21,9 +21,6 @@ struct PooledConv {
   size_t ops() const { return activation != nullptr ? 3 : 2; }
   Curve curve() const { return activation != nullptr ? curve_of(activation->kind) : Curve::none; }
 };
-
-// Windows of 2 x 2 that do not overlap.
-bool quads(const PoolShape& shape);
 
 // Why kernels of a layer with its pool cannot take it; "" when they can: square filters, one group,
 // stride 1, no dilation, pools of 2 x 2, and no activation that decreases.

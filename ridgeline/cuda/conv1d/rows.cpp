@@ -250,15 +250,9 @@ std::unique_ptr<Step> prepare_turn(const Span&, const Binding& binding) {
 Table signal_rows() {
   Table table{
       cuda_row("cuda.one_hot_norm_relu_pool.gather", covers_one_hot_block, prepare_one_hot_block),
-      cuda_row("cuda.norm_relu_pool.rows", covers_norm_pool, prepare_norm_pool)};
-  for (const auto& [name, how] :
-       {std::pair("cuda.conv1d.wgmma", How::wgmma), std::pair("cuda.conv1d.fp32", How::fp32)}) {
-    table.push_back(cuda_row(
-        name, [how = how](const Rest& rest) { return covers_conv1d(rest, how); },
-        [how = how](const Span& span, const Binding& binding) {
-          return prepare_conv1d_row(span, binding, how);
-        }));
-  }
+      cuda_row("cuda.norm_relu_pool.rows", covers_norm_pool, prepare_norm_pool),
+      cuda_row("cuda.conv1d.wgmma", covers_conv1d, prepare_conv1d_row, How::wgmma),
+      cuda_row("cuda.conv1d.fp32", covers_conv1d, prepare_conv1d_row, How::fp32)};
   Impl turn = cuda_row("cuda.turn_signal.plain", {}, prepare_turn);
   turn.converts = turns;
   table.push_back(std::move(turn));

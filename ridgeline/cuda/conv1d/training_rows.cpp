@@ -7,7 +7,7 @@
 #include "ridgeline/cuda/plain/conv.h"
 #include "ridgeline/cuda/plain/geometry.h"
 #include "ridgeline/cuda/plain/loose_bind.h"
-#include "ridgeline/cuda/row.h"
+#include "ridgeline/cuda/pool_spans.h"
 
 namespace ridgeline::cuda {
 namespace {
@@ -123,13 +123,10 @@ std::string refuse_threes(const PoolShape& shape, const Values& values) {
 }
 
 Cover covers_relu_pool(const Rest& rest) {
-  const auto* relu = rest.get<Activation>(0);
-  const auto* pool = rest.get<MaxPool>(1);
-  if (relu == nullptr || pool == nullptr || pool->x.id != relu->y.id ||
-      relu->kind != ActivationKind::relu) {
-    return Cover::no("the next ops are no relu and its pool");
-  }
-  return cover_unless(refuse_threes(pool->shape, {relu->x, relu->y, pool->y}), 2);
+  return cover_activation_pool(rest, [](const Activation& activation, const MaxPool& pool) {
+    if (activation.kind != ActivationKind::relu) return std::string("takes relu");
+    return refuse_threes(pool.shape, {activation.x, activation.y, pool.y});
+  });
 }
 
 template <typename F>
@@ -152,16 +149,11 @@ std::unique_ptr<Step> prepare_relu_pool(const Span& span, const Binding& binding
 }
 
 Cover covers_pool_relu_grad(const Rest& rest) {
-  const auto* pool = rest.get<MaxPoolGrad>(0);
-  const auto* relu = rest.get<ActivationGrad>(1);
-  if (pool == nullptr || relu == nullptr || relu->dy.id != pool->dx.id ||
-      relu->saved.id != pool->x.id || relu->kind != ActivationKind::relu) {
-    return Cover::no("the next ops are no gradients of a pool and the relu it pools");
-  }
-  if (!rest.dead_after(pool->dx, 2)) return Cover::no("the pool's gradient is needed later");
-  Cover cover = cover_unless(refuse_threes(pool->shape, {pool->x, pool->dy, relu->dx}), 2);
-  if (cover.ops > 0) cover.skips = {pool->dx.id};
-  return cover;
+  return cover_pool_activation_grad(
+      rest, [](const MaxPoolGrad& pool, const ActivationGrad& activation) {
+        if (activation.kind != ActivationKind::relu) return std::string("takes relu");
+        return refuse_threes(pool.shape, {pool.x, pool.dy, activation.dx});
+      });
 }
 
 std::unique_ptr<Step> prepare_pool_relu_grad(const Span& span, const Binding& binding) {

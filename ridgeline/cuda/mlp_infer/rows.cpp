@@ -187,18 +187,17 @@ class MlpInferStep final : public CapturedStep {
   MlpInferArgs args_;
 };
 
+std::unique_ptr<Step> prepare(const Span& span, const Binding& binding, int rows) {
+  const InferOps found = InferMatcher({span.program, span.begin, binding.runtime()}).run();
+  return std::make_unique<MlpInferStep>(found, rows, binding);
+}
+
 }  // namespace
 
 Table mlp_infer_rows() {
   Table table;
   for (const int rows : {16, 32, 64}) {
-    table.push_back(cuda_row(
-        fmt::format("cuda.mlp_infer.rows{}", rows),
-        [rows](const Rest& rest) { return covers(rest, rows); },
-        [rows](const Span& span, const Binding& binding) {
-          const InferOps found = InferMatcher({span.program, span.begin, binding.runtime()}).run();
-          return std::unique_ptr<Step>(new MlpInferStep(found, rows, binding));
-        }));
+    table.push_back(cuda_row(fmt::format("cuda.mlp_infer.rows{}", rows), covers, prepare, rows));
   }
   return table;
 }

@@ -212,12 +212,7 @@ Table mlp_train_rows() {
                                                  {"streamed", mlp_train_streamed_layout}};
   Table table;
   for (const auto& [how, layout_of] : ways) {
-    table.push_back(cuda_row(
-        fmt::format("cuda.mlp_train.{}", how),
-        [layout_of = layout_of](const Rest& rest) { return covers(rest, layout_of); },
-        [layout_of = layout_of](const Span& span, const Binding& binding) {
-          return prepare(span, binding, layout_of);
-        }));
+    table.push_back(cuda_row(fmt::format("cuda.mlp_train.{}", how), covers, prepare, layout_of));
   }
   return table;
 }

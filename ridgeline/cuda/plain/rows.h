@@ -13,7 +13,8 @@ Table head_grads_rows();     // a last layer, its loss and their gradients
 Table plain_update_rows();   // optimizers, global_norm, tick
 Table plain_conv_rows();     // conv2d and its gradients
 Table unrolled_conv_rows();  // the same as products of unrolled taps, "cuda.<op>.unrolled"
-Table plain_image_rows();    // pools, normalisations
+Table plain_pool_rows();     // pools, alone or with an activation
+Table norm_rows();           // normalisations; of clusters too, "cuda.<op>.cluster"
 Table plain_text_rows();     // one-hot convolutions
 // Embeddings, a step of a sequence, copies.
 Table plain_sequence_rows();

@@ -51,12 +51,8 @@ template <typename Covers, typename Prepare>
 void add_rows(Table& table, const char* op, std::initializer_list<Rung> rungs, Covers covers,
               Prepare prepare) {
   for (const Rung& rung : rungs) {
-    table.push_back(cuda_row(
-        fmt::format("cuda.{}.{}", op, rung.how),
-        [covers, options = rung.options](const Rest& rest) { return covers(rest, options); },
-        [prepare, options = rung.options](const Span& span, const Binding& binding) {
-          return prepare(span, binding, options);
-        }));
+    table.push_back(
+        cuda_row(fmt::format("cuda.{}.{}", op, rung.how), covers, prepare, rung.options));
   }
 }
 

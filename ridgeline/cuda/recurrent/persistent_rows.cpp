@@ -160,27 +160,20 @@ std::unique_ptr<Step> prepare_backward(const Span& span, const Binding& binding,
 }  // namespace
 
 Table rnn_persistent_rows() {
-  Table table;
-  const auto add = [&](const char* name, auto covers, auto prepare, auto form) {
-    table.push_back(cuda_row(
-        name, [covers, form](const Rest& rest) { return covers(rest, form); },
-        [prepare, form](const Span& span, const Binding& binding) {
-          return prepare(span, binding, form);
-        }));
-  };
-  const auto add_forward = [&](const char* name, auto form) {
+  const auto forward = [](const char* name, auto form) {
     using Form = decltype(form);
-    add(name, covers_forward<Form>, prepare_forward<Form>, form);
+    return cuda_row(name, covers_forward<Form>, prepare_forward<Form>, form);
   };
-  add_forward("cuda.rnn.persistent", PersistentForm::narrow);
-  add_forward("cuda.rnn.persistent_wide", PersistentForm::wide);
-  add_forward("cuda.rnn.persistent_wgmma", PersistentForm::groups);
-  add_forward("cuda.rnn.persistent_streamed", Streamed{});
-  add("cuda.rnn_grad.persistent", covers_backward, prepare_backward, PersistentForm::narrow);
-  add("cuda.rnn_grad.persistent_wide", covers_backward, prepare_backward, PersistentForm::wide);
-  add("cuda.rnn_grad.persistent_clusters", covers_backward, prepare_backward,
-      PersistentForm::clusters);
-  return table;
+  const auto backward = [](const char* name, PersistentForm form) {
+    return cuda_row(name, covers_backward, prepare_backward, form);
+  };
+  return {forward("cuda.rnn.persistent", PersistentForm::narrow),
+          forward("cuda.rnn.persistent_wide", PersistentForm::wide),
+          forward("cuda.rnn.persistent_wgmma", PersistentForm::groups),
+          forward("cuda.rnn.persistent_streamed", Streamed{}),
+          backward("cuda.rnn_grad.persistent", PersistentForm::narrow),
+          backward("cuda.rnn_grad.persistent_wide", PersistentForm::wide),
+          backward("cuda.rnn_grad.persistent_clusters", PersistentForm::clusters)};
 }
 
 }  // namespace ridgeline::cuda

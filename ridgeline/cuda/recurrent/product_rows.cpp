@@ -232,18 +232,10 @@ Table rnn_product_rows() {
                                                  {"cublaslt.1", {Multiplier::cublaslt, 1}},
                                                  {"plain", {Multiplier::plain, 0}}};
   for (const auto& [how, choice] : ways) {
-    table.push_back(cuda_row(
-        fmt::format("cuda.rnn_grad_x.{}", how),
-        [choice = choice](const Rest& rest) { return covers_grad_x(rest, choice); },
-        [choice = choice](const Span& span, const Binding& binding) {
-          return prepare_grad_x(span, binding, choice);
-        }));
-    table.push_back(cuda_row(
-        fmt::format("cuda.rnn_grad_w.{}", how),
-        [choice = choice](const Rest& rest) { return covers_grad_w(rest, choice); },
-        [choice = choice](const Span& span, const Binding& binding) {
-          return prepare_grad_w(span, binding, choice);
-        }));
+    table.push_back(
+        cuda_row(fmt::format("cuda.rnn_grad_x.{}", how), covers_grad_x, prepare_grad_x, choice));
+    table.push_back(
+        cuda_row(fmt::format("cuda.rnn_grad_w.{}", how), covers_grad_w, prepare_grad_w, choice));
   }
   return table;
 }

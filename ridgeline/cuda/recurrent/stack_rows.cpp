@@ -111,15 +111,9 @@ std::unique_ptr<Step> prepare_stack(const Span& span, const Binding& binding, Pe
 }  // namespace
 
 Table rnn_stack_rows() {
-  const auto row = [](const char* name, PersistentForm form) {
-    return cuda_row(
-        name, [form](const Rest& rest) { return covers_stack(rest, form); },
-        [form](const Span& span, const Binding& binding) {
-          return prepare_stack(span, binding, form);
-        });
-  };
-  return {row("cuda.rnn_stack.wavefront", PersistentForm::wide),
-          row("cuda.rnn_stack.wavefront_wgmma", PersistentForm::groups)};
+  return {cuda_row("cuda.rnn_stack.wavefront", covers_stack, prepare_stack, PersistentForm::wide),
+          cuda_row("cuda.rnn_stack.wavefront_wgmma", covers_stack, prepare_stack,
+                   PersistentForm::groups)};
 }
 
 }  // namespace ridgeline::cuda

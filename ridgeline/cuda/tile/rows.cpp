@@ -1,6 +1,6 @@
 #include "ridgeline/cuda/tile/rows.h"
 
-#include "ridgeline/cuda/sgd_cover.h"
+#include "ridgeline/cuda/linear_spans.h"
 #include "ridgeline/cuda/tile/product.h"
 
 namespace ridgeline::cuda {
@@ -26,17 +26,9 @@ Cover covers_linear(const Rest& rest, int proposal) {
 }
 
 Cover covers_linear_activation(const Rest& rest, int proposal) {
-  const auto* linear = rest.get<Linear>(0);
-  const auto* activation = rest.get<Activation>(1);
-  if (linear == nullptr || activation == nullptr || activation->x.id != linear->y.id) {
-    return Cover::no("the next ops are no linear and its activation");
-  }
-  if (!rest.dead_after(linear->y, 2)) {
-    return Cover::no("the input of the activation is needed later");
-  }
-  Cover both = cover(rest, *linear, {linear->x, linear->w, linear->b, activation->y}, 2, proposal);
-  if (both.ops > 0) both.skips = {linear->y.id};
-  return both;
+  return cover_linear_activation(rest, [&](const Linear& op, const Value& y) {
+    return cover(rest, op, {op.x, op.w, op.b, y}, 2, proposal);
+  });
 }
 
 Cover covers_grad_x(const Rest& rest, int proposal) {
@@ -52,14 +44,9 @@ Cover covers_grad_w(const Rest& rest, int proposal) {
 }
 
 Cover covers_grad_w_sgd(const Rest& rest, int proposal) {
-  const GradWithUpdates found = match_grad_with_updates(rest);
-  if (!found.refusal.empty()) return Cover::no(found.refusal);
-  Cover all = cover(rest, *found.grad, found.values, found.ops, proposal);
-  if (all.ops > 0) {
-    all.skips = {found.grad->dw.id};
-    if (found.grad->db) all.skips.push_back(found.grad->db.id);
-  }
-  return all;
+  return cover_grad_with_updates(rest, [&](const GradWithUpdates& found) {
+    return cover(rest, *found.grad, found.values, found.ops, proposal);
+  });
 }
 
 // A step that launches one of the math's kernels: launch(kernels, choice, memory, stream).
@@ -85,24 +72,13 @@ std::unique_ptr<Step> with_float(DType dtype, F f) {
 // Of a linear alone, or with the activation that follows it.
 std::unique_ptr<Step> prepare_linear(const Span& span, const Binding& binding, int proposal) {
   const auto& op = span.get<Linear>(0);
-  const bool fused = span.size() == 2;
-  const Value& y = fused ? span.get<Activation>(1).y : op.y;
-  const Curve curve = fused ? curve_of(span.get<Activation>(1).kind) : Curve::none;
-  return with_float(y.dtype, [&](auto type) {
+  return with_float(op.x.dtype, [&](auto type) {
     using T = decltype(type);
-    const LinearArgs<T> args{binding.read(op.x).as<T>(),
-                             binding.read(op.w).as<T>(),
-                             binding.read(op.b).as<T>(),
-                             nullptr,
-                             binding.write(y).as<T>(),
-                             int(op.n()),
-                             int(op.in()),
-                             int(op.out()),
-                             curve};
     return product_step<T>(
         span, binding, op, proposal,
-        [args](const TileKernels<T>& kernels, const TileChoice& choice, const TileMemory& memory,
-               cudaStream_t stream) { return kernels.linear(choice, args, memory, stream); });
+        [args = linear_args<T>(span, binding)](
+            const TileKernels<T>& kernels, const TileChoice& choice, const TileMemory& memory,
+            cudaStream_t stream) { return kernels.linear(choice, args, memory, stream); });
   });
 }
 
@@ -131,26 +107,7 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, i
   return with_float(op.x.dtype, [&](auto type) {
     using T = decltype(type);
     TileGradWArgs<T> args{};
-    LinearGradWArgs<T>& p = args.product;
-    p.x = binding.read(op.x).as<T>();
-    p.dy = binding.read(op.dy).as<T>();
-    p.n = int(op.n());
-    p.in = int(op.in());
-    p.out = int(op.out());
-    if (span.size() == 1) {
-      p.dw = binding.write(op.dw).as<T>();
-      p.db = binding.write(op.db).as<T>();
-    } else {
-      const auto& w = span.get<SgdUpdate>(1);
-      p.w = binding.write(w.w).as<T>();
-      p.w_momentum = binding.write(w.m).as<T>();
-      p.sgd = sgd_settings(w, binding);
-    }
-    if (span.size() == 3) {
-      const auto& b = span.get<SgdUpdate>(2);
-      p.b = binding.write(b.w).as<T>();
-      p.b_momentum = binding.write(b.m).as<T>();
-    }
+    args.product = linear_grad_w_args<T>(span, binding);
     return product_step<T>(
         span, binding, op, proposal,
         [args](const TileKernels<T>& kernels, const TileChoice& choice, const TileMemory& memory,
@@ -176,12 +133,8 @@ Table tile_rows() {
   Table table;
   for (const Family& family : families) {
     for (int proposal = 0; proposal < kProposals; ++proposal) {
-      table.push_back(cuda_row(
-          fmt::format("cuda.{}.tile.{}", family.name, proposal),
-          [family, proposal](const Rest& rest) { return family.covers(rest, proposal); },
-          [family, proposal](const Span& span, const Binding& binding) {
-            return family.prepare(span, binding, proposal);
-          }));
+      table.push_back(cuda_row(fmt::format("cuda.{}.tile.{}", family.name, proposal), family.covers,
+                               family.prepare, proposal));
     }
   }
   return table;

@@ -217,12 +217,8 @@ Table cudnn_rows() {
   Table table;
   for (const Family& family : families) {
     for (int proposal = 0; proposal < kProposals; ++proposal) {
-      table.push_back(cuda_row(
-          fmt::format("cuda.{}.cudnn.{}", family.name, proposal),
-          [family, proposal](const Rest& rest) { return family.covers(rest, proposal); },
-          [family, proposal](const Span& span, const Binding& binding) {
-            return family.prepare(span, binding, proposal);
-          }));
+      table.push_back(cuda_row(fmt::format("cuda.{}.cudnn.{}", family.name, proposal),
+                               family.covers, family.prepare, proposal));
     }
   }
   return table;

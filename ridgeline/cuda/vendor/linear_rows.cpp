@@ -238,16 +238,13 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, i
                       bias_sum(op, binding));
 }
 
-using Covers = Cover (*)(const Rest&, int proposal);
-using Prepare = std::unique_ptr<Step> (*)(const Span&, const Binding&, int proposal);
-
 }  // namespace
 
 Table cublaslt_rows() {
   struct Family {
     const char* name;
-    Covers covers;
-    Prepare prepare;
+    Cover (*covers)(const Rest&, int proposal);
+    std::unique_ptr<Step> (*prepare)(const Span&, const Binding&, int proposal);
   };
   const Family families[] = {
       {"linear_relu", covers_linear_relu, prepare_linear},
@@ -258,12 +255,8 @@ Table cublaslt_rows() {
   Table table;
   for (const Family& family : families) {
     for (int proposal = 0; proposal < kProposals; ++proposal) {
-      table.push_back(cuda_row(
-          fmt::format("cuda.{}.cublaslt.{}", family.name, proposal),
-          [family, proposal](const Rest& rest) { return family.covers(rest, proposal); },
-          [family, proposal](const Span& span, const Binding& binding) {
-            return family.prepare(span, binding, proposal);
-          }));
+      table.push_back(cuda_row(fmt::format("cuda.{}.cublaslt.{}", family.name, proposal),
+                               family.covers, family.prepare, proposal));
     }
   }
   return table;

@@ -227,18 +227,10 @@ Table cudnn_rnn_rows(bool halves) {
   Table table;
   for (const Way& way : kWays) {
     if (way.halves != halves) continue;
-    table.push_back(cuda_row(
-        fmt::format("cuda.rnn.{}", way.name),
-        [way](const Rest& rest) { return covers_forward(rest, way); },
-        [way](const Span& span, const Binding& binding) {
-          return prepare_forward(span, binding, way);
-        }));
-    table.push_back(cuda_row(
-        fmt::format("cuda.rnn_training.{}", way.name),
-        [way](const Rest& rest) { return covers_training(rest, way); },
-        [way](const Span& span, const Binding& binding) {
-          return prepare_training(span, binding, way);
-        }));
+    table.push_back(
+        cuda_row(fmt::format("cuda.rnn.{}", way.name), covers_forward, prepare_forward, way));
+    table.push_back(cuda_row(fmt::format("cuda.rnn_training.{}", way.name), covers_training,
+                             prepare_training, way));
   }
   return table;
 }

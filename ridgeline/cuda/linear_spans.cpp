@@ -1,6 +1,4 @@
-#include "ridgeline/cuda/sgd_cover.h"
-
-#include "ridgeline/cuda/row.h"
+#include "ridgeline/cuda/linear_spans.h"
 
 namespace ridgeline::cuda {
 namespace {

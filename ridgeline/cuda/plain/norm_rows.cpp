@@ -1,0 +1,219 @@
+#include "ridgeline/cuda/norm/batch_cluster.h"
+#include "ridgeline/cuda/norm/layer_cluster.h"
+#include "ridgeline/cuda/plain/loose_bind.h"
+#include "ridgeline/cuda/plain/norm.h"
+#include "ridgeline/cuda/plain/rows.h"
+#include "ridgeline/cuda/row.h"
+
+namespace ridgeline::cuda {
+namespace {
+
+// Statistics are fp64 beside fp64 values and fp32 beside all narrower ones.
+std::string refuse_norm(const Values& values, const Values& statistics,
+                        std::initializer_list<int64_t> extents) {
+  std::string reason = refuse_floats(values);
+  const DType wanted = values[0].dtype == DType::fp64 ? DType::fp64 : DType::fp32;
+  for (const Value& value : statistics) {
+    if (value && value.dtype != wanted) reason = "takes statistics in the accumulating type only";
+  }
+  if (reason.empty()) reason = refuse_large(extents);
+  return reason;
+}
+
+// Why a row of clusters cannot run here; "" when it can, or is none.
+std::string refuse_clusters(const Rest& rest, bool clusters) {
+  return clusters && cuda_runtime(rest.runtime).architecture() < 90
+             ? "clusters need compute capability 9.0 or later"
+             : "";
+}
+
+// The same of rows of `width` numbers, like x's.
+std::string refuse_rows(const Rest& rest, bool clusters, const Value& x, int64_t rows,
+                        int64_t width) {
+  const std::string reason = refuse_clusters(rest, clusters);
+  return clusters && reason.empty() ? refuse_layer_cluster(rows, width, size_of(x.dtype)) : reason;
+}
+
+Cover covers_layer_norm(const Rest& rest, bool clusters) {
+  const auto* op = rest.get<LayerNorm>(0);
+  if (op == nullptr) return no_such_op(LayerNorm::kName);
+  std::string reason = refuse_norm(
+      {op->x, unless_loose(op->gamma, op->x.dtype), unless_loose(op->beta, op->x.dtype), op->y},
+      {op->mean, op->rstd}, {op->rows(), op->width});
+  if (reason.empty()) reason = refuse_rows(rest, clusters, op->x, op->rows(), op->width);
+  return cover_unless(reason, 1);
+}
+
+std::unique_ptr<Step> prepare_layer_norm(const Span& span, const Binding& binding, bool clusters) {
+  const auto& op = span.get<LayerNorm>(0);
+  return dispatch_device_float(op.y.dtype, [&](auto type) {
+    using T = decltype(type);
+    using A = Accumulated<T>;
+    const LayerNormArgs<T> args{binding.read(op.x).as<T>(),
+                                loose_read<T>(binding, op.gamma, op.x.dtype),
+                                loose_read<T>(binding, op.beta, op.x.dtype),
+                                binding.write(op.y).as<T>(),
+                                binding.write(op.mean).as<A>(),
+                                binding.write(op.rstd).as<A>(),
+                                op.rows(),
+                                int(op.width),
+                                op.epsilon};
+    const auto launch = clusters ? launch_layer_norm_cluster<T> : launch_layer_norm<T>;
+    return launch_step(binding, describe(span.op(0)),
+                       [args, launch](cudaStream_t stream) { return launch(args, stream); });
+  });
+}
+
+Cover covers_layer_norm_grad(const Rest& rest, bool clusters) {
+  const auto* op = rest.get<LayerNormGrad>(0);
+  if (op == nullptr) return no_such_op(LayerNormGrad::kName);
+  std::string reason =
+      refuse_norm({op->x, unless_loose(op->gamma, op->x.dtype), op->dy, op->dx,
+                   unless_loose(op->dgamma, op->x.dtype), unless_loose(op->dbeta, op->x.dtype)},
+                  {op->mean, op->rstd}, {op->rows(), op->width});
+  if (reason.empty()) reason = refuse_rows(rest, clusters, op->x, op->rows(), op->width);
+  return cover_unless(reason, 1);
+}
+
+std::unique_ptr<Step> prepare_layer_norm_grad(const Span& span, const Binding& binding,
+                                              bool clusters) {
+  const auto& op = span.get<LayerNormGrad>(0);
+  return dispatch_device_float(op.x.dtype, [&](auto type) {
+    using T = decltype(type);
+    using A = Accumulated<T>;
+    const LayerNormGradArgs<T> args{binding.read(op.x).as<T>(),
+                                    binding.read(op.dy).as<T>(),
+                                    loose_read<T>(binding, op.gamma, op.x.dtype),
+                                    binding.read(op.mean).as<A>(),
+                                    binding.read(op.rstd).as<A>(),
+                                    binding.write(op.dx).as<T>(),
+                                    loose_write<T>(binding, op.dgamma, op.x.dtype),
+                                    loose_write<T>(binding, op.dbeta, op.x.dtype),
+                                    op.rows(),
+                                    int(op.width)};
+    const auto launch = clusters ? launch_layer_norm_grad_cluster<T> : launch_layer_norm_grad<T>;
+    return launch_step(binding, describe(span.op(0)),
+                       [args, launch](cudaStream_t stream) { return launch(args, stream); });
+  });
+}
+
+Cover covers_batch_norm(const Rest& rest, bool clusters) {
+  const auto* op = rest.get<BatchNorm>(0);
+  if (op == nullptr) return no_such_op(BatchNorm::kName);
+  std::string reason = refuse_norm(
+      {op->x, unless_loose(op->gamma, op->x.dtype), unless_loose(op->beta, op->x.dtype), op->y},
+      {op->mean, op->rstd, op->running_mean, op->running_var},
+      {op->n(), op->in.c, op->in.pixels()});
+  if (reason.empty()) reason = refuse_clusters(rest, clusters);
+  return cover_unless(reason, 1);
+}
+
+std::unique_ptr<Step> prepare_batch_norm(const Span& span, const Binding& binding, bool clusters) {
+  const auto& op = span.get<BatchNorm>(0);
+  return dispatch_device_float(op.y.dtype, [&](auto type) {
+    using T = decltype(type);
+    using A = Accumulated<T>;
+    const BatchNormArgs<T> args{binding.read(op.x).as<T>(),
+                                loose_read<T>(binding, op.gamma, op.x.dtype),
+                                loose_read<T>(binding, op.beta, op.x.dtype),
+                                binding.write(op.y).as<T>(),
+                                binding.write(op.mean).as<A>(),
+                                binding.write(op.rstd).as<A>(),
+                                binding.write(op.running_mean).as<A>(),
+                                binding.write(op.running_var).as<A>(),
+                                binding.write(op.batches).as<int64_t>(),
+                                int(op.n()),
+                                int(op.in.c),
+                                int(op.in.pixels()),
+                                op.epsilon,
+                                op.momentum};
+    const auto launch = clusters ? launch_batch_norm_cluster<T> : launch_batch_norm<T>;
+    return launch_step(binding, describe(span.op(0)),
+                       [args, launch](cudaStream_t stream) { return launch(args, stream); });
+  });
+}
+
+Cover covers_batch_norm_grad(const Rest& rest, bool clusters) {
+  const auto* op = rest.get<BatchNormGrad>(0);
+  if (op == nullptr) return no_such_op(BatchNormGrad::kName);
+  std::string reason =
+      refuse_norm({op->x, unless_loose(op->gamma, op->x.dtype), op->dy, op->dx,
+                   unless_loose(op->dgamma, op->x.dtype), unless_loose(op->dbeta, op->x.dtype)},
+                  {op->mean, op->rstd}, {op->n(), op->in.c, op->in.pixels()});
+  if (reason.empty()) reason = refuse_clusters(rest, clusters);
+  return cover_unless(reason, 1);
+}
+
+std::unique_ptr<Step> prepare_batch_norm_grad(const Span& span, const Binding& binding,
+                                              bool clusters) {
+  const auto& op = span.get<BatchNormGrad>(0);
+  return dispatch_device_float(op.x.dtype, [&](auto type) {
+    using T = decltype(type);
+    using A = Accumulated<T>;
+    const BatchNormGradArgs<T> args{binding.read(op.x).as<T>(),
+                                    binding.read(op.dy).as<T>(),
+                                    loose_read<T>(binding, op.gamma, op.x.dtype),
+                                    binding.read(op.mean).as<A>(),
+                                    binding.read(op.rstd).as<A>(),
+                                    binding.write(op.dx).as<T>(),
+                                    loose_write<T>(binding, op.dgamma, op.x.dtype),
+                                    loose_write<T>(binding, op.dbeta, op.x.dtype),
+                                    int(op.n()),
+                                    int(op.in.c),
+                                    int(op.in.pixels())};
+    const auto launch = clusters ? launch_batch_norm_grad_cluster<T> : launch_batch_norm_grad<T>;
+    return launch_step(binding, describe(span.op(0)),
+                       [args, launch](cudaStream_t stream) { return launch(args, stream); });
+  });
+}
+
+Cover covers_batch_norm_infer(const Rest& rest) {
+  const auto* op = rest.get<BatchNormInfer>(0);
+  if (op == nullptr) return no_such_op(BatchNormInfer::kName);
+  return cover_unless(refuse_norm({op->x, unless_loose(op->gamma, op->x.dtype),
+                                   unless_loose(op->beta, op->x.dtype), op->y},
+                                  {op->mean, op->var}, {op->n(), op->in.c, op->in.pixels()}),
+                      1);
+}
+
+std::unique_ptr<Step> prepare_batch_norm_infer(const Span& span, const Binding& binding) {
+  const auto& op = span.get<BatchNormInfer>(0);
+  return dispatch_device_float(op.y.dtype, [&](auto type) {
+    using T = decltype(type);
+    using A = Accumulated<T>;
+    const BatchNormInferArgs<T> args{binding.read(op.x).as<T>(),
+                                     loose_read<T>(binding, op.gamma, op.x.dtype),
+                                     loose_read<T>(binding, op.beta, op.x.dtype),
+                                     binding.read(op.mean).as<A>(),
+                                     binding.read(op.var).as<A>(),
+                                     binding.write(op.y).as<T>(),
+                                     int(op.n()),
+                                     int(op.in.c),
+                                     int(op.in.pixels()),
+                                     op.epsilon};
+    return launch_step(binding, describe(span.op(0)), [args](cudaStream_t stream) {
+      return launch_batch_norm_infer<T>(args, stream);
+    });
+  });
+}
+
+}  // namespace
+
+Table norm_rows() {
+  Table table;
+  for (const bool clusters : {true, false}) {
+    const auto add = [&](const char* op, auto covers, auto prepare) {
+      table.push_back(cuda_row(fmt::format("cuda.{}.{}", op, clusters ? "cluster" : "plain"),
+                               covers, prepare, clusters));
+    };
+    add("layer_norm", covers_layer_norm, prepare_layer_norm);
+    add("layer_norm_grad", covers_layer_norm_grad, prepare_layer_norm_grad);
+    add("batch_norm", covers_batch_norm, prepare_batch_norm);
+    add("batch_norm_grad", covers_batch_norm_grad, prepare_batch_norm_grad);
+  }
+  table.push_back(
+      cuda_row("cuda.batch_norm_infer.plain", covers_batch_norm_infer, prepare_batch_norm_infer));
+  return table;
+}
+
+}  // namespace ridgeline::cuda
