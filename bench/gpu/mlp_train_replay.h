@@ -125,98 +125,155 @@ inline double derivative(MlpActivation f, double y) {
                                     : y * (1 - y);
 }
 
+// The items of step `t`, as halves.
+struct Batch {
+  std::vector<float> inputs;
+  std::vector<int> labels;
+};
+
+inline Batch batch_of(const Problem& p, size_t t) {
+  const int B = p.shape.batch, in = p.shape.sizes[0];
+  Batch batch{std::vector<float>(size_t(B) * in), std::vector<int>(size_t(B))};
+  for (int b = 0; b < B; ++b) {
+    const int row = p.data.order[p.first + int64_t(t) * B + b];
+    batch.labels[b] = p.data.labels[row];
+    for (int k = 0; k < in; ++k) {
+      const float byte = p.data.images[size_t(row) * p.data.features + k];
+      batch.inputs[size_t(b) * in + k] = round_half(p.shape.half, std::fma(byte, p.scale, p.shift));
+    }
+  }
+  return batch;
+}
+
 // The steps with sums in Sum, rounding to half where the kernels do: inputs, activations, gradients
 // by activations (before the division by the batch), and weights.
 template <typename Sum>
-Outcome replay(const Problem& p, const Fault& fault = {}) {
-  const MlpTrainShape& s = p.shape;
-  const int B = s.batch, L = s.layers;
-  Outcome out;
-  Weights& net = out.weights = p.start;
-  const auto faulty = [&](Fault::Kind kind, int l) {
-    return fault.kind == kind && fault.layer == l;
-  };
-  for (size_t t = 0; t < p.rates.size(); ++t) {
-    std::vector<std::vector<float>> y(L + 1), dy(L + 1), hw(L);
-    y[0].resize(size_t(B) * s.sizes[0]);
-    std::vector<int> label(B);
+class Replay {
+ public:
+  Replay(const Problem& p, const Fault& fault)
+      : p_(p),
+        s_(p.shape),
+        fault_(fault),
+        y_(size_t(s_.layers) + 1),
+        dy_(y_.size()),
+        hw_(y_.size()) {
+    out_.weights = p.start;
+  }
+
+  Outcome run() {
+    for (size_t t = 0; t < p_.rates.size(); ++t) {
+      Batch batch = batch_of(p_, t);
+      y_[0] = std::move(batch.inputs);
+      for (int l = 0; l < s_.layers; ++l) forward(l);
+      classify(batch.labels);
+      for (int l = s_.layers - 1; l >= 0; --l) {
+        if (l > 0) go_back(l);
+        update(l, p_.rates[t]);
+      }
+    }
+    return std::move(out_);
+  }
+
+ private:
+  bool faulty(Fault::Kind kind, int l) const { return fault_.kind == kind && fault_.layer == l; }
+
+  void forward(int l) {
+    const int B = s_.batch, in = s_.sizes[l], width = s_.sizes[l + 1];
+    const int terms = in - faulty(Fault::Kind::input, l);
+    const bool last = l + 1 == s_.layers;
+    hw_[l] = out_.weights.w[l];
+    if (s_.masters) {
+      for (auto& v : hw_[l]) v = round_half(s_.half, v);
+    }
+    logits_.clear();
+    y_[l + 1].resize(size_t(B) * width);
     for (int b = 0; b < B; ++b) {
-      const int row = p.data.order[p.first + int64_t(t) * B + b];
-      label[b] = p.data.labels[row];
-      for (int k = 0; k < s.sizes[0]; ++k) {
-        const float byte = p.data.images[size_t(row) * p.data.features + k];
-        y[0][size_t(b) * s.sizes[0] + k] = round_half(s.half, std::fma(byte, p.scale, p.shift));
-      }
-    }
-    std::vector<double> logits;
-    for (int l = 0; l < L; ++l) {
-      const int in = s.sizes[l], terms = in - faulty(Fault::Kind::input, l), width = s.sizes[l + 1];
-      hw[l] = net.w[l];
-      if (s.masters)
-        for (auto& v : hw[l]) v = round_half(s.half, v);
-      y[l + 1].resize(size_t(B) * width);
-      for (int b = 0; b < B; ++b) {
-        for (int o = 0; o < width; ++o) {
-          Sum sum = 0;
-          const float *x = &y[l][size_t(b) * in], *w = &hw[l][size_t(o) * in];
-          for (int k = 0; k < terms; ++k) sum += Sum(x[k]) * Sum(w[k]);
-          sum += net.b[l][o];
-          if (l + 1 == L) logits.push_back(sum);
-          if (l + 1 < L) out.least_gate = std::min(out.least_gate, std::abs(double(sum)));
-          y[l + 1][size_t(b) * width + o] =
-              l + 1 < L ? round_half(s.half, activate(s.activation, sum)) : float(sum);
+      for (int o = 0; o < width; ++o) {
+        Sum sum = 0;
+        const float *x = &y_[l][size_t(b) * in], *w = &hw_[l][size_t(o) * in];
+        for (int k = 0; k < terms; ++k) sum += Sum(x[k]) * Sum(w[k]);
+        sum += out_.weights.b[l][o];
+        if (last) {
+          logits_.push_back(sum);
+          continue;
         }
+        out_.least_gate = std::min(out_.least_gate, std::abs(double(sum)));
+        y_[l + 1][size_t(b) * width + o] = round_half(s_.half, activate(s_.activation, sum));
       }
     }
-    const int C = s.sizes[L];
-    dy[L].resize(size_t(B) * C);
+  }
+
+  // The loss, and dy of the last layer.
+  void classify(const std::vector<int>& label) {
+    const int B = s_.batch, L = s_.layers, C = s_.sizes[L];
+    dy_[L].resize(size_t(B) * C);
     double total = 0;
     int hits = 0;
     for (int b = 0; b < B; ++b) {
-      const double* z = &logits[size_t(b) * C];
+      const double* z = &logits_[size_t(b) * C];
       const double top = *std::max_element(z, z + C);
       double sum = 0;
       for (int c = 0; c < C; ++c) sum += std::exp(z[c] - top);
       total += std::log(sum) + top - z[label[b]];
       hits += std::max_element(z, z + C) - z == label[b];
       for (int c = 0; c < C; ++c) {
-        dy[L][size_t(b) * C + c] = round_half(s.half, std::exp(z[c] - top) / sum - (c == label[b]));
+        dy_[L][size_t(b) * C + c] =
+            round_half(s_.half, std::exp(z[c] - top) / sum - (c == label[b]));
       }
     }
-    out.loss.push_back(total / B), out.correct.push_back(hits);
-    for (int l = L - 1; l >= 0; --l) {
-      const int in = s.sizes[l], width = s.sizes[l + 1];
-      std::vector<Sum> dx(in);
-      if (l > 0) dy[l].resize(size_t(B) * in);
-      for (int b = 0; l > 0 && b < B; ++b) {
-        std::fill(dx.begin(), dx.end(), Sum(0));
-        for (int o = 0; o < width - faulty(Fault::Kind::output, l); ++o) {
-          const Sum g = dy[l + 1][size_t(b) * width + o];
-          for (int k = 0; k < in; ++k) dx[k] += g * Sum(hw[l][size_t(o) * in + k]);
-        }
-        for (int k = 0; k < in; ++k) {
-          const size_t at = size_t(b) * in + k;
-          dy[l][at] = round_half(s.half, double(dx[k]) * derivative(s.activation, y[l][at]));
-        }
+    out_.loss.push_back(total / B), out_.correct.push_back(hits);
+  }
+
+  // dy of the layer before layer `l`.
+  void go_back(int l) {
+    const int B = s_.batch, in = s_.sizes[l], width = s_.sizes[l + 1];
+    std::vector<Sum> dx(in);
+    dy_[l].resize(size_t(B) * in);
+    for (int b = 0; b < B; ++b) {
+      std::fill(dx.begin(), dx.end(), Sum(0));
+      for (int o = 0; o < width - faulty(Fault::Kind::output, l); ++o) {
+        const Sum g = dy_[l + 1][size_t(b) * width + o];
+        for (int k = 0; k < in; ++k) dx[k] += g * Sum(hw_[l][size_t(o) * in + k]);
       }
-      std::vector<Sum> g(in);
-      const double keep = 1 - p.rates[t] * p.decay, step = p.rates[t] / B;
-      const auto rounded = [&](double v) { return s.masters ? float(v) : round_half(s.half, v); };
-      for (int o = 0; o < width; ++o) {
-        std::fill(g.begin(), g.end(), Sum(0));
-        Sum gb = 0;
-        for (int b = 0; b < B - faulty(Fault::Kind::sample, l); ++b) {
-          const Sum e = dy[l + 1][size_t(b) * width + o];
-          gb += e;
-          for (int k = 0; k < in; ++k) g[k] += e * Sum(y[l][size_t(b) * in + k]);
-        }
-        float* w = &net.w[l][size_t(o) * in];
-        for (int k = 0; k < in; ++k) w[k] = rounded(keep * w[k] - step * double(g[k]));
-        net.b[l][o] = rounded(net.b[l][o] - step * double(gb));
+      for (int k = 0; k < in; ++k) {
+        const size_t at = size_t(b) * in + k;
+        dy_[l][at] = round_half(s_.half, double(dx[k]) * derivative(s_.activation, y_[l][at]));
       }
     }
   }
-  return out;
+
+  void update(int l, double rate) {
+    const int B = s_.batch, in = s_.sizes[l], width = s_.sizes[l + 1];
+    const double keep = 1 - rate * p_.decay, step = rate / B;
+    const auto rounded = [&](double v) { return s_.masters ? float(v) : round_half(s_.half, v); };
+    std::vector<Sum> g(in);
+    for (int o = 0; o < width; ++o) {
+      std::fill(g.begin(), g.end(), Sum(0));
+      Sum gb = 0;
+      for (int b = 0; b < B - faulty(Fault::Kind::sample, l); ++b) {
+        const Sum e = dy_[l + 1][size_t(b) * width + o];
+        gb += e;
+        for (int k = 0; k < in; ++k) g[k] += e * Sum(y_[l][size_t(b) * in + k]);
+      }
+      float* w = &out_.weights.w[l][size_t(o) * in];
+      for (int k = 0; k < in; ++k) w[k] = rounded(keep * w[k] - step * double(g[k]));
+      float& bias = out_.weights.b[l][o];
+      bias = rounded(bias - step * double(gb));
+    }
+  }
+
+  const Problem& p_;
+  const MlpTrainShape& s_;
+  const Fault fault_;
+  std::vector<std::vector<float>> y_, dy_,
+      hw_;  // [layer]; y_[0] are the inputs, hw_ weights as halves
+  std::vector<double> logits_;
+  Outcome out_;
+};
+
+template <typename Sum>
+Outcome replay(const Problem& p, const Fault& fault = {}) {
+  return Replay<Sum>(p, fault).run();
 }
 
 }  // namespace ridgeline::cuda

@@ -32,130 +32,161 @@ inline void round_bounded(MlpHalf half, double& value, double& error) {
   value = here, error = std::max(high - here, here - low);
 }
 
-inline StepBounds step_bounds(const Problem& p, const Weights& now, size_t t) {
-  const MlpTrainShape& s = p.shape;
-  const int B = s.batch, L = s.layers, C = s.sizes[L];
-  std::vector<Bounded> y, dy(size_t(L) + 1);
-  std::vector<std::vector<float>> hw = now.w;
-  for (auto& layer : hw) {
-    for (auto& v : layer) v = round_half(s.half, v);
-  }
-  y.emplace_back(size_t(B) * s.sizes[0]);
-  std::vector<int> label(static_cast<size_t>(B));
-  for (int b = 0; b < B; ++b) {
-    const int row = p.data.order[p.first + int64_t(t) * B + b];
-    label[b] = p.data.labels[row];
-    for (int k = 0; k < s.sizes[0]; ++k) {
-      const float byte = p.data.images[size_t(row) * p.data.features + k];
-      y[0].value[size_t(b) * s.sizes[0] + k] = round_half(s.half, std::fma(byte, p.scale, p.shift));
+// One step, pass by pass.
+class BoundedStep {
+ public:
+  BoundedStep(const Problem& p, const Weights& now, size_t t)
+      : s_(p.shape),
+        p_(p),
+        now_(now),
+        t_(t),
+        hw_(now.w),
+        y_(size_t(s_.layers) + 1),
+        dy_(size_t(s_.layers) + 1) {
+    for (auto& layer : hw_) {
+      for (auto& v : layer) v = round_half(s_.half, v);
     }
+    const Batch batch = batch_of(p, t);
+    label_ = batch.labels;
+    y_[0].value.assign(batch.inputs.begin(), batch.inputs.end());
+    y_[0].error.resize(batch.inputs.size());
+    out_.w.resize(size_t(s_.layers)), out_.b.resize(size_t(s_.layers));
   }
-  for (int l = 0; l < L; ++l) {
-    const int in = s.sizes[l], width = s.sizes[l + 1];
-    y.emplace_back(size_t(B) * width);
+
+  StepBounds run() {
+    for (int l = 0; l < s_.layers; ++l) forward(l);
+    classify();
+    for (int l = s_.layers - 1; l >= 0; --l) {
+      if (l > 0) go_back(l);
+      update(l);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  void forward(int l) {
+    const int B = s_.batch, in = s_.sizes[l], width = s_.sizes[l + 1];
+    Bounded& to = y_[l + 1] = Bounded(size_t(B) * width);
     for (int b = 0; b < B; ++b) {
       for (int o = 0; o < width; ++o) {
-        double sum = now.b[l][o], size = std::abs(sum), error = 0;
+        double sum = now_.b[l][o], size = std::abs(sum), error = 0;
         for (int k = 0; k < in; ++k) {
-          const double x = y[l].value[size_t(b) * in + k], w = hw[l][size_t(o) * in + k];
+          const double x = y_[l].value[size_t(b) * in + k], w = hw_[l][size_t(o) * in + k];
           sum += x * w, size += std::abs(x * w);
-          error += y[l].error[size_t(b) * in + k] * std::abs(w);
+          error += y_[l].error[size_t(b) * in + k] * std::abs(w);
         }
         error += sum_error(in) * size;
         const size_t at = size_t(b) * width + o;
-        y[l + 1].value[at] = sum, y[l + 1].error[at] = error;
-        if (l + 1 == L) continue;
+        to.value[at] = sum, to.error[at] = error;
+        if (l + 1 == s_.layers) continue;
         // No curve here is steeper than 1; tanh and exp are approximations in the kernels.
-        y[l + 1].value[at] = activate(s.activation, sum);
-        if (s.activation != MlpActivation::relu) y[l + 1].error[at] += std::ldexp(1.0, -20);
-        round_bounded(s.half, y[l + 1].value[at], y[l + 1].error[at]);
+        to.value[at] = activate(s_.activation, sum);
+        if (s_.activation != MlpActivation::relu) to.error[at] += std::ldexp(1.0, -20);
+        round_bounded(s_.half, to.value[at], to.error[at]);
       }
     }
   }
-  StepBounds out;
-  dy[L] = Bounded(size_t(B) * C);
-  for (int b = 0; b < B; ++b) {
-    const double* z = &y[L].value[size_t(b) * C];
-    const double off =
-        *std::max_element(&y[L].error[size_t(b) * C], &y[L].error[size_t(b) * C] + C);
-    const double top = *std::max_element(z, z + C);
-    double sum = 0;
-    for (int c = 0; c < C; ++c) sum += std::exp(z[c] - top);
-    out.loss += (std::log(sum) + top - z[label[b]]) / B;
-    out.loss_error += (2 * off + std::ldexp(1.0, -18)) / B;
-    double rival = -INFINITY;
-    for (int c = 0; c < C; ++c) rival = c == label[b] ? rival : std::max(rival, z[c]);
-    out.surely_correct += z[label[b]] - rival > 2 * off;
-    out.maybe_correct += z[label[b]] - rival >= -2 * off;
-    for (int c = 0; c < C; ++c) {
-      const double power = std::exp(z[c] - top) / sum;
-      const size_t at = size_t(b) * C + c;
-      dy[L].value[at] = power - (c == label[b]);
-      dy[L].error[at] = power * (2 * off + (4 + top - z[c]) * std::ldexp(1.0, -21));
-      round_bounded(s.half, dy[L].value[at], dy[L].error[at]);
+
+  // The loss, and dy of the last layer.
+  void classify() {
+    const int B = s_.batch, L = s_.layers, C = s_.sizes[L];
+    dy_[L] = Bounded(size_t(B) * C);
+    for (int b = 0; b < B; ++b) {
+      const double* z = &y_[L].value[size_t(b) * C];
+      const double off =
+          *std::max_element(&y_[L].error[size_t(b) * C], &y_[L].error[size_t(b) * C] + C);
+      const double top = *std::max_element(z, z + C);
+      double sum = 0;
+      for (int c = 0; c < C; ++c) sum += std::exp(z[c] - top);
+      out_.loss += (std::log(sum) + top - z[label_[b]]) / B;
+      out_.loss_error += (2 * off + std::ldexp(1.0, -18)) / B;
+      double rival = -INFINITY;
+      for (int c = 0; c < C; ++c) rival = c == label_[b] ? rival : std::max(rival, z[c]);
+      out_.surely_correct += z[label_[b]] - rival > 2 * off;
+      out_.maybe_correct += z[label_[b]] - rival >= -2 * off;
+      for (int c = 0; c < C; ++c) {
+        const double power = std::exp(z[c] - top) / sum;
+        const size_t at = size_t(b) * C + c;
+        dy_[L].value[at] = power - (c == label_[b]);
+        dy_[L].error[at] = power * (2 * off + (4 + top - z[c]) * std::ldexp(1.0, -21));
+        round_bounded(s_.half, dy_[L].value[at], dy_[L].error[at]);
+      }
     }
   }
-  out.w.resize(size_t(L)), out.b.resize(size_t(L));
-  for (int l = L - 1; l >= 0; --l) {
-    const int in = s.sizes[l], width = s.sizes[l + 1];
-    const Bounded& g = dy[l + 1];
-    if (l > 0) dy[l] = Bounded(size_t(B) * in);
-    std::vector<double> sum, size, error;  // [in]
-    const auto clear = [&] {
-      for (auto* v : {&sum, &size, &error}) v->assign(size_t(in), 0.0);
-    };
-    for (int b = 0; l > 0 && b < B; ++b) {
-      clear();
+
+  // dy of the layer before layer `l`.
+  void go_back(int l) {
+    const int B = s_.batch, in = s_.sizes[l], width = s_.sizes[l + 1];
+    const Bounded& g = dy_[l + 1];
+    Bounded& to = dy_[l] = Bounded(size_t(B) * in);
+    for (int b = 0; b < B; ++b) {
+      Sums sums(in);
       for (int o = 0; o < width; ++o) {
         const double e = g.value[size_t(b) * width + o], e_off = g.error[size_t(b) * width + o];
-        const float* w = &hw[l][size_t(o) * in];
-        for (int k = 0; k < in; ++k) {
-          sum[k] += e * w[k], size[k] += std::abs(e * w[k]), error[k] += e_off * std::abs(w[k]);
-        }
+        const float* w = &hw_[l][size_t(o) * in];
+        for (int k = 0; k < in; ++k) sums.add(k, e * w[k], e_off * std::abs(w[k]));
       }
       for (int k = 0; k < in; ++k) {
         const size_t at = size_t(b) * in + k;
-        const double slope = derivative(s.activation, y[l].value[at]);
+        const double sum = sums.value[k], slope = derivative(s_.activation, y_[l].value[at]);
         // The slope's own error, for curves: at most 2 |dy|.
-        const double bent = s.activation == MlpActivation::relu ? 0.0 : 2 * y[l].error[at];
-        dy[l].value[at] = sum[k] * slope;
-        dy[l].error[at] = (error[k] + sum_error(width) * size[k]) * slope +
-                          std::abs(sum[k]) * bent + std::abs(sum[k] * slope) * std::ldexp(1.0, -22);
-        round_bounded(s.half, dy[l].value[at], dy[l].error[at]);
-      }
-    }
-    const double keep = 1 - p.rates[t] * p.decay, step = p.rates[t] / B;
-    out.w[l] = Bounded(size_t(in) * width), out.b[l] = Bounded(size_t(width));
-    for (int o = 0; o < width; ++o) {
-      double bias = 0, bias_error = 0, bias_size = 0;
-      for (int b = 0; b < B; ++b) {
-        const size_t at = size_t(b) * width + o;
-        bias += g.value[at], bias_size += std::abs(g.value[at]), bias_error += g.error[at];
-      }
-      const double old = now.b[l][o];
-      out.b[l].value[o] = old - step * bias;
-      out.b[l].error[o] = step * (bias_error + sum_error(B) * bias_size) +
-                          (std::abs(old) + step * std::abs(bias)) * std::ldexp(1.0, -22);
-      clear();
-      for (int b = 0; b < B; ++b) {
-        const double e = g.value[size_t(b) * width + o], e_off = g.error[size_t(b) * width + o];
-        const double *x = &y[l].value[size_t(b) * in], *x_off = &y[l].error[size_t(b) * in];
-        for (int k = 0; k < in; ++k) {
-          sum[k] += e * x[k], size[k] += std::abs(e * x[k]);
-          error[k] += e_off * std::abs(x[k]) + x_off[k] * std::abs(e) + e_off * x_off[k];
-        }
-      }
-      for (int k = 0; k < in; ++k) {
-        const size_t at = size_t(o) * in + k;
-        const double now_w = now.w[l][at];
-        out.w[l].value[at] = keep * now_w - step * sum[k];
-        out.w[l].error[at] = step * (error[k] + sum_error(B) * size[k]) +
-                             (std::abs(now_w) + step * std::abs(sum[k])) * std::ldexp(1.0, -22);
+        const double bent = s_.activation == MlpActivation::relu ? 0.0 : 2 * y_[l].error[at];
+        to.value[at] = sum * slope;
+        to.error[at] = (sums.error[k] + sum_error(width) * sums.size[k]) * slope +
+                       std::abs(sum) * bent + std::abs(sum * slope) * std::ldexp(1.0, -22);
+        round_bounded(s_.half, to.value[at], to.error[at]);
       }
     }
   }
-  return out;
-}
+
+  void update(int l) {
+    const int B = s_.batch, in = s_.sizes[l], width = s_.sizes[l + 1];
+    const Bounded& g = dy_[l + 1];
+    const double keep = 1 - p_.rates[t_] * p_.decay, step = p_.rates[t_] / B;
+    // old * keep - step * the sum of B terms.
+    const auto updated = [&](Bounded& to, size_t at, double old, double kept, const Sums& sums,
+                             int k) {
+      to.value[at] = kept * old - step * sums.value[k];
+      to.error[at] = step * (sums.error[k] + sum_error(B) * sums.size[k]) +
+                     (std::abs(old) + step * std::abs(sums.value[k])) * std::ldexp(1.0, -22);
+    };
+    out_.w[l] = Bounded(size_t(in) * width), out_.b[l] = Bounded(size_t(width));
+    for (int o = 0; o < width; ++o) {
+      Sums bias(1), sums(in);
+      for (int b = 0; b < B; ++b) {
+        const double e = g.value[size_t(b) * width + o], e_off = g.error[size_t(b) * width + o];
+        const double *x = &y_[l].value[size_t(b) * in], *x_off = &y_[l].error[size_t(b) * in];
+        bias.add(0, e, e_off);
+        for (int k = 0; k < in; ++k) {
+          sums.add(k, e * x[k], e_off * std::abs(x[k]) + x_off[k] * std::abs(e) + e_off * x_off[k]);
+        }
+      }
+      updated(out_.b[l], size_t(o), now_.b[l][o], 1, bias, 0);
+      for (int k = 0; k < in; ++k) {
+        const size_t at = size_t(o) * in + k;
+        updated(out_.w[l], at, now_.w[l][at], keep, sums, k);
+      }
+    }
+  }
+
+  // Several sums at once: their values, how far the terms' errors move them, and the terms' size.
+  struct Sums {
+    std::vector<double> value, error, size;
+    explicit Sums(int n) : value(size_t(n)), error(size_t(n)), size(size_t(n)) {}
+    void add(int k, double term, double off) {
+      value[k] += term, size[k] += std::abs(term), error[k] += off;
+    }
+  };
+
+  const MlpTrainShape& s_;
+  const Problem& p_;
+  const Weights& now_;
+  size_t t_;
+  std::vector<std::vector<float>> hw_;  // the weights as halves
+  std::vector<int> label_;
+  std::vector<Bounded> y_, dy_;  // [layer]; the first are the inputs'
+  StepBounds out_;
+};
 
 // What of some steps lies outside its bounds, and how sharp those are.
 struct StepCheck {
@@ -218,7 +249,7 @@ struct StepCheck {
 
 inline StepCheck check_step(const Problem& p, const Weights& before, const Weights& after,
                             double loss, int correct, size_t t) {
-  const StepBounds want = step_bounds(p, before, t);
+  const StepBounds want = BoundedStep(p, before, t).run();
   StepCheck check;
   check.steps = 1;
   for (int l = 0; l < p.shape.layers; ++l) {

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <vector>
 
-#include "bench/gpu/rnn_run.cuh"
+#include "bench/gpu/rnn_stack.cuh"
 
 using namespace ridgeline::cuda;
 using namespace ridgeline::cuda::recurrent;

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <memory>
 #include <vector>
 
 #include "bench/gpu/rnn_arrays.cuh"
@@ -40,6 +39,8 @@ struct Run {
   cudaStream_t stream = nullptr;
   static constexpr int kPlanes = sizeof(T) == 4 ? 3 : 1;
 
+  // States that other cells do not have.
+  static T* of_lstm(const Array<T>& cells) { return kCell == Cell::lstm ? cells.get() : nullptr; }
   Sequence sequence() const {
     return {p.batch, p.steps, p.hidden, 1, 0, p.reverse, p.lengths ? lengths.get() : nullptr};
   }
@@ -53,11 +54,11 @@ struct Run {
     a.b_ih = {b_ih.get(), false};
     a.b_hh = {b_hh.get(), false};
     a.h0 = h0.get();
-    a.c0 = kCell == Cell::lstm ? c0.get() : nullptr;
+    a.c0 = of_lstm(c0);
     a.y = y.get();
     a.reserve = reserve.get();
     a.hT = hT.get();
-    a.cT = kCell == Cell::lstm ? cT.get() : nullptr;
+    a.cT = of_lstm(cT);
     return a;
   }
   PersistentBackward<T> backward_args() const {
@@ -68,14 +69,14 @@ struct Run {
     a.y = want_y.get();
     a.reserve = want_reserve.get();
     a.h0 = h0.get();
-    a.c0 = kCell == Cell::lstm ? c0.get() : nullptr;
+    a.c0 = of_lstm(c0);
     a.dy = dy.get();
     a.w_hh = w.get();
     a.dhT = dhT.get();
-    a.dcT = kCell == Cell::lstm ? dcT.get() : nullptr;
+    a.dcT = of_lstm(dcT);
     a.gate_gradients = gradients.get();
     a.dh0 = dh0.get();
-    a.dc0 = kCell == Cell::lstm ? dc0.get() : nullptr;
+    a.dc0 = of_lstm(dc0);
     return a;
   }
 
@@ -237,81 +238,5 @@ struct Run {
     return kCell == Cell::lstm ? "lstm" : kCell == Cell::gru ? "gru" : "rnn_tanh";
   }
 };
-
-// from_x[row, of_gates] = y[row] . w_ih^T
-template <typename T>
-__global__ void input_product_kernel(const T* y, const T* w_ih, float* from_x, int rows, int hidden,
-                                     int gates) {
-  for (int64_t i = first_index(); i < int64_t(rows) * gates * hidden; i += index_stride()) {
-    const T* a = y + i / (gates * hidden) * hidden;
-    const T* b = w_ih + i % (gates * hidden) * hidden;
-    double sum = 0;
-    for (int k = 0; k < hidden; ++k) sum += double(float(a[k])) * double(float(b[k]));
-    from_x[i] = float(sum);
-  }
-}
-
-// Several layers of equal weights on each other as a wavefront.
-template <Cell kCell, typename T>
-void run_stack(const Problem& p, int layers, bool checks, PersistentForm form) {
-  using One = Run<kCell, T>;
-  One run{p};
-  run.start();
-  std::printf("%-8s H=%-4d B=%-3d T=%-3d %d layers%s\n", One::name(), p.hidden, p.batch, p.steps,
-              layers, form == PersistentForm::groups ? " wgmma" : "");
-  const PersistentLayout layout =
-      persistent_stack_layout(kCell, One::kPlanes, layers, p.hidden, p.batch, run.processors, form);
-  if (!layout.refusal.empty()) return void(std::printf("  %s\n", layout.refusal.c_str()));
-  Array<T> w_ih(run.w.size());
-  w_ih.fill(21, 1.5f / std::sqrt(float(p.hidden)));
-  Array<uint8_t> exchange(int64_t(layout.exchange_bytes(p.steps)));
-  Array<uint8_t> streamed(int64_t(layout.streamed_bytes));
-  std::vector<std::unique_ptr<Array<T>>> ys, reserves;
-  PersistentStack<T> stack{};
-  for (int layer = 0; layer < layers; ++layer) {
-    ys.push_back(std::make_unique<Array<T>>(run.y.size()));
-    reserves.push_back(std::make_unique<Array<T>>(run.reserve.size()));
-    PersistentForward<T>& args = stack.layers[layer] = run.forward_args();
-    args.y = ys.back()->get();
-    if (args.reserve != nullptr && checks) args.reserve = reserves.back()->get();
-    if (!checks) args.reserve = nullptr;
-    args.w_ih = w_ih.get();
-    args.exchange = reinterpret_cast<uint4*>(exchange.get());
-    args.streamed = reinterpret_cast<uint4*>(streamed.get());
-  }
-  const auto launches = [&] {
-    for (int first = 0; first < p.batch; first += layout.items()) {
-      for (int layer = 0; layer < layers; ++layer) {
-        stack.layers[layer].first_item = first;
-        stack.layers[layer].items = std::min(layout.items(), p.batch - first);
-      }
-      if (const cudaError_t e = launch_persistent_stack<T>(stack, layout, run.stream)) return e;
-    }
-    return cudaSuccess;
-  };
-  if (!checks) {
-    std::printf("  %-20s", "wavefront");
-    return run.print(layout, time_us(run.stream, launches));
-  }
-  check(launches(), "stack");
-  check(cudaStreamSynchronize(run.stream), "stack");
-  for (int layer = 0; layer < layers; ++layer) {
-    run.reference();
-    std::printf("  layer %d y %.1e", layer, distance(*ys[size_t(layer)], run.want_y));
-    if (One::kSaved > 0) {
-      std::printf(" reserve %.1e", distance(*reserves[size_t(layer)], run.want_reserve));
-    }
-    std::printf("\n");
-    input_product_kernel<<<2048, 128>>>(run.want_y.get(), w_ih.get(), run.from_x.get(),
-                                        p.batch * p.steps, p.hidden, One::kGates);
-  }
-  std::fflush(stdout);
-}
-
-template <Cell kCell, typename T>
-void run_stacks(const Problem& p, int layers, bool checks) {
-  run_stack<kCell, T>(p, layers, checks, PersistentForm::wide);
-  run_stack<kCell, T>(p, layers, checks, PersistentForm::groups);
-}
 
 }  // namespace ridgeline::cuda::recurrent
