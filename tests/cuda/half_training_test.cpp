@@ -9,15 +9,18 @@
 #include "ridgeline/engine/train/train.h"
 #include "ridgeline/engine/train/trainer.h"
 #include "tests/cuda/gpu.h"
-#include "tests/engine/small_set.h"
+#include "tests/engine/small_run.h"
 
 namespace ridgeline::engine {
 namespace {
 
+using testing::bits;
+using testing::quiet;
 using testing::small_config;
 using testing::small_part;
 using testing::small_set;
 using testing::TempFolder;
+using testing::tensor_bits;
 
 using Sets = std::vector<std::string>;
 
@@ -43,33 +46,6 @@ Sets perceptron() {
       "model.layers=[{type=\"linear\",out=96},{type=\"relu\"},{type=\"linear\",out=64},"
       "{type=\"relu\"},{type=\"linear\",out=4}]",
       "train.optimizer={type=\"sgd\",lr=0.1}", "train.clip_norm=0"};
-}
-
-TrainOptions quiet(const std::filesystem::path& out = {}) {
-  TrainOptions options;
-  options.out = out;
-  options.progress = Progress::Style::none;
-  options.set = small_set();
-  return options;
-}
-
-std::string bits(const Snapshot& snapshot) {
-  std::string all;
-  for (const auto& item : snapshot.items) {
-    all += item.name;
-    all.append(static_cast<const char*>(item.value.view().data), item.value.view().bytes());
-  }
-  return all;
-}
-
-std::string tensor_bits(const std::filesystem::path& path) {
-  const nn::TensorFile file = nn::TensorFile::read(path);
-  std::string all;
-  for (const nn::TensorEntry& entry : file.tensors()) {
-    all += entry.name;
-    all.append(reinterpret_cast<const char*>(entry.data.data()), entry.data.size());
-  }
-  return all;
 }
 
 class CudaHalves : public test::GpuTest {};

@@ -6,6 +6,7 @@
 #include "ridgeline/engine/ladder/ladder.h"
 #include "ridgeline/engine/profile/profile.h"
 #include "tests/dist/thread_ranks.h"
+#include "tests/engine/small_ladder.h"
 #include "tests/engine/small_set.h"
 
 namespace ridgeline::engine {
@@ -68,16 +69,7 @@ TEST(DeepbenchOfRanks, TimesSums) {
 
 TEST(LadderOfRanks, IsHeldToTheReferenceToo) {
   const TempFolder folder;
-  Ladder ladder;
-  ladder.name = "small";
-  ladder.network = R"([model]
-layers = [{ type = "linear", out = 12 }, { type = "relu" }, { type = "linear", out = 4 }]
-[train]
-optimizer = { type = "sgd", lr = 0.01 }
-)";
-  ladder.item = Shape{5, 5};
-  ladder.classes = 4;
-  ladder.batch = 8;
+  Ladder ladder = testing::ladder_without_rungs();
   ladder.cpu = {{.name = "alone", .what = "one", .rows = {}},
                 {.name = "ranks", .what = "three", .rows = {}, .threads = 1, .ranks = true}};
   for (const bool forward : {false, true}) {

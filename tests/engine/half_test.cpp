@@ -11,26 +11,19 @@
 #include "ridgeline/engine/train/checkpoint.h"
 #include "ridgeline/engine/train/train.h"
 #include "ridgeline/engine/train/trainer.h"
-#include "tests/engine/small_set.h"
+#include "tests/engine/small_run.h"
 
 namespace ridgeline::engine {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::quiet;
 using testing::slurp;
 using testing::small_config;
 using testing::small_set;
 using testing::TempFolder;
 
 using Sets = std::vector<std::string>;
-
-TrainOptions quiet(const std::filesystem::path& out = {}) {
-  TrainOptions options;
-  options.out = out;
-  options.progress = Progress::Style::none;
-  options.set = small_set();
-  return options;
-}
 
 struct Kind {
   const char *name, *precision, *weights;

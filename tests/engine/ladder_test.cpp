@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tests/engine/small_ladder.h"
 #include "tests/engine/small_set.h"
 
 namespace ridgeline::engine {
@@ -14,16 +15,7 @@ using ::testing::HasSubstr;
 using testing::TempFolder;
 
 Ladder small_ladder() {
-  Ladder ladder;
-  ladder.name = "small";
-  ladder.network = R"([model]
-layers = [{ type = "linear", out = 12 }, { type = "relu" }, { type = "linear", out = 4 }]
-[train]
-optimizer = { type = "sgd", lr = 0.01 }
-)";
-  ladder.item = Shape{5, 5};
-  ladder.classes = 4;
-  ladder.batch = 8;
+  Ladder ladder = testing::ladder_without_rungs();
   ladder.cpu = {
       {.name = "loop", .what = "plain", .rows = {"*.reference"}, .batch = 1, .threads = 1},
       {.name = "none", .what = "no such rows", .rows = {"cpu.no-such-row"}},

@@ -9,44 +9,19 @@
 
 #include "ridgeline/engine/train/checkpoint.h"
 #include "ridgeline/engine/train/run.h"
-#include "tests/engine/small_set.h"
+#include "tests/engine/small_run.h"
 
 namespace ridgeline::engine {
 namespace {
 
+using testing::bits;
 using ::testing::HasSubstr;
+using testing::quiet;
 using testing::slurp;
 using testing::small_config;
 using testing::small_set;
 using testing::TempFolder;
-
-TrainOptions quiet(const std::filesystem::path& out = {}) {
-  TrainOptions options;
-  options.out = out;
-  options.progress = Progress::Style::none;
-  options.set = small_set();
-  return options;
-}
-
-std::string bits(const Snapshot& snapshot) {
-  std::string all;
-  for (const auto& item : snapshot.items) {
-    all += item.name;
-    all.append(static_cast<const char*>(item.value.view().data), item.value.view().bytes());
-  }
-  return all;
-}
-
-// The tensors of a model file, without the metadata (which holds max_steps).
-std::string tensor_bits(const std::filesystem::path& path) {
-  const nn::TensorFile file = nn::TensorFile::read(path);
-  std::string all;
-  for (const nn::TensorEntry& entry : file.tensors()) {
-    all += entry.name;
-    all.append(reinterpret_cast<const char*>(entry.data.data()), entry.data.size());
-  }
-  return all;
-}
+using testing::tensor_bits;
 
 template <typename F>
 std::string message_of(ErrorKind kind, F f) {

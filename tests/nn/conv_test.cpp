@@ -7,20 +7,14 @@
 #include <cmath>
 #include <cstring>
 
-#include "ridgeline/nn/layers.h"
 #include "ridgeline/nn/lower.h"
 #include "ridgeline/nn/model_file.h"
 #include "tests/nn/expect_error.h"
+#include "tests/nn/read.h"
 #include "tests/support/oracle.h"
 
 namespace ridgeline::nn {
 namespace {
-
-LayerPtr read(const std::string& text) {
-  ConfigTable root = ConfigTable::parse("layer = " + text, "t.toml");
-  ConfigTable table = root.table("layer");
-  return read_layer(table);
-}
 
 std::vector<LayerPtr> read_all(const std::vector<std::string>& texts) {
   std::vector<LayerPtr> layers;

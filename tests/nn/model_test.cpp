@@ -5,18 +5,12 @@
 #include "ridgeline/nn/activation.h"
 #include "ridgeline/nn/dropout.h"
 #include "ridgeline/nn/flatten.h"
-#include "ridgeline/nn/layers.h"
 #include "ridgeline/nn/linear.h"
 #include "tests/nn/expect_error.h"
+#include "tests/nn/read.h"
 
 namespace ridgeline::nn {
 namespace {
-
-LayerPtr read(const std::string& text) {
-  ConfigTable root = ConfigTable::parse("layer = " + text, "t.toml");
-  ConfigTable table = root.table("layer");
-  return read_layer(table);
-}
 
 TEST(Model, NamesWeightsAsPyTorchsSequentialDoes) {
   const Model model({std::make_shared<FlattenLayer>(), std::make_shared<LinearLayer>(5),

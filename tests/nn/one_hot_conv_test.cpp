@@ -6,8 +6,8 @@
 
 #include "ridgeline/nn/builder.h"
 #include "ridgeline/nn/conv.h"
-#include "ridgeline/nn/layers.h"
 #include "tests/nn/expect_error.h"
+#include "tests/nn/read.h"
 #include "tests/support/cases.h"
 #include "tests/support/oracle.h"
 
@@ -16,12 +16,6 @@ namespace {
 
 using test::Arrays;
 using test::expect_error;
-
-LayerPtr read(const std::string& text) {
-  ConfigTable root = ConfigTable::parse("layer = " + text, "t.toml");
-  ConfigTable table = root.table("layer");
-  return read_layer(table);
-}
 
 TEST(OneHotConv, HasConv1dsWeights) {
   const LayerPtr layer = read("{ type = \"onehot_conv1d\", symbols = 70, out = 8, kernel = 7 }");

@@ -1,11 +1,6 @@
 // The oracle of the image ops against PyTorch's numbers (torch 2, fp64) and some worked out by
 // hand.
-#include <gtest/gtest.h>
-
-#include <cmath>
-
-#include "tests/support/cases.h"
-#include "tests/support/oracle.h"
+#include "tests/ops/hand.h"
 
 namespace ridgeline::test {
 namespace {
@@ -16,34 +11,6 @@ std::vector<double> wave(const Shape& shape, double step, double start = 0) {
   for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = std::sin(double(i) * step + start);
   return numbers;
 }
-
-// Runs a case in fp64 with some values set.
-class Hand {
- public:
-  explicit Hand(Case c) : case_(std::move(c)), arrays_(case_.inputs()) {}
-
-  Hand& set(const Value& value, const std::vector<double>& numbers) {
-    EXPECT_EQ(int64_t(numbers.size()), value.shape.numel());
-    for (size_t i = 0; i < numbers.size(); ++i) set_element(arrays_[value], int64_t(i), numbers[i]);
-    return *this;
-  }
-  Hand& run() {
-    Reference().run(case_.program, 0, case_.program.ops.size(), arrays_);
-    return *this;
-  }
-  // The first numbers of a value; torch's were kept to 12 digits.
-  void expect(const Value& value, const std::vector<double>& numbers) const {
-    const auto got = arrays_.doubles(value.id);
-    ASSERT_GE(got.size(), numbers.size());
-    for (size_t i = 0; i < numbers.size(); ++i) {
-      EXPECT_NEAR(got[i], numbers[i], 2e-11 * (1 + std::abs(numbers[i]))) << i;
-    }
-  }
-
- private:
-  Case case_;
-  Arrays arrays_;
-};
 
 TEST(Reference, Conv2dAsPyTorch) {
   CaseBuilder c("", DType::fp64);
@@ -58,7 +25,7 @@ TEST(Reference, Conv2dAsPyTorch) {
   Hand hand(c.done());
   hand.set(x, wave(x.shape, 0.7)).set(w, wave(w.shape, 1.3)).set(b, wave(b.shape, 0.9, 0.5));
   hand.set(dy, wave(dy.shape, 0.37)).run();
-  hand.expect(
+  hand.expect_printed(
       y, {-0.304225592799, -0.269169393511, 0.11796269947,    0.254126511202,   -0.416013818781,
           -0.66501502736,  0.945545100859,  0.708105751599,   0.363114524941,   0.988991179769,
           1.59677253559,   1.91703922376,   -0.0431220567914, -0.236525132537,  0.144785663448,
@@ -67,31 +34,31 @@ TEST(Reference, Conv2dAsPyTorch) {
           0.910304539209,  0.637344045619,  0.49574456134,    1.13137429305,    1.69837342262,
           0.46024893847,   -0.133227725135, -0.200572901779,  2.17119256832,    1.32595375228,
           0.320570574035});
-  hand.expect(dx, {0,
-                   0,
-                   0,
-                   0,
-                   0,
-                   1.0494710515,
-                   1.05847862616,
-                   0.462492183101,
-                   0,
-                   0,
-                   0,
-                   0,
-                   0.461733901207,
-                   0.664883877687,
-                   0.315552757334,
-                   -0.487117542084,
-                   0,
-                   0,
-                   0,
-                   0});
-  hand.expect(dw, {1.08197365596, -2.71959726662, 1.86098437152, -2.47388644232, -5.30645148075,
-                   -5.23410315999, -5.73829164154, -6.10940448304, 2.00657661131, -1.21724951937,
-                   3.58030331414, -0.983602831618, -3.95729487497, -4.68353249906, -5.23367660578,
-                   -6.79669910233});
-  hand.expect(db, {10.5823483657, -10.2009972297});
+  hand.expect_printed(dx, {0,
+                           0,
+                           0,
+                           0,
+                           0,
+                           1.0494710515,
+                           1.05847862616,
+                           0.462492183101,
+                           0,
+                           0,
+                           0,
+                           0,
+                           0.461733901207,
+                           0.664883877687,
+                           0.315552757334,
+                           -0.487117542084,
+                           0,
+                           0,
+                           0,
+                           0});
+  hand.expect_printed(dw, {1.08197365596, -2.71959726662, 1.86098437152, -2.47388644232,
+                           -5.30645148075, -5.23410315999, -5.73829164154, -6.10940448304,
+                           2.00657661131, -1.21724951937, 3.58030331414, -0.983602831618,
+                           -3.95729487497, -4.68353249906, -5.23367660578, -6.79669910233});
+  hand.expect_printed(db, {10.5823483657, -10.2009972297});
 }
 
 TEST(Reference, PoolsAsPyTorch) {
@@ -104,12 +71,12 @@ TEST(Reference, PoolsAsPyTorch) {
   c.add(AvgPool{x, image, shape, PoolCount::image});
   Hand hand(c.done());
   hand.set(x, wave(x.shape, 0.8)).run();
-  hand.expect(max, {0.7173560909, 0.999573603042, 0.793667863849, 0.989358246623, 0.965657776549,
-                    0.965657776549});
-  hand.expect(all, {-0.11506789036, 0.0979456480705, 0.169700678425, -0.0537505286142,
-                    0.0142457019148, 0.061696592874});
-  hand.expect(image, {-0.258902753311, 0.146918472106, 0.381826526456, -0.0806257929213,
-                      0.0142457019148, 0.092544889311});
+  hand.expect_printed(max, {0.7173560909, 0.999573603042, 0.793667863849, 0.989358246623,
+                            0.965657776549, 0.965657776549});
+  hand.expect_printed(all, {-0.11506789036, 0.0979456480705, 0.169700678425, -0.0537505286142,
+                            0.0142457019148, 0.061696592874});
+  hand.expect_printed(image, {-0.258902753311, 0.146918472106, 0.381826526456, -0.0806257929213,
+                              0.0142457019148, 0.092544889311});
 }
 
 TEST(Reference, OfEqualPixelsTheFirstGetsTheGradient) {
@@ -121,8 +88,8 @@ TEST(Reference, OfEqualPixelsTheFirstGetsTheGradient) {
   c.add(MaxPoolGrad{x, y, dy, dx, shape});
   Hand hand(c.done());
   hand.set(x, {0, 0, 1, 2, 0, 0, 2, 1}).set(dy, {5, 7}).run();
-  hand.expect(y, {0, 2});
-  hand.expect(dx, {5, 0, 0, 7, 0, 0, 0, 0});
+  hand.expect_printed(y, {0, 2});
+  hand.expect_printed(dx, {5, 0, 0, 7, 0, 0, 0, 0});
 }
 
 TEST(Reference, LayerNormAsPyTorch) {
@@ -137,16 +104,16 @@ TEST(Reference, LayerNormAsPyTorch) {
   Hand hand(c.done());
   hand.set(x, wave(shape, 0.9)).set(gamma, wave({6}, 0.4, 1)).set(beta, wave({6}, 0.3));
   hand.set(dy, wave(shape, 0.21)).run();
-  hand.expect(y, {-0.15698826169, 1.24192747095, 1.77157176497, 1.13842207705, 0.50185250952,
-                  0.769182422798, -1.24333156421, 0.0715208550435, 1.54122382209, 1.81969542313,
-                  1.13753885312, 0.859420542521});
-  hand.expect(dx, {-0.369509510263, -0.17515309398, 0.0796036838638, 0.269851875192, 0.252668194933,
-                   -0.0574611497465, 0.438519926955, 0.516690591926, 0.29463954535,
-                   -0.0685863126473, -0.434189342829, -0.747074408754});
-  hand.expect(dgamma, {-1.40677931272, -0.025952055142, 1.50218785714, 1.47585004224,
-                       -0.277295383525, -2.12642677398});
-  hand.expect(dbeta, {0.952090341591, 1.20338424962, 1.40180365526, 1.53863037281, 1.60785248662,
-                      1.60642850365});
+  hand.expect_printed(y, {-0.15698826169, 1.24192747095, 1.77157176497, 1.13842207705,
+                          0.50185250952, 0.769182422798, -1.24333156421, 0.0715208550435,
+                          1.54122382209, 1.81969542313, 1.13753885312, 0.859420542521});
+  hand.expect_printed(dx, {-0.369509510263, -0.17515309398, 0.0796036838638, 0.269851875192,
+                           0.252668194933, -0.0574611497465, 0.438519926955, 0.516690591926,
+                           0.29463954535, -0.0685863126473, -0.434189342829, -0.747074408754});
+  hand.expect_printed(dgamma, {-1.40677931272, -0.025952055142, 1.50218785714, 1.47585004224,
+                               -0.277295383525, -2.12642677398});
+  hand.expect_printed(dbeta, {0.952090341591, 1.20338424962, 1.40180365526, 1.53863037281,
+                              1.60785248662, 1.60642850365});
 }
 
 TEST(Reference, BatchNormKeepsRunningStatistics) {
@@ -162,12 +129,12 @@ TEST(Reference, BatchNormKeepsRunningStatistics) {
   hand.set(x, {1, 3, 5, 7}).set(running_mean, {2}).set(running_var, {1}).run();
   // mean 4, variance 5, unbiased 20/3
   const double unit = 1 / std::sqrt(5.0);
-  hand.expect(y, {-3 * unit, -unit, unit, 3 * unit});
-  hand.expect(mean, {4});
-  hand.expect(rstd, {unit});
-  hand.expect(running_mean, {2.5});
-  hand.expect(running_var, {1 + 0.25 * (20.0 / 3 - 1)});
-  hand.expect(batches, {4});
+  hand.expect_printed(y, {-3 * unit, -unit, unit, 3 * unit});
+  hand.expect_printed(mean, {4});
+  hand.expect_printed(rstd, {unit});
+  hand.expect_printed(running_mean, {2.5});
+  hand.expect_printed(running_var, {1 + 0.25 * (20.0 / 3 - 1)});
+  hand.expect_printed(batches, {4});
 }
 
 TEST(Reference, AugmentationMovesAndMirrorsByItsDraw) {
@@ -203,7 +170,7 @@ TEST(Reference, AugmentationMovesAndMirrorsByItsDraw) {
       want.push_back(100 + (r < 0 || r > 1 || s < 0 || s > 2 ? 0.0 : double(r * 3 + s + 1)));
     }
   }
-  hand.expect(y, want);
+  hand.expect_printed(y, want);
 }
 
 }  // namespace

@@ -1,21 +1,8 @@
 // flops() and bytes() of each op against numbers worked out by hand.
-#include <gtest/gtest.h>
-
-#include "tests/support/cases.h"
+#include "tests/ops/cost.h"
 
 namespace ridgeline::test {
 namespace {
-
-struct Cost {
-  double flops, bytes;
-  bool operator==(const Cost&) const = default;
-};
-
-Cost cost(const Op& op) { return {flops(op), bytes(op)}; }
-
-std::ostream& operator<<(std::ostream& out, const Cost& cost) {
-  return out << cost.flops << " flops, " << cost.bytes << " bytes";
-}
 
 TEST(Cost, Linear) {
   CaseBuilder c("", DType::fp32);

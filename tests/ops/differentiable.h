@@ -59,4 +59,17 @@ inline testing::AssertionResult gradients_agree(
   return testing::AssertionSuccess();
 }
 
+// A control: each gradient slightly wrong in its last place must fail the check.
+inline void expect_slips_noticed(const Differentiable& d) {
+  for (const auto& wanted : d.wanted) {
+    const Value& gradient = wanted.second;
+    const auto spoil = [&](Arrays& arrays) {
+      const int64_t last = gradient.shape.numel() - 1;
+      arrays[gradient].as<double>()[last] = arrays[gradient].as<double>()[last] * 1.001 + 1e-6;
+    };
+    EXPECT_FALSE(gradients_agree(d, spoil))
+        << d.c.name << " " << d.c.program.info(gradient.id).name;
+  }
+}
+
 }  // namespace ridgeline::test

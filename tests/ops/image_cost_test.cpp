@@ -1,21 +1,8 @@
 // flops() and bytes() of the ops over images against numbers worked out by hand.
-#include <gtest/gtest.h>
-
-#include "tests/support/cases.h"
+#include "tests/ops/cost.h"
 
 namespace ridgeline::test {
 namespace {
-
-struct Cost {
-  double flops, bytes;
-  bool operator==(const Cost&) const = default;
-};
-
-Cost cost(const Op& op) { return {flops(op), bytes(op)}; }
-
-std::ostream& operator<<(std::ostream& out, const Cost& cost) {
-  return out << cost.flops << " flops, " << cost.bytes << " bytes";
-}
 
 // 3x3 with a border of one over 4x4: at the edges two of three taps lie on the image, inside all
 // three, so 2 + 3 + 3 + 2 = 10 along each axis and 100 in all.

@@ -1,46 +1,9 @@
 // The oracle itself, against numbers worked out by hand from each op's equation.
-#include <gtest/gtest.h>
-
-#include <cmath>
-
 #include "ridgeline/cpu/reference/doubles.h"
-#include "tests/support/cases.h"
-#include "tests/support/oracle.h"
+#include "tests/ops/hand.h"
 
 namespace ridgeline::test {
 namespace {
-
-// Runs a case in fp64 with some values set by hand.
-class Hand {
- public:
-  explicit Hand(Case c) : case_(std::move(c)), arrays_(case_.inputs()) {}
-
-  Hand& set(const Value& value, const std::vector<double>& numbers) {
-    EXPECT_EQ(int64_t(numbers.size()), value.shape.numel());
-    for (size_t i = 0; i < numbers.size(); ++i) set_element(arrays_[value], int64_t(i), numbers[i]);
-    return *this;
-  }
-  Hand& run() {
-    Reference().run(case_.program, 0, case_.program.ops.size(), arrays_);
-    return *this;
-  }
-  const Hand& expect(const Value& value, const std::vector<double>& numbers) const {
-    const auto got = arrays_.doubles(value.id);
-    EXPECT_EQ(got.size(), numbers.size());
-    for (size_t i = 0; i < std::min(got.size(), numbers.size()); ++i) {
-      if (std::isnan(numbers[i])) {
-        EXPECT_TRUE(std::isnan(got[i])) << i;  // not written
-      } else {
-        EXPECT_NEAR(got[i], numbers[i], 1e-14 * (1 + std::abs(numbers[i]))) << i;
-      }
-    }
-    return *this;
-  }
-
- private:
-  Case case_;
-  Arrays arrays_;
-};
 
 const double kNan = std::nan("");
 

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "ridgeline/engine/ladder/ladder.h"
+
+namespace ridgeline::engine::testing {
+
+// A small perceptron; whoever takes it says which rungs.
+inline Ladder ladder_without_rungs() {
+  Ladder ladder;
+  ladder.name = "small";
+  ladder.network = R"([model]
+layers = [{ type = "linear", out = 12 }, { type = "relu" }, { type = "linear", out = 4 }]
+[train]
+optimizer = { type = "sgd", lr = 0.01 }
+)";
+  ladder.item = Shape{5, 5};
+  ladder.classes = 4;
+  ladder.batch = 8;
+  return ladder;
+}
+
+}  // namespace ridgeline::engine::testing
