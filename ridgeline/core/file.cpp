@@ -72,17 +72,6 @@ class Unfinished {
   bool kept_ = false;
 };
 
-void write_all(const Descriptor& file, std::span<const std::byte> bytes,
-               const std::filesystem::path& path) {
-  constexpr size_t kMost = size_t{1} << 30;  // one write() takes less than 2 GiB
-  while (!bytes.empty()) {
-    const size_t part = std::min(bytes.size(), kMost);
-    const ssize_t written = retry([&] { return ::write(file.get(), bytes.data(), part); });
-    if (written < 0) throw_errno(ErrorKind::io, path, "write");
-    bytes = bytes.subspan(size_t(written));
-  }
-}
-
 std::filesystem::path folder_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : ".";
 }
@@ -111,11 +100,21 @@ Target examine_target(const std::filesystem::path& path) {
 void write_in_place(const std::filesystem::path& path, std::span<const std::byte> bytes) {
   Descriptor file(retry([&] { return ::open(path.c_str(), O_WRONLY | O_CLOEXEC); }));
   if (!file) throw_errno(ErrorKind::io, path, "open");
-  write_all(file, bytes, path);
+  write_all(file.get(), bytes, path);
   if (!file.close()) throw_errno(ErrorKind::io, path, "close");
 }
 
 }  // namespace
+
+void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::path& path) {
+  constexpr size_t kMost = size_t{1} << 30;  // one write() takes less than 2 GiB
+  while (!bytes.empty()) {
+    const size_t part = std::min(bytes.size(), kMost);
+    const ssize_t written = retry([&] { return ::write(fd, bytes.data(), part); });
+    if (written < 0) throw_errno(ErrorKind::io, path, "write");
+    bytes = bytes.subspan(size_t(written));
+  }
+}
 
 std::vector<std::byte> read_file(const std::filesystem::path& path, ErrorKind kind, size_t limit) {
   // Non-blocking, or opening a pipe would wait for its writer; plain files do not care.
@@ -154,7 +153,7 @@ void write_file_atomic(const std::filesystem::path& path, std::span<const std::b
   }));
   if (!file) throw_errno(ErrorKind::io, beside, "create");
   Unfinished unfinished(beside);
-  write_all(file, bytes, beside);
+  write_all(file.get(), bytes, beside);
   if (retry([&] { return ::fsync(file.get()); }) != 0) throw_errno(ErrorKind::io, beside, "sync");
   if (!file.close()) throw_errno(ErrorKind::io, beside, "close");
   if (::rename(beside.c_str(), target.path.c_str()) != 0) {

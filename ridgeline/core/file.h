@@ -22,6 +22,9 @@ std::vector<std::byte> read_file(const std::filesystem::path& path, ErrorKind ki
 // they are.
 void write_file_atomic(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
+// All of `bytes` into an open file; throws io, naming `path`.
+void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::path& path);
+
 // The folder and those above it, made where they are missing. `what` names it in the Error(io):
 // "--out".
 void make_folder(std::string_view what, const std::filesystem::path& folder);

@@ -20,6 +20,24 @@ double read_epsilon(ConfigTable& table) { return table.number("eps", 1e-5, {kPos
 
 Image channels_of(const Shape& input) { return {input[0], 1, input.numel() / input[0]}; }
 
+// What the gradients of both normalisations read and write.
+template <typename Grad>
+Grad gradient(Builder& builder, const LayerValues& values, const Value& dy, bool affine,
+              bool needs_dx) {
+  Grad op;
+  op.x = values.x;
+  op.mean = values.saved[0];
+  op.rstd = values.saved[1];
+  op.dy = dy;
+  if (affine) {
+    op.gamma = values.params[0];
+    op.dgamma = values.grads[0];
+    op.dbeta = values.grads[1];
+  }
+  if (needs_dx) op.dx = builder.like(fmt::format("dx{}", values.layer), values.x);
+  return op;
+}
+
 }  // namespace
 
 LayerPtr LayerNormLayer::read(ConfigTable& table) {
@@ -72,17 +90,7 @@ Value LayerNormLayer::forward(Builder& builder, LayerValues& values) const {
 
 Value LayerNormLayer::backward(Builder& builder, const LayerValues& values, const Value& dy,
                                bool needs_dx) const {
-  LayerNormGrad op;
-  op.x = values.x;
-  op.mean = values.saved[0];
-  op.rstd = values.saved[1];
-  op.dy = dy;
-  if (affine_) {
-    op.gamma = values.params[0];
-    op.dgamma = values.grads[0];
-    op.dbeta = values.grads[1];
-  }
-  if (needs_dx) op.dx = builder.like(fmt::format("dx{}", values.layer), values.x);
+  auto op = gradient<LayerNormGrad>(builder, values, dy, affine_, needs_dx);
   op.width = normalised(values.input).numel();
   if (needs_dx || affine_) builder.add(op);
   return op.dx;
@@ -142,17 +150,7 @@ Value BatchNormLayer::forward(Builder& builder, LayerValues& values) const {
 
 Value BatchNormLayer::backward(Builder& builder, const LayerValues& values, const Value& dy,
                                bool needs_dx) const {
-  BatchNormGrad op;
-  op.x = values.x;
-  op.mean = values.saved[0];
-  op.rstd = values.saved[1];
-  op.dy = dy;
-  if (affine_) {
-    op.gamma = values.params[0];
-    op.dgamma = values.grads[0];
-    op.dbeta = values.grads[1];
-  }
-  if (needs_dx) op.dx = builder.like(fmt::format("dx{}", values.layer), values.x);
+  auto op = gradient<BatchNormGrad>(builder, values, dy, affine_, needs_dx);
   op.in = channels_of(values.input);
   if (needs_dx || affine_) builder.add(op);
   return op.dx;

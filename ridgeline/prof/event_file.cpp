@@ -198,15 +198,7 @@ void EventFile::histogram(int64_t step, std::string_view tag, const Histogram& h
 
 void EventFile::append(std::string_view event) {
   const std::string record = tf_record(event);
-  for (std::string_view left = record; !left.empty();) {
-    const ssize_t wrote = ::write(file_, left.data(), left.size());
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) {
-      throw_error(ErrorKind::io, "{}: cannot write: {}", path_.string(),
-                  wrote < 0 ? std::strerror(errno) : "no space left");
-    }
-    left.remove_prefix(size_t(wrote));
-  }
+  write_all(file_, std::as_bytes(std::span(record)), path_);
 }
 
 }  // namespace ridgeline::prof

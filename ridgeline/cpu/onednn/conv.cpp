@@ -87,11 +87,12 @@ dnnl::primitive_attr followed_by(const Activation* activation) {
   return attributes;
 }
 
-Cover covers_forward(const Rest& rest, Layout layout, bool activated) {
+template <bool kActivated>
+Cover covers_forward(const Rest& rest, Layout layout) {
   const auto* op = rest.get<Conv2d>(0);
   if (op == nullptr) return Cover::no("the next op is no conv2d");
-  const Activation* activation = activated ? rest.get<Activation>(1) : nullptr;
-  if (activated) {
+  const Activation* activation = kActivated ? rest.get<Activation>(1) : nullptr;
+  if (kActivated) {
     if (activation == nullptr || activation->x.id != op->y.id) {
       return Cover::no("the next ops are no conv2d and its activation");
     }
@@ -99,22 +100,22 @@ Cover covers_forward(const Rest& rest, Layout layout, bool activated) {
       return Cover::no("the input of the activation is needed later");
     }
   }
-  const Value& y = activated ? activation->y : op->y;
+  const Value& y = kActivated ? activation->y : op->y;
   const auto describe = [&](const dnnl::engine& engine, Cover& cover) {
     const Operands operands(op->shape, op->n(), bool(op->b), layout);
     const auto conv = forward_desc(engine, operands, kInference, followed_by(activation));
-    if (activated) cover.skips = {op->y.id};
+    if (kActivated) cover.skips = {op->y.id};
     return add_use(cover.reads, op->x, conv.src_desc(), op->shape.in) &&
            add_use(cover.writes, y, conv.dst_desc(), op->shape.out());
   };
-  return if_blocked(ask(rest, activated ? 2 : 1, {op->x, op->w, op->b, y}, describe), layout);
+  return ask(rest, kActivated ? 2 : 1, {op->x, op->w, op->b, y}, describe);
 }
 
-std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding, Layout layout,
-                                      bool activated) {
+template <bool kActivated>
+std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding, Layout layout) {
   const auto& op = span.get<Conv2d>(0);
-  const Activation* activation = activated ? &span.get<Activation>(1) : nullptr;
-  return checked(row_name(activated ? "conv2d_activation" : "conv2d", layout), [&] {
+  const Activation* activation = kActivated ? &span.get<Activation>(1) : nullptr;
+  return checked(row_name(kActivated ? "conv2d_activation" : "conv2d", layout), [&] {
     auto chain = std::make_unique<PrimitiveChain>(binding);
     const Operands o(op.shape, op.n(), bool(op.b), layout);
     const auto conv = forward_desc(chain->engine(), o, kInference, followed_by(activation));
@@ -123,7 +124,7 @@ std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding, 
         {DNNL_ARG_SRC, chain->memory(conv.src_desc(), binding.read(op.x))},
         {DNNL_ARG_WEIGHTS, chain->reordered(w, conv.weights_desc())},
         {DNNL_ARG_DST,
-         chain->memory(conv.dst_desc(), binding.write(activated ? activation->y : op.y))}};
+         chain->memory(conv.dst_desc(), binding.write(kActivated ? activation->y : op.y))}};
     if (op.b) arguments.insert({DNNL_ARG_BIAS, chain->memory(o.bias, binding.read(op.b))});
     chain->add(Forward(conv), std::move(arguments));
     return chain;
@@ -138,7 +139,7 @@ Cover covers_grad_x(const Rest& rest, Layout layout) {
     return add_use(cover.reads, op->dy, conv.diff_dst_desc(), op->shape.out()) &&
            add_use(cover.writes, op->dx, conv.diff_src_desc(), op->shape.in);
   };
-  return if_blocked(ask(rest, 1, {op->dy, op->w, op->dx}, describe), layout);
+  return ask(rest, 1, {op->dy, op->w, op->dx}, describe);
 }
 
 std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding, Layout layout) {
@@ -164,7 +165,7 @@ Cover covers_grad_w(const Rest& rest, Layout layout) {
     return add_use(cover.reads, op->x, conv.src_desc(), op->shape.in) &&
            add_use(cover.reads, op->dy, conv.diff_dst_desc(), op->shape.out());
   };
-  return if_blocked(ask(rest, 1, {op->x, op->dy, op->dw, op->db}, describe), layout);
+  return ask(rest, 1, {op->x, op->dy, op->dw, op->db}, describe);
 }
 
 std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, Layout layout) {
@@ -194,26 +195,11 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, L
 Table onednn_conv_rows() {
   Table table;
   for (const Layout layout : {Layout::blocked, Layout::plain}) {
-    for (const bool activated : {true, false}) {
-      table.push_back(onednn_row(
-          row_name(activated ? "conv2d_activation" : "conv2d", layout),
-          [=](const Rest& rest) { return covers_forward(rest, layout, activated); },
-          [=](const Span& span, const Binding& binding) {
-            return prepare_forward(span, binding, layout, activated);
-          }));
-    }
-    table.push_back(onednn_row(
-        row_name("conv2d_grad_x", layout),
-        [=](const Rest& rest) { return covers_grad_x(rest, layout); },
-        [=](const Span& span, const Binding& binding) {
-          return prepare_grad_x(span, binding, layout);
-        }));
-    table.push_back(onednn_row(
-        row_name("conv2d_grad_w", layout),
-        [=](const Rest& rest) { return covers_grad_w(rest, layout); },
-        [=](const Span& span, const Binding& binding) {
-          return prepare_grad_w(span, binding, layout);
-        }));
+    table.push_back(
+        in_layout("conv2d_activation", layout, covers_forward<true>, prepare_forward<true>));
+    table.push_back(in_layout("conv2d", layout, covers_forward<false>, prepare_forward<false>));
+    table.push_back(in_layout("conv2d_grad_x", layout, covers_grad_x, prepare_grad_x));
+    table.push_back(in_layout("conv2d_grad_w", layout, covers_grad_w, prepare_grad_w));
   }
   return table;
 }

@@ -3,6 +3,7 @@
 #include "ridgeline/cpu/onednn/layout.h"
 
 #include <charconv>
+#include <optional>
 
 namespace ridgeline::cpu {
 namespace {
@@ -56,6 +57,17 @@ std::unique_ptr<Step> prepare(const Span&, const Binding& binding) {
   });
 }
 
+// The format of a value that lies as `memory` says; nothing when oneDNN chose what we do not name.
+std::optional<Format> format_of(const dnnl::memory::desc& memory, Dim n, const Image& image) {
+  if (memory == image_memory(n, image, Tag::nchw)) return Format{};
+  for (const auto& [name, tag] : kTags) {
+    if (memory == image_memory(n, image, tag)) {
+      return fmt::format("{}{}:{}x{}", kPrefix, name, image.c, image.pixels());
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Tag blocked_tag() {
@@ -64,16 +76,6 @@ Tag blocked_tag() {
     return (isa & int(dnnl::cpu_isa::avx512_core)) == int(dnnl::cpu_isa::avx512_core);
   }();
   return wide ? Tag::nChw16c : Tag::nChw8c;
-}
-
-std::optional<Format> format_of(const dnnl::memory::desc& memory, Dim n, const Image& image) {
-  if (memory == plain_memory(n, image)) return Format{};
-  for (const auto& [name, tag] : kTags) {
-    if (memory == image_memory(n, image, tag)) {
-      return fmt::format("{}{}:{}x{}", kPrefix, name, image.c, image.pixels());
-    }
-  }
-  return std::nullopt;
 }
 
 bool add_use(std::vector<FormatUse>& uses, const Value& value, const dnnl::memory::desc& memory,

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <dnnl.hpp>
-#include <optional>
 
 #include "ridgeline/cpu/onednn/primitive.h"
 #include "ridgeline/ops/window.h"
@@ -18,15 +17,9 @@ using Tag = dnnl::memory::format_tag;
 inline dnnl::memory::desc image_memory(Dim n, const Image& image, Tag tag) {
   return {{n, image.c, image.h, image.w}, dnnl::memory::data_type::f32, tag};
 }
-inline dnnl::memory::desc plain_memory(Dim n, const Image& image) {
-  return image_memory(n, image, Tag::nchw);
-}
 
 // The block of channels that this CPU's kernels want.
 Tag blocked_tag();
-
-// The format of a value that lies as `memory` says; nothing when oneDNN chose what we do not name.
-std::optional<Format> format_of(const dnnl::memory::desc& memory, Dim n, const Image& image);
 
 // Adds to `uses` what `memory` needs when it is not plain; false when it has no name.
 bool add_use(std::vector<FormatUse>& uses, const Value& value, const dnnl::memory::desc& memory,
@@ -59,6 +52,15 @@ inline Cover if_blocked(Cover cover, Layout layout) {
 
 inline std::string row_name(const char* what, Layout layout) {
   return fmt::format("cpu.{}.onednn{}", what, layout == Layout::blocked ? ".blocked" : "");
+}
+
+// A row for each layout from covers(rest, layout) and prepare(span, binding, layout).
+template <typename Covers, typename Prepare>
+Impl in_layout(const char* what, Layout layout, Covers covers, Prepare prepare) {
+  return onednn_row(
+      row_name(what, layout),
+      [=](const Rest& rest) { return if_blocked(covers(rest, layout), layout); },
+      [=](const Span& span, const Binding& binding) { return prepare(span, binding, layout); });
 }
 
 // Conversions between plain and blocked images, and between two sorts of blocks.

@@ -239,15 +239,6 @@ std::unique_ptr<Step> prepare_activation_grad(const Span& span, const Binding& b
   });
 }
 
-// A row for each layout from covers(rest, layout) and prepare(span, binding, layout).
-template <typename Covers, typename Prepare>
-Impl in_layout(const char* what, Layout layout, Covers covers, Prepare prepare) {
-  return onednn_row(
-      row_name(what, layout),
-      [=](const Rest& rest) { return if_blocked(covers(rest, layout), layout); },
-      [=](const Span& span, const Binding& binding) { return prepare(span, binding, layout); });
-}
-
 }  // namespace
 
 Table onednn_pool_rows() {

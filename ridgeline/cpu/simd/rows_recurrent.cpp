@@ -285,13 +285,7 @@ Impl reserve_row(std::string name, bool to_plain) {
 }
 
 Impl forward_row(std::string name, const SplitChoice& choice) {
-  Impl row;
-  row.name = std::move(name);
-  row.covers = [choice](const Rest& rest) { return covers_forward(rest, choice); };
-  row.prepare = [choice](const Span& span, const Binding& binding) {
-    return prepare_forward(span, binding, choice);
-  };
-  return row;
+  return split_row(std::move(name), choice, covers_forward, prepare_forward);
 }
 
 }  // namespace

@@ -321,23 +321,11 @@ std::unique_ptr<Step> prepare_layer(const Span& span, const Binding& binding,
 }  // namespace
 
 Impl recurrent_grad_row(std::string name, const SplitChoice& choice) {
-  Impl row;
-  row.name = std::move(name);
-  row.covers = [choice](const Rest& rest) { return covers_backward(rest, choice); };
-  row.prepare = [choice](const Span& span, const Binding& binding) {
-    return prepare_backward(span, binding, choice);
-  };
-  return row;
+  return split_row(std::move(name), choice, covers_backward, prepare_backward);
 }
 
 Impl recurrent_layer_grads_row(std::string name, const SplitChoice& choice) {
-  Impl row;
-  row.name = std::move(name);
-  row.covers = [choice](const Rest& rest) { return covers_layer(rest, choice); };
-  row.prepare = [choice](const Span& span, const Binding& binding) {
-    return prepare_layer(span, binding, choice);
-  };
-  return row;
+  return split_row(std::move(name), choice, covers_layer, prepare_layer);
 }
 
 }  // namespace ridgeline::cpu::simd

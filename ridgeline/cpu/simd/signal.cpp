@@ -55,11 +55,18 @@ std::unique_ptr<Step> prepare_turn(const Binding& binding) {
   });
 }
 
-}  // namespace
-
 Format rows_format(const Image& signal) {
   return fmt::format("{}{}x{}", kPrefix, signal.c, signal.pixels());
 }
+
+// The largest of each three positions, of lengths in threes or with a rest that is left out.
+bool is_pool_of_three(const MaxPool& pool) {
+  const Window& window = pool.shape.window;
+  return pool.shape.in.h == 1 && window.h.kernel == 1 && window.h.pad == 0 &&
+         window.w == Slide{3, 3, 0, 1};
+}
+
+}  // namespace
 
 void use_rows(std::vector<FormatUse>& uses, const Value& value, const Image& signal) {
   uses.push_back({value.id, rows_format(signal), size_t(size_of(value))});
@@ -84,12 +91,6 @@ Impl turn_row() {
     }
   };
   return row;
-}
-
-bool is_pool_of_three(const MaxPool& pool) {
-  const Window& window = pool.shape.window;
-  return pool.shape.in.h == 1 && window.h.kernel == 1 && window.h.pad == 0 &&
-         window.w == Slide{3, 3, 0, 1};
 }
 
 SignalConv signal_conv_at(const Rest& rest) {

@@ -10,16 +10,12 @@ namespace ridgeline::cpu::simd {
 // Signals (images of height 1) as rows of channels: [n, position, channel] where a plain value is
 // [n, channel, position]. A window of a convolution is then one stretch of memory, and vectors run
 // along the channels. "rows:256x336" has 256 channels and 336 positions.
-Format rows_format(const Image& signal);
 
 // Adds to `uses` that `value` lies in rows.
 void use_rows(std::vector<FormatUse>& uses, const Value& value, const Image& signal);
 
 // cpu.turn.simd: between plain and rows.
 Impl turn_row();
-
-// The largest of each three positions, of lengths in threes or with a rest that is left out.
-bool is_pool_of_three(const MaxPool& pool);
 
 // A 1-D convolution without padding, stride or groups, and what follows it: an activation (relu),
 // a pool of three, each or none.

@@ -146,4 +146,18 @@ struct SplitGradSteps {
   }
 };
 
+// One of several rows that differ in what they split.
+inline Impl split_row(std::string name, const SplitChoice& choice,
+                      Cover (*covers)(const Rest&, const SplitChoice&),
+                      std::unique_ptr<Step> (*prepare)(const Span&, const Binding&,
+                                                       const SplitChoice&)) {
+  Impl row;
+  row.name = std::move(name);
+  row.covers = [=](const Rest& rest) { return covers(rest, choice); };
+  row.prepare = [=](const Span& span, const Binding& binding) {
+    return prepare(span, binding, choice);
+  };
+  return row;
+}
+
 }  // namespace ridgeline::cpu::simd

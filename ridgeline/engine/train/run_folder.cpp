@@ -19,16 +19,8 @@ namespace {
 
 constexpr const char* kLock = ".lock";
 
-void write_all(int fd, std::string_view text, const fs::path& path) {
-  while (!text.empty()) {
-    const ssize_t wrote = ::write(fd, text.data(), text.size());
-    if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) {
-      throw_error(ErrorKind::io, "{}: cannot write: {}", path.string(),
-                  wrote < 0 ? std::strerror(errno) : "no space left");
-    }
-    text.remove_prefix(size_t(wrote));
-  }
+void write_text(int fd, std::string_view text, const fs::path& path) {
+  write_all(fd, std::as_bytes(std::span(text)), path);
 }
 
 std::string holder(int fd) {
@@ -97,7 +89,7 @@ void RunFolder::take_lock() {
     if (::ftruncate(lock_, 0) != 0) {
       throw_error(ErrorKind::io, "{}: cannot write: {}", path.string(), std::strerror(errno));
     }
-    write_all(lock_, std::to_string(::getpid()) + "\n", path);
+    write_text(lock_, std::to_string(::getpid()) + "\n", path);
   } catch (...) {
     ::close(lock_);
     throw;
@@ -184,7 +176,7 @@ void RunFolder::append_metrics(const std::string& line) {
       throw_error(ErrorKind::io, "{}: cannot open: {}", metrics().string(), std::strerror(errno));
     }
   }
-  write_all(metrics_, line + "\n", metrics());
+  write_text(metrics_, line + "\n", metrics());
 }
 
 int64_t RunFolder::trim_metrics(int64_t step) {
