@@ -157,7 +157,7 @@ BenchComparison compare_results(const std::vector<BenchResult>& before,
       comparison.only_before.push_back(old.name);
       continue;
     }
-    BenchChange change{old.name, old.us, now->us, old.limit_fraction, now->limit_fraction, 1, 0};
+    BenchChange change{old.name, old.us, now->us, 1, 0};
     // A limit that is passed was measured too low, or work is skipped: it is no measure then.
     const auto stated = [](double fraction) { return fraction > 0 && fraction <= 1; };
     const bool limits = stated(old.limit_fraction) && stated(now->limit_fraction);

@@ -23,7 +23,6 @@ std::vector<BenchResult> read_results(const std::filesystem::path& file);
 struct BenchChange {
   std::string name;
   double before_us = 0, after_us = 0;
-  double before_fraction = 0, after_fraction = 0;
   double ratio = 1;  // how much longer it takes now; by fractions of the limit where both state one
   double noise = 0;  // a ratio up to 1 + noise says nothing
   bool slower() const { return ratio > 1 + noise; }

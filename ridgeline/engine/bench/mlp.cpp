@@ -140,6 +140,14 @@ BenchLine run_one(const Network& network, const BenchOptions& options, Machine& 
   return line;
 }
 
+// The type that weights are kept in.
+std::string weights_name(const RunConfig& run) {
+  const bool half = is_half(run.precision) && run.weights == nn::WeightKind::half;
+  return std::string(half                               ? name(run.precision)
+                     : run.precision == Precision::fp64 ? "fp64"
+                                                        : "fp32");
+}
+
 }  // namespace
 
 std::vector<BenchLine> bench_mlp(const BenchOptions& options) {
@@ -154,13 +162,6 @@ std::vector<BenchLine> bench_mlp(const BenchOptions& options) {
     if (options.each) options.each(lines.back());
   }
   return lines;
-}
-
-std::string weights_name(const RunConfig& run) {
-  const bool half = is_half(run.precision) && run.weights == nn::WeightKind::half;
-  return std::string(half                               ? name(run.precision)
-                     : run.precision == Precision::fp64 ? "fp64"
-                                                        : "fp32");
 }
 
 std::string bench_json(const std::vector<BenchLine>& lines, const RunConfig& run) {

@@ -32,8 +32,6 @@ struct BenchOptions {
 // 784-1024-1024-1024-10 at batch 32, 784-512-10 at 128 and (sigmoid) at 3000.
 std::vector<BenchLine> bench_mlp(const BenchOptions& options);
 
-std::string weights_name(const RunConfig& run);  // the type they are kept in: "fp32"
-
 std::string bench_json(const std::vector<BenchLine>& lines, const RunConfig& run);
 
 }  // namespace ridgeline::engine

@@ -33,6 +33,42 @@ std::vector<int32_t> predict(Trainer& trainer, const data::ImageSet& set) {
   return given;
 }
 
+// What a model takes the items of a set for.
+struct Confusion {
+  std::vector<std::vector<int64_t>> counts;  // [true class][given class]
+  std::vector<int32_t> given;                // of each item
+
+  struct Pair {
+    int32_t truth = 0, given = 0;
+    int64_t count = 0;
+  };
+  std::vector<Pair> worst(size_t most) const;  // wrong pairs, the most frequent first
+};
+
+std::vector<Confusion::Pair> Confusion::worst(size_t most) const {
+  std::vector<Pair> pairs;
+  for (size_t truth = 0; truth < counts.size(); ++truth) {
+    for (size_t given = 0; given < counts.size(); ++given) {
+      if (truth == given || counts[truth][given] == 0) continue;
+      pairs.push_back({int32_t(truth), int32_t(given), counts[truth][given]});
+    }
+  }
+  std::stable_sort(pairs.begin(), pairs.end(),
+                   [](const Pair& a, const Pair& b) { return a.count > b.count; });
+  if (pairs.size() > most) pairs.resize(most);
+  return pairs;
+}
+
+Confusion confusion_of(const std::vector<int32_t>& given, const data::ImageSet& set) {
+  Confusion confusion;
+  const auto classes = size_t(set.classes);
+  confusion.counts.assign(classes, std::vector<int64_t>(classes));
+  const auto labels = set.labels.span<const int32_t>();
+  for (size_t i = 0; i < given.size(); ++i) ++confusion.counts[size_t(labels[i])][size_t(given[i])];
+  confusion.given = given;
+  return confusion;
+}
+
 std::string samples_html(const Confusion& confusion, const data::ImageSet& set) {
   const auto [height, width] = image_extent(set.item_shape());
   if (height == 0) return {};
@@ -63,30 +99,6 @@ std::pair<int, int> image_extent(const Shape& item) {
   const int64_t height = item[item.rank() - 2], width = item[item.rank() - 1];
   constexpr int64_t kMost = 256;
   return height > kMost || width > kMost ? std::pair{0, 0} : std::pair{int(height), int(width)};
-}
-
-Confusion confusion_of(const std::vector<int32_t>& given, const data::ImageSet& set) {
-  Confusion confusion;
-  const auto classes = size_t(set.classes);
-  confusion.counts.assign(classes, std::vector<int64_t>(classes));
-  const auto labels = set.labels.span<const int32_t>();
-  for (size_t i = 0; i < given.size(); ++i) ++confusion.counts[size_t(labels[i])][size_t(given[i])];
-  confusion.given = given;
-  return confusion;
-}
-
-std::vector<Confusion::Pair> Confusion::worst(size_t most) const {
-  std::vector<Pair> pairs;
-  for (size_t truth = 0; truth < counts.size(); ++truth) {
-    for (size_t given = 0; given < counts.size(); ++given) {
-      if (truth == given || counts[truth][given] == 0) continue;
-      pairs.push_back({int32_t(truth), int32_t(given), counts[truth][given]});
-    }
-  }
-  std::stable_sort(pairs.begin(), pairs.end(),
-                   [](const Pair& a, const Pair& b) { return a.count > b.count; });
-  if (pairs.size() > most) pairs.resize(most);
-  return pairs;
 }
 
 std::string confusions_html(Trainer& trainer) {

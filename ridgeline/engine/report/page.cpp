@@ -88,6 +88,23 @@ prof::Roofline roofline_of(const Profile& profile) {
   return roofline;
 }
 
+void add_profile_sections(prof::Page& page, const Profile& profile) {
+  if (profile.ceilings) page.section("Roofline", chart_html(to_svg(roofline_of(profile))));
+  page.section("Timeline of a few steps", chart_html(prof::timeline_svg(profile.timeline)));
+  page.section("Plan", plan_html(profile));
+  std::string next;
+  for (const std::string& line : profile.advice) next += prof::paragraph_html(line);
+  page.section("What to try next", next);
+  page.section("Kernels", kernels_html(profile));
+  prof::HtmlTable calls;
+  calls.head = {"call", "times", "us", "share"};
+  for (const ApiUse& use : profile.api) {
+    calls.rows.push_back({use.name, std::to_string(use.calls),
+                          fmt::format("{:.1f}", 1e6 * use.seconds), percent(use.share)});
+  }
+  if (!calls.rows.empty()) page.section("Host calls", prof::table_html(calls));
+}
+
 void add_span(prof::Timeline& timeline, std::map<int, prof::Timeline::Lane>& lanes,
               const HostSpan& span) {
   if (!lanes.contains(span.rank)) lanes[span.rank] = timeline.lane(span.rank, "host");
@@ -251,23 +268,6 @@ std::unique_ptr<TrainObserver> report_helper() { return std::make_unique<ReportH
 
 std::unique_ptr<TrainObserver> trace_observer(const std::filesystem::path& file) {
   return std::make_unique<TraceObserver>(file);
-}
-
-void add_profile_sections(prof::Page& page, const Profile& profile) {
-  if (profile.ceilings) page.section("Roofline", chart_html(to_svg(roofline_of(profile))));
-  page.section("Timeline of a few steps", chart_html(prof::timeline_svg(profile.timeline)));
-  page.section("Plan", plan_html(profile));
-  std::string next;
-  for (const std::string& line : profile.advice) next += prof::paragraph_html(line);
-  page.section("What to try next", next);
-  page.section("Kernels", kernels_html(profile));
-  prof::HtmlTable calls;
-  calls.head = {"call", "times", "us", "share"};
-  for (const ApiUse& use : profile.api) {
-    calls.rows.push_back({use.name, std::to_string(use.calls),
-                          fmt::format("{:.1f}", 1e6 * use.seconds), percent(use.share)});
-  }
-  if (!calls.rows.empty()) page.section("Host calls", prof::table_html(calls));
 }
 
 void add_environment(prof::Page& page, const std::string& machine) {

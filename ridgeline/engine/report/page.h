@@ -26,7 +26,6 @@ std::unique_ptr<TrainObserver> trace_observer(const std::filesystem::path& file)
 void write_report(const Profile& profile, const std::filesystem::path& folder);
 
 // Sections that several pages share.
-void add_profile_sections(prof::Page& page, const Profile& profile);
 void add_environment(prof::Page& page, const std::string& machine);
 void write_page(const prof::Page& page, const std::filesystem::path& folder);
 // Throws io where it could not be written: known before the work, not after it.

@@ -77,7 +77,6 @@ class ChunkRoot {
   void accept(Peer& peer, ChunkResult result);
   void bury_lost();
   bool all_in() const;
-  void stop_all();
 
   SourceReader& reader_;
   Workers& workers_;
