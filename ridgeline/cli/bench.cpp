@@ -59,7 +59,7 @@ void add_bench(CLI::App& app, Action& action) {
   add_bench_deepbench(*bench, action);
   CLI::App* command = bench->add_subcommand("mlp", "training steps of perceptrons on random data");
   command->add_option("--seconds", flags->options.seconds, "time for each network")
-      ->check(CLI::Range(0.0, 3600.0).description(""))
+      ->check(range(0.0, 3600.0))
       ->type_name("S");
   command
       ->add_option("--only", flags->options.only,

@@ -74,7 +74,7 @@ void add_bench_infer(CLI::App& bench, Action& action) {
       ->delimiter(',')
       ->type_name("N");
   command->add_option("--seconds", flags->seconds, "time for each line (0.5)")
-      ->check(CLI::Range(0.0, 3600.0).description(""))
+      ->check(range(0.0, 3600.0))
       ->type_name("S");
   command->add_flag("--ops", flags->ops, "also every op alone, by the fastest row that takes it");
   flags->since.declare(*command);

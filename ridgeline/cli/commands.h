@@ -83,6 +83,8 @@ int with_ranks(const std::function<int(Communicator&)>& work);
 // For a command that is one process's: several would be in each other's way. Throws usage there.
 int alone(const char* command, const std::function<int()>& work);
 
+// Numbers from low to high; CLI::Range lets NaN through.
+CLI::Validator range(double low, double high);
 void declare_sets(CLI::App& command, std::vector<std::string>& sets, const std::string& help);
 void declare_data(CLI::App& command, std::string& data);
 void declare_json(CLI::App& command, std::string& json);

@@ -54,11 +54,19 @@ void declare_data(CLI::App& command, std::string& data) {
   command.add_option("--data", data, "folder to look for data in first")->type_name("DIR");
 }
 
+CLI::Validator range(double low, double high) {
+  const auto check = [low, high](const std::string& text) {
+    double value = 0;
+    const bool number = CLI::detail::lexical_cast(text, value);
+    if (number && value >= low && value <= high) return std::string();
+    return fmt::format("{} is not a number from {:g} to {:g}", text, low, high);
+  };
+  return CLI::Validator(check, "");
+}
+
 void BenchFlags::declare(CLI::App& command, double& seconds_to, const std::string& precisions,
                          const std::string& seconds) {
-  command.add_option("--seconds", seconds_to, seconds)
-      ->check(CLI::Range(0.0, 3600.0).description(""))
-      ->type_name("S");
+  command.add_option("--seconds", seconds_to, seconds)->check(range(0.0, 3600.0))->type_name("S");
   command.add_option("--precision", precision, precisions)->type_name("NAME");
   command.add_option("--csv", csv, "write the lines as CSV")->type_name("FILE");
   run.declare(command);

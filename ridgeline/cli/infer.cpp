@@ -183,7 +183,7 @@ void add_infer(CLI::App& app, Action& action) {
   command
       ->add_option("--temperature", generate.temperature,
                    "below 1 more cautious, above 1 bolder, 0 always the likeliest (1)")
-      ->check(CLI::Range(0.0, 100.0).description(""))
+      ->check(range(0.0, 100.0))
       ->type_name("X")
       ->needs(characters);
   command->add_option("--prompt", generate.prompt, "what the text begins with")

@@ -87,7 +87,7 @@ void add_ladder(CLI::App& app, Action& action) {
       ->required()
       ->type_name("");
   command->add_option("--seconds", flags->seconds, "time for each rung")
-      ->check(CLI::Range(0.0, 3600.0).description(""))
+      ->check(range(0.0, 3600.0))
       ->type_name("S");
   command
       ->add_option("--ranks", flags->ranks,

@@ -88,7 +88,7 @@ void add_profile(CLI::App& app, Action& action) {
       ->check(CLI::Range(1, 1000000).description(""))
       ->type_name("N");
   command->add_option("--seconds", flags->options.seconds, "time for all passes, about (5)")
-      ->check(CLI::Range(0.0, 3600.0).description(""))
+      ->check(range(0.0, 3600.0))
       ->type_name("S");
   command
       ->add_option("--batch", flags->options.batch,

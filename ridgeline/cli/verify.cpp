@@ -86,7 +86,7 @@ void add_verify(CLI::App& app, Action& action) {
   command
       ->add_option("--reference-seconds", flags->reference_seconds,
                    "for the slow reference rows, which make as many steps as fit (default: 10)")
-      ->check(CLI::Range(0.0, 1e9).description(""))
+      ->check(range(0.0, 1e9))
       ->type_name("S");
   command
       ->add_option("--precision", flags->precisions,

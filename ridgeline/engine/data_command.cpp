@@ -39,7 +39,7 @@ std::string list_sets(const std::filesystem::path& data_dir) {
     } catch (const Error&) {
       where = "not here: ridgeline data get " + set.name;
     }
-    text += fmt::format("{:<14} {}; {} classes; {}\n{:<14} {}\n", set.name, set.title, set.classes,
+    text += fmt::format("{:<16} {}; {} classes; {}\n{:<16} {}\n", set.name, set.title, set.classes,
                         set.licence, "", where);
   }
   return text;
