@@ -6,6 +6,7 @@
 
 #include "ridgeline/engine/clock.h"
 #include "ridgeline/engine/load_data.h"
+#include "ridgeline/engine/ranks.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -111,6 +112,12 @@ Evaluation evaluate_file(const std::filesystem::path& file, const std::string& d
                 to_string(set.item_shape()), file.string(), to_string(loaded.model.input()));
   }
   check_outputs(loaded.model, set, name);
+  if (ranks != nullptr && ranks->size() > 1) {
+    check_same_settings(
+        *ranks, fmt::format("precision = {}", ridgeline::name(loaded.config.run.precision)));
+    check_same_model(*ranks, loaded.config, loaded.model);
+    check_same_part(*ranks, set);
+  }
   Machine machine(loaded.config.run, ranks);
   nn::LowerOptions lower = lower_options(loaded.config, loaded.scaling, set);
   lower.mode = nn::Mode::evaluate;

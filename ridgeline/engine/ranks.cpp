@@ -124,6 +124,13 @@ void check_same_model(Communicator& ranks, const Config& config, const nn::Model
   throw_first(ranks, mine, "all ranks need the same build and model file");
 }
 
+void check_same_part(Communicator& ranks, const data::ImageSet& set) {
+  const bool same = ranks.from_root(set.hash) == set.hash;
+  throw_first(ranks,
+              same ? "" : fmt::format("({}) has other data for {} than rank 0", host(), set.name),
+              "all ranks need the same data, and the same command");
+}
+
 void check_replicas(Communicator& ranks, const Snapshot& mine, int64_t step) {
   std::vector<uint64_t> own;
   for (const Snapshot::Item& item : mine.items) {

@@ -19,6 +19,9 @@ void check_same_settings(Communicator& ranks, const std::string& settings);
 // The same of a model that every rank has loaded for itself.
 void check_same_model(Communicator& ranks, const Config& config, const nn::Model& model);
 
+// The same of data for a model: one part of a set.
+void check_same_part(Communicator& ranks, const data::ImageSet& set);
+
 // Throws comm on every rank when the weights of one are not those of the root bit for bit, and
 // names it and the first tensor that differs.
 void check_replicas(Communicator& ranks, const Snapshot& mine, int64_t step);

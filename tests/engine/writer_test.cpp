@@ -36,5 +36,25 @@ TEST(ResultWriter, OfNoResultsWritesItsHeader) {
   }
 }
 
+TEST(OutputFile, OfAnotherWriterIsRefusedUntilThatHasEnded) {
+  const TempFolder folder;
+  {
+    OutputFile first(folder / "labels.csv");
+    first.write("first\n");
+    EXPECT_THROW(OutputFile(folder / "labels.csv"), Error);
+    first.finish();
+    EXPECT_EQ(slurp(folder / "labels.csv"), "first\n");
+  }
+  {
+    OutputFile left(folder / "labels.csv");
+    left.write("a part that stays, as after a kill\n");
+    left.keep();
+  }
+  OutputFile second(folder / "labels.csv");
+  second.write("second\n");
+  second.finish();
+  EXPECT_EQ(slurp(folder / "labels.csv"), "second\n");
+}
+
 }  // namespace
 }  // namespace ridgeline::engine

@@ -167,6 +167,22 @@ def test_errors(folder):
     assert len(ours(err)) == 1 and "rank 1" in ours(err)[0] and "batch = 17" in ours(err)[0], err
 
 
+def test_unlike_evaluations(folder):
+    """One rank evaluates another part, or in another precision."""
+    tool.run("train", folder.config, "--quiet", "--out", folder / "eval", "--set", "train.epochs=1")
+    script = folder / "unlike.sh"
+    for flags, named in (("--train-part", "other data"), ("--precision bf16", "precision = bf16")):
+        script.write_text(f'#!/bin/sh\n[ $OMPI_COMM_WORLD_RANK = 1 ] && f="{flags}"\n'
+                          f'exec "{tool.TOOL}" eval "{folder / "eval"}" $f\n')
+        script.chmod(0o755)
+        process = subprocess.Popen(["mpirun", "-n", "2", str(script)], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, start_new_session=True,
+                                   env=tool.environment(**mpi.ENVIRONMENT))
+        code, _, out, err = end(process, 60)
+        assert code == 7 and out == "", (code, out, err)
+        assert re.search(rf"rank 1 .*{named}", ours(err)[-1]), err
+
+
 def test_missing_at_the_start(folder):
     """One rank ends before MPI has started, and the launcher takes that for its good end."""
     script = folder / "leaves.sh"
@@ -216,7 +232,8 @@ def main():
     tests = [test_results, test_resume_with_other_ranks,
              lambda f: test_killed(f, 1, "killed"), lambda f: test_killed(f, 0, "root"),
              lambda f: test_killed(f, 2, "apart", *APART), test_no_shared_memory, test_stopped,
-             test_launcher_dies, test_terminated, test_errors, test_missing_at_the_start, test_verify, test_profile_and_sums, test_rung]
+             test_launcher_dies, test_terminated, test_errors, test_unlike_evaluations,
+             test_missing_at_the_start, test_verify, test_profile_and_sums, test_rung]
     try:
         for number, test in enumerate(tests, 1):
             begin = time.monotonic()

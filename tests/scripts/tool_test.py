@@ -72,6 +72,9 @@ class Tool(unittest.TestCase):
         self.fails(2, "train", self.folder.config, "--resume", "--force")
         self.fails(2, "train", self.folder.config, "--resume", says="--out")
         self.fails(2, "train", self.folder.config, "--threads", "-1")
+        for seconds in ("nan", "-1", "3601", "two"):
+            self.fails(2, "profile", self.folder.config, "--seconds", seconds,
+                       says=("--seconds", f"{seconds} is not a number from 0 to 3600"))
         self.fails(2, "train", self.folder / "none.toml", says="none.toml")
         self.fails(2, "sweep", self.folder.config, says="key=a,b,c")
         self.fails(2, "infer", "none", "--input", "none", "--format", "xml",
@@ -152,6 +155,16 @@ class Tool(unittest.TestCase):
         truth = (self.folder.data / "t10k-labels-idx1-ubyte").read_bytes()[8:]
         right = sum(int(pair[1]) == label for pair, label in zip(labels[1:], truth))
         self.assertEqual(right / 100, json.loads(self.result.read_text())["accuracy"])
+
+    def test_infer_spares_what_it_reads(self):
+        model = self.folder / "spared.safetensors"
+        source = self.folder / "spared.idx"
+        shutil.copy(self.run_dir / "model.safetensors", model)
+        shutil.copy(self.folder.data / "t10k-images-idx3-ubyte", source)
+        kept = model.read_bytes(), source.read_bytes()
+        for output in (model, source):
+            self.fails(2, "infer", model, "--input", source, "--output", output, says="choose another")
+        self.assertEqual((model.read_bytes(), source.read_bytes()), kept)
 
     def test_infer_to_a_closed_pipe(self):
         source = self.folder.data / "train-images-idx3-ubyte"

@@ -325,6 +325,18 @@ std::string shared_settings(const InferOptions& options, const std::filesystem::
       precision ? name(*precision) : "the model's", options.own_part, options.echo, options.trace);
 }
 
+// Results do not replace what they are made of.
+void check_spares(const std::filesystem::path& output,
+                  const std::vector<std::filesystem::path>& sources) {
+  for (const std::filesystem::path& source : sources) {
+    std::error_code ignored;
+    if (output == "-" || !std::filesystem::is_regular_file(output, ignored)) continue;
+    if (!std::filesystem::equivalent(output, source, ignored)) continue;
+    throw_error(ErrorKind::usage, "--output {}: is the file that is read; choose another",
+                output.string());
+  }
+}
+
 WriterOptions writer_options(const Station& station, const InferOptions& options,
                              const std::filesystem::path& output) {
   WriterOptions writer;
@@ -351,6 +363,7 @@ InferReport infer(const std::filesystem::path& model, const std::filesystem::pat
                   const std::filesystem::path& output, const InferOptions& options,
                   Communicator* communicator) {
   dist::RankCommunicator* ranks = several(communicator);
+  check_spares(output, {model, input});
   if (ranks != nullptr) check_same_settings(*ranks, shared_settings(options, output));
   Station station(model, options, ranks);
   if (ranks != nullptr) check_same_model(*ranks, station.loaded.config, station.loaded.model);

@@ -1,6 +1,7 @@
 #include "ridgeline/engine/stream/output.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -31,14 +32,45 @@ OutputFile::OutputFile(const std::filesystem::path& path) : path_(path), stdout_
   }
   part_ = path_;
   if (renames_) part_ += ".part";
-  const int flags = O_WRONLY | O_CLOEXEC | (renames_ ? O_CREAT | O_TRUNC | O_NOFOLLOW : 0);
-  fd_ = ::open(part_.c_str(), flags, 0666);
-  if (fd_ < 0) fail(part_, renames_ ? "create" : "open");
+  if (renames_) {
+    claim();
+    return;
+  }
+  fd_ = ::open(part_.c_str(), O_WRONLY | O_CLOEXEC);
+  if (fd_ < 0) fail(part_, "open");
+}
+
+// Two that grow the same part would mix their lines, so whoever writes it has it locked until it
+// has its name.
+void OutputFile::claim() {
+  for (;;) {
+    fd_ = ::open(part_.c_str(), O_WRONLY | O_CLOEXEC | O_CREAT | O_NOFOLLOW, 0666);
+    if (fd_ < 0) fail(part_, "create");
+    struct stat mine {
+    }, there{};
+    const bool locked = ::flock(fd_, LOCK_EX | LOCK_NB) == 0;
+    const bool busy = !locked && errno == EWOULDBLOCK;  // else: a disk that has no locks
+    // Whoever had it may have finished it meanwhile: then this is the whole file, not to be
+    // touched.
+    const bool same = ::fstat(fd_, &mine) == 0 && ::stat(part_.c_str(), &there) == 0 &&
+                      mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
+    if (same && !busy && ::ftruncate(fd_, 0) == 0) return;
+    const int error = errno;
+    ::close(fd_);
+    fd_ = -1;
+    if (busy) {
+      throw_error(ErrorKind::io,
+                  "{}: another process is writing it; wait for it or choose another output",
+                  part_.string());
+    }
+    errno = error;
+    if (same) fail(part_, "empty");
+  }
 }
 
 OutputFile::~OutputFile() {
+  if (fd_ >= 0 && renames_ && !finished_ && !keep_) ::unlink(part_.c_str());
   if (fd_ >= 0) ::close(fd_);
-  if (renames_ && !finished_ && !keep_) ::unlink(part_.c_str());
 }
 
 bool OutputFile::write(std::string_view text) {
@@ -75,12 +107,12 @@ void OutputFile::finish() {
   if (stdout_) return;
   keep_ = true;  // whatever fails now, the results are all there
   if (renames_ && ::fsync(fd_) != 0) fail(part_, "sync");
-  const int closed = ::close(fd_);
-  fd_ = -1;
-  if (closed != 0) fail(part_, "close");
   if (renames_ && ::rename(part_.c_str(), path_.c_str()) != 0) {
     fail(path_, "put the new file in place");
   }
+  const int closed = ::close(fd_);
+  fd_ = -1;
+  if (closed != 0) fail(path_, "close");
 }
 
 }  // namespace ridgeline::engine

@@ -8,7 +8,8 @@ namespace ridgeline::engine {
 
 // A file that grows while results come: under the name `<path>.part` until finish() has put it on
 // disk in its place. Left without finish() it stays as it is if keep() was called, else it goes.
-// "-" is stdout; a pipe or a device is written to as it is. Throws io.
+// "-" is stdout; a pipe or a device is written to as it is. Throws io, also when another process
+// has the part open.
 class OutputFile {
  public:
   explicit OutputFile(const std::filesystem::path& path);
@@ -24,6 +25,8 @@ class OutputFile {
   std::string unfinished() const { return renames_ ? part_.string() : std::string(); }
 
  private:
+  void claim();
+
   std::filesystem::path path_, part_;
   int fd_ = -1;
   bool stdout_ = false, renames_ = false, keep_ = false, finished_ = false;
