@@ -90,7 +90,8 @@ class Profile(unittest.TestCase):
     def test_rows_restrict_the_plan(self):
         _, got = self.profile(self.folder.config, "--rows", "*.reference", "--seconds", "0.1")
         self.assertTrue(all(row["row"].endswith(".reference") for row in got["rows"]))
-        self.fails(2, "profile", self.folder.config, "--rows", "cpu.nothing", says="no row computes")
+        self.fails(2, "profile", self.folder.config, "--rows", "cpu.nothing", says="'cpu.nothing': no row of this build")
+        self.fails(2, "profile", self.folder.config, "--rows", "cpu.tick.reference", says="no row computes")
 
     def test_compare_finds_what_got_slower(self):
         before, after = self.folder / "before.json", self.folder / "after.json"
