@@ -120,6 +120,9 @@ struct Span {
 struct Traits {
   bool deterministic = true;
   bool fallback = false;  // a reference: considered only where nothing else covers
+  // Its steps do what no graph can hold (they wait for the GPU, and call what calls it): a plan
+  // ends one graph before them and begins another after.
+  bool between_graphs = false;
 };
 
 struct Impl {

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "ridgeline/plan/arena.h"
+#include "ridgeline/plan/segments.h"
 
 namespace ridgeline {
 namespace {
@@ -35,13 +36,16 @@ struct Plan::Parts {
   std::vector<std::byte*> workspaces;
   std::vector<std::unique_ptr<Step>> steps;
   std::map<int64_t, std::function<void()>> launches;  // by number of steps
+  std::vector<std::function<void()>> turns;           // of a plan in several segments: one pass
 
   void lay_out();
   Tensor tensor(const Value& value, const Format& format) const;
-  void run_once() {
-    for (const auto& step : steps) step->run();
+  void run_once() { run(0, steps.size()); }
+  void run(size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) steps[i]->run();
   }
   const std::function<void()>& launch(int64_t count);
+  void take_turns(const std::vector<Segment>& segments);
 };
 
 namespace {
@@ -184,11 +188,26 @@ Tensor Plan::Parts::tensor(const Value& value, const Format& format) const {
               format.empty() ? "" : " in format " + format);
 }
 
+void Plan::Parts::take_turns(const std::vector<Segment>& segments) {
+  for (const auto& [begin, end, graph] : segments) {
+    const auto run_these = [this, begin = begin, end = end] { run(begin, end); };
+    turns.push_back(graph ? runtime.capture(run_these, 1) : run_these);
+  }
+}
+
 const std::function<void()>& Plan::Parts::launch(int64_t count) {
   auto& entry = launches[count];
   if (!entry) {
     if (steps.size() == 1) {
       entry = [step = steps.front().get(), count] { step->run_many(count); };
+    } else if (const auto segments = segments_of(program, choices);
+               segments.size() > 1 || !segments.front().graph) {
+      if (turns.empty()) take_turns(segments);
+      entry = [this, count] {
+        for (int64_t i = 0; i < count; ++i) {
+          for (const auto& turn : turns) turn();
+        }
+      };
     } else {
       entry = runtime.capture([this] { run_once(); }, count);
     }
@@ -198,7 +217,7 @@ const std::function<void()>& Plan::Parts::launch(int64_t count) {
 
 Plan::Plan(Runtime& runtime, Program program, Choices choices, const Externals& externals)
     : parts_(new Parts{
-          runtime, std::move(program), std::move(choices), externals, {}, {}, {}, {}, {}, {}}) {
+          runtime, std::move(program), std::move(choices), externals, {}, {}, {}, {}, {}, {}, {}}) {
   parts_->lay_out();
   for (size_t i = 0; i < parts_->choices.size(); ++i) {
     const Choice& choice = parts_->choices[i];

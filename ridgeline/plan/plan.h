@@ -44,7 +44,8 @@ class Plan {
   Plan& operator=(Plan&&) noexcept;
 
   // Makes `steps` passes over the program, 1 <= steps <= program().repeats. The caller has put the
-  // inputs of these steps in place and set tick to 0. Asynchronous on a GPU.
+  // inputs of these steps in place and set tick to 0. Asynchronous on a GPU, but for what rows that
+  // run between graphs wait for.
   void run(int64_t steps = 1);
 
   // One pass over the choice with this index alone, for profilers and debuggers.

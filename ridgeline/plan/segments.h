@@ -1,0 +1,22 @@
+#pragma once
+
+#include <vector>
+
+#include "ridgeline/plan/plan.h"
+
+namespace ridgeline {
+
+// The steps [begin, end) of a plan: one graph, or one after the other.
+struct Segment {
+  size_t begin = 0, end = 0;
+  bool graph = true;
+
+  bool operator==(const Segment&) const = default;
+};
+
+// A plan as what is launched in turn: one graph, unless it has rows that run between graphs. No
+// graph may end while a sum that it has started is under way on another stream, so a plan with
+// starts of both kinds has no graphs at all.
+std::vector<Segment> segments_of(const Program& program, const Choices& choices);
+
+}  // namespace ridgeline
