@@ -29,6 +29,16 @@ void convert(const From* from, To* to, int64_t count) {
   for (int64_t i = 0; i < count; ++i) to[i] = To(float(from[i]));
 }
 
+// Collective: one rank whose library does not take it is enough.
+std::string refuse_device_memory(Transport& transport) {
+  const int32_t mine = transport.takes_device_memory() ? 1 : 0;
+  int32_t all = mine;
+  transport.all_reduce(&mine, &all, 1, DType::int32, Reduce::min);
+  if (all == 1) return {};
+  return fmt::format("{} does not say{} that it takes memory of a GPU", transport.library(),
+                     mine == 1 ? " on every rank" : "");
+}
+
 }  // namespace
 
 int64_t now_ms() {
@@ -68,7 +78,9 @@ class RankCommunicator::Waiting {
 };
 
 RankCommunicator::RankCommunicator(std::unique_ptr<Transport> transport)
-    : transport_(std::move(transport)), ring_(kMostOpen) {
+    : transport_(std::move(transport)),
+      device_refusal_(refuse_device_memory(*transport_)),
+      ring_(kMostOpen) {
   const SharedSegments shared = transport_->shared_segments(SharedSum::kBytes, kMostRoom);
   if (shared.begins.empty()) return;
   room_bytes_ = shared.bytes - SharedSum::kBytes;
@@ -198,6 +210,12 @@ void RankCommunicator::all_reduce(const void* from, void* to, int64_t count, DTy
   wait(started_);
   const Waiting waiting(*this);
   do_all_reduce({from, to, count, dtype, wire, false}, how);
+}
+
+void RankCommunicator::all_reduce_device(const void* from, void* to, int64_t count, DType dtype) {
+  wait(started_);
+  const Waiting waiting(*this);
+  if (count > 0) transport_->all_reduce(from, to, count, dtype, Reduce::sum);
 }
 
 void RankCommunicator::reduce_scatter(const void* from, void* to, int64_t count, DType dtype) {

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "ridgeline/core/device_sums.h"
 #include "ridgeline/core/shared_room.h"
 #include "ridgeline/dist/shared_sum.h"
 #include "ridgeline/dist/transport.h"
@@ -35,7 +36,7 @@ struct RankHooks {
 
 // A Communicator over a Transport: sums that were started are made by a thread of its own, in
 // order, while the caller computes; where the transport's library does not allow that, at once.
-class RankCommunicator final : public Communicator, public SharedRoom {
+class RankCommunicator final : public Communicator, public SharedRoom, public DeviceSums {
  public:
   explicit RankCommunicator(std::unique_ptr<Transport> transport);
   ~RankCommunicator() override;
@@ -75,6 +76,9 @@ class RankCommunicator final : public Communicator, public SharedRoom {
   bool claim(size_t bytes) override;
   void wait_until(const std::function<bool()>& done) override;
 
+  std::string device_refusal() const override { return device_refusal_; }
+  void all_reduce_device(const void* from, void* to, int64_t count, DType dtype) override;
+
   double blocked_seconds() const override { return blocked_; }
   void begin_work() override { pulse_ = now_ms(); }
   void end_work() override { pulse_ = 0; }
@@ -99,6 +103,7 @@ class RankCommunicator final : public Communicator, public SharedRoom {
   void rethrow();
 
   std::unique_ptr<Transport> transport_;
+  std::string device_refusal_;
   Pulse pulse_{0};
   std::atomic<bool> broken_{false};
   mutable std::mutex hooking_;

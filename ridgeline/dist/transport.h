@@ -29,6 +29,8 @@ class Transport {
   virtual std::string library() const = 0;  // name and version
   // Whether calls may come from a thread other than the one that made it.
   virtual bool any_thread() const = 0;
+  // Whether all_reduce() takes memory of a GPU too.
+  virtual bool takes_device_memory() const { return false; }
 
   virtual void barrier() = 0;
   virtual void broadcast(void* data, size_t bytes, int root) = 0;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <sstream>
 
+#include "ridgeline/core/device_sums.h"
 #include "ridgeline/plan/cache.h"
 #include "ridgeline/plan/stopwatch.h"
 
@@ -175,7 +176,9 @@ Planned plan_together(const Program& program, const Table& table, Runtime& runti
                       const PlanOptions& options, TuningCache* cache, Communicator& ranks) {
   const auto start = std::chrono::steady_clock::now();
   Bench bench(program, table, runtime, options, ranks);
-  const std::string key = plan_key(program, options);
+  std::string key = plan_key(program, options);
+  // Another MPI may open a row that the kept plan was never compared with.
+  if (takes_device_memory(ranks)) key += " device memory between ranks";
   PlanOptions unpinned = options;
   unpinned.pinned.clear();
 

@@ -160,6 +160,49 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Ranks,
                                            std::pair(3, true), std::pair(4, true),
                                            std::pair(3, false)));
 
+// Sums of a GPU's memory are the library's own: shared memory is the host's.
+TEST_P(Ranks, SumsOfDeviceMemoryAreMadeByTheLibraryThatTakesIt) {
+  const auto [size, any_thread] = GetParam();
+  on_ranks(
+      size,
+      [](RankCommunicator& ranks) {
+        EXPECT_EQ(ranks.device_refusal(), "");
+        EXPECT_TRUE(takes_device_memory(ranks));
+        auto& transport = static_cast<testing::ThreadTransport&>(ranks.transport());
+        std::vector<float> from(1001), to(1001), in_place(1001);
+        for (int64_t i = 0; i < 1001; ++i) from[size_t(i)] = element(ranks.rank(), i);
+        in_place = from;
+        ranks.wait(ranks.start_all_reduce(from.data(), to.data(), 1001, DType::fp32, DType::fp32));
+        const int64_t before = transport.sums();
+        std::fill(to.begin(), to.end(), 0.0f);
+        ranks.all_reduce_device(from.data(), to.data(), 1001, DType::fp32);
+        ranks.all_reduce_device(in_place.data(), in_place.data(), 1001, DType::fp32);
+        ranks.all_reduce_device(nullptr, nullptr, 0, DType::fp32);
+        EXPECT_EQ(transport.sums(), before + 2);
+        for (int64_t i = 0; i < 1001; ++i) {
+          ASSERT_EQ(to[size_t(i)], exact_sum(ranks.size(), i)) << i;
+          ASSERT_EQ(in_place[size_t(i)], exact_sum(ranks.size(), i)) << i;
+        }
+      },
+      any_thread, [](int) { return true; });
+}
+
+TEST(DeviceMemory, IsTakenByAllRanksOrNone) {
+  const auto refusals = [](const std::function<bool(int)>& on_device) {
+    std::vector<std::string> all(3);
+    on_ranks(
+        3, [&](RankCommunicator& ranks) { all[size_t(ranks.rank())] = ranks.device_refusal(); },
+        true, on_device);
+    return all;
+  };
+  using Texts = std::vector<std::string>;
+  const std::string mine = "threads does not say that it takes memory of a GPU",
+                    others = "threads does not say on every rank that it takes memory of a GPU";
+  EXPECT_EQ(refusals([](int) { return true; }), (Texts{"", "", ""}));
+  EXPECT_EQ(refusals([](int) { return false; }), (Texts{mine, mine, mine}));
+  EXPECT_EQ(refusals([](int rank) { return rank != 1; }), (Texts{others, mine, others}));
+}
+
 TEST(RankFailure, IsThrownWhereItIsWaitedFor) {
   on_ranks(1, [](RankCommunicator& ranks) {
     uint8_t byte = 1;
@@ -173,6 +216,7 @@ TEST(RankFailure, IsThrownWhereItIsWaitedFor) {
 
 TEST(Self, IsOneRank) {
   SelfCommunicator self;
+  EXPECT_FALSE(takes_device_memory(self));
   EXPECT_TRUE(self.is_root());
   float from = 1.00390625f, to = 0;  // 1 + 2^-8: half way between two bf16 numbers
   self.all_reduce(&from, &to, 1, DType::fp32, Reduce::sum, DType::fp32);

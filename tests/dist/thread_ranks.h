@@ -81,8 +81,13 @@ class ThreadGroup {
 
 class ThreadTransport final : public Transport {
  public:
-  ThreadTransport(ThreadGroup& group, int rank, bool any_thread)
-      : group_(group), rank_(rank), any_thread_(any_thread) {}
+  ThreadTransport(ThreadGroup& group, int rank, bool any_thread, bool takes_device_memory = false)
+      : group_(group),
+        rank_(rank),
+        any_thread_(any_thread),
+        takes_device_memory_(takes_device_memory) {}
+
+  int64_t sums() const { return sums_; }  // asked for by all_reduce()
 
   int rank() const override { return rank_; }
   int size() const override { return group_.size(); }
@@ -90,6 +95,8 @@ class ThreadTransport final : public Transport {
   int local_size() const override { return group_.size(); }
   std::string library() const override { return "threads"; }
   bool any_thread() const override { return any_thread_; }
+  // Any memory is the host's here.
+  bool takes_device_memory() const override { return takes_device_memory_; }
   void barrier() override {
     group_.meet(rank_, nullptr, [] {});
   }
@@ -106,6 +113,7 @@ class ThreadTransport final : public Transport {
     });
   }
   void all_reduce(const void* from, void* to, int64_t count, DType dtype, Reduce how) override {
+    if (how == Reduce::sum) ++sums_;
     with_type(dtype, [&](auto zero) {
       using T = decltype(zero);
       std::vector<T> sum;
@@ -193,13 +201,15 @@ class ThreadTransport final : public Transport {
 
   ThreadGroup& group_;
   int rank_;
-  bool any_thread_;
+  bool any_thread_, takes_device_memory_;
+  int64_t sums_ = 0;
 };
 
 // Calls work(ranks) on `size` threads; what one of them throws is thrown here (the others must not
-// be waiting for it).
-inline void on_ranks(int size, const std::function<void(RankCommunicator&)>& work,
-                     bool any_thread = true) {
+// be waiting for it). `on_device`: which ranks' library says that it takes memory of a GPU.
+inline void on_ranks(
+    int size, const std::function<void(RankCommunicator&)>& work, bool any_thread = true,
+    const std::function<bool(int rank)>& on_device = [](int) { return false; }) {
   ThreadGroup group(size);
   std::vector<std::exception_ptr> failures(static_cast<size_t>(size));
   {
@@ -208,7 +218,8 @@ inline void on_ranks(int size, const std::function<void(RankCommunicator&)>& wor
     for (int r = 0; r < size; ++r) {
       threads.emplace_back([&, r] {
         try {
-          RankCommunicator ranks(std::make_unique<ThreadTransport>(group, r, any_thread));
+          RankCommunicator ranks(
+              std::make_unique<ThreadTransport>(group, r, any_thread, on_device(r)));
           work(ranks);
         } catch (...) {
           failures[size_t(r)] = std::current_exception();

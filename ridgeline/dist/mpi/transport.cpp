@@ -13,6 +13,10 @@
 
 #include "ridgeline/core/claim_memory.h"
 
+// Whether MPI takes memory of a GPU: an extension of Open MPI's that others have too. Null where
+// the library that is found at run time has none.
+extern "C" int MPIX_Query_cuda_support(void) __attribute__((weak));
+
 namespace ridgeline::dist {
 namespace {
 
@@ -73,6 +77,9 @@ class MpiTransport final : public Transport {
   int local_rank() const override { return local_rank_; }
   int local_size() const override { return local_size_; }
   bool any_thread() const override { return any_thread_; }
+  bool takes_device_memory() const override {
+    return MPIX_Query_cuda_support != nullptr && MPIX_Query_cuda_support() == 1;
+  }
 
   std::string library() const override {
     char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
