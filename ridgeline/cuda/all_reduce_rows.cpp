@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "ridgeline/core/device_sums.h"
 #include "ridgeline/cuda/narrow_sum.h"
 #include "ridgeline/cuda/row.h"
 #include "ridgeline/cuda/vendor/nccl.h"
@@ -124,6 +125,62 @@ class NcclSum final : public Step {
   std::optional<NarrowSum> narrow_;
 };
 
+// --- MPI that takes the GPU's memory ---
+
+DeviceSums* device_sums(const Runtime& runtime) {
+  return dynamic_cast<DeviceSums*>(runtime.ranks());
+}
+
+Cover covers_mpi(const Rest& rest) {
+  const auto* op = rest.get<AllReduceStart>(0);
+  if (op == nullptr) return no_such_op("all_reduce_start");
+  if (rest.runtime.ranks() == nullptr) return Cover::no("this process is alone");
+  const DeviceSums* ranks = device_sums(rest.runtime);
+  if (ranks == nullptr) return Cover::no("these ranks take the host's memory only");
+  if (std::string why = ranks->device_refusal(); !why.empty()) return Cover::no(std::move(why));
+  for (const Value& grad : op->grads) {
+    if (grad.dtype != DType::fp32 && grad.dtype != DType::fp64) {
+      return Cover::no("adds up fp32 and fp64 only");
+    }
+    if (grad.dtype == DType::fp32 && op->wire == DType::bf16) return Cover::no("sends no bf16");
+  }
+  return Cover::of(1);
+}
+
+// The library reads the gradients as soon as it is called, and calls CUDA.
+class MpiSum final : public Step {
+ public:
+  MpiSum(const AllReduceStart& op, const Binding& binding)
+      : sums_(sums_of(op, binding)),
+        token_(binding.write(op.token).data),
+        ranks_(device_sums(binding.runtime())),
+        runtime_(cuda_runtime(binding.runtime())) {}
+
+  void run() override {
+    if (runtime_.order() != nullptr) {
+      throw_error(ErrorKind::usage, "no graph can hold a sum that MPI makes on the GPU");
+    }
+    check(cudaMemsetAsync(token_, 0, sizeof(int64_t), runtime_.stream()), "a token");
+    runtime_.synchronize();
+    for (const Sum& sum : sums_) ranks_->all_reduce_device(sum.from, sum.to, sum.count, sum.dtype);
+  }
+
+ private:
+  std::vector<Sum> sums_;
+  void* token_;
+  DeviceSums* ranks_;
+  CudaRuntime& runtime_;
+};
+
+Impl mpi_row() {
+  Impl row = cuda_row("cuda.all_reduce_start.mpi", covers_mpi,
+                      [](const Span& span, const Binding& binding) -> std::unique_ptr<Step> {
+                        return std::make_unique<MpiSum>(span.get<AllReduceStart>(0), binding);
+                      });
+  row.traits.between_graphs = true;
+  return row;
+}
+
 // --- through the host ---
 
 // Pinned memory for all gradients of a layer, and what the host does with it in between.
@@ -222,6 +279,7 @@ Table all_reduce_rows() {
                    [](const Span& span, const Binding& binding) -> std::unique_ptr<Step> {
                      return std::make_unique<NcclSum>(span.get<AllReduceStart>(0), binding);
                    }),
+          mpi_row(),
           cuda_row("cuda.all_reduce_start.staged", covers_staged,
                    [](const Span& span, const Binding& binding) -> std::unique_ptr<Step> {
                      return std::make_unique<StagedSum>(span.get<AllReduceStart>(0), binding);

@@ -4,9 +4,10 @@
 
 namespace ridgeline::cuda {
 
-// Gradients over several ranks: by NCCL on a stream of its own inside the captured graph, or
-// through the host's memory and the ranks' communicator, as a host step of the graph. Any start
-// fits the one wait. A process alone is one rank: copies.
+// Gradients over several ranks: by NCCL on a stream of its own inside the captured graph; by an MPI
+// that takes the GPU's memory, between two graphs; or through the host's memory and the ranks'
+// communicator, as a host step of the graph. Any start fits the one wait. A process alone is one
+// rank: copies.
 Table all_reduce_rows();
 
 }  // namespace ridgeline::cuda

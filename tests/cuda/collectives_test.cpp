@@ -6,7 +6,6 @@
 #include "ridgeline/cuda/rows.h"
 #include "ridgeline/cuda/vendor/nccl.h"
 #include "ridgeline/data/batches.h"
-#include "ridgeline/dist/self.h"
 #include "ridgeline/engine/resident_set.h"
 #include "ridgeline/engine/runner.h"
 #include "ridgeline/engine/weights.h"
@@ -14,6 +13,7 @@
 #include "ridgeline/nn/linear.h"
 #include "ridgeline/nn/lower.h"
 #include "ridgeline/plan/planner.h"
+#include "tests/cuda/device_self.h"
 #include "tests/cuda/gpu.h"
 #include "tests/engine/small_set.h"
 
@@ -56,8 +56,55 @@ std::string weights_after(Machine& machine, int ranks, const char* start, DType 
   return bits;
 }
 
+// A GPU as far as rows look when they are asked what they cover.
+class AskedGpu final : public Runtime {
+ public:
+  Device device() const override { return {DeviceKind::cuda, 0}; }
+  std::string fingerprint() const override { return "asked"; }
+  void* allocate(size_t) override { return nullptr; }
+  void release(void*) noexcept override {}
+  void upload(void*, const void*, size_t) override {}
+  void download(void*, const void*, size_t) override {}
+  void synchronize() override {}
+  double time(const std::function<void()>&, double) override { return 0; }
+};
+
+// What the row that hands a GPU's memory to MPI says to a sum of such values; "" when it takes it.
+std::string mpi_refusal(Communicator* ranks, DType dtype, DType wire) {
+  Program program;
+  const Value grad = program.add_value("grad", dtype, {5}, Role::param);
+  const Value sum = program.add_value("sum", dtype, {5}, Role::param);
+  const Value token = program.add_value("token", DType::int64, {1}, Role::temp);
+  program.add(AllReduceStart{{grad}, {sum}, token, 2, wire});
+  AskedGpu gpu;
+  gpu.set_ranks(ranks);
+  for (const Impl& row : cuda::rows()) {
+    if (row.name != "cuda.all_reduce_start.mpi") continue;
+    EXPECT_TRUE(row.traits.between_graphs);
+    const Cover cover = row.covers({program, 0, gpu});
+    EXPECT_EQ(cover.ops, cover.reason.empty() ? 1u : 0u);
+    return cover.reason;
+  }
+  return "there is no such row";
+}
+
+TEST(CudaMpiRow, TakesWhatTheLibrarySaysItTakes) {
+  dist::SelfCommunicator host_only;
+  test::DeviceSelf aware, unaware("Some MPI 1.0 does not say that it takes memory of a GPU");
+  for (const DType dtype : {DType::fp32, DType::fp64}) {
+    EXPECT_EQ(mpi_refusal(&aware, dtype, DType::fp32), "");
+    EXPECT_EQ(mpi_refusal(&unaware, dtype, DType::fp32), unaware.device_refusal());
+    EXPECT_EQ(mpi_refusal(&host_only, dtype, DType::fp32),
+              "these ranks take the host's memory only");
+    EXPECT_EQ(mpi_refusal(nullptr, dtype, DType::fp32), "this process is alone");
+  }
+  EXPECT_EQ(mpi_refusal(&aware, DType::fp32, DType::bf16), "sends no bf16");
+  EXPECT_EQ(mpi_refusal(&aware, DType::fp64, DType::bf16), "");  // travels as it is
+  EXPECT_EQ(mpi_refusal(&aware, DType::bf16, DType::fp32), "adds up fp32 and fp64 only");
+}
+
 TEST_F(CudaCollectives, OfOneRankChangeNoBit) {
-  dist::SelfCommunicator alone;
+  test::DeviceSelf alone;
   RunConfig run;
   run.device = "cuda";
   run.tune = false;
@@ -77,9 +124,14 @@ TEST_F(CudaCollectives, OfOneRankChangeNoBit) {
   const auto plain =
       without({"cuda.mlp_train", "cuda.mlp_step", "cuda.head_sgd", "cuda.linear_grad_w_sgd"});
   const std::string want = weights_after(*plain, 0, "", DType::fp32);
-  const auto staged = without({"cuda.mlp_train", "cuda.all_reduce_start.nccl"});
+  // Between graphs, one before and one after.
+  const auto mpi = without({"cuda.mlp_train", "cuda.all_reduce_start.nccl"});
+  EXPECT_EQ(weights_after(*mpi, 1, "cuda.all_reduce_start.mpi", DType::fp32), want);
+  const auto staged =
+      without({"cuda.mlp_train", "cuda.all_reduce_start.nccl", "cuda.all_reduce_start.mpi"});
   EXPECT_EQ(weights_after(*staged, 1, "cuda.all_reduce_start.staged", DType::fp32), want);
-  const auto nccl = without({"cuda.mlp_train", "cuda.all_reduce_start.staged"});
+  const auto nccl =
+      without({"cuda.mlp_train", "cuda.all_reduce_start.staged", "cuda.all_reduce_start.mpi"});
   const std::string& refusal = cuda::cuda_runtime(nccl->runtime()).collectives()->nccl_refusal();
   if (!refusal.empty()) GTEST_SKIP() << refusal;
   EXPECT_EQ(weights_after(*nccl, 1, "cuda.all_reduce_start.nccl", DType::fp32), want);

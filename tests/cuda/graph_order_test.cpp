@@ -6,6 +6,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "ridgeline/cuda/error.h"
@@ -18,6 +19,8 @@
 #include "ridgeline/nn/lower.h"
 #include "ridgeline/nn/pool.h"
 #include "ridgeline/plan/planner.h"
+#include "ridgeline/plan/segments.h"
+#include "tests/cuda/device_self.h"
 #include "tests/cuda/device_values.h"
 #include "tests/cuda/gpu.h"
 
@@ -177,6 +180,25 @@ class ConvNet {
   nn::Lowered lowered_;
 };
 
+// Graphs of many steps leave the bits that the rows leave one by one.
+void expect_rows_one_by_one(const ConvNet& net, const Choices& choices, Runtime& gpu,
+                            const std::string& name) {
+  const Arrays inputs = net.inputs();
+  const DeviceValues graphs(gpu, net.program(), inputs), rows(gpu, net.program(), inputs);
+  Plan whole(gpu, net.program(), choices, graphs.externals());
+  Plan singly(gpu, net.program(), choices, rows.externals());
+  whole.run(ConvNet::kSteps);
+  for (int64_t step = 0; step < ConvNet::kSteps; ++step) {
+    for (size_t i = 0; i < choices.size(); ++i) singly.run_choice(i);
+  }
+  const Arrays a = graphs.read(), b = rows.read();
+  for (const ValueInfo& info : net.program().values) {
+    if (info.role == Role::temp) continue;
+    const Tensor &x = a[info.value], &y = b[info.value];
+    EXPECT_EQ(std::memcmp(x.data, y.data, x.bytes()), 0) << info.name << " of " << name;
+  }
+}
+
 TEST_F(CudaGraphOrder, AGraphOfTrainingStepsIsItsRowsOneByOne) {
   const Table table = cuda::rows();
   dist::SelfCommunicator alone;
@@ -193,24 +215,36 @@ TEST_F(CudaGraphOrder, AGraphOfTrainingStepsIsItsRowsOneByOne) {
                                 {"all", Precision::fp16, 0.3, 0.05, Scale::dynamic, 1}};
   for (const Training& training : trainings) {
     const ConvNet net(training);
-    const Arrays inputs = net.inputs();
     PlanOptions options;
     options.tune = false;
     const Planned planned = plan_program(net.program(), table, gpu(), options);
-    const DeviceValues graphs(gpu(), net.program(), inputs), rows(gpu(), net.program(), inputs);
-    Plan whole(gpu(), net.program(), planned.choices, graphs.externals());
-    Plan singly(gpu(), net.program(), planned.choices, rows.externals());
-    whole.run(ConvNet::kSteps);
-    for (int64_t step = 0; step < ConvNet::kSteps; ++step) {
-      for (size_t i = 0; i < planned.choices.size(); ++i) singly.run_choice(i);
-    }
-    const Arrays a = graphs.read(), b = rows.read();
-    for (const ValueInfo& info : net.program().values) {
-      if (info.role == Role::temp) continue;
-      const Tensor &x = a[info.value], &y = b[info.value];
-      EXPECT_EQ(std::memcmp(x.data, y.data, x.bytes()), 0) << info.name << " of " << training.name;
-    }
+    expect_rows_one_by_one(net, planned.choices, gpu(), training.name);
   }
+}
+
+// Sums between graphs, in all layers, and in every second beside sums within: then without graphs.
+TEST_F(CudaGraphOrder, APlanCutAtItsSumsIsItsRowsOneByOne) {
+  const Table table = cuda::rows();
+  const auto row = [&](const char* name) { return &*std::ranges::find(table, name, &Impl::name); };
+  DeviceSelf alone;
+  gpu().set_ranks(&alone);
+  gpu().connect_ranks();
+  const ConvNet net({"ranks", Precision::fp32, 0, 0, nn::LossScale::Kind::none, 1});
+  PlanOptions options;
+  options.tune = false;
+  options.except = {"cuda.all_reduce_start.nccl"};
+  const Choices choices = plan_program(net.program(), table, gpu(), options).choices;
+  size_t starts = 0;
+  Choices mixed = choices;
+  for (Choice& choice : mixed) {
+    if (choice.row->name != "cuda.all_reduce_start.mpi") continue;
+    if (++starts % 2 == 0) choice.row = row("cuda.all_reduce_start.staged");
+  }
+  ASSERT_EQ(starts, 4u);
+  EXPECT_EQ(segments_of(net.program(), choices).size(), 2 * starts + 1);
+  EXPECT_EQ(segments_of(net.program(), mixed).size(), 1u);
+  expect_rows_one_by_one(net, choices, gpu(), "sums between graphs");
+  expect_rows_one_by_one(net, mixed, gpu(), "sums of both kinds");
 }
 
 // Products begin while the one before ends, and read what that one writes: a graph of a chain gives

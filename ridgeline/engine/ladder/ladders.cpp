@@ -86,7 +86,7 @@ optimizer = { type = "sgd", lr = 0.01 }
        .precision = Precision::tf32},
       {.name = "staged",
        .what = "a process a GPU, gradients by way of the host",
-       .rows = {"!cuda.all_reduce_start.nccl"},
+       .rows = {"!cuda.all_reduce_start.nccl", "!cuda.all_reduce_start.mpi"},
        .batch = kLarge,
        .ranks = true,
        .precision = Precision::tf32},
