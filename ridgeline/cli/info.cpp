@@ -13,11 +13,12 @@ struct Flags {
   std::string json;
 };
 
-int run(const Flags& flags) {
-  check_destinations({flags.json});
+int run(const Flags& flags, Communicator& ranks) {
+  if (ranks.is_root()) check_destinations({flags.json});
   engine::RunConfig config;
   flags.run.apply(config);
-  const engine::InfoReport report = engine::info(config, flags.measure);
+  const engine::InfoReport report = engine::info(config, flags.measure, &ranks);
+  if (!ranks.is_root()) return 0;
   if (flags.json != "-") write_text("-", report.text);
   write_text(flags.json, report.json);
   return 0;
@@ -32,8 +33,16 @@ void add_info(CLI::App& app, Action& action) {
   command->add_flag("--measure", flags->measure, "measure the ceilings again");
   flags->run.declare(*command);
   declare_json(*command, flags->json);
-  command->footer("Examples:\n  ridgeline info\n  ridgeline info --measure --threads 1");
-  command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+  command->footer(
+      "Examples:\n"
+      "  ridgeline info\n"
+      "  ridgeline info --measure --threads 1\n"
+      "  mpirun -n 2 ridgeline info      which MPI, and whether it is CUDA-aware");
+  command->callback([flags, &action] {
+    action = [flags] {
+      return with_ranks([&](Communicator& ranks) { return run(*flags, ranks); });
+    };
+  });
 }
 
 }  // namespace ridgeline::cli

@@ -16,8 +16,12 @@ struct Flags {
   bool batch_advice = false;
 };
 
-int run(const Flags& flags) {
-  check_destinations({flags.json});
+int run(const Flags& flags, Communicator& ranks) {
+  if (ranks.is_root()) check_destinations({flags.json});
+  if (ranks.size() > 1 && (!flags.ranks.empty() || flags.batch_advice)) {
+    throw_error(ErrorKind::usage, "plan {}: start a single process, without mpirun",
+                flags.batch_advice ? "--batch-advice" : "--ranks");
+  }
   if (!flags.ranks.empty()) {
     if (flags.network.empty()) {
       throw_error(ErrorKind::usage, "--ranks needs --network, as in --network 25GB/s,2us");
@@ -36,7 +40,9 @@ int run(const Flags& flags) {
     write_text(flags.json, engine::to_json_text(advice));
     return 0;
   }
-  const engine::PlanReport report = engine::explain_plan(flags.config.load(), flags.config.data);
+  const engine::PlanReport report =
+      engine::explain_plan(flags.config.load(), flags.config.data, &ranks);
+  if (!ranks.is_root()) return 0;
   if (flags.json != "-") write_text("-", report.text);
   write_text(flags.json, report.json);
   return 0;
@@ -68,9 +74,14 @@ void add_plan(CLI::App& app, Action& action) {
       "  ridgeline plan configs/fashion-mlp.toml\n"
       "  ridgeline plan configs/fashion-mlp.toml --batch-advice\n"
       "  ridgeline plan configs/fashion-mlp.toml --ranks 2,4,8,64 --network 25GB/s,2us\n"
+      "  mpirun -n 4 ridgeline plan configs/fashion-mlp.toml\n"
       "  ridgeline plan configs/fashion-mlp.toml --set train.batch=32 --threads 1 --json "
       "plan.json");
-  command->callback([flags, &action] { action = [flags] { return run(*flags); }; });
+  command->callback([flags, &action] {
+    action = [flags] {
+      return with_ranks([&](Communicator& ranks) { return run(*flags, ranks); });
+    };
+  });
 }
 
 }  // namespace ridgeline::cli

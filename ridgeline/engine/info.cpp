@@ -4,6 +4,7 @@
 
 #include "ridgeline/core/text.h"
 #include "ridgeline/data/locate.h"
+#include "ridgeline/engine/carrier.h"
 #include "ridgeline/engine/machine.h"
 #include "ridgeline/engine/progress.h"
 #include "ridgeline/prof/peak_kernels.h"
@@ -119,8 +120,9 @@ std::vector<std::pair<std::string, std::string>> environment() {
   return lines;
 }
 
-InfoReport info(const RunConfig& run, bool measure) {
-  Machine machine(run);
+InfoReport info(const RunConfig& run, bool measure, Communicator* ranks) {
+  const bool several = ranks != nullptr && ranks->size() > 1;
+  Machine machine(run, several ? ranks : nullptr);
   std::string all_devices;
   for (const Device& device : devices()) {
     if (!all_devices.empty()) all_devices += ", ";
@@ -140,6 +142,10 @@ InfoReport info(const RunConfig& run, bool measure) {
       version(), RIDGELINE_BUILD_TYPE, compiler(), machine.runtime().fingerprint(), cpu_features(),
       prof::simd_level(), all_devices, machine.threads(), machine.rows().size());
   report.text += gpus_text(gpus);
+  if (several) {
+    report.text +=
+        fmt::format("ranks       {} over {}\n", ranks->size(), to_string(carrier_of(*ranks)));
+  }
   report.text += ceilings ? ceilings_text(*ceilings)
                           : "ceilings    not measured yet: ridgeline info --measure\n";
   report.text += fmt::format("caches      {}\n", cache.string());
@@ -165,6 +171,9 @@ InfoReport info(const RunConfig& run, bool measure) {
                        {"architectures", gpus.architectures},
                        {"refusal", gpus.refusal}}},
                      {"threads", machine.threads()},
+                     {"ranks", several ? json{{"count", ranks->size()},
+                                              {"carrier", to_json(carrier_of(*ranks))}}
+                                       : json(nullptr)},
                      {"rows", machine.rows().size()},
                      {"ceilings", ceilings ? ceilings_json(*ceilings) : json(nullptr)},
                      {"cache", cache.string()},

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "ridgeline/core/communicator.h"
 #include "ridgeline/engine/config.h"
 
 namespace ridgeline::engine {
@@ -13,8 +14,9 @@ struct InfoReport {
 };
 
 // This build, this machine and what was measured on it. `measure` measures the ceilings again;
-// else those kept from before are shown, if any.
-InfoReport info(const RunConfig& run, bool measure);
+// else those kept from before are shown, if any. Collective over `ranks` where they are several:
+// then it names what carries their messages too.
+InfoReport info(const RunConfig& run, bool measure, Communicator* ranks = nullptr);
 
 std::string version();  // "0.1.0"
 

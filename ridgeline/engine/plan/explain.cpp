@@ -5,8 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "ridgeline/core/text.h"
+#include "ridgeline/engine/carrier.h"
 #include "ridgeline/engine/load_data.h"
 #include "ridgeline/engine/progress.h"
+#include "ridgeline/engine/ranks.h"
 #include "ridgeline/engine/train/trainer.h"
 #include "ridgeline/prof/limit.h"
 
@@ -122,9 +124,12 @@ json choices_json(const Plan& plan) {
 
 }  // namespace
 
-PlanReport explain_plan(const Config& config, const std::filesystem::path& data_dir) {
-  Machine machine(config.run);
+PlanReport explain_plan(const Config& config, const std::filesystem::path& data_dir,
+                        Communicator* ranks) {
+  const bool several = ranks != nullptr && ranks->size() > 1;
   const auto set = std::make_shared<data::DataSet>(load_data(config, data_dir));
+  if (several) check_alike(*ranks, config, *set);
+  Machine machine(config.run, several ? ranks : nullptr);
   Trainer trainer(machine, config, set);
   Runner& runner = trainer.runner();
   const Plan& plan = runner.plan();
@@ -133,6 +138,9 @@ PlanReport explain_plan(const Config& config, const std::filesystem::path& data_
 
   PlanReport report;
   Out out(report.text);
+  if (several) {
+    fmt::format_to(out, "ranks: {} over {}\n", ranks->size(), to_string(carrier_of(*ranks)));
+  }
   put_program(out, runner.lowered(), trainer.model());
   put_choices(out, plan, runner.explanation());
   put_candidates(out, program, runner.explanation());
@@ -148,6 +156,9 @@ PlanReport explain_plan(const Config& config, const std::filesystem::path& data_
       {"source", runner.explanation().source},
       {"tuning_seconds", runner.explanation().tuning_seconds},
       {"memory", {{"arena", memory.arena}, {"peak_live", memory.peak_live}, {"sum", memory.sum}}}};
+  if (several) {
+    document["ranks"] = {{"count", ranks->size()}, {"carrier", to_json(carrier_of(*ranks))}};
+  }
   if (const auto ceilings = machine.ceilings()) {
     const prof::Limit limit = prof::limit_of(program, *ceilings);
     fmt::format_to(

@@ -114,6 +114,7 @@ json kernel_json(const KernelUse& use) {
 
 json ranks_json(const RankUse& use) {
   return {{"count", use.count},
+          {"carrier", to_json(use.carrier)},
           {"bandwidth", use.network.bandwidth},
           {"latency_us", 1e6 * use.network.latency},
           {"bytes", use.bytes},
@@ -172,10 +173,10 @@ std::string to_text(const Profile& profile) {
   if (profile.ranks) {
     const RankUse& use = *profile.ranks;
     fmt::format_to(out,
-                   "ranks       {}: {}B a step each way over {}: {:.2f} us by the network alone, "
-                   "{:.2f} us waited for, {} of the step\n",
-                   use.count, engineering(use.bytes), prof::to_string(use.network),
-                   1e6 * use.predicted, 1e6 * use.waited,
+                   "ranks       {}: {}B a step each way over {} ({}): {:.2f} us by the network "
+                   "alone, {:.2f} us waited for, {} of the step\n",
+                   use.count, engineering(use.bytes), to_string(use.carrier),
+                   prof::to_string(use.network), 1e6 * use.predicted, 1e6 * use.waited,
                    percent(rate(use.waited, profile.total.median)));
   }
   put_kernels(out, profile);

@@ -20,6 +20,7 @@ namespace {
 void add_network(Profile& profile, Communicator& ranks, const Program& program) {
   RankUse& use = profile.ranks.emplace();
   use.count = ranks.size();
+  use.carrier = carrier_of(ranks);
   use.network = prof::network_of(ranks, cache_folder() / fmt::format("network-{}.json", use.count));
   if (profile.ceilings) profile.ceilings->network_bandwidth = use.network.bandwidth;
   for (const Op& op : program.ops) {

@@ -8,6 +8,7 @@
 
 #include "ridgeline/core/device_trace.h"
 #include "ridgeline/data/image_set.h"
+#include "ridgeline/engine/carrier.h"
 #include "ridgeline/engine/ladder/ladder.h"
 #include "ridgeline/engine/model_io.h"
 #include "ridgeline/prof/limit.h"
@@ -60,6 +61,7 @@ struct ApiUse {
 struct RankUse {
   int count = 1;
   prof::Network network;
+  Carrier carrier;
   double bytes = 0;      // sent and received by each rank
   double predicted = 0;  // seconds, by the network alone
   double waited = 0;     // seconds in which a median rank could do nothing else

@@ -47,7 +47,8 @@ nlohmann::json to_json(const TrainReport& report) {
       {"rank_blocked_seconds", report.rank_blocked_seconds},
       {"stopped_by", report.stopped_by}};
   if (report.ranks > 1) {
-    json["network"] = {{"bandwidth", report.network.bandwidth},
+    json["network"] = {{"carrier", to_json(report.carrier)},
+                       {"bandwidth", report.network.bandwidth},
                        {"latency", report.network.latency},
                        {"bytes_per_step", report.network_bytes},
                        {"predicted_us_per_step", 1e6 * report.network_seconds}};
@@ -102,10 +103,10 @@ std::string summary(const TrainReport& report) {
     text += fmt::format("ranks      {}; waiting for others took {:.1f} % of the time at most\n",
                         report.ranks, 100 * most / report.train_seconds);
     text += fmt::format(
-        "network    {} measured; a step's {}B should take {:.1f} us if nothing hid "
+        "network    {}; {} measured; a step's {}B should take {:.1f} us if nothing hid "
         "them\n",
-        prof::to_string(report.network), engineering(report.network_bytes),
-        1e6 * report.network_seconds);
+        to_string(report.carrier), prof::to_string(report.network),
+        engineering(report.network_bytes), 1e6 * report.network_seconds);
   }
   text += fmt::format("start-up   {}, of it tuning {}\n", duration(report.startup_seconds),
                       duration(report.tuning_seconds));

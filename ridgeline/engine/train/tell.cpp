@@ -112,6 +112,7 @@ void TrainRun::evaluate() {
 }
 
 void TrainRun::measure_network() {
+  report_.carrier = carrier_of(*ranks_);
   report_.network =
       prof::network_of(*ranks_, cache_folder() / fmt::format("network-{}.json", report_.ranks));
   const double narrow = config_.run.reduce == DType::bf16 ? 0.5 : 1;

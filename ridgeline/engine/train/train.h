@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ridgeline/data/image_set.h"
+#include "ridgeline/engine/carrier.h"
 #include "ridgeline/engine/config.h"
 #include "ridgeline/engine/evaluate.h"
 #include "ridgeline/engine/progress.h"
@@ -54,6 +55,7 @@ struct TrainReport {
   int stopped_by = 0;  // a signal's number; 0: ran to its end
   int ranks = 1;
   prof::Network network;  // of several ranks, as measured between them
+  Carrier carrier;        // of the same
   // Of a full step: what a rank sends, and what that should take on this network if nothing hid it.
   double network_bytes = 0, network_seconds = 0;
   // Of each rank: seconds of train_seconds, and of those the ones it could only wait for others (in
