@@ -37,6 +37,7 @@ std::string climb_elsewhere(const Flags& flags, const engine::Rung& rung, int ra
   if (flags.run.threads != 0) {
     words.insert(words.end(), {"--threads", fmt::format("{}", flags.run.threads)});
   }
+  for (const std::string& row : flags.run.rows) words.insert(words.end(), {"--rows", row});
   if (flags.run.no_tune) words.emplace_back("--no-tune");
   if (flags.run.deterministic) words.emplace_back("--deterministic");
   engine::launch_ranks(ranks, words);
@@ -64,7 +65,9 @@ int run(const Flags& flags, Communicator& ranks) {
     return climb_elsewhere(flags, rung, count);
   };
   const engine::Ladder& ladder = engine::find_ladder(flags.name);
-  if (ranks.size() == 1 && flags.json != "-" && flags.svg != "-") {
+  // Ranks that a ladder has started give it their JSON, and leave the table to it.
+  const bool tells = ranks.is_root() && (ranks.size() == 1 || flags.json.empty());
+  if (tells && flags.json != "-" && flags.svg != "-") {
     write_text("-", engine::ladder_head());
     options.each = [](const engine::RungResult& rung) { write_text("-", engine::to_line(rung)); };
   }

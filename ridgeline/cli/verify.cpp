@@ -28,6 +28,7 @@ std::vector<std::string> part_command(const Flags& flags, const std::string& par
   };
   for (const std::string& set : flags.config.sets) add("--set", set);
   for (const std::string& precision : flags.precisions) add("--precision", precision);
+  for (const std::string& row : flags.config.run.rows) add("--rows", row);
   add("--data", flags.config.data);
   add("--device", flags.config.run.device);
   add("--steps", std::to_string(flags.steps));

@@ -218,13 +218,49 @@ def test_profile_and_sums(folder):
     assert code == 2 and ours(err) == ["ridgeline: bench gemm: start a single process, without mpirun"], (code, err)
 
 
-# The tool starts the ranks of a rung itself.
+def test_carrier(folder):
+    """Which MPI it is, and whether it takes memory of GPUs: this one does not, or says so."""
+    shim = list(tool.BUILD.rglob("libmpi_device_shim.so"))
+
+    def asked(*mpirun, **env):
+        code, _, out, err = end(launch(2, "info", "--device", "cpu", "--json", "-", mpirun=mpirun, **env), 60)
+        assert code == 0, err
+        ranks = json.loads(out)["ranks"]
+        assert ranks["count"] == 2 and "MPI" in ranks["carrier"]["library"], ranks
+        return ranks["carrier"]["cuda_aware"]
+
+    code, _, out, err = end(launch(2, "plan", folder.config, "--no-tune", "--device", "cpu"), 60)
+    assert code == 0 and len(re.findall("^ranks: 2 over .*MPI.*, (host-only|CUDA-aware)$", out, re.M)) == 1, (out, err)
+    code, _, _, err = end(launch(2, "plan", folder.config, "--ranks", "2", "--network", "1GB/s,1us"), 60)
+    assert code == 2 and "start a single process" in err, (code, err)
+    if not shim:
+        print("carrier: only what MPI says itself, for this build has no shim before it")
+        return
+    preload = ("-x", f"LD_PRELOAD={shim[0]}")
+    assert asked(*preload) is True
+    assert asked(*preload, "-x", "RIDGELINE_SHIM_RANKS=1") is False  # one rank's library says so, one's not
+    # The host's memory goes through as before.
+    one = json.loads(tool.run("train", folder.config, "--json", "-", "--quiet").stdout)
+    code, _, out, err = end(launch(2, "train", folder.config, *APART, "--json", "-", "--quiet", "--device", "cpu",
+                                   mpirun=preload), 120)
+    assert code == 0, err
+    two = json.loads(out)
+    assert two["network"]["carrier"]["cuda_aware"] is True, two["network"]
+    assert abs(one["loss"] - two["loss"]) < 1e-5 * one["loss"], (one["loss"], two["loss"])
+
+
+# The tool starts the ranks of a rung itself; started as ranks, it climbs the rung and tells of it.
 def test_rung(folder):
     out = folder / "ladder.json"
     tool.run("ladder", "mlp", "--rung", "shared", "--ranks", "2", "--no-tune", "--seconds", "0", "--device", "cpu",
              "--json", out, env=tool.environment(**mpi.ENVIRONMENT))
     (rung,) = json.loads(out.read_text())["rungs"]
     assert rung["ranks"] == 2 and rung["batch"] == 1024 and 0 < rung["error"] <= rung["bound"], rung
+    code, _, text, err = end(launch(2, "ladder", "mlp", "--rung", "shared", "--no-tune", "--seconds", "0",
+                                    "--device", "cpu"), 120)
+    assert code == 0, err
+    head, row = text.splitlines()
+    assert head.split()[0] == "rung" and row.split()[:3] == ["shared", "1024", "2"], text
 
 
 def main():
@@ -233,7 +269,7 @@ def main():
              lambda f: test_killed(f, 1, "killed"), lambda f: test_killed(f, 0, "root"),
              lambda f: test_killed(f, 2, "apart", *APART), test_no_shared_memory, test_stopped,
              test_launcher_dies, test_terminated, test_errors, test_unlike_evaluations,
-             test_missing_at_the_start, test_verify, test_profile_and_sums, test_rung]
+             test_missing_at_the_start, test_verify, test_profile_and_sums, test_carrier, test_rung]
     try:
         for number, test in enumerate(tests, 1):
             begin = time.monotonic()
