@@ -306,7 +306,8 @@ class Profiler {
   void time_in_launches(const std::vector<DeviceTrace>& alone) {
     if (alone.size() < 2) return;
     const auto fit = int64_t(kReplaySeconds / std::max(1e-9, profile_.total.median));
-    const int64_t steps = std::clamp<int64_t>(fit, int64_t(kFewest), kReplaySteps);
+    int64_t steps = std::clamp<int64_t>(fit, int64_t(kFewest), kReplaySteps);
+    if (ranks_ != nullptr) steps = ranks_->from_root(steps);
     const auto times = times_in_replay(alone, trace_launches((steps + steps_ - 1) / steps_));
     if (!times) return;
     std::vector<double> sums(times->rows.front().size());
