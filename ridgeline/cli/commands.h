@@ -98,6 +98,9 @@ constexpr int kExitSlower = 8;
 void declare_compare(CLI::App& bench, Action& action);
 
 void write_text(const std::string& path, const std::string& text);  // "-" is stdout; "" is nowhere
+// At the end of a run that this signal stopped (0: none): after a hang-up nobody may be there to
+// print for, which is no fault of the run.
+void write_last(int stopped_by, const std::string& path, const std::string& text);
 // Throws io when write_text could not write one of these: known before the work, not after it.
 void check_destinations(std::initializer_list<std::string> paths);
 

@@ -1,3 +1,4 @@
+#include <csignal>
 #include <span>
 
 #include "ridgeline/cli/commands.h"
@@ -123,6 +124,14 @@ void write_text(const std::string& path, const std::string& text) {
     write_stdout(text);
   } else {
     write_file_atomic(path, std::as_bytes(std::span(text)));
+  }
+}
+
+void write_last(int stopped_by, const std::string& path, const std::string& text) {
+  try {
+    write_text(path, text);
+  } catch (const Error&) {
+    if (stopped_by != SIGHUP || path != "-") throw;
   }
 }
 

@@ -16,12 +16,7 @@ namespace ridgeline::cli {
 namespace {
 
 int fail(int code, const std::string& message) {
-  // One line, whatever the message holds.
-  std::string line = message;
-  for (char& c : line) {
-    if (c == '\n' || c == '\r') c = ' ';
-  }
-  write_stderr("ridgeline: " + printable(line) + "\n");
+  write_stderr("ridgeline: " + one_line(message) + "\n");
   return code;
 }
 

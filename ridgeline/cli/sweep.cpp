@@ -46,10 +46,13 @@ int run(const Flags& flags, Communicator& ranks) {
   options.ranks = &ranks;
   const engine::Sweep result = engine::sweep(flags.config.config, flags.config.sets, options);
   if (!root) return result.stopped_by == 0 ? 0 : 128 + result.stopped_by;
-  if (csv != "-" && json != "-" && svg != "-") write_text("-", engine::to_table(result));
-  write_text(csv, engine::to_csv(result));
-  write_text(json, engine::to_json_text(result));
-  write_text(svg, engine::to_svg(engine::to_chart(result, flags.metric)));
+  const auto write = [&](const std::string& path, const std::string& text) {
+    write_last(result.stopped_by, path, text);
+  };
+  if (csv != "-" && json != "-" && svg != "-") write("-", engine::to_table(result));
+  write(csv, engine::to_csv(result));
+  write(json, engine::to_json_text(result));
+  write(svg, engine::to_svg(engine::to_chart(result, flags.metric)));
   if (result.failed) throw *result.failed;
   return result.stopped_by == 0 ? 0 : 128 + result.stopped_by;
 }

@@ -36,8 +36,10 @@ int run(const Flags& flags, Communicator& ranks) {
   const engine::TrainReport report = engine::train(config, options);
   const int code = report.stopped_by == 0 ? 0 : 128 + report.stopped_by;
   if (!ranks.is_root()) return code;
-  if (!flags.quiet && flags.json != "-") write_text("-", engine::summary(report));
-  write_text(flags.json, engine::to_json(report).dump(2) + "\n");
+  if (!flags.quiet && flags.json != "-") {
+    write_last(report.stopped_by, "-", engine::summary(report));
+  }
+  write_last(report.stopped_by, flags.json, engine::to_json(report).dump(2) + "\n");
   return code;
 }
 

@@ -51,6 +51,12 @@ std::string printable(std::string_view text) {
   return result;
 }
 
+std::string one_line(std::string text) {
+  std::ranges::replace_if(
+      text, [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  return printable(text);
+}
+
 std::string quote(std::string_view text) {
   constexpr size_t kMost = 80;
   return fmt::format("'{}{}'", printable(text.substr(0, kMost)), text.size() > kMost ? "..." : "");

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "ridgeline/core/file.h"
+#include "ridgeline/core/words.h"
 #include "ridgeline/dist/sockets.h"
 
 namespace ridgeline::dist {
@@ -310,9 +311,7 @@ void Watch::part() {
 }
 
 void Watch::fail(int code, const std::string& message) {
-  std::string line = message;
-  std::replace_if(
-      line.begin(), line.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  const std::string line = one_line(message);
   if (ranks_.is_root() || peers_.empty()) end_all(code, line);
   send(*peers_.front(), Kind::failed, code, line);
   // The root's answer ends this process; if it never comes, nobody is left to speak for us.

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <stop_token>
 #include <thread>
 
@@ -70,9 +71,10 @@ std::unique_ptr<World> World::from_environment() {
   std::unique_ptr<World> world(new World);
   const auto launch = find_launch();
   const Watch::Options options = watch_options();
+  std::optional<StartWatch> start;  // until the watch itself is there
   std::unique_ptr<Transport> transport;
   if (launch) {
-    const StartWatch start(launch->rank, options.silence);
+    start.emplace(launch->rank, options.silence);
     transport = open_mpi(*launch);
   }
   if (!transport || transport->size() == 1) {

@@ -8,10 +8,10 @@ volatile std::sig_atomic_t caught_signal = 0;
 
 void note(int signal) { caught_signal = signal; }
 
-void install(int signal, struct sigaction& before) {
+void install(int signal, int flags, struct sigaction& before) {
   struct sigaction action {};
   action.sa_handler = note;
-  action.sa_flags = int(SA_RESETHAND) | SA_RESTART;
+  action.sa_flags = flags | SA_RESTART;
   sigemptyset(&action.sa_mask);
   sigaction(signal, &action, &before);
 }
@@ -20,10 +20,10 @@ void install(int signal, struct sigaction& before) {
 
 SignalGuard::SignalGuard() {
   caught_signal = 0;
-  install(SIGINT, interrupt_);
-  install(SIGTERM, terminate_);
-  install(SIGHUP, hangup_);
-  if (hangup_.sa_handler == SIG_IGN) sigaction(SIGHUP, &hangup_, nullptr);
+  install(SIGINT, int(SA_RESETHAND), interrupt_);
+  install(SIGTERM, int(SA_RESETHAND), terminate_);
+  sigaction(SIGHUP, nullptr, &hangup_);
+  if (hangup_.sa_handler != SIG_IGN) install(SIGHUP, 0, hangup_);
 }
 
 SignalGuard::~SignalGuard() {

@@ -5,9 +5,9 @@
 namespace ridgeline::engine {
 
 // While one lives, SIGINT, SIGTERM and SIGHUP (a terminal that was closed; not under nohup) only
-// set a mark, so that a run can save and leave. The second of the same kind ends the process at
-// once, for those who will not wait. Then whatever handled them before does so again. One at a
-// time.
+// set a mark, so that a run can save and leave. A second SIGINT or SIGTERM ends the process at
+// once, for those who will not wait; a closed terminal may well say so twice (the shell, then the
+// system). Then whatever handled them before does so again. One at a time.
 class SignalGuard {
  public:
   SignalGuard();

@@ -18,6 +18,7 @@ TEST(Words, NearestIsTheFewestEditsAwayOrNone) {
 TEST(Words, WhatIsNoCharacterOfALineIsSpeltOut) {
   EXPECT_EQ(printable("a b\xc3\xa4"), "a b\xc3\xa4");
   EXPECT_EQ(printable(std::string_view("a\0b\n\x1b[2J\x7f", 9)), "a\\x00b\\x0a\\x1b[2J\\x7f");
+  EXPECT_EQ(one_line("a\r\nb\x1b"), "a  b\\x1b");
   EXPECT_EQ(quote("it"), "'it'");
   EXPECT_EQ(quote(std::string(81, 'x')), "'" + std::string(80, 'x') + "...'");
 }

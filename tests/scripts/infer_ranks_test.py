@@ -130,7 +130,7 @@ def unlike(folder, model, of_rank_1, *flags_of_rank_1):
     process = subprocess.Popen(["mpirun", "-n", "2", str(script)], stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True, env=tool.environment(**mpi.ENVIRONMENT),
                                start_new_session=True)
-    code, _, _, err = end(process, 30)
+    code, _, _, err = end(process, 120)
     assert code == 7 and not (folder / "mixed.csv").exists(), (code, err)
     return ours(err)[-1]
 

@@ -186,7 +186,11 @@ def test_unlike_evaluations(folder):
 def test_missing_at_the_start(folder):
     """One rank ends before MPI has started, and the launcher takes that for its good end."""
     script = folder / "leaves.sh"
-    script.write_text(f'#!/bin/sh\n[ $OMPI_COMM_WORLD_RANK = 1 ] && exit 0\nexec "{tool.TOOL}" train "{folder.config}"\n')
+    gone = folder / "gone"  # the process that left: the other one starts when the launcher has noted that
+    script.write_text(f'#!/bin/sh\nif [ $OMPI_COMM_WORLD_RANK = 1 ]; then echo $$ > "{gone}.new"; '
+                      f'mv "{gone}.new" "{gone}"; exit 0; fi\n'
+                      f'while [ ! -e "{gone}" ] || kill -0 $(cat "{gone}") 2>/dev/null; do sleep 0.1; done; sleep 1\n'
+                      f'exec "{tool.TOOL}" train "{folder.config}"\n')
     script.chmod(0o755)
     process = subprocess.Popen(["mpirun", "-n", "2", str(script)], stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True, start_new_session=True,

@@ -3,7 +3,9 @@
 import json
 import os
 import pathlib
+import pty
 import resource
+import select
 import shutil
 import signal
 import subprocess
@@ -90,6 +92,20 @@ class Stopped(unittest.TestCase):
                 self.same_as_uninterrupted()
                 shutil.rmtree(self.out)
                 shutil.rmtree(self.folder / "whole")
+
+    def test_closed_terminal(self):
+        """A run in a terminal of its own saves and says why it ended, though nobody can read it."""
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execve(tool.TOOL, [tool.TOOL, "train", str(self.folder.config), "--out", str(self.out), *LONG],
+                      tool.environment())
+        end = time.time() + 60
+        while not self.checkpoint.exists() and time.time() < end:
+            if select.select([terminal], [], [], 0.01)[0]:
+                os.read(terminal, 4096)
+        os.close(terminal)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), 128 + signal.SIGHUP)
+        self.same_as_uninterrupted()
 
     def test_kill_9_then_resume(self):
         process = self.begin()
