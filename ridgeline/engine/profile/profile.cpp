@@ -109,12 +109,18 @@ Profile profile_training(const Config& config, const std::string& name,
                          const ProfileOptions& options) {
   Profile profile;
   profile.subject = "training step of " + name;
-  const auto tracer = tracer_for(config.run, profile);
+  auto tracer = tracer_for(config.run, profile);
   auto set = options.set;
   if (!set) set = std::make_shared<data::DataSet>(load_data(config, options.data));
   Communicator* ranks =
       options.ranks != nullptr && options.ranks->size() > 1 ? options.ranks : nullptr;
-  if (ranks != nullptr) check_alike(*ranks, config, *set);
+  if (ranks != nullptr) {
+    check_alike(*ranks, config, *set);
+    // Steps under the tracer are steps of all ranks.
+    const bool traced = tracer != nullptr;
+    if (ranks->reduce(int32_t(traced), Reduce::min) == 0) tracer.reset();
+    if (traced && !tracer) profile.no_device_trace = "another rank cannot record them";
+  }
   Machine machine(config.run, ranks);
   Trainer trainer(machine, config, std::move(set));
   trainer.advance(1);  // puts an epoch's order in place
