@@ -1,7 +1,8 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <cstdlib>
+#include <memory>
 
 #include "ridgeline/core/tensor.h"
 
@@ -20,8 +21,8 @@ class Doubles {
   explicit Doubles(const Tensor& tensor);
 
   explicit operator bool() const { return tensor_.data != nullptr; }
-  int64_t size() const { return int64_t(values_.size()); }
-  double* data() { return values_.data(); }
+  int64_t size() const { return size_; }
+  double* data() { return values_.get(); }
   double& operator[](int64_t i) { return values_[size_t(i)]; }
   double operator[](int64_t i) const { return values_[size_t(i)]; }
 
@@ -29,8 +30,13 @@ class Doubles {
   void store();
 
  private:
+  struct Free {
+    void operator()(double* values) const { std::free(values); }
+  };
+
   Tensor tensor_;
-  std::vector<double> values_;
+  int64_t size_;
+  std::unique_ptr<double[], Free> values_;  // zeros; untouched until the row runs
 };
 
 }  // namespace ridgeline::cpu

@@ -1,3 +1,5 @@
+#include <array>
+
 #include "ridgeline/cpu/reference/recurrent-inl.h"
 #include "ridgeline/cpu/reference/row.h"
 #include "ridgeline/cpu/runtime.h"
@@ -46,14 +48,14 @@ struct Operands {
   RnnShape shape;
   ThreadPool& pool;
   Tensor lengths;
-  std::vector<DirectionDoubles> weights;
+  std::array<DirectionDoubles, 2> weights;
   Doubles x, h0, c0, y, hT, cT, reserve, dy, dhT, dcT, gate_gradients, dh0, dc0;
 
   Operands(const Rnn& op, const Binding& b)
       : shape(op.shape),
         pool(cpu_runtime(b.runtime()).pool()),
         lengths(b.read(op.lengths)),
-        weights{{op.weights[0], b}, {op.weights[1], b}},
+        weights{{{op.weights[0], b}, {op.weights[1], b}}},
         x(b.read(op.x)),
         h0(b.read(op.h0)),
         c0(b.read(op.c0)),
@@ -72,7 +74,7 @@ struct Operands {
       : shape(op.shape),
         pool(cpu_runtime(b.runtime()).pool()),
         lengths(b.read(op.lengths)),
-        weights{{op.weights[0], b}, {op.weights[1], b}},
+        weights{{{op.weights[0], b}, {op.weights[1], b}}},
         x(none()),
         h0(b.read(op.h0)),
         c0(b.read(op.c0)),
@@ -153,8 +155,8 @@ std::unique_ptr<Step> prepare_rnn_grad(const RnnGrad& op, const Binding& binding
 std::unique_ptr<Step> prepare_grad_x(const RnnGradX& op, const Binding& binding) {
   return make_step([s = op.shape, &pool = cpu_runtime(binding.runtime()).pool(),
                     g = Doubles(binding.read(op.gate_gradients)),
-                    w = std::vector<Doubles>{Doubles(binding.read(op.weights[0].w_ih)),
-                                             Doubles(binding.read(op.weights[1].w_ih))},
+                    w = std::array{Doubles(binding.read(op.weights[0].w_ih)),
+                                   Doubles(binding.read(op.weights[1].w_ih))},
                     dx = Doubles(binding.write(op.dx))]() mutable {
     g.load();
     for (Doubles& each : w) each.load();
@@ -206,8 +208,8 @@ std::unique_ptr<Step> prepare_grad_w(const RnnGradW& op, const Binding& binding)
                     lengths = binding.read(op.lengths), x = Doubles(binding.read(op.x)),
                     y = Doubles(binding.read(op.y)), h0 = Doubles(binding.read(op.h0)),
                     g = Doubles(binding.read(op.gate_gradients)),
-                    grads = std::vector<DirectionDoubles>{{op.grads[0], binding, true},
-                                                          {op.grads[1], binding, true}}]() mutable {
+                    grads = std::array{DirectionDoubles(op.grads[0], binding, true),
+                                       DirectionDoubles(op.grads[1], binding, true)}]() mutable {
     load({&x, &y, &h0, &g});
     RnnPointers<double> p;
     p.x = x.data();
