@@ -89,6 +89,10 @@ std::string changed_settings(const Config& kept, const Config& now) {
   Config before = kept;
   // What may change. Of the data its hash decides, wherever it lies now.
   before.data.name = now.data.name;
+  if (before.data.text && now.data.text) {
+    before.data.text->train = now.data.text->train;
+    before.data.text->test = now.data.text->test;
+  }
   before.data.resident = now.data.resident;
   before.train.epochs = now.train.epochs;
   before.train.max_steps = now.train.max_steps;
