@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "ridgeline/core/error.h"
+#include "ridgeline/core/words.h"
 #include "ridgeline/data/csv.h"
 #include "ridgeline/data/csv_columns.h"
 
@@ -110,10 +111,7 @@ class JsonText final : public TextReader {
     do {
       if (!lines_.next(line)) return false;
     } while (line.text.find_first_not_of(" \t") == std::string_view::npos);
-    const auto object = nlohmann::json::parse(line.text, nullptr, false);
-    if (!object.is_object()) {
-      throw_error(ErrorKind::data, "{}: line {}: is not a JSON object", file(), line.line);
-    }
+    const nlohmann::json object = parse(line);
     text_.clear();
     for (const std::string& key : columns_.text) {
       if (!text_.empty()) text_ += ' ';
@@ -125,6 +123,25 @@ class JsonText final : public TextReader {
   }
 
  private:
+  nlohmann::json parse(const TextRecord& line) {
+    keys_.clear();
+    const auto note = [this](int depth, nlohmann::json::parse_event_t event, nlohmann::json& key) {
+      const bool ours = depth == 1 && event == nlohmann::json::parse_event_t::key;
+      if (ours) keys_.push_back(key.get<std::string>());
+      return true;
+    };
+    nlohmann::json object = nlohmann::json::parse(line.text, note, false);
+    if (!object.is_object()) {
+      throw_error(ErrorKind::data, "{}: line {}: is not a JSON object", file(), line.line);
+    }
+    if (keys_.size() != object.size()) {
+      std::ranges::sort(keys_);
+      throw_error(ErrorKind::data, "{}: line {}: the key {} is there twice", file(), line.line,
+                  quote(*std::ranges::adjacent_find(keys_)));
+    }
+    return object;
+  }
+
   std::string value(const nlohmann::json& object, const std::string& key, int64_t line) const {
     const auto found = object.find(key);
     if (found == object.end()) {
@@ -138,6 +155,7 @@ class JsonText final : public TextReader {
 
   LineText lines_;
   TextColumns columns_;
+  std::vector<std::string> keys_;  // of the line's object, as written
   std::string text_, label_;
 };
 

@@ -50,6 +50,8 @@ TEST_F(TextTest, RefusesWhatItCannotFind) {
   refuse("a.jsonl", "{\"text\":\"a\"}\n[1]\n", {}, {"line 2", "JSON object"});
   refuse("a.jsonl", "{\"text\":1.5}\n", {}, {"line 1", "\"text\""});
   refuse("a.jsonl", "{\"body\":\"x\"}\n", {}, {"line 1", "no key \"text\""});
+  refuse("a.jsonl", "{\"text\":\"a\"}\n{\"b\":1,\"text\":\"a\",\"c\":2,\"text\":\"a\"}\n", {},
+         {"line 2", "'text' is there twice"});
   refuse("a.txt", "a\n\xff\n", {}, {"line 2", "UTF-8"});
   expect_error(ErrorKind::usage, {"which columns"}, [&] { texts("a.csv", "a\n", {}); });
 }
