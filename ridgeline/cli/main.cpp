@@ -111,8 +111,9 @@ int main(int argc, char** argv) {
   } catch (const ridgeline::Error& error) {
     return ridgeline::cli::fail(ridgeline::exit_code(error.kind()), error.what());
   } catch (const std::bad_alloc&) {
-    return ridgeline::cli::fail(ridgeline::exit_code(ridgeline::ErrorKind::device),
-                                "out of host memory");
+    return ridgeline::cli::fail(
+        ridgeline::exit_code(ridgeline::ErrorKind::device),
+        "out of host memory: use a smaller data set, batch or model, or end other programs");
   } catch (const std::exception& error) {
     return ridgeline::cli::fail(1, fmt::format("unexpected: {}", error.what()));
   }

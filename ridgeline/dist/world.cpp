@@ -102,7 +102,9 @@ int World::run(const std::function<int(Communicator&)>& work) {
   } catch (const Error& error) {
     watch_->fail(exit_code(error.kind()), error.what());
   } catch (const std::bad_alloc&) {
-    watch_->fail(exit_code(ErrorKind::device), "out of host memory");
+    watch_->fail(
+        exit_code(ErrorKind::device),
+        "out of host memory: use a smaller data set, batch or model, or end other programs");
   } catch (const std::exception& error) {
     watch_->fail(1, fmt::format("unexpected: {}", error.what()));
   }

@@ -65,14 +65,14 @@ Packing pack(std::span<const Lifetime> lifetimes) {
   return best;
 }
 
-size_t peak_bytes(std::span<const Lifetime> lifetimes) {
-  size_t peak = 0;
+Peak peak_of(std::span<const Lifetime> lifetimes) {
+  Peak peak;
   for (const Lifetime& at : lifetimes) {
     size_t live = 0;
     for (const Lifetime& other : lifetimes) {
       if (other.first <= at.first && at.first <= other.last) live += padded(other);
     }
-    peak = std::max(peak, live);
+    if (live > peak.bytes || (live == peak.bytes && at.first < peak.step)) peak = {live, at.first};
   }
   return peak;
 }

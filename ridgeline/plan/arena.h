@@ -22,7 +22,11 @@ struct Packing {
 // gap that holds it. Sizes are rounded up to the alignment.
 Packing pack(std::span<const Lifetime> lifetimes);
 
-// The most bytes that live at once (rounded like pack does): no packing can be smaller.
-size_t peak_bytes(std::span<const Lifetime> lifetimes);
+// The most bytes that live at once (rounded like pack does), and the first step when they do: no
+// packing can be smaller.
+struct Peak {
+  size_t bytes = 0, step = 0;
+};
+Peak peak_of(std::span<const Lifetime> lifetimes);
 
 }  // namespace ridgeline

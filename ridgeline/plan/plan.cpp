@@ -157,10 +157,21 @@ void Plan::Parts::lay_out() {
   for (size_t i = 0; i < choices.size(); ++i) {
     pieces.push_back({choices[i].cover.workspace, i, i});
   }
-  auto [packing, memory_of_all] = make_arena(pieces, runtime);
+  auto [packing, memory_of_all] = [&] {
+    try {
+      return make_arena(pieces, runtime);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::device) throw;
+      const Peak peak = peak_of(pieces);
+      const Choice& most = choices[peak.step];
+      throw_error(ErrorKind::device, "{}; most memory, {} bytes, is in use at {}{}", error.what(),
+                  peak.bytes, most.row->name,
+                  most.begin < most.end ? ": " + describe(program.ops[most.begin]) : "");
+    }
+  }();
   arena = std::move(memory_of_all);
   memory.arena = packing.total;
-  memory.peak_live = peak_bytes(pieces);
+  memory.peak_live = peak_of(pieces).bytes;
   for (const Lifetime& piece : pieces) memory.sum += piece.bytes;
 
   size_t next = 0;

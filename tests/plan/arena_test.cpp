@@ -27,7 +27,8 @@ TEST(Arena, ReusesMemoryOfTheDead) {
   const Packing packing = pack(chain);
   expect_disjoint(chain, packing);
   EXPECT_EQ(packing.total, 2 * align_up(1000));
-  EXPECT_EQ(peak_bytes(chain), packing.total);
+  EXPECT_EQ(peak_of(chain).bytes, packing.total);
+  EXPECT_EQ(peak_of(chain).step, 1u);
 }
 
 // Forward activations live until their backward step: nested lifetimes, as every training step has.
@@ -41,7 +42,7 @@ TEST(Arena, NestedLifetimesPackWithoutWaste) {
     }
     const Packing packing = pack(lives);
     expect_disjoint(lives, packing);
-    EXPECT_EQ(packing.total, peak_bytes(lives)) << layers;
+    EXPECT_EQ(packing.total, peak_of(lives).bytes) << layers;
   }
 }
 
@@ -55,14 +56,14 @@ TEST(Arena, RandomLifetimesNeverOverlapAndStayNearThePeak) {
     }
     const Packing packing = pack(lives);
     expect_disjoint(lives, packing);
-    EXPECT_GE(packing.total, peak_bytes(lives));
-    EXPECT_LE(double(packing.total), 1.35 * double(peak_bytes(lives)) + 64);
+    EXPECT_GE(packing.total, peak_of(lives).bytes);
+    EXPECT_LE(double(packing.total), 1.35 * double(peak_of(lives).bytes) + 64);
   }
 }
 
 TEST(Arena, NothingTakesNothing) {
   EXPECT_EQ(pack({}).total, 0u);
-  EXPECT_EQ(peak_bytes({}), 0u);
+  EXPECT_EQ(peak_of({}).bytes, 0u);
 }
 
 }  // namespace
