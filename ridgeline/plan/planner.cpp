@@ -24,7 +24,7 @@ constexpr double kStaleSeconds = 50e-6;
 constexpr const char* kOtherDevice = "for another device";
 constexpr const char* kNotAsked = "not asked for";
 constexpr const char* kUnwanted = "left out on request";
-constexpr const char* kOtherOp = "the next op is no";  // how rows of other ops refuse
+constexpr const char* kOtherOp = "the next op";  // how rows of other ops refuse
 
 // Why the options leave a row out, or empty.
 std::string excluded(const Impl& row, const Runtime& runtime, const PlanOptions& options) {

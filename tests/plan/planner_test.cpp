@@ -12,6 +12,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // x -> a -> b -> y, all ReLU; y leaves the program.
 Program chain() {
@@ -238,14 +239,17 @@ TEST_F(Planner, PinnedRowsAreUsedAgainAndIgnoredWhenTheyDoNotFit) {
 }
 
 TEST_F(Planner, SaysWhichRowsWereTriedWhenNothingCovers) {
-  const Table table{row("pair", 2)};
+  Impl other = row("other", 2);
+  other.covers = [](const Rest&) { return Cover::no("the next ops are no linear and its relu"); };
+  const Table table{row("pair", 2), other};
   try {
-    plan(table, {{"pair", 1}});
+    plan(table, {{"pair", 1}, {"other", 1}});
     FAIL() << "planned three ops with pairs";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::usage);
     EXPECT_THAT(error.what(), HasSubstr("activation"));
     EXPECT_THAT(error.what(), HasSubstr("pair: too few ops left"));
+    EXPECT_THAT(error.what(), Not(HasSubstr("other")));
   }
 }
 
