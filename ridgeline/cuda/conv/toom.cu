@@ -1,17 +1,17 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "ridgeline/cuda/conv/compact_curve.cuh"
 #include "ridgeline/cuda/conv/larger.cuh"
 #include "ridgeline/cuda/conv/toom.h"
 #include "ridgeline/cuda/conv/window_store.cuh"
-#include "ridgeline/cuda/device/async_copy.cuh"
-#include "ridgeline/cuda/plain/curve.cuh"
 #include "ridgeline/ops/toom.h"
 
 namespace ridgeline::cuda {
 namespace {
 
-constexpr int kEach = 4;  // output channels of a thread
+constexpr int kEach = 4;       // output channels of a thread
+constexpr int kRowWords = 64;  // of a row of filters: the most channels of a block
 
 template <int kFilter>
 struct Points {
@@ -21,7 +21,6 @@ struct Points {
 }  // namespace
 
 ToomShape::ToomShape(const ImplicitShape& shape, size_t shared_memory) {
-  constexpr int kMost = 64 / kEach;  // groups of a block
   constexpr int kStrip = kToomTiles * kToomTile;
   points = shape.filter + kToomTile - 1;
   across = (shape.out_w() + kStrip - 1) / kStrip;
@@ -30,7 +29,7 @@ ToomShape::ToomShape(const ImplicitShape& shape, size_t shared_memory) {
   groups = outputs = blocks = splits = each = rows = plane = filters = threads = shared = 0;
   const int64_t least = int64_t(points) * bands * across;
   if (least > kToomThreads) return;
-  const int most = std::min(kToomThreads / int(least), kMost);
+  const int most = std::min(kToomThreads / int(least), kRowWords / kEach);
   const int all = (shape.k + kEach - 1) / kEach;
   blocks = (all + most - 1) / most;
   groups = (all + blocks - 1) / blocks;
@@ -39,10 +38,9 @@ ToomShape::ToomShape(const ImplicitShape& shape, size_t shared_memory) {
   each = (shape.c + splits - 1) / splits;
   rows = bands * kToomRows + shape.filter - 1;
   plane = rows * across * kToomTiles;
-  filters = shape.filter * points * outputs;
+  filters = shape.filter * points * kRowWords;
   threads = points * splits * items * groups;
-  const int64_t staged = int64_t(points) * shape.c * plane +
-                         int64_t(kToomStages) * kToomStageChannels * splits * filters;
+  const int64_t staged = int64_t(points) * shape.c * plane;
   const int64_t exchanged = int64_t(points) * splits * sums();
   const int64_t bytes = std::max(staged, exchanged) * 4;
   if (bytes <= int64_t(shared_memory)) shared = int(bytes);
@@ -70,9 +68,10 @@ size_t conv2d_toom_workspace(const ImplicitShape& shape, size_t shared_memory) {
 
 namespace {
 
-// words[block][channel][point][group][row of the filter][4]: the thread of a group takes channels
-// group, groups + group and so on of the block's, so that neighbouring threads' sums lie side by
-// side. Zeros past the last channel. A row of a filter a thread.
+// words[block][channel][point][row of the filter][group][4]: neighbouring threads, which take
+// neighbouring groups, read side by side. The thread of a group takes channels group, groups +
+// group and so on of the block's, so that neighbouring threads' sums lie side by side, too. Zeros
+// past the last channel. A row of a filter a thread.
 template <int kFilter>
 __global__ void __launch_bounds__(256)
     conv2d_toom_words_kernel(ImplicitShape shape, ToomShape s, const float* w, bool turned,
@@ -81,7 +80,7 @@ __global__ void __launch_bounds__(256)
   constexpr ToomMatrix<kPairs> matrix;
   const int count = s.blocks * shape.c * kFilter * s.outputs;
   for (int at = blockIdx.x * 256 + threadIdx.x; at < count; at += gridDim.x * 256) {
-    const int e = at % kEach, u = at / kEach % kFilter, group = at / kEach / kFilter % s.groups;
+    const int e = at % kEach, group = at / kEach % s.groups, u = at / s.outputs % kFilter;
     const int channel = at / kFilter / s.outputs, c = channel % shape.c;  // of all blocks; of x
     const int o = channel / shape.c * s.outputs + e * s.groups + group;
     double row[kFilter] = {};
@@ -94,8 +93,8 @@ __global__ void __launch_bounds__(256)
         row[v] = from[turned ? kFilter * kFilter - 1 - tap : tap];
       }
     }
-    const int stride = s.outputs * kFilter;  // from point to point
-    float* to = words + int64_t(channel) * s.filters + at % stride;
+    constexpr int stride = kRowWords * kFilter;  // from point to point
+    float* to = words + int64_t(channel) * s.filters + u * kRowWords + group * kEach + e;
     to[0] = float(matrix.zero_scale * row[0]);
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) {
@@ -175,18 +174,21 @@ __device__ void stage_tiles(const ImplicitShape& shape, const ToomShape& s, int 
   }
 }
 
-// A channel's share of a thread's sums. v: its point's tiles from its first row on, `pitch` apart;
-// u: its filters.
+// A row of a channel's filters.
+__device__ __forceinline__ float4 load_row(const float* words) {
+  return __ldg(reinterpret_cast<const float4*>(words));
+}
+
+// A channel's share of a thread's sums. v: its point's tiles from its first row on, `pitch` apart.
+// The filters are the channel's, and then those at `next`, which come while these are multiplied.
 template <int kFilter>
 __device__ __forceinline__ void add_channel(float (&acc)[kToomRows][kEach][kToomTiles],
-                                            const float* v, int pitch, const float* u) {
-  float4 filters[kFilter];
-#pragma unroll
-  for (int row = 0; row < kFilter; ++row) {
-    filters[row] = *reinterpret_cast<const float4*>(u + row * kEach);
-  }
+                                            const float* v, int pitch, float4 (&filters)[kFilter],
+                                            const float* next) {
+  float4 ahead[kFilter];
 #pragma unroll
   for (int in = 0; in < kToomRows + kFilter - 1; ++in) {
+    if (in < kFilter) ahead[in] = load_row(next + in * kRowWords);
     const float2 tiles = *reinterpret_cast<const float2*>(v + in * pitch);
 #pragma unroll
     for (int row = 0; row < kFilter; ++row) {
@@ -200,6 +202,8 @@ __device__ __forceinline__ void add_channel(float (&acc)[kToomRows][kEach][kToom
       }
     }
   }
+#pragma unroll
+  for (int row = 0; row < kFilter; ++row) filters[row] = ahead[row];
 }
 
 // The four outputs of a tile, from its sums at all points, `stride` apart, and the bias. The sums
@@ -212,6 +216,7 @@ __device__ __forceinline__ void tile_outputs(const float* from, int stride, int 
   float sums[kPoints];
 #pragma unroll
   for (int p = 0; p < kPoints; ++p) sums[p] = from[p * stride];
+#pragma unroll 1
   for (int split = 1; split < splits; ++split) {
 #pragma unroll
     for (int p = 0; p < kPoints; ++p) sums[p] += from[(split * kPoints + p) * stride];
@@ -286,7 +291,7 @@ __device__ void store_tile_windows(const ToomOutput& out, const PooledOutput<flo
     for (int r = 0; r < 2; ++r) out.template tile<kFilter>(2 * row + r, strip, o, tile, y[r]);
     if (pool.a != nullptr) {
 #pragma unroll
-      for (int e = 0; e < 8; ++e) y[e / 4][e % 4] = curve_value(pool.curve, y[e / 4][e % 4]);
+      for (int e = 0; e < 8; ++e) y[e / 4][e % 4] = compact_curve(pool.curve, y[e / 4][e % 4]);
     }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -295,7 +300,7 @@ __device__ void store_tile_windows(const ToomOutput& out, const PooledOutput<flo
       const float* lower = y[1] + 2 * i;
       float most = larger(larger(upper[0], upper[1]), larger(lower[0], lower[1]));
       if (pool.a == nullptr) {
-        most = curve_value(pool.curve, most);
+        most = compact_curve(pool.curve, most);
       } else {  // of even extents where it is wanted
         float* a = pool.a + (out.plane(o) * h + 2 * row) * w + 2 * (first + i);
         *reinterpret_cast<float2*>(a) = {upper[0], upper[1]};
@@ -315,49 +320,32 @@ __global__ void __launch_bounds__(kToomThreads, 1)
   extern __shared__ __align__(16) float memory[];
   const ImplicitShape& shape = args.shape;
   constexpr int kPoints = Points<kFilter>::kCount;
-  float *tiles = memory, *ring = memory + kPoints * shape.c * s.plane;
   const int64_t image = blockIdx.x;
   const int o0 = blockIdx.y * s.outputs;
-  words += int64_t(blockIdx.y) * shape.c * s.filters;
-  const auto fetch = [&](int stage) {  // counts as a group of copies even past the last
-    float* to = ring + stage % kToomStages * s.splits * kToomStageChannels * s.filters;
-    for (int split = 0; split < s.splits; ++split, to += kToomStageChannels * s.filters) {
-      const int c = split * s.each + stage * kToomStageChannels;
-      const int count = min(kToomStageChannels, min(shape.c, (split + 1) * s.each) - c);
-      for (int at = threadIdx.x * 4; at < count * s.filters; at += s.threads * 4) {
-        copy_async_16(to + at, words + int64_t(c) * s.filters + at);
-      }
-    }
-    copy_async_commit();
-  };
-  fetch(0), fetch(1);
   const int across = kAcross > 0 ? kAcross : s.across;
-  stage_tiles<kFilter>(shape, s, across, args.x + image * shape.c * shape.h * shape.w, tiles);
-
   int rest = threadIdx.x;
   const int group = rest % s.groups;
   const int item = (rest /= s.groups) % s.items;
   const int split = (rest /= s.items) % s.splits, point = rest / s.splits;
   const int row = item / across * kToomRows, strip = item % across;
-  const int first = split * s.each, count = min(s.each, shape.c - first);
+  const int first = split * s.each, last = min(first + s.each, shape.c);
+  // The last share may have no channels.
+  const float* u = words + int64_t(blockIdx.y * shape.c + min(first, shape.c - 1)) * s.filters +
+                   point * kFilter * kRowWords + group * kEach;
+  float4 filters[kFilter];
+#pragma unroll
+  for (int r = 0; r < kFilter; ++r) filters[r] = load_row(u + r * kRowWords);
+  stage_tiles<kFilter>(shape, s, across, args.x + image * shape.c * shape.h * shape.w, memory);
+  __syncthreads();
+
   const int pitch = across * kToomTiles;
-  const float* v = tiles + (point * shape.c + first) * s.plane + row * pitch + strip * kToomTiles;
-  const float* u =
-      ring + split * kToomStageChannels * s.filters + (point * s.groups + group) * kFilter * kEach;
+  const float* v = memory + (point * shape.c + first) * s.plane + row * pitch + strip * kToomTiles;
   float acc[kToomRows][kEach][kToomTiles] = {};
-#pragma unroll 1
-  for (int stage = 0; stage * kToomStageChannels < s.each; ++stage) {
-    copy_async_wait<1>();
-    __syncthreads();  // this stage has come, and all are done with the one before
-    fetch(stage + 2);
-    const float* filters = u + stage % kToomStages * s.splits * kToomStageChannels * s.filters;
-#pragma unroll 1
-    for (int e = 0; e < kToomStageChannels; ++e, v += s.plane, filters += s.filters) {
-      if (stage * kToomStageChannels + e >= count) break;
-      add_channel<kFilter>(acc, v, pitch, filters);
-    }
+#pragma unroll 2  // which spares the copies from `ahead`
+  for (int c = first; c < last; ++c, v += s.plane) {
+    if (c + 1 < last) u += s.filters;
+    add_channel<kFilter>(acc, v, pitch, filters, u);
   }
-  copy_async_wait<0>();
   __syncthreads();  // all are done with what the sums overwrite
   float* to = memory + (split * kPoints + point) * s.sums() + group * kToomTiles;
 #pragma unroll

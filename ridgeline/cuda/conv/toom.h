@@ -7,16 +7,16 @@
 // Convolutions with stride 1 in fp32 with fewer multiplications along the rows (ops/toom.h): tiles
 // of four outputs, whose inputs are transformed once for all output channels and all rows of the
 // filter. A thread takes one point, seven rows of two tiles and four output channels: of an input
-// channel it reads each of its rows once and five rows of filters, for 280 multiply-adds. A block
-// takes an image by as many channels as it has threads for; where threads are left, they share the
-// input channels out. Filters of 3, 5 and 7, one group. A NaN or an infinity makes its tiles NaN.
-// Deterministic.
+// channel it reads each of its rows once and five rows of filters, for 280 multiply-adds. Filters
+// come from memory to registers a channel ahead, so that warps need not wait for each other. A
+// block takes an image by as many channels as it has threads for; where threads are left, they
+// share the input channels out. Filters of 3, 5 and 7, one group. A NaN or an infinity makes its
+// tiles NaN. Deterministic.
 namespace ridgeline::cuda {
 
 constexpr int kToomThreads = 512;
 constexpr int kToomTile = 4;                  // outputs
 constexpr int kToomTiles = 2, kToomRows = 7;  // of a thread
-constexpr int kToomStages = 3, kToomStageChannels = 2;
 
 struct ToomShape {
   int points;
@@ -25,7 +25,7 @@ struct ToomShape {
   int splits, each;             // shares of the input channels, and channels of a share
   int rows;                     // of the image with its padding, in whole strips
   int plane;                    // transformed inputs of a channel at a point
-  int filters;                  // transformed filters of a channel
+  int filters;                  // words of a channel's transformed filters
   int threads, shared;          // shared: bytes; 0: does not fit
 
   ToomShape(const ImplicitShape& shape, size_t shared_memory);
