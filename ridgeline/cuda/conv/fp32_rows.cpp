@@ -76,21 +76,30 @@ Table rows_of(const std::string& how) {
 struct GradWKernels {
   const char* how;
   const char* (*refuse)(const ImplicitShape&, size_t shared_memory);
-  size_t (*workspace)(const ImplicitShape&, int processors);
-  cudaError_t (*launch)(const DirectGradWArgs&, void* workspace, int processors, cudaStream_t);
+  size_t (*workspace)(const ImplicitShape&, int processors, size_t shared_memory);
+  cudaError_t (*launch)(const DirectGradWArgs&, void* workspace, int processors,
+                        size_t shared_memory, cudaStream_t);
 };
 constexpr GradWKernels kGradW[] = {
     {"toom", refuse_toom_grad_w, toom_grad_w_workspace, launch_conv2d_grad_w_toom},
-    {"direct", refuse_direct_grad_w, direct_grad_w_workspace, launch_conv2d_grad_w_direct}};
+    {"direct", refuse_direct_grad_w,
+     [](const ImplicitShape& shape, int processors, size_t) {
+       return direct_grad_w_workspace(shape, processors);
+     },
+     [](const DirectGradWArgs& args, void* workspace, int processors, size_t, cudaStream_t stream) {
+       return launch_conv2d_grad_w_direct(args, workspace, processors, stream);
+     }}};
 
 Cover covers_grad_w(const Rest& rest, const GradWKernels& kernels) {
   const auto* op = rest.get<Conv2dGradW>(0);
   if (op == nullptr) return no_such_op(Conv2dGradW::kName);
   std::string reason = refuse_fp32(rest, op->shape, op->n(), {op->x, op->dy, op->dw, op->db});
   const ImplicitShape of = implicit_shape(op->shape, op->n());
-  if (reason.empty()) reason = kernels.refuse(of, shared_memory(rest.runtime));
+  const size_t memory = shared_memory(rest.runtime);
+  if (reason.empty()) reason = kernels.refuse(of, memory);
   if (!reason.empty()) return Cover::no(reason);
-  return cover_unless({}, 1, kernels.workspace(of, cuda_runtime(rest.runtime).processors()));
+  return cover_unless({}, 1,
+                      kernels.workspace(of, cuda_runtime(rest.runtime).processors(), memory));
 }
 
 std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding,
@@ -99,12 +108,12 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding,
   const DirectGradWArgs args{implicit_shape(op.shape, op.n()), binding.read(op.x).as<float>(),
                              binding.read(op.dy).as<float>(), binding.write(op.dw).as<float>(),
                              binding.write(op.db).as<float>()};
-  return launch_step(
-      binding, describe(span.op(0)),
-      [args, workspace = binding.workspace(), launch = kernels.launch,
-       processors = cuda_runtime(binding.runtime()).processors()](cudaStream_t stream) {
-        return launch(args, workspace, processors, stream);
-      });
+  return launch_step(binding, describe(span.op(0)),
+                     [args, workspace = binding.workspace(), launch = kernels.launch,
+                      processors = cuda_runtime(binding.runtime()).processors(),
+                      memory = shared_memory(binding.runtime())](cudaStream_t stream) {
+                       return launch(args, workspace, processors, memory, stream);
+                     });
 }
 
 }  // namespace

@@ -10,19 +10,22 @@
 namespace ridgeline::cuda {
 namespace {
 
-// A block takes 16 outputs by 32 input channels and a share of the images, a band of rows at a
-// time; two warps one point. A lane's sums are two outputs by four channels by the filter's rows:
-// of a tile it reads four numbers of x's transform and two of dy's, for 40 multiply-adds of a
-// filter of 5, and keeps the rows of x that the next rows of dy meet.
-constexpr int kOutputs = 16, kChannels = 32, kTile = 4;
-constexpr int kEach = 2, kPointThreads = kOutputs / kEach * kChannels / 4;
-constexpr int kMostShared = 160 << 10;         // bytes of a block: what an A100 has
-constexpr int kExchangePitch = kChannels + 4;  // of an output's sums
+// A block takes 32 outputs (16 of filters of 7) by 32 input channels and a share of the images, a
+// band of rows at a time; two warps one point. A lane's sums are four outputs by four channels by
+// the filter's rows: of a row of a tile it reads four numbers of x's transform and four of dy's,
+// for 80 multiply-adds of a filter of 5.
+constexpr int kChannels = 32, kTile = 4;
+constexpr int kPointThreads = 64, kSides = kChannels / 4;  // eight by eight of them
+constexpr int kCommonTiles = 4, kCommonRows = 14;          // of dy: a loop for these is written out
+constexpr int kExchangePitch = kChannels + 4;              // of an output's sums
+
+constexpr int outputs_of(int filter) { return filter > 5 ? 16 : 32; }
 
 template <int kFilter>
 struct Points {
   static constexpr int kCount = kFilter + kTile - 1, kPairs = kCount / 2 - 1;
   static constexpr int kThreads = kCount * kPointThreads, kWarps = kThreads / 32;
+  static constexpr int kOutputs = outputs_of(kFilter), kEach = kOutputs / kSides;
 };
 
 struct Layout {
@@ -33,26 +36,26 @@ struct Layout {
   int shares;             // of the bands of all images
   int shared;             // bytes; 0: does not fit
 
-  Layout(const ImplicitShape& shape, int processors) {
-    const int points = shape.filter + kTile - 1;
+  Layout(const ImplicitShape& shape, int processors, size_t shared_memory) {
+    const int points = shape.filter + kTile - 1, outputs = outputs_of(shape.filter);
+    const int most = int(std::min<size_t>(shared_memory, 1 << 19));
     tiles = (shape.out_w() + kTile - 1) / kTile;
     shared = 0;
     // No band of more rows fits, and of these no count of words exceeds an int.
-    const int most_rows = kMostShared / 4 / kOutputs;
+    const int most_rows = most / 4 / outputs;
     for (band = std::min(shape.out_h(), most_rows); band > 0 && shared == 0; --band) {
       const int rows = band + shape.filter - 1;
       x_plane = (rows * shape.w) | 1, dy_plane = (band * shape.out_w()) | 1;
-      x_tiles = rows * tiles * kChannels, dy_tiles = band * tiles * kOutputs;
+      x_tiles = rows * tiles * kChannels, dy_tiles = band * tiles * outputs;
       const int64_t staged =
-          int64_t(points) * (x_tiles + dy_tiles) + kChannels * x_plane + kOutputs * dy_plane;
-      const int64_t exchange = int64_t(points) * shape.filter * kOutputs * kExchangePitch;
+          int64_t(points) * (x_tiles + dy_tiles) + kChannels * x_plane + outputs * dy_plane;
+      const int64_t exchange = int64_t(points) * shape.filter * outputs * kExchangePitch;
       const int64_t words = std::max(staged, exchange);
-      if (words * 4 <= kMostShared) shared = int(words) * 4;
+      if (words * 4 <= most) shared = int(words) * 4;
     }
     ++band;
     bands = (shape.out_h() + band - 1) / band;
-    const int blocks =
-        (shape.k + kOutputs - 1) / kOutputs * ((shape.c + kChannels - 1) / kChannels);
+    const int blocks = (shape.k + outputs - 1) / outputs * ((shape.c + kChannels - 1) / kChannels);
     shares = std::clamp(processors / blocks, 1, shape.n * bands);
   }
 };
@@ -92,60 +95,59 @@ struct Stage {
   }
 };
 
-// A row of x a warp, a channel a lane.
+// A tile of x a warp, a channel a lane.
 template <int kFilter>
-__device__ void transform_x(const ImplicitShape& s, const Layout& l, const Band& band, int channels,
-                            const Stage& stage) {
+__device__ void transform_x(const ImplicitShape& s, const Layout& l, int tiles, const Band& band,
+                            int channels, const Stage& stage) {
   using P = Points<kFilter>;
   constexpr ToomMatrix<P::kPairs> matrix;
   const int lane = threadIdx.x % 32;
-  for (int row = threadIdx.x / 32; row < band.rows + kFilter - 1; row += P::kWarps) {
-    const int y = band.y - s.pad + row;
+  for (int at = threadIdx.x / 32; at < (band.rows + kFilter - 1) * tiles; at += P::kWarps) {
+    const int row = at / tiles, tile = at % tiles, y = band.y - s.pad + row;
     const bool there = y >= band.x_low && y < band.x_high && lane < channels;
     const float* from = stage.x + lane * l.x_plane + (y - band.x_low) * s.w;
-    for (int tile = 0; tile < l.tiles; ++tile) {
-      float a[P::kCount];
+    float a[P::kCount];
 #pragma unroll
-      for (int k = 0; k < P::kCount; ++k) {
-        const int column = tile * kTile - s.pad + k;
-        a[k] = there && column >= 0 && column < s.w ? from[column] : 0.0f;
+    for (int k = 0; k < P::kCount; ++k) {
+      const int column = tile * kTile - s.pad + k;
+      a[k] = there && column >= 0 && column < s.w ? from[column] : 0.0f;
+    }
+    float* to = stage.x_tiles + at * kChannels + lane;
+    float zero = a[2 * P::kPairs], infinity = a[2 * P::kPairs + 1];  // leading coefficients: 1
+#pragma unroll
+    for (int k = P::kPairs - 1; k >= 0; --k) {
+      zero = fmaf(matrix.all[k], a[2 * k], zero);
+      infinity = fmaf(matrix.all[k], a[2 * k + 1], infinity);
+    }
+    to[0] = zero, to[(P::kCount - 1) * l.x_tiles] = infinity;
+#pragma unroll
+    for (int i = 0; i < P::kPairs; ++i) {
+      float even = a[2 * P::kPairs], odd = a[2 * P::kPairs - 1];
+#pragma unroll
+      for (int k = P::kPairs - 2; k >= 0; --k) {
+        even = fmaf(matrix.others[i][k], a[2 * k + 2], even);
+        odd = fmaf(matrix.others[i][k], a[2 * k + 1], odd);
       }
-      float* to = stage.x_tiles + (row * l.tiles + tile) * kChannels + lane;
-      float zero = a[2 * P::kPairs], infinity = a[2 * P::kPairs + 1];  // leading coefficients: 1
-#pragma unroll
-      for (int k = P::kPairs - 1; k >= 0; --k) {
-        zero = fmaf(matrix.all[k], a[2 * k], zero);
-        infinity = fmaf(matrix.all[k], a[2 * k + 1], infinity);
-      }
-      to[0] = zero, to[(P::kCount - 1) * l.x_tiles] = infinity;
-#pragma unroll
-      for (int i = 0; i < P::kPairs; ++i) {
-        float even = a[2 * P::kPairs], odd = a[2 * P::kPairs - 1];
-#pragma unroll
-        for (int k = P::kPairs - 2; k >= 0; --k) {
-          even = fmaf(matrix.others[i][k], a[2 * k + 2], even);
-          odd = fmaf(matrix.others[i][k], a[2 * k + 1], odd);
-        }
-        const float p = float(matrix.points[i]);
-        to[(1 + 2 * i) * l.x_tiles] = fmaf(p, odd, even);
-        to[(2 + 2 * i) * l.x_tiles] = fmaf(-p, odd, even);
-      }
+      const float p = float(matrix.points[i]);
+      to[(1 + 2 * i) * l.x_tiles] = fmaf(p, odd, even);
+      to[(2 + 2 * i) * l.x_tiles] = fmaf(-p, odd, even);
     }
   }
 }
 
-// A tile of dy half a warp, an output a lane; the scales of the points come with the sums. Returns
+// An output of a tile of dy a thread; the scales of the points come with the sums. Returns
 // the lane's share of the sum of dy.
 template <int kFilter>
-__device__ float transform_dy(const ImplicitShape& s, const Layout& l, const Band& band,
+__device__ float transform_dy(const ImplicitShape& s, const Layout& l, int tiles, const Band& band,
                               int outputs, const Stage& stage) {
   using P = Points<kFilter>;
   constexpr ToomMatrix<P::kPairs> matrix;
+  constexpr int kOutputs = P::kOutputs;
   const int o = threadIdx.x % kOutputs, out_w = s.out_w();
   float sum = 0;
-  for (int at = threadIdx.x / kOutputs; at < band.rows * l.tiles; at += P::kThreads / kOutputs) {
-    const int first = at % l.tiles * kTile;
-    const float* from = stage.dy + o * l.dy_plane + at / l.tiles * out_w + first;
+  for (int at = threadIdx.x / kOutputs; at < band.rows * tiles; at += P::kThreads / kOutputs) {
+    const int first = at % tiles * kTile;
+    const float* from = stage.dy + o * l.dy_plane + at / tiles * out_w + first;
     float a[kTile];
 #pragma unroll
     for (int k = 0; k < kTile; ++k) {
@@ -165,10 +167,47 @@ __device__ float transform_dy(const ImplicitShape& s, const Layout& l, const Ban
   return sum;
 }
 
-// A lane's share of a column of tiles: x from row to row, dy likewise.
-template <int kFilter>
-__device__ __forceinline__ void add_tiles(float (&acc)[kFilter][kEach][4], const float* x,
-                                          const float* dy, int rows, int tiles) {
+// Neighbouring outputs' numbers of dy.
+template <int kEach>
+struct alignas(4 * kEach) Slopes {
+  float values[kEach];
+};
+
+template <int kEach>
+__device__ __forceinline__ void add_products(float (&acc)[kEach][4], const Slopes<kEach>& by,
+                                             const float4& pixels) {
+#pragma unroll
+  for (int o = 0; o < kEach; ++o) {
+    acc[o][0] = fmaf(by.values[o], pixels.x, acc[o][0]);
+    acc[o][1] = fmaf(by.values[o], pixels.y, acc[o][1]);
+    acc[o][2] = fmaf(by.values[o], pixels.z, acc[o][2]);
+    acc[o][3] = fmaf(by.values[o], pixels.w, acc[o][3]);
+  }
+}
+
+// A lane's share of kRows rows of a column of tiles, written out. A row of x meets as many rows of
+// dy as the filter has rows; those are kept until they have met their last.
+template <int kFilter, int kRows, int kEach>
+__device__ __forceinline__ void add_rows(float (&acc)[kFilter][kEach][4], const float* x,
+                                         const float* dy, int tiles) {
+  Slopes<kEach> by[kRows];
+#pragma unroll
+  for (int in = 0; in < kRows + kFilter - 1; ++in) {
+    const float4 pixels = *reinterpret_cast<const float4*>(x + in * tiles * kChannels);
+    if (in < kRows) {
+      by[in] = *reinterpret_cast<const Slopes<kEach>*>(dy + in * tiles * kEach * kSides);
+    }
+#pragma unroll
+    for (int u = 0; u < kFilter; ++u) {
+      if (in >= u && in - u < kRows) add_products(acc[u], by[in - u], pixels);
+    }
+  }
+}
+
+// The same of any number of rows: rows of x are kept until they have met their last.
+template <int kFilter, int kEach>
+__device__ __forceinline__ void add_any_rows(float (&acc)[kFilter][kEach][4], const float* x,
+                                             const float* dy, int rows, int tiles) {
   float4 meets[kFilter];  // rows of x, the row y in y % kFilter
 #pragma unroll
   for (int row = 0; row < kFilter - 1; ++row) {
@@ -181,20 +220,10 @@ __device__ __forceinline__ void add_tiles(float (&acc)[kFilter][kEach][4], const
     for (int j = 0; j < kFilter; ++j) {
       if (first + j >= rows) break;
       meets[(j + kFilter - 1) % kFilter] = *reinterpret_cast<const float4*>(x);
-      const float2 slopes = *reinterpret_cast<const float2*>(dy);
-      x += tiles * kChannels, dy += tiles * kOutputs;
-      const float by[kEach] = {slopes.x, slopes.y};
+      const auto by = *reinterpret_cast<const Slopes<kEach>*>(dy);
+      x += tiles * kChannels, dy += tiles * kEach * kSides;
 #pragma unroll
-      for (int u = 0; u < kFilter; ++u) {
-        const float4 pixels = meets[(j + u) % kFilter];
-#pragma unroll
-        for (int o = 0; o < kEach; ++o) {
-          acc[u][o][0] = fmaf(by[o], pixels.x, acc[u][o][0]);
-          acc[u][o][1] = fmaf(by[o], pixels.y, acc[u][o][1]);
-          acc[u][o][2] = fmaf(by[o], pixels.z, acc[u][o][2]);
-          acc[u][o][3] = fmaf(by[o], pixels.w, acc[u][o][3]);
-        }
-      }
+      for (int u = 0; u < kFilter; ++u) add_products(acc[u], by, meets[(j + u) % kFilter]);
     }
   }
 }
@@ -220,14 +249,17 @@ __device__ inline void row_taps(const float* sums, int stride, float (&taps)[kFi
   }
 }
 
-template <int kFilter>
+// kTiles: l.tiles, or 0 for any: addresses of the inner loop are constants of the common one.
+template <int kFilter, int kTiles>
 __global__ void __launch_bounds__(Points<kFilter>::kThreads, 1)
     conv2d_grad_w_toom_kernel(DirectGradWArgs args, Layout l, float* partial, float* bias) {
 #if __CUDA_ARCH__ >= 800
   using P = Points<kFilter>;
+  constexpr int kOutputs = P::kOutputs, kEach = P::kEach;
   extern __shared__ __align__(16) float memory[];
   const ImplicitShape& s = args.shape;
   const Stage stage(l, memory, P::kCount);
+  const int tiles = kTiles > 0 ? kTiles : l.tiles;
   const int o0 = int(blockIdx.y) * kOutputs, c0 = int(blockIdx.z) * kChannels;
   const int outputs = min(kOutputs, s.k - o0), channels = min(kChannels, s.c - c0);
   const int64_t units = int64_t(s.n) * l.bands;
@@ -243,7 +275,7 @@ __global__ void __launch_bounds__(Points<kFilter>::kThreads, 1)
     copy_async_commit();
   };
   const int point = threadIdx.x / kPointThreads, thread = threadIdx.x % kPointThreads;
-  const int first_c = thread % (kChannels / 4) * 4, first_o = thread / (kChannels / 4) * kEach;
+  const int first_c = thread % kSides * 4, first_o = thread / kSides * kEach;
   const float* x = stage.x_tiles + point * l.x_tiles + first_c;
   const float* dy = stage.dy_tiles + point * l.dy_tiles + first_o;
   float acc[kFilter][kEach][4] = {}, bias_sum = 0;
@@ -253,13 +285,18 @@ __global__ void __launch_bounds__(Points<kFilter>::kThreads, 1)
     const Band band(s, l, unit);
     copy_async_wait<0>();
     __syncthreads();  // the band has come, and all are done with the tiles of the one before
-    transform_x<kFilter>(s, l, band, channels, stage);
-    bias_sum += transform_dy<kFilter>(s, l, band, outputs, stage);
+    transform_x<kFilter>(s, l, tiles, band, channels, stage);
+    bias_sum += transform_dy<kFilter>(s, l, tiles, band, outputs, stage);
     __syncthreads();
     if (unit + 1 < end) fetch(unit + 1);
 #pragma unroll 1
-    for (int tile = 0; tile < l.tiles; ++tile) {
-      add_tiles<kFilter>(acc, x + tile * kChannels, dy + tile * kOutputs, band.rows, l.tiles);
+    for (int tile = 0; tile < tiles; ++tile) {
+      const float *x_column = x + tile * kChannels, *dy_column = dy + tile * kOutputs;
+      if (kTiles > 0 && band.rows == kCommonRows) {
+        add_rows<kFilter, kCommonRows>(acc, x_column, dy_column, tiles);
+      } else {
+        add_any_rows(acc, x_column, dy_column, band.rows, tiles);
+      }
     }
   }
   __syncthreads();
@@ -274,15 +311,17 @@ __global__ void __launch_bounds__(Points<kFilter>::kThreads, 1)
   }
   __syncthreads();
   partial += int64_t(blockIdx.x) * s.c * kFilter * kFilter * s.k;
-  for (int at = threadIdx.x; at < kOutputs * kChannels * kFilter; at += P::kThreads) {
-    const int o = at % kOutputs, c = at / kOutputs % kChannels, u = at / kOutputs / kChannels;
+  for (int at = threadIdx.x; at < kOutputs * kChannels; at += P::kThreads) {
+    const int o = at % kOutputs, c = at / kOutputs;
     if (o >= outputs || c >= channels) continue;
-    float taps[kFilter];
-    row_taps<kFilter>(memory + (u * kOutputs + o) * kExchangePitch + c,
-                      kFilter * kOutputs * kExchangePitch, taps);
+    float* to = partial + int64_t(c0 + c) * kFilter * kFilter * s.k + o0 + o;
 #pragma unroll
-    for (int v = 0; v < kFilter; ++v) {
-      partial[int64_t(((c0 + c) * kFilter + u) * kFilter + v) * s.k + o0 + o] = taps[v];
+    for (int u = 0; u < kFilter; ++u) {
+      float taps[kFilter];
+      row_taps<kFilter>(memory + (u * kOutputs + o) * kExchangePitch + c,
+                        kFilter * kOutputs * kExchangePitch, taps);
+#pragma unroll
+      for (int v = 0; v < kFilter; ++v) to[(u * kFilter + v) * s.k] = taps[v];
     }
   }
   if (blockIdx.z != 0 || args.db == nullptr) return;
@@ -302,9 +341,11 @@ cudaError_t launch(const DirectGradWArgs& args, const Layout& l, float* partial,
   const ImplicitShape& s = args.shape;
   const int taps = s.c * kFilter * kFilter;
   float* bias = partial + int64_t(l.shares) * taps * s.k;
-  const auto kernel = conv2d_grad_w_toom_kernel<kFilter>;
+  const auto kernel = l.tiles == kCommonTiles ? conv2d_grad_w_toom_kernel<kFilter, kCommonTiles>
+                                              : conv2d_grad_w_toom_kernel<kFilter, 0>;
   const cudaError_t error = allow_shared(kernel, l.shared);
   if (error != cudaSuccess) return error;
+  constexpr int kOutputs = Points<kFilter>::kOutputs;
   const dim3 grid(unsigned(l.shares), unsigned((s.k + kOutputs - 1) / kOutputs),
                   unsigned((s.c + kChannels - 1) / kChannels));
   kernel<<<grid, Points<kFilter>::kThreads, size_t(l.shared), stream>>>(args, l, partial, bias);
@@ -328,18 +369,17 @@ const char* refuse_toom_grad_w(const ImplicitShape& shape, size_t shared_memory)
   if (int64_t(shape.out_w()) > (1 << 14) || int64_t(shape.w) > (1 << 14)) {
     return "a row does not fit in shared memory";
   }
-  const int bytes = Layout(shape, 1).shared;
-  return bytes > 0 && size_t(bytes) <= shared_memory ? "" : "a row does not fit in shared memory";
+  return Layout(shape, 1, shared_memory).shared > 0 ? "" : "a row does not fit in shared memory";
 }
 
-size_t toom_grad_w_workspace(const ImplicitShape& shape, int processors) {
+size_t toom_grad_w_workspace(const ImplicitShape& shape, int processors, size_t shared_memory) {
   const size_t taps = size_t(shape.c) * shape.filter * shape.filter;
-  return size_t(Layout(shape, processors).shares) * (taps + 1) * shape.k * 4;
+  return size_t(Layout(shape, processors, shared_memory).shares) * (taps + 1) * shape.k * 4;
 }
 
 cudaError_t launch_conv2d_grad_w_toom(const DirectGradWArgs& args, void* workspace, int processors,
-                                      cudaStream_t stream) {
-  const Layout l(args.shape, processors);
+                                      size_t shared_memory, cudaStream_t stream) {
+  const Layout l(args.shape, processors, shared_memory);
   auto* partial = static_cast<float*>(workspace);
   switch (args.shape.filter) {
     case 3:

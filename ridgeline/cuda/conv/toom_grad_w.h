@@ -10,8 +10,8 @@ namespace ridgeline::cuda {
 
 // Why no kernel takes this shape; "" when one does.
 const char* refuse_toom_grad_w(const ImplicitShape& shape, size_t shared_memory);
-size_t toom_grad_w_workspace(const ImplicitShape& shape, int processors);
+size_t toom_grad_w_workspace(const ImplicitShape& shape, int processors, size_t shared_memory);
 cudaError_t launch_conv2d_grad_w_toom(const DirectGradWArgs& args, void* workspace, int processors,
-                                      cudaStream_t stream);
+                                      size_t shared_memory, cudaStream_t stream);
 
 }  // namespace ridgeline::cuda
