@@ -55,6 +55,7 @@ bool expected(const std::string& row, Precision precision, const cuda::CudaRunti
     if (has("linear_relu")) return hopper && (half || tf32);
     return hopper && (half || (tf32 && !has("grad")));
   }
+  if (has("linear") && has(".split")) return hopper && precision == Precision::fp32;
   if (has(".nccl")) return !half && !tf32 && runtime.collectives()->nccl_refusal().empty();
   if (has("all_reduce_start.mpi")) return !half && !tf32;
   if (has(".plain_large")) return !half;

@@ -1,0 +1,163 @@
+#include <algorithm>
+
+#include "ridgeline/cuda/device/async_copy.cuh"
+#include "ridgeline/cuda/plain/curve.cuh"
+#include "ridgeline/cuda/tile/linear_split.h"
+#include "ridgeline/cuda/tile/mma_wide.cuh"
+
+namespace ridgeline::cuda {
+namespace {
+
+constexpr int kSide = 64;                        // results of a tile, either way
+constexpr int kThreads = 512, kStages = 6;       // of 20 KB: 192 of k on their way
+constexpr int kDepth = 32, kPitch = kDepth + 8;  // of a stage; rows start eight banks apart
+constexpr int kStage = 2 * kSide * kPitch;
+constexpr int kUnit = 8;  // k of one product; shares are whole ones
+// Four warps take 32 x 32 sums each, the others the same over other units of k.
+constexpr int kGroups = 4, kSumsPitch = kSide + 8;
+constexpr int kShared = kStages * kStage * 4;
+static_assert(kGroups * kUnit == kDepth && kGroups * kSide * kSumsPitch * 4 <= kShared);
+constexpr int kLeastShare = 128;  // of k, so that a share is worth its sums' way through memory
+
+// How a layer is shared out.
+struct Shares {
+  int64_t tiles;
+  int splits;  // of k
+
+  Shares(int64_t n, int64_t in, int64_t out, int processors)
+      : tiles((n + kSide - 1) / kSide * ((out + kSide - 1) / kSide)),
+        splits(int(std::min<int64_t>(processors / tiles, in / kLeastShare))) {}
+};
+
+// 16 bytes to shared memory beside the thread that asks; zeros unless `there`.
+__device__ inline void copy_async_16_or_zeros(float* to, const float* from, bool there) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+               "r"(there ? 16 : 0)
+               : "memory");
+}
+
+// A warp's sums over its unit of a stage. The lane's two numbers are neighbours, 2t and 2t + 1
+// instead of t and t + 4: k in another order, for both factors.
+__device__ __forceinline__ void add_stage(double (&sums)[2][4][4], const float* stage, int depth) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, k = warp / 4 * kUnit;
+  if (k >= depth) return;
+  const float* x = stage + (warp % 2 * 32 + lane / 4) * kPitch + k + lane % 4 * 2;
+  const float* w = stage + (kSide + warp / 2 % 2 * 32 + lane / 4) * kPitch + k + lane % 4 * 2;
+  double b[4][2];
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const float2 column = *reinterpret_cast<const float2*>(w + j * 8 * kPitch);
+    b[j][0] = column.x, b[j][1] = column.y;
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const float2 upper = *reinterpret_cast<const float2*>(x + i * 16 * kPitch);
+    const float2 lower = *reinterpret_cast<const float2*>(x + (i * 16 + 8) * kPitch);
+    const double a[4] = {upper.x, lower.x, upper.y, lower.y};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) tile::mma_fp64(sums[i][j], a, b[j]);
+  }
+}
+
+// parts[split][n][out]. A block: tile blockIdx.x, split blockIdx.y.
+__global__ void __launch_bounds__(kThreads, 1)
+    linear_split_kernel(LinearArgs<float> args, float* parts) {
+#if __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(16) float memory[];
+  const int across = (args.out + kSide - 1) / kSide;
+  const int row0 = int(blockIdx.x) / across * kSide, col0 = int(blockIdx.x) % across * kSide;
+  const int64_t units = (args.in + kUnit - 1) / kUnit;
+  const int begin = int(units * blockIdx.y / gridDim.y) * kUnit;
+  const int end = min(int(units * (blockIdx.y + 1) / gridDim.y) * kUnit, args.in);
+  const int stages = (end - begin + kDepth - 1) / kDepth;
+
+  // A thread copies four numbers of a row of x, and of w.
+  const int fetch_row = threadIdx.x / 8, fetch_k = threadIdx.x % 8 * 4;
+  const bool x_there = row0 + fetch_row < args.n, w_there = col0 + fetch_row < args.out;
+  const float* x = args.x + (x_there ? int64_t(row0 + fetch_row) * args.in : 0);
+  const float* w = args.w + (w_there ? int64_t(col0 + fetch_row) * args.in : 0);
+  const auto fetch = [&](int stage) {  // counts as a group of copies even past the last
+    if (stage < stages) {
+      float* to = memory + stage % kStages * kStage + fetch_row * kPitch + fetch_k;
+      const int k = begin + stage * kDepth + fetch_k;
+      const int from = k < end ? k : 0;
+      copy_async_16_or_zeros(to, x + from, x_there && k < end);
+      copy_async_16_or_zeros(to + kSide * kPitch, w + from, w_there && k < end);
+    }
+    copy_async_commit();
+  };
+#pragma unroll 1
+  for (int stage = 0; stage < kStages - 1; ++stage) fetch(stage);
+  double sums[2][4][4] = {};
+#pragma unroll 1
+  for (int stage = 0; stage < stages; ++stage) {
+    copy_async_wait<kStages - 2>();
+    __syncthreads();  // this stage has come, and all are done with the one before
+    fetch(stage + kStages - 1);
+    add_stage(sums, memory + stage % kStages * kStage, end - begin - stage * kDepth);
+  }
+  copy_async_wait<0>();
+  __syncthreads();  // all are done with what the sums overwrite
+
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  float* mine = memory + (warp / 4 * kSide + warp % 2 * 32 + lane / 4) * kSumsPitch +
+                warp / 2 % 2 * 32 + lane % 4 * 2;
+#pragma unroll
+  for (int e = 0; e < 16; ++e) {  // the upper and the lower rows of a product
+    const double* pair = &sums[e / 8][e / 2 % 4][e % 2 * 2];
+    *reinterpret_cast<float2*>(mine + (e / 8 * 16 + e % 2 * 8) * kSumsPitch + e / 2 % 4 * 8) = {
+        float(pair[0]), float(pair[1])};
+  }
+  __syncthreads();
+  parts += int64_t(blockIdx.y) * args.n * args.out;
+  const int col = threadIdx.x % kSide;
+#pragma unroll
+  for (int row = threadIdx.x / kSide; row < kSide; row += kThreads / kSide) {
+    float sum = memory[row * kSumsPitch + col];
+#pragma unroll
+    for (int g = 1; g < kGroups; ++g) sum += memory[(g * kSide + row) * kSumsPitch + col];
+    if (row0 + row < args.n && col0 + col < args.out) {
+      parts[int64_t(row0 + row) * args.out + col0 + col] = sum;
+    }
+  }
+#endif
+}
+
+// y = f(parts, added in order, + b). A result a thread.
+__global__ void __launch_bounds__(256)
+    linear_split_sum_kernel(LinearArgs<float> args, const float* parts, int splits) {
+  const int64_t count = int64_t(args.n) * args.out, at = int64_t(blockIdx.x) * 256 + threadIdx.x;
+  if (at >= count) return;
+  float sum = args.b != nullptr ? args.b[at % args.out] : 0.0f;
+#pragma unroll 16
+  for (int split = 0; split < splits; ++split) sum += parts[split * count + at];
+  args.y[at] = curve_value(args.curve, sum);
+}
+
+}  // namespace
+
+const char* refuse_linear_split(int64_t n, int64_t in, int64_t out, int processors) {
+  if (in % 4 != 0) return "takes inputs that come in fours";
+  // Below that there are tiles enough, or sums too short, to split k.
+  return Shares(n, in, out, processors).splits >= 4 ? "" : "takes few results over long sums only";
+}
+
+size_t linear_split_workspace(int64_t n, int64_t in, int64_t out, int processors) {
+  return size_t(Shares(n, in, out, processors).splits) * size_t(n) * size_t(out) * 4;
+}
+
+cudaError_t launch_linear_split(const LinearArgs<float>& args, int processors, float* workspace,
+                                cudaStream_t stream) {
+  const cudaError_t error = cudaFuncSetAttribute(
+      linear_split_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
+  if (error != cudaSuccess) return error;
+  const Shares shares(args.n, args.in, args.out, processors);
+  const dim3 grid(unsigned(shares.tiles), unsigned(shares.splits));
+  linear_split_kernel<<<grid, kThreads, kShared, stream>>>(args, workspace);
+  const int64_t count = int64_t(args.n) * args.out;
+  linear_split_sum_kernel<<<unsigned((count + 255) / 256), 256, 0, stream>>>(args, workspace,
+                                                                             shares.splits);
+  return cudaGetLastError();
+}
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,48 @@
+#include "ridgeline/cuda/linear_spans.h"
+#include "ridgeline/cuda/tile/linear_split.h"
+#include "ridgeline/cuda/tile/rows.h"
+
+namespace ridgeline::cuda {
+namespace {
+
+Cover cover_split(const Rest& rest, const Linear& op, const Values& values, size_t ops) {
+  if (values[0].dtype != DType::fp32) return Cover::no("takes fp32 only");
+  const CudaRuntime& runtime = cuda_runtime(rest.runtime);
+  if (runtime.architecture() < 90) return Cover::no("needs sm_90 or later");
+  std::string reason = refuse_floats(values);
+  if (reason.empty()) reason = refuse_large({op.n(), op.in(), op.out()});
+  if (!reason.empty()) return Cover::no(reason);
+  const int processors = runtime.processors();
+  return cover_unless(refuse_linear_split(op.n(), op.in(), op.out(), processors), ops,
+                      linear_split_workspace(op.n(), op.in(), op.out(), processors));
+}
+
+Cover covers_split(const Rest& rest) {
+  const auto* op = rest.get<Linear>(0);
+  if (op == nullptr) return no_such_op(Linear::kName);
+  return cover_split(rest, *op, {op->x, op->w, op->b, op->y}, 1);
+}
+
+Cover covers_split_activation(const Rest& rest) {
+  return cover_linear_activation(rest, [&](const Linear& op, const Value& y) {
+    return cover_split(rest, op, {op.x, op.w, op.b, y}, 2);
+  });
+}
+
+std::unique_ptr<Step> prepare_split(const Span& span, const Binding& binding) {
+  return launch_step(binding, describe(span.op(0)),
+                     [args = linear_args<float>(span, binding),
+                      processors = cuda_runtime(binding.runtime()).processors(),
+                      parts = reinterpret_cast<float*>(binding.workspace())](cudaStream_t stream) {
+                       return launch_linear_split(args, processors, parts, stream);
+                     });
+}
+
+}  // namespace
+
+Table linear_split_rows() {
+  return {cuda_row("cuda.linear_activation.split", covers_split_activation, prepare_split),
+          cuda_row("cuda.linear.split", covers_split, prepare_split)};
+}
+
+}  // namespace ridgeline::cuda
