@@ -43,6 +43,26 @@ TEST(Ladder, ARungItLacksIsRefusedWithThoseItHas) {
   }
 }
 
+TEST(Ladder, RowsAreTakenAwayFromEachRungAndNoneAdded) {
+  const TempFolder folder;
+  LadderOptions options = quick();
+  options.rung = "all";
+  options.run.rows = {"!cpu.mlp_train"};
+  const LadderResult result = climb(small_ladder(), options);
+  ASSERT_EQ(result.rungs.size(), 1u);
+  EXPECT_GT(result.rungs[0].rows.size(), 1u);
+  for (const std::string& row : result.rungs[0].rows)
+    EXPECT_FALSE(row.starts_with("cpu.mlp_train"));
+  options.run.rows = {"!cpu.mlp_train", "cpu.*.simd"};
+  try {
+    climb(small_ladder(), options);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::usage);
+    EXPECT_THAT(error.what(), HasSubstr("--rows cpu.*.simd"));
+  }
+}
+
 TEST(Ladder, EachRungIsCheckedTimedAndCompared) {
   const TempFolder folder;
   const LadderResult result = climb(small_ladder(), quick());

@@ -163,6 +163,8 @@ def test_faults(folder, model):
     assert "no column" in tool.run("infer", model, "--input", bad, "--columns", "x", *ALIKE,
                                    code=3).stderr
     tool.run("infer", model, "--input", bad, "--input-format", "xml", code=2)
+    assert "is read as lines, which have none" in tool.run(
+        "infer", model, "--input", bad, "--input-format", "lines", "--columns", "2", *ALIKE, code=2).stderr
     empty = folder / "empty.csv"
     empty.write_text("\n")
     assert tool.run("infer", model, "--input", empty, *ALIKE).stdout == "index,label,p0,p1,p2\n"

@@ -152,6 +152,8 @@ class Tool(unittest.TestCase):
         objects = tool.run("infer", self.run_dir, "--input", source, "--format", "json").stdout
         self.assertEqual([json.loads(line)["label"] for line in objects.splitlines()],
                          [int(pair[1]) for pair in labels[1:]])
+        self.fails(2, "infer", self.run_dir, "--input", source, "--columns", "text",
+                   says=("--columns", "is read as images, which have none"))
         truth = (self.folder.data / "t10k-labels-idx1-ubyte").read_bytes()[8:]
         right = sum(int(pair[1]) == label for pair, label in zip(labels[1:], truth))
         self.assertEqual(right / 100, json.loads(self.result.read_text())["accuracy"])

@@ -17,6 +17,7 @@ Config config_of(const Ladder& ladder, const Rung& rung, const RunConfig& run) {
   config.run = run;
   config.run.precision = rung.precision;
   config.run.rows.assign(rung.rows.begin(), rung.rows.end());
+  config.run.rows.insert(config.run.rows.end(), run.rows.begin(), run.rows.end());
   if (rung.threads > 0) config.run.threads = rung.threads;
   return config;
 }
@@ -151,9 +152,21 @@ void refuse_unknown(const std::string& wanted, const std::vector<Rung>& rungs) {
   throw_error(ErrorKind::usage, "--rung: this ladder has no rung '{}' here; it has {}", wanted,
               names);
 }
+
+// Which rows a rung may take is what it shows; fewer of them can be asked for.
+void refuse_added(const std::vector<std::string>& rows) {
+  for (const std::string& pattern : rows) {
+    if (pattern.starts_with('!')) continue;
+    throw_error(ErrorKind::usage,
+                "--rows {}: each rung of a ladder has rows of its own; '!NAME' takes rows away "
+                "from all of them",
+                pattern);
+  }
+}
 }  // namespace
 
 LadderResult climb(const Ladder& ladder, const LadderOptions& options) {
+  refuse_added(options.run.rows);
   LadderResult result;
   result.ladder = ladder.name;
   const Device device = choose_device(options.run.device);

@@ -91,14 +91,25 @@ std::optional<data::TextColumns> text_columns(const std::filesystem::path& file,
   if (texts == nullptr && wants_text) {
     throw_error(ErrorKind::usage, "{}: the model takes images, not texts", file.string());
   }
-  if (texts == nullptr || (options.format != InputFormat::automatic && !wants_text)) return {};
-  if (options.format == InputFormat::automatic && data::is_idx(file)) return {};  // codes
+  const auto no_columns = [&](const char* why) {
+    if (options.columns.empty()) return;
+    throw_error(ErrorKind::usage, "--columns: {} {}; leave it out", file.string(), why);
+  };
+  const bool codes = options.format == InputFormat::automatic
+                         ? texts != nullptr && data::is_idx(file)
+                         : !wants_text;
+  if (texts == nullptr || codes) {
+    no_columns(texts == nullptr ? "is read as images, which have none"
+                                : "holds codes of texts, which have none");
+    return {};
+  }
   data::TextColumns columns = texts->columns;
   columns.label.clear();  // nobody asks for it here
   columns.format = options.format == InputFormat::csv     ? data::TextFormat::csv
                    : options.format == InputFormat::lines ? data::TextFormat::lines
                    : options.format == InputFormat::jsonl ? data::TextFormat::jsonl
                                                           : data::text_format(file);
+  if (columns.format == data::TextFormat::lines) no_columns("is read as lines, which have none");
   const bool numbers = std::ranges::all_of(columns.text, [](const std::string& name) {
     return std::ranges::all_of(name, [](char c) { return c >= '0' && c <= '9'; });
   });
