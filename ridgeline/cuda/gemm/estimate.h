@@ -45,7 +45,7 @@ inline double estimate_split(const GemmRates& rates, int blocks, int k_stages, i
   const int waves = ceil_div(blocks, int(per_sm * rates.sms * usable_by_clusters(split)));
   const int sharing = std::min(per_sm, ceil_div(blocks, rates.sms));
   const double exchange = tile_elements * 4 * (split - 1) / split / rates.cluster;
-  return 2.0 + 1.0 * (waves - 1) +
+  return 1.7 + 1.0 * (waves - 1) +
          waves * (per_block * (0.01 + sharing * stage_bytes / rates.l2) + exchange +
                   tile_elements * 2 / rates.store) +
          0.15 * (ceil_div(per_block, ring) - 1);

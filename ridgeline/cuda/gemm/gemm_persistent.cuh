@@ -24,7 +24,8 @@ struct PersistentTile {
   static constexpr int kConsumerRows = kM / kConsumers;
   static constexpr int kBlocks = kConsumerRows / 64;  // wgmma tiles a consumer holds
   static constexpr int kThreads = (kConsumers + 1) * 128;
-  static constexpr int kStageBytes = (kM + kN) * kStageRowBytes;
+  // Columns of an mn-major B come by 64.
+  static constexpr int kStageBytes = (kM + (kN + 63) / 64 * 64) * kStageRowBytes;
   // Two buffers of 64 rows x 128 bytes a consumer: one fills while the other is being stored.
   static constexpr int kStoreBytes = 64 * 128;
   static constexpr int kStoresBytes = kConsumers * 2 * kStoreBytes;
@@ -175,7 +176,7 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void gemm_wgmma_persistent_kerne
           char* a = smem + cursor.stage * Tile::kStageBytes;
           char* b = a + ATile::kBytes;
           Mbarrier* barrier = &full[cursor.stage];
-          mbarrier_arrive_expect(barrier, Tile::kStageBytes);
+          mbarrier_arrive_expect(barrier, ATile::kBytes + BTile::kBytes);
           ATile::load(a, &map_a, barrier, row, i * kStageDepth<In>);
           if constexpr (Tile::kCluster == 1) {
             BTile::load(b, &map_b, barrier, col, i * kStageDepth<In>);

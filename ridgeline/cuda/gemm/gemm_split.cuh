@@ -52,6 +52,27 @@ struct SplitTile {
   }
 };
 
+// Divisions by numbers that only a launch knows take some 100 cycles each, and a block's start and
+// end are most of a small product's time: the host makes them.
+
+// How a number of things is shared out: the first `longer` parts have one more.
+struct EvenParts {
+  int shorter, longer;
+
+  static EvenParts of(int all, int parts) { return {all / parts, all % parts}; }
+  __device__ int first(int part) const { return part * shorter + min(part, longer); }
+  __device__ int count(int part) const { return shorter + (part < longer ? 1 : 0); }
+};
+
+// Division of numbers below 256 by one up to 8, by multiplication.
+struct SmallDivisor {
+  int by, inverse;
+
+  static SmallDivisor of(int by) { return {by, 65536 / by + 1}; }
+  __device__ int quotient(int x) const { return x * inverse >> 16; }
+  __device__ int remainder(int x) const { return x - quotient(x) * by; }
+};
+
 // Operands that the kernel before does not write, and that may be fetched while it runs.
 struct EarlyOperands {
   bool a, b;
@@ -60,8 +81,8 @@ struct EarlyOperands {
 // Where a warp's two groups of 8 rows of partial sums go: to block g % split, slot g / split there,
 // part `rank` of that slot.
 template <typename Tile>
-__device__ inline int part_offset(int group, int split, int rank) {
-  return (group / split * split + rank) * Tile::kGroupFloats;
+__device__ inline int part_offset(int group, SmallDivisor split, int rank) {
+  return (split.quotient(group) * split.by + rank) * Tile::kGroupFloats;
 }
 
 // This thread's sums of group 2 warp + half, from its place in the group on.
@@ -77,12 +98,12 @@ __device__ inline void for_each_pair(const float (&acc)[kCount], int half, const
 // counted. Returns with the parts complete; nobody touches another's memory after that.
 template <typename Tile, int kCount>
 __device__ inline void exchange_by_stores(const float (&acc)[kCount], float* parts,
-                                          Mbarrier* received, int split, int rank) {
+                                          Mbarrier* received, SmallDivisor split, int rank) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   cluster_wait();  // every block has begun
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int group = warp * 2 + half, owner = group % split;
+    const int group = warp * 2 + half, owner = split.remainder(group);
     const float* at =
         parts + part_offset<Tile>(group, split, rank) + lane / 4 * Tile::kPitch + lane % 4 * 2;
     const uint32_t address = cluster_address(smem_address(at), owner);
@@ -97,14 +118,14 @@ __device__ inline void exchange_by_stores(const float (&acc)[kCount], float* par
 // group for another block is gathered where the stages were; the block's own go to their place.
 template <typename Tile, int kCount>
 __device__ inline void exchange_by_copies(const float (&acc)[kCount], float* gathered, float* parts,
-                                          Mbarrier* received, int split, int rank) {
+                                          Mbarrier* received, SmallDivisor split, int rank) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   named_barrier(1, Tile::kConsumers * 128);  // all are done with the stages
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int group = warp * 2 + half;
-    float* to = group % split == rank ? parts + part_offset<Tile>(group, split, rank)
-                                      : gathered + group * Tile::kGroupFloats;
+    float* to = split.remainder(group) == rank ? parts + part_offset<Tile>(group, split, rank)
+                                               : gathered + group * Tile::kGroupFloats;
     float* at = to + lane / 4 * Tile::kPitch + lane % 4 * 2;
     for_each_pair<Tile>(acc, half,
                         [&](int col, float2 sum) { *reinterpret_cast<float2*>(at + col) = sum; });
@@ -112,7 +133,7 @@ __device__ inline void exchange_by_copies(const float (&acc)[kCount], float* gat
   fence_async_proxy();
   __syncwarp();
   cluster_wait();  // every block has begun
-  const int group = warp * 2 + lane, owner = group % split;
+  const int group = warp * 2 + lane % 2, owner = split.remainder(group);
   if (lane < 2 && owner != rank) {
     bulk_copy_to_cluster(
         cluster_address(smem_address(parts + part_offset<Tile>(group, split, rank)), owner),
@@ -157,16 +178,17 @@ __device__ inline void finish_items(const float* parts, int first, int end, int 
 }
 
 // Feeds the ring. What does not depend on the kernel before is fetched before waiting for it.
-template <typename In, typename ATile, typename BTile, typename Tile>
+template <typename In, typename ATile, typename BTile, int kStages>
 __device__ inline void produce_stages(char* smem, Mbarrier* full, Mbarrier* empty,
                                       const CUtensorMap* map_a, const CUtensorMap* map_b, int row,
                                       int col, int first, int count, EarlyOperands early) {
-  const auto stage = [&](int s) { return smem + s * Tile::kStageBytes; };
-  const int ahead = min(count, Tile::kStages);
+  constexpr int kStageBytes = ATile::kBytes + BTile::kBytes;
+  const auto stage = [&](int s) { return smem + s * kStageBytes; };
+  const int ahead = min(count, kStages);
   const bool any_early = early.a || early.b;
   for (int i = 0; i < ahead && any_early; ++i) {
     const int k = (first + i) * kStageDepth<In>;
-    mbarrier_arrive_expect(&full[i], Tile::kStageBytes);
+    mbarrier_arrive_expect(&full[i], kStageBytes);
     if (early.a) ATile::load(stage(i), map_a, &full[i], row, k);
     if (early.b) BTile::load(stage(i) + ATile::kBytes, map_b, &full[i], col, k);
   }
@@ -177,15 +199,15 @@ __device__ inline void produce_stages(char* smem, Mbarrier* full, Mbarrier* empt
   }
   for (int i = 0; i < ahead; ++i) {
     const int k = (first + i) * kStageDepth<In>;
-    if (!any_early) mbarrier_arrive_expect(&full[i], Tile::kStageBytes);
+    if (!any_early) mbarrier_arrive_expect(&full[i], kStageBytes);
     if (!early.a) ATile::load(stage(i), map_a, &full[i], row, k);
     if (!early.b) BTile::load(stage(i) + ATile::kBytes, map_b, &full[i], col, k);
   }
-  StageCursor<Tile::kStages> cursor;
+  StageCursor<kStages> cursor;
   for (int i = ahead; i < count; ++i, cursor.next()) {
     const int k = (first + i) * kStageDepth<In>;
     mbarrier_wait(&empty[cursor.stage], cursor.parity);
-    mbarrier_arrive_expect(&full[cursor.stage], Tile::kStageBytes);
+    mbarrier_arrive_expect(&full[cursor.stage], kStageBytes);
     ATile::load(stage(cursor.stage), map_a, &full[cursor.stage], row, k);
     BTile::load(stage(cursor.stage) + ATile::kBytes, map_b, &full[cursor.stage], col, k);
   }
@@ -195,11 +217,12 @@ __device__ inline void produce_stages(char* smem, Mbarrier* full, Mbarrier* empt
   }
 }
 
+// grid: blocks of a cluster, rows of tiles, columns of tiles.
 template <typename In, typename Out, Major kA, Major kB, typename Tile, typename Epilogue>
 __global__ __launch_bounds__(Tile::kThreads) void gemm_wgmma_split_kernel(
-    const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b, int k,
-    int tile_rows, int split, EarlyOperands early, const TileOutput<Out> out,
-    const Epilogue epilogue) {
+    const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b,
+    SmallDivisor parted, EvenParts stages, EvenParts groups, EarlyOperands early,
+    const TileOutput<Out> out, const Epilogue epilogue) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using ATile = OperandTile<In, kA, Tile::kM>;
   using BTile = OperandTile<In, kB, Tile::kN>;
@@ -213,12 +236,11 @@ __global__ __launch_bounds__(Tile::kThreads) void gemm_wgmma_split_kernel(
   float* sums = reinterpret_cast<float*>(smem);                      // after the last stage is used
   float* parts = reinterpret_cast<float*>(smem + Tile::kRingBytes);  // from the other blocks
 
-  const int rank = blockIdx.x % split, tile = blockIdx.x / split;
-  const int row0 = tile % tile_rows * Tile::kM, col0 = tile / tile_rows * Tile::kN;
-  const int k_stages = (k + kStageDepth<In> - 1) / kStageDepth<In>;
-  const int first = rank * k_stages / split, count = (rank + 1) * k_stages / split - first;
+  const int split = parted.by, rank = blockIdx.x;
+  const int row0 = blockIdx.y * Tile::kM, col0 = blockIdx.z * Tile::kN;
+  const int first = stages.first(rank), count = stages.count(rank);
   const bool producer = threadIdx.x >= Tile::kConsumers * 128;
-  const int slots = (Tile::kGroups - rank + split - 1) / split;  // groups this block finishes
+  const int slots = groups.count(rank);  // that this block finishes
 
   if (threadIdx.x == Tile::kConsumers * 128) {
     tma_prefetch_map(&map_a);
@@ -237,8 +259,8 @@ __global__ __launch_bounds__(Tile::kThreads) void gemm_wgmma_split_kernel(
 
   if (producer) {
     if (threadIdx.x % 32 == 0) {
-      produce_stages<In, ATile, BTile, Tile>(smem, full, empty, &map_a, &map_b, row0, col0, first,
-                                             count, early);
+      produce_stages<In, ATile, BTile, kStages>(smem, full, empty, &map_a, &map_b, row0, col0,
+                                                first, count, early);
     }
     if (split == 1) return;
     __syncwarp();
@@ -253,13 +275,14 @@ __global__ __launch_bounds__(Tile::kThreads) void gemm_wgmma_split_kernel(
   float acc[1][Tile::kN / 2];
   StageCursor<kStages> cursor;
   int previous = -1;
+  const uint32_t ring = uniform(smem_address(smem)), full_at = uniform(smem_address(full));
   for (int i = 0; i < count; ++i, cursor.next()) {
-    mbarrier_wait(&full[cursor.stage], cursor.parity);
-    char* stage = smem + cursor.stage * Tile::kStageBytes;
+    mbarrier_wait_at(full_at + cursor.stage * uint32_t{sizeof(Mbarrier)}, cursor.parity);
     if constexpr (std::is_same_v<In, float>) {
-      round_stage_to_tf32<Tile::kStageBytes, Tile::kConsumers * 128>(stage, threadIdx.x, 1);
+      round_stage_to_tf32<Tile::kStageBytes, Tile::kConsumers * 128>(
+          smem + cursor.stage * Tile::kStageBytes, threadIdx.x, 1);
     }
-    const uint32_t a = smem_address(stage);
+    const uint32_t a = ring + cursor.stage * Tile::kStageBytes;
     multiply_stage<In, ATile, BTile>(acc, a + consumer * 64 * kStageRowBytes, a + ATile::kBytes,
                                      i > 0);
     wgmma_wait<1>();
@@ -287,9 +310,9 @@ __global__ __launch_bounds__(Tile::kThreads) void gemm_wgmma_split_kernel(
     return;
   }
   if constexpr (Tile::kExchangeByCopies) {
-    exchange_by_copies<Tile>(acc[0], sums, parts, received, split, rank);
+    exchange_by_copies<Tile>(acc[0], sums, parts, received, parted, rank);
   } else {
-    exchange_by_stores<Tile>(acc[0], parts, received, split, rank);
+    exchange_by_stores<Tile>(acc[0], parts, received, parted, rank);
   }
   finish_items<Tile>(parts, threadIdx.x, slots * Tile::kN, Tile::kConsumers * 128, split, rank,
                      row0, col0, out, epilogue);
@@ -314,18 +337,20 @@ PreparedGemm prepare_gemm_split(const GemmProblem& p, int split, bool swapped,
   const int m = p.m, n = p.n, k = p.k;
   const TileOutput<Out> out = {static_cast<Out*>(p.d), p.ldd, swapped ? n : m, swapped ? m : n,
                                swapped};
-  const int tile_rows = ceil_div(m, Tile::kM);
-  const int blocks = tile_rows * ceil_div(n, Tile::kN) * split;
+  const dim3 grid(split, ceil_div(m, Tile::kM), ceil_div(n, Tile::kN));
+  const SmallDivisor parted = SmallDivisor::of(split);
+  const EvenParts stages = EvenParts::of(ceil_div(k, kStageDepth<In>), split);
+  const EvenParts groups = EvenParts::of(Tile::kGroups, split);
   const bool overlap = options.overlap_previous;
   const EarlyOperands early = {overlap && (swapped ? options.early_b : options.early_a),
                                overlap && (swapped ? options.early_a : options.early_b)};
   return {fmt::format("wgmma_split{}_{}x{}_{}stages{}", split, Tile::kM, Tile::kN, Tile::kStages,
                       swapped ? "_swap" : ""),
           [=](cudaStream_t stream) {
-            LaunchConfig launch(blocks, Tile::kThreads, Tile::smem_bytes(split), split, overlap);
+            LaunchConfig launch(grid, Tile::kThreads, Tile::smem_bytes(split), split, overlap);
             const cudaLaunchConfig_t config = launch.on(stream);
-            check_gemm_call(cudaLaunchKernelEx(&config, kernel, map_a, map_b, k, tile_rows, split,
-                                               early, out, epilogue),
+            check_gemm_call(cudaLaunchKernelEx(&config, kernel, map_a, map_b, parted, stages,
+                                               groups, early, out, epilogue),
                             "launch", m, n, k);
           }};
 }

@@ -29,7 +29,7 @@ inline int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
 // A launch with the cluster size and dependency attributes that <<<>>> cannot give.
 struct LaunchConfig {
-  LaunchConfig(int blocks, int threads, int smem, int cluster, bool overlap_previous)
+  LaunchConfig(dim3 blocks, int threads, int smem, int cluster, bool overlap_previous)
       : blocks_(blocks), threads_(threads), smem_(smem) {
     if (cluster > 1) {
       attributes_[count_].id = cudaLaunchAttributeClusterDimension;
@@ -43,7 +43,7 @@ struct LaunchConfig {
   // Valid as long as this object stays where it is.
   cudaLaunchConfig_t on(cudaStream_t stream) {
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(blocks_);
+    config.gridDim = blocks_;
     config.blockDim = dim3(threads_);
     config.dynamicSmemBytes = smem_;
     config.stream = stream;
@@ -53,7 +53,8 @@ struct LaunchConfig {
   }
 
  private:
-  int blocks_, threads_, smem_;
+  dim3 blocks_;
+  int threads_, smem_;
   cudaLaunchAttribute attributes_[2] = {};
   unsigned count_ = 0;
 };

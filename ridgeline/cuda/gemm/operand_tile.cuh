@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ridgeline/cuda/device/tma.cuh"
+#include "ridgeline/cuda/device/uniform.cuh"
 #include "ridgeline/cuda/device/wgmma.cuh"
 
 namespace ridgeline::cuda {
@@ -17,17 +18,19 @@ constexpr int kStageDepth = kStageRowBytes / int{sizeof(T)};
 // kRows rows (m of A, n of B) by kStageDepth<T> of k of an operand, in shared memory as the copy
 // engine writes it and wgmma reads it.
 //   k-major:  one box [kRows][128 bytes of k].
-//   mn-major: boxes [64 of k][kBlock rows], one for each kBlock rows.
+//   mn-major: boxes [64 of k][kBlock rows], one for each kBlock rows; the last may hold rows
+//             beyond the tile.
 // Either way 64 rows (or 8 in k-major) of a tile are a contiguous part of it, and a part of the
 // tile is itself a tile.
 template <typename T, Major kMajor, int kRows>
 struct OperandTile {
-  static constexpr int kBytes = kRows * kStageRowBytes;
   static constexpr bool kTransposed = kMajor == Major::mn;
   static constexpr int kDepth = kStageDepth<T>;
   static constexpr int kBlock = std::min(kRows, 64);
+  static constexpr int kBlocks = kTransposed ? (kRows + kBlock - 1) / kBlock : 1;
   static constexpr int kBlockBytes = kBlock * kStageRowBytes;
-  static_assert(!kTransposed || (sizeof(T) == 2 && kRows % kBlock == 0));
+  static constexpr int kBytes = kTransposed ? kBlocks * kBlockBytes : kRows * kStageRowBytes;
+  static_assert(!kTransposed || sizeof(T) == 2);
 
   static CUtensorMap make_map(const void* data, int64_t rows, int64_t depth, int64_t pitch) {
     const T* typed = static_cast<const T*>(data);
@@ -40,7 +43,7 @@ struct OperandTile {
                               int k) {
     if constexpr (kTransposed) {
 #pragma unroll
-      for (int i = 0; i < kRows / kBlock; ++i) {
+      for (int i = 0; i < kBlocks; ++i) {
         tma_load(tile + i * kBlockBytes, map, barrier, row + i * kBlock, k);
       }
     } else {
@@ -51,7 +54,7 @@ struct OperandTile {
                                         int row, int k, uint16_t mask) {
     if constexpr (kTransposed) {
 #pragma unroll
-      for (int i = 0; i < kRows / kBlock; ++i) {
+      for (int i = 0; i < kBlocks; ++i) {
         tma_load_multicast(tile + i * kBlockBytes, map, barrier, row + i * kBlock, k, mask);
       }
     } else {
@@ -59,17 +62,14 @@ struct OperandTile {
     }
   }
 
-  // The operand of wgmma step `step` (32 bytes of k) for the rows from `tile` on.
+  // The operand of wgmma step `step` (32 bytes of k) for the rows from `tile` on. Of a descriptor
+  // only the address, in its low word, differs from one to the next.
   __device__ static uint64_t descriptor(uint32_t tile, int step) {
-    if constexpr (kTransposed) {
-      constexpr int kRowBytes = kBlock * int{sizeof(T)};  // one k
-      constexpr int kStepDepth = kDepth / kStepsPerStage;
-      return wgmma_descriptor(tile + step * kStepDepth * kRowBytes, /*leading=*/kBlockBytes,
-                              /*stride=*/8 * kRowBytes, kRowBytes);
-    } else {
-      return wgmma_descriptor(tile + step * (kStageRowBytes / kStepsPerStage), /*leading=*/16,
-                              /*stride=*/8 * kStageRowBytes, kStageRowBytes);
-    }
+    constexpr int kRowBytes = kTransposed ? kBlock * int{sizeof(T)} : kStageRowBytes;  // of one k
+    constexpr int kStepBytes = (kTransposed ? kDepth * kRowBytes : kRowBytes) / kStepsPerStage;
+    constexpr int kLeading = kTransposed ? kBlockBytes : 16;
+    const uint64_t first = wgmma_descriptor(tile, kLeading, /*stride=*/8 * kRowBytes, kRowBytes);
+    return first >> 32 << 32 | (uint32_t(first) + step * (kStepBytes / 16));
   }
 };
 
@@ -112,10 +112,8 @@ __device__ inline void multiply_stage(float (&acc)[kBlocks][kCount], uint32_t a,
   wgmma_commit();
 }
 
-// Which of a block's warpgroups this is, in words that the compiler knows to be the same for all of
-// a warp: descriptors made from it are uniform registers at once, not moved there before each wgmma
-// (which kept it waiting).
-__device__ inline int uniform_warpgroup() { return __shfl_sync(~0u, int(threadIdx.x) / 128, 0); }
+// Which of a block's warpgroups this is.
+__device__ inline int uniform_warpgroup() { return uniform(int(threadIdx.x) / 128); }
 
 // Where a ring of stages stands: which stage is next, and the parity of its barriers' phase.
 template <int kStages>

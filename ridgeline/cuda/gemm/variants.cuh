@@ -27,7 +27,7 @@ using Split64x128 = SplitTile<64, 128, 6>;
 using Deep128x16 = SplitTile<128, 16, 9>;
 using Deep128x32 = SplitTile<128, 32, 8>;
 using Deep64x64 = SplitTile<64, 64, 11>;
-constexpr int kLeastDeepRows = 2048;
+constexpr int kLeastDeepRows = 1536;
 
 // Operands straight from memory, up to this many elements of A: larger ones want more bytes under
 // way than registers hold. k of the flat ones fits in the registers.
@@ -45,6 +45,9 @@ constexpr bool kStreams<BiasActivation<Bias, kActivation, kAxis>> = true;
 
 // Blocks beyond this many an SM only add launch work to a product whose k is already split.
 constexpr int kMaxSplitBlocksPerSm = 4;
+
+// A launch takes so many blocks along its second and third axis.
+constexpr int kMostGridRows = 65535;
 
 struct GemmDevice {
   int sms = 132;
@@ -86,9 +89,10 @@ class GemmVariants {
     if (!tma_accepts<Out>(p_.d, p_.ldd) || p_.n * sizeof(Out) % 16 != 0) return;
     add_persistent<PersistentTile<128, 128, 1>>(list);
     add_persistent<PersistentTile<128, 256, 1>>(list);
-    // One wave where the tiles above take two: 10 x 13 of them are 2560 x 2704.
-    if constexpr (sizeof(In) == 2 && kB == Major::k && kStreams<Epilogue>) {
-      add_persistent<PersistentTile<256, 208, 1>>(list);
+    // Whole waves where the tiles above leave most of one idle: 10 or 20 x 13 of these are 2560 x
+    // 2704. The smaller is better for short k, but an mn-major B comes by 64 columns.
+    if constexpr (sizeof(In) == 2 && kStreams<Epilogue>) {
+      add_persistent<PersistentTile<kB == Major::k ? 128 : 256, 208, 1>>(list);
     }
     // Multicast within pairs makes no difference on an H200 beyond its noise: 204.5 against 203.3
     // us at 4096^3 (A k-major, B mn-major), 25.4 against 24.5 at 2048^3, 1648 against 1684 at
@@ -140,8 +144,10 @@ class GemmVariants {
 
  private:
   void add_thin(std::vector<PreparedGemm>& list, const GemmProblem& p, bool swapped) const {
-    if (p.n <= 32) add_split<Split64x16>(list, p, swapped);
-    if (p.n > 16 && p.n <= 64) add_split<Split64x32>(list, p, swapped);
+    // Narrow tiles also where they alone give every multiprocessor one.
+    const bool few = int64_t{p.m} * p.n <= 512 * 256;
+    if (p.n <= 32 || few) add_split<Split64x16>(list, p, swapped);
+    if (p.n > 16 && (p.n <= 64 || few)) add_split<Split64x32>(list, p, swapped);
     if (p.n > 32) add_split<Split64x64>(list, p, swapped);
     if constexpr (sizeof(In) == 2 && kStreams<Epilogue>) {
       if (p.n > 64) add_split<Deep64x64>(list, p, swapped);
@@ -155,7 +161,8 @@ class GemmVariants {
   void add_split(std::vector<PreparedGemm>& list, const GemmProblem& p, bool swapped) const {
     if (Tile::kM > 64 && p.m <= 64) return;
     if (Tile::kN > 64 && p.n <= 64) return;
-    const int tiles = ceil_div(p.m, Tile::kM) * ceil_div(p.n, Tile::kN);
+    const int rows = ceil_div(p.m, Tile::kM), cols = ceil_div(p.n, Tile::kN), tiles = rows * cols;
+    if (std::max(rows, cols) > kMostGridRows) return;
     const int stages = ceil_div(p.k, kStageDepth<In>);
     for (const int split : {1, 2, 3, 4, 5, 6, 8}) {
       if (split > stages) break;
