@@ -64,6 +64,13 @@ void load_lengths(const int32_t* lengths, const RnnShape& s, T* panels) {
   for (int64_t b = 0; b < s.batch; ++b) panels[b] = T(lengths != nullptr ? lengths[b] : s.steps);
 }
 
+// x of step t of item b; null in padding: 0 times what lies there need not be 0.
+template <typename T>
+const T* input_at(const RnnShape& s, const T* x, const int32_t* lengths, int64_t b, int64_t t) {
+  const int64_t length = lengths != nullptr ? lengths[b] : s.steps;
+  return t < length ? x + (b * s.steps + t) * s.in : nullptr;
+}
+
 // h before step t of item b in direction d, where y or h0 have it; null for zeros, as in padding.
 template <typename T>
 const T* state_before(const RnnShape& s, const T* y, const T* h0, const int32_t* lengths, int64_t b,
@@ -75,18 +82,13 @@ const T* state_before(const RnnShape& s, const T* y, const T* h0, const int32_t*
   return y + ((b * s.steps + t + back) * s.directions() + d) * H;
 }
 
-// The same of all steps of an item, to before[b, T, H].
+// Zeros where `from` is null.
 template <typename T>
-void states_before(const RnnShape& s, const T* y, const T* h0, const int32_t* lengths, int64_t b,
-                   int64_t d, T* before) {
-  for (int64_t t = 0; t < s.steps; ++t) {
-    const T* from = state_before(s, y, h0, lengths, b, d, t);
-    T* to = before + (b * s.steps + t) * s.hidden;
-    if (from != nullptr) {
-      std::copy_n(from, s.hidden, to);
-    } else {
-      std::fill_n(to, s.hidden, T(0));
-    }
+void copy_or_clear(const T* from, int64_t count, T* to) {
+  if (from != nullptr) {
+    std::copy_n(from, count, to);
+  } else {
+    std::fill_n(to, count, T(0));
   }
 }
 

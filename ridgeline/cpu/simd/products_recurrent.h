@@ -90,7 +90,7 @@ struct GradProducts {
   void take_step(const GradOperands<T>& o, int64_t d, int64_t t) const {
     for (int64_t b = 0; b < panels() * kPanel<T>; ++b) {
       const int64_t r = t * panels() * kPanel<T> + b;
-      if (d == 0) inputs.take(r, b < s.batch ? o.x + (b * s.steps + t) * s.in : nullptr);
+      if (d == 0) inputs.take(r, b < s.batch ? input_at(s, o.x, o.lengths, b, t) : nullptr);
       states.take(r, b < s.batch ? state_before(s, o.y, o.h0, o.lengths, b, d, t) : nullptr);
     }
   }

@@ -56,11 +56,13 @@ struct GradW {
   const T *x = nullptr, *y = nullptr, *h0 = nullptr, *gradients = nullptr;
   const int32_t* lengths = nullptr;
   T *dw_ih[2] = {}, *dw_hh[2] = {}, *db_ih[2] = {}, *db_hh[2] = {};
-  T *dz = nullptr, *before = nullptr;
+  bool ragged = false;  // items have lengths: x without its padding
+  T *dz = nullptr, *before = nullptr, *inputs = nullptr;
 
   void allot(Scratch& scratch) {
     dz = scratch.take<T>(panel_elements<T>(s.rows(), row_width(s)));
     before = scratch.take<T>(size_t(s.rows() * s.hidden));
+    inputs = ragged ? scratch.take<T>(size_t(s.rows() * s.in)) : nullptr;
   }
 
   void operator()() const {
@@ -75,15 +77,17 @@ struct GradW {
     batch_kernels<T>().to_panels(gradients + d * wide, s.directions() * wide, wide, dz, mine,
                                  {0, wide});
     const Range items = split(s.batch, thread, pool.size());
-    for (int64_t b = items.begin; b < items.end; ++b) {
-      states_before(s, y, h0, lengths, b, d, before);
+    for (int64_t r = items.begin * s.steps; r < items.end * s.steps; ++r) {
+      const int64_t b = r / s.steps, t = r % s.steps;
+      copy_or_clear(state_before(s, y, h0, lengths, b, d, t), H, before + r * H);
+      if (ragged && d == 0) copy_or_clear(input_at(s, x, lengths, b, t), s.in, inputs + r * s.in);
     }
     pool.barrier();
     WeightGradArgs<T> args{};
     args.dz = dz;
     args.n = s.rows();
     args.out = wide;
-    args.x = x;
+    args.x = ragged ? inputs : x;
     args.ldx = args.in = s.in;
     args.dw = dw_ih[d];
     args.db = db_ih[d];
@@ -110,6 +114,7 @@ Cover covers(const Rest& rest) {
   Cover cover = Cover::of(1);
   with_type(op.gate_gradients.dtype, [&](auto zero) {
     Work<decltype(zero)> work{pool_of(rest), op.shape};
+    if constexpr (requires { op.lengths; }) work.ragged = bool(op.lengths);
     Scratch scratch;
     work.allot(scratch);
     cover.workspace = scratch.bytes();
@@ -138,6 +143,7 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding) {
   return with_type(op.x.dtype, [&](auto zero) -> std::unique_ptr<Step> {
     using T = decltype(zero);
     GradW<T> work{cpu_runtime(binding.runtime()).pool(), op.shape};
+    work.ragged = bool(op.lengths);
     Scratch scratch(binding.workspace());
     work.allot(scratch);
     work.x = binding.read(op.x).template as<const T>();

@@ -41,8 +41,12 @@ struct SplitGradProducts {
   }
   void take_step(const GradOperands<float>& o, int64_t d, int64_t t) const {
     for (int64_t slice = t * panels(); slice < (t + 1) * panels(); ++slice) {
-      if (d == 0) take_inputs(o, slice);
-      take_states(o, slice, d);
+      if (d == 0) {
+        take_rows(inputs, s.in, slice,
+                  [&](int64_t b) { return input_at(s, o.x, o.lengths, b, t); });
+      }
+      take_rows(states, s.hidden, slice,
+                [&](int64_t b) { return state_before(s, o.y, o.h0, o.lengths, b, d, t); });
     }
   }
 
@@ -68,29 +72,18 @@ struct SplitGradProducts {
     return std::min(kSplitSide, s.batch - slice % panels() * kSplitSide);
   }
 
-  void take_inputs(const GradOperands<float>& o, int64_t slice) const {
-    const int64_t t = slice / panels(), b = slice % panels() * kSplitSide;
-    for (int64_t j = 0; j < inputs.sides; ++j) {
-      engine->split_right(o.x + (b * s.steps + t) * s.in + j * kSplitSide, s.steps * s.in,
-                          items(slice), s.in - j * kSplitSide, inputs.at(j, slice));
-    }
-  }
-
-  void take_states(const GradOperands<float>& o, int64_t slice, int64_t d) const {
-    const int64_t t = slice / panels(), b = slice % panels() * kSplitSide;
+  // row(b): of item b, `width` long; null for zeros.
+  template <typename F>
+  void take_rows(const SplitMatrix& to, int64_t width, int64_t slice, F row) const {
+    const int64_t first = slice % panels() * kSplitSide;
     alignas(64) float block[kSplitSide * kSplitSide];
-    for (int64_t j = 0; j < states.sides; ++j) {
-      const int64_t unit = j * kSplitSide, count = std::min(kSplitSide, s.hidden - unit);
+    for (int64_t j = 0; j < to.sides; ++j) {
+      const int64_t column = j * kSplitSide, count = std::min(kSplitSide, width - column);
       for (int64_t i = 0; i < items(slice); ++i) {
-        const float* from = state_before(s, o.y, o.h0, o.lengths, b + i, d, t);
-        float* to = block + i * kSplitSide;
-        if (from != nullptr) {
-          std::copy_n(from + unit, count, to);
-        } else {
-          std::fill_n(to, count, 0.0f);
-        }
+        const float* from = row(first + i);
+        copy_or_clear(from != nullptr ? from + column : nullptr, count, block + i * kSplitSide);
       }
-      engine->split_right(block, kSplitSide, items(slice), count, states.at(j, slice));
+      engine->split_right(block, kSplitSide, items(slice), count, to.at(j, slice));
     }
   }
 
