@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "ridgeline/core/philox.h"
+#include "ridgeline/cpu/simd/dispatch.h"
+#include "ridgeline/cpu/simd/layout.h"
 
 #define HWY_DISABLED_TARGETS HWY_SSSE3
 #undef HWY_TARGET_INCLUDE
@@ -27,12 +29,14 @@ HWY_INLINE WideVec product(WideVec a, WideVec b) {
 #endif
 }
 
-// Philox4x32-10 of consecutive counters, one a lane, each word in the low half of its lane; the
-// four words of lane l go to words[0..3][l]. The same numbers as Philox::words.
-HWY_INLINE void philox_block(uint64_t counter, uint64_t stream, uint64_t seed, uint64_t* words) {
+struct Words {
+  WideVec w[4];  // each in the low half of its lane
+};
+
+// Philox4x32-10 of a counter a lane. The same numbers as Philox::words.
+HWY_INLINE Words philox(WideVec counters, uint64_t stream, uint64_t seed) {
   const Wide d;
   const WideVec low = hn::Set(d, 0xffffffffu);
-  const WideVec counters = hn::Add(hn::Set(d, counter), hn::Iota(d, 0));
   WideVec c0 = hn::And(counters, low), c1 = hn::ShiftRight<32>(counters);
   WideVec c2 = hn::Set(d, stream & 0xffffffffu), c3 = hn::Set(d, stream >> 32);
   const WideVec m0 = hn::Set(d, 0xD2511F53u), m1 = hn::Set(d, 0xCD9E8D57u);
@@ -46,36 +50,122 @@ HWY_INLINE void philox_block(uint64_t counter, uint64_t stream, uint64_t seed, u
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
-  const size_t lanes = hn::Lanes(d);
-  hn::StoreU(c0, d, words);
-  hn::StoreU(c1, d, words + lanes);
-  hn::StoreU(c2, d, words + 2 * lanes);
-  hn::StoreU(c3, d, words + 3 * lanes);
+  return {{c0, c1, c2, c3}};
+}
+
+using Narrow = hn::Rebind<uint32_t, Wide>;
+HWY_INLINE hn::Vec<Narrow> narrow(WideVec words) { return hn::TruncateTo(Narrow(), words); }
+
+// x * scale where the words of its elements say keep, else 0.
+template <typename T>
+class Keep {
+ public:
+  Keep(float p, T scale) : least_(T(p) * T(1 << 24)), scale_(scale) {}
+
+  // Of a vector; `factor` gets scale or 0 where it is not null.
+  HWY_INLINE void vector(const uint32_t* words, const T* x, T* y, T* factor) const {
+    const hn::ScalableTag<T> d;
+    const hn::Rebind<int32_t, decltype(d)> di;
+    const auto bits = hn::ShiftRight<8>(hn::LoadU(hn::RebindToUnsigned<decltype(di)>(), words));
+    const auto keep = hn::Ge(number(hn::BitCast(di, bits)), hn::Set(d, least_));
+    const auto scale = hn::Set(d, scale_);
+    hn::StoreU(hn::IfThenElseZero(keep, hn::Mul(hn::LoadU(d, x), scale)), d, y);
+    if (factor != nullptr) hn::StoreU(hn::IfThenElseZero(keep, scale), d, factor);
+  }
+  HWY_INLINE T one(uint32_t word, T x) const { return T(word >> 8) >= least_ ? x * scale_ : T(0); }
+
+ private:
+  template <class V>
+  static HWY_INLINE auto number(V bits) {
+    const hn::ScalableTag<T> d;
+    if constexpr (sizeof(T) == 4) {
+      return hn::ConvertTo(d, bits);
+    } else {
+      return hn::PromoteTo(d, bits);
+    }
+  }
+
+  T least_;  // of a word's upper 24 bits, which are exact in T, as p * 2^24 is
+  T scale_;
+};
+
+// Words of the elements from `first` on, a multiple of 4; whole vectors of counters.
+HWY_INLINE void fill_words(uint64_t first, uint64_t stream, uint64_t seed, int64_t count,
+                           uint32_t* words) {
+  const Wide d;
+  const int64_t at_once = 4 * int64_t(hn::Lanes(d));
+  for (int64_t i = 0; i < count; i += at_once) {
+    const WideVec counters = hn::Add(hn::Set(d, (first + uint64_t(i)) / 4), hn::Iota(d, 0));
+    const Words random = philox(counters, stream, seed);
+    hn::StoreInterleaved4(narrow(random.w[0]), narrow(random.w[1]), narrow(random.w[2]),
+                          narrow(random.w[3]), Narrow(), words + i);
+  }
 }
 
 template <typename T>
 void dropout(const DropoutArgs<T>& g, Range elements) {
-  const int64_t lanes = int64_t(hn::Lanes(Wide()));
-  HWY_ALIGN uint64_t words[4 * HWY_MAX_BYTES / sizeof(uint64_t)];
-  int64_t i = elements.begin;
-  while (i < elements.end) {
-    const uint64_t element = g.first + uint64_t(i);
-    const uint64_t counter = element / 4;
-    philox_block(counter, g.stream, g.seed, words);
-    const int64_t skipped = int64_t(element % 4);  // of this block's first counter
-    const int64_t count = std::min(4 * lanes - skipped, elements.end - i);
-    for (int64_t j = 0; j < count; ++j) {
-      const int64_t number = skipped + j;
-      const uint32_t word = uint32_t(words[number % 4 * lanes + number / 4]);
-      const bool keep = float(word >> 8) * 0x1p-24f >= g.p;
-      g.y[i + j] = keep ? g.x[i + j] * g.scale : T(0);
+  constexpr int64_t kWords = 256;  // a multiple of what a vector of counters gives
+  HWY_ALIGN uint32_t words[kWords];
+  const int64_t lanes = int64_t(hn::Lanes(hn::ScalableTag<T>()));
+  const Keep<T> keep(g.p, g.scale);
+  for (int64_t begin = elements.begin, count; begin < elements.end; begin += count) {
+    const uint64_t element = g.first + uint64_t(begin);
+    const int64_t skipped = int64_t(element % 4);  // of the first counter's
+    count = std::min(kWords - skipped, elements.end - begin);
+    fill_words(element - uint64_t(skipped), g.stream, g.seed, skipped + count, words);
+    int64_t i = 0;
+    for (; i + lanes <= count; i += lanes) {
+      keep.vector(words + skipped + i, g.x + begin + i, g.y + begin + i, nullptr);
     }
-    i += count;
+    for (; i < count; ++i) g.y[begin + i] = keep.one(words[skipped + i], g.x[begin + i]);
   }
 }
 
-DropoutKernel<float> float_dropout() { return dropout<float>; }
-DropoutKernel<double> double_dropout() { return dropout<double>; }
+// Words of `count` features from f on, of the rows of a panel.
+template <typename T>
+HWY_INLINE void fill_panel_words(const PanelDropoutArgs<T>& g, int64_t first_row, int64_t f,
+                                 int64_t count, const uint64_t* row_elements, uint32_t* words) {
+  const Wide d;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  const WideVec first = hn::Set(d, uint64_t(first_row * g.features + f));
+  for (int64_t r = 0; r < kPanel<T>; r += lanes) {
+    const WideVec element = hn::Add(first, hn::Load(d, row_elements + r));
+    const Words random = philox(hn::ShiftRight<2>(element), g.stream, g.seed);
+    const WideVec phase = hn::And(element, hn::Set(d, uint64_t{3}));
+    for (int64_t j = 0; j < count; ++j) {
+      WideVec word = random.w[0];
+      for (int k = 1; k < 4; ++k) {
+        const auto here = hn::Eq(hn::Add(phase, hn::Set(d, uint64_t(j))), hn::Set(d, uint64_t(k)));
+        word = hn::IfThenElse(here, random.w[k], word);
+      }
+      hn::StoreU(narrow(word), Narrow(), words + j * kPanel<T> + r);
+    }
+  }
+}
+
+template <typename T>
+void dropout_panels(const PanelDropoutArgs<T>& g, Range features, int64_t n) {
+  HWY_ALIGN uint64_t row_elements[kPanel<T>];
+  HWY_ALIGN uint32_t words[4 * kPanel<T>];
+  for (int64_t r = 0; r < kPanel<T>; ++r) row_elements[r] = uint64_t(r * g.features);
+  const int64_t lanes = int64_t(hn::Lanes(hn::ScalableTag<T>()));
+  const Keep<T> keep(g.p, g.scale);
+  const bool in_fours = g.features % 4 == 0;  // then a counter's features are the same in all rows
+  for (int64_t panel = 0; panel < panels_of<T>(n); ++panel) {
+    for (int64_t f = features.begin, count; f < features.end; f += count) {
+      count = in_fours ? std::min(4 - f % 4, features.end - f) : 1;
+      fill_panel_words(g, g.first_row + panel * kPanel<T>, f, count, row_elements, words);
+      const int64_t at = (panel * g.features + f) * kPanel<T>;
+      for (int64_t i = 0; i < count * kPanel<T>; i += lanes) {
+        keep.vector(words + i, g.x + at + i, g.y + at + i, g.keep + at + i);
+      }
+    }
+  }
+}
+
+template <typename T>
+inline constexpr DropoutKernels<T> kDropoutTable{dropout<T>, dropout_panels<T>};
+RIDGELINE_SIMD_TABLE(DropoutKernels, dropout_kernels, kDropoutTable)
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -83,17 +173,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ridgeline::cpu::simd {
 
-HWY_EXPORT(float_dropout);
-HWY_EXPORT(double_dropout);
-
-template <>
-DropoutKernel<float> dropout_kernel<float>() {
-  return HWY_DYNAMIC_DISPATCH(float_dropout)();
-}
-template <>
-DropoutKernel<double> dropout_kernel<double>() {
-  return HWY_DYNAMIC_DISPATCH(double_dropout)();
-}
+RIDGELINE_SIMD_DISPATCH(DropoutKernels, dropout_kernels);
 
 }  // namespace ridgeline::cpu::simd
 #endif  // HWY_ONCE

@@ -16,10 +16,25 @@ struct DropoutArgs {
   T scale;
 };
 
+// The same in panels (layout.h): y = keep * x with keep[r, f] the factor of element
+// (first_row + r) * features + f, 0 or `scale`. y may be x.
 template <typename T>
-using DropoutKernel = void (*)(const DropoutArgs<T>&, Range elements);
+struct PanelDropoutArgs {
+  const T* x;  // panels, [n, features]
+  T *y, *keep;
+  int64_t features, first_row;
+  uint64_t seed, stream;
+  float p;
+  T scale;
+};
 
 template <typename T>
-DropoutKernel<T> dropout_kernel();
+struct DropoutKernels {
+  void (*flat)(const DropoutArgs<T>&, Range elements);
+  void (*panels)(const PanelDropoutArgs<T>&, Range features, int64_t n);
+};
+
+template <typename T>
+const DropoutKernels<T>& dropout_kernels();
 
 }  // namespace ridgeline::cpu::simd

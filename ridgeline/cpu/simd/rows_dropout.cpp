@@ -11,7 +11,7 @@ std::unique_ptr<Step> prepare_dropout(const Dropout& op, const Binding& binding)
   const DropoutArgs<T> args{
       binding.read(op.x).as<T>(), binding.write(op.y).as<T>(), op.mask.seed, 0, uint64_t(first),
       float(op.mask.p),           T(1.0 / (1.0 - op.mask.p))};
-  return make_step([args, count, layer = op.mask.layer, kernel = dropout_kernel<T>(),
+  return make_step([args, count, layer = op.mask.layer, kernel = dropout_kernels<T>().flat,
                     step = binding.read(op.step).as<int64_t>(),
                     tick = binding.read(op.tick).as<int32_t>(),
                     &pool = cpu_runtime(binding.runtime()).pool()] {

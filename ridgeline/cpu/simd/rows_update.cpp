@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "ridgeline/cpu/reference/grad_scale_values.h"
@@ -65,31 +64,18 @@ std::unique_ptr<Step> prepare_sgd(const SgdUpdate& op, const Binding& binding) {
 
 template <typename T>
 std::unique_ptr<Step> prepare_adam(const AdamUpdate& op, const Binding& binding) {
-  const AdamArgs<T> args{binding.read(op.dw).as<T>(),
-                         binding.write(op.w).as<T>(),
-                         binding.write(op.m).as<T>(),
-                         binding.write(op.v).as<T>(),
-                         1,
-                         0,
-                         T(op.weight_decay),
-                         op.decoupled,
-                         T(1 - op.beta1),
-                         T(1 - op.beta2),
-                         0,
-                         0,
-                         T(op.epsilon)};
+  const AdamArgs<T> args{
+      binding.read(op.dw).as<T>(), 1,  0, binding.write(op.w).as<T>(), binding.write(op.m).as<T>(),
+      binding.write(op.v).as<T>(), {}, 1};
   return make_step(
-      [args, beta1 = op.beta1, beta2 = op.beta2, count = op.w.shape.numel(),
-       lr = binding.read(op.lr).as<double>(), step = binding.read(op.step).as<int64_t>(),
-       tick = binding.read(op.tick).as<int32_t>(), scale = binding.read(op.grad_scale).as<double>(),
-       copy = Copy(binding.write(op.copy)), &pool = cpu_runtime(binding.runtime()).pool()] {
+      [args, op, count = op.w.shape.numel(), lr = binding.read(op.lr).as<double>(),
+       step = binding.read(op.step).as<int64_t>(), tick = binding.read(op.tick).as<int32_t>(),
+       scale = binding.read(op.grad_scale).as<double>(), copy = Copy(binding.write(op.copy)),
+       &pool = cpu_runtime(binding.runtime()).pool()] {
         if (first_or_one(scale) == 0) return;
-        const double t = double(*step + *tick + 1);
         AdamArgs<T> now = args;
+        now.adam = Adam<T>(op, lr[*tick], *step + *tick + 1);
         now.scale = T(first_or_one(scale));
-        now.lr = T(lr[*tick]);
-        now.rate = T(lr[*tick] / (1.0 - std::pow(beta1, t)));
-        now.v_factor = T(1.0 / (1.0 - std::pow(beta2, t)));
         pool.share(count, kGroup<T>, kLeastElements, [&](Range part) {
           update_kernels<T>().adam(now, part);
           copy.store(now.w, part);
