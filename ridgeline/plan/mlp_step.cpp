@@ -9,10 +9,10 @@ namespace {
 // something else.
 class Matcher {
  public:
-  explicit Matcher(const Rest& rest) : rest_(rest) {}
+  Matcher(const Rest& rest, MlpStepExtras extras) : rest_(rest), extras_(extras) {}
 
   MlpStepOps run() {
-    if (inputs() && forward() && loss() && backward() && ending()) inside_only();
+    if (inputs() && forward() && loss() && backward() && late_updates() && ending()) inside_only();
     return std::move(found_);
   }
 
@@ -27,6 +27,10 @@ class Matcher {
     const T* op = rest_.get<T>(found_.ops);
     if (op != nullptr) ++found_.ops;
     return op;
+  }
+  void counts(const Value& tick, const Value& step = {}) {
+    ticks_.push_back(tick);
+    if (step) steps_.push_back(step);
   }
   void inside(const Value& value) {
     if (value) found_.inside.push_back(value.id);
@@ -67,6 +71,14 @@ class Matcher {
         if (layer.activation->x.id != x.id) return no("layers are not a chain");
         x = layer.activation->y;
         inside(x);
+        layer.dropout = next<Dropout>();
+      }
+      if (layer.dropout != nullptr) {
+        if (!extras_.dropout) return no("outputs are dropped");
+        if (layer.dropout->x.id != x.id) return no("layers are not a chain");
+        counts(layer.dropout->tick, layer.dropout->step);
+        x = layer.dropout->y;
+        inside(x);
       }
       found_.layers.push_back(layer);
       if (layer.activation == nullptr) break;
@@ -95,6 +107,14 @@ class Matcher {
   bool backward() {
     for (size_t l = found_.layers.size(); l-- > 0;) {
       MlpStepOps::Layer& layer = found_.layers[l];
+      if (layer.dropout != nullptr) {
+        const auto* op = next<Dropout>();
+        if (op == nullptr || op->x.id != dy_.id || !same_mask(*op, *layer.dropout)) {
+          return no("no gradient of the dropout");
+        }
+        dy_ = op->y;
+        inside(dy_);
+      }
       if (layer.activation != nullptr) {
         const auto* op = next<ActivationGrad>();
         const Activation& f = *layer.activation;
@@ -121,36 +141,83 @@ class Matcher {
       }
       inside(op->dw);
       inside(op->db);
-      layer.update_w = update(layer.linear->w, op->dw);
-      if (layer.update_w == nullptr) return no("the gradients are not used by SGD at once");
-      if (op->db) {
-        layer.update_b = update(layer.linear->b, op->db);
-        if (layer.update_b == nullptr) return no("the gradients are not used by SGD at once");
-      }
+      grads_.push_back(op);
+      if (is_used_next(op->dw) && !updates(layer, *op)) return false;
       dy_ = dx;
     }
     return true;
   }
 
-  const SgdUpdate* update(const Value& w, const Value& dw) {
-    const auto* op = next<SgdUpdate>();
+  // Of the layers whose gradients were not used at once, in the same order.
+  bool late_updates() {
+    for (size_t l = found_.layers.size(), k = 0; l-- > 0; ++k) {
+      MlpStepOps::Layer& layer = found_.layers[l];
+      const bool updated = layer.update_w != nullptr || layer.adam_w != nullptr;
+      if (!updated && !updates(layer, *grads_[k])) return false;
+    }
+    return true;
+  }
+
+  static bool same_mask(const Dropout& a, const Dropout& b) {
+    return a.mask.p == b.mask.p && a.mask.seed == b.mask.seed && a.mask.layer == b.mask.layer &&
+           a.mask.row_offset == b.mask.row_offset && a.step.id == b.step.id &&
+           a.tick.id == b.tick.id;
+  }
+
+  bool is_used_next(const Value& grad) const {
+    const auto* sgd = rest_.get<SgdUpdate>(found_.ops);
+    const auto* adam = rest_.get<AdamUpdate>(found_.ops);
+    return (sgd != nullptr && sgd->dw.id == grad.id) || (adam != nullptr && adam->dw.id == grad.id);
+  }
+  bool updates(MlpStepOps::Layer& layer, const LinearGradW& grad) {
+    const Linear& linear = *layer.linear;
+    if (extras_.adam && rest_.get<AdamUpdate>(found_.ops) != nullptr) {
+      layer.adam_w = update(linear.w, grad.dw, first_adam_);
+      if (layer.adam_w != nullptr) counts(layer.adam_w->tick, layer.adam_w->step);
+      if (grad.db) layer.adam_b = update(linear.b, grad.db, first_adam_);
+    } else {
+      layer.update_w = update(linear.w, grad.dw, first_sgd_);
+      if (grad.db) layer.update_b = update(linear.b, grad.db, first_sgd_);
+    }
+    const bool all = (layer.update_w != nullptr && bool(layer.update_b) == bool(grad.db)) ||
+                     (layer.adam_w != nullptr && bool(layer.adam_b) == bool(grad.db));
+    const bool one_kind = first_sgd_ == nullptr || first_adam_ == nullptr;
+    if (all && one_kind) return true;
+    return no(extras_.adam ? "the gradients are not used by SGD or Adam as they are"
+                           : "the gradients are not used by SGD as they are");
+  }
+
+  template <typename Update>
+  const Update* update(const Value& w, const Value& dw, const Update*& first) {
+    const auto* op = next<Update>();
     if (op == nullptr || op->dw.id != dw.id || op->grad_scale) return nullptr;
     if ((op->copy ? op->copy.id : op->w.id) != w.id) return nullptr;
     found_.copies |= bool(op->copy);
-    const SgdUpdate& first = first_update_ != nullptr ? *first_update_ : *op;
-    first_update_ = &first;
-    const bool alike = op->momentum == first.momentum && op->weight_decay == first.weight_decay &&
-                       op->nesterov == first.nesterov && op->lr.id == first.lr.id;
-    return alike ? op : nullptr;
+    if (first == nullptr) first = op;
+    counts(op->tick);
+    return alike(*op, *first) ? op : nullptr;
+  }
+  static bool alike(const SgdUpdate& a, const SgdUpdate& b) {
+    return a.momentum == b.momentum && a.weight_decay == b.weight_decay &&
+           a.nesterov == b.nesterov && a.lr.id == b.lr.id;
+  }
+  static bool alike(const AdamUpdate& a, const AdamUpdate& b) {
+    return a.beta1 == b.beta1 && a.beta2 == b.beta2 && a.epsilon == b.epsilon &&
+           a.weight_decay == b.weight_decay && a.decoupled == b.decoupled && a.lr.id == b.lr.id &&
+           a.step.id == b.step.id;
   }
 
   bool ending() {
     found_.tick = next<Tick>();
     if (found_.tick == nullptr) return no("the step does not end with a tick");
-    const ValueId tick = found_.tick->tick.id;
-    if (found_.images->tick.id != tick || found_.loss->tick.id != tick ||
-        first_update_->tick.id != tick) {
-      return no("ops count steps differently");
+    counts(found_.images->tick);
+    counts(found_.loss->tick);
+    for (const Value& tick : ticks_) {
+      if (tick.id != found_.tick->tick.id) return no("ops count steps differently");
+    }
+    for (const Value& step : steps_) {
+      if (step.id != steps_.front().id) return no("ops count steps differently");
+      found_.step = step;
     }
     return true;
   }
@@ -165,13 +232,19 @@ class Matcher {
   }
 
   const Rest& rest_;
+  MlpStepExtras extras_;
   MlpStepOps found_;
   Value dy_;
-  const SgdUpdate* first_update_ = nullptr;
+  std::vector<const LinearGradW*> grads_;  // from the top down
+  const SgdUpdate* first_sgd_ = nullptr;
+  const AdamUpdate* first_adam_ = nullptr;
+  Values ticks_, steps_;  // that ops count by
 };
 
 }  // namespace
 
-MlpStepOps match_mlp_step(const Rest& rest) { return Matcher(rest).run(); }
+MlpStepOps match_mlp_step(const Rest& rest, MlpStepExtras extras) {
+  return Matcher(rest, extras).run();
+}
 
 }  // namespace ridgeline

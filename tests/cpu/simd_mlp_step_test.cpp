@@ -52,7 +52,8 @@ class Trial {
     std::memset(workspace.data(), 0xff, step.workspace_bytes());  // NaN: nothing stale may be used
     step.bind(workspace.data());
     return step.run(pool, {set_.data(), labels_.data(), order_.data(), T(kScale), T(kShift)},
-                    net_.n, 1.0 / double(net_.n), {T(kLr), T(kMomentum), T(kDecay), false});
+                    net_.n, 1.0 / double(net_.n),
+                    {.sgd = {T(kLr), T(kMomentum), T(kDecay), false}});
   }
 
   // The same step in doubles; updates want().

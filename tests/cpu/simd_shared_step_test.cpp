@@ -81,14 +81,14 @@ void plain_step(const Net& net, Replica<T>& replica, int step, std::vector<MlpSc
         grads.emplace_back(size_t(place == &layer.mw ? layer.in * layer.out : layer.out) + 16);
         *place = grads.back().data();
       }
-      layer.gradients = true;
+      layer.use = GradientUse::stored;
     }
     MlpStep<T> alone(layers, net.shares[r], 1);
     const Buffer workspace(alone.workspace_bytes());
     alone.bind(workspace.data());
     ThreadPool pool(1);
     const Rows rows(net, r, step);
-    scores.push_back(alone.run(pool, rows.batch<T>(), net.shares[r], 1 / total, Sgd<T>{}));
+    scores.push_back(alone.run(pool, rows.batch<T>(), net.shares[r], 1 / total, MlpTurn<T>{}));
     if (r == 0) sums = grads;
     for (size_t k = 0; r > 0 && k < grads.size(); ++k) {
       for (size_t i = 0; i < grads[k].size(); ++i) sums[k][i] += grads[k][i];

@@ -3,6 +3,8 @@
 
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "ridgeline/cpu/simd/split_rows.h"
 #include "ridgeline/registry.h"
@@ -34,6 +36,26 @@ TEST_P(TableWalk, EveryCpuRowAgreesWithTheOracle) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, TableWalk, testing::Values(1, 2, 5));
+
+TEST(MlpRows, AWholeStepMayUseAdamAndDropout) {
+  const auto runtime = make_runtime(Device{}, 2);
+  std::vector<Case> cases = training_cases(DType::fp32);
+  for (Case& c : tall_training_cases(DType::fp32)) cases.push_back(std::move(c));
+  int taken = 0;
+  for (const Case& c : cases) {
+    const bool summed = c.name.find("summed") != std::string::npos;
+    if (summed || (c.name.find("adam") == c.name.npos && c.name.find("dropout") == c.name.npos)) {
+      continue;
+    }
+    ++taken;
+    for (const Impl& row : all_rows()) {
+      if (row.name != "cpu.mlp_train.simd") continue;
+      const Cover cover = row.covers({c.program, 0, *runtime});
+      EXPECT_EQ(cover.ops, c.program.ops.size()) << c.name << ": " << cover.reason;
+    }
+  }
+  EXPECT_GE(taken, 6);
+}
 
 // Those of AMX are in no table where the CPU has none: here they are by the portable form of its
 // products as well, alone with the conversions they need.

@@ -23,7 +23,7 @@ struct Net {
 };
 
 // One training step in the order that lowering gives: gather, forward, loss, then from the top
-// layer down its gradients and updates (after all gradients when clipping), tick.
+// layer down its gradients and updates (by Adam, and when clipping, after all gradients), tick.
 class TrainingStep {
  public:
   TrainingStep(const Net& net, DType dtype)
@@ -173,7 +173,7 @@ class TrainingStep {
   }
 
   void update(const Update& u) {
-    if (together()) {
+    if (together() || net_.update.starts_with("adam")) {
       later_.push_back(u);
     } else {
       c_.add_update(net_.update, u.w, u.dw, {}, u.copy);
@@ -236,9 +236,34 @@ std::vector<Case> training_cases(DType dtype) {
        .widths = {20, 33, 10},
        .update = "adam",
        .dropout = 0.5},
+      {.name = "dropout adam, in fours",
+       .batch = 37,
+       .widths = {20, 36, 68, 10},
+       .update = "adam",
+       .dropout = 0.25,
+       .steps = 3},
+      {.name = "tanh dropout adamw, primes",
+       .batch = 41,
+       .widths = {43, 37, 29, 71},
+       .activation = ActivationKind::tanh,
+       .update = "adamw",
+       .dropout = 0.3,
+       .bias = false,
+       .steps = 2},
+      {.name = "gelu dropout momentum",
+       .batch = 5,
+       .widths = {17, 19, 23, 3},
+       .activation = ActivationKind::gelu,
+       .update = "momentum",
+       .dropout = 0.5},
       {.name = "clipped", .batch = 12, .widths = {20, 16, 10}, .clip = true},
       {.name = "no bias", .batch = 12, .widths = {20, 16, 10}, .bias = false},
       {.name = "summed", .batch = 32, .widths = {50, 33, 10}, .summed = true},
+      {.name = "summed, dropout",
+       .batch = 31,
+       .widths = {50, 33, 21, 10},
+       .dropout = 0.2,
+       .summed = true},
       {.name = "summed, deep, adam, clipped",
        .batch = 11,
        .widths = {20, 16, 13, 5},
@@ -280,6 +305,13 @@ std::vector<Case> tall_training_cases(DType dtype) {
        .batch = 257,
        .widths = {200, 64, 10},
        .activation = ActivationKind::sigmoid},
+      {.name = "tall sigmoid dropout adam",
+       .batch = 263,
+       .widths = {50, 60, 35, 10},
+       .activation = ActivationKind::sigmoid,
+       .update = "adam",
+       .dropout = 0.2,
+       .steps = 2},
       {.name = "short, in eights", .batch = 32, .widths = {64, 32, 10}},
   };
   std::vector<Case> all;

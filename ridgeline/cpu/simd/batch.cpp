@@ -297,6 +297,10 @@ void combine(const CombineArgs<T>& g, Range features, Range rows) {
         for (int64_t p = 1; p < g.count; ++p) {
           sum = hn::Add(sum, hn::LoadU(d, g.parts + p * g.stride + at));
         }
+        if (g.keep != nullptr) {
+          const Vec<T> keep = hn::LoadU(d, g.keep + at);
+          sum = hn::IfThenElseZero(hn::Ne(keep, hn::Zero(d)), hn::Mul(keep, sum));
+        }
         hn::StoreU(activation_grad(d, g.act, hn::LoadU(d, g.saved + at), sum), d, g.dx + at);
       }
     }

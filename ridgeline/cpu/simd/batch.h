@@ -44,8 +44,8 @@ struct SoftmaxXentArgs {
   int32_t* correct;  // [groups_of(n)]
 };
 
-// dx = (sum of parts) * act'(saved), all in panels [n, features]: the sums of InputGradArgs made in
-// parts, in the order of the parts.
+// dx = keep * (sum of parts) * act'(saved), all in panels [n, features]: the sums of InputGradArgs
+// made in parts, in the order of the parts.
 template <typename T>
 struct CombineArgs {
   const T* parts;  // `count` of them, `stride` elements apart
@@ -54,6 +54,7 @@ struct CombineArgs {
   T* dx;  // may be the first part
   int64_t features;
   Act act;
+  const T* keep = nullptr;  // of dropout; null: 1
 };
 
 template <typename T>

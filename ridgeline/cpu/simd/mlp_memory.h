@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "ridgeline/cpu/simd/mlp_step.h"
@@ -19,9 +20,22 @@ std::vector<MlpLayer<T>> mlp_layers(const MlpStepOps& ops, const Binding* bindin
   for (const MlpStepOps::Layer& layer : ops.layers) {
     const Linear& linear = *layer.linear;
     const Act act = layer.activation != nullptr ? act_of(layer.activation->kind) : Act::none;
-    layers.push_back({linear.in(), linear.out(), act, memory(linear.w), memory(linear.b),
-                      memory(layer.update_w->m),
-                      layer.update_b != nullptr ? memory(layer.update_b->m) : nullptr});
+    MlpLayer<T>& one = layers.emplace_back(
+        MlpLayer<T>{linear.in(), linear.out(), act, memory(linear.w), memory(linear.b)});
+    if (layer.dropout != nullptr) one.dropout = layer.dropout->mask;
+    if (layer.adam_w != nullptr) {
+      one.use = GradientUse::adam;
+      one.mw = memory(layer.adam_w->m);
+      one.vw = memory(layer.adam_w->v);
+    } else {
+      one.mw = memory(layer.update_w->m);
+    }
+    if (layer.adam_b != nullptr) {
+      one.mb = memory(layer.adam_b->m);
+      one.vb = memory(layer.adam_b->v);
+    } else if (layer.update_b != nullptr) {
+      one.mb = memory(layer.update_b->m);
+    }
   }
   return layers;
 }
@@ -37,21 +51,28 @@ class MlpStepMemory {
               T(ops.images->shift)};
     order_ = binding.read(ops.images->order).as<int32_t>();
     first_ = binding.read(ops.images->first).as<int64_t>();
-    const SgdUpdate& update = *ops.layers[0].update_w;
-    sgd_ = {0, T(update.momentum), T(update.weight_decay), update.nesterov};
-    lr_ = binding.read(update.lr).as<double>();
+    if (const SgdUpdate* update = ops.layers[0].update_w) {
+      turn_.sgd = {0, T(update->momentum), T(update->weight_decay), update->nesterov};
+      lr_ = binding.read(update->lr).as<double>();
+    } else {
+      adam_ = *ops.layers[0].adam_w;
+      lr_ = binding.read(adam_->lr).as<double>();
+    }
+    step_ = binding.read(ops.step).as<int64_t>();
     loss_ = binding.write(ops.loss->loss).as<double>();
     correct_ = binding.write(ops.loss->correct).as<int32_t>();
     tick_ = binding.write(ops.tick->tick).as<int32_t>();
   }
 
-  // One step: MlpScore step(batch, n, scale, sgd)
+  // One step: MlpScore step(batch, n, scale, turn)
   template <typename F>
   void run(F step) {
     const int32_t tick = *tick_;
     batch_.order = order_ + *first_ + int64_t{tick} * n_;
-    sgd_.lr = T(lr_[tick]);
-    const MlpScore score = step(batch_, n_, scale_, sgd_);
+    turn_.sgd.lr = T(lr_[tick]);
+    if (step_ != nullptr) turn_.step = uint64_t(*step_ + tick);
+    if (adam_) turn_.adam = Adam<T>(*adam_, lr_[tick], int64_t(turn_.step) + 1);
+    const MlpScore score = step(batch_, n_, scale_, turn_);
     loss_[tick] = scale_ * score.loss;
     if (correct_ != nullptr) correct_[tick] = score.correct;
     *tick_ = tick + 1;
@@ -61,9 +82,10 @@ class MlpStepMemory {
   int64_t n_;
   double scale_;
   MlpBatch<T> batch_{};
-  Sgd<T> sgd_;
+  MlpTurn<T> turn_;
+  std::optional<AdamUpdate> adam_;
   const int32_t* order_;
-  const int64_t* first_;
+  const int64_t *first_, *step_;  // step_: null without
   const double* lr_;
   double* loss_;
   int32_t *correct_, *tick_;

@@ -4,7 +4,7 @@
 
 #include "ridgeline/core/buffer.h"
 #include "ridgeline/cpu/simd/batch.h"
-#include "ridgeline/cpu/simd/update.h"
+#include "ridgeline/cpu/simd/dropout.h"
 
 namespace ridgeline::cpu::simd {
 namespace {
@@ -31,7 +31,7 @@ struct MlpStep<T>::Frame {
   ThreadPool& pool;
   const MlpBatch<T>& batch;
   double scale;
-  const Sgd<T>& sgd;
+  const MlpTurn<T>& turn;
   const Kernels<T>& kernels;
   const BatchKernels<T>& batch_kernels;
 };
@@ -85,8 +85,12 @@ void MlpStep<T>::lay_out(int64_t n_max) {
     o.y_panels = take(shared, outputs);
     o.z_panels = layer.act == Act::gelu ? take(shared, outputs) : 0;
     o.dz_panels = take(shared, outputs);
+    // Gradients of tanh and sigmoid want y as it was.
+    const bool keeps_y = layer.drops() && (layer.act == Act::tanh || layer.act == Act::sigmoid);
+    o.dropped_panels = keeps_y ? take(shared, outputs) : o.y_panels;
+    o.keep_panels = layer.drops() ? take(shared, outputs) : 0;
     o.x = take(copies, size_t(n * padded_ld<T>(layer.in)));
-    if (n_max > kSparseGradBlock) {
+    if (n_max > kSparseGradBlock || layer.use == GradientUse::adam) {
       o.dw = take(shared, size_t(layer.in * layer.out));
       o.db = take(shared, size_t(layer.out));
     }
@@ -116,7 +120,7 @@ Range MlpStep<T>::own(int64_t count, const Member& m) const {
 
 template <typename T>
 const T* MlpStep<T>::input_panels(const Member& m, size_t l) const {
-  if (l > 0) return m.ours(offsets_[l - 1].y_panels);
+  if (l > 0) return m.ours(offsets_[l - 1].dropped_panels);
   return copies_ ? m.own(x_panels_) : m.ours(x_panels_);
 }
 
@@ -143,11 +147,23 @@ void MlpStep<T>::forward(const Frame& f, const Member& m, const Chunk& c, size_t
   T* y = m.ours(offsets_[l].y_panels);
   f.kernels.forward({layer.w, layer.b, input_panels(m, l), y, z, layer.in, layer.out, layer.act},
                     rows, {0, c.n});
+  if (layer.drops()) drop(f, m, c, l, rows);
   if (!copies_ && l + 1 < layers_.size()) {
-    f.batch_kernels.from_panels(y, layer.out, m.ours(offsets_[l + 1].x), padded_ld<T>(layer.out),
-                                {0, c.n}, rows);
+    f.batch_kernels.from_panels(input_panels(m, l + 1), layer.out, m.ours(offsets_[l + 1].x),
+                                padded_ld<T>(layer.out), {0, c.n}, rows);
   }
   m.barrier();
+}
+
+template <typename T>
+void MlpStep<T>::drop(const Frame& f, const Member& m, const Chunk& c, size_t l, Range rows) const {
+  const DropoutMask& mask = layers_[l].dropout;
+  const Offsets& o = offsets_[l];
+  dropout_kernels<T>().panels(
+      {m.ours(o.y_panels), m.ours(o.dropped_panels), m.ours(o.keep_panels), layers_[l].out,
+       mask.row_offset + c.begin, mask.seed, DropoutMask::stream(mask.layer, f.turn.step),
+       float(mask.p), T(1.0 / (1.0 - mask.p))},
+      rows, c.n);
 }
 
 template <typename T>
@@ -173,8 +189,19 @@ void MlpStep<T>::loss(const Frame& f, const Member& m, const Chunk& c) const {
   m.barrier();
 }
 
+// What the layer below's activation wants for its gradient.
+template <typename T>
+const T* MlpStep<T>::saved_panels(const Member& m, size_t l) const {
+  return m.ours(layers_[l].act == Act::gelu ? offsets_[l].z_panels : offsets_[l].y_panels);
+}
+
 // With few classes the last layer's w is shared out by columns, and own rows of the layer below's
 // dz follow at once; else own rows of w give a part of them all.
+template <typename T>
+bool MlpStep<T>::whole_sums(const Member& m, size_t l) const {
+  return (few_classes_ && l + 1 == layers_.size()) || m.count == 1;
+}
+
 template <typename T>
 void MlpStep<T>::input_grad(const Frame& f, const Member& m, const Chunk& c, size_t l) const {
   const MlpLayer<T>& layer = layers_[l];
@@ -184,11 +211,11 @@ void MlpStep<T>::input_grad(const Frame& f, const Member& m, const Chunk& c, siz
                         layer.in,  layer.out,
                         Act::none, {0, layer.out}};
   Range rows{0, layer.in};
-  if ((few_classes_ && l + 1 == layers_.size()) || m.count == 1) {
+  if (whole_sums(m, l)) {
     rows = own(layer.in, m);
     args.dx = m.ours(offsets_[l - 1].dz_panels);
-    args.act = below.act;
-    args.saved = below.act == Act::gelu ? m.ours(offsets_[l - 1].z_panels) : input_panels(m, l);
+    args.act = below.drops() ? Act::none : below.act;  // then after the dropout's: combine()
+    args.saved = saved_panels(m, l - 1);
   } else {
     args.depth = own(layer.out, m);
     // Two sets in turn: one is filled while a slower member still reads the other.
@@ -200,14 +227,20 @@ void MlpStep<T>::input_grad(const Frame& f, const Member& m, const Chunk& c, siz
 
 template <typename T>
 void MlpStep<T>::combine(const Frame& f, const Member& m, const Chunk& c, size_t l) const {
-  if ((few_classes_ && l + 1 == layers_.size()) || m.count == 1) return;
   const MlpLayer<T>& below = layers_[l - 1];
-  const T* saved = below.act == Act::gelu ? m.ours(offsets_[l - 1].z_panels) : input_panels(m, l);
-  m.barrier();
-  f.batch_kernels.combine(
-      {m.ours(parts_) + (l % 2) * size_t(m.count) * part_elements_, m.count,
-       int64_t(part_elements_), saved, m.ours(offsets_[l - 1].dz_panels), below.out, below.act},
-      own(below.out, m), {0, c.n});
+  const Offsets& o = offsets_[l - 1];
+  T* const dz = m.ours(o.dz_panels);
+  CombineArgs<T> args{dz, 1,         0,         saved_panels(m, l - 1),
+                      dz, below.out, below.act, below.drops() ? m.ours(o.keep_panels) : nullptr};
+  if (whole_sums(m, l)) {
+    if (!below.drops()) return;
+  } else {
+    args.parts = m.ours(parts_) + (l % 2) * size_t(m.count) * part_elements_;
+    args.count = m.count;
+    args.stride = int64_t(part_elements_);
+    m.barrier();
+  }
+  f.batch_kernels.combine(args, own(below.out, m), {0, c.n});
 }
 
 template <typename T>
@@ -234,18 +267,35 @@ void MlpStep<T>::weight_grad(const Frame& f, const Member& m, const Chunk& c, si
   args.last = c.last;
   args.sparse = layer.act == Act::relu;
   args.sparse_scratch = m.ours(sparse_);
-  args.update = !by_batch_;
-  args.sgd = f.sgd;
+  args.update = !by_batch_ && layer.use == GradientUse::sgd;
+  args.sgd = f.turn.sgd;
   args.w = layer.w;
   args.b = layer.b;
   args.mw = layer.mw;
   args.mb = layer.mb;
-  if (layer.gradients && !by_batch_) {
-    args.update = false;
+  if (layer.use == GradientUse::stored && !by_batch_) {
     args.dw = layer.mw;
     args.db = layer.mb;
   }
   f.kernels.weight_grad(args, rows, columns);
+  if (layer.use == GradientUse::adam && !by_batch_ && c.last) adam(f, m, l, rows, columns);
+}
+
+// Of the part of w whose gradients this member has just made.
+template <typename T>
+void MlpStep<T>::adam(const Frame& f, const Member& m, size_t l, Range rows, Range columns) const {
+  const UpdateKernels<T>& kernels = update_kernels<T>();
+  const MlpLayer<T>& layer = layers_[l];
+  const AdamArgs<T> w{m.ours(offsets_[l].dw), 1, 0, layer.w, layer.mw, layer.vw, f.turn.adam};
+  if (columns.begin == 0 && columns.end == layer.in) {
+    kernels.adam(w, {rows.begin * layer.in, rows.end * layer.in});
+  } else {
+    for (int64_t o = rows.begin; o < rows.end; ++o) {
+      kernels.adam(w, {o * layer.in + columns.begin, o * layer.in + columns.end});
+    }
+  }
+  if (layer.b == nullptr || columns.end != layer.in) return;
+  kernels.adam({m.ours(offsets_[l].db), 1, 0, layer.b, layer.mb, layer.vb, f.turn.adam}, rows);
 }
 
 template <typename T>
@@ -278,22 +328,26 @@ void MlpStep<T>::update(const Frame& f, int thread) const {
   const UpdateKernels<T>& kernels = update_kernels<T>();
   const int64_t stride = int64_t((shared_bytes_ + private_bytes_) / sizeof(T));
   const std::byte* first = workspace_ + teams_;
+  const auto use = [&](const MlpLayer<T>& layer, size_t parts, T* w, T* mw, T* vw, int64_t count) {
+    const T* grads = reinterpret_cast<const T*>(first + parts);
+    const Range own = split(count, thread, threads_, kGroup<T>);
+    if (layer.use == GradientUse::adam) {
+      kernels.adam({grads, threads_, stride, w, mw, vw, f.turn.adam}, own);
+    } else {
+      kernels.sgd({grads, threads_, stride, w, mw, f.turn.sgd}, own);
+    }
+  };
   for (size_t l = 0; l < layers_.size(); ++l) {
     const MlpLayer<T>& layer = layers_[l];
-    const T* dw = reinterpret_cast<const T*>(first + offsets_[l].dw);
-    kernels.sgd({dw, threads_, stride, layer.w, layer.mw, f.sgd},
-                split(layer.in * layer.out, thread, threads_, kGroup<T>));
-    if (layer.b == nullptr) continue;
-    const T* db = reinterpret_cast<const T*>(first + offsets_[l].db);
-    kernels.sgd({db, threads_, stride, layer.b, layer.mb, f.sgd},
-                split(layer.out, thread, threads_, kGroup<T>));
+    use(layer, offsets_[l].dw, layer.w, layer.mw, layer.vw, layer.in * layer.out);
+    if (layer.b != nullptr) use(layer, offsets_[l].db, layer.b, layer.mb, layer.vb, layer.out);
   }
 }
 
 template <typename T>
 MlpScore MlpStep<T>::run(ThreadPool& pool, const MlpBatch<T>& batch, int64_t n, double scale,
-                         const Sgd<T>& sgd) {
-  const Frame frame{pool, batch, scale, sgd, kernels<T>(), batch_kernels<T>()};
+                         const MlpTurn<T>& turn) {
+  const Frame frame{pool, batch, scale, turn, kernels<T>(), batch_kernels<T>()};
   std::byte* const teams = workspace_ + teams_;
   pool.run([&](int thread) {
     Member member{&pool, thread, threads_, teams,

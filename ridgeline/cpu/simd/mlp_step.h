@@ -6,8 +6,19 @@
 
 #include "ridgeline/core/thread_pool.h"
 #include "ridgeline/cpu/simd/gemm.h"
+#include "ridgeline/cpu/simd/update.h"
+#include "ridgeline/ops/dropout.h"
 
 namespace ridgeline::cpu::simd {
+
+// What becomes of a layer's gradients.
+enum class GradientUse : uint8_t {
+  sgd,
+  adam,
+  // mw and mb get them, and w and b stay as they are. Where threads share the batch, mw and mb must
+  // be zero before and the rate and the momentum of the step be 0.
+  stored,
+};
 
 template <typename T>
 struct MlpLayer {
@@ -17,9 +28,12 @@ struct MlpLayer {
   T* b;             // [out], may be null
   T* mw = nullptr;  // momentum, like w and b; null without
   T* mb = nullptr;
-  // mw and mb get the gradients, and w and b stay as they are. Where threads share the batch, mw
-  // and mb must be zero before and the rate and the momentum of the step be 0.
-  bool gradients = false;
+  GradientUse use = GradientUse::sgd;
+  T* vw = nullptr;  // Adam's second momentum
+  T* vb = nullptr;
+  DropoutMask dropout{.p = 0};  // of the activation's output
+
+  bool drops() const { return dropout.p > 0; }
 };
 
 template <typename T>
@@ -30,14 +44,22 @@ struct MlpBatch {
   T scale = 1, shift = 0;
 };
 
+// What differs from one step to the next.
+template <typename T>
+struct MlpTurn {
+  Sgd<T> sgd{};  // or
+  Adam<T> adam{};
+  uint64_t step = 0;  // of dropout's masks
+};
+
 struct MlpScore {
   double loss;      // sum over the batch, not scaled
   int32_t correct;  // rows whose largest logit is first reached at the label
 };
 
-// One SGD step of a multilayer perceptron with softmax cross-entropy, as one parallel region:
-// gather, forward, loss, backward and update. Bitwise repeatable for a number of threads: every sum
-// has one owner and one order.
+// One step of a multilayer perceptron with softmax cross-entropy, by SGD or Adam, as one parallel
+// region: gather, forward, loss, backward and update. Bitwise repeatable for a number of threads:
+// every sum has one owner and one order.
 //
 // What threads cost is the cache lines that one writes and another has read: moving one back took 8
 // to 30 ns on the machines we measured, 50 us for the batch of a 100 us step. So they share little.
@@ -61,7 +83,7 @@ class MlpStep {
   // `scale` multiplies the loss in the gradient: 1 / batch for the mean. 0 < n <= n_max; the pool
   // has `threads` threads. Neither allocates nor throws.
   MlpScore run(ThreadPool& pool, const MlpBatch<T>& batch, int64_t n, double scale,
-               const Sgd<T>& sgd);
+               const MlpTurn<T>& turn);
 
  private:
   struct Frame;   // one run's arguments
@@ -70,19 +92,24 @@ class MlpStep {
 
   struct Offsets {                         // of one layer, in bytes
     size_t y_panels, z_panels, dz_panels;  // shared by the team
+    size_t dropped_panels, keep_panels;    // y after dropout; 0 or the factor of each
     size_t x, dw, db;                      // x: batch-major input, a copy each or shared
   };
 
   void lay_out(int64_t n_max);
   Range own(int64_t count, const Member& m) const;
   const T* input_panels(const Member& m, size_t l) const;
+  const T* saved_panels(const Member& m, size_t l) const;
+  bool whole_sums(const Member& m, size_t l) const;
 
   void gather(const Frame& f, const Member& m, const Chunk& c) const;
   void forward(const Frame& f, const Member& m, const Chunk& c, size_t l) const;
+  void drop(const Frame& f, const Member& m, const Chunk& c, size_t l, Range rows) const;
   void loss(const Frame& f, const Member& m, const Chunk& c) const;
   void input_grad(const Frame& f, const Member& m, const Chunk& c, size_t l) const;
   void combine(const Frame& f, const Member& m, const Chunk& c, size_t l) const;
   void weight_grad(const Frame& f, const Member& m, const Chunk& c, size_t l) const;
+  void adam(const Frame& f, const Member& m, size_t l, Range rows, Range columns) const;
   void run_chunk(const Frame& f, const Member& m, const Chunk& c) const;
   void clear_gradients(const Member& m) const;
   void update(const Frame& f, int thread) const;

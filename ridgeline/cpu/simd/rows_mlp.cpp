@@ -19,8 +19,8 @@ class MlpTrainStep final : public Step {
   }
 
   void run() override {
-    memory_.run([this](const MlpBatch<T>& batch, int64_t n, double scale, const Sgd<T>& sgd) {
-      return step_.run(pool_, batch, n, scale, sgd);
+    memory_.run([this](const MlpBatch<T>& batch, int64_t n, double scale, const MlpTurn<T>& turn) {
+      return step_.run(pool_, batch, n, scale, turn);
     });
   }
 
@@ -30,8 +30,10 @@ class MlpTrainStep final : public Step {
   MlpStep<T> step_;
 };
 
+constexpr MlpStepExtras kExtras{.adam = true, .dropout = true};
+
 Cover covers_mlp(const Rest& rest) {
-  const MlpStepOps ops = match_mlp_step(rest);
+  const MlpStepOps ops = match_mlp_step(rest, kExtras);
   if (!ops.refusal.empty()) return Cover::no(ops.refusal);
   if (ops.copies) return Cover::no("takes no copies of weights");
   if (!takes(ops.images->y.dtype)) return Cover::no("takes fp32 and fp64 only");
@@ -47,7 +49,7 @@ Cover covers_mlp(const Rest& rest) {
 }
 
 std::unique_ptr<Step> prepare_mlp(const Span& span, const Binding& binding) {
-  const MlpStepOps ops = match_mlp_step({span.program, span.begin, binding.runtime()});
+  const MlpStepOps ops = match_mlp_step({span.program, span.begin, binding.runtime()}, kExtras);
   return with_type(ops.images->y.dtype, [&](auto zero) -> std::unique_ptr<Step> {
     return std::make_unique<MlpTrainStep<decltype(zero)>>(ops, binding);
   });
@@ -85,7 +87,7 @@ class BalancedTrainStep final : public Step {
   }
 
   void run() override {
-    memory_->run([this](const MlpBatch<T>& batch, int64_t n, double scale, const Sgd<T>& sgd) {
+    memory_->run([this](const MlpBatch<T>& batch, int64_t n, double scale, const MlpTurn<T>& turn) {
       members_[0].forget();
       pool_->run([&](int thread) {
         const Range rows = split(n, thread, pool_->size(), kGroup<T>);
@@ -95,7 +97,7 @@ class BalancedTrainStep final : public Step {
             alone_, mine, rows.end - rows.begin, scale, [](const std::function<bool()>& done) {
               while (!done()) std::this_thread::yield();
             });
-        members_[size_t(thread)].update_part(sgd);
+        members_[size_t(thread)].update_part(turn.sgd);
       });
       MlpScore score{};
       for (const MlpScore& part : scores_) {
@@ -116,9 +118,10 @@ class BalancedTrainStep final : public Step {
 };
 
 Cover covers_balanced(const Rest& rest) {
+  const MlpStepOps ops = match_mlp_step(rest);
+  if (!ops.refusal.empty()) return Cover::no(ops.refusal);
   Cover cover = covers_mlp(rest);
   if (cover.ops == 0) return cover;
-  const MlpStepOps ops = match_mlp_step(rest);
   const int threads = cpu_runtime(rest.runtime).pool().size();
   if (ops.images->y.shape[0] < kLeastRows * threads) return Cover::no("too few rows a thread");
   if (ops.layers.size() > SharedMlpStep<float>::kMostLanes) return Cover::no("too many layers");

@@ -92,11 +92,13 @@ class SharedTrainStep final : public Step {
   }
 
   void run() override {
-    memory_.run([this](const MlpBatch<T>& batch, int64_t n, double scale, const Sgd<T>& sgd) {
-      return shared_.run(pool_, batch, n, scale, sgd, [this](const std::function<bool()>& done) {
-        if (room_ != nullptr) return room_->wait_until(done);
-        while (!done()) std::this_thread::yield();  // for other threads of this process
-      });
+    memory_.run([this](const MlpBatch<T>& batch, int64_t n, double scale, const MlpTurn<T>& turn) {
+      return shared_.run(pool_, batch, n, scale, turn.sgd,
+                         [this](const std::function<bool()>& done) {
+                           if (room_ != nullptr) return room_->wait_until(done);
+                           while (!done())
+                             std::this_thread::yield();  // for other threads of this process
+                         });
     });
   }
 

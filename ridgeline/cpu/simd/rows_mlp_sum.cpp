@@ -90,9 +90,10 @@ std::vector<MlpLayer<T>> layers_of(const MlpStepOps& ops, const Binding* binding
   for (const MlpStepOps::Layer& layer : ops.layers) {
     const Linear& linear = *layer.linear;
     const Act act = layer.activation != nullptr ? act_of(layer.activation->kind) : Act::none;
-    layers.push_back({linear.in(), linear.out(), act, read(linear.w), read(linear.b),
-                      write(layer.update_w->dw),
-                      layer.update_b != nullptr ? write(layer.update_b->dw) : nullptr, true});
+    layers.push_back(
+        {linear.in(), linear.out(), act, read(linear.w), read(linear.b), write(layer.update_w->dw),
+         layer.update_b != nullptr ? write(layer.update_b->dw) : nullptr, GradientUse::stored});
+    if (layer.dropout != nullptr) layers.back().dropout = layer.dropout->mask;
   }
   return layers;
 }
@@ -115,6 +116,7 @@ class MlpGradientStep final : public Step {
     loss_ = binding.write(ops.loss->loss).template as<double>();
     correct_ = binding.write(ops.loss->correct).template as<int32_t>();
     tick_ = binding.read(ops.tick->tick).template as<int32_t>();
+    step_number_ = binding.read(ops.step).template as<int64_t>();
     for (const AllReduceStart* start : alone.starts) {
       for (size_t k = 0; k < start->grads.size(); ++k) {
         sums_.push_back({binding.write(start->grads[k]).template as<T>(),
@@ -132,7 +134,9 @@ class MlpGradientStep final : public Step {
     if (step_.shares_batch()) {  // 0 times what was there before must be 0
       for (const Sum& sum : sums_) std::fill_n(sum.from, sum.count, T(0));
     }
-    const MlpScore score = step_.run(pool_, batch_, n_, scale_, Sgd<T>{});
+    MlpTurn<T> turn;
+    if (step_number_ != nullptr) turn.step = uint64_t(*step_number_ + tick);
+    const MlpScore score = step_.run(pool_, batch_, n_, scale_, turn);
     loss_[tick] = scale_ * score.loss;
     if (correct_ != nullptr) correct_[tick] = score.correct;
     for (const Sum& sum : sums_) add_up(sum);
@@ -165,15 +169,17 @@ class MlpGradientStep final : public Step {
   std::vector<int64_t*> tokens_;
   DType wire_ = DType::fp32;
   const int32_t *order_, *tick_;
-  const int64_t* first_;
+  const int64_t *first_, *step_number_;  // the latter null without dropout
   double* loss_;
   int32_t* correct_;
 };
 
+constexpr MlpStepExtras kExtras{.dropout = true};
+
 Cover covers(const Rest& rest) {
   const AloneStep alone = alone_step(rest);
   if (!alone.refusal.empty()) return Cover::no(alone.refusal);
-  const MlpStepOps ops = match_mlp_step({alone.program, 0, rest.runtime});
+  const MlpStepOps ops = match_mlp_step({alone.program, 0, rest.runtime}, kExtras);
   if (!ops.refusal.empty()) return Cover::no(ops.refusal);
   if (!takes(ops.images->y.dtype)) return Cover::no("takes fp32 and fp64 only");
   if (!same_gradients(alone, ops)) return Cover::no("other gradients are added up");
@@ -196,7 +202,7 @@ Cover covers(const Rest& rest) {
 
 std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
   const AloneStep alone = alone_step({span.program, span.begin, binding.runtime()});
-  const MlpStepOps ops = match_mlp_step({alone.program, 0, binding.runtime()});
+  const MlpStepOps ops = match_mlp_step({alone.program, 0, binding.runtime()}, kExtras);
   return with_type(ops.images->y.dtype, [&](auto zero) -> std::unique_ptr<Step> {
     return std::make_unique<MlpGradientStep<decltype(zero)>>(alone, ops, binding);
   });
