@@ -22,7 +22,7 @@ using Split64x16 = SplitTile<64, 16, 9>;
 using Split64x32 = SplitTile<64, 32, 7>;
 using Split64x64 = SplitTile<64, 64, 5>;
 using Split128x64 = SplitTile<128, 64, 3>;
-using Split64x128 = SplitTile<64, 128, 6>;
+using Split64x128 = SplitTile<64, 128, 7>;
 // Of large matrices: one block an SM, as deep as fits.
 using Deep128x16 = SplitTile<128, 16, 9>;
 using Deep128x32 = SplitTile<128, 32, 8>;
@@ -131,10 +131,20 @@ class GemmVariants {
       }
     }
   }
-  // The ones for a D with few rows, from the swapped problem (whose D has few columns).
+  // From the swapped problem: the ones for a D with few rows; and of one with few columns, as a
+  // tile's rows, narrow tiles of the many rows.
   void add_wgmma_swapped(std::vector<PreparedGemm>& list) const {
-    if (device_.major != 9 || p_.n > 64) return;
-    if (tma_accepts<In>(p_.a, p_.lda) && tma_accepts<In>(p_.b, p_.ldb)) add_thin(list, p_, true);
+    if (device_.major != 9 || !tma_accepts<In>(p_.a, p_.lda) || !tma_accepts<In>(p_.b, p_.ldb)) {
+      return;
+    }
+    if (p_.n <= 64) return add_thin(list, p_, true);
+    if constexpr (sizeof(In) == 2 && kStreams<Epilogue>) {
+      if (p_.m < 64 || p_.m > 256) return;
+      const int64_t elements = int64_t{p_.m} * p_.n;
+      if (elements <= 512 * 256) add_split<Split64x16>(list, p_, true);
+      if (elements <= 2048 * 128) add_split<Split64x32>(list, p_, true);
+      add_split<Deep64x64>(list, p_, true);
+    }
   }
   void add_mma(std::vector<PreparedGemm>& list) const {
     if (device_.major < 8) return;
