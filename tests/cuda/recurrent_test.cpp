@@ -1,6 +1,7 @@
 // Recurrent layers with more hidden units than the table walk's, by every row that takes them.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 
 #include "ridgeline/cuda/rows.h"
@@ -43,39 +44,62 @@ double distance(const std::vector<double>& got, const std::vector<double>& want)
   return std::sqrt(off / size);
 }
 
-// The blocks of a streamed pass have 16, 20, 32 or 40 units, as many as a layer needs to fit. What
-// the double oracle has time for: 20 units, of 64 items and of two groups of 128.
+// The blocks of a streamed pass have 16, 20, 32 or 40 units of an LSTM, as many as a layer needs to
+// fit, 24 of a GRU. What the double oracle has time for: 20 units, of 64 items and of two groups of
+// 128, and 24 of 32 and 64 items.
 class CudaStreamedRow : public CudaRecurrent {
  protected:
   void SetUp() override {
     CudaRecurrent::SetUp();
     if (IsSkipped()) return;
-    if (gpu().architecture() != 90) GTEST_SKIP() << "the streamed pass is for sm_90";
+    if (gpu().architecture() != 90) GTEST_SKIP() << "the passes are for sm_90";
   }
   static Impl row(const std::string& name) {
     const Table table = cuda::rows();
     return *std::ranges::find(table, name, &Impl::name);
   }
-  static Case large_case(int64_t steps, int64_t batch, int64_t hidden) {
-    Case c = large_lstm_case(DType::bf16, steps, batch, hidden);
+  static Case in_bf16(Case c) {
     c.program.precision = Precision::bf16;
     return c;
+  }
+  static Case large_case(CellKind cell, int64_t steps, int64_t batch, int64_t hidden) {
+    return in_bf16(large_rnn_case(DType::bf16, cell, steps, batch, hidden));
   }
 };
 
 TEST_F(CudaStreamedRow, LargeLayersAgreeWithTheOracle) {
   Exercised exercised;
-  for (const Case& c : {large_case(2, 2, 2116), large_case(1, 129, 1060)}) {
+  for (const Case& c :
+       {large_case(CellKind::lstm, 2, 2, 2116), large_case(CellKind::lstm, 1, 129, 1060),
+        large_case(CellKind::gru, 2, 2, 2116), large_case(CellKind::gru, 1, 33, 1060)}) {
     walk(c, {row("cuda.rnn.persistent_streamed")}, gpu(), exercised);
   }
-  EXPECT_EQ(exercised["cuda.rnn.persistent_streamed"], 2);
+  EXPECT_EQ(exercised["cuda.rnn.persistent_streamed"], 4);
+}
+
+// Passes whose weights fill registers and shared memory: one panel of items, and three of more
+// places than one warpgroup has.
+using CudaLargeRow = CudaStreamedRow;
+TEST_F(CudaLargeRow, GrusThatFillTheChipAgreeWithTheOracle) {
+  const char *forward = "cuda.rnn.persistent_large", *backward = "cuda.rnn_grad.persistent_large";
+  Exercised exercised;
+  for (const auto& [steps, batch, hidden] :
+       {std::array<int64_t, 3>{2, 3, 2560}, std::array<int64_t, 3>{2, 33, 1301}}) {
+    const Case c =
+        in_bf16(large_rnn_training_case(DType::bf16, CellKind::gru, steps, batch, hidden));
+    walk(c, {row(forward), row(backward)}, gpu(), exercised);
+  }
+  EXPECT_EQ(exercised[forward], 2);
+  EXPECT_EQ(exercised[backward], 2);
 }
 
 // Larger ones by the loop over the steps, which has been held against the oracle. Both round the
 // state once a step; sums in another order round few of its values to a neighbour, while a product
 // without sixteen of its places is off by 2^-9.
 TEST_F(CudaStreamedRow, TheLargestLayersAgreeWithTheLoop) {
-  for (const Case& c : {large_case(3, 130, 1324), large_case(3, 129, 2116)}) {
+  for (const Case& c :
+       {large_case(CellKind::lstm, 3, 130, 1324), large_case(CellKind::lstm, 3, 129, 2116),
+        large_case(CellKind::gru, 3, 129, 2816)}) {
     const Arrays start = c.inputs();
     std::vector<RowResult> results;
     for (const char* name : {"cuda.rnn.persistent_streamed", "cuda.rnn.combined"}) {

@@ -36,8 +36,10 @@ std::vector<Case> recurrent_cases(DType dtype);
 std::vector<Case> wide_recurrent_cases(DType dtype);
 // Gradients of weights over more rows, and of more columns, than the CPU's products take at once.
 std::vector<Case> long_recurrent_cases(DType dtype);
-// An LSTM whose weights find no room on a GPU's chip, forward.
-Case large_lstm_case(DType dtype, int64_t steps, int64_t batch, int64_t hidden);
+// A layer whose weights fill a GPU's chip or find no room there, forward, and with its gradients.
+Case large_rnn_case(DType dtype, CellKind cell, int64_t steps, int64_t batch, int64_t hidden);
+Case large_rnn_training_case(DType dtype, CellKind cell, int64_t steps, int64_t batch,
+                             int64_t hidden);
 // Convolutions over characters, the place of the largest class (part of op_cases).
 std::vector<Case> text_op_cases(DType dtype);
 // Training steps with more rows than a tile of a matrix product.

@@ -285,9 +285,15 @@ std::vector<Case> long_recurrent_cases(DType dtype) {
   return all;
 }
 
-Case large_lstm_case(DType dtype, int64_t steps, int64_t batch, int64_t hidden) {
-  const RnnShape shape{CellKind::lstm, Direction::reverse, steps, batch, 4, hidden};
+Case large_rnn_case(DType dtype, CellKind cell, int64_t steps, int64_t batch, int64_t hidden) {
+  const RnnShape shape{cell, Direction::reverse, steps, batch, 4, hidden};
   return forward_case(dtype, shape, {true, true, true, true});
+}
+
+Case large_rnn_training_case(DType dtype, CellKind cell, int64_t steps, int64_t batch,
+                             int64_t hidden) {
+  const RnnShape shape{cell, Direction::reverse, steps, batch, 4, hidden};
+  return training_case(dtype, shape, {true, true, true, true}, true, true);
 }
 
 std::vector<Case> recurrent_cases(DType dtype) {

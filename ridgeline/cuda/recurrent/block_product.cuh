@@ -29,9 +29,6 @@ class BlockProduct {
   static constexpr int kPieceWords = kPlanes * 2 * 32;            // uint4s of a slot
   static constexpr int kWeightWords = kPlanes * kTiles * 2 * 32;  // uint4s of a warp's piece
 
-  // The block's memory for weights behind other uses.
-  static __device__ uint4* align(float* memory) { return reinterpret_cast<uint4*>(memory); }
-
   // octet_of(row, octet, values) gives the weights of a row at 8 places, or leaves zeros. `kept`
   // and `streamed` are this warp's; each lane writes and reads its own words only.
   template <typename OctetOf>

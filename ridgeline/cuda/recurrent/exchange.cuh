@@ -10,12 +10,13 @@
 #include "ridgeline/cuda/device/mbarrier.cuh"
 #include "ridgeline/cuda/device/mma.cuh"
 #include "ridgeline/cuda/recurrent/cell.cuh"
+#include "ridgeline/cuda/recurrent/persistent.h"
 
 namespace ridgeline::cuda::recurrent {
 
 // Eight warps of a block multiply; a warpgroup of four more applies the gates, and needs fewer
 // registers than those that hold the weights. 384 threads begin with 168 each.
-constexpr int kWarps = 8, kThreads = 32 * kWarps, kGateThreads = 128;
+constexpr int kWarps = 8, kThreads = 32 * kWarps;
 constexpr int kBlockThreads = kThreads + kGateThreads;
 
 // A panel of items is what one product takes: two tiles of 8; of wgmma one of 32.
@@ -94,18 +95,18 @@ struct LaneSlot {
 // The same of a panel that wgmma takes as it lies: [64 places][item][octet], the octets of an item
 // swapped by its number, so that the same octet of eight items stands in different banks of shared
 // memory.
-struct WideSlot {
-  static __device__ int begin(int place) {
-    return 4 * (place / 64 * 8 * kWidePanelItems) + place % 8 / 2;
-  }
+template <int kItems>
+struct SwappedSlot {
+  static __device__ int begin(int place) { return 4 * (place / 64 * 8 * kItems) + place % 8 / 2; }
   static __device__ int offset(int begun, int place, int item) {
     return begun + 4 * (8 * item + ((place / 8 ^ item) & 7));
   }
-  // The item and octet of a slot's 16 bytes.
-  static __device__ int item_of(int word) { return word / 8 % kWidePanelItems; }
-  static __device__ int octet_of(int word) {
-    return word / (8 * kWidePanelItems) * 8 + ((word ^ item_of(word)) & 7);
-  }
+};
+// The item and octet of 16 bytes of such a slot.
+struct SwappedWord {
+  int item, octet;
+  __device__ SwappedWord(int word, int items)
+      : item(word / 8 % items), octet(word / (8 * items) * 8 + ((word ^ item) & 7)) {}
 };
 
 // Hands over the values of a pair of places.

@@ -18,6 +18,9 @@ constexpr int kShortPause = 256;
 // not, in cycles.
 constexpr int kAgainMore = 64, kAgainLess = 4;
 
+// Shared memory of two panels.
+constexpr int group_product_floats(int steps) { return 4 * 256 * steps; }
+
 // partial[item][row] of a warpgroup = its share of the block's weights . a panel's slot, 64 rows by
 // 32 items, by wgmma: the weights stay in registers, the panel is copied into shared memory as it
 // lies in the slot, in chunks that are multiplied as they come. A share is kSteps times 16 places;
@@ -30,20 +33,15 @@ class GroupProduct {
   static constexpr int kProductRegisters = 200, kGateRegisters = 104;
   static constexpr int kPanel = kWidePanelItems, kRows = 64, kPitch = kRows + 4, kParts = 2;
   static constexpr int kPlaces = 16 * kSteps;  // of a share
-  using Slot = WideSlot;
+  using Slot = SwappedSlot<kPanel>;
   static constexpr int kShareWords = kSteps * 2 * kPanel;  // uint4s of a panel
-
-  // The block's memory for two panels behind other uses, as the swapped octets want it.
-  static __device__ uint4* align(float* memory) {
-    const uint32_t over = smem_address(memory) % kPanelAlignment;
-    return reinterpret_cast<uint4*>(memory + (over > 0 ? (kPanelAlignment - over) / 4 : 0));
-  }
 
   // two_of(row, place) gives the weights of a row at two places, the first of them even. `panels`
   // is the block's memory for two panels. `turned`: which chunk is the first, so that not all
   // blocks ask for the same memory at once.
-  template <typename TwoAt>
-  __device__ GroupProduct(uint4* panels, int group, int turned, const TwoAt& two_of)
+  template <typename TwoAt, typename OctetAt>
+  __device__ GroupProduct(uint4* panels, int group, int turned, const TwoAt& two_of,
+                          const OctetAt& /*octet_of: of products that keep some in memory*/)
       : own_(panels + group * kShareWords + thread()), group_(group), turned_(turned % kChunks) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, row = thread() / 32 * 16 + g;
 #pragma unroll

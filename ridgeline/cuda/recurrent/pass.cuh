@@ -72,8 +72,11 @@ struct PassPlace {
     warp = threadIdx.x / 32;
     thread = int(threadIdx.x) - kThreads;
     unit_in_block = 2 * (thread & ((1 << shape.pair_bits) - 1));
-    unit = tile * shape.units + unit_in_block;
-    if (unit_in_block >= shape.units || unit >= s.hidden) unit = 1 << 30;
+    const int in_cluster = tile % shape.cluster * shape.units + unit_in_block;
+    unit = tile / shape.cluster * shape.cluster_units + in_cluster;
+    if (unit_in_block >= shape.units || in_cluster >= shape.cluster_units || unit >= s.hidden) {
+      unit = 1 << 30;
+    }
     even = s.hidden % 2 == 0;
     both = unit + 1 < s.hidden;
   }
@@ -140,28 +143,33 @@ struct PassPlace {
   }
 };
 
-// What a thread that applies gates keeps of each of its items from step to step, in shared memory.
-template <int kOwn>
+// Floats a thread that applies gates keeps of an item: h and a length, of an LSTM c besides.
+constexpr int state_floats(Cell cell) { return cell == Cell::lstm ? 5 : 3; }
+
+// What such a thread keeps of each of its items from step to step, in shared memory.
+template <Cell kCell, int kOwn>
 class ThreadStates {
  public:
-  static constexpr int kPanelFloats = 3 * 2 * kOwn * kGateThreads;
+  static constexpr int kFloats = state_floats(kCell), kPanelFloats = kFloats * kOwn * kGateThreads;
 
-  __device__ ThreadStates(float* memory, int thread)
-      : memory_(reinterpret_cast<float2*>(memory) + thread) {}
-  // h and c, or their gradients.
-  __device__ float2& h(int panel, int i) const { return at(panel, i, 0); }
-  __device__ float2& c(int panel, int i) const { return at(panel, i, 1); }
+  __device__ ThreadStates(float* memory, int thread) : memory_(memory), thread_(thread) {}
+  // h and, of an LSTM, c, or their gradients.
+  __device__ float2& h(int panel, int i) const { return at<float2>(panel, i, 0); }
+  __device__ float2& c(int panel, int i) const { return at<float2>(panel, i, 2); }
   // Steps; 0 where there is no item.
-  __device__ int length(int panel, int i) const { return __float_as_int(at(panel, i, 2).x); }
+  __device__ int length(int panel, int i) const { return at<int>(panel, i, kFloats - 1); }
   __device__ void set_length(int panel, int i, int length) const {
-    at(panel, i, 2).x = __int_as_float(length);
+    at<int>(panel, i, kFloats - 1) = length;
   }
 
  private:
-  __device__ float2& at(int panel, int i, int value) const {
-    return memory_[((panel * kOwn + i) * 3 + value) * kGateThreads];
+  template <typename V>
+  __device__ V& at(int panel, int i, int value) const {
+    float* all = memory_ + ((panel * kOwn + i) * kFloats + value) * kGateThreads;
+    return reinterpret_cast<V*>(all)[thread_];
   }
-  float2* memory_;
+  float* memory_;
+  int thread_;
 };
 
 // What a thread reads of global memory in a turn, pairs of V, on its way some turns ahead: in
@@ -321,11 +329,11 @@ __global__ void rnn_exchange_begin_kernel(PassShape shape, Sequence s, const T* 
   if (within >= shape.step_words) return;
   const int slots = shape.slots(s.steps);
   const int word = within % int(shape.panel_words), panel = within / int(shape.panel_words);
-  const bool wide = shape.panel_items == kWidePanelItems;
+  const SwappedWord swapped(word, shape.panel_items);
   const int tile = word / 32 % 2, plane = word / 64 % H::kPlanes;
-  const int octet = wide ? WideSlot::octet_of(word) : word / (64 * H::kPlanes) * 4 + word / 2 % 4;
+  const int octet = shape.swapped ? swapped.octet : word / (64 * H::kPlanes) * 4 + word / 2 % 4;
   const int unit = 8 * (octet % unit_octets);
-  const int in_panel = wide ? WideSlot::item_of(word) : 8 * tile + word / 8 % 4 * 2 + word % 2;
+  const int in_panel = shape.swapped ? swapped.item : 8 * tile + word / 8 % 4 * 2 + word % 2;
   const int local = shape.panel_items * panel + in_panel;
   const int item = first_item + group * shape.group_items + local;
   const bool live = local < shape.group_items && item < first_item + items;

@@ -16,6 +16,8 @@
 // bf16, fp16, and fp32 as sums of three bf16 numbers.
 namespace ridgeline::cuda::recurrent {
 
+// Of a block: those that apply the gates.
+constexpr int kGateThreads = 128;
 constexpr int kFetchDepth = 4;
 // Of a panel in shared memory that wgmma takes, in bytes.
 constexpr int kPanelAlignment = 1024;
@@ -24,10 +26,15 @@ constexpr int kPanelAlignment = 1024;
 // the inner extent in pieces of 32 places.
 struct PassShape {
   int units = 0;            // hidden units of a block, even
+  int cluster = 1;          // blocks that share out the inner extent, backward (by wgmma they are
+                            // no cluster to the GPU), and
+  int cluster_units = 0;    // the units they have together: the last may have fewer than the others
   int pair_bits = 0;        // 4, 8 or 16 threads stand side by side for them, with two each
   int tiles = 0;            // blocks that share out the hidden units
   int groups = 1;           // of items, each with its own blocks
-  int panel_items = 16;     // that one product takes: 16, or 32 by wgmma
+  int panel_items = 16;     // that one product takes: 16 or 32
+  bool swapped = false;     // slots lie as wgmma reads them
+  int product_floats = 0;   // of shared memory, what a product keeps for itself: its first part
   int group_items = 0;      // a multiple of 8; of a panel where there are more
   int octets = 0;           // 8 consecutive places of the inner extent: what one lane reads at once
   int warp_pieces = 0;      // of 32 places, of each warp: first those in registers, then
@@ -43,6 +50,11 @@ struct PassShape {
   int64_t panel_words = 0, step_words = 0, all_words = 0;
 
   int group_panels() const { return (group_items + panel_items - 1) / panel_items; }
+  // Of a panel, that a thread applies gates to.
+  int thread_items() const {
+    const int pairs = panel_items << pair_bits;
+    return pairs > kGateThreads ? pairs / kGateThreads : 1;
+  }
   // A stack's last state is handed on, to the layer above.
   RIDGELINE_CELL_HD int slots(int steps) const { return steps + (layers > 1 ? 1 : 0); }
 };
@@ -52,9 +64,9 @@ struct PersistentLayout {
   PassShape shape;
   int row_tiles = 1, held_pieces = 4;  // which kernel: the latter in registers, or
   int group_steps = 0;                 // 16 places each of a warpgroup, by wgmma
-  int cluster = 1;                     // blocks that share out the inner extent, backward
   size_t shared_bytes = 0, streamed_bytes = 0;
 
+  int launch_cluster() const { return shape.swapped ? 1 : shape.cluster; }
   int blocks() const { return shape.tiles * shape.groups * shape.layers; }
   int items() const { return shape.groups * shape.group_items; }  // of a launch
   size_t exchange_bytes(int steps) const {
@@ -67,7 +79,8 @@ enum class PersistentForm : uint8_t {
   narrow,    // as many blocks as there can be
   wide,      // twice the units a block: half the blocks read the state, or more groups share it out
   clusters,  // backward: four blocks share the inner extent
-  groups     // forward: by wgmma, 32 items at a time
+  groups,    // forward: by wgmma, 32 items at a time
+  large      // GRUs by wgmma, 16 items at a time: weights in registers and in shared memory
 };
 
 // Of the current device. A batch that one launch does not take is taken in several.

@@ -4,7 +4,7 @@
 namespace ridgeline::cuda::recurrent {
 namespace {
 
-constexpr int kClusterBlocks = 4;
+constexpr int kClusterBlocks = 4, kLargeCluster = 3;
 
 // The kernel of a layout; null where none was built.
 template <typename T, Cell kCell>
@@ -12,11 +12,17 @@ const void* kernel_of(const PersistentLayout& layout) {
   const void* found = nullptr;
   const auto try_kernel = [&]<int kCluster, int kRowTiles, int kHeld, int kOwn>() {
     if (layout.row_tiles != kRowTiles || layout.held_pieces != kHeld ||
-        layout.cluster != kCluster) {
+        layout.shape.cluster != kCluster) {
       return;
     }
+    using Product = BlockProduct<T, kHeld, kRowTiles>;
     found = reinterpret_cast<const void*>(
-        rnn_backward_persistent_kernel<T, kCell, kCluster, kRowTiles, kHeld, kOwn>);
+        rnn_backward_persistent_kernel<T, kCell, kCluster, Product, kOwn>);
+  };
+  const auto try_large = [&]<typename Product>() {
+    if (layout.group_steps == 0) return;
+    found = reinterpret_cast<const void*>(
+        rnn_backward_persistent_kernel<T, kCell, kLargeCluster, Product, 2>);
   };
   constexpr bool kGated = cell_gates(kCell) > 1;
   if constexpr (Handed<T>::kPlanes > 1) {
@@ -33,6 +39,9 @@ const void* kernel_of(const PersistentLayout& layout) {
       try_kernel.template operator()<kClusterBlocks, 4, 4, 1>();
       try_kernel.template operator()<kClusterBlocks, 6, 2, 2>();
       try_kernel.template operator()<1, 2, 6, 2>();
+      if constexpr (kCell == Cell::gru) {
+        try_large.template operator()<LargeProduct<T, 88>>();
+      }
     } else {
       try_kernel.template operator()<1, 2, 8, 2>();
     }
@@ -56,11 +65,20 @@ PersistentLayout backward_layout(Cell cell, int planes, int hidden, int batch, i
   layout.shape.units = units;
   layout.row_tiles = kernel.row_tiles;
   layout.held_pieces = kernel.held_pieces;
-  layout.cluster = cluster;
+  layout.shape.cluster = cluster;
+  if (cluster == kLargeCluster) {
+    layout.shape.cluster_units = 64;
+    layout.group_steps = kLargeChunks * kLargeChunkSteps;
+    layout.shape.product_floats = kLargeFloats;
+  }
   complete_layout(layout, planes, hidden, cell_gates(cell) * ((hidden + 7) / 8), batch, processors,
-                  (planes > 1 ? 8 : 4) * size_t(backward_loads(cell)),
-                  size_t(cluster) * kPanelItems * units * sizeof(float));
+                  {state_floats(cell), (planes > 1 ? 8 : 4) * size_t(backward_loads(cell)),
+                   size_t(cluster) * kPanelItems * units * sizeof(float)});
   if (!layout.refusal.empty()) return layout;
+  if (layout.group_steps > 0) {  // the sums on their way
+    layout.streamed_bytes =
+        size_t(layout.blocks()) * kFarRing * cluster * kPanelItems * units * 2 * sizeof(float);
+  }
   resident = check_resident(
       planes > 1 ? kernel_of<float>(cell, layout) : kernel_of<__nv_bfloat16>(cell, layout), layout);
   return layout;
@@ -105,7 +123,12 @@ PersistentLayout persistent_backward_layout(Cell cell, int planes, int hidden, i
     layout.refusal = "the inner extent of a cell with one gate needs no sharing";
     return layout;
   }
-  if (form == PersistentForm::groups) {
+  if (form == PersistentForm::large && cell == Cell::gru && planes == 1) {
+    int resident = 0;
+    return backward_layout(cell, planes, hidden, batch, processors, 24, kLargeCluster, {4, 0},
+                           resident);
+  }
+  if (form == PersistentForm::groups || form == PersistentForm::large) {
     layout.refusal = "there is no such form of this layer";
     return layout;
   }
@@ -131,6 +154,9 @@ cudaError_t launch_persistent_backward(const PersistentBackward<T>& args,
   if (auto e = begin_exchange<T, false>(layout.shape, args.sequence, nullptr, args.first_item,
                                         args.items, args.exchange, stream)) {
     return e;
+  }
+  if (layout.group_steps > 0) {
+    if (auto e = cudaMemsetAsync(args.streamed, 0, layout.streamed_bytes, stream)) return e;
   }
   PersistentBackwardParams<T> params{args, layout.shape};
   return launch_resident_blocks(kernel_of<T>(args.cell, layout), layout, &params, stream);

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "ridgeline/cuda/device/cluster.cuh"
-#include "ridgeline/cuda/recurrent/pass.cuh"
+#include "ridgeline/cuda/recurrent/far_sums.cuh"
 
 namespace ridgeline::cuda::recurrent {
 
@@ -16,36 +16,38 @@ constexpr int backward_loads(Cell cell) { return cell_saved(cell) == 0 ? 2 : cel
 
 // dh[units] = w_hh^T . gate gradients: the inner extent is as many times longer as there are gates.
 // A cluster shares it out: each block multiplies its part of it for the units of all of them, and
-// sends each the sums of its own units.
-template <typename T, Cell kCell, int kCluster, int kRowTiles, int kHeld, int kOwn>
+// sends each the sums of its own units, through distributed shared memory. Product is a
+// BlockProduct or a LargeProduct, whose blocks send the sums through L2: they are no cluster to the
+// GPU, which would find room for 39 of three where 40 are needed.
+template <typename T, Cell kCell, int kCluster, typename Product, int kOwn>
 class BackwardPass {
  public:
-  using Product = BlockProduct<T, kHeld, kRowTiles>;
   using Slot = typename Product::Slot;
   using Math = typename Handed<T>::Math;
   static constexpr int kGates = cell_gates(kCell), kSaved = cell_saved(kCell);
   static constexpr int kVectors = cell_vectors(kCell), kLoads = backward_loads(kCell);
   using Inputs = FetchRing<T, kOwn, kLoads>;
-  using States = ThreadStates<kOwn>;
+  using States = ThreadStates<kCell, kOwn>;
   static constexpr int kWarpFloats = kPanelItems * Product::kPitch;
-  static constexpr int kUnits = Product::kRows / kCluster;           // of a block, in a cluster
+  // Of a block, in a cluster: in fours, the last block may have fewer.
+  static constexpr int kUnits = (Product::kRows / kCluster + 3) / 4 * 4;
   static constexpr int kReceived = kCluster * kPanelItems * kUnits;  // floats a panel
+  static constexpr bool kFar = Product::kByGroups;
 
   __device__ BackwardPass(const PersistentBackwardParams<T>& p, float* shared)
       : args_(p.args),
         at_(p.shape, p.args.sequence, p.args.first_item, p.args.items),
-        partials_(shared) {
+        product_(reinterpret_cast<uint4*>(shared)),
+        partials_(shared + p.shape.product_floats) {
     exchange_ = args_.exchange + at_.group * p.shape.step_words * at_.s.steps;
     rank_ = at_.tile % kCluster;
     unit_octets_ = (hidden() + 7) / 8;
-    states_ = shared + p.shape.buffers * p.shape.sum_parts * kWarpFloats;
+    states_ = partials_ + p.shape.buffers * p.shape.sum_parts * kWarpFloats;
     inputs_ = states_ + at_.group_panels() * States::kPanelFloats;
     float* behind = inputs_ + p.shape.depth * (Inputs::kTurnBytes / 4);
     received_ = behind;
-    if (kCluster > 1) behind += p.shape.ring * kReceived;
+    if (kCluster > 1 && !kFar) behind += p.shape.ring * kReceived;
     barriers_ = reinterpret_cast<ByteBarrier*>(behind);
-    if (kCluster > 1) behind += (p.shape.ring + 1) / 2 * 4;  // 8 bytes each, in sixteens
-    kept_ = reinterpret_cast<uint4*>(behind);
   }
 
   // Whether this block has items: the last launch of several may have fewer groups. The same for
@@ -56,7 +58,7 @@ class BackwardPass {
     if (threadIdx.x == 0) {
       for (int i = 0; i < at_.shape.ring; ++i) {
         barriers_[i].init();
-        barriers_[i].expect(kReceived * sizeof(float));
+        barriers_[i].expect(received_bytes());
       }
     }
     cluster_sync();
@@ -64,17 +66,36 @@ class BackwardPass {
 
   // By the warps that multiply.
   __device__ void multiply() const {
+    if constexpr (Product::kByGroups) {
+      multiply_by_groups();
+    } else {
+      multiply_by_warps();
+    }
+  }
+  __device__ void multiply_by_warps() const {
     const PassShape& shape = at_.shape;
     const int first_piece = (rank_ * kWarps + at_.slice()) * shape.warp_pieces;
     Product product;
     product.load_weights(
         first_piece, shape.warp_pieces,
         [this](int row, int octet, float(&v)[8]) { weights(row, octet, v); },
-        at_.kept(kept_, Product::kWeightWords), shape.kept_pieces,
+        at_.kept(product_, Product::kWeightWords), shape.kept_pieces,
         at_.streamed(args_.streamed, Product::kWeightWords));
     multiply_turns(
         product, Turn{exchange_ + Product::lane_offset(first_piece)}, turns(), at_,
         [this](Turn& turn) { advance(turn); }, partials_, kWarpFloats);
+  }
+  __device__ void multiply_by_groups() const {
+    const int group = at_.warp / 4, first = (rank_ * 2 + group) * (Product::kPlaces / 8);
+    const auto octet_of = [&](int row, int octet, float(&v)[8]) { weights(row, first + octet, v); };
+    const auto two_of = [&](int row, int place) {
+      return float2{weight(row, first + place / 8, place % 8),
+                    weight(row, first + place / 8, place % 8 + 1)};
+    };
+    const Product product(product_, group, at_.tile, two_of, octet_of);
+    product.multiply_turns(
+        Turn{exchange_ + int64_t(first) * Product::kPanel}, turns(), at_,
+        [this](Turn& turn) { advance(turn); }, partials_);
   }
 
   // By the others. A turn's gradients are handed over, multiplied a round later, and their sums
@@ -84,7 +105,7 @@ class BackwardPass {
     const Inputs inputs(inputs_, at_.thread, at_.shape.depth);
     at_.template for_each<kOwn>([&](int panel, int i) {
       states.h(panel, i) = at_.state_of(args_.dhT, panel, i);
-      states.c(panel, i) = at_.state_of(args_.dcT, panel, i);
+      if (kCell == Cell::lstm) states.c(panel, i) = at_.state_of(args_.dcT, panel, i);
       states.set_length(panel, i, at_.length_of(panel, i));
     });
     const int lag = kCluster > 1 && at_.panels > 1 ? 1 : 0;
@@ -103,12 +124,20 @@ class BackwardPass {
       const float* partial = sums_of(turn.count, partials_, kWarpFloats, at_.shape);
       if constexpr (kCluster > 1) {
         if (turn.count < turns()) {
-          send_sums(turn, partial);
+          if constexpr (kFar) {
+            far_sums().send(turn.count, partial, at_);
+          } else {
+            send_sums(turn, partial);
+          }
           release_sums(turn.count, turns(), at_.shape);
         }
       }
       if (turn.count < lag) continue;
-      gather_sums(gathered, partial, states);
+      if constexpr (kFar) {
+        gather_far_sums(gathered, states);
+      } else {
+        gather_sums(gathered, partial, states);
+      }
       if constexpr (kCluster == 1) release_sums(turn.count, turns(), at_.shape);
       advance(gathered);
       if (made.step >= 0) make();
@@ -136,9 +165,8 @@ class BackwardPass {
 
   // Place k of the inner extent is gate k / (8 * unit_octets), unit k % (8 * unit_octets).
   __device__ void weights(int row, int octet, float (&v)[8]) const {
-    const int unit =
-        kCluster > 1 ? (at_.tile - rank_) * kUnits + row : at_.tile * at_.shape.units + row;
-    if (unit >= hidden() || (kCluster == 1 && row >= at_.shape.units)) return;
+    const int unit = at_.tile / kCluster * at_.shape.cluster_units + row;
+    if (unit >= hidden() || row >= at_.shape.cluster_units) return;
     const int gate = octet / unit_octets_, from = octet % unit_octets_ * 8;
     if (gate >= kGates) return;
     const T* w = args_.w_hh + (int64_t(gate) * hidden() + from) * hidden() + unit;
@@ -146,6 +174,15 @@ class BackwardPass {
     for (int e = 0; e < 8; ++e) {
       if (from + e < hidden()) v[e] = float(w[int64_t(e) * hidden()]);
     }
+  }
+  // One of them.
+  __device__ float weight(int row, int octet, int e) const {
+    const int unit = at_.tile / kCluster * at_.shape.cluster_units + row;
+    const int gate = octet / unit_octets_, from = octet % unit_octets_ * 8 + e;
+    if (unit >= hidden() || row >= at_.shape.cluster_units || gate >= kGates || from >= hidden()) {
+      return 0.0f;
+    }
+    return float(args_.w_hh[(int64_t(gate) * hidden() + from) * hidden() + unit]);
   }
 
   // Asks for what a turn needs from the way forward; the turn advances.
@@ -193,24 +230,30 @@ class BackwardPass {
   // step before directly.
   __device__ void differentiate(const Turn& turn, const States& states,
                                 const Inputs& inputs) const {
+    float gradients[kOwn][2][4] = {};
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
       if (!at_.has(turn.panel, i)) continue;
-      float gradients[2][4] = {};
-      const int length = states.length(turn.panel, i);
-      if (turn.step < length) unit_gradients(turn, i, states, inputs, gradients);
+      if (turn.step < states.length(turn.panel, i)) {
+        unit_gradients(turn, i, states, inputs, gradients[i]);
+      }
 #pragma unroll
       for (int gate = 0; gate < kGates; ++gate) {
         const int v = hidden_vector(kCell, gate);
         const int at = 8 * gate * unit_octets_ + at_.unit;
         hand_over<T>(turn.slot, Slot::offset(Slot::begin(at), at, at_.in_panel(i)),
-                     {gradients[0][v], gradients[1][v]});
+                     {gradients[i][0][v], gradients[i][1][v]});
       }
-      const int place = at_.place(turn.step, turn.panel, i, length);
+    }
+    // Nobody waits for what is stored: all is handed over first.
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      if (!at_.has(turn.panel, i)) continue;
+      const int place = at_.place(turn.step, turn.panel, i, states.length(turn.panel, i));
       T* to = args_.gate_gradients + int64_t(place) * (kVectors * hidden()) + at_.unit;
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) {
-        store_two(to + v * hidden(), {gradients[0][v], gradients[1][v]}, at_.even, at_.both);
+        store_two(to + v * hidden(), {gradients[i][0][v], gradients[i][1][v]}, at_.even, at_.both);
       }
     }
   }
@@ -221,8 +264,9 @@ class BackwardPass {
 #pragma unroll
     for (int v = 0; v < kLoads; ++v) loads[v] = inputs.get(turn.count, i, v);
     float2& state_dh = states.h(turn.panel, i);
-    float2& state_dc = states.c(turn.panel, i);
     float dh[2] = {state_dh.x + loads[kLoads - 1].x, state_dh.y + loads[kLoads - 1].y};
+    float2 state_dc = {};
+    if (kCell == Cell::lstm) state_dc = states.c(turn.panel, i);
     float dc[2] = {state_dc.x, state_dc.y};
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
@@ -242,9 +286,14 @@ class BackwardPass {
       for (int v = 0; v < 4; ++v) gradients[1][v] = 0.0f;
     }
     state_dh = {dh[0], dh[1]};
-    state_dc = {dc[0], dc[1]};
+    if (kCell == Cell::lstm) states.c(turn.panel, i) = {dc[0], dc[1]};
   }
 
+  __device__ int own_units() const { return min(kUnits, Product::kRows - rank_ * kUnits); }
+  // What the cluster sends this block of a panel.
+  __device__ uint32_t received_bytes() const {
+    return uint32_t(kCluster * kPanelItems * own_units() * sizeof(float));
+  }
   // Where a turn's sums stand in the ring of what the cluster sends.
   __device__ int ring_place(const Turn& turn) const { return turn.count % at_.shape.ring; }
 
@@ -254,7 +303,7 @@ class BackwardPass {
     if constexpr (kCluster > 1) {
       const int place = ring_place(turn);
       barriers_[place].wait(turn.count / at_.shape.ring & 1);
-      if (at_.thread == 0) barriers_[place].expect(kReceived * sizeof(float));
+      if (at_.thread == 0) barriers_[place].expect(received_bytes());
       received = received_ + place * kReceived;
     }
 #pragma unroll
@@ -275,6 +324,20 @@ class BackwardPass {
       }
       float2& dh = states.h(turn.panel, i);
       dh = {dh.x + sum.x, dh.y + sum.y};
+    }
+  }
+
+  __device__ auto far_sums() const {
+    return FarSums<Product, kCluster, kUnits, kOwn>(args_.streamed, rank_, own_units());
+  }
+  __device__ void gather_far_sums(const Turn& turn, const States& states) const {
+    float2 sums[kOwn];
+    far_sums().gather(turn.count, at_, sums);
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      if (!at_.has(turn.panel, i)) continue;
+      float2& dh = states.h(turn.panel, i);
+      dh = {dh.x + sums[i].x, dh.y + sums[i].y};
     }
   }
 
@@ -307,29 +370,31 @@ class BackwardPass {
 
   const PersistentBackward<T> args_;
   const PassPlace<kPanelItems> at_;
+  uint4* product_;  // what the product keeps of the block's memory
   float *partials_, *states_, *inputs_, *received_;
-  uint4 *exchange_, *kept_;
+  uint4* exchange_;
   ByteBarrier* barriers_;
   int rank_, unit_octets_;
 };
 
-template <typename T, Cell kCell, int kCluster, int kRowTiles, int kHeld, int kOwn>
+template <typename T, Cell kCell, int kCluster, typename Product, int kOwn>
 __global__ void __launch_bounds__(kBlockThreads, 1)
     rnn_backward_persistent_kernel(const __grid_constant__ PersistentBackwardParams<T> p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL  // the rows refuse others
-  extern __shared__ __align__(16) float shared[];
-  using Pass = BackwardPass<T, kCell, kCluster, kRowTiles, kHeld, kOwn>;
+  extern __shared__ __align__(kPanelAlignment) float shared[];
+  using Pass = BackwardPass<T, kCell, kCluster, Product, kOwn>;
   const Pass pass(p, shared);
   if (!pass.has_items()) return;
-  if constexpr (kCluster > 1) pass.start_cluster();
+  constexpr bool kSends = kCluster > 1 && !Pass::kFar;
+  if constexpr (kSends) pass.start_cluster();
   if (threadIdx.x < kThreads) {
-    take_registers<Pass::Product::kProductRegisters>();
+    take_registers<Product::kProductRegisters>();
     pass.multiply();
   } else {
-    give_registers<Pass::Product::kGateRegisters>();
+    give_registers<Product::kGateRegisters>();
     pass.apply();
   }
-  if constexpr (kCluster > 1) cluster_sync();  // no block leaves while others send to it
+  if constexpr (kSends) cluster_sync();  // no block leaves while others send to it
 #endif
 }
 

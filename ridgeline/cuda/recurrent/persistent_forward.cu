@@ -15,6 +15,10 @@ const void* kernel_of(const PersistentLayout& layout) {
     found = reinterpret_cast<const void*>(
         rnn_forward_persistent_kernel<T, kCell, BlockProduct<T, kHeld, kRowTiles>, kOwn>);
   };
+  const auto try_large = [&]<typename Product>() {
+    if (layout.group_steps != kLargeChunks * kLargeChunkSteps) return;
+    found = reinterpret_cast<const void*>(rnn_forward_persistent_kernel<T, kCell, Product, 2>);
+  };
   const auto try_groups = [&]<int kSteps>() {
     if (layout.group_steps != kSteps) return;
     found = reinterpret_cast<const void*>(
@@ -35,6 +39,7 @@ const void* kernel_of(const PersistentLayout& layout) {
       try_kernel.template operator()<3, 2, 1>();
       try_kernel.template operator()<3, 4, 1>();
       try_kernel.template operator()<4, 4, 2>();
+      try_large.template operator()<LargeProduct<T, 72>>();
     } else {
       try_kernel.template operator()<4, 2, 1>();
       try_kernel.template operator()<4, 4, 1>();
@@ -75,8 +80,19 @@ void choose_forward(PersistentLayout& layout, Cell cell, int hidden, int process
 void choose_groups(PersistentLayout& layout, Cell cell, int hidden) {
   if (cell_gates(cell) == 1) return;
   layout.shape.units = 16;
+  layout.shape.panel_items = kWidePanelItems;
   layout.row_tiles = 4;
   layout.group_steps = hidden <= 256 ? 8 : hidden <= 512 ? 16 : 32;
+  layout.shape.product_floats = group_product_floats(layout.group_steps);
+}
+
+// The same of GRUs whose weights fill registers and shared memory, 20 units a block.
+void choose_large(PersistentLayout& layout, Cell cell) {
+  if (cell != Cell::gru) return;
+  layout.shape.units = 20;
+  layout.row_tiles = 4;
+  layout.group_steps = kLargeChunks * kLargeChunkSteps;
+  layout.shape.product_floats = kLargeFloats;
 }
 
 }  // namespace
@@ -86,6 +102,8 @@ PersistentLayout persistent_forward_layout(Cell cell, int planes, int hidden, in
   PersistentLayout layout;
   if (form == PersistentForm::groups) {
     choose_groups(layout, cell, hidden);
+  } else if (form == PersistentForm::large) {
+    choose_large(layout, cell);
   } else {
     choose_forward(layout, cell, hidden, processors, form == PersistentForm::wide);
   }
@@ -97,8 +115,8 @@ PersistentLayout persistent_forward_layout(Cell cell, int planes, int hidden, in
     layout.refusal = "there is no such form of this layer";
     return layout;
   }
-  complete_layout(layout, planes, hidden, (hidden + 7) / 8, batch, processors, 8 * cell_gates(cell),
-                  0);
+  complete_layout(layout, planes, hidden, (hidden + 7) / 8, batch, processors,
+                  {state_floats(cell), size_t(8) * cell_gates(cell), 0});
   if (!layout.refusal.empty()) return layout;
   check_resident(
       planes > 1 ? kernel_of<float>(cell, layout) : kernel_of<__nv_bfloat16>(cell, layout), layout);

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ridgeline/cuda/recurrent/group_product.cuh"
+#include "ridgeline/cuda/recurrent/large_product.cuh"
 
 namespace ridgeline::cuda::recurrent {
 
@@ -10,28 +10,29 @@ struct PersistentForwardParams {
   PassShape shape;
 };
 
-// Product is a BlockProduct or a GroupProduct.
+// Product is a BlockProduct, a GroupProduct or a LargeProduct.
 template <typename T, Cell kCell, typename Product, int kOwn, bool kStacked>
 class ForwardPass {
  public:
   using Place = PassPlace<Product::kPanel>;
   using Math = typename Handed<T>::Math;
   using Inputs = FetchRing<float, kOwn, cell_gates(kCell)>;
-  using States = ThreadStates<kOwn>;
+  using States = ThreadStates<kCell, kOwn>;
   static constexpr int kGates = cell_gates(kCell), kSaved = cell_saved(kCell);
   // Row gate * kGateRows + u of a block's product is that gate of its unit u.
   static constexpr int kGateRows = forward_gate_rows(kCell, Product::kRows / 16);
   static constexpr int kPartFloats = Product::kPanel * Product::kPitch;  // of partial sums
 
   __device__ ForwardPass(const PersistentForward<T>* layers, const Place& at, float* shared)
-      : args_(layers[kStacked ? at.layer : 0]), at_(at), partials_(shared) {
+      : args_(layers[kStacked ? at.layer : 0]), at_(at) {
     const PassShape& shape = at.shape;
+    product_ = reinterpret_cast<uint4*>(shared);
+    partials_ = shared + shape.product_floats;
     handed_ = Product::Slot::begin(at.unit);
     exchange_ = args_.exchange + at.group * shape.slots(steps()) * shape.all_words +
                 at.layer * shape.step_words;
-    states_ = shared + shape.buffers * shape.sum_parts * kPartFloats;
+    states_ = partials_ + shape.buffers * shape.sum_parts * kPartFloats;
     inputs_ = states_ + at.group_panels() * States::kPanelFloats;
-    kept_ = Product::align(inputs_ + shape.depth * (Inputs::kTurnBytes / 4));
   }
 
   // Whether this block has items: the last launch of several may have fewer groups.
@@ -53,7 +54,7 @@ class ForwardPass {
     const Biases biases = load_biases();
     at_.template for_each<kOwn>([&](int panel, int i) {
       states.h(panel, i) = at_.state_of(args_.h0, panel, i);
-      states.c(panel, i) = at_.state_of(args_.c0, panel, i);
+      if (kCell == Cell::lstm) states.c(panel, i) = at_.state_of(args_.c0, panel, i);
       states.set_length(panel, i, at_.length_of(panel, i));
     });
     Turn fetched{exchange_};
@@ -126,7 +127,7 @@ class ForwardPass {
     product.load_weights(
         first_piece, shape.warp_pieces,
         [this](int row, int octet, float(&v)[8]) { weights(row, octet, v); },
-        at_.kept(kept_, Product::kWeightWords), shape.kept_pieces,
+        at_.kept(product_, Product::kWeightWords), shape.kept_pieces,
         at_.streamed(args_.streamed, Product::kWeightWords));
     const int64_t lane = Product::lane_offset(first_piece) +
                          (takes_below() ? shape.all_words - shape.step_words : 0);
@@ -137,10 +138,12 @@ class ForwardPass {
   __device__ void multiply_by_groups() const {
     const int group = at_.warp / 4;
     const int first = kStacked ? 0 : group * Product::kPlaces;
-    if (upper_half() && at_.layer == 0) {
-      return Product::idle_turns(turns(), at_.shape, group, partials_);
+    if constexpr (kStacked) {
+      if (upper_half() && at_.layer == 0) {
+        return Product::idle_turns(turns(), at_.shape, group, partials_);
+      }
     }
-    const Product product(kept_, group, at_.tile, [&](int row, int place) {
+    const auto two_of = [&](int row, int place) {
       const int gate = row / kGateRows, in_block = row % kGateRows;
       const int unit = at_.tile * at_.shape.units + in_block, from = first + place;
       if (gate >= kGates || in_block >= at_.shape.units || unit >= hidden() || from >= hidden()) {
@@ -148,7 +151,11 @@ class ForwardPass {
       }
       const T* w = upper_half() ? args_.w_ih : args_.w_hh;
       return load_two(w + (int64_t(gate) * hidden() + unit) * hidden() + from, from + 1 < hidden());
-    });
+    };
+    const auto octet_of = [&](int row, int octet, float(&v)[8]) {
+      weights(row, first / 8 + octet, v);
+    };
+    const Product product(product_, group, at_.tile, two_of, octet_of);
     const int64_t share = int64_t(first / 8) * Product::kPanel +
                           (takes_below() ? at_.shape.all_words - at_.shape.step_words : 0);
     product.multiply_turns(
@@ -197,7 +204,8 @@ class ForwardPass {
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
       Item& item = items.own[i];
-      const float2 h = states.h(turn.panel, i), c = states.c(turn.panel, i);
+      const float2 h = states.h(turn.panel, i);
+      const float2 c = kCell == Cell::lstm ? states.c(turn.panel, i) : float2{};
       item.h[0] = h.x;
       item.h[1] = h.y;
       item.c[0] = c.x;
@@ -304,8 +312,9 @@ class ForwardPass {
 
   const PersistentForward<T> args_;
   const Place at_;
+  uint4* product_;  // what the product keeps of the block's memory
   float *partials_, *states_, *inputs_;
-  uint4 *kept_, *exchange_;
+  uint4* exchange_;
   int handed_;  // where in a slot the thread's units are handed over
 };
 
@@ -313,7 +322,7 @@ template <typename T, Cell kCell, typename Product, int kOwn, int kLayers = 1>
 __global__ void __launch_bounds__(kBlockThreads, 1)
     rnn_forward_persistent_kernel(const __grid_constant__ PersistentForwardParams<T, kLayers> p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL  // the rows refuse others
-  extern __shared__ __align__(16) float shared[];
+  extern __shared__ __align__(kPanelAlignment) float shared[];
   const PersistentForward<T>& first = p.layers[0];
   const ForwardPass<T, kCell, Product, kOwn, (kLayers > 1)> pass(
       p.layers, {p.shape, first.sequence, first.first_item, first.items}, shared);

@@ -32,7 +32,7 @@ inline cudaError_t launch_resident_blocks(const void* kernel, const PersistentLa
   attributes[0].id = cudaLaunchAttributeCooperative;
   attributes[0].val.cooperative = 1;
   attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim.x = unsigned(layout.cluster);
+  attributes[1].val.clusterDim.x = unsigned(layout.launch_cluster());
   attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(unsigned(layout.blocks()));
@@ -40,7 +40,7 @@ inline cudaError_t launch_resident_blocks(const void* kernel, const PersistentLa
   config.dynamicSmemBytes = layout.shared_bytes;
   config.stream = stream;
   config.attrs = attributes;
-  config.numAttrs = layout.cluster > 1 ? 2 : 1;
+  config.numAttrs = layout.launch_cluster() > 1 ? 2 : 1;
   void* arguments[] = {params};
   return cudaLaunchKernelExC(&config, kernel, arguments);
 }
@@ -52,10 +52,10 @@ inline int check_resident(const void* kernel, PersistentLayout& layout) {
   cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                        int(layout.shared_bytes));
   int most = 0;
-  if (e == cudaSuccess && layout.cluster > 1) {
+  if (e == cudaSuccess && layout.launch_cluster() > 1) {
     cudaLaunchAttribute attribute = {};
     attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = unsigned(layout.cluster);
+    attribute.val.clusterDim.x = unsigned(layout.launch_cluster());
     attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(unsigned(layout.blocks()));
@@ -64,7 +64,7 @@ inline int check_resident(const void* kernel, PersistentLayout& layout) {
     config.attrs = &attribute;
     config.numAttrs = 1;
     e = cudaOccupancyMaxActiveClusters(&most, kernel, &config);
-    most *= layout.cluster;
+    most *= layout.launch_cluster();
   } else if (e == cudaSuccess) {
     int device = 0, processors = 0;
     e = cudaGetDevice(&device);
@@ -93,63 +93,33 @@ inline int units_for(int hidden, int processors) {
   return units + units % 2;
 }
 
-// Fills in what follows from units, the kernel (row_tiles, held_pieces, cluster) and the inner
-// extent of `octets`. `fetched` is what a thread reads of a pair of units in a turn, `shared_panel`
-// the memory that a panel's sums take in a cluster, both in bytes.
-inline void complete_layout(PersistentLayout& layout, int planes, int hidden, int octets, int batch,
-                            int processors, size_t fetched, size_t shared_panel) {
+// What a layout's shared memory holds besides a product's own, in bytes.
+struct SharedNeeds {
+  int state_floats;     // a thread keeps of an item
+  size_t fetched;       // what a thread reads of a pair of units in a turn
+  size_t shared_panel;  // that a panel's sums take in a cluster
+};
+
+// Shares out shared memory: sets what is kept in it, and how far ahead the gates fetch. False where
+// the items of a group are too many.
+inline bool fit_memory(PersistentLayout& layout, int planes, const SharedNeeds& needs) {
   PassShape& s = layout.shape;
-  s.pair_bits = s.units <= 8 ? 2 : s.units <= 16 ? 3 : 4;
-  const int each = s.units * layout.cluster;
-  s.tiles = (hidden + each - 1) / each * layout.cluster;
-  s.octets = octets;
-  const bool groups = layout.group_steps > 0;
-  s.panel_items = groups ? kWidePanelItems : kPanelItems;
-  s.sum_parts = groups ? 2 : kWarps;
-  // A warp or warpgroup has a share that is as long for all, in a stack half of them have the
-  // layer's own.
-  const int shares = (s.layers > 1 ? s.sum_parts / 2 : s.sum_parts) * layout.cluster;
-  bool fits = true;
-  if (groups) {
-    s.panel_words = int64_t(shares) * layout.group_steps * 2 * kWidePanelItems;
-    fits = octets <= shares * layout.group_steps * 2;
-  } else {
-    s.warp_pieces = ((octets + 3) / 4 + shares - 1) / shares;
-    const int least = ring_pieces(planes, layout.row_tiles, layout.held_pieces);
-    if (s.warp_pieces < least) s.warp_pieces = least;
-    s.panel_words = int64_t(shares) * s.warp_pieces * planes * 64;
-    fits = s.warp_pieces <= 32;
-  }
-  processors /= s.layers;
-  if (s.tiles > processors || !fits) {
-    layout.refusal = "more hidden units than the GPU has room for";
-    return;
-  }
-  // As many groups of items as there is room for, 8 items at least each, 16 panels at most.
-  const int most = processors / s.tiles, wanted = (batch + 7) / 8;
-  s.groups = most < wanted ? most : wanted;
-  const int pairs = s.panel_items << s.pair_bits;
-  const int own = pairs > kGateThreads ? pairs / kGateThreads : 1, most_panels = 16 / own;
-  const int item_tiles = (wanted + s.groups - 1) / s.groups;
-  const int most_tiles = most_panels * s.panel_items / 8;
-  s.group_items = 8 * (item_tiles < most_tiles ? item_tiles : most_tiles);
-  const int needed = (batch + s.group_items - 1) / s.group_items;
-  s.groups = s.groups < needed ? s.groups : needed;
-  const int panels = s.group_panels();
+  const bool groups = s.swapped;
+  const int panels = s.group_panels(), own = s.thread_items();
   s.step_words = s.panel_words * panels;
   s.all_words = s.step_words * s.layers;
-  s.ring = layout.cluster > 1 ? panels + 1 : 0;
-
+  s.ring = layout.launch_cluster() > 1 ? panels + 1 : 0;
+  s.buffers = 2;
   const size_t warp_sums = size_t(s.panel_items) * (16 * layout.row_tiles + 4) * sizeof(float);
-  const size_t panel_buffers =
-      groups ? size_t(2) * 2 * layout.group_steps * 1024 + kPanelAlignment : 0;
-  const size_t states = panel_buffers +
-                        size_t(panels) * own * 3 * 2 * kGateThreads * sizeof(float) +
-                        (layout.cluster > 1 ? s.ring * shared_panel + 16 * ((s.ring + 1) / 2) : 0);
-  const size_t turn = own * fetched * kGateThreads;
+  const size_t states = size_t(panels) * own * needs.state_floats * kGateThreads * sizeof(float) +
+                        s.ring * needs.shared_panel + 16 * ((s.ring + 1) / 2);
+  const size_t turn = own * needs.fetched * kGateThreads;
   const size_t piece = size_t(kWarps) * planes * layout.row_tiles * 1024;
+  const size_t product = groups ? size_t(s.product_floats) * sizeof(float) : 0;
   const int more = groups ? 0 : s.warp_pieces - layout.held_pieces;
-  const auto used = [&] { return s.buffers * s.sum_parts * warp_sums + states + s.depth * turn; };
+  const auto used = [&] {
+    return product + s.buffers * s.sum_parts * warp_sums + states + s.depth * turn;
+  };
   const auto fit = [&] {  // pieces that find room in shared memory
     if (used() > kMostShared) return -1;
     const int room = int((kMostShared - used()) / piece);
@@ -163,15 +133,59 @@ inline void complete_layout(PersistentLayout& layout, int planes, int hidden, in
   if (!groups && unfolded < more) s.sum_parts = kWarps / 2;
   if (!groups && fit() == unfolded) s.sum_parts = kWarps;
   s.kept_pieces = fit();
-  if (s.kept_pieces < 0) {
-    layout.refusal = "too many items for one pass";
-    return;
-  }
+  if (s.kept_pieces < 0) return false;
   s.streamed_pieces = more - s.kept_pieces;
   s.depth = kFetchDepth;
   if (fit() < s.kept_pieces) s.depth = 1;
   layout.shared_bytes = used() + s.kept_pieces * piece;
   layout.streamed_bytes = size_t(layout.blocks()) * s.streamed_pieces * piece;
+  if (!groups) s.product_floats = int(s.kept_pieces * piece / sizeof(float));
+  return true;
+}
+
+// Fills in what follows from units, the kernel (row_tiles, held_pieces or group_steps with their
+// panel_items and product_floats, cluster) and the inner extent of `octets`.
+inline void complete_layout(PersistentLayout& layout, int planes, int hidden, int octets, int batch,
+                            int processors, const SharedNeeds& needs) {
+  PassShape& s = layout.shape;
+  s.pair_bits = s.units <= 8 ? 2 : s.units <= 16 ? 3 : 4;
+  if (s.cluster_units == 0) s.cluster_units = s.units * s.cluster;
+  s.tiles = (hidden + s.cluster_units - 1) / s.cluster_units * s.cluster;
+  s.octets = octets;
+  const bool groups = s.swapped = layout.group_steps > 0;
+  s.sum_parts = groups ? 2 : kWarps;
+  // A warp or warpgroup has a share that is as long for all, in a stack half of them have the
+  // layer's own.
+  const int shares = (s.layers > 1 ? s.sum_parts / 2 : s.sum_parts) * s.cluster;
+  bool fits = true;
+  if (groups) {
+    s.panel_words = int64_t(shares) * layout.group_steps * 2 * s.panel_items;
+    fits = octets <= shares * layout.group_steps * 2;
+  } else {
+    s.warp_pieces = ((octets + 3) / 4 + shares - 1) / shares;
+    const int least = ring_pieces(planes, layout.row_tiles, layout.held_pieces);
+    if (s.warp_pieces < least) s.warp_pieces = least;
+    s.panel_words = int64_t(shares) * s.warp_pieces * planes * 64;
+    fits = s.warp_pieces <= 32;
+  }
+  processors /= s.layers;
+  if (s.tiles > processors || !fits) {
+    layout.refusal = "more hidden units than the GPU has room for";
+    return;
+  }
+  // As many groups of items as there is room for, 8 items at least each, 16 panels at most, by
+  // warpgroups as many as find room beside what those keep.
+  const int most = processors / s.tiles, wanted = (batch + 7) / 8;
+  s.groups = most < wanted ? most : wanted;
+  const int item_tiles = (wanted + s.groups - 1) / s.groups;
+  for (int panels = 16 / s.thread_items(); panels > 0; panels = groups ? panels - 1 : 0) {
+    const int most_tiles = panels * s.panel_items / 8;
+    s.group_items = 8 * (item_tiles < most_tiles ? item_tiles : most_tiles);
+    const int needed = (batch + s.group_items - 1) / s.group_items;
+    s.groups = s.groups < needed ? s.groups : needed;
+    if (fit_memory(layout, planes, needs)) return;
+  }
+  layout.refusal = "too many items for one pass";
 }
 
 // Makes the slots of a layer ready: absent, or the initial state.

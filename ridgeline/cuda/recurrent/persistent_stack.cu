@@ -57,13 +57,17 @@ PersistentLayout persistent_stack_layout(Cell cell, int planes, int layers, int 
     return layout;
   }
   layout.shape.layers = layers;
-  if (groups) layout.group_steps = hidden <= 256 ? 16 : 32;
+  if (groups) {
+    layout.shape.panel_items = kWidePanelItems;
+    layout.group_steps = hidden <= 256 ? 16 : 32;
+    layout.shape.product_floats = group_product_floats(layout.group_steps);
+  }
   const bool wide = groups || gated && planes == 1 && layers * ((hidden + 7) / 8) > processors;
   layout.shape.units = gated && !wide ? 8 : 16;
   layout.row_tiles = gated ? (wide ? 4 : 2) : 1;
   layout.held_pieces = planes > 1 ? 2 : gated ? 4 : 8;
-  complete_layout(layout, planes, hidden, (hidden + 7) / 8, batch, processors, 8 * cell_gates(cell),
-                  0);
+  complete_layout(layout, planes, hidden, (hidden + 7) / 8, batch, processors,
+                  {state_floats(cell), size_t(8) * cell_gates(cell), 0});
   if (!layout.refusal.empty()) return layout;
   check_resident(
       planes > 1 ? kernel_of<float>(cell, layout) : kernel_of<__nv_bfloat16>(cell, layout), layout);

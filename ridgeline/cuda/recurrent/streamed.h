@@ -2,16 +2,16 @@
 
 #include "ridgeline/cuda/recurrent/persistent.h"
 
-// A whole pass over a sequence in one launch, of LSTMs whose weights find no room on chip and of
-// many items: what the persistent passes are, but the weights that do not stay in shared memory
-// stream through it in every step, and a step takes all items at once, by wgmma. The blocks tell
-// each other by a flag each that a step's state has been handed over. All blocks must be resident.
-// bf16 and fp16.
+// A whole pass over a sequence in one launch, of LSTMs and GRUs whose weights find no room on chip
+// and of many items: what the persistent passes are, but the weights that do not stay in shared
+// memory stream through it in every step, and a step takes all items at once, by wgmma. The blocks
+// tell each other by a flag each that a step's state has been handed over. All blocks must be
+// resident. bf16 and fp16.
 namespace ridgeline::cuda::recurrent {
 
 // The inner extent goes in blocks of 64 places: rows of 128 bytes, of the units' gates and of the
 // items' states.
-constexpr int kStreamWidth = 64, kStreamTileBytes = 64 * 128;  // the latter of 64 items' states
+constexpr int kStreamWidth = 64, kStreamTileBytes = 64 * 128;  // the latter of a warpgroup's items
 // A word a block: so many for each group of items.
 constexpr int kStreamFlags = 256, kStreamGroups = 2;
 constexpr int kStreamFlagBytes = kStreamGroups * kStreamFlags * 4;
@@ -20,7 +20,7 @@ struct StreamShape {
   int units = 0;           // hidden units of a block, a multiple of 4
   int tiles = 0;           // blocks that share out the hidden units
   int groups = 1;          // of items, each with its own blocks
-  int rows = 0;            // items of a group: 64 or 128
+  int rows = 0;            // items of a group: 32, 64 or 128
   int blocks_of_k = 0;     // of the inner extent; a stage each
   int stages = 0;          // on their way or in use
   uint64_t residents = 0;  // a bit for each block of the inner extent: its weights stay in shared
@@ -48,7 +48,7 @@ struct StreamedLayout : PersistentLayout {
   // Flags, and the state of two steps.
   size_t exchange_bytes(int) const {
     return kStreamFlagBytes +
-           size_t(stream.groups) * 2 * stream.blocks_of_k * (stream.rows / 64) * kStreamTileBytes;
+           size_t(stream.groups) * 2 * stream.blocks_of_k * size_t(stream.rows) * 128;
   }
 };
 

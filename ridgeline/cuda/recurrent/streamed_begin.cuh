@@ -8,9 +8,9 @@ namespace ridgeline::cuda::recurrent {
 
 // The weights as the blocks take them: for each tile of units and 64 places a tile of rows of 128
 // bytes, octets swapped as wgmma reads them. And the slots' first state, and the flags.
-template <typename T, int kQuads>
+template <typename T, Cell kCell, int kQuads>
 __global__ void rnn_stream_begin_kernel(StreamedForwardParams<T> p) {
-  using Units = StreamUnits<kQuads>;
+  using Units = StreamUnits<kCell, kQuads>;
   const PersistentForward<T>& args = p.args;
   const int H = args.sequence.hidden, count = p.shape.blocks_of_k;
   const int64_t stride = int64_t(gridDim.x) * blockDim.x;

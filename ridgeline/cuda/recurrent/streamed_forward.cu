@@ -5,30 +5,52 @@
 namespace ridgeline::cuda::recurrent {
 namespace {
 
-// Calls f<quads, tiles of items> of a shape.
+// Calls f<cell, quads, items> of a shape.
 template <typename F>
-auto dispatch_shape(const StreamShape& shape, F f) {
+auto dispatch_shape(Cell cell, const StreamShape& shape, F f) {
+  if (cell == Cell::gru) {
+    if (shape.rows == 32) return f.template operator()<Cell::gru, 6, 32>();
+    if (shape.rows == 64) return f.template operator()<Cell::gru, 6, 64>();
+    return f.template operator()<Cell::gru, 6, 128>();
+  }
   if (shape.rows == 64) {
-    if (shape.units == 16) return f.template operator()<4, 1>();
-    return f.template operator()<5, 1>();
+    if (shape.units == 16) return f.template operator()<Cell::lstm, 4, 64>();
+    return f.template operator()<Cell::lstm, 5, 64>();
   }
   switch (shape.units) {
     case 16:
-      return f.template operator()<4, 2>();
+      return f.template operator()<Cell::lstm, 4, 128>();
     case 20:
-      return f.template operator()<5, 2>();
+      return f.template operator()<Cell::lstm, 5, 128>();
     case 32:
-      return f.template operator()<8, 2>();
+      return f.template operator()<Cell::lstm, 8, 128>();
     default:
-      return f.template operator()<10, 2>();
+      return f.template operator()<Cell::lstm, 10, 128>();
   }
 }
 
 template <typename T>
-const void* kernel_of(const StreamShape& shape) {
-  return dispatch_shape(shape, [&]<int kQuads, int kTiles>() {
-    return reinterpret_cast<const void*>(rnn_forward_streamed_kernel<T, kQuads, kTiles>);
+const void* kernel_of(Cell cell, const StreamShape& shape) {
+  return dispatch_shape(cell, shape, [&]<Cell kCell, int kQuads, int kItems>() {
+    return reinterpret_cast<const void*>(rnn_forward_streamed_kernel<T, kCell, kQuads, kItems>);
   });
+}
+
+// Hidden units of a block, and how the items are shared out.
+void choose_shape(StreamShape& s, Cell cell, int hidden, int batch, int processors) {
+  if (cell == Cell::gru) {
+    s.rows = batch <= 32 ? 32 : batch <= 64 ? 64 : 128;
+    s.units = 24;
+  } else {
+    s.rows = batch <= 64 ? 64 : 128;
+    s.groups = batch <= 128 ? 1 : kStreamGroups;
+    for (const int units : {16, 20, 32, 40}) {
+      s.units = units;
+      if ((hidden + units - 1) / units * s.groups <= processors) break;
+      if (units == 20 && s.groups == 1) break;
+    }
+  }
+  s.tiles = (hidden + s.units - 1) / s.units;
 }
 
 }  // namespace
@@ -37,17 +59,12 @@ StreamedLayout streamed_forward_layout(Cell cell, int planes, int hidden, int ba
                                        int processors) {
   StreamedLayout layout;
   StreamShape& s = layout.stream;
-  if (cell != Cell::lstm || planes > 1 || hidden % 4 != 0) {
-    layout.refusal = "takes LSTMs in bf16 and fp16 whose hidden units come in fours";
+  const int gates = cell_gates(cell);
+  if (gates == 1 || planes > 1 || hidden % 4 != 0) {
+    layout.refusal = "takes LSTMs and GRUs in bf16 and fp16 whose hidden units come in fours";
     return layout;
   }
-  s.rows = batch <= 64 ? 64 : 128;
-  s.groups = batch <= 128 ? 1 : kStreamGroups;
-  for (const int units : {16, 20, 32, 40}) {
-    s.units = units;
-    s.tiles = (hidden + units - 1) / units;
-    if (s.tiles * s.groups <= processors || (units == 20 && s.groups == 1)) break;
-  }
+  choose_shape(s, cell, hidden, batch, processors);
   layout.shape.tiles = s.tiles;
   layout.shape.groups = s.groups;
   if (layout.blocks() > processors) {
@@ -55,15 +72,15 @@ StreamedLayout streamed_forward_layout(Cell cell, int planes, int hidden, int ba
     return layout;
   }
   s.blocks_of_k = (hidden + kStreamWidth - 1) / kStreamWidth;
-  s.stages = s.rows == 64 ? 6 : s.units <= 20 ? 5 : 4;
-  const size_t weights = size_t(4) * s.units * 128;
-  const size_t stage = size_t(s.rows / 64) * kStreamTileBytes + weights;
+  s.stages = s.rows == 32 ? 8 : s.rows == 64 ? 6 : s.units <= 24 ? 5 : 4;
+  const size_t weights = size_t(gates) * s.units * 128;
+  const size_t stage = size_t(s.rows) * 128 + weights;
   const size_t fixed = 1024 + s.stages * stage + size_t(s.units) * 16 + (2 * kMostStages + 2) * 8;
   const int room = int((kMostShared - fixed) / weights);
   s.make_resident(room < s.blocks_of_k ? room : s.blocks_of_k);
   layout.shared_bytes = fixed + s.resident() * weights;
   layout.streamed_bytes = size_t(s.tiles) * s.blocks_of_k * weights;
-  check_resident(kernel_of<__nv_bfloat16>(s), layout);
+  check_resident(kernel_of<__nv_bfloat16>(cell, s), layout);
   return layout;
 }
 
@@ -71,11 +88,11 @@ template <typename T>
 cudaError_t launch_persistent_forward(const PersistentForward<T>& args,
                                       const StreamedLayout& layout, cudaStream_t stream) {
   StreamedForwardParams<T> params{args, layout.stream};
-  dispatch_shape(layout.stream, [&]<int kQuads, int kTiles>() {
-    rnn_stream_begin_kernel<T, kQuads><<<1024, 256, 0, stream>>>(params);
+  dispatch_shape(args.cell, layout.stream, [&]<Cell kCell, int kQuads, int kItems>() {
+    rnn_stream_begin_kernel<T, kCell, kQuads><<<1024, 256, 0, stream>>>(params);
   });
   if (auto e = cudaGetLastError()) return e;
-  return launch_resident_blocks(kernel_of<T>(layout.stream), layout, &params, stream);
+  return launch_resident_blocks(kernel_of<T>(args.cell, layout.stream), layout, &params, stream);
 }
 
 template cudaError_t launch_persistent_forward<__nv_bfloat16>(

@@ -8,15 +8,18 @@
 
 namespace ridgeline::cuda::recurrent {
 
-// A block has all gates of some units for 64 or 128 items, the rows of its products: a warpgroup
-// has 64 of them. The sums with x are where the accumulators begin, and the gates' functions are
-// applied to them where they are. One warp copies state and weights, the weights of the next step
-// before its state is there; three ask L2 for the next step's sums with x.
-template <typename T, int kQuads, int kTiles>
+// A block has all gates of some units for 32, 64 or 128 items, the rows of its products: a
+// warpgroup has 64 of them (past 32 it multiplies what lies behind them in memory; nobody reads
+// that). The sums with x are where the accumulators begin, but for those of a GRU's last gate, and
+// the gates' functions are applied to them where they are. One warp copies state and weights, the
+// weights of the next step before its state is there; three ask L2 for the next step's sums with x.
+template <typename T, Cell kCell, int kQuads, int kItems>
 class StreamedForwardPass {
  public:
-  using Units = StreamUnits<kQuads>;
-  static constexpr int kStateBytes = kTiles * kStreamTileBytes, kWeightBytes = Units::kRows * 128;
+  using Units = StreamUnits<kCell, kQuads>;
+  static constexpr int kGates = Units::kGates, kSaved = cell_saved(kCell);
+  static constexpr int kTiles = (kItems + 63) / 64;
+  static constexpr int kStateBytes = kItems * 128, kWeightBytes = Units::kRows * 128;
   static constexpr int kStageBytes = kStateBytes + kWeightBytes;
   static constexpr int kApplyThreads = 128 * kTiles, kPrefetchThreads = 96;
 
@@ -32,8 +35,8 @@ class StreamedForwardPass {
     const int group = int(blockIdx.x) / shape_.tiles;
     tile_ = int(blockIdx.x) % shape_.tiles;
     first_unit_ = tile_ * Units::kUnits;
-    first_item_ = args_.first_item + group * 64 * kTiles;
-    items_ = min(64 * kTiles, args_.first_item + args_.items - first_item_);
+    first_item_ = args_.first_item + group * kItems;
+    items_ = min(kItems, args_.first_item + args_.items - first_item_);
     turned_ = tile_ * shape_.blocks_of_k / shape_.tiles;
     flags_ = reinterpret_cast<uint32_t*>(args_.exchange) + group * kStreamFlags;
     slots_ = reinterpret_cast<std::byte*>(args_.exchange) + kStreamFlagBytes +
@@ -93,10 +96,10 @@ class StreamedForwardPass {
     const int bytes = 4 * min(Units::kUnits, hidden() - first_unit_);
     for (int step = 1; step < s_.steps; ++step) {
       while (*begun_ < step) __nanosleep(100);
-      for (int i = thread; i < 4 * items_ && bytes > 0; i += kPrefetchThreads) {
-        const int item = first_item_ + i / 4, length = s_.length(item);
+      for (int i = thread; i < kGates * items_ && bytes > 0; i += kPrefetchThreads) {
+        const int item = first_item_ + i / kGates, length = s_.length(item);
         if (step >= length) continue;
-        const float* from = input_row(item, step, length) + i % 4 * hidden() + first_unit_;
+        const float* from = input_row(item, step, length) + i % kGates * hidden() + first_unit_;
         asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes)
                      : "memory");
       }
@@ -126,16 +129,7 @@ class StreamedForwardPass {
  private:
   static constexpr int kHandedOver = 1;  // a named barrier
 
-  // What a thread has: two items, its units of all gates.
-  struct Own {
-    float sums[8 * kQuads];
-    uint32_t gates[2][kQuads][2];  // of a unit, as they are stored
-    float h[2][kQuads], c[2][kQuads];
-    int item[2], length[2];  // of the block's; length 0 where there is none
-    __device__ float& sum(int half, int p, int gate) {
-      return sums[(2 * p + gate / 2) * 4 + 2 * half + gate % 2];
-    }
-  };
+  using Own = StreamOwn<kCell, kQuads>;
 
   static __device__ int lane_unit() { return threadIdx.x % 4; }
   __device__ int hidden() const { return s_.hidden; }
@@ -162,13 +156,15 @@ class StreamedForwardPass {
     return slots_ + int64_t(step & 1) * shape_.blocks_of_k * kStateBytes;
   }
   __device__ const float* input_row(int item, int step, int length) const {
-    return args_.from_x + s_.row(item, s_.time(step, length)) * (4 * hidden());
+    return args_.from_x + s_.row(item, s_.time(step, length)) * (kGates * hidden());
   }
+  // Of all gates; of a GRU's last one with x and with h apart.
   __device__ float4 bias_of(int u) const {
     float v[4] = {};
-    for (int gate = 0; gate < 4 && first_unit_ + u < hidden(); ++gate) {
+    for (int gate = 0; gate < kGates && first_unit_ + u < hidden(); ++gate) {
       const int at = gate * hidden() + first_unit_ + u;
-      v[gate] = (args_.b_ih ? args_.b_ih[at] : 0.0f) + (args_.b_hh ? args_.b_hh[at] : 0.0f);
+      v[gate] += args_.b_ih ? args_.b_ih[at] : 0.0f;
+      v[kCell == Cell::gru && gate == 2 ? 3 : gate] += args_.b_hh ? args_.b_hh[at] : 0.0f;
     }
     return {v[0], v[1], v[2], v[3]};
   }
@@ -210,6 +206,7 @@ class StreamedForwardPass {
         const int64_t at = int64_t(first_item_ + item) * hidden() + unit;
         const bool there = item < items_ && unit < hidden();
         load_run<kCount>(there && args_.h0 != nullptr ? args_.h0 + at : nullptr, &own.h[half][p]);
+        if (kCell != Cell::lstm) return;
         load_run<kCount>(there && args_.c0 != nullptr ? args_.c0 + at : nullptr, &own.c[half][p]);
       });
     }
@@ -219,7 +216,8 @@ class StreamedForwardPass {
       constexpr int kCount = decltype(count)::value;
       const int64_t at = int64_t(first_item_ + own.item[half]) * hidden() + unit;
       if (args_.hT != nullptr) store_run<kCount>(args_.hT + at, &own.h[half][p]);
-      if (args_.cT != nullptr) store_run<kCount>(args_.cT + at, &own.c[half][p]);
+      if (kCell == Cell::lstm && args_.cT != nullptr)
+        store_run<kCount>(args_.cT + at, &own.c[half][p]);
     });
   }
 
@@ -235,21 +233,6 @@ class StreamedForwardPass {
       });
     }
   }
-  template <int kCount, typename V>
-  static __device__ void load_run(const V* from, float* to) {
-    Values<V, kCount> v = {};
-    if (from != nullptr) v = *reinterpret_cast<const Values<V, kCount>*>(from);
-#pragma unroll
-    for (int e = 0; e < kCount; ++e) to[e] = float(v.v[e]);
-  }
-  template <int kCount>
-  static __device__ void store_run(T* to, const float* from) {
-    Values<T, kCount> v;
-#pragma unroll
-    for (int e = 0; e < kCount; ++e) v.v[e] = T(from[e]);
-    *reinterpret_cast<Values<T, kCount>*>(to) = v;
-  }
-
   // The sums begin with those of x.
   __device__ void load_inputs(int step, Own& own) const {
 #pragma unroll
@@ -261,11 +244,14 @@ class StreamedForwardPass {
         constexpr int kCount = decltype(count)::value;
         const int unit = first_unit_ + Units::unit(p, lane_unit());
 #pragma unroll
-        for (int gate = 0; gate < 4; ++gate) {
+        for (int gate = 0; gate < kGates; ++gate) {
           float v[kCount];
           load_run<kCount>(live && unit < hidden() ? from + gate * hidden() + unit : nullptr, v);
 #pragma unroll
-          for (int e = 0; e < kCount; ++e) own.sum(half, p + e, gate) = v[e];
+          for (int e = 0; e < kCount; ++e) {
+            own.sum(half, p + e, gate) = 0.0f;
+            own.input(half, p + e, gate) = v[e];
+          }
         }
       });
     }
@@ -310,15 +296,18 @@ class StreamedForwardPass {
       for (int half = 0; half < 2; ++half) {
         float gates[4];
 #pragma unroll
-        for (int gate = 0; gate < 4; ++gate) {
-          gates[gate] =
-              gate_value<Cell::lstm, FastMath>(gate, b[gate], own.sum(half, p, gate), gates);
+        for (int gate = 0; gate < kGates; ++gate) {
+          const bool apart = kCell == Cell::gru && gate == 2;
+          const float from_x = b[gate] + (apart ? own.last_x[half][p] : 0.0f);
+          const float from_h = own.sum(half, p, gate) + (apart ? b[3] : 0.0f);
+          gates[gate] = gate_value<kCell, FastMath>(gate, from_x, from_h, gates);
+          if (apart) gates[3] = from_h;
         }
-        float c = own.c[half][p];
-        const float h = float(T(next_state<Cell::lstm, FastMath>(gates, 0.0f, c)));
+        float c = kCell == Cell::lstm ? own.c[half][p] : 0.0f;
+        const float h = float(T(next_state<kCell, FastMath>(gates, own.h[half][p], c)));
         const bool live = step < own.length[half];
         own.h[half][p] = live ? h : own.h[half][p];
-        own.c[half][p] = live ? c : own.c[half][p];
+        if (kCell == Cell::lstm) own.c[half][p] = live ? c : own.c[half][p];
 #pragma unroll
         for (int two = 0; two < 2; ++two) {
           own.gates[half][p][two] = Pair<T>::pack(gates[2 * two], gates[2 * two + 1]);
@@ -360,7 +349,7 @@ class StreamedForwardPass {
       };
       put(args_.y + place * H, [&](int q) { return T(own.h[half][q]); });
       if (args_.reserve == nullptr) return;
-      T* reserve = args_.reserve + place * (5 * H);
+      T* reserve = args_.reserve + place * (kSaved * H);
 #pragma unroll
       for (int gate = 0; gate < 4; ++gate) {
         put(reserve + gate * H, [&](int q) {
@@ -369,7 +358,7 @@ class StreamedForwardPass {
           return *reinterpret_cast<const T*>(&bits);
         });
       }
-      put(reserve + 4 * H, [&](int q) { return T(own.c[half][q]); });
+      if (kCell == Cell::lstm) put(reserve + 4 * H, [&](int q) { return T(own.c[half][q]); });
     });
   }
 
@@ -384,12 +373,13 @@ class StreamedForwardPass {
   int tile_, first_unit_, first_item_, items_, turned_;
 };
 
-template <typename T, int kQuads, int kTiles>
+template <typename T, Cell kCell, int kQuads, int kItems>
 __global__ void __launch_bounds__(kBlockThreads, 1)
     rnn_forward_streamed_kernel(const __grid_constant__ StreamedForwardParams<T> p) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL  // the rows refuse others
   extern __shared__ __align__(16) std::byte shared_bytes[];
-  StreamedForwardPass<T, kQuads, kTiles> pass(p, shared_bytes);
+  using Pass = StreamedForwardPass<T, kCell, kQuads, kItems>;
+  Pass pass(p, shared_bytes);
   if (!pass.has_items()) return;
   pass.start();
   // The same in all of a warp, known to be: descriptors are made of it.
@@ -397,7 +387,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   const int thread = int(threadIdx.x) - 2 * 128;
   if (group < 2) {
     take_registers<224>();
-    if (group < kTiles) pass.apply(group);
+    if (group < Pass::kTiles) pass.apply(group);
   } else {
     give_registers<56>();
     if (thread < 32) {

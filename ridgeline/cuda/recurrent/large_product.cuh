@@ -1,0 +1,215 @@
+#pragma once
+
+#include <utility>
+
+#include "ridgeline/cuda/recurrent/group_product.cuh"
+
+namespace ridgeline::cuda::recurrent {
+
+// The inner extent of a warpgroup goes in chunks of 128 places: the weights of the first 64 stay in
+// its registers, those of the others in shared memory.
+constexpr int kLargeChunks = 10, kLargeRing = 5;
+constexpr int kLargeChunkSteps = 8;  // of 16 places
+// Shared memory of both warpgroups: weights, and chunks of a panel on their way or in use.
+constexpr int kLargeFloats = 2 * (kLargeChunks * 2048 + kLargeRing * 1024);
+
+// partial[item][row] of a warpgroup = its half of the block's weights . a panel's slot, 64 rows by
+// 16 items, by wgmma, of so many weights that registers and shared memory are filled with them. The
+// panel is copied chunk by chunk through a ring, as it lies in the slot. A thread looks at the
+// words it copied itself; those that have not come are asked for again. kGateShare: registers of a
+// thread that applies gates.
+template <typename T, int kGateShare>
+class LargeProduct {
+ public:
+  static constexpr bool kByGroups = true;
+  static constexpr int kProductRegisters = 252 - kGateShare / 2, kGateRegisters = kGateShare;
+  static constexpr int kPanel = kPanelItems, kRows = 64, kPitch = kRows + 4, kParts = 2;
+  static constexpr int kPlaces = kLargeChunks * 16 * kLargeChunkSteps;  // of a warpgroup
+  using Slot = SwappedSlot<kPanel>;
+
+  // two_of(row, place) gives the weights of a row at two places, the first of them even;
+  // octet_of(row, octet, values) those at eight, or leaves zeros. `memory` is the block's.
+  // `turned`: which chunk is the first, so that not all blocks ask for the same memory at once.
+  template <typename TwoAt, typename OctetAt>
+  __device__ LargeProduct(uint4* memory, int group, int turned, const TwoAt& two_of,
+                          const OctetAt& octet_of)
+      : ring_(memory + group * kLargeRing * kChunkWords),
+        tiles_(memory + 2 * kLargeRing * kChunkWords + group * kLargeChunks * kTileWords),
+        ring_address_(smem_address(ring_) / 16),
+        tiles_address_(smem_address(tiles_) / 16),
+        group_(group),
+        turned_(turned % kLargeChunks) {
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, row = thread() / 32 * 16 + g;
+#pragma unroll
+    for (int c = 0; c < kLargeChunks; ++c) {
+#pragma unroll
+      for (int s = 0; s < kHeld; ++s) {
+        const int place = 128 * chunk_at(c, turned_) + 16 * s + 2 * t;
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float2 v = two_of(row + i % 2 * 8, place + i / 2 * 8);
+          a_[c][s][i] = Pair<T>::pack(v.x, v.y);
+        }
+      }
+      asm volatile("" ::: "memory");  // no room for the values of several chunks on their way
+    }
+    for (int i = thread(); i < kLargeChunks * kTileWords; i += 128) {
+      const int c = i / kTileWords, in = i % kTileWords;
+      const int octet = in / 8 % 8, row = in / 64 * 8 + in % 8;
+      float v[8] = {};
+      octet_of(row, 16 * chunk_at(c, turned_) + 8 + octet, v);
+      tiles_[c * kTileWords + row * 8 + ((octet ^ row) & 7)] =
+          uint4{Pair<T>::pack(v[0], v[1]), Pair<T>::pack(v[2], v[3]), Pair<T>::pack(v[4], v[5]),
+                Pair<T>::pack(v[6], v[7])};
+    }
+    fence_async_proxy();
+    named_barrier(kGroupReady + group_, 128);
+  }
+
+  // Turn after turn, from this warpgroup's first word of a slot on. A warp learns how long after
+  // its sums are put to ask for the next panel.
+  template <typename Place, typename Advance>
+  __device__ void multiply_turns(Turn turn, int turns, const Place& place, const Advance& advance,
+                                 float* partials) const {
+    const PassShape& shape = place.shape;
+    float* own = partials + group_ * kPanel * kPitch;
+    int pause = 0;
+    if (turns > 0) begin({turn.slot, turned_});
+    while (turn.count < turns) {
+      const int count = turn.count, buffer = buffer_of(count, shape);
+      const Panel panel(turn.slot, turned_);
+      advance(turn);
+      float d[2][8];
+      const int again = multiply(panel, d, std::make_integer_sequence<int, kLargeChunks>());
+      if (count >= shape.buffers) named_barrier(kSumsFree + buffer, kBlockThreads);
+      put(d, own + buffer * kParts * kPanel * kPitch);
+      arrive_barrier(kSumsFull + buffer, kBlockThreads);
+      if (turn.count >= turns) break;
+      pause = again > 0 ? min(pause + min(again, 4) * kAgainMore, kLongestPause)
+                        : max(pause - kAgainLess, 0);
+      wait_cycles(pause);
+      named_barrier(kGroupReady + group_, 128);  // the ring has been read
+      begin({turn.slot, turned_});
+    }
+  }
+
+ private:
+  static constexpr int kHeld = kLargeChunkSteps / 2;                 // steps in registers
+  static constexpr int kChunkWords = 2 * kLargeChunkSteps * kPanel;  // uint4s of a slot
+  static constexpr int kThreadWords = kChunkWords / 128;
+  static constexpr int kTileWords = kRows * 8;
+
+  static __device__ int thread() { return threadIdx.x % 128; }
+  // Keeps the compiler from keeping what follows from a value, for which there are no registers.
+  template <typename V>
+  static __device__ V known_anew(V v) {
+    asm volatile("" : "+r"(v));
+    return v;
+  }
+  // Of an operand at so many times 16 bytes of shared memory.
+  static __device__ uint64_t descriptor(uint32_t address) {
+    return wgmma_descriptor(0, 16, 1024, 128) | address;
+  }
+  // The chunk of the slot that comes c-th.
+  static __device__ int chunk_at(int c, int turned) {
+    const int at = c + turned;
+    return at < kLargeChunks ? at : at - kLargeChunks;
+  }
+  // A panel of a slot, this warpgroup's part.
+  struct Panel {
+    const uint4* slot;
+    int turned;
+    __device__ Panel(const uint4* slot, int turned) : slot(slot), turned(turned) {
+      this->turned = known_anew(turned);
+    }
+    // The thread's first word of the chunk that comes c-th.
+    __device__ const uint4* at(int c) const {
+      return slot + chunk_at(c, turned) * kChunkWords + thread();
+    }
+  };
+  // The same in the ring.
+  __device__ uint4* ring_at(int c) const { return ring_ + c % kLargeRing * kChunkWords + thread(); }
+
+  __device__ void ask(int c, const Panel& panel) const {
+    if (c < kLargeChunks) {
+#pragma unroll
+      for (int i = 0; i < kThreadWords; ++i) {
+        copy_async_16(ring_at(c) + 128 * i, panel.at(c) + 128 * i);
+      }
+    }
+    copy_async_commit();
+  }
+  __device__ void begin(const Panel& panel) const {
+#pragma unroll
+    for (int c = 0; c < kLargeRing; ++c) ask(c, panel);
+  }
+
+  static __device__ uint32_t largest(const uint4& v) { return max(max(v.x, v.y), max(v.z, v.w)); }
+
+  // Until the thread's words of a chunk are here: asks again for those that are not. How often.
+  __device__ int await(uint4* here, const uint4* from) const {
+    for (int again = 0;; ++again) {
+      bool absent[kThreadWords], any = false;
+#pragma unroll
+      for (int i = 0; i < kThreadWords; ++i) {
+        absent[i] = largest(load_shared_128(smem_address(here + 128 * i))) == kAbsent;
+        any = any || absent[i];
+      }
+      if (!__any_sync(~0u, any)) return again;
+#pragma unroll
+      for (int i = 0; i < kThreadWords; ++i) {
+        if (absent[i]) copy_async_16(here + 128 * i, from + 128 * i);
+      }
+      copy_async_commit();
+      copy_async_wait<0>();
+    }
+  }
+
+  template <int... kC>
+  __device__ int multiply(const Panel& panel, float (&d)[2][8],
+                          std::integer_sequence<int, kC...>) const {
+    const int again = (multiply_chunk<kC>(panel, d) + ...);
+    wgmma_wait<0>();
+    wgmma_keep(d[0]);
+    wgmma_keep(d[1]);
+    return again;
+  }
+  // Starts the products of a chunk when it is here, those of its two halves into sums of their own,
+  // and asks for another into the place of the last but one. How often it had to be asked for
+  // again.
+  template <int kC>
+  __device__ int multiply_chunk(const Panel& panel, float (&d)[2][8]) const {
+    copy_async_wait<kLargeRing - 1 - (kC < 2 ? kC : 2)>();
+    uint4* here = ring_at(kC);
+    const int again = await(here, panel.at(kC));
+    fence_async_proxy();
+    named_barrier(kGroupReady + group_, 128);
+    wgmma_fence();
+    const uint32_t b = known_anew(ring_address_ + kC % kLargeRing * kChunkWords);
+    const uint32_t a = known_anew(tiles_address_ + kC * kTileWords);
+#pragma unroll
+    for (int s = 0; s < kHeld; ++s) {
+      wgmma_registers<T>(d[0], a_[kC][s], descriptor(b + 2 * s), kC + s > 0);
+      wgmma<T, false, false>(d[1], descriptor(a + 2 * s), descriptor(b + 8 * kPanel + 2 * s),
+                             kC + s > 0);
+    }
+    wgmma_commit();
+    if (kC >= 2) ask(kC - 2 + kLargeRing, panel);  // which all have multiplied
+    wgmma_wait<1>();
+    return again;
+  }
+  static __device__ void put(const float (&d)[2][8], float* partial) {
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, row = thread() / 32 * 16 + g;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      partial[(i / 4 * 8 + 2 * t + i % 2) * kPitch + row + i / 2 % 2 * 8] = d[0][i] + d[1][i];
+    }
+  }
+
+  uint32_t a_[kLargeChunks][kHeld][4];
+  uint4 *ring_, *tiles_;
+  uint32_t ring_address_, tiles_address_;  // in shared memory, in times 16 bytes
+  int group_, turned_;
+};
+
+}  // namespace ridgeline::cuda::recurrent
