@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "ridgeline/core/thread_pool.h"
@@ -12,7 +11,7 @@ namespace ridgeline::data {
 // and epoch alone: the same for any number of ranks and threads, and for a resumed run.
 std::vector<int32_t> epoch_order(int64_t n, uint64_t seed, uint64_t epoch, bool shuffle);
 
-// Where a run stands: the next batch to take. Its two integers are all a checkpoint needs.
+// Where a run stands: the next batch to take.
 struct Position {
   int64_t epoch = 0;
   int64_t batch = 0;
@@ -32,10 +31,7 @@ class BatchPlan {
   int64_t size(int64_t k) const;                         // of batch k
   int64_t begin(int64_t k) const { return k * batch_; }  // its first place in the epoch's order
 
-  Position next(Position at) const;
   Position at_step(int64_t step) const { return {step / batches_, step % batches_}; }
-  int64_t step_of(Position at) const { return at.epoch * batches_ + at.batch; }
-  void check(Position at) const;  // throws data when no such batch exists (a foreign checkpoint)
 
  private:
   int64_t n_, batch_, batches_;
@@ -44,31 +40,5 @@ class BatchPlan {
 // The part of a batch that `rank` of `ranks` takes, as places in the epoch's order: contiguous, in
 // rank order, sizes equal but for one row. It may be empty when ranks outnumber rows.
 Range shard(int64_t batch_begin, int64_t batch_size, int rank, int ranks);
-
-// Row numbers of each batch, epoch after epoch; the order of one epoch is held at a time.
-class BatchSource {
- public:
-  BatchSource(const BatchPlan& plan, uint64_t seed, bool shuffle)
-      : plan_(plan), seed_(seed), shuffle_(shuffle) {}
-
-  const BatchPlan& plan() const { return plan_; }
-  Position position() const { return position_; }
-  void seek(Position at);  // throws data when no such batch exists
-
-  // The rows of the batch at position(), or of one rank's shard of it; then steps on.
-  // Valid until the next call.
-  std::span<const int32_t> take(int rank = 0, int ranks = 1);
-
-  // All rows of an epoch in order (a device keeps them resident). Valid until the next call.
-  std::span<const int32_t> order(int64_t epoch);
-
- private:
-  BatchPlan plan_;
-  uint64_t seed_;
-  bool shuffle_;
-  Position position_;
-  int64_t held_epoch_ = -1;
-  std::vector<int32_t> order_;
-};
 
 }  // namespace ridgeline::data

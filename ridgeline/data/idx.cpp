@@ -258,20 +258,4 @@ bool is_idx(const std::filesystem::path& path) {
          magic[3] <= Shape::kMaxRank;
 }
 
-HostTensor read_raw(const std::filesystem::path& path, const Shape& item) {
-  InputFile file(path);
-  refuse_empty(file);
-  ByteSource in(file);
-  const int64_t size = raw_size(in, file, item);
-  const int64_t features = item.numel();
-  HostTensor tensor(DType::uint8, item.prepend(size / features));
-  const size_t got = in.read(std::as_writable_bytes(tensor.span<uint8_t>()));
-  std::byte extra{};
-  if (int64_t(got) != size || in.read({&extra, 1}) != 0) {  // the second read checks the CRC
-    throw_error(ErrorKind::data, "{}: unpacks to {} than the {} bytes it states; unpack it first",
-                file.name(), int64_t(got) != size ? "less" : "more", size);
-  }
-  return tensor;
-}
-
 }  // namespace ridgeline::data

@@ -42,7 +42,4 @@ class ItemStream {
 // True if the file, unpacked, begins with an IDX header of a type we know.
 bool is_idx(const std::filesystem::path& path);
 
-// A file of nothing but items of uint8, each of `item` elements: uint8 [n, item...].
-HostTensor read_raw(const std::filesystem::path& path, const Shape& item);
-
 }  // namespace ridgeline::data

@@ -19,15 +19,6 @@ Timeline::Lane Timeline::lane(int rank, std::string name) {
   return Lane(lanes_.size() - 1);
 }
 
-void Timeline::merge(const Timeline& other) {
-  std::vector<Lane> here;
-  for (const LaneInfo& info : other.lanes_) here.push_back(lane(info.rank, info.name));
-  for (Span span : other.spans_) {
-    span.lane = here[size_t(span.lane)];
-    spans_.push_back(std::move(span));
-  }
-}
-
 std::string Timeline::to_json() const {
   std::string text = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
   auto out = std::back_inserter(text);

@@ -20,7 +20,6 @@ class Timeline {
 
   Lane lane(int rank, std::string name);
   void add(Span span) { spans_.push_back(std::move(span)); }
-  void merge(const Timeline& other);  // its lanes beside ours: another rank's
 
   struct LaneInfo {
     int rank = 0;

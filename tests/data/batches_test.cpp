@@ -82,15 +82,12 @@ TEST(BatchPlan, KeepsOrDropsTheLastPartialBatch) {
   EXPECT_EQ(BatchPlan(1, 1, true).batches(), 1);
 }
 
-TEST(BatchPlan, CountsPositionsAndSteps) {
+TEST(BatchPlan, FindsThePositionOfAStep) {
   const BatchPlan plan(10, 4, false);
-  Position at;
-  for (int64_t step = 0; step < 10; ++step) {
-    EXPECT_EQ(plan.at_step(step), at);
-    EXPECT_EQ(plan.step_of(at), step);
-    at = plan.next(at);
-  }
-  EXPECT_EQ(at, (Position{3, 1}));
+  EXPECT_EQ(plan.at_step(0), (Position{0, 0}));
+  EXPECT_EQ(plan.at_step(2), (Position{0, 2}));
+  EXPECT_EQ(plan.at_step(3), (Position{1, 0}));
+  EXPECT_EQ(plan.at_step(10), (Position{3, 1}));
 }
 
 TEST(BatchPlan, RefusesNonsense) {
@@ -98,9 +95,6 @@ TEST(BatchPlan, RefusesNonsense) {
   expect_error(ErrorKind::usage, {"batch 4 of 0 rows"}, [] { BatchPlan(0, 4, false); });
   expect_error(ErrorKind::usage, {"batch 11 is larger than the 10 rows", "no batch is left"},
                [] { BatchPlan(10, 11, true); });
-  BatchSource source(BatchPlan(10, 4, false), 1, true);
-  expect_error(ErrorKind::data, {"epoch 0, batch 3", "3 batches"}, [&] { source.seek({0, 3}); });
-  expect_error(ErrorKind::data, {"epoch -1, batch 0"}, [&] { source.seek({-1, 0}); });
 }
 
 TEST(Shard, SplitsEvenlyAndCompletely) {
@@ -116,47 +110,6 @@ TEST(Shard, SplitsEvenlyAndCompletely) {
       }
       EXPECT_EQ(at, 100 + size);
     }
-  }
-}
-
-TEST(BatchSource, VisitsEachRowOnceAnEpoch) {
-  BatchSource source(BatchPlan(10, 4, false), 3, true);
-  for (int64_t epoch = 0; epoch < 3; ++epoch) {
-    std::vector<int32_t> seen;
-    for (const size_t size : {4u, 4u, 2u}) {
-      EXPECT_EQ(source.position().epoch, epoch);
-      const auto rows = source.take();
-      EXPECT_EQ(rows.size(), size);
-      seen.insert(seen.end(), rows.begin(), rows.end());
-    }
-    EXPECT_EQ(seen, epoch_order(10, 3, uint64_t(epoch), true));
-  }
-}
-
-TEST(BatchSource, RanksTogetherTakeWhatOneWouldTake) {
-  const BatchPlan plan(23, 8, false);
-  BatchSource alone(plan, 3, true);
-  std::vector<BatchSource> sources(3, BatchSource(plan, 3, true));
-  for (int step = 0; step < 7; ++step) {
-    std::vector<int32_t> together;
-    for (int rank = 0; rank < 3; ++rank) {
-      const auto rows = sources[size_t(rank)].take(rank, 3);
-      together.insert(together.end(), rows.begin(), rows.end());
-    }
-    const auto rows = alone.take();
-    EXPECT_EQ(together, std::vector<int32_t>(rows.begin(), rows.end()));
-  }
-}
-
-TEST(BatchSource, ResumesWhereItStood) {
-  const BatchPlan plan(23, 8, true);
-  BatchSource whole(plan, 3, true);
-  for (int step = 0; step < 5; ++step) (void)whole.take();
-  BatchSource resumed(plan, 3, true);
-  resumed.seek(whole.position());
-  for (int step = 0; step < 5; ++step) {
-    const auto a = whole.take(), b = resumed.take();
-    EXPECT_TRUE(std::ranges::equal(a, b));
   }
 }
 

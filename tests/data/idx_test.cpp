@@ -220,8 +220,15 @@ TEST_F(IdxTest, TellsIdxFromOtherFiles) {
   EXPECT_FALSE(is_idx(file("index,label\n")));
 }
 
+HostTensor read_raw_items(const fs::path& path, const Shape& item) {
+  ItemStream stream(path, item, /*idx=*/false);
+  HostTensor items(DType::uint8, item.prepend(stream.items()));
+  stream.read(items.span<uint8_t>());
+  return items;
+}
+
 TEST_F(IdxTest, ReadsRawItems) {
-  const HostTensor items = read_raw(file("abcdefghijkl"), Shape{3, 2});
+  const HostTensor items = read_raw_items(file("abcdefghijkl"), Shape{3, 2});
   EXPECT_EQ(items.view().shape, (Shape{2, 3, 2}));
   EXPECT_EQ(items.view().dtype, DType::uint8);
   EXPECT_EQ(text_of(items), "abcdefghijkl");
@@ -229,15 +236,16 @@ TEST_F(IdxTest, ReadsRawItems) {
 
 TEST_F(IdxTest, UnpacksRawItems) {
   const std::string packed = gzip("abcdefghijkl");
-  EXPECT_EQ(text_of(read_raw(file(packed), Shape{3, 2})), "abcdefghijkl");
+  EXPECT_EQ(text_of(read_raw_items(file(packed), Shape{3, 2})), "abcdefghijkl");
   const auto refuses = [&](const std::string& bytes, const std::string& says) {
-    expect_error(ErrorKind::data, {says}, [&] { (void)read_raw(file(bytes), Shape{3, 2}); });
+    expect_error(ErrorKind::data, {says}, [&] { (void)read_raw_items(file(bytes), Shape{3, 2}); });
   };
   refuses(gzip("abcdefg"), "7 bytes");
   std::string wrong_crc = packed;
   wrong_crc[packed.size() - 8] ^= 1;
   refuses(wrong_crc, "CRC mismatch");
-  refuses(packed + gzip("abcdef"), "more than the 6 bytes");  // only the last member's size is told
+  refuses(packed + gzip("abcdef"),
+          "trailing bytes after 1 items");  // only the last member's size is told
   std::string huge = packed;
   huge[packed.size() - 1] = '\x7f';
   refuses(huge, "more than");
@@ -247,12 +255,13 @@ TEST_F(IdxTest, UnpacksRawItems) {
 TEST_F(IdxTest, RefusesRawBytesThatAreNoWholeItems) {
   const fs::path path = file("abcdefg");
   expect_error(ErrorKind::data, {path.string(), "7 bytes", "items of 6 bytes ([3, 2])"}, [&] {
-    (void)read_raw(path, Shape{3, 2});
+    (void)read_raw_items(path, Shape{3, 2});
   });
-  expect_error(ErrorKind::data, {"items of 0 bytes"}, [&] { (void)read_raw(path, Shape{0}); });
-  expect_error(ErrorKind::data, {"is empty"}, [&] { (void)read_raw(file(""), Shape{1}); });
+  expect_error(ErrorKind::data, {"items of 0 bytes"},
+               [&] { (void)read_raw_items(path, Shape{0}); });
+  expect_error(ErrorKind::data, {"is empty"}, [&] { (void)read_raw_items(file(""), Shape{1}); });
   expect_error(ErrorKind::data, {"no such file"},
-               [&] { (void)read_raw(folder_ / "missing", Shape{1}); });
+               [&] { (void)read_raw_items(folder_ / "missing", Shape{1}); });
 }
 
 }  // namespace

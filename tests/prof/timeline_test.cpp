@@ -62,17 +62,5 @@ TEST(Timeline, OuterSpansComeFirst) {
   EXPECT_EQ(order, (std::vector<std::string>{"outer\n", "inner"}));
 }
 
-TEST(Timeline, MergesAnotherRanksLanes) {
-  Timeline here, there;
-  here.add({here.lane(0, "rows"), "a", "row", 0, 1, {}});
-  there.add({there.lane(1, "rows"), "b", "row", 0, 1, {}});
-  there.add({there.lane(1, "thread 0"), "c", "thread", 0, 1, {}});
-  here.merge(there);
-  ASSERT_EQ(here.lanes().size(), 3u);
-  ASSERT_EQ(here.spans().size(), 3u);
-  EXPECT_EQ(here.lanes()[size_t(here.spans()[2].lane)].name, "thread 0");
-  EXPECT_EQ(here.lanes()[size_t(here.spans()[2].lane)].rank, 1);
-}
-
 }  // namespace
 }  // namespace ridgeline::prof
