@@ -76,6 +76,24 @@ TEST(Advice, LaunchBoundRowsWantALargerBatch) {
                         "gets shorter than 2 us here"));
 }
 
+TEST(Advice, RanksThatWaitAreToldForWhat) {
+  Invented gpu("cuda:0");
+  RankUse& ranks = gpu.profile.ranks.emplace();
+  ranks.count = 2;
+  gpu.profile.total.median = 5e-4;
+  gpu.profile.gaps = 3e-4;
+  ranks.waited = 2.9e-4;
+  ranks.predicted = 2.5e-4;
+  EXPECT_THAT(gpu.advice(), HasSubstr("58 % of a step (290 us) waits for other ranks, where the "
+                                      "network alone should take 250 us: a larger train.batch"));
+  EXPECT_THAT(gpu.advice(), Not(HasSubstr("between the rows")));
+  ranks.predicted = 1e-5;
+  EXPECT_THAT(gpu.advice(), HasSubstr("for the slowest"));
+  ranks.waited = 5e-5;  // a tenth
+  EXPECT_THAT(gpu.advice(), Not(HasSubstr("other ranks")));
+  EXPECT_THAT(gpu.advice(), HasSubstr("50 % of a step (250 us) lies between the rows"));
+}
+
 // Small nets have small roofs of every kind: the launch roof binds, but is not what takes the time.
 TEST(Advice, RowsFarFromTheLaunchRoofAreNotLaunchBound) {
   Invented gpu("cuda:0");

@@ -84,11 +84,27 @@ void advise_launches(const Profile& profile, std::vector<std::string>& advice) {
       percent(bound), count, count == 1 ? "" : "s", micros(profile.ceilings->launch_seconds)));
 }
 
+void advise_ranks(const Profile& profile, std::vector<std::string>& advice) {
+  if (!profile.ranks || profile.total.median <= 0) return;
+  const RankUse& ranks = *profile.ranks;
+  const double share = ranks.waited / profile.total.median;
+  if (share < 0.2) return;
+  advice.push_back(fmt::format(
+      "{} of a step ({}) waits for other ranks, where the network alone should take {}: {}.",
+      percent(share), micros(ranks.waited), micros(ranks.predicted),
+      ranks.predicted > 0.5 * ranks.waited
+          ? "a larger train.batch, or run.reduce=bf16, sends less for the same work"
+          : "ranks that share cores or a GPU wait for their turn, and all for the slowest"));
+}
+
 void advise_gaps(const Profile& profile, std::vector<std::string>& advice) {
-  const double share = profile.total.median > 0 ? profile.gaps / profile.total.median : 0;
+  // Where a GPU's ranks talk through the host, what they wait for lies between the rows too.
+  const bool sends = profile.ranks && profile.device != "cpu";
+  const double gaps = profile.gaps - (sends ? profile.ranks->waited : 0);
+  const double share = profile.total.median > 0 ? gaps / profile.total.median : 0;
   if (share < 0.1) return;
   advice.push_back(fmt::format(
-      "{} of a step ({}) lies between the rows: {}.", percent(share), micros(profile.gaps),
+      "{} of a step ({}) lies between the rows: {}.", percent(share), micros(gaps),
       profile.device == "cpu"
           ? "the host hands over from row to row; rows that cover more ops leave fewer seams"
           : "capture more steps in a graph, or take rows that cover more ops"));
@@ -150,6 +166,7 @@ std::vector<std::string> advise(const Profile& profile, const Program& program) 
   std::vector<std::string> advice;
   advise_quiet(profile, advice);
   if (profile.ceilings) advise_ceilings(profile, advice);
+  advise_ranks(profile, advice);
   advise_gaps(profile, advice);
   if (profile.ceilings) advise_launches(profile, advice);
   advise_heaviest(profile, program, advice);

@@ -164,6 +164,7 @@ class Profiler {
     profile_.passes = int64_t(totals.size());
     if (profile_.ranks) profile_.ranks->waited = quantiles(waits).median;
     set_rows(times, sums);
+    one_by_one_ = std::move(times);
   }
 
   // Ranks make as many passes as their root does.
@@ -308,14 +309,27 @@ class Profiler {
     const auto fit = int64_t(kReplaySeconds / std::max(1e-9, profile_.total.median));
     int64_t steps = std::clamp<int64_t>(fit, int64_t(kFewest), kReplaySteps);
     if (ranks_ != nullptr) steps = ranks_->from_root(steps);
-    const auto times = times_in_replay(alone, trace_launches((steps + steps_ - 1) / steps_));
+    auto times = times_in_replay(alone, trace_launches((steps + steps_ - 1) / steps_));
     if (!times) return;
+    keep_host_times(*times);
     std::vector<double> sums(times->rows.front().size());
     for (const auto& row : times->rows) {
       for (size_t step = 0; step < row.size(); ++step) sums[step] += row[step];
     }
     set_rows(times->rows, sums);
     profile_.in_launches = true;
+  }
+
+  // Of a row between graphs the host makes the most, which the device's records do not show: events
+  // around it do.
+  void keep_host_times(ReplayTimes& times) const {
+    for (size_t i = 0; i < times.rows.size(); ++i) {
+      if (!plan_.choices()[i].row->traits.between_graphs) continue;
+      const std::vector<double>& measured = one_by_one_[i];
+      for (size_t k = 0; k < times.rows[i].size(); ++k) {
+        times.rows[i][k] = measured[k % measured.size()];
+      }
+    }
   }
 
   // Without a tracer: the rows' times one after the other.
@@ -349,6 +363,7 @@ class Profiler {
   const int64_t steps_;  // a launch
   const std::vector<double> rates_;
   std::vector<ApiRecord> calls_;
+  std::vector<std::vector<double>> one_by_one_;  // [row][pass], as events took them
 };
 
 }  // namespace
