@@ -52,8 +52,8 @@ struct SplitTile {
   }
 };
 
-// Divisions by numbers that only a launch knows take some 100 cycles each, and a block's start and
-// end are most of a small product's time: the host makes them.
+// Divisions by numbers that only a launch knows are some 30 instructions each, and a block's start
+// and end are most of a small product's time: the host makes them.
 
 // How a number of things is shared out: the first `longer` parts have one more.
 struct EvenParts {
