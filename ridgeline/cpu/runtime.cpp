@@ -73,17 +73,27 @@ void* CpuRuntime::allocate(size_t bytes) {
                   free * 1024);
     }
   }
-  const size_t padded = align_up(bytes) + kAlignment;
-  void* memory = std::aligned_alloc(kAlignment, padded);
-  if (memory == nullptr) {
+  // Large blocks of calloc are pages of zeros that take no memory until they are touched: a plan
+  // that is only looked at costs little. In the gap before the first line lies where they begin.
+  const size_t padded = align_up(bytes) + 2 * kAlignment;
+  void* const begin = std::calloc(padded, 1);
+  if (begin == nullptr) {
     throw_error(ErrorKind::device, "out of memory: wanted {} bytes; use a smaller batch or model",
                 padded);
   }
-  std::memset(memory, 0, padded);
+  std::byte* memory = static_cast<std::byte*>(begin);
+  memory += kAlignment - reinterpret_cast<uintptr_t>(begin) % kAlignment;
+  static_assert(alignof(std::max_align_t) >= sizeof(begin), "the least gap");
+  std::memcpy(memory - sizeof(begin), &begin, sizeof(begin));
   return memory;
 }
 
-void CpuRuntime::release(void* memory) noexcept { std::free(memory); }
+void CpuRuntime::release(void* memory) noexcept {
+  if (memory == nullptr) return;
+  void* begin = nullptr;
+  std::memcpy(&begin, static_cast<std::byte*>(memory) - sizeof(begin), sizeof(begin));
+  std::free(begin);
+}
 
 void CpuRuntime::upload(void* device, const void* host, size_t bytes) {
   if (bytes > 0) std::memcpy(device, host, bytes);

@@ -25,7 +25,16 @@ struct Spoiler {
 Impl whole_program_row(Spoiler spoiler) {
   Impl row;
   row.name = "cpu.control.reference";
-  row.covers = [](const Rest& rest) { return Cover::of(rest.size()); };
+  row.covers = [](const Rest& rest) {
+    Cover cover = Cover::of(rest.size());
+    for (size_t op = 0; op < rest.size(); ++op) {
+      for (const Impl& reference : cpu::reference_rows()) {
+        const Cover one = reference.covers({rest.program, rest.begin + op, rest.runtime});
+        cover.workspace = std::max(cover.workspace, one.workspace);
+      }
+    }
+    return cover;
+  };
   row.prepare = [spoiler](const Span& span, const Binding& binding) -> std::unique_ptr<Step> {
     std::vector<std::shared_ptr<Step>> steps;
     for (size_t op = span.begin; op < span.end; ++op) {
@@ -48,7 +57,7 @@ Impl whole_program_row(Spoiler spoiler) {
 testing::AssertionResult check(const Case& c, const Spoiler& spoiler, int64_t steps = 1) {
   const auto runtime = make_runtime(Device{}, 1);
   const Impl row = whole_program_row(spoiler);
-  const Cover cover = Cover::of(c.program.ops.size());
+  const Cover cover = row.covers({c.program, 0, *runtime});
   return agrees(row, cover, c.program, 0, c.inputs(), *runtime, {row}, steps);
 }
 

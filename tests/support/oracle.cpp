@@ -7,18 +7,20 @@ namespace {
 
 class ArraysBinding final : public Binding {
  public:
-  ArraysBinding(Runtime& runtime, const Arrays& arrays) : runtime_(runtime), arrays_(arrays) {}
+  ArraysBinding(Runtime& runtime, const Arrays& arrays, size_t workspace)
+      : runtime_(runtime), arrays_(arrays), workspace_(workspace) {}
 
   Runtime& runtime() const override { return runtime_; }
   Tensor read(const Value& value) const override {
     return value ? arrays_[value] : Tensor{nullptr, value.dtype, value.shape, {}};
   }
   Tensor write(const Value& value) const override { return read(value); }
-  std::byte* workspace() const override { return nullptr; }
+  std::byte* workspace() const override { return workspace_.data(); }
 
  private:
   Runtime& runtime_;
   const Arrays& arrays_;
+  Buffer workspace_;
 };
 
 }  // namespace
@@ -27,8 +29,10 @@ Reference::Reference(int threads) : runtime_(threads), table_(cpu::reference_row
 
 void Reference::run(const Program& program, size_t op, Arrays& arrays) {
   for (const Impl& row : table_) {
-    if (row.covers({program, op, runtime_}).ops == 0) continue;
-    row.prepare({program, op, op + 1}, ArraysBinding(runtime_, arrays))->run();
+    const Cover cover = row.covers({program, op, runtime_});
+    if (cover.ops == 0) continue;
+    const ArraysBinding binding(runtime_, arrays, cover.workspace);
+    row.prepare({program, op, op + 1}, binding)->run();
     return;
   }
   throw_error(ErrorKind::usage, "no reference row covers {}", describe(program.ops[op]));

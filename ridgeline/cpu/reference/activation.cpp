@@ -41,19 +41,17 @@ double derivative(ActivationKind kind, double saved) {
   return 0;
 }
 
-std::unique_ptr<Step> prepare_activation(const Activation& op, const Binding& binding) {
-  return make_step([kind = op.kind, x = Doubles(binding.read(op.x)),
-                    y = Doubles(binding.write(op.y))]() mutable {
+std::unique_ptr<Step> prepare_activation(const Activation& op, ReferenceBinding& binding) {
+  return make_step([kind = op.kind, x = binding.reads(op.x), y = binding.writes(op.y)]() mutable {
     x.load();
     for (int64_t i = 0; i < y.size(); ++i) y[i] = value(kind, x[i]);
     y.store();
   });
 }
 
-std::unique_ptr<Step> prepare_grad(const ActivationGrad& op, const Binding& binding) {
-  return make_step([kind = op.kind, saved = Doubles(binding.read(op.saved)),
-                    dy = Doubles(binding.read(op.dy)),
-                    dx = Doubles(binding.write(op.dx))]() mutable {
+std::unique_ptr<Step> prepare_grad(const ActivationGrad& op, ReferenceBinding& binding) {
+  return make_step([kind = op.kind, saved = binding.reads(op.saved), dy = binding.reads(op.dy),
+                    dx = binding.writes(op.dx)]() mutable {
     saved.load();
     dy.load();
     for (int64_t i = 0; i < dx.size(); ++i) dx[i] = dy[i] * derivative(kind, saved[i]);

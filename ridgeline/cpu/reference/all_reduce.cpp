@@ -6,10 +6,10 @@ namespace ridgeline::cpu {
 namespace {
 
 // Adds up in fp64 at the start and leaves nothing to wait for. A process alone is one rank.
-std::unique_ptr<Step> prepare_start(const AllReduceStart& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_start(const AllReduceStart& op, ReferenceBinding& binding) {
   std::vector<Doubles> grads, sums;
-  for (const Value& grad : op.grads) grads.emplace_back(binding.read(grad));
-  for (const Value& sum : op.sums) sums.emplace_back(binding.write(sum));
+  for (const Value& grad : op.grads) grads.push_back(binding.reads(grad));
+  for (const Value& sum : op.sums) sums.push_back(binding.writes(sum));
   const bool narrow =
       op.wire == DType::bf16 && !op.grads.empty() && op.grads.front().dtype == DType::fp32;
   return make_step([grads = std::move(grads), sums = std::move(sums), narrow,
@@ -32,7 +32,7 @@ std::unique_ptr<Step> prepare_start(const AllReduceStart& op, const Binding& bin
   });
 }
 
-std::unique_ptr<Step> prepare_wait(const AllReduceWait&, const Binding&) {
+std::unique_ptr<Step> prepare_wait(const AllReduceWait&, ReferenceBinding&) {
   return make_step([] {});
 }
 

@@ -35,10 +35,10 @@ int64_t place(const Image& in, int64_t i, int64_t c, int64_t r, int64_t s) {
   return ((i * in.c + c) * in.h + r) * in.w + s;
 }
 
-std::unique_ptr<Step> prepare_conv(const Conv2d& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_conv(const Conv2d& op, ReferenceBinding& binding) {
   return make_step([n = op.n(), shape = op.shape, &pool = cpu_runtime(binding.runtime()).pool(),
-                    x = Doubles(binding.read(op.x)), w = Doubles(binding.read(op.w)),
-                    b = Doubles(binding.read(op.b)), y = Doubles(binding.write(op.y))]() mutable {
+                    x = binding.reads(op.x), w = binding.reads(op.w), b = binding.reads(op.b),
+                    y = binding.writes(op.y)]() mutable {
     x.load();
     w.load();
     b.load();
@@ -56,10 +56,10 @@ std::unique_ptr<Step> prepare_conv(const Conv2d& op, const Binding& binding) {
   });
 }
 
-std::unique_ptr<Step> prepare_grad_x(const Conv2dGradX& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_grad_x(const Conv2dGradX& op, ReferenceBinding& binding) {
   return make_step([n = op.n(), shape = op.shape, &pool = cpu_runtime(binding.runtime()).pool(),
-                    dy = Doubles(binding.read(op.dy)), w = Doubles(binding.read(op.w)),
-                    dx = Doubles(binding.write(op.dx))]() mutable {
+                    dy = binding.reads(op.dy), w = binding.reads(op.w),
+                    dx = binding.writes(op.dx)]() mutable {
     dy.load();
     w.load();
     for_each(pool, n, [&](int64_t i) {
@@ -76,11 +76,10 @@ std::unique_ptr<Step> prepare_grad_x(const Conv2dGradX& op, const Binding& bindi
   });
 }
 
-std::unique_ptr<Step> prepare_grad_w(const Conv2dGradW& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_grad_w(const Conv2dGradW& op, ReferenceBinding& binding) {
   return make_step([n = op.n(), shape = op.shape, &pool = cpu_runtime(binding.runtime()).pool(),
-                    x = Doubles(binding.read(op.x)), dy = Doubles(binding.read(op.dy)),
-                    dw = Doubles(binding.write(op.dw)),
-                    db = Doubles(binding.write(op.db))]() mutable {
+                    x = binding.reads(op.x), dy = binding.reads(op.dy), dw = binding.writes(op.dw),
+                    db = binding.writes(op.db)]() mutable {
     x.load();
     dy.load();
     const int64_t filter = shape.weight().numel() / shape.k;

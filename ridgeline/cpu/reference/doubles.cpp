@@ -2,7 +2,6 @@
 
 #include <bit>
 #include <cmath>
-#include <new>
 
 namespace ridgeline::cpu {
 namespace {
@@ -40,20 +39,11 @@ Fp16 round_to<Fp16>(double value) {
   return Fp16(round_to_odd(value));
 }
 
-Doubles::Doubles(const Tensor& tensor)
-    : tensor_(tensor), size_(tensor.data != nullptr ? tensor.numel() : 0) {
-  if (size_ == 0) return;
-  // Large blocks come from the system as zeros that take no memory yet: a plan that is only looked
-  // at costs nothing.
-  values_.reset(static_cast<double*>(std::calloc(size_t(size_), sizeof(double))));
-  if (values_ == nullptr) throw std::bad_alloc();
-}
-
 void Doubles::load() {
   if (!*this) return;
   dispatch_float(tensor_.dtype, [&](auto type) {
     const auto* from = tensor_.as<const decltype(type)>();
-    for (int64_t i = 0; i < size_; ++i) values_[size_t(i)] = widen(from[i]);
+    for (int64_t i = 0; i < size_; ++i) values_[i] = widen(from[i]);
   });
 }
 
@@ -62,7 +52,7 @@ void Doubles::store() {
   dispatch_float(tensor_.dtype, [&](auto type) {
     using T = decltype(type);
     T* to = tensor_.as<T>();
-    for (int64_t i = 0; i < size_; ++i) to[i] = round_to<T>(values_[size_t(i)]);
+    for (int64_t i = 0; i < size_; ++i) to[i] = round_to<T>(values_[i]);
   });
 }
 

@@ -1,8 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 
 #include "ridgeline/core/tensor.h"
 
@@ -13,30 +11,28 @@ namespace ridgeline::cpu {
 template <typename T>
 T round_to(double value);
 
-// A float operand of any dtype, as doubles: load() before the loops, store() after them. A
-// reference row reads everything before it writes anything, so its operands may alias. An absent
-// operand is empty and false.
+// A float operand of any dtype, as doubles in memory lent to it: load() before the loops, store()
+// after them. A reference row reads everything before it writes anything, so its operands may
+// alias. An absent operand is empty and false.
 class Doubles {
  public:
-  explicit Doubles(const Tensor& tensor);
+  Doubles() = default;
+  Doubles(const Tensor& tensor, double* values)
+      : tensor_(tensor), size_(tensor.data != nullptr ? tensor.numel() : 0), values_(values) {}
 
   explicit operator bool() const { return tensor_.data != nullptr; }
   int64_t size() const { return size_; }
-  double* data() { return values_.get(); }
-  double& operator[](int64_t i) { return values_[size_t(i)]; }
-  double operator[](int64_t i) const { return values_[size_t(i)]; }
+  double* data() { return values_; }
+  double& operator[](int64_t i) { return values_[i]; }
+  double operator[](int64_t i) const { return values_[i]; }
 
   void load();
   void store();
 
  private:
-  struct Free {
-    void operator()(double* values) const { std::free(values); }
-  };
-
-  Tensor tensor_;
-  int64_t size_;
-  std::unique_ptr<double[], Free> values_;  // zeros; untouched until the row runs
+  Tensor tensor_{};
+  int64_t size_ = 0;
+  double* values_ = nullptr;
 };
 
 }  // namespace ridgeline::cpu

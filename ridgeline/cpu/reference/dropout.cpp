@@ -3,12 +3,12 @@
 namespace ridgeline::cpu {
 namespace {
 
-std::unique_ptr<Step> prepare_dropout(const Dropout& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_dropout(const Dropout& op, ReferenceBinding& binding) {
   const int64_t n = op.x.shape[0];
   const int64_t row = n > 0 ? op.x.shape.numel() / n : 0;
   return make_step([mask = op.mask, first = uint64_t(op.mask.row_offset * row),
                     step = binding.read(op.step), tick = binding.read(op.tick),
-                    x = Doubles(binding.read(op.x)), y = Doubles(binding.write(op.y))]() mutable {
+                    x = binding.reads(op.x), y = binding.writes(op.y)]() mutable {
     x.load();
     const uint64_t now = uint64_t(*step.as<int64_t>() + *tick.as<int32_t>());
     for (int64_t i = 0; i < y.size(); ++i) {

@@ -5,7 +5,7 @@
 namespace ridgeline::cpu {
 namespace {
 
-std::unique_ptr<Step> prepare_gather(const Gather& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_gather(const Gather& op, ReferenceBinding& binding) {
   const Tensor set = binding.read(op.set), order = binding.read(op.order);
   const Tensor first = binding.read(op.first), tick = binding.read(op.tick);
   const Tensor out = binding.write(op.y);
@@ -30,7 +30,7 @@ std::unique_ptr<Step> prepare_gather(const Gather& op, const Binding& binding) {
       }
     });
   }
-  return make_step([=, scale = op.scale, shift = op.shift, y = Doubles(out)]() mutable {
+  return make_step([=, scale = op.scale, shift = op.shift, y = binding.writes(op.y)]() mutable {
     for (int64_t i = 0; i < n; ++i) {
       const uint8_t* from = set.as<uint8_t>() + source(i);
       for (int64_t j = 0; j < row; ++j) y[i * row + j] = double(from[j]) * scale + shift;
@@ -41,14 +41,14 @@ std::unique_ptr<Step> prepare_gather(const Gather& op, const Binding& binding) {
 
 // Of codes, which are not scaled, what lies outside is the code op.shift: padding. An axis of one
 // pixel is not moved along.
-std::unique_ptr<Step> prepare_augment(const GatherAugment& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_augment(const GatherAugment& op, ReferenceBinding& binding) {
   const Tensor set = binding.read(op.set), order = binding.read(op.order);
   const Tensor first = binding.read(op.first), tick = binding.read(op.tick);
   const bool codes = op.y.dtype == DType::int32;
   int32_t* code = codes ? binding.write(op.y).as<int32_t>() : nullptr;
   return make_step([=, n = op.y.shape[0], in = op.in, how = op.how, scale = op.scale,
                     shift = op.shift, epoch = binding.read(op.epoch),
-                    y = Doubles(codes ? Tensor{} : binding.write(op.y))]() mutable {
+                    y = codes ? Doubles() : binding.writes(op.y)]() mutable {
     const int64_t begin = *first.as<int64_t>() + int64_t{*tick.as<int32_t>()} * n;
     for (int64_t i = 0; i < n; ++i) {
       const int64_t row = order.as<int32_t>()[begin + i];
@@ -74,8 +74,9 @@ std::unique_ptr<Step> prepare_augment(const GatherAugment& op, const Binding& bi
 }  // namespace
 
 Table gather_reference() {
-  Impl row = reference_row(prepare_gather);
-  row.covers = [](const Rest& rest) {
+  const Impl any = reference_row(prepare_gather);
+  Impl row = any;
+  row.covers = [any](const Rest& rest) {
     const auto* op = rest.get<Gather>(0);
     if (op == nullptr) return Cover::no("the next op is no gather");
     const bool bytes = op->set.dtype == DType::uint8 && is_float(op->y.dtype);
@@ -84,7 +85,7 @@ Table gather_reference() {
     if (!bytes && !numbers) {
       return Cover::no("gathers uint8 to a float type, and uint8 or int32 to int32");
     }
-    return Cover::of(1);
+    return any.covers(rest);
   };
   return {row, reference_row(prepare_augment)};
 }

@@ -4,11 +4,11 @@ namespace ridgeline::cpu {
 namespace {
 
 // y[r, o] = b[o] + sum_i x[r, i] w[o, i]
-std::unique_ptr<Step> prepare_linear(const Linear& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_linear(const Linear& op, ReferenceBinding& binding) {
   return make_step([n = op.n(), in = op.in(), out = op.out(),
-                    &pool = cpu_runtime(binding.runtime()).pool(), x = Doubles(binding.read(op.x)),
-                    w = Doubles(binding.read(op.w)), b = Doubles(binding.read(op.b)),
-                    y = Doubles(binding.write(op.y))]() mutable {
+                    &pool = cpu_runtime(binding.runtime()).pool(), x = binding.reads(op.x),
+                    w = binding.reads(op.w), b = binding.reads(op.b),
+                    y = binding.writes(op.y)]() mutable {
     x.load();
     w.load();
     b.load();
@@ -24,11 +24,10 @@ std::unique_ptr<Step> prepare_linear(const Linear& op, const Binding& binding) {
 }
 
 // dx[r, i] = sum_o dy[r, o] w[o, i]
-std::unique_ptr<Step> prepare_grad_x(const LinearGradX& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_grad_x(const LinearGradX& op, ReferenceBinding& binding) {
   return make_step([n = op.n(), in = op.in(), out = op.out(),
-                    &pool = cpu_runtime(binding.runtime()).pool(),
-                    dy = Doubles(binding.read(op.dy)), w = Doubles(binding.read(op.w)),
-                    dx = Doubles(binding.write(op.dx))]() mutable {
+                    &pool = cpu_runtime(binding.runtime()).pool(), dy = binding.reads(op.dy),
+                    w = binding.reads(op.w), dx = binding.writes(op.dx)]() mutable {
     dy.load();
     w.load();
     for_each(pool, n, [&](int64_t r) {
@@ -42,11 +41,11 @@ std::unique_ptr<Step> prepare_grad_x(const LinearGradX& op, const Binding& bindi
 }
 
 // dw[o, i] = sum_r dy[r, o] x[r, i];  db[o] = sum_r dy[r, o]
-std::unique_ptr<Step> prepare_grad_w(const LinearGradW& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_grad_w(const LinearGradW& op, ReferenceBinding& binding) {
   return make_step([n = op.n(), in = op.in(), out = op.out(),
-                    &pool = cpu_runtime(binding.runtime()).pool(), x = Doubles(binding.read(op.x)),
-                    dy = Doubles(binding.read(op.dy)), dw = Doubles(binding.write(op.dw)),
-                    db = Doubles(binding.write(op.db))]() mutable {
+                    &pool = cpu_runtime(binding.runtime()).pool(), x = binding.reads(op.x),
+                    dy = binding.reads(op.dy), dw = binding.writes(op.dw),
+                    db = binding.writes(op.db)]() mutable {
     x.load();
     dy.load();
     for_each(pool, out, [&](int64_t o) {

@@ -7,9 +7,9 @@ namespace {
 // The target of element (r, c): given as floats, or as labels that stand for one-hot rows.
 class Target {
  public:
-  explicit Target(const Tensor& tensor, int64_t out)
-      : labels_(tensor.dtype == DType::int32 ? tensor.as<const int32_t>() : nullptr),
-        floats_(labels_ == nullptr ? tensor : Tensor{}),
+  Target(const Value& value, ReferenceBinding& binding, int64_t out)
+      : labels_(value.dtype == DType::int32 ? binding.read(value).as<const int32_t>() : nullptr),
+        floats_(labels_ == nullptr ? binding.reads(value) : Doubles()),
         out_(out) {}
 
   void load() { floats_.load(); }
@@ -26,11 +26,10 @@ class Target {
   int64_t out_;
 };
 
-std::unique_ptr<Step> prepare_mse(const Mse& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_mse(const Mse& op, ReferenceBinding& binding) {
   const int64_t out = op.x.shape[1];
   return make_step([n = op.x.shape[0], out, scale = op.scale, score = Score(binding, op),
-                    target = Target(binding.read(op.target), out),
-                    x = Doubles(binding.read(op.x))]() mutable {
+                    target = Target(op.target, binding, out), x = binding.reads(op.x)]() mutable {
     x.load();
     target.load();
     double loss = 0;
@@ -48,12 +47,12 @@ std::unique_ptr<Step> prepare_mse(const Mse& op, const Binding& binding) {
   });
 }
 
-std::unique_ptr<Step> prepare_mse_grad(const MseGrad& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_mse_grad(const MseGrad& op, ReferenceBinding& binding) {
   const int64_t out = op.x.shape[1];
   return make_step([n = op.x.shape[0], out, fixed = op.scale,
                     loss_scale = binding.read(op.loss_scale),
-                    target = Target(binding.read(op.target), out), x = Doubles(binding.read(op.x)),
-                    dx = Doubles(binding.write(op.dx))]() mutable {
+                    target = Target(op.target, binding, out), x = binding.reads(op.x),
+                    dx = binding.writes(op.dx)]() mutable {
     x.load();
     target.load();
     const double scale = fixed * first_or(loss_scale, 1.0);

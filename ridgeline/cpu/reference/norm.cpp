@@ -20,12 +20,12 @@ Moments moments(int64_t count, At at) {
   return m;
 }
 
-std::unique_ptr<Step> prepare_layer(const LayerNorm& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_layer(const LayerNorm& op, ReferenceBinding& binding) {
   return make_step([rows = op.rows(), width = op.width, epsilon = op.epsilon,
-                    &pool = cpu_runtime(binding.runtime()).pool(), x = Doubles(binding.read(op.x)),
-                    gamma = Doubles(binding.read(op.gamma)), beta = Doubles(binding.read(op.beta)),
-                    y = Doubles(binding.write(op.y)), mean = Doubles(binding.write(op.mean)),
-                    rstd = Doubles(binding.write(op.rstd))]() mutable {
+                    &pool = cpu_runtime(binding.runtime()).pool(), x = binding.reads(op.x),
+                    gamma = binding.reads(op.gamma), beta = binding.reads(op.beta),
+                    y = binding.writes(op.y), mean = binding.writes(op.mean),
+                    rstd = binding.writes(op.rstd)]() mutable {
     x.load();
     gamma.load();
     beta.load();
@@ -45,13 +45,13 @@ std::unique_ptr<Step> prepare_layer(const LayerNorm& op, const Binding& binding)
   });
 }
 
-std::unique_ptr<Step> prepare_layer_grad(const LayerNormGrad& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_layer_grad(const LayerNormGrad& op, ReferenceBinding& binding) {
   return make_step([rows = op.rows(), width = op.width,
-                    &pool = cpu_runtime(binding.runtime()).pool(), x = Doubles(binding.read(op.x)),
-                    gamma = Doubles(binding.read(op.gamma)), mean = Doubles(binding.read(op.mean)),
-                    rstd = Doubles(binding.read(op.rstd)), dy = Doubles(binding.read(op.dy)),
-                    dx = Doubles(binding.write(op.dx)), dgamma = Doubles(binding.write(op.dgamma)),
-                    dbeta = Doubles(binding.write(op.dbeta))]() mutable {
+                    &pool = cpu_runtime(binding.runtime()).pool(), x = binding.reads(op.x),
+                    gamma = binding.reads(op.gamma), mean = binding.reads(op.mean),
+                    rstd = binding.reads(op.rstd), dy = binding.reads(op.dy),
+                    dx = binding.writes(op.dx), dgamma = binding.writes(op.dgamma),
+                    dbeta = binding.writes(op.dbeta)]() mutable {
     for (Doubles* operand : {&x, &gamma, &mean, &rstd, &dy}) operand->load();
     const auto unit = [&](int64_t r, int64_t j) { return (x[r * width + j] - mean[r]) * rstd[r]; };
     for_each(pool, dx ? rows : 0, [&](int64_t r) {
@@ -86,15 +86,14 @@ int64_t place(const Image& in, int64_t c, int64_t j) {
   return (j / in.pixels() * in.c + c) * in.pixels() + j % in.pixels();
 }
 
-std::unique_ptr<Step> prepare_batch(const BatchNorm& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_batch(const BatchNorm& op, ReferenceBinding& binding) {
   return make_step([count = op.count(), in = op.in, epsilon = op.epsilon, momentum = op.momentum,
-                    &pool = cpu_runtime(binding.runtime()).pool(), x = Doubles(binding.read(op.x)),
-                    gamma = Doubles(binding.read(op.gamma)), beta = Doubles(binding.read(op.beta)),
-                    running_mean = Doubles(binding.write(op.running_mean)),
-                    running_var = Doubles(binding.write(op.running_var)),
-                    batches = binding.write(op.batches), y = Doubles(binding.write(op.y)),
-                    mean = Doubles(binding.write(op.mean)),
-                    rstd = Doubles(binding.write(op.rstd))]() mutable {
+                    &pool = cpu_runtime(binding.runtime()).pool(), x = binding.reads(op.x),
+                    gamma = binding.reads(op.gamma), beta = binding.reads(op.beta),
+                    running_mean = binding.writes(op.running_mean),
+                    running_var = binding.writes(op.running_var),
+                    batches = binding.write(op.batches), y = binding.writes(op.y),
+                    mean = binding.writes(op.mean), rstd = binding.writes(op.rstd)]() mutable {
     for (Doubles* operand : {&x, &gamma, &beta, &running_mean, &running_var}) operand->load();
     for_each(pool, in.c, [&](int64_t c) {
       const Moments m = moments(count, [&](int64_t j) { return x[place(in, c, j)]; });
@@ -114,42 +113,41 @@ std::unique_ptr<Step> prepare_batch(const BatchNorm& op, const Binding& binding)
   });
 }
 
-std::unique_ptr<Step> prepare_batch_grad(const BatchNormGrad& op, const Binding& binding) {
-  return make_step([count = op.count(), in = op.in, &pool = cpu_runtime(binding.runtime()).pool(),
-                    x = Doubles(binding.read(op.x)), gamma = Doubles(binding.read(op.gamma)),
-                    mean = Doubles(binding.read(op.mean)), rstd = Doubles(binding.read(op.rstd)),
-                    dy = Doubles(binding.read(op.dy)), dx = Doubles(binding.write(op.dx)),
-                    dgamma = Doubles(binding.write(op.dgamma)),
-                    dbeta = Doubles(binding.write(op.dbeta))]() mutable {
-    for (Doubles* operand : {&x, &gamma, &mean, &rstd, &dy}) operand->load();
-    for_each(pool, in.c, [&](int64_t c) {
-      const auto unit = [&](int64_t at) { return (x[at] - mean[c]) * rstd[c]; };
-      double sum = 0, along = 0;
-      for (int64_t j = 0; j < count; ++j) {
-        const int64_t at = place(in, c, j);
-        sum += dy[at];
-        along += dy[at] * unit(at);
-      }
-      for (int64_t j = 0; dx && j < count; ++j) {
-        const int64_t at = place(in, c, j);
-        dx[at] = (gamma ? gamma[c] : 1.0) * rstd[c] *
-                 (dy[at] - sum / double(count) - unit(at) * along / double(count));
-      }
-      if (dbeta) dbeta[c] = sum;
-      if (dgamma) dgamma[c] = along;
-    });
-    dx.store();
-    dgamma.store();
-    dbeta.store();
-  });
+std::unique_ptr<Step> prepare_batch_grad(const BatchNormGrad& op, ReferenceBinding& binding) {
+  return make_step(
+      [count = op.count(), in = op.in, &pool = cpu_runtime(binding.runtime()).pool(),
+       x = binding.reads(op.x), gamma = binding.reads(op.gamma), mean = binding.reads(op.mean),
+       rstd = binding.reads(op.rstd), dy = binding.reads(op.dy), dx = binding.writes(op.dx),
+       dgamma = binding.writes(op.dgamma), dbeta = binding.writes(op.dbeta)]() mutable {
+        for (Doubles* operand : {&x, &gamma, &mean, &rstd, &dy}) operand->load();
+        for_each(pool, in.c, [&](int64_t c) {
+          const auto unit = [&](int64_t at) { return (x[at] - mean[c]) * rstd[c]; };
+          double sum = 0, along = 0;
+          for (int64_t j = 0; j < count; ++j) {
+            const int64_t at = place(in, c, j);
+            sum += dy[at];
+            along += dy[at] * unit(at);
+          }
+          for (int64_t j = 0; dx && j < count; ++j) {
+            const int64_t at = place(in, c, j);
+            dx[at] = (gamma ? gamma[c] : 1.0) * rstd[c] *
+                     (dy[at] - sum / double(count) - unit(at) * along / double(count));
+          }
+          if (dbeta) dbeta[c] = sum;
+          if (dgamma) dgamma[c] = along;
+        });
+        dx.store();
+        dgamma.store();
+        dbeta.store();
+      });
 }
 
-std::unique_ptr<Step> prepare_batch_infer(const BatchNormInfer& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_batch_infer(const BatchNormInfer& op, ReferenceBinding& binding) {
   return make_step([n = op.n(), in = op.in, epsilon = op.epsilon,
-                    &pool = cpu_runtime(binding.runtime()).pool(), x = Doubles(binding.read(op.x)),
-                    gamma = Doubles(binding.read(op.gamma)), beta = Doubles(binding.read(op.beta)),
-                    mean = Doubles(binding.read(op.mean)), var = Doubles(binding.read(op.var)),
-                    y = Doubles(binding.write(op.y))]() mutable {
+                    &pool = cpu_runtime(binding.runtime()).pool(), x = binding.reads(op.x),
+                    gamma = binding.reads(op.gamma), beta = binding.reads(op.beta),
+                    mean = binding.reads(op.mean), var = binding.reads(op.var),
+                    y = binding.writes(op.y)]() mutable {
     for (Doubles* operand : {&x, &gamma, &beta, &mean, &var}) operand->load();
     for_each(pool, n * in.c, [&](int64_t plane) {
       const int64_t c = plane % in.c;

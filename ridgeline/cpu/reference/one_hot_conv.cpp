@@ -3,11 +3,10 @@
 namespace ridgeline::cpu {
 namespace {
 
-std::unique_ptr<Step> prepare_conv(const OneHotConv1d& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_conv(const OneHotConv1d& op, ReferenceBinding& binding) {
   return make_step([op, &pool = cpu_runtime(binding.runtime()).pool(),
-                    token = binding.read(op.token).as<const int32_t>(),
-                    w = Doubles(binding.read(op.w)), b = Doubles(binding.read(op.b)),
-                    y = Doubles(binding.write(op.y))]() mutable {
+                    token = binding.read(op.token).as<const int32_t>(), w = binding.reads(op.w),
+                    b = binding.reads(op.b), y = binding.writes(op.y)]() mutable {
     const int64_t outs = op.out(), steps = op.steps(), kernel = op.kernel();
     w.load();
     b.load();
@@ -27,11 +26,10 @@ std::unique_ptr<Step> prepare_conv(const OneHotConv1d& op, const Binding& bindin
   });
 }
 
-std::unique_ptr<Step> prepare_grad_w(const OneHotConv1dGradW& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_grad_w(const OneHotConv1dGradW& op, ReferenceBinding& binding) {
   return make_step([op, &pool = cpu_runtime(binding.runtime()).pool(),
-                    token = binding.read(op.token).as<const int32_t>(),
-                    dy = Doubles(binding.read(op.dy)), dw = Doubles(binding.write(op.dw)),
-                    db = Doubles(binding.write(op.db))]() mutable {
+                    token = binding.read(op.token).as<const int32_t>(), dy = binding.reads(op.dy),
+                    dw = binding.writes(op.dw), db = binding.writes(op.db)]() mutable {
     const int64_t outs = op.out(), steps = op.steps(), kernel = op.kernel();
     const int64_t filter = op.symbols() * kernel;
     dy.load();

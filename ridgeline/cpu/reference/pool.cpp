@@ -47,9 +47,9 @@ double divisor(const PoolShape& shape, PoolCount count, const Taps& taps) {
   return on_image;
 }
 
-std::unique_ptr<Step> prepare_max(const MaxPool& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_max(const MaxPool& op, ReferenceBinding& binding) {
   return make_step([n = op.n(), shape = op.shape, &pool = cpu_runtime(binding.runtime()).pool(),
-                    x = Doubles(binding.read(op.x)), y = Doubles(binding.write(op.y))]() mutable {
+                    x = binding.reads(op.x), y = binding.writes(op.y)]() mutable {
     x.load();
     for_each(pool, n * shape.in.c, [&](int64_t plane) {
       for_windows(shape, plane, [&](int64_t j, const auto& taps) {
@@ -61,10 +61,10 @@ std::unique_ptr<Step> prepare_max(const MaxPool& op, const Binding& binding) {
   });
 }
 
-std::unique_ptr<Step> prepare_max_grad(const MaxPoolGrad& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_max_grad(const MaxPoolGrad& op, ReferenceBinding& binding) {
   return make_step([n = op.n(), shape = op.shape, &pool = cpu_runtime(binding.runtime()).pool(),
-                    x = Doubles(binding.read(op.x)), dy = Doubles(binding.read(op.dy)),
-                    dx = Doubles(binding.write(op.dx))]() mutable {
+                    x = binding.reads(op.x), dy = binding.reads(op.dy),
+                    dx = binding.writes(op.dx)]() mutable {
     x.load();
     dy.load();
     for_each(pool, n * shape.in.c, [&](int64_t plane) {
@@ -79,10 +79,10 @@ std::unique_ptr<Step> prepare_max_grad(const MaxPoolGrad& op, const Binding& bin
   });
 }
 
-std::unique_ptr<Step> prepare_avg(const AvgPool& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_avg(const AvgPool& op, ReferenceBinding& binding) {
   return make_step([n = op.n(), shape = op.shape, count = op.count,
-                    &pool = cpu_runtime(binding.runtime()).pool(), x = Doubles(binding.read(op.x)),
-                    y = Doubles(binding.write(op.y))]() mutable {
+                    &pool = cpu_runtime(binding.runtime()).pool(), x = binding.reads(op.x),
+                    y = binding.writes(op.y)]() mutable {
     x.load();
     for_each(pool, n * shape.in.c, [&](int64_t plane) {
       for_windows(shape, plane, [&](int64_t j, const auto& taps) {
@@ -95,11 +95,10 @@ std::unique_ptr<Step> prepare_avg(const AvgPool& op, const Binding& binding) {
   });
 }
 
-std::unique_ptr<Step> prepare_avg_grad(const AvgPoolGrad& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_avg_grad(const AvgPoolGrad& op, ReferenceBinding& binding) {
   return make_step([n = op.n(), shape = op.shape, count = op.count,
-                    &pool = cpu_runtime(binding.runtime()).pool(),
-                    dy = Doubles(binding.read(op.dy)),
-                    dx = Doubles(binding.write(op.dx))]() mutable {
+                    &pool = cpu_runtime(binding.runtime()).pool(), dy = binding.reads(op.dy),
+                    dx = binding.writes(op.dx)]() mutable {
     dy.load();
     for_each(pool, n * shape.in.c, [&](int64_t plane) {
       const int64_t pixels = shape.in.pixels();

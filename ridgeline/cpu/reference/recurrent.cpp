@@ -13,7 +13,8 @@ using Item = RnnItem<Doubled>;
 struct DirectionDoubles {
   Doubles w_ih, w_hh, b_ih, b_hh;
 
-  DirectionDoubles(const RnnWeights& w, const Binding& binding, bool writes = false)
+  DirectionDoubles() = default;
+  DirectionDoubles(const RnnWeights& w, ReferenceBinding& binding, bool writes = false)
       : w_ih(get(w.w_ih, binding, writes)),
         w_hh(get(w.w_hh, binding, writes)),
         b_ih(get(w.b_ih, binding, writes)),
@@ -25,8 +26,8 @@ struct DirectionDoubles {
   }
 
  private:
-  static Doubles get(const Value& value, const Binding& binding, bool writes) {
-    return Doubles(writes ? binding.write(value) : binding.read(value));
+  static Doubles get(const Value& value, ReferenceBinding& binding, bool writes) {
+    return writes ? binding.writes(value) : binding.reads(value);
   }
 };
 
@@ -51,44 +52,35 @@ struct Operands {
   std::array<DirectionDoubles, 2> weights;
   Doubles x, h0, c0, y, hT, cT, reserve, dy, dhT, dcT, gate_gradients, dh0, dc0;
 
-  Operands(const Rnn& op, const Binding& b)
+  Operands(const Rnn& op, ReferenceBinding& b)
       : shape(op.shape),
         pool(cpu_runtime(b.runtime()).pool()),
         lengths(b.read(op.lengths)),
         weights{{{op.weights[0], b}, {op.weights[1], b}}},
-        x(b.read(op.x)),
-        h0(b.read(op.h0)),
-        c0(b.read(op.c0)),
-        y(b.write(op.y)),
-        hT(b.write(op.hT)),
-        cT(b.write(op.cT)),
-        reserve(b.write(op.reserve)),
-        dy(none()),
-        dhT(none()),
-        dcT(none()),
-        gate_gradients(none()),
-        dh0(none()),
-        dc0(none()) {}
+        x(b.reads(op.x)),
+        h0(b.reads(op.h0)),
+        c0(b.reads(op.c0)),
+        y(b.writes(op.y)),
+        hT(b.writes(op.hT)),
+        cT(b.writes(op.cT)),
+        reserve(b.writes(op.reserve)) {}
 
-  Operands(const RnnGrad& op, const Binding& b)
+  Operands(const RnnGrad& op, ReferenceBinding& b)
       : shape(op.shape),
         pool(cpu_runtime(b.runtime()).pool()),
         lengths(b.read(op.lengths)),
-        weights{{{op.weights[0], b}, {op.weights[1], b}}},
-        x(none()),
-        h0(b.read(op.h0)),
-        c0(b.read(op.c0)),
-        y(b.read(op.y)),
-        hT(none()),
-        cT(none()),
-        reserve(b.read(op.reserve)),
-        dy(b.read(op.dy)),
-        dhT(b.read(op.dhT)),
-        dcT(b.read(op.dcT)),
-        gate_gradients(b.write(op.gate_gradients)),
-        dh0(b.write(op.dh0)),
-        dc0(b.write(op.dc0)) {}
-
+        h0(b.reads(op.h0)),
+        c0(b.reads(op.c0)),
+        y(b.reads(op.y)),
+        reserve(b.reads(op.reserve)),
+        dy(b.reads(op.dy)),
+        dhT(b.reads(op.dhT)),
+        dcT(b.reads(op.dcT)),
+        gate_gradients(b.writes(op.gate_gradients)),
+        dh0(b.writes(op.dh0)),
+        dc0(b.writes(op.dc0)) {
+    for (size_t d = 0; d < weights.size(); ++d) weights[d].w_hh = b.reads(op.weights[d].w_hh);
+  }
   RnnPointers<double> pointers() {
     RnnPointers<double> p;
     for (size_t d = 0; d < weights.size(); ++d) {
@@ -119,9 +111,6 @@ struct Operands {
       each.each([](Doubles& values) { values.load(); });
     }
   }
-
- private:
-  static Doubles none() { return Doubles(Tensor{}); }
 };
 
 void load(std::initializer_list<Doubles*> all) {
@@ -131,7 +120,7 @@ void store(std::initializer_list<Doubles*> all) {
   for (Doubles* each : all) each->store();
 }
 
-std::unique_ptr<Step> prepare_rnn(const Rnn& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_rnn(const Rnn& op, ReferenceBinding& binding) {
   return make_step([o = Operands(op, binding)]() mutable {
     o.load_weights();
     load({&o.x, &o.h0, &o.c0});
@@ -141,7 +130,7 @@ std::unique_ptr<Step> prepare_rnn(const Rnn& op, const Binding& binding) {
   });
 }
 
-std::unique_ptr<Step> prepare_rnn_grad(const RnnGrad& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_rnn_grad(const RnnGrad& op, ReferenceBinding& binding) {
   return make_step([o = Operands(op, binding)]() mutable {
     o.load_weights();
     load({&o.y, &o.reserve, &o.h0, &o.c0, &o.dy, &o.dhT, &o.dcT});
@@ -152,31 +141,31 @@ std::unique_ptr<Step> prepare_rnn_grad(const RnnGrad& op, const Binding& binding
 }
 
 // dx[r, i] = sum over directions and gate rows of gradient[r, d, row] w_ih[d][row, i]
-std::unique_ptr<Step> prepare_grad_x(const RnnGradX& op, const Binding& binding) {
-  return make_step([s = op.shape, &pool = cpu_runtime(binding.runtime()).pool(),
-                    g = Doubles(binding.read(op.gate_gradients)),
-                    w = std::array{Doubles(binding.read(op.weights[0].w_ih)),
-                                   Doubles(binding.read(op.weights[1].w_ih))},
-                    dx = Doubles(binding.write(op.dx))]() mutable {
-    g.load();
-    for (Doubles& each : w) each.load();
-    const int64_t D = s.directions(), wide = gradient_vectors(s.cell) * s.hidden;
-    pool.run([&](int thread) {
-      const Range part = split(s.rows(), thread, pool.size());
-      for (int64_t r = part.begin; r < part.end; ++r) {
-        std::fill_n(dx.data() + r * s.in, s.in, 0.0);
-        for (int64_t d = 0; d < D; ++d) {
-          for (int64_t row = 0; row < s.gate_rows(); ++row) {
-            const double gradient = g[(r * D + d) * wide + row];
-            for (int64_t i = 0; i < s.in; ++i) {
-              dx[r * s.in + i] += gradient * w[size_t(d)][row * s.in + i];
+std::unique_ptr<Step> prepare_grad_x(const RnnGradX& op, ReferenceBinding& binding) {
+  return make_step(
+      [s = op.shape, &pool = cpu_runtime(binding.runtime()).pool(),
+       g = binding.reads(op.gate_gradients),
+       w = std::array{binding.reads(op.weights[0].w_ih), binding.reads(op.weights[1].w_ih)},
+       dx = binding.writes(op.dx)]() mutable {
+        g.load();
+        for (Doubles& each : w) each.load();
+        const int64_t D = s.directions(), wide = gradient_vectors(s.cell) * s.hidden;
+        pool.run([&](int thread) {
+          const Range part = split(s.rows(), thread, pool.size());
+          for (int64_t r = part.begin; r < part.end; ++r) {
+            std::fill_n(dx.data() + r * s.in, s.in, 0.0);
+            for (int64_t d = 0; d < D; ++d) {
+              for (int64_t row = 0; row < s.gate_rows(); ++row) {
+                const double gradient = g[(r * D + d) * wide + row];
+                for (int64_t i = 0; i < s.in; ++i) {
+                  dx[r * s.in + i] += gradient * w[size_t(d)][row * s.in + i];
+                }
+              }
             }
           }
-        }
-      }
-    });
-    dx.store();
-  });
+        });
+        dx.store();
+      });
 }
 
 // The gradients of one gate row, of all its weights.
@@ -203,11 +192,11 @@ void row_gradients(const RnnShape& s, const RnnPointers<double>& p, const Double
   if (grads.b_hh) grads.b_hh[row] = db_hh;
 }
 
-std::unique_ptr<Step> prepare_grad_w(const RnnGradW& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_grad_w(const RnnGradW& op, ReferenceBinding& binding) {
   return make_step([s = op.shape, &pool = cpu_runtime(binding.runtime()).pool(),
-                    lengths = binding.read(op.lengths), x = Doubles(binding.read(op.x)),
-                    y = Doubles(binding.read(op.y)), h0 = Doubles(binding.read(op.h0)),
-                    g = Doubles(binding.read(op.gate_gradients)),
+                    lengths = binding.read(op.lengths), x = binding.reads(op.x),
+                    y = binding.reads(op.y), h0 = binding.reads(op.h0),
+                    g = binding.reads(op.gate_gradients),
                     grads = std::array{DirectionDoubles(op.grads[0], binding, true),
                                        DirectionDoubles(op.grads[1], binding, true)}]() mutable {
     load({&x, &y, &h0, &g});

@@ -1,23 +1,71 @@
 #pragma once
 
+#include "ridgeline/core/buffer.h"
 #include "ridgeline/cpu/reference/doubles.h"
 #include "ridgeline/cpu/runtime.h"
 #include "ridgeline/plan/impl.h"
 
 namespace ridgeline::cpu {
 
+// A row's binding that also gives its operands as doubles, each in a piece of the workspace.
+class ReferenceBinding final : public Binding {
+ public:
+  ReferenceBinding(const Binding& binding, size_t workspace_bytes)
+      : binding_(binding), left_(workspace_bytes) {}
+
+  Runtime& runtime() const override { return binding_.runtime(); }
+  Tensor read(const Value& value) const override { return binding_.read(value); }
+  Tensor write(const Value& value) const override { return binding_.write(value); }
+  std::byte* workspace() const override { return binding_.workspace(); }
+
+  Doubles reads(const Value& value) { return take(read(value)); }
+  Doubles writes(const Value& value) { return take(write(value)); }
+
+  // What the operands of an op take.
+  template <typename T>
+  static size_t workspace_bytes(const T& op) {
+    size_t bytes = 0;
+    for (const Values& values : {op.reads(), op.writes()}) {
+      for (const Value& value : values) {
+        if (value && is_float(value.dtype)) bytes += bytes_of(value.shape);
+      }
+    }
+    return bytes;
+  }
+
+ private:
+  static size_t bytes_of(const Shape& shape) {
+    return align_up(size_t(shape.numel()) * sizeof(double));
+  }
+  Doubles take(const Tensor& tensor) {
+    if (tensor.data == nullptr) return {};
+    const size_t bytes = bytes_of(tensor.shape);
+    if (bytes > left_) throw_error(ErrorKind::usage, "a reference row reads what its op does not");
+    left_ -= bytes;
+    return {tensor, reinterpret_cast<double*>(workspace() + left_)};
+  }
+
+  const Binding& binding_;
+  size_t left_;  // of the workspace, of which pieces are taken from the end
+};
+
 // The row "cpu.<op>.reference" of one op: prepare(op, binding) makes its step.
 template <typename T>
-Impl reference_row(std::unique_ptr<Step> (*prepare)(const T& op, const Binding& binding)) {
+Impl reference_row(std::unique_ptr<Step> (*prepare)(const T& op, ReferenceBinding& binding)) {
   Impl row;
   row.name = fmt::format("cpu.{}.reference", T::kName);
   row.traits.fallback = true;
   row.covers = [](const Rest& rest) {
-    return rest.get<T>(0) != nullptr ? Cover::of(1)
-                                     : Cover::no(fmt::format("the next op is no {}", T::kName));
+    const T* op = rest.get<T>(0);
+    if (op == nullptr) return Cover::no(fmt::format("the next op is no {}", T::kName));
+    Cover cover = Cover::of(1);
+    cover.workspace = ReferenceBinding::workspace_bytes(*op);
+    return cover;
   };
   row.prepare = [prepare](const Span& span, const Binding& binding) {
-    return prepare(span.get<T>(0), binding);
+    const T& op = span.get<T>(0);
+    ReferenceBinding with_doubles(binding, ReferenceBinding::workspace_bytes(op));
+    return prepare(op, with_doubles);
   };
   return row;
 }

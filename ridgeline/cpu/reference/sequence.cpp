@@ -6,9 +6,9 @@
 namespace ridgeline::cpu {
 namespace {
 
-std::unique_ptr<Step> prepare_embedding(const Embedding& op, const Binding& binding) {
-  return make_step([token = binding.read(op.token), width = op.width(),
-                    w = Doubles(binding.read(op.w)), y = Doubles(binding.write(op.y))]() mutable {
+std::unique_ptr<Step> prepare_embedding(const Embedding& op, ReferenceBinding& binding) {
+  return make_step([token = binding.read(op.token), width = op.width(), w = binding.reads(op.w),
+                    y = binding.writes(op.y)]() mutable {
     w.load();
     for (int64_t i = 0; i < token.numel(); ++i) {
       std::copy_n(w.data() + token.as<int32_t>()[i] * width, width, y.data() + i * width);
@@ -17,10 +17,9 @@ std::unique_ptr<Step> prepare_embedding(const Embedding& op, const Binding& bind
   });
 }
 
-std::unique_ptr<Step> prepare_embedding_grad(const EmbeddingGrad& op, const Binding& binding) {
-  return make_step([token = binding.read(op.token), width = op.width(),
-                    dy = Doubles(binding.read(op.dy)),
-                    dw = Doubles(binding.write(op.dw))]() mutable {
+std::unique_ptr<Step> prepare_embedding_grad(const EmbeddingGrad& op, ReferenceBinding& binding) {
+  return make_step([token = binding.read(op.token), width = op.width(), dy = binding.reads(op.dy),
+                    dw = binding.writes(op.dw)]() mutable {
     dy.load();
     std::fill_n(dw.data(), dw.size(), 0.0);
     for (int64_t i = 0; i < token.numel(); ++i) {
@@ -37,10 +36,10 @@ int64_t selected(const Tensor& lengths, int64_t steps, int64_t at, int64_t b) {
   return at >= 0 ? at : std::max<int64_t>(0, length + at);
 }
 
-std::unique_ptr<Step> prepare_select(const SelectStep& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_select(const SelectStep& op, ReferenceBinding& binding) {
   return make_step([steps = op.steps, at = op.at, batch = op.batch(), width = op.features(),
-                    lengths = binding.read(op.lengths), x = Doubles(binding.read(op.x)),
-                    y = Doubles(binding.write(op.y))]() mutable {
+                    lengths = binding.read(op.lengths), x = binding.reads(op.x),
+                    y = binding.writes(op.y)]() mutable {
     x.load();
     for (int64_t b = 0; b < batch; ++b) {
       const int64_t t = selected(lengths, steps, at, b);
@@ -50,10 +49,10 @@ std::unique_ptr<Step> prepare_select(const SelectStep& op, const Binding& bindin
   });
 }
 
-std::unique_ptr<Step> prepare_select_grad(const SelectStepGrad& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_select_grad(const SelectStepGrad& op, ReferenceBinding& binding) {
   return make_step([steps = op.steps, at = op.at, batch = op.batch(), width = op.features(),
-                    lengths = binding.read(op.lengths), dy = Doubles(binding.read(op.dy)),
-                    dx = Doubles(binding.write(op.dx))]() mutable {
+                    lengths = binding.read(op.lengths), dy = binding.reads(op.dy),
+                    dx = binding.writes(op.dx)]() mutable {
     dy.load();
     std::fill_n(dx.data(), dx.size(), 0.0);
     for (int64_t b = 0; b < batch; ++b) {
@@ -64,7 +63,7 @@ std::unique_ptr<Step> prepare_select_grad(const SelectStepGrad& op, const Bindin
   });
 }
 
-std::unique_ptr<Step> prepare_copy(const Copy& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_copy(const Copy& op, ReferenceBinding& binding) {
   return make_step([from = binding.read(op.from), to = binding.write(op.to)] {
     std::memmove(to.data, from.data, from.bytes());
   });

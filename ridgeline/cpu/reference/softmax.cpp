@@ -18,10 +18,10 @@ Stats softmax_stats(const double* x, int64_t classes) {
   return {max, sum};
 }
 
-std::unique_ptr<Step> prepare_xent(const SoftmaxXent& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_xent(const SoftmaxXent& op, ReferenceBinding& binding) {
   return make_step([n = op.x.shape[0], classes = op.x.shape[1], scale = op.scale,
                     label = binding.read(op.label), score = Score(binding, op),
-                    x = Doubles(binding.read(op.x))]() mutable {
+                    x = binding.reads(op.x)]() mutable {
     x.load();
     double loss = 0;
     int32_t correct = 0;
@@ -36,10 +36,10 @@ std::unique_ptr<Step> prepare_xent(const SoftmaxXent& op, const Binding& binding
   });
 }
 
-std::unique_ptr<Step> prepare_xent_grad(const SoftmaxXentGrad& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_xent_grad(const SoftmaxXentGrad& op, ReferenceBinding& binding) {
   return make_step([n = op.x.shape[0], classes = op.x.shape[1], fixed = op.scale,
                     loss_scale = binding.read(op.loss_scale), label = binding.read(op.label),
-                    x = Doubles(binding.read(op.x)), dx = Doubles(binding.write(op.dx))]() mutable {
+                    x = binding.reads(op.x), dx = binding.writes(op.dx)]() mutable {
     x.load();
     const double scale = fixed * first_or(loss_scale, 1.0);
     for (int64_t r = 0; r < n; ++r) {
@@ -54,9 +54,9 @@ std::unique_ptr<Step> prepare_xent_grad(const SoftmaxXentGrad& op, const Binding
   });
 }
 
-std::unique_ptr<Step> prepare_softmax(const Softmax& op, const Binding& binding) {
-  return make_step([n = op.x.shape[0], classes = op.x.shape[1], x = Doubles(binding.read(op.x)),
-                    y = Doubles(binding.write(op.y))]() mutable {
+std::unique_ptr<Step> prepare_softmax(const Softmax& op, ReferenceBinding& binding) {
+  return make_step([n = op.x.shape[0], classes = op.x.shape[1], x = binding.reads(op.x),
+                    y = binding.writes(op.y)]() mutable {
     x.load();
     for (int64_t r = 0; r < n; ++r) {
       const double* row = x.data() + r * classes;
@@ -67,8 +67,8 @@ std::unique_ptr<Step> prepare_softmax(const Softmax& op, const Binding& binding)
   });
 }
 
-std::unique_ptr<Step> prepare_argmax(const Argmax& op, const Binding& binding) {
-  return make_step([n = op.x.shape[0], classes = op.x.shape[1], x = Doubles(binding.read(op.x)),
+std::unique_ptr<Step> prepare_argmax(const Argmax& op, ReferenceBinding& binding) {
+  return make_step([n = op.x.shape[0], classes = op.x.shape[1], x = binding.reads(op.x),
                     y = binding.write(op.y)]() mutable {
     x.load();
     for (int64_t r = 0; r < n; ++r) {

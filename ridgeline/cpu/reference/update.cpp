@@ -20,12 +20,12 @@ void store_copy(Doubles& w, Doubles& copy) {
   copy.store();
 }
 
-std::unique_ptr<Step> prepare_sgd(const SgdUpdate& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_sgd(const SgdUpdate& op, ReferenceBinding& binding) {
   return make_step([momentum = op.momentum, decay = op.weight_decay, nesterov = op.nesterov,
                     rates = binding.read(op.lr), tick = binding.read(op.tick),
-                    grad_scale = binding.read(op.grad_scale), dw = Doubles(binding.read(op.dw)),
-                    m = Doubles(binding.write(op.m)), w = Doubles(binding.write(op.w)),
-                    copy = Doubles(binding.write(op.copy))]() mutable {
+                    grad_scale = binding.read(op.grad_scale), dw = binding.reads(op.dw),
+                    m = binding.writes(op.m), w = binding.writes(op.w),
+                    copy = binding.writes(op.copy)]() mutable {
     const double lr = at_tick(rates, tick), scale = first_or(grad_scale, 1.0);
     if (scale == 0) return;
     dw.load();
@@ -45,14 +45,13 @@ std::unique_ptr<Step> prepare_sgd(const SgdUpdate& op, const Binding& binding) {
   });
 }
 
-std::unique_ptr<Step> prepare_adam(const AdamUpdate& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_adam(const AdamUpdate& op, ReferenceBinding& binding) {
   return make_step([beta1 = op.beta1, beta2 = op.beta2, epsilon = op.epsilon,
                     decay = op.weight_decay, decoupled = op.decoupled, rates = binding.read(op.lr),
                     step = binding.read(op.step), tick = binding.read(op.tick),
-                    grad_scale = binding.read(op.grad_scale), dw = Doubles(binding.read(op.dw)),
-                    m = Doubles(binding.write(op.m)), v = Doubles(binding.write(op.v)),
-                    w = Doubles(binding.write(op.w)),
-                    copy = Doubles(binding.write(op.copy))]() mutable {
+                    grad_scale = binding.read(op.grad_scale), dw = binding.reads(op.dw),
+                    m = binding.writes(op.m), v = binding.writes(op.v), w = binding.writes(op.w),
+                    copy = binding.writes(op.copy)]() mutable {
     const double lr = at_tick(rates, tick), scale = first_or(grad_scale, 1.0);
     if (scale == 0) return;
     dw.load();
@@ -79,9 +78,9 @@ std::unique_ptr<Step> prepare_adam(const AdamUpdate& op, const Binding& binding)
   });
 }
 
-std::unique_ptr<Step> prepare_norm(const GlobalNorm& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_norm(const GlobalNorm& op, ReferenceBinding& binding) {
   std::vector<Doubles> grads;
-  for (const Value& grad : op.grads) grads.emplace_back(binding.read(grad));
+  for (const Value& grad : op.grads) grads.push_back(binding.reads(grad));
   return make_step([max_norm = op.max_norm, growth = op.growth,
                     values = GradScaleValues(binding, op), grads = std::move(grads)]() mutable {
     double sum = 0;
@@ -93,7 +92,7 @@ std::unique_ptr<Step> prepare_norm(const GlobalNorm& op, const Binding& binding)
   });
 }
 
-std::unique_ptr<Step> prepare_tick(const Tick& op, const Binding& binding) {
+std::unique_ptr<Step> prepare_tick(const Tick& op, ReferenceBinding& binding) {
   return make_step([tick = binding.write(op.tick)] { *tick.as<int32_t>() += 1; });
 }
 
