@@ -94,10 +94,12 @@ Tensor DeviceStopwatch::scratch(const Value& value, const Format& format, size_t
   auto found = memory_.find({value.id, format});
   if (found == memory_.end()) {
     DeviceBuffer buffer(runtime_, std::max<size_t>(1, bytes));
-    if (format.empty()) {
-      const ValueInfo& info = program_.info(value.id);
-      fill_repeating(runtime_, buffer.data(), size_t(size_of(info.value)), sample(info));
-    }
+    std::vector<std::byte> content;
+    if (format.empty()) content = sample(program_.info(value.id));
+    // Zeros are written, too: pages that nobody has written are one and the same, always in a
+    // cache.
+    if (content.empty()) content.resize(4096);
+    fill_repeating(runtime_, buffer.data(), buffer.size(), content);
     found = memory_.emplace(std::pair(value.id, format), std::move(buffer)).first;
   }
   return {found->second.data(), value.dtype, value.shape, runtime_.device()};
