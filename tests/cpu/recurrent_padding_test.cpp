@@ -1,5 +1,5 @@
 // What lies behind an item's last step never enters a result: with NaNs there every row gives the
-// same bits as with zeros.
+// same numbers as with zeros.
 #include <gtest/gtest.h>
 
 #include <algorithm>

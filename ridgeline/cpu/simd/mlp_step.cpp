@@ -189,7 +189,7 @@ void MlpStep<T>::loss(const Frame& f, const Member& m, const Chunk& c) const {
   m.barrier();
 }
 
-// What the layer below's activation wants for its gradient.
+// What the layer's activation wants for its gradient.
 template <typename T>
 const T* MlpStep<T>::saved_panels(const Member& m, size_t l) const {
   return m.ours(layers_[l].act == Act::gelu ? offsets_[l].z_panels : offsets_[l].y_panels);

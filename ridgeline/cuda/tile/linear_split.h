@@ -6,7 +6,8 @@
 
 // A linear layer of few outputs over long sums in fp32 (sm_90): blocks share tiles of 64 x 64
 // results and split k, with most of a block's share on its way at once; a second launch adds up.
-// Factors are fp32, products and a block's sums fp64 on the tensor cores. Deterministic.
+// Factors are fp32, products and a warp's sums fp64 on the tensor cores; from there on sums are
+// fp32. Deterministic.
 namespace ridgeline::cuda {
 
 // Why the kernel does not take such a layer; "" when it does.
