@@ -69,6 +69,7 @@ class BalancedTrainStep final : public Step {
     const SharedMlpStep<T> one(layers, 1);
     const int64_t rows = (ops.images->y.shape[0] + threads - 1) / threads + kGroup<T>;
     std::vector<std::byte*> rooms;
+    rooms.reserve(size_t(threads));
     for (int t = 0; t < threads; ++t) {
       rooms.push_back(memory.take<std::byte>(align_up(one.room_bytes(rows), 4096)));
     }
