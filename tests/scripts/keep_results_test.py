@@ -71,6 +71,7 @@ def main():
             ("gemm", 1, "a"), ("conv", 2, "b")}
         assert [(line["batch"], line["us_median"], line["commit"]) for line in read("-recurrent-sweep")["lines"]] == [
             (1, 2, "b"), (1, 2, "b"), (4, 1, "a"), (4, 1, "a")]
+        assert [(line["batch"], line["commit"]) for line in read("-recurrent")["lines"]] == [(64, "a"), (64, "a")]
         assert read("-products") == {"device": "NVIDIA H200", "date": "2026-01-31", "commit": "a",
                                      "lines": [{"op": "TN"}]}
         assert read("-mlp-widths")[0]["commit"] == "a"

@@ -6,7 +6,7 @@
 
 // A guess at a variant's time in microseconds, for choosing what to measure. Fitted to overlapped
 // launches of 105 thin shapes on an H200 (M = 512 to 8192, N = 16 to 256): the best of its first
-// three is 0.4 % slower than the best of twelve in the geometric mean, 8 % at worst.
+// three was 0.4 % off the best of twelve on average (not fitted anew since splits start sooner).
 namespace ridgeline::cuda {
 
 struct GemmRates {
