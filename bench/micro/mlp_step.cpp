@@ -63,7 +63,7 @@ void run(const Workload& work, ThreadPool& pool, double seconds, double ceiling)
   simd::MlpStep<T> step(layers, work.batch, pool.size());
   Buffer workspace(step.workspace_bytes());
   step.bind(workspace.data());
-  const simd::Sgd<T> sgd{T(0.01)};
+  const simd::MlpTurn<T> turn{.sgd = {T(0.01)}};
   int64_t position = 0;
   double loss = 0;
   const auto once = [&] {
@@ -72,7 +72,7 @@ void run(const Workload& work, ThreadPool& pool, double seconds, double ceiling)
                                   0};
     position += work.batch;
     loss =
-        step.run(pool, batch, work.batch, 1.0 / double(work.batch), sgd).loss / double(work.batch);
+        step.run(pool, batch, work.batch, 1.0 / double(work.batch), turn).loss / double(work.batch);
   };
   for (int i = 0; i < 5; ++i) once();
   std::vector<double> times;

@@ -132,7 +132,7 @@ class Rank {
   }
   void step_by(simd::MlpStep<float>& step, int64_t n, int steps) {
     for (int i = 0; i < steps; ++i) {
-      step.run(pool_, batch(i, n == kBatch ? 0 : rank_ * share_), n, 1.0 / kBatch, kSgd);
+      step.run(pool_, batch(i, n == kBatch ? 0 : rank_ * share_), n, 1.0 / kBatch, {.sgd = kSgd});
     }
   }
   void step_together(int steps) {
