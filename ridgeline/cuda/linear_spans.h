@@ -8,23 +8,6 @@
 // Spans that rows of linear layers take in several folders, and their operands.
 namespace ridgeline::cuda {
 
-// A linear and its activation, where nothing else reads what lies between: cover(linear, y) says
-// what a row makes of the two ops with `y` for their result.
-template <typename F>
-Cover cover_linear_activation(const Rest& rest, F cover) {
-  const auto* linear = rest.get<Linear>(0);
-  const auto* activation = rest.get<Activation>(1);
-  if (linear == nullptr || activation == nullptr || activation->x.id != linear->y.id) {
-    return Cover::no("the next ops are no linear and its activation");
-  }
-  if (!rest.dead_after(linear->y, 2)) {
-    return Cover::no("the input of the activation is needed later");
-  }
-  Cover both = cover(*linear, activation->y);
-  if (both.ops > 0) both.skips = {linear->y.id};
-  return both;
-}
-
 // Of a linear alone, or with the activation that follows it.
 template <typename T>
 LinearArgs<T> linear_args(const Span& span, const Binding& binding) {

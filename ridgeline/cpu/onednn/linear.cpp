@@ -6,6 +6,7 @@
 
 #include "ridgeline/cpu/onednn/primitive.h"
 #include "ridgeline/cpu/onednn/rows.h"
+#include "ridgeline/plan/linear_activation.h"
 
 namespace ridgeline::cpu {
 namespace {
@@ -27,17 +28,9 @@ Cover covers_linear(const Rest& rest) {
 }
 
 Cover covers_linear_activation(const Rest& rest) {
-  const auto* linear = rest.get<Linear>(0);
-  const auto* activation = rest.get<Activation>(1);
-  if (linear == nullptr || activation == nullptr || activation->x.id != linear->y.id) {
-    return Cover::no("the next ops are no linear and its activation");
-  }
-  if (!rest.dead_after(linear->y, 2)) {
-    return Cover::no("the input of the activation is needed later");
-  }
-  Cover both = cover({linear->x, linear->w, linear->b, activation->y}, 2);
-  if (both.ops > 0) both.skips = {linear->y.id};
-  return both;
+  return cover_linear_activation(rest, [](const Linear& op, const Value& y) {
+    return cover({op.x, op.w, op.b, y}, 2);
+  });
 }
 
 Cover covers_grad_x(const Rest& rest) {

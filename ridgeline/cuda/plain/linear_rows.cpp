@@ -1,5 +1,6 @@
 #include "ridgeline/cuda/linear_spans.h"
 #include "ridgeline/cuda/plain/rows.h"
+#include "ridgeline/plan/linear_activation.h"
 
 namespace ridgeline::cuda {
 namespace {

@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "ridgeline/cuda/graph_order.h"
+#include "ridgeline/cuda/linear_spans.h"
 #include "ridgeline/cuda/plain/rows.h"
 #include "ridgeline/cuda/plain/update.h"
 #include "ridgeline/cuda/row.h"
@@ -29,12 +30,7 @@ std::string refuse_types(const Update& op) {
 }
 
 SgdSettings settings(const SgdUpdate& op, const Binding& binding) {
-  return {binding.read(op.lr).as<double>(),
-          binding.read(op.tick).as<int32_t>(),
-          binding.read(op.grad_scale).as<double>(),
-          op.momentum,
-          op.weight_decay,
-          op.nesterov};
+  return sgd_settings(op, binding);
 }
 AdamSettings settings(const AdamUpdate& op, const Binding& binding) {
   return {binding.read(op.lr).as<double>(),

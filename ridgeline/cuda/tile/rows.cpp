@@ -2,6 +2,7 @@
 
 #include "ridgeline/cuda/linear_spans.h"
 #include "ridgeline/cuda/tile/product.h"
+#include "ridgeline/plan/linear_activation.h"
 
 namespace ridgeline::cuda {
 namespace {

@@ -1,6 +1,7 @@
 #include "ridgeline/cuda/linear_spans.h"
 #include "ridgeline/cuda/tile/linear_split.h"
 #include "ridgeline/cuda/tile/rows.h"
+#include "ridgeline/plan/linear_activation.h"
 
 namespace ridgeline::cuda {
 namespace {
