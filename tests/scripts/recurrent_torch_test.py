@@ -129,10 +129,13 @@ def check(kind, hidden, layers, both, place, folder, images, labels):
           f"gradients within {worst:.1e} of their length")
 
 
-def places():
-    found = [("cpu", "fp64"), ("cpu", "fp32")]
-    gpu = subprocess.run([RIDGELINE, "info", "--device", "cuda"], capture_output=True)
-    return found + [("cuda", each) for each in BOUNDS] if gpu.returncode == 0 else found
+SMALL = [("rnn", 6, 1, False), ("rnn_relu", 6, 2, True), ("gru", 6, 2, True), ("lstm", 6, 2, True)]
+LARGE = [("gru", 136, 1, False), ("lstm", 136, 2, False)]  # of a size for the persistent passes of a GPU
+
+
+def cases():
+    yield from (((device, "fp64"), case) for device in ("cpu", "cuda") for case in SMALL)
+    yield from ((place, case) for place in (("cpu", "fp32"), ("cuda", "fp32"), ("cuda", "bf16")) for case in LARGE)
 
 
 def main():
@@ -145,13 +148,10 @@ def main():
         for part in ("train", "t10k"):
             write_idx(folder / f"{part}-images-idx3-ubyte", images, 8)
             write_idx(folder / f"{part}-labels-idx1-ubyte", labels, 8)
-        for place in places():
-            check("rnn", 6, 1, False, place, folder, images, labels)
-            check("rnn_relu", 6, 2, True, place, folder, images, labels)
-            check("gru", 6, 2, True, place, folder, images, labels)
-            check("lstm", 6, 2, True, place, folder, images, labels)
-            check("gru", 136, 1, False, place, folder, images, labels)  # of a size for the persistent passes
-            check("lstm", 136, 2, False, place, folder, images, labels)
+        gpu = subprocess.run([RIDGELINE, "info", "--device", "cuda"], capture_output=True).returncode == 0
+        for place, case in cases():
+            if place[0] == "cpu" or gpu:
+                check(*case, place, folder, images, labels)
 
 
 main()
