@@ -109,10 +109,11 @@ RowProduct grad_w_product(const RnnGradW& op, int64_t gate_count, int64_t width,
 int64_t joined_gates(const RnnShape& s) { return s.cell == CellKind::gru ? 2 : gates(s.cell); }
 
 struct GradWMemory {
-  void *before, *parts, *scratch;
+  void *cleared, *before, *parts, *scratch;
   GradWMemory(const RnnGradW& op, const Choice& choice, const RowProduct& of_x,
               const RowProduct& of_h, Pieces& pieces) {
     const RnnShape& s = op.shape;
+    cleared = op.lengths ? pieces.take(s.rows() * s.in, op.x.dtype) : nullptr;
     before = pieces.take(s.rows() * s.hidden, op.y.dtype);
     parts = pieces.take(kBiasParts * gradient_vectors(s.cell) * s.hidden, accumulated(op.y.dtype));
     scratch =
@@ -155,15 +156,19 @@ template <typename T>
 struct WeightGradients {
   Sequence sequence;
   Cell cell;
-  const T *y, *h0, *gradients;
-  T* before;
+  const T *x, *y, *h0, *gradients;
+  T *cleared, *before;  // cleared: null without lengths
   Accumulated<T>* parts;
-  int64_t rows, pitch;
+  int64_t in, rows, pitch;
   std::vector<Multiply> products;
   LooseOut<T> db_ih, db_hh;
 
   cudaError_t run(cudaStream_t stream) const {
     cudaError_t error = launch_states_before<T>(sequence, y, h0, before, stream);
+    // The second direction finds what the first one left.
+    if (error == cudaSuccess && cleared != nullptr && sequence.direction == 0) {
+      error = launch_clear_padding<T>(sequence, x, int(in), cleared, stream);
+    }
     for (const Multiply& product : products) {
       if (error == cudaSuccess) error = product(0, stream);
     }
@@ -184,11 +189,14 @@ WeightGradients<T> weight_gradients(const RnnGradW& op, int64_t d, const Choice&
   WeightGradients<T> all{};
   all.sequence = sequence_of(s, d, binding.read(op.lengths));
   all.cell = cell_of(s.cell);
+  all.x = binding.read(op.x).as<T>();
   all.y = binding.read(op.y).as<T>();
   all.h0 = binding.read(op.h0).as<T>();
   all.gradients = binding.read(op.gate_gradients).as<T>() + d * gradient_vectors(s.cell) * s.hidden;
+  all.cleared = static_cast<T*>(memory.cleared);
   all.before = static_cast<T*>(memory.before);
   all.parts = static_cast<Accumulated<T>*>(memory.parts);
+  all.in = s.in;
   all.rows = s.rows();
   all.pitch = gradients_pitch(s);
   all.db_ih = loose_write<T>(binding, grads.b_ih, op.x.dtype);
@@ -204,7 +212,8 @@ WeightGradients<T> weight_gradients(const RnnGradW& op, int64_t d, const Choice&
   const auto bytes_of = [&](const Value& v) {
     return static_cast<std::byte*>(binding.write(v).data);
   };
-  add(shapes.of_x, all.gradients, binding.read(op.x).data, bytes_of(grads.w_ih));
+  add(shapes.of_x, all.gradients, all.cleared != nullptr ? all.cleared : all.x,
+      bytes_of(grads.w_ih));
   add(shapes.of_h, all.gradients, memory.before, bytes_of(grads.w_hh));
   if (s.cell == CellKind::gru) {
     const size_t rows_before = size_t(2 * s.hidden * s.hidden) * size_of(grads.w_hh.dtype);

@@ -28,6 +28,19 @@ __global__ void rnn_states_before_kernel(Sequence s, const T* y, const T* h0, T*
   }
 }
 
+template <typename T, int kCount>
+__global__ void rnn_clear_padding_kernel(Sequence s, const T* x, int width, T* cleared) {
+  const int j = (blockIdx.x * kRowThreads + threadIdx.x) * kCount;
+  if (j >= width) return;
+  for (int64_t row = blockIdx.y; row < int64_t(s.batch) * s.steps; row += gridDim.y) {
+    const int b = int(row / s.steps), t = int(row % s.steps);
+    const int64_t at = row * width + j;
+    Values<T, kCount> values = {};
+    if (t < s.length(b)) values = *reinterpret_cast<const Values<T, kCount>*>(x + at);
+    *reinterpret_cast<Values<T, kCount>*>(cleared + at) = values;
+  }
+}
+
 // parts[p, c] = the sum over every kBiasParts-th row of x[r * pitch + c], from the p-th on, in
 // eights: a block has 32 * kCount columns, its warps share out the rows. kCount divides pitch and
 // columns.
@@ -77,17 +90,31 @@ __global__ void rnn_bias_gradients_kernel(const Accumulated<T>* parts, int gates
   if (vector == gates) db_hh.put(column - hidden, sum);
 }
 
+// A row of blocks a step of an item, each thread with `count` of its `width` values.
+dim3 row_blocks(const Sequence& s, int width, int count) {
+  const int each = kRowThreads * count;
+  const int64_t rows = int64_t(s.batch) * s.steps;
+  return dim3(unsigned((width + each - 1) / each), unsigned(rows < 65535 ? rows : 65535));
+}
+
 }  // namespace
 
 template <typename T>
 cudaError_t launch_states_before(const Sequence& s, const T* y, const T* h0, T* before,
                                  cudaStream_t stream) {
-  const int64_t rows = int64_t(s.batch) * s.steps;
   with_values<16 / sizeof(T)>({y, h0, before}, s.hidden, [&]<int kCount>() {
-    const int each = kRowThreads * kCount;
-    const dim3 blocks(unsigned((s.hidden + each - 1) / each),
-                      unsigned(rows < 65535 ? rows : 65535));
-    rnn_states_before_kernel<T, kCount><<<blocks, kRowThreads, 0, stream>>>(s, y, h0, before);
+    rnn_states_before_kernel<T, kCount>
+        <<<row_blocks(s, s.hidden, kCount), kRowThreads, 0, stream>>>(s, y, h0, before);
+  });
+  return cudaGetLastError();
+}
+
+template <typename T>
+cudaError_t launch_clear_padding(const Sequence& s, const T* x, int width, T* cleared,
+                                 cudaStream_t stream) {
+  with_values<16 / sizeof(T)>({x, cleared}, width, [&]<int kCount>() {
+    rnn_clear_padding_kernel<T, kCount>
+        <<<row_blocks(s, width, kCount), kRowThreads, 0, stream>>>(s, x, width, cleared);
   });
   return cudaGetLastError();
 }
@@ -109,11 +136,12 @@ cudaError_t launch_bias_gradients(const T* gate_gradients, int64_t rows, int64_t
   return cudaGetLastError();
 }
 
-#define INSTANTIATE(T)                                                                     \
-  template cudaError_t launch_states_before<T>(const Sequence&, const T*, const T*, T*,    \
-                                               cudaStream_t);                              \
-  template cudaError_t launch_bias_gradients<T>(const T*, int64_t, int64_t, Cell, int,     \
-                                                Accumulated<T>*, LooseOut<T>, LooseOut<T>, \
+#define INSTANTIATE(T)                                                                            \
+  template cudaError_t launch_states_before<T>(const Sequence&, const T*, const T*, T*,           \
+                                               cudaStream_t);                                     \
+  template cudaError_t launch_clear_padding<T>(const Sequence&, const T*, int, T*, cudaStream_t); \
+  template cudaError_t launch_bias_gradients<T>(const T*, int64_t, int64_t, Cell, int,            \
+                                                Accumulated<T>*, LooseOut<T>, LooseOut<T>,        \
                                                 cudaStream_t);
 RIDGELINE_CUDA_FOR_FLOATS(INSTANTIATE)
 #undef INSTANTIATE

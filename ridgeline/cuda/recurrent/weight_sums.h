@@ -13,6 +13,12 @@ template <typename T>
 cudaError_t launch_states_before(const Sequence& sequence, const T* y, const T* h0, T* before,
                                  cudaStream_t stream);
 
+// cleared[B, T, width] = x, but zero in the padding: what lies there may be a NaN or an infinity,
+// which times a gate gradient of zero is no zero.
+template <typename T>
+cudaError_t launch_clear_padding(const Sequence& sequence, const T* x, int width, T* cleared,
+                                 cudaStream_t stream);
+
 // db_ih and db_hh, either of which may be null: the sums over all rows of the gate gradients, in a
 // fixed order. `parts` is [kBiasParts, vectors * H].
 constexpr int kBiasParts = 64;
