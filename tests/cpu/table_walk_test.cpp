@@ -1,6 +1,7 @@
 // Every row of the table against the oracle, wherever it covers ops of a case.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <set>
 #include <string>
 #include <utility>
@@ -84,22 +85,40 @@ TEST(SplitRows, AgreeWithTheOracleByThisMachines) {
   for (const Impl& row : all_rows()) EXPECT_FALSE(row.name.ends_with(".amx")) << row.name;
 }
 
-// A NaN in an input comes through convolutions, normalisations, relu and pools. (Not so in oneDNN,
-// whose relu makes a zero of it.)
-TEST(SignalRows, NansComeThrough) {
-  const auto runtime = make_runtime(Device{}, 2);
-  Table table = all_rows();
-  std::erase_if(table, [](const Impl& row) {
-    return row.covers && row.name.find(".onednn") != std::string::npos;
-  });
-  Exercised exercised;
-  for (const DType dtype : {DType::fp32, DType::bf16}) {
-    for (const Case& c : small_signal_cases(dtype)) expect_nans(c, table, *runtime, exercised);
+// A NaN in an input comes through layers, relu and pools. (Not so in oneDNN, whose relu makes a
+// zero of it.)
+class NansComeThrough : public testing::Test {
+ protected:
+  NansComeThrough() {
+    std::erase_if(table_, [](const Impl& row) {
+      return row.covers && row.name.find(".onednn") != std::string::npos;
+    });
   }
-  for (const char* row : {"cpu.conv1d.toom", "cpu.norm_relu_pool.simd", "cpu.conv1d.bf16",
-                          "cpu.norm_relu_pool.bf16"}) {
-    EXPECT_GT(exercised[row], 0) << row << ": no case exercises this row";
+  void walk_cases(const std::function<std::vector<Case>(DType)>& cases) {
+    for (const DType dtype : {DType::fp32, DType::bf16}) {
+      for (const Case& c : cases(dtype)) expect_nans(c, table_, *runtime_, exercised_);
+    }
   }
+  void expect_rows(std::initializer_list<const char*> rows) {
+    for (const char* row : rows) {
+      EXPECT_GT(exercised_[row], 0) << row << ": no case exercises this row";
+    }
+  }
+
+ private:
+  std::unique_ptr<Runtime> runtime_ = make_runtime(Device{}, 2);
+  Table table_ = all_rows();
+  Exercised exercised_;
+};
+
+TEST_F(NansComeThrough, OfSignals) {
+  walk_cases(small_signal_cases);
+  expect_rows(
+      {"cpu.conv1d.toom", "cpu.norm_relu_pool.simd", "cpu.conv1d.bf16", "cpu.norm_relu_pool.bf16"});
+}
+TEST_F(NansComeThrough, OfLayers) {
+  walk_cases(layer_cases);
+  expect_rows({"cpu.linear.reference", "cpu.rnn.reference", "cpu.rnn.simd"});
 }
 
 TEST(Table, NamesAreUniqueAndSayTheirTarget) {

@@ -1,6 +1,9 @@
 #include "tests/support/nans.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -46,6 +49,24 @@ void expect_nans(const Case& c, const Table& table, Runtime& runtime, Exercised&
     EXPECT_GT(expected, 0) << row.name << ": the reference lost the NaN itself";
     EXPECT_EQ(missing, 0) << row.name << " loses NaNs (of " << expected << ")";
   }
+}
+
+std::vector<Case> layer_cases(DType dtype) {
+  std::vector<Case> all;
+  for (const ActivationKind kind : kActivations) {
+    for (const auto& [n, in, out] : {std::array<int64_t, 3>{5, 7, 3}, {64, 72, 136}}) {
+      CaseBuilder c(fmt::format("linear of {} and {}", n, name(kind)), dtype);
+      const Value z = c.temp("z", {n, out});
+      c.add(Linear{c.in("x", {n, in}), c.param("w", {out, in}), c.param("b", {out}), z});
+      c.add(Activation{kind, z, c.out("y", {n, out})});
+      all.push_back(c.done());
+    }
+  }
+  for (Case& c : recurrent_op_cases(dtype)) {
+    const auto* rnn = std::get_if<Rnn>(&c.program.ops.front());
+    if (rnn != nullptr && !rnn->lengths) all.push_back(std::move(c));
+  }
+  return all;
 }
 
 }  // namespace ridgeline::test

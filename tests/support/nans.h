@@ -9,4 +9,8 @@ namespace ridgeline::test {
 // share work share NaNs too.)
 void expect_nans(const Case& c, const Table& table, Runtime& runtime, Exercised& exercised);
 
+// Forward passes of linear and of recurrent layers for it: linear layers with their activations, of
+// whole tiles and of less, and layers of every cell whose items are all as long.
+std::vector<Case> layer_cases(DType dtype);
+
 }  // namespace ridgeline::test

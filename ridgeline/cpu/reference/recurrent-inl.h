@@ -18,7 +18,7 @@ struct Doubled {
     return x >= 0 ? 1 / (1 + std::exp(-x)) : std::exp(x) / (1 + std::exp(x));
   }
   static N tanh(N x) { return std::tanh(x); }
-  static N relu(N x) { return x > 0 ? x : 0.0; }
+  static N relu(N x) { return x < 0 ? 0.0 : x; }          // a NaN stays one
   static N relu_slope(N y) { return y > 0 ? 1.0 : 0.0; }  // at the output
   static N stored(N x) { return x; }                      // as it leaves for memory
   // start + sum of a[i * sa] b[i * sb]

@@ -20,10 +20,10 @@ HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// exp(x) for x <= 0; NaN stays NaN.
+// exp(x) for x <= 0; NaN stays NaN, of which Highway's makes a zero.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_negative(D d, V x) {
-  return hn::Exp(d, x);
+  return hn::IfThenElse(hn::IsNaN(x), x, hn::Exp(d, x));
 }
 
 // 1 / (1 + exp(-x)) without overflow on either side.
