@@ -3,11 +3,11 @@
 
 #include <csignal>
 #include <exception>
-#include <new>
 #include <sstream>
 
 #include "ridgeline/cli/commands.h"
 #include "ridgeline/core/error.h"
+#include "ridgeline/core/failure.h"
 #include "ridgeline/core/file.h"
 #include "ridgeline/core/words.h"
 #include "ridgeline/engine/info.h"
@@ -108,13 +108,8 @@ int main(int argc, char** argv) {
   ridgeline::cli::reserve_standard_descriptors();
   try {
     return ridgeline::cli::run(argc, argv);
-  } catch (const ridgeline::Error& error) {
-    return ridgeline::cli::fail(ridgeline::exit_code(error.kind()), error.what());
-  } catch (const std::bad_alloc&) {
-    return ridgeline::cli::fail(
-        ridgeline::exit_code(ridgeline::ErrorKind::device),
-        "out of host memory: use a smaller data set, batch or model, or end other programs");
   } catch (const std::exception& error) {
-    return ridgeline::cli::fail(1, fmt::format("unexpected: {}", error.what()));
+    const ridgeline::Failure failure = ridgeline::failure_of(error);
+    return ridgeline::cli::fail(failure.exit_code, failure.message);
   }
 }

@@ -4,11 +4,11 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <stop_token>
 #include <thread>
 
+#include "ridgeline/core/failure.h"
 #include "ridgeline/core/file.h"
 #include "ridgeline/dist/launcher.h"
 #include "ridgeline/dist/self.h"
@@ -99,14 +99,9 @@ int World::run(const std::function<int(Communicator&)>& work) {
     watch_.reset();
     ranks.transport().finish();
     return code;
-  } catch (const Error& error) {
-    watch_->fail(exit_code(error.kind()), error.what());
-  } catch (const std::bad_alloc&) {
-    watch_->fail(
-        exit_code(ErrorKind::device),
-        "out of host memory: use a smaller data set, batch or model, or end other programs");
   } catch (const std::exception& error) {
-    watch_->fail(1, fmt::format("unexpected: {}", error.what()));
+    const Failure failure = failure_of(error);
+    watch_->fail(failure.exit_code, failure.message);
   }
 }
 
