@@ -7,57 +7,10 @@
 #include <map>
 
 #include "ridgeline/nn/builder.h"
+#include "ridgeline/nn/lower_check.h"
 
 namespace ridgeline::nn {
 namespace {
-
-void check(const Model& model, const LowerOptions& options) {
-  const auto at_least_one = [](int64_t value, const char* what) {
-    if (value < 1) throw_error(ErrorKind::usage, "{} must be at least 1, is {}", what, value);
-  };
-  at_least_one(options.batch, "the batch");
-  at_least_one(options.repeats, "the number of steps a launch makes");
-  at_least_one(options.set_rows, "the number of items in the set");
-  if (options.set_rows > std::numeric_limits<int32_t>::max()) {
-    throw_error(ErrorKind::usage, "a set of {} items is too large; rows are numbered with 32 bits",
-                options.set_rows);
-  }
-  if (options.order_rows < options.batch) {
-    throw_error(ErrorKind::usage, "a batch of {} does not fit an order of {} rows", options.batch,
-                options.order_rows);
-  }
-  if (model.output().numel() % options.targets != 0) {
-    throw_error(
-        ErrorKind::usage,
-        "the model's output {} does not fall into {} steps, one for each target; end it with "
-        "a linear layer of per_step = true",
-        to_string(model.output()), options.targets);
-  }
-  if (options.mode != Mode::infer && options.classes > model.output().numel() / options.targets) {
-    throw_error(ErrorKind::usage,
-                "the model's output {} is too small for {} classes; widen its last linear layer",
-                to_string(model.output()), options.classes);
-  }
-  const DType weights = options.precision == Precision::fp64 ? DType::fp64 : DType::fp32;
-  for (const Param& param : model.params()) {
-    if (param.kind != ParamKind::counter && param.value.view().dtype != weights) {
-      throw_error(ErrorKind::usage, "{} is {}, but a run in {} needs {}", param.name,
-                  name(param.value.view().dtype), name(options.precision), name(weights));
-    }
-  }
-  const bool half = size_of(storage(options.precision)) == 2;
-  if (!half && options.weights == WeightKind::half) {
-    throw_error(ErrorKind::usage, "half weights are for bf16 and fp16, not {}",
-                name(options.precision));
-  }
-  if (!half && options.loss_scale.kind != LossScale::Kind::none) {
-    throw_error(ErrorKind::usage, "a loss scale is for bf16 and fp16, not {}",
-                name(options.precision));
-  }
-  if (options.mode == Mode::train && model.parameter_count() == 0) {
-    throw_error(ErrorKind::usage, "the model has no weights to train; add a linear layer");
-  }
-}
 
 // One call of lower(): what it has made so far, and its parts in the order they are appended.
 class Lowering {
@@ -401,7 +354,7 @@ class Lowering {
 }  // namespace
 
 Lowered lower(const Model& model, const LowerOptions& options) {
-  check(model, options);
+  check_lowering(model, options);
   Lowered lowered = Lowering(model, options).run();
   if (options.ranks > 1) {
     for (const Op& op : lowered.program.ops) {
