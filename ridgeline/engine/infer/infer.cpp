@@ -6,24 +6,17 @@
 
 #include "ridgeline/core/file.h"
 #include "ridgeline/core/text.h"
-#include "ridgeline/core/thread_pool.h"
 #include "ridgeline/dist/rank_communicator.h"
-#include "ridgeline/dist/sockets.h"
 #include "ridgeline/engine/infer/report.h"
+#include "ridgeline/engine/infer/station.h"
 #include "ridgeline/engine/machine.h"
-#include "ridgeline/engine/progress.h"
 #include "ridgeline/engine/ranks.h"
 #include "ridgeline/engine/report/page.h"
 #include "ridgeline/engine/signals.h"
-#include "ridgeline/engine/stream/delivery.h"
-#include "ridgeline/engine/stream/lanes.h"
 
 namespace ridgeline::engine {
 namespace {
 
-// Rows a launch unless --batch says otherwise: activations of a CPU's should stay in its caches, a
-// GPU wants to be filled: 4752 texts are whole waves of tiles on 132 multiprocessors.
-constexpr int64_t kCpuBatch = 256, kGpuBatch = 4752;
 constexpr size_t kAhead = 4;  // chunks read before anyone asks for them
 
 InferFormat settle(InferFormat format, const std::filesystem::path& output) {
@@ -31,74 +24,6 @@ InferFormat settle(InferFormat format, const std::filesystem::path& output) {
   const auto ending = output.extension();
   return ending == ".json" || ending == ".jsonl" ? InferFormat::json : InferFormat::csv;
 }
-
-int64_t batch_for(const std::vector<RunConfig>& lanes) {
-  const bool gpu = std::ranges::any_of(lanes, [](const RunConfig& lane) {
-    return choose_device(lane.device).kind != DeviceKind::cpu;
-  });
-  return gpu ? kGpuBatch : kCpuBatch;
-}
-
-RunClock common_clock(Communicator* ranks) {
-  if (ranks == nullptr || ranks->size() == 1) return RunClock();
-  ranks->barrier();
-  return RunClock(ranks->from_root(RunClock::process_age()));
-}
-
-// Everything a rank has before chunks come: its model, its devices, the options of its threads.
-struct Station {
-  Station(const std::filesystem::path& path, const InferOptions& options, Communicator* ranks)
-      : clock(common_clock(ranks)),
-        lanes(lanes_of(options.model.run, ranks)),
-        loaded(load(path, options)),
-        delivery(parse_delivery(options.transport)) {
-    for (RunConfig& lane : lanes) {
-      const RunConfig device = lane;
-      lane = loaded.config.run;
-      lane.device = device.device;
-      lane.threads = device.threads;
-    }
-    own.rank = ranks == nullptr ? 0 : ranks->rank();
-    own.host = dist::host_name();
-    own.start = clock.started();
-  }
-
-  WorkerOptions worker_options(const InferOptions& options, int64_t batch) const {
-    WorkerOptions worker;
-    worker.lanes = lanes;
-    // A GPU leaves the cores to the decoders; a CPU's lanes have use for all of them.
-    const bool gpu = batch_for(lanes) == kGpuBatch;
-    worker.decoders = options.decoders > 0 ? options.decoders
-                      : gpu                ? std::clamp(lanes[0].threads / 2, 1, 8)
-                                           : 1;
-    worker.credits = options.credits;
-    worker.batch = std::max<int64_t>(1, batch);
-    worker.probabilities = options.probabilities;
-    worker.spans = options.trace;
-    worker.echo = options.echo;
-    return worker;
-  }
-
-  bool wide() const { return loaded.config.run.precision == Precision::fp64; }
-
-  RunClock clock;
-  std::vector<RunConfig> lanes;
-  LoadedModel loaded;
-  Delivery delivery;
-  RankTimes own;
-
- private:
-  LoadedModel load(const std::filesystem::path& path, const InferOptions& options) {
-    ModelOptions model = options.model;
-    model.run.device = lanes.front().device;
-    LoadedModel result = load_model(path, model);
-    if (!result.symbols.empty()) {
-      throw_error(ErrorKind::usage, "{}: is a language model; ask it for text with --generate N",
-                  path.string());
-    }
-    return result;
-  }
-};
 
 dist::RankCommunicator* several(Communicator* ranks) {
   if (ranks == nullptr || ranks->size() == 1) return nullptr;
@@ -136,7 +61,7 @@ class RootRun {
       : station_(station),
         options_(options),
         ranks_(ranks),
-        batch_(options.batch > 0 ? options.batch : batch_for(station.lanes)),
+        batch_(options.batch > 0 ? options.batch : station.usual_batch()),
         reader_(source, batch_, station.delivery == Delivery::scatter ? 0 : kAhead, bell_),
         decoder_(station.loaded, source.coding()),
         output_(output) {}
