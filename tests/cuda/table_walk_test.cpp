@@ -12,7 +12,7 @@
 #include "ridgeline/cuda/vendor/nccl.h"
 #include "tests/cuda/device_self.h"
 #include "tests/cuda/gpu.h"
-#include "tests/support/walk.h"
+#include "tests/support/nans.h"
 
 namespace ridgeline::test {
 namespace {
@@ -346,6 +346,25 @@ TEST_F(CudaRoundedTableWalk, Tf32RowsAgreeWithTheOracle) {
 }
 TEST_F(CudaRoundedTableWalk, Fp32x3RowsAgreeWithTheOracle) {
   walk_fp32_as(Precision::fp32x3, {}, {".tile.", ".mlp_step.", ".head_sgd."});
+}
+
+// A NaN among the inputs is one in every output that depends on it, through relu and gates. (Not so
+// in cuBLASLt: some of its kernels' relu makes a zero of it.)
+TEST_F(CudaTableWalk, NansComeThroughLayers) {
+  Table table = cuda::rows();
+  std::erase_if(table,
+                [](const Impl& row) { return row.name.starts_with("cuda.linear_relu.cublaslt"); });
+  Exercised exercised;
+  for (const Precision precision :
+       {Precision::bf16, Precision::fp16, Precision::tf32, Precision::fp32, Precision::fp64}) {
+    for (Case& c : layer_cases(storage(precision))) {
+      c.program.precision = precision;
+      expect_nans(c, table, gpu(), exercised);
+    }
+  }
+  for (const char* row : {"cuda.linear.plain", "cuda.rnn.plain"}) {
+    EXPECT_GT(exercised[row], 0) << row << ": no case exercises this row";
+  }
 }
 
 // More rows than one block takes.

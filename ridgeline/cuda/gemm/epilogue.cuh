@@ -45,7 +45,7 @@ __device__ inline void store_pair(float* p, float2 value, bool pair) {
 
 template <Activation kActivation>
 __device__ inline float activate(float x) {
-  if constexpr (kActivation == Activation::relu) return fmaxf(x, 0.0f);
+  if constexpr (kActivation == Activation::relu) return x < 0.0f ? 0.0f : x;  // a NaN stays one
   if constexpr (kActivation == Activation::sigmoid) return 1.0f / (1.0f + __expf(-x));
   if constexpr (kActivation == Activation::tanh) return tanhf(x);
   return x;
