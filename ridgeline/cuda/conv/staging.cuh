@@ -9,20 +9,10 @@
 #include <cstdint>
 
 #include "ridgeline/cuda/conv/pooled.h"
-#include "ridgeline/cuda/device/cluster.cuh"
+#include "ridgeline/cuda/device/async_copy.cuh"
 #include "ridgeline/cuda/plain/accumulate.cuh"
 
 namespace ridgeline::cuda {
-
-// Four bytes beside the thread that asks (device/async_copy.cuh).
-__device__ inline void copy_async_4(void* to, const void* from) {
-#if __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from)
-               : "memory");
-#else
-  *static_cast<float*>(to) = *static_cast<const float*>(from);
-#endif
-}
 
 // The threads along a row of so many items.
 __device__ inline int lanes_along(int columns) {

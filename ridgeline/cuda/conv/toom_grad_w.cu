@@ -41,17 +41,20 @@ struct Layout {
     const int most = int(std::min<size_t>(shared_memory, 1 << 19));
     tiles = (shape.out_w() + kTile - 1) / kTile;
     shared = 0;
-    // No band of more rows fits, and of these no count of words exceeds an int.
-    const int most_rows = most / 4 / outputs;
+    const int most_rows = most / 4 / outputs;  // no band of more fits
     for (band = std::min(shape.out_h(), most_rows); band > 0 && shared == 0; --band) {
-      const int rows = band + shape.filter - 1;
-      x_plane = (rows * shape.w) | 1, dy_plane = (band * shape.out_w()) | 1;
-      x_tiles = rows * tiles * kChannels, dy_tiles = band * tiles * outputs;
+      const int64_t rows = band + shape.filter - 1;
+      const int64_t x_words = (rows * shape.w) | 1, dy_words = (int64_t(band) * shape.out_w()) | 1;
+      const int64_t x_points = rows * tiles * kChannels;
+      const int64_t dy_points = int64_t(band) * tiles * outputs;
       const int64_t staged =
-          int64_t(points) * (x_tiles + dy_tiles) + kChannels * x_plane + outputs * dy_plane;
+          points * (x_points + dy_points) + kChannels * x_words + outputs * dy_words;
       const int64_t exchange = int64_t(points) * shape.filter * outputs * kExchangePitch;
       const int64_t words = std::max(staged, exchange);
-      if (words * 4 <= most) shared = int(words) * 4;
+      if (words * 4 > most) continue;
+      x_plane = int(x_words), dy_plane = int(dy_words);
+      x_tiles = int(x_points), dy_tiles = int(dy_points);
+      shared = int(words) * 4;
     }
     ++band;
     bands = (shape.out_h() + band - 1) / band;

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cuda.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -10,7 +9,7 @@
 #include "ridgeline/cuda/device/mbarrier.cuh"
 
 // What the chain of convolutions needs beside device/: wgmma of 224 columns, transposed stores of
-// matrices, prefetches, and arrivals for a whole warpgroup.
+// matrices, and arrivals for a whole warpgroup.
 namespace ridgeline::cuda {
 
 // clang-format off
@@ -55,13 +54,6 @@ __device__ inline void store_matrices_transposed(uint32_t address, const uint32_
       "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
       "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
       : "memory");
-}
-
-// Brings a box of a tensor map to the L2.
-__device__ inline void tma_prefetch_tile(const CUtensorMap* map, int column, int row) {
-  asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global [%0, {%1, %2}];" ::"l"(map), "r"(column),
-               "r"(row)
-               : "memory");
 }
 
 // The arrivals of so many threads at once.

@@ -34,18 +34,6 @@ __device__ inline void load_fragment(uint32_t (&a)[4], const void* row) {
                : "r"(shared_address(row)));
 }
 
-// 16 or 4 bytes, or zeros where there is nothing to read.
-__device__ inline void copy_or_zero_16(void* to, const void* from, bool inside) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-               "r"(inside ? 16 : 0)
-               : "memory");
-}
-__device__ inline void copy_or_zero_4(void* to, const void* from, bool inside) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to)), "l"(from),
-               "r"(inside ? 4 : 0)
-               : "memory");
-}
-
 // Starts the copies of stage `tile` of the whole batch: kSteps positions of one item.
 template <typename T>
 __device__ void load_stage(const OneHotGeometry& g, const int32_t* token, const T* dy, int tile,
@@ -58,11 +46,12 @@ __device__ void load_stage(const OneHotGeometry& g, const int32_t* token, const 
     const int channel = j / (kSteps / kRun), t = j % (kSteps / kRun) * kRun;
     const bool inside = t0 + t < g.steps();
     const T* from = dy + (item * g.out + first + channel) * g.steps() + (inside ? t0 + t : 0);
-    copy_or_zero_16(stage.dy + channel * kPitch + t, from, inside);
+    copy_async_or_zero<16>(shared_address(stage.dy + channel * kPitch + t), from, inside ? 16 : 0);
   }
   for (int j = threadIdx.x; j < kCodes; j += blockDim.x) {
     const bool inside = t0 + j < g.length;
-    copy_or_zero_4(stage.token + j, token + item * g.length + (inside ? t0 + j : 0), inside);
+    const int32_t* from = token + item * g.length + (inside ? t0 + j : 0);
+    copy_async_or_zero<4>(shared_address(stage.token + j), from, inside ? 4 : 0);
   }
 }
 

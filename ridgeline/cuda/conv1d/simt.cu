@@ -47,11 +47,6 @@ struct SimtWork {
   bool relu;
 };
 
-__device__ inline void copy_async_4(void* to, const void* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from)
-               : "memory");
-}
-
 template <typename Tile>
 __device__ inline void load_stage(float* stage, const SimtWork& work, int first_row, int column,
                                   int channel) {

@@ -50,16 +50,7 @@ struct ByteBarrier {
                  : "memory");
   }
   static __device__ void wait_at(uint32_t barrier, uint32_t parity) {
-    uint32_t done;
-    do {
-      asm volatile(
-          "{\n.reg .pred p;\n"
-          "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-          "selp.u32 %0, 1, 0, p;\n}"
-          : "=r"(done)
-          : "r"(barrier), "r"(parity)
-          : "memory");
-    } while (!done);
+    mbarrier_wait_at(barrier, parity);
   }
 };
 

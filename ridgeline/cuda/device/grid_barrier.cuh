@@ -1,21 +1,11 @@
 #pragma once
 
-// Barriers: a named one among some warps of a block, and a split one (arrive, then wait) over a
-// grid whose blocks are all resident (launched cooperatively).
+// A split barrier (arrive, then wait) over a grid whose blocks are all resident (launched
+// cooperatively).
 
 #include <cstdint>
 
 namespace ridgeline::cuda {
-
-// Barrier `id` (1..15; 0 is __syncthreads) among `threads` threads of the block.
-__device__ inline void named_barrier_sync(int id, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-// Counts towards that barrier without waiting.
-__device__ inline void named_barrier_arrive(int id, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
 
 // One counter that only grows: each block adds one per barrier. It must be 0 when the grid starts.
 class GridBarrier {

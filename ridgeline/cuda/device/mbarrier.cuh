@@ -36,19 +36,8 @@ __device__ inline void mbarrier_arrive(Mbarrier* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(smem_address(barrier)) : "memory");
 }
 
-// Arrives at the barrier of the same shared-memory offset in CTA `rank` of the cluster.
-__device__ inline void mbarrier_arrive_remote(Mbarrier* barrier, uint32_t rank) {
-  asm volatile(
-      "{\n"
-      ".reg .b32 remote;\n"
-      "mapa.shared::cluster.u32 remote, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
-      "}\n" ::"r"(smem_address(barrier)),
-      "r"(rank)
-      : "memory");
-}
-
-__device__ inline bool mbarrier_try_wait(Mbarrier* barrier, uint32_t parity) {
+// Whether the phase of this parity has ended, of a barrier at this shared-memory address.
+__device__ inline bool mbarrier_try_wait_at(uint32_t barrier, uint32_t parity) {
   uint32_t done;
   asm volatile(
       "{\n"
@@ -57,22 +46,25 @@ __device__ inline bool mbarrier_try_wait(Mbarrier* barrier, uint32_t parity) {
       "selp.u32 %0, 1, 0, p;\n"
       "}\n"
       : "=r"(done)
-      : "r"(smem_address(barrier)), "r"(parity)
+      : "r"(barrier), "r"(parity)
       : "memory");
   return done != 0;
 }
 
 // Returns once the phase of this parity has ended. With RIDGELINE_BOUNDED_WAIT a wait that takes
 // seconds traps, so that a wrong byte count shows as an error and not as a hang.
-__device__ inline void mbarrier_wait(Mbarrier* barrier, uint32_t parity) {
+__device__ inline void mbarrier_wait_at(uint32_t barrier, uint32_t parity) {
 #ifdef RIDGELINE_BOUNDED_WAIT
-  for (uint32_t spins = 0; !mbarrier_try_wait(barrier, parity); ++spins) {
+  for (uint32_t spins = 0; !mbarrier_try_wait_at(barrier, parity); ++spins) {
     if (spins > (1u << 20)) __trap();
   }
 #else
-  while (!mbarrier_try_wait(barrier, parity)) {
+  while (!mbarrier_try_wait_at(barrier, parity)) {
   }
 #endif
+}
+__device__ inline void mbarrier_wait(Mbarrier* barrier, uint32_t parity) {
+  mbarrier_wait_at(smem_address(barrier), parity);
 }
 
 // Orders this thread's ordinary shared-memory writes before later reads by the copy engine or
@@ -81,21 +73,19 @@ __device__ inline void fence_async_proxy() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Barrier `id` (1-15) over `threads` threads of the block, whole warps.
+// Barrier `id` (1-15; 0 is __syncthreads) over `threads` threads of the block, whole warps.
 __device__ inline void named_barrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+// Counts towards that barrier without waiting.
+__device__ inline void named_barrier_arrive(int id, int threads) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 __device__ inline uint32_t cluster_rank() {
   uint32_t rank;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
-}
-
-__device__ inline uint32_t cluster_size() {
-  uint32_t size;
-  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
-  return size;
 }
 
 // Every thread of every CTA of the cluster arrives once and waits once. The release/acquire pair

@@ -27,7 +27,13 @@ using Split64x128 = SplitTile<64, 128, 7>;
 using Deep128x16 = SplitTile<128, 16, 9>;
 using Deep128x32 = SplitTile<128, 32, 8>;
 using Deep64x64 = SplitTile<64, 64, 11>;
-constexpr int kLeastDeepRows = 1536;
+// Large is what has blocks for most of an H200's 132 multiprocessors: 12 tiles of 128 rows, and k
+// in up to eight shares.
+constexpr int kLeastDeepRows = 12 * 128;
+// Of few results narrow tiles are tried whatever the sides of D: up to 128 tiles, about one for
+// each multiprocessor.
+template <typename Tile>
+constexpr int64_t kFewResults = int64_t{128} * Tile::kM* Tile::kN;
 
 // Operands straight from memory, up to this many elements of A: larger ones want more bytes under
 // way than registers hold. k of the flat ones fits in the registers.
@@ -140,9 +146,9 @@ class GemmVariants {
     if (p_.n <= 64) return add_thin(list, p_, true);
     if constexpr (sizeof(In) == 2 && kStreams<Epilogue>) {
       if (p_.m < 64 || p_.m > 256) return;
-      const int64_t elements = int64_t{p_.m} * p_.n;
-      if (elements <= 512 * 256) add_split<Split64x16>(list, p_, true);
-      if (elements <= 2048 * 128) add_split<Split64x32>(list, p_, true);
+      const int64_t results = int64_t{p_.m} * p_.n;
+      if (results <= kFewResults<Split64x16>) add_split<Split64x16>(list, p_, true);
+      if (results <= kFewResults<Split64x32>) add_split<Split64x32>(list, p_, true);
       add_split<Deep64x64>(list, p_, true);
     }
   }
@@ -154,8 +160,7 @@ class GemmVariants {
 
  private:
   void add_thin(std::vector<PreparedGemm>& list, const GemmProblem& p, bool swapped) const {
-    // Narrow tiles also where they alone give every multiprocessor one.
-    const bool few = int64_t{p.m} * p.n <= 512 * 256;
+    const bool few = int64_t{p.m} * p.n <= kFewResults<Split64x16>;
     if (p.n <= 32 || few) add_split<Split64x16>(list, p, swapped);
     if (p.n > 16 && (p.n <= 64 || few)) add_split<Split64x32>(list, p, swapped);
     if (p.n > 32) add_split<Split64x64>(list, p, swapped);

@@ -41,9 +41,9 @@ __device__ inline void gather_for_grid(const MlpTrainArgs& args, int block, int 
     for (int i = block * 32 + thread; i < x_bytes / 16; i += blocks * 32) {
       __stcg(out + i, gather_chunk<T, kSampleTiles>(args, base, i));
     }
-    named_barrier_sync(kStepBarrier, 32 * kWarps);
+    named_barrier(kStepBarrier, 32 * kWarps);
   }
-  named_barrier_sync(kStepBarrier, 32 * kWarps);
+  named_barrier(kStepBarrier, 32 * kWarps);
 }
 
 // The slot in a matrix of activations of 4 units (`quad` counts them over all blocks) of samples
@@ -101,7 +101,7 @@ class GridExchange {
   }
   __device__ void sent(const Stage& stage) {
     if (!stage.send_to) return;
-    named_barrier_sync(kComputeBarrier, 32 * kWarpCount);
+    named_barrier(kComputeBarrier, 32 * kWarpCount);
     arrive();
   }
 
@@ -124,7 +124,7 @@ class GridExchange {
   }
   __device__ void wait() {
     if (threadIdx.x == 0) barrier_.wait();
-    named_barrier_sync(kComputeBarrier, 32 * kWarpCount);
+    named_barrier(kComputeBarrier, 32 * kWarpCount);
   }
 
   const ResidentParams& p_;
@@ -232,7 +232,7 @@ class ClusterExchange {
           }
         }
       }
-      named_barrier_sync(kStepBarrier, 32 * kWarps);
+      named_barrier(kStepBarrier, 32 * kWarps);
     }
   }
 

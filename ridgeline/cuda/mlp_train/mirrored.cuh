@@ -196,14 +196,14 @@ class MirroredTrainer : MirroredUpdates<T, kHidden, kDecays, kMasters> {
   __device__ void chain(int t) {
     send_first();
     load_transposed(t);
-    named_barrier_sync(kWeightsBarrier + 1, kThreads);
+    named_barrier(kWeightsBarrier + 1, kThreads);
     first_barrier(ring_).wait(phase_);
     if (threadIdx.x == 0) first_barrier(ring_).expect(Map::kValueBytes);
     fence_async_proxy();
     uint32_t values[2][4];  // what this thread holds of the layer at work
 #pragma unroll 1
     for (int l = 1; l < kHidden; ++l) {
-      if (l > 1) named_barrier_sync(kWeightsBarrier + l, kThreads);
+      if (l > 1) named_barrier(kWeightsBarrier + l, kThreads);
       forward(l, l == 1 ? first(ring_) : y(l - 1, t), y(l, t), values);
     }
     loss(t);

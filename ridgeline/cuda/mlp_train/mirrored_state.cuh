@@ -85,7 +85,7 @@ class MirroredState {
   static constexpr int kWeightsBarrier = 2;  // and l, from 1 on: W(l) is updated
 
   __device__ void all_barrier() { __syncthreads(); }
-  __device__ void chain_barrier() { named_barrier_sync(kChainBarrier, kChainThreads); }
+  __device__ void chain_barrier() { named_barrier(kChainBarrier, kChainThreads); }
   __device__ ByteBarrier& first_barrier(int i) {
     return reinterpret_cast<ByteBarrier*>(generic_ + Map::kBarriers)[i];
   }

@@ -51,7 +51,7 @@ class MirroredUpdates : public MirroredState<T, kHidden, kMasters> {
     }
     load_transposed(t);
     load_inputs(min(t + 1, args_.steps - 1));
-    named_barrier_sync(kDlogitsBarrier, kThreads);
+    named_barrier(kDlogitsBarrier, kThreads);
     update_top(t);
     if (block_ == kMirrorBlocks - 1 && warp_ == kMirrorWarps - 1) report(t);
   }

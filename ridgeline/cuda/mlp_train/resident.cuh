@@ -41,7 +41,7 @@ class ResidentTrainer : ResidentState<T, kSampleTiles, kMasters, Exchange> {
     } else if constexpr (kUpdateWarps > 0) {
       run_updates();
     }
-    named_barrier_sync(kUpdatedBarrier, 32 * (kWarpCount + kUpdateWarps));
+    named_barrier(kUpdatedBarrier, 32 * (kWarpCount + kUpdateWarps));
     if (warp_ < kWarpCount) Base::template move_weights<true>();
   }
 
@@ -123,7 +123,7 @@ class ResidentTrainer : ResidentState<T, kSampleTiles, kMasters, Exchange> {
       for (int i = 0; i < 2 * p_.hidden; ++i) {
         const Job job = job_at(t, i);
         if (seen < job.ready) {
-          named_barrier_sync(kReadyBarrier + seen, 32 * (kWarpCount + kUpdateWarps));
+          named_barrier(kReadyBarrier + seen, 32 * (kWarpCount + kUpdateWarps));
           ++seen;
         }
         const bool shared_job = i == 2 * p_.hidden - 1;

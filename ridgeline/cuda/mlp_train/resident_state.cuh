@@ -46,14 +46,14 @@ class ResidentState {
   __device__ float* floats(int at) const { return reinterpret_cast<float*>(shared_ + at); }
   __device__ T* halves(int at) const { return reinterpret_cast<T*>(shared_ + at); }
   __device__ Slot* slots(Place at) const { return reinterpret_cast<Slot*>(place(at)); }
-  __device__ void compute_barrier() { named_barrier_sync(kComputeBarrier, kThreads); }
+  __device__ void compute_barrier() { named_barrier(kComputeBarrier, kThreads); }
 
   __device__ Rate rate_of(int t) const {
     const double lr = __ldg(args_.lr + t);
     return {float(1.0 - lr * args_.weight_decay), float(lr * share_)};
   }
   __device__ void step_barrier() {
-    named_barrier_sync(kStepBarrier, 32 * (kWarpCount + kUpdateWarps + Exchange::kGatherWarps));
+    named_barrier(kStepBarrier, 32 * (kWarpCount + kUpdateWarps + Exchange::kGatherWarps));
   }
 
   __device__ Job job_at(int t, int i) const {

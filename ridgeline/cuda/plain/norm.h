@@ -21,13 +21,18 @@ struct LayerNormArgs {
   double epsilon;
 };
 
+// What the gradients of both take.
 template <typename T>
-struct LayerNormGradArgs {
+struct NormGradArgs {
   const T *x, *dy;
   LooseIn<T> gamma;
   const Accumulated<T>*mean, *rstd;
   T* dx;
   LooseOut<T> dgamma, dbeta;
+};
+
+template <typename T>
+struct LayerNormGradArgs : NormGradArgs<T> {
   int64_t rows;
   int width;
 };
@@ -45,12 +50,7 @@ struct BatchNormArgs {
 };
 
 template <typename T>
-struct BatchNormGradArgs {
-  const T *x, *dy;
-  LooseIn<T> gamma;
-  const Accumulated<T>*mean, *rstd;
-  T* dx;
-  LooseOut<T> dgamma, dbeta;
+struct BatchNormGradArgs : NormGradArgs<T> {
   int n, c, pixels;
 };
 

@@ -34,12 +34,36 @@ std::string refuse_rows(const Rest& rest, bool clusters, const Value& x, int64_t
   return clusters && reason.empty() ? refuse_layer_cluster(rows, width, size_of(x.dtype)) : reason;
 }
 
+// What the ops take and make in the values' type, or may take in fp32.
+template <typename Op>
+Values forward_values(const Op& op) {
+  const DType dtype = op.x.dtype;
+  return {op.x, unless_loose(op.gamma, dtype), unless_loose(op.beta, dtype), op.y};
+}
+template <typename Op>
+Values gradient_values(const Op& op) {
+  const DType dtype = op.x.dtype;
+  return {op.x,  unless_loose(op.gamma, dtype),  op.dy,
+          op.dx, unless_loose(op.dgamma, dtype), unless_loose(op.dbeta, dtype)};
+}
+template <typename T, typename Op>
+NormGradArgs<T> gradient_args(const Op& op, const Binding& binding) {
+  using A = Accumulated<T>;
+  return {binding.read(op.x).template as<T>(),
+          binding.read(op.dy).template as<T>(),
+          loose_read<T>(binding, op.gamma, op.x.dtype),
+          binding.read(op.mean).template as<A>(),
+          binding.read(op.rstd).template as<A>(),
+          binding.write(op.dx).template as<T>(),
+          loose_write<T>(binding, op.dgamma, op.x.dtype),
+          loose_write<T>(binding, op.dbeta, op.x.dtype)};
+}
+
 Cover covers_layer_norm(const Rest& rest, bool clusters) {
   const auto* op = rest.get<LayerNorm>(0);
   if (op == nullptr) return no_such_op(LayerNorm::kName);
-  std::string reason = refuse_norm(
-      {op->x, unless_loose(op->gamma, op->x.dtype), unless_loose(op->beta, op->x.dtype), op->y},
-      {op->mean, op->rstd}, {op->rows(), op->width});
+  std::string reason =
+      refuse_norm(forward_values(*op), {op->mean, op->rstd}, {op->rows(), op->width});
   if (reason.empty()) reason = refuse_rows(rest, clusters, op->x, op->rows(), op->width);
   return cover_unless(reason, 1);
 }
@@ -68,9 +92,7 @@ Cover covers_layer_norm_grad(const Rest& rest, bool clusters) {
   const auto* op = rest.get<LayerNormGrad>(0);
   if (op == nullptr) return no_such_op(LayerNormGrad::kName);
   std::string reason =
-      refuse_norm({op->x, unless_loose(op->gamma, op->x.dtype), op->dy, op->dx,
-                   unless_loose(op->dgamma, op->x.dtype), unless_loose(op->dbeta, op->x.dtype)},
-                  {op->mean, op->rstd}, {op->rows(), op->width});
+      refuse_norm(gradient_values(*op), {op->mean, op->rstd}, {op->rows(), op->width});
   if (reason.empty()) reason = refuse_rows(rest, clusters, op->x, op->rows(), op->width);
   return cover_unless(reason, 1);
 }
@@ -80,17 +102,7 @@ std::unique_ptr<Step> prepare_layer_norm_grad(const Span& span, const Binding& b
   const auto& op = span.get<LayerNormGrad>(0);
   return dispatch_device_float(op.x.dtype, [&](auto type) {
     using T = decltype(type);
-    using A = Accumulated<T>;
-    const LayerNormGradArgs<T> args{binding.read(op.x).as<T>(),
-                                    binding.read(op.dy).as<T>(),
-                                    loose_read<T>(binding, op.gamma, op.x.dtype),
-                                    binding.read(op.mean).as<A>(),
-                                    binding.read(op.rstd).as<A>(),
-                                    binding.write(op.dx).as<T>(),
-                                    loose_write<T>(binding, op.dgamma, op.x.dtype),
-                                    loose_write<T>(binding, op.dbeta, op.x.dtype),
-                                    op.rows(),
-                                    int(op.width)};
+    const LayerNormGradArgs<T> args{gradient_args<T>(op, binding), op.rows(), int(op.width)};
     const auto launch = clusters ? launch_layer_norm_grad_cluster<T> : launch_layer_norm_grad<T>;
     return launch_step(binding, describe(span.op(0)),
                        [args, launch](cudaStream_t stream) { return launch(args, stream); });
@@ -100,10 +112,9 @@ std::unique_ptr<Step> prepare_layer_norm_grad(const Span& span, const Binding& b
 Cover covers_batch_norm(const Rest& rest, bool clusters) {
   const auto* op = rest.get<BatchNorm>(0);
   if (op == nullptr) return no_such_op(BatchNorm::kName);
-  std::string reason = refuse_norm(
-      {op->x, unless_loose(op->gamma, op->x.dtype), unless_loose(op->beta, op->x.dtype), op->y},
-      {op->mean, op->rstd, op->running_mean, op->running_var},
-      {op->n(), op->in.c, op->in.pixels()});
+  std::string reason =
+      refuse_norm(forward_values(*op), {op->mean, op->rstd, op->running_mean, op->running_var},
+                  {op->n(), op->in.c, op->in.pixels()});
   if (reason.empty()) reason = refuse_clusters(rest, clusters);
   return cover_unless(reason, 1);
 }
@@ -137,9 +148,7 @@ Cover covers_batch_norm_grad(const Rest& rest, bool clusters) {
   const auto* op = rest.get<BatchNormGrad>(0);
   if (op == nullptr) return no_such_op(BatchNormGrad::kName);
   std::string reason =
-      refuse_norm({op->x, unless_loose(op->gamma, op->x.dtype), op->dy, op->dx,
-                   unless_loose(op->dgamma, op->x.dtype), unless_loose(op->dbeta, op->x.dtype)},
-                  {op->mean, op->rstd}, {op->n(), op->in.c, op->in.pixels()});
+      refuse_norm(gradient_values(*op), {op->mean, op->rstd}, {op->n(), op->in.c, op->in.pixels()});
   if (reason.empty()) reason = refuse_clusters(rest, clusters);
   return cover_unless(reason, 1);
 }
@@ -149,17 +158,7 @@ std::unique_ptr<Step> prepare_batch_norm_grad(const Span& span, const Binding& b
   const auto& op = span.get<BatchNormGrad>(0);
   return dispatch_device_float(op.x.dtype, [&](auto type) {
     using T = decltype(type);
-    using A = Accumulated<T>;
-    const BatchNormGradArgs<T> args{binding.read(op.x).as<T>(),
-                                    binding.read(op.dy).as<T>(),
-                                    loose_read<T>(binding, op.gamma, op.x.dtype),
-                                    binding.read(op.mean).as<A>(),
-                                    binding.read(op.rstd).as<A>(),
-                                    binding.write(op.dx).as<T>(),
-                                    loose_write<T>(binding, op.dgamma, op.x.dtype),
-                                    loose_write<T>(binding, op.dbeta, op.x.dtype),
-                                    int(op.n()),
-                                    int(op.in.c),
+    const BatchNormGradArgs<T> args{gradient_args<T>(op, binding), int(op.n()), int(op.in.c),
                                     int(op.in.pixels())};
     const auto launch = clusters ? launch_batch_norm_grad_cluster<T> : launch_batch_norm_grad<T>;
     return launch_step(binding, describe(span.op(0)),
@@ -170,10 +169,9 @@ std::unique_ptr<Step> prepare_batch_norm_grad(const Span& span, const Binding& b
 Cover covers_batch_norm_infer(const Rest& rest) {
   const auto* op = rest.get<BatchNormInfer>(0);
   if (op == nullptr) return no_such_op(BatchNormInfer::kName);
-  return cover_unless(refuse_norm({op->x, unless_loose(op->gamma, op->x.dtype),
-                                   unless_loose(op->beta, op->x.dtype), op->y},
-                                  {op->mean, op->var}, {op->n(), op->in.c, op->in.pixels()}),
-                      1);
+  return cover_unless(
+      refuse_norm(forward_values(*op), {op->mean, op->var}, {op->n(), op->in.c, op->in.pixels()}),
+      1);
 }
 
 std::unique_ptr<Step> prepare_batch_norm_infer(const Span& span, const Binding& binding) {

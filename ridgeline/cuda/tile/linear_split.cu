@@ -29,13 +29,6 @@ struct Shares {
         splits(int(std::min<int64_t>(processors / tiles, in / kLeastShare))) {}
 };
 
-// 16 bytes to shared memory beside the thread that asks; zeros unless `there`.
-__device__ inline void copy_async_16_or_zeros(float* to, const float* from, bool there) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-               "r"(there ? 16 : 0)
-               : "memory");
-}
-
 // A warp's sums over its unit of a stage. The lane's two numbers are neighbours, 2t and 2t + 1
 // instead of t and t + 4: k in another order, for both factors.
 __device__ __forceinline__ void add_stage(double (&sums)[2][4][4], const float* stage, int depth) {
@@ -81,8 +74,11 @@ __global__ void __launch_bounds__(kThreads, 1)
       float* to = memory + stage % kStages * kStage + fetch_row * kPitch + fetch_k;
       const int k = begin + stage * kDepth + fetch_k;
       const int from = k < end ? k : 0;
-      copy_async_16_or_zeros(to, x + from, x_there && k < end);
-      copy_async_16_or_zeros(to + kSide * kPitch, w + from, w_there && k < end);
+      const auto copy = [&](float* at, const float* row, bool there) {
+        copy_async_or_zero<16>(shared_address(at), row + from, there && k < end ? 16 : 0);
+      };
+      copy(to, x, x_there);
+      copy(to + kSide * kPitch, w, w_there);
     }
     copy_async_commit();
   };

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "ridgeline/cuda/device/cluster.cuh"
+#include "ridgeline/cuda/device/async_copy.cuh"
 
 // One operand's stage of the pipeline in shared memory, and how it gets there.
 namespace ridgeline::cuda::tile {
@@ -30,28 +30,6 @@ struct Stage {
     return row * kPitch + depth;
   }
 };
-
-#if __CUDA_ARCH__ >= 800
-// `valid` of kBytes bytes, and zeros for the rest.
-template <int kBytes>
-__device__ inline void copy_or_zero(uint32_t to, const void* from, int valid) {
-  if constexpr (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid)
-                 : "memory");
-  } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(to), "l"(from), "r"(valid),
-                 "n"(kBytes)
-                 : "memory");
-  }
-}
-__device__ inline void copy_16(uint32_t to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
-}
-#else
-template <int kBytes>
-__device__ inline void copy_or_zero(uint32_t, const void*, int) {}
-__device__ inline void copy_16(uint32_t, const void*) {}
-#endif
 
 // Copies stage after stage of one operand, from `depth` on. p is its first element, rows `pitch`
 // elements apart (or depths, when rows are contiguous). wide: by 16 bytes, for which p and the
@@ -102,7 +80,7 @@ class StageCopy {
     const int64_t step = kStep * pitch_;
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
-      copy_16(to + uint32_t(i * kStep * S::kPitch * int(sizeof(T))), from);
+      copy_async_16(to + uint32_t(i * kStep * S::kPitch * int(sizeof(T))), from);
       from += step;
     }
   }
@@ -117,8 +95,9 @@ class StageCopy {
     for (int i = 0; i < kCopies; ++i) {
       const int other = across() + i * kStep;
       const bool there = other < limit && bytes > 0;
-      copy_or_zero<16>(stage + to_ + uint32_t(i * kStep * S::kPitch * int(sizeof(T))),
-                       there ? mine_ + int64_t(i * kStep) * pitch_ : tile_, there ? bytes : 0);
+      copy_async_or_zero<16>(stage + to_ + uint32_t(i * kStep * S::kPitch * int(sizeof(T))),
+                             there ? mine_ + int64_t(i * kStep) * pitch_ : tile_,
+                             there ? bytes : 0);
     }
   }
 
@@ -130,8 +109,8 @@ class StageCopy {
       const int depth = kAlongK ? i % S::kDepth : i / S::kRows;
       const bool there = row < rows_ && depth < left_;
       const int64_t from = kAlongK ? row * pitch_ + depth : depth * pitch_ + row;
-      copy_or_zero<int(sizeof(T))>(stage + uint32_t(S::at(row, depth)) * uint32_t(sizeof(T)),
-                                   there ? base + from : tile_, there ? int(sizeof(T)) : 0);
+      copy_async_or_zero<int(sizeof(T))>(stage + uint32_t(S::at(row, depth)) * uint32_t(sizeof(T)),
+                                         there ? base + from : tile_, there ? int(sizeof(T)) : 0);
     }
   }
 
