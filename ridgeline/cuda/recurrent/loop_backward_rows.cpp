@@ -69,9 +69,7 @@ struct BackwardLoop {
 Cover covers_backward(const Rest& rest, const LoopOptions& options) {
   const auto* op = rest.get<RnnGrad>(0);
   if (op == nullptr) return no_such_op(RnnGrad::kName);
-  std::string reason =
-      refuse_floats({op->y, op->reserve, op->weights[0].w_hh, op->weights[1].w_hh, op->h0, op->c0,
-                     op->dy, op->dhT, op->dcT, op->gate_gradients, op->dh0, op->dc0});
+  std::string reason = refuse_floats(floats_of(*op));
   if (reason.empty()) reason = refuse_shape(op->shape);
   if (reason.empty() && options.gate_products && gates(op->shape.cell) == 1) {
     reason = "the cell has one gate only";
@@ -106,9 +104,7 @@ BackwardLoop<T> backward_loop(const RnnGrad& op, int64_t d, const LoopOptions& o
   args.dc = static_cast<Accumulated<T>*>(memory.dc);
   args.gate_gradients = binding.write(op.gate_gradients).as<T>();
   args.compact = static_cast<T*>(memory.compact);
-  const auto state = [&](T* of_both) {
-    return of_both != nullptr ? of_both + args.sequence.state_offset() : nullptr;
-  };
+  const auto state = states_of<T>(args.sequence);
   loop.dhT = state(binding.read(op.dhT).as<T>());
   loop.dcT = state(binding.read(op.dcT).as<T>());
   loop.dh0 = state(binding.write(op.dh0).as<T>());

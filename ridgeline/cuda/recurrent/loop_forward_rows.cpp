@@ -132,14 +132,7 @@ struct ForwardLoop {
 };
 
 std::string refuse_forward(const Rest& rest, const Rnn& op, const LoopOptions& options) {
-  const DType dtype = op.x.dtype;
-  Values floats{op.x, op.y, op.h0, op.c0, op.hT, op.cT, op.reserve};
-  for (const RnnWeights& w : op.weights) {
-    for (const Value& v :
-         {w.w_ih, w.w_hh, unless_loose(w.b_ih, dtype), unless_loose(w.b_hh, dtype)})
-      floats.push_back(v);
-  }
-  std::string reason = refuse_floats(floats);
+  std::string reason = refuse_floats(floats_of(op));
   if (reason.empty()) reason = refuse_shape(op.shape);
   if (!reason.empty()) return reason;
   if ((options.each_input || options.added) && op.lengths &&
@@ -194,9 +187,7 @@ ForwardLoop<T> forward_loop(const Rnn& op, int64_t d, const LoopOptions& options
   args.c = static_cast<Accumulated<T>*>(memory.c);
   args.y = binding.write(op.y).as<T>();
   args.reserve = binding.write(op.reserve).as<T>();
-  const auto state = [&](T* of_both) {
-    return of_both != nullptr ? of_both + args.sequence.state_offset() : nullptr;
-  };
+  const auto state = states_of<T>(args.sequence);
   loop.h0 = state(binding.read(op.h0).as<T>());
   loop.c0 = state(binding.read(op.c0).as<T>());
   loop.hT = state(binding.write(op.hT).as<T>());

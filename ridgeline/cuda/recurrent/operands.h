@@ -26,6 +26,40 @@ inline Sequence sequence_of(const RnnShape& s, int64_t direction, const Tensor& 
           int(direction), s.reverse(direction), lengths.as<int32_t>()};
 }
 
+// The numbers of an op, which are all of one type but for biases.
+inline Values floats_of(const Rnn& op) {
+  Values floats{op.x, op.y, op.h0, op.c0, op.hT, op.cT, op.reserve};
+  for (const RnnWeights& w : op.weights) {
+    for (const Value& v :
+         {w.w_ih, w.w_hh, unless_loose(w.b_ih, op.x.dtype), unless_loose(w.b_hh, op.x.dtype)}) {
+      floats.push_back(v);
+    }
+  }
+  return floats;
+}
+inline Values floats_of(const RnnGrad& op) {
+  return {op.y,
+          op.reserve,
+          op.weights[0].w_hh,
+          op.weights[1].w_hh,
+          op.h0,
+          op.c0,
+          op.dy,
+          op.dhT,
+          op.dcT,
+          op.gate_gradients,
+          op.dh0,
+          op.dc0};
+}
+
+// Finds a direction's part of a state [D, B, H]; null where there is none.
+template <typename T>
+auto states_of(const Sequence& sequence) {
+  return [offset = sequence.state_offset()](T* all) {
+    return all != nullptr ? all + offset : nullptr;
+  };
+}
+
 // Pieces of a workspace, one after the other: first only counted, then handed out.
 class Pieces {
  public:

@@ -74,16 +74,8 @@ struct ForwardMemory {
 };
 
 inline std::string refuse_forward(const Rest& rest, const Rnn& op) {
-  const DType dtype = op.x.dtype;
-  std::string reason = refuse_pass(rest, op.shape, dtype);
-  Values floats{op.x, op.y, op.h0, op.c0, op.hT, op.cT, op.reserve};
-  for (const RnnWeights& w : op.weights) {
-    for (const Value& v :
-         {w.w_ih, w.w_hh, unless_loose(w.b_ih, dtype), unless_loose(w.b_hh, dtype)}) {
-      floats.push_back(v);
-    }
-  }
-  if (reason.empty()) reason = refuse_floats(floats);
+  std::string reason = refuse_pass(rest, op.shape, op.x.dtype);
+  if (reason.empty()) reason = refuse_floats(floats_of(op));
   if (reason.empty()) reason = refuse_shape(op.shape);
   return reason;
 }
@@ -95,9 +87,7 @@ PersistentForward<T> forward_args(const Rnn& op, int64_t d, const Binding& bindi
   PersistentForward<T> args{};
   args.cell = cell_of(op.shape.cell);
   args.sequence = sequence_of(op.shape, d, binding.read(op.lengths));
-  const auto state = [&](T* of_both) {
-    return of_both != nullptr ? of_both + args.sequence.state_offset() : nullptr;
-  };
+  const auto state = states_of<T>(args.sequence);
   args.w_hh = binding.read(w.w_hh).as<T>();
   args.b_ih = loose_read<T>(binding, w.b_ih, op.x.dtype);
   args.b_hh = loose_read<T>(binding, w.b_hh, op.x.dtype);

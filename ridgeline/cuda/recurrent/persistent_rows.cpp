@@ -76,11 +76,7 @@ Cover covers_backward(const Rest& rest, PersistentForm form) {
   const auto* op = rest.get<RnnGrad>(0);
   if (op == nullptr) return no_such_op(RnnGrad::kName);
   std::string reason = refuse_pass(rest, op->shape, op->dy.dtype);
-  if (reason.empty()) {
-    reason =
-        refuse_floats({op->y, op->reserve, op->weights[0].w_hh, op->weights[1].w_hh, op->h0, op->c0,
-                       op->dy, op->dhT, op->dcT, op->gate_gradients, op->dh0, op->dc0});
-  }
+  if (reason.empty()) reason = refuse_floats(floats_of(*op));
   if (reason.empty()) reason = refuse_shape(op->shape);
   if (!reason.empty()) return Cover::no(std::move(reason));
   const PersistentLayout layout = backward_layout(*op, rest.runtime, form);
@@ -109,9 +105,7 @@ BackwardPassLaunches<T> backward_pass(const RnnGrad& op, int64_t d, PersistentFo
   auto& args = pass.args;
   args.cell = cell_of(s.cell);
   args.sequence = sequence_of(s, d, binding.read(op.lengths));
-  const auto state = [&](T* of_both) {
-    return of_both != nullptr ? of_both + args.sequence.state_offset() : nullptr;
-  };
+  const auto state = states_of<T>(args.sequence);
   args.y = binding.read(op.y).as<T>();
   args.reserve = binding.read(op.reserve).as<T>();
   args.h0 = state(binding.read(op.h0).as<T>());
