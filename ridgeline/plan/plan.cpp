@@ -38,6 +38,7 @@ struct Plan::Parts {
   std::map<int64_t, std::function<void()>> launches;  // by number of steps
   std::vector<std::function<void()>> turns;           // of a plan in several segments: one pass
 
+  std::map<Instance, Lifetime> lifetimes() const;
   void lay_out();
   Tensor tensor(const Value& value, const Format& format) const;
   void run_once() { run(0, steps.size()); }
@@ -118,8 +119,9 @@ Arena make_arena(const std::vector<Lifetime>& pieces, Runtime& runtime) {
 
 }  // namespace
 
-// Gives every temporary, converted copy and workspace its place in the arena.
-void Plan::Parts::lay_out() {
+// From the first step that touches them to the last: temporaries, and what else stands in a format
+// of its own.
+std::map<Instance, Lifetime> Plan::Parts::lifetimes() const {
   std::map<Instance, Lifetime> lives;
   const auto touch = [&](ValueId id, const Format& format, size_t bytes, size_t step) {
     if (format.empty() && program.info(id).role != Role::temp) return;
@@ -151,6 +153,12 @@ void Plan::Parts::lay_out() {
       touch_all(writes(program.ops[op]), choice.cover, choice.cover.writes, i);
     }
   }
+  return lives;
+}
+
+// Gives every temporary, converted copy and workspace its place in the arena.
+void Plan::Parts::lay_out() {
+  const std::map<Instance, Lifetime> lives = lifetimes();
   std::vector<Lifetime> pieces;
   pieces.reserve(lives.size() + choices.size());
   for (const auto& [instance, life] : lives) pieces.push_back(life);
