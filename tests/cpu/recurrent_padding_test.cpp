@@ -19,7 +19,8 @@ TEST(RecurrentRows, PaddingNeverEntersAResult) {
       }
     }
   }
-  for (const char* row : {"cpu.rnn_grad_w.simd", "cpu.rnn_grad_w.reference", "cpu.rnn.simd"}) {
+  for (const char* row : {"cpu.rnn_grad_w.simd", "cpu.rnn_grad_w.reference", "cpu.rnn.simd",
+                          "cpu.rnn.items", "cpu.rnn_grads.items"}) {
     EXPECT_GT(exercised[row], 0) << row;
   }
 }

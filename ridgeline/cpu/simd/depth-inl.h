@@ -56,13 +56,14 @@ HWY_INLINE void for_tiles(Range tiles, Range panels, F&& f) {
   }
 }
 
-// The first `count` columns of a panel in pairs of vectors, at the end a single one.
+// Columns of a panel in pairs of vectors, at the end a single one.
 template <typename T, class F>
-HWY_INLINE void for_columns(int64_t count, F&& f) {
+HWY_INLINE void for_columns(Range columns, F&& f) {
   const int64_t lanes = int64_t(hn::Lanes(Tag<T>()));
-  int64_t column = 0;
-  for (; column + lanes < count; column += 2 * lanes) f(std::integral_constant<int, 2>(), column);
-  if (column < count) f(std::integral_constant<int, 1>(), column);
+  int64_t column = columns.begin;
+  for (; column + lanes < columns.end; column += 2 * lanes)
+    f(std::integral_constant<int, 2>(), column);
+  if (column < columns.end) f(std::integral_constant<int, 1>(), column);
 }
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE

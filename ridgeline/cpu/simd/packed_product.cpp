@@ -54,7 +54,7 @@ void multiply(const PackedProductArgs<T>& g, Range tiles, Range panels) {
     const Range group{first, std::min(first + kPanelsTogether, panels.end)};
     for_depth_blocks(g.depth, [&](Range depth) HWY_ATTR {
       for_tiles<T>(tiles, group, [&](int64_t tile, int64_t panel) HWY_ATTR {
-        for_columns<T>(kPanel<T>, [&](auto vectors, int64_t column) HWY_ATTR {
+        for_columns<T>(g.columns, [&](auto vectors, int64_t column) HWY_ATTR {
           packed_tile<vectors>(g, tile, panel, column, depth);
         });
       });

@@ -20,8 +20,9 @@ struct PackedProductArgs {
   T* c;        // panel p at c + p * c_stride, [rows][kPanel]
   int64_t b_stride, c_stride;
   int64_t rows, depth;
-  const T* bias = nullptr;  // [rows]; null for zeros
-  bool add = false;         // to what c holds, instead of the bias
+  const T* bias = nullptr;      // [rows]; null for zeros
+  bool add = false;             // to what c holds, instead of the bias
+  Range columns{0, kPanel<T>};  // of each panel
 };
 
 template <typename T>

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ridgeline/cpu/simd/batch.h"
+#include "ridgeline/cpu/simd/packed_product.h"
 #include "ridgeline/cpu/simd/pieces.h"
 #include "ridgeline/cpu/simd/recurrent.h"
 #include "ridgeline/cpu/simd/row.h"
@@ -35,17 +36,52 @@ inline constexpr int kPackParts = 16;
 // shared out, large enough that tiles of a piece find the state in the first-level cache.
 struct UnitPieces {
   int64_t hidden, tile;  // units
-  int64_t tiles;         // of a piece
+  int64_t most;          // tiles of a piece
+  int threads;
 
-  int64_t size() const { return tile * tiles; }
+  // At least eight pieces a thread, as far as there are tiles.
+  int64_t tiles() const { return std::clamp<int64_t>(hidden / (8 * threads * tile), 1, most); }
+
+  int64_t size() const { return tile * tiles(); }
   int64_t count() const { return (hidden + size() - 1) / size(); }
   Range at(int64_t piece) const { return {piece * size(), std::min((piece + 1) * size(), hidden)}; }
 };
 
-// [n, features] at a[r * lda] to panels of one step and back, all features.
+// Items [n, features] at a[r * lda] to panels of one step, all features.
 template <typename T>
-void to_step(const T* a, int64_t lda, int64_t n, int64_t features, T* panels) {
-  batch_kernels<T>().to_panels(a, lda, features, panels, {0, n}, {0, features});
+void to_step(const T* a, int64_t lda, Range items, int64_t features, T* panels) {
+  batch_kernels<T>().to_panels(a, lda, features, panels, items, {0, features});
+}
+
+// The items of a thread that does all of their units, in whole groups.
+template <typename T>
+Range items_of(const RnnShape& s, int thread, int threads) {
+  return split(s.batch, thread, threads, kGroup<T>);
+}
+
+// Why a row whose threads share out the items refuses.
+template <typename T>
+std::string refuses_items(const RnnShape& s, int threads) {
+  if (groups_of<T>(s.batch) >= threads) return {};
+  return fmt::format("{} items are fewer than {} threads can share", s.batch, threads);
+}
+
+// The columns of `items` of a product in panels by step, of `times` steps.
+template <typename T>
+void multiply_items(PackedProductArgs<T> g, const Sizes<T>& sizes, Range items, int64_t times) {
+  const int64_t tiles = packed_tiles<T>(g.rows);
+  const T* b = g.b;
+  T* c = g.c;
+  const int64_t b_panel = g.b_stride, c_panel = g.c_stride;
+  g.b_stride *= sizes.panels;
+  g.c_stride *= sizes.panels;
+  const Range panels = panels_with<T>(items);
+  for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
+    g.b = b + panel * b_panel;
+    g.c = c + panel * c_panel;
+    g.columns = columns_of<T>(items, panel);
+    packed_kernels<T>().multiply(g, {0, tiles}, {0, times});
+  }
 }
 
 // A state [B, H], or zeros when there is none, in panels.
@@ -53,7 +89,7 @@ template <typename T>
 void load_state(const T* state, const RnnShape& s, int64_t d, T* panels) {
   std::fill_n(panels, Sizes<T>{s}.state(), T(0));
   if (state != nullptr) {
-    to_step(state + d * s.batch * s.hidden, s.hidden, s.batch, s.hidden, panels);
+    to_step(state + d * s.batch * s.hidden, s.hidden, {0, s.batch}, s.hidden, panels);
   }
 }
 

@@ -42,13 +42,16 @@ struct GradOperands {
   T* dx = nullptr;  // may be null
   T *dw_ih[2] = {}, *dw_hh[2] = {}, *db_ih[2] = {}, *db_hh[2] = {};
 
-  // dx in panels by step to where it belongs, a thread's share.
+  // dx in panels by step, from the first of `times` on, to where it belongs.
+  void put_dx(const RnnShape& s, const T* panels, Range times, Range items) const {
+    for (int64_t t = times.begin; t < times.end; ++t, panels += Sizes<T>{s}.step(s.in)) {
+      batch_kernels<T>().from_panels(panels, s.in, dx + t * s.in, s.steps * s.in, items, {0, s.in});
+    }
+  }
+  // A thread's share.
   void put_dx(const RnnShape& s, const T* panels, ThreadPool& pool, int thread) const {
     const Range times = split(s.steps, thread, pool.size());
-    for (int64_t t = times.begin; t < times.end; ++t) {
-      batch_kernels<T>().from_panels(panels + t * Sizes<T>{s}.step(s.in), s.in, dx + t * s.in,
-                                     s.steps * s.in, {0, s.batch}, {0, s.in});
-    }
+    put_dx(s, panels + times.begin * Sizes<T>{s}.step(s.in), times, {0, s.batch});
   }
 };
 
@@ -63,6 +66,7 @@ struct GradProducts {
   // Scratch.
   ColumnBlocks<T> inputs{}, states{};
   T *packed = nullptr, *dx_panels = nullptr;
+  int64_t dx_steps = 0;  // that dx_panels has room for
 
   int64_t panels() const { return panels_of<T>(s.batch); }
   int64_t rows() const { return s.steps * panels() * kPanel<T>; }
@@ -70,14 +74,17 @@ struct GradProducts {
   // Before the vectors that go through w_ih.
   int64_t first() const { return kernel_vector(s.cell, 0) * s.hidden; }
 
-  void allot(const RnnShape& shape, Scratch& scratch) {
+  // `together`: steps whose dx is made at once.
+  void allot(const RnnShape& shape, int64_t together, Scratch& scratch) {
     s = shape;
+    // Of two directions the second adds to what the first made.
+    dx_steps = s.directions() > 1 ? s.steps : std::min(together, s.steps);
     inputs = {rows(), s.in};
     states = {rows(), s.hidden};
     inputs.at = scratch.take<T>(inputs.size());
     states.at = scratch.take<T>(states.size());
     packed = scratch.take<T>(packed_elements<T>(s.in, s.gate_rows()));
-    dx_panels = scratch.take<T>(size_t(rows() * s.in));
+    dx_panels = scratch.take<T>(size_t(dx_steps * Sizes<T>{s}.step(s.in)));
   }
 
   // What does not need the gate gradients: one of kPackParts parts of the weights, and a step. A
@@ -88,66 +95,103 @@ struct GradProducts {
                              split(packed_tiles<T>(s.in), part, kPackParts));
   }
   void take_step(const GradOperands<T>& o, int64_t d, int64_t t) const {
-    for (int64_t b = 0; b < panels() * kPanel<T>; ++b) {
-      const int64_t r = t * panels() * kPanel<T> + b;
-      if (d == 0) inputs.take(r, b < s.batch ? input_at(s, o.x, o.lengths, b, t) : nullptr);
-      states.take(r, b < s.batch ? state_before(s, o.y, o.h0, o.lengths, b, d, t) : nullptr);
+    take_steps(o, d, {t, t + 1}, {0, s.batch});
+  }
+  // Of some items; those past the batch with the last ones.
+  void take_steps(const GradOperands<T>& o, int64_t d, Range times, Range items) const {
+    const int64_t end = items.end == s.batch ? panels() * kPanel<T> : items.end;
+    for (int64_t b = items.begin; b < end; ++b) {
+      for (int64_t t = times.begin; t < times.end; ++t) {
+        const int64_t r = t * panels() * kPanel<T> + b;
+        if (d == 0) inputs.take(r, b < s.batch ? input_at(s, o.x, o.lengths, b, t) : nullptr);
+        states.take(r, b < s.batch ? state_before(s, o.y, o.h0, o.lengths, b, d, t) : nullptr);
+      }
     }
   }
 
   void run(const GradOperands<T>& o, ThreadPool& pool, const Pieces& pieces, int thread,
            int64_t& round, int64_t d, const T* gradients) const {
     if (o.dx != nullptr) {
-      PackedProductArgs<T> args{packed,           gradients + first() * kPanel<T>,
-                                dx_panels,        wide() * kPanel<T>,
-                                s.in * kPanel<T>, s.in,
-                                s.gate_rows()};
-      args.add = d > 0;
-      multiply_in_pieces(pieces, thread, round++, args, s.steps * panels());
+      multiply_in_pieces(pieces, thread, round++, dx_product(d, gradients, 0), s.steps * panels());
       pool.barrier();
     }
     weights(o, pool, pieces, thread, round++, d, gradients);
     if (o.dx != nullptr && d + 1 == s.directions()) o.put_dx(s, dx_panels, pool, thread);
   }
 
- private:
-  // dw and db of both operands, some rows at a time.
+  // dx of some items' steps alone, by the thread that has them.
+  void run_items(const GradOperands<T>& o, int64_t d, const T* gradients, Range items,
+                 Range times) const {
+    if (o.dx == nullptr) return;
+    multiply_items(dx_product(d, gradients, times.begin), Sizes<T>{s}, items,
+                   times.end - times.begin);
+    if (d + 1 == s.directions()) o.put_dx(s, dx_of(times.begin), times, items);
+  }
+
+  // dw and db of both operands, some rows at a time; a barrier before.
   void weights(const GradOperands<T>& o, ThreadPool& pool, const Pieces& pieces, int thread,
                int64_t round, int64_t d, const T* gradients) const {
     const int64_t H = s.hidden, G = gates(s.cell);
-    const int64_t high = std::clamp<int64_t>(H * G / (8 * pool.size()) / 8 * 8, 16, 64);
+    // Whole tiles of six or eight rows, and enough pieces for all.
+    const int64_t high = std::clamp<int64_t>(H * G / (8 * pool.size()) / 24 * 24, 24, 72);
     const int64_t of_gate = (H + high - 1) / high;
     pieces.run(thread, round, 2 * G * of_gate, [&](int64_t piece) {
       const int64_t which = piece / of_gate, begin = piece % of_gate * high;
       const int64_t gate = which % G;
       const Range mine{gate * H + begin, gate * H + std::min(begin + high, H)};
       // Row r of dw is feature r + shift of the gradients.
+      const int64_t shift = state_shift(s.cell, gate) * H;
+      const bool same = shift == first() && o.db_ih[d] != nullptr;  // db of both operands
       if (which < G) {
         add_up(gradients, first(), inputs, o.dw_ih[d], o.db_ih[d], mine);
+        if (same && o.db_hh[d] != nullptr) {
+          std::copy(o.db_ih[d] + mine.begin, o.db_ih[d] + mine.end, o.db_hh[d] + mine.begin);
+        }
       } else {
-        add_up(gradients, state_shift(s.cell, gate) * H, states, o.dw_hh[d], o.db_hh[d], mine);
+        add_up(gradients, shift, states, o.dw_hh[d], same ? nullptr : o.db_hh[d], mine);
       }
     });
   }
 
+ private:
+  T* dx_of(int64_t t) const {
+    return dx_panels + (dx_steps == s.steps ? t : 0) * Sizes<T>{s}.step(s.in);
+  }
+
+  // From step t on.
+  PackedProductArgs<T> dx_product(int64_t d, const T* gradients, int64_t t) const {
+    const Sizes<T> sizes{s};
+    PackedProductArgs<T> args{
+        packed,           gradients + t * sizes.step(wide()) + first() * kPanel<T>,
+        dx_of(t),         wide() * kPanel<T>,
+        s.in * kPanel<T>, s.in,
+        s.gate_rows()};
+    args.add = d > 0;
+    return args;
+  }
+
+  // Some rows of the batch by all columns, as far as these stay in the second-level cache beside
+  // their sums: the gradients are read once for all of them.
   void add_up(const T* gradients, int64_t shift, const ColumnBlocks<T>& right, T* dw, T* db,
               Range mine) const {
-    constexpr int64_t kRows = 1024;  // their gradients stay in the second-level cache
+    constexpr int64_t kColumns = 3 * ColumnBlocks<T>::kWidth, kRows = 2 * kGradBlock;
     WeightGradArgs<T> args{};
     args.in = right.width;
     args.out = wide();
     args.dw = dw;
     args.db = db;
-    for (int64_t begin = 0; begin < rows(); begin += kRows) {
-      args.n = std::min(kRows, rows() - begin);
-      args.first = begin == 0;
-      args.last = begin + kRows >= rows();
-      args.dz = gradients + begin * wide() + shift * kPanel<T>;
-      for (int64_t i = 0; i < right.width; i += ColumnBlocks<T>::kWidth) {
-        args.ldx = right.ld(i);
-        args.x = right.row(i, begin) - i;
-        kernels<T>().weight_grad(args, mine,
-                                 {i, std::min(i + ColumnBlocks<T>::kWidth, right.width)});
+    for (int64_t first = 0; first < right.width; first += kColumns) {
+      const int64_t end = std::min(first + kColumns, right.width);
+      for (int64_t begin = 0; begin < rows(); begin += kRows) {
+        args.n = std::min(kRows, rows() - begin);
+        args.first = begin == 0;
+        args.last = begin + kRows >= rows();
+        args.dz = gradients + begin * wide() + shift * kPanel<T>;
+        for (int64_t i = first; i < end; i += ColumnBlocks<T>::kWidth) {
+          args.ldx = right.ld(i);
+          args.x = right.row(i, begin) - i;
+          kernels<T>().weight_grad(args, mine, {i, std::min(i + ColumnBlocks<T>::kWidth, end)});
+        }
       }
     }
   }

@@ -13,15 +13,15 @@ HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The tiles of a range of units over all of the batch.
+// The tiles of a range of units over the items.
 template <class Tile, typename T, class Args>
 HWY_INLINE void run_units(const Args& a, int64_t depth, int64_t tile_units, Range units) {
   const Range tiles{units.begin / tile_units, packed_count(units.end, tile_units)};
   for_depth_blocks(depth, [&](Range part) HWY_ATTR {
-    for_tiles<T>(tiles, {0, panels_of<T>(a.batch)}, [&](int64_t tile, int64_t panel) HWY_ATTR {
-      for_columns<T>(std::min(kPanel<T>, a.batch - panel * kPanel<T>),
-                     [&](auto vectors, int64_t column)
-                         HWY_ATTR { Tile::template run<vectors>(a, tile, panel, column, part); });
+    for_tiles<T>(tiles, panels_with<T>(a.items), [&](int64_t tile, int64_t panel) HWY_ATTR {
+      for_columns<T>(columns_of<T>(a.items, panel), [&](auto vectors, int64_t column) HWY_ATTR {
+        Tile::template run<vectors>(a, tile, panel, column, part);
+      });
     });
   });
 }

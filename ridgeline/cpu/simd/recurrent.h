@@ -9,8 +9,9 @@
 
 // One time step of a recurrent layer in one direction, forward and backward: the product with the
 // recurrent weights, packed once a pass, and all that follows it element by element, while the sums
-// are still at hand. Each call does a range of hidden units on the calling thread; a barrier
-// between steps is all the threads need.
+// are still at hand. Each call does a range of hidden units of a range of items on the calling
+// thread. An item's steps follow each other: threads that share out the units need a barrier
+// between steps, threads that share out the items none.
 //
 // Everything lies in panels of the batch (layout.h): [panels][features][kPanel]. A step's gates
 // hold gate_vectors() vectors of H: on entry the products with the input, biases added; on exit
@@ -19,10 +20,24 @@ namespace ridgeline::cpu::simd {
 
 constexpr int64_t gate_vectors(CellKind cell) { return std::max<int64_t>(1, saved_vectors(cell)); }
 
+// Columns of panel `panel` that hold items [begin, end).
+template <typename T>
+constexpr Range columns_of(Range items, int64_t panel) {
+  const int64_t first = panel * kPanel<T>;
+  return {std::max<int64_t>(items.begin - first, 0), std::min(items.end - first, kPanel<T>)};
+}
+
+// Panels with items [begin, end).
+template <typename T>
+constexpr Range panels_with(Range items) {
+  return {items.begin / kPanel<T>, panels_of<T>(items.end)};
+}
+
 template <typename T>
 struct RnnStepArgs {
   CellKind cell;
-  int64_t hidden, batch;
+  int64_t hidden;
+  Range items;       // of the batch; begins on a multiple of kGroup<T>
   const T* w;        // pack()ed w_hh
   const T* bias_hn;  // gru: b_hh of the third gate, [H]; may be null
   const T *h, *c;    // panels [batch, H]: the state before; c for lstm only
@@ -49,7 +64,8 @@ constexpr int64_t kernel_vector(CellKind cell, int64_t v) {
 template <typename T>
 struct RnnGradStepArgs {
   CellKind cell;
-  int64_t hidden, batch;
+  int64_t hidden;
+  Range items;     // of the batch; begins on a multiple of kGroup<T>
   const T* w;      // pack_transposed()ed w_hh
   const T* after;  // gate gradients of the step done before this one; null at the first
   const T* gates;  // the reserve of this step

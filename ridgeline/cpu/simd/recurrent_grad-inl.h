@@ -60,7 +60,7 @@ struct RnnGradTile {
       return;
     }
     RnnSums<kGradUnits, kVectors, T> sums;
-    sums.store(acc);
+    sums.store(0, acc);
     for (int64_t u = 0; u < units; ++u) {
       for (int64_t j = 0; j < kVectors; ++j) {
         const Vec<T> dh = hn::LoadU(d, sums.at[u] + j * lanes);
@@ -85,10 +85,10 @@ struct RnnGradTile {
                                         int64_t panel) {
     const Tag<T> d;
     const int64_t lanes = int64_t(hn::Lanes(d));
-    const int64_t stop = std::min(kPanel<T>, a.batch - panel * kPanel<T>);
+    const Range columns = columns_of<T>(a.items, panel);
     for (int64_t unit = units.begin; unit < units.end; ++unit) {
       const int64_t at = (panel * a.hidden + unit) * kPanel<T>;
-      for (int64_t column = 0; column < stop; column += lanes) {
+      for (int64_t column = columns.begin; column < columns.end; column += lanes) {
         Vec<T> dh = hn::LoadU(d, a.direct + at + column);
         if (sums != nullptr) {
           dh = hn::Add(dh, hn::LoadU(d, sums + (unit - units.begin) * kPanel<T> + column));

@@ -19,12 +19,14 @@ HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Hidden units of a tile, all gates of each: 8 or 9 rows of sums by two vectors of the batch in 32
-// registers, 4 to 6 rows in 16.
+// Hidden units of a tile, all gates of each, by two vectors of the batch. 32 registers hold the
+// sums of 8 or 9 rows; 16 hold those of 6, which of an LSTM's twelve are half: four rows, a unit's,
+// are too few to keep a core busy where it has another thread to serve (58 of 101 GFLOP/s, 80 by
+// six).
 constexpr int units_of(CellKind cell) {
   switch (cell) {
     case CellKind::lstm:
-      return kManyRegisters ? 2 : 1;
+      return kManyRegisters ? 2 : 3;
     case CellKind::gru:
       return kManyRegisters ? 3 : 2;
     default:
@@ -34,14 +36,16 @@ constexpr int units_of(CellKind cell) {
 // The sums of a tile on their way from registers to the functions: one copy of those for any tile.
 template <int kRows, int kVectors, typename T>
 struct RnnSums {
-  HWY_ALIGN T at[kRows][kVectors * hn::MaxLanes(Tag<T>())];
+  static constexpr int64_t kWidth = kVectors * int64_t(hn::MaxLanes(Tag<T>()));
+  HWY_ALIGN T at[kRows][kWidth];
 
-  HWY_INLINE void store(const Vec<T> (&acc)[kRows][kVectors]) {
+  template <int kPart>
+  HWY_INLINE void store(int first, const Vec<T> (&acc)[kPart][kVectors]) {
     const Tag<T> d;
     RIDGELINE_UNROLL
-    for (int m = 0; m < kRows; ++m) {
+    for (int m = 0; m < kPart; ++m) {
       RIDGELINE_UNROLL
-      for (int j = 0; j < kVectors; ++j) hn::Store(acc[m][j], d, at[m] + j * hn::Lanes(d));
+      for (int j = 0; j < kVectors; ++j) hn::Store(acc[m][j], d, at[first + m] + j * hn::Lanes(d));
     }
   }
 };
@@ -50,23 +54,50 @@ template <CellKind kCell>
 struct RnnStepTile {
   static constexpr int kGates = int(gates(kCell)), kUnits = units_of(kCell);
   static constexpr int kRows = kGates * kUnits;
+  static constexpr int kParts = !kManyRegisters && kRows > kTileRows ? 2 : 1;
+  static constexpr int kPartRows = kRows / kParts;
 
   // Of a block of the depth; between blocks the sums wait where the gates will be.
   template <int kVectors, typename T>
   static HWY_NOINLINE void run(const RnnStepArgs<T>& a, int64_t tile, int64_t panel, int64_t column,
                                Range depth) {
     const Tag<T> d;
+    const int64_t lanes = int64_t(hn::Lanes(d)), unit = tile * kUnits;
+    const int64_t units = std::min<int64_t>(kUnits, a.hidden - unit);
+    using Sums = RnnSums<kRows, kVectors, T>;
+    Sums sums;
+    const bool ends = depth.end == a.hidden;
+    run_part<0>(a, tile, panel, column, depth, ends, sums);
+    if constexpr (kParts == 2) run_part<1>(a, tile, panel, column, depth, ends, sums);
+    if (!ends) return;
+    // Each function by itself before what needs several: those of many units and items overlap.
+    apply(sums.at[0], Sums::kWidth, kUnits, kVectors * lanes);
+    for (int64_t u = 0; u < units; ++u) {
+      for (int64_t j = 0; j < kVectors; ++j) {
+        finish(a, sums.at[u] + j * lanes, kUnits * Sums::kWidth, unit + u, panel,
+               column + j * lanes);
+      }
+    }
+  }
+
+  // The rows of a part of the tile.
+  template <int kPart, int kVectors, typename T>
+  static HWY_INLINE void run_part(const RnnStepArgs<T>& a, int64_t tile, int64_t panel,
+                                  int64_t column, Range depth, bool ends,
+                                  RnnSums<kRows, kVectors, T>& sums) {
+    const Tag<T> d;
+    constexpr int kFirst = kPart * kPartRows;
     const int64_t lanes = int64_t(hn::Lanes(d)), H = a.hidden, unit = tile * kUnits;
     const int64_t units = std::min<int64_t>(kUnits, H - unit);
     T* gates = a.gates + panel * gate_vectors(kCell) * H * kPanel<T> + column;
-    const bool starts = depth.begin == 0, ends = depth.end == H;
+    const bool starts = depth.begin == 0;
     const auto sum_at = [&](int64_t gate, int64_t u) HWY_ATTR {
       return gates + ((of_state_only(gate) ? 3 : gate) * H + unit + u) * kPanel<T>;
     };
-    Vec<T> acc[kRows][kVectors];
+    Vec<T> acc[kPartRows][kVectors];
     RIDGELINE_UNROLL
-    for (int m = 0; m < kRows; ++m) {
-      const int64_t u = m % kUnits, gate = m / kUnits;
+    for (int m = 0; m < kPartRows; ++m) {
+      const int64_t u = (kFirst + m) % kUnits, gate = (kFirst + m) / kUnits;
       const bool alone = starts && of_state_only(gate);
       const T bias = alone && a.bias_hn != nullptr && u < units ? a.bias_hn[unit + u] : T(0);
       RIDGELINE_UNROLL
@@ -75,27 +106,43 @@ struct RnnStepTile {
             alone || u >= units ? hn::Set(d, bias) : hn::LoadU(d, sum_at(gate, u) + j * lanes);
       }
     }
-    accumulate<kRows, kVectors, Along::m, T>(
-        depth.end - depth.begin, a.w + packed_at(packed_count(H, kUnits), tile, kRows, depth),
-        kRows, a.h + (panel * H + depth.begin) * kPanel<T> + column, kPanel<T>, acc);
-    if (!ends) {
+    accumulate<kPartRows, kVectors, Along::m, T>(
+        depth.end - depth.begin,
+        a.w + packed_at(packed_count(H, kUnits), tile, kRows, depth) + kFirst, kRows,
+        a.h + (panel * H + depth.begin) * kPanel<T> + column, kPanel<T>, acc);
+    if (ends) return sums.store(kFirst, acc);
+    RIDGELINE_UNROLL
+    for (int m = 0; m < kPartRows; ++m) {
+      const int64_t u = (kFirst + m) % kUnits;
+      if (u >= units) continue;
       RIDGELINE_UNROLL
-      for (int m = 0; m < kRows; ++m) {
-        if (m % kUnits >= units) continue;
-        RIDGELINE_UNROLL
-        for (int j = 0; j < kVectors; ++j) {
-          hn::StoreU(acc[m][j], d, sum_at(m / kUnits, m % kUnits) + j * lanes);
+      for (int j = 0; j < kVectors; ++j) {
+        hn::StoreU(acc[m][j], d, sum_at((kFirst + m) / kUnits, u) + j * lanes);
+      }
+    }
+  }
+
+  // The functions of gates that need their own sums alone, in place: `count` sums of each of
+  // `units`, whose rows are `width` apart.
+  template <typename T>
+  static HWY_INLINE void apply(T* sums, int64_t width, int64_t units, int64_t count) {
+    const Tag<T> d;
+    const int64_t lanes = int64_t(hn::Lanes(d));
+    const auto each = [&](int64_t first, int64_t end, auto f) HWY_ATTR {
+      for (int64_t row = first * units; row < end * units; ++row) {
+        for (T* at = sums + row * width; at < sums + row * width + count; at += lanes) {
+          hn::StoreU(f(hn::LoadU(d, at)), d, at);
         }
       }
-      return;
-    }
-    RnnSums<kRows, kVectors, T> sums;
-    sums.store(acc);
-    for (int64_t u = 0; u < units; ++u) {
-      for (int64_t j = 0; j < kVectors; ++j) {
-        finish(a, sums.at[u] + j * lanes, kUnits * kVectors * int64_t(hn::MaxLanes(d)), unit + u,
-               panel, column + j * lanes);
-      }
+    };
+    const auto sigmoid = [&](Vec<T> x) HWY_ATTR { return gate_sigmoid(d, x); };
+    const auto tanh = [&](Vec<T> x) HWY_ATTR { return gate_tanh(d, x); };
+    if constexpr (kCell == CellKind::gru) {
+      each(0, 2, sigmoid);
+    } else if constexpr (kCell == CellKind::lstm) {
+      each(0, 2, sigmoid);
+      each(2, 3, tanh);
+      each(3, 4, sigmoid);
     }
   }
 
@@ -108,11 +155,11 @@ struct RnnStepTile {
                                         int64_t panel) {
     const Tag<T> d;
     const int64_t lanes = int64_t(hn::Lanes(d)), H = a.hidden;
-    const int64_t stop = std::min(kPanel<T>, a.batch - panel * kPanel<T>);
+    const Range columns = columns_of<T>(a.items, panel);
     HWY_ALIGN T own[kGates * hn::MaxLanes(d)];
     for (int64_t unit = units.begin; unit < units.end; ++unit) {
       const T* of_x = a.gates + (panel * gate_vectors(kCell) * H + unit) * kPanel<T>;
-      for (int64_t column = 0; column < stop; column += lanes) {
+      for (int64_t column = columns.begin; column < columns.end; column += lanes) {
         RIDGELINE_UNROLL
         for (int64_t gate = 0; gate < kGates; ++gate) {
           const Vec<T> start = of_state_only(gate)
@@ -121,12 +168,13 @@ struct RnnStepTile {
           const T* of_h = sums + (gate * kPanel<T> + unit - units.begin) * kPanel<T> + column;
           hn::Store(hn::Add(start, hn::LoadU(d, of_h)), d, own + gate * lanes);
         }
+        apply(own, lanes, 1, lanes);
         finish(a, own, lanes, unit, panel, column);
       }
     }
   }
 
-  // Unit `unit` of one vector of the batch; its gates' sums are `stride` apart.
+  // Unit `unit` of one vector of the batch; its gates' sums, apply()ed, are `stride` apart.
   template <typename T>
   static HWY_INLINE void finish(const RnnStepArgs<T>& a, const T* sums, int64_t stride,
                                 int64_t unit, int64_t panel, int64_t column) {
@@ -150,7 +198,7 @@ struct RnnStepTile {
     } else if constexpr (kCell == CellKind::rnn_tanh) {
       h = gate_tanh(d, sum(0));
     } else if constexpr (kCell == CellKind::gru) {
-      const Vec<T> r = gate_sigmoid(d, sum(0)), z = gate_sigmoid(d, sum(1)), of_h = sum(2);
+      const Vec<T> r = sum(0), z = sum(1), of_h = sum(2);
       const Vec<T> n = gate_tanh(d, hn::MulAdd(r, of_h, hn::LoadU(d, gates + 2 * H * kPanel<T>)));
       h = hn::MulAdd(z, hn::Sub(before, n), n);
       keep(0, r);
@@ -158,8 +206,7 @@ struct RnnStepTile {
       keep(2, n);
       keep(3, of_h);
     } else {
-      const Vec<T> i = gate_sigmoid(d, sum(0)), f = gate_sigmoid(d, sum(1));
-      const Vec<T> g = gate_tanh(d, sum(2)), o = gate_sigmoid(d, sum(3));
+      const Vec<T> i = sum(0), f = sum(1), g = sum(2), o = sum(3);
       const Vec<T> c_before = hn::LoadU(d, a.c + at);
       Vec<T> c = hn::MulAdd(f, c_before, hn::Mul(i, g));
       h = hn::Mul(o, gate_tanh(d, c));

@@ -30,14 +30,26 @@ struct Forward {
   void choose(const SplitChoice& choice) {
     split_x = {choice.large, s};
     split_h = {choice.small, s};
+    by_items = choice.by_items;
   }
   bool splits_x() const { return std::is_same_v<T, float> && split_x.engine != nullptr; }
   bool splits_h() const { return std::is_same_v<T, float> && split_h.engine != nullptr; }
 
+  // Steps whose inputs are multiplied at once. By items few: what a thread makes of them stays in
+  // its second-level cache until the steps take it up.
+  int64_t together() const {
+    if (!by_items) return s.steps;
+    constexpr int64_t kBytes = 128 << 10, kMost = 8;
+    const int64_t share = (s.batch + pool.size() - 1) / pool.size();
+    const int64_t fit = kBytes / int64_t(sizeof(T)) / (s.gate_rows() * share);
+    return std::clamp<int64_t>(fit, 1, std::min(kMost, s.steps));
+  }
+  int64_t states() const { return by_items ? 2 : s.steps + 1; }  // in h_all
+
   void allot(Scratch& scratch, bool own_gates) {
-    if (own_gates) gates = scratch.take<T>(sizes.gates());
-    x_panels = scratch.take<T>(size_t(s.steps * sizes.step(s.in)));
-    h_all = scratch.take<T>(size_t(s.steps + 1) * sizes.state());
+    if (own_gates) gates = scratch.take<T>(size_t(together() * sizes.step(wide())));
+    x_panels = scratch.take<T>(size_t(together() * sizes.step(s.in)));
+    h_all = scratch.take<T>(size_t(states()) * sizes.state());
     c_two = scratch.take<T>(2 * sizes.state());
     if (splits_x()) {
       split_x.allot(scratch);
@@ -60,12 +72,43 @@ struct Forward {
     load_lengths(lengths, s, length_panels);
     pool.run([&](int thread) {
       int64_t round = 0;
-      for (int64_t d = 0; d < s.directions(); ++d) direction(thread, d, gates + d * own, round);
+      for (int64_t d = 0; d < s.directions(); ++d) {
+        by_items ? direction_of_items(thread, d, gates + d * own, round)
+                 : direction(thread, d, gates + d * own, round);
+      }
     });
   }
-  bool saves = false;
+  bool saves = false, by_items = false;
 
  private:
+  // The threads meet when the weights are packed and not again: what an item's step needs of
+  // others are the weights alone.
+  void direction_of_items(int thread, int64_t d, T* all, int64_t& round) const {
+    if (thread == 0) start(d);
+    pieces.run(thread, round++, kPackParts, [&](int64_t piece) { pack(int(piece), d); });
+    pool.barrier();
+    const Range items = items_of<T>(s, thread, pool.size());
+    for (int64_t begin = 0; begin < s.steps; begin += together()) {
+      const Range steps{begin, std::min(begin + together(), s.steps)};
+      const int64_t first = s.reverse(d) ? s.steps - steps.end : begin, count = steps.end - begin;
+      for (int64_t i = 0; i < count; ++i) {
+        to_step(x + (first + i) * s.in, s.steps * s.in, items, s.in,
+                x_panels + i * sizes.step(s.in));
+      }
+      T* of_x = all + (saves ? first * sizes.step(wide()) : 0);
+      multiply_items(inputs_product(of_x), sizes, items, count);
+      for (int64_t step = steps.begin; step < steps.end; ++step) {
+        const int64_t t = s.reverse(d) ? s.steps - 1 - step : step;
+        RnnStepArgs<T> a = step_args(d, step, of_x + (t - first) * sizes.step(wide()));
+        a.items = items;
+        rnn_kernels<T>().step(a, {0, s.hidden});
+        put_step(d, step, items);
+      }
+    }
+    put_states(d, items);
+    pool.barrier();  // the packed weights are the next direction's
+  }
+
   void direction(int thread, int64_t d, T* all, int64_t& round) const {
     if (thread == 0) start(d);
     pieces.run(thread, round++, kPackParts + (d == 0 ? s.steps : 0), [&](int64_t piece) {
@@ -76,17 +119,18 @@ struct Forward {
     pool.barrier();
     if (splits_h()) split_h.engine->begin();
     for (int64_t step = 0; step < s.steps; ++step) {
-      run(step_args(d, step, all), step, thread, round++);
+      const int64_t t = s.reverse(d) ? s.steps - 1 - step : step;
+      run(step_args(d, step, all + t * sizes.step(wide())), step, thread, round++);
       pool.barrier();
     }
     if (splits_h()) split_h.engine->end();
-    pieces.run(thread, round++, s.steps, [&](int64_t step) { put_step(d, step); });
-    if (thread == 0) put_states(d);
+    pieces.run(thread, round++, s.steps, [&](int64_t step) { put_step(d, step, {0, s.batch}); });
+    if (thread == 0) put_states(d, {0, s.batch});
     pool.barrier();
   }
 
   void take_x(int64_t t) const {
-    to_step(x + t * s.in, s.steps * s.in, s.batch, s.in, x_panels + t * sizes.step(s.in));
+    to_step(x + t * s.in, s.steps * s.in, {0, s.batch}, s.in, x_panels + t * sizes.step(s.in));
     if constexpr (std::is_same_v<T, float>) {
       if (splits_x()) split_x.take_x(x_panels, t);
     }
@@ -119,9 +163,12 @@ struct Forward {
         return split_x.engine->end();
       }
     }
-    const PackedProductArgs<T> of_x{packed_ih,          x_panels,      all,  s.in * kPanel<T>,
-                                    wide() * kPanel<T>, s.gate_rows(), s.in, bias};
-    multiply_in_pieces(pieces, thread, round, of_x, s.steps * sizes.panels);
+    multiply_in_pieces(pieces, thread, round, inputs_product(all), s.steps * sizes.panels);
+  }
+
+  PackedProductArgs<T> inputs_product(T* to) const {
+    return {packed_ih,          x_panels,      to,   s.in * kPanel<T>,
+            wide() * kPanel<T>, s.gate_rows(), s.in, bias};
   }
 
   void run(const RnnStepArgs<T>& a, int64_t step, int thread, int64_t round) const {
@@ -132,27 +179,27 @@ struct Forward {
       }
     }
     const RnnKernels<T>& kernels = rnn_kernels<T>();
-    const UnitPieces units{s.hidden, kernels.units(s.cell), 4};
+    const UnitPieces units{s.hidden, kernels.units(s.cell), 4, pool.size()};
     pieces.run(thread, round, units.count(),
                [&](int64_t piece) { kernels.step(a, units.at(piece)); });
   }
 
   int64_t wide() const { return gate_vectors(s.cell) * s.hidden; }
 
-  RnnStepArgs<T> step_args(int64_t d, int64_t step, T* all) const {
+  RnnStepArgs<T> step_args(int64_t d, int64_t step, T* of_step) const {
     const int64_t t = s.reverse(d) ? s.steps - 1 - step : step, state = int64_t(sizes.state());
     RnnStepArgs<T> a{};
     a.cell = s.cell;
     a.hidden = s.hidden;
-    a.batch = s.batch;
+    a.items = {0, s.batch};
     a.w = packed;
     if (s.cell == CellKind::gru && b_hh[d] != nullptr) a.bias_hn = b_hh[d] + 2 * s.hidden;
     a.lengths = lengths != nullptr ? length_panels : nullptr;
-    a.h = h_all + step * state;
-    a.h_next = h_all + (step + 1) * state;
+    a.h = h_all + step % states() * state;
+    a.h_next = h_all + (step + 1) % states() * state;
     a.c = c_two + step % 2 * state;
     a.c_next = c_two + (step + 1) % 2 * state;
-    a.gates = all + t * sizes.step(wide());
+    a.gates = of_step;
     a.keeps = saves;
     a.time = T(t);
     return a;
@@ -170,24 +217,24 @@ struct Forward {
     }
   }
 
-  void put_step(int64_t d, int64_t step) const {
+  void put_step(int64_t d, int64_t step, Range items) const {
     const int64_t H = s.hidden, D = s.directions();
     const int64_t t = s.reverse(d) ? s.steps - 1 - step : step;
     T* to = y + (t * D + d) * H;
-    batch_kernels<T>().from_panels(h_all + (step + 1) * int64_t(sizes.state()), H, to,
-                                   s.steps * D * H, {0, s.batch}, {0, H});
-    for (int64_t b = 0; lengths != nullptr && b < s.batch; ++b) {
+    batch_kernels<T>().from_panels(h_all + (step + 1) % states() * int64_t(sizes.state()), H, to,
+                                   s.steps * D * H, items, {0, H});
+    for (int64_t b = items.begin; lengths != nullptr && b < items.end; ++b) {
       if (t >= lengths[b]) std::fill_n(to + b * s.steps * D * H, H, T(0));
     }
   }
 
-  void put_states(int64_t d) const {
+  void put_states(int64_t d, Range items) const {
     const int64_t H = s.hidden;
     const auto store = [&](const T* panels, T* to) {
       if (to == nullptr) return;
-      batch_kernels<T>().from_panels(panels, H, to + d * s.batch * H, H, {0, s.batch}, {0, H});
+      batch_kernels<T>().from_panels(panels, H, to + d * s.batch * H, H, items, {0, H});
     };
-    store(h_all + s.steps * int64_t(sizes.state()), hT);
+    store(h_all + s.steps % states() * int64_t(sizes.state()), hT);
     store(c_two + s.steps % 2 * int64_t(sizes.state()), cT);
   }
 };
@@ -200,6 +247,11 @@ Cover covers_forward(const Rest& rest, const SplitChoice& choice) {
   Cover cover = Cover::of(1);
   with_type(op.y.dtype, [&](auto zero) {
     using T = decltype(zero);
+    if (choice.by_items) {
+      const std::string few = refuses_items<T>(op.shape, pool_of(rest).size());
+      if (!few.empty()) cover = Cover::no(few);
+    }
+    if (cover.ops == 0) return;
     Forward<T> step{pool_of(rest), op.shape};
     step.choose(choice);
     Scratch scratch;
@@ -300,7 +352,11 @@ Table recurrent_split_rows(const SplitEngine& engine) {
 }
 
 Table recurrent_rows() {
-  Table rows{forward_row("cpu.rnn.simd", {}), recurrent_layer_grads_row("cpu.rnn_grads.simd", {}),
+  const SplitChoice by_items{nullptr, nullptr, true};
+  Table rows{forward_row("cpu.rnn.simd", {}),
+             forward_row("cpu.rnn.items", by_items),
+             recurrent_layer_grads_row("cpu.rnn_grads.simd", {}),
+             recurrent_layer_grads_row("cpu.rnn_grads.items", by_items),
              recurrent_grad_row("cpu.rnn_grad.simd", {}),
              reserve_row("cpu.rnn_reserve.to_simd", false),
              reserve_row("cpu.rnn_reserve.from_simd", true)};

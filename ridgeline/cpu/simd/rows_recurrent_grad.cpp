@@ -24,6 +24,7 @@ struct Backward {
   T* length_panels = nullptr;
   Pieces pieces{};
   SplitGradSteps split_h{};  // fp32: products by blocks instead of the packed weights, if an engine
+  bool by_items = false;     // what the threads share out; goes on then
   bool goes_on = false;      // to the large products; gate_gradients is null then
   GradOperands<T> operands{};
   GradProducts<T> products{};
@@ -32,14 +33,20 @@ struct Backward {
   void choose(const SplitChoice& choice) {
     split_h = {choice.small, s};
     split_large.engine = choice.large;
+    by_items = choice.by_items;
   }
+  // By items: steps of an item whose dy is taken, and whose dx is made, in one go.
+  static constexpr int64_t kTogether = 8;
+  // Where dy of step t lies.
+  int64_t dy_slot(int64_t t) const { return by_items ? t % kTogether : t; }
+
   bool splits_h() const { return std::is_same_v<T, float> && split_h.engine != nullptr; }
   bool splits_large() const { return std::is_same_v<T, float> && split_large.engine != nullptr; }
   bool wants_y() const { return s.cell != CellKind::lstm; }
   int64_t wide() const { return gradient_vectors(s.cell) * s.hidden; }
 
   void allot(Scratch& scratch) {
-    dy_panels = scratch.take<T>(size_t(s.steps) * sizes.state());
+    dy_panels = scratch.take<T>(size_t(by_items ? kTogether : s.steps) * sizes.state());
     y_panels = wants_y() ? scratch.take<T>(size_t(s.steps) * sizes.state()) : nullptr;
     gradients = scratch.take<T>(size_t(s.steps * sizes.step(wide())));
     if (splits_h()) {
@@ -56,7 +63,7 @@ struct Backward {
     if (splits_large()) {
       split_large.allot(s, scratch);
     } else {
-      products.allot(s, scratch);
+      products.allot(s, by_items ? kTogether : s.steps, scratch);
     }
   }
 
@@ -75,43 +82,95 @@ struct Backward {
     load_lengths(lengths, s, length_panels);
     pool.run([&](int thread) {
       int64_t round = 0;
-      for (int64_t d = 0; d < s.directions(); ++d) direction(thread, d, round);
+      for (int64_t d = 0; d < s.directions(); ++d) {
+        by_items ? direction_of_items(thread, d, round) : direction(thread, d, round);
+      }
     });
+  }
+
+  // As forward: the threads meet when the weights are packed, and once more before dW.
+  void direction_of_items(int thread, int64_t d, int64_t& round) const {
+    const int64_t tile = rnn_kernels<T>().grad_units(), tiles = (s.hidden + tile - 1) / tile;
+    pieces.run(thread, round++, kPackParts, [&](int64_t piece) {
+      pack(d, split(tiles, int(piece), kPackParts));
+      products.pack(operands, int(piece), d);
+    });
+    const Range times = split(s.steps, thread, pool.size());
+    for (int64_t t = times.begin; t < times.end; ++t) clear_rest(t);
+    if (thread == 0) load_states(d);
+    pool.barrier();
+    const Range items = items_of<T>(s, thread, pool.size());
+    loop(d, items, [&](const RnnGradStepArgs<T>& a, int64_t count) {
+      const int64_t first = count / kTogether * kTogether;
+      const int64_t end = std::min(first + kTogether, s.steps);
+      const Range times = s.reverse(d) ? Range{first, end} : Range{s.steps - end, s.steps - first};
+      if (count == first && count < s.steps) {
+        for (int64_t t = times.begin; t < times.end; ++t) take_step(d, t, items);
+        take_y_before(d, times, items);
+        products.take_steps(operands, d, times, items);
+      }
+      rnn_kernels<T>().grad_step(a, {0, s.hidden});
+      if (count + 1 == end) products.run_items(operands, d, gradients, items, times);
+    });
+    put_states(d, items);
+    pool.barrier();
+    products.weights(operands, pool, pieces, thread, round++, d, gradients);
+    pool.barrier();
   }
 
   void direction(int thread, int64_t d, int64_t& round) const {
     const int64_t tile = splits_h() ? kSplitSide : rnn_kernels<T>().grad_units();
     const int64_t tiles = (s.hidden + tile - 1) / tile;
     pieces.run(thread, round++, kPackParts + s.steps, [&](int64_t piece) {
-      if (piece >= kPackParts) return take_step(d, piece - kPackParts);
+      if (piece >= kPackParts) {
+        const int64_t t = piece - kPackParts;
+        clear_rest(t);
+        take_step(d, t, {0, s.batch});
+        return with_products([&](const auto& large) { large.take_step(operands, d, t); });
+      }
       pack(d, split(tiles, int(piece), kPackParts));
       with_products([&](const auto& large) { large.pack(operands, int(piece), d); });
     });
-    if (thread == 0) {
-      load_state(dhT, s, d, direct);
-      load_state(dcT, s, d, dc);
-      load_state(h0, s, d, h_first);
-      load_state(c0, s, d, c_first);
-    }
+    if (thread == 0) load_states(d);
     pool.barrier();
     if (splits_h()) split_h.engine->begin();
-    loop(thread, d, round);
+    loop(d, {0, s.batch}, [&](const RnnGradStepArgs<T>& a, int64_t step) {
+      run(a, step, thread, round++);
+      pool.barrier();
+    });
     if (splits_h()) split_h.engine->end();
     if (!goes_on) pieces.run(thread, round++, s.steps, [&](int64_t t) { put_step(d, t); });
-    if (thread == 0) put_states(d);
+    if (thread == 0) put_states(d, {0, s.batch});
     with_products(
         [&](const auto& large) { large.run(operands, pool, pieces, thread, round, d, gradients); });
     pool.barrier();
   }
 
+  void load_states(int64_t d) const {
+    load_state(dhT, s, d, direct);
+    load_state(dcT, s, d, dc);
+    load_state(h0, s, d, h_first);
+    load_state(c0, s, d, c_first);
+  }
+
   // What the way back reads of step t.
-  void take_step(int64_t d, int64_t t) const {
-    const int64_t H = s.hidden, D = s.directions(), at = (t * D + d) * H;
-    const int64_t state = t * int64_t(sizes.state());
-    to_step(dy + at, s.steps * D * H, s.batch, H, dy_panels + state);
-    if (wants_y()) to_step(y + at, s.steps * D * H, s.batch, H, y_panels + state);
-    with_products([&](const auto& large) { large.take_step(operands, d, t); });
-    // The kernels leave out whole vectors of the last panel; the large products do not.
+  void take_step(int64_t d, int64_t t, Range items) const {
+    take(dy, d, t, items, dy_panels + dy_slot(t) * int64_t(sizes.state()));
+    if (wants_y()) take(y, d, t, items, y_panels + t * int64_t(sizes.state()));
+  }
+  // A step reads y of the one before it, too.
+  void take_y_before(int64_t d, Range times, Range items) const {
+    const int64_t t = s.reverse(d) ? times.end : times.begin - 1;
+    if (wants_y() && t >= 0 && t < s.steps)
+      take(y, d, t, items, y_panels + t * int64_t(sizes.state()));
+  }
+  void take(const T* from, int64_t d, int64_t t, Range items, T* panels) const {
+    const int64_t H = s.hidden, D = s.directions();
+    to_step(from + (t * D + d) * H, s.steps * D * H, items, H, panels);
+  }
+
+  // The kernels leave out whole vectors of the last panel; the large products do not.
+  void clear_rest(int64_t t) const {
     if (!goes_on || s.batch % kPanel<T> == 0) return;
     const int64_t panel = wide() * kPanel<T>;
     std::fill_n(gradients + (t + 1) * sizes.step(wide()) - panel, panel, T(0));
@@ -133,19 +192,21 @@ struct Backward {
                           [&](int64_t piece) { split_h.run(a, count, piece); });
       }
     }
-    const UnitPieces units{s.hidden, rnn_kernels<T>().grad_units(), 2};
+    const UnitPieces units{s.hidden, rnn_kernels<T>().grad_units(), 2, pool.size()};
     pieces.run(thread, round, units.count(),
                [&](int64_t piece) { rnn_kernels<T>().grad_step(a, units.at(piece)); });
   }
 
-  void loop(int thread, int64_t d, int64_t& round) const {
+  // Calls run(args, count) for each step, the last first, and once more where dh0 is wanted.
+  template <typename F>
+  void loop(int64_t d, Range items, F&& run) const {
     const int64_t H = s.hidden, kept = gate_vectors(s.cell) * H;
     const auto time = [&](int64_t step) { return s.reverse(d) ? s.steps - 1 - step : step; };
     const T* saved = reserve != nullptr ? reserve + d * int64_t(sizes.gates()) : nullptr;
     RnnGradStepArgs<T> a{};
     a.cell = s.cell;
     a.hidden = H;
-    a.batch = s.batch;
+    a.items = items;
     a.w = packed;
     a.h0 = h_first;
     a.c0 = c_first;
@@ -156,7 +217,7 @@ struct Backward {
       const int64_t t = time(step);
       a.time = T(t);
       a.gates = saved != nullptr ? saved + t * sizes.step(kept) : nullptr;
-      a.dy = dy_panels + t * int64_t(sizes.state());
+      a.dy = dy_panels + dy_slot(t) * int64_t(sizes.state());
       a.y = wants_y() ? y_panels + t * int64_t(sizes.state()) : nullptr;
       if (step > 0) {
         const int64_t before = time(step - 1);
@@ -171,14 +232,12 @@ struct Backward {
         a.c_stride = H * kPanel<T>;
       }
       a.gradients = gradients + t * sizes.step(wide());
-      run(a, s.steps - 1 - step, thread, round++);
+      run(a, s.steps - 1 - step);
       a.after = a.gradients;
-      pool.barrier();
     }
     if (dh0 == nullptr) return;
     a.dh0 = out;
-    run(a, s.steps, thread, round++);
-    pool.barrier();
+    run(a, s.steps);
   }
 
   void put_step(int64_t d, int64_t t) const {
@@ -191,11 +250,11 @@ struct Backward {
     }
   }
 
-  void put_states(int64_t d) const {
+  void put_states(int64_t d, Range items) const {
     const int64_t H = s.hidden;
     const auto store = [&](const T* panels, T* to) {
       if (to == nullptr) return;
-      batch_kernels<T>().from_panels(panels, H, to + d * s.batch * H, H, {0, s.batch}, {0, H});
+      batch_kernels<T>().from_panels(panels, H, to + d * s.batch * H, H, items, {0, H});
     };
     store(out, dh0);
     store(dc, dc0);
@@ -274,6 +333,11 @@ Cover covers_layer(const Rest& rest, const SplitChoice& choice) {
   }
   cover.skips = {inside};
   with_type(op.dy.dtype, [&](auto zero) {
+    if (choice.by_items) {
+      const std::string few = refuses_items<decltype(zero)>(op.shape, pool_of(rest).size());
+      if (!few.empty()) cover = Cover::no(few);
+    }
+    if (cover.ops == 0) return;
     Backward<decltype(zero)> step{pool_of(rest), op.shape};
     step.choose(choice);
     step.goes_on = true;

@@ -7,10 +7,11 @@
 // the kernels of recurrent.h, which do what follows the sums.
 namespace ridgeline::cpu::simd {
 
-// Which products go by blocks; null: none.
+// Which products go by blocks; null: none. And what the threads share out.
 struct SplitChoice {
   const SplitEngine* large = nullptr;  // those of all steps at once
   const SplitEngine* small = nullptr;  // those of a step
+  bool by_items = false;               // each thread all units of its items; no engines then
 };
 
 inline SplitMatrix take_split(Scratch& scratch, const SplitEngine* engine, int64_t sides,

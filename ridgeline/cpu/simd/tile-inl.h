@@ -35,7 +35,7 @@ HWY_INLINE void accumulate(int64_t k_end, const T* HWY_RESTRICT a, int64_t lda,
                            const T* HWY_RESTRICT b, int64_t ldb, Vec<T> (&acc)[kRows][kVectors]) {
   const Tag<T> d;
   const int64_t lanes = int64_t(hn::Lanes(d));
-  for (int64_t k = 0; k < k_end; ++k) {
+  const auto add = [&](int64_t k) HWY_ATTR {
     Vec<T> row[kVectors];
     RIDGELINE_UNROLL
     for (int j = 0; j < kVectors; ++j) row[j] = hn::LoadU(d, b + k * ldb + j * lanes);
@@ -45,7 +45,13 @@ HWY_INLINE void accumulate(int64_t k_end, const T* HWY_RESTRICT a, int64_t lda,
       RIDGELINE_UNROLL
       for (int j = 0; j < kVectors; ++j) acc[m][j] = hn::MulAdd(value, row[j], acc[m][j]);
     }
+  };
+  int64_t k = 0;
+  for (; k + 2 <= k_end; k += 2) {
+    add(k);
+    add(k + 1);
   }
+  if (k < k_end) add(k);
 }
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
