@@ -131,24 +131,22 @@ struct GradProducts {
   // dw and db of both operands, some rows at a time; a barrier before.
   void weights(const GradOperands<T>& o, ThreadPool& pool, const Pieces& pieces, int thread,
                int64_t round, int64_t d, const T* gradients) const {
-    const int64_t H = s.hidden, G = gates(s.cell);
-    // Whole tiles of six or eight rows, and enough pieces for all.
-    const int64_t high = std::clamp<int64_t>(H * G / (8 * pool.size()) / 24 * 24, 24, 72);
-    const int64_t of_gate = (H + high - 1) / high;
-    pieces.run(thread, round, 2 * G * of_gate, [&](int64_t piece) {
-      const int64_t which = piece / of_gate, begin = piece % of_gate * high;
-      const int64_t gate = which % G;
-      const Range mine{gate * H + begin, gate * H + std::min(begin + high, H)};
-      // Row r of dw is feature r + shift of the gradients.
-      const int64_t shift = state_shift(s.cell, gate) * H;
-      const bool same = shift == first() && o.db_ih[d] != nullptr;  // db of both operands
-      if (which < G) {
-        add_up(gradients, first(), inputs, o.dw_ih[d], o.db_ih[d], mine);
-        if (same && o.db_hh[d] != nullptr) {
-          std::copy(o.db_ih[d] + mine.begin, o.db_ih[d] + mine.end, o.db_hh[d] + mine.begin);
-        }
-      } else {
-        add_up(gradients, shift, states, o.dw_hh[d], same ? nullptr : o.db_hh[d], mine);
+    const int64_t H = s.hidden, all = s.gate_rows();
+    const int64_t alike = s.cell == CellKind::gru ? 2 * H : all;  // rows of either operand
+    T *db_ih = o.db_ih[d], *db_hh = o.db_hh[d];
+    const WeightRows parts[] = {
+        {&inputs, {0, all}, first(), o.dw_ih[d], db_ih},
+        {&states, {0, alike}, first(), o.dw_hh[d], db_ih == nullptr ? db_hh : nullptr},
+        {&states, {alike, all}, state_shift(s.cell, 2) * H, o.dw_hh[d], db_hh}};
+    int64_t counts[3], total = 0;
+    for (int i = 0; i < 3; ++i) total += counts[i] = parts[i].pieces(pool.size());
+    pieces.run(thread, round, total, [&](int64_t piece) {
+      int i = 0;
+      for (; piece >= counts[i]; ++i) piece -= counts[i];
+      const Range mine = parts[i].at(piece, counts[i]);
+      add_up(gradients, parts[i], mine);
+      if (i == 0 && db_ih != nullptr && db_hh != nullptr) {
+        for (int64_t r = mine.begin; r < std::min(mine.end, alike); ++r) db_hh[r] = db_ih[r];
       }
     });
   }
@@ -170,23 +168,44 @@ struct GradProducts {
     return args;
   }
 
+  // Rows of one dw, which is the gradients from feature row + shift on by the right operand.
+  struct WeightRows {
+    const ColumnBlocks<T>* right;
+    Range rows;
+    int64_t shift;
+    T *dw, *db;  // db may be null
+
+    // In whole tiles of six or eight rows: few, because each goes through all of the right operand,
+    // and enough for all threads.
+    static constexpr int64_t kTiles = 24, kMost = 3 * kTiles;
+    int64_t pieces(int threads) const {
+      const int64_t count = rows.end - rows.begin;
+      return std::min((count + kTiles - 1) / kTiles,
+                      std::max<int64_t>((count + kMost - 1) / kMost, 4 * threads));
+    }
+    Range at(int64_t piece, int64_t of) const {
+      const Range part = split(rows.end - rows.begin, int(piece), int(of), kTiles);
+      return {rows.begin + part.begin, rows.begin + part.end};
+    }
+  };
+
   // Some rows of the batch by all columns, as far as these stay in the second-level cache beside
   // their sums: the gradients are read once for all of them.
-  void add_up(const T* gradients, int64_t shift, const ColumnBlocks<T>& right, T* dw, T* db,
-              Range mine) const {
+  void add_up(const T* gradients, const WeightRows& part, Range mine) const {
     constexpr int64_t kColumns = 3 * ColumnBlocks<T>::kWidth, kRows = 2 * kGradBlock;
+    const ColumnBlocks<T>& right = *part.right;
     WeightGradArgs<T> args{};
     args.in = right.width;
     args.out = wide();
-    args.dw = dw;
-    args.db = db;
+    args.dw = part.dw;
+    args.db = part.db;
     for (int64_t first = 0; first < right.width; first += kColumns) {
       const int64_t end = std::min(first + kColumns, right.width);
       for (int64_t begin = 0; begin < rows(); begin += kRows) {
         args.n = std::min(kRows, rows() - begin);
         args.first = begin == 0;
         args.last = begin + kRows >= rows();
-        args.dz = gradients + begin * wide() + shift * kPanel<T>;
+        args.dz = gradients + begin * wide() + part.shift * kPanel<T>;
         for (int64_t i = first; i < end; i += ColumnBlocks<T>::kWidth) {
           args.ldx = right.ld(i);
           args.x = right.row(i, begin) - i;
