@@ -1,5 +1,6 @@
 #pragma once
 
+#include "ridgeline/cuda/device/spin.cuh"
 #include "ridgeline/cuda/recurrent/large_product.cuh"
 
 namespace ridgeline::cuda::recurrent {
@@ -20,16 +21,17 @@ class FarSums {
 
   // By the threads that apply gates: the sums of all parts of a turn's product, two rows at a time.
   template <typename Place>
-  __device__ void send(int turn, const float* partial, const Place& place) const {
+  __device__ void send(const Turn& turn, const float* partial, const Place& place) const {
     constexpr int kPairs = Product::kRows / 2;  // of an item
-    const uint64_t tag = tag_of(turn);
+    const uint64_t tag = tag_of(turn.count);
 #pragma unroll
     for (int i = 0; i < kPanelItems * kPairs / kGateThreads; ++i) {
       const int task = place.thread + i * kGateThreads, n = task / kPairs, pair = task % kPairs;
       const float2 sum = add_pairs<Product::kParts>(partial + n * Product::kPitch + 2 * pair,
                                                     kPanelItems * Product::kPitch);
       const int owner = 2 * pair / kUnits;
-      uint4* to = sums_of(turn, owner, rank_) + n * (kUnits / 2) + pair - owner * (kUnits / 2);
+      uint4* to =
+          sums_of(turn.count, owner, rank_) + n * (kUnits / 2) + pair - owner * (kUnits / 2);
       asm volatile("st.relaxed.gpu.global.v2.b64 [%0], {%1, %2};" ::"l"(to),
                    "l"(tag | __float_as_uint(sum.x)), "l"(tag | __float_as_uint(sum.y))
                    : "memory");
@@ -38,25 +40,29 @@ class FarSums {
 
   // The sums of the thread's two units of its items over all blocks.
   template <typename Place>
-  __device__ void gather(int turn, const Place& place, float2 (&sums)[kOwn]) const {
+  __device__ void gather(const Turn& turn, const Place& place, float2 (&sums)[kOwn]) const {
     uint64_t v[kOwn][kCluster][2] = {};
-    // Threads without units or items wait too: nobody may be further ahead than the ring is long.
-    bool here = place.unit_in_block >= own_units_;
-    while (!here) {
-      const uint4* at = sums_of(turn, rank_, 0) + place.unit_in_block / 2;
+    const uint64_t tag = tag_of(turn.count);
+    const uint4* at = sums_of(turn.count, rank_, 0) + place.unit_in_block / 2;
+    // Threads without items wait too: nobody may be further ahead than the ring is long.
+    const bool waits = place.unit_in_block < own_units_;
+    if (waits) {
+      spin_until([&] {
 #pragma unroll
-      for (int k = 0; k < kOwn * kCluster; ++k) {
-        const int i = k / kCluster, from = k % kCluster;
-        asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];"
-                     : "=l"(v[i][from][0]), "=l"(v[i][from][1])
-                     : "l"(at + (from * kPanelItems + place.in_panel(i)) * (kUnits / 2))
-                     : "memory");
-      }
-      here = true;
+        for (int k = 0; k < kOwn * kCluster; ++k) {
+          const int i = k / kCluster, from = k % kCluster;
+          asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];"
+                       : "=l"(v[i][from][0]), "=l"(v[i][from][1])
+                       : "l"(at + (from * kPanelItems + place.in_panel(i)) * (kUnits / 2))
+                       : "memory");
+        }
+        bool here = true;
 #pragma unroll
-      for (int k = 0; k < 2 * kOwn * kCluster; ++k) {
-        here = here && (v[k / 2 / kCluster][k / 2 % kCluster][k % 2] ^ tag_of(turn)) >> 32 == 0;
-      }
+        for (int k = 0; k < 2 * kOwn * kCluster; ++k) {
+          here = here && (v[k / 2 / kCluster][k / 2 % kCluster][k % 2] ^ tag) >> 32 == 0;
+        }
+        return here;
+      });
     }
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {

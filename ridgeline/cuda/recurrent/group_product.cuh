@@ -1,10 +1,10 @@
 #pragma once
 
-#include "ridgeline/cuda/device/async_copy.cuh"
-#include "ridgeline/cuda/device/shared_matrix.cuh"
 #include "ridgeline/cuda/device/wgmma.cuh"
 #include "ridgeline/cuda/device/wgmma_registers.cuh"
 #include "ridgeline/cuda/recurrent/pass.cuh"
+#include "ridgeline/cuda/recurrent/slot_words.cuh"
+#include "ridgeline/cuda/recurrent/weight_tiles.cuh"
 
 namespace ridgeline::cuda::recurrent {
 
@@ -36,23 +36,27 @@ class GroupProduct {
   using Slot = SwappedSlot<kPanel>;
   static constexpr int kShareWords = kSteps * 2 * kPanel;  // uint4s of a panel
 
-  // two_of(row, place) gives the weights of a row at two places, the first of them even. `panels`
-  // is the block's memory for two panels. `turned`: which chunk is the first, so that not all
-  // blocks ask for the same memory at once.
-  template <typename TwoAt, typename OctetAt>
-  __device__ GroupProduct(uint4* panels, int group, int turned, const TwoAt& two_of,
-                          const OctetAt& /*octet_of: of products that keep some in memory*/)
+  // line_of(place, row) gives the weights of a row from a place on; `aligned`: all begin at
+  // addresses of 16 bytes. `panels` is the block's memory for two panels. `turned`: which chunk is
+  // the first, so that not all blocks ask for the same memory at once.
+  template <typename LineOf>
+  __device__ GroupProduct(uint4* panels, int group, int turned, const LineOf& line_of, bool aligned)
       : own_(panels + group * kShareWords + thread()), group_(group), turned_(turned % kChunks) {
-    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, row = thread() / 32 * 16 + g;
-#pragma unroll
-    for (int s = 0; s < kSteps; ++s) {
-      const int place = 16 * (chunk_at(s / kChunkSteps) * kChunkSteps + s % kChunkSteps) + 2 * t;
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float2 v = two_of(row + i % 2 * 8, place + i / 2 * 8);
-        a_[s][i] = Pair<T>::pack(v.x, v.y);
-      }
-    }
+    // Through the warpgroup's own panels, half of them each: the other warpgroup may be done, and
+    // have asked for its first.
+    constexpr int kTiles = kSteps / 4;
+    const auto tile_at = [&](int tile) {
+      return panels + group * kShareWords + tile / (kTiles / 2) * kBufferWords +
+             tile % (kTiles / 2) * kWeightTileWords;
+    };
+    bring_weight_tiles<kTiles>(
+        tile_at, kGroupReady + group_,
+        [&](int tile, int row) {
+          const int chunk = chunk_at(4 * tile / kChunkSteps);
+          return line_of(16 * (chunk * kChunkSteps + 4 * tile % kChunkSteps), row);
+        },
+        aligned);
+    hold_weight_tiles<false>(tile_at, kGroupReady + group_, a_);
   }
 
   // Turn after turn, from this warpgroup's first word of a slot on. A warp learns how long
@@ -122,32 +126,8 @@ class GroupProduct {
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
       const int at = words_at(c);
-#pragma unroll
-      for (int i = 0; i < kThreadWords; ++i) {
-        copy_async_16(own_ + buffer * kBufferWords + at + 128 * i, slot + thread() + at + 128 * i);
-      }
+      ask_for_words<kThreadWords, 128>(own_ + buffer * kBufferWords + at, slot + thread() + at);
       copy_async_commit();
-    }
-  }
-
-  static __device__ uint32_t largest(const uint4& v) { return max(max(v.x, v.y), max(v.z, v.w)); }
-
-  // Until the thread's words of a chunk are here: asks again for those that are not. How often.
-  __device__ int await(uint4* here, const uint4* from) const {
-    for (int again = 0;; ++again) {
-      bool absent[kThreadWords], any = false;
-#pragma unroll
-      for (int i = 0; i < kThreadWords; ++i) {
-        absent[i] = largest(load_shared_128(smem_address(here + 128 * i))) == kAbsent;
-        any = any || absent[i];
-      }
-      if (!__any_sync(~0u, any)) return again;
-#pragma unroll
-      for (int i = 0; i < kThreadWords; ++i) {
-        if (absent[i]) copy_async_16(here + 128 * i, from + 128 * i);
-      }
-      copy_async_commit();
-      copy_async_wait<0>();
     }
   }
 
@@ -155,7 +135,8 @@ class GroupProduct {
   // asked for again.
   __device__ int start_chunk(int c, const uint4* slot, int buffer, float (&d)[16]) const {
     const int at = words_at(c);
-    const int again = await(own_ + buffer * kBufferWords + at, slot + thread() + at);
+    const int again =
+        await_words<kThreadWords, 128>(own_ + buffer * kBufferWords + at, slot + thread() + at);
     fence_async_proxy();
     named_barrier(kGroupReady + group_, 128);
     wgmma_fence();
@@ -163,8 +144,8 @@ class GroupProduct {
         wgmma_descriptor(smem_address(own_ - thread() + buffer * kBufferWords + at), 16, 1024, 128);
 #pragma unroll
     for (int s = 0; s < kChunkSteps; ++s) {
-      wgmma_registers<T>(d, a_[c * kChunkSteps + s], b + uint64_t(s / 4 * (8 * kPanel) + s % 4 * 2),
-                         c + s > 0);
+      wgmma_registers<T>(d, a_[(c * kChunkSteps + s) / 4][s % 4],
+                         b + uint64_t(s / 4 * (8 * kPanel) + s % 4 * 2), c + s > 0);
     }
     wgmma_commit();
     return again;
@@ -177,7 +158,7 @@ class GroupProduct {
     }
   }
 
-  uint32_t a_[kSteps][4];
+  uint32_t a_[kSteps / 4][4][4];
   uint4* own_;  // the thread's first word of shared memory
   int group_, turned_;
 };

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "ridgeline/cuda/recurrent/group_product.cuh"
+#include "ridgeline/cuda/recurrent/weight_tiles.cuh"
 
 namespace ridgeline::cuda::recurrent {
 
@@ -17,8 +18,9 @@ constexpr int kLargeFloats = 2 * (kLargeChunks * 2048 + kLargeRing * 1024);
 // 16 items, by wgmma, of so many weights that registers and shared memory are filled with them. The
 // panel is copied chunk by chunk through a ring, as it lies in the slot. A thread looks at the
 // words it copied itself; those that have not come are asked for again. kGateShare: registers of a
-// thread that applies gates.
-template <typename T, int kGateShare>
+// thread that applies gates. kTransposed: in memory the rows' weights lie side by side, and so they
+// do in shared memory.
+template <typename T, int kGateShare, bool kTransposed>
 class LargeProduct {
  public:
   static constexpr bool kByGroups = true;
@@ -27,40 +29,32 @@ class LargeProduct {
   static constexpr int kPlaces = kLargeChunks * 16 * kLargeChunkSteps;  // of a warpgroup
   using Slot = SwappedSlot<kPanel>;
 
-  // two_of(row, place) gives the weights of a row at two places, the first of them even;
-  // octet_of(row, octet, values) those at eight, or leaves zeros. `memory` is the block's.
-  // `turned`: which chunk is the first, so that not all blocks ask for the same memory at once.
-  template <typename TwoAt, typename OctetAt>
-  __device__ LargeProduct(uint4* memory, int group, int turned, const TwoAt& two_of,
-                          const OctetAt& octet_of)
+  // line_of(place, line) gives the lines of the tile of weights that begins at a place: of a row,
+  // or (kTransposed) of a place after it. `aligned`: all begin at addresses of 16 bytes. `memory`
+  // is the block's. `turned`: which chunk is the first, so that not all blocks ask for the same
+  // memory at once.
+  template <typename LineOf>
+  __device__ LargeProduct(uint4* memory, int group, int turned, const LineOf& line_of, bool aligned)
       : ring_(memory + group * kLargeRing * kChunkWords),
-        tiles_(memory + 2 * kLargeRing * kChunkWords + group * kLargeChunks * kTileWords),
+        tiles_(memory + 2 * kLargeRing * kChunkWords + group * kLargeChunks * kWeightTileWords),
         ring_address_(smem_address(ring_) / 16),
         tiles_address_(smem_address(tiles_) / 16),
         group_(group),
         turned_(turned % kLargeChunks) {
-    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, row = thread() / 32 * 16 + g;
-#pragma unroll
-    for (int c = 0; c < kLargeChunks; ++c) {
-#pragma unroll
-      for (int s = 0; s < kHeld; ++s) {
-        const int place = 128 * chunk_at(c, turned_) + 16 * s + 2 * t;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float2 v = two_of(row + i % 2 * 8, place + i / 2 * 8);
-          a_[c][s][i] = Pair<T>::pack(v.x, v.y);
-        }
-      }
-      asm volatile("" ::: "memory");  // no room for the values of several chunks on their way
+    const auto line = [&](int half, int c, int line) {
+      return line_of(128 * chunk_at(c, turned_) + half * kWeightTile, line);
+    };
+    const auto tile_at = [this](int c) { return tiles_ + c * kWeightTileWords; };
+    // The second half is on its way to L2 while the first is brought, through the same memory.
+#pragma unroll 1
+    for (int i = thread(); i < kLargeChunks * kWeightTile; i += 128) {
+      line(1, i / kWeightTile, i % kWeightTile).prefetch();
     }
-    for (int i = thread(); i < kLargeChunks * kTileWords; i += 128) {
-      const int c = i / kTileWords, in = i % kTileWords;
-      const int octet = in / 8 % 8, row = in / 64 * 8 + in % 8;
-      float v[8] = {};
-      octet_of(row, 16 * chunk_at(c, turned_) + 8 + octet, v);
-      tiles_[c * kTileWords + row * 8 + ((octet ^ row) & 7)] =
-          uint4{Pair<T>::pack(v[0], v[1]), Pair<T>::pack(v[2], v[3]), Pair<T>::pack(v[4], v[5]),
-                Pair<T>::pack(v[6], v[7])};
+#pragma unroll 1
+    for (int half = 0; half < 2; ++half) {
+      bring_weight_tiles<kLargeChunks>(
+          tile_at, kGroupReady + group_, [&](int c, int in) { return line(half, c, in); }, aligned);
+      if (half == 0) hold_weight_tiles<kTransposed>(tile_at, kGroupReady + group_, a_);
     }
     fence_async_proxy();
     named_barrier(kGroupReady + group_, 128);
@@ -97,7 +91,7 @@ class LargeProduct {
   static constexpr int kHeld = kLargeChunkSteps / 2;                 // steps in registers
   static constexpr int kChunkWords = 2 * kLargeChunkSteps * kPanel;  // uint4s of a slot
   static constexpr int kThreadWords = kChunkWords / 128;
-  static constexpr int kTileWords = kRows * 8;
+  static_assert(kHeld == 4 && kRows == kWeightTile);
 
   static __device__ int thread() { return threadIdx.x % 128; }
   // Keeps the compiler from keeping what follows from a value, for which there are no registers.
@@ -132,37 +126,13 @@ class LargeProduct {
 
   __device__ void ask(int c, const Panel& panel) const {
     if (c < kLargeChunks) {
-#pragma unroll
-      for (int i = 0; i < kThreadWords; ++i) {
-        copy_async_16(ring_at(c) + 128 * i, panel.at(c) + 128 * i);
-      }
+      ask_for_words<kThreadWords, 128>(ring_at(c), panel.at(c));
     }
     copy_async_commit();
   }
   __device__ void begin(const Panel& panel) const {
 #pragma unroll
     for (int c = 0; c < kLargeRing; ++c) ask(c, panel);
-  }
-
-  static __device__ uint32_t largest(const uint4& v) { return max(max(v.x, v.y), max(v.z, v.w)); }
-
-  // Until the thread's words of a chunk are here: asks again for those that are not. How often.
-  __device__ int await(uint4* here, const uint4* from) const {
-    for (int again = 0;; ++again) {
-      bool absent[kThreadWords], any = false;
-#pragma unroll
-      for (int i = 0; i < kThreadWords; ++i) {
-        absent[i] = largest(load_shared_128(smem_address(here + 128 * i))) == kAbsent;
-        any = any || absent[i];
-      }
-      if (!__any_sync(~0u, any)) return again;
-#pragma unroll
-      for (int i = 0; i < kThreadWords; ++i) {
-        if (absent[i]) copy_async_16(here + 128 * i, from + 128 * i);
-      }
-      copy_async_commit();
-      copy_async_wait<0>();
-    }
   }
 
   template <int... kC>
@@ -180,18 +150,17 @@ class LargeProduct {
   template <int kC>
   __device__ int multiply_chunk(const Panel& panel, float (&d)[2][8]) const {
     copy_async_wait<kLargeRing - 1 - (kC < 2 ? kC : 2)>();
-    uint4* here = ring_at(kC);
-    const int again = await(here, panel.at(kC));
+    const int again = await_words<kThreadWords, 128>(ring_at(kC), panel.at(kC));
     fence_async_proxy();
     named_barrier(kGroupReady + group_, 128);
     wgmma_fence();
     const uint32_t b = known_anew(ring_address_ + kC % kLargeRing * kChunkWords);
-    const uint32_t a = known_anew(tiles_address_ + kC * kTileWords);
+    const uint32_t a = known_anew(tiles_address_ + kC * kWeightTileWords);
 #pragma unroll
     for (int s = 0; s < kHeld; ++s) {
       wgmma_registers<T>(d[0], a_[kC][s], descriptor(b + 2 * s), kC + s > 0);
-      wgmma<T, false, false>(d[1], descriptor(a + 2 * s), descriptor(b + 8 * kPanel + 2 * s),
-                             kC + s > 0);
+      wgmma<T, kTransposed, false>(d[1], descriptor(a + (kTransposed ? 128 : 2) * s),
+                                   descriptor(b + 8 * kPanel + 2 * s), kC + s > 0);
     }
     wgmma_commit();
     if (kC >= 2) ask(kC - 2 + kLargeRing, panel);  // which all have multiplied

@@ -40,7 +40,7 @@ const void* kernel_of(const PersistentLayout& layout) {
       try_kernel.template operator()<kClusterBlocks, 6, 2, 2>();
       try_kernel.template operator()<1, 2, 6, 2>();
       if constexpr (kCell == Cell::gru) {
-        try_large.template operator()<LargeProduct<T, 88>>();
+        try_large.template operator()<LargeProduct<T, 88, true>>();
       }
     } else {
       try_kernel.template operator()<1, 2, 8, 2>();

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ridgeline/cuda/device/cluster.cuh"
+#include "ridgeline/cuda/recurrent/cluster_sums.cuh"
 #include "ridgeline/cuda/recurrent/far_sums.cuh"
 
 namespace ridgeline::cuda::recurrent {
@@ -31,7 +31,6 @@ class BackwardPass {
   static constexpr int kWarpFloats = kPanelItems * Product::kPitch;
   // Of a block, in a cluster: in fours, the last block may have fewer.
   static constexpr int kUnits = (Product::kRows / kCluster + 3) / 4 * 4;
-  static constexpr int kReceived = kCluster * kPanelItems * kUnits;  // floats a panel
   static constexpr bool kFar = Product::kByGroups;
 
   __device__ BackwardPass(const PersistentBackwardParams<T>& p, float* shared)
@@ -44,24 +43,21 @@ class BackwardPass {
     unit_octets_ = (hidden() + 7) / 8;
     states_ = partials_ + p.shape.buffers * p.shape.sum_parts * kWarpFloats;
     inputs_ = states_ + at_.group_panels() * States::kPanelFloats;
-    float* behind = inputs_ + p.shape.depth * (Inputs::kTurnBytes / 4);
-    received_ = behind;
-    if (kCluster > 1 && !kFar) behind += p.shape.ring * kReceived;
-    barriers_ = reinterpret_cast<ByteBarrier*>(behind);
+    received_ = inputs_ + p.shape.depth * (Inputs::kTurnBytes / 4);
   }
 
   // Whether this block has items: the last launch of several may have fewer groups. The same for
   // all of a cluster.
   __device__ bool has_items() const { return at_.items > 0; }
 
-  __device__ void start_cluster() const {
-    if (threadIdx.x == 0) {
-      for (int i = 0; i < at_.shape.ring; ++i) {
-        barriers_[i].init();
-        barriers_[i].expect(received_bytes());
-      }
+  // What the blocks that share a sum hand each other.
+  __device__ auto shared_sums() const {
+    const int units = min(kUnits, Product::kRows - rank_ * kUnits);
+    if constexpr (kFar) {
+      return FarSums<Product, kCluster, kUnits, kOwn>(args_.streamed, rank_, units);
+    } else {
+      return ClusterSums<Product, kCluster, kUnits, kOwn>(received_, at_.shape.ring, rank_, units);
     }
-    cluster_sync();
   }
 
   // By the warps that multiply.
@@ -87,12 +83,16 @@ class BackwardPass {
   }
   __device__ void multiply_by_groups() const {
     const int group = at_.warp / 4, first = (rank_ * 2 + group) * (Product::kPlaces / 8);
-    const auto octet_of = [&](int row, int octet, float(&v)[8]) { weights(row, first + octet, v); };
-    const auto two_of = [&](int row, int place) {
-      return float2{weight(row, first + place / 8, place % 8),
-                    weight(row, first + place / 8, place % 8 + 1)};
+    const int unit = at_.tile / kCluster * at_.shape.cluster_units;
+    const auto line_of = [&](int place, int line) {
+      const int at = 8 * first + place + line, pitch = 8 * unit_octets_;
+      const int gate = int(at >= pitch) + int(at >= 2 * pitch) + int(at >= 3 * pitch);
+      const int from = at - gate * pitch;
+      if (gate >= kGates || from >= hidden()) return WeightLine<T>{args_.w_hh, 0};
+      return WeightLine<T>{args_.w_hh + (int64_t(gate) * hidden() + from) * hidden() + unit,
+                           min(hidden() - unit, at_.shape.cluster_units)};
     };
-    const Product product(product_, group, at_.tile, two_of, octet_of);
+    const Product product(product_, group, at_.tile, line_of, aligned_rows(args_.w_hh, hidden()));
     product.multiply_turns(
         Turn{exchange_ + int64_t(first) * Product::kPanel}, turns(), at_,
         [this](Turn& turn) { advance(turn); }, partials_);
@@ -124,20 +124,12 @@ class BackwardPass {
       const float* partial = sums_of(turn.count, partials_, kWarpFloats, at_.shape);
       if constexpr (kCluster > 1) {
         if (turn.count < turns()) {
-          if constexpr (kFar) {
-            far_sums().send(turn.count, partial, at_);
-          } else {
-            send_sums(turn, partial);
-          }
+          shared_sums().send(turn, partial, at_);
           release_sums(turn.count, turns(), at_.shape);
         }
       }
       if (turn.count < lag) continue;
-      if constexpr (kFar) {
-        gather_far_sums(gathered, states);
-      } else {
-        gather_sums(gathered, partial, states);
-      }
+      gather_sums(gathered, partial, states);
       if constexpr (kCluster == 1) release_sums(turn.count, turns(), at_.shape);
       advance(gathered);
       if (made.step >= 0) make();
@@ -175,16 +167,6 @@ class BackwardPass {
       if (from + e < hidden()) v[e] = float(w[int64_t(e) * hidden()]);
     }
   }
-  // One of them.
-  __device__ float weight(int row, int octet, int e) const {
-    const int unit = at_.tile / kCluster * at_.shape.cluster_units + row;
-    const int gate = octet / unit_octets_, from = octet % unit_octets_ * 8 + e;
-    if (unit >= hidden() || row >= at_.shape.cluster_units || gate >= kGates || from >= hidden()) {
-      return 0.0f;
-    }
-    return float(args_.w_hh[(int64_t(gate) * hidden() + from) * hidden() + unit]);
-  }
-
   // Asks for what a turn needs from the way forward; the turn advances.
   __device__ void fetch(Turn& turn, const States& states, const Inputs& inputs) const {
     const int step = turn.step, panel = turn.panel, H = hidden();
@@ -289,82 +271,19 @@ class BackwardPass {
     if (kCell == Cell::lstm) states.c(turn.panel, i) = {dc[0], dc[1]};
   }
 
-  __device__ int own_units() const { return min(kUnits, Product::kRows - rank_ * kUnits); }
-  // What the cluster sends this block of a panel.
-  __device__ uint32_t received_bytes() const {
-    return uint32_t(kCluster * kPanelItems * own_units() * sizeof(float));
-  }
-  // Where a turn's sums stand in the ring of what the cluster sends.
-  __device__ int ring_place(const Turn& turn) const { return turn.count % at_.shape.ring; }
-
   // The state's dh += the product's sums of the thread's items.
   __device__ void gather_sums(const Turn& turn, const float* partial, const States& states) const {
-    const float* received = nullptr;
-    if constexpr (kCluster > 1) {
-      const int place = ring_place(turn);
-      barriers_[place].wait(turn.count / at_.shape.ring & 1);
-      if (at_.thread == 0) barriers_[place].expect(received_bytes());
-      received = received_ + place * kReceived;
-    }
-#pragma unroll
-    for (int i = 0; i < kOwn; ++i) {
-      if (!at_.has(turn.panel, i)) continue;
-      float2 sum = {};
-      if constexpr (kCluster == 1) {
-        sum = add_parts<kWarps, kWarpFloats>(
-            partial + at_.in_panel(i) * Product::kPitch + at_.unit_in_block, at_.shape);
-      } else {
-        const float* at = received + at_.in_panel(i) * kUnits + at_.unit_in_block;
-#pragma unroll
-        for (int from = 0; from < kCluster; ++from) {
-          const float2 v = *reinterpret_cast<const float2*>(at + from * kPanelItems * kUnits);
-          sum.x += v.x;
-          sum.y += v.y;
-        }
-      }
-      float2& dh = states.h(turn.panel, i);
-      dh = {dh.x + sum.x, dh.y + sum.y};
-    }
-  }
-
-  __device__ auto far_sums() const {
-    return FarSums<Product, kCluster, kUnits, kOwn>(args_.streamed, rank_, own_units());
-  }
-  __device__ void gather_far_sums(const Turn& turn, const States& states) const {
     float2 sums[kOwn];
-    far_sums().gather(turn.count, at_, sums);
+    if constexpr (kCluster > 1) shared_sums().gather(turn, at_, sums);
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
       if (!at_.has(turn.panel, i)) continue;
+      if constexpr (kCluster == 1) {
+        sums[i] = add_parts<kWarps, kWarpFloats>(
+            partial + at_.in_panel(i) * Product::kPitch + at_.unit_in_block, at_.shape);
+      }
       float2& dh = states.h(turn.panel, i);
       dh = {dh.x + sums[i].x, dh.y + sums[i].y};
-    }
-  }
-
-  // Four units of an item at a time, to the block that has them.
-  __device__ void send_sums(const Turn& turn, const float* partial) const {
-    constexpr int kQuads = Product::kRows / 4;  // of an item
-    const int place = ring_place(turn);
-    for (int task = at_.thread; task < kPanelItems * kQuads; task += kGateThreads) {
-      const int n = task / kQuads, quad = task % kQuads;
-      const float* at = partial + n * Product::kPitch + 4 * quad;
-      float4 sum = {};
-#pragma unroll
-      for (int warp = 0; warp < kWarps; ++warp) {
-        if (warp >= at_.shape.sum_parts) break;
-        const float4 v = *reinterpret_cast<const float4*>(at + warp * kWarpFloats);
-        sum.x += v.x;
-        sum.y += v.y;
-        sum.z += v.z;
-        sum.w += v.w;
-      }
-      const uint32_t to = uint32_t(4 * quad / kUnits);
-      const float* there =
-          received_ + place * kReceived + (rank_ * kPanelItems + n) * kUnits + 4 * quad % kUnits;
-      store_async_16(cluster_address(shared_address(there), to),
-                     uint4{__float_as_uint(sum.x), __float_as_uint(sum.y), __float_as_uint(sum.z),
-                           __float_as_uint(sum.w)},
-                     cluster_address(shared_address(&barriers_[place]), to));
     }
   }
 
@@ -373,7 +292,6 @@ class BackwardPass {
   uint4* product_;  // what the product keeps of the block's memory
   float *partials_, *states_, *inputs_, *received_;
   uint4* exchange_;
-  ByteBarrier* barriers_;
   int rank_, unit_octets_;
 };
 
@@ -386,7 +304,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   const Pass pass(p, shared);
   if (!pass.has_items()) return;
   constexpr bool kSends = kCluster > 1 && !Pass::kFar;
-  if constexpr (kSends) pass.start_cluster();
+  if constexpr (kSends) pass.shared_sums().start();
   if (threadIdx.x < kThreads) {
     take_registers<Product::kProductRegisters>();
     pass.multiply();

@@ -39,7 +39,7 @@ const void* kernel_of(const PersistentLayout& layout) {
       try_kernel.template operator()<3, 2, 1>();
       try_kernel.template operator()<3, 4, 1>();
       try_kernel.template operator()<4, 4, 2>();
-      try_large.template operator()<LargeProduct<T, 72>>();
+      try_large.template operator()<LargeProduct<T, 72, false>>();
     } else {
       try_kernel.template operator()<4, 2, 1>();
       try_kernel.template operator()<4, 4, 1>();

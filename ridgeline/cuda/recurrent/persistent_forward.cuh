@@ -143,19 +143,19 @@ class ForwardPass {
         return Product::idle_turns(turns(), at_.shape, group, partials_);
       }
     }
-    const auto two_of = [&](int row, int place) {
-      const int gate = row / kGateRows, in_block = row % kGateRows;
-      const int unit = at_.tile * at_.shape.units + in_block, from = first + place;
-      if (gate >= kGates || in_block >= at_.shape.units || unit >= hidden() || from >= hidden()) {
-        return float2{0.0f, 0.0f};
-      }
+    const auto line_of = [&](int place, int row) {
+      const int gate = row / kGateRows, in_block = row % kGateRows, from = first + place;
+      const int unit = at_.tile * at_.shape.units + in_block;
       const T* w = upper_half() ? args_.w_ih : args_.w_hh;
-      return load_two(w + (int64_t(gate) * hidden() + unit) * hidden() + from, from + 1 < hidden());
+      if (gate >= kGates || in_block >= at_.shape.units || unit >= hidden()) {
+        return WeightLine<T>{w, 0};
+      }
+      return WeightLine<T>{w + (int64_t(gate) * hidden() + unit) * hidden() + from,
+                           hidden() - from};
     };
-    const auto octet_of = [&](int row, int octet, float(&v)[8]) {
-      weights(row, first / 8 + octet, v);
-    };
-    const Product product(product_, group, at_.tile, two_of, octet_of);
+    const Product product(
+        product_, group, at_.tile, line_of,
+        aligned_rows(args_.w_hh, hidden()) && (!kStacked || aligned_rows(args_.w_ih, hidden())));
     const int64_t share = int64_t(first / 8) * Product::kPanel +
                           (takes_below() ? at_.shape.all_words - at_.shape.step_words : 0);
     product.multiply_turns(

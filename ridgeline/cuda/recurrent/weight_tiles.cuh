@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ridgeline/cuda/device/async_copy.cuh"
+#include "ridgeline/cuda/device/shared_matrix.cuh"
+
+// How the products by warpgroups take their weights before the first step: in tiles of 64 rows by
+// 64 places, as wgmma takes them from shared memory. That is waiting for memory and little else, in
+// every launch, so all of it is on its way at once.
+namespace ridgeline::cuda::recurrent {
+
+constexpr int kWeightTile = 64, kWeightTileWords = kWeightTile * 8;  // uint4s
+
+// Whether all rows of a matrix begin at addresses of 16 bytes.
+template <typename T>
+__device__ inline bool aligned_rows(const T* first, int width) {
+  return width * sizeof(T) % 16 == 0 && reinterpret_cast<uintptr_t>(first) % 16 == 0;
+}
+
+// What stands together in memory of a tile: the places of a row, or (backward) the rows at a place.
+// There are `count` of them, none where it is below 1, and zeros behind.
+template <typename T>
+struct WeightLine {
+  static_assert(sizeof(T) == 2);
+  const T* at;
+  int count;
+
+  __device__ void prefetch() const {
+    if (count > 0) asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+  }
+  // Eight of them, to shared memory; of `aligned` lines by a copy that runs beside the thread.
+  __device__ void copy_octet(int octet, uint4* to, bool aligned) const {
+    const int left = count - 8 * octet;
+    if (aligned) {
+      const int bytes = left <= 0 ? 0 : left < 8 ? 2 * left : 16;
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
+                   "l"(left > 0 ? at + 8 * octet : at), "r"(bytes)
+                   : "memory");
+      return;
+    }
+    uint32_t words[4] = {};
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (i >= left) break;
+      words[i / 2] |= uint32_t(reinterpret_cast<const uint16_t*>(at)[8 * octet + i]) << i % 2 * 16;
+    }
+    *to = uint4{words[0], words[1], words[2], words[3]};
+  }
+};
+
+// Threads of a warpgroup bring their share of a tile; line_of(line) gives its lines. The octets of
+// a line are swapped by its number, as wgmma expects them.
+template <typename LineOf>
+__device__ inline void copy_weight_tile(uint4* tile, const LineOf& line_of, bool aligned) {
+#pragma unroll
+  for (int i = 0; i < kWeightTileWords / 128; ++i) {
+    const int word = int(threadIdx.x) % 128 + 128 * i, line = word / 8, octet = word % 8;
+    line_of(line).copy_octet(octet, tile + line * 8 + ((octet ^ line) & 7), aligned);
+  }
+}
+
+// The left factors of the four products of a tile, as wgmma takes them from registers.
+// kTransposed: lines are of places.
+template <bool kTransposed>
+__device__ inline void load_weight_tile(const uint4* tile, uint32_t (&a)[4][4]) {
+  const int warp = int(threadIdx.x) / 32 % 4, i = int(threadIdx.x) / 8 % 4, in = threadIdx.x % 8;
+#pragma unroll
+  for (int s = 0; s < 4; ++s) {
+    // Matrix i is of eight rows, the first or second of the warp's, and eight places.
+    const int line = kTransposed ? 16 * s + i / 2 * 8 + in : 16 * warp + i % 2 * 8 + in;
+    const int octet = kTransposed ? 2 * warp + i % 2 : 2 * s + i / 2;
+    const uint32_t address = shared_address(tile + line * 8 + ((octet ^ line) & 7));
+    if constexpr (kTransposed) {
+      load_matrices_transposed(a[s], address);
+    } else {
+      load_matrices(a[s], address);
+    }
+  }
+}
+
+// A warpgroup brings kTiles tiles; line_of(tile, line) gives their lines. `barrier`: a named one of
+// the warpgroup's. The loop stays a loop: code that runs once has to come from memory too.
+template <int kTiles, typename TileAt, typename LineOf>
+__device__ inline void bring_weight_tiles(const TileAt& tile_at, int barrier, const LineOf& line_of,
+                                          bool aligned) {
+#pragma unroll 1
+  for (int tile = 0; tile < kTiles; ++tile) {
+    copy_weight_tile(
+        tile_at(tile), [&](int line) { return line_of(tile, line); }, aligned);
+  }
+  copy_async_commit();
+  copy_async_wait<0>();
+  named_barrier(barrier, 128);
+}
+
+// Takes them into its registers; their memory is free then.
+template <bool kTransposed, int kTiles, typename TileAt>
+__device__ inline void hold_weight_tiles(const TileAt& tile_at, int barrier,
+                                         uint32_t (&a)[kTiles][4][4]) {
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) load_weight_tile<kTransposed>(tile_at(tile), a[tile]);
+  named_barrier(barrier, 128);
+}
+
+}  // namespace ridgeline::cuda::recurrent
