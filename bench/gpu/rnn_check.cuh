@@ -70,7 +70,8 @@ __global__ void check_backward_kernel(PersistentBackward<T> a, int step, double*
       } else if (first != nullptr) {
         saved.before = double(float(first[i]));
       }
-      dh[i] = unit_grad<kCell>(saved, dh[i] + double(float(a.dy[at * H + j])), dc[i], g);
+      dh[i] =
+          unit_grad(unit_slopes<kCell>(saved), dh[i] + double(float(a.dy[at * H + j])), dc[i], g);
     }
     for (int v = 0; v < cell_vectors(kCell); ++v) {
       a.gate_gradients[(at * cell_vectors(kCell) + v) * H + j] = T(float(g[v]));

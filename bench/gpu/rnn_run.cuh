@@ -149,11 +149,13 @@ struct Run {
                 p.reverse ? "reverse " : "", p.lengths ? "lengths " : "");
     run_forward(checks, PersistentForm::narrow);
     run_forward(checks, PersistentForm::wide);
+    run_forward(checks, PersistentForm::clusters);
     run_forward(checks, PersistentForm::groups);
     run_forward(checks, PersistentForm::large);
     if constexpr (kPlanes == 1) run_streamed(checks);
     run_backward(checks, PersistentForm::narrow);
     run_backward(checks, PersistentForm::wide);
+    run_backward(checks, PersistentForm::pairs);
     run_backward(checks, PersistentForm::clusters);
     run_backward(checks, PersistentForm::large);
     check(cudaStreamDestroy(stream), "stream");
@@ -189,10 +191,11 @@ struct Run {
   }
 
   void run_forward(bool checks, PersistentForm form) {
-    run_pass(form == PersistentForm::wide     ? "forward wide"
-             : form == PersistentForm::groups ? "forward wgmma"
-             : form == PersistentForm::large  ? "forward large"
-                                              : "forward",
+    run_pass(form == PersistentForm::wide       ? "forward wide"
+             : form == PersistentForm::clusters ? "forward clusters"
+             : form == PersistentForm::groups   ? "forward wgmma"
+             : form == PersistentForm::large    ? "forward large"
+                                                : "forward",
              persistent_forward_layout(kCell, kPlanes, p.hidden, p.batch, processors, form), checks,
              forward_args(), forward_launch(), [&] { compare_forward(); });
   }
@@ -214,6 +217,7 @@ struct Run {
     if (!checks) args.dh0 = args.dc0 = nullptr;
     run_pass(form == PersistentForm::clusters ? "backward clusters"
              : form == PersistentForm::wide   ? "backward wide"
+             : form == PersistentForm::pairs  ? "backward pairs"
              : form == PersistentForm::large  ? "backward large"
                                               : "backward",
              persistent_backward_layout(kCell, kPlanes, p.hidden, p.batch, processors, form),

@@ -28,7 +28,8 @@ bool expected(const std::string& row, Precision precision, const cuda::CudaRunti
     return fits && row.ends_with(".0") && runtime.cublaslt().refusal().empty();
   }
   if (has(".persistent_wide") || has(".persistent_wgmma") || has(".persistent_streamed") ||
-      has(".persistent_large") || has(".wavefront_wgmma")) {
+      has(".persistent_large") || has("rnn.persistent_clusters") || has(".persistent_pairs") ||
+      has(".wavefront_wgmma")) {
     return half && hopper;
   }
   if (has(".persistent")) return hopper && precision != Precision::fp64;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "ridgeline/cuda/recurrent/exchange.cuh"
+#include "ridgeline/cuda/recurrent/octets.cuh"
 
 namespace ridgeline::cuda::recurrent {
 
@@ -29,8 +30,8 @@ class BlockProduct {
   static constexpr int kPieceWords = kPlanes * 2 * 32;            // uint4s of a slot
   static constexpr int kWeightWords = kPlanes * kTiles * 2 * 32;  // uint4s of a warp's piece
 
-  // octet_of(row, octet, values) gives the weights of a row at 8 places, or leaves zeros. `kept`
-  // and `streamed` are this warp's; each lane writes and reads its own words only.
+  // octet_of(row, octet) gives the weights of a row at 8 places, an Octet<T>. `kept` and `streamed`
+  // are this warp's; each lane writes and reads its own words only.
   template <typename OctetOf>
   __device__ void load_weights(int first_piece, int pieces, const OctetOf& octet_of, uint4* kept,
                                int kept_pieces, uint4* streamed) {
@@ -109,15 +110,19 @@ class BlockProduct {
     for (int m = 0; m < kTiles; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        float values[8] = {};
-        octet_of(16 * m + 8 * half + g, 4 * piece + t, values);
-        float planes[8][kPlanes];
-#pragma unroll
-        for (int e = 0; e < 8; ++e) H::take_apart(values[e], planes[e]);
-#pragma unroll
-        for (int plane = 0; plane < kPlanes; ++plane) {
+        const Octet<T> octet = octet_of(16 * m + 8 * half + g, 4 * piece + t);
+        if constexpr (kPlanes == 1) {  // they are operands as they lie
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
+            a[0].word[e / 2][m][e % 2 * 2 + half] = reinterpret_cast<const uint32_t*>(octet.v)[e];
+          }
+        } else {
+          float planes[8][kPlanes];
+#pragma unroll
+          for (int e = 0; e < 8; ++e) H::take_apart(float(octet.v[e]), planes[e]);
+#pragma unroll
+          for (int i = 0; i < kPlanes * 4; ++i) {
+            const int plane = i / 4, e = i % 4;
             a[plane].word[e / 2][m][e % 2 * 2 + half] =
                 Pair<typename H::Operand>::pack(planes[2 * e][plane], planes[2 * e + 1][plane]);
           }

@@ -54,35 +54,59 @@ struct UnitSaved {
   A y, before;
 };
 
-// Writes the gate gradients; returns what of dh goes to the step before directly, not through the
-// weights. dc moves on to the step before.
+// What the gate gradients of a unit are of dh and dc: known before these are.
+template <Cell kCell, typename A>
+struct UnitSlopes {
+  A gates[cell_vectors(kCell)];
+  A h;       // what of dh goes to the step before directly, not through the weights
+  A c;       // of dc
+  A from_h;  // of c's own gradient: how much of dh is added to it
+};
 template <Cell kCell, typename Math = ExactMath, typename A>
-__device__ inline A unit_grad(const UnitSaved<A>& saved, A dh, A& dc, A* gradients) {
+__device__ inline UnitSlopes<kCell, A> unit_slopes(const UnitSaved<A>& saved) {
   const A* s = saved.gates;
   const A one = A(1);
+  UnitSlopes<kCell, A> to{};
   if constexpr (kCell == Cell::rnn_relu) {
-    gradients[0] = saved.y > A(0) ? dh : A(0);
-    return A(0);
+    to.gates[0] = saved.y > A(0) ? one : A(0);
   } else if constexpr (kCell == Cell::rnn_tanh) {
-    gradients[0] = dh * (one - saved.y * saved.y);
-    return A(0);
+    to.gates[0] = one - saved.y * saved.y;
   } else if constexpr (kCell == Cell::gru) {
     const A r = s[0], z = s[1], n = s[2], hn = s[3];
-    const A dn = dh * (one - z) * (one - n * n);
-    gradients[0] = dn * hn * r * (one - r);
-    gradients[1] = dh * (saved.before - n) * z * (one - z);
-    gradients[2] = dn;
-    gradients[3] = dn * r;
-    return dh * z;
+    const A dn = (one - z) * (one - n * n);
+    to.gates[0] = dn * hn * r * (one - r);
+    to.gates[1] = (saved.before - n) * z * (one - z);
+    to.gates[2] = dn;
+    to.gates[3] = dn * r;
+    to.h = z;
   } else {
     const A i = s[0], f = s[1], g = s[2], o = s[3], tc = Math::tanh(s[4]);
-    const A total = dc + dh * o * (one - tc * tc);
-    gradients[0] = total * g * i * (one - i);
-    gradients[1] = total * saved.before * f * (one - f);
-    gradients[2] = total * i * (one - g * g);
-    gradients[3] = dh * tc * o * (one - o);
-    dc = total * f;
+    to.from_h = o * (one - tc * tc);
+    to.gates[0] = g * i * (one - i);
+    to.gates[1] = saved.before * f * (one - f);
+    to.gates[2] = i * (one - g * g);
+    to.gates[3] = tc * o * (one - o);
+    to.c = f;
+  }
+  return to;
+}
+
+// Writes the gate gradients; returns what of dh goes to the step before directly. dc moves on to
+// the step before.
+template <Cell kCell, typename A>
+__device__ inline A unit_grad(const UnitSlopes<kCell, A>& slopes, A dh, A& dc, A* gradients) {
+  if constexpr (kCell == Cell::rnn_relu) {
+    gradients[0] = slopes.gates[0] > A(0) ? dh : A(0);  // also where dh is no number
     return A(0);
+  } else if constexpr (kCell == Cell::lstm) {
+    const A total = dc + dh * slopes.from_h;
+    for (int v = 0; v < 3; ++v) gradients[v] = total * slopes.gates[v];
+    gradients[3] = dh * slopes.gates[3];
+    dc = total * slopes.c;
+    return A(0);
+  } else {
+    for (int v = 0; v < cell_vectors(kCell); ++v) gradients[v] = dh * slopes.gates[v];
+    return kCell == Cell::gru ? dh * slopes.h : A(0);
   }
 }
 

@@ -25,10 +25,24 @@ constexpr int kPanelItems = 16, kWidePanelItems = 32;
 // The sums of the gates and states are of halves in the end: fast forms, off by about 2^-24 of 1
 // (not of the result: tanh of 1e-6 is good to 3 %).
 struct FastMath {
-  static __device__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f + __expf(-x)); }
+  static __device__ float sigmoid(float x) { return reciprocal(1.0f + power_of_2(-kLog2E * x)); }
   static __device__ float tanh(float x) {
-    const float away = __expf(-2.0f * fabsf(x));
-    return copysignf(__fdividef(1.0f - away, 1.0f + away), x);
+    const float away = power_of_2(-2.0f * kLog2E * fabsf(x));
+    return copysignf((1.0f - away) * reciprocal(1.0f + away), x);
+  }
+
+ private:
+  static constexpr float kLog2E = 1.442695041f;
+  // What is below 2^-126 may be zero here: it is added to 1.
+  static __device__ float power_of_2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+  }
+  static __device__ float reciprocal(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
   }
 };
 
@@ -39,6 +53,8 @@ struct Handed {
   using Math = FastMath;
   static constexpr int kPlanes = 1;
   static __device__ void take_apart(float v, float (&planes)[1]) { planes[0] = v; }
+  // Both rounded to T.
+  static __device__ float2 rounded(float2 v) { return Pair<T>::unpack(Pair<T>::pack(v.x, v.y)); }
 };
 // fp32 is the sum of three bf16 numbers, exactly but for numbers below 2^-110.
 template <>
@@ -53,6 +69,7 @@ struct Handed<float> {
       v -= planes[i];
     }
   }
+  static __device__ float2 rounded(float2 v) { return v; }
 };
 
 // Two NaNs of a bit pattern that conversions never give: "not here yet".

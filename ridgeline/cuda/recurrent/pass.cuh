@@ -10,23 +10,6 @@ constexpr int forward_gate_rows(Cell cell, int row_tiles) {
   return 16 * row_tiles / cell_gates(cell) / 2 * 2;
 }
 
-// Eight values of a row of `count`, those there are; 16 bytes at once where they lie so.
-template <typename T>
-__device__ inline void load_octet(const T* row, int octet, int count, float (&v)[8]) {
-  const T* at = row + 8 * octet;
-  if (sizeof(T) == 2 && 8 * octet + 8 <= count && reinterpret_cast<uintptr_t>(at) % 16 == 0) {
-    const uint4 words = *reinterpret_cast<const uint4*>(at);
-    const T* values = reinterpret_cast<const T*>(&words);
-#pragma unroll
-    for (int e = 0; e < 8; ++e) v[e] = float(values[e]);
-    return;
-  }
-#pragma unroll
-  for (int e = 0; e < 8; ++e) {
-    if (8 * octet + e < count) v[e] = float(at[e]);
-  }
-}
-
 // Two neighbouring values, the second of which may be missing (`both`); 2 * sizeof(T) bytes at once
 // where they lie so (`even`: all rows are of an even length).
 template <typename T>
@@ -47,6 +30,14 @@ __device__ inline float2 load_two(const T* from, bool both) {
   return {float(from[0]), both ? float(from[1]) : 0.0f};
 }
 
+// The same memory by an address that stays in a register. The compiler would make that of
+// `extern __shared__` anew wherever it is used, from a special register, which takes its time.
+__device__ inline float* held_address(float* shared) {
+  uint32_t address = smem_address(shared);
+  asm volatile("" : "+r"(address));
+  return static_cast<float*>(__cvta_shared_to_generic(address));
+}
+
 // Where a block and a thread of a persistent pass stand: what both directions share. A thread that
 // applies gates has two neighbouring units of an item or several.
 template <int kPanel>
@@ -58,6 +49,7 @@ struct PassPlace {
   int first_item, items, panels;  // of the block's group
   int thread;                     // of those that apply gates; negative for others
   int unit_in_block, unit;        // the first of the thread's; past all units where it has none
+  int first_in_panel;             // of the thread's items, see in_panel
   int warp;
   bool even, both;  // rows of an even number of units; the thread has two
 
@@ -79,16 +71,17 @@ struct PassPlace {
     }
     even = s.hidden % 2 == 0;
     both = unit + 1 < s.hidden;
+    const int j = thread >> shape.pair_bits;
+    first_in_panel = shape.pair_bits == 2   ? (j & ~7) | (j & 3) << 1 | (j >> 2 & 1)
+                     : shape.pair_bits == 3 ? (j & ~7) | (j & 1) << 2 | (j >> 1 & 3)
+                                            : j;
   }
 
   __device__ bool has_unit() const { return unit < s.hidden; }
   // The thread's i-th item of a panel. Those that half a warp reads together have their sums in
   // different banks, and neighbours, which share a sector of what is handed over, are in one warp.
   __device__ int in_panel(int i) const {
-    const int j = (thread + i * kGateThreads) >> shape.pair_bits;
-    if (shape.pair_bits == 2) return (j & ~7) | (j & 3) << 1 | (j >> 2 & 1);
-    if (shape.pair_bits == 3) return (j & ~7) | (j & 1) << 2 | (j >> 1 & 3);
-    return j;
+    return first_in_panel + (i * kGateThreads >> shape.pair_bits);
   }
   __device__ bool has(int panel, int i) const {
     const int j = (thread + i * kGateThreads) >> shape.pair_bits;

@@ -27,12 +27,12 @@ constexpr int kPanelAlignment = 1024;
 struct PassShape {
   int units = 0;            // hidden units of a block, even
   int cluster = 1;          // blocks that share out the inner extent, backward (by wgmma they are
-                            // no cluster to the GPU), and
+                            // no cluster to the GPU), or a whole layer, forward, and
   int cluster_units = 0;    // the units they have together: the last may have fewer than the others
   int pair_bits = 0;        // 4, 8 or 16 threads stand side by side for them, with two each
   int tiles = 0;            // blocks that share out the hidden units
   int groups = 1;           // of items, each with its own blocks
-  int panel_items = 16;     // that one product takes: 16 or 32
+  int panel_items = 16;     // that one product takes: 8, 16 or 32
   bool swapped = false;     // slots lie as wgmma reads them
   int product_floats = 0;   // of shared memory, what a product keeps for itself: its first part
   int group_items = 0;      // a multiple of 8; of a panel where there are more
@@ -42,7 +42,7 @@ struct PassShape {
   int streamed_pieces = 0;  // those that come from L2 in each step
   int buffers = 2;    // of partial sums; with one the block's warps wait for each other once more
   int sum_parts = 8;  // partial sums: of all warps, of half of them with those of others added, or
-                      // of two warpgroups
+                      // of two halves of them
   int ring = 0;       // panels that a cluster may have on the way
   int depth = 1;      // turns that a thread fetches ahead: kFetchDepth or 1
   int layers = 1;     // of a stack: blocks of each layer run side by side
@@ -78,7 +78,9 @@ struct PersistentLayout {
 enum class PersistentForm : uint8_t {
   narrow,    // as many blocks as there can be
   wide,      // twice the units a block: half the blocks read the state, or more groups share it out
-  clusters,  // backward: four blocks share the inner extent
+  clusters,  // forward: each cluster has the whole layer; backward: four blocks share the inner
+             // extent
+  pairs,     // backward: two blocks share the inner extent
   groups,    // forward: by wgmma, 32 items at a time
   large      // GRUs by wgmma, 16 items at a time: weights in registers and in shared memory
 };

@@ -4,7 +4,7 @@
 namespace ridgeline::cuda::recurrent {
 namespace {
 
-constexpr int kClusterBlocks = 4, kLargeCluster = 3;
+constexpr int kClusterBlocks = 4, kPairBlocks = 2, kLargeCluster = 3;
 
 // The kernel of a layout; null where none was built.
 template <typename T, Cell kCell>
@@ -38,6 +38,7 @@ const void* kernel_of(const PersistentLayout& layout) {
       try_kernel.template operator()<kClusterBlocks, 3, 4, 1>();
       try_kernel.template operator()<kClusterBlocks, 4, 4, 1>();
       try_kernel.template operator()<kClusterBlocks, 6, 2, 2>();
+      try_kernel.template operator()<kPairBlocks, 2, 6, 1>();
       try_kernel.template operator()<1, 2, 6, 2>();
       if constexpr (kCell == Cell::gru) {
         try_large.template operator()<LargeProduct<T, 88, true>>();
@@ -128,7 +129,13 @@ PersistentLayout persistent_backward_layout(Cell cell, int planes, int hidden, i
     return backward_layout(cell, planes, hidden, batch, processors, 24, kLargeCluster, {4, 0},
                            resident);
   }
-  if (form == PersistentForm::groups || form == PersistentForm::large) {
+  if (form == PersistentForm::pairs && gated && planes == 1) {
+    int resident = 0;
+    return backward_layout(cell, planes, hidden, batch, processors, 16, kPairBlocks, {2, 6},
+                           resident);
+  }
+  if (form == PersistentForm::groups || form == PersistentForm::large ||
+      form == PersistentForm::pairs) {
     layout.refusal = "there is no such form of this layer";
     return layout;
   }

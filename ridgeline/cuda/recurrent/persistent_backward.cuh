@@ -74,7 +74,7 @@ class BackwardPass {
     Product product;
     product.load_weights(
         first_piece, shape.warp_pieces,
-        [this](int row, int octet, float(&v)[8]) { weights(row, octet, v); },
+        [this](int row, int octet) { return weight_octet(row, octet); },
         at_.kept(product_, Product::kWeightWords), shape.kept_pieces,
         at_.streamed(args_.streamed, Product::kWeightWords));
     multiply_turns(
@@ -99,7 +99,7 @@ class BackwardPass {
   }
 
   // By the others. A turn's gradients are handed over, multiplied a round later, and their sums
-  // gathered: in a cluster with several panels a turn after they were sent.
+  // gathered: in a cluster with many panels a turn after they were sent.
   __device__ void apply() const {
     const States states(states_, at_.thread);
     const Inputs inputs(inputs_, at_.thread, at_.shape.depth);
@@ -108,18 +108,32 @@ class BackwardPass {
       if (kCell == Cell::lstm) states.c(panel, i) = at_.state_of(args_.dcT, panel, i);
       states.set_length(panel, i, at_.length_of(panel, i));
     });
-    const int lag = kCluster > 1 && at_.panels > 1 ? 1 : 0;
+    // With two panels the other one's product hides what a cluster takes to send them.
+    const int lag = kCluster > 1 && at_.panels > (kFar ? 1 : 2) ? 1 : 0;
     Turn fetched = first_turn(), made = fetched, gathered = fetched;
     for (int i = 0; i < inputs.depth(); ++i) fetch(fetched, states, inputs);
-    const auto make = [&] {
+    // A single item's slopes are found while its sums are waited for; with several panels there is
+    // no such time.
+    const bool early = kOwn == 1 && at_.panels == 1;
+    Slopes slopes{};
+    const auto prepare = [&] {
       inputs.await();
-      differentiate(made, states, inputs);
+      slopes = load_slopes(made, 0, inputs);
+    };
+    const auto make = [&] {
+      if (!early) inputs.await();
+      differentiate(made, states, [&](int i) {
+        if (!early) slopes = load_slopes(made, i, inputs);
+        return slopes;
+      });
       fetch(fetched, states, inputs);
       advance(made);
     };
     // Those of the last step, which no product goes into.
+    if (early) prepare();
     for (int panel = 0; panel < at_.panels; ++panel) make();
     for (Turn turn = first_turn(); turn.count < turns() + lag; advance(turn)) {
+      if (early && made.step >= 0) prepare();
       if (turn.count < turns()) await_sums(turn.count, at_.shape);
       const float* partial = sums_of(turn.count, partials_, kWarpFloats, at_.shape);
       if constexpr (kCluster > 1) {
@@ -141,6 +155,12 @@ class BackwardPass {
   }
 
  private:
+  // Of the thread's two units of an item at a step.
+  struct Slopes {
+    UnitSlopes<kCell, float> of[2];
+    float2 dy;
+  };
+
   __device__ int hidden() const { return at_.s.hidden; }
   __device__ int turns() const {
     return at_.panels * (at_.s.steps - (args_.dh0 == nullptr ? 1 : 0));
@@ -156,17 +176,20 @@ class BackwardPass {
   }
 
   // Place k of the inner extent is gate k / (8 * unit_octets), unit k % (8 * unit_octets).
-  __device__ void weights(int row, int octet, float (&v)[8]) const {
+  // Without a branch, so that a thread has many on their way at once.
+  __device__ Octet<T> weight_octet(int row, int octet) const {
     const int unit = at_.tile / kCluster * at_.shape.cluster_units + row;
-    if (unit >= hidden() || row >= at_.shape.cluster_units) return;
     const int gate = octet / unit_octets_, from = octet % unit_octets_ * 8;
-    if (gate >= kGates) return;
-    const T* w = args_.w_hh + (int64_t(gate) * hidden() + from) * hidden() + unit;
+    const bool has = unit < hidden() && row < at_.shape.cluster_units && gate < kGates;
+    const T* zero = reinterpret_cast<const T*>(kZeros);
+    const T* w = has ? args_.w_hh + (int64_t(gate) * hidden() + from) * hidden() + unit : zero;
+    const int there = has ? hidden() - from : 0;
+    Octet<T> values;
 #pragma unroll
-    for (int e = 0; e < 8; ++e) {
-      if (from + e < hidden()) v[e] = float(w[int64_t(e) * hidden()]);
-    }
+    for (int e = 0; e < 8; ++e) values.v[e] = *(e < there ? w + int64_t(e) * hidden() : zero);
+    return values;
   }
+
   // Asks for what a turn needs from the way forward; the turn advances.
   __device__ void fetch(Turn& turn, const States& states, const Inputs& inputs) const {
     const int step = turn.step, panel = turn.panel, H = hidden();
@@ -209,15 +232,16 @@ class BackwardPass {
   }
 
   // The gate gradients of a turn, handed over and stored. The state's dh becomes what goes to the
-  // step before directly.
+  // step before directly. slopes_of(i) are those of the thread's i-th item.
+  template <typename SlopesOf>
   __device__ void differentiate(const Turn& turn, const States& states,
-                                const Inputs& inputs) const {
+                                const SlopesOf& slopes_of) const {
     float gradients[kOwn][2][4] = {};
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
       if (!at_.has(turn.panel, i)) continue;
       if (turn.step < states.length(turn.panel, i)) {
-        unit_gradients(turn, i, states, inputs, gradients[i]);
+        unit_gradients(turn, i, states, slopes_of(i), gradients[i]);
       }
 #pragma unroll
       for (int gate = 0; gate < kGates; ++gate) {
@@ -240,16 +264,12 @@ class BackwardPass {
     }
   }
 
-  __device__ void unit_gradients(const Turn& turn, int i, const States& states,
-                                 const Inputs& inputs, float (&gradients)[2][4]) const {
+  __device__ Slopes load_slopes(const Turn& turn, int i, const Inputs& inputs) const {
     float2 loads[kLoads];
 #pragma unroll
     for (int v = 0; v < kLoads; ++v) loads[v] = inputs.get(turn.count, i, v);
-    float2& state_dh = states.h(turn.panel, i);
-    float dh[2] = {state_dh.x + loads[kLoads - 1].x, state_dh.y + loads[kLoads - 1].y};
-    float2 state_dc = {};
-    if (kCell == Cell::lstm) state_dc = states.c(turn.panel, i);
-    float dc[2] = {state_dc.x, state_dc.y};
+    Slopes slopes;
+    slopes.dy = loads[kLoads - 1];
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
       const auto of_unit = [&](int v) { return k == 0 ? loads[v].x : loads[v].y; };
@@ -261,8 +281,19 @@ class BackwardPass {
         for (int v = 0; v < kSaved; ++v) saved.gates[v] = of_unit(v);
         saved.before = of_unit(kSaved);
       }
-      dh[k] = unit_grad<kCell, Math>(saved, dh[k], dc[k], gradients[k]);
+      slopes.of[k] = unit_slopes<kCell, Math>(saved);
     }
+    return slopes;
+  }
+  __device__ void unit_gradients(const Turn& turn, int i, const States& states,
+                                 const Slopes& slopes, float (&gradients)[2][4]) const {
+    float2& state_dh = states.h(turn.panel, i);
+    float dh[2] = {state_dh.x + slopes.dy.x, state_dh.y + slopes.dy.y};
+    float2 state_dc = {};
+    if (kCell == Cell::lstm) state_dc = states.c(turn.panel, i);
+    float dc[2] = {state_dc.x, state_dc.y};
+#pragma unroll
+    for (int k = 0; k < 2; ++k) dh[k] = unit_grad(slopes.of[k], dh[k], dc[k], gradients[k]);
     if (!at_.both) {
 #pragma unroll
       for (int v = 0; v < 4; ++v) gradients[1][v] = 0.0f;
@@ -301,7 +332,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL  // the rows refuse others
   extern __shared__ __align__(kPanelAlignment) float shared[];
   using Pass = BackwardPass<T, kCell, kCluster, Product, kOwn>;
-  const Pass pass(p, shared);
+  const Pass pass(p, held_address(shared));
   if (!pass.has_items()) return;
   constexpr bool kSends = kCluster > 1 && !Pass::kFar;
   if constexpr (kSends) pass.shared_sums().start();

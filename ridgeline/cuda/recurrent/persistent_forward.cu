@@ -1,3 +1,4 @@
+#include "ridgeline/cuda/recurrent/cluster_forward.h"
 #include "ridgeline/cuda/recurrent/persistent_forward.cuh"
 #include "ridgeline/cuda/recurrent/persistent_launch.cuh"
 
@@ -99,6 +100,7 @@ void choose_large(PersistentLayout& layout, Cell cell) {
 
 PersistentLayout persistent_forward_layout(Cell cell, int planes, int hidden, int batch,
                                            int processors, PersistentForm form) {
+  if (form == PersistentForm::clusters) return cluster_forward_layout(cell, planes, hidden, batch);
   PersistentLayout layout;
   if (form == PersistentForm::groups) {
     choose_groups(layout, cell, hidden);
@@ -126,6 +128,9 @@ PersistentLayout persistent_forward_layout(Cell cell, int planes, int hidden, in
 template <typename T>
 cudaError_t launch_persistent_forward(const PersistentForward<T>& args,
                                       const PersistentLayout& layout, cudaStream_t stream) {
+  if constexpr (Handed<T>::kPlanes == 1) {
+    if (layout.shape.cluster > 1) return launch_cluster_forward<T>(args, layout, stream);
+  }
   if (auto e = begin_exchange<T, true>(layout.shape, args.sequence, args.h0, args.first_item,
                                        args.items, args.exchange, stream)) {
     return e;

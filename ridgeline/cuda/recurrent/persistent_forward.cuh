@@ -10,7 +10,8 @@ struct PersistentForwardParams {
   PassShape shape;
 };
 
-// Product is a BlockProduct, a GroupProduct or a LargeProduct.
+// Product is a BlockProduct, a GroupProduct or a LargeProduct, or a ClusterProduct, whose blocks
+// send each other the state.
 template <typename T, Cell kCell, typename Product, int kOwn, bool kStacked>
 class ForwardPass {
  public:
@@ -22,13 +23,18 @@ class ForwardPass {
   // Row gate * kGateRows + u of a block's product is that gate of its unit u.
   static constexpr int kGateRows = forward_gate_rows(kCell, Product::kRows / 16);
   static constexpr int kPartFloats = Product::kPanel * Product::kPitch;  // of partial sums
+  static constexpr bool kInCluster = requires { typename Product::Slots; };
 
   __device__ ForwardPass(const PersistentForward<T>* layers, const Place& at, float* shared)
       : args_(layers[kStacked ? at.layer : 0]), at_(at) {
     const PassShape& shape = at.shape;
     product_ = reinterpret_cast<uint4*>(shared);
     partials_ = shared + shape.product_floats;
-    handed_ = Product::Slot::begin(at.unit);
+    if constexpr (kInCluster) {
+      handed_ = Product::Slots::own_word(at);
+    } else {
+      handed_ = Product::Slot::begin(at.unit);
+    }
     exchange_ = args_.exchange + at.group * shape.slots(steps()) * shape.all_words +
                 at.layer * shape.step_words;
     states_ = partials_ + shape.buffers * shape.sum_parts * kPartFloats;
@@ -38,9 +44,17 @@ class ForwardPass {
   // Whether this block has items: the last launch of several may have fewer groups.
   __device__ bool has_items() const { return at_.items > 0; }
 
+  // By all threads of a cluster.
+  __device__ void start_cluster() const {
+    typename Product::Slots(product_, at_).begin(product_, at_, args_.h0);
+    cluster_sync();
+  }
+
   // By the warps that multiply.
   __device__ void multiply() const {
-    if constexpr (Product::kByGroups) {
+    if constexpr (kInCluster) {
+      multiply_in_cluster();
+    } else if constexpr (Product::kByGroups) {
       multiply_by_groups();
     } else {
       multiply_by_warps();
@@ -60,12 +74,13 @@ class ForwardPass {
     Turn fetched{exchange_};
     for (int i = 0; i < inputs.depth(); ++i) fetch(fetched, states, inputs);
     for (Turn turn{exchange_}; turn.count < turns(); advance(turn)) {
-      Items items = load_items(turn, states);
       inputs.await();
+      Items items = load_items(turn, states, inputs, biases);
+      const float* partial = own_sums(turn.count);
       await_sums(turn.count, at_.shape);
-      add_up(turn, items);
+      const Sums sums = add_up(partial);
       release_sums(turn.count, turns(), at_.shape);
-      move_on(turn, inputs, biases, items);
+      move_on(turn, biases, sums, items);
       keep_items(turn, items, states);
       fetch(fetched, states, inputs);
       store(turn, items);
@@ -84,12 +99,15 @@ class ForwardPass {
   // What a thread works on in a turn.
   struct Item {
     float h[2], c[2];
-    float gates[2][4];  // first the sums with h
+    float gates[2][4];  // first the sums with x, biases added
     int length;         // 0 where there is no item
     bool has;
   };
   struct Items {
     Item own[kOwn];
+  };
+  struct Sums {  // with h
+    float2 of[kOwn][kGates];
   };
 
   __device__ int steps() const { return at_.s.steps; }
@@ -111,24 +129,38 @@ class ForwardPass {
     turn.slot += at_.shape.all_words - at_.panels * at_.shape.panel_words;
   }
 
-  __device__ void weights(int row, int octet, float (&v)[8]) const {
+  // The weights of a row of the block's product, [H]; null where there are none.
+  __device__ const T* weights_of(int row) const {
     const int gate = row / kGateRows, in_block = row % kGateRows;
     const int unit = at_.tile * at_.shape.units + in_block;
-    if (gate >= kGates || in_block >= at_.shape.units || unit >= hidden()) return;
-    if (upper_half() && at_.layer == 0) return;
-    const T* w = upper_half() ? args_.w_ih : args_.w_hh;
-    load_octet(w + (int64_t(gate) * hidden() + unit) * hidden(), octet, hidden(), v);
+    const bool has = gate < kGates && in_block < at_.shape.units && unit < hidden() &&
+                     !(upper_half() && at_.layer == 0);
+    return has ? own_weights() + (int64_t(gate) * hidden() + unit) * hidden() : nullptr;
   }
+  __device__ const T* own_weights() const { return upper_half() ? args_.w_ih : args_.w_hh; }
 
+  __device__ void multiply_in_cluster() const {
+    Product product;
+    with_evenness(hidden(), own_weights(), [&]<bool kEven>() {
+      product.load_weights([this](int row, int octet) {
+        return octet_of_row<kEven>(weights_of(row), octet, hidden());
+      });
+    });
+    product.multiply_turns({product_, at_}, turns(), at_, partials_);
+  }
   __device__ void multiply_by_warps() const {
     const PassShape& shape = at_.shape;
     const int first_piece = at_.slice() % (kStacked ? kWarps / 2 : kWarps) * shape.warp_pieces;
     Product product;
-    product.load_weights(
-        first_piece, shape.warp_pieces,
-        [this](int row, int octet, float(&v)[8]) { weights(row, octet, v); },
-        at_.kept(product_, Product::kWeightWords), shape.kept_pieces,
-        at_.streamed(args_.streamed, Product::kWeightWords));
+    with_evenness(hidden(), own_weights(), [&]<bool kEven>() {
+      product.load_weights(
+          first_piece, shape.warp_pieces,
+          [this](int row, int octet) {
+            return octet_of_row<kEven>(weights_of(row), octet, hidden());
+          },
+          at_.kept(product_, Product::kWeightWords), shape.kept_pieces,
+          at_.streamed(args_.streamed, Product::kWeightWords));
+    });
     const int64_t lane = Product::lane_offset(first_piece) +
                          (takes_below() ? shape.all_words - shape.step_words : 0);
     multiply_turns(
@@ -144,14 +176,9 @@ class ForwardPass {
       }
     }
     const auto line_of = [&](int place, int row) {
-      const int gate = row / kGateRows, in_block = row % kGateRows, from = first + place;
-      const int unit = at_.tile * at_.shape.units + in_block;
-      const T* w = upper_half() ? args_.w_ih : args_.w_hh;
-      if (gate >= kGates || in_block >= at_.shape.units || unit >= hidden()) {
-        return WeightLine<T>{w, 0};
-      }
-      return WeightLine<T>{w + (int64_t(gate) * hidden() + unit) * hidden() + from,
-                           hidden() - from};
+      const T* w = weights_of(row);
+      return w == nullptr ? WeightLine<T>{own_weights(), 0}
+                          : WeightLine<T>{w + first + place, hidden() - first - place};
     };
     const Product product(
         product_, group, at_.tile, line_of,
@@ -199,7 +226,9 @@ class ForwardPass {
     advance(turn);
   }
 
-  __device__ Items load_items(const Turn& turn, const States& states) const {
+  // Before the sums with h are there.
+  __device__ Items load_items(const Turn& turn, const States& states, const Inputs& inputs,
+                              const Biases& biases) const {
     Items items;
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
@@ -212,6 +241,13 @@ class ForwardPass {
       item.c[1] = c.y;
       item.length = states.length(turn.panel, i);
       item.has = at_.has(turn.panel, i);
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) {
+        const bool none = kStacked && at_.layer > 0;
+        const float2 x = none ? float2{0.0f, 0.0f} : inputs.get(turn.count, i, gate);
+        item.gates[0][gate] = x.x + biases.of_x[0][gate];
+        item.gates[1][gate] = x.y + biases.of_x[1][gate];
+      }
     }
     return items;
   }
@@ -224,68 +260,74 @@ class ForwardPass {
     }
   }
 
+  // Where those of the thread's first item will be; found before they are waited for.
+  __device__ const float* own_sums(int count) const {
+    const float* partial = sums_of(count, partials_, kPartFloats, at_.shape);
+    partial += at_.in_panel(0) * Product::kPitch + at_.unit_in_block;
+    asm volatile("" ::"r"(smem_address(partial)));
+    return partial;
+  }
   // The sums with h of the thread's items, over the block's warps.
-  __device__ void add_up(const Turn& turn, Items& items) const {
-    const float* partial = sums_of(turn.count, partials_, kPartFloats, at_.shape);
+  __device__ Sums add_up(const float* partial) const {
+    Sums sums;
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-      const float* at = partial + at_.in_panel(i) * Product::kPitch + at_.unit_in_block;
+      const float* at = partial + (at_.in_panel(i) - at_.in_panel(0)) * Product::kPitch;
 #pragma unroll
       for (int gate = 0; gate < kGates; ++gate) {
-        const float2 sum =
+        sums.of[i][gate] =
             add_parts<Product::kParts, kPartFloats>(at + gate * kGateRows, at_.shape);
-        items.own[i].gates[0][gate] = sum.x;
-        items.own[i].gates[1][gate] = sum.y;
       }
     }
+    return sums;
   }
 
   // The new state of the thread's items, handed over to the next step's slot.
-  __device__ void move_on(const Turn& turn, const Inputs& inputs, const Biases& biases,
+  __device__ void move_on(const Turn& turn, const Biases& biases, const Sums& sums,
                           Items& items) const {
     uint4* to = turn.slot + at_.shape.all_words;
     const bool wanted = turn.step + 1 < steps() || (kStacked && at_.layer + 1 < at_.shape.layers);
     // First the states of all, so that what one item waits for another works on.
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) apply_gates(turn, i, inputs, biases, items.own[i]);
+    for (int i = 0; i < kOwn; ++i) apply_gates(turn, biases, sums.of[i], items.own[i]);
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
       const Item& item = items.own[i];
-      if (item.has && wanted) {
+      if constexpr (kInCluster) {
+        const typename Product::Slots slots(product_, at_);
+        if (wanted) {
+          slots.send(turn.step + 1, turn.panel, at_.tile, handed_, {item.h[0], item.h[1]});
+        }
+      } else if (item.has && wanted) {
         hand_over<T>(to, Product::Slot::offset(handed_, at_.unit, at_.in_panel(i)),
                      {item.h[0], item.h[1]});
       }
     }
   }
-  __device__ void apply_gates(const Turn& turn, int i, const Inputs& inputs, const Biases& biases,
+  __device__ void apply_gates(const Turn& turn, const Biases& biases, const float2 (&sums)[kGates],
                               Item& item) const {
     // One of several items is no branch: what it makes is left out.
     const bool live = turn.step < item.length;
     if (kOwn == 1 && !live) return;
-    float x[2][kGates];
-#pragma unroll
-    for (int gate = 0; gate < kGates; ++gate) {
-      const bool none = kStacked && at_.layer > 0;
-      const float2 v = none ? float2{0.0f, 0.0f} : inputs.get(turn.count, i, gate);
-      x[0][gate] = v.x;
-      x[1][gate] = v.y;
-    }
+    float next[2];
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
       float(&gates)[4] = item.gates[k];
-      const float last_sum = gates[kGates - 1] + biases.of_h[k][kGates - 1];
+      const auto sum = [&](int gate) { return k == 0 ? sums[gate].x : sums[gate].y; };
+      const float last_sum = sum(kGates - 1) + biases.of_h[k][kGates - 1];
 #pragma unroll
       for (int gate = 0; gate < kGates; ++gate) {
-        gates[gate] = gate_value<kCell, Math>(gate, x[k][gate] + biases.of_x[k][gate],
-                                              gate == kGates - 1 ? last_sum : gates[gate], gates);
+        gates[gate] = gate_value<kCell, Math>(gate, gates[gate],
+                                              gate == kGates - 1 ? last_sum : sum(gate), gates);
       }
       if (kCell == Cell::gru) gates[3] = last_sum;
       float c = item.c[k];
-      const float h = float(T(next_state<kCell, Math>(gates, item.h[k], c)));
-      item.h[k] = live ? h : item.h[k];
+      next[k] = next_state<kCell, Math>(gates, item.h[k], c);
       item.c[k] = live ? c : item.c[k];
     }
-    if (!at_.both) item.h[1] = 0.0f;
+    const float2 h = Handed<T>::rounded({next[0], at_.both ? next[1] : 0.0f});
+    item.h[0] = live ? h.x : item.h[0];
+    item.h[1] = live ? h.y : item.h[1];
   }
 
   __device__ void store(const Turn& turn, const Items& items) const {
@@ -324,9 +366,11 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL  // the rows refuse others
   extern __shared__ __align__(kPanelAlignment) float shared[];
   const PersistentForward<T>& first = p.layers[0];
-  const ForwardPass<T, kCell, Product, kOwn, (kLayers > 1)> pass(
-      p.layers, {p.shape, first.sequence, first.first_item, first.items}, shared);
+  using Pass = ForwardPass<T, kCell, Product, kOwn, (kLayers > 1)>;
+  const Pass pass(p.layers, {p.shape, first.sequence, first.first_item, first.items},
+                  held_address(shared));
   if (!pass.has_items()) return;
+  if constexpr (Pass::kInCluster) pass.start_cluster();
   if (threadIdx.x < kThreads) {
     take_registers<Product::kProductRegisters>();
     pass.multiply();
@@ -334,6 +378,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
     give_registers<Product::kGateRegisters>();
     pass.apply();
   }
+  if constexpr (Pass::kInCluster) cluster_sync();  // no block leaves while others send to it
 #endif
 }
 

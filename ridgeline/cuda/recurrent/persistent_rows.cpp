@@ -163,11 +163,13 @@ Table rnn_persistent_rows() {
   };
   return {forward("cuda.rnn.persistent", PersistentForm::narrow),
           forward("cuda.rnn.persistent_wide", PersistentForm::wide),
+          forward("cuda.rnn.persistent_clusters", PersistentForm::clusters),
           forward("cuda.rnn.persistent_wgmma", PersistentForm::groups),
           forward("cuda.rnn.persistent_large", PersistentForm::large),
           forward("cuda.rnn.persistent_streamed", Streamed{}),
           backward("cuda.rnn_grad.persistent", PersistentForm::narrow),
           backward("cuda.rnn_grad.persistent_wide", PersistentForm::wide),
+          backward("cuda.rnn_grad.persistent_pairs", PersistentForm::pairs),
           backward("cuda.rnn_grad.persistent_clusters", PersistentForm::clusters),
           backward("cuda.rnn_grad.persistent_large", PersistentForm::large)};
 }

@@ -181,7 +181,7 @@ __global__ void rnn_backward_kernel(BackwardArgs<T> args, int step) {
         unit.y = y[e];
         unit.before = before[e];
         A own[4] = {};
-        dh[e] = unit_grad<kCell, StepMath<T>>(unit, dh[e] + dy[e], dc[e], own);
+        dh[e] = unit_grad(unit_slopes<kCell, StepMath<T>>(unit), dh[e] + dy[e], dc[e], own);
 #pragma unroll
         for (int v = 0; v < kVectors; ++v) gradients[v][e] = own[v];
       }

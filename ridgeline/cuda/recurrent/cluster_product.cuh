@@ -1,0 +1,193 @@
+#pragma once
+
+#include "ridgeline/cuda/device/cluster.cuh"
+#include "ridgeline/cuda/device/shared_matrix.cuh"
+#include "ridgeline/cuda/recurrent/pass.cuh"
+
+namespace ridgeline::cuda::recurrent {
+
+// Blocks of a cluster that has a whole layer, and the items it takes at a time: a tile of `mma`.
+constexpr int kLayerBlocks = 16, kLayerPanelItems = 8;
+
+// Shared memory of the states of so many panels, with their barriers.
+constexpr int cluster_slot_floats(int pieces, int panels) {
+  return 2 * panels * (128 * pieces + 2);
+}
+
+// The states of a cluster's panels, [32 places][item][octet] of 16 bytes, in the shared memory of
+// each of its blocks, which send each other theirs. A panel has two, one after the other: when a
+// block sends a step's state, it has had all parts of the one before, each of which was made after
+// the state before that had been read.
+template <typename T, int kPieces>
+class ClusterSlots {
+ public:
+  static constexpr int kWords = 32 * kPieces;
+
+  template <typename Place>
+  __device__ ClusterSlots(uint4* memory, const Place& place)
+      : panels_(place.group_panels()),
+        slots_(shared_address(memory)),
+        barriers_(slots_ + uint32_t(2 * panels_ * kWords * sizeof(uint4))),
+        bytes_(uint32_t(kLayerBlocks * kLayerPanelItems * place.shape.units * sizeof(T))) {}
+
+  // By all threads of a block, before the cluster is synchronised. What is never sent is zero.
+  template <typename Place>
+  __device__ void begin(uint4* memory, const Place& place, const T* h0) const {
+    for (int i = int(threadIdx.x); i < 2 * panels_ * kWords; i += kBlockThreads) {
+      const int word = i % kWords, slot = i / kWords, item = word / 4 % kLayerPanelItems;
+      const int in_group = slot * kLayerPanelItems + item;
+      float v[8] = {};
+      if (h0 != nullptr && slot < panels_ && in_group < place.items) {
+        load_octet(h0 + int64_t(place.first_item + in_group) * place.s.hidden,
+                   word / 32 * 4 + word % 4, place.s.hidden, v);
+      }
+      memory[i] = uint4{Pair<T>::pack(v[0], v[1]), Pair<T>::pack(v[2], v[3]),
+                        Pair<T>::pack(v[4], v[5]), Pair<T>::pack(v[6], v[7])};
+    }
+    if (threadIdx.x != 0) return;
+    auto* barriers = reinterpret_cast<ByteBarrier*>(memory + 2 * panels_ * kWords);
+    for (int i = 0; i < 2 * panels_; ++i) {
+      barriers[i].init();
+      barriers[i].expect(bytes_);
+    }
+  }
+
+  // By the warps that multiply: the address of a panel's state at a step, when it is here.
+  __device__ uint32_t await(int step, int panel) const {
+    const int slot = slot_of(step, panel);
+    if (step > 0) {
+      ByteBarrier::wait_at(barrier(slot), uint32_t(step - 1) >> 1 & 1);
+    }
+    return slots_ + uint32_t(slot * kWords * sizeof(uint4));
+  }
+  // By one thread, when it is: more will come there.
+  __device__ void expect(int step, int panel) const {
+    if (step > 0) ByteBarrier::expect_at(barrier(slot_of(step, panel)), bytes_);
+  }
+
+  // The word of a slot that has the thread's two units, of those that apply gates; negative where
+  // it has none.
+  template <typename Place>
+  static __device__ int own_word(const Place& place) {
+    const PassShape& shape = place.shape;
+    if (place.unit_in_block >= shape.units) return -1;
+    if (place.thread >> shape.pair_bits >= kLayerPanelItems) return -1;
+    const int octet = (place.tile * shape.units + place.unit_in_block) / 8;
+    return octet / 4 * 32 + 4 * place.in_panel(0) + octet % 4;
+  }
+
+  // By all of them: the thread's two units of a panel's state at a step, from block `tile` to all
+  // blocks. Four threads have a word, and a quarter of the blocks each to send it to.
+  __device__ void send(int step, int panel, int tile, int word, float2 h) const {
+    const int slot = slot_of(step, panel);
+    const uint32_t at = slots_ + uint32_t((slot * kWords + word) * sizeof(uint4));
+    const uint32_t pair = Pair<T>::pack(h.x, h.y);
+    const int first = threadIdx.x & 28, quarter = threadIdx.x & 3;
+    const uint4 v{__shfl_sync(~0u, pair, first), __shfl_sync(~0u, pair, first + 1),
+                  __shfl_sync(~0u, pair, first + 2), __shfl_sync(~0u, pair, first + 3)};
+    if (word < 0) return;
+#pragma unroll
+    for (int i = 0; i < kLayerBlocks / 4; ++i) {
+      // Not all blocks to the same one at once.
+      const uint32_t to = uint32_t(kLayerBlocks / 4 * quarter + i + tile) % kLayerBlocks;
+      store_async_16(cluster_address(at, to), v, cluster_address(barrier(slot), to));
+    }
+  }
+
+ private:
+  __device__ int slot_of(int step, int panel) const { return (step & 1) * panels_ + panel; }
+  __device__ uint32_t barrier(int slot) const {
+    return barriers_ + uint32_t(slot * sizeof(ByteBarrier));
+  }
+
+  int panels_;
+  uint32_t slots_, barriers_;  // shared-memory addresses
+  uint32_t bytes_;             // that come of a state
+};
+
+// partial[item][row] of a half of the inner extent = its weights, all in registers, . a panel's
+// state in shared memory. Four warps have a quarter of the block's rows each and the first half,
+// four the second, kPieces pieces of 32 places each.
+template <typename T, int kPieces, int kTiles>
+class ClusterProduct {
+ public:
+  using Slots = ClusterSlots<T, 2 * kPieces>;
+  using Slot = LaneSlot<1>;
+  static constexpr bool kByGroups = false;
+  static constexpr int kProductRegisters = 216, kGateRegisters = 72;
+  static constexpr int kPanel = kLayerPanelItems, kParts = 2;
+  static constexpr int kWarpRows = 16 * kTiles, kRows = 4 * kWarpRows;
+  static constexpr int kPitch = kRows + 4;  // floats an item: lanes of a store miss each other
+
+  // octet_of(row, octet) gives the weights of a row at 8 places, an Octet<T>.
+  template <typename OctetOf>
+  __device__ void load_weights(const OctetOf& octet_of) {
+#pragma unroll
+    for (int i = 0; i < kPieces * kTiles * 2; ++i) {
+      const int p = i / (2 * kTiles), m = i / 2 % kTiles, half = i % 2;
+      const Octet<T> octet = octet_of(first_row() + 16 * m + 8 * half + lane() / 4,
+                                      4 * (part() * kPieces + p) + lane() % 4);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        a_[p][e / 2][m][e % 2 * 2 + half] = reinterpret_cast<const uint32_t*>(octet.v)[e];
+      }
+    }
+  }
+
+  // Turn after turn, each as soon as its state is here and its buffer of sums has been read.
+  template <typename Place>
+  __device__ void multiply_turns(const Slots& slots, int turns, const Place& place,
+                                 float* partials) const {
+    const PassShape& shape = place.shape;
+    float* own = partials + part() * kPanel * kPitch + first_row();
+    int step = 0, panel = 0;
+    for (int count = 0; count < turns; ++count) {
+      const uint32_t from =
+          slots.await(step, panel) + uint32_t((part() * kPieces * 32 + lane()) * sizeof(uint4));
+      float d[2][kTiles][4] = {};
+      multiply(from, d);
+      const int buffer = buffer_of(count, shape);
+      if (count >= shape.buffers) named_barrier(kSumsFree + buffer, kBlockThreads);
+      put(d, own + buffer * kParts * kPanel * kPitch);
+      arrive_barrier(kSumsFull + buffer, kBlockThreads);
+      if (threadIdx.x == 0) slots.expect(step, panel);
+      if (++panel < place.panels) continue;
+      panel = 0;
+      ++step;
+    }
+  }
+
+ private:
+  static __device__ int lane() { return threadIdx.x % 32; }
+  static __device__ int part() { return threadIdx.x / 128; }
+  static __device__ int first_row() { return threadIdx.x / 32 % 4 * kWarpRows; }
+
+  // A chain of products waits for itself: the halves of a piece have sums of their own.
+  __device__ void multiply(uint32_t from, float (&d)[2][kTiles][4]) const {
+    uint4 b[kPieces];
+#pragma unroll
+    for (int p = 0; p < kPieces; ++p) b[p] = load_shared_128(from + p * 32 * sizeof(uint4));
+#pragma unroll
+    for (int p = 0; p < kPieces; ++p) {
+#pragma unroll
+      for (int i = 0; i < 2 * kTiles; ++i) {
+        const int half = i / kTiles, m = i % kTiles;
+        mma_m16n8k16<T>(d[half][m], a_[p][half][m], half == 0 ? b[p].x : b[p].z,
+                        half == 0 ? b[p].y : b[p].w);
+      }
+    }
+  }
+
+  static __device__ void put(const float (&d)[2][kTiles][4], float* partial) {
+    float* at = partial + 2 * (lane() % 4) * kPitch + lane() / 4;
+#pragma unroll
+    for (int i = 0; i < 4 * kTiles; ++i) {
+      const int m = i / 4, e = i % 4;
+      at[e % 2 * kPitch + 16 * m + e / 2 * 8] = d[0][m][e] + d[1][m][e];
+    }
+  }
+
+  uint32_t a_[kPieces][2][kTiles][4];  // of both halves of a piece
+};
+
+}  // namespace ridgeline::cuda::recurrent
