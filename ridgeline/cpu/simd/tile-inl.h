@@ -47,15 +47,13 @@ HWY_INLINE void accumulate(int64_t k_end, const T* HWY_RESTRICT a, int64_t lda,
     }
   };
   int64_t k = 0;
-  // Short vectors: a core that serves another thread, too, is short of instructions before it is of
-  // arithmetic (6 x 2 on an EPYC: 166 of 201 GFLOP/s one by one, 186 two by two).
-  if constexpr (!kManyRegisters) {
-    for (; k + 2 <= k_end; k += 2) {
-      add(k);
-      add(k + 1);
-    }
+  // A core that serves another thread, too, is short of instructions before it is of arithmetic
+  // (6 x 2 on an EPYC: 166 of 201 GFLOP/s one by one, 186 two by two).
+  for (; k + 2 <= k_end; k += 2) {
+    add(k);
+    add(k + 1);
   }
-  for (; k < k_end; ++k) add(k);
+  if (k < k_end) add(k);
 }
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
