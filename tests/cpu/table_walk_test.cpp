@@ -30,6 +30,7 @@ TEST_P(TableWalk, EveryCpuRowAgreesWithTheOracle) {
     for (const Case& c : tall_training_cases(dtype)) walk(c, table, *runtime, exercised);
     for (const Case& c : long_recurrent_cases(dtype)) walk(c, table, *runtime, exercised);
   }
+  if (!all_wanted()) return;
   for (const Impl& row : table) {
     if (row.target != DeviceKind::cpu || row.converts) continue;
     EXPECT_GT(exercised[row.name], 0) << row.name << ": no case exercises this row";
