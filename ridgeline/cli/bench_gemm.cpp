@@ -62,7 +62,8 @@ void add_bench_gemm(CLI::App& bench, Action& action) {
       ->add_option("--op", flags->ops,
                    "as BLAS names them: tn is a layer forward, nn the gradient of its input, nt "
                    "that of its weights (tn,nn,nt)")
-      ->transform(CLI::CheckedTransformer(ops, CLI::ignore_case).description(""))
+      ->transform(CLI::Transformer(ops, CLI::ignore_case).description(""))
+      ->transform(CLI::IsMember(ops, CLI::ignore_case).description(""))  // goes first
       ->delimiter(',')
       ->type_name("NAME");
   const auto declare = [&](const char* flag, std::vector<int64_t>& sizes, const char* help) {

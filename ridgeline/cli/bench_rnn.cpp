@@ -60,7 +60,8 @@ void add_bench_rnn(CLI::App& bench, Action& action) {
                                               {"rnn-tanh", CellKind::rnn_tanh},
                                               {"rnn-relu", CellKind::rnn_relu}};
   command->add_option("--cell", options.cells, "lstm, gru, rnn-tanh, rnn-relu (lstm,gru)")
-      ->transform(CLI::CheckedTransformer(cells).description(""))
+      ->transform(CLI::Transformer(cells).description(""))
+      ->transform(CLI::IsMember(cells).description(""))  // goes first, and names the choices
       ->delimiter(',')
       ->type_name("NAME");
   const auto count = CLI::Range(int64_t{1}, int64_t{1} << 20).description("");

@@ -80,6 +80,8 @@ class Tool(unittest.TestCase):
         self.fails(2, "infer", "none", "--input", "none", "--format", "xml",
                    says=("--format 'xml'", "csv or json"))
         self.fails(2, "bench", "mlp", "--only", "1-2:3", says="1-2:3")
+        self.fails(2, "bench", "rnn", "--cell", "lstmm", says=("lstmm", "{gru,lstm,rnn-relu,rnn-tanh}"))
+        self.fails(2, "bench", "gemm", "--op", "nnx", says=("nnx", "{nn,nt,tn}"))
 
     def test_devices(self):
         if os.path.exists("/dev/nvidia0"):
