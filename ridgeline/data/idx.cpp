@@ -4,10 +4,10 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <optional>
 #include <vector>
 
 #include "ridgeline/core/text.h"
+#include "ridgeline/data/idx_header.h"
 
 namespace ridgeline::data {
 namespace {
@@ -23,70 +23,13 @@ struct Header {
   int64_t payload_bytes = 0;
 };
 
-std::optional<DType> dtype_of_code(uint8_t code) {
-  switch (code) {
-    case 0x08:
-      return DType::uint8;
-    case 0x0c:
-      return DType::int32;
-    case 0x0d:
-      return DType::fp32;
-    case 0x0e:
-      return DType::fp64;
-    default:
-      return std::nullopt;
-  }
-}
-
-DType parse_type(uint8_t code, const std::string& file) {
-  if (const auto dtype = dtype_of_code(code)) return *dtype;
-  if (code == 0x09 || code == 0x0b) {
-    throw_error(ErrorKind::data, "{}: IDX type {} is not supported; convert it to uint8 or int32",
-                file, code == 0x09 ? "int8 (0x09)" : "int16 (0x0b)");
-  }
-  throw_error(ErrorKind::data,
-              "{}: byte 2: unknown IDX type {:#04x}; uint8 0x08, int32 0x0c, float 0x0d and double "
-              "0x0e are read",
-              file, code);
-}
-
-void read_header_bytes(ByteSource& in, std::span<uint8_t> out) {
-  const size_t got = in.read(std::as_writable_bytes(out));
-  if (got == out.size()) return;
-  throw_error(ErrorKind::data, "{}: truncated: ends inside the IDX header; get it again",
-              in.file().name());
-}
-
 Header read_header(ByteSource& in) {
-  const std::string& file = in.file().name();
-  std::array<uint8_t, 4> magic{};
-  read_header_bytes(in, magic);
-  if (magic[0] != 0 || magic[1] != 0) {
-    throw_error(ErrorKind::data,
-                "{}: not an IDX file: begins with {:02x} {:02x} {:02x} {:02x}, not 00 00 TYPE RANK",
-                file, magic[0], magic[1], magic[2], magic[3]);
+  const IdxHeader header = read_idx_header(in);
+  if (header.type.kind == StoredType::Kind::signed_integer && header.type.width < 4) {
+    throw_error(ErrorKind::data, "{}: IDX type {} is not supported; convert it to uint8 or int32",
+                in.name(), header.type.width == 1 ? "int8 (0x09)" : "int16 (0x0b)");
   }
-  Header header;
-  header.dtype = parse_type(magic[2], file);
-  const int rank = magic[3];
-  if (rank < 1 || rank > Shape::kMaxRank) {
-    throw_error(ErrorKind::data, "{}: byte 3: {} dimensions; 1 to {} are supported", file, rank,
-                Shape::kMaxRank);
-  }
-  std::array<uint8_t, 4 * Shape::kMaxRank> words{};
-  read_header_bytes(in, std::span(words).first(size_t(4 * rank)));
-  std::array<int64_t, Shape::kMaxRank> dims{};
-  const std::string what = file + ": IDX dimensions";
-  int64_t numel = 1;
-  for (size_t i = 0; i < size_t(rank); ++i) {
-    const uint8_t* w = words.data() + 4 * i;
-    dims[i] = int64_t{w[0]} << 24 | int64_t{w[1]} << 16 | int64_t{w[2]} << 8 | int64_t{w[3]};
-    numel = checked_mul(numel, dims[i], what.c_str());
-  }
-  header.payload_bytes = checked_mul(numel, int64_t(size_of(header.dtype)), what.c_str());
-  header.header_bytes = 4 + 4 * rank;
-  header.shape = Shape(std::span<const int64_t>(dims.data(), size_t(rank)));
-  return header;
+  return {header.type.dtype(), header.shape, header.header_bytes, header.payload_bytes};
 }
 
 [[noreturn]] void throw_short(const std::string& file, const Header& header, int64_t got) {
@@ -253,9 +196,9 @@ bool is_idx(const std::filesystem::path& path) {
   InputFile file(path);
   ByteSource in(file);
   std::array<uint8_t, 4> magic{};
-  if (in.read(std::as_writable_bytes(std::span(magic))) < magic.size()) return false;
-  return magic[0] == 0 && magic[1] == 0 && dtype_of_code(magic[2]).has_value() && magic[3] >= 1 &&
-         magic[3] <= Shape::kMaxRank;
+  const size_t got = in.read(std::as_writable_bytes(std::span(magic)));
+  const auto type = idx_type(std::span(magic).first(got));
+  return type && (type->kind != StoredType::Kind::signed_integer || type->width >= 4);
 }
 
 }  // namespace ridgeline::data

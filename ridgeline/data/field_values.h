@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+
+#include "ridgeline/core/buffer.h"
+
+namespace ridgeline::data {
+
+// Where the values of a field lie: in memory of our own, in memory of the caller, or in a file that
+// is read as it is asked for. They are given in the field's dtype and the host's byte order, dense
+// and row-major, however they are stored. A row is a sample, or a timestep where samples have
+// lengths of their own.
+// Nothing is mapped: a mapped file that shrinks kills the process with SIGBUS. A read of a window
+// costs a copy from the page cache, and a file that shrank is an Error.
+class FieldValues {
+ public:
+  virtual ~FieldValues() = default;
+
+  // Copies the rows [begin, end) to `out`, which has exactly their size. Several threads may read
+  // at once. Throws data when the file is no longer what it was when opened.
+  virtual void read(int64_t begin, int64_t end, std::span<std::byte> out) const = 0;
+
+  // All rows where they lie in memory; empty where they must be read.
+  virtual std::span<const std::byte> resident() const { return {}; }
+};
+
+// Values in memory. `owner` keeps them alive; where there is none, the caller does.
+class MemoryValues final : public FieldValues {
+ public:
+  MemoryValues(std::span<const std::byte> bytes, size_t row_bytes,
+               std::shared_ptr<const void> owner = nullptr)
+      : bytes_(bytes), row_bytes_(row_bytes), owner_(std::move(owner)) {}
+
+  void read(int64_t begin, int64_t end, std::span<std::byte> out) const override;
+  std::span<const std::byte> resident() const override { return bytes_; }
+
+ private:
+  std::span<const std::byte> bytes_;
+  size_t row_bytes_;
+  std::shared_ptr<const void> owner_;
+};
+
+std::shared_ptr<const FieldValues> owned_values(Buffer bytes, size_t row_bytes);
+
+}  // namespace ridgeline::data
