@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""Training steps of many ordinary small nets beside PyTorch and JAX, in one run on one machine.
+
+usage: generality.py RESULT.json [--tool PATH] [--device cuda|cpu] [--precisions fp32,tf32,bf16] [--only TEXT]...
+                     [--seconds S] [--compiled] [--python PYTHON] [--threads N]
+
+Ours runs before and after the peers, and the median of both counts. RESULT.json holds a case for each net and
+precision: net, precision, ours_us, of_limit, kernels, peers_us, peer (the fastest), peer_us and ratio (above 1: ours is
+faster). Cases that are in RESULT.json already are kept where they do not run again.
+"""
+import argparse
+import json
+import math
+import os
+import pathlib
+import random
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+from datetime import date
+
+from generality_cases import CASES
+
+HERE = pathlib.Path(__file__).resolve().parent
+SAMPLES = 20000
+
+
+def write_idx(path, shape, data):
+    with open(path, "wb") as out:
+        out.write(bytes([0, 0, 8, len(shape)]) + b"".join(struct.pack(">I", n) for n in shape) + data)
+
+
+def write_data(folder):
+    """Random images of bytes and random text: nothing that a kernel could profit from."""
+    noise = random.Random(1)
+    images = folder / "images"
+    images.mkdir()
+    for part, n in (("train", SAMPLES), ("t10k", 256)):
+        write_idx(images / f"{part}-images-idx3-ubyte", (n, 28, 28), noise.randbytes(n * 784))
+        write_idx(images / f"{part}-labels-idx1-ubyte", (n,), bytes(noise.choices(range(10), k=n)))
+    # 65 symbols, of which the text must have each.
+    symbols = bytes(range(48, 113))
+    (folder / "text.txt").write_bytes(symbols + bytes(noise.choices(symbols, k=1_000_000)))
+
+
+def toml(value):
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {toml(each)}" for key, each in value.items()) + " }"
+    return json.dumps(value)
+
+
+def config(case, precision, folder):
+    data = folder / ("text.txt" if case["text"] else "images")
+    layers = ",\n  ".join(map(toml, case["layers"]))
+    steps = f"steps = {case['text']}\n" if case["text"] else ""
+    return (f'[data]\nname = {json.dumps(str(data))}\n{steps}[model]\nlayers = [\n  {layers},\n]\n'
+            f'[train]\nbatch = {case["batch"]}\nepochs = 1000000\ndrop_last = true\neval_every = 1000000\n'
+            f'clip_norm = {case["clip"]}\noptimizer = {toml(case["optimizer"])}\n'
+            f'[run]\nprecision = "{precision}"\n')
+
+
+def ours(options, case, precision, folder):
+    """Figures of `ridgeline train` over about options.seconds of training."""
+    file, result = folder / "net.toml", folder / "net.json"
+    steps = 200
+    for _ in range(2):  # the first run says how long a step takes
+        file.write_text(config(case, precision, folder).replace(
+            "[train]\n", f"[train]\nmax_steps = {steps}\n"))
+        done = subprocess.run([options.tool, "train", file, "--device", options.device, "--quiet", "--json", result,
+                               *(["--threads", str(options.threads)] if options.threads else [])],
+                              capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "failed")
+        report = json.loads(result.read_text())
+        steps = max(200, int(options.seconds * 1e6 / report["us_per_step"]))
+    return report
+
+
+def peers(options, jobs, folder):
+    jobs_file, out = folder / "jobs.json", folder / "peers.jsonl"
+    jobs_file.write_text(json.dumps(jobs))
+    which = ["torch", "jax"] + (["compile"] if options.compiled else [])
+    environment = dict(os.environ)
+    if options.threads:
+        environment["OMP_NUM_THREADS"] = str(options.threads)
+    for peer in which:  # a process each: they do not share a GPU's memory well
+        subprocess.run([options.python, HERE / "peers" / "nets.py", jobs_file, out, options.device,
+                        str(options.seconds), peer], env=environment, check=False)
+    return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("result", type=pathlib.Path)
+    parser.add_argument("--tool", default="build/release/ridgeline/cli/ridgeline")
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+    parser.add_argument("--precisions", default="")
+    parser.add_argument("--only", action="append", default=[], help="cases whose name holds this text")
+    parser.add_argument("--seconds", type=float, default=0.3)
+    parser.add_argument("--compiled", action="store_true", help="torch.compile as a third peer: minutes more")
+    parser.add_argument("--python", default=sys.executable, help="a Python with torch and jax")
+    parser.add_argument("--threads", type=int, default=0)
+    options = parser.parse_args()
+    precisions = (options.precisions or ("fp32,tf32,bf16" if options.device == "cuda" else "fp32")).split(",")
+    jobs = [{"case": case, "precision": precision} for case in CASES for precision in precisions
+            if not options.only or any(text in case["name"] for text in options.only)]
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        write_data(folder)
+        figures = {}
+
+        def run_ours():
+            for job in jobs:
+                key = job["case"]["name"], job["precision"]
+                try:
+                    figures.setdefault(key, []).append(ours(options, job["case"], job["precision"], folder))
+                except RuntimeError as error:
+                    print(f"{key[0]}, {key[1]}: {error}", file=sys.stderr)
+        run_ours()
+        lines = peers(options, jobs, folder)
+        run_ours()
+
+    kept = json.loads(options.result.read_text()) if options.result.exists() else {"cases": []}
+    cases = {(case["net"], case["precision"]): case for case in kept["cases"]}
+    commit = subprocess.run(["git", "-C", HERE, "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    for (net, precision), reports in figures.items():
+        times = {line["peer"]: line["us"] for line in lines
+                 if (line["net"], line["precision"]) == (net, precision) and "us" in line}
+        case = {"net": net, "precision": precision,
+                "ours_us": round(statistics.median(report["us_per_step"] for report in reports), 2),
+                "of_limit": round(reports[-1]["limit_fraction"] or 0, 3),
+                "kernels": len(reports[-1].get("kernels", reports[-1].get("rows", []))), "peers_us": times,
+                "date": date.today().isoformat(), "commit": commit.stdout.strip()}
+        if times:
+            best = min(times, key=times.get)
+            case.update(peer=best, peer_us=times[best], ratio=round(times[best] / case["ours_us"], 2))
+        cases[net, precision] = case
+    order = {case["name"]: place for place, case in enumerate(CASES)}
+    kept["cases"] = sorted(cases.values(), key=lambda case: (order.get(case["net"], 99), case["precision"]))
+    options.result.parent.mkdir(parents=True, exist_ok=True)
+    options.result.write_text(json.dumps(kept, indent=1) + "\n")
+
+    ratios = [case["ratio"] for case in kept["cases"] if "ratio" in case]
+    for case in kept["cases"]:
+        print(f"{case['net']:<50} {case['precision']}  ours {case['ours_us']:9.2f} us in {case['kernels']:3d}  "
+              f"{case.get('peer', 'no peer'):<24} {case.get('peer_us', 0):9.2f}  {case.get('ratio', 0):6.2f}x")
+    if ratios:
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        print(f"{len(ratios)} cases: least {min(ratios):.2f}x, geometric mean {mean:.2f}x; kept in {options.result}")
+
+
+main()
