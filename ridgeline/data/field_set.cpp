@@ -230,13 +230,13 @@ void FieldSet::add(Field field) {
                 name_, quote(field.name), counted(field.samples, "sample"),
                 quote(fields_.front().name), size());
   }
+  places_.emplace(field.name, fields_.size());
   fields_.push_back(std::move(field));
 }
 
 const Field* FieldSet::find(std::string_view name) const {
-  const auto found =
-      std::ranges::find_if(fields_, [&](const Field& field) { return field.name == name; });
-  return found == fields_.end() ? nullptr : &*found;
+  const auto found = places_.find(name);
+  return found == places_.end() ? nullptr : &fields_[found->second];
 }
 
 const Field& FieldSet::field(std::string_view name) const {

@@ -5,6 +5,8 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "ridgeline/core/buffer.h"
@@ -93,7 +95,12 @@ class FieldSet {
 
  private:
   std::string name_;
+  struct Hash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+  };
   std::vector<Field> fields_;
+  std::unordered_map<std::string, size_t, Hash, std::equal_to<>> places_;  // of names in fields_
 };
 
 }  // namespace ridgeline::data

@@ -1,0 +1,208 @@
+#include "ridgeline/data/source/detect.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "ridgeline/core/error.h"
+#include "ridgeline/data/idx_header.h"
+#include "ridgeline/data/input_file.h"
+#include "ridgeline/data/record_buffer.h"
+#include "ridgeline/data/source/number.h"
+#include "ridgeline/data/source/table_format.h"
+
+namespace ridgeline::data {
+namespace {
+
+constexpr size_t kSample = size_t{64} << 10;
+
+struct Magic {
+  std::string_view bytes;
+  Content content;
+};
+using namespace std::string_view_literals;
+constexpr std::array<Magic, 9> kMagics{{
+    {"\x93NUMPY"sv, Content::npy},
+    {"\x89PNG\r\n\x1a\n"sv, Content::png},
+    {"\xff\xd8\xff"sv, Content::jpeg},
+    {"GIF8"sv, Content::gif},
+    {"II*\0"sv, Content::tiff},
+    {"MM\0*"sv, Content::tiff},
+    {"\x89HDF\r\n\x1a\n"sv, Content::hdf5},
+    {"PAR1"sv, Content::parquet},
+    {"%PDF-"sv, Content::pdf},
+}};
+
+struct Kind {
+  Content content;
+  std::string_view title, remedy;
+};
+constexpr std::string_view kRunsCode =
+    "a pickle can run code when it is read, and is never read here; save arrays instead: "
+    "np.save(\"x.npy\", x)";
+constexpr std::string_view kConvertImage = "convert it to PNG or JPEG";
+constexpr std::array<Kind, 23> kKinds{{
+    {Content::empty, "empty", "get it again"},
+    {Content::npy, "a NumPy array (.npy)", ""},
+    {Content::npz, "an archive of NumPy arrays (.npz)", ""},
+    {Content::torch, "a PyTorch file (a pickle in a zip archive)", kRunsCode},
+    {Content::excel, "a spreadsheet or document in a zip archive", "export the table as CSV"},
+    {Content::zip, "a zip archive", "unpack it and give the files in it"},
+    {Content::pickle, "a Python pickle", kRunsCode},
+    {Content::png, "a PNG image", ""},
+    {Content::jpeg, "a JPEG image", ""},
+    {Content::gif, "a GIF image", kConvertImage},
+    {Content::bmp, "a BMP image", kConvertImage},
+    {Content::webp, "a WebP image", kConvertImage},
+    {Content::tiff, "a TIFF image", kConvertImage},
+    {Content::hdf5, "an HDF5 file", "save its arrays with NumPy: np.savez(\"x.npz\", x=x, y=y)"},
+    {Content::parquet, "a Parquet table",
+     "save it as CSV: pandas.read_parquet(file).to_csv(\"table.csv\", index=False)"},
+    {Content::pdf, "a PDF document", "give a table, arrays or images"},
+    {Content::safetensors, "a safetensors file", ""},
+    {Content::idx, "an IDX file", ""},
+    {Content::table, "a table of separated values", ""},
+    {Content::json_lines, "a file of JSON lines", ""},
+    {Content::json, "a JSON document", "write one object a line (JSON lines)"},
+    {Content::text, "a text", ""},
+    {Content::binary, "a binary file of no kind that is known",
+     "if it holds nothing but numbers, say their type and the shape of a sample (--dtype, "
+     "--shape)"},
+}};
+
+const Kind& kind_of(Content content) { return *std::ranges::find(kKinds, content, &Kind::content); }
+
+std::string_view as_text(std::span<const uint8_t> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// By the name of the first entry, which stands in the first record.
+Content detect_zip(std::string_view bytes) {
+  constexpr size_t kHeader = 30;
+  if (!bytes.starts_with("PK\x03\x04") || bytes.size() < kHeader) return Content::zip;
+  const size_t length = uint8_t(bytes[26]) | size_t{uint8_t(bytes[27])} << 8;
+  const std::string_view name = bytes.substr(kHeader, length);
+  if (name.ends_with(".npy")) return Content::npz;
+  if (name.ends_with("data.pkl") || name.ends_with(".pt")) return Content::torch;
+  const bool office =
+      name == "[Content_Types].xml" || name == "mimetype" || name.starts_with("xl/");
+  return office ? Content::excel : Content::zip;
+}
+
+bool is_safetensors(std::span<const uint8_t> first, int64_t size) {
+  if (first.size() < 10 || first[8] != '{') return false;
+  uint64_t length = 0;
+  for (size_t i = 0; i < 8; ++i) length |= uint64_t{first[i]} << (8 * i);
+  return length >= 2 && length <= 100'000'000 && (size < 0 || int64_t(length) <= size - 8);
+}
+
+std::optional<Content> detect_binary(std::span<const uint8_t> first, int64_t size) {
+  const std::string_view bytes = as_text(first);
+  for (const Magic& magic : kMagics) {
+    if (bytes.starts_with(magic.bytes)) return magic.content;
+  }
+  if (bytes.starts_with("PK\x03\x04") || bytes.starts_with("PK\x05\x06")) return detect_zip(bytes);
+  if (bytes.starts_with("RIFF") && bytes.size() >= 12 && bytes.substr(8, 4) == "WEBP") {
+    return Content::webp;
+  }
+  // A bitmap states its size, and four zeros after it.
+  if (bytes.starts_with("BM") && bytes.size() >= 14 && bytes.substr(6, 4) == "\0\0\0\0"sv) {
+    return Content::bmp;
+  }
+  if (is_safetensors(first, size)) return Content::safetensors;
+  if (first.size() >= 2 && first[0] == 0x80 && first[1] >= 2 && first[1] <= 5) {
+    return Content::pickle;
+  }
+  if (idx_type(first)) return Content::idx;
+  return std::nullopt;
+}
+
+bool is_text(std::string_view text, bool whole) {
+  // The last character may be cut off.
+  for (int cut = 0; cut < 4; ++cut) {
+    try {
+      check_text(text.substr(0, text.size() - std::min(text.size(), size_t(cut))), "", 1);
+      return true;
+    } catch (const Error&) {
+      if (whole) return false;
+    }
+  }
+  return false;
+}
+
+// A table has lines of one number of cells, at least two, and a column of numbers, or at least
+// three lines of three cells; or each of its lines is a number.
+bool looks_like_table(std::string_view text, bool whole) {
+  TableFormat format;
+  try {
+    format = find_table_format(text, whole, {}, "");
+  } catch (const Error&) {
+    return false;
+  }
+  const auto number = [](const TableColumn& column) {
+    return column.kind() == TableColumn::Kind::number;
+  };
+  const bool numbers = std::ranges::any_of(format.columns, number);
+  if (format.columns.size() == 1) return numbers;
+  const bool words = format.columns.size() > 2 && std::ranges::count(text, '\n') > 2;
+  return alike_lines(text, whole, format.separator) && (numbers || words);
+}
+
+Content detect_text(std::string_view text, bool whole) {
+  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);
+  const size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin == std::string_view::npos) return Content::text;
+  if (text[begin] == '{') {
+    const std::string_view line = text.substr(begin, text.find('\n', begin) - begin);
+    const bool cut = line.size() == text.size() - begin && !whole;
+    if (cut || nlohmann::json::accept(line)) return Content::json_lines;
+    return whole && nlohmann::json::accept(text.substr(begin)) ? Content::json : Content::text;
+  }
+  if (text[begin] == '[' && whole && nlohmann::json::accept(text.substr(begin))) {
+    return Content::json;
+  }
+  return looks_like_table(text, whole) ? Content::table : Content::text;
+}
+
+}  // namespace
+
+Content detect(std::span<const uint8_t> first, int64_t size) {
+  if (first.empty()) return Content::empty;
+  if (const auto binary = detect_binary(first, size)) return *binary;
+  const bool whole = first.size() < kSample;
+  const std::string_view text = as_text(first);
+  return is_text(text, whole) ? detect_text(text, whole) : Content::binary;
+}
+
+Detected detect(const std::filesystem::path& path) {
+  InputFile file(path);
+  ByteSource in(file);
+  std::vector<uint8_t> first(kSample);
+  first.resize(in.read(std::as_writable_bytes(std::span(first))));
+  Detected found{detect(first, in.compressed() ? -1 : file.size()), in.compressed()};
+  std::filesystem::path ending = path.extension();
+  if (ending == ".gz") ending = path.stem().extension();
+  if (found.content == Content::text && (ending == ".csv" || ending == ".tsv")) {
+    found.content = Content::table;
+  }
+  return found;
+}
+
+std::string_view title(Content content) { return kind_of(content).title; }
+
+std::string_view remedy(Content content) { return kind_of(content).remedy; }
+
+void refuse_content(const std::filesystem::path& path, const Detected& found,
+                    std::string_view wanted) {
+  const std::string_view help = remedy(found.content);
+  throw_error(ErrorKind::data, "{}: is {}{}, but {} is wanted; {}", path.string(),
+              title(found.content), found.gzip ? " packed by gzip" : "", wanted,
+              help.empty()
+                  ? fmt::format("ridgeline data describe {} says what is in it", path.string())
+                  : std::string(help));
+}
+
+}  // namespace ridgeline::data

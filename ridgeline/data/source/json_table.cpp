@@ -1,0 +1,105 @@
+#include "ridgeline/data/source/json_table.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <unordered_map>
+#include <utility>
+
+#include "ridgeline/core/words.h"
+#include "ridgeline/data/source/json_column.h"
+#include "ridgeline/data/text_reader.h"
+
+namespace ridgeline::data {
+namespace {
+
+constexpr int kMostDepth = 4;  // an object of arrays of arrays; nlohmann counts from 0
+
+class JsonTable {
+ public:
+  JsonTable(const std::filesystem::path& path, const TableOptions& options)
+      : lines_(open_text(open_bytes(path), {.format = TextFormat::lines}, {})), options_(options) {}
+
+  FieldSet read() {
+    for (TextRecord line; lines_->next(line);) {
+      if (line.text.find_first_not_of(" \t") == std::string_view::npos) continue;
+      add(line);
+    }
+    if (samples_ == 0) throw_error(ErrorKind::data, "{}: holds no records", lines_->file());
+    check_known(options_.categories);
+    check_known(options_.texts);
+    FieldSet set(lines_->file());
+    for (JsonColumn& column : columns_) {
+      column.fill(samples_);
+      set.add(std::move(column).finish(lines_->file()));
+    }
+    return set;
+  }
+
+ private:
+  void add(const TextRecord& line) {
+    const nlohmann::ordered_json object = parse(line);
+    for (const auto& [key, value] : object.items()) {
+      JsonColumn& column = column_of(key);
+      column.fill(samples_);
+      const std::string fault = column.add(value);
+      if (!fault.empty()) refuse(line, fmt::format("the key {} {}", quote(key), fault));
+    }
+    ++samples_;
+  }
+
+  nlohmann::ordered_json parse(const TextRecord& line) const {
+    std::vector<std::string> keys;
+    bool deep = false;
+    using Event = nlohmann::ordered_json::parse_event_t;
+    const auto note = [&](int depth, Event event, nlohmann::ordered_json& value) {
+      if (depth == 1 && event == Event::key) keys.push_back(value.get<std::string>());
+      deep = deep || depth >= kMostDepth;
+      return depth < kMostDepth;
+    };
+    auto object = nlohmann::ordered_json::parse(line.text, note, false);
+    if (deep) refuse(line, "has arrays or objects inside one another too deeply");
+    if (!object.is_object()) refuse(line, "is not a JSON object");
+    std::ranges::sort(keys);
+    const auto twice = std::ranges::adjacent_find(keys);
+    if (twice != keys.end()) refuse(line, fmt::format("the key {} is there twice", quote(*twice)));
+    return object;
+  }
+
+  JsonColumn& column_of(const std::string& key) {
+    const auto [place, fresh] = places_.emplace(key, columns_.size());
+    if (fresh) {
+      const bool category =
+          std::ranges::find(options_.categories, key) != options_.categories.end();
+      const bool text = std::ranges::find(options_.texts, key) != options_.texts.end();
+      columns_.emplace_back(key, text       ? TextRule::text
+                                 : category ? TextRule::category
+                                            : TextRule::automatic);
+    }
+    return columns_[place->second];
+  }
+
+  void check_known(const std::vector<std::string>& asked) const {
+    for (const std::string& name : asked) {
+      if (places_.contains(name)) continue;
+      throw_error(ErrorKind::usage, "{}: has no key {}", lines_->file(), quote(name));
+    }
+  }
+
+  [[noreturn]] void refuse(const TextRecord& line, const std::string& what) const {
+    throw_error(ErrorKind::data, "{}: line {}: {}", lines_->file(), line.line, what);
+  }
+
+  std::unique_ptr<TextReader> lines_;
+  TableOptions options_;
+  std::vector<JsonColumn> columns_;
+  std::unordered_map<std::string, size_t> places_;
+  int64_t samples_ = 0;
+};
+
+}  // namespace
+
+FieldSet read_json_table(const std::filesystem::path& path, const TableOptions& options) {
+  return JsonTable(path, options).read();
+}
+
+}  // namespace ridgeline::data

@@ -1,0 +1,167 @@
+#include "ridgeline/data/source/table.h"
+
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "ridgeline/core/text.h"
+#include "ridgeline/core/words.h"
+#include "ridgeline/data/csv.h"
+#include "ridgeline/data/source/number.h"
+
+namespace ridgeline::data {
+namespace {
+
+class TableReader {
+ public:
+  TableReader(ByteStream& bytes, TableFormat format)
+      : reader_(bytes, format.separator),
+        format_(std::move(format)),
+        file_(bytes.name()),
+        numbers_(size_t(kBlock) * format_.columns.size()),
+        words_(size_t(kBlock) * format_.columns.size()) {}
+
+  FieldSet read() {
+    std::vector<std::string_view> cells;
+    if (format_.header) reader_.next(cells);
+    for (;;) {
+      take_plain_records();
+      if (!reader_.next(cells)) break;
+      add_record(cells);
+    }
+    if (format_.columns.front().size() == 0) {
+      throw_error(ErrorKind::data, "{}: holds {} and no records", file_,
+                  format_.header ? "a header" : "nothing");
+    }
+    FieldSet set(file_);
+    for (TableColumn& column : format_.columns) set.add(std::move(column).finish(file_));
+    return set;
+  }
+
+ private:
+  // Takes the records at hand that need no second look: cells without quotes, plain numbers, words
+  // of ASCII. It stops at the first other one, which CsvReader then takes.
+  void take_plain_records() {
+    constexpr size_t kReadAhead = 8;  // of read_decimal
+    const std::string_view window = reader_.window();
+    if (window.size() < kReadAhead) return;
+    const size_t whole_lines = window.substr(0, window.size() - kReadAhead).rfind('\n') + 1;
+    const char *at = window.data(), *const end = at + whole_lines;
+    int64_t lines = 0;
+    for (bool plain = true; plain;) {
+      int64_t block = 0;
+      while (block < kBlock && (plain = at != end && take_plain_record(at, block))) ++block;
+      add_block(block);
+      lines += block;
+    }
+    reader_.skip(size_t(at - window.data()), lines);
+  }
+
+  // Takes the record at `at` as number `row` of the block and moves behind it, or leaves `at` where
+  // it was. A line end follows somewhere.
+  bool take_plain_record(const char*& at, int64_t row) {
+    const char* next = at;
+    const size_t columns = format_.columns.size();
+    double* numbers = numbers_.data() + size_t(row) * columns;
+    std::string_view* words = words_.data() + size_t(row) * columns;
+    for (size_t c = 0; c < columns; ++c) {
+      const bool number = format_.columns[c].kind() == TableColumn::Kind::number;
+      if (!(number ? take_number(next, numbers[c]) : take_word(next, words[c]))) return false;
+      if (c + 1 < columns) {
+        if (*next != format_.separator) return false;
+      } else {
+        if (*next == '\r') ++next;
+        if (*next != '\n') return false;
+      }
+      ++next;
+    }
+    // A line without anything is skipped, and not a missing value.
+    if (columns == 1 && (*at == '\n' || *at == '\r')) return false;
+    at = next;
+    return true;
+  }
+
+  bool take_number(const char*& at, double& number) const {
+    while (*at == ' ' && format_.separator != ' ') ++at;
+    if (*at == format_.separator || *at == '\n') {
+      number = std::numeric_limits<double>::quiet_NaN();
+      return true;
+    }
+    return read_decimal(at, number);
+  }
+
+  bool take_word(const char*& at, std::string_view& word) const {
+    const char* const begin = at;
+    unsigned seen = 0;
+    while (*at != format_.separator && *at != '\n' && *at != '\r' && *at != '"' && *at != '\0') {
+      seen |= static_cast<unsigned char>(*at++);
+    }
+    word = {begin, size_t(at - begin)};
+    const bool ends = *at == format_.separator || *at == '\n' || *at == '\r';
+    return ends && seen < 0x80 && !is_missing_word(word);
+  }
+
+  void add_block(int64_t rows) {
+    const size_t columns = format_.columns.size();
+    for (size_t c = 0; c < columns; ++c) {
+      TableColumn& column = format_.columns[c];
+      if (column.kind() == TableColumn::Kind::number) {
+        column.add(numbers_.data() + c, columns, size_t(rows));
+      } else {
+        for (size_t r = 0; r < size_t(rows); ++r) column.add(words_[r * columns + c]);
+      }
+    }
+  }
+
+  void add_record(const std::vector<std::string_view>& cells) {
+    for (size_t c = 0; c < format_.columns.size(); ++c) {
+      TableColumn& column = format_.columns[c];
+      double number = 0;
+      if (is_missing_word(cells[c])) {
+        column.add_missing();
+      } else if (column.kind() == TableColumn::Kind::words) {
+        column.add(cells[c]);
+      } else if (parse_number(cells[c], number)) {
+        column.add(number);
+      } else {
+        refuse_cell(c, cells[c]);
+      }
+    }
+  }
+
+  [[noreturn]] void refuse_cell(size_t c, std::string_view cell) const {
+    const bool comma = cell.find(',') != std::string_view::npos;
+    throw_error(ErrorKind::data,
+                "{}: line {}: column {} ({}): {} is not a number, but the column holds numbers; {}",
+                file_, reader_.line(), c + 1, quote(format_.columns[c].name()), quote(cell),
+                comma ? "write numbers with a point and without separators"
+                      : "mend it, leave it empty, or read the column as a category");
+  }
+
+  CsvReader reader_;
+  TableFormat format_;
+  const std::string& file_;
+  static constexpr int64_t kBlock = 64;  // records turned into columns at a time
+  std::vector<double> numbers_;          // of a block, by record
+  std::vector<std::string_view> words_;
+};
+
+}  // namespace
+
+FieldSet read_table(const std::function<std::unique_ptr<ByteStream>()>& open,
+                    const TableOptions& options) {
+  std::string sample(kTableSample, '\0');
+  const auto first = open();
+  sample.resize(first->read(std::as_writable_bytes(std::span(sample))));
+  const bool whole = sample.size() < kTableSample;
+  if (sample.empty()) throw_error(ErrorKind::data, "{}: is empty", first->name());
+  TableFormat format = find_table_format(sample, whole, options, first->name());
+  const auto bytes = open();
+  return TableReader(*bytes, std::move(format)).read();
+}
+
+FieldSet read_table(const std::filesystem::path& path, const TableOptions& options) {
+  return read_table([&] { return open_bytes(path); }, options);
+}
+
+}  // namespace ridgeline::data

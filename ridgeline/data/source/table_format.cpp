@@ -1,0 +1,208 @@
+#include "ridgeline/data/source/table_format.h"
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "ridgeline/core/text.h"
+#include "ridgeline/core/words.h"
+#include "ridgeline/data/csv.h"
+#include "ridgeline/data/source/number.h"
+
+namespace ridgeline::data {
+namespace {
+
+using Record = std::vector<std::string>;
+
+// How many separators each record has; quotes are followed, nothing is checked.
+std::vector<int64_t> counts(std::string_view sample, bool whole, char separator) {
+  std::vector<int64_t> result;
+  int64_t count = 0;
+  bool quoted = false, blank = true;
+  for (const char c : sample) {
+    if (c == '"') quoted = !quoted;
+    if (!quoted && c == '\n') {
+      if (!blank) result.push_back(count);
+      count = 0;
+      blank = true;
+      if (int64_t(result.size()) == kTableSampleRecords) return result;
+      continue;
+    }
+    if (c != '\r') blank = false;
+    count += !quoted && c == separator;
+  }
+  if (whole && !blank) result.push_back(count);
+  return result;
+}
+
+// The records of the sample; the last may be cut off and is then left out, as is whatever follows a
+// fault: the reading of the whole file will name it.
+std::vector<Record> records(std::string_view sample, bool whole, char separator,
+                            const std::string& file) {
+  MemoryStream bytes(std::as_bytes(std::span(sample)), file);
+  CsvReader reader(bytes, separator);
+  std::vector<Record> result;
+  std::vector<std::string_view> fields;
+  try {
+    while (int64_t(result.size()) <= kTableSampleRecords && reader.next(fields)) {
+      result.emplace_back(fields.begin(), fields.end());
+    }
+  } catch (const Error&) {
+    if (result.empty() && whole) throw;
+    return result;
+  }
+  const bool cut = !whole && int64_t(result.size()) <= kTableSampleRecords;
+  if (cut && !result.empty()) result.pop_back();
+  return result;
+}
+
+struct Cells {
+  int64_t numbers = 0, others = 0;
+  bool number() const { return others * 10 <= numbers + others && (numbers > 0 || others == 0); }
+};
+
+std::vector<Cells> count_cells(const std::vector<Record>& records, size_t first) {
+  std::vector<Cells> result(records.front().size());
+  double ignored = 0;
+  for (size_t r = first; r < records.size(); ++r) {
+    for (size_t c = 0; c < result.size() && c < records[r].size(); ++c) {
+      if (is_missing_word(records[r][c])) continue;
+      ++(parse_number(records[r][c], ignored) ? result[c].numbers : result[c].others);
+    }
+  }
+  return result;
+}
+
+bool looks_like_header(const std::vector<Record>& records) {
+  const Record& first = records.front();
+  double ignored = 0;
+  const auto number = [&](const std::string& cell) { return parse_number(cell, ignored); };
+  if (records.size() < 2 || std::ranges::any_of(first, number)) return false;
+  const std::vector<Cells> below = count_cells(records, 1);
+  if (std::ranges::any_of(below,
+                          [](const Cells& cells) { return cells.numbers > 0 && cells.number(); })) {
+    return true;
+  }
+  std::set<std::string_view> names;
+  for (size_t c = 0; c < first.size(); ++c) {
+    if (trimmed(first[c]).empty() || !names.insert(first[c]).second) return false;
+    for (size_t r = 1; r < records.size(); ++r) {
+      if (c < records[r].size() && records[r][c] == first[c]) return false;
+    }
+  }
+  return true;
+}
+
+std::vector<std::string> column_names(const Record& first, bool header, const std::string& file) {
+  std::vector<std::string> names;
+  std::map<std::string, size_t> seen;
+  for (size_t c = 0; c < first.size(); ++c) {
+    std::string name(header ? trimmed(first[c]) : "");
+    if (name.empty()) name = std::to_string(c + 1);
+    const auto [before, fresh] = seen.emplace(name, c);
+    if (!fresh) {
+      throw_error(ErrorKind::data, "{}: line 1: columns {} and {} are both named {}; rename one",
+                  file, before->second + 1, c + 1, quote(name));
+    }
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+void check_known(const std::vector<std::string>& asked, const std::vector<std::string>& names,
+                 const std::string& file) {
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  for (const std::string& name : asked) {
+    if (std::ranges::find(names, name) != names.end()) continue;
+    const std::string near = nearest(name, views);
+    throw_error(ErrorKind::usage, "{}: has no column {}{}", file, quote(name),
+                near.empty() ? "" : fmt::format("; did you mean {}?", quote(near)));
+  }
+}
+
+bool is_of_numbers(char c) {
+  constexpr std::string_view kLetters = "+-.eE \r\ninfaN";
+  return (c >= '0' && c <= '9') || kLetters.find(c) != std::string_view::npos;
+}
+
+// The first lines, as many as are looked at.
+std::string_view first_lines(std::string_view sample) {
+  size_t end = 0;
+  for (int64_t lines = 0; lines <= kTableSampleRecords; ++lines) {
+    const size_t next = sample.find('\n', end);
+    if (next == std::string_view::npos) return sample;
+    end = next + 1;
+  }
+  return sample.substr(0, end);
+}
+
+void check_separator(char separator, const std::string& file) {
+  const auto c = static_cast<unsigned char>(separator);
+  constexpr std::string_view kTaken = "\"\r\n.+-";
+  if (c < 0x80 && std::isalnum(c) == 0 && kTaken.find(separator) == std::string_view::npos) return;
+  throw_error(ErrorKind::usage, "{}: {} cannot separate cells; use , ; | or a tab", file,
+              quote({&separator, 1}));
+}
+
+}  // namespace
+
+char find_separator(std::string_view sample, bool whole) {
+  char best = ',';
+  double best_share = 0;
+  for (const char separator : {',', '\t', ';', '|', ' '}) {
+    // Blanks stand between words; they separate cells only where all are numbers (np.savetxt).
+    if (separator == ' ' && !std::ranges::all_of(sample, is_of_numbers)) break;
+    std::map<int64_t, int64_t> times;
+    const std::vector<int64_t> all = counts(sample, whole, separator);
+    for (const int64_t count : all) ++times[count];
+    times.erase(0);
+    if (times.empty()) continue;
+    const auto most =
+        std::ranges::max_element(times, {}, [](const auto& entry) { return entry.second; });
+    const double share = double(most->second) / double(all.size());
+    // A later candidate must cut clearly more lines alike: commas stand in texts, too.
+    if (share > best_share + 0.05) {
+      best_share = share;
+      best = separator;
+    }
+  }
+  return best;
+}
+
+bool alike_lines(std::string_view sample, bool whole, char separator) {
+  const std::vector<int64_t> all = counts(sample, whole, separator);
+  return !all.empty() && all.front() > 0 &&
+         std::ranges::all_of(all, [&](int64_t count) { return count == all.front(); });
+}
+
+TableFormat find_table_format(std::string_view sample, bool whole, const TableOptions& options,
+                              const std::string& file) {
+  if (options.separator != '\0') check_separator(options.separator, file);
+  TableFormat format;
+  format.separator = options.separator != '\0' ? options.separator : find_separator(sample, whole);
+  const std::vector<Record> found = records(sample, whole, format.separator, file);
+  if (found.empty()) throw_error(ErrorKind::data, "{}: holds no records", file);
+  format.header = options.header == TableOptions::Header::automatic
+                      ? looks_like_header(found)
+                      : options.header == TableOptions::Header::yes;
+  const std::vector<std::string> names = column_names(found.front(), format.header, file);
+  check_known(options.categories, names, file);
+  check_known(options.texts, names, file);
+  const std::vector<Cells> cells = count_cells(found, format.header ? 1 : 0);
+  for (size_t c = 0; c < names.size(); ++c) {
+    const bool category =
+        std::ranges::find(options.categories, names[c]) != options.categories.end();
+    const bool text = std::ranges::find(options.texts, names[c]) != options.texts.end();
+    const bool number = !category && !text && cells[c].number();
+    format.columns.emplace_back(names[c],
+                                number ? TableColumn::Kind::number : TableColumn::Kind::words,
+                                text       ? TextRule::text
+                                : category ? TextRule::category
+                                           : TextRule::automatic);
+  }
+  return format;
+}
+
+}  // namespace ridgeline::data

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ridgeline/data/source/table_column.h"
+
+namespace ridgeline::data {
+
+// How to read a table; what is not given is found from the beginning of the file.
+struct TableOptions {
+  char separator = '\0';  // '\0': the one of , TAB ; | and blank that cuts every line alike
+  enum class Header : uint8_t { automatic, yes, no };
+  Header header = Header::automatic;
+  // Columns to read as categories or texts whatever their cells look like. A column goes by its
+  // name in the header, or by its number from 1 where there is none.
+  std::vector<std::string> categories{}, texts{};
+};
+
+// The form of a table.
+struct TableFormat {
+  char separator = ',';
+  bool header = false;
+  std::vector<TableColumn> columns;  // empty of cells
+};
+
+constexpr size_t kTableSample = size_t{1} << 20;  // bytes that the form is found from
+constexpr int64_t kTableSampleRecords = 1000;
+
+// Finds the form from the first bytes of a table; `whole`: there are no others. A line is a header
+// if none of its cells is a number and a column below holds numbers; where no column does, if its
+// words are distinct and do not occur below. A column holds numbers if at least nine in ten of its
+// cells do that are not missing: a cell of it that is no number is then a fault of the table, to be
+// named, and not a category. Throws data when the sample holds no record.
+TableFormat find_table_format(std::string_view sample, bool whole, const TableOptions& options,
+                              const std::string& file);
+
+// The separator alone.
+char find_separator(std::string_view sample, bool whole);
+// True if the separator cuts every line of the sample into the same number of cells, two or more.
+bool alike_lines(std::string_view sample, bool whole, char separator);
+
+}  // namespace ridgeline::data

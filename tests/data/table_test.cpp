@@ -1,0 +1,284 @@
+#include "ridgeline/data/source/table.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <random>
+
+#include "ridgeline/data/source/json_table.h"
+#include "ridgeline/data/source/number.h"
+#include "tests/data/array_files.h"
+#include "tests/data/files.h"
+
+namespace ridgeline::data {
+namespace {
+
+using namespace testing;
+using ::testing::ElementsAre;
+
+class TableTest : public ::testing::Test {
+ protected:
+  FieldSet read(std::string_view bytes, const TableOptions& options = {}) {
+    return read_table(write_file(folder_ / "t.csv", bytes), options);
+  }
+  void refuse(std::string_view bytes, std::vector<std::string> parts,
+              const TableOptions& options = {}, ErrorKind kind = ErrorKind::data) {
+    parts.push_back("t.csv: ");
+    expect_error(kind, parts, [&] { (void)read(bytes, options); });
+  }
+  static std::vector<std::string> names(const FieldSet& set) {
+    std::vector<std::string> result;
+    for (const Field& field : set.fields()) result.push_back(field.name);
+    return result;
+  }
+
+  TempFolder folder_;
+};
+
+TEST(NumberTest, TakesWhatIsANumberAndNothingElse) {
+  double value = 0;
+  for (const auto& [text, want] : std::vector<std::pair<std::string, double>>{{"1", 1},
+                                                                              {"-2.5", -2.5},
+                                                                              {"+3", 3},
+                                                                              {" 4 ", 4},
+                                                                              {".5", .5},
+                                                                              {"1.", 1},
+                                                                              {"1e3", 1000},
+                                                                              {"1E-2", .01},
+                                                                              {"1e-400", 0},
+                                                                              {"inf", INFINITY},
+                                                                              {"0.00e99", 0}}) {
+    EXPECT_TRUE(parse_number(text, value)) << text;
+    EXPECT_EQ(value, want) << text;
+  }
+  for (const char* text : {"", " ", "abc", "1a", "0x10", "1,5", "--1", "+-1", "1e", "1e400",
+                           "-1e400", "1_000", "1 2", "e5", ".", "-"}) {
+    EXPECT_FALSE(parse_number(text, value)) << text;
+  }
+}
+
+// The fast path gives the bits of from_chars or declines.
+TEST(NumberTest, PlainDecimalsAreRoundedCorrectly) {
+  std::mt19937_64 random(1);
+  std::vector<std::string> texts{"0",
+                                 "-0",
+                                 "0.1",
+                                 "123456789012345678",
+                                 "9007199254740993",
+                                 "9007199254740992",
+                                 "1e22",
+                                 "1e23",
+                                 "1.7976931348623157e308",
+                                 "4.9e-324",
+                                 "0.000001",
+                                 "99999999999999999999",
+                                 "1e-22",
+                                 "1e-23"};
+  for (int i = 0; i < 20000; ++i) {
+    const double value = std::ldexp(double(random() >> 11), int(random() % 128) - 100);
+    texts.push_back(fmt::format("{}", value));
+    texts.push_back(fmt::format("{:.{}f}", double(random() % 1000000) / 1000, random() % 12));
+    texts.push_back(fmt::format("-{:.{}e}", value, random() % 18));
+  }
+  for (const std::string& text : texts) {
+    double want = 0, got = 0;
+    ASSERT_EQ(std::from_chars(text.data(), text.data() + text.size(), want).ec, std::errc());
+    const std::string padded = text + ",       ";
+    const char* at = padded.data();
+    ASSERT_TRUE(read_decimal(at, got)) << text;
+    EXPECT_EQ(at, padded.data() + text.size()) << text;
+    EXPECT_EQ(std::bit_cast<uint64_t>(got), std::bit_cast<uint64_t>(want)) << text;
+  }
+  for (const char* text :
+       {"abc", "", "-", ".", "1e", "1e+", "nan", "+1", "1e999", "1e1234567890"}) {
+    const std::string padded = std::string(text) + ",        ";
+    const char* at = padded.data();
+    double value = 0;
+    EXPECT_FALSE(read_decimal(at, value)) << text;
+  }
+}
+
+TEST_F(TableTest, InfersNumbersCategoriesBooleansAndTexts) {
+  std::string bytes = "age,height,kind,paid,id,note\n";
+  for (int i = 0; i < 60; ++i) {
+    bytes += fmt::format("{},{}.5,{},{},{:05},the text {}\n", 20 + i, i, i % 3 ? "dog" : "cat",
+                         i % 2 ? "Yes" : "No", i, i);
+  }
+  const FieldSet set = read(bytes, {.categories = {"id"}});
+  EXPECT_THAT(names(set), ElementsAre("age", "height", "kind", "paid", "id", "note"));
+  EXPECT_EQ(set.size(), 60);
+  EXPECT_EQ(set.field("age").dtype, DType::int64);
+  EXPECT_EQ(values<int64_t>(set.field("age"))[59], 79);
+  EXPECT_EQ(set.field("height").dtype, DType::fp64);
+  EXPECT_EQ(values<double>(set.field("height"))[2], 2.5);
+  EXPECT_EQ(set.field("kind").kind, FieldKind::category);
+  EXPECT_THAT(set.field("kind").categories, ElementsAre("cat", "dog"));
+  EXPECT_EQ(values<int32_t>(set.field("kind"))[3], 0);
+  EXPECT_EQ(set.field("paid").kind, FieldKind::boolean);
+  EXPECT_THAT(set.field("paid").categories, ElementsAre("No", "Yes"));
+  EXPECT_EQ(set.field("id").kind, FieldKind::category);
+  EXPECT_EQ(set.field("id").categories[7], "00007");
+  EXPECT_EQ(set.field("note").kind, FieldKind::text);
+  EXPECT_EQ(read_text(set.field("note"), 17), "the text 17");
+}
+
+TEST_F(TableTest, FindsTheHeader) {
+  EXPECT_THAT(names(read("a,b\n1,2\n")), ElementsAre("a", "b"));
+  EXPECT_THAT(names(read("1,2\n3,4\n")), ElementsAre("1", "2"));
+  EXPECT_THAT(names(read("a,1\nb,2\n")), ElementsAre("1", "2"));
+  EXPECT_THAT(names(read("x,y\na,b\na,c\n")), ElementsAre("x", "y"));
+  EXPECT_THAT(names(read("a,b\na,c\nd,b\n")), ElementsAre("1", "2"));  // the words occur below
+  EXPECT_THAT(names(read(",a\n0,5\n1,6\n")), ElementsAre("1", "a"));   // pandas' index
+  using Header = TableOptions::Header;
+  EXPECT_EQ(read("2019,2020\n1,2\n", {.header = Header::yes}).size(), 1);
+  EXPECT_THAT(names(read("2019,2020\n1,2\n", {.header = Header::yes})),
+              ElementsAre("2019", "2020"));
+  EXPECT_EQ(read("a,b\nc,d\n", {.header = Header::no}).size(), 2);
+  refuse("a,b,a\n1,2,3\n", {"line 1", "columns 1 and 3", "'a'"});
+}
+
+TEST_F(TableTest, FindsTheSeparator) {
+  for (const char separator : {',', '\t', ';', '|', ' '}) {
+    const FieldSet set = read(fmt::format("1{0}2.5{0}3\n4{0}5{0}6\n", separator));
+    EXPECT_EQ(set.fields().size(), 3u) << separator;
+  }
+  EXPECT_EQ(read("a;b\n\"x, y\";1\n\"z, w\";2\n").fields().size(), 2u);
+  EXPECT_EQ(
+      read("name\nJohn Smith\nJane Doe\n", {.header = TableOptions::Header::yes}).fields().size(),
+      1u);
+  EXPECT_EQ(read("1\n2\n3\n").fields().size(), 1u);
+  EXPECT_EQ(read("1;2,3\n4;5,6\n", {.separator = ';', .categories = {"2"}}).fields().size(), 2u);
+  refuse("1,2\n", {"cannot separate"}, {.separator = '5'}, ErrorKind::usage);
+}
+
+TEST_F(TableTest, ReadsMissingValues) {
+  const FieldSet set = read("a,b,c\n1,x,true\n,?,false\nNA,y,\nnan,x,null\n");
+  const std::vector<double> a = doubles(set.field("a"));
+  EXPECT_EQ(a[0], 1);
+  for (int i = 1; i < 4; ++i) EXPECT_TRUE(std::isnan(a[size_t(i)])) << i;
+  EXPECT_THAT(values<int32_t>(set.field("b")), ElementsAre(0, -1, 1, 0));
+  EXPECT_THAT(values<uint8_t>(set.field("c")), ElementsAre(1, 0, 255, 255));
+  EXPECT_EQ(set.field("a").dtype, DType::fp64);
+  // A column of nothing is one of missing numbers.
+  EXPECT_TRUE(std::isnan(doubles(read("a,b\n1,\n2,\n").field("b"))[1]));
+}
+
+TEST_F(TableTest, NamesLineAndColumnOfWhatIsNoNumber) {
+  std::string bytes = "a,price\n";
+  for (int i = 0; i < 50; ++i) bytes += fmt::format("{},{}\n", i, 2 * i);
+  refuse(bytes + "50,cheap\n", {"line 52", "column 2 ('price')", "'cheap'", "not a number"});
+  refuse(bytes + "50,\"1,200\"\n", {"line 52", "column 2", "'1,200'", "without separators"});
+  // Far behind what was looked at to find the form.
+  for (int i = 0; i < 200000; ++i) bytes += "1.25,3.5\n";
+  refuse(bytes + "x,1\n", {"line 200052", "column 1 ('a')", "'x'"});
+  EXPECT_EQ(read(bytes + "x,1\n", {.categories = {"a"}}).size(), 200051);
+  refuse("a,b\n1,2\n", {"no column 'c'"}, {.categories = {"c"}}, ErrorKind::usage);
+}
+
+TEST_F(TableTest, NamesTheLineOfARaggedRecord) {
+  std::string bytes = "a,b\n";
+  for (int i = 0; i < 300000; ++i) bytes += "1.5,2.5\n";
+  refuse(bytes + "1,2,3\n", {"line 300002", "3 columns", "the first record has 2"});
+  refuse(bytes + "1\n", {"line 300002", "1 columns"});
+  refuse("a,b\n1,2\n3\n", {"line 3", "1 columns"});
+  refuse("a,b\n1,\"2\n", {"line 2", "column 2", "never closed"});
+  refuse(std::string_view("a,b\n1,\0\n", 8), {"line 2", "NUL"});
+  refuse("a,b\n1,\xff\n", {"line 2", "UTF-8"});
+  refuse("", {"is empty"});
+  refuse("\n\n", {"no records"});
+  refuse("a,b\n", {"a header and no records"}, {.header = TableOptions::Header::yes});
+}
+
+// Quotes, CRLF, blank lines and gzip change nothing, wherever the fast path stops.
+TEST_F(TableTest, ReadsTheSameHoweverItIsWritten) {
+  std::mt19937 random(3);
+  std::vector<double> want;
+  std::vector<std::string> words;
+  std::string plain = "x,w,y\n", odd = "\xef\xbb\xbf\"x\",w,y\r\n";
+  const std::vector<std::string> kinds{"red", "blue", "caf\xc3\xa9", "a b"};
+  for (int i = 0; i < 50000; ++i) {
+    const double x = double(int(random() % 2000000) - 1000000) / 1000, y = double(random() % 100);
+    const std::string& word = kinds[random() % 4];
+    want.push_back(x);
+    words.push_back(word);
+    plain += fmt::format("{},{},{}\n", x, word, y);
+    switch (random() % 5) {
+      case 0:
+        odd += fmt::format("\"{}\",\"{}\",{}\r\n", x, word, y);
+        break;
+      case 1:
+        odd += fmt::format(" {}  ,{},\"{}\"\n\n", x, word, y);
+        break;
+      case 2:
+        odd += fmt::format("{}{:.17g},{},{:.1f}\r\n", x < 0 ? "" : "+", x, word, y);
+        break;
+      default:
+        odd += fmt::format("{},{},{}\n", x, word, y);
+    }
+  }
+  for (const std::string& bytes : {plain, odd, gzip(odd)}) {
+    const FieldSet set = read(bytes);
+    EXPECT_EQ(doubles(set.field("x")), want);
+    const Field& field = set.field("w");
+    const std::vector<int32_t> codes = values<int32_t>(field);
+    ASSERT_EQ(codes.size(), words.size());
+    for (size_t i = 0; i < codes.size(); ++i) {
+      ASSERT_EQ(field.categories[size_t(codes[i])], words[i]) << i;
+    }
+    EXPECT_EQ(set.field("y").dtype, DType::int64);
+  }
+}
+
+class JsonTableTest : public TableTest {
+ protected:
+  FieldSet read(std::string_view bytes, const TableOptions& options = {}) {
+    return read_json_table(write_file(folder_ / "t.jsonl", bytes), options);
+  }
+  void refuse(std::string_view bytes, const std::vector<std::string>& parts) {
+    expect_error(ErrorKind::data, parts, [&] { (void)read(bytes); });
+  }
+};
+
+TEST_F(JsonTableTest, ReadsEveryKindOfValue) {
+  const FieldSet set = read(
+      gzip("{\"n\": 1, \"w\": \"cat\", \"t\": true, \"v\": [1, 2.5], \"s\": [5, 6], \"m\": "
+           "[[1,2],[3,4]]}\n"
+           "\n"
+           "{\"w\": \"dog\", \"n\": 2.5, \"t\": null, \"v\": [3, 4], \"s\": [], \"m\": [[5,6]]}\n"
+           "{\"n\": null, \"v\": [5, 6], \"s\": [7], \"late\": 3, \"m\": []}\n"));
+  EXPECT_THAT(names(set), ElementsAre("n", "w", "t", "v", "s", "m", "late"));
+  EXPECT_EQ(set.size(), 3);
+  EXPECT_TRUE(std::isnan(doubles(set.field("n"))[2]));
+  EXPECT_THAT(values<int32_t>(set.field("w")), ElementsAre(0, 1, -1));
+  EXPECT_THAT(values<uint8_t>(set.field("t")), ElementsAre(1, 255, 255));
+  EXPECT_EQ(set.field("v").shape, Shape({2}));
+  EXPECT_THAT(doubles(set.field("v")), ElementsAre(1, 2.5, 3, 4, 5, 6));
+  const Field& tokens = set.field("s");
+  EXPECT_EQ(tokens.kind, FieldKind::sequence);
+  EXPECT_EQ(tokens.dtype, DType::int32);
+  EXPECT_THAT(*tokens.offsets, ElementsAre(0, 2, 2, 3));
+  EXPECT_THAT(doubles(tokens), ElementsAre(5, 6, 7));
+  EXPECT_EQ(set.field("m").shape, Shape({2}));
+  EXPECT_THAT(*set.field("m").offsets, ElementsAre(0, 2, 3, 3));
+  EXPECT_TRUE(std::isnan(doubles(set.field("late"))[1]));
+  EXPECT_EQ(doubles(set.field("late"))[2], 3);
+}
+
+TEST_F(JsonTableTest, NamesLineAndKeyOfWhatIsWrong) {
+  refuse("{\"a\": 1}\n{\"a\": \"x\"}\n", {"line 2", "'a'", "string", "a number"});
+  refuse("{\"a\": true}\n{\"a\": 1}\n", {"line 2", "'a'", "true or false"});
+  refuse("{\"a\": 1}\n{\"a\": [1]}\n", {"line 2", "'a'", "an array"});
+  refuse("{\"a\": {\"b\": 1}}\n", {"line 1", "'a'", "object"});
+  refuse("{\"a\": [1, \"x\"]}\n", {"line 1", "'a'", "numbers"});
+  refuse("{\"a\": [[1], [2, 3]]}\n", {"line 1", "'a'", "different lengths"});
+  refuse("{\"a\": 1, \"a\": 2}\n", {"line 1", "'a'", "twice"});
+  refuse("[1]\n", {"line 1", "not a JSON object"});
+  refuse("{\"a\": 1\n", {"line 1", "not a JSON object"});
+  refuse("{\"a\": [[[[[[1]]]]]]}\n", {"line 1", "too deeply"});
+  refuse("{\"a\": " + std::string(100000, '[') + "\n", {"line 1"});
+  refuse("\n", {"no records"});
+}
+
+}  // namespace
+}  // namespace ridgeline::data
