@@ -180,6 +180,9 @@ bool alike_lines(std::string_view sample, bool whole, char separator) {
 TableFormat find_table_format(std::string_view sample, bool whole, const TableOptions& options,
                               const std::string& file) {
   if (options.separator != '\0') check_separator(options.separator, file);
+  const size_t all = sample.size();
+  sample = first_lines(sample);
+  whole = whole && sample.size() == all;
   TableFormat format;
   format.separator = options.separator != '\0' ? options.separator : find_separator(sample, whole);
   const std::vector<Record> found = records(sample, whole, format.separator, file);
