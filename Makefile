@@ -1,9 +1,14 @@
 # Entry points for people; the build itself is CMake (see CMakePresets.json).
-.PHONY: help demo test bench release format format-check lint clean
+PREFIX ?= /usr/local
+
+.PHONY: help demo test install uninstall package bench release format format-check lint clean
 
 help:
 	@echo "make demo          install what is needed, build, train on Fashion-MNIST, evaluate"
 	@echo "make test          install what is needed, build, run all tests"
+	@echo "make install       build the tool and put it, its manual page, shell completion and configs"
+	@echo "                   under PREFIX (/usr/local); make uninstall takes them away again"
+	@echo "make package       build a .deb and a .tar.gz of the tool"
 	@echo "make bench         build and measure, beside other frameworks where they are installed"
 	@echo "                   (BENCH=\"--only 784-512-10:128\"; scripts/bench --help has the rest)"
 	@echo "make release       build the package for every GPU from sm_75 on (needs nvcc; long)"
@@ -21,13 +26,26 @@ test:
 	@scripts/build all
 	@scripts/test
 
+install:
+	@scripts/install-deps --for demo
+	@scripts/build tool
+	@scripts/install-tool "$(PREFIX)"
+
+uninstall:
+	@scripts/install-tool --remove
+
+package:
+	@scripts/install-deps --for package
+	@scripts/build tool
+	@scripts/package
+
 bench:
 	@scripts/install-deps --for bench
 	@scripts/build tool
 	@scripts/bench $(BENCH)
 
 release:
-	@scripts/install-deps --for demo
+	@scripts/install-deps --for package
 	@scripts/release
 
 format:

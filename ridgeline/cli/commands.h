@@ -30,6 +30,7 @@ void add_profile(CLI::App& app, Action& action);
 void add_ladder(CLI::App& app, Action& action);
 void add_data(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
+void add_completion(CLI::App& app, Action& action);  // and the manual page
 
 // --device, --threads, --no-tune, --deterministic, --rows
 struct RunFlags {

@@ -70,6 +70,7 @@ int run(int argc, char** argv) {
   add_bench(app, action);
   add_data(app, action);
   add_info(app, action);
+  add_completion(app, action);
   app.footer(
       "`ridgeline COMMAND --help` has every flag and examples.\n"
       "Exit codes: 0 good, 2 usage or config, 3 data or model file, 4 loss not a number, 5 disk,\n"

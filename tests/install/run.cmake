@@ -18,3 +18,10 @@ step(${WORK_DIR}/build/consumer)
 if(EXISTS ${WORK_DIR}/prefix/bin/ridgeline)
   step(${WORK_DIR}/prefix/bin/ridgeline --help)
 endif()
+foreach(file man/man1/ridgeline.1 bash-completion/completions/ridgeline
+             zsh/site-functions/_ridgeline fish/vendor_completions.d/ridgeline.fish
+             ridgeline/configs/fashion-mlp.toml)
+  if(EXISTS ${WORK_DIR}/prefix/bin/ridgeline AND NOT EXISTS ${WORK_DIR}/prefix/share/${file})
+    message(FATAL_ERROR "share/${file} was not installed")
+  endif()
+endforeach()
