@@ -13,6 +13,11 @@ namespace ridgeline::data {
 // Throws data for any other shape.
 HostTensor resize(const Tensor& images, int64_t height, int64_t width);
 
+// Each image scaled by the mean of the area that an output pixel covers, pixels that it covers in
+// part counted in part: what a shrunk image should be, since bilinear interpolation skips pixels
+// then. Exact and rounded likewise.
+HostTensor resize_by_area(const Tensor& images, int64_t height, int64_t width);
+
 // The same of a set's images; its hash follows.
 void resize(ImageSet& set, int64_t height, int64_t width);
 
