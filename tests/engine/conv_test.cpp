@@ -68,6 +68,32 @@ TEST(ConvTraining, AResumedRunIsTheSameRun) {
   }
 }
 
+// Channels that fill no block of oneDNN's, in every mix of rows with blocks and without.
+TEST(ConvTraining, ChannelsThatFillNoBlockTrainLikeTheReference) {
+  const auto first_losses = [](const std::string& rows) {
+    Config config = conv_config(
+        {"model.layers=[{type=\"conv2d\",out=12,kernel=3,padding=1},{type=\"batchnorm\"},"
+         "{type=\"relu\"},{type=\"conv2d\",out=12,kernel=3,stride=2},{type=\"batchnorm\"},"
+         "{type=\"relu\"},{type=\"linear\",out=4}]"});
+    config.run.rows = {rows};
+    Machine machine(config.run);
+    Trainer trainer(machine, config, testing::small_set());
+    std::vector<double> losses;
+    while (trainer.step() < 10) {
+      trainer.advance(10 - trainer.step());
+      for (const double loss : trainer.losses()) losses.push_back(loss);
+    }
+    EXPECT_EQ(trainer.snapshot().first_not_finite(), nullptr) << rows;
+    return losses;
+  };
+  const std::vector<double> want = first_losses("cpu.*.reference");
+  for (const char* rows :
+       {"cpu", "!cpu.activation.simd", "!cpu.activation_grad.simd", "!cpu.*.blocked"}) {
+    const std::vector<double> got = first_losses(rows);
+    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-3 * want[i]) << rows;
+  }
+}
+
 TEST(ConvTraining, TheConfigComesBack) {
   const Config config = conv_config({"data.resize=[12, 8]"});
   EXPECT_EQ(config.data.resize, (ImageSize{12, 8}));

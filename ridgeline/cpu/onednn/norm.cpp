@@ -3,7 +3,9 @@
 // channel, turned over before or after it runs.
 #ifdef RIDGELINE_HAVE_ONEDNN
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "ridgeline/cpu/onednn/layout.h"
 #include "ridgeline/cpu/onednn/rows.h"
@@ -38,7 +40,12 @@ dnnl::memory bound(const PrimitiveChain& chain, const memory::desc& description,
   return {description, chain.engine(), const_cast<float*>(values.data())};
 }
 
-// variance = 1 / rstd^2, to be used with an epsilon of zero
+// What oneDNN is given as an epsilon: never zero. The channels that pad a block have a variance of
+// zero, and 1 / sqrt(0) would make NaN of their zeros.
+constexpr float kTiny = std::numeric_limits<float>::min();
+float positive(double epsilon) { return std::max(float(epsilon), kTiny); }
+
+// variance = 1 / rstd^2, to be used with kTiny as epsilon, which vanishes beside it
 auto variances(const Tensor& rstd, const std::shared_ptr<std::vector<float>>& to) {
   return [rstd, to] {
     for (size_t i = 0; i < to->size(); ++i) {
@@ -74,7 +81,7 @@ std::unique_ptr<Step> prepare_batch(const Span& span, const Binding& binding, La
     const auto channels = vector(op.in.c);
     const auto var = numbers(op.in.c);
     const dnnl::batch_normalization_forward::primitive_desc description(
-        {prop_kind::forward_training, image, float(op.epsilon), affine(op.gamma, op.beta)},
+        {prop_kind::forward_training, image, positive(op.epsilon), affine(op.gamma, op.beta)},
         chain->engine());
     Arguments arguments{{DNNL_ARG_SRC, chain->memory(image, binding.read(op.x))},
                         {DNNL_ARG_DST, chain->memory(image, binding.write(op.y))},
@@ -125,9 +132,9 @@ std::unique_ptr<Step> prepare_batch_grad(const Span& span, const Binding& bindin
     const auto var = numbers(op.in.c);
     const Flags flags = affine(op.gamma, op.dbeta);
     const dnnl::batch_normalization_forward::primitive_desc hint(
-        {prop_kind::forward_training, image, 0.0f, flags}, chain->engine());
+        {prop_kind::forward_training, image, kTiny, flags}, chain->engine());
     const dnnl::batch_normalization_backward::primitive_desc description(
-        {prop_kind::backward, image, image, 0.0f, flags}, chain->engine(), hint);
+        {prop_kind::backward, image, image, kTiny, flags}, chain->engine(), hint);
     Arguments arguments{{DNNL_ARG_SRC, chain->memory(image, binding.read(op.x))},
                         {DNNL_ARG_DIFF_DST, chain->memory(image, binding.read(op.dy))},
                         {DNNL_ARG_MEAN, chain->memory(channels, binding.read(op.mean))},
@@ -166,7 +173,7 @@ std::unique_ptr<Step> prepare_infer(const Span& span, const Binding& binding, La
     const auto image = image_memory(op.n(), op.in, tag_of(layout));
     const auto channels = vector(op.in.c);
     const dnnl::batch_normalization_forward::primitive_desc description(
-        {prop_kind::forward_inference, image, float(op.epsilon),
+        {prop_kind::forward_inference, image, positive(op.epsilon),
          affine(op.gamma, op.beta) | Flags::use_global_stats},
         chain->engine());
     Arguments arguments{{DNNL_ARG_SRC, chain->memory(image, binding.read(op.x))},
@@ -200,7 +207,7 @@ std::unique_ptr<Step> prepare_layer(const Span& span, const Binding& binding) {
     const auto each = vector(op.rows()), weights = vector(op.width);
     const auto var = numbers(op.rows());
     const dnnl::layer_normalization_forward::primitive_desc description(
-        {prop_kind::forward_training, image, each, float(op.epsilon), affine(op.gamma, op.beta)},
+        {prop_kind::forward_training, image, each, positive(op.epsilon), affine(op.gamma, op.beta)},
         chain->engine());
     Arguments arguments{{DNNL_ARG_SRC, chain->memory(image, binding.read(op.x))},
                         {DNNL_ARG_DST, chain->memory(image, binding.write(op.y))},
@@ -237,9 +244,9 @@ std::unique_ptr<Step> prepare_layer_grad(const Span& span, const Binding& bindin
     const auto var = numbers(op.rows());
     const Flags flags = affine(op.gamma, op.dbeta);
     const dnnl::layer_normalization_forward::primitive_desc hint(
-        {prop_kind::forward_training, image, each, 0.0f, flags}, chain->engine());
+        {prop_kind::forward_training, image, each, kTiny, flags}, chain->engine());
     const dnnl::layer_normalization_backward::primitive_desc description(
-        {prop_kind::backward, image, image, each, 0.0f, flags}, chain->engine(), hint);
+        {prop_kind::backward, image, image, each, kTiny, flags}, chain->engine(), hint);
     Arguments arguments{{DNNL_ARG_SRC, chain->memory(image, binding.read(op.x))},
                         {DNNL_ARG_DIFF_DST, chain->memory(image, binding.read(op.dy))},
                         {DNNL_ARG_MEAN, chain->memory(each, binding.read(op.mean))},

@@ -155,6 +155,8 @@ Image image_of(const Program& program, const Value& value) {
       if (is(grad_w->dy)) return grad_w->shape.out();
     } else if (const auto* norm = std::get_if<BatchNorm>(&op)) {
       if (is(norm->x) || is(norm->y)) return norm->in;
+    } else if (const auto* norm_grad = std::get_if<BatchNormGrad>(&op)) {
+      if (is(norm_grad->dy) || is(norm_grad->dx)) return norm_grad->in;
     } else if (const auto* infer = std::get_if<BatchNormInfer>(&op)) {
       if (is(infer->x) || is(infer->y)) return infer->in;
     }
