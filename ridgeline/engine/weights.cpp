@@ -49,11 +49,11 @@ void convert(const Tensor& from, const Tensor& to) {
   });
 }
 
-bool Snapshot::finite() const {
+const Snapshot::Item* Snapshot::first_not_finite() const {
   for (const Item& item : items) {
-    if (!all_finite(item.value.view())) return false;
+    if (!all_finite(item.value.view())) return &item;
   }
-  return true;
+  return nullptr;
 }
 
 Weights::Weights(Runtime& runtime, const nn::Model& model, const nn::Lowered& lowered)

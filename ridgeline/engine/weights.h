@@ -18,7 +18,8 @@ struct Snapshot {
   };
   std::vector<Item> items;
 
-  bool finite() const;  // no NaN, no infinity in any floating-point item
+  // The first floating-point item that has a NaN or an infinity; null when there is none.
+  const Item* first_not_finite() const;
 };
 
 bool all_finite(const Tensor& host);

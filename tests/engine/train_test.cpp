@@ -8,6 +8,7 @@
 #include <set>
 
 #include "ridgeline/engine/train/checkpoint.h"
+#include "ridgeline/engine/train/diagnose.h"
 #include "ridgeline/engine/train/run.h"
 #include "tests/engine/small_run.h"
 
@@ -208,6 +209,18 @@ TEST(Resume, TornNewestFallsBack) {
   EXPECT_FALSE(std::filesystem::exists(out / "checkpoint.safetensors.tmp"));
 }
 
+void expect_finite(const std::filesystem::path& file) {
+  const nn::TensorFile kept = nn::TensorFile::read(file);
+  for (const nn::TensorEntry& entry : kept.tensors()) {
+    if (entry.dtype != DType::fp32) continue;
+    for (size_t i = 0; i < entry.data.size(); i += 4) {
+      float value;
+      std::memcpy(&value, entry.data.data() + i, 4);
+      ASSERT_TRUE(std::isfinite(value)) << entry.name;
+    }
+  }
+}
+
 TEST(Train, NanNamesStepAndLayer) {
   const TempFolder folder;
   const Config config = small_config(
@@ -219,15 +232,7 @@ TEST(Train, NanNamesStepAndLayer) {
   EXPECT_THAT(message, HasSubstr("train.optimizer.lr"));
   // What was kept is sound.
   EXPECT_THAT(message, HasSubstr("is kept"));
-  const nn::TensorFile kept = nn::TensorFile::read(folder / "run/checkpoint.safetensors");
-  for (const nn::TensorEntry& entry : kept.tensors()) {
-    if (entry.dtype != DType::fp32) continue;
-    for (size_t i = 0; i < entry.data.size(); i += 4) {
-      float value;
-      std::memcpy(&value, entry.data.data() + i, 4);
-      ASSERT_TRUE(std::isfinite(value)) << entry.name;
-    }
-  }
+  expect_finite(folder / "run/checkpoint.safetensors");
 }
 
 // No step follows the last one: only the evaluation sees what it did to the weights.
@@ -243,6 +248,61 @@ TEST(Train, ANaNAfterTheLastStepIsNoSuccess) {
   EXPECT_THAT(message, ::testing::ContainsRegex("layer [0-9]"));
   EXPECT_FALSE(std::filesystem::exists(folder / "run/model.safetensors"));
   EXPECT_THAT(slurp(folder / "run/metrics.jsonl"), HasSubstr("\"loss\":null"));
+}
+
+void expect_named(const std::string& message, const char* tensor) {
+  EXPECT_THAT(message, HasSubstr(std::string(tensor) + " has values that are not finite"));
+  EXPECT_THAT(message, HasSubstr("the loss is finite"));
+  EXPECT_THAT(message, HasSubstr("train.optimizer.lr"));
+}
+
+// Weights this large overflow the squares of the gradients behind them, while Adam's first update,
+// the weights and the losses of training and test stay finite.
+TEST(Train, ARunThatEndsWithValuesThatAreNotFiniteIsNoSuccessThoughItsLossIsFinite) {
+  const TempFolder folder;
+  const Config config = small_config(
+      {"model.layers.0.init={type=\"normal\",std=1e21}", "train.clip_norm=0", "train.max_steps=1"});
+  for (const std::filesystem::path& out : {folder / "run", std::filesystem::path()}) {
+    expect_named(message_of(ErrorKind::numeric, [&] { train(config, quiet(out)); }), "3.weight.v");
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "run/model.safetensors"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "run/checkpoint.safetensors"));
+}
+
+// The first update makes the weights so large that the second step overflows the running variances.
+// It is seen after step 2, and after step 3 no loss has shown it.
+TEST(Train, WeightsThatAreNotFiniteEndTheRunAndLeaveTheLastGoodCheckpoint) {
+  const TempFolder folder;
+  const Config config = small_config(
+      {"model.layers=[{type=\"linear\",out=17},{type=\"batchnorm\",affine=false},{type=\"relu\"},"
+       "{type=\"linear\",out=4}]",
+       "train.optimizer={type=\"adam\",lr=1e22}", "train.schedule={type=\"constant\"}",
+       "train.checkpoint_steps=1"});
+  const std::string message =
+      message_of(ErrorKind::numeric, [&] { train(config, quiet(folder / "run")); });
+  expect_named(message, "1.running_var");
+  EXPECT_THAT(message, HasSubstr("after step 3 (epoch 1)"));
+  EXPECT_THAT(message,
+              HasSubstr("the checkpoint of step 1 is kept in " + (folder / "run").string()));
+  expect_finite(folder / "run/checkpoint.safetensors");
+}
+
+// What the reference rows do not make either is no layer's fault.
+TEST(Train, DiagnosisOfASoundStepNamesNoLayer) {
+  Machine machine(small_config().run);
+  Trainer trainer(machine, small_config(), small_set());
+  const Snapshot start = trainer.snapshot();
+  EXPECT_EQ(diagnose(trainer, start, 0, 2).where, "");
+}
+
+// The diagnosis makes the bad step again, and has to do so with the batch it had.
+TEST(Train, NanBehindABatchNormOverVectorsNamesALayer) {
+  const Config config =
+      small_config({"model.layers=[{type=\"linear\",out=17},{type=\"batchnorm\"},{type=\"relu\"},{"
+                    "type=\"linear\",out=4}]",
+                    "train.optimizer={type=\"sgd\",lr=1e30}", "train.clip_norm=0"});
+  const std::string message = message_of(ErrorKind::numeric, [&] { train(config, quiet()); });
+  EXPECT_THAT(message, ::testing::ContainsRegex("layer [0-9] \\("));
 }
 
 TEST(Train, WrongOutputCountIsRefused) {

@@ -92,6 +92,11 @@ TEST(ImageLayers, AGroupOfOneItemCannotTrainABatchNorm) {
   options.classes = 3;
   test::expect_error(ErrorKind::usage, {"layer 1", "batchnorm", "two or more"},
                      [&] { lower(model, options); });
+  // A batch of eight is large enough; eight ranks are too many for it.
+  options.global_batch = options.ranks = 8;
+  options.order_rows = options.set_rows = 8;
+  test::expect_error(ErrorKind::usage, {"layer 1", "a batch of 8", "8 ranks", "train.batch of 16"},
+                     [&] { lower(model, options); });
 }
 
 // nn.Sequential(Conv2d(1, 2, 3, padding=1), BatchNorm2d(2), ReLU(), MaxPool2d(2), Flatten(),

@@ -32,7 +32,8 @@ class Inspector {
         model_(trainer.model()),
         machine_(Machine::reference()),
         set_(machine_.runtime(), trainer.set().train),
-        weights_(machine_.runtime(), model_, nn::lower(model_, trainer.whole_options(1, 1))) {
+        weights_(machine_.runtime(), model_,
+                 nn::lower(model_, trainer.whole_options(trainer.batches().full_size(), 1))) {
     nn::Lowered lowered = nn::lower(model_, trainer.whole_options(batch, 1));
     Externals shared;
     set_.bind(lowered, shared);
@@ -83,7 +84,7 @@ class Inspector {
 }  // namespace
 
 Diagnosis diagnose(Trainer& trainer, const Snapshot& snapshot, int64_t step, int64_t end) {
-  Diagnosis diagnosis{end, std::numeric_limits<double>::quiet_NaN(), "an unknown layer"};
+  Diagnosis diagnosis{end, std::numeric_limits<double>::quiet_NaN(), {}};
   trainer.restore(snapshot, step);
   bool found = false;
   while (!found && trainer.step() < end) {

@@ -10,7 +10,9 @@ namespace ridgeline::engine {
 struct Diagnosis {
   int64_t step = 0;  // counted from 1, the step whose loss it was
   double loss = 0;
-  std::string where;  // "layer 2 (relu)", "the gradient of layer 0 (linear)"
+  // "layer 2 (relu)", "the gradient of layer 0 (linear)"; "" when the reference rows make neither a
+  // NaN nor an infinity of the same weights, so that a row of the plan may be at fault.
+  std::string where;
 };
 
 // Runs again from a good snapshot (taken after `step` steps) up to `end` at most, to the first loss

@@ -45,6 +45,8 @@ class TrainRun {
   std::string kept_checkpoint() const;
   void log();
   void keep_safe();
+  void require_finite(const Snapshot& now);
+  bool is_finite(const Snapshot& now);
   void evaluate();
   void save();
   void show();
@@ -94,7 +96,8 @@ class TrainRun {
   Snapshot safe_;  // the last known good state
   int64_t safe_step_ = 0;
   double safe_at_ = 0;
-  int64_t bad_since_ = 0;  // the first of the latest steps whose losses were not finite; 0: none
+  int64_t bad_since_ = 0;    // the first of the latest steps whose losses were not finite; 0: none
+  int64_t ruined_step_ = 0;  // the step whose weights were first seen not to be finite; 0: none
 };
 
 }  // namespace ridgeline::engine

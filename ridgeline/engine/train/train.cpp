@@ -90,7 +90,7 @@ void TrainRun::read_results(int64_t before) {
 void TrainRun::keep_safe() {
   if (agreed(int32_t(since_start_.seconds() - safe_at_ < kSafeSeconds)) != 0) return;
   Snapshot now = trainer_->snapshot();
-  if (!now.finite()) return;
+  if (!is_finite(now)) return;
   safe_ = std::move(now);
   safe_step_ = trainer_->step();
   safe_at_ = since_start_.seconds();
@@ -134,11 +134,44 @@ void TrainRun::give_up(std::string_view which, int64_t end) {
   const Diagnosis found = diagnose(*trainer_, safe_, safe_step_, end);
   const int64_t step = std::min(found.step, end_);
   const int64_t epoch = (step - 1) / trainer_->steps_per_epoch() + 1;
+  const std::string cause =
+      found.where.empty()
+          ? "the reference rows make it finite from the same weights, so that a row of the plan "
+            "may "
+            "be at fault: `ridgeline verify` compares them, --rows '!NAME' leaves one out; or"
+          : fmt::format("not finite first in {};", found.where);
   throw_error(ErrorKind::numeric,
-              "the {} is {} at step {} (epoch {}): not finite first in {}; try a smaller "
-              "train.optimizer.lr (now {}) or train.clip_norm{}",
-              which, std::isnan(found.loss) ? "NaN" : "infinite", step, epoch, found.where,
+              "the {} is {} at step {} (epoch {}): {} try a smaller train.optimizer.lr (now {}) or "
+              "train.clip_norm{}",
+              which, std::isnan(found.loss) ? "NaN" : "infinite", step, epoch, cause,
               config_.train.optimizer.lr, kept_checkpoint());
+}
+
+// Ends the run when weights or the optimizer's state are not finite: no checkpoint and no model is
+// written from them.
+void TrainRun::require_finite(const Snapshot& now) {
+  const Snapshot::Item* bad = now.first_not_finite();
+  if (bad == nullptr) return;
+  const int64_t step = trainer_->step();
+  throw_error(ErrorKind::numeric,
+              "{} has values that are not finite after step {} (epoch {}), though the loss is "
+              "finite; neither a checkpoint nor a model is written of it; try a smaller "
+              "train.optimizer.lr (now {}) or train.clip_norm{}",
+              bad->name, step, (step - 1) / trainer_->steps_per_epoch() + 1,
+              config_.train.optimizer.lr, kept_checkpoint());
+}
+
+// Weights that the last step ruined mostly show in the loss of the next step, whose diagnosis names
+// the layer: the run goes on for that step. It ends here when the loss is finite even then, since a
+// ReLU may turn NaN into zero and some statistics enter no loss.
+bool TrainRun::is_finite(const Snapshot& now) {
+  if (now.first_not_finite() == nullptr) {
+    ruined_step_ = 0;
+    return true;
+  }
+  if (ruined_step_ > 0 && ruined_step_ < trainer_->step()) require_finite(now);
+  if (ruined_step_ == 0) ruined_step_ = trainer_->step();
+  return false;
 }
 
 void TrainRun::save() {
@@ -146,8 +179,7 @@ void TrainRun::save() {
   const Clock clock;
   if (options_.out.empty() || bad_since_ > 0 || saved_step_ == trainer_->step()) return;
   Snapshot now = trainer_->snapshot();
-  // Ruined weights show in the next loss; the last good checkpoint stays.
-  if (!now.finite()) return;
+  if (!is_finite(now)) return;  // the last good checkpoint stays
   if (folder_) folder_->save_checkpoint(checkpoint_bytes(*trainer_, now));
   saved_step_ = safe_step_ = trainer_->step();
   safe_ = std::move(now);
@@ -161,6 +193,9 @@ void TrainRun::finish() {
   // that would have followed shows where.
   if (evaluated_ && trainer_->step() == end_ && !std::isfinite(report_.test.loss)) {
     give_up("test loss", end_ + 1);
+  }
+  if (report_.stopped_by == 0 && saved_step_ != trainer_->step()) {
+    require_finite(trainer_->snapshot());
   }
   save();
   if (folder_ && report_.stopped_by == 0) {
