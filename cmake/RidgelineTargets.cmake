@@ -70,7 +70,7 @@ function(ridgeline_cuda_flags target)
     ${target} PRIVATE
     "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;--extended-lambda;-diag-suppress=20208>")
   # Kernels for newer GPUs are empty where an older one is compiled for, and their helpers unused (177).
-  if(NOT CMAKE_CUDA_ARCHITECTURES STREQUAL "90a")
+  if(NOT CMAKE_CUDA_ARCHITECTURES STREQUAL "90a-real")
     target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CUDA>:-diag-suppress=177>")
   endif()
 endfunction()

@@ -1,8 +1,7 @@
 // Checks and times the products of ridgeline/cuda/gemm beside cuBLAS and cuBLASLt.
 //   gemm_bench check [small] [NAME]  every variant (whose name holds NAME) against double precision
 //   gemm_bench time FILE [...]    times; one JSON line a shape to FILE, a table to the terminal
-//     groups: thin (recurrent shapes, N <= 64), wide (N = 128, 256), square, few (a sample), parted
-//     (a sample of those whose whole tiles leave multiprocessors idle);
+//     groups: thin (recurrent shapes, N <= 64), wide (N = 128, 256), square, few (a sample);
 //     warm: one set of buffers, resident in L2, instead of rotated ones; fp16: instead of bf16;
 //     small: M up to 2560; verbose: what each candidate took; all: every variant, not only the best
 //     kTimed by estimate
@@ -135,8 +134,7 @@ void measure(std::vector<Candidate> (&kinds)[kKinds], Timer& timer, int launches
 }
 
 template <typename T>
-Best time_shape(const Shape& s, const std::set<std::string>& words, Vendor& vendor, Timer& timer,
-                const Workspace& workspace) {
+Best time_shape(const Shape& s, const std::set<std::string>& words, Vendor& vendor, Timer& timer) {
   const bool warm = words.count("warm") > 0, verbose = words.count("verbose") > 0;
   const double bytes = 2.0 * (double(s.m) * s.k + double(s.k) * s.n + double(s.m) * s.n);
   const double floor_us = std::max({2.0, bytes / 4e6, 2.0 * s.m * double(s.n) * s.k / 7e8});
@@ -157,7 +155,7 @@ Best time_shape(const Shape& s, const std::set<std::string>& words, Vendor& vend
   }
   std::vector<std::vector<PreparedGemm>> prepared[kKinds];
   for (const Kind kind : {kOurs, kOverlapped, kEarly}) {
-    const GemmOptions options = workspace.options(kind != kOurs, kind == kEarly);
+    const GemmOptions options = kind == kOurs ? GemmOptions{} : overlapped(kind == kEarly);
     for (int set = 0; set < sets; ++set) {
       prepared[kind].push_back(
           prepare_gemm_variants<T, T, StoreSum>(buffers.problem(set), StoreSum{}, options));
@@ -195,11 +193,6 @@ std::vector<Shape> shapes_of(const std::set<std::string>& groups) {
             {"NN", 1024, 32, 1024}, {"TN", 2560, 16, 2560}, {"NN", 2560, 64, 2560},
             {"NT", 2560, 2560, 32}};
   }
-  if (groups.count("parted")) {
-    return {{"NT", 2560, 2560, 2560}, {"NN", 2560, 2560, 2560}, {"NN", 1760, 256, 1760},
-            {"NN", 2560, 256, 2560},  {"TN", 2560, 128, 2560},  {"NN", 2560, 64, 2560},
-            {"NN", 4096, 64, 4096},   {"TN", 8192, 64, 8192},   {"NN", 2048, 256, 2048}};
-  }
   for (const int m : {512, 1024, 1760, 2048, 2560, 4096, 8192}) {
     if (groups.count("small") && m > 2560) continue;
     for (const int n : {16, 32, 64, 128, 256}) {
@@ -222,14 +215,13 @@ int time_all(const char* path, const std::set<std::string>& groups, const char* 
     std::printf("cannot write %s\n", path);
     return 1;
   }
-  const Workspace workspace;
   Vendor vendor;
   Timer timer;
   const bool warm = groups.count("warm") > 0;
   double logs[kKinds] = {}, log_best = 0;
   int count = 0;
   for (const Shape& s : shapes_of(groups)) {
-    const Best t = time_shape<T>(s, groups, vendor, timer, workspace);
+    const Best t = time_shape<T>(s, groups, vendor, timer);
     std::printf("%s %4d x %4d x %4d ", s.op, s.m, s.n, s.k);
     std::fprintf(file,
                  "{\"w\": \"gemm\", \"prec\": \"%s\", \"op\": \"%s\", \"m\": %d, \"n\": %d, "

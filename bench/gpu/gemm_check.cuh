@@ -52,18 +52,17 @@ __device__ inline uint32_t hash(uint64_t x) {
   x = (x ^ (x >> 27)) * 0xbf58476d1ce4e5b9ull;
   return uint32_t(x >> 32);
 }
-// Uniform in [-1, 1), or integers -3..3 whose sums are exact in fp32.
+// Uniform in [-1, 1).
 template <typename T>
-__global__ void fill_kernel(T* data, int64_t count, uint64_t seed, bool integers) {
+__global__ void fill_kernel(T* data, int64_t count, uint64_t seed) {
   const int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
   if (i >= count) return;
   const uint32_t h = hash(seed * 0x100000001b3ull + i);
-  data[i] = T(integers ? float(int(h % 7) - 3) : float(h >> 8) * 0x1p-23f - 1.0f);
+  data[i] = T(float(h >> 8) * 0x1p-23f - 1.0f);
 }
 template <typename T>
-void fill(const DeviceArray<T>& array, uint64_t seed, bool integers = false) {
-  fill_kernel<<<unsigned((array.count() + 255) / 256), 256>>>(array.get(), array.count(), seed,
-                                                              integers);
+void fill(const DeviceArray<T>& array, uint64_t seed) {
+  fill_kernel<<<unsigned((array.count() + 255) / 256), 256>>>(array.get(), array.count(), seed);
   BENCH_CUDA(cudaGetLastError());
 }
 
@@ -145,7 +144,7 @@ inline int64_t pitch_for(int length, bool padded) {
 // Memory and reference of one problem.
 template <typename In, typename Out>
 struct CheckCase {
-  CheckCase(CheckShape s, Major a_major, Major b_major, uint64_t seed, bool integers = false)
+  CheckCase(CheckShape s, Major a_major, Major b_major, uint64_t seed)
       : lda(pitch_for(a_major == Major::k ? s.k : s.m, s.padded)),
         ldb(pitch_for(b_major == Major::k ? s.k : s.n, s.padded)),
         ldd(pitch_for(s.n, s.padded)),
@@ -159,8 +158,8 @@ struct CheckCase {
         magnitude(int64_t{rows} * s.n),
         worst(3) {
     problem = {s.m, s.n, s.k, a.get(), lda, a_major, b.get(), ldb, b_major, d.get(), ldd};
-    fill(a, seed, integers);
-    fill(b, seed + 1, integers);
+    fill(a, seed);
+    fill(b, seed + 1);
     reference_kernel<In>
         <<<dim3((s.n + 63) / 64, rows), 64>>>(problem, sum.get(), magnitude.get(), row_step);
     BENCH_CUDA(cudaGetLastError());

@@ -11,17 +11,10 @@ namespace ridgeline::bench {
 
 using namespace ridgeline::cuda;
 
-constexpr int64_t kPartials = 64 << 20;
-constexpr int64_t kCounters = 1 << 16;
-
-struct Workspace {
-  Workspace() : partial(kPartials), counter(kCounters) { counter.zero(); }
-  GemmOptions options(bool overlap, bool early_a = false) const {
-    return {{partial.get(), kPartials, counter.get(), kCounters}, overlap, early_a, false};
-  }
-  DeviceArray<float> partial;
-  DeviceArray<unsigned> counter;
-};
+// Launched while the kernel before ends; with `early_a`, A is no result of it.
+constexpr GemmOptions overlapped(bool early_a) {
+  return {.overlap_previous = true, .early_a = early_a};
+}
 
 // Exact values of the epilogues; `bound` is what the sum may be off by, and becomes what D may be.
 struct ExactSum {
@@ -35,45 +28,6 @@ struct ExactBias {
     return relu ? fmax(sum + bias[col], 0.0) : sum + bias[col];
   }
 };
-template <typename T>
-struct ExactReluMask {
-  const T* y;
-  int64_t ldy;
-  __device__ double operator()(int row, int col, double sum, double& bound) const {
-    const bool on = float(y[row * ldy + col]) > 0.0f;
-    if (!on) bound = 0;
-    return on ? sum : 0.0;
-  }
-};
-// The updates are checked on integers, whose sums are exact: what is left are a few roundings.
-struct ExactSgd {
-  const float *w, *v;
-  int64_t ldw;
-  SgdScalars s;
-  __device__ double operator()(int row, int col, double sum, double& bound) const {
-    const double old = w[row * ldw + col], velocity = v ? double(v[row * ldw + col]) : 0.0;
-    const double g = s.gradient_scale * sum + s.weight_decay * old + s.momentum * velocity;
-    bound = 8 * 0x1p-24 * (fabs(old) + s.lr * (fabs(s.gradient_scale * sum) + fabs(old) + 1));
-    return old - s.lr * g;
-  }
-};
-struct ExactAdam {
-  const float *w, *m, *v;
-  int64_t ldw;
-  AdamScalars s;
-  __device__ double operator()(int row, int col, double sum, double& bound) const {
-    const int64_t at = row * ldw + col;
-    const double g = s.gradient_scale * sum, old = w[at];
-    const double m1 = double(s.beta1) * m[at] + (1.0 - double(s.beta1)) * g;
-    const double v1 = double(s.beta2) * v[at] + (1.0 - double(s.beta2)) * g * g;
-    const double size = (fabs(double(s.beta1) * m[at]) + fabs(g)) * s.correction1 /
-                        (sqrt(v1 * s.correction2) + s.epsilon);
-    const double change = m1 * s.correction1 / (sqrt(v1 * s.correction2) + s.epsilon);
-    bound = 16 * 0x1p-24 * (fabs(old) + s.lr * size);
-    return old - s.lr * (change + s.weight_decay * old);
-  }
-};
-
 template <typename In, typename Out, typename Epilogue>
 std::vector<PreparedGemm> variants_of(const GemmProblem& p, const Epilogue& epilogue,
                                       const GemmOptions& options) {
@@ -84,16 +38,15 @@ std::vector<PreparedGemm> variants_of(const GemmProblem& p, const Epilogue& epil
   }
 }
 
-// Runs every variant twice on poisoned outputs and compares. `reset` restores what it updates.
-template <typename In, typename Out, typename Epilogue, typename Finish, typename Reset>
+// Runs every variant twice on poisoned outputs and compares.
+template <typename In, typename Out, typename Epilogue, typename Finish>
 void check_variants(CheckCase<In, Out>& c, const Epilogue& epilogue, const Finish& finish,
-                    const Reset& reset, const Workspace& workspace, const char* what,
-                    Tally& tally) {
-  if (!Epilogue::suits(c.problem.a_major, c.problem.b_major)) return;
-  for (auto& variant : variants_of<In, Out>(c.problem, epilogue, workspace.options(true, true))) {
+                    const char* what, Tally& tally) {
+  if (!gemm_is_built<In, Out, Epilogue>(c.problem.a_major, c.problem.b_major)) return;
+  for (auto& variant : variants_of<In, Out>(c.problem, epilogue, overlapped(true))) {
     if (variant.name.find(tally.only) == std::string::npos) continue;
     for (int run = 0; run < 2; ++run) {
-      reset();
+      c.d.poison();
       variant.run(nullptr);
       BENCH_CUDA(cudaGetLastError());
       const cudaError_t error = cudaDeviceSynchronize();
@@ -113,95 +66,24 @@ void check_variants(CheckCase<In, Out>& c, const Epilogue& epilogue, const Finis
 }
 
 template <typename In, typename Out>
-void check_plain(CheckShape s, Major a, Major b, const Workspace& workspace, const char* what,
-                 Tally& tally) {
+void check_plain(CheckShape s, Major a, Major b, const char* what, Tally& tally) {
   CheckCase<In, Out> c(s, a, b, s.m * 31 + s.n * 7 + s.k);
-  check_variants(
-      c, StoreSum{}, ExactSum{}, [&] { c.d.poison(); }, workspace, what, tally);
+  check_variants(c, StoreSum{}, ExactSum{}, what, tally);
 }
 
 template <typename T>
-void check_mask(CheckCase<T, T>& c, const Workspace& workspace, Tally& tally) {
-  DeviceArray<T> y(c.problem.m * c.ldd);
-  fill(y, 78);
-  check_variants(
-      c, ReluMask<T>{y.get(), c.ldd}, ExactReluMask<T>{y.get(), c.ldd}, [&] { c.d.poison(); },
-      workspace, "relu mask", tally);
-}
-
-template <typename T>
-void check_forward(CheckShape s, Major a, Major b, const Workspace& workspace, Tally& tally) {
-  CheckCase<T, T> c(s, a, b, s.m + s.n * 5 + s.k * 3);
-  const auto poison = [&] { c.d.poison(); };
+void check_forward(CheckShape s, Tally& tally) {
+  CheckCase<T, T> c(s, Major::k, Major::k, s.m + s.n * 5 + s.k * 3);
   DeviceArray<float> bias(s.n);
   fill(bias, 77);
-  check_variants(c, BiasOnly<float>{bias.get()}, ExactBias{bias.get(), false}, poison, workspace,
-                 "bias", tally);
-  check_variants(c, BiasRelu<float>{bias.get()}, ExactBias{bias.get(), true}, poison, workspace,
-                 "bias+relu", tally);
-  if constexpr (!std::is_same_v<T, float>) check_mask(c, workspace, tally);
-}
-
-template <typename T>
-void check_update(CheckShape s, Major a, Major b, const Workspace& workspace, Tally& tally) {
-  CheckCase<T, T> c(s, a, b, s.m + s.n * 11 + s.k * 13, /*integers=*/true);
-  const int64_t count = s.m * c.ldd;
-  DeviceArray<float> w0(count), v0(count), w(count), v(count), m(count), zero(count);
-  fill(w0, 5);
-  fill(v0, 6, /*integers=*/true);
-  zero.zero();
-  const auto copy = [&](DeviceArray<float>& to, const DeviceArray<float>& from) {
-    BENCH_CUDA(cudaMemcpy(to.get(), from.get(), count * 4, cudaMemcpyDeviceToDevice));
-  };
-  const SgdScalars sgd = {0.01f, 0.9f, 0.001f, 0.125f};
-  const AdamScalars adam = {0.01f, 0.9f, 0.999f, 1e-8f, 0.001f, 10.0f, 1000.0f, 0.125f};
-  DeviceArray<SgdScalars> sgd_device(1);
-  DeviceArray<AdamScalars> adam_device(1);
-  BENCH_CUDA(cudaMemcpy(sgd_device.get(), &sgd, sizeof(sgd), cudaMemcpyHostToDevice));
-  BENCH_CUDA(cudaMemcpy(adam_device.get(), &adam, sizeof(adam), cudaMemcpyHostToDevice));
-
-  check_variants(
-      c, SgdUpdate<float>{w.get(), v.get(), c.ldd, sgd_device.get()},
-      ExactSgd{w0.get(), v0.get(), c.ldd, sgd},
-      [&] {
-        c.d.poison();
-        copy(w, w0);
-        copy(v, v0);
-      },
-      workspace, "sgd", tally);
-  // Half weights that are D itself, without momentum; integers are exact in either type.
-  SgdScalars plain = sgd;
-  plain.momentum = 0.0f;
-  DeviceArray<T> half(count);
-  DeviceArray<float> whole(count);
-  fill(half, 9, /*integers=*/true);
-  fill(whole, 9, /*integers=*/true);
-  check_variants(
-      c, SgdUpdate<T>{c.d.get(), nullptr, c.ldd, sgd_device.get()},
-      ExactSgd{whole.get(), nullptr, c.ldd, plain},
-      [&] {
-        c.d.poison();
-        BENCH_CUDA(cudaMemcpy2D(c.d.get(), c.ldd * sizeof(T), half.get(), c.ldd * sizeof(T),
-                                s.n * sizeof(T), s.m, cudaMemcpyDeviceToDevice));
-      },
-      workspace, "sgd in place", tally);
-  // Second moments must not be negative: start them at zero.
-  check_variants(
-      c, AdamUpdate<float>{w.get(), m.get(), v.get(), c.ldd, adam_device.get()},
-      ExactAdam{w0.get(), zero.get(), zero.get(), c.ldd, adam},
-      [&] {
-        c.d.poison();
-        copy(w, w0);
-        copy(m, zero);
-        copy(v, zero);
-      },
-      workspace, "adam", tally);
+  check_variants(c, BiasOnly{bias.get()}, ExactBias{bias.get(), false}, "bias", tally);
+  check_variants(c, BiasRelu{bias.get()}, ExactBias{bias.get(), true}, "bias+relu", tally);
 }
 
 // A chain in which each product reads what the one before wrote and writes what it read: launched
 // overlapping, with the weights fetched early, it must give the bits of the plain launches.
 // An even number of `steps`: values grow by sqrt(m / 3) each, 24 stay well inside bf16's range.
-inline void check_chain(int m, int n, int steps, const Workspace& workspace, Tally& tally) {
+inline void check_chain(int m, int n, int steps, Tally& tally) {
   using T = __nv_bfloat16;
   DeviceArray<T> w(int64_t{m} * m), start(int64_t{m} * n), x(int64_t{m} * n), y(int64_t{m} * n);
   DeviceArray<T> want(int64_t{m} * n);
@@ -215,7 +97,7 @@ inline void check_chain(int m, int n, int steps, const Workspace& workspace, Tal
   using Variants = std::vector<PreparedGemm>;
   const auto prepare = [&](bool overlap, T* from, T* to) -> Variants {
     return prepare_gemm_variants<T, T, StoreSum>(step(from, to), StoreSum{},
-                                                 workspace.options(overlap, overlap));
+                                                 overlap ? overlapped(true) : GemmOptions{});
   };
   const Variants plain[2] = {prepare(false, x.get(), y.get()), prepare(false, y.get(), x.get())};
   const Variants early[2] = {prepare(true, x.get(), y.get()), prepare(true, y.get(), x.get())};
@@ -244,7 +126,6 @@ inline void check_chain(int m, int n, int steps, const Workspace& workspace, Tal
 
 // With `small` few and small shapes, to run under a checker.
 inline int check(bool small, const std::string& only) {
-  const Workspace workspace;
   const Major majors[] = {Major::k, Major::mn};
   std::vector<CheckShape> shapes = {{1, 1, 1, false},      {7, 5, 3, false},    {17, 19, 23, true},
                                     {65, 63, 65, false},   {65, 63, 65, true},  {40, 24, 200, true},
@@ -267,12 +148,12 @@ inline int check(bool small, const std::string& only) {
   for (const CheckShape s : shapes) {
     for (const Major a : majors) {
       for (const Major b : majors) {
-        check_plain<__nv_bfloat16, __nv_bfloat16>(s, a, b, workspace, "bf16", tally);
+        check_plain<__nv_bfloat16, __nv_bfloat16>(s, a, b, "bf16", tally);
         if (small) continue;
-        check_plain<__nv_bfloat16, float>(s, a, b, workspace, "bf16->fp32", tally);
-        check_plain<__half, __half>(s, a, b, workspace, "fp16", tally);
-        check_plain<__half, float>(s, a, b, workspace, "fp16->fp32", tally);
-        check_plain<float, float>(s, a, b, workspace, "tf32", tally);
+        check_plain<__nv_bfloat16, float>(s, a, b, "bf16->fp32", tally);
+        check_plain<__half, __half>(s, a, b, "fp16", tally);
+        check_plain<__half, float>(s, a, b, "fp16->fp32", tally);
+        check_plain<float, float>(s, a, b, "tf32", tally);
       }
     }
   }
@@ -280,19 +161,13 @@ inline int check(bool small, const std::string& only) {
   if (!small)
     few.insert(few.end(), {{33, 300, 200, false}, {32, 512, 784, true}, {784, 128, 32, true}});
   for (const CheckShape s : few) {
-    for (const Major a : majors) {
-      for (const Major b : majors) {
-        check_forward<__nv_bfloat16>(s, a, b, workspace, tally);
-        check_update<__nv_bfloat16>(s, a, b, workspace, tally);
-        if (small) continue;
-        check_forward<__half>(s, a, b, workspace, tally);
-        check_update<__half>(s, a, b, workspace, tally);
-        check_forward<float>(s, a, b, workspace, tally);
-      }
-    }
+    check_forward<__nv_bfloat16>(s, tally);
+    if (small) continue;
+    check_forward<__half>(s, tally);
+    check_forward<float>(s, tally);
   }
   for (const int n : {16, 64, 256}) {
-    check_chain(small ? 256 : 1024, n, small ? 4 : 24, workspace, tally);
+    check_chain(small ? 256 : 1024, n, small ? 4 : 24, tally);
   }
   std::printf("%d checks, %d failures; worst error/bound of those that pass %.3f\n", tally.checks,
               tally.failures, tally.worst);

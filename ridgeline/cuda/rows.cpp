@@ -60,9 +60,7 @@ Table rows() {
                             fp32_conv_rows}) {
     const bool alone = std::ranges::find(kBeside, family) == kBeside.end();
     for (Impl& row : family()) {
-      // Blocks of stream-K wait for one another: no other kernel may take their places.
-      const bool waits = row.name.ends_with(".stream");
-      table.push_back(with_range(in_graph_order(std::move(row), alone || waits)));
+      table.push_back(with_range(in_graph_order(std::move(row), alone)));
     }
   }
   return table;

@@ -13,14 +13,6 @@ __device__ inline void cluster_arrive_relaxed() {
   asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
 }
 
-// Arrives at the barrier of the same shared-memory offset in block `rank`: this thread no longer
-// reads, by wgmma or otherwise, what the barrier guards. Tells nothing of what it wrote.
-__device__ inline void mbarrier_arrive_remote_relaxed(Mbarrier* barrier, uint32_t rank) {
-  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(
-                   cluster_address(smem_address(barrier), rank))
-               : "memory");
-}
-
 // Writes 8 bytes at `address` and counts them at `barrier`, both of the same block (addresses by
 // cluster_address). Whoever waits for the barrier's phase sees them.
 __device__ inline void store_async_8(uint32_t address, float2 value, uint32_t barrier) {

@@ -86,16 +86,6 @@ __device__ inline void tma_load(void* destination, const CUtensorMap* map, Mbarr
       : "memory");
 }
 
-// The same into every CTA of the cluster named in `mask`, at the same offsets there.
-__device__ inline void tma_load_multicast(void* destination, const CUtensorMap* map,
-                                          Mbarrier* barrier, int column, int row, uint16_t mask) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
-      ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(smem_address(destination)),
-      "l"(map), "r"(smem_address(barrier)), "r"(column), "r"(row), "h"(mask)
-      : "memory");
-}
-
 // `bytes` (a multiple of 16) from this block's shared memory to `destination`, an address in the
 // cluster's window; they count at `barrier`, which is in the same block as the destination.
 __device__ inline void bulk_copy_to_cluster(uint32_t destination, const void* source,

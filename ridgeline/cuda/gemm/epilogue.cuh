@@ -13,12 +13,7 @@
 // returns is rounded once and stored to D. Each element is visited once, so an epilogue may update
 // other matrices in place, and may read D's old value through a pointer of its own.
 // kPointwise: it touches no memory, and may be called for elements outside D too.
-// suits(a, b): the layouts of A and B it is built for, those in which the products of a linear
-// layer with weights w[out, in] come: y = x w^T, dx = dy w, dw = dy^T x.
 namespace ridgeline::cuda {
-
-enum class Activation { none, relu, sigmoid, tanh };
-enum class BiasAxis { none, row, col };
 
 template <typename T>
 __device__ inline float2 load_pair(const T* p, bool pair) {
@@ -43,61 +38,27 @@ __device__ inline void store_pair(float* p, float2 value, bool pair) {
   }
 }
 
-template <Activation kActivation>
-__device__ inline float activate(float x) {
-  if constexpr (kActivation == Activation::relu) return x < 0.0f ? 0.0f : x;  // a NaN stays one
-  if constexpr (kActivation == Activation::sigmoid) return 1.0f / (1.0f + __expf(-x));
-  if constexpr (kActivation == Activation::tanh) return tanhf(x);
-  return x;
-}
-// The derivative, from the activation's own output y.
-template <Activation kActivation>
-__device__ inline float activation_slope(float y) {
-  if constexpr (kActivation == Activation::relu) return y > 0.0f ? 1.0f : 0.0f;
-  if constexpr (kActivation == Activation::sigmoid) return y * (1.0f - y);
-  if constexpr (kActivation == Activation::tanh) return 1.0f - y * y;
-  return 1.0f;
-}
-
 struct StoreSum {
   static constexpr bool kPointwise = true;
-  static constexpr bool suits(Major, Major) { return true; }
   __device__ float2 operator()(int, int, float2 sum, bool) const { return sum; }
 };
 
-// y = activation(sum + bias), bias[n] (col) or bias[m] (row).
-template <typename Bias, Activation kActivation, BiasAxis kAxis>
+// y = f(sum + bias[col]), f relu or nothing.
+template <bool kRelu>
 struct BiasActivation {
-  static constexpr bool kPointwise = kAxis == BiasAxis::none;
-  static constexpr bool suits(Major a, Major b) { return a == Major::k && b == Major::k; }
-  const Bias* bias;
-
-  __device__ float2 operator()(int row, int col, float2 sum, bool pair) const {
-    if constexpr (kAxis == BiasAxis::row) {
-      const float b = float(bias[row]);
-      sum = {sum.x + b, sum.y + b};
-    } else if constexpr (kAxis == BiasAxis::col) {
-      const float2 b = load_pair(bias + col, pair);
-      sum = {sum.x + b.x, sum.y + b.y};
-    }
-    return {activate<kActivation>(sum.x), activate<kActivation>(sum.y)};
-  }
-};
-
-// dx = sum * activation'(y), y[m, n] with pitch ldy: what the activation gave in the forward pass.
-template <typename T, Activation kActivation>
-struct GradientMask {
   static constexpr bool kPointwise = false;
-  static constexpr bool suits(Major a, Major b) { return a == Major::k && b == Major::mn; }
-  const T* y;
-  int64_t ldy;
+  const float* bias;
 
-  __device__ float2 operator()(int row, int col, float2 sum, bool pair) const {
-    const float2 out = load_pair(y + row * ldy + col, pair);
-    return {sum.x * activation_slope<kActivation>(out.x),
-            sum.y * activation_slope<kActivation>(out.y)};
+  __device__ float2 operator()(int, int col, float2 sum, bool pair) const {
+    const float2 b = load_pair(bias + col, pair);
+    return {activate(sum.x + b.x), activate(sum.y + b.y)};
+  }
+  __device__ static float activate(float x) {
+    return kRelu && x < 0.0f ? 0.0f : x;  // a NaN stays one
   }
 };
+using BiasOnly = BiasActivation<false>;
+using BiasRelu = BiasActivation<true>;
 
 // Values of a training step that a captured launch reads from memory.
 struct SgdScalars {
@@ -106,13 +67,11 @@ struct SgdScalars {
 };
 
 // The sum is the gradient of w[m, n]: g = scale * sum + decay * w; v = momentum * v + g;
-// w -= lr * v, in place, and D gets the new w. Weight is float (a master copy, D the half copy) or
-// D's own type with w = D. velocity may be null: then momentum is not used.
-template <typename Weight>
+// w -= lr * v, in place, and D gets the new w (it may be w). velocity may be null: then momentum is
+// not used.
 struct SgdUpdate {
   static constexpr bool kPointwise = false;
-  static constexpr bool suits(Major a, Major b) { return a == Major::mn && b == Major::mn; }
-  Weight* w;
+  float* w;
   float* velocity;
   int64_t ldw;  // of both
   const SgdScalars* scalars;
@@ -129,46 +88,8 @@ struct SgdUpdate {
       store_pair(velocity + at, g, pair);
     }
     weight = {weight.x - s.lr * g.x, weight.y - s.lr * g.y};
-    if constexpr (sizeof(Weight) == 4) store_pair(w + at, weight, pair);
-    return weight;  // a half w is D itself and is stored there
-  }
-};
-
-struct AdamScalars {
-  float lr, beta1, beta2, epsilon, weight_decay;  // decoupled decay (AdamW)
-  float correction1, correction2;                 // 1 / (1 - beta^step)
-  float gradient_scale;
-};
-
-// As SgdUpdate, with first and second moments of the gradient.
-template <typename Weight>
-struct AdamUpdate {
-  static constexpr bool kPointwise = false;
-  static constexpr bool suits(Major a, Major b) { return a == Major::mn && b == Major::mn; }
-  Weight* w;
-  float* moment1;
-  float* moment2;
-  int64_t ldw;  // of all three
-  const AdamScalars* scalars;
-
-  __device__ float2 operator()(int row, int col, float2 sum, bool pair) const {
-    const AdamScalars s = *scalars;
-    const int64_t at = row * ldw + col;
-    float2 weight = load_pair(w + at, pair);
-    float2 m = load_pair(moment1 + at, pair);
-    float2 v = load_pair(moment2 + at, pair);
-    step(s, s.gradient_scale * sum.x, weight.x, m.x, v.x);
-    step(s, s.gradient_scale * sum.y, weight.y, m.y, v.y);
-    store_pair(moment1 + at, m, pair);
-    store_pair(moment2 + at, v, pair);
-    if constexpr (sizeof(Weight) == 4) store_pair(w + at, weight, pair);
+    store_pair(w + at, weight, pair);
     return weight;
-  }
-  __device__ static void step(const AdamScalars& s, float g, float& w, float& m, float& v) {
-    m = s.beta1 * m + (1.0f - s.beta1) * g;
-    v = s.beta2 * v + (1.0f - s.beta2) * g * g;
-    const float change = m * s.correction1 / (sqrtf(v * s.correction2) + s.epsilon);
-    w -= s.lr * (change + s.weight_decay * w);
   }
 };
 

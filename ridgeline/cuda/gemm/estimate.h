@@ -51,27 +51,10 @@ inline double estimate_split(const GemmRates& rates, int blocks, int k_stages, i
          0.15 * (ceil_div(per_block, ring) - 1);
 }
 
-inline double estimate_persistent(const GemmRates& rates, int tiles, int k_stages, int cluster,
+inline double estimate_persistent(const GemmRates& rates, int tiles, int k_stages,
                                   double stage_bytes, double stage_flops, double tile_bytes) {
   const double stage = std::max(stage_bytes / rates.l2_reused, stage_flops / rates.tensor_flops);
-  return 2.6 + (cluster > 1 ? 0.5 : 0.0) +
-         ceil_div(tiles, rates.sms) * (k_stages * stage + tile_bytes / rates.store);
-}
-
-// All stages of all tiles shared out evenly; parts of tiles are written and read once.
-inline double estimate_stream(const GemmRates& rates, int tiles, int k_stages, double stage_bytes,
-                              double stage_flops, double tile_elements) {
-  const double stage = std::max(stage_bytes / rates.l2_reused, stage_flops / rates.tensor_flops);
-  const double parts = std::max(1.0, double(rates.sms) / tiles);  // to a tile
-  return 2.8 + double(tiles) * k_stages / rates.sms * stage +
-         tile_elements * (2 + 4 + 4 * parts) / rates.store;
-}
-
-// `rounds` fragments of k a warp, one after the other; rows that lie along k come in wider loads.
-inline double estimate_thin(const GemmRates& rates, int blocks, int rounds, int split, int cols,
-                            bool wide_rows) {
-  return (wide_rows ? 1.6 : 2.1) + ceil_div(blocks, rates.sms) * rounds * 0.6 +
-         (split > 1 ? 0.3 : 0.0) + cols * 0.01;
+  return 2.6 + ceil_div(tiles, rates.sms) * (k_stages * stage + tile_bytes / rates.store);
 }
 
 // Results at the rate of memory; longer sums leave fewer warps room. A warp that takes several
@@ -81,9 +64,8 @@ inline double estimate_flat(int turns, int quads, double bytes) {
 }
 
 // Always behind a wgmma variant, where there is one.
-inline double estimate_mma(const GemmRates& rates, int blocks, int steps, int split) {
-  return 12.5 + ceil_div(blocks, 4 * rates.sms) * ceil_div(steps, split) * 0.6 +
-         (split > 1 ? 1.5 : 0.0);
+inline double estimate_mma(const GemmRates& rates, int blocks, int steps) {
+  return 12.5 + ceil_div(blocks, 4 * rates.sms) * steps * 0.6;
 }
 
 }  // namespace ridgeline::cuda

@@ -40,7 +40,7 @@ struct ScaledBiasCurve {
 struct ScaledSgdUpdate {
   static constexpr bool kPointwise = false;
   const float* power;
-  SgdUpdate<float> update;
+  SgdUpdate update;
 
   __device__ float2 operator()(int row, int col, float2 sum, bool pair) const {
     const float p = power[row];

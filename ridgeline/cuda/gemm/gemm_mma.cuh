@@ -5,8 +5,7 @@
 #include "ridgeline/cuda/gemm/epilogue.cuh"
 #include "ridgeline/cuda/gemm/launch.h"
 
-// Products with mma.sync and plain loads: any pitch, any alignment, sm_80 and up. Splits k over
-// blocks that leave their partial sums in a workspace; the last of a tile adds them in order.
+// Products with mma.sync and plain loads: any pitch, any alignment, sm_80 and up.
 namespace ridgeline::cuda {
 
 template <int kN_>
@@ -110,38 +109,10 @@ __device__ inline void mma_m16n8k16(float* d, const uint32_t (&a)[4], uint32_t b
   }
 }
 
-// Leaves this block's sums in the workspace. True in the last block of the tile to come: its `acc`
-// then holds the total, added from the first part to the last whatever the order of arrival.
-template <int kSums>
-__device__ inline bool reduce_over_splits(float (&acc)[kSums], const GemmWorkspace& workspace,
-                                          int tile, int split, int part) {
-  __shared__ bool last;
-  float* parts = workspace.partial + int64_t{tile} * split * kSums * 128;
-#pragma unroll
-  for (int i = 0; i < kSums; ++i) parts[(part * kSums + i) * 128 + threadIdx.x] = acc[i];
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    last = atomicAdd(&workspace.counter[tile], 1u) == unsigned(split - 1);
-    if (last) workspace.counter[tile] = 0;  // ready for the next launch
-  }
-  __syncthreads();
-  if (!last) return false;
-  __threadfence();
-#pragma unroll
-  for (int i = 0; i < kSums; ++i) acc[i] = 0.0f;
-  for (int p = 0; p < split; ++p) {
-#pragma unroll
-    for (int i = 0; i < kSums; ++i) acc[i] += __ldcg(&parts[(p * kSums + i) * 128 + threadIdx.x]);
-  }
-  return true;
-}
-
 template <typename In, typename Out, Major kA, Major kB, typename Tile, typename Epilogue>
 __global__ __launch_bounds__(Tile::kThreads) void gemm_mma_kernel(
     const In* a, int64_t lda, const In* b, int64_t ldb, Out* d, int64_t ldd, int m, int n, int k,
-    int tile_rows, int split, bool aligned_a, bool aligned_b, GemmWorkspace workspace,
-    const Epilogue epilogue) {
+    int tile_rows, bool aligned_a, bool aligned_b, const Epilogue epilogue) {
 #if __CUDA_ARCH__ >= 800
   using A = MmaOperand<In, kA, Tile::kM>;
   using B = MmaOperand<In, kB, Tile::kN>;
@@ -152,11 +123,9 @@ __global__ __launch_bounds__(Tile::kThreads) void gemm_mma_kernel(
   allow_next_kernel();
 #endif
 
-  const int part = blockIdx.x % split, tile = blockIdx.x / split;
+  const int tile = blockIdx.x;
   const int row0 = tile % tile_rows * Tile::kM, col0 = tile / tile_rows * Tile::kN;
   const int steps = (k + Tile::kDepth - 1) / Tile::kDepth;
-  const int first = int(int64_t{part} * steps / split);
-  const int last = int(int64_t{part + 1} * steps / split);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int warp_row = warp / Tile::kWarpsN * Tile::kWarpM;
   const int warp_col = warp % Tile::kWarpsN * Tile::kWarpN;
@@ -164,14 +133,14 @@ __global__ __launch_bounds__(Tile::kThreads) void gemm_mma_kernel(
   A in_a;
   B in_b;
   float acc[Tile::kSums] = {};
-  in_a.fetch(a, lda, m, k, row0, first * Tile::kDepth, aligned_a);
-  in_b.fetch(b, ldb, n, k, col0, first * Tile::kDepth, aligned_b);
-  for (int s = first; s < last; ++s) {
-    const int buffer = (s - first) % 2;  // the barrier of the step before frees it
+  in_a.fetch(a, lda, m, k, row0, 0, aligned_a);
+  in_b.fetch(b, ldb, n, k, col0, 0, aligned_b);
+  for (int s = 0; s < steps; ++s) {
+    const int buffer = s % 2;  // the barrier of the step before frees it
     in_a.put(tile_a[buffer]);
     in_b.put(tile_b[buffer]);
     __syncthreads();
-    if (s + 1 < last) {
+    if (s + 1 < steps) {
       in_a.fetch(a, lda, m, k, row0, (s + 1) * Tile::kDepth, aligned_a);
       in_b.fetch(b, ldb, n, k, col0, (s + 1) * Tile::kDepth, aligned_b);
     }
@@ -197,7 +166,6 @@ __global__ __launch_bounds__(Tile::kThreads) void gemm_mma_kernel(
     }
   }
 
-  if (split > 1 && !reduce_over_splits(acc, workspace, tile, split, part)) return;
 #pragma unroll
   for (int i = 0; i < Tile::kFragmentsM * Tile::kFragmentsN * 2; ++i) {
     const int fragment = i / 2, half = i % 2;
@@ -212,34 +180,25 @@ __global__ __launch_bounds__(Tile::kThreads) void gemm_mma_kernel(
 #endif
 }
 
-// Takes every problem with m, n, k >= 1. split > 1 needs options.workspace: 64 x kN x tiles x split
-// floats and a counter a tile.
+// Takes every problem with m, n, k >= 1.
 template <typename In, typename Out, Major kA, Major kB, typename Tile, typename Epilogue>
-PreparedGemm prepare_gemm_mma(const GemmProblem& p, int split, const Epilogue& epilogue,
+PreparedGemm prepare_gemm_mma(const GemmProblem& p, const Epilogue& epilogue,
                               const GemmOptions& options) {
   const auto aligned = [](const void* data, int64_t pitch) {
     return reinterpret_cast<uintptr_t>(data) % 16 == 0 && pitch % 8 == 0;
   };
   const int tile_rows = ceil_div(p.m, Tile::kM);
   const int tiles = tile_rows * ceil_div(p.n, Tile::kN);
-  const int64_t floats = int64_t{tiles} * split * Tile::kM * Tile::kN;
-  if (split > 1 &&
-      (options.workspace.partial_count < floats || options.workspace.counter_count < tiles)) {
-    throw_error(ErrorKind::device,
-                "gemm {} x {} x {}: split {} needs a workspace of {} floats and {} counters", p.m,
-                p.n, p.k, split, floats, tiles);
-  }
   const bool aligned_a = aligned(p.a, p.lda), aligned_b = aligned(p.b, p.ldb);
   const auto kernel = gemm_mma_kernel<In, Out, kA, kB, Tile, Epilogue>;
   set_shared_memory(kernel, 0, p);
-  return {fmt::format("mma_split{}_{}x{}", split, Tile::kM, Tile::kN), [=](cudaStream_t stream) {
-            LaunchConfig launch(tiles * split, Tile::kThreads, 0, 1, options.overlap_previous);
+  return {fmt::format("mma_{}x{}", Tile::kM, Tile::kN), [=](cudaStream_t stream) {
+            LaunchConfig launch(tiles, Tile::kThreads, 0, 1, options.overlap_previous);
             const cudaLaunchConfig_t config = launch.on(stream);
             check_gemm_call(
                 cudaLaunchKernelEx(&config, kernel, static_cast<const In*>(p.a), p.lda,
                                    static_cast<const In*>(p.b), p.ldb, static_cast<Out*>(p.d),
-                                   p.ldd, p.m, p.n, p.k, tile_rows, split, aligned_a, aligned_b,
-                                   options.workspace, epilogue),
+                                   p.ldd, p.m, p.n, p.k, tile_rows, aligned_a, aligned_b, epilogue),
                 "launch", p.m, p.n, p.k);
           }};
 }

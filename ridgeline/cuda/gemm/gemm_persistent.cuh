@@ -1,25 +1,17 @@
 #pragma once
 
-#include <climits>
-
-#include "ridgeline/cuda/device/cluster_handover.cuh"
 #include "ridgeline/cuda/gemm/epilogue.cuh"
 #include "ridgeline/cuda/gemm/launch.h"
 #include "ridgeline/cuda/gemm/operand_tile.cuh"
-#include "ridgeline/cuda/gemm/stream_k.cuh"
 
 // Large products on Hopper. One block an SM walks over tiles of D; a producer thread feeds a ring
 // of stages by TMA, two consumer warpgroups multiply with wgmma and store by TMA.
 namespace ridgeline::cuda {
 
-// kM x kN of D a block. A cluster of kCluster blocks takes tiles one below the other, which share
-// the same columns: each loads its share of B's tile for all of them. kStream: stages of k are
-// shared out evenly (stream_k.cuh).
-template <int kM_, int kN_, int kCluster_, bool kStream_ = false>
+// kM x kN of D a block.
+template <int kM_, int kN_>
 struct PersistentTile {
-  static constexpr int kM = kM_, kN = kN_, kCluster = kCluster_;
-  static constexpr bool kStream = kStream_;
-  static_assert(!kStream || kCluster == 1);
+  static constexpr int kM = kM_, kN = kN_;
   static constexpr int kConsumers = 2;
   static constexpr int kConsumerRows = kM / kConsumers;
   static constexpr int kBlocks = kConsumerRows / 64;  // wgmma tiles a consumer holds
@@ -38,12 +30,12 @@ struct PersistentTile {
   static_assert(kStages >= 3 && kStages <= 15 && kM % (64 * kConsumers) == 0);
 };
 
-// Tile order: kTileGroup cluster rows at a time, column by column, so that the tiles in flight
+// Tile order: kTileGroup rows of tiles at a time, column by column, so that the tiles in flight
 // cover a near-square patch of D and their operands stay in L2.
 constexpr int kTileGroup = 8;
 
 struct TileGrid {
-  int rows, cols;  // in cluster tiles
+  int rows, cols;  // in tiles
 
   __host__ __device__ int count() const { return rows * cols; }
   __device__ int2 at(int index) const {  // {row, col}
@@ -124,11 +116,10 @@ template <typename In, typename Out, Major kA, Major kB, typename Tile, typename
 __global__ __launch_bounds__(Tile::kThreads, 1) void gemm_wgmma_persistent_kernel(
     const __grid_constant__ CUtensorMap map_a, const __grid_constant__ CUtensorMap map_b,
     const __grid_constant__ CUtensorMap map_d, Out* d, int64_t ldd, int m, int n, int k,
-    TileGrid grid, const StreamParts parts, const Epilogue epilogue) {
+    TileGrid grid, const Epilogue epilogue) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using ATile = OperandTile<In, kA, Tile::kM>;
   using BTile = OperandTile<In, kB, Tile::kN>;
-  using BShare = OperandTile<In, kB, Tile::kN / Tile::kCluster>;
   constexpr int kStages = Tile::kStages;
 
   extern __shared__ char smem_raw[];
@@ -138,11 +129,7 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void gemm_wgmma_persistent_kerne
   Mbarrier* empty = full + kStages;
 
   const int warpgroup = uniform_warpgroup();
-  const uint32_t rank = Tile::kCluster > 1 ? cluster_rank() : 0;
   const int k_stages = (k + kStageDepth<In> - 1) / kStageDepth<In>;
-  TileWalk<Tile::kStream> walk(blockIdx.x / Tile::kCluster, gridDim.x / Tile::kCluster,
-                               grid.count(), k_stages);
-  TileSegment segment;
 
   if (threadIdx.x == 0) {
     tma_prefetch_map(&map_a);
@@ -150,16 +137,11 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void gemm_wgmma_persistent_kerne
     tma_prefetch_map(&map_d);
     for (int s = 0; s < kStages; ++s) {
       mbarrier_init(&full[s], 1);
-      mbarrier_init(&empty[s], Tile::kConsumers * Tile::kCluster);
+      mbarrier_init(&empty[s], Tile::kConsumers);
     }
     mbarrier_init_fence();
   }
-  if constexpr (Tile::kCluster > 1) {
-    cluster_arrive();
-    cluster_wait();
-  } else {
-    __syncthreads();
-  }
+  __syncthreads();
   wait_for_previous_kernel();
   allow_next_kernel();
 
@@ -167,44 +149,32 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void gemm_wgmma_persistent_kerne
   if (warpgroup == 0) {  // producer
     give_registers<Tile::kProducerRegisters>();
     if (threadIdx.x == 0) {
-      while (walk.next(segment)) {
-        const int2 tile = grid.at(segment.tile);
-        const int row = (tile.x * Tile::kCluster + rank) * Tile::kM;
-        const int col = tile.y * Tile::kN;
-        for (int i = segment.first; i < segment.end; ++i, cursor.next()) {
+      for (int index = blockIdx.x; index < grid.count(); index += gridDim.x) {
+        const int2 tile = grid.at(index);
+        const int row = tile.x * Tile::kM, col = tile.y * Tile::kN;
+        for (int i = 0; i < k_stages; ++i, cursor.next()) {
           mbarrier_wait(&empty[cursor.stage], cursor.parity ^ 1);
           char* a = smem + cursor.stage * Tile::kStageBytes;
           char* b = a + ATile::kBytes;
           Mbarrier* barrier = &full[cursor.stage];
           mbarrier_arrive_expect(barrier, ATile::kBytes + BTile::kBytes);
           ATile::load(a, &map_a, barrier, row, i * kStageDepth<In>);
-          if constexpr (Tile::kCluster == 1) {
-            BTile::load(b, &map_b, barrier, col, i * kStageDepth<In>);
-          } else {
-            const int share = int(rank) * (Tile::kN / Tile::kCluster);
-            BShare::load_multicast(b + int(rank) * BShare::kBytes, &map_b, barrier, col + share,
-                                   i * kStageDepth<In>, (1 << Tile::kCluster) - 1);
-          }
+          BTile::load(b, &map_b, barrier, col, i * kStageDepth<In>);
         }
       }
     }
   } else {
     take_registers<Tile::kConsumerRegisters>();
     const int consumer = warpgroup - 1, thread = threadIdx.x % 128;
-    const auto release = [&](int stage) {  // to every block that writes to this stage
-      if (thread >= Tile::kCluster) return;
-      if constexpr (Tile::kCluster == 1) {
-        mbarrier_arrive(&empty[stage]);
-      } else {
-        mbarrier_arrive_remote_relaxed(&empty[stage], thread);
-      }
+    const auto release = [&](int stage) {
+      if (thread == 0) mbarrier_arrive(&empty[stage]);
     };
     char* buffers = stores + consumer * 2 * Tile::kStoreBytes;
     int buffer = 0;
-    while (walk.next(segment)) {
+    for (int index = blockIdx.x; index < grid.count(); index += gridDim.x) {
       float acc[Tile::kBlocks][Tile::kN / 2];
       int previous = -1;
-      for (int i = segment.first; i < segment.end; ++i, cursor.next()) {
+      for (int i = 0; i < k_stages; ++i, cursor.next()) {
         mbarrier_wait(&full[cursor.stage], cursor.parity);
         char* stage = smem + cursor.stage * Tile::kStageBytes;
         if constexpr (std::is_same_v<In, float>) {
@@ -213,7 +183,7 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void gemm_wgmma_persistent_kerne
         }
         const uint32_t a = smem_address(stage);
         multiply_stage<In, ATile, BTile>(acc, a + consumer * Tile::kConsumerRows * kStageRowBytes,
-                                         a + ATile::kBytes, i > segment.first);
+                                         a + ATile::kBytes, i > 0);
         // One stage's products stay in flight; those of the stage before are done.
         wgmma_wait<1>();
         if (previous >= 0) release(previous);
@@ -222,22 +192,8 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void gemm_wgmma_persistent_kerne
       wgmma_wait<0>();
       release(previous);
 
-      if constexpr (Tile::kStream) {
-        const PartExchange<Tile::kConsumers, Tile::kConsumerRows * Tile::kN> exchange(
-            parts, consumer, thread);
-#pragma unroll
-        for (int block = 0; block < Tile::kBlocks; ++block) wgmma_keep(acc[block]);
-        if (segment.first > 0) {
-          exchange.leave(blockIdx.x, acc);
-          continue;
-        }
-        int other = blockIdx.x;
-        for (int done = segment.end; done < k_stages; done = walk.end_of(other, segment.tile)) {
-          exchange.add(++other, acc);
-        }
-      }
-      const int2 tile = grid.at(segment.tile);
-      const int row = (tile.x * Tile::kCluster + rank) * Tile::kM + consumer * Tile::kConsumerRows;
+      const int2 tile = grid.at(index);
+      const int row = tile.x * Tile::kM + consumer * Tile::kConsumerRows;
       constexpr int kStoreCols = 128 / int{sizeof(Out)};
 #pragma unroll
       for (int block = 0; block < Tile::kBlocks; ++block) {
@@ -265,10 +221,6 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void gemm_wgmma_persistent_kerne
     }
     if (thread == 0) tma_store_wait<0>();
   }
-  if constexpr (Tile::kCluster > 1) {  // a block's barriers and stages outlive its partners' use
-    cluster_arrive();
-    cluster_wait();
-  }
 #else
   __trap();  // built without 90a: variants.cuh must not have offered it
 #endif
@@ -284,43 +236,27 @@ PreparedGemm prepare_gemm_persistent(const GemmProblem& p, const Epilogue& epilo
     check_gemm_call(error, what, p.m, p.n, p.k);
   };
   using ATile = OperandTile<In, kA, Tile::kM>;
-  using BShare = OperandTile<In, kB, Tile::kN / Tile::kCluster>;
+  using BTile = OperandTile<In, kB, Tile::kN>;
   const CUtensorMap map_a = ATile::make_map(p.a, p.m, p.k, p.lda);
-  const CUtensorMap map_b = BShare::make_map(p.b, p.n, p.k, p.ldb);
+  const CUtensorMap map_b = BTile::make_map(p.b, p.n, p.k, p.ldb);
   const CUtensorMap map_d =
       make_tensor_map(static_cast<const Out*>(p.d), p.m, p.n, p.ldd, 64, 128 / int{sizeof(Out)});
   set_shared_memory(kernel, Tile::kSmemBytes, p);
 
-  const TileGrid grid = {ceil_div(p.m, Tile::kM * Tile::kCluster), ceil_div(p.n, Tile::kN)};
-  // As many clusters as fit at once: fewer than SMs / size where a GPC has an odd number of SMs.
-  int clusters = 0;
-  LaunchConfig probe(Tile::kCluster, Tile::kThreads, Tile::kSmemBytes, Tile::kCluster, false);
-  const cudaLaunchConfig_t probe_config = probe.on(nullptr);
-  if (Tile::kCluster > 1) {
-    check(cudaOccupancyMaxActiveClusters(&clusters, kernel, &probe_config), "occupancy");
-  } else {
-    int device = 0;
-    check(cudaGetDevice(&device), "device");
-    check(cudaDeviceGetAttribute(&clusters, cudaDevAttrMultiProcessorCount, device), "device");
-  }
-  const int k_stages = ceil_div(p.k, kStageDepth<In>);
-  const int pieces = Tile::kStream
-                         ? int(std::min<int64_t>(INT_MAX, int64_t(grid.count()) * k_stages))
-                         : grid.count();
-  const int blocks = std::min(clusters, pieces) * Tile::kCluster;
-  const StreamParts parts = {options.workspace.partial, options.workspace.counter};
+  const TileGrid grid = {ceil_div(p.m, Tile::kM), ceil_div(p.n, Tile::kN)};
+  int device = 0, processors = 0;
+  check(cudaGetDevice(&device), "device");
+  check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "device");
+  const int blocks = std::min(processors, grid.count());
   const bool overlap = options.overlap_previous;
   const int m = p.m, n = p.n, k = p.k;
   const int64_t ldd = p.ldd;
   Out* d = static_cast<Out*>(p.d);
-  const std::string name = Tile::kStream ? fmt::format("wgmma_stream_{}x{}", Tile::kM, Tile::kN)
-                                         : fmt::format("wgmma_persistent_{}x{}_cluster{}", Tile::kM,
-                                                       Tile::kN, Tile::kCluster);
-  return {name, [=](cudaStream_t stream) {
-            LaunchConfig launch(blocks, Tile::kThreads, Tile::kSmemBytes, Tile::kCluster, overlap);
+  return {fmt::format("wgmma_persistent_{}x{}", Tile::kM, Tile::kN), [=](cudaStream_t stream) {
+            LaunchConfig launch(blocks, Tile::kThreads, Tile::kSmemBytes, 1, overlap);
             const cudaLaunchConfig_t config = launch.on(stream);
             check_gemm_call(cudaLaunchKernelEx(&config, kernel, map_a, map_b, map_d, d, ldd, m, n,
-                                               k, grid, parts, epilogue),
+                                               k, grid, epilogue),
                             "launch", m, n, k);
           }};
 }

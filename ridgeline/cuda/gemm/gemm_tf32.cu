@@ -3,6 +3,6 @@
 
 namespace ridgeline::cuda {
 RIDGELINE_GEMM_TF32(, StoreSum)
-RIDGELINE_GEMM_TF32(, BiasOnly<float>)
-RIDGELINE_GEMM_TF32(, BiasRelu<float>)
+RIDGELINE_GEMM_TF32(, BiasOnly)
+RIDGELINE_GEMM_TF32(, BiasRelu)
 }  // namespace ridgeline::cuda

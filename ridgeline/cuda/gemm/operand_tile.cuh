@@ -50,17 +50,6 @@ struct OperandTile {
       tma_load(tile, map, barrier, k, row);
     }
   }
-  __device__ static void load_multicast(char* tile, const CUtensorMap* map, Mbarrier* barrier,
-                                        int row, int k, uint16_t mask) {
-    if constexpr (kTransposed) {
-#pragma unroll
-      for (int i = 0; i < kBlocks; ++i) {
-        tma_load_multicast(tile + i * kBlockBytes, map, barrier, row + i * kBlock, k, mask);
-      }
-    } else {
-      tma_load_multicast(tile, map, barrier, k, row, mask);
-    }
-  }
 
   // The operand of wgmma step `step` (32 bytes of k) for the rows from `tile` on. Of a descriptor
   // only the address, in its low word, differs from one to the next.

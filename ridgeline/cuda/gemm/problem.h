@@ -27,22 +27,7 @@ struct GemmProblem {
   int64_t ldd;
 };
 
-// Memory that a variant which splits k across blocks without clusters needs: partial sums, and one
-// counter a tile that is zero before the first launch and after every launch.
-struct GemmWorkspace {
-  float* partial = nullptr;
-  int64_t partial_count = 0;
-  unsigned* counter = nullptr;
-  int64_t counter_count = 0;
-};
-
-// What stream-K wants of it on a GPU of so many multiprocessors: partial sums of the largest tile
-// and two counters each. Shorter k than so many stages of 128 bytes is not parted.
-constexpr int64_t kStreamPartials = 128 * 256, kStreamCounters = 2;
-constexpr int kFewestStreamStages = 4;
-
 struct GemmOptions {
-  GemmWorkspace workspace;
   // Start while the kernel before still runs, up to the point where its results are needed. Sound
   // when that kernel was launched on the same stream; costs nothing when it does not take part.
   bool overlap_previous = false;

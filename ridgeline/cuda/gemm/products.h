@@ -17,8 +17,7 @@ struct LinearGemm {
   const float* b;
   void* y;
   bool relu;
-  GemmWorkspace workspace = {};  // with one, stream-K is among the proposals
-  bool constant_w = false;       // the kernel before does not write w
+  bool constant_w = false;  // the kernel before does not write w
 };
 std::vector<PreparedGemm> linear_gemms(const LinearGemm& product);
 
@@ -28,7 +27,6 @@ struct LinearGradXGemm {
   int n, in, out;
   const void *dy, *w;
   void* dx;
-  GemmWorkspace workspace = {};
 };
 std::vector<PreparedGemm> linear_grad_x_gemms(const LinearGradXGemm& product);
 
@@ -39,7 +37,6 @@ struct LinearGradWGemm {
   const void *x, *dy;
   void* dw;
   bool wide;  // dw is fp32
-  GemmWorkspace workspace = {};
 };
 std::vector<PreparedGemm> linear_grad_w_gemms(const LinearGradWGemm& product);
 

@@ -1,21 +1,15 @@
 #include "ridgeline/cuda/gemm/rows.h"
 
-#include <optional>
-
-#include "ridgeline/core/buffer.h"
 #include "ridgeline/cuda/bias_sum.h"
 #include "ridgeline/cuda/gemm/products.h"
 #include "ridgeline/cuda/plain/elementwise.h"
 #include "ridgeline/cuda/row.h"
-#include "ridgeline/cuda/tile/product.h"
 
 namespace ridgeline::cuda {
 namespace {
 
 // The estimate's first choice is within a tenth of the best on average; the next often close it.
 constexpr int kProposals = 3;
-constexpr int kStream = -1;  // the number of the best stream-K proposal
-constexpr const char* kStreamName = "wgmma_stream";
 
 GemmType gemm_type(DType dtype) {
   return dtype == DType::bf16   ? GemmType::bf16
@@ -95,42 +89,9 @@ Cover covers_grad_w(const Rest& rest) {
                {op->n(), op->in(), op->out()}, 1);
 }
 
-// What stream-K does not take of d[m, n] = a[m, k] . b[k, n].
-std::string refuse_stream(const Rest& rest, DType dtype, int64_t m, int64_t n, int64_t k) {
-  const int64_t each = int64_t(16 / size_of(dtype));  // of 16 bytes
-  if (cuda_runtime(rest.runtime).architecture() != 90) return "needs sm_90";
-  if (m <= 64 || n <= 32) return "wants more than 64 x 32 results";
-  if (k <= (kFewestStreamStages - 1) * 8 * each) return "wants longer sums";
-  if (m % each != 0 || n % each != 0 || k % each != 0) return "wants extents by 16 bytes";
-  return {};
-}
-
-size_t partial_bytes(const Runtime& runtime) {
-  return size_t(cuda_runtime(runtime).processors()) * kStreamPartials * sizeof(float);
-}
-
-// Partial sums behind the first `offset` bytes of the workspace, and counters that live with the
-// step.
-struct StreamMemory {
-  StreamMemory(const Binding& binding, size_t offset, int proposal) {
-    if (proposal != kStream) return;
-    const int64_t each = cuda_runtime(binding.runtime()).processors();
-    counters.emplace(binding.runtime(), int(each * kStreamCounters));
-    workspace = {reinterpret_cast<float*>(binding.workspace() + align_up(offset, 256)),
-                 each * kStreamPartials, counters->get(), each * kStreamCounters};
-  }
-  std::optional<TileCounters> counters;
-  GemmWorkspace workspace;
-};
-
 // The proposal with this number; the last where there are fewer.
 std::function<void(cudaStream_t)> choose(std::vector<PreparedGemm> list, int proposal,
                                          const std::string& what) {
-  if (proposal == kStream) {
-    std::erase_if(list,
-                  [](const PreparedGemm& each) { return !each.name.starts_with(kStreamName); });
-    proposal = 0;
-  }
   if (list.empty()) {
     throw_error(ErrorKind::device, "{}: no tensor-core kernel takes operands at these addresses",
                 what);
@@ -151,7 +112,6 @@ std::unique_ptr<Step> prepare_linear(const Span& span, const Binding& binding, i
   const auto& op = span.get<Linear>(0);
   const bool relu = span.size() == 2;
   const std::string what = describe(span.op(0));
-  const StreamMemory memory(binding, bias_bytes(op), proposal);
   auto* wide_b = reinterpret_cast<float*>(binding.workspace());
   const Tensor b = binding.read(op.b);
   const LinearGemm product{gemm_type(op.x.dtype),
@@ -163,43 +123,39 @@ std::unique_ptr<Step> prepare_linear(const Span& span, const Binding& binding, i
                            widens_bias(op) ? wide_b : b.as<float>(),
                            binding.write(relu ? span.get<Activation>(1).y : op.y).data,
                            relu,
-                           memory.workspace,
                            !may_change_before(span, op.w)};
   if (widens_bias(op)) {
     return dispatch_device_half(op.b.dtype, [&](auto type) {
       using T = decltype(type);
       return launch_step(binding, what,
                          [run = choose(linear_gemms(product), proposal, what), b = b.as<T>(),
-                          wide_b, out = op.out(), memory](cudaStream_t stream) {
+                          wide_b, out = op.out()](cudaStream_t stream) {
                            const cudaError_t error = launch_widen<T>(b, wide_b, out, stream);
                            if (error == cudaSuccess) run(stream);
                            return error;
                          });
     });
   }
-  return launch_step(
-      binding, what,
-      [run = choose(linear_gemms(product), proposal, what), memory](cudaStream_t stream) {
-        run(stream);
-        return cudaSuccess;
-      });
+  return launch_step(binding, what,
+                     [run = choose(linear_gemms(product), proposal, what)](cudaStream_t stream) {
+                       run(stream);
+                       return cudaSuccess;
+                     });
 }
 
 std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding, int proposal) {
   const auto& op = span.get<LinearGradX>(0);
   const std::string what = describe(span.op(0));
-  const StreamMemory memory(binding, 0, proposal);
   const LinearGradXGemm product{gemm_type(op.dy.dtype),
                                 int(op.n()),
                                 int(op.in()),
                                 int(op.out()),
                                 binding.read(op.dy).data,
                                 binding.read(op.w).data,
-                                binding.write(op.dx).data,
-                                memory.workspace};
+                                binding.write(op.dx).data};
   return launch_step(
       binding, what,
-      [run = choose(linear_grad_x_gemms(product), proposal, what), memory](cudaStream_t stream) {
+      [run = choose(linear_grad_x_gemms(product), proposal, what)](cudaStream_t stream) {
         run(stream);
         return cudaSuccess;
       });
@@ -208,7 +164,6 @@ std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding, i
 std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, int proposal) {
   const auto& op = span.get<LinearGradW>(0);
   const std::string what = describe(span.op(0));
-  const StreamMemory memory(binding, 0, proposal);
   const LinearGradWGemm product{gemm_type(op.x.dtype),
                                 int(op.n()),
                                 int(op.in()),
@@ -216,33 +171,13 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, i
                                 binding.read(op.x).data,
                                 binding.read(op.dy).data,
                                 binding.write(op.dw).data,
-                                is_wide(op.dw, op.x.dtype),
-                                memory.workspace};
+                                is_wide(op.dw, op.x.dtype)};
   return launch_step(binding, what,
                      [run = choose(linear_grad_w_gemms(product), proposal, what),
-                      sum_bias = bias_sum(op, binding), memory](cudaStream_t stream) {
+                      sum_bias = bias_sum(op, binding)](cudaStream_t stream) {
                        run(stream);
                        return sum_bias(stream);
                      });
-}
-
-// The same with room for partial sums.
-Cover covers_stream(const Rest& rest, Cover (*covers)(const Rest&)) {
-  Cover cover = covers(rest);
-  if (cover.ops == 0) return cover;
-  std::string reason;
-  if (const auto* linear = rest.get<Linear>(0)) {
-    reason = refuse_stream(rest, linear->x.dtype, linear->n(), linear->out(), linear->in());
-  } else if (const auto* grad_x = rest.get<LinearGradX>(0)) {
-    reason = refuse_stream(rest, grad_x->dy.dtype, grad_x->n(), grad_x->in(), grad_x->out());
-  } else if (const auto* grad_w = rest.get<LinearGradW>(0)) {
-    // k is rows here, and its pitch is that of a row.
-    reason =
-        refuse_stream(rest, grad_w->dy.dtype, grad_w->out(), grad_w->in(), grad_w->n() / 8 * 8);
-  }
-  if (!reason.empty()) return Cover::no(reason);
-  cover.workspace = align_up(cover.workspace, 256) + partial_bytes(rest.runtime);
-  return cover;
 }
 
 }  // namespace
@@ -261,19 +196,13 @@ Table gemm_rows() {
   };
   Table table;
   for (const Family& family : families) {
-    const auto prepare = [&](int proposal) {
-      return [family, proposal](const Span& span, const Binding& binding) {
-        return family.prepare(span, binding, proposal);
-      };
-    };
     for (int proposal = 0; proposal < kProposals; ++proposal) {
       table.push_back(cuda_row(fmt::format("cuda.{}.tensor.{}", family.name, proposal),
-                               family.covers, prepare(proposal)));
+                               family.covers,
+                               [family, proposal](const Span& span, const Binding& binding) {
+                                 return family.prepare(span, binding, proposal);
+                               }));
     }
-    table.push_back(cuda_row(
-        fmt::format("cuda.{}.stream", family.name),
-        [covers = family.covers](const Rest& rest) { return covers_stream(rest, covers); },
-        prepare(kStream)));
   }
   return table;
 }

@@ -9,7 +9,6 @@
 #include "ridgeline/cuda/gemm/gemm_mma.cuh"
 #include "ridgeline/cuda/gemm/gemm_persistent.cuh"
 #include "ridgeline/cuda/gemm/gemm_split.cuh"
-#include "ridgeline/cuda/gemm/gemm_thin.cuh"
 
 // All the ways this library has to compute a product, for a planner to time.
 namespace ridgeline::cuda {
@@ -35,19 +34,8 @@ constexpr int kLeastDeepRows = 12 * 128;
 template <typename Tile>
 constexpr int64_t kFewResults = int64_t{128} * Tile::kM* Tile::kN;
 
-// Operands straight from memory, up to this many elements of A: larger ones want more bytes under
-// way than registers hold. k of the flat ones fits in the registers.
-constexpr int64_t kMostThinElements = 1280 * 1280;
+// k of the flat ones fits in the registers.
 constexpr int kMostFlatDepth = 64;
-
-// Epilogues that stream-K, and operands straight from memory, are built for: those of values, not
-// of updates.
-template <typename Epilogue>
-constexpr bool kStreams = false;
-template <>
-inline constexpr bool kStreams<StoreSum> = true;
-template <typename Bias, Activation kActivation, BiasAxis kAxis>
-constexpr bool kStreams<BiasActivation<Bias, kActivation, kAxis>> = true;
 
 // Blocks beyond this many an SM only add launch work to a product whose k is already split.
 constexpr int kMaxSplitBlocksPerSm = 4;
@@ -93,47 +81,26 @@ class GemmVariants {
     add_split<Split64x128>(list, p_, false);
     add_split<Split128x64>(list, p_, false);
     if (!tma_accepts<Out>(p_.d, p_.ldd) || p_.n * sizeof(Out) % 16 != 0) return;
-    add_persistent<PersistentTile<128, 128, 1>>(list);
-    add_persistent<PersistentTile<128, 256, 1>>(list);
+    add_persistent<PersistentTile<128, 128>>(list);
+    add_persistent<PersistentTile<128, 256>>(list);
     // Whole waves where the tiles above leave most of one idle: 10 or 20 x 13 of these are 2560 x
     // 2704. The smaller is better for short k, but an mn-major B comes by 64 columns.
-    if constexpr (sizeof(In) == 2 && kStreams<Epilogue>) {
-      add_persistent<PersistentTile<kB == Major::k ? 128 : 256, 208, 1>>(list);
-    }
-    // Multicast within pairs makes no difference on an H200 beyond its noise: 204.5 against 203.3
-    // us at 4096^3 (A k-major, B mn-major), 25.4 against 24.5 at 2048^3, 1648 against 1684 at
-    // 8192^3.
-    add_persistent<PersistentTile<128, 256, 2>>(list);
-    if constexpr (kStreams<Epilogue>) {
-      add_stream<PersistentTile<128, 64, 1, true>>(list);
-      add_stream<PersistentTile<128, 128, 1, true>>(list);
-      add_stream<PersistentTile<128, 256, 1, true>>(list);
+    if constexpr (sizeof(In) == 2) {
+      add_persistent<PersistentTile<kB == Major::k ? 128 : 256, 208>>(list);
     }
   }
   // Those whose operands go straight to registers, by whole units of 16 bytes.
-  void add_direct(std::vector<PreparedGemm>& list, bool swapped) const {
-    if constexpr (sizeof(In) == 2 && kStreams<Epilogue>) {
-      if (device_.major != 9 || !direct_accepts<In, kA>(p_.a, p_.lda, p_.m, p_.k) ||
+  void add_direct(std::vector<PreparedGemm>& list) const {
+    if constexpr (sizeof(In) == 2 && kA == kB) {
+      if (device_.major != 9 || p_.k > kMostFlatDepth ||
+          !direct_accepts<In, kA>(p_.a, p_.lda, p_.m, p_.k) ||
           !direct_accepts<In, kB>(p_.b, p_.ldb, p_.n, p_.k)) {
         return;
       }
-      if constexpr (sizeof(Out) == 2) {
-        if (int64_t{p_.m} * p_.k <= kMostThinElements && p_.k > kMostFlatDepth) {
-          if (p_.n <= 16) add_thin_direct<ThinTile<16, 16, 2, 1, 8, 2>>(list, swapped);
-          if (p_.n <= 16) add_thin_direct<ThinTile<32, 16, 1, 1, 16, 2>>(list, swapped);
-          if (p_.n > 16 && p_.n <= 32)
-            add_thin_direct<ThinTile<16, 32, 1, 1, 16, 1>>(list, swapped);
-          if (p_.n > 16 && p_.n <= 32) add_thin_direct<ThinTile<32, 32, 1, 3, 8, 1>>(list, swapped);
-          if (p_.n > 32 && p_.n <= 64) add_thin_direct<ThinTile<16, 64, 1, 2, 8, 1>>(list, swapped);
-        }
-      }
-      if constexpr (kA == kB) {
-        if (swapped || p_.k > kMostFlatDepth) return;
-        if (p_.k <= kMostFlatDepth / 2) {
-          add_flat<FlatTile<16, 1, 2>>(list);
-        } else {
-          add_flat<FlatTile<16, 2, 2>>(list);
-        }
+      if (p_.k <= kMostFlatDepth / 2) {
+        add_flat<FlatTile<16, 1, 2>>(list);
+      } else {
+        add_flat<FlatTile<16, 2, 2>>(list);
       }
     }
   }
@@ -144,7 +111,7 @@ class GemmVariants {
       return;
     }
     if (p_.n <= 64) return add_thin(list, p_, true);
-    if constexpr (sizeof(In) == 2 && kStreams<Epilogue>) {
+    if constexpr (sizeof(In) == 2) {
       if (p_.m < 64 || p_.m > 256) return;
       const int64_t results = int64_t{p_.m} * p_.n;
       if (results <= kFewResults<Split64x16>) add_split<Split64x16>(list, p_, true);
@@ -164,7 +131,7 @@ class GemmVariants {
     if (p.n <= 32 || few) add_split<Split64x16>(list, p, swapped);
     if (p.n > 16 && (p.n <= 64 || few)) add_split<Split64x32>(list, p, swapped);
     if (p.n > 32) add_split<Split64x64>(list, p, swapped);
-    if constexpr (sizeof(In) == 2 && kStreams<Epilogue>) {
+    if constexpr (sizeof(In) == 2) {
       if (p.n > 64) add_split<Deep64x64>(list, p, swapped);
       if (p.m < kLeastDeepRows || p.n > 64) return;
       if (p.n <= 16) add_split<Deep128x16>(list, p, swapped);
@@ -190,17 +157,6 @@ class GemmVariants {
     }
   }
   template <typename Tile>
-  void add_thin_direct(std::vector<PreparedGemm>& list, bool swapped) const {
-    for (int split = 1; split <= kMostThinParts; ++split) {
-      const int blocks = ceil_div(p_.m, Tile::kRows) * split;
-      list.push_back(prepare_gemm_thin<In, Out, kA, kB, Tile, Epilogue>(p_, split, swapped,
-                                                                        epilogue_, options_));
-      list.back().estimate_us =
-          estimate_thin(rates_, blocks, ceil_div(p_.k, split * Tile::kWarps * Tile::kDepth), split,
-                        Tile::kCols, kA == Major::k);
-    }
-  }
-  template <typename Tile>
   void add_flat(std::vector<PreparedGemm>& list) const {
     for (const int turns : {1, 2, 4}) {
       list.push_back(
@@ -214,44 +170,16 @@ class GemmVariants {
     if (p_.m <= Tile::kM / 2 || p_.n <= Tile::kN / 2) return;
     list.push_back(
         prepare_gemm_persistent<In, Out, kA, kB, Tile, Epilogue>(p_, epilogue_, options_));
-    const int tiles =
-        ceil_div(p_.m, Tile::kM * Tile::kCluster) * Tile::kCluster * ceil_div(p_.n, Tile::kN);
-    list.back().estimate_us = estimate_persistent(
-        rates_, tiles, ceil_div(p_.k, kStageDepth<In>), Tile::kCluster,
-        (Tile::kM + Tile::kN / Tile::kCluster) * kStageRowBytes, 2.0 * Tile::kM * Tile::kN * 64,
-        double(Tile::kM) * Tile::kN * sizeof(Out));
-  }
-  // Where k is long enough to be parted.
-  template <typename Tile>
-  void add_stream(std::vector<PreparedGemm>& list) const {
-    if (p_.m <= Tile::kM / 2 || p_.n <= Tile::kN / 2) return;
     const int tiles = ceil_div(p_.m, Tile::kM) * ceil_div(p_.n, Tile::kN);
-    const int stages = ceil_div(p_.k, kStageDepth<In>);
-    if (stages < kFewestStreamStages) return;
-    const GemmWorkspace& workspace = options_.workspace;
-    if (workspace.partial_count < int64_t{device_.sms} * Tile::kM * Tile::kN ||
-        workspace.counter_count < int64_t{device_.sms} * Tile::kConsumers) {
-      return;
-    }
-    list.push_back(
-        prepare_gemm_persistent<In, Out, kA, kB, Tile, Epilogue>(p_, epilogue_, options_));
-    list.back().estimate_us =
-        estimate_stream(rates_, tiles, stages, (Tile::kM + Tile::kN) * kStageRowBytes,
-                        2.0 * Tile::kM * Tile::kN * 64, double(Tile::kM) * Tile::kN);
+    list.back().estimate_us = estimate_persistent(
+        rates_, tiles, ceil_div(p_.k, kStageDepth<In>), (Tile::kM + Tile::kN) * kStageRowBytes,
+        2.0 * Tile::kM * Tile::kN * 64, double(Tile::kM) * Tile::kN * sizeof(Out));
   }
   template <typename Tile>
   void add_mma_tile(std::vector<PreparedGemm>& list) const {
     const int tiles = ceil_div(p_.m, Tile::kM) * ceil_div(p_.n, Tile::kN);
-    const int steps = ceil_div(p_.k, Tile::kDepth);
-    for (const int split : {1, 2, 4, 8, 16}) {
-      if (split > 1 && (split * 4 > steps || tiles * split > 8 * device_.sms)) break;
-      const int64_t floats = int64_t{tiles} * split * Tile::kM * Tile::kN;
-      const GemmWorkspace& workspace = options_.workspace;
-      if (split > 1 && (workspace.partial_count < floats || workspace.counter_count < tiles)) break;
-      list.push_back(
-          prepare_gemm_mma<In, Out, kA, kB, Tile, Epilogue>(p_, split, epilogue_, options_));
-      list.back().estimate_us = estimate_mma(rates_, tiles * split, steps, split);
-    }
+    list.push_back(prepare_gemm_mma<In, Out, kA, kB, Tile, Epilogue>(p_, epilogue_, options_));
+    list.back().estimate_us = estimate_mma(rates_, tiles, ceil_div(p_.k, Tile::kDepth));
   }
 
   GemmProblem p_;
@@ -272,19 +200,18 @@ void add_gemm_variants(std::vector<PreparedGemm>& list, const GemmProblem& p,
                        const Epilogue& epilogue, const GemmOptions& options) {
   const GemmVariants<In, Out, kA, kB, Epilogue> as_is(p, epilogue, options);
   as_is.add_wgmma(list);
-  as_is.add_direct(list, /*swapped=*/false);
+  as_is.add_direct(list);
   constexpr Major kSwappedA = kB, kSwappedB = kA;
   const GemmVariants<In, Out, kSwappedA, kSwappedB, Epilogue> swapped(swap_operands(p), epilogue,
                                                                       options);
   swapped.add_wgmma_swapped(list);
-  swapped.add_direct(list, /*swapped=*/true);
   as_is.add_mma(list);
 }
 
 template <typename In, typename Out, Major kA, Major kB, typename Epilogue>
 bool add_if_built(std::vector<PreparedGemm>& list, const GemmProblem& p, const Epilogue& epilogue,
                   const GemmOptions& options) {
-  if constexpr (Epilogue::suits(kA, kB)) {
+  if constexpr (gemm_is_built<In, Out, Epilogue>(kA, kB)) {
     if (p.a_major != kA || p.b_major != kB) return false;
     add_gemm_variants<In, Out, kA, kB>(list, p, epilogue, options);
     return true;
@@ -298,14 +225,11 @@ std::vector<PreparedGemm> prepare_gemm_variants(const GemmProblem& p, const Epil
   std::vector<PreparedGemm> list;
   const bool built = add_if_built<In, Out, Major::k, Major::k>(list, p, epilogue, options) ||
                      add_if_built<In, Out, Major::k, Major::mn>(list, p, epilogue, options) ||
-                     add_if_built<In, Out, Major::mn, Major::k>(list, p, epilogue, options) ||
                      add_if_built<In, Out, Major::mn, Major::mn>(list, p, epilogue, options);
   if (!built) {
     throw_error(ErrorKind::device,
-                "gemm {} x {} x {}: no kernel with this epilogue for A {}-major, B {}-major: apply "
-                "it in a kernel of its own",
-                p.m, p.n, p.k, p.a_major == Major::k ? "k" : "mn",
-                p.b_major == Major::k ? "k" : "mn");
+                "gemm {} x {} x {}: no kernel with this epilogue for A {}-major, B {}-major", p.m,
+                p.n, p.k, p.a_major == Major::k ? "k" : "mn", p.b_major == Major::k ? "k" : "mn");
   }
   sort_by_estimate(list);
   return list;
