@@ -62,7 +62,8 @@ void add_eval(CLI::App& app, Action& action) {
       ->type_name("SET");
   command->add_flag("--train-part", flags->train_part,
                     "the set's training images, not its test images");
-  command->add_flag("--strict", flags->strict, "refuse NaN and infinite weights");
+  command->add_flag("--strict", flags->strict,
+                    "refuse NaN and infinite weights, and say when a file has no checksums");
   declare_model_precision(*command, flags->precision);
   declare_data(*command, flags->data);
   flags->run.declare(*command);

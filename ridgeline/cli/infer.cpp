@@ -193,7 +193,8 @@ void add_infer(CLI::App& app, Action& action) {
       ->type_name("N")
       ->needs(characters);
   declare_model_precision(*command, flags->precision);
-  command->add_flag("--strict", flags->options.model.strict, "refuse NaN and infinite weights");
+  command->add_flag("--strict", flags->options.model.strict,
+                    "refuse NaN and infinite weights, and say when a file has no checksums");
   declare_report(*command, flags->report);
   command->get_option("--report")->excludes(labels_only);
   declare_ranks(*command, *flags);

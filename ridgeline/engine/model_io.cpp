@@ -48,6 +48,15 @@ std::string read_symbols(const nn::TensorFile& file, int classes) {
   return symbols;
 }
 
+nn::TensorFile read_tensors(const std::filesystem::path& file) {
+  try {
+    return nn::TensorFile::read(file);
+  } catch (const nn::DamagedFile& damage) {
+    throw_error(ErrorKind::model, "{}; restore the file from a copy, or train again",
+                damage.what());
+  }
+}
+
 }  // namespace
 
 nn::Metadata describe_model(const nn::Model& model, const Config& config,
@@ -79,7 +88,7 @@ std::filesystem::path model_path(const std::filesystem::path& file_or_folder) {
 }
 
 LoadedModel load_model(const std::filesystem::path& file, const ModelOptions& options) {
-  const nn::TensorFile tensors = nn::TensorFile::read(model_path(file));
+  const nn::TensorFile tensors = read_tensors(model_path(file));
   const nn::ModelDescription description = nn::read_description(tensors);
   // A checkpoint is a model file with the optimizer's state beside the weights.
   const nn::LoadOptions load{options.strict, /*ignore_prefix=*/"optimizer."};
@@ -125,6 +134,12 @@ LoadedModel load_model(const std::filesystem::path& file, const ModelOptions& op
   }
   loaded.symbols = read_symbols(tensors, loaded.classes);
   loaded.warnings = nn::load_weights(tensors, loaded.model, load);
+  if (options.strict && !tensors.has_checksums()) {
+    loaded.warnings.push_back(
+        fmt::format("{}: has no checksums, so damage to it would go unseen: an older version or "
+                    "another program wrote it",
+                    tensors.origin()));
+  }
   return loaded;
 }
 

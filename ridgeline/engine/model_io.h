@@ -24,7 +24,7 @@ struct LoadedModel {
 struct ModelOptions {
   RunConfig run;                       // device, threads, tuning; the precision is the next line's
   std::optional<Precision> precision;  // instead of the one it was trained in
-  bool strict = false;                 // NaN and infinite weights are errors
+  bool strict = false;  // NaN and infinite weights are errors, and missing checksums are said
 };
 
 // Throws model when the file is not one of ours or does not fit its own description.

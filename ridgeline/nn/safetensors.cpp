@@ -13,6 +13,7 @@
 #include "ridgeline/core/file.h"
 #include "ridgeline/core/text.h"
 #include "ridgeline/core/words.h"
+#include "ridgeline/nn/safetensors_checksums.h"
 #include "ridgeline/nn/safetensors_header.h"
 
 namespace ridgeline::nn {
@@ -173,8 +174,11 @@ TensorFile TensorFile::parse(std::vector<std::byte> bytes, const std::string& or
   file.bytes_ = std::move(bytes);
   const std::span<const std::byte> all(file.bytes_);
   const std::string_view json = find_header(all, origin);
-  const std::span<const std::byte> data = all.subspan(kLengthBytes + json.size());
+  const std::span<const std::byte> head = all.first(kLengthBytes + json.size());
+  const std::span<const std::byte> data = all.subspan(head.size());
 
+  file.has_checksums_ = has_own_head(json);
+  if (file.has_checksums_) check_header(head, origin);
   Header header = parse_header(json, origin);
   file.metadata_ = std::move(header.metadata);
   std::vector<const HeaderEntry*> stated;
@@ -183,6 +187,8 @@ TensorFile TensorFile::parse(std::vector<std::byte> bytes, const std::string& or
     stated.push_back(&tensor);
   }
   check_layout(std::move(stated), data.size(), origin);
+  if (file.has_checksums_) check_tensor_bytes(file.tensors_, file.metadata_, origin);
+  remove_checksums(file.metadata_);
   std::sort(file.tensors_.begin(), file.tensors_.end(),
             [](const TensorEntry& a, const TensorEntry& b) { return a.name < b.name; });
   return file;
@@ -203,8 +209,10 @@ std::vector<std::byte> to_safetensors(std::span<const TensorEntry> tensors,
     return size_of(tensors[a].dtype) > size_of(tensors[b].dtype);
   });
 
+  Metadata checked = metadata;
+  add_checksums(checked, tensors);
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  if (!metadata.empty()) header["__metadata__"] = metadata;
+  header["__metadata__"] = checked;
   size_t data_bytes = 0;
   for (const size_t i : order) {
     const TensorEntry& tensor = tensors[i];
@@ -217,12 +225,14 @@ std::vector<std::byte> to_safetensors(std::span<const TensorEntry> tensors,
   }
   // Texts come from file names and configs, not all of them UTF-8: replace what is not.
   std::string json = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  json.replace(0, 1, kOwnHead);
   json.resize((json.size() + 7) / 8 * 8, ' ');
 
   std::vector<std::byte> bytes(kLengthBytes + json.size() + data_bytes);
   const uint64_t length = json.size();
   std::memcpy(bytes.data(), &length, kLengthBytes);
   std::memcpy(bytes.data() + kLengthBytes, json.data(), json.size());
+  seal_header(std::span(bytes).first(kLengthBytes + json.size()));
   std::byte* at = bytes.data() + kLengthBytes + json.size();
   for (const size_t i : order) {
     at = std::copy(tensors[i].data.begin(), tensors[i].data.end(), at);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ridgeline/core/error.h"
 #include "ridgeline/core/tensor.h"
 
 namespace ridgeline::nn {
@@ -27,7 +28,14 @@ struct TensorEntry {
 
 TensorEntry entry(std::string name, const Tensor& host);
 
-// A checked file in memory: every tensor's bytes lie in it, and together they fill it.
+// A file of ours is not as it was written: its checksums say so.
+class DamagedFile : public Error {
+ public:
+  explicit DamagedFile(const std::string& message) : Error(ErrorKind::model, message) {}
+};
+
+// A checked file in memory: every tensor's bytes lie in it, and together they fill it. A file that
+// to_safetensors made is bit for bit as it was made.
 class TensorFile {
  public:
   TensorFile(TensorFile&&) = default;
@@ -35,11 +43,13 @@ class TensorFile {
 
   static TensorFile read(const std::filesystem::path& path);
 
-  // Throws Error(model) that begins with `origin`.
+  // Throws Error(model) that begins with `origin`; DamagedFile is one.
   static TensorFile parse(std::vector<std::byte> bytes, const std::string& origin);
 
   const std::string& origin() const { return origin_; }
-  const Metadata& metadata() const { return metadata_; }
+  const Metadata& metadata() const { return metadata_; }  // without the checksums
+  // Whether damage would have been found. False: an older version or another program wrote it.
+  bool has_checksums() const { return has_checksums_; }
   const std::vector<TensorEntry>& tensors() const { return tensors_; }  // by name
   const TensorEntry* find(const std::string& name) const;               // nullptr: not there
 
@@ -50,9 +60,11 @@ class TensorFile {
   std::vector<std::byte> bytes_;  // never resized: the entries point into it
   Metadata metadata_;
   std::vector<TensorEntry> tensors_;
+  bool has_checksums_ = false;
 };
 
-// The bytes of a file. Wider types go first, so that each tensor is aligned to its own element.
+// The bytes of a file, with checksums in its metadata (safetensors_checksums.h). Wider types go
+// first, so that each tensor is aligned to its own element.
 std::vector<std::byte> to_safetensors(std::span<const TensorEntry> tensors,
                                       const Metadata& metadata);
 

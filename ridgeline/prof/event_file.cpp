@@ -78,7 +78,15 @@ std::string event_head(int64_t step) {
   if (step != 0) put_int(event, 2, step);
   return event;
 }
-constexpr int kFileVersion = 3, kSummary = 5, kSessionLog = 7;
+constexpr int kFileVersion = 3, kSummary = 5, kSessionLog = 7, kSourceMetadata = 10;
+
+// Who writes the file: other programs' files have the same names.
+std::string source_metadata() {
+  std::string writer, field;
+  put_bytes(writer, 1, "ridgeline");
+  put_bytes(field, kSourceMetadata, writer);
+  return field;
+}
 
 std::vector<double> histogram_limits() {
   std::vector<double> positive;
@@ -155,12 +163,19 @@ EventFile::EventFile(const std::filesystem::path& folder, int64_t first_step) {
   }
   std::string version = event_head(0);
   put_bytes(version, kFileVersion, "brain.Event:2");
+  version += source_metadata();
   append(version);
   if (first_step == 0) return;
   std::string start = event_head(first_step + 1), status;
   put_int(status, 1, 1);  // SessionLog.START: drop what has this step or a later one
   put_bytes(start, kSessionLog, status);
   append(start);
+}
+
+bool EventFile::wrote(std::string_view head) {
+  // Version 0.1 did not name itself; a tag that only we use tells.
+  return head.substr(0, 128).find(source_metadata()) != head.npos ||
+         head.find("speed/inputs_per_second") != head.npos;
 }
 
 EventFile::~EventFile() {

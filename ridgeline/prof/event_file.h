@@ -45,6 +45,9 @@ class EventFile {
   void histogram(int64_t step, std::string_view tag, const Histogram& histogram);
   const std::filesystem::path& path() const { return path_; }
 
+  // Whether an EventFile wrote what begins so (64 KiB are enough) and not another program.
+  static bool wrote(std::string_view head);
+
  private:
   void append(std::string_view event);
 

@@ -193,8 +193,16 @@ TEST(SafetensorsFuzz, EveryTruncation) {
   }
 }
 
+// Without checksums, as other programs write it.
+Bytes foreign_file() {
+  const std::string metadata = R"("__metadata__":{"format":"pt"},)";
+  return file_of("{" + metadata + tensor("0.bias", "I64", "[2]", "[0,16]") + "," +
+                     tensor("a", "F32", "[3,2]", "[16,40]") + "}",
+                 40);
+}
+
 TEST(SafetensorsFuzz, EveryByteChanged) {
-  const Bytes whole = small_file();
+  const Bytes whole = foreign_file();
   for (size_t at = 0; at < whole.size(); ++at) {
     for (int bit = 0; bit < 8; ++bit) {
       Bytes bytes = whole;
@@ -218,6 +226,79 @@ TEST(SafetensorsFuzz, RandomHeaders) {
       json += alphabet[random.below(alphabet.size(), round * 64 + i)];
     survive(file_of(json, 16));
   }
+}
+
+// Of every type, with values that are not zeros, and a text that needs escapes.
+Bytes own_file() {
+  std::vector<HostTensor> tensors;
+  std::vector<TensorEntry> entries;
+  for (const DType dtype : {DType::fp32, DType::uint8, DType::fp64, DType::bf16}) {
+    tensors.emplace_back(dtype, Shape{2, 3});
+    const Tensor& view = tensors.back().view();
+    for (size_t i = 0; i < view.bytes(); ++i) view.as<uint8_t>()[i] = uint8_t(i * 13 + 1);
+    entries.push_back(entry(fmt::format("{}.weight", name(dtype)), view));
+  }
+  const HostTensor nothing(DType::fp32, {0, 4});
+  entries.push_back(entry("nothing", nothing.view()));
+  return to_safetensors(entries, {{"format", "pt"}, {"text", "a \"quoted\"\n\x1b, \u00fc"}});
+}
+
+TEST(SafetensorsChecksums, EveryFlippedBitIsFound) {
+  const Bytes whole = own_file();
+  EXPECT_TRUE(parse(whole).has_checksums());
+  for (size_t at = 0; at < whole.size(); ++at) {
+    for (int bit = 0; bit < 8; ++bit) {
+      Bytes bytes = whole;
+      bytes[at] ^= std::byte(1 << bit);
+      EXPECT_THROW(parse(std::move(bytes)), Error) << "byte " << at << ", bit " << bit;
+    }
+  }
+}
+
+TEST(SafetensorsChecksums, EveryStretchOfOtherBytesIsFound) {
+  const Bytes whole = own_file();
+  for (const size_t length : {1, 3, 8, 64, 200}) {
+    for (const std::byte fill : {std::byte{0}, std::byte{0xff}, std::byte{' '}}) {
+      for (size_t at = 0; at + length <= whole.size(); ++at) {
+        Bytes bytes = whole;
+        std::fill_n(bytes.begin() + ptrdiff_t(at), length, fill);
+        if (bytes == whole) continue;
+        EXPECT_THROW(parse(std::move(bytes)), Error) << length << " bytes at " << at;
+      }
+    }
+  }
+}
+
+TEST(SafetensorsChecksums, TheDamagedPartIsNamed) {
+  const Bytes whole = own_file();
+  uint64_t length = 0;
+  std::memcpy(&length, whole.data(), 8);
+  const auto flipped = [&](size_t at) {
+    Bytes bytes = whole;
+    bytes[at] ^= std::byte{1};
+    return [bytes] { parse(bytes); };
+  };
+  // Wider types go first.
+  test::expect_error(ErrorKind::model, {"m.safetensors", "'fp64.weight' is damaged", "checksum"},
+                     flipped(8 + length + 3));
+  test::expect_error(ErrorKind::model, {"m.safetensors", "'uint8.weight' is damaged"},
+                     flipped(whole.size() - 1));
+  test::expect_error(ErrorKind::model, {"m.safetensors", "the header is damaged"}, flipped(100));
+}
+
+// Another program may copy the metadata into a file with weights of its own: it is no damaged one.
+TEST(SafetensorsChecksums, CopiedOnesAreNotHeldAgainstAnotherProgramsFile) {
+  const std::string metadata =
+      R"("__metadata__":{"ridgeline.crc32.a":"11111111","text":"t","ridgeline.crc32":"22222222"},)";
+  const TensorFile file =
+      parse(file_of("{" + metadata + tensor("a", "F32", "[2]", "[0,8]") + "}", 8));
+  EXPECT_FALSE(file.has_checksums());
+  EXPECT_EQ(file.metadata(), (Metadata{{"text", "t"}}));
+  // Nor do they survive when we write it again.
+  const TensorFile again = parse(to_safetensors(
+      file.tensors(), {{"ridgeline.crc32.b", "11111111"}, {"ridgeline.crc32", "22222222"}}));
+  EXPECT_TRUE(again.has_checksums());
+  EXPECT_TRUE(again.metadata().empty());
 }
 
 }  // namespace

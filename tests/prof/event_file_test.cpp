@@ -66,10 +66,16 @@ TEST(EventFile, HoldsRecordsOneAfterTheOther) {
     at += length + 16;
   }
   ASSERT_EQ(events.size(), 3u);  // version, session start, scalars
-  // After the time (a key and eight bytes): field 3, a string of 13 bytes.
+  // After the time (a key and eight bytes): field 3, a string of 13 bytes, and field 10, a
+  // SourceMetadata with the writer's name.
   EXPECT_EQ(events[0].substr(9),
             "\x1a\x0d"
-            "brain.Event:2");
+            "brain.Event:2"
+            "\x52\x0b\x0a\x09ridgeline");
+  EXPECT_TRUE(EventFile::wrote(bytes));
+  // Version 0.1 is told by its tags, and another program's file by neither.
+  EXPECT_FALSE(EventFile::wrote(tf_record(events[0].substr(0, 24))));
+  EXPECT_TRUE(EventFile::wrote(tf_record("speed/inputs_per_second")));
   // Step 8 (field 2), then a SessionLog (field 7) with status 1.
   EXPECT_EQ(events[1].substr(9), "\x10\x08\x3a\x02\x08\x01");
   // Step 300 takes two bytes; a Summary of one Value with tag and float 0.5.

@@ -139,6 +139,40 @@ class Stopped(unittest.TestCase):
         self.assertIn("warning", done.stderr)
         self.same_as_uninterrupted()
 
+    def test_damage_anywhere_in_the_newest_checkpoint(self):
+        """Each part of the file once; tests/engine/damage_test.cpp flips a bit of every byte."""
+        self.train("--set", "train.max_steps=40", "--set", "train.checkpoint_steps=10")
+        raw = self.checkpoint.read_bytes()
+        whole = tool.tensors(self.checkpoint)
+        data = 8 + int.from_bytes(raw[:8], "little")
+        places = {text: raw.index(text) for text in (
+            b"__metadata__", b"ridgeline.crc32", b"ridgeline.config", b"lr = ", b"data_hash",
+            b"0.weight", b"F32", b"data_offsets")}
+        for what, at in {**places, "length": 0, "brace": 8, "first": data, "last": len(raw) - 1}.items():
+            with self.subTest(what=what):
+                self.checkpoint.write_bytes(raw[:at] + bytes([raw[at] ^ 4]) + raw[at + 1:])
+                done = self.train("--resume", "--set", "train.max_steps=40")
+                self.assertRegex(done.stderr, "warning: .*/checkpoint.safetensors: .*the checkpoint before it")
+                self.assertEqual(tool.tensors(self.checkpoint), whole)
+        self.assertEqual(len(list(self.out.glob("checkpoint.damaged*.safetensors"))), len(places) + 4)
+
+    def test_damage_in_a_model_file(self):
+        self.train("--set", "train.max_steps=5")
+        model = self.out / "model.safetensors"
+        raw = model.read_bytes()
+        middle = len(raw) - 100
+        for bad in (raw[:-1] + bytes([raw[-1] ^ 1]), raw[:middle] + bytes(50) + raw[middle + 50:]):
+            model.write_bytes(bad)
+            done = tool.run("eval", self.out, code=3)
+            self.assertRegex(done.stderr, r"model.safetensors: tensor '[02]\.\w+' is damaged.*restore")
+        # What another program wrote has no checksums; who asks is told, once.
+        data = 8 + int.from_bytes(raw[:8], "little")
+        header = json.dumps(json.loads(raw[8:data])).encode()
+        model.write_bytes(len(header).to_bytes(8, "little") + header + bad[data:])
+        self.assertNotIn("checksums", tool.run("eval", self.out).stderr)
+        done = tool.run("eval", self.out, "--strict")
+        self.assertEqual(done.stderr.count("has no checksums"), 1, done.stderr)
+
     def test_both_checkpoints_torn(self):
         self.train("--set", "train.max_steps=40", "--set", "train.checkpoint_steps=10")
         for name in ("checkpoint.safetensors", "checkpoint.prev.safetensors"):
@@ -183,12 +217,9 @@ class Stopped(unittest.TestCase):
                           code=4)
         self.assertRegex(done.stderr, r"step \d+ .*layer \d \((linear|relu)\)")
 
-    def test_read_only_folder_is_found_before_the_first_step(self):
-        parent = self.folder / "closed"
-        parent.mkdir()
-        os.chmod(self.folder.path, 0o755)
-        os.chmod(parent, 0o555)
-        command = [tool.TOOL, "train", str(self.folder.config), "--out", str(parent)]
+    def as_another_user(self, *arguments):
+        """Root may read and write everything; a test of permissions runs as nobody."""
+        command = [tool.TOOL, *map(str, arguments)]
         if os.getuid() == 0:
             if shutil.which("setpriv") is None:
                 self.skipTest("root ignores permissions and there is no setpriv")
@@ -197,9 +228,31 @@ class Stopped(unittest.TestCase):
                               env=tool.environment(XDG_CACHE_HOME="/nonexistent"), timeout=60)
         if "setpriv" in done.stderr or done.returncode in (126, 127):
             self.skipTest(f"cannot become another user: {done.stderr}")
+        return done
+
+    def test_read_only_folder_is_found_before_the_first_step(self):
+        parent = self.folder / "closed"
+        parent.mkdir()
+        os.chmod(self.folder.path, 0o755)
+        os.chmod(parent, 0o555)
+        done = self.as_another_user("train", self.folder.config, "--out", parent)
         self.assertEqual(done.returncode, 5, done.stderr)
         self.assertIn("closed", done.stderr)
         self.assertNotIn("epoch", done.stderr)
+
+    def test_a_checkpoint_that_may_not_be_read_stays(self):
+        self.train("--set", "train.max_steps=40", "--set", "train.checkpoint_steps=10")
+        os.chmod(self.folder.path, 0o755)
+        os.chmod(self.out, 0o777)
+        for path in self.out.rglob("*"):
+            os.chmod(path, 0o777 if path.is_dir() else 0o666)
+        kept = {path: path.read_bytes() for path in self.out.glob("*.safetensors")}
+        os.chmod(self.checkpoint, 0)
+        done = self.as_another_user("train", self.folder.config, "--out", self.out, "--resume")
+        self.assertEqual(done.returncode, 5, done.stderr)
+        self.assertRegex(done.stderr, "checkpoint.safetensors: cannot open: Permission denied.*make it readable")
+        os.chmod(self.checkpoint, 0o644)
+        self.assertEqual({path: path.read_bytes() for path in self.out.glob("*.safetensors")}, kept)
 
     def test_disk_full_keeps_the_old_checkpoint(self):
         self.train("--set", "train.max_steps=20")

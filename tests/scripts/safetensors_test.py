@@ -7,12 +7,15 @@ sys.dont_write_bytecode = True
 import tool
 
 READER = """
-import json, sys, numpy
+import json, sys, zlib, numpy
 from safetensors import safe_open
 from safetensors.numpy import load_file
 path = sys.argv[1]
 with safe_open(path, framework="np") as file:
     metadata = file.metadata()
+    for name in file.keys():
+        crc = zlib.crc32(file.get_tensor(name).tobytes())
+        assert metadata["ridgeline.crc32." + name] == f"{crc:08x}", (name, metadata)
 assert metadata["format"] == "pt", metadata
 assert "[model]" in metadata["ridgeline.config"]
 print(json.dumps({name: [str(x.dtype), list(x.shape), x.tobytes().hex()]

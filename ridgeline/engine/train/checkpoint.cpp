@@ -23,6 +23,18 @@ bool is_param(const nn::Model& model, const std::string& name) {
   return false;
 }
 
+Config read_own_config(const nn::TensorFile& file) {
+  const nn::ModelDescription description = nn::read_description(file);
+  try {
+    Config config = parse_config(description.config, file.origin());
+    nn::check_tensors(file, nn::outline(config.layers, description.input),
+                      {.strict = false, .ignore_prefix = kPrefix});
+    return config;
+  } catch (const Error& error) {
+    throw_error(ErrorKind::model, "{} (the config in the checkpoint's metadata)", error.what());
+  }
+}
+
 }  // namespace
 
 std::vector<std::byte> checkpoint_bytes(Trainer& trainer, const Snapshot& snapshot) {
@@ -59,7 +71,7 @@ CheckpointInfo read_checkpoint_info(const nn::TensorFile& file) {
     throw_error(ErrorKind::model, "{}: metadata has no {}: not a checkpoint", file.origin(), kKey);
   }
   CheckpointInfo info;
-  info.config = nn::read_description(file).config;
+  info.config = read_own_config(file);
   try {
     const json kept = json::parse(found->second);
     if (kept.at("version") != kVersion) {

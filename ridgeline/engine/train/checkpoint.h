@@ -11,13 +11,13 @@ struct CheckpointInfo {
   int ranks = 1;  // that made it; a run may go on with another number
   uint64_t data_hash = 0;
   RowNames rows;
-  std::string config;  // TOML
+  Config config;
 };
 
 std::vector<std::byte> checkpoint_bytes(Trainer& trainer, const Snapshot& snapshot);
 std::vector<std::byte> model_file_bytes(Trainer& trainer);
 
-// Throws model when the file is no checkpoint.
+// Throws model when the file is no checkpoint, or its weights are not those of its own config.
 CheckpointInfo read_checkpoint_info(const nn::TensorFile& file);
 
 // The settings that differ and must not when a run is continued, with both values where these are

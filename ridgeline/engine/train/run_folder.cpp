@@ -4,14 +4,19 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <stdexcept>
 #include <system_error>
+#include <utility>
 
 #include "ridgeline/core/error.h"
 #include "ridgeline/core/file.h"
+#include "ridgeline/engine/own_files.h"
 
 namespace ridgeline::engine {
 namespace fs = std::filesystem;
@@ -23,37 +28,154 @@ void write_text(int fd, std::string_view text, const fs::path& path) {
   write_all(fd, std::as_bytes(std::span(text)), path);
 }
 
+std::string read_lock(int fd) {
+  char text[64];
+  const ssize_t got = ::pread(fd, text, sizeof text, 0);
+  return {text, size_t(std::max<ssize_t>(got, 0))};
+}
+
 std::string holder(int fd) {
-  char text[64] = {};
-  const ssize_t got = ::pread(fd, text, sizeof text - 1, 0);
-  const std::string pid(text, got > 0 ? strcspn(text, "\n") : 0);
+  const std::string text = read_lock(fd), pid = text.substr(0, text.find('\n'));
   return pid.empty() ? "another process" : "process " + pid;
+}
+
+// A lock of ours holds a number and a line end, or nothing.
+bool is_own_lock(int fd) {
+  const std::string text = read_lock(fd);
+  const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  return text.empty() || (digits > 0 && (text.substr(digits) == "\n" || digits == text.size()));
+}
+
+// Also of a link that leads nowhere.
+bool is_there(const fs::path& file) {
+  std::error_code error;
+  return fs::exists(fs::symlink_status(file, error));
+}
+
+// By what a file of this name holds in the folder of a run.
+bool is_own(const fs::path& file) {
+  if (file.extension() == ".toml") return is_own_config(file);
+  return file.extension() == ".jsonl" ? is_own_metrics(file) : is_own_tensor_file(file);
+}
+
+// A damaged file, kept under a name that nothing reads or replaces.
+void set_aside(const fs::path& file) {
+  const fs::path base = file.parent_path() / file.stem();
+  fs::path to = base.string() + ".damaged" + file.extension().string();
+  for (int i = 2; is_there(to); ++i) {
+    to = fmt::format("{}.damaged-{}{}", base.string(), i, file.extension().string());
+  }
+  std::error_code error;
+  fs::rename(file, to, error);
+  if (error && error != std::errc::no_such_file_or_directory) {
+    throw_error(ErrorKind::io, "{}: cannot rename to {}: {}", file.string(), to.string(),
+                error.message());
+  }
+}
+
+// What a checkpoint has to be passed over for.
+class Damage : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+std::vector<std::byte> read_checkpoint(const fs::path& path) {
+  try {
+    return read_file(path, ErrorKind::io);
+  } catch (const Error& error) {
+    throw_error(error.kind(),
+                "{}: the checkpoint stays as it is; make it readable, or move it away",
+                error.what());
+  }
+}
+
+nn::TensorFile load_undamaged(const fs::path& path, const RunFolder::Check& check) {
+  std::vector<std::byte> bytes = read_checkpoint(path);
+  std::optional<nn::TensorFile> file;
+  try {
+    file = nn::TensorFile::parse(std::move(bytes), path.string());
+    check(*file);
+  } catch (const Error& error) {
+    // Bytes that their checksums confirm are not damaged: another version wrote them.
+    const bool confirmed = file && file->has_checksums();
+    if (confirmed || error.kind() != ErrorKind::model) throw;
+    throw Damage(error.what());
+  }
+  return std::move(*file);
 }
 
 }  // namespace
 
-RunFolder::RunFolder(fs::path folder, Use use) : folder_(std::move(folder)) {
+RunFolder::RunFolder(fs::path folder, Use use) : folder_(std::move(folder)), use_(use) {
   std::error_code ignored;
   if (use == Use::resume && !fs::exists(folder_, ignored)) throw_no_run();
+  if (use == Use::force) refuse_foreign(run_files());
   make_folder("--out", folder_);
   take_lock();
   try {
-    const bool any =
-        has_checkpoint() || fs::exists(model()) || fs::exists(metrics()) || fs::exists(config());
-    if (use == Use::fresh && any) {
+    ReplacedRun::recover(folder_, [this] { return own_files(); });
+    const auto files = run_files();
+    if (use == Use::resume && std::ranges::none_of(files, is_there)) throw_no_run();
+    if (use == Use::fresh && std::ranges::any_of(files, is_own)) {
       throw_error(
           ErrorKind::usage,
           "--out {}: holds another run: continue it with --resume, replace it with --force, "
           "or choose another folder",
           folder_.string());
     }
-    if (use == Use::resume && !any) throw_no_run();
+    // Checkpoints to resume are looked at when they are loaded, and the user's config may stay.
+    refuse_foreign(use == Use::resume ? std::vector{model(), metrics()} : files);
     remove_leftovers();
-    if (use == Use::force) remove_old_run();
   } catch (...) {
     ::close(lock_);
     throw;
   }
+}
+
+std::vector<fs::path> RunFolder::run_files() const {
+  return {checkpoint(), previous(), model(), metrics(), config()};
+}
+
+void RunFolder::refuse_foreign(const std::vector<fs::path>& files) const {
+  for (const fs::path& file : files) {
+    if (!is_there(file) || is_own(file)) continue;
+    throw_error(
+        ErrorKind::usage,
+        "--out {}: ridgeline did not write the {} there, or it is damaged: move it away, or "
+        "choose another folder",
+        folder_.string(), file.filename().string());
+  }
+}
+
+std::vector<fs::path> RunFolder::own_files() const {
+  std::vector<fs::path> files;
+  for (const fs::path& file : run_files()) {
+    if (is_own(file)) files.push_back(file.filename());
+  }
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(tensorboard(), error)) {
+    if (entry.path().filename().string().starts_with("events.out.tfevents.") &&
+        is_own_event_file(entry.path())) {
+      files.push_back(entry.path().lexically_relative(folder_));
+    }
+  }
+  return files;
+}
+
+bool RunFolder::begin(const std::string& toml) {
+  if (use_ == Use::force) {
+    replaced_ = std::make_unique<ReplacedRun>(folder_, [this] { return own_files(); });
+  }
+  if (is_there(config()) && !is_own(config())) return false;
+  const std::string text = own_config(toml);
+  write_file_atomic(config(), std::as_bytes(std::span(text)));
+  return true;
+}
+
+// The new run has something to show for itself.
+void RunFolder::remove_replaced() {
+  if (replaced_) replaced_->remove();
+  replaced_.reset();
 }
 
 void RunFolder::throw_no_run() const {
@@ -63,6 +185,7 @@ void RunFolder::throw_no_run() const {
 
 RunFolder::~RunFolder() {
   if (metrics_ >= 0) ::close(metrics_);
+  replaced_.reset();  // under the lock
   // The lock goes with the descriptor. The file stays: to remove it would let two others in, one
   // holding the old file and one the new.
   ::close(lock_);
@@ -86,6 +209,12 @@ void RunFolder::take_lock() {
       throw_error(ErrorKind::io, "--out {}: cannot lock: {}", folder_.string(),
                   std::strerror(errno));
     }
+    if (!is_own_lock(lock_)) {
+      throw_error(ErrorKind::usage,
+                  "--out {}: ridgeline did not write the {} there: move it away, or choose another "
+                  "folder",
+                  folder_.string(), kLock);
+    }
     if (::ftruncate(lock_, 0) != 0) {
       throw_error(ErrorKind::io, "{}: cannot write: {}", path.string(), std::strerror(errno));
     }
@@ -98,35 +227,20 @@ void RunFolder::take_lock() {
 
 void RunFolder::remove_leftovers() {
   std::error_code ignored;
-  for (const fs::path& file : {model(), metrics(), config(), checkpoint(), previous()}) {
+  for (const fs::path& file : run_files()) {
     fs::remove(file.string() + ".tmp", ignored);
   }
 }
 
-void RunFolder::remove_old_run() {
-  std::error_code error;
-  for (const fs::path& file : {checkpoint(), previous(), model(), metrics(), config()}) {
-    fs::remove(file, error);
-    if (error) {
-      throw_error(ErrorKind::io, "{}: cannot remove: {}", file.string(), error.message());
-    }
-  }
-  // Event files alone: whatever else lies there is not ours.
-  for (const auto& entry : fs::directory_iterator(tensorboard(), error)) {
-    if (entry.path().filename().string().starts_with("events.out.tfevents.")) {
-      fs::remove(entry.path(), error);
-    }
-  }
-}
-
-bool RunFolder::has_checkpoint() const {
-  return fs::exists(checkpoint()) || fs::exists(previous());
-}
+bool RunFolder::has_checkpoint() const { return is_there(checkpoint()) || is_there(previous()); }
 
 void RunFolder::save_checkpoint(std::span<const std::byte> bytes) {
-  std::error_code error;
-  if (fs::exists(checkpoint())) {
+  if (std::exchange(newest_damaged_, false)) {
+    set_aside(checkpoint());
+  } else if (is_there(checkpoint())) {
+    if (is_there(previous()) && !is_own_tensor_file(previous())) set_aside(previous());
     // A second name for the newest, so that at no instant there is none.
+    std::error_code error;
     const fs::path spare = previous().string() + ".tmp";
     fs::remove(spare, error);
     fs::create_hard_link(checkpoint(), spare, error);
@@ -140,33 +254,37 @@ void RunFolder::save_checkpoint(std::span<const std::byte> bytes) {
     }
   }
   write_file_atomic(checkpoint(), bytes);
+  remove_replaced();
 }
 
-nn::TensorFile RunFolder::load_checkpoint(const std::function<void(const nn::TensorFile&)>& check,
-                                          const std::function<void(const std::string&)>& warn) {
-  const auto load = [&](const fs::path& path) {
-    nn::TensorFile file = nn::TensorFile::read(path);
-    check(file);
-    return file;
-  };
-  std::string fault = checkpoint().string() + ": missing";
-  if (fs::exists(checkpoint())) {
-    try {
-      return load(checkpoint());
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::model) throw;
-      fault = error.what();
-      if (!fs::exists(previous())) {
-        throw_error(ErrorKind::model,
-                    "{}; there is no checkpoint before it: begin anew with --force", fault);
-      }
-    }
+nn::TensorFile RunFolder::load_checkpoint(const Check& check, const Warn& warn) {
+  if (!is_there(checkpoint())) {
+    return load_previous(checkpoint().string() + ": missing", check, warn);
   }
-  nn::TensorFile file = load(previous());
-  warn(fault + "; continuing from the checkpoint before it");
-  std::error_code ignored;
-  fs::remove(checkpoint(), ignored);
-  return file;
+  try {
+    return load_undamaged(checkpoint(), check);
+  } catch (const Damage& damage) {
+    return load_previous(damage.what(), check, warn);
+  }
+}
+
+nn::TensorFile RunFolder::load_previous(const std::string& fault, const Check& check,
+                                        const Warn& warn) {
+  if (newest_damaged_ || !is_there(previous())) {
+    throw_error(ErrorKind::model,
+                "{}; there is no checkpoint before it: begin anew with --force, or elsewhere",
+                fault);
+  }
+  newest_damaged_ = true;
+  try {
+    nn::TensorFile file = load_undamaged(previous(), check);
+    warn(fault + "; continuing from the checkpoint before it");
+    return file;
+  } catch (const Damage& damage) {
+    throw_error(ErrorKind::model,
+                "{}; the checkpoint before it, too: {}: begin anew with --force, or elsewhere",
+                fault, damage.what());
+  }
 }
 
 void RunFolder::append_metrics(const std::string& line) {
@@ -177,6 +295,7 @@ void RunFolder::append_metrics(const std::string& line) {
     }
   }
   write_text(metrics_, line + "\n", metrics());
+  remove_replaced();
 }
 
 int64_t RunFolder::trim_metrics(int64_t step) {

@@ -2,10 +2,12 @@
 
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "ridgeline/engine/train/replaced_run.h"
 #include "ridgeline/nn/safetensors.h"
 
 namespace ridgeline::engine {
@@ -16,13 +18,19 @@ class RunFolder {
   enum class Use { fresh, force, resume };
 
   // Makes the folder, takes its lock, proves that it can be written and removes what a killed run
-  // left half-written. Throws usage when it holds another run and `use` is fresh, or nothing to
-  // resume; io when it is read-only or another process (named) holds it. `force` removes the files
-  // of the old run.
+  // left half-written. Throws usage when it holds another run and `use` is fresh, when there is
+  // nothing to resume, or when a file that ridgeline did not write would be replaced; io when it is
+  // read-only or another process (named) holds it.
   RunFolder(std::filesystem::path folder, Use use);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
+
+  // To be called when nothing is left that could keep the run from starting: keeps its config and,
+  // with `force`, moves the old run aside. The old run is removed with the first checkpoint or line
+  // of metrics; without any it is put back when the RunFolder goes. False: the config there is the
+  // user's and stays.
+  bool begin(const std::string& toml);
 
   const std::filesystem::path& path() const { return folder_; }
   std::filesystem::path model() const { return folder_ / "model.safetensors"; }
@@ -33,13 +41,19 @@ class RunFolder {
   std::filesystem::path previous() const { return folder_ / "checkpoint.prev.safetensors"; }
   bool has_checkpoint() const;
 
-  // The newest becomes the previous, then `bytes` the newest. Whatever fails, a good one stays.
+  // The newest becomes the previous, then `bytes` the newest. Whatever fails, a good one stays. A
+  // newest that was passed over as damaged is kept beside, as checkpoint.damaged.safetensors.
   void save_checkpoint(std::span<const std::byte> bytes);
 
-  // The newest checkpoint that `check` accepts: when the newest is damaged the one before it, after
-  // a warning, and the damaged one is removed. Throws model when neither is good.
-  nn::TensorFile load_checkpoint(const std::function<void(const nn::TensorFile&)>& check,
-                                 const std::function<void(const std::string&)>& warn);
+  // The newest checkpoint that is not damaged and that `check` accepts; when the newest is damaged
+  // the one before it, after a warning. Changes nothing on disk. Throws model when neither is good
+  // or when an undamaged one is not accepted, and io when one cannot be read: that may be as good
+  // as it ever was.
+  using Check = std::function<void(const nn::TensorFile&)>;
+  using Warn = std::function<void(const std::string&)>;
+  nn::TensorFile load_checkpoint(const Check& check, const Warn& warn);
+  // The one before, when `fault` shows that what load_checkpoint gave is damaged after all.
+  nn::TensorFile load_previous(const std::string& fault, const Check& check, const Warn& warn);
 
   // Appends one line to metrics.jsonl.
   void append_metrics(const std::string& line);
@@ -50,12 +64,18 @@ class RunFolder {
  private:
   void take_lock();
   void remove_leftovers();
-  void remove_old_run();
+  std::vector<std::filesystem::path> run_files() const;  // whether or not they are there
+  void refuse_foreign(const std::vector<std::filesystem::path>& files) const;
+  std::vector<std::filesystem::path> own_files() const;
+  void remove_replaced();
   [[noreturn]] void throw_no_run() const;
 
   std::filesystem::path folder_;
+  Use use_;
+  std::unique_ptr<ReplacedRun> replaced_;
   int lock_ = -1;
   int metrics_ = -1;
+  bool newest_damaged_ = false;
 };
 
 }  // namespace ridgeline::engine

@@ -1,7 +1,6 @@
 #include <sstream>
 #include <utility>
 
-#include "ridgeline/core/file.h"
 #include "ridgeline/core/text.h"
 #include "ridgeline/engine/load_data.h"
 #include "ridgeline/engine/ranks.h"
@@ -14,8 +13,7 @@ namespace {
 
 void check_unchanged(const CheckpointInfo& info, const Config& config, const data::DataSet& set,
                      const std::string& origin) {
-  const Config kept = parse_config(info.config, origin);
-  if (const std::string changed = changed_settings(kept, config); !changed.empty()) {
+  if (const std::string changed = changed_settings(info.config, config); !changed.empty()) {
     throw_error(ErrorKind::usage,
                 "--resume: not as in {}: {}; restore this, or begin anew with --force", origin,
                 changed);
@@ -48,10 +46,10 @@ TrainRun::TrainRun(const Config& config, const TrainOptions& options)
   if (ranks_ != nullptr) check_alike(*ranks_, config, *set);
   std::optional<nn::TensorFile> kept;
   CheckpointInfo info;
+  const auto check = [&](const nn::TensorFile& file) { info = read_checkpoint_info(file); };
+  const auto warn = [&](const std::string& text) { progress_.warning(text); };
   if (options.resume && folder_ && folder_->has_checkpoint()) {
-    kept = folder_->load_checkpoint(
-        [&](const nn::TensorFile& file) { info = read_checkpoint_info(file); },
-        [&](const std::string& text) { progress_.warning(text); });
+    kept = folder_->load_checkpoint(check, warn);
     check_unchanged(info, config, *set, kept->origin());
   }
   info = share_info(std::move(info));
@@ -66,8 +64,19 @@ TrainRun::TrainRun(const Config& config, const TrainOptions& options)
                : report_helper());
   }
   machine_ = std::make_unique<Machine>(config.run, ranks_);
-  trainer_ = std::make_unique<Trainer>(*machine_, config, std::move(set), info.rows);
-  if (kept) restore_checkpoint(*kept, *trainer_);
+  trainer_ = std::make_unique<Trainer>(*machine_, config, set, info.rows);
+  if (kept) {
+    try {
+      restore_checkpoint(*kept, *trainer_);
+    } catch (const Error& error) {
+      // Without checksums some damage to the optimizer's state shows only here.
+      if (kept->has_checksums() || error.kind() != ErrorKind::model) throw;
+      kept = folder_->load_previous(error.what(), check, warn);
+      check_unchanged(info, config, *set, kept->origin());
+      restore_checkpoint(*kept, *trainer_);
+    }
+  }
+  info.step = agreed(trainer_->step());
   const bool resumed = agreed(int32_t(kept.has_value())) != 0;
   if (ranks_ != nullptr && resumed) {
     Snapshot state = trainer_->snapshot();
@@ -108,10 +117,6 @@ CheckpointInfo TrainRun::share_info(CheckpointInfo info) {
 }
 
 void TrainRun::announce() {
-  if (folder_) {
-    const std::string toml = to_toml(config_);
-    write_file_atomic(folder_->config(), std::as_bytes(std::span(toml)));
-  }
   trainer_->prepare_evaluation();
   if (ranks_ != nullptr) check_replicas(*ranks_, safe_, trainer_->step());
   Runner& runner = trainer_->runner();
@@ -156,6 +161,12 @@ void TrainRun::announce() {
   if (trainer_->step() > 0) {
     progress_.line(fmt::format("continuing after step {}{}", trainer_->step(),
                                trainer_->step() < end_ ? "" : ": there is nothing left to train"));
+  }
+  if (folder_ && !folder_->begin(to_toml(config_))) {
+    progress_.warning(
+        fmt::format("{}: has been changed and stays as it is; the checkpoints hold the settings of "
+                    "this run",
+                    folder_->config().string()));
   }
   for (const auto& observer : observers_) observer->started(report_, *trainer_);
   tell("start-up", since_start_);

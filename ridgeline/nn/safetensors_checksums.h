@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "ridgeline/nn/safetensors.h"
+
+// Checksums in the metadata of the files that we write, each a CRC-32 as eight hexadecimal digits:
+//   ridgeline.crc32         the eight bytes of the length and the header, with these digits as
+//   zeros ridgeline.crc32.<name>  the bytes of one tensor
+// Other programs copy our metadata, checksums included, into files of their own with new weights.
+// So that these are not taken for damaged, a header of ours begins with kOwnHead, which JSON allows
+// and no other writer makes; with a flipped bit in it the header is no JSON any more.
+namespace ridgeline::nn {
+
+inline constexpr std::string_view kOwnHead = "{       ";  // then "__metadata__"
+
+// Whether to_safetensors made this header, of which the beginning is enough.
+inline bool has_own_head(std::string_view json) { return json.starts_with(kOwnHead); }
+
+// Puts in the checksums of `tensors` and, as zeros, the header's own.
+void add_checksums(Metadata& metadata, std::span<const TensorEntry> tensors);
+
+// Puts the checksum in place of the zeros. `head` is the length and the header.
+void seal_header(std::span<std::byte> head);
+
+// Throws DamagedFile unless `head`, which has_own_head, is what seal_header made.
+void check_header(std::span<const std::byte> head, const std::string& origin);
+
+// Throws DamagedFile that names the first tensor whose bytes are not those that were written.
+void check_tensor_bytes(std::span<const TensorEntry> tensors, const Metadata& metadata,
+                        const std::string& origin);
+
+void remove_checksums(Metadata& metadata);
+
+}  // namespace ridgeline::nn
