@@ -1,4 +1,5 @@
-"""The safetensors package of Python reads our model files, with the values our tool reads."""
+"""The safetensors package of Python reads our model files, with the values our tool reads, and what it writes
+with our metadata is no damaged file."""
 
 import subprocess
 import sys
@@ -20,6 +21,17 @@ assert metadata["format"] == "pt", metadata
 assert "[model]" in metadata["ridgeline.config"]
 print(json.dumps({name: [str(x.dtype), list(x.shape), x.tobytes().hex()]
                   for name, x in load_file(path).items()}))
+"""
+
+# With weights of its own and all of our metadata, the checksums included.
+WRITER = """
+import sys
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+source, target = sys.argv[1:]
+with safe_open(source, framework="np") as file:
+    metadata = file.metadata()
+save_file({name: x * 2 for name, x in load_file(source).items()}, target, metadata)
 """
 
 
@@ -44,6 +56,10 @@ def main():
             for key, (_, shape, data) in ours.items():
                 assert theirs[key] == [dtype, shape, data.hex()], key
         assert ours["0.weight"][1] == [16, 36]
+        theirs = folder / f"{precision}.safetensors"
+        tool.command([python, "-c", WRITER, out / "model.safetensors", theirs])
+        assert "checksums" not in tool.run("eval", theirs).stderr
+        assert "has no checksums" in tool.run("eval", theirs, "--strict").stderr
     folder.close()
     print("read by Python's safetensors: names, types, shapes and bits agree")
     return 0
