@@ -48,6 +48,8 @@ std::vector<Case> tall_training_cases(DType dtype);
 std::vector<Case> all_cases(DType dtype);
 // Blocks of 1-D convolution networks as inference has them, in channels that rows of channels take.
 std::vector<Case> small_signal_cases(DType dtype);
+// Such blocks one after the other.
+Case signal_net_case(DType dtype);
 
 constexpr DType kFloats[] = {DType::fp64, DType::fp32, DType::bf16, DType::fp16};
 constexpr ActivationKind kActivations[] = {ActivationKind::relu, ActivationKind::tanh,

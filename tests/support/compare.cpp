@@ -68,7 +68,7 @@ testing::AssertionResult within(const std::vector<double>& got, const std::vecto
 
 testing::AssertionResult agrees(const Impl& row, const Cover& cover, const Program& program,
                                 size_t begin, const Arrays& start, Runtime& runtime,
-                                const Table& table, int64_t steps) {
+                                const Table& table, int64_t steps, const Formatted& given) {
   Bounds oracle(program, start.widened());
   std::set<ValueId> written;
   for (int64_t pass = 0; pass < steps; ++pass) {
@@ -82,10 +82,13 @@ testing::AssertionResult agrees(const Impl& row, const Cover& cover, const Progr
   for (int64_t pass = 0; pass < steps; ++pass) {
     reference.run(program, begin, begin + cover.ops, rerun);
   }
-  const RowResult result = run_row(row, cover, program, begin, start, runtime, table, steps);
+  const RowResult result = run_row(row, cover, program, begin, start, runtime, table, steps, given);
   if (!result.overruns.empty()) {
     return testing::AssertionFailure()
            << "wrote past the end of " << fmt::format("{}", fmt::join(result.overruns, ", "));
+  }
+  if (!result.format_faults.empty()) {
+    return testing::AssertionFailure() << fmt::format("{}", fmt::join(result.format_faults, "; "));
   }
   for (const ValueInfo& info : program.values) {
     const ValueId id = info.value.id;

@@ -18,9 +18,10 @@ testing::AssertionResult within(const std::vector<double>& got, const std::vecto
                                 const std::vector<double>& bound);
 
 // Whether `row`, which covers the ops of `cover` from `begin` on, computes what the oracle does
-// from `start` (in the program's own dtypes), touches nothing else and stays inside its memory.
+// from `start` (in the program's own dtypes), touches nothing else, stays inside its memory and
+// keeps the contract of padding. `given` is as for run_row().
 testing::AssertionResult agrees(const Impl& row, const Cover& cover, const Program& program,
                                 size_t begin, const Arrays& start, Runtime& runtime,
-                                const Table& table, int64_t steps = 1);
+                                const Table& table, int64_t steps = 1, const Formatted& given = {});
 
 }  // namespace ridgeline::test

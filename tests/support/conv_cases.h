@@ -30,5 +30,8 @@ std::vector<Case> conv_cases(DType dtype);
 std::vector<Case> fused_conv_cases(DType dtype);
 // Sums of many products, and convolutions that follow one another.
 std::vector<Case> long_conv_cases(DType dtype);
+// Small networks in which convolutions, norms, activations and pools follow one another, and their
+// way back: what rows hand on to each other in blocks of channels.
+std::vector<Case> image_net_cases(DType dtype);
 
 }  // namespace ridgeline::test

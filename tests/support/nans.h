@@ -6,7 +6,7 @@ namespace ridgeline::test {
 
 // Rows that cover the case's ops from the first on, with a NaN in the first float value it reads:
 // wherever the reference rows have a NaN in the end, so must they. (They may have more: sums that
-// share work share NaNs too.)
+// share work share NaNs too.) A case that reads no float value first is left out.
 void expect_nans(const Case& c, const Table& table, Runtime& runtime, Exercised& exercised);
 
 // Forward passes of linear and of recurrent layers for it: linear layers with their activations, of

@@ -1,69 +1,14 @@
 #include "tests/support/run_row.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <cstring>
-#include <map>
+#include <limits>
+
+#include "ridgeline/plan/padding.h"
 
 namespace ridgeline::test {
 namespace {
-
-constexpr size_t kGuard = 256;
-constexpr std::byte kGuardByte{0xa5};
-
-// Device memory between two guards.
-class Guarded {
- public:
-  Guarded(Runtime& runtime, size_t bytes)
-      : runtime_(&runtime), bytes_(bytes), buffer_(runtime, bytes + 2 * kGuard) {
-    const std::vector<std::byte> fill(buffer_.size(), kGuardByte);
-    runtime.upload(buffer_.data(), fill.data(), fill.size());
-  }
-
-  std::byte* data() const { return buffer_.data() + kGuard; }
-  size_t size() const { return bytes_; }
-  bool intact() const {
-    std::vector<std::byte> all(buffer_.size());
-    runtime_->download(all.data(), buffer_.data(), all.size());
-    const auto guard = [](std::byte byte) { return byte == kGuardByte; };
-    return std::all_of(all.begin(), all.begin() + kGuard, guard) &&
-           std::all_of(all.end() - kGuard, all.end(), guard);
-  }
-
- private:
-  Runtime* runtime_;
-  size_t bytes_;
-  DeviceBuffer buffer_;
-};
-
-using Instance = std::pair<ValueId, Format>;
-
-class Memory {
- public:
-  Memory(Runtime& runtime, const Program& program) : runtime_(runtime), program_(program) {}
-
-  Tensor get(ValueId id, const Format& format, size_t bytes) {
-    auto found = pieces_.find({id, format});
-    if (found == pieces_.end()) {
-      found = pieces_.emplace(Instance{id, format}, Guarded(runtime_, bytes)).first;
-    }
-    const Value& value = program_.info(id).value;
-    return {found->second.data(), value.dtype, value.shape, runtime_.device()};
-  }
-  Tensor plain(ValueId id) { return get(id, {}, size_t(size_of(program_.info(id).value))); }
-
-  std::vector<std::string> overruns() const {
-    std::vector<std::string> names;
-    for (const auto& [instance, piece] : pieces_) {
-      if (!piece.intact()) names.push_back(program_.info(instance.first).name + instance.second);
-    }
-    return names;
-  }
-
- private:
-  Runtime& runtime_;
-  const Program& program_;
-  std::map<Instance, Guarded> pieces_;
-};
 
 const FormatUse* find_use(const std::vector<FormatUse>& uses, ValueId id) {
   for (const FormatUse& use : uses) {
@@ -74,7 +19,7 @@ const FormatUse* find_use(const std::vector<FormatUse>& uses, ValueId id) {
 
 class RowBinding final : public Binding {
  public:
-  RowBinding(Runtime& runtime, Memory& memory, const Cover& cover, std::byte* workspace)
+  RowBinding(Runtime& runtime, RowMemory& memory, const Cover& cover, std::byte* workspace)
       : runtime_(runtime), memory_(memory), cover_(cover), workspace_(workspace) {}
 
   Runtime& runtime() const override { return runtime_; }
@@ -87,74 +32,115 @@ class RowBinding final : public Binding {
     const bool skipped = std::ranges::count(cover_.skips, value.id) > 0;
     if (!value || skipped) return {nullptr, value.dtype, value.shape, {}};
     const FormatUse* use = find_use(uses, value.id);
-    return use != nullptr ? memory_.get(value.id, use->format, use->bytes)
-                          : memory_.plain(value.id);
+    return use != nullptr ? memory_.get(*use) : memory_.plain(value.id);
   }
 
   Runtime& runtime_;
-  Memory& memory_;
+  RowMemory& memory_;
   const Cover& cover_;
   std::byte* workspace_;
 };
 
-// The binding of a conversion: one value, in one format and in another.
-class ConversionBinding final : public Binding {
+// One run_row(): the values in formats that are not plain, before and after the row runs.
+class FormattedValues {
  public:
-  ConversionBinding(Runtime& runtime, const Value& value, Tensor from, Tensor to,
-                    const Format& from_format, const Format& to_format)
-      : runtime_(runtime),
-        value_(value),
-        from_(from),
-        to_(to),
-        from_format_(from_format),
-        to_format_(to_format) {}
-  Runtime& runtime() const override { return runtime_; }
-  Tensor read(const Value&) const override { return from_; }
-  Tensor write(const Value&) const override { return to_; }
-  std::byte* workspace() const override { return nullptr; }
-  Value converted() const override { return value_; }
-  Format from() const override { return from_format_; }
-  Format to() const override { return to_format_; }
+  FormattedValues(const Program& program, Runtime& runtime, const Table& table, RowMemory& memory,
+                  RowResult& result)
+      : program_(program), runtime_(runtime), table_(table), memory_(memory), result_(result) {}
+
+  void put(const FormatUse& use, const Formatted& given) {
+    memory_.get(use);
+    if (const auto found = given.find({use.value, use.format}); found != given.end()) {
+      memory_.upload(use, found->second);
+    } else {
+      check_padding(use, made_from(use, given));
+    }
+    poison_padding(use);
+    before_[{use.value, use.format}] = memory_.bytes(use);
+  }
+
+  // Of a value that the row had no business to write.
+  void check_unchanged(const FormatUse& use) {
+    if (memory_.bytes(use) == before_[{use.value, use.format}]) return;
+    fault(use, "is only read, and changed");
+  }
+
+  void take(const FormatUse& use, const std::string& row) {
+    check_padding(use, row);
+    result_.formatted[{use.value, use.format}] = memory_.bytes(use);
+    memory_.plain(use.value);
+    convert(use, use.format, {});
+  }
 
  private:
-  Runtime& runtime_;
-  Value value_;
-  Tensor from_, to_;
-  Format from_format_, to_format_;
-};
-
-std::string convert(const Table& table, Runtime& runtime, const Program& program, Memory& memory,
-                    const FormatUse& use, bool to_plain) {
-  const Value& value = program.info(use.value).value;
-  const Format from = to_plain ? use.format : Format{}, to = to_plain ? Format{} : use.format;
-  const Tensor special = memory.get(use.value, use.format, use.bytes);
-  const Tensor plain = memory.plain(use.value);
-  for (const Impl& row : table) {
-    if (row.target != runtime.device().kind || !row.converts || !row.converts(value, from, to)) {
-      continue;
+  // Returns the name of the row that made it.
+  std::string made_from(const FormatUse& use, const Formatted& given) {
+    for (const auto& [instance, bytes] : given) {
+      const auto& [id, format] = instance;
+      if (id != use.value) continue;
+      memory_.upload({id, format, bytes.size()}, bytes);
+      const std::string row = memory_.convert(table_, id, format, use.format);
+      if (row.empty()) continue;
+      result_.converted.push_back(row);
+      return row;
     }
-    const ConversionBinding binding(runtime, value, to_plain ? special : plain,
-                                    to_plain ? plain : special, from, to);
-    row.prepare({program, 0, 0}, binding)->run();
-    return row.name;
+    return convert(use, {}, use.format);
   }
-  throw_error(ErrorKind::usage, "no row converts {} from '{}' to '{}'",
-              program.info(use.value).name, from, to);
-}
+
+  std::string convert(const FormatUse& use, const Format& from, const Format& to) {
+    const std::string row = memory_.convert(table_, use.value, from, to);
+    if (row.empty()) {
+      throw_error(ErrorKind::usage, "no row converts {} from '{}' to '{}'",
+                  program_.info(use.value).name, from, to);
+    }
+    result_.converted.push_back(row);
+    return row;
+  }
+
+  // Of a value that `row` has just written.
+  void check_padding(const FormatUse& use, const std::string& row) {
+    if (padding(use.format) == Padding::anything) return;
+    const std::vector<size_t> places = padding_of(use, program_, runtime_, table_);
+    if (all_zero(memory_.bytes(use), dtype(use), places)) return;
+    fault(use, fmt::format("has padding that {} leaves other than zero", row));
+  }
+
+  // Of a value that is about to be read.
+  void poison_padding(const FormatUse& use) {
+    if (padding(use.format) == Padding::zero) return;
+    std::vector<std::byte> bytes = memory_.bytes(use);
+    poison(bytes, dtype(use), padding_of(use, program_, runtime_, table_));
+    memory_.upload(use, bytes);
+  }
+
+  DType dtype(const FormatUse& use) const { return program_.info(use.value).value.dtype; }
+
+  void fault(const FormatUse& use, const std::string& what) {
+    result_.format_faults.push_back(
+        fmt::format("{} in {} {}", program_.info(use.value).name, use.format, what));
+  }
+
+  const Program& program_;
+  Runtime& runtime_;
+  const Table& table_;
+  RowMemory& memory_;
+  RowResult& result_;
+  Formatted before_;
+};
 
 }  // namespace
 
 RowResult run_row(const Impl& row, const Cover& cover, const Program& program, size_t begin,
-                  const Arrays& inputs, Runtime& runtime, const Table& table, int64_t steps) {
-  RowResult result{inputs, {}, {}};
-  Memory memory(runtime, program);
+                  const Arrays& inputs, Runtime& runtime, const Table& table, int64_t steps,
+                  const Formatted& given) {
+  RowResult result{inputs, {}, {}, {}, {}};
+  RowMemory memory(runtime, program);
   for (const ValueInfo& info : program.values) {
     const Tensor& host = inputs[info.value];
     runtime.upload(memory.plain(info.value.id).data, host.data, host.bytes());
   }
-  for (const FormatUse& use : cover.reads) {
-    result.converted.push_back(convert(table, runtime, program, memory, use, false));
-  }
+  FormattedValues formatted(program, runtime, table, memory, result);
+  for (const FormatUse& use : cover.reads) formatted.put(use, given);
   const Guarded workspace(runtime, cover.workspace);
   const RowBinding binding(runtime, memory, cover,
                            cover.workspace > 0 ? workspace.data() : nullptr);
@@ -165,9 +151,10 @@ RowResult run_row(const Impl& row, const Cover& cover, const Program& program, s
     step->run_many(steps);
   }
   runtime.synchronize();
-  for (const FormatUse& use : cover.writes) {
-    result.converted.push_back(convert(table, runtime, program, memory, use, true));
+  for (const FormatUse& use : cover.reads) {
+    if (find_use(cover.writes, use.value) == nullptr) formatted.check_unchanged(use);
   }
+  for (const FormatUse& use : cover.writes) formatted.take(use, row.name);
   for (const ValueInfo& info : program.values) {
     const Tensor& host = result.arrays[info.value];
     runtime.download(host.data, memory.plain(info.value.id).data, host.bytes());

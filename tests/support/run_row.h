@@ -4,20 +4,26 @@
 
 #include "ridgeline/plan/impl.h"
 #include "tests/support/arrays.h"
+#include "tests/support/row_memory.h"
 
 namespace ridgeline::test {
 
 // What one row made of a span.
 struct RowResult {
-  Arrays arrays;                       // every value after the run
-  std::vector<std::string> overruns;   // values, or the workspace, written past their ends
-  std::vector<std::string> converted;  // names of the conversion rows it needed
+  Arrays arrays;                           // every value after the run
+  std::vector<std::string> overruns;       // values, or the workspace, written past their ends
+  std::vector<std::string> converted;      // names of the conversion rows it needed
+  std::vector<std::string> format_faults;  // what breaks the contract of padding (plan/padding.h)
+  Formatted formatted;                     // what it wrote in formats that are not plain
 };
 
 // Runs `row` on the ops from `begin` that `cover` names, through a Binding like a plan's: memory of
 // the runtime with guard bytes around each value, skipped values and absent ones without memory,
-// conversions (from `table`) for formats that are not plain. `steps` passes.
+// conversions (from `table`) for formats that are not plain. `steps` passes. Values that it reads
+// in such a format are what another row has `given` in that format, or converted from what one has
+// given in another, or else converted from the plain inputs.
 RowResult run_row(const Impl& row, const Cover& cover, const Program& program, size_t begin,
-                  const Arrays& inputs, Runtime& runtime, const Table& table, int64_t steps = 1);
+                  const Arrays& inputs, Runtime& runtime, const Table& table, int64_t steps = 1,
+                  const Formatted& given = {});
 
 }  // namespace ridgeline::test

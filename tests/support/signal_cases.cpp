@@ -65,7 +65,86 @@ Case norm(int64_t n, int64_t channels, int64_t length, DType dtype) {
   return c.done();
 }
 
+// A character network of one block of each kind as inference has it: what its rows hand on to each
+// other.
+class SignalNet {
+ public:
+  explicit SignalNet(DType dtype) : c_("signal net", dtype) {
+    constexpr int64_t kLength = 150, kSymbols = 5, kTaps = 7;
+    const Value token =
+        c_.make("token", DType::int32, {kItems, kLength}, Role::input, normal(1), kSymbols + 1);
+    const Value w = c_.param("w_text", {kChannels, kSymbols, kTaps}),
+                b = c_.param("b_text", {kChannels});
+    length_ = kLength - kTaps + 1;
+    next();
+    c_.add(OneHotConv1d{token, w, b, x_});
+  }
+
+  void conv(int64_t taps) {
+    Conv2dShape shape;
+    shape.in = {kChannels, 1, length_};
+    shape.k = kChannels;
+    shape.window.w.kernel = taps;
+    const Value x = x_, b = c_.param(named("b"), {kChannels});
+    const Value w = c_.param(named("w"), {kChannels, kChannels, taps},
+                             normal(1 / std::sqrt(double(kChannels * taps))));
+    length_ = shape.out().w;
+    next();
+    c_.add(Conv2d{x, w, b, x_, shape});
+  }
+  void norm() {
+    LayerNorm op;
+    op.x = x_;
+    op.gamma = c_.param(named("gamma"), {kChannels, length_}, uniform(0.5, 1.5));
+    op.beta = c_.param(named("beta"), {kChannels, length_}, normal(0.3));
+    op.width = kChannels * length_;
+    next();
+    op.y = x_;
+    c_.add(op);
+  }
+  void relu() {
+    const Value x = x_;
+    next();
+    c_.add(Activation{ActivationKind::relu, x, x_});
+  }
+  void pool() {
+    const Value x = x_;
+    const PoolShape shape = pool_of_three(kChannels, length_);
+    length_ /= 3;
+    next();
+    c_.add(MaxPool{x, x_, shape});
+  }
+  Case done() { return c_.done(); }
+
+ private:
+  static constexpr int64_t kItems = 2, kChannels = 32;
+  std::string named(const char* what) const { return fmt::format("{}{}", what, layer_); }
+  void next() { x_ = c_.temp(fmt::format("x{}", ++layer_), {kItems, kChannels * length_}); }
+
+  CaseBuilder c_;
+  int64_t length_ = 0;
+  int layer_ = 0;
+  Value x_;
+};
+
 }  // namespace
+
+Case signal_net_case(DType dtype) {
+  SignalNet net(dtype);
+  net.norm();
+  net.relu();
+  net.pool();
+  net.conv(7);
+  net.relu();
+  net.pool();
+  net.conv(3);
+  net.relu();
+  net.conv(3);
+  net.norm();
+  net.relu();
+  net.pool();
+  return net.done();
+}
 
 // All numbers of taps; one output; lengths that are no multiple of a tile or of a pool; more tiles
 // than a chunk has, in one item and over items.

@@ -9,7 +9,9 @@ namespace ridgeline::cpu {
 
 // How rows from oneDNN let images lie: plain, or as oneDNN likes them (channels in blocks), which
 // are formats of the values: "onednn:nChw16c:32x196" has 32 channels of 196 pixels. Rows of the two
-// sorts stand beside each other in the table; the planner weighs the conversions.
+// sorts stand beside each other in the table; the planner weighs the conversions. The channels that
+// fill up the last block are zero (plan/padding.h): oneDNN's primitives count on it, and multiply
+// them by weights of zero, which makes NaN of anything that is not finite.
 enum class Layout { plain, blocked };
 
 using Tag = dnnl::memory::format_tag;

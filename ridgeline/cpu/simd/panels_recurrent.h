@@ -11,8 +11,9 @@
 // Sequences and states in panels of the batch: what the rows of both directions share.
 namespace ridgeline::cpu::simd {
 
-// The reserve in time steps of panels: [D][T][panels][vectors * H][kPanel].
-inline constexpr const char* kReserveFormat = "simd:rnn";
+// The reserve in time steps of panels: [D][T][panels][vectors * H][kPanel]. The columns of the last
+// panel past the batch may hold anything (plan/padding.h).
+inline constexpr const char* kReserveFormat = "~simd:rnn";
 
 template <typename T>
 struct Sizes {

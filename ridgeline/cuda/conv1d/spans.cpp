@@ -8,7 +8,7 @@
 namespace ridgeline::cuda {
 namespace {
 
-constexpr std::string_view kPrefix = "signal:";
+constexpr std::string_view kPrefix = "~signal:";
 
 Format signal_format(int64_t channels, int64_t length) {
   return fmt::format("{}{}x{}", kPrefix, channels, length);

@@ -13,7 +13,8 @@ struct Signal {
   int channels = 0, length = 0;
 };
 
-// "signal:256x336": 256 channels of 336 positions, as rows of channels.
+// "~signal:256x336": 256 channels of 336 positions, as rows of channels. Rows past an item's length
+// may hold anything (plan/padding.h).
 std::optional<Signal> parse_signal(const Format& format);
 FormatUse signal_use(const Value& value, int64_t channels, int64_t length);
 

@@ -1,0 +1,140 @@
+// Rows that hand values on in formats of their own (blocks of channels, rows of channels): each by
+// itself, with padding poisoned before it is written, and two by two.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "ridgeline/registry.h"
+#include "tests/support/conv_cases.h"
+#include "tests/support/pairs.h"
+
+namespace ridgeline::test {
+namespace {
+
+std::vector<Case> net_cases(DType dtype) {
+  std::vector<Case> all = image_net_cases(dtype);
+  all.push_back(signal_net_case(dtype));
+  return all;
+}
+
+TEST(FormatWalk, RowsOfNetworksAgreeWithTheOracle) {
+  const auto runtime = make_runtime(Device{}, 2);
+  const Table table = all_rows();
+  Exercised exercised;
+  for (const Case& c : net_cases(DType::fp32)) {
+    if (wanted(c)) walk(c, table, *runtime, exercised);
+  }
+}
+
+// Whoever adds a row with a format of its own needs a case in which another row takes what it
+// gives, and one gives what it takes.
+TEST(FormatWalk, RowsAgreeWithTheOracleOnWhatOtherRowsGiveThem) {
+  const auto runtime = make_runtime(Device{}, 2);
+  const Table table = all_rows();
+  Handed handed, all;
+  for (const DType dtype : kFloats) {
+    for (const auto& cases : {net_cases, recurrent_cases}) {
+      for (const Case& c : cases(dtype)) {
+        if (wanted(c)) walk_pairs(c, table, *runtime, handed);
+      }
+    }
+    for (const auto& cases : {all_cases, small_signal_cases, long_conv_cases, net_cases}) {
+      for (const Case& c : cases(dtype)) find_formatted(c, table, *runtime, all);
+    }
+  }
+  if (!all_wanted()) return;
+  EXPECT_FALSE(all.given_by.empty());
+  for (const std::string& row : all.given_by) {
+    EXPECT_TRUE(handed.given_by.contains(row))
+        << row << ": no case has a row that takes its format";
+  }
+  for (const std::string& row : all.taken_by) {
+    EXPECT_TRUE(handed.taken_by.contains(row))
+        << row << ": no case has a row that gives its format";
+  }
+}
+
+// A row for relu on [kRows, kLive], and its conversions, in a format that pads each row to kWide.
+constexpr int64_t kRows = 2, kLive = 3, kWide = 4;
+
+struct Faults {
+  bool conversion_leaves = false;  // the conversion does not write the padding
+  bool row_leaves = false;         // nor does the row
+  bool row_changes = false;        // the row writes into what it reads
+  bool row_reads = false;          // the row lets padding reach an element
+};
+
+Impl padded_conversion(const Format& format, const Faults& faults) {
+  Impl row;
+  row.name = "cpu.pad.fake";
+  row.converts = [=](const Value&, const Format& from, const Format& to) {
+    return (from.empty() && to == format) || (from == format && to.empty());
+  };
+  row.prepare = [=](const Span&, const Binding& binding) {
+    const bool pads = binding.from().empty();
+    const auto* from = binding.read(binding.converted()).as<const float>();
+    auto* to = binding.write(binding.converted()).as<float>();
+    return make_step([=] {
+      for (int64_t r = 0; r < kRows; ++r) {
+        std::memcpy(to + r * (pads ? kWide : kLive), from + r * (pads ? kLive : kWide),
+                    kLive * sizeof(float));
+        if (pads && !faults.conversion_leaves) to[r * kWide + kLive] = 0;
+      }
+    });
+  };
+  return row;
+}
+
+Impl padded_relu(const Format& format, const Faults& faults) {
+  Impl row;
+  row.name = "cpu.relu.fake";
+  row.covers = [=](const Rest& rest) {
+    const auto* op = rest.get<Activation>(0);
+    if (op == nullptr) return Cover::no("no activation");
+    Cover cover = Cover::of(1);
+    cover.reads = {{op->x.id, format, kRows * kWide * sizeof(float)}};
+    cover.writes = {{op->y.id, format, kRows * kWide * sizeof(float)}};
+    return cover;
+  };
+  row.prepare = [=](const Span& span, const Binding& binding) {
+    const auto& op = span.get<Activation>(0);
+    auto* x = binding.read(op.x).as<float>();
+    auto* y = binding.write(op.y).as<float>();
+    return make_step([=] {
+      for (int64_t r = 0; r < kRows; ++r) {
+        float *from = x + r * kWide, *to = y + r * kWide;
+        for (int64_t c = 0; c < kLive; ++c) to[c] = std::fmax(from[c], 0.0f);
+        if (faults.row_reads) to[0] += 0 * from[kLive];
+        if (!faults.row_leaves) to[kLive] = 0;
+        if (faults.row_changes) from[kLive] = 1;
+      }
+    });
+  };
+  return row;
+}
+
+testing::AssertionResult padded_relu_agrees(const Format& format, const Faults& faults) {
+  CaseBuilder c("padded relu", DType::fp32);
+  c.add(Activation{ActivationKind::relu, c.in("x", {kRows, kLive}), c.out("y", {kRows, kLive})});
+  const Case one = c.done();
+  const Table table{padded_conversion(format, faults), padded_relu(format, faults)};
+  const auto runtime = make_runtime(Device{}, 1);
+  const Cover cover = table[1].covers({one.program, 0, *runtime});
+  return agrees(table[1], cover, one.program, 0, one.inputs(), *runtime, table);
+}
+
+TEST(FormatWalk, SeesRowsThatBreakTheContractOfPadding) {
+  EXPECT_TRUE(padded_relu_agrees("padded", {}));
+  EXPECT_FALSE(padded_relu_agrees("padded", {.conversion_leaves = true}));
+  EXPECT_FALSE(padded_relu_agrees("padded", {.row_leaves = true}));
+  EXPECT_FALSE(padded_relu_agrees("padded", {.row_changes = true}));
+  EXPECT_TRUE(padded_relu_agrees("padded", {.row_reads = true}));  // it is zero
+
+  EXPECT_TRUE(padded_relu_agrees("~padded", {.conversion_leaves = true, .row_leaves = true}));
+  EXPECT_FALSE(padded_relu_agrees("~padded", {.row_changes = true}));
+  EXPECT_FALSE(padded_relu_agrees("~padded", {.row_reads = true}));
+}
+
+}  // namespace
+}  // namespace ridgeline::test
