@@ -142,6 +142,7 @@ TrainConfig read_train(nn::ConfigTable table) {
   train.schedule = nn::read_schedule(table, "schedule");
   train.clip_norm = table.number("clip_norm", train.clip_norm, {0.0});
   train.eval_every = table.integer("eval_every", train.eval_every, {1, kMostEpochs});
+  train.log_steps = table.integer("log_steps", train.log_steps, {1, kMostSteps});
   train.checkpoint_steps =
       table.integer("checkpoint_steps", train.checkpoint_steps, {0, kMostSteps});
   train.checkpoint_seconds =
@@ -269,8 +270,9 @@ std::string to_toml(const Config& config) {
                       train.drop_last, name_in(kLosses, train.loss));
   text += fmt::format("optimizer = {}\nschedule = {}\n", nn::to_toml(train.optimizer),
                       nn::to_toml(train.schedule));
-  text += fmt::format("clip_norm = {}\neval_every = {}\ncheckpoint_steps = {}\n",
-                      nn::toml_number(train.clip_norm), train.eval_every, train.checkpoint_steps);
+  text += fmt::format("clip_norm = {}\neval_every = {}\nlog_steps = {}\ncheckpoint_steps = {}\n",
+                      nn::toml_number(train.clip_norm), train.eval_every, train.log_steps,
+                      train.checkpoint_steps);
   text += fmt::format("checkpoint_seconds = {}\n\n", nn::toml_number(train.checkpoint_seconds));
   const RunConfig& run = config.run;
   text += fmt::format("[run]\ndevice = {}\nprecision = \"{}\"\n", nn::toml_text(run.device),

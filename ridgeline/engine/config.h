@@ -58,6 +58,7 @@ struct TrainConfig {
   nn::Schedule schedule;
   double clip_norm = 0;            // 0: no clipping
   int64_t eval_every = 1;          // epochs between evaluations; the last epoch always has one
+  int64_t log_steps = 128;         // between lines of metrics.jsonl, which ends of epochs have too
   int64_t checkpoint_steps = 0;    // 0: not by steps
   double checkpoint_seconds = 60;  // 0: not by time
 };

@@ -109,6 +109,7 @@ std::string changed_settings(const Config& kept, const Config& now) {
   before.train.epochs = now.train.epochs;
   before.train.max_steps = now.train.max_steps;
   before.train.eval_every = now.train.eval_every;
+  before.train.log_steps = now.train.log_steps;
   before.train.checkpoint_steps = now.train.checkpoint_steps;
   before.train.checkpoint_seconds = now.train.checkpoint_seconds;
   before.run.device = now.run.device;

@@ -14,8 +14,9 @@
 namespace ridgeline::engine {
 namespace {
 
-std::string json_number(double value, int digits) {
-  return std::isfinite(value) ? fmt::format("{:.{}g}", value, digits) : "null";  // JSON has no NaN
+// With all digits that it takes to read the same number back.
+std::string json_number(double value) {
+  return std::isfinite(value) ? fmt::format("{}", value) : "null";  // JSON has no NaN
 }
 
 class MetricsFile final : public TrainObserver {
@@ -28,10 +29,10 @@ class MetricsFile final : public TrainObserver {
 
   void logged(const TrainPoint& point) override {
     std::string line = head("train", point);
-    line += fmt::format(",\"lr\":{:.9g},\"inputs_per_second\":{:.6g}", point.lr,
+    line += fmt::format(",\"lr\":{},\"inputs_per_second\":{:.6g}", json_number(point.lr),
                         point.inputs_per_second);
     if (point.gradient_norm) {
-      line += ",\"gradient_norm\":" + json_number(*point.gradient_norm, 9);
+      line += ",\"gradient_norm\":" + json_number(*point.gradient_norm);
     }
     if (point.loss_scale) {
       line += fmt::format(",\"loss_scale\":{:.9g},\"skipped_steps\":{}", *point.loss_scale,
@@ -54,7 +55,7 @@ class MetricsFile final : public TrainObserver {
   static std::string head(const char* event, const Point& point) {
     return fmt::format(
         "{{\"event\":\"{}\",\"step\":{},\"epoch\":{:.6g},\"loss\":{},\"accuracy\":{:.6g}", event,
-        point.step, point.epoch, json_number(point.loss, 9), point.accuracy);
+        point.step, point.epoch, json_number(point.loss), point.accuracy);
   }
   void finish(const std::string& line, double seconds) {
     folder_.append_metrics(line + fmt::format(",\"seconds\":{:.6g}}}", seconds));

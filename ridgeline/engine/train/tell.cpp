@@ -55,9 +55,9 @@ void TrainRun::log() {
     const double seconds = report_.train_seconds - logged_seconds_;
     point.inputs_per_second = double(rows_here_ - logged_rows_) / seconds;
     if (report_.limit) point.limit_fraction = (limit_seconds_ - logged_limit_) / seconds;
-    if (report_.loss_scale > 0) {
-      point.loss_scale = report_.loss_scale;
-      point.skipped_steps = report_.skipped_steps;
+    if (const double scale = trainer_->loss_scale(); scale > 0) {
+      point.loss_scale = scale;
+      point.skipped_steps = trainer_->skipped_steps();
     }
     point.seconds = since_start_.seconds();
     for (const auto& observer : observers_) observer->logged(point);

@@ -13,7 +13,7 @@
 namespace ridgeline::engine {
 namespace {
 
-constexpr int64_t kLogSteps = 128;      // between lines of metrics.jsonl
+constexpr int64_t kScaleSteps = 128;    // between looks at the loss scale
 constexpr double kLaunchSeconds = 0.1;  // signals and the bar wait no longer than this
 constexpr double kSafeSeconds = 2;      // between snapshots
 
@@ -30,7 +30,10 @@ int64_t launch_steps(int64_t most, double step_seconds) {
 int64_t TrainRun::steps_to_make() const {
   const int64_t step = trainer_->step();
   int64_t most = end_ - step;
-  most = std::min(most, kLogSteps - trainer_->batches().at_step(step).batch % kLogSteps);
+  const int64_t batch = trainer_->batches().at_step(step).batch;
+  for (const int64_t each : {kScaleSteps, config_.train.log_steps}) {
+    most = std::min(most, each - batch % each);
+  }
   const int64_t every = options_.out.empty() ? 0 : config_.train.checkpoint_steps;
   if (every > 0) most = std::min(most, every - step % every);
   return launch_steps(most, step_seconds_);
@@ -41,9 +44,10 @@ void TrainRun::advance() {
   const Clock clock;
   const int64_t made = trainer_->advance(agreed(steps_to_make()));
   const int64_t after = trainer_->step();
-  const bool epoch_end = after % trainer_->steps_per_epoch() == 0;
-  const bool log_point =
-      epoch_end || after == end_ || after % trainer_->steps_per_epoch() % kLogSteps == 0;
+  const auto is_due = [&](int64_t every) {  // so many steps of an epoch, at its end and the run's
+    return after == end_ || after % trainer_->steps_per_epoch() % every == 0;
+  };
+  const bool log_point = is_due(config_.train.log_steps);
   read_results(before);  // the next launch writes over them
   const double seconds = clock.seconds();
   tell("launch", clock, made);
@@ -58,7 +62,7 @@ void TrainRun::advance() {
   limit_seconds_ += double(made) * (full ? full_limit_ : tail_limit_).seconds();
   evaluated_ = false;
   if (bad_since_ > 0 && (after > bad_since_ || after == end_)) give_up("loss", after);
-  if (log_point) check_loss_scale();
+  if (is_due(kScaleSteps)) check_loss_scale();
   if (progress_.due()) show();
   if (log_point && bad_since_ == 0) {
     log();
