@@ -67,6 +67,24 @@ nn::LowerOptions lower_options(const Config& config, const data::Scaling& scalin
   return options;
 }
 
+void check_codes(std::span<const uint8_t> items, int64_t codes, int64_t features, int64_t first_row,
+                 const std::string& name) {
+  const auto high = std::ranges::find_if(items, [&](uint8_t code) { return code >= codes; });
+  if (high == items.end()) return;
+  throw_error(ErrorKind::data,
+              "{}: row {} holds the code {}, but the first layer knows {} (0 to {}): the items of "
+              "this model are codes",
+              name, first_row + (high - items.begin()) / features, *high, counted(codes, "code"),
+              codes - 1);
+}
+
+void check_codes(const nn::Model& model, const data::ImageSet& set, const std::string& data_name) {
+  const int64_t codes = model.layers().front()->codes_below();
+  const bool encoded_here = set.codes > 0 || !set.symbols.empty();
+  if (codes == 0 || encoded_here) return;
+  check_codes(set.images.span<const uint8_t>(), codes, set.features(), 0, data_name);
+}
+
 void check_outputs(const nn::Model& model, const data::ImageSet& set,
                    const std::string& data_name) {
   const int64_t codes = model.layers().front()->codes_below(), outputs = model.output().numel();
@@ -81,6 +99,7 @@ void check_outputs(const nn::Model& model, const data::ImageSet& set,
                 "symbols = {} (or an embedding of vocabulary = {})",
                 data_name, set.codes - 1, set.codes - 1, set.codes);
   }
+  check_codes(model, set, data_name);
   if (outputs == set.targets() * set.classes) return;
   if (set.targets() > 1) {
     throw_error(ErrorKind::usage,

@@ -40,6 +40,12 @@ nn::LowerOptions lower_options(const Config& config, const data::Scaling& scalin
 nn::LowerOptions lower_options(const Config& config, const data::Scaling& scaling,
                                const data::ImageSet& set);
 
+// Items of a model whose first layer takes codes must hold no others than it knows: a kernel looks
+// them up as they are. Throws data, with the row counted from `first_row` and the name.
+void check_codes(std::span<const uint8_t> items, int64_t codes, int64_t features, int64_t first_row,
+                 const std::string& name);
+void check_codes(const nn::Model& model, const data::ImageSet& set, const std::string& data_name);
+
 // The model must end in as many outputs as the data has classes, and know all its symbols. Throws
 // usage.
 void check_outputs(const nn::Model& model, const data::ImageSet& set, const std::string& data_name);

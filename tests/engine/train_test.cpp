@@ -314,3 +314,30 @@ TEST(Train, WrongOutputCountIsRefused) {
 
 }  // namespace
 }  // namespace ridgeline::engine
+// Bytes of any file may stand where the first layer looks up codes.
+TEST(Train, CodesThatTheFirstLayerDoesNotKnowAreRefused) {
+  const TempFolder folder;
+  for (const char* first : {"{type=\"embedding\",vocabulary=40,out=3}",
+                            "{type=\"onehot_conv1d\",symbols=39,out=3,kernel=3}"}) {
+    const Config config = small_config(
+        {fmt::format("model.layers=[{},{{type=\"linear\",out=4}}]", first), "train.epochs=1"});
+    auto codes = std::make_shared<data::DataSet>();
+    for (data::ImageSet* part : {&codes->train, &codes->test}) {
+      *part = testing::small_part(20, 7);
+      part->images = HostTensor(DType::uint8, {20, 36});
+      uint8_t next = 0;
+      for (uint8_t& code : part->images.span<uint8_t>()) code = next = uint8_t((next + 7) % 40);
+    }
+    TrainOptions options = quiet();
+    options.set = codes;
+    train(config, options);
+    for (data::ImageSet* part : {&codes->train, &codes->test}) {
+      part->images.span<uint8_t>()[3 * 36 + 5] = 40;
+      EXPECT_THAT(
+          message_of(ErrorKind::data, [&] { train(config, options); }),
+          HasSubstr("row 3 holds the code 40, but the first layer knows 40 codes (0 to 39)"));
+      part->images.span<uint8_t>()[3 * 36 + 5] = 39;
+    }
+  }
+}
+

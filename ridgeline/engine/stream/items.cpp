@@ -6,6 +6,7 @@
 #include "ridgeline/core/text.h"
 #include "ridgeline/data/idx.h"
 #include "ridgeline/data/resize.h"
+#include "ridgeline/engine/resident_set.h"
 #include "ridgeline/engine/stream/item_sources.h"
 
 namespace ridgeline::engine {
@@ -19,7 +20,8 @@ const TextConfig* texts_of(const LoadedModel& model) {
 class ImageSource final : public ItemSource {
  public:
   ImageSource(const std::filesystem::path& file, const LoadedModel& model, bool idx)
-      : items_(file, model.model.input(), idx) {
+      : items_(file, model.model.input(), idx),
+        codes_(model.model.layers().front()->codes_below()) {
     coding_.file = file.string();
     coding_.image = items_.item();
     check(model);
@@ -44,10 +46,15 @@ class ImageSource final : public ItemSource {
     head.rows = std::min(rows, items_.left());
     const size_t have = buffer.size();
     buffer.resize(have + size_t(head.rows * items_.item().numel()));
-    items_.read(std::span(buffer).subspan(have));
+    const auto items = std::span(buffer).subspan(have);
+    items_.read(items);
+    if (codes_ > 0) {
+      check_codes(items, codes_, items_.item().numel(), head.first_row, coding_.file);
+    }
   }
 
   data::ItemStream items_;
+  int64_t codes_;  // that the model knows, where its items are codes; 0: they are not
   ItemCoding coding_;
 };
 

@@ -15,6 +15,7 @@ int64_t steps_a_launch(Device device) { return device.kind == DeviceKind::cuda ?
 nn::Model initial_model(const Config& config, const data::DataSet& set) {
   nn::Model model = config.build_model(set.train.item_shape());
   check_outputs(model, set.train, config.data.name);
+  check_codes(model, set.test, config.data.name + " (test)");
   model.initialise(config.train.seed);
   return model;
 }
