@@ -93,7 +93,7 @@ int run(Flags& flags, Communicator& ranks) {
   }
   flags.options.report = flags.report;
   flags.options.trace = !flags.trace.empty();
-  flags.options.probabilities = !flags.labels_only && !flags.options.echo;
+  flags.options.outputs = !flags.labels_only && !flags.options.echo;
   const engine::InferReport report =
       engine::infer(flags.model, flags.input, flags.output, flags.options, &ranks);
   if (report.stopped_by != 0) {
@@ -167,8 +167,8 @@ void add_infer(CLI::App& app, Action& action) {
       ->add_option("--format", flags->format,
                    "csv or json (one object a line); default: by the output's ending, else csv")
       ->type_name("NAME");
-  CLI::Option* labels_only =
-      command->add_flag("--labels-only", flags->labels_only, "leave the probabilities out");
+  CLI::Option* labels_only = command->add_flag("--labels-only", flags->labels_only,
+                                               "leave the outputs of the classes out");
   command
       ->add_option("--batch", flags->options.batch, "inputs a launch (default: 256, on a GPU 4752)")
       ->check(CLI::Range(1, 65536).description(""))
@@ -200,7 +200,9 @@ void add_infer(CLI::App& app, Action& action) {
   declare_ranks(*command, *flags);
   flags->run.declare(*command);
   command->footer(
-      "Columns: index, label, then the probability of each class (p0, p1, ...).\n"
+      "Columns: index, label, then the probability of each class (p0, p1, ...); of a model "
+      "trained\n"
+      "with loss = mse its outputs as they are (y0, y1, ...), the label being the largest.\n"
       "--device cuda:all uses every GPU, cuda:0,1 these, cpu,cpu two plans on the CPU; under "
       "mpirun\n"
       "every rank takes chunks of the input from the first.\n"

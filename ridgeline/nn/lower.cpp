@@ -30,17 +30,7 @@ class Lowering {
     forward();
     x_.shape = {options_.batch * options_.targets,
                 x_.shape.numel() / x_.shape[0] / options_.targets};
-    if (options_.mode == Mode::infer) {
-      lowered_.probabilities = add_value("probabilities", wide(), x_.shape, Role::output);
-      builder_.add(Softmax{x_, lowered_.probabilities});
-      if (options_.predictions) {
-        lowered_.predictions =
-            add_value("predictions", DType::int32, {x_.shape[0]}, Role::output, x_.shape[1]);
-        builder_.add(Argmax{lowered_.probabilities, lowered_.predictions});
-      }
-    } else {
-      loss();
-    }
+    options_.mode == Mode::infer ? outputs() : loss();
     if (options_.mode == Mode::train) train();
     builder_.enter(-1);
     carry();
@@ -159,6 +149,20 @@ class Lowering {
       layers_.push_back(std::move(values));
     }
     builder_.enter(-1);
+  }
+
+  void outputs() {
+    if (options_.loss == Loss::mse) {  // no softmax stands between these and the targets
+      lowered_.outputs = add_value("outputs", x_.dtype, x_.shape, Role::output);
+      builder_.add(Copy{x_, lowered_.outputs});
+    } else {
+      lowered_.outputs = add_value("probabilities", wide(), x_.shape, Role::output);
+      builder_.add(Softmax{x_, lowered_.outputs});
+    }
+    if (!options_.predictions) return;
+    lowered_.predictions =
+        add_value("predictions", DType::int32, {x_.shape[0]}, Role::output, x_.shape[1]);
+    builder_.add(Argmax{lowered_.outputs, lowered_.predictions});
   }
 
   // 1 over the targets of the global batch, and for mse over the outputs too.

@@ -65,8 +65,10 @@ struct Lowered {
   Value epoch;           // [1] int64: where images are augmented
   Value tick, step, lr;  // what changes between steps
   Value loss, correct;   // [repeats]: train and evaluate
-  Value probabilities;   // [batch * targets, classes]: infer, of the last batch run
-  Value predictions;     // [batch * targets] int32: infer, where asked for
+  // [batch * targets, classes]: infer, of the last batch run. Probabilities; of a model that was
+  // trained with mse, what its last layer gives, in that layer's type.
+  Value outputs;
+  Value predictions;  // [batch * targets] int32: infer, where asked for
   Value grad_norm, clipped;
   Value loss_scale, skipped;  // the scale of this moment, steps it made to be skipped
   // As Model::params(), but in the type that this program has them in: to train, the type they are
@@ -95,8 +97,8 @@ struct Lowered {
 // The step as ops: gather, forward, loss, then from the top layer down its gradients and updates
 // (all gradients first where clipping or a loss scale needs them), tick. With several ranks: from
 // the top layer down its gradients and the start of their sum, then from the top down the waits and
-// updates. evaluate: gather, forward, loss and correct, tick. infer: gather, forward, softmax,
-// tick.
+// updates. evaluate: gather, forward, loss and correct, tick. infer: gather, forward, softmax
+// (a copy for mse), tick.
 Lowered lower(const Model& model, const LowerOptions& options);
 
 }  // namespace ridgeline::nn

@@ -81,8 +81,8 @@ struct SelectStepGrad {
   double bytes() const { return size_of(dy) + size_of(lengths) + size_of(dx); }
 };
 
-// to = from: the state that one step leaves for the next. The backward ops still read the state
-// that a step began with, so the step ends with this.
+// to = from: the state that one step leaves for the next, in the end because the backward ops still
+// read the state that the step began with; and outputs that inference returns as they are.
 struct Copy {
   Value from, to;
 

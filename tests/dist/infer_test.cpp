@@ -111,7 +111,7 @@ TEST_F(InferOverRanks, SeveralDevicesOfARank) {
 }
 
 TEST_F(InferOverRanks, LabelsAlone) {
-  options_.probabilities = false;
+  options_.outputs = false;
   on(2, "labels.csv");
   std::istringstream lines(slurp(temp_ / "labels.csv")), full(want_);
   int64_t count = 0;

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "ridgeline/engine/train/train.h"
+#include "ridgeline/nn/safetensors.h"
 #include "tests/engine/small_set.h"
 
 namespace ridgeline::engine {
@@ -117,6 +119,131 @@ TEST_F(Infer, JsonLines) {
     EXPECT_EQ(json["p"].size(), 4u);
   }
   EXPECT_EQ(rows, 150);
+}
+
+// A model of one linear layer, whose outputs a few lines of this test compute as well.
+class InferMse : public Infer {
+ protected:
+  void SetUp() override {
+    Infer::SetUp();
+    TrainOptions options;
+    options.out = temp_ / "mse";
+    options.progress = Progress::Style::none;
+    options.set = set_;
+    report_ =
+        train(small_config({"model.layers=[{type=\"linear\",out=4}]", "train.loss=mse"}), options);
+    const nn::TensorFile file = nn::TensorFile::read(temp_ / "mse/model.safetensors");
+    const auto read = [&](const char* name) {
+      const nn::TensorEntry* entry = file.find(name);
+      std::vector<float> values(entry->data.size() / sizeof(float));
+      std::memcpy(values.data(), entry->data.data(), entry->data.size());
+      return values;
+    };
+    const auto w = read("0.weight"), b = read("0.bias");
+    const auto x = set_->test.images.span<const uint8_t>();
+    for (size_t row = 0; row < 150; ++row) {
+      auto& y = want_.emplace_back(b.begin(), b.end());
+      for (size_t i = 0; i < 4; ++i) {
+        for (size_t p = 0; p < 36; ++p) y[i] += double(w[i * 36 + p]) * x[row * 36 + p] / 255.0;
+      }
+    }
+  }
+  void expect_outputs(const nlohmann::json& got, size_t row, double bound) const {
+    ASSERT_EQ(got.size(), 4u);
+    for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(got[i].get<double>(), want_[row][i], bound);
+  }
+
+  std::vector<std::vector<double>> want_;
+};
+
+TEST_F(InferMse, OutputsComeAsTheyAreAndUnderTheirOwnName) {
+  infer(temp_ / "mse", raw_, temp_ / "out.csv", options_);
+  std::istringstream lines(slurp(temp_ / "out.csv"));
+  std::string line;
+  std::getline(lines, line);
+  EXPECT_EQ(line, "index,label,y0,y1,y2,y3");
+  bool outside = false;  // of what probabilities can be
+  for (size_t row = 0; std::getline(lines, line); ++row) {
+    const auto values = nlohmann::json::parse("[" + line + "]");
+    const auto& want = want_[row];
+    expect_outputs({values[2], values[3], values[4], values[5]}, row, 1e-5);
+    EXPECT_EQ(values[1], std::max_element(want.begin(), want.end()) - want.begin());
+    outside |= *std::min_element(want.begin(), want.end()) < 0;
+  }
+  EXPECT_TRUE(outside);
+
+  infer(temp_ / "mse", raw_, temp_ / "out.jsonl", options_);
+  std::istringstream objects(slurp(temp_ / "out.jsonl"));
+  size_t row = 0;
+  for (; std::getline(objects, line); ++row) {
+    const auto json = nlohmann::json::parse(line);
+    EXPECT_FALSE(json.contains("p"));
+    expect_outputs(json["y"], row, 1e-5);
+  }
+  EXPECT_EQ(row, 150u);
+
+  options_.model.precision = Precision::bf16;  // outputs are halves, which are printed as well
+  infer(temp_ / "mse", raw_, temp_ / "half.jsonl", options_);
+  std::istringstream halves(slurp(temp_ / "half.jsonl"));
+  for (row = 0; std::getline(halves, line); ++row) {
+    expect_outputs(nlohmann::json::parse(line)["y"], row, 0.05);
+  }
+  EXPECT_EQ(row, 150u);
+}
+
+TEST_F(InferMse, LabelsAloneAndTheEvaluationAgreeWithTheOutputs) {
+  options_.outputs = false;
+  infer(temp_ / "mse", raw_, temp_ / "labels.csv", options_);
+  std::istringstream lines(slurp(temp_ / "labels.csv"));
+  std::string line;
+  std::getline(lines, line);
+  EXPECT_EQ(line, "index,label");
+  double loss = 0;
+  int64_t correct = 0;
+  for (size_t row = 0; std::getline(lines, line); ++row) {
+    const auto& y = want_[row];
+    const auto label = size_t(set_->test.labels.span<int32_t>()[row]);
+    for (size_t i = 0; i < 4; ++i) loss += std::pow(y[i] - double(i == label), 2) / (4 * 150);
+    const auto best = size_t(std::max_element(y.begin(), y.end()) - y.begin());
+    EXPECT_EQ(line, fmt::format("{},{}", row, best));
+    correct += best == label;
+  }
+  EXPECT_NEAR(report_.test.loss, loss, 1e-6 * loss);
+  EXPECT_EQ(report_.test.correct, correct);
+}
+
+// Of values that are no probabilities a page shows no certainty in per cent.
+TEST_F(InferMse, ThePageShowsValues) {
+  options_.report = temp_ / "page";
+  infer(temp_ / "mse", raw_, temp_ / "out.csv", options_);
+  const std::string mse = slurp(temp_ / "page/report.html");
+  EXPECT_EQ(mse.find("Certainty"), std::string::npos);
+  EXPECT_NE(mse.find("Least certain"), std::string::npos);
+  infer(temp_ / "run", raw_, temp_ / "p.csv", options_);
+  EXPECT_NE(slurp(temp_ / "page/report.html").find("Certainty"), std::string::npos);
+}
+
+TEST_F(Infer, CodesThatTheModelDoesNotKnowAreRefused) {
+  TrainOptions options;
+  options.out = temp_ / "codes";
+  options.progress = Progress::Style::none;
+  options.set = set_;
+  train(small_config({"model.layers=[{type=\"embedding\",vocabulary=240,out=3},"
+                      "{type=\"linear\",out=4}]",
+                      "train.epochs=1"}),
+        options);
+  infer(temp_ / "codes", raw_, temp_ / "good.csv", options_);
+  std::string bytes = slurp(raw_);
+  bytes[70 * 36 + 7] = char(240);
+  std::ofstream(temp_ / "bad.raw", std::ios::binary) << bytes;
+  options_.batch = 64;
+  try {
+    infer(temp_ / "codes", temp_ / "bad.raw", temp_ / "bad.csv", options_);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(exit_code(error.kind()), 3);
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("bad.raw: row 70 holds the code 240"));
+  }
 }
 
 TEST_F(Infer, WrongSizesAreRefusedAndNothingIsWritten) {

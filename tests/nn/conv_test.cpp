@@ -191,7 +191,7 @@ TEST(TorchNet, HasPyTorchsNames) {
 
 TEST(TorchNet, InfersAsPyTorchDoes) {
   const TorchNet net(Mode::infer);
-  expect_near(net.run().doubles(net.lowered().probabilities.id),
+  expect_near(net.run().doubles(net.lowered().outputs.id),
               {0.799926645349, 0.200071546367, 1.8082842077e-06, 0.813921345341, 0.186077162873,
                1.49178672964e-06},
               "probabilities");

@@ -215,7 +215,7 @@ TEST(Lower, EvaluateAndInfer) {
   const Lowered infer = lower(small_model(), options);
   EXPECT_EQ(op_names(infer),
             (Names{"gather", "linear", "activation", "linear", "softmax", "tick"}));
-  EXPECT_EQ(infer.probabilities.shape, (Shape{5, 3}));
+  EXPECT_EQ(infer.outputs.shape, (Shape{5, 3}));
   EXPECT_FALSE(infer.labels);
   EXPECT_FALSE(infer.loss);
   EXPECT_FALSE(infer.predictions);
@@ -225,7 +225,22 @@ TEST(Lower, EvaluateAndInfer) {
             (Names{"gather", "linear", "activation", "linear", "softmax", "argmax", "tick"}));
   EXPECT_EQ(labels.predictions.shape, (Shape{5}));
   EXPECT_EQ(labels.predictions.dtype, DType::int32);
-  EXPECT_EQ(op<Argmax>(labels, 5).x.id, labels.probabilities.id);
+  EXPECT_EQ(op<Argmax>(labels, 5).x.id, labels.outputs.id);
+}
+
+// A softmax has no part in what mse compares with the targets, so inference gives none.
+TEST(Lower, InferenceOfAnMseModelGivesItsOutputs) {
+  LowerOptions options = small_options();
+  options.mode = Mode::infer;
+  options.loss = Loss::mse;
+  options.predictions = true;
+  const Lowered infer = lower(small_model(), options);
+  EXPECT_EQ(op_names(infer),
+            (Names{"gather", "linear", "activation", "linear", "copy", "argmax", "tick"}));
+  EXPECT_EQ(op<Copy>(infer, 4).from.id, op<Linear>(infer, 3).y.id);
+  EXPECT_EQ(op<Copy>(infer, 4).to.id, infer.outputs.id);
+  EXPECT_EQ(infer.outputs.shape, (Shape{5, 3}));
+  EXPECT_EQ(op<Argmax>(infer, 5).x.id, infer.outputs.id);
 }
 
 TEST(Lower, PrecisionSetsTheTypes) {
@@ -283,7 +298,7 @@ TEST(Lower, HalvesKeepMastersAndReadCopies) {
   EXPECT_TRUE(infer.copies.empty());
   EXPECT_EQ(infer.params[0].dtype, DType::bf16);
   EXPECT_EQ(infer.params[1].dtype, DType::fp32);
-  EXPECT_EQ(infer.probabilities.dtype, DType::fp32);
+  EXPECT_EQ(infer.outputs.dtype, DType::fp32);
 }
 
 TEST(Lower, PureHalvesHaveNoMasters) {

@@ -57,7 +57,7 @@ class Speaker {
   std::vector<double> after(uint8_t code) {
     machine_.runtime().upload(code_.data(), &code, 1);
     runner_->launch(0, 1);
-    const Value& value = lowered_.probabilities;
+    const Value& value = lowered_.outputs;
     if (value.dtype == DType::fp64) return runner_->read<double>(value);
     return dispatch_float(value.dtype, [&](auto zero) {
       std::vector<double> wide;
@@ -73,6 +73,7 @@ class Speaker {
     nn::LowerOptions options = lower_options(loaded.config, loaded.scaling, loaded.classes);
     options.mode = nn::Mode::infer;
     options.carry_state = true;
+    options.loss = nn::Loss::cross_entropy;  // what is drawn from is always a softmax
     return options;
   }
 

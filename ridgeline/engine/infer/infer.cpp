@@ -155,10 +155,10 @@ class RootRun {
     std::vector<uint8_t> items;
     decoder_.decode(chunk, items);
     const auto features = size_t(decoder_.features());
-    const size_t classes = result.probabilities.size() / result.labels.size();
+    const size_t classes = result.outputs.size() / result.labels.size();
     for (size_t r = 0; r < result.labels.size(); ++r) {
       page.add(result.first_row + int64_t(r), result.labels[r],
-               std::span(result.probabilities).subspan(r * classes, classes),
+               std::span(result.outputs).subspan(r * classes, classes),
                std::span(items).subspan(r * features, features));
     }
   }
@@ -245,7 +245,7 @@ std::string shared_settings(const InferOptions& options, const std::filesystem::
   return fmt::format(
       "transport = {}\nlabels-only = {}\nformat = {}\nprecision = {}\nown-part = {}\necho = {}\n"
       "trace = {}\n",
-      options.transport, !options.probabilities,
+      options.transport, !options.outputs,
       settle(options.format, output) == InferFormat::json ? "json" : "csv",
       precision ? name(*precision) : "the model's", options.own_part, options.echo, options.trace);
 }
@@ -267,7 +267,8 @@ WriterOptions writer_options(const Station& station, const InferOptions& options
   WriterOptions writer;
   writer.format = settle(options.format, output);
   writer.classes = station.loaded.model.output().numel();
-  writer.probabilities = options.probabilities;
+  writer.outputs = options.outputs;
+  writer.letter = station.probabilities() ? 'p' : 'y';
   return writer;
 }
 
@@ -308,7 +309,8 @@ InferReport infer(const std::filesystem::path& model, const std::filesystem::pat
   std::optional<InferPage> page;
   if (!options.report.empty()) {
     check_page(options.report);
-    page.emplace(station.loaded.model.output().numel(), station.loaded.model.input());
+    page.emplace(station.loaded.model.output().numel(), station.loaded.model.input(),
+                 station.probabilities());
   }
   const SignalGuard signals;
   RootRun run(station, options, *source, output, ranks);

@@ -18,7 +18,7 @@ struct InferOptions {
   ModelOptions model;
   InferFormat format = InferFormat::automatic;
   InputOptions input;
-  bool probabilities = true;     // else labels alone
+  bool outputs = true;           // of each class; else labels alone
   int64_t batch = 0;             // rows a launch and a chunk; 0: by the device
   int decoders = 0;              // threads that parse and encode texts; 0: by the machine
   std::filesystem::path report;  // folder for report.html; empty: none
@@ -46,7 +46,8 @@ struct InferReport {
 
 // Labels and probabilities of every item of `input`: an IDX file of bytes, raw bytes item after
 // item, or texts (CSV, lines, JSON lines) for a model of characters; plain or gzip, of any size.
-// CSV has the header index,label,p0,...; JSON is one object a line. An `output` of "-" is stdout; a
+// CSV has the header index,label,p0,...; JSON is one object a line. A model that was trained with
+// mse has outputs of any size instead of probabilities: y0,... . An `output` of "-" is stdout; a
 // file appears when it is whole, and until then, or after a fault, what there is of it is in
 // `<output>.part`. With several ranks the root's report says it all.
 InferReport infer(const std::filesystem::path& model, const std::filesystem::path& input,

@@ -44,7 +44,7 @@ Predictor::Predictor(Machine& machine, const Config& config, const nn::Model& mo
 std::vector<double> Predictor::run(std::span<const uint8_t> items) {
   load(items);
   runner_->launch(0, 1);
-  return probabilities();
+  return outputs();
 }
 
 void Predictor::load(std::span<const uint8_t> items) {
@@ -56,8 +56,8 @@ void Predictor::compute() {
   machine_.runtime().synchronize();
 }
 
-std::vector<double> Predictor::probabilities() const {
-  const Value& value = lowered_.probabilities;
+std::vector<double> Predictor::outputs() const {
+  const Value& value = lowered_.outputs;
   if (value.dtype == DType::fp64) return runner_->read<double>(value);
   return dispatch_float(value.dtype, [&](auto zero) {
     const auto values = runner_->read<decltype(zero)>(value);

@@ -9,9 +9,9 @@
 
 namespace ridgeline::engine {
 
-// What is asked of a model: the largest class of each item alone leaves the probabilities where
-// they were computed.
-enum class Answer { probabilities, labels };
+// What is asked of a model: all its outputs, or the largest class of each item alone, which leaves
+// the outputs where they were computed.
+enum class Answer { outputs, labels };
 
 // A model's answers for chunks of images: a plan and the memory it works on.
 class Predictor {
@@ -20,15 +20,16 @@ class Predictor {
   // `memory_ready` is called when only the plan is left to make.
   Predictor(Machine& machine, const Config& config, const nn::Model& model,
             const data::Scaling& scaling, int classes, int64_t batch,
-            const std::function<void()>& memory_ready = {}, Answer answer = Answer::probabilities);
+            const std::function<void()>& memory_ready = {}, Answer answer = Answer::outputs);
 
-  // Probabilities [batch, classes] of items given as bytes; rows past those given mean nothing.
+  // Outputs [batch, classes] of items given as bytes: probabilities, or what the last layer of a
+  // model trained with mse gives. Rows past those given mean nothing.
   std::vector<double> run(std::span<const uint8_t> items);
 
   // The same in its parts, for who wants to know how long each takes.
   void load(std::span<const uint8_t> items);
   void compute();  // waits for the device
-  std::vector<double> probabilities() const;
+  std::vector<double> outputs() const;
   std::vector<int32_t> labels() const;  // [batch], of Answer::labels
 
   Runner& runner() { return *runner_; }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "ridgeline/engine/infer/infer.h"
 #include "ridgeline/engine/progress.h"
@@ -29,24 +30,27 @@ std::string counts_chart(const std::string& title, const std::string& x_title,
 
 }  // namespace
 
-InferPage::InferPage(int64_t classes, const Shape& item)
-    : item_(item), labels_(size_t(classes)), certainty_(kTenths) {}
+InferPage::InferPage(int64_t classes, const Shape& item, bool probabilities)
+    : item_(item), probabilities_(probabilities), labels_(size_t(classes)), certainty_(kTenths) {}
 
-void InferPage::add(int64_t index, int64_t label, std::span<const double> p,
+void InferPage::add(int64_t index, int64_t label, std::span<const double> outputs,
                     std::span<const uint8_t> item) {
   ++labels_[size_t(label)];
-  const double sure = p[size_t(label)];
-  if (!(sure >= 0)) return;  // NaN: the weights are of no use
-  ++certainty_[std::min(kTenths - 1, size_t(sure * kTenths))];
-  if (doubts_.size() == kDoubts && sure >= doubts_.back().p) return;
-  Doubt doubt{index, label, -1, sure, -1, {item.begin(), item.end()}};
-  for (size_t i = 0; i < p.size(); ++i) {
-    if (int64_t(i) == label || p[i] <= doubt.p_second) continue;
+  const double largest = outputs[size_t(label)];
+  if (std::isnan(largest)) return;  // the weights are of no use
+  if (probabilities_) ++certainty_[std::min(kTenths - 1, size_t(largest * kTenths))];
+  Doubt doubt{index, label, -1, largest, 0, largest, {}};
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (int64_t(i) == label || (doubt.second >= 0 && outputs[i] <= doubt.second_output)) continue;
     doubt.second = int64_t(i);
-    doubt.p_second = p[i];
+    doubt.second_output = outputs[i];
   }
-  const auto at = std::upper_bound(doubts_.begin(), doubts_.end(), sure,
-                                   [](double value, const Doubt& d) { return value < d.p; });
+  if (!probabilities_) doubt.certainty = largest - doubt.second_output;
+  if (doubts_.size() == kDoubts && doubt.certainty >= doubts_.back().certainty) return;
+  doubt.item.assign(item.begin(), item.end());
+  const auto at =
+      std::upper_bound(doubts_.begin(), doubts_.end(), doubt.certainty,
+                       [](double value, const Doubt& d) { return value < d.certainty; });
   doubts_.insert(at, std::move(doubt));
   if (doubts_.size() > kDoubts) doubts_.pop_back();
 }
@@ -66,14 +70,18 @@ void InferPage::write(const std::filesystem::path& folder, const InferReport& re
   for (size_t i = 0; i < labels_.size(); ++i) classes.push_back(std::to_string(i));
   for (size_t i = 0; i < kTenths; ++i) tenths.push_back(fmt::format("{:.1f}", double(i) / kTenths));
   page.section("Labels given", counts_chart("labels given", "label", classes, labels_));
-  page.section("Certainty", counts_chart("probability of the label given", "probability, from",
-                                         tenths, certainty_));
+  if (probabilities_) {
+    page.section("Certainty", counts_chart("probability of the label given", "probability, from",
+                                           tenths, certainty_));
+  }
   std::string html;
   const auto [height, width] = image_extent(item_);
   for (const Doubt& doubt : doubts_) {
-    html +=
-        fmt::format("<div class=\"pair\">input {}<br>{}: {:.0f} %, {}: {:.0f} %<br>", doubt.index,
-                    doubt.label, 100 * doubt.p, doubt.second, 100 * std::max(0.0, doubt.p_second));
+    const auto shown = [&](double output) {
+      return probabilities_ ? fmt::format("{:.0f} %", 100 * output) : fmt::format("{:.4g}", output);
+    };
+    html += fmt::format("<div class=\"pair\">input {}<br>{}: {}, {}: {}<br>", doubt.index,
+                        doubt.label, shown(doubt.output), doubt.second, shown(doubt.second_output));
     if (height > 0) {
       html +=
           prof::grey_image_html(doubt.item, width, height, fmt::format("input {}", doubt.index));

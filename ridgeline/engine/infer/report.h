@@ -15,9 +15,11 @@ struct InferReport;
 // given, how sure the model was, and the items it was least sure of.
 class InferPage {
  public:
-  InferPage(int64_t classes, const Shape& item);
+  // Outputs are `probabilities`, or values of any size.
+  InferPage(int64_t classes, const Shape& item, bool probabilities);
 
-  void add(int64_t index, int64_t label, std::span<const double> p, std::span<const uint8_t> item);
+  void add(int64_t index, int64_t label, std::span<const double> outputs,
+           std::span<const uint8_t> item);
   // report.html in `folder`.
   void write(const std::filesystem::path& folder, const InferReport& report,
              const std::string& model, const std::string& input, const std::string& machine) const;
@@ -25,13 +27,15 @@ class InferPage {
  private:
   struct Doubt {
     int64_t index, label, second;
-    double p, p_second;
+    double output, second_output;
+    double certainty;  // the probability; of other outputs the distance of the two largest
     std::vector<uint8_t> item;
   };
 
   Shape item_;
+  bool probabilities_;
   std::vector<int64_t> labels_;     // how often each was given
-  std::vector<int64_t> certainty_;  // tenths of the probability of the label given
+  std::vector<int64_t> certainty_;  // tenths of the probability of the label given, if it is one
   std::vector<Doubt> doubts_;       // the least sure first
 };
 

@@ -66,7 +66,7 @@ WorkerOptions Station::worker_options(const InferOptions& options, int64_t batch
                                          : 1;
   worker.credits = options.credits;
   worker.batch = std::max<int64_t>(1, batch);
-  worker.probabilities = options.probabilities;
+  worker.outputs = options.outputs;
   worker.spans = options.trace;
   worker.echo = options.echo;
   return worker;

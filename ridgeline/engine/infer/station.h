@@ -17,6 +17,8 @@ struct Station {
   // Rows a launch unless --batch says otherwise.
   int64_t usual_batch() const;
   WorkerOptions worker_options(const InferOptions& options, int64_t batch) const;
+  // Else outputs of any size.
+  bool probabilities() const { return loaded.config.train.loss != nn::Loss::mse; }
   bool wide() const { return loaded.config.run.precision == Precision::fp64; }
 
   RunClock clock;

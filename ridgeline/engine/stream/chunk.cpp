@@ -7,7 +7,7 @@ namespace {
 
 // Follows the head of a result.
 struct Sizes {
-  int64_t labels = 0, probabilities = 0, text = 0;
+  int64_t labels = 0, outputs = 0, text = 0;
   int32_t wide = 0, error_kind = 0;
 };
 
@@ -22,14 +22,14 @@ std::vector<uint8_t> ChunkResult::pack(bool wide) const {
   Chunk chunk;
   chunk.set_head({ChunkKind::result, number, first_row, rows});
   std::vector<uint8_t>& out = chunk.buffer();
-  const Sizes sizes{int64_t(labels.size()), int64_t(probabilities.size()), int64_t(error.size()),
+  const Sizes sizes{int64_t(labels.size()), int64_t(outputs.size()), int64_t(error.size()),
                     int32_t(wide), int32_t(error_kind)};
   append(out, &sizes, sizeof(sizes));
   append(out, labels.data(), labels.size() * sizeof(labels[0]));
   if (wide) {
-    append(out, probabilities.data(), probabilities.size() * sizeof(double));
+    append(out, outputs.data(), outputs.size() * sizeof(double));
   } else {
-    const std::vector<float> narrow(probabilities.begin(), probabilities.end());
+    const std::vector<float> narrow(outputs.begin(), outputs.end());
     append(out, narrow.data(), narrow.size() * sizeof(float));
   }
   append(out, error.data(), error.size());
@@ -55,13 +55,13 @@ ChunkResult ChunkResult::unpack(const Chunk& message) {
   };
   result.labels.resize(count(sizes.labels));
   take(result.labels.data(), result.labels.size() * sizeof(int32_t));
-  result.probabilities.resize(count(sizes.probabilities));
+  result.outputs.resize(count(sizes.outputs));
   if (sizes.wide != 0) {
-    take(result.probabilities.data(), result.probabilities.size() * sizeof(double));
+    take(result.outputs.data(), result.outputs.size() * sizeof(double));
   } else {
-    std::vector<float> narrow(result.probabilities.size());
+    std::vector<float> narrow(result.outputs.size());
     take(narrow.data(), narrow.size() * sizeof(float));
-    std::ranges::copy(narrow, result.probabilities.begin());
+    std::ranges::copy(narrow, result.outputs.begin());
   }
   result.error.resize(count(sizes.text));
   take(result.error.data(), result.error.size());

@@ -59,8 +59,8 @@ class Chunk {
 struct ChunkResult {
   int64_t number = 0, first_row = 0, rows = 0;
   std::vector<int32_t> labels;
-  std::vector<double> probabilities;  // [rows, classes], or empty when only labels are wanted
-  std::string error;                  // empty: none
+  std::vector<double> outputs;  // [rows, classes], or empty when only labels are wanted
+  std::string error;            // empty: none
   ErrorKind error_kind = ErrorKind::data;
 
   // As a message. Probabilities travel as fp32 unless `wide`.

@@ -167,7 +167,7 @@ void Workers::run_lane(size_t index) try {
     };
     predictor.emplace(*machine, config, model_.model, model_.scaling, model_.classes,
                       options_.batch, memory_ready,
-                      options_.probabilities ? Answer::probabilities : Answer::labels);
+                      options_.outputs ? Answer::outputs : Answer::labels);
   }
   {
     const std::scoped_lock lock(mutex_);
@@ -188,17 +188,17 @@ void Workers::compute(size_t index, Predictor& predictor, Items items) {
   predictor.compute();
   const double computed = clock_.now();
   ChunkResult result{items.head.number, items.head.first_row, items.head.rows, {}, {}, {}, {}};
-  if (options_.probabilities) {
-    result.probabilities = predictor.probabilities();
+  if (options_.outputs) {
+    result.outputs = predictor.outputs();
   } else {
     result.labels = predictor.labels();
   }
   const double read = clock_.now();
   const auto rows = size_t(items.head.rows), classes = size_t(model_.model.output().numel());
-  if (options_.probabilities) {
-    result.probabilities.resize(rows * classes);
+  if (options_.outputs) {
+    result.outputs.resize(rows * classes);
     for (size_t r = 0; r < rows; ++r) {
-      const auto row = result.probabilities.begin() + ptrdiff_t(r * classes);
+      const auto row = result.outputs.begin() + ptrdiff_t(r * classes);
       result.labels.push_back(int32_t(std::max_element(row, row + ptrdiff_t(classes)) - row));
     }
   }

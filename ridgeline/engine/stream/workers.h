@@ -19,9 +19,9 @@ struct WorkerOptions {
   int decoders = 1;              // threads that turn chunks into items, where that is work
   int credits = 0;               // chunks it takes at a time; 0: enough to keep all threads busy
   int64_t batch = 256;           // the most rows of a chunk
-  bool probabilities = true;
-  bool spans = false;  // keep what a trace shows
-  bool echo = false;   // label 0 for everything, without a model: what is left is the transport
+  bool outputs = true;           // else labels alone
+  bool spans = false;            // keep what a trace shows
+  bool echo = false;  // label 0 for everything, without a model: what is left is the transport
 };
 
 // The devices of this process at work: chunks go in, results come out, in any order. Decoding,

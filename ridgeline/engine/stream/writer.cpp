@@ -9,33 +9,33 @@
 namespace ridgeline::engine {
 namespace {
 
-void append_row(std::string& text, InferFormat format, int64_t index, int32_t label,
-                std::span<const double> p) {
+void append_row(std::string& text, const WriterOptions& options, int64_t index, int32_t label,
+                std::span<const double> values) {
   auto out = std::back_inserter(text);
-  const bool csv = format == InferFormat::csv;
+  const bool csv = options.format == InferFormat::csv;
   if (csv) {
     const fmt::format_int head(index), tail(label);
     text.append(head.data(), head.size()).append(1, ',').append(tail.data(), tail.size());
   } else {
     fmt::format_to(out, "{{\"index\":{},\"label\":{}", index, label);
-    if (!p.empty()) text += ",\"p\":[";
+    if (!values.empty()) fmt::format_to(out, ",\"{}\":[", options.letter);
   }
-  for (size_t i = 0; i < p.size(); ++i) {
+  for (size_t i = 0; i < values.size(); ++i) {
     if (csv || i > 0) text += ',';
-    if (!csv && !std::isfinite(p[i])) {
+    if (!csv && !std::isfinite(values[i])) {
       text += "null";  // JSON has no NaN
     } else {
-      fmt::format_to(out, "{:.9g}", p[i]);
+      fmt::format_to(out, "{:.9g}", values[i]);
     }
   }
-  text += csv ? "\n" : p.empty() ? "}\n" : "]}\n";
+  text += csv ? "\n" : values.empty() ? "}\n" : "]}\n";
 }
 
 std::string header(const WriterOptions& options) {
   if (options.format != InferFormat::csv || !options.header) return {};
   std::string text = "index,label";
-  for (int64_t i = 0; options.probabilities && i < options.classes; ++i) {
-    text += fmt::format(",p{}", i);
+  for (int64_t i = 0; options.outputs && i < options.classes; ++i) {
+    text += fmt::format(",{}{}", options.letter, i);
   }
   return text + "\n";
 }
@@ -106,10 +106,10 @@ void ResultWriter::run() try {
     }
     if (!result.error.empty()) throw Error(result.error_kind, result.error);
     text.clear();
-    const auto classes = result.probabilities.empty() ? 0 : size_t(options_.classes);
+    const auto classes = result.outputs.empty() ? 0 : size_t(options_.classes);
     for (size_t r = 0; r < result.labels.size(); ++r) {
-      append_row(text, options_.format, result.first_row + int64_t(r), result.labels[r],
-                 std::span(result.probabilities).subspan(r * classes, classes));
+      append_row(text, options_, result.first_row + int64_t(r), result.labels[r],
+                 std::span(result.outputs).subspan(r * classes, classes));
     }
     if (seen_) seen_(result);
     if (!closed_) {

@@ -19,7 +19,9 @@ namespace ridgeline::engine {
 struct WriterOptions {
   InferFormat format = InferFormat::csv;  // not automatic
   int64_t classes = 0;
-  bool probabilities = true;
+  bool outputs = true;  // of each class, beside the label
+  // What these are called: p0, p1, ... are probabilities, y0, y1, ... values of any size.
+  char letter = 'p';
   bool header = true;
   int64_t first = 0;  // the number of the first chunk
 };
