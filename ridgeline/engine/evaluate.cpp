@@ -30,12 +30,14 @@ Range share_of(int64_t rows, const Communicator* ranks) {
 
 Evaluator::Evaluator(Machine& machine, const Config& config, const nn::Model& model,
                      const data::ImageSet& set, const data::Scaling& scaling,
-                     const std::vector<std::string>& pinned)
+                     const std::vector<std::string>& pinned,
+                     const std::vector<std::string>& pinned_tail)
     : machine_(machine),
       model_(model),
       base_(lower_options(config, scaling, set)),
       set_(machine.runtime(), set),
       pinned_(pinned),
+      pinned_tail_(pinned_tail),
       shared_(machine.ranks() != nullptr && set.streams == 0),
       rows_(shared_ ? share_of(set.size(), machine.ranks()) : Range{0, set.size()}),
       batch_(set.streams > 0 ? set.streams : evaluation_batch(rows_.end - rows_.begin)) {
@@ -62,7 +64,7 @@ void Evaluator::prepare(const Weights& weights) {
   if (main_) return;
   const int64_t rest = (rows_.end - rows_.begin) % batch_;
   main_ = make(batch_, weights, pinned_);
-  if (rest > 0) tail_ = make(rest, weights, {});
+  if (rest > 0) tail_ = make(rest, weights, pinned_tail_);
 }
 
 Evaluation Evaluator::run(const Weights& weights) {

@@ -21,15 +21,17 @@ struct Evaluation {
 // Loss and accuracy of a model over a resident set, of which each rank computes a share.
 class Evaluator {
  public:
-  // `pinned` are the rows of a checkpoint, or none.
+  // `pinned` are the rows of a checkpoint, or none; `pinned_tail` those of the last, smaller batch.
   Evaluator(Machine& machine, const Config& config, const nn::Model& model,
             const data::ImageSet& set, const data::Scaling& scaling,
-            const std::vector<std::string>& pinned = {});
+            const std::vector<std::string>& pinned = {},
+            const std::vector<std::string>& pinned_tail = {});
 
   // Plans for these weights, which must be of the same model; run() does so if it was not done.
   void prepare(const Weights& weights);
   Evaluation run(const Weights& weights);
-  const Runner& runner() const { return *main_; }  // after prepare()
+  const Runner& runner() const { return *main_; }     // after prepare()
+  const Runner* tail() const { return tail_.get(); }  // of the rows left over, or null
   bool planned() const { return main_ != nullptr; }
 
  private:
@@ -40,7 +42,7 @@ class Evaluator {
   const nn::Model& model_;
   nn::LowerOptions base_;
   ResidentSet set_;
-  std::vector<std::string> pinned_;
+  std::vector<std::string> pinned_, pinned_tail_;
   bool shared_;  // each rank computes a part; a text, whose pieces follow one another, all of it
   Range rows_;   // this rank's
   int64_t batch_;

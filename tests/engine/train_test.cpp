@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -107,6 +108,49 @@ TEST(Train, LearnsAndReports) {
     EXPECT_TRUE(json.contains(key)) << key;
   }
   EXPECT_NEAR(json["us_per_step"].get<double>() * json["steps_per_second"].get<double>(), 1e6, 1);
+}
+
+// 203 rows in batches of 16 leave 11; 150 test rows are one batch, and 521 leave nine.
+TEST(Train, JsonHasTheRowsOfEveryPlan) {
+  const TempFolder folder;
+  TrainOptions options = quiet();
+  auto set = std::make_shared<data::DataSet>();
+  set->train = testing::small_part(203, 7);
+  set->test = testing::small_part(521, 8);
+  options.set = set;
+  const auto rows_of = [&](const std::vector<std::string>& sets, const char* key) {
+    return to_json(train(small_config(sets), options)).at(key).get<std::vector<std::string>>();
+  };
+  for (const char* key :
+       {"rows", "rows_last_batch", "rows_evaluation", "rows_evaluation_last_batch"}) {
+    EXPECT_FALSE(rows_of({}, key).empty()) << key;
+  }
+  const std::vector<std::string> none;
+  EXPECT_EQ(rows_of({"train.drop_last=true"}, "rows_last_batch"), none);
+  options.set = small_set();
+  EXPECT_EQ(rows_of({}, "rows_evaluation_last_batch"), none);
+}
+
+TEST(Train, LogsEveryStepWhenAsked) {
+  const TempFolder folder;
+  train(small_config({"train.log_steps=1", "train.epochs=2"}), quiet(folder / "each"));
+  train(small_config({"train.log_steps=5", "train.epochs=2"}), quiet(folder / "some"));
+  const auto logged = [&](const char* run) {
+    std::map<int64_t, double> losses;
+    std::istringstream lines(slurp(folder / run / "metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const auto json = nlohmann::json::parse(line);
+      if (json["event"] == "train") losses[json["step"]] = json["loss"];
+    }
+    return losses;
+  };
+  const auto each = logged("each"), some = logged("some");
+  ASSERT_EQ(each.size(), 26u);
+  std::vector<int64_t> steps;
+  for (const auto& [step, loss] : some) steps.push_back(step);
+  EXPECT_EQ(steps, (std::vector<int64_t>{5, 10, 13, 18, 23, 26}));
+  // The mean over the epoch's last three steps, of which the last has 11 rows.
+  EXPECT_NEAR(some.at(13), (16 * each.at(11) + 16 * each.at(12) + 11 * each.at(13)) / 43, 1e-12);
 }
 
 class Resume : public ::testing::TestWithParam<std::vector<std::string>> {};
@@ -305,15 +349,6 @@ TEST(Train, NanBehindABatchNormOverVectorsNamesALayer) {
   EXPECT_THAT(message, ::testing::ContainsRegex("layer [0-9] \\("));
 }
 
-TEST(Train, WrongOutputCountIsRefused) {
-  const TempFolder folder;
-  EXPECT_THAT(
-      message_of(ErrorKind::usage, [&] { train(small_config({"model.layers.3.out=5"}), quiet()); }),
-      HasSubstr("4 classes"));
-}
-
-}  // namespace
-}  // namespace ridgeline::engine
 // Bytes of any file may stand where the first layer looks up codes.
 TEST(Train, CodesThatTheFirstLayerDoesNotKnowAreRefused) {
   const TempFolder folder;
@@ -341,3 +376,12 @@ TEST(Train, CodesThatTheFirstLayerDoesNotKnowAreRefused) {
   }
 }
 
+TEST(Train, WrongOutputCountIsRefused) {
+  const TempFolder folder;
+  EXPECT_THAT(
+      message_of(ErrorKind::usage, [&] { train(small_config({"model.layers.3.out=5"}), quiet()); }),
+      HasSubstr("4 classes"));
+}
+
+}  // namespace
+}  // namespace ridgeline::engine

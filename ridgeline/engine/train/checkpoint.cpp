@@ -42,13 +42,16 @@ std::vector<std::byte> checkpoint_bytes(Trainer& trainer, const Snapshot& snapsh
   nn::Metadata metadata = describe_model(model, trainer.config(), trainer.scaling(),
                                          trainer.set().train.classes, trainer.set().train.symbols);
   const RowNames rows = trainer.rows();
-  metadata[kKey] =
-      json{{"version", kVersion},
-           {"step", trainer.step()},
-           {"ranks", trainer.ranks()},
-           {"data_hash", fmt::format("{:016x}", trainer.set().train.hash)},
-           {"rows", {{"train", rows.train}, {"tail", rows.tail}, {"evaluate", rows.evaluate}}}}
-          .dump();
+  metadata[kKey] = json{{"version", kVersion},
+                        {"step", trainer.step()},
+                        {"ranks", trainer.ranks()},
+                        {"data_hash", fmt::format("{:016x}", trainer.set().train.hash)},
+                        {"rows",
+                         {{"train", rows.train},
+                          {"tail", rows.tail},
+                          {"evaluate", rows.evaluate},
+                          {"evaluate_tail", rows.evaluate_tail}}}}
+                       .dump();
   std::vector<nn::TensorEntry> tensors;
   for (const Snapshot::Item& item : snapshot.items) {
     const bool param = is_param(model, item.name);
@@ -85,6 +88,7 @@ CheckpointInfo read_checkpoint_info(const nn::TensorFile& file) {
     rows.at("train").get_to(info.rows.train);
     rows.at("tail").get_to(info.rows.tail);
     rows.at("evaluate").get_to(info.rows.evaluate);
+    info.rows.evaluate_tail = rows.value("evaluate_tail", std::vector<std::string>{});
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {

@@ -106,7 +106,8 @@ CheckpointInfo TrainRun::share_info(CheckpointInfo info) {
   if (ranks_ == nullptr) return info;
   info.step = agreed(info.step);
   info.ranks = agreed(info.ranks);
-  for (auto* rows : {&info.rows.train, &info.rows.tail, &info.rows.evaluate}) {
+  for (auto* rows :
+       {&info.rows.train, &info.rows.tail, &info.rows.evaluate, &info.rows.evaluate_tail}) {
     std::string text;
     for (const std::string& row : *rows) text += row + "\n";
     std::istringstream lines(ranks_->text_from_root(text));
@@ -137,7 +138,7 @@ void TrainRun::announce() {
   report_.threads = machine_->threads();
   report_.parameters = trainer_->model().parameter_count();
   report_.memory = runner.plan().memory();
-  report_.rows = runner.row_names();
+  report_.rows = trainer_->rows();
   report_.plan_source = runner.explanation().source;
   report_.startup_seconds = since_start_.seconds();
   report_.tuning_seconds = trainer_->tuning_seconds();
@@ -154,7 +155,7 @@ void TrainRun::announce() {
   progress_.line(fmt::format(
       "plan of {} ({}); memory {}B (live at once {}B, without reuse {}B); ready in {} (tuning "
       "{})",
-      counted(int64_t(report_.rows.size()), "row"), report_.plan_source,
+      counted(int64_t(report_.rows.train.size()), "row"), report_.plan_source,
       engineering(double(report_.memory.arena)), engineering(double(report_.memory.peak_live)),
       engineering(double(report_.memory.sum)), duration(report_.startup_seconds),
       duration(report_.tuning_seconds)));

@@ -12,6 +12,7 @@
 #include "ridgeline/engine/config.h"
 #include "ridgeline/engine/evaluate.h"
 #include "ridgeline/engine/progress.h"
+#include "ridgeline/engine/train/row_names.h"
 #include "ridgeline/prof/limit.h"
 #include "ridgeline/prof/network.h"
 
@@ -50,9 +51,9 @@ struct TrainReport {
   int threads = 0;
   int64_t parameters = 0;
   MemoryUse memory;  // of the training plan
-  std::vector<std::string> rows;
-  std::string plan_source;
-  int stopped_by = 0;  // a signal's number; 0: ran to its end
+  RowNames rows;
+  std::string plan_source;  // of the training plan
+  int stopped_by = 0;       // a signal's number; 0: ran to its end
   int ranks = 1;
   prof::Network network;  // of several ranks, as measured between them
   Carrier carrier;        // of the same

@@ -89,7 +89,8 @@ Trainer::Trainer(Machine& machine, const Config& config, std::shared_ptr<const d
                            better_streamed(machine.runtime(), set_->train, config.data.resident))),
       weights_(machine.runtime(), model_,
                nn::lower(model_, train_options(batches_.full_size(), 1))),
-      evaluator_(machine, config, model_, set_->test, scaling_, pinned.evaluate),
+      evaluator_(machine, config, model_, set_->test, scaling_, pinned.evaluate,
+                 pinned.evaluate_tail),
       pinned_(pinned) {
   const int64_t batch = batches_.full_size(), last = batches_.size(batches_.batches() - 1);
   if (streams_) {
@@ -253,9 +254,12 @@ const nn::Model& Trainer::model() {
 }
 
 RowNames Trainer::rows() const {
-  RowNames names{full_->row_names(), {}, pinned_.evaluate};
+  RowNames names{full_->row_names(), {}, pinned_.evaluate, pinned_.evaluate_tail};
   if (tail_) names.tail = tail_->row_names();
-  if (evaluator_.planned()) names.evaluate = evaluator_.runner().row_names();
+  if (!evaluator_.planned()) return names;
+  names.evaluate = evaluator_.runner().row_names();
+  const Runner* rest = evaluator_.tail();
+  names.evaluate_tail = rest != nullptr ? rest->row_names() : std::vector<std::string>{};
   return names;
 }
 
@@ -263,6 +267,7 @@ double Trainer::tuning_seconds() const {
   double seconds = full_->explanation().tuning_seconds;
   if (tail_) seconds += tail_->explanation().tuning_seconds;
   if (evaluator_.planned()) seconds += evaluator_.runner().explanation().tuning_seconds;
+  if (const Runner* rest = evaluator_.tail()) seconds += rest->explanation().tuning_seconds;
   return seconds;
 }
 

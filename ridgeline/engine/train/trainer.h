@@ -6,14 +6,10 @@
 #include "ridgeline/data/batches.h"
 #include "ridgeline/data/image_set.h"
 #include "ridgeline/engine/evaluate.h"
+#include "ridgeline/engine/train/row_names.h"
 #include "ridgeline/engine/train/streamed_set.h"
 
 namespace ridgeline::engine {
-
-// Names of the rows that each plan of a run is made of; kept in checkpoints.
-struct RowNames {
-  std::vector<std::string> train, tail, evaluate;
-};
 
 // A run's model, weights, data and plans on one machine. It steps and evaluates; when to do so, and
 // what to keep, is train()'s business.
