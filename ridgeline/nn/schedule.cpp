@@ -6,6 +6,9 @@
 #include <cmath>
 #include <numbers>
 
+#include "ridgeline/core/error.h"
+#include "ridgeline/core/text.h"
+
 namespace ridgeline::nn {
 namespace {
 
@@ -43,21 +46,37 @@ std::string_view name(ScheduleKind kind) {
   return "unknown";
 }
 
+void check(const Schedule& schedule, const RunLength& run) {
+  if (schedule.kind != ScheduleKind::cosine || schedule.total.count == 0) return;
+  const int64_t total = in_steps(schedule.total, run);
+  if (total > schedule.warmup_steps) return;
+  throw_error(ErrorKind::usage,
+              "train.schedule: the cosine ends after {} steps{}, before its warm-up of {} does; "
+              "give it more {} or a shorter warmup_steps",
+              total,
+              schedule.total.epochs
+                  ? fmt::format(" ({} of {} steps)", counted(schedule.total.count, "epoch"),
+                                run.steps_per_epoch)
+                  : "",
+              schedule.warmup_steps, schedule.total.epochs ? "epochs" : "steps");
+}
+
 double lr(const Schedule& schedule, double base, int64_t step, const RunLength& run) {
   const int64_t warmup = schedule.warmup_steps;
   if (step < warmup) return base * double(step + 1) / double(warmup);
+  const int64_t at = step - warmup;  // the schedule's own step
   switch (schedule.kind) {
     case ScheduleKind::constant:
       return base;
     case ScheduleKind::step: {
       const int64_t every = std::max<int64_t>(1, in_steps(schedule.every, run));
-      return base * std::pow(schedule.factor, double(step / every));
+      return base * std::pow(schedule.factor, double(at / every));
     }
     case ScheduleKind::cosine: {
       const int64_t total =
           schedule.total.count > 0 ? in_steps(schedule.total, run) : run.total_steps;
       const double length = double(std::max<int64_t>(1, total - warmup));
-      const double done = std::min(1.0, double(step - warmup) / length);
+      const double done = std::min(1.0, double(at) / length);
       const double wave = 0.5 * (1.0 + std::cos(std::numbers::pi * done));
       return base * (schedule.min_factor + (1.0 - schedule.min_factor) * wave);
     }
@@ -77,6 +96,11 @@ Schedule read_schedule(ConfigTable& parent, const std::string& key) {
   if (schedule.kind == ScheduleKind::cosine) {
     schedule.total = read_stretch(table, "", schedule.total);
     schedule.min_factor = table.number("min_factor", 0.0, {0.0, 1.0});
+    // Epochs are compared when it is known how many steps they have: check().
+    if (table.has("steps") && schedule.total.count <= schedule.warmup_steps) {
+      table.fail("steps", fmt::format("{} is not more than the {} of warmup_steps",
+                                      schedule.total.count, schedule.warmup_steps));
+    }
   }
   table.finish();
   return schedule;

@@ -95,6 +95,7 @@ TEST_F(CudaHalves, ResumeBitForBit) {
       const TempFolder folder;
       const auto run = [&](const char* out, const char* steps, bool resume) {
         Sets sets = whole ? perceptron() : Sets{};
+        sets.push_back("train.schedule={type=\"cosine\",epochs=4}");  // else it ends with max_steps
         sets.push_back(std::string("train.max_steps=") + steps);
         TrainOptions options = quiet(folder / out);
         options.resume = resume;

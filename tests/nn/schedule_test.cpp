@@ -50,8 +50,46 @@ TEST(Schedule, CosineFallsFromOneToItsLeast) {
   schedule.warmup_steps = 10;  // what is left is ten steps long
   EXPECT_NEAR(lr(schedule, 1, 15, kRun), 0.55, 1e-15);
   EXPECT_NEAR(lr(schedule, 1, 9, kRun), 1, 1e-15);
-  schedule.total = {5, false};  // over before the warm-up is: no division by nothing
-  EXPECT_NEAR(lr(schedule, 1, 30, kRun), 0.1, 1e-15);
+  schedule.total = {};  // the rest of the run: forty steps
+  EXPECT_NEAR(lr(schedule, 1, 30, kRun), 0.55, 1e-15);
+  EXPECT_NEAR(lr(schedule, 1, 7, {10, 5}), 0.8, 1e-15);  // a run that ends in its warm-up
+}
+
+TEST(Schedule, StepsAreCountedFromTheEndOfTheWarmUp) {
+  Schedule schedule;
+  schedule.kind = ScheduleKind::step;
+  schedule.every = {3, false};
+  schedule.factor = 0.5;
+  schedule.warmup_steps = 10;
+  EXPECT_DOUBLE_EQ(lr(schedule, 1, 9, kRun), 1);
+  for (const int64_t step : {10, 11, 12}) EXPECT_DOUBLE_EQ(lr(schedule, 1, step, kRun), 1);
+  for (const int64_t step : {13, 14, 15}) EXPECT_DOUBLE_EQ(lr(schedule, 1, step, kRun), 0.5);
+  EXPECT_DOUBLE_EQ(lr(schedule, 1, 16, kRun), 0.25);
+  schedule.every = {1, true};  // of ten steps
+  EXPECT_DOUBLE_EQ(lr(schedule, 1, 19, kRun), 1);
+  EXPECT_DOUBLE_EQ(lr(schedule, 1, 20, kRun), 0.5);
+}
+
+TEST(Schedule, ACosineNoLongerThanItsWarmUpIsRefused) {
+  Schedule schedule;
+  schedule.kind = ScheduleKind::cosine;
+  schedule.warmup_steps = 20;
+  check(schedule, kRun);
+  check(schedule, {10, 5});  // the run itself ends in the warm-up
+  schedule.total = {21, false};
+  check(schedule, kRun);
+  schedule.total = {3, true};
+  check(schedule, kRun);
+  for (const Stretch& total : {Stretch{20, false}, Stretch{5, false}, Stretch{2, true}}) {
+    schedule.total = total;
+    test::expect_error(ErrorKind::usage, {"train.schedule", "warm-up of 20"},
+                       [&] { check(schedule, kRun); });
+  }
+  test::expect_error(ErrorKind::usage, {"steps", "12 is not more than the 12 of warmup_steps"}, [] {
+    ConfigTable table =
+        ConfigTable::parse("s = { type = \"cosine\", steps = 12, warmup_steps = 12 }", "t.toml");
+    read_schedule(table, "s");
+  });
 }
 
 TEST(Schedule, ReadsBackWhatItWrites) {

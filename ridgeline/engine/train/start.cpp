@@ -11,6 +11,13 @@
 namespace ridgeline::engine {
 namespace {
 
+// Whether the schedule is another one now: a cosine without a length of its own ends with the run.
+bool bends(const Config& kept, const Config& now) {
+  const nn::Schedule& schedule = now.train.schedule;
+  return schedule.kind == nn::ScheduleKind::cosine && schedule.total.count == 0 &&
+         (kept.train.epochs != now.train.epochs || kept.train.max_steps != now.train.max_steps);
+}
+
 void check_unchanged(const CheckpointInfo& info, const Config& config, const data::DataSet& set,
                      const std::string& origin) {
   if (const std::string changed = changed_settings(info.config, config); !changed.empty()) {
@@ -51,6 +58,11 @@ TrainRun::TrainRun(const Config& config, const TrainOptions& options)
   if (options.resume && folder_ && folder_->has_checkpoint()) {
     kept = folder_->load_checkpoint(check, warn);
     check_unchanged(info, config, *set, kept->origin());
+    if (bends(parse_config(info.config, kept->origin()), config)) {
+      progress_.warning(
+          "the cosine of train.schedule ends with the run, which has another length now: rates "
+          "differ from those planned before; give the schedule steps or epochs to keep them");
+    }
   }
   info = share_info(std::move(info));
   if (folder_) {
@@ -159,6 +171,10 @@ void TrainRun::announce() {
       engineering(double(report_.memory.arena)), engineering(double(report_.memory.peak_live)),
       engineering(double(report_.memory.sum)), duration(report_.startup_seconds),
       duration(report_.tuning_seconds)));
+  if (const int64_t warmup = config_.train.schedule.warmup_steps; end_ > 0 && warmup >= end_) {
+    progress_.warning(fmt::format("the run's {} end within the warm-up of {}",
+                                  counted(end_, "step"), counted(warmup, "step")));
+  }
   if (trainer_->step() > 0) {
     progress_.line(fmt::format("continuing after step {}{}", trainer_->step(),
                                trainer_->step() < end_ ? "" : ": there is nothing left to train"));

@@ -92,6 +92,7 @@ Trainer::Trainer(Machine& machine, const Config& config, std::shared_ptr<const d
       evaluator_(machine, config, model_, set_->test, scaling_, pinned.evaluate,
                  pinned.evaluate_tail),
       pinned_(pinned) {
+  nn::check(config.train.schedule, run_length());
   const int64_t batch = batches_.full_size(), last = batches_.size(batches_.batches() - 1);
   if (streams_) {
     streamed_.emplace(machine.runtime(), set_->train, launch_steps() * local_rows(batch),
@@ -168,10 +169,8 @@ int64_t Trainer::total_steps() const {
   return config_.train.max_steps > 0 ? std::min(all, config_.train.max_steps) : all;
 }
 
-// max_steps only ends a run early: it does not bend the schedule, so N + N steps equal 2N.
 double Trainer::lr(int64_t step) const {
-  const nn::RunLength run{batches_.batches(), config_.train.epochs * batches_.batches()};
-  return nn::lr(config_.train.schedule, config_.train.optimizer.lr, step, run);
+  return nn::lr(config_.train.schedule, config_.train.optimizer.lr, step, run_length());
 }
 
 int64_t Trainer::advance(int64_t most) {

@@ -35,6 +35,7 @@ class Trainer {
   int64_t step() const { return step_; }  // steps made
   int64_t steps_per_epoch() const { return batches_.batches(); }
   int64_t total_steps() const;  // by epochs and max_steps
+  nn::RunLength run_length() const { return {steps_per_epoch(), total_steps()}; }
   double lr(int64_t step) const;
   int64_t clipped_steps() const;
   std::optional<double> gradient_norm() const;  // of the last step, where clipping computes it
