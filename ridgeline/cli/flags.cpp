@@ -17,7 +17,8 @@ void RunFlags::declare(CLI::App& command) {
   command.add_flag("--no-tune", no_tune,
                    "take rows in their fixed order instead of measuring them");
   command.add_flag("--deterministic", deterministic,
-                   "leave out rows that are not bitwise repeatable");
+                   "the same bits every time, on the same device and --threads: no tuning (as "
+                   "--no-tune), and no rows that do not repeat");
   command
       .add_option("--rows", rows,
                   "plan with these rows only, as in 'cpu.*.reference' or 'cuda.linear'; "

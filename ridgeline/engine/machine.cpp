@@ -111,7 +111,7 @@ Machine::Machine(const RunConfig& run, Communicator* ranks)
       options_.only.push_back(pattern);
     }
   }
-  if (run.tune) cache_.emplace(TuningCache::standard(runtime_->fingerprint()));
+  if (options_.measures()) cache_.emplace(TuningCache::standard(runtime_->fingerprint()));
 }
 
 Machine Machine::reference() {

@@ -119,8 +119,8 @@ std::vector<Candidate> ask(const Program& program, const Table& table, const Run
     const Options usable_ones = usable(program, table, all, true);
     if (!named_cover(program, usable_ones, options.pinned).empty()) return all;
   }
-  return options.tune ? ask_all(program, table, runtime, options, Slow::all)
-                      : ask_for_order(program, table, runtime, options);
+  return options.measures() ? ask_all(program, table, runtime, options, Slow::all)
+                            : ask_for_order(program, table, runtime, options);
 }
 
 [[noreturn]] void throw_uncovered(const Program& program, const Options& options,
@@ -193,7 +193,7 @@ Choices choose(const Program& program, const Table& table, const PlanOptions& op
   if (fixed.empty() && !program.ops.empty()) {
     throw_uncovered(program, everything, explanation.candidates);
   }
-  if (!options.tune) {
+  if (!options.measures()) {
     explanation.source = "fixed order";
     return fixed;
   }
@@ -297,7 +297,7 @@ Planned plan_in_order(const Program& program, const Table& table, Runtime& runti
 
 // What was asked for is part of the question, so it is part of the key.
 std::string plan_key(const Program& program, const PlanOptions& options) {
-  std::string key = fmt::format("{} deterministic={}", signature(program), options.deterministic);
+  std::string key = signature(program);
   for (const std::string& row : options.only) key += " only " + row;
   for (const std::string& row : options.except) key += " except " + row;
   return key;
@@ -330,7 +330,7 @@ Planned plan_program(const Program& program, const Table& table, Runtime& runtim
     return plan_together(program, table, runtime, options, cache, *ranks);
   }
   DeviceStopwatch stopwatch(program, runtime, options.seconds_per_row, cache);
-  if (cache == nullptr || !options.tune || !options.pinned.empty()) {
+  if (cache == nullptr || !options.measures() || !options.pinned.empty()) {
     return plan_program(program, table, runtime, options, stopwatch);
   }
   std::string source;

@@ -14,14 +14,18 @@ namespace ridgeline {
 class TuningCache;
 
 struct PlanOptions {
-  bool tune = true;            // measure; else the table's fixed order
-  bool deterministic = false;  // leave out rows that are not
-  size_t shortlist = 3;        // plans measured whole
+  bool tune = true;  // measure; else the table's fixed order
+  // Leave out rows that are not, and take the table's fixed order whatever `tune` says: rows differ
+  // in the order of their sums, so that a plan chosen by times does not repeat bit for bit.
+  bool deterministic = false;
+  size_t shortlist = 3;  // plans measured whole
   double seconds_per_row = 0.02;
   // Patterns of row names: how a name begins, or with '*' for any text the whole of it.
   std::vector<std::string> only;    // if set: keep rows that fit one of these
   std::vector<std::string> except;  // leave out rows that fit one of these
   std::vector<std::string> pinned;  // row names in order, from a checkpoint: used again if they fit
+
+  bool measures() const { return tune && !deterministic; }
 };
 
 // One row at one position, tried or refused.

@@ -187,7 +187,7 @@ Planned plan_together(const Program& program, const Table& table, Runtime& runti
   if (ranks.is_root() && !options.pinned.empty()) {
     names = joined(options.pinned);
     source = "checkpoint";
-  } else if (ranks.is_root() && options.tune && cache != nullptr) {
+  } else if (ranks.is_root() && options.measures() && cache != nullptr) {
     if (const auto known = cache->plan(key)) {
       names = joined(known->rows);
       source = "cache";
@@ -210,7 +210,7 @@ Planned plan_together(const Program& program, const Table& table, Runtime& runti
     return plan_in_order(program, table, runtime, unpinned,
                          [&](std::vector<Candidate>& all) { keep_common(all, ranks); });
   };
-  if (!options.tune) return in_order();
+  if (!options.measures()) return in_order();
 
   Explanation explanation;
   names.clear();

@@ -198,9 +198,12 @@ TEST_F(Planner, DeterministicAndOnlyAndExceptRestrictTheTable) {
   const std::map<std::string, double> times{{"loose", 1}, {"strict", 2}, {"other", 0.5}};
   PlanOptions options;
   options.deterministic = true;
-  EXPECT_THAT(names(plan(table, times, options).choices), ElementsAre("other", "other", "other"));
-  options.except = {"oth"};
   EXPECT_THAT(names(plan(table, times, options).choices), ElementsAre("strict"));
+  options.except = {"str"};
+  EXPECT_THAT(names(plan(table, times, options).choices), ElementsAre("other", "other", "other"));
+  options = {};
+  options.except = {"loo"};
+  EXPECT_THAT(names(plan(table, times, options).choices), ElementsAre("other", "other", "other"));
   options = {};
   options.only = {"strict"};
   EXPECT_THAT(names(plan(table, times, options).choices), ElementsAre("strict"));
@@ -253,6 +256,30 @@ TEST_F(Planner, SaysWhichRowsWereTriedWhenNothingCovers) {
   }
 }
 
+TEST_F(Planner, DeterministicPlansFollowNeitherTimesNorTheCache) {
+  const Table table{row("loose", 3, {.deterministic = false, .fallback = false}), row("slow", 3),
+                    row("fast", 3)};
+  InventedTimes stopwatch({});
+  PlanOptions options;
+  options.deterministic = true;
+  EXPECT_THAT(names(plan_program(program_, table, *runtime_, options, stopwatch).choices),
+              ElementsAre("slow"));
+  EXPECT_EQ(stopwatch.asked, 0);
+
+  const auto file = std::filesystem::path(::testing::TempDir()) / "planner_test_pinned.json";
+  std::filesystem::remove(file);
+  TuningCache cache(file, "test");
+  cache.set_plan(signature(program_), {{"fast"}, 1e-9});
+  const Planned planned = plan_program(program_, table, *runtime_, options, &cache);
+  EXPECT_THAT(names(planned.choices), ElementsAre("slow"));
+  EXPECT_EQ(planned.explanation.source, "fixed order");
+  EXPECT_FALSE(std::filesystem::exists(file)) << "nothing was measured";
+
+  options.pinned = {"fast"};  // by a checkpoint
+  EXPECT_THAT(names(plan_program(program_, table, *runtime_, options, &cache).choices),
+              ElementsAre("fast"));
+}
+
 TEST_F(Planner, TheCacheAnswersTheSecondTime) {
   const auto file = std::filesystem::path(::testing::TempDir()) / "planner_test_tuning.json";
   std::filesystem::remove(file);
@@ -270,12 +297,12 @@ TEST_F(Planner, TheCacheAnswersTheSecondTime) {
 
   // Tuned while the machine was busy: far from what the plan takes now.
   TuningCache busy(file, "test");
-  busy.set_plan(signature(program_) + " deterministic=false", {names(first.choices), 10.0});
+  busy.set_plan(signature(program_), {names(first.choices), 10.0});
   const Planned third = plan_program(program_, table, *runtime_, options, &busy);
   EXPECT_THAT(third.explanation.source, HasSubstr("measured again: the kept plan took"));
   EXPECT_EQ(plan_program(program_, table, *runtime_, options, &busy).explanation.source, "cache");
 
-  options.deterministic = true;  // another question
+  options.only = {"cpu.*.reference"};  // another question
   TuningCache again(file, "test");
   EXPECT_EQ(plan_program(program_, table, *runtime_, options, &again).explanation.source,
             "measured");
