@@ -90,8 +90,10 @@ void add_verify(CLI::App& app, Action& action) {
       ->check(range(0.0, 1e9))
       ->type_name("S");
   command
-      ->add_option("--precision", flags->precisions,
-                   "fp64, fp32 or, on a GPU, tf32; may be repeated (default: fp64 and fp32)")
+      ->add_option(
+          "--precision", flags->precisions,
+          "fp64, fp32, bf16, fp16 or, of a GPU against fp32 on the CPU, tf32 and fp32x3; may be "
+          "repeated (default: fp64 and fp32)")
       ->allow_extra_args(false)
       ->type_name("NAME");
   command->add_option("--part", flags->part)->group("");  // what --ranks launches

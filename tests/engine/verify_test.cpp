@@ -4,9 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "ridgeline/core/file.h"
 #include "ridgeline/dist/self.h"
+#include "ridgeline/engine/machine.h"
+#include "ridgeline/nn/safetensors.h"
 #include "tests/engine/small_set.h"
 
 namespace ridgeline::engine {
@@ -73,6 +77,71 @@ TEST_P(VerifyElsewhere, OneMoreRowInABatchFails) {
     EXPECT_EQ(report.good(), same) << to_text(report);
     EXPECT_EQ(report.comparisons.back().what, "1 ranks");
     EXPECT_EQ(report.comparisons.back().verdict, same ? Verdict::pass : Verdict::fail);
+  }
+}
+
+TEST(Verify, TheCpuStandsInWithWhatItHas) {
+  for (const Precision both :
+       {Precision::fp64, Precision::fp32, Precision::bf16, Precision::fp16}) {
+    for (const bool others : {true, false}) {
+      EXPECT_EQ(cpu_side(both, others).base, both);
+      EXPECT_TRUE(cpu_side(both, others).reference_rows);
+    }
+  }
+  for (const Precision gpu : {Precision::tf32, Precision::fp32x3}) {
+    const CpuSide side = cpu_side(gpu, true);
+    EXPECT_EQ(side.base, Precision::fp32);
+    EXPECT_FALSE(side.reference_rows) << "they would be compared within bounds of " << name(gpu);
+    EXPECT_EQ(storage(side.base), storage(gpu)) << "tensors are compared byte for byte in size";
+    EXPECT_TRUE(has_precision(Device{}, side.base));
+    EXPECT_THROW(cpu_side(gpu, false), Error);
+  }
+}
+
+// A run as a GPU makes it: that of fp32 with its weights off by `relative`, under tf32's name.
+void write_tf32_part(const Config& config, const VerifyOptions& options, double relative,
+                     const std::filesystem::path& file) {
+  VerifyOptions fp32 = options;
+  fp32.precisions = {Precision::fp32};
+  write_part(config, fp32, file);
+  const nn::TensorFile made = nn::TensorFile::read(file);
+  std::vector<nn::TensorEntry> tensors(made.tensors().begin(), made.tensors().end());
+  std::vector<std::vector<float>> kept;
+  kept.reserve(tensors.size());
+  for (nn::TensorEntry& tensor : tensors) {
+    ASSERT_TRUE(tensor.name.starts_with("fp32/")) << tensor.name;
+    tensor.name.replace(0, 4, "tf32");
+    if (tensor.dtype != DType::fp32) continue;
+    auto& to = kept.emplace_back(tensor.data.size() / sizeof(float));
+    std::memcpy(to.data(), tensor.data.data(), tensor.data.size());
+    for (size_t i = 0; i < to.size(); ++i) to[i] *= float(1 + (i % 2 == 0 ? relative : -relative));
+    tensor.data = std::as_bytes(std::span(to));
+  }
+  write_file_atomic(file, nn::to_safetensors(tensors, {}));
+}
+
+TEST(Verify, Tf32IsHeldToItsOwnBoundsAgainstTheCpusFp32) {
+  const TempFolder folder;
+  dist::SelfCommunicator alone;
+  const Config config = small_config({"train.optimizer={type=\"sgd\",lr=0.01}"});
+  VerifyOptions options = options_for(5);
+  options.ranks = &alone;
+  options.precisions = {Precision::tf32};
+  options.part_ranks = 2;
+  for (const bool good : {true, false}) {
+    // One rounding of tf32 is far beyond one of fp32; a hundred of them are no rounding any more.
+    write_tf32_part(config, options, good ? 0x1p-11 : 100 * 0x1p-11, folder / "part.safetensors");
+    VerifyOptions compare = options;
+    compare.part = folder / "part.safetensors";
+    const VerifyReport report = verify(config, compare);
+    const Comparison& last = report.comparisons.back();
+    EXPECT_EQ(last.what, "2 ranks");
+    EXPECT_EQ(last.precision, Precision::tf32);
+    EXPECT_EQ(last.base, Precision::fp32);
+    EXPECT_EQ(last.verdict, good ? Verdict::pass : Verdict::fail) << to_text(report);
+    EXPECT_THAT(to_text(report), HasSubstr("tf32 2 ranks, 5 steps, against fp32"));
+    EXPECT_THAT(to_text(report), HasSubstr("left out: the CPU's reference rows in tf32"));
+    for (const Comparison& each : report.comparisons) EXPECT_NE(each.what, "cpu reference rows");
   }
 }
 

@@ -19,8 +19,10 @@ std::string to_text(const VerifyReport& report) {
       out, "{}: {} steps of {} rows; relative errors against the CPU's fast rows on one rank\n",
       report.data, report.steps, report.batch);
   for (const Comparison& c : report.comparisons) {
-    fmt::format_to(out, "\n{} {}, {} step{}: {}\n", name(c.precision), c.what, c.steps,
-                   c.steps == 1 ? "" : "s", name(c.verdict));
+    fmt::format_to(out, "\n{} {}, {} step{}{}: {}\n", name(c.precision), c.what, c.steps,
+                   c.steps == 1 ? "" : "s",
+                   c.base == c.precision ? "" : fmt::format(", against {}", name(c.base)),
+                   name(c.verdict));
     fmt::format_to(out, "  {:<28} {:>10} {:>10} {:>10} {:>21}\n", "tensor", "max norm", "2-norm",
                    "bound", "control (max, 2-norm)");
     for (const Comparison::Tensor& t : c.tensors) {
@@ -71,6 +73,7 @@ std::string to_json_text(const VerifyReport& report) {
     }
     all["comparisons"].push_back({{"what", c.what},
                                   {"precision", name(c.precision)},
+                                  {"base_precision", name(c.base)},
                                   {"steps", c.steps},
                                   {"verdict", name(c.verdict)},
                                   {"worst_loss", c.worst_loss},

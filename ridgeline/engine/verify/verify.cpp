@@ -34,6 +34,7 @@ Snapshot clone(const Snapshot& snapshot) {
 
 double roundoff(Precision precision) {
   if (precision == Precision::tf32) return 0x1p-11;
+  if (precision == Precision::fp32x3) return 0x1p-22;  // a factor is two tf32 numbers
   return unit_roundoff(storage(precision));
 }
 
@@ -138,6 +139,7 @@ Verdict judge(double error, double bound, double control) {
 }
 
 struct Base {
+  Precision precision = Precision::fp32;
   Snapshot start;
   Made made, control;
 };
@@ -147,6 +149,7 @@ Comparison compare(std::string what, Precision precision, int64_t batch, const B
   Comparison all;
   all.what = std::move(what);
   all.precision = precision;
+  all.base = base.precision;
   all.steps = int64_t(made.losses.size());
   for (size_t i = 0; i < base.made.state.items.size(); ++i) {
     const Snapshot::Item& item = base.made.state.items[i];
@@ -185,14 +188,16 @@ Comparison compare(std::string what, Precision precision, int64_t batch, const B
   return all;
 }
 
-Base make_base(const Config& config, const SetPtr& set, int64_t steps) {
+// Compared with runs in `precision`: the control's first weights are off by one rounding of that.
+Base make_base(const Config& config, const SetPtr& set, int64_t steps, Precision precision) {
   Base base;
+  base.precision = config.run.precision;
   Machine machine(config.run);
   Trainer trainer(machine, config, set);
   base.start = trainer.snapshot();
   base.made = make(trainer, steps);
   Snapshot state = clone(base.start);
-  disturb(state, config.run.precision);
+  disturb(state, precision);
   trainer.restore(state, 0);
   base.control = make(trainer, steps);
   return base;
@@ -267,6 +272,18 @@ bool VerifyReport::good() const {
                       [](const Comparison& c) { return c.verdict == Verdict::fail; });
 }
 
+CpuSide cpu_side(Precision precision, bool others) {
+  if (has_precision(Device{}, precision)) return {precision, true};
+  if (!others) {
+    throw_error(
+        ErrorKind::usage,
+        "--precision {}: only a GPU computes in it, and there is none ({}); use fp64, fp32, "
+        "bf16 or fp16",
+        name(precision), gpu_support().refusal);
+  }
+  return {Precision::fp32, false};
+}
+
 VerifyReport verify(const Config& given, const VerifyOptions& options) {
   const SetPtr set = load_set(given, options);
   const int64_t steps = steps_of(given, *set, options);
@@ -283,26 +300,35 @@ VerifyReport verify(const Config& given, const VerifyOptions& options) {
   std::erase_if(gpus, [](const Device& device) { return device.kind == DeviceKind::cpu; });
   if (root && gpus.empty()) report.notes.push_back("no GPU: " + gpu_support().refusal);
   std::vector<Snapshot> finals;
+  const bool others = !gpus.empty() || ranks != nullptr || !options.part.empty();
   for (const Precision precision : options.precisions) {
-    const Config on_cpu = with(config, precision, "cpu");
     Made together;
     const bool gpu_ranks = given.run.device != "cpu" && given.run.device != "auto";
     if (ranks != nullptr) {
-      together =
-          make(gpu_ranks ? with(config, precision, given.run.device) : on_cpu, set, steps, ranks);
+      const std::string device = gpu_ranks ? given.run.device : "cpu";
+      together = make(with(config, precision, device), set, steps, ranks);
       check_replicas(*ranks, together.state, steps);
     }
     if (!root) continue;
-    const Base base = make_base(on_cpu, set, steps);
+    const CpuSide cpu = cpu_side(precision, others);
+    const Config on_cpu = with(config, cpu.base, "cpu");
+    const Base base = make_base(on_cpu, set, steps, precision);
     const auto add = [&](const std::string& what, const Base& from, const Made& made) {
       report.comparisons.push_back(compare(what, precision, report.batch, from, made));
     };
-    const Made reference = make_reference(on_cpu, set, steps, options.reference_seconds);
-    const auto made_steps = int64_t(reference.losses.size());
-    if (made_steps < steps) {
-      add("cpu reference rows", make_base(on_cpu, set, made_steps), reference);
+    if (cpu.reference_rows) {
+      const Made reference = make_reference(on_cpu, set, steps, options.reference_seconds);
+      const auto made_steps = int64_t(reference.losses.size());
+      if (made_steps < steps) {
+        add("cpu reference rows", make_base(on_cpu, set, made_steps, precision), reference);
+      } else {
+        add("cpu reference rows", base, reference);
+      }
     } else {
-      add("cpu reference rows", base, reference);
+      report.notes.push_back(
+          fmt::format("the CPU's reference rows in {}, which the CPU does not "
+                      "compute in; --precision {} has them",
+                      name(precision), name(cpu.base)));
     }
     if (!gpus.empty()) {
       add(to_string(gpus.front()), base,

@@ -25,7 +25,17 @@ struct VerifyOptions {
 enum class Verdict { pass, amplified, fail };
 const char* name(Verdict verdict);
 
-// How far a run is from the base run of its precision: CPU, fast rows, one rank.
+// What of a precision is run on the CPU.
+struct CpuSide {
+  Precision base = Precision::fp32;  // of the run that all others are compared with
+  bool reference_rows = true;        // they are compared with it, too
+};
+// tf32 and fp32x3 are a GPU's alone. Their runs are compared with the CPU's in fp32, which is what
+// both of them store, within bounds for the precision itself. `others`: a GPU or ranks elsewhere
+// make a run of it. Throws usage when there would be nothing to compare.
+CpuSide cpu_side(Precision precision, bool others);
+
+// How far a run is from the base run: CPU, fast rows, one rank.
 struct Comparison {
   struct Tensor {
     std::string name;
@@ -36,7 +46,7 @@ struct Comparison {
     Verdict verdict = Verdict::pass;
   };
   std::string what;  // "cpu reference", "cuda:0", "4 ranks"
-  Precision precision = Precision::fp32;
+  Precision precision = Precision::fp32, base = Precision::fp32;
   int64_t steps = 0;
   std::vector<Tensor> tensors;
   double worst_loss = 0;       // relative, over the steps
