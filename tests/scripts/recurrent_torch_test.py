@@ -2,26 +2,17 @@
 one step of SGD shows, on the CPU and, where there is one, on a GPU. Skipped (77) where PyTorch is not
 installed."""
 import json
-import os
 import pathlib
 import struct
 import subprocess
 import sys
 import tempfile
 
-PEERS = os.environ.get("RIDGELINE_PEERS_PYTHON", "")
+sys.dont_write_bytecode = True
+import tool
 
-try:
-    import numpy as np
-    import torch
-except ImportError:
-    if os.path.exists(PEERS) and "RIDGELINE_PEERS_TRIED" not in os.environ:
-        os.environ["RIDGELINE_PEERS_TRIED"] = "1"
-        os.execv(PEERS, [PEERS] + sys.argv)
-    print("skipped: needs PyTorch; set RIDGELINE_PEERS_PYTHON to a Python that has it")
-    sys.exit(77)
-
-RIDGELINE = os.environ["RIDGELINE"]
+torch, np = tool.import_torch()
+RIDGELINE = tool.TOOL
 STEPS, FEATURES, CLASSES, ROWS = 5, 7, 3, 23
 RATE = 1000  # so large that a step is not lost in the rounding of the weight it is taken from
 
@@ -53,7 +44,7 @@ def read_safetensors(path):
 
 
 def run(*arguments):
-    done = subprocess.run([RIDGELINE, *map(str, arguments)], capture_output=True, text=True)
+    done = subprocess.run([RIDGELINE, *map(str, arguments)], capture_output=True, text=True, env=tool.environment())
     if done.returncode != 0:
         sys.exit(f"ridgeline {arguments}: {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout

@@ -134,12 +134,51 @@ def python_with(*packages):
     return python
 
 
-def tensors(path):
-    """The tensors of a safetensors file as {name: (dtype, shape, bytes)}."""
+def import_torch():
+    """PyTorch and numpy. Where this Python has neither, the script starts again in one that has them: the one
+    that RIDGELINE_PEERS_PYTHON names, else the system's, for which `make test` installs them. Where there is none
+    the script ends as skipped."""
+    try:
+        import numpy
+        import torch
+        return torch, numpy
+    except ImportError:
+        pass
+    seek = "import sys, importlib.util as u; sys.exit(not (u.find_spec('torch') and u.find_spec('numpy')))"
+    for python in (os.environ.get("RIDGELINE_PEERS_PYTHON"), "/usr/bin/python3"):
+        if not python or "RIDGELINE_TORCH_SOUGHT" in os.environ:
+            continue
+        try:
+            found = subprocess.run([python, "-c", seek]).returncode == 0
+        except OSError:
+            continue
+        if found:
+            sys.stdout.flush()
+            os.execvpe(python, [python, *sys.argv], dict(os.environ, RIDGELINE_TORCH_SOUGHT="1"))
+    print("skipped: needs PyTorch: install python3-torch, or name a Python that has it in RIDGELINE_PEERS_PYTHON")
+    sys.exit(77)
+
+
+def read_safetensors(path):
+    """The tensors of a safetensors file as {name: (dtype, shape, bytes)}, and its metadata."""
     raw = pathlib.Path(path).read_bytes()
     (length,) = struct.unpack("<Q", raw[:8])
     header = json.loads(raw[8:8 + length])
-    header.pop("__metadata__", None)
+    metadata = header.pop("__metadata__", {})
     body = raw[8 + length:]
     return {name: (e["dtype"], e["shape"], body[slice(*e["data_offsets"])])
-            for name, e in header.items()}
+            for name, e in header.items()}, metadata
+
+
+def write_safetensors(path, tensors, metadata):
+    """The other way round."""
+    header, body = {"__metadata__": metadata}, b""
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [len(body), len(body) + len(data)]}
+        body += data
+    text = json.dumps(header).encode()
+    pathlib.Path(path).write_bytes(struct.pack("<Q", len(text)) + text + body)
+
+
+def tensors(path):
+    return read_safetensors(path)[0]

@@ -1,0 +1,310 @@
+"""Networks drawn at random, as configs for the tool and as modules of PyTorch; and PyTorch's learning rates."""
+
+import math
+import random
+import warnings
+
+import tool
+
+torch, np = tool.import_torch()
+nn = torch.nn
+warnings.filterwarnings("ignore", message="The epoch parameter in `scheduler.step")  # by SequentialLR itself
+
+WIDTHS = (1, 2, 3, 5, 6, 7, 11, 12, 13, 17, 19, 23, 29, 33, 37)  # few are multiples of a vector's length
+ACTIVATIONS = ("relu", "tanh", "sigmoid", "gelu")
+STEPS = 20
+
+
+def toml(value):
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {toml(each)}" for key, each in value.items()) + " }"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+OPTIMIZERS = (
+    {"type": "sgd", "lr": 0.05},
+    {"type": "sgd", "lr": 0.03, "momentum": 0.9},
+    {"type": "sgd", "lr": 0.02, "momentum": 0.8, "nesterov": True},
+    {"type": "sgd", "lr": 0.05, "weight_decay": 0.01},
+    {"type": "sgd", "lr": 0.02, "momentum": 0.9, "nesterov": True, "weight_decay": 0.003},
+    {"type": "adam", "lr": 0.002},
+    {"type": "adam", "lr": 0.003, "beta1": 0.8, "beta2": 0.95, "epsilon": 1e-6, "weight_decay": 0.01},
+    {"type": "adamw", "lr": 0.002},
+    {"type": "adamw", "lr": 0.003, "beta1": 0.7, "weight_decay": 0.1},
+)
+SCHEDULES = (
+    {"type": "constant"},
+    {"type": "constant", "warmup_steps": 6},
+    {"type": "step", "every_steps": 4, "factor": 0.5},
+    {"type": "step", "every_epochs": 1, "factor": 0.7, "warmup_steps": 5},
+    {"type": "cosine"},
+    {"type": "cosine", "min_factor": 0.1, "warmup_steps": 4},
+    {"type": "cosine", "steps": 15, "min_factor": 0.3, "warmup_steps": 1},
+    {"type": "cosine", "epochs": 7, "warmup_steps": 3},
+)
+
+
+def rates(schedule, base, steps_per_epoch, total, count):
+    """The rates of `count` steps by PyTorch's schedulers; `total` steps are those of the run."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=base)
+    scheduler = torch.optim.lr_scheduler
+    warmup = schedule.get("warmup_steps", 0)
+    end = math.inf
+    if schedule["type"] == "constant":
+        proper = scheduler.ConstantLR(optimizer, factor=1.0)
+    elif schedule["type"] == "step":
+        every = schedule.get("every_steps") or schedule.get("every_epochs", 1) * steps_per_epoch
+        proper = scheduler.StepLR(optimizer, every, gamma=schedule.get("factor", 0.1))
+    else:
+        length = schedule.get("steps") or schedule.get("epochs", 0) * steps_per_epoch or total
+        end = max(1, length - warmup)
+        proper = scheduler.CosineAnnealingLR(optimizer, end, eta_min=schedule.get("min_factor", 0.0) * base)
+    if warmup > 1:
+        rise = scheduler.LinearLR(optimizer, start_factor=1 / warmup, total_iters=warmup - 1)
+        proper = scheduler.SequentialLR(optimizer, [rise, proper], [warmup])
+    elif warmup == 1:  # one step at the full rate, then the schedule
+        still = scheduler.ConstantLR(optimizer, factor=1.0)
+        proper = scheduler.SequentialLR(optimizer, [still, proper], [warmup])
+    found = []
+    for step in range(count):
+        # PyTorch's cosine rises again after its end; ours stays where it is.
+        found.append(schedule.get("min_factor", 0.0) * base if step - warmup >= end else
+                     optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        proper.step()
+    return found
+
+
+class Net:
+    """Layers as dictionaries of the config's keys, with the shape that each of them makes of an item."""
+
+    def __init__(self, number, draw, family):
+        self.number, self.draw, self.family = number, draw, family
+        self.classes = draw.choice((2, 3, 5, 7, 10, 11))
+        self.batch = draw.choice((5, 6, 7, 11, 13, 16, 19, 29))
+        self.rows = draw.randrange(1, 5) * self.batch + draw.randrange(2, self.batch)
+        self.tests = draw.randrange(3, 40)
+        self.loss = draw.choice(("cross-entropy", "cross-entropy", "mse"))
+        self.clip = draw.choice((0, 0, 0.3, 2.0))
+        self.scale = draw.choice(("unit", "unit", "standard"))
+        self.layers, self.codes = [], 0
+        getattr(self, family)()
+        self.add({"type": "linear", "out": self.classes})
+        self.steps_per_epoch = -(-self.rows // self.batch)
+
+    def add(self, layer):
+        if self.draw.random() < 0.15 and layer["type"] in ("linear", "conv1d", "conv2d"):
+            layer["bias"] = False
+        self.layers.append(layer)
+        return layer
+
+    def width(self):
+        return self.draw.choice(WIDTHS)
+
+    def activation(self):
+        self.add({"type": self.draw.choice(ACTIVATIONS)})
+
+    def maybe_norm(self, dims=1):
+        norm = self.draw.choice((None, "batchnorm", "layernorm"))
+        if norm == "batchnorm":
+            self.add({"type": norm, "momentum": self.draw.choice((0.1, 0.3)), "affine": self.draw.random() < 0.8})
+        elif norm == "layernorm":
+            self.add({"type": norm, "dims": self.draw.randrange(0, dims + 1)})
+
+    def mlp(self):
+        self.item = self.draw.choice(((7,), (5, 6), (33,), (3, 4, 5)))
+        for _ in range(self.draw.randrange(0, 4)):
+            self.add({"type": "linear", "out": self.width()})
+            if self.draw.random() < 0.4:
+                self.maybe_norm()
+            self.activation()
+
+    def window(self, size, axes, pool=False):
+        """Kernel, stride, padding and dilation that leave something of an image, and what they leave."""
+        keys = {"kernel": [], "stride": [], "padding": [], "dilation": []}
+        left = []
+        for extent in size:
+            kernel = self.draw.randrange(2 if pool else 1, min(4, extent) + 1) if extent > 1 else 1
+            dilation = 1 if pool or (kernel - 1) * 2 + 1 > extent else self.draw.choice((1, 1, 2))
+            stride = self.draw.choice((1, 2, 3) if extent > 4 else (1,))
+            padding = self.draw.randrange(0, kernel // 2 + 1)
+            for key, value in zip(keys, (kernel, stride, padding, dilation)):
+                keys[key].append(value)
+            left.append((extent + 2 * padding - dilation * (kernel - 1) - 1) // stride + 1)
+        if pool:
+            del keys["dilation"]
+        return {key: value if axes == 2 else value[0] for key, value in keys.items()}, left
+
+    def convolutions(self, axes, channels, size):
+        name = f"{axes}d"
+        for _ in range(self.draw.randrange(1, 4)):
+            groups = self.draw.choice([g for g in (1, 1, 1, 2, 3, channels) if channels % g == 0])
+            out = groups * self.draw.choice((1, 2, 3, 5, 6, 12) if groups < 5 else (1, 2))
+            window, size = self.window(size, axes)
+            self.add({"type": "conv" + name, "out": out, "groups": groups, **window})
+            channels = out
+            if self.draw.random() < 0.6:
+                self.maybe_norm(dims=axes + 1)
+            if self.draw.random() < 0.9:
+                self.activation()
+            if self.draw.random() < 0.4 and min(size) > 1:
+                window, size = self.window(size, axes, pool=True)
+                kind = self.draw.choice(("max", "avg"))
+                if kind == "avg":
+                    window["count_include_pad"] = self.draw.random() < 0.5
+                self.add({"type": f"{kind}pool{name}", **window})
+        if self.draw.random() < 0.25:
+            self.add({"type": "global_avgpool"})
+        elif self.draw.random() < 0.3:
+            self.add({"type": "flatten"})
+        if self.draw.random() < 0.4:
+            self.add({"type": "linear", "out": self.width()})
+            self.activation()
+
+    def conv2d(self):
+        channels, *size = self.item = self.draw.choice(((1, 9, 8), (2, 7, 11), (3, 10, 10), (5, 6, 7)))
+        if channels == 1:
+            self.item = tuple(size)
+        self.convolutions(2, channels, size)
+
+    def conv1d(self):
+        self.item = self.draw.choice(((1, 23), (3, 19), (6, 16), (12, 11)))
+        self.convolutions(1, self.item[0], self.item[1:])
+
+    def recurrent(self):
+        self.item = self.draw.choice(((4, 5), (7, 3), (9, 12)))
+        self.cell()
+
+    def cell(self):
+        cell = {"type": self.draw.choice(("rnn", "gru", "lstm")), "hidden": self.width(),
+                "layers": self.draw.choice((1, 1, 2, 3)), "bidirectional": self.draw.random() < 0.4}
+        if cell["type"] == "rnn":
+            cell["activation"] = self.draw.choice(("tanh", "relu"))
+        if self.draw.random() < 0.2:
+            cell["bias"] = False
+        self.add(cell)
+        if self.draw.random() < 0.3:
+            self.add({"type": "layernorm", "dims": 1})
+        if self.draw.random() < 0.3:
+            self.add({"type": "linear", "out": self.width(), "per_step": True})
+            self.activation()
+        if self.draw.random() < 0.6:
+            self.add({"type": "select", "at": self.draw.choice((-1, 0, 2))})
+
+    def embedded(self):
+        """Bytes as codes."""
+        self.item, self.codes, self.scale = (self.draw.choice((5, 8)),), 256, "raw"
+        self.add({"type": "embedding", "vocabulary": 256, "out": self.width()})
+        self.cell()
+
+    def one_hot(self):
+        self.item, self.codes, self.scale = (self.draw.choice((9, 14)),), 13, "raw"
+        self.add({"type": "onehot_conv1d", "symbols": 12, "out": self.width(), "kernel": self.draw.choice((1, 3, 4))})
+        self.activation()
+        if self.draw.random() < 0.5:
+            self.add({"type": "maxpool1d", "kernel": 2})
+
+    def config(self, folder, **run):
+        lines = ["[data]", f'name = "{folder}"', f'scale = "{self.scale}"', "[model]", "layers = ["]
+        lines += [f"  {toml(layer)}," for layer in self.layers]
+        lines += ["]", "[train]", f"batch = {self.batch}", f"epochs = {STEPS}", f"max_steps = {STEPS}",
+                  f"seed = {self.number}", "shuffle = false", f'loss = "{self.loss}"', f"clip_norm = {self.clip}",
+                  f"optimizer = {toml(self.optimizer)}", f"schedule = {toml(self.schedule)}",
+                  "log_steps = 1", "eval_every = 1000", "[run]", 'device = "cpu"', "tune = false"]
+        return "\n".join(lines + [f"{key} = {toml(value)}" for key, value in run.items()]) + "\n"
+
+    def __str__(self):
+        return (f"net {self.number} ({self.family}): items {self.item}, {self.rows} rows in batches of {self.batch}, "
+                f"{self.loss}, clip {self.clip}, {toml(self.optimizer)}, {toml(self.schedule)}\n    "
+                + "\n    ".join(map(toml, self.layers)))
+
+
+FAMILIES = ("mlp", "conv2d", "conv1d", "recurrent", "mlp", "conv2d", "conv2d", "conv1d", "recurrent", "embedded",
+            "one_hot", "conv2d")
+
+
+def nets(seed, count):
+    """Every family, optimizer and schedule in turn, in combinations that the seed decides."""
+    draw = random.Random(seed)
+    optimizers, schedules = list(OPTIMIZERS), list(SCHEDULES)
+    draw.shuffle(optimizers)
+    draw.shuffle(schedules)
+    for number in range(count):
+        net = Net(number, random.Random(f"{seed} {number}"), FAMILIES[number % len(FAMILIES)])
+        net.optimizer = optimizers[number % len(optimizers)]
+        net.schedule = schedules[number % len(schedules)]
+        yield net
+
+
+class Module(nn.Module):
+    """A layer of a config in PyTorch; the parameters have the names of the config's weights."""
+
+    def __init__(self, layer, item, codes):
+        super().__init__()
+        self.layer, self.codes = dict(layer), codes
+        kind, bias = layer["type"], layer.get("bias", True)
+        wide = int(np.prod(item))
+        if kind == "linear":
+            self.inner = nn.Linear(item[-1] if layer.get("per_step") else wide, layer["out"], bias)
+        elif kind in ("conv1d", "conv2d"):
+            axes = int(kind[-2])
+            channels = item[0] if len(item) > axes else 1
+            self.inner = (nn.Conv1d if axes == 1 else nn.Conv2d)(
+                channels, layer["out"], layer["kernel"], layer["stride"], layer["padding"], layer["dilation"],
+                layer["groups"], bias)
+        elif kind == "onehot_conv1d":
+            self.inner = nn.Conv1d(layer["symbols"], layer["out"], layer["kernel"], bias=bias)
+        elif kind[:7] in ("maxpool", "avgpool"):
+            keys = {key: layer[key] for key in ("stride", "padding", "count_include_pad") if key in layer}
+            self.inner = getattr(nn, {"m": "Max", "a": "Avg"}[kind[0]] + f"Pool{kind[-2:]}")(layer["kernel"], **keys)
+        elif kind == "batchnorm":
+            self.inner = (nn.BatchNorm2d if len(item) == 3 else nn.BatchNorm1d)(
+                item[0], momentum=layer["momentum"], affine=layer["affine"])
+        elif kind == "layernorm":
+            self.inner = nn.LayerNorm(item[-layer["dims"]:] if layer["dims"] else item)
+        elif kind == "embedding":
+            self.inner = nn.Embedding(layer["vocabulary"], layer["out"])
+        elif kind in ("rnn", "gru", "lstm"):
+            keys = {"nonlinearity": layer["activation"]} if kind == "rnn" else {}
+            self.inner = getattr(nn, kind.upper())(item[1], layer["hidden"], layer["layers"], bias, batch_first=True,
+                                                   bidirectional=layer["bidirectional"], **keys)
+        else:
+            self.inner = nn.Identity()
+
+    def forward(self, x):
+        kind = self.layer["type"]
+        if kind in ("relu", "tanh", "sigmoid"):
+            return getattr(torch, kind)(x)
+        if kind == "gelu":
+            return nn.functional.gelu(x)
+        if kind == "linear":
+            return self.inner(x if self.layer.get("per_step") else x.flatten(1))
+        if kind in ("conv1d", "conv2d"):
+            return self.inner(x.unsqueeze(1) if x.dim() == int(kind[-2]) + 1 else x)
+        if kind == "embedding":
+            return self.inner(x.long())
+        if kind == "onehot_conv1d":
+            hot = nn.functional.one_hot(x.long(), self.codes)[..., :self.layer["symbols"]]
+            return self.inner(hot.transpose(1, 2).to(self.inner.weight.dtype))
+        if kind == "global_avgpool":
+            return x.flatten(2).mean(2)
+        if kind == "select":
+            return x[:, self.layer["at"]]
+        if kind == "flatten":
+            return x.flatten(1)
+        out = self.inner(x)
+        return out[0] if isinstance(out, tuple) else out
+
+
+def in_torch(net):
+    """The modules of a net, for items of its shape."""
+    modules, x = [], torch.zeros((2,) + net.item)
+    for layer in net.layers:
+        modules.append(Module(layer, tuple(x.shape[1:]), net.codes))
+        with torch.no_grad():
+            x = modules[-1].eval()(x)
+    return nn.ModuleList(modules)
