@@ -24,18 +24,18 @@ double rate_of(Math math) {
 // Cycles that a phase takes whatever it computes: the barrier, and the way of the first operands
 // and the last results.
 constexpr double kPhase = 3200, kLatency = 800, kStripStage = 500, kBytesPerCycle = 48;
+constexpr double kStripBytes = 26;  // a cycle, by the few loads that a block has under way
 constexpr double kOutputs = 60, kUpdates = 300;
 
 int units(int64_t extent) { return int((extent + 15) / 16); }
 int divide_up(int a, int b) { return (a + b - 1) / b; }
 int chunks_of(int64_t depth, Math math) { return divide_up(int(depth), chunk_of(math)); }
 
-// A product over the grid.
-// `each_unit`: cycles of what is done with 16 x 16 results.
-ProductPlan grid_product(int64_t rows, int64_t columns, int64_t depth, Math math, int blocks,
-                         double each_unit) {
-  ProductPlan best;
-  best.cycles = std::numeric_limits<double>::infinity();
+// Ways to share a product out over the grid. `cycles` are those of one tile; each_unit: of what is
+// done with 16 x 16 results.
+std::vector<ProductPlan> grid_products(int64_t rows, int64_t columns, int64_t depth, Math math,
+                                       double each_unit) {
+  std::vector<ProductPlan> all;
   const bool wide_sums = math == Math::fp32 || math == Math::fp64;
   const int chunks = chunks_of(depth, math);
   struct Tile {
@@ -50,23 +50,68 @@ ProductPlan grid_product(int64_t rows, int64_t columns, int64_t depth, Math math
         const int across = groups / down;
         const int row_tiles = divide_up(units(rows), mt * down);
         const int column_tiles = divide_up(units(columns), nt * across);
-        const int tiles = row_tiles * column_tiles;
-        const int rounds = divide_up(tiles, blocks);
-        const double per_chunk_loads = kWarps * 2.0 * (mt + nt) * 512 / 64;  // through L1
+        const double loads = kWarps * 2.0 * (mt + nt) * 512 / 64;  // through L1
         // What comes from L2: each row of the block's tile once.
         const double l2 = split * 16.0 * (mt * down + nt * across) * 64 / kBytesPerCycle;
         const double products = kWarps * double(mt * nt) * 256 * chunk_of(math) / rate_of(math);
-        const double each = std::max({per_chunk_loads, l2, products});
-        const double cycles = rounds * (divide_up(chunks, split) * each + kLatency +
-                                        mt * nt * each_unit + (split > 1 ? 150 : 0));
-        if (cycles >= best.cycles * 0.999) continue;
-        best = {int(rows), int(columns), int(depth), mt, nt, split, 1, down, tiles, cycles};
+        const int most = divide_up(chunks, split);
+        const double cycles = most * std::max({loads, l2, products}) + kLatency +
+                              mt * nt * each_unit + (split > 1 ? 150 : 0);
+        ProductPlan plan{int(rows), int(columns), int(depth), mt, nt, split};
+        plan.ring = std::max(1, std::min(std::clamp(16 / (2 * (mt + nt)), 2, 4), most));
+        plan.down = down;
+        plan.tiles = row_tiles * column_tiles;
+        plan.cycles = cycles;
+        all.push_back(plan);
       }
     }
   }
-  const int most = divide_up(chunks, best.split);
-  best.ring = std::clamp(16 / (2 * (best.mt + best.nt)), 2, 4);
-  best.ring = std::max(1, std::min(best.ring, most));
+  return all;
+}
+
+// The fastest in a phase of its own.
+ProductPlan grid_product(int64_t rows, int64_t columns, int64_t depth, Math math, int blocks) {
+  const auto cost = [&](const ProductPlan& plan) {
+    return divide_up(plan.tiles, blocks) * plan.cycles + 0.1 * plan.tiles;
+  };
+  const auto all = grid_products(rows, columns, depth, math, kOutputs);
+  ProductPlan best = *std::min_element(
+      all.begin(), all.end(), [&](const auto& a, const auto& b) { return cost(a) < cost(b); });
+  best.cycles = cost(best);
+  return best;
+}
+
+// The gradients of all weights, which share a phase: the longest tile may take so many cycles, and
+// within them each product has as few tiles as it can. Cycles of the phase into `cycles`.
+std::vector<ProductPlan> weight_products(const NetStep& net, int blocks, double* cycles) {
+  std::vector<std::vector<ProductPlan>> ways;
+  std::vector<double> limits;
+  for (const NetLayer& layer : net.layers) {
+    ways.push_back(grid_products(layer.out(), layer.in(), net.batch(), net.math, kUpdates));
+    for (const ProductPlan& plan : ways.back()) limits.push_back(plan.cycles);
+  }
+  std::vector<ProductPlan> best;
+  *cycles = std::numeric_limits<double>::infinity();
+  for (const double limit : limits) {
+    std::vector<ProductPlan> now;
+    int tiles = 0;
+    double longest = 0;
+    for (const auto& of_layer : ways) {
+      const ProductPlan* least = nullptr;
+      for (const ProductPlan& plan : of_layer) {
+        if (plan.cycles <= limit && (least == nullptr || plan.tiles < least->tiles)) least = &plan;
+      }
+      if (least == nullptr) break;
+      now.push_back(*least);
+      tiles += least->tiles;
+      longest = std::max(longest, least->cycles);
+    }
+    if (now.size() < ways.size()) continue;
+    const double time = divide_up(tiles, blocks) * longest;
+    if (time >= *cycles) continue;
+    *cycles = time;
+    best = std::move(now);
+  }
   return best;
 }
 
@@ -89,7 +134,7 @@ ProductPlan strip_product(int strip_units, int64_t columns, int64_t depth, Math 
   const double sums = 256.0 * strip_units * column_units * chunks * chunk_of(math);
   // Few warps with something to do do not reach the rate.
   const double busy = std::min(1.0, double(column_units * plan.split) / kWarps);
-  plan.cycles = kStripStage + std::max(bytes / kBytesPerCycle, sums / (rate_of(math) * busy)) +
+  plan.cycles = kStripStage + std::max(bytes / kStripBytes, sums / (rate_of(math) * busy)) +
                 (plan.split > 1 ? 150 : 0);
   return plan;
 }
@@ -145,6 +190,8 @@ Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
   const Math math = net.math;
   const int layers = int(net.layers.size());
   const int64_t batch = net.batch();
+  double weight_cycles = 0;
+  const auto weights = weight_products(net, target.blocks, &weight_cycles);
   Schedule best;
   best.cycles = std::numeric_limits<double>::infinity();
   best.refusal = "wants more shared memory than there is";
@@ -158,12 +205,13 @@ Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
       now.strip_units = strip_units;
       now.strips = divide_up(int(batch), 16 * strip_units);
       const int rounds = divide_up(now.strips, now.blocks);
-      double cycles = kPhase;
+      now.weights = weights;
+      double cycles = kPhase + weight_cycles;
       for (int l = 0; l < layers; ++l) {
         const int64_t in = net.layers[size_t(l)].in(), out = net.layers[size_t(l)].out();
         if (l < first) {
-          now.forward.push_back(grid_product(batch, out, in, math, now.blocks, kOutputs));
-          now.backward.push_back(l > 0 ? grid_product(batch, in, out, math, now.blocks, kOutputs)
+          now.forward.push_back(grid_product(batch, out, in, math, now.blocks));
+          now.backward.push_back(l > 0 ? grid_product(batch, in, out, math, now.blocks)
                                        : ProductPlan{});
           cycles += now.forward.back().cycles + now.backward.back().cycles;
           cycles += (l > 0 ? 2 : 1) * (kPhase - kLatency);
@@ -173,7 +221,6 @@ Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
                                        : ProductPlan{});
           cycles += rounds * (now.forward.back().cycles + now.backward.back().cycles);
         }
-        now.weights.push_back(grid_product(out, in, batch, math, now.blocks, kUpdates));
       }
       cycles += rounds * (kStripStage + 30.0 * strip_units * double(net.layers.back().out()) / 32);
       now.cycles = cycles;

@@ -13,6 +13,7 @@ namespace ridgeline::cuda::generate {
 namespace {
 
 constexpr int kWarps = 8;
+constexpr int kStripRegisters = 140;  // for what strips fetch ahead
 
 std::string number(double value) {
   if (std::isinf(value)) return "__longlong_as_double(0x7ff0000000000000)";
@@ -480,6 +481,7 @@ class Writer {
     std::string type, name, a, b;  // of its Strip, and what it multiplies
     std::string epilogue;
     std::string what;
+    int registers = 0;  // that hold what is fetched for it
     bool loss_before = false;
   };
 
@@ -498,6 +500,7 @@ class Writer {
       stage.a = input_rows(l) + (shared ? "" : fmt::format(" + row * {}", input_ld(l)));
       stage.b = of("w", l);
       stage.epilogue = forward_epilogue(l, "row");
+      stage.registers = 8 * p.nt * (p.ring + p.mt) + (shared ? 0 : 8 * p.mt * p.ring);
       stage.what = fmt::format("layer {}: {} -> {}, {}", l, net_.layers[l].in(), width(l),
                                curve_name(net_.layers[l]));
       all.push_back(stage);
@@ -515,6 +518,7 @@ class Writer {
       if (dy_rows_shared(l - 1)) rows = dy_shared(l - 1);
       if (dy_rows_global(l - 1)) rows = of("d", l - 1);
       stage.a = dy_shared(l);
+      stage.registers = 8 * p.nt * (p.ring + p.mt);
       stage.epilogue = backward_epilogue(l, rows, dy_ld(l - 1), below_shared ? "row" : "0");
       stage.what = fmt::format("the gradient of layer {}'s input", l);
       stage.loss_before = l == layers_ - 1;
@@ -537,8 +541,8 @@ class Writer {
          net_.xent != nullptr, 16 * plan_.strip_units, width(last), y_ld(last), dy_ld(last),
          outputs, number(net_.scale()),
          net_.norm != nullptr && net_.loss_scale ? " * loss_scale" : "");
-    line("    {{{}, {}, row}}, row_loss, row_correct, at.scores() + strip);", rows,
-         of("d", last, "t"));
+    line("    {{{}, {}, row}}, row_loss, row_correct);", rows, of("d", last, "t"));
+    line("__syncthreads();");
   }
 
   void strips() {
@@ -575,15 +579,23 @@ class Writer {
       line("const int row = {} * strip;", 16 * plan_.strip_units);
     }
     bool lost = false;
+    size_t fetched = 1;
+    const size_t last_forward = layers_ - 1 - std::min(size_t(plan_.chain), layers_ - 1);
     for (size_t i = 0; i < all.size(); ++i) {
       if (all[i].loss_before) {
         loss();
         lost = true;
       }
-      if (i + 1 < all.size()) {
-        line("{} {};", all[i + 1].type, all[i + 1].name);
-        line("const auto {}_end = {};", all[i + 1].name, all[i + 1].epilogue);
-        line("{0}.prefetch({1}, row, {0}_end);", all[i + 1].name, all[i + 1].b);
+      // What the next ones multiply by, as far ahead as registers allow. Gradients need outputs
+      // that are there only when the last layer is on its way.
+      for (; fetched < all.size() && (fetched <= last_forward || i >= last_forward); ++fetched) {
+        int registers = 0;
+        for (size_t k = i; k <= fetched; ++k) registers += all[k].registers;
+        if (fetched > i + 1 && registers > kStripRegisters) break;
+        const Stage& next = all[fetched];
+        line("{} {};", next.type, next.name);
+        line("const auto {}_end = {};", next.name, next.epilogue);
+        line("{0}.prefetch({1}, row, {0}_end);", next.name, next.b);
       }
       line("// {}", all[i].what);
       line("{0}.run({1}, {2}, row, sums, {0}_end{3});", all[i].name, all[i].a, all[i].b,
@@ -591,6 +603,8 @@ class Writer {
       line("__syncthreads();");
     }
     if (!lost) loss();
+    line("if (warp_of() == 0) add_rows<{}>(row_loss, row_correct, at.scores() + strip);",
+         16 * plan_.strip_units);
     if (!once) {
       open("if (strip + kBlocks < kStrips)");
       line("__syncthreads();");
@@ -675,13 +689,14 @@ class Writer {
       offset = (offset + p.tiles) % plan_.blocks;
     }
     phase();
-    line(
-        "const int warp = warp_of(), spare = (kBlocks - 1 - block) + kBlocks * (kWarps - 1 - "
-        "warp);");
+    // Biases from the last block on, which most likely has no tile.
+    line("const int warp = warp_of(), spare = (kBlocks - 1 - block) * kWarps + kWarps - 1 - warp;");
+    int biases = 0;
+    for (size_t l = 0; l < layers_; ++l) biases += net_.layers[l].linear->b ? bias_tasks(l) : 0;
     for_biases([&](size_t l, int first) {
       line("{}.run((spare + {}) % (kBlocks * kWarps), kBlocks * kWarps);", bias_update(l), first);
     });
-    line("if (block == kBlocks - 1 && warp == 0) {{");
+    line("if (spare == {} % (kBlocks * kWarps)) {{", up(biases, kWarps));
     line(
         "  write_score(at.scores(), kStrips, {}, loss + begin + t, correct == nullptr ? nullptr : "
         "correct + begin + t);",

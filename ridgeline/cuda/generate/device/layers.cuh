@@ -57,18 +57,23 @@ __device__ inline void store_block(const Matrix<Math>& to, int row, int column,
   }
 }
 
+// Four neighbours as they are stored: what is fetched ahead must not be converted before it is
+// used.
+template <typename Number>
+struct Four {
+  Pack<Number, sizeof(Number) == 8 ? 2 : 4> part[sizeof(Number) == 8 ? 2 : 1];
+
+  static __device__ Four load(const Number* at) { return *reinterpret_cast<const Four*>(at); }
+  __device__ auto value(int c) const {
+    return sizeof(Number) == 8 ? widen(part[c / 2 % (sizeof(Number) == 8 ? 2 : 1)].v[c % 2])
+                               : widen(part[0].v[c % (sizeof(Number) == 8 ? 2 : 4)]);
+  }
+};
 template <typename Number>
 __device__ inline void load_four(const Number* at, decltype(widen(Number{})) (&v)[4]) {
-  if constexpr (sizeof(Number) == 8) {
-    const Pack<Number, 2> low = reinterpret_cast<const Pack<Number, 2>*>(at)[0];
-    const Pack<Number, 2> high = reinterpret_cast<const Pack<Number, 2>*>(at)[1];
-    v[0] = widen(low.v[0]), v[1] = widen(low.v[1]), v[2] = widen(high.v[0]),
-    v[3] = widen(high.v[1]);
-  } else {
-    const Pack<Number, 4> four = *reinterpret_cast<const Pack<Number, 4>*>(at);
+  const Four<Number> four = Four<Number>::load(at);
 #pragma unroll
-    for (int c = 0; c < 4; ++c) v[c] = widen(four.v[c]);
-  }
+  for (int c = 0; c < 4; ++c) v[c] = four.value(c);
 }
 
 // Constants of a layer: its curve, and whether f' is kept beside y (kSlopes) because y does not
@@ -178,7 +183,7 @@ struct Backward {
   static constexpr int kUnits = 4, kRowEnd = whole_units(kBatch),
                        kColumnEnd = whole_units(L::kWidth);
   struct State {
-    Value from[2][4];  // slopes, or y
+    Four<Number> from[2];  // slopes, or y
   };
   const Number* y;       // row `first` on
   const Number* slopes;  // likewise
@@ -190,9 +195,9 @@ struct Backward {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       if constexpr (L::kSlopes) {
-        load_four(slopes + (row + r - dy.first) * L::kSlopeLd + column, state.from[r]);
+        state.from[r] = Four<Number>::load(slopes + (row + r - dy.first) * L::kSlopeLd + column);
       } else if constexpr (L::kCurve != Curve::none) {
-        load_four(y + (row + r - dy.first) * L::kLd + column, state.from[r]);
+        state.from[r] = Four<Number>::load(y + (row + r - dy.first) * L::kLd + column);
       }
     }
     return state;
@@ -203,9 +208,9 @@ struct Backward {
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
         if constexpr (L::kSlopes) {
-          dx.v[r][c] *= state.from[r][c];
+          dx.v[r][c] *= state.from[r].value(c);
         } else if constexpr (L::kCurve != Curve::none) {
-          dx.v[r][c] *= slope_at<L::kCurve>(state.from[r][c], Value(kept));
+          dx.v[r][c] *= slope_at<L::kCurve>(Value(state.from[r].value(c)), Value(kept));
         }
       }
     }

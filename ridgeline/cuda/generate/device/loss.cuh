@@ -41,7 +41,7 @@ template <typename Math, bool kXent, int kBatch, int kRows, int kClasses, int kL
           int kTurned>
 __device__ inline void loss_strip(const typename Math::Value* logits, const i32* labels,
                                   double scale, const Matrix<Math>& dy, double* row_loss,
-                                  i32* row_correct, Score* score) {
+                                  i32* row_correct) {
   using A = typename Math::Value;
   using Number = typename Math::Number;
   constexpr int kPadded = whole_units(kClasses), kLanes = lanes_for(kClasses),
@@ -113,14 +113,18 @@ __device__ inline void loss_strip(const typename Math::Value* logits, const i32*
       }
     }
   }
-  __syncthreads();
-  if (thread >= 32) return;
+}
+
+// What a strip's rows add up to, by one warp, any barrier after them.
+template <int kRows>
+__device__ inline void add_rows(const double* row_loss, const i32* row_correct, Score* score) {
+  const int lane = lane_of();
   double loss = 0;
   i32 correct = 0;
-  for (int r = thread; r < kRows; r += 32) loss += row_loss[r], correct += row_correct[r];
+  for (int r = lane; r < kRows; r += 32) loss += row_loss[r], correct += row_correct[r];
   loss = warp_sum(loss);
   correct = warp_sum(correct);
-  if (thread == 0) *score = {loss, correct, 0};
+  if (lane == 0) *score = {loss, correct, 0};
 }
 
 // One warp, after the strips of all blocks.

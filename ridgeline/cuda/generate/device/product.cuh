@@ -81,7 +81,7 @@ class Product {
 #pragma unroll
       for (int n = 0; n < 2 * S::kNt; ++n) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) d_[m][n][i] = Sum(0);
+        for (int i = 0; i < 4 * kSets; ++i) d_[i / 4][m][n][i % 4] = Sum(0);
       }
     }
     if constexpr (kMost <= 2 * S::kRing) {
@@ -97,7 +97,11 @@ class Product {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
 #pragma unroll
-      for (int c = 0; c < 4; ++c) out.v[r][c] = Value(d_[m][2 * n + (c >> 1)][2 * r + (c & 1)]);
+      for (int c = 0; c < 4; ++c) {
+        const int at = 2 * n + (c >> 1), i = 2 * r + (c & 1);
+        out.v[r][c] =
+            Value(kSets == 1 ? d_[0][m][at][i] : d_[0][m][at][i] + d_[kSets - 1][m][at][i]);
+      }
     }
     return out;
   }
@@ -105,6 +109,8 @@ class Product {
  private:
   static constexpr int kMost = (S::kChunks + S::kSplit - 1) / S::kSplit;  // chunks of a warp
   static constexpr int kLane = 16 / int(sizeof(Number));
+  // Chunks in turns, so that one need not wait for the other.
+  static constexpr int kSets = S::kMt * S::kNt == 1 && kMost > 1 && S::kRing > 1 ? 2 : 1;
 
   static __device__ int chunk(int i, int part) { return part + i * S::kSplit; }
   // Past the end one is fetched that is there and not used. Loads under a condition would leave
@@ -142,7 +148,8 @@ class Product {
         for (int m = 0; m < S::kMt; ++m) {
 #pragma unroll
           for (int n = 0; n < 2 * S::kNt; ++n) {
-            Math::template multiply<S::kRound>(d_[m][n], x[m][0], x[m][1], b_[r][n >> 1][n & 1]);
+            Math::template multiply<S::kRound>(d_[r % kSets][m][n], x[m][0], x[m][1],
+                                               b_[r][n >> 1][n & 1]);
           }
         }
       }
@@ -156,7 +163,7 @@ class Product {
   int g_, t_;
   uint4 a_[S::kShared ? 1 : S::kRing][S::kMt][2];
   uint4 b_[S::kRing][S::kNt][2];
-  Sum d_[S::kMt][2 * S::kNt][4];
+  Sum d_[kSets][S::kMt][2 * S::kNt][4];
 };
 
 // Sums of the warps of a group, added in the order of their shares. `part` 0 gets all units.
