@@ -353,6 +353,7 @@ struct Norm {
 // The sum over a block in all of its threads.
 __device__ inline double block_sum(double value, double* scratch) {
   value = warp_sum(value);
+  __syncthreads();  // the sums before have been read
   if (lane_of() == 0) scratch[warp_of()] = value;
   __syncthreads();
   value = 0;
