@@ -24,7 +24,7 @@ struct PlanOptions {
   std::vector<std::string> pinned;  // row names in order, from a checkpoint: used again if they fit
   // Measuring on a CPU ends after so many seconds if this thread had a processor for less than half
   // of them: the machine is busy, and times taken on it are not worth waiting for.
-  double busy_seconds = 10;
+  double busy_seconds = 5;
   // Called before each measurement: how many of the rows that the plan may use have been priced.
   std::function<void(size_t done, size_t all)> measuring;
 };

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "ridgeline/core/philox.h"
+#include "ridgeline/plan/busy_clock.h"
 #include "ridgeline/plan/cover_lookup.h"
 #include "ridgeline/plan/fill.h"
 
@@ -213,13 +214,29 @@ Externals DeviceStopwatch::externals() {
 double DeviceStopwatch::time_plan(const Choices& choices, double budget) {
   Plan plan(runtime_, program_, choices, externals());
   const std::vector<Tensor> counters = ticks(0, program_.ops.size());
+  const bool together = has_collectives(program_);
   const auto time_of = [&](int64_t steps) {
     const auto run = [&] {
       clear(counters);
       plan.run(steps);
     };
-    return time(run, budget, has_collectives(program_)) / double(steps);
+    return time(run, budget, together) / double(steps);
   };
+  if (runtime_.device().kind == DeviceKind::cpu && !together) {
+    // A few steps a launch would take minutes where one takes seconds.
+    constexpr double kLong = 5;
+    const auto once = [&] {
+      clear(counters);
+      const BusyClock clock;
+      plan.run(1);
+      const double seconds = clock.seconds();
+      clear(counters);
+      return seconds;
+    };
+    if (const double first = once(); first > 10 * budget) {
+      return first > kLong ? first : std::min(first, once());
+    }
+  }
   // A few steps a launch, as in a run, without making the measurement long; as many as row() takes
   // where one row makes them all.
   const int64_t few = std::min<int64_t>(program_.repeats, 4);

@@ -81,7 +81,9 @@ TEST(Arena, DeepStepsPackWithoutWasteInProportionalTime) {
     if (layers == 500) expect_disjoint(lives, packing);
     EXPECT_LE(double(packing.total), 1.05 * double(peak_of(lives).bytes)) << layers;
     // Twice, and a little for the depth of the tree of gaps.
-    if (before > 0) EXPECT_LE(packing.steps, before * 5 / 2) << layers;
+    if (before > 0) {
+      EXPECT_LE(packing.steps, before * 5 / 2) << layers;
+    }
     before = packing.steps;
   }
 }

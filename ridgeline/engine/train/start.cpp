@@ -63,7 +63,9 @@ TrainRun::TrainRun(const Config& config, const TrainOptions& options)
     watch(root ? report_observer(options.report, folder_ ? folder_->metrics() : "")
                : report_helper());
   }
-  machine_ = std::make_unique<Machine>(config.run, ranks_);
+  RunConfig run = config.run;
+  run.quiet = options.progress == Progress::Style::none;
+  machine_ = std::make_unique<Machine>(run, ranks_);
   trainer_ = std::make_unique<Trainer>(*machine_, config, set, info.rows);
   if (kept) {
     try {
