@@ -81,6 +81,10 @@ std::unique_ptr<Runtime> make_runtime(Device device, int threads) {
   throw_error(ErrorKind::device, "{}: no such device", to_string(device));
 }
 
+ThreadPool* pool_of(Runtime& runtime) {
+  return runtime.device().kind == DeviceKind::cpu ? &cpu::cpu_runtime(runtime).pool() : nullptr;
+}
+
 size_t free_memory(const Runtime& runtime) {
 #ifdef RIDGELINE_USE_CUDA
   if (runtime.device().kind == DeviceKind::cuda) return cuda::free_memory(runtime.device().index);

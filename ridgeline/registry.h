@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ridgeline/core/device_trace.h"
+#include "ridgeline/core/thread_pool.h"
 #include "ridgeline/core/uploader.h"
 #include "ridgeline/plan/impl.h"
 
@@ -26,6 +27,9 @@ std::vector<Device> devices();
 // `threads` host threads for a CPU (0: resolve_threads decides). Throws Error(device) for a device
 // that is not there or not built in.
 std::unique_ptr<Runtime> make_runtime(Device device, int threads = 0);
+
+// The threads that the rows of a CPU share; null for another device.
+ThreadPool* pool_of(Runtime& runtime);
 
 // Bytes that can still be allocated on the runtime's device.
 size_t free_memory(const Runtime& runtime);

@@ -2,10 +2,12 @@
 #include <fmt/core.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <exception>
 #include <sstream>
 
 #include "ridgeline/cli/commands.h"
+#include "ridgeline/cli/out_of_memory.h"
 #include "ridgeline/core/error.h"
 #include "ridgeline/core/failure.h"
 #include "ridgeline/core/file.h"
@@ -99,6 +101,19 @@ void reserve_standard_descriptors() {
   }
 }
 
+// For what is thrown where nobody can catch it: one line and an exit code, as for any other
+// failure.
+[[noreturn]] void end_now() {
+  Failure failure{1, "unexpected end"};
+  try {
+    if (const std::exception_ptr error = std::current_exception()) std::rethrow_exception(error);
+  } catch (const std::exception& error) {
+    failure = failure_of(error);
+  } catch (...) {
+  }
+  std::_Exit(fail(failure.exit_code, failure.message));
+}
+
 }  // namespace
 }  // namespace ridgeline::cli
 
@@ -106,6 +121,8 @@ int main(int argc, char** argv) {
   // A closed pipe or a file-size limit shall be an error that is reported, not a sudden death.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+  std::set_terminate(ridgeline::cli::end_now);
+  ridgeline::cli::prepare_for_lack_of_memory();
   ridgeline::cli::reserve_standard_descriptors();
   try {
     return ridgeline::cli::run(argc, argv);

@@ -1,9 +1,18 @@
 #pragma once
 
+#include <cstddef>
 #include <exception>
+#include <new>
 #include <string>
 
 namespace ridgeline {
+
+// What operator new of the command-line tool throws: a lack of memory that knows how much was
+// wanted.
+struct OutOfMemory : std::bad_alloc {
+  explicit OutOfMemory(size_t wanted) : bytes(wanted) {}
+  size_t bytes;
+};
 
 // How a program ends that an exception has ended.
 struct Failure {
@@ -11,7 +20,7 @@ struct Failure {
   std::string message;
 };
 
-// Of an Error what it says; of a lack of memory what would help; anything else is a bug.
+// Of an Error what it says; of a lack of memory or threads what would help; anything else is a bug.
 Failure failure_of(const std::exception& error);
 
 }  // namespace ridgeline

@@ -4,13 +4,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
-#include <fstream>
 #include <string>
 #include <system_error>
 #include <utility>
 
 #include "ridgeline/core/error.h"
+#include "ridgeline/core/machine_limits.h"
 #include "ridgeline/core/thread_trace.h"
 
 namespace ridgeline {
@@ -66,31 +67,14 @@ void wait_while_equal(std::atomic<T>& atomic, T old) {
   while (atomic.load(std::memory_order_acquire) == old) atomic.wait(old);
 }
 
-// cgroup v2 "max 100000" or "150000 100000"; v1 in two files. 0: no limit.
-int cgroup_limit() {
-  std::string quota;
-  double period = 0;
-  if (std::ifstream v2("/sys/fs/cgroup/cpu.max"); v2 >> quota >> period) {
-    if (quota == "max" || period <= 0) return 0;
-    return std::max(1, int(std::stod(quota) / period + 0.999));
-  }
-  std::ifstream v1_quota("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
-  std::ifstream v1_period("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
-  double us = 0;
-  if (v1_quota >> us && v1_period >> period && us > 0 && period > 0) {
-    return std::max(1, int(us / period + 0.999));
-  }
-  return 0;
-}
-
 }  // namespace
 
 int available_threads() {
   int count = int(std::max(1u, std::thread::hardware_concurrency()));
   cpu_set_t mask;
   if (sched_getaffinity(0, sizeof(mask), &mask) == 0) count = std::max(1, CPU_COUNT(&mask));
-  const int limit = cgroup_limit();
-  return limit > 0 ? std::min(count, limit) : count;
+  const double quota = std::ceil(cpu_quota());
+  return quota < count ? std::max(1, int(quota)) : count;
 }
 
 int resolve_threads(int requested) {

@@ -161,6 +161,14 @@ void GraphOrder::add(Piece piece, const Nodes& first) {
 }
 
 void GraphOrder::enter(const MemoryUses& uses) {
+  // Each piece is compared with all before it. After so many the next ones follow all of them, so
+  // that the work grows with the pieces and not with their square.
+  constexpr size_t kMostCompared = 2048;
+  ++count_;
+  if (pieces_.size() >= kMostCompared) {
+    pieces_.clear();
+    pieces_.push_back({all_memory(), open_, {}});
+  }
   if (Nodes nodes = captured(); nodes != open_) {  // work outside of pieces
     Nodes first = open_;
     add({all_memory(), std::move(nodes), std::vector<bool>(pieces_.size(), true)}, first);

@@ -35,6 +35,8 @@ class GraphOrder {
   void enter(const MemoryUses& uses);
   void leave(bool yields = false);
 
+  size_t pieces() const { return count_; }  // captured so far
+
  private:
   using Nodes = std::vector<cudaGraphNode_t>;
   struct Piece {
@@ -49,7 +51,8 @@ class GraphOrder {
   void add(Piece piece, const Nodes& first);
 
   cudaStream_t stream_;
-  std::vector<Piece> pieces_;
+  std::vector<Piece> pieces_;  // since all that was captured was last followed at once
+  size_t count_ = 0;
   Nodes open_;  // nodes that nothing follows yet
   Piece now_;
   Nodes before_;  // what the piece at hand follows

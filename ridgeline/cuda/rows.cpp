@@ -7,6 +7,7 @@
 #include "ridgeline/cuda/conv/rows.h"
 #include "ridgeline/cuda/conv1d/rows.h"
 #include "ridgeline/cuda/gemm/rows.h"
+#include "ridgeline/cuda/generate/rows.h"
 #include "ridgeline/cuda/graph_order.h"
 #include "ridgeline/cuda/mlp_step/byte_rows.h"
 #include "ridgeline/cuda/mlp_step/digit_rows.h"
@@ -37,19 +38,26 @@ constexpr auto kBeside = std::to_array<Table (*)()>(
 
 Table rows() {
   Table table;
-  for (const auto family : {mlp_train_rows,     mlp_byte_rows,       mlp_digit_rows,
-                            mlp_step_rows,      head_rows,           head_grads_rows,
-                            signal_chain_rows,  signal_rows,         signal_training_rows,
-                            conv_rows,          fp32_grad_w_rows,    constant_conv_rows,
-                            conv_grads_rows,    wgmma_conv_rows,     pooled_conv_rows,
-                            implicit_conv_rows, plain_batch_rows,    gemm_rows,
-                            cublaslt_rows,      cudnn_rows,          linear_split_rows,
-                            tile_rows,          plain_linear_rows,   unrolled_conv_rows,
-                            plain_conv_rows,    plain_pool_rows,     norm_rows,
-                            plain_loss_rows,    plain_update_rows,   all_reduce_rows,
-                            rnn_stack_rows,     rnn_persistent_rows, exact_cudnn_rnn_rows,
-                            rnn_loop_rows,      rnn_product_rows,    plain_sequence_rows,
-                            plain_text_rows,    fp32_conv_rows}) {
+  for (const auto family : {mlp_train_rows,      mlp_byte_rows,
+                            mlp_digit_rows,      mlp_step_rows,
+                            generated_rows,      head_rows,
+                            head_grads_rows,     signal_chain_rows,
+                            signal_rows,         signal_training_rows,
+                            conv_rows,           fp32_grad_w_rows,
+                            constant_conv_rows,  conv_grads_rows,
+                            wgmma_conv_rows,     pooled_conv_rows,
+                            implicit_conv_rows,  plain_batch_rows,
+                            gemm_rows,           cublaslt_rows,
+                            cudnn_rows,          linear_split_rows,
+                            tile_rows,           plain_linear_rows,
+                            unrolled_conv_rows,  plain_conv_rows,
+                            plain_pool_rows,     norm_rows,
+                            plain_loss_rows,     plain_update_rows,
+                            all_reduce_rows,     rnn_stack_rows,
+                            rnn_persistent_rows, exact_cudnn_rnn_rows,
+                            rnn_loop_rows,       rnn_product_rows,
+                            plain_sequence_rows, plain_text_rows,
+                            fp32_conv_rows}) {
     const bool alone = std::ranges::find(kBeside, family) == kBeside.end();
     for (Impl& row : family()) {
       table.push_back(with_range(in_graph_order(std::move(row), alone)));

@@ -25,6 +25,7 @@ constexpr size_t kStaging = size_t{64} << 10;
 // Steps in one graph: enough that launching it is nothing beside running it, few enough that making
 // it takes milliseconds.
 constexpr int64_t kMostUnrolled = 32;
+constexpr size_t kMostPieces = 16'384;  // of a graph: a step of a deep model has thousands of them
 
 class Event {
  public:
@@ -197,14 +198,19 @@ void CudaRuntime::copy(void* to, const void* from, size_t bytes) {
 }
 
 std::shared_ptr<CudaRuntime::Graph> CudaRuntime::record(const std::function<void()>& step,
-                                                        int64_t count) {
+                                                        int64_t& count) {
   // Relaxed: a library may load a kernel on its first call, which is safe here: only this thread
   // uses the stream.
   check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeRelaxed), "capturing a graph");
   order_ = std::make_unique<GraphOrder>(stream_);
   cudaGraph_t graph = nullptr;
   try {
-    for (int64_t i = 0; i < count; ++i) step();
+    int64_t made = 0;
+    do {
+      step();
+      ++made;
+    } while (made < count && order_->pieces() / size_t(made) * size_t(made + 1) <= kMostPieces);
+    count = made;
   } catch (...) {
     order_.reset();
     cudaStreamEndCapture(stream_, &graph);
@@ -219,10 +225,10 @@ std::shared_ptr<CudaRuntime::Graph> CudaRuntime::record(const std::function<void
 
 std::function<void()> CudaRuntime::capture(std::function<void()> step, int64_t count) {
   std::shared_ptr<Graph> many, rest;
-  const int64_t unrolled = std::min(count, kMostUnrolled);
+  int64_t unrolled = std::min(count, kMostUnrolled);
+  if (unrolled > 0) many = record(step, unrolled);
   const int64_t launches = unrolled > 0 ? count / unrolled : 0;
-  const int64_t left = count - launches * unrolled;
-  if (launches > 0) many = record(step, unrolled);
+  int64_t left = count - launches * unrolled;  // fewer than were just recorded
   if (left > 0) rest = record(step, left);
   for (const auto& graph : {many, rest}) {
     if (graph) graph->upload();
@@ -270,7 +276,7 @@ double CudaRuntime::time(const std::function<void()>& run, double budget) {
   const double about = std::max(1e-7, std::min(once, seconds_of(run)));
   // Half a millisecond a graph: an event's half microsecond is then a tenth of a percent.
   constexpr double kLong = 5e-4;
-  const int64_t calls = std::clamp<int64_t>(int64_t(kLong / about), 1, 50);
+  int64_t calls = std::clamp<int64_t>(int64_t(kLong / about), 1, 50);
   std::shared_ptr<Graph> graph;
   try {
     graph = record(run, calls);

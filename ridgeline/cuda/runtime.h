@@ -60,7 +60,8 @@ class CudaRuntime final : public Runtime {
 
  private:
   class Graph;
-  std::shared_ptr<Graph> record(const std::function<void()>& step, int64_t count);
+  // Of `count` steps, or of fewer where they have many kernels: `count` becomes how many they are.
+  std::shared_ptr<Graph> record(const std::function<void()>& step, int64_t& count);
   double seconds_of(const std::function<void()>& run);
   double median_seconds(const std::function<void()>& launch, int64_t calls, double budget);
 

@@ -5,6 +5,7 @@
 #include "ridgeline/core/device.h"
 #include "ridgeline/core/file.h"
 #include "ridgeline/data/sets.h"
+#include "ridgeline/nn/config_limits.h"
 #include "ridgeline/nn/config_table.h"
 #include "ridgeline/nn/layers.h"
 
@@ -55,7 +56,6 @@ constexpr int64_t kMostSteps = int64_t{1} << 40;
 constexpr int64_t kMostPixels = 4096;  // along one side of an image
 constexpr int64_t kMostThreads = 4096;
 constexpr int64_t kMostCharacters = int64_t{1} << 20;  // of one text
-constexpr size_t kMostBytes = size_t{1} << 20;         // of a config file
 
 template <typename E, size_t N>
 std::string_view name_in(const std::pair<std::string_view, E> (&table)[N], E value) {
@@ -123,7 +123,12 @@ DataConfig read_data(nn::ConfigTable table) {
 
 std::vector<nn::LayerPtr> read_layers(nn::ConfigTable table) {
   std::vector<nn::LayerPtr> layers;
-  for (nn::ConfigTable& layer : table.tables("layers")) layers.push_back(nn::read_layer(layer));
+  std::vector<nn::ConfigTable> tables = table.tables("layers");
+  if (int64_t(tables.size()) > nn::kMostLayers) {
+    table.fail("layers", fmt::format("has {} layers; at most {} are allowed", tables.size(),
+                                     nn::kMostLayers));
+  }
+  for (nn::ConfigTable& layer : tables) layers.push_back(nn::read_layer(layer));
   table.finish();
   if (layers.empty()) table.fail("layers", "missing; give at least one layer");
   return layers;
@@ -211,7 +216,7 @@ nn::Model Config::build_model(const Shape& input, Precision precision) const {
 }
 
 Config load_config(const std::filesystem::path& file, const std::vector<std::string>& sets) {
-  const std::vector<std::byte> bytes = read_file(file, ErrorKind::usage, kMostBytes);
+  const std::vector<std::byte> bytes = read_file(file, ErrorKind::usage, nn::kMostConfigBytes);
   const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   return parse_config(text, file.string(), sets);
 }

@@ -77,6 +77,7 @@ struct RunConfig {
   // Patterns of the rows that plans may use (see PlanOptions), "!..." of those they may not; of the
   // command line alone, because names of rows change from version to version.
   std::vector<std::string> rows;
+  bool quiet = false;  // of the command line alone: a slow start does not say what it is doing
 };
 
 // A network and how to train it: the TOML file of docs/config.md, checked. Layers hold settings

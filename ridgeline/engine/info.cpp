@@ -59,7 +59,8 @@ json ceilings_json(const prof::Ceilings& ceilings) {
           {"region_us", 1e6 * ceilings.region_seconds},
           {"host_bandwidth", ceilings.host_bandwidth},
           {"threads", ceilings.threads},
-          {"date", ceilings.date}};
+          {"date", ceilings.date},
+          {"certain", ceilings.certain}};
 }
 
 std::string ceilings_text(const prof::Ceilings& ceilings) {
@@ -76,7 +77,7 @@ std::string ceilings_text(const prof::Ceilings& ceilings) {
   if (ceilings.threads > 0) {
     text += ", " + counted(ceilings.threads, "thread");
   }
-  text += ")\n";
+  text += ceilings.certain ? ")\n" : "; uncertain: the machine was busy)\n";
   for (const prof::Bandwidth& entry : ceilings.bandwidths) {
     const bool memory = &entry == &ceilings.bandwidths.back();
     text += fmt::format("            {}B/s copied {}\n", engineering(entry.rate),

@@ -1,5 +1,9 @@
 #include "ridgeline/engine/machine.h"
 
+#include <atomic>
+
+#include "ridgeline/core/machine_limits.h"
+#include "ridgeline/core/text.h"
 #include "ridgeline/core/words.h"
 #include "ridgeline/engine/progress.h"
 #include "ridgeline/engine/ranks.h"
@@ -62,6 +66,29 @@ void check_fits_one(const std::string& pattern, const Table& rows) {
               near.empty() ? "`ridgeline plan CONFIG` lists them" : "did you mean " + near + "?");
 }
 
+// The runtime of a device, with `threads` cut to what the system gives. That is said once: a
+// command may open its device many times.
+std::unique_ptr<Runtime> open_device(Device device, int& threads) {
+  if (device.kind == DeviceKind::cpu) {
+    const int wanted = threads;
+    threads = affordable_threads(wanted);
+    static std::atomic<bool> said = false;
+    if (threads < wanted && !said.exchange(true)) {
+      Progress().warning(fmt::format(
+          "the system gives no more threads (ulimit -u, ulimit -v, pids.max): computing "
+          "with {} instead of {}",
+          threads, wanted));
+    }
+  }
+  return make_runtime(device, threads);
+}
+
+// Takes the notice away when what it tells of is done.
+struct Cleared {
+  StartNotice& notice;
+  ~Cleared() { notice.clear(); }
+};
+
 }  // namespace
 
 Device choose_device(const std::string& text) {
@@ -90,7 +117,10 @@ Machine::Machine(const RunConfig& run, Communicator* ranks)
     : threads_(run.threads == 0 && ranks != nullptr && ranks->size() > 1
                    ? threads_beside(*ranks)
                    : resolve_threads(run.threads)),
-      runtime_(make_runtime(device_for(run, ranks), threads_)),
+      notice_(std::make_unique<StartNotice>(run.quiet || (ranks != nullptr && !ranks->is_root())
+                                                ? Progress::Style::none
+                                                : Progress::Style::automatic)),
+      runtime_(open_device(device_for(run, ranks), threads_)),
       rows_(all_rows()) {
   if (ranks != nullptr && ranks->size() > 1) {
     const auto kind = int32_t(device().kind);
@@ -103,6 +133,9 @@ Machine::Machine(const RunConfig& run, Communicator* ranks)
   }
   options_.tune = run.tune;
   options_.deterministic = run.deterministic;
+  options_.measuring = [notice = notice_.get()](size_t done, size_t all) {
+    notice->say(fmt::format("tuning: {} of {} measured", done, counted(int64_t(all), "row")));
+  };
   for (const std::string& pattern : run.rows) {
     if (pattern.starts_with("!")) {
       options_.except.push_back(pattern.substr(1));
@@ -124,15 +157,23 @@ Machine Machine::reference() {
   return machine;
 }
 
+void Machine::planned(const Explanation& explanation) {
+  notice_->clear();
+  constexpr double kSecondTry = 0.5;
+  if (explanation.cut_short) options_.busy_seconds = kSecondTry;
+}
+
 std::optional<prof::Ceilings> Machine::ceilings(bool again) {
+  const Cleared cleared{*notice_};
   if (device().kind != DeviceKind::cpu) {
     const auto copy = [this](void* to, const void* from, size_t bytes) {
       copy_on_gpu(*runtime_, to, from, bytes);
     };
     return prof::gpu_ceilings_of(*runtime_, rows_, copy, ceilings_file(device()), again);
   }
-  ThreadPool pool(threads_);  // its own: the runtime's stays out of sight
-  return prof::ceilings_of(pool, runtime_->fingerprint(), ceilings_file(device(), threads_), again);
+  return prof::ceilings_of(*pool_of(*runtime_), runtime_->fingerprint(),
+                           ceilings_file(device(), threads_), again,
+                           [this] { notice_->say("measuring this machine's ceilings"); });
 }
 
 bool Machine::keeps_ceilings(Device gpu) { return std::filesystem::exists(ceilings_file(gpu)); }

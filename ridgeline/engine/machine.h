@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "ridgeline/engine/config.h"
+#include "ridgeline/engine/progress.h"
 #include "ridgeline/plan/cache.h"
 #include "ridgeline/plan/planner.h"
 #include "ridgeline/prof/ceilings.h"
@@ -39,6 +40,10 @@ class Machine {
   Device device() const { return runtime_->device(); }
   Communicator* ranks() const { return runtime_->ranks(); }  // null: alone
 
+  // After each plan: what took long is done. Where measuring was cut short, the plans that follow
+  // do not try for as long again.
+  void planned(const Explanation& explanation);
+
   // Measured now or kept from before.
   std::optional<prof::Ceilings> ceilings(bool again = false);
   std::optional<prof::Ceilings> kept_ceilings() const;  // from before, if any
@@ -46,6 +51,7 @@ class Machine {
 
  private:
   int threads_;
+  std::unique_ptr<StartNotice> notice_;
   std::unique_ptr<Runtime> runtime_;
   Table rows_;
   std::optional<TuningCache> cache_;

@@ -13,7 +13,8 @@ namespace ridgeline::engine {
 namespace {
 
 constexpr double kRedrawSeconds = 0.1;
-constexpr double kLineSeconds = 10;  // between plain lines
+constexpr double kLineSeconds = 10;                              // between plain lines
+constexpr double kPatienceSeconds = 0.5, kStartLineSeconds = 5;  // of a slow start
 
 int terminal_width() {
   winsize size{};
@@ -104,6 +105,23 @@ void Progress::warning(const std::string& text) {
 }
 
 void Progress::end_bar() {
+  if (drawn_) write_stderr("\r\033[K");
+  drawn_ = false;
+}
+
+StartNotice::StartNotice(Progress::Style style)
+    : quiet_(style == Progress::Style::none),
+      terminal_(isatty(STDERR_FILENO) != 0),
+      next_(kPatienceSeconds) {}
+
+void StartNotice::say(const std::string& text) {
+  if (quiet_ || clock_.seconds() < next_) return;
+  next_ = clock_.seconds() + (terminal_ ? kRedrawSeconds : kStartLineSeconds);
+  write_stderr(terminal_ ? "\r\033[K" + text : text + "\n");
+  drawn_ = terminal_;
+}
+
+void StartNotice::clear() {
   if (drawn_) write_stderr("\r\033[K");
   drawn_ = false;
 }

@@ -38,6 +38,25 @@ class Progress {
   double last_ = -1e9;
 };
 
+// What a start that takes long is doing: said when half a second has passed, then now and then, on
+// a terminal in a line that is drawn anew. Start-up never waits for anybody to answer it.
+class StartNotice {
+ public:
+  explicit StartNotice(Progress::Style style);
+  ~StartNotice() { clear(); }
+  StartNotice(const StartNotice&) = delete;
+  StartNotice& operator=(const StartNotice&) = delete;
+
+  void say(const std::string& text);
+  void clear();  // the line goes; the next one may come
+
+ private:
+  bool quiet_, terminal_;
+  bool drawn_ = false;
+  Clock clock_;
+  double next_;  // when the next line is due, by the clock
+};
+
 std::string duration(double seconds);   // "1:02:03", "4:05", "12 s", "340 ms"
 std::string engineering(double value);  // "12.3 k", "4.56 G": a unit follows at once
 std::string grouped(double value);      // "12,345"

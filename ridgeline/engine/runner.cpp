@@ -1,6 +1,7 @@
 #include "ridgeline/engine/runner.h"
 
 #include <cstring>
+#include <unordered_set>
 
 namespace ridgeline::engine {
 
@@ -27,19 +28,20 @@ Runner::Runner(Machine& machine, nn::Lowered lowered, const Externals& shared,
   block({lowered_.first, lowered_.tick, lowered_.step, lowered_.epoch, lowered_.lr}, control_,
         host_control_);
   block({lowered_.loss, lowered_.correct}, results_, host_results_);
+  std::unordered_set<ValueId> carried;
+  for (const auto& each : lowered_.carried) carried.insert(each.value.id);
   for (const ValueInfo& info : lowered_.program.values) {
     if (info.role == Role::temp || externals.contains(info.value.id)) continue;
     const Value& value = info.value;
     others_.emplace_back(runtime, size_t(size_of(value)));
     externals[value.id] = {others_.back().data(), value.dtype, value.shape, runtime.device()};
-    for (const auto& each : lowered_.carried) {
-      if (each.value.id == value.id) carried_.push_back(externals[value.id]);
-    }
+    if (carried.contains(value.id)) carried_.push_back(externals[value.id]);
   }
   PlanOptions options = machine.plan_options();
   options.pinned = pinned;
   Planned planned =
       plan_program(lowered_.program, machine.rows(), runtime, options, machine.cache());
+  machine.planned(planned.explanation);
   explanation_ = std::move(planned.explanation);
   plan_.emplace(runtime, lowered_.program, std::move(planned.choices), externals);
   clear_carried();

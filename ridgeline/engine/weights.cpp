@@ -59,6 +59,7 @@ const Snapshot::Item* Snapshot::first_not_finite() const {
 Weights::Weights(Runtime& runtime, const nn::Model& model, const nn::Lowered& lowered)
     : runtime_(runtime), params_(model.params().size()) {
   const auto add = [&](const std::string& name, const Value& value) {
+    index_.emplace(name, items_.size());
     items_.push_back({name, value, DeviceBuffer(runtime, size_t(size_of(value)))});
   };
   for (size_t i = 0; i < params_; ++i) add(model.params()[i].name, lowered.params[i]);
@@ -72,21 +73,27 @@ Weights::Weights(Runtime& runtime, const nn::Model& model, const nn::Lowered& lo
   }
   if (lowered.clipped) add(kClipped, lowered.clipped);
   for (const auto& copy : lowered.copies) {
+    copy_index_.emplace(model.params()[copy.param].name, copies_.size());
     copies_.push_back({model.params()[copy.param].name, copy.value,
                        DeviceBuffer(runtime, size_t(size_of(copy.value)))});
   }
   for (const auto& each : lowered.carried) {
-    for (Item& item : items_) item.carried |= item.name == each.name;
+    const auto item = index_.find(each.name);
+    if (item != index_.end()) items_[item->second].carried = true;
   }
   clear_carried();
   upload(model);
 }
 
 const Weights::Item& Weights::find(const std::string& name) const {
-  for (const Item& item : items_) {
-    if (item.name == name) return item;
-  }
+  const auto found = index_.find(name);
+  if (found != index_.end()) return items_[found->second];
   throw_error(ErrorKind::model, "no weight or optimizer state is called '{}'", name);
+}
+
+const Weights::Item* Weights::find_copy(const std::string& name) const {
+  const auto found = copy_index_.find(name);
+  return found == copy_index_.end() ? nullptr : &copies_[found->second];
 }
 
 void Weights::bind(const nn::Lowered& lowered, Externals& externals) const {
@@ -94,9 +101,7 @@ void Weights::bind(const nn::Lowered& lowered, Externals& externals) const {
     externals[value.id] = {item.memory.data(), value.dtype, value.shape, runtime_.device()};
   };
   const auto copy_of = [&](const std::string& name) -> const Item& {
-    for (const Item& copy : copies_) {
-      if (copy.name == name) return copy;
-    }
+    if (const Item* copy = find_copy(name)) return *copy;
     throw_error(ErrorKind::model, "there is no copy of the weight {}", name);
   };
   for (size_t i = 0; i < lowered.params.size(); ++i) {
@@ -127,12 +132,11 @@ void Weights::upload(const Snapshot& snapshot) {
 }
 
 void Weights::fill_copies(const Item& item, const Tensor& host) {
-  for (const Item& copy : copies_) {
-    if (copy.name != item.name) continue;
-    const HostTensor narrow(copy.value.dtype, copy.value.shape);
-    convert(host, narrow.view());
-    runtime_.upload(copy.memory.data(), narrow.view().data, narrow.view().bytes());
-  }
+  const Item* copy = find_copy(item.name);
+  if (copy == nullptr) return;
+  const HostTensor narrow(copy->value.dtype, copy->value.shape);
+  convert(host, narrow.view());
+  runtime_.upload(copy->memory.data(), narrow.view().data, narrow.view().bytes());
 }
 
 void Weights::upload(const nn::Model& model) {

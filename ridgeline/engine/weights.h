@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "ridgeline/core/runtime.h"
@@ -52,12 +53,14 @@ class Weights {
     bool carried = false;
   };
   const Item& find(const std::string& name) const;
+  const Item* find_copy(const std::string& name) const;  // null: the weight has none
   void fill_copies(const Item& item, const Tensor& host);
 
   Runtime& runtime_;
   size_t params_ = 0;  // items_[0, params_) are the model's
   std::vector<Item> items_;
-  std::vector<Item> copies_;  // by the name of their weight
+  std::vector<Item> copies_;                                    // by the name of their weight
+  std::unordered_map<std::string, size_t> index_, copy_index_;  // of items_ and copies_, by name
 };
 
 }  // namespace ridgeline::engine

@@ -11,6 +11,8 @@
 
 #include "ridgeline/core/error.h"
 #include "ridgeline/core/text.h"
+#include "ridgeline/core/words.h"
+#include "ridgeline/nn/config_limits.h"
 
 namespace ridgeline::nn {
 namespace {
@@ -43,6 +45,10 @@ std::vector<std::string> split_key(std::string_view key, const std::string& set)
       throw_error(ErrorKind::usage, "--set {}: '{}' has an empty part; write a.b.c=value", set,
                   key);
     }
+    if (path.size() == kMostKeyParts) {
+      throw_error(ErrorKind::usage, "--set {}: has a key of too many parts; the most is {}",
+                  quote(set), kMostKeyParts);
+    }
     path.emplace_back(key.substr(begin, end - begin));
     begin = end + 1;
   }
@@ -69,6 +75,11 @@ toml::table parse_value(const std::string& value, const std::string& set) {
   // A line break could end the value and begin another key.
   if (value.empty() || value.find_first_of("\r\n") != std::string::npos) {
     throw_error(ErrorKind::usage, "--set {}: give one value after '=', on one line", set);
+  }
+  // A word without brackets is one value, whatever dots it has.
+  const bool nested = value.find_first_of("[{") != std::string::npos;
+  if (const auto excess = nested ? find_excess(value) : std::nullopt) {
+    throw_error(ErrorKind::usage, "--set {}: its value {}", quote(set), excess->what);
   }
   try {
     return toml::parse("value = " + value);
@@ -107,6 +118,10 @@ void assign(toml::node& parent, const std::string& key, const toml::node& value,
 
 ConfigDocument::ConfigDocument(const std::string& text, const std::string& origin)
     : origin_(origin) {
+  if (const auto excess = find_excess(text)) {
+    throw_error(ErrorKind::usage, "{}:{}:{}: {}", origin, excess->line, excess->column,
+                excess->what);
+  }
   try {
     root_ = toml::parse(text);
   } catch (const toml::parse_error& error) {

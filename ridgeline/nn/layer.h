@@ -27,6 +27,10 @@ struct ParamSpec {
   ParamKind kind = ParamKind::weight;
 };
 
+// The most layers of a model, each layer of a recurrent stack counted. Deeper ones are a slip of
+// the pen or a damaged file. A dropout mask keeps 12 bits for a layer's number.
+constexpr int64_t kMostLayers = 4096;
+
 // One layer's settings: immutable, without weights and without an input shape, so configs and
 // models share it. Shapes here are of one item; the values of a program carry the batch in front,
 // with everything behind it flattened: [n, features].
@@ -35,6 +39,8 @@ class Layer {
   virtual ~Layer() = default;
 
   virtual std::string type() const = 0;  // as in the config: "linear"
+
+  virtual int64_t depth() const { return 1; }  // layers in it: more in a recurrent stack
 
   // Not 0: the layer takes whole numbers in [0, this) where others take floats.
   virtual int64_t codes_below() const { return 0; }

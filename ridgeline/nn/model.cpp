@@ -8,6 +8,12 @@ Outline outline(const std::vector<LayerPtr>& layers, const Shape& input) {
   if (layers.empty()) {
     throw_error(ErrorKind::usage, "the model has no layers; give it at least one");
   }
+  int64_t depth = 0;
+  for (const LayerPtr& layer : layers) depth += layer->depth();
+  if (depth > kMostLayers) {
+    throw_error(ErrorKind::usage, "the model has {} layers; at most {} are allowed", depth,
+                kMostLayers);
+  }
   Outline found{{input}, {}, {}};
   for (size_t i = 0; i < layers.size(); ++i) {
     const Layer& layer = *layers[i];

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <unordered_set>
 
 #include "ridgeline/core/file.h"
 #include "ridgeline/core/text.h"
@@ -106,14 +107,15 @@ std::string describe_misfit(const TensorFile& file, const std::string& param,
 
 void check_tensors(const TensorFile& file, const Outline& model, const LoadOptions& options) {
   std::vector<std::string> misfits;
+  std::unordered_set<std::string_view> known;
   for (const auto& [name, spec] : model.params) {
+    known.insert(name);
     std::string misfit = describe_misfit(file, name, spec);
     if (!misfit.empty()) misfits.push_back(std::move(misfit));
   }
   for (const TensorEntry& tensor : file.tensors()) {
     if (!options.ignore_prefix.empty() && tensor.name.starts_with(options.ignore_prefix)) continue;
-    const auto same = [&](const auto& param) { return param.first == tensor.name; };
-    if (std::none_of(model.params.begin(), model.params.end(), same)) {
+    if (!known.contains(tensor.name)) {
       misfits.push_back(
           fmt::format("'{}' {} is not part of the network", tensor.name, to_string(tensor.shape)));
     }

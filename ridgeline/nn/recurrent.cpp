@@ -7,7 +7,7 @@
 namespace ridgeline::nn {
 namespace {
 
-constexpr int64_t kMostHidden = int64_t{1} << 20, kMostLayers = 1024;
+constexpr int64_t kMostHidden = int64_t{1} << 20, kMostStacked = 1024;
 
 // What forward() keeps of each layer of the stack.
 enum Saved : size_t { kX, kY, kReserve, kH0, kC0, kSavedCount };
@@ -16,7 +16,7 @@ RecurrentSettings read_settings(ConfigTable& table, CellKind cell) {
   RecurrentSettings s;
   s.cell = cell;
   s.hidden = table.integer("hidden", std::nullopt, {1, kMostHidden});
-  s.layers = table.integer("layers", 1, {1, kMostLayers});
+  s.layers = table.integer("layers", 1, {1, kMostStacked});
   s.both = table.boolean("bidirectional", false);
   s.dropout = table.number("dropout", 0.0, {0.0, kBelowOne});
   s.bias = table.boolean("bias", true);

@@ -27,6 +27,7 @@ class RecurrentLayer final : public Layer {
   static LayerPtr read_lstm(ConfigTable& table);
 
   std::string type() const override;
+  int64_t depth() const override { return s_.layers; }
   Shape output(const Shape& input) const override;
   std::vector<ParamSpec> params(const Shape& input) const override;
   Value forward(Builder& builder, LayerValues& values) const override;

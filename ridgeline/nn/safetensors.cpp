@@ -213,14 +213,16 @@ std::vector<std::byte> to_safetensors(std::span<const TensorEntry> tensors,
   add_checksums(checked, tensors);
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   header["__metadata__"] = checked;
+  // Put at the end unseen: header[name] would look through all that are there.
+  auto& members = header.get_ref<nlohmann::ordered_json::object_t&>();
   size_t data_bytes = 0;
   for (const size_t i : order) {
     const TensorEntry& tensor = tensors[i];
     const size_t end = data_bytes + tensor.data.size();
-    header[tensor.name] = {
-        {"dtype", type_name(tensor.dtype)},
-        {"shape", std::vector<int64_t>(tensor.shape.dims().begin(), tensor.shape.dims().end())},
-        {"data_offsets", {data_bytes, end}}};
+    const std::vector<int64_t> dims(tensor.shape.dims().begin(), tensor.shape.dims().end());
+    members.emplace_back(tensor.name, nlohmann::ordered_json{{"dtype", type_name(tensor.dtype)},
+                                                             {"shape", dims},
+                                                             {"data_offsets", {data_bytes, end}}});
     data_bytes = end;
   }
   // Texts come from file names and configs, not all of them UTF-8: replace what is not.

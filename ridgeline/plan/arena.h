@@ -15,11 +15,14 @@ struct Lifetime {
 struct Packing {
   std::vector<size_t> offsets;  // one a lifetime, aligned
   size_t total = 0;
+  size_t steps = 0;  // pieces and gaps looked at: in proportion to their number but for a logarithm
 };
 
 // Offsets such that pieces that live at once do not overlap, in little memory: the best of several
-// greedy orders (largest first, longest first, in time order), each placing a piece into the lowest
-// gap that holds it. Sizes are rounded up to the alignment.
+// greedy orders, each placing a piece into the lowest gap that holds it: in time order, backwards
+// in time, and of no more than kMostCompared pieces, for each has to be compared with all others,
+// largest first and longest first. Sizes are rounded up to the alignment.
+constexpr size_t kMostCompared = 512;
 Packing pack(std::span<const Lifetime> lifetimes);
 
 // The most bytes that live at once (rounded like pack does), and the first step when they do: no

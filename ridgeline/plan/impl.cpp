@@ -4,7 +4,7 @@ namespace ridgeline {
 
 bool Rest::dead_after(const Value& value, size_t count) const {
   return program.info(value.id).role == Role::temp &&
-         last_read(program, value.id) < int64_t(begin + count);
+         program.last_read(value.id) < int64_t(begin + count);
 }
 
 }  // namespace ridgeline

@@ -56,11 +56,13 @@ struct Rest {
   const Program& program;
   size_t begin;
   const Runtime& runtime;
+  size_t* looks = nullptr;  // if set: counts the ops that are looked at
 
   size_t size() const { return program.ops.size() - begin; }
   // The op `offset` places on, if it is a T; else null. Also null past the end.
   template <typename T>
   const T* get(size_t offset) const {
+    if (looks != nullptr) ++*looks;
     return offset < size() ? std::get_if<T>(&program.ops[begin + offset]) : nullptr;
   }
   // True if a value is a temporary that no op from `begin + count` on reads.

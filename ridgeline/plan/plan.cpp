@@ -4,6 +4,7 @@
 #include <map>
 
 #include "ridgeline/plan/arena.h"
+#include "ridgeline/plan/cover_lookup.h"
 #include "ridgeline/plan/segments.h"
 
 namespace ridgeline {
@@ -11,17 +12,6 @@ namespace {
 
 // A value in one format: what a piece of the arena holds.
 using Instance = std::pair<ValueId, Format>;
-
-Format format_in(const std::vector<FormatUse>& uses, ValueId id) {
-  for (const FormatUse& use : uses) {
-    if (use.value == id) return use.format;
-  }
-  return {};
-}
-
-bool skips(const Cover& cover, ValueId id) {
-  return std::find(cover.skips.begin(), cover.skips.end(), id) != cover.skips.end();
-}
 
 }  // namespace
 
@@ -59,6 +49,7 @@ class PlanBinding final : public Binding {
       : runtime_(runtime),
         choice_(choice),
         converted_(choice.converted < 0 ? Value{} : program.info(choice.converted).value),
+        cover_(choice.cover),
         workspace_(workspace),
         find_(std::move(find)) {}
 
@@ -70,22 +61,23 @@ class PlanBinding final : public Binding {
 
   Tensor read(const Value& value) const override {
     if (choice_.converted >= 0) return find_(converted(), choice_.from);
-    return get(value, choice_.cover.reads);
+    return get(value, cover_.read(value.id));
   }
   Tensor write(const Value& value) const override {
     if (choice_.converted >= 0) return find_(converted(), choice_.to);
-    return get(value, choice_.cover.writes);
+    return get(value, cover_.write(value.id));
   }
 
  private:
-  Tensor get(const Value& value, const std::vector<FormatUse>& uses) const {
-    if (!value || skips(choice_.cover, value.id)) return {nullptr, value.dtype, value.shape, {}};
-    return find_(value, format_in(uses, value.id));
+  Tensor get(const Value& value, const FormatUse* use) const {
+    if (!value || cover_.skips(value.id)) return {nullptr, value.dtype, value.shape, {}};
+    return find_(value, use != nullptr ? use->format : Format{});
   }
 
   Runtime& runtime_;
   const Choice& choice_;
   Value converted_;
+  CoverLookup cover_;
   std::byte* workspace_;
   Find find_;
 };
@@ -130,16 +122,9 @@ std::map<Instance, Lifetime> Plan::Parts::lifetimes() const {
     entry->second.last = step;
   };
   const auto plain_bytes = [&](ValueId id) { return size_t(size_of(program.info(id).value)); };
-  const auto touch_all = [&](const Values& values, const Cover& cover,
-                             const std::vector<FormatUse>& uses, size_t step) {
-    for (const Value& value : values) {
-      if (skips(cover, value.id)) continue;
-      size_t bytes = plain_bytes(value.id);
-      for (const FormatUse& use : uses) {
-        if (use.value == value.id) bytes = use.bytes;
-      }
-      touch(value.id, format_in(uses, value.id), bytes, step);
-    }
+  const auto touch_value = [&](const Value& value, const FormatUse* use, size_t step) {
+    touch(value.id, use != nullptr ? use->format : Format{},
+          use != nullptr ? use->bytes : plain_bytes(value.id), step);
   };
   for (size_t i = 0; i < choices.size(); ++i) {
     const Choice& choice = choices[i];
@@ -148,9 +133,14 @@ std::map<Instance, Lifetime> Plan::Parts::lifetimes() const {
       const size_t bytes = choice.to.empty() ? plain_bytes(choice.converted) : choice.to_bytes;
       touch(choice.converted, choice.to, bytes, i);
     }
+    const CoverLookup cover(choice.cover);
     for (size_t op = choice.begin; op < choice.end; ++op) {
-      touch_all(reads(program.ops[op]), choice.cover, choice.cover.reads, i);
-      touch_all(writes(program.ops[op]), choice.cover, choice.cover.writes, i);
+      for (const Value& value : reads(program.ops[op])) {
+        if (!cover.skips(value.id)) touch_value(value, cover.read(value.id), i);
+      }
+      for (const Value& value : writes(program.ops[op])) {
+        if (!cover.skips(value.id)) touch_value(value, cover.write(value.id), i);
+      }
     }
   }
   return lives;

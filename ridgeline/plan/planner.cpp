@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <set>
 
+#include "ridgeline/plan/busy_clock.h"
 #include "ridgeline/plan/cache.h"
-#include "ridgeline/plan/row_patterns.h"
+#include "ridgeline/plan/candidates.h"
 #include "ridgeline/plan/search.h"
 #include "ridgeline/plan/stopwatch.h"
 #include "ridgeline/plan/together.h"
@@ -20,108 +22,6 @@ constexpr double kTie = 0.02;
 // (busy then, or busy now). Differences below the second figure are the clock's and the threads'.
 constexpr double kStaleFactor = 2;
 constexpr double kStaleSeconds = 50e-6;
-
-constexpr const char* kOtherDevice = "for another device";
-constexpr const char* kNotAsked = "not asked for";
-constexpr const char* kUnwanted = "left out on request";
-constexpr const char* kOtherOp = "the next op";  // how rows of other ops refuse
-
-// Why the options leave a row out, or empty.
-std::string excluded(const Impl& row, const Runtime& runtime, const PlanOptions& options) {
-  if (row.target != runtime.device().kind) return kOtherDevice;
-  if (options.deterministic && !row.traits.deterministic) return "not deterministic";
-  if (!options.only.empty() && !fits_any(row.name, options.only)) return kNotAsked;
-  if (fits_any(row.name, options.except)) return kUnwanted;
-  return {};
-}
-
-// A row may leave a value unwritten only if nobody outside its span would look at it.
-std::string unwritten_but_needed(const Program& program, const Cover& cover, size_t begin) {
-  for (const ValueId id : cover.skips) {
-    const ValueInfo& info = program.info(id);
-    if (info.role != Role::temp || last_read(program, id) >= int64_t(begin + cover.ops)) {
-      return fmt::format("does not write {}, which is read later", info.name);
-    }
-  }
-  return {};
-}
-
-// cuDNN builds, and in part compiles, what it answers for: a tenth of a second to one, each.
-bool is_slow_to_ask(const Impl& row) { return row.name.find(".cudnn") != std::string::npos; }
-
-// Which of the rows that are slow to ask are asked.
-enum class Slow {
-  all,         // their times will be compared
-  where_bare,  // where no row before them covers the op: the table's order decides
-};
-
-// Asks every row at every position; slow ones as `slow` says, and those that are `named`.
-std::vector<Candidate> ask_all(const Program& program, const Table& table, const Runtime& runtime,
-                               const PlanOptions& options, Slow slow,
-                               const std::vector<std::string>& named = {}) {
-  std::vector<Candidate> all;
-  for (size_t position = 0; position < program.ops.size(); ++position) {
-    bool bare = true;
-    for (const Impl& row : table) {
-      if (!row.covers) continue;
-      Candidate candidate{&row, position, {}, -1, false};
-      std::string why = excluded(row, runtime, options);
-      if (why.empty() && slow == Slow::where_bare && !bare && is_slow_to_ask(row) &&
-          std::ranges::find(named, row.name) == named.end()) {
-        why = "not asked, for a row before it serves and none are compared";
-      }
-      if (why.empty()) {
-        candidate.cover = row.covers(Rest{program, position, runtime});
-        if (candidate.cover.ops > 0) why = unwritten_but_needed(program, candidate.cover, position);
-      }
-      if (!why.empty()) candidate.cover = Cover::no(why);
-      bare &= candidate.cover.ops == 0 || row.traits.fallback;
-      all.push_back(std::move(candidate));
-    }
-  }
-  return all;
-}
-
-Options usable(const Program& program, const Table& table, const std::vector<Candidate>& all,
-               bool with_fallbacks) {
-  Options options;
-  options.at.resize(program.ops.size());
-  for (const Candidate& candidate : all) {
-    if (candidate.cover.ops > 0) options.at[candidate.begin].push_back(candidate);
-  }
-  if (!with_fallbacks) {
-    for (auto& here : options.at) {
-      const auto real = [](const Candidate& c) { return !c.row->traits.fallback; };
-      if (std::any_of(here.begin(), here.end(), real)) {
-        std::erase_if(here, [&](const Candidate& c) { return !real(c); });
-      }
-    }
-  }
-  for (const Impl& row : table) {
-    if (row.converts) options.conversions.push_back(&row);
-  }
-  return options;
-}
-
-// For a plan by the table's order.
-std::vector<Candidate> ask_for_order(const Program& program, const Table& table,
-                                     const Runtime& runtime, const PlanOptions& options) {
-  auto all = ask_all(program, table, runtime, options, Slow::where_bare);
-  if (!first_cover(program, usable(program, table, all, true)).empty()) return all;
-  return ask_all(program, table, runtime, options, Slow::all);
-}
-
-// For choose().
-std::vector<Candidate> ask(const Program& program, const Table& table, const Runtime& runtime,
-                           const PlanOptions& options) {
-  if (!options.pinned.empty()) {
-    auto all = ask_all(program, table, runtime, options, Slow::where_bare, options.pinned);
-    const Options usable_ones = usable(program, table, all, true);
-    if (!named_cover(program, usable_ones, options.pinned).empty()) return all;
-  }
-  return options.measures() ? ask_all(program, table, runtime, options, Slow::all)
-                            : ask_for_order(program, table, runtime, options);
-}
 
 [[noreturn]] void throw_uncovered(const Program& program, const Options& options,
                                   const std::vector<Candidate>& all) {
@@ -153,9 +53,11 @@ std::vector<size_t> preference(const Choices& choices, const Table& table) {
 }
 
 Choices pick_measured(const std::vector<Choices>& shortlist, const Table& table,
-                      Stopwatch& stopwatch, Explanation& explanation) {
+                      Stopwatch& stopwatch, Explanation& explanation,
+                      const std::function<void()>& go_on) {
   if (shortlist.size() == 1) return shortlist.front();
   for (const Choices& choices : shortlist) {
+    go_on();
     explanation.shortlist_seconds.push_back(stopwatch.whole(choices));
   }
   const auto& seconds = explanation.shortlist_seconds;
@@ -170,38 +72,46 @@ Choices pick_measured(const std::vector<Choices>& shortlist, const Table& table,
   return *picked;
 }
 
+using Place = std::pair<const Impl*, size_t>;  // a row and the op it begins at
+
 void mark_chosen(Explanation& explanation, const Choices& choices) {
+  std::set<Place> chosen;
   for (const Choice& choice : choices) {
-    for (Candidate& candidate : explanation.candidates) {
-      candidate.chosen |=
-          choice.converted < 0 && candidate.row == choice.row && candidate.begin == choice.begin;
-    }
+    if (choice.converted < 0) chosen.emplace(choice.row, choice.begin);
+  }
+  for (Candidate& candidate : explanation.candidates) {
+    candidate.chosen |= chosen.contains({candidate.row, candidate.begin});
   }
 }
 
-Choices choose(const Program& program, const Table& table, const PlanOptions& options,
-               Stopwatch& stopwatch, Explanation& explanation) {
-  const Options everything = usable(program, table, explanation.candidates, true);
-  if (!options.pinned.empty()) {
-    explanation.source = "checkpoint";
-    Choices choices = named_cover(program, everything, options.pinned);
-    if (!choices.empty()) return choices;
-  }
-  Options real = usable(program, table, explanation.candidates, false);
-  if (first_cover(program, real).empty()) real = everything;
-  Choices fixed = first_cover(program, real);
-  if (fixed.empty() && !program.ops.empty()) {
-    throw_uncovered(program, everything, explanation.candidates);
-  }
-  if (!options.measures()) {
-    explanation.source = "fixed order";
-    return fixed;
-  }
-  explanation.source = "measured";
-  std::map<std::pair<const Impl*, size_t>, double> seconds;
+struct OutOfPatience {};
+
+// The share of its time for which a measuring thread of an idle machine has a processor is above
+// this, also where it waits for others of its pool; on a busy machine it is below.
+constexpr double kIdleShare = 0.5;
+
+// The best of the cheapest few covers and of the fixed order, all measured whole.
+Choices choose_measured(const Program& program, const Table& table, const Options& real,
+                        Choices fixed, const Runtime& runtime, const PlanOptions& options,
+                        Stopwatch& stopwatch, Explanation& explanation) {
+  const BusyClock clock;
+  const bool cpu = runtime.device().kind == DeviceKind::cpu;  // a GPU is waited for without one
+  size_t all = 0, done = 0;
+  for (const auto& here : real.at) all += here.size();
+  const auto go_on = [&] {
+    if (cpu && clock.seconds() > options.busy_seconds && clock.share() < kIdleShare) {
+      throw OutOfPatience();
+    }
+    if (options.measuring) options.measuring(done, all);
+  };
+  std::map<Place, double> seconds;
   const Cost cost = [&](const Choice& choice) {
+    go_on();
     const double time = stopwatch.row(choice);
-    if (choice.converted < 0) seconds[{choice.row, choice.begin}] = time;
+    if (choice.converted < 0) {
+      seconds[{choice.row, choice.begin}] = time;
+      done = seconds.size();
+    }
     return time;
   };
   auto shortlist = cheapest_covers(program, real, cost, std::max<size_t>(1, options.shortlist));
@@ -219,11 +129,44 @@ Choices choose(const Program& program, const Table& table, const PlanOptions& op
     const auto found = seconds.find({candidate.row, candidate.begin});
     if (found != seconds.end()) candidate.seconds = found->second;
   }
-  return pick_measured(shortlist, table, stopwatch, explanation);
+  return pick_measured(shortlist, table, stopwatch, explanation, go_on);
+}
+
+Choices choose(const Program& program, const Table& table, const Runtime& runtime,
+               const PlanOptions& options, Stopwatch& stopwatch, Explanation& explanation) {
+  const Options everything =
+      usable(program, table, explanation.candidates, true, explanation.steps);
+  if (!options.pinned.empty()) {
+    explanation.source = "checkpoint";
+    Choices choices = named_cover(program, everything, options.pinned);
+    if (!choices.empty()) return choices;
+  }
+  Options real = usable(program, table, explanation.candidates, false, explanation.steps);
+  if (first_cover(program, real).empty()) real = everything;
+  Choices fixed = first_cover(program, real);
+  if (fixed.empty() && !program.ops.empty()) {
+    throw_uncovered(program, everything, explanation.candidates);
+  }
+  if (!options.measures()) {
+    explanation.source = "fixed order";
+    return fixed;
+  }
+  explanation.source = "measured";
+  try {
+    return choose_measured(program, table, real, fixed, runtime, options, stopwatch, explanation);
+  } catch (const OutOfPatience&) {
+    explanation.source = "fixed order: the machine is too busy to measure on";
+    explanation.cut_short = true;
+    return fixed;
+  }
 }
 
 // The times that the cache has of rows, for whoever reads the explanation.
 void put_kept_times(const Program& program, const TuningCache& cache, Planned& planned) {
+  std::map<Place, Choice*> chosen;
+  for (Choice& choice : planned.choices) {
+    if (choice.converted < 0) chosen[{choice.row, choice.begin}] = &choice;
+  }
   for (Candidate& candidate : planned.explanation.candidates) {
     if (candidate.cover.ops == 0) continue;
     const size_t end = candidate.begin + candidate.cover.ops;
@@ -231,10 +174,8 @@ void put_kept_times(const Program& program, const TuningCache& cache, Planned& p
         cache.row_seconds(candidate.row->name + " | " + signature(program, candidate.begin, end));
     if (!seconds) continue;
     candidate.seconds = *seconds;
-    for (Choice& choice : planned.choices) {
-      const bool same = choice.row == candidate.row && choice.begin == candidate.begin;
-      if (same && choice.converted < 0) choice.seconds = *seconds;
-    }
+    const auto choice = chosen.find({candidate.row, candidate.begin});
+    if (choice != chosen.end()) choice->second->seconds = *seconds;
   }
 }
 
@@ -255,8 +196,11 @@ std::optional<Planned> kept_plan(const Program& program, const Table& table, Run
   Planned planned = plan_program(program, table, runtime, pinned, stopwatch);
   if (planned.explanation.source != "checkpoint") return std::nullopt;
   if (is_stale(stopwatch.glance(planned.choices), known->seconds)) {
+    const BusyClock clock;
     const double seconds = stopwatch.whole(planned.choices);
-    if (is_stale(seconds, known->seconds)) {
+    // A plan that is slow because the machine is busy now is no reason to measure others on it.
+    const bool busy = runtime.device().kind == DeviceKind::cpu && clock.share() < kIdleShare;
+    if (is_stale(seconds, known->seconds) && !(busy && seconds > known->seconds)) {
       source = fmt::format("measured again: the kept plan took {:.0f} us a step, not {:.0f}",
                            1e6 * seconds, 1e6 * known->seconds);
       return std::nullopt;
@@ -273,8 +217,8 @@ Planned plan_program(const Program& program, const Table& table, Runtime& runtim
                      const PlanOptions& options, Stopwatch& stopwatch) {
   const auto start = std::chrono::steady_clock::now();
   Planned planned;
-  planned.explanation.candidates = ask(program, table, runtime, options);
-  planned.choices = choose(program, table, options, stopwatch, planned.explanation);
+  planned.explanation.candidates = ask_for(program, table, runtime, options, planned.explanation.steps);
+  planned.choices = choose(program, table, runtime, options, stopwatch, planned.explanation);
   mark_chosen(planned.explanation, planned.choices);
   planned.explanation.tuning_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -287,10 +231,11 @@ Planned plan_in_order(const Program& program, const Table& table, Runtime& runti
   options.tune = false;
   DeviceStopwatch unused(program, runtime, options.seconds_per_row, nullptr);
   Planned planned;
-  // All rows, slow ones too: what `narrow` takes away is not known before.
-  planned.explanation.candidates = ask_all(program, table, runtime, options, Slow::all);
+  // All rows, slow ones too: what `narrow` takes away is not known before, and ranks compare all.
+  planned.explanation.candidates = ask_all(program, table, runtime, options, Slow::all,
+                                           planned.explanation.steps, {}, /*every=*/true);
   narrow(planned.explanation.candidates);
-  planned.choices = choose(program, table, options, unused, planned.explanation);
+  planned.choices = choose(program, table, runtime, options, unused, planned.explanation);
   mark_chosen(planned.explanation, planned.choices);
   return planned;
 }
@@ -306,11 +251,12 @@ std::string plan_key(const Program& program, const PlanOptions& options) {
 Planned plan_by_names(const Program& program, const Table& table, Runtime& runtime,
                       const PlanOptions& options, const std::vector<std::string>& names) {
   Planned planned;
+  PlanningSteps& steps = planned.explanation.steps;
   planned.explanation.candidates =
-      ask_all(program, table, runtime, options, Slow::where_bare, names);
+      ask_all(program, table, runtime, options, Slow::where_bare, steps, names);
   planned.explanation.source = "checkpoint";
-  planned.choices =
-      named_cover(program, usable(program, table, planned.explanation.candidates, true), names);
+  planned.choices = named_cover(
+      program, usable(program, table, planned.explanation.candidates, true, steps), names);
   mark_chosen(planned.explanation, planned.choices);
   return planned;
 }
@@ -339,6 +285,10 @@ Planned plan_program(const Program& program, const Table& table, Runtime& runtim
   }
   if (!source.empty()) stopwatch.measure_anew();
   Planned planned = plan_program(program, table, runtime, options, stopwatch);
+  if (planned.explanation.cut_short) {
+    cache->save();  // the next start has these times to go on from
+    return planned;
+  }
   if (!source.empty()) planned.explanation.source = source;
   cache->set_plan(plan_key(program, options),
                   {row_names(planned.choices), stopwatch.whole(planned.choices)});

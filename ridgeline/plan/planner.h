@@ -26,6 +26,11 @@ struct PlanOptions {
   std::vector<std::string> pinned;  // row names in order, from a checkpoint: used again if they fit
 
   bool measures() const { return tune && !deterministic; }
+  // Measuring on a CPU ends after so many seconds if this thread had a processor for less than half
+  // of them: the machine is busy, and times taken on it are not worth waiting for.
+  double busy_seconds = 5;
+  // Called before each measurement: how many of the rows that the plan may use have been priced.
+  std::function<void(size_t done, size_t all)> measuring;
 };
 
 // One row at one position, tried or refused.
@@ -37,13 +42,26 @@ struct Candidate {
   bool chosen = false;
 };
 
+// What planning has done, counted: each grows in proportion to the ops of the program.
+struct PlanningSteps {
+  size_t asked = 0;   // calls of covers()
+  size_t looked = 0;  // ops that those looked at
+  size_t walked = 0;  // ops that the search went over
+};
+
 // How a plan came about: what `ridgeline plan` prints.
 struct Explanation {
+  // By position, then in table order. A program of more than kMostExplained ops has none of the
+  // rows that are for another op or device.
   std::vector<Candidate> candidates;
   std::vector<double> shortlist_seconds;  // whole plans, as measured
-  std::string source;  // "measured", "cache", "fixed order", "checkpoint", "measured again: ..."
+  // "measured", "cache", "fixed order", "checkpoint", "measured again: ...", "fixed order: ..."
+  std::string source;
+  bool cut_short = false;  // measuring was ended early: the plan is the table's order
   double tuning_seconds = 0;
+  PlanningSteps steps;
 };
+constexpr size_t kMostExplained = 2048;
 
 struct Planned {
   Choices choices;

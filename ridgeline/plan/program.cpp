@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 #include <unordered_map>
 
@@ -12,6 +13,53 @@ Value Program::add_value(std::string name, DType dtype, const Shape& shape, Role
   const Value value{ValueId(values.size()), dtype, shape};
   values.push_back({std::move(name), value, role, below});
   return value;
+}
+
+void Program::add(Op op) {
+  if (indexed_ == ops.size()) {
+    const auto uses_of = [this](const Value& value) -> Uses& {
+      if (uses_.size() <= size_t(value.id))
+        uses_.resize(std::max(values.size(), size_t(value.id) + 1));
+      return uses_[size_t(value.id)];
+    };
+    const auto add_use = [&](const Value& value) {
+      std::vector<uint32_t>& those = uses_of(value).ops;
+      if (those.empty() || those.back() != ops.size()) those.push_back(uint32_t(ops.size()));
+    };
+    for (const Value& value : reads(op)) {
+      add_use(value);
+      uses_of(value).last_read = int64_t(ops.size());
+    }
+    for (const Value& value : writes(op)) add_use(value);
+    ++indexed_;
+  }
+  ops.push_back(std::move(op));
+}
+
+std::vector<size_t> Program::uses(ValueId id) const {
+  if (indexed_ == ops.size()) {
+    if (size_t(id) >= uses_.size()) return {};
+    const std::vector<uint32_t>& those = uses_[size_t(id)].ops;
+    return {those.begin(), those.end()};
+  }
+  std::vector<size_t> found;
+  const auto is = [id](const Value& value) { return value.id == id; };
+  for (size_t i = 0; i < ops.size(); ++i) {
+    if (std::ranges::any_of(reads(ops[i]), is) || std::ranges::any_of(writes(ops[i]), is)) {
+      found.push_back(i);
+    }
+  }
+  return found;
+}
+
+int64_t Program::last_read(ValueId id) const {
+  if (indexed_ == ops.size()) return size_t(id) < uses_.size() ? uses_[size_t(id)].last_read : -1;
+  for (size_t i = ops.size(); i-- > 0;) {
+    for (const Value& value : reads(ops[i])) {
+      if (value.id == id) return int64_t(i);
+    }
+  }
+  return -1;
 }
 
 double Program::flops() const {
@@ -84,15 +132,6 @@ bool has_collectives(const Program& program, size_t begin, size_t end) {
 
 bool has_collectives(const Program& program) {
   return has_collectives(program, 0, program.ops.size());
-}
-
-int64_t last_read(const Program& program, ValueId id) {
-  for (size_t i = program.ops.size(); i-- > 0;) {
-    for (const Value& value : reads(program.ops[i])) {
-      if (value.id == id) return int64_t(i);
-    }
-  }
-  return -1;
 }
 
 }  // namespace ridgeline

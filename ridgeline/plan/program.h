@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -35,7 +37,7 @@ struct Program {
 
   Value add_value(std::string name, DType dtype, const Shape& shape, Role role = Role::temp,
                   int64_t below = 1);
-  void add(Op op) { ops.push_back(std::move(op)); }
+  void add(Op op);
   const ValueInfo& info(ValueId id) const { return values[size_t(id)]; }
 
   double flops() const;
@@ -43,6 +45,20 @@ struct Program {
   // rows, not whole sets; parameters read and written, copies of them written), temporaries on
   // chip.
   double external_bytes() const;
+
+  // The ops that read or write a value, in running order, and the last of them that reads it (-1:
+  // none does). Both are known without a walk over the program when every op came by add(); in a
+  // deep model such a walk for each value is what planning would spend its time on.
+  std::vector<size_t> uses(ValueId id) const;
+  int64_t last_read(ValueId id) const;
+
+ private:
+  struct Uses {
+    std::vector<uint32_t> ops;
+    int64_t last_read = -1;
+  };
+  std::vector<Uses> uses_;  // by value, of the first `indexed_` ops
+  size_t indexed_ = 0;      // other than ops.size(): ops were changed by hand, and are walked over
 };
 
 // Text that is equal for two spans exactly when they are the same work: op names, attributes,
@@ -53,8 +69,5 @@ std::string signature(const Program& program);
 // Whether ranks that run this program talk to one another, in the ops [begin, end) or in any.
 bool has_collectives(const Program& program, size_t begin, size_t end);
 bool has_collectives(const Program& program);
-
-// The index of the last op that reads `id`, or -1.
-int64_t last_read(const Program& program, ValueId id);
 
 }  // namespace ridgeline

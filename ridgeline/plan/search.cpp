@@ -1,19 +1,19 @@
 #include "ridgeline/plan/search.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <tuple>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "ridgeline/plan/held_formats.h"
 
 namespace ridgeline {
 namespace {
-
-const std::set<Format> kPlain{Format{}};
-
-const std::set<Format>& formats_of(const Formats& formats, ValueId id) {
-  const auto found = formats.find(id);
-  return found == formats.end() ? kPlain : found->second;
-}
 
 const FormatUse* find_use(const std::vector<FormatUse>& uses, ValueId id) {
   const auto found =
@@ -21,34 +21,82 @@ const FormatUse* find_use(const std::vector<FormatUse>& uses, ValueId id) {
   return found == uses.end() ? nullptr : &*found;
 }
 
-// A path through the search: a linked list, shared by all paths that begin alike.
+// A path through the search: a linked list, shared by all paths that begin alike. A node is a
+// candidate or a conversion.
 struct Path {
-  std::shared_ptr<const Path> before;
-  Choice choice;
+  std::shared_ptr<Path> before;
+  const Candidate* candidate = nullptr;
+  std::shared_ptr<const Choice> conversion;
+  double own_seconds = 0;
   double seconds = 0;  // up to here
+
+  Path(std::shared_ptr<Path> path, const Candidate* taken, std::shared_ptr<const Choice> converted,
+       double own)
+      : before(std::move(path)),
+        candidate(taken),
+        conversion(std::move(converted)),
+        own_seconds(own),
+        seconds((before ? before->seconds : 0.0) + own) {}
+  Path(const Path&) = delete;
+  Path& operator=(const Path&) = delete;
+  // A list of many ops would overflow the stack if each node's destructor called the next one's.
+  ~Path() {
+    while (before && before.use_count() == 1) before = std::exchange(before->before, nullptr);
+  }
 };
-using PathRef = std::shared_ptr<const Path>;
+using PathRef = std::shared_ptr<Path>;
 
 double seconds_of(const PathRef& path) { return path ? path->seconds : 0.0; }
 
-PathRef extend(const PathRef& before, const Choice& choice) {
-  return std::make_shared<const Path>(Path{before, choice, seconds_of(before) + choice.seconds});
+Choice choice_of(const Candidate& candidate) {
+  return {candidate.row,
+          candidate.begin,
+          candidate.begin + candidate.cover.ops,
+          candidate.cover,
+          0,
+          -1,
+          {},
+          {},
+          0};
 }
 
 Choices unroll(const PathRef& path) {
   Choices choices;
-  for (const Path* p = path.get(); p != nullptr; p = p->before.get()) choices.push_back(p->choice);
+  for (const Path* p = path.get(); p != nullptr; p = p->before.get()) {
+    choices.push_back(p->conversion ? *p->conversion : choice_of(*p->candidate));
+    choices.back().seconds = p->own_seconds;
+  }
   std::reverse(choices.begin(), choices.end());
   return choices;
 }
+
+// One step of a path: a candidate (none at the end of the program) after the conversions it needs.
+struct Move {
+  std::vector<std::shared_ptr<const Choice>> conversions;
+  const Candidate* candidate = nullptr;
+  double seconds = 0;  // of the candidate
+  HeldFormats after;
+
+  PathRef append_to(PathRef path) const {
+    for (const auto& conversion : conversions) {
+      path = std::make_shared<Path>(path, nullptr, conversion, conversion->seconds);
+    }
+    if (candidate == nullptr) return path;
+    return std::make_shared<Path>(path, candidate, nullptr, seconds);
+  }
+};
 
 class Walker {
  public:
   Walker(const Program& program, const Options& options, Cost cost)
       : program_(program), options_(options), cost_(std::move(cost)) {
     for (const ValueInfo& info : program.values) {
-      last_read_.push_back(info.role == Role::temp ? last_read(program, info.value.id)
+      last_read_.push_back(info.role == Role::temp ? program.last_read(info.value.id)
                                                    : int64_t(program.ops.size()));
+    }
+    for (const Op& op : program.ops) {
+      reads_.push_back(reads(op));
+      writes_.push_back(writes(op));
     }
     for (const auto& candidates : options.at) {
       for (const Candidate& candidate : candidates) {
@@ -59,92 +107,120 @@ class Walker {
     }
   }
 
-  // `path` with the candidate appended, after the conversions it needs; null when one is missing.
-  // `formats` becomes what holds after it.
-  PathRef take(PathRef path, const Candidate& candidate, Formats& formats) const {
+  // What taking the candidate means where values are held like this; none when a conversion that it
+  // needs is missing.
+  std::optional<Move> take(const Candidate& candidate, const HeldFormats& held) {
     const size_t end = candidate.begin + candidate.cover.ops;
-    std::set<ValueId> written;
+    if (options_.walked != nullptr) *options_.walked += candidate.cover.ops;
+    Move move{{}, &candidate, 0, held};
+    std::set<ValueId> written, touched;
     for (size_t op = candidate.begin; op < end; ++op) {
-      for (const Value& value : reads(program_.ops[op])) {
+      for (const Value& value : reads_[op]) {
         if (written.contains(value.id)) continue;
-        const FormatUse* use = find_use(candidate.cover.reads, value.id);
-        path = converted(path, value, use, formats);
-        if (!path && failed_) return nullptr;
+        touched.insert(value.id);
+        if (!convert(move, value, find_use(candidate.cover.reads, value.id))) return std::nullopt;
       }
-      for (const Value& value : writes(program_.ops[op])) written.insert(value.id);
+      for (const Value& value : writes_[op]) written.insert(value.id);
     }
-    Choice choice{candidate.row, candidate.begin, end, candidate.cover, 0, -1, {}, {}, 0};
-    choice.seconds = cost_(choice);
+    move.seconds = seconds_of(candidate);
     for (const ValueId id : written) {
       const FormatUse* use = find_use(candidate.cover.writes, id);
       if (use != nullptr) {
-        formats[id] = {use->format};
+        move.after.set(id, {use->format});
       } else {
-        formats.erase(id);
+        move.after.forget(id);
       }
     }
-    std::erase_if(formats, [&](const auto& entry) {
-      return last_read_[size_t(entry.first)] < int64_t(end) || entry.second == kPlain;
-    });
-    return extend(path, choice);
+    // Nothing else can have been read for the last time.
+    touched.merge(written);
+    for (const ValueId id : touched) {
+      if (last_read_[size_t(id)] < int64_t(end)) move.after.forget(id);
+    }
+    return move;
   }
 
   // At the end every outside value must hold its contents in plain form.
-  PathRef finish(PathRef path, Formats formats) const {
-    const Formats at_end = formats;
-    for (const auto& [id, held] : at_end) {
-      path = converted(path, program_.info(id).value, nullptr, formats);
-      if (!path && failed_) return nullptr;
-    }
-    return path;
+  std::optional<Move> finish(const HeldFormats& held) {
+    Move move{{}, nullptr, 0, held};
+    bool possible = true;
+    held.each([&](ValueId id, const HeldFormats::Set&) {
+      possible = possible && convert(move, program_.info(id).value, nullptr);
+    });
+    return possible ? std::optional(std::move(move)) : std::nullopt;
   }
 
  private:
-  // Appends the cheapest conversion that makes `value` available as `use` wants it.
-  PathRef converted(const PathRef& path, const Value& value, const FormatUse* use,
-                    Formats& formats) const {
-    failed_ = false;
+  // Adds the cheapest conversion that makes `value` available as `use` wants it, if it is not.
+  bool convert(Move& move, const Value& value, const FormatUse* use) {
     const Format wanted = use != nullptr ? use->format : Format{};
-    const std::set<Format> held = formats_of(formats, value.id);
-    if (held.contains(wanted)) return path;
-    std::optional<Choice> best;
+    const HeldFormats::Set& held = move.after.of(value.id);
+    if (held.contains(wanted)) return true;
+    std::shared_ptr<const Choice> best;
     for (const Format& from : held) {
       for (const Impl* row : options_.conversions) {
         if (!row->converts(value, from, wanted)) continue;
         Choice choice{row, 0, 0, {}, 0, value.id, from, wanted, use != nullptr ? use->bytes : 0};
         const auto written = written_bytes_.find({value.id, from});
         choice.from_bytes = written == written_bytes_.end() ? 0 : written->second;
-        choice.seconds = cost_(choice);
-        if (!best || choice.seconds < best->seconds) best = choice;
+        choice.seconds = seconds_of(choice);
+        if (!best || choice.seconds < best->seconds) {
+          best = std::make_shared<const Choice>(std::move(choice));
+        }
       }
     }
-    failed_ = !best;
-    if (failed_) return nullptr;
-    std::set<Format> now = held;
+    if (!best) return false;
+    HeldFormats::Set now = held;
     now.insert(wanted);
-    formats[value.id] = now;
-    return extend(path, *best);
+    move.after.set(value.id, std::move(now));
+    move.conversions.push_back(std::move(best));
+    return true;
+  }
+
+  // Each distinct choice's cost is asked for once.
+  double seconds_of(const Candidate& candidate) {
+    const auto found = candidate_seconds_.find(&candidate);
+    if (found != candidate_seconds_.end()) return found->second;
+    return candidate_seconds_.emplace(&candidate, cost_(choice_of(candidate))).first->second;
+  }
+  double seconds_of(const Choice& conversion) {
+    const Conversion key{conversion.row, conversion.converted, conversion.from, conversion.to};
+    const auto found = conversion_seconds_.find(key);
+    if (found != conversion_seconds_.end()) return found->second;
+    return conversion_seconds_.emplace(key, cost_(conversion)).first->second;
   }
 
   const Program& program_;
   const Options& options_;
   Cost cost_;
   std::vector<int64_t> last_read_;
+  std::vector<Values> reads_, writes_;                          // by op
   std::map<std::pair<ValueId, Format>, size_t> written_bytes_;  // what formats of a value take
-  mutable bool failed_ = false;
+  std::unordered_map<const Candidate*, double> candidate_seconds_;
+  using Conversion = std::tuple<const Impl*, ValueId, Format, Format>;
+  std::map<Conversion, double> conversion_seconds_;
 };
 
-// Calls each distinct choice's cost once.
-Cost remember(const Cost& cost) {
-  using Key = std::tuple<const Impl*, size_t, size_t, ValueId, Format, Format>;
-  auto known = std::make_shared<std::map<Key, double>>();
-  return [known, cost](const Choice& c) {
-    const Key key{c.row, c.begin, c.end, c.converted, c.from, c.to};
-    const auto found = known->find(key);
-    if (found != known->end()) return found->second;
-    return known->emplace(key, cost(c)).first->second;
+struct HashOf {
+  size_t operator()(const HeldFormats& held) const { return held.hash(); }
+};
+
+// The cheapest paths to a position for each way that values may be held there, in the order in
+// which these ways were first found.
+struct States {
+  struct State {
+    HeldFormats held;
+    std::vector<PathRef> paths;
   };
-}
+  std::vector<State> all;
+  std::unordered_map<HeldFormats, size_t, HashOf> index;
+
+  std::vector<PathRef>& at(const HeldFormats& held) {
+    const auto [entry, fresh] = index.emplace(held, all.size());
+    if (fresh) all.push_back({held, {}});
+    return all[entry->second].paths;
+  }
+  void keep_best();
+};
 
 // Keeps the `count` cheapest paths, in order; equal ones in order of arrival.
 void keep_best(std::vector<PathRef>& paths, PathRef path, size_t count) {
@@ -156,14 +232,13 @@ void keep_best(std::vector<PathRef>& paths, PathRef path, size_t count) {
   if (paths.size() > count) paths.pop_back();
 }
 
-void keep_best_states(std::map<Formats, std::vector<PathRef>>& states) {
-  while (states.size() > kMostStates) {
-    const auto worst =
-        std::max_element(states.begin(), states.end(), [](const auto& a, const auto& b) {
-          return seconds_of(a.second.front()) < seconds_of(b.second.front());
-        });
-    states.erase(worst);
-  }
+void States::keep_best() {
+  index.clear();  // nothing more comes to this position
+  if (all.size() <= kMostStates) return;
+  std::stable_sort(all.begin(), all.end(), [](const State& a, const State& b) {
+    return seconds_of(a.paths.front()) < seconds_of(b.paths.front());
+  });
+  all.resize(kMostStates);
 }
 
 }  // namespace
@@ -171,28 +246,26 @@ void keep_best_states(std::map<Formats, std::vector<PathRef>>& states) {
 std::vector<Choices> cheapest_covers(const Program& program, const Options& options,
                                      const Cost& cost, size_t count) {
   const size_t size = program.ops.size();
-  const Walker walker(program, options, remember(cost));
-  std::vector<std::map<Formats, std::vector<PathRef>>> states(size + 1);
-  states[0][{}] = {nullptr};
+  Walker walker(program, options, cost);
+  std::vector<States> states(size + 1);
+  states[0].at({}) = {nullptr};
   for (size_t position = 0; position < size; ++position) {
-    keep_best_states(states[position]);
-    for (const auto& [formats, paths] : states[position]) {
+    States here = std::exchange(states[position], {});
+    here.keep_best();
+    for (const auto& [held, paths] : here.all) {
       for (const Candidate& candidate : options.at[position]) {
-        for (const PathRef& path : paths) {
-          Formats next = formats;
-          PathRef longer = walker.take(path, candidate, next);
-          if (!longer) break;  // the formats are the same for all of them
-          keep_best(states[position + candidate.cover.ops][next], std::move(longer), count);
-        }
+        const std::optional<Move> move = walker.take(candidate, held);
+        if (!move) continue;
+        std::vector<PathRef>& kept = states[position + candidate.cover.ops].at(move->after);
+        for (const PathRef& path : paths) keep_best(kept, move->append_to(path), count);
       }
     }
-    states[position].clear();
   }
   std::vector<PathRef> best;
-  for (const auto& [formats, paths] : states[size]) {
-    for (const PathRef& path : paths) {
-      if (PathRef done = walker.finish(path, formats)) keep_best(best, std::move(done), count);
-    }
+  for (const auto& [held, paths] : states[size].all) {
+    const std::optional<Move> move = walker.finish(held);
+    if (!move) continue;
+    for (const PathRef& path : paths) keep_best(best, move->append_to(path), count);
   }
   std::vector<Choices> covers;
   for (const PathRef& path : best) covers.push_back(unroll(path));
@@ -214,7 +287,7 @@ class FirstPath {
   Choices find() {
     struct Frame {
       size_t position;
-      Formats formats;
+      HeldFormats held;
       PathRef path;
       size_t next = 0;  // candidate to try
     };
@@ -224,23 +297,24 @@ class FirstPath {
       deepest_ = std::max(deepest_, frame.position);
       if (frame.position == size_) {
         if (size_ == 0) return {};
-        if (const PathRef done = walker_.finish(frame.path, frame.formats)) return unroll(done);
+        if (const auto last = walker_.finish(frame.held)) {
+          return unroll(last->append_to(frame.path));
+        }
         stack.pop_back();
         continue;
       }
       const auto& candidates = options_.at[frame.position];
       if (frame.next == candidates.size()) {
-        dead_.insert({frame.position, frame.formats});
+        dead_[frame.position].insert(frame.held);
         stack.pop_back();
         continue;
       }
       const Candidate& candidate = candidates[frame.next++];
       if (!allowed_(candidate, stack.size() - 1)) continue;
-      Formats formats = frame.formats;
-      const PathRef path = walker_.take(frame.path, candidate, formats);
+      const auto move = walker_.take(candidate, frame.held);
       const size_t position = frame.position + candidate.cover.ops;
-      if (!path || dead_.contains({position, formats})) continue;
-      stack.push_back({position, std::move(formats), path, 0});
+      if (!move || dead_[position].contains(move->after)) continue;
+      stack.push_back({position, move->after, move->append_to(frame.path), 0});
     }
     return {};
   }
@@ -252,7 +326,7 @@ class FirstPath {
   size_t size_;
   Walker walker_;
   Allowed allowed_;
-  std::set<std::pair<size_t, Formats>> dead_;
+  std::map<size_t, std::unordered_set<HeldFormats, HashOf>> dead_;  // by position
   size_t deepest_ = 0;
 };
 

@@ -2,22 +2,18 @@
 
 #include <cstddef>
 #include <functional>
-#include <map>
-#include <set>
 #include <vector>
 
 #include "ridgeline/plan/planner.h"
 
 namespace ridgeline {
 
-// Which formats hold a value's current contents, for values where that is not just the plain one.
-using Formats = std::map<ValueId, std::set<Format>>;
-
 // The rows that may be used at each position, with what they would do there.
 struct Options {
   std::vector<std::vector<Candidate>>
       at;  // by position; candidates with cover.ops > 0, table order
   std::vector<const Impl*> conversions;
+  size_t* walked = nullptr;  // if set: counts the ops that the search goes over
 };
 
 // Seconds of a choice; called once for each distinct choice.

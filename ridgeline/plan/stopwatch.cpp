@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "ridgeline/core/philox.h"
+#include "ridgeline/plan/busy_clock.h"
+#include "ridgeline/plan/cover_lookup.h"
 #include "ridgeline/plan/fill.h"
 
 namespace ridgeline {
@@ -151,9 +153,14 @@ double DeviceStopwatch::row(const Choice& choice) {
                                              to_string(program_.info(choice.converted).value.shape),
                                              choice.from, choice.to);
   const std::string key = choice.row->name + " | " + work;
+  const bool together = has_collectives(program_, choice.begin, choice.end);
+  // Layers that are alike are measured once, also where the cache's times are not to be had.
+  const auto before = measured_.find(key);
+  if (before != measured_.end() && !together) return before->second;
   if (cache_ != nullptr && !anew_) {
     if (const auto known = cache_->row_seconds(key)) return *known;
   }
+  const CoverLookup cover(choice.cover);
   const DeviceBuffer workspace(runtime_, choice.cover.workspace);
   const auto find = [&](const Value& value, bool reading) {
     if (!value) return Tensor{nullptr, value.dtype, value.shape, {}};
@@ -162,13 +169,9 @@ double DeviceStopwatch::row(const Choice& choice) {
       return scratch(value, reading ? choice.from : choice.to,
                      std::max(bytes, size_t(size_of(value))));
     }
-    if (!value) return Tensor{nullptr, value.dtype, value.shape, {}};
-    for (const ValueId id : choice.cover.skips) {
-      if (id == value.id) return Tensor{nullptr, value.dtype, value.shape, {}};
-    }
-    for (const FormatUse& use : reading ? choice.cover.reads : choice.cover.writes) {
-      if (use.value == value.id) return scratch(value, use.format, use.bytes);
-    }
+    if (cover.skips(value.id)) return Tensor{nullptr, value.dtype, value.shape, {}};
+    const FormatUse* use = reading ? cover.read(value.id) : cover.write(value.id);
+    if (use != nullptr) return scratch(value, use->format, use->bytes);
     return scratch(value, {}, size_t(size_of(value)));
   };
   const ScratchBinding binding(runtime_, program_, choice, workspace.data(), find);
@@ -177,7 +180,6 @@ double DeviceStopwatch::row(const Choice& choice) {
   // A row of whole programs makes many steps a launch, as in a run: what it does once a launch
   // (fetching weights) is not the price of a step.
   const bool whole = choice.begin == 0 && choice.end == program_.ops.size();
-  const bool together = has_collectives(program_, choice.begin, choice.end);
   const auto time_of = [&](int64_t steps) {
     const auto run = [&] {
       clear(counters);
@@ -189,6 +191,7 @@ double DeviceStopwatch::row(const Choice& choice) {
   if (const int64_t steps = whole ? steps_for(seconds) : 1; steps > 1) seconds = time_of(steps);
   clear(counters);
   if (cache_ != nullptr) cache_->set_row_seconds(key, seconds);
+  measured_[key] = seconds;
   return seconds;
 }
 
@@ -211,13 +214,29 @@ Externals DeviceStopwatch::externals() {
 double DeviceStopwatch::time_plan(const Choices& choices, double budget) {
   Plan plan(runtime_, program_, choices, externals());
   const std::vector<Tensor> counters = ticks(0, program_.ops.size());
+  const bool together = has_collectives(program_);
   const auto time_of = [&](int64_t steps) {
     const auto run = [&] {
       clear(counters);
       plan.run(steps);
     };
-    return time(run, budget, has_collectives(program_)) / double(steps);
+    return time(run, budget, together) / double(steps);
   };
+  if (runtime_.device().kind == DeviceKind::cpu && !together) {
+    // A few steps a launch would take minutes where one takes seconds.
+    constexpr double kLong = 5;
+    const auto once = [&] {
+      clear(counters);
+      const BusyClock clock;
+      plan.run(1);
+      const double seconds = clock.seconds();
+      clear(counters);
+      return seconds;
+    };
+    if (const double first = once(); first > 10 * budget) {
+      return first > kLong ? first : std::min(first, once());
+    }
+  }
   // A few steps a launch, as in a run, without making the measurement long; as many as row() takes
   // where one row makes them all.
   const int64_t few = std::min<int64_t>(program_.repeats, 4);

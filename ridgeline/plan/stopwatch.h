@@ -40,6 +40,7 @@ class DeviceStopwatch final : public Stopwatch {
   double seconds_;
   bool anew_ = false;
   TuningCache* cache_;
+  std::map<std::string, double> measured_;  // by this stopwatch, as keyed in the cache
   std::map<std::pair<ValueId, Format>, DeviceBuffer> memory_;
 };
 

@@ -227,7 +227,9 @@ Planned plan_together(const Program& program, const Table& table, Runtime& runti
     if (ranks.is_root()) {
       explanation.tuning_seconds = planned->explanation.tuning_seconds;
       planned->explanation = std::move(explanation);
-      if (cache != nullptr) {
+      if (cache != nullptr && planned->explanation.cut_short) {
+        cache->save();
+      } else if (cache != nullptr) {
         double seconds = 0;
         for (const Choice& choice : planned->choices) seconds += choice.seconds;
         cache->set_plan(key, {lines(names), seconds});

@@ -4,9 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <cstring>
 #include <ctime>
 #include <fstream>
 #include <functional>
+#include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
 
@@ -21,7 +25,7 @@ constexpr int kVersion = 3;
 // Many short tries: on a busy machine all threads run together for a few milliseconds only.
 constexpr int kTries = 30;
 constexpr double kTrySeconds = 0.004;
-constexpr double kMostSeconds = 0.4;  // for all tries of one figure, however busy the machine
+constexpr double kGlanceSeconds = 0.1;  // for a look at whether kept figures are too low
 
 double seconds_of(const std::function<void()>& work) {
   const auto begin = std::chrono::steady_clock::now();
@@ -29,36 +33,63 @@ double seconds_of(const std::function<void()>& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
+// A time to come, and the shares of what is left of it.
+class Deadline {
+ public:
+  explicit Deadline(double seconds) : seconds_(seconds) {}
+  double left() const {
+    const auto gone = std::chrono::steady_clock::now() - begin_;
+    return seconds_ - std::chrono::duration<double>(gone).count();
+  }
+  bool over() const { return left() <= 0; }
+  // What one of `figures` that are still to come may take.
+  double share(size_t figures) const { return left() / double(std::max<size_t>(1, figures)); }
+
+ private:
+  double seconds_;
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
 }  // namespace
 
 // One short try proves a count too small; a long one proves nothing, neighbours may have had the
 // processor meanwhile.
-double best_rate(const std::function<double(int64_t)>& seconds_of, int tries, double try_seconds) {
+Rate best_rate(const std::function<double(int64_t)>& seconds_of, int tries, double try_seconds,
+               double most_seconds) {
+  constexpr double kAlike = 1.1;  // tries that differ by less agree
+  constexpr size_t kAgreeing = 3;
+  double spent = 0;
   for (int64_t count = 1;; count *= 2) {
-    double best = seconds_of(count), spent = best;
-    for (int i = 1; i < tries && best >= try_seconds / 2 && spent < kMostSeconds; ++i) {
-      const double seconds = seconds_of(count);
-      best = std::min(best, seconds);
-      spent += seconds;
+    std::vector<double> taken;
+    double best = std::numeric_limits<double>::infinity();
+    const bool last = count >= (int64_t{1} << 40);
+    while (int(taken.size()) < tries && (last || best >= try_seconds / 2)) {
+      if (!taken.empty() && spent >= most_seconds) return {double(count) / best, false};
+      taken.push_back(seconds_of(count));
+      best = std::min(best, taken.back());
+      spent += taken.back();
     }
-    if (best >= try_seconds / 2 || count >= (int64_t{1} << 40)) return double(count) / best;
+    if (best < try_seconds / 2 && !last) continue;
+    const auto alike = std::ranges::count_if(taken, [&](double t) { return t <= kAlike * best; });
+    return {double(count) / best, size_t(alike) >= std::min(kAgreeing, taken.size())};
   }
 }
 
 namespace {
 
-double best_rate_of(const std::function<void(int64_t)>& work, int tries,
-                    double try_seconds = kTrySeconds) {
+Rate best_rate_of(const std::function<void(int64_t)>& work, int tries, double try_seconds,
+                  double most_seconds) {
   return best_rate([&](int64_t count) { return seconds_of([&] { work(count); }); }, tries,
-                   try_seconds);
+                   try_seconds, most_seconds);
 }
 
 template <typename T>
-double measure_flops(ThreadPool& pool, double (*rounds)(int64_t, T*), int tries = kTries) {
+Rate measure_flops(ThreadPool& pool, double (*rounds)(int64_t, T*), double most_seconds,
+                   int tries = kTries) {
   std::vector<Buffer> sinks;
   for (int i = 0; i < pool.size(); ++i) sinks.emplace_back(sizeof(T));
   double flops_per_round = 0;
-  const double rate = best_rate_of(
+  const Rate rate = best_rate_of(
       [&](int64_t count) {
         pool.run([&](int thread) {
           T* sink = reinterpret_cast<T*>(sinks[size_t(thread)].data());
@@ -66,40 +97,76 @@ double measure_flops(ThreadPool& pool, double (*rounds)(int64_t, T*), int tries 
           if (thread == 0) flops_per_round = flops;
         });
       },
-      tries);
-  return rate * 1024 * flops_per_round * pool.size();
+      tries, kTrySeconds, most_seconds);
+  return {rate.value * 1024 * flops_per_round * pool.size(), rate.certain};
 }
 
-// Each thread copies its own pair of buffers; together they take `bytes`.
-double measure_copy(ThreadPool& pool, double bytes) {
-  const size_t half = align_up(size_t(bytes / 2 / pool.size()), 4096);
-  std::vector<Buffer> from, to;
-  for (int i = 0; i < pool.size(); ++i) {
-    from.emplace_back(half);
-    to.emplace_back(half);
+// Memory of each thread, touched by that thread as far as time allows: to fill large buffers may
+// take a busy machine longer than all the rest.
+class ThreadBuffers {
+ public:
+  ThreadBuffers(ThreadPool& pool, size_t bytes, double most_seconds) {
+    const Deadline deadline(most_seconds);
+    for (int i = 0; i < pool.size(); ++i) {
+      data_.emplace_back(
+          static_cast<std::byte*>(std::aligned_alloc(kPage, align_up(bytes, kPage))));
+      if (data_.back() == nullptr) return;  // a limit on memory: nothing is measured
+    }
+    std::vector<size_t> touched(data_.size());
+    pool.run([&](int thread) {
+      constexpr size_t kSlice = size_t{1} << 20;
+      size_t& done = touched[size_t(thread)];
+      while (done < bytes && (done == 0 || !deadline.over())) {
+        const size_t more = std::min(kSlice, bytes - done);
+        std::memset(data_[size_t(thread)].get() + done, 0, more);
+        done += more;
+      }
+    });
+    bytes_ = *std::ranges::min_element(touched) / kPage * kPage;
   }
-  const double rate = best_rate_of(
+
+  size_t bytes() const { return bytes_; }  // of each thread; 0: none
+  std::byte* operator[](int thread) const { return data_[size_t(thread)].get(); }
+
+ private:
+  static constexpr size_t kPage = 4096;
+  struct Free {
+    void operator()(std::byte* data) const { std::free(data); }
+  };
+  std::vector<std::unique_ptr<std::byte, Free>> data_;
+  size_t bytes_ = 0;
+};
+
+// Each thread copies one half of its own buffer to the other; together they take `bytes`. The rate
+// is 0 where there is no memory for that.
+Rate measure_copy(ThreadPool& pool, double bytes, double most_seconds) {
+  const Deadline deadline(most_seconds);
+  const size_t half = align_up(size_t(bytes / 2 / pool.size()), 4096);
+  const ThreadBuffers buffers(pool, 2 * half, most_seconds / 2);
+  const size_t part = buffers.bytes() / 2 / 64 * 64;
+  if (part == 0) return {0, false};
+  const Rate rate = best_rate_of(
       [&](int64_t count) {
         pool.run([&](int thread) {
           for (int64_t i = 0; i < count; ++i) {
-            copy_bytes(to[size_t(thread)].data(), from[size_t(thread)].data(), half);
+            copy_bytes(buffers[thread] + part, buffers[thread], part);
           }
         });
       },
-      kTries);
-  return rate * 2 * double(half) * pool.size();
+      kTries, kTrySeconds, deadline.left());
+  return {rate.value * 2 * double(part) * pool.size(), rate.certain && part == half};
 }
 
 // Where a thread is waited for, a single neighbour is in the way of all: still shorter tries.
-double measure_region(ThreadPool& pool, int tries = kTries) {
-  if (pool.size() == 1) return 0;
+Rate measure_region(ThreadPool& pool, double most_seconds, int tries = kTries) {
+  if (pool.size() == 1) return {0, true};
   constexpr int kShorter = 20;
-  const double rate = best_rate_of(
+  const Rate rate = best_rate_of(
       [&](int64_t count) {
         for (int64_t i = 0; i < count; ++i) pool.run([](int) {});
       },
-      kShorter * tries, kTrySeconds / kShorter);
-  return 1 / rate;
+      kShorter * tries, kTrySeconds / kShorter, most_seconds);
+  return {1 / rate.value, rate.certain};
 }
 
 // Sizes a core: in the first-level cache, the second, the third, and beyond any.
@@ -109,10 +176,14 @@ constexpr double kMemorySize = 256e6;
 // Neighbours only ever slow a measurement down, so a rate above the kept one proves that one wrong.
 bool too_low(const Ceilings& kept, ThreadPool& pool) {
   constexpr double kNoise = 1.05, kRegionNoise = 1.5;
-  constexpr int kGlance = 5;  // tries: about 60 ms in all
-  return measure_flops<float>(pool, fma_rounds_fp32, kGlance) > kNoise * kept.fp32_flops ||
-         measure_flops<double>(pool, fma_rounds_fp64, kGlance) > kNoise * kept.fp64_flops ||
-         kRegionNoise * measure_region(pool, kGlance) < kept.region_seconds;
+  constexpr int kGlance = 5;  // tries
+  const Deadline deadline(kGlanceSeconds);
+  const auto fp32 = measure_flops<float>(pool, fma_rounds_fp32, deadline.share(3), kGlance);
+  if (fp32.value > kNoise * kept.fp32_flops) return true;
+  const auto fp64 = measure_flops<double>(pool, fma_rounds_fp64, deadline.share(2), kGlance);
+  if (fp64.value > kNoise * kept.fp64_flops) return true;
+  return kRegionNoise * measure_region(pool, deadline.share(1), kGlance).value <
+         kept.region_seconds;
 }
 
 void raise_to(Ceilings& ceilings, const Ceilings& other) {
@@ -150,21 +221,43 @@ double Ceilings::memory_bandwidth() const {
   return bandwidths.empty() ? 0 : bandwidths.back().rate;
 }
 
-Ceilings measure_ceilings(ThreadPool& pool, const std::string& machine) {
+Ceilings measure_ceilings(ThreadPool& pool, const std::string& machine, const Measuring& measuring,
+                          double most_seconds) {
+  const Deadline deadline(most_seconds);
   Ceilings ceilings;
-  ceilings.fp32_flops = measure_flops<float>(pool, fma_rounds_fp32);
-  ceilings.fp64_flops = measure_flops<double>(pool, fma_rounds_fp64);
+  size_t figures = 4 + std::size(kSizesPerThread);
+  const auto measured = [&](const std::function<Rate(double)>& measure) {
+    if (measuring) measuring();
+    const double share = deadline.share(figures--);
+    const Rate rate = share > 0 ? measure(share) : Rate{};
+    ceilings.certain = ceilings.certain && rate.certain;
+    return rate.value;
+  };
+  // In order of need: what no time is left for is guessed from what was measured.
+  ceilings.fp32_flops =
+      measured([&](double most) { return measure_flops<float>(pool, fma_rounds_fp32, most); });
+  const double memory =
+      measured([&](double most) { return measure_copy(pool, kMemorySize, most); });
+  ceilings.fp64_flops =
+      measured([&](double most) { return measure_flops<double>(pool, fma_rounds_fp64, most); });
+  if (ceilings.fp64_flops <= 0) ceilings.fp64_flops = ceilings.fp32_flops / 2;
+  ceilings.region_seconds = measured([&](double most) { return measure_region(pool, most); });
   for (const double size : kSizesPerThread) {
     const double bytes = size * pool.size();
-    if (bytes < kMemorySize / 2) ceilings.bandwidths.push_back({bytes, measure_copy(pool, bytes)});
+    if (bytes >= kMemorySize / 2) continue;
+    const double rate = measured([&](double most) { return measure_copy(pool, bytes, most); });
+    ceilings.bandwidths.push_back({bytes, rate});
   }
-  ceilings.bandwidths.push_back({kMemorySize, measure_copy(pool, kMemorySize)});
+  ceilings.bandwidths.push_back({kMemorySize, memory});
   // A cache is no slower than what lies behind it: where it seems so, neighbours were in the way.
+  // And where memory was not measured, for want of memory or time, it is as fast as the last cache.
+  double known = 1e9;
+  for (const Bandwidth& each : ceilings.bandwidths) known = each.rate > 0 ? each.rate : known;
+  if (ceilings.bandwidths.back().rate <= 0) ceilings.bandwidths.back().rate = known;
   for (size_t i = ceilings.bandwidths.size() - 1; i-- > 0;) {
     Bandwidth& nearer = ceilings.bandwidths[i];
     nearer.rate = std::max(nearer.rate, ceilings.bandwidths[i + 1].rate);
   }
-  ceilings.region_seconds = measure_region(pool);
   ceilings.threads = pool.size();
   ceilings.machine = machine;
   ceilings.date = today();
@@ -193,6 +286,7 @@ std::optional<Ceilings> read_ceilings(const std::filesystem::path& file,
     ceilings.threads = json.at("threads");
     ceilings.machine = machine;
     ceilings.date = json.at("date");
+    ceilings.certain = json.value("certain", true);
     bool sane = ceilings.fp32_flops > 0 && ceilings.fp64_flops > 0 && !ceilings.bandwidths.empty();
     for (const Bandwidth& entry : ceilings.bandwidths) sane = sane && entry.rate > 0;
     if (sane) return ceilings;
@@ -206,6 +300,7 @@ void write_ceilings(const std::filesystem::path& file, const Ceilings& ceilings)
   nlohmann::json json = {{"version", kVersion},
                          {"machine", ceilings.machine},
                          {"date", ceilings.date},
+                         {"certain", ceilings.certain},
                          {"threads", ceilings.threads},
                          {"fp32_flops", ceilings.fp32_flops},
                          {"fp64_flops", ceilings.fp64_flops},
@@ -233,10 +328,10 @@ void keep_ceilings(const std::filesystem::path& file, const Ceilings& ceilings) 
 }
 
 Ceilings ceilings_of(ThreadPool& pool, const std::string& machine,
-                     const std::filesystem::path& file, bool again) {
+                     const std::filesystem::path& file, bool again, const Measuring& measuring) {
   const auto kept = again ? std::nullopt : read_ceilings(file, machine);
-  if (kept && !too_low(*kept, pool)) return *kept;
-  Ceilings measured = measure_ceilings(pool, machine);
+  if (kept && kept->certain && !too_low(*kept, pool)) return *kept;
+  Ceilings measured = measure_ceilings(pool, machine, measuring);
   if (kept) raise_to(measured, *kept);
   keep_ceilings(file, measured);
   return measured;

@@ -32,20 +32,31 @@ struct Ceilings {
   int threads = 0;               // 0: a GPU
   std::string machine;           // Runtime::fingerprint() of the machine measured
   std::string date;              // UTC, "2026-01-31"
+  // Whether several tries agreed on each figure. On a busy machine they do not, or there is no time
+  // for several: the figures are then measured again by the next run.
+  bool certain = true;
 
   double flops(Precision precision) const;       // of the units that precision computes on
   double bandwidth(double working_bytes) const;  // of the smallest measured size that holds it
   double memory_bandwidth() const;
 };
 
-// Units of work a second: the best of `tries` that each do as many units as take about
-// `try_seconds`; fewer tries where they take long. `seconds_of` does that many and says how long
-// they took.
-double best_rate(const std::function<double(int64_t)>& seconds_of, int tries, double try_seconds);
+struct Rate {
+  double value = 0;
+  bool certain = false;  // several tries agreed on it
+};
 
-// Takes about a second; the best of several short tries, because neighbours only ever slow one
-// down.
-Ceilings measure_ceilings(ThreadPool& pool, const std::string& machine);
+// Units of work a second: the best of `tries` that each do as many units as take about
+// `try_seconds`. Ends early, with the best so far, when all tries together have taken
+// `most_seconds`. `seconds_of` does that many units and says how long they took.
+Rate best_rate(const std::function<double(int64_t)>& seconds_of, int tries, double try_seconds,
+               double most_seconds);
+
+// The best of several short tries, because neighbours only ever slow one down. Takes at most
+// `most_seconds`, however busy the machine is.
+using Measuring = std::function<void()>;  // called before each figure
+Ceilings measure_ceilings(ThreadPool& pool, const std::string& machine,
+                          const Measuring& measuring = {}, double most_seconds = 1);
 
 // A file kept from an earlier measurement. Empty when there is none, or it is damaged, of another
 // version or of another machine.
@@ -58,9 +69,11 @@ void keep_ceilings(const std::filesystem::path& file, const Ceilings& ceilings);
 std::string today();  // UTC, "2026-01-31"
 
 // From `file`, else measured and kept there (a folder that cannot be written is not an error). A
-// kept figure that a glance shows to be too low, because the machine was busy when it was taken, is
-// measured again, and the better of old and new is kept. `again` measures anyway.
+// kept figure that is uncertain, or that a glance shows to be too low, because the machine was busy
+// when it was taken, is measured again, and the better of old and new is kept. `again` measures
+// anyway.
 Ceilings ceilings_of(ThreadPool& pool, const std::string& machine,
-                     const std::filesystem::path& file, bool again = false);
+                     const std::filesystem::path& file, bool again = false,
+                     const Measuring& measuring = {});
 
 }  // namespace ridgeline::prof

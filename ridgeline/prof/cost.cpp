@@ -39,7 +39,7 @@ double span_bytes(const Program& program, size_t begin, size_t end) {
     const ValueInfo& info = program.info(id);
     // Inputs and outputs (sets, rates, losses) are touched in part only, and by one op.
     if (info.role == Role::input || info.role == Role::output) continue;
-    const bool kept = info.role != Role::temp || last_read(program, id) >= int64_t(end);
+    const bool kept = info.role != Role::temp || program.last_read(id) >= int64_t(end);
     const int least = (entry.read_first ? 1 : 0) + (entry.writes > 0 && kept ? 1 : 0);
     total -= size_of(info.value) * (entry.reads + entry.writes - least);
   }

@@ -6,10 +6,12 @@
 #include <cmath>
 #include <string>
 
+#include "ridgeline/cuda/generate/compile.h"
 #include "ridgeline/cuda/rows.h"
 #include "ridgeline/cuda/vendor/cublaslt.h"
 #include "ridgeline/cuda/vendor/cudnn.h"
 #include "ridgeline/cuda/vendor/nccl.h"
+#include "tests/cuda/compile_ahead.h"
 #include "tests/cuda/device_self.h"
 #include "tests/cuda/gpu.h"
 #include "tests/support/nans.h"
@@ -31,6 +33,9 @@ bool expected(const std::string& row, Precision precision, const cuda::CudaRunti
       has(".persistent_large") || has("rnn.persistent_clusters") || has(".persistent_pairs") ||
       has(".wavefront_wgmma")) {
     return half && hopper;
+  }
+  if (has("cuda.program.")) {
+    return hopper && cuda::generate::Nvrtc::get().refusal().empty();
   }
   if (has(".persistent")) return hopper && precision != Precision::fp64;
   if (has("cuda.rnn") && has(".cudnn.")) return !half && runtime.cudnn().refusal().empty();
@@ -264,6 +269,7 @@ class CudaTableWalk : public GpuTest {
     const Table table = cuda::rows();
     Exercised exercised;
     const auto walk_cases = [&](const std::vector<Case>& cases, const Table& rows) {
+      compile_ahead(cases, gpu());
       for (const Case& c : cases) {
         if (wanted(c)) walk(c, rows, gpu(), exercised);
       }
@@ -317,8 +323,9 @@ class CudaRoundedTableWalk : public CudaTableWalk {
     const Table table = only(all), table_of_ours = only(ours);
     Exercised exercised;
     const auto walk_cases = [&](std::vector<Case> cases, const Table& rows) {
-      for (Case& c : cases) {
-        c.program.precision = precision;
+      for (Case& c : cases) c.program.precision = precision;
+      compile_ahead(cases, gpu());
+      for (const Case& c : cases) {
         if (wanted(c)) walk(c, rows, gpu(), exercised);
       }
     };
@@ -339,10 +346,11 @@ TEST_F(CudaRoundedTableWalk, Tf32RowsAgreeWithTheOracle) {
   walk_fp32_as(Precision::tf32,
                {".cublaslt.", ".cudnn.", "twice.tensor.", ".implicit", ".few", "conv2d.wgmma",
                 "conv2d_pool.wgmma", "grad_x.wgmma", "grads.wgmma", "cuda.rnn"},
-               {".tile.", ".mlp_step.", ".head_sgd.", "linear.tensor.", "linear_relu.tensor."});
+               {".tile.", ".mlp_step.", ".head_sgd.", "linear.tensor.", "linear_relu.tensor.",
+                "cuda.program."});
 }
 TEST_F(CudaRoundedTableWalk, Fp32x3RowsAgreeWithTheOracle) {
-  walk_fp32_as(Precision::fp32x3, {}, {".tile.", ".mlp_step.", ".head_sgd."});
+  walk_fp32_as(Precision::fp32x3, {}, {".tile.", ".mlp_step.", ".head_sgd.", "cuda.program."});
 }
 
 // A NaN among the inputs is one in every output that depends on it, through relu and gates. (Not so

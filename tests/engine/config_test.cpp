@@ -271,5 +271,68 @@ TEST(Config, TextsOfAFolderSayWhereTheyAre) {
   refuse("text = { columns = \"1\", label = \"2\", lenght = 5 }", {"lenght", "length"});
 }
 
+// What a recursive parser would take the stack for: dotted keys, tables and arrays.
+TEST(Config, DeepTextsAreRefused) {
+  const auto repeated = [](const std::string& part, size_t count) {
+    std::string text;
+    for (size_t i = 0; i < count; ++i) text += part;
+    return text;
+  };
+  const auto refused = [](const std::string& text, const char* what, const char* place) {
+    test::expect_error(ErrorKind::usage, {place, what}, [&] { parse(text); });
+  };
+  for (const size_t count : {size_t{17}, size_t{300'000}}) {
+    const std::string key = repeated("a.", count) + "b";
+    refused("\n" + key + " = 1\n", "a key of too many parts; the most is 16", "net.toml:2:");
+    refused("[" + key + "]\n", "too many parts", "net.toml:1:");
+    refused("[[" + key + "]]\n", "too many parts", "net.toml:1:");
+    refused("x = { " + key + " = 1 }", "too many parts", "net.toml:1:");
+    refused(repeated("\"a\" . ", count) + "b = 1", "too many parts", "net.toml:1:");
+    refused("x = " + repeated("[", count) + repeated("]", count), "too deep; the most is 16",
+            "net.toml:1:");
+    refused("x = " + repeated("[\n", count), "too deep", "net.toml:17:");
+    refused("x = " + repeated("{ a = ", count) + "1" + repeated("}", count), "too deep",
+            "net.toml:1:");
+    test::expect_error(ErrorKind::usage, {"--set", "too many parts"},
+                       [&] { parse(kFile, {key + "=1"}); });
+    test::expect_error(ErrorKind::usage, {"--set", "too many parts"},
+                       [&] { parse(kFile, {"data.x={" + key + "=1}"}); });
+    test::expect_error(ErrorKind::usage, {"--set", "too deep"},
+                       [&] { parse(kFile, {"data.x=" + repeated("[", count)}); });
+  }
+  refused(std::string(size_t{5} << 20, ' '), "5242880 bytes; a config has at most 4194304",
+          "net.toml");
+}
+
+// Dots and brackets in texts and comments are neither.
+TEST(Config, TextsMayHoldWhatLooksDeep) {
+  const std::string dots = "a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q.r.s.t", open(40, '[');
+  const auto name_of = [](const std::string& value) {
+    return parse("# " + std::string(40, '{') + "\n" + kLayers + "[data.augment]\nshift = 0\n",
+                 {"data.name=" + value})
+        .data.name;
+  };
+  EXPECT_EQ(name_of("\"" + dots + "\""), dots);
+  EXPECT_EQ(name_of(dots), dots);
+  EXPECT_EQ(name_of("'" + open + "'"), open);
+  EXPECT_EQ(name_of("\"\\\"" + open + "\""), "\"" + open);
+  EXPECT_EQ(parse("[data]\nname = \"\"\"\\\n" + open +
+                  "\"\"\"\n[model]\nlayers = [{ type = "
+                  "\"relu\" }]\n")
+                .data.name,
+            open);
+}
+
+TEST(Config, TooManyLayersAreRefused) {
+  const auto with = [](size_t count) {
+    std::string text = "[data]\nname = \"x\"\n[model]\nlayers = [";
+    for (size_t i = 0; i < count; ++i) text += "{ type = \"relu\" },\n";
+    return text + "]\n";
+  };
+  EXPECT_EQ(parse(with(4096)).layers.size(), 4096u);
+  test::expect_error(ErrorKind::usage, {"net.toml:4", "model.layers", "4097 layers; at most 4096"},
+                     [&] { parse(with(4097)); });
+}
+
 }  // namespace
 }  // namespace ridgeline::engine

@@ -61,6 +61,48 @@ TEST(Arena, RandomLifetimesNeverOverlapAndStayNearThePeak) {
   }
 }
 
+// A training step of many layers: most pieces live together with most others.
+std::vector<Lifetime> deep_step(size_t layers) {
+  std::vector<Lifetime> lives;
+  for (size_t i = 0; i < layers; ++i) {
+    const size_t backward = 2 * layers - i;
+    lives.push_back({64 * (i * 7 % 5 + 1), i, backward});
+    lives.push_back({64 * (i * 3 % 4 + 1), backward - 1, backward});
+    lives.push_back({i % 2 == 0 ? size_t{0} : size_t{128}, i, i});  // workspaces
+  }
+  return lives;
+}
+
+TEST(Arena, DeepStepsPackWithoutWasteInProportionalTime) {
+  size_t before = 0;
+  for (const size_t layers : {500u, 1000u, 2000u, 4000u, 8000u}) {
+    const std::vector<Lifetime> lives = deep_step(layers);
+    const Packing packing = pack(lives);
+    if (layers == 500) expect_disjoint(lives, packing);
+    EXPECT_LE(double(packing.total), 1.05 * double(peak_of(lives).bytes)) << layers;
+    // Twice, and a little for the depth of the tree of gaps.
+    if (before > 0) {
+      EXPECT_LE(packing.steps, before * 5 / 2) << layers;
+    }
+    before = packing.steps;
+  }
+}
+
+// The orders in time place pieces as if each were compared with all others.
+TEST(Arena, GapsOfOneMomentAreTheGapsBetweenAll) {
+  std::mt19937 random(2);
+  for (int round = 0; round < 50; ++round) {
+    std::vector<Lifetime> lives;
+    for (size_t n = kMostCompared + 1 + random() % 100; n > 0; --n) {
+      const size_t first = random() % 60;
+      lives.push_back({random() % 3 == 0 ? 0 : random() % 5000, first, first + random() % 12});
+    }
+    const Packing packing = pack(lives);
+    expect_disjoint(lives, packing);
+    EXPECT_LE(double(packing.total), 1.3 * double(peak_of(lives).bytes));
+  }
+}
+
 TEST(Arena, NothingTakesNothing) {
   EXPECT_EQ(pack({}).total, 0u);
   EXPECT_EQ(peak_of({}).bytes, 0u);

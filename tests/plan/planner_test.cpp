@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <ctime>
+#include <thread>
+
 #include "ridgeline/plan/cache.h"
 #include "ridgeline/registry.h"
 
@@ -307,6 +311,77 @@ TEST_F(Planner, TheCacheAnswersTheSecondTime) {
   EXPECT_EQ(plan_program(program_, table, *runtime_, options, &again).explanation.source,
             "measured");
   std::filesystem::remove(file);
+}
+
+// Times that are waited for and not worked for, as on a machine where others have the processors.
+class WaitedForTimes final : public Stopwatch {
+ public:
+  double row(const Choice&) override {
+    ++asked;
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    return 1e-3 / asked;  // what comes later in the table is faster
+  }
+  double whole(const Choices&) override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    return 1e-3;
+  }
+  int asked = 0;
+};
+
+TEST_F(Planner, DoesNotWaitForABusyMachine) {
+  const Table table{row("slow", 1), row("fast", 1)};
+  WaitedForTimes stopwatch;
+  PlanOptions options;
+  options.busy_seconds = 0.04;  // after the second of six
+  const Planned planned = plan_program(program_, table, *runtime_, options, stopwatch);
+  EXPECT_EQ(stopwatch.asked, 2);
+  EXPECT_THAT(names(planned.choices), ElementsAre("slow", "slow", "slow"));
+  EXPECT_TRUE(planned.explanation.cut_short);
+  EXPECT_THAT(planned.explanation.source, HasSubstr("busy"));
+
+  WaitedForTimes patient;
+  const Planned measured = plan_program(program_, table, *runtime_, {}, patient);
+  EXPECT_EQ(patient.asked, 6);
+  EXPECT_FALSE(measured.explanation.cut_short);
+}
+
+// Work that takes long is no sign of a busy machine.
+TEST_F(Planner, MeasuresOnWhereThisThreadHasTheProcessor) {
+  class WorkedForTimes final : public Stopwatch {
+   public:
+    double row(const Choice& choice) override {
+      timespec now{};
+      const auto spent = [&] {
+        ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+        return double(now.tv_sec) + 1e-9 * double(now.tv_nsec);
+      };
+      // Counted in the processor's time, so that neighbours of this test do not count.
+      for (const double begin = spent(); spent() - begin < 5e-3;) {
+      }
+      return choice.row->name == "fast" ? 1e-6 : 1e-3;
+    }
+    double whole(const Choices& choices) override { return row(choices.front()); }
+  } stopwatch;
+  PlanOptions options;
+  options.busy_seconds = 0.002;
+  Planned planned;
+  for (int again = 0; again < 20; ++again) {  // a neighbour may have the processor all the while
+    planned =
+        plan_program(program_, {row("slow", 1), row("fast", 1)}, *runtime_, options, stopwatch);
+    if (!planned.explanation.cut_short) break;
+  }
+  EXPECT_FALSE(planned.explanation.cut_short);
+  EXPECT_THAT(names(planned.choices), ElementsAre("fast", "fast", "fast"));
+}
+
+TEST_F(Planner, TellsHowFarMeasuringIs) {
+  std::vector<std::pair<size_t, size_t>> told;
+  PlanOptions options;
+  options.measuring = [&](size_t done, size_t all) { told.emplace_back(done, all); };
+  plan({row("one", 1), row("other", 1)}, {{"one", 1.0}, {"other", 2.0}}, options);
+  ASSERT_GE(told.size(), 6u);
+  EXPECT_EQ(told.front(), (std::pair<size_t, size_t>(0, 6)));
+  EXPECT_EQ(told.back(), (std::pair<size_t, size_t>(6, 6)));
 }
 
 }  // namespace

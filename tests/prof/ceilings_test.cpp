@@ -108,7 +108,59 @@ TEST(BestRate, InterruptedTriesNeitherEndTheSearchNorCount) {
   const auto seconds_of = [&](int64_t count) {
     return 1e-6 * double(count) + 5e-6 + (calls++ % 2 == 0 ? 20e-3 : 0);
   };
-  EXPECT_NEAR(best_rate(seconds_of, 5, 4e-3), 1e6, 0.01e6);
+  EXPECT_NEAR(best_rate(seconds_of, 5, 4e-3, 1).value, 1e6, 0.01e6);
+}
+
+// However long tries take, they end when the time is up, and what they found is uncertain.
+TEST(BestRate, EndsWhenTimeIsUp) {
+  for (const double neighbour : {1e-3, 20e-3, 0.5}) {
+    double spent = 0;
+    const auto seconds_of = [&](int64_t count) {
+      const double seconds = 1e-6 * double(count) + neighbour;
+      spent += seconds;
+      return seconds;
+    };
+    const Rate rate = best_rate(seconds_of, 600, 2e-4, 0.1);
+    EXPECT_LE(spent, 0.1 + neighbour + 1e-6) << neighbour;
+    EXPECT_GT(rate.value, 0);
+    EXPECT_FALSE(rate.certain) << neighbour;
+  }
+}
+
+TEST(BestRate, IsCertainWhenTriesAgree) {
+  int calls = 0;
+  const auto steady = [&](int64_t count) { return 1e-6 * double(count); };
+  EXPECT_TRUE(best_rate(steady, 10, 4e-3, 1).certain);
+  // One try in twenty is undisturbed: the best of them, and alone.
+  const auto disturbed = [&](int64_t count) {
+    return 1e-6 * double(count) * (calls++ % 20 == 0 ? 1 : 2);
+  };
+  EXPECT_FALSE(best_rate(disturbed, 10, 4e-3, 1).certain);
+}
+
+// Whether any time is left or none, there is a figure for everything, and nothing waits.
+TEST(Ceilings, AreMeasuredInWhateverTimeThereIs) {
+  ThreadPool pool(2);
+  for (const double seconds : {0.001, 0.05}) {
+    const Ceilings ceilings = measure_ceilings(pool, "here", {}, seconds);
+    EXPECT_FALSE(ceilings.certain);
+    EXPECT_GT(ceilings.fp32_flops, 0);
+    EXPECT_GT(ceilings.fp64_flops, 0);
+    for (const Bandwidth& bandwidth : ceilings.bandwidths) EXPECT_GT(bandwidth.rate, 0);
+  }
+}
+
+TEST_F(CeilingsFile, UncertainFiguresAreMeasuredAgainAndNotLost) {
+  Ceilings uncertain = invented();
+  uncertain.fp32_flops = uncertain.fp64_flops = 1e15;  // a glance finds nothing too low in these
+  uncertain.date = "2001-01-01";
+  uncertain.certain = false;
+  write_ceilings(file_, uncertain);
+  EXPECT_FALSE(read_ceilings(file_, "a machine")->certain);
+  ThreadPool pool(1);
+  const Ceilings now = ceilings_of(pool, "a machine", file_);
+  EXPECT_EQ(now.date, today());
+  EXPECT_EQ(now.fp32_flops, 1e15);  // neighbours only ever slow a measurement down
 }
 
 TEST(PeakKernels, CopyCopies) {

@@ -33,8 +33,9 @@ template <typename Describe>
 Cover ask(const Rest& rest, size_t ops, const Values& values, Describe describe) {
   const std::string why = refuse(values);
   if (!why.empty()) return Cover::no(why);
+  if (!has_address_space(kOnednnRoom)) return Cover::no("oneDNN wants more address space");
   try {
-    omp_set_num_threads(cpu_runtime(rest.runtime).pool().size());
+    use_omp_threads(cpu_runtime(rest.runtime).pool().size());
     Cover cover = Cover::of(ops);
     return describe(dnnl::engine(dnnl::engine::kind::cpu, 0), cover)
                ? cover

@@ -144,7 +144,8 @@ std::unique_ptr<Step> prepare_avg_grad(const Span& span, const Binding& binding,
 // no channels when none does.
 Image image_of(const Program& program, const Value& value) {
   const auto is = [&](const Value& other) { return other.id == value.id; };
-  for (const Op& op : program.ops) {
+  for (const size_t index : program.uses(value.id)) {
+    const Op& op = program.ops[index];
     if (const auto* conv = std::get_if<Conv2d>(&op)) {
       if (is(conv->x)) return conv->shape.in;
       if (is(conv->y)) return conv->shape.out();

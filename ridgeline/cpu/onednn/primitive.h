@@ -1,12 +1,12 @@
 #pragma once
 
-#include <omp.h>
-
 #include <dnnl.hpp>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 
+#include "ridgeline/core/machine_limits.h"
+#include "ridgeline/cpu/onednn/omp_team.h"
 #include "ridgeline/cpu/onednn/quiet_workers.h"
 #include "ridgeline/cpu/runtime.h"
 #include "ridgeline/plan/impl.h"
@@ -29,18 +29,41 @@ inline dnnl::memory::desc vector(Dim size) {
   return {{size}, dnnl::memory::data_type::f32, dnnl::memory::dims{1}};
 }
 
+// What oneDNN may take beside its buffers to make a primitive: code of its kernels, scratch memory
+// of each thread. It does not look whether it gets what it asks for.
+constexpr size_t kOnednnRoom = size_t{64} << 20;
+
+// Makes OpenMP's threads ready for a step; returns how many it may use.
+inline int begin_with(const Binding& binding) {
+  if (!has_address_space(kOnednnRoom)) {
+    throw_error(ErrorKind::device,
+                "out of memory: oneDNN wants {} bytes of address space; raise ulimit -v, use fewer "
+                "--threads or leave its rows out with --rows '!cpu.*.onednn*'",
+                kOnednnRoom);
+  }
+  const int threads = cpu_runtime(binding.runtime()).pool().size();
+  quiet_workers(threads);
+  return use_omp_threads(threads);
+}
+
+// Calls f, which executes primitives; what oneDNN throws (it is out of memory) becomes an Error.
+template <typename F>
+void executed(F f) {
+  try {
+    f();
+  } catch (const dnnl::error& error) {
+    throw_error(ErrorKind::device, "oneDNN: {}; leave its rows out with --rows '!cpu.*.onednn*'",
+                error.what());
+  }
+}
+
 // A primitive with its memory: all made when prepared, run() only executes. Debian's oneDNN brings
 // OpenMP's threads, which are told our count whenever it matters: it is a setting of the calling
 // thread, and two runtimes may differ.
 class PrimitiveStep final : public Step {
  public:
   explicit PrimitiveStep(const Binding& binding)
-      : threads_(cpu_runtime(binding.runtime()).pool().size()),
-        engine_(dnnl::engine::kind::cpu, 0),
-        stream_(engine_) {
-    quiet_workers(threads_);
-    omp_set_num_threads(threads_);
-  }
+      : threads_(begin_with(binding)), engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {}
 
   const dnnl::engine& engine() const { return engine_; }
   void set(dnnl::primitive primitive) { primitive_ = std::move(primitive); }
@@ -49,8 +72,8 @@ class PrimitiveStep final : public Step {
   }
 
   void run() override {
-    omp_set_num_threads(threads_);
-    primitive_.execute(stream_, arguments_);
+    use_omp_threads(threads_);
+    executed([&] { primitive_.execute(stream_, arguments_); });
   }
 
  private:
@@ -68,12 +91,7 @@ class PrimitiveChain final : public Step {
   using Arguments = std::unordered_map<int, dnnl::memory>;
 
   explicit PrimitiveChain(const Binding& binding)
-      : threads_(cpu_runtime(binding.runtime()).pool().size()),
-        engine_(dnnl::engine::kind::cpu, 0),
-        stream_(engine_) {
-    quiet_workers(threads_);
-    omp_set_num_threads(threads_);
-  }
+      : threads_(begin_with(binding)), engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {}
 
   const dnnl::engine& engine() const { return engine_; }
   dnnl::memory memory(const dnnl::memory::desc& description, const Tensor& tensor) const {
@@ -94,8 +112,10 @@ class PrimitiveChain final : public Step {
   }
 
   void run() override {
-    omp_set_num_threads(threads_);
-    for (auto& [primitive, arguments] : calls_) primitive.execute(stream_, arguments);
+    use_omp_threads(threads_);
+    executed([&] {
+      for (auto& [primitive, arguments] : calls_) primitive.execute(stream_, arguments);
+    });
   }
 
  private:
@@ -144,7 +164,7 @@ std::unique_ptr<Step> checked(std::string_view row, F make) {
   try {
     return make();
   } catch (const dnnl::error& error) {
-    throw_error(ErrorKind::device, "{}: oneDNN: {}; leave the row out with --except {}", row,
+    throw_error(ErrorKind::device, "{}: oneDNN: {}; leave the row out with --rows '!{}'", row,
                 error.what(), row);
   }
 }

@@ -7,8 +7,12 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
+
+#include "ridgeline/core/machine_limits.h"
 
 namespace ridgeline::cpu {
 namespace {
@@ -42,13 +46,25 @@ class SleepingTeam {
   std::thread keeper_;
 };
 
+// None where the system is short of threads or of room for their stacks: it only saves time.
+std::unique_ptr<SleepingTeam> make_team(int size) {
+  constexpr int kSpare = 16;  // for those who need them
+  if (address_space_is_limited()) return nullptr;
+  if (obtainable_threads(size + kSpare) < size + kSpare) return nullptr;
+  try {
+    return std::make_unique<SleepingTeam>(size);
+  } catch (const std::system_error&) {
+    return nullptr;
+  }
+}
+
 }  // namespace
 
 void quiet_workers(int threads) {
   const int processors = omp_get_num_procs();
   if (2 * threads - 1 <= processors) return;
   if (std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) return;
-  static const SleepingTeam team(processors + 1);
+  static const std::unique_ptr<SleepingTeam> team = make_team(processors + 1);
 }
 
 }  // namespace ridgeline::cpu

@@ -117,11 +117,9 @@ class RnnStep final : public Step {
  public:
   RnnStep(const Rnn& op, const Binding& binding)
       : s_(op.shape),
-        threads_(cpu_runtime(binding.runtime()).pool().size()),
+        threads_(begin_with(binding)),
         engine_(dnnl::engine::kind::cpu, 0),
         stream_(engine_) {
-    quiet_workers(threads_);
-    omp_set_num_threads(threads_);
     const Operands operands(op);
     Chosen chosen = choose(op, operands, engine_);
     primitive_ = std::move(chosen.primitive);
@@ -152,14 +150,16 @@ class RnnStep final : public Step {
   }
 
   void run() override {
-    omp_set_num_threads(threads_);
+    use_omp_threads(threads_);
     for (size_t d = 0; d < ours_.size(); ++d) {
       weights_[0].load(int64_t(d), ours_[d].w_ih);
       weights_[1].load(int64_t(d), ours_[d].w_hh);
       load_bias(int64_t(d), ours_[d].b_ih, ours_[d].b_hh);
     }
-    for (Weights& each : weights_) each.reorder(stream_);
-    primitive_.execute(stream_, arguments_);
+    executed([&] {
+      for (Weights& each : weights_) each.reorder(stream_);
+      primitive_.execute(stream_, arguments_);
+    });
   }
 
  private:

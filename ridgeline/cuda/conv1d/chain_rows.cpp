@@ -23,6 +23,7 @@ Chain chain_at(const Rest& rest) {
   for (const Conv2d* conv = rest.get<Conv2d>(0); conv != nullptr;
        conv = rest.get<Conv2d>(chain.ops)) {
     if (!chain.convs.empty() && conv->x.id != chain.inner.back().id) return {};
+    if (chain.convs.size() == size_t(kMostChained)) return {};  // no walk along a long chain
     chain.convs.push_back(conv);
     chain.inner.push_back(conv->y);
     ++chain.ops;

@@ -49,6 +49,7 @@ Station::Station(const std::filesystem::path& path, const InferOptions& options,
     lane = loaded.config.run;
     lane.device = device.device;
     lane.threads = device.threads;
+    lane.quiet = ranks != nullptr && !ranks->is_root();
   }
   own.rank = ranks == nullptr ? 0 : ranks->rank();
   own.host = dist::host_name();

@@ -66,12 +66,11 @@ void put_candidates(Out out, const Program& program, const Explanation& explanat
   fmt::format_to(out, "\ncandidates at each op (* chosen):\n");
   const auto chosen = std::ranges::find_if(explanation.candidates, &Candidate::chosen);
   const bool any = chosen != explanation.candidates.end();
+  auto next = explanation.candidates.begin();  // they come by position
   for (size_t i = 0; i < program.ops.size(); ++i) {
     fmt::format_to(out, "  {:>3}  {}\n", i, name(program.ops[i]));
     std::vector<const Candidate*> here;
-    for (const Candidate& candidate : explanation.candidates) {
-      if (candidate.begin == i) here.push_back(&candidate);
-    }
+    for (; next != explanation.candidates.end() && next->begin == i; ++next) here.push_back(&*next);
     std::stable_sort(here.begin(), here.end(), [](const Candidate* a, const Candidate* b) {
       return (a->cover.ops > 0) > (b->cover.ops > 0);
     });

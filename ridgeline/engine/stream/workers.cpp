@@ -25,19 +25,45 @@ Workers::Workers(const LoadedModel& model, const Decoder& decoder, const WorkerO
   times_.lanes.resize(options.lanes.size());
   for (size_t i = 0; i < options.lanes.size(); ++i) {
     times_.lanes[i].device = options.lanes[i].device;
-    threads_.emplace_back([this, i] { options_.echo ? run_echo(i) : run_lane(i); });
   }
-  for (int i = 0; i < decoders; ++i) threads_.emplace_back([this] { run_decoder(); });
+  // An engine takes as many threads as it can use, so all others are made before one begins.
+  std::unique_lock engines_wait(starting_);
+  try {
+    for (size_t i = 0; i < options.lanes.size(); ++i) {
+      threads_.emplace_back([this, i] { options_.echo ? run_echo(i) : run_lane(i); });
+    }
+    for (int i = 0; i < decoders; ++i) threads_.emplace_back([this] { run_decoder(); });
+  } catch (const std::exception&) {  // no more threads, or no memory for them
+    // One decoder does the work of several, more slowly.
+    if (threads_.size() > options.lanes.size()) return;
+    begin_stop();
+    engines_wait.unlock();
+    join_all();  // the destructor does not run for a constructor that throws
+    throw;
+  }
 }
 
 Workers::~Workers() {
+  begin_stop();
+  join_all();
+}
+
+void Workers::begin_stop() {
   {
     const std::scoped_lock lock(mutex_);
     stop_ = true;
   }
   given_wake_.notify_all();
   items_wake_.notify_all();
+}
+
+void Workers::join_all() {
   for (std::thread& thread : threads_) thread.join();
+}
+
+bool Workers::stopping() const {
+  const std::scoped_lock lock(mutex_);
+  return stop_;
 }
 
 void Workers::give(Chunk chunk) {
@@ -158,6 +184,7 @@ void Workers::run_lane(size_t index) try {
   std::optional<Predictor> predictor;
   {
     const std::scoped_lock turn(starting_);
+    if (stopping()) return;
     machine.emplace(options_.lanes[index]);
     Config config = model_.config;
     config.run = options_.lanes[index];

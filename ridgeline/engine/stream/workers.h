@@ -64,6 +64,9 @@ class Workers {
   std::optional<Items> next_items(size_t index);
   void finish(ChunkResult result);
   void fail();
+  void begin_stop();
+  void join_all();
+  bool stopping() const;
 
   const LoadedModel& model_;
   const Decoder& decoder_;

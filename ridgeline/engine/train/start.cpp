@@ -58,7 +58,7 @@ TrainRun::TrainRun(const Config& config, const TrainOptions& options)
   if (options.resume && folder_ && folder_->has_checkpoint()) {
     kept = folder_->load_checkpoint(check, warn);
     check_unchanged(info, config, *set, kept->origin());
-    if (bends(parse_config(info.config, kept->origin()), config)) {
+    if (bends(info.config, config)) {
       progress_.warning(
           "the cosine of train.schedule ends with the run, which has another length now: rates "
           "differ from those planned before; give the schedule steps or epochs to keep them");
@@ -75,7 +75,9 @@ TrainRun::TrainRun(const Config& config, const TrainOptions& options)
     watch(root ? report_observer(options.report, folder_ ? folder_->metrics() : "")
                : report_helper());
   }
-  machine_ = std::make_unique<Machine>(config.run, ranks_);
+  RunConfig run = config.run;
+  run.quiet = options.progress == Progress::Style::none;
+  machine_ = std::make_unique<Machine>(run, ranks_);
   trainer_ = std::make_unique<Trainer>(*machine_, config, set, info.rows);
   if (kept) {
     try {

@@ -1,0 +1,15 @@
+# Writes OUTPUT, a C++ file that holds the headers of FOLDER as text: what NVRTC is handed at run time. ROOT is what
+# their names begin below.
+file(GLOB headers "${FOLDER}/*.cuh")
+list(SORT headers)
+set(text "#include \"ridgeline/cuda/generate/device_sources.h\"\n\n")
+string(APPEND text "namespace ridgeline::cuda::generate {\nnamespace {\n\nconstexpr DeviceHeader kHeaders[] = {\n")
+foreach(header IN LISTS headers)
+  file(RELATIVE_PATH name "${ROOT}" "${header}")
+  file(READ "${header}" content)
+  string(APPEND text "    {\"${name}\", R\"~~~(${content})~~~\"},\n")
+endforeach()
+string(APPEND text "};\n\n}  // namespace\n\n")
+string(APPEND text "std::span<const DeviceHeader> device_headers() { return kHeaders; }\n\n")
+string(APPEND text "}  // namespace ridgeline::cuda::generate\n")
+file(WRITE "${OUTPUT}" "${text}")

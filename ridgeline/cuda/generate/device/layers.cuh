@@ -1,0 +1,265 @@
+#pragma once
+
+// What generated kernels do with the results of products: a layer's outputs, and the gradients of
+// its inputs.
+
+#include "ridgeline/cuda/generate/device/curve.cuh"
+#include "ridgeline/cuda/generate/device/product.cuh"
+
+namespace ridgeline::generated {
+
+__host__ __device__ constexpr int whole_units(int extent) { return (extent + 15) / 16 * 16; }
+
+// A matrix of values for products: rows of kLd numbers and, for the products of weights, the same
+// transposed (columns of the batch run along rows of kTurned numbers). Either may be absent (null).
+template <typename Math>
+struct Matrix {
+  using Number = typename Math::Number;
+  Number* rows;    // of the batch row `first` and up
+  Number* turned;  // of batch row 0
+  int first;
+};
+
+// Stores a lane's block. Elements past `rows` and `columns` are zeros.
+template <typename Math, int kRows, int kColumns, int kLd, int kTurned, bool kOperand = true>
+__device__ inline void store_block(const Matrix<Math>& to, int row, int column,
+                                   const typename Math::Value (&v)[2][4]) {
+  using Number = typename Math::Number;
+  Number n[2][4];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      const bool inside =
+          (kRows % 16 == 0 || row + r < kRows) && (kColumns % 16 == 0 || column + c < kColumns);
+      const typename Math::Value value = inside ? v[r][c] : typename Math::Value(0);
+      n[r][c] = kOperand ? Math::operand(value) : Narrow<Number>::from(value);
+    }
+  }
+  if (to.rows != nullptr) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      Number* at = to.rows + (row + r - to.first) * kLd + column;
+      if constexpr (sizeof(Number) == 8) {
+        reinterpret_cast<Pack<Number, 2>*>(at)[0] = {{n[r][0], n[r][1]}};
+        reinterpret_cast<Pack<Number, 2>*>(at)[1] = {{n[r][2], n[r][3]}};
+      } else {
+        *reinterpret_cast<Pack<Number, 4>*>(at) = {{n[r][0], n[r][1], n[r][2], n[r][3]}};
+      }
+    }
+  }
+  if (to.turned != nullptr) {
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      *reinterpret_cast<Pack<Number, 2>*>(to.turned + i64(column + c) * kTurned +
+                                          row) = {{n[0][c], n[1][c]}};
+    }
+  }
+}
+
+// Four neighbours as they are stored: what is fetched ahead must not be converted before it is
+// used.
+template <typename Number>
+struct Four {
+  Pack<Number, sizeof(Number) == 8 ? 2 : 4> part[sizeof(Number) == 8 ? 2 : 1];
+
+  static __device__ Four load(const Number* at) { return *reinterpret_cast<const Four*>(at); }
+  __device__ auto value(int c) const {
+    return sizeof(Number) == 8 ? widen(part[c / 2 % (sizeof(Number) == 8 ? 2 : 1)].v[c % 2])
+                               : widen(part[0].v[c % (sizeof(Number) == 8 ? 2 : 4)]);
+  }
+};
+template <typename Number>
+__device__ inline void load_four(const Number* at, decltype(widen(Number{})) (&v)[4]) {
+  const Four<Number> four = Four<Number>::load(at);
+#pragma unroll
+  for (int c = 0; c < 4; ++c) v[c] = four.value(c);
+}
+
+// Constants of a layer: its curve, and whether f' is kept beside y (kSlopes) because y does not
+// tell it.
+template <Curve kCurve_, int kWidth_, int kLd_, int kSlopeLd_, bool kSlopes_, bool kDrops_>
+struct Layer {
+  static constexpr Curve kCurve = kCurve_;
+  static constexpr int kWidth = kWidth_, kLd = kLd_, kSlopeLd = kSlopeLd_;
+  static constexpr bool kSlopes = kSlopes_, kDrops = kDrops_;
+};
+
+// Dropout of a layer at one step.
+struct Drop {
+  u64 seed, stream;
+  float p;
+  double kept;    // 1 / (1 - p)
+  i64 first_row;  // of the global batch
+};
+
+// y = dropout(f(sum + bias)).
+template <typename Math, typename L, typename Bias, int kBatch, int kTurned>
+struct Forward {
+  using Value = typename Math::Value;
+  static constexpr int kUnits = 4, kRowEnd = whole_units(kBatch),
+                       kColumnEnd = whole_units(L::kWidth);
+  struct State {
+    Value bias[4];
+  };
+  const Bias* bias;  // or null
+  Matrix<Math> y;
+  typename Math::Number* slopes;  // rows as those of y.rows, where L::kSlopes
+  Drop drop;
+
+  __device__ State prepare(int, int column) const {
+    State state{};
+    if (bias == nullptr) return state;
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      if (L::kWidth % 16 == 0 || column + c < L::kWidth) state.bias[c] = widen(bias[column + c]);
+    }
+    return state;
+  }
+  __device__ void take(int row, int column, Block<Value> sum, const State& state) const {
+    Value slope[2][4];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      bool keep[4] = {true, true, true, true};
+      if constexpr (L::kDrops) {
+        keep_four<L::kWidth % 4 == 0>(keep, drop.seed, drop.stream,
+                                      u64(drop.first_row + row + r) * L::kWidth + column, drop.p);
+      }
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        Value y = bend<L::kCurve>(sum.v[r][c] + state.bias[c], slope[r][c]);
+        if constexpr (L::kDrops) {
+          y = keep[c] ? y * Value(drop.kept) : Value(0);
+          slope[r][c] = keep[c] ? slope[r][c] * Value(drop.kept) : Value(0);
+        }
+        sum.v[r][c] = y;
+      }
+    }
+    store_block<Math, kBatch, L::kWidth, L::kLd, kTurned>(y, row, column, sum.v);
+    if constexpr (L::kSlopes) {
+      store_block<Math, kBatch, L::kWidth, L::kSlopeLd, 1, false>({slopes, nullptr, y.first}, row,
+                                                                  column, slope);
+    }
+  }
+};
+
+// The last layer's outputs as values, rows of kLd from row `first` on.
+template <typename Math, typename L, typename Bias, int kBatch>
+struct Outputs {
+  using Value = typename Math::Value;
+  static constexpr int kUnits = 4, kRowEnd = whole_units(kBatch),
+                       kColumnEnd = whole_units(L::kWidth);
+  struct State {
+    Value bias[4];
+  };
+  const Bias* bias;
+  Value* y;
+  int first;
+
+  __device__ State prepare(int, int column) const {
+    State state{};
+    if (bias == nullptr) return state;
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      if (column + c < L::kWidth) state.bias[c] = widen(bias[column + c]);
+    }
+    return state;
+  }
+  __device__ void take(int row, int column, const Block<Value>& sum, const State& state) const {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c)
+        y[(row + r - first) * L::kLd + column + c] = sum.v[r][c] + state.bias[c];
+    }
+  }
+};
+
+// dy of the layer below from dx: times its slope. L is the layer below.
+template <typename Math, typename L, int kBatch, int kTurned, int kLdDy>
+struct Backward {
+  using Value = typename Math::Value;
+  using Number = typename Math::Number;
+  static constexpr int kUnits = 4, kRowEnd = whole_units(kBatch),
+                       kColumnEnd = whole_units(L::kWidth);
+  struct State {
+    Four<Number> from[2];  // slopes, or y
+  };
+  const Number* y;       // row `first` on
+  const Number* slopes;  // likewise
+  Matrix<Math> dy;
+  double kept;
+
+  __device__ State prepare(int row, int column) const {
+    State state;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      if constexpr (L::kSlopes) {
+        state.from[r] = Four<Number>::load(slopes + (row + r - dy.first) * L::kSlopeLd + column);
+      } else if constexpr (L::kCurve != Curve::none) {
+        state.from[r] = Four<Number>::load(y + (row + r - dy.first) * L::kLd + column);
+      }
+    }
+    return state;
+  }
+  __device__ void take(int row, int column, Block<Value> dx, const State& state) const {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        if constexpr (L::kSlopes) {
+          dx.v[r][c] *= state.from[r].value(c);
+        } else if constexpr (L::kCurve != Curve::none) {
+          dx.v[r][c] *= slope_at<L::kCurve>(Value(state.from[r].value(c)), Value(kept));
+        }
+      }
+    }
+    // Gradients stay as they are: products round them, sums of biases do not.
+    store_block<Math, kBatch, L::kWidth, kLdDy, kTurned, false>(dy, row, column, dx.v);
+  }
+};
+
+// A batch's rows as operands, from bytes. A block of the lane is two rows by four features.
+template <typename Math, int kBatch, int kFeatures, int kLd, int kTurned>
+__device__ inline void gather(const u8* set, const i32* order, i64 at, double scale, double shift,
+                              const Matrix<Math>& x, int first, int stride) {
+  using Value = typename Math::Value;
+  constexpr int kDown = (kBatch + 15) / 16, kAcross = (kFeatures + 15) / 16;
+  const int lane = lane_of(), g = lane >> 2, t = lane & 3;
+  for (int unit = first; unit < kDown * kAcross; unit += stride) {
+    const int row = 16 * (unit / kAcross) + 2 * g, column = 16 * (unit % kAcross) + 4 * t;
+    u8 bytes[2][4] = {};
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      if (row + r >= kBatch) continue;
+      const u8* from = set + i64(order[at + row + r]) * kFeatures + column;
+      if constexpr (kFeatures % 4 == 0) {
+        if (kFeatures % 16 == 0 || column < kFeatures) {
+          const Pack<u8, 4> four = *reinterpret_cast<const Pack<u8, 4>*>(from);
+#pragma unroll
+          for (int c = 0; c < 4; ++c) bytes[r][c] = four.v[c];
+        }
+      } else {
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          if (column + c < kFeatures) bytes[r][c] = from[c];
+        }
+      }
+    }
+    Value v[2][4];
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) {
+        if constexpr (sizeof(Value) == 8) {
+          v[r][c] = fma(Value(bytes[r][c]), Value(scale), Value(shift));
+        } else {
+          v[r][c] = fmaf(Value(bytes[r][c]), Value(scale), Value(shift));
+        }
+      }
+    }
+    store_block<Math, kBatch, kFeatures, kLd, kTurned>(x, row, column, v);
+  }
+}
+
+}  // namespace ridgeline::generated

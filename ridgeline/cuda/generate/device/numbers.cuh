@@ -1,0 +1,213 @@
+#pragma once
+
+// Number types of generated kernels and their tensor-core products. These headers are compiled by
+// NVRTC without any include path: they use what the compiler itself knows, and nothing else.
+
+namespace ridgeline::generated {
+
+using u8 = unsigned char;
+using u16 = unsigned short;
+using u32 = unsigned int;
+using u64 = unsigned long long;
+using i32 = int;
+using i64 = long long;
+
+// A pointer that the compiler knows to point into global memory.
+template <typename T>
+__device__ inline T* global(void* p) {
+  return static_cast<T*>(__cvta_global_to_generic(__cvta_generic_to_global(p)));
+}
+// The same pointer, of which the compiler does not know that it is: what is made from it is not
+// worked out ahead.
+__device__ inline char* fresh(char* p) {
+  unsigned long at = __cvta_generic_to_global(p);
+  asm volatile("" : "+l"(at));
+  return static_cast<char*>(__cvta_global_to_generic(at));
+}
+
+struct Bf16 {
+  u16 bits;
+};
+struct Fp16 {
+  u16 bits;
+};
+
+// The low half is `low`.
+__device__ inline u32 pack_bf16(float low, float high) {
+  u32 pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+__device__ inline u32 pack_fp16(float low, float high) {
+  u32 pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+}
+
+__device__ inline float widen(Bf16 v) { return __uint_as_float(u32(v.bits) << 16); }
+__device__ inline float widen(Fp16 v) {
+  float wide;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(v.bits));
+  return wide;
+}
+__device__ inline float widen(float v) { return v; }
+__device__ inline double widen(double v) { return v; }
+
+template <typename To>
+struct Narrow;
+template <>
+struct Narrow<Bf16> {
+  static __device__ Bf16 from(float v) { return {u16(pack_bf16(v, 0.0f))}; }
+};
+template <>
+struct Narrow<Fp16> {
+  static __device__ Fp16 from(float v) { return {u16(pack_fp16(v, 0.0f))}; }
+};
+template <>
+struct Narrow<float> {
+  static __device__ float from(float v) { return v; }
+};
+template <>
+struct Narrow<double> {
+  static __device__ double from(double v) { return v; }
+};
+
+// kCount neighbours by one access where they lie aligned for it.
+template <typename T, int kCount>
+struct alignas(sizeof(T) * kCount) Pack {
+  T v[kCount];
+};
+
+// tf32 to nearest, ties away from zero; a NaN stays one.
+__device__ inline float round_tf32(float v) {
+  u32 bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(v));
+  return __uint_as_float(bits);
+}
+
+// A product in one number type. Operands lie with the summed index running along rows, in chunks of
+// 64 bytes: lane 4g + t holds 16 bytes, number t of a chunk, of row g of each operand. Which summed
+// index the tensor core takes a number for does not matter, as long as both operands agree.
+//   Number   operands as stored, kChunk of them a chunk
+//   Sum      sums
+//   Value    what biases, activations and updates are computed in
+//   operand  a value as it is stored for products
+//   multiply d += a . b over a chunk: a0 and a1 are rows g and g + 8 of 16, b is row g of 8; d has
+//   columns
+//            2t and 2t + 1 of rows g (0, 1) and g + 8 (2, 3). kRound: a is not rounded yet
+struct Bf16Math {
+  using Number = Bf16;
+  using Sum = float;
+  using Value = float;
+  static constexpr int kChunk = 32;
+  static __device__ Bf16 operand(float v) { return Narrow<Bf16>::from(v); }
+  template <bool kRound>
+  static __device__ void multiply(float (&d)[4], const uint4& a0, const uint4& a1, const uint4& b) {
+    half_step(d, a0.x, a1.x, a0.y, a1.y, b.x, b.y);
+    half_step(d, a0.z, a1.z, a0.w, a1.w, b.z, b.w);
+  }
+
+ private:
+  static __device__ void half_step(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  }
+};
+
+struct Fp16Math {
+  using Number = Fp16;
+  using Sum = float;
+  using Value = float;
+  static constexpr int kChunk = 32;
+  static __device__ Fp16 operand(float v) { return Narrow<Fp16>::from(v); }
+  template <bool kRound>
+  static __device__ void multiply(float (&d)[4], const uint4& a0, const uint4& a1, const uint4& b) {
+    half_step(d, a0.x, a1.x, a0.y, a1.y, b.x, b.y);
+    half_step(d, a0.z, a1.z, a0.w, a1.w, b.z, b.w);
+  }
+
+ private:
+  static __device__ void half_step(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  }
+};
+
+// Weights and activations are rounded when they are stored, gradients when they are used: sums of
+// those themselves, the biases' gradients, are of whole fp32 numbers.
+struct Tf32Math {
+  using Number = float;
+  using Sum = float;
+  using Value = float;
+  static constexpr int kChunk = 16;
+  static __device__ float operand(float v) { return round_tf32(v); }
+  template <bool kRound>
+  static __device__ void multiply(float (&d)[4], const uint4& a0, const uint4& a1, const uint4& b) {
+    half_step<kRound>(d, a0.x, a1.x, a0.y, a1.y, b.x, b.y);
+    half_step<kRound>(d, a0.z, a1.z, a0.w, a1.w, b.z, b.w);
+  }
+
+ private:
+  template <bool kRound>
+  static __device__ u32 rounded(u32 v) {
+    return kRound ? __float_as_uint(round_tf32(__uint_as_float(v))) : v;
+  }
+  template <bool kRound>
+  static __device__ void half_step(float (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(rounded<kRound>(a0)), "r"(rounded<kRound>(a1)), "r"(rounded<kRound>(a2)),
+          "r"(rounded<kRound>(a3)), "r"(b0), "r"(b1));
+  }
+};
+
+// fp32 by the fp64 tensor cores: every product is exact, and sums are rounded to fp32 once a warp.
+struct Fp32Math {
+  using Number = float;
+  using Sum = double;
+  using Value = float;
+  static constexpr int kChunk = 16;
+  static __device__ float operand(float v) { return v; }
+  template <bool kRound>
+  static __device__ void multiply(double (&d)[4], const uint4& a0, const uint4& a1,
+                                  const uint4& b) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, "
+        "{%4,%5,%6,%7,%8,%9,%10,%11}, "
+        "{%12,%13,%14,%15}, {%0,%1,%2,%3};"
+        : "+d"(d[0]), "+d"(d[1]), "+d"(d[2]), "+d"(d[3])
+        : "d"(wide(a0.x)), "d"(wide(a1.x)), "d"(wide(a0.y)), "d"(wide(a1.y)), "d"(wide(a0.z)),
+          "d"(wide(a1.z)), "d"(wide(a0.w)), "d"(wide(a1.w)), "d"(wide(b.x)), "d"(wide(b.y)),
+          "d"(wide(b.z)), "d"(wide(b.w)));
+  }
+
+ private:
+  static __device__ double wide(u32 v) { return double(__uint_as_float(v)); }
+};
+
+struct Fp64Math {
+  using Number = double;
+  using Sum = double;
+  using Value = double;
+  static constexpr int kChunk = 8;
+  static __device__ double operand(double v) { return v; }
+  template <bool kRound>
+  static __device__ void multiply(double (&d)[4], const uint4& a0, const uint4& a1,
+                                  const uint4& b) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+        "{%0,%1,%2,%3};"
+        : "+d"(d[0]), "+d"(d[1]), "+d"(d[2]), "+d"(d[3])
+        : "d"(wide(a0.x, a0.y)), "d"(wide(a1.x, a1.y)), "d"(wide(a0.z, a0.w)),
+          "d"(wide(a1.z, a1.w)), "d"(wide(b.x, b.y)), "d"(wide(b.z, b.w)));
+  }
+
+ private:
+  static __device__ double wide(u32 low, u32 high) { return __hiloint2double(int(high), int(low)); }
+};
+
+}  // namespace ridgeline::generated

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <string>
+#include <vector>
+
+#include "ridgeline/cuda/generate/source.h"
+
+namespace ridgeline::cuda::generate {
+
+// Machine code loaded into the current device's context, ready to be launched.
+class Kernel {
+ public:
+  // Throws Error(device).
+  Kernel(const std::vector<char>& cubin, const Source& source);
+  ~Kernel();
+  Kernel(const Kernel&) = delete;
+  Kernel& operator=(const Kernel&) = delete;
+
+  int registers() const { return registers_; }
+  int local_bytes() const { return local_bytes_; }  // of spilled registers, a thread
+  void launch(const Args& args, cudaStream_t stream) const;
+
+ private:
+  CUmodule module_ = nullptr;
+  CUfunction function_ = nullptr;
+  unsigned blocks_, shared_bytes_;
+  int registers_ = 0, local_bytes_ = 0;
+};
+
+}  // namespace ridgeline::cuda::generate

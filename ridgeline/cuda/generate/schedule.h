@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ridgeline/cuda/generate/net.h"
+
+namespace ridgeline::cuda::generate {
+
+// What the kernel is written for.
+struct Target {
+  int architecture = 90;  // 10 * major + minor
+  int blocks = 132;       // that are resident at a time: multiprocessors
+  size_t shared_bytes = 227 * 1024;
+};
+
+// How a product is shared out, see product.cuh.
+struct ProductPlan {
+  int rows = 0, columns = 0, depth = 0;  // of the results, and what is summed over
+  int mt = 1, nt = 1, split = 1, ring = 4;
+  int down = 1;       // groups below one another, of those of a block (grid products)
+  int tiles = 0;      // for blocks to take
+  double cycles = 0;  // by estimate
+};
+
+// A training step as phases with barriers of the grid between them:
+//   forward of layers 0 .. chain - 1, a phase each, tiles over all blocks
+//   strips of rows, a block each: layers chain .. last, the loss, the gradients of those layers'
+//   inputs gradients of the inputs of layers chain - 1 .. 1, a phase each gradients of all weights,
+//   and updates
+// `chain` may be the number of layers: then the strips hold the loss alone.
+struct Schedule {
+  int blocks = 0;
+  int chain = 0;
+  int strip_units = 1;  // of 16 rows
+  int strips = 0;
+  std::vector<ProductPlan> forward, backward, weights;  // by layer; backward[0] is none
+  double cycles = 0;
+  std::string refusal;
+
+  bool in_strip(size_t layer) const { return int(layer) >= chain; }
+};
+
+// Numbers a chunk of 64 bytes, and bytes a number, of operands.
+int chunk_of(Math math);
+int number_bytes(Math math);
+int value_bytes(Math math);  // of sums and updates
+inline int64_t up(int64_t extent, int64_t to) { return (extent + to - 1) / to * to; }
+
+// Whether f' is kept beside y of a layer, because what products read does not tell it.
+bool keeps_slopes(const NetLayer& layer, Math math);
+
+// Bytes of shared memory that the strips take.
+size_t shared_bytes(const NetStep& net, const Schedule& schedule);
+
+// The best by estimate; `chain` >= 0 fixes where strips begin.
+Schedule choose_schedule(const NetStep& net, const Target& target, int chain = -1);
+
+}  // namespace ridgeline::cuda::generate

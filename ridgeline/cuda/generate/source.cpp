@@ -1,0 +1,260 @@
+#include "ridgeline/cuda/generate/writer.h"
+
+namespace ridgeline::cuda::generate {
+
+Source Writer::run() {
+  lay_out();
+  head();
+  kernel();
+  Source source;
+  source.text = std::move(text_);
+  source.arguments = std::move(arguments_);
+  source.workspace_bytes = size_t(up(int64_t(space_.end()), 256));
+  source.shared_bytes = size_t(up(int64_t(shared_.end()), 16));
+  source.blocks = plan_.blocks;
+  return source;
+}
+
+void Writer::lay_out() {
+  const int64_t batch = net_.batch();
+  space("Score", "scores", plan_.strips, 16);
+  space("double", "partials", plan_.blocks, 8);
+  zero_from_ = size_t(up(int64_t(space_.end()), 256));
+  const int64_t in = net_.layers[0].in();
+  x_rows_ = up(batch, 64) * depth(in), x_turned_ = up(in, 64) * turned();
+  space("Number", "x", 2 * x_rows_, number_bytes(math()));
+  space("Number", "xt", 2 * x_turned_, number_bytes(math()));
+  for (size_t l = 0; l < layers_; ++l) {
+    const int64_t in_l = net_.layers[l].in();
+    numbers(fmt::format("w{}", l), width(l), depth(in_l));
+    if (l > 0) numbers(fmt::format("w{}t", l), in_l, depth(width(l)));
+    numbers(fmt::format("d{}t", l), width(l), turned());
+    if (hidden(l)) numbers(fmt::format("y{}t", l), width(l), turned());
+    if (hidden(l) && !plan_.in_strip(l)) {
+      numbers(fmt::format("y{}", l), batch, depth(width(l)));
+      if (slopes(l)) numbers(fmt::format("s{}", l), batch, up(width(l), 16));
+    }
+    if (dy_rows_global(l)) numbers(fmt::format("d{}", l), batch, depth(width(l)));
+  }
+  zero_to_ = size_t(up(int64_t(space_.end()), 256));
+  const int64_t value = value_bytes(math());
+  if (plan_.chain == int(layers_)) {
+    space("Value", "outputs", up(batch, 64) * up(width(layers_ - 1), 16), value);
+  }
+  if (net_.norm != nullptr) {
+    for (size_t l = 0; l < layers_; ++l) {
+      space("Value", fmt::format("g{}", l), width(l) * up(net_.layers[l].in(), 16), value);
+      if (net_.layers[l].linear->b) space("Value", fmt::format("gb{}", l), width(l), value);
+    }
+  }
+
+  const int64_t rows = 16 * plan_.strip_units;
+  int64_t widest = 0;
+  for (size_t l = 0; l < layers_; ++l) {
+    if (!plan_.in_strip(l)) continue;
+    if (hidden(l)) {
+      in_shared("Number", fmt::format("y{}", l), rows * y_ld(l), number_bytes(math()));
+      if (slopes(l)) {
+        in_shared("Number", fmt::format("s{}", l), rows * up(width(l), 16), number_bytes(math()));
+      }
+    }
+    if (dy_rows_shared(l)) widest = std::max(widest, strip_depth(width(l)));
+  }
+  if (widest > 0) {
+    in_shared("Number", "da", rows * widest, number_bytes(math()));
+    in_shared("Number", "db", rows * widest, number_bytes(math()));
+  }
+  if (plan_.chain < int(layers_)) {
+    in_shared("Value", "outputs", rows * up(width(layers_ - 1), 16), value);
+  }
+  in_shared("double", "row_loss", rows, 8);
+  in_shared("i32", "row_correct", rows, 4);
+  in_shared("i32", "labels", rows, 4);
+  int64_t sums = 0;
+  for (const auto* plans : {&plan_.forward, &plan_.backward, &plan_.weights}) {
+    for (const ProductPlan& plan : *plans) {
+      if (plan.split > 1)
+        sums = std::max<int64_t>(sums, int64_t{kWarps} * plan.mt * plan.nt * 256 * value);
+    }
+  }
+  in_shared("char", "sums", std::max<int64_t>(sums, 128), 1);
+}
+
+void Writer::head() {
+  std::string net = fmt::format("{}", net_.layers[0].in());
+  for (size_t l = 0; l < layers_; ++l) net += fmt::format("-{}", width(l));
+  line("// A training step of {}, {} rows, {}, by {} blocks.", net, net_.batch(), math_name(math()),
+       plan_.blocks);
+  line("#include \"ridgeline/cuda/generate/device/grid_barrier.cuh\"");
+  line("#include \"ridgeline/cuda/generate/device/update.cuh\"");
+  line("using namespace ridgeline::generated;");
+  line("using M = {};", math_name(math()));
+  line("using Number = M::Number;");
+  line("using Value = M::Value;");
+  line("using Kept = {};", type_name(net_.kept()));
+  line("using Copy = {};", net_.copies ? type_name(net_.layers[0].linear->w.dtype) : "Kept");
+  line("struct Args {{");
+  line("  void* p[{}];", kMostArguments);
+  line("  void* space;");
+  line("  void* barrier;");
+  line("  i64 steps;");
+  line("}};");
+  line("constexpr int kBatch = {}, kTurned = {}, kBlocks = {}, kStrips = {};", net_.batch(),
+       turned(), plan_.blocks, plan_.strips);
+  for (size_t l = 0; l < layers_; ++l) {
+    const NetLayer& layer = net_.layers[l];
+    line("using L{} = Layer<Curve::{}, {}, {}, {}, {}, {}>;", l, curve_name(layer), width(l),
+         y_ld(l), up(width(l), 16), slopes(l), layer.dropout != nullptr);
+  }
+  optimizer();
+  line(
+      "// What lies in the workspace. Each phase makes one of its own, so that addresses are not "
+      "kept through all of them.");
+  line("struct Places {{");
+  line("  char* space;");
+  line("  __device__ explicit Places(char* at) : space(fresh(at)) {{}}");
+  text_ += places_;
+  line("}};");
+}
+
+void Writer::optimizer() {
+  const NetLayer& layer = net_.layers[0];
+  if (net_.adam()) {
+    const AdamUpdate& o = *layer.adam_w;
+    line("using Optimizer = Adam<{}>;", o.decoupled);
+    line("constexpr Optimizer kOptimizer{{{}, {}, {}, {}}};", number(1.0 - o.beta1),
+         number(1.0 - o.beta2), number(o.epsilon), number(o.weight_decay));
+  } else {
+    const SgdUpdate& o = *layer.sgd_w;
+    line("using Optimizer = Sgd<{}, {}>;", bool(o.m), o.nesterov);
+    line("constexpr Optimizer kOptimizer{{{}, {}}};", number(o.momentum), number(o.weight_decay));
+  }
+}
+
+void Writer::kernel() {
+  line("");
+  open(
+      fmt::format("extern \"C\" __global__ void __launch_bounds__(kThreads, 1)\n    {}(const "
+                  "__grid_constant__ "
+                  "Args args)",
+                  kKernelName));
+  line("extern __shared__ __align__(128) char shared[];");
+  const size_t where = text_.size();
+  --indent_;
+  begin();
+  ++indent_;
+  step_loop();
+  close();
+  std::string pointers = "  char* const space = global<char>(args.space);\n";
+  pointers += pointers_;
+  text_.insert(where, pointers);
+}
+
+void Writer::begin() {
+  ++indent_;
+  line("__shared__ Rates<Value> rates;");
+  line("GridBarrier barrier(global<u32>(args.barrier));");
+  line("const int block = int(blockIdx.x);");
+  line("const i64 first = *{};", pointer(net_.inputs->first, "i64"));
+  line("i32* const tick = {};", pointer(net_.tick->tick, "i32"));
+  line("const i64 begin = *tick;");
+  line("const i32* const order = {};", pointer(net_.inputs->order, "i32"));
+  line("const u8* const images = {};", pointer(net_.inputs->set, "u8"));
+  line("const i32* const classes = {};", pointer(net_.labels->set, "i32"));
+  const Value& lr = net_.adam() ? net_.layers[0].adam_w->lr : net_.layers[0].sgd_w->lr;
+  line("const double* const lr = {};", pointer(lr, "double"));
+  line("double* const loss = {};", pointer(net_.loss(), "double"));
+  line("i32* const correct = {};", pointer(net_.correct(), "i32"));
+  if (net_.step) line("const i64 before = *{} + begin;", pointer(net_.step, "i64"));
+  if (net_.norm != nullptr) {
+    const GlobalNorm& norm = *net_.norm;
+    line("__shared__ double square_sums[kWarps], loss_scale;");
+    line("__shared__ i64 clipped, good, skipped;");
+    line("double* const norm_to = {};", pointer(norm.norm, "double"));
+    line("i64* const clipped_to = {};", pointer(norm.clipped, "i64"));
+    line("double* const scale_to = {};", pointer(norm.loss_scale, "double"));
+    line("i64* const good_to = {};", pointer(norm.good, "i64"));
+    line("i64* const skipped_to = {};", pointer(norm.skipped, "i64"));
+    open("if (threadIdx.x == 0)");
+    line("loss_scale = scale_to != nullptr ? *scale_to : 1.0, clipped = *clipped_to;");
+    line(
+        "good = good_to != nullptr ? *good_to : 0, skipped = skipped_to != nullptr ? *skipped_to "
+        ": 0;");
+    close();
+  }
+  for (size_t l = 0; l < layers_; ++l) {
+    const NetLayer& layer = net_.layers[l];
+    const char* kept = "Kept";
+    line("Kept* const b{} = {};", l, pointer(layer.linear->b, kept));
+    const Value& w = net_.adam() ? layer.adam_w->w : layer.sgd_w->w;
+    const Value copy = net_.adam() ? layer.adam_w->copy : layer.sgd_w->copy;
+    const Value m = net_.adam() ? layer.adam_w->m : layer.sgd_w->m;
+    const Value v = net_.adam() ? layer.adam_w->v : Value{};
+    weights_.push_back(fmt::format("{{{}, {}, {}, {}, {}, {}}}", pointer(w, kept),
+                                   pointer(m, "Value"), pointer(v, "Value"), pointer(copy, "Copy"),
+                                   of("w", l), l > 0 ? of("w", l, "t") : "nullptr"));
+    kept_.push_back(pointer(w, kept));
+  }
+  line("const auto take_labels = [&](int strip, i64 at) {{");
+  line("  const int row = {} * strip + int(threadIdx.x);", 16 * plan_.strip_units);
+  line(
+      "  if (threadIdx.x < {}) labels[threadIdx.x] = row < kBatch ? classes[order[at + row]] : "
+      "0;",
+      16 * plan_.strip_units);
+  line("}};");
+  line("const auto take_batch = [&](const Places& at, i64 t, int first_warp, int warps) {{");
+  line("  gather<M, kBatch, {}, {}, kTurned>(images, order, first + (begin + t) * kBatch, {}, {},",
+       net_.layers[0].in(), depth(net_.layers[0].in()), number(net_.inputs->scale),
+       number(net_.inputs->shift));
+  line("      {{at.x() + (t & 1) * {}, at.xt() + (t & 1) * {}, 0}}, first_warp, warps);", x_rows_,
+       x_turned_);
+  line("}};");
+  line("");
+  line("// Operands as products read them, padded with zeros.");
+  line("const int thread = block * kThreads + int(threadIdx.x);");
+  line("clear(reinterpret_cast<uint4*>(shared), {}, int(threadIdx.x), kThreads);",
+       up(int64_t(shared_.end()), 16) / 16);
+  line("clear(reinterpret_cast<uint4*>(space + {}), {}, thread, kBlocks * kThreads);", zero_from_,
+       (zero_to_ - zero_from_) / 16);
+  line("barrier.arrive();");
+  line("barrier.wait();");
+  open("");
+  phase();
+  for (size_t l = 0; l < layers_; ++l) {
+    line("spread_weights<M, Kept, {}, {}, {}, {}>({}, {}, {}, thread, kBlocks * kThreads);",
+         width(l), net_.layers[l].in(), depth(net_.layers[l].in()), depth(width(l)), kept_[l],
+         of("w", l), l > 0 ? of("w", l, "t") : "nullptr");
+  }
+  line("take_batch(at, 0, block * kWarps + warp_of(), kBlocks * kWarps);");
+  close();
+  line("barrier.arrive();");
+  line("barrier.wait();");
+  line("");
+  --indent_;
+}
+
+void Writer::step_loop() {
+  line("#pragma unroll 1");
+  open("for (i64 t = 0; t < args.steps; ++t)");
+  line("const i64 samples = first + (begin + t) * kBatch;");
+  for (size_t l = 0; l < layers_; ++l) {
+    const Dropout* drop = net_.layers[l].dropout;
+    if (drop == nullptr) continue;
+    const DropoutMask& mask = drop->mask;
+    line("const Drop drop{}{{{}ull, {}ull + u64(before + t), {}f, {}, {}}};", l, mask.seed,
+         DropoutMask::stream(mask.layer, 0), number(double(float(mask.p))), number(kept_of(l)),
+         mask.row_offset);
+  }
+  for (int l = 0; l < plan_.chain; ++l) forward(size_t(l));
+  strips();
+  for (size_t l = size_t(plan_.chain); l-- > 1;) backward(l);
+  gradients();
+  close();
+  line("if (thread == 0) *tick = i32(begin + args.steps);");
+}
+
+Source write_source(const NetStep& net, const Schedule& schedule) {
+  return Writer(net, schedule).run();
+}
+
+}  // namespace ridgeline::cuda::generate

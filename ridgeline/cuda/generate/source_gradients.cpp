@@ -1,0 +1,107 @@
+#include "ridgeline/cuda/generate/writer.h"
+
+namespace ridgeline::cuda::generate {
+
+std::string Writer::update_type(size_t l) const {
+  return fmt::format("Update<M, Kept, Copy, Optimizer, {}, {}, {}, {}, {}>", width(l),
+                     net_.layers[l].in(), depth(net_.layers[l].in()), depth(width(l)),
+                     net_.norm != nullptr);
+}
+
+std::string Writer::update(size_t l) const {
+  const bool stores = net_.norm != nullptr;
+  return fmt::format("{}{{{}, kOptimizer, &rates, {}, {}}}", update_type(l), weights_[l],
+                     stores ? of("g", l) : "nullptr", stores ? "&squares" : "nullptr");
+}
+
+std::string Writer::bias_update(size_t l) {
+  const NetLayer& layer = net_.layers[l];
+  const bool stores = net_.norm != nullptr;
+  const Value m = net_.adam() ? layer.adam_b->m : layer.sgd_b->m;
+  const Value v = net_.adam() ? layer.adam_b->v : Value{};
+  return fmt::format(
+      "BiasUpdate<M, Kept, Optimizer, {}, kTurned, {}, {}>{{b{}, {}, {}, {}, kOptimizer, &rates, "
+      "{}, {}}}",
+      width(l), (net_.batch() + chunk() - 1) / chunk(), stores, l, pointer(m, "Value"),
+      pointer(v, "Value"), of("d", l, "t"), stores ? of("gb", l) : "nullptr",
+      stores ? "&squares" : "nullptr");
+}
+
+void Writer::gradients() {
+  line("// Gradients of weights{}.",
+       net_.norm != nullptr ? "" : ", and updates where they are made");
+  if (net_.norm != nullptr) line("double squares = 0;");
+  std::vector<int> from(layers_);
+  int offset = 0;
+  for (size_t l = 0; l < layers_; ++l) {
+    const ProductPlan& p = plan_.weights[l];
+    from[l] = offset;
+    open("");
+    phase();
+    line("{}::run({}, {}, (block + {}) % kBlocks, kBlocks, sums,",
+         grid(p, turned(), turned(), true), of("d", l, "t"), input_turned(l),
+         (plan_.blocks - offset) % plan_.blocks);
+    line("    {});", update(l));
+    close();
+    if (p.split > 1) line("__syncthreads();");
+    offset = (offset + p.tiles) % plan_.blocks;
+  }
+  phase();
+  // Biases from the last block on, which most likely has no tile.
+  line("const int warp = warp_of(), spare = (kBlocks - 1 - block) * kWarps + kWarps - 1 - warp;");
+  int biases = 0;
+  for (size_t l = 0; l < layers_; ++l) biases += net_.layers[l].linear->b ? bias_tasks(l) : 0;
+  for_biases([&](size_t l, int first) {
+    line("{}.run((spare + {}) % (kBlocks * kWarps), kBlocks * kWarps);", bias_update(l), first);
+  });
+  line("if (spare == {} % (kBlocks * kWarps)) {{", up(biases, kWarps));
+  line(
+      "  write_score(at.scores(), kStrips, {}, loss + begin + t, correct == nullptr ? nullptr : "
+      "correct + begin + t);",
+      number(net_.scale()));
+  line("}}");
+  if (net_.norm != nullptr) clip(from);
+  sync();
+}
+
+int Writer::bias_tasks(size_t l) const {
+  const int64_t chunks = (net_.batch() + chunk() - 1) / chunk();
+  const int64_t lanes = chunks <= 4 ? 4 : chunks <= 8 ? 8 : chunks <= 16 ? 16 : 32;
+  return int((width(l) * lanes + 31) / 32);
+}
+
+void Writer::clip(const std::vector<int>& from) {
+  const GlobalNorm& norm = *net_.norm;
+  line("// The norm of all gradients, by every block; then the updates.");
+  line("squares = block_sum(squares, square_sums);");
+  line("if (threadIdx.x == 0) at.partials()[block] = squares;");
+  sync();
+  line("double total = 0;");
+  line("for (int i = int(threadIdx.x); i < kBlocks; i += kThreads) total += at.partials()[i];");
+  line("total = block_sum(total, square_sums);");
+  open("if (threadIdx.x == 0)");
+  line("const Norm now(total, {}, {}, {}, loss_scale, clipped, good, skipped);",
+       number(norm.max_norm), bool(norm.loss_scale), norm.growth);
+  line(
+      "loss_scale = now.loss_scale, clipped = now.clipped, good = now.good, skipped = "
+      "now.skipped;");
+  line("rates.scale = Value(now.scale), rates.skip = Value(now.scale) == Value(0);");
+  open("if (block == 0)");
+  line("*norm_to = now.norm, *clipped_to = clipped;");
+  line("if (scale_to != nullptr) *scale_to = loss_scale, *good_to = good, *skipped_to = skipped;");
+  close();
+  close();
+  line("__syncthreads();");
+  for (size_t l = 0; l < layers_; ++l) {
+    const ProductPlan& p = plan_.weights[l];
+    line("finish_units<{}, {}, {}, {}>((block + {}) % kBlocks, kBlocks,",
+         shape(p, turned(), turned(), false, true), units(p.rows), units(p.columns), p.down,
+         (plan_.blocks - from[l]) % plan_.blocks);
+    line("    {});", update(l));
+  }
+  for_biases([&](size_t l, int first) {
+    line("{}.finish((spare + {}) % (kBlocks * kWarps), kBlocks * kWarps);", bias_update(l), first);
+  });
+}
+
+}  // namespace ridgeline::cuda::generate

@@ -1,0 +1,148 @@
+#include "ridgeline/cuda/generate/writer.h"
+
+namespace ridgeline::cuda::generate {
+
+std::vector<Writer::Stage> Writer::stages() const {
+  std::vector<Stage> all;
+  for (size_t l = size_t(plan_.chain); l < layers_; ++l) {
+    const ProductPlan& p = plan_.forward[l];
+    const bool shared = int(l) > plan_.chain;
+    Stage stage;
+    stage.name = fmt::format("forward{}", l);
+    stage.type = fmt::format("Strip<{}, {}, {}>",
+                             shape(p, input_ld(l), depth(net_.layers[l].in()), shared, false),
+                             units(p.columns), forward_type(l));
+    stage.a = input_rows(l) + (shared ? "" : fmt::format(" + row * {}", input_ld(l)));
+    stage.b = of("w", l);
+    stage.epilogue = forward_epilogue(l, "row");
+    stage.registers = 8 * p.nt * (p.ring + p.mt) + (shared ? 0 : 8 * p.mt * p.ring);
+    stage.what = fmt::format("layer {}: {} -> {}, {}", l, net_.layers[l].in(), width(l),
+                             curve_name(net_.layers[l]));
+    all.push_back(stage);
+  }
+  for (size_t l = layers_ - 1; l >= lowest_in_strip() && plan_.chain < int(layers_); --l) {
+    const ProductPlan& p = plan_.backward[l];
+    const bool below_shared = plan_.in_strip(l - 1);
+    Stage stage;
+    stage.name = fmt::format("backward{}", l);
+    stage.type = fmt::format("Strip<{}, {}, {}>",
+                             shape(p, strip_depth(width(l)), depth(width(l)), true, true),
+                             units(p.columns), backward_type(l, dy_ld(l - 1)));
+    stage.b = of("w", l, "t");
+    std::string rows = "nullptr";
+    if (dy_rows_shared(l - 1)) rows = dy_shared(l - 1);
+    if (dy_rows_global(l - 1)) rows = of("d", l - 1);
+    stage.a = dy_shared(l);
+    stage.registers = 8 * p.nt * (p.ring + p.mt);
+    stage.epilogue = backward_epilogue(l, rows, dy_ld(l - 1), below_shared ? "row" : "0");
+    stage.what = fmt::format("the gradient of layer {}'s input", l);
+    stage.loss_before = l == layers_ - 1;
+    all.push_back(stage);
+  }
+  return all;
+}
+
+void Writer::loss() {
+  const size_t last = layers_ - 1;
+  const bool in_shared = dy_rows_shared(last);
+  const std::string rows = in_shared ? "da"
+                           : dy_global_of_loss()
+                               ? fmt::format("{} + row * {}", of("d", last), dy_ld(last))
+                               : "nullptr";
+  const std::string outputs = plan_.chain == int(layers_)
+                                  ? fmt::format("{} + row * {}", of("outputs"), y_ld(last))
+                                  : std::string("outputs");
+  line("loss_strip<M, {}, kBatch, {}, {}, {}, {}, kTurned>({}, labels, {}{},", net_.xent != nullptr,
+       16 * plan_.strip_units, width(last), y_ld(last), dy_ld(last), outputs, number(net_.scale()),
+       net_.norm != nullptr && net_.loss_scale ? " * loss_scale" : "");
+  line("    {{{}, {}, row}}, row_loss, row_correct);", rows, of("d", last, "t"));
+  line("__syncthreads();");
+}
+
+void Writer::strips() {
+  const std::vector<Stage> all = stages();
+  line("// Strips of {} rows, a block each.", 16 * plan_.strip_units);
+  open("");
+  phase();
+  if (!all.empty()) line("{} {};", all[0].type, all[0].name);
+  std::string fetch, begin = "if (block < kStrips) take_labels(block, samples);";
+  if (!all.empty()) {
+    line("const auto {}_end = [&](int row) {{ return {}; }};", all[0].name, all[0].epilogue);
+    const auto fetch_at = [&](const char* row) {
+      return fmt::format("{0}.prefetch({1}, {2}, {0}_end({2}));", all[0].name, all[0].b, row);
+    };
+    const std::string first_row = fmt::format("{} * block", 16 * plan_.strip_units);
+    begin = fmt::format(
+        "if (block < kStrips) {{ take_labels(block, samples); {} }} else {{ {}.forget(); }}",
+        fetch_at(first_row.c_str()), all[0].name);
+    fetch = fetch_at(fmt::format("row + {} * kBlocks", 16 * plan_.strip_units).c_str());
+  }
+  const bool once = plan_.strips <= plan_.blocks;
+  if (plan_.chain > 0) {
+    sync({begin});
+  } else {
+    line("{}", begin);
+    line("__syncthreads();");
+  }
+  if (once) {
+    open("if (block < kStrips)");
+    line("const int strip = block, row = {} * strip;", 16 * plan_.strip_units);
+  } else {
+    line("#pragma unroll 1");
+    open("for (int strip = block; strip < kStrips; strip += kBlocks)");
+    line("const int row = {} * strip;", 16 * plan_.strip_units);
+  }
+  bool lost = false;
+  size_t fetched = 1;
+  const size_t last_forward = layers_ - 1 - std::min(size_t(plan_.chain), layers_ - 1);
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i].loss_before) {
+      loss();
+      lost = true;
+    }
+    // What the next ones multiply by, as far ahead as registers allow. Gradients need outputs
+    // that are there only when the last layer is on its way.
+    for (; fetched < all.size() && (fetched <= last_forward || i >= last_forward); ++fetched) {
+      int registers = 0;
+      for (size_t k = i; k <= fetched; ++k) registers += all[k].registers;
+      if (fetched > i + 1 && registers > kStripRegisters) break;
+      const Stage& next = all[fetched];
+      line("{} {};", next.type, next.name);
+      line("const auto {}_end = {};", next.name, next.epilogue);
+      line("{0}.prefetch({1}, row, {0}_end);", next.name, next.b);
+    }
+    line("// {}", all[i].what);
+    line("{0}.run({1}, {2}, row, sums, {0}_end{3});", all[i].name, all[i].a, all[i].b,
+         i == 0 ? "(row)" : "");
+    line("__syncthreads();");
+  }
+  if (!lost) loss();
+  line("if (warp_of() == 0) add_rows<{}>(row_loss, row_correct, at.scores() + strip);",
+       16 * plan_.strip_units);
+  if (!once) {
+    open("if (strip + kBlocks < kStrips)");
+    line("__syncthreads();");
+    line("take_labels(strip + kBlocks, samples);");
+    if (!fetch.empty()) line("{}", fetch);
+    line("__syncthreads();");
+    close();
+  }
+  close();
+  line("// Meanwhile the next batch.");
+  const bool apart = plan_.strips * 4 <= plan_.blocks * 3;
+  if (apart) {
+    line("if (t + 1 < args.steps && block >= kStrips) {{");
+    line(
+        "  take_batch(at, t + 1, (block - kStrips) * kWarps + warp_of(), (kBlocks - kStrips) * "
+        "kWarps);");
+    line("}}");
+  } else {
+    line(
+        "if (t + 1 < args.steps) take_batch(at, t + 1, block * kWarps + warp_of(), kBlocks * "
+        "kWarps);");
+  }
+  close();
+  sync_before_gradients(plan_.chain <= 1);
+}
+
+}  // namespace ridgeline::cuda::generate

@@ -1,0 +1,314 @@
+#pragma once
+
+// Writes the source of a generated kernel: source.cpp what stands around the steps,
+// source_strips.cpp and source_gradients.cpp two of their phases.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ridgeline/cuda/generate/source.h"
+#include "ridgeline/ops/dropout.h"
+
+namespace ridgeline::cuda::generate {
+
+constexpr int kWarps = 8;
+constexpr int kStripRegisters = 140;  // for what strips fetch ahead
+
+inline std::string number(double value) {
+  if (std::isinf(value)) return "__longlong_as_double(0x7ff0000000000000)";
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".en") == std::string::npos) text += ".0";
+  return text;
+}
+
+inline const char* math_name(Math math) {
+  constexpr const char* kNames[] = {"Bf16Math", "Fp16Math", "Tf32Math", "Fp32Math", "Fp64Math"};
+  return kNames[size_t(math)];
+}
+inline const char* type_name(DType dtype) {
+  switch (dtype) {
+    case DType::bf16:
+      return "Bf16";
+    case DType::fp16:
+      return "Fp16";
+    case DType::fp64:
+      return "double";
+    default:
+      return "float";
+  }
+}
+inline const char* curve_name(const NetLayer& layer) {
+  return layer.activation == nullptr ? "none" : name(layer.activation->kind);
+}
+
+inline int units(int64_t extent) { return int((extent + 15) / 16); }
+
+// Pieces of memory one after the other.
+class Pieces {
+ public:
+  size_t take(size_t bytes, size_t align = 256) {
+    const size_t at = size_t(up(int64_t(end_), int64_t(align)));
+    end_ = at + bytes;
+    return at;
+  }
+  size_t end() const { return end_; }
+
+ private:
+  size_t end_ = 0;
+};
+
+class Writer {
+ public:
+  Writer(const NetStep& net, const Schedule& schedule)
+      : net_(net), plan_(schedule), layers_(net.layers.size()) {}
+
+  Source run();
+
+ private:
+  template <typename... Args>
+  void line(fmt::format_string<Args...> format, Args&&... args) {
+    text_.append(indent_ * 2, ' ');
+    fmt::format_to(std::back_inserter(text_), format, std::forward<Args>(args)...);
+    text_ += '\n';
+  }
+  void open(const std::string& what) {
+    line("{}{{", what.empty() ? what : what + " ");
+    ++indent_;
+  }
+  void close(const char* end = "}") {
+    --indent_;
+    line("{}", end);
+  }
+
+  // The memory of a value, as a pointer to `type`.
+  std::string pointer(const Value& value, const char* type) {
+    if (!value) return "nullptr";
+    for (size_t i = 0; i < arguments_.size(); ++i) {
+      if (arguments_[i].id == value.id) return cast(type, i);
+    }
+    arguments_.push_back(value);
+    return cast(type, arguments_.size() - 1);
+  }
+  static std::string cast(const char* type, size_t index) {
+    return fmt::format("global<{}>(args.p[{}])", type, index);
+  }
+
+  Math math() const { return net_.math; }
+  int64_t chunk() const { return chunk_of(math()); }
+  int64_t depth(int64_t extent) const { return up(extent, std::max<int64_t>(chunk(), 16)); }
+  int64_t strip_depth(int64_t extent) const { return depth(extent) + 32 / number_bytes(math()); }
+  int64_t turned() const { return up(net_.batch(), std::max<int64_t>(chunk(), 16)); }
+  int64_t width(size_t l) const { return net_.layers[l].out(); }
+  bool hidden(size_t l) const { return l + 1 < layers_; }
+  bool slopes(size_t l) const { return hidden(l) && keeps_slopes(net_.layers[l], math()); }
+  int64_t y_ld(size_t l) const {
+    if (!hidden(l)) return up(width(l), 16);
+    return plan_.in_strip(l) ? strip_depth(width(l)) : depth(width(l));
+  }
+  // Gradients at layer l's outputs are read by rows where one goes through its product.
+  bool dy_rows_shared(size_t l) const { return l > 0 && plan_.in_strip(l); }
+  bool dy_rows_global(size_t l) const { return l > 0 && !plan_.in_strip(l); }
+  bool dy_global_of_loss() const { return plan_.chain == int(layers_) && layers_ > 1; }
+  int64_t dy_ld(size_t l) const {
+    return dy_rows_shared(l) ? strip_depth(width(l)) : depth(width(l));
+  }
+  size_t lowest_in_strip() const { return std::max<size_t>(size_t(plan_.chain), 1); }
+
+  // Declares a pointer into the workspace.
+  void space(const std::string& type, const std::string& name, int64_t count, int64_t bytes) {
+    const size_t at = space_.take(size_t(count * bytes));
+    places_ += fmt::format(
+        "  __device__ {0}* {1}() const {{ return reinterpret_cast<{0}*>(space + {2}); }}\n", type,
+        name, at);
+    placed_.push_back(name);
+  }
+  void numbers(const std::string& name, int64_t rows, int64_t columns) {
+    space("Number", name, up(rows, 64) * columns, number_bytes(math()));
+  }
+  void in_shared(const std::string& type, const std::string& name, int64_t count, int64_t bytes) {
+    const size_t at = shared_.take(size_t(count * bytes), 128);
+    pointers_ +=
+        fmt::format("  {0}* const {1} = reinterpret_cast<{0}*>(shared + {2});\n", type, name, at);
+  }
+
+  // A name as phases say it: in the workspace, or in shared memory.
+  std::string of(const std::string& name) const {
+    const bool placed = std::find(placed_.begin(), placed_.end(), name) != placed_.end();
+    return placed ? "at." + name + "()" : name;
+  }
+  std::string of(const char* what, size_t l, const char* end = "") const {
+    return of(fmt::format("{}{}{}", what, l, end));
+  }
+  void phase() { line("const Places at(space);"); }
+
+  void lay_out();
+
+  void head();
+
+  void optimizer();
+
+  std::string shape(const ProductPlan& p, int64_t lda, int64_t ldb, bool shared,
+                    bool rounds) const {
+    const int chunks = int((p.depth + chunk() - 1) / chunk());
+    return fmt::format("Shape<M, {}, {}, {}, {}, {}, {}, {}, {}, {}>", p.mt, p.nt, p.split, p.ring,
+                       chunks, lda, ldb, shared, rounds && math() == Math::tf32);
+  }
+  std::string grid(const ProductPlan& p, int64_t lda, int64_t ldb, bool rounds) const {
+    return fmt::format("Grid<{}, {}, {}, {}>", shape(p, lda, ldb, false, rounds), units(p.rows),
+                       units(p.columns), p.down);
+  }
+
+  void kernel();
+
+  void begin();
+
+  std::string slopes_of(size_t l) const { return slopes(l) ? of("s", l) : "nullptr"; }
+  std::string drop_of(size_t l) const {
+    return net_.layers[l].dropout != nullptr ? fmt::format("drop{}", l) : "{}";
+  }
+  double kept_of(size_t l) const {
+    const Dropout* drop = net_.layers[l].dropout;
+    return drop != nullptr ? 1.0 / (1.0 - drop->mask.p) : 1.0;
+  }
+
+  void describe(size_t l) {
+    line("// Layer {}: {} -> {}, {}{}.", l, net_.layers[l].in(), width(l),
+         curve_name(net_.layers[l]), net_.layers[l].dropout != nullptr ? ", dropout" : "");
+  }
+
+  void step_loop();
+
+  // The barrier before the phase that `first_fetch` begins.
+  void sync(const std::vector<std::string>& between = {}) {
+    line("barrier.arrive();");
+    for (const std::string& each : between) line("{}", each);
+    line("barrier.wait();");
+  }
+
+  std::string input_rows(size_t l) const {
+    return l == 0 ? fmt::format("at.x() + (t & 1) * {}", x_rows_) : of("y", l - 1);
+  }
+  int64_t input_ld(size_t l) const { return l == 0 ? depth(net_.layers[0].in()) : y_ld(l - 1); }
+  std::string input_turned(size_t l) const {
+    return l == 0 ? fmt::format("at.xt() + (t & 1) * {}", x_turned_) : of("y", l - 1, "t");
+  }
+
+  std::string forward_type(size_t l) const {
+    return hidden(l) ? fmt::format("Forward<M, L{}, Kept, kBatch, kTurned>", l)
+                     : fmt::format("Outputs<M, L{}, Kept, kBatch>", l);
+  }
+  std::string forward_epilogue(size_t l, const char* row) const {
+    if (!hidden(l)) return fmt::format("{}{{b{}, {}, {}}}", forward_type(l), l, of("outputs"), row);
+    return fmt::format("{}{{b{}, {{{}, {}, {}}}, {}, {}}}", forward_type(l), l, of("y", l),
+                       of("y", l, "t"), row, slopes_of(l), drop_of(l));
+  }
+  // Of the gradient of layer l's input, hence at layer l - 1's output.
+  std::string backward_type(size_t l, int64_t ld) const {
+    return fmt::format("Backward<M, L{}, kBatch, kTurned, {}>", l - 1, ld);
+  }
+  std::string backward_epilogue(size_t l, const std::string& rows, int64_t ld,
+                                const char* row) const {
+    const size_t below = l - 1;
+    return fmt::format("{}{{{}, {}, {{{}, {}, {}}}, {}}}", backward_type(l, ld), of("y", below),
+                       slopes_of(below), rows, of("d", below, "t"), row, number(kept_of(below)));
+  }
+
+  void forward(size_t l) {
+    describe(l);
+    const ProductPlan& p = plan_.forward[l];
+    open("");
+    phase();
+    line("{}::run({}, {}, block, kBlocks, sums,",
+         grid(p, input_ld(l), depth(net_.layers[l].in()), false), input_rows(l), of("w", l));
+    line("    {});", forward_epilogue(l, "0"));
+    close();
+    if (int(l) + 1 < plan_.chain) sync();  // that before the strips comes with them
+  }
+
+  void backward(size_t l) {
+    line("// The gradient of layer {}'s input.", l);
+    const ProductPlan& p = plan_.backward[l];
+    const std::string rows = dy_rows_global(l - 1) ? of("d", l - 1) : "nullptr";
+    open("");
+    phase();
+    line("{}::run({}, {}, block, kBlocks, sums,", grid(p, dy_ld(l), depth(width(l)), true),
+         of("d", l), of("w", l, "t"));
+    line("    {});", backward_epilogue(l, rows, depth(width(l - 1)), "0"));
+    close();
+    sync_before_gradients(l == 1);
+  }
+
+  struct Stage {
+    std::string type, name, a, b;  // of its Strip, and what it multiplies
+    std::string epilogue;
+    std::string what;
+    int registers = 0;  // that hold what is fetched for it
+    bool loss_before = false;
+  };
+
+  std::string dy_shared(size_t l) const { return (layers_ - 1 - l) % 2 == 0 ? "da" : "db"; }
+
+  std::vector<Stage> stages() const;
+
+  void loss();
+
+  void strips();
+
+  void sync_before_gradients(bool last) {
+    if (!last) return sync();
+    std::string rates;
+    if (net_.adam()) {
+      const AdamUpdate& o = *net_.layers[0].adam_w;
+      rates = fmt::format("adam_rates<Value>(lr[begin + t], {}, {}, before + t + 1)",
+                          number(o.beta1), number(o.beta2));
+    } else {
+      rates = "sgd_rates<Value>(lr[begin + t])";
+    }
+    sync({fmt::format(
+        "if (threadIdx.x == kThreads - 32) {{ rates = {}; rates.last = t + 1 == args.steps; }}",
+        rates)});
+  }
+
+  std::string update_type(size_t l) const;
+  std::string update(size_t l) const;
+  std::string bias_update(size_t l);
+
+  void gradients();
+
+  // Warps that BiasUpdate wants.
+  int bias_tasks(size_t l) const;
+  template <typename F>
+  void for_biases(F f) {
+    const int warps = plan_.blocks * kWarps;
+    int offset = 0;
+    for (size_t l = 0; l < layers_; ++l) {
+      if (!net_.layers[l].linear->b) continue;
+      f(l, (warps - offset) % warps);
+      offset = (offset + bias_tasks(l)) % warps;
+    }
+  }
+
+  void clip(const std::vector<int>& from);
+
+  const NetStep& net_;
+  const Schedule& plan_;
+  size_t layers_;
+  std::string text_, pointers_;
+  std::string places_;               // members of Places
+  std::vector<std::string> placed_;  // what lies in the workspace
+  size_t indent_ = 0;
+  std::vector<Value> arguments_;
+  std::vector<std::string> weights_,
+      kept_;  // of each layer's Weights, and where the program keeps them
+  Pieces space_, shared_;
+  size_t zero_from_ = 0, zero_to_ = 0;
+  int64_t x_rows_ = 0, x_turned_ = 0;
+};
+
+}  // namespace ridgeline::cuda::generate

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "ridgeline/cuda/generate/compile.h"
+#include "ridgeline/cuda/generate/rows.h"
+#include "tests/support/walk.h"
+
+namespace ridgeline::test {
+
+// Compiles the kernels that generated rows would make for these cases, side by side, into the
+// folder of kept ones: one after the other, as walks come to them, they take minutes.
+inline void compile_ahead(const std::vector<Case>& cases, const cuda::CudaRuntime& runtime) {
+  if (!wanted_row("cuda.program.persistent")) return;
+  std::vector<std::string> sources;
+  for (const Case& c : cases) {
+    if (!wanted(c)) continue;
+    if (std::string source = cuda::generated_source(c.program, runtime); !source.empty()) {
+      sources.push_back(std::move(source));
+    }
+  }
+  std::atomic<size_t> next = 0;
+  std::vector<std::thread> threads;
+  const size_t most = std::min<size_t>(sources.size(), std::thread::hardware_concurrency());
+  for (size_t i = 0; i < most; ++i) {
+    threads.emplace_back([&] {
+      for (size_t k = next++; k < sources.size(); k = next++) {
+        try {
+          cuda::generate::compile_or_take(sources[k], "sm_90a");
+        } catch (const Error&) {  // the walk meets it again and says so
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace ridgeline::test

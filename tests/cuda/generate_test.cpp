@@ -1,0 +1,143 @@
+// Kernels that are written for the program at hand: their sources compile wherever NVRTC is, and on
+// a GPU they agree with the oracle, whatever perceptron they are for.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <string>
+
+#include "ridgeline/cuda/generate/compile.h"
+#include "ridgeline/cuda/generate/rows.h"
+#include "ridgeline/cuda/generate/source.h"
+#include "tests/cuda/compile_ahead.h"
+#include "tests/cuda/generated_nets.h"
+#include "tests/cuda/gpu.h"
+#include "tests/support/bounds.h"
+#include "tests/support/compare.h"
+#include "tests/support/walk.h"
+
+namespace ridgeline::test {
+namespace {
+
+using namespace cuda::generate;
+
+int64_t from_environment(const char* name, int64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text != nullptr ? std::atoll(text) : otherwise;
+}
+
+constexpr Precision kPrecisions[] = {Precision::bf16, Precision::fp16, Precision::tf32,
+                                     Precision::fp32, Precision::fp64};
+
+Case case_of(TrainingNet net, Precision precision) {
+  Case c = training_case(net, storage(precision));
+  c.program.precision = precision;
+  return c;
+}
+
+// A runtime that only stands in for one: matching a program asks nothing of it.
+class NoDevice final : public Runtime {
+ public:
+  Device device() const override { return {DeviceKind::cuda, 0}; }
+  std::string fingerprint() const override { return {}; }
+  void* allocate(size_t) override { return nullptr; }
+  void release(void*) noexcept override {}
+  void upload(void*, const void*, size_t) override {}
+  void download(void*, const void*, size_t) override {}
+  void synchronize() override {}
+  double time(const std::function<void()>&, double) override { return 0; }
+};
+
+// Needs no GPU: also what a machine without one can tell about a change.
+TEST(Generate, SourcesCompile) {
+  const Nvrtc& nvrtc = Nvrtc::get();
+  if (!nvrtc.refusal().empty()) GTEST_SKIP() << nvrtc.refusal();
+  const NoDevice device;
+  const std::pair<TrainingNet, Precision> nets[] = {
+      {{.name = "small", .batch = 32, .widths = {784, 128, 10}, .update = "adam", .dropout = 0.1},
+       Precision::bf16},
+      {{.name = "odd", .batch = 37, .widths = {31, 67, 5}, .update = "momentum", .clip = true},
+       Precision::tf32},
+      {{.name = "one layer",
+        .batch = 9,
+        .widths = {20, 3},
+        .activation = ActivationKind::gelu,
+        .mse = true},
+       Precision::fp64}};
+  for (const auto& [net, precision] : nets) {
+    SCOPED_TRACE(net.name);
+    const Case c = case_of(net, precision);
+    const NetStep step = match_net_step({c.program, 0, device});
+    ASSERT_EQ(step.refusal, "");
+    const Source source = write_source(step, choose_schedule(step, {}));
+    const Compiled compiled = nvrtc.compile(source.text, "sm_90a");
+    EXPECT_EQ(compiled.log, "");
+    EXPECT_GT(compiled.code.size(), 1000u);
+    EXPECT_LE(source.shared_bytes + 1024, Target{}.shared_bytes);
+  }
+}
+
+// Every place where strips may begin, for many nets: their sources are different, their sums are
+// checked on a GPU.
+TEST(Generate, EveryScheduleIsWritten) {
+  const NoDevice device;
+  for (uint32_t seed = 1; seed <= 40; ++seed) {
+    const Case c = case_of(random_net(seed, Precision::bf16), Precision::bf16);
+    const NetStep step = match_net_step({c.program, 0, device});
+    ASSERT_EQ(step.refusal, "") << seed;
+    for (int chain = 0; chain <= int(step.layers.size()); ++chain) {
+      const Schedule schedule = choose_schedule(step, {}, chain);
+      if (!schedule.refusal.empty()) continue;
+      EXPECT_EQ(schedule.chain, chain);
+      const Source source = write_source(step, schedule);
+      EXPECT_LE(source.shared_bytes, shared_bytes(step, schedule))
+          << seed << ", strips from " << chain;
+      EXPECT_LT(source.arguments.size(), size_t(kMostArguments));
+    }
+  }
+}
+
+class CudaGenerate : public GpuTest {};
+
+// Whether the oracle's bounds say anything: in short types those of many layers and steps grow past
+// all numbers.
+bool is_bounded(const Case& c) {
+  const Arrays start = c.inputs();
+  Bounds oracle(c.program, start.widened());
+  for (int64_t pass = 0; pass < c.steps; ++pass) {
+    for (size_t op = 0; op < c.program.ops.size(); ++op) oracle.run(op);
+  }
+  for (const ValueInfo& info : c.program.values) {
+    for (const double error : oracle.error(info.value.id)) {
+      if (!std::isfinite(error)) return false;
+    }
+  }
+  return true;
+}
+
+// RIDGELINE_RANDOM_NETS nets from RIDGELINE_RANDOM_SEED on, each in one precision.
+TEST_F(CudaGenerate, RandomNetsAgreeWithTheOracle) {
+  const Table table = cuda::generated_rows();
+  const int64_t count = from_environment("RIDGELINE_RANDOM_NETS", 10);
+  const int64_t first = from_environment("RIDGELINE_RANDOM_SEED", 1);
+  std::vector<Case> cases;
+  for (int64_t seed = first; seed < first + count; ++seed) {
+    const Precision precision = kPrecisions[seed % 5];
+    cases.push_back(case_of(random_net(uint32_t(seed), precision), precision));
+  }
+  compile_ahead(cases, gpu());
+  int64_t checked = 0;
+  for (int64_t seed = first; seed < first + count; ++seed) {
+    const Case& c = cases[size_t(seed - first)];
+    if (!is_bounded(c)) continue;
+    ++checked;
+    SCOPED_TRACE(fmt::format("seed {} in {}", seed, name(kPrecisions[seed % 5])));
+    Exercised exercised;
+    walk(c, table, gpu(), exercised);
+    EXPECT_EQ(exercised["cuda.program.persistent"], 1);
+  }
+  EXPECT_GE(2 * checked, count) << "hardly any net has bounds";
+}
+
+}  // namespace
+}  // namespace ridgeline::test

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <random>
+
+#include "tests/support/training_net.h"
+
+namespace ridgeline::test {
+
+// A perceptron drawn at random, as people might write one: widths odd and even, few and many layers
+// and rows, every optimizer, activation and loss.
+inline TrainingNet random_net(uint32_t seed, Precision precision) {
+  const bool half = size_of(storage(precision)) == 2;
+  std::mt19937 random(seed);
+  const auto below = [&](uint32_t n) { return int64_t(random() % n); };
+  const auto one_of = [&](std::initializer_list<int64_t> all) {
+    return all.begin()[below(uint32_t(all.size()))];
+  };
+  TrainingNet net;
+  net.name = "random " + std::to_string(seed);
+  const int64_t layers = 1 + below(4) + (below(4) == 0 ? below(7) : 0);
+  net.widths.push_back(one_of({1 + below(40), 1 + below(300), 64, 784}));
+  for (int64_t l = 1; l < layers; ++l) {
+    net.widths.push_back(
+        one_of({1 + below(20), 1 + below(100), 16 * (1 + below(8)), 32, 128, 1 + below(280)}));
+  }
+  net.widths.push_back(one_of({2 + below(9), 10, 1 + below(40), 2 + below(150)}));
+  net.batch = one_of({1 + below(8), 1 + below(40), 16, 32, 64, 1 + below(300),
+                      layers < 3 ? 1 + below(1000) : 128});
+  net.activation = kActivations[below(4)];
+  const char* kUpdates[] = {"sgd", "momentum", "nesterov", "adam", "adamw"};
+  net.update = kUpdates[below(5)];
+  net.dropout = below(3) == 0 ? 0.1 + 0.1 * double(below(5)) : 0;
+  net.mse = below(4) == 0;
+  net.clip = below(4) == 0;
+  net.bias = below(5) != 0;
+  net.steps = one_of({1, 1, 2, 3});
+  if (half && net.update.starts_with("adam")) net.steps = 1;
+  net.masters = half && below(2) == 0;
+  net.loss_scale = half && below(3) == 0 ? 64 : 0;
+  return net;
+}
+
+}  // namespace ridgeline::test

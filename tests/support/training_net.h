@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/support/cases.h"
+
+namespace ridgeline::test {
+
+// A perceptron whose training step makes a case.
+struct TrainingNet {
+  std::string name;
+  int64_t batch;
+  std::vector<int64_t> widths;  // input, hidden..., classes
+  ActivationKind activation = ActivationKind::relu;
+  std::string update = "sgd";
+  double dropout = 0;
+  bool mse = false, clip = false, bias = true;
+  bool summed = false;  // over ranks, of which there is one
+  int64_t steps = 1;
+  bool masters = false;  // weights in fp32, those of products with copies
+  double loss_scale = 0;
+  int64_t set_rows = 29;
+};
+
+Case training_case(const TrainingNet& net, DType dtype);
+
+}  // namespace ridgeline::test
