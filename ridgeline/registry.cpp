@@ -3,8 +3,8 @@
 #include <chrono>
 
 #include "ridgeline/core/buffer.h"
+#include "ridgeline/core/host_memory.h"
 #include "ridgeline/core/thread_pool.h"
-#include "ridgeline/cpu/memory.h"
 #include "ridgeline/cpu/rows.h"
 #include "ridgeline/cpu/runtime.h"
 #if defined(RIDGELINE_HAVE_CUDA) && __has_include("ridgeline/cuda/rows.h")
@@ -89,7 +89,7 @@ size_t free_memory(const Runtime& runtime) {
 #ifdef RIDGELINE_USE_CUDA
   if (runtime.device().kind == DeviceKind::cuda) return cuda::free_memory(runtime.device().index);
 #endif
-  return runtime.device().kind == DeviceKind::cpu ? cpu::free_memory() : 0;
+  return runtime.device().kind == DeviceKind::cpu ? free_host_memory() : 0;
 }
 
 std::unique_ptr<Uploader> make_uploader(Runtime& runtime, size_t bytes) {

@@ -17,7 +17,6 @@ struct Flags {
 };
 
 int run(Flags& flags) {
-  check_destinations({flags.json});
   flags.since.check();
   engine::BenchOptions& options = flags.options;
   flags.run.apply(options.run);
@@ -79,8 +78,8 @@ void add_bench(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"master", "half"}).description(""))
       ->type_name("NAME");
   flags->run.declare(*command);
-  flags->since.declare(*command);
-  declare_json(*command, flags->json);
+  flags->since.declare(*command, action);
+  declare_json(*command, action, flags->json);
   command->footer(
       "Examples:\n"
       "  ridgeline bench mlp\n"
@@ -88,7 +87,9 @@ void add_bench(CLI::App& app, Action& action) {
       "  ridgeline bench --compare before.json after.json\n"
       "  ridgeline bench mlp --threads 1 --only 784-512-10:128 --json bench.json");
   command->callback([flags, &action] {
-    action = [flags] { return alone("bench mlp", [&] { return run(*flags); }); };
+    action.run = [flags, &action] {
+      return alone("bench mlp", action, [&] { return run(*flags); });
+    };
   });
 }
 

@@ -18,7 +18,7 @@ void declare_compare(CLI::App& bench, Action& action) {
   bench.callback([files, &bench, &action] {
     if (!bench.get_subcommands().empty()) return;
     if (files->empty()) throw CLI::RequiredError("A subcommand or --compare");
-    action = [files] {
+    action.run = [files] {
       const auto comparison = engine::compare_results(engine::read_results(files->at(0)),
                                                       engine::read_results(files->at(1)));
       write_text("-", engine::to_text(comparison));
@@ -27,11 +27,11 @@ void declare_compare(CLI::App& bench, Action& action) {
   });
 }
 
-void SinceFlags::declare(CLI::App& command) {
+void SinceFlags::declare(CLI::App& command, Action& action) {
   command
       .add_option("--results", results, "folder of kept results to compare with (bench/results)")
       ->type_name("DIR");
-  declare_report(command, report);
+  declare_report(command, action, report);
 }
 
 void SinceFlags::check() const {

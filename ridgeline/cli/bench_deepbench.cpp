@@ -27,10 +27,7 @@ int run(Flags& flags, Communicator& ranks) {
   engine::DeepbenchOptions& options = flags.options;
   flags.bench.apply(options.run);
   options.ranks = &ranks;
-  if (ranks.is_root()) {
-    check_destinations({flags.bench.json, flags.bench.csv});
-    flags.bench.since.check();
-  }
+  if (ranks.is_root()) flags.bench.since.check();
   const bool table = ranks.is_root() && flags.bench.prints();
   if (table) options.each = print;
   const auto lines = engine::bench_deepbench(options);
@@ -61,17 +58,17 @@ void add_bench_deepbench(CLI::App& bench, Action& action) {
   command->add_option("--take", flags->options.take, "every N-th shape only (1)")
       ->check(CLI::Range(int64_t{1}, int64_t{1000}).description(""))
       ->type_name("N");
-  flags->bench.declare(*command, flags->options.seconds,
+  flags->bench.declare(*command, action, flags->options.seconds,
                        "fp32, fp64, bf16, fp16 or, on a GPU, tf32 and fp32x3",
-                       "time for each row (0.02)");
+                       "time for each row (0.02)", "part,shape,pass,");
   command->footer(
       "Examples:\n"
       "  ridgeline bench deepbench --device cuda --precision bf16 --csv deepbench.csv\n"
       "  ridgeline bench deepbench --part conv --take 10\n"
       "  mpirun -n 4 ridgeline bench deepbench --part all-reduce");
   command->callback([flags, &action] {
-    action = [flags] {
-      return with_ranks([&](Communicator& ranks) { return run(*flags, ranks); });
+    action.run = [flags, &action] {
+      return with_ranks(action, [&](Communicator& ranks) { return run(*flags, ranks); });
     };
   });
 }

@@ -28,7 +28,6 @@ void print(const engine::GemmBenchLine& line) {
 }
 
 int run(Flags& flags) {
-  check_destinations({flags.bench.json, flags.bench.csv, flags.svg});
   flags.bench.since.check();
   engine::GemmBenchOptions& options = flags.options;
   flags.bench.apply(options.run);
@@ -79,16 +78,18 @@ void add_bench_gemm(CLI::App& bench, Action& action) {
       ->add_option("--suite", flags->suite, "the training shapes of DeepBench instead: deepbench")
       ->check(CLI::IsMember({"deepbench"}).description(""))
       ->type_name("NAME");
-  command->add_option("--svg", flags->svg, "draw TFLOP/s over the batch")->type_name("FILE");
-  flags->bench.declare(*command, flags->options.seconds,
+  declare_svg(*command, action, flags->svg, "draw TFLOP/s over the batch");
+  flags->bench.declare(*command, action, flags->options.seconds,
                        "fp32, fp64, bf16, fp16 or, on a GPU, tf32 and fp32x3",
-                       "time for each row (0.02)");
+                       "time for each row (0.02)", "op,m,n,k,");
   command->footer(
       "Examples:\n"
       "  ridgeline bench gemm --m 1760 --k 1760 --n 16,32,64,128,7000 --svg gemm.svg\n"
       "  ridgeline bench gemm --suite deepbench --device cuda --precision bf16 --csv gemm.csv");
   command->callback([flags, &action] {
-    action = [flags] { return alone("bench gemm", [&] { return run(*flags); }); };
+    action.run = [flags, &action] {
+      return alone("bench gemm", action, [&] { return run(*flags); });
+    };
   });
 }
 

@@ -33,7 +33,6 @@ std::string ops_table(const std::vector<engine::OpTime>& ops) {
 }
 
 int run(const Flags& flags) {
-  check_destinations({flags.json});
   flags.since.check();
   const engine::Config config = flags.config.load();
   const bool table = flags.json != "-";
@@ -68,7 +67,7 @@ void add_bench_infer(CLI::App& bench, Action& action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = bench.add_subcommand(
       "infer", "a config's network on random items that lie on the device, bytes to probabilities");
-  flags->config.declare(*command);
+  flags->config.declare(*command, action);
   command->add_option("--batch", flags->batch, "items a step (256); several with commas")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24).description(""))
       ->delimiter(',')
@@ -77,15 +76,17 @@ void add_bench_infer(CLI::App& bench, Action& action) {
       ->check(range(0.0, 3600.0))
       ->type_name("S");
   command->add_flag("--ops", flags->ops, "also every op alone, by the fastest row that takes it");
-  flags->since.declare(*command);
-  declare_json(*command, flags->json);
+  flags->since.declare(*command, action);
+  declare_json(*command, action, flags->json);
   command->footer(
       "Examples:\n"
       "  ridgeline bench infer configs/agnews-charcnn.toml --device cuda --batch 4752\n"
       "  ridgeline bench infer configs/agnews-charcnn.toml --set run.precision=fp32 --batch 16,64\n"
       "  ridgeline bench infer configs/fashion-lenet72.toml --batch 100,1000,10000 --ops");
   command->callback([flags, &action] {
-    action = [flags] { return alone("bench infer", [&] { return run(*flags); }); };
+    action.run = [flags, &action] {
+      return alone("bench infer", action, [&] { return run(*flags); });
+    };
   });
 }
 

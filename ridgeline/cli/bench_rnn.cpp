@@ -27,7 +27,6 @@ void print(const engine::RnnBenchLine& line) {
 }
 
 int run(Flags& flags) {
-  check_destinations({flags.bench.json, flags.bench.csv, flags.svg});
   flags.bench.since.check();
   engine::RnnBenchOptions& options = flags.options;
   flags.bench.apply(options.run);
@@ -83,16 +82,19 @@ void add_bench_rnn(CLI::App& bench, Action& action) {
           "only rows with one of these in their names; plan: also what the planner takes of all")
       ->delimiter(',')
       ->type_name("TEXT");
-  command->add_option("--svg", flags->svg, "draw them")->type_name("FILE");
-  flags->bench.declare(*command, flags->options.seconds,
-                       "fp32, fp64; on a GPU also tf32, bf16, fp16", "time for each line (0.5)");
+  declare_svg(*command, action, flags->svg, "draw them");
+  flags->bench.declare(*command, action, flags->options.seconds,
+                       "fp32, fp64; on a GPU also tf32, bf16, fp16", "time for each line (0.5)",
+                       "cell,hidden,batch,");
   command->footer(
       "Examples:\n"
       "  ridgeline bench rnn --cell lstm --hidden 512 --batch 32 --steps 64\n"
       "  ridgeline bench rnn --threads 2 --csv rnn.csv --svg rnn.svg\n"
       "  ridgeline bench rnn --device cuda --precision bf16 --hidden 1024 --batch 16 --steps 128");
   command->callback([flags, &action] {
-    action = [flags] { return alone("bench rnn", [&] { return run(*flags); }); };
+    action.run = [flags, &action] {
+      return alone("bench rnn", action, [&] { return run(*flags); });
+    };
   });
 }
 

@@ -2,18 +2,21 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
-#include <initializer_list>
 #include <string>
 #include <vector>
 
+#include "ridgeline/cli/file_uses.h"
 #include "ridgeline/core/communicator.h"
 #include "ridgeline/engine/config.h"
 
 // Each command declares its flags and says what to call; the engine does the work.
 namespace ridgeline::cli {
 
-// What the chosen command does; returns the exit code.
-using Action = std::function<int()>;
+// What the commands declare.
+struct Action {
+  std::function<int()> run;  // what the chosen command does; returns the exit code
+  FileUses files;            // of all commands
+};
 
 void add_train(CLI::App& app, Action& action);
 void add_eval(CLI::App& app, Action& action);
@@ -48,7 +51,7 @@ struct SinceFlags {
   std::string results = "bench/results";  // what is kept for this device, and maybe others
   std::string report;                     // folder of a page about the results, or empty
 
-  void declare(CLI::App& command);
+  void declare(CLI::App& command, Action& action);
   // Before the work: a page that cannot be written is known then.
   void check() const;
   // The change of results (as JSON) since those kept for this device; and the page.
@@ -61,9 +64,9 @@ struct BenchFlags {
   SinceFlags since;
   std::string precision = "fp32", csv, json;
 
-  // `precisions` and `seconds` are their help.
-  void declare(CLI::App& command, double& seconds_to, const std::string& precisions,
-               const std::string& seconds);
+  // `precisions` and `seconds` are their help; `csv_head` is what the CSV begins with.
+  void declare(CLI::App& command, Action& action, double& seconds_to, const std::string& precisions,
+               const std::string& seconds, const std::string& csv_head);
   void apply(engine::RunConfig& to) const;
   // Whether lines are printed: nothing else goes to stdout.
   bool prints() const { return json != "-" && csv != "-"; }
@@ -75,24 +78,31 @@ struct ConfigFlags {
   std::vector<std::string> sets;
   RunFlags run;
 
-  void declare(CLI::App& command);
+  void declare(CLI::App& command, Action& action);
   engine::Config load() const;
 };
 
-// Calls `work` on every rank that a launcher has started; a fault on one ends all.
-int with_ranks(const std::function<int(Communicator&)>& work);
+// Looks at the files that the flags name (FileUses::check), then calls `work` on every rank that a
+// launcher has started; a fault on one ends all.
+int with_ranks(const Action& action, const std::function<int(Communicator&)>& work);
 // For a command that is one process's: several would be in each other's way. Throws usage there.
-int alone(const char* command, const std::function<int()>& work);
+int alone(const char* command, const Action& action, const std::function<int()>& work);
 
 // Numbers from low to high; CLI::Range lets NaN through.
 CLI::Validator range(double low, double high);
 void declare_sets(CLI::App& command, std::vector<std::string>& sets, const std::string& help);
 void declare_data(CLI::App& command, std::string& data);
-void declare_json(CLI::App& command, std::string& json);
+void declare_json(CLI::App& command, Action& action, std::string& json);
+void declare_csv(CLI::App& command, Action& action, std::string& csv, const std::string& help,
+                 Recognise ours);
+void declare_svg(CLI::App& command, Action& action, std::string& svg, const std::string& help);
+void declare_trace(CLI::App& command, Action& action, std::string& trace, const std::string& help);
+// The argument "model".
+void declare_model(CLI::App& command, Action& action, std::string& model);
 // --precision of a trained model; parse_model_precision gives what it asks for, if anything.
 void declare_model_precision(CLI::App& command, std::string& precision);
 std::optional<Precision> parse_model_precision(const std::string& precision);
-void declare_report(CLI::App& command, std::string& report);
+void declare_report(CLI::App& command, Action& action, std::string& report);
 
 // bench --compare BEFORE AFTER
 constexpr int kExitSlower = 8;
@@ -102,7 +112,5 @@ void write_text(const std::string& path, const std::string& text);  // "-" is st
 // At the end of a run that this signal stopped (0: none): after a hang-up nobody may be there to
 // print for, which is no fault of the run.
 void write_last(int stopped_by, const std::string& path, const std::string& text);
-// Throws io when write_text could not write one of these: known before the work, not after it.
-void check_destinations(std::initializer_list<std::string> paths);
 
 }  // namespace ridgeline::cli

@@ -152,13 +152,15 @@ void add_completion(CLI::App& app, Action& action) {
       "  source <(ridgeline completion bash)\n"
       "  ridgeline completion fish > ~/.config/fish/completions/ridgeline.fish");
   command->callback([&app, shell, &action] {
-    action = [&app, shell] { return write_text("-", completion_script(describe(app), *shell)), 0; };
+    action.run = [&app, shell] {
+      return write_text("-", completion_script(describe(app), *shell)), 0;
+    };
   });
 
   // For the build, which installs the page.
   CLI::App* man = app.add_subcommand("man", "print the manual page")->group("");
   man->callback([&app, &action] {
-    action = [&app] { return write_text("-", man_page(describe(app), engine::version())), 0; };
+    action.run = [&app] { return write_text("-", man_page(describe(app), engine::version())), 0; };
   });
 }
 

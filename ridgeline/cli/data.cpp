@@ -6,6 +6,7 @@
 #include "ridgeline/data/download.h"
 #include "ridgeline/data/locate.h"
 #include "ridgeline/engine/data_command.h"
+#include "ridgeline/engine/progress.h"
 
 namespace ridgeline::cli {
 namespace {
@@ -25,14 +26,16 @@ void add_data(CLI::App& app, Action& action) {
   CLI::App* list = group->add_subcommand("list", "the known sets and where they were found");
   declare_data(*list, flags->data);
   list->callback([flags, &action] {
-    action = [flags] { return write_text("-", engine::list_sets(flags->data)), 0; };
+    action.run = [flags] { return write_text("-", engine::list_sets(flags->data)), 0; };
   });
 
   CLI::App* check = group->add_subcommand("check", "compare a set's files with their checksums");
   check->add_option("name", flags->name, "named set")->required()->type_name("");
   declare_data(*check, flags->data);
   check->callback([flags, &action] {
-    action = [flags] { return write_text("-", engine::check_set(flags->name, flags->data)), 0; };
+    action.run = [flags] {
+      return write_text("-", engine::check_set(flags->name, flags->data)), 0;
+    };
   });
 
   CLI::App* get = group->add_subcommand("get", "download a set, or the rest of it, and check it");
@@ -41,8 +44,11 @@ void add_data(CLI::App& app, Action& action) {
       ->type_name("DIR");
   get->add_option("--mirror", flags->get.mirror, "base URL that serves SET/FILE")->type_name("URL");
   get->callback([flags, &action] {
-    action = [flags] {
-      return write_text("-", engine::get_set(flags->name, flags->data, flags->get)), 0;
+    action.run = [flags] {
+      const auto result = engine::get_set(flags->name, flags->data, flags->get);
+      if (result.stopped_by == 0) return write_text("-", result.text), 0;
+      engine::Progress().line(result.text);
+      return 128 + result.stopped_by;
     };
   });
   group->footer(

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ridgeline/cli/commands.h"
+#include "ridgeline/core/json.h"
 #include "ridgeline/engine/evaluate.h"
 #include "ridgeline/engine/progress.h"
 
@@ -18,7 +19,6 @@ struct Flags {
 };
 
 int run(const Flags& flags, Communicator& ranks) {
-  if (ranks.is_root()) check_destinations({flags.json});
   engine::ModelOptions options;
   flags.run.apply(options.run);
   options.precision = parse_model_precision(flags.precision);
@@ -38,14 +38,10 @@ int run(const Flags& flags, Communicator& ranks) {
                                 engine::grouped(double(result.targets) / result.seconds),
                                 text ? "characters" : "inputs"));
   }
-  write_text(flags.json, nlohmann::json{{"accuracy", result.accuracy},
-                                        {"loss", result.loss},
-                                        {"correct", result.correct},
-                                        {"rows", result.rows},
-                                        {"targets", result.targets},
-                                        {"seconds", result.seconds}}
-                                 .dump(2) +
-                             "\n");
+  const nlohmann::json document{{"accuracy", result.accuracy}, {"loss", result.loss},
+                                {"correct", result.correct},   {"rows", result.rows},
+                                {"targets", result.targets},   {"seconds", result.seconds}};
+  write_text(flags.json, dump_json(document, 2) + "\n");
   return 0;
 }
 
@@ -54,9 +50,7 @@ int run(const Flags& flags, Communicator& ranks) {
 void add_eval(CLI::App& app, Action& action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand("eval", "loss and accuracy of a trained model");
-  command->add_option("model", flags->model, "model file, checkpoint, or the folder of a run")
-      ->required()
-      ->type_name("");
+  declare_model(*command, action, flags->model);
   command
       ->add_option("--on", flags->set, "named set or folder (default: the one it was trained on)")
       ->type_name("SET");
@@ -67,14 +61,14 @@ void add_eval(CLI::App& app, Action& action) {
   declare_model_precision(*command, flags->precision);
   declare_data(*command, flags->data);
   flags->run.declare(*command);
-  declare_json(*command, flags->json);
+  declare_json(*command, action, flags->json);
   command->footer(
       "Examples:\n"
       "  ridgeline eval runs/fashion\n"
       "  ridgeline eval runs/fashion/model.safetensors --on mnist --json result.json");
   command->callback([flags, &action] {
-    action = [flags] {
-      return with_ranks([&](Communicator& ranks) { return run(*flags, ranks); });
+    action.run = [flags, &action] {
+      return with_ranks(action, [&](Communicator& ranks) { return run(*flags, ranks); });
     };
   });
 }

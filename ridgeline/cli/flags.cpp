@@ -1,9 +1,12 @@
 #include <csignal>
+#include <filesystem>
 #include <span>
+#include <utility>
 
 #include "ridgeline/cli/commands.h"
 #include "ridgeline/core/file.h"
 #include "ridgeline/dist/world.h"
+#include "ridgeline/engine/train/run_folder.h"
 
 namespace ridgeline::cli {
 
@@ -35,12 +38,15 @@ void RunFlags::apply(engine::RunConfig& run) const {
   run.rows.insert(run.rows.end(), rows.begin(), rows.end());
 }
 
-int with_ranks(const std::function<int(Communicator&)>& work) {
-  return dist::World::from_environment()->run(work);
+int with_ranks(const Action& action, const std::function<int(Communicator&)>& work) {
+  return dist::World::from_environment()->run([&](Communicator& ranks) {
+    if (ranks.is_root()) action.files.check();
+    return work(ranks);
+  });
 }
 
-int alone(const char* command, const std::function<int()>& work) {
-  return with_ranks([&](Communicator& ranks) {
+int alone(const char* command, const Action& action, const std::function<int()>& work) {
+  return with_ranks(action, [&](Communicator& ranks) {
     if (ranks.size() > 1) {
       throw_error(ErrorKind::usage, "{}: start a single process, without mpirun", command);
     }
@@ -66,14 +72,15 @@ CLI::Validator range(double low, double high) {
   return CLI::Validator(check, "");
 }
 
-void BenchFlags::declare(CLI::App& command, double& seconds_to, const std::string& precisions,
-                         const std::string& seconds) {
+void BenchFlags::declare(CLI::App& command, Action& action, double& seconds_to,
+                         const std::string& precisions, const std::string& seconds,
+                         const std::string& csv_head) {
   command.add_option("--seconds", seconds_to, seconds)->check(range(0.0, 3600.0))->type_name("S");
   command.add_option("--precision", precision, precisions)->type_name("NAME");
-  command.add_option("--csv", csv, "write the lines as CSV")->type_name("FILE");
+  declare_csv(command, action, csv, "write the lines as CSV", begins_with({csv_head}));
   run.declare(command);
-  since.declare(command);
-  declare_json(command, json);
+  since.declare(command, action);
+  declare_json(command, action, json);
 }
 
 void BenchFlags::apply(engine::RunConfig& to) const {
@@ -81,9 +88,33 @@ void BenchFlags::apply(engine::RunConfig& to) const {
   to.precision = parse_precision(precision);
 }
 
-void declare_json(CLI::App& command, std::string& json) {
+void declare_json(CLI::App& command, Action& action, std::string& json) {
   command.add_option("--json", json, "write the results here for machines (- is stdout)")
       ->type_name("FILE");
+  action.files.writes(command, "--json", json, is_json());
+}
+
+void declare_csv(CLI::App& command, Action& action, std::string& csv, const std::string& help,
+                 Recognise ours) {
+  command.add_option("--csv", csv, help)->type_name("FILE");
+  action.files.writes(command, "--csv", csv, std::move(ours));
+}
+
+void declare_svg(CLI::App& command, Action& action, std::string& svg, const std::string& help) {
+  command.add_option("--svg", svg, help)->type_name("FILE");
+  action.files.writes(command, "--svg", svg, is_svg());
+}
+
+void declare_trace(CLI::App& command, Action& action, std::string& trace, const std::string& help) {
+  command.add_option("--trace", trace, help)->type_name("FILE");
+  action.files.writes(command, "--trace", trace, is_trace());
+}
+
+void declare_model(CLI::App& command, Action& action, std::string& model) {
+  command.add_option("model", model, "model file, checkpoint, or the folder of a run")
+      ->required()
+      ->type_name("");
+  action.files.reads(command, "the model", model, engine::RunFolder::file_names());
 }
 
 void declare_model_precision(CLI::App& command, std::string& precision) {
@@ -99,15 +130,25 @@ std::optional<Precision> parse_model_precision(const std::string& precision) {
   return parse_precision(precision);
 }
 
-void declare_report(CLI::App& command, std::string& report) {
+void declare_report(CLI::App& command, Action& action, std::string& report) {
   command.add_option("--report", report, "folder for report.html, a page with charts and tables")
       ->type_name("DIR");
+  action.files.writes(command, "--report", [&report] {
+    const std::filesystem::path folder = report;
+    std::vector<FileUses::File> files;
+    if (report.empty()) return files;
+    files.push_back({folder / "report.html", begins_with({"<!doctype html>"}), true});
+    files.push_back({folder / "trace.json", is_trace(), true});
+    files.push_back({folder / "roofline.svg", is_svg(), true});
+    return files;
+  });
 }
 
-void ConfigFlags::declare(CLI::App& command) {
+void ConfigFlags::declare(CLI::App& command, Action& action) {
   command.add_option("config", config, "TOML file that describes the network")
       ->required()
       ->type_name("");
+  action.files.reads(command, "the config", config);
   declare_sets(command, sets, "change a setting, as in train.optimizer.lr=0.01; may be repeated");
   declare_data(command, data);
   run.declare(command);
@@ -133,12 +174,6 @@ void write_last(int stopped_by, const std::string& path, const std::string& text
     write_text(path, text);
   } catch (const Error&) {
     if (stopped_by != SIGHUP || path != "-") throw;
-  }
-}
-
-void check_destinations(std::initializer_list<std::string> paths) {
-  for (const std::string& path : paths) {
-    if (!path.empty() && path != "-") check_writable(path);
   }
 }
 

@@ -78,7 +78,6 @@ void show(const Flags& flags, const engine::InferReport& report) {
 int run(Flags& flags, Communicator& ranks) {
   flags.options.format = parse_format(flags.format);
   flags.options.input.format = parse_input_format(flags.input_format);
-  if (ranks.is_root()) check_destinations({flags.output, flags.json, flags.trace});
   flags.run.apply(flags.options.model.run);
   flags.options.model.precision = parse_model_precision(flags.precision);
   if (flags.generates) {
@@ -122,7 +121,21 @@ void declare_input(CLI::App& command, Flags& flags) {
       ->type_name("N");
 }
 
-void declare_ranks(CLI::App& command, Flags& flags) {
+// Results grow in a file beside the output (engine::OutputFile).
+void declare_output(CLI::App& command, Action& action, Flags& flags) {
+  command.add_option("--output", flags.output, "where to write; - is stdout, the default")
+      ->type_name("FILE");
+  action.files.writes(command, "--output", [&flags] {
+    std::vector<FileUses::File> files;
+    if (flags.output == "-") return files;
+    const Recognise ours = flags.generates ? is_any_text() : Recognise(engine::is_infer_output);
+    files.push_back({flags.output, ours, false});
+    if (!flags.generates) files.push_back({flags.output + ".part", ours, false});
+    return files;
+  });
+}
+
+void declare_ranks(CLI::App& command, Action& action, Flags& flags) {
   engine::InferOptions& options = flags.options;
   command
       .add_option("--transport", options.transport,
@@ -140,10 +153,9 @@ void declare_ranks(CLI::App& command, Flags& flags) {
                    "disks they share");
   command.add_flag("--echo", options.echo, "label 0 for all, no model run: measures the transport");
   command.add_flag("--times", flags.times, "a table of when each device did what, on stderr");
-  declare_json(command, flags.json);
-  command
-      .add_option("--trace", flags.trace, "write a timeline here, for Perfetto or chrome://tracing")
-      ->type_name("FILE");
+  declare_json(command, action, flags.json);
+  declare_trace(command, action, flags.trace,
+                "write a timeline here, for Perfetto or chrome://tracing");
 }
 
 }  // namespace
@@ -152,17 +164,15 @@ void add_infer(CLI::App& app, Action& action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command =
       app.add_subcommand("infer", "labels and probabilities of images and texts, or new text");
-  command->add_option("model", flags->model, "model file, checkpoint, or the folder of a run")
-      ->required()
-      ->type_name("");
+  declare_model(*command, action, flags->model);
   CLI::Option* input =
       command
           ->add_option("--input", flags->input,
                        "IDX images, raw bytes, or texts (csv, lines, jsonl); plain or gzip")
           ->type_name("FILE");
+  action.files.reads(*command, "--input", flags->input);
   declare_input(*command, *flags);
-  command->add_option("--output", flags->output, "where to write; - is stdout, the default")
-      ->type_name("FILE");
+  declare_output(*command, action, *flags);
   command
       ->add_option("--format", flags->format,
                    "csv or json (one object a line); default: by the output's ending, else csv")
@@ -195,9 +205,9 @@ void add_infer(CLI::App& app, Action& action) {
   declare_model_precision(*command, flags->precision);
   command->add_flag("--strict", flags->options.model.strict,
                     "refuse NaN and infinite weights, and say when a file has no checksums");
-  declare_report(*command, flags->report);
+  declare_report(*command, action, flags->report);
   command->get_option("--report")->excludes(labels_only);
-  declare_ranks(*command, *flags);
+  declare_ranks(*command, action, *flags);
   flags->run.declare(*command);
   command->footer(
       "Columns: index, label, then the probability of each class (p0, p1, ...); of a model "
@@ -212,8 +222,8 @@ void add_infer(CLI::App& app, Action& action) {
       "  mpirun -n 4 ridgeline infer runs/news --input news.csv.gz --output labels.csv\n"
       "  ridgeline infer runs/shakespeare --generate 500 --temperature 0.8 --prompt \"ROMEO:\"");
   command->callback([flags, &action] {
-    action = [flags] {
-      return with_ranks([&](Communicator& ranks) { return run(*flags, ranks); });
+    action.run = [flags, &action] {
+      return with_ranks(action, [&](Communicator& ranks) { return run(*flags, ranks); });
     };
   });
 }

@@ -14,7 +14,6 @@ struct Flags {
 };
 
 int run(const Flags& flags, Communicator& ranks) {
-  if (ranks.is_root()) check_destinations({flags.json});
   engine::RunConfig config;
   flags.run.apply(config);
   const engine::InfoReport report = engine::info(config, flags.measure, &ranks);
@@ -32,15 +31,15 @@ void add_info(CLI::App& app, Action& action) {
       app.add_subcommand("info", "this build, this machine and its measured ceilings");
   command->add_flag("--measure", flags->measure, "measure the ceilings again");
   flags->run.declare(*command);
-  declare_json(*command, flags->json);
+  declare_json(*command, action, flags->json);
   command->footer(
       "Examples:\n"
       "  ridgeline info\n"
       "  ridgeline info --measure --threads 1\n"
       "  mpirun -n 2 ridgeline info      which MPI, and whether it is CUDA-aware");
   command->callback([flags, &action] {
-    action = [flags] {
-      return with_ranks([&](Communicator& ranks) { return run(*flags, ranks); });
+    action.run = [flags, &action] {
+      return with_ranks(action, [&](Communicator& ranks) { return run(*flags, ranks); });
     };
   });
 }

@@ -1,13 +1,13 @@
 #include "ridgeline/engine/ladder/ladder.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <memory>
 
 #include "ridgeline/cli/commands.h"
 #include "ridgeline/core/file.h"
+#include "ridgeline/core/temporary.h"
 #include "ridgeline/engine/verify/verify.h"
 
 namespace ridgeline::cli {
@@ -22,8 +22,8 @@ struct Flags {
 
 // The same command for ranks that climb one rung; gives the JSON their root writes.
 std::string climb_elsewhere(const Flags& flags, const engine::Rung& rung, int ranks) {
-  const auto file =
-      std::filesystem::temp_directory_path() / fmt::format("ridgeline-ladder-{}.json", ::getpid());
+  const ScratchFolder scratch("ridgeline-ladder");
+  const std::filesystem::path file = scratch.path() / "rung.json";
   std::vector<std::string> words{std::filesystem::read_symlink("/proc/self/exe").string(),
                                  "ladder",
                                  flags.name,
@@ -41,14 +41,10 @@ std::string climb_elsewhere(const Flags& flags, const engine::Rung& rung, int ra
   if (flags.run.no_tune) words.emplace_back("--no-tune");
   if (flags.run.deterministic) words.emplace_back("--deterministic");
   engine::launch_ranks(ranks, words);
-  const std::vector<std::byte> bytes = read_file(file);
-  const std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  std::filesystem::remove(file);
-  return text;
+  return read_text_file(file);
 }
 
 int run(const Flags& flags, Communicator& ranks) {
-  if (ranks.is_root()) check_destinations({flags.json, flags.svg});
   engine::LadderOptions options;
   flags.run.apply(options.run);
   options.seconds = flags.seconds;
@@ -100,14 +96,14 @@ void add_ladder(CLI::App& app, Action& action) {
       ->type_name("N");
   command->add_option("--rung", flags->rung, "climb this one alone")->type_name("NAME");
   flags->run.declare(*command);
-  command->add_option("--svg", flags->svg, "draw the staircase here")->type_name("FILE");
-  declare_json(*command, flags->json);
+  declare_svg(*command, action, flags->svg, "draw the staircase here");
+  declare_json(*command, action, flags->json);
   command->footer(
       "Examples:\n  ridgeline ladder mlp\n  ridgeline ladder lenet72 --device cuda --svg "
       "lenet72.svg\n  ridgeline ladder mlp --svg mlp.svg --json mlp.json");
   command->callback([flags, &action] {
-    action = [flags] {
-      return with_ranks([&](Communicator& ranks) { return run(*flags, ranks); });
+    action.run = [flags, &action] {
+      return with_ranks(action, [&](Communicator& ranks) { return run(*flags, ranks); });
     };
   });
 }

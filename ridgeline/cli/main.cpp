@@ -90,7 +90,7 @@ int run(int argc, char** argv) {
     if (!app.remaining(true).empty()) return fail(exit_code(ErrorKind::usage), unknown(app));
     return fail(exit_code(ErrorKind::usage), std::string(error.what()) + ": see --help");
   }
-  return action();
+  return action.run();
 }
 
 // A file opened while stdout or stderr is closed would get its number, and be written to in its

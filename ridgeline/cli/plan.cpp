@@ -17,7 +17,6 @@ struct Flags {
 };
 
 int run(const Flags& flags, Communicator& ranks) {
-  if (ranks.is_root()) check_destinations({flags.json});
   if (ranks.size() > 1 && (!flags.ranks.empty() || flags.batch_advice)) {
     throw_error(ErrorKind::usage, "plan {}: start a single process, without mpirun",
                 flags.batch_advice ? "--batch-advice" : "--ranks");
@@ -54,7 +53,7 @@ void add_plan(CLI::App& app, Action& action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command =
       app.add_subcommand("plan", "which rows cover a network's training step, why, and its limit");
-  flags->config.declare(*command);
+  flags->config.declare(*command, action);
   CLI::Option* advice = command->add_flag(
       "--batch-advice", flags->batch_advice,
       "measure the step over growing batches instead; names the fastest and the largest that fits");
@@ -68,7 +67,7 @@ void add_plan(CLI::App& app, Action& action) {
   command
       ->add_option("--network", flags->network, "rate and latency between ranks, as in 25GB/s,2us")
       ->type_name("RATE,LATENCY");
-  declare_json(*command, flags->json);
+  declare_json(*command, action, flags->json);
   command->footer(
       "Examples:\n"
       "  ridgeline plan configs/fashion-mlp.toml\n"
@@ -78,8 +77,8 @@ void add_plan(CLI::App& app, Action& action) {
       "  ridgeline plan configs/fashion-mlp.toml --set train.batch=32 --threads 1 --json "
       "plan.json");
   command->callback([flags, &action] {
-    action = [flags] {
-      return with_ranks([&](Communicator& ranks) { return run(*flags, ranks); });
+    action.run = [flags, &action] {
+      return with_ranks(action, [&](Communicator& ranks) { return run(*flags, ranks); });
     };
   });
 }

@@ -6,6 +6,7 @@
 #include "ridgeline/cli/commands.h"
 #include "ridgeline/core/file.h"
 #include "ridgeline/engine/report/page.h"
+#include "ridgeline/engine/train/run_folder.h"
 
 namespace ridgeline::cli {
 namespace {
@@ -56,10 +57,7 @@ engine::Profile measure(const Flags& flags, Communicator& ranks) {
 }
 
 int run(const Flags& flags, Communicator& ranks) {
-  if (ranks.is_root()) {
-    check_destinations({flags.json, flags.trace});
-    if (!flags.report.empty()) engine::check_page(flags.report);
-  }
+  if (ranks.is_root() && !flags.report.empty()) engine::check_page(flags.report);
   const engine::Profile profile = measure(flags, ranks);
   if (!ranks.is_root()) return 0;
   if (flags.json != "-" && flags.trace != "-") write_text("-", engine::to_text(profile));
@@ -81,6 +79,8 @@ void add_profile(CLI::App& app, Action& action) {
                    "network of a ladder: mlp, lenet72, charcnn, rnn")
       ->required()
       ->type_name("");
+  action.files.reads(*command, "the config or model", flags->config.config,
+                     engine::RunFolder::file_names());
   declare_sets(*command, flags->config.sets,
                "change a setting, as in train.batch=32; may be repeated");
   declare_data(*command, flags->config.data);
@@ -97,12 +97,10 @@ void add_profile(CLI::App& app, Action& action) {
       ->check(CLI::Range(1, 65536).description(""))
       ->type_name("N");
   flags->config.run.declare(*command);
-  command
-      ->add_option("--trace", flags->trace,
-                   "write a timeline of a few steps here, for ui.perfetto.dev or chrome://tracing")
-      ->type_name("FILE");
-  declare_report(*command, flags->report);
-  declare_json(*command, flags->json);
+  declare_trace(*command, action, flags->trace,
+                "write a timeline of a few steps here, for ui.perfetto.dev or chrome://tracing");
+  declare_report(*command, action, flags->report);
+  declare_json(*command, action, flags->json);
   command->footer(
       "Examples:\n"
       "  ridgeline profile configs/fashion-mlp.toml\n"
@@ -111,8 +109,8 @@ void add_profile(CLI::App& app, Action& action) {
       "  ridgeline profile charcnn --device cuda --set run.precision=bf16\n"
       "  mpirun -n 4 ridgeline profile configs/bench/mlp-512-b3000.toml");
   command->callback([flags, &action] {
-    action = [flags] {
-      return with_ranks([&](Communicator& ranks) { return run(*flags, ranks); });
+    action.run = [flags, &action] {
+      return with_ranks(action, [&](Communicator& ranks) { return run(*flags, ranks); });
     };
   });
 }

@@ -16,6 +16,23 @@ struct Flags {
   std::string out, csv, json, svg, metric = "accuracy";
 };
 
+// Where a result goes: to the file that its own flag names, else into the folder of --out.
+std::string place(const Flags& flags, const std::string& flag, const char* name) {
+  if (!flag.empty() || flags.out.empty()) return flag;
+  return (std::filesystem::path(flags.out) / name).string();
+}
+
+std::vector<FileUses::File> files_in_out(const Flags& flags) {
+  std::vector<FileUses::File> files;
+  const auto add = [&](const std::string& flag, const char* name, const Recognise& ours) {
+    if (flag.empty()) files.push_back({place(flags, flag, name), ours, true});
+  };
+  add(flags.csv, "sweep.csv", engine::is_sweep_csv);
+  add(flags.json, "sweep.json", is_json());
+  add(flags.svg, "sweep.svg", is_svg());
+  return files;
+}
+
 void show(size_t index, size_t count, const std::string& label, const engine::TrainReport* report,
           const std::string& error) {
   engine::Progress progress;
@@ -30,15 +47,11 @@ void show(size_t index, size_t count, const std::string& label, const engine::Tr
 
 int run(const Flags& flags, Communicator& ranks) {
   // A study takes long: that its results have no place is said before the first run.
-  const std::filesystem::path folder = flags.out;
   const bool root = ranks.is_root();
-  if (!flags.out.empty() && root) make_folder("--out", folder);
-  const auto place = [&](const std::string& flag, const char* name) {
-    return !flag.empty() || flags.out.empty() ? flag : (folder / name).string();
-  };
-  const std::string csv = place(flags.csv, "sweep.csv"), json = place(flags.json, "sweep.json"),
-                    svg = place(flags.svg, "sweep.svg");
-  if (root) check_destinations({csv, json, svg});
+  if (!flags.out.empty() && root) make_folder("--out", flags.out);
+  const std::string csv = place(flags, flags.csv, "sweep.csv"),
+                    json = place(flags, flags.json, "sweep.json"),
+                    svg = place(flags, flags.svg, "sweep.svg");
   engine::SweepOptions options;
   options.data = flags.config.data;
   options.adjust = [&](engine::Config& config) { flags.config.run.apply(config.run); };
@@ -65,6 +78,7 @@ void add_sweep(CLI::App& app, Action& action) {
   command->add_option("config", flags->config.config, "TOML file that describes the network")
       ->required()
       ->type_name("");
+  action.files.reads(*command, "the config", flags->config.config);
   declare_sets(*command, flags->config.sets,
                "values to try, as in train.optimizer.lr=0.1,0.01; one value applies to all runs; "
                "may be repeated");
@@ -72,10 +86,10 @@ void add_sweep(CLI::App& app, Action& action) {
   flags->config.run.declare(*command);
   command->add_option("--out", flags->out, "folder for sweep.csv, sweep.json and sweep.svg")
       ->type_name("DIR");
-  command->add_option("--csv", flags->csv, "write the table here as CSV")->type_name("FILE");
-  declare_json(*command, flags->json);
-  command->add_option("--svg", flags->svg, "draw the metric over the swept settings here")
-      ->type_name("FILE");
+  action.files.writes(*command, "--out", [flags = flags.get()] { return files_in_out(*flags); });
+  declare_csv(*command, action, flags->csv, "write the table here as CSV", engine::is_sweep_csv);
+  declare_json(*command, action, flags->json);
+  declare_svg(*command, action, flags->svg, "draw the metric over the swept settings here");
   command
       ->add_option("--metric", flags->metric,
                    "accuracy, loss, train_loss, us_per_step or inputs_per_second")
@@ -88,8 +102,8 @@ void add_sweep(CLI::App& app, Action& action) {
       "  ridgeline sweep configs/mnist-sigmoid.toml --set train.optimizer.lr=1,0.1,0.01 \\\n"
       "      --set train.epochs=5,20 --svg rates.svg");
   command->callback([flags, &action] {
-    action = [flags] {
-      return with_ranks([&](Communicator& ranks) { return run(*flags, ranks); });
+    action.run = [flags, &action] {
+      return with_ranks(action, [&](Communicator& ranks) { return run(*flags, ranks); });
     };
   });
 }

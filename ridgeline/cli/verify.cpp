@@ -1,11 +1,11 @@
 #include "ridgeline/engine/verify/verify.h"
 
-#include <unistd.h>
-
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "ridgeline/cli/commands.h"
+#include "ridgeline/core/temporary.h"
 
 namespace ridgeline::cli {
 namespace {
@@ -53,18 +53,14 @@ int run(const Flags& flags, Communicator& ranks) {
     engine::write_part(config, options, flags.part);
     return 0;
   }
-  if (ranks.is_root()) check_destinations({flags.json});
-  std::string part;
+  std::optional<ScratchFolder> scratch;
   if (flags.ranks > 1 && ranks.size() == 1) {
-    part = (std::filesystem::temp_directory_path() /
-            ("ridgeline-verify-" + std::to_string(::getpid()) + ".safetensors"))
-               .string();
-    engine::launch_ranks(flags.ranks, part_command(flags, part));
-    options.part = part;
+    scratch.emplace("ridgeline-verify");
+    options.part = scratch->path() / "part.safetensors";
     options.part_ranks = flags.ranks;
+    engine::launch_ranks(flags.ranks, part_command(flags, options.part.string()));
   }
   const engine::VerifyReport report = engine::verify(config, options);
-  if (!part.empty()) std::filesystem::remove(part);
   if (!ranks.is_root()) return 0;
   if (flags.json != "-") write_text("-", engine::to_text(report));
   write_text(flags.json, engine::to_json_text(report));
@@ -77,7 +73,7 @@ void add_verify(CLI::App& app, Action& action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand(
       "verify", "train the same on CPU, GPU and several ranks, and compare tensor by tensor");
-  flags->config.declare(*command);
+  flags->config.declare(*command, action);
   command->add_option("--ranks", flags->ranks, "launch a run over this many ranks with mpirun too")
       ->check(CLI::Range(1, 4096).description(""))
       ->type_name("N");
@@ -97,7 +93,8 @@ void add_verify(CLI::App& app, Action& action) {
       ->allow_extra_args(false)
       ->type_name("NAME");
   command->add_option("--part", flags->part)->group("");  // what --ranks launches
-  declare_json(*command, flags->json);
+  action.files.writes(*command, "--part", flags->part, begins_with({}));
+  declare_json(*command, action, flags->json);
   command->footer(
       "Errors are relative to the CPU's fast rows on one rank. Exit code 4 when one is beyond "
       "what\n"
@@ -107,8 +104,8 @@ void add_verify(CLI::App& app, Action& action) {
       "  ridgeline verify configs/bench/mlp-512-b3000.toml --steps 20 --precision fp64\n"
       "  mpirun -n 4 ridgeline verify configs/mnist-sigmoid.toml --json verify.json");
   command->callback([flags, &action] {
-    action = [flags] {
-      return with_ranks([&](Communicator& ranks) { return run(*flags, ranks); });
+    action.run = [flags, &action] {
+      return with_ranks(action, [&](Communicator& ranks) { return run(*flags, ranks); });
     };
   });
 }

@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
-#include <string>
 #include <system_error>
+
+#include "ridgeline/core/descriptor.h"
+#include "ridgeline/core/host_memory.h"
+#include "ridgeline/core/temporary.h"
 
 namespace ridgeline {
 namespace {
@@ -21,56 +23,6 @@ auto retry(F&& f) {
     if (result >= 0 || errno != EINTR) return result;
   }
 }
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-
-  int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-
-  // Network file systems report a failed write only here. Not retried: after EINTR the descriptor
-  // is gone on Linux.
-  bool close() {
-    const int fd = fd_;
-    fd_ = -1;
-    return ::close(fd) == 0 || errno == EINTR;
-  }
-
- private:
-  int fd_;
-};
-
-// The last system call's error, in words. Taken before anything else can change errno.
-[[noreturn]] void throw_errno(ErrorKind kind, const std::filesystem::path& path,
-                              const char* doing) {
-  const int error = errno;
-  const char* help = "";
-  if (error == ENOSPC || error == EDQUOT) help = "; free some space or write elsewhere";
-  if (error == EACCES || error == EROFS || error == EPERM) help = "; choose a path you may use";
-  throw_error(kind, "{}: cannot {}: {}{}", path.string(), doing, std::strerror(error), help);
-}
-
-// Removes the file unless told that it is good.
-class Unfinished {
- public:
-  explicit Unfinished(const std::filesystem::path& path) : path_(path) {}
-  ~Unfinished() {
-    if (!kept_) ::unlink(path_.c_str());
-  }
-  Unfinished(const Unfinished&) = delete;
-  Unfinished& operator=(const Unfinished&) = delete;
-  void keep() { kept_ = true; }
-
- private:
-  const std::filesystem::path& path_;
-  bool kept_ = false;
-};
 
 std::filesystem::path folder_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : ".";
@@ -117,18 +69,14 @@ void write_all(int fd, std::span<const std::byte> bytes, const std::filesystem::
 }
 
 std::vector<std::byte> read_file(const std::filesystem::path& path, ErrorKind kind, size_t limit) {
-  // Non-blocking, or opening a pipe would wait for its writer; plain files do not care.
-  const Descriptor file(
-      retry([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); }));
-  if (!file) throw_errno(kind, path, "open");
+  const Descriptor file = open_regular(path, kind);
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) throw_errno(kind, path, "examine");
-  if (S_ISDIR(status.st_mode)) throw_error(kind, "{}: is a folder, not a file", path.string());
-  if (!S_ISREG(status.st_mode)) throw_error(kind, "{}: is not a plain file", path.string());
   const size_t size = size_t(status.st_size);
   if (size > limit) {
     throw_error(kind, "{}: has {} bytes, more than the {} allowed", path.string(), size, limit);
   }
+  require_host_memory(size, "use a smaller file");
   std::vector<std::byte> bytes(size);
   for (size_t done = 0; done < size;) {
     const size_t part = std::min(size - done, size_t{1} << 30);
@@ -143,32 +91,17 @@ std::vector<std::byte> read_file(const std::filesystem::path& path, ErrorKind ki
   return bytes;
 }
 
+std::string read_text_file(const std::filesystem::path& path, ErrorKind kind, size_t limit) {
+  const std::vector<std::byte> bytes = read_file(path, kind, limit);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 void write_file_atomic(const std::filesystem::path& path, std::span<const std::byte> bytes) {
   const Target target = examine_target(path);
   if (target.special) return write_in_place(target.path, bytes);
-  std::filesystem::path beside = target.path;
-  beside += ".tmp";
-  Descriptor file(retry([&] {
-    return ::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-  }));
-  if (!file) throw_errno(ErrorKind::io, beside, "create");
-  Unfinished unfinished(beside);
-  write_all(file.get(), bytes, beside);
-  if (retry([&] { return ::fsync(file.get()); }) != 0) throw_errno(ErrorKind::io, beside, "sync");
-  if (!file.close()) throw_errno(ErrorKind::io, beside, "close");
-  if (::rename(beside.c_str(), target.path.c_str()) != 0) {
-    throw_errno(ErrorKind::io, target.path, "put the new file in place");
-  }
-  unfinished.keep();
-
-  const std::filesystem::path folder = folder_of(target.path);
-  const Descriptor parent(
-      retry([&] { return ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
-  if (!parent) throw_errno(ErrorKind::io, folder, "open");
-  // Some file systems cannot sync a folder; there the rename is as safe as it gets.
-  if (retry([&] { return ::fsync(parent.get()); }) != 0 && errno != EINVAL && errno != ENOTSUP) {
-    throw_errno(ErrorKind::io, folder, "sync");
-  }
+  TemporaryFile beside(target.path);
+  write_all(beside.fd(), bytes, beside.path());
+  beside.publish();
 }
 
 void make_folder(std::string_view what, const std::filesystem::path& folder) {

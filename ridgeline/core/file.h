@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -15,11 +16,14 @@ namespace ridgeline {
 std::vector<std::byte> read_file(const std::filesystem::path& path, ErrorKind kind = ErrorKind::io,
                                  size_t limit = size_t{1} << 40);
 
-// Afterwards `path` holds `bytes`, on disk, or Error(io) was thrown and it holds what it held:
-// written beside as "<name>.tmp", synced, renamed, the folder synced. Whatever fails leaves no .tmp
-// behind (kill -9 does; the next write of the same file takes it over). One writer a path at a
-// time. A link is followed; into what is no plain file (/dev/null, a pipe) the bytes are written as
-// they are.
+// The same as text.
+std::string read_text_file(const std::filesystem::path& path, ErrorKind kind = ErrorKind::io,
+                           size_t limit = size_t{1} << 40);
+
+// Afterwards `path` holds `bytes`, on disk, or Error(io) was thrown and it holds what it held: a
+// TemporaryFile beside it is written, synced and renamed, and the folder synced. Whatever fails
+// leaves nothing behind (kill -9 does, until remove_leftovers). A link is followed; into what is no
+// plain file (/dev/null, a pipe) the bytes are written as they are.
 void write_file_atomic(const std::filesystem::path& path, std::span<const std::byte> bytes);
 
 // All of `bytes` into an open file; throws io, naming `path`.

@@ -5,7 +5,21 @@
 #include <algorithm>
 #include <vector>
 
+#include "ridgeline/core/utf8.h"
+
 namespace ridgeline {
+namespace {
+
+// The place of the character that byte `at` of `text` is in.
+size_t character_at(std::string_view text, size_t at) {
+  const size_t least = at < 3 ? 0 : at - 3;
+  for (size_t begin = at; begin > least; --begin) {
+    if ((static_cast<unsigned char>(text[begin]) & 0xc0) != 0x80) return begin;
+  }
+  return at;
+}
+
+}  // namespace
 
 std::string nearest(std::string_view word, std::span<const std::string_view> names) {
   // Edits are insertions, deletions, replacements and swaps of neighbours.
@@ -40,13 +54,21 @@ std::string nearest(std::string_view word, std::span<const std::string_view> nam
 
 std::string printable(std::string_view text) {
   std::string result;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte >= 0x20 && byte != 0x7f) {
-      result += c;
-    } else {
-      result += fmt::format("\\x{:02x}", byte);
+  while (!text.empty()) {
+    const size_t length = utf8_length(text);
+    const auto lead = static_cast<unsigned char>(text[0]);
+    // U+0080 to U+009F, c2 80 to c2 9f, command a terminal as the bytes below 0x20 do.
+    const bool command =
+        lead < 0x20 || lead == 0x7f || (lead == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0);
+    const size_t taken = std::max<size_t>(1, length);
+    for (const char c : text.substr(0, taken)) {
+      if (length > 0 && !command) {
+        result += c;
+      } else {
+        result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+      }
     }
+    text.remove_prefix(taken);
   }
   return result;
 }
@@ -54,12 +76,37 @@ std::string printable(std::string_view text) {
 std::string one_line(std::string text) {
   std::ranges::replace_if(
       text, [](char c) { return c == '\n' || c == '\r'; }, ' ');
-  return printable(text);
+  // A path alone may have 4096 bytes. What would help is said at the end.
+  constexpr size_t kMost = 4096, kEnd = 1024;
+  if (text.size() <= kMost) return printable(text);
+  const size_t front = character_at(text, kMost - kEnd),
+               back = character_at(text, text.size() - kEnd);
+  return fmt::format("{} ... ({} bytes left out) ... {}",
+                     printable(std::string_view(text).substr(0, front)), back - front,
+                     printable(std::string_view(text).substr(back)));
 }
 
 std::string quote(std::string_view text) {
-  constexpr size_t kMost = 80;
-  return fmt::format("'{}{}'", printable(text.substr(0, kMost)), text.size() > kMost ? "..." : "");
+  constexpr size_t kMost = 120;
+  if (text.size() <= kMost) return fmt::format("'{}'", printable(text));
+  return fmt::format("'{}...'", printable(text.substr(0, character_at(text, kMost))));
+}
+
+std::string list_words(std::span<const std::string_view> words) {
+  constexpr size_t kMost = 400;
+  std::string list;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (list.size() > kMost) return fmt::format("{} and {} more", list, words.size() - i);
+    if (i > 0) list += ", ";
+    const std::string quoted = quote(words[i]);
+    list += quoted.substr(1, quoted.size() - 2);
+  }
+  return list;
+}
+
+std::string list_words(std::span<const std::string> words) {
+  const std::vector<std::string_view> views(words.begin(), words.end());
+  return list_words(std::span<const std::string_view>(views));
 }
 
 }  // namespace ridgeline

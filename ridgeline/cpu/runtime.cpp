@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ridgeline/core/buffer.h"
+#include "ridgeline/core/host_memory.h"
 
 #ifdef RIDGELINE_HAVE_ONEDNN
 #include <dnnl.h>
@@ -64,17 +65,7 @@ std::string CpuRuntime::fingerprint() const {
 }
 
 void* CpuRuntime::allocate(size_t bytes) {
-  // Linux promises more than it has and kills whoever then touches it, so large wishes are first
-  // compared with what there is.
-  constexpr size_t kLarge = size_t{1} << 26;
-  if (bytes > kLarge) {
-    const size_t free = std::strtoull(field("/proc/meminfo", "MemAvailable").c_str(), nullptr, 10);
-    if (free > 0 && bytes / 1024 > free) {
-      throw_error(ErrorKind::device,
-                  "out of memory: wanted {} bytes, {} free; use a smaller batch or model", bytes,
-                  free * 1024);
-    }
-  }
+  require_host_memory(bytes, "use a smaller batch or model");
   // Large blocks of calloc are pages of zeros that take no memory until they are touched: a plan
   // that is only looked at costs little. In the gap before the first line lies where they begin.
   const size_t padded = align_up(bytes) + 2 * kAlignment;

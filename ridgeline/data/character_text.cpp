@@ -5,12 +5,15 @@
 #include <utility>
 
 #include "ridgeline/core/error.h"
+#include "ridgeline/core/host_memory.h"
 #include "ridgeline/data/input_file.h"
 
 namespace ridgeline::data {
 namespace {
 
 constexpr size_t kMostBytes = size_t{1} << 30;
+// Texts pack to a tenth or so: a gzip file that gives far more than that was made to fill memory.
+constexpr size_t kMostRatio = 100, kAlwaysFine = size_t{64} << 20;
 
 }  // namespace
 
@@ -58,10 +61,16 @@ std::string read_text(const std::filesystem::path& path) {
   constexpr size_t kBlock = size_t{1} << 20;
   for (;;) {
     const size_t before = text.size();
+    if (before + kBlock > text.capacity()) require_host_memory(2 * text.capacity());
     text.resize(before + kBlock);
     const size_t got = source.read(std::as_writable_bytes(std::span(text).subspan(before)));
     text.resize(before + got);
     if (got < kBlock) break;
+    if (source.compressed() &&
+        text.size() > std::max(kAlwaysFine, kMostRatio * size_t(file.size()))) {
+      throw_error(ErrorKind::data, "{}: unpacks to more than {} times its size; unpack it first",
+                  path.string(), kMostRatio);
+    }
     if (text.size() > kMostBytes) {
       throw_error(ErrorKind::data, "{}: more than 1 GiB of text; cut it into smaller files",
                   path.string());
@@ -79,6 +88,8 @@ ImageSet make_streams(std::string_view text, const Alphabet& alphabet, int64_t s
     throw_error(ErrorKind::data, "{}: a part of {} characters is too short for sequences of {}",
                 name, text.size(), steps);
   }
+  // Codes, items and labels of four bytes.
+  require_host_memory(6 * text.size(), "use a shorter text");
   const std::vector<uint8_t> codes = alphabet.encode(text, name);
   const int64_t pieces = available / (streams * steps);
   ImageSet set;

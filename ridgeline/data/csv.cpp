@@ -7,8 +7,8 @@
 
 namespace ridgeline::data {
 
-CsvReader::CsvReader(ByteStream& source, char separator, size_t chunk)
-    : buffer_(source, chunk), separator_(separator) {}
+CsvReader::CsvReader(ByteStream& source, char separator, size_t chunk, bool begins_file)
+    : buffer_(source, chunk, begins_file), separator_(separator) {}
 
 bool CsvReader::next(std::vector<std::string_view>& fields) {
   buffer_.drop(record_bytes_);

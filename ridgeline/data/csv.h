@@ -14,7 +14,9 @@ namespace ridgeline::data {
 // record has another number of fields than the first.
 class CsvReader {
  public:
-  explicit CsvReader(ByteStream& source, char separator = ',', size_t chunk = size_t{1} << 20);
+  // `begins_file`: as of RecordBuffer.
+  explicit CsvReader(ByteStream& source, char separator = ',', size_t chunk = size_t{1} << 20,
+                     bool begins_file = true);
 
   // The next record's fields, valid until the next call; false at the end.
   bool next(std::vector<std::string_view>& fields);

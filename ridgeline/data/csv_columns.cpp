@@ -1,11 +1,10 @@
 #include "ridgeline/data/csv_columns.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <charconv>
 
 #include "ridgeline/core/error.h"
+#include "ridgeline/core/words.h"
 
 namespace ridgeline::data {
 namespace {
@@ -34,14 +33,14 @@ CsvColumns find_csv_columns(CsvReader& reader, const TextColumns& columns,
   std::vector<std::string_view> fields;
   if (header && !reader.next(fields)) {
     throw_error(ErrorKind::data, "{}: is empty; a header with {} was expected", file,
-                fmt::join(names, ", "));
+                list_words(names));
   }
   const auto find = [&](const std::string& name) {
     const auto at = std::ranges::find(fields, name);
     if (at != fields.end()) return size_t(at - fields.begin());
     if (const auto place = number(name)) return *place;
-    throw_error(ErrorKind::data, "{}: line 1: no column '{}'; there are {}", file, name,
-                fmt::join(fields, ", "));
+    throw_error(ErrorKind::data, "{}: line 1: no column {}; there are {}", file, quote(name),
+                list_words(fields));
   };
   CsvColumns found;
   for (const std::string& name : columns.text) found.text.push_back(find(name));

@@ -4,8 +4,10 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <limits>
 #include <vector>
 
+#include "ridgeline/core/host_memory.h"
 #include "ridgeline/core/text.h"
 #include "ridgeline/data/idx_header.h"
 
@@ -52,6 +54,7 @@ void check_plain_size(ByteSource& in, const Header& header) {
 
 HostTensor read_plain(ByteSource& in, const Header& header) {
   check_plain_size(in, header);
+  require_host_memory(size_t(header.payload_bytes));
   HostTensor tensor(header.dtype, header.shape);
   const std::span<std::byte> out(static_cast<std::byte*>(tensor.view().data),
                                  size_t(header.payload_bytes));
@@ -77,6 +80,7 @@ HostTensor read_gzip(ByteSource& in, const Header& header) {
   const std::string& file = in.file().name();
   check_gzip_size(in, header);
   const size_t total = size_t(header.payload_bytes);
+  require_host_memory(2 * total);  // unpacked, and then as a tensor
   std::vector<std::byte> bytes;
   bytes.reserve(std::min(total, size_t(in.file().size()) * 8));  // images pack about 2 to 5 times
   while (bytes.size() < total) {
@@ -100,32 +104,12 @@ void to_host_order(const Tensor& tensor) {
     std::reverse(bytes + at, bytes + at + width);
 }
 
-// What the last word of a gzip file says that it unpacks to: raw bytes have no header to say it.
-int64_t stated_gzip_size(const InputFile& file) {
-  std::array<uint8_t, 4> last{};
-  file.peek(std::as_writable_bytes(std::span(last)), std::max<int64_t>(0, file.size() - 4));
-  const int64_t size =
-      int64_t{last[3]} << 24 | int64_t{last[2]} << 16 | int64_t{last[1]} << 8 | int64_t{last[0]};
-  if (size > checked_mul(file.size(), kMostGzipRatio, file.name().c_str())) {
-    throw_error(ErrorKind::data,
-                "{}: truncated: states {} bytes, more than {} bytes of gzip can hold; get it again",
-                file.name(), size, file.size());
-  }
-  return size;
-}
-
-// The bytes of a file of nothing but items.
-int64_t raw_size(const ByteSource& in, InputFile& file, const Shape& item) {
-  const int64_t size = in.compressed() ? stated_gzip_size(file) : file.size();
-  const int64_t features = item.numel();
-  if (features == 0 || size % features != 0) {
-    throw_error(
-        ErrorKind::data,
-        "{}: its size, {}, is no whole number of items of {} ({}); give a file of raw bytes or "
-        "an IDX file",
-        file.name(), counted(size, "byte"), counted(features, "byte"), to_string(item));
-  }
-  return size;
+[[noreturn]] void throw_no_whole_items(const std::string& file, int64_t bytes, const Shape& item) {
+  throw_error(
+      ErrorKind::data,
+      "{}: its size, {}, is no whole number of items of {} ({}); give a file of raw bytes or "
+      "an IDX file",
+      file, counted(bytes, "byte"), counted(item.numel(), "byte"), to_string(item));
 }
 
 void refuse_empty(const InputFile& file) {
@@ -152,8 +136,14 @@ HostTensor read_idx(const std::filesystem::path& path) {
 
 ItemStream::ItemStream(const std::filesystem::path& path, const Shape& raw_item, bool idx)
     : file_(path), in_((refuse_empty(file_), file_)), item_(raw_item) {
+  constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
   if (!idx) {
-    items_ = left_ = raw_size(in_, file_, raw_item) / raw_item.numel();
+    const int64_t features = item_.numel(), size = file_.size();
+    if (features == 0 || (!in_.compressed() && size % features != 0)) {
+      throw_no_whole_items(file_.name(), size, item_);
+    }
+    if (!in_.compressed()) items_ = size / features;
+    end_ = items_.value_or(kUnknown);
     return;
   }
   const Header header = read_header(in_);
@@ -163,33 +153,43 @@ ItemStream::ItemStream(const std::filesystem::path& path, const Shape& raw_item,
   }
   in_.compressed() ? check_gzip_size(in_, header) : check_plain_size(in_, header);
   header_bytes_ = header.header_bytes;
-  items_ = left_ = header.shape[0];
+  items_ = end_ = header.shape[0];
   item_ = header.shape.drop_front();
 }
 
-void ItemStream::read(std::span<uint8_t> out) {
-  const size_t got = in_.read(std::as_writable_bytes(out));
-  if (got < out.size()) {
+int64_t ItemStream::read(int64_t most, std::vector<uint8_t>& out) {
+  const int64_t features = item_.numel(), asked = std::min(most, end_ - begin_);
+  const size_t have = out.size();
+  out.resize(have + size_t(checked_mul(asked, features, file_.name().c_str())));
+  const auto got = int64_t(in_.read(std::as_writable_bytes(std::span(out).subspan(have))));
+  if (got < asked * features && items_) {
     throw_error(ErrorKind::data, "{}: truncated: {} items of {} bytes are missing; get it again",
-                file_.name(), left_ - int64_t(got) / item_.numel(), item_.numel());
+                file_.name(), end_ - begin_ - got / features, features);
   }
-  left_ -= item_.numel() > 0 ? int64_t(out.size()) / item_.numel() : left_;
-  if (left_ > 0 || !whole_) return;
+  if (features > 0 && got % features != 0) {
+    throw_no_whole_items(file_.name(), begin_ * features + got, item_);
+  }
+  const int64_t count = items_ ? asked : got / features;
+  out.resize(have + size_t(count * features));
+  begin_ += count;
+  if (items_ != begin_) return count;
   std::byte extra{};  // reading past the end checks the CRC
   if (in_.read({&extra, 1}) != 0) {
     throw_error(ErrorKind::data, "{}: trailing bytes after {} items of {} bytes; get it again",
-                file_.name(), items_, item_.numel());
+                file_.name(), *items_, features);
   }
+  return count;
 }
 
-void ItemStream::restrict(int64_t begin, int64_t end) {
+void ItemStream::restrict(const std::function<Range(int64_t)>& part_of) {
   if (in_.compressed()) {
     throw_error(ErrorKind::usage, "{}: a gzip file can only be read from its beginning; unpack it",
                 file_.name());
   }
-  file_.seek(header_bytes_ + begin * item_.numel());
-  left_ = end - begin;
-  whole_ = false;
+  const Range part = part_of(*items_);
+  file_.seek(header_bytes_ + part.begin * item_.numel());
+  begin_ = part.begin;
+  end_ = part.end;
 }
 
 bool is_idx(const std::filesystem::path& path) {

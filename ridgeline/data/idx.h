@@ -1,8 +1,12 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <optional>
+#include <vector>
 
 #include "ridgeline/core/buffer.h"
+#include "ridgeline/core/thread_pool.h"
 #include "ridgeline/data/input_file.h"
 
 namespace ridgeline::data {
@@ -16,27 +20,28 @@ HostTensor read_idx(const std::filesystem::path& path);
 HostTensor read_idx(InputFile& file);  // from the file's beginning; read nothing from it before
 
 // The items of an IDX file of bytes, or of a file of nothing but items, in bounded memory and with
-// the same checks: what can be known before is thrown before, the rest when the end is read.
+// the same checks: what can be known before is thrown before, the rest when the end is read. A gzip
+// file may have any number of members.
 class ItemStream {
  public:
   // `raw_item` is the shape of an item where there is no header to say it.
   ItemStream(const std::filesystem::path& path, const Shape& raw_item, bool idx);
 
   const Shape& item() const { return item_; }
-  int64_t items() const { return items_; }  // in the file
-  int64_t left() const { return left_; }
-  // The next items, out.size() / item().numel() <= left() of them.
-  void read(std::span<uint8_t> out);
-  // From now on the items [begin, end) alone. Throws usage for a gzip file.
-  void restrict(int64_t begin, int64_t end);
+  // In the file. None for a gzip file of nothing but items, which nothing says before its end.
+  std::optional<int64_t> items() const { return items_; }
+  // Appends up to `most` of the next items and gives how many: fewer only at the end.
+  int64_t read(int64_t most, std::vector<uint8_t>& out);
+  // From now on only the items that `part_of` picks by their number. Throws usage for a gzip file.
+  void restrict(const std::function<Range(int64_t items)>& part_of);
 
  private:
   InputFile file_;
   ByteSource in_;
   Shape item_;
-  int64_t items_ = 0, left_ = 0;
+  std::optional<int64_t> items_;
+  int64_t begin_ = 0, end_ = 0;  // of the items to read; the end as far as it is known
   int64_t header_bytes_ = 0;
-  bool whole_ = true;
 };
 
 // True if the file, unpacked, begins with an IDX header of a type we know.

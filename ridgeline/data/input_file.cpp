@@ -1,6 +1,5 @@
 #include "ridgeline/data/input_file.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -24,35 +23,17 @@ bool has_gzip_magic(const InputFile& file) {
 
 }  // namespace
 
-InputFile::InputFile(const std::filesystem::path& path) : name_(path.string()) {
-  // Non-blocking, so that a named pipe is refused below instead of waited for.
-  fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd_ < 0 && errno == ENOENT) {
-    throw_error(ErrorKind::data, "{}: no such file; check the path", name_);
-  }
-  if (fd_ < 0) throw_error(ErrorKind::data, "{}: cannot be read: {}", name_, std::strerror(errno));
+InputFile::InputFile(const std::filesystem::path& path)
+    : name_(path.string()), file_(open_regular(path, ErrorKind::data)) {
   struct stat status {};
-  std::string fault;
-  if (::fstat(fd_, &status) != 0) {
-    fault = std::strerror(errno);
-  } else if (S_ISDIR(status.st_mode)) {
-    fault = "is a folder; give a file";
-  } else if (!S_ISREG(status.st_mode)) {
-    fault = "is not a regular file; save it to disk first";
-  }
-  if (!fault.empty()) {
-    ::close(fd_);  // the destructor does not run for a constructor that throws
-    throw_error(ErrorKind::data, "{}: {}", name_, fault);
-  }
+  if (::fstat(file_.get(), &status) != 0) throw_errno(ErrorKind::data, path, "examine");
   size_ = status.st_size;
 }
-
-InputFile::~InputFile() { ::close(fd_); }
 
 size_t InputFile::read(std::span<std::byte> out) {
   size_t done = 0;
   while (done < out.size()) {
-    const ssize_t got = ::pread(fd_, out.data() + done, out.size() - done, position_);
+    const ssize_t got = ::pread(file_.get(), out.data() + done, out.size() - done, position_);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw_error(ErrorKind::io, "{}: read error: {}", name_, std::strerror(errno));
     if (got == 0) break;
@@ -68,7 +49,7 @@ size_t InputFile::read(std::span<std::byte> out) {
 }
 
 size_t InputFile::peek(std::span<std::byte> out, int64_t offset) const {
-  const ssize_t got = ::pread(fd_, out.data(), out.size(), offset);
+  const ssize_t got = ::pread(file_.get(), out.data(), out.size(), offset);
   if (got < 0) throw_error(ErrorKind::io, "{}: read error: {}", name_, std::strerror(errno));
   return size_t(got);
 }

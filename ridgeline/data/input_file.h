@@ -8,6 +8,8 @@
 #include <string>
 #include <utility>
 
+#include "ridgeline/core/descriptor.h"
+
 namespace ridgeline::data {
 
 // A regular file open for reading, never mapped: a file that shrinks gives an Error, not a SIGBUS.
@@ -15,9 +17,6 @@ namespace ridgeline::data {
 class InputFile {
  public:
   explicit InputFile(const std::filesystem::path& path);
-  ~InputFile();
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
 
   const std::string& name() const { return name_; }
   int64_t size() const { return size_; }  // when it was opened
@@ -32,7 +31,7 @@ class InputFile {
 
  private:
   std::string name_;
-  int fd_ = -1;
+  Descriptor file_;
   int64_t size_ = 0;
   int64_t position_ = 0;
 };

@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "ridgeline/core/cache_file.h"
 #include "ridgeline/core/error.h"
 #include "ridgeline/data/input_file.h"
 #include "ridgeline/data/sha256.h"
@@ -111,16 +112,7 @@ void refuse(std::string_view name_or_folder) {
 
 }  // namespace
 
-fs::path user_data_folder() {
-  // The XDG specification says to ignore relative paths.
-  if (const fs::path cache = from_environment("XDG_CACHE_HOME"); cache.is_absolute()) {
-    return cache / "ridgeline" / "data";
-  }
-  if (const fs::path home = from_environment("HOME"); home.is_absolute()) {
-    return home / ".cache" / "ridgeline" / "data";
-  }
-  return {};
-}
+fs::path user_data_folder() { return cache_file("data"); }
 
 std::vector<Place> search_places(const fs::path& data_dir) {
   std::vector<Place> places{{data_dir, "--data"},

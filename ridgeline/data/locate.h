@@ -21,7 +21,7 @@ struct Place {
 // cache, where the distribution's packages put data.
 std::vector<Place> search_places(const std::filesystem::path& data_dir);
 
-// $XDG_CACHE_HOME/ridgeline/data or ~/.cache/ridgeline/data; empty when neither is known.
+// The folder "data" of cache_folder(); empty when there is none.
 std::filesystem::path user_data_folder();
 
 // The first folder that holds the files of `parts`. Throws data, with all places looked in and the

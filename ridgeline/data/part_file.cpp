@@ -8,13 +8,13 @@
 #include <cerrno>
 #include <cstring>
 
-#include "ridgeline/core/error.h"
+#include "ridgeline/core/descriptor.h"
 
 namespace ridgeline::data {
 namespace fs = std::filesystem;
 
 PartFile::PartFile(const fs::path& target) : target_(target), path_(target.string() + ".part") {
-  fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+  fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
   if (fd_ < 0) fail("cannot be written");
   struct stat status {};
   if (::fstat(fd_, &status) != 0) {
@@ -22,6 +22,11 @@ PartFile::PartFile(const fs::path& target) : target_(target), path_(target.strin
     ::close(fd_);  // the destructor does not run for a constructor that throws
     errno = error;
     fail("cannot be read");
+  }
+  if (!S_ISREG(status.st_mode)) {
+    ::close(fd_);
+    throw_error(ErrorKind::io, "{}: is {}, not a plain file; remove it", path_.string(),
+                kind_of_file(status.st_mode));
   }
   size_ = status.st_size;
 }

@@ -4,11 +4,12 @@
 #include <cstring>
 
 #include "ridgeline/core/error.h"
-#include "ridgeline/data/utf8.h"
+#include "ridgeline/core/utf8.h"
 
 namespace ridgeline::data {
 
-RecordBuffer::RecordBuffer(ByteStream& source, size_t chunk) : source_(source), chunk_(chunk) {}
+RecordBuffer::RecordBuffer(ByteStream& source, size_t chunk, bool begins_file)
+    : source_(source), chunk_(chunk), mark_may_come_(begins_file) {}
 
 bool RecordBuffer::more(int64_t line) {
   if (size() >= kMostRecord) {
@@ -21,14 +22,15 @@ bool RecordBuffer::more(int64_t line) {
   end_ = size();
   begin_ = 0;
   // Doubling, so that a long record is not searched anew for every chunk.
-  const size_t ask = std::max(chunk_, end_);
+  constexpr size_t kMark = 3;
+  const size_t ask = std::max({chunk_, end_, mark_may_come_ ? kMark : 1});
   bytes_.resize(end_ + ask);
   const size_t got = source_.read(std::as_writable_bytes(std::span(bytes_).subspan(end_, ask)));
   end_ += got;
-  if (!started_ && end_ >= 3) {
-    if (std::memcmp(bytes_.data(), "\xef\xbb\xbf", 3) == 0) begin_ = 3;
-    started_ = true;
+  if (mark_may_come_ && end_ >= kMark && std::memcmp(bytes_.data(), "\xef\xbb\xbf", kMark) == 0) {
+    begin_ = kMark;
   }
+  mark_may_come_ = false;
   return got > 0;
 }
 

@@ -11,10 +11,11 @@ namespace ridgeline::data {
 
 // A window on a stream of text, in which a reader looks for the end of the next record and asks for
 // more when it is not there yet. Holds one chunk, or one record if that is longer. A byte order
-// mark at the start is left out.
+// mark is left out where the stream begins a file; anywhere else it is a character of the text.
 class RecordBuffer {
  public:
-  explicit RecordBuffer(ByteStream& source, size_t chunk = size_t{1} << 20);
+  explicit RecordBuffer(ByteStream& source, size_t chunk = size_t{1} << 20,
+                        bool begins_file = true);
 
   // What is there, from the next record on. Writable: readers unescape in place.
   char* data() { return bytes_.data() + begin_; }
@@ -26,14 +27,15 @@ class RecordBuffer {
 
   const std::string& name() const { return source_.name(); }
 
-  static constexpr size_t kMostRecord = size_t{64} << 20;
+  // A model reads 1 MiB of a text at most. Several records are in memory at once.
+  static constexpr size_t kMostRecord = size_t{16} << 20;
 
  private:
   ByteStream& source_;
   size_t chunk_;
   std::vector<char> bytes_;
   size_t begin_ = 0, end_ = 0;
-  bool started_ = false;
+  bool mark_may_come_;
 };
 
 // Throws data when the record, which began at `line`, holds a NUL byte or is not UTF-8.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "ridgeline/core/host_memory.h"
+
 namespace ridgeline::data {
 namespace {
 
@@ -86,7 +88,9 @@ HostTensor resize(const Tensor& images, int64_t height, int64_t width) {
   check_images(images);
   const int rank = images.shape.rank();
   const int64_t h = images.shape[rank - 2], w = images.shape[rank - 1];
-  HostTensor resized(DType::uint8, images.shape.with(rank - 2, height).with(rank - 1, width));
+  const Shape shape = images.shape.with(rank - 2, height).with(rank - 1, width);
+  require_host_memory(size_t(shape.numel()), "use a smaller data.resize or fewer images");
+  HostTensor resized(DType::uint8, shape);
   if (images.numel() == 0) return resized;
   const std::vector<Tap> rows = taps(h, height), columns = taps(w, width);
   const int64_t planes = images.numel() / (h * w), divisor = 4 * height * width;

@@ -4,22 +4,25 @@
 
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "ridgeline/core/error.h"
-#include "ridgeline/core/words.h"
 #include "ridgeline/data/csv.h"
 #include "ridgeline/data/csv_columns.h"
+#include "ridgeline/data/json_fields.h"
 
 namespace ridgeline::data {
 namespace {
 
+constexpr size_t kChunk = size_t{1} << 20;
+
 class LineText final : public TextReader {
  public:
   LineText(std::unique_ptr<ByteStream> bytes, const TextPlace& place)
-      : bytes_(std::move(bytes)), buffer_(*bytes_), line_(place.line - 1) {}
+      : bytes_(std::move(bytes)),
+        buffer_(*bytes_, kChunk, place.begins_file),
+        line_(place.line - 1) {}
 
   const std::string& file() const override { return bytes_->name(); }
 
@@ -61,7 +64,7 @@ class LineText final : public TextReader {
 class CsvText final : public TextReader {
  public:
   CsvText(std::unique_ptr<ByteStream> bytes, const TextColumns& columns, const TextPlace& place)
-      : bytes_(std::move(bytes)), reader_(*bytes_) {
+      : bytes_(std::move(bytes)), reader_(*bytes_, ',', kChunk, place.begins_file) {
     const CsvColumns found = find_csv_columns(reader_, columns, file());
     text_ = found.text;
     label_ = found.label;
@@ -102,6 +105,8 @@ class JsonText final : public TextReader {
   JsonText(std::unique_ptr<ByteStream> bytes, const TextColumns& columns, const TextPlace& place)
       : lines_(std::move(bytes), place), columns_(columns) {
     if (columns_.text.empty()) columns_.text = {"text"};
+    for (const std::string& key : columns_.text) fields_.want(key);
+    if (!columns_.label.empty()) fields_.want(columns_.label);
   }
 
   const std::string& file() const override { return lines_.file(); }
@@ -111,51 +116,21 @@ class JsonText final : public TextReader {
     do {
       if (!lines_.next(line)) return false;
     } while (line.text.find_first_not_of(" \t") == std::string_view::npos);
-    const nlohmann::json object = parse(line);
+    fields_.read(line.text, file(), line.line);
     text_.clear();
     for (const std::string& key : columns_.text) {
       if (!text_.empty()) text_ += ' ';
-      text_ += value(object, key, line.line);
+      text_ += fields_.value(key);
     }
-    label_ = columns_.label.empty() ? std::string() : value(object, columns_.label, line.line);
+    label_ = columns_.label.empty() ? std::string() : fields_.value(columns_.label);
     record = {text_, label_, line.line};
     return true;
   }
 
  private:
-  nlohmann::json parse(const TextRecord& line) {
-    keys_.clear();
-    const auto note = [this](int depth, nlohmann::json::parse_event_t event, nlohmann::json& key) {
-      const bool ours = depth == 1 && event == nlohmann::json::parse_event_t::key;
-      if (ours) keys_.push_back(key.get<std::string>());
-      return true;
-    };
-    nlohmann::json object = nlohmann::json::parse(line.text, note, false);
-    if (!object.is_object()) {
-      throw_error(ErrorKind::data, "{}: line {}: is not a JSON object", file(), line.line);
-    }
-    if (keys_.size() != object.size()) {
-      std::ranges::sort(keys_);
-      throw_error(ErrorKind::data, "{}: line {}: the key {} is there twice", file(), line.line,
-                  quote(*std::ranges::adjacent_find(keys_)));
-    }
-    return object;
-  }
-
-  std::string value(const nlohmann::json& object, const std::string& key, int64_t line) const {
-    const auto found = object.find(key);
-    if (found == object.end()) {
-      throw_error(ErrorKind::data, "{}: line {}: has no key \"{}\"", file(), line, key);
-    }
-    if (found->is_string()) return found->get<std::string>();
-    if (found->is_number_integer()) return found->dump();
-    throw_error(ErrorKind::data, "{}: line {}: \"{}\" is neither text nor a whole number", file(),
-                line, key);
-  }
-
   LineText lines_;
   TextColumns columns_;
-  std::vector<std::string> keys_;  // of the line's object, as written
+  JsonFields fields_;
   std::string text_, label_;
 };
 

@@ -47,8 +47,9 @@ std::unique_ptr<TextReader> open_text(const std::filesystem::path& path,
 
 // Records that follow others: where they stand in the file they were taken from.
 struct TextPlace {
-  int64_t line = 1;    // of the first record
-  size_t columns = 0;  // of every record of a csv file; 0: as many as the first has
+  int64_t line = 1;         // of the first record
+  size_t columns = 0;       // of every record of a csv file; 0: as many as the first has
+  bool begins_file = true;  // else bytes of the file come before, and a byte order mark is text
 };
 
 // The same of some of a file's records. The format must be named; a csv file's columns are numbers.

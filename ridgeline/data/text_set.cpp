@@ -8,6 +8,9 @@
 #include <limits>
 #include <utility>
 
+#include "ridgeline/core/host_memory.h"
+#include "ridgeline/core/words.h"
+
 namespace ridgeline::data {
 namespace {
 
@@ -22,10 +25,10 @@ int32_t class_of(std::string_view label, const TextCoding& coding, const std::st
   int value = 0;
   const auto [end, error] = std::from_chars(label.data(), label.data() + label.size(), value);
   if (error != std::errc() || end != label.data() + label.size()) {
-    throw_error(ErrorKind::data, "{}: line {}: label '{}' is {}", file, line, label.substr(0, 40),
+    throw_error(ErrorKind::data, "{}: line {}: label {} is {}", file, line, quote(label),
                 coding.class_names.empty()
                     ? std::string("not a whole number")
-                    : fmt::format("none of the classes {}", fmt::join(coding.class_names, ", ")));
+                    : "none of the classes " + list_words(coding.class_names));
   }
   int classes = coding.class_names.empty() ? coding.classes : int(coding.class_names.size());
   if (classes == 0) classes = kMostClasses;
@@ -47,6 +50,9 @@ ImageSet load_text(const std::filesystem::path& path, const TextColumns& columns
     if (labels.size() == size_t(std::numeric_limits<int32_t>::max())) {
       throw_error(ErrorKind::data, "{}: line {}: more than {} texts", reader->file(), record.line,
                   labels.size());
+    }
+    if (codes.size() + length > codes.capacity()) {
+      require_host_memory(4 * codes.size(), "use fewer texts or a smaller data.text.length");
     }
     labels.push_back(class_of(record.label, coding, reader->file(), record.line));
     codes.resize(codes.size() + length);

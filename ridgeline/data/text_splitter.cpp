@@ -6,15 +6,20 @@
 #include "ridgeline/data/csv_columns.h"
 
 namespace ridgeline::data {
+namespace {
+
+constexpr size_t kChunk = size_t{1} << 20;
+
+}  // namespace
 
 TextSplitter::TextSplitter(std::unique_ptr<ByteStream> bytes, const TextColumns& columns,
                            const TextPlace& place)
     : bytes_(std::move(bytes)), columns_(columns), line_(place.line) {
   if (columns_.format != TextFormat::csv) {
-    lines_ = std::make_unique<RecordBuffer>(*bytes_);
+    lines_ = std::make_unique<RecordBuffer>(*bytes_, kChunk, place.begins_file);
     return;
   }
-  csv_ = std::make_unique<CsvReader>(*bytes_);
+  csv_ = std::make_unique<CsvReader>(*bytes_, ',', kChunk, place.begins_file);
   const CsvColumns found = find_csv_columns(*csv_, columns_, bytes_->name());
   columns_.text.clear();
   for (const size_t column : found.text) columns_.text.push_back(std::to_string(column + 1));
@@ -24,16 +29,19 @@ TextSplitter::TextSplitter(std::unique_ptr<ByteStream> bytes, const TextColumns&
 
 TextSplitter::Piece TextSplitter::next(int64_t records, std::vector<uint8_t>& out) {
   Piece piece;
+  piece.place.begins_file = false;
   bool first = true;
   std::string_view text;
-  while (piece.records < records) {
+  const size_t before = out.size();
+  while (piece.records < records && out.size() - before < kMostBytes) {
     bool blank = false;
     if (csv_) {
       const CsvReader::Raw found = csv_->next_raw(text);
-      if (found == CsvReader::Raw::end) break;
+      ended_ = found == CsvReader::Raw::end;
+      if (ended_) break;
       blank = found == CsvReader::Raw::blank;
       line_ = csv_->line();
-    } else if (!next_line(text, blank)) {
+    } else if (ended_ = !next_line(text, blank); ended_) {
       break;
     }
     if (first) piece.place.line = line_;

@@ -17,12 +17,18 @@ class TextSplitter {
                const TextPlace& place = {});
 
   struct Piece {
-    int64_t records = 0;  // fewer than asked for only at the end
+    int64_t records = 0;
     TextPlace place;
   };
-  // Appends the next records to `out`, as they are written. Blank lines that are no records come
-  // along uncounted, so that line numbers stay right.
+  // A piece ends after the record that makes it this long, however few its records are.
+  static constexpr size_t kMostBytes = size_t{8} << 20;
+  // Appends the next records to `out`, as they are written: fewer than asked for at the end of the
+  // stream, or where the piece is long. Blank lines that are no records come along uncounted, so
+  // that line numbers stay right.
   Piece next(int64_t records, std::vector<uint8_t>& out);
+
+  // False once the end of the stream has been read.
+  bool more() const { return !ended_; }
 
   // Where things are in the pieces: a csv file's columns as numbers.
   const TextColumns& columns() const { return columns_; }
@@ -35,6 +41,7 @@ class TextSplitter {
   std::unique_ptr<CsvReader> csv_;
   std::unique_ptr<RecordBuffer> lines_;
   size_t used_ = 0;
+  bool ended_ = false;
   int64_t line_ = 1;
 };
 

@@ -9,6 +9,7 @@
 #include "ridgeline/core/claim_memory.h"
 #include "ridgeline/core/file.h"
 #include "ridgeline/core/thread_pool.h"
+#include "ridgeline/core/words.h"
 #include "ridgeline/dist/self.h"
 
 namespace ridgeline::dist {
@@ -118,7 +119,7 @@ void RankCommunicator::set_end(std::function<void(int code, const std::string& m
 
 void RankCommunicator::end(int code, const std::string& message) {
   if (end_) end_(code, message);
-  write_stderr("ridgeline: " + message + "\n");
+  write_stderr("ridgeline: " + one_line(message) + "\n");
   ::_exit(code);
 }
 

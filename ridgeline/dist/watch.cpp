@@ -271,7 +271,7 @@ void Watch::accuse(int rank, const std::string& what) {
   // The root itself: all others see it, the first of them speaks. The rest let it: the launcher
   // ends everyone as soon as one has ended.
   if (ranks_.rank() == 1) {
-    write_stderr("ridgeline: " + text + "\n");
+    write_stderr("ridgeline: " + one_line(text) + "\n");
   } else {
     ::usleep(kHearingMs * 1000);
   }
@@ -284,7 +284,7 @@ void Watch::end_all(int code, const std::string& message) {
     for (;;) ::pause();  // another thread is at it
   }
   before_exit();
-  write_stderr("ridgeline: " + message + "\n");
+  write_stderr("ridgeline: " + one_line(message) + "\n");
   finishing_ = true;  // connections close from here on
   for (auto& peer : peers_) {
     if (peer->fd >= 0) send(*peer, Kind::quit, code);

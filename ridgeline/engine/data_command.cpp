@@ -65,8 +65,8 @@ std::string check_set(const std::string& name, const std::filesystem::path& data
   return text;
 }
 
-std::string get_set(const std::string& name, const std::filesystem::path& dest,
-                    data::GetOptions options) {
+GetResult get_set(const std::string& name, const std::filesystem::path& dest,
+                  data::GetOptions options) {
   const data::SetInfo& set = data::set_info(name);
   const SignalGuard signals;
   const bool terminal = isatty(STDERR_FILENO) != 0;
@@ -81,8 +81,14 @@ std::string get_set(const std::string& name, const std::filesystem::path& dest,
     }
     return SignalGuard::caught() == 0;
   };
-  const auto folder = data::get(set, dest, options);
-  return fmt::format("{}: in {}, checked\n", set.name, folder.string());
+  try {
+    const auto folder = data::get(set, dest, options);
+    return {fmt::format("{}: in {}, checked\n", set.name, folder.string()), 0};
+  } catch (const Error& error) {
+    if (SignalGuard::caught() == 0) throw;
+    if (terminal && shown >= 0) write_stderr("\n");
+    return {error.what(), SignalGuard::caught()};
+  }
 }
 
 }  // namespace ridgeline::engine

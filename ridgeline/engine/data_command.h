@@ -11,7 +11,11 @@ namespace ridgeline::engine {
 std::string list_sets(const std::filesystem::path& data_dir);
 // Throws data when a file is missing or differs.
 std::string check_set(const std::string& name, const std::filesystem::path& data_dir);
-std::string get_set(const std::string& name, const std::filesystem::path& dest,
-                    data::GetOptions options);
+struct GetResult {
+  std::string text;
+  int stopped_by = 0;  // a signal's number; what came until then is kept
+};
+GetResult get_set(const std::string& name, const std::filesystem::path& dest,
+                  data::GetOptions options);
 
 }  // namespace ridgeline::engine

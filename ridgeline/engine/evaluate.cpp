@@ -4,7 +4,9 @@
 #include <cmath>
 #include <numeric>
 
+#include "ridgeline/data/resize.h"
 #include "ridgeline/engine/clock.h"
+#include "ridgeline/engine/launch_rows.h"
 #include "ridgeline/engine/load_data.h"
 #include "ridgeline/engine/ranks.h"
 
@@ -15,15 +17,77 @@ namespace {
 // divides the rows needs one plan only.
 constexpr int64_t kLeastBatch = 128, kMostBatch = 512;
 
-int64_t evaluation_batch(int64_t rows) {
-  for (int64_t batch = std::min(kMostBatch, rows); batch >= kLeastBatch; --batch) {
+int64_t evaluation_batch(int64_t rows, int64_t features) {
+  const int64_t most = launch_rows(kMostBatch, features);
+  for (int64_t batch = std::min(most, rows); batch >= kLeastBatch; --batch) {
     if (rows % batch == 0) return batch;
   }
-  return std::min<int64_t>(256, std::max<int64_t>(1, rows));
+  return std::clamp<int64_t>(rows, 1, std::min<int64_t>(256, most));
 }
 
 Range share_of(int64_t rows, const Communicator* ranks) {
   return ranks == nullptr ? Range{0, rows} : split(rows, ranks->rank(), ranks->size());
+}
+
+// Images are resized some at a time: all of them, at the size that a model asks for, may be a
+// thousand times what their files hold.
+constexpr int64_t kBlockBytes = int64_t{64} << 20;
+
+Shape shape_of_items(const data::ImageSet& set, const DataConfig& config) {
+  Shape item = set.item_shape();
+  const int rank = item.rank();
+  if (!config.resize || set.streams > 0 || set.codes > 0 || rank < 2) return item;
+  return item.with(rank - 2, config.resize->height).with(rank - 1, config.resize->width);
+}
+
+data::ImageSet rows_of(const data::ImageSet& set, int64_t first, int64_t count) {
+  const auto copy = [&](const HostTensor& from, HostTensor& to) {
+    const Tensor& all = from.view();
+    to = HostTensor(all.dtype, all.shape.with(0, count));
+    const size_t row = all.bytes() / size_t(set.size());
+    std::copy_n(static_cast<const std::byte*>(all.data) + size_t(first) * row, size_t(count) * row,
+                static_cast<std::byte*>(to.view().data));
+  };
+  data::ImageSet part;
+  copy(set.images, part.images);
+  copy(set.labels, part.labels);
+  part.classes = set.classes;
+  part.codes = set.codes;
+  part.name = set.name;
+  return part;
+}
+
+void add(const Evaluation& part, Evaluation& sum) {
+  const auto rows = double(part.rows), before = double(sum.rows);
+  sum.loss = (sum.loss * before + part.loss * rows) / (before + rows);
+  sum.correct += part.correct;
+  sum.rows += part.rows;
+  sum.targets += part.targets;
+  sum.seconds += part.seconds;
+  sum.accuracy = double(sum.correct) / double(sum.targets);
+}
+
+// Of a set whose images are still to be resized to `item`.
+Evaluation evaluate_resized(Machine& machine, const LoadedModel& loaded, const data::ImageSet& set,
+                            const Shape& item, const Weights& weights) {
+  int64_t rows = std::clamp<int64_t>(kBlockBytes / item.numel(), 1, set.size());
+  if (rows < set.size() && rows > kMostBatch) rows -= rows % kMostBatch;  // whole batches
+  Evaluation sum;
+  std::unique_ptr<Evaluator> evaluator;
+  for (int64_t first = 0; first < set.size(); first += rows) {
+    const int64_t count = std::min(rows, set.size() - first);
+    data::ImageSet block = rows_of(set, first, count);
+    data::resize(block, item[item.rank() - 2], item[item.rank() - 1]);
+    if (evaluator && count == rows) {
+      evaluator->replace(block);
+    } else {
+      evaluator.reset();
+      evaluator =
+          std::make_unique<Evaluator>(machine, loaded.config, loaded.model, block, loaded.scaling);
+    }
+    add(evaluator->run(weights), sum);
+  }
+  return sum;
 }
 
 }  // namespace
@@ -40,7 +104,8 @@ Evaluator::Evaluator(Machine& machine, const Config& config, const nn::Model& mo
       pinned_tail_(pinned_tail),
       shared_(machine.ranks() != nullptr && set.streams == 0),
       rows_(shared_ ? share_of(set.size(), machine.ranks()) : Range{0, set.size()}),
-      batch_(set.streams > 0 ? set.streams : evaluation_batch(rows_.end - rows_.begin)) {
+      batch_(set.streams > 0 ? set.streams
+                             : evaluation_batch(rows_.end - rows_.begin, set.features())) {
   base_.mode = nn::Mode::evaluate;
   base_.set_rows = base_.order_rows = set.size();
   std::vector<int32_t> order(size_t(set.size()));
@@ -108,10 +173,11 @@ Evaluation evaluate_file(const std::filesystem::path& file, const std::string& d
   warnings = loaded.warnings;
   const std::string name = data_name.empty() ? loaded.config.data.name : data_name;
   const data::ImageSet set =
-      load_data_part(loaded.config, name, part, data_dir, loaded.classes, loaded.symbols);
-  if (set.features() != loaded.model.input().numel()) {
+      load_stored_part(loaded.config, name, part, data_dir, loaded.classes, loaded.symbols);
+  const Shape item = shape_of_items(set, loaded.config.data);
+  if (item.numel() != loaded.model.input().numel()) {
     throw_error(ErrorKind::usage, "{}: its items are {} but the model {} takes {}", name,
-                to_string(set.item_shape()), file.string(), to_string(loaded.model.input()));
+                to_string(item), file.string(), to_string(loaded.model.input()));
   }
   check_outputs(loaded.model, set, name);
   if (ranks != nullptr && ranks->size() > 1) {
@@ -124,8 +190,10 @@ Evaluation evaluate_file(const std::filesystem::path& file, const std::string& d
   nn::LowerOptions lower = lower_options(loaded.config, loaded.scaling, set);
   lower.mode = nn::Mode::evaluate;
   const Weights weights(machine.runtime(), loaded.model, nn::lower(loaded.model, lower));
-  Evaluator evaluator(machine, loaded.config, loaded.model, set, loaded.scaling);
-  const Evaluation result = evaluator.run(weights);
+  const Evaluation result =
+      item == set.item_shape()
+          ? Evaluator(machine, loaded.config, loaded.model, set, loaded.scaling).run(weights)
+          : evaluate_resized(machine, loaded, set, item, weights);
   if (!std::isfinite(result.loss)) {
     warnings.push_back(fmt::format("{}: its loss on {} is not finite; the weights are of no use",
                                    file.string(), name));

@@ -27,6 +27,7 @@ class Evaluator {
             const std::vector<std::string>& pinned = {},
             const std::vector<std::string>& pinned_tail = {});
 
+  void replace(const data::ImageSet& set) { set_.replace(set); }  // by another of the same shapes
   // Plans for these weights, which must be of the same model; run() does so if it was not done.
   void prepare(const Weights& weights);
   Evaluation run(const Weights& weights);

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ridgeline/core/cache_file.h"
+#include "ridgeline/core/json.h"
 #include "ridgeline/core/text.h"
 #include "ridgeline/data/locate.h"
 #include "ridgeline/engine/carrier.h"
@@ -149,7 +151,8 @@ InfoReport info(const RunConfig& run, bool measure, Communicator* ranks) {
   }
   report.text += ceilings ? ceilings_text(*ceilings)
                           : "ceilings    not measured yet: ridgeline info --measure\n";
-  report.text += fmt::format("caches      {}\n", cache.string());
+  report.text += fmt::format("caches      {}\n",
+                             cache.empty() ? "none: set HOME or XDG_CACHE_HOME" : cache.string());
   json places = json::array();
   const char* title = "data        ";
   for (const data::Place& place : data::search_places({})) {
@@ -160,27 +163,24 @@ InfoReport info(const RunConfig& run, bool measure, Communicator* ranks) {
     title = "            ";
     places.push_back({{"folder", place.folder.string()}, {"why", place.why}, {"exists", there}});
   }
-  report.json = json{{"version", version()},
-                     {"build", RIDGELINE_BUILD_TYPE},
-                     {"compiler", compiler()},
-                     {"machine", machine.runtime().fingerprint()},
-                     {"features", cpu_features()},
-                     {"simd", prof::simd_level()},
-                     {"devices", all_devices},
-                     {"gpus",
-                      {{"found", gpus.gpus},
-                       {"architectures", gpus.architectures},
-                       {"refusal", gpus.refusal}}},
-                     {"threads", machine.threads()},
-                     {"ranks", several ? json{{"count", ranks->size()},
-                                              {"carrier", to_json(carrier_of(*ranks))}}
-                                       : json(nullptr)},
-                     {"rows", machine.rows().size()},
-                     {"ceilings", ceilings ? ceilings_json(*ceilings) : json(nullptr)},
-                     {"cache", cache.string()},
-                     {"data", places}}
-                    .dump(2) +
-                "\n";
+  const json document{
+      {"version", version()},
+      {"build", RIDGELINE_BUILD_TYPE},
+      {"compiler", compiler()},
+      {"machine", machine.runtime().fingerprint()},
+      {"features", cpu_features()},
+      {"simd", prof::simd_level()},
+      {"devices", all_devices},
+      {"gpus",
+       {{"found", gpus.gpus}, {"architectures", gpus.architectures}, {"refusal", gpus.refusal}}},
+      {"threads", machine.threads()},
+      {"ranks", several ? json{{"count", ranks->size()}, {"carrier", to_json(carrier_of(*ranks))}}
+                        : json(nullptr)},
+      {"rows", machine.rows().size()},
+      {"ceilings", ceilings ? ceilings_json(*ceilings) : json(nullptr)},
+      {"cache", cache.string()},
+      {"data", places}};
+  report.json = dump_json(document, 2) + "\n";
   return report;
 }
 

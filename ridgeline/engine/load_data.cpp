@@ -45,6 +45,10 @@ bool is_records(const DataConfig& config, const std::string& name) {
   return set != nullptr ? set->records : config.text.has_value();
 }
 
+bool is_images(const DataConfig& config, const std::string& name) {
+  return !is_records(config, name) && !is_text(name);
+}
+
 // The file of a text; none for images.
 std::optional<std::filesystem::path> text_file(const std::string& name,
                                                const std::filesystem::path& data_dir) {
@@ -85,15 +89,19 @@ std::string data_key(const Config& config) {
 data::ImageSet load_data_part(const Config& config, const std::string& name, data::Part part,
                               const std::filesystem::path& data_dir, int classes,
                               const std::string& symbols) {
+  data::ImageSet set = load_stored_part(config, name, part, data_dir, classes, symbols);
+  if (is_images(config.data, name)) transform(set, config.data);
+  return set;
+}
+
+data::ImageSet load_stored_part(const Config& config, const std::string& name, data::Part part,
+                                const std::filesystem::path& data_dir, int classes,
+                                const std::string& symbols) {
   if (is_records(config.data, name)) {
     return load_records(config.data, name, part, data_dir, classes);
   }
   const auto text = text_file(name, data_dir);
-  if (!text) {
-    data::ImageSet set = data::load_part(name, part, data_dir, classes);
-    transform(set, config.data);
-    return set;
-  }
+  if (!text) return data::load_part(name, part, data_dir, classes);
   if (symbols.empty()) {
     throw_error(ErrorKind::usage, "{} is a text, but the model was not trained on one", name);
   }

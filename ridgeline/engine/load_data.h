@@ -20,5 +20,9 @@ std::string data_key(const Config& config);
 data::ImageSet load_data_part(const Config& config, const std::string& name, data::Part part,
                               const std::filesystem::path& data_dir, int classes,
                               const std::string& symbols);
+// The same with images as they are in their files, whatever size the config wants.
+data::ImageSet load_stored_part(const Config& config, const std::string& name, data::Part part,
+                                const std::filesystem::path& data_dir, int classes,
+                                const std::string& symbols);
 
 }  // namespace ridgeline::engine

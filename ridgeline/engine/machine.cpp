@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "ridgeline/core/cache_file.h"
 #include "ridgeline/core/machine_limits.h"
 #include "ridgeline/core/text.h"
 #include "ridgeline/core/words.h"
@@ -17,9 +18,9 @@ namespace {
 // Runs with other numbers of threads have ceilings of their own, beside these.
 std::filesystem::path ceilings_file(Device device, int threads = 0) {
   if (device.kind == DeviceKind::cpu) {
-    return cache_folder() / fmt::format("ceilings-{}.json", threads);
+    return cache_file(fmt::format("ceilings-{}.json", threads));
   }
-  return cache_folder() / fmt::format("ceilings-cuda-{}.json", device.index);
+  return cache_file(fmt::format("ceilings-cuda-{}.json", device.index));
 }
 
 // "auto" and "cuda" of several ranks: one GPU each, in turn.

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "ridgeline/core/file.h"
+#include "ridgeline/core/words.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -96,12 +97,12 @@ void Progress::update(const State& state) {
 void Progress::line(const std::string& text) {
   if (quiet_) return;
   end_bar();
-  write_stderr(text + "\n");
+  write_stderr(one_line(text) + "\n");
 }
 
 void Progress::warning(const std::string& text) {
   end_bar();
-  write_stderr("ridgeline: warning: " + text + "\n");
+  write_stderr("ridgeline: warning: " + one_line(text) + "\n");
 }
 
 void Progress::end_bar() {

@@ -14,8 +14,12 @@ ResidentSet::ResidentSet(Runtime& runtime, const data::ImageSet& set)
       images_(runtime, set.images.view().bytes()),
       labels_(runtime, set.labels.view().bytes()),
       order_(runtime, size_t(set.size()) * sizeof(int32_t)) {
-  runtime.upload(images_.data(), set.images.view().data, images_.size());
-  runtime.upload(labels_.data(), set.labels.view().data, labels_.size());
+  replace(set);
+}
+
+void ResidentSet::replace(const data::ImageSet& set) {
+  runtime_.upload(images_.data(), set.images.view().data, images_.size());
+  runtime_.upload(labels_.data(), set.labels.view().data, labels_.size());
 }
 
 void ResidentSet::set_order(std::span<const int32_t> order) {

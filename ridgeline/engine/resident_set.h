@@ -17,6 +17,7 @@ class ResidentSet {
  public:
   ResidentSet(Runtime& runtime, const data::ImageSet& set);
 
+  void replace(const data::ImageSet& set);         // by another of the same shapes
   void set_order(std::span<const int32_t> order);  // as many as there are rows
   // The same in two halves: the first begins to copy while the device works, and the second puts
   // what was sent last in place for all work asked for from then on.

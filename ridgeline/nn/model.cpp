@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "ridgeline/core/host_memory.h"
+
 namespace ridgeline::nn {
 
 Outline outline(const std::vector<LayerPtr>& layers, const Shape& input) {
@@ -39,6 +41,9 @@ Model::Model(std::vector<LayerPtr> layers, const Shape& input, DType weights)
   first_param_ = std::move(found.first_param);
   for (auto& [name, spec] : found.params) {
     const DType dtype = spec.kind == ParamKind::counter ? DType::int64 : weights;
+    require_host_memory(
+        size_t(checked_mul(spec.shape.numel(), int64_t(size_of(dtype)), name.c_str())),
+        "use smaller layers");
     params_.push_back({name, spec.init, spec.fans, HostTensor(dtype, spec.shape), spec.kind});
   }
 }

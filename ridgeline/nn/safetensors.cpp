@@ -88,8 +88,8 @@ std::string_view find_header(std::span<const std::byte> bytes, const std::string
 
 Shape read_shape(const HeaderEntry& stated, const std::string& origin) {
   if (stated.shape.size() > size_t(Shape::kMaxRank)) {
-    throw_error(ErrorKind::model, "{}: tensor '{}' has {} dimensions; at most {} are read", origin,
-                stated.name, stated.shape.size(), Shape::kMaxRank);
+    throw_error(ErrorKind::model, "{}: tensor {} has {} dimensions; at most {} are read", origin,
+                quote(stated.name), stated.shape.size(), Shape::kMaxRank);
   }
   std::vector<int64_t> dims;
   uint64_t product = 1;
@@ -98,8 +98,8 @@ Shape read_shape(const HeaderEntry& stated, const std::string& origin) {
     const uint64_t factor = std::max<uint64_t>(extent, 1);
     if (__builtin_mul_overflow(product, factor, &product) ||
         product > uint64_t(std::numeric_limits<int64_t>::max()) / 8) {
-      throw_error(ErrorKind::model, "{}: tensor '{}': the product of its shape [{}] overflows",
-                  origin, stated.name, fmt::join(stated.shape, ", "));
+      throw_error(ErrorKind::model, "{}: tensor {}: the product of its shape [{}] overflows",
+                  origin, quote(stated.name), fmt::join(stated.shape, ", "));
     }
     dims.push_back(int64_t(extent));
   }
@@ -113,19 +113,20 @@ TensorEntry check_entry(const HeaderEntry& stated, std::span<const std::byte> da
   if (!dtype) {
     throw_error(
         ErrorKind::model,
-        "{}: tensor '{}' has the unknown type {}; F64, F32, BF16, F16, I64, I32 and U8 are read",
-        origin, stated.name, quote(stated.dtype));
+        "{}: tensor {} has the unknown type {}; F64, F32, BF16, F16, I64, I32 and U8 are read",
+        origin, quote(stated.name), quote(stated.dtype));
   }
   const Shape shape = read_shape(stated, origin);
   if (stated.begin > stated.end || stated.end > data.size()) {
     throw_error(ErrorKind::model,
-                "{}: tensor '{}' lies at bytes {} to {}, outside the {} bytes of data", origin,
-                stated.name, stated.begin, stated.end, data.size());
+                "{}: tensor {} lies at bytes {} to {}, outside the {} bytes of data", origin,
+                quote(stated.name), stated.begin, stated.end, data.size());
   }
   const uint64_t bytes = uint64_t(shape.numel()) * size_of(*dtype);
   if (stated.end - stated.begin != bytes) {
-    throw_error(ErrorKind::model, "{}: tensor '{}' of {} {} needs {} bytes but has {}", origin,
-                stated.name, stated.dtype, to_string(shape), bytes, stated.end - stated.begin);
+    throw_error(ErrorKind::model, "{}: tensor {} of {} {} needs {} bytes but has {}", origin,
+                quote(stated.name), stated.dtype, to_string(shape), bytes,
+                stated.end - stated.begin);
   }
   return {stated.name, *dtype, shape, data.subspan(stated.begin, bytes)};
 }
@@ -140,8 +141,8 @@ void check_layout(std::vector<const HeaderEntry*> stated, size_t data_bytes,
   uint64_t at = 0;
   for (const HeaderEntry* tensor : stated) {
     if (tensor->begin != at) {
-      throw_error(ErrorKind::model, "{}: tensor '{}' begins at byte {} of the data, but {}", origin,
-                  tensor->name, tensor->begin,
+      throw_error(ErrorKind::model, "{}: tensor {} begins at byte {} of the data, but {}", origin,
+                  quote(tensor->name), tensor->begin,
                   tensor->begin < at
                       ? fmt::format("overlaps the one that ends at {}", at)
                       : fmt::format("the one before ends at {}, which leaves a hole", at));

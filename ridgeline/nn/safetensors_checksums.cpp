@@ -71,13 +71,13 @@ void check_tensor_bytes(std::span<const TensorEntry> tensors, const Metadata& me
     const auto found = metadata.find(key_of(tensor));
     if (found == metadata.end()) {
       throw DamagedFile(
-          fmt::format("{}: tensor '{}' has no checksum in the metadata", origin, tensor.name));
+          fmt::format("{}: tensor {} has no checksum in the metadata", origin, quote(tensor.name)));
     }
     const std::string now = crc32_text(crc32_of(tensor.data));
     if (now != found->second) {
       throw DamagedFile(fmt::format(
-          "{}: tensor '{}' is damaged: its checksum is '{}' and was {} when it was written", origin,
-          tensor.name, now, quote(found->second)));
+          "{}: tensor {} is damaged: its checksum is '{}' and was {} when it was written", origin,
+          quote(tensor.name), now, quote(found->second)));
     }
   }
 }

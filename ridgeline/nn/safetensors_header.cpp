@@ -47,7 +47,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     if (at_ == At::root) return go(At::root_value);
     if (at_ == At::metadata) return go(At::metadata_value);
     if (key != "dtype" && key != "shape" && key != "data_offsets") {
-      return stop(fmt::format("tensor '{}' has the unknown key {}", tensor().name, quote(key)));
+      return stop(
+          fmt::format("tensor {} has the unknown key {}", quote(tensor().name), quote(key)));
     }
     return go(At::tensor_value);
   }
@@ -55,7 +56,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool end_object() override {
     if (at_ == At::root) return go(At::end);
     if (at_ == At::tensor && keys_.size() != 3) {
-      return stop(fmt::format("tensor '{}' lacks dtype, shape or data_offsets", tensor().name));
+      return stop(
+          fmt::format("tensor {} lacks dtype, shape or data_offsets", quote(tensor().name)));
     }
     return go(At::root);
   }
@@ -79,7 +81,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool number_unsigned(uint64_t value) override {
     if (at_ != At::numbers) return unexpected("a number");
     if (numbers_.size() == kMostNumbers) {
-      return stop(fmt::format("tensor '{}' has too long a {}", tensor().name, key_));
+      return stop(fmt::format("tensor {} has too long a {}", quote(tensor().name), key_));
     }
     numbers_.push_back(value);
     return true;
@@ -92,8 +94,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
       tensor().begin = numbers_[0];
       tensor().end = numbers_[1];
     } else {
-      return stop(fmt::format("tensor '{}' has {} data_offsets; there must be 2", tensor().name,
-                              numbers_.size()));
+      return stop(fmt::format("tensor {} has {} data_offsets; there must be 2",
+                              quote(tensor().name), numbers_.size()));
     }
     return go(At::tensor);
   }
@@ -135,7 +137,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   }
   bool unexpected(const std::string& what) {
     return stop(key_.empty() ? fmt::format("{} stands where an object should", what)
-                             : fmt::format("{} does not belong at the key '{}'", what, key_));
+                             : fmt::format("{} does not belong at the key {}", what, quote(key_)));
   }
 
   At at_ = At::start;

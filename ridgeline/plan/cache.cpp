@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <ctime>
-#include <fstream>
 #include <nlohmann/json.hpp>
+
+#include "ridgeline/core/cache_file.h"
+#include "ridgeline/core/json.h"
 
 namespace ridgeline {
 namespace {
@@ -35,8 +35,7 @@ std::string build_identity() {
 
 // The file's contents, or an empty cache when it is missing, corrupt or of another version.
 json read_json(const fs::path& file) {
-  std::ifstream in(file);
-  json all = json::parse(in, nullptr, /*allow_exceptions=*/false);
+  json all = parse_json(read_cache_file(file).value_or(""));
   const bool ours = all.is_object() && all.contains("version") && all["version"] == kVersion &&
                     all.contains("environments") && all["environments"].is_object();
   return ours ? all : json{{"version", kVersion}, {"environments", json::object()}};
@@ -54,23 +53,13 @@ void drop_oldest(json& environments) {
 
 }  // namespace
 
-fs::path cache_folder() {
-  if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg != nullptr && *xdg == '/') {
-    return fs::path(xdg) / "ridgeline";
-  }
-  if (const char* home = std::getenv("HOME"); home != nullptr && *home != '\0') {
-    return fs::path(home) / ".cache" / "ridgeline";
-  }
-  return fs::temp_directory_path() / "ridgeline-cache";
-}
-
 TuningCache::TuningCache(fs::path file, const std::string& environment)
     : file_(std::move(file)), environment_(short_key(environment)) {
   load();
 }
 
 TuningCache TuningCache::standard(const std::string& fingerprint) {
-  return {cache_folder() / "tuning.json", fingerprint + "|" + build_identity()};
+  return {cache_file("tuning.json"), fingerprint + "|" + build_identity()};
 }
 
 void TuningCache::load() try {
@@ -110,8 +99,7 @@ void TuningCache::set_plan(const std::string& program, KeptPlan plan) {
 }
 
 void TuningCache::save() const noexcept try {
-  std::error_code ignored;
-  fs::create_directories(file_.parent_path(), ignored);
+  if (file_.empty()) return;
   json all = read_json(file_);
   json& environments = all["environments"];
   json& mine = environments[environment_];
@@ -122,16 +110,7 @@ void TuningCache::save() const noexcept try {
     mine["plans"][key] = {{"rows", plan.rows}, {"seconds", plan.seconds}};
   }
   drop_oldest(environments);
-
-  const fs::path beside = fmt::format("{}.{}", file_.string(), ::getpid());
-  std::ofstream out(beside);
-  out << all.dump();
-  out.close();
-  if (out) {
-    fs::rename(beside, file_, ignored);
-  } else {
-    fs::remove(beside, ignored);
-  }
+  write_cache_file(file_, dump_json(all, -1));
 } catch (const std::exception&) {
   // The next run measures again.
 }

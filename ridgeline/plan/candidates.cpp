@@ -27,6 +27,22 @@ std::string unwritten_but_needed(const Program& program, const Cover& cover, siz
   return {};
 }
 
+// A block of sixteen channels for an image of one channel takes sixteen times its memory and gains
+// nothing. Small values may have it: there it costs nothing either.
+std::string padded_too_far(const Program& program, const Cover& cover) {
+  constexpr size_t kSmall = size_t{64} << 20, kMostTimes = 4;
+  for (const auto* uses : {&cover.reads, &cover.writes}) {
+    for (const FormatUse& use : *uses) {
+      const ValueInfo& info = program.info(use.value);
+      const auto plain = size_t(size_of(info.value));
+      if (use.bytes <= kSmall || use.bytes / kMostTimes <= plain) continue;
+      return fmt::format("{} takes {} bytes as {}, and {} as it is", info.name, use.bytes,
+                         use.format, plain);
+    }
+  }
+  return {};
+}
+
 // cuDNN builds, and in part compiles, what it answers for: a tenth of a second to one, each.
 bool is_slow_to_ask(const Impl& row) { return row.name.find(".cudnn") != std::string::npos; }
 
@@ -58,6 +74,7 @@ std::vector<Candidate> ask_all(const Program& program, const Table& table, const
         ++steps.asked;
         candidate.cover = row.covers(Rest{program, position, runtime, &steps.looked});
         if (candidate.cover.ops > 0) why = unwritten_but_needed(program, candidate.cover, position);
+        if (candidate.cover.ops > 0 && why.empty()) why = padded_too_far(program, candidate.cover);
       }
       if (!why.empty()) candidate.cover = Cover::no(why);
       bare &= candidate.cover.ops == 0 || row.traits.fallback;

@@ -217,7 +217,8 @@ Planned plan_program(const Program& program, const Table& table, Runtime& runtim
                      const PlanOptions& options, Stopwatch& stopwatch) {
   const auto start = std::chrono::steady_clock::now();
   Planned planned;
-  planned.explanation.candidates = ask_for(program, table, runtime, options, planned.explanation.steps);
+  planned.explanation.candidates =
+      ask_for(program, table, runtime, options, planned.explanation.steps);
   planned.choices = choose(program, table, runtime, options, stopwatch, planned.explanation);
   mark_chosen(planned.explanation, planned.choices);
   planned.explanation.tuning_seconds =

@@ -7,7 +7,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <fstream>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -15,7 +14,8 @@
 #include <span>
 
 #include "ridgeline/core/buffer.h"
-#include "ridgeline/core/file.h"
+#include "ridgeline/core/cache_file.h"
+#include "ridgeline/core/json.h"
 #include "ridgeline/prof/peak_kernels.h"
 
 namespace ridgeline::prof {
@@ -266,10 +266,8 @@ Ceilings measure_ceilings(ThreadPool& pool, const std::string& machine, const Me
 
 std::optional<Ceilings> read_ceilings(const std::filesystem::path& file,
                                       const std::string& machine) {
-  std::ifstream in(file);
-  if (!in) return std::nullopt;
   try {
-    const nlohmann::json json = nlohmann::json::parse(in);
+    const nlohmann::json json = parse_json(read_cache_file(file).value_or(""));
     if (json.at("version") != kVersion || json.at("machine") != machine) return std::nullopt;
     Ceilings ceilings;
     ceilings.fp32_flops = json.at("fp32_flops");
@@ -296,7 +294,7 @@ std::optional<Ceilings> read_ceilings(const std::filesystem::path& file,
   return std::nullopt;
 }
 
-void write_ceilings(const std::filesystem::path& file, const Ceilings& ceilings) {
+void keep_ceilings(const std::filesystem::path& file, const Ceilings& ceilings) {
   nlohmann::json json = {{"version", kVersion},
                          {"machine", ceilings.machine},
                          {"date", ceilings.date},
@@ -314,17 +312,7 @@ void write_ceilings(const std::filesystem::path& file, const Ceilings& ceilings)
   for (const Bandwidth& entry : ceilings.bandwidths) {
     json["bandwidths"].push_back({{"bytes", entry.bytes}, {"rate", entry.rate}});
   }
-  const std::string text = json.dump(2) + "\n";
-  write_file_atomic(file, std::as_bytes(std::span(text)));
-}
-
-void keep_ceilings(const std::filesystem::path& file, const Ceilings& ceilings) {
-  try {
-    std::filesystem::create_directories(file.parent_path());
-    write_ceilings(file, ceilings);
-  } catch (const std::exception&) {
-    // The next run measures again.
-  }
+  write_cache_file(file, dump_json(json, 2) + "\n");
 }
 
 Ceilings ceilings_of(ThreadPool& pool, const std::string& machine,

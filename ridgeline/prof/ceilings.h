@@ -62,8 +62,7 @@ Ceilings measure_ceilings(ThreadPool& pool, const std::string& machine,
 // version or of another machine.
 std::optional<Ceilings> read_ceilings(const std::filesystem::path& file,
                                       const std::string& machine);
-void write_ceilings(const std::filesystem::path& file, const Ceilings& ceilings);  // throws io
-// The same, but a folder that cannot be written is no error: the next run measures again.
+// A file that cannot be written is no error: the next run measures again.
 void keep_ceilings(const std::filesystem::path& file, const Ceilings& ceilings);
 
 std::string today();  // UTC, "2026-01-31"

@@ -7,10 +7,12 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <vector>
+
+#include "ridgeline/core/cache_file.h"
+#include "ridgeline/core/json.h"
 
 namespace ridgeline::prof {
 namespace {
@@ -71,6 +73,17 @@ std::string place(Communicator& ranks) {
   return all;
 }
 
+// What was kept of these hosts; nothing where the file is missing or damaged.
+Network read_network(const std::filesystem::path& file, const std::string& hosts) {
+  const json kept = parse_json(read_cache_file(file).value_or(""));
+  const auto number = [&](const char* key) {
+    const auto found = kept.find(key);
+    return found != kept.end() && found->is_number() ? found->get<double>() : 0.0;
+  };
+  if (!kept.is_object() || kept.value("hosts", json()) != hosts) return {};
+  return {number("bandwidth"), number("latency")};
+}
+
 }  // namespace
 
 Network parse_network(const std::string& text) {
@@ -112,21 +125,15 @@ Network network_of(Communicator& ranks, const std::filesystem::path& file, bool 
   const std::string here = place(ranks);
   Network network;
   if (ranks.is_root() && !again) {
-    std::ifstream in(file);
-    const json kept = json::parse(in, nullptr, /*allow_exceptions=*/false);
-    if (kept.is_object() && kept.value("hosts", "") == here) {
-      network = {kept.value("bandwidth", 0.0), kept.value("latency", 0.0)};
-    }
+    network = read_network(file, here);
   }
   network = ranks.from_root(network);
   if (network.bandwidth > 0 && network.latency > 0) return network;
   network = ranks.from_root(measure_network(ranks));
   if (ranks.is_root()) {
-    std::error_code ignored;
-    std::filesystem::create_directories(file.parent_path(), ignored);
-    std::ofstream out(file);  // one that cannot be written is measured again
-    out << json{{"hosts", here}, {"bandwidth", network.bandwidth}, {"latency", network.latency}}
-        << "\n";
+    const json kept{
+        {"hosts", here}, {"bandwidth", network.bandwidth}, {"latency", network.latency}};
+    write_cache_file(file, dump_json(kept, -1) + "\n");  // else the next run measures again
   }
   return network;
 }

@@ -2,11 +2,14 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <string>
+#include <thread>
 
 namespace ridgeline {
 namespace {
@@ -54,10 +57,25 @@ TEST_F(File, WritesReplacesAndReadsBack) {
   }
 }
 
-TEST_F(File, TakesOverALeftoverTemporary) {
-  write_file_atomic(folder_ / "a.bin.tmp", bytes_of("torn"));
+TEST_F(File, SparesAFileThatAnotherProgramCallsTmp) {
+  write_file_atomic(folder_ / "a.bin.tmp", bytes_of("a user's own"));
   write_file_atomic(folder_ / "a.bin", bytes_of("whole"));
   EXPECT_EQ(read_file(folder_ / "a.bin"), bytes_of("whole"));
+  EXPECT_EQ(read_file(folder_ / "a.bin.tmp"), bytes_of("a user's own"));
+}
+
+TEST_F(File, ManyWritersOfOneFileDoNotMeet) {
+  const fs::path path = folder_ / "a.bin";
+  std::vector<std::thread> writers;
+  for (int i = 0; i < 4; ++i) {
+    writers.emplace_back([&path, i] {
+      const std::vector<std::byte> bytes(100'000, std::byte(i));
+      for (int n = 0; n < 5; ++n) write_file_atomic(path, bytes);
+    });
+  }
+  for (std::thread& writer : writers) writer.join();
+  const std::vector<std::byte> kept = read_file(path);
+  EXPECT_EQ(kept, std::vector<std::byte>(100'000, kept.front()));
   EXPECT_EQ(entries(), 1u);
 }
 
@@ -130,7 +148,15 @@ TEST_F(File, NamesWhatItCannotRead) {
   EXPECT_NE(reading(folder_ / "none").find("none: cannot open: No such file"), std::string::npos);
   EXPECT_NE(reading(folder_).find("is a folder"), std::string::npos);
   ASSERT_EQ(::mkfifo((folder_ / "pipe").c_str(), 0600), 0);
-  EXPECT_NE(reading(folder_ / "pipe").find("not a plain file"), std::string::npos);
+  EXPECT_NE(reading(folder_ / "pipe").find("is a pipe, not a plain file"), std::string::npos);
+  const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  (folder_ / "socket").string().copy(address.sun_path, sizeof address.sun_path - 1);
+  ASSERT_EQ(::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  EXPECT_NE(reading(folder_ / "socket").find("is a socket"), std::string::npos);
+  ::close(socket);
+  EXPECT_NE(reading("/dev/zero").find("is a device"), std::string::npos);
   write_file_atomic(folder_ / "long", bytes_of("12345"));
   EXPECT_NE(reading(folder_ / "long", 4).find("5 bytes, more than the 4"), std::string::npos);
 }

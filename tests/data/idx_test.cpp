@@ -79,15 +79,15 @@ TEST_F(IdxTest, ReadsEmptyExtents) {
 
 TEST_F(IdxTest, RefusesMissingFolderAndPipe) {
   const fs::path missing = folder_ / "missing";
-  expect_error(ErrorKind::data, {missing.string() + ": no such file"},
+  expect_error(ErrorKind::data, {missing.string() + ": cannot open: No such file"},
                [&] { (void)read_idx(missing); });
   expect_error(ErrorKind::data, {folder_.path().string() + ": is a folder"},
                [&] { (void)read_idx(folder_.path()); });
   const fs::path pipe = folder_ / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  expect_error(ErrorKind::data, {"not a regular file"}, [&] { (void)read_idx(pipe); });
+  expect_error(ErrorKind::data, {"is a pipe, not a plain file"}, [&] { (void)read_idx(pipe); });
   fs::create_symlink(folder_ / "loop", folder_ / "loop");
-  expect_error(ErrorKind::data, {"loop: cannot be read: Too many levels"},
+  expect_error(ErrorKind::data, {"loop: cannot open: Too many levels"},
                [&] { (void)read_idx(folder_ / "loop"); });
 }
 
@@ -99,7 +99,7 @@ TEST_F(IdxTest, RefusesUnreadable) {
   if (root) {
     ASSERT_EQ(::seteuid(65534), 0);
   }
-  expect_error(ErrorKind::data, {path.string() + ": cannot be read: Permission denied"},
+  expect_error(ErrorKind::data, {path.string() + ": cannot open: Permission denied"},
                [&] { (void)read_idx(path); });
   if (root) {
     ASSERT_EQ(::seteuid(0), 0);
@@ -222,8 +222,11 @@ TEST_F(IdxTest, TellsIdxFromOtherFiles) {
 
 HostTensor read_raw_items(const fs::path& path, const Shape& item) {
   ItemStream stream(path, item, /*idx=*/false);
-  HostTensor items(DType::uint8, item.prepend(stream.items()));
-  stream.read(items.span<uint8_t>());
+  std::vector<uint8_t> bytes;
+  int64_t count = 0;
+  for (int64_t got = 0; (got = stream.read(2, bytes)) > 0;) count += got;
+  HostTensor items(DType::uint8, item.prepend(count));
+  std::ranges::copy(bytes, items.span<uint8_t>().begin());
   return items;
 }
 
@@ -244,12 +247,33 @@ TEST_F(IdxTest, UnpacksRawItems) {
   std::string wrong_crc = packed;
   wrong_crc[packed.size() - 8] ^= 1;
   refuses(wrong_crc, "CRC mismatch");
-  refuses(packed + gzip("abcdef"),
-          "trailing bytes after 1 items");  // only the last member's size is told
-  std::string huge = packed;
-  huge[packed.size() - 1] = '\x7f';
-  refuses(huge, "more than");
-  refuses(packed.substr(0, packed.size() - 12), "");
+  std::string wrong_size = packed;
+  wrong_size[packed.size() - 1] ^= 1;
+  refuses(wrong_size, "incorrect length check");
+  refuses(packed.substr(0, packed.size() - 12), "truncated gzip");
+  refuses(packed + "abc", "bytes after the end");
+}
+
+TEST_F(IdxTest, TakesGzipFilesOfSeveralMembers) {
+  const Shape item{3, 2};
+  const auto raw = [&](const std::string& bytes) {
+    return text_of(read_raw_items(file(bytes), item));
+  };
+  EXPECT_EQ(raw(gzip("abcdefghijkl") + gzip("abcdef")), "abcdefghijklabcdef");
+  EXPECT_EQ(raw(gzip("abcd") + gzip("") + gzip("efgh") + gzip("ijkl")), "abcdefghijkl");
+  expect_error(ErrorKind::data, {"8 bytes, is no whole number of items of 6 bytes"},
+               [&] { (void)raw(gzip("abcdef") + gzip("gh")); });
+  const std::string idx = idx_header(8, {2, 3}) + "abcdef";
+  for (size_t cut = 0; cut <= idx.size(); ++cut) {
+    const fs::path path = file(gzip(idx.substr(0, cut)) + gzip(idx.substr(cut)));
+    EXPECT_EQ(text_of(read_idx(path)), "abcdef") << cut;
+    ItemStream stream(path, {}, /*idx=*/true);
+    std::vector<uint8_t> bytes;
+    EXPECT_EQ(stream.items(), 2);
+    EXPECT_EQ(stream.read(5, bytes), 2);
+    EXPECT_EQ(std::string(bytes.begin(), bytes.end()), "abcdef");
+    EXPECT_TRUE(is_idx(path));
+  }
 }
 
 TEST_F(IdxTest, RefusesRawBytesThatAreNoWholeItems) {
@@ -260,7 +284,7 @@ TEST_F(IdxTest, RefusesRawBytesThatAreNoWholeItems) {
   expect_error(ErrorKind::data, {"items of 0 bytes"},
                [&] { (void)read_raw_items(path, Shape{0}); });
   expect_error(ErrorKind::data, {"is empty"}, [&] { (void)read_raw_items(file(""), Shape{1}); });
-  expect_error(ErrorKind::data, {"no such file"},
+  expect_error(ErrorKind::data, {"No such file"},
                [&] { (void)read_raw_items(folder_ / "missing", Shape{1}); });
 }
 

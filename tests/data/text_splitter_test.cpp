@@ -61,6 +61,38 @@ TEST_F(SplitterTest, PiecesHoldTheRecordsOfTheWhole) {
   expect_same("a.jsonl", "{\"text\":\"a\"}\n\n  \n{\"text\":\"b\\n\"}\r\n{\"text\":\"c\"}", {});
 }
 
+// A byte order mark is one at the beginning of a file; anywhere else it is a character of a text.
+TEST_F(SplitterTest, MarksInsideAFileAreText) {
+  const std::string mark = "\xef\xbb\xbf";
+  const std::string lines = mark + mark + "a\n" + mark + "b\n" + mark + "\n" + mark;
+  expect_same("m.txt", lines, {});
+  expect_same("m.txt.gz", gzip(lines), {});
+  Lines whole;
+  read_all(*open_text(folder_ / "m.txt", {}), whole);
+  EXPECT_EQ(whole, (Lines{"1|" + mark + "a", "2|" + mark + "b", "3|" + mark, "4|" + mark}));
+  const std::string csv = mark + "a," + mark + "\n" + mark + "b,c\n" + mark + ",d\n";
+  expect_same("m.csv", csv, {.text = {"1", "2"}});
+}
+
+TEST_F(SplitterTest, LongRecordsMakePiecesOfFew) {
+  const size_t most = TextSplitter::kMostBytes;
+  const std::string long_line(most / 2 + 1, 'x');
+  std::string text;
+  for (int i = 0; i < 5; ++i) text += long_line + "\n" + std::string(3, '\n');
+  expect_same("long.txt", text, {});
+  const auto path = write_file(folder_ / "long.txt", text);
+  TextSplitter splitter(open_bytes(path), {.format = TextFormat::lines});
+  int64_t records = 0;
+  for (;;) {
+    std::vector<uint8_t> bytes;
+    const int64_t got = splitter.next(1000, bytes).records;
+    records += got;
+    EXPECT_LE(bytes.size(), most + long_line.size() + 1);
+    if (got == 0) break;
+  }
+  EXPECT_EQ(records, 20);
+}
+
 TEST_F(SplitterTest, PiecesAreCheckedLikeTheWhole) {
   const auto refuse = [&](std::string_view bytes, const Lines& parts) {
     const auto path = write_file(folder_ / "a.csv", bytes);
@@ -88,18 +120,21 @@ TEST_F(SplitterTest, FilePartsAndItems) {
 
   ItemStream items(path, {2}, false);
   EXPECT_EQ(items.items(), 5);
-  std::vector<uint8_t> two(4);
-  items.restrict(1, 3);
-  items.read(two);
+  std::vector<uint8_t> two;
+  items.restrict([](int64_t count) {
+    EXPECT_EQ(count, 5);
+    return Range{1, 3};
+  });
+  EXPECT_EQ(items.read(5, two), 2);
   EXPECT_EQ(std::string(two.begin(), two.end()), "cdef");
-  EXPECT_EQ(items.left(), 0);
+  EXPECT_EQ(items.read(5, two), 0);
   expect_error(ErrorKind::data, {"whole number"}, [&] { ItemStream(path, {3}, false); });
   const auto packed = write_file(folder_ / "items.gz", gzip("abcdefghij"));
   ItemStream unpacked(packed, {5}, false);
-  std::vector<uint8_t> all(10);
-  unpacked.read(all);
+  std::vector<uint8_t> all;
+  EXPECT_EQ(unpacked.read(3, all), 2);
   EXPECT_EQ(all.back(), 'j');
-  expect_error(ErrorKind::usage, {"gzip"}, [&] { unpacked.restrict(0, 1); });
+  expect_error(ErrorKind::usage, {"gzip"}, [&] { unpacked.restrict({}); });
 }
 
 }  // namespace

@@ -48,8 +48,8 @@ TEST_F(TextTest, RefusesWhatItCannotFind) {
   refuse("a.csv", "a,b\n", {.text = {"5"}}, {"line 1", "2 columns", "column 5"});
   refuse("a.csv", "", {.text = {"body"}}, {"empty", "body"});
   refuse("a.jsonl", "{\"text\":\"a\"}\n[1]\n", {}, {"line 2", "JSON object"});
-  refuse("a.jsonl", "{\"text\":1.5}\n", {}, {"line 1", "\"text\""});
-  refuse("a.jsonl", "{\"body\":\"x\"}\n", {}, {"line 1", "no key \"text\""});
+  refuse("a.jsonl", "{\"text\":1.5}\n", {}, {"line 1", "'text'"});
+  refuse("a.jsonl", "{\"body\":\"x\"}\n", {}, {"line 1", "no key 'text'"});
   refuse("a.jsonl", "{\"text\":\"a\"}\n{\"b\":1,\"text\":\"a\",\"c\":2,\"text\":\"a\"}\n", {},
          {"line 2", "'text' is there twice"});
   refuse("a.txt", "a\n\xff\n", {}, {"line 2", "UTF-8"});

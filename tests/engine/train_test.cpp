@@ -242,7 +242,9 @@ TEST(Resume, TornNewestFallsBack) {
   const std::string good = tensor_bits(out / "checkpoint.safetensors");
   std::ofstream(out / "checkpoint.safetensors", std::ios::binary)
       << whole.substr(0, whole.size() / 2);
-  std::ofstream(out / "checkpoint.safetensors.tmp") << "left over";
+  const auto left_over = out / "checkpoint.safetensors.0123456789abcdef.tmp";
+  std::ofstream(left_over) << "left over";
+  std::ofstream(out / "checkpoint.safetensors.tmp") << "a user's own";
   TrainOptions options = quiet(out);
   options.resume = true;
   ::testing::internal::CaptureStderr();
@@ -251,7 +253,8 @@ TEST(Resume, TornNewestFallsBack) {
   EXPECT_EQ(report.steps_here, 10);
   EXPECT_EQ(report.steps, 20);
   EXPECT_EQ(tensor_bits(out / "checkpoint.safetensors"), good);
-  EXPECT_FALSE(std::filesystem::exists(out / "checkpoint.safetensors.tmp"));
+  EXPECT_FALSE(std::filesystem::exists(left_over));
+  EXPECT_EQ(slurp(out / "checkpoint.safetensors.tmp"), "a user's own");
 }
 
 void expect_finite(const std::filesystem::path& file) {

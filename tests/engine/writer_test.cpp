@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <thread>
 #include <vector>
 
@@ -26,7 +27,7 @@ TEST(ResultWriter, OfNoResultsWritesItsHeader) {
   options.classes = 2;
   for (int i = 0; i < 200; ++i) {
     Bell bell;
-    OutputFile output(folder / "labels.csv");
+    OutputFile output(folder / "labels.csv", is_infer_output);
     {
       ResultWriter writer(output, options, bell);
       writer.finish(0);
@@ -39,21 +40,42 @@ TEST(ResultWriter, OfNoResultsWritesItsHeader) {
 TEST(OutputFile, OfAnotherWriterIsRefusedUntilThatHasEnded) {
   const TempFolder folder;
   {
-    OutputFile first(folder / "labels.csv");
-    first.write("first\n");
-    EXPECT_THROW(OutputFile(folder / "labels.csv"), Error);
+    OutputFile first(folder / "labels.csv", is_infer_output);
+    first.write("index,label\nfirst\n");
+    EXPECT_THROW(OutputFile(folder / "labels.csv", is_infer_output), Error);
     first.finish();
-    EXPECT_EQ(slurp(folder / "labels.csv"), "first\n");
+    EXPECT_EQ(slurp(folder / "labels.csv"), "index,label\nfirst\n");
   }
   {
-    OutputFile left(folder / "labels.csv");
-    left.write("a part that stays, as after a kill\n");
+    OutputFile left(folder / "labels.csv", is_infer_output);
+    left.write("index,label\na part that stays, as after a kill\n");
     left.keep();
   }
-  OutputFile second(folder / "labels.csv");
+  OutputFile second(folder / "labels.csv", is_infer_output);
   second.write("second\n");
   second.finish();
   EXPECT_EQ(slurp(folder / "labels.csv"), "second\n");
+}
+
+TEST(OutputFile, SparesFilesThatAreNoOutputs) {
+  const TempFolder folder;
+  const auto refused = [&](const char* name, const std::string& text, auto ours) {
+    std::ofstream(folder / name) << text;
+    EXPECT_THROW(OutputFile(folder / "labels.csv", ours), Error) << text;
+    EXPECT_EQ(slurp(folder / name), text);
+    std::filesystem::remove(folder / name);
+  };
+  for (const char* name : {"labels.csv", "labels.csv.part"}) {
+    refused(name, "label,text\n1,a\n", is_infer_output);
+    refused(name, "1,2\n", is_infer_output);
+    refused(name, "a user's own", is_infer_part);
+    refused(name, ",1", is_infer_part);
+    refused(name, "1,x", is_infer_part);
+  }
+  for (const char* text : {"", "index,label,p0\n", "{\"index\":0", "17,3\n", "0,1,0.25"}) {
+    std::ofstream(folder / "labels.csv") << text;
+    OutputFile(folder / "labels.csv", is_infer_part);
+  }
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ class CeilingsFile : public ::testing::Test {
 };
 
 TEST_F(CeilingsFile, ReadsWhatWasWritten) {
-  write_ceilings(file_, invented());
+  keep_ceilings(file_, invented());
   const auto read = read_ceilings(file_, "a machine");
   ASSERT_TRUE(read);
   EXPECT_EQ(read->fp32_flops, 100e9);
@@ -49,7 +49,7 @@ TEST_F(CeilingsFile, ReadsWhatWasWritten) {
 
 TEST_F(CeilingsFile, OtherMachinesAndDamageReadAsAbsent) {
   EXPECT_FALSE(read_ceilings(file_, "a machine"));
-  write_ceilings(file_, invented());
+  keep_ceilings(file_, invented());
   EXPECT_FALSE(read_ceilings(file_, "another machine"));
   for (const char* text :
        {"", "{", "[]", "{\"version\":99}", "{\"version\":1,\"machine\":\"a machine\"}",
@@ -82,7 +82,7 @@ TEST_F(CeilingsFile, MeasuredFiguresAreSaneAndKept) {
 TEST_F(CeilingsFile, FiguresOfABusyMachineAreMeasuredAgain) {
   Ceilings slow = invented();
   slow.fp32_flops = slow.fp64_flops = 1e6;
-  write_ceilings(file_, slow);
+  keep_ceilings(file_, slow);
   ThreadPool pool(1);
   EXPECT_GT(ceilings_of(pool, "a machine", file_).fp32_flops, 1e9);
   EXPECT_GT(read_ceilings(file_, "a machine")->fp32_flops, 1e9);
@@ -93,7 +93,7 @@ TEST_F(CeilingsFile, RegionsOfABusyMachineAreMeasuredAgain) {
   Ceilings slow = invented();
   slow.fp32_flops = slow.fp64_flops = 1e15;  // a glance finds nothing too low in these
   slow.region_seconds = 1;
-  write_ceilings(file_, slow);
+  keep_ceilings(file_, slow);
   EXPECT_LT(ceilings_of(pool, "a machine", file_).region_seconds, 0.5);
 }
 

@@ -118,7 +118,7 @@ class Stopped(unittest.TestCase):
             time.sleep(0.3)
         process.kill()
         process.wait()
-        (self.out / "model.safetensors.tmp").write_bytes(b"left over")
+        (self.out / "model.safetensors.00112233aabbccdd.tmp").write_bytes(b"left over")
         self.same_as_uninterrupted()
         self.assertFalse(list(self.out.glob("*.tmp")))
 

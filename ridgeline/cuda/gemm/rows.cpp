@@ -102,8 +102,7 @@ std::function<void(cudaStream_t)> choose(std::vector<PreparedGemm> list, int pro
 // Whether the kernel before may be at work on `value`: some op writes it, or, of the first op, what
 // ran before this program.
 bool may_change_before(const Span& span, const Value& value) {
-  return span.begin == 0 ||
-         std::ranges::any_of(span.program.uses(value.id), [&](size_t op) {
+  return span.begin == 0 || std::ranges::any_of(span.program.uses(value.id), [&](size_t op) {
            return std::ranges::any_of(writes(span.program.ops[op]),
                                       [&](const Value& each) { return each.id == value.id; });
          });

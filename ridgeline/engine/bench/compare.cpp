@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ridgeline/core/file.h"
+#include "ridgeline/core/json.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -18,9 +19,7 @@ using nlohmann::json;
 constexpr double kLeastNoise = 0.05;
 
 json parse(const std::filesystem::path& file) {
-  const auto bytes = read_file(file, ErrorKind::data, size_t{64} << 20);
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  return json::parse(text, nullptr, /*allow_exceptions=*/false);
+  return parse_json(read_text_file(file, ErrorKind::data, size_t{8} << 20));
 }
 
 double number(const json& entry, std::initializer_list<const char*> keys) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "ridgeline/core/json.h"
 #include "ridgeline/engine/bench/row_times.h"
 #include "ridgeline/engine/clock.h"
 #include "ridgeline/prof/ceilings.h"
@@ -250,13 +251,12 @@ std::string deepbench_json(const std::vector<DeepbenchLine>& lines, const RunCon
                    {"rate", line.rate},
                    {"limit_fraction", line.limit_fraction}});
   }
-  return nlohmann::json{{"device", to_string(choose_device(run.device))},
-                        {"precision", std::string(name(run.precision))},
-                        {"threads", resolve_threads(run.threads)},
-                        {"ranks", ranks},
-                        {"lines", all}}
-             .dump(1) +
-         "\n";
+  const nlohmann::json document{{"device", to_string(choose_device(run.device))},
+                                {"precision", std::string(name(run.precision))},
+                                {"threads", resolve_threads(run.threads)},
+                                {"ranks", ranks},
+                                {"lines", all}};
+  return dump_json(document, 1) + "\n";
 }
 
 std::string deepbench_findings(const std::vector<DeepbenchLine>& lines) {

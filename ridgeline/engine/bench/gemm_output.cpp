@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 
+#include "ridgeline/core/json.h"
 #include "ridgeline/core/thread_pool.h"
 #include "ridgeline/engine/bench/gemm.h"
 #include "ridgeline/engine/report/chart.h"
@@ -150,7 +151,7 @@ std::string gemm_bench_json(const std::vector<GemmBenchLine>& lines, const RunCo
                    {"device", run.device},
                    {"threads", resolve_threads(run.threads)}});
   }
-  return all.dump(2) + "\n";
+  return dump_json(all, 2) + "\n";
 }
 
 std::string gemm_bench_svg(const std::vector<GemmBenchLine>& lines) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "ridgeline/core/json.h"
 #include "ridgeline/core/philox.h"
 #include "ridgeline/engine/clock.h"
 #include "ridgeline/engine/load_data.h"
@@ -149,7 +150,7 @@ std::string infer_bench_json(const std::vector<InferBenchLine>& lines, const Con
                    {"rows", line.rows},
                    {"ops", std::move(ops)}});
   }
-  return all.dump(2) + "\n";
+  return dump_json(all, 2) + "\n";
 }
 
 }  // namespace ridgeline::engine

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "ridgeline/core/json.h"
 #include "ridgeline/core/philox.h"
 #include "ridgeline/engine/clock.h"
 #include "ridgeline/engine/train/trainer.h"
@@ -180,7 +181,7 @@ std::string bench_json(const std::vector<BenchLine>& lines, const RunConfig& run
                    {"threads", resolve_threads(run.threads)},
                    {"rows", line.rows}});
   }
-  return all.dump(2) + "\n";
+  return dump_json(all, 2) + "\n";
 }
 
 }  // namespace ridgeline::engine

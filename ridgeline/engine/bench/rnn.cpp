@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "ridgeline/core/json.h"
 #include "ridgeline/core/philox.h"
 #include "ridgeline/engine/clock.h"
 #include "ridgeline/engine/machine.h"
@@ -296,7 +297,7 @@ std::string rnn_bench_json(const std::vector<RnnBenchLine>& lines, const RunConf
                    {"threads", resolve_threads(run.threads)},
                    {"rows", line.rows}});
   }
-  return all.dump(2) + "\n";
+  return dump_json(all, 2) + "\n";
 }
 
 std::string rnn_bench_svg(const std::vector<RnnBenchLine>& lines) {

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "ridgeline/core/file.h"
+#include "ridgeline/core/json.h"
 #include "ridgeline/core/text.h"
 #include "ridgeline/dist/rank_communicator.h"
 #include "ridgeline/engine/infer/report.h"
@@ -57,21 +58,26 @@ std::string so_far(const OutputFile& output, int64_t rows) {
 class RootRun {
  public:
   RootRun(Station& station, const InferOptions& options, ItemSource& source,
-          const std::filesystem::path& output, dist::RankCommunicator* ranks)
+          const std::filesystem::path& output, dist::RankCommunicator* ranks,
+          OutputFile::Recognise ours = is_infer_output)
       : station_(station),
         options_(options),
         ranks_(ranks),
         batch_(options.batch > 0 ? options.batch : station.usual_batch()),
         reader_(source, batch_, station.delivery == Delivery::scatter ? 0 : kAhead, bell_),
         decoder_(station.loaded, source.coding()),
-        output_(output) {}
+        output_(output, ours) {}
 
   // Rows of a launch: fewer than asked for where the input has no more.
   int64_t settle_batch() {
     const Chunk* first = nullptr;
     while ((first = reader_.peek()) == nullptr && !reader_.at_end()) bell_.wait();
     if (first == nullptr) reader_.check();
-    batch_ = first == nullptr ? 1 : std::min(batch_, first->head().rows);
+    if (first == nullptr) {
+      batch_ = 1;
+    } else if (first->head().cut_short == 0) {
+      batch_ = std::min(batch_, first->head().rows);
+    }
     return batch_;
   }
 
@@ -202,14 +208,14 @@ InferReport run_own_parts(Station& station, const InferOptions& options,
   mine.header = ranks.is_root();
   InferReport report;
   {
-    RootRun run(station, options, *source, part_of(ranks.rank()), nullptr);
+    RootRun run(station, options, *source, part_of(ranks.rank()), nullptr, is_infer_part);
     run.settle_batch();
     report = run.run(mine, nullptr);
   }
   const std::vector<std::string> times = ranks.texts(report.ranks.front().to_json(options.trace));
   report.rows = ranks.reduce(report.rows, Reduce::sum);
   if (!ranks.is_root()) return report;
-  OutputFile whole(output);
+  OutputFile whole(output, is_infer_output);
   whole.keep();  // parts go as they are appended: what is here is all there is of them
   for (int r = 0; r < ranks.size(); ++r) {
     whole.append_file(part_of(r));
@@ -250,18 +256,6 @@ std::string shared_settings(const InferOptions& options, const std::filesystem::
       precision ? name(*precision) : "the model's", options.own_part, options.echo, options.trace);
 }
 
-// Results do not replace what they are made of.
-void check_spares(const std::filesystem::path& output,
-                  const std::vector<std::filesystem::path>& sources) {
-  for (const std::filesystem::path& source : sources) {
-    std::error_code ignored;
-    if (output == "-" || !std::filesystem::is_regular_file(output, ignored)) continue;
-    if (!std::filesystem::equivalent(output, source, ignored)) continue;
-    throw_error(ErrorKind::usage, "--output {}: is the file that is read; choose another",
-                output.string());
-  }
-}
-
 WriterOptions writer_options(const Station& station, const InferOptions& options,
                              const std::filesystem::path& output) {
   WriterOptions writer;
@@ -282,14 +276,13 @@ std::string InferReport::to_json() const {
   for (const RankTimes& rank : ranks) {
     json["ranks"].push_back(nlohmann::json::parse(rank.to_json(false)));
   }
-  return json.dump(2) + "\n";
+  return dump_json(json, 2) + "\n";
 }
 
 InferReport infer(const std::filesystem::path& model, const std::filesystem::path& input,
                   const std::filesystem::path& output, const InferOptions& options,
                   Communicator* communicator) {
   dist::RankCommunicator* ranks = several(communicator);
-  check_spares(output, {model, input});
   if (ranks != nullptr) check_same_settings(*ranks, shared_settings(options, output));
   Station station(model, options, ranks);
   if (ranks != nullptr) check_same_model(*ranks, station.loaded.config, station.loaded.model);

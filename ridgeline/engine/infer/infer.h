@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ridgeline/core/communicator.h"
@@ -44,12 +45,17 @@ struct InferReport {
   std::string to_json() const;
 };
 
+// Whether a file that begins so is an output of infer(); of a rank's own part of one.
+bool is_infer_output(std::string_view head);
+bool is_infer_part(std::string_view head);
+
 // Labels and probabilities of every item of `input`: an IDX file of bytes, raw bytes item after
 // item, or texts (CSV, lines, JSON lines) for a model of characters; plain or gzip, of any size.
 // CSV has the header index,label,p0,...; JSON is one object a line. A model that was trained with
 // mse has outputs of any size instead of probabilities: y0,... . An `output` of "-" is stdout; a
 // file appears when it is whole, and until then, or after a fault, what there is of it is in
-// `<output>.part`. With several ranks the root's report says it all.
+// `<output>.part`; neither replaces a file that is no output of infer(). With several ranks the
+// root's report says it all.
 InferReport infer(const std::filesystem::path& model, const std::filesystem::path& input,
                   const std::filesystem::path& output, const InferOptions& options,
                   Communicator* ranks = nullptr);

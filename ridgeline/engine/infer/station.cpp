@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ridgeline/dist/sockets.h"
+#include "ridgeline/engine/launch_rows.h"
 #include "ridgeline/engine/machine.h"
 #include "ridgeline/engine/stream/lanes.h"
 
@@ -56,7 +57,9 @@ Station::Station(const std::filesystem::path& path, const InferOptions& options,
   own.start = clock.started();
 }
 
-int64_t Station::usual_batch() const { return any_gpu(lanes) ? kGpuBatch : kCpuBatch; }
+int64_t Station::usual_batch() const {
+  return launch_rows(any_gpu(lanes) ? kGpuBatch : kCpuBatch, loaded.model.input().numel());
+}
 
 WorkerOptions Station::worker_options(const InferOptions& options, int64_t batch) const {
   WorkerOptions worker;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "ridgeline/core/json.h"
 #include "ridgeline/engine/ladder/ladder.h"
 #include "ridgeline/engine/progress.h"
 #include "ridgeline/prof/text.h"
@@ -52,16 +53,15 @@ std::string to_json_text(const LadderResult& result) {
     if (rung.founding_us > 0) entry["founding_us"] = rung.founding_us;
     rungs.push_back(std::move(entry));
   }
-  return nlohmann::json{{"ladder", result.ladder},
-                        {"device", result.device},
-                        {"machine", result.machine},
-                        {"rungs", rungs}}
-             .dump(2) +
-         "\n";
+  const nlohmann::json document{{"ladder", result.ladder},
+                                {"device", result.device},
+                                {"machine", result.machine},
+                                {"rungs", rungs}};
+  return dump_json(document, 2) + "\n";
 }
 
 LadderResult ladder_from_json(const std::string& text) {
-  const auto document = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto document = parse_json(text);
   LadderResult result;
   if (!document.is_object() || !document.contains("rungs")) return result;
   result.ladder = document.value("ladder", "");

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "ridgeline/core/json.h"
 #include "ridgeline/engine/progress.h"
 #include "ridgeline/engine/train/step_share.h"
 #include "ridgeline/registry.h"
@@ -100,7 +101,7 @@ std::string to_json_text(const BatchAdvice& advice) {
                              {"inputs_per_second", point.inputs_per_second()},
                              {"memory", point.memory}});
   }
-  return all.dump(2) + "\n";
+  return dump_json(all, 2) + "\n";
 }
 
 }  // namespace ridgeline::engine

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "ridgeline/core/json.h"
 #include "ridgeline/core/text.h"
 #include "ridgeline/engine/carrier.h"
 #include "ridgeline/engine/load_data.h"
@@ -169,7 +170,7 @@ PlanReport explain_plan(const Config& config, const std::filesystem::path& data_
         1e6 * limit.memory_seconds, engineering(ceilings->bandwidth(limit.bytes / 2)));
     document["limit"] = {{"us", 1e6 * limit.seconds()}, {"bound", limit.bound()}};
   }
-  report.json = document.dump(2) + "\n";
+  report.json = dump_json(document, 2) + "\n";
   return report;
 }
 

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "ridgeline/core/json.h"
 #include "ridgeline/engine/load_data.h"
 #include "ridgeline/engine/progress.h"
 #include "ridgeline/engine/train/step_share.h"
@@ -102,7 +103,7 @@ std::string to_json_text(const Scaling& scaling) {
                              {"step_us", 1e6 * p.step()},
                              {"best_step_us", 1e6 * p.best_step()}});
   }
-  return all.dump(2) + "\n";
+  return dump_json(all, 2) + "\n";
 }
 
 }  // namespace ridgeline::engine

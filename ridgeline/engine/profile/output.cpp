@@ -4,6 +4,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "ridgeline/core/json.h"
 #include "ridgeline/engine/profile/profile.h"
 #include "ridgeline/engine/progress.h"
 
@@ -233,7 +234,7 @@ std::string to_json_text(const Profile& profile) {
                        {"copied_bytes", use.copied_bytes}};
   }
   if (!profile.no_device_trace.empty()) document["no_device_trace"] = profile.no_device_trace;
-  return document.dump(2) + "\n";
+  return dump_json(document, 2) + "\n";
 }
 
 }  // namespace ridgeline::engine

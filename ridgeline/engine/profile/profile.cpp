@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <numeric>
 
+#include "ridgeline/core/cache_file.h"
 #include "ridgeline/engine/bench/random_set.h"
 #include "ridgeline/engine/clock.h"
 #include "ridgeline/engine/infer/predict.h"
+#include "ridgeline/engine/launch_rows.h"
 #include "ridgeline/engine/load_data.h"
 #include "ridgeline/engine/profile/profiler.h"
 #include "ridgeline/engine/ranks.h"
@@ -21,7 +23,7 @@ void add_network(Profile& profile, Communicator& ranks, const Program& program) 
   RankUse& use = profile.ranks.emplace();
   use.count = ranks.size();
   use.carrier = carrier_of(ranks);
-  use.network = prof::network_of(ranks, cache_folder() / fmt::format("network-{}.json", use.count));
+  use.network = prof::network_of(ranks, cache_file(fmt::format("network-{}.json", use.count)));
   if (profile.ceilings) profile.ceilings->network_bandwidth = use.network.bandwidth;
   for (const Op& op : program.ops) {
     const auto* start = std::get_if<AllReduceStart>(&op);
@@ -159,7 +161,8 @@ Profile profile_inference(const Inference& what, std::span<const uint8_t> items,
 Profile profile_model(const std::filesystem::path& file, const ModelOptions& model,
                       const ProfileOptions& options) {
   const LoadedModel loaded = load_model(file, model);
-  const int64_t batch = options.batch > 0 ? options.batch : 256;
+  const int64_t batch =
+      options.batch > 0 ? options.batch : launch_rows(256, loaded.model.input().numel());
   const std::vector<uint8_t> items(size_t(batch * loaded.model.input().numel()), 127);
   return profile_inference(
       {file.string(), loaded.config, loaded.model, loaded.scaling, loaded.classes}, items, options);

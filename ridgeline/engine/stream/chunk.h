@@ -28,6 +28,7 @@ struct ChunkHead {
   // Of texts: where the chunk begins in its file, and the fields of every record of a csv file.
   int64_t line = 1;
   int64_t columns = 0;
+  int64_t cut_short = 0;  // 1: has fewer rows than asked for, and is not the last
 };
 
 // Some items as they are in the file, behind a head, so that they travel as they are.

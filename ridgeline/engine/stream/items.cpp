@@ -1,8 +1,10 @@
 #include "ridgeline/engine/stream/items.h"
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
+#include "ridgeline/core/json.h"
 #include "ridgeline/core/text.h"
 #include "ridgeline/data/idx.h"
 #include "ridgeline/data/resize.h"
@@ -11,6 +13,8 @@
 
 namespace ridgeline::engine {
 namespace {
+
+constexpr int64_t kMostImage = int64_t{1} << 26;  // pixels of one that is to be resized
 
 // What the model's own config says about texts, if it was trained on any.
 const TextConfig* texts_of(const LoadedModel& model) {
@@ -31,29 +35,37 @@ class ImageSource final : public ItemSource {
   data::ItemStream& items() { return items_; }
 
  private:
-  void check(const LoadedModel& model) const {
+  void check(const LoadedModel& model) {
     const Shape& item = items_.item();
     const auto& resize = model.config.data.resize;
     Shape shape = item;
     if (resize && item.rank() == 2) shape = {resize->height, resize->width};
     if (resize && item.rank() == 3) shape = {item[0], resize->height, resize->width};
-    if (shape.numel() == model.model.input().numel()) return;
-    throw_error(ErrorKind::data, "{}: holds {} but the model takes items of {}", coding_.file,
-                to_string(item.prepend(items_.items())), to_string(model.model.input()));
+    if (shape.numel() != model.model.input().numel()) {
+      throw_error(ErrorKind::data, "{}: holds {} but the model takes items of {}", coding_.file,
+                  to_string(items_.items() ? item.prepend(*items_.items()) : item),
+                  to_string(model.model.input()));
+    }
+    if (!resize || item.numel() <= shape.numel()) return;
+    if (item.numel() > kMostImage) {
+      throw_error(ErrorKind::data, "{}: an image of {} has {} bytes; at most {} can be resized",
+                  coding_.file, to_string(item), item.numel(), kMostImage);
+    }
+    most_rows_ = std::max<int64_t>(1, int64_t(data::TextSplitter::kMostBytes) / item.numel());
   }
 
   void read(int64_t rows, std::vector<uint8_t>& buffer, ChunkHead& head) override {
-    head.rows = std::min(rows, items_.left());
     const size_t have = buffer.size();
-    buffer.resize(have + size_t(head.rows * items_.item().numel()));
-    const auto items = std::span(buffer).subspan(have);
-    items_.read(items);
+    head.rows = items_.read(std::min(rows, most_rows_), buffer);
+    // All chunks but the last have as many: a launch may be made for them.
     if (codes_ > 0) {
-      check_codes(items, codes_, items_.item().numel(), head.first_row, coding_.file);
+      check_codes(std::span(buffer).subspan(have), codes_, items_.item().numel(), head.first_row,
+                  coding_.file);
     }
   }
 
   data::ItemStream items_;
+  int64_t most_rows_ = std::numeric_limits<int64_t>::max();
   int64_t codes_;  // that the model knows, where its items are codes; 0: they are not
   ItemCoding coding_;
 };
@@ -73,6 +85,7 @@ class TextSource final : public ItemSource {
   void read(int64_t rows, std::vector<uint8_t>& buffer, ChunkHead& head) override {
     const data::TextSplitter::Piece piece = splitter_.next(rows, buffer);
     head.rows = piece.records;
+    head.cut_short = piece.records < rows && splitter_.more();
     head.line = piece.place.line;
     head.columns = int64_t(piece.place.columns);
   }
@@ -135,7 +148,7 @@ std::string ItemCoding::to_text() const {
                       {"columns", columns.text},
                       {"image", nlohmann::json::array()}};
   for (int i = 0; i < image.rank(); ++i) json["image"].push_back(image[i]);
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return dump_json(json, -1);
 }
 
 ItemCoding ItemCoding::from_text(const std::string& text) {
@@ -175,7 +188,7 @@ void Decoder::decode_text(const Chunk& chunk, std::vector<uint8_t>& items) const
   const ChunkHead head = chunk.head();
   const auto reader = data::open_text(
       std::make_unique<data::MemoryStream>(std::as_bytes(chunk.body()), coding_.file),
-      coding_.columns, {head.line, size_t(head.columns)});
+      coding_.columns, {head.line, size_t(head.columns), /*begins_file=*/false});
   const auto features = size_t(features_);
   items.resize(size_t(head.rows) * features);
   int64_t row = 0;
@@ -210,10 +223,7 @@ std::unique_ptr<ItemSource> make_image_source(const std::filesystem::path& file,
                                               const LoadedModel& model, const InputOptions& options,
                                               const std::function<Range(int64_t)>& part_of) {
   auto source = std::make_unique<ImageSource>(file, model, as_idx(file, options));
-  if (part_of) {
-    const Range part = part_of(source->items().items());
-    source->items().restrict(part.begin, part.end);
-  }
+  if (part_of) source->items().restrict(part_of);
   return source;
 }
 

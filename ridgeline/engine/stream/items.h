@@ -52,12 +52,13 @@ class Decoder {
   std::optional<data::TextCoding> text_;
 };
 
-// An input file cut into chunks, in bounded memory.
+// An input file cut into chunks, in bounded memory: a chunk of texts is cut short where they are
+// long, and one of images that are to become smaller where they are large.
 class ItemSource {
  public:
   virtual ~ItemSource() = default;
   virtual const ItemCoding& coding() const = 0;
-  // Up to `rows` more items; fewer only at the end, false when there are none. Numbers the chunks.
+  // Up to `rows` more items, false when there are none. Numbers the chunks.
   bool next(int64_t rows, Chunk& chunk);
   // For a source of a file's later part: of its first chunk.
   void count_from(int64_t number, int64_t row) {
@@ -66,7 +67,7 @@ class ItemSource {
   }
 
  protected:
-  // Appends to the buffer and fills in rows, line and columns.
+  // Appends to the buffer and fills in rows, whether more may follow, line and columns.
   virtual void read(int64_t rows, std::vector<uint8_t>& buffer, ChunkHead& head) = 0;
 
  private:

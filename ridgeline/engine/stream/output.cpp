@@ -9,6 +9,7 @@
 #include <cstring>
 #include <vector>
 
+#include "ridgeline/core/descriptor.h"
 #include "ridgeline/core/file.h"
 
 namespace ridgeline::engine {
@@ -18,9 +19,26 @@ namespace {
   throw_error(ErrorKind::io, "{}: cannot {}: {}", path.string(), what, std::strerror(errno));
 }
 
+void refuse_foreign(const std::filesystem::path& path, OutputFile::Recognise ours) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return;
+  char head[64] = {};
+  ssize_t got = 0;
+  if (S_ISREG(status.st_mode)) {
+    const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    if (!file) fail(path, "read");
+    got = ::pread(file.get(), head, sizeof head, 0);
+    if (got == 0 || (got > 0 && ours({head, size_t(got)}))) return;
+  }
+  throw_error(ErrorKind::usage,
+              "{}: is there already and not an earlier output; move it away or choose another",
+              path.string());
+}
+
 }  // namespace
 
-OutputFile::OutputFile(const std::filesystem::path& path) : path_(path), stdout_(path == "-") {
+OutputFile::OutputFile(const std::filesystem::path& path, Recognise ours)
+    : path_(path), stdout_(path == "-") {
   if (stdout_) return;
   struct stat status {};
   const bool there = ::stat(path.c_str(), &status) == 0;
@@ -33,6 +51,8 @@ OutputFile::OutputFile(const std::filesystem::path& path) : path_(path), stdout_
   part_ = path_;
   if (renames_) part_ += ".part";
   if (renames_) {
+    refuse_foreign(path_, ours);
+    refuse_foreign(part_, ours);
     claim();
     return;
   }

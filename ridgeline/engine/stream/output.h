@@ -9,10 +9,12 @@ namespace ridgeline::engine {
 // A file that grows while results come: under the name `<path>.part` until finish() has put it on
 // disk in its place. Left without finish() it stays as it is if keep() was called, else it goes.
 // "-" is stdout; a pipe or a device is written to as it is. Throws io, also when another process
-// has the part open.
+// has the part open, and usage when there is a file of either name that holds something which
+// `ours` does not recognise by its first bytes.
 class OutputFile {
  public:
-  explicit OutputFile(const std::filesystem::path& path);
+  using Recognise = bool (*)(std::string_view head);
+  OutputFile(const std::filesystem::path& path, Recognise ours);
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;

@@ -128,6 +128,7 @@ std::unique_ptr<ItemSource> open_text_part(const std::filesystem::path& path,
   const Range part{start, is_last ? file.size() : starts[size_t(ranks.rank()) + 1]};
 
   data::TextPlace place = head.place;
+  place.begins_file = false;  // the byte order mark is not among the bytes of any part
   place.line = 1 + head.lines + sum_before(ranks, count(file, part, '\n'));
   int64_t records = 0;
   data::TextSplitter counter(std::make_unique<OwnBytes>(path, part), head.columns, place);

@@ -3,6 +3,11 @@
 #include <utility>
 
 namespace ridgeline::engine {
+namespace {
+
+constexpr size_t kMostWaiting = size_t{16} << 20;
+
+}  // namespace
 
 SourceReader::SourceReader(ItemSource& source, int64_t rows, size_t ahead, Bell& bell)
     : source_(source), rows_(rows), ahead_(ahead), bell_(bell), thread_([this] { run(); }) {}
@@ -33,6 +38,7 @@ Chunk SourceReader::take() {
     const std::scoped_lock lock(mutex_);
     chunk = std::move(chunks_.front());
     chunks_.pop_front();
+    waiting_bytes_ -= chunk.bytes();
     bytes_ += double(chunk.bytes());
   }
   room_.notify_one();
@@ -54,15 +60,23 @@ size_t SourceReader::waiting() {
   return chunks_.size();
 }
 
+bool SourceReader::has_room() const {
+  if (ahead_ == 0 || chunks_.empty()) return true;
+  return chunks_.size() < ahead_ && waiting_bytes_ < kMostWaiting;
+}
+
 void SourceReader::run() try {
   for (;;) {
     Chunk chunk;
     const bool more = source_.next(rows_, chunk);
     {
       std::unique_lock lock(mutex_);
-      room_.wait(lock, [this] { return stop_ || ahead_ == 0 || chunks_.size() < ahead_; });
+      room_.wait(lock, [this] { return stop_ || has_room(); });
       if (stop_) return;
-      if (more) chunks_.push_back(std::move(chunk));
+      if (more) {
+        waiting_bytes_ += chunk.bytes();
+        chunks_.push_back(std::move(chunk));
+      }
       ended_ = !more;
     }
     bell_.ring();

@@ -15,7 +15,8 @@ namespace ridgeline::engine {
 // Reads a few chunks ahead of whoever takes them, by a thread of its own.
 class SourceReader {
  public:
-  // At most `ahead` chunks wait; 0: all of the file. The bell is rung when one more does.
+  // At most `ahead` chunks wait, and of large ones fewer; 0: all of the file. The bell is rung when
+  // one more does.
   SourceReader(ItemSource& source, int64_t rows, size_t ahead, Bell& bell);
   ~SourceReader();
 
@@ -29,6 +30,7 @@ class SourceReader {
 
  private:
   void run();
+  bool has_room() const;
 
   ItemSource& source_;
   const int64_t rows_;
@@ -37,6 +39,7 @@ class SourceReader {
   std::mutex mutex_;
   std::condition_variable room_;
   std::deque<Chunk> chunks_;
+  size_t waiting_bytes_ = 0;
   std::exception_ptr failure_;
   bool ended_ = false, stop_ = false;
   double bytes_ = 0;

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "ridgeline/core/json.h"
+
 namespace ridgeline::engine {
 namespace {
 
@@ -84,7 +86,7 @@ std::string RankTimes::to_json(bool with_spans) const {
           {span.lane, span.number, span.begin, span.copied, span.computed, span.end});
     }
   }
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return dump_json(json, -1);
 }
 
 RankTimes RankTimes::from_json(const std::string& text) {

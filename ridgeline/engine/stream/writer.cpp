@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <utility>
@@ -41,6 +42,18 @@ std::string header(const WriterOptions& options) {
 }
 
 }  // namespace
+
+bool is_infer_output(std::string_view head) {
+  return head.starts_with("index,label") || head.starts_with("{\"index\":");
+}
+
+// Of the first rank as a whole output, of others without a header: "17,3,0.1,...".
+bool is_infer_part(std::string_view head) {
+  const std::string_view digits = "0123456789";
+  const size_t comma = std::min(head.find_first_not_of(digits), head.size());
+  return is_infer_output(head) || (comma > 0 && head.substr(comma).starts_with(",") &&
+                                   head.substr(comma + 1).find_first_not_of(digits) > 0);
+}
 
 ResultWriter::ResultWriter(OutputFile& output, const WriterOptions& options, Bell& bell,
                            std::function<void(const ChunkResult&)> seen)

@@ -4,6 +4,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "ridgeline/core/json.h"
 #include "ridgeline/engine/sweep/sweep.h"
 
 namespace ridgeline::engine {
@@ -104,6 +105,11 @@ std::string to_csv(const Sweep& sweep) {
   return text;
 }
 
+bool is_sweep_csv(std::string_view head) {
+  const std::string_view line = head.substr(0, head.find('\n'));
+  return line.ends_with("," + sweep_metrics().back() + ",error");
+}
+
 std::string to_json_text(const Sweep& sweep) {
   nlohmann::json points = nlohmann::json::array();
   for (const SweepPoint& point : sweep.points) {
@@ -116,7 +122,7 @@ std::string to_json_text(const Sweep& sweep) {
     }
     points.push_back(std::move(entry));
   }
-  return nlohmann::json{{"keys", sweep.keys}, {"points", points}}.dump(2) + "\n";
+  return dump_json({{"keys", sweep.keys}, {"points", points}}, 2) + "\n";
 }
 
 Chart to_chart(const Sweep& sweep, const std::string& metric) {

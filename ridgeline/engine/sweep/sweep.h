@@ -46,6 +46,7 @@ Sweep sweep(const std::filesystem::path& config, const std::vector<std::string>&
 std::string to_table(const Sweep& sweep);  // for people
 std::string to_csv(const Sweep& sweep);
 std::string to_json_text(const Sweep& sweep);
+bool is_sweep_csv(std::string_view head);  // whether a file that begins so is what to_csv() gave
 // `metric`: accuracy, loss, train_loss, us_per_step, inputs_per_second. The x axis is the swept key
 // with the most values; the other keys' combinations are the lines.
 Chart to_chart(const Sweep& sweep, const std::string& metric);

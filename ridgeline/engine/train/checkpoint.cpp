@@ -4,6 +4,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "ridgeline/core/json.h"
+#include "ridgeline/core/words.h"
 #include "ridgeline/engine/config_difference.h"
 #include "ridgeline/nn/model_file.h"
 
@@ -76,10 +78,10 @@ CheckpointInfo read_checkpoint_info(const nn::TensorFile& file) {
   CheckpointInfo info;
   info.config = read_own_config(file);
   try {
-    const json kept = json::parse(found->second);
+    const json kept = parse_json(found->second);
     if (kept.at("version") != kVersion) {
       throw_error(ErrorKind::model, "{}: checkpoint version {} is not known to this build",
-                  file.origin(), kept.at("version").dump());
+                  file.origin(), quote(dump_json(kept.at("version"), -1)));
     }
     info.step = kept.at("step").get<int64_t>();
     info.ranks = kept.value("ranks", 1);

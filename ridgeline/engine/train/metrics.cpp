@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 
+#include "ridgeline/core/file.h"
+#include "ridgeline/core/json.h"
 #include "ridgeline/engine/train/run_folder.h"
 #include "ridgeline/engine/train/trainer.h"
 #include "ridgeline/prof/event_file.h"
@@ -117,7 +119,9 @@ class TensorBoard final : public TrainObserver {
 
 MetricPoints read_metrics(const std::filesystem::path& file) {
   MetricPoints points;
-  std::ifstream in(file);
+  std::error_code ignored;
+  if (!std::filesystem::exists(file, ignored)) return points;
+  std::istringstream in(read_text_file(file));
   const auto fill = [](auto& point, const nlohmann::json& json) {
     const auto number = [&](const char* key) {
       const auto found = json.find(key);
@@ -130,7 +134,7 @@ MetricPoints read_metrics(const std::filesystem::path& file) {
     point.seconds = number("seconds");
   };
   for (std::string line; std::getline(in, line);) {
-    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const auto json = parse_json(line);
     if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) continue;
     const bool eval = json.value("event", nlohmann::json()) == "eval";
     eval ? fill(points.test.emplace_back(), json) : fill(points.train.emplace_back(), json);

@@ -2,20 +2,23 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <stdexcept>
 #include <system_error>
 #include <utility>
 
 #include "ridgeline/core/error.h"
 #include "ridgeline/core/file.h"
+#include "ridgeline/core/json.h"
+#include "ridgeline/core/temporary.h"
 #include "ridgeline/engine/own_files.h"
 
 namespace ridgeline::engine {
@@ -32,6 +35,15 @@ std::string read_lock(int fd) {
   char text[64];
   const ssize_t got = ::pread(fd, text, sizeof text, 0);
   return {text, size_t(std::max<ssize_t>(got, 0))};
+}
+
+// A pipe or a device in the place of one of our files would make a run wait or lose what it writes.
+void refuse_special(int fd, const fs::path& path) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) throw_errno(ErrorKind::io, path, "examine");
+  if (S_ISREG(status.st_mode)) return;
+  throw_error(ErrorKind::io, "{}: is {}, not a plain file; remove it or choose another folder",
+              path.string(), kind_of_file(status.st_mode));
 }
 
 std::string holder(int fd) {
@@ -178,6 +190,13 @@ void RunFolder::remove_replaced() {
   replaced_.reset();
 }
 
+const std::vector<std::string>& RunFolder::file_names() {
+  static const std::vector<std::string> kNames{"model.safetensors", "checkpoint.safetensors",
+                                               "checkpoint.prev.safetensors", "metrics.jsonl",
+                                               "config.toml"};
+  return kNames;
+}
+
 void RunFolder::throw_no_run() const {
   throw_error(ErrorKind::usage, "--resume: {} holds no run to continue; begin one without --resume",
               folder_.string());
@@ -194,12 +213,13 @@ RunFolder::~RunFolder() {
 // flock, so that a killed process holds nothing; the pid inside is for people.
 void RunFolder::take_lock() {
   const fs::path path = folder_ / kLock;
-  lock_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  lock_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
   if (lock_ < 0) {
     throw_error(ErrorKind::io, "--out {}: cannot write in this folder: {}", folder_.string(),
                 std::strerror(errno));
   }
   try {
+    refuse_special(lock_, path);
     if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
       if (errno == EWOULDBLOCK) {
         throw_error(ErrorKind::io,
@@ -226,9 +246,8 @@ void RunFolder::take_lock() {
 }
 
 void RunFolder::remove_leftovers() {
-  std::error_code ignored;
   for (const fs::path& file : run_files()) {
-    fs::remove(file.string() + ".tmp", ignored);
+    ridgeline::remove_leftovers(file);
   }
 }
 
@@ -241,14 +260,13 @@ void RunFolder::save_checkpoint(std::span<const std::byte> bytes) {
     if (is_there(previous()) && !is_own_tensor_file(previous())) set_aside(previous());
     // A second name for the newest, so that at no instant there is none.
     std::error_code error;
-    const fs::path spare = previous().string() + ".tmp";
-    fs::remove(spare, error);
+    const fs::path spare = temporary_name(previous());
     fs::create_hard_link(checkpoint(), spare, error);
     if (error) fs::copy_file(checkpoint(), spare, error);  // a file system without links
     if (!error) fs::rename(spare, previous(), error);
+    std::error_code ignored;
+    fs::remove(spare, ignored);  // still there where both names were of one file before
     if (error) {
-      std::error_code ignored;
-      fs::remove(spare, ignored);
       throw_error(ErrorKind::io, "{}: cannot keep the last checkpoint: {}", previous().string(),
                   error.message());
     }
@@ -289,29 +307,30 @@ nn::TensorFile RunFolder::load_previous(const std::string& fault, const Check& c
 
 void RunFolder::append_metrics(const std::string& line) {
   if (metrics_ < 0) {
-    metrics_ = ::open(metrics().c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    metrics_ =
+        ::open(metrics().c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644);
     if (metrics_ < 0) {
       throw_error(ErrorKind::io, "{}: cannot open: {}", metrics().string(), std::strerror(errno));
     }
+    refuse_special(metrics_, metrics());
   }
   write_text(metrics_, line + "\n", metrics());
   remove_replaced();
 }
 
 int64_t RunFolder::trim_metrics(int64_t step) {
-  std::ifstream in(metrics());
-  if (!in) return -1;
+  if (!fs::exists(metrics())) return -1;
+  std::istringstream in(read_text_file(metrics(), ErrorKind::io));
   int64_t evaluated = -1;
   std::string kept, line;
   while (std::getline(in, line)) {
-    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const nlohmann::json json = parse_json(line);
     if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) continue;
     const int64_t at = json["step"].get<int64_t>();
     if (at > step) continue;
     kept += line + "\n";
     if (json.value("event", nlohmann::json()) == "eval") evaluated = at;
   }
-  in.close();
   write_file_atomic(metrics(), std::as_bytes(std::span(kept)));
   return evaluated;
 }

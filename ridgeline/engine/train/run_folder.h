@@ -32,6 +32,9 @@ class RunFolder {
   // user's and stays.
   bool begin(const std::string& toml);
 
+  // The files that a run keeps in its folder.
+  static const std::vector<std::string>& file_names();
+
   const std::filesystem::path& path() const { return folder_; }
   std::filesystem::path model() const { return folder_ / "model.safetensors"; }
   std::filesystem::path metrics() const { return folder_ / "metrics.jsonl"; }

@@ -1,6 +1,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "ridgeline/core/cache_file.h"
+#include "ridgeline/core/json.h"
 #include "ridgeline/core/text.h"
 #include "ridgeline/engine/ranks.h"
 #include "ridgeline/engine/train/run.h"
@@ -34,7 +36,7 @@ void TrainRun::gather_spans() {
   for (const HostSpan& span : spans_) {
     mine.push_back({span.what, span.begin, span.seconds, span.steps, span.waited});
   }
-  const std::vector<std::string> all = ranks_->texts(mine.dump());
+  const std::vector<std::string> all = ranks_->texts(dump_json(mine, -1));
   for (size_t rank = 1; root() && rank < all.size(); ++rank) {
     for (const auto& each : nlohmann::json::parse(all[rank])) {
       const HostSpan span{each[0], each[1], each[2], each[3], each[4], int(rank)};
@@ -114,7 +116,7 @@ void TrainRun::evaluate() {
 void TrainRun::measure_network() {
   report_.carrier = carrier_of(*ranks_);
   report_.network =
-      prof::network_of(*ranks_, cache_folder() / fmt::format("network-{}.json", report_.ranks));
+      prof::network_of(*ranks_, cache_file(fmt::format("network-{}.json", report_.ranks)));
   const double narrow = config_.run.reduce == DType::bf16 ? 0.5 : 1;
   for (const Op& op : trainer_->runner().plan().program().ops) {
     if (const auto* start = std::get_if<AllReduceStart>(&op)) {

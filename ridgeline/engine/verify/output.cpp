@@ -8,6 +8,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "ridgeline/core/json.h"
 #include "ridgeline/engine/verify/verify.h"
 
 namespace ridgeline::engine {
@@ -81,7 +82,7 @@ std::string to_json_text(const VerifyReport& report) {
                                   {"losses", c.losses},
                                   {"tensors", tensors}});
   }
-  return all.dump(2) + "\n";
+  return dump_json(all, 2) + "\n";
 }
 
 void launch_ranks(int ranks, const std::vector<std::string>& arguments) {

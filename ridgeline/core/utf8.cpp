@@ -1,16 +1,15 @@
-#include "ridgeline/data/utf8.h"
+#include "ridgeline/core/utf8.h"
 
 #include <cstdint>
 #include <cstring>
 
-namespace ridgeline::data {
-namespace {
+namespace ridgeline {
 
-// The length of the sequence at the front of `text`, which is not ASCII; 0 if it is malformed.
-size_t sequence_length(std::string_view text) {
+size_t utf8_length(std::string_view text) {
   const auto byte = [&](size_t i) { return i < text.size() ? uint8_t(text[i]) : uint8_t{0}; };
   const auto follows = [&](size_t i) { return (byte(i) & 0xc0) == 0x80; };
   const uint8_t lead = byte(0);
+  if (lead < 0x80) return text.empty() ? 0 : 1;
   if (lead >= 0xc2 && lead <= 0xdf) return follows(1) ? 2 : 0;
   if (lead >= 0xe0 && lead <= 0xef) {
     const uint8_t least = lead == 0xe0 ? 0xa0 : 0x80, most = lead == 0xed ? 0x9f : 0xbf;
@@ -22,8 +21,6 @@ size_t sequence_length(std::string_view text) {
   }
   return 0;
 }
-
-}  // namespace
 
 size_t find_invalid_utf8(std::string_view text) {
   size_t at = 0;
@@ -40,11 +37,11 @@ size_t find_invalid_utf8(std::string_view text) {
       ++at;
       continue;
     }
-    const size_t length = sequence_length(text.substr(at));
+    const size_t length = utf8_length(text.substr(at));
     if (length == 0) return at;
     at += length;
   }
   return std::string_view::npos;
 }
 
-}  // namespace ridgeline::data
+}  // namespace ridgeline
