@@ -102,7 +102,7 @@ size_t free_host_memory(const MemoryFiles& files) {
 }
 
 void require_host_memory(size_t bytes, std::string_view help) {
-  constexpr size_t kLarge = size_t{1} << 26;
+  constexpr size_t kLarge = size_t{1} << 22;
   if (bytes <= kLarge) return;
   const size_t free = free_host_memory();
   if (bytes <= free) return;

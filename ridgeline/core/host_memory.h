@@ -25,7 +25,7 @@ size_t free_host_memory(const MemoryFiles& files = {});
 
 // Throws Error(device) with wanted and free bytes when `bytes` are more than there are. Linux
 // promises more memory than it has and kills whoever then touches it, so large requests ask here
-// first. Small ones (up to 64 MiB) are not looked at. `help` says what would need less.
+// first. Small ones (up to 4 MiB) are not looked at. `help` says what would need less.
 void require_host_memory(size_t bytes,
                          std::string_view help = "use a smaller data set, batch or model");
 
