@@ -123,7 +123,11 @@ class Memory(unittest.TestCase):
         path = self.folder / "asks.safetensors"
         path.write_bytes(struct.pack("<Q", len(packed)) + packed + good[8 + length:])
         self.assertLess(path.stat().st_size, 3000)
-        images = self.folder.data / "t10k-images-idx3-ubyte"  # a hundred: 1.7 GB in that size
+        count = 40  # 0.7 GB in that size, and four times as much in floats
+        pixels, labels = tool.images(count, 3)
+        images = self.folder.data / "t10k-images-idx3-ubyte"
+        tool.write_idx(images, (count, 6, 6), pixels)
+        tool.write_idx(self.folder.data / "t10k-labels-idx1-ubyte", (count,), labels)
         self.assertLess(peak("infer", path, "--input", images) - self.base, 600)
         self.assertLess(peak("eval", path) - self.base, 600)
 
