@@ -72,6 +72,9 @@ TEST(CpuRuntime, TimesEvenACallLongerThanTheBudget) {
   cpu::CpuRuntime runtime(1);
   int calls = 0;
   runtime.time([&] { ++calls; }, 0.0);
+  EXPECT_EQ(calls, 2);  // a call of ten times the budget gets a second look, and no median
+  calls = 0;
+  runtime.time([&] { ++calls; }, 1e-3);
   EXPECT_GE(calls, 4);  // one to warm up, three for a median
 }
 
