@@ -23,6 +23,8 @@ class DeviceStopwatch final : public Stopwatch {
 
   // From here on rows are measured even where the cache has a time; the new one replaces it.
   void measure_anew() { anew_ = true; }
+  // The next time of a row is measured, whatever this stopwatch has measured before.
+  void forget() { measured_.clear(); }
 
  private:
   double time_plan(const Choices& choices, double budget);

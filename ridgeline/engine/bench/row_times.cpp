@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "ridgeline/plan/row_patterns.h"
 #include "ridgeline/plan/stopwatch.h"
@@ -38,7 +39,11 @@ void keep_fastest(std::vector<Timed>& ways, Timed timed) {
 
 // Two more readings: what lies between them and the first is the noise of a comparison.
 void read_again(Timed& timed, DeviceStopwatch& stopwatch) {
-  std::array readings{timed.time.seconds, stopwatch.row(timed.choice), stopwatch.row(timed.choice)};
+  std::array readings{timed.time.seconds, 0.0, 0.0};
+  for (double& reading : std::span(readings).subspan(1)) {
+    stopwatch.forget();
+    reading = stopwatch.row(timed.choice);
+  }
   std::ranges::sort(readings);
   timed.time.least = readings[0];
   timed.time.seconds = readings[1];
