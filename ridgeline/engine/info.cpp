@@ -75,11 +75,11 @@ std::string ceilings_text(const prof::Ceilings& ceilings) {
   if (ceilings.half_flops > 0) {
     text += fmt::format(", {}FLOP/s bf16 and fp16", engineering(ceilings.half_flops));
   }
-  text += fmt::format(" (measured {}", ceilings.date);
+  text += fmt::format(" (measured {}", ceilings.when());
   if (ceilings.threads > 0) {
     text += ", " + counted(ceilings.threads, "thread");
   }
-  text += ceilings.certain ? ")\n" : "; uncertain: the machine was busy)\n";
+  text += ")\n";
   for (const prof::Bandwidth& entry : ceilings.bandwidths) {
     const bool memory = &entry == &ceilings.bandwidths.back();
     text += fmt::format("            {}B/s copied {}\n", engineering(entry.rate),

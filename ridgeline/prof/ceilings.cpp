@@ -3,6 +3,7 @@
 #include <fmt/chrono.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -15,6 +16,7 @@
 
 #include "ridgeline/core/buffer.h"
 #include "ridgeline/core/cache_file.h"
+#include "ridgeline/core/host_memory.h"
 #include "ridgeline/core/json.h"
 #include "ridgeline/prof/peak_kernels.h"
 
@@ -55,11 +57,11 @@ class Deadline {
 // One short try proves a count too small; a long one proves nothing, neighbours may have had the
 // processor meanwhile.
 Rate best_rate(const std::function<double(int64_t)>& seconds_of, int tries, double try_seconds,
-               double most_seconds) {
+               double most_seconds, int64_t first) {
   constexpr double kAlike = 1.1;  // tries that differ by less agree
   constexpr size_t kAgreeing = 3;
   double spent = 0;
-  for (int64_t count = 1;; count *= 2) {
+  for (int64_t count = std::max<int64_t>(1, first);; count *= 2) {
     std::vector<double> taken;
     double best = std::numeric_limits<double>::infinity();
     const bool last = count >= (int64_t{1} << 40);
@@ -78,9 +80,28 @@ Rate best_rate(const std::function<double(int64_t)>& seconds_of, int tries, doub
 namespace {
 
 Rate best_rate_of(const std::function<void(int64_t)>& work, int tries, double try_seconds,
-                  double most_seconds) {
+                  double most_seconds, int64_t first = 1) {
   return best_rate([&](int64_t count) { return seconds_of([&] { work(count); }); }, tries,
-                   try_seconds, most_seconds);
+                   try_seconds, most_seconds, first);
+}
+
+// Units a second that each thread does while all are at it: work(thread, count). How long a count
+// takes is found by the calling thread alone, in a moment that nobody disturbs; on a busy machine
+// all threads together are waited for, and no count would seem too small. Where the tries of all do
+// not agree, each is taken to be as fast as one alone.
+Rate rate_of_each(ThreadPool& pool, const std::function<void(int, int64_t)>& work, int tries,
+                  double most_seconds) {
+  const Deadline deadline(most_seconds);
+  const auto alone = [&](int64_t count) { work(0, count); };
+  if (pool.size() == 1) return best_rate_of(alone, tries, kTrySeconds, most_seconds);
+  constexpr int kTriesAlone = 3;
+  const Rate one = best_rate_of(alone, kTriesAlone, kTrySeconds / 8, most_seconds / 4);
+  const auto first = std::max<int64_t>(1, int64_t(one.value * kTrySeconds / 2));
+  const auto together = [&](int64_t count) { pool.run([&](int thread) { work(thread, count); }); };
+  Rate all = best_rate_of(together, tries, kTrySeconds, deadline.left(),
+                          int64_t(std::bit_floor(uint64_t(first))));
+  if (!all.certain) all.value = std::max(all.value, one.value);
+  return all;
 }
 
 template <typename T>
@@ -89,15 +110,12 @@ Rate measure_flops(ThreadPool& pool, double (*rounds)(int64_t, T*), double most_
   std::vector<Buffer> sinks;
   for (int i = 0; i < pool.size(); ++i) sinks.emplace_back(sizeof(T));
   double flops_per_round = 0;
-  const Rate rate = best_rate_of(
-      [&](int64_t count) {
-        pool.run([&](int thread) {
-          T* sink = reinterpret_cast<T*>(sinks[size_t(thread)].data());
-          const double flops = rounds(count * 1024, sink);
-          if (thread == 0) flops_per_round = flops;
-        });
-      },
-      tries, kTrySeconds, most_seconds);
+  const auto work = [&](int thread, int64_t count) {
+    T* sink = reinterpret_cast<T*>(sinks[size_t(thread)].data());
+    const double flops = rounds(count * 1024, sink);
+    if (thread == 0) flops_per_round = flops;
+  };
+  const Rate rate = rate_of_each(pool, work, tries, most_seconds);
   return {rate.value * 1024 * flops_per_round * pool.size(), rate.certain};
 }
 
@@ -142,18 +160,17 @@ class ThreadBuffers {
 Rate measure_copy(ThreadPool& pool, double bytes, double most_seconds) {
   const Deadline deadline(most_seconds);
   const size_t half = align_up(size_t(bytes / 2 / pool.size()), 4096);
-  const ThreadBuffers buffers(pool, 2 * half, most_seconds / 2);
+  // Memory that a control group does not have is not to be touched.
+  const size_t room = free_host_memory() / 4 / size_t(pool.size());
+  const ThreadBuffers buffers(pool, std::min(2 * half, room), most_seconds / 2);
   const size_t part = buffers.bytes() / 2 / 64 * 64;
   if (part == 0) return {0, false};
-  const Rate rate = best_rate_of(
-      [&](int64_t count) {
-        pool.run([&](int thread) {
-          for (int64_t i = 0; i < count; ++i) {
-            copy_bytes(buffers[thread] + part, buffers[thread], part);
-          }
-        });
-      },
-      kTries, kTrySeconds, deadline.left());
+  const auto work = [&](int thread, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      copy_bytes(buffers[thread] + part, buffers[thread], part);
+    }
+  };
+  const Rate rate = rate_of_each(pool, work, kTries, deadline.left());
   return {rate.value * 2 * double(part) * pool.size(), rate.certain && part == half};
 }
 
@@ -202,6 +219,10 @@ void raise_to(Ceilings& ceilings, const Ceilings& other) {
 }  // namespace
 
 std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr))); }
+
+std::string Ceilings::when() const {
+  return certain ? date : date + " on a busy machine: uncertain";
+}
 
 double Ceilings::flops(Precision precision) const {
   if (precision == Precision::tf32 && tf32_flops > 0) return tf32_flops;
@@ -320,7 +341,8 @@ Ceilings ceilings_of(ThreadPool& pool, const std::string& machine,
   const auto kept = again ? std::nullopt : read_ceilings(file, machine);
   if (kept && kept->certain && !too_low(*kept, pool)) return *kept;
   Ceilings measured = measure_ceilings(pool, machine, measuring);
-  if (kept) raise_to(measured, *kept);
+  // What was guessed on a busy machine may be too high as well.
+  if (kept && (kept->certain || !measured.certain)) raise_to(measured, *kept);
   keep_ceilings(file, measured);
   return measured;
 }

@@ -36,6 +36,7 @@ struct Ceilings {
   // for several: the figures are then measured again by the next run.
   bool certain = true;
 
+  std::string when() const;                      // "2026-01-31", and that it is uncertain if it is
   double flops(Precision precision) const;       // of the units that precision computes on
   double bandwidth(double working_bytes) const;  // of the smallest measured size that holds it
   double memory_bandwidth() const;
@@ -47,10 +48,11 @@ struct Rate {
 };
 
 // Units of work a second: the best of `tries` that each do as many units as take about
-// `try_seconds`. Ends early, with the best so far, when all tries together have taken
-// `most_seconds`. `seconds_of` does that many units and says how long they took.
+// `try_seconds`, found by doubling `first`. Ends early, with the best so far, when all tries
+// together have taken `most_seconds`. `seconds_of` does that many units and says how long they
+// took.
 Rate best_rate(const std::function<double(int64_t)>& seconds_of, int tries, double try_seconds,
-               double most_seconds);
+               double most_seconds, int64_t first = 1);
 
 // The best of several short tries, because neighbours only ever slow one down. Takes at most
 // `most_seconds`, however busy the machine is.

@@ -108,11 +108,6 @@ class Limits(unittest.TestCase):
             resource.setrlimit(which, (value, value))
         return self.ends_well(name, f"{which}={value}", before=before, **options)
 
-    def test_without_limits(self):
-        for name in self.commands:
-            code, text = self.ends_well(name, "no limit")
-            self.assertEqual(code, 0, f"{name}\n{text}")
-
     def test_threads(self):
         if os.geteuid() != 0:
             self.skipTest("a limit on one user's threads needs a user of its own, and root to be it")
@@ -146,9 +141,7 @@ class Limits(unittest.TestCase):
         except subprocess.SubprocessError:
             self.skipTest("the system does not keep a limit on threads here")
         for name in self.commands:
-            for count in (1, 3, 8, 14):
-                if count > 3 and "tuned" not in name:
-                    continue
+            for count in (1, 3, 8, 14) if "tuned" in name else (1,):
                 code, text = self.ends_well(name, f"{count} threads", before=limited(count))
                 # What computes needs no thread but its own; what streams needs a few.
                 if not name.startswith("infer"):
@@ -163,7 +156,7 @@ class Limits(unittest.TestCase):
         while self.under("data", resource.RLIMIT_AS, least)[0] != 0:
             least = least * 5 // 4
         for name in self.commands:
-            for factor in (1.02, 1.3, 2, 4) if "tuned" in name else (1.1, 2):
+            for factor in (1.02, 1.3, 2, 4) if "tuned" in name else (1.5,):
                 self.under(name, resource.RLIMIT_AS, int(least * factor))
 
     def test_deep_model_files(self):
@@ -188,7 +181,7 @@ class Limits(unittest.TestCase):
 
     def test_open_files(self):
         for name in self.commands:
-            for count in (4, 6, 10):
+            for count in (4, 8) if "tuned" in name else (5,):
                 self.under(name, resource.RLIMIT_NOFILE, count)
 
 
@@ -279,10 +272,11 @@ class Groups(unittest.TestCase):
                 group.close()
 
     def test_little_memory(self):
-        group = Group(memory=48 << 20)
+        group = Group(memory=256 << 20)
         try:
-            # A batch whose activations alone are larger than the group's memory.
-            done = self.run_in(group, "bench", "mlp", "--only", "784-8192-10:12000", "--seconds", "0.01")
+            # All but the activations of a batch fit into the group's memory.
+            done = self.run_in(group, "bench", "mlp", "--only", "784-4096-4096-10:12000",
+                               "--seconds", "0.01")
             self.assertEqual(done.returncode, 6, done.stderr)
             self.assertIn("out of memory: wanted", done.stderr)
         finally:

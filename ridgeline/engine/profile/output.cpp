@@ -166,10 +166,10 @@ std::string to_text(const Profile& profile) {
   }
   fmt::format_to(out, "\n90 % of it  {}\n", names);
   if (profile.limit) {
-    fmt::format_to(out,
-                   "limit       {:.2f} us a step, {}-bound: {} reached (ceilings measured {})\n",
-                   1e6 * profile.limit->seconds(), profile.limit->bound(),
-                   percent(profile.limit->fraction(profile.total.median)), profile.ceilings->date);
+    fmt::format_to(
+        out, "limit       {:.2f} us a step, {}-bound: {} reached (ceilings measured {})\n",
+        1e6 * profile.limit->seconds(), profile.limit->bound(),
+        percent(profile.limit->fraction(profile.total.median)), profile.ceilings->when());
   }
   if (profile.ranks) {
     const RankUse& use = *profile.ranks;

@@ -78,7 +78,7 @@ std::string kernels_html(const Profile& profile) {
 
 prof::Roofline roofline_of(const Profile& profile) {
   prof::Roofline roofline;
-  roofline.title = fmt::format("Roofs measured {}, {}", profile.ceilings->date, profile.device);
+  roofline.title = fmt::format("Roofs measured {}, {}", profile.ceilings->when(), profile.device);
   roofline.ceilings = *profile.ceilings;
   roofline.precision = profile.unit;
   for (const RowProfile& row : profile.rows) {

@@ -70,7 +70,8 @@ nlohmann::json to_json(const TrainReport& report) {
         {"tf32_flops", report.ceilings->tf32_flops > 0 ? nlohmann::json(report.ceilings->tf32_flops)
                                                        : nlohmann::json(nullptr)},
         {"memory_bandwidth", report.ceilings->memory_bandwidth()},
-        {"date", report.ceilings->date}};
+        {"date", report.ceilings->date},
+        {"certain", report.ceilings->certain}};
   }
   return json;
 }
@@ -98,7 +99,7 @@ std::string summary(const TrainReport& report) {
         "{}B/s, measured {})\n",
         100 * report.limit_fraction, 1e6 * report.limit->seconds(), report.limit->bound(),
         engineering(report.ceilings->flops(parse_precision(report.precision))),
-        engineering(report.ceilings->memory_bandwidth()), report.ceilings->date);
+        engineering(report.ceilings->memory_bandwidth()), report.ceilings->when());
   }
   if (report.ranks > 1 && report.train_seconds > 0) {
     double most = 0;
