@@ -29,6 +29,13 @@ int in_child(int which, rlim_t limit, const std::function<int()>& f) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 101;
 }
 
+// What this process may map in all for `more` bytes to be left.
+rlim_t beyond_now(size_t more) {
+  size_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  return rlim_t(pages) * rlim_t(::sysconf(_SC_PAGESIZE)) + rlim_t(more);
+}
+
 TEST(MachineLimits, ThreadsAreThereWithoutLimits) {
   EXPECT_EQ(obtainable_threads(0), 0);
   EXPECT_EQ(obtainable_threads(5), 5);
@@ -43,16 +50,17 @@ TEST(MachineLimits, ThreadsAreThereWithoutLimits) {
 // Stacks of 64 MiB in 256 MiB: some fit, not all.
 TEST(MachineLimits, StacksThatDoNotFitMakeFewerThreads) {
   const auto few = [] { return obtainable_threads(20, size_t{64} << 20); };
-  const int given = in_child(RLIMIT_AS, rlim_t{256} << 20, few);
+  const int given = in_child(RLIMIT_AS, beyond_now(size_t{256} << 20), few);
   EXPECT_GE(given, 1);
   EXPECT_LE(given, 4);
-  EXPECT_EQ(in_child(RLIMIT_AS, rlim_t{256} << 20, [] { return affordable_threads(200); }), 1)
+  EXPECT_EQ(
+      in_child(RLIMIT_AS, beyond_now(size_t{256} << 20), [] { return affordable_threads(200); }), 1)
       << "a quarter of it for stacks of 8 MiB";
 }
 
 TEST(MachineLimits, AddressSpaceIsAskedForWithoutTakingIt) {
   const auto fits = [](size_t bytes) {
-    return in_child(RLIMIT_AS, rlim_t{256} << 20, [bytes] {
+    return in_child(RLIMIT_AS, beyond_now(size_t{256} << 20), [bytes] {
       // Again and again: nothing is kept.
       bool all = address_space_is_limited();
       for (int i = 0; i < 20; ++i) all = all && has_address_space(bytes);
