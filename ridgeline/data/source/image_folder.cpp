@@ -1,7 +1,6 @@
 #include "ridgeline/data/source/image_folder.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstring>
 #include <exception>
@@ -133,19 +132,6 @@ void add_class(ImageFolder& folder, const fs::path& path) {
 }
 
 }  // namespace
-
-std::string_view name(ResizeFilter filter) {
-  constexpr std::array<std::string_view, 3> kNames{"automatic", "bilinear", "area"};
-  return kNames[size_t(filter)];
-}
-
-ResizeFilter parse_resize_filter(std::string_view text) {
-  for (const auto filter : {ResizeFilter::automatic, ResizeFilter::bilinear, ResizeFilter::area}) {
-    if (text == name(filter)) return filter;
-  }
-  throw_error(ErrorKind::usage, "{} is not a way to resize; use automatic, bilinear or area",
-              quote(text));
-}
 
 bool ImageFolder::same_size() const {
   return std::ranges::all_of(infos, [&](const ImageInfo& info) {

@@ -6,18 +6,9 @@
 #include <vector>
 
 #include "ridgeline/data/source/table_column.h"
+#include "ridgeline/data/table_options.h"
 
 namespace ridgeline::data {
-
-// How to read a table; what is not given is found from the beginning of the file.
-struct TableOptions {
-  char separator = '\0';  // '\0': the one of , TAB ; | and blank that cuts every line alike
-  enum class Header : uint8_t { automatic, yes, no };
-  Header header = Header::automatic;
-  // Columns to read as categories or texts whatever their cells look like. A column goes by its
-  // name in the header, or by its number from 1 where there is none.
-  std::vector<std::string> categories{}, texts{};
-};
 
 // The form of a table.
 struct TableFormat {

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace ridgeline::data {
+
+// Count, mean, deviation, least and most of each of `elements` numbers over samples that come in
+// blocks; NaN is a missing value and left out. Numbers are taken from the first of their element,
+// and every block is summed twice and joined to those before it (Chan, Golub and LeVeque 1983), so
+// that nothing cancels; the result depends on the blocks, and on nothing else.
+class Moments {
+ public:
+  explicit Moments(size_t elements);
+
+  // `block` is [samples][elements].
+  void add(std::span<const double> block);
+
+  size_t elements() const { return counts_.size(); }
+  double count(size_t e) const { return counts_[e]; }
+  double mean(size_t e) const { return origins_[e] + means_[e]; }
+  double deviation(size_t e) const;  // of the population: divided by the count
+  double least(size_t e) const { return least_[e]; }
+  double most(size_t e) const { return most_[e]; }
+
+ private:
+  std::vector<double> origins_;  // the first numbers; the means are from them
+  std::vector<double> counts_, means_, squares_, least_, most_;
+  std::vector<double> block_counts_, block_means_, block_squares_;
+};
+
+}  // namespace ridgeline::data

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "ridgeline/data/field_set.h"
+#include "ridgeline/data/image_options.h"
+#include "ridgeline/data/prepare/rules.h"
+
+namespace ridgeline::data {
+
+// What is known of a field after training: enough to turn its values into inputs. Each writes
+// width() numbers a sample, `stride` apart from sample to sample, and throws data with the field
+// and the sample when a value cannot be: missing where none is allowed, infinite, or a category
+// that was not seen.
+
+// Numbers and booleans: y = (f(clip(x)) - shift) * scale for each element of a sample, where f is
+// the logarithm or nothing. With indicators, as many features follow that are 1 where a value is
+// missing.
+struct NumberFeature {
+  std::string field;
+  Shape shape;           // of a sample
+  bool boolean = false;  // 0 and 1, for false and true
+  std::optional<std::pair<double, double>> clip{};
+  bool log = false;
+  MissingRule missing = MissingRule::refuse;
+  std::vector<double> shift, scale;  // one an element
+  std::vector<double> fill;          // what a missing value becomes, before f; empty: refused
+
+  int64_t elements() const { return shape.numel(); }
+  int64_t width() const { return elements() * (missing == MissingRule::indicator ? 2 : 1); }
+  void apply(const Field& from, int64_t begin, int64_t end, double* out, int64_t stride) const;
+  // clip and f alone: what shift and scale are learnt from.
+  double transform(double value) const;
+
+  bool operator==(const NumberFeature&) const = default;
+};
+
+// One of several categories: one-hot, or a code for an embedding.
+struct CategoryFeature {
+  std::string field;
+  std::vector<std::string> categories;  // in byte order
+  CategoryCoding coding = CategoryCoding::one_hot;
+  MissingRule missing = MissingRule::refuse;
+  UnseenRule unseen = UnseenRule::refuse;
+  // Frequencies of the categories, for what is missing; empty where nothing may be.
+  std::vector<double> fill;
+
+  // Of the floats; codes go elsewhere.
+  int64_t width() const;
+  int64_t code_count() const;  // of the codes, that of missing values included
+  void apply(const Field& from, int64_t begin, int64_t end, double* out, int64_t stride) const;
+  void apply_codes(const Field& from, int64_t begin, int64_t end, int32_t* out,
+                   int64_t stride) const;
+
+  bool operator==(const CategoryFeature&) const = default;
+};
+
+// Bytes of pixels: y = byte * scale + shift, in floats as the gather of a device computes it.
+struct ImageFeature {
+  std::string field;
+  Shape shape;             // [height, width] or [channels, height, width]
+  ImageOptions options{};  // how a folder of images must be opened to give this shape
+  Scaling scaling{};
+
+  int64_t width() const { return shape.numel(); }
+  void apply(const Field& from, int64_t begin, int64_t end, double* out, int64_t stride) const;
+
+  bool operator==(const ImageFeature&) const = default;
+};
+
+using Feature = std::variant<NumberFeature, CategoryFeature, ImageFeature>;
+
+const std::string& field_of(const Feature& feature);
+int64_t width_of(const Feature& feature);
+// Names of the numbers that a feature gives: "age", "x[3]", "kind=cat", "age is missing".
+std::vector<std::string> names_of(const Feature& feature);
+
+// The codes of a category, boolean or text field in terms of `categories`; kMissingCode for a
+// missing value, kUnseenCode for another word.
+constexpr int32_t kUnseenCode = -2;
+std::vector<int32_t> codes_by_name(const Field& field, int64_t begin, int64_t end,
+                                   std::span<const std::string> categories);
+
+}  // namespace ridgeline::data

@@ -1,0 +1,184 @@
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "ridgeline/core/words.h"
+#include "ridgeline/data/prepare/preparation.h"
+#include "ridgeline/data/prepare/training_blocks.h"
+
+namespace ridgeline::data {
+namespace {
+
+[[noreturn]] void refuse_missing(const Field& field, int64_t sample) {
+  throw_error(
+      ErrorKind::data,
+      "{}: field {}: the value of sample {} is missing; fill it in, or allow missing values "
+      "(by mean or indicator)",
+      field.origin, quote(field.name), sample);
+}
+
+NumberFeature fit_number(const Field& field, std::span<const int64_t> train,
+                         const FeatureRule& rule) {
+  NumberFeature feature;
+  feature.field = field.name;
+  feature.shape = field.shape;
+  feature.boolean = field.kind == FieldKind::boolean;
+  if (!feature.boolean) {
+    feature.clip = rule.clip;
+    feature.log = rule.log;
+  }
+  if (rule.clip && !(rule.clip->first <= rule.clip->second)) {
+    throw_error(ErrorKind::usage, "field {}: clipped to {} and {}: the first must not be above",
+                quote(field.name), rule.clip->first, rule.clip->second);
+  }
+  feature.missing = rule.missing;
+  const auto elements = size_t(field.shape.numel());
+  feature.shift.resize(elements);
+  feature.scale.resize(elements);
+  Moments raw(elements);  // what is missing becomes the mean of what is there
+  training_blocks(
+      field, train, [&](std::span<const int64_t> samples, std::span<const double> values) {
+        const auto missing = std::ranges::find_if(values, [](double x) { return std::isnan(x); });
+        if (missing != values.end() && rule.missing == MissingRule::refuse) {
+          refuse_missing(field, samples[size_t(missing - values.begin()) / elements]);
+        }
+        if (rule.missing != MissingRule::refuse) raw.add(values);
+      });
+  const std::function<double(double)> transform = [&](double value) {
+    return std::isnan(value) ? value : feature.transform(value);
+  };
+  const bool plain = !feature.clip && !feature.log;
+  fit_scale(field, train, feature.boolean ? NumberScale::none : rule.scale,
+            plain ? nullptr : transform, feature.shift, feature.scale);
+  if (rule.missing == MissingRule::refuse) return feature;
+  for (size_t e = 0; e < elements; ++e) {
+    if (raw.count(e) == 0) {
+      throw_error(ErrorKind::data,
+                  "{}: field {}: has no value in the training samples; leave it out", field.origin,
+                  quote(field.name));
+    }
+    feature.fill.push_back(raw.mean(e));
+  }
+  return feature;
+}
+
+CategoryFeature fit_category(const Field& field, std::span<const int64_t> train,
+                             const FeatureRule& rule) {
+  CategoryFeature feature;
+  feature.field = field.name;
+  feature.coding = rule.coding;
+  feature.missing = rule.missing;
+  feature.unseen = rule.unseen;
+  std::vector<double> counts(field.categories.size());
+  double total = 0;
+  training_blocks(field, train,
+                  [&](std::span<const int64_t> samples, std::span<const double> codes) {
+                    for (size_t i = 0; i < codes.size(); ++i) {
+                      if (!std::isnan(codes[i])) {
+                        counts[size_t(codes[i])] += 1;
+                        total += 1;
+                      } else if (rule.missing == MissingRule::refuse) {
+                        refuse_missing(field, samples[i]);
+                      }
+                    }
+                  });
+  if (total == 0) {
+    throw_error(ErrorKind::data, "{}: field {}: has no value in the training samples; leave it out",
+                field.origin, quote(field.name));
+  }
+  const bool fills = rule.missing != MissingRule::refuse || rule.unseen == UnseenRule::missing;
+  for (size_t c = 0; c < counts.size(); ++c) {
+    if (counts[c] == 0) continue;
+    feature.categories.push_back(field.categories[c]);
+    if (fills) feature.fill.push_back(counts[c] / total);
+  }
+  return feature;
+}
+
+bool is_image(const Field& field) {
+  return field.kind == FieldKind::number && field.dtype == DType::uint8 && field.shape.rank() >= 2;
+}
+
+ImageFeature fit_image(const Field& field, std::span<const int64_t> train, ScaleKind scale) {
+  ImageFeature feature;
+  feature.field = field.name;
+  feature.shape = field.shape;
+  const int rank = field.shape.rank();
+  feature.options.channels = rank == 2 ? 1 : int(field.shape[0]);
+  feature.options.height = field.shape[rank - 2];
+  feature.options.width = field.shape[rank - 1];
+  if (scale != ScaleKind::standard) {
+    feature.scaling = make_scaling(scale, {});
+    return feature;
+  }
+  std::vector<uint8_t> bytes(train.size() * size_t(field.shape.numel()));
+  gather(field, train, std::as_writable_bytes(std::span(bytes)));
+  feature.scaling = make_scaling(scale, bytes);
+  return feature;
+}
+
+Feature fit_feature(const Field& field, std::span<const int64_t> train, const PrepareRules& rules) {
+  const auto own = rules.fields.find(field.name);
+  const FeatureRule& rule = own != rules.fields.end() ? own->second : rules.rule;
+  if (is_image(field)) return fit_image(field, train, rules.image_scale);
+  if (field.kind == FieldKind::category) return fit_category(field, train, rule);
+  return fit_number(field, train, rule);
+}
+
+void check_names(const FieldSet& set, const PrepareRules& rules) {
+  std::set<std::string_view> targets(rules.target.begin(), rules.target.end());
+  if (targets.size() != rules.target.size()) {
+    throw_error(ErrorKind::usage, "{}: a field is named twice as the target", set.name());
+  }
+  std::set<std::string_view> features;
+  for (const std::string& name : rules.features) {
+    (void)set.field(name);
+    if (targets.contains(name) || !features.insert(name).second) {
+      throw_error(ErrorKind::usage, "{}: field {} is {}", set.name(), quote(name),
+                  targets.contains(name) ? "a feature and the target, which would tell the answer"
+                                         : "named twice");
+    }
+  }
+  for (const auto& [name, rule] : rules.fields) (void)set.field(name);
+}
+
+}  // namespace
+
+Preparation Preparation::fit(const FieldSet& set, std::span<const int64_t> train,
+                             const PrepareRules& rules) {
+  if (train.empty()) throw_error(ErrorKind::data, "{}: no samples to learn from", set.name());
+  check_names(set, rules);
+  if (rules.windows) check_windows(*rules.windows);
+  Preparation result;
+  result.windows_ = rules.windows;
+  for (const Field& field : set.fields()) {
+    const bool named = std::ranges::find(rules.features, field.name) != rules.features.end();
+    const bool target = std::ranges::find(rules.target, field.name) != rules.target.end();
+    if (target || (!rules.features.empty() && !named)) continue;
+    if (field.kind == FieldKind::text || field.kind == FieldKind::sequence) {
+      if (named) {
+        throw_error(ErrorKind::usage, "{}: field {} holds {}s, which are no features", field.origin,
+                    quote(field.name), name(field.kind));
+      }
+      result.left_out_.push_back(field.name);
+      continue;
+    }
+    result.features_.push_back(fit_feature(field, train, rules));
+  }
+  if (result.features_.empty()) {
+    throw_error(ErrorKind::data, "{}: no field is left to learn from", set.name());
+  }
+  const bool image = std::ranges::any_of(result.features_, [](const Feature& feature) {
+    return std::holds_alternative<ImageFeature>(feature);
+  });
+  if (image && result.features_.size() > 1) {
+    throw_error(ErrorKind::usage,
+                "{}: images and other fields cannot be one input; name the features to use",
+                set.name());
+  }
+  if (!rules.target.empty()) result.target_ = fit_target(set, train, rules);
+  return result;
+}
+
+}  // namespace ridgeline::data

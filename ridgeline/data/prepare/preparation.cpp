@@ -1,0 +1,109 @@
+#include "ridgeline/data/prepare/preparation.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ridgeline/core/words.h"
+
+namespace ridgeline::data {
+namespace {
+
+constexpr int64_t kBlockBytes = int64_t{4} << 20;  // of doubles made at a time
+
+template <typename T>
+void apply_as(const std::vector<Feature>& features, int64_t width, const FieldSet& set,
+              int64_t begin, int64_t end, std::span<T> out) {
+  if (width == 0) return;
+  const int64_t most = std::max<int64_t>(1, kBlockBytes / int64_t(sizeof(double)) / width);
+  std::vector<double> block;
+  for (int64_t at = begin; at < end; at += most) {
+    const int64_t stop = std::min(end, at + most);
+    block.resize(size_t((stop - at) * width));
+    int64_t place = 0;
+    for (const Feature& feature : features) {
+      const Field& field = set.field(field_of(feature));
+      std::visit([&](const auto& f) { f.apply(field, at, stop, block.data() + place, width); },
+                 feature);
+      place += width_of(feature);
+    }
+    std::ranges::transform(block, out.begin() + ptrdiff_t((at - begin) * width),
+                           [](double value) { return T(value); });
+  }
+}
+
+}  // namespace
+
+int64_t Preparation::width() const {
+  int64_t sum = 0;
+  for (const Feature& feature : features_) sum += width_of(feature);
+  return sum;
+}
+
+Shape Preparation::input_shape() const {
+  Shape shape{width()};
+  if (features_.size() == 1) {
+    if (const auto* image = std::get_if<ImageFeature>(&features_.front())) shape = image->shape;
+    const auto* number = std::get_if<NumberFeature>(&features_.front());
+    if (number != nullptr && number->shape.rank() > 0 && number->width() == number->elements()) {
+      shape = number->shape;
+    }
+  }
+  return windows_ ? shape.prepend(windows_->window) : shape;
+}
+
+std::vector<std::string> Preparation::input_names() const {
+  std::vector<std::string> names;
+  for (const Feature& feature : features_) {
+    for (std::string& name : names_of(feature)) names.push_back(std::move(name));
+  }
+  return names;
+}
+
+std::vector<const CategoryFeature*> Preparation::coded() const {
+  std::vector<const CategoryFeature*> result;
+  for (const Feature& feature : features_) {
+    const auto* category = std::get_if<CategoryFeature>(&feature);
+    if (category != nullptr && category->coding == CategoryCoding::codes) {
+      result.push_back(category);
+    }
+  }
+  return result;
+}
+
+void Preparation::apply(const FieldSet& set, int64_t begin, int64_t end,
+                        std::span<float> out) const {
+  apply_as(features_, width(), set, begin, end, out);
+}
+
+void Preparation::apply(const FieldSet& set, int64_t begin, int64_t end,
+                        std::span<double> out) const {
+  apply_as(features_, width(), set, begin, end, out);
+}
+
+void Preparation::apply_codes(const FieldSet& set, int64_t begin, int64_t end,
+                              std::span<int32_t> out) const {
+  const auto columns = coded();
+  for (size_t c = 0; c < columns.size(); ++c) {
+    columns[c]->apply_codes(set.field(columns[c]->field), begin, end, out.data() + c,
+                            int64_t(columns.size()));
+  }
+}
+
+TableOptions Preparation::table_options() const {
+  TableOptions options;
+  for (const Feature& feature : features_) {
+    if (std::holds_alternative<CategoryFeature>(feature)) {
+      options.categories.push_back(field_of(feature));
+    }
+  }
+  return options;
+}
+
+ImageOptions Preparation::image_options() const {
+  for (const Feature& feature : features_) {
+    if (const auto* image = std::get_if<ImageFeature>(&feature)) return image->options;
+  }
+  return {};
+}
+
+}  // namespace ridgeline::data

@@ -1,0 +1,195 @@
+#include <array>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "ridgeline/core/words.h"
+#include "ridgeline/data/prepare/preparation.h"
+#include "ridgeline/data/prepare/strict_json.h"
+
+namespace ridgeline::data {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kVersion = 1;
+
+constexpr std::array<std::string_view, 3> kMissing{"refuse", "mean", "indicator"};
+constexpr std::array<std::string_view, 2> kUnseen{"refuse", "missing"};
+constexpr std::array<std::string_view, 2> kCoding{"one-hot", "codes"};
+
+// Of an enumeration that counts from 0, the names by number.
+template <typename E>
+std::array<std::string_view, 3> names() {
+  return {name(E(0)), name(E(1)), name(E(2))};
+}
+
+Json shape_json(const Shape& shape) {
+  Json dims = Json::array();
+  for (const int64_t extent : shape.dims()) dims.push_back(extent);
+  return dims;
+}
+
+Json write(const NumberFeature& f) {
+  Json json{{"field", f.field},
+            {"type", f.boolean ? "boolean" : "number"},
+            {"shape", shape_json(f.shape)},
+            {"log", f.log},
+            {"missing", kMissing[size_t(f.missing)]},
+            {"shift", f.shift},
+            {"scale", f.scale},
+            {"fill", f.fill}};
+  if (f.clip) json["clip"] = {f.clip->first, f.clip->second};
+  return json;
+}
+
+Json write(const CategoryFeature& f) {
+  return {{"field", f.field},
+          {"type", "category"},
+          {"categories", f.categories},
+          {"coding", kCoding[size_t(f.coding)]},
+          {"missing", kMissing[size_t(f.missing)]},
+          {"unseen", kUnseen[size_t(f.unseen)]},
+          {"fill", f.fill}};
+}
+
+Json write(const ImageFeature& f) {
+  return {{"field", f.field},
+          {"type", "image"},
+          {"shape", shape_json(f.shape)},
+          {"channels", f.options.channels},
+          {"filter", name(f.options.filter)},
+          {"scale", f.scaling.scale},
+          {"shift", f.scaling.shift}};
+}
+
+Json write(const Target& t) {
+  return {{"kind", name(t.kind)}, {"fields", t.fields},     {"shape", shape_json(t.shape)},
+          {"classes", t.classes}, {"numbered", t.numbered}, {"shift", t.shift},
+          {"scale", t.scale}};
+}
+
+MissingRule read_missing(StrictObject& in) { return MissingRule(in.choice("missing", kMissing)); }
+
+Feature read_number(StrictObject& in, bool boolean) {
+  NumberFeature f;
+  f.field = in.text("field");
+  f.boolean = boolean;
+  f.shape = in.shape("shape");
+  f.log = in.boolean("log");
+  f.missing = read_missing(in);
+  const auto elements = size_t(f.shape.numel());
+  f.shift = in.numbers("shift", elements);
+  f.scale = in.numbers("scale", elements);
+  f.fill = in.numbers("fill", f.missing == MissingRule::refuse ? 0 : elements);
+  if (in.has("clip")) {
+    const std::vector<double> clip = in.numbers("clip", 2);
+    if (clip[0] > clip[1]) in.refuse("clip", "ends before it begins");
+    f.clip = {clip[0], clip[1]};
+  }
+  return f;
+}
+
+Feature read_category(StrictObject& in) {
+  CategoryFeature f;
+  f.field = in.text("field");
+  f.categories = in.texts("categories");
+  f.coding = CategoryCoding(in.choice("coding", kCoding));
+  f.missing = read_missing(in);
+  f.unseen = UnseenRule(in.choice("unseen", kUnseen));
+  const bool fills = f.missing != MissingRule::refuse || f.unseen == UnseenRule::missing;
+  f.fill = in.numbers("fill", fills ? f.categories.size() : 0);
+  if (f.categories.empty()) in.refuse("categories", "are none");
+  return f;
+}
+
+Feature read_image(StrictObject& in) {
+  ImageFeature f;
+  f.field = in.text("field");
+  f.shape = in.shape("shape");
+  f.options.channels = int(in.whole("channels", 1, 4));
+  f.options.filter = ResizeFilter(in.choice("filter", names<ResizeFilter>()));
+  f.scaling.scale = float(in.number("scale"));
+  f.scaling.shift = float(in.number("shift"));
+  const int rank = f.shape.rank();
+  const bool fits = rank == 2   ? f.options.channels == 1
+                    : rank == 3 ? f.options.channels == f.shape[0]
+                                : false;
+  if (!fits) in.refuse("shape", "is not that of an image of so many channels");
+  f.options.height = f.shape[rank - 2];
+  f.options.width = f.shape[rank - 1];
+  return f;
+}
+
+Feature read_feature(StrictObject in) {
+  constexpr std::array<std::string_view, 4> kTypes{"number", "boolean", "category", "image"};
+  const size_t type = in.choice("type", kTypes);
+  Feature feature = type < 2    ? read_number(in, type == 1)
+                    : type == 2 ? read_category(in)
+                                : read_image(in);
+  in.finish();
+  return feature;
+}
+
+Target read_target(StrictObject in) {
+  Target t;
+  t.kind = TargetKind(in.choice("kind", names<TargetKind>()));
+  t.fields = in.texts("fields");
+  t.shape = in.shape("shape");
+  t.classes = in.texts("classes");
+  t.numbered = in.boolean("numbered");
+  const bool classes = t.kind == TargetKind::classes;
+  const size_t elements = classes ? 0 : size_t(t.shape.numel());
+  t.shift = in.numbers("shift", elements);
+  t.scale = in.numbers("scale", elements);
+  if (t.fields.empty() || (classes && t.fields.size() != 1)) in.refuse("fields", "do not fit");
+  if (classes == t.classes.empty()) in.refuse("classes", "do not fit the kind");
+  in.finish();
+  return t;
+}
+
+}  // namespace
+
+std::string Preparation::to_json() const {
+  Json json{{"version", kVersion}, {"features", Json::array()}};
+  for (const Feature& feature : features_) {
+    json["features"].push_back(std::visit([](const auto& f) { return write(f); }, feature));
+  }
+  json["left_out"] = left_out_;
+  if (target_) json["target"] = write(*target_);
+  if (windows_) {
+    json["windows"] = {
+        {"window", windows_->window}, {"horizon", windows_->horizon}, {"stride", windows_->stride}};
+  }
+  // Names come from files, not all of which are UTF-8 (those of folders, say).
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Preparation Preparation::from_json(std::string_view text, const std::string& origin,
+                                   ErrorKind kind) {
+  const Json json = parse_strict_json(text, origin, kind);
+  StrictObject in(json, "preparation", origin, kind);
+  if (in.whole("version", 1, std::numeric_limits<int32_t>::max()) != kVersion) {
+    in.refuse("version", "is not one that this program knows; use a newer one");
+  }
+  Preparation result;
+  for (StrictObject& feature : in.objects("features")) {
+    result.features_.push_back(read_feature(std::move(feature)));
+  }
+  if (result.features_.empty()) in.refuse("features", "are none");
+  result.left_out_ = in.texts("left_out");
+  if (in.has("target")) result.target_ = read_target(in.object("target"));
+  if (in.has("windows")) {
+    StrictObject windows = in.object("windows");
+    constexpr int64_t kMost = int64_t{1} << 40;
+    result.windows_ =
+        WindowRule{windows.whole("window", 1, kMost), windows.whole("horizon", 1, kMost),
+                   windows.whole("stride", 1, kMost)};
+    windows.finish();
+  }
+  in.finish();
+  return result;
+}
+
+}  // namespace ridgeline::data

@@ -1,0 +1,196 @@
+#include "ridgeline/data/prepare/target.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include "ridgeline/core/text.h"
+#include "ridgeline/core/words.h"
+#include "ridgeline/data/prepare/feature.h"
+#include "ridgeline/data/prepare/training_blocks.h"
+
+namespace ridgeline::data {
+namespace {
+
+constexpr size_t kFewClasses = 20;
+
+[[noreturn]] void refuse(const Field& field, int64_t sample, std::string_view what) {
+  throw_error(ErrorKind::data, "{}: the target {} of sample {} {}; mend the sample or leave it out",
+              field.origin, quote(field.name), sample, what);
+}
+
+bool is_words(const Field& field) {
+  return field.kind == FieldKind::category || field.kind == FieldKind::boolean;
+}
+
+double number_of(const std::string& text) {
+  double value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return value;
+}
+
+std::vector<std::string> numbered_classes(const Field& field, const FieldSummary& summary) {
+  std::vector<std::string> classes;
+  for (const auto& [value, count] : summary.values) classes.push_back(std::to_string(value));
+  if (classes.empty()) {
+    throw_error(ErrorKind::usage,
+                "{}: the target {} is no class: it has values that are not whole, or more than {} "
+                "of them; learn it as values",
+                field.origin, quote(field.name), FieldSummary::kMostDistinct);
+  }
+  return classes;
+}
+
+// Names the first sample that has no target; the field holds one value a sample.
+void refuse_missing(const Field& field) {
+  training_blocks(field, {}, [&](std::span<const int64_t> samples, std::span<const double> values) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (std::isnan(values[i])) refuse(field, samples[i], "is missing (not a number)");
+      if (std::isinf(values[i])) refuse(field, samples[i], "is infinite");
+    }
+  });
+}
+
+}  // namespace
+
+std::string_view name(TargetKind kind) {
+  constexpr std::array<std::string_view, 3> kNames{"classes", "labels", "values"};
+  return kNames[size_t(kind)];
+}
+
+TargetKind guess_target(const Field& field, const FieldSummary& summary) {
+  if (is_words(field)) return TargetKind::classes;
+  if (field.kind != FieldKind::number) {
+    throw_error(ErrorKind::data, "{}: {} holds {}s, which no model here learns as a target",
+                field.origin, quote(field.name), name(field.kind));
+  }
+  const size_t distinct = summary.values.size();
+  const bool counted = distinct > 0 && summary.values.begin()->first == 0 &&
+                       summary.values.rbegin()->first == int64_t(distinct) - 1 &&
+                       int64_t(2 * distinct) <= field.samples;
+  if (distinct > 0 && (distinct <= kFewClasses || counted)) return TargetKind::classes;
+  const bool bits = field.dtype == DType::uint8 && field.shape.numel() > 1 && summary.least >= 0 &&
+                    summary.most <= 1;
+  return bits ? TargetKind::labels : TargetKind::values;
+}
+
+std::optional<std::string> default_target(const FieldSet& set, bool table) {
+  if (set.fields().size() < 2) return std::nullopt;
+  for (const std::string_view name :
+       {"target", "targets", "label", "labels", "class", "classes", "y"}) {
+    if (set.find(name) != nullptr) return std::string(name);
+  }
+  if (table) return set.fields().back().name;
+  return std::nullopt;
+}
+
+void Target::apply_classes(const FieldSet& set, int64_t begin, int64_t end,
+                           std::span<int32_t> out) const {
+  const Field& field = set.field(fields.front());
+  if (!numbered) {
+    const std::vector<int32_t> codes = codes_by_name(field, begin, end, classes);
+    for (size_t i = 0; i < codes.size(); ++i) {
+      if (codes[i] == kMissingCode) refuse(field, begin + int64_t(i), "is missing");
+      if (codes[i] == kUnseenCode) {
+        refuse(
+            field, begin + int64_t(i),
+            fmt::format("is none of the {}", counted(int64_t(classes.size()), "class", "classes")));
+      }
+      out[i] = codes[i];
+    }
+    return;
+  }
+  std::vector<double> known, values(out.size());
+  for (const std::string& text : classes) known.push_back(number_of(text));
+  read_doubles(field, begin, end, values);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (std::isnan(values[i])) refuse(field, begin + int64_t(i), "is missing (not a number)");
+    const auto found = std::ranges::lower_bound(known, values[i]);
+    if (found == known.end() || *found != values[i]) {
+      refuse(field, begin + int64_t(i),
+             fmt::format("is {}, none of the {} classes", values[i], known.size()));
+    }
+    out[i] = int32_t(found - known.begin());
+  }
+}
+
+void Target::apply_values(const FieldSet& set, int64_t begin, int64_t end,
+                          std::span<double> out) const {
+  const auto count = size_t(outputs());
+  std::vector<double> values;
+  size_t place = 0;
+  for (const std::string& name : fields) {
+    const Field& field = set.field(name);
+    const auto elements = size_t(field.shape.numel());
+    values.resize(size_t(end - begin) * elements);
+    read_doubles(field, begin, end, values);
+    for (size_t i = 0; i < values.size(); ++i) {
+      const int64_t sample = begin + int64_t(i / elements);
+      const double value = values[i];
+      if (std::isnan(value)) refuse(field, sample, "is missing (not a number)");
+      if (std::isinf(value)) refuse(field, sample, "is infinite");
+      if (kind == TargetKind::labels && value != 0 && value != 1) {
+        refuse(field, sample, fmt::format("holds {}; a label is 0 or 1", value));
+      }
+      const size_t element = place + i % elements;
+      out[i / elements * count + element] = (value - shift[element]) * scale[element];
+    }
+    place += elements;
+  }
+}
+
+void Target::restore(std::span<double> values) const {
+  const auto count = size_t(outputs());
+  for (size_t i = 0; i < values.size(); ++i) {
+    values[i] = values[i] / scale[i % count] + shift[i % count];
+  }
+}
+
+Target fit_target(const FieldSet& set, std::span<const int64_t> train, const PrepareRules& rules) {
+  Target target;
+  target.fields = rules.target;
+  const Field& first = set.field(rules.target.front());
+  const FieldSummary summary = summarise(first);
+  const bool several = rules.target.size() > 1;
+  target.kind = rules.target_kind ? *rules.target_kind
+                : several         ? TargetKind::values
+                                  : guess_target(first, summary);
+  if (target.kind == TargetKind::classes) {
+    if (several || first.shape.numel() != 1) {
+      throw_error(ErrorKind::usage, "{}: classes are one field of one value a sample",
+                  first.origin);
+    }
+    target.numbered = !is_words(first);
+    if (summary.missing + summary.infinite > 0) refuse_missing(first);
+    target.classes = target.numbered ? numbered_classes(first, summary) : first.categories;
+    return target;
+  }
+  int64_t elements = 0;
+  for (const std::string& name : rules.target) {
+    const Field& field = set.field(name);
+    if (field.kind != FieldKind::number && field.kind != FieldKind::boolean) {
+      throw_error(ErrorKind::usage, "{}: the target {} holds {}s, and no {}", field.origin,
+                  quote(name), data::name(field.kind), data::name(target.kind));
+    }
+    elements += field.shape.numel();
+  }
+  target.shape = several ? Shape{elements} : first.shape;
+  target.shift.assign(size_t(elements), 0);
+  target.scale.assign(size_t(elements), 1);
+  size_t place = 0;
+  for (const std::string& name : rules.target) {
+    const Field& field = set.field(name);
+    const NumberScale scale =
+        target.kind == TargetKind::values ? rules.target_scale : NumberScale::none;
+    const auto count = size_t(field.shape.numel());
+    fit_scale(field, train, scale, nullptr, std::span(target.shift).subspan(place, count),
+              std::span(target.scale).subspan(place, count));
+    place += count;
+  }
+  return target;
+}
+
+}  // namespace ridgeline::data

@@ -1,0 +1,129 @@
+#include "ridgeline/data/split.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include "ridgeline/core/error.h"
+#include "ridgeline/core/philox.h"
+#include "ridgeline/core/text.h"
+
+namespace ridgeline::data {
+namespace {
+
+// A stream of its own beside those of core/philox.h; its low bits are the class, for stratify.
+constexpr uint64_t kSplitStream = 6ull << 56;
+
+void check(int64_t n, const SplitRule& rule, size_t classes) {
+  for (const double fraction : {rule.validation, rule.test}) {
+    if (!(fraction >= 0 && fraction < 1)) {
+      throw_error(ErrorKind::usage, "a split of {}: fractions are at least 0 and below 1",
+                  fraction);
+    }
+  }
+  if (rule.validation + rule.test >= 1) {
+    throw_error(ErrorKind::usage,
+                "a split of {} for validation and {} for testing leaves nothing for training",
+                rule.validation, rule.test);
+  }
+  if (rule.stratify && rule.in_order) {
+    throw_error(ErrorKind::usage, "a split is by class or in order of time, not both");
+  }
+  if (rule.stratify && classes != size_t(n)) {
+    throw_error(ErrorKind::usage,
+                "a split by class (stratify) needs a target of classes, one a sample");
+  }
+}
+
+// How many of n samples a fraction takes, to the nearest.
+int64_t share(int64_t n, double fraction) {
+  return int64_t(std::floor(double(n) * fraction + 0.5));
+}
+
+void shuffle(std::vector<int64_t>& samples, const Philox& random) {
+  for (uint64_t left = samples.size(); left > 1; --left) {
+    std::swap(samples[left - 1], samples[random.below(left, left)]);
+  }
+}
+
+// The last samples are for testing, those before for validation.
+void deal(const std::vector<int64_t>& samples, int64_t validation, int64_t test, Split& split) {
+  const auto end = samples.end(), middle = end - test, first = middle - validation;
+  split.train.insert(split.train.end(), samples.begin(), first);
+  split.validation.insert(split.validation.end(), first, middle);
+  split.test.insert(split.test.end(), middle, end);
+}
+
+std::pair<int64_t, int64_t> shares(int64_t n, const SplitRule& rule) {
+  const auto least = [](double fraction) { return int64_t{fraction > 0}; };
+  const int64_t validation = std::max(share(n, rule.validation), least(rule.validation));
+  const int64_t test = std::max(share(n, rule.test), least(rule.test));
+  if (validation + test >= n) {
+    throw_error(ErrorKind::usage,
+                "{} are too few to split: {} for validation and {} for testing leave none for "
+                "training",
+                counted(n, "sample"), validation, test);
+  }
+  return {validation, test};
+}
+
+// Each class by the fractions, rounded down; what is then missing from a part comes from the
+// classes whose share was cut the most.
+void split_classes(const SplitRule& rule, std::span<const int32_t> classes, Split& split) {
+  std::map<int32_t, std::vector<int64_t>> members;
+  for (size_t i = 0; i < classes.size(); ++i) members[classes[i]].push_back(int64_t(i));
+  const auto [validation, test] = shares(int64_t(classes.size()), rule);
+  struct Shares {
+    int32_t name;
+    int64_t size, validation, test;
+  };
+  std::vector<Shares> all;
+  for (const auto& [name, samples] : members) {
+    const auto n = int64_t(samples.size());
+    all.push_back({name, n, int64_t(double(n) * rule.validation), int64_t(double(n) * rule.test)});
+  }
+  const auto fill = [&](int64_t wanted, double fraction, int64_t Shares::*part) {
+    int64_t have = 0;
+    for (const Shares& shares : all) have += shares.*part;
+    std::vector<Shares*> order;
+    for (Shares& shares : all) order.push_back(&shares);
+    std::ranges::stable_sort(order, std::ranges::greater{}, [&](const Shares* shares) {
+      return double(shares->size) * fraction - double(shares->*part);
+    });
+    for (Shares* shares : order) {
+      if (have >= wanted) break;
+      if (shares->validation + shares->test + 1 >= shares->size) continue;  // training comes first
+      ++(shares->*part);
+      ++have;
+    }
+  };
+  fill(validation, rule.validation, &Shares::validation);
+  fill(test, rule.test, &Shares::test);
+  for (const Shares& shares : all) {
+    std::vector<int64_t>& samples = members[shares.name];
+    shuffle(samples, {rule.seed, kSplitStream + 1 + uint64_t(uint32_t(shares.name))});
+    deal(samples, shares.validation, shares.test, split);
+  }
+}
+
+}  // namespace
+
+Split split_samples(int64_t n, const SplitRule& rule, std::span<const int32_t> classes) {
+  check(n, rule, classes.size());
+  Split split;
+  if (rule.stratify) {
+    split_classes(rule, classes, split);
+  } else {
+    std::vector<int64_t> samples(static_cast<size_t>(n));
+    std::iota(samples.begin(), samples.end(), 0);
+    if (!rule.in_order) shuffle(samples, {rule.seed, kSplitStream});
+    const auto [validation, test] = shares(n, rule);
+    deal(samples, validation, test, split);
+  }
+  for (auto* part : {&split.train, &split.validation, &split.test}) std::ranges::sort(*part);
+  return split;
+}
+
+}  // namespace ridgeline::data
