@@ -114,6 +114,11 @@ class TableReader {
   }
 
   void add_record(const std::vector<std::string_view>& cells) {
+    // The columns were found in an earlier reading, and the file may have changed since.
+    if (cells.size() != format_.columns.size()) {
+      throw_error(ErrorKind::data, "{}: line {} has {} cells, but the table has {} columns", file_,
+                  reader_.line(), cells.size(), format_.columns.size());
+    }
     for (size_t c = 0; c < format_.columns.size(); ++c) {
       TableColumn& column = format_.columns[c];
       double number = 0;
