@@ -20,7 +20,7 @@ struct Failure {
   std::string message;
 };
 
-// Of an Error what it says; of a lack of memory or threads what would help; anything else is a bug.
+// An Error says it itself; a lack of memory or threads says what would help; the rest is a bug.
 Failure failure_of(const std::exception& error);
 
 }  // namespace ridgeline

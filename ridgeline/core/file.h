@@ -16,7 +16,7 @@ namespace ridgeline {
 std::vector<std::byte> read_file(const std::filesystem::path& path, ErrorKind kind = ErrorKind::io,
                                  size_t limit = size_t{1} << 40);
 
-// The same as text.
+// Reads the file as text.
 std::string read_text_file(const std::filesystem::path& path, ErrorKind kind = ErrorKind::io,
                            size_t limit = size_t{1} << 40);
 

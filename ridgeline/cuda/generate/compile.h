@@ -33,7 +33,7 @@ class Nvrtc {
   int major_ = 0, minor_ = 0;
 };
 
-// The same, from ~/.cache/ridgeline/kernels where this source was compiled before by this compiler
+// Takes the kernel from ~/.cache/ridgeline/kernels if this compiler has compiled this source before
 // for this architecture; a file there that is damaged is not used.
 Compiled compile_or_take(const std::string& source, const std::string& architecture);
 

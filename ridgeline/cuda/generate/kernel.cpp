@@ -5,7 +5,7 @@
 namespace ridgeline::cuda::generate {
 namespace {
 
-// Of the driver, which is not linked.
+// The driver is not linked: its functions are looked up when they are needed.
 struct Driver {
   decltype(&cuModuleLoadData) load = nullptr;
   decltype(&cuModuleUnload) unload = nullptr;
