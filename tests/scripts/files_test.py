@@ -261,14 +261,13 @@ class Files(unittest.TestCase):
     def test_gzip_files_of_several_members(self):
         whole = self.images.read_bytes()
         raw = whole[16:]
-        want = tool.run("infer", self.model, "--input", self.images).stdout
+        fixed = ("--batch", 7, "--no-tune")  # another plan may round otherwise
+        want = tool.run("infer", self.model, "--input", self.images, *fixed).stdout
         for name, data in (("m.idx.gz", whole), ("m.raw.gz", raw)):
             for cut in (0, 5, 1000, len(data)):
                 path = self.folder / name
                 path.write_bytes(gzip.compress(data[:cut]) + gzip.compress(data[cut:]))
-                self.assertEqual(tool.run("infer", self.model, "--input", path, "--batch", 7).stdout,
-                                 tool.run("infer", self.model, "--input", self.images, "--batch", 7).stdout,
-                                 (name, cut))
+                self.assertEqual(tool.run("infer", self.model, "--input", path, *fixed).stdout, want, (name, cut))
         self.assertEqual(len(want.splitlines()), 101)
         (self.folder / "odd.raw.gz").write_bytes(gzip.compress(raw) + gzip.compress(b"x"))
         self.fails(3, "infer", self.model, "--input", self.folder / "odd.raw.gz",

@@ -152,7 +152,11 @@ class Limits(unittest.TestCase):
     def test_address_space(self):
         if tool.sanitized():
             self.skipTest("a sanitizer maps all address space there is")
+        # Below this the system cannot load the program, and kills it in ways of its own.
         least = 16 << 20
+        while subprocess.run([tool.TOOL, "--version"], capture_output=True, preexec_fn=lambda: resource.setrlimit(
+                resource.RLIMIT_AS, (least, least))).returncode != 0:
+            least = least * 5 // 4
         while self.under("data", resource.RLIMIT_AS, least)[0] != 0:
             least = least * 5 // 4
         for name in self.commands:

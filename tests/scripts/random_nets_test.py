@@ -178,6 +178,13 @@ def in_steps(net, start, metadata, dtype, noise=None, backwards=False):
     return np.array(losses), {name: t.detach().numpy() for name, t in tensors.items()}, evaluated
 
 
+def linear(name, tensor):
+    """A tensor as something that errors of gradients enter once. Adam's second moment is their square: where
+    gradients are exactly zero, as a bias's before a batch norm, it is nothing but a square of roundings."""
+    tensor = tensor.astype(float)
+    return np.sqrt(tensor) if name.startswith("optimizer.") and name.endswith(".v") else tensor
+
+
 class Reference:
     """PyTorch's run from some weights in fp64, and how far a run in a precision may be from it."""
 
@@ -201,7 +208,7 @@ class Reference:
         largest = np.maximum.accumulate  # errors grow; a step's own may be small by chance
         self.loss_bounds = FACTOR * sum(largest(np.abs(s[0] - self.losses)) * part for s, part in samples) + \
             walk * np.maximum(np.abs(self.losses), np.abs(self.losses).max() / 100)
-        self.bounds = {name: bound(lambda s: np.linalg.norm(s[1][name].astype(float) - t), self.size(name))
+        self.bounds = {name: bound(lambda s: self.distance(name, s[1][name]), self.size(name))
                        for name, t in self.tensors.items() if t.dtype != np.int64}
         self.loss_bound = bound(lambda s: abs(s[2][0] - self.evaluated[0]), abs(self.evaluated[0]))
 
@@ -209,8 +216,14 @@ class Reference:
         """What roundings of a tensor are relative to. A gradient that is exactly zero, as that of a batch norm's
         weight behind a dead ReLU, is a sum of terms that are not: the others of its kind say how large."""
         kind = name.split(".")[-1]
-        own = np.linalg.norm(self.tensors[name])
-        return own if own > 0 else max(np.linalg.norm(t) for key, t in self.tensors.items() if key.endswith(kind))
+        own = self.length(name)
+        return own if own > 0 else max(self.length(key) for key in self.tensors if key.endswith(kind))
+
+    def length(self, name):
+        return np.linalg.norm(linear(name, self.tensors[name]))
+
+    def distance(self, name, tensor):
+        return np.linalg.norm(linear(name, tensor) - linear(name, self.tensors[name]))
 
     def faults(self, losses, tensors, evaluated):
         """What of a run of ours is beyond its bound."""
@@ -225,9 +238,9 @@ class Reference:
                 if (tensors[name] != want).any():
                     yield f"{name} is {tensors[name]}, not {want}"
                 continue
-            off = np.linalg.norm(tensors[name].astype(float) - want)
+            off = self.distance(name, tensors[name])
             if not off <= self.bounds[name]:
-                yield f"{name} is off by {off:.2e} of {np.linalg.norm(want):.2e}, bound {self.bounds[name]:.2e}"
+                yield f"{name} is off by {off:.2e} of {self.length(name):.2e}, bound {self.bounds[name]:.2e}"
         loss, correct = evaluated
         if not abs(loss - self.evaluated[0]) <= self.loss_bound:
             yield f"the test loss is {loss}, not {self.evaluated[0]}, bound {self.loss_bound:.2e}"
@@ -236,12 +249,11 @@ class Reference:
 
     def worst(self, tensors):
         """The largest share of a bound that a tensor takes up."""
-        return max(np.linalg.norm(tensors[name].astype(float) - self.tensors[name]) / bound
-                   for name, bound in self.bounds.items() if bound > 0)
+        return max(self.distance(name, tensors[name]) / bound for name, bound in self.bounds.items() if bound > 0)
 
     def vague(self):
         limit = TELLS["fp32" if self.u == U["fp32"] else "fp64"]
-        return sum(bound > limit * np.linalg.norm(self.tensors[name]) for name, bound in self.bounds.items())
+        return sum(bound > limit * self.length(name) for name, bound in self.bounds.items())
 
 
 class Runs:
