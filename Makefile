@@ -4,15 +4,15 @@ PREFIX ?= /usr/local
 .PHONY: help demo test install uninstall package bench release format format-check lint clean
 
 help:
-	@echo "make demo          install what is needed, build, train on Fashion-MNIST, evaluate"
-	@echo "make test          install what is needed, build, run all tests"
+	@echo "make demo          install dependencies, build, train on Fashion-MNIST, evaluate"
+	@echo "make test          install dependencies, build, run all tests"
 	@echo "make install       build the tool and put it, its manual page, shell completion and configs"
-	@echo "                   under PREFIX (/usr/local); make uninstall takes them away again"
+	@echo "                   under PREFIX (/usr/local); make uninstall removes them"
 	@echo "make package       build a .deb and a .tar.gz of the tool"
-	@echo "make bench         build and measure, beside other frameworks where they are installed"
+	@echo "make bench         build and measure, beside other frameworks if they are installed"
 	@echo "                   (BENCH=\"--only 784-512-10:128\"; scripts/bench --help has the rest)"
 	@echo "make release       build the package for every GPU from sm_75 on (needs nvcc; long)"
-	@echo "make format        format the sources;  make format-check says which need it"
+	@echo "make format        format the sources;  make format-check lists those that need it"
 	@echo "make lint          clang-tidy"
 	@echo "make clean         remove build/"
 

@@ -77,14 +77,14 @@ def training_calls():
 
 
 def ours(tool, config, flags, threads):
-    """Median and fastest tenth of a step, ms, and its rows."""
+    """Median and fastest tenth of a step, ms, and its kernels."""
     path = os.path.join(tempfile.mkdtemp(), "profile.json")
     subprocess.run([tool, "profile", config, "--device", "cpu", "--threads", str(threads), "--json", path,
                     *flags], capture_output=True, check=True)
     with open(path) as file:
         profile = json.load(file)
     step = profile["us"]
-    return (step["median"] / 1000, step["p10"] / 1000), [row["row"] for row in profile["rows"]]
+    return (step["median"] / 1000, step["p10"] / 1000), [kernel["kernel"] for kernel in profile["kernels"]]
 
 
 def main():
@@ -95,10 +95,10 @@ def main():
              os.path.join(arguments.configs, "fashion-lenet.toml"), [], training_calls(), 1.5))
     lines = []
     for what, config, flags, calls, goal in work:
-        best, rows = {}, []
+        best, kernels = {}, []
         for _ in range(arguments.rounds):
             try:
-                pair, rows = ours(arguments.tool, config, flags, arguments.threads)
+                pair, kernels = ours(arguments.tool, config, flags, arguments.threads)
                 best["ours"] = min(best.get("ours", pair), pair)
             except subprocess.CalledProcessError as error:
                 print(what, error.stderr.decode()[-300:], flush=True)
@@ -112,7 +112,7 @@ def main():
         peer = min((name for name in best if name != "ours"), key=lambda name: best[name])
         lines.append({"what": what, "threads": arguments.threads, "median_ms_and_least": best,
                       "best_peer": peer, "ratio": round(best[peer][0] / best["ours"][0], 2), "goal": goal,
-                      "rows": rows})
+                      "kernels": kernels})
         print(json.dumps(lines[-1]), flush=True)
     in_turns.keep(arguments.result, lines=lines)
 

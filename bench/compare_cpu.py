@@ -53,7 +53,7 @@ def main():
         limit = statistics.median(line["limit_us"] for line in lines)
         row = {"network": key[0], "batch": key[1], "ours_us": round(ours, 1), "limit_us": round(limit, 1),
                "limit_fraction": round(limit / ours, 3), "peers_us": peers.get(key, {}),
-               "rows": lines[0]["rows"]}
+               "kernels": lines[0]["kernels"]}
         if row["peers_us"]:
             row["best_peer"] = min(row["peers_us"], key=row["peers_us"].get)
             row["ratio"] = round(row["peers_us"][row["best_peer"]] / ours, 2)

@@ -28,7 +28,7 @@ def ours(tool, cell, hidden, batch, steps, threads, seconds):
     for line in json.loads(done.stdout):
         ms = line["us_min"] * steps / 1000
         if line["pass"] not in best or ms < best[line["pass"]][0]:
-            best[line["pass"]] = ms, line["rows"]
+            best[line["pass"]] = ms, line["kernels"]
     return best
 
 
@@ -71,7 +71,7 @@ def main():
             rows.append({"cell": cell, "hidden": hidden, "batch": batch, "steps": steps, "pass": name,
                          "ours_ms": round(mine[name], 3), "torch_ms": round(theirs[name], 3),
                          "ratio": round(theirs[name] / mine[name], 2), "goal": goal,
-                         "rows": plans[name]})
+                         "kernels": plans[name]})
             row = rows[-1]
             print(f"| {cell} | {hidden} | {batch} | {steps} | {name} | {row['ours_ms']:.2f} | "
                   f"{row['torch_ms']:.2f} | {row['ratio']:.2f}x | {goal} |", flush=True)

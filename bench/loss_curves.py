@@ -62,7 +62,7 @@ def train_there(args, precision, weights, images, labels, steps, batch=128):
     net = torch.nn.Sequential(*layers[:-1]).to(args.device, dtype)
     step_of = torch.optim.SGD(net.parameters(), lr=args.lr)
     x, y = images.to(args.device), labels.to(args.device)
-    losses, rows = [], []
+    losses, samples = [], []
     epoch_steps = -(-len(x) // batch)
     for step in range(steps):
         part = slice(step % epoch_steps * batch, (step % epoch_steps + 1) * batch)
@@ -74,16 +74,16 @@ def train_there(args, precision, weights, images, labels, steps, batch=128):
         loss.backward()
         step_of.step()
         losses.append(loss.detach())
-        rows.append(len(y[part]))
-    return torch.stack(losses).double().tolist(), rows
+        samples.append(len(y[part]))
+    return torch.stack(losses).double().tolist(), samples
 
 
-def over_windows(losses, rows, ends):
+def over_windows(losses, samples, ends):
     """The mean loss of the steps up to each end since the end before, as metrics.jsonl has it."""
     means, begin = [], 0
     for end in ends:
-        weight = sum(rows[begin:end])
-        means.append(sum(l * r for l, r in zip(losses[begin:end], rows[begin:end])) / weight)
+        weight = sum(samples[begin:end])
+        means.append(sum(l * r for l, r in zip(losses[begin:end], samples[begin:end])) / weight)
         begin = end
     return means
 
@@ -111,8 +111,8 @@ def main():
             weights = load_file(folder / "start" / "model.safetensors")
             ours = train_here(args, precision, folder / "run", {})
         ends = [step for step, _ in ours]
-        losses, rows = train_there(args, precision, weights, images, labels, ends[-1])
-        theirs = over_windows(losses, rows, ends)
+        losses, samples = train_there(args, precision, weights, images, labels, ends[-1])
+        theirs = over_windows(losses, samples, ends)
         apart = max(abs(a - b) / b for (_, a), b in zip(ours, theirs))
         bound = PRECISIONS[precision][2]
         failed |= apart > bound

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """How a training step scales over ranks of one host, a thread each, beside what the cores could do.
 
-In turns, so that a machine whose cores differ and change from second to second is the same for all:
+Alternates, so that a machine whose cores differ and change from second to second is the same for all:
 one rank on each core alone; as many processes at once that do not talk to one another, each with its
-share of the batch (what the machine allows); ranks; ranks with the step's rows apart.
+share of the batch (what the machine allows); ranks; ranks with the step's kernels apart.
 
 usage: bench/rank_scaling.py TOOL OUT.json --cores 0,1,2,3 [--config FILE] [--data DIR] [--rounds 3]
 """
@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import tempfile
 
-APART = ["--rows", "!cpu.mlp_train_all_reduce"]
+APART = ["--kernels", "!cpu.mlp_train_all_reduce"]
 
 
 def main():
@@ -60,33 +60,33 @@ def main():
         finish([start(["taskset", "-c", core, *command(core, options.steps, *share)]) for core in cores])
         return [report(core)["us_per_step"] for core in cores]
 
-    def together(*rows):
+    def together(*kernels):
         finish([start(["mpirun", "-n", str(len(cores)), "--cpu-set", options.cores, "--bind-to", "core",
-                       *command("ranks", options.steps, *rows)])])
+                       *command("ranks", options.steps, *kernels)])])
         found = report("ranks")
         waited = [a / b for a, b in zip(found["rank_blocked_seconds"], found["rank_train_seconds"])]
-        return {"us_per_step": found["us_per_step"], "waited": waited, "rows": found["rows"]}
+        return {"us_per_step": found["us_per_step"], "waited": waited, "kernels": found["kernels"]}
 
     rounds = []
     for _ in range(options.rounds):
         one = [alone(core) for core in cores]
         rates = [1e6 / us for us in apart()]
         line = {"one_us": one, "apart_us": [1e6 / rate for rate in rates], "ranks": together(),
-                "ranks_rows_apart": together(*APART)}
+                "ranks_kernels_apart": together(*APART)}
         # The machine's own: as many steps of the whole batch as the processes make of their shares.
         mean = statistics.mean(one)
         line["allowed"] = sum(rates) / len(cores) * mean * 1e-6
-        for kind in "ranks", "ranks_rows_apart":
+        for kind in "ranks", "ranks_kernels_apart":
             line[kind]["speedup"] = mean / line[kind]["us_per_step"]
         rounds.append(line)
         print(f"one {mean:.0f} us ({', '.join(f'{us:.0f}' for us in one)}); the cores allow {line['allowed']:.2f}x;",
               "; ".join(f"{line[kind]['us_per_step']:.0f} us, {line[kind]['speedup']:.2f}x, "
-                        f"waited {100 * max(line[kind]['waited']):.1f} % ({line[kind]['rows'][0]})"
-                        for kind in ("ranks", "ranks_rows_apart")), flush=True)
+                        f"waited {100 * max(line[kind]['waited']):.1f} % ({line[kind]['kernels'][0]})"
+                        for kind in ("ranks", "ranks_kernels_apart")), flush=True)
     with open("/proc/cpuinfo") as file:
         model = next((line.split(":")[1].strip() for line in file if line.startswith("model name")), "")
     middle = {kind: statistics.median(line[kind]["speedup"] for line in rounds)
-              for kind in ("ranks", "ranks_rows_apart")}
+              for kind in ("ranks", "ranks_kernels_apart")}
     result = {"cpu": model, "cores": options.cores, "config": options.config, "rounds": rounds,
               "median_speedup": middle, "median_allowed": statistics.median(line["allowed"] for line in rounds)}
     pathlib.Path(options.out).write_text(json.dumps(result, indent=1) + "\n")

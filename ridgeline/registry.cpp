@@ -5,12 +5,12 @@
 #include "ridgeline/core/buffer.h"
 #include "ridgeline/core/host_memory.h"
 #include "ridgeline/core/thread_pool.h"
-#include "ridgeline/cpu/rows.h"
+#include "ridgeline/cpu/kernels.h"
 #include "ridgeline/cpu/runtime.h"
-#if defined(RIDGELINE_HAVE_CUDA) && __has_include("ridgeline/cuda/rows.h")
+#if defined(RIDGELINE_HAVE_CUDA) && __has_include("ridgeline/cuda/kernels.h")
 #include "ridgeline/cuda/info.h"
+#include "ridgeline/cuda/kernels.h"
 #include "ridgeline/cuda/profile.h"
-#include "ridgeline/cuda/rows.h"
 #include "ridgeline/cuda/runtime.h"
 #include "ridgeline/cuda/uploader.h"
 #define RIDGELINE_USE_CUDA 1
@@ -144,17 +144,17 @@ std::unique_ptr<DeviceTracer> trace_gpus(std::string& why_not) {
 #endif
 }
 
-Table all_rows() {
-  Table table = cpu::rows();
+KernelTable all_kernels() {
+  KernelTable table = cpu::kernels();
 #ifdef RIDGELINE_USE_CUDA
-  for (Impl& row : cuda::rows()) table.push_back(std::move(row));
+  for (Kernel& kernel : cuda::kernels()) table.push_back(std::move(kernel));
 #endif
   return table;
 }
 
-Table peer_rows() {
+KernelTable peer_kernels() {
 #ifdef RIDGELINE_USE_CUDA
-  return cuda::peer_rows();
+  return cuda::peer_kernels();
 #else
   return {};
 #endif

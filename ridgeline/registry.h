@@ -6,7 +6,7 @@
 #include "ridgeline/core/device_trace.h"
 #include "ridgeline/core/thread_pool.h"
 #include "ridgeline/core/uploader.h"
-#include "ridgeline/plan/impl.h"
+#include "ridgeline/plan/kernel.h"
 
 // The one place that names the backends.
 namespace ridgeline {
@@ -28,7 +28,7 @@ std::vector<Device> devices();
 // that is not there or not built in.
 std::unique_ptr<Runtime> make_runtime(Device device, int threads = 0);
 
-// The threads that the rows of a CPU share; null for another device.
+// The threads that the kernels of a CPU share; null for another device.
 ThreadPool* pool_of(Runtime& runtime);
 
 // Bytes that can still be allocated on the runtime's device.
@@ -52,9 +52,9 @@ std::vector<double> time_each(Runtime& runtime, size_t count,
 // Records what GPUs do from now on. Null when nothing can, with the reason in `why_not`.
 std::unique_ptr<DeviceTracer> trace_gpus(std::string& why_not);
 
-// The rows of every backend, in the fixed order of preference within each.
-Table all_rows();
-// Rows to measure beside them, which no plan takes: the vendors' that round where ours do not.
-Table peer_rows();
+// The kernels of every backend, in the fixed order of preference within each.
+KernelTable all_kernels();
+// Kernels to measure beside them, which no plan takes: the vendors' that round where ours do not.
+KernelTable peer_kernels();
 
 }  // namespace ridgeline

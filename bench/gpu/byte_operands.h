@@ -1,7 +1,7 @@
 #pragma once
 
 // Operands of a step of a perceptron with one hidden layer over bytes, its head, and how far its
-// products are off; for byte_bench and digit_bench.
+// products are off; for fp16_split_u8_bench and int8_split_bench.
 #include <cmath>
 #include <cstdlib>
 
@@ -61,7 +61,7 @@ struct ByteOperands {
     GatherArgs args;
     args.set = set_d.get(), args.labels = labels_d.get(), args.label = label_d.get();
     args.order = order_d.get(), args.first = first_d.get(), args.tick = tick_d.get();
-    args.n = n, args.row = in, args.scale = kByteScale;
+    args.n = n, args.sample_size = in, args.scale = kByteScale;
     return args;
   }
 
@@ -69,7 +69,7 @@ struct ByteOperands {
   Wide input(int i, int k) const {
     return Wide(set[size_t(order[size_t(i)]) * in + k] - center) * Wide(T(kByteScale));
   }
-  // The largest error of y = sigmoid(x . w^T + b) as the device has it, of rows 0, 97, ..., over
+  // The largest error of y = sigmoid(x . w^T + b) as the device has it, of samples 0, 97, ..., over
   // unit * (sum of sizes + 4).
   double forward_error(Wide unit) const {
     const std::vector<T> y = y_d.read();
@@ -134,7 +134,8 @@ struct ByteHead {
         total(1),
         correct(layout.parts) {
     args.h = p.y_d.get(), args.w = top.get(), args.label = p.label_d.get();
-    args.n = p.n, args.hidden = p.out, args.classes = kByteClasses, args.curve = Curve::sigmoid;
+    args.n = p.n, args.hidden = p.out, args.classes = kByteClasses,
+    args.activation = ActivationFn::sigmoid;
     args.scale = 1.0 / p.n, args.rows = layout.rows;
     args.partial = partial.get(), args.loss = loss.get(), args.correct = correct.get();
     sums.parts = layout.parts, sums.hidden = p.out, sums.classes = kByteClasses;

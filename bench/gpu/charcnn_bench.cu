@@ -1,5 +1,5 @@
 // The kernels of the character-level network, each checked against sums in double on the host and
-// timed at the sizes of configs/agnews-charcnn.toml: charcnn_bench [items] [bf16|fp16|tf32|fp32]
+// timed at the sizes of configs/agnews-charcnn.toml: charcnn_bench [samples] [bf16|fp16|tf32|fp32]
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -62,7 +62,7 @@ template <typename T>
 class Network {
  public:
   Network(int n, bool exact) : n_(n), exact_(exact) {
-    CHECK_CUDA(cudaDeviceGetAttribute(&processors_, cudaDevAttrMultiProcessorCount, 0));
+    CHECK_CUDA(cudaDeviceGetAttribute(&sms_, cudaDevAttrMultiProcessorCount, 0));
     CHECK_CUDA(cudaDeviceGetAttribute(&shared_memory_, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
   }
 
@@ -78,13 +78,13 @@ class Network {
     total += convolve("conv3 relu", x3, x4, 112, 104, 3, 1, true);
     total += convolve("conv3", x4, x3, 112, 102, 3, 1, false);
     total += last(x3);
-    std::printf("%-22s %9.3f ms  %9.0f items/s without the linear layers\n", "sum", total,
+    std::printf("%-22s %9.3f ms  %9.0f samples/s without the linear layers\n", "sum", total,
                 n_ / total * 1e3);
   }
 
  private:
   void report(const char* what, double ms, double flops, double error, double bound) {
-    std::printf("%-22s %9.3f ms %8.1f TFLOP/s %7.4f us/item  error %.2e %s\n", what, ms,
+    std::printf("%-22s %9.3f ms %8.1f TFLOP/s %7.4f us/sample  error %.2e %s\n", what, ms,
                 flops / ms * 1e-9, ms * 1e3 / n_, error, error < bound ? "ok" : "WRONG");
   }
 
@@ -119,13 +119,13 @@ class Network {
     const std::string refusal = refuse_one_hot_block(s, sizeof(T), shared_memory_);
     if (!refusal.empty()) std::printf("refused: %s\n", refusal.c_str());
     const auto launch = [&] {
-      CHECK_CUDA(launch_one_hot_block<T>(args, workspace.p, processors_, nullptr));
+      CHECK_CUDA(launch_one_hot_block<T>(args, workspace.p, sms_, nullptr));
     };
     launch();
     CHECK_CUDA(cudaDeviceSynchronize());
     Difference difference;
-    for (const int item : items()) {
-      const uint8_t* text = &codes[size_t(order[size_t(item)]) * kLength];
+    for (const int sample : samples()) {
+      const uint8_t* text = &codes[size_t(order[size_t(sample)]) * kLength];
       std::vector<double> x(size_t(kOut) * s.steps());
       double mean = 0, var = 0;
       for (int o = 0; o < kOut; ++o) {
@@ -142,7 +142,7 @@ class Network {
       mean /= double(x.size());
       for (const double each : x) var += (each - mean) * (each - mean);
       const double rstd = 1 / std::sqrt(var / double(x.size()) + 1e-5);
-      const auto got = slice(*x2_, size_t(item) * 336 * kOut, 336 * kOut);
+      const auto got = slice(*x2_, size_t(sample) * 336 * kOut, 336 * kOut);
       for (int o = 0; o < kOut; ++o) {
         for (int j = 0; j < 336; ++j) {
           double best = 0;
@@ -176,14 +176,14 @@ class Network {
         step = [&](cudaStream_t stream) { return launch_conv1d_fp32(args, workspace.p, stream); };
       }
     }
-    if (!step) step = prepare_conv1d<T>(args, workspace.p, processors_);
+    if (!step) step = prepare_conv1d<T>(args, workspace.p, sms_);
     const auto launch = [&] { CHECK_CUDA(step(nullptr)); };
     launch();
     CHECK_CUDA(cudaDeviceSynchronize());
     Difference difference;
-    for (const int item : items()) {
-      const auto in = slice(x, size_t(item) * pitch * kOut, pitch * kOut);
-      const auto got = slice(y, size_t(item) * (pitch / pool) * kOut, pitch / pool * kOut);
+    for (const int sample : samples()) {
+      const auto in = slice(x, size_t(sample) * pitch * kOut, pitch * kOut);
+      const auto got = slice(y, size_t(sample) * (pitch / pool) * kOut, pitch / pool * kOut);
       for (int o = 0; o < kOut; o += 5) {
         for (int j = 0; j < length / pool; ++j) {
           double best = relu ? 0 : -1e30;
@@ -215,14 +215,12 @@ class Network {
     const NormPoolArgs<T> args{n_, 102, 112, kOut, x.p, d_gamma.p, d_beta.p, 1e-5f, y.p};
     const std::string refusal = refuse_norm_pool(102, kOut, sizeof(T));
     if (!refusal.empty()) std::printf("refused: %s\n", refusal.c_str());
-    const auto launch = [&] {
-      CHECK_CUDA(launch_norm_pool<T>(args, workspace.p, processors_, nullptr));
-    };
+    const auto launch = [&] { CHECK_CUDA(launch_norm_pool<T>(args, workspace.p, sms_, nullptr)); };
     launch();
     CHECK_CUDA(cudaDeviceSynchronize());
     Difference difference;
-    for (const int item : items()) {
-      add_norm_pool(slice(x, size_t(item) * 112 * kOut, 102 * kOut), gamma, beta, item, y,
+    for (const int sample : samples()) {
+      add_norm_pool(slice(x, size_t(sample) * 112 * kOut, 102 * kOut), gamma, beta, sample, y,
                     difference);
     }
     const double ms = time_ms(launch);
@@ -265,23 +263,23 @@ class Network {
     args.y = y.p;
     const std::string refusal = refuse_conv1d_chain(length, layers);
     if (!refusal.empty()) std::printf("refused: %s\n", refusal.c_str());
-    const auto step = prepare_conv1d_chain<T>(args, workspace.p, processors_);
+    const auto step = prepare_conv1d_chain<T>(args, workspace.p, sms_);
     const auto launch = [&] { CHECK_CUDA(step(nullptr)); };
     launch();
     CHECK_CUDA(cudaDeviceSynchronize());
     Difference difference;
     double flops = 0;
-    for (const int item : items()) {
-      auto rows = slice(x, size_t(item) * 112 * kOut, size_t(length) * kOut);
+    for (const int sample : samples()) {
+      auto rows = slice(x, size_t(sample) * 112 * kOut, size_t(length) * kOut);
       flops = 0;
       for (int l = 0; l < layers; ++l) {
         const int left = length - 2 * (l + 1);
         rows = convolved(rows, w[size_t(l)], b[size_t(l)], left, l + 1 < layers);
         flops += 2.0 * n_ * left * kOut * kOut * 3;
       }
-      add_norm_pool(rows, gamma, beta, item, y, difference);
+      add_norm_pool(rows, gamma, beta, sample, y, difference);
     }
-    // All items, launch after launch: a missing barrier would show as other bits now and then.
+    // All samples, launch after launch: a missing barrier would show as other bits now and then.
     const std::vector<T> once = y.get();
     const double ms = time_ms(launch);
     for (int i = 0; i < 5; ++i) {
@@ -298,15 +296,15 @@ class Network {
   // Rows of channels after a convolution of 3 taps, rounded to T.
   static std::vector<double> convolved(const std::vector<double>& in, const std::vector<T>& w,
                                        const std::vector<float>& b, int left, bool relu) {
-    std::vector<double> turned(w.size()), out(size_t(left) * kOut);
+    std::vector<double> transposed(w.size()), out(size_t(left) * kOut);
     for (size_t i = 0; i < w.size(); ++i) {
-      turned[i % 3 * kOut * kOut + i / 3] = double(float(w[i]));
+      transposed[i % 3 * kOut * kOut + i / 3] = double(float(w[i]));
     }
     for (size_t t = 0; t < size_t(left); ++t) {
       for (size_t o = 0; o < size_t(kOut); ++o) {
         double sum = b[o];
         for (size_t u = 0; u < 3; ++u) {
-          const double *row = &in[(t + u) * kOut], *of = &turned[(u * kOut + o) * kOut];
+          const double *row = &in[(t + u) * kOut], *of = &transposed[(u * kOut + o) * kOut];
           for (size_t c = 0; c < size_t(kOut); ++c) sum += row[c] * of[c];
         }
         out[t * kOut + o] = double(float(T(float(relu ? std::max(sum, 0.0) : sum))));
@@ -316,9 +314,9 @@ class Network {
   }
 
   static void add_norm_pool(const std::vector<double>& in, const std::vector<T>& gamma,
-                            const std::vector<T>& beta, int item, const OnDevice<T>& y,
+                            const std::vector<T>& beta, int sample, const OnDevice<T>& y,
                             Difference& difference) {
-    const auto got = slice(y, size_t(item) * 34 * kOut, 34 * kOut);
+    const auto got = slice(y, size_t(sample) * 34 * kOut, 34 * kOut);
     double mean = 0, var = 0;
     for (const double each : in) mean += each;
     mean /= double(in.size());
@@ -338,7 +336,7 @@ class Network {
     }
   }
 
-  std::vector<int> items() const { return {0, n_ / 2, n_ - 1}; }
+  std::vector<int> samples() const { return {0, n_ / 2, n_ - 1}; }
   double tolerance(double factor) const {
     return factor * (sizeof(T) == 2 ? 4e-3 : exact_ ? 2e-6 : 6e-4);
   }
@@ -350,7 +348,7 @@ class Network {
     return wide;
   }
 
-  int n_, processors_ = 1, shared_memory_ = 0;
+  int n_, sms_ = 1, shared_memory_ = 0;
   bool exact_;  // fp32 multiply-adds
   std::unique_ptr<OnDevice<T>> x2_;
 };
@@ -358,10 +356,10 @@ class Network {
 }  // namespace
 }  // namespace ridgeline::cuda
 
-int main(int count, char** words) {
-  const int n = count > 1 ? std::atoi(words[1]) : 4752;
-  const std::string precision = count > 2 ? words[2] : "bf16";
-  std::printf("%d items, %s\n", n, precision.c_str());
+int main(int count, char** args) {
+  const int n = count > 1 ? std::atoi(args[1]) : 4752;
+  const std::string precision = count > 2 ? args[2] : "bf16";
+  std::printf("%d samples, %s\n", n, precision.c_str());
   if (precision == "bf16") ridgeline::cuda::Network<__nv_bfloat16>(n, false).run();
   if (precision == "fp16") ridgeline::cuda::Network<__half>(n, false).run();
   if (precision == "fp32") ridgeline::cuda::Network<float>(n, true).run();

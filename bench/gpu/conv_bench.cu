@@ -23,7 +23,7 @@
 #include "bench/gpu/conv_train.cuh"
 #include "bench/gpu/conv_vendor.cuh"
 #include "ridgeline/cuda/conv/direct.h"
-#include "ridgeline/cuda/conv/twice.h"
+#include "ridgeline/cuda/conv/fused_conv2.h"
 #include "ridgeline/cuda/gemm/products.h"
 #include "ridgeline/cuda/plain/elementwise.h"
 
@@ -151,17 +151,17 @@ struct Device {
     s.scale = kScale, s.shift = kShift, s.n = n;
     return s;
   }
-  int processors() const { return 132; }
+  int sms() const { return 132; }
 
   cudaError_t twice(int variant, cudaStream_t stream) const {
-    const TwiceArgs<T> args{source(), w1.p, w2.p, {b1.p}, {b2.p}, y.p, Curve::tanh, Curve::tanh};
-    return launch_conv_pool_twice<T>({kSide, kSide, 7, kOut1, 7, kOut2}, args, variant,
-                                     processors(), stream);
+    const FusedConv2Args<T> args{
+        source(), w1.p, w2.p, {b1.p}, {b2.p}, y.p, ActivationFn::tanh, ActivationFn::tanh};
+    return launch_fused_conv2<T>({kSide, kSide, 7, kOut1, 7, kOut2}, args, variant, sms(), stream);
   }
   cudaError_t direct(int which, cudaStream_t stream) const {
     if constexpr (sizeof(T) == 4) {
       DirectArgs args;
-      args.curve = Curve::tanh;
+      args.activation = ActivationFn::tanh;
       if (which == 1) {
         args.shape = {1, kSide, kSide, kOut1, 7, 0};
         args.source = source(), args.w = w1.p, args.b = b1.p, args.y = map.p;
@@ -169,7 +169,7 @@ struct Device {
         args.shape = {kOut1, kMap, kMap, kOut2, 7, 0};
         args.source.x = map.p, args.source.n = n, args.w = w2.p, args.b = b2.p, args.y = y.p;
       }
-      return launch_conv_pool_direct(args, processors(), stream);
+      return launch_conv_pool_direct(args, sms(), stream);
     }
     return cudaSuccess;
   }
@@ -183,8 +183,8 @@ struct Device {
     if (one.empty() || two.empty()) return {};
     return [this, one, two](cudaStream_t stream) {
       one[0].run(stream);
-      CHECK_CUDA(
-          launch_activation<T>(Curve::tanh, hidden.p, activated.p, int64_t(n) * 120, stream));
+      CHECK_CUDA(launch_activation<T>(ActivationFn::tanh, hidden.p, activated.p, int64_t(n) * 120,
+                                      stream));
       two[0].run(stream);
     };
   }
@@ -230,7 +230,7 @@ bool check_type(const char* type, double limit, const std::vector<int>& sizes) {
     std::vector<std::vector<double>> want;
     for (const int i : which) want.push_back(reference<T>(net, i));
     Device<T> device(net, n);
-    for (int variant = 0; variant < kTwiceVariants; ++variant) {
+    for (int variant = 0; variant < kFusedConv2Variants; ++variant) {
       device.y.poison();
       CHECK_CUDA(device.twice(variant, nullptr));
       const std::string name = std::string("twice.") + type + "." + std::to_string(variant);
@@ -319,7 +319,7 @@ void time_all(std::FILE* file, int n) {
   const auto add = [&](std::string name, auto run) {
     entries.push_back({std::move(name), run, {}});
   };
-  for (int v = 0; v < kTwiceVariants; ++v) {
+  for (int v = 0; v < kFusedConv2Variants; ++v) {
     add("twice.bf16." + std::to_string(v), [&, v] { CHECK_CUDA(bf16.twice(v, nullptr)); });
     add("twice.tf32." + std::to_string(v), [&, v] { CHECK_CUDA(fp32.twice(v, nullptr)); });
   }

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "bench/gpu/conv_device.cuh"
-#include "ridgeline/cuda/conv/few.h"
+#include "ridgeline/cuda/conv/small_cin.h"
 #include "ridgeline/cuda/conv/wgmma.h"
 #include "ridgeline/cuda/plain/conv.h"
 #include "ridgeline/cuda/vendor/cudnn.h"
@@ -92,13 +92,13 @@ struct TrainLayer {
     return launch_conv2d_implicit<T>({shape, x.p, w.p, {}, y.p, false}, {}, workspace.p, stream);
   }
   cudaError_t grad_x(cudaStream_t stream) const {
-    return launch_conv2d_implicit<T>({shape.turned(), dy.p, w.p, {}, dx.p, true}, {}, workspace.p,
+    return launch_conv2d_implicit<T>({shape.flipped(), dy.p, w.p, {}, dx.p, true}, {}, workspace.p,
                                      stream);
   }
   cudaError_t grad_w(cudaStream_t stream) const { return grad_w(OutputGrad<T>{dy.p}, stream); }
   ImplicitGradsArgs<T> grads(const OutputGrad<T>& from) const {
     ImplicitGradsArgs<T> args{shape, x.p, from, {dw.p, true}, {db.p, true}};
-    args.workspace = workspace.p, args.processors = 132, args.shared_memory = 227 << 10;
+    args.workspace = workspace.p, args.sms = 132, args.shared_memory = 227 << 10;
     return args;
   }
   cudaError_t grad_w(const OutputGrad<T>& from, cudaStream_t stream) const {
@@ -107,7 +107,7 @@ struct TrainLayer {
     return launch_conv2d_grad_w_implicit<T>(args, stream);
   }
   // With relu and the pool in the same kernel; y stands for what the pool read.
-  PooledOutput<T> pool() const { return {true, Curve::relu, y.p}; }
+  PooledOutput<T> pool() const { return {true, ActivationFn::relu, y.p}; }
   cudaError_t pooled_forward(cudaStream_t stream) const {
     return launch_conv2d_implicit<T>({shape, x.p, w.p, {}, pooled.p, false}, pool(), workspace.p,
                                      stream);
@@ -115,7 +115,7 @@ struct TrainLayer {
   static constexpr size_t kShared = 227 << 10;
   cudaError_t pooled_wgmma(cudaStream_t stream) const {
     const ImplicitArgs<T> args{shape, x.p, w.p, {}, pooled.p, false};
-    CHECK_CUDA(launch_conv2d_wgmma_words<T>(args, true, kShared, workspace.p, stream));
+    CHECK_CUDA(launch_conv2d_wgmma_pack_filters<T>(args, true, kShared, workspace.p, stream));
     return launch_conv2d_wgmma<T>(args, pool(), kShared, workspace.p, stream);
   }
   // Both gradients of halves, through the pool.
@@ -123,19 +123,20 @@ struct TrainLayer {
     if constexpr (sizeof(T) == 2) {
       auto args = grads(pooled_grad());
       args.w = w.p, args.dx = dx.p;
-      CHECK_CUDA(launch_stream_words<T>(args, stream));
+      CHECK_CUDA(launch_stream_pack_filters<T>(args, stream));
       CHECK_CUDA(launch_stream_x<T>(args, stream));
       CHECK_CUDA(launch_stream_grad_x<T>(args, stream));
       return launch_stream_grad_w<T>(args, stream);
     }
     return cudaErrorNotSupported;
   }
-  cudaError_t few_forward(cudaStream_t stream) const {
+  cudaError_t small_cin_forward(cudaStream_t stream) const {
     ImageSource source;
     source.x = x.p, source.n = shape.n;
-    return launch_conv2d_pool_few<T>({shape, source, {}, w.p, {}, pool(), pooled.p}, 132, stream);
+    return launch_conv2d_pool_small_cin<T>({shape, source, {}, w.p, {}, pool(), pooled.p}, 132,
+                                           stream);
   }
-  OutputGrad<T> pooled_grad() const { return {slope.p, dy.p, Curve::relu}; }
+  OutputGrad<T> pooled_grad() const { return {slope.p, dy.p, ActivationFn::relu}; }
   cudaError_t pooled_grad_x(cudaStream_t stream) const {
     auto args = grads(pooled_grad());
     args.w = w.p, args.dx = dx.p;
@@ -264,7 +265,7 @@ bool time_layer(const char* type, const ImplicitShape& shape, std::FILE* file) {
                              {"pool_grad_x", &TrainLayer<T>::pooled_grad_x, -1},
                              {"pool_grad_w", &TrainLayer<T>::pooled_grad_w, -1}};
   if (shape.c == 1) {
-    entries.push_back({"forward_pool_few", &TrainLayer<T>::few_forward, -1});
+    entries.push_back({"forward_pool_small_cin", &TrainLayer<T>::small_cin_forward, -1});
   } else {
     entries.push_back({"forward_pool_wgmma", &TrainLayer<T>::pooled_wgmma, -1});
     if (sizeof(T) == 2) {

@@ -1,7 +1,7 @@
 #pragma once
 
 // cuDNN's convolutions of the 72 x 72 net, by its older calls: they offer transforms too, which our
-// rows leave out.
+// kernels leave out.
 
 #include <cuda_bf16.h>
 #include <cudnn.h>

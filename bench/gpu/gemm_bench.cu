@@ -113,7 +113,7 @@ struct Buffers {
 
 constexpr size_t kTimed = 12;
 
-// Each candidate three times, then the best two of each kind in turns. Leaves kinds sorted.
+// Each candidate three times, then the best two of each kind in alternation. Leaves kinds sorted.
 void measure(std::vector<Candidate> (&kinds)[kKinds], Timer& timer, int launches, int sets) {
   std::vector<Candidate*> shortlist;
   for (auto& kind : kinds) {
@@ -134,8 +134,8 @@ void measure(std::vector<Candidate> (&kinds)[kKinds], Timer& timer, int launches
 }
 
 template <typename T>
-Best time_shape(const Shape& s, const std::set<std::string>& words, Vendor& vendor, Timer& timer) {
-  const bool warm = words.count("warm") > 0, verbose = words.count("verbose") > 0;
+Best time_shape(const Shape& s, const std::set<std::string>& flags, Vendor& vendor, Timer& timer) {
+  const bool warm = flags.count("warm") > 0, verbose = flags.count("verbose") > 0;
   const double bytes = 2.0 * (double(s.m) * s.k + double(s.k) * s.n + double(s.m) * s.n);
   const double floor_us = std::max({2.0, bytes / 4e6, 2.0 * s.m * double(s.n) * s.k / 7e8});
   const int launches = std::clamp(int(400 / floor_us), 6, 200);
@@ -161,7 +161,7 @@ Best time_shape(const Shape& s, const std::set<std::string>& words, Vendor& vend
           prepare_gemm_variants<T, T, StoreSum>(buffers.problem(set), StoreSum{}, options));
     }
     const size_t count = prepared[kind][0].size();
-    for (size_t v = 0; v < (words.count("all") ? count : std::min(kTimed, count)); ++v) {
+    for (size_t v = 0; v < (flags.count("all") ? count : std::min(kTimed, count)); ++v) {
       const auto launch = [&, kind, v](int set, cudaStream_t stream) {
         prepared[kind][set][v].run(stream);
         return true;
@@ -254,16 +254,16 @@ int time_all(const char* path, const std::set<std::string>& groups, const char* 
 int main(int argc, char** argv) {
   using namespace ridgeline::bench;
   const std::string mode = argc > 1 ? argv[1] : "";
-  std::set<std::string> words;
-  for (int i = 2; i < argc; ++i) words.insert(argv[i]);
+  std::set<std::string> flags;
+  for (int i = 2; i < argc; ++i) flags.insert(argv[i]);
   try {
     if (mode == "check") {
-      const bool small = words.erase("small") > 0;
-      return check(small, words.empty() ? "" : *words.begin());
+      const bool small = flags.erase("small") > 0;
+      return check(small, flags.empty() ? "" : *flags.begin());
     }
     if (mode == "time" && argc > 3) {
-      return words.count("fp16") ? time_all<__half>(argv[2], words, "fp16")
-                                 : time_all<__nv_bfloat16>(argv[2], words, "bf16");
+      return flags.count("fp16") ? time_all<__half>(argv[2], flags, "fp16")
+                                 : time_all<__nv_bfloat16>(argv[2], flags, "bf16");
     }
   } catch (const std::exception& error) {
     std::printf("error: %s\n", error.what());

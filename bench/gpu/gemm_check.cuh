@@ -134,7 +134,7 @@ struct Tally {
 
 struct CheckShape {
   int m, n, k;
-  bool padded;  // pitches rounded up to 16 bytes and more, so that the copy engine takes them
+  bool padded;  // pitches rounded up to 16 bytes and more, so that TMA takes them
 };
 
 inline int64_t pitch_for(int length, bool padded) {

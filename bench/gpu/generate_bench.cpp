@@ -37,15 +37,15 @@ std::vector<Net> nets() {
   using A = ActivationKind;
   std::vector<Net> all;
   const auto add = [&](const char* name, int64_t batch, std::vector<int64_t> widths,
-                       const char* update, A curve = A::relu, double dropout = 0) {
+                       const char* update, A activation = A::relu, double dropout = 0) {
     TrainingNet net{.name = name,
                     .batch = batch,
                     .widths = std::move(widths),
-                    .activation = curve,
+                    .activation = activation,
                     .update = update};
     net.dropout = dropout;
     net.steps = kSteps;
-    net.set_rows = 60000;
+    net.set_samples = 60000;
     all.push_back({name, net});
   };
   add("fashion-mlp", 128, {784, 256, 128, 10}, "adam", A::relu, 0.1);
@@ -132,20 +132,20 @@ class Memory {
       if (info.name.ends_with(".m") || info.name.ends_with(".v"))
         std::fill(bytes.begin(), bytes.end(), std::byte{0});
       cuda::check(cudaMemcpy(at, bytes.data(), bytes.size(), cudaMemcpyHostToDevice), "memory");
-      pieces_.push_back(at);
+      arrays_.push_back(at);
     }
     cuda::check(cudaMalloc(&barrier_, 256), "memory");
     cuda::check(cudaMemset(barrier_, 0, 256), "memory");
   }
   void* barrier() const { return barrier_; }
   ~Memory() {
-    for (void* piece : pieces_) cudaFree(piece);
+    for (void* array : arrays_) cudaFree(array);
     cudaFree(barrier_);
   }
-  void* operator[](const Value& value) const { return pieces_[size_t(value.id)]; }
+  void* operator[](const Value& value) const { return arrays_[size_t(value.id)]; }
 
  private:
-  std::vector<void*> pieces_;
+  std::vector<void*> arrays_;
   void* barrier_ = nullptr;
 };
 

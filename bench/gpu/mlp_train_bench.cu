@@ -83,11 +83,11 @@ void train_mnist(const std::string& folder) {
   const auto images = read_file(folder + "/t10k-images-idx3-ubyte");
   const auto labels = read_file(folder + "/t10k-labels-idx1-ubyte");
   Data d{784, 10, 10000, {images.begin() + 16, images.end()}, {}, {}};
-  for (int i = 0; i < d.rows; ++i) d.labels.push_back(labels[8 + i]);
+  for (int i = 0; i < d.samples; ++i) d.labels.push_back(labels[8 + i]);
   std::mt19937 rng(3);
-  const int epochs = 5, batch = 32, an_epoch = d.rows / batch;
+  const int epochs = 5, batch = 32, an_epoch = d.samples / batch;
   for (int e = 0; e < epochs; ++e) {
-    std::vector<int32_t> order(d.rows);
+    std::vector<int32_t> order(d.samples);
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), rng);
     d.order.insert(d.order.end(), order.begin(), order.begin() + an_epoch * batch);

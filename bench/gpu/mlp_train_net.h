@@ -47,11 +47,11 @@ class OnDevice {
 };
 
 inline const char* name(MlpTrainHow how) {
-  return how == MlpTrainHow::mirrored   ? "mirrored"
-         : how == MlpTrainHow::spread   ? "spread"
-         : how == MlpTrainHow::cluster  ? "cluster"
-         : how == MlpTrainHow::resident ? "grid-resident"
-                                        : "grid-streamed";
+  return how == MlpTrainHow::cluster_replicated ? "cluster_replicated"
+         : how == MlpTrainHow::grid_sharded     ? "grid_sharded"
+         : how == MlpTrainHow::cluster          ? "cluster"
+         : how == MlpTrainHow::resident         ? "resident"
+                                                : "weight_streaming";
 }
 
 inline std::string describe(const MlpTrainShape& s) {
@@ -143,9 +143,9 @@ inline MlpTrainShape shape_of(std::vector<int> sizes, int batch,
 }
 
 using LayoutOf = MlpTrainLayout (*)(const MlpTrainShape&, int);
-constexpr LayoutOf kLayouts[] = {mlp_train_mirrored_layout, mlp_train_spread_layout,
+constexpr LayoutOf kLayouts[] = {mlp_train_cluster_replicated_layout, mlp_train_grid_sharded_layout,
                                  mlp_train_cluster_layout, mlp_train_resident_layout,
-                                 mlp_train_streamed_layout};
+                                 mlp_train_weight_streaming_layout};
 
 inline void launch(const Net& net, const MlpTrainLayout& layout, OnDevice<char>& workspace) {
   CHECK_CUDA(mlp_train_launch(net.args, layout, workspace.p(), nullptr));

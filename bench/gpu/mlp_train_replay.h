@@ -21,24 +21,25 @@ inline float round_half(MlpHalf half, double v) {
 
 // Images that can be learnt: a pattern a class, and noise.
 struct Data {
-  int features, classes, rows;
+  int features, classes, samples;
   std::vector<uint8_t> images;
   std::vector<int32_t> labels, order;
 };
 
-inline Data make_data(int features, int classes, int rows, int order_length, unsigned seed) {
-  Data d{features, classes, rows, {}, {}, {}};
+inline Data make_data(int features, int classes, int samples, int order_length, unsigned seed) {
+  Data d{features, classes, samples, {}, {}, {}};
   std::mt19937 rng(seed);
   std::vector<uint8_t> pattern(size_t(features) * classes);
   for (auto& p : pattern) p = rng() & 0xff;
-  d.images.resize(size_t(features) * rows), d.labels.resize(rows), d.order.resize(order_length);
-  for (int r = 0; r < rows; ++r) {
+  d.images.resize(size_t(features) * samples), d.labels.resize(samples),
+      d.order.resize(order_length);
+  for (int r = 0; r < samples; ++r) {
     const int c = d.labels[r] = int(rng() % classes);
     for (int k = 0; k < features; ++k) {
       d.images[size_t(r) * features + k] = (pattern[size_t(c) * features + k] + (rng() & 0xff)) / 2;
     }
   }
-  for (auto& o : d.order) o = int32_t(rng() % rows);
+  for (auto& o : d.order) o = int32_t(rng() % samples);
   return d;
 }
 
@@ -125,7 +126,7 @@ inline double derivative(MlpActivation f, double y) {
                                     : y * (1 - y);
 }
 
-// The items of step `t`, as halves.
+// The samples of step `t`, as halves.
 struct Batch {
   std::vector<float> inputs;
   std::vector<int> labels;
@@ -135,10 +136,10 @@ inline Batch batch_of(const Problem& p, size_t t) {
   const int B = p.shape.batch, in = p.shape.sizes[0];
   Batch batch{std::vector<float>(size_t(B) * in), std::vector<int>(size_t(B))};
   for (int b = 0; b < B; ++b) {
-    const int row = p.data.order[p.first + int64_t(t) * B + b];
-    batch.labels[b] = p.data.labels[row];
+    const int sample = p.data.order[p.first + int64_t(t) * B + b];
+    batch.labels[b] = p.data.labels[sample];
     for (int k = 0; k < in; ++k) {
-      const float byte = p.data.images[size_t(row) * p.data.features + k];
+      const float byte = p.data.images[size_t(sample) * p.data.features + k];
       batch.inputs[size_t(b) * in + k] = round_half(p.shape.half, std::fma(byte, p.scale, p.shift));
     }
   }

@@ -79,7 +79,7 @@ class BoundedStep {
         const size_t at = size_t(b) * width + o;
         to.value[at] = sum, to.error[at] = error;
         if (l + 1 == s_.layers) continue;
-        // No curve here is steeper than 1; tanh and exp are approximations in the kernels.
+        // No activation here is steeper than 1; tanh and exp are approximations in the kernels.
         to.value[at] = activate(s_.activation, sum);
         if (s_.activation != MlpActivation::relu) to.error[at] += std::ldexp(1.0, -20);
         round_bounded(s_.half, to.value[at], to.error[at]);
@@ -129,7 +129,7 @@ class BoundedStep {
       for (int k = 0; k < in; ++k) {
         const size_t at = size_t(b) * in + k;
         const double sum = sums.value[k], slope = derivative(s_.activation, y_[l].value[at]);
-        // The slope's own error, for curves: at most 2 |dy|.
+        // The slope's own error, for activations: at most 2 |dy|.
         const double bent = s_.activation == MlpActivation::relu ? 0.0 : 2 * y_[l].error[at];
         to.value[at] = sum * slope;
         to.error[at] = (sums.error[k] + sum_error(width) * sums.size[k]) * slope +
@@ -237,10 +237,10 @@ struct StepCheck {
     return outside == 0 && worst_drift() <= drift_bound(s);
   }
 
-  // Curves carry a moved rounding on through all layers of a step, so that the bounds of a deep net
-  // become wide. What moves is rare, however, and what one term less does is not: sums in fp32
-  // drift by up to 0.0033 (0.0014 with masters) in one step of thousands and by a tenth of that on
-  // average; one term left out of one layer by 0.006 at least in every step (replay_test).
+  // Activations carry a moved rounding on through all layers of a step, so that the bounds of a
+  // deep net become wide. What moves is rare, however, and what one term less does is not: sums in
+  // fp32 drift by up to 0.0033 (0.0014 with masters) in one step of thousands and by a tenth of
+  // that on average; one term left out of one layer by 0.006 at least in every step (replay_test).
   static double drift_bound(const MlpTrainShape& s) {
     if (s.activation == MlpActivation::relu) return INFINITY;
     return s.masters ? 0.003 : 0.004;

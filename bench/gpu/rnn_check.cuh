@@ -1,6 +1,6 @@
 #pragma once
 
-// The recurrences in double, a thread a unit and item, for checking kernels: states and gate
+// The recurrences in double, a thread a unit and sample, for checking kernels: states and gate
 // gradients are rounded to T where the program keeps them in T, and nothing else is.
 
 #include "ridgeline/cuda/plain/index.cuh"

@@ -10,7 +10,7 @@
 
 #include "bench/gpu/rnn_arrays.cuh"
 #include "bench/gpu/rnn_check.cuh"
-#include "ridgeline/cuda/recurrent/streamed.h"
+#include "ridgeline/cuda/recurrent/weight_streaming.h"
 
 namespace ridgeline::cuda::recurrent {
 
@@ -35,7 +35,7 @@ struct Run {
   Array<double> h[2] = {Array<double>(state), Array<double>(state)};
   Array<double> c[2] = {Array<double>(state), Array<double>(state)};
   Array<int32_t> lengths{p.batch};
-  int processors = 0;
+  int sms = 0;
   cudaStream_t stream = nullptr;
   static constexpr int kPlanes = sizeof(T) == 4 ? 3 : 1;
 
@@ -48,7 +48,7 @@ struct Run {
     PersistentForward<T> a{};
     a.cell = kCell;
     a.sequence = sequence();
-    a.items = p.batch;
+    a.samples = p.batch;
     a.from_x = from_x.get();
     a.w_hh = w.get();
     a.b_ih = {b_ih.get(), false};
@@ -65,7 +65,7 @@ struct Run {
     PersistentBackward<T> a{};
     a.cell = kCell;
     a.sequence = sequence();
-    a.items = p.batch;
+    a.samples = p.batch;
     a.y = want_y.get();
     a.reserve = want_reserve.get();
     a.h0 = h0.get();
@@ -83,7 +83,7 @@ struct Run {
   void start() {
     int device;
     check(cudaGetDevice(&device), "device");
-    cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+    cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
     check(cudaStreamCreate(&stream), "stream");
     const float size = 1.5f / std::sqrt(float(p.hidden));
     from_x.fill(1, 1.0f);
@@ -152,7 +152,7 @@ struct Run {
     run_forward(checks, PersistentForm::clusters);
     run_forward(checks, PersistentForm::groups);
     run_forward(checks, PersistentForm::large);
-    if constexpr (kPlanes == 1) run_streamed(checks);
+    if constexpr (kPlanes == 1) run_weight_streaming(checks);
     run_backward(checks, PersistentForm::narrow);
     run_backward(checks, PersistentForm::wide);
     run_backward(checks, PersistentForm::pairs);
@@ -162,7 +162,7 @@ struct Run {
     std::fflush(stdout);
   }
 
-  // Launches for all items; then compares or times.
+  // Launches for all samples; then compares or times.
   template <typename Layout, typename Args, typename Launch, typename Check>
   void run_pass(const char* name, const Layout& layout, bool checks, Args args, Launch launch,
                 Check compare) {
@@ -172,13 +172,13 @@ struct Run {
       return;
     }
     Array<uint8_t> exchange(int64_t(layout.exchange_bytes(p.steps)));
-    Array<uint8_t> streamed(int64_t(layout.streamed_bytes));
+    Array<uint8_t> streamed(int64_t(layout.l2_workspace_bytes));
     args.exchange = reinterpret_cast<uint4*>(exchange.get());
-    args.streamed = reinterpret_cast<uint4*>(streamed.get());
+    args.l2_workspace = reinterpret_cast<uint4*>(streamed.get());
     const auto launches = [&] {
-      for (int first = 0; first < p.batch; first += layout.items()) {
-        args.first_item = first;
-        args.items = std::min(layout.items(), p.batch - first);
+      for (int first = 0; first < p.batch; first += layout.samples()) {
+        args.first_sample = first;
+        args.samples = std::min(layout.samples(), p.batch - first);
         if (const cudaError_t e = launch(args, layout, stream)) return e;
       }
       return cudaSuccess;
@@ -196,12 +196,12 @@ struct Run {
              : form == PersistentForm::groups   ? "forward wgmma"
              : form == PersistentForm::large    ? "forward large"
                                                 : "forward",
-             persistent_forward_layout(kCell, kPlanes, p.hidden, p.batch, processors, form), checks,
+             persistent_forward_layout(kCell, kPlanes, p.hidden, p.batch, sms, form), checks,
              forward_args(), forward_launch(), [&] { compare_forward(); });
   }
-  void run_streamed(bool checks) {
-    run_pass("forward streamed",
-             streamed_forward_layout(kCell, kPlanes, p.hidden, p.batch, processors), checks,
+  void run_weight_streaming(bool checks) {
+    run_pass("forward weight_streaming",
+             weight_streaming_forward_layout(kCell, kPlanes, p.hidden, p.batch, sms), checks,
              forward_args(), forward_launch(), [&] { compare_forward(); });
   }
   static auto forward_launch() {
@@ -220,8 +220,8 @@ struct Run {
              : form == PersistentForm::pairs  ? "backward pairs"
              : form == PersistentForm::large  ? "backward large"
                                               : "backward",
-             persistent_backward_layout(kCell, kPlanes, p.hidden, p.batch, processors, form),
-             checks, args, launch_persistent_backward<T>, [&] {
+             persistent_backward_layout(kCell, kPlanes, p.hidden, p.batch, sms, form), checks, args,
+             launch_persistent_backward<T>, [&] {
                std::printf(" gates' gradients %.1e dh0 %.1e", distance(gradients, want_gradients),
                            distance(dh0, want_dh0));
                if (kCell == Cell::lstm) std::printf(" dc0 %.1e", distance(dc0, want_dc0));
@@ -231,12 +231,13 @@ struct Run {
   void print(const PersistentLayout& layout, double us) const {
     const PassShape& s = layout.shape;
     std::printf(
-        " %6.3f us a step (%d x %d blocks, %d items each, pieces %d + %d + %d, %d buffers%s)\n",
-        us / p.steps, s.tiles, s.groups, s.group_items, std::min(s.warp_pieces, layout.held_pieces),
-        s.kept_pieces, s.streamed_pieces, s.buffers, s.sum_parts == 4 ? ", folded" : "");
+        " %6.3f us a step (%d x %d blocks, %d samples each, chunks %d + %d + %d, %d buffers%s)\n",
+        us / p.steps, s.tiles, s.groups, s.group_samples,
+        std::min(s.warp_chunks, layout.held_chunks), s.kept_chunks, s.streamed_chunks, s.buffers,
+        s.sum_parts == 4 ? ", folded" : "");
   }
 
-  void print(const StreamedLayout& layout, double us) const {
+  void print(const WeightStreamingLayout& layout, double us) const {
     const StreamShape& s = layout.stream;
     std::printf(" %6.3f us a step (%d blocks, %d stages, %d of %d blocks of weights resident)\n",
                 us / p.steps, layout.blocks(), s.stages, s.resident(), s.blocks_of_k);

@@ -30,12 +30,12 @@ void run_stack(const Problem& p, int layers, bool checks, PersistentForm form) {
   std::printf("%-8s H=%-4d B=%-3d T=%-3d %d layers%s\n", One::name(), p.hidden, p.batch, p.steps,
               layers, form == PersistentForm::groups ? " wgmma" : "");
   const PersistentLayout layout =
-      persistent_stack_layout(kCell, One::kPlanes, layers, p.hidden, p.batch, run.processors, form);
+      persistent_stack_layout(kCell, One::kPlanes, layers, p.hidden, p.batch, run.sms, form);
   if (!layout.refusal.empty()) return void(std::printf("  %s\n", layout.refusal.c_str()));
   Array<T> w_ih(run.w.size());
   w_ih.fill(21, 1.5f / std::sqrt(float(p.hidden)));
   Array<uint8_t> exchange(int64_t(layout.exchange_bytes(p.steps)));
-  Array<uint8_t> streamed(int64_t(layout.streamed_bytes));
+  Array<uint8_t> streamed(int64_t(layout.l2_workspace_bytes));
   std::vector<std::unique_ptr<Array<T>>> ys, reserves;
   PersistentStack<T> stack{};
   for (int layer = 0; layer < layers; ++layer) {
@@ -47,13 +47,13 @@ void run_stack(const Problem& p, int layers, bool checks, PersistentForm form) {
     if (!checks) args.reserve = nullptr;
     args.w_ih = w_ih.get();
     args.exchange = reinterpret_cast<uint4*>(exchange.get());
-    args.streamed = reinterpret_cast<uint4*>(streamed.get());
+    args.l2_workspace = reinterpret_cast<uint4*>(streamed.get());
   }
   const auto launches = [&] {
-    for (int first = 0; first < p.batch; first += layout.items()) {
+    for (int first = 0; first < p.batch; first += layout.samples()) {
       for (int layer = 0; layer < layers; ++layer) {
-        stack.layers[layer].first_item = first;
-        stack.layers[layer].items = std::min(layout.items(), p.batch - first);
+        stack.layers[layer].first_sample = first;
+        stack.layers[layer].samples = std::min(layout.samples(), p.batch - first);
       }
       if (const cudaError_t e = launch_persistent_stack<T>(stack, layout, run.stream)) return e;
     }

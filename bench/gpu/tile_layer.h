@@ -85,8 +85,8 @@ inline double allowed(TileMath math) {
 // The operands of a layer of T, and of doubles with the same numbers.
 template <typename T>
 struct Layer {
-  Layer(int rows, int inputs, int outputs)
-      : n(rows),
+  Layer(int samples, int inputs, int outputs)
+      : n(samples),
         in(inputs),
         out(outputs),
         x(random<T>(int64_t(n) * in, 1)),
@@ -106,8 +106,8 @@ struct Layer {
   std::vector<T> x, w, b, dy;
   DeviceArray<T> dev_x, dev_w, dev_b, dev_dy, y, dx, dw, db;
 
-  LinearArgs<T> linear(Curve curve) const {
-    return {dev_x.get(), dev_w.get(), dev_b.get(), nullptr, y.get(), n, in, out, curve};
+  LinearArgs<T> linear(ActivationFn activation) const {
+    return {dev_x.get(), dev_w.get(), dev_b.get(), nullptr, y.get(), n, in, out, activation};
   }
   TileGradXArgs<T> grad_x(bool slope) const {
     return {dev_dy.get(),
@@ -117,7 +117,7 @@ struct Layer {
             in,
             out,
             slope ? dev_x.get() : nullptr,
-            slope ? Curve::tanh : Curve::none};
+            slope ? ActivationFn::tanh : ActivationFn::none};
   }
   TileGradWArgs<T> grad_w() const {
     TileGradWArgs<T> args{};
@@ -146,7 +146,7 @@ struct Layer {
     const TileKernels<T>& kernels = tile_kernels<T>(choice.math);
     switch (product) {
       case TileProduct::linear:
-        return kernels.linear(choice, linear(Curve::sigmoid), memory, stream);
+        return kernels.linear(choice, linear(ActivationFn::sigmoid), memory, stream);
       case TileProduct::grad_x:
         return kernels.grad_x(choice, grad_x(true), memory, stream);
       case TileProduct::grad_w:
@@ -177,7 +177,7 @@ struct Wanted {
         dy(widened(layer.dy)), result_y(int64_t(n) * out), result_dx(int64_t(n) * in),
         result_dw(int64_t(out) * in), result_db(out);
     launch_linear<double>(
-        {x.get(), w.get(), b.get(), nullptr, result_y.get(), n, in, out, Curve::sigmoid}, {},
+        {x.get(), w.get(), b.get(), nullptr, result_y.get(), n, in, out, ActivationFn::sigmoid}, {},
         nullptr, nullptr);
     launch_linear_grad_x<double>({dy.get(), w.get(), result_dx.get(), n, in, out}, {}, nullptr,
                                  nullptr);

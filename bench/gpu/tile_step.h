@@ -1,6 +1,6 @@
 #pragma once
 
-// Kernels in graphs, timed in turns; and those of a training step.
+// Kernels in graphs, timed in alternation; and those of a training step.
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -25,7 +25,7 @@ struct Candidate {
   }
 };
 
-// Graphs of several launches each, replayed in turns.
+// Graphs of several launches each, replayed in alternation.
 inline void time_all(std::vector<Candidate>& all, int launches) {
   cudaStream_t stream;
   cudaEvent_t start, stop;
@@ -60,7 +60,7 @@ inline void time_all(std::vector<Candidate>& all, int launches) {
 template <typename T>
 class Step {
  public:
-  static constexpr int kRows = 3000, kIn = 784, kHidden = 512, kClasses = 10, kSet = 60000;
+  static constexpr int kSamples = 3000, kIn = 784, kHidden = 512, kClasses = 10, kSet = 60000;
 
   Step(TileMath math, const Scratch& scratch) : math_(math), scratch_(scratch) {
     std::mt19937 engine(5);
@@ -80,10 +80,10 @@ class Step {
     copy(order_, order);
     copy(w1_, random<T>(kHidden * kIn, 1));
     copy(w2_, random<T>(kClasses * kHidden, 2));
-    layout_ = head_layout(kRows, kHidden, kClasses, sizeof(T));
+    layout_ = head_layout(kSamples, kHidden, kClasses, sizeof(T));
     partial_ = std::make_unique<DeviceArray<T>>(layout_.parts * layout_.sums(kHidden, kClasses));
-    forward_ = tile_choices(math, TileProduct::linear, kRows, kHidden, kIn);
-    backward_ = tile_choices(math, TileProduct::grad_w, kHidden, kIn, kRows);
+    forward_ = tile_choices(math, TileProduct::linear, kSamples, kHidden, kIn);
+    backward_ = tile_choices(math, TileProduct::grad_w, kHidden, kIn, kSamples);
   }
 
   cudaError_t gather(cudaStream_t stream) const {
@@ -95,16 +95,16 @@ class Step {
     args.order = order_.get();
     args.first = first_.get();
     args.tick = tick_.get();
-    args.n = kRows;
-    args.row = kIn;
+    args.n = kSamples;
+    args.sample_size = kIn;
     args.scale = 1.0 / 255;
     return launch_gather<T>(args, stream);
   }
   cudaError_t linear(const TileChoice& choice, cudaStream_t stream) const {
     return tile_kernels<T>(choice.math)
         .linear(choice,
-                {x_.get(), w1_.get(), b1_.get(), nullptr, h_.get(), kRows, kIn, kHidden,
-                 Curve::sigmoid},
+                {x_.get(), w1_.get(), b1_.get(), nullptr, h_.get(), kSamples, kIn, kHidden,
+                 ActivationFn::sigmoid},
                 scratch_.memory(), stream);
   }
   cudaError_t head(cudaStream_t stream) const {
@@ -114,11 +114,11 @@ class Step {
     args.b = b2_.get();
     args.label = label_.get();
     args.dz = dz_.get();
-    args.n = kRows;
+    args.n = kSamples;
     args.hidden = kHidden;
     args.classes = kClasses;
-    args.curve = Curve::sigmoid;
-    args.scale = 1.0 / kRows;
+    args.activation = ActivationFn::sigmoid;
+    args.scale = 1.0 / kSamples;
     args.rows = layout_.rows;
     args.partial = partial_->get();
     args.loss = part_loss_.get();
@@ -130,7 +130,7 @@ class Step {
     args.product.x = x_.get();
     args.product.dy = dz_.get();
     args.product.w = w1_.get();
-    args.product.n = kRows;
+    args.product.n = kSamples;
     args.product.in = kIn;
     args.product.out = kHidden;
     args.product.sgd.lr = lr_.get();
@@ -147,7 +147,7 @@ class Step {
       head.b = b2_.get();
       head.below = b1_.get();
       head.sgd = args.product.sgd;
-      head.scale = 1.0 / kRows;
+      head.scale = 1.0 / kSamples;
       head.loss = loss_.get();
       head.correct = correct_.get();
       args.tick = fake_tick_.get();
@@ -193,13 +193,13 @@ class Step {
   HeadLayout layout_;
   std::vector<TileChoice> forward_, backward_;
   DeviceArray<uint8_t> images_{int64_t(kSet) * kIn};
-  DeviceArray<int32_t> labels_{kSet}, order_{kSet}, label_{kRows}, tick_{1}, fake_tick_{1},
-      correct_{4}, part_correct_{kRows};
+  DeviceArray<int32_t> labels_{kSet}, order_{kSet}, label_{kSamples}, tick_{1}, fake_tick_{1},
+      correct_{4}, part_correct_{kSamples};
   DeviceArray<int64_t> first_{1};
-  DeviceArray<double> lr_{4}, loss_{4}, part_loss_{kRows};
+  DeviceArray<double> lr_{4}, loss_{4}, part_loss_{kSamples};
   DeviceArray<unsigned> done_{1};
-  DeviceArray<T> x_{kRows * kIn}, h_{kRows * kHidden}, dz_{kRows * kHidden}, w1_{kHidden * kIn},
-      b1_{kHidden}, w2_{kClasses * kHidden}, b2_{kClasses};
+  DeviceArray<T> x_{kSamples * kIn}, h_{kSamples * kHidden}, dz_{kSamples * kHidden},
+      w1_{kHidden * kIn}, b1_{kHidden}, w2_{kClasses * kHidden}, b2_{kClasses};
   std::unique_ptr<DeviceArray<T>> partial_;
 };
 

@@ -24,7 +24,7 @@ struct Workload {
   const char* name;
   std::vector<int64_t> sizes;
   int64_t batch;
-  simd::Act act;
+  simd::SimdActivation act;
 };
 
 // Forward and weight gradient of every layer, input gradient of all but the first.
@@ -38,14 +38,14 @@ double flops_of(const Workload& w) {
 
 template <typename T>
 void run(const Workload& work, ThreadPool& pool, double seconds, double ceiling) {
-  constexpr int64_t kRows = 8192;
-  std::vector<uint8_t> set(size_t(kRows * work.sizes[0]) + 64);
-  std::vector<int32_t> labels(kRows), order(kRows);
+  constexpr int64_t kSamples = 8192;
+  std::vector<uint8_t> set(size_t(kSamples * work.sizes[0]) + 64);
+  std::vector<int32_t> labels(kSamples), order(kSamples);
   uint32_t random = 12345;
   const auto next = [&random] { return (random = random * 1664525u + 1013904223u) >> 8; };
   for (uint8_t& byte : set) byte = uint8_t(next());
   for (int32_t& label : labels) label = int32_t(next() % uint32_t(work.sizes.back()));
-  for (int32_t& row : order) row = int32_t(next() % kRows);
+  for (int32_t& sample : order) sample = int32_t(next() % kSamples);
   std::vector<HostTensor> weights;
   std::vector<simd::MlpLayer<T>> layers;
   const auto add = [&](int64_t rows, int64_t columns, double range) {
@@ -58,21 +58,22 @@ void run(const Workload& work, ThreadPool& pool, double seconds, double ceiling)
     T* w = add(work.sizes[l + 1], work.sizes[l], range);
     T* b = add(1, work.sizes[l + 1], range);
     const bool last = l + 2 == work.sizes.size();
-    layers.push_back({work.sizes[l], work.sizes[l + 1], last ? simd::Act::none : work.act, w, b});
+    layers.push_back(
+        {work.sizes[l], work.sizes[l + 1], last ? simd::SimdActivation::none : work.act, w, b});
   }
   simd::MlpStep<T> step(layers, work.batch, pool.size());
   Buffer workspace(step.workspace_bytes());
   step.bind(workspace.data());
-  const simd::MlpTurn<T> turn{.sgd = {T(0.01)}};
+  const simd::MlpIteration<T> iteration{.sgd = {T(0.01)}};
   int64_t position = 0;
   double loss = 0;
   const auto once = [&] {
-    if (position + work.batch > kRows) position = 0;
+    if (position + work.batch > kSamples) position = 0;
     const simd::MlpBatch<T> batch{set.data(), labels.data(), order.data() + position, T(1.0 / 255),
                                   0};
     position += work.batch;
-    loss =
-        step.run(pool, batch, work.batch, 1.0 / double(work.batch), turn).loss / double(work.batch);
+    loss = step.run(pool, batch, work.batch, 1.0 / double(work.batch), iteration).loss /
+           double(work.batch);
   };
   for (int i = 0; i < 5; ++i) once();
   std::vector<double> times;
@@ -103,10 +104,10 @@ int main(int argc, char** argv) {
   std::printf("%-28s %10s %10s %8s %7s\n", "fp32 training step", "median us", "least us", "GFLOP/s",
               "ceiling");
   const Workload workloads[] = {
-      {"784-128-128-128-10 b32", {784, 128, 128, 128, 10}, 32, simd::Act::relu},
-      {"784-512-10 b128", {784, 512, 10}, 128, simd::Act::relu},
-      {"784-512-10 b3000 sigmoid", {784, 512, 10}, 3000, simd::Act::sigmoid},
-      {"784-1024-1024-1024-10 b32", {784, 1024, 1024, 1024, 10}, 32, simd::Act::relu},
+      {"784-128-128-128-10 b32", {784, 128, 128, 128, 10}, 32, simd::SimdActivation::relu},
+      {"784-512-10 b128", {784, 512, 10}, 128, simd::SimdActivation::relu},
+      {"784-512-10 b3000 sigmoid", {784, 512, 10}, 3000, simd::SimdActivation::sigmoid},
+      {"784-1024-1024-1024-10 b32", {784, 1024, 1024, 1024, 10}, 32, simd::SimdActivation::relu},
   };
   for (const Workload& work : workloads) run<float>(work, pool, seconds, ceiling32);
   if (argc > 3) {

@@ -1,8 +1,8 @@
 // Training steps of 784-512-10, batch 3000, by processes bound to a core each: one of them alone
-// with the whole batch, all at once with shares of it and without a word to one another (what the
+// with the whole batch, all at once with shares of it and without communication (what the
 // cores allow), and all together through shared memory (cpu.mlp_train_all_reduce.shared without
-// MPI). In turns, because cores of a virtual machine change from second to second. usage:
-// micro_rank_step CORES [seconds]     CORES: 0,1,2,3
+// MPI). The three alternate, because cores of a virtual machine change from second to second.
+// usage: micro_rank_step CORES [seconds]     CORES: 0,1,2,3
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -26,8 +26,8 @@ namespace {
 using namespace ridgeline;
 namespace simd = cpu::simd;
 
-constexpr int64_t kIn = 784, kHidden = 512, kOut = 10, kBatch = 3000, kRows = 60'000;
-constexpr size_t kRoom = size_t{16} << 20, kMostRanks = 64;
+constexpr int64_t kIn = 784, kHidden = 512, kOut = 10, kBatch = 3000, kSamples = 60'000;
+constexpr size_t kSegment = size_t{16} << 20, kMostRanks = 64;
 constexpr int kSteps = 50, kStepsAlone = 5;
 constexpr simd::Sgd<float> kSgd{0.01f};
 
@@ -35,7 +35,7 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// What the processes tell one another besides their rooms.
+// The state that the processes share besides their segments.
 struct Board {
   std::atomic<int> arrived;
   double seconds[kMostRanks], waited[kMostRanks];
@@ -48,22 +48,22 @@ class Rank {
       : rank_(rank),
         ranks_(ranks),
         board_(*reinterpret_cast<Board*>(memory)),
-        set_(size_t(kRows * kIn) + 64),
+        set_(size_t(kSamples * kIn) + 64),
         share_(kBatch / ranks),
         whole_(layers(), kBatch, 1),
         part_(layers(), share_, 1),
         shared_(layers(), 1) {
     for (uint8_t& byte : set_) byte = uint8_t(next());
-    for (int64_t r = 0; r < kRows; ++r) {
+    for (int64_t r = 0; r < kSamples; ++r) {
       labels_.push_back(int32_t(next() % kOut));
-      order_.push_back(int32_t(next() % kRows));
+      order_.push_back(int32_t(next() % kSamples));
     }
-    std::vector<std::byte*> rooms;
-    for (int r = 0; r < ranks; ++r) rooms.push_back(memory + 4096 + size_t(r) * kRoom);
+    std::vector<std::byte*> segments;
+    for (int r = 0; r < ranks; ++r) segments.push_back(memory + 4096 + size_t(r) * kSegment);
     bind(whole_, whole_scratch_);
     bind(part_, part_scratch_);
     shared_scratch_ = Buffer(shared_.workspace_bytes());
-    shared_.bind(rooms, rank, shared_scratch_.data());
+    shared_.bind(segments, rank, shared_scratch_.data());
   }
 
   void measure(double seconds) {
@@ -97,8 +97,8 @@ class Rank {
       for (float& w : weights_.back()) w = (float(next()) / (1 << 23) - 1) / 28;
       return weights_.back().data();
     };
-    return {{kIn, kHidden, simd::Act::sigmoid, make(kIn * kHidden), make(kHidden)},
-            {kHidden, kOut, simd::Act::none, make(kHidden * kOut), make(kOut)}};
+    return {{kIn, kHidden, simd::SimdActivation::sigmoid, make(kIn * kHidden), make(kHidden)},
+            {kHidden, kOut, simd::SimdActivation::none, make(kHidden * kOut), make(kOut)}};
   }
   static void bind(simd::MlpStep<float>& step, Buffer& scratch) {
     scratch = Buffer(step.workspace_bytes());
@@ -171,7 +171,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: micro_rank_step CORES [seconds]     CORES: 0,1,2,3\n");
     return 2;
   }
-  const size_t bytes = 4096 + size_t(ranks) * kRoom;
+  const size_t bytes = 4096 + size_t(ranks) * kSegment;
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     std::perror("micro_rank_step");

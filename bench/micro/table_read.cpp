@@ -1,4 +1,5 @@
-// How fast a table of separated values becomes columns, in megabytes of text a second of one core.
+// Measures how fast a table of separated values becomes columns, in MB of text per second of one
+// core.
 //   table_read [FILE.csv] [REPEATS=5]      without a file: a table of its own, 28 columns
 // CPU time is counted, not time on the wall: what else the machine does matters less.
 #include <fmt/core.h>

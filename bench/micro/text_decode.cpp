@@ -1,6 +1,6 @@
-// How fast texts become codes: cutting a CSV file into pieces of whole records (one thread), and
-// parsing and encoding the pieces (several).
-//   text_decode FILE.csv [COLUMNS=2,3] [RECORDS A PIECE=4096] [THREADS=1,2,4]
+// Measures how fast texts become codes: cutting a CSV file into chunks of whole records (one
+// thread), and parsing and encoding the chunks (several).
+//   text_decode FILE.csv [COLUMNS=2,3] [RECORDS A CHUNK=4096] [THREADS=1,2,4]
 #include <fmt/core.h>
 
 #include <atomic>
@@ -18,7 +18,7 @@ namespace {
 using namespace ridgeline;
 using Clock = std::chrono::steady_clock;
 
-struct Piece {
+struct Chunk {
   std::vector<uint8_t> bytes;
   int64_t records;
   data::TextPlace place;
@@ -35,19 +35,19 @@ std::vector<std::string> split(const std::string& text) {
   return parts;
 }
 
-uint64_t decode(const Piece& piece, const data::TextColumns& columns,
-                const data::TextCoding& coding, std::vector<uint8_t>& items) {
+uint64_t decode(const Chunk& chunk, const data::TextColumns& columns,
+                const data::TextCoding& coding, std::vector<uint8_t>& codes) {
   const auto length = size_t(coding.length);
-  items.resize(size_t(piece.records) * length);
+  codes.resize(size_t(chunk.records) * length);
   const auto reader = data::open_text(
-      std::make_unique<data::MemoryStream>(std::as_bytes(std::span(piece.bytes)), "piece"), columns,
-      piece.place);
-  size_t row = 0;
-  for (data::TextRecord record; reader->next(record); ++row) {
+      std::make_unique<data::MemoryStream>(std::as_bytes(std::span(chunk.bytes)), "chunk"), columns,
+      chunk.place);
+  size_t sample = 0;
+  for (data::TextRecord record; reader->next(record); ++sample) {
     coding.vocabulary.encode(record.text, coding.backward,
-                             std::span(items).subspan(row * length, length));
+                             std::span(codes).subspan(sample * length, length));
   }
-  return items.back();
+  return codes.back();
 }
 
 }  // namespace
@@ -62,22 +62,23 @@ int main(int argc, char** argv) {
 
   const auto begin = Clock::now();
   data::TextSplitter splitter(data::open_bytes(argv[1]), columns);
-  std::vector<Piece> pieces;
-  int64_t rows = 0;
+  std::vector<Chunk> chunks;
+  int64_t samples = 0;
   double bytes = 0;
   for (;;) {
-    Piece piece;
-    const auto found = splitter.next(records, piece.bytes);
+    Chunk chunk;
+    const auto found = splitter.next(records, chunk.bytes);
     if (found.records == 0) break;
-    piece.records = found.records;
-    piece.place = found.place;
-    rows += found.records;
-    bytes += double(piece.bytes.size());
-    pieces.push_back(std::move(piece));
+    chunk.records = found.records;
+    chunk.place = found.place;
+    samples += found.records;
+    bytes += double(chunk.bytes.size());
+    chunks.push_back(std::move(chunk));
   }
   const double splitting = since(begin);
-  fmt::print("split, 1 thread: {:.0f} rows/s, {:.0f} MB/s ({} rows of {:.0f} bytes)\n",
-             double(rows) / splitting, 1e-6 * bytes / splitting, rows, bytes / double(rows));
+  fmt::print("split, 1 thread: {:.0f} samples/s, {:.0f} MB/s ({} samples of {:.0f} bytes)\n",
+             double(samples) / splitting, 1e-6 * bytes / splitting, samples,
+             bytes / double(samples));
   for (const std::string& text : split(argc > 4 ? argv[4] : "1,2,4")) {
     const int threads = std::stoi(text);
     std::atomic<size_t> next{0};
@@ -87,15 +88,15 @@ int main(int argc, char** argv) {
       std::vector<std::jthread> team;
       for (int i = 0; i < threads; ++i) {
         team.emplace_back([&] {
-          std::vector<uint8_t> items;
-          for (size_t at = next++; at < pieces.size(); at = next++) {
-            used += decode(pieces[at], splitter.columns(), coding, items);
+          std::vector<uint8_t> codes;
+          for (size_t at = next++; at < chunks.size(); at = next++) {
+            used += decode(chunks[at], splitter.columns(), coding, codes);
           }
         });
       }
     }
     const double seconds = since(start);
-    fmt::print("parse and encode, {} thread{}: {:.0f} rows/s\n", threads, threads == 1 ? "" : "s",
-               double(rows) / seconds);
+    fmt::print("parse and encode, {} thread{}: {:.0f} samples/s\n", threads,
+               threads == 1 ? "" : "s", double(samples) / seconds);
   }
 }

@@ -27,15 +27,17 @@ int run(Flags& flags) {
                 flags.precision);
   }
   if (flags.json != "-") {
-    write_text("-", fmt::format("{:<24} {:>6} {:>12} {:>12} {:>14} {:>10}  {}\n", "network",
-                                "batch", "us (min)", "us (median)", "FLOP/s", "of limit", "rows"));
+    write_text("-",
+               fmt::format("{:<24} {:>6} {:>12} {:>12} {:>14} {:>10}  {}\n", "network", "batch",
+                           "us (min)", "us (median)", "FLOP/s", "of limit", "kernels"));
     options.each = [](const engine::BenchLine& line) {
       write_text(
-          "-", fmt::format("{:<24} {:>6} {:>12.1f} {:>12.1f} {:>14} {:>8.0f} %  {}\n", line.network,
-                           line.batch, line.min_us, line.median_us,
-                           engine::engineering(line.flops_per_second), 100 * line.limit_fraction,
-                           line.rows.size() == 1 ? line.rows.front()
-                                                 : fmt::format("{} rows", line.rows.size())));
+          "-",
+          fmt::format("{:<24} {:>6} {:>12.1f} {:>12.1f} {:>14} {:>8.0f} %  {}\n", line.network,
+                      line.batch, line.min_us, line.median_us,
+                      engine::engineering(line.flops_per_second), 100 * line.limit_fraction,
+                      line.kernels.size() == 1 ? line.kernels.front()
+                                               : fmt::format("{} kernels", line.kernels.size())));
     };
   }
   const auto lines = engine::bench_mlp(options);

@@ -48,7 +48,7 @@ void add_bench_deepbench(CLI::App& bench, Action& action) {
       "deepbench",
       "DeepBench's training shapes: products, convolutions, recurrent layers, and sums "
       "over ranks. Recurrent layers on a GPU: what the planner takes beside the library, or, with "
-      "--rows, each of those rows");
+      "--kernels, each of those kernels");
   command
       ->add_option("--part", flags->options.parts,
                    "gemm, conv, rnn (all three), or all-reduce, where mpirun started several ranks")
@@ -60,7 +60,7 @@ void add_bench_deepbench(CLI::App& bench, Action& action) {
       ->type_name("N");
   flags->bench.declare(*command, action, flags->options.seconds,
                        "fp32, fp64, bf16, fp16 or, on a GPU, tf32 and fp32x3",
-                       "time for each row (0.02)", "part,shape,pass,");
+                       "time for each kernel (0.02)", "part,shape,pass,");
   command->footer(
       "Examples:\n"
       "  ridgeline bench deepbench --device cuda --precision bf16 --csv deepbench.csv\n"

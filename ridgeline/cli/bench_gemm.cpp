@@ -20,11 +20,11 @@ struct Flags {
 };
 
 void print(const engine::GemmBenchLine& line) {
-  write_text("-",
-             fmt::format("{:<3} {:>6} {:>6} {:>7}  {:<10} {:>11.2f} {:>10} {:>7.0f} %  {}{}\n",
-                         name(line.shape.op), line.shape.m, line.shape.n, line.shape.k, line.way,
-                         line.us, engine::engineering(line.flops_per_second),
-                         100 * line.limit_fraction, line.row, line.planned ? "  <- planned" : ""));
+  write_text(
+      "-", fmt::format("{:<3} {:>6} {:>6} {:>7}  {:<10} {:>11.2f} {:>10} {:>7.0f} %  {}{}\n",
+                       name(line.shape.op), line.shape.m, line.shape.n, line.shape.k, line.way,
+                       line.us, engine::engineering(line.flops_per_second),
+                       100 * line.limit_fraction, line.kernel, line.planned ? "  <- planned" : ""));
 }
 
 int run(Flags& flags) {
@@ -36,7 +36,7 @@ int run(Flags& flags) {
   const bool table = flags.bench.prints() && flags.svg != "-";
   if (table) {
     write_text("-", fmt::format("{:<3} {:>6} {:>6} {:>7}  {:<10} {:>11} {:>10} {:>9}  {}\n", "op",
-                                "m", "n", "k", "way", "us", "FLOP/s", "of limit", "row"));
+                                "m", "n", "k", "way", "us", "FLOP/s", "of limit", "kernel"));
     options.each = print;
   }
   const auto lines = engine::bench_gemm(options);
@@ -81,7 +81,7 @@ void add_bench_gemm(CLI::App& bench, Action& action) {
   declare_svg(*command, action, flags->svg, "draw TFLOP/s over the batch");
   flags->bench.declare(*command, action, flags->options.seconds,
                        "fp32, fp64, bf16, fp16 or, on a GPU, tf32 and fp32x3",
-                       "time for each row (0.02)", "op,m,n,k,");
+                       "time for each kernel (0.02)", "op,m,n,k,");
   command->footer(
       "Examples:\n"
       "  ridgeline bench gemm --m 1760 --k 1760 --n 16,32,64,128,7000 --svg gemm.svg\n"

@@ -21,13 +21,13 @@ struct Flags {
 // Each op beside the library's and its floor, in microseconds.
 std::string ops_table(const std::vector<engine::OpTime>& ops) {
   const auto us = [](const engine::WayTime& way) {
-    return way.row.empty() ? std::string("-") : fmt::format("{:.1f}", 1e6 * way.seconds);
+    return way.kernel.empty() ? std::string("-") : fmt::format("{:.1f}", 1e6 * way.seconds);
   };
-  std::string text = fmt::format("{:>12} {:>12} {:>12}  op alone, and our row\n", "us",
+  std::string text = fmt::format("{:>12} {:>12} {:>12}  op alone, and our kernel\n", "us",
                                  "us (library)", "us (floor)");
   for (const engine::OpTime& time : ops) {
     text += fmt::format("{:>12} {:>12} {:>12.1f}  {}; {}\n", us(time.ours), us(time.library),
-                        1e6 * time.floor, time.op, time.ours.row);
+                        1e6 * time.floor, time.op, time.ours.kernel);
   }
   return text;
 }
@@ -51,7 +51,7 @@ int run(const Flags& flags) {
                            line.min_us, line.median_us, engine::grouped(line.inputs_per_second),
                            engine::engineering(line.flops_per_second), 100 * line.limit_fraction));
     write_text("-", fmt::format("        ready in {:.1f} s; {}\n", line.ready_seconds,
-                                fmt::join(line.rows, " ")));
+                                fmt::join(line.kernels, " ")));
     if (flags.ops) write_text("-", ops_table(line.ops));
   }
   const std::string network = std::filesystem::path(flags.config.config).stem().string();
@@ -66,16 +66,18 @@ int run(const Flags& flags) {
 void add_bench_infer(CLI::App& bench, Action& action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = bench.add_subcommand(
-      "infer", "a config's network on random items that lie on the device, bytes to probabilities");
+      "infer",
+      "a config's network on random samples that lie on the device, bytes to probabilities");
   flags->config.declare(*command, action);
-  command->add_option("--batch", flags->batch, "items a step (256); several with commas")
+  command->add_option("--batch", flags->batch, "samples a step (256); several with commas")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24).description(""))
       ->delimiter(',')
       ->type_name("N");
   command->add_option("--seconds", flags->seconds, "time for each line (0.5)")
       ->check(range(0.0, 3600.0))
       ->type_name("S");
-  command->add_flag("--ops", flags->ops, "also every op alone, by the fastest row that takes it");
+  command->add_flag("--ops", flags->ops,
+                    "also every op alone, by the fastest kernel that takes it");
   flags->since.declare(*command, action);
   declare_json(*command, action, flags->json);
   command->footer(

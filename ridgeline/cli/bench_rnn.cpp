@@ -22,7 +22,7 @@ void print(const engine::RnnBenchLine& line) {
       fmt::format(
           "{:<9} {:>6} {:>6} {:>5} {:>3}  {:<9} {:<30} {:>10.2f} {:>11.2f} {:>10} {:>7.0f} %\n",
           line.cell, line.hidden, line.batch, line.steps, line.layers,
-          line.training ? "training" : "forward", line.row, line.min_us, line.median_us,
+          line.training ? "training" : "forward", line.kernel, line.min_us, line.median_us,
           engine::engineering(line.flops_per_second), 100 * line.limit_fraction));
 }
 
@@ -34,7 +34,7 @@ int run(Flags& flags) {
   if (table) {
     write_text(
         "-", fmt::format("{:<9} {:>6} {:>6} {:>5} {:>3}  {:<9} {:<30} {:>10} {:>11} {:>10} {:>9}\n",
-                         "cell", "H", "B", "T", "L", "pass", "row", "us (min)", "us (median)",
+                         "cell", "H", "B", "T", "L", "pass", "kernel", "us (min)", "us (median)",
                          "FLOP/s", "of limit"));
     options.each = print;
   }
@@ -53,7 +53,7 @@ void add_bench_rnn(CLI::App& bench, Action& action) {
   auto flags = std::make_shared<Flags>();
   engine::RnnBenchOptions& options = flags->options;
   CLI::App* command = bench.add_subcommand(
-      "rnn", "recurrent layers, forward and training, by every row that can; us a time step");
+      "rnn", "recurrent layers, forward and training, by every kernel that can; us a time step");
   const std::map<std::string, CellKind> cells{{"lstm", CellKind::lstm},
                                               {"gru", CellKind::gru},
                                               {"rnn-tanh", CellKind::rnn_tanh},
@@ -68,7 +68,7 @@ void add_bench_rnn(CLI::App& bench, Action& action) {
       ->check(count)
       ->delimiter(',')
       ->type_name("N");
-  command->add_option("--batch", options.batch, "items side by side (32)")
+  command->add_option("--batch", options.batch, "samples side by side (32)")
       ->check(count)
       ->delimiter(',')
       ->type_name("N");
@@ -78,8 +78,8 @@ void add_bench_rnn(CLI::App& bench, Action& action) {
       ->type_name("N");
   command
       ->add_option(
-          "--only", options.rows,
-          "only rows with one of these in their names; plan: also what the planner takes of all")
+          "--only", options.kernels,
+          "only kernels with one of these in their names; plan: also what the planner takes of all")
       ->delimiter(',')
       ->type_name("TEXT");
   declare_svg(*command, action, flags->svg, "draw them");

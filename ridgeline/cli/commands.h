@@ -35,10 +35,10 @@ void add_data(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
 void add_completion(CLI::App& app, Action& action);  // and the manual page
 
-// --device, --threads, --no-tune, --deterministic, --rows
+// --device, --threads, --no-tune, --deterministic, --kernels
 struct RunFlags {
   std::string device;
-  std::vector<std::string> rows;
+  std::vector<std::string> kernels;
   int threads = 0;
   bool no_tune = false, deterministic = false;
 

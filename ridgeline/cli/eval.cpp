@@ -30,7 +30,7 @@ int run(const Flags& flags, Communicator& ranks) {
   if (!ranks.is_root()) return 0;
   for (const std::string& warning : warnings) engine::Progress().warning(warning);
   if (flags.json != "-") {
-    const bool text = result.targets > result.rows;
+    const bool text = result.targets > result.samples;
     std::string loss = fmt::format("{:.4f}", result.loss);
     if (text) loss += fmt::format(" nats a character, perplexity {:.3f}", std::exp(result.loss));
     write_text("-", fmt::format("accuracy {:.2f} % ({} of {})\nloss {}\nspeed {} {}/s\n",
@@ -39,7 +39,7 @@ int run(const Flags& flags, Communicator& ranks) {
                                 text ? "characters" : "inputs"));
   }
   const nlohmann::json document{{"accuracy", result.accuracy}, {"loss", result.loss},
-                                {"correct", result.correct},   {"rows", result.rows},
+                                {"correct", result.correct},   {"samples", result.samples},
                                 {"targets", result.targets},   {"seconds", result.seconds}};
   write_text(flags.json, dump_json(document, 2) + "\n");
   return 0;

@@ -13,7 +13,7 @@
 #include "ridgeline/core/file.h"
 #include "ridgeline/core/file_identity.h"
 #include "ridgeline/core/temporary.h"
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 
 namespace ridgeline::cli {
 namespace {

@@ -18,16 +18,27 @@ void RunFlags::declare(CLI::App& command) {
   command.add_option("--threads", threads, "CPU threads (default: $RIDGELINE_THREADS, else all)")
       ->type_name("N");
   command.add_flag("--no-tune", no_tune,
-                   "take rows in their fixed order instead of measuring them");
+                   "take kernels in their fixed order instead of measuring them");
   command.add_flag("--deterministic", deterministic,
                    "the same bits every time, on the same device and --threads: no tuning (as "
-                   "--no-tune), and no rows that do not repeat");
+                   "--no-tune), and no kernels that do not repeat");
   command
-      .add_option("--rows", rows,
-                  "plan with these rows only, as in 'cpu.*.reference' or 'cuda.linear'; "
+      .add_option("--kernels", kernels,
+                  "plan with these kernels only, as in 'cpu.*.reference' or 'cuda.linear'; "
                   "'!cpu.mlp' leaves some out; may be repeated")
       ->allow_extra_args(false)
       ->type_name("PATTERN");
+  // --rows is the former name of --kernels. It is hidden from help, completion and the man page.
+  // Patterns of both names add up: CLI11 calls back in the order of declaration.
+  command
+      .add_option_function<std::vector<std::string>>("--rows",
+                                                     [this](const std::vector<std::string>& more) {
+                                                       kernels.insert(kernels.end(), more.begin(),
+                                                                      more.end());
+                                                     })
+      ->allow_extra_args(false)
+      ->type_name("PATTERN")
+      ->group("");
 }
 
 void RunFlags::apply(engine::RunConfig& run) const {
@@ -35,7 +46,7 @@ void RunFlags::apply(engine::RunConfig& run) const {
   if (threads != 0) run.threads = threads;
   if (no_tune) run.tune = false;
   if (deterministic) run.deterministic = true;
-  run.rows.insert(run.rows.end(), rows.begin(), rows.end());
+  run.kernels.insert(run.kernels.end(), kernels.begin(), kernels.end());
 }
 
 int with_ranks(const Action& action, const std::function<int(Communicator&)>& work) {

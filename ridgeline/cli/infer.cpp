@@ -61,12 +61,12 @@ int run_generate(Flags& flags) {
 void show(const Flags& flags, const engine::InferReport& report) {
   engine::Progress progress;
   for (const std::string& warning : report.warnings) progress.warning(warning);
-  const bool several = report.ranks.size() > 1 || report.ranks.front().lanes.size() > 1;
+  const bool several = report.ranks.size() > 1 || report.ranks.front().devices.size() > 1;
   if (flags.times || several) write_stderr(engine::to_table(report.ranks));
   progress.line(
-      fmt::format("{} in {}: {} inputs/s; start-up {}", counted(report.rows, "input"),
+      fmt::format("{} in {}: {} inputs/s; start-up {}", counted(report.samples, "input"),
                   engine::duration(report.seconds),
-                  engine::grouped(report.seconds > 0 ? double(report.rows) / report.seconds : 0),
+                  engine::grouped(report.seconds > 0 ? double(report.samples) / report.seconds : 0),
                   engine::duration(report.startup)));
   write_text(flags.json, report.to_json());
   if (flags.trace.empty()) return;

@@ -37,7 +37,8 @@ std::string climb_elsewhere(const Flags& flags, const engine::Rung& rung, int ra
   if (flags.run.threads != 0) {
     words.insert(words.end(), {"--threads", fmt::format("{}", flags.run.threads)});
   }
-  for (const std::string& row : flags.run.rows) words.insert(words.end(), {"--rows", row});
+  for (const std::string& kernel : flags.run.kernels)
+    words.insert(words.end(), {"--kernels", kernel});
   if (flags.run.no_tune) words.emplace_back("--no-tune");
   if (flags.run.deterministic) words.emplace_back("--deterministic");
   engine::launch_ranks(ranks, words);

@@ -11,7 +11,7 @@
 #include "ridgeline/core/error.h"
 #include "ridgeline/core/failure.h"
 #include "ridgeline/core/file.h"
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 #include "ridgeline/engine/info.h"
 
 namespace ridgeline::cli {
@@ -43,6 +43,7 @@ std::string unknown(const CLI::App& app) {
   if (word.starts_with("-")) {
     word = word.substr(0, word.find('='));
     for (const CLI::Option* option : command.get_options()) {
+      if (option->get_group().empty()) continue;  // hidden
       for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
     }
     return fmt::format("unknown flag {}: {}", word, suggestion(word, names));

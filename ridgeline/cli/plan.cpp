@@ -51,8 +51,8 @@ int run(const Flags& flags, Communicator& ranks) {
 
 void add_plan(CLI::App& app, Action& action) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* command =
-      app.add_subcommand("plan", "which rows cover a network's training step, why, and its limit");
+  CLI::App* command = app.add_subcommand(
+      "plan", "which kernels cover a network's training step, why, and its limit");
   flags->config.declare(*command, action);
   CLI::Option* advice = command->add_flag(
       "--batch-advice", flags->batch_advice,

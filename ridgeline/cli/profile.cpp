@@ -72,7 +72,8 @@ int run(const Flags& flags, Communicator& ranks) {
 void add_profile(CLI::App& app, Action& action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand(
-      "profile", "where the time of a step goes, row by row, and how near each row is to its roof");
+      "profile",
+      "where the time of a step goes, kernel by kernel, and how near each kernel is to its roof");
   command
       ->add_option("config", flags->config.config,
                    "TOML file (its training step), a model or folder of a run (inference), or the "
@@ -84,7 +85,7 @@ void add_profile(CLI::App& app, Action& action) {
   declare_sets(*command, flags->config.sets,
                "change a setting, as in train.batch=32; may be repeated");
   declare_data(*command, flags->config.data);
-  command->add_option("--steps", flags->options.steps, "passes over the rows at most (200)")
+  command->add_option("--steps", flags->options.steps, "passes over the kernels at most (200)")
       ->check(CLI::Range(1, 1000000).description(""))
       ->type_name("N");
   command->add_option("--seconds", flags->options.seconds, "time for all passes, about (5)")
@@ -92,7 +93,7 @@ void add_profile(CLI::App& app, Action& action) {
       ->type_name("S");
   command
       ->add_option("--batch", flags->options.batch,
-                   "items a step of a config (its own), or a call of a model (256) or a "
+                   "samples a step of a config (its own), or a call of a model (256) or a "
                    "ladder's network")
       ->check(CLI::Range(1, 65536).description(""))
       ->type_name("N");

@@ -28,7 +28,7 @@ std::vector<std::string> part_command(const Flags& flags, const std::string& par
   };
   for (const std::string& set : flags.config.sets) add("--set", set);
   for (const std::string& precision : flags.precisions) add("--precision", precision);
-  for (const std::string& row : flags.config.run.rows) add("--rows", row);
+  for (const std::string& kernel : flags.config.run.kernels) add("--kernels", kernel);
   add("--data", flags.config.data);
   add("--device", flags.config.run.device);
   add("--steps", std::to_string(flags.steps));
@@ -82,7 +82,7 @@ void add_verify(CLI::App& app, Action& action) {
       ->type_name("K");
   command
       ->add_option("--reference-seconds", flags->reference_seconds,
-                   "for the slow reference rows, which make as many steps as fit (default: 10)")
+                   "for the slow reference kernels, which make as many steps as fit (default: 10)")
       ->check(range(0.0, 1e9))
       ->type_name("S");
   command
@@ -96,7 +96,7 @@ void add_verify(CLI::App& app, Action& action) {
   action.files.writes(*command, "--part", flags->part, begins_with({}));
   declare_json(*command, action, flags->json);
   command->footer(
-      "Errors are relative to the CPU's fast rows on one rank. Exit code 4 when one is beyond "
+      "Errors are relative to the CPU's fast kernels on one rank. Exit code 4 when one is beyond "
       "what\n"
       "rounding explains.\n"
       "Examples:\n"

@@ -11,9 +11,9 @@ namespace ridgeline {
 
 enum class Reduce : uint8_t { sum, max, min };
 
-// The processes of a run ("ranks") as rows, planner and engine see them; dist/ has the kinds. Every
-// rank makes the same collective calls in the same order. Memory is the host's. Failures throw
-// Error(comm).
+// The processes of a run ("ranks") as kernels, planner and engine see them; dist/ implements it.
+// Every rank makes the same collective calls in the same order. Memory is the host's. Failures
+// throw Error(comm).
 class Communicator {
  public:
   virtual ~Communicator() = default;

@@ -6,8 +6,8 @@
 
 namespace ridgeline {
 
-// Sums over ranks of memory of their GPUs. A Communicator may be one; rows that would hand a GPU's
-// pointers to it look for it.
+// Sums over ranks of memory of their GPUs. A Communicator may be one; kernels that would hand a
+// GPU's pointers to it look for it.
 class DeviceSums {
  public:
   virtual ~DeviceSums() = default;

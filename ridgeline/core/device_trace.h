@@ -7,14 +7,16 @@
 namespace ridgeline {
 
 // What a GPU and its driver did; times in seconds from a zero that all records share.
-struct KernelRecord {
-  std::string name;
+
+// One launch of a GPU function.
+struct LaunchRecord {
+  std::string name;  // of the GPU function
   double begin = 0, end = 0;
   int stream = 0;
   int grid[3] = {}, block[3] = {};
   int registers = 0;     // a thread
   int64_t shared = 0;    // bytes a block
-  double occupancy = 0;  // of a multiprocessor's threads, by these limits; 0: unknown
+  double occupancy = 0;  // of an SM's threads, by these limits; 0: unknown
   const char* occupied_by =
       "";  // what limits it: "threads", "registers", "shared memory", "blocks"
 };
@@ -31,12 +33,13 @@ struct ApiRecord {
 };
 
 struct DeviceTrace {
-  std::vector<KernelRecord> kernels;
+  std::vector<LaunchRecord> launches;
   std::vector<CopyRecord> copies;
   std::vector<ApiRecord> calls;
 };
 
-// Records from its making on. Made before a device is first used it sees the start-up as well.
+// Records from its construction on. If it is made before a device is first used, it sees the
+// start-up as well.
 class DeviceTracer {
  public:
   virtual ~DeviceTracer() = default;

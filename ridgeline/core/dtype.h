@@ -48,7 +48,8 @@ constexpr DType dtype_of() {
   if constexpr (std::is_same_v<T, uint8_t>) return DType::uint8;
 }
 
-// Calls f(T{}) with the C++ type of a float dtype: dispatch happens once, when a row is prepared.
+// Calls f(T{}) with the C++ type of a float dtype: dispatch happens once, when a kernel is
+// prepared.
 template <typename F>
 decltype(auto) dispatch_float(DType dtype, F&& f) {
   switch (dtype) {

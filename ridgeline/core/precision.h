@@ -7,7 +7,7 @@
 namespace ridgeline {
 
 // How a run computes. fp32x3 is fp32 emulated on tensor cores by three products; tf32 rounds the
-// factors of a product to 10 mantissa bits; bf16 and fp16 accumulate in fp32. Rows of different
+// factors of a product to 10 mantissa bits; bf16 and fp16 accumulate in fp32. Kernels of different
 // precisions are never mixed or compared.
 enum class Precision : uint8_t { fp64, fp32, fp32x3, tf32, bf16, fp16 };
 

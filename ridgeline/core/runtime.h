@@ -13,15 +13,15 @@
 namespace ridgeline {
 
 // A device as the planner and the engine see it: memory, copies, a clock. Each backend has one
-// (cpu::CpuRuntime, cuda::CudaRuntime) whose further members only its own rows use.
+// (cpu::CpuRuntime, cuda::CudaRuntime) whose further members only its own kernels use.
 class Runtime {
  public:
   virtual ~Runtime() = default;
 
   virtual Device device() const = 0;
 
-  // Everything that can change a measured time or a chosen row: device model, thread count, library
-  // versions. The tuning cache is keyed by it.
+  // Everything that can change a measured time or a chosen kernel: device model, thread count,
+  // library versions. The tuning cache is keyed by it.
   virtual std::string fingerprint() const = 0;
 
   // Zeroed, aligned memory of the device; throws Error(device) with wanted and free bytes.
@@ -53,7 +53,7 @@ class Runtime {
     };
   }
 
-  // The ranks that rows of collectives talk to; null: this process is alone.
+  // The ranks that kernels of collectives talk to; null: this process is alone.
   Communicator* ranks() const { return ranks_; }
   void set_ranks(Communicator* ranks) { ranks_ = ranks; }
 

@@ -6,7 +6,7 @@
 
 namespace ridgeline {
 
-// "0 rows", "1 row", "2 rows". `nouns` is for words that take more than an s.
+// "0 kernels", "1 kernel", "2 kernels". `nouns` is for words that take more than an s.
 inline std::string counted(int64_t count, std::string_view noun, std::string_view nouns = {}) {
   std::string text = std::to_string(count) + " ";
   if (count == 1) return text += noun;

@@ -15,8 +15,8 @@ int available_threads();
 // $RIDGELINE_THREADS, then available_threads(). Throws usage on nonsense.
 int resolve_threads(int requested);
 
-// The part [begin, end) of `count` items that `thread` of `threads` handles; parts are multiples of
-// `grain` but for the last.
+// The part [begin, end) of `count` elements that `thread` of `threads` handles; parts are multiples
+// of `grain` but for the last.
 struct Range {
   int64_t begin, end;
 };
@@ -51,9 +51,9 @@ class ThreadPool {
            const_cast<void*>(static_cast<const void*>(&f)));
   }
 
-  // Shares `count` items out: f(range) on each thread, ranges in multiples of `grain`. The caller
-  // does it alone when there are fewer than `least` items a thread, because waking the others costs
-  // a microsecond or two.
+  // Shares `count` elements out: f(range) on each thread, ranges in multiples of `grain`. The
+  // caller does it alone when there are fewer than `least` elements a thread, because waking the
+  // others costs a microsecond or two.
   template <typename F>
   void share(int64_t count, int64_t grain, int64_t least, F&& f) {
     if (size_ == 1 || count < 2 * least) {

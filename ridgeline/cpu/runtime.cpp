@@ -22,7 +22,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What the file says after "key :", or "" when it has no such line.
+// Returns the text after "key :" in the file, or "" when it has no such line.
 std::string field(const char* path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -67,7 +67,8 @@ std::string CpuRuntime::fingerprint() const {
 void* CpuRuntime::allocate(size_t bytes) {
   require_host_memory(bytes, "use a smaller batch or model");
   // Large blocks of calloc are pages of zeros that take no memory until they are touched: a plan
-  // that is only looked at costs little. In the gap before the first line lies where they begin.
+  // that is only looked at costs little. The gap before the first line
+  // stores the address of the allocation.
   const size_t padded = align_up(bytes) + 2 * kAlignment;
   void* const begin = std::calloc(padded, 1);
   if (begin == nullptr) {

@@ -7,7 +7,7 @@
 
 namespace ridgeline::cpu {
 
-// The host as a device. Its rows share one pool of threads.
+// The host as a device. Its kernels share one pool of threads.
 class CpuRuntime final : public Runtime {
  public:
   explicit CpuRuntime(int threads) : pool_(threads) {}
@@ -33,7 +33,7 @@ class CpuRuntime final : public Runtime {
   ThreadPool pool_;
 };
 
-// The runtime of a CPU row: the planner hands rows only the runtime of their own target.
+// The runtime of a CPU kernel: the planner gives kernels only the runtime of their own target.
 inline CpuRuntime& cpu_runtime(Runtime& runtime) { return static_cast<CpuRuntime&>(runtime); }
 inline const CpuRuntime& cpu_runtime(const Runtime& runtime) {
   return static_cast<const CpuRuntime&>(runtime);

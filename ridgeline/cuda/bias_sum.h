@@ -2,8 +2,8 @@
 
 #include <functional>
 
+#include "ridgeline/cuda/kernel.h"
 #include "ridgeline/cuda/plain/elementwise.h"
-#include "ridgeline/cuda/row.h"
 
 namespace ridgeline::cuda {
 
@@ -19,7 +19,7 @@ inline std::function<cudaError_t(cudaStream_t)> bias_sum(const LinearGradW& op,
     const Tensor db = binding.write(op.db);
     const int64_t n = op.n(), out = op.out();
     if constexpr (sizeof(T) == 2) {
-      if (is_wide(op.db, op.dy.dtype)) {
+      if (is_accumulator(op.db, op.dy.dtype)) {
         return [=, db = db.as<float>()](cudaStream_t stream) {
           return launch_sum_rows<T, float>(dy, db, n, out, stream);
         };

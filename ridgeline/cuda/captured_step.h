@@ -2,12 +2,13 @@
 
 #include <map>
 
-#include "ridgeline/cuda/row.h"
+#include "ridgeline/cuda/kernel.h"
 
 namespace ridgeline::cuda {
 
-// A row of a whole program: many steps are a few launches of a graph, as those of a plan of several
-// rows are. Launched one by one, kernels of a few microseconds wait for the host.
+// A step of a kernel that covers a whole program. Many steps become a few launches of a graph, as
+// in a plan of several kernels: launched one by one, GPU functions of a few microseconds would wait
+// for the host.
 class CapturedStep : public Step {
  public:
   CapturedStep(const Binding& binding, std::string what)

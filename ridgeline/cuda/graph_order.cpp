@@ -33,7 +33,7 @@ size_t bytes_of(const Tensor& tensor, const Value& value, const std::vector<Form
   return tensor.bytes();
 }
 
-// What the ops of a span read and write, and the row's workspace.
+// What the ops of a span read and write, and the kernel's workspace.
 MemoryUses uses_of(const Span& span, const Binding& binding, const Cover& cover) {
   MemoryUses uses;
   for (size_t i = 0; i < span.size(); ++i) {
@@ -50,7 +50,7 @@ MemoryUses uses_of(const Span& span, const Binding& binding, const Cover& cover)
   return uses;
 }
 
-// Runs a piece in its place while a graph is captured, else as it comes.
+// Runs a part in its place of the graph during a capture, otherwise in stream order.
 template <typename F>
 void run_in_place(const CudaRuntime& runtime, const MemoryUses& uses, bool yields, F run) {
   GraphOrder* order = runtime.order();
@@ -60,7 +60,7 @@ void run_in_place(const CudaRuntime& runtime, const MemoryUses& uses, bool yield
   order->leave(yields);
 }
 
-// Kernels that begin while the one before ends have edges with data, which must be asked for too.
+// Programmatic dependent launches have edges with data, which the query must take too.
 std::vector<cudaGraphNode_t> dependencies_of(cudaGraphNode_t node) {
   size_t count = 0;
   const auto get = [&](cudaGraphNode_t* nodes, cudaGraphEdgeData* edges) {
@@ -94,27 +94,27 @@ class PlacedStep final : public Step {
   MemoryUses uses_;
 };
 
-class PiecesStep final : public Step {
+class PartsStep final : public Step {
  public:
-  struct Piece {
+  struct Part {
     MemoryUses uses;
     bool yields;
     std::function<cudaError_t(cudaStream_t)> launch;
   };
 
-  PiecesStep(const CudaRuntime& runtime, std::string what, std::vector<Piece> pieces)
-      : runtime_(runtime), what_(std::move(what)), pieces_(std::move(pieces)) {}
+  PartsStep(const CudaRuntime& runtime, std::string what, std::vector<Part> parts)
+      : runtime_(runtime), what_(std::move(what)), parts_(std::move(parts)) {}
   void run() override {
-    for (const Piece& piece : pieces_) {
-      run_in_place(runtime_, piece.uses, piece.yields,
-                   [&] { check(piece.launch(runtime_.stream()), what_); });
+    for (const Part& part : parts_) {
+      run_in_place(runtime_, part.uses, part.yields,
+                   [&] { check(part.launch(runtime_.stream()), what_); });
     }
   }
 
  private:
   const CudaRuntime& runtime_;
   std::string what_;
-  std::vector<Piece> pieces_;
+  std::vector<Part> parts_;
 };
 
 }  // namespace
@@ -151,32 +151,32 @@ void GraphOrder::follow(Nodes nodes) {
   check(error, "the order of a graph");
 }
 
-void GraphOrder::add(Piece piece, const Nodes& first) {
+void GraphOrder::add(Part part, const Nodes& first) {
   std::erase_if(open_, [&](cudaGraphNode_t node) {
     return std::binary_search(first.begin(), first.end(), node);
   });
-  open_.insert(open_.end(), piece.last.begin(), piece.last.end());
+  open_.insert(open_.end(), part.last.begin(), part.last.end());
   std::sort(open_.begin(), open_.end());
-  pieces_.push_back(std::move(piece));
+  parts_.push_back(std::move(part));
 }
 
 void GraphOrder::enter(const MemoryUses& uses) {
-  // Each piece is compared with all before it. After so many the next ones follow all of them, so
-  // that the work grows with the pieces and not with their square.
+  // Each part is compared with all parts before it. After this many, the next parts follow all of
+  // them, so that the work stays linear in the number of parts.
   constexpr size_t kMostCompared = 2048;
   ++count_;
-  if (pieces_.size() >= kMostCompared) {
-    pieces_.clear();
-    pieces_.push_back({all_memory(), open_, {}});
+  if (parts_.size() >= kMostCompared) {
+    parts_.clear();
+    parts_.push_back({all_memory(), open_, {}});
   }
-  if (Nodes nodes = captured(); nodes != open_) {  // work outside of pieces
+  if (Nodes nodes = captured(); nodes != open_) {  // work outside of parts
     Nodes first = open_;
-    add({all_memory(), std::move(nodes), std::vector<bool>(pieces_.size(), true)}, first);
+    add({all_memory(), std::move(nodes), std::vector<bool>(parts_.size(), true)}, first);
   }
-  now_ = {uses, {}, std::vector<bool>(pieces_.size(), false)};
+  now_ = {uses, {}, std::vector<bool>(parts_.size(), false)};
   before_.clear();
-  for (size_t i = pieces_.size(); i-- > 0;) {
-    const Piece& earlier = pieces_[i];
+  for (size_t i = parts_.size(); i-- > 0;) {
+    const Part& earlier = parts_[i];
     if (now_.follows[i] || !conflict(uses, earlier.uses)) continue;
     now_.follows[i] = true;
     for (size_t k = 0; k < earlier.follows.size(); ++k) {
@@ -189,7 +189,7 @@ void GraphOrder::enter(const MemoryUses& uses) {
   follow(before_);
 }
 
-// The kernels of the piece at hand, from its last on back to what it follows.
+// Walks back over the kernel nodes of the current part, from its last nodes to those it follows.
 void GraphOrder::lower_priority(const Nodes& last) const {
   for (const cudaGraphNode_t node : last) {
     if (std::binary_search(before_.begin(), before_.end(), node)) continue;
@@ -212,40 +212,40 @@ void GraphOrder::leave(bool yields) {
   follow(open_);
 }
 
-std::unique_ptr<Step> launch_pieces(const Binding& binding, std::string what,
-                                    std::vector<StepPiece> pieces) {
-  std::vector<PiecesStep::Piece> placed;
-  for (StepPiece& piece : pieces) {
+std::unique_ptr<Step> launch_parts(const Binding& binding, std::string what,
+                                   std::vector<StepPart> parts) {
+  std::vector<PartsStep::Part> placed;
+  for (StepPart& part : parts) {
     MemoryUses uses;
-    for (const Value& value : piece.reads) {
+    for (const Value& value : part.reads) {
       const Tensor tensor = binding.read(value);
       add_use(uses, tensor.data, tensor.bytes(), false);
     }
-    for (const Value& value : piece.writes) {
+    for (const Value& value : part.writes) {
       const Tensor tensor = binding.write(value);
       add_use(uses, tensor.data, tensor.bytes(), true);
     }
-    for (const StepPiece::Workspace& part : piece.workspace) {
-      add_use(uses, binding.workspace() + part.begin, part.end - part.begin, part.written);
+    for (const StepPart::Workspace& slice : part.workspace) {
+      add_use(uses, binding.workspace() + slice.begin, slice.end - slice.begin, slice.written);
     }
-    placed.push_back({std::move(uses), piece.yields, std::move(piece.launch)});
+    placed.push_back({std::move(uses), part.yields, std::move(part.launch)});
   }
-  return std::make_unique<PiecesStep>(cuda_runtime(binding.runtime()), std::move(what),
-                                      std::move(placed));
+  return std::make_unique<PartsStep>(cuda_runtime(binding.runtime()), std::move(what),
+                                     std::move(placed));
 }
 
-std::unique_ptr<Step> launch_in_turn(const Binding& binding, std::string what, size_t bytes,
-                                     StepPiece first, StepPiece second) {
+std::unique_ptr<Step> launch_in_order(const Binding& binding, std::string what, size_t bytes,
+                                      StepPart first, StepPart second) {
   first.workspace.push_back({0, bytes, true});
   second.workspace.push_back({0, bytes, false});
-  return launch_pieces(binding, std::move(what), {std::move(first), std::move(second)});
+  return launch_parts(binding, std::move(what), {std::move(first), std::move(second)});
 }
 
-Impl in_graph_order(Impl row, bool alone) {
-  row.prepare = [alone, covers = row.covers, prepare = std::move(row.prepare)](
-                    const Span& span, const Binding& binding) {
+Kernel in_graph_order(Kernel kernel, bool alone) {
+  kernel.prepare = [alone, covers = kernel.covers, prepare = std::move(kernel.prepare)](
+                       const Span& span, const Binding& binding) {
     std::unique_ptr<Step> step = prepare(span, binding);
-    if (dynamic_cast<PiecesStep*>(step.get()) != nullptr) return step;
+    if (dynamic_cast<PartsStep*>(step.get()) != nullptr) return step;
     CudaRuntime& runtime = cuda_runtime(binding.runtime());
     MemoryUses uses = all_memory();
     if (!alone && span.size() > 0) {
@@ -253,7 +253,7 @@ Impl in_graph_order(Impl row, bool alone) {
     }
     return std::unique_ptr<Step>(new PlacedStep(std::move(step), runtime, std::move(uses)));
   };
-  return row;
+  return kernel;
 }
 
 }  // namespace ridgeline::cuda

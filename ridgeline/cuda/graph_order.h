@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "ridgeline/plan/impl.h"
+#include "ridgeline/plan/kernel.h"
 
-// In what order the steps of a captured graph run. A stream would make each wait for the one
-// before; here a piece of work waits for those before it only where one of the two writes memory
-// that the other uses. So gradients that nothing waits for run beside what comes next.
+// Decides in what order the steps of a captured graph run. In a stream, each step waits for the one
+// before; here a part of a step waits for an earlier part only if one of the two writes memory that
+// the other uses. Gradients that nothing waits for can therefore run beside the next steps.
 namespace ridgeline::cuda {
 
-// Of a runtime's stream, and of what gives way to it.
+// The priorities of the runtime's stream, and of the parts that yield to it.
 constexpr int kStreamPriority = -1, kYieldingPriority = 0;
 
 struct MemoryUse {
@@ -22,64 +22,64 @@ struct MemoryUse {
 };
 using MemoryUses = std::vector<MemoryUse>;
 
-// Everything: a piece with this use runs alone.
+// All of memory: a part with this use runs alone.
 MemoryUses all_memory();
 
-// Of one capture. Work outside of pieces runs alone.
+// The order of one capture. Work that is captured outside of a part runs alone.
 class GraphOrder {
  public:
   explicit GraphOrder(cudaStream_t stream) : stream_(stream) {}
 
-  // What the stream captures from here on until leave(). `yields`: it gives way to other pieces
-  // where both could run.
+  // What the stream captures between enter() and leave() is one part. `yields`: the part has a
+  // lower priority than other parts that could run at the same time.
   void enter(const MemoryUses& uses);
   void leave(bool yields = false);
 
-  size_t pieces() const { return count_; }  // captured so far
+  size_t parts() const { return count_; }  // captured so far
 
  private:
   using Nodes = std::vector<cudaGraphNode_t>;
-  struct Piece {
+  struct Part {
     MemoryUses uses;
-    Nodes last;                 // those that nothing of the piece follows
-    std::vector<bool> follows;  // which pieces it comes after, those between included
+    Nodes last;                 // nodes that no node of the part follows
+    std::vector<bool> follows;  // which parts it comes after, directly or not
   };
 
   Nodes captured() const;  // what the stream's next node would follow
   void lower_priority(const Nodes& last) const;
   void follow(Nodes nodes);
-  void add(Piece piece, const Nodes& first);
+  void add(Part part, const Nodes& first);
 
   cudaStream_t stream_;
-  std::vector<Piece> pieces_;  // since all that was captured was last followed at once
+  std::vector<Part> parts_;  // since a part last followed everything captured
   size_t count_ = 0;
   Nodes open_;  // nodes that nothing follows yet
-  Piece now_;
-  Nodes before_;  // what the piece at hand follows
+  Part now_;
+  Nodes before_;  // what the current part follows
 };
 
 // A part of a step, with the values and the bytes of the workspace it uses.
-struct StepPiece {
+struct StepPart {
   struct Workspace {
     size_t begin, end;
     bool written;
   };
-  Values reads, writes;  // plain ones; those the row skips do not count
+  Values reads, writes;  // plain ones; those the kernel skips do not count
   std::vector<Workspace> workspace;
   bool yields = false;  // nothing waits for it soon
   std::function<cudaError_t(cudaStream_t)> launch;
 };
 
-// A step of several pieces, each in its own place of the graph.
-std::unique_ptr<Step> launch_pieces(const Binding& binding, std::string what,
-                                    std::vector<StepPiece> pieces);
-// A step of two, of which the second takes what the first leaves in `bytes` of the workspace.
-std::unique_ptr<Step> launch_in_turn(const Binding& binding, std::string what, size_t bytes,
-                                     StepPiece first, StepPiece second);
+// Makes a step of several parts, each with its own place in the graph.
+std::unique_ptr<Step> launch_parts(const Binding& binding, std::string what,
+                                   std::vector<StepPart> parts);
+// Makes a step of two parts; the second reads what the first leaves in `bytes` of the workspace.
+std::unique_ptr<Step> launch_in_order(const Binding& binding, std::string what, size_t bytes,
+                                      StepPart first, StepPart second);
 
-// The row with its steps in their place of a graph. `alone`: all that is captured before comes
-// before, and all after comes after; for rows whose work uses memory that the program does not
-// name.
-Impl in_graph_order(Impl row, bool alone);
+// Returns the kernel with its steps placed in the graph. `alone`: its steps follow everything
+// captured before them and precede everything after; this is for kernels whose work uses memory
+// that the program does not name.
+Kernel in_graph_order(Kernel kernel, bool alone);
 
 }  // namespace ridgeline::cuda

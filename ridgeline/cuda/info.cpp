@@ -54,7 +54,7 @@ GpuInfo gpu_info(int index) {
   gpu.name = properties.name;
   gpu.major = properties.major;
   gpu.minor = properties.minor;
-  gpu.processors = properties.multiProcessorCount;
+  gpu.sms = properties.multiProcessorCount;
   gpu.memory = properties.totalGlobalMem;
   gpu.l2 = size_t(std::max(0, properties.l2CacheSize));
   // Clock in kHz, two transfers a cycle, bus width in bits.
@@ -115,7 +115,7 @@ std::string describe(const GpuInfo& gpu) {
   const double gib = double(gpu.memory) / double(size_t{1} << 30);
   std::string text =
       fmt::format("cuda:{}  {}, sm_{}{}, {} multiprocessors, {:.1f} GiB, {} MiB L2", gpu.index,
-                  gpu.name, gpu.major, gpu.minor, gpu.processors, gib, gpu.l2 >> 20);
+                  gpu.name, gpu.major, gpu.minor, gpu.sms, gib, gpu.l2 >> 20);
   if (!gpu.refusal.empty()) text += "; not usable: " + gpu.refusal;
   return text;
 }

@@ -11,7 +11,7 @@ struct GpuInfo {
   int index = 0;
   std::string name;
   int major = 0, minor = 0;  // compute capability
-  int processors = 0;        // multiprocessors
+  int sms = 0;               // streaming multiprocessors
   size_t memory = 0;         // bytes
   size_t l2 = 0;             // bytes
   double memory_peak = 0;  // bytes a second by clock and bus width; 0 when the driver does not say

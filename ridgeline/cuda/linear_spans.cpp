@@ -12,7 +12,7 @@ std::string refuse_update(const Rest& rest, const SgdUpdate* update, const Value
   if (!rest.dead_after(gradient, ops)) return "the gradient is needed later";
   if (update->copy) return "the weight has a copy";
   if (update->m && update->m.dtype != accumulated(update->w.dtype)) {
-    return "wants momentum in the accumulating type";
+    return "needs momentum in the accumulator dtype";
   }
   return {};
 }

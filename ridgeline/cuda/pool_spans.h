@@ -1,8 +1,8 @@
 #pragma once
 
-#include "ridgeline/cuda/row.h"
+#include "ridgeline/cuda/kernel.h"
 
-// Spans of a pool and the activation before it, which rows of several folders take.
+// Spans of a pool and the activation before it, which kernels of several folders take.
 namespace ridgeline::cuda {
 
 // Windows of 2 x 2 that do not overlap.
@@ -11,8 +11,8 @@ inline bool quads(const PoolShape& shape) {
   return shape.window == Window{two, two};
 }
 
-// An activation and the pool of it; refuse(activation, pool) says why a row does not take them, ""
-// when it does.
+// An activation and the pool of it; refuse(activation, pool) says why a kernel does not take them,
+// "" when it does.
 template <typename F>
 Cover cover_activation_pool(const Rest& rest, F refuse) {
   const auto* activation = rest.get<Activation>(0);

@@ -75,12 +75,12 @@ std::vector<double> time_each(Runtime& runtime, size_t count,
   return seconds;
 }
 
-Impl with_range(Impl row) {
-  row.prepare = [name = row.name, prepare = std::move(row.prepare)](const Span& span,
-                                                                    const Binding& binding) {
+Kernel with_range(Kernel kernel) {
+  kernel.prepare = [name = kernel.name, prepare = std::move(kernel.prepare)](
+                       const Span& span, const Binding& binding) {
     return std::unique_ptr<Step>(new RangedStep(prepare(span, binding), name));
   };
-  return row;
+  return kernel;
 }
 
 }  // namespace ridgeline::cuda

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ridgeline/core/device_trace.h"
-#include "ridgeline/plan/impl.h"
+#include "ridgeline/plan/kernel.h"
 
 namespace ridgeline::cuda {
 
@@ -19,8 +19,8 @@ std::vector<double> time_each(Runtime& runtime, size_t count,
 // or is in another tool's use; `why_not` says which.
 std::unique_ptr<DeviceTracer> make_tracer(std::string& why_not);
 
-// The row, with each of its steps in an NVTX range of the row's name: what Nsight shows. Nothing
-// happens where no tool listens.
-Impl with_range(Impl row);
+// Returns the kernel with each of its steps in an NVTX range of the kernel's name, which Nsight
+// shows. Ranges cost nothing when no tool listens.
+Kernel with_range(Kernel kernel);
 
 }  // namespace ridgeline::cuda

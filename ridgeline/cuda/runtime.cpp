@@ -25,7 +25,7 @@ constexpr size_t kStaging = size_t{64} << 10;
 // Steps in one graph: enough that launching it is nothing beside running it, few enough that making
 // it takes milliseconds.
 constexpr int64_t kMostUnrolled = 32;
-constexpr size_t kMostPieces = 16'384;  // of a graph: a step of a deep model has thousands of them
+constexpr size_t kMostParts = 16'384;  // of a graph: a step of a deep model has thousands
 
 class Event {
  public:
@@ -86,7 +86,7 @@ CudaRuntime::CudaRuntime(int index) : index_(index) {
                 gpu.refusal);
   }
   name_ = gpu.name;
-  processors_ = gpu.processors;
+  sms_ = gpu.sms;
   architecture_ = 10 * gpu.major + gpu.minor;
   // A build for older GPUs alone runs here by its PTX, which has their code and no newer.
   const std::vector<int> built = compiled_architectures();
@@ -125,7 +125,7 @@ std::string CudaRuntime::fingerprint() const {
   check(cudaRuntimeGetVersion(&runtime), "the runtime's version");
   return fmt::format(
       "cuda; {}; sm_{}; {} multiprocessors; driver {}; runtime {}; cuBLASLt {}; cuDNN {}", name_,
-      architecture_, processors_, driver, runtime, cublaslt().version(), cudnn().version());
+      architecture_, sms_, driver, runtime, cublaslt().version(), cudnn().version());
 }
 
 void* CudaRuntime::allocate(size_t bytes) {
@@ -209,7 +209,7 @@ std::shared_ptr<CudaRuntime::Graph> CudaRuntime::record(const std::function<void
     do {
       step();
       ++made;
-    } while (made < count && order_->pieces() / size_t(made) * size_t(made + 1) <= kMostPieces);
+    } while (made < count && order_->parts() / size_t(made) * size_t(made + 1) <= kMostParts);
     count = made;
   } catch (...) {
     order_.reset();

@@ -25,7 +25,7 @@ class CudaRuntime final : public Runtime {
   CudaRuntime& operator=(const CudaRuntime&) = delete;
 
   CUstream_st* stream() const { return stream_; }
-  int processors() const { return processors_; }  // multiprocessors
+  int sms() const { return sms_; }  // number of streaming multiprocessors
   // 10 * major + minor of the compute capability.
   int architecture() const { return architecture_; }
   // The vendor's products, opened on first use.
@@ -34,7 +34,7 @@ class CudaRuntime final : public Runtime {
   Collectives* collectives() const { return collectives_.get(); }
   void connect_ranks();
   const Cudnn& cudnn() const;
-  // While a graph is captured, the order of its pieces; else null.
+  // While a graph is captured, the order of its parts; else null.
   GraphOrder* order() const { return order_.get(); }
 
   Device device() const override { return {DeviceKind::cuda, index_}; }
@@ -66,7 +66,7 @@ class CudaRuntime final : public Runtime {
   double median_seconds(const std::function<void()>& launch, int64_t calls, double budget);
 
   int index_ = 0;
-  int processors_ = 0, architecture_ = 0;
+  int sms_ = 0, architecture_ = 0;
   std::string name_;
   CUstream_st* stream_ = nullptr;
   void* staging_ = nullptr;  // pinned, for small downloads
@@ -81,7 +81,7 @@ std::vector<int> usable_gpus();
 
 std::unique_ptr<Runtime> make_runtime(int index);
 
-// The runtime of a CUDA row: the planner hands rows only the runtime of their own target.
+// The runtime of a CUDA kernel: the planner gives kernels only the runtime of their own target.
 inline CudaRuntime& cuda_runtime(Runtime& runtime) { return static_cast<CudaRuntime&>(runtime); }
 inline const CudaRuntime& cuda_runtime(const Runtime& runtime) {
   return static_cast<const CudaRuntime&>(runtime);

@@ -49,9 +49,9 @@ std::string fill(Api& api) {
   return library.refusal();
 }
 
-// The share of a multiprocessor's threads that a launch can keep there at once, by the limits of
+// The share of an SM's threads that a launch can keep there at once, by the limits of
 // the architecture; registers are handed out to warps in units of 256.
-void set_occupancy(KernelRecord& kernel, const cudaDeviceProp& gpu) {
+void set_occupancy(LaunchRecord& kernel, const cudaDeviceProp& gpu) {
   const int threads = kernel.block[0] * kernel.block[1] * kernel.block[2];
   const int warps = (threads + 31) / 32;
   if (warps == 0 || gpu.maxThreadsPerMultiProcessor == 0) return;
@@ -159,9 +159,9 @@ class CuptiTracer final : public DeviceTracer {
     std::erase_if(taken.calls, [&](const ApiRecord& call) {
       return call.begin >= 1e-9 * double(begin) && call.end <= 1e-9 * double(end);
     });
-    for (KernelRecord& kernel : taken.kernels) set_occupancy(kernel, properties(0));
+    for (LaunchRecord& kernel : taken.launches) set_occupancy(kernel, properties(0));
     const auto earlier = [](const auto& a, const auto& b) { return a.begin < b.begin; };
-    std::sort(taken.kernels.begin(), taken.kernels.end(), earlier);
+    std::sort(taken.launches.begin(), taken.launches.end(), earlier);
     std::sort(taken.copies.begin(), taken.copies.end(), earlier);
     std::sort(taken.calls.begin(), taken.calls.end(), earlier);
     return taken;
@@ -221,7 +221,7 @@ class CuptiTracer final : public DeviceTracer {
   }
 
   void add(const CUpti_ActivityKernel10& from) {
-    KernelRecord kernel;
+    LaunchRecord kernel;
     auto [entry, fresh] = names_.try_emplace(from.name);
     if (fresh) entry->second = kernel_name(from.name);
     kernel.name = entry->second;
@@ -234,7 +234,7 @@ class CuptiTracer final : public DeviceTracer {
     std::copy(block, block + 3, kernel.block);
     kernel.registers = from.registersPerThread;
     kernel.shared = int64_t(from.staticSharedMemory) + from.dynamicSharedMemory;
-    trace_.kernels.push_back(std::move(kernel));
+    trace_.launches.push_back(std::move(kernel));
   }
 
   void add(const CUpti_ActivityAPI& from) {

@@ -48,7 +48,7 @@ RIDGELINE_WIDEST void draw(const Philox& random, uint64_t last, uint64_t* drawn)
 
 std::vector<int32_t> epoch_order(int64_t n, uint64_t seed, uint64_t epoch, bool shuffle) {
   if (n < 0 || n > std::numeric_limits<int32_t>::max()) {
-    throw_error(ErrorKind::data, "{} rows: a set holds at most {}", n,
+    throw_error(ErrorKind::data, "{} samples: a set holds at most {}", n,
                 std::numeric_limits<int32_t>::max());
   }
   std::vector<int32_t> order(static_cast<size_t>(n));
@@ -69,13 +69,13 @@ std::vector<int32_t> epoch_order(int64_t n, uint64_t seed, uint64_t epoch, bool 
 
 BatchPlan::BatchPlan(int64_t n, int64_t batch, bool drop_last) : n_(n), batch_(batch) {
   if (n < 1 || batch < 1) {
-    throw_error(ErrorKind::usage, "batch {} of {} rows: both must be at least 1", batch, n);
+    throw_error(ErrorKind::usage, "batch {} of {} samples: both must be at least 1", batch, n);
   }
   batches_ = n / batch + (!drop_last && n % batch != 0 ? 1 : 0);
   if (batches_ == 0) {
     throw_error(ErrorKind::usage,
-                "batch {} is larger than the {} rows, and the last partial batch is dropped: no "
-                "batch is left; make the batch smaller or keep the last one",
+                "batch {} is larger than the {} samples, and the last partial batch is dropped: "
+                "no batch is left; make the batch smaller or keep the last one",
                 batch, n);
   }
 }

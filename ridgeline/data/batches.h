@@ -7,8 +7,9 @@
 
 namespace ridgeline::data {
 
-// The rows 0 to n-1 in the order of an epoch. With `shuffle` a permutation that depends on n, seed
-// and epoch alone: the same for any number of ranks and threads, and for a resumed run.
+// Returns the samples 0 to n-1 in the order of an epoch. With `shuffle` it is a permutation that
+// depends on n, seed and epoch alone: the same for any number of ranks and threads, and for a
+// resumed run.
 std::vector<int32_t> epoch_order(int64_t n, uint64_t seed, uint64_t epoch, bool shuffle);
 
 // Where a run stands: the next batch to take.
@@ -19,13 +20,13 @@ struct Position {
   bool operator==(const Position&) const = default;
 };
 
-// How an epoch of n rows falls into batches. The last, partial one is kept or dropped.
+// How an epoch of n samples falls into batches. The last, partial one is kept or dropped.
 // Throws usage when no batch is left, or a size is not positive.
 class BatchPlan {
  public:
   BatchPlan(int64_t n, int64_t batch, bool drop_last);
 
-  int64_t rows() const { return n_; }
+  int64_t samples() const { return n_; }
   int64_t batches() const { return batches_; }  // in an epoch; at least 1
   int64_t full_size() const { return batch_; }
   int64_t size(int64_t k) const;                         // of batch k
@@ -38,7 +39,7 @@ class BatchPlan {
 };
 
 // The part of a batch that `rank` of `ranks` takes, as places in the epoch's order: contiguous, in
-// rank order, sizes equal but for one row. It may be empty when ranks outnumber rows.
+// rank order, sizes equal but for one sample. It may be empty when ranks outnumber samples.
 Range shard(int64_t batch_begin, int64_t batch_size, int rank, int ranks);
 
 }  // namespace ridgeline::data

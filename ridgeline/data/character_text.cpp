@@ -88,19 +88,19 @@ ImageSet make_streams(std::string_view text, const Alphabet& alphabet, int64_t s
     throw_error(ErrorKind::data, "{}: a part of {} characters is too short for sequences of {}",
                 name, text.size(), steps);
   }
-  // Codes, items and labels of four bytes.
+  // One byte each for codes and samples, four for labels.
   require_host_memory(6 * text.size(), "use a shorter text");
   const std::vector<uint8_t> codes = alphabet.encode(text, name);
-  const int64_t pieces = available / (streams * steps);
+  const int64_t chunks = available / (streams * steps);
   ImageSet set;
-  set.images = HostTensor(DType::uint8, {pieces * streams, steps});
-  set.labels = HostTensor(DType::int32, {pieces * streams, steps});
-  auto* item = set.images.span<uint8_t>().data();
+  set.images = HostTensor(DType::uint8, {chunks * streams, steps});
+  set.labels = HostTensor(DType::int32, {chunks * streams, steps});
+  auto* sample = set.images.span<uint8_t>().data();
   auto* label = set.labels.span<int32_t>().data();
-  for (int64_t piece = 0; piece < pieces; ++piece) {
+  for (int64_t chunk = 0; chunk < chunks; ++chunk) {
     for (int64_t stream = 0; stream < streams; ++stream) {
-      const uint8_t* from = codes.data() + (stream * pieces + piece) * steps;
-      item = std::copy_n(from, steps, item);
+      const uint8_t* from = codes.data() + (stream * chunks + chunk) * steps;
+      sample = std::copy_n(from, steps, sample);
       label = std::copy_n(from + 1, steps, label);
     }
   }

@@ -33,11 +33,11 @@ class Alphabet {
 // The whole file, plain or gzip. Throws data when it is empty or larger than 1 GiB.
 std::string read_text(const std::filesystem::path& file);
 
-// A text as `streams` streams of equal length side by side, cut into items of `steps` characters:
-// row s * streams + b holds the s-th piece of stream b, so that batches of `streams` rows in order
-// continue one another row by row. An item's labels are the characters that follow each of its own.
-// What does not fill a last piece of every stream is left out. `streams` is lowered to what the
-// text has room for; throws data when that is none.
+// Lays a text out as `streams` streams of equal length side by side, cut into samples of `steps`
+// characters: sample s * streams + b holds the s-th chunk of stream b, so that batches of `streams`
+// samples in order continue one another sample by sample. A sample's labels are the characters that
+// follow each of its own. What does not fill a last chunk of every stream is left out. `streams` is
+// lowered to what the text is long enough for; throws data when that is none.
 ImageSet make_streams(std::string_view text, const Alphabet& alphabet, int64_t streams,
                       int64_t steps, std::string name);
 

@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "ridgeline/core/error.h"
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 
 namespace ridgeline::data {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "ridgeline/core/text.h"
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 
 namespace ridgeline::data {
 namespace {
@@ -184,12 +184,13 @@ Field load(const Field& field) {
   return loaded;
 }
 
-void gather(const Field& field, std::span<const int64_t> rows, std::span<std::byte> out) {
+void gather(const Field& field, std::span<const int64_t> samples, std::span<std::byte> out) {
   const size_t width = field.row_bytes();
-  for (size_t at = 0; at < rows.size();) {
+  for (size_t at = 0; at < samples.size();) {
     size_t run = 1;
-    while (at + run < rows.size() && rows[at + run] == rows[at] + int64_t(run)) ++run;
-    field.values->read(rows[at], rows[at] + int64_t(run), out.subspan(at * width, run * width));
+    while (at + run < samples.size() && samples[at + run] == samples[at] + int64_t(run)) ++run;
+    field.values->read(samples[at], samples[at] + int64_t(run),
+                       out.subspan(at * width, run * width));
     at += run;
   }
 }

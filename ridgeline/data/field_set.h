@@ -65,8 +65,8 @@ Field borrowed_sequence(std::string name, const Tensor& timesteps,
 // The same field with its values in memory.
 Field load(const Field& field);
 
-// The samples `rows` of a field without lengths, in that order. Neighbours are read together.
-void gather(const Field& field, std::span<const int64_t> rows, std::span<std::byte> out);
+// Reads the given samples of a field without lengths, in that order. Neighbours are read together.
+void gather(const Field& field, std::span<const int64_t> samples, std::span<std::byte> out);
 
 // Numbers, booleans and codes as doubles; a missing value is NaN. `out` holds the elements of the
 // rows [begin, end).

@@ -104,12 +104,13 @@ void to_host_order(const Tensor& tensor) {
     std::reverse(bytes + at, bytes + at + width);
 }
 
-[[noreturn]] void throw_no_whole_items(const std::string& file, int64_t bytes, const Shape& item) {
+[[noreturn]] void throw_no_whole_samples(const std::string& file, int64_t bytes,
+                                         const Shape& sample) {
   throw_error(
       ErrorKind::data,
-      "{}: its size, {}, is no whole number of items of {} ({}); give a file of raw bytes or "
+      "{}: its size, {}, is no whole number of samples of {} ({}); give a file of raw bytes or "
       "an IDX file",
-      file, counted(bytes, "byte"), counted(item.numel(), "byte"), to_string(item));
+      file, counted(bytes, "byte"), counted(sample.numel(), "byte"), to_string(sample));
 }
 
 void refuse_empty(const InputFile& file) {
@@ -134,16 +135,16 @@ HostTensor read_idx(const std::filesystem::path& path) {
   return read_idx(file);
 }
 
-ItemStream::ItemStream(const std::filesystem::path& path, const Shape& raw_item, bool idx)
-    : file_(path), in_((refuse_empty(file_), file_)), item_(raw_item) {
+SampleStream::SampleStream(const std::filesystem::path& path, const Shape& raw_sample, bool idx)
+    : file_(path), in_((refuse_empty(file_), file_)), shape_(raw_sample) {
   constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
   if (!idx) {
-    const int64_t features = item_.numel(), size = file_.size();
+    const int64_t features = shape_.numel(), size = file_.size();
     if (features == 0 || (!in_.compressed() && size % features != 0)) {
-      throw_no_whole_items(file_.name(), size, item_);
+      throw_no_whole_samples(file_.name(), size, shape_);
     }
-    if (!in_.compressed()) items_ = size / features;
-    end_ = items_.value_or(kUnknown);
+    if (!in_.compressed()) count_ = size / features;
+    end_ = count_.value_or(kUnknown);
     return;
   }
   const Header header = read_header(in_);
@@ -153,41 +154,41 @@ ItemStream::ItemStream(const std::filesystem::path& path, const Shape& raw_item,
   }
   in_.compressed() ? check_gzip_size(in_, header) : check_plain_size(in_, header);
   header_bytes_ = header.header_bytes;
-  items_ = end_ = header.shape[0];
-  item_ = header.shape.drop_front();
+  count_ = end_ = header.shape[0];
+  shape_ = header.shape.drop_front();
 }
 
-int64_t ItemStream::read(int64_t most, std::vector<uint8_t>& out) {
-  const int64_t features = item_.numel(), asked = std::min(most, end_ - begin_);
+int64_t SampleStream::read(int64_t most, std::vector<uint8_t>& out) {
+  const int64_t features = shape_.numel(), asked = std::min(most, end_ - begin_);
   const size_t have = out.size();
   out.resize(have + size_t(checked_mul(asked, features, file_.name().c_str())));
   const auto got = int64_t(in_.read(std::as_writable_bytes(std::span(out).subspan(have))));
-  if (got < asked * features && items_) {
-    throw_error(ErrorKind::data, "{}: truncated: {} items of {} bytes are missing; get it again",
+  if (got < asked * features && count_) {
+    throw_error(ErrorKind::data, "{}: truncated: {} samples of {} bytes are missing; get it again",
                 file_.name(), end_ - begin_ - got / features, features);
   }
   if (features > 0 && got % features != 0) {
-    throw_no_whole_items(file_.name(), begin_ * features + got, item_);
+    throw_no_whole_samples(file_.name(), begin_ * features + got, shape_);
   }
-  const int64_t count = items_ ? asked : got / features;
+  const int64_t count = count_ ? asked : got / features;
   out.resize(have + size_t(count * features));
   begin_ += count;
-  if (items_ != begin_) return count;
+  if (count_ != begin_) return count;
   std::byte extra{};  // reading past the end checks the CRC
   if (in_.read({&extra, 1}) != 0) {
-    throw_error(ErrorKind::data, "{}: trailing bytes after {} items of {} bytes; get it again",
-                file_.name(), *items_, features);
+    throw_error(ErrorKind::data, "{}: trailing bytes after {} samples of {} bytes; get it again",
+                file_.name(), *count_, features);
   }
   return count;
 }
 
-void ItemStream::restrict(const std::function<Range(int64_t)>& part_of) {
+void SampleStream::restrict(const std::function<Range(int64_t)>& part_of) {
   if (in_.compressed()) {
     throw_error(ErrorKind::usage, "{}: a gzip file can only be read from its beginning; unpack it",
                 file_.name());
   }
-  const Range part = part_of(*items_);
-  file_.seek(header_bytes_ + part.begin * item_.numel());
+  const Range part = part_of(*count_);
+  file_.seek(header_bytes_ + part.begin * shape_.numel());
   begin_ = part.begin;
   end_ = part.end;
 }

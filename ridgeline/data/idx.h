@@ -19,28 +19,29 @@ namespace ridgeline::data {
 HostTensor read_idx(const std::filesystem::path& path);
 HostTensor read_idx(InputFile& file);  // from the file's beginning; read nothing from it before
 
-// The items of an IDX file of bytes, or of a file of nothing but items, in bounded memory and with
-// the same checks: what can be known before is thrown before, the rest when the end is read. A gzip
-// file may have any number of members.
-class ItemStream {
+// Reads the samples of an IDX file of bytes, or of a file that holds nothing but samples, in
+// bounded memory and with the checks of read_idx: faults that can be known at the start are thrown
+// there, the rest when the end is read. A gzip file may have any number of members.
+class SampleStream {
  public:
-  // `raw_item` is the shape of an item where there is no header to say it.
-  ItemStream(const std::filesystem::path& path, const Shape& raw_item, bool idx);
+  // `raw_sample` is the shape of a sample where there is no header to say it.
+  SampleStream(const std::filesystem::path& path, const Shape& raw_sample, bool idx);
 
-  const Shape& item() const { return item_; }
-  // In the file. None for a gzip file of nothing but items, which nothing says before its end.
-  std::optional<int64_t> items() const { return items_; }
-  // Appends up to `most` of the next items and gives how many: fewer only at the end.
+  const Shape& shape() const { return shape_; }  // of one sample
+  // The samples in the file. None for a gzip file without a header, whose end alone tells.
+  std::optional<int64_t> count() const { return count_; }
+  // Appends up to `most` of the next samples and returns how many: fewer only at the end.
   int64_t read(int64_t most, std::vector<uint8_t>& out);
-  // From now on only the items that `part_of` picks by their number. Throws usage for a gzip file.
-  void restrict(const std::function<Range(int64_t items)>& part_of);
+  // Reads from now on only the range of samples that `part_of` gives for their number. Throws usage
+  // for a gzip file.
+  void restrict(const std::function<Range(int64_t count)>& part_of);
 
  private:
   InputFile file_;
   ByteSource in_;
-  Shape item_;
-  std::optional<int64_t> items_;
-  int64_t begin_ = 0, end_ = 0;  // of the items to read; the end as far as it is known
+  Shape shape_;
+  std::optional<int64_t> count_;
+  int64_t begin_ = 0, end_ = 0;  // of the samples to read; the end as far as it is known
   int64_t header_bytes_ = 0;
 };
 

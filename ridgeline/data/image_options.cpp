@@ -3,7 +3,7 @@
 #include <array>
 
 #include "ridgeline/core/error.h"
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 
 namespace ridgeline::data {
 

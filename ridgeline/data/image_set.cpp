@@ -61,17 +61,17 @@ HostTensor read_labels(const std::filesystem::path& path) {
   return labels;
 }
 
-// The number of classes, all labels checked against it.
+// Returns the number of classes, having checked all labels against it.
 int check_labels(std::span<const int32_t> labels, int classes, const std::string& file) {
   constexpr int kMostClasses = 1 << 20;  // a label beyond this is a damaged file, not a class
   const int limit = classes > 0 ? classes : kMostClasses;
   int32_t largest = 0;
-  for (size_t row = 0; row < labels.size(); ++row) {
-    if (labels[row] < 0 || labels[row] >= limit) {
-      throw_error(ErrorKind::data, "{}: row {}: label {} is outside the {} classes (0 to {})", file,
-                  row, labels[row], limit, limit - 1);
+  for (size_t i = 0; i < labels.size(); ++i) {
+    if (labels[i] < 0 || labels[i] >= limit) {
+      throw_error(ErrorKind::data, "{}: sample {}: label {} is outside the {} classes (0 to {})",
+                  file, i, labels[i], limit, limit - 1);
     }
-    largest = std::max(largest, labels[row]);
+    largest = std::max(largest, labels[i]);
   }
   return classes > 0 ? classes : largest + 1;
 }
@@ -136,10 +136,10 @@ DataSet load_folder(const std::filesystem::path& folder, std::string name, int c
   DataSet set;
   set.train = load_folder_part(folder, Part::train, name, classes);
   set.test = load_folder_part(folder, Part::test, name, set.train.classes);
-  if (set.train.item_shape() != set.test.item_shape()) {
+  if (set.train.sample_shape() != set.test.sample_shape()) {
     throw_error(ErrorKind::data, "{}: training images are {}, but test images are {}",
-                folder.string(), to_string(set.train.item_shape()),
-                to_string(set.test.item_shape()));
+                folder.string(), to_string(set.train.sample_shape()),
+                to_string(set.test.sample_shape()));
   }
   return set;
 }

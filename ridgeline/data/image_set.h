@@ -13,11 +13,11 @@ namespace ridgeline::data {
 // Labelled images, or texts as codes, resident in host memory as bytes; scaling to floats is the
 // gather's business.
 struct ImageSet {
-  HostTensor images;  // uint8 [n, item...], n >= 1
+  HostTensor images;  // uint8 [n, sample...], n >= 1
   HostTensor labels;  // int32 [n], or [n, targets] with one a step; each in [0, classes)
   int classes = 0;
-  // A text for a language model: batches of this many rows, in order, continue one another row by
-  // row. 0: items that have nothing to do with one another.
+  // A text for a language model: batches of this many samples, taken in order, continue one another
+  // sample by sample. 0: samples that have nothing to do with one another.
   int64_t streams = 0;
   std::string symbols{};  // of such a text, by code
   int64_t codes = 0;  // of texts to classify: bytes are codes in [0, codes); 0: of anything else
@@ -25,16 +25,16 @@ struct ImageSet {
   uint64_t hash = 0;  // of shapes, images and labels: equal sets, equal hashes. Not cryptographic
 
   int64_t size() const { return labels.view().shape[0]; }
-  int64_t targets() const { return labels.view().numel() / size(); }  // of an item
-  Shape item_shape() const { return images.view().shape.drop_front(); }
-  int64_t features() const { return item_shape().numel(); }
+  int64_t targets() const { return labels.view().numel() / size(); }  // of a sample
+  Shape sample_shape() const { return images.view().shape.drop_front(); }
+  int64_t features() const { return sample_shape().numel(); }
 };
 
 struct DataSet {
   ImageSet train, test;
 };
 
-// What ImageSet::hash holds.
+// Computes what ImageSet::hash holds.
 uint64_t hash_of(const ImageSet& set);
 
 enum class Part { train, test };

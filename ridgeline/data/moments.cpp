@@ -33,20 +33,20 @@ void Moments::add(std::span<const double> block) {
   std::ranges::fill(block_means_, 0);
   std::ranges::fill(block_squares_, 0);
   for (size_t s = 0; s < samples; ++s) {
-    const double* row = block.data() + s * width;
+    const double* sample = block.data() + s * width;
     for (size_t e = 0; e < width; ++e) {
-      const bool there = row[e] == row[e];
+      const bool there = sample[e] == sample[e];
       block_counts_[e] += there ? 1.0 : 0.0;
-      block_means_[e] += there ? row[e] - origins_[e] : 0.0;
-      least_[e] = row[e] < least_[e] ? row[e] : least_[e];
-      most_[e] = row[e] > most_[e] ? row[e] : most_[e];
+      block_means_[e] += there ? sample[e] - origins_[e] : 0.0;
+      least_[e] = sample[e] < least_[e] ? sample[e] : least_[e];
+      most_[e] = sample[e] > most_[e] ? sample[e] : most_[e];
     }
   }
   for (size_t e = 0; e < width; ++e) block_means_[e] /= std::max(1.0, block_counts_[e]);
   for (size_t s = 0; s < samples; ++s) {
-    const double* row = block.data() + s * width;
+    const double* sample = block.data() + s * width;
     for (size_t e = 0; e < width; ++e) {
-      const double apart = row[e] == row[e] ? row[e] - origins_[e] - block_means_[e] : 0.0;
+      const double apart = sample[e] == sample[e] ? sample[e] - origins_[e] - block_means_[e] : 0.0;
       block_squares_[e] += apart * apart;
     }
   }

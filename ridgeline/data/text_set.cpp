@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "ridgeline/core/host_memory.h"
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 
 namespace ridgeline::data {
 namespace {

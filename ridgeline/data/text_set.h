@@ -10,10 +10,10 @@
 
 namespace ridgeline::data {
 
-// How texts become items of bytes and labels become class numbers.
+// How texts become samples of bytes and labels become class numbers.
 struct TextCoding {
   Vocabulary vocabulary{std::string(Vocabulary::paper())};
-  int64_t length = 1014;  // codes an item
+  int64_t length = 1014;  // codes a sample
   bool backward = true;   // the last character kept comes first
   // A label is one of these names, or a whole number counted from first_label on. No names: numbers
   // only, `classes` of them (0: as many as the file shows).

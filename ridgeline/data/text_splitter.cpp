@@ -27,13 +27,13 @@ TextSplitter::TextSplitter(std::unique_ptr<ByteStream> bytes, const TextColumns&
   if (place.columns > 0) csv_->continue_at(place.line, place.columns);
 }
 
-TextSplitter::Piece TextSplitter::next(int64_t records, std::vector<uint8_t>& out) {
-  Piece piece;
-  piece.place.begins_file = false;
+TextSplitter::Block TextSplitter::next(int64_t records, std::vector<uint8_t>& out) {
+  Block block;
+  block.place.begins_file = false;
   bool first = true;
   std::string_view text;
   const size_t before = out.size();
-  while (piece.records < records && out.size() - before < kMostBytes) {
+  while (block.records < records && out.size() - before < kMostBytes) {
     bool blank = false;
     if (csv_) {
       const CsvReader::Raw found = csv_->next_raw(text);
@@ -44,16 +44,16 @@ TextSplitter::Piece TextSplitter::next(int64_t records, std::vector<uint8_t>& ou
     } else if (ended_ = !next_line(text, blank); ended_) {
       break;
     }
-    if (first) piece.place.line = line_;
+    if (first) block.place.line = line_;
     first = false;
     if (!csv_) ++line_;
-    piece.records += !blank;
+    block.records += !blank;
     out.insert(out.end(), text.begin(), text.end());
-    // A piece is read on its own: its last line must not run into what is put after it.
+    // A block is read on its own: its last line must not run into what is put after it.
     if (text.back() != '\n') out.push_back('\n');
   }
-  if (csv_) piece.place.columns = csv_->columns();
-  return piece;
+  if (csv_) block.place.columns = csv_->columns();
+  return block;
 }
 
 bool TextSplitter::next_line(std::string_view& line, bool& blank) {

@@ -8,29 +8,30 @@
 
 namespace ridgeline::data {
 
-// Cuts a stream of texts into pieces of whole records without looking at what is in them: the
-// cheap part of reading, for one who hands the rest to others (open_text of a MemoryStream).
+// Cuts a stream of texts into blocks of whole records without looking at what is in them. This is
+// the cheap part of reading, for callers that let other threads do the rest (open_text of a
+// MemoryStream).
 class TextSplitter {
  public:
   // The format must be named. Takes a csv file's header.
   TextSplitter(std::unique_ptr<ByteStream> bytes, const TextColumns& columns,
                const TextPlace& place = {});
 
-  struct Piece {
+  struct Block {
     int64_t records = 0;
     TextPlace place;
   };
-  // A piece ends after the record that makes it this long, however few its records are.
+  // A block ends after the record that makes it this long, however few its records are.
   static constexpr size_t kMostBytes = size_t{8} << 20;
   // Appends the next records to `out`, as they are written: fewer than asked for at the end of the
-  // stream, or where the piece is long. Blank lines that are no records come along uncounted, so
+  // stream, or where the block is long. Blank lines that are no records come along uncounted, so
   // that line numbers stay right.
-  Piece next(int64_t records, std::vector<uint8_t>& out);
+  Block next(int64_t records, std::vector<uint8_t>& out);
 
   // False once the end of the stream has been read.
   bool more() const { return !ended_; }
 
-  // Where things are in the pieces: a csv file's columns as numbers.
+  // Where things are in the blocks: a csv file's columns as numbers.
   const TextColumns& columns() const { return columns_; }
 
  private:

@@ -6,10 +6,10 @@
 #include <cstring>
 #include <utility>
 
-#include "ridgeline/core/claim_memory.h"
 #include "ridgeline/core/file.h"
+#include "ridgeline/core/reserve_memory.h"
+#include "ridgeline/core/text_format.h"
 #include "ridgeline/core/thread_pool.h"
-#include "ridgeline/core/words.h"
 #include "ridgeline/dist/self.h"
 
 namespace ridgeline::dist {
@@ -21,9 +21,9 @@ constexpr size_t kMostOpen = 1024;  // tickets at a time; a start beyond that wa
 // A waiter looks this often before it sleeps: most waits are shorter than a sleep and its wake-up.
 constexpr int kSpins = 2000;
 
-// The rooms of shared memory that are asked for: the gradients of a few million weights, or what is
-// left.
-constexpr size_t kMostRoom = size_t{32} << 20;
+// Bytes of shared memory that each rank asks for: the gradients of a few million weights fit, and a
+// host that has less gives what is left.
+constexpr size_t kMostSegment = size_t{32} << 20;
 
 template <typename To, typename From>
 void convert(const From* from, To* to, int64_t count) {
@@ -82,20 +82,20 @@ RankCommunicator::RankCommunicator(std::unique_ptr<Transport> transport)
     : transport_(std::move(transport)),
       device_refusal_(refuse_device_memory(*transport_)),
       ring_(kMostOpen) {
-  const SharedSegments shared = transport_->shared_segments(SharedSum::kBytes, kMostRoom);
+  const SharedSegments shared = transport_->shared_segments(SharedSum::kBytes, kMostSegment);
   if (shared.begins.empty()) return;
-  room_bytes_ = shared.bytes - SharedSum::kBytes;
-  if (room_bytes_ > 0) {
-    for (std::byte* begin : shared.begins) rooms_.push_back(begin + SharedSum::kBytes);
+  segment_bytes_ = shared.bytes - SharedSum::kBytes;
+  if (segment_bytes_ > 0) {
+    for (std::byte* begin : shared.begins) segments_.push_back(begin + SharedSum::kBytes);
   }
   shared_.emplace(shared.begins, transport_->rank());
 }
 
-bool RankCommunicator::claim(size_t bytes) {
-  if (bytes <= claimed_) return true;
-  if (bytes > room_bytes_) return false;
-  if (!claim_memory(rooms_[size_t(rank())] + claimed_, bytes - claimed_)) return false;
-  claimed_ = bytes;
+bool RankCommunicator::reserve(size_t bytes) {
+  if (bytes <= reserved_) return true;
+  if (bytes > segment_bytes_) return false;
+  if (!reserve_memory(segments_[size_t(rank())] + reserved_, bytes - reserved_)) return false;
+  reserved_ = bytes;
   return true;
 }
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "ridgeline/core/device_sums.h"
-#include "ridgeline/core/shared_room.h"
+#include "ridgeline/core/shared_segment.h"
 #include "ridgeline/dist/shared_sum.h"
 #include "ridgeline/dist/transport.h"
 
@@ -36,7 +36,7 @@ struct RankHooks {
 
 // A Communicator over a Transport: sums that were started are made by a thread of its own, in
 // order, while the caller computes; where the transport's library does not allow that, at once.
-class RankCommunicator final : public Communicator, public SharedRoom, public DeviceSums {
+class RankCommunicator final : public Communicator, public SharedSegment, public DeviceSums {
  public:
   explicit RankCommunicator(std::unique_ptr<Transport> transport);
   ~RankCommunicator() override;
@@ -71,9 +71,9 @@ class RankCommunicator final : public Communicator, public SharedRoom, public De
   bool test(Ticket ticket) override;
   void wait(Ticket ticket) override;
 
-  std::span<std::byte* const> rooms() const override { return rooms_; }
-  size_t room_bytes() const override { return room_bytes_; }
-  bool claim(size_t bytes) override;
+  std::span<std::byte* const> segments() const override { return segments_; }
+  size_t segment_bytes() const override { return segment_bytes_; }
+  bool reserve(size_t bytes) override;
   void wait_until(const std::function<bool()>& done) override;
 
   std::string device_refusal() const override { return device_refusal_; }
@@ -112,9 +112,9 @@ class RankCommunicator final : public Communicator, public SharedRoom, public De
   double blocked_ = 0;
 
   // Used by one thread at a time: the worker while tickets are open, else the caller.
-  std::optional<SharedSum> shared_;  // of ranks that are all on one host
-  std::vector<std::byte*> rooms_;    // of the same
-  size_t room_bytes_ = 0, claimed_ = 0;
+  std::optional<SharedSum> shared_;   // of ranks that are all on one host
+  std::vector<std::byte*> segments_;  // of the same
+  size_t segment_bytes_ = 0, reserved_ = 0;
   std::vector<int64_t> parts_;
   std::vector<float> wide_;
   std::vector<Bf16> packed_, received_;

@@ -38,7 +38,7 @@ SharedSum::SharedSum(std::vector<std::byte*> segments, int rank)
 
 template <typename T>
 T* SharedSum::slot(size_t rank) const {
-  return reinterpret_cast<T*>(segments_[rank] + kHeadBytes + size_t(turn_) * kSlotBytes);
+  return reinterpret_cast<T*>(segments_[rank] + kHeadBytes + size_t(slot_) * kSlotBytes);
 }
 
 void SharedSum::meet() {
@@ -66,7 +66,7 @@ void SharedSum::sum_slots(int64_t at, int64_t count, T* to) const {
   }
 }
 
-// One slot's worth. Slots take turns: when one is written again all ranks have met in between,
+// Sums one slot's worth. Slots alternate: when one is written again all ranks have met in between,
 // after they had fetched what was in it.
 template <typename T>
 void SharedSum::add_up(const T* from, T* to, int64_t count) {
@@ -81,38 +81,38 @@ void SharedSum::add_up(const T* from, T* to, int64_t count) {
     const Range part = split(count, r, ranks);
     std::copy(slot<T>(size_t(r)) + part.begin, slot<T>(size_t(r)) + part.end, to + part.begin);
   }
-  turn_ ^= 1;
+  slot_ ^= 1;
 }
 
-// A slot holds a piece of each rank's part, so that all have something to add up at any time.
+// A slot holds a chunk of each rank's part, so that all have something to add up at any time.
 template <typename T>
 void SharedSum::add_up_parts(const T* from, T* to, int64_t count) {
   const int ranks = int(segments_.size());
-  const int64_t piece = int64_t(kSlotBytes / sizeof(T)) / ranks;
+  const int64_t chunk = int64_t(kSlotBytes / sizeof(T)) / ranks;
   const int64_t longest = (count + ranks - 1) / ranks;
-  for (int64_t done = 0; done < longest; done += piece) {
+  for (int64_t done = 0; done < longest; done += chunk) {
     const auto left = [&](int r) {
       const Range part = split(count, r, ranks);
-      return std::clamp<int64_t>(part.end - part.begin - done, 0, piece);
+      return std::clamp<int64_t>(part.end - part.begin - done, 0, chunk);
     };
     for (int r = 0; r < ranks; ++r) {
-      std::copy_n(from + split(count, r, ranks).begin + done, left(r), slot<T>(rank_) + r * piece);
+      std::copy_n(from + split(count, r, ranks).begin + done, left(r), slot<T>(rank_) + r * chunk);
     }
     meet();
-    sum_slots(int64_t(rank_) * piece, left(int(rank_)), to + done);
-    turn_ ^= 1;
+    sum_slots(int64_t(rank_) * chunk, left(int(rank_)), to + done);
+    slot_ ^= 1;
   }
 }
 
 void SharedSum::all_gather_parts(void* data, int64_t count, size_t element_bytes) {
   const int ranks = int(segments_.size());
   auto* bytes = static_cast<std::byte*>(data);
-  const auto piece = int64_t(kSlotBytes / element_bytes);
+  const auto chunk = int64_t(kSlotBytes / element_bytes);
   const int64_t longest = (count + ranks - 1) / ranks;
-  for (int64_t done = 0; done < longest; done += piece) {
+  for (int64_t done = 0; done < longest; done += chunk) {
     const auto copy = [&](int r, bool fetch) {
       const Range part = split(count, r, ranks);
-      const auto left = std::clamp<int64_t>(part.end - part.begin - done, 0, piece);
+      const auto left = std::clamp<int64_t>(part.end - part.begin - done, 0, chunk);
       std::byte* there = slot<std::byte>(size_t(r));
       std::byte* here = bytes + (part.begin + done) * int64_t(element_bytes);
       std::copy_n(fetch ? there : here, left * int64_t(element_bytes), fetch ? here : there);
@@ -122,7 +122,7 @@ void SharedSum::all_gather_parts(void* data, int64_t count, size_t element_bytes
     for (int r = 0; r < ranks; ++r) {
       if (r != int(rank_)) copy(r, true);
     }
-    turn_ ^= 1;
+    slot_ ^= 1;
   }
 }
 

@@ -43,7 +43,7 @@ class SharedSum {
   std::vector<std::byte*> segments_;
   size_t rank_;
   uint64_t meetings_ = 0;
-  int turn_ = 0;  // which of the two slots is in use
+  int slot_ = 0;  // which of the two slots is in use
 };
 
 }  // namespace ridgeline::dist

@@ -45,13 +45,13 @@ class Transport {
   // In place: a rank's own part is in `data` already.
   virtual void all_gather_parts(void* data, std::span<const int64_t> counts,
                                 size_t element_bytes) = 0;
-  // to = counts[rank] elements from each rank in turn: the ones it has in this rank's part
+  // to = counts[rank] elements from each rank in order: the ones it has in this rank's part
   virtual void exchange_parts(const void* from, void* to, std::span<const int64_t> counts,
                               size_t element_bytes) = 0;
 
   // Memory that all ranks see, where all are on one host: a segment of each rank, zero at first,
   // there until finish(), of at least `least` bytes and up to `more` beyond that as far as there is
-  // room; the latter are there once claim_memory() has said so. Empty where there is none.
+  // room; the latter are there once reserve_memory() has returned true. Empty where there is none.
   // Collective, once.
   virtual SharedSegments shared_segments(size_t /*least*/, size_t /*more*/) { return {}; }
 

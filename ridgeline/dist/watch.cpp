@@ -9,7 +9,7 @@
 #include <cstring>
 
 #include "ridgeline/core/file.h"
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 #include "ridgeline/dist/sockets.h"
 
 namespace ridgeline::dist {

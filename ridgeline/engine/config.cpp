@@ -50,7 +50,7 @@ constexpr std::pair<std::string_view, data::TextFormat> kFormats[] = {
 };
 
 // Above any use, and small enough that products of two of them fit 64 bits.
-constexpr int64_t kMostRows = (int64_t{1} << 31) - 1;
+constexpr int64_t kMostSamples = (int64_t{1} << 31) - 1;
 constexpr int64_t kMostEpochs = int64_t{1} << 20;
 constexpr int64_t kMostSteps = int64_t{1} << 40;
 constexpr int64_t kMostPixels = 4096;  // along one side of an image
@@ -101,7 +101,7 @@ DataConfig read_data(nn::ConfigTable table) {
   data.name = table.text("name", std::nullopt);
   if (data.name.empty()) table.fail("name", "is empty; name a data set or a folder");
   data.scale = table.choice<data::ScaleKind>("scale", data.scale, kScales);
-  data.steps = table.integer("steps", data.steps, {1, kMostRows});
+  data.steps = table.integer("steps", data.steps, {1, kMostSamples});
   if (table.has("resize")) {
     const auto size = table.integers("resize", 2, std::nullopt, {1, kMostPixels});
     data.resize = ImageSize{size[0], size[1]};
@@ -136,7 +136,7 @@ std::vector<nn::LayerPtr> read_layers(nn::ConfigTable table) {
 
 TrainConfig read_train(nn::ConfigTable table) {
   TrainConfig train;
-  train.batch = table.integer("batch", train.batch, {1, kMostRows});
+  train.batch = table.integer("batch", train.batch, {1, kMostSamples});
   train.epochs = table.integer("epochs", train.epochs, {0, kMostEpochs});
   train.max_steps = table.integer("max_steps", train.max_steps, {0, kMostSteps});
   train.seed = uint64_t(table.integer("seed", int64_t(train.seed), {0}));

@@ -35,7 +35,7 @@ struct DataConfig {
   std::string name;  // a named set, a folder with IDX files or labelled texts, or a file of text
   std::optional<TextConfig> text{};  // of labelled texts, filled in for named sets of them
   data::ScaleKind scale = data::ScaleKind::unit;
-  int64_t steps = 64;  // characters of a text that a batch row holds; gradients go back no further
+  int64_t steps = 64;  // characters of a text in a sample; gradients go back no further
   std::optional<ImageSize> resize{};  // of the images, when they are loaded
   // Whether the training set lies in the device's memory for all of the run; unset: if there is
   // room.
@@ -74,10 +74,10 @@ struct RunConfig {
   bool deterministic = false;
   bool tune = true;
   DType reduce = DType::fp32;  // how fp32 gradients travel between ranks: fp32 or bf16
-  // Patterns of the rows that plans may use (see PlanOptions), "!..." of those they may not; of the
-  // command line alone, because names of rows change from version to version.
-  std::vector<std::string> rows;
-  bool quiet = false;  // of the command line alone: a slow start does not say what it is doing
+  // Patterns of the kernels that plans may use (see PlanOptions), "!..." of those they may not.
+  // Only the command line sets them, because names of kernels change from version to version.
+  std::vector<std::string> kernels;
+  bool quiet = false;  // set by the command line: a slow start does not say what it is doing
 };
 
 // A network and how to train it: the TOML file of docs/config.md, checked. Layers hold settings

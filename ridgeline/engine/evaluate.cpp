@@ -6,47 +6,47 @@
 
 #include "ridgeline/data/resize.h"
 #include "ridgeline/engine/clock.h"
-#include "ridgeline/engine/launch_rows.h"
+#include "ridgeline/engine/launch_samples.h"
 #include "ridgeline/engine/load_data.h"
 #include "ridgeline/engine/ranks.h"
 
 namespace ridgeline::engine {
 namespace {
 
-// Large enough for full speed, small enough for its activations to stay in a cache. A size that
-// divides the rows needs one plan only.
+// These are large enough for full speed, and small enough for activations to stay in a cache. A
+// size that divides the number of samples needs one plan only.
 constexpr int64_t kLeastBatch = 128, kMostBatch = 512;
 
-int64_t evaluation_batch(int64_t rows, int64_t features) {
-  const int64_t most = launch_rows(kMostBatch, features);
-  for (int64_t batch = std::min(most, rows); batch >= kLeastBatch; --batch) {
-    if (rows % batch == 0) return batch;
+int64_t evaluation_batch(int64_t samples, int64_t features) {
+  const int64_t most = launch_samples(kMostBatch, features);
+  for (int64_t batch = std::min(most, samples); batch >= kLeastBatch; --batch) {
+    if (samples % batch == 0) return batch;
   }
-  return std::clamp<int64_t>(rows, 1, std::min<int64_t>(256, most));
+  return std::clamp<int64_t>(samples, 1, std::min<int64_t>(256, most));
 }
 
-Range share_of(int64_t rows, const Communicator* ranks) {
-  return ranks == nullptr ? Range{0, rows} : split(rows, ranks->rank(), ranks->size());
+Range share_of(int64_t samples, const Communicator* ranks) {
+  return ranks == nullptr ? Range{0, samples} : split(samples, ranks->rank(), ranks->size());
 }
 
 // Images are resized some at a time: all of them, at the size that a model asks for, may be a
 // thousand times what their files hold.
 constexpr int64_t kBlockBytes = int64_t{64} << 20;
 
-Shape shape_of_items(const data::ImageSet& set, const DataConfig& config) {
-  Shape item = set.item_shape();
-  const int rank = item.rank();
-  if (!config.resize || set.streams > 0 || set.codes > 0 || rank < 2) return item;
-  return item.with(rank - 2, config.resize->height).with(rank - 1, config.resize->width);
+Shape resized_shape(const data::ImageSet& set, const DataConfig& config) {
+  Shape sample = set.sample_shape();
+  const int rank = sample.rank();
+  if (!config.resize || set.streams > 0 || set.codes > 0 || rank < 2) return sample;
+  return sample.with(rank - 2, config.resize->height).with(rank - 1, config.resize->width);
 }
 
-data::ImageSet rows_of(const data::ImageSet& set, int64_t first, int64_t count) {
+data::ImageSet samples_of(const data::ImageSet& set, int64_t first, int64_t count) {
   const auto copy = [&](const HostTensor& from, HostTensor& to) {
     const Tensor& all = from.view();
     to = HostTensor(all.dtype, all.shape.with(0, count));
-    const size_t row = all.bytes() / size_t(set.size());
-    std::copy_n(static_cast<const std::byte*>(all.data) + size_t(first) * row, size_t(count) * row,
-                static_cast<std::byte*>(to.view().data));
+    const size_t bytes = all.bytes() / size_t(set.size());
+    std::copy_n(static_cast<const std::byte*>(all.data) + size_t(first) * bytes,
+                size_t(count) * bytes, static_cast<std::byte*>(to.view().data));
   };
   data::ImageSet part;
   copy(set.images, part.images);
@@ -58,27 +58,27 @@ data::ImageSet rows_of(const data::ImageSet& set, int64_t first, int64_t count) 
 }
 
 void add(const Evaluation& part, Evaluation& sum) {
-  const auto rows = double(part.rows), before = double(sum.rows);
-  sum.loss = (sum.loss * before + part.loss * rows) / (before + rows);
+  const auto added = double(part.samples), before = double(sum.samples);
+  sum.loss = (sum.loss * before + part.loss * added) / (before + added);
   sum.correct += part.correct;
-  sum.rows += part.rows;
+  sum.samples += part.samples;
   sum.targets += part.targets;
   sum.seconds += part.seconds;
   sum.accuracy = double(sum.correct) / double(sum.targets);
 }
 
-// Of a set whose images are still to be resized to `item`.
+// Evaluates a set whose images are still to be resized to the shape `sample`.
 Evaluation evaluate_resized(Machine& machine, const LoadedModel& loaded, const data::ImageSet& set,
-                            const Shape& item, const Weights& weights) {
-  int64_t rows = std::clamp<int64_t>(kBlockBytes / item.numel(), 1, set.size());
-  if (rows < set.size() && rows > kMostBatch) rows -= rows % kMostBatch;  // whole batches
+                            const Shape& sample, const Weights& weights) {
+  int64_t most = std::clamp<int64_t>(kBlockBytes / sample.numel(), 1, set.size());
+  if (most < set.size() && most > kMostBatch) most -= most % kMostBatch;  // whole batches
   Evaluation sum;
   std::unique_ptr<Evaluator> evaluator;
-  for (int64_t first = 0; first < set.size(); first += rows) {
-    const int64_t count = std::min(rows, set.size() - first);
-    data::ImageSet block = rows_of(set, first, count);
-    data::resize(block, item[item.rank() - 2], item[item.rank() - 1]);
-    if (evaluator && count == rows) {
+  for (int64_t first = 0; first < set.size(); first += most) {
+    const int64_t count = std::min(most, set.size() - first);
+    data::ImageSet block = samples_of(set, first, count);
+    data::resize(block, sample[sample.rank() - 2], sample[sample.rank() - 1]);
+    if (evaluator && count == most) {
       evaluator->replace(block);
     } else {
       evaluator.reset();
@@ -103,11 +103,11 @@ Evaluator::Evaluator(Machine& machine, const Config& config, const nn::Model& mo
       pinned_(pinned),
       pinned_tail_(pinned_tail),
       shared_(machine.ranks() != nullptr && set.streams == 0),
-      rows_(shared_ ? share_of(set.size(), machine.ranks()) : Range{0, set.size()}),
+      samples_(shared_ ? share_of(set.size(), machine.ranks()) : Range{0, set.size()}),
       batch_(set.streams > 0 ? set.streams
-                             : evaluation_batch(rows_.end - rows_.begin, set.features())) {
+                             : evaluation_batch(samples_.end - samples_.begin, set.features())) {
   base_.mode = nn::Mode::evaluate;
-  base_.set_rows = base_.order_rows = set.size();
+  base_.set_samples = base_.order_samples = set.size();
   std::vector<int32_t> order(size_t(set.size()));
   std::iota(order.begin(), order.end(), 0);
   set_.set_order(order);
@@ -117,7 +117,7 @@ std::unique_ptr<Runner> Evaluator::make(int64_t batch, const Weights& weights,
                                         const std::vector<std::string>& pinned) {
   nn::LowerOptions options = base_;
   options.batch = batch;
-  options.repeats = std::max<int64_t>(1, (rows_.end - rows_.begin) / batch);
+  options.repeats = std::max<int64_t>(1, (samples_.end - samples_.begin) / batch);
   nn::Lowered lowered = nn::lower(model_, options);
   Externals shared;
   set_.bind(lowered, shared);
@@ -127,14 +127,14 @@ std::unique_ptr<Runner> Evaluator::make(int64_t batch, const Weights& weights,
 
 void Evaluator::prepare(const Weights& weights) {
   if (main_) return;
-  const int64_t rest = (rows_.end - rows_.begin) % batch_;
+  const int64_t rest = (samples_.end - samples_.begin) % batch_;
   main_ = make(batch_, weights, pinned_);
   if (rest > 0) tail_ = make(rest, weights, pinned_tail_);
 }
 
 Evaluation Evaluator::run(const Weights& weights) {
   prepare(weights);
-  const int64_t rows = rows_.end - rows_.begin, rest = rows % batch_;
+  const int64_t samples = samples_.end - samples_.begin, rest = samples % batch_;
   const Clock clock;
   Evaluation result;
   double loss = 0;
@@ -142,13 +142,13 @@ Evaluation Evaluator::run(const Weights& weights) {
     for (const double each : runner.losses()) loss += each * double(batch);
     for (const int32_t each : runner.corrects()) result.correct += each;
   };
-  if (rows >= batch_) {
+  if (samples >= batch_) {
     main_->clear_carried();
-    main_->launch(rows_.begin, rows / batch_);
+    main_->launch(samples_.begin, samples / batch_);
     add(*main_, batch_);
   }
   if (rest > 0) {
-    tail_->launch(rows_.end - rest, 1);
+    tail_->launch(samples_.end - rest, 1);
     add(*tail_, rest);
   }
   if (shared_) {
@@ -157,9 +157,9 @@ Evaluation Evaluator::run(const Weights& weights) {
     loss = all[0];
     result.correct = int64_t(all[1]);
   }
-  result.rows = set_.rows();
-  result.loss = loss / double(result.rows);
-  result.targets = result.rows * base_.targets;
+  result.samples = set_.samples();
+  result.loss = loss / double(result.samples);
+  result.targets = result.samples * base_.targets;
   result.accuracy = double(result.correct) / double(result.targets);
   result.seconds = clock.seconds();
   return result;
@@ -174,10 +174,10 @@ Evaluation evaluate_file(const std::filesystem::path& file, const std::string& d
   const std::string name = data_name.empty() ? loaded.config.data.name : data_name;
   const data::ImageSet set =
       load_stored_part(loaded.config, name, part, data_dir, loaded.classes, loaded.symbols);
-  const Shape item = shape_of_items(set, loaded.config.data);
-  if (item.numel() != loaded.model.input().numel()) {
-    throw_error(ErrorKind::usage, "{}: its items are {} but the model {} takes {}", name,
-                to_string(item), file.string(), to_string(loaded.model.input()));
+  const Shape sample = resized_shape(set, loaded.config.data);
+  if (sample.numel() != loaded.model.input().numel()) {
+    throw_error(ErrorKind::usage, "{}: its samples are {} but the model {} takes {}", name,
+                to_string(sample), file.string(), to_string(loaded.model.input()));
   }
   check_outputs(loaded.model, set, name);
   if (ranks != nullptr && ranks->size() > 1) {
@@ -191,9 +191,9 @@ Evaluation evaluate_file(const std::filesystem::path& file, const std::string& d
   lower.mode = nn::Mode::evaluate;
   const Weights weights(machine.runtime(), loaded.model, nn::lower(loaded.model, lower));
   const Evaluation result =
-      item == set.item_shape()
+      sample == set.sample_shape()
           ? Evaluator(machine, loaded.config, loaded.model, set, loaded.scaling).run(weights)
-          : evaluate_resized(machine, loaded, set, item, weights);
+          : evaluate_resized(machine, loaded, set, sample, weights);
   if (!std::isfinite(result.loss)) {
     warnings.push_back(fmt::format("{}: its loss on {} is not finite; the weights are of no use",
                                    file.string(), name));

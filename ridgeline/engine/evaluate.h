@@ -13,15 +13,16 @@ namespace ridgeline::engine {
 struct Evaluation {
   double loss = 0;
   double accuracy = 0;  // in [0, 1]
-  int64_t correct = 0, rows = 0;
-  int64_t targets = 0;  // labels in all: rows, or more for sequences
+  int64_t correct = 0, samples = 0;
+  int64_t targets = 0;  // labels in all: one a sample, or more for sequences
   double seconds = 0;
 };
 
 // Loss and accuracy of a model over a resident set, of which each rank computes a share.
 class Evaluator {
  public:
-  // `pinned` are the rows of a checkpoint, or none; `pinned_tail` those of the last, smaller batch.
+  // `pinned` are the kernels of a checkpoint, or none; `pinned_tail` those of the last, smaller
+  // batch.
   Evaluator(Machine& machine, const Config& config, const nn::Model& model,
             const data::ImageSet& set, const data::Scaling& scaling,
             const std::vector<std::string>& pinned = {},
@@ -32,7 +33,7 @@ class Evaluator {
   void prepare(const Weights& weights);
   Evaluation run(const Weights& weights);
   const Runner& runner() const { return *main_; }     // after prepare()
-  const Runner* tail() const { return tail_.get(); }  // of the rows left over, or null
+  const Runner* tail() const { return tail_.get(); }  // of the samples left over, or null
   bool planned() const { return main_ != nullptr; }
 
  private:
@@ -44,13 +45,15 @@ class Evaluator {
   nn::LowerOptions base_;
   ResidentSet set_;
   std::vector<std::string> pinned_, pinned_tail_;
-  bool shared_;  // each rank computes a part; a text, whose pieces follow one another, all of it
-  Range rows_;   // this rank's
+  // Each rank computes a part. Of a text, whose chunks follow one another, each computes all.
+  bool shared_;
+  Range samples_;  // this rank's
   int64_t batch_;
-  std::unique_ptr<Runner> main_, tail_;  // tail_: the rows left over, if any
+  std::unique_ptr<Runner> main_, tail_;  // tail_: the samples left over, if any
 };
 
-// `data_name` empty: the set the model was trained on. Its test part, or its training part.
+// Evaluates a model file on one part of a set. With an empty `data_name` it is the set that the
+// model was trained on.
 Evaluation evaluate_file(const std::filesystem::path& file, const std::string& data_name,
                          data::Part part, const std::filesystem::path& data_dir,
                          const ModelOptions& options, std::vector<std::string>& warnings,

@@ -6,8 +6,8 @@
 #include "ridgeline/core/json.h"
 #include "ridgeline/core/text.h"
 #include "ridgeline/data/locate.h"
-#include "ridgeline/engine/carrier.h"
 #include "ridgeline/engine/machine.h"
+#include "ridgeline/engine/mpi_info.h"
 #include "ridgeline/engine/progress.h"
 #include "ridgeline/prof/peak_kernels.h"
 #include "ridgeline/registry.h"
@@ -90,7 +90,7 @@ std::string ceilings_text(const prof::Ceilings& ceilings) {
                         1e6 * ceilings.region_seconds);
   }
   if (ceilings.launch_seconds > 0) {
-    text += fmt::format("            {:.2f} us the shortest kernel; {}B/s from the host\n",
+    text += fmt::format("            {:.2f} us the shortest launch; {}B/s from the host\n",
                         1e6 * ceilings.launch_seconds, engineering(ceilings.host_bandwidth));
   }
   return text;
@@ -141,13 +141,13 @@ InfoReport info(const RunConfig& run, bool measure, Communicator* ranks) {
       "machine     {}\n"
       "features    {}; SIMD level {}\n"
       "devices     {}; threads {}\n"
-      "rows        {}\n",
+      "kernels     {}\n",
       version(), RIDGELINE_BUILD_TYPE, compiler(), machine.runtime().fingerprint(), cpu_features(),
-      prof::simd_level(), all_devices, machine.threads(), machine.rows().size());
+      prof::simd_level(), all_devices, machine.threads(), machine.kernels().size());
   report.text += gpus_text(gpus);
   if (several) {
     report.text +=
-        fmt::format("ranks       {} over {}\n", ranks->size(), to_string(carrier_of(*ranks)));
+        fmt::format("ranks       {} over {}\n", ranks->size(), to_string(mpi_info_of(*ranks)));
   }
   report.text += ceilings ? ceilings_text(*ceilings)
                           : "ceilings    not measured yet: ridgeline info --measure\n";
@@ -174,9 +174,9 @@ InfoReport info(const RunConfig& run, bool measure, Communicator* ranks) {
       {"gpus",
        {{"found", gpus.gpus}, {"architectures", gpus.architectures}, {"refusal", gpus.refusal}}},
       {"threads", machine.threads()},
-      {"ranks", several ? json{{"count", ranks->size()}, {"carrier", to_json(carrier_of(*ranks))}}
+      {"ranks", several ? json{{"count", ranks->size()}, {"mpi", to_json(mpi_info_of(*ranks))}}
                         : json(nullptr)},
-      {"rows", machine.rows().size()},
+      {"kernels", machine.kernels().size()},
       {"ceilings", ceilings ? ceilings_json(*ceilings) : json(nullptr)},
       {"cache", cache.string()},
       {"data", places}};

@@ -5,10 +5,10 @@
 #include "ridgeline/core/cache_file.h"
 #include "ridgeline/core/machine_limits.h"
 #include "ridgeline/core/text.h"
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 #include "ridgeline/engine/progress.h"
 #include "ridgeline/engine/ranks.h"
-#include "ridgeline/plan/row_patterns.h"
+#include "ridgeline/plan/kernel_patterns.h"
 #include "ridgeline/prof/gpu_ceilings.h"
 #include "ridgeline/registry.h"
 
@@ -44,25 +44,26 @@ Device device_for(RunConfig run, const Communicator* ranks) {
                                                : "fp32, fp32x3, tf32, fp64, bf16 or fp16");
   }
   if (run.accumulate == Precision::fp16) {
-    throw_error(ErrorKind::usage,
-                "run.accumulate fp16: no row of this build sums products in fp16 on {}; use fp32",
-                to_string(device));
+    throw_error(
+        ErrorKind::usage,
+        "run.accumulate fp16: no kernel of this build sums products in fp16 on {}; use fp32",
+        to_string(device));
   }
   return device;
 }
 
-// A pattern of --rows that no row fits is a slip of the pen.
-void check_fits_one(const std::string& pattern, const Table& rows) {
+// A pattern of --kernels that no kernel fits is a slip of the pen.
+void check_fits_one(const std::string& pattern, const KernelTable& kernels) {
   std::vector<std::string_view> names;
-  const Table peers = peer_rows();  // which `bench` can be asked for
-  for (const Table* table : {&rows, &peers}) {
-    for (const Impl& row : *table) {
-      if (fits_any(row.name, {pattern})) return;
-      names.push_back(row.name);
+  const KernelTable peers = peer_kernels();  // which `bench` can be asked for
+  for (const KernelTable* table : {&kernels, &peers}) {
+    for (const Kernel& kernel : *table) {
+      if (fits_any(kernel.name, {pattern})) return;
+      names.push_back(kernel.name);
     }
   }
   const std::string near = nearest(pattern, names);
-  throw_error(ErrorKind::usage, "--rows {}: no row of this build has such a name; {}",
+  throw_error(ErrorKind::usage, "--kernels {}: no kernel of this build has such a name; {}",
               quote(pattern),
               near.empty() ? "`ridgeline plan CONFIG` lists them" : "did you mean " + near + "?");
 }
@@ -122,7 +123,7 @@ Machine::Machine(const RunConfig& run, Communicator* ranks)
                                                 ? Progress::Style::none
                                                 : Progress::Style::automatic)),
       runtime_(open_device(device_for(run, ranks), threads_)),
-      rows_(all_rows()) {
+      kernels_(all_kernels()) {
   if (ranks != nullptr && ranks->size() > 1) {
     const auto kind = int32_t(device().kind);
     if (ranks->reduce(kind, Reduce::min) != ranks->reduce(kind, Reduce::max)) {
@@ -135,13 +136,13 @@ Machine::Machine(const RunConfig& run, Communicator* ranks)
   options_.tune = run.tune;
   options_.deterministic = run.deterministic;
   options_.measuring = [notice = notice_.get()](size_t done, size_t all) {
-    notice->say(fmt::format("tuning: {} of {} measured", done, counted(int64_t(all), "row")));
+    notice->say(fmt::format("tuning: {} of {} measured", done, counted(int64_t(all), "kernel")));
   };
-  for (const std::string& pattern : run.rows) {
+  for (const std::string& pattern : run.kernels) {
     if (pattern.starts_with("!")) {
       options_.except.push_back(pattern.substr(1));
     } else {
-      check_fits_one(pattern, rows_);
+      check_fits_one(pattern, kernels_);
       options_.only.push_back(pattern);
     }
   }
@@ -154,7 +155,8 @@ Machine Machine::reference() {
   run.threads = 1;
   run.tune = false;
   Machine machine(run);
-  std::erase_if(machine.rows_, [](const Impl& row) { return !row.name.ends_with(".reference"); });
+  std::erase_if(machine.kernels_,
+                [](const Kernel& kernel) { return !kernel.name.ends_with(".reference"); });
   return machine;
 }
 
@@ -170,7 +172,7 @@ std::optional<prof::Ceilings> Machine::ceilings(bool again) {
     const auto copy = [this](void* to, const void* from, size_t bytes) {
       copy_on_gpu(*runtime_, to, from, bytes);
     };
-    return prof::gpu_ceilings_of(*runtime_, rows_, copy, ceilings_file(device()), again);
+    return prof::gpu_ceilings_of(*runtime_, kernels_, copy, ceilings_file(device()), again);
   }
   return prof::ceilings_of(*pool_of(*runtime_), runtime_->fingerprint(),
                            ceilings_file(device(), threads_), again,

@@ -21,19 +21,21 @@ void settle_device(RunConfig& run);
 // What a device can compute in: tf32 and fp32x3 are ways of a GPU to multiply.
 bool has_precision(Device device, Precision precision);
 
-// A device ready to plan for: its runtime, the table of rows and the tuning cache.
+// A device ready to plan for: its runtime, the table of kernels and the tuning cache.
 class Machine {
  public:
   // Throws device when it is not there, usage when it cannot compute in the run's precision.
   // Settles the device as above. `ranks`, if any, must outlive it: each rank of a host takes the
   // GPU of its own number, and its share of the threads.
   explicit Machine(const RunConfig& run, Communicator* ranks = nullptr);
-  static Machine reference();  // the CPU with its reference rows alone, one row an op
+  static Machine reference();  // the CPU with its reference kernels alone, one kernel an op
 
   Runtime& runtime() { return *runtime_; }
-  const Table& rows() const { return rows_; }
-  // Plans made from now on do without some rows.
-  void except(const std::function<bool(const Impl&)>& unwanted) { std::erase_if(rows_, unwanted); }
+  const KernelTable& kernels() const { return kernels_; }
+  // Plans made from now on do without some kernels.
+  void except(const std::function<bool(const Kernel&)>& unwanted) {
+    std::erase_if(kernels_, unwanted);
+  }
   TuningCache* cache() { return cache_ ? &*cache_ : nullptr; }
   PlanOptions plan_options() const { return options_; }
   int threads() const { return threads_; }
@@ -53,7 +55,7 @@ class Machine {
   int threads_;
   std::unique_ptr<StartNotice> notice_;
   std::unique_ptr<Runtime> runtime_;
-  Table rows_;
+  KernelTable kernels_;
   std::optional<TuningCache> cache_;
   PlanOptions options_;
 };

@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "ridgeline/core/file.h"
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 
 namespace ridgeline::engine {
 namespace {

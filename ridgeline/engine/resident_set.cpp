@@ -10,7 +10,7 @@ namespace ridgeline::engine {
 
 ResidentSet::ResidentSet(Runtime& runtime, const data::ImageSet& set)
     : runtime_(runtime),
-      rows_(set.size()),
+      samples_(set.size()),
       images_(runtime, set.images.view().bytes()),
       labels_(runtime, set.labels.view().bytes()),
       order_(runtime, size_t(set.size()) * sizeof(int32_t)) {
@@ -71,15 +71,16 @@ nn::LowerOptions lower_options(const Config& config, const data::Scaling& scalin
   return options;
 }
 
-void check_codes(std::span<const uint8_t> items, int64_t codes, int64_t features, int64_t first_row,
-                 const std::string& name) {
-  const auto high = std::ranges::find_if(items, [&](uint8_t code) { return code >= codes; });
-  if (high == items.end()) return;
-  throw_error(ErrorKind::data,
-              "{}: row {} holds the code {}, but the first layer knows {} (0 to {}): the items of "
-              "this model are codes",
-              name, first_row + (high - items.begin()) / features, *high, counted(codes, "code"),
-              codes - 1);
+void check_codes(std::span<const uint8_t> samples, int64_t codes, int64_t features,
+                 int64_t first_sample, const std::string& name) {
+  const auto high = std::ranges::find_if(samples, [&](uint8_t code) { return code >= codes; });
+  if (high == samples.end()) return;
+  throw_error(
+      ErrorKind::data,
+      "{}: sample {} holds the code {}, but the first layer knows {} (0 to {}): the samples of "
+      "this model are codes",
+      name, first_sample + (high - samples.begin()) / features, *high, counted(codes, "code"),
+      codes - 1);
 }
 
 void check_codes(const nn::Model& model, const data::ImageSet& set, const std::string& data_name) {
@@ -98,10 +99,11 @@ void check_outputs(const nn::Model& model, const data::ImageSet& set,
                 data_name, set.classes, set.classes);
   }
   if (set.codes > 0 && codes < set.codes) {
-    throw_error(ErrorKind::usage,
-                "the items of {} are codes of {} symbols: begin the model with a onehot_conv1d of "
-                "symbols = {} (or an embedding of vocabulary = {})",
-                data_name, set.codes - 1, set.codes - 1, set.codes);
+    throw_error(
+        ErrorKind::usage,
+        "the samples of {} are codes of {} symbols: begin the model with a onehot_conv1d of "
+        "symbols = {} (or an embedding of vocabulary = {})",
+        data_name, set.codes - 1, set.codes - 1, set.codes);
   }
   check_codes(model, set, data_name);
   if (outputs == set.targets() * set.classes) return;
@@ -116,7 +118,7 @@ void check_outputs(const nn::Model& model, const data::ImageSet& set,
   const auto labels = set.labels.span<int32_t>();
   const auto high = std::ranges::find_if(labels, [&](int32_t label) { return label >= outputs; });
   if (high != labels.end()) {
-    where = fmt::format(" (row {} is of class {})", high - labels.begin(), *high);
+    where = fmt::format(" (sample {} is of class {})", high - labels.begin(), *high);
   }
   throw_error(ErrorKind::usage, "the last layer gives {} but {} has {}{}: set its out to {}",
               counted(outputs, "output"), data_name, counted(set.classes, "class", "classes"),

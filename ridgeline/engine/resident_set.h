@@ -12,23 +12,23 @@
 
 namespace ridgeline::engine {
 
-// Images, labels and an order of rows in a device's memory, for Gather ops to pick from.
+// Images, labels and an order of samples in a device's memory, for Gather ops to pick from.
 class ResidentSet {
  public:
   ResidentSet(Runtime& runtime, const data::ImageSet& set);
 
   void replace(const data::ImageSet& set);         // by another of the same shapes
-  void set_order(std::span<const int32_t> order);  // as many as there are rows
+  void set_order(std::span<const int32_t> order);  // as many as there are samples
   // The same in two halves: the first begins to copy while the device works, and the second puts
   // what was sent last in place for all work asked for from then on.
   void send_order(std::span<const int32_t> order);
   void place_order();
   void bind(const nn::Lowered& lowered, Externals& externals) const;
-  int64_t rows() const { return rows_; }
+  int64_t samples() const { return samples_; }
 
  private:
   Runtime& runtime_;
-  int64_t rows_;
+  int64_t samples_;
   DeviceBuffer images_, labels_, order_;
   std::unique_ptr<Uploader> uploader_;  // made when first wanted
 };
@@ -37,14 +37,14 @@ data::Scaling scaling_for(data::ScaleKind kind, const data::ImageSet& train);
 
 // What all lowerings of a run have in common: its precision, data and loss.
 nn::LowerOptions lower_options(const Config& config, const data::Scaling& scaling, int classes);
-// And what the set adds: classes, labels an item, whether batches continue one another.
+// And what the set adds: classes, labels a sample, whether batches continue one another.
 nn::LowerOptions lower_options(const Config& config, const data::Scaling& scaling,
                                const data::ImageSet& set);
 
-// Items of a model whose first layer takes codes must hold no others than it knows: a kernel looks
-// them up as they are. Throws data, with the row counted from `first_row` and the name.
-void check_codes(std::span<const uint8_t> items, int64_t codes, int64_t features, int64_t first_row,
-                 const std::string& name);
+// Samples of a model whose first layer takes codes must hold no others than it knows: a kernel
+// looks them up as they are. Throws data, with the sample counted from `first_sample` and the name.
+void check_codes(std::span<const uint8_t> samples, int64_t codes, int64_t features,
+                 int64_t first_sample, const std::string& name);
 void check_codes(const nn::Model& model, const data::ImageSet& set, const std::string& data_name);
 
 // The model must end in as many outputs as the data has classes, and know all its symbols. Throws

@@ -40,7 +40,7 @@ Runner::Runner(Machine& machine, nn::Lowered lowered, const Externals& shared,
   PlanOptions options = machine.plan_options();
   options.pinned = pinned;
   Planned planned =
-      plan_program(lowered_.program, machine.rows(), runtime, options, machine.cache());
+      plan_program(lowered_.program, machine.kernels(), runtime, options, machine.cache());
   machine.planned(planned.explanation);
   explanation_ = std::move(planned.explanation);
   plan_.emplace(runtime, lowered_.program, std::move(planned.choices), externals);
@@ -92,10 +92,11 @@ std::span<const int32_t> Runner::corrects() {
   return {reinterpret_cast<const int32_t*>(data), size_t(launched_)};
 }
 
-std::vector<std::string> Runner::row_names() const {
+std::vector<std::string> Runner::kernel_names() const {
   std::vector<std::string> names;
   for (const Choice& choice : plan_->choices()) {
-    if (choice.converted < 0) names.push_back(choice.row->name);  // conversions follow from these
+    if (choice.converted < 0)
+      names.push_back(choice.kernel->name);  // conversions follow from these
   }
   return names;
 }

@@ -12,7 +12,7 @@ namespace ridgeline::engine {
 class Runner {
  public:
   // `shared` has the memory of the resident set, the order, the weights and the optimizer's state.
-  // `pinned` are row names to use again (a checkpoint's); empty: none.
+  // `pinned` are kernel names to use again (a checkpoint's); empty: none.
   Runner(Machine& machine, nn::Lowered lowered, const Externals& shared,
          const std::vector<std::string>& pinned = {});
 
@@ -44,7 +44,7 @@ class Runner {
   const nn::Lowered& lowered() const { return lowered_; }
   Plan& plan() { return *plan_; }
   const Explanation& explanation() const { return explanation_; }
-  std::vector<std::string> row_names() const;
+  std::vector<std::string> kernel_names() const;
 
  private:
   void fetch_results();

@@ -43,7 +43,7 @@ class Builder {
     }
     return {};
   }
-  // How many steps each item has, if they differ: [n] int32.
+  // How many timesteps each sample has, if they differ: [n] int32.
   Value lengths() const { return lowered_.batch_lengths; }
 
   Value tick() const { return lowered_.tick; }

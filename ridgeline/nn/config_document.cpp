@@ -11,7 +11,7 @@
 
 #include "ridgeline/core/error.h"
 #include "ridgeline/core/text.h"
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 #include "ridgeline/nn/config_limits.h"
 
 namespace ridgeline::nn {

@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "ridgeline/core/error.h"
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 #include "ridgeline/nn/config_document.h"
 
 namespace ridgeline::nn {

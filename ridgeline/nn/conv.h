@@ -6,7 +6,7 @@
 namespace ridgeline::nn {
 
 // conv2d and conv1d: weight [out, c/groups, kernel h, kernel w] (conv1d: [out, c/groups, kernel]),
-// bias [out]. The items are images, see as_image.
+// bias [out]. The samples are images, see as_image.
 class ConvLayer final : public Layer {
  public:
   struct Settings {

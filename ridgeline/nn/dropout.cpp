@@ -10,7 +10,7 @@ namespace {
 Value append(Builder& builder, double p, int layer, const Value& x, std::string name) {
   const Value y = builder.like(std::move(name), x);
   const LowerOptions& options = builder.options();
-  const DropoutMask mask{p, options.seed, uint32_t(layer), options.row_offset};
+  const DropoutMask mask{p, options.seed, uint32_t(layer), options.sample_offset};
   builder.add(Dropout{x, builder.step(), builder.tick(), y, mask});
   return y;
 }

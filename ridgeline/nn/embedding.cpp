@@ -24,7 +24,7 @@ std::vector<ParamSpec> EmbeddingLayer::params(const Shape&) const {
 Value EmbeddingLayer::forward(Builder& builder, LayerValues& values) const {
   if (is_float(values.x.dtype)) {
     throw_error(ErrorKind::usage,
-                "layer {} (embedding): must be the first layer, where items are "
+                "layer {} (embedding): must be the first layer, where samples are "
                 "codes",
                 values.layer);
   }

@@ -5,8 +5,8 @@
 
 namespace ridgeline::nn {
 
-// PyTorch's nn.Embedding: each of an item's codes [T] becomes a row of weight [vocabulary, out], so
-// [T] -> [T, out]. It stands first, where items are still whole numbers.
+// PyTorch's nn.Embedding: each of a sample's codes [T] becomes a row of weight [vocabulary, out],
+// so [T] -> [T, out]. It stands first, where samples are still whole numbers.
 class EmbeddingLayer final : public Layer {
  public:
   EmbeddingLayer(int64_t vocabulary, int64_t out, const Init& init)

@@ -12,7 +12,7 @@ namespace ridgeline::nn {
 // How many axes a layer slides along: conv2d and its relatives two, conv1d and its relatives one.
 enum class Axes { one = 1, two = 2 };
 
-// One item as an image: [c, h, w], or [h, w] of one channel; along one axis [c, w], or [w] of one
+// One sample as an image: [c, h, w], or [h, w] of one channel; along one axis [c, w], or [w] of one
 // channel. Throws Error(usage) for any other shape.
 inline Image as_image(const Shape& input, Axes axes) {
   const int rank = input.rank();
@@ -20,7 +20,7 @@ inline Image as_image(const Shape& input, Axes axes) {
   if (axes == Axes::two && rank == 2) return {1, input[0], input[1]};
   if (axes == Axes::one && rank == 2) return {input[0], 1, input[1]};
   if (axes == Axes::one && rank == 1) return {1, 1, input[0]};
-  throw_error(ErrorKind::usage, "takes items {}, not {}",
+  throw_error(ErrorKind::usage, "takes samples {}, not {}",
               axes == Axes::two ? "[channels, height, width] or [height, width]"
                                 : "[channels, length] or [length]",
               to_string(input));

@@ -32,7 +32,7 @@ struct ParamSpec {
 constexpr int64_t kMostLayers = 4096;
 
 // One layer's settings: immutable, without weights and without an input shape, so configs and
-// models share it. Shapes here are of one item; the values of a program carry the batch in front,
+// models share it. Shapes here are of one sample; the values of a program carry the batch in front,
 // with everything behind it flattened: [n, features].
 class Layer {
  public:
@@ -66,7 +66,7 @@ using LayerPtr = std::shared_ptr<const Layer>;
 // One layer's values in a program under construction.
 struct LayerValues {
   int layer = 0;  // its number in the model
-  Shape input;    // of one item, as the layer's output() was asked
+  Shape input;    // of one sample, as the layer's output() was asked
   Value x, y;     // [n, features]
   Values params;  // as Layer::params()
   Values grads;   // of params, absent for those that are not trained; when training

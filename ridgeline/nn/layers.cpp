@@ -10,7 +10,7 @@
 #include "ridgeline/nn/one_hot_conv.h"
 #include "ridgeline/nn/pool.h"
 #include "ridgeline/nn/recurrent.h"
-#include "ridgeline/nn/select.h"
+#include "ridgeline/nn/select_timestep.h"
 
 namespace ridgeline::nn {
 namespace {
@@ -43,7 +43,7 @@ constexpr LayerType kTypes[] = {
     {"rnn", RecurrentLayer::read_rnn},
     {"gru", RecurrentLayer::read_gru},
     {"lstm", RecurrentLayer::read_lstm},
-    {"select", SelectLayer::read},
+    {"select", SelectTimestepLayer::read},
 };
 
 }  // namespace

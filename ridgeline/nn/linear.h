@@ -5,8 +5,8 @@
 
 namespace ridgeline::nn {
 
-// y = x . w^T + b over the flattened item, or over each step of a sequence: weight [out, in], bias
-// [out].
+// y = x . w^T + b over the flattened sample, or over each step of a sequence: weight [out, in],
+// bias [out].
 class LinearLayer final : public Layer {
  public:
   explicit LinearLayer(int64_t out, bool bias = true, const Init& init = {},

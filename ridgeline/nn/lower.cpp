@@ -50,10 +50,11 @@ class Lowering {
   Value gather_images() {
     const Shape flat{options_.batch, model_.input().numel()};
     const int64_t codes = model_.layers().front()->codes_below();
-    lowered_.images = add_value("images", DType::uint8, model_.input().prepend(options_.set_rows),
-                                Role::input, codes > 0 ? std::min<int64_t>(codes, 256) : 256);
-    lowered_.order =
-        add_value("order", DType::int32, {options_.order_rows}, Role::input, options_.set_rows);
+    lowered_.images =
+        add_value("images", DType::uint8, model_.input().prepend(options_.set_samples), Role::input,
+                  codes > 0 ? std::min<int64_t>(codes, 256) : 256);
+    lowered_.order = add_value("order", DType::int32, {options_.order_samples}, Role::input,
+                               options_.set_samples);
     lowered_.first = add_value("first", DType::int64, {1}, Role::input);
     const Value x = codes > 0 ? add_value("x0", DType::int32, flat, Role::temp, codes)
                               : builder_.temp("x0", flat);
@@ -75,22 +76,23 @@ class Lowering {
     return x;
   }
 
-  // The items as images; augmentation has no meaning for anything else.
+  // The shape of a sample as an image; augmentation has no meaning for anything else.
   Image image() const {
-    const Shape& item = model_.input();
-    if (item.rank() == 1 && model_.layers().front()->codes_below() > 0) return {1, 1, item[0]};
-    if (item.rank() == 2) return {1, item[0], item[1]};
-    if (item.rank() == 3) return {item[0], item[1], item[2]};
+    const Shape& sample = model_.input();
+    if (sample.rank() == 1 && model_.layers().front()->codes_below() > 0) return {1, 1, sample[0]};
+    if (sample.rank() == 2) return {1, sample[0], sample[1]};
+    if (sample.rank() == 3) return {sample[0], sample[1], sample[2]};
     throw_error(ErrorKind::usage,
-                "data.augment moves images, but the items are {}; leave it out of the config",
-                to_string(item));
+                "data.augment moves images, but the samples are {}; leave it out of the config",
+                to_string(sample));
   }
 
   Value gather_labels() {
     const int64_t classes =
         options_.classes > 0 ? options_.classes : model_.output().numel() / options_.targets;
     const bool one = options_.targets == 1;
-    const Shape all = one ? Shape{options_.set_rows} : Shape{options_.set_rows, options_.targets};
+    const Shape all =
+        one ? Shape{options_.set_samples} : Shape{options_.set_samples, options_.targets};
     lowered_.labels = add_value("labels", DType::int32, all, Role::input, classes);
     Value label =
         add_value("label", DType::int32, all.with(0, options_.batch), Role::temp, classes);
@@ -101,7 +103,8 @@ class Lowering {
 
   void gather_lengths() {
     const int64_t below = model_.input()[0] + 1;
-    lowered_.lengths = add_value("lengths", DType::int32, {options_.set_rows}, Role::input, below);
+    lowered_.lengths =
+        add_value("lengths", DType::int32, {options_.set_samples}, Role::input, below);
     lowered_.batch_lengths =
         add_value("batch_lengths", DType::int32, {options_.batch}, Role::temp, below);
     builder_.add(Gather{lowered_.lengths, lowered_.order, lowered_.first, lowered_.tick,
@@ -167,10 +170,10 @@ class Lowering {
 
   // 1 over the targets of the global batch, and for mse over the outputs too.
   double loss_scale() const {
-    const int64_t rows = options_.global_batch > 0 ? options_.global_batch : options_.batch;
+    const int64_t samples = options_.global_batch > 0 ? options_.global_batch : options_.batch;
     if (options_.idle) return 0;
     const int64_t outputs = options_.loss == Loss::mse ? x_.shape[1] : 1;
-    return 1.0 / (double(rows) * double(options_.targets) * double(outputs));
+    return 1.0 / (double(samples) * double(options_.targets) * double(outputs));
   }
 
   void loss() {
@@ -202,8 +205,8 @@ class Lowering {
       lowered_.loss_scale = add_state("loss_scale", DType::fp64, {1}, options_.loss_scale.start);
     }
     const bool together = scaled || options_.clip_norm > 0;  // no update before the last gradient
-    // An update by plain SGD may be made where its gradient is; others are rows of their own, and
-    // side by side they are one.
+    // An update by plain SGD may be made where its gradient is. Other updates are kernels of their
+    // own, and side by side one kernel makes them all.
     const bool late = options_.optimizer.kind != OptimizerKind::sgd;
     Value dy = loss_grad();
     dy.shape = layers_.back().y.shape;

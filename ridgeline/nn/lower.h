@@ -32,22 +32,23 @@ struct LowerOptions {
   Mode mode = Mode::train;
   Precision precision = Precision::fp32;
   WeightKind weights = WeightKind::master;  // of bf16 and fp16
-  int64_t batch = 1;                        // rows this rank computes
-  int64_t global_batch = 0;                 // rows over all ranks; 0: batch
-  int64_t row_offset = 0;                   // this rank's first row in the global batch
-  bool idle = false;  // more ranks than rows: this one computes a row that counts for nothing
+  int64_t batch = 1;                        // samples this rank computes
+  int64_t global_batch = 0;                 // samples over all ranks; 0: batch
+  int64_t sample_offset = 0;                // this rank's first sample in the global batch
+  bool idle = false;  // more ranks than samples: this one computes a sample that counts for nothing
   int ranks = 0;      // more than none: gradients are added up over so many
   DType gradient_wire = DType::fp32;  // how fp32 gradients travel: fp32 or bf16
   int64_t repeats = 1;                // steps a launch may make
-  // The resident set the batches are gathered from: images [set_rows, item...] uint8, labels int32.
-  int64_t set_rows = 1;
-  int64_t order_rows = 1;       // extent of the order table
+  // The resident set that batches are gathered from: images [set_samples, sample...] uint8, labels
+  // int32.
+  int64_t set_samples = 1;
+  int64_t order_samples = 1;    // extent of the order table
   double scale = 1, shift = 0;  // x = byte * scale + shift
   int64_t classes = 0;          // label values lie in [0, classes)
-  int64_t targets = 1;          // labels an item: one, or one a step of a sequence
-  bool lengths = false;         // items are sequences of their own lengths, given with the set
-  bool carry_state = false;     // row i of a batch continues row i of the one before
-  bool predictions = false;     // infer: the largest class of each row too
+  int64_t targets = 1;          // labels a sample: one, or one a timestep of a sequence
+  bool lengths = false;         // samples are sequences of their own lengths, given with the set
+  bool carry_state = false;     // sample i of a batch continues sample i of the one before
+  bool predictions = false;     // infer: the largest class of each sample too
   // Training only:
   Loss loss = Loss::cross_entropy;
   Optimizer optimizer;
@@ -61,7 +62,7 @@ struct LowerOptions {
 struct Lowered {
   Program program;
   Value images, labels;  // the resident set
-  Value order, first;    // which rows, from where
+  Value order, first;    // which samples, from where
   Value epoch;           // [1] int64: where images are augmented
   Value tick, step, lr;  // what changes between steps
   Value loss, correct;   // [repeats]: train and evaluate

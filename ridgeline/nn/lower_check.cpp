@@ -10,14 +10,15 @@ void check_lowering(const Model& model, const LowerOptions& options) {
   };
   at_least_one(options.batch, "the batch");
   at_least_one(options.repeats, "the number of steps a launch makes");
-  at_least_one(options.set_rows, "the number of items in the set");
-  if (options.set_rows > std::numeric_limits<int32_t>::max()) {
-    throw_error(ErrorKind::usage, "a set of {} items is too large; rows are numbered with 32 bits",
-                options.set_rows);
+  at_least_one(options.set_samples, "the number of samples in the set");
+  if (options.set_samples > std::numeric_limits<int32_t>::max()) {
+    throw_error(ErrorKind::usage,
+                "a set of {} samples is too large; they are numbered with 32 bits",
+                options.set_samples);
   }
-  if (options.order_rows < options.batch) {
-    throw_error(ErrorKind::usage, "a batch of {} does not fit an order of {} rows", options.batch,
-                options.order_rows);
+  if (options.order_samples < options.batch) {
+    throw_error(ErrorKind::usage, "a batch of {} does not fit an order of {} samples",
+                options.batch, options.order_samples);
   }
   if (model.output().numel() % options.targets != 0) {
     throw_error(

@@ -35,7 +35,7 @@ Outline outline(const std::vector<LayerPtr>& layers, const Shape& input);
 // allocated.
 class Model {
  public:
-  // `input` is the shape of one item, without the batch. Throws Error(usage) naming the layer's
+  // `input` is the shape of one sample, without the batch. Throws Error(usage) naming the layer's
   // number, its type and both shapes when they do not fit.
   Model(std::vector<LayerPtr> layers, const Shape& input, DType weights = DType::fp32);
 

@@ -10,7 +10,7 @@
 
 #include "ridgeline/core/file.h"
 #include "ridgeline/core/text.h"
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 
 namespace ridgeline::nn {
 namespace {

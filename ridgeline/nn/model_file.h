@@ -12,7 +12,7 @@ namespace ridgeline::nn {
 //   format             "pt", what Python's reader expects
 //   ridgeline.version  "1"
 //   ridgeline.config   the resolved config as TOML
-//   ridgeline.input    the shape of one item, "28x28"
+//   ridgeline.input    the shape of one sample, "28x28"
 Metadata model_metadata(const Model& model, const std::string& config);
 std::vector<TensorEntry> model_tensors(const Model& model);  // views of the weights
 

@@ -18,16 +18,16 @@ Value statistic(Builder& builder, const char* what, int layer, int64_t count) {
 
 double read_epsilon(ConfigTable& table) { return table.number("eps", 1e-5, {kPositive, 1.0}); }
 
-// Why a rank has a single item of a batch, and what to do about it.
-std::string single_item_remedy(const LowerOptions& options) {
+// Says why a rank has a single sample of a batch, and what to do about it.
+std::string single_sample_remedy(const LowerOptions& options) {
   if (options.global_batch > 1) {
     return fmt::format(
-        "a batch of {} leaves this one of {} ranks a single item; use a train.batch of {} or more, "
-        "fewer ranks, or train.drop_last when it is the last batch that is so small",
+        "a batch of {} leaves this one of {} ranks a single sample; use a train.batch of {} or "
+        "more, fewer ranks, or train.drop_last when it is the last batch that is so small",
         options.global_batch, options.ranks, 2 * options.ranks);
   }
-  return "a batch has a single item; use a train.batch of two or more, or train.drop_last when it "
-         "is the last batch that has one";
+  return "a batch has a single sample; use a train.batch of two or more, or train.drop_last when "
+         "it is the last batch that has one";
 }
 
 Image channels_of(const Shape& input) { return {input[0], 1, input.numel() / input[0]}; }
@@ -150,7 +150,7 @@ Value BatchNormLayer::forward(Builder& builder, LayerValues& values) const {
   if (values.x.shape[0] * in.pixels() < 2) {
     throw_error(ErrorKind::usage,
                 "layer {} (batchnorm) has one number a channel of {} to learn from: {}",
-                values.layer, to_string(values.input), single_item_remedy(builder.options()));
+                values.layer, to_string(values.input), single_sample_remedy(builder.options()));
   }
   values.saved = {statistic(builder, "mean", values.layer, in.c),
                   statistic(builder, "rstd", values.layer, in.c)};

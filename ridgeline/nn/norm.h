@@ -6,7 +6,7 @@
 
 namespace ridgeline::nn {
 
-// layernorm: normalises over the last `dims` dimensions of an item (0: all of them); weight and
+// layernorm: normalises over the last `dims` dimensions of a sample (0: all of them); weight and
 // bias have their shape.
 class LayerNormLayer final : public Layer {
  public:
@@ -30,8 +30,8 @@ class LayerNormLayer final : public Layer {
   bool affine_;
 };
 
-// batchnorm: normalises each channel (the item's first dimension) over the batch and the rest of
-// the item. Keeps running statistics as PyTorch does, and uses them when not training.
+// batchnorm: normalises each channel (the sample's first dimension) over the batch and the rest
+// of the sample. Keeps running statistics as PyTorch does, and uses them when not training.
 class BatchNormLayer final : public Layer {
  public:
   BatchNormLayer(double epsilon, double momentum, bool affine)

@@ -42,7 +42,7 @@ std::vector<ParamSpec> OneHotConvLayer::params(const Shape&) const {
 Value OneHotConvLayer::forward(Builder& builder, LayerValues& values) const {
   if (is_float(values.x.dtype)) {
     throw_error(ErrorKind::usage,
-                "layer {} (onehot_conv1d): must be the first layer, where items are codes",
+                "layer {} (onehot_conv1d): must be the first layer, where samples are codes",
                 values.layer);
   }
   const int64_t features = output(values.input).numel();

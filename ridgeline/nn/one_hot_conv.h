@@ -5,9 +5,9 @@
 
 namespace ridgeline::nn {
 
-// onehot_conv1d: PyTorch's Conv1d over the one-hot columns of an item's codes, [T] -> [out, T'],
+// onehot_conv1d: PyTorch's Conv1d over the one-hot columns of a sample's codes, [T] -> [out, T'],
 // without the columns ever being made. weight [out, symbols, kernel], bias [out]. The code
-// `symbols` (and any above) stands for a column of zeros. It stands first, where items are still
+// `symbols` (and any above) stands for a column of zeros. It stands first, where samples are still
 // codes.
 class OneHotConvLayer final : public Layer {
  public:

@@ -39,7 +39,7 @@ Value dropped(Builder& builder, double p, uint32_t number, const Value& x, std::
   const Value y = builder.like(std::move(name), x);
   const LowerOptions& options = builder.options();
   builder.add(Dropout{x, builder.step(), builder.tick(), y,
-                      DropoutMask{p, options.seed, number, options.row_offset}});
+                      DropoutMask{p, options.seed, number, options.sample_offset}});
   return y;
 }
 

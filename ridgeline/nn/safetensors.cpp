@@ -12,7 +12,7 @@
 
 #include "ridgeline/core/file.h"
 #include "ridgeline/core/text.h"
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 #include "ridgeline/nn/safetensors_checksums.h"
 #include "ridgeline/nn/safetensors_header.h"
 
@@ -235,7 +235,7 @@ std::vector<std::byte> to_safetensors(std::span<const TensorEntry> tensors,
   const uint64_t length = json.size();
   std::memcpy(bytes.data(), &length, kLengthBytes);
   std::memcpy(bytes.data() + kLengthBytes, json.data(), json.size());
-  seal_header(std::span(bytes).first(kLengthBytes + json.size()));
+  write_header_checksum(std::span(bytes).first(kLengthBytes + json.size()));
   std::byte* at = bytes.data() + kLengthBytes + json.size();
   for (const size_t i : order) {
     at = std::copy(tensors[i].data.begin(), tensors[i].data.end(), at);

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "ridgeline/core/checksum.h"
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 
 namespace ridgeline::nn {
 namespace {
@@ -44,7 +44,7 @@ void add_checksums(Metadata& metadata, std::span<const TensorEntry> tensors) {
   }
 }
 
-void seal_header(std::span<std::byte> head) {
+void write_header_checksum(std::span<std::byte> head) {
   const size_t at = find_digits(as_text(head));
   const std::string sum = header_checksum(head, at);
   std::ranges::copy(std::as_bytes(std::span(sum)), head.begin() + ptrdiff_t(at));

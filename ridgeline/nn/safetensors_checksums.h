@@ -24,9 +24,9 @@ inline bool has_own_head(std::string_view json) { return json.starts_with(kOwnHe
 void add_checksums(Metadata& metadata, std::span<const TensorEntry> tensors);
 
 // Puts the checksum in place of the zeros. `head` is the length and the header.
-void seal_header(std::span<std::byte> head);
+void write_header_checksum(std::span<std::byte> head);
 
-// Throws DamagedFile unless `head`, which has_own_head, is what seal_header made.
+// Throws DamagedFile unless `head`, which has_own_head, is what write_header_checksum made.
 void check_header(std::span<const std::byte> head, const std::string& origin);
 
 // Throws DamagedFile that names the first tensor whose bytes are not those that were written.

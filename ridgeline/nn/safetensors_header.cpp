@@ -7,7 +7,7 @@
 #include <set>
 
 #include "ridgeline/core/error.h"
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 
 namespace ridgeline::nn {
 namespace {

@@ -14,7 +14,7 @@ ActivationKind parse_activation(std::string_view text);  // throws usage
 // The derivative is taken at the output for relu, tanh and sigmoid, at the input for gelu.
 constexpr bool saves_output(ActivationKind kind) { return kind != ActivationKind::gelu; }
 
-// Rough cost of one element, for the roofline: what the polynomial of a SIMD row takes.
+// Rough cost of one element, for the roofline: what the polynomial of a SIMD kernel takes.
 constexpr double flops_per_element(ActivationKind kind) {
   return kind == ActivationKind::relu ? 1.0 : 20.0;
 }

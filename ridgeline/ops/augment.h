@@ -8,13 +8,13 @@
 
 namespace ridgeline {
 
-// A Gather of images that moves each by its own draw, then mirrors it. With r = the row of the set
-// and (down, right, flip) = draw(seed, epoch[0], r):
+// A Gather of images that moves each by its own draw, then mirrors it. With r = the sample of the
+// set and (down, right, flip) = draw(seed, epoch[0], r):
 //   y[i, c, p, q] = set[r, c, p - down, q' - right] * scale + shift,  q' = flip ? w-1-q : q
-// where what lies outside the image is the byte 0.
+// where bytes outside the image are 0.
 struct GatherAugment {
-  Value set;    // [N, ...] uint8, in.numel() bytes an item
-  Value order;  // [M] int32, row numbers of the set
+  Value set;    // [N, ...] uint8, in.numel() bytes a sample
+  Value order;  // [M] int32, sample numbers of the set
   Value first;  // [1] int64, as in Gather
   Value tick;   // [1] int32
   Value epoch;  // [1] int64

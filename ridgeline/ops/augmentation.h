@@ -4,9 +4,9 @@
 
 namespace ridgeline {
 
-// Apart from its op, so that kernels can include it. What happens to one image is a pure function
-// of (seed, epoch, row of the set): the same on every device and for any number of ranks or batch
-// size.
+// This is apart from its op, so that kernels can include it. What happens to one image is a pure
+// function of (seed, epoch, sample of the set): the same on every device and for any number of
+// ranks or batch size.
 struct Augmentation {
   uint64_t seed = 0;
   int64_t shift = 0;  // each axis moves by -shift..shift pixels
@@ -17,8 +17,8 @@ struct Augmentation {
     bool flip = false;
   };
   RIDGELINE_HD static Draw draw(uint64_t seed, int64_t shift, bool flip, uint64_t epoch,
-                                uint64_t row) {
-    const Philox::Words words = Philox{seed, streams::kAugment + epoch}.words(row);
+                                uint64_t sample) {
+    const Philox::Words words = Philox{seed, streams::kAugment + epoch}.words(sample);
     const uint64_t places = 2 * uint64_t(shift) + 1;
     const auto move = [&](uint32_t word) {
       return int64_t((uint64_t{word} * places) >> 32) - shift;

@@ -20,7 +20,7 @@ struct Conv2dShape {
   int64_t group_out() const { return k / groups; }
   Shape weight() const { return {k, group_in(), window.h.kernel, window.w.kernel}; }
 
-  // Multiply-adds of one item that touch the image; those with padding need not be done.
+  // Multiply-adds of one sample that touch the image; those with padding need not be done.
   double products() const { return double(k) * double(group_in()) * window.taps(in); }
   std::string attributes() const {
     return fmt::format("in={},out={},{},groups={}", to_string(in), to_string(out()),

@@ -14,7 +14,7 @@ struct DropoutMask {
   double p = 0.5;  // probability of zero, in [0, 1)
   uint64_t seed = 0;
   uint32_t layer = 0;
-  int64_t row_offset = 0;  // global row of this rank's first row
+  int64_t sample_offset = 0;  // this rank's first sample in the global batch
 
   // The Philox stream of one layer's mask at one step.
   RIDGELINE_HD static uint64_t stream(uint32_t layer, uint64_t step) {
@@ -39,8 +39,8 @@ struct Dropout {
   Values reads() const { return {x, step, tick}; }
   Values writes() const { return {y}; }
   std::string attributes() const {
-    return fmt::format("p={},layer={},seed={},row={}", mask.p, mask.layer, mask.seed,
-                       mask.row_offset);
+    return fmt::format("p={},layer={},seed={},sample={}", mask.p, mask.layer, mask.seed,
+                       mask.sample_offset);
   }
   double flops() const { return 20.0 * double(y.shape.numel()); }  // ten Philox rounds for four
   double bytes() const { return size_of(x) + size_of(y); }

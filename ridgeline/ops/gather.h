@@ -6,12 +6,12 @@
 
 namespace ridgeline {
 
-// One batch out of a resident set, by the epoch's order:
+// Gathers one batch out of a resident set, by the epoch's order:
 //   y[i, ...] = set[order[first + tick*n + i], ...] * scale + shift      (bytes -> float)
 //   y[i, ...] = set[order[first + tick*n + i], ...]     (int32 labels, or bytes as int32 tokens)
 struct Gather {
   Value set;    // [N, ...] uint8 or int32
-  Value order;  // [M] int32, row numbers of the set
+  Value order;  // [M] int32, sample numbers of the set
   Value first;  // [1] int64, where in `order` the first batch of this launch begins
   Value tick;   // [1] int32, batches since then
   Value y;      // [n, ...] float or int32 for uint8 sets, int32 for int32 sets
@@ -22,7 +22,7 @@ struct Gather {
   Values writes() const { return {y}; }
   std::string attributes() const { return fmt::format("scale={},shift={}", scale, shift); }
   double flops() const { return is_float(y.dtype) ? 2.0 * double(y.shape.numel()) : 0.0; }
-  // Only the batch's rows of the set are touched.
+  // Only the batch's samples of the set are touched.
   double bytes() const {
     return double(y.shape.numel()) * double(size_of(set.dtype)) + double(y.shape[0]) * 4 +
            size_of(y);

@@ -7,7 +7,7 @@
 
 namespace ridgeline {
 
-// GlobalNorm (update.h) behind its sum of squares, for every row and both compilers.
+// What GlobalNorm (update.h) does after its sum of squares, for every kernel and both compilers.
 struct GradScale {
   double norm = 0, scale = 1;
   int64_t clipped = 0;

@@ -10,7 +10,7 @@ namespace ridgeline {
 // `scale` is 1 over the *global* batch (and, for Mse, over the outputs), so ranks' losses add up.
 
 // loss[tick] = scale * sum_r (logsumexp(x[r]) - x[r, label[r]])
-// correct[tick] = number of rows whose largest x is first reached at label[r]
+// correct[tick] = number of samples whose largest x is first reached at label[r]
 struct SoftmaxXent {
   Value x;        // [n, classes]
   Value label;    // [n] int32

@@ -21,13 +21,14 @@
 namespace ridgeline {
 
 // Every op a program can hold. A new op is a descriptor in its own header and one name here.
-using Op = std::variant<Gather, Linear, LinearGradX, LinearGradW, Activation, ActivationGrad,
-                        Dropout, SoftmaxXent, SoftmaxXentGrad, Mse, MseGrad, Softmax, Argmax,
-                        SgdUpdate, AdamUpdate, GlobalNorm, Tick, Conv2d, Conv2dGradX, Conv2dGradW,
-                        MaxPool, MaxPoolGrad, AvgPool, AvgPoolGrad, LayerNorm, LayerNormGrad,
-                        BatchNorm, BatchNormGrad, BatchNormInfer, GatherAugment, Rnn, RnnGrad,
-                        RnnGradX, RnnGradW, Embedding, EmbeddingGrad, SelectStep, SelectStepGrad,
-                        Copy, AllReduceStart, AllReduceWait, OneHotConv1d, OneHotConv1dGradW>;
+using Op =
+    std::variant<Gather, Linear, LinearGradX, LinearGradW, Activation, ActivationGrad, Dropout,
+                 SoftmaxXent, SoftmaxXentGrad, Mse, MseGrad, Softmax, Argmax, SgdUpdate, AdamUpdate,
+                 GlobalNorm, Tick, Conv2d, Conv2dGradX, Conv2dGradW, MaxPool, MaxPoolGrad, AvgPool,
+                 AvgPoolGrad, LayerNorm, LayerNormGrad, BatchNorm, BatchNormGrad, BatchNormInfer,
+                 GatherAugment, Rnn, RnnGrad, RnnGradX, RnnGradW, Embedding, EmbeddingGrad,
+                 SelectTimestep, SelectTimestepGrad, Copy, AllReduceStart, AllReduceWait,
+                 OneHotConv1d, OneHotConv1dGradW>;
 
 const char* name(const Op& op);
 Values reads(const Op& op);   // present values only

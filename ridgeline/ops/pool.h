@@ -14,7 +14,7 @@ struct PoolShape {
   Window window;
 
   Image out() const { return window.over(in, in.c); }
-  double taps() const { return double(in.c) * window.taps(in); }  // of one item, on the image
+  double taps() const { return double(in.c) * window.taps(in); }  // of one sample, on the image
   std::string attributes() const {
     return fmt::format("in={},out={},{}", to_string(in), to_string(out()), to_string(window));
   }
@@ -38,9 +38,9 @@ struct MaxPool {
 
 // dx[i, c, r, s] = sum of dy[i, c, p, q] over the windows whose largest x is first reached, row by
 // row, at (r, s).  Written, not added to.
-// No value holds the places: a row finds them again from x and y. A forward row that fuses the pool
-// and knows them may give x in a format of its own that holds the places alone (a byte a window)
-// and is read by its own backward row; x itself then never reaches memory.
+// No value holds the places: a kernel finds them again from x and y. A forward kernel that fuses
+// the pool and knows them may give x in a format of its own that holds the places alone (a byte a
+// window) and is read by its own backward kernel; x itself then never reaches memory.
 struct MaxPoolGrad {
   Value x, y, dy, dx;
   PoolShape shape;

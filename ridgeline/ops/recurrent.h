@@ -10,15 +10,15 @@
 namespace ridgeline {
 
 // Recurrent layers in PyTorch's forms and gate orders. One op is one layer over a whole sequence,
-// in one direction or in both; a stack is several such ops in a row, so that a row may cover one
-// layer or, as a wavefront, all of them.
+// in one direction or in both; a stack is several such ops one after the other, so that a kernel
+// may cover one layer or, as a wavefront, all of them.
 //
 // Plain layout: batch first, [B, T, features], as everything in a program has the batch in front.
 // With both directions y is [B, T, 2H], forward in front. States are [D, B, H], D directions.
-// A row that wants time first asks for it as a format.
+// A kernel that wants time first asks for it as a format.
 //
-// With `lengths`, item b has lengths[b] steps, 0 <= lengths[b] <= T: padding never enters the
-// result. y and the reserve are zero there, hT and cT are of the last step (h0 and c0 of an item
+// With `lengths`, sample b has lengths[b] steps, 0 <= lengths[b] <= T: padding never enters the
+// result. y and the reserve are zero there, hT and cT are of the last step (h0 and c0 of a sample
 // without any), the reverse direction begins there, and gradients are zero in the padding.
 
 enum class CellKind : uint8_t {

@@ -43,19 +43,19 @@ struct EmbeddingGrad {
   double bytes() const { return size_of(token) + size_of(dy) + size_of(dw); }
 };
 
-// y[b, :] = x[b, at, :]; a negative `at` counts from the end of the item, -1 being its last step,
-// but no further back than its first.
-struct SelectStep {
+// y[b, :] = x[b, at, :]; a negative `at` counts from the end of the sample, -1 being its last
+// timestep, but no further back than its first.
+struct SelectTimestep {
   int64_t steps = 1;
   int64_t at = -1;
   Value x;        // [B, steps, features]
-  Value lengths;  // optional, [B] int32: where each item ends
+  Value lengths;  // optional, [B] int32: where each sample ends
   Value y;        // [B, features]
 
   int64_t batch() const { return y.shape[0]; }
   int64_t features() const { return y.shape.numel() / y.shape[0]; }
 
-  static constexpr const char* kName = "select_step";
+  static constexpr const char* kName = "select_timestep";
   Values reads() const { return {x, lengths}; }
   Values writes() const { return {y}; }
   std::string attributes() const { return fmt::format("T={},at={}", steps, at); }
@@ -64,7 +64,7 @@ struct SelectStep {
 };
 
 // dx[b, t, :] = t is the step that was selected ? dy[b, :] : 0
-struct SelectStepGrad {
+struct SelectTimestepGrad {
   int64_t steps = 1;
   int64_t at = -1;
   Value dy, lengths;
@@ -73,7 +73,7 @@ struct SelectStepGrad {
   int64_t batch() const { return dy.shape[0]; }
   int64_t features() const { return dy.shape.numel() / dy.shape[0]; }
 
-  static constexpr const char* kName = "select_step_grad";
+  static constexpr const char* kName = "select_timestep_grad";
   Values reads() const { return {dy, lengths}; }
   Values writes() const { return {dx}; }
   std::string attributes() const { return fmt::format("T={},at={}", steps, at); }

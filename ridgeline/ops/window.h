@@ -8,11 +8,11 @@
 
 namespace ridgeline {
 
-// Images in a program are values [n, c*h*w]: one item a row, flattened as NCHW ("plain"), so that
+// Images in a program are values [n, c*h*w]: one sample a row, flattened as NCHW ("plain"), so that
 // linear and element-wise ops read them as they are. The ops below carry what the flat shape does
-// not say. Channels-last and blocked layouts are formats (plan/impl.h) between rows.
+// not say. Channels-last and blocked layouts are formats (plan/kernel.h) between kernels.
 
-// One item: c channels of h rows and w columns. A 1-D signal is an image of height 1.
+// One sample: c channels of h rows and w columns. A 1-D signal is an image of height 1.
 struct Image {
   int64_t c = 1, h = 1, w = 1;
 
@@ -29,8 +29,8 @@ struct Slide {
   int64_t reach() const { return dilation * (kernel - 1) + 1; }  // from the first tap to the last
   // Outputs over `extent` inputs, rounded down as PyTorch does (ceil_mode off); below 1: no fit.
   int64_t outputs(int64_t extent) const {
-    const int64_t room = extent + 2 * pad - reach();
-    return room < 0 ? 0 : room / stride + 1;
+    const int64_t last = extent + 2 * pad - reach();
+    return last < 0 ? 0 : last / stride + 1;
   }
   int64_t at(int64_t output, int64_t tap) const { return output * stride - pad + tap * dilation; }
   // Taps of all outputs that lie on the input, not on its padding.

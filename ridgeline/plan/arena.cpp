@@ -13,8 +13,8 @@
 namespace ridgeline {
 namespace {
 
-// A 64-byte load at a piece's last element may run past it; the piece behind it may then not be
-// written by another thread's step, but reading it is harmless. So pieces need no padding between.
+// A 64-byte load at a block's last element may run past it. Reading the next block is harmless,
+// even if another thread's step writes it, so blocks need no padding between them.
 size_t padded(const Lifetime& lifetime) { return align_up(lifetime.bytes); }
 
 bool together(const Lifetime& a, const Lifetime& b) {
@@ -42,12 +42,13 @@ Packing place_in_order(std::span<const Lifetime> lifetimes, std::span<const size
   return packing;
 }
 
-// The same for an order by growing `first`: whatever was placed before and has not ended lives
-// together with the piece at hand, so that the gaps of one moment are all there is to look at.
+// Like place_in_order(), for an order by growing `first`: whatever was placed before and has not
+// ended is alive at the same time as the new block, so only the gaps of one moment have to be
+// looked at.
 Packing place_in_time(std::span<const Lifetime> lifetimes, std::span<const size_t> order) {
   Packing packing{std::vector<size_t>(lifetimes.size()), 0, 0};
   FirstFit memory;
-  using Ending = std::pair<size_t, size_t>;  // last step, piece
+  using Ending = std::pair<size_t, size_t>;  // last step, block
   std::priority_queue<Ending, std::vector<Ending>, std::greater<>> alive;
   for (const size_t i : order) {
     ++packing.steps;

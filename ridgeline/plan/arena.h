@@ -6,7 +6,7 @@
 
 namespace ridgeline {
 
-// A piece of memory and the steps, first to last inclusive, during which its contents matter.
+// A block of memory and the steps, first to last inclusive, during which its contents matter.
 struct Lifetime {
   size_t bytes = 0;
   size_t first = 0, last = 0;
@@ -15,13 +15,13 @@ struct Lifetime {
 struct Packing {
   std::vector<size_t> offsets;  // one a lifetime, aligned
   size_t total = 0;
-  size_t steps = 0;  // pieces and gaps looked at: in proportion to their number but for a logarithm
+  size_t steps = 0;  // blocks and gaps looked at: in proportion to their number but for a logarithm
 };
 
-// Offsets such that pieces that live at once do not overlap, in little memory: the best of several
-// greedy orders, each placing a piece into the lowest gap that holds it: in time order, backwards
-// in time, and of no more than kMostCompared pieces, for each has to be compared with all others,
-// largest first and longest first. Sizes are rounded up to the alignment.
+// Finds offsets such that blocks that live at once do not overlap, in little memory. It takes the
+// best of several greedy orders, each placing a block into the lowest gap that holds it: in time
+// order, backwards in time, and, for at most kMostCompared blocks, largest first and longest first
+// (there each block is compared with all others). Sizes are rounded up to the alignment.
 constexpr size_t kMostCompared = 512;
 Packing pack(std::span<const Lifetime> lifetimes);
 

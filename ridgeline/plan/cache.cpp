@@ -8,6 +8,7 @@
 
 #include "ridgeline/core/cache_file.h"
 #include "ridgeline/core/json.h"
+#include "ridgeline/plan/kernel_aliases.h"
 
 namespace ridgeline {
 namespace {
@@ -65,28 +66,30 @@ TuningCache TuningCache::standard(const std::string& fingerprint) {
 void TuningCache::load() try {
   const json all = read_json(file_);
   const json mine = all["environments"].value(environment_, json::object());
-  const json rows = mine.value("rows", json::object());
+  // Earlier versions wrote "rows" for "kernels".
+  const json kernels = mine.value("kernels", mine.value("rows", json::object()));
   const json plans = mine.value("plans", json::object());
-  for (const auto& [key, seconds] : rows.items()) {
+  for (const auto& [key, seconds] : kernels.items()) {
     const double value = seconds.get<double>();
-    if (value > 0) rows_[key] = value;
+    if (value > 0) kernels_[key] = value;
   }
   for (const auto& [key, plan] : plans.items()) {
-    plans_[key] = {plan.at("rows").get<std::vector<std::string>>(),
+    const json& names = plan.contains("kernels") ? plan.at("kernels") : plan.at("rows");
+    plans_[key] = {current_kernel_names(names.get<std::vector<std::string>>()),
                    plan.at("seconds").get<double>()};
   }
 } catch (const std::exception&) {  // wrong types inside: as good as no cache
-  rows_.clear();
+  kernels_.clear();
   plans_.clear();
 }
 
-std::optional<double> TuningCache::row_seconds(const std::string& key) const {
-  const auto found = rows_.find(short_key(key));
-  return found == rows_.end() ? std::nullopt : std::optional(found->second);
+std::optional<double> TuningCache::kernel_seconds(const std::string& key) const {
+  const auto found = kernels_.find(short_key(key));
+  return found == kernels_.end() ? std::nullopt : std::optional(found->second);
 }
 
-void TuningCache::set_row_seconds(const std::string& key, double seconds) {
-  rows_[short_key(key)] = seconds;
+void TuningCache::set_kernel_seconds(const std::string& key, double seconds) {
+  kernels_[short_key(key)] = seconds;
 }
 
 std::optional<KeptPlan> TuningCache::plan(const std::string& program) const {
@@ -105,9 +108,10 @@ void TuningCache::save() const noexcept try {
   json& mine = environments[environment_];
   if (!mine.is_object()) mine = json::object();
   mine["used"] = int64_t(std::time(nullptr));
-  for (const auto& [key, seconds] : rows_) mine["rows"][key] = seconds;
+  mine.erase("rows");  // earlier versions' "kernels", which load() has read
+  for (const auto& [key, seconds] : kernels_) mine["kernels"][key] = seconds;
   for (const auto& [key, plan] : plans_) {
-    mine["plans"][key] = {{"rows", plan.rows}, {"seconds", plan.seconds}};
+    mine["plans"][key] = {{"kernels", plan.kernels}, {"seconds", plan.seconds}};
   }
   drop_oldest(environments);
   write_cache_file(file_, dump_json(all, -1));

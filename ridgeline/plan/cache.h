@@ -11,9 +11,9 @@ namespace ridgeline {
 // $XDG_CACHE_HOME/ridgeline, else ~/.cache/ridgeline; made on demand by whoever writes.
 std::filesystem::path cache_folder();
 
-// A plan as it was chosen: its rows, and the seconds a step that it took then.
+// A plan as it was chosen: its kernels, and the seconds that a step took then.
 struct KeptPlan {
-  std::vector<std::string> rows;
+  std::vector<std::string> kernels;
   double seconds = 0;
 };
 
@@ -26,8 +26,8 @@ class TuningCache {
   // The usual place, for a runtime's fingerprint and the running executable.
   static TuningCache standard(const std::string& fingerprint);
 
-  std::optional<double> row_seconds(const std::string& key) const;
-  void set_row_seconds(const std::string& key, double seconds);
+  std::optional<double> kernel_seconds(const std::string& key) const;
+  void set_kernel_seconds(const std::string& key, double seconds);
 
   std::optional<KeptPlan> plan(const std::string& program) const;
   void set_plan(const std::string& program, KeptPlan plan);
@@ -42,7 +42,7 @@ class TuningCache {
 
   std::filesystem::path file_;
   std::string environment_;
-  std::map<std::string, double> rows_;
+  std::map<std::string, double> kernels_;
   std::map<std::string, KeptPlan> plans_;  // by hash of the program's signature
 };
 

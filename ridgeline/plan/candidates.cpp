@@ -2,21 +2,21 @@
 
 #include <algorithm>
 
-#include "ridgeline/plan/row_patterns.h"
+#include "ridgeline/plan/kernel_patterns.h"
 
 namespace ridgeline {
 namespace {
 
-// Why the options leave a row out, or empty.
-std::string excluded(const Impl& row, const Runtime& runtime, const PlanOptions& options) {
-  if (row.target != runtime.device().kind) return kOtherDevice;
-  if (options.deterministic && !row.traits.deterministic) return "not deterministic";
-  if (!options.only.empty() && !fits_any(row.name, options.only)) return kNotAsked;
-  if (fits_any(row.name, options.except)) return kUnwanted;
+// Why the options leave a kernel out, or empty.
+std::string excluded(const Kernel& kernel, const Runtime& runtime, const PlanOptions& options) {
+  if (kernel.target != runtime.device().kind) return kOtherDevice;
+  if (options.deterministic && !kernel.traits.deterministic) return "not deterministic";
+  if (!options.only.empty() && !fits_any(kernel.name, options.only)) return kNotAsked;
+  if (fits_any(kernel.name, options.except)) return kUnwanted;
   return {};
 }
 
-// A row may leave a value unwritten only if nobody outside its span would look at it.
+// A kernel may leave a value unwritten only if nobody outside its span would look at it.
 std::string unwritten_but_needed(const Program& program, const Cover& cover, size_t begin) {
   for (const ValueId id : cover.skips) {
     const ValueInfo& info = program.info(id);
@@ -44,7 +44,9 @@ std::string padded_too_far(const Program& program, const Cover& cover) {
 }
 
 // cuDNN builds, and in part compiles, what it answers for: a tenth of a second to one, each.
-bool is_slow_to_ask(const Impl& row) { return row.name.find(".cudnn") != std::string::npos; }
+bool is_slow_to_ask(const Kernel& kernel) {
+  return kernel.name.find(".cudnn") != std::string::npos;
+}
 
 // Whether a refusal says nothing about this op.
 bool is_for_others(const Cover& cover) {
@@ -53,38 +55,39 @@ bool is_for_others(const Cover& cover) {
 
 }  // namespace
 
-std::vector<Candidate> ask_all(const Program& program, const Table& table, const Runtime& runtime,
-                               const PlanOptions& options, Slow slow, PlanningSteps& steps,
-                               const std::vector<std::string>& named, bool every) {
+std::vector<Candidate> ask_all(const Program& program, const KernelTable& table,
+                               const Runtime& runtime, const PlanOptions& options, Slow slow,
+                               PlanningSteps& steps, const std::vector<std::string>& named,
+                               bool every) {
   every = every || program.ops.size() <= kMostExplained;
   std::vector<std::string> exclusions;
-  for (const Impl& row : table) exclusions.push_back(excluded(row, runtime, options));
+  for (const Kernel& kernel : table) exclusions.push_back(excluded(kernel, runtime, options));
   std::vector<Candidate> all;
   for (size_t position = 0; position < program.ops.size(); ++position) {
     bool bare = true;
-    for (const Impl& row : table) {
-      if (!row.covers) continue;
-      Candidate candidate{&row, position, {}, -1, false};
-      std::string why = exclusions[size_t(&row - table.data())];
-      if (why.empty() && slow == Slow::where_bare && !bare && is_slow_to_ask(row) &&
-          std::ranges::find(named, row.name) == named.end()) {
-        why = "not asked, for a row before it serves and none are compared";
+    for (const Kernel& kernel : table) {
+      if (!kernel.covers) continue;
+      Candidate candidate{&kernel, position, {}, -1, false};
+      std::string why = exclusions[size_t(&kernel - table.data())];
+      if (why.empty() && slow == Slow::where_bare && !bare && is_slow_to_ask(kernel) &&
+          std::ranges::find(named, kernel.name) == named.end()) {
+        why = "not asked, for a kernel before it serves and none are compared";
       }
       if (why.empty()) {
         ++steps.asked;
-        candidate.cover = row.covers(Rest{program, position, runtime, &steps.looked});
+        candidate.cover = kernel.covers(Rest{program, position, runtime, &steps.looked});
         if (candidate.cover.ops > 0) why = unwritten_but_needed(program, candidate.cover, position);
         if (candidate.cover.ops > 0 && why.empty()) why = padded_too_far(program, candidate.cover);
       }
       if (!why.empty()) candidate.cover = Cover::no(why);
-      bare &= candidate.cover.ops == 0 || row.traits.fallback;
+      bare &= candidate.cover.ops == 0 || kernel.traits.fallback;
       if (every || !is_for_others(candidate.cover)) all.push_back(std::move(candidate));
     }
   }
   return all;
 }
 
-Options usable(const Program& program, const Table& table, const std::vector<Candidate>& all,
+Options usable(const Program& program, const KernelTable& table, const std::vector<Candidate>& all,
                bool with_fallbacks, PlanningSteps& steps) {
   Options options;
   options.walked = &steps.walked;
@@ -94,14 +97,14 @@ Options usable(const Program& program, const Table& table, const std::vector<Can
   }
   if (!with_fallbacks) {
     for (auto& here : options.at) {
-      const auto real = [](const Candidate& c) { return !c.row->traits.fallback; };
+      const auto real = [](const Candidate& c) { return !c.kernel->traits.fallback; };
       if (std::any_of(here.begin(), here.end(), real)) {
         std::erase_if(here, [&](const Candidate& c) { return !real(c); });
       }
     }
   }
-  for (const Impl& row : table) {
-    if (row.converts) options.conversions.push_back(&row);
+  for (const Kernel& kernel : table) {
+    if (kernel.converts) options.conversions.push_back(&kernel);
   }
   return options;
 }
@@ -109,7 +112,7 @@ Options usable(const Program& program, const Table& table, const std::vector<Can
 namespace {
 
 // For a plan by the table's order.
-std::vector<Candidate> ask_for_order(const Program& program, const Table& table,
+std::vector<Candidate> ask_for_order(const Program& program, const KernelTable& table,
                                      const Runtime& runtime, const PlanOptions& options,
                                      PlanningSteps& steps) {
   auto all = ask_all(program, table, runtime, options, Slow::where_bare, steps);
@@ -119,8 +122,9 @@ std::vector<Candidate> ask_for_order(const Program& program, const Table& table,
 
 }  // namespace
 
-std::vector<Candidate> ask_for(const Program& program, const Table& table, const Runtime& runtime,
-                               const PlanOptions& options, PlanningSteps& steps) {
+std::vector<Candidate> ask_for(const Program& program, const KernelTable& table,
+                               const Runtime& runtime, const PlanOptions& options,
+                               PlanningSteps& steps) {
   if (!options.pinned.empty()) {
     auto all = ask_all(program, table, runtime, options, Slow::where_bare, steps, options.pinned);
     const Options usable_ones = usable(program, table, all, true, steps);

@@ -8,31 +8,34 @@
 
 namespace ridgeline {
 
-// How rows refuse an op: the first two and the last say nothing about the op itself.
+// Reasons for which kernels refuse an op. The first two and the last say nothing about the op
+// itself.
 constexpr const char* kOtherDevice = "for another device";
 constexpr const char* kNotAsked = "not asked for";
 constexpr const char* kUnwanted = "left out on request";
-constexpr const char* kOtherOp = "the next op";  // how the refusals of rows of other ops begin
+constexpr const char* kOtherOp = "the next op";  // how the refusals of kernels of other ops begin
 
-// Which of the rows that are slow to ask are asked.
+// Selects which of the kernels that are slow to ask are asked.
 enum class Slow {
   all,         // their times will be compared
-  where_bare,  // where no row before them covers the op: the table's order decides
+  where_bare,  // only if no kernel before them covers the op: the table's order decides
 };
 
-// Asks every row at every position; slow ones as `slow` says, and those that are `named`. `every`
-// keeps the refusals of rows for other ops, however many there are.
-std::vector<Candidate> ask_all(const Program& program, const Table& table, const Runtime& runtime,
-                               const PlanOptions& options, Slow slow, PlanningSteps& steps,
-                               const std::vector<std::string>& named = {}, bool every = false);
+// Asks every kernel at every position; slow ones as `slow` says, and those that are `named`.
+// `every` keeps the refusals of kernels for other ops, however many there are.
+std::vector<Candidate> ask_all(const Program& program, const KernelTable& table,
+                               const Runtime& runtime, const PlanOptions& options, Slow slow,
+                               PlanningSteps& steps, const std::vector<std::string>& named = {},
+                               bool every = false);
 
 // Asks as planning by these options has to.
-std::vector<Candidate> ask_for(const Program& program, const Table& table, const Runtime& runtime,
-                               const PlanOptions& options, PlanningSteps& steps);
+std::vector<Candidate> ask_for(const Program& program, const KernelTable& table,
+                               const Runtime& runtime, const PlanOptions& options,
+                               PlanningSteps& steps);
 
 // What the search may choose from: the candidates that cover something, fallbacks only where
 // nothing else does, unless all are wanted. `steps` must outlive it.
-Options usable(const Program& program, const Table& table, const std::vector<Candidate>& all,
+Options usable(const Program& program, const KernelTable& table, const std::vector<Candidate>& all,
                bool with_fallbacks, PlanningSteps& steps);
 
 }  // namespace ridgeline

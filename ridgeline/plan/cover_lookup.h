@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <vector>
 
-#include "ridgeline/plan/impl.h"
+#include "ridgeline/plan/kernel.h"
 
 namespace ridgeline {
 
-// What a cover says about a value, found without going over its lists: those of a row that covers a
-// whole program are as long as the program.
+// Finds what a cover says about a value by binary search: the lists of a kernel that covers a whole
+// program are as long as the program.
 class CoverLookup {
  public:
   explicit CoverLookup(const Cover& cover)

@@ -6,9 +6,9 @@
 
 namespace ridgeline {
 
-// The free gaps of a memory without end. Taking the lowest gap that holds a piece and giving a
-// piece back cost a logarithm of the number of gaps: they are a treap by offset in which each node
-// knows the largest gap below it.
+// The free gaps of an unbounded memory. Taking the lowest gap that holds a block and giving a block
+// back take logarithmic time in the number of gaps: the gaps are a treap by offset in which each
+// node knows the largest gap below it.
 class FirstFit {
  public:
   FirstFit();

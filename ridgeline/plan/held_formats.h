@@ -6,7 +6,7 @@
 #include <memory>
 #include <set>
 
-#include "ridgeline/plan/impl.h"
+#include "ridgeline/plan/kernel.h"
 
 namespace ridgeline {
 

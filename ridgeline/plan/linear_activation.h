@@ -1,11 +1,11 @@
 #pragma once
 
-#include "ridgeline/plan/impl.h"
+#include "ridgeline/plan/kernel.h"
 
 namespace ridgeline {
 
 // A linear and its activation, where nothing else reads what lies between: cover(linear, y) says
-// what a row makes of the two ops with `y` for their result.
+// what a kernel makes of the two ops with `y` for their result.
 template <typename F>
 Cover cover_linear_activation(const Rest& rest, F cover) {
   const auto* linear = rest.get<Linear>(0);

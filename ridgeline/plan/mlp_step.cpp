@@ -160,7 +160,7 @@ class Matcher {
 
   static bool same_mask(const Dropout& a, const Dropout& b) {
     return a.mask.p == b.mask.p && a.mask.seed == b.mask.seed && a.mask.layer == b.mask.layer &&
-           a.mask.row_offset == b.mask.row_offset && a.step.id == b.step.id &&
+           a.mask.sample_offset == b.mask.sample_offset && a.step.id == b.step.id &&
            a.tick.id == b.tick.id;
   }
 

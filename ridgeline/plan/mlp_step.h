@@ -3,14 +3,14 @@
 #include <string>
 #include <vector>
 
-#include "ridgeline/plan/impl.h"
+#include "ridgeline/plan/kernel.h"
 
 namespace ridgeline {
 
 // A whole training step of a multilayer perceptron, found in a program: two gathers, linear layers
 // with activations between them, softmax cross-entropy, gradients used by an optimizer, each
-// layer's at once or after the last, tick. Rows that compute all of it in one go look for it with
-// match_mlp_step.
+// layer's at once or after the last, tick. Kernels that compute all of it in one go look for it
+// with match_mlp_step.
 struct MlpStepOps {
   struct Layer {
     const Linear* linear = nullptr;
@@ -31,7 +31,7 @@ struct MlpStepOps {
   std::string refusal;  // what is different; empty when it matches
 };
 
-// What a row takes besides plain layers and SGD.
+// What a kernel takes besides plain layers and SGD.
 struct MlpStepExtras {
   bool adam = false, dropout = false;
 };

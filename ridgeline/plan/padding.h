@@ -1,23 +1,23 @@
 #pragma once
 
-#include "ridgeline/plan/impl.h"
+#include "ridgeline/plan/kernel.h"
 
 namespace ridgeline {
 
-// A format may hold more elements than its value has: channels up to a whole block, items up to a
+// A format may hold more elements than its value has: channels up to a whole block, samples up to a
 // whole panel, positions up to a pitch. What those hold is part of the format, and its name says
 // so:
 //
-//   zero      is the rule. Every row that writes the format, a conversion included, leaves its
-//             padding zero whatever the memory held before, and a row that reads it may count on
+//   zero      is the rule. Every kernel that writes the format, a conversion included, leaves its
+//             padding zero whatever the memory held before, and a kernel that reads it may count on
 //             that.
-//   anything  is for formats whose names begin with kLoose. Rows that write one may leave anything
-//             in its padding, NaN too, and no row that reads one lets that reach an element of a
-//             value.
+//   anything  is for formats whose names begin with kLoose. Kernels that write one may leave
+//             anything in its padding, NaN too, and no kernel that reads one lets that reach an
+//             element of a value.
 //
-// The table walk holds every row to it. It poisons all memory with NaN before a row runs; it then
-// looks for zeros in the padding that a row or a conversion has written, or puts NaN into the loose
-// padding that a row is about to read.
+// The table walk holds every kernel to it. It poisons all memory with NaN before a kernel runs; it
+// then looks for zeros in the padding that a kernel or a conversion has written, or puts NaN into
+// the loose padding that a kernel is about to read.
 enum class Padding { zero, anything };
 
 inline constexpr char kLoose = '~';

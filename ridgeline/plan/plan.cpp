@@ -10,7 +10,7 @@
 namespace ridgeline {
 namespace {
 
-// A value in one format: what a piece of the arena holds.
+// A value in one format: what a block of the arena holds.
 using Instance = std::pair<ValueId, Format>;
 
 }  // namespace
@@ -25,8 +25,8 @@ struct Plan::Parts {
   std::map<Instance, Tensor> instances;
   std::vector<std::byte*> workspaces;
   std::vector<std::unique_ptr<Step>> steps;
-  std::map<int64_t, std::function<void()>> launches;  // by number of steps
-  std::vector<std::function<void()>> turns;           // of a plan in several segments: one pass
+  std::map<int64_t, std::function<void()>> launches;    // by number of steps
+  std::vector<std::function<void()>> segment_launches;  // of a plan in several segments: one pass
 
   std::map<Instance, Lifetime> lifetimes() const;
   void lay_out();
@@ -36,7 +36,7 @@ struct Plan::Parts {
     for (size_t i = begin; i < end; ++i) steps[i]->run();
   }
   const std::function<void()>& launch(int64_t count);
-  void take_turns(const std::vector<Segment>& segments);
+  void prepare_segments(const std::vector<Segment>& segments);
 };
 
 namespace {
@@ -87,19 +87,19 @@ struct Arena {
   DeviceBuffer memory;
 };
 
-// Steps of a GPU's graph run beside each other where they use different memory, so that memory is
-// left as it is for a few steps after its last use, unless that takes much of it or all there is.
-Arena make_arena(const std::vector<Lifetime>& pieces, Runtime& runtime) {
+// Steps of a GPU's graph run in parallel if they use different memory. A block is therefore not
+// reused for a few steps after its last use, unless that takes too much memory.
+Arena make_arena(const std::vector<Lifetime>& blocks, Runtime& runtime) {
   constexpr size_t kStepsBeside = 3, kMuch = size_t{256} << 20;
-  Packing tight = pack(pieces);
+  Packing tight = pack(blocks);
   if (runtime.device().kind == DeviceKind::cuda) {
-    std::vector<Lifetime> longer = pieces;
-    for (Lifetime& piece : longer) piece.last += kStepsBeside;
-    Packing loose = pack(longer);
-    if (loose.total <= kMuch) {
+    std::vector<Lifetime> longer = blocks;
+    for (Lifetime& block : longer) block.last += kStepsBeside;
+    Packing spread = pack(longer);
+    if (spread.total <= kMuch) {
       try {
-        DeviceBuffer memory(runtime, loose.total);
-        return {std::move(loose), std::move(memory)};
+        DeviceBuffer memory(runtime, spread.total);
+        return {std::move(spread), std::move(memory)};
       } catch (const Error& error) {
         if (error.kind() != ErrorKind::device) throw;
       }
@@ -111,8 +111,8 @@ Arena make_arena(const std::vector<Lifetime>& pieces, Runtime& runtime) {
 
 }  // namespace
 
-// From the first step that touches them to the last: temporaries, and what else stands in a format
-// of its own.
+// The lifetimes, from the first step that touches it to the last, of every temporary and of every
+// value that is held in a format that is not plain.
 std::map<Instance, Lifetime> Plan::Parts::lifetimes() const {
   std::map<Instance, Lifetime> lives;
   const auto touch = [&](ValueId id, const Format& format, size_t bytes, size_t step) {
@@ -149,28 +149,28 @@ std::map<Instance, Lifetime> Plan::Parts::lifetimes() const {
 // Gives every temporary, converted copy and workspace its place in the arena.
 void Plan::Parts::lay_out() {
   const std::map<Instance, Lifetime> lives = lifetimes();
-  std::vector<Lifetime> pieces;
-  pieces.reserve(lives.size() + choices.size());
-  for (const auto& [instance, life] : lives) pieces.push_back(life);
+  std::vector<Lifetime> blocks;
+  blocks.reserve(lives.size() + choices.size());
+  for (const auto& [instance, life] : lives) blocks.push_back(life);
   for (size_t i = 0; i < choices.size(); ++i) {
-    pieces.push_back({choices[i].cover.workspace, i, i});
+    blocks.push_back({choices[i].cover.workspace, i, i});
   }
   auto [packing, memory_of_all] = [&] {
     try {
-      return make_arena(pieces, runtime);
+      return make_arena(blocks, runtime);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::device) throw;
-      const Peak peak = peak_of(pieces);
+      const Peak peak = peak_of(blocks);
       const Choice& most = choices[peak.step];
       throw_error(ErrorKind::device, "{}; most memory, {} bytes, is in use at {}{}", error.what(),
-                  peak.bytes, most.row->name,
+                  peak.bytes, most.kernel->name,
                   most.begin < most.end ? ": " + describe(program.ops[most.begin]) : "");
     }
   }();
   arena = std::move(memory_of_all);
   memory.arena = packing.total;
-  memory.peak_live = peak_of(pieces).bytes;
-  for (const Lifetime& piece : pieces) memory.sum += piece.bytes;
+  memory.peak_live = peak_of(blocks).bytes;
+  for (const Lifetime& block : blocks) memory.sum += block.bytes;
 
   size_t next = 0;
   for (const auto& [instance, life] : lives) {
@@ -197,10 +197,10 @@ Tensor Plan::Parts::tensor(const Value& value, const Format& format) const {
               format.empty() ? "" : " in format " + format);
 }
 
-void Plan::Parts::take_turns(const std::vector<Segment>& segments) {
+void Plan::Parts::prepare_segments(const std::vector<Segment>& segments) {
   for (const auto& [begin, end, graph] : segments) {
     const auto run_these = [this, begin = begin, end = end] { run(begin, end); };
-    turns.push_back(graph ? runtime.capture(run_these, 1) : run_these);
+    segment_launches.push_back(graph ? runtime.capture(run_these, 1) : run_these);
   }
 }
 
@@ -211,10 +211,10 @@ const std::function<void()>& Plan::Parts::launch(int64_t count) {
       entry = [step = steps.front().get(), count] { step->run_many(count); };
     } else if (const auto segments = segments_of(program, choices);
                segments.size() > 1 || !segments.front().graph) {
-      if (turns.empty()) take_turns(segments);
+      if (segment_launches.empty()) prepare_segments(segments);
       entry = [this, count] {
         for (int64_t i = 0; i < count; ++i) {
-          for (const auto& turn : turns) turn();
+          for (const auto& segment : segment_launches) segment();
         }
       };
     } else {
@@ -234,7 +234,7 @@ Plan::Plan(Runtime& runtime, Program program, Choices choices, const Externals& 
         runtime, parts_->program, choice, parts_->workspaces[i],
         [this](const Value& value, const Format& format) { return parts_->tensor(value, format); });
     parts_->steps.push_back(
-        choice.row->prepare(Span{parts_->program, choice.begin, choice.end}, binding));
+        choice.kernel->prepare(Span{parts_->program, choice.begin, choice.end}, binding));
   }
   // Made ahead, so that the first steps cost what all others do.
   parts_->launch(1);

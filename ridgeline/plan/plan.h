@@ -5,13 +5,13 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ridgeline/plan/impl.h"
+#include "ridgeline/plan/kernel.h"
 
 namespace ridgeline {
 
-// One chosen row and the ops it covers; a conversion covers none.
+// One chosen kernel and the ops it covers; a conversion covers none.
 struct Choice {
-  const Impl* row = nullptr;
+  const Kernel* kernel = nullptr;
   size_t begin = 0, end = 0;
   Cover cover;
   double seconds = 0;  // as measured alone; 0 when not measured
@@ -33,7 +33,7 @@ struct MemoryUse {
   size_t sum = 0;        // what it would take without reuse
 };
 
-// The chosen rows, prepared and bound to one arena. Running touches no allocator and decides
+// The chosen kernels, prepared and bound to one arena. Running touches no allocator and decides
 // nothing.
 class Plan {
  public:
@@ -44,8 +44,8 @@ class Plan {
   Plan& operator=(Plan&&) noexcept;
 
   // Makes `steps` passes over the program, 1 <= steps <= program().repeats. The caller has put the
-  // inputs of these steps in place and set tick to 0. Asynchronous on a GPU, but for what rows that
-  // run between graphs wait for.
+  // inputs of these steps in place and set tick to 0. Asynchronous on a GPU, but for what kernels
+  // that run between graphs wait for.
   void run(int64_t steps = 1);
 
   // One pass over the choice with this index alone, for profilers and debuggers.

@@ -8,9 +8,9 @@
 #include "ridgeline/plan/busy_clock.h"
 #include "ridgeline/plan/cache.h"
 #include "ridgeline/plan/candidates.h"
+#include "ridgeline/plan/collective_planner.h"
 #include "ridgeline/plan/search.h"
 #include "ridgeline/plan/stopwatch.h"
-#include "ridgeline/plan/together.h"
 
 namespace ridgeline {
 namespace {
@@ -34,25 +34,25 @@ constexpr double kStaleSeconds = 50e-6;
     const bool left_out = why == kNotAsked || why == kUnwanted;
     not_asked += left_out;
     if (left_out || why.starts_with(kOtherOp)) continue;
-    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", candidate.row->name, why);
+    reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", candidate.kernel->name, why);
   }
   if (not_asked > 0) {
-    reasons += fmt::format("{}--rows leaves out {} others; ask for more of them",
+    reasons += fmt::format("{}--kernels leaves out {} others; ask for more of them",
                            reasons.empty() ? "" : "; ", not_asked);
   }
-  throw_error(ErrorKind::usage, "no row computes '{}' in {} here ({})",
+  throw_error(ErrorKind::usage, "no kernel computes '{}' in {} here ({})",
               describe(program.ops[position]), name(program.precision),
-              reasons.empty() ? "no row is for this op" : reasons);
+              reasons.empty() ? "no kernel is for this op" : reasons);
 }
 
-// Positions of the rows in the table: the fixed order of preference as a comparable thing.
-std::vector<size_t> preference(const Choices& choices, const Table& table) {
+// Positions of the kernels in the table: the fixed order of preference as a comparable thing.
+std::vector<size_t> preference(const Choices& choices, const KernelTable& table) {
   std::vector<size_t> order;
-  for (const Choice& choice : choices) order.push_back(size_t(choice.row - table.data()));
+  for (const Choice& choice : choices) order.push_back(size_t(choice.kernel - table.data()));
   return order;
 }
 
-Choices pick_measured(const std::vector<Choices>& shortlist, const Table& table,
+Choices pick_measured(const std::vector<Choices>& shortlist, const KernelTable& table,
                       Stopwatch& stopwatch, Explanation& explanation,
                       const std::function<void()>& go_on) {
   if (shortlist.size() == 1) return shortlist.front();
@@ -72,15 +72,15 @@ Choices pick_measured(const std::vector<Choices>& shortlist, const Table& table,
   return *picked;
 }
 
-using Place = std::pair<const Impl*, size_t>;  // a row and the op it begins at
+using Place = std::pair<const Kernel*, size_t>;  // a kernel and the op it begins at
 
 void mark_chosen(Explanation& explanation, const Choices& choices) {
   std::set<Place> chosen;
   for (const Choice& choice : choices) {
-    if (choice.converted < 0) chosen.emplace(choice.row, choice.begin);
+    if (choice.converted < 0) chosen.emplace(choice.kernel, choice.begin);
   }
   for (Candidate& candidate : explanation.candidates) {
-    candidate.chosen |= chosen.contains({candidate.row, candidate.begin});
+    candidate.chosen |= chosen.contains({candidate.kernel, candidate.begin});
   }
 }
 
@@ -91,7 +91,7 @@ struct OutOfPatience {};
 constexpr double kIdleShare = 0.5;
 
 // The best of the cheapest few covers and of the fixed order, all measured whole.
-Choices choose_measured(const Program& program, const Table& table, const Options& real,
+Choices choose_measured(const Program& program, const KernelTable& table, const Options& real,
                         Choices fixed, const Runtime& runtime, const PlanOptions& options,
                         Stopwatch& stopwatch, Explanation& explanation) {
   const BusyClock clock;
@@ -107,9 +107,9 @@ Choices choose_measured(const Program& program, const Table& table, const Option
   std::map<Place, double> seconds;
   const Cost cost = [&](const Choice& choice) {
     go_on();
-    const double time = stopwatch.row(choice);
+    const double time = stopwatch.kernel(choice);
     if (choice.converted < 0) {
-      seconds[{choice.row, choice.begin}] = time;
+      seconds[{choice.kernel, choice.begin}] = time;
       done = seconds.size();
     }
     return time;
@@ -126,13 +126,13 @@ Choices choose_measured(const Program& program, const Table& table, const Option
     shortlist.push_back(std::move(fixed));
   }
   for (Candidate& candidate : explanation.candidates) {
-    const auto found = seconds.find({candidate.row, candidate.begin});
+    const auto found = seconds.find({candidate.kernel, candidate.begin});
     if (found != seconds.end()) candidate.seconds = found->second;
   }
   return pick_measured(shortlist, table, stopwatch, explanation, go_on);
 }
 
-Choices choose(const Program& program, const Table& table, const Runtime& runtime,
+Choices choose(const Program& program, const KernelTable& table, const Runtime& runtime,
                const PlanOptions& options, Stopwatch& stopwatch, Explanation& explanation) {
   const Options everything =
       usable(program, table, explanation.candidates, true, explanation.steps);
@@ -161,20 +161,20 @@ Choices choose(const Program& program, const Table& table, const Runtime& runtim
   }
 }
 
-// The times that the cache has of rows, for whoever reads the explanation.
+// The times that the cache has of kernels, for whoever reads the explanation.
 void put_kept_times(const Program& program, const TuningCache& cache, Planned& planned) {
   std::map<Place, Choice*> chosen;
   for (Choice& choice : planned.choices) {
-    if (choice.converted < 0) chosen[{choice.row, choice.begin}] = &choice;
+    if (choice.converted < 0) chosen[{choice.kernel, choice.begin}] = &choice;
   }
   for (Candidate& candidate : planned.explanation.candidates) {
     if (candidate.cover.ops == 0) continue;
     const size_t end = candidate.begin + candidate.cover.ops;
-    const auto seconds =
-        cache.row_seconds(candidate.row->name + " | " + signature(program, candidate.begin, end));
+    const auto seconds = cache.kernel_seconds(candidate.kernel->name + " | " +
+                                              signature(program, candidate.begin, end));
     if (!seconds) continue;
     candidate.seconds = *seconds;
-    const auto choice = chosen.find({candidate.row, candidate.begin});
+    const auto choice = chosen.find({candidate.kernel, candidate.begin});
     if (choice != chosen.end()) choice->second->seconds = *seconds;
   }
 }
@@ -186,13 +186,13 @@ bool is_stale(double seconds, double kept) {
 
 // The plan that the cache has, if it still fits and still takes about the time it took; else none,
 // and `source` says why when it is the time.
-std::optional<Planned> kept_plan(const Program& program, const Table& table, Runtime& runtime,
+std::optional<Planned> kept_plan(const Program& program, const KernelTable& table, Runtime& runtime,
                                  const PlanOptions& options, const TuningCache& cache,
                                  DeviceStopwatch& stopwatch, std::string& source) {
   const auto known = cache.plan(plan_key(program, options));
   if (!known) return std::nullopt;
   PlanOptions pinned = options;
-  pinned.pinned = known->rows;
+  pinned.pinned = known->kernels;
   Planned planned = plan_program(program, table, runtime, pinned, stopwatch);
   if (planned.explanation.source != "checkpoint") return std::nullopt;
   if (is_stale(stopwatch.glance(planned.choices), known->seconds)) {
@@ -213,7 +213,7 @@ std::optional<Planned> kept_plan(const Program& program, const Table& table, Run
 
 }  // namespace
 
-Planned plan_program(const Program& program, const Table& table, Runtime& runtime,
+Planned plan_program(const Program& program, const KernelTable& table, Runtime& runtime,
                      const PlanOptions& options, Stopwatch& stopwatch) {
   const auto start = std::chrono::steady_clock::now();
   Planned planned;
@@ -226,13 +226,14 @@ Planned plan_program(const Program& program, const Table& table, Runtime& runtim
   return planned;
 }
 
-Planned plan_in_order(const Program& program, const Table& table, Runtime& runtime,
+Planned plan_in_order(const Program& program, const KernelTable& table, Runtime& runtime,
                       PlanOptions options,
                       const std::function<void(std::vector<Candidate>&)>& narrow) {
   options.tune = false;
-  DeviceStopwatch unused(program, runtime, options.seconds_per_row, nullptr);
+  DeviceStopwatch unused(program, runtime, options.seconds_per_kernel, nullptr);
   Planned planned;
-  // All rows, slow ones too: what `narrow` takes away is not known before, and ranks compare all.
+  // All kernels, slow ones too: what `narrow` takes away is not known before, and ranks compare
+  // all.
   planned.explanation.candidates = ask_all(program, table, runtime, options, Slow::all,
                                            planned.explanation.steps, {}, /*every=*/true);
   narrow(planned.explanation.candidates);
@@ -244,12 +245,12 @@ Planned plan_in_order(const Program& program, const Table& table, Runtime& runti
 // What was asked for is part of the question, so it is part of the key.
 std::string plan_key(const Program& program, const PlanOptions& options) {
   std::string key = signature(program);
-  for (const std::string& row : options.only) key += " only " + row;
-  for (const std::string& row : options.except) key += " except " + row;
+  for (const std::string& kernel : options.only) key += " only " + kernel;
+  for (const std::string& kernel : options.except) key += " except " + kernel;
   return key;
 }
 
-Planned plan_by_names(const Program& program, const Table& table, Runtime& runtime,
+Planned plan_by_names(const Program& program, const KernelTable& table, Runtime& runtime,
                       const PlanOptions& options, const std::vector<std::string>& names) {
   Planned planned;
   PlanningSteps& steps = planned.explanation.steps;
@@ -262,21 +263,21 @@ Planned plan_by_names(const Program& program, const Table& table, Runtime& runti
   return planned;
 }
 
-std::vector<std::string> row_names(const Choices& choices) {
+std::vector<std::string> kernel_names(const Choices& choices) {
   std::vector<std::string> names;
   for (const Choice& choice : choices) {
-    if (choice.converted < 0) names.push_back(choice.row->name);
+    if (choice.converted < 0) names.push_back(choice.kernel->name);
   }
   return names;
 }
 
-Planned plan_program(const Program& program, const Table& table, Runtime& runtime,
+Planned plan_program(const Program& program, const KernelTable& table, Runtime& runtime,
                      const PlanOptions& options, TuningCache* cache) {
   Communicator* ranks = runtime.ranks();
   if (ranks != nullptr && ranks->size() > 1 && has_collectives(program)) {
-    return plan_together(program, table, runtime, options, cache, *ranks);
+    return plan_collectively(program, table, runtime, options, cache, *ranks);
   }
-  DeviceStopwatch stopwatch(program, runtime, options.seconds_per_row, cache);
+  DeviceStopwatch stopwatch(program, runtime, options.seconds_per_kernel, cache);
   if (cache == nullptr || !options.measures() || !options.pinned.empty()) {
     return plan_program(program, table, runtime, options, stopwatch);
   }
@@ -292,7 +293,7 @@ Planned plan_program(const Program& program, const Table& table, Runtime& runtim
   }
   if (!source.empty()) planned.explanation.source = source;
   cache->set_plan(plan_key(program, options),
-                  {row_names(planned.choices), stopwatch.whole(planned.choices)});
+                  {kernel_names(planned.choices), stopwatch.whole(planned.choices)});
   cache->save();
   return planned;
 }

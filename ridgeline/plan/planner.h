@@ -14,35 +14,39 @@ namespace ridgeline {
 class TuningCache;
 
 struct PlanOptions {
-  bool tune = true;  // measure; else the table's fixed order
-  // Leave out rows that are not, and take the table's fixed order whatever `tune` says: rows differ
-  // in the order of their sums, so that a plan chosen by times does not repeat bit for bit.
+  bool tune = true;  // measures kernels; false takes them in the table's fixed order
+  // Leaves out kernels that are not deterministic, and takes the table's fixed order whatever
+  // `tune` says: kernels differ in the order of their sums, so a plan chosen by measured times does
+  // not repeat bit for bit.
   bool deterministic = false;
-  size_t shortlist = 3;  // plans measured whole
-  double seconds_per_row = 0.02;
-  // Patterns of row names: how a name begins, or with '*' for any text the whole of it.
-  std::vector<std::string> only;    // if set: keep rows that fit one of these
-  std::vector<std::string> except;  // leave out rows that fit one of these
-  std::vector<std::string> pinned;  // row names in order, from a checkpoint: used again if they fit
+  size_t shortlist = 3;  // the number of complete plans that are measured
+  double seconds_per_kernel = 0.02;
+  // Patterns of kernel names (kernel_patterns.h): the beginning of a name, or a whole name in which
+  // '*' stands for any text.
+  std::vector<std::string> only;    // if not empty, only kernels that fit one of these are used
+  std::vector<std::string> except;  // kernels that fit one of these are not used
+  std::vector<std::string>
+      pinned;  // a checkpoint's kernels, in order: used again if they still fit
 
   bool measures() const { return tune && !deterministic; }
-  // Measuring on a CPU ends after so many seconds if this thread had a processor for less than half
-  // of them: the machine is busy, and times taken on it are not worth waiting for.
+  // Measuring on a CPU ends after this many seconds if the thread had a core for less than half of
+  // them: the machine is busy, and times measured on it are not worth waiting for.
   double busy_seconds = 5;
-  // Called before each measurement: how many of the rows that the plan may use have been priced.
+  // Called before each measurement with the number of kernels that have been measured and the
+  // number that the plan may use.
   std::function<void(size_t done, size_t all)> measuring;
 };
 
-// One row at one position, tried or refused.
+// One kernel at one position, tried or refused.
 struct Candidate {
-  const Impl* row = nullptr;
+  const Kernel* kernel = nullptr;
   size_t begin = 0;
   Cover cover;          // ops == 0: refused, cover.reason says why
   double seconds = -1;  // -1: not measured
   bool chosen = false;
 };
 
-// What planning has done, counted: each grows in proportion to the ops of the program.
+// Counts the work of planning. Each number grows in proportion to the ops of the program.
 struct PlanningSteps {
   size_t asked = 0;   // calls of covers()
   size_t looked = 0;  // ops that those looked at
@@ -51,8 +55,8 @@ struct PlanningSteps {
 
 // How a plan came about: what `ridgeline plan` prints.
 struct Explanation {
-  // By position, then in table order. A program of more than kMostExplained ops has none of the
-  // rows that are for another op or device.
+  // By position, then in table order. For a program of more than kMostExplained ops, kernels of
+  // other ops or devices are left out.
   std::vector<Candidate> candidates;
   std::vector<double> shortlist_seconds;  // whole plans, as measured
   // "measured", "cache", "fixed order", "checkpoint", "measured again: ...", "fixed order: ..."
@@ -68,30 +72,29 @@ struct Planned {
   Explanation explanation;
 };
 
-// Seconds of one row on the span it covers, or of one conversion; injected so that tests can plan
-// over invented times.
+// Measures seconds. It is injected so that tests can plan with invented times.
 class Stopwatch {
  public:
   virtual ~Stopwatch() = default;
-  virtual double row(const Choice& choice) = 0;
-  virtual double whole(const Choices& choices) = 0;
+  virtual double kernel(const Choice& choice) = 0;   // one kernel on its span, or one conversion
+  virtual double whole(const Choices& choices) = 0;  // a step of a complete plan
 };
 
-// Covers `program` with rows of `table`: a shortest path over (position, formats of live values),
-// the best few measured whole. Throws Error(usage) when nothing covers the program, with each row
-// tried at the first uncovered op and its reason.
-Planned plan_program(const Program& program, const Table& table, Runtime& runtime,
+// Covers `program` with kernels of `table`: finds shortest paths over (position, formats of live
+// values) and measures the best few as complete plans. Throws Error(usage) if nothing covers the
+// program, with each kernel tried at the first uncovered op and its reason.
+Planned plan_program(const Program& program, const KernelTable& table, Runtime& runtime,
                      const PlanOptions& options, Stopwatch& stopwatch);
 
-// The plan whose rows have these names, in order; no choices when they do not fit.
-Planned plan_by_names(const Program& program, const Table& table, Runtime& runtime,
+// Returns the plan whose kernels have these names, in order; it has no choices if they do not fit.
+Planned plan_by_names(const Program& program, const KernelTable& table, Runtime& runtime,
                       const PlanOptions& options, const std::vector<std::string>& names);
 
-std::vector<std::string> row_names(const Choices& choices);  // conversions follow from these
+std::vector<std::string> kernel_names(const Choices& choices);  // conversions follow from these
 
-// The same with measured times, kept in `cache` when given. All ranks of the runtime choose alike
-// when the program has collectives in it; they then call this together.
-Planned plan_program(const Program& program, const Table& table, Runtime& runtime,
+// Plans with times measured on the device, which are kept in `cache` if given. If the program has
+// collectives, all ranks of the runtime call this together and choose the same kernels.
+Planned plan_program(const Program& program, const KernelTable& table, Runtime& runtime,
                      const PlanOptions& options, TuningCache* cache = nullptr);
 
 }  // namespace ridgeline

@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "ridgeline/plan/impl.h"
+#include "ridgeline/plan/kernel.h"
 
 namespace ridgeline {
 

@@ -42,7 +42,7 @@ struct Program {
 
   double flops() const;
   // The least that must cross memory in a step: every external value's touched bytes once (gathered
-  // rows, not whole sets; parameters read and written, copies of them written), temporaries on
+  // samples, not whole sets; parameters read and written, copies of them written), temporaries on
   // chip.
   double external_bytes() const;
 

@@ -49,7 +49,7 @@ using PathRef = std::shared_ptr<Path>;
 double seconds_of(const PathRef& path) { return path ? path->seconds : 0.0; }
 
 Choice choice_of(const Candidate& candidate) {
-  return {candidate.row,
+  return {candidate.kernel,
           candidate.begin,
           candidate.begin + candidate.cover.ops,
           candidate.cover,
@@ -157,9 +157,9 @@ class Walker {
     if (held.contains(wanted)) return true;
     std::shared_ptr<const Choice> best;
     for (const Format& from : held) {
-      for (const Impl* row : options_.conversions) {
-        if (!row->converts(value, from, wanted)) continue;
-        Choice choice{row, 0, 0, {}, 0, value.id, from, wanted, use != nullptr ? use->bytes : 0};
+      for (const Kernel* kernel : options_.conversions) {
+        if (!kernel->converts(value, from, wanted)) continue;
+        Choice choice{kernel, 0, 0, {}, 0, value.id, from, wanted, use != nullptr ? use->bytes : 0};
         const auto written = written_bytes_.find({value.id, from});
         choice.from_bytes = written == written_bytes_.end() ? 0 : written->second;
         choice.seconds = seconds_of(choice);
@@ -183,7 +183,7 @@ class Walker {
     return candidate_seconds_.emplace(&candidate, cost_(choice_of(candidate))).first->second;
   }
   double seconds_of(const Choice& conversion) {
-    const Conversion key{conversion.row, conversion.converted, conversion.from, conversion.to};
+    const Conversion key{conversion.kernel, conversion.converted, conversion.from, conversion.to};
     const auto found = conversion_seconds_.find(key);
     if (found != conversion_seconds_.end()) return found->second;
     return conversion_seconds_.emplace(key, cost_(conversion)).first->second;
@@ -196,7 +196,7 @@ class Walker {
   std::vector<Values> reads_, writes_;                          // by op
   std::map<std::pair<ValueId, Format>, size_t> written_bytes_;  // what formats of a value take
   std::unordered_map<const Candidate*, double> candidate_seconds_;
-  using Conversion = std::tuple<const Impl*, ValueId, Format, Format>;
+  using Conversion = std::tuple<const Kernel*, ValueId, Format, Format>;
   std::map<Conversion, double> conversion_seconds_;
 };
 
@@ -339,11 +339,11 @@ Choices first_cover(const Program& program, const Options& options) {
 Choices named_cover(const Program& program, const Options& options,
                     const std::vector<std::string>& names) {
   Choices choices = FirstPath(program, options, [&](const Candidate& candidate, size_t depth) {
-                      return depth < names.size() && candidate.row->name == names[depth];
+                      return depth < names.size() && candidate.kernel->name == names[depth];
                     }).find();
-  const auto rows = std::count_if(choices.begin(), choices.end(),
-                                  [](const Choice& choice) { return choice.converted < 0; });
-  return size_t(rows) == names.size() ? choices : Choices{};
+  const auto kernels = std::count_if(choices.begin(), choices.end(),
+                                     [](const Choice& choice) { return choice.converted < 0; });
+  return size_t(kernels) == names.size() ? choices : Choices{};
 }
 
 size_t stuck_at(const Program& program, const Options& options) {

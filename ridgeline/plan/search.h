@@ -8,11 +8,11 @@
 
 namespace ridgeline {
 
-// The rows that may be used at each position, with what they would do there.
+// The kernels that may be used at each position, with what they would do there.
 struct Options {
   std::vector<std::vector<Candidate>>
       at;  // by position; candidates with cover.ops > 0, table order
-  std::vector<const Impl*> conversions;
+  std::vector<const Kernel*> conversions;
   size_t* walked = nullptr;  // if set: counts the ops that the search goes over
 };
 
@@ -25,10 +25,10 @@ constexpr size_t kMostStates = 64;
 std::vector<Choices> cheapest_covers(const Program& program, const Options& options,
                                      const Cost& cost, size_t count);
 
-// The first cover found taking rows in table order at each position; empty when there is none.
+// The first cover found taking kernels in table order at each position; empty when there is none.
 Choices first_cover(const Program& program, const Options& options);
 
-// The cover whose rows have these names, in order; empty when they do not fit the program.
+// The cover whose kernels have these names, in order; empty when they do not fit the program.
 Choices named_cover(const Program& program, const Options& options,
                     const std::vector<std::string>& names);
 

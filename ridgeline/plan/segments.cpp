@@ -5,7 +5,7 @@
 namespace ridgeline {
 namespace {
 
-bool is_between(const Choice& choice) { return choice.row->traits.between_graphs; }
+bool is_between(const Choice& choice) { return choice.kernel->traits.between_graphs; }
 
 bool starts_in_graph(const Program& program, const Choice& choice) {
   for (size_t op = choice.begin; op < choice.end; ++op) {

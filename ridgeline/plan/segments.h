@@ -14,9 +14,9 @@ struct Segment {
   bool operator==(const Segment&) const = default;
 };
 
-// A plan as what is launched in turn: one graph, unless it has rows that run between graphs. No
-// graph may end while a sum that it has started is under way on another stream, so a plan with
-// starts of both kinds has no graphs at all.
+// Divides a plan into segments that are launched one after the other: a single graph, unless the
+// plan has kernels that run between graphs. No graph may end while a sum that it has started is
+// still under way on another stream, so a plan with starts of both kinds has no graphs at all.
 std::vector<Segment> segments_of(const Program& program, const Choices& choices);
 
 }  // namespace ridgeline

@@ -12,8 +12,8 @@
 namespace ridgeline {
 namespace {
 
-// Contents a row can be timed on, or as much of them as repeats (fill_repeating() does): floats in
-// (-0.5, 0.5), integers below their bound; nothing where zeros will do, as for state, rates and
+// Contents a kernel can be timed on, or as much of them as repeats (fill_repeating() does): floats
+// in (-0.5, 0.5), integers below their bound; nothing where zeros will do, as for state, rates and
 // counters.
 std::vector<std::byte> sample(const ValueInfo& info) {
   const bool weights =
@@ -88,9 +88,9 @@ class ScratchBinding final : public Binding {
 
 }  // namespace
 
-DeviceStopwatch::DeviceStopwatch(const Program& program, Runtime& runtime, double seconds_per_row,
-                                 TuningCache* cache)
-    : program_(program), runtime_(runtime), seconds_(seconds_per_row), cache_(cache) {}
+DeviceStopwatch::DeviceStopwatch(const Program& program, Runtime& runtime,
+                                 double seconds_per_kernel, TuningCache* cache)
+    : program_(program), runtime_(runtime), seconds_(seconds_per_kernel), cache_(cache) {}
 
 Tensor DeviceStopwatch::scratch(const Value& value, const Format& format, size_t bytes) {
   auto found = memory_.find({value.id, format});
@@ -146,19 +146,19 @@ void DeviceStopwatch::clear(const std::vector<Tensor>& counters) {
   for (const Tensor& counter : counters) runtime_.clear(counter.data, counter.bytes());
 }
 
-double DeviceStopwatch::row(const Choice& choice) {
+double DeviceStopwatch::kernel(const Choice& choice) {
   const std::string work = choice.converted < 0
                                ? signature(program_, choice.begin, choice.end)
                                : fmt::format("{}{} {} to {}", name(program_.precision),
                                              to_string(program_.info(choice.converted).value.shape),
                                              choice.from, choice.to);
-  const std::string key = choice.row->name + " | " + work;
+  const std::string key = choice.kernel->name + " | " + work;
   const bool together = has_collectives(program_, choice.begin, choice.end);
   // Layers that are alike are measured once, also where the cache's times are not to be had.
   const auto before = measured_.find(key);
   if (before != measured_.end() && !together) return before->second;
   if (cache_ != nullptr && !anew_) {
-    if (const auto known = cache_->row_seconds(key)) return *known;
+    if (const auto known = cache_->kernel_seconds(key)) return *known;
   }
   const CoverLookup cover(choice.cover);
   const DeviceBuffer workspace(runtime_, choice.cover.workspace);
@@ -175,9 +175,9 @@ double DeviceStopwatch::row(const Choice& choice) {
     return scratch(value, {}, size_t(size_of(value)));
   };
   const ScratchBinding binding(runtime_, program_, choice, workspace.data(), find);
-  const auto step = choice.row->prepare(Span{program_, choice.begin, choice.end}, binding);
+  const auto step = choice.kernel->prepare(Span{program_, choice.begin, choice.end}, binding);
   const std::vector<Tensor> counters = ticks(choice.begin, choice.end);
-  // A row of whole programs makes many steps a launch, as in a run: what it does once a launch
+  // A kernel of whole programs makes many steps a launch, as in a run: what it does once a launch
   // (fetching weights) is not the price of a step.
   const bool whole = choice.begin == 0 && choice.end == program_.ops.size();
   const auto time_of = [&](int64_t steps) {
@@ -190,7 +190,7 @@ double DeviceStopwatch::row(const Choice& choice) {
   double seconds = time_of(1);
   if (const int64_t steps = whole ? steps_for(seconds) : 1; steps > 1) seconds = time_of(steps);
   clear(counters);
-  if (cache_ != nullptr) cache_->set_row_seconds(key, seconds);
+  if (cache_ != nullptr) cache_->set_kernel_seconds(key, seconds);
   measured_[key] = seconds;
   return seconds;
 }
@@ -237,8 +237,8 @@ double DeviceStopwatch::time_plan(const Choices& choices, double budget) {
       return first > kLong ? first : std::min(first, once());
     }
   }
-  // A few steps a launch, as in a run, without making the measurement long; as many as row() takes
-  // where one row makes them all.
+  // A few steps a launch, as in a run, without making the measurement long; as many as kernel()
+  // takes where one kernel makes them all.
   const int64_t few = std::min<int64_t>(program_.repeats, 4);
   double seconds = time_of(few);
   const int64_t steps = choices.size() == 1 ? steps_for(seconds) : few;

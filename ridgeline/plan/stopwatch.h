@@ -7,23 +7,23 @@
 
 namespace ridgeline {
 
-// Measures rows and plans on the device, on random data in memory of its own: no weight that
+// Measures kernels and plans on the device, on random data in memory of its own: no weight that
 // matters is touched. Learning rates and counters are zero, so repeated steps neither run away nor
 // run out.
 class DeviceStopwatch final : public Stopwatch {
  public:
-  DeviceStopwatch(const Program& program, Runtime& runtime, double seconds_per_row,
+  DeviceStopwatch(const Program& program, Runtime& runtime, double seconds_per_kernel,
                   TuningCache* cache);
 
-  double row(const Choice& choice) override;
+  double kernel(const Choice& choice) override;
   double whole(const Choices& choices) override { return time_plan(choices, 4 * seconds_); }
 
   // The same in a fraction of the time, and roughly.
   double glance(const Choices& choices) { return time_plan(choices, seconds_ / 4); }
 
-  // From here on rows are measured even where the cache has a time; the new one replaces it.
+  // From here on kernels are measured even where the cache has a time; the new one replaces it.
   void measure_anew() { anew_ = true; }
-  // The next time of a row is measured, whatever this stopwatch has measured before.
+  // The next time of a kernel is measured, whatever this stopwatch has measured before.
   void forget() { measured_.clear(); }
 
  private:

@@ -25,7 +25,7 @@ struct Ceilings {
   double half_flops = 0;                  // bf16 and fp16, alike; GPUs only; 0: none
   std::vector<Bandwidth> bandwidths;      // by growing size; the last is main memory
   // What keeps short work from its rates; 0: not measured, or nothing of the kind.
-  double launch_seconds = 0;     // GPUs: the shortest kernel, from one to the next in a graph
+  double launch_seconds = 0;     // GPUs: the shortest launch, from one to the next in a graph
   double region_seconds = 0;     // CPUs: an empty parallel region of all threads
   double host_bandwidth = 0;     // GPUs: bytes a second from the host's memory
   double network_bandwidth = 0;  // bytes a second between ranks

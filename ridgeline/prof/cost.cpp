@@ -6,7 +6,7 @@
 namespace ridgeline::prof {
 namespace {
 
-// How often the ops of a span count a value, and how often a fused row must move it.
+// How often the ops of a span count a value, and how often a fused kernel must move it.
 struct Moves {
   int reads = 0, writes = 0;
   bool read_first = false;

@@ -14,7 +14,7 @@ constexpr int64_t kExtent = 4096;
 // Both buffers of a copy together: within the L2 of a large GPU, and far beyond it.
 constexpr double kSizes[] = {32e6, 1e9};
 
-double product_rate(Runtime& runtime, const Table& rows, Precision precision) {
+double product_rate(Runtime& runtime, const KernelTable& kernels, Precision precision) {
   const DType dtype = storage(precision);
   const Shape square{kExtent, kExtent};
   Program program;
@@ -24,20 +24,20 @@ double product_rate(Runtime& runtime, const Table& rows, Precision precision) {
   const Value w = program.add_value("w", dtype, square, Role::param);
   const Value y = program.add_value("y", dtype, square, Role::output);
   program.add(Linear{x, w, Value{}, y});
-  // The table has the rows that are likely to be best in front.
-  constexpr double kMostSeconds = 0.2, kRowSeconds = 0.005;
+  // The table has the kernels that are likely to be best in front.
+  constexpr double kMostSeconds = 0.2, kKernelSeconds = 0.005;
   const auto begin = std::chrono::steady_clock::now();
-  DeviceStopwatch stopwatch(program, runtime, kRowSeconds, nullptr);
+  DeviceStopwatch stopwatch(program, runtime, kKernelSeconds, nullptr);
   double best = INFINITY;
   for (const bool fallback : {false, true}) {
-    for (const Impl& row : rows) {
+    for (const Kernel& kernel : kernels) {
       const std::chrono::duration<double> gone = std::chrono::steady_clock::now() - begin;
       if (best < INFINITY && (fallback || gone.count() > kMostSeconds)) break;
-      if (!row.covers || row.traits.fallback != fallback) continue;
-      if (row.target != runtime.device().kind) continue;
-      const Cover cover = row.covers(Rest{program, 0, runtime});
+      if (!kernel.covers || kernel.traits.fallback != fallback) continue;
+      if (kernel.target != runtime.device().kind) continue;
+      const Cover cover = kernel.covers(Rest{program, 0, runtime});
       if (cover.ops != 1 || !cover.reads.empty() || !cover.writes.empty()) continue;
-      best = std::min(best, stopwatch.row({&row, 0, 1, cover, 0, -1, {}, {}, 0}));
+      best = std::min(best, stopwatch.kernel({&kernel, 0, 1, cover, 0, -1, {}, {}, 0}));
     }
   }
   return program.flops() / best;
@@ -67,19 +67,19 @@ double upload_rate(Runtime& runtime) {
   return double(kBytes) / best;
 }
 
-// The shortest kernel there is: a copy of nothing.
+// The shortest launch there is: a copy of nothing.
 double launch_seconds(Runtime& runtime, const GpuCopy& copy) {
   return runtime.time([&] { copy(nullptr, nullptr, 0); }, 0.05);
 }
 
 }  // namespace
 
-Ceilings measure_gpu_ceilings(Runtime& runtime, const Table& rows, const GpuCopy& copy) {
+Ceilings measure_gpu_ceilings(Runtime& runtime, const KernelTable& kernels, const GpuCopy& copy) {
   Ceilings ceilings;
-  ceilings.fp32_flops = product_rate(runtime, rows, Precision::fp32);
-  ceilings.tf32_flops = product_rate(runtime, rows, Precision::tf32);
-  ceilings.fp64_flops = product_rate(runtime, rows, Precision::fp64);
-  ceilings.half_flops = product_rate(runtime, rows, Precision::bf16);
+  ceilings.fp32_flops = product_rate(runtime, kernels, Precision::fp32);
+  ceilings.tf32_flops = product_rate(runtime, kernels, Precision::tf32);
+  ceilings.fp64_flops = product_rate(runtime, kernels, Precision::fp64);
+  ceilings.half_flops = product_rate(runtime, kernels, Precision::bf16);
   for (const double bytes : kSizes) {
     ceilings.bandwidths.push_back({bytes, copy_rate(runtime, copy, bytes)});
   }
@@ -93,13 +93,13 @@ Ceilings measure_gpu_ceilings(Runtime& runtime, const Table& rows, const GpuCopy
   return ceilings;
 }
 
-Ceilings gpu_ceilings_of(Runtime& runtime, const Table& rows, const GpuCopy& copy,
+Ceilings gpu_ceilings_of(Runtime& runtime, const KernelTable& kernels, const GpuCopy& copy,
                          const std::filesystem::path& file, bool again) {
   if (!again) {
     const auto kept = read_ceilings(file, runtime.fingerprint());
     if (kept && kept->half_flops > 0) return *kept;
   }
-  const Ceilings measured = measure_gpu_ceilings(runtime, rows, copy);
+  const Ceilings measured = measure_gpu_ceilings(runtime, kernels, copy);
   keep_ceilings(file, measured);
   return measured;
 }

@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "ridgeline/plan/impl.h"
+#include "ridgeline/plan/kernel.h"
 #include "ridgeline/prof/ceilings.h"
 
 namespace ridgeline::prof {
@@ -10,12 +10,12 @@ namespace ridgeline::prof {
 // to[0..bytes) = from[0..bytes) on the GPU; of no bytes a kernel that does nothing
 using GpuCopy = std::function<void(void* to, const void* from, size_t bytes)>;
 
-// A GPU's ceilings: the rate of the best row of `rows` on a large product in fp32, tf32 and fp64,
+// A GPU's ceilings: the rate of the best of `kernels` on a large product in fp32, tf32 and fp64,
 // and of copies within its cache and beyond. Takes about a second.
-Ceilings measure_gpu_ceilings(Runtime& runtime, const Table& rows, const GpuCopy& copy);
+Ceilings measure_gpu_ceilings(Runtime& runtime, const KernelTable& kernels, const GpuCopy& copy);
 
 // From `file`, else measured and kept there. `again` measures anyway.
-Ceilings gpu_ceilings_of(Runtime& runtime, const Table& rows, const GpuCopy& copy,
+Ceilings gpu_ceilings_of(Runtime& runtime, const KernelTable& kernels, const GpuCopy& copy,
                          const std::filesystem::path& file, bool again = false);
 
 }  // namespace ridgeline::prof

@@ -137,7 +137,8 @@ void draw_roofs(Out out, const Plot& plot, const Roofline& roofline) {
   for (const Bandwidth& level : levels) fastest = std::max(fastest, level.rate);
   const double ridge =
       std::clamp(plot.x.at(std::max(1e-30, plot.peak / fastest)), plot.x.from, plot.x.to);
-  // Its name stands where the roof begins: no row computes at the peak rate on so few flops a byte.
+  // Its name stands where the roof begins: no kernel computes at the peak rate on so few flops a
+  // byte.
   fmt::format_to(out,
                  "<line class=\"roof\" x1=\"{0:.1f}\" y1=\"{1:.1f}\" x2=\"{2:.1f}\" "
                  "y2=\"{1:.1f}\"/><text class=\"name\" x=\"{0:.1f}\" y=\"{3:.1f}\">{4}FLOP/s "
@@ -152,7 +153,7 @@ void draw_points(Out out, const Plot& plot, const Roofline& roofline) {
   for (size_t i = 0; i < roofline.points.size(); ++i) {
     const RooflinePoint& point = roofline.points[i];
     if (!has_place(point)) continue;
-    // An area by share: a row of everything is as large as the numbers' line allows.
+    // An area by share: a kernel of everything is as large as the numbers' line allows.
     circles.push_back({plot.x.at(point.flops / point.bytes), plot.y.at(point.flops / point.seconds),
                        4 + 14 * std::sqrt(point.share)});
     drawn.push_back(i);

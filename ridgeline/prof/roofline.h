@@ -7,7 +7,7 @@
 
 namespace ridgeline::prof {
 
-// A row of a plan on the plot: where it is by its work and time, how large by its share.
+// A kernel of a plan on the plot: where it is by its work and time, how large by its share.
 struct RooflinePoint {
   std::string label;
   double flops = 0, bytes = 0, seconds = 0, share = 0;
@@ -23,7 +23,7 @@ struct Roofline {
 };
 
 // A complete SVG file for light and dark pages. Points carry numbers, which the list below
-// explains; rows without arithmetic have no place on the plot, which the list says.
+// explains; kernels without arithmetic have no place on the plot, which the list says.
 std::string to_svg(const Roofline& roofline);
 
 // Boxes of equal size for the numbers beside circles, none over another or over a circle where that

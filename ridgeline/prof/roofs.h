@@ -6,16 +6,16 @@
 
 namespace ridgeline::prof {
 
-// What can hold a row back.
+// What can hold a kernel back.
 enum class Roof { compute, memory, launch, barrier, pcie, network };
 constexpr int kRoofs = 6;
 const char* name(Roof roof);
 
-// The work of one row, in what each roof limits.
+// The work of one kernel, in what each roof limits.
 struct Work {
   double flops = 0, bytes = 0;
   Precision precision = Precision::fp32;
-  double launches = 0;       // of kernels, one after the other
+  double launches = 0;       // of GPU functions, one after the other
   double regions = 0;        // of all threads of a CPU, each with a barrier at its end
   double host_bytes = 0;     // over the bus between host and GPU
   double network_bytes = 0;  // between ranks

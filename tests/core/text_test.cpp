@@ -6,9 +6,9 @@ namespace ridgeline {
 namespace {
 
 TEST(Text, CountsInTheRightNumber) {
-  EXPECT_EQ(counted(0, "row"), "0 rows");
-  EXPECT_EQ(counted(1, "row"), "1 row");
-  EXPECT_EQ(counted(2, "row"), "2 rows");
+  EXPECT_EQ(counted(0, "kernel"), "0 kernels");
+  EXPECT_EQ(counted(1, "kernel"), "1 kernel");
+  EXPECT_EQ(counted(2, "kernel"), "2 kernels");
   EXPECT_EQ(counted(1, "class", "classes"), "1 class");
   EXPECT_EQ(counted(10, "class", "classes"), "10 classes");
 }

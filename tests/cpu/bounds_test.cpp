@@ -1,5 +1,5 @@
-// The bounds of tests/support/bounds.h let a correct row pass and catch the smallest real mistakes:
-// a term or a sample left out, a step's learning rate mixed up, a write past the end.
+// The bounds of tests/support/bounds.h let a correct kernel pass and catch the smallest real
+// mistakes: a term or a sample left out, a step's learning rate mixed up, a write past the end.
 #include "tests/support/bounds.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <cmath>
 #include <functional>
 
-#include "ridgeline/cpu/reference/rows.h"
+#include "ridgeline/cpu/reference/kernels.h"
 #include "ridgeline/registry.h"
 #include "tests/support/compare.h"
 
@@ -21,24 +21,24 @@ struct Spoiler {
   std::function<void(const Binding& binding)> spoil;
 };
 
-// A row that covers the whole program by the reference rows, in the program's own dtypes.
-Impl whole_program_row(Spoiler spoiler) {
-  Impl row;
-  row.name = "cpu.control.reference";
-  row.covers = [](const Rest& rest) {
+// A kernel that covers the whole program with the reference kernels, in the program's own dtypes.
+Kernel whole_program_kernel(Spoiler spoiler) {
+  Kernel kernel;
+  kernel.name = "cpu.control.reference";
+  kernel.covers = [](const Rest& rest) {
     Cover cover = Cover::of(rest.size());
     for (size_t op = 0; op < rest.size(); ++op) {
-      for (const Impl& reference : cpu::reference_rows()) {
+      for (const Kernel& reference : cpu::reference_kernels()) {
         const Cover one = reference.covers({rest.program, rest.begin + op, rest.runtime});
         cover.workspace = std::max(cover.workspace, one.workspace);
       }
     }
     return cover;
   };
-  row.prepare = [spoiler](const Span& span, const Binding& binding) -> std::unique_ptr<Step> {
+  kernel.prepare = [spoiler](const Span& span, const Binding& binding) -> std::unique_ptr<Step> {
     std::vector<std::shared_ptr<Step>> steps;
     for (size_t op = span.begin; op < span.end; ++op) {
-      for (const Impl& reference : cpu::reference_rows()) {
+      for (const Kernel& reference : cpu::reference_kernels()) {
         const Rest rest{span.program, op, binding.runtime()};
         if (reference.covers(rest).ops == 0) continue;
         steps.push_back(reference.prepare({span.program, op, op + 1}, binding));
@@ -51,14 +51,14 @@ Impl whole_program_row(Spoiler spoiler) {
       for (const auto& step : steps) step->run();
     });
   };
-  return row;
+  return kernel;
 }
 
 testing::AssertionResult check(const Case& c, const Spoiler& spoiler, int64_t steps = 1) {
   const auto runtime = make_runtime(Device{}, 1);
-  const Impl row = whole_program_row(spoiler);
-  const Cover cover = row.covers({c.program, 0, *runtime});
-  return agrees(row, cover, c.program, 0, c.inputs(), *runtime, {row}, steps);
+  const Kernel kernel = whole_program_kernel(spoiler);
+  const Cover cover = kernel.covers({c.program, 0, *runtime});
+  return agrees(kernel, cover, c.program, 0, c.inputs(), *runtime, {kernel}, steps);
 }
 
 Case find(const std::vector<Case>& cases, const std::string& start) {

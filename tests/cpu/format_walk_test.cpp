@@ -1,5 +1,6 @@
-// Rows that hand values on in formats of their own (blocks of channels, rows of channels): each by
-// itself, with padding poisoned before it is written, and two by two.
+// Kernels that hand values on in formats of their own (blocks of channels, rows of channels): each
+// is tested by itself, with padding poisoned before it is written, and together with its
+// neighbours.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,20 +19,20 @@ std::vector<Case> net_cases(DType dtype) {
   return all;
 }
 
-TEST(FormatWalk, RowsOfNetworksAgreeWithTheOracle) {
+TEST(FormatWalk, KernelsOfNetworksAgreeWithTheOracle) {
   const auto runtime = make_runtime(Device{}, 2);
-  const Table table = all_rows();
+  const KernelTable table = all_kernels();
   Exercised exercised;
   for (const Case& c : net_cases(DType::fp32)) {
     if (wanted(c)) walk(c, table, *runtime, exercised);
   }
 }
 
-// Whoever adds a row with a format of its own needs a case in which another row takes what it
-// gives, and one gives what it takes.
-TEST(FormatWalk, RowsAgreeWithTheOracleOnWhatOtherRowsGiveThem) {
+// Whoever adds a kernel with a format of its own needs a case in which another kernel takes what it
+// gives, and one in which another kernel gives what it takes.
+TEST(FormatWalk, KernelsAgreeWithTheOracleOnWhatOtherKernelsGiveThem) {
   const auto runtime = make_runtime(Device{}, 2);
-  const Table table = all_rows();
+  const KernelTable table = all_kernels();
   Handed handed, all;
   for (const DType dtype : kFloats) {
     for (const auto& cases : {net_cases, recurrent_cases}) {
@@ -45,33 +46,34 @@ TEST(FormatWalk, RowsAgreeWithTheOracleOnWhatOtherRowsGiveThem) {
   }
   if (!all_wanted()) return;
   EXPECT_FALSE(all.given_by.empty());
-  for (const std::string& row : all.given_by) {
-    EXPECT_TRUE(handed.given_by.contains(row))
-        << row << ": no case has a row that takes its format";
+  for (const std::string& kernel : all.given_by) {
+    EXPECT_TRUE(handed.given_by.contains(kernel))
+        << kernel << ": no case has a kernel that takes its format";
   }
-  for (const std::string& row : all.taken_by) {
-    EXPECT_TRUE(handed.taken_by.contains(row))
-        << row << ": no case has a row that gives its format";
+  for (const std::string& kernel : all.taken_by) {
+    EXPECT_TRUE(handed.taken_by.contains(kernel))
+        << kernel << ": no case has a kernel that gives its format";
   }
 }
 
-// A row for relu on [kRows, kLive], and its conversions, in a format that pads each row to kWide.
+// A kernel for relu on [kRows, kLive], and its conversions, in a format that pads each row to
+// kWide.
 constexpr int64_t kRows = 2, kLive = 3, kWide = 4;
 
 struct Faults {
   bool conversion_leaves = false;  // the conversion does not write the padding
-  bool row_leaves = false;         // nor does the row
-  bool row_changes = false;        // the row writes into what it reads
-  bool row_reads = false;          // the row lets padding reach an element
+  bool kernel_leaves = false;      // nor does the kernel
+  bool kernel_changes = false;     // the kernel writes into what it reads
+  bool kernel_reads = false;       // the kernel lets padding reach an element
 };
 
-Impl padded_conversion(const Format& format, const Faults& faults) {
-  Impl row;
-  row.name = "cpu.pad.fake";
-  row.converts = [=](const Value&, const Format& from, const Format& to) {
+Kernel padded_conversion(const Format& format, const Faults& faults) {
+  Kernel kernel;
+  kernel.name = "cpu.pad.fake";
+  kernel.converts = [=](const Value&, const Format& from, const Format& to) {
     return (from.empty() && to == format) || (from == format && to.empty());
   };
-  row.prepare = [=](const Span&, const Binding& binding) {
+  kernel.prepare = [=](const Span&, const Binding& binding) {
     const bool pads = binding.from().empty();
     const auto* from = binding.read(binding.converted()).as<const float>();
     auto* to = binding.write(binding.converted()).as<float>();
@@ -83,13 +85,13 @@ Impl padded_conversion(const Format& format, const Faults& faults) {
       }
     });
   };
-  return row;
+  return kernel;
 }
 
-Impl padded_relu(const Format& format, const Faults& faults) {
-  Impl row;
-  row.name = "cpu.relu.fake";
-  row.covers = [=](const Rest& rest) {
+Kernel padded_relu(const Format& format, const Faults& faults) {
+  Kernel kernel;
+  kernel.name = "cpu.relu.fake";
+  kernel.covers = [=](const Rest& rest) {
     const auto* op = rest.get<Activation>(0);
     if (op == nullptr) return Cover::no("no activation");
     Cover cover = Cover::of(1);
@@ -97,7 +99,7 @@ Impl padded_relu(const Format& format, const Faults& faults) {
     cover.writes = {{op->y.id, format, kRows * kWide * sizeof(float)}};
     return cover;
   };
-  row.prepare = [=](const Span& span, const Binding& binding) {
+  kernel.prepare = [=](const Span& span, const Binding& binding) {
     const auto& op = span.get<Activation>(0);
     auto* x = binding.read(op.x).as<float>();
     auto* y = binding.write(op.y).as<float>();
@@ -105,35 +107,35 @@ Impl padded_relu(const Format& format, const Faults& faults) {
       for (int64_t r = 0; r < kRows; ++r) {
         float *from = x + r * kWide, *to = y + r * kWide;
         for (int64_t c = 0; c < kLive; ++c) to[c] = std::fmax(from[c], 0.0f);
-        if (faults.row_reads) to[0] += 0 * from[kLive];
-        if (!faults.row_leaves) to[kLive] = 0;
-        if (faults.row_changes) from[kLive] = 1;
+        if (faults.kernel_reads) to[0] += 0 * from[kLive];
+        if (!faults.kernel_leaves) to[kLive] = 0;
+        if (faults.kernel_changes) from[kLive] = 1;
       }
     });
   };
-  return row;
+  return kernel;
 }
 
 testing::AssertionResult padded_relu_agrees(const Format& format, const Faults& faults) {
   CaseBuilder c("padded relu", DType::fp32);
   c.add(Activation{ActivationKind::relu, c.in("x", {kRows, kLive}), c.out("y", {kRows, kLive})});
   const Case one = c.done();
-  const Table table{padded_conversion(format, faults), padded_relu(format, faults)};
+  const KernelTable table{padded_conversion(format, faults), padded_relu(format, faults)};
   const auto runtime = make_runtime(Device{}, 1);
   const Cover cover = table[1].covers({one.program, 0, *runtime});
   return agrees(table[1], cover, one.program, 0, one.inputs(), *runtime, table);
 }
 
-TEST(FormatWalk, SeesRowsThatBreakTheContractOfPadding) {
+TEST(FormatWalk, SeesKernelsThatBreakTheContractOfPadding) {
   EXPECT_TRUE(padded_relu_agrees("padded", {}));
   EXPECT_FALSE(padded_relu_agrees("padded", {.conversion_leaves = true}));
-  EXPECT_FALSE(padded_relu_agrees("padded", {.row_leaves = true}));
-  EXPECT_FALSE(padded_relu_agrees("padded", {.row_changes = true}));
-  EXPECT_TRUE(padded_relu_agrees("padded", {.row_reads = true}));  // it is zero
+  EXPECT_FALSE(padded_relu_agrees("padded", {.kernel_leaves = true}));
+  EXPECT_FALSE(padded_relu_agrees("padded", {.kernel_changes = true}));
+  EXPECT_TRUE(padded_relu_agrees("padded", {.kernel_reads = true}));  // it is zero
 
-  EXPECT_TRUE(padded_relu_agrees("~padded", {.conversion_leaves = true, .row_leaves = true}));
-  EXPECT_FALSE(padded_relu_agrees("~padded", {.row_changes = true}));
-  EXPECT_FALSE(padded_relu_agrees("~padded", {.row_reads = true}));
+  EXPECT_TRUE(padded_relu_agrees("~padded", {.conversion_leaves = true, .kernel_leaves = true}));
+  EXPECT_FALSE(padded_relu_agrees("~padded", {.kernel_changes = true}));
+  EXPECT_FALSE(padded_relu_agrees("~padded", {.kernel_reads = true}));
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "ridgeline/cpu/onednn/rows.h"
+#include "ridgeline/cpu/onednn/kernels.h"
 
 namespace ridgeline::cpu {
 namespace {
@@ -19,7 +19,7 @@ int64_t threads_here() {
 }
 
 TEST(QuietWorkers, AreHadOnceForTheProcessAndOnlyWhereProcessorsAreShort) {
-  if (onednn_rows().empty()) GTEST_SKIP() << "built without oneDNN";
+  if (onednn_kernels().empty()) GTEST_SKIP() << "built without oneDNN";
   if (std::getenv("GOMP_SPINCOUNT") != nullptr || std::getenv("OMP_WAIT_POLICY") != nullptr) {
     GTEST_SKIP() << "the environment says how OpenMP waits";
   }

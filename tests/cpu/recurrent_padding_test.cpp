@@ -1,16 +1,16 @@
-// What lies behind an item's last step never enters a result, by every row of the CPU.
+// Values behind a sample's last time step never enter a result, with any kernel of the CPU.
 #include <gtest/gtest.h>
 
-#include "ridgeline/cpu/simd/split_rows.h"
+#include "ridgeline/cpu/simd/split_kernels.h"
 #include "ridgeline/registry.h"
 #include "tests/support/padding.h"
 
 namespace ridgeline::test {
 namespace {
 
-TEST(RecurrentRows, PaddingNeverEntersAResult) {
+TEST(RecurrentKernels, PaddingNeverEntersAResult) {
   const auto runtime = make_runtime(Device{}, 2);
-  const Table table = all_rows();
+  const KernelTable table = all_kernels();
   Exercised exercised;
   for (const DType dtype : {DType::fp32, DType::fp64}) {
     for (const auto& cases : {recurrent_op_cases, recurrent_cases}) {
@@ -19,18 +19,18 @@ TEST(RecurrentRows, PaddingNeverEntersAResult) {
       }
     }
   }
-  for (const char* row : {"cpu.rnn_grad_w.simd", "cpu.rnn_grad_w.reference", "cpu.rnn.simd",
-                          "cpu.rnn.items", "cpu.rnn_grads.items"}) {
-    EXPECT_GT(exercised[row], 0) << row;
+  for (const char* kernel : {"cpu.rnn_grad_w.simd", "cpu.rnn_grad_w.reference", "cpu.rnn.simd",
+                             "cpu.rnn.batch_parallel", "cpu.rnn_grads.batch_parallel"}) {
+    EXPECT_GT(exercised[kernel], 0) << kernel;
   }
 }
 
-TEST(RecurrentRows, PaddingNeverEntersAResultOfSplitProducts) {
+TEST(RecurrentKernels, PaddingNeverEntersAResultOfSplitProducts) {
   const auto runtime = make_runtime(Device{}, 2);
-  Table table = all_rows();
-  std::erase_if(table, [&](const Impl& row) { return bool(row.covers); });
-  const Table rows = cpu::simd::split_rows(cpu::simd::split_portable_engine());
-  table.insert(table.end(), rows.begin(), rows.end());
+  KernelTable table = all_kernels();
+  std::erase_if(table, [&](const Kernel& kernel) { return bool(kernel.covers); });
+  const KernelTable kernels = cpu::simd::split_kernels(cpu::simd::split_portable_engine());
+  table.insert(table.end(), kernels.begin(), kernels.end());
   Exercised exercised;
   for (const Case& c : recurrent_cases(DType::fp32)) {
     if (has_padding(c)) expect_no_padding(c, table, *runtime, exercised);

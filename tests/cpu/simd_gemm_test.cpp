@@ -33,7 +33,7 @@ struct Panels {
   explicit Panels(int64_t n_, int64_t features_)
       : n(n_), features(features_), buffer(panel_elements<T>(n, features) * sizeof(T)) {}
   explicit Panels(const Matrix<T>& m) : Panels(m.rows, m.columns) {
-    batch_kernels<T>().to_panels(m.data(), features, features, data(), {0, n}, {0, features});
+    batch_functions<T>().to_panels(m.data(), features, features, data(), {0, n}, {0, features});
   }
   T* data() const { return reinterpret_cast<T*>(buffer.data()); }
   double at(int64_t r, int64_t f) const {
@@ -59,23 +59,25 @@ class SimdGemm : public testing::Test {};
 using Types = testing::Types<float, double>;
 TYPED_TEST_SUITE(SimdGemm, Types);
 
-double activation(Act act, double x) {
+double activation(SimdActivation act, double x) {
   switch (act) {
-    case Act::none:
+    case SimdActivation::none:
       return x;
-    case Act::relu:
+    case SimdActivation::relu:
       return x > 0 ? x : 0;
-    case Act::tanh:
+    case SimdActivation::tanh:
       return std::tanh(x);
-    case Act::sigmoid:
+    case SimdActivation::sigmoid:
       return 1 / (1 + std::exp(-x));
-    case Act::gelu:
+    case SimdActivation::gelu:
       return 0.5 * x * std::erfc(-x * M_SQRT1_2);
   }
   return x;
 }
 
-constexpr Act kActs[] = {Act::none, Act::relu, Act::tanh, Act::sigmoid, Act::gelu};
+constexpr SimdActivation kActs[] = {SimdActivation::none, SimdActivation::relu,
+                                    SimdActivation::tanh, SimdActivation::sigmoid,
+                                    SimdActivation::gelu};
 
 // Two calls whose ranges meet in the middle, so that cuts at odd rows are covered.
 TYPED_TEST(SimdGemm, ForwardAgreesWithDoubles) {
@@ -83,11 +85,11 @@ TYPED_TEST(SimdGemm, ForwardAgreesWithDoubles) {
   for (const auto& [n, in, out] : kDims) {
     const Matrix<T> x(n, in, 1), w(out, in, 2), b(1, out, 3);
     const Panels<T> x_panels(x), y(n, out), z(n, out);
-    for (const Act act : kActs) {
+    for (const SimdActivation act : kActs) {
       const ForwardArgs<T> args{w.data(), b.data(), x_panels.data(), y.data(), z.data(), in,
                                 out,      act};
-      kernels<T>().forward(args, {0, out / 2}, {0, n});
-      kernels<T>().forward(args, {out / 2, out}, {0, n});
+      gemm_functions<T>().forward(args, {0, out / 2}, {0, n});
+      gemm_functions<T>().forward(args, {out / 2, out}, {0, n});
       for (int64_t r = 0; r < n; ++r) {
         for (int64_t o = 0; o < out; ++o) {
           double want = b.at(0, o), size = std::abs(want);
@@ -114,7 +116,7 @@ TYPED_TEST(SimdGemm, InputGradAgreesWithDoublesWholeAndInParts) {
     const size_t stride = panel_elements<T>(n, in);
     const Buffer parts(2 * stride * sizeof(T));
     T* part = reinterpret_cast<T*>(parts.data());
-    const auto& k = kernels<T>();
+    const auto& k = gemm_functions<T>();
     const auto check = [&, n = n, in = in, out = out](double extra) {
       for (int64_t r = 0; r < n; ++r) {
         for (int64_t i = 0; i < in; ++i) {
@@ -129,17 +131,31 @@ TYPED_TEST(SimdGemm, InputGradAgreesWithDoublesWholeAndInParts) {
         }
       }
     };
-    k.input_grad(
-        {w.data(), dz_panels.data(), dx.data(), saved_panels.data(), in, out, Act::tanh, {0, out}},
-        {0, in}, {0, n});
-    check(5);
-    k.input_grad({w.data(), dz_panels.data(), part, nullptr, in, out, Act::none, {0, out / 3}},
+    k.input_grad({w.data(),
+                  dz_panels.data(),
+                  dx.data(),
+                  saved_panels.data(),
+                  in,
+                  out,
+                  SimdActivation::tanh,
+                  {0, out}},
                  {0, in}, {0, n});
+    check(5);
     k.input_grad(
-        {w.data(), dz_panels.data(), part + stride, nullptr, in, out, Act::none, {out / 3, out}},
+        {w.data(), dz_panels.data(), part, nullptr, in, out, SimdActivation::none, {0, out / 3}},
         {0, in}, {0, n});
-    batch_kernels<T>().combine(
-        {part, 2, int64_t(stride), saved_panels.data(), dx.data(), in, Act::tanh}, {0, in}, {0, n});
+    k.input_grad({w.data(),
+                  dz_panels.data(),
+                  part + stride,
+                  nullptr,
+                  in,
+                  out,
+                  SimdActivation::none,
+                  {out / 3, out}},
+                 {0, in}, {0, n});
+    batch_functions<T>().combine(
+        {part, 2, int64_t(stride), saved_panels.data(), dx.data(), in, SimdActivation::tanh},
+        {0, in}, {0, n});
     check(6);
   }
 }
@@ -158,9 +174,9 @@ TYPED_TEST(SimdGemm, WeightGradAgreesWithDoubles) {
         WeightGradArgs<T> args{dz_panels.data(), x.data(), in, n, in, out, dw.data(), db.data()};
         args.sparse = sparse;
         args.sparse_scratch = scratch.data();
-        kernels<T>().weight_grad(args, {0, out / 2}, {0, in});
-        kernels<T>().weight_grad(args, {out / 2, out}, {0, in / 2});
-        kernels<T>().weight_grad(args, {out / 2, out}, {in / 2, in});
+        gemm_functions<T>().weight_grad(args, {0, out / 2}, {0, in});
+        gemm_functions<T>().weight_grad(args, {out / 2, out}, {0, in / 2});
+        gemm_functions<T>().weight_grad(args, {out / 2, out}, {in / 2, in});
         for (int64_t o = 0; o < out; ++o) {
           double sum = 0, sum_size = 0;
           for (int64_t r = 0; r < n; ++r) {
@@ -199,12 +215,12 @@ TYPED_TEST(SimdGemm, UpdateInTwoPartsFollowsTheEquation) {
     args.sgd = {T(0.1), T(0.9), T(0.01), nesterov};
     args.w = w.data(), args.b = b.data(), args.mw = mw.data(), args.mb = mb.data();
     args.last = false;
-    kernels<T>().weight_grad(args, {0, out}, {0, in});
+    gemm_functions<T>().weight_grad(args, {0, out}, {0, in});
     args.dz = dz_panels.data() + half * out;
     args.x = x.data() + half * in;
     args.n = n - half;
     args.first = false, args.last = true;
-    kernels<T>().weight_grad(args, {0, out}, {0, in});
+    gemm_functions<T>().weight_grad(args, {0, out}, {0, in});
     const auto expect = [&](double got, double got_m, double old, double old_m, double g,
                             double size) {
       const double step = g + double(args.sgd.weight_decay) * old;

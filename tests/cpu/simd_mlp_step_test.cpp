@@ -12,7 +12,7 @@ namespace {
 
 struct Net {
   std::vector<int64_t> sizes;
-  Act act;
+  SimdActivation act;
   int64_t n;
 };
 
@@ -39,7 +39,7 @@ class Trial {
           p[k][i] = T(value(random) / std::sqrt(double(in)) * (k < 2 ? 1 : 0.1));
         }
       }
-      layers_.push_back({in, out, last ? Act::none : net.act, p[0], p[1], p[2], p[3]});
+      layers_.push_back({in, out, last ? SimdActivation::none : net.act, p[0], p[1], p[2], p[3]});
       for (const int k : {0, 1, 2, 3}) {
         want_.emplace_back(p[k], p[k] + (k % 2 == 0 ? in * out : out));
       }
@@ -113,15 +113,15 @@ class Trial {
   int64_t classes() const { return net_.sizes.back(); }
 
   double f(double v) const {
-    if (net_.act == Act::relu) return v > 0 ? v : 0;
-    if (net_.act == Act::tanh) return std::tanh(v);
-    if (net_.act == Act::sigmoid) return 1 / (1 + std::exp(-v));
+    if (net_.act == SimdActivation::relu) return v > 0 ? v : 0;
+    if (net_.act == SimdActivation::tanh) return std::tanh(v);
+    if (net_.act == SimdActivation::sigmoid) return 1 / (1 + std::exp(-v));
     return 0.5 * v * std::erfc(-v * M_SQRT1_2);
   }
   double slope(double v) const {
-    if (net_.act == Act::relu) return v > 0 ? 1 : 0;
-    if (net_.act == Act::tanh) return 1 - f(v) * f(v);
-    if (net_.act == Act::sigmoid) return f(v) * (1 - f(v));
+    if (net_.act == SimdActivation::relu) return v > 0 ? 1 : 0;
+    if (net_.act == SimdActivation::tanh) return 1 - f(v) * f(v);
+    if (net_.act == SimdActivation::sigmoid) return f(v) * (1 - f(v));
     return 0.5 * std::erfc(-v * M_SQRT1_2) + v * std::exp(-v * v / 2) / std::sqrt(2 * M_PI);
   }
 
@@ -175,15 +175,15 @@ class Trial {
 };
 
 const Net kNets[] = {
-    {{1, 1}, Act::relu, 1},
-    {{3, 2}, Act::relu, 5},
-    {{17, 5, 3}, Act::relu, 1},
-    {{31, 70, 10}, Act::relu, 33},
-    {{784, 128, 64, 10}, Act::relu, 32},
-    {{49, 33, 21, 7}, Act::tanh, 19},
-    {{20, 37, 100}, Act::gelu, 50},
-    {{40, 64, 64, 64, 80}, Act::relu, 100},
-    {{29, 23, 10}, Act::sigmoid, 701},
+    {{1, 1}, SimdActivation::relu, 1},
+    {{3, 2}, SimdActivation::relu, 5},
+    {{17, 5, 3}, SimdActivation::relu, 1},
+    {{31, 70, 10}, SimdActivation::relu, 33},
+    {{784, 128, 64, 10}, SimdActivation::relu, 32},
+    {{49, 33, 21, 7}, SimdActivation::tanh, 19},
+    {{20, 37, 100}, SimdActivation::gelu, 50},
+    {{40, 64, 64, 64, 80}, SimdActivation::relu, 100},
+    {{29, 23, 10}, SimdActivation::sigmoid, 701},
 };
 
 template <typename T>
@@ -219,13 +219,13 @@ TYPED_TEST(SimdMlpStep, IsBitwiseRepeatable) {
   }
 }
 
-// The last batch of an epoch is smaller than the step was made for: some threads have no rows.
+// The last batch of an epoch is smaller than the step was made for: some threads have no samples.
 TYPED_TEST(SimdMlpStep, TakesSmallerBatches) {
   using T = TypeParam;
   const double bound = 64 * std::numeric_limits<T>::epsilon();
   ThreadPool pool(3);
   for (const int64_t n_max : {10, 100, 1000}) {
-    Trial<T> trial({{21, 34, 10}, Act::relu, 9});
+    Trial<T> trial({{21, 34, 10}, SimdActivation::relu, 9});
     const double want = trial.reference();
     EXPECT_NEAR(trial.run(pool, n_max).loss, want, bound * 9);
     EXPECT_LE(trial.worst(), bound) << n_max;

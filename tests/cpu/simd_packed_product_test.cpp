@@ -1,4 +1,4 @@
-// Products with a packed operand, and the pieces in which threads share work out.
+// Products with a packed operand, and the work stealing by which threads share their tasks.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -25,31 +25,32 @@ std::vector<T> numbers(size_t count, uint64_t seed) {
 template <typename T>
 class PackedProducts : public testing::Test {
  protected:
-  // c = (c or bias) + a[rows, depth] . b[depth, panels * kPanel], by three threads in pieces.
-  void check(int64_t rows, int64_t depth, int64_t panels, bool turned, bool add) {
-    SCOPED_TRACE(testing::Message() << rows << " x " << depth << ", " << panels << " panels"
-                                    << (turned ? ", turned" : "") << (add ? ", added" : ""));
+  // c = (c or bias) + a[rows, depth] . b[depth, panels * kPanel], by three threads.
+  void check(int64_t rows, int64_t depth, int64_t panels, bool transposed, bool add) {
+    SCOPED_TRACE(testing::Message()
+                 << rows << " x " << depth << ", " << panels << " panels"
+                 << (transposed ? ", transposed" : "") << (add ? ", added" : ""));
     const auto a = numbers<T>(size_t(rows * depth), 1), bias = numbers<T>(size_t(rows), 2);
     const auto b = numbers<T>(size_t(panels * depth * kPanel<T>), 3);
     const auto before = numbers<T>(size_t(panels * rows * kPanel<T>), 4);
     auto c = before;
     std::vector<T> packed(packed_elements<T>(rows, depth));
-    packed_kernels<T>().pack(a.data(), turned ? 1 : depth, turned ? rows : 1, rows, depth,
-                             packed.data(), {0, packed_tiles<T>(rows)});
+    packed_functions<T>().pack(a.data(), transposed ? 1 : depth, transposed ? rows : 1, rows, depth,
+                               packed.data(), {0, packed_tiles<T>(rows)});
     PackedProductArgs<T> args{packed.data(),    b.data(), c.data(), depth * kPanel<T>,
                               rows * kPanel<T>, rows,     depth,    bias.data()};
     args.add = add;
     ThreadPool pool(3);
-    std::vector<int64_t> counters(Pieces::counters(pool.size()));
-    const Pieces pieces(counters.data(), pool.size());
-    pieces.clear();
-    pool.run([&](int thread) { multiply_in_pieces(pieces, thread, 0, args, panels); });
+    std::vector<int64_t> counters(WorkStealing::counters(pool.size()));
+    const WorkStealing work(counters.data(), pool.size());
+    work.clear();
+    pool.run([&](int thread) { multiply_stealing(work, thread, 0, args, panels); });
     for (int64_t i = 0; i < int64_t(c.size()); ++i) {
       const int64_t panel = i / (rows * kPanel<T>), row = i / kPanel<T> % rows,
                     lane = i % kPanel<T>;
       double sum = add ? before[size_t(i)] : bias[size_t(row)], size = std::abs(sum);
       for (int64_t k = 0; k < depth; ++k) {
-        const double product = double(a[size_t(turned ? k * rows + row : row * depth + k)]) *
+        const double product = double(a[size_t(transposed ? k * rows + row : row * depth + k)]) *
                                double(b[size_t((panel * depth + k) * kPanel<T> + lane)]);
         sum += product;
         size += std::abs(product);
@@ -72,22 +73,22 @@ TYPED_TEST(PackedProducts, AgreeWithDoublesInEveryShape) {
   }
 }
 
-TEST(Pieces, AreDoneOnceEachWhoeverIsHeldUp) {
+TEST(WorkStealing, RunsEachTaskOnceWhoeverIsHeldUp) {
   for (const int threads : {1, 2, 5}) {
     for (const int64_t count : {0, 1, 4, 37}) {
       ThreadPool pool(threads);
-      std::vector<int64_t> counters(Pieces::counters(threads));
-      const Pieces pieces(counters.data(), threads);
+      std::vector<int64_t> counters(WorkStealing::counters(threads));
+      const WorkStealing work(counters.data(), threads);
       constexpr int64_t kRounds = 5;
       std::vector<std::atomic<int>> done(size_t(kRounds * count));
       for (int pass = 0; pass < 2; ++pass) {  // counters of an earlier pass do not matter
-        pieces.clear();
+        work.clear();
         pool.run([&](int thread) {
           for (int64_t round = 0; round < kRounds; ++round) {
             if (thread == round % threads)
               std::this_thread::sleep_for(std::chrono::milliseconds(2));
-            pieces.run(thread, round, count,
-                       [&](int64_t piece) { ++done[size_t(round * count + piece)]; });
+            work.run(thread, round, count,
+                     [&](int64_t task) { ++done[size_t(round * count + task)]; });
             pool.barrier();
           }
         });

@@ -18,11 +18,11 @@ namespace {
 
 struct Net {
   std::vector<int64_t> sizes;
-  Act act;
-  std::vector<int64_t> shares;  // rows of each rank
+  SimdActivation act;
+  std::vector<int64_t> shares;  // samples of each rank
 };
 
-// The same weights for every rank, and a set of rows.
+// The same weights for every rank, and a set of samples.
 template <typename T>
 struct Replica {
   explicit Replica(const Net& net) {
@@ -38,15 +38,15 @@ struct Replica {
         p[k] = tensors.back().data();
         for (int64_t i = 0; i < count; ++i) p[k][i] = T(value(random) / std::sqrt(double(in)));
       }
-      layers.push_back({in, out, last ? Act::none : net.act, p[0], p[1], p[2], p[3]});
+      layers.push_back({in, out, last ? SimdActivation::none : net.act, p[0], p[1], p[2], p[3]});
     }
   }
   std::vector<std::vector<T>> tensors;
   std::vector<MlpLayer<T>> layers;
 };
 
-struct Rows {
-  Rows(const Net& net, size_t rank, int step) {
+struct Samples {
+  Samples(const Net& net, size_t rank, int step) {
     std::mt19937 random(uint32_t(100 * rank + size_t(step)));
     const int64_t n = net.shares[rank];
     set.resize(size_t(n * net.sizes[0]) + 64);
@@ -87,8 +87,9 @@ void plain_step(const Net& net, Replica<T>& replica, int step, std::vector<MlpSc
     const Buffer workspace(alone.workspace_bytes());
     alone.bind(workspace.data());
     ThreadPool pool(1);
-    const Rows rows(net, r, step);
-    scores.push_back(alone.run(pool, rows.batch<T>(), net.shares[r], 1 / total, MlpTurn<T>{}));
+    const Samples samples(net, r, step);
+    scores.push_back(
+        alone.run(pool, samples.batch<T>(), net.shares[r], 1 / total, MlpIteration<T>{}));
     if (r == 0) sums = grads;
     for (size_t k = 0; r > 0 && k < grads.size(); ++k) {
       for (size_t i = 0; i < grads[k].size(); ++i) sums[k][i] += grads[k][i];
@@ -96,10 +97,10 @@ void plain_step(const Net& net, Replica<T>& replica, int step, std::vector<MlpSc
   }
   for (size_t l = 0; l < replica.layers.size(); ++l) {
     const MlpLayer<T>& layer = replica.layers[l];
-    update_kernels<T>().sgd({sums[2 * l].data(), 1, 0, layer.w, layer.mw, kSgd<T>},
-                            {0, layer.in * layer.out});
-    update_kernels<T>().sgd({sums[2 * l + 1].data(), 1, 0, layer.b, layer.mb, kSgd<T>},
-                            {0, layer.out});
+    update_functions<T>().sgd({sums[2 * l].data(), 1, 0, layer.w, layer.mw, kSgd<T>},
+                              {0, layer.in * layer.out});
+    update_functions<T>().sgd({sums[2 * l + 1].data(), 1, 0, layer.b, layer.mb, kSgd<T>},
+                              {0, layer.out});
   }
 }
 
@@ -112,13 +113,13 @@ std::vector<MlpScore> run_ranks(
   int64_t most = 0;
   double total = 0;
   for (const int64_t n : net.shares) most = std::max(most, n), total += double(n);
-  const size_t bytes = SharedMlpStep<T>(replicas[0].layers, 1).room_bytes(most);
+  const size_t bytes = SharedMlpStep<T>(replicas[0].layers, 1).segment_bytes(most);
   std::vector<Buffer> memory;
-  std::vector<std::byte*> rooms;
+  std::vector<std::byte*> segments;
   for (size_t r = 0; r < ranks; ++r) {
     memory.emplace_back(bytes);
-    rooms.push_back(memory.back().data());
-    std::memset(rooms.back(), 0, bytes);
+    segments.push_back(memory.back().data());
+    std::memset(segments.back(), 0, bytes);
   }
   std::vector<MlpScore> scores(ranks * size_t(steps));
   std::vector<std::jthread> team;
@@ -129,10 +130,10 @@ std::vector<MlpScore> run_ranks(
       SharedMlpStep<T> step(replicas[r].layers, threads);
       const Buffer workspace(step.workspace_bytes());
       std::memset(workspace.data(), 0xff, step.workspace_bytes());
-      step.bind(rooms, int(r), workspace.data());
+      step.bind(segments, int(r), workspace.data());
       for (int i = 0; i < steps; ++i) {
-        const Rows rows(net, r, i);
-        scores[size_t(i) * ranks + r] = step.run(pool, rows.batch<T>(), net.shares[r], 1 / total,
+        const Samples samples(net, r, i);
+        scores[size_t(i) * ranks + r] = step.run(pool, samples.batch<T>(), net.shares[r], 1 / total,
                                                  kSgd<T>, [](const std::function<bool()>& done) {
                                                    while (!done()) std::this_thread::yield();
                                                  });
@@ -148,15 +149,15 @@ class SimdSharedStep : public ::testing::Test {};
 using Types = ::testing::Types<float, double>;
 TYPED_TEST_SUITE(SimdSharedStep, Types);
 
-// Uneven shares, so that ranks with few rows help those with many: not a bit may depend on who did
-// what.
+// Uneven shares, so that ranks with few samples help those with many. The result must not depend,
+// to the bit, on which rank computed what.
 TYPED_TEST(SimdSharedStep, IsTheSumOfTheSharesBitForBit) {
   using T = TypeParam;
   const Net nets[] = {
-      {{50, 260, 10}, Act::sigmoid, {700, 1, 130, 64}},
-      {{37, 29, 23, 5}, Act::relu, {129, 300}},
-      {{20, 150, 17, 3}, Act::gelu, {65, 257, 128}},
-      {{12, 4}, Act::none, {200}},
+      {{50, 260, 10}, SimdActivation::sigmoid, {700, 1, 130, 64}},
+      {{37, 29, 23, 5}, SimdActivation::relu, {129, 300}},
+      {{20, 150, 17, 3}, SimdActivation::gelu, {65, 257, 128}},
+      {{12, 4}, SimdActivation::none, {200}},
   };
   constexpr int kSteps = 6;
   for (const Net& net : nets) {
@@ -216,11 +217,11 @@ class HeldUp {
   }
 };
 
-// What a thread saw of a counter is old when it comes back to take the piece, which others have
-// taken since, and so the next may not be ready.
+// A thread that read a counter and was preempted holds a stale value: others may have taken the
+// task since, and the next one may not be ready.
 TYPED_TEST(SimdSharedStep, StandsThreadsThatAreHeldUp) {
   using T = TypeParam;
-  const Net net{{1, 2}, Act::none, {1500, 1, 64}};
+  const Net net{{1, 2}, SimdActivation::none, {1500, 1, 64}};
   constexpr int kSteps = 300;
   Replica<T> want(net);
   std::vector<MlpScore> want_scores;
@@ -236,22 +237,22 @@ TYPED_TEST(SimdSharedStep, StandsThreadsThatAreHeldUp) {
 // Threads of one process, which update the same weights.
 TYPED_TEST(SimdSharedStep, OfThreadsIsThatToo) {
   using T = TypeParam;
-  const Net net{{33, 140, 6}, Act::tanh, {190, 65, 2, 128}};
+  const Net net{{33, 140, 6}, SimdActivation::tanh, {190, 65, 2, 128}};
   constexpr int kSteps = 5;
   Replica<T> want(net), got(net);
   std::vector<MlpScore> want_scores;
   for (int i = 0; i < kSteps; ++i) plain_step(net, want, i, want_scores);
   const size_t ranks = net.shares.size();
-  const size_t bytes = align_up(SharedMlpStep<T>(got.layers, 1).room_bytes(190), 4096);
+  const size_t bytes = align_up(SharedMlpStep<T>(got.layers, 1).segment_bytes(190), 4096);
   const Buffer memory(bytes * ranks);
-  std::vector<std::byte*> rooms;
-  for (size_t r = 0; r < ranks; ++r) rooms.push_back(memory.data() + r * bytes);
+  std::vector<std::byte*> segments;
+  for (size_t r = 0; r < ranks; ++r) segments.push_back(memory.data() + r * bytes);
   std::vector<SharedMlpStep<T>> members;
   std::vector<Buffer> workspaces;
   for (size_t r = 0; r < ranks; ++r) {
     SharedMlpStep<T>& member = members.emplace_back(got.layers, 1);
     workspaces.emplace_back(member.workspace_bytes());
-    member.bind(rooms, int(r), workspaces.back().data());
+    member.bind(segments, int(r), workspaces.back().data());
     member.be_threads();
   }
   double total = 0;
@@ -263,11 +264,12 @@ TYPED_TEST(SimdSharedStep, OfThreadsIsThatToo) {
     for (size_t r = 0; r < ranks; ++r) {
       team.emplace_back([&, r] {
         ThreadPool pool(1);
-        const Rows rows(net, r, i);
-        const MlpScore score = members[r].contribute(
-            pool, rows.batch<T>(), net.shares[r], 1 / total, [](const std::function<bool()>& done) {
-              while (!done()) std::this_thread::yield();
-            });
+        const Samples samples(net, r, i);
+        const MlpScore score =
+            members[r].contribute(pool, samples.batch<T>(), net.shares[r], 1 / total,
+                                  [](const std::function<bool()>& done) {
+                                    while (!done()) std::this_thread::yield();
+                                  });
         EXPECT_EQ(score.loss, want_scores[size_t(i) * ranks + r].loss);
         members[r].update_part(kSgd<T>);
       });

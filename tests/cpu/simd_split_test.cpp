@@ -36,7 +36,7 @@ TEST_P(SplitProducts, AreAsGoodAsFp32InEveryShape) {
   for (const int64_t rows : {1, 32, 45}) {
     for (const int64_t columns : {1, 37, 64, 300}) {
       for (const int64_t depth : {1, 31, 64, 700}) {
-        for (const bool turned : {false, true}) {
+        for (const bool transposed : {false, true}) {
           const auto a = numbers(rows * depth, 1), b = numbers(depth * columns, 2);
           const auto bias = numbers(rows, 3);
           SplitMatrix left{engine_, split_blocks(rows), split_blocks(depth), nullptr};
@@ -44,7 +44,7 @@ TEST_P(SplitProducts, AreAsGoodAsFp32InEveryShape) {
           std::vector<uint16_t> of_left(left.size()), of_right(right.size());
           left.blocks = of_left.data();
           right.blocks = of_right.data();
-          if (turned) {
+          if (transposed) {
             left.take_left_transposed(a.data(), rows, rows, depth, {0, left.sides}, 0, left.depth);
           } else {
             left.take_left(a.data(), depth, rows, depth, {0, left.sides});
@@ -61,8 +61,9 @@ TEST_P(SplitProducts, AreAsGoodAsFp32InEveryShape) {
             const int64_t row = i / columns, column = i % columns;
             double sum = bias[size_t(row)], size = std::abs(sum);
             for (int64_t k = 0; k < depth; ++k) {
-              const double product = double(a[size_t(turned ? k * rows + row : row * depth + k)]) *
-                                     double(b[size_t(k * columns + column)]);
+              const double product =
+                  double(a[size_t(transposed ? k * rows + row : row * depth + k)]) *
+                  double(b[size_t(k * columns + column)]);
               sum += product;
               size += std::abs(product);
             }

@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "ridgeline/cuda/rows.h"
+#include "ridgeline/cuda/kernels.h"
 #include "ridgeline/cuda/vendor/nccl.h"
 #include "ridgeline/data/batches.h"
 #include "ridgeline/engine/resident_set.h"
@@ -22,18 +22,18 @@ namespace {
 
 class CudaCollectives : public test::GpuTest {};
 
-// The weights after 20 steps of a launch of up to 8, with the start rows whose names begin so.
+// The weights after 20 steps of a launch of up to 8, with the start kernels whose names begin so.
 std::string weights_after(Machine& machine, int ranks, const char* start, DType wire) {
   const Config config = testing::small_config(
       {"train.clip_norm=0", "train.optimizer={type=\"sgd\",lr=0.1,momentum=0.9}"});
   const auto set = testing::small_set();
-  nn::Model model = config.build_model(set->train.item_shape());
+  nn::Model model = config.build_model(set->train.sample_shape());
   model.initialise(3);
   nn::LowerOptions options =
       lower_options(config, scaling_for(config.data.scale, set->train), set->train.classes);
   options.batch = 16;
   options.repeats = 8;
-  options.set_rows = options.order_rows = set->train.size();
+  options.set_samples = options.order_samples = set->train.size();
   options.ranks = ranks;
   options.gradient_wire = wire;
   nn::Lowered lowered = nn::lower(model, options);
@@ -45,7 +45,7 @@ std::string weights_after(Machine& machine, int ranks, const char* start, DType 
   weights.bind(lowered, shared);
   Runner runner(machine, std::move(lowered), shared);
   bool found = ranks == 0;
-  for (const std::string& row : runner.row_names()) found |= row.starts_with(start);
+  for (const std::string& kernel : runner.kernel_names()) found |= kernel.starts_with(start);
   EXPECT_TRUE(found) << start;
   const std::vector<double> rates(8, 0.1);
   for (int launch = 0; launch < 4; ++launch) runner.launch(launch % 2 * 16, 5, 5 * launch, rates);
@@ -56,7 +56,7 @@ std::string weights_after(Machine& machine, int ranks, const char* start, DType 
   return bits;
 }
 
-// A GPU as far as rows look when they are asked what they cover.
+// A GPU as far as kernels look when they are asked what they cover.
 class AskedGpu final : public Runtime {
  public:
   Device device() const override { return {DeviceKind::cuda, 0}; }
@@ -69,7 +69,8 @@ class AskedGpu final : public Runtime {
   double time(const std::function<void()>&, double) override { return 0; }
 };
 
-// What the row that hands a GPU's memory to MPI says to a sum of such values; "" when it takes it.
+// What the kernel that hands a GPU's memory to MPI says to a sum of such values; "" when it takes
+// it.
 std::string mpi_refusal(Communicator* ranks, DType dtype, DType wire) {
   Program program;
   const Value grad = program.add_value("grad", dtype, {5}, Role::param);
@@ -78,17 +79,17 @@ std::string mpi_refusal(Communicator* ranks, DType dtype, DType wire) {
   program.add(AllReduceStart{{grad}, {sum}, token, 2, wire});
   AskedGpu gpu;
   gpu.set_ranks(ranks);
-  for (const Impl& row : cuda::rows()) {
-    if (row.name != "cuda.all_reduce_start.mpi") continue;
-    EXPECT_TRUE(row.traits.between_graphs);
-    const Cover cover = row.covers({program, 0, gpu});
+  for (const Kernel& kernel : cuda::kernels()) {
+    if (kernel.name != "cuda.all_reduce_start.mpi") continue;
+    EXPECT_TRUE(kernel.traits.between_graphs);
+    const Cover cover = kernel.covers({program, 0, gpu});
     EXPECT_EQ(cover.ops, cover.reason.empty() ? 1u : 0u);
     return cover.reason;
   }
-  return "there is no such row";
+  return "there is no such kernel";
 }
 
-TEST(CudaMpiRow, TakesWhatTheLibrarySaysItTakes) {
+TEST(CudaMpiKernel, TakesWhatTheLibrarySaysItTakes) {
   dist::SelfCommunicator host_only;
   test::DeviceSelf aware, unaware("Some MPI 1.0 does not say that it takes memory of a GPU");
   for (const DType dtype : {DType::fp32, DType::fp64}) {
@@ -108,19 +109,19 @@ TEST_F(CudaCollectives, OfOneRankChangeNoBit) {
   RunConfig run;
   run.device = "cuda";
   run.tune = false;
-  const auto without = [&](const std::vector<const char*>& rows) {
+  const auto without = [&](const std::vector<const char*>& kernels) {
     auto machine = std::make_unique<Machine>(run);
     machine->runtime().set_ranks(&alone);
     cuda::cuda_runtime(machine->runtime()).connect_ranks();
-    machine->except([&](const Impl& row) {
-      for (const char* name : rows) {
-        if (row.name.starts_with(name)) return true;
+    machine->except([&](const Kernel& kernel) {
+      for (const char* name : kernels) {
+        if (kernel.name.starts_with(name)) return true;
       }
       return false;
     });
     return machine;
   };
-  // Rows that update at once would round differently: left out on both sides.
+  // Kernels that update at once would round differently: left out on both sides.
   const auto plain = without({"cuda.mlp_train", "cuda.mlp_step", "cuda.program", "cuda.head_sgd",
                               "cuda.linear_grad_w_sgd"});
   const std::string want = weights_after(*plain, 0, "", DType::fp32);

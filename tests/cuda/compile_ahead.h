@@ -5,15 +5,15 @@
 #include <vector>
 
 #include "ridgeline/cuda/generate/compile.h"
-#include "ridgeline/cuda/generate/rows.h"
+#include "ridgeline/cuda/generate/kernels.h"
 #include "tests/support/walk.h"
 
 namespace ridgeline::test {
 
-// Compiles the kernels that generated rows would make for these cases, side by side, into the
+// Compiles the kernels that the generator would write for these cases, side by side, into the
 // folder of kept ones: one after the other, as walks come to them, they take minutes.
 inline void compile_ahead(const std::vector<Case>& cases, const cuda::CudaRuntime& runtime) {
-  if (!wanted_row("cuda.program.persistent")) return;
+  if (!wanted_kernel("cuda.program.persistent")) return;
   std::vector<std::string> sources;
   for (const Case& c : cases) {
     if (!wanted(c)) continue;

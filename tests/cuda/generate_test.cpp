@@ -7,7 +7,7 @@
 #include <string>
 
 #include "ridgeline/cuda/generate/compile.h"
-#include "ridgeline/cuda/generate/rows.h"
+#include "ridgeline/cuda/generate/kernels.h"
 #include "ridgeline/cuda/generate/source.h"
 #include "tests/cuda/compile_ahead.h"
 #include "tests/cuda/generated_nets.h"
@@ -117,7 +117,7 @@ bool is_bounded(const Case& c) {
 
 // RIDGELINE_RANDOM_NETS nets from RIDGELINE_RANDOM_SEED on, each in one precision.
 TEST_F(CudaGenerate, RandomNetsAgreeWithTheOracle) {
-  const Table table = cuda::generated_rows();
+  const KernelTable table = cuda::generated_kernels();
   const int64_t count = from_environment("RIDGELINE_RANDOM_NETS", 10);
   const int64_t first = from_environment("RIDGELINE_RANDOM_SEED", 1);
   std::vector<Case> cases;

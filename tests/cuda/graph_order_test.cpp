@@ -10,7 +10,7 @@
 #include <cstring>
 
 #include "ridgeline/cuda/error.h"
-#include "ridgeline/cuda/rows.h"
+#include "ridgeline/cuda/kernels.h"
 #include "ridgeline/dist/self.h"
 #include "ridgeline/nn/activation.h"
 #include "ridgeline/nn/conv.h"
@@ -29,7 +29,7 @@ namespace {
 
 class CudaGraphOrder : public GpuTest {};
 
-// A captured graph of pieces that each clear some memory.
+// A captured graph of parts that each clear some memory.
 class Captured {
  public:
   explicit Captured(cudaStream_t stream) : stream_(stream), order_(stream) {
@@ -48,7 +48,7 @@ class Captured {
     const auto* begin = static_cast<const std::byte*>(memory_) + at;
     return {begin, begin + count, written};
   }
-  void piece(const cuda::MemoryUses& uses) {
+  void part(const cuda::MemoryUses& uses) {
     order_.enter(uses);
     clear();
     order_.leave();
@@ -75,24 +75,24 @@ class Captured {
   cudaGraph_t graph_ = nullptr;
 };
 
-TEST_F(CudaGraphOrder, PiecesWaitForThoseThatUseTheSameMemory) {
+TEST_F(CudaGraphOrder, PartsWaitForThoseThatUseTheSameMemory) {
   Captured graph(gpu().stream());
-  graph.piece({graph.use(0, 100, true)});
-  graph.piece({graph.use(100, 100, true)});                           // beside the first
-  graph.piece({graph.use(0, 100, false), graph.use(300, 10, true)});  // after the first
-  graph.piece({graph.use(50, 10, false)});                            // after the first too
-  graph.piece({graph.use(0, 200, true)});  // after the second, third and fourth, so the first
+  graph.part({graph.use(0, 100, true)});
+  graph.part({graph.use(100, 100, true)});                           // beside the first
+  graph.part({graph.use(0, 100, false), graph.use(300, 10, true)});  // after the first
+  graph.part({graph.use(50, 10, false)});                            // after the first too
+  graph.part({graph.use(0, 200, true)});  // after the second, third and fourth, so the first
   EXPECT_EQ(graph.edges(), 2u + 3u);
 }
 
-TEST_F(CudaGraphOrder, WorkOutsideOfPiecesAndThatOnAllMemoryRunsAlone) {
+TEST_F(CudaGraphOrder, WorkOutsideOfPartsAndThatOnAllMemoryRunsAlone) {
   Captured graph(gpu().stream());
-  graph.piece({graph.use(0, 10, true)});
-  graph.piece({graph.use(20, 10, true)});
-  graph.clear();                           // after both
-  graph.piece({graph.use(40, 10, true)});  // after that
-  graph.piece({graph.use(60, 10, true)});  // likewise
-  graph.piece(cuda::all_memory());         // after both
+  graph.part({graph.use(0, 10, true)});
+  graph.part({graph.use(20, 10, true)});
+  graph.clear();                          // after both
+  graph.part({graph.use(40, 10, true)});  // after that
+  graph.part({graph.use(60, 10, true)});  // likewise
+  graph.part(cuda::all_memory());         // after both
   EXPECT_EQ(graph.edges(), 2u + 2u + 2u);
 }
 
@@ -123,8 +123,8 @@ class ConvNet {
     options.ranks = training.ranks;
     options.batch = kBatch;
     options.repeats = kSteps;
-    options.set_rows = kRows;
-    options.order_rows = kSteps * kBatch;
+    options.set_samples = kSamples;
+    options.order_samples = kSteps * kBatch;
     options.classes = kClasses;
     options.scale = 1.0 / 255;
     options.optimizer.kind = nn::OptimizerKind::adam;
@@ -141,14 +141,14 @@ class ConvNet {
         std::memset(arrays[info.value].data, 0, arrays[info.value].bytes());
       }
     }
-    for (int64_t i = 0; i < kRows * kSide * kSide; ++i) {
+    for (int64_t i = 0; i < kSamples * kSide * kSide; ++i) {
       arrays[lowered_.images].as<uint8_t>()[i] = uint8_t(i * 37 % 251);
     }
-    for (int64_t i = 0; i < kRows; ++i) {
+    for (int64_t i = 0; i < kSamples; ++i) {
       arrays[lowered_.labels].as<int32_t>()[i] = int32_t(i % kClasses);
     }
     const Tensor &order = arrays[lowered_.order], &rates = arrays[lowered_.lr];
-    for (int64_t i = 0; i < order.numel(); ++i) order.as<int32_t>()[i] = int32_t(i * 7 % kRows);
+    for (int64_t i = 0; i < order.numel(); ++i) order.as<int32_t>()[i] = int32_t(i * 7 % kSamples);
     for (int64_t i = 0; i < rates.numel(); ++i) rates.as<double>()[i] = 1e-3;
     for (size_t i = 0; i < lowered_.params.size(); ++i) {
       const Tensor& from = model_.params()[i].value.view();
@@ -162,7 +162,7 @@ class ConvNet {
   }
 
  private:
-  static constexpr int64_t kSide = 12, kClasses = 7, kRows = 29, kBatch = 9;
+  static constexpr int64_t kSide = 12, kClasses = 7, kSamples = 29, kBatch = 9;
   static nn::LayerPtr conv(int64_t out) {
     nn::ConvLayer::Settings settings;
     settings.out = out;
@@ -180,18 +180,18 @@ class ConvNet {
   nn::Lowered lowered_;
 };
 
-// Graphs of many steps leave the bits that the rows leave one by one.
-void expect_rows_one_by_one(const ConvNet& net, const Choices& choices, Runtime& gpu,
-                            const std::string& name) {
+// Graphs of many steps leave the bits that the kernels leave one by one.
+void expect_kernels_one_by_one(const ConvNet& net, const Choices& choices, Runtime& gpu,
+                               const std::string& name) {
   const Arrays inputs = net.inputs();
-  const DeviceValues graphs(gpu, net.program(), inputs), rows(gpu, net.program(), inputs);
+  const DeviceValues graphs(gpu, net.program(), inputs), single(gpu, net.program(), inputs);
   Plan whole(gpu, net.program(), choices, graphs.externals());
-  Plan singly(gpu, net.program(), choices, rows.externals());
+  Plan singly(gpu, net.program(), choices, single.externals());
   whole.run(ConvNet::kSteps);
   for (int64_t step = 0; step < ConvNet::kSteps; ++step) {
     for (size_t i = 0; i < choices.size(); ++i) singly.run_choice(i);
   }
-  const Arrays a = graphs.read(), b = rows.read();
+  const Arrays a = graphs.read(), b = single.read();
   for (const ValueInfo& info : net.program().values) {
     if (info.role == Role::temp) continue;
     const Tensor &x = a[info.value], &y = b[info.value];
@@ -199,8 +199,8 @@ void expect_rows_one_by_one(const ConvNet& net, const Choices& choices, Runtime&
   }
 }
 
-TEST_F(CudaGraphOrder, AGraphOfTrainingStepsIsItsRowsOneByOne) {
-  const Table table = cuda::rows();
+TEST_F(CudaGraphOrder, AGraphOfTrainingStepsIsItsKernelsOneByOne) {
+  const KernelTable table = cuda::kernels();
   dist::SelfCommunicator alone;
   gpu().set_ranks(&alone);
   gpu().connect_ranks();
@@ -218,14 +218,16 @@ TEST_F(CudaGraphOrder, AGraphOfTrainingStepsIsItsRowsOneByOne) {
     PlanOptions options;
     options.tune = false;
     const Planned planned = plan_program(net.program(), table, gpu(), options);
-    expect_rows_one_by_one(net, planned.choices, gpu(), training.name);
+    expect_kernels_one_by_one(net, planned.choices, gpu(), training.name);
   }
 }
 
 // Sums between graphs, in all layers, and in every second beside sums within: then without graphs.
-TEST_F(CudaGraphOrder, APlanCutAtItsSumsIsItsRowsOneByOne) {
-  const Table table = cuda::rows();
-  const auto row = [&](const char* name) { return &*std::ranges::find(table, name, &Impl::name); };
+TEST_F(CudaGraphOrder, APlanCutAtItsSumsIsItsKernelsOneByOne) {
+  const KernelTable table = cuda::kernels();
+  const auto kernel = [&](const char* name) {
+    return &*std::ranges::find(table, name, &Kernel::name);
+  };
   DeviceSelf alone;
   gpu().set_ranks(&alone);
   gpu().connect_ranks();
@@ -237,19 +239,19 @@ TEST_F(CudaGraphOrder, APlanCutAtItsSumsIsItsRowsOneByOne) {
   size_t starts = 0;
   Choices mixed = choices;
   for (Choice& choice : mixed) {
-    if (choice.row->name != "cuda.all_reduce_start.mpi") continue;
-    if (++starts % 2 == 0) choice.row = row("cuda.all_reduce_start.staged");
+    if (choice.kernel->name != "cuda.all_reduce_start.mpi") continue;
+    if (++starts % 2 == 0) choice.kernel = kernel("cuda.all_reduce_start.staged");
   }
   ASSERT_EQ(starts, 4u);
   EXPECT_EQ(segments_of(net.program(), choices).size(), 2 * starts + 1);
   EXPECT_EQ(segments_of(net.program(), mixed).size(), 1u);
-  expect_rows_one_by_one(net, choices, gpu(), "sums between graphs");
-  expect_rows_one_by_one(net, mixed, gpu(), "sums of both kinds");
+  expect_kernels_one_by_one(net, choices, gpu(), "sums between graphs");
+  expect_kernels_one_by_one(net, mixed, gpu(), "sums of both kinds");
 }
 
 // Products begin while the one before ends, and read what that one writes: a graph of a chain gives
-// the bits of its rows one by one, whichever kernel computes them.
-TEST_F(CudaGraphOrder, AChainOfProductsIsItsRowsOneByOne) {
+// the bits of its kernels one by one, whichever kernel computes them.
+TEST_F(CudaGraphOrder, AChainOfProductsIsItsKernelsOneByOne) {
   constexpr int64_t kWidth = 1024;
   constexpr int kLayers = 8, kSteps = 4;
   for (const int64_t n : {16, 32, 64}) {
@@ -270,22 +272,22 @@ TEST_F(CudaGraphOrder, AChainOfProductsIsItsRowsOneByOne) {
     Arrays inputs(program);
     inputs.fill(program, first, normal(1), 1);
     for (const Value& w : weights) inputs.fill(program, w, normal(1.0 / 32), uint64_t(w.id));
-    for (const Impl& row : cuda::rows()) {
-      if (!row.name.starts_with("cuda.linear.tensor.")) continue;
+    for (const Kernel& kernel : cuda::kernels()) {
+      if (!kernel.name.starts_with("cuda.linear.tensor.")) continue;
       PlanOptions options;
       options.tune = false;
-      const Table table{row};
+      const KernelTable table{kernel};
       const Planned planned = plan_program(program, table, gpu(), options);
-      const DeviceValues graphs(gpu(), program, inputs), rows(gpu(), program, inputs);
+      const DeviceValues graphs(gpu(), program, inputs), single(gpu(), program, inputs);
       Plan whole(gpu(), program, planned.choices, graphs.externals());
-      Plan singly(gpu(), program, planned.choices, rows.externals());
+      Plan singly(gpu(), program, planned.choices, single.externals());
       whole.run(kSteps);
       for (size_t i = 0; i < planned.choices.size(); ++i) {
         singly.run_choice(i);
         gpu().synchronize();
       }
-      const Arrays a = graphs.read(), b = rows.read();
-      EXPECT_EQ(std::memcmp(a[x].data, b[x].data, a[x].bytes()), 0) << row.name << ", n = " << n;
+      const Arrays a = graphs.read(), b = single.read();
+      EXPECT_EQ(std::memcmp(a[x].data, b[x].data, a[x].bytes()), 0) << kernel.name << ", n = " << n;
     }
   }
 }

@@ -1,5 +1,5 @@
-// Runs in bf16 and fp16 through the engine, on the GPU: which rows they reach, what they learn, and
-// that they repeat and resume to the bit.
+// Runs in bf16 and fp16 through the engine, on the GPU: which kernels they reach, what they learn,
+// and that they repeat and resume to the bit.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -50,7 +50,7 @@ Sets perceptron() {
 
 class CudaHalves : public test::GpuTest {};
 
-// By measurement, from the rows that any program could take.
+// Planned by measurement, from the kernels that any program could take.
 TEST_F(CudaHalves, PerceptronsReachTheWholeStepKernels) {
   if (gpu().architecture() != 90) GTEST_SKIP() << "the whole-step kernels are for sm_90";
   const TempFolder folder;
@@ -62,13 +62,13 @@ TEST_F(CudaHalves, PerceptronsReachTheWholeStepKernels) {
     const Config config = gpu_config(kind, sets);
     Machine machine(config.run);
     Trainer trainer(machine, config, small_set());
-    const auto rows = trainer.runner().row_names();
-    ASSERT_EQ(rows.size(), 1u);
-    EXPECT_TRUE(rows.front().starts_with("cuda.mlp_train.")) << rows.front();
+    const auto kernels = trainer.runner().kernel_names();
+    ASSERT_EQ(kernels.size(), 1u);
+    EXPECT_TRUE(kernels.front().starts_with("cuda.mlp_train.")) << kernels.front();
   }
 }
 
-// In one launch or one by one, and every time: rows of whole steps and rows of single ops.
+// In one launch or one by one, and every time: kernels of whole steps and kernels of single ops.
 TEST_F(CudaHalves, LaunchesOfAnyLengthMakeTheSameSteps) {
   const TempFolder folder;
   for (const Kind& kind : kKinds) {

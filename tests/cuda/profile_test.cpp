@@ -39,8 +39,8 @@ TEST_F(CudaProfile, TracerSeesKernelsCopiesAndCalls) {
   runtime.upload(from.data(), host.data(), host.size());
   runtime.copy(to.data(), from.data(), 1 << 20);
   const DeviceTrace trace = tracer->take();
-  ASSERT_EQ(trace.kernels.size(), 1u);
-  const KernelRecord& kernel = trace.kernels.front();
+  ASSERT_EQ(trace.launches.size(), 1u);
+  const LaunchRecord& kernel = trace.launches.front();
   EXPECT_NE(kernel.name.find("copy"), std::string::npos) << kernel.name;
   EXPECT_EQ(kernel.name.find('('), std::string::npos) << kernel.name;
   EXPECT_GT(kernel.end, kernel.begin);
@@ -58,7 +58,7 @@ TEST_F(CudaProfile, TracerSeesKernelsCopiesAndCalls) {
   runtime.copy(to.data(), from.data(), 1 << 20);
   runtime.synchronize();
   tracer->pause(false);
-  EXPECT_TRUE(tracer->take().kernels.empty());
+  EXPECT_TRUE(tracer->take().launches.empty());
   std::string busy;
   EXPECT_EQ(cuda::make_tracer(busy), nullptr);  // one at a time
   EXPECT_FALSE(busy.empty());
@@ -71,11 +71,11 @@ TEST_F(CudaProfile, OfATrainingStep) {
   options.seconds = 0.5;
   const engine::Profile profile = engine::profile_training(
       engine::testing::small_config({"run.device=\"cuda\""}), "small.toml", options);
-  ASSERT_FALSE(profile.rows.empty());
-  for (const engine::RowProfile& row : profile.rows) {
-    EXPECT_GT(row.seconds.median, 0) << row.row;
+  ASSERT_FALSE(profile.kernels.empty());
+  for (const engine::KernelProfile& kernel : profile.kernels) {
+    EXPECT_GT(kernel.seconds.median, 0) << kernel.name;
     if (profile.no_device_trace.empty()) {
-      EXPECT_FALSE(row.kernels.empty()) << row.row;
+      EXPECT_FALSE(kernel.launches.empty()) << kernel.name;
     }
   }
   EXPECT_GT(profile.total.median, 0);

@@ -1,8 +1,8 @@
-// What lies behind an item's last step never enters a result, by every row of recurrent layers that
-// takes lengths.
+// What lies behind a sample's last step never enters a result, in every kernel of recurrent layers
+// that takes lengths.
 #include <gtest/gtest.h>
 
-#include "ridgeline/cuda/rows.h"
+#include "ridgeline/cuda/kernels.h"
 #include "tests/cuda/gpu.h"
 #include "tests/support/padding.h"
 
@@ -12,7 +12,8 @@ namespace {
 class CudaPadding : public GpuTest {
  protected:
   CudaPadding() {
-    std::erase_if(table_, [](const Impl& row) { return row.name.find("rnn") == row.name.npos; });
+    std::erase_if(table_,
+                  [](const Kernel& kernel) { return kernel.name.find("rnn") == kernel.name.npos; });
   }
 
   void expect_none(Case c) {
@@ -26,12 +27,12 @@ class CudaPadding : public GpuTest {
       for (const Case& c : cases(storage(precision))) expect_none(c);
     }
     if (!all_wanted()) return;
-    for (const char* row : {"cuda.rnn.plain", "cuda.rnn_grad.plain", "cuda.rnn_grad_w.plain"}) {
-      EXPECT_GT(exercised_[row], 0) << row;
+    for (const char* kernel : {"cuda.rnn.plain", "cuda.rnn_grad.plain", "cuda.rnn_grad_w.plain"}) {
+      EXPECT_GT(exercised_[kernel], 0) << kernel;
     }
   }
 
-  Table table_ = cuda::rows();
+  KernelTable table_ = cuda::kernels();
   Precision precision_ = Precision::fp32;
   Exercised exercised_;
 };
@@ -41,17 +42,17 @@ TEST_F(CudaPadding, NeverEntersAResultInFp64) { walk_cases(Precision::fp64); }
 TEST_F(CudaPadding, NeverEntersAResultInFp32) { walk_cases(Precision::fp32); }
 
 // Of halves the passes of layers that fill the chip, or find no room there, besides: on a Hopper
-// GPU every row takes lengths but cuDNN's.
+// GPU every kernel takes lengths but cuDNN's.
 TEST_F(CudaPadding, NeverEntersAResultInBf16) {
   walk_cases(Precision::bf16);
   expect_none(large_rnn_training_case(DType::bf16, CellKind::gru, 2, 33, 1301));
   expect_none(large_rnn_case(DType::bf16, CellKind::gru, 2, 33, 1060));
   expect_none(large_rnn_case(DType::bf16, CellKind::lstm, 2, 130, 1060));
   if (gpu().architecture() != 90 || !all_wanted()) return;
-  for (const Impl& row : table_) {
-    const bool proposal = row.name.ends_with(".1") || row.name.ends_with(".2");
-    if (proposal || row.name.find(".cudnn.") != row.name.npos) continue;
-    EXPECT_GT(exercised_[row.name], 0) << row.name << ": no case exercises this row";
+  for (const Kernel& kernel : table_) {
+    const bool proposal = kernel.name.ends_with(".1") || kernel.name.ends_with(".2");
+    if (proposal || kernel.name.find(".cudnn.") != kernel.name.npos) continue;
+    EXPECT_GT(exercised_[kernel.name], 0) << kernel.name << ": no case exercises this kernel";
   }
 }
 

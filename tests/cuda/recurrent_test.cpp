@@ -1,10 +1,10 @@
-// Recurrent layers with more hidden units than the table walk's, by every row that takes them.
+// Recurrent layers with more hidden units than the table walk's, by every kernel that takes them.
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cmath>
 
-#include "ridgeline/cuda/rows.h"
+#include "ridgeline/cuda/kernels.h"
 #include "tests/cuda/gpu.h"
 #include "tests/support/oracle.h"
 #include "tests/support/walk.h"
@@ -15,8 +15,9 @@ namespace {
 class CudaRecurrent : public GpuTest {
  protected:
   void walk_wide(Precision precision) {
-    Table table = cuda::rows();
-    std::erase_if(table, [](const Impl& row) { return row.name.find("rnn") == row.name.npos; });
+    KernelTable table = cuda::kernels();
+    std::erase_if(table,
+                  [](const Kernel& kernel) { return kernel.name.find("rnn") == kernel.name.npos; });
     Exercised exercised;
     for (Case& c : wide_recurrent_cases(storage(precision))) {
       if (!wanted(c)) continue;
@@ -29,10 +30,10 @@ class CudaRecurrent : public GpuTest {
   }
 };
 
-TEST_F(CudaRecurrent, Fp64RowsOfWideLayersAgreeWithTheOracle) { walk_wide(Precision::fp64); }
-TEST_F(CudaRecurrent, Fp32RowsOfWideLayersAgreeWithTheOracle) { walk_wide(Precision::fp32); }
-TEST_F(CudaRecurrent, Bf16RowsOfWideLayersAgreeWithTheOracle) { walk_wide(Precision::bf16); }
-TEST_F(CudaRecurrent, Fp16RowsOfWideLayersAgreeWithTheOracle) { walk_wide(Precision::fp16); }
+TEST_F(CudaRecurrent, Fp64KernelsOfWideLayersAgreeWithTheOracle) { walk_wide(Precision::fp64); }
+TEST_F(CudaRecurrent, Fp32KernelsOfWideLayersAgreeWithTheOracle) { walk_wide(Precision::fp32); }
+TEST_F(CudaRecurrent, Bf16KernelsOfWideLayersAgreeWithTheOracle) { walk_wide(Precision::bf16); }
+TEST_F(CudaRecurrent, Fp16KernelsOfWideLayersAgreeWithTheOracle) { walk_wide(Precision::fp16); }
 
 // |got - want| / |want|
 double distance(const std::vector<double>& got, const std::vector<double>& want) {
@@ -45,18 +46,18 @@ double distance(const std::vector<double>& got, const std::vector<double>& want)
 }
 
 // The blocks of a streamed pass have 16, 20, 32 or 40 units of an LSTM, as many as a layer needs to
-// fit, 24 of a GRU. What the double oracle has time for: 20 units, of 64 items and of two groups of
-// 128, and 24 of 32 and 64 items.
-class CudaStreamedRow : public CudaRecurrent {
+// fit, 24 of a GRU. What the double oracle has time for: 20 units, of 64 samples and of two groups
+// of 128, and 24 of 32 and 64 samples.
+class CudaWeightStreamingKernel : public CudaRecurrent {
  protected:
   void SetUp() override {
     CudaRecurrent::SetUp();
     if (IsSkipped()) return;
     if (gpu().architecture() != 90) GTEST_SKIP() << "the passes are for sm_90";
   }
-  static Impl row(const std::string& name) {
-    const Table table = cuda::rows();
-    return *std::ranges::find(table, name, &Impl::name);
+  static Kernel kernel(const std::string& name) {
+    const KernelTable table = cuda::kernels();
+    return *std::ranges::find(table, name, &Kernel::name);
   }
   static Case in_bf16(Case c) {
     c.program.precision = Precision::bf16;
@@ -67,27 +68,27 @@ class CudaStreamedRow : public CudaRecurrent {
   }
 };
 
-TEST_F(CudaStreamedRow, LargeLayersAgreeWithTheOracle) {
+TEST_F(CudaWeightStreamingKernel, LargeLayersAgreeWithTheOracle) {
   Exercised exercised;
   for (const Case& c :
        {large_case(CellKind::lstm, 2, 2, 2116), large_case(CellKind::lstm, 1, 129, 1060),
         large_case(CellKind::gru, 2, 2, 2116), large_case(CellKind::gru, 1, 33, 1060)}) {
-    walk(c, {row("cuda.rnn.persistent_streamed")}, gpu(), exercised);
+    walk(c, {kernel("cuda.rnn.persistent_weight_streaming")}, gpu(), exercised);
   }
-  EXPECT_EQ(exercised["cuda.rnn.persistent_streamed"], 4);
+  EXPECT_EQ(exercised["cuda.rnn.persistent_weight_streaming"], 4);
 }
 
-// Passes whose weights fill registers and shared memory: one panel of items, and three of more
+// Passes whose weights fill registers and shared memory: one panel of samples, and three of more
 // places than one warpgroup has.
-using CudaLargeRow = CudaStreamedRow;
-TEST_F(CudaLargeRow, GrusThatFillTheChipAgreeWithTheOracle) {
+using CudaLargeKernel = CudaWeightStreamingKernel;
+TEST_F(CudaLargeKernel, GrusThatFillTheChipAgreeWithTheOracle) {
   const char *forward = "cuda.rnn.persistent_large", *backward = "cuda.rnn_grad.persistent_large";
   Exercised exercised;
   for (const auto& [steps, batch, hidden] :
        {std::array<int64_t, 3>{2, 3, 2560}, std::array<int64_t, 3>{2, 33, 1301}}) {
     const Case c =
         in_bf16(large_rnn_training_case(DType::bf16, CellKind::gru, steps, batch, hidden));
-    walk(c, {row(forward), row(backward)}, gpu(), exercised);
+    walk(c, {kernel(forward), kernel(backward)}, gpu(), exercised);
   }
   EXPECT_EQ(exercised[forward], 2);
   EXPECT_EQ(exercised[backward], 2);
@@ -96,17 +97,17 @@ TEST_F(CudaLargeRow, GrusThatFillTheChipAgreeWithTheOracle) {
 // Larger ones by the loop over the steps, which has been held against the oracle. Both round the
 // state once a step; sums in another order round few of its values to a neighbour, while a product
 // without sixteen of its places is off by 2^-9.
-TEST_F(CudaStreamedRow, TheLargestLayersAgreeWithTheLoop) {
+TEST_F(CudaWeightStreamingKernel, TheLargestLayersAgreeWithTheLoop) {
   for (const Case& c :
        {large_case(CellKind::lstm, 3, 130, 1324), large_case(CellKind::lstm, 3, 129, 2116),
         large_case(CellKind::gru, 3, 129, 2816)}) {
     const Arrays start = c.inputs();
-    std::vector<RowResult> results;
-    for (const char* name : {"cuda.rnn.persistent_streamed", "cuda.rnn.combined"}) {
-      const Impl one = row(name);
+    std::vector<KernelResult> results;
+    for (const char* name : {"cuda.rnn.persistent_weight_streaming", "cuda.rnn.combined"}) {
+      const Kernel one = kernel(name);
       const Cover cover = one.covers({c.program, 0, gpu()});
       ASSERT_EQ(cover.ops, 1u) << name << ": " << cover.reason;
-      results.push_back(run_row(one, cover, c.program, 0, start, gpu(), {}));
+      results.push_back(run_kernel(one, cover, c.program, 0, start, gpu(), {}));
       EXPECT_TRUE(results.back().overruns.empty()) << name << ' ' << c.name;
     }
     for (const Value& value : writes(c.program.ops[0])) {
@@ -130,26 +131,26 @@ TEST_F(CudaRecurrent, PeersInHalvesAgreeInTheNorm) {
       // One number is no norm: the slope 1 - h^2 of a single unit may lose all its digits.
       if (shape.hidden == 1) continue;
       const double steps = double(shape.steps);
-      for (const Impl& row : cuda::peer_rows()) {
-        const Cover cover = row.covers({c.program, 0, gpu()});
+      for (const Kernel& kernel : cuda::peer_kernels()) {
+        const Cover cover = kernel.covers({c.program, 0, gpu()});
         if (cover.ops == 0) continue;
         Arrays want = start.widened();
         Reference().run(c.program, 0, cover.ops, want);
-        const RowResult got = run_row(row, cover, c.program, 0, start, gpu(), {});
-        EXPECT_TRUE(got.overruns.empty()) << row.name << ' ' << c.name;
+        const KernelResult got = run_kernel(kernel, cover, c.program, 0, start, gpu(), {});
+        EXPECT_TRUE(got.overruns.empty()) << kernel.name << ' ' << c.name;
         for (size_t op = 0; op < cover.ops; ++op) {
           for (const Value& value : writes(c.program.ops[op])) {
             if (!value || std::ranges::count(cover.skips, value.id) > 0) continue;
             EXPECT_LE(distance(got.arrays.doubles(value.id), want.doubles(value.id)),
                       4 * (steps + 2) * unit_roundoff(dtype))
-                << row.name << ' ' << c.name << ' ' << c.program.info(value.id).name;
+                << kernel.name << ' ' << c.name << ' ' << c.program.info(value.id).name;
             ++compared;
           }
         }
       }
     }
   }
-  EXPECT_TRUE(compared > 0 || cuda::peer_rows().empty());
+  EXPECT_TRUE(compared > 0 || cuda::peer_kernels().empty());
 }
 
 }  // namespace

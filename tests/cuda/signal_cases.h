@@ -16,7 +16,7 @@ inline PoolShape pool_of_three(int64_t channels, int64_t length) {
   return {{channels, 1, length}, {Slide{}, Slide{3, 3, 0, 1}}};
 }
 
-// Appends normalisation over whole items, relu and a pool of three of x.
+// Appends normalisation over whole samples, relu and a pool of three of x.
 inline void add_norm_pool(CaseBuilder& c, const Value& x, int64_t channels, int64_t length) {
   const int64_t n = x.shape[0];
   LayerNorm norm;
@@ -91,7 +91,7 @@ inline void add_convolutions(std::vector<Case>& all, DType dtype) {
   }
 }
 
-// Convolutions of 3 taps one after the other that end in normalisation and pool: a pair of items
+// Convolutions of 3 taps one after the other that end in normalisation and pool: a pair of samples
 // and a single one, windows in even and odd number, positions left over. Through several layers of
 // dense weights no bound is left; of sparse ones each sum has about six terms.
 inline void add_chains(std::vector<Case>& all, DType dtype) {
@@ -138,13 +138,14 @@ inline void add_gradients(std::vector<Case>& all, DType dtype) {
     shape.k = out;
     shape.window.w.kernel = kernel;
     const Shape weight{out, channels, kernel};
-    for (const bool wide : {false, true}) {  // gradients in fp32 beside halves
+    for (const bool mixed : {false, true}) {  // gradients in fp32 beside halves
       CaseBuilder c(
-          fmt::format("conv1d grads {} of {} k{} {}", n, to_string(shape.in), kernel, wide), dtype);
+          fmt::format("conv1d grads {} of {} k{} {}", n, to_string(shape.in), kernel, mixed),
+          dtype);
       const Value x = c.in("x", {n, channels * length}), w = c.param("w", weight, normal(0.1));
       const Value dy = c.in("dy", {n, shape.out().numel()});
       const auto grad = [&](const char* name, const Shape& of) {
-        return wide ? c.wide(name, of, Role::output) : c.out(name, of);
+        return mixed ? c.accumulator(name, of, Role::output) : c.out(name, of);
       };
       c.add(Conv2dGradX{dy, w, c.out("dx", x.shape), shape});
       c.add(
@@ -163,15 +164,15 @@ inline void add_one_hot_gradients(std::vector<Case>& all, DType dtype) {
   for (const auto& [n, length, symbols, out, kernel] :
        {Sizes{5, 142, 70, 64, 7}, Sizes{1, 14, 70, 128, 7}, Sizes{3, 66, 71, 64, 3},
         Sizes{40, 71, 1, 64, 8}, Sizes{2, 8, 5, 64, 1}}) {
-    for (const bool wide : {false, true}) {
+    for (const bool mixed : {false, true}) {
       CaseBuilder c(fmt::format("one-hot grad {}x{} of {} -> {} k{} {}", n, length, symbols, out,
-                                kernel, wide),
+                                kernel, mixed),
                     dtype);
       const Value token =
           c.make("token", DType::int32, {n, length}, Role::input, normal(1), symbols + 2);
       const Value dy = c.in("dy", {n, out * (length - kernel + 1)});
       const auto grad = [&](const char* name, const Shape& of) {
-        return wide ? c.wide(name, of, Role::output) : c.out(name, of);
+        return mixed ? c.accumulator(name, of, Role::output) : c.out(name, of);
       };
       c.add(OneHotConv1dGradW{token, dy, grad("dw", {out, symbols, kernel}),
                               n == 3 ? Value{} : grad("db", {out})});
@@ -197,24 +198,24 @@ inline void add_pools(std::vector<Case>& all, DType dtype) {
   }
 }
 
-// A layer normalisation and its gradient; with weights of their own, wide or like x, or without.
-inline Case norm_and_gradient(int64_t rows, int64_t width, bool weights, bool wide, DType dtype) {
-  CaseBuilder c(fmt::format("layer_norm {}x{} {}{}", rows, width, weights, wide), dtype);
+// A layer normalisation and its gradient; with weights of their own, mixed or like x, or without.
+inline Case norm_and_gradient(int64_t rows, int64_t width, bool weights, bool mixed, DType dtype) {
+  CaseBuilder c(fmt::format("layer_norm {}x{} {}{}", rows, width, weights, mixed), dtype);
   const auto weight = [&](const char* name, Fill fill) {
     if (!weights) return Value{};
-    return wide ? c.wide(name, {width}, Role::param, fill) : c.param(name, {width}, fill);
+    return mixed ? c.accumulator(name, {width}, Role::param, fill) : c.param(name, {width}, fill);
   };
   const auto grad_of = [&](const char* name) {
     if (!weights) return Value{};
-    return wide ? c.wide(name, {width}, Role::output) : c.out(name, {width});
+    return mixed ? c.accumulator(name, {width}, Role::output) : c.out(name, {width});
   };
   LayerNorm norm;
   norm.x = c.in("x", {rows, width});
   norm.gamma = weight("gamma", uniform(0.5, 1.5));
   norm.beta = weight("beta", normal(1));
   norm.y = c.out("y", {rows, width});
-  norm.mean = c.wide("mean", {rows}, Role::output);
-  norm.rstd = c.wide("rstd", {rows}, Role::output);
+  norm.mean = c.accumulator("mean", {rows}, Role::output);
+  norm.rstd = c.accumulator("rstd", {rows}, Role::output);
   norm.width = width;
   c.add(norm);
   LayerNormGrad grad;

@@ -1,4 +1,4 @@
-// Every CUDA row against the oracle in double on the CPU, wherever it covers ops of a case.
+// Every CUDA kernel against the oracle in double on the CPU, wherever it covers ops of a case.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 #include <string>
 
 #include "ridgeline/cuda/generate/compile.h"
-#include "ridgeline/cuda/rows.h"
+#include "ridgeline/cuda/kernels.h"
 #include "ridgeline/cuda/vendor/cublaslt.h"
 #include "ridgeline/cuda/vendor/cudnn.h"
 #include "ridgeline/cuda/vendor/nccl.h"
@@ -19,17 +19,17 @@
 namespace ridgeline::test {
 namespace {
 
-// Whether the cases in a precision must exercise a row: not where it is for other types, another
+// Whether the cases in a precision must exercise a kernel: not where it is for other types, another
 // GPU, an absent library, or a proposal that the library need not make.
-bool expected(const std::string& row, Precision precision, const cuda::CudaRuntime& runtime) {
-  const auto has = [&](const char* part) { return row.find(part) != std::string::npos; };
+bool expected(const std::string& kernel, Precision precision, const cuda::CudaRuntime& runtime) {
+  const auto has = [&](const char* part) { return kernel.find(part) != std::string::npos; };
   const bool half = size_of(storage(precision)) == 2, tf32 = precision == Precision::tf32;
   const bool hopper = runtime.architecture() == 90;
   if (has(".cublaslt.")) {
     const bool fits = !has("linear_relu") || precision == Precision::fp32 || tf32;
-    return fits && row.ends_with(".0") && runtime.cublaslt().refusal().empty();
+    return fits && kernel.ends_with(".0") && runtime.cublaslt().refusal().empty();
   }
-  if (has(".persistent_wide") || has(".persistent_wgmma") || has(".persistent_streamed") ||
+  if (has(".persistent_wide") || has(".persistent_wgmma") || has(".persistent_weight_streaming") ||
       has(".persistent_large") || has("rnn.persistent_clusters") || has(".persistent_pairs") ||
       has(".wavefront_wgmma")) {
     return half && hopper;
@@ -40,17 +40,18 @@ bool expected(const std::string& row, Precision precision, const cuda::CudaRunti
   if (has(".persistent")) return hopper && precision != Precision::fp64;
   if (has("cuda.rnn") && has(".cudnn.")) return !half && runtime.cudnn().refusal().empty();
   if (has(".wavefront")) return hopper && precision != Precision::fp64;
-  if (has("cuda.rnn") && (row.ends_with(".1") || row.ends_with(".2"))) return false;
+  if (has("cuda.rnn") && (kernel.ends_with(".1") || kernel.ends_with(".2"))) return false;
   if (has("cuda.rnn") && !has(".plain")) return runtime.cublaslt().refusal().empty();
-  if (has(".cudnn.")) return row.ends_with(".0") && runtime.cudnn().refusal().empty();
-  if (has(".direct") || has(".constant") || has(".strips") || has(".toom"))
+  if (has(".cudnn.")) return kernel.ends_with(".0") && runtime.cudnn().refusal().empty();
+  if (has(".direct") || has(".constant") || has(".register_tiled") || has(".winograd1d"))
     return precision == Precision::fp32 || tf32;
   if (has("grad_x.unrolled")) return !half;
-  if (has(".implicit") || has(".few")) return tf32 || half;
-  if (has(".whole")) return hopper && half;
+  if (has(".implicit") || has(".small_cin")) return tf32 || half;
+  if (has(".fused_lenet")) return hopper && half;
+  if (has(".fused_conv2.")) return hopper && (half || tf32);
   if (has("conv2d") && has(".wgmma")) return hopper && (tf32 || half);
   if (has(".mlp_train.")) return half && hopper;
-  if (has("cuda.conv1d") || has("norm_relu_pool") || has(".threes") || has("layer_norm.cluster") ||
+  if (has("cuda.conv1d") || has("norm_relu_pool") || has(".pool3") || has("layer_norm.cluster") ||
       has("layer_norm_grad.cluster") || has("one_hot_conv1d_grad_w.tensor")) {
     return false;  // signal_test.cpp walks them
   }
@@ -63,8 +64,8 @@ bool expected(const std::string& row, Precision precision, const cuda::CudaRunti
   if (has(".nccl")) return !half && !tf32 && runtime.collectives()->nccl_refusal().empty();
   if (has("all_reduce_start.mpi")) return !half && !tf32;
   if (has(".plain_large")) return !half;
-  if (has(".mlp_step.bytes")) return hopper && (tf32 || precision == Precision::fp32x3);
-  if (has(".mlp_step.digits")) return hopper && !half && !tf32;
+  if (has(".mlp_step.fp16_split_u8")) return hopper && (tf32 || precision == Precision::fp32x3);
+  if (has(".mlp_step.int8_split")) return hopper && !half && !tf32;
   if (has(".tile.") || has(".mlp_step.") || has(".head_sgd."))
     return !half && runtime.architecture() >= 80;
   return true;
@@ -78,7 +79,9 @@ std::vector<Case> large_cases(DType dtype) {
        {std::array{200, 300, 150}, std::array{33, 1100, 70}, std::array{1500, 65, 10},
         std::array{328, 296, 264}, std::array{16, 520, 264}, std::array{24, 328, 136},
         std::array{64, 200, 72}}) {
-    const auto title = [&, n = n](const char* op) { return fmt::format("{} of {} rows", op, n); };
+    const auto title = [&, n = n](const char* op) {
+      return fmt::format("{} of {} samples", op, n);
+    };
     const auto kind = n == 328 ? ActivationKind::relu : ActivationKind::tanh;
     CaseBuilder forward(title("linear+activation"), dtype);
     const Value x = forward.in("x", {n, in}), w = forward.param("w", {out, in});
@@ -124,7 +127,7 @@ void add_tail(CaseBuilder& c, Value x, ActivationKind kind, const Tail& tail) {
   const Value logits = tail.softmax ? c.temp("logits", out) : c.out("logits", out);
   c.add(Linear{h, c.param("last.w", {tail.classes, tail.hidden}),
                n > 3 ? c.param("last.b", {tail.classes}) : Value{}, logits});
-  if (tail.softmax) c.add(Softmax{logits, c.wide("p", out, Role::output)});
+  if (tail.softmax) c.add(Softmax{logits, c.accumulator("p", out, Role::output)});
 }
 
 Case conv_net(DType dtype, int64_t n, const Image& in, const std::vector<Layer>& layers,
@@ -161,7 +164,7 @@ Case conv_net(DType dtype, int64_t n, const Image& in, const std::vector<Layer>&
     c.add(Conv2d{x, w, b, z, shape});
     c.add(Activation{kind, z, a});
     c.add(MaxPool{a, y, pool});
-    if (trains) {  // the lowest layer's way back: x, gathered, is read again
+    if (trains) {  // the lowest layer's backward pass: x, gathered, is read again
       const Value da = c.temp(name("da"), a.shape), dz = c.temp(name("dz"), z.shape);
       c.add(MaxPoolGrad{a, y, c.in(name("dy"), pooled), da, pool});
       c.add(ActivationGrad{kind, a, da, dz});
@@ -187,8 +190,8 @@ std::vector<Case> conv_net_cases(DType dtype) {
   return all;
 }
 
-// Larger nets that rows of two layers and of whole nets are built for: only these rows, for the
-// oracle takes long over such nets.
+// Larger nets that kernels of two layers and of whole nets are built for: only these kernels, for
+// the oracle takes long over such nets.
 std::vector<Case> large_conv_net_cases(DType dtype) {
   const std::vector<Layer> layers{{12, 7, 0}, {24, 7, 0}};
   return {conv_net(dtype, 3, {1, 72, 72}, layers, ActivationKind::tanh, true),
@@ -201,11 +204,12 @@ std::vector<Case> whole_net_cases(DType dtype) {
           conv_net(dtype, 2, {1, 72, 72}, layers, ActivationKind::relu, false, false, &small)};
 }
 
-// A perceptron forward as inference has it. `wide`: biases in fp32, as a run with masters has them.
+// A perceptron forward as inference has it. `mixed`: biases in fp32, as a run with masters has
+// them.
 Case perceptron(DType dtype, int64_t n, const std::vector<int64_t>& widths, ActivationKind kind,
-                bool wide, bool labels) {
+                bool mixed, bool labels) {
   CaseBuilder c(fmt::format("perceptron forward {} of {}{}{}", n, fmt::join(widths, "-"),
-                            wide ? " wide" : "", labels ? " labels" : ""),
+                            mixed ? " mixed" : "", labels ? " labels" : ""),
                 dtype);
   const Value set = c.make("set", DType::uint8, {37, widths[0]}, Role::input, normal(1), 256);
   const Value order = c.make("order", DType::int32, {3 + 3 * n}, Role::input, normal(1), 37);
@@ -217,7 +221,7 @@ Case perceptron(DType dtype, int64_t n, const std::vector<int64_t>& widths, Acti
     const double size = 1 / std::sqrt(double(widths[l - 1]));
     const Value w = c.param(name("w"), {widths[l], widths[l - 1]}, normal(size));
     const Value b = l == 2 && n == 5 ? Value{}
-                    : wide           ? c.wide(name("b"), {widths[l]}, Role::param)
+                    : mixed          ? c.accumulator(name("b"), {widths[l]}, Role::param)
                                      : c.param(name("b"), {widths[l]});
     const Value z = c.temp(name("z"), {n, widths[l]});
     c.add(Linear{x, w, b, z});
@@ -226,32 +230,33 @@ Case perceptron(DType dtype, int64_t n, const std::vector<int64_t>& widths, Acti
     x = c.temp(name("y"), {n, widths[l]});
     c.add(Activation{kind, z, x});
   }
-  const Value p = c.wide("p", {n, widths.back()}, Role::output);
+  const Value p = c.accumulator("p", {n, widths.back()}, Role::output);
   c.add(Softmax{x, p});
   if (labels) c.add(Argmax{p, c.make("label", DType::int32, {n}, Role::output, constant(0), 32)});
   c.add(Tick{c.tick()});
   return c.done();
 }
 
-// Narrow layers and wide ones, batches of one row, of parts of a tile, of many tiles.
+// Narrow layers and wide ones, batches of one sample, of parts of a tile, of many tiles.
 std::vector<Case> perceptron_cases(DType dtype) {
   using A = ActivationKind;
   std::vector<Case> all;
-  for (const bool wide : {false, true}) {
-    if (wide && size_of(dtype) != 2) continue;
-    all.push_back(perceptron(dtype, 1, {8, 3}, A::relu, wide, true));
-    all.push_back(perceptron(dtype, 5, {24, 16, 40, 10}, A::relu, wide, false));
-    all.push_back(perceptron(dtype, 17, {104, 8, 72, 32}, A::tanh, wide, true));
-    all.push_back(perceptron(dtype, 33, {200, 136, 264, 24, 31}, A::sigmoid, wide, true));
-    all.push_back(perceptron(dtype, 2, {784, 128, 128, 128, 10}, A::relu, wide, false));
-    all.push_back(perceptron(dtype, 70, {48, 520, 10}, A::gelu, wide, true));
-    all.push_back(perceptron(dtype, 1100, {16, 64, 5}, A::relu, wide, true));
+  for (const bool mixed : {false, true}) {
+    if (mixed && size_of(dtype) != 2) continue;
+    all.push_back(perceptron(dtype, 1, {8, 3}, A::relu, mixed, true));
+    all.push_back(perceptron(dtype, 5, {24, 16, 40, 10}, A::relu, mixed, false));
+    all.push_back(perceptron(dtype, 17, {104, 8, 72, 32}, A::tanh, mixed, true));
+    all.push_back(perceptron(dtype, 33, {200, 136, 264, 24, 31}, A::sigmoid, mixed, true));
+    all.push_back(perceptron(dtype, 2, {784, 128, 128, 128, 10}, A::relu, mixed, false));
+    all.push_back(perceptron(dtype, 70, {48, 520, 10}, A::gelu, mixed, true));
+    all.push_back(perceptron(dtype, 1100, {16, 64, 5}, A::relu, mixed, true));
   }
   return all;
 }
 
-Table named(Table table, const char* part) {
-  std::erase_if(table, [&](const Impl& row) { return row.name.find(part) == row.name.npos; });
+KernelTable named(KernelTable table, const char* part) {
+  std::erase_if(table,
+                [&](const Kernel& kernel) { return kernel.name.find(part) == kernel.name.npos; });
   return table;
 }
 
@@ -259,19 +264,19 @@ class CudaTableWalk : public GpuTest {
  protected:
   void SetUp() override {
     GpuTest::SetUp();
-    if (IsSkipped() || !wanted_row("cuda.all_reduce")) return;  // to connect takes long
+    if (IsSkipped() || !wanted_kernel("cuda.all_reduce")) return;  // to connect takes long
     gpu().set_ranks(&alone_);  // one rank, so that its collectives are exercised too
     gpu().connect_ranks();
   }
 
   void walk_all(Precision precision) {
     const DType dtype = storage(precision);
-    const Table table = cuda::rows();
+    const KernelTable table = cuda::kernels();
     Exercised exercised;
-    const auto walk_cases = [&](const std::vector<Case>& cases, const Table& rows) {
+    const auto walk_cases = [&](const std::vector<Case>& cases, const KernelTable& kernels) {
       compile_ahead(cases, gpu());
       for (const Case& c : cases) {
-        if (wanted(c)) walk(c, rows, gpu(), exercised);
+        if (wanted(c)) walk(c, kernels, gpu(), exercised);
       }
     };
     walk_cases(all_cases(dtype), table);
@@ -284,11 +289,11 @@ class CudaTableWalk : public GpuTest {
     expect_all(table, exercised, precision);
   }
 
-  void expect_all(const Table& table, Exercised& exercised, Precision precision) {
+  void expect_all(const KernelTable& table, Exercised& exercised, Precision precision) {
     if (!all_wanted()) return;
-    for (const Impl& row : table) {
-      if (row.converts || !expected(row.name, precision, gpu())) continue;
-      EXPECT_GT(exercised[row.name], 0) << row.name << ": no case exercises this row";
+    for (const Kernel& kernel : table) {
+      if (kernel.converts || !expected(kernel.name, precision, gpu())) continue;
+      EXPECT_GT(exercised[kernel.name], 0) << kernel.name << ": no case exercises this kernel";
     }
   }
 
@@ -296,23 +301,24 @@ class CudaTableWalk : public GpuTest {
   static inline DeviceSelf alone_;
 };
 
-TEST_F(CudaTableWalk, Fp64RowsAgreeWithTheOracle) { walk_all(Precision::fp64); }
-TEST_F(CudaTableWalk, Fp32RowsAgreeWithTheOracle) { walk_all(Precision::fp32); }
-TEST_F(CudaTableWalk, Bf16RowsAgreeWithTheOracle) { walk_all(Precision::bf16); }
-TEST_F(CudaTableWalk, Fp16RowsAgreeWithTheOracle) { walk_all(Precision::fp16); }
+TEST_F(CudaTableWalk, Fp64KernelsAgreeWithTheOracle) { walk_all(Precision::fp64); }
+TEST_F(CudaTableWalk, Fp32KernelsAgreeWithTheOracle) { walk_all(Precision::fp32); }
+TEST_F(CudaTableWalk, Bf16KernelsAgreeWithTheOracle) { walk_all(Precision::bf16); }
+TEST_F(CudaTableWalk, Fp16KernelsAgreeWithTheOracle) { walk_all(Precision::fp16); }
 
-// The same programs with their products' factors rounded to tf32, or split in two, by the rows that
-// do. Whole steps are left to rows that round to nearest: dropping bits pulls sums of one sign
-// together, which the bound of a step does not allow for.
+// The same programs with their products' factors rounded to tf32, or split in two, by the kernels
+// that do. Whole steps are left to kernels that round to nearest: dropping bits pulls sums of one
+// sign together, which the bound of a step does not allow for.
 class CudaRoundedTableWalk : public CudaTableWalk {
  protected:
   using Names = std::vector<const char*>;
 
-  static Table only(const Names& names) {
-    Table table = cuda::rows();
-    std::erase_if(table, [&](const Impl& row) {
-      return std::none_of(names.begin(), names.end(),
-                          [&](const char* name) { return row.name.find(name) != row.name.npos; });
+  static KernelTable only(const Names& names) {
+    KernelTable table = cuda::kernels();
+    std::erase_if(table, [&](const Kernel& kernel) {
+      return std::none_of(names.begin(), names.end(), [&](const char* name) {
+        return kernel.name.find(name) != kernel.name.npos;
+      });
     });
     return table;
   }
@@ -320,13 +326,13 @@ class CudaRoundedTableWalk : public CudaTableWalk {
   void walk_fp32_as(Precision precision, const Names& vendors, const Names& ours) {
     Names all = vendors;
     all.insert(all.end(), ours.begin(), ours.end());
-    const Table table = only(all), table_of_ours = only(ours);
+    const KernelTable table = only(all), table_of_ours = only(ours);
     Exercised exercised;
-    const auto walk_cases = [&](std::vector<Case> cases, const Table& rows) {
+    const auto walk_cases = [&](std::vector<Case> cases, const KernelTable& kernels) {
       for (Case& c : cases) c.program.precision = precision;
       compile_ahead(cases, gpu());
       for (const Case& c : cases) {
-        if (wanted(c)) walk(c, rows, gpu(), exercised);
+        if (wanted(c)) walk(c, kernels, gpu(), exercised);
       }
     };
     walk_cases(op_cases(DType::fp32), table);
@@ -342,23 +348,24 @@ class CudaRoundedTableWalk : public CudaTableWalk {
   }
 };
 
-TEST_F(CudaRoundedTableWalk, Tf32RowsAgreeWithTheOracle) {
+TEST_F(CudaRoundedTableWalk, Tf32KernelsAgreeWithTheOracle) {
   walk_fp32_as(Precision::tf32,
-               {".cublaslt.", ".cudnn.", "twice.tensor.", ".implicit", ".few", "conv2d.wgmma",
+               {".cublaslt.", ".cudnn.", ".fused_conv2.", ".implicit", ".small_cin", "conv2d.wgmma",
                 "conv2d_pool.wgmma", "grad_x.wgmma", "grads.wgmma", "cuda.rnn"},
                {".tile.", ".mlp_step.", ".head_sgd.", "linear.tensor.", "linear_relu.tensor.",
                 "cuda.program."});
 }
-TEST_F(CudaRoundedTableWalk, Fp32x3RowsAgreeWithTheOracle) {
+TEST_F(CudaRoundedTableWalk, Fp32x3KernelsAgreeWithTheOracle) {
   walk_fp32_as(Precision::fp32x3, {}, {".tile.", ".mlp_step.", ".head_sgd.", "cuda.program."});
 }
 
 // A NaN among the inputs is one in every output that depends on it, through relu and gates. (Not so
 // in cuBLASLt: some of its kernels' relu makes a zero of it.)
 TEST_F(CudaTableWalk, NansComeThroughLayers) {
-  Table table = cuda::rows();
-  std::erase_if(table,
-                [](const Impl& row) { return row.name.starts_with("cuda.linear_relu.cublaslt"); });
+  KernelTable table = cuda::kernels();
+  std::erase_if(table, [](const Kernel& kernel) {
+    return kernel.name.starts_with("cuda.linear_relu.cublaslt");
+  });
   Exercised exercised;
   for (const Precision precision :
        {Precision::bf16, Precision::fp16, Precision::tf32, Precision::fp32, Precision::fp64}) {
@@ -367,14 +374,14 @@ TEST_F(CudaTableWalk, NansComeThroughLayers) {
       expect_nans(c, table, gpu(), exercised);
     }
   }
-  for (const char* row : {"cuda.linear.plain", "cuda.rnn.plain"}) {
-    EXPECT_GT(exercised[row], 0) << row << ": no case exercises this row";
+  for (const char* kernel : {"cuda.linear.plain", "cuda.rnn.plain"}) {
+    EXPECT_GT(exercised[kernel], 0) << kernel << ": no case exercises this kernel";
   }
 }
 
 // More rows than one block takes.
 TEST_F(CudaTableWalk, LossesOfLargeBatchesAgreeWithTheOracle) {
-  const Table table = cuda::rows();
+  const KernelTable table = cuda::kernels();
   Exercised exercised;
   for (const auto& [n, classes] :
        {std::array{257, 10}, std::array{3000, 10}, std::array{700, 40}}) {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "ridgeline/cuda/rows.h"
+#include "ridgeline/cuda/kernels.h"
 #include "ridgeline/nn/activation.h"
 #include "ridgeline/nn/dropout.h"
 #include "ridgeline/nn/linear.h"
@@ -18,10 +18,10 @@ namespace ridgeline::test {
 namespace {
 
 Plan plan_on(Runtime& runtime, const Program& program, const DeviceValues& values, bool tune) {
-  static const Table table = cuda::rows();  // plans point into it
+  static const KernelTable table = cuda::kernels();  // plans point into it
   PlanOptions options;
   options.tune = tune;
-  options.seconds_per_row = 0.001;
+  options.seconds_per_kernel = 0.001;
   const Planned planned = plan_program(program, table, runtime, options);
   return Plan(runtime, program, planned.choices, values.externals());
 }
@@ -77,8 +77,8 @@ class Net {
     options.precision = dtype == DType::fp64 ? Precision::fp64 : Precision::fp32;
     options.batch = kBatch;
     options.repeats = repeats;
-    options.set_rows = kRows;
-    options.order_rows = repeats * kBatch;
+    options.set_samples = kSamples;
+    options.order_samples = repeats * kBatch;
     options.classes = kClasses;
     options.scale = 1.0 / 255;
     options.optimizer = optimizer;
@@ -98,7 +98,7 @@ class Net {
         std::memset(arrays[info.value].data, 0, arrays[info.value].bytes());
       }
     }
-    for (int64_t r = 0; r < kRows; ++r) {
+    for (int64_t r = 0; r < kSamples; ++r) {
       for (int64_t j = 0; j < kFeatures; ++j) {
         const bool bright = j % kClasses == r % kClasses;
         arrays[lowered_.images].as<uint8_t>()[r * kFeatures + j] =
@@ -107,7 +107,7 @@ class Net {
       arrays[lowered_.labels].as<int32_t>()[r] = int32_t(r % kClasses);
     }
     const Tensor& order = arrays[lowered_.order];
-    for (int64_t i = 0; i < order.numel(); ++i) order.as<int32_t>()[i] = int32_t(i * 7 % kRows);
+    for (int64_t i = 0; i < order.numel(); ++i) order.as<int32_t>()[i] = int32_t(i * 7 % kSamples);
     const Tensor& rates = arrays[lowered_.lr];
     for (int64_t i = 0; i < rates.numel(); ++i) rates.as<double>()[i] = lr;
     for (size_t i = 0; i < lowered_.params.size(); ++i) {
@@ -118,7 +118,7 @@ class Net {
   }
 
  private:
-  static constexpr int64_t kFeatures = 30, kClasses = 5, kRows = 61, kBatch = 16;
+  static constexpr int64_t kFeatures = 30, kClasses = 5, kSamples = 61, kBatch = 16;
   nn::Model model_;
   nn::Lowered lowered_;
 };

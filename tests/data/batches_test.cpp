@@ -13,7 +13,7 @@ namespace {
 
 using testing::expect_error;
 
-TEST(EpochOrder, IsAPermutationOfTheRows) {
+TEST(EpochOrder, IsAPermutationOfTheSamples) {
   for (const int64_t n : {0, 1, 2, 3, 31, 1000}) {
     std::vector<int32_t> order = epoch_order(n, 5, 2, true);
     ASSERT_EQ(int64_t(order.size()), n);
@@ -46,8 +46,9 @@ TEST(EpochOrder, StaysWhatItWas) {
   EXPECT_EQ(epoch_order(8, 1, 1, true), (std::vector<int32_t>{1, 3, 5, 2, 0, 6, 4, 7}));
 }
 
-// All 24 orders of four rows turn up about equally often over 24000 epochs: each count is binomial
-// with mean 1000 and deviation 31; six deviations leave a chance of 5e-8 for a false alarm.
+// All 24 orders of four samples turn up about equally often over 24000 epochs: each count is
+// binomial with mean 1000 and deviation 31; six deviations leave a chance of 5e-8 for a false
+// alarm.
 TEST(EpochOrder, IsUniform) {
   std::array<int, 256> counts{};
   for (uint64_t epoch = 0; epoch < 24000; ++epoch) {
@@ -62,8 +63,8 @@ TEST(EpochOrder, IsUniform) {
   }
 }
 
-TEST(EpochOrder, RefusesMoreRowsThanFit) {
-  expect_error(ErrorKind::data, {"3000000000 rows"},
+TEST(EpochOrder, RefusesMoreSamplesThanFit) {
+  expect_error(ErrorKind::data, {"3000000000 samples"},
                [] { (void)epoch_order(3000000000, 1, 0, true); });
 }
 
@@ -91,9 +92,9 @@ TEST(BatchPlan, FindsThePositionOfAStep) {
 }
 
 TEST(BatchPlan, RefusesNonsense) {
-  expect_error(ErrorKind::usage, {"batch 0 of 10 rows"}, [] { BatchPlan(10, 0, false); });
-  expect_error(ErrorKind::usage, {"batch 4 of 0 rows"}, [] { BatchPlan(0, 4, false); });
-  expect_error(ErrorKind::usage, {"batch 11 is larger than the 10 rows", "no batch is left"},
+  expect_error(ErrorKind::usage, {"batch 0 of 10 samples"}, [] { BatchPlan(10, 0, false); });
+  expect_error(ErrorKind::usage, {"batch 4 of 0 samples"}, [] { BatchPlan(0, 4, false); });
+  expect_error(ErrorKind::usage, {"batch 11 is larger than the 10 samples", "no batch is left"},
                [] { BatchPlan(10, 11, true); });
 }
 

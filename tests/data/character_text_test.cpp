@@ -25,15 +25,15 @@ TEST(Alphabet, IsTheDistinctBytesInOrder) {
   expect_error(ErrorKind::data, {"distinct"}, [] { Alphabet(""); });
 }
 
-// Two streams of two pieces of three characters: each row goes on where the one two rows above
-// ended, and a label is the character after.
+// Two streams of two chunks of three characters: each sample goes on where the one two samples
+// above ended, and a label is the character after.
 TEST(Streams, ContinueFromBatchToBatch) {
   const std::string text = "abcdefghijklmno";  // 14 pairs: the last two are left out
   const ImageSet set = make_streams(text, Alphabet::of(text), 2, 3, "text");
   EXPECT_EQ(set.streams, 2);
   EXPECT_EQ(set.size(), 4);
   EXPECT_EQ(set.targets(), 3);
-  EXPECT_EQ(set.item_shape(), (Shape{3}));
+  EXPECT_EQ(set.sample_shape(), (Shape{3}));
   const auto codes = set.images.span<uint8_t>();
   EXPECT_EQ(std::vector<uint8_t>(codes.begin(), codes.end()),
             (std::vector<uint8_t>{0, 1, 2, 6, 7, 8, 3, 4, 5, 9, 10, 11}));
@@ -55,7 +55,7 @@ TEST(Streams, SplitAFile) {
   for (int i = 0; i < 100; ++i) text += char('a' + i % 10);
   const auto file = write_file(folder / "some.txt", text);
   const DataSet set = load_streams(file, 3, 4, "some");
-  EXPECT_EQ(set.train.size() * 4, 84);  // of 90 characters, 7 pieces of 12
+  EXPECT_EQ(set.train.size() * 4, 84);  // of 90 characters, 7 chunks of 12
   EXPECT_EQ(set.test.streams, 2);       // of 10 characters
   EXPECT_EQ(set.train.symbols, "abcdefghij");
   expect_error(ErrorKind::data, {"is empty"},

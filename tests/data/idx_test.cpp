@@ -220,28 +220,30 @@ TEST_F(IdxTest, TellsIdxFromOtherFiles) {
   EXPECT_FALSE(is_idx(file("index,label\n")));
 }
 
-HostTensor read_raw_items(const fs::path& path, const Shape& item) {
-  ItemStream stream(path, item, /*idx=*/false);
+HostTensor read_raw_samples(const fs::path& path, const Shape& sample) {
+  SampleStream stream(path, sample, /*idx=*/false);
   std::vector<uint8_t> bytes;
   int64_t count = 0;
   for (int64_t got = 0; (got = stream.read(2, bytes)) > 0;) count += got;
-  HostTensor items(DType::uint8, item.prepend(count));
-  std::ranges::copy(bytes, items.span<uint8_t>().begin());
-  return items;
+  HostTensor samples(DType::uint8, sample.prepend(count));
+  std::ranges::copy(bytes, samples.span<uint8_t>().begin());
+  return samples;
 }
 
-TEST_F(IdxTest, ReadsRawItems) {
-  const HostTensor items = read_raw_items(file("abcdefghijkl"), Shape{3, 2});
-  EXPECT_EQ(items.view().shape, (Shape{2, 3, 2}));
-  EXPECT_EQ(items.view().dtype, DType::uint8);
-  EXPECT_EQ(text_of(items), "abcdefghijkl");
+TEST_F(IdxTest, ReadsRawSamples) {
+  const HostTensor samples = read_raw_samples(file("abcdefghijkl"), Shape{3, 2});
+  EXPECT_EQ(samples.view().shape, (Shape{2, 3, 2}));
+  EXPECT_EQ(samples.view().dtype, DType::uint8);
+  EXPECT_EQ(text_of(samples), "abcdefghijkl");
 }
 
 TEST_F(IdxTest, UnpacksRawItems) {
   const std::string packed = gzip("abcdefghijkl");
-  EXPECT_EQ(text_of(read_raw_items(file(packed), Shape{3, 2})), "abcdefghijkl");
+  EXPECT_EQ(text_of(read_raw_samples(file(packed), Shape{3, 2})), "abcdefghijkl");
   const auto refuses = [&](const std::string& bytes, const std::string& says) {
-    expect_error(ErrorKind::data, {says}, [&] { (void)read_raw_items(file(bytes), Shape{3, 2}); });
+    expect_error(ErrorKind::data, {says}, [&] {
+      (void)read_raw_samples(file(bytes), Shape{3, 2});
+    });
   };
   refuses(gzip("abcdefg"), "7 bytes");
   std::string wrong_crc = packed;
@@ -255,37 +257,37 @@ TEST_F(IdxTest, UnpacksRawItems) {
 }
 
 TEST_F(IdxTest, TakesGzipFilesOfSeveralMembers) {
-  const Shape item{3, 2};
+  const Shape sample{3, 2};
   const auto raw = [&](const std::string& bytes) {
-    return text_of(read_raw_items(file(bytes), item));
+    return text_of(read_raw_samples(file(bytes), sample));
   };
   EXPECT_EQ(raw(gzip("abcdefghijkl") + gzip("abcdef")), "abcdefghijklabcdef");
   EXPECT_EQ(raw(gzip("abcd") + gzip("") + gzip("efgh") + gzip("ijkl")), "abcdefghijkl");
-  expect_error(ErrorKind::data, {"8 bytes, is no whole number of items of 6 bytes"},
+  expect_error(ErrorKind::data, {"8 bytes, is no whole number of samples of 6 bytes"},
                [&] { (void)raw(gzip("abcdef") + gzip("gh")); });
   const std::string idx = idx_header(8, {2, 3}) + "abcdef";
   for (size_t cut = 0; cut <= idx.size(); ++cut) {
     const fs::path path = file(gzip(idx.substr(0, cut)) + gzip(idx.substr(cut)));
     EXPECT_EQ(text_of(read_idx(path)), "abcdef") << cut;
-    ItemStream stream(path, {}, /*idx=*/true);
+    SampleStream stream(path, {}, /*idx=*/true);
     std::vector<uint8_t> bytes;
-    EXPECT_EQ(stream.items(), 2);
+    EXPECT_EQ(stream.count(), 2);
     EXPECT_EQ(stream.read(5, bytes), 2);
     EXPECT_EQ(std::string(bytes.begin(), bytes.end()), "abcdef");
     EXPECT_TRUE(is_idx(path));
   }
 }
 
-TEST_F(IdxTest, RefusesRawBytesThatAreNoWholeItems) {
+TEST_F(IdxTest, RefusesRawBytesThatAreNoWholeSamples) {
   const fs::path path = file("abcdefg");
-  expect_error(ErrorKind::data, {path.string(), "7 bytes", "items of 6 bytes ([3, 2])"}, [&] {
-    (void)read_raw_items(path, Shape{3, 2});
+  expect_error(ErrorKind::data, {path.string(), "7 bytes", "samples of 6 bytes ([3, 2])"}, [&] {
+    (void)read_raw_samples(path, Shape{3, 2});
   });
-  expect_error(ErrorKind::data, {"items of 0 bytes"},
-               [&] { (void)read_raw_items(path, Shape{0}); });
-  expect_error(ErrorKind::data, {"is empty"}, [&] { (void)read_raw_items(file(""), Shape{1}); });
+  expect_error(ErrorKind::data, {"samples of 0 bytes"},
+               [&] { (void)read_raw_samples(path, Shape{0}); });
+  expect_error(ErrorKind::data, {"is empty"}, [&] { (void)read_raw_samples(file(""), Shape{1}); });
   expect_error(ErrorKind::data, {"No such file"},
-               [&] { (void)read_raw_items(folder_ / "missing", Shape{1}); });
+               [&] { (void)read_raw_samples(folder_ / "missing", Shape{1}); });
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ TEST_F(ImageSetTest, LoadsAPair) {
   EXPECT_EQ(set.size(), 3);
   EXPECT_EQ(set.classes, 3);
   EXPECT_EQ(set.name, "tiny");
-  EXPECT_EQ(set.item_shape(), (Shape{2, 2}));
+  EXPECT_EQ(set.sample_shape(), (Shape{2, 2}));
   EXPECT_EQ(set.features(), 4);
   EXPECT_EQ(set.images.view().dtype, DType::uint8);
   EXPECT_EQ(set.labels.view().dtype, DType::int32);
@@ -51,11 +51,11 @@ TEST_F(ImageSetTest, RefusesCountsThatDiffer) {
 
 TEST_F(ImageSetTest, RefusesLabelsOutsideTheClasses) {
   const fs::path three = images(3), bad = labels({"\0\1\12", 3});
-  expect_error(ErrorKind::data, {bad.string() + ": row 2: label 10", "10 classes (0 to 9)"},
+  expect_error(ErrorKind::data, {bad.string() + ": sample 2: label 10", "10 classes (0 to 9)"},
                [&] { (void)load_pair(three, bad, "x", 10); });
   const fs::path negative =
       write_file(folder_ / "negative", idx_header(0x0c, {1}) + big_endian(uint32_t(-1)));
-  expect_error(ErrorKind::data, {"row 0: label -1"},
+  expect_error(ErrorKind::data, {"sample 0: label -1"},
                [&] { (void)load_pair(images(1), negative, "x"); });
 }
 
@@ -118,7 +118,7 @@ TEST_F(ImageSetTest, TakesEverySpelling) {
 TEST_F(ImageSetTest, RefusesPartsThatDoNotMatch) {
   write_image_folder(folder_.path(), 7, 4, 3);
   write_file(folder_ / "t10k-labels-idx1-ubyte", idx_header(8, {4}) + std::string("\0\1\2\3", 4));
-  expect_error(ErrorKind::data, {"t10k-labels-idx1-ubyte: row 3: label 3", "3 classes"},
+  expect_error(ErrorKind::data, {"t10k-labels-idx1-ubyte: sample 3: label 3", "3 classes"},
                [&] { (void)load_folder(folder_.path(), "small"); });
   write_image_folder(folder_.path(), 7, 4, 3);
   write_file(folder_ / "t10k-images-idx3-ubyte.gz",

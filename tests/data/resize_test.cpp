@@ -53,7 +53,7 @@ TEST(Resize, OfASetFollowsItsHash) {
   set.hash = hash_of(set);
   const uint64_t before = set.hash;
   resize(set, 6, 8);
-  EXPECT_EQ(set.item_shape(), (Shape{6, 8}));
+  EXPECT_EQ(set.sample_shape(), (Shape{6, 8}));
   EXPECT_NE(set.hash, before);
 }
 

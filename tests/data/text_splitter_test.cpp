@@ -17,21 +17,21 @@ class SplitterTest : public ::testing::Test {
     }
   }
 
-  // The records of a file, read in pieces of so many.
-  Lines in_pieces(const std::filesystem::path& path, const TextColumns& columns, int64_t size) {
+  // The records of a file, read in blocks of so many.
+  Lines in_blocks(const std::filesystem::path& path, const TextColumns& columns, int64_t size) {
     TextSplitter splitter(open_bytes(path), columns);
     Lines all;
     for (;;) {
       std::vector<uint8_t> bytes{'x'};  // what is there before is left alone
-      const TextSplitter::Piece piece = splitter.next(size, bytes);
-      if (piece.records == 0) break;
+      const TextSplitter::Block block = splitter.next(size, bytes);
+      if (block.records == 0) break;
       const size_t before = all.size();
       const auto body = std::as_bytes(std::span(bytes).subspan(1));
       const auto reader = open_text(std::make_unique<MemoryStream>(body, path.string()),
-                                    splitter.columns(), piece.place);
+                                    splitter.columns(), block.place);
       read_all(*reader, all);
-      EXPECT_EQ(int64_t(all.size() - before), piece.records);
-      EXPECT_LE(piece.records, size);
+      EXPECT_EQ(int64_t(all.size() - before), block.records);
+      EXPECT_LE(block.records, size);
       EXPECT_EQ(bytes[0], 'x');
     }
     return all;
@@ -44,7 +44,7 @@ class SplitterTest : public ::testing::Test {
     read_all(*open_text(path, columns), whole);
     EXPECT_FALSE(whole.empty());
     for (const int64_t size : {1, 2, 3, 100}) {
-      EXPECT_EQ(in_pieces(path, columns, size), whole) << name << ' ' << size;
+      EXPECT_EQ(in_blocks(path, columns, size), whole) << name << ' ' << size;
     }
   }
 
@@ -97,7 +97,7 @@ TEST_F(SplitterTest, PiecesAreCheckedLikeTheWhole) {
   const auto refuse = [&](std::string_view bytes, const Lines& parts) {
     const auto path = write_file(folder_ / "a.csv", bytes);
     expect_error(ErrorKind::data, parts,
-                 [&] { in_pieces(path, {.format = TextFormat::csv, .text = {"1"}}, 1); });
+                 [&] { in_blocks(path, {.format = TextFormat::csv, .text = {"1"}}, 1); });
   };
   refuse("a,b\nc,d\ne\n", {"line 3", "1 columns", "first record has 2"});
   refuse("a,b\n\nc,\"d\n", {"line 3", "never closed"});
@@ -106,11 +106,11 @@ TEST_F(SplitterTest, PiecesAreCheckedLikeTheWhole) {
 
 TEST_F(SplitterTest, NothingComesOfAnEmptyFile) {
   const auto path = write_file(folder_ / "a.csv", "\n\n");
-  EXPECT_TRUE(in_pieces(path, {.format = TextFormat::csv, .text = {"1"}}, 4).empty());
+  EXPECT_TRUE(in_blocks(path, {.format = TextFormat::csv, .text = {"1"}}, 4).empty());
 }
 
-TEST_F(SplitterTest, FilePartsAndItems) {
-  const auto path = write_file(folder_ / "items", "abcdefghij");
+TEST_F(SplitterTest, FilePartsAndSamples) {
+  const auto path = write_file(folder_ / "samples", "abcdefghij");
   InputFile file(path);
   FilePart part(file, 3, 7);
   std::array<std::byte, 8> out{};
@@ -118,19 +118,19 @@ TEST_F(SplitterTest, FilePartsAndItems) {
   EXPECT_EQ(char(out[0]), 'd');
   EXPECT_EQ(part.read(out), 0u);
 
-  ItemStream items(path, {2}, false);
-  EXPECT_EQ(items.items(), 5);
+  SampleStream samples(path, {2}, false);
+  EXPECT_EQ(samples.count(), 5);
   std::vector<uint8_t> two;
-  items.restrict([](int64_t count) {
+  samples.restrict([](int64_t count) {
     EXPECT_EQ(count, 5);
     return Range{1, 3};
   });
-  EXPECT_EQ(items.read(5, two), 2);
+  EXPECT_EQ(samples.read(5, two), 2);
   EXPECT_EQ(std::string(two.begin(), two.end()), "cdef");
-  EXPECT_EQ(items.read(5, two), 0);
-  expect_error(ErrorKind::data, {"whole number"}, [&] { ItemStream(path, {3}, false); });
-  const auto packed = write_file(folder_ / "items.gz", gzip("abcdefghij"));
-  ItemStream unpacked(packed, {5}, false);
+  EXPECT_EQ(samples.read(5, two), 0);
+  expect_error(ErrorKind::data, {"whole number"}, [&] { SampleStream(path, {3}, false); });
+  const auto packed = write_file(folder_ / "samples.gz", gzip("abcdefghij"));
+  SampleStream unpacked(packed, {5}, false);
   std::vector<uint8_t> all;
   EXPECT_EQ(unpacked.read(3, all), 2);
   EXPECT_EQ(all.back(), 'j');

@@ -117,7 +117,7 @@ TEST_F(TextTest, LoadsALabelledSet) {
   refuse("dog,a\ncow,b\n", {"line 2", "'cow'", "cat, dog"});
 }
 
-TEST(RealText, AgNewsTestSetHas1900RowsAClass) {
+TEST(RealText, AgNewsTestSetHas1900SamplesAClass) {
   RIDGELINE_NEEDS_DATA();
   TextCoding coding;
   coding.class_names = {"World", "Sports", "Business", "Sci/Tech"};

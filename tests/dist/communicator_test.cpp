@@ -41,14 +41,14 @@ TEST_P(Ranks, SumsAreTheSumsOnAll) {
           ranks.all_reduce(from.data(), to.data(), count, DType::fp32, Reduce::sum, DType::fp32);
           check("at once");
           std::fill(to.begin(), to.end(), 0.0f);
-          // In two pieces that both are under way.
+          // In two chunks that both are under way.
           const int64_t half = count / 2;
           ranks.start_all_reduce(from.data(), to.data(), half, DType::fp32, DType::fp32);
           const auto ticket = ranks.start_all_reduce(from.data() + half, to.data() + half,
                                                      count - half, DType::fp32, DType::fp32);
           ranks.wait(ticket);
           EXPECT_TRUE(ranks.test(ticket));
-          check("in pieces");
+          check("in chunks");
           std::fill(to.begin(), to.end(), 0.0f);
           ranks.wait(ranks.start_reduce_scatter(from.data(), to.data(), count, DType::fp32));
           ranks.all_gather_parts(to.data(), count, DType::fp32);
@@ -58,7 +58,7 @@ TEST_P(Ranks, SumsAreTheSumsOnAll) {
       any_thread);
 }
 
-// Several slots of shared memory, one after the other and by turns, in both types and in place.
+// Several slots of shared memory, one after the other and alternating, in both types and in place.
 TEST_P(Ranks, LongSumsAreTheSumsToo) {
   const auto [size, any_thread] = GetParam();
   on_ranks(

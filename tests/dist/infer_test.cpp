@@ -59,25 +59,25 @@ TEST_F(InferOverRanks, EveryTransportGivesWhatOneProcessGives) {
       const InferReport report = on(ranks, "many.csv");
       EXPECT_EQ(slurp(temp_ / "many.csv"), want_) << transport << ' ' << ranks;
       ASSERT_EQ(report.ranks.size(), size_t(ranks));
-      EXPECT_EQ(report.rows, 150);
-      int64_t rows = 0;
+      EXPECT_EQ(report.samples, 150);
+      int64_t samples = 0;
       for (int r = 0; r < ranks; ++r) {
         const RankTimes& rank = report.ranks[size_t(r)];
         EXPECT_EQ(rank.rank, r);
-        for (const LaneTimes& lane : rank.lanes) {
-          rows += lane.rows;
-          EXPECT_GE(lane.memory_ready, rank.start);
-          EXPECT_GE(lane.engine_ready, lane.memory_ready);
-          if (lane.rows == 0) continue;
-          EXPECT_GE(lane.last_in, lane.first_in);
-          EXPECT_GE(lane.compute_end, lane.compute_start);
-          // In turn means evenly, but for the last round.
+        for (const DeviceTimes& device : rank.devices) {
+          samples += device.samples;
+          EXPECT_GE(device.memory_ready, rank.start);
+          EXPECT_GE(device.engine_ready, device.memory_ready);
+          if (device.samples == 0) continue;
+          EXPECT_GE(device.last_in, device.first_in);
+          EXPECT_GE(device.compute_end, device.compute_start);
+          // Round-robin means evenly, but for the last round.
           if (options_.transport != "credits") {
-            EXPECT_GE(lane.rows, 150 / ranks - 4);
+            EXPECT_GE(device.samples, 150 / ranks - 4);
           }
         }
       }
-      EXPECT_EQ(rows, 150);
+      EXPECT_EQ(samples, 150);
     }
   }
 }
@@ -87,7 +87,7 @@ TEST_F(InferOverRanks, OwnPartsGiveTheSame) {
   for (const int ranks : {2, 3}) {
     const InferReport report = on(ranks, "parts.csv");
     EXPECT_EQ(slurp(temp_ / "parts.csv"), want_) << ranks;
-    EXPECT_EQ(report.rows, 150);
+    EXPECT_EQ(report.samples, 150);
     EXPECT_FALSE(std::filesystem::exists(temp_ / "parts.csv.rank1"));
   }
 }
@@ -95,19 +95,19 @@ TEST_F(InferOverRanks, OwnPartsGiveTheSame) {
 TEST_F(InferOverRanks, SeveralDevicesOfARank) {
   options_.model.run.device = "cpu,cpu";
   options_.trace = true;
-  const InferReport report = on(2, "lanes.csv");
-  EXPECT_EQ(slurp(temp_ / "lanes.csv"), want_);
+  const InferReport report = on(2, "devices.csv");
+  EXPECT_EQ(slurp(temp_ / "devices.csv"), want_);
   ASSERT_EQ(report.ranks.size(), 2u);
-  EXPECT_EQ(report.ranks[1].lanes.size(), 2u);
+  EXPECT_EQ(report.ranks[1].devices.size(), 2u);
   int64_t computed = 0, arrived = 0;
   for (const RankTimes& rank : report.ranks) {
     for (const ChunkSpan& span : rank.spans) {
-      computed += span.lane >= 0;
-      arrived += span.lane == -2;
+      computed += span.device >= 0;
+      arrived += span.device == -2;
     }
   }
   EXPECT_EQ(computed, 38);
-  EXPECT_EQ(arrived, report.ranks[1].lanes[0].chunks + report.ranks[1].lanes[1].chunks);
+  EXPECT_EQ(arrived, report.ranks[1].devices[0].chunks + report.ranks[1].devices[1].chunks);
 }
 
 TEST_F(InferOverRanks, LabelsAlone) {

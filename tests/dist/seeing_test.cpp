@@ -26,9 +26,9 @@ TEST(ProfileOfRanks, HasTheNetworkAmongItsRoofs) {
     options.set = small_set(203);
     options.seconds = 0.1;
     options.ranks = &ranks;
-    // Rows apart, so that the sums have one of their own.
+    // Kernels that do one thing each, so that the sums have a kernel of their own.
     Config config = small_config({"run.threads=1", "run.tune=false"});
-    config.run.rows = {"!cpu.mlp_gradients_all_reduce"};
+    config.run.kernels = {"!cpu.mlp_gradients_all_reduce"};
     Profile mine = profile_training(config, "small.toml", options);
     if (ranks.is_root()) profile = std::move(mine);
   });
@@ -37,10 +37,10 @@ TEST(ProfileOfRanks, HasTheNetworkAmongItsRoofs) {
   EXPECT_GT(profile.ranks->network.bandwidth, 0);
   EXPECT_GT(profile.ranks->predicted, 0);
   double sent = 0;
-  for (const RowProfile& row : profile.rows) {
-    sent += row.work.network_bytes;
-    if (row.work.network_bytes > 0) {
-      EXPECT_GT(row.roofs.of(prof::Roof::network), 0) << row.row;
+  for (const KernelProfile& kernel : profile.kernels) {
+    sent += kernel.work.network_bytes;
+    if (kernel.work.network_bytes > 0) {
+      EXPECT_GT(kernel.roofs.of(prof::Roof::network), 0) << kernel.name;
     }
   }
   EXPECT_GT(sent, 0);
@@ -70,8 +70,8 @@ TEST(DeepbenchOfRanks, TimesSums) {
 TEST(LadderOfRanks, IsHeldToTheReferenceToo) {
   const TempFolder folder;
   Ladder ladder = testing::ladder_without_rungs();
-  ladder.cpu = {{.name = "alone", .what = "one", .rows = {}},
-                {.name = "ranks", .what = "three", .rows = {}, .threads = 1, .ranks = true}};
+  ladder.cpu = {{.name = "alone", .what = "one", .kernels = {}},
+                {.name = "ranks", .what = "three", .kernels = {}, .threads = 1, .ranks = true}};
   for (const bool forward : {false, true}) {
     ladder.forward = forward;
     RungResult rung;
@@ -91,7 +91,7 @@ TEST(LadderOfRanks, IsHeldToTheReferenceToo) {
     EXPECT_EQ(rung.batch, 8);
     EXPECT_GT(rung.us_per_input, 0);
     EXPECT_LE(rung.error, rung.bound);
-    EXPECT_LT(rung.bound, 1e-3);  // a row lost of a batch of 8 would err by 0.1
+    EXPECT_LT(rung.bound, 1e-3);  // a sample lost of a batch of 8 would err by 0.1
   }
 }
 

@@ -18,7 +18,7 @@ namespace ridgeline::dist::testing {
 // Ranks that are threads of one process: everything above the Transport, without MPI.
 class ThreadGroup {
  public:
-  static constexpr size_t kRoom = size_t{2} << 20;
+  static constexpr size_t kSegment = size_t{2} << 20;
 
   explicit ThreadGroup(int size)
       : size_(size),
@@ -68,8 +68,8 @@ class ThreadGroup {
   struct alignas(64) Line {
     std::byte bytes[64]{};
   };
-  static constexpr size_t kLines = (SharedSum::kBytes + kRoom) / sizeof(Line);
-  static_assert((SharedSum::kBytes + kRoom) % sizeof(Line) == 0);
+  static constexpr size_t kLines = (SharedSum::kBytes + kSegment) / sizeof(Line);
+  static_assert((SharedSum::kBytes + kSegment) % sizeof(Line) == 0);
 
   int size_;
   std::barrier<> barrier_;
@@ -157,7 +157,7 @@ class ThreadTransport final : public Transport {
   // Half of the tests do without: their sums are the transport's.
   SharedSegments shared_segments(size_t least, size_t more) override {
     if (!any_thread_) return {};
-    return {group_.segments(), least + std::min(more, ThreadGroup::kRoom)};
+    return {group_.segments(), least + std::min(more, ThreadGroup::kSegment)};
   }
   Request start_send(int to, const void* data, size_t bytes) override {
     group_.post(rank_, to, data, bytes);

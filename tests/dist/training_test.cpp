@@ -26,7 +26,7 @@ struct Result {
   std::vector<int32_t> corrects;
   Snapshot state;
   Evaluation evaluation;
-  std::vector<std::string> rows;
+  std::vector<std::string> kernels;
 };
 
 Result train_steps(Trainer& trainer, int64_t steps) {
@@ -40,21 +40,21 @@ Result train_steps(Trainer& trainer, int64_t steps) {
   }
   result.state = trainer.snapshot();
   result.evaluation = trainer.evaluate();
-  result.rows = trainer.runner().row_names();
+  result.kernels = trainer.runner().kernel_names();
   return result;
 }
 
-Result alone(const Config& config, int64_t steps, int64_t rows = 203) {
+Result alone(const Config& config, int64_t steps, int64_t samples = 203) {
   Machine machine(config.run);
-  Trainer trainer(machine, config, small_set(rows));
+  Trainer trainer(machine, config, small_set(samples));
   return train_steps(trainer, steps);
 }
 
-Result together(const Config& config, int64_t steps, int size, int64_t rows = 203) {
+Result together(const Config& config, int64_t steps, int size, int64_t samples = 203) {
   Result root;
   on_ranks(size, [&](RankCommunicator& ranks) {
     Machine machine(config.run, &ranks);
-    Trainer trainer(machine, config, small_set(rows));
+    Trainer trainer(machine, config, small_set(samples));
     Result mine = train_steps(trainer, steps);
     check_replicas(ranks, mine.state, steps);
     if (ranks.is_root()) root = std::move(mine);
@@ -80,7 +80,7 @@ void expect_same(const Result& got, const Result& want, double bound) {
     EXPECT_LE(std::sqrt(off), bound * std::sqrt(size)) << want.state.items[i].name;
   }
   EXPECT_EQ(got.evaluation.correct, want.evaluation.correct);
-  EXPECT_EQ(got.evaluation.rows, want.evaluation.rows);
+  EXPECT_EQ(got.evaluation.samples, want.evaluation.samples);
   EXPECT_NEAR(got.evaluation.loss, want.evaluation.loss, bound * want.evaluation.loss);
 }
 
@@ -91,11 +91,11 @@ Config fp64(std::vector<std::string> sets = {}) {
 
 class Training : public ::testing::TestWithParam<int> {};
 
-// Dropout, Adam, clipping; batches of 16 and 11 rows do not divide evenly.
+// Dropout, Adam, clipping; batches of 16 and 11 samples do not divide evenly.
 TEST_P(Training, IsThatOfOneRank) {
   const Config config = fp64();
   const Result got = together(config, 30, GetParam());
-  EXPECT_THAT(got.rows, ::testing::Contains("cpu.mlp_gradients_all_reduce.simd"));
+  EXPECT_THAT(got.kernels, ::testing::Contains("cpu.mlp_gradients_all_reduce.simd"));
   expect_same(got, alone(config, 30), 1e-12);
 }
 
@@ -105,8 +105,8 @@ TEST_P(Training, OfSgdWithMomentumToo) {
   expect_same(together(config, 30, GetParam()), alone(config, 30), 1e-12);
 }
 
-// The last batch of an epoch has two rows: more ranks than that have nothing to compute in it.
-TEST_P(Training, WithMoreRanksThanRows) {
+// The last batch of an epoch has two samples: more ranks than that have nothing to compute in it.
+TEST_P(Training, WithMoreRanksThanSamples) {
   for (const char* optimizer : {"adam", "sgd"}) {
     const Config config =
         fp64({"train.clip_norm=0", "train.batch=8",
@@ -118,8 +118,8 @@ TEST_P(Training, WithMoreRanksThanRows) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Training, ::testing::Values(2, 3, 5));
 
-// Every way to add up gradients, by pinning its rows.
-TEST(Collectives, EveryRowOfTheCollectivesComputesTheSame) {
+// Every way to add up gradients, by pinning its kernels.
+TEST(Collectives, EveryKernelOfTheCollectivesComputesTheSame) {
   const std::vector<std::string> sets{"train.clip_norm=0",
                                       "train.optimizer={type=\"sgd\",lr=0.1,momentum=0.9}"};
   const Config config = fp64(sets);
@@ -132,35 +132,36 @@ TEST(Collectives, EveryRowOfTheCollectivesComputesTheSame) {
       SCOPED_TRACE(start + (sharded ? " and sharded updates" : ""));
       on_ranks(3, [&](RankCommunicator& ranks) {
         Machine machine(config.run, &ranks);
-        machine.except([&](const Impl& row) {
-          const bool other = row.name.starts_with("cpu.all_reduce_start") && row.name != start;
-          const bool fused =
-              row.name == "cpu.linear_grad_w_all_reduce.simd" || row.name.starts_with("cpu.mlp_");
-          const bool wait = row.name == (sharded ? "cpu.all_reduce_wait.ticket"
-                                                 : "cpu.all_reduce_wait_sgd.sharded");
+        machine.except([&](const Kernel& kernel) {
+          const bool other =
+              kernel.name.starts_with("cpu.all_reduce_start") && kernel.name != start;
+          const bool fused = kernel.name == "cpu.linear_grad_w_all_reduce.simd" ||
+                             kernel.name.starts_with("cpu.mlp_");
+          const bool wait = kernel.name == (sharded ? "cpu.all_reduce_wait.ticket"
+                                                    : "cpu.all_reduce_wait_sgd.sharded");
           return other || fused || wait;
         });
         Trainer trainer(machine, config, small_set());
         const Result got = train_steps(trainer, 14);
-        EXPECT_THAT(got.rows, ::testing::Contains(start));
+        EXPECT_THAT(got.kernels, ::testing::Contains(start));
         expect_same(got, want, 1e-12);
       });
     }
   }
   on_ranks(3, [&](RankCommunicator& ranks) {
     Machine machine(config.run, &ranks);
-    machine.except([](const Impl& row) {
-      return row.name == "cpu.linear_grad_w.simd" || row.name == "cpu.linear_grad_w.onednn" ||
-             row.name == "cpu.linear_grad_w.reference" || row.name.starts_with("cpu.mlp_");
+    machine.except([](const Kernel& kernel) {
+      return kernel.name == "cpu.linear_grad_w.simd" || kernel.name == "cpu.linear_grad_w.onednn" ||
+             kernel.name == "cpu.linear_grad_w.reference" || kernel.name.starts_with("cpu.mlp_");
     });
     Trainer trainer(machine, config, small_set());
     const Result got = train_steps(trainer, 14);
-    EXPECT_THAT(got.rows, ::testing::Contains("cpu.linear_grad_w_all_reduce.simd"));
+    EXPECT_THAT(got.kernels, ::testing::Contains("cpu.linear_grad_w_all_reduce.simd"));
     expect_same(got, want, 1e-12);
   });
 }
 
-// Ranks that share memory help each other with a perceptron's step. Batches of 16 and 11 rows.
+// Ranks that share memory help each other with a perceptron's step. Batches of 16 and 11 samples.
 TEST(Collectives, AStepInSharedMemoryComputesTheSame) {
   const Config config =
       fp64({"train.clip_norm=0", "train.optimizer={type=\"sgd\",lr=0.1,momentum=0.9}",
@@ -169,19 +170,20 @@ TEST(Collectives, AStepInSharedMemoryComputesTheSame) {
   const Result want = alone(config, 30);
   for (const int size : {2, 3, 5}) {
     const Result got = together(config, 30, size);
-    EXPECT_THAT(got.rows, ::testing::ElementsAre("cpu.mlp_train_all_reduce.shared"));
+    EXPECT_THAT(got.kernels, ::testing::ElementsAre("cpu.mlp_train_all_reduce.shared"));
     expect_same(got, want, 1e-12);
   }
 }
 
-// Shares of m and m + 1 rows, of which the larger, or both, are too large for shared memory.
+// Shares of m and m + 1 samples, of which the larger, or both, are too large for shared memory.
 TEST(Collectives, AllRanksOrNoneMakeAStepInSharedMemory) {
-  using cpu::simd::Act;
-  const std::vector<cpu::simd::MlpLayer<double>> layers{{36, 400, Act::relu, nullptr, nullptr},
-                                                        {400, 4, Act::none, nullptr, nullptr}};
+  using cpu::simd::SimdActivation;
+  const std::vector<cpu::simd::MlpLayer<double>> layers{
+      {36, 400, SimdActivation::relu, nullptr, nullptr},
+      {400, 4, SimdActivation::none, nullptr, nullptr}};
   const cpu::simd::SharedMlpStep<double> step(layers, 1);
   int64_t most = 1;
-  while (step.room_bytes(most + 1) <= dist::testing::ThreadGroup::kRoom) ++most;
+  while (step.segment_bytes(most + 1) <= dist::testing::ThreadGroup::kSegment) ++most;
   for (const int64_t batch : {2 * most - 1, 2 * most, 2 * most + 1, 2 * most + 2}) {
     SCOPED_TRACE(batch);
     const Config config =
@@ -189,7 +191,7 @@ TEST(Collectives, AllRanksOrNoneMakeAStepInSharedMemory) {
               fmt::format("train.batch={}", batch),
               "model.layers=[{type=\"linear\",out=400},{type=\"relu\"},{type=\"linear\",out=4}]"});
     const Result got = together(config, 2, 2, batch);
-    EXPECT_EQ(got.rows.front() == "cpu.mlp_train_all_reduce.shared", batch <= 2 * most);
+    EXPECT_EQ(got.kernels.front() == "cpu.mlp_train_all_reduce.shared", batch <= 2 * most);
     EXPECT_LT(got.losses[1], got.losses[0]);
   }
 }
@@ -199,7 +201,7 @@ TEST(Collectives, RanksChooseAlikeWhenTheyMeasure) {
   setenv("XDG_CACHE_HOME", (folder / "cache").c_str(), 1);
   const Config config = fp64({"run.tune=true", "train.clip_norm=0"});
   std::mutex mutex;
-  std::map<int, std::vector<std::string>> rows;
+  std::map<int, std::vector<std::string>> kernels;
   bool busy = false;  // then nothing is measured, and the ranks must still agree
   const auto plan_and_expect = [&](const char* source, bool on_device) {
     on_ranks(
@@ -215,15 +217,15 @@ TEST(Collectives, RanksChooseAlikeWhenTheyMeasure) {
               EXPECT_EQ(got, source);
             }
           }
-          rows[ranks.rank()] = trainer.runner().row_names();
+          kernels[ranks.rank()] = trainer.runner().kernel_names();
         },
         true, [&](int) { return on_device; });
-    EXPECT_EQ(rows[0], rows[1]);
-    EXPECT_EQ(rows[0], rows[2]);
+    EXPECT_EQ(kernels[0], kernels[1]);
+    EXPECT_EQ(kernels[0], kernels[2]);
   };
   plan_and_expect("measured", false);
   plan_and_expect("cache", false);
-  plan_and_expect("measured", true);  // another MPI, which may have rows of its own
+  plan_and_expect("measured", true);  // another MPI, which may have kernels of its own
 }
 
 TEST(Collectives, ANarrowWireChangesLittle) {

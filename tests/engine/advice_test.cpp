@@ -10,7 +10,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Two element-wise rows over 1e6 floats with a temporary between them.
+// Two element-wise kernels over 1e6 floats with a temporary between them.
 struct Invented {
   Program program;
   Profile profile;
@@ -33,25 +33,25 @@ struct Invented {
     add("second", 1e-4, 1);
     profile.total.median = 2e-4;
   }
-  // A memory-bound row at 80 % of that roof.
+  // A memory-bound kernel at 80 % of that roof.
   void add(const char* name, double seconds, size_t op) {
-    RowProfile row;
-    row.row = name;
-    row.what = "activation";
-    row.begin = op;
-    row.end = op + 1;
-    row.seconds.median = seconds;
-    row.share = 0.5;
-    row.work.bytes = 8e6;
-    row.roofs.seconds[size_t(prof::Roof::memory)] = 0.8 * seconds;
-    row.fraction = 0.8;
-    profile.rows.push_back(row);
+    KernelProfile kernel;
+    kernel.name = name;
+    kernel.what = "activation";
+    kernel.begin = op;
+    kernel.end = op + 1;
+    kernel.seconds.median = seconds;
+    kernel.share = 0.5;
+    kernel.work.bytes = 8e6;
+    kernel.roofs.seconds[size_t(prof::Roof::memory)] = 0.8 * seconds;
+    kernel.fraction = 0.8;
+    profile.kernels.push_back(kernel);
   }
   void bind(size_t i, prof::Roof roof, double fraction) {
-    RowProfile& row = profile.rows[i];
-    row.roofs = {};
-    row.roofs.seconds[size_t(roof)] = fraction * row.seconds.median;
-    row.fraction = fraction;
+    KernelProfile& kernel = profile.kernels[i];
+    kernel.roofs = {};
+    kernel.roofs.seconds[size_t(roof)] = fraction * kernel.seconds.median;
+    kernel.fraction = fraction;
   }
   std::string advice() const {
     std::string all;
@@ -60,7 +60,7 @@ struct Invented {
   }
 };
 
-TEST(Advice, MemoryBoundRowsWantFusingAndTheBytesAreNamed) {
+TEST(Advice, MemoryBoundKernelsWantFusingAndTheBytesAreNamed) {
   const std::string advice = Invented().advice();
   EXPECT_THAT(advice, HasSubstr("first (activation) takes 50 % and reaches 80 % of its memory"));
   // The temporary is written and read: 8 MB, 80 us at 100 GB/s, of 200.
@@ -68,11 +68,11 @@ TEST(Advice, MemoryBoundRowsWantFusingAndTheBytesAreNamed) {
                                 "to 80 us a step (40 %)"));
 }
 
-TEST(Advice, LaunchBoundRowsWantALargerBatch) {
+TEST(Advice, LaunchBoundKernelsWantALargerBatch) {
   Invented gpu("cuda:0");
   for (const size_t i : {0, 1}) gpu.bind(i, prof::Roof::launch, 0.9);
   EXPECT_THAT(gpu.advice(),
-              HasSubstr("100 % of the rows' time is in 2 launch-bound rows: no kernel "
+              HasSubstr("100 % of the kernels' time is in 2 launch-bound kernels: no launch "
                         "gets shorter than 2 us here"));
 }
 
@@ -86,16 +86,16 @@ TEST(Advice, RanksThatWaitAreToldForWhat) {
   ranks.predicted = 2.5e-4;
   EXPECT_THAT(gpu.advice(), HasSubstr("58 % of a step (290 us) waits for other ranks, where the "
                                       "network alone should take 250 us: a larger train.batch"));
-  EXPECT_THAT(gpu.advice(), Not(HasSubstr("between the rows")));
+  EXPECT_THAT(gpu.advice(), Not(HasSubstr("between the kernels")));
   ranks.predicted = 1e-5;
   EXPECT_THAT(gpu.advice(), HasSubstr("for the slowest"));
   ranks.waited = 5e-5;  // a tenth
   EXPECT_THAT(gpu.advice(), Not(HasSubstr("other ranks")));
-  EXPECT_THAT(gpu.advice(), HasSubstr("50 % of a step (250 us) lies between the rows"));
+  EXPECT_THAT(gpu.advice(), HasSubstr("50 % of a step (250 us) lies between the kernels"));
 }
 
 // Small nets have small roofs of every kind: the launch roof binds, but is not what takes the time.
-TEST(Advice, RowsFarFromTheLaunchRoofAreNotLaunchBound) {
+TEST(Advice, KernelsFarFromTheLaunchRoofAreNotLaunchBound) {
   Invented gpu("cuda:0");
   for (const size_t i : {0, 1}) gpu.bind(i, prof::Roof::launch, 0.2);
   EXPECT_THAT(gpu.advice(), Not(HasSubstr("launch-bound")));
@@ -105,8 +105,9 @@ TEST(Advice, RowsFarFromTheLaunchRoofAreNotLaunchBound) {
 TEST(Advice, GapsOfAGpuWantMoreStepsAGraph) {
   Invented gpu("cuda:0");
   gpu.profile.gaps = 5e-5;
-  EXPECT_THAT(gpu.advice(), HasSubstr("25 % of a step (50 us) lies between the rows: capture more "
-                                      "steps in a graph"));
+  EXPECT_THAT(gpu.advice(),
+              HasSubstr("25 % of a step (50 us) lies between the kernels: capture more "
+                        "steps in a graph"));
 }
 
 TEST(Advice, RoofsPassedByFarAreMeasuredAgain) {
@@ -126,7 +127,7 @@ TEST(Advice, RoofsPassedByFarAreMeasuredAgain) {
 TEST(Advice, ThreadsThatWaitForOneAnotherAreNamed) {
   Invented uneven;
   uneven.profile.ceilings.reset();
-  uneven.profile.rows[1].balance = 0.6;
+  uneven.profile.kernels[1].balance = 0.6;
   EXPECT_THAT(uneven.advice(), HasSubstr("The threads share second unevenly (mean over busiest "
                                          "0.60)"));
 }

@@ -127,10 +127,11 @@ TEST(BenchResults, WhatIsKeptTwiceIsGivenOnceTheNewest) {
   EXPECT_EQ(kept[2].us, 2);
 }
 
-// One line each as gemm, rnn, deepbench and infer write them.
+// One line each as gemm, rnn, deepbench and infer write them. Files of earlier versions call a
+// kernel "row", as the last lines of rnn and deepbench do here.
 TEST(BenchResults, EveryBenchmarksLinesAreRead) {
   const auto gemm = parse_results(R"([{"op":"TN","m":64,"n":8,"k":32,"way":"simd",
-    "row":"cpu.linear.simd","us":5.0,"limit_fraction":0.5,"precision":"fp32","threads":2},
+    "kernel":"cpu.linear.simd","us":5.0,"limit_fraction":0.5,"precision":"fp32","threads":2},
     {"op":"TN","m":64,"n":8,"k":32,"way":"onednn","us":6.0}])");
   ASSERT_EQ(gemm.size(), 2u);
   EXPECT_EQ(gemm[0].name, "TN m 64 n 8 k 32 way simd precision fp32 threads 2");
@@ -140,19 +141,19 @@ TEST(BenchResults, EveryBenchmarksLinesAreRead) {
   EXPECT_NE(gemm[0].name, gemm[1].name);
 
   const auto rnn = parse_results(R"([{"cell":"lstm","hidden":512,"batch":16,"steps":128,"layers":1,
-    "pass":"forward","row":"cuda.rnn.persistent","us_min":1.5,"us_median":1.6,"precision":"bf16",
+    "pass":"forward","kernel":"cuda.rnn.persistent","us_min":1.5,"us_median":1.6,"precision":"bf16",
     "threads":16},
     {"cell":"lstm","hidden":512,"batch":16,"steps":128,"layers":1,"pass":"forward",
     "row":"plan: cuda.rnn.persistent","us_min":1.5,"us_median":1.6,"precision":"bf16"}])");
   ASSERT_EQ(rnn.size(), 2u);
   EXPECT_EQ(rnn[0].name,
-            "lstm hidden 512 layers 1 steps 128 pass forward row cuda.rnn.persistent batch 16 "
+            "lstm hidden 512 layers 1 steps 128 pass forward kernel cuda.rnn.persistent batch 16 "
             "precision bf16");
   EXPECT_EQ(rnn[1].name,
-            "lstm hidden 512 layers 1 steps 128 pass forward row plan batch 16 precision bf16");
+            "lstm hidden 512 layers 1 steps 128 pass forward kernel plan batch 16 precision bf16");
 
   const auto deepbench = parse_results(R"({"device":"cuda:0","precision":"bf16","lines":[
-    {"part":"conv","shape":"w=7","pass":"grad w","way":"cudnn","row":"cuda.conv2d.cudnn","us":9},
+    {"part":"conv","shape":"w=7","pass":"grad w","way":"cudnn","kernel":"cuda.conv2d.cudnn","us":9},
     {"part":"rnn","shape":"cell=gru","pass":"forward","way":"persistent",
     "row":"plan: cuda.rnn.persistent","us":9}]})");
   ASSERT_EQ(deepbench.size(), 2u);

@@ -35,7 +35,7 @@ TEST(BenchGemm, EveryOpIsTimedByEveryWay) {
     EXPECT_GT(line.us_min, 0);
     EXPECT_LE(line.us_min, line.us);
     EXPECT_DOUBLE_EQ(line.flops_per_second, 2.0 * 17 * 29 * double(line.shape.n) / line.us * 1e6);
-    EXPECT_THAT(line.row, HasSubstr("." + line.way));
+    EXPECT_THAT(line.kernel, HasSubstr("." + line.way));
     EXPECT_EQ(line.planned, std::ranges::none_of(lines, [&](const GemmBenchLine& other) {
                 return other.shape == line.shape && other.us < line.us;
               }));
@@ -50,20 +50,20 @@ TEST(BenchGemm, EveryOpIsTimedByEveryWay) {
   EXPECT_THAT(gemm_bench_svg(lines), HasSubstr("NT 17x29 ours"));
 }
 
-TEST(BenchGemm, TimesTheRowsThatAreAskedFor) {
+TEST(BenchGemm, TimesTheKernelsThatAreAskedFor) {
   GemmBenchOptions options;
   options.run.device = "cpu";
   options.run.threads = 1;
-  options.run.rows = {"cpu.*.simd"};
+  options.run.kernels = {"cpu.*.simd"};
   options.seconds = 0.001;
   options.shapes = gemm_sweep({GemmOp::tn}, {17}, {3}, {29});
-  for (const GemmBenchLine& line : bench_gemm(options)) EXPECT_EQ(line.row, "cpu.linear.simd");
-  options.run.rows = {"cpu.nothing"};
+  for (const GemmBenchLine& line : bench_gemm(options)) EXPECT_EQ(line.kernel, "cpu.linear.simd");
+  options.run.kernels = {"cpu.nothing"};
   EXPECT_THROW(bench_gemm(options), Error);
 }
 
 GemmBenchLine line(GemmOp op, int64_t n, bool vendor, double rate) {
-  return {{op, 64, n, 32}, vendor ? "library" : "ours", "row", vendor, 1, 1, rate, 0, false};
+  return {{op, 64, n, 32}, vendor ? "library" : "ours", "kernel", vendor, 1, 1, rate, 0, false};
 }
 
 TEST(BenchGemm, FindingsNameBatchTranspositionAndLibraries) {
@@ -74,7 +74,8 @@ TEST(BenchGemm, FindingsNameBatchTranspositionAndLibraries) {
   EXPECT_THAT(text, HasSubstr("TN 64x32: best at n = 32 (4 TFLOP/s), within 5 % from n = 16 on"));
   EXPECT_THAT(text, HasSubstr("NN for TN): 1.22x on average, at most 1.50x (64x8x32)"));
   EXPECT_THAT(text, HasSubstr("library: 0.50x on average, at least 0.50x (TN 64x8x32)"));
-  EXPECT_THAT(text, HasSubstr("the faster of both: 1.00x on average; a library's row for 1 of 1"));
+  EXPECT_THAT(text,
+              HasSubstr("the faster of both: 1.00x on average; a library's kernel for 1 of 1"));
 }
 
 TEST(Deepbench, HasThePublishedNumberOfShapes) {
@@ -108,19 +109,19 @@ TEST(Deepbench, ConvolutionsAreTimedInAllThreePasses) {
     passes.insert(line.pass);
     EXPECT_EQ(line.shape, "w=700 h=161 c=1 n=4 k=32 filter=20x5 pad=0 stride=2");
     // 341 x 79 outputs of 32 filters over 100 taps, two operations each, of four images.
-    EXPECT_NEAR(line.rate * 1e-6 * line.us, 2.0 * 341 * 79 * 32 * 100 * 4, 1) << line.row;
+    EXPECT_NEAR(line.rate * 1e-6 * line.us, 2.0 * 341 * 79 * 32 * 100 * 4, 1) << line.kernel;
   }
   EXPECT_EQ(passes, (std::set<std::string>{"forward", "grad x", "grad w"}));
   EXPECT_THAT(deepbench_csv(lines), HasSubstr("conv,w=700 h=161"));
 }
 
-TEST(Deepbench, LinesOfLayersNameThePlanWhicheverRowItTook) {
+TEST(Deepbench, LinesOfLayersNameThePlanWhicheverKernelItTook) {
   RnnBenchLine line;
   line.min_us = 2;
   line.median_us = 3;
   std::vector<DeepbenchLine> lines;
-  for (const char* row : {"plan: cpu.rnn.simd", "plan: cpu.rnn.onednn", "cpu.rnn.onednn"}) {
-    line.row = row;
+  for (const char* kernel : {"plan: cpu.rnn.simd", "plan: cpu.rnn.onednn", "cpu.rnn.onednn"}) {
+    line.kernel = kernel;
     lines.push_back(deepbench_line({"rnn-relu", 1760, 16, 50}, line));
   }
   EXPECT_EQ(lines[0].way, "plan");

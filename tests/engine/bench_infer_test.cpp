@@ -8,7 +8,7 @@
 namespace ridgeline::engine {
 namespace {
 
-// A small network over texts: its items need no files.
+// A small network over texts: its samples need no files.
 Config text_config() {
   return parse_config(R"([data]
 name = "ag-news"
@@ -35,12 +35,12 @@ TEST(BenchInfer, EveryOpHasItsTimeAlone) {
   std::vector<std::string> kinds;
   for (const OpTime& time : line.ops) {
     kinds.push_back(time.op.substr(0, time.op.find(' ')));
-    EXPECT_FALSE(time.ours.row.empty() && time.library.row.empty()) << time.op;
-    if (!time.ours.row.empty()) {
+    EXPECT_FALSE(time.ours.kernel.empty() && time.library.kernel.empty()) << time.op;
+    if (!time.ours.kernel.empty()) {
       EXPECT_GT(time.ours.seconds, 0) << time.op;
-      EXPECT_FALSE(time.ours.vendor) << time.ours.row;
+      EXPECT_FALSE(time.ours.vendor) << time.ours.kernel;
     }
-    EXPECT_EQ(time.library.vendor, !time.library.row.empty()) << time.op;
+    EXPECT_EQ(time.library.vendor, !time.library.kernel.empty()) << time.op;
   }
   EXPECT_EQ(kinds, (std::vector<std::string>{"gather", "one_hot_conv1d", "activation", "max_pool",
                                              "conv2d", "activation", "linear", "softmax"}));

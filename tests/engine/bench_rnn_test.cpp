@@ -23,27 +23,27 @@ RnnBenchOptions small() {
   return options;
 }
 
-TEST(BenchRnn, TimesEveryRowBothWays) {
+TEST(BenchRnn, TimesEveryKernelBothWays) {
   const auto lines = bench_rnn(small());
   ASSERT_GE(lines.size(), 2u);
   for (const RnnBenchLine& line : lines) {
-    EXPECT_GT(line.min_us, 0) << line.row;
-    EXPECT_LE(line.min_us, line.median_us) << line.row;
-    EXPECT_EQ(line.rows.size() > 1, line.training) << line.row;
+    EXPECT_GT(line.min_us, 0) << line.kernel;
+    EXPECT_LE(line.min_us, line.median_us) << line.kernel;
+    EXPECT_EQ(line.kernels.size() > 1, line.training) << line.kernel;
   }
 }
 
-TEST(BenchRnn, TimesTheRowsAskedForAndThePlan) {
+TEST(BenchRnn, TimesTheKernelsAskedForAndThePlan) {
   RnnBenchOptions options = small();
-  options.rows = {"simd", "plan"};
+  options.kernels = {"simd", "plan"};
   const auto lines = bench_rnn(options);
   ASSERT_EQ(lines.size(), 4u);  // forward and training
   for (size_t i = 0; i < lines.size(); ++i) {
-    // The plan is over all rows, whichever wins here.
+    // The plan is over all kernels, whichever wins here.
     if (i % 2 == 0) {
-      EXPECT_TRUE(lines[i].row.starts_with("plan: cpu.rnn")) << lines[i].row;
+      EXPECT_TRUE(lines[i].kernel.starts_with("plan: cpu.rnn")) << lines[i].kernel;
     } else {
-      EXPECT_EQ(lines[i].row, "cpu.rnn.simd");
+      EXPECT_EQ(lines[i].kernel, "cpu.rnn.simd");
     }
     EXPECT_EQ(lines[i].training, i >= 2);
   }
@@ -64,7 +64,7 @@ Plans plans_left(const RnnBenchOptions& options, std::vector<RnnBenchLine>& line
   if (kept.is_object()) {
     for (const auto& environment : kept.at("environments")) {
       if (!environment.contains("plans")) continue;
-      for (const auto& plan : environment["plans"]) plans.insert(plan.at("rows"));
+      for (const auto& plan : environment["plans"]) plans.insert(plan.at("kernels"));
     }
   }
   setenv("XDG_CACHE_HOME", usual.c_str(), 1);
@@ -73,22 +73,22 @@ Plans plans_left(const RnnBenchOptions& options, std::vector<RnnBenchLine>& line
 
 TEST(BenchRnn, LeavesOtherRunsThePlannersPlansAlone) {
   RnnBenchOptions options = small();
-  options.seconds = PlanOptions{}.seconds_per_row;
+  options.seconds = PlanOptions{}.seconds_per_kernel;
   std::vector<RnnBenchLine> lines;
-  options.rows = {"simd"};
+  options.kernels = {"simd"};
   EXPECT_EQ(plans_left(options, lines), Plans{});
-  options.rows = {"plan", "simd"};
+  options.kernels = {"plan", "simd"};
   const Plans plans = plans_left(options, lines);
   ASSERT_EQ(lines.size(), 4u);
-  EXPECT_EQ(plans, (Plans{lines[0].rows, lines[2].rows}));
+  EXPECT_EQ(plans, (Plans{lines[0].kernels, lines[2].kernels}));
   options.seconds /= 2;  // measured more hastily than a run would
   EXPECT_EQ(plans_left(options, lines), Plans{});
   EXPECT_EQ(lines.size(), 4u);
 }
 
-TEST(BenchRnn, SaysWhenNoRowIsLeft) {
+TEST(BenchRnn, SaysWhenNoKernelIsLeft) {
   RnnBenchOptions options = small();
-  options.rows = {"nosuch"};
+  options.kernels = {"nosuch"};
   EXPECT_THROW(bench_rnn(options), Error);
 }
 

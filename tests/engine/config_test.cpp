@@ -213,11 +213,11 @@ TEST(Config, EveryShippedFileIsGoodAndFitsItsData) {
     const Config config = load_config(file.path());
     const bool text = config.data.name == "tinyshakespeare";  // 65 characters at each step
     const bool records = config.data.text.has_value();
-    const Shape item = text      ? Shape{config.data.steps}
-                       : records ? Shape{config.data.text->coding.length}
-                                 : Shape{28, 28};
+    const Shape sample = text      ? Shape{config.data.steps}
+                         : records ? Shape{config.data.text->coding.length}
+                                   : Shape{28, 28};
     const Shape outputs = text ? Shape{config.data.steps, 65} : records ? Shape{4} : Shape{10};
-    EXPECT_EQ(config.build_model(item).output(), outputs) << file.path();
+    EXPECT_EQ(config.build_model(sample).output(), outputs) << file.path();
     const std::string once = to_toml(config);
     EXPECT_EQ(to_toml(parse(once)), once) << file.path();
     ++files;

@@ -68,14 +68,14 @@ TEST(ConvTraining, AResumedRunIsTheSameRun) {
   }
 }
 
-// Channels that fill no block of oneDNN's, in every mix of rows with blocks and without.
+// Channels that fill no block of oneDNN's, in every mix of kernels with blocks and without.
 TEST(ConvTraining, ChannelsThatFillNoBlockTrainLikeTheReference) {
-  const auto first_losses = [](const std::string& rows) {
+  const auto first_losses = [](const std::string& kernels) {
     Config config = conv_config(
         {"model.layers=[{type=\"conv2d\",out=12,kernel=3,padding=1},{type=\"batchnorm\"},"
          "{type=\"relu\"},{type=\"conv2d\",out=12,kernel=3,stride=2},{type=\"batchnorm\"},"
          "{type=\"relu\"},{type=\"linear\",out=4}]"});
-    config.run.rows = {rows};
+    config.run.kernels = {kernels};
     Machine machine(config.run);
     Trainer trainer(machine, config, testing::small_set());
     std::vector<double> losses;
@@ -83,14 +83,15 @@ TEST(ConvTraining, ChannelsThatFillNoBlockTrainLikeTheReference) {
       trainer.advance(10 - trainer.step());
       for (const double loss : trainer.losses()) losses.push_back(loss);
     }
-    EXPECT_EQ(trainer.snapshot().first_not_finite(), nullptr) << rows;
+    EXPECT_EQ(trainer.snapshot().first_not_finite(), nullptr) << kernels;
     return losses;
   };
   const std::vector<double> want = first_losses("cpu.*.reference");
-  for (const char* rows :
+  for (const char* kernels :
        {"cpu", "!cpu.activation.simd", "!cpu.activation_grad.simd", "!cpu.*.blocked"}) {
-    const std::vector<double> got = first_losses(rows);
-    for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-3 * want[i]) << rows;
+    const std::vector<double> got = first_losses(kernels);
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_NEAR(got[i], want[i], 1e-3 * want[i]) << kernels;
   }
 }
 

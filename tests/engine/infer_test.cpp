@@ -49,26 +49,26 @@ class Infer : public ::testing::Test {
 };
 
 TEST_F(Infer, CsvAgreesWithTheEvaluation) {
-  options_.batch = 64;  // 150 rows: the last chunk is partial
+  options_.batch = 64;  // 150 samples: the last chunk is partial
   infer(temp_ / "run", raw_, temp_ / "labels.csv", options_);
   std::istringstream lines(slurp(temp_ / "labels.csv"));
   std::string line;
   std::getline(lines, line);
   EXPECT_EQ(line, "index,label,p0,p1,p2,p3");
-  int64_t rows = 0, correct = 0;
+  int64_t samples = 0, correct = 0;
   while (std::getline(lines, line)) {
     std::istringstream fields(line);
     std::vector<double> values;
     for (std::string field; std::getline(fields, field, ',');) values.push_back(std::stod(field));
     ASSERT_EQ(values.size(), 6u);
-    EXPECT_EQ(int64_t(values[0]), rows);
+    EXPECT_EQ(int64_t(values[0]), samples);
     EXPECT_NEAR(values[2] + values[3] + values[4] + values[5], 1.0, 1e-6);
     const auto best = std::max_element(values.begin() + 2, values.end()) - values.begin() - 2;
     EXPECT_EQ(int64_t(values[1]), best);
-    correct += int32_t(values[1]) == set_->test.labels.span<int32_t>()[size_t(rows)];
-    ++rows;
+    correct += int32_t(values[1]) == set_->test.labels.span<int32_t>()[size_t(samples)];
+    ++samples;
   }
-  EXPECT_EQ(rows, 150);
+  EXPECT_EQ(samples, 150);
   EXPECT_EQ(correct, report_.test.correct);
 }
 
@@ -89,7 +89,7 @@ TEST_F(Infer, AnotherPrecisionThanTheTrainingsGivesNearlyTheSame) {
   std::string a, b;
   std::getline(wide, a);
   std::getline(half, b);
-  int64_t rows = 0;
+  int64_t samples = 0;
   bool differ = false;
   const auto fields = [](const std::string& line) {
     std::istringstream text(line);
@@ -97,13 +97,13 @@ TEST_F(Infer, AnotherPrecisionThanTheTrainingsGivesNearlyTheSame) {
     for (std::string field; std::getline(text, field, ',');) values.push_back(std::stod(field));
     return values;
   };
-  for (; std::getline(wide, a) && std::getline(half, b); ++rows) {
+  for (; std::getline(wide, a) && std::getline(half, b); ++samples) {
     const auto x = fields(a), y = fields(b);
     ASSERT_EQ(x.size(), y.size());
     differ |= a != b;
     for (size_t i = 2; i < x.size(); ++i) EXPECT_NEAR(x[i], y[i], 0.05) << a << "; " << b;
   }
-  EXPECT_EQ(rows, 150);
+  EXPECT_EQ(samples, 150);
   EXPECT_TRUE(differ);  // else nothing was rounded
   options_.model.precision = Precision::fp64;
   EXPECT_THROW(infer(temp_ / "run", raw_, temp_ / "fp64.csv", options_), Error);
@@ -112,13 +112,13 @@ TEST_F(Infer, AnotherPrecisionThanTheTrainingsGivesNearlyTheSame) {
 TEST_F(Infer, JsonLines) {
   infer(temp_ / "run", idx_, temp_ / "labels.jsonl", options_);
   std::istringstream lines(slurp(temp_ / "labels.jsonl"));
-  int64_t rows = 0;
-  for (std::string line; std::getline(lines, line); ++rows) {
+  int64_t samples = 0;
+  for (std::string line; std::getline(lines, line); ++samples) {
     const auto json = nlohmann::json::parse(line);
-    EXPECT_EQ(json["index"], rows);
+    EXPECT_EQ(json["index"], samples);
     EXPECT_EQ(json["p"].size(), 4u);
   }
-  EXPECT_EQ(rows, 150);
+  EXPECT_EQ(samples, 150);
 }
 
 // A model of one linear layer, whose outputs a few lines of this test compute as well.
@@ -141,16 +141,16 @@ class InferMse : public Infer {
     };
     const auto w = read("0.weight"), b = read("0.bias");
     const auto x = set_->test.images.span<const uint8_t>();
-    for (size_t row = 0; row < 150; ++row) {
+    for (size_t sample = 0; sample < 150; ++sample) {
       auto& y = want_.emplace_back(b.begin(), b.end());
       for (size_t i = 0; i < 4; ++i) {
-        for (size_t p = 0; p < 36; ++p) y[i] += double(w[i * 36 + p]) * x[row * 36 + p] / 255.0;
+        for (size_t p = 0; p < 36; ++p) y[i] += double(w[i * 36 + p]) * x[sample * 36 + p] / 255.0;
       }
     }
   }
-  void expect_outputs(const nlohmann::json& got, size_t row, double bound) const {
+  void expect_outputs(const nlohmann::json& got, size_t sample, double bound) const {
     ASSERT_EQ(got.size(), 4u);
-    for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(got[i].get<double>(), want_[row][i], bound);
+    for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(got[i].get<double>(), want_[sample][i], bound);
   }
 
   std::vector<std::vector<double>> want_;
@@ -163,10 +163,10 @@ TEST_F(InferMse, OutputsComeAsTheyAreAndUnderTheirOwnName) {
   std::getline(lines, line);
   EXPECT_EQ(line, "index,label,y0,y1,y2,y3");
   bool outside = false;  // of what probabilities can be
-  for (size_t row = 0; std::getline(lines, line); ++row) {
+  for (size_t sample = 0; std::getline(lines, line); ++sample) {
     const auto values = nlohmann::json::parse("[" + line + "]");
-    const auto& want = want_[row];
-    expect_outputs({values[2], values[3], values[4], values[5]}, row, 1e-5);
+    const auto& want = want_[sample];
+    expect_outputs({values[2], values[3], values[4], values[5]}, sample, 1e-5);
     EXPECT_EQ(values[1], std::max_element(want.begin(), want.end()) - want.begin());
     outside |= *std::min_element(want.begin(), want.end()) < 0;
   }
@@ -174,21 +174,21 @@ TEST_F(InferMse, OutputsComeAsTheyAreAndUnderTheirOwnName) {
 
   infer(temp_ / "mse", raw_, temp_ / "out.jsonl", options_);
   std::istringstream objects(slurp(temp_ / "out.jsonl"));
-  size_t row = 0;
-  for (; std::getline(objects, line); ++row) {
+  size_t sample = 0;
+  for (; std::getline(objects, line); ++sample) {
     const auto json = nlohmann::json::parse(line);
     EXPECT_FALSE(json.contains("p"));
-    expect_outputs(json["y"], row, 1e-5);
+    expect_outputs(json["y"], sample, 1e-5);
   }
-  EXPECT_EQ(row, 150u);
+  EXPECT_EQ(sample, 150u);
 
   options_.model.precision = Precision::bf16;  // outputs are halves, which are printed as well
   infer(temp_ / "mse", raw_, temp_ / "half.jsonl", options_);
   std::istringstream halves(slurp(temp_ / "half.jsonl"));
-  for (row = 0; std::getline(halves, line); ++row) {
-    expect_outputs(nlohmann::json::parse(line)["y"], row, 0.05);
+  for (sample = 0; std::getline(halves, line); ++sample) {
+    expect_outputs(nlohmann::json::parse(line)["y"], sample, 0.05);
   }
-  EXPECT_EQ(row, 150u);
+  EXPECT_EQ(sample, 150u);
 }
 
 TEST_F(InferMse, LabelsAloneAndTheEvaluationAgreeWithTheOutputs) {
@@ -200,12 +200,12 @@ TEST_F(InferMse, LabelsAloneAndTheEvaluationAgreeWithTheOutputs) {
   EXPECT_EQ(line, "index,label");
   double loss = 0;
   int64_t correct = 0;
-  for (size_t row = 0; std::getline(lines, line); ++row) {
-    const auto& y = want_[row];
-    const auto label = size_t(set_->test.labels.span<int32_t>()[row]);
+  for (size_t sample = 0; std::getline(lines, line); ++sample) {
+    const auto& y = want_[sample];
+    const auto label = size_t(set_->test.labels.span<int32_t>()[sample]);
     for (size_t i = 0; i < 4; ++i) loss += std::pow(y[i] - double(i == label), 2) / (4 * 150);
     const auto best = size_t(std::max_element(y.begin(), y.end()) - y.begin());
-    EXPECT_EQ(line, fmt::format("{},{}", row, best));
+    EXPECT_EQ(line, fmt::format("{},{}", sample, best));
     correct += best == label;
   }
   EXPECT_NEAR(report_.test.loss, loss, 1e-6 * loss);
@@ -242,7 +242,7 @@ TEST_F(Infer, CodesThatTheModelDoesNotKnowAreRefused) {
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(exit_code(error.kind()), 3);
-    EXPECT_THAT(error.what(), ::testing::HasSubstr("bad.raw: row 70 holds the code 240"));
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("bad.raw: sample 70 holds the code 240"));
   }
 }
 

@@ -17,9 +17,9 @@ using testing::TempFolder;
 Ladder small_ladder() {
   Ladder ladder = testing::ladder_without_rungs();
   ladder.cpu = {
-      {.name = "loop", .what = "plain", .rows = {"*.reference"}, .batch = 1, .threads = 1},
-      {.name = "none", .what = "no such rows", .rows = {"cpu.no-such-row"}},
-      {.name = "all", .what = "everything", .rows = {}, .founding_us = 12.5}};
+      {.name = "loop", .what = "plain", .kernels = {"*.reference"}, .batch = 1, .threads = 1},
+      {.name = "none", .what = "no such kernels", .kernels = {"cpu.no-such-kernel"}},
+      {.name = "all", .what = "everything", .kernels = {}, .founding_us = 12.5}};
   return ladder;
 }
 
@@ -43,23 +43,23 @@ TEST(Ladder, ARungItLacksIsRefusedWithThoseItHas) {
   }
 }
 
-TEST(Ladder, RowsAreTakenAwayFromEachRungAndNoneAdded) {
+TEST(Ladder, KernelsAreTakenAwayFromEachRungAndNoneAdded) {
   const TempFolder folder;
   LadderOptions options = quick();
   options.rung = "all";
-  options.run.rows = {"!cpu.mlp_train"};
+  options.run.kernels = {"!cpu.mlp_train"};
   const LadderResult result = climb(small_ladder(), options);
   ASSERT_EQ(result.rungs.size(), 1u);
-  EXPECT_GT(result.rungs[0].rows.size(), 1u);
-  for (const std::string& row : result.rungs[0].rows)
-    EXPECT_FALSE(row.starts_with("cpu.mlp_train"));
-  options.run.rows = {"!cpu.mlp_train", "cpu.*.simd"};
+  EXPECT_GT(result.rungs[0].kernels.size(), 1u);
+  for (const std::string& kernel : result.rungs[0].kernels)
+    EXPECT_FALSE(kernel.starts_with("cpu.mlp_train"));
+  options.run.kernels = {"!cpu.mlp_train", "cpu.*.simd"};
   try {
     climb(small_ladder(), options);
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::usage);
-    EXPECT_THAT(error.what(), HasSubstr("--rows cpu.*.simd"));
+    EXPECT_THAT(error.what(), HasSubstr("--kernels cpu.*.simd"));
   }
 }
 
@@ -70,12 +70,14 @@ TEST(Ladder, EachRungIsCheckedTimedAndCompared) {
   const RungResult &loop = result.rungs[0], &none = result.rungs[1], &all = result.rungs[2];
   EXPECT_EQ(loop.batch, 1);
   EXPECT_EQ(all.batch, 8);
-  for (const std::string& row : loop.rows) EXPECT_TRUE(row.ends_with(".reference")) << row;
-  EXPECT_THAT(none.skipped, HasSubstr("'cpu.no-such-row': no row of this build has such a name"));
+  for (const std::string& kernel : loop.kernels)
+    EXPECT_TRUE(kernel.ends_with(".reference")) << kernel;
+  EXPECT_THAT(none.skipped,
+              HasSubstr("'cpu.no-such-kernel': no kernel of this build has such a name"));
   for (const RungResult* rung : {&loop, &all}) {
     EXPECT_GT(rung->us_per_input, 0);
     EXPECT_LE(rung->error, rung->bound);
-    EXPECT_LT(rung->bound, 1e-3);  // a row lost of a batch of 8 would err by 0.1
+    EXPECT_LT(rung->bound, 1e-3);  // a sample lost of a batch of 8 would err by 0.1
   }
   EXPECT_DOUBLE_EQ(loop.gain, 1);
   EXPECT_DOUBLE_EQ(all.gain, loop.us_per_input / all.us_per_input);  // over the last that ran
@@ -104,7 +106,7 @@ TEST(Ladder, EveryNetworkIsAGoodConfig) {
   for (const Ladder& ladder : ladders()) {
     const Config config =
         parse_config(std::string("[data]\nname = \"random\"\n") + ladder.network, ladder.name);
-    const nn::Model model = config.build_model(ladder.item);
+    const nn::Model model = config.build_model(ladder.sample);
     EXPECT_EQ(model.output().numel(), ladder.classes) << ladder.name;
     EXPECT_FALSE(ladder.cpu.empty());
   }
@@ -129,8 +131,8 @@ TEST(Ladder, ForwardRungsAreHeldToTheReferencesLogits) {
 TEST(Ladder, RungsOfRanksAreClimbedElsewhere) {
   const TempFolder folder;
   Ladder ladder = small_ladder();
-  ladder.cpu = {{.name = "one", .what = "one process", .rows = {}},
-                {.name = "ranks", .what = "several", .rows = {}, .ranks = true}};
+  ladder.cpu = {{.name = "one", .what = "one process", .kernels = {}},
+                {.name = "ranks", .what = "several", .kernels = {}, .ranks = true}};
   LadderOptions options = quick();
   options.rank_count = 3;
   options.launch = [&](const Rung& rung, int ranks) {
@@ -139,14 +141,14 @@ TEST(Ladder, RungsOfRanksAreClimbedElsewhere) {
     there.ranks = ranks;
     there.batch = 8;
     there.us_per_input = 0.5;
-    there.rows = {"cpu.a.b"};
+    there.kernels = {"cpu.a.b"};
     return to_json_text({"small", "cpu", "there", {there}});
   };
   const LadderResult result = climb(ladder, options);
   ASSERT_EQ(result.rungs.size(), 2u);
   EXPECT_EQ(result.rungs[0].ranks, 1);
   EXPECT_EQ(result.rungs[1].ranks, 3);
-  EXPECT_EQ(result.rungs[1].rows, std::vector<std::string>{"cpu.a.b"});
+  EXPECT_EQ(result.rungs[1].kernels, std::vector<std::string>{"cpu.a.b"});
   EXPECT_DOUBLE_EQ(result.rungs[1].gain, result.rungs[0].us_per_input / 0.5);
   options.launch = [](const Rung&, int) { return std::string("{"); };
   EXPECT_THROW(climb(ladder, options), Error);
@@ -165,7 +167,7 @@ TEST(Ladder, AnswersMayGoBackToTheHost) {
   const TempFolder folder;
   Ladder ladder = small_ladder();
   ladder.forward = true;
-  ladder.cpu = {{.name = "host", .what = "from the host", .rows = {}, .from_host = true}};
+  ladder.cpu = {{.name = "host", .what = "from the host", .kernels = {}, .from_host = true}};
   const LadderResult result = climb(ladder, quick());
   EXPECT_EQ(result.rungs[0].skipped, "");
   EXPECT_GT(result.rungs[0].us_per_input, 0);

@@ -38,29 +38,29 @@ TEST(Quantiles, AreOrderStatistics) {
   EXPECT_EQ(quantiles({3}).p90, 3);
 }
 
-TEST(Profile, EveryRowOfThePlanHasItsTimeAndWork) {
+TEST(Profile, EveryKernelOfThePlanHasItsTimeAndWork) {
   const TempFolder folder;
   const Profile profile = small_profile();
-  ASSERT_GT(profile.rows.size(), 3u);
-  EXPECT_EQ(profile.rows.front().begin, 0u);
+  ASSERT_GT(profile.kernels.size(), 3u);
+  EXPECT_EQ(profile.kernels.front().begin, 0u);
   double share = 0;
-  for (size_t i = 0; i < profile.rows.size(); ++i) {
-    const RowProfile& row = profile.rows[i];
-    EXPECT_LE(row.seconds.p10, row.seconds.median) << row.row;
-    EXPECT_LE(row.seconds.median, row.seconds.p90) << row.row;
-    EXPECT_GT(row.work.bytes, 0) << row.row;
-    EXPECT_FALSE(row.what.empty());
-    share += row.share;
+  for (size_t i = 0; i < profile.kernels.size(); ++i) {
+    const KernelProfile& kernel = profile.kernels[i];
+    EXPECT_LE(kernel.seconds.p10, kernel.seconds.median) << kernel.name;
+    EXPECT_LE(kernel.seconds.median, kernel.seconds.p90) << kernel.name;
+    EXPECT_GT(kernel.work.bytes, 0) << kernel.name;
+    EXPECT_FALSE(kernel.what.empty());
+    share += kernel.share;
     if (i > 0) {
-      EXPECT_EQ(row.begin, profile.rows[i - 1].end);
+      EXPECT_EQ(kernel.begin, profile.kernels[i - 1].end);
     }
   }
   EXPECT_NEAR(share, 1, 1e-9);
-  EXPECT_NEAR(profile.total.median, profile.row_seconds() + profile.interrupted + profile.gaps,
+  EXPECT_NEAR(profile.total.median, profile.kernel_seconds() + profile.interrupted + profile.gaps,
               1e-12);
   EXPECT_FALSE(profile.advice.empty());
   double heavy = 0;
-  for (const size_t i : profile.heaviest()) heavy += profile.rows[i].share;
+  for (const size_t i : profile.heaviest()) heavy += profile.kernels[i].share;
   EXPECT_GE(heavy, 0.9);
 }
 
@@ -85,31 +85,31 @@ TEST(Profile, TrainsNothing) {
   }
 }
 
-TEST(Profile, TimelineNestsRowsInSteps) {
+TEST(Profile, TimelineNestsKernelsInSteps) {
   const TempFolder folder;
   const Profile profile = small_profile();
   const auto& lanes = profile.timeline.lanes();
   ASSERT_GE(lanes.size(), 2u);
-  std::vector<const prof::Timeline::Span*> steps, rows;
+  std::vector<const prof::Timeline::Span*> steps, kernels;
   for (const auto& span : profile.timeline.spans()) {
     if (lanes[size_t(span.lane)].name == "steps") steps.push_back(&span);
-    if (lanes[size_t(span.lane)].name == "rows") rows.push_back(&span);
+    if (lanes[size_t(span.lane)].name == "kernels") kernels.push_back(&span);
   }
-  EXPECT_EQ(rows.size(), steps.size() * profile.rows.size());
-  for (const auto* row : rows) {
+  EXPECT_EQ(kernels.size(), steps.size() * profile.kernels.size());
+  for (const auto* kernel : kernels) {
     const bool inside = std::any_of(steps.begin(), steps.end(), [&](const auto* step) {
-      return row->begin >= step->begin - 1e-9 &&
-             row->begin + row->seconds <= step->begin + step->seconds + 1e-9;
+      return kernel->begin >= step->begin - 1e-9 &&
+             kernel->begin + kernel->seconds <= step->begin + step->seconds + 1e-9;
     });
-    EXPECT_TRUE(inside) << row->name;
+    EXPECT_TRUE(inside) << kernel->name;
   }
 }
 
-TEST(Profile, OneRowForTheWholeStepIsProfiledToo) {
+TEST(Profile, OneKernelForTheWholeStepIsProfiledToo) {
   const TempFolder folder;
   const Profile profile = small_profile(
       {"train.optimizer={type=\"sgd\",lr=0.1}", "train.clip_norm=0", "model.layers.2.p=0.0"});
-  EXPECT_GE(profile.rows.size(), 1u);
+  EXPECT_GE(profile.kernels.size(), 1u);
   EXPECT_GT(profile.total.median, 0);
 }
 
@@ -118,15 +118,15 @@ TEST(Profile, TextAndJsonSayTheSame) {
   const Profile profile = small_profile();
   const std::string text = to_text(profile);
   const auto json = nlohmann::json::parse(to_json_text(profile));
-  EXPECT_EQ(json["rows"].size(), profile.rows.size());
-  for (const RowProfile& row : profile.rows) EXPECT_THAT(text, HasSubstr(row.row));
+  EXPECT_EQ(json["kernels"].size(), profile.kernels.size());
+  for (const KernelProfile& kernel : profile.kernels) EXPECT_THAT(text, HasSubstr(kernel.name));
   EXPECT_THAT(text, HasSubstr("gaps"));
   EXPECT_THAT(text, HasSubstr("next        "));
   EXPECT_NEAR(json["us"]["median"].get<double>(), 1e6 * profile.total.median, 1e-6);
-  for (const auto& row : json["rows"]) {
+  for (const auto& kernel : json["kernels"]) {
     for (const char* key : {"us", "share", "flops", "bytes", "flops_per_second", "bytes_per_second",
                             "intensity", "roof", "fraction"}) {
-      EXPECT_TRUE(row.contains(key)) << key;
+      EXPECT_TRUE(kernel.contains(key)) << key;
     }
   }
 }
@@ -134,16 +134,16 @@ TEST(Profile, TextAndJsonSayTheSame) {
 // Two kernels on two streams, half a second together, and a copy that overlaps one of them.
 DeviceTrace invented_trace() {
   DeviceTrace trace;
-  KernelRecord kernel;
+  LaunchRecord kernel;
   kernel.name = "a";
   kernel.begin = 10;
   kernel.end = 11;
   kernel.stream = 7;
-  trace.kernels.push_back(kernel);
+  trace.launches.push_back(kernel);
   kernel.begin = 10.5;
   kernel.end = 12;
   kernel.stream = 8;
-  trace.kernels.push_back(kernel);
+  trace.launches.push_back(kernel);
   trace.copies.push_back({"to the GPU", 11.5, 13, 7, 3000});
   trace.calls = {{"cudaLaunchKernel", 9, 9.9, 0},
                  {"cudaMalloc", 9.9, 9.95, 0},
@@ -174,11 +174,11 @@ TEST(DeviceUse, HeaviestCallsTakeNineTenths) {
 
 TEST(DeviceUse, KernelsGroupByNameAndShape) {
   DeviceTrace trace = invented_trace();
-  trace.kernels.push_back(trace.kernels[0]);
-  trace.kernels.back().grid[0] = 5;
-  const auto uses = group_kernels(trace.kernels);
+  trace.launches.push_back(trace.launches[0]);
+  trace.launches.back().grid[0] = 5;
+  const auto uses = group_launches(trace.launches);
   ASSERT_EQ(uses.size(), 2u);
-  EXPECT_EQ(uses[0].launches, 2);
+  EXPECT_EQ(uses[0].count, 2);
   EXPECT_DOUBLE_EQ(uses[0].seconds, 2.5);
 }
 

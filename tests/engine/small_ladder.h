@@ -13,7 +13,7 @@ layers = [{ type = "linear", out = 12 }, { type = "relu" }, { type = "linear", o
 [train]
 optimizer = { type = "sgd", lr = 0.01 }
 )";
-  ladder.item = Shape{5, 5};
+  ladder.sample = Shape{5, 5};
   ladder.classes = 4;
   ladder.batch = 8;
   return ladder;

@@ -13,15 +13,15 @@
 namespace ridgeline::engine::testing {
 
 // 6x6 images of four classes: noise with one bright quadrant, which is the label. Easily learnt.
-inline data::ImageSet small_part(int64_t rows, uint64_t seed) {
+inline data::ImageSet small_part(int64_t samples, uint64_t seed) {
   data::ImageSet set;
-  set.images = HostTensor(DType::uint8, {rows, 6, 6});
-  set.labels = HostTensor(DType::int32, {rows});
+  set.images = HostTensor(DType::uint8, {samples, 6, 6});
+  set.labels = HostTensor(DType::int32, {samples});
   set.classes = 4;
   set.name = "small";
   set.hash = seed;
   const Philox random{seed, streams::kSample};
-  for (int64_t i = 0; i < rows; ++i) {
+  for (int64_t i = 0; i < samples; ++i) {
     const auto label = int32_t(random.below(4, uint64_t(i)));
     set.labels.span<int32_t>()[size_t(i)] = label;
     for (int64_t p = 0; p < 36; ++p) {
@@ -33,9 +33,9 @@ inline data::ImageSet small_part(int64_t rows, uint64_t seed) {
   return set;
 }
 
-inline std::shared_ptr<const data::DataSet> small_set(int64_t train_rows = 203) {
+inline std::shared_ptr<const data::DataSet> small_set(int64_t train_samples = 203) {
   auto set = std::make_shared<data::DataSet>();
-  set->train = small_part(train_rows, 7);
+  set->train = small_part(train_samples, 7);
   set->test = small_part(150, 8);
   return set;
 }

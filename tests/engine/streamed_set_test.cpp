@@ -28,7 +28,7 @@ std::vector<float> trained(const std::vector<std::string>& sets, bool resident) 
   return weights;
 }
 
-// 203 rows in batches of 16: windows of several steps, a partial batch, four epochs.
+// 203 samples in batches of 16: windows of several steps, a partial batch, four epochs.
 TEST(StreamedSet, TrainsToTheSameBitsAsAResidentOne) {
   EXPECT_EQ(trained({}, false), trained({}, true));
 }

@@ -16,12 +16,12 @@ namespace {
 
 using testing::TempFolder;
 
-// The class is the letter that stands three times in a row, anywhere in the text.
-void write_texts(const std::filesystem::path& file, int rows, uint64_t seed) {
+// The class is the letter that stands three times running, anywhere in the text.
+void write_texts(const std::filesystem::path& file, int samples, uint64_t seed) {
   std::ofstream out(file);
   out << "topic,body\n";
   const Philox random{seed, streams::kSample};
-  for (int i = 0; i < rows; ++i) {
+  for (int i = 0; i < samples; ++i) {
     const auto label = random.below(3, uint64_t(i));
     std::string text;
     for (int j = 0; j < 12; ++j)

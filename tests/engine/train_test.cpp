@@ -10,7 +10,7 @@
 
 #include "ridgeline/engine/train/checkpoint.h"
 #include "ridgeline/engine/train/diagnose.h"
-#include "ridgeline/engine/train/run.h"
+#include "ridgeline/engine/train/train_run.h"
 #include "tests/engine/small_run.h"
 
 namespace ridgeline::engine {
@@ -65,7 +65,7 @@ TEST(Trainer, LaunchesOfAnyLengthMakeTheSameSteps) {
   const Config config = small_config();
   Machine machine(config.run);
   Trainer one(machine, config, small_set()), many(machine, config, small_set());
-  EXPECT_EQ(one.steps_per_epoch(), 13);  // 12 of 16 rows, one of 11
+  EXPECT_EQ(one.steps_per_epoch(), 13);  // 12 of 16 samples, one of 11
   std::vector<double> losses_one, losses_many;
   while (one.step() < 30) {
     EXPECT_EQ(one.advance(1), 1);
@@ -100,35 +100,35 @@ TEST(Train, LearnsAndReports) {
   const TrainReport report = train(small_config({"train.epochs=30"}), quiet());
   EXPECT_GT(report.test.accuracy, 0.95);
   EXPECT_EQ(report.steps, 30 * 13);
-  EXPECT_EQ(report.test.rows, 150);
+  EXPECT_EQ(report.test.samples, 150);
   EXPECT_GT(report.limit_fraction, 0);
   const nlohmann::json json = to_json(report);
   for (const char* key : {"accuracy", "loss", "steps_per_second", "us_per_step", "flops_per_second",
-                          "limit_fraction", "threads", "device", "rows", "tuning_seconds"}) {
+                          "limit_fraction", "threads", "device", "kernels", "tuning_seconds"}) {
     EXPECT_TRUE(json.contains(key)) << key;
   }
   EXPECT_NEAR(json["us_per_step"].get<double>() * json["steps_per_second"].get<double>(), 1e6, 1);
 }
 
-// 203 rows in batches of 16 leave 11; 150 test rows are one batch, and 521 leave nine.
-TEST(Train, JsonHasTheRowsOfEveryPlan) {
+// 203 samples in batches of 16 leave 11; 150 test samples are one batch, and 521 leave nine.
+TEST(Train, JsonHasTheKernelsOfEveryPlan) {
   const TempFolder folder;
   TrainOptions options = quiet();
   auto set = std::make_shared<data::DataSet>();
   set->train = testing::small_part(203, 7);
   set->test = testing::small_part(521, 8);
   options.set = set;
-  const auto rows_of = [&](const std::vector<std::string>& sets, const char* key) {
+  const auto kernels_of = [&](const std::vector<std::string>& sets, const char* key) {
     return to_json(train(small_config(sets), options)).at(key).get<std::vector<std::string>>();
   };
   for (const char* key :
-       {"rows", "rows_last_batch", "rows_evaluation", "rows_evaluation_last_batch"}) {
-    EXPECT_FALSE(rows_of({}, key).empty()) << key;
+       {"kernels", "kernels_last_batch", "kernels_evaluation", "kernels_evaluation_last_batch"}) {
+    EXPECT_FALSE(kernels_of({}, key).empty()) << key;
   }
   const std::vector<std::string> none;
-  EXPECT_EQ(rows_of({"train.drop_last=true"}, "rows_last_batch"), none);
+  EXPECT_EQ(kernels_of({"train.drop_last=true"}, "kernels_last_batch"), none);
   options.set = small_set();
-  EXPECT_EQ(rows_of({}, "rows_evaluation_last_batch"), none);
+  EXPECT_EQ(kernels_of({}, "kernels_evaluation_last_batch"), none);
 }
 
 TEST(Train, LogsEveryStepWhenAsked) {
@@ -149,7 +149,7 @@ TEST(Train, LogsEveryStepWhenAsked) {
   std::vector<int64_t> steps;
   for (const auto& [step, loss] : some) steps.push_back(step);
   EXPECT_EQ(steps, (std::vector<int64_t>{5, 10, 13, 18, 23, 26}));
-  // The mean over the epoch's last three steps, of which the last has 11 rows.
+  // The mean over the epoch's last three steps, of which the last has 11 samples.
   EXPECT_NEAR(some.at(13), (16 * each.at(11) + 16 * each.at(12) + 11 * each.at(13)) / 43, 1e-12);
 }
 
@@ -159,13 +159,13 @@ TEST_P(Resume, HalvesEqualTheWholeBitForBit) {
   auto sets = GetParam();
   sets.push_back("train.schedule={type=\"cosine\",epochs=4}");  // else it ends with max_steps
   sets.push_back("train.max_steps=40");
-  // A plan that is measured again may have other rows, and other roundings: then once more.
+  // A plan that is measured again may have other kernels, and other roundings: then once more.
   auto place = std::make_unique<TempFolder>();
   for (int attempt = 0;; ++attempt) {
     sets.back() = "train.max_steps=40";
-    const auto rows = train(small_config(sets), quiet(*place / "whole")).rows;
+    const auto kernels = train(small_config(sets), quiet(*place / "whole")).kernels;
     sets.back() = "train.max_steps=17";
-    if (train(small_config(sets), quiet(*place / "parts")).rows == rows) break;
+    if (train(small_config(sets), quiet(*place / "parts")).kernels == kernels) break;
     ASSERT_LT(attempt, 5) << "no two runs were planned alike";
     place = std::make_unique<TempFolder>();
   }
@@ -335,7 +335,7 @@ TEST(Train, WeightsThatAreNotFiniteEndTheRunAndLeaveTheLastGoodCheckpoint) {
   expect_finite(folder / "run/checkpoint.safetensors");
 }
 
-// What the reference rows do not make either is no layer's fault.
+// A NaN that the reference kernels do not make is no layer's fault.
 TEST(Train, DiagnosisOfASoundStepNamesNoLayer) {
   Machine machine(small_config().run);
   Trainer trainer(machine, small_config(), small_set());
@@ -374,7 +374,7 @@ TEST(Train, CodesThatTheFirstLayerDoesNotKnowAreRefused) {
       part->images.span<uint8_t>()[3 * 36 + 5] = 40;
       EXPECT_THAT(
           message_of(ErrorKind::data, [&] { train(config, options); }),
-          HasSubstr("row 3 holds the code 40, but the first layer knows 40 codes (0 to 39)"));
+          HasSubstr("sample 3 holds the code 40, but the first layer knows 40 codes (0 to 39)"));
       part->images.span<uint8_t>()[3 * 36 + 5] = 39;
     }
   }

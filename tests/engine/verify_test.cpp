@@ -54,12 +54,13 @@ TEST(Verify, TheReferenceAgreesUnderAdam) {
   }
 }
 
-// Of a run made elsewhere: the same config is the same run, and a batch with one more row is not.
+// Of a run made elsewhere: the same config is the same run, and a batch with one more sample is
+// not.
 class VerifyElsewhere : public ::testing::TestWithParam<const char*> {};
 INSTANTIATE_TEST_SUITE_P(Optimizers, VerifyElsewhere, ::testing::Values("sgd", "adam"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST_P(VerifyElsewhere, OneMoreRowInABatchFails) {
+TEST_P(VerifyElsewhere, OneMoreSampleInABatchFails) {
   const TempFolder folder;
   dist::SelfCommunicator alone;
   const Config config = small_config(
@@ -85,13 +86,13 @@ TEST(Verify, TheCpuStandsInWithWhatItHas) {
        {Precision::fp64, Precision::fp32, Precision::bf16, Precision::fp16}) {
     for (const bool others : {true, false}) {
       EXPECT_EQ(cpu_side(both, others).base, both);
-      EXPECT_TRUE(cpu_side(both, others).reference_rows);
+      EXPECT_TRUE(cpu_side(both, others).reference_kernels);
     }
   }
   for (const Precision gpu : {Precision::tf32, Precision::fp32x3}) {
     const CpuSide side = cpu_side(gpu, true);
     EXPECT_EQ(side.base, Precision::fp32);
-    EXPECT_FALSE(side.reference_rows) << "they would be compared within bounds of " << name(gpu);
+    EXPECT_FALSE(side.reference_kernels) << "they would be compared within bounds of " << name(gpu);
     EXPECT_EQ(storage(side.base), storage(gpu)) << "tensors are compared byte for byte in size";
     EXPECT_TRUE(has_precision(Device{}, side.base));
     EXPECT_THROW(cpu_side(gpu, false), Error);
@@ -140,8 +141,8 @@ TEST(Verify, Tf32IsHeldToItsOwnBoundsAgainstTheCpusFp32) {
     EXPECT_EQ(last.base, Precision::fp32);
     EXPECT_EQ(last.verdict, good ? Verdict::pass : Verdict::fail) << to_text(report);
     EXPECT_THAT(to_text(report), HasSubstr("tf32 2 ranks, 5 steps, against fp32"));
-    EXPECT_THAT(to_text(report), HasSubstr("left out: the CPU's reference rows in tf32"));
-    for (const Comparison& each : report.comparisons) EXPECT_NE(each.what, "cpu reference rows");
+    EXPECT_THAT(to_text(report), HasSubstr("left out: the CPU's reference kernels in tf32"));
+    for (const Comparison& each : report.comparisons) EXPECT_NE(each.what, "cpu reference kernels");
   }
 }
 

@@ -26,10 +26,10 @@ TEST(ResultWriter, OfNoResultsWritesItsHeader) {
   WriterOptions options;
   options.classes = 2;
   for (int i = 0; i < 200; ++i) {
-    Bell bell;
+    Event event;
     OutputFile output(folder / "labels.csv", is_infer_output);
     {
-      ResultWriter writer(output, options, bell);
+      ResultWriter writer(output, options, event);
       writer.finish(0);
       output.finish();
     }

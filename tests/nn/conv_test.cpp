@@ -86,7 +86,7 @@ TEST(ImageLayers, RefuseSettingsThatMakeNoSense) {
                      [] { read("{ type = \"conv2d\", out = 7, kernel = [3, 0] }"); });
 }
 
-TEST(ImageLayers, AGroupOfOneItemCannotTrainABatchNorm) {
+TEST(ImageLayers, AGroupOfOneSampleCannotTrainABatchNorm) {
   const Model model(read_all({"{ type = \"linear\", out = 3 }", "{ type = \"batchnorm\" }"}), {4});
   LowerOptions options;
   options.classes = 3;
@@ -94,7 +94,7 @@ TEST(ImageLayers, AGroupOfOneItemCannotTrainABatchNorm) {
                      [&] { lower(model, options); });
   // A batch of eight is large enough; eight ranks are too many for it.
   options.global_batch = options.ranks = 8;
-  options.order_rows = options.set_rows = 8;
+  options.order_samples = options.set_samples = 8;
   test::expect_error(ErrorKind::usage, {"layer 1", "a batch of 8", "8 ranks", "train.batch of 16"},
                      [&] { lower(model, options); });
 }
@@ -121,7 +121,7 @@ class TorchNet {
     LowerOptions options;
     options.mode = mode;
     options.precision = Precision::fp64;
-    options.batch = options.set_rows = options.order_rows = 2;
+    options.batch = options.set_samples = options.order_samples = 2;
     options.classes = 3;
     options.scale = 1.0 / 255;
     lowered_ = lower(model_, options);

@@ -15,7 +15,8 @@ namespace {
 
 using test::Arrays;
 
-// A whole network lowered in fp64 and run by the reference rows, on six items of a set of eight.
+// A whole network lowered in fp64 and run by the reference kernels, on six samples of a set of
+// eight.
 class Net {
  public:
   Net(std::vector<LayerPtr> layers, Loss loss, const Optimizer& optimizer = {},
@@ -24,8 +25,8 @@ class Net {
     model_.initialise(3);
     options_.precision = Precision::fp64;
     options_.batch = 6;
-    options_.set_rows = 8;
-    options_.order_rows = 6;
+    options_.set_samples = 8;
+    options_.order_samples = 6;
     options_.classes = 3;
     options_.scale = 1.0 / 255;
     options_.loss = loss;
@@ -187,7 +188,7 @@ void expect_updates(const Optimizer& o, double clip_norm = 0) {
     for (size_t p = 0; p < count; ++p) {
       const auto want = by_hand.model().params()[p].value.span<double>();
       for (size_t i = 0; i < want.size(); ++i) {
-        // Adam divides by sqrt(v): rounding of a tiny gradient is magnified, 1e-10 leaves room.
+        // Adam divides by sqrt(v): rounding of a tiny gradient is magnified, 1e-10 allows for it.
         ASSERT_NEAR(got[net.lowered().params[p]].as<double>()[i], want[i], 1e-10)
             << name(o.kind) << " step " << step << " param " << p << " element " << i;
       }

@@ -37,8 +37,8 @@ LowerOptions small_options() {
   LowerOptions options;
   options.batch = 5;
   options.repeats = 4;
-  options.set_rows = 30;
-  options.order_rows = 20;
+  options.set_samples = 30;
+  options.order_samples = 20;
   options.classes = 3;
   options.scale = 0.5;
   return options;
@@ -167,7 +167,7 @@ Model dropout_model() {
 TEST(Lower, DropoutOnlyWhenTrainingAndNoGradientBelowTheFirstWeight) {
   LowerOptions options = small_options();
   options.seed = 9;
-  options.row_offset = 15;
+  options.sample_offset = 15;
   const Lowered lowered = lower(dropout_model(), options);
   EXPECT_EQ(op_names(lowered),
             (Names{"gather", "gather", "dropout", "linear", "dropout", "linear", "softmax_xent",
@@ -176,7 +176,7 @@ TEST(Lower, DropoutOnlyWhenTrainingAndNoGradientBelowTheFirstWeight) {
   const auto& forward = op<Dropout>(lowered, 4);
   EXPECT_EQ(forward.mask.layer, 2u);
   EXPECT_EQ(forward.mask.seed, 9u);
-  EXPECT_EQ(forward.mask.row_offset, 15);
+  EXPECT_EQ(forward.mask.sample_offset, 15);
   EXPECT_EQ(forward.attributes(), op<Dropout>(lowered, 12).attributes());
   EXPECT_TRUE(lowered.step);
   options.mode = Mode::evaluate;
@@ -359,10 +359,10 @@ TEST(Lower, RefusesWhatCannotRun) {
                lowering([](LowerOptions& o) { o.batch = 0; }));
   expect_error(ErrorKind::usage, {"output [3]", "4 classes"},
                lowering([](LowerOptions& o) { o.classes = 4; }));
-  expect_error(ErrorKind::usage, {"batch of 5", "4 rows"},
-               lowering([](LowerOptions& o) { o.order_rows = 4; }));
+  expect_error(ErrorKind::usage, {"batch of 5", "4 samples"},
+               lowering([](LowerOptions& o) { o.order_samples = 4; }));
   expect_error(ErrorKind::usage, {"32 bits"},
-               lowering([](LowerOptions& o) { o.set_rows = int64_t{1} << 32; }));
+               lowering([](LowerOptions& o) { o.set_samples = int64_t{1} << 32; }));
   expect_error(ErrorKind::usage, {"no weights to train"},
                [] { lower(Model({std::make_shared<FlattenLayer>()}, {3}), small_options()); });
 }

@@ -47,13 +47,13 @@ TEST(OneHotConv, RefusesWhatDoesNotFit) {
 
 // Against conv1d over columns made here.
 TEST(OneHotConv, IsTheConvolutionOfOneHotColumns) {
-  constexpr int64_t kSymbols = 3, kOut = 4, kKernel = 2, kLength = 6, kRows = 5;
+  constexpr int64_t kSymbols = 3, kOut = 4, kKernel = 2, kLength = 6, kSamples = 5;
   test::CaseBuilder c("both", DType::fp64);
-  const Value token =
-      c.make("token", DType::int32, {kRows, kLength}, Role::input, test::normal(1), kSymbols + 1);
+  const Value token = c.make("token", DType::int32, {kSamples, kLength}, Role::input,
+                             test::normal(1), kSymbols + 1);
   const Value w = c.param("w", {kOut, kSymbols, kKernel}), b = c.param("b", {kOut});
-  const Value columns = c.in("columns", {kRows, kSymbols * kLength});
-  const Value y = c.out("y", {kRows, kOut * (kLength - 1)}), z = c.out("z", y.shape);
+  const Value columns = c.in("columns", {kSamples, kSymbols * kLength});
+  const Value y = c.out("y", {kSamples, kOut * (kLength - 1)}), z = c.out("z", y.shape);
   Conv2dShape shape;
   shape.in = {kSymbols, 1, kLength};
   shape.k = kOut;
@@ -63,8 +63,8 @@ TEST(OneHotConv, IsTheConvolutionOfOneHotColumns) {
   const test::Case both = c.done();
   Arrays arrays = both.inputs();
   for (int64_t i = 0; i < columns.shape.numel(); ++i) {
-    const int64_t row = i / (kSymbols * kLength), s = i / kLength % kSymbols, t = i % kLength;
-    const int32_t code = arrays[token].as<int32_t>()[row * kLength + t];
+    const int64_t sample = i / (kSymbols * kLength), s = i / kLength % kSymbols, t = i % kLength;
+    const int32_t code = arrays[token].as<int32_t>()[sample * kLength + t];
     arrays[columns].as<double>()[i] = code == s ? 1.0 : 0.0;
   }
   test::Reference reference;

@@ -60,7 +60,7 @@ Model model_of(const Kind& kind, size_t blocks) {
 Lowered lowered_of(const Kind& kind, size_t blocks) {
   LowerOptions options;
   options.batch = 4;
-  options.set_rows = options.order_rows = 8;
+  options.set_samples = options.order_samples = 8;
   options.classes = 4;
   options.optimizer.kind =
       kind.optimizer == std::string("adam") ? OptimizerKind::adam : OptimizerKind::sgd;
@@ -68,11 +68,11 @@ Lowered lowered_of(const Kind& kind, size_t blocks) {
   return lower(model_of(kind, blocks), options);
 }
 
-// Times that make the search weigh rows against one another, the same in every block.
+// Times that make the search weigh kernels against one another, the same in every block.
 class InventedTimes final : public Stopwatch {
  public:
-  double row(const Choice& choice) override {
-    const size_t hash = std::hash<std::string>{}(choice.row->name);
+  double kernel(const Choice& choice) override {
+    const size_t hash = std::hash<std::string>{}(choice.kernel->name);
     return 1e-6 * double(1 + hash % 7) * double(std::max<size_t>(1, choice.end - choice.begin));
   }
   double whole(const Choices& choices) override {
@@ -86,7 +86,7 @@ class Planning : public ::testing::TestWithParam<Kind> {};
 
 TEST_P(Planning, StepsAreProportionalToLayers) {
   const std::unique_ptr<Runtime> runtime = make_runtime(Device{}, 1);
-  const Table rows = all_rows();
+  const KernelTable kernels = all_kernels();
   InventedTimes times;
   for (const bool tune : {false, true}) {
     PlanOptions options;
@@ -95,7 +95,7 @@ TEST_P(Planning, StepsAreProportionalToLayers) {
     std::vector<size_t> ops;
     for (const size_t blocks : {100, 200, 400, 800}) {
       const Lowered lowered = lowered_of(GetParam(), blocks);
-      const Planned planned = plan_program(lowered.program, rows, *runtime, options, times);
+      const Planned planned = plan_program(lowered.program, kernels, *runtime, options, times);
       steps.push_back(planned.explanation.steps);
       ops.push_back(lowered.program.ops.size());
       EXPECT_GT(steps.back().asked, 0u);
@@ -122,12 +122,12 @@ TEST(DeepModel, OfAllLayersAllowedIsPlanned) {
   const Kind relu = kinds().front();
   const Lowered lowered = lowered_of(relu, size_t(kMostLayers) - 1);
   const std::unique_ptr<Runtime> runtime = make_runtime(Device{}, 1);
-  const Table rows = all_rows();
+  const KernelTable kernels = all_kernels();
   InventedTimes times;
-  const Planned planned = plan_program(lowered.program, rows, *runtime, {}, times);
+  const Planned planned = plan_program(lowered.program, kernels, *runtime, {}, times);
   EXPECT_FALSE(planned.choices.empty());
   for (const Candidate& candidate : planned.explanation.candidates) {
-    ASSERT_FALSE(candidate.cover.reason.starts_with("the next op")) << candidate.row->name;
+    ASSERT_FALSE(candidate.cover.reason.starts_with("the next op")) << candidate.kernel->name;
   }
 }
 

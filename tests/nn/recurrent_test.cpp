@@ -36,8 +36,9 @@ struct TorchCase {
       sums;  // for each weight, its gradient's elements times 1, 2, 3, ..., added up
 };
 
-// torch.nn.RNN, GRU and LSTM of 3 features, 2 hidden units, 2 layers, both directions; 2 items of 3
-// steps. Weight number k (from 1) is fill(k), the input fill(0.5); the loss is sum(fill(2.5) * y).
+// torch.nn.RNN, GRU and LSTM of 3 features, 2 hidden units, 2 layers, both directions; 2 samples of
+// 3 steps. Weight number k (from 1) is fill(k), the input fill(0.5); the loss is sum(fill(2.5) *
+// y).
 const TorchCase kTorch[] = {
     {"rnn_relu",
      {0, 1.69594328628859,  3.14998926065823, 0, 0, 0.495834471252612, 1.96282384711498, 0,
@@ -109,14 +110,14 @@ struct Lowering {
   LayerValues values;
   Value y, dy, dx;
 
-  Lowering(const Layer& layer, const Shape& item, int64_t batch, bool carry) {
+  Lowering(const Layer& layer, const Shape& sample, int64_t batch, bool carry) {
     options.precision = Precision::fp64;
     options.batch = batch;
     options.carry_state = carry;
     Builder builder(lowered, options);
-    values.input = item;
-    values.x = builder.temp("x", {batch, item.numel()});
-    for (const ParamSpec& spec : layer.params(item)) {
+    values.input = sample;
+    values.x = builder.temp("x", {batch, sample.numel()});
+    for (const ParamSpec& spec : layer.params(sample)) {
       values.params.push_back(builder.temp(spec.suffix, spec.shape));
       values.grads.push_back(builder.temp(spec.suffix + ".grad", spec.shape));
     }
@@ -190,16 +191,16 @@ TEST(Recurrent, CarriesItsStateFromBatchToBatch) {
     const size_t forward = 2;  // one op a layer of the stack
     test::Reference reference;
     reference.run(whole.lowered.program, 0, forward, all);
-    for (int64_t piece = 0; piece < 2; ++piece) {
+    for (int64_t chunk = 0; chunk < 2; ++chunk) {
       for (int64_t b = 0; b < 2; ++b) {
-        std::copy_n(all[whole.values.x].as<double>() + b * 12 + piece * 6, 6,
+        std::copy_n(all[whole.values.x].as<double>() + b * 12 + chunk * 6, 6,
                     part[half.values.x].as<double>() + b * 6);
       }
       reference.run(half.lowered.program, 0, forward, part);
       for (int64_t b = 0; b < 2; ++b) {
         for (int64_t i = 0; i < 12; ++i) {
           EXPECT_NEAR(part[half.y].as<double>()[b * 12 + i],
-                      all[whole.y].as<double>()[b * 24 + piece * 12 + i], 1e-14);
+                      all[whole.y].as<double>()[b * 24 + chunk * 12 + i], 1e-14);
         }
       }
       for (const Lowered::Carried& each : half.lowered.carried) {
@@ -243,7 +244,7 @@ TEST(Recurrent, LowersALanguageModel) {
                     {7});
   EXPECT_EQ(model.output(), (Shape{7, 5}));
   LowerOptions options;
-  options.batch = options.set_rows = options.order_rows = 2;
+  options.batch = options.set_samples = options.order_samples = 2;
   options.targets = 7;
   options.classes = 5;
   options.carry_state = true;

@@ -1,5 +1,5 @@
 // The ONNX backend test data (Debian's libonnx-testdata): vectors that nobody here made, through
-// every CPU row that covers the op.
+// every CPU kernel that covers the op.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 #include "ridgeline/registry.h"
 #include "tests/onnx/node_case.h"
 #include "tests/support/oracle.h"
-#include "tests/support/run_row.h"
+#include "tests/support/run_kernel.h"
 
 namespace ridgeline::test {
 namespace {
@@ -47,8 +47,8 @@ std::string compare(const NodeCase& node, const Arrays& arrays) {
   return "";
 }
 
-// What is wrong with any row on this node; "" when all agree.
-std::string check(const NodeCase& node, Runtime& runtime, const Table& table) {
+// Returns what is wrong with any kernel on this node; "" when all agree.
+std::string check(const NodeCase& node, Runtime& runtime, const KernelTable& table) {
   Arrays inputs = node.c.inputs();
   for (const auto& [value, numbers] : node.given) {
     if (int64_t(numbers.size()) != value.shape.numel()) return "an input of another size";
@@ -56,14 +56,15 @@ std::string check(const NodeCase& node, Runtime& runtime, const Table& table) {
       set_element(inputs[value], int64_t(i), numbers[i]);
     }
   }
-  for (const Impl& row : table) {
-    if (row.target != DeviceKind::cpu || !row.covers) continue;
-    const Cover cover = row.covers({node.c.program, 0, runtime});
+  for (const Kernel& kernel : table) {
+    if (kernel.target != DeviceKind::cpu || !kernel.covers) continue;
+    const Cover cover = kernel.covers({node.c.program, 0, runtime});
     if (cover.ops == 0) continue;
-    const RowResult result = run_row(row, cover, node.c.program, 0, inputs, runtime, table);
-    if (!result.overruns.empty()) return row.name + " wrote past an end";
+    const KernelResult result =
+        run_kernel(kernel, cover, node.c.program, 0, inputs, runtime, table);
+    if (!result.overruns.empty()) return kernel.name + " wrote past an end";
     const std::string wrong = compare(node, result.arrays);
-    if (!wrong.empty()) return row.name + ": " + wrong;
+    if (!wrong.empty()) return kernel.name + ": " + wrong;
   }
   return "";
 }
@@ -104,7 +105,7 @@ TEST(Onnx, EveryVectorThatAppliesPasses) {
     GTEST_SKIP() << data.string() << " is not there: install libonnx-testdata";
   }
   const auto runtime = make_runtime(Device{}, 2);
-  const Table table = all_rows();
+  const KernelTable table = all_kernels();
   const std::set<std::string> ours(std::begin(kOnnxOps), std::end(kOnnxOps));
   std::map<std::string, Tally> tallies;
   std::ofstream rest(fs::path(RIDGELINE_BINARY_DIR) / "onnx-vectors-not-run.txt");

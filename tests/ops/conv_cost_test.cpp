@@ -23,7 +23,7 @@ TEST(Window, CountsOutputsAndTapsOnTheImage) {
 
 TEST(Cost, Conv2d) {
   CaseBuilder c("", DType::fp32);
-  // 2 items of 3x5x5 to 4 channels of 5x5 by 3x3 windows with padding 1.
+  // 2 samples of 3x5x5 to 4 channels of 5x5 by 3x3 windows with padding 1.
   const Conv2dShape shape{{3, 5, 5}, 4, {{3, 1, 1, 1}, {3, 1, 1, 1}}, 1};
   const Value x = c.in("x", {2, 75}), w = c.param("w", shape.weight()), b = c.param("b", {4});
   const Value y = c.out("y", {2, 100});

@@ -138,15 +138,16 @@ TEST(Reference, BatchNormKeepsRunningStatistics) {
 }
 
 TEST(Reference, AugmentationMovesAndMirrorsByItsDraw) {
-  // A draw is a function of seed, epoch and row alone, within its bounds, and not always the same.
+  // A draw is a function of seed, epoch and sample alone, within its bounds, and not always the
+  // same.
   int moved = 0, mirrored = 0;
-  for (uint64_t row = 0; row < 1000; ++row) {
-    const auto draw = Augmentation::draw(5, 2, true, 3, row);
+  for (uint64_t sample = 0; sample < 1000; ++sample) {
+    const auto draw = Augmentation::draw(5, 2, true, 3, sample);
     EXPECT_LE(std::abs(draw.down), 2);
     EXPECT_LE(std::abs(draw.right), 2);
     moved += draw.down == 2;
     mirrored += draw.flip;
-    const auto again = Augmentation::draw(5, 2, true, 3, row);
+    const auto again = Augmentation::draw(5, 2, true, 3, sample);
     EXPECT_TRUE(draw.down == again.down && draw.right == again.right && draw.flip == again.flip);
   }
   EXPECT_NEAR(moved, 200, 5 * std::sqrt(1000 * 0.2 * 0.8));

@@ -39,7 +39,7 @@ TEST(Cost, GatherTouchesTheBatchNotTheSet) {
   const Value set = c.make("set", DType::uint8, {1000, 10}, Role::input, normal(1), 256);
   const Value order = c.make("order", DType::int32, {500}, Role::input, normal(1), 1000);
   const Value first = c.make("first", DType::int64, {1}, Role::input, constant(0));
-  // 40 bytes of pixels, 4 row numbers of 4 bytes, 40 floats.
+  // 40 bytes of pixels, 4 sample numbers of 4 bytes, 40 floats.
   EXPECT_EQ(cost(Gather{set, order, first, c.tick(), c.out("y", {4, 10})}), (Cost{80, 216}));
   const Value labels = c.make("labels", DType::int32, {1000}, Role::input, normal(1), 10);
   const Value y = c.make("y", DType::int32, {4}, Role::output, normal(1), 10);
@@ -138,8 +138,8 @@ TEST(Cost, Sequences) {
   EXPECT_EQ(cost(Embedding{token, w, y}), (Cost{0, 24 + 2 * 192}));
   EXPECT_EQ(cost(EmbeddingGrad{token, y, w}), (Cost{48, 24 + 192 + 65 * 32}));
   const Value x = c.in("x", {6, 10, 8});
-  EXPECT_EQ(cost(SelectStep{10, -1, x, {}, y}), (Cost{0, 2 * 192}));
-  EXPECT_EQ(cost(SelectStepGrad{10, -1, y, {}, x}), (Cost{0, 192 + 1920}));
+  EXPECT_EQ(cost(SelectTimestep{10, -1, x, {}, y}), (Cost{0, 2 * 192}));
+  EXPECT_EQ(cost(SelectTimestepGrad{10, -1, y, {}, x}), (Cost{0, 192 + 1920}));
   EXPECT_EQ(cost(Copy{x, x}), (Cost{0, 3840}));
 }
 

@@ -1,5 +1,5 @@
 // Each gradient op against central differences of its forward op, in fp64 through the reference
-// rows.
+// kernels.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ Differentiable dropout(double p) {
   CaseBuilder c("dropout", DType::fp64);
   const Value x = c.in("x", {5, 7}), y = c.out("y", {5, 7});
   const Value dy = c.in("dy", {5, 7}), dx = c.out("dx", {5, 7});
-  const DropoutMask mask{.p = p, .seed = 5, .layer = 2, .row_offset = 11};
+  const DropoutMask mask{.p = p, .seed = 5, .layer = 2, .sample_offset = 11};
   c.add(Dropout{x, c.step(), c.tick(), y, mask});
   c.add(Dropout{dy, c.step(), c.tick(), dx, mask});
   return {c.done(), 1, y, dy, {{x, dx}}};
@@ -78,7 +78,7 @@ Differentiable network(ActivationKind kind) {
   const Value dz = c.temp("dz", {n, hidden}), dx = c.out("dx", {n, in});
   const Value dw1 = c.out("dw1", {hidden, in}), db1 = c.out("db1", {hidden});
   const Value dw2 = c.out("dw2", {out, hidden}), db2 = c.out("db2", {out});
-  const DropoutMask mask{.p = 0.3, .seed = 5, .layer = 1, .row_offset = 0};
+  const DropoutMask mask{.p = 0.3, .seed = 5, .layer = 1, .sample_offset = 0};
   c.add(Linear{x, w1, b1, z});
   c.add(Activation{kind, z, a});
   c.add(Dropout{a, c.step(), c.tick(), y, mask});
@@ -191,13 +191,13 @@ Differentiable one_hot_conv(bool bias) {
   return d;
 }
 
-Differentiable select_step(int64_t at) {
-  CaseBuilder c("select_step", DType::fp64);
+Differentiable select_timestep(int64_t at) {
+  CaseBuilder c("select_timestep", DType::fp64);
   const Value x = c.in("x", {3, 4, 2}), y = c.out("y", {3, 2}), dy = c.in("dy", {3, 2});
   const Value lengths = c.make("lengths", DType::int32, {3}, Role::input, normal(1), 5);
   const Value dx = c.out("dx", {3, 4, 2});
-  c.add(SelectStep{4, at, x, lengths, y});
-  c.add(SelectStepGrad{4, at, dy, lengths, dx});
+  c.add(SelectTimestep{4, at, x, lengths, y});
+  c.add(SelectTimestepGrad{4, at, dy, lengths, dx});
   return {c.done(), 1, y, dy, {{x, dx}}};
 }
 
@@ -226,7 +226,7 @@ TEST(Gradient, RecurrentFinalStates) {
 
 TEST(Gradient, EmbeddingAndSelectedSteps) {
   EXPECT_TRUE(gradients_agree(embedding()));
-  for (const int64_t at : {-1, 0, 2}) EXPECT_TRUE(gradients_agree(select_step(at))) << at;
+  for (const int64_t at : {-1, 0, 2}) EXPECT_TRUE(gradients_agree(select_timestep(at))) << at;
 }
 
 TEST(Gradient, OneHotConvolution) {
@@ -269,7 +269,8 @@ TEST(GradientControl, ASlightlyWrongGradientFails) {
   for (const Differentiable& d :
        {linear(true, 4, 5, 3), activation(ActivationKind::gelu), dropout(0.3), softmax_xent(6, 5),
         mse(true), mse(false), recurrent(CellKind::gru, Direction::both, true, true),
-        recurrent(CellKind::lstm, Direction::reverse, true, true), embedding(), select_step(-1)}) {
+        recurrent(CellKind::lstm, Direction::reverse, true, true), embedding(),
+        select_timestep(-1)}) {
     expect_slips_noticed(d);
   }
 }
@@ -287,8 +288,8 @@ TEST(GradientControl, AnotherStepsDropoutMaskFails) {
   CaseBuilder c("dropout of another layer", DType::fp64);
   const Value x = c.in("x", {5, 7}), y = c.out("y", {5, 7});
   const Value dy = c.in("dy", {5, 7}), dx = c.out("dx", {5, 7});
-  c.add(Dropout{x, c.step(), c.tick(), y, {.p = 0.5, .seed = 5, .layer = 1, .row_offset = 0}});
-  c.add(Dropout{dy, c.step(), c.tick(), dx, {.p = 0.5, .seed = 5, .layer = 2, .row_offset = 0}});
+  c.add(Dropout{x, c.step(), c.tick(), y, {.p = 0.5, .seed = 5, .layer = 1, .sample_offset = 0}});
+  c.add(Dropout{dy, c.step(), c.tick(), dx, {.p = 0.5, .seed = 5, .layer = 2, .sample_offset = 0}});
   EXPECT_FALSE(gradients_agree({c.done(), 1, y, dy, {{x, dx}}}));
 }
 

@@ -14,7 +14,7 @@ TEST(ImageCost, Convolution) {
   const Conv2dShape s{kImage, 3, kSame, 1};
   const Value x = c.in("x", {2, 32}), w = c.param("w", s.weight()), b = c.param("b", {3});
   const Value y = c.out("y", {2, 48});
-  // Two items, 3 x 2 channels, 100 taps, a multiplication and an addition each; 64 + 54 + 3 + 96
+  // Two samples, 3 x 2 channels, 100 taps, a multiplication and an addition each; 64 + 54 + 3 + 96
   // floats.
   EXPECT_EQ(cost(Conv2d{x, w, b, y, s}), (Cost{2 * 2 * 600, 868}));
   EXPECT_EQ(cost(Conv2d{x, w, {}, y, s}), (Cost{2400, 856}));
@@ -74,7 +74,7 @@ TEST(ImageCost, AugmentedGatherTouchesTheBatchAlone) {
   const Value order = c.make("order", DType::int32, {100}, Role::input, normal(1), 100);
   const Value first = c.make("first", DType::int64, {1}, Role::input, constant(0));
   const Value epoch = c.make("epoch", DType::int64, {1}, Role::input, constant(0));
-  // 48 bytes of pixels, 4 row numbers of 4 bytes, 48 floats.
+  // 48 bytes of pixels, 4 sample numbers of 4 bytes, 48 floats.
   EXPECT_EQ(cost(GatherAugment{
                 set, order, first, c.tick(), epoch, c.out("y", {4, 12}), 1, 0, Image{3, 2, 2}, {}}),
             (Cost{96, 256}));

@@ -171,7 +171,7 @@ TEST(Reference, GlobalNormGuardsTheLossScale) {
 // that goes to the even 1; the number itself would round up.
 TEST(Reference, ACopyIsRoundedFromTheStoredWeight) {
   CaseBuilder c("", DType::bf16);
-  const Value w = c.wide("w", {2}, Role::param), dw = c.wide("dw", {2}, Role::input);
+  const Value w = c.accumulator("w", {2}, Role::param), dw = c.accumulator("dw", {2}, Role::input);
   const Value scale = c.make("scale", DType::fp64, {1}, Role::input, constant(1));
   const Value copy = c.copy(w);
   c.add(SgdUpdate{w, dw, {}, c.lr(), c.tick(), scale, 0, 0, false, copy});
@@ -187,7 +187,7 @@ TEST(Reference, DropoutKeepsTheRightShareAndDiffersByStep) {
   const Shape shape{100, 100};
   const Value x = c.in("x", shape, constant(1)), y = c.out("y", shape), z = c.out("z", shape);
   const Value later = c.make("later", DType::int64, {1}, Role::input, constant(8));
-  const DropoutMask mask{.p = 0.25, .seed = 1, .layer = 0, .row_offset = 0};
+  const DropoutMask mask{.p = 0.25, .seed = 1, .layer = 0, .sample_offset = 0};
   c.add(Dropout{x, c.step(), c.tick(), y, mask});
   c.add(Dropout{x, later, c.tick(), z, mask});
   const Case built = c.done();

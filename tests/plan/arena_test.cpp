@@ -61,7 +61,7 @@ TEST(Arena, RandomLifetimesNeverOverlapAndStayNearThePeak) {
   }
 }
 
-// A training step of many layers: most pieces live together with most others.
+// A training step of many layers: most blocks live together with most others.
 std::vector<Lifetime> deep_step(size_t layers) {
   std::vector<Lifetime> lives;
   for (size_t i = 0; i < layers; ++i) {
@@ -88,7 +88,7 @@ TEST(Arena, DeepStepsPackWithoutWasteInProportionalTime) {
   }
 }
 
-// The orders in time place pieces as if each were compared with all others.
+// The orders in time place blocks as if each were compared with all others.
 TEST(Arena, GapsOfOneMomentAreTheGapsBetweenAll) {
   std::mt19937 random(2);
   for (int round = 0; round < 50; ++round) {

@@ -1,4 +1,4 @@
-// A plan's memory and its running, on real rows.
+// A plan's memory and its running, on real kernels.
 #include "ridgeline/plan/plan.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ class PlanTest : public ::testing::Test {
   }
 
   std::unique_ptr<Runtime> runtime_ = make_runtime(Device{}, 2);
-  Table table_ = all_rows();
+  KernelTable table_ = all_kernels();
 };
 
 TEST_F(PlanTest, MemoryIsWhatLivesAtOnceHoweverDeepTheProgram) {
@@ -131,11 +131,11 @@ class SmallGpu final : public Runtime {
 TEST(PlanMemory, IsSpentOnStepsBesideOneAnotherOnlyWhereThereIsSome) {
   const Net net = deep_chain(30);
   const HostTensor x(DType::fp64, {kWidth}), y(DType::fp64, {kWidth});
-  const Impl row{"row", DeviceKind::cuda, [](const Rest&) { return Cover::of(1); },
-                 [](const Span&, const Binding&) { return make_step([] {}); }};
+  const Kernel kernel{"kernel", DeviceKind::cuda, [](const Rest&) { return Cover::of(1); },
+                      [](const Span&, const Binding&) { return make_step([] {}); }};
   Choices choices(net.program.ops.size());
   for (size_t i = 0; i < choices.size(); ++i) {
-    choices[i].row = &row;
+    choices[i].kernel = &kernel;
     choices[i].begin = i;
     choices[i].end = i + 1;
     choices[i].cover = Cover::of(1);
@@ -155,7 +155,7 @@ TEST(PlanMemory, IsSpentOnStepsBesideOneAnotherOnlyWhereThereIsSome) {
     ADD_FAILURE();
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::device);
-    const std::string most = fmt::format("{} bytes, is in use at row: ", 2 * one);
+    const std::string most = fmt::format("{} bytes, is in use at kernel: ", 2 * one);
     EXPECT_NE(std::string(error.what()).find(most + "activation"), std::string::npos)
         << error.what();
   }

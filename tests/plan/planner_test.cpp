@@ -1,4 +1,4 @@
-// The planner with invented rows and times: what it picks, what it refuses, what it explains.
+// The planner with invented kernels and times: what it picks, what it refuses, what it explains.
 #include "ridgeline/plan/planner.h"
 
 #include <gmock/gmock.h>
@@ -31,8 +31,8 @@ Program chain() {
   return program;
 }
 
-// A row that takes `length` ops wherever they fit, and leaves their interior values unwritten.
-Impl row(const std::string& name, size_t length, Traits traits = {}) {
+// A kernel that takes `length` ops wherever they fit, and leaves their interior values unwritten.
+Kernel kernel(const std::string& name, size_t length, Traits traits = {}) {
   return {name,
           DeviceKind::cpu,
           [=](const Rest& rest) {
@@ -50,32 +50,33 @@ Impl row(const std::string& name, size_t length, Traits traits = {}) {
 
 class InventedTimes final : public Stopwatch {
  public:
-  explicit InventedTimes(std::map<std::string, double> rows) : rows_(std::move(rows)) {}
-  double row(const Choice& choice) override {
+  explicit InventedTimes(std::map<std::string, double> kernels) : kernels_(std::move(kernels)) {}
+  double kernel(const Choice& choice) override {
     ++asked;
-    return rows_.at(choice.row->name);
+    return kernels_.at(choice.kernel->name);
   }
   double whole(const Choices& choices) override {
     double sum = 0;
-    for (const Choice& choice : choices) sum += rows_.at(choice.row->name) + overhead;
+    for (const Choice& choice : choices) sum += kernels_.at(choice.kernel->name) + overhead;
     return sum;
   }
   double overhead = 0;  // what a step costs beyond its own time, seen only in whole plans
   int asked = 0;
 
  private:
-  std::map<std::string, double> rows_;
+  std::map<std::string, double> kernels_;
 };
 
 std::vector<std::string> names(const Choices& choices) {
   std::vector<std::string> names;
-  for (const Choice& choice : choices) names.push_back(choice.row->name);
+  for (const Choice& choice : choices) names.push_back(choice.kernel->name);
   return names;
 }
 
 class Planner : public ::testing::Test {
  protected:
-  Planned plan(const Table& table, std::map<std::string, double> times, PlanOptions options = {}) {
+  Planned plan(const KernelTable& table, std::map<std::string, double> times,
+               PlanOptions options = {}) {
     InventedTimes stopwatch(std::move(times));
     return plan_program(program_, table, *runtime_, options, stopwatch);
   }
@@ -84,15 +85,15 @@ class Planner : public ::testing::Test {
   std::unique_ptr<Runtime> runtime_ = make_runtime(Device{}, 1);
 };
 
-TEST_F(Planner, TakesAFusedRowExactlyWhenItIsCheaper) {
-  const Table table{row("fused", 3), row("single", 1)};
+TEST_F(Planner, TakesAFusedKernelExactlyWhenItIsCheaper) {
+  const KernelTable table{kernel("fused", 3), kernel("single", 1)};
   EXPECT_THAT(names(plan(table, {{"fused", 2}, {"single", 1}}).choices), ElementsAre("fused"));
   EXPECT_THAT(names(plan(table, {{"fused", 4}, {"single", 1}}).choices),
               ElementsAre("single", "single", "single"));
 }
 
 TEST_F(Planner, WholePlansDecideBetweenTheBestFew) {
-  const Table table{row("single", 1), row("fused", 3)};
+  const KernelTable table{kernel("single", 1), kernel("fused", 3)};
   InventedTimes stopwatch({{"fused", 3.3}, {"single", 1}});
   stopwatch.overhead = 0.5;  // three steps pay it three times
   const Planned planned = plan_program(program_, table, *runtime_, {}, stopwatch);
@@ -101,7 +102,7 @@ TEST_F(Planner, WholePlansDecideBetweenTheBestFew) {
 }
 
 TEST_F(Planner, TheFixedOrderIsMeasuredWholeHoweverDearItsSum) {
-  const Table table{row("fused", 3), row("a", 1), row("b", 1)};
+  const KernelTable table{kernel("fused", 3), kernel("a", 1), kernel("b", 1)};
   InventedTimes stopwatch({{"fused", 9}, {"a", 1}, {"b", 1.1}});
   stopwatch.overhead = 5;  // three steps: 18; one: 14
   PlanOptions options;
@@ -112,14 +113,14 @@ TEST_F(Planner, TheFixedOrderIsMeasuredWholeHoweverDearItsSum) {
 }
 
 TEST_F(Planner, TiesGoToTheFixedOrder) {
-  const Table table{row("first", 3), row("second", 3)};
+  const KernelTable table{kernel("first", 3), kernel("second", 3)};
   EXPECT_THAT(names(plan(table, {{"first", 1.01}, {"second", 1.0}}).choices), ElementsAre("first"));
   EXPECT_THAT(names(plan(table, {{"first", 1.10}, {"second", 1.0}}).choices),
               ElementsAre("second"));
 }
 
 TEST_F(Planner, WithoutTuningTheTablesOrderDecidesAndNothingIsMeasured) {
-  const Table table{row("pair", 2), row("single", 1)};
+  const KernelTable table{kernel("pair", 2), kernel("single", 1)};
   InventedTimes stopwatch({});
   PlanOptions options;
   options.tune = false;
@@ -129,15 +130,15 @@ TEST_F(Planner, WithoutTuningTheTablesOrderDecidesAndNothingIsMeasured) {
   EXPECT_EQ(stopwatch.asked, 0);
 }
 
-// Rows of cuDNN take long to ask.
-TEST_F(Planner, SlowRowsAreAskedWhereTheirAnswerCounts) {
+// Kernels of cuDNN take long to ask.
+TEST_F(Planner, SlowKernelsAreAskedWhereTheirAnswerCounts) {
   int asked = 0;
-  Impl slow = row("cpu.relu.cudnn.0", 1);
+  Kernel slow = kernel("cpu.relu.cudnn.0", 1);
   slow.covers = [&asked, covers = slow.covers](const Rest& rest) {
     ++asked;
     return covers(rest);
   };
-  const Table behind{row("quick", 1), slow}, ahead{slow, row("quick", 1)};
+  const KernelTable behind{kernel("quick", 1), slow}, ahead{slow, kernel("quick", 1)};
   const std::map<std::string, double> times{{"quick", 2}, {"cpu.relu.cudnn.0", 1}};
   PlanOptions fixed;
   fixed.tune = false;
@@ -145,7 +146,7 @@ TEST_F(Planner, SlowRowsAreAskedWhereTheirAnswerCounts) {
   EXPECT_EQ(asked, 0);
   plan(behind, times);  // measured, so all are
   EXPECT_EQ(asked, 3);
-  EXPECT_EQ(plan(ahead, times, fixed).choices.front().row->name, "cpu.relu.cudnn.0");
+  EXPECT_EQ(plan(ahead, times, fixed).choices.front().kernel->name, "cpu.relu.cudnn.0");
 
   // Named by a kept plan, or all that is left.
   asked = 0;
@@ -160,25 +161,25 @@ TEST_F(Planner, SlowRowsAreAskedWhereTheirAnswerCounts) {
   EXPECT_EQ(asked, 0);
   Traits reference;
   reference.fallback = true;
-  EXPECT_EQ(names(plan({row("reference", 1, reference), slow}, times, fixed).choices).front(),
+  EXPECT_EQ(names(plan({kernel("reference", 1, reference), slow}, times, fixed).choices).front(),
             "cpu.relu.cudnn.0");
-  // A row before it that leads nowhere serves nobody.
-  EXPECT_THAT(names(plan({row("two", 2), slow}, times, fixed).choices),
+  // A kernel before it that leads nowhere serves nobody.
+  EXPECT_THAT(names(plan({kernel("two", 2), slow}, times, fixed).choices),
               ElementsAre("two", "cpu.relu.cudnn.0"));
   fixed.pinned = {"quick", "quick", "cpu.relu.cudnn.0"};
   EXPECT_THAT(names(plan(behind, times, fixed).choices),
               ElementsAre("quick", "quick", "cpu.relu.cudnn.0"));
 }
 
-TEST_F(Planner, RefusesARowThatWouldNotWriteWhatIsReadLater) {
+TEST_F(Planner, RefusesAKernelThatWouldNotWriteWhatIsReadLater) {
   const Value z = program_.add_value("z", DType::fp32, {8}, Role::output);
   program_.add(Activation{ActivationKind::relu, program_.values[1].value, z});  // reads a again
-  const Table table{row("pair", 2), row("single", 1)};
+  const KernelTable table{kernel("pair", 2), kernel("single", 1)};
   const Planned planned = plan(table, {{"pair", 0.1}, {"single", 1}});
   // A pair at 0 would leave `a` unwritten, a pair at 2 the output `y`; only the one at 1 is sound.
   EXPECT_THAT(names(planned.choices), ElementsAre("single", "pair", "single"));
   for (const Candidate& candidate : planned.explanation.candidates) {
-    if (candidate.row->name != "pair" || candidate.begin == 1) continue;
+    if (candidate.kernel->name != "pair" || candidate.begin == 1) continue;
     const char* why = candidate.begin == 0   ? "does not write a, which is read later"
                       : candidate.begin == 2 ? "does not write y, which is read later"
                                              : "too few ops left";
@@ -187,18 +188,19 @@ TEST_F(Planner, RefusesARowThatWouldNotWriteWhatIsReadLater) {
 }
 
 TEST_F(Planner, FallbacksAreUsedOnlyWhereNothingElseCovers) {
-  Impl only_first = row("fast", 1);
+  Kernel only_first = kernel("fast", 1);
   only_first.covers = [](const Rest& rest) {
     return rest.begin == 0 ? Cover::of(1) : Cover::no("only the first op");
   };
-  const Table table{only_first, row("reference", 1, {.deterministic = true, .fallback = true})};
+  const KernelTable table{only_first,
+                          kernel("reference", 1, {.deterministic = true, .fallback = true})};
   const Planned planned = plan(table, {{"fast", 100}, {"reference", 1}});
   EXPECT_THAT(names(planned.choices), ElementsAre("fast", "reference", "reference"));
 }
 
 TEST_F(Planner, DeterministicAndOnlyAndExceptRestrictTheTable) {
-  const Table table{row("loose", 3, {.deterministic = false, .fallback = false}), row("strict", 3),
-                    row("other", 1)};
+  const KernelTable table{kernel("loose", 3, {.deterministic = false, .fallback = false}),
+                          kernel("strict", 3), kernel("other", 1)};
   const std::map<std::string, double> times{{"loose", 1}, {"strict", 2}, {"other", 0.5}};
   PlanOptions options;
   options.deterministic = true;
@@ -213,8 +215,9 @@ TEST_F(Planner, DeterministicAndOnlyAndExceptRestrictTheTable) {
   EXPECT_THAT(names(plan(table, times, options).choices), ElementsAre("strict"));
 }
 
-TEST_F(Planner, PatternsOfRowNames) {
-  const Table table{row("cpu.pair.simd", 2), row("cpu.one.simd", 1), row("cpu.one.plain", 1)};
+TEST_F(Planner, PatternsOfKernelNames) {
+  const KernelTable table{kernel("cpu.pair.simd", 2), kernel("cpu.one.simd", 1),
+                          kernel("cpu.one.plain", 1)};
   const std::map<std::string, double> times{
       {"cpu.pair.simd", 1}, {"cpu.one.simd", 2}, {"cpu.one.plain", 3}};
   PlanOptions options;
@@ -233,8 +236,8 @@ TEST_F(Planner, PatternsOfRowNames) {
   EXPECT_THROW(plan(table, times, options), Error);
 }
 
-TEST_F(Planner, PinnedRowsAreUsedAgainAndIgnoredWhenTheyDoNotFit) {
-  const Table table{row("fused", 3), row("single", 1)};
+TEST_F(Planner, PinnedKernelsAreUsedAgainAndIgnoredWhenTheyDoNotFit) {
+  const KernelTable table{kernel("fused", 3), kernel("single", 1)};
   PlanOptions options;
   options.pinned = {"single", "single", "single"};
   EXPECT_THAT(names(plan(table, {{"fused", 1}, {"single", 9}}, options).choices),
@@ -245,10 +248,10 @@ TEST_F(Planner, PinnedRowsAreUsedAgainAndIgnoredWhenTheyDoNotFit) {
   EXPECT_EQ(planned.explanation.source, "measured");
 }
 
-TEST_F(Planner, SaysWhichRowsWereTriedWhenNothingCovers) {
-  Impl other = row("other", 2);
+TEST_F(Planner, SaysWhichKernelsWereTriedWhenNothingCovers) {
+  Kernel other = kernel("other", 2);
   other.covers = [](const Rest&) { return Cover::no("the next ops are no linear and its relu"); };
-  const Table table{row("pair", 2), other};
+  const KernelTable table{kernel("pair", 2), other};
   try {
     plan(table, {{"pair", 1}, {"other", 1}});
     FAIL() << "planned three ops with pairs";
@@ -261,8 +264,8 @@ TEST_F(Planner, SaysWhichRowsWereTriedWhenNothingCovers) {
 }
 
 TEST_F(Planner, DeterministicPlansFollowNeitherTimesNorTheCache) {
-  const Table table{row("loose", 3, {.deterministic = false, .fallback = false}), row("slow", 3),
-                    row("fast", 3)};
+  const KernelTable table{kernel("loose", 3, {.deterministic = false, .fallback = false}),
+                          kernel("slow", 3), kernel("fast", 3)};
   InventedTimes stopwatch({});
   PlanOptions options;
   options.deterministic = true;
@@ -288,9 +291,9 @@ TEST_F(Planner, TheCacheAnswersTheSecondTime) {
   const auto file = std::filesystem::path(::testing::TempDir()) / "planner_test_tuning.json";
   std::filesystem::remove(file);
   TuningCache cache(file, "test");
-  const Table table = all_rows();
+  const KernelTable table = all_kernels();
   PlanOptions options;
-  options.seconds_per_row = 1e-4;
+  options.seconds_per_kernel = 1e-4;
   const Planned first = plan_program(program_, table, *runtime_, options, &cache);
   EXPECT_EQ(first.explanation.source, "measured");
 
@@ -316,7 +319,7 @@ TEST_F(Planner, TheCacheAnswersTheSecondTime) {
 // Times that are waited for and not worked for, as on a machine where others have the processors.
 class WaitedForTimes final : public Stopwatch {
  public:
-  double row(const Choice&) override {
+  double kernel(const Choice&) override {
     ++asked;
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
     return 1e-3 / asked;  // what comes later in the table is faster
@@ -329,7 +332,7 @@ class WaitedForTimes final : public Stopwatch {
 };
 
 TEST_F(Planner, DoesNotWaitForABusyMachine) {
-  const Table table{row("slow", 1), row("fast", 1)};
+  const KernelTable table{kernel("slow", 1), kernel("fast", 1)};
   WaitedForTimes stopwatch;
   PlanOptions options;
   options.busy_seconds = 0.04;  // after one or two of six
@@ -349,7 +352,7 @@ TEST_F(Planner, DoesNotWaitForABusyMachine) {
 TEST_F(Planner, MeasuresOnWhereThisThreadHasTheProcessor) {
   class WorkedForTimes final : public Stopwatch {
    public:
-    double row(const Choice& choice) override {
+    double kernel(const Choice& choice) override {
       timespec now{};
       const auto spent = [&] {
         ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -358,15 +361,15 @@ TEST_F(Planner, MeasuresOnWhereThisThreadHasTheProcessor) {
       // Counted in the processor's time, so that neighbours of this test do not count.
       for (const double begin = spent(); spent() - begin < 5e-3;) {
       }
-      return choice.row->name == "fast" ? 1e-6 : 1e-3;
+      return choice.kernel->name == "fast" ? 1e-6 : 1e-3;
     }
     double whole(const Choices& choices) override {
       double sum = 0;
-      for (const Choice& choice : choices) sum += row(choice);
+      for (const Choice& choice : choices) sum += kernel(choice);
       return sum;
     }
   } stopwatch;
-  const Table table{row("slow", 1), row("fast", 1)};
+  const KernelTable table{kernel("slow", 1), kernel("fast", 1)};
   PlanOptions options;
   options.busy_seconds = 0.002;
   Planned planned;
@@ -382,7 +385,7 @@ TEST_F(Planner, TellsHowFarMeasuringIs) {
   std::vector<std::pair<size_t, size_t>> told;
   PlanOptions options;
   options.measuring = [&](size_t done, size_t all) { told.emplace_back(done, all); };
-  plan({row("one", 1), row("other", 1)}, {{"one", 1.0}, {"other", 2.0}}, options);
+  plan({kernel("one", 1), kernel("other", 1)}, {{"one", 1.0}, {"other", 2.0}}, options);
   ASSERT_GE(told.size(), 6u);
   EXPECT_EQ(told.front(), (std::pair<size_t, size_t>(0, 6)));
   EXPECT_EQ(told.back(), (std::pair<size_t, size_t>(6, 6)));

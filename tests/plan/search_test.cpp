@@ -1,5 +1,5 @@
-// The planner's search against brute force, on random small programs with random rows, formats and
-// conversions. The brute force shares no code with the search.
+// The planner's search against brute force, on random small programs with random kernels, formats
+// and conversions. The brute force shares no code with the search.
 #include "ridgeline/plan/search.h"
 
 #include <gmock/gmock.h>
@@ -21,12 +21,12 @@ int64_t draw(Random& random, int64_t low, int64_t high) {
 // A random problem: ops in a chain with a second, arbitrary earlier operand each.
 struct Problem {
   Program program;
-  std::deque<Impl> rows;  // stable addresses
+  std::deque<Kernel> kernels;  // stable addresses
   Options options;
-  std::map<std::tuple<const Impl*, size_t, ValueId, Format, Format>, double> seconds;
+  std::map<std::tuple<const Kernel*, size_t, ValueId, Format, Format>, double> seconds;
 
   double cost(const Choice& c) const {
-    return seconds.at({c.row, c.converted < 0 ? c.begin : 0, c.converted, c.from, c.to});
+    return seconds.at({c.kernel, c.converted < 0 ? c.begin : 0, c.converted, c.from, c.to});
   }
 };
 
@@ -51,8 +51,8 @@ void add_program(Problem& problem, Random& random) {
 void add_candidate(Problem& problem, Random& random, size_t position) {
   const size_t left = problem.program.ops.size() - position;
   const size_t length = size_t(draw(random, 1, std::min<int64_t>(3, int64_t(left))));
-  problem.rows.push_back({"row", DeviceKind::cpu, {}, {}, {}, {}});
-  Candidate candidate{&problem.rows.back(), position, Cover::of(length), -1, false};
+  problem.kernels.push_back({"kernel", DeviceKind::cpu, {}, {}, {}, {}});
+  Candidate candidate{&problem.kernels.back(), position, Cover::of(length), -1, false};
   for (size_t op = position; op < position + length; ++op) {
     for (const Value& value : reads(problem.program.ops[op])) {
       const Format format = draw_format(random);
@@ -64,25 +64,25 @@ void add_candidate(Problem& problem, Random& random, size_t position) {
     }
   }
   const double seconds = double(draw(random, 1, 20));
-  problem.seconds[{candidate.row, position, -1, {}, {}}] = seconds;
+  problem.seconds[{candidate.kernel, position, -1, {}, {}}] = seconds;
   problem.options.at[position].push_back(candidate);
 }
 
 void add_conversions(Problem& problem, Random& random) {
   for (int64_t n = draw(random, 0, 5); n > 0; --n) {
     const Format from = kFormats[draw(random, 0, 2)], to = kFormats[draw(random, 0, 2)];
-    problem.rows.push_back({"convert",
-                            DeviceKind::cpu,
-                            {},
-                            {},
-                            {},
-                            [=](const Value&, const Format& f, const Format& t) {
-                              return f == from && t == to && f != t;
-                            }});
-    const Impl* row = &problem.rows.back();
-    problem.options.conversions.push_back(row);
+    problem.kernels.push_back({"convert",
+                               DeviceKind::cpu,
+                               {},
+                               {},
+                               {},
+                               [=](const Value&, const Format& f, const Format& t) {
+                                 return f == from && t == to && f != t;
+                               }});
+    const Kernel* kernel = &problem.kernels.back();
+    problem.options.conversions.push_back(kernel);
     for (const ValueInfo& info : problem.program.values) {
-      problem.seconds[{row, 0, info.value.id, from, to}] = double(draw(random, 0, 6));
+      problem.seconds[{kernel, 0, info.value.id, from, to}] = double(draw(random, 0, 6));
     }
   }
 }
@@ -130,10 +130,10 @@ class BruteForce {
     if (!held[id].contains(format)) {
       double best = std::numeric_limits<double>::infinity();
       for (const Format& from : held[id]) {
-        for (const Impl* row : problem_.options.conversions) {
+        for (const Kernel* kernel : problem_.options.conversions) {
           const Value& value = problem_.program.info(id).value;
-          if (!row->converts(value, from, format)) continue;
-          best = std::min(best, problem_.seconds.at({row, 0, id, from, format}));
+          if (!kernel->converts(value, from, format)) continue;
+          best = std::min(best, problem_.seconds.at({kernel, 0, id, from, format}));
         }
       }
       if (best == std::numeric_limits<double>::infinity()) return;
@@ -162,7 +162,7 @@ class BruteForce {
         }
         for (const Value& v : writes(program.ops[op])) written.insert(v.id);
       }
-      const double own = problem_.seconds.at({candidate.row, position, -1, {}, {}});
+      const double own = problem_.seconds.at({candidate.kernel, position, -1, {}, {}});
       supply(needs, 0, held, seconds, [&](Held now, double s) {
         for (const ValueId id : written) now[id] = {wanted(candidate.cover.writes, id)};
         walk(end, now, s + own);
@@ -222,21 +222,21 @@ TEST(Search, NamedCoverReproducesAChoiceAndRefusesAStrangeOne) {
     Problem problem;
     fill(problem, seed);
     size_t number = 0;
-    for (Impl& row : problem.rows) row.name = "row" + std::to_string(number++);
+    for (Kernel& kernel : problem.kernels) kernel.name = "kernel" + std::to_string(number++);
     const auto got = cheapest_covers(
         problem.program, problem.options, [&](const Choice& c) { return problem.cost(c); }, 1);
     if (got.empty()) continue;
     std::vector<std::string> names;
     for (const Choice& choice : got.front()) {
-      if (choice.converted < 0) names.push_back(choice.row->name);
+      if (choice.converted < 0) names.push_back(choice.kernel->name);
     }
     const Choices again = named_cover(problem.program, problem.options, names);
     std::vector<std::string> repeated;
     for (const Choice& choice : again) {
-      if (choice.converted < 0) repeated.push_back(choice.row->name);
+      if (choice.converted < 0) repeated.push_back(choice.kernel->name);
     }
     EXPECT_EQ(repeated, names) << "seed " << seed;
-    names.back() = "no such row";
+    names.back() = "no such kernel";
     EXPECT_TRUE(named_cover(problem.program, problem.options, names).empty());
   }
 }

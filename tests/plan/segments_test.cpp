@@ -1,4 +1,4 @@
-// Plans with rows that run between graphs.
+// Plans with kernels that run between graphs.
 #include "ridgeline/plan/segments.h"
 
 #include <gtest/gtest.h>
@@ -12,10 +12,10 @@ namespace {
 
 using Kinds = std::string;  // a letter a choice
 
-// g: a row in a graph; b: one between graphs; s, S: likewise, each the start of a sum; c: a
+// g: a kernel in a graph; b: one between graphs; s, S: likewise, each the start of a sum; c: a
 // conversion.
-struct Pieces {
-  explicit Pieces(const Kinds& kinds) {
+struct ChosenKernels {
+  explicit ChosenKernels(const Kinds& kinds) {
     const Shape one{1};
     const Value x = program.add_value("x", DType::fp32, one, Role::param);
     const Value sum = program.add_value("sum", DType::fp32, one, Role::param);
@@ -28,7 +28,7 @@ struct Pieces {
         program.add(Activation{ActivationKind::relu, x, sum});
       }
       Choice choice;
-      choice.row = kind == 'b' || kind == 'S' ? &between : &within;
+      choice.kernel = kind == 'b' || kind == 'S' ? &between : &within;
       choice.begin = begin;
       choice.end = program.ops.size();
       choice.cover = Cover::of(choice.end - choice.begin);
@@ -42,23 +42,23 @@ struct Pieces {
 
   Program program;
   Choices choices;
-  Impl within, between;
+  Kernel within, between;
 };
 
 std::vector<Segment> cut(const Kinds& kinds) {
-  const Pieces pieces(kinds);
-  return segments_of(pieces.program, pieces.choices);
+  const ChosenKernels chosen(kinds);
+  return segments_of(chosen.program, chosen.choices);
 }
 
 using Segments = std::vector<Segment>;
 
-TEST(Segments, AreOneGraphWhereNoRowRunsBetweenGraphs) {
+TEST(Segments, AreOneGraphWhereNoKernelRunsBetweenGraphs) {
   EXPECT_EQ(cut("ggg"), (Segments{{0, 3, true}}));
   EXPECT_EQ(cut("gsgcg"), (Segments{{0, 5, true}}));
   EXPECT_EQ(cut(""), (Segments{{0, 0, true}}));
 }
 
-TEST(Segments, EndAndBeginAtRowsBetweenGraphs) {
+TEST(Segments, EndAndBeginAtKernelsBetweenGraphs) {
   EXPECT_EQ(cut("gSg"), (Segments{{0, 1, true}, {1, 2, false}, {2, 3, true}}));
   EXPECT_EQ(cut("cgbbgg"), (Segments{{0, 2, true}, {2, 4, false}, {4, 6, true}}));
   EXPECT_EQ(cut("bgS"), (Segments{{0, 1, false}, {1, 2, true}, {2, 3, false}}));
@@ -95,17 +95,17 @@ class GraphRecorder final : public Runtime {
 
 // Runs a plan of `steps` at a time whose choices write their letters.
 std::string run(const Kinds& kinds, int64_t repeats, int64_t steps, GraphRecorder& runtime) {
-  Pieces pieces(kinds);
-  pieces.program.repeats = repeats;
+  ChosenKernels chosen(kinds);
+  chosen.program.repeats = repeats;
   size_t prepared = 0;
   const auto prepare = [&](const Span&, const Binding&) {
     return make_step([&runtime, letter = kinds[prepared++]] { runtime.log += letter; });
   };
-  pieces.within.prepare = pieces.between.prepare = prepare;
+  chosen.within.prepare = chosen.between.prepare = prepare;
   const HostTensor memory(DType::int64, {1});
   Externals externals;
-  for (const ValueInfo& info : pieces.program.values) externals[info.value.id] = memory.view();
-  Plan plan(runtime, pieces.program, pieces.choices, externals);
+  for (const ValueInfo& info : chosen.program.values) externals[info.value.id] = memory.view();
+  Plan plan(runtime, chosen.program, chosen.choices, externals);
   runtime.log.clear();
   plan.run(steps);
   return runtime.log;

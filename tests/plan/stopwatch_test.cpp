@@ -1,4 +1,4 @@
-// What rows are timed on.
+// What kernels are timed on.
 #include "ridgeline/plan/stopwatch.h"
 
 #include <gtest/gtest.h>
@@ -21,25 +21,25 @@ TEST(DeviceStopwatch, FillsBytesAndIntegersBelowTheirBound) {
   program.add(
       Activation{ActivationKind::relu, x, program.add_value("y", DType::fp32, {8}, Role::output)});
   int largest = -1, largest_of_any = -1, largest_of_one = -1;
-  const Impl row{"row", DeviceKind::cpu, [](const Rest&) { return Cover::of(1); },
-                 [&](const Span&, const Binding& binding) {
-                   const auto most = [&](const Value& value) {
-                     const uint8_t* from = binding.read(value).as<uint8_t>();
-                     return int(*std::max_element(from, from + value.shape.numel()));
-                   };
-                   largest = most(bytes);
-                   largest_of_any = most(any);
-                   largest_of_one = most(one);
-                   return make_step([] {});
-                 }};
+  const Kernel kernel{"kernel", DeviceKind::cpu, [](const Rest&) { return Cover::of(1); },
+                      [&](const Span&, const Binding& binding) {
+                        const auto most = [&](const Value& value) {
+                          const uint8_t* from = binding.read(value).as<uint8_t>();
+                          return int(*std::max_element(from, from + value.shape.numel()));
+                        };
+                        largest = most(bytes);
+                        largest_of_any = most(any);
+                        largest_of_one = most(one);
+                        return make_step([] {});
+                      }};
   const auto runtime = make_runtime(Device{}, 1);
   DeviceStopwatch stopwatch(program, *runtime, 1e-4, nullptr);
   Choice choice;
-  choice.row = &row;
+  choice.kernel = &kernel;
   choice.begin = 0;
   choice.end = 1;
   choice.cover = Cover::of(1);
-  stopwatch.row(choice);
+  stopwatch.kernel(choice);
   EXPECT_GT(largest, 32);
   EXPECT_LT(largest, 65);
   EXPECT_GT(largest_of_any, 128);

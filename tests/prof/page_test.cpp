@@ -31,9 +31,9 @@ TEST(Page, HoldsItsSectionsAndNothingFromOutside) {
   EXPECT_THAT(html, Not(HasSubstr("http")));
 }
 
-TEST(Table, EscapesCellsAndMarksWords) {
+TEST(PageTable, EscapesCellsAndMarksWords) {
   HtmlTable table;
-  table.head = {"row", "ops", "us"};
+  table.head = {"kernel", "ops", "us"};
   table.left = {1};
   table.rows = {{"a<b", "linear", "1.5"}};
   const std::string html = table_html(table);
@@ -44,19 +44,19 @@ TEST(ConfusionTable, CountsAndShares) {
   const std::string html = confusion_html({{3, 1}, {0, 0}});
   EXPECT_THAT(html, HasSubstr(">3</td>"));
   EXPECT_THAT(html, HasSubstr("75.0 %"));
-  EXPECT_THAT(html, HasSubstr("0.0 %"));  // a class without items
+  EXPECT_THAT(html, HasSubstr("0.0 %"));  // a class without samples
   EXPECT_THAT(html, Not(HasSubstr("nan")));
 }
 
 TEST(TimelinePicture, DrawsTheLongestSpansOfEveryLane) {
   Timeline timeline;
-  const auto a = timeline.lane(0, "rows"), b = timeline.lane(1, "rows");
-  timeline.add({a, "long & wide", "row", 0, 1, {}});
-  timeline.add({b, "other", "row", 0.5, 0.5, {}});
-  timeline.add({b, "speck", "row", 0.1, 1e-6, {}});
+  const auto a = timeline.lane(0, "kernels"), b = timeline.lane(1, "kernels");
+  timeline.add({a, "long & wide", "kernel", 0, 1, {}});
+  timeline.add({b, "other", "kernel", 0.5, 0.5, {}});
+  timeline.add({b, "speck", "kernel", 0.1, 1e-6, {}});
   const std::string svg = timeline_svg(timeline, 2);
   EXPECT_THAT(svg, HasSubstr("long &amp; wide: 1 s"));
-  EXPECT_THAT(svg, HasSubstr("rows (rank 1)"));
+  EXPECT_THAT(svg, HasSubstr("kernels (rank 1)"));
   EXPECT_THAT(svg, HasSubstr("other: 500 ms"));
   EXPECT_THAT(svg, Not(HasSubstr("speck")));
   EXPECT_EQ(timeline_svg(Timeline{}), "");

@@ -98,7 +98,7 @@ TEST(Cost, OfAStepThatAddsUpGradientsOverRanks) {
   p.add(AllReduceStart{{dw}, {sum}, token, 2, DType::fp32});
   p.add(AllReduceWait{{dw}, {sum}, token});
   p.add(SgdUpdate{w, sum, {}, value("lr"), value("tick"), {}});
-  // As one row: x 128, z 32, w read and written 128; dw and its sum stay on chip.
+  // As one kernel: x 128, z 32, w read and written 128; dw and its sum stay on chip.
   EXPECT_EQ(span_bytes(p, 2, 6), 288);
   // As a whole step: x once, w once each way.
   EXPECT_EQ(span_bytes(p, 0, 6), 128 + 128);
@@ -110,17 +110,17 @@ Roofline many_points(int count) {
   roofline.ceilings = invented();
   for (int i = 0; i < count; ++i) {
     roofline.points.push_back(
-        {fmt::format("row & {}", i), 1e6 * (1 + i % 3), 1e5, 20e-6, 1.0 / count});
+        {fmt::format("kernel & {}", i), 1e6 * (1 + i % 3), 1e5, 20e-6, 1.0 / count});
   }
   return roofline;
 }
 
-TEST(Roofline, NamesEveryRowAndEveryRoof) {
+TEST(Roofline, NamesEveryKernelAndEveryRoof) {
   Roofline roofline = many_points(3);
   roofline.points.push_back({"cpu.gather.simd", 0, 1e5, 1e-6, 0});
   const std::string svg = to_svg(roofline);
   EXPECT_THAT(svg, HasSubstr("a &lt;test&gt;"));
-  EXPECT_THAT(svg, HasSubstr("row &amp; 2"));
+  EXPECT_THAT(svg, HasSubstr("kernel &amp; 2"));
   EXPECT_THAT(svg, HasSubstr("100 GFLOP/s fp32"));
   EXPECT_THAT(svg, HasSubstr("20 GB/s memory"));
   EXPECT_THAT(svg, HasSubstr("80 GB/s within 1 MB"));

@@ -12,12 +12,12 @@ using nlohmann::json;
 
 Timeline sample() {
   Timeline timeline;
-  const auto rows = timeline.lane(0, "rows"), thread = timeline.lane(0, "thread \"1\"");
-  const auto other = timeline.lane(1, "rows");
-  timeline.add({rows, "inner", "row", 1e-3, 1e-3, {{"flops", 12.5}}});
-  timeline.add({rows, "outer\n", "step", 1e-3, 5e-3, {}});
+  const auto kernels = timeline.lane(0, "kernels"), thread = timeline.lane(0, "thread \"1\"");
+  const auto other = timeline.lane(1, "kernels");
+  timeline.add({kernels, "inner", "kernel", 1e-3, 1e-3, {{"flops", 12.5}}});
+  timeline.add({kernels, "outer\n", "step", 1e-3, 5e-3, {}});
   timeline.add({thread, "region", "thread", 2.5e-6, 0.25e-6, {{"bad", NAN}}});
-  timeline.add({other, "elsewhere", "row", 0, 1, {}});
+  timeline.add({other, "elsewhere", "kernel", 0, 1, {}});
   return timeline;
 }
 

@@ -1,5 +1,5 @@
 """`--deterministic` gives the same bits whatever the tuning cache holds: model files are equal byte for byte, those of
-several ranks too, and every plan of a run has the rows of the fixed order."""
+several ranks too, and every plan of a run has the kernels of the fixed order."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ NETS = {
              '{type="maxpool2d",kernel=2},{type="linear",out=4}]', "30"),
     "gru": ('[{type="gru",hidden=9},{type="select"},{type="linear",out=4}]', "24"),
 }
-PLANS = ("rows", "rows_last_batch", "rows_evaluation", "rows_evaluation_last_batch")
+PLANS = ("kernels", "kernels_last_batch", "kernels_evaluation", "kernels_evaluation_last_batch")
 
 
 def fresh_cache(folder):
@@ -29,7 +29,7 @@ def fresh_cache(folder):
 
 
 def main():
-    folder = tool.Folder(rows=203)  # batches of every net leave some rows
+    folder = tool.Folder(samples=203)  # batches of every net leave some samples
     tool.run("info", "--measure", "--threads", 2)
     env = tool.environment(XDG_CACHE_HOME=str(folder / "cache"))
 
@@ -46,7 +46,7 @@ def main():
         assert not (cache / "tuning.json").exists(), "a deterministic run was tuned"
         assert report["plan_source"] == "fixed order", report["plan_source"]
         plans = {key: report[key] for key in PLANS}
-        assert plans["rows"] and plans["rows_last_batch"] and plans["rows_evaluation"], plans
+        assert plans["kernels"] and plans["kernels_last_batch"] and plans["kernels_evaluation"], plans
 
         train(net, "--set", "run.tune=true")  # leaves times and plans, which need not be those of the fixed order
         kept = json.loads((cache / "tuning.json").read_text())

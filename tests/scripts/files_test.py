@@ -56,7 +56,7 @@ def run(*arguments, code=0, env=None, **options):
 class Files(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tool.Folder(rows=32)
+        cls.folder = tool.Folder(samples=32)
         cls.model = cls.folder / "run"
         tool.run("train", cls.folder.config, "--out", cls.model, "--quiet")
         cls.texts = cls.folder / "texts"
@@ -245,7 +245,7 @@ class Files(unittest.TestCase):
         config = self.folder.config
         for command in (["train", config, "--set", arguments], ["train", config, "--set", "a.b=" + arguments],
                         ["train", config, "--set", f"train.{arguments}=1"], ["train", arguments],
-                        ["train", config, "--device", arguments], ["train", config, "--rows", arguments],
+                        ["train", config, "--device", arguments], ["train", config, "--kernels", arguments],
                         ["train", config, "--" + arguments], [arguments], ["data", "get", arguments],
                         ["infer", self.model, "--input", self.images, "--format", arguments],
                         ["infer", self.model, "--input", self.images, "--transport", arguments],
@@ -271,7 +271,7 @@ class Files(unittest.TestCase):
         self.assertEqual(len(want.splitlines()), 101)
         (self.folder / "odd.raw.gz").write_bytes(gzip.compress(raw) + gzip.compress(b"x"))
         self.fails(3, "infer", self.model, "--input", self.folder / "odd.raw.gz",
-                   says="no whole number of items")
+                   says="no whole number of samples")
 
     def test_marks_inside_texts_do_not_depend_on_chunks(self):
         lines = [MARK + "one", MARK + MARK + "two", "three" + MARK, MARK, "", MARK + "six"] * 9
@@ -285,7 +285,7 @@ class Files(unittest.TestCase):
             for batch in (1, 2, 5, 256):
                 more = ["--columns", "text"] if name != "marks.txt" else []
                 results.add(tool.run("infer", self.text_model, "--input", self.folder / name,
-                                     "--batch", batch, "--rows", "cpu.*.reference", *more).stdout)
+                                     "--batch", batch, "--kernels", "cpu.*.reference", *more).stdout)
         self.assertEqual(len(results), 1)
 
     # Downloads

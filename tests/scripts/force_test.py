@@ -46,8 +46,8 @@ class Force(unittest.TestCase):
                 (2, "--set", "data.name=typo"),
                 (3, "--set", "data.name=./none"),
                 (3, "--set", f"data.name={broken}"),
-                (2, "--rows", "cpu.no_such_row"),
-                (2, "--rows", "cpu.linear.*"),
+                (2, "--kernels", "cpu.no_such_kernel"),
+                (2, "--kernels", "cpu.linear.*"),
                 (6, "--device", "cuda:99"),
                 (2, "--device", "gpu"),
                 (2, "--threads", "-1"),
@@ -89,7 +89,7 @@ class Force(unittest.TestCase):
 
     @unittest.skipIf(mpi.missing(), mpi.missing())
     def test_ranks(self):
-        for flags in (("--set", "data.name=typo"), ("--rows", "cpu.no_such_row")):
+        for flags in (("--set", "data.name=typo"), ("--kernels", "cpu.no_such_kernel")):
             process = mpi.launch(2, "train", self.folder.config, "--out", self.out, "--force", *flags)
             code, _, _, err = mpi.end(process, 60)
             self.assertNotEqual(code, 0, err)

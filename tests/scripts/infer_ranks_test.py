@@ -20,12 +20,12 @@ ALIKE = ("--no-tune", "--threads", "1")  # else another plan may round different
 class Long:
     """An input that takes a while: the model looks at each of its many images on its own."""
 
-    def __init__(self, folder, rows=60000, name="long.raw"):
+    def __init__(self, folder, samples=60000, name="long.raw"):
         self.path = folder / name
-        self.rows = rows
+        self.samples = samples
         pixels, _ = tool.images(1000, 5)
         with open(self.path, "wb") as out:
-            for _ in range(rows // 1000):
+            for _ in range(samples // 1000):
                 out.write(pixels)
         self.flags = ["--input", self.path, "--batch", "1", "--labels-only", *ALIKE]
 
@@ -69,7 +69,7 @@ def test_results(folder, model, source):
         result = json.loads(report.read_text())
         assert result["inputs"] == 100 and result["transport"] == transport
         assert [r["rank"] for r in result["ranks"]] == [0, 1, 2]
-        assert sum(d["rows"] for r in result["ranks"] for d in r["devices"]) == 100
+        assert sum(d["samples"] for r in result["ranks"] for d in r["devices"]) == 100
         assert "first in" in err and "idle%" in err, err  # the table
         events = json.loads((folder / "trace.json").read_text())["traceEvents"]
         computed = [e for e in events if e.get("name") == "compute"]
@@ -106,11 +106,11 @@ def test_shares(folder, model):
             assert code == 0, err
             out.unlink()
             ranks = json.loads(report.read_text())["ranks"]
-            rows = [sum(d["rows"] for d in r["devices"]) for r in ranks]
-            assert len(rows) == 3 and sum(rows) == long.rows, (transport, rows)
-            if all(rows):
+            samples = [sum(d["samples"] for d in r["devices"]) for r in ranks]
+            assert len(samples) == 3 and sum(samples) == long.samples, (transport, samples)
+            if all(samples):
                 break
-        assert all(rows), (transport, rows)
+        assert all(samples), (transport, samples)
         for rank in ranks:
             check_times(rank)
         events = json.loads(trace.read_text())["traceEvents"]
@@ -165,7 +165,7 @@ def test_killed(folder, model, long, rank):
     found = re.search(r"the first (\d+) results are in (\S+)", said[-1])
     assert found and found.group(2) == str(part), said
     lines = long.lines(part)
-    assert len(lines) == int(found.group(1)) and 0 < len(lines) < long.rows
+    assert len(lines) == int(found.group(1)) and 0 < len(lines) < long.samples
 
 
 def test_stopped(folder, model, long):
@@ -184,7 +184,7 @@ def test_stopped(folder, model, long):
         assert code == 143, (code, err)
         found = re.search(r"stopped by a signal; the first (\d+) results are in", err)
         lines = long.lines(part)
-        assert found and 0 < int(found.group(1)) <= len(lines) < long.rows, err
+        assert found and 0 < int(found.group(1)) <= len(lines) < long.samples, err
         assert not out.exists()
         part.unlink()
 
@@ -199,14 +199,14 @@ def test_survives(folder, model, long, how, extra=()):
     code, _, _, err = end(process, 60)
     assert code == 0, (code, err)
     assert re.search(r"rank 2 .*; its chunks go to others", err), err
-    assert len(long.lines(out)) == long.rows
+    assert len(long.lines(out)) == long.samples
     one = (folder / "long-one.csv").read_text()
     assert out.read_text() == one, "a result is not its own"
     out.unlink()
 
 
 def main():
-    folder = tool.Folder(rows=203)
+    folder = tool.Folder(samples=203)
     try:
         model = folder / "run"
         tool.run("train", folder.config, "--quiet", "--out", model)

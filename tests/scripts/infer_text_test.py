@@ -40,10 +40,10 @@ tune = false
 ALIKE = ("--device", "cpu", "--no-tune", "--threads", "1", "--batch", "7")
 
 
-def texts(rows, seed):
+def texts(count, seed):
     draw = random.Random(seed)
     found = []
-    for i in range(rows):
+    for i in range(count):
         label = draw.randrange(3)
         title = " ".join(draw.choices(WORDS[label], k=2))
         body = draw.choice(["a, b", "two\nlines", "caf\u00e9 \u4e16", ""]) + " " + draw.choice(WORDS[label])
@@ -136,13 +136,13 @@ def test_memory(folder, model):
         return
     line = b"the quick brown fox of the market shares a football match " * 2 + b"\n"
     peaks = []
-    for rows in (20000, 400000):
+    for count in (20000, 400000):
         source = folder / "large.txt"
-        source.write_bytes(line * rows)
+        source.write_bytes(line * count)
         peaks.append(peak_memory("infer", model, "--input", source, "--output",
                                  folder / "large.csv", "--device", "cpu", "--threads", "1",
                                  "--no-tune"))
-        assert len(labels(folder / "large.csv")) == rows
+        assert len(labels(folder / "large.csv")) == count
     assert peaks[1] - peaks[0] < 12e6, peaks  # the input has grown by 45 MB, the output by 15
 
 
@@ -153,7 +153,7 @@ def test_faults(folder, model):
     said = tool.run("infer", model, "--input", bad, "--output", folder / "cut.csv", *ALIKE,
                     code=3).stderr
     assert "bad.csv: line 21: byte 0xff is not UTF-8" in said, said
-    # 7 rows a chunk: those of the chunks before the bad one are kept.
+    # 7 samples a chunk: those of the chunks before the bad one are kept.
     assert f"the first 14 results are in {folder / 'cut.csv.part'}" in said, said
     assert len(labels(folder / "cut.csv.part")) == 14 and not (folder / "cut.csv").exists()
     bad.write_bytes(b"".join(good) + b"1,b\n")
@@ -172,7 +172,7 @@ def test_faults(folder, model):
 
 
 def main():
-    folder = tool.Folder(rows=16)
+    folder = tool.Folder(samples=16)
     try:
         (folder / "set").mkdir()
         train, test = texts(300, 1), texts(90, 2)

@@ -27,7 +27,7 @@ def check(commit, ran, figures):
 
 
 def counts(network, us):
-    return [{"network": network, "row": "cuda.linear.plain", "us": us}]
+    return [{"network": network, "kernel": "cuda.linear.plain", "us": us}]
 
 
 def deepbench(part, us):
@@ -35,8 +35,8 @@ def deepbench(part, us):
 
 
 def swept(batch, us, cell="lstm"):
-    line = {"cell": cell, "hidden": 8, "batch": batch, "steps": 2, "layers": 1, "pass": "forward", "row": "plan",
-            "us_min": us, "us_median": us, "precision": "bf16", "rows": ["cuda.rnn.persistent"]}
+    line = {"cell": cell, "hidden": 8, "batch": batch, "steps": 2, "layers": 1, "pass": "forward", "kernel": "plan",
+            "us_min": us, "us_median": us, "precision": "bf16", "kernels": ["cuda.rnn.persistent"]}
     return [line, line | {"pass": "training"}]
 
 
@@ -67,7 +67,7 @@ def main():
                                "deepbench": {"conv": deepbench("conv", 2)}, "recurrent": {"sweep-lstm-8": swept(1, 2)},
                                "bench": {"mlp-fp32": [{"network": "784-10", "us_median": 9}]}}), results)
         assert read("-ladder-mlp") == {"rungs": [1], "date": "2026-01-31", "commit": "a"}
-        assert {(row["network"], row["us"], row["commit"]) for row in read("-ncu")} == {("mlp", 2, "b"),
+        assert {(line["network"], line["us"], line["commit"]) for line in read("-ncu")} == {("mlp", 2, "b"),
                                                                                       ("rnn", 1, "a")}
         assert {(line["part"], line["us"], line["commit"]) for line in read("-deepbench")["lines"]} == {
             ("gemm", 1, "a"), ("conv", 2, "b")}

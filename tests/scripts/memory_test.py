@@ -59,7 +59,7 @@ def peak(*arguments, code=0):
 class Memory(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tool.Folder(rows=16)
+        cls.folder = tool.Folder(samples=16)
         texts = cls.folder / "texts"
         texts.mkdir()
         for part in ("train", "test"):
@@ -81,13 +81,13 @@ class Memory(unittest.TestCase):
         tool.run("train", path, "--out", cls.folder / name, "--quiet")
         return cls.folder / name / "model.safetensors"
 
-    def takes(self, most, source, rows=None, code=0):
+    def takes(self, most, source, samples=None, code=0):
         """`infer` of the texts takes at most that many MB more than of two short lines."""
         out = self.folder / "out.csv"
         took = peak("infer", self.texts, "--input", source, "--output", out, code=code) - self.base
         self.assertLess(took, most)
-        if rows is not None:
-            self.assertEqual(len(out.read_text().splitlines()), rows + 1)
+        if samples is not None:
+            self.assertEqual(len(out.read_text().splitlines()), samples + 1)
 
     def bomb(self, name, record, count):
         """A gzip file of many members, each a record: of a thousandth of what it unpacks to."""
@@ -97,14 +97,14 @@ class Memory(unittest.TestCase):
 
     def test_long_records(self):
         # 300 MB in all; chunks of 256 records would have 256 MB each, and a dozen are in memory.
-        self.takes(200, self.bomb("long.txt.gz", b"x" * 1_000_000 + b"\n", 300), rows=300)
-        self.takes(200, self.bomb("long.csv.gz", b"text\n", 1), rows=0)
-        self.takes(400, self.bomb("longer.txt.gz", b"x" * 15_000_000 + b"\n", 20), rows=20)
+        self.takes(200, self.bomb("long.txt.gz", b"x" * 1_000_000 + b"\n", 300), samples=300)
+        self.takes(200, self.bomb("long.csv.gz", b"text\n", 1), samples=0)
+        self.takes(400, self.bomb("longer.txt.gz", b"x" * 15_000_000 + b"\n", 20), samples=20)
         self.takes(100, self.bomb("endless.txt.gz", b"x" * 1_000_000, 300), code=3)
 
     def test_json(self):
         wide = b'{"x":[' + b"1," * 7_000_000 + b'1],"text":"a"}\n'
-        self.takes(200, self.bomb("wide.jsonl.gz", wide, 2), rows=2)
+        self.takes(200, self.bomb("wide.jsonl.gz", wide, 2), samples=2)
         keys = b'{"text":"a",' + b",".join(b'"%d":1' % i for i in range(1_000_000)) + b"}\n"
         self.takes(200, self.bomb("keys.jsonl.gz", keys, 1), code=3)
         deep = b'{"text":"a","x":' + b"[" * 7_000_000 + b"]" * 7_000_000 + b"}\n"

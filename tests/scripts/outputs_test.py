@@ -61,7 +61,7 @@ def path_flags(command):
 class Outputs(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tool.Folder(rows=32)
+        cls.folder = tool.Folder(samples=32)
         cls.run_dir = cls.folder / "run"
         tool.run("train", cls.folder.config, "--out", cls.run_dir, "--quiet", "--set", "train.epochs=1")
         cls.flags = {command: path_flags(command) for command in all_commands()}

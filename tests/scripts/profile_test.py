@@ -1,4 +1,4 @@
-"""ridgeline profile, its traces, --rows and bench --compare from the command line."""
+"""ridgeline profile, its traces, --kernels and bench --compare from the command line."""
 
 import json
 import sys
@@ -7,8 +7,8 @@ import unittest
 sys.dont_write_bytecode = True
 import tool
 
-# Without the row that is a whole step: several rows have something to add up.
-SEVERAL = ("--rows", "!cpu.mlp_train")
+# Without the kernel that is a whole step: several kernels have something to add up.
+SEVERAL = ("--kernels", "!cpu.mlp_train")
 WIDE = (*SEVERAL, "--set", "model.layers.0.out=400", "--set", "train.batch=100")
 
 
@@ -35,10 +35,10 @@ class Profile(unittest.TestCase):
         gaps = []
         for _ in range(5):
             text, got = self.profile(self.folder.config, *WIDE, "--threads", "1", "--seconds", "1")
-            rows = sum(row["us"]["median"] for row in got["rows"])
-            self.assertAlmostEqual(rows + got["interrupted_us"] + got["gaps_us"],
+            kernels = sum(kernel["us"]["median"] for kernel in got["kernels"])
+            self.assertAlmostEqual(kernels + got["interrupted_us"] + got["gaps_us"],
                                    got["us"]["median"], places=3)
-            fast = sum(row["us"]["p10"] for row in got["rows"])
+            fast = sum(kernel["us"]["p10"] for kernel in got["kernels"])
             gaps.append(abs(got["us"]["p10"] - fast) / got["us"]["p10"])
             if gaps[-1] <= 0.1:
                 break
@@ -47,13 +47,13 @@ class Profile(unittest.TestCase):
 
     def test_every_figure_of_a_row(self):
         text, got = self.profile(self.folder.config, *SEVERAL, "--seconds", "0.2")
-        self.assertGreater(len(got["rows"]), 1)
-        for row in got["rows"]:
-            self.assertIn(row["row"], text)
-            self.assertIn(row["roof"], ("compute", "memory", "launch", "barrier", "PCIe", "network"))
+        self.assertGreater(len(got["kernels"]), 1)
+        for kernel in got["kernels"]:
+            self.assertIn(kernel["kernel"], text)
+            self.assertIn(kernel["roof"], ("compute", "memory", "launch", "barrier", "PCIe", "network"))
             for key in ("flops_per_second", "bytes_per_second", "intensity", "share", "fraction"):
-                self.assertGreaterEqual(row[key], 0, (row["row"], key))
-        self.assertAlmostEqual(sum(row["share"] for row in got["rows"]), 1, places=6)
+                self.assertGreaterEqual(kernel[key], 0, (kernel["kernel"], key))
+        self.assertAlmostEqual(sum(kernel["share"] for kernel in got["kernels"]), 1, places=6)
         self.assertTrue(got["advice"])
         self.assertRegex(got["limit"]["ceilings_measured"], r"^\d{4}-\d\d-\d\d$")
 
@@ -74,7 +74,7 @@ class Profile(unittest.TestCase):
         tool.run("profile", self.folder.config, "--seconds", "0.1", "--trace", trace)
         events = json.loads(trace.read_text())["traceEvents"]
         lanes = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
-        self.assertLessEqual({"steps", "rows"}, set(lanes.values()))
+        self.assertLessEqual({"steps", "kernels"}, set(lanes.values()))
         spans = [e for e in events if e["ph"] == "X"]
         for lane in lanes:
             # Spans of a lane follow one another or nest; times are microseconds and never run back.
@@ -88,10 +88,10 @@ class Profile(unittest.TestCase):
                 ends.append(e["ts"] + e["dur"])
 
     def test_rows_restrict_the_plan(self):
-        _, got = self.profile(self.folder.config, "--rows", "*.reference", "--seconds", "0.1")
-        self.assertTrue(all(row["row"].endswith(".reference") for row in got["rows"]))
-        self.fails(2, "profile", self.folder.config, "--rows", "cpu.nothing", says="'cpu.nothing': no row of this build")
-        self.fails(2, "profile", self.folder.config, "--rows", "cpu.tick.reference", says="no row computes")
+        _, got = self.profile(self.folder.config, "--kernels", "*.reference", "--seconds", "0.1")
+        self.assertTrue(all(kernel["kernel"].endswith(".reference") for kernel in got["kernels"]))
+        self.fails(2, "profile", self.folder.config, "--kernels", "cpu.nothing", says="'cpu.nothing': no kernel of this build")
+        self.fails(2, "profile", self.folder.config, "--kernels", "cpu.tick.reference", says="no kernel computes")
 
     def test_compare_finds_what_got_slower(self):
         before, after = self.folder / "before.json", self.folder / "after.json"

@@ -80,13 +80,13 @@ def rates(schedule, base, steps_per_epoch, total, count):
 
 
 class Net:
-    """Layers as dictionaries of the config's keys, with the shape that each of them makes of an item."""
+    """Layers as dictionaries of the config's keys, with the shape that each of them makes of a sample."""
 
     def __init__(self, number, draw, family):
         self.number, self.draw, self.family = number, draw, family
         self.classes = draw.choice((2, 3, 5, 7, 10, 11))
         self.batch = draw.choice((5, 6, 7, 11, 13, 16, 19, 29))
-        self.rows = draw.randrange(1, 5) * self.batch + draw.randrange(2, self.batch)
+        self.samples = draw.randrange(1, 5) * self.batch + draw.randrange(2, self.batch)
         self.tests = draw.randrange(3, 40)
         self.loss = draw.choice(("cross-entropy", "cross-entropy", "mse"))
         self.clip = draw.choice((0, 0, 0.3, 2.0))
@@ -94,7 +94,7 @@ class Net:
         self.layers, self.codes = [], 0
         getattr(self, family)()
         self.add({"type": "linear", "out": self.classes})
-        self.steps_per_epoch = -(-self.rows // self.batch)
+        self.steps_per_epoch = -(-self.samples // self.batch)
 
     def add(self, layer):
         if self.draw.random() < 0.15 and layer["type"] in ("linear", "conv1d", "conv2d"):
@@ -116,7 +116,7 @@ class Net:
             self.add({"type": norm, "dims": self.draw.randrange(0, dims + 1)})
 
     def mlp(self):
-        self.item = self.draw.choice(((7,), (5, 6), (33,), (3, 4, 5)))
+        self.sample = self.draw.choice(((7,), (5, 6), (33,), (3, 4, 5)))
         for _ in range(self.draw.randrange(0, 4)):
             self.add({"type": "linear", "out": self.width()})
             if self.draw.random() < 0.4:
@@ -166,17 +166,17 @@ class Net:
             self.activation()
 
     def conv2d(self):
-        channels, *size = self.item = self.draw.choice(((1, 9, 8), (2, 7, 11), (3, 10, 10), (5, 6, 7)))
+        channels, *size = self.sample = self.draw.choice(((1, 9, 8), (2, 7, 11), (3, 10, 10), (5, 6, 7)))
         if channels == 1:
-            self.item = tuple(size)
+            self.sample = tuple(size)
         self.convolutions(2, channels, size)
 
     def conv1d(self):
-        self.item = self.draw.choice(((1, 23), (3, 19), (6, 16), (12, 11)))
-        self.convolutions(1, self.item[0], self.item[1:])
+        self.sample = self.draw.choice(((1, 23), (3, 19), (6, 16), (12, 11)))
+        self.convolutions(1, self.sample[0], self.sample[1:])
 
     def recurrent(self):
-        self.item = self.draw.choice(((4, 5), (7, 3), (9, 12)))
+        self.sample = self.draw.choice(((4, 5), (7, 3), (9, 12)))
         self.cell()
 
     def cell(self):
@@ -197,12 +197,12 @@ class Net:
 
     def embedded(self):
         """Bytes as codes."""
-        self.item, self.codes, self.scale = (self.draw.choice((5, 8)),), 256, "raw"
+        self.sample, self.codes, self.scale = (self.draw.choice((5, 8)),), 256, "raw"
         self.add({"type": "embedding", "vocabulary": 256, "out": self.width()})
         self.cell()
 
     def one_hot(self):
-        self.item, self.codes, self.scale = (self.draw.choice((9, 14)),), 13, "raw"
+        self.sample, self.codes, self.scale = (self.draw.choice((9, 14)),), 13, "raw"
         self.add({"type": "onehot_conv1d", "symbols": 12, "out": self.width(), "kernel": self.draw.choice((1, 3, 4))})
         self.activation()
         if self.draw.random() < 0.5:
@@ -218,7 +218,7 @@ class Net:
         return "\n".join(lines + [f"{key} = {toml(value)}" for key, value in run.items()]) + "\n"
 
     def __str__(self):
-        return (f"net {self.number} ({self.family}): items {self.item}, {self.rows} rows in batches of {self.batch}, "
+        return (f"net {self.number} ({self.family}): {self.samples} samples of {self.sample} in batches of {self.batch}, "
                 f"{self.loss}, clip {self.clip}, {toml(self.optimizer)}, {toml(self.schedule)}\n    "
                 + "\n    ".join(map(toml, self.layers)))
 
@@ -243,16 +243,16 @@ def nets(seed, count):
 class Module(nn.Module):
     """A layer of a config in PyTorch; the parameters have the names of the config's weights."""
 
-    def __init__(self, layer, item, codes):
+    def __init__(self, layer, sample, codes):
         super().__init__()
         self.layer, self.codes = dict(layer), codes
         kind, bias = layer["type"], layer.get("bias", True)
-        wide = int(np.prod(item))
+        wide = int(np.prod(sample))
         if kind == "linear":
-            self.inner = nn.Linear(item[-1] if layer.get("per_step") else wide, layer["out"], bias)
+            self.inner = nn.Linear(sample[-1] if layer.get("per_step") else wide, layer["out"], bias)
         elif kind in ("conv1d", "conv2d"):
             axes = int(kind[-2])
-            channels = item[0] if len(item) > axes else 1
+            channels = sample[0] if len(sample) > axes else 1
             self.inner = (nn.Conv1d if axes == 1 else nn.Conv2d)(
                 channels, layer["out"], layer["kernel"], layer["stride"], layer["padding"], layer["dilation"],
                 layer["groups"], bias)
@@ -262,15 +262,15 @@ class Module(nn.Module):
             keys = {key: layer[key] for key in ("stride", "padding", "count_include_pad") if key in layer}
             self.inner = getattr(nn, {"m": "Max", "a": "Avg"}[kind[0]] + f"Pool{kind[-2:]}")(layer["kernel"], **keys)
         elif kind == "batchnorm":
-            self.inner = (nn.BatchNorm2d if len(item) == 3 else nn.BatchNorm1d)(
-                item[0], momentum=layer["momentum"], affine=layer["affine"])
+            self.inner = (nn.BatchNorm2d if len(sample) == 3 else nn.BatchNorm1d)(
+                sample[0], momentum=layer["momentum"], affine=layer["affine"])
         elif kind == "layernorm":
-            self.inner = nn.LayerNorm(item[-layer["dims"]:] if layer["dims"] else item)
+            self.inner = nn.LayerNorm(sample[-layer["dims"]:] if layer["dims"] else sample)
         elif kind == "embedding":
             self.inner = nn.Embedding(layer["vocabulary"], layer["out"])
         elif kind in ("rnn", "gru", "lstm"):
             keys = {"nonlinearity": layer["activation"]} if kind == "rnn" else {}
-            self.inner = getattr(nn, kind.upper())(item[1], layer["hidden"], layer["layers"], bias, batch_first=True,
+            self.inner = getattr(nn, kind.upper())(sample[1], layer["hidden"], layer["layers"], bias, batch_first=True,
                                                    bidirectional=layer["bidirectional"], **keys)
         else:
             self.inner = nn.Identity()
@@ -301,8 +301,8 @@ class Module(nn.Module):
 
 
 def in_torch(net):
-    """The modules of a net, for items of its shape."""
-    modules, x = [], torch.zeros((2,) + net.item)
+    """The modules of a net, for samples of its shape."""
+    modules, x = [], torch.zeros((2,) + net.sample)
     for layer in net.layers:
         modules.append(Module(layer, tuple(x.shape[1:]), net.codes))
         with torch.no_grad():

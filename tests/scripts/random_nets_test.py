@@ -12,13 +12,13 @@ PyTorch trains again
   - in fp64 with noise: outputs of layers, gradients that enter them and weights after each step are multiplied by
     1 + d e, |e| <= 1, e drawn for each element. With d = 2^-24 that is a second sample of what fp32 does; with
     d = 2^-40, where all is still linear, it says how much the net enlarges any small disturbance; with d = 2^-51 and
-    the rows of each batch backwards it is what roundings of fp64 itself come to, where a gradient is zero but for
+    the samples of each batch backwards it is what roundings of fp64 itself come to, where a gradient is zero but for
     them (of a bias before a batch norm) and Adam divides it by its size.
 
 A run in fp32 may be off by FACTOR times the larger of the first two, and by two roundings and a random walk of one
 rounding a step. A run in fp64 by FACTOR times the sum of the last two and the first, scaled from 2^-40 and from 2^-24
 to 2^-53. FACTOR is 16: fast algorithms for convolutions err up to seven times as much as the direct sum
-(docs/conv.md), and a sample of one draw may be half of another. What a wrong kernel does, such as a row of the batch or
+(docs/conv.md), and a sample of one draw may be half of another. What a wrong kernel does, such as a sample of the batch or
 a tap left out, is off by a part in a hundred or more. Bounds that would not see that are counted and must be rare.
 """
 
@@ -45,16 +45,16 @@ SMALL = 2.0 ** -40
 TELLS = {"fp32": 1e-2, "fp64": 1e-8}
 MOST_VAGUE = 10
 
-# Plans that differ: rows left out, or the only ones.
+# Plans that differ: kernels left out, or the only ones.
 PLANS = (
     (),
     ("!cpu.mlp",),
     ("!cpu.mlp", "!*.onednn", "!*.blocked"),
     ("!*.blocked",),
     ("!cpu.activation.simd", "!cpu.mlp"),
-    ("!*.toom", "!*.images", "!cpu.mlp"),
+    ("!*.winograd1d", "!*.images", "!cpu.mlp"),
     ("!*.simd",),
-    ("!*.direct", "!*.toom", "!*.windows"),
+    ("!*.direct", "!*.winograd1d", "!*.pool_sparse"),
 )
 
 
@@ -63,12 +63,12 @@ def write_set(folder, net):
     draw = np.random.default_rng(net.number + 1000)
     net.data = {}
     folder.mkdir()
-    for part, rows in (("train", net.rows), ("t10k", net.tests)):
-        items = draw.integers(0, net.codes or 256, (rows,) + net.item, dtype=np.uint8)
-        labels = draw.integers(0, net.classes, rows, dtype=np.uint8)
+    for part, count in (("train", net.samples), ("t10k", net.tests)):
+        samples = draw.integers(0, net.codes or 256, (count,) + net.sample, dtype=np.uint8)
+        labels = draw.integers(0, net.classes, count, dtype=np.uint8)
         labels[-1] = net.classes - 1
-        net.data[part] = items, labels
-        tool.write_idx(folder / f"{part}-images-idx3-ubyte", items.shape, items.tobytes())
+        net.data[part] = samples, labels
+        tool.write_idx(folder / f"{part}-images-idx3-ubyte", samples.shape, samples.tobytes())
         tool.write_idx(folder / f"{part}-labels-idx1-ubyte", labels.shape, labels.tobytes())
 
 
@@ -128,7 +128,7 @@ def clip(parameters, most):
 
 def in_steps(net, start, metadata, dtype, noise=None, backwards=False):
     """Losses of the steps, tensors after them (the optimizer's state as checkpoints name it), the evaluation.
-    `backwards`: the rows of each batch from the last to the first, which sums do not mind but for rounding."""
+    `backwards`: the samples of each batch from the last to the first, which sums do not mind but for rounding."""
     modules = in_torch(net).to(dtype)
     state = {name.replace(".inner", ""): p for name, p in modules.state_dict().items()}
     assert {k: tuple(v.shape) for k, v in state.items()} == {k: v.shape for k, v in start.items()}, net
@@ -137,8 +137,8 @@ def in_steps(net, start, metadata, dtype, noise=None, backwards=False):
     scale, shift = (float(np.float32(metadata[f"ridgeline.{key}"])) for key in ("scale", "shift"))
 
     def batch(part, first, last):
-        items, labels = net.data[part]
-        x = torch.tensor(items[first:last])
+        samples, labels = net.data[part]
+        x = torch.tensor(samples[first:last])
         if not net.codes:
             x = x.to(dtype) * scale + shift
         return x, torch.tensor(labels[first:last].astype(np.int64))
@@ -245,7 +245,7 @@ class Reference:
         if not abs(loss - self.evaluated[0]) <= self.loss_bound:
             yield f"the test loss is {loss}, not {self.evaluated[0]}, bound {self.loss_bound:.2e}"
         if self.u == U["fp64"] and correct != self.evaluated[1]:
-            yield f"{correct} test items are right, not {self.evaluated[1]}"
+            yield f"{correct} test samples are right, not {self.evaluated[1]}"
 
     def worst(self, tensors):
         """The largest share of a bound that a tensor takes up."""
@@ -283,8 +283,8 @@ class Runs:
         out = pathlib.Path(tempfile.mkdtemp(dir=home))
         words = ["train", home / "net.toml", "--quiet", "--json", "-", "--set", f"run.precision={precision}",
                  "--set", f"run.tune={str(tuned).lower()}", "--threads", threads, "--out", out]
-        for rows in plan:
-            words += ["--rows", rows]
+        for kernels in plan:
+            words += ["--kernels", kernels]
         environment = tool.environment(XDG_CACHE_HOME=str(self.cache)) if tuned else tool.environment()
         try:
             report = json.loads(tool.run(*words, env=environment).stdout)
@@ -297,12 +297,12 @@ class Runs:
         tensors = {name: t for name, t in tensors.items() if not name.startswith(skipped)}
         shutil.rmtree(out)
         correct = round(report["accuracy"] * net.tests)
-        rows = sorted(set(report["rows"] + report["rows_last_batch"]))
-        return losses, tensors, (report["loss"], correct), rows
+        kernels = sorted(set(report["kernels"] + report["kernels_last_batch"]))
+        return losses, tensors, (report["loss"], correct), kernels
 
 
 def jobs_of(net):
-    """(precision, rows, tuned, threads) of the runs of a net."""
+    """(precision, kernels, tuned, threads) of the runs of a net."""
     plan = PLANS[net.number % len(PLANS)]
     other = PLANS[(net.number * 3 + 1) % len(PLANS)]
     yield "fp64", plan, False, 1 + net.number % 3
@@ -321,11 +321,11 @@ def check(runs, net):
                   "fp32": Reference(net, single, metadata, "fp32")}
     faults, worst = [], {"fp64": 0, "fp32": 0}
     for precision, plan, tuned, threads in jobs_of(net):
-        losses, tensors, evaluated, rows = runs.train(net, precision, plan, tuned, threads)
+        losses, tensors, evaluated, kernels = runs.train(net, precision, plan, tuned, threads)
         if losses is None:
             faults.append(tensors)
             continue
-        where = f"{precision}, {'tuned' if tuned else 'fixed'} {' '.join(plan)}, {threads} threads, by {' '.join(rows)}"
+        where = f"{precision}, {'tuned' if tuned else 'fixed'} {' '.join(plan)}, {threads} threads, by {' '.join(kernels)}"
         try:
             faults += [f"{fault}\n    {where}" for fault in references[precision].faults(losses, tensors, evaluated)]
             worst[precision] = max(worst[precision], references[precision].worst(tensors))

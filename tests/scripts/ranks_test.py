@@ -16,7 +16,7 @@ mpi.need()
 
 # The config's step is one that ranks make in memory they share, and so may not wait there for one
 # that is gone. With this it is one whose sums they make together.
-APART = ["--rows", "!cpu.mlp_train_all_reduce"]
+APART = ["--kernels", "!cpu.mlp_train_all_reduce"]
 LONG = ["--set", "train.epochs=1000000", "--set", "train.checkpoint_seconds=1"]
 
 
@@ -46,7 +46,7 @@ def test_results(folder):
     code, _, out, err = end(many, 120)
     assert code == 0, err
     a, b = json.loads(one.stdout), json.loads(out)
-    assert b["rows"] == ["cpu.mlp_train_all_reduce.shared"], b["rows"]
+    assert b["kernels"] == ["cpu.mlp_train_all_reduce.shared"], b["kernels"]
     assert b["ranks"] == 3 and len(b["rank_train_seconds"]) == 3
     assert a["steps"] == b["steps"]
     assert abs(a["loss"] - b["loss"]) < 1e-5 * a["loss"], (a["loss"], b["loss"])
@@ -104,9 +104,9 @@ def test_no_shared_memory(folder):
         under = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size={size} tmpfs /dev/shm; {filler} exec "$@"', "sh"]
         code, _, out, err = end(launch(2, "train", folder.config, "--json", "-", "--quiet", under=under), 60)
         assert code == 0, (size, code, err)
-        rows = json.loads(out)["rows"]
+        kernels = json.loads(out)["kernels"]
         if not filler:
-            assert "cpu.mlp_train_all_reduce.shared" not in rows, rows
+            assert "cpu.mlp_train_all_reduce.shared" not in kernels, kernels
 
 
 # The root as well, which the launcher wakes when the others have ended. Two runs at a time: each
@@ -215,14 +215,14 @@ def test_profile_and_sums(folder):
     assert code == 0 and "ranks       2: " in text, (code, text, err)
     found = json.loads(out.read_text())
     assert found["ranks"]["count"] == 2 and found["ranks"]["bytes"] > 0
-    assert any(row.get("network_bytes", 0) > 0 for row in found["rows"])
+    assert any(kernel.get("network_bytes", 0) > 0 for kernel in found["kernels"])
     code, _, text, err = end(launch(2, "bench", "deepbench", "--part", "all-reduce", "--take", "7", "--seconds", "0"), 60)
     assert code == 0 and "count=100000 ranks=2" in text, (code, text, err)
     code, _, _, err = end(launch(2, "bench", "gemm", "--m", "8", "--n", "8", "--k", "8"), 60)
     assert code == 2 and ours(err) == ["ridgeline: bench gemm: start a single process, without mpirun"], (code, err)
 
 
-def test_carrier(folder):
+def test_mpi(folder):
     """Which MPI it is, and whether it takes memory of GPUs: this one does not, or says so."""
     shim = list(tool.BUILD.rglob("libmpi_device_shim.so"))
 
@@ -230,15 +230,15 @@ def test_carrier(folder):
         code, _, out, err = end(launch(2, "info", "--device", "cpu", "--json", "-", mpirun=mpirun, **env), 60)
         assert code == 0, err
         ranks = json.loads(out)["ranks"]
-        assert ranks["count"] == 2 and "MPI" in ranks["carrier"]["library"], ranks
-        return ranks["carrier"]["cuda_aware"]
+        assert ranks["count"] == 2 and "MPI" in ranks["mpi"]["library"], ranks
+        return ranks["mpi"]["cuda_aware"]
 
     code, _, out, err = end(launch(2, "plan", folder.config, "--no-tune", "--device", "cpu"), 60)
     assert code == 0 and len(re.findall("^ranks: 2 over .*MPI.*, (host-only|CUDA-aware)$", out, re.M)) == 1, (out, err)
     code, _, _, err = end(launch(2, "plan", folder.config, "--ranks", "2", "--network", "1GB/s,1us"), 60)
     assert code == 2 and "start a single process" in err, (code, err)
     if not shim:
-        print("carrier: only what MPI says itself, for this build has no shim before it")
+        print("mpi: only what MPI says itself, for this build has no shim before it")
         return
     preload = ("-x", f"LD_PRELOAD={shim[0]}")
     assert asked(*preload) is True
@@ -249,7 +249,7 @@ def test_carrier(folder):
                                    mpirun=preload), 120)
     assert code == 0, err
     two = json.loads(out)
-    assert two["network"]["carrier"]["cuda_aware"] is True, two["network"]
+    assert two["network"]["mpi"]["cuda_aware"] is True, two["network"]
     assert abs(one["loss"] - two["loss"]) < 1e-5 * one["loss"], (one["loss"], two["loss"])
 
 
@@ -268,12 +268,12 @@ def test_rung(folder):
 
 
 def main():
-    folder = tool.Folder(rows=203)
+    folder = tool.Folder(samples=203)
     tests = [test_results, test_resume_with_other_ranks,
              lambda f: test_killed(f, 1, "killed"), lambda f: test_killed(f, 0, "root"),
              lambda f: test_killed(f, 2, "apart", *APART), test_no_shared_memory, test_stopped,
              test_launcher_dies, test_terminated, test_errors, test_unlike_evaluations,
-             test_missing_at_the_start, test_verify, test_profile_and_sums, test_carrier, test_rung]
+             test_missing_at_the_start, test_verify, test_profile_and_sums, test_mpi, test_rung]
     try:
         for number, test in enumerate(tests, 1):
             begin = time.monotonic()

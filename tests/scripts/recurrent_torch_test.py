@@ -99,7 +99,7 @@ def check(kind, hidden, layers, both, place, folder, images, labels):
 
     x = torch.tensor(images.reshape(ROWS, STEPS, FEATURES), dtype=torch.float64) * np.float32(1 / 255)
     logits = linear(layer(x)[0][:, 2])
-    raw = folder / "items.raw"
+    raw = folder / "samples.raw"
     raw.write_bytes(images.tobytes())
     text = run("infer", start, "--input", raw)
     got = np.array([[float(p) for p in line.split(",")[2:]] for line in text.splitlines()[1:]])

@@ -84,7 +84,7 @@ def shots(chrome, page, folder, work):
 
 
 def main():
-    folder = tool.Folder(rows=600)
+    folder = tool.Folder(samples=600)
     pages = {}
     pages["train"] = ["Summary", "Loss and accuracy", "Confusions", "Timeline of the run", "Roofline",
                       "Plan", "Config", "Environment"]

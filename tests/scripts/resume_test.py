@@ -73,8 +73,8 @@ class Stopped(unittest.TestCase):
         text = self.folder.config.read_text().replace("tune = false", "tune = true")
         self.folder.config.write_text(text)
         self.train("--set", "train.max_steps=20")
-        # A run of its own might measure rows anew, and on a busy machine choose others: bits are kept
-        # from the checkpoint on, which names its rows.
+        # A run of its own might measure kernels anew, and on a busy machine choose others: bits are kept
+        # from the checkpoint on, which names its kernels.
         twin = self.folder / "twin"
         shutil.copytree(self.out, twin)
         for steps in (50, 97):

@@ -9,7 +9,7 @@ import tool
 tool.import_torch()
 from random_nets import SCHEDULES, rates, toml
 
-# 44 rows in batches of 16: epochs of three steps.
+# 44 samples in batches of 16: epochs of three steps.
 STEPS_PER_EPOCH = 3
 MORE = (
     {"type": "constant", "warmup_steps": 1},
@@ -36,7 +36,7 @@ def logged(folder, schedule, run):
 
 
 def main():
-    folder = tool.Folder(rows=44)
+    folder = tool.Folder(samples=44)
     worst = 0
     for number, schedule in enumerate(SCHEDULES + MORE):
         for run in RUNS if schedule["type"] == "cosine" else (RUNS[number % len(RUNS)],):

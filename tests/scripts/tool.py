@@ -74,11 +74,11 @@ def write_idx(path, shape, data, packed=False):
         out.write(head + data)
 
 
-def images(rows, seed):
+def images(count, seed):
     """6x6 images with one bright quadrant, which is the label."""
     noise = random.Random(seed)
     pixels, labels = bytearray(), bytearray()
-    for _ in range(rows):
+    for _ in range(count):
         label = noise.randrange(4)
         labels.append(label)
         for p in range(36):
@@ -90,12 +90,12 @@ def images(rows, seed):
 class Folder:
     """A temporary folder with a data set and a config for it."""
 
-    def __init__(self, rows=200):
+    def __init__(self, samples=200):
         self._kept = tempfile.TemporaryDirectory()
         self.path = pathlib.Path(self._kept.name)
         self.data = self.path / "data"
         self.data.mkdir()
-        for part, n, seed in (("train", rows, 1), ("t10k", 100, 2)):
+        for part, n, seed in (("train", samples, 1), ("t10k", 100, 2)):
             pixels, labels = images(n, seed)
             write_idx(self.data / f"{part}-images-idx3-ubyte", (n, 6, 6), pixels)
             write_idx(self.data / f"{part}-labels-idx1-ubyte", (n,), labels)

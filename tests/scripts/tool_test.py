@@ -63,9 +63,9 @@ class Tool(unittest.TestCase):
         self.fails(2, "train", self.folder.config, "--set", "train.batchs=3", says="train.batch")
         self.fails(2, "train", self.folder.config, "--set", "data.name=fasion-mnist",
                    says=("fasion-mnist", "fashion-mnist"))
-        self.fails(2, "train", self.folder.config, "--rows", "cpu.mpl_train.simd",
+        self.fails(2, "train", self.folder.config, "--kernels", "cpu.mpl_train.simd",
                    says=("cpu.mpl_train.simd", "cpu.mlp_train.simd"))
-        self.fails(2, "train", self.folder.config, "--rows", "!cpu.*", says="leaves out")
+        self.fails(2, "train", self.folder.config, "--kernels", "!cpu.*", says="leaves out")
         self.fails(2, "train", self.folder.config, "another", says="another")
         self.fails(2, says="")
         self.fails(2, "train", says="config")
@@ -111,13 +111,13 @@ class Tool(unittest.TestCase):
         self.assertEqual([x["epoch"] for x in lines if x["event"] == "eval"], [1, 2, 3])
         result = json.loads(self.result.read_text())
         for key in ("accuracy", "loss", "steps", "steps_per_second", "us_per_step",
-                    "flops_per_second", "limit_fraction", "threads", "device", "rows",
+                    "flops_per_second", "limit_fraction", "threads", "device", "kernels",
                     "startup_seconds", "tuning_seconds"):
             self.assertIn(key, result)
         self.assertEqual(result["steps"], 3 * 13)
         self.assertGreater(result["accuracy"], 0.9)
         self.assertEqual(result["device"], "cpu")
-        self.assertTrue(all(row.startswith("cpu.") for row in result["rows"]))
+        self.assertTrue(all(kernel.startswith("cpu.") for kernel in result["kernels"]))
         shapes = {name: shape for name, (_, shape, _) in
                   tool.tensors(self.run_dir / "model.safetensors").items()}
         self.assertEqual(shapes, {"0.weight": [16, 36], "0.bias": [16],
@@ -225,16 +225,16 @@ class Tool(unittest.TestCase):
         out = self.folder / "plan.json"
         text = tool.run("plan", self.folder.config, "--json", out).stdout
         self.assertNotIn("another device", text)
-        for part in ("program:", "chosen rows", "candidates", "refused:", "memory:", "limit:"):
+        for part in ("program:", "chosen kernels", "candidates", "refused:", "memory:", "limit:"):
             self.assertIn(part, text)
         plan = json.loads(out.read_text())
-        self.assertEqual(plan["rows"][0]["begin"], 0)
-        self.assertEqual(plan["rows"][-1]["end"], len(plan["ops"]))
+        self.assertEqual(plan["kernels"][0]["begin"], 0)
+        self.assertEqual(plan["kernels"][-1]["end"], len(plan["ops"]))
         self.assertLessEqual(plan["memory"]["peak_live"], plan["memory"]["arena"])
 
     def test_info(self):
         text = tool.run("info").stdout
-        for part in ("rows", "caches", "data", "threads"):
+        for part in ("kernels", "caches", "data", "threads"):
             self.assertIn(part, text)
 
     def test_data_commands(self):
@@ -268,7 +268,7 @@ class Tool(unittest.TestCase):
             config, name = self.broken(part, change)
             self.fails(3, "train", config, says=says)
         odd, _ = self.broken(labels, lambda b: b[:25] + b"\x09" + b[26:])
-        self.fails(2, "train", odd, says=("10 classes", "row 17 is of class 9"))
+        self.fails(2, "train", odd, says=("10 classes", "sample 17 is of class 9"))
         missing, name = self.broken(images, lambda b: b)
         (pathlib.Path(missing).parent / "data" / name).unlink()
         self.fails(3, "train", missing, says=images)

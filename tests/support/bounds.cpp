@@ -171,8 +171,8 @@ void Rules::operator()(const SoftmaxXentGrad& op) const {
   }
 }
 
-// How many rows are so near a tie that their largest class is not certain.
-double Rules::score_rows(const Value& x, const Value& label) const {
+// How many samples are so near a tie that their largest class is not certain.
+double Rules::score_samples(const Value& x, const Value& label) const {
   const int64_t classes = x.shape[1];
   const auto* labels = values[label].as<int32_t>();
   double open = 0;
@@ -209,7 +209,7 @@ void Rules::operator()(const SoftmaxXent& op) const {
   }
   const size_t at = size_t(*values[op.tick].as<int32_t>());
   err(op.loss)[at] = std::abs(op.scale) * (error + double(n + 2) * u(op.x) * (sum + error));
-  if (op.correct) err(op.correct)[at] = score_rows(op.x, op.label);
+  if (op.correct) err(op.correct)[at] = score_samples(op.x, op.label);
 }
 
 void Rules::operator()(const MseGrad& op) const {
@@ -235,7 +235,7 @@ void Rules::operator()(const Mse& op) const {
   }
   const size_t at = size_t(*values[op.tick].as<int32_t>());
   err(op.loss)[at] = std::abs(op.scale) * (error + double(count + 2) * u(op.x) * (sum + error));
-  if (op.correct) err(op.correct)[at] = score_rows(op.x, op.target);
+  if (op.correct) err(op.correct)[at] = score_samples(op.x, op.target);
 }
 
 // Of a value that `a` is stored to.

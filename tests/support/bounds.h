@@ -6,18 +6,18 @@
 
 namespace ridgeline::test {
 
-// How far a correct row may be from the oracle, element by element.
+// How far a correct kernel may be from the oracle, element by element.
 //
 // A running error analysis: the oracle computes in fp64 op by op; beside each value stands a bound
-// on what any correct evaluation in the row's arithmetic may be off by. It starts at zero (both are
-// given the same inputs) and each op adds
+// on what any correct evaluation in the kernel's arithmetic may be off by. It starts at zero (both
+// are given the same inputs) and each op adds
 //   - what it makes of its operands' errors (|w| E_x + |x| E_w for a product, and so on),
 //   - its own roundings, with u the unit roundoff of the type it accumulates in (fp64 for fp64,
 //   fp32
 //     for everything narrower) plus that of the oracle: (n + 2) u sum|x||w| for a sum of n products
 //     in any order, kUlps u times the natural scale for a function like tanh,
 //   - one rounding at the store, in the value's own type.
-// So a span of many ops is held as sharply as its arithmetic allows: a fused row that keeps
+// So a span of many ops is held as sharply as its arithmetic allows: a fused kernel that keeps
 // intermediate results in registers makes fewer roundings than counted here, never more. Where a
 // result may jump (the derivative of relu at zero, the largest class) it is free only if the
 // operands are within their bounds of the jump.

@@ -154,7 +154,7 @@ void Rules::operator()(const BatchNormInfer& op) const {
     Approx var = element(op.var, c);
     var.u = u;
     const Approx rstd = reciprocal_root(var, op.epsilon);
-    // A row may fold mean and beta into one number: x * s + (beta - mean * s).
+    // A kernel may fold mean and beta into one number: x * s + (beta - mean * s).
     Approx scale = op.gamma ? rstd * element(op.gamma, c) : rstd;
     Approx y = element(op.x, at) * scale - element(op.mean, c) * scale;
     if (op.beta) y = y + element(op.beta, c);

@@ -1,5 +1,5 @@
 // Bounds of recurrent layers: the recurrence itself in numbers that carry their own bounds, with a
-// rounding to the value's type wherever a row may keep a state in memory between steps.
+// rounding to the value's type wherever a kernel may keep a state in memory between steps.
 #include "ridgeline/cpu/reference/recurrent-inl.h"
 #include "tests/support/bounds_rules.h"
 
@@ -122,7 +122,7 @@ void Rules::operator()(const Rnn& op) const {
   p.reserve = reserve.data();
   for (int64_t d = 0; d < op.shape.directions(); ++d) {
     for (int64_t b = 0; b < op.shape.batch; ++b) {
-      cpu::RnnItem<Bounded>(op.shape, p, b, d, math_of(*this, op.y)).forward();
+      cpu::RnnSample<Bounded>(op.shape, p, b, d, math_of(*this, op.y)).forward();
     }
   }
   for (Operand* each : {&y, &hT, &cT, &reserve}) each->store(true);
@@ -151,7 +151,7 @@ void Rules::operator()(const RnnGrad& op) const {
   p.dc0 = dc0.data();
   for (int64_t d = 0; d < op.shape.directions(); ++d) {
     for (int64_t b = 0; b < op.shape.batch; ++b) {
-      cpu::RnnItem<Bounded>(op.shape, p, b, d, math_of(*this, op.dy)).backward();
+      cpu::RnnSample<Bounded>(op.shape, p, b, d, math_of(*this, op.dy)).backward();
     }
   }
   gradients.store(true);
@@ -188,16 +188,16 @@ void Rules::operator()(const RnnGradW& op) const {
   const Bounded math = math_of(*this, op.gate_gradients);
   const Approx one = math.constant(1);
   for (int64_t d = 0; d < D; ++d) {
-    // Every step of every item: its gradients, its x and the state it began with.
+    // Every timestep of every sample: its gradients, its x and the state it began with.
     std::vector<const Approx*> gradients, inputs;
     Numbers before;
     for (int64_t b = 0; b < s.batch; ++b) {
-      const cpu::RnnItem<Bounded> item(s, p, b, d, math);
-      for (int64_t step = 0; step < item.path().length; ++step) {
-        const int64_t r = b * s.steps + item.path().time(step);
+      const cpu::RnnSample<Bounded> sample(s, p, b, d, math);
+      for (int64_t step = 0; step < sample.path().length; ++step) {
+        const int64_t r = b * s.steps + sample.path().time(step);
         gradients.push_back(g.data() + (r * D + d) * wide);
         inputs.push_back(x.data() + r * s.in);
-        for (int64_t k = 0; k < H; ++k) before.push_back(item.before(step, k));
+        for (int64_t k = 0; k < H; ++k) before.push_back(sample.before(step, k));
       }
     }
     const int64_t count = int64_t(gradients.size());
@@ -247,7 +247,7 @@ void Rules::operator()(const EmbeddingGrad& op) const {
   }
 }
 
-void Rules::operator()(const SelectStep& op) const {
+void Rules::operator()(const SelectTimestep& op) const {
   const int32_t* lengths = lengths_of(*this, op.lengths);
   for (int64_t i = 0; i < op.y.shape.numel(); ++i) {
     const int64_t b = i / op.features(), length = lengths != nullptr ? lengths[b] : op.steps;
@@ -256,7 +256,7 @@ void Rules::operator()(const SelectStep& op) const {
   }
 }
 
-void Rules::operator()(const SelectStepGrad& op) const {
+void Rules::operator()(const SelectTimestepGrad& op) const {
   const int32_t* lengths = lengths_of(*this, op.lengths);
   std::ranges::fill(err(op.dx), 0.0);
   for (int64_t i = 0; i < op.dy.shape.numel(); ++i) {

@@ -31,7 +31,7 @@ inline double factor_roundoff(Precision precision) {
   }
 }
 
-// Below this a store may lose everything (fp32 rows may flush subnormal numbers).
+// Below this a store may lose everything (fp32 kernels may flush subnormal numbers).
 inline double smallest_normal(DType dtype) {
   return dtype == DType::fp64 ? 0x1p-1022 : dtype == DType::fp16 ? 0x1p-14 : 0x1p-126;
 }
@@ -113,8 +113,8 @@ struct Rules {
   void operator()(const RnnGradW& op) const;
   void operator()(const Embedding& op) const;
   void operator()(const EmbeddingGrad& op) const;
-  void operator()(const SelectStep& op) const;
-  void operator()(const SelectStepGrad& op) const;
+  void operator()(const SelectTimestep& op) const;
+  void operator()(const SelectTimestepGrad& op) const;
   void operator()(const Copy& op) const;
   void operator()(const OneHotConv1d& op) const;
   void operator()(const OneHotConv1dGradW& op) const;
@@ -122,9 +122,9 @@ struct Rules {
   // A sum of products a[i] b[i] over `count` terms `stride` apart, plus `start`.
   double product(const Value& a, int64_t a0, int64_t a_stride, const Value& b, int64_t b0,
                  int64_t b_stride, int64_t count, double start, double start_error) const;
-  // Of probability p, class c in a row of softmax(x).
+  // The error of probability p of class c in a row of softmax(x).
   double probability(double p, const Value& x, int64_t row, int64_t c) const;
-  double score_rows(const Value& x, const Value& label) const;
+  double score_samples(const Value& x, const Value& label) const;
   void store_weight(const Value& weight, const Value& copy, int64_t i, Approx w) const;
 };
 

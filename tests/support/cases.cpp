@@ -62,7 +62,7 @@ Value CaseBuilder::temp(std::string name, const Shape& shape) {
 Value CaseBuilder::out(std::string name, const Shape& shape) {
   return make(std::move(name), dtype_, shape, Role::output, normal(1));
 }
-Value CaseBuilder::wide(std::string name, const Shape& shape, Role role, Fill fill) {
+Value CaseBuilder::accumulator(std::string name, const Shape& shape, Role role, Fill fill) {
   const DType dtype = dtype_ == DType::fp64 ? DType::fp64 : DType::fp32;
   return make(std::move(name), dtype, shape, role, fill);
 }
@@ -122,8 +122,8 @@ void CaseBuilder::add_update(const std::string& how, const Value& w, const Value
     AdamUpdate op;
     op.w = w;
     op.dw = dw;
-    op.m = wide(of + ".m", w.shape, Role::state, normal(0.1));
-    op.v = wide(of + ".v", w.shape, Role::state, uniform(0.01, 0.1));
+    op.m = accumulator(of + ".m", w.shape, Role::state, normal(0.1));
+    op.v = accumulator(of + ".v", w.shape, Role::state, uniform(0.01, 0.1));
     op.lr = lr();
     op.step = step();
     op.tick = tick();
@@ -145,7 +145,7 @@ void CaseBuilder::add_update(const std::string& how, const Value& w, const Value
   if (how != "sgd") {
     op.momentum = 0.9;
     op.weight_decay = 1e-2;
-    op.m = wide(of + ".momentum", w.shape, Role::state, normal(0.1));
+    op.m = accumulator(of + ".momentum", w.shape, Role::state, normal(0.1));
   }
   add(op);
 }

@@ -8,12 +8,12 @@
 
 namespace ridgeline::test {
 
-// A program, or a piece of one, with numbers to run it on.
+// A program, or a part of one, with numbers to run it on.
 struct Case {
   std::string name;
   Program program;
   std::map<ValueId, Fill> fills;       // of the values it reads; normal(1) when not named
-  int64_t steps = 1;                   // passes, for rows that cover the whole program
+  int64_t steps = 1;                   // passes, for kernels that cover the whole program
   std::map<ValueId, ValueId> copy_of;  // values that start as another one, rounded to their type
 
   // Every value, with those that are read before they are written filled in.
@@ -22,7 +22,7 @@ struct Case {
 
 // Cases for each op alone, on ordinary and awkward shapes, with float values of this dtype.
 std::vector<Case> op_cases(DType dtype);
-// Ops that rows like to fuse: linear and activation, loss and gradient, backward and update.
+// Ops that kernels like to fuse: linear and activation, loss and gradient, backward and update.
 std::vector<Case> fused_cases(DType dtype);
 // Of bf16 and fp16: ops that mix the half type with fp32 (biases, gradients, weights with copies).
 std::vector<Case> mixed_cases(DType dtype);
@@ -32,7 +32,8 @@ std::vector<Case> training_cases(DType dtype);
 // forward and backward passes of a layer.
 std::vector<Case> recurrent_op_cases(DType dtype);
 std::vector<Case> recurrent_cases(DType dtype);
-// The same of more hidden units than a tile has, for rows that share them out over a GPU.
+// Recurrent layers of more hidden units than a tile has, for kernels that distribute them over a
+// GPU.
 std::vector<Case> wide_recurrent_cases(DType dtype);
 // Gradients of weights over more rows, and of more columns, than the CPU's products take at once.
 std::vector<Case> long_recurrent_cases(DType dtype);
@@ -42,11 +43,12 @@ Case large_rnn_training_case(DType dtype, CellKind cell, int64_t steps, int64_t 
                              int64_t hidden);
 // Convolutions over characters, the place of the largest class (part of op_cases).
 std::vector<Case> text_op_cases(DType dtype);
-// Training steps with more rows than a tile of a matrix product.
+// Training steps with more samples than a tile of a matrix product.
 std::vector<Case> tall_training_cases(DType dtype);
 // All of the above but the tall and the wide ones.
 std::vector<Case> all_cases(DType dtype);
-// Blocks of 1-D convolution networks as inference has them, in channels that rows of channels take.
+// Blocks of 1-D convolution networks as inference has them, in channels that kernels of channels
+// take.
 std::vector<Case> small_signal_cases(DType dtype);
 // Such blocks one after the other.
 Case signal_net_case(DType dtype);
@@ -66,8 +68,9 @@ class CaseBuilder {
   Value state(std::string name, const Shape& shape, Fill fill = normal(1));
   Value temp(std::string name, const Shape& shape);
   Value out(std::string name, const Shape& shape);
-  // fp32, or fp64 in an fp64 case: what optimizer state and wide gradients are in.
-  Value wide(std::string name, const Shape& shape, Role role, Fill fill = normal(1));
+  // In the accumulator dtype: fp32, or fp64 in an fp64 case. Optimizer state and fp32 gradients
+  // have it.
+  Value accumulator(std::string name, const Shape& shape, Role role, Fill fill = normal(1));
   Value copy(const Value& w);  // of the case's dtype
   Value loss_scale(double value);
   // Any dtype.

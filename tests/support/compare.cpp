@@ -26,8 +26,8 @@ double rms(const std::vector<double>& a, const std::vector<double>& b) {
 
 // Over many ops in a 16-bit type the worst case grows far beyond what happens, so that such spans
 // are also, their fp32 weights included, held, value by value, to a few times the error of a rerun
-// of the reference rows in the same types. Values of few elements are left to the bounds: there the
-// rerun may be lucky.
+// of the reference kernels in the same types. Values of few elements are left to the bounds: there
+// the rerun may be lucky.
 testing::AssertionResult like_the_rerun(const std::vector<double>& got,
                                         const std::vector<double>& want,
                                         const std::vector<double>& rerun, double roundoff) {
@@ -38,7 +38,7 @@ testing::AssertionResult like_the_rerun(const std::vector<double>& got,
   const double size = rms(std::vector<double>(want.size(), 0.0), want);
   if (off <= kFactor * model + roundoff * size) return testing::AssertionSuccess();
   return testing::AssertionFailure() << "off by " << off << " (root mean square), a rerun by the "
-                                     << "reference rows in the same types by " << model;
+                                     << "reference kernels in the same types by " << model;
 }
 
 }  // namespace
@@ -66,9 +66,9 @@ testing::AssertionResult within(const std::vector<double>& got, const std::vecto
          << " times the bound " << bound[worst];
 }
 
-testing::AssertionResult agrees(const Impl& row, const Cover& cover, const Program& program,
+testing::AssertionResult agrees(const Kernel& kernel, const Cover& cover, const Program& program,
                                 size_t begin, const Arrays& start, Runtime& runtime,
-                                const Table& table, int64_t steps, const Formatted& given) {
+                                const KernelTable& table, int64_t steps, const Formatted& given) {
   Bounds oracle(program, start.widened());
   std::set<ValueId> written;
   for (int64_t pass = 0; pass < steps; ++pass) {
@@ -82,7 +82,8 @@ testing::AssertionResult agrees(const Impl& row, const Cover& cover, const Progr
   for (int64_t pass = 0; pass < steps; ++pass) {
     reference.run(program, begin, begin + cover.ops, rerun);
   }
-  const RowResult result = run_row(row, cover, program, begin, start, runtime, table, steps, given);
+  const KernelResult result =
+      run_kernel(kernel, cover, program, begin, start, runtime, table, steps, given);
   if (!result.overruns.empty()) {
     return testing::AssertionFailure()
            << "wrote past the end of " << fmt::format("{}", fmt::join(result.overruns, ", "));

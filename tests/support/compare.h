@@ -7,7 +7,7 @@
 
 #include "tests/support/bounds.h"
 #include "tests/support/cases.h"
-#include "tests/support/run_row.h"
+#include "tests/support/run_kernel.h"
 
 namespace ridgeline::test {
 
@@ -17,11 +17,12 @@ namespace ridgeline::test {
 testing::AssertionResult within(const std::vector<double>& got, const std::vector<double>& want,
                                 const std::vector<double>& bound);
 
-// Whether `row`, which covers the ops of `cover` from `begin` on, computes what the oracle does
+// Whether `kernel`, which covers the ops of `cover` from `begin` on, computes what the oracle does
 // from `start` (in the program's own dtypes), touches nothing else, stays inside its memory and
-// keeps the contract of padding. `given` is as for run_row().
-testing::AssertionResult agrees(const Impl& row, const Cover& cover, const Program& program,
+// keeps the contract of padding. `given` is as for run_kernel().
+testing::AssertionResult agrees(const Kernel& kernel, const Cover& cover, const Program& program,
                                 size_t begin, const Arrays& start, Runtime& runtime,
-                                const Table& table, int64_t steps = 1, const Formatted& given = {});
+                                const KernelTable& table, int64_t steps = 1,
+                                const Formatted& given = {});
 
 }  // namespace ridgeline::test

@@ -235,8 +235,8 @@ std::vector<Case> conv_cases(DType dtype) {
   return all;
 }
 
-// conv, activation, pool and their way back, as lowering puts them. `kept`: the intermediate values
-// are read later, so that a row may not skip them.
+// conv, activation, pool and their backward passes, as lowering puts them. `kept`: the intermediate
+// values are read later, so that a kernel may not skip them.
 std::vector<Case> fused_conv_cases(DType dtype) {
   std::vector<Case> all;
   const PoolShape halves{{}, {slide(2, 2), slide(2, 2)}};
@@ -312,7 +312,7 @@ Case chained_convs(DType dtype, bool kept) {
   return c.done();
 }
 
-// A convolution with its activation and pool, or alone, whose sums are long: rows with fewer
+// A convolution with its activation and pool, or alone, whose sums are long: kernels with fewer
 // multiplications take them.
 Case long_conv(DType dtype, const ConvCase& conv, bool pooled) {
   const auto& [n, shape] = conv;

@@ -25,13 +25,13 @@ std::string to_string(const PoolCase& c);
 // The type in which normalisations keep mean and rstd.
 DType statistics(DType dtype);
 
-// Single ops on images, and spans that rows like to fuse; part of op_cases and fused_cases.
+// Single ops on images, and spans that kernels like to fuse; part of op_cases and fused_cases.
 std::vector<Case> conv_cases(DType dtype);
 std::vector<Case> fused_conv_cases(DType dtype);
 // Sums of many products, and convolutions that follow one another.
 std::vector<Case> long_conv_cases(DType dtype);
 // Small networks in which convolutions, norms, activations and pools follow one another, and their
-// way back: what rows hand on to each other in blocks of channels.
+// way back: what kernels hand on to each other in blocks of channels.
 std::vector<Case> image_net_cases(DType dtype);
 
 }  // namespace ridgeline::test

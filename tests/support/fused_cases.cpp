@@ -12,7 +12,7 @@ constexpr int64_t kShapes[][3] = {{1, 1, 1}, {1, 37, 10}, {5, 17, 13}, {32, 64, 
 
 Fill weights(int64_t in) { return normal(1 / std::sqrt(double(in))); }
 
-// `kept`: the linear's output is read later, so that a row may not skip it.
+// `kept`: the linear's output is read later, so that a kernel may not skip it.
 void add_linear_activation(Cases& all, DType dtype) {
   for (const auto& [n, in, out] : kShapes) {
     for (const ActivationKind kind : kActivations) {
@@ -79,7 +79,7 @@ void add_head(Cases& all, DType dtype) {
   }
 }
 
-// `kept`: the gradients are wanted outside, so that a row must write them.
+// `kept`: the gradients are wanted outside, so that a kernel must write them.
 void add_backward_update(Cases& all, DType dtype) {
   for (const auto& [n, in, out] : kShapes) {
     for (const std::string how : {"sgd", "momentum", "nesterov", "adam", "adamw"}) {

@@ -14,8 +14,8 @@ Window window(int64_t kernel, int64_t stride, int64_t pad) {
   return {Slide{kernel, stride, pad, 1}, Slide{kernel, stride, pad, 1}};
 }
 
-// Layers over images one after the other, then their way back, as lowering puts them. Without a way
-// back it is inference.
+// Layers over images one after the other, then their backward passes, as lowering puts them;
+// without those it is inference.
 class Net {
  public:
   Net(std::string name, DType dtype, bool trains, const Image& in)

@@ -21,21 +21,22 @@ void add_linear(Cases& all, DType dtype) {
     };
     CaseBuilder forward(title("linear"), dtype);
     const Value x = forward.in("x", {n, in}), w = forward.param("w", {out, in}, weights);
-    const Value b = forward.wide("b", {out}, Role::param);
+    const Value b = forward.accumulator("b", {out}, Role::param);
     forward.add(Linear{x, w, b, forward.out("y", {n, out})});
     all.push_back(forward.done());
 
     CaseBuilder relu(title("linear+relu"), dtype);
     const Value rx = relu.in("x", {n, in}), rw = relu.param("w", {out, in}, weights);
     const Value z = relu.temp("z", {n, out});
-    relu.add(Linear{rx, rw, relu.wide("b", {out}, Role::param), z});
+    relu.add(Linear{rx, rw, relu.accumulator("b", {out}, Role::param), z});
     relu.add(Activation{ActivationKind::relu, z, relu.out("y", {n, out})});
     all.push_back(relu.done());
 
     CaseBuilder grad(title("linear_grad_w"), dtype);
     const Value gx = grad.in("x", {n, in}), dy = grad.in("dy", {n, out});
-    const Value dw = grad.wide("dw", {out, in}, Role::output);
-    grad.add(LinearGradW{gx, dy, dw, n != 5 ? grad.wide("db", {out}, Role::output) : Value{}});
+    const Value dw = grad.accumulator("dw", {out, in}, Role::output);
+    grad.add(
+        LinearGradW{gx, dy, dw, n != 5 ? grad.accumulator("db", {out}, Role::output) : Value{}});
     all.push_back(grad.done());
   }
 }
@@ -49,27 +50,27 @@ void add_conv(Cases& all, DType dtype) {
     CaseBuilder c(to_string(conv) + " mixed", dtype);
     const Value x = c.in("x", in);
     const Value w = c.param("w", shape.weight(), normal(1 / std::sqrt(taps)));
-    c.add(Conv2d{x, w, c.wide("b", {shape.k}, Role::param), c.out("y", out), shape});
-    const Value dw = c.wide("dw", shape.weight(), Role::output);
-    const Value db = n != 1 ? c.wide("db", {shape.k}, Role::output) : Value{};
+    c.add(Conv2d{x, w, c.accumulator("b", {shape.k}, Role::param), c.out("y", out), shape});
+    const Value dw = c.accumulator("dw", shape.weight(), Role::output);
+    const Value db = n != 1 ? c.accumulator("db", {shape.k}, Role::output) : Value{};
     c.add(Conv2dGradW{x, c.in("dy", out), dw, db, shape});
     all.push_back(c.done());
   }
 }
 
-// A last layer and its way back with a scaled loss.
+// A last layer and its backward pass with a scaled loss.
 void add_head(Cases& all, DType dtype) {
   const int64_t n = 21, in = 70, out = 10;
   CaseBuilder c("head mixed", dtype);
   const Value x = c.in("x", {n, in}), w = c.param("w", {out, in}, normal(0.1));
   const Value y = c.temp("y", {n, out}), dy = c.temp("dy", {n, out});
   const Value label = c.labels({n}, out);
-  c.add(Linear{x, w, c.wide("b", {out}, Role::param), y});
+  c.add(Linear{x, w, c.accumulator("b", {out}, Role::param), y});
   c.add(SoftmaxXent{y, label, c.tick(), c.loss(), c.correct(), 1.0 / n});
   c.add(SoftmaxXentGrad{y, label, dy, 1.0 / n, c.loss_scale(512)});
   c.add(LinearGradX{dy, w, c.out("dx", {n, in})});
-  c.add(
-      LinearGradW{x, dy, c.wide("dw", {out, in}, Role::output), c.wide("db", {out}, Role::output)});
+  c.add(LinearGradW{x, dy, c.accumulator("dw", {out, in}, Role::output),
+                    c.accumulator("db", {out}, Role::output)});
   all.push_back(c.done());
 }
 
@@ -77,7 +78,7 @@ void add_softmax(Cases& all, DType dtype) {
   for (const Shape& shape : {Shape{1, 10}, Shape{32, 10}, Shape{7, 129}}) {
     CaseBuilder c("softmax to fp32 " + to_string(shape), dtype);
     const Value x = c.in("x", shape, normal(3));
-    c.add(Softmax{x, c.wide("y", shape, Role::output)});
+    c.add(Softmax{x, c.accumulator("y", shape, Role::output)});
     all.push_back(c.done());
   }
 }
@@ -86,9 +87,9 @@ void add_updates(Cases& all, DType dtype) {
   for (const Shape& shape : {Shape{1}, Shape{13}, Shape{10, 100}, Shape{4099}}) {
     for (const std::string how : {"sgd", "momentum", "nesterov", "adam", "adamw"}) {
       CaseBuilder c(fmt::format("{} with a copy {}", how, to_string(shape)), dtype);
-      for (const char* name : {"a", "b"}) {  // neighbours that rows like to make together
-        const Value w = c.wide(name, shape, Role::param);
-        const Value dw = c.wide(std::string(name) + ".grad", shape, Role::input);
+      for (const char* name : {"a", "b"}) {  // neighbours that kernels like to make together
+        const Value w = c.accumulator(name, shape, Role::param);
+        const Value dw = c.accumulator(std::string(name) + ".grad", shape, Role::input);
         c.add_update(how, w, dw, {}, c.copy(w));
       }
       all.push_back(c.done());
@@ -131,7 +132,7 @@ void add_scaling(Cases& all, DType dtype) {
     for (const bool copies : {false, true}) {
       CaseBuilder c(fmt::format("scaled step, {}{}", step.name, copies ? ", copies" : ""), dtype);
       const auto gradient = [&](const char* name, const Shape& shape, Fill fill) {
-        return copies ? c.wide(name, shape, Role::input, fill) : c.in(name, shape, fill);
+        return copies ? c.accumulator(name, shape, Role::input, fill) : c.in(name, shape, fill);
       };
       const Value a = gradient("a.grad", {70, 3}, normal(2));
       const Value b = gradient("b.grad", {1}, constant(step.gradient));
@@ -149,7 +150,8 @@ void add_scaling(Cases& all, DType dtype) {
                        counter("skipped", 4),
                        10});
       const auto update = [&](const char* how, const char* name, const Value& dw) {
-        const Value w = copies ? c.wide(name, dw.shape, Role::param) : c.param(name, dw.shape);
+        const Value w =
+            copies ? c.accumulator(name, dw.shape, Role::param) : c.param(name, dw.shape);
         c.add_update(how, w, dw, scale, copies ? c.copy(w) : Value{});
       };
       update("momentum", "a", a);

@@ -24,19 +24,19 @@ Arrays with_nan(const Case& c) {
 
 }  // namespace
 
-void expect_nans(const Case& c, const Table& table, Runtime& runtime, Exercised& exercised) {
+void expect_nans(const Case& c, const KernelTable& table, Runtime& runtime, Exercised& exercised) {
   SCOPED_TRACE(c.name);
   const auto is_real = [](const Value& value) { return value && is_float(value.dtype); };
   if (std::ranges::none_of(reads(c.program.ops.front()), is_real)) return;
   const Arrays start = with_nan(c);
-  for (const Impl& row : table) {
-    if (row.target != runtime.device().kind || !row.covers) continue;
-    const Cover cover = row.covers({c.program, 0, runtime});
+  for (const Kernel& kernel : table) {
+    if (kernel.target != runtime.device().kind || !kernel.covers) continue;
+    const Cover cover = kernel.covers({c.program, 0, runtime});
     if (cover.ops == 0) continue;
-    ++exercised[row.name];
+    ++exercised[kernel.name];
     Arrays want = start;
     Reference().run(c.program, 0, cover.ops, want);
-    const RowResult got = run_row(row, cover, c.program, 0, start, runtime, table);
+    const KernelResult got = run_kernel(kernel, cover, c.program, 0, start, runtime, table);
     int64_t expected = 0, missing = 0;
     for (size_t op = 0; op < cover.ops; ++op) {
       for (const Value& value : writes(c.program.ops[op])) {
@@ -48,8 +48,8 @@ void expect_nans(const Case& c, const Table& table, Runtime& runtime, Exercised&
         }
       }
     }
-    EXPECT_GT(expected, 0) << row.name << ": the reference lost the NaN itself";
-    EXPECT_EQ(missing, 0) << row.name << " loses NaNs (of " << expected << ")";
+    EXPECT_GT(expected, 0) << kernel.name << ": the reference lost the NaN itself";
+    EXPECT_EQ(missing, 0) << kernel.name << " loses NaNs (of " << expected << ")";
   }
 }
 

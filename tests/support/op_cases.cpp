@@ -15,13 +15,14 @@ constexpr int64_t kLinearShapes[][3] = {{1, 1, 1},    {1, 7, 3},    {2, 3, 1},  
 constexpr int64_t kShapes[][2] = {{1, 1}, {3, 37}, {8, 64}, {1, 1021}, {64, 33}};
 
 void add_gather(Cases& all, DType dtype) {
-  for (const auto& item : {Shape{1}, Shape{7}, Shape{3, 11}, Shape{784}}) {
+  for (const auto& sample : {Shape{1}, Shape{7}, Shape{3, 11}, Shape{784}}) {
     for (const int64_t n : {1, 5, 32}) {
-      CaseBuilder c(fmt::format("gather {} x {}", n, to_string(item)), dtype);
-      const Value set = c.make("set", DType::uint8, item.prepend(41), Role::input, normal(1), 256);
+      CaseBuilder c(fmt::format("gather {} x {}", n, to_string(sample)), dtype);
+      const Value set =
+          c.make("set", DType::uint8, sample.prepend(41), Role::input, normal(1), 256);
       const Value order = c.make("order", DType::int32, {3 + 3 * n}, Role::input, normal(1), 41);
       const Value first = c.make("first", DType::int64, {1}, Role::input, constant(3));
-      c.add(Gather{set, order, first, c.tick(), c.out("y", item.prepend(n)), 1.0 / 255, -0.5});
+      c.add(Gather{set, order, first, c.tick(), c.out("y", sample.prepend(n)), 1.0 / 255, -0.5});
       all.push_back(c.done());
     }
   }
@@ -99,7 +100,8 @@ void add_elementwise(Cases& all, DType dtype) {
     for (const double p : {0.0, 0.1, 0.5}) {
       CaseBuilder c(fmt::format("dropout {} {}", p, to_string(shape)), dtype);
       const Value x = c.in("x", shape);
-      const DropoutMask mask{.p = p, .seed = 0x123456789abcdefull, .layer = 3, .row_offset = 2 * n};
+      const DropoutMask mask{
+          .p = p, .seed = 0x123456789abcdefull, .layer = 3, .sample_offset = 2 * n};
       c.add(Dropout{x, c.step(), c.tick(), c.out("y", shape), mask});
       all.push_back(c.done());
     }

@@ -1,6 +1,6 @@
 #include "tests/support/oracle.h"
 
-#include "ridgeline/cpu/reference/rows.h"
+#include "ridgeline/cpu/reference/kernels.h"
 
 namespace ridgeline::test {
 namespace {
@@ -25,17 +25,17 @@ class ArraysBinding final : public Binding {
 
 }  // namespace
 
-Reference::Reference(int threads) : runtime_(threads), table_(cpu::reference_rows()) {}
+Reference::Reference(int threads) : runtime_(threads), table_(cpu::reference_kernels()) {}
 
 void Reference::run(const Program& program, size_t op, Arrays& arrays) {
-  for (const Impl& row : table_) {
-    const Cover cover = row.covers({program, op, runtime_});
+  for (const Kernel& kernel : table_) {
+    const Cover cover = kernel.covers({program, op, runtime_});
     if (cover.ops == 0) continue;
     const ArraysBinding binding(runtime_, arrays, cover.workspace);
-    row.prepare({program, op, op + 1}, binding)->run();
+    kernel.prepare({program, op, op + 1}, binding)->run();
     return;
   }
-  throw_error(ErrorKind::usage, "no reference row covers {}", describe(program.ops[op]));
+  throw_error(ErrorKind::usage, "no reference kernel covers {}", describe(program.ops[op]));
 }
 
 Arrays run_reference(const Program& program, const Arrays& inputs) {

@@ -1,13 +1,13 @@
 #pragma once
 
 #include "ridgeline/cpu/runtime.h"
-#include "ridgeline/plan/impl.h"
+#include "ridgeline/plan/kernel.h"
 #include "tests/support/arrays.h"
 
 namespace ridgeline::test {
 
-// Runs ops by the reference rows, one by one, on arrays of any float dtype: fp64 arrays make it the
-// oracle, the program's own dtypes a model run with a rounding at every store.
+// Runs ops by the reference kernels, one by one, on arrays of any float dtype: fp64 arrays make it
+// the oracle, the program's own dtypes a model run with a rounding at every store.
 class Reference {
  public:
   explicit Reference(int threads = 1);
@@ -19,7 +19,7 @@ class Reference {
 
  private:
   cpu::CpuRuntime runtime_;
-  Table table_;
+  KernelTable table_;
 };
 
 // The whole program from these inputs, in fp64.

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "tests/support/oracle.h"
-#include "tests/support/run_row.h"
+#include "tests/support/run_kernel.h"
 
 namespace ridgeline::test {
 namespace {
@@ -24,12 +24,12 @@ void fill_padding(const Tensor& values, const Tensor& lengths, double with) {
   }
 }
 
-// Whether element i of [D, B, H] belongs to an item without steps.
+// Whether element i of [D, B, H] belongs to a sample without timesteps.
 bool without_steps(const Shape& state, const Tensor& lengths, int64_t i) {
   return lengths.as<int32_t>()[i / state[2] % state[1]] == 0;
 }
 
-// The states [D, B, H] of items without steps; there may be none.
+// The states [D, B, H] of samples without timesteps; there may be none.
 void fill_states(const Arrays& arrays, const Value& value, const Tensor& lengths, double with) {
   if (!value) return;
   const Tensor& states = arrays[value];
@@ -56,8 +56,8 @@ void fill_all_padding(const Case& c, const Arrays& arrays, double with) {
   }
 }
 
-// The lengths of the items whose states a value is, where it is a state that an op hands on: of an
-// item without steps that is what it was given.
+// The lengths of the samples whose states a value holds, if it is a state that an op hands on: the
+// state of a sample without timesteps is what it was given.
 Value lengths_of_state(const Op& op, const Value& value) {
   const auto is_one_of = [&](const Values& all) {
     return std::ranges::any_of(all, [&](const Value& v) { return v && v.id == value.id; });
@@ -69,8 +69,8 @@ Value lengths_of_state(const Op& op, const Value& value) {
   return grad != nullptr && is_one_of({grad->dh0, grad->dc0}) ? grad->lengths : Value{};
 }
 
-// How many numbers of a value that an op writes differ. A NaN is no number: rows never make one of
-// a case's inputs.
+// How many numbers of a value that an op writes differ. A NaN is no number: kernels never make one
+// of a case's inputs.
 int64_t differences(const Op& op, const Value& value, const Arrays& want, const Arrays& got) {
   const Value lengths = lengths_of_state(op, value);
   const std::vector<double> a = want.doubles(value.id), b = got.doubles(value.id);
@@ -94,7 +94,8 @@ bool has_padding(const Case& c) {
   });
 }
 
-void expect_no_padding(const Case& c, const Table& table, Runtime& runtime, Exercised& exercised) {
+void expect_no_padding(const Case& c, const KernelTable& table, Runtime& runtime,
+                       Exercised& exercised) {
   SCOPED_TRACE(c.name);
   Arrays clean = c.inputs();
   fill_all_padding(c, clean, 0);
@@ -105,19 +106,20 @@ void expect_no_padding(const Case& c, const Table& table, Runtime& runtime, Exer
          {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
       fill_all_padding(c, dirty.emplace_back(clean), with);
     }
-    for (const Impl& row : table) {
-      if (row.target != runtime.device().kind || !row.covers || !wanted_row(row.name)) continue;
-      const Cover cover = row.covers({c.program, op, runtime});
+    for (const Kernel& kernel : table) {
+      if (kernel.target != runtime.device().kind || !kernel.covers || !wanted_kernel(kernel.name))
+        continue;
+      const Cover cover = kernel.covers({c.program, op, runtime});
       if (cover.ops == 0) continue;
-      ++exercised[row.name];
-      const RowResult want = run_row(row, cover, c.program, op, clean, runtime, table);
+      ++exercised[kernel.name];
+      const KernelResult want = run_kernel(kernel, cover, c.program, op, clean, runtime, table);
       for (const Arrays& inputs : dirty) {
-        const RowResult got = run_row(row, cover, c.program, op, inputs, runtime, table);
+        const KernelResult got = run_kernel(kernel, cover, c.program, op, inputs, runtime, table);
         for (size_t i = op; i < op + cover.ops; ++i) {
           for (const Value& value : writes(ops[i])) {
             if (!value || std::ranges::count(cover.skips, value.id) > 0) continue;
             EXPECT_EQ(differences(ops[i], value, want.arrays, got.arrays), 0)
-                << row.name << ": " << c.program.info(value.id).name;
+                << kernel.name << ": " << c.program.info(value.id).name;
           }
         }
       }

@@ -5,12 +5,13 @@
 
 namespace ridgeline::test {
 
-// Whether a case has recurrent layers whose items have lengths of their own.
+// Whether a case has recurrent layers whose samples have lengths of their own.
 bool has_padding(const Case& c);
 
-// What lies behind an item's last step, and the states of an item without steps, enter no result:
-// with NaNs or infinities there every row of the runtime's device gives the same numbers as with
-// zeros, wherever it covers ops of the case.
-void expect_no_padding(const Case& c, const Table& table, Runtime& runtime, Exercised& exercised);
+// Checks that what lies behind a sample's last timestep, and the states of a sample without
+// timesteps, enter no result: with NaNs or infinities there every kernel of the runtime's device
+// gives the same numbers as with zeros, wherever it covers ops of the case.
+void expect_no_padding(const Case& c, const KernelTable& table, Runtime& runtime,
+                       Exercised& exercised);
 
 }  // namespace ridgeline::test

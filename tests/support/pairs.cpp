@@ -8,14 +8,14 @@
 namespace ridgeline::test {
 namespace {
 
-using Visit = std::function<void(const Impl&, const Cover&)>;
+using Visit = std::function<void(const Kernel&, const Cover&)>;
 
-void each_cover(const Program& program, size_t op, const Table& table, Runtime& runtime,
+void each_cover(const Program& program, size_t op, const KernelTable& table, Runtime& runtime,
                 const Visit& visit) {
-  for (const Impl& row : table) {
-    if (row.target != runtime.device().kind || !row.covers) continue;
-    const Cover cover = row.covers({program, op, runtime});
-    if (cover.ops > 0) visit(row, cover);
+  for (const Kernel& kernel : table) {
+    if (kernel.target != runtime.device().kind || !kernel.covers) continue;
+    const Cover cover = kernel.covers({program, op, runtime});
+    if (cover.ops > 0) visit(kernel, cover);
   }
 }
 
@@ -23,20 +23,21 @@ bool holds(const Formatted& held, ValueId id) {
   return std::ranges::any_of(held, [&](const auto& each) { return each.first.first == id; });
 }
 
-// The rows behind `first` that take what it has made, up to the end of the case.
-void follow(const Case& c, const Impl& first, const Cover& cover, size_t begin,
-            const Arrays& before, const Table& table, Runtime& runtime, Handed& handed) {
-  RowResult made = run_row(first, cover, c.program, begin, before, runtime, table);
+// The kernels behind `first` that take what it has made, up to the end of the case.
+void follow(const Case& c, const Kernel& first, const Cover& cover, size_t begin,
+            const Arrays& before, const KernelTable& table, Runtime& runtime, Handed& handed) {
+  KernelResult made = run_kernel(first, cover, c.program, begin, before, runtime, table);
   Reference reference;
   for (size_t op = begin + cover.ops; op < c.program.ops.size() && !made.formatted.empty(); ++op) {
-    each_cover(c.program, op, table, runtime, [&](const Impl& row, const Cover& next) {
+    each_cover(c.program, op, table, runtime, [&](const Kernel& kernel, const Cover& next) {
       const bool takes = std::ranges::any_of(
           next.reads, [&](const FormatUse& use) { return holds(made.formatted, use.value); });
-      if (!takes || !(wanted_row(row.name) || wanted_row(first.name))) return;
+      if (!takes || !(wanted_kernel(kernel.name) || wanted_kernel(first.name))) return;
       handed.given_by.insert(first.name);
-      handed.taken_by.insert(row.name);
-      EXPECT_TRUE(agrees(row, next, c.program, op, made.arrays, runtime, table, 1, made.formatted))
-          << first.name << " at op " << begin << ", then " << row.name << " at op " << op << ": "
+      handed.taken_by.insert(kernel.name);
+      EXPECT_TRUE(
+          agrees(kernel, next, c.program, op, made.arrays, runtime, table, 1, made.formatted))
+          << first.name << " at op " << begin << ", then " << kernel.name << " at op " << op << ": "
           << describe(c.program.ops[op]);
     });
     reference.run(c.program, op, made.arrays);
@@ -48,23 +49,23 @@ void follow(const Case& c, const Impl& first, const Cover& cover, size_t begin,
 
 }  // namespace
 
-void walk_pairs(const Case& c, const Table& table, Runtime& runtime, Handed& handed) {
+void walk_pairs(const Case& c, const KernelTable& table, Runtime& runtime, Handed& handed) {
   SCOPED_TRACE(c.name);
   Arrays arrays = c.inputs();
   Reference reference;
   for (size_t op = 0; op < c.program.ops.size(); ++op) {
-    each_cover(c.program, op, table, runtime, [&](const Impl& row, const Cover& cover) {
-      if (!cover.writes.empty()) follow(c, row, cover, op, arrays, table, runtime, handed);
+    each_cover(c.program, op, table, runtime, [&](const Kernel& kernel, const Cover& cover) {
+      if (!cover.writes.empty()) follow(c, kernel, cover, op, arrays, table, runtime, handed);
     });
     reference.run(c.program, op, arrays);
   }
 }
 
-void find_formatted(const Case& c, const Table& table, Runtime& runtime, Handed& found) {
+void find_formatted(const Case& c, const KernelTable& table, Runtime& runtime, Handed& found) {
   for (size_t op = 0; op < c.program.ops.size(); ++op) {
-    each_cover(c.program, op, table, runtime, [&](const Impl& row, const Cover& cover) {
-      if (!cover.writes.empty()) found.given_by.insert(row.name);
-      if (!cover.reads.empty()) found.taken_by.insert(row.name);
+    each_cover(c.program, op, table, runtime, [&](const Kernel& kernel, const Cover& cover) {
+      if (!cover.writes.empty()) found.given_by.insert(kernel.name);
+      if (!cover.reads.empty()) found.taken_by.insert(kernel.name);
     });
   }
 }

@@ -65,7 +65,7 @@ class RnnCase {
       if (!extras.bias) continue;
       const auto bias = [&](const char* name) {
         const std::string full = fmt::format("{}{}{}", layer, name, d);
-        return extras.mixed ? c.wide(full, s.bias(), Role::param, normal(0.5))
+        return extras.mixed ? c.accumulator(full, s.bias(), Role::param, normal(0.5))
                             : c.param(full, s.bias(), normal(0.5));
       };
       w.b_ih = bias("b_ih");
@@ -79,7 +79,7 @@ class RnnCase {
       RnnWeights& w = all[size_t(d)];
       const auto gradient = [&](const char* name, const Shape& shape) {
         const std::string full = fmt::format("{}{}", name, d);
-        return extras.mixed ? c.wide(full, shape, Role::output) : c.out(full, shape);
+        return extras.mixed ? c.accumulator(full, shape, Role::output) : c.out(full, shape);
       };
       w.w_ih = gradient("dw_ih", s.w_ih());
       w.w_hh = gradient("dw_hh", s.w_hh());
@@ -208,18 +208,18 @@ void add_select(Cases& all, DType dtype) {
   for (const bool ragged : {false, true}) {
     for (const int64_t at : {-1, 0, 2}) {
       const int64_t batch = 5, steps = 4, width = 7;
-      CaseBuilder c(fmt::format("select_step {}{}", at, ragged ? " lengths" : ""), dtype);
+      CaseBuilder c(fmt::format("select_timestep {}{}", at, ragged ? " lengths" : ""), dtype);
       const auto lengths = [&](CaseBuilder& builder) {
         return ragged ? builder.make("lengths", DType::int32, {batch}, Role::input, normal(1),
                                      steps + 1)
                       : Value{};
       };
       const Value x = c.in("x", {batch, steps, width});
-      c.add(SelectStep{steps, at, x, lengths(c), c.out("y", {batch, width})});
+      c.add(SelectTimestep{steps, at, x, lengths(c), c.out("y", {batch, width})});
       all.push_back(c.done());
-      CaseBuilder g(fmt::format("select_step_grad {}{}", at, ragged ? " lengths" : ""), dtype);
+      CaseBuilder g(fmt::format("select_timestep_grad {}{}", at, ragged ? " lengths" : ""), dtype);
       const Value dy = g.in("dy", {batch, width});
-      g.add(SelectStepGrad{steps, at, dy, lengths(g), g.out("dx", {batch, steps, width})});
+      g.add(SelectTimestepGrad{steps, at, dy, lengths(g), g.out("dx", {batch, steps, width})});
       all.push_back(g.done());
     }
   }
@@ -264,10 +264,10 @@ std::vector<Case> wide_recurrent_cases(DType dtype) {
     all.push_back(
         stack_case(dtype, {cell, Direction::forward, 6, 37, 24, 136}, {true, true, true, true}, 3));
   }
-  // More than two panels of 16 items a block.
+  // More than two panels of 16 samples a block.
   all.push_back(training_case(dtype, {CellKind::lstm, Direction::forward, 2, 340, 8, 128},
                               {true, true, true, true}, true, true));
-  // More units than one form of the products by wgmma takes, more items than one panel of theirs.
+  // More units than one form of the products by wgmma takes, more samples than one panel of theirs.
   for (const auto& [cell, hidden] : {std::pair{CellKind::gru, 264}, {CellKind::lstm, 520}}) {
     all.push_back(training_case(dtype, {cell, Direction::forward, 2, 33, 4, hidden},
                                 {true, true, true, true}, false, false));

@@ -34,7 +34,7 @@ Case convolution(const Sizes& sizes, DType dtype, bool wide_bias) {
   const Value w =
       c.param("w", {out, channels, kernel}, normal(1 / std::sqrt(double(channels * kernel))));
   const Value b = tail == Tail::pool ? Value{}
-                  : wide_bias        ? c.wide("b", {out}, Role::param)
+                  : wide_bias        ? c.accumulator("b", {out}, Role::param)
                                      : c.param("b", {out});
   Value y = relu || pools ? c.temp("z", {n, numel}) : c.out("z", {n, numel});
   c.add(Conv2d{x, w, b, y, shape});
@@ -47,7 +47,7 @@ Case convolution(const Sizes& sizes, DType dtype, bool wide_bias) {
   return c.done();
 }
 
-// Normalisation over whole items, relu and a pool of three.
+// Normalisation over whole samples, relu and a pool of three.
 Case norm(int64_t n, int64_t channels, int64_t length, DType dtype) {
   CaseBuilder c(fmt::format("signal norm {} of {}x{}", n, channels, length), dtype);
   const Shape shape{n, channels * length};
@@ -65,8 +65,8 @@ Case norm(int64_t n, int64_t channels, int64_t length, DType dtype) {
   return c.done();
 }
 
-// A character network of one block of each kind as inference has it: what its rows hand on to each
-// other.
+// A character network of one block of each kind as inference has it: what its kernels hand on to
+// each other.
 class SignalNet {
  public:
   explicit SignalNet(DType dtype) : c_("signal net", dtype) {
@@ -147,7 +147,7 @@ Case signal_net_case(DType dtype) {
 }
 
 // All numbers of taps; one output; lengths that are no multiple of a tile or of a pool; more tiles
-// than a chunk has, in one item and over items.
+// than a chunk has, in one sample and over samples.
 std::vector<Case> small_signal_cases(DType dtype) {
   std::vector<Case> all;
   for (const Sizes& sizes :

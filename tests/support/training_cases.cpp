@@ -50,9 +50,9 @@ class TrainingStep {
     const auto make = [&](const char* name, DType dtype, const Shape& shape, int64_t below) {
       return c_.make(name, dtype, shape, Role::input, normal(1), below);
     };
-    const Value images = make("images", DType::uint8, {net_.set_rows, in}, 256);
-    const Value labels = make("labels", DType::int32, {net_.set_rows}, classes);
-    const Value order = make("order", DType::int32, {n * (net_.steps + 2)}, net_.set_rows);
+    const Value images = make("images", DType::uint8, {net_.set_samples, in}, 256);
+    const Value labels = make("labels", DType::int32, {net_.set_samples}, classes);
+    const Value order = make("order", DType::int32, {n * (net_.steps + 2)}, net_.set_samples);
     const Value first = c_.make("first", DType::int64, {1}, Role::input, constant(double(n)));
     const Value x = c_.temp("x0", {n, in});
     label_ = c_.make("label", DType::int32, {n}, Role::temp, normal(1), classes);
@@ -68,7 +68,8 @@ class TrainingStep {
     layer.x = x;
     const auto param = [&](const char* name, const Shape& own, Fill fill) {
       const std::string full = fmt::format("{}.{}", i, name);
-      return net_.masters ? c_.wide(full, own, Role::param, fill) : c_.param(full, own, fill);
+      return net_.masters ? c_.accumulator(full, own, Role::param, fill)
+                          : c_.param(full, own, fill);
     };
     layer.kept = layer.w = param("weight", {out, in}, normal(1 / std::sqrt(double(in))));
     if (net_.masters) layer.w = c_.copy(layer.kept);
@@ -80,7 +81,7 @@ class TrainingStep {
       c_.add(Activation{net_.activation, layer.z, layer.a});
       if (net_.dropout > 0) {
         layer.y = c_.temp(fmt::format("y{}", i), shape);
-        layer.mask = {.p = net_.dropout, .seed = 99, .layer = uint32_t(i), .row_offset = 0};
+        layer.mask = {.p = net_.dropout, .seed = 99, .layer = uint32_t(i), .sample_offset = 0};
         c_.add(Dropout{layer.a, c_.step(), c_.tick(), layer.y, layer.mask});
       }
     }
@@ -123,7 +124,7 @@ class TrainingStep {
     }
     const auto gradient = [&](const char* name, const Shape& shape) {
       const std::string full = fmt::format("{}{}", name, i);
-      return net_.masters ? c_.wide(full, shape, Role::temp) : c_.temp(full, shape);
+      return net_.masters ? c_.accumulator(full, shape, Role::temp) : c_.temp(full, shape);
     };
     const Value dw = gradient("dw", layer.w.shape);
     const Value db = net_.bias ? gradient("db", layer.b.shape) : Value{};
@@ -149,7 +150,7 @@ class TrainingStep {
       if (!grad) continue;
       const std::string name = fmt::format("sum{}.{}", i, start.sums.size());
       start.grads.push_back(grad);
-      start.sums.push_back(net_.masters ? c_.wide(name, grad.shape, Role::temp)
+      start.sums.push_back(net_.masters ? c_.accumulator(name, grad.shape, Role::temp)
                                         : c_.temp(name, grad.shape));
     }
     later_.push_back({layer.kept, start.sums[0], net_.masters ? layer.w : Value{}});

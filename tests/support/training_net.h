@@ -20,7 +20,7 @@ struct TrainingNet {
   int64_t steps = 1;
   bool masters = false;  // weights in fp32, those of products with copies
   double loss_scale = 0;
-  int64_t set_rows = 29;
+  int64_t set_samples = 29;
 };
 
 Case training_case(const TrainingNet& net, DType dtype);

@@ -10,7 +10,7 @@
 namespace ridgeline::test {
 namespace {
 
-constexpr const char *kCases = "RIDGELINE_TEST_CASES", *kRows = "RIDGELINE_TEST_ROWS";
+constexpr const char *kCases = "RIDGELINE_TEST_CASES", *kKernels = "RIDGELINE_TEST_KERNELS";
 
 std::vector<std::string> words_of(const char* variable) {
   std::vector<std::string> words;
@@ -30,27 +30,28 @@ bool named(const std::string& name, const char* variable) {
 }  // namespace
 
 bool wanted(const Case& c) { return named(c.name, kCases); }
-bool wanted_row(const std::string& name) { return named(name, kRows); }
-bool all_wanted() { return words_of(kCases).empty() && words_of(kRows).empty(); }
+bool wanted_kernel(const std::string& name) { return named(name, kKernels); }
+bool all_wanted() { return words_of(kCases).empty() && words_of(kKernels).empty(); }
 
-void walk(const Case& c, const Table& table, Runtime& runtime, Exercised& exercised) {
+void walk(const Case& c, const KernelTable& table, Runtime& runtime, Exercised& exercised) {
   SCOPED_TRACE(c.name);
   Arrays arrays = c.inputs();
   Reference reference;
   for (size_t op = 0; op < c.program.ops.size(); ++op) {
-    for (const Impl& row : table) {
-      if (row.target != runtime.device().kind || !row.covers || !wanted_row(row.name)) continue;
-      const Cover cover = row.covers({c.program, op, runtime});
+    for (const Kernel& kernel : table) {
+      if (kernel.target != runtime.device().kind || !kernel.covers || !wanted_kernel(kernel.name))
+        continue;
+      const Cover cover = kernel.covers({c.program, op, runtime});
       if (cover.ops == 0) {
-        EXPECT_FALSE(cover.reason.empty()) << row.name << " refuses without a reason";
+        EXPECT_FALSE(cover.reason.empty()) << kernel.name << " refuses without a reason";
         continue;
       }
-      ++exercised[row.name];
-      EXPECT_TRUE(agrees(row, cover, c.program, op, arrays, runtime, table))
-          << row.name << " at op " << op << ": " << describe(c.program.ops[op]);
+      ++exercised[kernel.name];
+      EXPECT_TRUE(agrees(kernel, cover, c.program, op, arrays, runtime, table))
+          << kernel.name << " at op " << op << ": " << describe(c.program.ops[op]);
       if (c.steps > 1 && cover.ops == c.program.ops.size()) {
-        EXPECT_TRUE(agrees(row, cover, c.program, op, arrays, runtime, table, c.steps))
-            << row.name << ", " << c.steps << " steps";
+        EXPECT_TRUE(agrees(kernel, cover, c.program, op, arrays, runtime, table, c.steps))
+            << kernel.name << ", " << c.steps << " steps";
       }
     }
     reference.run(c.program, op, arrays);

@@ -7,19 +7,19 @@
 
 namespace ridgeline::test {
 
-// How often each row was tried, by name.
+// How often each kernel was tried, by name.
 using Exercised = std::map<std::string, int64_t>;
 
-// Every row of the runtime's device against the oracle, wherever it covers ops of the case: at each
-// op every row that covers ops from there on starts from what the reference rows, in the program's
-// own dtypes, have made of the inputs so far.
-void walk(const Case& c, const Table& table, Runtime& runtime, Exercised& exercised);
+// Compares every kernel of the runtime's device with the oracle wherever it covers ops of the case.
+// At each op, every kernel that covers ops from there on starts from what the reference kernels, in
+// the program's own dtypes, have computed from the inputs so far.
+void walk(const Case& c, const KernelTable& table, Runtime& runtime, Exercised& exercised);
 
-// $RIDGELINE_TEST_CASES, $RIDGELINE_TEST_ROWS: only cases and rows whose name holds one of these
-// words (commas between), to look again at a few; a row that is not exercised is then no failure.
-// walk() leaves out such rows itself.
+// $RIDGELINE_TEST_CASES and $RIDGELINE_TEST_KERNELS select the cases and kernels whose names hold
+// one of these words (separated by commas). A kernel that is not exercised is then no failure.
+// walk() leaves out other kernels itself.
 bool wanted(const Case& c);
-bool wanted_row(const std::string& name);
+bool wanted_kernel(const std::string& name);
 bool all_wanted();
 
 }  // namespace ridgeline::test

@@ -1,10 +1,10 @@
 // cpu.conv2d.onednn and its relatives, each with images plain and in blocks of channels. Weights
 // stay in our layout; a copy in oneDNN's is made in each run, which is little beside the work. Only
-// direct algorithms: Winograd's errors are larger than what a row is allowed.
+// direct algorithms are used: Winograd's errors exceed the bound of a kernel.
 #ifdef RIDGELINE_HAVE_ONEDNN
 
+#include "ridgeline/cpu/onednn/kernels.h"
 #include "ridgeline/cpu/onednn/layout.h"
-#include "ridgeline/cpu/onednn/rows.h"
 
 namespace ridgeline::cpu {
 namespace {
@@ -115,7 +115,7 @@ template <bool kActivated>
 std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding, Layout layout) {
   const auto& op = span.get<Conv2d>(0);
   const Activation* activation = kActivated ? &span.get<Activation>(1) : nullptr;
-  return checked(row_name(kActivated ? "conv2d_activation" : "conv2d", layout), [&] {
+  return checked(kernel_name(kActivated ? "conv2d_activation" : "conv2d", layout), [&] {
     auto chain = std::make_unique<PrimitiveChain>(binding);
     const Operands o(op.shape, op.n(), bool(op.b), layout);
     const auto conv = forward_desc(chain->engine(), o, kInference, followed_by(activation));
@@ -144,7 +144,7 @@ Cover covers_grad_x(const Rest& rest, Layout layout) {
 
 std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding, Layout layout) {
   const auto& op = span.get<Conv2dGradX>(0);
-  return checked(row_name("conv2d_grad_x", layout), [&] {
+  return checked(kernel_name("conv2d_grad_x", layout), [&] {
     auto chain = std::make_unique<PrimitiveChain>(binding);
     const Operands o(op.shape, op.n(), false, layout);
     const auto conv = data_desc(chain->engine(), o);
@@ -170,7 +170,7 @@ Cover covers_grad_w(const Rest& rest, Layout layout) {
 
 std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, Layout layout) {
   const auto& op = span.get<Conv2dGradW>(0);
-  return checked(row_name("conv2d_grad_w", layout), [&] {
+  return checked(kernel_name("conv2d_grad_w", layout), [&] {
     auto chain = std::make_unique<PrimitiveChain>(binding);
     const Operands o(op.shape, op.n(), bool(op.db), layout);
     const auto conv = weights_desc(chain->engine(), o);
@@ -192,8 +192,8 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, L
 
 }  // namespace
 
-Table onednn_conv_rows() {
-  Table table;
+KernelTable onednn_conv_kernels() {
+  KernelTable table;
   for (const Layout layout : {Layout::blocked, Layout::plain}) {
     table.push_back(
         in_layout("conv2d_activation", layout, covers_forward<true>, prepare_forward<true>));

@@ -86,8 +86,8 @@ bool add_use(std::vector<FormatUse>& uses, const Value& value, const dnnl::memor
   return true;
 }
 
-Impl reorder_row() {
-  Impl impl;
+Kernel reorder_kernel() {
+  Kernel impl;
   impl.name = "cpu.reorder.onednn";
   impl.converts = converts;
   impl.prepare = prepare;

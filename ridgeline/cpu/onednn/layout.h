@@ -7,11 +7,11 @@
 
 namespace ridgeline::cpu {
 
-// How rows from oneDNN let images lie: plain, or as oneDNN likes them (channels in blocks), which
-// are formats of the values: "onednn:nChw16c:32x196" has 32 channels of 196 pixels. Rows of the two
-// sorts stand beside each other in the table; the planner weighs the conversions. The channels that
-// fill up the last block are zero (plan/padding.h): oneDNN's primitives count on it, and multiply
-// them by weights of zero, which makes NaN of anything that is not finite.
+// oneDNN's kernels take images in one of two layouts: plain, or with the channels in blocks. The
+// blocked layouts are formats of the values: "onednn:nChw16c:32x196" has 32 channels of 196 pixels.
+// The table holds kernels for both layouts, and the planner weighs the conversions. The channels
+// that fill up the last block are zero (plan/padding.h): oneDNN's primitives count on it, and
+// multiply them by weights of zero, which makes NaN of anything that is not finite.
 enum class Layout { plain, blocked };
 
 using Tag = dnnl::memory::format_tag;
@@ -27,13 +27,13 @@ Tag blocked_tag();
 bool add_use(std::vector<FormatUse>& uses, const Value& value, const dnnl::memory::desc& memory,
              const Image& image);
 
-// Asks oneDNN for the primitive when a row is looked at: which layouts it wants decides the
-// formats.
+// Asks oneDNN for the primitive when a kernel's cover is computed: which layouts it wants decides
+// the formats.
 template <typename Describe>
 Cover ask(const Rest& rest, size_t ops, const Values& values, Describe describe) {
   const std::string why = refuse(values);
   if (!why.empty()) return Cover::no(why);
-  if (!has_address_space(kOnednnRoom)) return Cover::no("oneDNN wants more address space");
+  if (!has_address_space(kOnednnAddressSpace)) return Cover::no("oneDNN wants more address space");
   try {
     use_omp_threads(cpu_runtime(rest.runtime).pool().size());
     Cover cover = Cover::of(ops);
@@ -45,7 +45,7 @@ Cover ask(const Rest& rest, size_t ops, const Values& values, Describe describe)
   }
 }
 
-// A blocked row that has no use for a block is the plain row again.
+// A blocked kernel refuses where oneDNN chooses plain layouts: it would repeat the plain kernel.
 inline Cover if_blocked(Cover cover, Layout layout) {
   if (cover.ops > 0 && layout == Layout::blocked && cover.reads.empty() && cover.writes.empty()) {
     return Cover::no("oneDNN wants plain images here");
@@ -53,20 +53,20 @@ inline Cover if_blocked(Cover cover, Layout layout) {
   return cover;
 }
 
-inline std::string row_name(const char* what, Layout layout) {
+inline std::string kernel_name(const char* what, Layout layout) {
   return fmt::format("cpu.{}.onednn{}", what, layout == Layout::blocked ? ".blocked" : "");
 }
 
-// A row for each layout from covers(rest, layout) and prepare(span, binding, layout).
+// Makes one kernel for each layout from covers(rest, layout) and prepare(span, binding, layout).
 template <typename Covers, typename Prepare>
-Impl in_layout(const char* what, Layout layout, Covers covers, Prepare prepare) {
-  return onednn_row(
-      row_name(what, layout),
+Kernel in_layout(const char* what, Layout layout, Covers covers, Prepare prepare) {
+  return onednn_kernel(
+      kernel_name(what, layout),
       [=](const Rest& rest) { return if_blocked(covers(rest, layout), layout); },
       [=](const Span& span, const Binding& binding) { return prepare(span, binding, layout); });
 }
 
 // Conversions between plain and blocked images, and between two sorts of blocks.
-Impl reorder_row();
+Kernel reorder_kernel();
 
 }  // namespace ridgeline::cpu

@@ -4,8 +4,8 @@
 // The gradient by w is the inner product's, which sums the bias gradient in the same pass.
 #ifdef RIDGELINE_HAVE_ONEDNN
 
+#include "ridgeline/cpu/onednn/kernels.h"
 #include "ridgeline/cpu/onednn/primitive.h"
-#include "ridgeline/cpu/onednn/rows.h"
 #include "ridgeline/plan/linear_activation.h"
 
 namespace ridgeline::cpu {
@@ -123,11 +123,11 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding) {
 
 }  // namespace
 
-Table onednn_linear_rows() {
-  return {onednn_row(kLinearActivation, covers_linear_activation, prepare_linear_activation),
-          onednn_row(kLinear, covers_linear, prepare_linear),
-          onednn_row(kGradX, covers_grad_x, prepare_grad_x),
-          onednn_row(kGradW, covers_grad_w, prepare_grad_w)};
+KernelTable onednn_linear_kernels() {
+  return {onednn_kernel(kLinearActivation, covers_linear_activation, prepare_linear_activation),
+          onednn_kernel(kLinear, covers_linear, prepare_linear),
+          onednn_kernel(kGradX, covers_grad_x, prepare_grad_x),
+          onednn_kernel(kGradW, covers_grad_w, prepare_grad_w)};
 }
 
 }  // namespace ridgeline::cpu

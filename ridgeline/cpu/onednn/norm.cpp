@@ -1,14 +1,14 @@
 // cpu.batch_norm.onednn and its relatives, with images plain and in blocks of channels, and
 // cpu.layer_norm.onednn. oneDNN keeps variances where our ops keep 1 / deviation: a few numbers a
-// channel, turned over before or after it runs.
+// channel, converted before or after it runs.
 #ifdef RIDGELINE_HAVE_ONEDNN
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "ridgeline/cpu/onednn/kernels.h"
 #include "ridgeline/cpu/onednn/layout.h"
-#include "ridgeline/cpu/onednn/rows.h"
 
 namespace ridgeline::cpu {
 namespace {
@@ -75,7 +75,7 @@ Cover covers_batch(const Rest& rest, Layout layout) {
 
 std::unique_ptr<Step> prepare_batch(const Span& span, const Binding& binding, Layout layout) {
   const auto& op = span.get<BatchNorm>(0);
-  return checked(row_name("batch_norm", layout), [&] {
+  return checked(kernel_name("batch_norm", layout), [&] {
     auto chain = std::make_shared<PrimitiveChain>(binding);
     const auto image = image_memory(op.n(), op.in, tag_of(layout));
     const auto channels = vector(op.in.c);
@@ -125,7 +125,7 @@ Cover covers_batch_grad(const Rest& rest, Layout layout) {
 
 std::unique_ptr<Step> prepare_batch_grad(const Span& span, const Binding& binding, Layout layout) {
   const auto& op = span.get<BatchNormGrad>(0);
-  return checked(row_name("batch_norm_grad", layout), [&] {
+  return checked(kernel_name("batch_norm_grad", layout), [&] {
     auto chain = std::make_shared<PrimitiveChain>(binding);
     const auto image = image_memory(op.n(), op.in, tag_of(layout));
     const auto channels = vector(op.in.c);
@@ -168,7 +168,7 @@ Cover covers_infer(const Rest& rest, Layout layout) {
 
 std::unique_ptr<Step> prepare_infer(const Span& span, const Binding& binding, Layout layout) {
   const auto& op = span.get<BatchNormInfer>(0);
-  return checked(row_name("batch_norm_infer", layout), [&] {
+  return checked(kernel_name("batch_norm_infer", layout), [&] {
     auto chain = std::make_unique<PrimitiveChain>(binding);
     const auto image = image_memory(op.n(), op.in, tag_of(layout));
     const auto channels = vector(op.in.c);
@@ -269,15 +269,15 @@ std::unique_ptr<Step> prepare_layer_grad(const Span& span, const Binding& bindin
 
 }  // namespace
 
-Table onednn_norm_rows() {
-  Table table;
+KernelTable onednn_norm_kernels() {
+  KernelTable table;
   for (const Layout layout : {Layout::blocked, Layout::plain}) {
     table.push_back(in_layout("batch_norm", layout, covers_batch, prepare_batch));
     table.push_back(in_layout("batch_norm_grad", layout, covers_batch_grad, prepare_batch_grad));
     table.push_back(in_layout("batch_norm_infer", layout, covers_infer, prepare_infer));
   }
-  table.push_back(onednn_row(kLayer, covers_layer, prepare_layer));
-  table.push_back(onednn_row(kLayerGrad, covers_layer_grad, prepare_layer_grad));
+  table.push_back(onednn_kernel(kLayer, covers_layer, prepare_layer));
+  table.push_back(onednn_kernel(kLayerGrad, covers_layer_grad, prepare_layer_grad));
   return table;
 }
 

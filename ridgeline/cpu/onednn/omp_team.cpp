@@ -37,7 +37,8 @@ size_t omp_stack_bytes(const char* text) {
 }
 
 int use_omp_threads(int wanted) {
-  // Of this thread: each thread that begins regions has a team of its own, which stays with it.
+  // This belongs to the calling thread: each thread that begins regions has a team of its own,
+  // which stays with it.
   thread_local int asked = 1, given = 1;
   if (wanted > asked) {
     const char* own = std::getenv("OMP_STACKSIZE");

@@ -3,8 +3,8 @@
 // convolutions and pools.
 #ifdef RIDGELINE_HAVE_ONEDNN
 
+#include "ridgeline/cpu/onednn/kernels.h"
 #include "ridgeline/cpu/onednn/layout.h"
-#include "ridgeline/cpu/onednn/rows.h"
 
 namespace ridgeline::cpu {
 namespace {
@@ -69,7 +69,7 @@ Cover covers_forward(const Rest& rest, Layout layout) {
 template <typename Op>
 std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding, Layout layout) {
   const auto& op = span.get<Op>(0);
-  return checked(row_name(Op::kName, layout), [&] {
+  return checked(kernel_name(Op::kName, layout), [&] {
     auto chain = std::make_unique<PrimitiveChain>(binding);
     const Operands o(op.shape, op.n(), layout);
     chain->add(
@@ -96,10 +96,11 @@ Cover covers_max_grad(const Rest& rest, Layout layout) {
   });
 }
 
-// oneDNN wants the places that its forward pass noted: that pass is made again, for its notes.
+// oneDNN's backward pass needs the indices that its forward pass recorded, so the forward pass is
+// run again to get them.
 std::unique_ptr<Step> prepare_max_grad(const Span& span, const Binding& binding, Layout layout) {
   const auto& op = span.get<MaxPoolGrad>(0);
-  return checked(row_name("max_pool_grad", layout), [&] {
+  return checked(kernel_name("max_pool_grad", layout), [&] {
     auto chain = std::make_unique<PrimitiveChain>(binding);
     const Operands o(op.shape, op.n(), layout);
     const auto algorithm = algorithm_of(op);
@@ -130,7 +131,7 @@ Cover covers_avg_grad(const Rest& rest, Layout layout) {
 
 std::unique_ptr<Step> prepare_avg_grad(const Span& span, const Binding& binding, Layout layout) {
   const auto& op = span.get<AvgPoolGrad>(0);
-  return checked(row_name("avg_pool_grad", layout), [&] {
+  return checked(kernel_name("avg_pool_grad", layout), [&] {
     auto chain = std::make_unique<PrimitiveChain>(binding);
     const Operands o(op.shape, op.n(), layout);
     chain->add(Backward(backward_desc(chain->engine(), o, algorithm_of(op))),
@@ -208,7 +209,7 @@ Cover covers_activation_grad(const Rest& rest) {
   });
 }
 
-// From the output where the derivative is taken there.
+// Computes the derivative from the output for the activations that allow it.
 dnnl::algorithm gradient_algorithm(ActivationKind kind) {
   switch (kind) {
     case ActivationKind::relu:
@@ -244,8 +245,8 @@ std::unique_ptr<Step> prepare_activation_grad(const Span& span, const Binding& b
 
 }  // namespace
 
-Table onednn_pool_rows() {
-  Table table;
+KernelTable onednn_pool_kernels() {
+  KernelTable table;
   for (const Layout layout : {Layout::blocked, Layout::plain}) {
     table.push_back(
         in_layout("max_pool", layout, covers_forward<MaxPool>, prepare_forward<MaxPool>));
@@ -254,8 +255,8 @@ Table onednn_pool_rows() {
         in_layout("avg_pool", layout, covers_forward<AvgPool>, prepare_forward<AvgPool>));
     table.push_back(in_layout("avg_pool_grad", layout, covers_avg_grad, prepare_avg_grad));
   }
-  table.push_back(onednn_row(kActivation, covers_activation, prepare_activation));
-  table.push_back(onednn_row(kActivationGrad, covers_activation_grad, prepare_activation_grad));
+  table.push_back(onednn_kernel(kActivation, covers_activation, prepare_activation));
+  table.push_back(onednn_kernel(kActivationGrad, covers_activation_grad, prepare_activation_grad));
   return table;
 }
 

@@ -9,7 +9,7 @@
 #include "ridgeline/cpu/onednn/omp_team.h"
 #include "ridgeline/cpu/onednn/quiet_workers.h"
 #include "ridgeline/cpu/runtime.h"
-#include "ridgeline/plan/impl.h"
+#include "ridgeline/plan/kernel.h"
 
 namespace ridgeline::cpu {
 
@@ -29,17 +29,17 @@ inline dnnl::memory::desc vector(Dim size) {
   return {{size}, dnnl::memory::data_type::f32, dnnl::memory::dims{1}};
 }
 
-// What oneDNN may take beside its buffers to make a primitive: code of its kernels, scratch memory
-// of each thread. It does not look whether it gets what it asks for.
-constexpr size_t kOnednnRoom = size_t{64} << 20;
+// The address space that oneDNN may need beside its buffers to make a primitive: generated code and
+// scratch memory of each thread. oneDNN does not check whether its allocations succeed.
+constexpr size_t kOnednnAddressSpace = size_t{64} << 20;
 
 // Makes OpenMP's threads ready for a step; returns how many it may use.
 inline int begin_with(const Binding& binding) {
-  if (!has_address_space(kOnednnRoom)) {
+  if (!has_address_space(kOnednnAddressSpace)) {
     throw_error(ErrorKind::device,
                 "out of memory: oneDNN wants {} bytes of address space; raise ulimit -v, use fewer "
-                "--threads or leave its rows out with --rows '!cpu.*.onednn*'",
-                kOnednnRoom);
+                "--threads or leave its kernels out with --kernels '!cpu.*.onednn*'",
+                kOnednnAddressSpace);
   }
   const int threads = cpu_runtime(binding.runtime()).pool().size();
   quiet_workers(threads);
@@ -52,8 +52,8 @@ void executed(F f) {
   try {
     f();
   } catch (const dnnl::error& error) {
-    throw_error(ErrorKind::device, "oneDNN: {}; leave its rows out with --rows '!cpu.*.onednn*'",
-                error.what());
+    throw_error(ErrorKind::device,
+                "oneDNN: {}; leave its kernels out with --kernels '!cpu.*.onednn*'", error.what());
   }
 }
 
@@ -149,23 +149,24 @@ inline std::string refuse(const Values& values) {
   return "";
 }
 
-inline Impl onednn_row(std::string name, std::function<Cover(const Rest&)> covers,
-                       std::function<std::unique_ptr<Step>(const Span&, const Binding&)> prepare) {
-  Impl impl;
+inline Kernel onednn_kernel(
+    std::string name, std::function<Cover(const Rest&)> covers,
+    std::function<std::unique_ptr<Step>(const Span&, const Binding&)> prepare) {
+  Kernel impl;
   impl.name = std::move(name);
   impl.covers = std::move(covers);
   impl.prepare = std::move(prepare);
   return impl;
 }
 
-// What oneDNN throws, as our Error with the row's name.
+// Rethrows what oneDNN throws as our Error, with the kernel's name.
 template <typename F>
-std::unique_ptr<Step> checked(std::string_view row, F make) {
+std::unique_ptr<Step> checked(std::string_view kernel, F make) {
   try {
     return make();
   } catch (const dnnl::error& error) {
-    throw_error(ErrorKind::device, "{}: oneDNN: {}; leave the row out with --rows '!{}'", row,
-                error.what(), row);
+    throw_error(ErrorKind::device, "{}: oneDNN: {}; leave the kernel out with --kernels '!{}'",
+                kernel, error.what(), kernel);
   }
 }
 

@@ -46,7 +46,8 @@ class SleepingTeam {
   std::thread keeper_;
 };
 
-// None where the system is short of threads or of room for their stacks: it only saves time.
+// Starts no team when the system is short of threads or of memory for their stacks: the team only
+// saves time.
 std::unique_ptr<SleepingTeam> make_team(int size) {
   constexpr int kSpare = 16;  // for those who need them
   if (address_space_is_limited()) return nullptr;

@@ -2,9 +2,9 @@
 
 namespace ridgeline::cpu {
 
-// OpenMP's workers, whom oneDNN's rows work with, look for their next work for milliseconds before
-// they sleep, on the processors where the threads of our own rows want to go on: fashion-lenet's
-// training step takes 36 ms so, and 19.5 where they sleep at once (4 threads, Xeon); a worker burns
+// OpenMP's workers, which oneDNN uses, spin for milliseconds before they sleep, on the processors
+// that the threads of our own kernels need: fashion-lenet's training step takes 36 ms with spinning
+// workers and 19.5 ms when they sleep at once (4 threads, Xeon); a worker burns
 // 4 ms of processor time after each region, and 0.02 with this (2 processors, EPYC). libgomp makes
 // them sleep at once when it has more threads than the process has processors; so this gives it a
 // team that sleeps forever, once for the process, as libgomp's settings are the process's.

@@ -1,12 +1,12 @@
 // cpu.rnn.onednn: oneDNN's recurrent primitives, forward without a reserve. Its workspace for the
-// backward pass is its own secret, so that training would need all of a layer from it.
+// backward pass is opaque, so training would need the whole layer from oneDNN.
 #ifdef RIDGELINE_HAVE_ONEDNN
 
 #include <cstring>
 #include <vector>
 
+#include "ridgeline/cpu/onednn/kernels.h"
 #include "ridgeline/cpu/onednn/primitive.h"
-#include "ridgeline/cpu/onednn/rows.h"
 
 namespace ridgeline::cpu {
 namespace {
@@ -196,7 +196,7 @@ Cover covers(const Rest& rest) {
   if (op->y.dtype != DType::fp32) return Cover::no("fp32 only");
   if (op->y.shape.numel() == 0) return Cover::no("empty");
   if (op->reserve) return Cover::no("keeps no reserve for our backward ops");
-  if (op->lengths) return Cover::no("items must be of one length");
+  if (op->lengths) return Cover::no("samples must be of one length");
   // oneDNN takes both states of an LSTM or none.
   if (op->shape.cell == CellKind::lstm &&
       (bool(op->h0) != bool(op->c0) || bool(op->hT) != bool(op->cT))) {
@@ -207,27 +207,27 @@ Cover covers(const Rest& rest) {
 
 }  // namespace
 
-Table onednn_recurrent_rows() {
-  Impl row;
-  row.name = kRnn;
-  row.covers = covers;
-  row.prepare = [](const Span& span, const Binding& binding) {
+KernelTable onednn_recurrent_kernels() {
+  Kernel kernel;
+  kernel.name = kRnn;
+  kernel.covers = covers;
+  kernel.prepare = [](const Span& span, const Binding& binding) {
     return checked(kRnn, [&]() -> std::unique_ptr<Step> {
       return std::make_unique<RnnStep>(span.get<Rnn>(0), binding);
     });
   };
-  return {row};
+  return {kernel};
 }
 
 }  // namespace ridgeline::cpu
 
 #else
 
-#include "ridgeline/cpu/onednn/rows.h"
+#include "ridgeline/cpu/onednn/kernels.h"
 
 namespace ridgeline::cpu {
 
-Table onednn_recurrent_rows() { return {}; }
+KernelTable onednn_recurrent_kernels() { return {}; }
 
 }  // namespace ridgeline::cpu
 

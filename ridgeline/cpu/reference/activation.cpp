@@ -1,7 +1,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "ridgeline/cpu/reference/row.h"
+#include "ridgeline/cpu/reference/kernel.h"
 
 namespace ridgeline::cpu {
 namespace {
@@ -61,8 +61,8 @@ std::unique_ptr<Step> prepare_grad(const ActivationGrad& op, ReferenceBinding& b
 
 }  // namespace
 
-Table activation_reference() {
-  return {reference_row(prepare_activation), reference_row(prepare_grad)};
+KernelTable activation_reference() {
+  return {reference_kernel(prepare_activation), reference_kernel(prepare_grad)};
 }
 
 }  // namespace ridgeline::cpu

@@ -1,6 +1,6 @@
 #include <vector>
 
-#include "ridgeline/cpu/reference/row.h"
+#include "ridgeline/cpu/reference/kernel.h"
 
 namespace ridgeline::cpu {
 namespace {
@@ -38,6 +38,8 @@ std::unique_ptr<Step> prepare_wait(const AllReduceWait&, ReferenceBinding&) {
 
 }  // namespace
 
-Table all_reduce_reference() { return {reference_row(prepare_start), reference_row(prepare_wait)}; }
+KernelTable all_reduce_reference() {
+  return {reference_kernel(prepare_start), reference_kernel(prepare_wait)};
+}
 
 }  // namespace ridgeline::cpu

@@ -1,4 +1,4 @@
-#include "ridgeline/cpu/reference/row.h"
+#include "ridgeline/cpu/reference/kernel.h"
 
 namespace ridgeline::cpu {
 namespace {
@@ -22,7 +22,8 @@ void for_taps(const Conv2dShape& shape, int64_t o, int64_t p, int64_t q, F f) {
   }
 }
 
-// Calls f(p, q, j) for each output of channel o of item i: its row and column, and its place in y.
+// Calls f(p, q, j) for each output of channel o of sample i: its row and column, and its place in
+// y.
 template <typename F>
 void for_outputs(const Conv2dShape& shape, int64_t i, int64_t o, F f) {
   const Image out = shape.out();
@@ -102,9 +103,9 @@ std::unique_ptr<Step> prepare_grad_w(const Conv2dGradW& op, ReferenceBinding& bi
 
 }  // namespace
 
-Table conv_reference() {
-  return {reference_row(prepare_conv), reference_row(prepare_grad_x),
-          reference_row(prepare_grad_w)};
+KernelTable conv_reference() {
+  return {reference_kernel(prepare_conv), reference_kernel(prepare_grad_x),
+          reference_kernel(prepare_grad_w)};
 }
 
 }  // namespace ridgeline::cpu

@@ -12,7 +12,7 @@ template <typename T>
 T round_to(double value);
 
 // A float operand of any dtype, as doubles in memory lent to it: load() before the loops, store()
-// after them. A reference row reads everything before it writes anything, so its operands may
+// after them. A reference kernel reads everything before it writes anything, so its operands may
 // alias. An absent operand is empty and false.
 class Doubles {
  public:

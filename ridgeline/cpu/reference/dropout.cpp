@@ -1,4 +1,4 @@
-#include "ridgeline/cpu/reference/row.h"
+#include "ridgeline/cpu/reference/kernel.h"
 
 namespace ridgeline::cpu {
 namespace {
@@ -6,7 +6,7 @@ namespace {
 std::unique_ptr<Step> prepare_dropout(const Dropout& op, ReferenceBinding& binding) {
   const int64_t n = op.x.shape[0];
   const int64_t row = n > 0 ? op.x.shape.numel() / n : 0;
-  return make_step([mask = op.mask, first = uint64_t(op.mask.row_offset * row),
+  return make_step([mask = op.mask, first = uint64_t(op.mask.sample_offset * row),
                     step = binding.read(op.step), tick = binding.read(op.tick),
                     x = binding.reads(op.x), y = binding.writes(op.y)]() mutable {
     x.load();
@@ -22,6 +22,6 @@ std::unique_ptr<Step> prepare_dropout(const Dropout& op, ReferenceBinding& bindi
 
 }  // namespace
 
-Table dropout_reference() { return {reference_row(prepare_dropout)}; }
+KernelTable dropout_reference() { return {reference_kernel(prepare_dropout)}; }
 
 }  // namespace ridgeline::cpu

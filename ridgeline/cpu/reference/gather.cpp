@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "ridgeline/cpu/reference/row.h"
+#include "ridgeline/cpu/reference/kernel.h"
 
 namespace ridgeline::cpu {
 namespace {
@@ -39,8 +39,8 @@ std::unique_ptr<Step> prepare_gather(const Gather& op, ReferenceBinding& binding
   });
 }
 
-// Of codes, which are not scaled, what lies outside is the code op.shift: padding. An axis of one
-// pixel is not moved along.
+// Codes are not scaled, and positions outside the image get the code op.shift (padding). An axis of
+// one pixel is not shifted.
 std::unique_ptr<Step> prepare_augment(const GatherAugment& op, ReferenceBinding& binding) {
   const Tensor set = binding.read(op.set), order = binding.read(op.order);
   const Tensor first = binding.read(op.first), tick = binding.read(op.tick);
@@ -73,10 +73,10 @@ std::unique_ptr<Step> prepare_augment(const GatherAugment& op, ReferenceBinding&
 
 }  // namespace
 
-Table gather_reference() {
-  const Impl any = reference_row(prepare_gather);
-  Impl row = any;
-  row.covers = [any](const Rest& rest) {
+KernelTable gather_reference() {
+  const Kernel any = reference_kernel(prepare_gather);
+  Kernel kernel = any;
+  kernel.covers = [any](const Rest& rest) {
     const auto* op = rest.get<Gather>(0);
     if (op == nullptr) return Cover::no("the next op is no gather");
     const bool bytes = op->set.dtype == DType::uint8 && is_float(op->y.dtype);
@@ -87,7 +87,7 @@ Table gather_reference() {
     }
     return any.covers(rest);
   };
-  return {row, reference_row(prepare_augment)};
+  return {kernel, reference_kernel(prepare_augment)};
 }
 
 }  // namespace ridgeline::cpu

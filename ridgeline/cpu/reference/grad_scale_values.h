@@ -1,7 +1,7 @@
 #pragma once
 
 #include "ridgeline/ops/grad_scale.h"
-#include "ridgeline/plan/impl.h"
+#include "ridgeline/plan/kernel.h"
 
 namespace ridgeline::cpu {
 

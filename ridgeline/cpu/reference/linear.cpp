@@ -1,4 +1,4 @@
-#include "ridgeline/cpu/reference/row.h"
+#include "ridgeline/cpu/reference/kernel.h"
 
 namespace ridgeline::cpu {
 namespace {
@@ -63,9 +63,9 @@ std::unique_ptr<Step> prepare_grad_w(const LinearGradW& op, ReferenceBinding& bi
 
 }  // namespace
 
-Table linear_reference() {
-  return {reference_row(prepare_linear), reference_row(prepare_grad_x),
-          reference_row(prepare_grad_w)};
+KernelTable linear_reference() {
+  return {reference_kernel(prepare_linear), reference_kernel(prepare_grad_x),
+          reference_kernel(prepare_grad_w)};
 }
 
 }  // namespace ridgeline::cpu

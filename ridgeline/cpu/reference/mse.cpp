@@ -1,4 +1,4 @@
-#include "ridgeline/cpu/reference/row.h"
+#include "ridgeline/cpu/reference/kernel.h"
 #include "ridgeline/cpu/reference/score.h"
 
 namespace ridgeline::cpu {
@@ -67,6 +67,8 @@ std::unique_ptr<Step> prepare_mse_grad(const MseGrad& op, ReferenceBinding& bind
 
 }  // namespace
 
-Table mse_reference() { return {reference_row(prepare_mse), reference_row(prepare_mse_grad)}; }
+KernelTable mse_reference() {
+  return {reference_kernel(prepare_mse), reference_kernel(prepare_mse_grad)};
+}
 
 }  // namespace ridgeline::cpu

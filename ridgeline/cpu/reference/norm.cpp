@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "ridgeline/cpu/reference/row.h"
+#include "ridgeline/cpu/reference/kernel.h"
 
 namespace ridgeline::cpu {
 namespace {
@@ -9,7 +9,8 @@ struct Moments {
   double mean = 0, var = 0;
 };
 
-// Of the `count` numbers at(0), at(1), ...: two passes, so that a large mean costs nothing.
+// The mean and deviation of the `count` numbers at(0), at(1), ..., in two passes, so that a large
+// mean costs no precision.
 template <typename At>
 Moments moments(int64_t count, At at) {
   Moments m;
@@ -162,10 +163,10 @@ std::unique_ptr<Step> prepare_batch_infer(const BatchNormInfer& op, ReferenceBin
 
 }  // namespace
 
-Table norm_reference() {
-  return {reference_row(prepare_layer), reference_row(prepare_layer_grad),
-          reference_row(prepare_batch), reference_row(prepare_batch_grad),
-          reference_row(prepare_batch_infer)};
+KernelTable norm_reference() {
+  return {reference_kernel(prepare_layer), reference_kernel(prepare_layer_grad),
+          reference_kernel(prepare_batch), reference_kernel(prepare_batch_grad),
+          reference_kernel(prepare_batch_infer)};
 }
 
 }  // namespace ridgeline::cpu

@@ -1,4 +1,4 @@
-#include "ridgeline/cpu/reference/row.h"
+#include "ridgeline/cpu/reference/kernel.h"
 
 namespace ridgeline::cpu {
 namespace {
@@ -55,8 +55,8 @@ std::unique_ptr<Step> prepare_grad_w(const OneHotConv1dGradW& op, ReferenceBindi
 
 }  // namespace
 
-Table one_hot_conv_reference() {
-  return {reference_row(prepare_conv), reference_row(prepare_grad_w)};
+KernelTable one_hot_conv_reference() {
+  return {reference_kernel(prepare_conv), reference_kernel(prepare_grad_w)};
 }
 
 }  // namespace ridgeline::cpu

@@ -1,12 +1,12 @@
 #include <cmath>
 #include <limits>
 
-#include "ridgeline/cpu/reference/row.h"
+#include "ridgeline/cpu/reference/kernel.h"
 
 namespace ridgeline::cpu {
 namespace {
 
-// Calls f(j, at) for each output j of plane `plane` (one channel of one item), where at(g) calls
+// Calls f(j, at) for each output j of plane `plane` (one channel of one sample), where at(g) calls
 // g(place in x) for each tap of its window that lies on the image, row by row.
 template <typename F>
 void for_windows(const PoolShape& shape, int64_t plane, F f) {
@@ -114,9 +114,9 @@ std::unique_ptr<Step> prepare_avg_grad(const AvgPoolGrad& op, ReferenceBinding& 
 
 }  // namespace
 
-Table pool_reference() {
-  return {reference_row(prepare_max), reference_row(prepare_max_grad), reference_row(prepare_avg),
-          reference_row(prepare_avg_grad)};
+KernelTable pool_reference() {
+  return {reference_kernel(prepare_max), reference_kernel(prepare_max_grad),
+          reference_kernel(prepare_avg), reference_kernel(prepare_avg_grad)};
 }
 
 }  // namespace ridgeline::cpu

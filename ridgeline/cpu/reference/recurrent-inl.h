@@ -7,8 +7,8 @@
 
 #include "ridgeline/ops/recurrent.h"
 
-// The recurrences for any type of number N: doubles in the reference rows, a number with a bound on
-// its error in the tests. N has + - *, and Math the functions that Doubled has.
+// The recurrences for any type of number N: doubles in the reference kernels, a number with a bound
+// on its error in the tests. N has + - *, and Math the functions that Doubled has.
 namespace ridgeline::cpu {
 
 struct Doubled {
@@ -28,7 +28,7 @@ struct Doubled {
   }
 };
 
-// Null: absent.
+// Absent operands are null.
 template <typename N>
 struct RnnPointers {
   const N *w_ih[2] = {}, *w_hh[2] = {}, *b_ih[2] = {}, *b_hh[2] = {};
@@ -39,7 +39,7 @@ struct RnnPointers {
   N *gate_gradients = nullptr, *dh0 = nullptr, *dc0 = nullptr;
 };
 
-// One item in one direction: where its steps lie, in the order they are made.
+// The places of the time steps of one sample in one direction, in the order of the pass.
 struct RnnPath {
   const RnnShape& s;
   int64_t b, d, length;
@@ -52,10 +52,10 @@ struct RnnPath {
 };
 
 template <typename Math>
-class RnnItem {
+class RnnSample {
  public:
   using N = typename Math::N;
-  RnnItem(const RnnShape& s, const RnnPointers<N>& p, int64_t b, int64_t d, const Math& math = {})
+  RnnSample(const RnnShape& s, const RnnPointers<N>& p, int64_t b, int64_t d, const Math& math = {})
       : s_(s), p_(p), path_{s, b, d, p.lengths != nullptr ? p.lengths[b] : s.steps}, math_(math) {}
 
   void forward() {

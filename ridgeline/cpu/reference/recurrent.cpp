@@ -1,13 +1,13 @@
 #include <array>
 
+#include "ridgeline/cpu/reference/kernel.h"
 #include "ridgeline/cpu/reference/recurrent-inl.h"
-#include "ridgeline/cpu/reference/row.h"
 #include "ridgeline/cpu/runtime.h"
 
 namespace ridgeline::cpu {
 namespace {
 
-using Item = RnnItem<Doubled>;
+using Sample = RnnSample<Doubled>;
 
 // The operands of one direction.
 struct DirectionDoubles {
@@ -33,13 +33,13 @@ struct DirectionDoubles {
 
 double* pointer(Doubles& values) { return values ? values.data() : nullptr; }
 
-// Calls f(item) for every item and direction, spread over the pool.
+// Calls f(sample) for every sample and direction, spread over the pool.
 template <typename F>
-void for_each_item(ThreadPool& pool, const RnnShape& s, const RnnPointers<double>& p, F f) {
+void for_each_sample(ThreadPool& pool, const RnnShape& s, const RnnPointers<double>& p, F f) {
   pool.run([&](int thread) {
     const Range part = split(s.batch * s.directions(), thread, pool.size());
     for (int64_t i = part.begin; i < part.end; ++i) {
-      f(Item(s, p, i % s.batch, i / s.batch));
+      f(Sample(s, p, i % s.batch, i / s.batch));
     }
   });
 }
@@ -125,7 +125,7 @@ std::unique_ptr<Step> prepare_rnn(const Rnn& op, ReferenceBinding& binding) {
     o.load_weights();
     load({&o.x, &o.h0, &o.c0});
     const RnnPointers<double> p = o.pointers();
-    for_each_item(o.pool, o.shape, p, [](Item item) { item.forward(); });
+    for_each_sample(o.pool, o.shape, p, [](Sample sample) { sample.forward(); });
     store({&o.y, &o.hT, &o.cT, &o.reserve});
   });
 }
@@ -135,7 +135,7 @@ std::unique_ptr<Step> prepare_rnn_grad(const RnnGrad& op, ReferenceBinding& bind
     o.load_weights();
     load({&o.y, &o.reserve, &o.h0, &o.c0, &o.dy, &o.dhT, &o.dcT});
     const RnnPointers<double> p = o.pointers();
-    for_each_item(o.pool, o.shape, p, [](Item item) { item.backward(); });
+    for_each_sample(o.pool, o.shape, p, [](Sample sample) { sample.backward(); });
     store({&o.gate_gradients, &o.dh0, &o.dc0});
   });
 }
@@ -177,13 +177,13 @@ void row_gradients(const RnnShape& s, const RnnPointers<double>& p, const Double
   std::fill_n(grads.w_hh.data() + row * H, H, 0.0);
   double db_ih = 0, db_hh = 0;
   for (int64_t b = 0; b < s.batch; ++b) {
-    const Item item(s, p, b, d);
-    for (int64_t step = 0; step < item.path().length; ++step) {
-      const int64_t t = item.path().time(step), r = b * s.steps + t;
+    const Sample sample(s, p, b, d);
+    for (int64_t step = 0; step < sample.path().length; ++step) {
+      const int64_t t = sample.path().time(step), r = b * s.steps + t;
       const double gx = g[(r * s.directions() + d) * wide + row];
       const double gh = gru_n ? g[(r * s.directions() + d) * wide + row + H] : gx;
       for (int64_t i = 0; i < s.in; ++i) grads.w_ih[row * s.in + i] += gx * p.x[r * s.in + i];
-      for (int64_t k = 0; k < H; ++k) grads.w_hh[row * H + k] += gh * item.before(step, k);
+      for (int64_t k = 0; k < H; ++k) grads.w_hh[row * H + k] += gh * sample.before(step, k);
       db_ih += gx;
       db_hh += gh;
     }
@@ -220,9 +220,9 @@ std::unique_ptr<Step> prepare_grad_w(const RnnGradW& op, ReferenceBinding& bindi
 
 }  // namespace
 
-Table recurrent_reference() {
-  return {reference_row(prepare_rnn), reference_row(prepare_rnn_grad),
-          reference_row(prepare_grad_x), reference_row(prepare_grad_w)};
+KernelTable recurrent_reference() {
+  return {reference_kernel(prepare_rnn), reference_kernel(prepare_rnn_grad),
+          reference_kernel(prepare_grad_x), reference_kernel(prepare_grad_w)};
 }
 
 }  // namespace ridgeline::cpu

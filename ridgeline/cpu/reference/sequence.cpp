@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ridgeline/cpu/reference/row.h"
+#include "ridgeline/cpu/reference/kernel.h"
 
 namespace ridgeline::cpu {
 namespace {
@@ -30,13 +30,13 @@ std::unique_ptr<Step> prepare_embedding_grad(const EmbeddingGrad& op, ReferenceB
   });
 }
 
-// The step of item b that `at` names.
+// The time step of sample b that `at` names.
 int64_t selected(const Tensor& lengths, int64_t steps, int64_t at, int64_t b) {
   const int64_t length = lengths.data != nullptr ? lengths.as<int32_t>()[b] : steps;
   return at >= 0 ? at : std::max<int64_t>(0, length + at);
 }
 
-std::unique_ptr<Step> prepare_select(const SelectStep& op, ReferenceBinding& binding) {
+std::unique_ptr<Step> prepare_select(const SelectTimestep& op, ReferenceBinding& binding) {
   return make_step([steps = op.steps, at = op.at, batch = op.batch(), width = op.features(),
                     lengths = binding.read(op.lengths), x = binding.reads(op.x),
                     y = binding.writes(op.y)]() mutable {
@@ -49,7 +49,7 @@ std::unique_ptr<Step> prepare_select(const SelectStep& op, ReferenceBinding& bin
   });
 }
 
-std::unique_ptr<Step> prepare_select_grad(const SelectStepGrad& op, ReferenceBinding& binding) {
+std::unique_ptr<Step> prepare_select_grad(const SelectTimestepGrad& op, ReferenceBinding& binding) {
   return make_step([steps = op.steps, at = op.at, batch = op.batch(), width = op.features(),
                     lengths = binding.read(op.lengths), dy = binding.reads(op.dy),
                     dx = binding.writes(op.dx)]() mutable {
@@ -71,10 +71,10 @@ std::unique_ptr<Step> prepare_copy(const Copy& op, ReferenceBinding& binding) {
 
 }  // namespace
 
-Table sequence_reference() {
-  return {reference_row(prepare_embedding), reference_row(prepare_embedding_grad),
-          reference_row(prepare_select), reference_row(prepare_select_grad),
-          reference_row(prepare_copy)};
+KernelTable sequence_reference() {
+  return {reference_kernel(prepare_embedding), reference_kernel(prepare_embedding_grad),
+          reference_kernel(prepare_select), reference_kernel(prepare_select_grad),
+          reference_kernel(prepare_copy)};
 }
 
 }  // namespace ridgeline::cpu

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ridgeline/cpu/reference/row.h"
+#include "ridgeline/cpu/reference/kernel.h"
 #include "ridgeline/cpu/reference/score.h"
 
 namespace ridgeline::cpu {
@@ -79,9 +79,9 @@ std::unique_ptr<Step> prepare_argmax(const Argmax& op, ReferenceBinding& binding
 
 }  // namespace
 
-Table softmax_reference() {
-  return {reference_row(prepare_xent), reference_row(prepare_xent_grad),
-          reference_row(prepare_softmax), reference_row(prepare_argmax)};
+KernelTable softmax_reference() {
+  return {reference_kernel(prepare_xent), reference_kernel(prepare_xent_grad),
+          reference_kernel(prepare_softmax), reference_kernel(prepare_argmax)};
 }
 
 }  // namespace ridgeline::cpu

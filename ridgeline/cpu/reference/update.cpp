@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "ridgeline/cpu/reference/grad_scale_values.h"
-#include "ridgeline/cpu/reference/row.h"
+#include "ridgeline/cpu/reference/kernel.h"
 
 namespace ridgeline::cpu {
 namespace {
@@ -98,9 +98,9 @@ std::unique_ptr<Step> prepare_tick(const Tick& op, ReferenceBinding& binding) {
 
 }  // namespace
 
-Table update_reference() {
-  return {reference_row(prepare_sgd), reference_row(prepare_adam), reference_row(prepare_norm),
-          reference_row(prepare_tick)};
+KernelTable update_reference() {
+  return {reference_kernel(prepare_sgd), reference_kernel(prepare_adam),
+          reference_kernel(prepare_norm), reference_kernel(prepare_tick)};
 }
 
 }  // namespace ridgeline::cpu

@@ -310,7 +310,7 @@ void combine(const CombineArgs<T>& g, Range features, Range rows) {
 // --- Activations on flat arrays ---
 
 template <typename T>
-void activate_array(Act act, const T* x, T* y, int64_t count) {
+void activate_array(SimdActivation act, const T* x, T* y, int64_t count) {
   const Tag<T> d;
   const int64_t lanes = int64_t(hn::Lanes(d));
   int64_t i = 0;
@@ -323,7 +323,7 @@ void activate_array(Act act, const T* x, T* y, int64_t count) {
 }
 
 template <typename T>
-void activation_grad_array(Act act, const T* saved, const T* dy, T* dx, int64_t count) {
+void activation_grad_array(SimdActivation act, const T* saved, const T* dy, T* dx, int64_t count) {
   const Tag<T> d;
   const int64_t lanes = int64_t(hn::Lanes(d));
   int64_t i = 0;
@@ -339,10 +339,10 @@ void activation_grad_array(Act act, const T* saved, const T* dy, T* dx, int64_t 
 }
 
 template <typename T>
-inline constexpr BatchKernels<T> kTable{
+inline constexpr BatchFunctions<T> kTable{
     gather<T>,  to_panels<T>, from_panels<T>,    softmax_xent<T>,
     softmax<T>, combine<T>,   activate_array<T>, activation_grad_array<T>};
-RIDGELINE_SIMD_TABLE(BatchKernels, batch_kernels, kTable)
+RIDGELINE_SIMD_TABLE(BatchFunctions, batch_functions, kTable)
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -350,7 +350,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ridgeline::cpu::simd {
 
-RIDGELINE_SIMD_DISPATCH(BatchKernels, batch_kernels);
+RIDGELINE_SIMD_DISPATCH(BatchFunctions, batch_functions);
 
 }  // namespace ridgeline::cpu::simd
 #endif  // HWY_ONCE

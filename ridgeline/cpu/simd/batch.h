@@ -14,7 +14,7 @@ namespace ridgeline::cpu::simd {
 template <typename T>
 struct GatherArgs {
   const uint8_t* set;    // [N, features]
-  const int32_t* order;  // [n] row numbers of the set
+  const int32_t* order;  // [n] indices of samples in the set
   int64_t n, features;
   T scale, shift;
   T* x;  // batch-major, rows ldx apart; may be null
@@ -53,12 +53,12 @@ struct CombineArgs {
   const T* saved;
   T* dx;  // may be the first part
   int64_t features;
-  Act act;
+  SimdActivation act;
   const T* keep = nullptr;  // of dropout; null: 1
 };
 
 template <typename T>
-struct BatchKernels {
+struct BatchFunctions {
   void (*gather)(const GatherArgs<T>&, Range blocks);
   // Batch-major a[n, features] (rows lda apart) to panels and back, for a range of rows and
   // features.
@@ -71,11 +71,11 @@ struct BatchKernels {
   void (*softmax)(const T* z, T* y, int64_t n, int64_t classes, Range groups);
   void (*combine)(const CombineArgs<T>&, Range features, Range rows);
   // y = act(x) and dx = dy * act'(saved) on flat arrays; y may be x, dx may be dy or saved.
-  void (*activate)(Act act, const T* x, T* y, int64_t count);
-  void (*activation_grad)(Act act, const T* saved, const T* dy, T* dx, int64_t count);
+  void (*activate)(SimdActivation act, const T* x, T* y, int64_t count);
+  void (*activation_grad)(SimdActivation act, const T* saved, const T* dy, T* dx, int64_t count);
 };
 
 template <typename T>
-const BatchKernels<T>& batch_kernels();
+const BatchFunctions<T>& batch_functions();
 
 }  // namespace ridgeline::cpu::simd

@@ -17,7 +17,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Floats = hn::CappedTag<float, 16>;  // a panel is whole vectors
 using V = hn::Vec<Floats>;
 
-HWY_INLINE V larger(V a, V b) {  // a NaN if there is one
+HWY_INLINE V nan_max(V a, V b) {  // a NaN if there is one
   return hn::IfThenElse(hn::Eq(a, a), hn::Max(a, b), a);
 }
 
@@ -49,11 +49,11 @@ void store_rows(const Bf16ConvEnd& end, const float* c, int64_t rows, uint16_t* 
     for (int64_t o = 0; o < kBf16Panel; o += lanes) {
       V value = hn::LoadU(d, from + o);
       if (end.pool) {
-        value = larger(larger(value, hn::LoadU(d, from + kBf16Panel + o)),
-                       hn::LoadU(d, from + 2 * kBf16Panel + o));
+        value = nan_max(nan_max(value, hn::LoadU(d, from + kBf16Panel + o)),
+                        hn::LoadU(d, from + 2 * kBf16Panel + o));
       }
       value = hn::Add(value, hn::LoadU(d, end.bias + o));  // the same for all three
-      if (end.relu) value = larger(value, hn::Zero(d));
+      if (end.relu) value = nan_max(value, hn::Zero(d));
       store_halves(value, d, y + t * end.out + o);
     }
   }

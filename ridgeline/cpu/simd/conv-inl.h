@@ -19,13 +19,13 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // A NaN if there is one.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE V larger(D, V a, V b) {
+HWY_INLINE V nan_max(D, V a, V b) {
   return hn::IfThenElse(hn::Eq(a, a), hn::Max(a, b), a);
 }
 
 // y = act(sums + bias); there is room to read past the end of sums.
 template <typename T>
-void finish_row(Act act, T bias, const T* sums, int64_t count, T* y) {
+void finish_row(SimdActivation act, T bias, const T* sums, int64_t count, T* y) {
   const Tag<T> d;
   const int64_t lanes = int64_t(hn::Lanes(d));
   const Vec<T> b = hn::Set(d, bias);

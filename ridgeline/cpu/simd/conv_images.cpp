@@ -4,31 +4,35 @@
 #include <atomic>
 #include <type_traits>
 
-#include "ridgeline/cpu/simd/toom_conv2d.h"
-#include "ridgeline/ops/toom.h"
+#include "ridgeline/cpu/simd/winograd1d_conv2d.h"
+#include "ridgeline/ops/winograd1d.h"
 
 namespace ridgeline::cpu::simd {
 namespace {
 
-// Outputs of a tile; 0: better not.
-int64_t toom_outputs(const DirectShape& s) {
+// The outputs of a Winograd tile; 0 when direct convolution is the better choice.
+int64_t winograd1d_outputs(const DirectShape& s) {
   const int64_t products =
-      toom_products(s.c, {s.kernel_h, s.pad_h, s.h}, {s.kernel_w, s.pad_w, s.w});
-  if (products >= toom_fewest_of_four(s.kernel_w)) return 4;
-  return products >= kToomFewestOfTwo && s.kernel_w > 3 ? 2 : 0;
+      winograd1d_products(s.c, {s.kernel_h, s.pad_h, s.h}, {s.kernel_w, s.pad_w, s.w});
+  if (products >= winograd1d_fewest_of_four(s.kernel_w)) return 4;
+  return products >= kWinograd1dFewestOfTwo && s.kernel_w > 3 ? 2 : 0;
 }
 
-Toom2dShape toom_shape(const DirectShape& shape) { return {shape, toom_outputs(shape)}; }
+Winograd1dConv2dShape winograd1d_shape(const DirectShape& shape) {
+  return {shape, winograd1d_outputs(shape)};
+}
 
 size_t filter_elements(const ImageConv& conv) {
-  return conv.way == ConvWay::toom ? toom_shape(conv.shape).filter_elements()
-                                   : direct_filter_elements(conv.shape);
+  return conv.algorithm == ConvAlgorithm::winograd1d
+             ? winograd1d_shape(conv.shape).filter_elements()
+             : direct_filter_elements(conv.shape);
 }
 
 template <typename T>
 size_t thread_elements(const ImageConv& conv) {
-  return conv.way == ConvWay::toom ? toom_shape(conv.shape).thread_elements()
-                                   : direct_thread_elements<T>(conv.shape);
+  return conv.algorithm == ConvAlgorithm::winograd1d
+             ? winograd1d_shape(conv.shape).thread_elements()
+             : direct_thread_elements<T>(conv.shape);
 }
 
 // A convolution bound to its memory.
@@ -38,28 +42,29 @@ struct Bound {
   const T *w, *bias;
   T* filters;
 
-  // A thread's part of them.
+  // A thread's part of the filters.
   void arrange(int thread, int threads) const {
     if constexpr (std::is_same_v<T, float>) {
-      if (conv.way == ConvWay::toom) {
-        return toom2d_kernels().filters(toom_shape(conv.shape), w, filters,
-                                        split(direct_blocks(conv.shape.k), thread, threads));
+      if (conv.algorithm == ConvAlgorithm::winograd1d) {
+        return winograd1d_conv2d_functions().filters(
+            winograd1d_shape(conv.shape), w, filters,
+            split(direct_blocks(conv.shape.k), thread, threads));
       }
     }
-    if (thread == 0) arrange_filters(conv.shape, w, conv.turned, filters);
+    if (thread == 0) arrange_filters(conv.shape, w, conv.flipped, filters);
   }
   void run(const T* x, T* y, T* scratch) const {
     if constexpr (std::is_same_v<T, float>) {
-      if (conv.way == ConvWay::toom) {
-        return toom2d_kernels().image({toom_shape(conv.shape), filters, bias, conv.act}, x, y,
-                                      scratch);
+      if (conv.algorithm == ConvAlgorithm::winograd1d) {
+        return winograd1d_conv2d_functions().image(
+            {winograd1d_shape(conv.shape), filters, bias, conv.act}, x, y, scratch);
       }
     }
-    direct_kernels<T>().image({conv.shape, filters, bias, conv.act}, x, y, scratch);
+    direct_functions<T>().image({conv.shape, filters, bias, conv.act}, x, y, scratch);
   }
 };
 
-// What a thread has of its own: scratch of any of the convolutions, and two images between them.
+// The scratch of one thread: that of the largest convolution, and two images between convolutions.
 template <typename T>
 struct Own {
   T *scratch, *between[2];
@@ -131,13 +136,13 @@ class ConvImages final : public Step {
 
 }  // namespace
 
-std::string refuse_toom(const ImageConv& conv, DType dtype) {
+std::string refuse_winograd1d(const ImageConv& conv, DType dtype) {
   const DirectShape& s = conv.shape;
   if (dtype != DType::fp32) return "takes fp32 only";
   if (s.kernel_w != 3 && s.kernel_w != 5 && s.kernel_w != 7) {
     return "takes filters of 3, 5 or 7 columns";
   }
-  if (toom_outputs(s) == 0) return "too few products in a sum";
+  if (winograd1d_outputs(s) == 0) return "too few products in a sum";
   return {};
 }
 

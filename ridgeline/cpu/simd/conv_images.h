@@ -5,21 +5,21 @@
 
 #include "ridgeline/core/thread_pool.h"
 #include "ridgeline/cpu/simd/direct_conv.h"
-#include "ridgeline/cpu/simd/row.h"
+#include "ridgeline/cpu/simd/kernel.h"
 
 // Images through one convolution, or several of which each reads what the one before wrote. An
 // image is one thread's and stays in its cache between them; threads take the next one when they
 // are done with the last, so that a slow core does fewer.
 namespace ridgeline::cpu::simd {
 
-enum class ConvWay { direct, toom };  // direct_conv.h, toom_conv2d.h
+enum class ConvAlgorithm { direct, winograd1d };  // direct_conv.h, winograd1d_conv2d.h
 
 // A convolution with its activation and pool.
 struct ImageConv {
   DirectShape shape;
-  Act act = Act::none;
-  ConvWay way = ConvWay::direct;
-  bool turned = false;  // as in arrange_filters; direct only
+  SimdActivation act = SimdActivation::none;
+  ConvAlgorithm algorithm = ConvAlgorithm::direct;
+  bool flipped = false;  // as in arrange_filters; direct only
   Value w, b;
 
   int64_t in() const { return shape.c * shape.h * shape.w; }
@@ -29,8 +29,8 @@ struct ImageConv {
   }
 };
 
-// Why toom_conv2d.h should not; empty if it may.
-std::string refuse_toom(const ImageConv& conv, DType dtype);
+// Why winograd1d_conv2d.h refuses the convolution; empty if it does not.
+std::string refuse_winograd1d(const ImageConv& conv, DType dtype);
 
 size_t conv_images_workspace(const std::vector<ImageConv>& chain, DType dtype, int threads);
 // x[n, in] to y[n, out]

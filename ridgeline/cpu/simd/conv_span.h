@@ -3,12 +3,12 @@
 #include <string>
 
 #include "ridgeline/cpu/simd/direct_conv.h"
-#include "ridgeline/cpu/simd/row.h"
+#include "ridgeline/cpu/simd/kernel.h"
 
-// What rows of convolutions that keep an image in one thread share.
+// Helpers of the convolution kernels that keep an image in one thread.
 namespace ridgeline::cpu::simd {
 
-// A convolution and what follows it in a row.
+// A convolution and the ops that follow it directly.
 struct ConvSpan {
   const Conv2d* conv = nullptr;
   const Activation* activation = nullptr;
@@ -18,25 +18,27 @@ struct ConvSpan {
   const Value& y() const {
     return pool != nullptr ? pool->y : activation != nullptr ? activation->y : conv->y;
   }
-  Act act() const { return activation != nullptr ? act_of(activation->kind) : Act::none; }
+  SimdActivation act() const {
+    return activation != nullptr ? simd_activation(activation->kind) : SimdActivation::none;
+  }
   DirectShape shape() const;
 };
 
-// How much of what follows a convolution a row takes along.
+// How many of the ops behind a convolution a kernel covers.
 enum class ConvReach {
   alone,
   activated,  // and the activation, if there is one
   pooled,     // and a max pool of 2 x 2 behind that
 };
-// No convolution in it if the next ops are something else.
+// The result holds no convolution if the next ops are something else.
 ConvSpan find_conv(const Rest& rest, ConvReach reach);
 
 DirectShape direct_shape(const Conv2dShape& conv, bool pooled = false);
 
-// Why no row of stride 1 without dilation takes it; empty if they do.
+// Why the kernels for stride 1 without dilation refuse it; empty if they do not.
 std::string refuse_conv(const Conv2dShape& shape, const Value& x);
 
-// What a row reaching so far covers, all but its workspace.
+// The cover of a kernel with this reach, without its workspace.
 Cover cover_conv(const Rest& rest, ConvReach reach);
 
 }  // namespace ridgeline::cpu::simd

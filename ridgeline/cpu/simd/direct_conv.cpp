@@ -106,7 +106,7 @@ void pool_row(T* upper, const T* lower, int64_t count) {
     Vec<T> left, right, lower_left, lower_right;
     hn::LoadInterleaved2(d, upper + 2 * q, left, right);
     hn::LoadInterleaved2(d, lower + 2 * q, lower_left, lower_right);
-    const Vec<T> most = larger(d, larger(d, left, right), larger(d, lower_left, lower_right));
+    const Vec<T> most = nan_max(d, nan_max(d, left, right), nan_max(d, lower_left, lower_right));
     hn::StoreU(most, d, upper + q);  // what is still to be read lies further on
   }
 }
@@ -150,8 +150,8 @@ void direct_image(const DirectArgs<T>& args, const T* x, T* y, T* scratch) {
 }
 
 template <typename T>
-constexpr DirectKernels<T> kDirect{direct_image<T>};
-RIDGELINE_SIMD_TABLE(DirectKernels, direct_kernels, kDirect)
+constexpr DirectFunctions<T> kDirect{direct_image<T>};
+RIDGELINE_SIMD_TABLE(DirectFunctions, direct_functions, kDirect)
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -159,21 +159,21 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ridgeline::cpu::simd {
 
-RIDGELINE_SIMD_DISPATCH(DirectKernels, direct_kernels);
+RIDGELINE_SIMD_DISPATCH(DirectFunctions, direct_functions);
 
 size_t direct_filter_elements(const DirectShape& shape) {
   return size_t(shape.k * shape.c * shape.kernel_h * shape.kernel_w);
 }
 
 template <typename T>
-void arrange_filters(const DirectShape& shape, const T* w, bool turned, T* filters) {
+void arrange_filters(const DirectShape& shape, const T* w, bool flipped, T* filters) {
   const int64_t area = shape.kernel_h * shape.kernel_w, taps = shape.c * area;
   for (int64_t block = 0; block < direct_blocks(shape.k); ++block) {
     const auto [begin, end] = direct_block(shape.k, block);
     for (int64_t tap = 0; tap < taps; ++tap) {
       const int64_t c = tap / area, last = area - 1 - tap % area;
       for (int64_t o = begin; o < end; ++o) {
-        *filters++ = turned ? w[(c * shape.k + o) * area + last] : w[o * taps + tap];
+        *filters++ = flipped ? w[(c * shape.k + o) * area + last] : w[o * taps + tap];
       }
     }
   }

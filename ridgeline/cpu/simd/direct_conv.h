@@ -47,7 +47,7 @@ struct DirectArgs {
   DirectShape shape;
   const T* filters;  // by arrange_filters
   const T* bias;     // [k], may be null
-  Act act;
+  SimdActivation act;
 };
 
 // The first channel and the count of each block: as even as they can be, kDirectBlock at most.
@@ -57,17 +57,17 @@ constexpr Range direct_block(int64_t k, int64_t block) {
 }
 
 // filters: [block][c, kernel_h, kernel_w][channels of the block], from w[k, c, kernel_h, kernel_w].
-// With `turned`, w is [c, k, kernel_h, kernel_w] and is read turned around: the convolution then
-// takes the gradient of an output to that of its input.
+// With `flipped`, w is [c, k, kernel_h, kernel_w] and its taps are read in reverse order: the
+// convolution then takes the gradient of an output to that of its input.
 template <typename T>
-void arrange_filters(const DirectShape& shape, const T* w, bool turned, T* filters);
+void arrange_filters(const DirectShape& shape, const T* w, bool flipped, T* filters);
 
 template <typename T>
-struct DirectKernels {
+struct DirectFunctions {
   // One image x[c, h, w] to y[k, out_h, out_w], or half of both with a pool.
   void (*image)(const DirectArgs<T>& args, const T* x, T* y, T* scratch);
 };
 template <typename T>
-const DirectKernels<T>& direct_kernels();
+const DirectFunctions<T>& direct_functions();
 
 }  // namespace ridgeline::cpu::simd

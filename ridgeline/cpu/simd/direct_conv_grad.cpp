@@ -154,8 +154,9 @@ void gradient(const DirectGradArgs<T>& g, Range units, T* scratch) {
 }
 
 template <typename T>
-constexpr DirectGradKernels<T> kDirectGrad{grad_block, grad_scratch<T>, pad_images<T>, gradient<T>};
-RIDGELINE_SIMD_TABLE(DirectGradKernels, direct_grad_kernels, kDirectGrad)
+constexpr DirectGradFunctions<T> kDirectGrad{grad_block, grad_scratch<T>, pad_images<T>,
+                                             gradient<T>};
+RIDGELINE_SIMD_TABLE(DirectGradFunctions, direct_grad_functions, kDirectGrad)
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -163,7 +164,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ridgeline::cpu::simd {
 
-RIDGELINE_SIMD_DISPATCH(DirectGradKernels, direct_grad_kernels);
+RIDGELINE_SIMD_DISPATCH(DirectGradFunctions, direct_grad_functions);
 
 }  // namespace ridgeline::cpu::simd
 #endif  // HWY_ONCE

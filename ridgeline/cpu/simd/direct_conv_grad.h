@@ -27,7 +27,7 @@ struct DirectGradArgs {
 };
 
 template <typename T>
-struct DirectGradKernels {
+struct DirectGradFunctions {
   // Output channels whose sums are made together, for a filter of this width.
   int64_t (*block)(int64_t kernel_w);
   // Elements that gradient() needs of its own.
@@ -39,6 +39,6 @@ struct DirectGradKernels {
   void (*gradient)(const DirectGradArgs<T>& args, Range units, T* scratch);
 };
 template <typename T>
-const DirectGradKernels<T>& direct_grad_kernels();
+const DirectGradFunctions<T>& direct_grad_functions();
 
 }  // namespace ridgeline::cpu::simd

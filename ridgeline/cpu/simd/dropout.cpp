@@ -164,8 +164,8 @@ void dropout_panels(const PanelDropoutArgs<T>& g, Range features, int64_t n) {
 }
 
 template <typename T>
-inline constexpr DropoutKernels<T> kDropoutTable{dropout<T>, dropout_panels<T>};
-RIDGELINE_SIMD_TABLE(DropoutKernels, dropout_kernels, kDropoutTable)
+inline constexpr DropoutFunctions<T> kDropoutTable{dropout<T>, dropout_panels<T>};
+RIDGELINE_SIMD_TABLE(DropoutFunctions, dropout_functions, kDropoutTable)
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -173,7 +173,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ridgeline::cpu::simd {
 
-RIDGELINE_SIMD_DISPATCH(DropoutKernels, dropout_kernels);
+RIDGELINE_SIMD_DISPATCH(DropoutFunctions, dropout_functions);
 
 }  // namespace ridgeline::cpu::simd
 #endif  // HWY_ONCE

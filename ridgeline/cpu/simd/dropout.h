@@ -29,12 +29,12 @@ struct PanelDropoutArgs {
 };
 
 template <typename T>
-struct DropoutKernels {
+struct DropoutFunctions {
   void (*flat)(const DropoutArgs<T>&, Range elements);
   void (*panels)(const PanelDropoutArgs<T>&, Range features, int64_t n);
 };
 
 template <typename T>
-const DropoutKernels<T>& dropout_kernels();
+const DropoutFunctions<T>& dropout_functions();
 
 }  // namespace ridgeline::cpu::simd

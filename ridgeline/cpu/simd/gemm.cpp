@@ -44,7 +44,7 @@ struct ForwardTile {
         g.in, g.w + o * g.in, g.in, g.x + panel * g.in * kPanel<T> + column, kPanel<T>, acc);
     const int64_t at = (panel * g.out + o) * kPanel<T> + column;
     if (g.z != nullptr) store(acc, g.z + at);
-    if (g.act == Act::relu) {
+    if (g.act == SimdActivation::relu) {
       RIDGELINE_UNROLL
       for (int m = 0; m < kRows; ++m) {
         RIDGELINE_UNROLL
@@ -52,7 +52,7 @@ struct ForwardTile {
       }
     }
     store(acc, g.y + at);
-    if (g.act == Act::none || g.act == Act::relu) return;
+    if (g.act == SimdActivation::none || g.act == SimdActivation::relu) return;
     for (int m = 0; m < kRows; ++m) {
       for (int j = 0; j < kVectors; ++j) {
         T* y = g.y + at + m * kPanel<T> + j * lanes;
@@ -103,7 +103,7 @@ struct InputGradTile {
     accumulate<kRows, kVectors, Along::m, T>(
         depth, w, g.in, g.dz + (panel * g.out + g.depth.begin) * kPanel<T> + column, kPanel<T>,
         acc);
-    if (g.act == Act::relu) {
+    if (g.act == SimdActivation::relu) {
       RIDGELINE_UNROLL
       for (int m = 0; m < kRows; ++m) {
         RIDGELINE_UNROLL
@@ -114,7 +114,7 @@ struct InputGradTile {
       }
     }
     ForwardTile::store(acc, g.dx + at);
-    if (g.act == Act::none || g.act == Act::relu) return;
+    if (g.act == SimdActivation::none || g.act == SimdActivation::relu) return;
     for (int m = 0; m < kRows; ++m) {
       for (int j = 0; j < kVectors; ++j) {
         const int64_t where = at + m * kPanel<T> + j * lanes;
@@ -174,7 +174,7 @@ void input_grad(const InputGradArgs<T>& g, Range rows, Range columns) {
   do {
     const bool last = part.depth.begin + kDepthBlock >= g.depth.end;
     part.depth.end = last ? g.depth.end : part.depth.begin + kDepthBlock;
-    part.act = last ? g.act : Act::none;
+    part.act = last ? g.act : SimdActivation::none;
     run_tiles<InputGradTile, T>(part, part.depth.end - part.depth.begin, rows, columns);
     part.add = true;
     part.depth.begin = part.depth.end;
@@ -182,8 +182,8 @@ void input_grad(const InputGradArgs<T>& g, Range rows, Range columns) {
 }
 
 template <typename T>
-inline constexpr Kernels<T> kProducts{forward<T>, input_grad<T>, weight_grad<T>};
-RIDGELINE_SIMD_TABLE(Kernels, kernels, kProducts)
+inline constexpr GemmFunctions<T> kProducts{forward<T>, input_grad<T>, weight_grad<T>};
+RIDGELINE_SIMD_TABLE(GemmFunctions, gemm_functions, kProducts)
 const char* target_name() { return hwy::TargetName(HWY_TARGET); }
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
@@ -192,7 +192,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ridgeline::cpu::simd {
 
-RIDGELINE_SIMD_DISPATCH(Kernels, kernels);
+RIDGELINE_SIMD_DISPATCH(GemmFunctions, gemm_functions);
 HWY_EXPORT(target_name);
 const char* instruction_set() { return HWY_DYNAMIC_DISPATCH(target_name)(); }
 

@@ -11,7 +11,7 @@
 // depend on how the range is cut: every element is one sum in a fixed order.
 namespace ridgeline::cpu::simd {
 
-enum class Act : uint8_t { none, relu, tanh, sigmoid, gelu };
+enum class SimdActivation : uint8_t { none, relu, tanh, sigmoid, gelu };
 
 // y = act(x w^T + b), x and y in panels.
 template <typename T>
@@ -22,11 +22,11 @@ struct ForwardArgs {
   T* y;           // panels, [n, out]
   T* z;           // panels, [n, out]: receives x w^T + b before the activation; may be null
   int64_t in, out;
-  Act act;
+  SimdActivation act;
 };
 
 // dx = (dz w) * act'(saved): with the activation of the layer below, dx is that layer's dz. With a
-// part of out only, dx is a part of that sum (act must be none); see BatchKernels::combine.
+// part of out only, dx is a part of that sum (act must be none); see BatchFunctions::combine.
 template <typename T>
 struct InputGradArgs {
   const T* w;      // [out, in]
@@ -34,7 +34,7 @@ struct InputGradArgs {
   T* dx;           // panels, [n, in]
   const T* saved;  // panels, [n, in]: the activation's output (gelu: its input); unused for none
   int64_t in, out;
-  Act act;
+  SimdActivation act;
   Range depth;       // of out; {0, out} for the whole sum
   bool add = false;  // to what dx holds: a sum in parts, one after the other
 };
@@ -88,15 +88,15 @@ constexpr size_t sparse_scratch_bytes(int64_t out) {
 // rows, beginning on a multiple of kGroup (weight_grad: of in). weight_grad handles db in the call
 // whose columns end with in.
 template <typename T>
-struct Kernels {
+struct GemmFunctions {
   void (*forward)(const ForwardArgs<T>&, Range rows, Range columns);
   void (*input_grad)(const InputGradArgs<T>&, Range rows, Range columns);
   void (*weight_grad)(const WeightGradArgs<T>&, Range rows, Range columns);
 };
 
-// The kernels for this machine's instruction set.
+// The functions for this machine's instruction set.
 template <typename T>
-const Kernels<T>& kernels();
+const GemmFunctions<T>& gemm_functions();
 
 const char* instruction_set();
 

@@ -19,7 +19,7 @@ namespace ridgeline::cpu::simd {
 template <typename T>
 inline constexpr int64_t kPanel = 128 / int64_t{sizeof(T)};
 
-// Rows of the smallest piece of a panel that a thread takes: one cache line.
+// Rows of the smallest part of a panel that a thread takes: one cache line.
 template <typename T>
 inline constexpr int64_t kGroup = 64 / int64_t{sizeof(T)};
 

@@ -85,17 +85,17 @@ HWY_INLINE V normal_below(D d, V x, V& density) {
 }
 
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE V activate(D d, Act act, V x) {
+HWY_INLINE V activate(D d, SimdActivation act, V x) {
   switch (act) {
-    case Act::none:
+    case SimdActivation::none:
       return x;
-    case Act::relu:
+    case SimdActivation::relu:
       return hn::Max(hn::Zero(d), x);  // in this order, NaN stays NaN on x86
-    case Act::tanh:
+    case SimdActivation::tanh:
       return HWY_NAMESPACE::tanh(d, x);
-    case Act::sigmoid:
+    case SimdActivation::sigmoid:
       return sigmoid(d, x);
-    case Act::gelu: {
+    case SimdActivation::gelu: {
       V density;
       return hn::Mul(x, normal_below(d, x, density));
     }
@@ -105,18 +105,18 @@ HWY_INLINE V activate(D d, Act act, V x) {
 
 // dy * f'(saved); saved is f's output, for gelu its input.
 template <class D, class V = hn::Vec<D>>
-HWY_INLINE V activation_grad(D d, Act act, V saved, V dy) {
+HWY_INLINE V activation_grad(D d, SimdActivation act, V saved, V dy) {
   using T = hn::TFromD<D>;
   switch (act) {
-    case Act::none:
+    case SimdActivation::none:
       return dy;
-    case Act::relu:
+    case SimdActivation::relu:
       return hn::IfThenElseZero(hn::Gt(saved, hn::Zero(d)), dy);
-    case Act::tanh:
+    case SimdActivation::tanh:
       return hn::Mul(dy, hn::NegMulAdd(saved, saved, hn::Set(d, T(1))));
-    case Act::sigmoid:
+    case SimdActivation::sigmoid:
       return hn::Mul(dy, hn::Mul(saved, hn::Sub(hn::Set(d, T(1)), saved)));
-    case Act::gelu: {  // Phi(x) + x phi(x)
+    case SimdActivation::gelu: {  // Phi(x) + x phi(x)
       V density;
       const V below = normal_below(d, saved, density);
       const V scaled = hn::Mul(saved, hn::Set(d, T(0.3989422804014327)));

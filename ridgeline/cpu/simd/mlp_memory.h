@@ -3,11 +3,11 @@
 #include <optional>
 #include <vector>
 
+#include "ridgeline/cpu/simd/kernel.h"
 #include "ridgeline/cpu/simd/mlp_step.h"
-#include "ridgeline/cpu/simd/row.h"
 #include "ridgeline/plan/mlp_step.h"
 
-// What the rows of a perceptron's whole training step share.
+// Helpers of the kernels that run a perceptron's whole training step.
 namespace ridgeline::cpu::simd {
 
 // The layers with their weights and momenta; without memory where there is no binding.
@@ -19,7 +19,8 @@ std::vector<MlpLayer<T>> mlp_layers(const MlpStepOps& ops, const Binding* bindin
   };
   for (const MlpStepOps::Layer& layer : ops.layers) {
     const Linear& linear = *layer.linear;
-    const Act act = layer.activation != nullptr ? act_of(layer.activation->kind) : Act::none;
+    const SimdActivation act = layer.activation != nullptr ? simd_activation(layer.activation->kind)
+                                                           : SimdActivation::none;
     MlpLayer<T>& one = layers.emplace_back(
         MlpLayer<T>{linear.in(), linear.out(), act, memory(linear.w), memory(linear.b)});
     if (layer.dropout != nullptr) one.dropout = layer.dropout->mask;
@@ -52,7 +53,7 @@ class MlpStepMemory {
     order_ = binding.read(ops.images->order).as<int32_t>();
     first_ = binding.read(ops.images->first).as<int64_t>();
     if (const SgdUpdate* update = ops.layers[0].update_w) {
-      turn_.sgd = {0, T(update->momentum), T(update->weight_decay), update->nesterov};
+      iteration_.sgd = {0, T(update->momentum), T(update->weight_decay), update->nesterov};
       lr_ = binding.read(update->lr).as<double>();
     } else {
       adam_ = *ops.layers[0].adam_w;
@@ -64,15 +65,15 @@ class MlpStepMemory {
     tick_ = binding.write(ops.tick->tick).as<int32_t>();
   }
 
-  // One step: MlpScore step(batch, n, scale, turn)
+  // One step: MlpScore step(batch, n, scale, iteration)
   template <typename F>
   void run(F step) {
     const int32_t tick = *tick_;
     batch_.order = order_ + *first_ + int64_t{tick} * n_;
-    turn_.sgd.lr = T(lr_[tick]);
-    if (step_ != nullptr) turn_.step = uint64_t(*step_ + tick);
-    if (adam_) turn_.adam = Adam<T>(*adam_, lr_[tick], int64_t(turn_.step) + 1);
-    const MlpScore score = step(batch_, n_, scale_, turn_);
+    iteration_.sgd.lr = T(lr_[tick]);
+    if (step_ != nullptr) iteration_.step = uint64_t(*step_ + tick);
+    if (adam_) iteration_.adam = Adam<T>(*adam_, lr_[tick], int64_t(iteration_.step) + 1);
+    const MlpScore score = step(batch_, n_, scale_, iteration_);
     loss_[tick] = scale_ * score.loss;
     if (correct_ != nullptr) correct_[tick] = score.correct;
     *tick_ = tick + 1;
@@ -82,7 +83,7 @@ class MlpStepMemory {
   int64_t n_;
   double scale_;
   MlpBatch<T> batch_{};
-  MlpTurn<T> turn_;
+  MlpIteration<T> iteration_;
   std::optional<AdamUpdate> adam_;
   const int32_t* order_;
   const int64_t *first_, *step_;  // step_: null without

@@ -9,14 +9,14 @@
 namespace ridgeline::cpu::simd {
 namespace {
 
-// From this many batch rows a thread on, sharing out the batch beats sharing out the weights:
+// With at least this many samples a thread, sharing the batch beats sharing the weights:
 // adding up the gradients is then small beside making them.
 constexpr int64_t kRowsToShareBatch = 128;
 
-// Logits this few are computed by the thread that takes their rows' loss.
+// When a sample has at most this many logits, the thread that computes its loss computes them too.
 constexpr int64_t kFewClasses = 64;
 
-// Batch rows that pass through the net together: enough that w and dw, read once a chunk, cost
+// Samples that pass through the net together: enough that w and dw, read once a chunk, cost
 // little, few enough that activations stay in cache.
 constexpr int64_t kChunk = 128;
 
@@ -31,9 +31,9 @@ struct MlpStep<T>::Frame {
   ThreadPool& pool;
   const MlpBatch<T>& batch;
   double scale;
-  const MlpTurn<T>& turn;
-  const Kernels<T>& kernels;
-  const BatchKernels<T>& batch_kernels;
+  const MlpIteration<T>& iteration;
+  const GemmFunctions<T>& gemm;
+  const BatchFunctions<T>& batch_kernels;
 };
 
 template <typename T>
@@ -52,7 +52,7 @@ struct MlpStep<T>::Member {
 
 template <typename T>
 struct MlpStep<T>::Chunk {
-  int64_t begin, n;  // rows of the batch
+  int64_t begin, n;  // samples of the batch
   bool first, last;
 };
 
@@ -83,10 +83,11 @@ void MlpStep<T>::lay_out(int64_t n_max) {
     const size_t outputs = panel_elements<T>(n, layer.out);
     Offsets o{};
     o.y_panels = take(shared, outputs);
-    o.z_panels = layer.act == Act::gelu ? take(shared, outputs) : 0;
+    o.z_panels = layer.act == SimdActivation::gelu ? take(shared, outputs) : 0;
     o.dz_panels = take(shared, outputs);
     // Gradients of tanh and sigmoid want y as it was.
-    const bool keeps_y = layer.drops() && (layer.act == Act::tanh || layer.act == Act::sigmoid);
+    const bool keeps_y = layer.drops() && (layer.act == SimdActivation::tanh ||
+                                           layer.act == SimdActivation::sigmoid);
     o.dropped_panels = keeps_y ? take(shared, outputs) : o.y_panels;
     o.keep_panels = layer.drops() ? take(shared, outputs) : 0;
     o.x = take(copies, size_t(n * padded_ld<T>(layer.in)));
@@ -143,10 +144,10 @@ template <typename T>
 void MlpStep<T>::forward(const Frame& f, const Member& m, const Chunk& c, size_t l) const {
   const MlpLayer<T>& layer = layers_[l];
   const Range rows = own(layer.out, m);
-  T* z = layer.act == Act::gelu ? m.ours(offsets_[l].z_panels) : nullptr;
+  T* z = layer.act == SimdActivation::gelu ? m.ours(offsets_[l].z_panels) : nullptr;
   T* y = m.ours(offsets_[l].y_panels);
-  f.kernels.forward({layer.w, layer.b, input_panels(m, l), y, z, layer.in, layer.out, layer.act},
-                    rows, {0, c.n});
+  f.gemm.forward({layer.w, layer.b, input_panels(m, l), y, z, layer.in, layer.out, layer.act}, rows,
+                 {0, c.n});
   if (layer.drops()) drop(f, m, c, l, rows);
   if (!copies_ && l + 1 < layers_.size()) {
     f.batch_kernels.from_panels(input_panels(m, l + 1), layer.out, m.ours(offsets_[l + 1].x),
@@ -159,9 +160,9 @@ template <typename T>
 void MlpStep<T>::drop(const Frame& f, const Member& m, const Chunk& c, size_t l, Range rows) const {
   const DropoutMask& mask = layers_[l].dropout;
   const Offsets& o = offsets_[l];
-  dropout_kernels<T>().panels(
+  dropout_functions<T>().panels(
       {m.ours(o.y_panels), m.ours(o.dropped_panels), m.ours(o.keep_panels), layers_[l].out,
-       mask.row_offset + c.begin, mask.seed, DropoutMask::stream(mask.layer, f.turn.step),
+       mask.sample_offset + c.begin, mask.seed, DropoutMask::stream(mask.layer, f.iteration.step),
        float(mask.p), T(1.0 / (1.0 - mask.p))},
       rows, c.n);
 }
@@ -174,7 +175,7 @@ void MlpStep<T>::loss(const Frame& f, const Member& m, const Chunk& c) const {
   T* logits = m.ours(offsets_[l].y_panels);
   if (few_classes_) {
     const Range columns{groups.begin * kGroup<T>, std::min(groups.end * kGroup<T>, c.n)};
-    f.kernels.forward(
+    f.gemm.forward(
         {layer.w, layer.b, input_panels(m, l), logits, nullptr, layer.in, layer.out, layer.act},
         {0, layer.out}, columns);
   } else {
@@ -189,10 +190,11 @@ void MlpStep<T>::loss(const Frame& f, const Member& m, const Chunk& c) const {
   m.barrier();
 }
 
-// What the layer's activation wants for its gradient.
+// The operand from which the layer's activation computes its gradient.
 template <typename T>
 const T* MlpStep<T>::saved_panels(const Member& m, size_t l) const {
-  return m.ours(layers_[l].act == Act::gelu ? offsets_[l].z_panels : offsets_[l].y_panels);
+  return m.ours(layers_[l].act == SimdActivation::gelu ? offsets_[l].z_panels
+                                                       : offsets_[l].y_panels);
 }
 
 // With few classes the last layer's w is shared out by columns, and own rows of the layer below's
@@ -206,23 +208,22 @@ template <typename T>
 void MlpStep<T>::input_grad(const Frame& f, const Member& m, const Chunk& c, size_t l) const {
   const MlpLayer<T>& layer = layers_[l];
   const MlpLayer<T>& below = layers_[l - 1];
-  InputGradArgs<T> args{layer.w,   m.ours(offsets_[l].dz_panels),
-                        nullptr,   nullptr,
-                        layer.in,  layer.out,
-                        Act::none, {0, layer.out}};
+  InputGradArgs<T> args{layer.w,   m.ours(offsets_[l].dz_panels), nullptr,       nullptr, layer.in,
+                        layer.out, SimdActivation::none,          {0, layer.out}};
   Range rows{0, layer.in};
   if (whole_sums(m, l)) {
     rows = own(layer.in, m);
     args.dx = m.ours(offsets_[l - 1].dz_panels);
-    args.act = below.drops() ? Act::none : below.act;  // then after the dropout's: combine()
+    args.act =
+        below.drops() ? SimdActivation::none : below.act;  // then after the dropout's: combine()
     args.saved = saved_panels(m, l - 1);
   } else {
     args.depth = own(layer.out, m);
-    // Two sets in turn: one is filled while a slower member still reads the other.
+    // Two sets alternate: one is filled while a slower member still reads the other.
     const size_t part = (l % 2) * size_t(m.count) + size_t(m.index);
     args.dx = m.ours(parts_) + part * part_elements_;
   }
-  f.kernels.input_grad(args, rows, {0, c.n});
+  f.gemm.input_grad(args, rows, {0, c.n});
 }
 
 template <typename T>
@@ -265,10 +266,10 @@ void MlpStep<T>::weight_grad(const Frame& f, const Member& m, const Chunk& c, si
   args.db = layer.b != nullptr ? m.ours(offsets_[l].db) : nullptr;
   args.first = c.first;
   args.last = c.last;
-  args.sparse = layer.act == Act::relu;
+  args.sparse = layer.act == SimdActivation::relu;
   args.sparse_scratch = m.ours(sparse_);
   args.update = !by_batch_ && layer.use == GradientUse::sgd;
-  args.sgd = f.turn.sgd;
+  args.sgd = f.iteration.sgd;
   args.w = layer.w;
   args.b = layer.b;
   args.mw = layer.mw;
@@ -277,25 +278,26 @@ void MlpStep<T>::weight_grad(const Frame& f, const Member& m, const Chunk& c, si
     args.dw = layer.mw;
     args.db = layer.mb;
   }
-  f.kernels.weight_grad(args, rows, columns);
+  f.gemm.weight_grad(args, rows, columns);
   if (layer.use == GradientUse::adam && !by_batch_ && c.last) adam(f, m, l, rows, columns);
 }
 
-// Of the part of w whose gradients this member has just made.
+// Updates the part of w whose gradients this member has just computed.
 template <typename T>
 void MlpStep<T>::adam(const Frame& f, const Member& m, size_t l, Range rows, Range columns) const {
-  const UpdateKernels<T>& kernels = update_kernels<T>();
+  const UpdateFunctions<T>& functions = update_functions<T>();
   const MlpLayer<T>& layer = layers_[l];
-  const AdamArgs<T> w{m.ours(offsets_[l].dw), 1, 0, layer.w, layer.mw, layer.vw, f.turn.adam};
+  const AdamArgs<T> w{m.ours(offsets_[l].dw), 1, 0, layer.w, layer.mw, layer.vw, f.iteration.adam};
   if (columns.begin == 0 && columns.end == layer.in) {
-    kernels.adam(w, {rows.begin * layer.in, rows.end * layer.in});
+    functions.adam(w, {rows.begin * layer.in, rows.end * layer.in});
   } else {
     for (int64_t o = rows.begin; o < rows.end; ++o) {
-      kernels.adam(w, {o * layer.in + columns.begin, o * layer.in + columns.end});
+      functions.adam(w, {o * layer.in + columns.begin, o * layer.in + columns.end});
     }
   }
   if (layer.b == nullptr || columns.end != layer.in) return;
-  kernels.adam({m.ours(offsets_[l].db), 1, 0, layer.b, layer.mb, layer.vb, f.turn.adam}, rows);
+  functions.adam({m.ours(offsets_[l].db), 1, 0, layer.b, layer.mb, layer.vb, f.iteration.adam},
+                 rows);
 }
 
 template <typename T>
@@ -313,7 +315,7 @@ void MlpStep<T>::run_chunk(const Frame& f, const Member& m, const Chunk& c) cons
   weight_grad(f, m, c, 0);
 }
 
-// What a member without rows adds.
+// A member without samples adds zeros.
 template <typename T>
 void MlpStep<T>::clear_gradients(const Member& m) const {
   for (size_t l = 0; l < layers_.size(); ++l) {
@@ -322,19 +324,19 @@ void MlpStep<T>::clear_gradients(const Member& m) const {
   }
 }
 
-// Adds up the gradients of the members that took rows of the batch, and updates.
+// Adds up the gradients of the members that took samples of the batch, and updates.
 template <typename T>
 void MlpStep<T>::update(const Frame& f, int thread) const {
-  const UpdateKernels<T>& kernels = update_kernels<T>();
+  const UpdateFunctions<T>& functions = update_functions<T>();
   const int64_t stride = int64_t((shared_bytes_ + private_bytes_) / sizeof(T));
   const std::byte* first = workspace_ + teams_;
   const auto use = [&](const MlpLayer<T>& layer, size_t parts, T* w, T* mw, T* vw, int64_t count) {
     const T* grads = reinterpret_cast<const T*>(first + parts);
     const Range own = split(count, thread, threads_, kGroup<T>);
     if (layer.use == GradientUse::adam) {
-      kernels.adam({grads, threads_, stride, w, mw, vw, f.turn.adam}, own);
+      functions.adam({grads, threads_, stride, w, mw, vw, f.iteration.adam}, own);
     } else {
-      kernels.sgd({grads, threads_, stride, w, mw, f.turn.sgd}, own);
+      functions.sgd({grads, threads_, stride, w, mw, f.iteration.sgd}, own);
     }
   };
   for (size_t l = 0; l < layers_.size(); ++l) {
@@ -346,8 +348,8 @@ void MlpStep<T>::update(const Frame& f, int thread) const {
 
 template <typename T>
 MlpScore MlpStep<T>::run(ThreadPool& pool, const MlpBatch<T>& batch, int64_t n, double scale,
-                         const MlpTurn<T>& turn) {
-  const Frame frame{pool, batch, scale, turn, kernels<T>(), batch_kernels<T>()};
+                         const MlpIteration<T>& iteration) {
+  const Frame frame{pool, batch, scale, iteration, gemm_functions<T>(), batch_functions<T>()};
   std::byte* const teams = workspace_ + teams_;
   pool.run([&](int thread) {
     Member member{&pool, thread, threads_, teams,

@@ -11,7 +11,7 @@
 
 namespace ridgeline::cpu::simd {
 
-// What becomes of a layer's gradients.
+// How a layer's gradients are used.
 enum class GradientUse : uint8_t {
   sgd,
   adam,
@@ -23,10 +23,10 @@ enum class GradientUse : uint8_t {
 template <typename T>
 struct MlpLayer {
   int64_t in, out;
-  Act act;          // none for the last
-  T* w;             // [out, in]
-  T* b;             // [out], may be null
-  T* mw = nullptr;  // momentum, like w and b; null without
+  SimdActivation act;  // none for the last
+  T* w;                // [out, in]
+  T* b;                // [out], may be null
+  T* mw = nullptr;     // momentum, like w and b; null without
   T* mb = nullptr;
   GradientUse use = GradientUse::sgd;
   T* vw = nullptr;  // Adam's second momentum
@@ -40,13 +40,13 @@ template <typename T>
 struct MlpBatch {
   const uint8_t* set;     // [N, layers[0].in]
   const int32_t* labels;  // [N]
-  const int32_t* order;   // [n] row numbers of the set
+  const int32_t* order;   // [n] indices of samples in the set
   T scale = 1, shift = 0;
 };
 
-// What differs from one step to the next.
+// The parameters that differ from one training step to the next.
 template <typename T>
-struct MlpTurn {
+struct MlpIteration {
   Sgd<T> sgd{};  // or
   Adam<T> adam{};
   uint64_t step = 0;  // of dropout's masks
@@ -54,7 +54,7 @@ struct MlpTurn {
 
 struct MlpScore {
   double loss;      // sum over the batch, not scaled
-  int32_t correct;  // rows whose largest logit is first reached at the label
+  int32_t correct;  // samples whose largest logit is first reached at the label
 };
 
 // One step of a multilayer perceptron with softmax cross-entropy, by SGD or Adam, as one parallel
@@ -66,24 +66,24 @@ struct MlpScore {
 //   Small batches: a thread owns rows of each weight matrix (and alone touches them, in all three
 //   products and the update). Outputs are exchanged forward, and backward the parts of dx that each
 //   thread's rows contribute; one barrier a layer each way.
-//   Large batches: a thread takes its own rows of the batch through the whole net; only the
+//   Large batches: a thread takes its own samples through the whole net; only the
 //   gradients of the weights are added up at the end.
 // Either way a long batch passes through in chunks whose activations stay in cache, so scratch does
 // not grow with it.
 template <typename T>
 class MlpStep {
  public:
-  // For batches of up to `n_max` rows on `threads` threads. Layer l's `in` is layer l-1's `out`.
+  // For batches of up to `n_max` samples on `threads` threads. Layer l's `in` is layer l-1's `out`.
   MlpStep(std::vector<MlpLayer<T>> layers, int64_t n_max, int threads);
 
-  bool shares_batch() const { return by_batch_; }  // a thread's rows of it, instead of the weights'
+  bool shares_batch() const { return by_batch_; }  // else threads share the weights
   size_t workspace_bytes() const { return workspace_bytes_; }
   void bind(std::byte* workspace) { workspace_ = workspace; }  // 64-byte aligned
 
   // `scale` multiplies the loss in the gradient: 1 / batch for the mean. 0 < n <= n_max; the pool
   // has `threads` threads. Neither allocates nor throws.
   MlpScore run(ThreadPool& pool, const MlpBatch<T>& batch, int64_t n, double scale,
-               const MlpTurn<T>& turn);
+               const MlpIteration<T>& iteration);
 
  private:
   struct Frame;   // one run's arguments
@@ -117,7 +117,7 @@ class MlpStep {
   std::vector<MlpLayer<T>> layers_;
   int threads_;
   bool by_batch_;     // threads share out the batch, not the weights
-  bool few_classes_;  // the last layer is shared out by batch rows, not by rows of w
+  bool few_classes_;  // threads share the last layer by samples, not by rows of w
   bool copies_;       // each thread keeps its own batch-major inputs
   std::vector<Offsets> offsets_;
   size_t x_panels_ = 0, parts_ = 0, part_elements_ = 0, labels_ = 0, sparse_ = 0;

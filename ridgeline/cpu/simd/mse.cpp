@@ -69,8 +69,8 @@ void run_mse(const MseArgs<T>& g, Range groups) {
 }
 
 template <typename T>
-inline constexpr MseKernels<T> kMseTable{run_mse<T>};
-RIDGELINE_SIMD_TABLE(MseKernels, mse_kernels, kMseTable)
+inline constexpr MseFunctions<T> kMseTable{run_mse<T>};
+RIDGELINE_SIMD_TABLE(MseFunctions, mse_functions, kMseTable)
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -78,7 +78,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ridgeline::cpu::simd {
 
-RIDGELINE_SIMD_DISPATCH(MseKernels, mse_kernels);
+RIDGELINE_SIMD_DISPATCH(MseFunctions, mse_functions);
 
 }  // namespace ridgeline::cpu::simd
 #endif  // HWY_ONCE

@@ -17,18 +17,18 @@ struct MseArgs {
   int64_t n, out;
   // Sums over each group of kGroup rows, not scaled; null: not wanted.
   double* loss;      // [groups_of(n)]
-  int32_t* correct;  // [groups_of(n)]: rows whose largest x is first reached at the label
+  int32_t* correct;  // [groups_of(n)]: samples whose largest x is first reached at the label
   // dx = factor * (x - target); null: not wanted
   T* dx;
   T factor;
 };
 
 template <typename T>
-struct MseKernels {
+struct MseFunctions {
   void (*run)(const MseArgs<T>&, Range groups);
 };
 
 template <typename T>
-const MseKernels<T>& mse_kernels();
+const MseFunctions<T>& mse_functions();
 
 }  // namespace ridgeline::cpu::simd

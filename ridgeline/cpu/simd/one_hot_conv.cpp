@@ -16,8 +16,8 @@ HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Positions that are turned at once from [t, channel] to [channel, t] or back.
-constexpr int64_t kTurn = 16;
+// Positions that are transposed at once from [t, channel] to [channel, t] or back.
+constexpr int64_t kTransposed = 16;
 
 template <typename T>
 using Tag = hn::CappedTag<T, size_t(kOneHotBlock)>;
@@ -30,7 +30,7 @@ HWY_INLINE T* row_of(const OneHotShape& s, T* block, const int32_t* text, int64_
 }
 
 template <class V>
-HWY_INLINE V larger(V a, V b) {  // a, if it is a NaN
+HWY_INLINE V nan_max(V a, V b) {  // a, if it is a NaN
   return hn::IfThenElse(hn::Eq(a, a), hn::Max(a, b), a);
 }
 
@@ -39,15 +39,15 @@ void forward(const OneHotShape& s, const int32_t* token, const T* table, const T
              Range pairs) {
   const Tag<T> d;
   const int64_t lanes = int64_t(hn::Lanes(d)), steps = s.steps();
-  HWY_ALIGN T tile[kTurn * kOneHotBlock];
+  HWY_ALIGN T tile[kTransposed * kOneHotBlock];
   for (int64_t pair = pairs.begin; pair < pairs.end; ++pair) {
     const int64_t i = pair / s.blocks(), first = pair % s.blocks() * kOneHotBlock;
     const int64_t channels = std::min(kOneHotBlock, s.out - first);
     const T* block = table + pair % s.blocks() * s.table_block();
     HWY_ALIGN T start[kOneHotBlock] = {};
     if (bias != nullptr) std::copy_n(bias + first, channels, start);
-    for (int64_t t0 = 0; t0 < steps; t0 += kTurn) {
-      const int64_t count = std::min(kTurn, steps - t0);
+    for (int64_t t0 = 0; t0 < steps; t0 += kTransposed) {
+      const int64_t count = std::min(kTransposed, steps - t0);
       for (int64_t t = 0; t < count; ++t) {
         const int32_t* text = token + i * s.length + t0 + t;
         for (int64_t c = 0; c < kOneHotBlock; c += lanes) {
@@ -70,16 +70,16 @@ template <typename T>
 void grad(const OneHotShape& s, const int32_t* token, const T* dy, T* table, T* db, Range blocks) {
   const Tag<T> d;
   const int64_t lanes = int64_t(hn::Lanes(d)), steps = s.steps();
-  HWY_ALIGN T tile[kTurn * kOneHotBlock];
+  HWY_ALIGN T tile[kTransposed * kOneHotBlock];
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
     const int64_t first = b * kOneHotBlock, channels = std::min(kOneHotBlock, s.out - first);
     T* block = table + b * s.table_block();
     std::fill_n(block, s.table_block(), T(0));
-    std::fill_n(tile, kTurn * kOneHotBlock, T(0));  // the channels past the last stay zero
+    std::fill_n(tile, kTransposed * kOneHotBlock, T(0));  // the channels past the last stay zero
     HWY_ALIGN T sums[kOneHotBlock] = {};
     for (int64_t i = 0; i < s.n; ++i) {
-      for (int64_t t0 = 0; t0 < steps; t0 += kTurn) {
-        const int64_t count = std::min(kTurn, steps - t0);
+      for (int64_t t0 = 0; t0 < steps; t0 += kTransposed) {
+        const int64_t count = std::min(kTransposed, steps - t0);
         for (int64_t c = 0; c < channels; ++c) {
           const T* from = dy + (i * s.out + first + c) * steps + t0;
           for (int64_t t = 0; t < count; ++t) tile[t * kOneHotBlock + c] = from[t];
@@ -101,7 +101,7 @@ void grad(const OneHotShape& s, const int32_t* token, const T* dy, T* table, T* 
   }
 }
 
-// rows[block, t, :] of one item's convolution; the sum of all (channels past the last are zero).
+// rows[block, t, :] of one sample's convolution; the sum of all (channels past the last are zero).
 template <typename T>
 double convolve_rows(const OneHotBlockArgs<T>& g, const int32_t* token, T* rows) {
   const Tag<T> d;
@@ -152,13 +152,13 @@ double squares_about(const T* rows, int64_t count, T mean) {
 }
 
 template <typename T>
-void block(const OneHotBlockArgs<T>& g, T* rows, Range items) {
+void block(const OneHotBlockArgs<T>& g, T* rows, Range samples) {
   const Tag<T> d;
   const OneHotShape& s = g.shape;
   const int64_t lanes = int64_t(hn::Lanes(d)), steps = s.steps(), windows = steps / 3;
   const double count = double(s.out) * double(steps);
-  HWY_ALIGN T tile[kTurn * kOneHotBlock];
-  for (int64_t i = items.begin; i < items.end; ++i) {
+  HWY_ALIGN T tile[kTransposed * kOneHotBlock];
+  for (int64_t i = samples.begin; i < samples.end; ++i) {
     const double mean = convolve_rows(g, g.token + i * s.length, rows) / count;
     double squares = squares_about(rows, s.blocks() * steps * kOneHotBlock, T(mean));
     // Channels past the last are zeros that do not count.
@@ -168,16 +168,16 @@ void block(const OneHotBlockArgs<T>& g, T* rows, Range items) {
     const auto scale = hn::Set(d, rstd), shift = hn::Set(d, T(-mean) * rstd);
     for (int64_t b = 0; b < s.blocks(); ++b) {
       const int64_t first = b * kOneHotBlock, channels = std::min(kOneHotBlock, s.out - first);
-      for (int64_t w0 = 0; w0 < windows; w0 += kTurn) {
-        const int64_t many = std::min(kTurn, windows - w0);
+      for (int64_t w0 = 0; w0 < windows; w0 += kTransposed) {
+        const int64_t many = std::min(kTransposed, windows - w0);
         for (int64_t w = 0; w < many; ++w) {
           for (int64_t c = 0; c < kOneHotBlock; c += lanes) {
             auto best = hn::Zero(d);  // relu
             for (int64_t k = 0; k < 3; ++k) {
               const int64_t at = (b * steps + 3 * (w0 + w) + k) * kOneHotBlock + c;
               const auto even = hn::MulAdd(hn::LoadU(d, rows + at), scale, shift);
-              best = larger(hn::MulAdd(even, hn::LoadU(d, g.gamma + at), hn::LoadU(d, g.beta + at)),
-                            best);
+              best = nan_max(
+                  hn::MulAdd(even, hn::LoadU(d, g.gamma + at), hn::LoadU(d, g.beta + at)), best);
             }
             const int64_t to = (i * windows + w0 + w) * s.out + first + c;  // in rows
             if (g.halves != nullptr) {
@@ -200,9 +200,9 @@ void block(const OneHotBlockArgs<T>& g, T* rows, Range items) {
 }
 
 template <typename T>
-constexpr OneHotKernels<T> kKernels{forward<T>, grad<T>, block<T>};
+constexpr OneHotFunctions<T> kKernels{forward<T>, grad<T>, block<T>};
 
-RIDGELINE_SIMD_TABLE(OneHotKernels, one_hot_kernels, kKernels)
+RIDGELINE_SIMD_TABLE(OneHotFunctions, one_hot_functions, kKernels)
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -210,7 +210,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ridgeline::cpu::simd {
 
-RIDGELINE_SIMD_DISPATCH(OneHotKernels, one_hot_kernels);
+RIDGELINE_SIMD_DISPATCH(OneHotFunctions, one_hot_functions);
 
 }  // namespace ridgeline::cpu::simd
 #endif  // HWY_ONCE

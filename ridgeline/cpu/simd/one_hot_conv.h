@@ -20,7 +20,7 @@ struct OneHotShape {
   int64_t table_block() const { return table_rows() * kOneHotBlock; }  // elements of one block
 };
 
-// The first block of a character network: the convolution, normalised over each item with gamma
+// The first block of a character network: the convolution, normalised over each sample with gamma
 // and beta of every number, relu, the largest of each three positions.
 template <typename T>
 struct OneHotBlockArgs {
@@ -35,18 +35,18 @@ struct OneHotBlockArgs {
 };
 
 template <typename T>
-struct OneHotKernels {
-  // y[i, o, t] for the (item, block of channels) pairs [begin, end) of n * blocks().
+struct OneHotFunctions {
+  // y[i, o, t] for the (sample, block of channels) pairs [begin, end) of n * blocks().
   void (*forward)(const OneHotShape& shape, const int32_t* token, const T* table, const T* bias,
                   T* y, Range pairs);
   // The gradient's table and, unless null, db, for blocks [begin, end) of channels.
   void (*grad)(const OneHotShape& shape, const int32_t* token, const T* dy, T* table, T* db,
                Range blocks);
-  // Items [begin, end) of y; `rows` holds an item's convolution, [block, step, kOneHotBlock].
-  void (*block)(const OneHotBlockArgs<T>& args, T* rows, Range items);
+  // Samples [begin, end) of y; `rows` holds a sample's convolution, [block, step, kOneHotBlock].
+  void (*block)(const OneHotBlockArgs<T>& args, T* rows, Range samples);
 };
 
 template <typename T>
-const OneHotKernels<T>& one_hot_kernels();
+const OneHotFunctions<T>& one_hot_functions();
 
 }  // namespace ridgeline::cpu::simd

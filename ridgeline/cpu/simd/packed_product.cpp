@@ -82,8 +82,8 @@ void pack_left(const T* a, int64_t row_stride, int64_t depth_stride, int64_t row
 int64_t packed_tile_rows() { return kTileRows; }
 
 template <typename T>
-constexpr PackedKernels<T> kPacked{packed_tile_rows, pack_left<T>, multiply<T>};
-RIDGELINE_SIMD_TABLE(PackedKernels, packed_kernels, kPacked)
+constexpr PackedFunctions<T> kPacked{packed_tile_rows, pack_left<T>, multiply<T>};
+RIDGELINE_SIMD_TABLE(PackedFunctions, packed_functions, kPacked)
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -91,7 +91,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ridgeline::cpu::simd {
 
-RIDGELINE_SIMD_DISPATCH(PackedKernels, packed_kernels);
+RIDGELINE_SIMD_DISPATCH(PackedFunctions, packed_functions);
 
 }  // namespace ridgeline::cpu::simd
 #endif  // HWY_ONCE

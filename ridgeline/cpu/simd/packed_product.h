@@ -5,7 +5,7 @@
 
 #include "ridgeline/core/thread_pool.h"
 #include "ridgeline/cpu/simd/layout.h"
-#include "ridgeline/cpu/simd/pieces.h"
+#include "ridgeline/cpu/simd/work_stealing.h"
 
 // c = a b + bias for a left operand that is packed once and meets many panels of a batch. The depth
 // goes in blocks, so that those of two panels stay in the first-level cache while tiles of the left
@@ -26,7 +26,7 @@ struct PackedProductArgs {
 };
 
 template <typename T>
-struct PackedKernels {
+struct PackedFunctions {
   int64_t (*tile_rows)();
   // Tiles of a[row * row_stride + k * depth_stride], rows past the end as zeros.
   void (*pack)(const T* a, int64_t row_stride, int64_t depth_stride, int64_t rows, int64_t depth,
@@ -35,30 +35,31 @@ struct PackedKernels {
 };
 
 template <typename T>
-const PackedKernels<T>& packed_kernels();
+const PackedFunctions<T>& packed_functions();
 
 template <typename T>
 int64_t packed_tiles(int64_t rows) {
-  const int64_t tile = packed_kernels<T>().tile_rows();
+  const int64_t tile = packed_functions<T>().tile_rows();
   return (rows + tile - 1) / tile;
 }
 
 template <typename T>
 size_t packed_elements(int64_t rows, int64_t depth) {
-  return size_t(packed_tiles<T>(rows) * packed_kernels<T>().tile_rows() * depth);
+  return size_t(packed_tiles<T>(rows) * packed_functions<T>().tile_rows() * depth);
 }
 
-// All of `panels` panels, by all threads of a region.
+// Computes all of `panels` panels. Called by all threads of a region, which steal tasks from one
+// another.
 template <typename T>
-void multiply_in_pieces(const Pieces& pieces, int thread, int64_t round,
-                        const PackedProductArgs<T>& g, int64_t panels) {
-  constexpr int64_t kTiles = 16, kPanels = 8;  // of a piece
+void multiply_stealing(const WorkStealing& work, int thread, int64_t round,
+                       const PackedProductArgs<T>& g, int64_t panels) {
+  constexpr int64_t kTiles = 16, kPanels = 8;  // of a task
   const int64_t tiles = packed_tiles<T>(g.rows), high = (tiles + kTiles - 1) / kTiles;
   const int64_t wide = (panels + kPanels - 1) / kPanels;
-  pieces.run(thread, round, high * wide, [&](int64_t piece) {
-    const int64_t i = piece / wide * kTiles, j = piece % wide * kPanels;
-    packed_kernels<T>().multiply(g, {i, std::min(i + kTiles, tiles)},
-                                 {j, std::min(j + kPanels, panels)});
+  work.run(thread, round, high * wide, [&](int64_t task) {
+    const int64_t i = task / wide * kTiles, j = task % wide * kPanels;
+    packed_functions<T>().multiply(g, {i, std::min(i + kTiles, tiles)},
+                                   {j, std::min(j + kPanels, panels)});
   });
 }
 

@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "ridgeline/cpu/simd/batch.h"
+#include "ridgeline/cpu/simd/kernel.h"
 #include "ridgeline/cpu/simd/packed_product.h"
-#include "ridgeline/cpu/simd/pieces.h"
 #include "ridgeline/cpu/simd/recurrent.h"
-#include "ridgeline/cpu/simd/row.h"
+#include "ridgeline/cpu/simd/work_stealing.h"
 
-// Sequences and states in panels of the batch: what the rows of both directions share.
+// Sequences and states in panels of the batch: helpers of the kernels of both passes.
 namespace ridgeline::cpu::simd {
 
 // The reserve in time steps of panels: [D][T][panels][vectors * H][kPanel]. The columns of the last
@@ -30,58 +30,60 @@ struct Sizes {
   int64_t gates_of() const { return ridgeline::gates(s.cell); }
 };
 
-// Pieces in which weights are packed.
+// The number of tasks in which weights are packed.
 inline constexpr int kPackParts = 16;
 
-// The hidden units of a step in pieces of a few tiles: small enough that a slow thread's can be
-// shared out, large enough that tiles of a piece find the state in the first-level cache.
-struct UnitPieces {
+// Splits the hidden units of a time step into tasks of a few tiles: small enough that other threads
+// can take over those of a slow one, large enough that tiles of a task find the state in the
+// first-level cache.
+struct UnitTasks {
   int64_t hidden, tile;  // units
-  int64_t most;          // tiles of a piece
+  int64_t most;          // tiles of a task
   int threads;
 
-  // At least eight pieces a thread, as far as there are tiles.
+  // At least eight tasks a thread, as far as there are tiles.
   int64_t tiles() const { return std::clamp<int64_t>(hidden / (8 * threads * tile), 1, most); }
 
   int64_t size() const { return tile * tiles(); }
   int64_t count() const { return (hidden + size() - 1) / size(); }
-  Range at(int64_t piece) const { return {piece * size(), std::min((piece + 1) * size(), hidden)}; }
+  Range at(int64_t task) const { return {task * size(), std::min((task + 1) * size(), hidden)}; }
 };
 
-// Items [n, features] at a[r * lda] to panels of one step, all features.
+// Samples [n, features] at a[r * lda] to panels of one step, all features.
 template <typename T>
-void to_step(const T* a, int64_t lda, Range items, int64_t features, T* panels) {
-  batch_kernels<T>().to_panels(a, lda, features, panels, items, {0, features});
+void to_step(const T* a, int64_t lda, Range samples, int64_t features, T* panels) {
+  batch_functions<T>().to_panels(a, lda, features, panels, samples, {0, features});
 }
 
-// The items of a thread that does all of their units, in whole groups.
+// The samples of one thread of a batch-parallel kernel, which computes all of their units; whole
+// groups.
 template <typename T>
-Range items_of(const RnnShape& s, int thread, int threads) {
+Range samples_of(const RnnShape& s, int thread, int threads) {
   return split(s.batch, thread, threads, kGroup<T>);
 }
 
-// Why a row whose threads share out the items refuses.
+// Why a batch-parallel kernel refuses.
 template <typename T>
-std::string refuses_items(const RnnShape& s, int threads) {
+std::string refuses_few_samples(const RnnShape& s, int threads) {
   if (groups_of<T>(s.batch) >= threads) return {};
-  return fmt::format("{} items are fewer than {} threads can share", s.batch, threads);
+  return fmt::format("{} samples are fewer than {} threads can share", s.batch, threads);
 }
 
-// The columns of `items` of a product in panels by step, of `times` steps.
+// The columns of `samples` of a product in panels by step, of `times` steps.
 template <typename T>
-void multiply_items(PackedProductArgs<T> g, const Sizes<T>& sizes, Range items, int64_t times) {
+void multiply_samples(PackedProductArgs<T> g, const Sizes<T>& sizes, Range samples, int64_t times) {
   const int64_t tiles = packed_tiles<T>(g.rows);
   const T* b = g.b;
   T* c = g.c;
   const int64_t b_panel = g.b_stride, c_panel = g.c_stride;
   g.b_stride *= sizes.panels;
   g.c_stride *= sizes.panels;
-  const Range panels = panels_with<T>(items);
+  const Range panels = panels_with<T>(samples);
   for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
     g.b = b + panel * b_panel;
     g.c = c + panel * c_panel;
-    g.columns = columns_of<T>(items, panel);
-    packed_kernels<T>().multiply(g, {0, tiles}, {0, times});
+    g.columns = columns_of<T>(samples, panel);
+    packed_functions<T>().multiply(g, {0, tiles}, {0, times});
   }
 }
 
@@ -101,14 +103,14 @@ void load_lengths(const int32_t* lengths, const RnnShape& s, T* panels) {
   for (int64_t b = 0; b < s.batch; ++b) panels[b] = T(lengths != nullptr ? lengths[b] : s.steps);
 }
 
-// x of step t of item b; null in padding: 0 times what lies there need not be 0.
+// x of step t of sample b; null in padding: 0 times what lies there need not be 0.
 template <typename T>
 const T* input_at(const RnnShape& s, const T* x, const int32_t* lengths, int64_t b, int64_t t) {
   const int64_t length = lengths != nullptr ? lengths[b] : s.steps;
   return t < length ? x + (b * s.steps + t) * s.in : nullptr;
 }
 
-// h before step t of item b in direction d, where y or h0 have it; null for zeros, as in padding.
+// h before step t of sample b in direction d, where y or h0 have it; null for zeros, as in padding.
 template <typename T>
 const T* state_before(const RnnShape& s, const T* y, const T* h0, const int32_t* lengths, int64_t b,
                       int64_t d, int64_t t) {

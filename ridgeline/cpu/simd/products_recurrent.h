@@ -5,9 +5,9 @@
 #include "ridgeline/cpu/simd/packed_product.h"
 #include "ridgeline/cpu/simd/panels_recurrent.h"
 
-// The large products after the way back through time, from the gate gradients where the loop left
-// them: panels of the batch, step by step. Rows of the products are (t, b); items past the batch
-// are zeros.
+// The large products after backpropagation through time. They read the gate gradients where the
+// loop over time steps left them: panels of the batch, step by step. Rows of the products are (t,
+// b); samples past the batch are zeros.
 namespace ridgeline::cpu::simd {
 
 // A matrix [n, width] as blocks of columns, each in one stretch: rows of a power of two bytes would
@@ -43,9 +43,10 @@ struct GradOperands {
   T *dw_ih[2] = {}, *dw_hh[2] = {}, *db_ih[2] = {}, *db_hh[2] = {};
 
   // dx in panels by step, from the first of `times` on, to where it belongs.
-  void put_dx(const RnnShape& s, const T* panels, Range times, Range items) const {
+  void put_dx(const RnnShape& s, const T* panels, Range times, Range samples) const {
     for (int64_t t = times.begin; t < times.end; ++t, panels += Sizes<T>{s}.step(s.in)) {
-      batch_kernels<T>().from_panels(panels, s.in, dx + t * s.in, s.steps * s.in, items, {0, s.in});
+      batch_functions<T>().from_panels(panels, s.in, dx + t * s.in, s.steps * s.in, samples,
+                                       {0, s.in});
     }
   }
   // A thread's share.
@@ -77,7 +78,7 @@ struct GradProducts {
   // `together`: steps whose dx is made at once.
   void allot(const RnnShape& shape, int64_t together, Scratch& scratch) {
     s = shape;
-    // Of two directions the second adds to what the first made.
+    // With two directions, the second adds to the result of the first.
     dx_steps = s.directions() > 1 ? s.steps : std::min(together, s.steps);
     inputs = {rows(), s.in};
     states = {rows(), s.hidden};
@@ -91,16 +92,16 @@ struct GradProducts {
   // barrier before run().
   void pack(const GradOperands<T>& o, int part, int64_t d) const {
     if (o.dx == nullptr) return;
-    packed_kernels<T>().pack(o.w_ih[d], 1, s.in, s.in, s.gate_rows(), packed,
-                             split(packed_tiles<T>(s.in), part, kPackParts));
+    packed_functions<T>().pack(o.w_ih[d], 1, s.in, s.in, s.gate_rows(), packed,
+                               split(packed_tiles<T>(s.in), part, kPackParts));
   }
   void take_step(const GradOperands<T>& o, int64_t d, int64_t t) const {
     take_steps(o, d, {t, t + 1}, {0, s.batch});
   }
-  // Of some items; those past the batch with the last ones.
-  void take_steps(const GradOperands<T>& o, int64_t d, Range times, Range items) const {
-    const int64_t end = items.end == s.batch ? panels() * kPanel<T> : items.end;
-    for (int64_t b = items.begin; b < end; ++b) {
+  // Takes the steps of some samples. The columns past the batch go with the last samples.
+  void take_steps(const GradOperands<T>& o, int64_t d, Range times, Range samples) const {
+    const int64_t end = samples.end == s.batch ? panels() * kPanel<T> : samples.end;
+    for (int64_t b = samples.begin; b < end; ++b) {
       for (int64_t t = times.begin; t < times.end; ++t) {
         const int64_t r = t * panels() * kPanel<T> + b;
         if (d == 0) inputs.take(r, b < s.batch ? input_at(s, o.x, o.lengths, b, t) : nullptr);
@@ -109,27 +110,27 @@ struct GradProducts {
     }
   }
 
-  void run(const GradOperands<T>& o, ThreadPool& pool, const Pieces& pieces, int thread,
+  void run(const GradOperands<T>& o, ThreadPool& pool, const WorkStealing& work, int thread,
            int64_t& round, int64_t d, const T* gradients) const {
     if (o.dx != nullptr) {
-      multiply_in_pieces(pieces, thread, round++, dx_product(d, gradients, 0), s.steps * panels());
+      multiply_stealing(work, thread, round++, dx_product(d, gradients, 0), s.steps * panels());
       pool.barrier();
     }
-    weights(o, pool, pieces, thread, round++, d, gradients);
+    weights(o, pool, work, thread, round++, d, gradients);
     if (o.dx != nullptr && d + 1 == s.directions()) o.put_dx(s, dx_panels, pool, thread);
   }
 
-  // dx of some items' steps alone, by the thread that has them.
-  void run_items(const GradOperands<T>& o, int64_t d, const T* gradients, Range items,
-                 Range times) const {
+  // dx of some samples' steps alone, by the thread that has them.
+  void run_samples(const GradOperands<T>& o, int64_t d, const T* gradients, Range samples,
+                   Range times) const {
     if (o.dx == nullptr) return;
-    multiply_items(dx_product(d, gradients, times.begin), Sizes<T>{s}, items,
-                   times.end - times.begin);
-    if (d + 1 == s.directions()) o.put_dx(s, dx_of(times.begin), times, items);
+    multiply_samples(dx_product(d, gradients, times.begin), Sizes<T>{s}, samples,
+                     times.end - times.begin);
+    if (d + 1 == s.directions()) o.put_dx(s, dx_of(times.begin), times, samples);
   }
 
   // dw and db of both operands, some rows at a time; a barrier before.
-  void weights(const GradOperands<T>& o, ThreadPool& pool, const Pieces& pieces, int thread,
+  void weights(const GradOperands<T>& o, ThreadPool& pool, const WorkStealing& work, int thread,
                int64_t round, int64_t d, const T* gradients) const {
     const int64_t H = s.hidden, all = s.gate_rows();
     const int64_t alike = s.cell == CellKind::gru ? 2 * H : all;  // rows of either operand
@@ -139,11 +140,11 @@ struct GradProducts {
         {&states, {0, alike}, first(), o.dw_hh[d], db_ih == nullptr ? db_hh : nullptr},
         {&states, {alike, all}, state_shift(s.cell, 2) * H, o.dw_hh[d], db_hh}};
     int64_t counts[3], total = 0;
-    for (int i = 0; i < 3; ++i) total += counts[i] = parts[i].pieces(pool.size());
-    pieces.run(thread, round, total, [&](int64_t piece) {
+    for (int i = 0; i < 3; ++i) total += counts[i] = parts[i].tasks(pool.size());
+    work.run(thread, round, total, [&](int64_t task) {
       int i = 0;
-      for (; piece >= counts[i]; ++i) piece -= counts[i];
-      const Range mine = parts[i].at(piece, counts[i]);
+      for (; task >= counts[i]; ++i) task -= counts[i];
+      const Range mine = parts[i].at(task, counts[i]);
       add_up(gradients, parts[i], mine);
       if (i == 0 && db_ih != nullptr && db_hh != nullptr) {
         for (int64_t r = mine.begin; r < std::min(mine.end, alike); ++r) db_hh[r] = db_ih[r];
@@ -178,13 +179,13 @@ struct GradProducts {
     // In whole tiles of six or eight rows: few, because each goes through all of the right operand,
     // and enough for all threads.
     static constexpr int64_t kTiles = 24, kMost = 3 * kTiles;
-    int64_t pieces(int threads) const {
+    int64_t tasks(int threads) const {
       const int64_t count = rows.end - rows.begin;
       return std::min((count + kTiles - 1) / kTiles,
                       std::max<int64_t>((count + kMost - 1) / kMost, 4 * threads));
     }
-    Range at(int64_t piece, int64_t of) const {
-      const Range part = split(rows.end - rows.begin, int(piece), int(of), kTiles);
+    Range at(int64_t task, int64_t of) const {
+      const Range part = split(rows.end - rows.begin, int(task), int(of), kTiles);
       return {rows.begin + part.begin, rows.begin + part.end};
     }
   };
@@ -209,7 +210,8 @@ struct GradProducts {
         for (int64_t i = first; i < end; i += ColumnBlocks<T>::kWidth) {
           args.ldx = right.ld(i);
           args.x = right.row(i, begin) - i;
-          kernels<T>().weight_grad(args, mine, {i, std::min(i + ColumnBlocks<T>::kWidth, end)});
+          gemm_functions<T>().weight_grad(args, mine,
+                                          {i, std::min(i + ColumnBlocks<T>::kWidth, end)});
         }
       }
     }

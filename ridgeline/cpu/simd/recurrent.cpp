@@ -13,13 +13,13 @@ HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The tiles of a range of units over the items.
+// The tiles of a range of units over the samples.
 template <class Tile, typename T, class Args>
 HWY_INLINE void run_units(const Args& a, int64_t depth, int64_t tile_units, Range units) {
   const Range tiles{units.begin / tile_units, packed_count(units.end, tile_units)};
   for_depth_blocks(depth, [&](Range part) HWY_ATTR {
-    for_tiles<T>(tiles, panels_with<T>(a.items), [&](int64_t tile, int64_t panel) HWY_ATTR {
-      for_columns<T>(columns_of<T>(a.items, panel), [&](auto vectors, int64_t column) HWY_ATTR {
+    for_tiles<T>(tiles, panels_with<T>(a.samples), [&](int64_t tile, int64_t panel) HWY_ATTR {
+      for_columns<T>(columns_of<T>(a.samples, panel), [&](auto vectors, int64_t column) HWY_ATTR {
         Tile::template run<vectors>(a, tile, panel, column, part);
       });
     });
@@ -106,10 +106,10 @@ int64_t rnn_units(CellKind cell) { return units_of(cell); }
 int64_t rnn_grad_units() { return kGradUnits; }
 
 template <typename T>
-constexpr RnnKernels<T> kRnnTable{rnn_units, rnn_grad_units, pack<T>,   pack_transposed<T>,
-                                  step<T>,   grad_step<T>,   finish<T>, grad_finish<T>};
-const RnnKernels<float>* float_rnn_kernels() { return &kRnnTable<float>; }
-const RnnKernels<double>* double_rnn_kernels() { return &kRnnTable<double>; }
+constexpr RnnFunctions<T> kRnnTable{rnn_units, rnn_grad_units, pack<T>,   pack_transposed<T>,
+                                    step<T>,   grad_step<T>,   finish<T>, grad_finish<T>};
+const RnnFunctions<float>* float_rnn_functions() { return &kRnnTable<float>; }
+const RnnFunctions<double>* double_rnn_functions() { return &kRnnTable<double>; }
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -117,16 +117,16 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ridgeline::cpu::simd {
 
-HWY_EXPORT(float_rnn_kernels);
-HWY_EXPORT(double_rnn_kernels);
+HWY_EXPORT(float_rnn_functions);
+HWY_EXPORT(double_rnn_functions);
 
 template <>
-const RnnKernels<float>& rnn_kernels<float>() {
-  return *HWY_DYNAMIC_DISPATCH(float_rnn_kernels)();
+const RnnFunctions<float>& rnn_functions<float>() {
+  return *HWY_DYNAMIC_DISPATCH(float_rnn_functions)();
 }
 template <>
-const RnnKernels<double>& rnn_kernels<double>() {
-  return *HWY_DYNAMIC_DISPATCH(double_rnn_kernels)();
+const RnnFunctions<double>& rnn_functions<double>() {
+  return *HWY_DYNAMIC_DISPATCH(double_rnn_functions)();
 }
 
 }  // namespace ridgeline::cpu::simd

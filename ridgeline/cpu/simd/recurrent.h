@@ -9,9 +9,9 @@
 
 // One time step of a recurrent layer in one direction, forward and backward: the product with the
 // recurrent weights, packed once a pass, and all that follows it element by element, while the sums
-// are still at hand. Each call does a range of hidden units of a range of items on the calling
-// thread. An item's steps follow each other: threads that share out the units need a barrier
-// between steps, threads that share out the items none.
+// are still at hand. Each call does a range of hidden units of a range of samples on the calling
+// thread. A sample's steps follow each other: threads that share out the units need a barrier
+// between steps, threads that share out the samples none.
 //
 // Everything lies in panels of the batch (layout.h): [panels][features][kPanel]. A step's gates
 // hold gate_vectors() vectors of H: on entry the products with the input, biases added; on exit
@@ -20,32 +20,32 @@ namespace ridgeline::cpu::simd {
 
 constexpr int64_t gate_vectors(CellKind cell) { return std::max<int64_t>(1, saved_vectors(cell)); }
 
-// Columns of panel `panel` that hold items [begin, end).
+// Columns of panel `panel` that hold samples [begin, end).
 template <typename T>
-constexpr Range columns_of(Range items, int64_t panel) {
+constexpr Range columns_of(Range samples, int64_t panel) {
   const int64_t first = panel * kPanel<T>;
-  return {std::max<int64_t>(items.begin - first, 0), std::min(items.end - first, kPanel<T>)};
+  return {std::max<int64_t>(samples.begin - first, 0), std::min(samples.end - first, kPanel<T>)};
 }
 
-// Panels with items [begin, end).
+// Panels with samples [begin, end).
 template <typename T>
-constexpr Range panels_with(Range items) {
-  return {items.begin / kPanel<T>, panels_of<T>(items.end)};
+constexpr Range panels_with(Range samples) {
+  return {samples.begin / kPanel<T>, panels_of<T>(samples.end)};
 }
 
 template <typename T>
 struct RnnStepArgs {
   CellKind cell;
   int64_t hidden;
-  Range items;       // of the batch; begins on a multiple of kGroup<T>
+  Range samples;     // of the batch; begins on a multiple of kGroup<T>
   const T* w;        // pack()ed w_hh
   const T* bias_hn;  // gru: b_hh of the third gate, [H]; may be null
   const T *h, *c;    // panels [batch, H]: the state before; c for lstm only
   T* gates;          // panels [batch, gate_vectors * H]
-  bool keeps;        // the gates for the way back
+  bool keeps;        // keeps the gates for the backward pass
   T *h_next, *c_next;
-  // Items that have ended, those with lengths <= time, keep their state; their gates become zero.
-  // Panels [batch, 1]; null when no item ends early.
+  // Samples that have ended, those with lengths <= time, keep their state; their gates become zero.
+  // Panels [batch, 1]; null when no sample ends early.
   const T* lengths;
   T time;
 };
@@ -65,12 +65,12 @@ template <typename T>
 struct RnnGradStepArgs {
   CellKind cell;
   int64_t hidden;
-  Range items;     // of the batch; begins on a multiple of kGroup<T>
+  Range samples;   // of the batch; begins on a multiple of kGroup<T>
   const T* w;      // pack_transposed()ed w_hh
   const T* after;  // gate gradients of the step done before this one; null at the first
   const T* gates;  // the reserve of this step
   const T* y;      // rnn cells: h after the step; panels [batch, H] here and below
-  // The state before: h (gru) or c (lstm) of the step before where that was at a time an item has,
+  // The state before: h (gru) or c (lstm) of the step before where that was at a time a sample has,
   // else the first one.
   const T *h, *h0;
   const T *c, *c0;
@@ -86,7 +86,7 @@ struct RnnGradStepArgs {
 };
 
 template <typename T>
-struct RnnKernels {
+struct RnnFunctions {
   int64_t (*units)(CellKind cell);  // of a tile; ranges of units are multiples of it
   int64_t (*grad_units)();          // likewise, backward
   // Tiles of [H][gates * units] and [gates * H][units], zeros past H, as depth-inl.h lays them out;
@@ -97,12 +97,12 @@ struct RnnKernels {
   void (*grad_step)(const RnnGradStepArgs<T>&, Range units);
   // What follows the products of a step, for up to kPanel<T> units of one panel, where something
   // else made them: sums[gate][kPanel<T> units][kPanel<T>] of h alone; back, sums[unit][kPanel<T>],
-  // null for zeros. The kernels' own weights are not looked at.
+  // null for zeros. The `w` of the arguments is not read.
   void (*finish)(const RnnStepArgs<T>&, const T* sums, Range units, int64_t panel);
   void (*grad_finish)(const RnnGradStepArgs<T>&, const T* sums, Range units, int64_t panel);
 };
 
 template <typename T>
-const RnnKernels<T>& rnn_kernels();
+const RnnFunctions<T>& rnn_functions();
 
 }  // namespace ridgeline::cpu::simd

@@ -1,4 +1,5 @@
-// A tile of a step back through time and the cells' slopes, compiled once per instruction set.
+// A tile of one step of backpropagation through time and the cells' derivatives, compiled once per
+// instruction set.
 #if defined(RIDGELINE_CPU_SIMD_RECURRENT_GRAD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef RIDGELINE_CPU_SIMD_RECURRENT_GRAD_INL_H_
 #undef RIDGELINE_CPU_SIMD_RECURRENT_GRAD_INL_H_
@@ -85,7 +86,7 @@ struct RnnGradTile {
                                         int64_t panel) {
     const Tag<T> d;
     const int64_t lanes = int64_t(hn::Lanes(d));
-    const Range columns = columns_of<T>(a.items, panel);
+    const Range columns = columns_of<T>(a.samples, panel);
     for (int64_t unit = units.begin; unit < units.end; ++unit) {
       const int64_t at = (panel * a.hidden + unit) * kPanel<T>;
       for (int64_t column = columns.begin; column < columns.end; column += lanes) {

@@ -70,7 +70,7 @@ struct RnnStepTile {
     run_part<0>(a, tile, panel, column, depth, ends, sums);
     if constexpr (kParts == 2) run_part<1>(a, tile, panel, column, depth, ends, sums);
     if (!ends) return;
-    // Each function by itself before what needs several: those of many units and items overlap.
+    // Each function by itself before what needs several: those of many units and samples overlap.
     apply(sums.at[0], Sums::kWidth, kUnits, kVectors * lanes);
     for (int64_t u = 0; u < units; ++u) {
       for (int64_t j = 0; j < kVectors; ++j) {
@@ -155,7 +155,7 @@ struct RnnStepTile {
                                         int64_t panel) {
     const Tag<T> d;
     const int64_t lanes = int64_t(hn::Lanes(d)), H = a.hidden;
-    const Range columns = columns_of<T>(a.items, panel);
+    const Range columns = columns_of<T>(a.samples, panel);
     HWY_ALIGN T own[kGates * hn::MaxLanes(d)];
     for (int64_t unit = units.begin; unit < units.end; ++unit) {
       const T* of_x = a.gates + (panel * gate_vectors(kCell) * H + unit) * kPanel<T>;

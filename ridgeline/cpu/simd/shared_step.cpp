@@ -9,7 +9,7 @@
 
 #include "ridgeline/core/buffer.h"
 #include "ridgeline/cpu/simd/batch.h"
-#include "ridgeline/cpu/simd/shared_rooms.h"
+#include "ridgeline/cpu/simd/shared_segments.h"
 
 namespace ridgeline::cpu::simd {
 namespace {
@@ -39,7 +39,7 @@ SharedMlpStep<T>::SharedMlpStep(std::vector<MlpLayer<T>> layers, int threads)
     o.db = take(rows_, size_t(layer.out));
     const size_t outputs = panel_elements<T>(kChunk, layer.out);
     o.y = take(slot_bytes_, outputs);
-    o.z = layer.act == Act::gelu ? take(slot_bytes_, outputs) : 0;
+    o.z = layer.act == SimdActivation::gelu ? take(slot_bytes_, outputs) : 0;
     o.dz = take(slot_bytes_, outputs);
     offsets_.push_back(o);
     const auto most = int64_t(kMostLanes / layers_.size());
@@ -64,11 +64,11 @@ SharedMlpStep<T>::SharedMlpStep(std::vector<MlpLayer<T>> layers, int threads)
 template <typename T>
 typename SharedMlpStep<T>::Share SharedMlpStep<T>::share(size_t rank) const {
   Share s{};
-  s.room = rooms_[rank];
+  s.segment = segments_[rank];
   s.n = s.head().n;
   s.scale = s.head().scale;
   s.chunks = (s.n + kChunk - 1) / kChunk;
-  std::byte* at = s.room + rows_;
+  std::byte* at = s.segment + rows_;
   const auto take = [&at](size_t bytes) { return std::exchange(at, at + align_up(bytes)); };
   s.labels = reinterpret_cast<int32_t*>(take(size_t(s.n) * sizeof(int32_t)));
   s.losses = reinterpret_cast<double*>(take(size_t(groups_of<T>(s.n)) * sizeof(double)));
@@ -79,31 +79,31 @@ typename SharedMlpStep<T>::Share SharedMlpStep<T>::share(size_t rank) const {
   return s;
 }
 
-// With room for a vector read past the last row.
+// Includes space for a vector read past the last sample.
 template <typename T>
-size_t SharedMlpStep<T>::room_bytes(int64_t n) const {
+size_t SharedMlpStep<T>::segment_bytes(int64_t n) const {
   const auto groups = size_t(groups_of<T>(n));
   return rows_ + align_up(size_t(n) * sizeof(int32_t)) + align_up(groups * sizeof(double)) +
          align_up(groups * sizeof(int32_t)) + align_up(size_t(n * layers_[0].in) + 64);
 }
 
 template <typename T>
-void SharedMlpStep<T>::bind(std::vector<std::byte*> rooms, int rank, std::byte* workspace) {
-  rooms_ = std::move(rooms);
+void SharedMlpStep<T>::bind(std::vector<std::byte*> segments, int rank, std::byte* workspace) {
+  segments_ = std::move(segments);
   rank_ = size_t(rank);
   workspace_ = workspace;
 }
 
-// --- what there is to take ---
+// --- which tasks are ready ---
 
 template <typename T>
-bool SharedMlpStep<T>::in_small_pieces() const {
-  return threads_ > 1 || reinterpret_cast<const Head*>(rooms_[0])->hungry.get() > 0;
+bool SharedMlpStep<T>::in_small_tasks() const {
+  return threads_ > 1 || reinterpret_cast<const Head*>(segments_[0])->stealing.get() > 0;
 }
 
 template <typename T>
 bool SharedMlpStep<T>::published(size_t rank) const {
-  return reinterpret_cast<const Head*>(rooms_[rank])->published.get() == step_;
+  return reinterpret_cast<const Head*>(segments_[rank])->published.get() == step_;
 }
 
 template <typename T>
@@ -118,15 +118,15 @@ bool SharedMlpStep<T>::finished(const Share& s) const {
   return finished_chunks(s) == s.chunks;
 }
 
-// A chunk's slot is free when all lanes have the chunk that was in it. `first` is what the counter
-// said; a piece is taken only by changing the counter from that very value.
+// A chunk's slot is free when all lanes have added the chunk that was in it. `first` is the value
+// read from the counter; a task is taken only by a compare-exchange from that value.
 template <typename T>
 bool SharedMlpStep<T>::units_ready(const Share& s, uint64_t first) const {
   const auto row = int64_t(first) * kUnit;
   return row < s.n && row / kChunk < finished_chunks(s) + kSlots;
 }
 
-// The same of a lane: all units of its next chunk are through. Before the first chunk replaces the
+// A lane is ready when all units of its next chunk are done. Before the first chunk replaces the
 // last step's sums, all ranks must have fetched them.
 template <typename T>
 bool SharedMlpStep<T>::lane_ready(const Share& s, uint64_t state) const {
@@ -135,8 +135,9 @@ bool SharedMlpStep<T>::lane_ready(const Share& s, uint64_t state) const {
   const int64_t rows = std::min(kChunk, s.n - chunk * kChunk);
   const int64_t units = chunk / kSlots * (kChunk / kUnit) + (rows + kUnit - 1) / kUnit;
   if (int64_t(s.head().passed[chunk % kSlots].get()) < units) return false;
-  return chunk > 0 || std::all_of(rooms_.begin(), rooms_.end(), [&](const std::byte* room) {
-           return reinterpret_cast<const Head*>(room)->fetched.get() + 1 >= step_;
+  return chunk > 0 ||
+         std::all_of(segments_.begin(), segments_.end(), [&](const std::byte* segment) {
+           return reinterpret_cast<const Head*>(segment)->fetched.get() + 1 >= step_;
          });
 }
 
@@ -148,7 +149,7 @@ bool SharedMlpStep<T>::ready(const Share& s) const {
   return units_ready(s, s.head().units.get());
 }
 
-// --- pieces ---
+// --- tasks ---
 
 template <typename T>
 bool SharedMlpStep<T>::take_units(const Share& s, Worker& w) const {
@@ -156,7 +157,7 @@ bool SharedMlpStep<T>::take_units(const Share& s, Worker& w) const {
   const uint64_t first = head.units.get();
   if (!units_ready(s, first)) return false;
   const int64_t begin = int64_t(first) * kUnit, chunk = begin / kChunk;
-  const bool wanted = in_small_pieces();
+  const bool wanted = in_small_tasks();
   const int64_t end = std::min(wanted ? begin + kUnit : (chunk + 1) * kChunk, s.n);
   const auto units = uint64_t((end - begin + kUnit - 1) / kUnit);
   if (!head.units.take(first, first + units)) return true;  // somebody else's: look again
@@ -168,7 +169,7 @@ bool SharedMlpStep<T>::take_units(const Share& s, Worker& w) const {
 template <typename T>
 bool SharedMlpStep<T>::take_lanes(const Share& s, Worker& w) const {
   Head& head = s.head();
-  const bool wanted = in_small_pieces();
+  const bool wanted = in_small_tasks();
   size_t taken[kMostLanes], count = 0;
   int64_t chunk = -1;
   for (size_t i = 0; i < lanes_.size() && (count == 0 || !wanted); ++i) {
@@ -196,11 +197,12 @@ bool SharedMlpStep<T>::take_lanes(const Share& s, Worker& w) const {
 
 // --- the step ---
 
-// What others need to compute a share lies in its room: their sets may hold other rows.
+// Copies what others need to compute this share into its segment: their sets may hold other
+// samples.
 template <typename T>
 void SharedMlpStep<T>::publish(ThreadPool& pool, const MlpBatch<T>& batch, int64_t n,
                                double scale) {
-  Head& head = *reinterpret_cast<Head*>(rooms_[rank_]);
+  Head& head = *reinterpret_cast<Head*>(segments_[rank_]);
   head.n = n;
   head.scale = scale;
   head.set = one_process_ ? batch.set : nullptr;
@@ -226,14 +228,15 @@ void SharedMlpStep<T>::work(int thread, const Wait* wait) const {
   Worker w{workspace_ + size_t(thread) * threads_bytes_};
   auto* order = reinterpret_cast<int32_t*>(w.scratch + order_);
   for (int64_t r = 0; r < kChunk; ++r) order[r] = int32_t(r);
-  auto& hungry = reinterpret_cast<Head*>(rooms_[0])->hungry.value;
-  const size_t ranks = rooms_.size();
-  bool starving = false;
-  // One piece of somebody's share, from this rank's own on. False: there is none to take.
+  auto& stealing = reinterpret_cast<Head*>(segments_[0])->stealing.value;
+  const size_t ranks = segments_.size();
+  bool is_stealing = false;
+  // Runs one task of some share, trying this rank's own first. False when there is none to take.
   const auto take_any = [&] {
     for (size_t k = 0; k < ranks; ++k) {
       const size_t r = (rank_ + k) % ranks;
-      if (k == 1 && !starving) starving = true, hungry.fetch_add(1, std::memory_order_relaxed);
+      if (k == 1 && !is_stealing)
+        is_stealing = true, stealing.fetch_add(1, std::memory_order_relaxed);
       if (!published(r)) continue;
       const Share s = share(r);
       if (take_lanes(s, w) || take_units(s, w)) return true;
@@ -262,7 +265,7 @@ void SharedMlpStep<T>::work(int thread, const Wait* wait) const {
       std::this_thread::yield();
     }
   }
-  if (starving) hungry.fetch_sub(1, std::memory_order_relaxed);
+  if (is_stealing) stealing.fetch_sub(1, std::memory_order_relaxed);
 }
 
 template <typename T>
@@ -284,14 +287,14 @@ MlpScore SharedMlpStep<T>::contribute(ThreadPool& pool, const MlpBatch<T>& batch
 template <typename T>
 MlpScore SharedMlpStep<T>::run(ThreadPool& pool, const MlpBatch<T>& batch, int64_t n, double scale,
                                const Sgd<T>& sgd, const Wait& wait) {
-  if (rooms_.size() == 1) forget();
+  if (segments_.size() == 1) forget();
   const MlpScore score = contribute(pool, batch, n, scale, wait);
-  Head& head = *reinterpret_cast<Head*>(rooms_[rank_]);
+  Head& head = *reinterpret_cast<Head*>(segments_[rank_]);
   add_up(pool);
   head.summed.set(step_);
   wait([&] {
-    return std::all_of(rooms_.begin(), rooms_.end(), [&](const std::byte* room) {
-      return reinterpret_cast<const Head*>(room)->summed.get() >= step_;
+    return std::all_of(segments_.begin(), segments_.end(), [&](const std::byte* segment) {
+      return reinterpret_cast<const Head*>(segment)->summed.get() >= step_;
     });
   });
   update(pool, sgd);
@@ -301,7 +304,7 @@ MlpScore SharedMlpStep<T>::run(ThreadPool& pool, const MlpBatch<T>& batch, int64
 
 template <typename T>
 void SharedMlpStep<T>::forget() {
-  for (std::byte* room : rooms_) new (room) Head{};
+  for (std::byte* segment : segments_) new (segment) Head{};
 }
 
 template class SharedMlpStep<float>;

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <optional>
 
-#include "ridgeline/cpu/simd/row.h"
+#include "ridgeline/cpu/simd/kernel.h"
 
 namespace ridgeline::cpu::simd {
 namespace {
@@ -25,9 +25,9 @@ std::optional<Image> parse(const Format& format) {
 
 // to[i, column, row] = from[i, row, column]
 template <typename T>
-void turn(const T* from, int64_t rows, int64_t columns, T* to, Range items) {
+void transpose(const T* from, int64_t rows, int64_t columns, T* to, Range samples) {
   constexpr int64_t kTile = 32;  // both sides of a tile stay in the first-level cache
-  for (int64_t i = items.begin; i < items.end; ++i) {
+  for (int64_t i = samples.begin; i < samples.end; ++i) {
     const T* source = from + i * rows * columns;
     T* target = to + i * rows * columns;
     for (int64_t r0 = 0; r0 < rows; r0 += kTile) {
@@ -43,7 +43,7 @@ void turn(const T* from, int64_t rows, int64_t columns, T* to, Range items) {
 }
 
 template <typename T>
-std::unique_ptr<Step> prepare_turn(const Binding& binding) {
+std::unique_ptr<Step> prepare_transpose(const Binding& binding) {
   const bool from_plain = binding.from().empty();
   const Image signal = *parse(from_plain ? binding.to() : binding.from());
   const Value value = binding.converted();
@@ -51,7 +51,7 @@ std::unique_ptr<Step> prepare_turn(const Binding& binding) {
                     columns = from_plain ? signal.w : signal.c, from = binding.read(value).as<T>(),
                     to = binding.write(value).as<T>(),
                     &pool = cpu_runtime(binding.runtime()).pool()] {
-    pool.share(n, 1, 1, [&](Range items) { turn(from, rows, columns, to, items); });
+    pool.share(n, 1, 1, [&](Range samples) { transpose(from, rows, columns, to, samples); });
   });
 }
 
@@ -72,25 +72,25 @@ void use_rows(std::vector<FormatUse>& uses, const Value& value, const Image& sig
   uses.push_back({value.id, rows_format(signal), size_t(size_of(value))});
 }
 
-Impl turn_row() {
-  Impl row;
-  row.name = "cpu.turn.simd";
-  row.converts = [](const Value& value, const Format& from, const Format& to) {
+Kernel transpose_kernel() {
+  Kernel kernel;
+  kernel.name = "cpu.transpose.simd";
+  kernel.converts = [](const Value& value, const Format& from, const Format& to) {
     const auto signal = parse(from.empty() ? to : from);
     return from.empty() != to.empty() && signal && value.shape.rank() == 2 &&
            value.shape[1] == signal->numel() && is_float(value.dtype);
   };
-  row.prepare = [](const Span&, const Binding& binding) {
+  kernel.prepare = [](const Span&, const Binding& binding) {
     switch (size_of(binding.converted().dtype)) {
       case 2:
-        return prepare_turn<uint16_t>(binding);
+        return prepare_transpose<uint16_t>(binding);
       case 4:
-        return prepare_turn<uint32_t>(binding);
+        return prepare_transpose<uint32_t>(binding);
       default:
-        return prepare_turn<uint64_t>(binding);
+        return prepare_transpose<uint64_t>(binding);
     }
   };
-  return row;
+  return kernel;
 }
 
 SignalConv signal_conv_at(const Rest& rest) {
@@ -144,7 +144,7 @@ std::string refuse(const SignalNorm& span) {
   if (norm.mean || norm.rstd) return "keeps no moments for a gradient";
   if (norm.rows() != norm.x.shape[0] || norm.rows() == 0 || !norm.gamma || !norm.beta ||
       norm.gamma.dtype != dtype || norm.beta.dtype != dtype) {
-    return "normalises whole items with gamma and beta";
+    return "normalises whole samples with gamma and beta";
   }
   if (!is_pool_of_three(*span.pool)) return "takes a pool of three";
   return {};

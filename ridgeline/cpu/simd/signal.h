@@ -3,7 +3,7 @@
 #include <string>
 
 #include "ridgeline/ops/op.h"
-#include "ridgeline/plan/impl.h"
+#include "ridgeline/plan/kernel.h"
 
 namespace ridgeline::cpu::simd {
 
@@ -11,11 +11,11 @@ namespace ridgeline::cpu::simd {
 // [n, channel, position]. A window of a convolution is then one stretch of memory, and vectors run
 // along the channels. "rows:256x336" has 256 channels and 336 positions.
 
-// Adds to `uses` that `value` lies in rows.
+// Adds to `uses` that `value` lies in rows of channels.
 void use_rows(std::vector<FormatUse>& uses, const Value& value, const Image& signal);
 
-// cpu.turn.simd: between plain and rows.
-Impl turn_row();
+// cpu.transpose.simd: converts between plain values and rows of channels.
+Kernel transpose_kernel();
 
 // A 1-D convolution without padding, stride or groups, and what follows it: an activation (relu),
 // a pool of three, each or none.
@@ -33,10 +33,11 @@ struct SignalConv {
 // 1-D convolution.
 SignalConv signal_conv_at(const Rest& rest);
 
-// The cover of that span with values in rows; refuses when something inside is needed later.
+// The cover of that span with values in rows of channels; refuses when something inside is needed
+// later.
 Cover cover_in_rows(const Rest& rest, const SignalConv& span);
 
-// Normalisation over whole items with gamma and beta, relu and a pool of three.
+// Normalisation over whole samples with gamma and beta, relu and a pool of three.
 struct SignalNorm {
   const LayerNorm* norm = nullptr;
   const Activation* relu = nullptr;
@@ -44,7 +45,7 @@ struct SignalNorm {
 };
 // From the op at `offset` on; norm is null where there is none.
 SignalNorm signal_norm_at(const Rest& rest, size_t offset);
-// Why a row cannot take it; "" when it can.
+// Why a kernel cannot take it; "" when it can.
 std::string refuse(const SignalNorm& span);
 
 }  // namespace ridgeline::cpu::simd

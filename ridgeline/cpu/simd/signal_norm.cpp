@@ -45,36 +45,36 @@ double sum_about(const float* x, int64_t count, float middle) {
   return total;
 }
 
-HWY_INLINE V larger(V a, V b) {  // a NaN if there is one
+HWY_INLINE V nan_max(V a, V b) {  // a NaN if there is one
   return hn::IfThenElse(hn::Eq(a, a), hn::Max(a, b), a);
 }
 
-void norm_items(const SignalNormArgs& g, Range items) {
+void norm_samples(const SignalNormArgs& g, Range samples) {
   const Tag d;
   const int64_t lanes = int64_t(hn::Lanes(d)), windows = g.length / 3;
   const int64_t width = g.channels * g.length;
-  constexpr int64_t kTurn = 16;  // channels that are turned at once
-  for (int64_t i = items.begin; i < items.end; ++i) {
+  constexpr int64_t kTransposed = 16;  // channels that are transposed at once
+  for (int64_t i = samples.begin; i < samples.end; ++i) {
     const float* x = g.x + i * width;
     const double mean = sum_about<false>(x, width, 0.0f) / double(width);
     const double squares = sum_about<true>(x, width, float(mean));
     const float rstd = float(1.0 / std::sqrt(squares / double(width) + g.epsilon));
     const V scale = hn::Set(d, rstd), middle = hn::Set(d, float(mean));
-    for (int64_t c = 0; c < g.channels; c += kTurn) {
+    for (int64_t c = 0; c < g.channels; c += kTransposed) {
       float* y = g.y + (i * g.channels + c) * windows;
       for (int64_t w = 0; w < windows; ++w) {
-        HWY_ALIGN float best[kTurn];
-        for (int64_t lane = 0; lane < kTurn; lane += lanes) {
+        HWY_ALIGN float best[kTransposed];
+        for (int64_t lane = 0; lane < kTransposed; lane += lanes) {
           V most = hn::Zero(d);  // relu
           for (int64_t k = 0; k < 3; ++k) {
             const int64_t at = (3 * w + k) * g.channels + c + lane;
             const V even = hn::Mul(hn::Sub(hn::LoadU(d, x + at), middle), scale);
-            most = larger(hn::MulAdd(even, hn::LoadU(d, g.gamma + at), hn::LoadU(d, g.beta + at)),
-                          most);
+            most = nan_max(hn::MulAdd(even, hn::LoadU(d, g.gamma + at), hn::LoadU(d, g.beta + at)),
+                           most);
           }
           hn::Store(most, d, best + lane);
         }
-        for (int64_t lane = 0; lane < kTurn; ++lane) y[lane * windows + w] = best[lane];
+        for (int64_t lane = 0; lane < kTransposed; ++lane) y[lane * windows + w] = best[lane];
       }
     }
   }
@@ -86,9 +86,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ridgeline::cpu::simd {
 
-HWY_EXPORT(norm_items);
-void signal_norm(const SignalNormArgs& args, Range items) {
-  HWY_DYNAMIC_DISPATCH(norm_items)(args, items);
+HWY_EXPORT(norm_samples);
+void signal_norm(const SignalNormArgs& args, Range samples) {
+  HWY_DYNAMIC_DISPATCH(norm_samples)(args, samples);
 }
 
 }  // namespace ridgeline::cpu::simd

@@ -6,7 +6,7 @@
 
 namespace ridgeline::cpu::simd {
 
-// Items of rows of channels, each normalised as a whole (mean first, then the squares about it),
+// Samples of rows of channels, each normalised as a whole (mean first, then the squares about it),
 // relu, the largest of each three positions.
 struct SignalNormArgs {
   int64_t channels, length;   // channels in 16s
@@ -16,6 +16,6 @@ struct SignalNormArgs {
   float* y;  // [n, channels, length / 3]: plain, for the linear layer that follows
 };
 
-void signal_norm(const SignalNormArgs& args, Range items);
+void signal_norm(const SignalNormArgs& args, Range samples);
 
 }  // namespace ridgeline::cpu::simd

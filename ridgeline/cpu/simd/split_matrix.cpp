@@ -20,10 +20,9 @@ int64_t resident_columns(const SplitProductArgs& g) {
   return std::max<int64_t>(1, kResident / std::clamp<int64_t>(g.left.depth, 1, kDepth));
 }
 
-// Block rows of a piece, by a resident group of columns: few enough for pieces to go round.
-int64_t piece_rows(const SplitProductArgs& g) {
-  return std::clamp<int64_t>(g.left.sides / 8, 1, 4);
-}
+// Block rows of a task, which multiplies them by a resident group of columns: few enough that there
+// are tasks for all threads.
+int64_t task_rows(const SplitProductArgs& g) { return std::clamp<int64_t>(g.left.sides / 8, 1, 4); }
 
 // Adds the bias of block row i. Last: sums of few products then round no more often than in fp32.
 void add_bias(const SplitProductArgs& g, int64_t i, int64_t rows, int64_t columns, float* c,
@@ -65,13 +64,13 @@ void SplitMatrix::take_left(const float* a, int64_t lda, int64_t rows, int64_t d
 void SplitMatrix::take_left_transposed(const float* a, int64_t lda, int64_t rows, int64_t deep,
                                        Range range, int64_t first, int64_t count) const {
   static_assert(kPanel<float> == kSplitSide);
-  alignas(64) float turned[kSplitSide * kSplitSide];
+  alignas(64) float transposed[kSplitSide * kSplitSide];
   for (int64_t i = range.begin; i < range.end; ++i) {
     const int64_t high = part(rows, i);
     for (int64_t k = 0; k < count; ++k) {
-      batch_kernels<float>().to_panels(a + k * kSplitSide * lda + i * kSplitSide, lda, high, turned,
-                                       {0, part(deep, k)}, {0, high});
-      engine->split_left(turned, kSplitSide, high, part(deep, k), at(i, first + k));
+      batch_functions<float>().to_panels(a + k * kSplitSide * lda + i * kSplitSide, lda, high,
+                                         transposed, {0, part(deep, k)}, {0, high});
+      engine->split_left(transposed, kSplitSide, high, part(deep, k), at(i, first + k));
     }
   }
 }
@@ -116,15 +115,15 @@ void split_multiply(const SplitProductArgs& g, Range rows, Range columns) {
   }
 }
 
-int64_t split_pieces(const SplitProductArgs& g) {
-  const int64_t group = resident_columns(g), rows = piece_rows(g);
+int64_t split_tasks(const SplitProductArgs& g) {
+  const int64_t group = resident_columns(g), rows = task_rows(g);
   return (g.left.sides + rows - 1) / rows * ((g.right.sides + group - 1) / group);
 }
 
-void split_multiply_piece(const SplitProductArgs& g, int64_t piece) {
-  const int64_t group = resident_columns(g), rows = piece_rows(g);
+void split_multiply_task(const SplitProductArgs& g, int64_t task) {
+  const int64_t group = resident_columns(g), rows = task_rows(g);
   const int64_t high = (g.left.sides + rows - 1) / rows;
-  const int64_t i = piece % high * rows, j = piece / high * group;
+  const int64_t i = task % high * rows, j = task / high * group;
   split_multiply(g, {i, std::min(i + rows, g.left.sides)}, {j, std::min(j + group, g.right.sides)});
 }
 

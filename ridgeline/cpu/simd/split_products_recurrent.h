@@ -50,40 +50,40 @@ struct SplitGradProducts {
     }
   }
 
-  void run(const GradOperands<float>& o, ThreadPool& pool, const Pieces& pieces, int thread,
+  void run(const GradOperands<float>& o, ThreadPool& pool, const WorkStealing& work, int thread,
            int64_t& round, int64_t d, const float* gradients) const {
-    pieces.run(thread, round++, slices(),
-               [&](int64_t slice) { take_gates(gradients, slice, o.dx != nullptr); });
+    work.run(thread, round++, slices(),
+             [&](int64_t slice) { take_gates(gradients, slice, o.dx != nullptr); });
     pool.barrier();
     engine->begin();
     if (o.dx != nullptr) {
       const SplitProductArgs args = product_dx(d);
-      pieces.run(thread, round++, split_pieces(args),
-                 [&](int64_t piece) { split_multiply_piece(args, piece); });
+      work.run(thread, round++, split_tasks(args),
+               [&](int64_t task) { split_multiply_task(args, task); });
       pool.barrier();
     }
-    weights(o, pieces, thread, round++, d, gradients);
+    weights(o, work, thread, round++, d, gradients);
     engine->end();
     if (o.dx != nullptr && d + 1 == s.directions()) o.put_dx(s, dx_panels, pool, thread);
   }
 
  private:
-  int64_t items(int64_t slice) const {
+  int64_t samples(int64_t slice) const {
     return std::min(kSplitSide, s.batch - slice % panels() * kSplitSide);
   }
 
-  // row(b): of item b, `width` long; null for zeros.
+  // row(b): of sample b, `width` long; null for zeros.
   template <typename F>
   void take_rows(const SplitMatrix& to, int64_t width, int64_t slice, F row) const {
     const int64_t first = slice % panels() * kSplitSide;
     alignas(64) float block[kSplitSide * kSplitSide];
     for (int64_t j = 0; j < to.sides; ++j) {
       const int64_t column = j * kSplitSide, count = std::min(kSplitSide, width - column);
-      for (int64_t i = 0; i < items(slice); ++i) {
+      for (int64_t i = 0; i < samples(slice); ++i) {
         const float* from = row(first + i);
         copy_or_clear(from != nullptr ? from + column : nullptr, count, block + i * kSplitSide);
       }
-      engine->split_right(block, kSplitSide, items(slice), count, to.at(j, slice));
+      engine->split_right(block, kSplitSide, samples(slice), count, to.at(j, slice));
     }
   }
 
@@ -93,10 +93,10 @@ struct SplitGradProducts {
       for (int64_t block = 0; block < units(); ++block) {
         const int64_t unit = block * kSplitSide, gate = vector - first;
         const float* from = gradients + (slice * wide() + vector * H + unit) * kSplitSide;
-        engine->split_left(from, kSplitSide, H - unit, items(slice),
+        engine->split_left(from, kSplitSide, H - unit, samples(slice),
                            left.at(vector * units() + block, slice));
         if (!for_dx || gate < 0) continue;
-        engine->split_right(from, kSplitSide, H - unit, items(slice),
+        engine->split_right(from, kSplitSide, H - unit, samples(slice),
                             right.at(slice, gate * units() + block));
       }
     }
@@ -119,7 +119,7 @@ struct SplitGradProducts {
     return {rows, of, dw, kSplitSide * width, kSplitSide, width, s.hidden, width};
   }
 
-  void weights(const GradOperands<float>& o, const Pieces& pieces, int thread, int64_t round,
+  void weights(const GradOperands<float>& o, const WorkStealing& work, int thread, int64_t round,
                int64_t d, const float* gradients) const {
     const int64_t H = s.hidden, G = gates(s.cell);
     const auto of_x = [&](int64_t gate) {
@@ -130,23 +130,22 @@ struct SplitGradProducts {
       const int64_t vector = gate + state_shift(s.cell, gate);
       return product_dw(vector, states, H, o.dw_hh[d] + gate * H * H);
     };
-    const int64_t count_x = split_pieces(of_x(0)), count = count_x + split_pieces(of_h(0));
+    const int64_t count_x = split_tasks(of_x(0)), count = count_x + split_tasks(of_h(0));
     const int64_t sums = o.db_ih[d] != nullptr ? vectors() * units() : 0;
-    pieces.run(thread, round, G * count + sums, [&](int64_t piece) {
-      if (piece >= G * count) return biases(o, d, gradients, piece - G * count);
-      const int64_t gate = piece / count, part = piece % count;
+    work.run(thread, round, G * count + sums, [&](int64_t task) {
+      if (task >= G * count) return biases(o, d, gradients, task - G * count);
+      const int64_t gate = task / count, part = task % count;
       if (part < count_x) {
-        split_multiply_piece(of_x(gate), part);
+        split_multiply_task(of_x(gate), part);
       } else {
-        split_multiply_piece(of_h(gate), part - count_x);
+        split_multiply_task(of_h(gate), part - count_x);
       }
     });
   }
 
   // Of a block of units of one vector.
-  void biases(const GradOperands<float>& o, int64_t d, const float* gradients,
-              int64_t piece) const {
-    const int64_t H = s.hidden, vector = piece / units(), unit = piece % units() * kSplitSide;
+  void biases(const GradOperands<float>& o, int64_t d, const float* gradients, int64_t task) const {
+    const int64_t H = s.hidden, vector = task / units(), unit = task % units() * kSplitSide;
     const int64_t count = std::min(kSplitSide, H - unit);
     float sums[kSplitSide * kSplitSide] = {};
     for (int64_t slice = 0; slice < slices(); ++slice) {

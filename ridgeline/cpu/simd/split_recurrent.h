@@ -7,11 +7,11 @@
 // the kernels of recurrent.h, which do what follows the sums.
 namespace ridgeline::cpu::simd {
 
-// Which products go by blocks; null: none. And what the threads share out.
+// Which products are made by blocks (null: none), and how the threads share the work.
 struct SplitChoice {
   const SplitEngine* large = nullptr;  // those of all steps at once
   const SplitEngine* small = nullptr;  // those of a step
-  bool by_items = false;               // each thread all units of its items; no engines then
+  bool batch_parallel = false;  // each thread computes all units of its samples; no engines then
 };
 
 inline SplitMatrix take_split(Scratch& scratch, const SplitEngine* engine, int64_t sides,
@@ -52,8 +52,8 @@ struct SplitInputs {
   }
 };
 
-// A step, in pieces of 32 hidden units, all gates of them, of a panel of the batch. What a piece
-// makes is split at once, as the next step's operand.
+// One time step, in tasks of 32 hidden units (all of their gates) of one panel of the batch. A task
+// splits its result at once, as the operand of the next step.
 struct SplitSteps {
   const SplitEngine* engine = nullptr;  // null: not used
   RnnShape s{};
@@ -61,7 +61,7 @@ struct SplitSteps {
 
   int64_t units() const { return split_blocks(s.hidden); }
   int64_t panels() const { return panels_of<float>(s.batch); }
-  int64_t pieces() const { return units() * panels(); }
+  int64_t tasks() const { return units() * panels(); }
 
   void allot(Scratch& scratch) {
     w = take_split(scratch, engine, units() * ridgeline::gates(s.cell), units());
@@ -81,26 +81,26 @@ struct SplitSteps {
     }
   }
 
-  void take_h(const float* state, int64_t piece, const SplitMatrix& to) const {
-    const int64_t block = piece / panels(), p = piece % panels(), unit = block * kSplitSide;
+  void take_h(const float* state, int64_t task, const SplitMatrix& to) const {
+    const int64_t block = task / panels(), p = task % panels(), unit = block * kSplitSide;
     engine->split_right(state + (p * s.hidden + unit) * kSplitSide, kSplitSide, s.hidden - unit,
                         s.batch - p * kSplitSide, to.at(p, block));
   }
   void start(const float* state) const {
-    for (int64_t piece = 0; piece < pieces(); ++piece) take_h(state, piece, h[0]);
+    for (int64_t task = 0; task < tasks(); ++task) take_h(state, task, h[0]);
   }
 
   // Step number `step`; h[step % 2] is the state before.
-  void run(const RnnStepArgs<float>& a, int64_t step, int64_t piece) const {
-    const int64_t gates = ridgeline::gates(s.cell), block = piece / panels(), p = piece % panels();
+  void run(const RnnStepArgs<float>& a, int64_t step, int64_t task) const {
+    const int64_t gates = ridgeline::gates(s.cell), block = task / panels(), p = task % panels();
     const int64_t unit = block * kSplitSide;
     alignas(64) float sums[4 * kSplitSide * kSplitSide];
     for (int64_t gate = 0; gate < gates; ++gate) {
       engine->multiply(w.at(block * gates + gate, 0), h[step % 2].at(p, 0), units(),
                        sums + gate * kSplitSide * kSplitSide, kSplitSide, false);
     }
-    rnn_kernels<float>().finish(a, sums, {unit, std::min(unit + kSplitSide, s.hidden)}, p);
-    take_h(a.h_next, piece, h[(step + 1) % 2]);
+    rnn_functions<float>().finish(a, sums, {unit, std::min(unit + kSplitSide, s.hidden)}, p);
+    take_h(a.h_next, task, h[(step + 1) % 2]);
   }
 };
 
@@ -112,7 +112,7 @@ struct SplitGradSteps {
 
   int64_t units() const { return split_blocks(s.hidden); }
   int64_t panels() const { return panels_of<float>(s.batch); }
-  int64_t pieces() const { return units() * panels(); }
+  int64_t tasks() const { return units() * panels(); }
 
   void allot(Scratch& scratch) {
     w = take_split(scratch, engine, units(), ridgeline::gates(s.cell) * units());
@@ -128,16 +128,16 @@ struct SplitGradSteps {
   }
 
   // Step number `step`; after[(step + 1) % 2] has the gate gradients of the step done before.
-  void run(const RnnGradStepArgs<float>& a, int64_t step, int64_t piece) const {
+  void run(const RnnGradStepArgs<float>& a, int64_t step, int64_t task) const {
     const int64_t H = s.hidden, wide = gradient_vectors(s.cell) * H;
-    const int64_t block = piece / panels(), p = piece % panels(), unit = block * kSplitSide;
+    const int64_t block = task / panels(), p = task % panels(), unit = block * kSplitSide;
     alignas(64) float sums[kSplitSide * kSplitSide];
     if (a.after != nullptr) {
       engine->multiply(w.at(block, 0), after[(step + 1) % 2].at(p, 0), w.depth, sums, kSplitSide,
                        false);
     }
-    rnn_kernels<float>().grad_finish(a, a.after != nullptr ? sums : nullptr,
-                                     {unit, std::min(unit + kSplitSide, H)}, p);
+    rnn_functions<float>().grad_finish(a, a.after != nullptr ? sums : nullptr,
+                                       {unit, std::min(unit + kSplitSide, H)}, p);
     if (a.dh0 != nullptr) return;
     for (int64_t vector = 0; vector < ridgeline::gates(s.cell); ++vector) {
       engine->split_right(a.gradients + (p * wide + vector * H + unit) * kSplitSide, kSplitSide,
@@ -147,18 +147,18 @@ struct SplitGradSteps {
   }
 };
 
-// One of several rows that differ in what they split.
-inline Impl split_row(std::string name, const SplitChoice& choice,
-                      Cover (*covers)(const Rest&, const SplitChoice&),
-                      std::unique_ptr<Step> (*prepare)(const Span&, const Binding&,
-                                                       const SplitChoice&)) {
-  Impl row;
-  row.name = std::move(name);
-  row.covers = [=](const Rest& rest) { return covers(rest, choice); };
-  row.prepare = [=](const Span& span, const Binding& binding) {
+// Makes one of several kernels that differ in which products they split.
+inline Kernel split_kernel(std::string name, const SplitChoice& choice,
+                           Cover (*covers)(const Rest&, const SplitChoice&),
+                           std::unique_ptr<Step> (*prepare)(const Span&, const Binding&,
+                                                            const SplitChoice&)) {
+  Kernel kernel;
+  kernel.name = std::move(name);
+  kernel.covers = [=](const Rest& rest) { return covers(rest, choice); };
+  kernel.prepare = [=](const Span& span, const Binding& binding) {
     return prepare(span, binding, choice);
   };
-  return row;
+  return kernel;
 }
 
 }  // namespace ridgeline::cpu::simd

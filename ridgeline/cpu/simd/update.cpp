@@ -101,8 +101,8 @@ void adam(const AdamArgs<T>& args, Range elements) {
 }
 
 template <typename T>
-inline constexpr UpdateKernels<T> kUpdateTable{sgd<T>, adam<T>};
-RIDGELINE_SIMD_TABLE(UpdateKernels, update_kernels, kUpdateTable)
+inline constexpr UpdateFunctions<T> kUpdateTable{sgd<T>, adam<T>};
+RIDGELINE_SIMD_TABLE(UpdateFunctions, update_functions, kUpdateTable)
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -110,7 +110,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ridgeline::cpu::simd {
 
-RIDGELINE_SIMD_DISPATCH(UpdateKernels, update_kernels);
+RIDGELINE_SIMD_DISPATCH(UpdateFunctions, update_functions);
 
 }  // namespace ridgeline::cpu::simd
 #endif  // HWY_ONCE

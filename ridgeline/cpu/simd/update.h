@@ -55,12 +55,12 @@ struct AdamArgs {
 };
 
 template <typename T>
-struct UpdateKernels {
+struct UpdateFunctions {
   void (*sgd)(const SgdArgs<T>&, Range elements);
   void (*adam)(const AdamArgs<T>&, Range elements);
 };
 
 template <typename T>
-const UpdateKernels<T>& update_kernels();
+const UpdateFunctions<T>& update_functions();
 
 }  // namespace ridgeline::cpu::simd

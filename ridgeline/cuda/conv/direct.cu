@@ -1,16 +1,16 @@
 #include <algorithm>
 
 #include "ridgeline/cuda/conv/direct.h"
-#include "ridgeline/cuda/conv/larger.cuh"
+#include "ridgeline/cuda/conv/nan_max.cuh"
 #include "ridgeline/cuda/conv/source.cuh"
 #include "ridgeline/cuda/conv/staging.cuh"
 #include "ridgeline/cuda/device/cluster.cuh"
-#include "ridgeline/cuda/plain/curve.cuh"
+#include "ridgeline/cuda/plain/activation.cuh"
 
 namespace ridgeline::cuda {
 namespace {
 
-// 12 warps: three on each of a multiprocessor's four schedulers. The 13 x 7 strips and 4 groups of
+// 12 warps: three on each of an SM's four schedulers. The 13 x 7 strips and 4 groups of
 // channels of a 12 -> 24 layer on 33 x 33 are 12 warps of work, those of 1 -> 12 on 72 x 72 36.
 constexpr int kWarps = 12, kThreads = kWarps * 32;
 
@@ -201,13 +201,13 @@ __global__ void __launch_bounds__(kThreads) conv_pool_direct_kernel(DirectArgs a
           if (whole != nullptr) {
             store_pixels(whole + 2 * e, out_w, out_w - 4 * x - 2 * e, [&](int r, int p) {
               float& value = acc[r][2 * e + p][o];
-              return value = curve_value(args.curve, value + bias);
+              return value = activation_value(args.activation, value + bias);
             });
           }
-          const float most = larger(larger(upper[2 * e][o], upper[2 * e + 1][o]),
-                                    larger(lower[2 * e][o], lower[2 * e + 1][o]));
+          const float most = nan_max(nan_max(upper[2 * e][o], upper[2 * e + 1][o]),
+                                     nan_max(lower[2 * e][o], lower[2 * e + 1][o]));
           if (2 * x + e >= pooled_w) continue;
-          to[e] = whole != nullptr ? most : curve_value(args.curve, most + bias);
+          to[e] = whole != nullptr ? most : activation_value(args.activation, most + bias);
         }
       }
     }
@@ -215,27 +215,27 @@ __global__ void __launch_bounds__(kThreads) conv_pool_direct_kernel(DirectArgs a
 }
 
 template <int kFilter, int kGroup>
-cudaError_t launch(const DirectArgs& args, int processors, cudaStream_t stream) {
+cudaError_t launch(const DirectArgs& args, int sms, cudaStream_t stream) {
   const auto kernel = conv_pool_direct_kernel<kFilter, kGroup>;
   const Staged s = staged(args.shape);
   const size_t bytes = shared_bytes(args.shape, args.source.set != nullptr);
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes));
   if (error != cudaSuccess) return error;
-  const auto blocks = unsigned(std::min<int64_t>(args.source.n, processors));
+  const auto blocks = unsigned(std::min<int64_t>(args.source.n, sms));
   kernel<<<blocks, kThreads, bytes, stream>>>(args, s);
   return cudaGetLastError();
 }
 
 template <int kFilter>
-cudaError_t launch(const DirectArgs& args, int processors, cudaStream_t stream) {
+cudaError_t launch(const DirectArgs& args, int sms, cudaStream_t stream) {
   switch (group_of(args.shape.k)) {
     case 8:
-      return launch<kFilter, 8>(args, processors, stream);
+      return launch<kFilter, 8>(args, sms, stream);
     case 6:
-      return launch<kFilter, 6>(args, processors, stream);
+      return launch<kFilter, 6>(args, sms, stream);
     default:
-      return launch<kFilter, 4>(args, processors, stream);
+      return launch<kFilter, 4>(args, sms, stream);
   }
 }
 
@@ -251,14 +251,14 @@ const char* refuse_direct(const DirectShape& shape, bool from_bytes, size_t shar
   return "";
 }
 
-cudaError_t launch_conv_pool_direct(const DirectArgs& args, int processors, cudaStream_t stream) {
+cudaError_t launch_conv_pool_direct(const DirectArgs& args, int sms, cudaStream_t stream) {
   switch (args.shape.filter) {
     case 3:
-      return launch<3>(args, processors, stream);
+      return launch<3>(args, sms, stream);
     case 5:
-      return launch<5>(args, processors, stream);
+      return launch<5>(args, sms, stream);
     default:
-      return launch<7>(args, processors, stream);
+      return launch<7>(args, sms, stream);
   }
 }
 

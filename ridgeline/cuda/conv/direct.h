@@ -3,7 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include "ridgeline/cuda/conv/source.h"
-#include "ridgeline/cuda/plain/curve.h"
+#include "ridgeline/cuda/plain/activation.h"
 
 // Convolution, bias, activation and a 2 x 2 max pool in fp32 multiply-adds: image and filters in
 // shared memory, sums of 2 x 4 pixels by a few channels in a thread's registers. Stride 1, no
@@ -24,15 +24,15 @@ struct DirectShape {
 const char* refuse_direct(const DirectShape& shape, bool from_bytes, size_t shared_memory);
 
 // y[n, k, pooled_h, pooled_w], and, where `a` is given, what the pool reads: a[n, k, out, out]. b
-// may be null. Without `a` the curve is applied after the maximum and must not decrease.
+// may be null. Without `a` the activation is applied after the maximum and must not decrease.
 struct DirectArgs {
   DirectShape shape;
   ImageSource source;
   const float *w = nullptr, *b = nullptr;
   float *y = nullptr, *a = nullptr;
-  Curve curve = Curve::none;
+  ActivationFn activation = ActivationFn::none;
 };
 
-cudaError_t launch_conv_pool_direct(const DirectArgs& args, int processors, cudaStream_t stream);
+cudaError_t launch_conv_pool_direct(const DirectArgs& args, int sms, cudaStream_t stream);
 
 }  // namespace ridgeline::cuda

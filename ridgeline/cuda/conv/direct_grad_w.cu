@@ -37,7 +37,7 @@ struct DirectGradWLayout {
   __host__ __device__ int stage() const { return kOutputs * dy_plane + kChannels * x_plane; }
 };
 
-DirectGradWLayout layout_of(const ImplicitShape& shape, int processors) {
+DirectGradWLayout layout_of(const ImplicitShape& shape, int sms) {
   DirectGradWLayout l;
   l.dy_pitch = (shape.out_w() + 1) / 2 * 2;
   l.dy_plane = shape.out_h() * l.dy_pitch;
@@ -47,7 +47,7 @@ DirectGradWLayout layout_of(const ImplicitShape& shape, int processors) {
   l.channel_blocks = (shape.c + kChannels - 1) / kChannels;
   l.output_blocks = (shape.k + kOutputs - 1) / kOutputs;
   const int blocks = l.channel_blocks * l.output_blocks * shape.filter;
-  const int groups = std::clamp(processors / blocks, 1, shape.n);
+  const int groups = std::clamp(sms / blocks, 1, shape.n);
   const int each = (shape.n + groups - 1) / groups;
   l.groups = (shape.n + each - 1) / each;
   return l;
@@ -194,10 +194,9 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 template <int kFilter>
-cudaError_t launch(const DirectGradWArgs& args, float* partial, int processors,
-                   cudaStream_t stream) {
+cudaError_t launch(const DirectGradWArgs& args, float* partial, int sms, cudaStream_t stream) {
   const ImplicitShape& s = args.shape;
-  const DirectGradWLayout l = layout_of(s, processors);
+  const DirectGradWLayout l = layout_of(s, sms);
   const int taps = s.c * kFilter * kFilter, bytes = shared_bytes(s, l);
   float* bias = partial + int64_t(l.groups) * taps * s.k;
   const auto kernel = conv2d_grad_w_direct_kernel<kFilter>;
@@ -228,21 +227,21 @@ const char* refuse_direct_grad_w(const ImplicitShape& shape, size_t shared_memor
   return "";
 }
 
-size_t direct_grad_w_workspace(const ImplicitShape& shape, int processors) {
+size_t direct_grad_w_workspace(const ImplicitShape& shape, int sms) {
   const size_t taps = size_t(shape.c) * shape.filter * shape.filter;
-  return size_t(layout_of(shape, processors).groups) * (taps + 1) * shape.k * 4;
+  return size_t(layout_of(shape, sms).groups) * (taps + 1) * shape.k * 4;
 }
 
-cudaError_t launch_conv2d_grad_w_direct(const DirectGradWArgs& args, void* workspace,
-                                        int processors, cudaStream_t stream) {
+cudaError_t launch_conv2d_grad_w_direct(const DirectGradWArgs& args, void* workspace, int sms,
+                                        cudaStream_t stream) {
   auto* partial = static_cast<float*>(workspace);
   switch (args.shape.filter) {
     case 3:
-      return launch<3>(args, partial, processors, stream);
+      return launch<3>(args, partial, sms, stream);
     case 5:
-      return launch<5>(args, partial, processors, stream);
+      return launch<5>(args, partial, sms, stream);
     default:
-      return launch<7>(args, partial, processors, stream);
+      return launch<7>(args, partial, sms, stream);
   }
 }
 

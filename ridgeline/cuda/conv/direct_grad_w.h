@@ -8,7 +8,7 @@ namespace ridgeline::cuda {
 
 // Why no kernel takes this shape; "" when one does.
 const char* refuse_direct_grad_w(const ImplicitShape& shape, size_t shared_memory);
-size_t direct_grad_w_workspace(const ImplicitShape& shape, int processors);
+size_t direct_grad_w_workspace(const ImplicitShape& shape, int sms);
 
 // dw[k, c, filter, filter] and, unless null, db[k], both written.
 struct DirectGradWArgs {
@@ -16,7 +16,7 @@ struct DirectGradWArgs {
   const float *x, *dy;
   float *dw, *db;
 };
-cudaError_t launch_conv2d_grad_w_direct(const DirectGradWArgs& args, void* workspace,
-                                        int processors, cudaStream_t stream);
+cudaError_t launch_conv2d_grad_w_direct(const DirectGradWArgs& args, void* workspace, int sms,
+                                        cudaStream_t stream);
 
 }  // namespace ridgeline::cuda

@@ -1,7 +1,7 @@
 #pragma once
 
 // What the products of a convolution's gradients read, made once: both maps channels last, the
-// output's gradient through pool and activation, the filters turned around, and, since all of the
+// output's gradient through pool and activation, the filters flipped, and, since all of the
 // gradient passes by here, the images' sums of it.
 
 #include "ridgeline/cuda/conv/grad_maps.h"
@@ -14,9 +14,9 @@ struct GradMapsArgs {
   ImplicitShape shape;
   const T* x;
   OutputGrad<T> dy;  // dy.dy null: x only
-  const T* w;        // null: no words
+  const T* w;        // null: no packed filters
   T *dz, *x_map;
-  uint32_t* words;
+  uint32_t* packed_filters;
   float* bias;  // [n, maps.parts, maps.k]
 };
 
@@ -76,7 +76,7 @@ class OutputChunk {
       int best[kCount];
 #pragma unroll
       for (int e = 0; e < kCount; ++e) {
-        const QuadGrad<T> grad(quads[e], slopes[e], args_.dy.curve);
+        const QuadGrad<T> grad(quads[e], slopes[e], args_.dy.activation);
         best[e] = grad.best, slopes[e] = grad.slope;
         sums_[e] += float(grad.slope);
       }
@@ -164,19 +164,20 @@ __global__ void __launch_bounds__(kMapsThreads) conv2d_grad_maps_kernel(GradMaps
   const ImplicitShape& shape = args.shape;
   const GradMaps maps(shape, sizeof(T));
   const int outputs = args.dy.dy != nullptr ? maps.k / kCount : 0, inputs = maps.c / kCount;
-  const int64_t pieces = int64_t(shape.n) * maps.parts;
-  const int64_t dz = pieces * outputs, all = dz + pieces * inputs;
+  const int64_t image_parts = int64_t(shape.n) * maps.parts;
+  const int64_t dz = image_parts * outputs, all = dz + image_parts * inputs;
   const int64_t chunk_blocks = (all + kMapsWarps - 1) / kMapsWarps;
   if (blockIdx.x >= chunk_blocks) {
     const int thread = int(blockIdx.x - chunk_blocks) * kMapsThreads + int(threadIdx.x);
-    arrange_weights(shape.turned(), args.w, true, args.words, thread, kWordBlocks * kMapsThreads);
+    arrange_weights(shape.flipped(), args.w, true, args.packed_filters, thread,
+                    kWordBlocks * kMapsThreads);
     return;
   }
   const int64_t item = int64_t(blockIdx.x) * kMapsWarps + threadIdx.x / 32;
   if (item >= all) return;
   const int of = item < dz ? outputs : inputs;
-  const int64_t piece = (item < dz ? item : item - dz) / of, image = piece / maps.parts;
-  const int chunk = int((item < dz ? item : item - dz) % of), part = int(piece % maps.parts);
+  const int64_t image_part = (item < dz ? item : item - dz) / of, image = image_part / maps.parts;
+  const int chunk = int((item < dz ? item : item - dz) % of), part = int(image_part % maps.parts);
   if (item >= dz) return input_chunk(args, image, chunk, part);
   OutputChunk<T> output(args, image, chunk, part);
   if (args.dy.a == nullptr) {
@@ -186,7 +187,7 @@ __global__ void __launch_bounds__(kMapsThreads) conv2d_grad_maps_kernel(GradMaps
   } else {
     output.template pooled<false>();
   }
-  output.put_sums_of(args.bias + piece * maps.k + chunk * kCount);
+  output.put_sums_of(args.bias + image_part * maps.k + chunk * kCount);
 #endif
 }
 

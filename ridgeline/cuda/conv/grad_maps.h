@@ -53,7 +53,7 @@ struct GradWShares {
   int table, stage, shared;  // bytes of shared memory: of the places in x, of a stage, of all
 };
 
-inline GradWShares grad_w_shares(const ImplicitShape& shape, int width, int processors,
+inline GradWShares grad_w_shares(const ImplicitShape& shape, int width, int sms,
                                  size_t shared_memory) {
   GradWShares s{};
   const int step = kStepBytes / width, row_tiles = grad_w_row_tiles(shape);
@@ -74,7 +74,7 @@ inline GradWShares grad_w_shares(const ImplicitShape& shape, int width, int proc
   s.channel_blocks = (shape.group_c() + kGradWChannels - 1) / kGradWChannels;
   s.output_blocks = (shape.group_k() + row_tiles * 16 - 1) / (row_tiles * 16);
   const int blocks = s.channel_blocks * shape.filter * s.output_blocks * shape.groups;
-  const int groups = std::clamp(processors / blocks, 1, shape.n);
+  const int groups = std::clamp(sms / blocks, 1, shape.n);
   const int each = (shape.n + groups - 1) / groups;
   s.groups = (shape.n + each - 1) / each;
   return s;
@@ -83,7 +83,7 @@ inline GradWShares grad_w_shares(const ImplicitShape& shape, int width, int proc
 // Where the workspace's parts lie, in bytes: the maps, the filters arranged for dx, the images'
 // sums for db [n, maps.parts, maps.k], the groups' sums for dw [groups, taps, k].
 struct GradWorkspace {
-  size_t dz, x, words, bias, partial, total;
+  size_t dz, x, packed_filters, bias, partial, total;
 
   GradWorkspace(const ImplicitShape& shape, size_t width, int groups) {
     const auto whole = [](size_t bytes) { return (bytes + 255) / 256 * 256; };
@@ -91,8 +91,8 @@ struct GradWorkspace {
     const auto images = size_t(shape.n);
     dz = 0;
     x = whole(images * shape.out_h() * shape.out_w() * maps.k * width);
-    words = x + whole(images * maps.rows * maps.columns * maps.c * width);
-    bias = words + whole(implicit_workspace(shape.turned(), width));
+    packed_filters = x + whole(images * maps.rows * maps.columns * maps.c * width);
+    bias = packed_filters + whole(implicit_workspace(shape.flipped(), width));
     partial = bias + whole(images * maps.parts * maps.k * 4);
     const size_t weights = size_t(shape.k) * shape.group_c() * shape.filter * shape.filter;
     total = partial + size_t(groups) * weights * 4;

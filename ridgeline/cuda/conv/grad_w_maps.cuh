@@ -14,7 +14,7 @@ namespace ridgeline::cuda {
 // A step's factors out of shared memory. dz: the warp's first output channel at the step's first
 // pixel. x: the tile's first channel; places: of the step's pixels in x, in bytes.
 template <typename T>
-struct GradWFactors {  // halves: ldmatrix turns what lies pixel by pixel
+struct GradWFactors {  // halves: ldmatrix transposes what lies pixel by pixel
   static constexpr int kStep = 16;
 
   template <int kTiles>

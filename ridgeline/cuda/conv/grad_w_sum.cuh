@@ -21,7 +21,7 @@ struct PartialSums {
 template <typename T>
 __global__ void __launch_bounds__(256)
     grad_w_sum_kernel(PartialSums<Accumulated<T>> weights, PartialSums<Accumulated<T>> bias,
-                      int taps, int k, LooseOut<T> dw, LooseOut<T> db) {
+                      int taps, int k, MixedOut<T> dw, MixedOut<T> db) {
   using A = Accumulated<T>;
   __shared__ A sums[8][32];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -52,7 +52,7 @@ __global__ void __launch_bounds__(256)
 template <typename T>
 cudaError_t launch_grad_w_sum(const PartialSums<Accumulated<T>>& weights,
                               const PartialSums<Accumulated<T>>& bias, int taps, int k,
-                              const LooseOut<T>& dw, const LooseOut<T>& db, cudaStream_t stream) {
+                              const MixedOut<T>& dw, const MixedOut<T>& db, cudaStream_t stream) {
   const int blocks = (taps * k + 31) / 32 + (db ? (k + 31) / 32 : 0);
   grad_w_sum_kernel<T><<<unsigned(blocks), 256, 0, stream>>>(weights, bias, taps, k, dw, db);
   return cudaGetLastError();

@@ -47,11 +47,11 @@ __host__ __device__ inline int group_blocks(const ImplicitShape& shape, int outp
   return (shape.group_k() + outputs - 1) / outputs;
 }
 
-// words[group][block][u][step][tile pair][lane][tile of the pair][half]: B as lanes want it. Shared
-// out over `threads` threads, of which this is `thread`.
+// packed_filters[group][block][u][step][tile pair][lane][tile of the pair][half]: B as lanes want
+// it. Shared out over `threads` threads, of which this is `thread`.
 template <typename T>
-__device__ void arrange_weights(const ImplicitShape& shape, const T* w, bool turned,
-                                uint32_t* words, int thread, int threads) {
+__device__ void arrange_weights(const ImplicitShape& shape, const T* w, bool flipped,
+                                uint32_t* packed_filters, int thread, int threads) {
   const ImplicitMap map(shape, sizeof(T));
   constexpr int kPairs = kColumnTiles / 2;
   const int steps = implicit_steps(shape.filter, map.c, sizeof(T));
@@ -69,21 +69,21 @@ __device__ void arrange_weights(const ImplicitShape& shape, const T* w, bool tur
       const int k = (step * kStepBytes + half * 16 + lane % 4 * 4) / int(sizeof(T)) + e;
       const int v = k / map.c, c = k % map.c, last = shape.filter - 1;
       const bool inside = v < shape.filter && c < inputs && o < outputs;
-      const int64_t plane = turned ? (int64_t(group) * inputs + c) * outputs + o
-                                   : (int64_t(group) * outputs + o) * inputs + c;
-      const int64_t at = turned ? (plane * shape.filter + last - u) * shape.filter + last - v
-                                : (plane * shape.filter + u) * shape.filter + v;
+      const int64_t plane = flipped ? (int64_t(group) * inputs + c) * outputs + o
+                                    : (int64_t(group) * outputs + o) * inputs + c;
+      const int64_t at = flipped ? (plane * shape.filter + last - u) * shape.filter + last - v
+                                 : (plane * shape.filter + u) * shape.filter + v;
       values[e] = inside ? Factor<T>::round(float(w[at])) : T(0.0f);
     }
-    words[i] = *reinterpret_cast<uint32_t*>(values);
+    packed_filters[i] = *reinterpret_cast<uint32_t*>(values);
   }
 }
 
 template <typename T>
-__global__ void arrange_weights_kernel(ImplicitShape shape, const T* w, bool turned,
-                                       uint32_t* words) {
+__global__ void arrange_weights_kernel(ImplicitShape shape, const T* w, bool flipped,
+                                       uint32_t* packed_filters) {
 #if __CUDA_ARCH__ >= 800  // tf32
-  arrange_weights(shape, w, turned, words, int(blockIdx.x * blockDim.x + threadIdx.x),
+  arrange_weights(shape, w, flipped, packed_filters, int(blockIdx.x * blockDim.x + threadIdx.x),
                   int(gridDim.x * blockDim.x));
 #endif
 }
@@ -251,7 +251,8 @@ struct WarpSums {
 
 template <typename T, bool kPooled, bool kWide>
 __global__ void __launch_bounds__(kImplicitThreads, 1)
-    conv2d_implicit_kernel(ImplicitArgs<T> args, PooledOutput<T> pool, const uint32_t* words) {
+    conv2d_implicit_kernel(ImplicitArgs<T> args, PooledOutput<T> pool,
+                           const uint32_t* packed_filters) {
 #if __CUDA_ARCH__ >= 800
   extern __shared__ __align__(128) std::byte shared[];
   auto* biases = reinterpret_cast<float*>(shared);
@@ -267,7 +268,8 @@ __global__ void __launch_bounds__(kImplicitThreads, 1)
   const int blocks = min(kBlocks, (left + kImplicitOutputs - 1) / kImplicitOutputs);
   std::byte* ring = memory + map.bytes();
   const int64_t before = group * group_blocks(shape, kImplicitOutputs) + share * kBlocks;
-  const auto* filters = reinterpret_cast<const std::byte*>(words) + before * shape.filter * stage;
+  const auto* filters =
+      reinterpret_cast<const std::byte*>(packed_filters) + before * shape.filter * stage;
   const auto fetch = [&](int u) {  // counts as a group of copies even past the last row
     std::byte* to = ring + u % kRing * kBlocks * stage;
     for (int block = 0; u < shape.filter && block < blocks; ++block) {
@@ -341,7 +343,7 @@ __global__ void __launch_bounds__(kImplicitThreads, 1)
 
 template <typename T, bool kPooled, bool kWide>
 cudaError_t launch_implicit_as(const ImplicitArgs<T>& args, const PooledOutput<T>& pool,
-                               const uint32_t* words, cudaStream_t stream) {
+                               const uint32_t* packed_filters, cudaStream_t stream) {
   const auto kernel = conv2d_implicit_kernel<T, kPooled, kWide>;
   const int bytes = implicit_shared(args.shape, sizeof(T), kWide);
   const cudaError_t error = allow_shared(kernel, bytes);
@@ -349,14 +351,14 @@ cudaError_t launch_implicit_as(const ImplicitArgs<T>& args, const PooledOutput<T
   constexpr int kOutputs = kImplicitOutputs * (kWide ? 2 : 1);
   const dim3 grid(unsigned(args.shape.n),
                   unsigned(args.shape.groups * group_blocks(args.shape, kOutputs)));
-  kernel<<<grid, kImplicitThreads, size_t(bytes), stream>>>(args, pool, words);
+  kernel<<<grid, kImplicitThreads, size_t(bytes), stream>>>(args, pool, packed_filters);
   return cudaGetLastError();
 }
 
-// words: the filters, arranged.
+// packed_filters: the filters, arranged.
 template <typename T>
 cudaError_t launch_implicit(const ImplicitArgs<T>& args, const PooledOutput<T>& pool,
-                            const uint32_t* words, cudaStream_t stream) {
+                            const uint32_t* packed_filters, cudaStream_t stream) {
   size_t shared = 0;
   const cudaError_t error = shared_of_block(shared);
   if (error != cudaSuccess) return error;
@@ -365,15 +367,16 @@ cudaError_t launch_implicit(const ImplicitArgs<T>& args, const PooledOutput<T>& 
       pool.pooled
           ? (wide ? launch_implicit_as<T, true, true> : launch_implicit_as<T, true, false>)
           : (wide ? launch_implicit_as<T, false, true> : launch_implicit_as<T, false, false>);
-  return launch(args, pool, words, stream);
+  return launch(args, pool, packed_filters, stream);
 }
 
 template <typename T>
 cudaError_t launch_conv2d_implicit(const ImplicitArgs<T>& args, const PooledOutput<T>& pool,
                                    void* workspace, cudaStream_t stream) {
-  auto* words = static_cast<uint32_t*>(workspace);
-  arrange_weights_kernel<T><<<128, 256, 0, stream>>>(args.shape, args.w, args.turned, words);
-  return launch_implicit<T>(args, pool, words, stream);
+  auto* packed_filters = static_cast<uint32_t*>(workspace);
+  arrange_weights_kernel<T>
+      <<<128, 256, 0, stream>>>(args.shape, args.w, args.flipped, packed_filters);
+  return launch_implicit<T>(args, pool, packed_filters, stream);
 }
 
 }  // namespace ridgeline::cuda

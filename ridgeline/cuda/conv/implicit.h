@@ -5,7 +5,7 @@
 #include <cstddef>
 
 #include "ridgeline/cuda/conv/pooled.h"
-#include "ridgeline/cuda/plain/loose.h"
+#include "ridgeline/cuda/plain/mixed_operand.h"
 
 // Convolutions as implicit matrix products on tensor cores: nothing is unrolled in memory. T:
 // __nv_bfloat16, __half, or float, whose factors are rounded to tf32. Square filters without
@@ -26,9 +26,9 @@ struct ImplicitShape {
   constexpr int columns() const { return (w - 1) * spread + 1 + right + 2 * pad; }
   constexpr int out_h() const { return (rows() - filter) / stride + 1; }
   constexpr int out_w() const { return (columns() - filter) / stride + 1; }
-  // The gradient of x is the convolution of the gradient of y with the filters turned around, of a
+  // The gradient of x is the convolution of the gradient of y with the filters flipped, of a
   // stride of y's pixels as far apart.
-  constexpr ImplicitShape turned() const {
+  constexpr ImplicitShape flipped() const {
     return {n,
             k,
             out_h(),
@@ -49,25 +49,25 @@ struct ImplicitShape {
 const char* refuse_implicit(const ImplicitShape& shape, size_t width, size_t shared_memory);
 size_t implicit_workspace(const ImplicitShape& shape, size_t width);  // bytes
 
-// y[n, k, out_h, out_w] = x * w + b. With `turned`, w is [c, k, filter, filter] and is read turned
-// around: x is then the gradient of an output and y that of its input.
+// y[n, k, out_h, out_w] = x * w + b. With `flipped`, w is [c, k, filter, filter] and is read
+// flipped: x is then the gradient of an output and y that of its input.
 template <typename T>
 struct ImplicitArgs {
   ImplicitShape shape;
   const T* x;
   const T* w;
-  LooseIn<T> b;
+  MixedIn<T> b;
   T* y;
-  bool turned;
+  bool flipped;
   bool last = false;  // x lies channels last, c padded to whole chunks of 16 bytes
 };
 
-// With `pooled`, y gets the largest of each window of 2 x 2 after the curve, which must not
+// With `pooled`, y gets the largest of each window of 2 x 2 after the activation, which must not
 // decrease, and a what the windows hold; null where that is not wanted.
 template <typename T>
 struct PooledOutput {
   bool pooled = false;
-  Curve curve = Curve::none;
+  ActivationFn activation = ActivationFn::none;
   T* a = nullptr;
 };
 template <typename T>
@@ -75,9 +75,9 @@ cudaError_t launch_conv2d_implicit(const ImplicitArgs<T>& args, const PooledOutp
                                    void* workspace, cudaStream_t stream);
 
 // The gradients of a convolution: dx as above from `w`, dw[k, c, filter, filter] = sum over the
-// images of dy by x, db[k] = sum of dy; the last two may be wide. One launch makes ready what the
-// products read (nothing, for one input channel without dx and stride), one each takes dx and the
-// other two, beside each other if wanted.
+// images of dy by x, db[k] = sum of dy; the last two may be in the accumulator dtype. One launch
+// makes ready what the products read (nothing, for one input channel without dx and stride), one
+// each takes dx and the other two, beside each other if wanted.
 constexpr bool needs_grad_maps(const ImplicitShape& shape, bool dx) {
   return shape.c > 1 || dx || shape.stride > 1;
 }
@@ -86,22 +86,22 @@ const char* refuse_implicit_grads(const ImplicitShape& shape, bool dx, size_t wi
 struct GradBytes {
   size_t maps, total;  // of the workspace: what the first launch makes ready, and all
 };
-GradBytes implicit_grads_bytes(const ImplicitShape& shape, bool dx, size_t width, int processors,
+GradBytes implicit_grads_bytes(const ImplicitShape& shape, bool dx, size_t width, int sms,
                                size_t shared_memory);
-inline size_t implicit_grads_workspace(const ImplicitShape& shape, bool dx, size_t width,
-                                       int processors, size_t shared_memory) {
-  return implicit_grads_bytes(shape, dx, width, processors, shared_memory).total;
+inline size_t implicit_grads_workspace(const ImplicitShape& shape, bool dx, size_t width, int sms,
+                                       size_t shared_memory) {
+  return implicit_grads_bytes(shape, dx, width, sms, shared_memory).total;
 }
 template <typename T>
 struct ImplicitGradsArgs {
   ImplicitShape shape;
   const T* x;
   OutputGrad<T> dy;
-  LooseOut<T> dw, db;
+  MixedOut<T> dw, db;
   const T* w = nullptr;  // null, like dx: without dx
   T* dx = nullptr;
   void* workspace = nullptr;
-  int processors = 0;
+  int sms = 0;
   size_t shared_memory = 0;  // a block may have
 };
 template <typename T>

@@ -18,16 +18,16 @@ const char* refuse_implicit_grads(const ImplicitShape& shape, bool dx, size_t wi
   const GradWShares shares = grad_w_shares(shape, bytes, 1, shared_memory);
   if (shares.band == 0) return "rows of two images do not fit in shared memory";
   if (shape.groups * shares.output_blocks > 65535) return "has too many groups";
-  return dx ? refuse_implicit(shape.turned(), width, shared_memory) : "";
+  return dx ? refuse_implicit(shape.flipped(), width, shared_memory) : "";
 }
 
-GradBytes implicit_grads_bytes(const ImplicitShape& shape, bool dx, size_t width, int processors,
+GradBytes implicit_grads_bytes(const ImplicitShape& shape, bool dx, size_t width, int sms,
                                size_t shared_memory) {
   const int bytes = int(width);
   if (!needs_grad_maps(shape, dx)) {
-    return {0, SingleWorkspace(shape, single_layout(shape, bytes, processors)).total};
+    return {0, SingleWorkspace(shape, single_layout(shape, bytes, sms)).total};
   }
-  const GradWShares shares = grad_w_shares(shape, bytes, processors, shared_memory);
+  const GradWShares shares = grad_w_shares(shape, bytes, sms, shared_memory);
   const GradWorkspace at(shape, width, shares.groups);
   return {at.partial, at.total};
 }

@@ -21,18 +21,18 @@ extern template cudaError_t launch_implicit(const ImplicitArgs<__half>&,
 
 // The parts of the workspace, with their types.
 template <typename T>
-struct GradPieces {
+struct GradWorkspaceSlices {
   GradWShares shares;
   T *dz, *x;
-  uint32_t* words;
+  uint32_t* packed_filters;
   float *bias, *partial;
 
-  explicit GradPieces(const ImplicitGradsArgs<T>& args)
-      : shares(grad_w_shares(args.shape, sizeof(T), args.processors, args.shared_memory)) {
+  explicit GradWorkspaceSlices(const ImplicitGradsArgs<T>& args)
+      : shares(grad_w_shares(args.shape, sizeof(T), args.sms, args.shared_memory)) {
     const GradWorkspace at(args.shape, sizeof(T), shares.groups);
     auto* bytes = static_cast<std::byte*>(args.workspace);
     dz = reinterpret_cast<T*>(bytes + at.dz), x = reinterpret_cast<T*>(bytes + at.x);
-    words = reinterpret_cast<uint32_t*>(bytes + at.words);
+    packed_filters = reinterpret_cast<uint32_t*>(bytes + at.packed_filters);
     bias = reinterpret_cast<float*>(bytes + at.bias);
     partial = reinterpret_cast<float*>(bytes + at.partial);
   }
@@ -41,22 +41,22 @@ struct GradPieces {
 template <typename T>
 cudaError_t launch_conv2d_grad_maps(const ImplicitGradsArgs<T>& args, cudaStream_t stream) {
   if (!needs_grad_maps(args.shape, args.dx != nullptr)) return cudaSuccess;
-  const GradPieces<T> at(args);
-  return launch_grad_maps<T>({args.shape, args.x, args.dy, args.w, at.dz, at.x, at.words, at.bias},
-                             stream);
+  const GradWorkspaceSlices<T> at(args);
+  return launch_grad_maps<T>(
+      {args.shape, args.x, args.dy, args.w, at.dz, at.x, at.packed_filters, at.bias}, stream);
 }
 
 template <typename T>
 cudaError_t launch_conv2d_grad_x_maps(const ImplicitGradsArgs<T>& args, cudaStream_t stream) {
-  const GradPieces<T> at(args);
-  return launch_implicit<T>({args.shape.turned(), at.dz, nullptr, {}, args.dx, true, true}, {},
-                            at.words, stream);
+  const GradWorkspaceSlices<T> at(args);
+  return launch_implicit<T>({args.shape.flipped(), at.dz, nullptr, {}, args.dx, true, true}, {},
+                            at.packed_filters, stream);
 }
 
 template <typename T, int kTiles, int kFilter>
 cudaError_t launch_grad_w_maps(const ImplicitGradsArgs<T>& args, cudaStream_t stream) {
   const ImplicitShape& shape = args.shape;
-  const GradPieces<T> at(args);
+  const GradWorkspaceSlices<T> at(args);
   const GradWShares& s = at.shares;
   const auto kernel = conv2d_grad_w_maps_kernel<T, kTiles, kFilter>;
   const cudaError_t error = allow_shared(kernel, s.shared);
@@ -75,8 +75,8 @@ cudaError_t launch_grad_w_maps(const ImplicitGradsArgs<T>& args, cudaStream_t st
 template <typename T, int kFilter>
 cudaError_t launch_grad_w(const ImplicitGradsArgs<T>& args, cudaStream_t stream) {
   if (!needs_grad_maps(args.shape, args.dx != nullptr)) {
-    return launch_single_grad_w<T, kFilter>(args, static_cast<std::byte*>(args.workspace),
-                                            args.processors, stream);
+    return launch_single_grad_w<T, kFilter>(args, static_cast<std::byte*>(args.workspace), args.sms,
+                                            stream);
   }
   return grad_w_row_tiles(args.shape) == 2 ? launch_grad_w_maps<T, 2, kFilter>(args, stream)
                                            : launch_grad_w_maps<T, 4, kFilter>(args, stream);

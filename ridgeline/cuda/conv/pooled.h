@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ridgeline/cuda/plain/curve.h"
+#include "ridgeline/cuda/plain/activation.h"
 
 namespace ridgeline::cuda {
 
@@ -11,7 +11,7 @@ template <typename T>
 struct OutputGrad {
   const T* dy = nullptr;
   const T* a = nullptr;  // null: dy as it is
-  Curve curve = Curve::none;
+  ActivationFn activation = ActivationFn::none;
 };
 
 }  // namespace ridgeline::cuda

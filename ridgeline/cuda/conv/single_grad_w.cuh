@@ -61,7 +61,7 @@ __device__ void pad_output_grad(const OutputGrad<T>& from, const ImplicitShape& 
 #pragma unroll
     for (int e = 0; e < kWindows; ++e) {
       if (e >= windows) continue;
-      const QuadGrad<T> grad(quads[e], slopes[e], from.curve);
+      const QuadGrad<T> grad(quads[e], slopes[e], from.activation);
 #pragma unroll
       for (int i = 0; i < 4; ++i) rows[i / 2].values[2 * e + i % 2] = grad.at(i);
     }
@@ -246,10 +246,10 @@ __global__ void __launch_bounds__(kSingleThreads, 2)
 }
 
 template <typename T, int kFilter>
-cudaError_t launch_single_grad_w(const ImplicitGradsArgs<T>& args, std::byte* workspace,
-                                 int processors, cudaStream_t stream) {
+cudaError_t launch_single_grad_w(const ImplicitGradsArgs<T>& args, std::byte* workspace, int sms,
+                                 cudaStream_t stream) {
   const ImplicitShape& shape = args.shape;
-  const SingleLayout l = single_layout(shape, sizeof(T), processors);
+  const SingleLayout l = single_layout(shape, sizeof(T), sms);
   const SingleWorkspace at(shape, l);
   auto *dy = reinterpret_cast<T*>(workspace + at.dy), *x = reinterpret_cast<T*>(workspace + at.x);
   auto* partial = reinterpret_cast<float*>(workspace + at.partial);
@@ -258,7 +258,7 @@ cudaError_t launch_single_grad_w(const ImplicitGradsArgs<T>& args, std::byte* wo
   const cudaError_t error = allow_shared(kernel, bytes);
   if (error != cudaSuccess) return error;
   single_grad_w_pad_kernel<T>
-      <<<unsigned(processors * 8), 256, 0, stream>>>(shape, args.x, args.dy, l, dy, x);
+      <<<unsigned(sms * 8), 256, 0, stream>>>(shape, args.x, args.dy, l, dy, x);
   const dim3 grid(1, unsigned(l.groups), unsigned(l.output_blocks));
   kernel<<<grid, kSingleThreads, bytes, stream>>>(shape, x, dy, bool(args.db), l, partial);
   constexpr int kTaps = kFilter * kFilter;

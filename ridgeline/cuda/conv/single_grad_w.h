@@ -28,7 +28,7 @@ struct SingleLayout {
   __host__ __device__ int x_elements() const { return copies() * x_plane; }
 };
 
-inline SingleLayout single_layout(const ImplicitShape& shape, int width, int processors) {
+inline SingleLayout single_layout(const ImplicitShape& shape, int width, int sms) {
   SingleLayout l;
   const int chunk = 16 / width, step = kStepBytes / width;
   l.width = width;
@@ -39,7 +39,7 @@ inline SingleLayout single_layout(const ImplicitShape& shape, int width, int pro
   l.dy_plane = odd_chunks(shape.out_h() * l.columns);
   l.x_plane = odd_chunks(l.x_rows * l.x_pitch);
   l.output_blocks = (shape.k + kSingleOutputs - 1) / kSingleOutputs;
-  l.groups = std::clamp(2 * processors / l.output_blocks, 1, shape.n);
+  l.groups = std::clamp(2 * sms / l.output_blocks, 1, shape.n);
   const int each = (shape.n + l.groups - 1) / l.groups;
   l.groups = (shape.n + each - 1) / each;
   return l;

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ridgeline/cuda/conv/rows.h"
+#include "ridgeline/cuda/conv/kernels.h"
 
 namespace ridgeline::cuda {
 namespace {
@@ -53,7 +53,7 @@ std::string refuse_window(const Conv2dShape& shape) {
 std::string refuse_layer(const PooledConv& layer) {
   const Conv2dShape& shape = layer.conv->shape;
   if (std::string reason = refuse_window(shape); !reason.empty()) return reason;
-  if (layer.curve() == Curve::gelu) return "gelu decreases in part";
+  if (layer.activation_fn() == ActivationFn::gelu) return "gelu decreases in part";
   if (!quads(layer.pool->shape)) return "takes pools of 2 x 2 with stride 2";
   return {};
 }
@@ -90,7 +90,7 @@ GatherArgs labels_of(const Front& front, const Binding& binding) {
   const Gather& gather = *front.labels;
   args.labels = binding.read(gather.set).as<int32_t>();
   args.label = binding.write(gather.y).as<int32_t>();
-  args.label_row = gather.y.shape.numel() / std::max<int64_t>(1, gather.y.shape[0]);
+  args.label_size = gather.y.shape.numel() / std::max<int64_t>(1, gather.y.shape[0]);
   args.order = binding.read(gather.order).as<int32_t>();
   args.first = binding.read(gather.first).as<int64_t>();
   args.tick = binding.read(gather.tick).as<int32_t>();
@@ -151,7 +151,7 @@ std::string refuse_pooled(const Rest& rest, const PooledConv& layer) {
   const Conv2d& conv = *layer.conv;
   const DType dtype = conv.x.dtype;
   std::string reason = refuse_tensor(rest, conv.shape, conv.n(),
-                                     {conv.x, conv.w, unless_loose(conv.b, dtype), layer.pool->y});
+                                     {conv.x, conv.w, unless_mixed(conv.b, dtype), layer.pool->y});
   return reason.empty() ? refuse_layer(layer) : reason;
 }
 
@@ -199,8 +199,8 @@ Cover cover_product(const Rest& rest, const std::optional<ConvProduct>& found,
 }
 
 template <typename Op>
-Impl product_row(const std::string& name, const ConvKernels& kernels) {
-  return cuda_row(
+Kernel product_kernel(const std::string& name, const ConvKernels& kernels) {
+  return cuda_kernel(
       name,
       [kernels](const Rest& rest) { return cover_product(rest, find_product<Op>(rest), kernels); },
       [kernels](const Span& span, const Binding& binding) {
@@ -211,10 +211,10 @@ Impl product_row(const std::string& name, const ConvKernels& kernels) {
 
 }  // namespace
 
-Table product_rows(const std::string& how, const ConvKernels& kernels) {
-  return {product_row<PooledConv>("cuda.conv2d_pool." + how, kernels),
-          product_row<Conv2d>("cuda.conv2d." + how, kernels),
-          product_row<Conv2dGradX>("cuda.conv2d_grad_x." + how, kernels)};
+KernelTable product_kernels(const std::string& how, const ConvKernels& kernels) {
+  return {product_kernel<PooledConv>("cuda.conv2d_pool." + how, kernels),
+          product_kernel<Conv2d>("cuda.conv2d." + how, kernels),
+          product_kernel<Conv2dGradX>("cuda.conv2d_grad_x." + how, kernels)};
 }
 
 size_t shared_memory(const Runtime& runtime) {

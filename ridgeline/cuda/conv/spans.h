@@ -3,13 +3,13 @@
 #include <optional>
 
 #include "ridgeline/cuda/conv/implicit.h"
-#include "ridgeline/cuda/conv/rows.h"
+#include "ridgeline/cuda/conv/kernels.h"
 #include "ridgeline/cuda/conv/source.h"
+#include "ridgeline/cuda/plain/bind_mixed_operand.h"
 #include "ridgeline/cuda/plain/gather.h"
-#include "ridgeline/cuda/plain/loose_bind.h"
 #include "ridgeline/cuda/pool_spans.h"
 
-// The spans that rows of convolutions look for, and what they share in binding them.
+// The spans that kernels of convolutions look for, and what they share in binding them.
 namespace ridgeline::cuda {
 
 // Convolution, activation (or none) and a pool, each reading the one before.
@@ -19,7 +19,9 @@ struct PooledConv {
   const MaxPool* pool = nullptr;
 
   size_t ops() const { return activation != nullptr ? 3 : 2; }
-  Curve curve() const { return activation != nullptr ? curve_of(activation->kind) : Curve::none; }
+  ActivationFn activation_fn() const {
+    return activation != nullptr ? activation_of(activation->kind) : ActivationFn::none;
+  }
 };
 
 // Why kernels of a layer with its pool cannot take it; "" when they can: square filters, one group,
@@ -37,7 +39,7 @@ struct Front {
 // The start of a span.
 struct ConvSpan {
   Front front;
-  PooledConv first, second;  // second: absent in rows of one layer
+  PooledConv first, second;  // second: absent in kernels of one layer
 
   size_t ops() const {
     return front.ops() + first.ops() + (second.conv != nullptr ? second.ops() : 0);
@@ -76,22 +78,22 @@ ImplicitShape implicit_shape(const Conv2dShape& shape, int64_t n);
 
 template <typename T>
 PooledOutput<T> pooled_output(const PooledConv& layer, const Binding& binding) {
-  PooledOutput<T> pool{true, layer.curve()};
+  PooledOutput<T> pool{true, layer.activation_fn()};
   if (layer.activation != nullptr) pool.a = binding.write(layer.activation->y).as<T>();
   return pool;
 }
 
 // What kernels of conv/ take as one product: a convolution, alone or with its pool, or the gradient
-// of its input, which is one of the output's gradient with the filters turned around.
+// of its input, which is one of the output's gradient with the filters flipped.
 struct ConvProduct {
   Value x, w, b, y;  // b: perhaps none
   Conv2dShape conv;
-  bool turned = false;
+  bool flipped = false;
   PooledConv layer = {};  // empty without a pool
 
   explicit ConvProduct(const Conv2d& op) : x(op.x), w(op.w), b(op.b), y(op.y), conv(op.shape) {}
   explicit ConvProduct(const Conv2dGradX& op)
-      : x(op.dy), w(op.w), y(op.dx), conv(op.shape), turned(true) {}
+      : x(op.dy), w(op.w), y(op.dx), conv(op.shape), flipped(true) {}
   explicit ConvProduct(const PooledConv& found) : ConvProduct(*found.conv) {
     y = found.pool->y, layer = found;
   }
@@ -100,9 +102,9 @@ struct ConvProduct {
   bool pooled() const { return layer.pool != nullptr; }
   ImplicitShape shape() const {
     const ImplicitShape forward = implicit_shape(conv, x.shape[0]);
-    return turned ? forward.turned() : forward;
+    return flipped ? forward.flipped() : forward;
   }
-  Values values() const { return {x, w, unless_loose(b, dtype()), y}; }
+  Values values() const { return {x, w, unless_mixed(b, dtype()), y}; }
   Values writes() const {
     return layer.activation != nullptr ? Values{y, layer.activation->y} : Values{y};
   }
@@ -111,9 +113,9 @@ struct ConvProduct {
     return {shape(),
             binding.read(x).as<T>(),
             binding.read(w).as<T>(),
-            loose_read<T>(binding, b, dtype()),
+            read_mixed<T>(binding, b, dtype()),
             binding.write(y).as<T>(),
-            turned};
+            flipped};
   }
   template <typename T>
   PooledOutput<T> pool(const Binding& binding) const {
@@ -130,13 +132,13 @@ struct ConvKernels {
 };
 
 // "cuda.conv2d_pool.<how>", "cuda.conv2d.<how>", "cuda.conv2d_grad_x.<how>".
-Table product_rows(const std::string& how, const ConvKernels& kernels);
+KernelTable product_kernels(const std::string& how, const ConvKernels& kernels);
 
 // The workspace and what the device has, for the launches of gradients.
 template <typename T>
 void place_grads(ImplicitGradsArgs<T>& args, const Binding& binding) {
   args.workspace = binding.workspace();
-  args.processors = cuda_runtime(binding.runtime()).processors();
+  args.sms = cuda_runtime(binding.runtime()).sms();
   args.shared_memory = shared_memory(binding.runtime());
 }
 

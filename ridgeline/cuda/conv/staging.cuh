@@ -14,7 +14,7 @@
 
 namespace ridgeline::cuda {
 
-// The threads along a row of so many items.
+// The threads along a row of so many elements.
 __device__ inline int lanes_along(int columns) {
   int lanes = 1;
   while (lanes < columns && lanes < 32) lanes *= 2;
@@ -32,35 +32,36 @@ struct RowPlace {
   }
 };
 
-// Calls put(channel, row, column, item) for the items of `channels` planes of h rows of `columns`.
-template <int kThreads, typename Item, typename Put>
-__device__ void for_items(const Item* from, int channels, int h, int columns, Put put) {
+// Calls put(channel, row, column, element) for the elements of `channels` planes of h rows of
+// `columns`.
+template <int kThreads, typename Element, typename Put>
+__device__ void for_elements(const Element* from, int channels, int h, int columns, Put put) {
   constexpr int kAhead = 8;
   const int lanes = lanes_along(columns), step = kThreads / lanes, rows = channels * h;
   const int begin = threadIdx.x / lanes;
   for (int column = threadIdx.x % lanes; column < columns; column += lanes) {
     RowPlace place(begin, h);
     for (int row = begin; row < rows; row += kAhead * step) {
-      Item items[kAhead];
+      Element elements[kAhead];
 #pragma unroll
       for (int e = 0; e < kAhead; ++e) {
-        if (row + e * step < rows) items[e] = from[(row + e * step) * columns + column];
+        if (row + e * step < rows) elements[e] = from[(row + e * step) * columns + column];
       }
 #pragma unroll
       for (int e = 0; e < kAhead; ++e) {
-        if (row + e * step < rows) put(place.c, place.y, column, items[e]);
+        if (row + e * step < rows) put(place.c, place.y, column, elements[e]);
         place.move(step, h);
       }
     }
   }
 }
 
-// f' at y, of the curves that do not decrease.
+// f' at y, of the activations that do not decrease.
 template <typename A>
-__device__ inline A rising_slope(Curve curve, A y) {
-  if (curve == Curve::relu) return y > A(0) ? A(1) : A(0);
-  if (curve == Curve::tanh) return A(1) - y * y;
-  return curve == Curve::sigmoid ? y * (A(1) - y) : A(1);
+__device__ inline A rising_slope(ActivationFn activation, A y) {
+  if (activation == ActivationFn::relu) return y > A(0) ? A(1) : A(0);
+  if (activation == ActivationFn::tanh) return A(1) - y * y;
+  return activation == ActivationFn::sigmoid ? y * (A(1) - y) : A(1);
 }
 
 // One window of 2 x 2 of the gradient: the slope at the first maximum, else zero.
@@ -69,7 +70,7 @@ struct QuadGrad {
   int best;  // row by row
   T slope;
 
-  __device__ QuadGrad(const T (&a)[4], T dy, Curve curve) : best(0) {
+  __device__ QuadGrad(const T (&a)[4], T dy, ActivationFn activation) : best(0) {
     using A = Accumulated<T>;
     A most = A(a[0]);
 #pragma unroll
@@ -78,7 +79,7 @@ struct QuadGrad {
       const bool wins = (value > most) | (isnan(value) & !isnan(most));  // no branch
       best = wins ? e : best, most = wins ? value : most;
     }
-    slope = T(A(dy) * rising_slope(curve, most));
+    slope = T(A(dy) * rising_slope(activation, most));
   }
   __device__ T at(int e) const { return e == best ? slope : T(0.0f); }
 };

@@ -17,10 +17,10 @@
 
 #include <cstdint>
 
-#include "ridgeline/cuda/conv/larger.cuh"
+#include "ridgeline/cuda/conv/nan_max.cuh"
 #include "ridgeline/cuda/device/cluster.cuh"
 #include "ridgeline/cuda/device/mma.cuh"
-#include "ridgeline/cuda/plain/curve.h"
+#include "ridgeline/cuda/plain/activation.h"
 
 namespace ridgeline::cuda {
 
@@ -53,11 +53,11 @@ struct Factor<float> {
 constexpr int kStepBytes = 32;
 
 // f for the end of a tensor-core product, with the hardware's functions: what they lack (11 bits of
-// a tanh in bf16, an absolute 2^-22 in the others) is less than the rounding of the factors. Curves
-// that decrease are not here.
+// a tanh in bf16, an absolute 2^-22 in the others) is less than the rounding of the factors.
+// Activations that decrease are not here.
 template <typename T>
-__device__ __forceinline__ float fast_curve(Curve curve, float x) {
-  if (curve == Curve::tanh) {
+__device__ __forceinline__ float fast_activation(ActivationFn activation, float x) {
+  if (activation == ActivationFn::tanh) {
     if constexpr (__is_same(T, __nv_bfloat16)) {
       float y;
       asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -67,8 +67,8 @@ __device__ __forceinline__ float fast_curve(Curve curve, float x) {
       return copysignf(__fdividef(1.0f - t, 1.0f + t), x);
     }
   }
-  if (curve == Curve::relu) return x < 0.0f ? 0.0f : x;
-  if (curve == Curve::sigmoid) return __fdividef(1.0f, 1.0f + __expf(-x));
+  if (activation == ActivationFn::relu) return x < 0.0f ? 0.0f : x;
+  if (activation == ActivationFn::sigmoid) return __fdividef(1.0f, 1.0f + __expf(-x));
   return x;
 }
 
@@ -106,7 +106,7 @@ struct DeepShape {
 // [outputs, channels, r, r]; what lies beyond its extents is zero.
 template <typename T>
 __device__ void arrange_deep_weights(const DeepShape& shape, const T* w, int outputs, int channels,
-                                     uint32_t* words) {
+                                     uint32_t* packed_filters) {
   const int pairs = shape.k / 8, steps = shape.steps<T>();
   for (int i = threadIdx.x; i < shape.weight_words<T>(); i += blockDim.x) {
     const int half = i % 2, lane = i / 4 % 32, tile = i / 128 % pairs * 2 + i / 2 % 2;
@@ -121,17 +121,17 @@ __device__ void arrange_deep_weights(const DeepShape& shape, const T* w, int out
       const int64_t at = ((int64_t(o) * channels + c) * shape.r + u) * shape.r + v;
       values[e] = inside ? Factor<T>::round(float(w[at])) : T(0.0f);
     }
-    words[i] = *reinterpret_cast<uint32_t*>(values);
+    packed_filters[i] = *reinterpret_cast<uint32_t*>(values);
   }
 }
 
 // The windows [first, first + kTiles * 8) of a pool, by one warp; store(window, channel, value)
-// gets each maximum before bias and activation. `map` and `words` are shared-memory addresses.
-// kPairs = k / 8. corner(window) is the offset of the window's first pixel in the map. Windows from
-// `windows` on are computed from the last one's pixels and not stored.
+// gets each maximum before bias and activation. `map` and `packed_filters` are shared-memory
+// addresses. kPairs = k / 8. corner(window) is the offset of the window's first pixel in the map.
+// Windows from `windows` on are computed from the last one's pixels and not stored.
 template <typename T, int kPairs, int kTiles, typename Corner, typename Store>
 __device__ __forceinline__ void deep_windows(const DeepShape& shape, uint32_t map,
-                                             const uint32_t* words, int first, int windows,
+                                             const uint32_t* packed_filters, int first, int windows,
                                              Corner corner, Store store) {
   const int lane = threadIdx.x % 32;
   uint32_t row[kTiles];
@@ -141,7 +141,7 @@ __device__ __forceinline__ void deep_windows(const DeepShape& shape, uint32_t ma
     row[m] = corner(window) + (lane / 8 & 1) * shape.pitch + (lane / 16) * 16;
   }
   float acc[kTiles][2 * kPairs][4] = {};
-  const auto* b = reinterpret_cast<const uint4*>(words) + lane;
+  const auto* b = reinterpret_cast<const uint4*>(packed_filters) + lane;
   const int steps = shape.steps<T>();
 #pragma unroll 1
   for (int u = 0; u < shape.r; ++u) {
@@ -172,7 +172,7 @@ __device__ __forceinline__ void deep_windows(const DeepShape& shape, uint32_t ma
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const float(&left)[4] = acc[m][j], (&right)[4] = acc[m][j + kPairs];
-        const float most = larger(larger(left[e], left[e + 2]), larger(right[e], right[e + 2]));
+        const float most = nan_max(nan_max(left[e], left[e + 2]), nan_max(right[e], right[e + 2]));
         store(window, j * 8 + lane % 4 * 2 + e, most);
       }
     }
@@ -201,7 +201,7 @@ struct FirstShape {
 // [step][tile pair][lane][tile of the pair][half]. The columns of B are dealt so that a thread's
 // sums are all four places of outputs / 4 channels: lane % 4 * (outputs / 4) + ...
 template <typename T, int kOutputs, int kFilter>
-__device__ void arrange_first_weights(const T* w, uint32_t* words) {
+__device__ void arrange_first_weights(const T* w, uint32_t* packed_filters) {
   using Shape = FirstShape<kOutputs, kFilter>;
   constexpr int kPairs = Shape::kTileColumns / 2;
   for (int i = threadIdx.x; i < Shape::template weight_words<T>(); i += blockDim.x) {
@@ -217,7 +217,7 @@ __device__ void arrange_first_weights(const T* w, uint32_t* words) {
       const bool inside = u >= 0 && u < kFilter && v >= 0 && v < kFilter;
       values[e] = inside ? Factor<T>::round(float(w[(o * kFilter + u) * kFilter + v])) : T(0.0f);
     }
-    words[i] = *reinterpret_cast<uint32_t*>(values);
+    packed_filters[i] = *reinterpret_cast<uint32_t*>(values);
   }
 }
 
@@ -265,7 +265,7 @@ __device__ __forceinline__ void first_windows(
     for (int c = 0; c < kOutputs / 4; ++c) {
       const float* upper = &acc[2 * c][2 * below];
       const float* lower = &acc[2 * c + 1][2 * below];
-      const float most = larger(larger(upper[0], upper[1]), larger(lower[0], lower[1]));
+      const float most = nan_max(nan_max(upper[0], upper[1]), nan_max(lower[0], lower[1]));
       store(tile_y * 2 + below, x, lane % 4 * (kOutputs / 4) + c, most);
     }
   }

@@ -11,12 +11,12 @@ constexpr int kConvRows = kConvGroups * 64, kConvPitch = sums_pitch(kConvRows);
 constexpr int kGradSums = 2 * kConvThreads;  // numbers that sums of a gradient are added up in
 constexpr int kConvHead = 1024;              // bytes of barriers and biases in front of the image
 
-// words: [block][row of the filter][column][slab][output][channel], each row of channels as wgmma
-// wants it.
+// packed_filters: [block][row of the filter][column][slab][output][channel], each row of channels
+// as wgmma wants it.
 template <typename T>
 __global__ void __launch_bounds__(256)
-    conv2d_wgmma_words_kernel(ImplicitShape shape, WgmmaShape layout, const T* w, bool turned,
-                              std::byte* words) {
+    conv2d_wgmma_pack_filters_kernel(ImplicitShape shape, WgmmaShape layout, const T* w,
+                                     bool flipped, std::byte* packed_filters) {
 #if __CUDA_ARCH__ >= 900
   constexpr int kCount = ConvChunk<T>::kCount;
   const int taps = shape.filter * shape.filter, chunks = layout.slab / 16;
@@ -24,19 +24,19 @@ __global__ void __launch_bounds__(256)
   for (int i = blockIdx.x * 256 + threadIdx.x; i < count; i += gridDim.x * 256) {
     const int tap = i % taps, chunk = i / taps % chunks, slab = i / taps / chunks % layout.slabs;
     const int output = i / taps / chunks / layout.slabs, n = output % layout.outputs;
-    const int from = turned ? taps - 1 - tap : tap;
+    const int from = flipped ? taps - 1 - tap : tap;
     const int c0 = (slab * chunks + chunk) * kCount;
     ConvChunk<T> values;
 #pragma unroll
     for (int e = 0; e < kCount; ++e) {
       const int c = c0 + e;
       const bool inside = c < shape.c && output < shape.k;
-      const int64_t plane = turned ? int64_t(c) * shape.k + output : int64_t(output) * shape.c + c;
+      const int64_t plane = flipped ? int64_t(c) * shape.k + output : int64_t(output) * shape.c + c;
       values.values[e] = inside ? Factor<T>::round(float(w[plane * taps + from])) : T(0.0f);
     }
     const int64_t tile =
         (int64_t(output / layout.outputs) * taps + tap) * layout.slabs + slab;  // of the outputs
-    std::byte* to = words + tile * layout.outputs * layout.slab;
+    std::byte* to = packed_filters + tile * layout.outputs * layout.slab;
     *reinterpret_cast<ConvChunk<T>*>(
         to + slab_place(uint32_t(n * layout.slab + chunk * 16), layout.slab)) = values;
   }
@@ -59,7 +59,7 @@ __device__ void store_stream(const BlockOutput<T>& out, const float* sums, int c
 }
 
 // The same through a pool of 2 x 2. kKeeps: what the pool reads is wanted as well.
-template <Curve kCurve, bool kKeeps, typename T>
+template <ActivationFn kActivation, bool kKeeps, typename T>
 __device__ void store_stream_windows(const BlockOutput<T>& out, const PooledOutput<T>& pool,
                                      const float* sums, int columns, int first, int rows) {
   const int w = out.shape.out_w(), h = out.shape.out_h(), wide = w / 2, high = h / 2;
@@ -67,9 +67,9 @@ __device__ void store_stream_windows(const BlockOutput<T>& out, const PooledOutp
   struct alignas(2 * sizeof(T)) Two {
     T left, right;
   };
-  const auto curve = [&](float x) {
-    if constexpr (kCurve == Curve::relu) return x < 0.0f ? 0.0f : x;
-    return fast_curve<T>(pool.curve, x);
+  const auto activation = [&](float x) {
+    if constexpr (kActivation == ActivationFn::relu) return x < 0.0f ? 0.0f : x;
+    return fast_activation<T>(pool.activation, x);
   };
   for (int at = threadIdx.x % 64; at < here; at += 64) {
     const int row = at / wide * 2, column = at % wide * 2;
@@ -79,16 +79,17 @@ __device__ void store_stream_windows(const BlockOutput<T>& out, const PooledOutp
       const float bias = out.biases[o], *sum = corner + o * kConvPitch;
       T& y = out.y[(out.plane(o) * high + first / 2) * wide + at];
       if constexpr (!kKeeps) {
-        const float most = larger(larger(sum[0], sum[1]), larger(sum[columns], sum[columns + 1]));
-        y = T(curve(most + bias));
+        const float most =
+            nan_max(nan_max(sum[0], sum[1]), nan_max(sum[columns], sum[columns + 1]));
+        y = T(activation(most + bias));
       } else {
-        const Two upper{T(curve(sum[0] + bias)), T(curve(sum[1] + bias))};
-        const Two lower{T(curve(sum[columns] + bias)), T(curve(sum[columns + 1] + bias))};
+        const Two upper{T(activation(sum[0] + bias)), T(activation(sum[1] + bias))};
+        const Two lower{T(activation(sum[columns] + bias)), T(activation(sum[columns + 1] + bias))};
         T* a = pool.a + (out.plane(o) * h + first + row) * w + column;
         *reinterpret_cast<Two*>(a) = upper;  // even where it is wanted
         *reinterpret_cast<Two*>(a + w) = lower;
-        y = T(larger(larger(float(upper.left), float(upper.right)),
-                     larger(float(lower.left), float(lower.right))));
+        y = T(nan_max(nan_max(float(upper.left), float(upper.right)),
+                      nan_max(float(lower.left), float(lower.right))));
       }
     }
   }
@@ -97,16 +98,16 @@ __device__ void store_stream_windows(const BlockOutput<T>& out, const PooledOutp
 // A pass of a warpgroup: 64 rows of A by kOutputs channels, over one row of the filter.
 template <typename T, int kOutputs, int kSlab>
 __device__ void add_filter_row(float (&acc)[kOutputs / 2], const WgmmaShape& layout, int filter,
-                               uint32_t image, uint32_t words, bool accumulate) {
+                               uint32_t image, uint32_t packed_filters, bool accumulate) {
   constexpr uint32_t kGroup = 8 * kSlab, kTile = kOutputs * kSlab;
   wgmma_fence();
 #pragma unroll 1
   for (int v = 0; v < filter; ++v) {
 #pragma unroll 1
-    for (int slab = 0; slab < layout.slabs; ++slab, words += kTile) {
+    for (int slab = 0; slab < layout.slabs; ++slab, packed_filters += kTile) {
       const uint32_t a = image + slab * layout.slab_bytes + v * kSlab;
       const uint64_t left = wgmma_descriptor(a, 16, kGroup, kSlab);
-      const uint64_t right = wgmma_descriptor(words, 16, kGroup, kSlab);
+      const uint64_t right = wgmma_descriptor(packed_filters, 16, kGroup, kSlab);
 #pragma unroll
       for (int at = 0; at < kSlab / 16; at += 2) {  // descriptors count in 16 bytes
         wgmma<T, false, false>(acc, left + at, right + at, accumulate);
@@ -127,7 +128,7 @@ __device__ void stage_conv_image(const ImplicitArgs<T>& args, const ConvImage<T>
     const int channels = (shape.c + kChunk - 1) / kChunk * kChunk;
     image.copy(args.x + i * shape.h * shape.w * channels);
   } else {
-    image.turn(args.x + i * shape.c * shape.h * shape.w);
+    image.transpose(args.x + i * shape.c * shape.h * shape.w);
   }
 }
 
@@ -140,9 +141,9 @@ __device__ void stage_pooled_grad(const PooledGradInput<T>& from, const WgmmaSha
   const int64_t area = shape.h * shape.w, windows = int64_t(shape.h / 2) * (shape.w / 2);
   const T *dy = from.dy.dy + i * shape.c * windows, *a = from.dy.a + i * shape.c * area;
   if (shape.w % 2 == 0) {
-    image.template through_pool<true>(dy, a, from.dy.curve);
+    image.template through_pool<true>(dy, a, from.dy.activation);
   } else {
-    image.template through_pool<false>(dy, a, from.dy.curve);
+    image.template through_pool<false>(dy, a, from.dy.activation);
   }
   const bool leaves = blockIdx.y == 0;
   if constexpr (sizeof(T) == 2) {
@@ -172,7 +173,7 @@ __device__ void stage_pooled_grad(const PooledGradInput<T>& from, const WgmmaSha
 template <typename T, bool kPooled, int kOutputs, int kSlab, typename From>
 __global__ void __launch_bounds__(kConvThreads, 1)
     conv2d_wgmma_kernel(ImplicitArgs<T> args, PooledOutput<T> pool, From from, WgmmaShape layout,
-                        const std::byte* words) {
+                        const std::byte* packed_filters) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   constexpr bool kGrad = std::is_same_v<From, PooledGradInput<T>>;
   extern __shared__ __align__(1024) std::byte memory[];
@@ -183,13 +184,13 @@ __global__ void __launch_bounds__(kConvThreads, 1)
   const int64_t i = blockIdx.x;
   const int o0 = blockIdx.y * kOutputs, filter = shape.filter;
   const int all = layout.passes * filter;  // rows of the filter, pass after pass
-  words += int64_t(blockIdx.y) * filter * layout.stage;
+  packed_filters += int64_t(blockIdx.y) * filter * layout.stage;
   const auto fetch = [&](int q) {
     if (threadIdx.x != 0) return;
     Mbarrier* barrier = barriers + q % layout.stages;
     mbarrier_arrive_expect(barrier, uint32_t(layout.stage));
-    bulk_load(ring + q % layout.stages * layout.stage, words + int64_t(q % filter) * layout.stage,
-              uint32_t(layout.stage), barrier);
+    bulk_load(ring + q % layout.stages * layout.stage,
+              packed_filters + int64_t(q % filter) * layout.stage, uint32_t(layout.stage), barrier);
   };
   if (threadIdx.x == 0) {
     for (int s = 0; s < layout.stages; ++s) mbarrier_init(barriers + s, 1);
@@ -243,11 +244,14 @@ __global__ void __launch_bounds__(kConvThreads, 1)
     if constexpr (!kPooled) {
       store_stream(out, sums, layout.columns, first, layout.rows);
     } else if (pool.a == nullptr) {
-      store_stream_windows<Curve::none, false>(out, pool, sums, layout.columns, first, layout.rows);
-    } else if (pool.curve == Curve::relu) {
-      store_stream_windows<Curve::relu, true>(out, pool, sums, layout.columns, first, layout.rows);
+      store_stream_windows<ActivationFn::none, false>(out, pool, sums, layout.columns, first,
+                                                      layout.rows);
+    } else if (pool.activation == ActivationFn::relu) {
+      store_stream_windows<ActivationFn::relu, true>(out, pool, sums, layout.columns, first,
+                                                     layout.rows);
     } else {
-      store_stream_windows<Curve::none, true>(out, pool, sums, layout.columns, first, layout.rows);
+      store_stream_windows<ActivationFn::none, true>(out, pool, sums, layout.columns, first,
+                                                     layout.rows);
     }
     if (pass + 1 == layout.passes) break;
     fence_async_proxy();
@@ -262,8 +266,8 @@ __global__ void __launch_bounds__(kConvThreads, 1)
 
 template <typename T, bool kPooled, int kOutputs, typename From = NoInput>
 cudaError_t launch_conv2d_wgmma_as(const ImplicitArgs<T>& args, const PooledOutput<T>& pool,
-                                   const WgmmaShape& layout, const void* words, cudaStream_t stream,
-                                   const From& from = {}) {
+                                   const WgmmaShape& layout, const void* packed_filters,
+                                   cudaStream_t stream, const From& from = {}) {
   auto kernel = conv2d_wgmma_kernel<T, kPooled, kOutputs, 128, From>;
   if constexpr (std::is_same_v<From, NoInput>) {
     if (layout.slab == 64) kernel = conv2d_wgmma_kernel<T, kPooled, kOutputs, 64, From>;
@@ -273,29 +277,31 @@ cudaError_t launch_conv2d_wgmma_as(const ImplicitArgs<T>& args, const PooledOutp
   if (error != cudaSuccess) return error;
   const dim3 grid(unsigned(args.shape.n), unsigned(layout.blocks));
   kernel<<<grid, kConvThreads, size_t(layout.shared), stream>>>(
-      args, pool, from, layout, static_cast<const std::byte*>(words));
+      args, pool, from, layout, static_cast<const std::byte*>(packed_filters));
   return cudaGetLastError();
 }
 
 template <typename T>
-cudaError_t launch_conv2d_wgmma_words(const ImplicitArgs<T>& args, bool pooled,
-                                      size_t shared_memory, void* words, cudaStream_t stream) {
+cudaError_t launch_conv2d_wgmma_pack_filters(const ImplicitArgs<T>& args, bool pooled,
+                                             size_t shared_memory, void* packed_filters,
+                                             cudaStream_t stream) {
   const WgmmaShape layout(args.shape, sizeof(T), pooled, shared_memory);
-  conv2d_wgmma_words_kernel<T><<<64, 256, 0, stream>>>(args.shape, layout, args.w, args.turned,
-                                                       static_cast<std::byte*>(words));
+  conv2d_wgmma_pack_filters_kernel<T><<<64, 256, 0, stream>>>(
+      args.shape, layout, args.w, args.flipped, static_cast<std::byte*>(packed_filters));
   return cudaGetLastError();
 }
 
 template <typename T>
 cudaError_t launch_conv2d_wgmma(const ImplicitArgs<T>& args, const PooledOutput<T>& pool,
-                                size_t shared_memory, const void* words, cudaStream_t stream) {
+                                size_t shared_memory, const void* packed_filters,
+                                cudaStream_t stream) {
   const WgmmaShape layout(args.shape, sizeof(T), pool.pooled, shared_memory);
   const bool wide = layout.outputs == 64;
   const auto launch =
       pool.pooled
           ? (wide ? launch_conv2d_wgmma_as<T, true, 64> : launch_conv2d_wgmma_as<T, true, 32>)
           : (wide ? launch_conv2d_wgmma_as<T, false, 64> : launch_conv2d_wgmma_as<T, false, 32>);
-  return launch(args, pool, layout, words, stream, {});
+  return launch(args, pool, layout, packed_filters, stream, {});
 }
 
 }  // namespace ridgeline::cuda

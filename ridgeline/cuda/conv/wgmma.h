@@ -4,7 +4,7 @@
 
 #include "ridgeline/cuda/conv/implicit.h"
 
-// Convolutions with stride 1 as implicit matrix products on Hopper's warpgroup products (wgmma). A
+// Convolutions with stride 1 as implicit matrix products on wgmma (sm_90a). A
 // block takes an image by up to 64 output channels.
 namespace ridgeline::cuda {
 
@@ -22,7 +22,7 @@ struct WgmmaShape {
   int shared;           // bytes; 0: does not fit
 
   WgmmaShape(const ImplicitShape& shape, int width, bool pooled, size_t shared_memory);
-  size_t words(const ImplicitShape& shape) const {  // bytes of the filters, arranged
+  size_t packed_filter_bytes(const ImplicitShape& shape) const {  // bytes of the packed filters
     return size_t(blocks) * size_t(shape.filter) * size_t(stage);
   }
 };
@@ -32,26 +32,29 @@ const char* refuse_conv2d_wgmma(const ImplicitShape& shape, size_t width, bool p
 size_t conv2d_wgmma_workspace(const ImplicitShape& shape, size_t width, bool pooled,
                               size_t shared_memory);
 
-// The filters, arranged in `words`; then the convolution of args with those. T: bf16, fp16, float
-// (tf32).
+// The first packs the filters into `packed_filters`; the second convolves with those. T: bf16,
+// fp16, float (tf32).
 template <typename T>
-cudaError_t launch_conv2d_wgmma_words(const ImplicitArgs<T>& args, bool pooled,
-                                      size_t shared_memory, void* words, cudaStream_t stream);
+cudaError_t launch_conv2d_wgmma_pack_filters(const ImplicitArgs<T>& args, bool pooled,
+                                             size_t shared_memory, void* packed_filters,
+                                             cudaStream_t stream);
 template <typename T>
 cudaError_t launch_conv2d_wgmma(const ImplicitArgs<T>& args, const PooledOutput<T>& pool,
-                                size_t shared_memory, const void* words, cudaStream_t stream);
+                                size_t shared_memory, const void* packed_filters,
+                                cudaStream_t stream);
 
 // In tf32 dx likewise from the gradient behind pool and activation, with the filters of
-// shape.turned(), arranged. It leaves the gradient before them, and its sums, where dw's kernel of
+// shape.flipped(), arranged. It leaves the gradient before them, and its sums, where dw's kernel of
 // conv/implicit.h looks for them; that one's map of x is launch_conv2d_grad_maps() without dy.
 struct GradMapBytes {
-  size_t x, words, sums, partial, total;  // where the parts of that workspace begin; dz: at 0
+  size_t x, packed_filters, sums, partial,
+      total;  // where the parts of that workspace begin; dz: at 0
 };
-GradMapBytes grad_map_bytes(const ImplicitShape& shape, int processors, size_t shared_memory);
+GradMapBytes grad_map_bytes(const ImplicitShape& shape, int sms, size_t shared_memory);
 const char* refuse_pooled_grad_x_wgmma(const ImplicitShape& shape, size_t width,
                                        size_t shared_memory);
-cudaError_t launch_pooled_grad_x_wgmma(const ImplicitGradsArgs<float>& args, const void* words,
-                                       cudaStream_t stream);
+cudaError_t launch_pooled_grad_x_wgmma(const ImplicitGradsArgs<float>& args,
+                                       const void* packed_filters, cudaStream_t stream);
 
 // Where the gradient of the output is made in the kernel that takes dx from it.
 template <typename T>
@@ -67,7 +70,7 @@ struct NoInput {};
 // workspace, and dw from that and a copy of x. How these streams of pixels lie: along rows of
 // `columns`, as the block of dx has them.
 struct StreamShape {
-  WgmmaShape dx;          // of shape.turned()
+  WgmmaShape dx;          // of shape.flipped()
   int pixels;             // of the output along padded rows, in whole steps of two warpgroups
   int dz_from, dz_first;  // pixels of dz's map: where the copy begins, the first output
   int dz_bytes, x_bytes;  // of an image's pixels that a block copies
@@ -75,12 +78,12 @@ struct StreamShape {
   int channel_blocks, output_blocks, groups;  // of dw; groups: shares of the images
   int stage, stages, shared;                  // bytes; shared 0: does not fit
 
-  StreamShape(const ImplicitShape& shape, int processors, size_t shared_memory);
+  StreamShape(const ImplicitShape& shape, int sms, size_t shared_memory);
 };
 
 // Bytes from the workspace's start: the filters, x's map, dz's map and sums, shares of dw.
 struct StreamWorkspace {
-  size_t words, x, dz, sums, partial, total;
+  size_t packed_filters, x, dz, sums, partial, total;
 
   StreamWorkspace(const ImplicitShape& shape, const StreamShape& stream);
 };
@@ -88,7 +91,7 @@ struct StreamWorkspace {
 const char* refuse_grads_wgmma(const ImplicitShape& shape, size_t shared_memory);
 // Four launches: the filters and x's map may be made at any time before the others.
 template <typename T>
-cudaError_t launch_stream_words(const ImplicitGradsArgs<T>& args, cudaStream_t stream);
+cudaError_t launch_stream_pack_filters(const ImplicitGradsArgs<T>& args, cudaStream_t stream);
 template <typename T>
 cudaError_t launch_stream_x(const ImplicitGradsArgs<T>& args, cudaStream_t stream);
 template <typename T>

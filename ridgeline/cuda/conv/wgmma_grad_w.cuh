@@ -1,10 +1,10 @@
 #pragma once
 
-// dw by warpgroup products (wgmma) over the pixels of the batch: rows are 64 output channels,
+// dw by wgmma over the pixels of the batch: rows are 64 output channels,
 // columns 32 input channels at each tap of a row of the filter. Pixels follow each other along the
 // padded rows of the image, so that the taps' columns are the same memory, a pixel further each:
 // one descriptor names them all. dz is zero where a padded row has more pixels than the output.
-// Both lie in memory as they will in shared memory, so that the copy engine brings an image in two
+// Both lie in memory as they will in shared memory, so that TMA brings an image in two
 // copies.
 
 #include "ridgeline/cuda/conv/wgmma.cuh"

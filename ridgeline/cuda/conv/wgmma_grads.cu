@@ -13,14 +13,14 @@ int whole(int bytes, int of) { return (bytes + of - 1) / of * of; }
 template <typename T>
 struct Stream {
   StreamShape shape;
-  std::byte *words, *x, *dz;
+  std::byte *packed_filters, *x, *dz;
   float *sums, *partial;
 
   explicit Stream(const ImplicitGradsArgs<T>& args)
-      : shape(args.shape, args.processors, args.shared_memory) {
+      : shape(args.shape, args.sms, args.shared_memory) {
     const StreamWorkspace at(args.shape, shape);
     auto* bytes = static_cast<std::byte*>(args.workspace);
-    words = bytes + at.words, x = bytes + at.x, dz = bytes + at.dz;
+    packed_filters = bytes + at.packed_filters, x = bytes + at.x, dz = bytes + at.dz;
     sums = reinterpret_cast<float*>(bytes + at.sums);
     partial = reinterpret_cast<float*>(bytes + at.partial);
   }
@@ -44,9 +44,9 @@ cudaError_t launch_grad_w_as(const ImplicitGradsArgs<T>& args, cudaStream_t stre
 
 }  // namespace
 
-StreamShape::StreamShape(const ImplicitShape& shape, int processors, size_t shared_memory)
-    : dx(shape.turned(), 2, false, shared_memory) {
-  const int pad = shape.turned().pad, outputs = shape.out_h() * dx.columns;
+StreamShape::StreamShape(const ImplicitShape& shape, int sms, size_t shared_memory)
+    : dx(shape.flipped(), 2, false, shared_memory) {
+  const int pad = shape.flipped().pad, outputs = shape.out_h() * dx.columns;
   pixels = whole(outputs, kTapGroups * 16);
   dz_first = pad * (dx.columns + 1);
   dz_from = dz_first / 8 * 8;
@@ -57,7 +57,7 @@ StreamShape::StreamShape(const ImplicitShape& shape, int processors, size_t shar
   channel_blocks = (shape.c + kTapChannels - 1) / kTapChannels;
   output_blocks = (shape.k + kTapOutputs - 1) / kTapOutputs;
   const int blocks = channel_blocks * shape.filter * output_blocks;
-  const int shares = std::clamp(processors / blocks, 1, shape.n);
+  const int shares = std::clamp(sms / blocks, 1, shape.n);
   const int each = (shape.n + shares - 1) / shares;
   groups = (shape.n + each - 1) / each;
   stage = whole(dz_bytes, 1024) + x_bytes;
@@ -73,8 +73,8 @@ StreamShape::StreamShape(const ImplicitShape& shape, int processors, size_t shar
 StreamWorkspace::StreamWorkspace(const ImplicitShape& shape, const StreamShape& stream) {
   const auto aligned = [](size_t bytes) { return (bytes + 1023) / 1024 * 1024; };
   const auto images = size_t(shape.n), k = size_t(shape.k);
-  words = 0;
-  x = aligned(stream.dx.words(shape.turned()));
+  packed_filters = 0;
+  x = aligned(stream.dx.packed_filter_bytes(shape.flipped()));
   dz = x + aligned(images * size_t(stream.channel_blocks) * size_t(stream.x_map));
   sums = dz + images * size_t(stream.dx.slabs) * size_t(stream.dx.slab_bytes);
   partial = sums + aligned(images * k * 4);
@@ -88,7 +88,7 @@ const char* refuse_grads_wgmma(const ImplicitShape& shape, size_t shared_memory)
   }
   if (2 * shape.pad > shape.filter - 1) return "takes padding of up to half a filter";
   if (shape.k <= 32) return "takes more than 32 output channels";
-  if (const char* reason = refuse_conv2d_wgmma(shape.turned(), 2, false, shared_memory); *reason) {
+  if (const char* reason = refuse_conv2d_wgmma(shape.flipped(), 2, false, shared_memory); *reason) {
     return reason;
   }
   const StreamShape stream(shape, 1, shared_memory);
@@ -100,10 +100,10 @@ const char* refuse_grads_wgmma(const ImplicitShape& shape, size_t shared_memory)
 }
 
 template <typename T>
-cudaError_t launch_stream_words(const ImplicitGradsArgs<T>& args, cudaStream_t stream) {
-  return launch_conv2d_wgmma_words<T>(
-      {args.shape.turned(), nullptr, args.w, {}, nullptr, true, true}, false, args.shared_memory,
-      Stream<T>(args).words, stream);
+cudaError_t launch_stream_pack_filters(const ImplicitGradsArgs<T>& args, cudaStream_t stream) {
+  return launch_conv2d_wgmma_pack_filters<T>(
+      {args.shape.flipped(), nullptr, args.w, {}, nullptr, true, true}, false, args.shared_memory,
+      Stream<T>(args).packed_filters, stream);
 }
 
 template <typename T>
@@ -122,8 +122,8 @@ cudaError_t launch_stream_grad_x(const ImplicitGradsArgs<T>& args, cudaStream_t 
   const auto launch = layout.outputs == 64
                           ? launch_conv2d_wgmma_as<T, false, 64, PooledGradInput<T>>
                           : launch_conv2d_wgmma_as<T, false, 32, PooledGradInput<T>>;
-  return launch({args.shape.turned(), nullptr, nullptr, {}, args.dx, true, true}, {}, layout,
-                at.words, stream, {args.dy, at.dz, at.sums, 1});
+  return launch({args.shape.flipped(), nullptr, nullptr, {}, args.dx, true, true}, {}, layout,
+                at.packed_filters, stream, {args.dy, at.dz, at.sums, 1});
 }
 
 template <typename T>
@@ -134,10 +134,10 @@ cudaError_t launch_stream_grad_w(const ImplicitGradsArgs<T>& args, cudaStream_t 
   return launch(args, stream);
 }
 
-#define RIDGELINE_LAUNCH_STREAM(T)                                                      \
-  template cudaError_t launch_stream_words(const ImplicitGradsArgs<T>&, cudaStream_t);  \
-  template cudaError_t launch_stream_x(const ImplicitGradsArgs<T>&, cudaStream_t);      \
-  template cudaError_t launch_stream_grad_x(const ImplicitGradsArgs<T>&, cudaStream_t); \
+#define RIDGELINE_LAUNCH_STREAM(T)                                                            \
+  template cudaError_t launch_stream_pack_filters(const ImplicitGradsArgs<T>&, cudaStream_t); \
+  template cudaError_t launch_stream_x(const ImplicitGradsArgs<T>&, cudaStream_t);            \
+  template cudaError_t launch_stream_grad_x(const ImplicitGradsArgs<T>&, cudaStream_t);       \
   template cudaError_t launch_stream_grad_w(const ImplicitGradsArgs<T>&, cudaStream_t);
 RIDGELINE_LAUNCH_STREAM(__nv_bfloat16)
 RIDGELINE_LAUNCH_STREAM(__half)

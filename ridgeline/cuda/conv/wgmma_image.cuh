@@ -1,6 +1,6 @@
 #pragma once
 
-// The image of a block of conv/wgmma.cuh in shared memory, as Hopper's warpgroup products want it.
+// The image of a block of conv/wgmma.cuh in shared memory, as wgmma reads it.
 
 #include "ridgeline/cuda/conv/staging.cuh"
 #include "ridgeline/cuda/conv/tensor.cuh"
@@ -39,8 +39,8 @@ class ConvImage {
     }
     __syncthreads();
   }
-  // x[c, h, w] of this image.
-  __device__ void turn(const T* x) const {
+  // Stores x[c, h, w] of this image with its channels last.
+  __device__ void transpose(const T* x) const {
     constexpr int kAhead = 2;
     const int pixels = shape_.h * shape_.w, items = pixels * ((shape_.c + kCount - 1) / kCount);
     for (int first = threadIdx.x; first < items; first += kAhead * kConvThreads) {
@@ -80,7 +80,7 @@ class ConvImage {
   // the activation's output of h x w. kEven: rows start at even places. Not rounded to tf32:
   // round_and_sum() is to follow.
   template <bool kEven>
-  __device__ void through_pool(const T* dy, const T* a, Curve curve) const {
+  __device__ void through_pool(const T* dy, const T* a, ActivationFn activation) const {
     const int h = shape_.h, w = shape_.w, columns = w / 2, windows = h / 2 * columns;
     const int items = windows * ((shape_.c + kCount - 1) / kCount);
     for (int item = threadIdx.x; item < items; item += kConvThreads) {
@@ -96,7 +96,7 @@ class ConvImage {
       int best[kCount];
 #pragma unroll
       for (int e = 0; e < kCount; ++e) {
-        const QuadGrad<T> grad(quads[e], slopes[e], curve);
+        const QuadGrad<T> grad(quads[e], slopes[e], activation);
         best[e] = grad.best;
         slopes[e] = e < here ? grad.slope : T(0.0f);
       }

@@ -5,7 +5,7 @@
 // short loop and neighbouring threads store neighbouring pixels.
 
 #include "ridgeline/cuda/conv/implicit.h"
-#include "ridgeline/cuda/conv/larger.cuh"
+#include "ridgeline/cuda/conv/nan_max.cuh"
 #include "ridgeline/cuda/conv/tensor.cuh"
 
 namespace ridgeline::cuda {
@@ -39,7 +39,7 @@ struct BlockOutput {
 
 // The biases of outputs o0 .. o0 + kOutputs to shared memory, for all threads after a barrier.
 template <int kOutputs, typename T>
-__device__ void stage_biases(const LooseIn<T>& b, int o0, int k, float* to) {
+__device__ void stage_biases(const MixedIn<T>& b, int o0, int k, float* to) {
   if (threadIdx.x >= kOutputs) return;
   const int o = o0 + int(threadIdx.x);
   to[threadIdx.x] = b && o < k ? b[o] : 0.0f;
@@ -60,7 +60,7 @@ __device__ void store_pixels(const BlockOutput<T>& out, const float* sums, int p
 
 // Windows of 2 x 2 from `first` on, rows / 4 of them: 32 rows are eight windows, the upper left
 // pixels of all, then the upper right, lower left and lower right ones. kKeeps: pool.a is wanted.
-template <int kThreads, Curve kCurve, bool kKeeps, typename T>
+template <int kThreads, ActivationFn kActivation, bool kKeeps, typename T>
 __device__ void store_windows_as(const BlockOutput<T>& out, const PooledOutput<T>& pool,
                                  const float* sums, int pitch, int first, int rows) {
   const int out_h = out.shape.out_h(), out_w = out.shape.out_w(), area = out_h * out_w;
@@ -71,9 +71,9 @@ __device__ void store_windows_as(const BlockOutput<T>& out, const PooledOutput<T
   };
   T* const y = out.y + out.plane(0) * windows + first;
   T* const a = kKeeps ? pool.a + out.plane(0) * area : nullptr;
-  const auto curve = [&](float x) {
-    if constexpr (kCurve == Curve::relu) return x < 0.0f ? 0.0f : x;
-    return fast_curve<T>(pool.curve, x);
+  const auto activation = [&](float x) {
+    if constexpr (kActivation == ActivationFn::relu) return x < 0.0f ? 0.0f : x;
+    return fast_activation<T>(pool.activation, x);
   };
   for (int at = threadIdx.x % 32; at < here; at += 32) {
     const int window = first + at, corner = window / columns * 2 * out_w + window % columns * 2;
@@ -83,15 +83,15 @@ __device__ void store_windows_as(const BlockOutput<T>& out, const PooledOutput<T
       const float bias = out.biases[o];
       const float* sum = column + o * pitch;
       if constexpr (!kKeeps) {
-        const float most = larger(larger(sum[0], sum[8]), larger(sum[16], sum[24]));
-        y[o * windows + at] = T(curve(most + bias));
+        const float most = nan_max(nan_max(sum[0], sum[8]), nan_max(sum[16], sum[24]));
+        y[o * windows + at] = T(activation(most + bias));
       } else {
-        const Two upper{T(curve(sum[0] + bias)), T(curve(sum[8] + bias))};
-        const Two lower{T(curve(sum[16] + bias)), T(curve(sum[24] + bias))};
+        const Two upper{T(activation(sum[0] + bias)), T(activation(sum[8] + bias))};
+        const Two lower{T(activation(sum[16] + bias)), T(activation(sum[24] + bias))};
         *reinterpret_cast<Two*>(a + o * area + corner) = upper;  // even where it is wanted
         *reinterpret_cast<Two*>(a + o * area + corner + out_w) = lower;
-        y[o * windows + at] = T(larger(larger(float(upper.left), float(upper.right)),
-                                       larger(float(lower.left), float(lower.right))));
+        y[o * windows + at] = T(nan_max(nan_max(float(upper.left), float(upper.right)),
+                                        nan_max(float(lower.left), float(lower.right))));
       }
     }
   }
@@ -101,11 +101,11 @@ template <int kThreads, typename T>
 __device__ void store_windows(const BlockOutput<T>& out, const PooledOutput<T>& pool,
                               const float* sums, int pitch, int first, int rows) {
   if (pool.a == nullptr) {
-    store_windows_as<kThreads, Curve::none, false>(out, pool, sums, pitch, first, rows);
-  } else if (pool.curve == Curve::relu) {
-    store_windows_as<kThreads, Curve::relu, true>(out, pool, sums, pitch, first, rows);
+    store_windows_as<kThreads, ActivationFn::none, false>(out, pool, sums, pitch, first, rows);
+  } else if (pool.activation == ActivationFn::relu) {
+    store_windows_as<kThreads, ActivationFn::relu, true>(out, pool, sums, pitch, first, rows);
   } else {
-    store_windows_as<kThreads, Curve::none, true>(out, pool, sums, pitch, first, rows);
+    store_windows_as<kThreads, ActivationFn::none, true>(out, pool, sums, pitch, first, rows);
   }
 }
 

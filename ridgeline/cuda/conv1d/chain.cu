@@ -10,13 +10,13 @@ namespace {
 template <typename T>
 __device__ inline void arrange_weight(const Conv1dChainArgs<T>& args, T* to, int64_t i) {
   const int inside = int(i % (Chain::kStageBytes / 2)), row = inside / Chain::kStageK;
-  const int piece = inside % Chain::kStageK / 8 ^ row / 2 % 4;
+  const int vec8 = inside % Chain::kStageK / 8 ^ row / 2 % 4;
   int stage = int(i / (Chain::kStageBytes / 2));
   const int part = stage % 2, tap = stage / 2 % Chain::kTaps;
   const int chunk = stage / (2 * Chain::kTaps) % Chain::kChunks;
   stage /= Chain::kStagesPerPass;
   const int out = stage % Chain::kPasses * 128 + row, layer = stage / Chain::kPasses;
-  const int channel = chunk * 64 + part * Chain::kStageK + piece * 8 + inside % 8;
+  const int channel = chunk * 64 + part * Chain::kStageK + vec8 * 8 + inside % 8;
   to[i] = args.w[size_t(layer)][(out * Chain::kChannels + channel) * Chain::kTaps + tap];
 }
 
@@ -50,7 +50,7 @@ __global__ void conv1d_chain_arrange_kernel(const Conv1dChainArgs<T> args, int l
     arrange_norm(args, left, norm, int(i));
   }
   for (int64_t i = first; i < args.layers * Chain::kChannels; i += step) {
-    const LooseIn<T>& bias = args.bias[i / Chain::kChannels];
+    const MixedIn<T>& bias = args.bias[i / Chain::kChannels];
     biases[i] = bias ? float(bias[i % Chain::kChannels]) : 0.0f;
   }
 }
@@ -70,7 +70,7 @@ size_t conv1d_chain_workspace(int layers) {
 
 template <typename T>
 std::function<cudaError_t(cudaStream_t)> prepare_conv1d_chain(const Conv1dChainArgs<T>& args,
-                                                              void* workspace, int processors) {
+                                                              void* workspace, int sms) {
   char* weights = static_cast<char*>(workspace);
   char* norm = weights + args.layers * Chain::kLayerBytes;
   const CUtensorMap map_x =
@@ -78,7 +78,7 @@ std::function<cudaError_t(cudaStream_t)> prepare_conv1d_chain(const Conv1dChainA
                       Chain::kColumns, kStageDepth<T>);
   ChainWork work;
   work.n = args.n;
-  work.tiles = (args.n + Chain::kItems - 1) / Chain::kItems;
+  work.tiles = (args.n + Chain::kSamples - 1) / Chain::kSamples;
   work.layers = args.layers;
   work.left = args.left();
   work.epsilon = args.epsilon;
@@ -89,11 +89,11 @@ std::function<cudaError_t(cudaStream_t)> prepare_conv1d_chain(const Conv1dChainA
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Chain::kSmemBytes);
   return [=](cudaStream_t stream) {
     if (error != cudaSuccess) return error;
-    conv1d_chain_arrange_kernel<T><<<4 * processors, 256, 0, stream>>>(
+    conv1d_chain_arrange_kernel<T><<<4 * sms, 256, 0, stream>>>(
         args, work.left, reinterpret_cast<T*>(weights), reinterpret_cast<uint4*>(norm),
         reinterpret_cast<float*>(norm + Chain::kNormBytes));
-    kernel<<<std::min(processors, work.tiles), Chain::kThreads, Chain::kSmemBytes, stream>>>(
-        map_x, work, args.y);
+    kernel<<<std::min(sms, work.tiles), Chain::kThreads, Chain::kSmemBytes, stream>>>(map_x, work,
+                                                                                      args.y);
     return cudaGetLastError();
   };
 }

@@ -5,10 +5,10 @@
 #include "ridgeline/cuda/device/tma.cuh"
 #include "ridgeline/cuda/device/wgmma.cuh"
 
-// One block an SM walks over pairs of items, which stay in its shared memory from the first
-// convolution to the pool; weights stream past them from the L2. Products are turned: channels are
-// wgmma's rows (64 a warpgroup) and the 2 x 112 positions its columns, so that a weight read from
-// the L2 serves two items, and a convolution's 256 channels take two passes of 128.
+// One block an SM walks over pairs of samples, which stay in its shared memory from the first
+// convolution to the pool; weights stream past them from the L2. Products are transposed: channels
+// are wgmma's rows (64 a warpgroup) and the 2 x 112 positions its columns, so that a weight read
+// from the L2 serves two samples, and a convolution's 256 channels take two passes of 128.
 //
 // Positions lie as rows of 64 channels, four chunks of 28 KB. The results of the first pass go to
 // two spare buffers while the second still reads its input, those of the second over their input
@@ -20,7 +20,7 @@ __device__ inline int chain_buffer(int chunk, int spare) {
   return chunk < 2 && spare ? 4 + chunk : chunk;
 }
 
-// The one thread that loads: rows of a pair of items, then all weights that they meet.
+// The one thread that loads: rows of a pair of samples, then all weights that they meet.
 template <typename T>
 __device__ inline void chain_load(const CUtensorMap* map_x, const ChainWork& work,
                                   ChainBarriers* barriers, char* buffers, char* ring) {
@@ -54,7 +54,7 @@ struct ChainThread {
   const ChainWork& work;
   ChainBarriers* barriers;
   char *buffers, *ring;
-  float4* room;
+  float4* scratch;
   int group = threadIdx.x / 128, thread = threadIdx.x % 128;
   int lane = thread % 32, warp = thread / 32;
   StageCursor<Chain::kStages> at = {};
@@ -136,9 +136,9 @@ struct ChainThread {
     for (int i = 0; i < 112; ++i) acc[i] += i % 4 < 2 ? low : high;
     ChainScale scale;
     if (pass == 0) {
-      moments = chain_first_moments(acc, work.left, room);
+      moments = chain_first_moments(acc, work.left, scratch);
     } else {
-      scale = chain_scale(acc, moments, work, room);
+      scale = chain_scale(acc, moments, work, scratch);
     }
     uint32_t packed[Chain::kWords];
 #pragma unroll
@@ -203,7 +203,7 @@ __global__ __launch_bounds__(Chain::kThreads, 1) void conv1d_chain_norm_pool_wgm
   char* buffers = smem_raw + (-smem_address(smem_raw) & 1023);
   char* ring = buffers + Chain::kBuffers * Chain::kChunkBytes;
   auto* barriers = reinterpret_cast<ChainBarriers*>(ring + Chain::kStages * Chain::kStageBytes);
-  auto* room = reinterpret_cast<float4*>(barriers + 1);
+  auto* scratch = reinterpret_cast<float4*>(barriers + 1);
   static_assert(sizeof(ChainBarriers) + 8 * sizeof(float4) <= 512);
 
   if (threadIdx.x == 0) {
@@ -224,7 +224,7 @@ __global__ __launch_bounds__(Chain::kThreads, 1) void conv1d_chain_norm_pool_wgm
     }
   } else {
     take_registers<232>();
-    ChainThread<T>{work, barriers, buffers, ring, room}.run(y);
+    ChainThread<T>{work, barriers, buffers, ring, scratch}.run(y);
   }
 #else
   __trap();  // built without 90a

@@ -9,7 +9,7 @@ namespace ridgeline::cuda {
 constexpr int kMostChained = 4;
 
 // Convolutions of 3 taps over 256 channels one after the other, relu after all but the last, which
-// is normalised over an item's (256, positions left) with gamma and beta, relu, and the largest of
+// is normalised over a sample's (256, positions left) with gamma and beta, relu, and the largest of
 // each three positions: what lies between them never leaves the chip. Results between convolutions
 // are rounded to T, as if they did.
 template <typename T>
@@ -18,7 +18,7 @@ struct Conv1dChainArgs {
   int layers = 0;
   const T* x = nullptr;                         // [n * 112, 256]
   std::array<const T*, kMostChained> w = {};    // [256, 256, 3]
-  std::array<LooseIn<T>, kMostChained> bias{};  // [256] or none
+  std::array<MixedIn<T>, kMostChained> bias{};  // [256] or none
   const T* gamma = nullptr;                     // [256, left]
   const T* beta = nullptr;
   float epsilon = 0;
@@ -34,6 +34,6 @@ size_t conv1d_chain_workspace(int layers);
 // Makes the tensor map; what it returns arranges the weights and computes. Halves, sm_90a.
 template <typename T>
 std::function<cudaError_t(cudaStream_t)> prepare_conv1d_chain(const Conv1dChainArgs<T>& args,
-                                                              void* workspace, int processors);
+                                                              void* workspace, int sms);
 
 }  // namespace ridgeline::cuda

@@ -1,16 +1,16 @@
 #pragma once
 
-#include "ridgeline/cuda/conv/larger.cuh"
+#include "ridgeline/cuda/conv/nan_max.cuh"
 #include "ridgeline/cuda/conv1d/chain_tile.cuh"
 
-// The end of a chain of convolutions: normalisation over an item's (channels, positions), relu and
-// pool, of two items whose results lie as accumulators do. Word (item * 14 + j) * 2 + high of a
+// The end of a chain of convolutions: normalisation over a sample's (channels, positions), relu and
+// pool, of two samples whose results lie as accumulators do. Word (sample * 14 + j) * 2 + high of a
 // thread holds positions 8j + 2q and the next (q its place in a quad) of its channel, or of the
 // channel eight on if high.
 namespace ridgeline::cuda {
 
-// Sums of four values over the multiplying threads. `room` has four floats a warp.
-__device__ inline float4 chain_total(float4 value, float4* room) {
+// Sums of four values over the multiplying threads. `scratch` has four floats a warp.
+__device__ inline float4 chain_total(float4 value, float4* scratch) {
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) {
     value.x += __shfl_xor_sync(0xffffffffu, value.x, step);
@@ -19,39 +19,39 @@ __device__ inline float4 chain_total(float4 value, float4* room) {
     value.w += __shfl_xor_sync(0xffffffffu, value.w, step);
   }
   named_barrier(2, Chain::kMultiplying);  // the last total has been read
-  if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = value;
+  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
   named_barrier(2, Chain::kMultiplying);
   float4 total{0, 0, 0, 0};
 #pragma unroll
   for (int w = 0; w < Chain::kMultiplying / 32; ++w) {
-    total.x += room[w].x;
-    total.y += room[w].y;
-    total.z += room[w].z;
-    total.w += room[w].w;
+    total.x += scratch[w].x;
+    total.y += scratch[w].y;
+    total.z += scratch[w].z;
+    total.w += scratch[w].w;
   }
   return total;
 }
 
-// Calls each(value, item) with a thread's sums of positions that count.
+// Calls each(value, sample) with a thread's sums of positions that count.
 template <typename F>
 __device__ inline void chain_each(const float (&acc)[112], int left, F each) {
   const int q = threadIdx.x % 4;
 #pragma unroll
-  for (int item = 0; item < Chain::kItems; ++item) {
+  for (int sample = 0; sample < Chain::kSamples; ++sample) {
 #pragma unroll
     for (int j = 0; j < Chain::kEights; ++j) {
       const bool always = 8 * j + 8 <= Chain::kLeastLeft;
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         if (always || 8 * j + 2 * q + k % 2 < left) {
-          each(acc[(item * Chain::kEights + j) * 4 + k], item);
+          each(acc[(sample * Chain::kEights + j) * 4 + k], sample);
         }
       }
     }
   }
 }
 
-// Moments of two items from two passes of half their channels each: squares are taken about the
+// Moments of two samples from two passes of half their channels each: squares are taken about the
 // mean of the first half. The mean of all is no further from that than the deviation of all, so
 // that the difference of the squares' sum and the mean's square loses a bit at most.
 struct ChainMoments {
@@ -60,43 +60,43 @@ struct ChainMoments {
 };
 
 __device__ inline ChainMoments chain_first_moments(const float (&acc)[112], int left,
-                                                   float4* room) {
+                                                   float4* scratch) {
   float sum[2] = {0, 0};
-  chain_each(acc, left, [&](float value, int item) { sum[item] += value; });
-  const float4 total = chain_total({sum[0], sum[1], 0, 0}, room);
+  chain_each(acc, left, [&](float value, int sample) { sum[sample] += value; });
+  const float4 total = chain_total({sum[0], sum[1], 0, 0}, scratch);
   const float count = float(left) * (Chain::kChannels / 2);
   const float about[2] = {total.x / count, total.y / count};
   float squares[2] = {0, 0};
-  chain_each(acc, left, [&](float value, int item) {
-    const float off = value - about[item];
-    squares[item] = fmaf(off, off, squares[item]);
+  chain_each(acc, left, [&](float value, int sample) {
+    const float off = value - about[sample];
+    squares[sample] = fmaf(off, off, squares[sample]);
   });
   return {{about[0], about[1]}, {squares[0], squares[1]}};
 }
 
-// What makes y = x * scale + shift of a value of either item.
+// What makes y = x * scale + shift of a value of either sample.
 struct ChainScale {
   float scale[2], shift[2];
 };
 
 __device__ inline ChainScale chain_scale(const float (&acc)[112], const ChainMoments& first,
-                                         const ChainWork& work, float4* room) {
+                                         const ChainWork& work, float4* scratch) {
   const float about[2] = {first.about.x, first.about.y};
   float sum[2] = {0, 0}, squares[2] = {first.squares.x, first.squares.y};
-  chain_each(acc, work.left, [&](float value, int item) {
-    const float off = value - about[item];
-    sum[item] += off;
-    squares[item] = fmaf(off, off, squares[item]);
+  chain_each(acc, work.left, [&](float value, int sample) {
+    const float off = value - about[sample];
+    sum[sample] += off;
+    squares[sample] = fmaf(off, off, squares[sample]);
   });
-  const float4 total = chain_total({sum[0], sum[1], squares[0], squares[1]}, room);
+  const float4 total = chain_total({sum[0], sum[1], squares[0], squares[1]}, scratch);
   const float count = float(work.left) * Chain::kChannels;
   const float off[2] = {total.x / count, total.y / count}, all[2] = {total.z, total.w};
   ChainScale result;
 #pragma unroll
-  for (int item = 0; item < 2; ++item) {
-    const float variance = larger(all[item] / count - off[item] * off[item], 0.0f);
-    result.scale[item] = rsqrtf(variance + work.epsilon);
-    result.shift[item] = -(about[item] + off[item]) * result.scale[item];
+  for (int sample = 0; sample < 2; ++sample) {
+    const float variance = nan_max(all[sample] / count - off[sample] * off[sample], 0.0f);
+    result.scale[sample] = rsqrtf(variance + work.epsilon);
+    result.shift[sample] = -(about[sample] + off[sample]) * result.scale[sample];
   }
   return result;
 }
@@ -104,17 +104,17 @@ __device__ inline ChainScale chain_scale(const float (&acc)[112], const ChainMom
 // The largest of each three of 24 neighbouring positions of a channel, which four lanes hold: lane
 // q has values[k] = positions 8k + 2q and 8k + 2q + 1. It gets windows 2(q^1) and 2(q^1) + 1: of
 // their six positions the two in the middle are a pair of its own, the others its neighbours'.
-__device__ inline float2 pool_threes(const float2 (&values)[3]) {
+__device__ inline float2 pool3(const float2 (&values)[3]) {
   const int lane = threadIdx.x % 32, q = lane % 4, quad = lane - q;
   float most[3];
 #pragma unroll
-  for (int k = 0; k < 3; ++k) most[k] = larger(values[k].x, values[k].y);
+  for (int k = 0; k < 3; ++k) most[k] = nan_max(values[k].x, values[k].y);
   const float to_right = q == 1 ? most[2] : q == 2 ? most[1] : most[0];
   const float to_left = q == 2 ? most[0] : q == 1 ? most[1] : most[2];
   const float2 own = q == 1 ? values[0] : q == 2 ? values[2] : values[1];
   const float from_left = __shfl_sync(0xffffffffu, to_right, quad + (q + 3) % 4);
   const float from_right = __shfl_sync(0xffffffffu, to_left, quad + (q + 1) % 4);
-  return {larger(from_left, own.x), larger(own.y, from_right)};
+  return {nan_max(from_left, own.x), nan_max(own.y, from_right)};
 }
 
 template <typename T>
@@ -136,7 +136,7 @@ __device__ inline void chain_finish(P packed, N next_norm, const ChainScale& sca
                                     const ChainWork& work, int tile, int channel,
                                     T* __restrict__ y) {
   const int windows = work.left / 3, first_window = 2 * (threadIdx.x % 4 ^ 1);
-  T* to = y + (int64_t{tile} * Chain::kItems * Chain::kChannels + channel) * windows;
+  T* to = y + (int64_t{tile} * Chain::kSamples * Chain::kChannels + channel) * windows;
 #pragma unroll
   for (int group = 0; group < (Chain::kEights + 2) / 3; ++group) {
     uint4 norm[3];
@@ -147,21 +147,21 @@ __device__ inline void chain_finish(P packed, N next_norm, const ChainScale& sca
 #pragma unroll
     for (int high = 0; high < 2; ++high) {
 #pragma unroll
-      for (int item = 0; item < Chain::kItems; ++item) {
+      for (int sample = 0; sample < Chain::kSamples; ++sample) {
         float2 values[3] = {};
 #pragma unroll
         for (int k = 0; k < 3; ++k) {
           const int j = group * 3 + k;
           if (j >= Chain::kEights) continue;
-          const float2 x = unpack_two<T>(packed((item * Chain::kEights + j) * 2 + high));
+          const float2 x = unpack_two<T>(packed((sample * Chain::kEights + j) * 2 + high));
           const float2 g = unpack_two<T>(high ? norm[k].z : norm[k].x);
           const float2 b = unpack_two<T>(high ? norm[k].w : norm[k].y);
-          values[k] = {fmaf(fmaf(x.x, scale.scale[item], scale.shift[item]), g.x, b.x),
-                       fmaf(fmaf(x.y, scale.scale[item], scale.shift[item]), g.y, b.y)};
+          values[k] = {fmaf(fmaf(x.x, scale.scale[sample], scale.shift[sample]), g.x, b.x),
+                       fmaf(fmaf(x.y, scale.scale[sample], scale.shift[sample]), g.y, b.y)};
         }
-        const float2 best = pool_threes(values);
-        if (tile * Chain::kItems + item < work.n) {
-          chain_store(to + (item * Chain::kChannels + high * 8) * windows, windows,
+        const float2 best = pool3(values);
+        if (tile * Chain::kSamples + sample < work.n) {
+          chain_store(to + (sample * Chain::kChannels + high * 8) * windows, windows,
                       8 * group + first_window, best);
         }
       }

@@ -10,7 +10,7 @@
 namespace ridgeline::cuda {
 
 struct Chain {
-  static constexpr int kItems = 2, kPitch = 112, kColumns = kItems * kPitch;
+  static constexpr int kSamples = 2, kPitch = 112, kColumns = kSamples * kPitch;
   static constexpr int kLeastLeft = 97 - 2 * kMostChained;  // positions after the last layer
   static constexpr int kChannels = 256, kTaps = 3, kChunks = 4, kPasses = 2;
   static constexpr int kConsumers = 2, kMultiplying = kConsumers * 128;
@@ -21,12 +21,12 @@ struct Chain {
   static constexpr int kStages = 7, kStagesPerPass = kChunks * kTaps * 2;
   static constexpr int kLayerBytes = kPasses * kStagesPerPass * kStageBytes;
   static constexpr int kEights =
-      kPitch / 8;  // columns of an item by eight, as accumulators have them
+      kPitch / 8;  // columns of a sample by eight, as accumulators have them
   // gamma and beta of a pass take as many stages as there are pairs of eights.
   static constexpr int kNormStages = kEights / 2;
   static constexpr int kNormBytes = kPasses * kNormStages * kStageBytes;
   static_assert(kStageBytes == 2 * kMultiplying * 16);
-  static constexpr int kWords = kItems * kEights * 2;  // of a thread's results, two a word
+  static constexpr int kWords = kSamples * kEights * 2;  // of a thread's results, two a word
   static constexpr int kStashPitch = kMultiplying * 4;
   static constexpr int kSmemBytes = 1024 + kBuffers * kChunkBytes + kStages * kStageBytes + 512;
   static_assert(kSmemBytes <= 227 * 1024);

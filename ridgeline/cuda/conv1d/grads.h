@@ -30,6 +30,6 @@ size_t conv1d_grad_w_workspace(const Conv1dGradShape& shape);
 template <typename T>
 std::function<cudaError_t(cudaStream_t)> prepare_conv1d_grad_w(const Conv1dGradShape& shape,
                                                                const T* x, const T* dy,
-                                                               LooseOut<T> dw, void* workspace);
+                                                               MixedOut<T> dw, void* workspace);
 
 }  // namespace ridgeline::cuda

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "ridgeline/cuda/conv/larger.cuh"
+#include "ridgeline/cuda/conv/nan_max.cuh"
 #include "ridgeline/cuda/conv1d/norm_pool.h"
 #include "ridgeline/cuda/conv1d/packed.cuh"
 
@@ -10,32 +10,32 @@ namespace {
 constexpr int kMostWindows = 3;  // of one thread: its rows stay in registers
 constexpr int kMostThreads = 768;
 
-// Sums over the block; all threads get the result. `room` holds a float a warp.
-__device__ inline float block_total(float value, float* room) {
+// Sums over the block; all threads get the result. `scratch` holds a float a warp.
+__device__ inline float block_total(float value, float* scratch) {
   for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = (blockDim.x + 31) / 32;
-  __syncthreads();  // the room's last result has been read
-  if (lane == 0) room[warp] = value;
+  __syncthreads();  // the scratch memory's last result has been read
+  if (lane == 0) scratch[warp] = value;
   __syncthreads();
-  float total = lane < warps ? room[lane] : 0.0f;
+  float total = lane < warps ? scratch[lane] : 0.0f;
   for (int step = 16; step > 0; step /= 2) total += __shfl_xor_sync(0xffffffffu, total, step);
   return total;
 }
 
-// One block walks over items. A thread has 16 bytes of channels and every slots-th window; its
+// One block walks over samples. A thread has 16 bytes of channels and every slots-th window; its
 // rows stay in registers between the sums and their use.
 template <typename T, int kWindows>
 __global__ void __launch_bounds__(kMostThreads, 1)
     layer_norm_relu_pool_rows_kernel(NormPoolArgs<T> args, const T* gamma, const T* beta) {
   extern __shared__ __align__(16) char shared[];
-  __shared__ float room[32];
-  T* turned = reinterpret_cast<T*>(shared);  // [channels][windows]
+  __shared__ float scratch[32];
+  T* transposed = reinterpret_cast<T*>(shared);  // [channels][windows]
   const int parts = args.channels / kPacked<T>, windows = args.length / 3;
   const int part = int(threadIdx.x) % parts, slot = int(threadIdx.x) / parts;
   const int slots = int(blockDim.x) / parts;
   const float count = float(args.length) * float(args.channels);
-  for (int64_t item = blockIdx.x; item < args.n; item += gridDim.x) {
-    const T* x = args.x + item * args.pitch * args.channels + part * kPacked<T>;
+  for (int64_t sample = blockIdx.x; sample < args.n; sample += gridDim.x) {
+    const T* x = args.x + sample * args.pitch * args.channels + part * kPacked<T>;
     uint4 rows[kWindows][3];
     float sum = 0;
 #pragma unroll
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kMostThreads, 1)
         for (int c = 0; c < kPacked<T>; ++c) sum += value[c];
       }
     }
-    const float mean = block_total(sum, room) / count;
+    const float mean = block_total(sum, scratch) / count;
     float squares = 0;
 #pragma unroll
     for (int k = 0; k < kWindows; ++k) {
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kMostThreads, 1)
         }
       }
     }
-    const float rstd = rsqrtf(block_total(squares, room) / count + args.epsilon);
+    const float rstd = rsqrtf(block_total(squares, scratch) / count + args.epsilon);
 #pragma unroll
     for (int k = 0; k < kWindows; ++k) {
       const int window = k * slots + slot;
@@ -88,26 +88,26 @@ __global__ void __launch_bounds__(kMostThreads, 1)
         unpack<T>(*reinterpret_cast<const uint4*>(beta + at), b);
 #pragma unroll
         for (int c = 0; c < kPacked<T>; ++c) {
-          best[c] = larger(best[c], fmaf((value[c] - mean) * rstd, g[c], b[c]));
+          best[c] = nan_max(best[c], fmaf((value[c] - mean) * rstd, g[c], b[c]));
         }
       }
 #pragma unroll
       for (int c = 0; c < kPacked<T>; ++c) {
-        turned[(part * kPacked<T> + c) * windows + window] = T(best[c]);
+        transposed[(part * kPacked<T> + c) * windows + window] = T(best[c]);
       }
     }
     __syncthreads();
-    const int pieces = args.channels * windows / kPacked<T>;
-    auto* to = reinterpret_cast<uint4*>(args.y + item * args.channels * windows);
-    for (int j = threadIdx.x; j < pieces; j += blockDim.x) {
+    const int packs = args.channels * windows / kPacked<T>;
+    auto* to = reinterpret_cast<uint4*>(args.y + sample * args.channels * windows);
+    for (int j = threadIdx.x; j < packs; j += blockDim.x) {
       to[j] = reinterpret_cast<const uint4*>(shared)[j];
     }
   }
 }
 
 template <typename T>
-__global__ void turn_norm_weights_kernel(const T* gamma, const T* beta, T* to, int length,
-                                         int channels) {
+__global__ void transpose_norm_weights_kernel(const T* gamma, const T* beta, T* to, int length,
+                                              int channels) {
   const int count = length * channels;
   for (int i = int(blockIdx.x * blockDim.x + threadIdx.x); i < count;
        i += int(gridDim.x * blockDim.x)) {
@@ -132,9 +132,9 @@ std::string refuse_norm_pool(int length, int channels, size_t width) {
   const int threads = threads_for(length, channels, width);
   const int parts = channels * int(width) / 16, windows = length / 3;
   if (threads > kMostThreads || windows > kMostWindows * (threads / parts)) {
-    return "an item does not fit a block's registers";
+    return "a sample does not fit a block's registers";
   }
-  if (int64_t{channels} * windows * int64_t(width) > 48 * 1024) return "an item is too large";
+  if (int64_t{channels} * windows * int64_t(width) > 48 * 1024) return "a sample is too large";
   return {};
 }
 
@@ -143,20 +143,20 @@ size_t norm_pool_workspace(int length, int channels, size_t width) {
 }
 
 template <typename T>
-cudaError_t launch_norm_pool(const NormPoolArgs<T>& args, void* workspace, int processors,
+cudaError_t launch_norm_pool(const NormPoolArgs<T>& args, void* workspace, int sms,
                              cudaStream_t stream) {
-  T* turned = static_cast<T*>(workspace);
+  T* transposed = static_cast<T*>(workspace);
   const int threads = threads_for(args.length, args.channels, sizeof(T));
   const size_t bytes = size_t(args.channels) * size_t(args.length / 3) * sizeof(T);
-  turn_norm_weights_kernel<T>
-      <<<processors, 256, 0, stream>>>(args.gamma, args.beta, turned, args.length, args.channels);
+  transpose_norm_weights_kernel<T>
+      <<<sms, 256, 0, stream>>>(args.gamma, args.beta, transposed, args.length, args.channels);
   const int slots = threads / (args.channels * int{sizeof(T)} / 16);
   const int each = (args.length / 3 + slots - 1) / slots;
   const auto kernel = each == 1   ? layer_norm_relu_pool_rows_kernel<T, 1>
                       : each == 2 ? layer_norm_relu_pool_rows_kernel<T, 2>
                                   : layer_norm_relu_pool_rows_kernel<T, kMostWindows>;
-  kernel<<<unsigned(std::min(args.n, 2 * processors)), unsigned(threads), bytes, stream>>>(
-      args, turned, turned + args.length * args.channels);
+  kernel<<<unsigned(std::min(args.n, 2 * sms)), unsigned(threads), bytes, stream>>>(
+      args, transposed, transposed + args.length * args.channels);
   return cudaGetLastError();
 }
 

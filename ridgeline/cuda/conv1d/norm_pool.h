@@ -4,7 +4,7 @@
 
 namespace ridgeline::cuda {
 
-// The end of the last block: rows of channels normalised over all of an item's `length` rows with
+// The end of the last block: rows of channels normalised over all of a sample's `length` rows with
 // gamma and beta [channels, length], relu, the largest of each three rows; written plain,
 // y[n, channels * length / 3] with the positions of a channel side by side.
 template <typename T>
@@ -18,10 +18,10 @@ struct NormPoolArgs {
 };
 
 std::string refuse_norm_pool(int length, int channels, size_t width);
-// For gamma and beta turned to [length, channels].
+// For gamma and beta transposed to [length, channels].
 size_t norm_pool_workspace(int length, int channels, size_t width);
 template <typename T>
-cudaError_t launch_norm_pool(const NormPoolArgs<T>& args, void* workspace, int processors,
+cudaError_t launch_norm_pool(const NormPoolArgs<T>& args, void* workspace, int sms,
                              cudaStream_t stream);
 
 }  // namespace ridgeline::cuda

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "ridgeline/cuda/conv/larger.cuh"
+#include "ridgeline/cuda/conv/nan_max.cuh"
 #include "ridgeline/cuda/conv1d/one_hot.h"
 #include "ridgeline/cuda/conv1d/one_hot_moments.cuh"
 #include "ridgeline/cuda/conv1d/packed.cuh"
@@ -14,7 +14,7 @@ constexpr int kSlots = 24;        // windows a block works on at once: 168 regis
 constexpr int kPerThread = 2;     // windows a thread keeps gamma and beta of in registers
 constexpr int kBlockWindows = kSlots * kPerThread;
 constexpr int kBlockThreads = kSlots * kParts;
-constexpr int kItems = 4;  // whose codes are fetched together
+constexpr int kSamples = 4;  // whose codes are fetched together
 
 // table[slice, code, tap, channel of the slice], zero for the code past the last symbol.
 template <typename T>
@@ -40,8 +40,8 @@ __device__ inline uint4 load_shared(uint32_t address) {
 }
 
 // A block keeps the weights of one slice of channels in shared memory, and each thread gamma and
-// beta of its windows and channels in registers, and walks over the items. blockIdx.x is a slice,
-// blockIdx.y a stretch of windows, blockIdx.z the first group of items.
+// beta of its windows and channels in registers, and walks over the samples. blockIdx.x is a slice,
+// blockIdx.y a stretch of windows, blockIdx.z the first group of samples.
 template <typename T, int kTaps>
 __global__ void __launch_bounds__(kBlockThreads, 1)
     one_hot_norm_relu_pool_forward_kernel(OneHotBlockArgs<T> args, const T* table,
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   constexpr int kCodes = 3 * kBlockWindows + kTaps - 1;
   constexpr int kChannels = kSliceBytes / int{sizeof(T)};
   extern __shared__ __align__(16) char shared[];
-  __shared__ uint16_t code_rows[2][kItems][kCodes];
+  __shared__ uint16_t code_rows[2][kSamples][kCodes];
   const OneHotBlockShape& s = args.shape;
   const int table_bytes = (s.symbols + 1) * kTaps * kSliceBytes;
   {
@@ -84,18 +84,19 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   }
 
   const auto mine = uint32_t(__cvta_generic_to_shared(shared)) + uint32_t(part) * 16;
-  const int groups = (s.n + kItems - 1) / kItems;
-  constexpr int kFetch = (kItems * kCodes + kBlockThreads - 1) / kBlockThreads;
+  const int groups = (s.n + kSamples - 1) / kSamples;
+  constexpr int kFetch = (kSamples * kCodes + kBlockThreads - 1) / kBlockThreads;
   uint16_t fetched[kFetch];
   const auto fetch = [&](int group) {
 #pragma unroll
     for (int f = 0; f < kFetch; ++f) {
       const int j = f * kBlockThreads + int(threadIdx.x);
-      const int64_t item = int64_t(group) * kItems + j / kCodes;
+      const int64_t sample = int64_t(group) * kSamples + j / kCodes;
       const int p = 3 * first_window + j % kCodes;
       fetched[f] = uint16_t(s.symbols);
-      if (j < kItems * kCodes && item < s.n && p < s.length) {
-        fetched[f] = uint16_t(code_at(s, args.codes, item, row_of_item(s, args.codes, item), p));
+      if (j < kSamples * kCodes && sample < s.n && p < s.length) {
+        fetched[f] =
+            uint16_t(code_at(s, args.codes, sample, set_index_of(s, args.codes, sample), p));
       }
     }
   };
@@ -105,15 +106,15 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 #pragma unroll
     for (int f = 0; f < kFetch; ++f) {
       const int j = f * kBlockThreads + int(threadIdx.x);
-      if (j < kItems * kCodes) code_rows[buffer][j / kCodes][j % kCodes] = fetched[f];
+      if (j < kSamples * kCodes) code_rows[buffer][j / kCodes][j % kCodes] = fetched[f];
     }
     __syncthreads();
     if (group + int(gridDim.z) < groups) fetch(group + int(gridDim.z));
 #pragma unroll 1
-    for (int q = 0; q < kItems; ++q) {
-      const int64_t item = int64_t(group) * kItems + q;
-      if (item >= s.n) break;
-      const float2 stat = stats[item];
+    for (int q = 0; q < kSamples; ++q) {
+      const int64_t sample = int64_t(group) * kSamples + q;
+      if (sample >= s.n) break;
+      const float2 stat = stats[sample];
       const float scale = stat.y, shift = -stat.x * stat.y;
 #pragma unroll
       for (int k = 0; k < kPerThread; ++k) {
@@ -140,12 +141,12 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
           unpack<T>(beta[k][j], value);
 #pragma unroll
           for (int c = 0; c < kPacked<T>; ++c) {
-            best[c] = larger(best[c], fmaf(fmaf(sum[c], scale, shift), g[c], value[c]));
+            best[c] = nan_max(best[c], fmaf(fmaf(sum[c], scale, shift), g[c], value[c]));
           }
         }
         const int window = first_window + local;
         if (window < s.windows()) {
-          *reinterpret_cast<uint4*>(args.y + (item * pitch + window) * s.out + channel) =
+          *reinterpret_cast<uint4*>(args.y + (sample * pitch + window) * s.out + channel) =
               pack<T>(best);
         }
       }
@@ -154,13 +155,13 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
 }
 
 // Hands out the workspace: the same calls give its size.
-struct Pieces {
+struct WorkspaceSlices {
   char* at;
   template <typename P>
   P* take(size_t count) {
-    P* piece = reinterpret_cast<P*>(at);
+    P* slice = reinterpret_cast<P*>(at);
     at += (count * sizeof(P) + 255) / 256 * 256;
-    return piece;
+    return slice;
   }
 };
 
@@ -172,17 +173,17 @@ struct Workspace {
   size_t bytes;
 
   Workspace(const OneHotBlockShape& s, size_t width, void* base) {
-    Pieces pieces{static_cast<char*>(base)};
+    WorkspaceSlices slices{static_cast<char*>(base)};
     const size_t codes = size_t(s.symbols) + 1, taps = size_t(s.taps);
-    table = reinterpret_cast<T*>(pieces.take<char>(size_t(s.out) * taps * codes * width));
-    moments.column = pieces.take<float>(codes * taps);
-    moments.diagonal = pieces.take<float>(codes * taps);
-    moments.single = pieces.take<float>(codes);
-    moments.gram = pieces.take<float>(size_t(s.filter()) * size_t(s.filter()));
-    moments.pair = pieces.take<float>((taps - 1) * codes * codes);
-    moments.bias = pieces.take<double>(2);
-    stats = pieces.take<float2>(size_t(s.n));
-    bytes = size_t(pieces.at - static_cast<char*>(base));
+    table = reinterpret_cast<T*>(slices.take<char>(size_t(s.out) * taps * codes * width));
+    moments.column = slices.take<float>(codes * taps);
+    moments.diagonal = slices.take<float>(codes * taps);
+    moments.single = slices.take<float>(codes);
+    moments.gram = slices.take<float>(size_t(s.filter()) * size_t(s.filter()));
+    moments.pair = slices.take<float>((taps - 1) * codes * codes);
+    moments.bias = slices.take<double>(2);
+    stats = slices.take<float2>(size_t(s.n));
+    bytes = size_t(slices.at - static_cast<char*>(base));
   }
 };
 
@@ -199,7 +200,7 @@ size_t table_shared(const OneHotBlockShape& s) {
 constexpr size_t kMostShared = 220 * 1024;
 
 template <typename T, int kTaps>
-cudaError_t launch_taps(const OneHotBlockArgs<T>& args, void* workspace, int processors,
+cudaError_t launch_taps(const OneHotBlockArgs<T>& args, void* workspace, int sms,
                         cudaStream_t stream) {
   const OneHotBlockShape& s = args.shape;
   const Workspace<T> space(s, sizeof(T), workspace);
@@ -211,7 +212,7 @@ cudaError_t launch_taps(const OneHotBlockArgs<T>& args, void* workspace, int pro
   cudaError_t error = allow(moments, moments_shared(s));
   if (error == cudaSuccess) error = allow(forward, table_shared(s));
   if (error != cudaSuccess) return error;
-  one_hot_table_kernel<T><<<processors, 256, 0, stream>>>(s, args.w, space.table);
+  one_hot_table_kernel<T><<<sms, 256, 0, stream>>>(s, args.w, space.table);
   one_hot_columns_kernel<T><<<unsigned(s.filter() + s.taps + 8) / 8, 256, 0, stream>>>(
       s, args.w, args.bias, space.moments);
   one_hot_gram_kernel<T, kTaps>
@@ -220,13 +221,13 @@ cudaError_t launch_taps(const OneHotBlockArgs<T>& args, void* workspace, int pro
   const int codes = s.symbols + 1;
   one_hot_pairs_kernel<<<unsigned((s.taps - 1) * codes * codes + codes + 255) / 256, 256, 0,
                          stream>>>(s, space.moments);
-  const int blocks = std::min(processors, (s.n + kMomentWarps - 1) / kMomentWarps);
+  const int blocks = std::min(sms, (s.n + kMomentWarps - 1) / kMomentWarps);
   moments<<<unsigned(blocks), kMomentWarps * 32, moments_shared(s), stream>>>(
       s, args.codes, space.moments, args.epsilon, space.stats);
   const int slices = s.out * int{sizeof(T)} / kSliceBytes;
   const int stretches = (s.windows() + kBlockWindows - 1) / kBlockWindows;
-  const int groups = (s.n + kItems - 1) / kItems;
-  const int walkers = std::clamp(processors / (slices * stretches), 1, groups);
+  const int groups = (s.n + kSamples - 1) / kSamples;
+  const int walkers = std::clamp(sms / (slices * stretches), 1, groups);
   forward<<<dim3(unsigned(slices), unsigned(stretches), unsigned(walkers)), kBlockThreads,
             table_shared(s), stream>>>(args, space.table, space.stats);
   return cudaGetLastError();
@@ -250,10 +251,10 @@ size_t one_hot_block_workspace(const OneHotBlockShape& s, size_t width) {
 }
 
 template <typename T>
-cudaError_t launch_one_hot_block(const OneHotBlockArgs<T>& args, void* workspace, int processors,
+cudaError_t launch_one_hot_block(const OneHotBlockArgs<T>& args, void* workspace, int sms,
                                  cudaStream_t stream) {
-  return args.shape.taps == 7 ? launch_taps<T, 7>(args, workspace, processors, stream)
-                              : launch_taps<T, 3>(args, workspace, processors, stream);
+  return args.shape.taps == 7 ? launch_taps<T, 7>(args, workspace, sms, stream)
+                              : launch_taps<T, 3>(args, workspace, sms, stream);
 }
 
 template cudaError_t launch_one_hot_block(const OneHotBlockArgs<__nv_bfloat16>&, void*, int,

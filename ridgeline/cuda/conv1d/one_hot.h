@@ -11,13 +11,13 @@
 namespace ridgeline::cuda {
 
 // The first block of a character network: convolution over one-hot columns, normalised over all of
-// an item with its own gamma and beta for every number, relu, the largest of each three positions.
+// a sample with its own gamma and beta for every number, relu, the largest of each three positions.
 struct OneHotBlockShape {
   int n = 0, length = 0, symbols = 0, out = 0, taps = 0;
 
-  RIDGELINE_LOOSE_HD int steps() const { return length - taps + 1; }
-  RIDGELINE_LOOSE_HD int windows() const { return steps() / 3; }
-  RIDGELINE_LOOSE_HD int filter() const { return symbols * taps; }
+  RIDGELINE_MIXED_HD int steps() const { return length - taps + 1; }
+  RIDGELINE_MIXED_HD int windows() const { return steps() / 3; }
+  RIDGELINE_MIXED_HD int filter() const { return symbols * taps; }
 };
 
 // Texts: codes [n, length] as they are, or bytes of a resident set picked by order.
@@ -34,7 +34,7 @@ struct OneHotBlockArgs {
   OneHotBlockShape shape;
   CodeSource codes;
   const T* w = nullptr;  // [out, symbols, taps]
-  LooseIn<T> bias;       // [out] or none
+  MixedIn<T> bias;       // [out] or none
   const T* gamma = nullptr;
   const T* beta = nullptr;  // [out, steps]
   float epsilon = 0;
@@ -44,7 +44,7 @@ struct OneHotBlockArgs {
 std::string refuse_one_hot_block(const OneHotBlockShape& shape, size_t width, size_t shared);
 size_t one_hot_block_workspace(const OneHotBlockShape& shape, size_t width);
 template <typename T>
-cudaError_t launch_one_hot_block(const OneHotBlockArgs<T>& args, void* workspace, int processors,
+cudaError_t launch_one_hot_block(const OneHotBlockArgs<T>& args, void* workspace, int sms,
                                  cudaStream_t stream);
 
 }  // namespace ridgeline::cuda

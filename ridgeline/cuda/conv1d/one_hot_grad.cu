@@ -34,23 +34,23 @@ __device__ inline void load_fragment(uint32_t (&a)[4], const void* row) {
                : "r"(shared_address(row)));
 }
 
-// Starts the copies of stage `tile` of the whole batch: kSteps positions of one item.
+// Starts the copies of stage `tile` of the whole batch: kSteps positions of one sample.
 template <typename T>
 __device__ void load_stage(const OneHotGeometry& g, const int32_t* token, const T* dy, int tile,
                            Stage<T>& stage) {
   const int tiles = (g.steps() + kSteps - 1) / kSteps;
-  const int64_t item = tile / tiles;
+  const int64_t sample = tile / tiles;
   const int t0 = tile % tiles * kSteps, first = int(blockIdx.x) * kChannels;
   constexpr int kRun = 8;  // halves of a copy
   for (int j = threadIdx.x; j < kChannels * (kSteps / kRun); j += blockDim.x) {
     const int channel = j / (kSteps / kRun), t = j % (kSteps / kRun) * kRun;
     const bool inside = t0 + t < g.steps();
-    const T* from = dy + (item * g.out + first + channel) * g.steps() + (inside ? t0 + t : 0);
+    const T* from = dy + (sample * g.out + first + channel) * g.steps() + (inside ? t0 + t : 0);
     copy_async_or_zero<16>(shared_address(stage.dy + channel * kPitch + t), from, inside ? 16 : 0);
   }
   for (int j = threadIdx.x; j < kCodes; j += blockDim.x) {
     const bool inside = t0 + j < g.length;
-    const int32_t* from = token + item * g.length + (inside ? t0 + j : 0);
+    const int32_t* from = token + sample * g.length + (inside ? t0 + j : 0);
     copy_async_or_zero<4>(shared_address(stage.token + j), from, inside ? 4 : 0);
   }
 }
@@ -122,9 +122,9 @@ __global__ void __launch_bounds__(32 * kMostTaps)
 }
 
 // A block an SM: its sums take most of the registers.
-int shares_of(const OneHotGeometry& g, int processors) {
+int shares_of(const OneHotGeometry& g, int sms) {
   const int64_t stages = int64_t(g.n) * ((g.steps() + kSteps - 1) / kSteps);
-  return int(std::clamp<int64_t>(processors / (g.out / kChannels), 1, stages));
+  return int(std::clamp<int64_t>(sms / (g.out / kChannels), 1, stages));
 }
 
 }  // namespace
@@ -138,15 +138,15 @@ std::string refuse_one_hot_grad(const OneHotGeometry& g) {
   return {};
 }
 
-size_t one_hot_grad_tensor_workspace(const OneHotGeometry& g, int processors) {
-  return size_t(shares_of(g, processors)) * size_t(g.out) * size_t(g.filter() + 1) * sizeof(float);
+size_t one_hot_grad_tensor_workspace(const OneHotGeometry& g, int sms) {
+  return size_t(shares_of(g, sms)) * size_t(g.out) * size_t(g.filter() + 1) * sizeof(float);
 }
 
 template <typename T>
 cudaError_t launch_one_hot_grad_tensor(const OneHotGeometry& g, const int32_t* token, const T* dy,
-                                       LooseOut<T> dw, LooseOut<T> db, void* workspace,
-                                       int processors, cudaStream_t stream) {
-  const int count = shares_of(g, processors);
+                                       MixedOut<T> dw, MixedOut<T> db, void* workspace, int sms,
+                                       cudaStream_t stream) {
+  const int count = shares_of(g, sms);
   const size_t bytes = kStages * sizeof(Stage<T>);
   const auto kernel = one_hot_conv1d_grad_w_tensor_kernel<T>;
   const cudaError_t error =
@@ -160,7 +160,7 @@ cudaError_t launch_one_hot_grad_tensor(const OneHotGeometry& g, const int32_t* t
 
 #define RIDGELINE_LAUNCH_ONE_HOT_GRAD(T)                                                           \
   template cudaError_t launch_one_hot_grad_tensor(const OneHotGeometry&, const int32_t*, const T*, \
-                                                  LooseOut<T>, LooseOut<T>, void*, int,            \
+                                                  MixedOut<T>, MixedOut<T>, void*, int,            \
                                                   cudaStream_t);
 RIDGELINE_LAUNCH_ONE_HOT_GRAD(__nv_bfloat16)
 RIDGELINE_LAUNCH_ONE_HOT_GRAD(__half)

@@ -11,12 +11,12 @@ namespace ridgeline::cuda {
 // whose second factor is made of the codes in registers. It has a column of ones too, for db. A
 // factor of zero times an infinite dy is no number: overflows reach every symbol of their channel.
 std::string refuse_one_hot_grad(const OneHotGeometry& g);
-size_t one_hot_grad_tensor_workspace(const OneHotGeometry& g, int processors);
+size_t one_hot_grad_tensor_workspace(const OneHotGeometry& g, int sms);
 
 // T: __nv_bfloat16 or __half
 template <typename T>
 cudaError_t launch_one_hot_grad_tensor(const OneHotGeometry& g, const int32_t* token, const T* dy,
-                                       LooseOut<T> dw, LooseOut<T> db, void* workspace,
-                                       int processors, cudaStream_t stream);
+                                       MixedOut<T> dw, MixedOut<T> db, void* workspace, int sms,
+                                       cudaStream_t stream);
 
 }  // namespace ridgeline::cuda

@@ -27,7 +27,7 @@ struct OneHotMoments {
 
 // One warp a filter element: its mean over the channels. Block 0 does the bias as well.
 template <typename T>
-__global__ void one_hot_columns_kernel(OneHotBlockShape s, const T* w, LooseIn<T> b,
+__global__ void one_hot_columns_kernel(OneHotBlockShape s, const T* w, MixedIn<T> b,
                                        OneHotMoments m) {
   const int lane = threadIdx.x % 32, warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32;
   const auto warp_sum = [](double value) {
@@ -56,7 +56,7 @@ __global__ void one_hot_columns_kernel(OneHotBlockShape s, const T* w, LooseIn<T
 
 // One block a symbol s and 128 filter elements f: G[(s, u), f] for all u.
 template <typename T, int kTaps>
-__global__ void one_hot_gram_kernel(OneHotBlockShape s, const T* w, LooseIn<T> b, OneHotMoments m) {
+__global__ void one_hot_gram_kernel(OneHotBlockShape s, const T* w, MixedIn<T> b, OneHotMoments m) {
   constexpr int kChunk = 64;  // channels at a time
   __shared__ float mine[kChunk][kTaps + 1];
   const int symbol = blockIdx.x, f = blockIdx.y * 128 + threadIdx.x;
@@ -110,22 +110,22 @@ __global__ void one_hot_pairs_kernel(OneHotBlockShape s, OneHotMoments m) {
   }
 }
 
-__device__ inline int code_at(const OneHotBlockShape& s, const CodeSource& from, int64_t item,
-                              int64_t set_row, int p) {
-  const int code =
-      from.set != nullptr ? int(from.set[set_row * s.length + p]) : from.token[item * s.length + p];
+__device__ inline int code_at(const OneHotBlockShape& s, const CodeSource& from, int64_t sample,
+                              int64_t set_index, int p) {
+  const int code = from.set != nullptr ? int(from.set[set_index * s.length + p])
+                                       : from.token[sample * s.length + p];
   return min(code, s.symbols);
 }
 
-__device__ inline int64_t row_of_item(const OneHotBlockShape& s, const CodeSource& from,
-                                      int64_t item) {
+__device__ inline int64_t set_index_of(const OneHotBlockShape& s, const CodeSource& from,
+                                       int64_t sample) {
   if (from.set == nullptr) return 0;
-  return from.order[*from.first + int64_t(*from.tick) * s.n + item];
+  return from.order[*from.first + int64_t(*from.tick) * s.n + sample];
 }
 
 constexpr int kMomentWarps = 16;
 
-// One warp an item; the pairs' table in shared memory. stats[i] = {mean, rstd}.
+// One warp a sample; the pairs' table in shared memory. stats[i] = {mean, rstd}.
 template <int kTaps>
 __global__ void __launch_bounds__(kMomentWarps * 32)
     one_hot_moments_kernel(OneHotBlockShape s, CodeSource from, OneHotMoments m, float epsilon,
@@ -140,18 +140,19 @@ __global__ void __launch_bounds__(kMomentWarps * 32)
   for (int j = threadIdx.x; j < codes; j += blockDim.x) single[j] = m.single[j];
   __syncthreads();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int room = (s.length + 3) / 4 * 4;
-  uint8_t* text = reinterpret_cast<uint8_t*>(single + codes) + warp * room;
+  const int text_bytes = (s.length + 3) / 4 * 4;
+  uint8_t* text = reinterpret_cast<uint8_t*>(single + codes) + warp * text_bytes;
   const int steps = s.steps();
   const auto warp_sum = [](double value) {
     for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
     return value;
   };
-  for (int64_t item = int64_t(blockIdx.x) * kMomentWarps + warp; item < s.n;
-       item += int64_t(gridDim.x) * kMomentWarps) {
-    const int64_t row = row_of_item(s, from, item);
+  for (int64_t sample = int64_t(blockIdx.x) * kMomentWarps + warp; sample < s.n;
+       sample += int64_t(gridDim.x) * kMomentWarps) {
+    const int64_t set_index = set_index_of(s, from, sample);
     __syncwarp();
-    for (int p = lane; p < s.length; p += 32) text[p] = uint8_t(code_at(s, from, item, row, p));
+    for (int p = lane; p < s.length; p += 32)
+      text[p] = uint8_t(code_at(s, from, sample, set_index, p));
     __syncwarp();
     float squares = 0;
     for (int p = lane; p < s.length; p += 32) {
@@ -186,7 +187,7 @@ __global__ void __launch_bounds__(kMomentWarps * 32)
     for (int t = lane; t < steps; t += 32) spread += (level(t) - mean) * (level(t) - mean);
     const double inner = (warp_sum(squares) + steps * m.bias[1]) / (double(s.out) * steps);
     const double var = warp_sum(spread) / steps + (inner < 0.0 ? 0.0 : inner);
-    if (lane == 0) stats[item] = {float(m.bias[0] + mean), float(1.0 / sqrt(var + epsilon))};
+    if (lane == 0) stats[sample] = {float(m.bias[0] + mean), float(1.0 / sqrt(var + epsilon))};
   }
 }
 

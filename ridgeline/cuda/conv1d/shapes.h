@@ -4,14 +4,14 @@
 
 #include "ridgeline/ops/op.h"
 
-// What rows over signals (images of height 1) ask of their ops.
+// What kernels over signals (images of height 1) require of their ops.
 namespace ridgeline::cuda {
 
 inline bool is_row(const Image& image) { return image.h == 1; }
 inline bool leaves_row(const Slide& down) { return down.kernel == 1 && down.pad == 0; }
 
 // A pool of three positions without overlap.
-inline bool pools_threes(const PoolShape& pool) {
+inline bool is_pool3(const PoolShape& pool) {
   return is_row(pool.in) && leaves_row(pool.window.h) && pool.window.w == Slide{3, 3, 0, 1};
 }
 

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "ridgeline/cuda/conv/larger.cuh"
+#include "ridgeline/cuda/conv/nan_max.cuh"
 #include "ridgeline/cuda/conv1d/simt.h"
 #include "ridgeline/cuda/device/async_copy.cuh"
 
@@ -28,21 +28,21 @@ struct SimtTile {
   static_assert(kM * kStorePitch <= kStages * kStageFloats && kSmemBytes <= 113 * 1024);
 };
 
-// turned[c, u, o] = w[o, c, u]
-__global__ void conv1d_turn_weights_fp32_kernel(const float* w, float* turned, int channels,
-                                                int out, int taps) {
+// transposed[c, u, o] = w[o, c, u]
+__global__ void conv1d_transpose_weights_fp32_kernel(const float* w, float* transposed,
+                                                     int channels, int out, int taps) {
   const int64_t count = int64_t(taps) * out * channels;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
        i += int64_t(gridDim.x) * blockDim.x) {
     const int o = int(i % out), u = int(i / out % taps), c = int(i / out / taps);
-    turned[i] = w[(int64_t(o) * channels + c) * taps + u];
+    transposed[i] = w[(int64_t(o) * channels + c) * taps + u];
   }
 }
 
 struct SimtWork {
-  const float *x, *turned;
+  const float *x, *transposed;
   float* y;
-  LooseIn<float> bias;
+  MixedIn<float> bias;
   int rows, channels, out;
   bool relu;
 };
@@ -61,14 +61,14 @@ __device__ inline void load_stage(float* stage, const SimtWork& work, int first_
   for (int j = threadIdx.x; j < kDepth * Tile::kTaps * (kN / 4); j += kBlockThreads) {
     const int o = j % (kN / 4) * 4, tap = j / (kN / 4);  // of channel * taps + tap
     copy_async_16(weights + tap * kN + o,
-                  work.turned + (int64_t(channel) * Tile::kTaps + tap) * work.out + column + o);
+                  work.transposed + (int64_t(channel) * Tile::kTaps + tap) * work.out + column + o);
   }
 }
 
 template <typename Tile>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     conv1d_forward_fp32_kernel(const SimtWork work) {
-#if __CUDA_ARCH__ >= 800  // cp.async; the row refuses older GPUs
+#if __CUDA_ARCH__ >= 800  // cp.async; the kernel refuses older GPUs
   constexpr int kTaps = Tile::kTaps, kReach = Tile::kReach, kStages = Tile::kStages;
   extern __shared__ __align__(16) float shared[];
   const int column = int(blockIdx.x) * kN, first_row = int(blockIdx.y) * Tile::kRows;
@@ -130,10 +130,10 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       float4 value;
-      value.x = larger(acc[i][half * 4] + add[0], least);
-      value.y = larger(acc[i][half * 4 + 1] + add[1], least);
-      value.z = larger(acc[i][half * 4 + 2] + add[2], least);
-      value.w = larger(acc[i][half * 4 + 3] + add[3], least);
+      value.x = nan_max(acc[i][half * 4] + add[0], least);
+      value.y = nan_max(acc[i][half * 4 + 1] + add[1], least);
+      value.z = nan_max(acc[i][half * 4 + 2] + add[2], least);
+      value.w = nan_max(acc[i][half * 4 + 3] + add[3], least);
       *reinterpret_cast<float4*>(shared + (m + i) * kPitch + n) = value;
     }
     __syncthreads();
@@ -146,8 +146,8 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
 #pragma unroll
       for (int k = 1; k < Tile::kPool; ++k) {
         const float4 other = *reinterpret_cast<const float4*>(from + k * kPitch);
-        best = {larger(best.x, other.x), larger(best.y, other.y), larger(best.z, other.z),
-                larger(best.w, other.w)};
+        best = {nan_max(best.x, other.x), nan_max(best.y, other.y), nan_max(best.z, other.z),
+                nan_max(best.w, other.w)};
       }
       *reinterpret_cast<float4*>(work.y + row * work.out + column + half * (kN / 2) + part) = best;
     }
@@ -156,16 +156,16 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
 }
 
 template <int kTaps, int kPool>
-cudaError_t launch_tile(const Conv1dArgs<float>& args, float* turned, cudaStream_t stream) {
+cudaError_t launch_tile(const Conv1dArgs<float>& args, float* transposed, cudaStream_t stream) {
   using Tile = SimtTile<kTaps, kPool>;
   const auto kernel = conv1d_forward_fp32_kernel<Tile>;
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kSmemBytes);
   if (error != cudaSuccess) return error;
-  conv1d_turn_weights_fp32_kernel<<<256, 256, 0, stream>>>(args.w, turned, args.channels, args.out,
-                                                           args.taps);
-  const SimtWork work{args.x,        turned,   args.y,   args.bias, args.n * args.pitch,
-                      args.channels, args.out, args.relu};
+  conv1d_transpose_weights_fp32_kernel<<<256, 256, 0, stream>>>(args.w, transposed, args.channels,
+                                                                args.out, args.taps);
+  const SimtWork work{args.x,        transposed, args.y,   args.bias, args.n * args.pitch,
+                      args.channels, args.out,   args.relu};
   const dim3 grid(unsigned(args.out / kN), unsigned((work.rows + Tile::kRows - 1) / Tile::kRows));
   kernel<<<grid, kBlockThreads, Tile::kSmemBytes, stream>>>(work);
   return cudaGetLastError();
@@ -183,13 +183,13 @@ std::string refuse_conv1d_fp32(int pitch, int channels, int out, int taps, int p
 
 cudaError_t launch_conv1d_fp32(const Conv1dArgs<float>& args, void* workspace,
                                cudaStream_t stream) {
-  auto* turned = static_cast<float*>(workspace);
+  auto* transposed = static_cast<float*>(workspace);
   if (args.taps == 7) {
-    return args.pool == 3 ? launch_tile<7, 3>(args, turned, stream)
-                          : launch_tile<7, 1>(args, turned, stream);
+    return args.pool == 3 ? launch_tile<7, 3>(args, transposed, stream)
+                          : launch_tile<7, 1>(args, transposed, stream);
   }
-  return args.pool == 3 ? launch_tile<3, 3>(args, turned, stream)
-                        : launch_tile<3, 1>(args, turned, stream);
+  return args.pool == 3 ? launch_tile<3, 3>(args, transposed, stream)
+                        : launch_tile<3, 1>(args, transposed, stream);
 }
 
 }  // namespace ridgeline::cuda

@@ -43,17 +43,17 @@ std::optional<NormPool> norm_pool_at(const Rest& rest, size_t at, const Value& x
   NormPool found{rest.get<LayerNorm>(at), rest.get<Activation>(at + 1), rest.get<MaxPool>(at + 2)};
   if (found.norm == nullptr || found.relu == nullptr || found.pool == nullptr) return {};
   if (found.norm->x.id != x.id || !is_relu(found.relu, found.norm->y)) return {};
-  if (found.pool->x.id != found.relu->y.id || !pools_threes(found.pool->shape)) return {};
+  if (found.pool->x.id != found.relu->y.id || !is_pool3(found.pool->shape)) return {};
   return found;
 }
 
 std::string refuse_norm(const LayerNorm& norm) {
   if (norm.mean || norm.rstd) return "keeps no moments for a gradient";
-  if (norm.rows() != norm.x.shape[0]) return "normalises whole items";
+  if (norm.rows() != norm.x.shape[0]) return "normalises whole samples";
   if (!norm.gamma || !norm.beta) return "takes gamma and beta";
   return refuse_floats({norm.x, norm.gamma, norm.beta, norm.y});
 }
 
-int processors(const Binding& binding) { return cuda_runtime(binding.runtime()).processors(); }
+int sms(const Binding& binding) { return cuda_runtime(binding.runtime()).sms(); }
 
 }  // namespace ridgeline::cuda

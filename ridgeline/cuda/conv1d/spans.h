@@ -4,17 +4,17 @@
 #include <string>
 
 #include "ridgeline/cuda/conv/spans.h"
-#include "ridgeline/plan/impl.h"
+#include "ridgeline/plan/kernel.h"
 
-// What rows over rows of channels (signal_rows.h) have in common.
+// What kernels over rows of channels (conv1d/kernels.h) have in common.
 namespace ridgeline::cuda {
 
 struct Signal {
   int channels = 0, length = 0;
 };
 
-// "~signal:256x336": 256 channels of 336 positions, as rows of channels. Rows past an item's length
-// may hold anything (plan/padding.h).
+// "~signal:256x336": 256 channels of 336 positions, as rows of channels. Rows past a sample's
+// length may hold anything (plan/padding.h).
 std::optional<Signal> parse_signal(const Format& format);
 FormatUse signal_use(const Value& value, int64_t channels, int64_t length);
 
@@ -22,7 +22,7 @@ FormatUse signal_use(const Value& value, int64_t channels, int64_t length);
 bool is_signal_type(DType dtype);
 bool is_relu(const Activation* activation, const Value& x);
 
-// A normalisation over whole items with its own gamma and beta for every number, relu, and a pool
+// A normalisation over whole samples with its own gamma and beta for every number, relu, and a pool
 // of three, each reading the one before.
 struct NormPool {
   const LayerNorm* norm = nullptr;
@@ -33,6 +33,6 @@ struct NormPool {
 std::optional<NormPool> norm_pool_at(const Rest& rest, size_t at, const Value& x);
 std::string refuse_norm(const LayerNorm& norm);
 
-int processors(const Binding& binding);
+int sms(const Binding& binding);
 
 }  // namespace ridgeline::cuda

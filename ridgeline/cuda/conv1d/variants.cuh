@@ -6,9 +6,9 @@ namespace ridgeline::cuda {
 
 template <typename T>
 std::function<cudaError_t(cudaStream_t)> prepare_conv1d(const Conv1dArgs<T>& args, void* workspace,
-                                                        int processors) {
+                                                        int sms) {
   const auto with = [&]<int kTaps, int kPool>() {
-    return prepare_conv1d_tile<T, Conv1dTile<T, kTaps, kPool>>(args, workspace, processors);
+    return prepare_conv1d_tile<T, Conv1dTile<T, kTaps, kPool>>(args, workspace, sms);
   };
   if (args.taps == 7)
     return args.pool == 3 ? with.template operator()<7, 3>() : with.template operator()<7, 1>();

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ridgeline/cuda/conv/larger.cuh"
+#include "ridgeline/cuda/conv/nan_max.cuh"
 #include "ridgeline/cuda/conv1d/conv1d.h"
 #include "ridgeline/cuda/gemm/operand_tile.cuh"
 
@@ -37,11 +37,11 @@ struct Conv1dTile {
 
 // The larger of 16 bytes of values, element by element; a NaN if there is one.
 template <typename T>
-__device__ inline uint4 larger_packed(uint4 a, uint4 b) {
+__device__ inline uint4 nan_max_packed(uint4 a, uint4 b) {
   uint4 result;
   if constexpr (sizeof(T) == 4) {
     const auto max = [](uint32_t x, uint32_t y) {
-      return __float_as_uint(larger(__uint_as_float(x), __uint_as_float(y)));
+      return __float_as_uint(nan_max(__uint_as_float(x), __uint_as_float(y)));
     };
     result = {max(a.x, b.x), max(a.y, b.y), max(a.z, b.z), max(a.w, b.w)};
   } else {
@@ -66,7 +66,7 @@ __device__ inline void store_pair(char* to, float a, float b) {
 }
 
 struct Conv1dWork {
-  int rows;  // of x, all items
+  int rows;  // of x, all samples
   int out, tiles, column_tiles;
   int chunks;  // of channels, 128 bytes each
   bool relu;
@@ -110,7 +110,7 @@ struct Conv1dLoads {
 template <typename T, typename Tile>
 __global__ __launch_bounds__(Tile::kThreads, 1) void conv1d_forward_wgmma_kernel(
     const __grid_constant__ CUtensorMap map_x, const __grid_constant__ CUtensorMap map_w,
-    const Conv1dWork work, const LooseIn<T> bias, T* __restrict__ y) {
+    const Conv1dWork work, const MixedIn<T> bias, T* __restrict__ y) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   constexpr int kTaps = Tile::kTaps, kRows = Tile::kRows;
   constexpr int kAStages = Tile::kAStages, kBStages = Tile::kBStages;
@@ -216,9 +216,9 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void conv1d_forward_wgmma_kernel
         const float2 add = *reinterpret_cast<const float2*>(biases + c * kCols + in_chunk);
         const float* value = &acc[(c * kCols / 8 + j) * 4];
         char* to = store + row * Tile::kStorePitch + in_chunk * int{sizeof(T)};
-        store_pair<T>(to, larger(value[0] + add.x, least), larger(value[1] + add.y, least));
-        store_pair<T>(to + 8 * Tile::kStorePitch, larger(value[2] + add.x, least),
-                      larger(value[3] + add.y, least));
+        store_pair<T>(to, nan_max(value[0] + add.x, least), nan_max(value[1] + add.y, least));
+        store_pair<T>(to + 8 * Tile::kStorePitch, nan_max(value[2] + add.x, least),
+                      nan_max(value[3] + add.y, least));
       }
       named_barrier(1 + consumer, 128);
 #pragma unroll
@@ -228,8 +228,8 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void conv1d_forward_wgmma_kernel
         uint4 best = *reinterpret_cast<const uint4*>(from);
 #pragma unroll
         for (int k = 1; k < Tile::kPool; ++k) {
-          best =
-              larger_packed<T>(best, *reinterpret_cast<const uint4*>(from + k * Tile::kStorePitch));
+          best = nan_max_packed<T>(best,
+                                   *reinterpret_cast<const uint4*>(from + k * Tile::kStorePitch));
         }
         if (first_row + r < out_rows) {
           T* to = y + int64_t(first_row + r) * work.out + column + c * kCols;
@@ -243,9 +243,10 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void conv1d_forward_wgmma_kernel
 #endif
 }
 
-// turned[u, o, c] = w[o, c, u], rounded to what the tensor cores read.
+// transposed[u, o, c] = w[o, c, u], rounded to what the tensor cores read.
 template <typename T>
-__global__ void conv1d_turn_weights_kernel(const T* w, T* turned, int channels, int out, int taps) {
+__global__ void conv1d_transpose_weights_kernel(const T* w, T* transposed, int channels, int out,
+                                                int taps) {
   const int64_t count = int64_t(taps) * out * channels;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
        i += int64_t(gridDim.x) * blockDim.x) {
@@ -258,20 +259,20 @@ __global__ void conv1d_turn_weights_kernel(const T* w, T* turned, int channels, 
       value = __uint_as_float(bits);
     }
 #endif
-    turned[i] = value;
+    transposed[i] = value;
   }
 }
 
 template <typename T, typename Tile>
 std::function<cudaError_t(cudaStream_t)> prepare_conv1d_tile(const Conv1dArgs<T>& args,
-                                                             void* workspace, int processors) {
-  T* turned = static_cast<T*>(workspace);
+                                                             void* workspace, int sms) {
+  T* transposed = static_cast<T*>(workspace);
   constexpr int kDepth = kStageDepth<T>;
   const CUtensorMap map_x = make_tensor_map(args.x, int64_t{args.n} * args.pitch, args.channels,
                                             args.channels, Tile::kInputRows, kDepth);
   const CUtensorMap map_w =
-      make_tensor_map(static_cast<const T*>(turned), int64_t{args.taps} * args.out, args.channels,
-                      args.channels, Tile::kN, kDepth);
+      make_tensor_map(static_cast<const T*>(transposed), int64_t{args.taps} * args.out,
+                      args.channels, args.channels, Tile::kN, kDepth);
   Conv1dWork work;
   work.rows = args.n * args.pitch;
   work.out = args.out;
@@ -284,9 +285,9 @@ std::function<cudaError_t(cudaStream_t)> prepare_conv1d_tile(const Conv1dArgs<T>
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kSmemBytes);
   return [=](cudaStream_t stream) {
     if (error != cudaSuccess) return error;
-    conv1d_turn_weights_kernel<T>
-        <<<2 * processors, 256, 0, stream>>>(args.w, turned, args.channels, args.out, args.taps);
-    kernel<<<std::min(processors, work.tiles), Tile::kThreads, Tile::kSmemBytes, stream>>>(
+    conv1d_transpose_weights_kernel<T>
+        <<<2 * sms, 256, 0, stream>>>(args.w, transposed, args.channels, args.out, args.taps);
+    kernel<<<std::min(sms, work.tiles), Tile::kThreads, Tile::kSmemBytes, stream>>>(
         map_x, map_w, work, args.bias, args.y);
     return cudaGetLastError();
   };

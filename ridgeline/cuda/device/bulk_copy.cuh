@@ -4,7 +4,7 @@
 
 namespace ridgeline::cuda {
 
-// `bytes` (a multiple of 16) from global to this block's shared memory by the copy engine; they
+// `bytes` (a multiple of 16) from global to this block's shared memory by TMA; they
 // count at `barrier`. sm_90 and up.
 __device__ inline void bulk_load(void* destination, const void* source, uint32_t bytes,
                                  Mbarrier* barrier) {

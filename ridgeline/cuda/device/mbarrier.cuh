@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-// Shared-memory barriers (mbarrier) that the copy engine can complete, cluster barriers, and the
+// Shared-memory barriers (mbarrier) that TMA can complete, cluster barriers, and the
 // fences and launch-dependency instructions that go with them. sm_90 and up.
 namespace ridgeline::cuda {
 
@@ -17,14 +17,14 @@ __device__ inline void mbarrier_init(Mbarrier* barrier, uint32_t arrivals) {
                "r"(arrivals));
 }
 
-// Makes initialised barriers visible to the other CTAs of the cluster and to the copy engine; a
+// Makes initialised barriers visible to the other CTAs of the cluster and to TMA; a
 // block or cluster barrier must follow.
 __device__ inline void mbarrier_init_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// One arrival, and `bytes` more that the copy engine has to deliver before the phase ends.
+// One arrival, and `bytes` more that TMA has to deliver before the phase ends.
 __device__ inline void mbarrier_arrive_expect(Mbarrier* barrier, uint32_t bytes) {
   asm volatile(
       "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem_address(barrier)),
@@ -67,7 +67,7 @@ __device__ inline void mbarrier_wait(Mbarrier* barrier, uint32_t parity) {
   mbarrier_wait_at(smem_address(barrier), parity);
 }
 
-// Orders this thread's ordinary shared-memory writes before later reads by the copy engine or
+// Orders this thread's ordinary shared-memory writes before later reads by TMA or
 // wgmma.
 __device__ inline void fence_async_proxy() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

@@ -11,7 +11,8 @@
 #include "ridgeline/core/error.h"
 #include "ridgeline/cuda/device/mbarrier.cuh"
 
-// The bulk tensor copy engine: tensor maps made on the host, and 2-D tile copies in kernels.
+// TMA (the Tensor Memory Accelerator): tensor maps made on the host, and 2-D tile copies in
+// kernels.
 namespace ridgeline::cuda {
 
 template <typename T>
@@ -22,7 +23,7 @@ constexpr CUtensorMapDataType tensor_map_type() {
   if constexpr (std::is_same_v<T, float>) return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
 }
 
-// What the copy engine asks of a matrix in memory; anything else takes a kernel with plain loads.
+// What TMA asks of a matrix in memory; anything else takes a kernel with plain loads.
 template <typename T>
 bool tma_accepts(const void* data, int64_t pitch) {
   return reinterpret_cast<uintptr_t>(data) % 16 == 0 && pitch * int64_t{sizeof(T)} % 16 == 0 &&

@@ -4,7 +4,7 @@
 
 #include "ridgeline/cuda/device/wgmma.cuh"
 
-// Warpgroup products of halves D[64, 32 * taps] += A[64, 16] B[16, 32 * taps] for the odd numbers
+// wgmma of halves D[64, 32 * taps] += A[64, 16] B[16, 32 * taps] for the odd numbers
 // of taps that filters have, both factors with k as the slower axis.
 namespace ridgeline::cuda {
 

@@ -4,7 +4,7 @@
 #include "ridgeline/cuda/device/wgmma.cuh"
 
 // Operands that go from memory straight into the registers of mma.sync, for products so small that
-// their start is what they wait for: no copy engine, no barrier, nothing before the first load.
+// their start is what they wait for: no TMA, no barrier, nothing before the first load.
 namespace ridgeline::cuda {
 
 // kBytes (4, 8 or 16) at p, or zeros. Ordinary loads: those of constant memory (__ldg) may be moved

@@ -19,7 +19,7 @@ struct GemmRates {
   double tensor_flops = 5.7e6;  // wgmma, 16-bit operands
 };
 
-// The part of a GPU's multiprocessors that clusters of so many blocks can use at once: those of a
+// The part of a GPU's SMs that clusters of so many blocks can use at once: those of a
 // cluster lie in one of its parts, which have 16 or 18 on an H200 (as the occupancy calls say).
 inline double usable_by_clusters(int split) {
   switch (split) {
@@ -38,7 +38,7 @@ inline double usable_by_clusters(int split) {
 }
 
 // A tile of so many elements, k in stages, `split` blocks a tile, `per_sm` of them on a
-// multiprocessor, a ring of `ring` stages of stage_bytes.
+// SM, a ring of `ring` stages of stage_bytes.
 inline double estimate_split(const GemmRates& rates, int blocks, int k_stages, int split,
                              int per_sm, int ring, double stage_bytes, double tile_elements) {
   const int per_block = ceil_div(k_stages, split);
@@ -59,8 +59,8 @@ inline double estimate_persistent(const GemmRates& rates, int tiles, int k_stage
 
 // Results at the rate of memory; longer sums leave fewer warps room. A warp that takes several
 // tiles has fewer to start: that pays from about 6 MB on.
-inline double estimate_flat(int turns, int quads, double bytes) {
-  return 1.6 + bytes / (quads == 1 ? 3.8e6 : 2.6e6) + (turns - 1) * (0.2 - 0.033e-6 * bytes);
+inline double estimate_flat(int iterations, int quads, double bytes) {
+  return 1.6 + bytes / (quads == 1 ? 3.8e6 : 2.6e6) + (iterations - 1) * (0.2 - 0.033e-6 * bytes);
 }
 
 // Always behind a wgmma variant, where there is one.

@@ -16,7 +16,7 @@ std::vector<PreparedGemm> prepare_gemm_variants(const GemmProblem& problem,
                                                 const GemmOptions& options);
 
 // The same for float matrices multiplied in tf32 (rounded to 11 bits). wgmma takes tf32
-// only k-major: for other layouts, and for pitches the copy engine refuses, the list is empty.
+// only k-major: for other layouts, and for pitches TMA refuses, the list is empty.
 template <typename Epilogue>
 std::vector<PreparedGemm> prepare_gemm_tf32_variants(const GemmProblem& problem,
                                                      const Epilogue& epilogue,

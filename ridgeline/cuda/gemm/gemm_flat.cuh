@@ -6,7 +6,7 @@
 #include "ridgeline/cuda/gemm/launch.h"
 
 // Short sums, k at most 64: writing D is what costs, and all of it is written at once by as many
-// warps as fit. A warp takes 64 columns and kRows rows, `turns` times.
+// warps as fit. A warp takes 64 columns and kRows rows, `iterations` times.
 namespace ridgeline::cuda {
 
 template <int kRows_, int kQuads_, int kWarps_>
@@ -17,12 +17,13 @@ struct FlatTile {
 
 template <typename T, typename Out, Major kA, Major kB, typename Tile, typename Epilogue>
 __global__ __launch_bounds__(Tile::kThreads) void gemm_flat_kernel(
-    const DirectOperand<T> a, const DirectOperand<T> b, int k, int col_tiles, int turns,
+    const DirectOperand<T> a, const DirectOperand<T> b, int k, int col_tiles, int iterations,
     bool overlap, const TileOutput<Out> out, const Epilogue epilogue) {
 #if __CUDA_ARCH__ >= 900
   const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
   const int col0 = blockIdx.x % col_tiles * Tile::kCols;
-  int row0 = (blockIdx.x / col_tiles * turns * Tile::kWarps + int(threadIdx.x) / 32) * Tile::kRows;
+  int row0 =
+      (blockIdx.x / col_tiles * iterations * Tile::kWarps + int(threadIdx.x) / 32) * Tile::kRows;
   Fragments<T, kA, Tile::kRows, Tile::kQuads> rows;
   Fragments<T, kB, Tile::kCols, Tile::kQuads> cols;
   // By a branch: the compiler then works the addresses out before the wait and not behind it, 0.2
@@ -31,11 +32,11 @@ __global__ __launch_bounds__(Tile::kThreads) void gemm_flat_kernel(
   rows.load(a, k, row0, 0);
   cols.load(b, k, col0, 0);
   allow_next_kernel();
-  for (int turn = 0; turn < turns; ++turn) {
+  for (int iteration = 0; iteration < iterations; ++iteration) {
     float acc[Tile::kRows / 16][Tile::kCols / 8][4] = {};
     multiply_fragments<T>(acc, rows, cols);
     const int next = row0 + Tile::kWarps * Tile::kRows;
-    if (turn + 1 < turns) rows.load(a, k, next, 0);
+    if (iteration + 1 < iterations) rows.load(a, k, next, 0);
 #pragma unroll
     for (int i = 0; i < Tile::kRows / 16 * 4; ++i) {
       const int h = i / 2 % 2, e = i % 2;
@@ -54,7 +55,7 @@ __global__ __launch_bounds__(Tile::kThreads) void gemm_flat_kernel(
 
 // A and B must suit direct_accepts; D may have any pitch.
 template <typename T, typename Out, Major kA, Major kB, typename Tile, typename Epilogue>
-PreparedGemm prepare_gemm_flat(const GemmProblem& p, int turns, const Epilogue& epilogue,
+PreparedGemm prepare_gemm_flat(const GemmProblem& p, int iterations, const Epilogue& epilogue,
                                const GemmOptions& options) {
   const auto kernel = gemm_flat_kernel<T, Out, kA, kB, Tile, Epilogue>;
   const int m = p.m, n = p.n, k = p.k;
@@ -62,14 +63,15 @@ PreparedGemm prepare_gemm_flat(const GemmProblem& p, int turns, const Epilogue& 
   const DirectOperand<T> b = {static_cast<const T*>(p.b), p.ldb, n};
   const TileOutput<Out> out = {static_cast<Out*>(p.d), p.ldd, m, n, false};
   const int col_tiles = ceil_div(n, Tile::kCols);
-  const int blocks = ceil_div(m, Tile::kRows * Tile::kWarps * turns) * col_tiles;
+  const int blocks = ceil_div(m, Tile::kRows * Tile::kWarps * iterations) * col_tiles;
   const bool overlap = options.overlap_previous;
-  return {fmt::format("direct_flat_{}x{}_{}turns", Tile::kRows * Tile::kWarps, Tile::kCols, turns),
+  return {fmt::format("direct_flat_{}x{}_{}iterations", Tile::kRows * Tile::kWarps, Tile::kCols,
+                      iterations),
           [=](cudaStream_t stream) {
             LaunchConfig launch(blocks, Tile::kThreads, 0, 1, overlap);
             const cudaLaunchConfig_t config = launch.on(stream);
-            check_gemm_call(cudaLaunchKernelEx(&config, kernel, a, b, k, col_tiles, turns, overlap,
-                                               out, epilogue),
+            check_gemm_call(cudaLaunchKernelEx(&config, kernel, a, b, k, col_tiles, iterations,
+                                               overlap, out, epilogue),
                             "launch", m, n, k);
           }};
 }

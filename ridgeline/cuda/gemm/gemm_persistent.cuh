@@ -226,8 +226,8 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void gemm_wgmma_persistent_kerne
 #endif
 }
 
-// A, B and D must suit the copy engine (tma_accepts), and a row of D must be a multiple of 16
-// bytes: the copy engine writes whole units of 16, past the end of a shorter row.
+// A, B and D must suit TMA (tma_accepts), and a row of D must be a multiple of 16
+// bytes: TMA writes whole units of 16, past the end of a shorter row.
 template <typename In, typename Out, Major kA, Major kB, typename Tile, typename Epilogue>
 PreparedGemm prepare_gemm_persistent(const GemmProblem& p, const Epilogue& epilogue,
                                      const GemmOptions& options) {
@@ -244,10 +244,10 @@ PreparedGemm prepare_gemm_persistent(const GemmProblem& p, const Epilogue& epilo
   set_shared_memory(kernel, Tile::kSmemBytes, p);
 
   const TileGrid grid = {ceil_div(p.m, Tile::kM), ceil_div(p.n, Tile::kN)};
-  int device = 0, processors = 0;
+  int device = 0, sms = 0;
   check(cudaGetDevice(&device), "device");
-  check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device), "device");
-  const int blocks = std::min(processors, grid.count());
+  check(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device), "device");
+  const int blocks = std::min(sms, grid.count());
   const bool overlap = options.overlap_previous;
   const int m = p.m, n = p.n, k = p.k;
   const int64_t ldd = p.ldd;

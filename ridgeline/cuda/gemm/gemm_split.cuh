@@ -40,7 +40,7 @@ struct SplitTile {
     // A block alone puts its sums where its stages were; others may still be reading theirs.
     return kAlignment + (split == 1 ? std::max(kRingBytes, parts) : kRingBytes + parts);
   }
-  // A multiprocessor of sm_90 has 228 KB, of which each block takes one for itself.
+  // An SM of sm_90 has 228 KB, of which each block takes one for itself.
   static constexpr int blocks_per_sm(int split) {
     return 2 * (smem_bytes(split) + 1024) <= 228 * 1024 ? 2 : 1;
   }
@@ -146,14 +146,14 @@ __device__ inline void exchange_by_copies(const float (&acc)[kCount], float* gat
   named_barrier(1, Tile::kConsumers * 128);  // this block's own groups are in place, too
 }
 
-// Adds the parts of slots, first to last, and stores the result. An item is 8 adjacent elements of
-// D: a piece of a group's row, or, when D is transposed, a column of the group. kN items a slot.
+// Adds the parts of slots, first to last, and stores the result. A vec8 is 8 adjacent elements of
+// D: part of a group's row, or, when D is transposed, a column of the group. A slot has kN vec8s.
 template <typename Tile, typename Out, typename Epilogue>
-__device__ inline void finish_items(const float* parts, int first, int end, int step, int split,
+__device__ inline void finish_vec8s(const float* parts, int first, int end, int step, int split,
                                     int rank, int row0, int col0, const TileOutput<Out>& out,
                                     const Epilogue& epilogue) {
-  for (int item = first; item < end; item += step) {
-    const int slot = item / Tile::kN, index = item % Tile::kN;
+  for (int vec8 = first; vec8 < end; vec8 += step) {
+    const int slot = vec8 / Tile::kN, index = vec8 % Tile::kN;
     const int group_row = row0 + (slot * split + rank) * 8;
     const float* part = parts + slot * split * Tile::kGroupFloats;
     float sum[8] = {};
@@ -164,8 +164,8 @@ __device__ inline void finish_items(const float* parts, int first, int end, int 
       }
       finish_eight(sum, col0 + index, group_row, out, epilogue);
     } else {
-      constexpr int kPieces = Tile::kN / 8;
-      const int row = index / kPieces, col = index % kPieces * 8;
+      constexpr int kRowVec8s = Tile::kN / 8;
+      const int row = index / kRowVec8s, col = index % kRowVec8s * 8;
       for (int p = 0; p < split; ++p, part += Tile::kGroupFloats) {
         const float4* source = reinterpret_cast<const float4*>(part + row * Tile::kPitch + col);
         const float4 x = source[0], y = source[1];
@@ -296,7 +296,7 @@ __global__ __launch_bounds__(Tile::kThreads) void gemm_wgmma_split_kernel(
   if (split == 1) {
     // Once every consumer is done with the stages, a warp deals with its own 16 rows alone.
     named_barrier(1, Tile::kConsumers * 128);
-    const int lane = threadIdx.x % 32, first_item = threadIdx.x / 32 * 2 * Tile::kN;
+    const int lane = threadIdx.x % 32, first_vec8 = threadIdx.x / 32 * 2 * Tile::kN;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float* at = sums + (threadIdx.x / 32 * 2 + half) * Tile::kGroupFloats +
@@ -305,7 +305,7 @@ __global__ __launch_bounds__(Tile::kThreads) void gemm_wgmma_split_kernel(
                           [&](int col, float2 sum) { *reinterpret_cast<float2*>(at + col) = sum; });
     }
     __syncwarp();
-    finish_items<Tile>(sums, first_item + lane, first_item + 2 * Tile::kN, 32, 1, 0, row0, col0,
+    finish_vec8s<Tile>(sums, first_vec8 + lane, first_vec8 + 2 * Tile::kN, 32, 1, 0, row0, col0,
                        out, epilogue);
     return;
   }
@@ -314,7 +314,7 @@ __global__ __launch_bounds__(Tile::kThreads) void gemm_wgmma_split_kernel(
   } else {
     exchange_by_stores<Tile>(acc[0], parts, received, parted, rank);
   }
-  finish_items<Tile>(parts, threadIdx.x, slots * Tile::kN, Tile::kConsumers * 128, split, rank,
+  finish_vec8s<Tile>(parts, threadIdx.x, slots * Tile::kN, Tile::kConsumers * 128, split, rank,
                      row0, col0, out, epilogue);
   if (Tile::kExchangeByCopies) cluster_wait();  // what it sent has been read from this memory
 #else
@@ -322,7 +322,7 @@ __global__ __launch_bounds__(Tile::kThreads) void gemm_wgmma_split_kernel(
 #endif
 }
 
-// A and B must suit the copy engine; D may have any pitch. `split` parts of k, at most as many as
+// A and B must suit TMA; D may have any pitch. `split` parts of k, at most as many as
 // there are stages in k. `swapped`: the tile's rows are D's columns, for a D with few rows; the
 // problem is then the transposed one (A and B exchanged), the output D itself.
 template <typename In, typename Out, Major kA, Major kB, typename Tile, typename Epilogue>

@@ -45,7 +45,7 @@ std::vector<PreparedGemm> linear_grad_x_gemms(const LinearGradXGemm& p) {
 std::vector<PreparedGemm> linear_grad_w_gemms(const LinearGradWGemm& p) {
   const GemmProblem problem{p.out, p.in, p.n,       p.dy, p.out, Major::mn,
                             p.x,   p.in, Major::mn, p.dw, p.in};
-  if (!p.wide) return variants(p.type, problem, StoreSum{}, kOverlapped);
+  if (!p.dw_fp32) return variants(p.type, problem, StoreSum{}, kOverlapped);
   if (p.type == GemmType::bf16) {
     return prepare_gemm_variants<__nv_bfloat16, float>(problem, StoreSum{}, kOverlapped);
   }

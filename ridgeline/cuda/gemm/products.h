@@ -36,7 +36,7 @@ struct LinearGradWGemm {
   int n, in, out;
   const void *x, *dy;
   void* dw;
-  bool wide;  // dw is fp32
+  bool dw_fp32;
 };
 std::vector<PreparedGemm> linear_grad_w_gemms(const LinearGradWGemm& product);
 

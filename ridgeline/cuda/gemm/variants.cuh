@@ -26,11 +26,11 @@ using Split64x128 = SplitTile<64, 128, 7>;
 using Deep128x16 = SplitTile<128, 16, 9>;
 using Deep128x32 = SplitTile<128, 32, 8>;
 using Deep64x64 = SplitTile<64, 64, 11>;
-// Large is what has blocks for most of an H200's 132 multiprocessors: 12 tiles of 128 rows, and k
+// Large is what has blocks for most of an H200's 132 SMs: 12 tiles of 128 rows, and k
 // in up to eight shares.
 constexpr int kLeastDeepRows = 12 * 128;
 // Of few results narrow tiles are tried whatever the sides of D: up to 128 tiles, about one for
-// each multiprocessor.
+// each SM.
 template <typename Tile>
 constexpr int64_t kFewResults = int64_t{128} * Tile::kM* Tile::kN;
 
@@ -158,11 +158,11 @@ class GemmVariants {
   }
   template <typename Tile>
   void add_flat(std::vector<PreparedGemm>& list) const {
-    for (const int turns : {1, 2, 4}) {
+    for (const int iterations : {1, 2, 4}) {
       list.push_back(
-          prepare_gemm_flat<In, Out, kA, kB, Tile, Epilogue>(p_, turns, epilogue_, options_));
+          prepare_gemm_flat<In, Out, kA, kB, Tile, Epilogue>(p_, iterations, epilogue_, options_));
       list.back().estimate_us =
-          estimate_flat(turns, Tile::kQuads, double(p_.m) * p_.n * sizeof(Out));
+          estimate_flat(iterations, Tile::kQuads, double(p_.m) * p_.n * sizeof(Out));
     }
   }
   template <typename Tile>

@@ -67,8 +67,7 @@ Kernel::Kernel(const std::vector<char>& cubin, const Source& source)
     d.check(d.get(&local_bytes_, CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, function_), "registers");
     int each = 0;
     d.check(d.occupancy(&each, function_, int(kThreads), shared_bytes_), "occupancy");
-    if (each < 1)
-      throw_error(ErrorKind::device, "a generated kernel does not fit on a multiprocessor");
+    if (each < 1) throw_error(ErrorKind::device, "a generated kernel does not fit on an SM");
   } catch (...) {
     d.unload(module_);
     throw;

@@ -202,7 +202,7 @@ class Matcher {
 
   static bool same_mask(const Dropout& a, const Dropout& b) {
     return a.mask.p == b.mask.p && a.mask.seed == b.mask.seed && a.mask.layer == b.mask.layer &&
-           a.mask.row_offset == b.mask.row_offset && a.step.id == b.step.id &&
+           a.mask.sample_offset == b.mask.sample_offset && a.step.id == b.step.id &&
            a.tick.id == b.tick.id;
   }
 
@@ -284,8 +284,8 @@ class Matcher {
     const auto math = math_of(dtype, rest_.program.precision);
     if (!math) return no("takes floating-point values only");
     found_.math = *math;
-    const DType wide = dtype == DType::fp64 ? DType::fp64 : DType::fp32;
-    const DType kept = found_.copies ? wide : dtype;
+    const DType accumulator = dtype == DType::fp64 ? DType::fp64 : DType::fp32;
+    const DType kept = found_.copies ? accumulator : dtype;
     const auto fits = [&](const auto& w, const auto* b) {
       return w.w.dtype == kept && bool(w.copy) == found_.copies &&
              (b == nullptr || (b->w.dtype == kept && !b->copy));
@@ -293,9 +293,10 @@ class Matcher {
     for (const NetLayer& layer : found_.layers) {
       const bool good = layer.adam_w != nullptr ? fits(*layer.adam_w, layer.adam_b)
                                                 : fits(*layer.sgd_w, layer.sgd_b);
-      const bool states = layer.adam_w != nullptr
-                              ? layer.adam_w->m.dtype == wide && layer.adam_w->v.dtype == wide
-                              : !layer.sgd_w->m || layer.sgd_w->m.dtype == wide;
+      const bool states =
+          layer.adam_w != nullptr
+              ? layer.adam_w->m.dtype == accumulator && layer.adam_w->v.dtype == accumulator
+              : !layer.sgd_w->m || layer.sgd_w->m.dtype == accumulator;
       if (!good || layer.linear->w.dtype != dtype || layer.linear->y.dtype != dtype) {
         return no(
             "wants weights of the values' type, or in fp32 with copies of all but the biases");

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "ridgeline/plan/impl.h"
+#include "ridgeline/plan/kernel.h"
 
 namespace ridgeline::cuda::generate {
 

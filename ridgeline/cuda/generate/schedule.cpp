@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kWarps = 8;
 
-// Multiply-adds a cycle of a multiprocessor that these kernels reach, roughly.
+// Multiply-adds a cycle of an SM that these kernels reach, roughly.
 double rate_of(Math math) {
   switch (math) {
     case Math::bf16:
@@ -36,13 +36,13 @@ int chunks_of(int64_t depth, Math math) { return divide_up(int(depth), chunk_of(
 std::vector<ProductPlan> grid_products(int64_t rows, int64_t columns, int64_t depth, Math math,
                                        double each_unit) {
   std::vector<ProductPlan> all;
-  const bool wide_sums = math == Math::fp32 || math == Math::fp64;
+  const bool full_precision = math == Math::fp32 || math == Math::fp64;
   const int chunks = chunks_of(depth, math);
   struct Tile {
     int mt, nt;
   };
   for (const auto& [mt, nt] : {Tile{1, 1}, Tile{1, 2}, Tile{2, 1}, Tile{2, 2}, Tile{2, 4}}) {
-    if (wide_sums && mt * nt > 4) continue;
+    if (full_precision && mt * nt > 4) continue;
     for (const int split : {1, 2, 4, 8}) {
       if (split > 1 && (mt * nt > 2 || chunks < 2 * split)) continue;
       const int groups = kWarps / split;

@@ -12,7 +12,7 @@ namespace ridgeline::cuda::generate {
 // What the kernel is written for.
 struct Target {
   int architecture = 90;  // 10 * major + minor
-  int blocks = 132;       // that are resident at a time: multiprocessors
+  int blocks = 132;       // that are resident at a time: SMs
   size_t shared_bytes = 227 * 1024;
 };
 

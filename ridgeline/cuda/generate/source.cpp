@@ -21,15 +21,15 @@ void Writer::lay_out() {
   space("double", "partials", plan_.blocks, 8);
   zero_from_ = size_t(up(int64_t(space_.end()), 256));
   const int64_t in = net_.layers[0].in();
-  x_rows_ = up(batch, 64) * depth(in), x_turned_ = up(in, 64) * turned();
+  x_rows_ = up(batch, 64) * depth(in), x_transposed_ = up(in, 64) * transposed_ld();
   space("Number", "x", 2 * x_rows_, number_bytes(math()));
-  space("Number", "xt", 2 * x_turned_, number_bytes(math()));
+  space("Number", "xt", 2 * x_transposed_, number_bytes(math()));
   for (size_t l = 0; l < layers_; ++l) {
     const int64_t in_l = net_.layers[l].in();
     numbers(fmt::format("w{}", l), width(l), depth(in_l));
     if (l > 0) numbers(fmt::format("w{}t", l), in_l, depth(width(l)));
-    numbers(fmt::format("d{}t", l), width(l), turned());
-    if (hidden(l)) numbers(fmt::format("y{}t", l), width(l), turned());
+    numbers(fmt::format("d{}t", l), width(l), transposed_ld());
+    if (hidden(l)) numbers(fmt::format("y{}t", l), width(l), transposed_ld());
     if (hidden(l) && !plan_.in_strip(l)) {
       numbers(fmt::format("y{}", l), batch, depth(width(l)));
       if (slopes(l)) numbers(fmt::format("s{}", l), batch, up(width(l), 16));
@@ -99,12 +99,12 @@ void Writer::head() {
   line("  void* barrier;");
   line("  i64 steps;");
   line("}};");
-  line("constexpr int kBatch = {}, kTurned = {}, kBlocks = {}, kStrips = {};", net_.batch(),
-       turned(), plan_.blocks, plan_.strips);
+  line("constexpr int kBatch = {}, kTransposedLd = {}, kBlocks = {}, kStrips = {};", net_.batch(),
+       transposed_ld(), plan_.blocks, plan_.strips);
   for (size_t l = 0; l < layers_; ++l) {
     const NetLayer& layer = net_.layers[l];
-    line("using L{} = Layer<Curve::{}, {}, {}, {}, {}, {}>;", l, curve_name(layer), width(l),
-         y_ld(l), up(width(l), 16), slopes(l), layer.dropout != nullptr);
+    line("using L{} = Layer<ActivationFn::{}, {}, {}, {}, {}, {}>;", l, activation_name(layer),
+         width(l), y_ld(l), up(width(l), 16), slopes(l), layer.dropout != nullptr);
   }
   optimizer();
   line(
@@ -203,11 +203,13 @@ void Writer::begin() {
       16 * plan_.strip_units);
   line("}};");
   line("const auto take_batch = [&](const Places& at, i64 t, int first_warp, int warps) {{");
-  line("  gather<M, kBatch, {}, {}, kTurned>(images, order, first + (begin + t) * kBatch, {}, {},",
-       net_.layers[0].in(), depth(net_.layers[0].in()), number(net_.inputs->scale),
-       number(net_.inputs->shift));
+  line(
+      "  gather<M, kBatch, {}, {}, kTransposedLd>(images, order, first + (begin + t) * kBatch, {}, "
+      "{},",
+      net_.layers[0].in(), depth(net_.layers[0].in()), number(net_.inputs->scale),
+      number(net_.inputs->shift));
   line("      {{at.x() + (t & 1) * {}, at.xt() + (t & 1) * {}, 0}}, first_warp, warps);", x_rows_,
-       x_turned_);
+       x_transposed_);
   line("}};");
   line("");
   line("// Operands as products read them, padded with zeros.");
@@ -243,7 +245,7 @@ void Writer::step_loop() {
     const DropoutMask& mask = drop->mask;
     line("const Drop drop{}{{{}ull, {}ull + u64(before + t), {}f, {}, {}}};", l, mask.seed,
          DropoutMask::stream(mask.layer, 0), number(double(float(mask.p))), number(kept_of(l)),
-         mask.row_offset);
+         mask.sample_offset);
   }
   for (int l = 0; l < plan_.chain; ++l) forward(size_t(l));
   strips();

@@ -20,7 +20,8 @@ std::string Writer::bias_update(size_t l) {
   const Value m = net_.adam() ? layer.adam_b->m : layer.sgd_b->m;
   const Value v = net_.adam() ? layer.adam_b->v : Value{};
   return fmt::format(
-      "BiasUpdate<M, Kept, Optimizer, {}, kTurned, {}, {}>{{b{}, {}, {}, {}, kOptimizer, &rates, "
+      "BiasUpdate<M, Kept, Optimizer, {}, kTransposedLd, {}, {}>{{b{}, {}, {}, {}, kOptimizer, "
+      "&rates, "
       "{}, {}}}",
       width(l), (net_.batch() + chunk() - 1) / chunk(), stores, l, pointer(m, "Value"),
       pointer(v, "Value"), of("d", l, "t"), stores ? of("gb", l) : "nullptr",
@@ -39,7 +40,7 @@ void Writer::gradients() {
     open("");
     phase();
     line("{}::run({}, {}, (block + {}) % kBlocks, kBlocks, sums,",
-         grid(p, turned(), turned(), true), of("d", l, "t"), input_turned(l),
+         grid(p, transposed_ld(), transposed_ld(), true), of("d", l, "t"), input_transposed(l),
          (plan_.blocks - offset) % plan_.blocks);
     line("    {});", update(l));
     close();
@@ -95,8 +96,8 @@ void Writer::clip(const std::vector<int>& from) {
   for (size_t l = 0; l < layers_; ++l) {
     const ProductPlan& p = plan_.weights[l];
     line("finish_units<{}, {}, {}, {}>((block + {}) % kBlocks, kBlocks,",
-         shape(p, turned(), turned(), false, true), units(p.rows), units(p.columns), p.down,
-         (plan_.blocks - from[l]) % plan_.blocks);
+         shape(p, transposed_ld(), transposed_ld(), false, true), units(p.rows), units(p.columns),
+         p.down, (plan_.blocks - from[l]) % plan_.blocks);
     line("    {});", update(l));
   }
   for_biases([&](size_t l, int first) {

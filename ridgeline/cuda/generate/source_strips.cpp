@@ -17,7 +17,7 @@ std::vector<Writer::Stage> Writer::stages() const {
     stage.epilogue = forward_epilogue(l, "row");
     stage.registers = 8 * p.nt * (p.ring + p.mt) + (shared ? 0 : 8 * p.mt * p.ring);
     stage.what = fmt::format("layer {}: {} -> {}, {}", l, net_.layers[l].in(), width(l),
-                             curve_name(net_.layers[l]));
+                             activation_name(net_.layers[l]));
     all.push_back(stage);
   }
   for (size_t l = layers_ - 1; l >= lowest_in_strip() && plan_.chain < int(layers_); --l) {
@@ -52,9 +52,9 @@ void Writer::loss() {
   const std::string outputs = plan_.chain == int(layers_)
                                   ? fmt::format("{} + row * {}", of("outputs"), y_ld(last))
                                   : std::string("outputs");
-  line("loss_strip<M, {}, kBatch, {}, {}, {}, {}, kTurned>({}, labels, {}{},", net_.xent != nullptr,
-       16 * plan_.strip_units, width(last), y_ld(last), dy_ld(last), outputs, number(net_.scale()),
-       net_.norm != nullptr && net_.loss_scale ? " * loss_scale" : "");
+  line("loss_strip<M, {}, kBatch, {}, {}, {}, {}, kTransposedLd>({}, labels, {}{},",
+       net_.xent != nullptr, 16 * plan_.strip_units, width(last), y_ld(last), dy_ld(last), outputs,
+       number(net_.scale()), net_.norm != nullptr && net_.loss_scale ? " * loss_scale" : "");
   line("    {{{}, {}, row}}, row_loss, row_correct);", rows, of("d", last, "t"));
   line("__syncthreads();");
 }

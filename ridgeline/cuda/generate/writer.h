@@ -43,14 +43,14 @@ inline const char* type_name(DType dtype) {
       return "float";
   }
 }
-inline const char* curve_name(const NetLayer& layer) {
+inline const char* activation_name(const NetLayer& layer) {
   return layer.activation == nullptr ? "none" : name(layer.activation->kind);
 }
 
 inline int units(int64_t extent) { return int((extent + 15) / 16); }
 
-// Pieces of memory one after the other.
-class Pieces {
+// Hands out slices of memory, one after the other.
+class MemoryLayout {
  public:
   size_t take(size_t bytes, size_t align = 256) {
     const size_t at = size_t(up(int64_t(end_), int64_t(align)));
@@ -103,7 +103,7 @@ class Writer {
   int64_t chunk() const { return chunk_of(math()); }
   int64_t depth(int64_t extent) const { return up(extent, std::max<int64_t>(chunk(), 16)); }
   int64_t strip_depth(int64_t extent) const { return depth(extent) + 32 / number_bytes(math()); }
-  int64_t turned() const { return up(net_.batch(), std::max<int64_t>(chunk(), 16)); }
+  int64_t transposed_ld() const { return up(net_.batch(), std::max<int64_t>(chunk(), 16)); }
   int64_t width(size_t l) const { return net_.layers[l].out(); }
   bool hidden(size_t l) const { return l + 1 < layers_; }
   bool slopes(size_t l) const { return hidden(l) && keeps_slopes(net_.layers[l], math()); }
@@ -179,7 +179,7 @@ class Writer {
 
   void describe(size_t l) {
     line("// Layer {}: {} -> {}, {}{}.", l, net_.layers[l].in(), width(l),
-         curve_name(net_.layers[l]), net_.layers[l].dropout != nullptr ? ", dropout" : "");
+         activation_name(net_.layers[l]), net_.layers[l].dropout != nullptr ? ", dropout" : "");
   }
 
   void step_loop();
@@ -195,12 +195,12 @@ class Writer {
     return l == 0 ? fmt::format("at.x() + (t & 1) * {}", x_rows_) : of("y", l - 1);
   }
   int64_t input_ld(size_t l) const { return l == 0 ? depth(net_.layers[0].in()) : y_ld(l - 1); }
-  std::string input_turned(size_t l) const {
-    return l == 0 ? fmt::format("at.xt() + (t & 1) * {}", x_turned_) : of("y", l - 1, "t");
+  std::string input_transposed(size_t l) const {
+    return l == 0 ? fmt::format("at.xt() + (t & 1) * {}", x_transposed_) : of("y", l - 1, "t");
   }
 
   std::string forward_type(size_t l) const {
-    return hidden(l) ? fmt::format("Forward<M, L{}, Kept, kBatch, kTurned>", l)
+    return hidden(l) ? fmt::format("Forward<M, L{}, Kept, kBatch, kTransposedLd>", l)
                      : fmt::format("Outputs<M, L{}, Kept, kBatch>", l);
   }
   std::string forward_epilogue(size_t l, const char* row) const {
@@ -210,7 +210,7 @@ class Writer {
   }
   // Of the gradient of layer l's input, hence at layer l - 1's output.
   std::string backward_type(size_t l, int64_t ld) const {
-    return fmt::format("Backward<M, L{}, kBatch, kTurned, {}>", l - 1, ld);
+    return fmt::format("Backward<M, L{}, kBatch, kTransposedLd, {}>", l - 1, ld);
   }
   std::string backward_epilogue(size_t l, const std::string& rows, int64_t ld,
                                 const char* row) const {
@@ -306,9 +306,9 @@ class Writer {
   std::vector<Value> arguments_;
   std::vector<std::string> weights_,
       kept_;  // of each layer's Weights, and where the program keeps them
-  Pieces space_, shared_;
+  MemoryLayout space_, shared_;
   size_t zero_from_ = 0, zero_to_ = 0;
-  int64_t x_rows_ = 0, x_turned_ = 0;
+  int64_t x_rows_ = 0, x_transposed_ = 0;
 };
 
 }  // namespace ridgeline::cuda::generate

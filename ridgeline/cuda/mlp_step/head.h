@@ -1,20 +1,20 @@
 #pragma once
 
+#include "ridgeline/cuda/kernel.h"
 #include "ridgeline/cuda/linear_spans.h"
-#include "ridgeline/cuda/row.h"
 #include "ridgeline/cuda/tile/head.h"
 #include "ridgeline/plan/mlp_step.h"
 
 // The top of a matched training step as arguments of the head's kernels (tile/head.h).
 namespace ridgeline::cuda {
 
-// Where a row keeps what the head reads and leaves: dz, or terms of it (tile/head.h).
+// Where a kernel keeps what the head reads and writes: dz, or its fp16 terms (tile/head.h).
 template <typename T>
 struct HeadPlaces {
   const T* h = nullptr;
   const int32_t* label = nullptr;
   T* dz = nullptr;
-  Bits<T>* dz_most = nullptr;
+  OrderedBits<T>* dz_most = nullptr;
   void* dz_terms = nullptr;
   float* dz_power = nullptr;
   int terms = 0;
@@ -42,7 +42,7 @@ HeadArgs<T> bind_head(const MlpStepOps& step, const HeadLayout& layout, const He
   head.n = int(op.n());
   head.hidden = int(op.in());
   head.classes = int(op.out());
-  head.curve = curve_of(below.activation->kind);
+  head.activation = activation_of(below.activation->kind);
   head.scale = step.loss->scale;
   head.rows = layout.rows;
   head.partial = places.partial;

@@ -2,38 +2,38 @@
 
 #include "ridgeline/core/buffer.h"
 #include "ridgeline/cuda/captured_step.h"
+#include "ridgeline/cuda/kernel.h"
 #include "ridgeline/cuda/mlp_step/head.h"
 #include "ridgeline/cuda/plain/gather.h"
-#include "ridgeline/cuda/row.h"
 #include "ridgeline/cuda/tile/product.h"
 
-// What the rows share that make a whole training step of a perceptron of several kernels.
+// Helpers of the kernels that run a whole training step of a perceptron as several launches.
 namespace ridgeline::cuda {
 
-// Pieces of a workspace; each starts at a multiple of kBlock.
-struct StepPieces {
+// Offsets of the slices of a workspace; each starts at a multiple of kBlock.
+struct StepWorkspace {
   static constexpr size_t kBlock = 256;
   size_t bytes = 0;  // of all
   HeadLayout head;
 
-  size_t piece(size_t size) {
+  size_t take(size_t size) {
     const size_t begin = bytes;
     bytes += align_up(size, kBlock);
     return begin;
   }
 };
 
-// The cover of a matched step that works in these pieces.
-inline Cover step_cover(const MlpStepOps& step, const StepPieces& layout) {
+// The cover of a matched step that uses this workspace.
+inline Cover step_cover(const MlpStepOps& step, const StepWorkspace& layout) {
   if (layout.head.parts == 0) return Cover::no("the last layer does not fit on chip");
   Cover cover = Cover::of(step.ops);
   cover.skips = step.inside;
-  cover.workspace = layout.bytes + StepPieces::kBlock;  // the last for aligning all of it
+  cover.workspace = layout.bytes + StepWorkspace::kBlock;  // the last for aligning all of it
   return cover;
 }
 
 inline std::string describe(const MlpStepOps& step) {
-  std::string text = fmt::format("mlp_step of {} rows, {}", step.images->y.shape[0],
+  std::string text = fmt::format("mlp_step of {} samples, {}", step.images->y.shape[0],
                                  step.layers.front().linear->in());
   for (const MlpStepOps::Layer& layer : step.layers) {
     text += fmt::format("-{}", layer.linear->out());
@@ -47,7 +47,7 @@ class MlpWholeStep : public CapturedStep {
   MlpWholeStep(const MlpStepOps& step, int counters, const Binding& binding)
       : CapturedStep(binding, describe(step)),
         base_(reinterpret_cast<std::byte*>(
-            align_up(reinterpret_cast<uintptr_t>(binding.workspace()), StepPieces::kBlock))),
+            align_up(reinterpret_cast<uintptr_t>(binding.workspace()), StepWorkspace::kBlock))),
         counters_(binding.runtime(), counters) {}
 
  protected:
@@ -67,7 +67,7 @@ class MlpWholeStep : public CapturedStep {
     gather.first = binding.read(step.images->first).as<int64_t>();
     gather.tick = binding.read(step.images->tick).as<int32_t>();
     gather.n = step.images->y.shape[0];
-    gather.row = step.images->y.shape.numel() / gather.n;
+    gather.sample_size = step.images->y.shape.numel() / gather.n;
     gather.scale = step.images->scale;
     gather.shift = step.images->shift;
     return gather;

@@ -13,22 +13,22 @@
 namespace ridgeline::cuda::mlp {
 
 struct DeviceLimits {
-  int blocks;           // multiprocessors
+  int blocks;           // SMs
   size_t shared_bytes;  // a block may ask for
   int generation;       // major compute capability
 };
 cudaError_t device_limits(DeviceLimits* limits);
 
-cudaError_t launch_mirrored(const MlpTrainArgs& args, const MlpTrainLayout& layout, void* workspace,
-                            cudaStream_t stream);
-cudaError_t launch_spread(const MlpTrainArgs& args, const MlpTrainLayout& layout, void* workspace,
-                          cudaStream_t stream);
+cudaError_t launch_cluster_replicated(const MlpTrainArgs& args, const MlpTrainLayout& layout,
+                                      void* workspace, cudaStream_t stream);
+cudaError_t launch_grid_sharded(const MlpTrainArgs& args, const MlpTrainLayout& layout,
+                                void* workspace, cudaStream_t stream);
 cudaError_t launch_cluster(const MlpTrainArgs& args, const MlpTrainLayout& layout, void* workspace,
                            cudaStream_t stream);
 cudaError_t launch_resident(const MlpTrainArgs& args, const MlpTrainLayout& layout, void* workspace,
                             cudaStream_t stream);
-cudaError_t launch_streamed(const MlpTrainArgs& args, const MlpTrainLayout& layout, void* workspace,
-                            cudaStream_t stream);
+cudaError_t launch_weight_streaming(const MlpTrainArgs& args, const MlpTrainLayout& layout,
+                                    void* workspace, cudaStream_t stream);
 
 // Calls f(T{}, sample tiles, masters), the last two as integral constants. A kernel is instantiated
 // for each: RIDGELINE_MLP_TRAIN_BRIEF leaves out all but fp16 and batches to 32, for a quick build.

@@ -26,16 +26,16 @@ cudaError_t mlp_train_launch(const MlpTrainArgs& args, const MlpTrainLayout& lay
   if (!layout.refusal.empty()) return cudaErrorInvalidConfiguration;
   if (args.steps <= 0) return cudaSuccess;
   switch (layout.how) {
-    case MlpTrainHow::mirrored:
-      return mlp::launch_mirrored(args, layout, workspace, stream);
-    case MlpTrainHow::spread:
-      return mlp::launch_spread(args, layout, workspace, stream);
+    case MlpTrainHow::cluster_replicated:
+      return mlp::launch_cluster_replicated(args, layout, workspace, stream);
+    case MlpTrainHow::grid_sharded:
+      return mlp::launch_grid_sharded(args, layout, workspace, stream);
     case MlpTrainHow::cluster:
       return mlp::launch_cluster(args, layout, workspace, stream);
     case MlpTrainHow::resident:
       return mlp::launch_resident(args, layout, workspace, stream);
-    case MlpTrainHow::streamed:
-      return mlp::launch_streamed(args, layout, workspace, stream);
+    case MlpTrainHow::weight_streaming:
+      return mlp::launch_weight_streaming(args, layout, workspace, stream);
   }
   return cudaErrorInvalidValue;
 }

@@ -1,14 +1,16 @@
 #pragma once
 
 // Whole training steps of a small multilayer perceptron in one launch: gather, forward, softmax
-// cross-entropy, backward and SGD update, many steps before the host hears of it.
+// cross-entropy, backward and SGD update, many steps before control returns to the host.
 //
 //   mlp_train_cluster   one thread-block cluster; weights and activations in its shared memory,
 //                       slices of activations sent from block to block
-//   mlp_train_spread    the whole GPU without barriers: weights in shared memory, activations that
-//                       tell by themselves whether they have come
+//   mlp_train_grid_sharded
+//                       the whole GPU without barriers: weights in shared memory; readers poll the
+//                       activations themselves until they have arrived
 //   mlp_train_grid      the whole GPU and grid barriers; weights in shared memory while they fit
-//                       (`resident`), otherwise read and updated in L2/HBM (`streamed`)
+//                       (`resident`), otherwise read and updated in L2/HBM
+//                       (`weight_streaming`)
 
 #include <cuda_runtime_api.h>
 
@@ -36,7 +38,7 @@ struct MlpTrainShape {
   bool masters = false;          // weights are kept and updated in fp32, rounded for each product
 };
 
-// Device pointers. The row of element i of the batch at step t is order[*first + t * batch + i];
+// Device pointers. Sample i of the batch at step t is sample order[*first + t * batch + i];
 // its input is byte * scale + shift. w[l] is [out, in], bias[l] is [out], in `half`; they are read
 // when the launch begins and written when it ends, as are the masters where there are any (the
 // half weights are then only written). dw is the gradient of the mean loss over the batch:
@@ -59,7 +61,7 @@ struct MlpTrainArgs {
   int32_t* correct = nullptr;  // [steps]
 };
 
-enum class MlpTrainHow { mirrored, spread, cluster, resident, streamed };
+enum class MlpTrainHow { cluster_replicated, grid_sharded, cluster, resident, weight_streaming };
 
 // How a launch would be laid out. `refusal` is empty where the kernel takes the shape, else says
 // why not.
@@ -72,11 +74,11 @@ struct MlpTrainLayout {
 };
 
 // `blocks`: 0 for the kernel's own choice; else at most this many.
-MlpTrainLayout mlp_train_mirrored_layout(const MlpTrainShape& shape, int blocks = 0);
-MlpTrainLayout mlp_train_spread_layout(const MlpTrainShape& shape, int blocks = 0);
+MlpTrainLayout mlp_train_cluster_replicated_layout(const MlpTrainShape& shape, int blocks = 0);
+MlpTrainLayout mlp_train_grid_sharded_layout(const MlpTrainShape& shape, int blocks = 0);
 MlpTrainLayout mlp_train_cluster_layout(const MlpTrainShape& shape, int blocks = 0);
 MlpTrainLayout mlp_train_resident_layout(const MlpTrainShape& shape, int blocks = 0);
-MlpTrainLayout mlp_train_streamed_layout(const MlpTrainShape& shape, int blocks = 0);
+MlpTrainLayout mlp_train_weight_streaming_layout(const MlpTrainShape& shape, int blocks = 0);
 
 // Enqueues args.steps steps. `workspace`: layout.workspace_bytes of device memory, 256-byte
 // aligned, its content of no account before and after.

@@ -238,14 +238,15 @@ class ResidentTrainer : ResidentState<T, kSampleTiles, kMasters, Exchange> {
       softmax_xent_row<T, 8>(floats(p_.logits) + b * width, p_.classes, width, p_.class_stride - 8,
                              live ? labels[b] : -1, live, lane_ & 7,
                              halves(p_.dlogits) + b * p_.class_stride, halves(p_.dlogits_t) + b,
-                             kStride, floats(p_.row_loss) + b,
-                             reinterpret_cast<int*>(shared_ + p_.row_correct) + b);
+                             kStride, floats(p_.sample_loss) + b,
+                             reinterpret_cast<int*>(shared_ + p_.sample_correct) + b);
     }
     if (block_ == p_.blocks - 1) {
       compute_barrier();
       if (warp_ == kWarpCount - 1) {
-        report_batch<kSampleTiles>(args_, t, floats(p_.row_loss),
-                                   reinterpret_cast<const int*>(shared_ + p_.row_correct), lane_);
+        report_batch<kSampleTiles>(args_, t, floats(p_.sample_loss),
+                                   reinterpret_cast<const int*>(shared_ + p_.sample_correct),
+                                   lane_);
       }
     }
   }

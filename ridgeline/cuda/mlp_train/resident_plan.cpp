@@ -64,7 +64,7 @@ std::string plan_resident(const MlpTrainShape& shape, int blocks, bool in_cluste
   p.x = sent.take(size_t(p.x_bytes) * (in_cluster ? kInputRingCluster : kInputRing));
   p.filler = sent.take(size_t(16) * blocks);
   p.top_bias = int(shared.take(8 * p.class_tiles * 4));
-  // Over the grid a barrier follows every use; in a cluster two take turns.
+  // Over the grid a barrier follows every use; in a cluster two buffers alternate.
   const int reduce_bytes =
       (in_cluster ? kClusterComputeWarps : kGridComputeWarps) * samples * widest * kTileBytes;
   p.reduce_stride = in_cluster ? reduce_bytes : 0;
@@ -75,8 +75,8 @@ std::string plan_resident(const MlpTrainShape& shape, int blocks, bool in_cluste
   p.dlogits = int(shared.take(size_t(16) * samples * p.class_stride * 2));
   p.dlogits_t = int(shared.take(size_t(8) * p.class_tiles * sample_stride(samples) * 2));
   p.labels = int(shared.take(size_t(kLabelRing) * 16 * samples * 4));
-  p.row_loss = int(shared.take(size_t(16) * samples * 4));
-  p.row_correct = int(shared.take(size_t(16) * samples * 4));
+  p.sample_loss = int(shared.take(size_t(16) * samples * 4));
+  p.sample_correct = int(shared.take(size_t(16) * samples * 4));
   p.barriers = int(shared.take(64 * 8));
   if (shared.used > shared_limit) {
     return fmt::format("activations and buffers take {} KB of shared memory a block; there are {}",

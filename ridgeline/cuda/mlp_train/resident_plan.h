@@ -40,7 +40,7 @@ struct ResidentPlan {
   Place stash;                // dy of the last hidden layer, whole
   int stages, jobs;           // shared: tables, see stages.h
   int reduce, reduce_stride;  // shared: the warps' sums, of even and odd stages
-  int logits, dlogits, dlogits_t, labels, row_loss, row_correct, barriers;  // shared
+  int logits, dlogits, dlogits_t, labels, sample_loss, sample_correct, barriers;  // shared
   int64_t x;       // exchanged inputs: a ring
   int x_bytes;     // one of them
   int64_t filler;  // cluster: where blocks that own nothing of a layer send

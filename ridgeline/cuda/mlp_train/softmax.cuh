@@ -83,13 +83,13 @@ __device__ inline void softmax_xent_row(const float* logits, int classes, int pa
 
 // One warp: the batch's loss and hits, summed in fixed order.
 template <int kSampleTiles>
-__device__ inline void report_batch(const MlpTrainArgs& args, int t, const float* row_loss,
-                                    const int* row_correct, int lane) {
+__device__ inline void report_batch(const MlpTrainArgs& args, int t, const float* sample_loss,
+                                    const int* sample_correct, int lane) {
   float loss = 0.0f;
   int correct = 0;
   for (int b = lane; b < 16 * kSampleTiles; b += 32) {
-    loss += row_loss[b];
-    correct += row_correct[b];
+    loss += sample_loss[b];
+    correct += sample_correct[b];
   }
   for (int d = 16; d > 0; d >>= 1) {
     loss += __shfl_xor_sync(~0u, loss, d);

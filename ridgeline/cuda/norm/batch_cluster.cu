@@ -5,7 +5,7 @@ namespace ridgeline::cuda {
 namespace {
 
 constexpr int kBlocks = 8;  // of a cluster: the most that every GPU takes
-constexpr int kWide = 512, kWarps = kWide / 32;
+constexpr int kNormThreads = 512, kWarps = kNormThreads / 32;
 
 // Calls f(place) for this thread's runs of kEach numbers of channel `c`: a warp an image.
 template <int kEach, typename F>
@@ -19,7 +19,7 @@ __device__ void for_runs(int n, int channels, int pixels, int c, F f) {
 }
 
 template <typename T, int kEach>
-__global__ void __launch_bounds__(kWide) batch_norm_cluster_kernel(BatchNormArgs<T> args) {
+__global__ void __launch_bounds__(kNormThreads) batch_norm_cluster_kernel(BatchNormArgs<T> args) {
 #if __CUDA_ARCH__ >= 900
   using A = Accumulated<T>;
   using Run = Numbers<T, kEach>;
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kWide) batch_norm_cluster_kernel(BatchNormArgs
 #pragma unroll
     for (int e = 0; e < kEach; ++e) sum += A(run.values[e]);
   });
-  const A mean = cluster_sum<kBlocks, kWide>(sum, &slots[0]) / count;
+  const A mean = cluster_sum<kBlocks, kNormThreads>(sum, &slots[0]) / count;
   each([&](int64_t at) {
     const Run run = load(at);
 #pragma unroll
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kWide) batch_norm_cluster_kernel(BatchNormArgs
       squares += (A(run.values[e]) - mean) * (A(run.values[e]) - mean);
     }
   });
-  const A var = cluster_sum<kBlocks, kWide>(squares, &slots[1]) / count;
+  const A var = cluster_sum<kBlocks, kNormThreads>(squares, &slots[1]) / count;
   const A rstd = A(1) / sqrt(var + A(args.epsilon));
   const A gamma = args.gamma ? args.gamma[c] : A(1);
   const A beta = args.beta ? args.beta[c] : A(0);
@@ -67,7 +67,8 @@ __global__ void __launch_bounds__(kWide) batch_norm_cluster_kernel(BatchNormArgs
 }
 
 template <typename T, int kEach>
-__global__ void __launch_bounds__(kWide) batch_norm_grad_cluster_kernel(BatchNormGradArgs<T> args) {
+__global__ void __launch_bounds__(kNormThreads)
+    batch_norm_grad_cluster_kernel(BatchNormGradArgs<T> args) {
 #if __CUDA_ARCH__ >= 900
   using A = Accumulated<T>;
   using Run = Numbers<T, kEach>;
@@ -85,8 +86,8 @@ __global__ void __launch_bounds__(kWide) batch_norm_grad_cluster_kernel(BatchNor
       along += A(dy.values[e]) * ((A(x.values[e]) - mean) * rstd);
     }
   });
-  sum = cluster_sum<kBlocks, kWide>(sum, &slots[0]);
-  along = cluster_sum<kBlocks, kWide>(along, &slots[1]);
+  sum = cluster_sum<kBlocks, kNormThreads>(sum, &slots[0]);
+  along = cluster_sum<kBlocks, kNormThreads>(along, &slots[1]);
   if (blockIdx.x % kBlocks == 0 && threadIdx.x == 0) {
     if (args.dbeta) args.dbeta.put(c, sum);
     if (args.dgamma) args.dgamma.put(c, along);
@@ -111,7 +112,7 @@ __global__ void __launch_bounds__(kWide) batch_norm_grad_cluster_kernel(BatchNor
 
 template <typename Args>
 cudaError_t launch(void (*kernel)(Args), const Args& args, cudaStream_t stream) {
-  return launch_clusters<kBlocks>(kernel, args.c, kWide, 0, args, stream);
+  return launch_clusters<kBlocks>(kernel, args.c, kNormThreads, 0, args, stream);
 }
 
 }  // namespace

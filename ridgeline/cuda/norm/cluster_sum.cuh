@@ -2,7 +2,7 @@
 
 #include "ridgeline/cuda/device/cluster.cuh"
 #include "ridgeline/cuda/plain/index.cuh"
-#include "ridgeline/cuda/plain/loose.h"
+#include "ridgeline/cuda/plain/mixed_operand.h"
 
 namespace ridgeline::cuda {
 
@@ -14,9 +14,9 @@ struct alignas(kEach * sizeof(T)) Numbers {
 
 // kEach numbers of an optional operand from `at` on, a multiple of kEach.
 template <int kEach, typename T>
-__device__ void load_loose(const LooseIn<T>& from, int64_t at, Accumulated<T> (&to)[kEach]) {
+__device__ void load_mixed(const MixedIn<T>& from, int64_t at, Accumulated<T> (&to)[kEach]) {
   using A = Accumulated<T>;
-  if (from.wide) {
+  if (from.is_accumulator) {
     constexpr int kRun = 16 / int{sizeof(A)} < kEach ? 16 / int{sizeof(A)} : kEach;
 #pragma unroll
     for (int e = 0; e < kEach; e += kRun) {
@@ -45,11 +45,11 @@ __device__ A load_from(const A* slot, uint32_t rank) {
   return value;
 }
 
-// The sum over the threads of a cluster of kBlocks blocks of up to kWide threads, the same for all.
-// `slot`, in shared memory: of this sum alone.
-template <int kBlocks, int kWide, typename A>
+// The sum over the threads of a cluster of kBlocks blocks of up to kMostThreads threads, the same
+// for all. `slot`, in shared memory: of this sum alone.
+template <int kBlocks, int kMostThreads, typename A>
 __device__ A cluster_sum(A value, A* slot) {
-  const A mine = block_sum<kWide>(value);
+  const A mine = block_sum<kMostThreads>(value);
   if (threadIdx.x == 0) *slot = mine;
   cluster_sync();
   A sum = A(0);

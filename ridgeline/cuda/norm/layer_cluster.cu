@@ -9,7 +9,7 @@ namespace {
 constexpr int kBlocks = 8;  // of a cluster: the most that every GPU takes
 // The most threads of a block. On an H200, rows of 258,048 halves: 71 us with 512 and 97 with 1024
 // forward, where two or three blocks share an SM; 118 and 112 back, where one fills it.
-constexpr int kWide = 512, kWideGrad = 1024;
+constexpr int kNormThreads = 512, kGradThreads = 1024;
 constexpr int kLeastWidth = 16384;         // shorter rows are done in one block as fast
 constexpr size_t kPartBytes = 100 * 1024;  // of x or dy in a block's shared memory
 
@@ -19,8 +19,8 @@ constexpr int kEach = 16 / int{sizeof(T)};
 // Numbers of a block's part of a row; the last may have fewer.
 template <typename T>
 __host__ __device__ int part_of(int width) {
-  const int pieces = width / kEach<T>;
-  return (pieces + kBlocks - 1) / kBlocks * kEach<T>;
+  const int vectors = width / kEach<T>;
+  return (vectors + kBlocks - 1) / kBlocks * kEach<T>;
 }
 
 // This block's part of its row: f(place within the row, place within the part) for each run of
@@ -36,7 +36,7 @@ __device__ void for_part(int width, F f) {
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kWide) layer_norm_cluster_kernel(LayerNormArgs<T> args) {
+__global__ void __launch_bounds__(kNormThreads) layer_norm_cluster_kernel(LayerNormArgs<T> args) {
 #if __CUDA_ARCH__ >= 900
   using A = Accumulated<T>;
   using Run = Numbers<T, kEach<T>>;
@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kWide) layer_norm_cluster_kernel(LayerNormArgs
 #pragma unroll
     for (int e = 0; e < kEach<T>; ++e) sum += A(run.values[e]);
   });
-  const A mean = cluster_sum<kBlocks, kWide>(sum, &slots[0]) / A(args.width);
+  const A mean = cluster_sum<kBlocks, kNormThreads>(sum, &slots[0]) / A(args.width);
   for_part<T>(args.width, [&](int, int place) {
     const Run run = run_at(kept + place);
 #pragma unroll
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kWide) layer_norm_cluster_kernel(LayerNormArgs
       squares += (A(run.values[e]) - mean) * (A(run.values[e]) - mean);
     }
   });
-  const A var = cluster_sum<kBlocks, kWide>(squares, &slots[1]) / A(args.width);
+  const A var = cluster_sum<kBlocks, kNormThreads>(squares, &slots[1]) / A(args.width);
   const A rstd = A(1) / sqrt(var + A(args.epsilon));
   for_part<T>(args.width, [&](int at, int place) {
     Run run = run_at(kept + place);
@@ -70,12 +70,12 @@ __global__ void __launch_bounds__(kWide) layer_norm_cluster_kernel(LayerNormArgs
 #pragma unroll
     for (int e = 0; e < kEach<T>; ++e) value[e] = (A(run.values[e]) - mean) * rstd;
     if (args.gamma) {
-      load_loose(args.gamma, at, factor);
+      load_mixed(args.gamma, at, factor);
 #pragma unroll
       for (int e = 0; e < kEach<T>; ++e) value[e] *= factor[e];
     }
     if (args.beta) {
-      load_loose(args.beta, at, factor);
+      load_mixed(args.beta, at, factor);
 #pragma unroll
       for (int e = 0; e < kEach<T>; ++e) value[e] += factor[e];
     }
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kWide) layer_norm_cluster_kernel(LayerNormArgs
 
 // dx
 template <typename T>
-__global__ void __launch_bounds__(kWideGrad)
+__global__ void __launch_bounds__(kGradThreads)
     layer_norm_grad_cluster_kernel(LayerNormGradArgs<T> args) {
 #if __CUDA_ARCH__ >= 900
   using A = Accumulated<T>;
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kWideGrad)
     for (int e = 0; e < kEach<T>; ++e) to[e] = A(run.values[e]);
     if (!args.gamma) return;
     A factor[kEach<T>];
-    load_loose(args.gamma, at, factor);
+    load_mixed(args.gamma, at, factor);
 #pragma unroll
     for (int e = 0; e < kEach<T>; ++e) to[e] *= factor[e];
   };
@@ -129,8 +129,8 @@ __global__ void __launch_bounds__(kWideGrad)
       along += g[e] * ((A(value.values[e]) - mean) * rstd);
     }
   });
-  sum = cluster_sum<kBlocks, kWideGrad>(sum, &slots[0]) / A(args.width);
-  along = cluster_sum<kBlocks, kWideGrad>(along, &slots[1]) / A(args.width);
+  sum = cluster_sum<kBlocks, kGradThreads>(sum, &slots[0]) / A(args.width);
+  along = cluster_sum<kBlocks, kGradThreads>(along, &slots[1]) / A(args.width);
   for_part<T>(args.width, [&](int at, int place) {
     const Run value = run_at(kept_x + place), change = run_at(kept_dy + place);
     Run dx;
@@ -225,7 +225,7 @@ std::string refuse_layer_cluster(int64_t rows, int64_t width, size_t bytes) {
 template <typename T>
 cudaError_t launch_layer_norm_cluster(const LayerNormArgs<T>& args, cudaStream_t stream) {
   const size_t part = size_t(part_of<T>(args.width)) * sizeof(T);
-  return launch(layer_norm_cluster_kernel<T>, threads_for<T>(args.width, kWide), part, args,
+  return launch(layer_norm_cluster_kernel<T>, threads_for<T>(args.width, kNormThreads), part, args,
                 stream);
 }
 
@@ -233,14 +233,16 @@ template <typename T>
 cudaError_t launch_layer_norm_grad_cluster(const LayerNormGradArgs<T>& args, cudaStream_t stream) {
   if (args.dx != nullptr) {
     const size_t part = size_t(part_of<T>(args.width)) * sizeof(T);
-    const cudaError_t error = launch(layer_norm_grad_cluster_kernel<T>,
-                                     threads_for<T>(args.width, kWideGrad), 2 * part, args, stream);
+    const cudaError_t error =
+        launch(layer_norm_grad_cluster_kernel<T>, threads_for<T>(args.width, kGradThreads),
+               2 * part, args, stream);
     if (error != cudaSuccess) return error;
   }
   if (args.dgamma || args.dbeta) {
-    const int64_t wide = kGroups * kColumns<T>;
+    const int64_t columns = kGroups * kColumns<T>;
     layer_norm_grad_columns_kernel<T>
-        <<<unsigned((args.width + wide - 1) / wide), dim3(kGroups, kShares), 0, stream>>>(args);
+        <<<unsigned((args.width + columns - 1) / columns), dim3(kGroups, kShares), 0, stream>>>(
+            args);
   }
   return cudaGetLastError();
 }

@@ -6,7 +6,7 @@ namespace ridgeline::cuda {
 namespace {
 
 template <typename T>
-__global__ void conv2d_plain_kernel(ConvGeometry g, const T* x, const T* w, LooseIn<T> b, T* y) {
+__global__ void conv2d_plain_kernel(ConvGeometry g, const T* x, const T* w, MixedIn<T> b, T* y) {
   using A = Accumulated<T>;
   const int64_t count = int64_t(g.n) * g.k * g.p * g.q;
   for (int64_t j = first_index(); j < count; j += index_stride()) {
@@ -71,7 +71,7 @@ __global__ void conv2d_grad_x_plain_kernel(ConvGeometry g, const T* dy, const T*
 // One block a weight: its threads share the outputs of the batch.
 template <typename T>
 __global__ void conv2d_grad_w_plain_kernel(ConvGeometry g, const T* x, const T* dy,
-                                           LooseOut<T> dw) {
+                                           MixedOut<T> dw) {
   using A = Accumulated<T>;
   const int64_t at = blockIdx.x;
   const int filter = g.group_in * g.down.kernel * g.right.kernel;
@@ -96,7 +96,7 @@ __global__ void conv2d_grad_w_plain_kernel(ConvGeometry g, const T* x, const T* 
 // One block an output channel, a warp an image.
 template <typename T>
 __global__ void __launch_bounds__(1024)
-    conv2d_grad_b_plain_kernel(int n, int k, int pixels, const T* dy, LooseOut<T> db) {
+    conv2d_grad_b_plain_kernel(int n, int k, int pixels, const T* dy, MixedOut<T> db) {
   using A = Accumulated<T>;
   const int o = blockIdx.x, lane = threadIdx.x % 32;
   A sum = A(0);
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(1024)
 }
 
 template <typename T>
-__global__ void conv2d_add_bias_kernel(int64_t count, int k, int pixels, LooseIn<T> b, T* y) {
+__global__ void conv2d_add_bias_kernel(int64_t count, int k, int pixels, MixedIn<T> b, T* y) {
   for (int64_t i = first_index(); i < count; i += index_stride()) {
     y[i] = T(Accumulated<T>(y[i]) + b[i / pixels % k]);
   }
@@ -119,7 +119,7 @@ __global__ void conv2d_add_bias_kernel(int64_t count, int k, int pixels, LooseIn
 }  // namespace
 
 template <typename T>
-cudaError_t launch_conv2d_add_bias(const ConvGeometry& g, LooseIn<T> b, T* y, cudaStream_t stream) {
+cudaError_t launch_conv2d_add_bias(const ConvGeometry& g, MixedIn<T> b, T* y, cudaStream_t stream) {
   const int64_t count = int64_t(g.n) * g.k * g.p * g.q;
   conv2d_add_bias_kernel<T>
       <<<blocks_for(count), kThreads, 0, stream>>>(count, g.k, g.p * g.q, b, y);
@@ -127,7 +127,7 @@ cudaError_t launch_conv2d_add_bias(const ConvGeometry& g, LooseIn<T> b, T* y, cu
 }
 
 template <typename T>
-cudaError_t launch_conv2d_grad_b(const ConvGeometry& g, const T* dy, LooseOut<T> db,
+cudaError_t launch_conv2d_grad_b(const ConvGeometry& g, const T* dy, MixedOut<T> db,
                                  cudaStream_t stream) {
   conv2d_grad_b_plain_kernel<T>
       <<<unsigned(g.k), 1024, 0, stream>>>(int(g.n), g.k, g.p * g.q, dy, db);
@@ -135,7 +135,7 @@ cudaError_t launch_conv2d_grad_b(const ConvGeometry& g, const T* dy, LooseOut<T>
 }
 
 template <typename T>
-cudaError_t launch_conv2d(const ConvGeometry& g, const T* x, const T* w, LooseIn<T> b, T* y,
+cudaError_t launch_conv2d(const ConvGeometry& g, const T* x, const T* w, MixedIn<T> b, T* y,
                           cudaStream_t stream) {
   const unsigned blocks = blocks_for(int64_t(g.n) * g.k * g.p * g.q);
   conv2d_plain_kernel<T><<<blocks, kThreads, 0, stream>>>(g, x, w, b, y);
@@ -151,8 +151,8 @@ cudaError_t launch_conv2d_grad_x(const ConvGeometry& g, const T* dy, const T* w,
 }
 
 template <typename T>
-cudaError_t launch_conv2d_grad_w(const ConvGeometry& g, const T* x, const T* dy, LooseOut<T> dw,
-                                 LooseOut<T> db, cudaStream_t stream) {
+cudaError_t launch_conv2d_grad_w(const ConvGeometry& g, const T* x, const T* dy, MixedOut<T> dw,
+                                 MixedOut<T> db, cudaStream_t stream) {
   if (db) launch_conv2d_grad_b<T>(g, dy, db, stream);
   const auto blocks = unsigned(int64_t(g.k) * g.group_in * g.down.kernel * g.right.kernel);
   conv2d_grad_w_plain_kernel<T><<<blocks, kThreads, 0, stream>>>(g, x, dy, dw);
@@ -160,15 +160,15 @@ cudaError_t launch_conv2d_grad_w(const ConvGeometry& g, const T* x, const T* dy,
 }
 
 #define RIDGELINE_LAUNCH_CONV(T)                                                                  \
-  template cudaError_t launch_conv2d_add_bias(const ConvGeometry&, LooseIn<T>, T*, cudaStream_t); \
-  template cudaError_t launch_conv2d_grad_b(const ConvGeometry&, const T*, LooseOut<T>,           \
+  template cudaError_t launch_conv2d_add_bias(const ConvGeometry&, MixedIn<T>, T*, cudaStream_t); \
+  template cudaError_t launch_conv2d_grad_b(const ConvGeometry&, const T*, MixedOut<T>,           \
                                             cudaStream_t);                                        \
-  template cudaError_t launch_conv2d(const ConvGeometry&, const T*, const T*, LooseIn<T>, T*,     \
+  template cudaError_t launch_conv2d(const ConvGeometry&, const T*, const T*, MixedIn<T>, T*,     \
                                      cudaStream_t);                                               \
   template cudaError_t launch_conv2d_grad_x(const ConvGeometry&, const T*, const T*, T*,          \
                                             cudaStream_t);                                        \
-  template cudaError_t launch_conv2d_grad_w(const ConvGeometry&, const T*, const T*, LooseOut<T>, \
-                                            LooseOut<T>, cudaStream_t);
+  template cudaError_t launch_conv2d_grad_w(const ConvGeometry&, const T*, const T*, MixedOut<T>, \
+                                            MixedOut<T>, cudaStream_t);
 RIDGELINE_CUDA_FOR_FLOATS(RIDGELINE_LAUNCH_CONV)
 
 }  // namespace ridgeline::cuda

@@ -2,7 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "ridgeline/cuda/plain/loose.h"
+#include "ridgeline/cuda/plain/mixed_operand.h"
 #include "ridgeline/cuda/plain/window.h"
 
 // Convolutions of any geometry: one thread an output, its sum in a register. The gradients gather
@@ -11,7 +11,7 @@ namespace ridgeline::cuda {
 
 // y[n, k, p, q];  b may be absent
 template <typename T>
-cudaError_t launch_conv2d(const ConvGeometry& g, const T* x, const T* w, LooseIn<T> b, T* y,
+cudaError_t launch_conv2d(const ConvGeometry& g, const T* x, const T* w, MixedIn<T> b, T* y,
                           cudaStream_t stream);
 
 // dx[n, c, h, w], written
@@ -21,18 +21,18 @@ cudaError_t launch_conv2d_grad_x(const ConvGeometry& g, const T* dy, const T* w,
 
 // y[n, k, p, q] += b[k]
 template <typename T>
-cudaError_t launch_conv2d_add_bias(const ConvGeometry& g, LooseIn<T> b, T* y, cudaStream_t stream);
+cudaError_t launch_conv2d_add_bias(const ConvGeometry& g, MixedIn<T> b, T* y, cudaStream_t stream);
 // db[k], written
 template <typename T>
-cudaError_t launch_conv2d_grad_b(const ConvGeometry& g, const T* dy, LooseOut<T> db,
+cudaError_t launch_conv2d_grad_b(const ConvGeometry& g, const T* dy, MixedOut<T> db,
                                  cudaStream_t stream);
 // dw[k, group_in, kernel, kernel] and db[k], written; db may be absent
 template <typename T>
-cudaError_t launch_conv2d_grad_w(const ConvGeometry& g, const T* x, const T* dy, LooseOut<T> dw,
-                                 LooseOut<T> db, cudaStream_t stream);
+cudaError_t launch_conv2d_grad_w(const ConvGeometry& g, const T* x, const T* dy, MixedOut<T> dw,
+                                 MixedOut<T> db, cudaStream_t stream);
 
-// The pieces of a convolution as a matrix product, for one group, over the images
-// [first, first + count). With r = (i*p + row)*q + column counted within the piece and
+// The steps of a convolution as a matrix product, for one group, over the images
+// [first, first + count). With r = (i*p + row)*q + column counted within these images and
 // f = (c*kernel + u)*kernel + v:
 
 // columns[r, f] = the tap of x, 0 on the padding

@@ -2,7 +2,7 @@
 
 #include "ridgeline/core/philox.h"
 #include "ridgeline/cuda/plain/accumulate.cuh"
-#include "ridgeline/cuda/plain/curve.cuh"
+#include "ridgeline/cuda/plain/activation.cuh"
 #include "ridgeline/cuda/plain/elementwise.h"
 
 namespace ridgeline::cuda {
@@ -19,18 +19,18 @@ __device__ int64_t first_index() { return int64_t(blockIdx.x) * blockDim.x + thr
 __device__ int64_t stride() { return int64_t(gridDim.x) * blockDim.x; }
 
 template <typename T>
-__global__ void activation_kernel(Curve curve, const T* x, T* y, int64_t count) {
+__global__ void activation_kernel(ActivationFn activation, const T* x, T* y, int64_t count) {
   for (int64_t i = first_index(); i < count; i += stride()) {
-    y[i] = T(curve_value(curve, Accumulated<T>(x[i])));
+    y[i] = T(activation_value(activation, Accumulated<T>(x[i])));
   }
 }
 
 template <typename T>
-__global__ void activation_grad_kernel(Curve curve, const T* saved, const T* dy, T* dx,
+__global__ void activation_grad_kernel(ActivationFn activation, const T* saved, const T* dy, T* dx,
                                        int64_t count) {
   using A = Accumulated<T>;
   for (int64_t i = first_index(); i < count; i += stride()) {
-    dx[i] = T(A(dy[i]) * curve_slope(curve, A(saved[i])));
+    dx[i] = T(A(dy[i]) * activation_slope(activation, A(saved[i])));
   }
 }
 
@@ -85,17 +85,19 @@ __global__ void widen_kernel(const T* x, float* y, int64_t count) {
 }  // namespace
 
 template <typename T>
-cudaError_t launch_activation(Curve curve, const T* x, T* y, int64_t count, cudaStream_t stream) {
+cudaError_t launch_activation(ActivationFn activation, const T* x, T* y, int64_t count,
+                              cudaStream_t stream) {
   if (count == 0) return cudaSuccess;
-  activation_kernel<<<blocks_for(count), kThreads, 0, stream>>>(curve, x, y, count);
+  activation_kernel<<<blocks_for(count), kThreads, 0, stream>>>(activation, x, y, count);
   return cudaGetLastError();
 }
 
 template <typename T>
-cudaError_t launch_activation_grad(Curve curve, const T* saved, const T* dy, T* dx, int64_t count,
-                                   cudaStream_t stream) {
+cudaError_t launch_activation_grad(ActivationFn activation, const T* saved, const T* dy, T* dx,
+                                   int64_t count, cudaStream_t stream) {
   if (count == 0) return cudaSuccess;
-  activation_grad_kernel<<<blocks_for(count), kThreads, 0, stream>>>(curve, saved, dy, dx, count);
+  activation_grad_kernel<<<blocks_for(count), kThreads, 0, stream>>>(activation, saved, dy, dx,
+                                                                     count);
   return cudaGetLastError();
 }
 
@@ -132,8 +134,8 @@ cudaError_t launch_widen(const T* x, float* y, int64_t count, cudaStream_t strea
 }
 
 #define RIDGELINE_LAUNCH_ELEMENTWISE(T)                                                         \
-  template cudaError_t launch_activation(Curve, const T*, T*, int64_t, cudaStream_t);           \
-  template cudaError_t launch_activation_grad(Curve, const T*, const T*, T*, int64_t,           \
+  template cudaError_t launch_activation(ActivationFn, const T*, T*, int64_t, cudaStream_t);    \
+  template cudaError_t launch_activation_grad(ActivationFn, const T*, const T*, T*, int64_t,    \
                                               cudaStream_t);                                    \
   template cudaError_t launch_dropout(const DropoutArgs&, const T*, T*, int64_t, cudaStream_t); \
   template cudaError_t launch_fill_rows(const T*, T*, int64_t, int64_t, cudaStream_t);          \

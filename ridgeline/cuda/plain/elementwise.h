@@ -4,18 +4,19 @@
 
 #include <cstdint>
 
-#include "ridgeline/cuda/plain/curve.h"
+#include "ridgeline/cuda/plain/activation.h"
 
 namespace ridgeline::cuda {
 
 // y = f(x)
 template <typename T>
-cudaError_t launch_activation(Curve curve, const T* x, T* y, int64_t count, cudaStream_t stream);
+cudaError_t launch_activation(ActivationFn activation, const T* x, T* y, int64_t count,
+                              cudaStream_t stream);
 
 // dx = dy * f'(saved)
 template <typename T>
-cudaError_t launch_activation_grad(Curve curve, const T* saved, const T* dy, T* dx, int64_t count,
-                                   cudaStream_t stream);
+cudaError_t launch_activation_grad(ActivationFn activation, const T* saved, const T* dy, T* dx,
+                                   int64_t count, cudaStream_t stream);
 
 // y = keep ? x / (1 - p) : 0, where element i keeps if the Philox number `first + i` of the stream
 // `stream_base + *step + *tick` is at least p.

@@ -9,33 +9,34 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// kWide bytes at once, and as many results: rows must be multiples of it and aligned.
-template <typename T, int kWide>
-struct alignas(sizeof(T) * kWide < 16 ? sizeof(T) * kWide : 16) Pack {
-  T values[kWide];
+// kPack bytes at once, and as many results: samples must be multiples of it and aligned.
+template <typename T, int kPack>
+struct alignas(sizeof(T) * kPack < 16 ? sizeof(T) * kPack : 16) Pack {
+  T values[kPack];
 };
 
-// threadIdx.x runs along a row, threadIdx.y and blockIdx.x over the rows of the batch.
-template <typename T, int kWide>
+// threadIdx.x runs along a sample, threadIdx.y and blockIdx.x over the samples of the batch.
+template <typename T, int kPack>
 __global__ void gather_kernel(GatherArgs args) {
   using A = Accumulated<T>;
   const int64_t i = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
   if (i >= args.n) return;
   const int64_t source = args.order[*args.first + int64_t(*args.tick) * args.n + i];
   if (args.label != nullptr) {
-    for (int64_t j = threadIdx.x; j < args.label_row; j += blockDim.x) {
-      args.label[i * args.label_row + j] = args.labels[source * args.label_row + j];
+    for (int64_t j = threadIdx.x; j < args.label_size; j += blockDim.x) {
+      args.label[i * args.label_size + j] = args.labels[source * args.label_size + j];
     }
   }
   if (args.set == nullptr) return;
-  const auto* from = reinterpret_cast<const Pack<uint8_t, kWide>*>(args.set + source * args.row);
-  auto* to = reinterpret_cast<Pack<T, kWide>*>(static_cast<T*>(args.y) + i * args.row);
+  const auto* from =
+      reinterpret_cast<const Pack<uint8_t, kPack>*>(args.set + source * args.sample_size);
+  auto* to = reinterpret_cast<Pack<T, kPack>*>(static_cast<T*>(args.y) + i * args.sample_size);
   const A scale = A(args.scale), shift = A(args.shift);
-  for (int64_t j = threadIdx.x; j < args.row / kWide; j += blockDim.x) {
-    const Pack<uint8_t, kWide> bytes = from[j];
-    Pack<T, kWide> result;
+  for (int64_t j = threadIdx.x; j < args.sample_size / kPack; j += blockDim.x) {
+    const Pack<uint8_t, kPack> bytes = from[j];
+    Pack<T, kPack> result;
 #pragma unroll
-    for (int e = 0; e < kWide; ++e) result.values[e] = T(fma(A(bytes.values[e]), scale, shift));
+    for (int e = 0; e < kPack; ++e) result.values[e] = T(fma(A(bytes.values[e]), scale, shift));
     to[j] = result;
   }
 }
@@ -49,9 +50,9 @@ __global__ void gather_augment_kernel(AugmentArgs args) {
   const int64_t source = gather.order[*gather.first + int64_t(*gather.tick) * gather.n + i];
   const auto draw =
       Augmentation::draw(args.seed, args.move, args.flip, uint64_t(*args.epoch), uint64_t(source));
-  const uint8_t* from = gather.set + source * gather.row;
-  T* to = static_cast<T*>(gather.y) + i * gather.row;
-  for (int j = threadIdx.x; j < gather.row; j += blockDim.x) {
+  const uint8_t* from = gather.set + source * gather.sample_size;
+  T* to = static_cast<T*>(gather.y) + i * gather.sample_size;
+  for (int j = threadIdx.x; j < gather.sample_size; j += blockDim.x) {
     const int q = j % args.w, row = j / args.w;  // counted over the channels
     const int s = (draw.flip ? args.w - 1 - q : q) - int(draw.right);
     const int r = row % args.h - (args.h > 1 ? int(draw.down) : 0);
@@ -72,14 +73,16 @@ bool aligned(const void* p, size_t to) { return reinterpret_cast<uintptr_t>(p) %
 template <typename T>
 cudaError_t launch_gather(const GatherArgs& args, cudaStream_t stream) {
   if (args.n == 0) return cudaSuccess;
-  const bool wide = args.row % 4 == 0 && aligned(args.set, 4) && aligned(args.y, 16);
-  const int64_t along = args.set == nullptr ? args.label_row : wide ? args.row / 4 : args.row;
-  // As many threads a row as it has pieces, in powers of two, and rows to fill the block.
+  const bool packed = args.sample_size % 4 == 0 && aligned(args.set, 4) && aligned(args.y, 16);
+  const int64_t along = args.set == nullptr ? args.label_size
+                        : packed            ? args.sample_size / 4
+                                            : args.sample_size;
+  // As many threads a sample as it has packs, in powers of two, and samples to fill the block.
   int x = 1;
   while (x < kThreads && x < along) x *= 2;
   const dim3 block(x, kThreads / x);
   const auto blocks = unsigned((args.n + block.y - 1) / block.y);
-  if (wide) {
+  if (packed) {
     gather_kernel<T, 4><<<blocks, block, 0, stream>>>(args);
   } else {
     gather_kernel<T, 1><<<blocks, block, 0, stream>>>(args);

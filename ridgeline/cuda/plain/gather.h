@@ -7,16 +7,16 @@
 namespace ridgeline::cuda {
 
 // y[i, j] = set[order[*first + *tick * n + i], j] * scale + shift, and beside it, where `labels` is
-// given, label[i] = labels[the same row]. The label alone: set and y are null.
+// given, label[i] = labels[the same sample]. To gather labels alone, set and y are null.
 struct GatherArgs {
   const uint8_t* set = nullptr;
   void* y = nullptr;
-  const int32_t* labels = nullptr;  // [N, label_row]
+  const int32_t* labels = nullptr;  // [N, label_size]
   int32_t* label = nullptr;
   const int32_t* order = nullptr;
   const int64_t* first = nullptr;
   const int32_t* tick = nullptr;
-  int64_t n = 0, row = 0, label_row = 1;
+  int64_t n = 0, sample_size = 0, label_size = 1;
   double scale = 1, shift = 0;
 };
 
@@ -24,7 +24,7 @@ struct GatherArgs {
 template <typename T>
 cudaError_t launch_gather(const GatherArgs& args, cudaStream_t stream);
 
-// Bytes only, each image moved and mirrored as ops/augment.h says.
+// Gathers bytes only; each image is moved and flipped as ops/augment.h says.
 struct AugmentArgs {
   GatherArgs gather;
   const int64_t* epoch = nullptr;

@@ -6,11 +6,11 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "ridgeline/cuda/plain/curve.h"
+#include "ridgeline/cuda/plain/activation.h"
 #include "ridgeline/cuda/plain/sgd.h"
 
 // Matrix products in shared-memory tiles on the ordinary cores: any architecture, any shape, exact
-// multiply-add in the accumulating type (fp64 for fp64, else fp32). Deterministic: where k is split
+// multiply-add in the accumulator dtype (fp64 for fp64, else fp32). Deterministic: where k is split
 // over blocks, partial sums go to memory and a second kernel adds them in order.
 namespace ridgeline::cuda {
 
@@ -22,17 +22,17 @@ struct GemmTiling {
 };
 
 // Of a product [m, k] . [k, n] with an accumulator of `width` bytes on a GPU of so many
-// multiprocessors.
-GemmTiling gemm_tiling(int64_t m, int64_t n, int64_t k, int tile, size_t width, int processors);
+// SMs.
+GemmTiling gemm_tiling(int64_t m, int64_t n, int64_t k, int tile, size_t width, int sms);
 
-// y[n, out] = f(x[n, in] . w[out, in]^T + b[out]);  b may be null, or be given in fp32 as wide_b
+// y[n, out] = f(x[n, in] . w[out, in]^T + b[out]);  b may be null, or be given in fp32 as acc_b
 template <typename T>
 struct LinearArgs {
   const T *x, *w, *b;
-  const float* wide_b;
+  const float* acc_b;
   T* y;
   int n, in, out;
-  Curve curve;
+  ActivationFn activation;
 };
 
 // dx[n, in] = dy[n, out] . w[out, in]
@@ -44,20 +44,20 @@ struct LinearGradXArgs {
 };
 
 // dw[out, in] = dy[n, out]^T . x[n, in];  db[out] = sum over n of dy, where db or b is given.
-// Halves may have their gradients in fp32, as wide_dw and wide_db. With w (and b) the gradients are
+// Halves may have their gradients in fp32, as acc_dw and acc_db. With w (and b) the gradients are
 // not stored: they update w by SGD where they are made; momenta are fp32 for halves.
 template <typename T>
 struct LinearGradWArgs {
-  using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;
   const T *x, *dy;
   T *dw, *db;
-  Wide *wide_dw, *wide_db;
+  Accumulator *acc_dw, *acc_db;
   T *w, *b;
-  Wide *w_momentum, *b_momentum;
+  Accumulator *w_momentum, *b_momentum;
   SgdSettings sgd;
   int n, in, out;
 
-  bool has_bias() const { return db != nullptr || wide_db != nullptr || b != nullptr; }
+  bool has_bias() const { return db != nullptr || acc_db != nullptr || b != nullptr; }
 };
 
 template <typename T>

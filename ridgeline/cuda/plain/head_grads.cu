@@ -1,4 +1,4 @@
-#include "ridgeline/cuda/plain/curve.cuh"
+#include "ridgeline/cuda/plain/activation.cuh"
 #include "ridgeline/cuda/plain/head_grads.h"
 
 namespace ridgeline::cuda {
@@ -6,7 +6,7 @@ namespace {
 
 constexpr int kRows = kHeadRows, kThreads = kRows * 32;  // a warp a row
 
-// What a block leaves for the second kernel, in the accumulating type: its part of dw, then of db.
+// What a block leaves for the second kernel, in the accumulator dtype: its part of dw, then of db.
 __host__ __device__ int64_t part_size(int in, int out) { return int64_t(out) * (in + 1); }
 
 struct Score {
@@ -105,8 +105,9 @@ __global__ void __launch_bounds__(kThreads)
       if (o < args.out) sum += logits[o] * ws[o * in + j];
     }
     const A dx = A(T(sum));
-    args.dx[int64_t(row) * in + j] =
-        args.curve == Curve::none ? T(sum) : T(dx * curve_slope(args.curve, x[j]));
+    args.dx[int64_t(row) * in + j] = args.activation == ActivationFn::none
+                                         ? T(sum)
+                                         : T(dx * activation_slope(args.activation, x[j]));
   }
   if (lane == 0) rows[warp] = inside ? score : Score{0, 0};
   if (lane % 2 == 0) slopes[warp][lane / 2] = inside ? slope : A(0);
@@ -169,11 +170,11 @@ __global__ void head_grads_sum_kernel(HeadGradsArgs<T> args, int blocks,
 size_t scores_bytes(int n) { return (size_t(blocks_of(n)) * sizeof(Score) + 255) / 256 * 256; }
 
 template <typename T>
-struct HeadPieces {
+struct HeadWorkspace {
   Score* scores;
   Accumulated<T>* parts;
 
-  HeadPieces(const HeadGradsArgs<T>& args, void* workspace)
+  HeadWorkspace(const HeadGradsArgs<T>& args, void* workspace)
       : scores(static_cast<Score*>(workspace)),
         parts(reinterpret_cast<Accumulated<T>*>(static_cast<unsigned char*>(workspace) +
                                                 scores_bytes(args.n))) {}
@@ -183,7 +184,7 @@ struct HeadPieces {
 
 template <typename T>
 cudaError_t launch_head_grads(const HeadGradsArgs<T>& args, void* workspace, cudaStream_t stream) {
-  const HeadPieces<T> at(args, workspace);
+  const HeadWorkspace<T> at(args, workspace);
   const int bytes = (kRows + args.out) * args.in * int(sizeof(Accumulated<T>));
   head_grads_kernel<T>
       <<<unsigned(blocks_of(args.n)), kThreads, bytes, stream>>>(args, at.parts, at.scores);
@@ -193,7 +194,7 @@ cudaError_t launch_head_grads(const HeadGradsArgs<T>& args, void* workspace, cud
 template <typename T>
 cudaError_t launch_head_grads_sum(const HeadGradsArgs<T>& args, void* workspace,
                                   cudaStream_t stream) {
-  const HeadPieces<T> at(args, workspace);
+  const HeadWorkspace<T> at(args, workspace);
   const auto sums = unsigned((part_size(args.in, args.out) + 127) / 128);
   head_grads_sum_kernel<T><<<sums, 128, 0, stream>>>(args, blocks_of(args.n), at.parts, at.scores);
   return cudaGetLastError();

@@ -2,8 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
-#include "ridgeline/cuda/plain/curve.h"
-#include "ridgeline/cuda/plain/loose.h"
+#include "ridgeline/cuda/plain/activation.h"
+#include "ridgeline/cuda/plain/mixed_operand.h"
 
 // The end of a classifier, there and back: a last linear layer of few outputs, softmax, loss, and
 // the gradients of the layer's weights and of what it read (and of the activation before that).
@@ -12,19 +12,19 @@ namespace ridgeline::cuda {
 
 constexpr int kMostHeadOutputs = 16;
 constexpr int kHeadRows = 8;              // of a block
-constexpr int kMostHeadBytes = 46 << 10;  // of the weights and a block's rows, accumulating type
+constexpr int kMostHeadBytes = 46 << 10;  // of the weights and a block's rows, accumulator dtype
 
 template <typename T>
 struct HeadGradsArgs {
   const T* x;    // [n, in]
   const T* w;    // [out, in]
-  LooseIn<T> b;  // [out], optional
+  MixedIn<T> b;  // [out], optional
   const int32_t *label, *tick;
   double* loss;      // [repeats], at tick: loss_scale * sum of the rows' losses
   int32_t* correct;  // [repeats], optional
-  T* dx;             // [n, in]: times the slope of `curve` at x, unless that is none
-  LooseOut<T> dw, db;
-  Curve curve;
+  T* dx;             // [n, in]: times the slope of `activation` at x, unless that is none
+  MixedOut<T> dw, db;
+  ActivationFn activation;
   int n, in, out;
   double loss_scale, grad_scale;
   const double* grad_factor;  // [1], on the gradient as well; or null

@@ -1,4 +1,4 @@
-#include "ridgeline/cuda/plain/curve.cuh"
+#include "ridgeline/cuda/plain/activation.cuh"
 #include "ridgeline/cuda/plain/gemm.cuh"
 
 namespace ridgeline::cuda {
@@ -6,17 +6,17 @@ namespace {
 
 // y = f(sum + b[col])
 template <typename T>
-struct BiasCurve {
+struct BiasActivation {
   T* y;
   const T* bias;
-  const float* wide_bias;
+  const float* acc_bias;
   int columns;
-  Curve curve;
+  ActivationFn activation;
 
   __device__ void operator()(int row, int col, Accumulated<T> sum) const {
     if (bias != nullptr) sum += Accumulated<T>(bias[col]);
-    if (wide_bias != nullptr) sum += Accumulated<T>(wide_bias[col]);
-    y[int64_t(row) * columns + col] = T(curve_value(curve, sum));
+    if (acc_bias != nullptr) sum += Accumulated<T>(acc_bias[col]);
+    y[int64_t(row) * columns + col] = T(activation_value(activation, sum));
   }
 };
 
@@ -25,7 +25,7 @@ struct BiasCurve {
 template <typename T>
 cudaError_t launch_linear(const LinearArgs<T>& args, const GemmTiling& tiling, void* workspace,
                           cudaStream_t stream) {
-  const BiasCurve<T> epilogue{args.y, args.b, args.wide_b, args.out, args.curve};
+  const BiasActivation<T> epilogue{args.y, args.b, args.acc_b, args.out, args.activation};
   return launch_gemm<T, true, true, false>(args.x, args.in, args.w, args.in, args.n, args.out,
                                            args.in, epilogue, tiling, workspace, stream);
 }
@@ -34,13 +34,13 @@ cudaError_t launch_linear(const LinearArgs<T>& args, const GemmTiling& tiling, v
   template cudaError_t launch_linear(const LinearArgs<T>&, const GemmTiling&, void*, cudaStream_t);
 RIDGELINE_CUDA_FOR_FLOATS(RIDGELINE_LAUNCH_LINEAR)
 
-GemmTiling gemm_tiling(int64_t m, int64_t n, int64_t k, int tile, size_t width, int processors) {
+GemmTiling gemm_tiling(int64_t m, int64_t n, int64_t k, int tile, size_t width, int sms) {
   GemmTiling tiling;
   tiling.tile = tile;
   const int64_t tiles = ((m + tile - 1) / tile) * ((n + tile - 1) / tile);
-  // Two blocks a multiprocessor hide the latency of the fetches; a share of k under 128 is not
+  // Two blocks an SM hide the latency of the fetches; a share of k under 128 is not
   // worth the second pass.
-  const int64_t wanted = std::min<int64_t>(2 * processors / std::max<int64_t>(1, tiles), k / 128);
+  const int64_t wanted = std::min<int64_t>(2 * sms / std::max<int64_t>(1, tiles), k / 128);
   tiling.splits = int(std::clamp<int64_t>(wanted, 1, 64));
   if (tiling.splits > 1) tiling.workspace = size_t(tiling.splits) * size_t(m * n + m) * width;
   return tiling;

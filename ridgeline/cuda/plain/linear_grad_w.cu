@@ -9,21 +9,22 @@ template <typename T>
 struct StoreOrUpdate {
   using A = Accumulated<T>;
   T *dw, *db;
-  A *wide_dw, *wide_db;
+  A *acc_dw, *acc_db;
   T *w, *b;
   A *w_momentum, *b_momentum;
   SgdSettings sgd;
   int columns;
 
   __device__ void operator()(int row, int col, A sum) const {
-    put(dw, wide_dw, w, w_momentum, int64_t(row) * columns + col, sum);
+    put(dw, acc_dw, w, w_momentum, int64_t(row) * columns + col, sum);
   }
-  __device__ void row_sum(int row, A sum) const { put(db, wide_db, b, b_momentum, row, sum); }
+  __device__ void row_sum(int row, A sum) const { put(db, acc_db, b, b_momentum, row, sum); }
 
  private:
-  __device__ void put(T* gradient, A* wide, T* weight, A* momentum, int64_t i, A sum) const {
-    if (wide != nullptr) {
-      wide[i] = sum;
+  __device__ void put(T* gradient, A* acc_gradient, T* weight, A* momentum, int64_t i,
+                      A sum) const {
+    if (acc_gradient != nullptr) {
+      acc_gradient[i] = sum;
     } else if (weight == nullptr) {
       gradient[i] = T(sum);
     } else {
@@ -37,8 +38,8 @@ struct StoreOrUpdate {
 template <typename T>
 cudaError_t launch_linear_grad_w(const LinearGradWArgs<T>& args, const GemmTiling& tiling,
                                  void* workspace, cudaStream_t stream) {
-  const StoreOrUpdate<T> epilogue{args.dw, args.db,         args.wide_dw,    args.wide_db, args.w,
-                                  args.b,  args.w_momentum, args.b_momentum, args.sgd,     args.in};
+  const StoreOrUpdate<T> epilogue{args.dw, args.db,         args.acc_dw,     args.acc_db, args.w,
+                                  args.b,  args.w_momentum, args.b_momentum, args.sgd,    args.in};
   const auto launch = [&](auto gemm) {
     return gemm(args.dy, args.out, args.x, args.in, args.out, args.in, args.n, epilogue, tiling,
                 workspace, stream);

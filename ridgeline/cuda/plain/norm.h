@@ -4,16 +4,16 @@
 
 #include <cstdint>
 
-#include "ridgeline/cuda/plain/loose.h"
+#include "ridgeline/cuda/plain/mixed_operand.h"
 
-// The normalisations of ops/norm.h: statistics in the accumulating type, in two passes, one block a
+// The normalisations of ops/norm.h: statistics in the accumulator dtype, in two passes, one block a
 // row or a channel. Optional operands are null.
 namespace ridgeline::cuda {
 
 template <typename T>
 struct LayerNormArgs {
   const T* x;
-  LooseIn<T> gamma, beta;
+  MixedIn<T> gamma, beta;
   T* y;
   Accumulated<T>*mean, *rstd;
   int64_t rows;
@@ -25,10 +25,10 @@ struct LayerNormArgs {
 template <typename T>
 struct NormGradArgs {
   const T *x, *dy;
-  LooseIn<T> gamma;
+  MixedIn<T> gamma;
   const Accumulated<T>*mean, *rstd;
   T* dx;
-  LooseOut<T> dgamma, dbeta;
+  MixedOut<T> dgamma, dbeta;
 };
 
 template <typename T>
@@ -41,7 +41,7 @@ struct LayerNormGradArgs : NormGradArgs<T> {
 template <typename T>
 struct BatchNormArgs {
   const T* x;
-  LooseIn<T> gamma, beta;
+  MixedIn<T> gamma, beta;
   T* y;
   Accumulated<T>*mean, *rstd, *running_mean, *running_var;
   int64_t* batches;
@@ -57,7 +57,7 @@ struct BatchNormGradArgs : NormGradArgs<T> {
 template <typename T>
 struct BatchNormInferArgs {
   const T* x;
-  LooseIn<T> gamma, beta;
+  MixedIn<T> gamma, beta;
   const Accumulated<T>*mean, *var;
   T* y;
   int n, c, pixels;

@@ -8,15 +8,15 @@ namespace {
 constexpr int kBlockThreads = 256;
 constexpr int kFilterBytes = 40 * 1024;  // of filters a block keeps in shared memory
 
-// One block an item and `channels` of its filters, which it keeps in shared memory if they fit
+// One block a sample and `channels` of its filters, which it keeps in shared memory if they fit
 // (staged); threads run along the text.
 template <typename T, bool kStaged>
 __global__ void one_hot_conv1d_forward_kernel(OneHotGeometry g, const int32_t* token, const T* w,
-                                              LooseIn<T> b, T* y, int channels) {
+                                              MixedIn<T> b, T* y, int channels) {
   using A = Accumulated<T>;
   extern __shared__ __align__(16) char shared[];
   const int first = int(blockIdx.y) * channels, count = min(channels, g.out - first);
-  const int64_t item = blockIdx.x;
+  const int64_t sample = blockIdx.x;
   const T* filters = w + int64_t(first) * g.filter();
   if constexpr (kStaged) {
     T* staged = reinterpret_cast<T*>(shared);
@@ -24,8 +24,8 @@ __global__ void one_hot_conv1d_forward_kernel(OneHotGeometry g, const int32_t* t
     __syncthreads();
     filters = staged;
   }
-  const int32_t* text = token + item * g.length;
-  T* to = y + (item * g.out + first) * g.steps();
+  const int32_t* text = token + sample * g.length;
+  T* to = y + (sample * g.out + first) * g.steps();
   for (int t = threadIdx.x; t < g.steps(); t += blockDim.x) {
     for (int c = 0; c < count; ++c) {
       A sum = b ? b[first + c] : A(0);
@@ -39,7 +39,7 @@ __global__ void one_hot_conv1d_forward_kernel(OneHotGeometry g, const int32_t* t
 }
 
 // The gradient in two kernels, in a fixed order of additions. First: one warp a block, its lanes 32
-// channels; it adds its share of the items into a table of its own in shared memory,
+// channels; it adds its share of the samples into a table of its own in shared memory,
 // [filter][32 channels]. Then the shares are added up.
 constexpr int kLanes = 32;
 constexpr int kTileSteps = 32;
@@ -90,7 +90,7 @@ __global__ void one_hot_conv1d_grad_w_shares_kernel(OneHotGeometry g, const int3
 
 template <typename T>
 __global__ void one_hot_conv1d_grad_w_sum_kernel(OneHotGeometry g, const Accumulated<T>* shares,
-                                                 int count, LooseOut<T> dw, LooseOut<T> db) {
+                                                 int count, MixedOut<T> dw, MixedOut<T> db) {
   using A = Accumulated<T>;
   const int row = g.filter() + 1;
   const int64_t all = int64_t(g.out) * row;
@@ -110,7 +110,7 @@ __global__ void one_hot_conv1d_grad_w_sum_kernel(OneHotGeometry g, const Accumul
 // For filters whose table does not fit: one thread a weight, which reads all of its channel.
 template <typename T>
 __global__ void one_hot_conv1d_grad_w_scan_kernel(OneHotGeometry g, const int32_t* token,
-                                                  const T* dy, LooseOut<T> dw, LooseOut<T> db) {
+                                                  const T* dy, MixedOut<T> dw, MixedOut<T> db) {
   using A = Accumulated<T>;
   const int row = g.filter() + 1;
   const int64_t at = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -151,7 +151,7 @@ unsigned blocks_of(int64_t count, int threads) { return unsigned((count + thread
 
 template <typename T>
 cudaError_t launch_one_hot_conv(const OneHotGeometry& g, const int32_t* token, const T* w,
-                                LooseIn<T> b, T* y, cudaStream_t stream) {
+                                MixedIn<T> b, T* y, cudaStream_t stream) {
   const int fit = int(kFilterBytes / (size_t(g.filter()) * sizeof(T)));
   const int channels = std::clamp(fit, 1, 16);
   const dim3 grid(unsigned(g.n), blocks_of(g.out, channels));
@@ -173,7 +173,7 @@ size_t one_hot_grad_workspace(const OneHotGeometry& g, size_t accumulated) {
 
 template <typename T>
 cudaError_t launch_one_hot_conv_grad_w(const OneHotGeometry& g, const int32_t* token, const T* dy,
-                                       LooseOut<T> dw, LooseOut<T> db, void* workspace,
+                                       MixedOut<T> dw, MixedOut<T> db, void* workspace,
                                        cudaStream_t stream) {
   const unsigned weights = blocks_of(int64_t(g.out) * (g.filter() + 1), kBlockThreads);
   if (!table_fits<T>(g)) {
@@ -195,7 +195,7 @@ cudaError_t launch_one_hot_conv_grad_w(const OneHotGeometry& g, const int32_t* t
 
 template <typename T>
 cudaError_t launch_one_hot_grad_sum(const OneHotGeometry& g, const Accumulated<T>* shares,
-                                    int count, LooseOut<T> dw, LooseOut<T> db,
+                                    int count, MixedOut<T> dw, MixedOut<T> db,
                                     cudaStream_t stream) {
   one_hot_conv1d_grad_w_sum_kernel<T>
       <<<blocks_of(int64_t(g.out) * (g.filter() + 1), kBlockThreads), kBlockThreads, 0, stream>>>(
@@ -205,11 +205,11 @@ cudaError_t launch_one_hot_grad_sum(const OneHotGeometry& g, const Accumulated<T
 
 #define RIDGELINE_LAUNCH_ONE_HOT(T)                                                                \
   template cudaError_t launch_one_hot_conv(const OneHotGeometry&, const int32_t*, const T*,        \
-                                           LooseIn<T>, T*, cudaStream_t);                          \
+                                           MixedIn<T>, T*, cudaStream_t);                          \
   template cudaError_t launch_one_hot_conv_grad_w(const OneHotGeometry&, const int32_t*, const T*, \
-                                                  LooseOut<T>, LooseOut<T>, void*, cudaStream_t);  \
+                                                  MixedOut<T>, MixedOut<T>, void*, cudaStream_t);  \
   template cudaError_t launch_one_hot_grad_sum(const OneHotGeometry&, const Accumulated<T>*, int,  \
-                                               LooseOut<T>, LooseOut<T>, cudaStream_t);
+                                               MixedOut<T>, MixedOut<T>, cudaStream_t);
 RIDGELINE_CUDA_FOR_FLOATS(RIDGELINE_LAUNCH_ONE_HOT)
 
 }  // namespace ridgeline::cuda

@@ -5,31 +5,31 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ridgeline/cuda/plain/loose.h"
+#include "ridgeline/cuda/plain/mixed_operand.h"
 
 namespace ridgeline::cuda {
 
 struct OneHotGeometry {
   int n = 0, length = 0, symbols = 0, out = 0, kernel = 0;
 
-  RIDGELINE_LOOSE_HD int steps() const { return length - kernel + 1; }
-  RIDGELINE_LOOSE_HD int filter() const { return symbols * kernel; }
+  RIDGELINE_MIXED_HD int steps() const { return length - kernel + 1; }
+  RIDGELINE_MIXED_HD int filter() const { return symbols * kernel; }
 };
 
 // y[i, o, t] = b[o] + sum over u of w[o, token[i, t + u], u]; a code of `symbols` or more adds none
 template <typename T>
 cudaError_t launch_one_hot_conv(const OneHotGeometry& g, const int32_t* token, const T* w,
-                                LooseIn<T> b, T* y, cudaStream_t stream);
+                                MixedIn<T> b, T* y, cudaStream_t stream);
 
 // dw[o, s, u] = sum of dy[i, o, t] where token[i, t + u] is s; db[o] = sum of dy[i, o, t], optional
 size_t one_hot_grad_workspace(const OneHotGeometry& g, size_t accumulated);
 template <typename T>
 cudaError_t launch_one_hot_conv_grad_w(const OneHotGeometry& g, const int32_t* token, const T* dy,
-                                       LooseOut<T> dw, LooseOut<T> db, void* workspace,
+                                       MixedOut<T> dw, MixedOut<T> db, void* workspace,
                                        cudaStream_t stream);
 // The last step of it: adds `count` shares [out, filter + 1], db in the last column.
 template <typename T>
 cudaError_t launch_one_hot_grad_sum(const OneHotGeometry& g, const Accumulated<T>* shares,
-                                    int count, LooseOut<T> dw, LooseOut<T> db, cudaStream_t stream);
+                                    int count, MixedOut<T> dw, MixedOut<T> db, cudaStream_t stream);
 
 }  // namespace ridgeline::cuda

@@ -1,7 +1,7 @@
 #include <cmath>
 
 #include "ridgeline/cuda/plain/accumulate.cuh"
-#include "ridgeline/cuda/plain/curve.cuh"
+#include "ridgeline/cuda/plain/activation.cuh"
 #include "ridgeline/cuda/plain/index.cuh"
 #include "ridgeline/cuda/plain/pool.h"
 
@@ -103,7 +103,8 @@ __device__ void for_quads(const PoolGeometry& g, F f) {
 }
 
 template <typename T>
-__global__ void activation_pool_kernel(PoolGeometry g, Curve curve, const T* z, T* a, T* y) {
+__global__ void activation_pool_kernel(PoolGeometry g, ActivationFn activation, const T* z, T* a,
+                                       T* y) {
   using A = Accumulated<T>;
   for_quads(g, [&](int64_t plane, int row, int column) {
     const int64_t corner = (plane * g.h + 2 * row) * g.w + 2 * column;
@@ -112,7 +113,7 @@ __global__ void activation_pool_kernel(PoolGeometry g, Curve curve, const T* z, 
     for (int e = 0; e < 4; ++e) {
       if (2 * row + e / 2 >= g.h || 2 * column + e % 2 >= g.w) continue;
       const int64_t at = corner + e / 2 * g.w + e % 2;
-      const T value = T(curve_value(curve, A(z[at])));
+      const T value = T(activation_value(activation, A(z[at])));
       a[at] = value;
       if (e == 0 || A(value) > A(most) || isnan(A(value))) most = value;
     }
@@ -121,8 +122,8 @@ __global__ void activation_pool_kernel(PoolGeometry g, Curve curve, const T* z, 
 }
 
 template <typename T>
-__global__ void pool_activation_grad_kernel(PoolGeometry g, Curve curve, const T* a, const T* dy,
-                                            T* dz) {
+__global__ void pool_activation_grad_kernel(PoolGeometry g, ActivationFn activation, const T* a,
+                                            const T* dy, T* dz) {
   using A = Accumulated<T>;
   for_quads(g, [&](int64_t plane, int row, int column) {
     const int64_t corner = (plane * g.h + 2 * row) * g.w + 2 * column;
@@ -137,7 +138,8 @@ __global__ void pool_activation_grad_kernel(PoolGeometry g, Curve curve, const T
     }
     // The gradient of the pool is rounded as if it were stored: it is a copy, so nothing changes.
     const A slope =
-        whole ? A(dy[(plane * g.p + row) * g.q + column]) * curve_slope(curve, most) : A(0);
+        whole ? A(dy[(plane * g.p + row) * g.q + column]) * activation_slope(activation, most)
+              : A(0);
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       if (2 * row + e / 2 >= g.h || 2 * column + e % 2 >= g.w) continue;
@@ -205,18 +207,18 @@ cudaError_t launch_max_pool_grad(const PoolGeometry& g, const T* x, const T* dy,
 }
 
 template <typename T>
-cudaError_t launch_activation_pool(const PoolGeometry& g, Curve curve, const T* z, T* a, T* y,
-                                   cudaStream_t stream) {
+cudaError_t launch_activation_pool(const PoolGeometry& g, ActivationFn activation, const T* z, T* a,
+                                   T* y, cudaStream_t stream) {
   activation_pool_kernel<T>
-      <<<blocks_for(inputs(g) / 4 + 1), kThreads, 0, stream>>>(g, curve, z, a, y);
+      <<<blocks_for(inputs(g) / 4 + 1), kThreads, 0, stream>>>(g, activation, z, a, y);
   return cudaGetLastError();
 }
 
 template <typename T>
-cudaError_t launch_pool_activation_grad(const PoolGeometry& g, Curve curve, const T* a, const T* dy,
-                                        T* dz, cudaStream_t stream) {
+cudaError_t launch_pool_activation_grad(const PoolGeometry& g, ActivationFn activation, const T* a,
+                                        const T* dy, T* dz, cudaStream_t stream) {
   pool_activation_grad_kernel<T>
-      <<<blocks_for(inputs(g) / 4 + 1), kThreads, 0, stream>>>(g, curve, a, dy, dz);
+      <<<blocks_for(inputs(g) / 4 + 1), kThreads, 0, stream>>>(g, activation, a, dy, dz);
   return cudaGetLastError();
 }
 
@@ -238,10 +240,10 @@ cudaError_t launch_avg_pool_grad(const PoolGeometry& g, bool by_window, const T*
   template cudaError_t launch_max_pool(const PoolGeometry&, const T*, T*, cudaStream_t);           \
   template cudaError_t launch_max_pool_grad(const PoolGeometry&, const T*, const T*, T*,           \
                                             cudaStream_t);                                         \
-  template cudaError_t launch_activation_pool(const PoolGeometry&, Curve, const T*, T*, T*,        \
+  template cudaError_t launch_activation_pool(const PoolGeometry&, ActivationFn, const T*, T*, T*, \
                                               cudaStream_t);                                       \
-  template cudaError_t launch_pool_activation_grad(const PoolGeometry&, Curve, const T*, const T*, \
-                                                   T*, cudaStream_t);                              \
+  template cudaError_t launch_pool_activation_grad(const PoolGeometry&, ActivationFn, const T*,    \
+                                                   const T*, T*, cudaStream_t);                    \
   template cudaError_t launch_avg_pool(const PoolGeometry&, bool, const T*, T*, cudaStream_t);     \
   template cudaError_t launch_avg_pool_grad(const PoolGeometry&, bool, const T*, T*, cudaStream_t);
 RIDGELINE_CUDA_FOR_FLOATS(RIDGELINE_LAUNCH_POOL)

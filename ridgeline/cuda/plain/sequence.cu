@@ -14,10 +14,10 @@ __global__ void embedding_kernel(const int32_t* token, const T* w, T* y, int64_t
 
 constexpr int kColumns = 32, kScanned = 1024;
 
-// A block has one code and 32 columns. It looks through the tokens a piece at a time, lists those
+// A block has one code and 32 columns. It looks through the tokens a chunk at a time, lists those
 // that are its own in order, and adds their rows up: no atomics, so the same bits every time.
 template <typename T>
-__global__ void embedding_grad_kernel(const int32_t* token, const T* dy, LooseOut<T> dw,
+__global__ void embedding_grad_kernel(const int32_t* token, const T* dy, MixedOut<T> dw,
                                       int64_t count, int64_t width) {
   using A = Accumulated<T>;
   __shared__ int found[kScanned];
@@ -47,7 +47,7 @@ __device__ int64_t selected(const StepChoice& c, int64_t b) {
 }
 
 template <typename T>
-__global__ void select_step_kernel(StepChoice c, const T* x, T* y) {
+__global__ void select_timestep_kernel(StepChoice c, const T* x, T* y) {
   for (int64_t i = first_index(); i < c.batch * c.width; i += index_stride()) {
     const int64_t b = i / c.width;
     y[i] = x[(b * c.steps + selected(c, b)) * c.width + i % c.width];
@@ -55,7 +55,7 @@ __global__ void select_step_kernel(StepChoice c, const T* x, T* y) {
 }
 
 template <typename T>
-__global__ void select_step_grad_kernel(StepChoice c, const T* dy, T* dx) {
+__global__ void select_timestep_grad_kernel(StepChoice c, const T* dy, T* dx) {
   for (int64_t i = first_index(); i < c.batch * c.steps * c.width; i += index_stride()) {
     const int64_t row = i / c.width, b = row / c.steps;
     dx[i] = row % c.steps == selected(c, b) ? dy[b * c.width + i % c.width] : T(0.0f);
@@ -73,7 +73,7 @@ cudaError_t launch_embedding(const int32_t* token, const T* w, T* y, int64_t cou
 }
 
 template <typename T>
-cudaError_t launch_embedding_grad(const int32_t* token, const T* dy, LooseOut<T> dw, int64_t count,
+cudaError_t launch_embedding_grad(const int32_t* token, const T* dy, MixedOut<T> dw, int64_t count,
                                   int64_t vocabulary, int64_t width, cudaStream_t stream) {
   const dim3 grid{unsigned(vocabulary), unsigned((width + kColumns - 1) / kColumns)};
   embedding_grad_kernel<T><<<grid, 32, 0, stream>>>(token, dy, dw, count, width);
@@ -81,27 +81,29 @@ cudaError_t launch_embedding_grad(const int32_t* token, const T* dy, LooseOut<T>
 }
 
 template <typename T>
-cudaError_t launch_select_step(const StepChoice& choice, const T* x, T* y, cudaStream_t stream) {
-  select_step_kernel<T>
+cudaError_t launch_select_timestep(const StepChoice& choice, const T* x, T* y,
+                                   cudaStream_t stream) {
+  select_timestep_kernel<T>
       <<<blocks_for(choice.batch * choice.width), kThreads, 0, stream>>>(choice, x, y);
   return cudaGetLastError();
 }
 
 template <typename T>
-cudaError_t launch_select_step_grad(const StepChoice& choice, const T* dy, T* dx,
-                                    cudaStream_t stream) {
+cudaError_t launch_select_timestep_grad(const StepChoice& choice, const T* dy, T* dx,
+                                        cudaStream_t stream) {
   const int64_t count = choice.batch * choice.steps * choice.width;
-  select_step_grad_kernel<T><<<blocks_for(count), kThreads, 0, stream>>>(choice, dy, dx);
+  select_timestep_grad_kernel<T><<<blocks_for(count), kThreads, 0, stream>>>(choice, dy, dx);
   return cudaGetLastError();
 }
 
-#define INSTANTIATE(T)                                                                          \
-  template cudaError_t launch_embedding<T>(const int32_t*, const T*, T*, int64_t, int64_t,      \
-                                           cudaStream_t);                                       \
-  template cudaError_t launch_embedding_grad<T>(const int32_t*, const T*, LooseOut<T>, int64_t, \
-                                                int64_t, int64_t, cudaStream_t);                \
-  template cudaError_t launch_select_step<T>(const StepChoice&, const T*, T*, cudaStream_t);    \
-  template cudaError_t launch_select_step_grad<T>(const StepChoice&, const T*, T*, cudaStream_t);
+#define INSTANTIATE(T)                                                                           \
+  template cudaError_t launch_embedding<T>(const int32_t*, const T*, T*, int64_t, int64_t,       \
+                                           cudaStream_t);                                        \
+  template cudaError_t launch_embedding_grad<T>(const int32_t*, const T*, MixedOut<T>, int64_t,  \
+                                                int64_t, int64_t, cudaStream_t);                 \
+  template cudaError_t launch_select_timestep<T>(const StepChoice&, const T*, T*, cudaStream_t); \
+  template cudaError_t launch_select_timestep_grad<T>(const StepChoice&, const T*, T*,           \
+                                                      cudaStream_t);
 RIDGELINE_CUDA_FOR_FLOATS(INSTANTIATE)
 #undef INSTANTIATE
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "ridgeline/cuda/plain/loose.h"
+#include "ridgeline/cuda/plain/mixed_operand.h"
 
 // What surrounds recurrent layers: embeddings and one step of a sequence.
 namespace ridgeline::cuda {
@@ -15,18 +15,18 @@ cudaError_t launch_embedding(const int32_t* token, const T* w, T* y, int64_t cou
                              cudaStream_t stream);
 // dw[v, :] = sum over the i with token[i] == v of dy[i, :], i ascending
 template <typename T>
-cudaError_t launch_embedding_grad(const int32_t* token, const T* dy, LooseOut<T> dw, int64_t count,
+cudaError_t launch_embedding_grad(const int32_t* token, const T* dy, MixedOut<T> dw, int64_t count,
                                   int64_t vocabulary, int64_t width, cudaStream_t stream);
 
-// Which step of each item: ops/sequence.h. `lengths` may be null.
+// Which timestep of each sample: ops/sequence.h. `lengths` may be null.
 struct StepChoice {
   int64_t batch, steps, at, width;
   const int32_t* lengths;
 };
 template <typename T>
-cudaError_t launch_select_step(const StepChoice& choice, const T* x, T* y, cudaStream_t stream);
+cudaError_t launch_select_timestep(const StepChoice& choice, const T* x, T* y, cudaStream_t stream);
 template <typename T>
-cudaError_t launch_select_step_grad(const StepChoice& choice, const T* dy, T* dx,
-                                    cudaStream_t stream);
+cudaError_t launch_select_timestep_grad(const StepChoice& choice, const T* dy, T* dx,
+                                        cudaStream_t stream);
 
 }  // namespace ridgeline::cuda

@@ -1,7 +1,7 @@
 #include "ridgeline/cuda/plain/accumulate.cuh"
 #include "ridgeline/cuda/plain/conv.h"
 #include "ridgeline/cuda/plain/index.cuh"
-#include "ridgeline/cuda/plain/turn.h"
+#include "ridgeline/cuda/plain/transpose.h"
 
 namespace ridgeline::cuda {
 namespace {
@@ -69,14 +69,14 @@ template <typename T>
 cudaError_t launch_channels_last(const ConvGeometry& g, const T* images, T* rows, int first,
                                  int count, cudaStream_t stream) {
   const int pixels = g.p * g.q;
-  return launch_turn(images + int64_t(first) * g.k * pixels, rows, g.k, pixels, count, stream);
+  return launch_transpose(images + int64_t(first) * g.k * pixels, rows, g.k, pixels, count, stream);
 }
 
 template <typename T>
 cudaError_t launch_channels_first(const ConvGeometry& g, const T* rows, T* images, int first,
                                   int count, cudaStream_t stream) {
   const int pixels = g.p * g.q;
-  return launch_turn(rows, images + int64_t(first) * g.k * pixels, pixels, g.k, count, stream);
+  return launch_transpose(rows, images + int64_t(first) * g.k * pixels, pixels, g.k, count, stream);
 }
 
 #define RIDGELINE_LAUNCH_UNROLL(T)                                                                \

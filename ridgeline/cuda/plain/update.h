@@ -16,10 +16,10 @@ constexpr int kMostTensors = 24;  // of one launch: its arguments stay under 4 K
 // where T is a half. An fp32 weight may have a copy in one of the halves.
 template <typename T>
 struct UpdateTensor {
-  using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;
   T* w = nullptr;
   const T* dw = nullptr;
-  Wide *m = nullptr, *v = nullptr;
+  Accumulator *m = nullptr, *v = nullptr;
   void* copy = nullptr;
   bool copy_is_bf16 = false;  // else fp16
   int64_t count = 0;

@@ -1,49 +1,50 @@
 #pragma once
 
 #include "ridgeline/cuda/recurrent/exchange.cuh"
-#include "ridgeline/cuda/recurrent/octets.cuh"
+#include "ridgeline/cuda/recurrent/vec8.cuh"
 
 namespace ridgeline::cuda::recurrent {
 
-// Pieces of a state that a warp has in registers or on their way there at a time.
-constexpr int ring_pieces(int planes, int row_tiles, int held) {
+// The number of chunks of a state that a warp has in registers, or in flight to them, at a time.
+constexpr int ring_chunks(int planes, int row_tiles, int held) {
   return planes == 1 && row_tiles == 6 ? 2 * held : held;
 }
 
-// partial[item][row] of a warp = its share of the block's weights . a panel's slot. A share is so
-// many pieces of 32 places; where the extent has fewer, weights and slot are zero. The weights of
-// the first kHeld stay in registers, those of the next in shared memory, those of the rest come
-// from L2. kRing pieces of the slot are in registers at a time, from L2 or from shared memory,
-// where they were asked for some turns before; what has not come is asked for again.
+// partial[sample][row] of a warp = its share of the block's weights . a panel's slot. A share is a
+// number of chunks of 32 places; past the end of the extent, weights and slot are zero. The weights
+// of the first kHeld chunks stay in registers, those of the next chunks in shared memory, and the
+// rest stream from L2. kRing chunks of the slot are in registers at a time. They are prefetched
+// some iterations ahead, from L2 or from shared memory; words that had not been written yet are
+// read again.
 template <typename T, int kHeld, int kTiles>
 class BlockProduct {
  public:
   using H = Handed<T>;
   static constexpr int kPlanes = H::kPlanes;
-  static constexpr int kRing = ring_pieces(kPlanes, kTiles, kHeld);
+  static constexpr int kRing = ring_chunks(kPlanes, kTiles, kHeld);
   static constexpr bool kByGroups = false;
   static constexpr int kProductRegisters = 216, kGateRegisters = 72;
-  static constexpr int kPanel = kPanelItems, kParts = kWarps;
+  static constexpr int kPanel = kPanelSamples, kParts = kWarps;
   using Slot = LaneSlot<kPlanes>;
   static constexpr int kRows = 16 * kTiles;
-  static constexpr int kPitch = kRows + 4;  // floats an item: lanes of a store miss each other
-  static constexpr int kPieceWords = kPlanes * 2 * 32;            // uint4s of a slot
-  static constexpr int kWeightWords = kPlanes * kTiles * 2 * 32;  // uint4s of a warp's piece
+  static constexpr int kPitch = kRows + 4;  // floats a sample: lanes of a store miss each other
+  static constexpr int kChunkWords = kPlanes * 2 * 32;            // uint4s of a slot
+  static constexpr int kWeightWords = kPlanes * kTiles * 2 * 32;  // uint4s of a warp's chunk
 
-  // octet_of(row, octet) gives the weights of a row at 8 places, an Octet<T>. `kept` and `streamed`
-  // are this warp's; each lane writes and reads its own words only.
-  template <typename OctetOf>
-  __device__ void load_weights(int first_piece, int pieces, const OctetOf& octet_of, uint4* kept,
-                               int kept_pieces, uint4* streamed) {
+  // vec8_of(row, vec8) gives the weights of a row at 8 places, a Vec8<T>. `kept` and
+  // `streamed_weights` belong to this warp; each lane writes and reads only its own words.
+  template <typename Vec8Of>
+  __device__ void load_weights(int first_chunk, int chunks, const Vec8Of& vec8_of, uint4* kept,
+                               int kept_chunks, uint4* streamed_weights) {
     kept_ = kept + lane();
-    streamed_ = streamed + lane();
-    kept_pieces_ = kept_pieces;
-    pieces_ = pieces;
+    streamed_weights_ = streamed_weights + lane();
+    kept_chunks_ = kept_chunks;
+    chunks_ = chunks;
 #pragma unroll
-    for (int p = 0; p < kHeld; ++p) load_piece(first_piece + p, octet_of, a_[p]);
-    for (int p = kHeld; p < pieces; ++p) {
+    for (int p = 0; p < kHeld; ++p) load_chunk(first_chunk + p, vec8_of, a_[p]);
+    for (int p = kHeld; p < chunks; ++p) {
       Fragments a[kPlanes];
-      load_piece(first_piece + p, octet_of, a);
+      load_chunk(first_chunk + p, vec8_of, a);
       uint4* to = is_kept(p) ? kept_at(p) : streamed_at(p);
 #pragma unroll
       for (int i = 0; i < kPlanes * kTiles * 2; ++i) {
@@ -53,12 +54,12 @@ class BlockProduct {
     }
   }
 
-  // Where a lane reads a slot, from the share's first piece on.
-  static __device__ int lane_offset(int first_piece) {
-    return slot_index<kPlanes>(4 * first_piece + (lane() & 3), 0, lane() >> 2);
+  // Where a lane reads a slot, from the share's first chunk on.
+  static __device__ int lane_offset(int first_chunk) {
+    return slot_index<kPlanes>(4 * first_chunk + (lane() & 3), 0, lane() >> 2);
   }
 
-  // A panel of a slot, from the lane's first word on; `two`: it has items in its second tile.
+  // A panel of a slot, from the lane's first word on; `two`: it has samples in its second tile.
   struct Panel {
     const uint4* at;  // null: none
     bool two;
@@ -92,34 +93,34 @@ class BlockProduct {
     return kPlanes > 1 ? int(i + j > 0) : r % kChains;
   }
   struct Fragments {
-    uint32_t word[2][kTiles][4];  // of both halves of a piece
+    uint32_t word[2][kTiles][4];  // of both halves of a chunk
   };
 
   static __device__ int lane() { return threadIdx.x & 31; }
-  // Of a piece that is not in registers.
-  __device__ bool is_kept(int p) const { return p - kHeld < kept_pieces_; }
+  // Whether a chunk that is not in registers is kept in shared memory.
+  __device__ bool is_kept(int p) const { return p - kHeld < kept_chunks_; }
   __device__ uint4* kept_at(int p) const { return kept_ + (p - kHeld) * kWeightWords; }
   __device__ uint4* streamed_at(int p) const {
-    return streamed_ + (p - kHeld - kept_pieces_) * kWeightWords;
+    return streamed_weights_ + (p - kHeld - kept_chunks_) * kWeightWords;
   }
 
-  template <typename OctetOf>
-  __device__ static void load_piece(int piece, const OctetOf& octet_of, Fragments (&a)[kPlanes]) {
+  template <typename Vec8Of>
+  __device__ static void load_chunk(int chunk, const Vec8Of& vec8_of, Fragments (&a)[kPlanes]) {
     const int g = lane() >> 2, t = lane() & 3;
 #pragma unroll
     for (int m = 0; m < kTiles; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const Octet<T> octet = octet_of(16 * m + 8 * half + g, 4 * piece + t);
+        const Vec8<T> vec8 = vec8_of(16 * m + 8 * half + g, 4 * chunk + t);
         if constexpr (kPlanes == 1) {  // they are operands as they lie
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
-            a[0].word[e / 2][m][e % 2 * 2 + half] = reinterpret_cast<const uint32_t*>(octet.v)[e];
+            a[0].word[e / 2][m][e % 2 * 2 + half] = reinterpret_cast<const uint32_t*>(vec8.v)[e];
           }
         } else {
           float planes[8][kPlanes];
 #pragma unroll
-          for (int e = 0; e < 8; ++e) H::take_apart(float(octet.v[e]), planes[e]);
+          for (int e = 0; e < 8; ++e) H::take_apart(float(vec8.v[e]), planes[e]);
 #pragma unroll
           for (int i = 0; i < kPlanes * 4; ++i) {
             const int plane = i / 4, e = i % 4;
@@ -131,7 +132,7 @@ class BlockProduct {
     }
   }
 
-  // The words of a tile of the piece that `at` points to, r pieces on, into the ring's place r.
+  // The words of a tile of the chunk that `at` points to, r chunks on, into the ring's place r.
   __device__ void load(int r, int tile, const uint4* at) {
 #pragma unroll
     for (int plane = 0; plane < kPlanes; ++plane) {
@@ -146,7 +147,7 @@ class BlockProduct {
   static __device__ uint32_t largest(const uint4& v) { return max(max(v.x, v.y), max(v.z, v.w)); }
 
   // Until the words of the ring's places from `first` to `last` are here: asks again for those that
-  // are not, and for those of the places behind, of which the first `filled` have pieces from `at`
+  // are not, and for those of the places behind, of which the first `filled` have chunks from `at`
   // on. Whether there were any.
   __device__ bool await(int first, int last, int filled, const uint4* at) {
     for (bool again = false;; again = true) {
@@ -169,14 +170,14 @@ class BlockProduct {
     }
   }
 
-  template <int kItemTiles, bool kAhead, typename Put>
+  template <int kSampleTiles, bool kAhead, typename Put>
   __device__ bool multiply_all(const uint4* at, const Panel& next, const Put& put) {
-    float d[kChains][kItemTiles][kTiles][4] = {};
-    // Piece p takes place r of the ring, or the next panel's first does.
+    float d[kChains][kSampleTiles][kTiles][4] = {};
+    // Chunk p takes place r of the ring, or the next panel's first does.
     const auto load_next = [&](int r, int p) {
-      if (p < pieces_) {
+      if (p < chunks_) {
 #pragma unroll
-        for (int tile = 0; tile < kItemTiles; ++tile) load(r, tile, at + (p - r) * kPieceWords);
+        for (int tile = 0; tile < kSampleTiles; ++tile) load(r, tile, at + (p - r) * kChunkWords);
       } else if (kAhead) {
         load(r, 0, next.at);
         load_second(r, next);
@@ -187,26 +188,26 @@ class BlockProduct {
     for (int r = 0; r < kRing; ++r) {
       if (r < kHeld) {
 #pragma unroll
-        for (int i = 0; i < kPlanes; ++i) multiply<kItemTiles>(a_[r][i], i, r, d);
+        for (int i = 0; i < kPlanes; ++i) multiply<kSampleTiles>(a_[r][i], i, r, d);
       } else {
-        multiply_fetched<kItemTiles>(r, r, d);
+        multiply_fetched<kSampleTiles>(r, r, d);
       }
       load_next(r, r + kRing);
     }
-    for (int base = kRing; base < pieces_; base += kRing) {
-      // Small pieces are waited for together: each time costs about as much as multiplying one.
+    for (int base = kRing; base < chunks_; base += kRing) {
+      // Small chunks are waited for together: each time costs about as much as multiplying one.
       constexpr bool kTogether = kTiles == 1;
-      const uint4* from = at + base * kPieceWords;
-      if (kTogether) await(0, kRing - 1, pieces_ - base, from);
+      const uint4* from = at + base * kChunkWords;
+      if (kTogether) await(0, kRing - 1, chunks_ - base, from);
 #pragma unroll
       for (int r = 0; r < kRing; ++r) {
-        if (base + r >= pieces_) continue;
-        if (!kTogether) await(r, r, pieces_ - base, from);
-        multiply_fetched<kItemTiles>(base + r, r, d);
+        if (base + r >= chunks_) continue;
+        if (!kTogether) await(r, r, chunks_ - base, from);
+        multiply_fetched<kSampleTiles>(base + r, r, d);
         load_next(r, base + r + kRing);
       }
     }
-    put([&](float* partial, bool adds) { this->put<kItemTiles>(d, partial, adds); });
+    put([&](float* partial, bool adds) { this->put<kSampleTiles>(d, partial, adds); });
     return early;
   }
 
@@ -216,16 +217,16 @@ class BlockProduct {
 
   // Plane i of the weights with those of the slot; products that follow each other are of different
   // sums.
-  template <int kItemTiles>
+  template <int kSampleTiles>
   __device__ void multiply(const Fragments& a, int i, int r,
-                           float (&d)[kChains][kItemTiles][kTiles][4]) const {
+                           float (&d)[kChains][kSampleTiles][kTiles][4]) const {
 #pragma unroll
     for (int j = 0; j < kPlanes; ++j) {
       if (!counts(i, j)) continue;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
 #pragma unroll
-        for (int tile = 0; tile < kItemTiles; ++tile) {
+        for (int tile = 0; tile < kSampleTiles; ++tile) {
           const uint4& b = b_[r][j][tile];
 #pragma unroll
           for (int m = 0; m < kTiles; ++m) {
@@ -237,9 +238,10 @@ class BlockProduct {
     }
   }
 
-  // Piece p, whose weights are not in registers.
-  template <int kItemTiles>
-  __device__ void multiply_fetched(int p, int r, float (&d)[kChains][kItemTiles][kTiles][4]) const {
+  // Chunk p, whose weights are not in registers.
+  template <int kSampleTiles>
+  __device__ void multiply_fetched(int p, int r,
+                                   float (&d)[kChains][kSampleTiles][kTiles][4]) const {
     const auto multiply_from = [&](auto load, const uint4* from) {
 #pragma unroll
       for (int i = 0; i < kPlanes; ++i) {
@@ -255,7 +257,7 @@ class BlockProduct {
             a.word[half][m][3] = w.w;
           }
         }
-        multiply<kItemTiles>(a, i, r, d);
+        multiply<kSampleTiles>(a, i, r, d);
       }
     };
     if (is_kept(p)) {
@@ -272,12 +274,12 @@ class BlockProduct {
     return v;
   }
 
-  template <int kItemTiles>
-  __device__ static void put(const float (&d)[kChains][kItemTiles][kTiles][4], float* partial,
+  template <int kSampleTiles>
+  __device__ static void put(const float (&d)[kChains][kSampleTiles][kTiles][4], float* partial,
                              bool adds) {
     float* at = partial + 2 * (lane() & 3) * kPitch + (lane() >> 2);
 #pragma unroll
-    for (int tile = 0; tile < kItemTiles; ++tile) {
+    for (int tile = 0; tile < kSampleTiles; ++tile) {
 #pragma unroll
       for (int m = 0; m < kTiles; ++m) {
 #pragma unroll
@@ -294,8 +296,8 @@ class BlockProduct {
 
   Fragments a_[kHeld][kPlanes];
   uint4 b_[kRing][kPlanes][2];
-  uint4 *kept_, *streamed_;
-  int kept_pieces_, pieces_;
+  uint4 *kept_, *streamed_weights_;
+  int kept_chunks_, chunks_;
 };
 
 }  // namespace ridgeline::cuda::recurrent

@@ -2,7 +2,7 @@
 
 #include "ridgeline/cuda/recurrent/cell.h"
 
-// The gates' functions of one hidden unit of one item. A is float or double.
+// The gates' functions of one hidden unit of one sample. A is float or double.
 namespace ridgeline::cuda::recurrent {
 
 // The exact functions; others may stand in for them.

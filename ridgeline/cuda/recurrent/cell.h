@@ -29,13 +29,13 @@ RIDGELINE_CELL_HD constexpr int hidden_vector(Cell cell, int gate) {
   return cell == Cell::gru && gate == 2 ? 3 : gate;
 }
 
-// One direction of a layer: where the steps of its items lie.
+// One direction of a layer: where the steps of its samples lie.
 struct Sequence {
   int batch, steps, hidden, directions, direction;
   bool reverse;
   const int32_t* lengths;  // may be null
 
-  // The time of an item's step. Steps past the item's end lie where its padding does.
+  // The time of a sample's step. Steps past the sample's end lie where its padding does.
 #ifdef __CUDACC__
   __device__ int length(int b) const { return lengths != nullptr ? lengths[b] : steps; }
   __device__ int time(int step, int length) const {

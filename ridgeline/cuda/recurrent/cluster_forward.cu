@@ -14,7 +14,7 @@ const void* kernel_of(const PersistentLayout& layout) {
   if constexpr (cell_gates(kCell) == 1) {
     return nullptr;
   } else {
-    return layout.held_pieces == 4
+    return layout.held_chunks == 4
                ? reinterpret_cast<const void*>(
                      rnn_forward_persistent_kernel<T, kCell, ClusterProduct<T, 4, 1>, 1>)
                : reinterpret_cast<const void*>(
@@ -30,17 +30,17 @@ cudaError_t allow_large_clusters(const void* kernel) {
   return cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
 }
 
-// Shares out the items over so many clusters, and shared memory.
+// Shares out the samples over so many clusters, and shared memory.
 void fill_clusters(PersistentLayout& layout, Cell cell, int batch, int clusters) {
   PassShape& s = layout.shape;
-  const int tiles = (batch + kLayerPanelItems - 1) / kLayerPanelItems;
+  const int tiles = (batch + kLayerPanelSamples - 1) / kLayerPanelSamples;
   const int wanted = (tiles + clusters - 1) / clusters;
   const int panels = wanted < kMostPanels ? wanted : kMostPanels;
-  s.group_items = kLayerPanelItems * panels;
+  s.group_samples = kLayerPanelSamples * panels;
   s.groups = (tiles + panels - 1) / panels;
   if (s.groups > clusters) s.groups = clusters;
-  s.product_floats = cluster_slot_floats(2 * layout.held_pieces, panels);
-  const int sums = s.buffers * s.sum_parts * kLayerPanelItems * (16 * layout.row_tiles + 4);
+  s.product_floats = cluster_slot_floats(2 * layout.held_chunks, panels);
+  const int sums = s.buffers * s.sum_parts * kLayerPanelSamples * (16 * layout.row_tiles + 4);
   const int of_thread = panels * state_floats(cell) + s.depth * 2 * cell_gates(cell);
   layout.shared_bytes = size_t(s.product_floats + sums + of_thread * kGateThreads) * sizeof(float);
 }
@@ -50,18 +50,18 @@ void fill_clusters(PersistentLayout& layout, Cell cell, int batch, int clusters)
 PersistentLayout cluster_forward_layout(Cell cell, int planes, int hidden, int batch) {
   PersistentLayout layout;
   PassShape& s = layout.shape;
-  constexpr int kOctets = 8 * kLayerBlocks;
-  s.units = (hidden + kOctets - 1) / kOctets * 8;
+  constexpr int kVec8s = 8 * kLayerBlocks;
+  s.units = (hidden + kVec8s - 1) / kVec8s * 8;
   if (cell_gates(cell) == 1 || planes > 1 || s.units > 32) {
     layout.refusal = "there is no such form of this layer";
     return layout;
   }
   layout.row_tiles = s.units <= 16 ? 4 : 8;
-  layout.held_pieces = s.warp_pieces = layout.row_tiles;
+  layout.held_chunks = s.warp_chunks = layout.row_tiles;
   s.pair_bits = s.units <= 8 ? 2 : s.units <= 16 ? 3 : 4;
   s.cluster = s.tiles = kLayerBlocks;
   s.cluster_units = s.units * kLayerBlocks;
-  s.panel_items = kLayerPanelItems;
+  s.panel_samples = kLayerPanelSamples;
   s.sum_parts = 2;
   s.depth = kFetchDepth;
   const void* kernel = kernel_of<__nv_bfloat16>(cell, layout);
@@ -70,8 +70,8 @@ PersistentLayout cluster_forward_layout(Cell cell, int planes, int hidden, int b
     layout.refusal = cudaGetErrorString(e);
     return layout;
   }
-  fill_clusters(layout, cell, batch, (batch + kLayerPanelItems - 1) / kLayerPanelItems);
-  // Clusters need not fill the GPU: fewer of them then, with more items each.
+  fill_clusters(layout, cell, batch, (batch + kLayerPanelSamples - 1) / kLayerPanelSamples);
+  // Clusters need not fill the GPU: fewer of them then, with more samples each.
   const int resident = check_resident(kernel, layout) / kLayerBlocks;
   if (!layout.refusal.empty() && resident > 0) {
     layout.refusal.clear();

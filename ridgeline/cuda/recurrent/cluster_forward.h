@@ -3,8 +3,8 @@
 #include "ridgeline/cuda/recurrent/persistent.h"
 
 // A persistent pass by clusters of sixteen blocks, each of which has the whole layer between its
-// blocks and some of the items: the state goes through distributed shared memory, which takes less
-// time than L2 does. LSTMs and GRUs of up to 512 units in halves.
+// blocks and some of the samples: the state goes through distributed shared memory, which takes
+// less time than L2 does. LSTMs and GRUs of up to 512 units in halves.
 namespace ridgeline::cuda::recurrent {
 
 PersistentLayout cluster_forward_layout(Cell cell, int planes, int hidden, int batch);

@@ -6,40 +6,40 @@
 
 namespace ridgeline::cuda::recurrent {
 
-// Blocks of a cluster that has a whole layer, and the items it takes at a time: a tile of `mma`.
-constexpr int kLayerBlocks = 16, kLayerPanelItems = 8;
+// Blocks of a cluster that has a whole layer, and the samples it takes at a time: a tile of `mma`.
+constexpr int kLayerBlocks = 16, kLayerPanelSamples = 8;
 
 // Shared memory of the states of so many panels, with their barriers.
-constexpr int cluster_slot_floats(int pieces, int panels) {
-  return 2 * panels * (128 * pieces + 2);
+constexpr int cluster_slot_floats(int chunks, int panels) {
+  return 2 * panels * (128 * chunks + 2);
 }
 
-// The states of a cluster's panels, [32 places][item][octet] of 16 bytes, in the shared memory of
+// The states of a cluster's panels, [32 places][sample][vec8] of 16 bytes, in the shared memory of
 // each of its blocks, which send each other theirs. A panel has two, one after the other: when a
 // block sends a step's state, it has had all parts of the one before, each of which was made after
 // the state before that had been read.
-template <typename T, int kPieces>
+template <typename T, int kChunks>
 class ClusterSlots {
  public:
-  static constexpr int kWords = 32 * kPieces;
+  static constexpr int kWords = 32 * kChunks;
 
   template <typename Place>
   __device__ ClusterSlots(uint4* memory, const Place& place)
       : panels_(place.group_panels()),
         slots_(shared_address(memory)),
         barriers_(slots_ + uint32_t(2 * panels_ * kWords * sizeof(uint4))),
-        bytes_(uint32_t(kLayerBlocks * kLayerPanelItems * place.shape.units * sizeof(T))) {}
+        bytes_(uint32_t(kLayerBlocks * kLayerPanelSamples * place.shape.units * sizeof(T))) {}
 
   // By all threads of a block, before the cluster is synchronised. What is never sent is zero.
   template <typename Place>
   __device__ void begin(uint4* memory, const Place& place, const T* h0) const {
     for (int i = int(threadIdx.x); i < 2 * panels_ * kWords; i += kBlockThreads) {
-      const int word = i % kWords, slot = i / kWords, item = word / 4 % kLayerPanelItems;
-      const int in_group = slot * kLayerPanelItems + item;
+      const int word = i % kWords, slot = i / kWords, sample = word / 4 % kLayerPanelSamples;
+      const int in_group = slot * kLayerPanelSamples + sample;
       float v[8] = {};
-      if (h0 != nullptr && slot < panels_ && in_group < place.items) {
-        load_octet(h0 + int64_t(place.first_item + in_group) * place.s.hidden,
-                   word / 32 * 4 + word % 4, place.s.hidden, v);
+      if (h0 != nullptr && slot < panels_ && in_group < place.samples) {
+        load_vec8(h0 + int64_t(place.first_sample + in_group) * place.s.hidden,
+                  word / 32 * 4 + word % 4, place.s.hidden, v);
       }
       memory[i] = uint4{Pair<T>::pack(v[0], v[1]), Pair<T>::pack(v[2], v[3]),
                         Pair<T>::pack(v[4], v[5]), Pair<T>::pack(v[6], v[7])};
@@ -71,9 +71,9 @@ class ClusterSlots {
   static __device__ int own_word(const Place& place) {
     const PassShape& shape = place.shape;
     if (place.unit_in_block >= shape.units) return -1;
-    if (place.thread >> shape.pair_bits >= kLayerPanelItems) return -1;
-    const int octet = (place.tile * shape.units + place.unit_in_block) / 8;
-    return octet / 4 * 32 + 4 * place.in_panel(0) + octet % 4;
+    if (place.thread >> shape.pair_bits >= kLayerPanelSamples) return -1;
+    const int vec8 = (place.tile * shape.units + place.unit_in_block) / 8;
+    return vec8 / 4 * 32 + 4 * place.in_panel(0) + vec8 % 4;
   }
 
   // By all of them: the thread's two units of a panel's state at a step, from block `tile` to all
@@ -105,45 +105,45 @@ class ClusterSlots {
   uint32_t bytes_;             // that come of a state
 };
 
-// partial[item][row] of a half of the inner extent = its weights, all in registers, . a panel's
+// partial[sample][row] of a half of the inner extent = its weights, all in registers, . a panel's
 // state in shared memory. Four warps have a quarter of the block's rows each and the first half,
-// four the second, kPieces pieces of 32 places each.
-template <typename T, int kPieces, int kTiles>
+// four the second, kChunks chunks of 32 places each.
+template <typename T, int kChunks, int kTiles>
 class ClusterProduct {
  public:
-  using Slots = ClusterSlots<T, 2 * kPieces>;
+  using Slots = ClusterSlots<T, 2 * kChunks>;
   using Slot = LaneSlot<1>;
   static constexpr bool kByGroups = false;
   static constexpr int kProductRegisters = 216, kGateRegisters = 72;
-  static constexpr int kPanel = kLayerPanelItems, kParts = 2;
+  static constexpr int kPanel = kLayerPanelSamples, kParts = 2;
   static constexpr int kWarpRows = 16 * kTiles, kRows = 4 * kWarpRows;
-  static constexpr int kPitch = kRows + 4;  // floats an item: lanes of a store miss each other
+  static constexpr int kPitch = kRows + 4;  // floats a sample: lanes of a store miss each other
 
-  // octet_of(row, octet) gives the weights of a row at 8 places, an Octet<T>.
-  template <typename OctetOf>
-  __device__ void load_weights(const OctetOf& octet_of) {
+  // vec8_of(row, vec8) gives the weights of a row at 8 places, a Vec8<T>.
+  template <typename Vec8Of>
+  __device__ void load_weights(const Vec8Of& vec8_of) {
 #pragma unroll
-    for (int i = 0; i < kPieces * kTiles * 2; ++i) {
+    for (int i = 0; i < kChunks * kTiles * 2; ++i) {
       const int p = i / (2 * kTiles), m = i / 2 % kTiles, half = i % 2;
-      const Octet<T> octet = octet_of(first_row() + 16 * m + 8 * half + lane() / 4,
-                                      4 * (part() * kPieces + p) + lane() % 4);
+      const Vec8<T> vec8 = vec8_of(first_row() + 16 * m + 8 * half + lane() / 4,
+                                   4 * (part() * kChunks + p) + lane() % 4);
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        a_[p][e / 2][m][e % 2 * 2 + half] = reinterpret_cast<const uint32_t*>(octet.v)[e];
+        a_[p][e / 2][m][e % 2 * 2 + half] = reinterpret_cast<const uint32_t*>(vec8.v)[e];
       }
     }
   }
 
-  // Turn after turn, each as soon as its state is here and its buffer of sums has been read.
+  // Iteration by iteration, each as soon as its state is here and its buffer of sums has been read.
   template <typename Place>
-  __device__ void multiply_turns(const Slots& slots, int turns, const Place& place,
-                                 float* partials) const {
+  __device__ void multiply_iterations(const Slots& slots, int iterations, const Place& place,
+                                      float* partials) const {
     const PassShape& shape = place.shape;
     float* own = partials + part() * kPanel * kPitch + first_row();
     int step = 0, panel = 0;
-    for (int count = 0; count < turns; ++count) {
+    for (int count = 0; count < iterations; ++count) {
       const uint32_t from =
-          slots.await(step, panel) + uint32_t((part() * kPieces * 32 + lane()) * sizeof(uint4));
+          slots.await(step, panel) + uint32_t((part() * kChunks * 32 + lane()) * sizeof(uint4));
       float d[2][kTiles][4] = {};
       multiply(from, d);
       const int buffer = buffer_of(count, shape);
@@ -162,13 +162,13 @@ class ClusterProduct {
   static __device__ int part() { return threadIdx.x / 128; }
   static __device__ int first_row() { return threadIdx.x / 32 % 4 * kWarpRows; }
 
-  // A chain of products waits for itself: the halves of a piece have sums of their own.
+  // A chain of products waits for itself: the halves of a chunk have sums of their own.
   __device__ void multiply(uint32_t from, float (&d)[2][kTiles][4]) const {
-    uint4 b[kPieces];
+    uint4 b[kChunks];
 #pragma unroll
-    for (int p = 0; p < kPieces; ++p) b[p] = load_shared_128(from + p * 32 * sizeof(uint4));
+    for (int p = 0; p < kChunks; ++p) b[p] = load_shared_128(from + p * 32 * sizeof(uint4));
 #pragma unroll
-    for (int p = 0; p < kPieces; ++p) {
+    for (int p = 0; p < kChunks; ++p) {
 #pragma unroll
       for (int i = 0; i < 2 * kTiles; ++i) {
         const int half = i / kTiles, m = i % kTiles;
@@ -187,7 +187,7 @@ class ClusterProduct {
     }
   }
 
-  uint32_t a_[kPieces][2][kTiles][4];  // of both halves of a piece
+  uint32_t a_[kChunks][2][kTiles][4];  // of both halves of a chunk
 };
 
 }  // namespace ridgeline::cuda::recurrent

@@ -1,6 +1,6 @@
 #pragma once
 
-// What the blocks of a persistent pass hand each other.
+// The states that the blocks of a persistent pass hand each other.
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -19,11 +19,11 @@ namespace ridgeline::cuda::recurrent {
 constexpr int kWarps = 8, kThreads = 32 * kWarps;
 constexpr int kBlockThreads = kThreads + kGateThreads;
 
-// A panel of items is what one product takes: two tiles of 8; of wgmma one of 32.
-constexpr int kPanelItems = 16, kWidePanelItems = 32;
+// A panel is the samples that one product takes: two tiles of 8, or by wgmma one of 32.
+constexpr int kPanelSamples = 16, kWgmmaPanelSamples = 32;
 
-// The sums of the gates and states are of halves in the end: fast forms, off by about 2^-24 of 1
-// (not of the result: tanh of 1e-6 is good to 3 %).
+// Fast forms for states that are rounded to halves in the end. They err by about 2^-24 of 1, not of
+// the result: tanh of 1e-6 is good to 3 %.
 struct FastMath {
   static __device__ float sigmoid(float x) { return reciprocal(1.0f + power_of_2(-kLog2E * x)); }
   static __device__ float tanh(float x) {
@@ -46,7 +46,7 @@ struct FastMath {
   }
 };
 
-// How values of a type go through the tensor cores: as they are, or as several planes of bf16.
+// How values of a type are multiplied by tensor cores: as they are, or as several planes of bf16.
 template <typename T>
 struct Handed {
   using Operand = T;
@@ -56,7 +56,7 @@ struct Handed {
   // Both rounded to T.
   static __device__ float2 rounded(float2 v) { return Pair<T>::unpack(Pair<T>::pack(v.x, v.y)); }
 };
-// fp32 is the sum of three bf16 numbers, exactly but for numbers below 2^-110.
+// An fp32 number is the sum of three bf16 numbers; this is exact for numbers above 2^-110.
 template <>
 struct Handed<float> {
   using Operand = __nv_bfloat16;
@@ -72,18 +72,18 @@ struct Handed<float> {
   static __device__ float2 rounded(float2 v) { return v; }
 };
 
-// Two NaNs of a bit pattern that conversions never give: "not here yet".
+// Two NaNs with a bit pattern that conversions never produce. It marks words not written yet.
 constexpr uint32_t kAbsent = 0xffffffffu;
 
-// A step's slot, of a panel: [pieces of 32 places][planes][2 tiles of 8 items][pair of items]
-// [octet of the piece][item of the pair], 16 bytes each: 8 places of an item. Lane 4 g + t of a
-// warp reads octet t of item g, a `b` operand of two products (with the weights' places in the same
-// order): a quarter of the warp reads 128 bytes in a row, and what a block hands over, 8 units of
-// two items, fills a sector of 32.
+// A step's slot, of a panel: [chunks of 32 places][planes][2 tiles of 8 samples][pair of samples]
+// [vec8 of the chunk][sample of the pair], 16 bytes each: 8 places of a sample. Lane 4 g + t of a
+// warp reads vec8 t of sample g, a `b` operand of two products (with the weights' places in the
+// same order): a quarter of the warp reads 128 bytes in a row, and what a block hands over, 8 units
+// of two samples, fills a sector of 32.
 template <int kPlanes>
-__device__ inline int slot_index(int octet, int plane, int item) {
-  return (((octet >> 2) * kPlanes + plane) * 2 + (item >> 3)) * 32 + (item >> 1 & 3) * 8 +
-         (octet & 3) * 2 + (item & 1);
+__device__ inline int slot_index(int vec8, int plane, int sample) {
+  return (((vec8 >> 2) * kPlanes + plane) * 2 + (sample >> 3)) * 32 + (sample >> 1 & 3) * 8 +
+         (vec8 & 3) * 2 + (sample & 1);
 }
 
 __device__ inline uint4 load_handed(const uint4* from) {
@@ -98,32 +98,32 @@ __device__ inline bool absent(const uint4& v) {
   return v.x == kAbsent || v.y == kAbsent || v.z == kAbsent || v.w == kAbsent;
 }
 
-// Where in a slot, in words of 4 bytes, a pair of places of an item lies, the first of them even:
-// `begin` of the place once, then `offset` item by item.
+// Where in a slot, in words of 4 bytes, a pair of places of a sample lies, the first of them even:
+// `begin` of the place once, then `offset` sample by sample.
 template <int kPlanes>
 struct LaneSlot {
   static __device__ int begin(int place) {
     return 4 * slot_index<kPlanes>(place / 8, 0, 0) + place % 8 / 2;
   }
-  static __device__ int offset(int begun, int /*place*/, int item) {
-    return begun + 4 * slot_index<1>(0, 0, item);
+  static __device__ int offset(int begun, int /*place*/, int sample) {
+    return begun + 4 * slot_index<1>(0, 0, sample);
   }
 };
-// The same of a panel that wgmma takes as it lies: [64 places][item][octet], the octets of an item
-// swapped by its number, so that the same octet of eight items stands in different banks of shared
-// memory.
-template <int kItems>
+// Like LaneSlot, for a panel in the layout that wgmma reads: [64 places][sample][vec8]. The vec8s
+// of a sample are swizzled by its number, so that the same vec8 of eight samples is in different
+// banks of shared memory.
+template <int kSamples>
 struct SwappedSlot {
-  static __device__ int begin(int place) { return 4 * (place / 64 * 8 * kItems) + place % 8 / 2; }
-  static __device__ int offset(int begun, int place, int item) {
-    return begun + 4 * (8 * item + ((place / 8 ^ item) & 7));
+  static __device__ int begin(int place) { return 4 * (place / 64 * 8 * kSamples) + place % 8 / 2; }
+  static __device__ int offset(int begun, int place, int sample) {
+    return begun + 4 * (8 * sample + ((place / 8 ^ sample) & 7));
   }
 };
-// The item and octet of 16 bytes of such a slot.
+// The sample and vec8 of a 16-byte word of such a slot.
 struct SwappedWord {
-  int item, octet;
-  __device__ SwappedWord(int word, int items)
-      : item(word / 8 % items), octet(word / (8 * items) * 8 + ((word ^ item) & 7)) {}
+  int sample, vec8;
+  __device__ SwappedWord(int word, int samples)
+      : sample(word / 8 % samples), vec8(word / (8 * samples) * 8 + ((word ^ sample) & 7)) {}
 };
 
 // Hands over the values of a pair of places.

@@ -3,7 +3,7 @@
 #include "ridgeline/cuda/device/wgmma.cuh"
 #include "ridgeline/cuda/device/wgmma_registers.cuh"
 #include "ridgeline/cuda/recurrent/pass.cuh"
-#include "ridgeline/cuda/recurrent/slot_words.cuh"
+#include "ridgeline/cuda/recurrent/slot_copy.cuh"
 #include "ridgeline/cuda/recurrent/weight_tiles.cuh"
 
 namespace ridgeline::cuda::recurrent {
@@ -21,27 +21,30 @@ constexpr int kAgainMore = 64, kAgainLess = 4;
 // Shared memory of two panels.
 constexpr int group_product_floats(int steps) { return 4 * 256 * steps; }
 
-// partial[item][row] of a warpgroup = its share of the block's weights . a panel's slot, 64 rows by
-// 32 items, by wgmma: the weights stay in registers, the panel is copied into shared memory as it
-// lies in the slot, in chunks that are multiplied as they come. A share is kSteps times 16 places;
-// where the extent has fewer, weights and slot are zero. A thread looks at the words it copied
-// itself; those that have not come are asked for again.
+// partial[sample][row] of a warpgroup = its share of the block's weights . a panel's slot, 64 rows
+// by 32 samples, by wgmma: the weights stay in registers, the panel is copied into shared memory as
+// it lies in the slot, in chunks that are multiplied as they come. A share is kSteps times 16
+// places; where the extent has fewer, weights and slot are zero. A thread looks at the words it
+// copied itself; those that have not come are asked for again.
 template <typename T, int kSteps>
 class GroupProduct {
  public:
   static constexpr bool kByGroups = true;
   static constexpr int kProductRegisters = 200, kGateRegisters = 104;
-  static constexpr int kPanel = kWidePanelItems, kRows = 64, kPitch = kRows + 4, kParts = 2;
+  static constexpr int kPanel = kWgmmaPanelSamples, kRows = 64, kPitch = kRows + 4, kParts = 2;
   static constexpr int kPlaces = 16 * kSteps;  // of a share
   using Slot = SwappedSlot<kPanel>;
   static constexpr int kShareWords = kSteps * 2 * kPanel;  // uint4s of a panel
 
   // line_of(place, row) gives the weights of a row from a place on; `aligned`: all begin at
-  // addresses of 16 bytes. `panels` is the block's memory for two panels. `turned`: which chunk is
-  // the first, so that not all blocks ask for the same memory at once.
+  // addresses of 16 bytes. `panels` is the block's memory for two panels. `rotation`: which chunk
+  // is the first, so that not all blocks ask for the same memory at once.
   template <typename LineOf>
-  __device__ GroupProduct(uint4* panels, int group, int turned, const LineOf& line_of, bool aligned)
-      : own_(panels + group * kShareWords + thread()), group_(group), turned_(turned % kChunks) {
+  __device__ GroupProduct(uint4* panels, int group, int rotation, const LineOf& line_of,
+                          bool aligned)
+      : own_(panels + group * kShareWords + thread()),
+        group_(group),
+        rotation_(rotation % kChunks) {
     // Through the warpgroup's own panels, half of them each: the other warpgroup may be done, and
     // have asked for its first.
     constexpr int kTiles = kSteps / 4;
@@ -59,19 +62,19 @@ class GroupProduct {
     hold_weight_tiles<false>(tile_at, kGroupReady + group_, a_);
   }
 
-  // Turn after turn, from this warpgroup's first word of a slot on. A warp learns how long
+  // Iteration by iteration, from this warpgroup's first word of a slot on. A warp learns how long
   // after a panel has come to ask for the next: before this one's sums are put, or then.
   template <typename Place, typename Advance>
-  __device__ void multiply_turns(Turn turn, int turns, const Place& place, const Advance& advance,
-                                 float* partials) const {
+  __device__ void multiply_iterations(Iteration iteration, int iterations, const Place& place,
+                                      const Advance& advance, float* partials) const {
     const PassShape& shape = place.shape;
     float* own = partials + group_ * kPanel * kPitch;
     int pause = 0;
-    if (turns > 0) ask(turn.slot, 0);
-    while (turn.count < turns) {
-      const int count = turn.count, buffer = buffer_of(count, shape);
-      const uint4* from = turn.slot;
-      advance(turn);
+    if (iterations > 0) ask(iteration.slot, 0);
+    while (iteration.count < iterations) {
+      const int count = iteration.count, buffer = buffer_of(count, shape);
+      const uint4* from = iteration.slot;
+      advance(iteration);
       float d[16];
       int again = 0;
       copy_async_wait<1>();
@@ -80,12 +83,12 @@ class GroupProduct {
       again += start_chunk(1, from, count & 1, d);
       pause = again > 0 ? min(pause + min(again, 4) * kAgainMore, kLongestPause)
                         : max(pause - kAgainLess, 0);
-      const bool more = turn.count < turns, soon = pause <= kShortPause;
+      const bool more = iteration.count < iterations, soon = pause <= kShortPause;
       const long long begun = clock64();
       const auto ask_in_time = [&] {
         while (clock64() - begun < pause) {
         }
-        ask(turn.slot, turn.count & 1);
+        ask(iteration.slot, iteration.count & 1);
       };
       if (more && soon) ask_in_time();
       wgmma_wait<0>();
@@ -98,9 +101,10 @@ class GroupProduct {
   }
 
   // The same of a share without weights: its sums are zero.
-  static __device__ void idle_turns(int turns, const PassShape& shape, int group, float* partials) {
+  static __device__ void idle_iterations(int iterations, const PassShape& shape, int group,
+                                         float* partials) {
     const float zeros[16] = {};
-    for (int count = 0; count < turns; ++count) {
+    for (int count = 0; count < iterations; ++count) {
       const int buffer = buffer_of(count, shape);
       if (count < shape.buffers) {
         put(zeros, partials + (buffer * kParts + group) * kPanel * kPitch);
@@ -118,7 +122,7 @@ class GroupProduct {
 
   static __device__ int thread() { return threadIdx.x % 128; }
   // The chunk of the slot that comes c-th.
-  __device__ int chunk_at(int c) const { return (c + turned_) % kChunks; }
+  __device__ int chunk_at(int c) const { return (c + rotation_) % kChunks; }
   // The first of a thread's words of the chunk that comes c-th, in a slot or in shared memory.
   __device__ int words_at(int c) const { return chunk_at(c) * (kThreadWords * 128); }
 
@@ -126,7 +130,7 @@ class GroupProduct {
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
       const int at = words_at(c);
-      ask_for_words<kThreadWords, 128>(own_ + buffer * kBufferWords + at, slot + thread() + at);
+      copy_slot_async<kThreadWords, 128>(own_ + buffer * kBufferWords + at, slot + thread() + at);
       copy_async_commit();
     }
   }
@@ -136,7 +140,7 @@ class GroupProduct {
   __device__ int start_chunk(int c, const uint4* slot, int buffer, float (&d)[16]) const {
     const int at = words_at(c);
     const int again =
-        await_words<kThreadWords, 128>(own_ + buffer * kBufferWords + at, slot + thread() + at);
+        await_slot<kThreadWords, 128>(own_ + buffer * kBufferWords + at, slot + thread() + at);
     fence_async_proxy();
     named_barrier(kGroupReady + group_, 128);
     wgmma_fence();
@@ -160,7 +164,7 @@ class GroupProduct {
 
   uint32_t a_[kSteps / 4][4][4];
   uint4* own_;  // the thread's first word of shared memory
-  int group_, turned_;
+  int group_, rotation_;
 };
 
 }  // namespace ridgeline::cuda::recurrent

@@ -14,35 +14,36 @@ constexpr int kLargeChunkSteps = 8;  // of 16 places
 // Shared memory of both warpgroups: weights, and chunks of a panel on their way or in use.
 constexpr int kLargeFloats = 2 * (kLargeChunks * 2048 + kLargeRing * 1024);
 
-// partial[item][row] of a warpgroup = its half of the block's weights . a panel's slot, 64 rows by
-// 16 items, by wgmma, of so many weights that registers and shared memory are filled with them. The
-// panel is copied chunk by chunk through a ring, as it lies in the slot. A thread looks at the
-// words it copied itself; those that have not come are asked for again. kGateShare: registers of a
-// thread that applies gates. kTransposed: in memory the rows' weights lie side by side, and so they
-// do in shared memory.
+// partial[sample][row] of a warpgroup = its half of the block's weights . a panel's slot, 64 rows
+// by 16 samples, by wgmma, of so many weights that registers and shared memory are filled with
+// them. The panel is copied chunk by chunk through a ring, as it lies in the slot. A thread looks
+// at the words it copied itself; those that have not come are asked for again. kGateShare:
+// registers of a thread that applies gates. kTransposed: in memory the rows' weights lie side by
+// side, and so they do in shared memory.
 template <typename T, int kGateShare, bool kTransposed>
 class LargeProduct {
  public:
   static constexpr bool kByGroups = true;
   static constexpr int kProductRegisters = 252 - kGateShare / 2, kGateRegisters = kGateShare;
-  static constexpr int kPanel = kPanelItems, kRows = 64, kPitch = kRows + 4, kParts = 2;
+  static constexpr int kPanel = kPanelSamples, kRows = 64, kPitch = kRows + 4, kParts = 2;
   static constexpr int kPlaces = kLargeChunks * 16 * kLargeChunkSteps;  // of a warpgroup
   using Slot = SwappedSlot<kPanel>;
 
   // line_of(place, line) gives the lines of the tile of weights that begins at a place: of a row,
   // or (kTransposed) of a place after it. `aligned`: all begin at addresses of 16 bytes. `memory`
-  // is the block's. `turned`: which chunk is the first, so that not all blocks ask for the same
+  // is the block's. `rotation`: which chunk is the first, so that not all blocks ask for the same
   // memory at once.
   template <typename LineOf>
-  __device__ LargeProduct(uint4* memory, int group, int turned, const LineOf& line_of, bool aligned)
+  __device__ LargeProduct(uint4* memory, int group, int rotation, const LineOf& line_of,
+                          bool aligned)
       : ring_(memory + group * kLargeRing * kChunkWords),
         tiles_(memory + 2 * kLargeRing * kChunkWords + group * kLargeChunks * kWeightTileWords),
         ring_address_(smem_address(ring_) / 16),
         tiles_address_(smem_address(tiles_) / 16),
         group_(group),
-        turned_(turned % kLargeChunks) {
+        rotation_(rotation % kLargeChunks) {
     const auto line = [&](int half, int c, int line) {
-      return line_of(128 * chunk_at(c, turned_) + half * kWeightTile, line);
+      return line_of(128 * chunk_at(c, rotation_) + half * kWeightTile, line);
     };
     const auto tile_at = [this](int c) { return tiles_ + c * kWeightTileWords; };
     // The second half is on its way to L2 while the first is brought, through the same memory.
@@ -60,30 +61,30 @@ class LargeProduct {
     named_barrier(kGroupReady + group_, 128);
   }
 
-  // Turn after turn, from this warpgroup's first word of a slot on. A warp learns how long after
-  // its sums are put to ask for the next panel.
+  // Iteration by iteration, from this warpgroup's first word of a slot on. A warp learns how long
+  // after its sums are put to ask for the next panel.
   template <typename Place, typename Advance>
-  __device__ void multiply_turns(Turn turn, int turns, const Place& place, const Advance& advance,
-                                 float* partials) const {
+  __device__ void multiply_iterations(Iteration iteration, int iterations, const Place& place,
+                                      const Advance& advance, float* partials) const {
     const PassShape& shape = place.shape;
     float* own = partials + group_ * kPanel * kPitch;
     int pause = 0;
-    if (turns > 0) begin({turn.slot, turned_});
-    while (turn.count < turns) {
-      const int count = turn.count, buffer = buffer_of(count, shape);
-      const Panel panel(turn.slot, turned_);
-      advance(turn);
+    if (iterations > 0) begin({iteration.slot, rotation_});
+    while (iteration.count < iterations) {
+      const int count = iteration.count, buffer = buffer_of(count, shape);
+      const Panel panel(iteration.slot, rotation_);
+      advance(iteration);
       float d[2][8];
       const int again = multiply(panel, d, std::make_integer_sequence<int, kLargeChunks>());
       if (count >= shape.buffers) named_barrier(kSumsFree + buffer, kBlockThreads);
       put(d, own + buffer * kParts * kPanel * kPitch);
       arrive_barrier(kSumsFull + buffer, kBlockThreads);
-      if (turn.count >= turns) break;
+      if (iteration.count >= iterations) break;
       pause = again > 0 ? min(pause + min(again, 4) * kAgainMore, kLongestPause)
                         : max(pause - kAgainLess, 0);
       wait_cycles(pause);
       named_barrier(kGroupReady + group_, 128);  // the ring has been read
-      begin({turn.slot, turned_});
+      begin({iteration.slot, rotation_});
     }
   }
 
@@ -105,20 +106,20 @@ class LargeProduct {
     return wgmma_descriptor(0, 16, 1024, 128) | address;
   }
   // The chunk of the slot that comes c-th.
-  static __device__ int chunk_at(int c, int turned) {
-    const int at = c + turned;
+  static __device__ int chunk_at(int c, int rotation) {
+    const int at = c + rotation;
     return at < kLargeChunks ? at : at - kLargeChunks;
   }
   // A panel of a slot, this warpgroup's part.
   struct Panel {
     const uint4* slot;
-    int turned;
-    __device__ Panel(const uint4* slot, int turned) : slot(slot), turned(turned) {
-      this->turned = known_anew(turned);
+    int rotation;
+    __device__ Panel(const uint4* slot, int rotation) : slot(slot), rotation(rotation) {
+      this->rotation = known_anew(rotation);
     }
     // The thread's first word of the chunk that comes c-th.
     __device__ const uint4* at(int c) const {
-      return slot + chunk_at(c, turned) * kChunkWords + thread();
+      return slot + chunk_at(c, rotation) * kChunkWords + thread();
     }
   };
   // The same in the ring.
@@ -126,7 +127,7 @@ class LargeProduct {
 
   __device__ void ask(int c, const Panel& panel) const {
     if (c < kLargeChunks) {
-      ask_for_words<kThreadWords, 128>(ring_at(c), panel.at(c));
+      copy_slot_async<kThreadWords, 128>(ring_at(c), panel.at(c));
     }
     copy_async_commit();
   }
@@ -150,7 +151,7 @@ class LargeProduct {
   template <int kC>
   __device__ int multiply_chunk(const Panel& panel, float (&d)[2][8]) const {
     copy_async_wait<kLargeRing - 1 - (kC < 2 ? kC : 2)>();
-    const int again = await_words<kThreadWords, 128>(ring_at(kC), panel.at(kC));
+    const int again = await_slot<kThreadWords, 128>(ring_at(kC), panel.at(kC));
     fence_async_proxy();
     named_barrier(kGroupReady + group_, 128);
     wgmma_fence();
@@ -178,7 +179,7 @@ class LargeProduct {
   uint32_t a_[kLargeChunks][kHeld][4];
   uint4 *ring_, *tiles_;
   uint32_t ring_address_, tiles_address_;  // in shared memory, in times 16 bytes
-  int group_, turned_;
+  int group_, rotation_;
 };
 
 }  // namespace ridgeline::cuda::recurrent

@@ -2,19 +2,19 @@
 
 #include <cuda_runtime_api.h>
 
-#include "ridgeline/cuda/plain/loose.h"
+#include "ridgeline/cuda/plain/mixed_operand.h"
 
 namespace ridgeline::cuda::recurrent {
 
 // d[m, n] = a[m, k] . b[k, n], or d += with `adds`; operands anywhere, their elements a step apart
-// along rows and columns. d is dense along n. Sums in the accumulating type, in the order of k.
+// along rows and columns. d is dense along n. Sums in the accumulator dtype, in the order of k.
 template <typename T>
 struct MatrixArgs {
   const T *a, *b;
-  LooseOut<T> d;
+  MixedOut<T> d;
   int m, n, k;
   int64_t a_row, a_column, b_row, b_column, d_row;
-  bool adds;  // d must be wide then
+  bool adds;  // d must be in the accumulator dtype then
 };
 
 template <typename T>

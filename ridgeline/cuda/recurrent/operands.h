@@ -1,10 +1,10 @@
 #pragma once
 
-#include "ridgeline/cuda/plain/loose_bind.h"
+#include "ridgeline/cuda/kernel.h"
+#include "ridgeline/cuda/plain/bind_mixed_operand.h"
 #include "ridgeline/cuda/recurrent/cell.h"
-#include "ridgeline/cuda/row.h"
 
-// What the rows of recurrent layers share.
+// Helpers that the kernels of recurrent layers share.
 namespace ridgeline::cuda::recurrent {
 
 inline Cell cell_of(CellKind kind) {
@@ -26,12 +26,12 @@ inline Sequence sequence_of(const RnnShape& s, int64_t direction, const Tensor& 
           int(direction), s.reverse(direction), lengths.as<int32_t>()};
 }
 
-// The numbers of an op, which are all of one type but for biases.
+// The float values of an op. All have one dtype, except biases.
 inline Values floats_of(const Rnn& op) {
   Values floats{op.x, op.y, op.h0, op.c0, op.hT, op.cT, op.reserve};
   for (const RnnWeights& w : op.weights) {
     for (const Value& v :
-         {w.w_ih, w.w_hh, unless_loose(w.b_ih, op.x.dtype), unless_loose(w.b_hh, op.x.dtype)}) {
+         {w.w_ih, w.w_hh, unless_mixed(w.b_ih, op.x.dtype), unless_mixed(w.b_hh, op.x.dtype)}) {
       floats.push_back(v);
     }
   }
@@ -60,13 +60,14 @@ auto states_of(const Sequence& sequence) {
   };
 }
 
-// Pieces of a workspace, one after the other: first only counted, then handed out.
-class Pieces {
+// Slices of a workspace, one after the other. Without a workspace, take() only counts bytes and
+// returns null; with one, it returns memory.
+class WorkspaceSlices {
  public:
-  static constexpr size_t kAlignment = 256;  // an arena's pieces start at multiples of 64
+  static constexpr size_t kAlignment = 256;  // an arena's slices start at multiples of 64
 
-  Pieces() = default;
-  explicit Pieces(std::byte* workspace)
+  WorkspaceSlices() = default;
+  explicit WorkspaceSlices(std::byte* workspace)
       : base_((reinterpret_cast<uintptr_t>(workspace) + kAlignment - 1) / kAlignment * kAlignment) {
   }
 

@@ -39,28 +39,28 @@ __device__ inline float* held_address(float* shared) {
 }
 
 // Where a block and a thread of a persistent pass stand: what both directions share. A thread that
-// applies gates has two neighbouring units of an item or several.
+// applies gates has two neighbouring units of a sample or several.
 template <int kPanel>
 struct PassPlace {
   // Copies: what lies behind a reference is read again after every word that is handed over.
   const PassShape shape;
   const Sequence s;
   int tile, group, layer;
-  int first_item, items, panels;  // of the block's group
-  int thread;                     // of those that apply gates; negative for others
-  int unit_in_block, unit;        // the first of the thread's; past all units where it has none
-  int first_in_panel;             // of the thread's items, see in_panel
+  int first_sample, samples, panels;  // of the block's group
+  int thread;                         // of those that apply gates; negative for others
+  int unit_in_block, unit;            // the first of the thread's; past all units where it has none
+  int first_in_panel;                 // of the thread's samples, see in_panel
   int warp;
   bool even, both;  // rows of an even number of units; the thread has two
 
-  __device__ PassPlace(const PassShape& shape, const Sequence& s, int first, int all_items)
+  __device__ PassPlace(const PassShape& shape, const Sequence& s, int first, int all_samples)
       : shape(shape), s(s) {
     tile = blockIdx.x % shape.tiles;
     group = blockIdx.x / shape.tiles % shape.groups;
     layer = blockIdx.x / (shape.tiles * shape.groups);
-    first_item = first + group * shape.group_items;
-    items = min(shape.group_items, first + all_items - first_item);
-    panels = (items + kPanel - 1) / kPanel;
+    first_sample = first + group * shape.group_samples;
+    samples = min(shape.group_samples, first + all_samples - first_sample);
+    panels = (samples + kPanel - 1) / kPanel;
     warp = threadIdx.x / 32;
     thread = int(threadIdx.x) - kThreads;
     unit_in_block = 2 * (thread & ((1 << shape.pair_bits) - 1));
@@ -78,33 +78,35 @@ struct PassPlace {
   }
 
   __device__ bool has_unit() const { return unit < s.hidden; }
-  // The thread's i-th item of a panel. Those that half a warp reads together have their sums in
+  // The thread's i-th sample of a panel. Those that half a warp reads together have their sums in
   // different banks, and neighbours, which share a sector of what is handed over, are in one warp.
   __device__ int in_panel(int i) const {
     return first_in_panel + (i * kGateThreads >> shape.pair_bits);
   }
   __device__ bool has(int panel, int i) const {
     const int j = (thread + i * kGateThreads) >> shape.pair_bits;
-    return has_unit() && j < kPanel && kPanel * panel + in_panel(i) < items;
+    return has_unit() && j < kPanel && kPanel * panel + in_panel(i) < samples;
   }
   // Of the whole batch.
-  __device__ int item(int panel, int i) const { return first_item + kPanel * panel + in_panel(i); }
-  __device__ int group_panels() const { return (shape.group_items + kPanel - 1) / kPanel; }
-  // Whether a panel has items in its second tile.
-  __device__ bool two_tiles(int panel) const { return items - kPanel * panel > 8; }
+  __device__ int sample(int panel, int i) const {
+    return first_sample + kPanel * panel + in_panel(i);
+  }
+  __device__ int group_panels() const { return (shape.group_samples + kPanel - 1) / kPanel; }
+  // Whether a panel has samples in its second tile.
+  __device__ bool two_tiles(int panel) const { return samples - kPanel * panel > 8; }
   // Which part of the inner extent this warp has: in other blocks other warps, so that not all ask
   // for the same memory at once.
   __device__ int slice() const { return (warp + tile) % kWarps; }
-  // Row [b, t] of an item of `length` steps.
+  // Row [b, t] of a sample of `length` steps.
   __device__ int row(int step, int panel, int i, int length) const {
-    return item(panel, i) * s.steps + s.time(step, length);
+    return sample(panel, i) * s.steps + s.time(step, length);
   }
   // Of [B, T, D].
   __device__ int place(int step, int panel, int i, int length) const {
     return row(step, panel, i, length) * s.directions + s.direction;
   }
 
-  // Calls f(panel, i) for all of the thread's items.
+  // Calls f(panel, i) for all samples of the thread.
   template <int kOwn, typename F>
   __device__ void for_each(const F& f) const {
     for (int panel = 0; panel < panels; ++panel) {
@@ -116,30 +118,30 @@ struct PassPlace {
   template <typename T>
   __device__ float2 state_of(const T* all, int panel, int i) const {
     if (all == nullptr || !has(panel, i)) return {0.0f, 0.0f};
-    return load_two(all + int64_t(item(panel, i)) * s.hidden + unit, both);
+    return load_two(all + int64_t(sample(panel, i)) * s.hidden + unit, both);
   }
   template <typename T>
   __device__ void store_state(T* all, int panel, int i, float2 v) const {
     if (all == nullptr || !has(panel, i)) return;
-    store_two(all + int64_t(item(panel, i)) * s.hidden + unit, v, even, both);
+    store_two(all + int64_t(sample(panel, i)) * s.hidden + unit, v, even, both);
   }
   __device__ int length_of(int panel, int i) const {
-    return has(panel, i) ? s.length(item(panel, i)) : 0;
+    return has(panel, i) ? s.length(sample(panel, i)) : 0;
   }
 
   // This warp's memory for weights that are not in registers.
-  __device__ uint4* kept(uint4* all, int piece_words) const {
-    return all + int64_t(warp) * shape.kept_pieces * piece_words;
+  __device__ uint4* kept(uint4* all, int chunk_words) const {
+    return all + int64_t(warp) * shape.kept_chunks * chunk_words;
   }
-  __device__ uint4* streamed(uint4* all, int piece_words) const {
-    return all + (int64_t(blockIdx.x) * kWarps + warp) * shape.streamed_pieces * piece_words;
+  __device__ uint4* streamed_weights(uint4* all, int chunk_words) const {
+    return all + (int64_t(blockIdx.x) * kWarps + warp) * shape.streamed_chunks * chunk_words;
   }
 };
 
-// Floats a thread that applies gates keeps of an item: h and a length, of an LSTM c besides.
+// Floats a thread that applies gates keeps of a sample: h and a length, of an LSTM c besides.
 constexpr int state_floats(Cell cell) { return cell == Cell::lstm ? 5 : 3; }
 
-// What such a thread keeps of each of its items from step to step, in shared memory.
+// The state that such a thread keeps of each of its samples from step to step, in shared memory.
 template <Cell kCell, int kOwn>
 class ThreadStates {
  public:
@@ -149,7 +151,7 @@ class ThreadStates {
   // h and, of an LSTM, c, or their gradients.
   __device__ float2& h(int panel, int i) const { return at<float2>(panel, i, 0); }
   __device__ float2& c(int panel, int i) const { return at<float2>(panel, i, 2); }
-  // Steps; 0 where there is no item.
+  // Steps; 0 where there is no sample.
   __device__ int length(int panel, int i) const { return at<int>(panel, i, kFloats - 1); }
   __device__ void set_length(int panel, int i, int length) const {
     at<int>(panel, i, kFloats - 1) = length;
@@ -165,18 +167,18 @@ class ThreadStates {
   int thread_;
 };
 
-// What a thread reads of global memory in a turn, pairs of V, on its way some turns ahead: in
-// shared memory, each thread its own.
+// Prefetches the pairs of V that a thread reads from global memory, some iterations ahead, into
+// shared memory of its own.
 template <typename V, int kOwn, int kValues>
 class FetchRing {
  public:
-  static constexpr int kTurnBytes = kOwn * kValues * kGateThreads * int(sizeof(TwoOf<V>));
+  static constexpr int kIterationBytes = kOwn * kValues * kGateThreads * int(sizeof(TwoOf<V>));
 
   __device__ FetchRing(void* memory, int thread, int depth)
       : memory_(static_cast<TwoOf<V>*>(memory) + thread), depth_(depth) {}
 
-  __device__ void ask(int turn, int i, int value, const V* from, bool even, bool both) const {
-    TwoOf<V>* to = at(turn, i, value);
+  __device__ void ask(int iteration, int i, int value, const V* from, bool even, bool both) const {
+    TwoOf<V>* to = at(iteration, i, value);
     if (even) {
       asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(smem_address(to)), "l"(from),
                    "n"(sizeof(TwoOf<V>))
@@ -185,11 +187,12 @@ class FetchRing {
       *to = {from[0], both ? from[1] : V(0.0f)};
     }
   }
-  __device__ void set_zero(int turn, int i, int value) const {
-    *at(turn, i, value) = {V(0.0f), V(0.0f)};
+  __device__ void set_zero(int iteration, int i, int value) const {
+    *at(iteration, i, value) = {V(0.0f), V(0.0f)};
   }
-  // Ends what is asked for in a turn; there are as many of these as turns begun, plus the depth.
-  __device__ void end_turn() const { asm volatile("cp.async.commit_group;" ::: "memory"); }
+  // Ends the prefetches of an iteration. It is called once for each iteration begun, plus the
+  // depth.
+  __device__ void end_iteration() const { asm volatile("cp.async.commit_group;" ::: "memory"); }
   __device__ void await() const {
     if (depth_ == kFetchDepth) {
       asm volatile("cp.async.wait_group %0;" ::"n"(kFetchDepth - 1) : "memory");
@@ -197,29 +200,29 @@ class FetchRing {
       asm volatile("cp.async.wait_group 0;" ::: "memory");
     }
   }
-  __device__ float2 get(int turn, int i, int value) const {
-    const TwoOf<V> v = *at(turn, i, value);
+  __device__ float2 get(int iteration, int i, int value) const {
+    const TwoOf<V> v = *at(iteration, i, value);
     return {float(v.first), float(v.second)};
   }
   __device__ int depth() const { return depth_; }
 
  private:
-  __device__ TwoOf<V>* at(int turn, int i, int value) const {
-    const int slot = depth_ == kFetchDepth ? turn % kFetchDepth : 0;
+  __device__ TwoOf<V>* at(int iteration, int i, int value) const {
+    const int slot = depth_ == kFetchDepth ? iteration % kFetchDepth : 0;
     return memory_ + ((slot * kOwn + i) * kValues + value) * kGateThreads;
   }
   TwoOf<V>* memory_;
   int depth_;  // kFetchDepth or 1
 };
 
-// Which of a pass's buffers of partial sums a turn has.
-__device__ inline int buffer_of(int turn, const PassShape& shape) {
-  return shape.buffers == 2 ? turn & 1 : 0;
+// Which of a pass's buffers of partial sums an iteration uses.
+__device__ inline int buffer_of(int iteration, const PassShape& shape) {
+  return shape.buffers == 2 ? iteration & 1 : 0;
 }
 
-__device__ inline const float* sums_of(int turn, const float* partials, int floats,
+__device__ inline const float* sums_of(int iteration, const float* partials, int floats,
                                        const PassShape& shape) {
-  return partials + buffer_of(turn, shape) * shape.sum_parts * floats;
+  return partials + buffer_of(iteration, shape) * shape.sum_parts * floats;
 }
 
 // Named barriers between the warps that multiply and those that apply the gates, one a buffer: sums
@@ -231,8 +234,8 @@ __device__ inline void arrive_barrier(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// A panel at a step.
-struct Turn {
+// One iteration of a pass: a panel at a step.
+struct Iteration {
   uint4* slot;
   int step = 0, panel = 0, count = 0;
 };
@@ -241,26 +244,28 @@ struct Turn {
 // takes off when it was not.
 constexpr int kPauseMore = 32, kPauseLess = 2, kLongestPause = 4096;
 
-// By the warps that multiply, whose partial sums have a pitch of `floats`: turn after turn, each as
-// soon as its buffer has been read. With one panel or two a state is not there yet when the one
-// before has been multiplied, and asking for it early keeps L2 from taking in what is handed over:
-// a warp learns how long to wait. With more the next panel comes while one is multiplied.
+// The loop of the warps that multiply, whose partial sums have a pitch of `floats`. An iteration
+// begins as soon as its buffer has been read. With one or two panels, a state is not there yet when
+// the one before has been multiplied, and polling for it early keeps L2 from taking in what is
+// handed over: a warp therefore learns how long to pause. With more panels, the next one arrives
+// while one is multiplied.
 template <typename Product, typename Place, typename Advance>
-__device__ inline void multiply_turns(Product& product, Turn turn, int turns, const Place& place,
-                                      const Advance& advance, float* partials, int floats) {
+__device__ inline void multiply_iterations(Product& product, Iteration iteration, int iterations,
+                                           const Place& place, const Advance& advance,
+                                           float* partials, int floats) {
   using Panel = typename Product::Panel;
   const PassShape& shape = place.shape;
   const bool ahead = place.panels > 2;
   const bool folds = shape.sum_parts < kWarps, adds = place.warp < shape.sum_parts;
   float* own = partials + (adds ? place.warp : place.warp - shape.sum_parts) * floats;
   int pause = 0;
-  Panel panel{turn.slot, place.two_tiles(turn.panel)};
-  if (turns > 0) product.begin(panel);
-  while (turn.count < turns) {
-    const int count = turn.count, buffer = buffer_of(count, shape);
-    advance(turn);
-    const bool more = turn.count < turns;
-    const Panel next{turn.slot, place.two_tiles(turn.panel)};
+  Panel panel{iteration.slot, place.two_tiles(iteration.panel)};
+  if (iterations > 0) product.begin(panel);
+  while (iteration.count < iterations) {
+    const int count = iteration.count, buffer = buffer_of(count, shape);
+    advance(iteration);
+    const bool more = iteration.count < iterations;
+    const Panel next{iteration.slot, place.two_tiles(iteration.panel)};
     const bool early = product.finish(panel, ahead && more ? next : Panel{}, [&](auto put) {
       if (count >= shape.buffers) named_barrier(kSumsFree + buffer, kBlockThreads);
       float* to = own + buffer * shape.sum_parts * floats;
@@ -279,13 +284,13 @@ __device__ inline void multiply_turns(Product& product, Turn turn, int turns, co
   }
 }
 
-// By the others: waits for a turn's sums; says that they have been read.
-__device__ inline void await_sums(int turn, const PassShape& shape) {
-  named_barrier(kSumsFull + buffer_of(turn, shape), kBlockThreads);
+// Called by the threads that apply gates: wait for an iteration's sums, and release them once read.
+__device__ inline void await_sums(int iteration, const PassShape& shape) {
+  named_barrier(kSumsFull + buffer_of(iteration, shape), kBlockThreads);
 }
-__device__ inline void release_sums(int turn, int turns, const PassShape& shape) {
-  if (turn + shape.buffers >= turns) return;  // nobody waits for it
-  arrive_barrier(kSumsFree + buffer_of(turn, shape), kBlockThreads);
+__device__ inline void release_sums(int iteration, int iterations, const PassShape& shape) {
+  if (iteration + shape.buffers >= iterations) return;  // nobody waits for it
+  arrive_barrier(kSumsFree + buffer_of(iteration, shape), kBlockThreads);
 }
 
 // The sum of the warps' partial sums of two neighbouring rows.
@@ -311,28 +316,29 @@ __device__ inline float2 add_parts(const float* at, const PassShape& shape) {
   return add_pairs<kParts>(at, kPartFloats);
 }
 
-// Words of places and items past the last one are zero; others are absent until they come.
+// Words of places and samples past the last one are zero; others are absent until they come.
 // Forward (kStates), slot 0 of each group has the initial state. `exchange` is the layer's. A
 // thread has a word of a group in every gridDim.y-th slot: all but the first begin alike.
 template <typename T, bool kStates>
-__global__ void rnn_exchange_begin_kernel(PassShape shape, Sequence s, const T* h0, int first_item,
-                                          int items, int unit_octets, uint4* exchange) {
+__global__ void rnn_exchange_begin_kernel(PassShape shape, Sequence s, const T* h0,
+                                          int first_sample, int samples, int unit_vec8s,
+                                          uint4* exchange) {
   using H = Handed<T>;
   const int within = int(blockIdx.x * blockDim.x + threadIdx.x), group = int(blockIdx.z);
   if (within >= shape.step_words) return;
   const int slots = shape.slots(s.steps);
   const int word = within % int(shape.panel_words), panel = within / int(shape.panel_words);
-  const SwappedWord swapped(word, shape.panel_items);
+  const SwappedWord swapped(word, shape.panel_samples);
   const int tile = word / 32 % 2, plane = word / 64 % H::kPlanes;
-  const int octet = shape.swapped ? swapped.octet : word / (64 * H::kPlanes) * 4 + word / 2 % 4;
-  const int unit = 8 * (octet % unit_octets);
-  const int in_panel = shape.swapped ? swapped.item : 8 * tile + word / 8 % 4 * 2 + word % 2;
-  const int local = shape.panel_items * panel + in_panel;
-  const int item = first_item + group * shape.group_items + local;
-  const bool live = local < shape.group_items && item < first_item + items;
+  const int vec8 = shape.swapped ? swapped.vec8 : word / (64 * H::kPlanes) * 4 + word / 2 % 4;
+  const int unit = 8 * (vec8 % unit_vec8s);
+  const int in_panel = shape.swapped ? swapped.sample : 8 * tile + word / 8 % 4 * 2 + word % 2;
+  const int local = shape.panel_samples * panel + in_panel;
+  const int sample = first_sample + group * shape.group_samples + local;
+  const bool live = local < shape.group_samples && sample < first_sample + samples;
   uint32_t words[4];
   for (int e = 0; e < 4; ++e) {
-    words[e] = live && octet < shape.octets && unit + 2 * e < s.hidden ? kAbsent : 0;
+    words[e] = live && vec8 < shape.vec8s && unit + 2 * e < s.hidden ? kAbsent : 0;
   }
   uint4* to = exchange + int64_t(group) * slots * shape.all_words + within;
   for (int slot = int(blockIdx.y); slot < slots; slot += int(gridDim.y)) {
@@ -343,7 +349,7 @@ __global__ void rnn_exchange_begin_kernel(PassShape shape, Sequence s, const T* 
     for (int k = 0; k < 2; ++k) {
       if (!live || h0 == nullptr || unit + e + k >= s.hidden) continue;
       float planes[H::kPlanes];
-      H::take_apart(float(h0[int64_t(item) * s.hidden + unit + e + k]), planes);
+      H::take_apart(float(h0[int64_t(sample) * s.hidden + unit + e + k]), planes);
       v[k] = planes[plane];
     }
     words[e / 2] = Pair<typename H::Operand>::pack(v[0], v[1]);

@@ -11,7 +11,7 @@ template <typename T, Cell kCell>
 const void* kernel_of(const PersistentLayout& layout) {
   const void* found = nullptr;
   const auto try_kernel = [&]<int kCluster, int kRowTiles, int kHeld, int kOwn>() {
-    if (layout.row_tiles != kRowTiles || layout.held_pieces != kHeld ||
+    if (layout.row_tiles != kRowTiles || layout.held_chunks != kHeld ||
         layout.shape.cluster != kCluster) {
       return;
     }
@@ -56,45 +56,45 @@ const void* kernel_of(Cell cell, const PersistentLayout& layout) {
 }
 
 struct Kernel {
-  int row_tiles, held_pieces;
+  int row_tiles, held_chunks;
 };
 
 // `resident` is how many blocks could be.
-PersistentLayout backward_layout(Cell cell, int planes, int hidden, int batch, int processors,
-                                 int units, int cluster, const Kernel& kernel, int& resident) {
+PersistentLayout backward_layout(Cell cell, int planes, int hidden, int batch, int sms, int units,
+                                 int cluster, const Kernel& kernel, int& resident) {
   PersistentLayout layout;
   layout.shape.units = units;
   layout.row_tiles = kernel.row_tiles;
-  layout.held_pieces = kernel.held_pieces;
+  layout.held_chunks = kernel.held_chunks;
   layout.shape.cluster = cluster;
   if (cluster == kLargeCluster) {
     layout.shape.cluster_units = 64;
     layout.group_steps = kLargeChunks * kLargeChunkSteps;
     layout.shape.product_floats = kLargeFloats;
   }
-  complete_layout(layout, planes, hidden, cell_gates(cell) * ((hidden + 7) / 8), batch, processors,
+  complete_layout(layout, planes, hidden, cell_gates(cell) * ((hidden + 7) / 8), batch, sms,
                   {state_floats(cell), (planes > 1 ? 8 : 4) * size_t(backward_loads(cell)),
-                   size_t(cluster) * kPanelItems * units * sizeof(float)});
+                   size_t(cluster) * kPanelSamples * units * sizeof(float)});
   if (!layout.refusal.empty()) return layout;
   if (layout.group_steps > 0) {  // the sums on their way
-    layout.streamed_bytes =
-        size_t(layout.blocks()) * kFarRing * cluster * kPanelItems * units * 2 * sizeof(float);
+    layout.l2_workspace_bytes =
+        size_t(layout.blocks()) * kL2SumsRing * cluster * kPanelSamples * units * 2 * sizeof(float);
   }
   resident = check_resident(
       planes > 1 ? kernel_of<float>(cell, layout) : kernel_of<__nv_bfloat16>(cell, layout), layout);
   return layout;
 }
 
-PersistentLayout cluster_layout(Cell cell, int planes, int hidden, int batch, int processors) {
+PersistentLayout cluster_layout(Cell cell, int planes, int hidden, int batch, int sms) {
   constexpr Kernel kHalves[] = {{2, 4}, {3, 4}, {4, 4}, {6, 2}}, kPlanes[] = {{2, 2}, {3, 1}};
   PersistentLayout layout;
-  // Clusters may not fill the GPU (30 of four blocks on an H200): fewer groups of items then, or
+  // Clusters may not fill the GPU (30 of four blocks on an H200): fewer groups of samples then, or
   // more units a block.
   const auto try_kernel = [&](const Kernel& kernel) {
     const int units = 16 * kernel.row_tiles / kClusterBlocks;
     int resident = 0;
-    layout = backward_layout(cell, planes, hidden, batch, processors, units, kClusterBlocks, kernel,
-                             resident);
+    layout =
+        backward_layout(cell, planes, hidden, batch, sms, units, kClusterBlocks, kernel, resident);
     if (!layout.refusal.empty() && resident > 0 && resident < layout.blocks()) {
       layout = backward_layout(cell, planes, hidden, batch, resident, units, kClusterBlocks, kernel,
                                resident);
@@ -115,34 +115,32 @@ PersistentLayout cluster_layout(Cell cell, int planes, int hidden, int batch, in
 
 }  // namespace
 
-PersistentLayout persistent_backward_layout(Cell cell, int planes, int hidden, int batch,
-                                            int processors, PersistentForm form) {
+PersistentLayout persistent_backward_layout(Cell cell, int planes, int hidden, int batch, int sms,
+                                            PersistentForm form) {
   PersistentLayout layout;
   const bool gated = cell_gates(cell) > 1;
   if (form == PersistentForm::clusters) {
-    if (gated) return cluster_layout(cell, planes, hidden, batch, processors);
+    if (gated) return cluster_layout(cell, planes, hidden, batch, sms);
     layout.refusal = "the inner extent of a cell with one gate needs no sharing";
     return layout;
   }
   if (form == PersistentForm::large && cell == Cell::gru && planes == 1) {
     int resident = 0;
-    return backward_layout(cell, planes, hidden, batch, processors, 24, kLargeCluster, {4, 0},
-                           resident);
+    return backward_layout(cell, planes, hidden, batch, sms, 24, kLargeCluster, {4, 0}, resident);
   }
   if (form == PersistentForm::pairs && gated && planes == 1) {
     int resident = 0;
-    return backward_layout(cell, planes, hidden, batch, processors, 16, kPairBlocks, {2, 6},
-                           resident);
+    return backward_layout(cell, planes, hidden, batch, sms, 16, kPairBlocks, {2, 6}, resident);
   }
   if (form == PersistentForm::groups || form == PersistentForm::large ||
       form == PersistentForm::pairs) {
     layout.refusal = "there is no such form of this layer";
     return layout;
   }
-  const int units = units_for(hidden, processors);
+  const int units = units_for(hidden, sms);
   int resident = 0;
   const auto one_block = [&](int units, const Kernel& kernel) {
-    return backward_layout(cell, planes, hidden, batch, processors, units, 1, kernel, resident);
+    return backward_layout(cell, planes, hidden, batch, sms, units, 1, kernel, resident);
   };
   if (form == PersistentForm::wide) {  // half the blocks read each gradient
     if (gated && planes == 1) return one_block(32, {2, 6});
@@ -158,12 +156,12 @@ PersistentLayout persistent_backward_layout(Cell cell, int planes, int hidden, i
 template <typename T>
 cudaError_t launch_persistent_backward(const PersistentBackward<T>& args,
                                        const PersistentLayout& layout, cudaStream_t stream) {
-  if (auto e = begin_exchange<T, false>(layout.shape, args.sequence, nullptr, args.first_item,
-                                        args.items, args.exchange, stream)) {
+  if (auto e = begin_exchange<T, false>(layout.shape, args.sequence, nullptr, args.first_sample,
+                                        args.samples, args.exchange, stream)) {
     return e;
   }
   if (layout.group_steps > 0) {
-    if (auto e = cudaMemsetAsync(args.streamed, 0, layout.streamed_bytes, stream)) return e;
+    if (auto e = cudaMemsetAsync(args.l2_workspace, 0, layout.l2_workspace_bytes, stream)) return e;
   }
   PersistentBackwardParams<T> params{args, layout.shape};
   return launch_resident_blocks(kernel_of<T>(args.cell, layout), layout, &params, stream);

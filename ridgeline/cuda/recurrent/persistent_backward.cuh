@@ -1,7 +1,7 @@
 #pragma once
 
 #include "ridgeline/cuda/recurrent/cluster_sums.cuh"
-#include "ridgeline/cuda/recurrent/far_sums.cuh"
+#include "ridgeline/cuda/recurrent/l2_partial_sums.cuh"
 
 namespace ridgeline::cuda::recurrent {
 
@@ -11,14 +11,14 @@ struct PersistentBackwardParams {
   PassShape shape;
 };
 
-// Values of the way forward that a turn needs: what was saved (or y), the state before, dy.
+// The forward values that an iteration needs: what was saved (or y), the previous state, dy.
 constexpr int backward_loads(Cell cell) { return cell_saved(cell) == 0 ? 2 : cell_saved(cell) + 2; }
 
 // dh[units] = w_hh^T . gate gradients: the inner extent is as many times longer as there are gates.
-// A cluster shares it out: each block multiplies its part of it for the units of all of them, and
-// sends each the sums of its own units, through distributed shared memory. Product is a
-// BlockProduct or a LargeProduct, whose blocks send the sums through L2: they are no cluster to the
-// GPU, which would find room for 39 of three where 40 are needed.
+// The blocks of a cluster divide it among them: each block multiplies its part for the units of all
+// blocks, and sends each block the sums of its units through distributed shared memory. Product is
+// a BlockProduct, or a LargeProduct, whose blocks send the sums through L2. The latter are not
+// launched as a cluster, because the GPU fits only 39 clusters of three blocks where 40 are needed.
 template <typename T, Cell kCell, int kCluster, typename Product, int kOwn>
 class BackwardPass {
  public:
@@ -28,33 +28,33 @@ class BackwardPass {
   static constexpr int kVectors = cell_vectors(kCell), kLoads = backward_loads(kCell);
   using Inputs = FetchRing<T, kOwn, kLoads>;
   using States = ThreadStates<kCell, kOwn>;
-  static constexpr int kWarpFloats = kPanelItems * Product::kPitch;
+  static constexpr int kWarpFloats = kPanelSamples * Product::kPitch;
   // Of a block, in a cluster: in fours, the last block may have fewer.
   static constexpr int kUnits = (Product::kRows / kCluster + 3) / 4 * 4;
-  static constexpr bool kFar = Product::kByGroups;
+  static constexpr bool kThroughL2 = Product::kByGroups;
 
   __device__ BackwardPass(const PersistentBackwardParams<T>& p, float* shared)
       : args_(p.args),
-        at_(p.shape, p.args.sequence, p.args.first_item, p.args.items),
+        at_(p.shape, p.args.sequence, p.args.first_sample, p.args.samples),
         product_(reinterpret_cast<uint4*>(shared)),
         partials_(shared + p.shape.product_floats) {
     exchange_ = args_.exchange + at_.group * p.shape.step_words * at_.s.steps;
     rank_ = at_.tile % kCluster;
-    unit_octets_ = (hidden() + 7) / 8;
+    unit_vec8s_ = (hidden() + 7) / 8;
     states_ = partials_ + p.shape.buffers * p.shape.sum_parts * kWarpFloats;
     inputs_ = states_ + at_.group_panels() * States::kPanelFloats;
-    received_ = inputs_ + p.shape.depth * (Inputs::kTurnBytes / 4);
+    received_ = inputs_ + p.shape.depth * (Inputs::kIterationBytes / 4);
   }
 
-  // Whether this block has items: the last launch of several may have fewer groups. The same for
+  // Whether this block has samples: the last launch of several may have fewer groups. The same for
   // all of a cluster.
-  __device__ bool has_items() const { return at_.items > 0; }
+  __device__ bool has_samples() const { return at_.samples > 0; }
 
   // What the blocks that share a sum hand each other.
   __device__ auto shared_sums() const {
     const int units = min(kUnits, Product::kRows - rank_ * kUnits);
-    if constexpr (kFar) {
-      return FarSums<Product, kCluster, kUnits, kOwn>(args_.streamed, rank_, units);
+    if constexpr (kThroughL2) {
+      return L2PartialSums<Product, kCluster, kUnits, kOwn>(args_.l2_workspace, rank_, units);
     } else {
       return ClusterSums<Product, kCluster, kUnits, kOwn>(received_, at_.shape.ring, rank_, units);
     }
@@ -70,22 +70,22 @@ class BackwardPass {
   }
   __device__ void multiply_by_warps() const {
     const PassShape& shape = at_.shape;
-    const int first_piece = (rank_ * kWarps + at_.slice()) * shape.warp_pieces;
+    const int first_chunk = (rank_ * kWarps + at_.slice()) * shape.warp_chunks;
     Product product;
     product.load_weights(
-        first_piece, shape.warp_pieces,
-        [this](int row, int octet) { return weight_octet(row, octet); },
-        at_.kept(product_, Product::kWeightWords), shape.kept_pieces,
-        at_.streamed(args_.streamed, Product::kWeightWords));
-    multiply_turns(
-        product, Turn{exchange_ + Product::lane_offset(first_piece)}, turns(), at_,
-        [this](Turn& turn) { advance(turn); }, partials_, kWarpFloats);
+        first_chunk, shape.warp_chunks,
+        [this](int row, int vec8) { return weight_vec8(row, vec8); },
+        at_.kept(product_, Product::kWeightWords), shape.kept_chunks,
+        at_.streamed_weights(args_.l2_workspace, Product::kWeightWords));
+    multiply_iterations(
+        product, Iteration{exchange_ + Product::lane_offset(first_chunk)}, iterations(), at_,
+        [this](Iteration& iteration) { advance(iteration); }, partials_, kWarpFloats);
   }
   __device__ void multiply_by_groups() const {
     const int group = at_.warp / 4, first = (rank_ * 2 + group) * (Product::kPlaces / 8);
     const int unit = at_.tile / kCluster * at_.shape.cluster_units;
     const auto line_of = [&](int place, int line) {
-      const int at = 8 * first + place + line, pitch = 8 * unit_octets_;
+      const int at = 8 * first + place + line, pitch = 8 * unit_vec8s_;
       const int gate = int(at >= pitch) + int(at >= 2 * pitch) + int(at >= 3 * pitch);
       const int from = at - gate * pitch;
       if (gate >= kGates || from >= hidden()) return WeightLine<T>{args_.w_hh, 0};
@@ -93,13 +93,13 @@ class BackwardPass {
                            min(hidden() - unit, at_.shape.cluster_units)};
     };
     const Product product(product_, group, at_.tile, line_of, aligned_rows(args_.w_hh, hidden()));
-    product.multiply_turns(
-        Turn{exchange_ + int64_t(first) * Product::kPanel}, turns(), at_,
-        [this](Turn& turn) { advance(turn); }, partials_);
+    product.multiply_iterations(
+        Iteration{exchange_ + int64_t(first) * Product::kPanel}, iterations(), at_,
+        [this](Iteration& iteration) { advance(iteration); }, partials_);
   }
 
-  // By the others. A turn's gradients are handed over, multiplied a round later, and their sums
-  // gathered: in a cluster with many panels a turn after they were sent.
+  // By the others. An iteration's gradients are handed over, multiplied a round later, and their
+  // sums gathered: in a cluster with many panels an iteration after they were sent.
   __device__ void apply() const {
     const States states(states_, at_.thread);
     const Inputs inputs(inputs_, at_.thread, at_.shape.depth);
@@ -109,11 +109,11 @@ class BackwardPass {
       states.set_length(panel, i, at_.length_of(panel, i));
     });
     // With two panels the other one's product hides what a cluster takes to send them.
-    const int lag = kCluster > 1 && at_.panels > (kFar ? 1 : 2) ? 1 : 0;
-    Turn fetched = first_turn(), made = fetched, gathered = fetched;
+    const int lag = kCluster > 1 && at_.panels > (kThroughL2 ? 1 : 2) ? 1 : 0;
+    Iteration fetched = first_iteration(), made = fetched, gathered = fetched;
     for (int i = 0; i < inputs.depth(); ++i) fetch(fetched, states, inputs);
-    // A single item's slopes are found while its sums are waited for; with several panels there is
-    // no such time.
+    // A single sample's slopes are found while its sums are waited for; with several panels there
+    // is no such time.
     const bool early = kOwn == 1 && at_.panels == 1;
     Slopes slopes{};
     const auto prepare = [&] {
@@ -132,19 +132,20 @@ class BackwardPass {
     // Those of the last step, which no product goes into.
     if (early) prepare();
     for (int panel = 0; panel < at_.panels; ++panel) make();
-    for (Turn turn = first_turn(); turn.count < turns() + lag; advance(turn)) {
+    for (Iteration iteration = first_iteration(); iteration.count < iterations() + lag;
+         advance(iteration)) {
       if (early && made.step >= 0) prepare();
-      if (turn.count < turns()) await_sums(turn.count, at_.shape);
-      const float* partial = sums_of(turn.count, partials_, kWarpFloats, at_.shape);
+      if (iteration.count < iterations()) await_sums(iteration.count, at_.shape);
+      const float* partial = sums_of(iteration.count, partials_, kWarpFloats, at_.shape);
       if constexpr (kCluster > 1) {
-        if (turn.count < turns()) {
-          shared_sums().send(turn, partial, at_);
-          release_sums(turn.count, turns(), at_.shape);
+        if (iteration.count < iterations()) {
+          shared_sums().send(iteration, partial, at_);
+          release_sums(iteration.count, iterations(), at_.shape);
         }
       }
-      if (turn.count < lag) continue;
+      if (iteration.count < lag) continue;
       gather_sums(gathered, partial, states);
-      if constexpr (kCluster == 1) release_sums(turn.count, turns(), at_.shape);
+      if constexpr (kCluster == 1) release_sums(iteration.count, iterations(), at_.shape);
       advance(gathered);
       if (made.step >= 0) make();
     }
@@ -155,51 +156,51 @@ class BackwardPass {
   }
 
  private:
-  // Of the thread's two units of an item at a step.
+  // Of the thread's two units of a sample at a step.
   struct Slopes {
     UnitSlopes<kCell, float> of[2];
     float2 dy;
   };
 
   __device__ int hidden() const { return at_.s.hidden; }
-  __device__ int turns() const {
+  __device__ int iterations() const {
     return at_.panels * (at_.s.steps - (args_.dh0 == nullptr ? 1 : 0));
   }
-  __device__ Turn first_turn() const { return {exchange_, at_.s.steps - 1, 0, 0}; }
-  __device__ void advance(Turn& turn) const {
-    ++turn.count;
-    turn.slot += at_.shape.panel_words;
-    if (++turn.panel < at_.panels) return;
-    turn.panel = 0;
-    --turn.step;
-    turn.slot += at_.shape.step_words - at_.panels * at_.shape.panel_words;
+  __device__ Iteration first_iteration() const { return {exchange_, at_.s.steps - 1, 0, 0}; }
+  __device__ void advance(Iteration& iteration) const {
+    ++iteration.count;
+    iteration.slot += at_.shape.panel_words;
+    if (++iteration.panel < at_.panels) return;
+    iteration.panel = 0;
+    --iteration.step;
+    iteration.slot += at_.shape.step_words - at_.panels * at_.shape.panel_words;
   }
 
-  // Place k of the inner extent is gate k / (8 * unit_octets), unit k % (8 * unit_octets).
+  // Place k of the inner extent is gate k / (8 * unit_vec8s), unit k % (8 * unit_vec8s).
   // Without a branch, so that a thread has many on their way at once.
-  __device__ Octet<T> weight_octet(int row, int octet) const {
+  __device__ Vec8<T> weight_vec8(int row, int vec8) const {
     const int unit = at_.tile / kCluster * at_.shape.cluster_units + row;
-    const int gate = octet / unit_octets_, from = octet % unit_octets_ * 8;
+    const int gate = vec8 / unit_vec8s_, from = vec8 % unit_vec8s_ * 8;
     const bool has = unit < hidden() && row < at_.shape.cluster_units && gate < kGates;
     const T* zero = reinterpret_cast<const T*>(kZeros);
     const T* w = has ? args_.w_hh + (int64_t(gate) * hidden() + from) * hidden() + unit : zero;
     const int there = has ? hidden() - from : 0;
-    Octet<T> values;
+    Vec8<T> values;
 #pragma unroll
     for (int e = 0; e < 8; ++e) values.v[e] = *(e < there ? w + int64_t(e) * hidden() : zero);
     return values;
   }
 
-  // Asks for what a turn needs from the way forward; the turn advances.
-  __device__ void fetch(Turn& turn, const States& states, const Inputs& inputs) const {
-    const int step = turn.step, panel = turn.panel, H = hidden();
+  // Prefetches the forward values of an iteration, and advances it.
+  __device__ void fetch(Iteration& iteration, const States& states, const Inputs& inputs) const {
+    const int step = iteration.step, panel = iteration.panel, H = hidden();
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
       const int length = states.length(panel, i);
       if (step < 0 || step >= length) continue;
       const int at = at_.place(step, panel, i, length);
       const auto ask = [&](int value, const T* from) {
-        inputs.ask(turn.count, i, value, from + at_.unit, at_.even, at_.both);
+        inputs.ask(iteration.count, i, value, from + at_.unit, at_.even, at_.both);
       };
       ask(kLoads - 1, args_.dy + int64_t(at) * H);
       if constexpr (kSaved == 0) {
@@ -212,12 +213,12 @@ class BackwardPass {
         if (before != nullptr) {
           ask(kSaved, before);
         } else {
-          inputs.set_zero(turn.count, i, kSaved);
+          inputs.set_zero(iteration.count, i, kSaved);
         }
       }
     }
-    inputs.end_turn();
-    advance(turn);
+    inputs.end_iteration();
+    advance(iteration);
   }
   // c of the step before for lstm, h for gru; null where it is zero.
   __device__ const T* state_before(int step, int panel, int i, int length) const {
@@ -228,34 +229,35 @@ class BackwardPass {
                                  : args_.y + int64_t(at) * H;
     }
     const T* first = kCell == Cell::lstm ? args_.c0 : args_.h0;
-    return first != nullptr ? first + int64_t(at_.item(panel, i)) * H : nullptr;
+    return first != nullptr ? first + int64_t(at_.sample(panel, i)) * H : nullptr;
   }
 
-  // The gate gradients of a turn, handed over and stored. The state's dh becomes what goes to the
-  // step before directly. slopes_of(i) are those of the thread's i-th item.
+  // The gate gradients of an iteration, handed over and stored. The state's dh becomes what goes to
+  // the step before directly. slopes_of(i) are those of the thread's i-th sample.
   template <typename SlopesOf>
-  __device__ void differentiate(const Turn& turn, const States& states,
+  __device__ void differentiate(const Iteration& iteration, const States& states,
                                 const SlopesOf& slopes_of) const {
     float gradients[kOwn][2][4] = {};
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-      if (!at_.has(turn.panel, i)) continue;
-      if (turn.step < states.length(turn.panel, i)) {
-        unit_gradients(turn, i, states, slopes_of(i), gradients[i]);
+      if (!at_.has(iteration.panel, i)) continue;
+      if (iteration.step < states.length(iteration.panel, i)) {
+        unit_gradients(iteration, i, states, slopes_of(i), gradients[i]);
       }
 #pragma unroll
       for (int gate = 0; gate < kGates; ++gate) {
         const int v = hidden_vector(kCell, gate);
-        const int at = 8 * gate * unit_octets_ + at_.unit;
-        hand_over<T>(turn.slot, Slot::offset(Slot::begin(at), at, at_.in_panel(i)),
+        const int at = 8 * gate * unit_vec8s_ + at_.unit;
+        hand_over<T>(iteration.slot, Slot::offset(Slot::begin(at), at, at_.in_panel(i)),
                      {gradients[i][0][v], gradients[i][1][v]});
       }
     }
     // Nobody waits for what is stored: all is handed over first.
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-      if (!at_.has(turn.panel, i)) continue;
-      const int place = at_.place(turn.step, turn.panel, i, states.length(turn.panel, i));
+      if (!at_.has(iteration.panel, i)) continue;
+      const int place =
+          at_.place(iteration.step, iteration.panel, i, states.length(iteration.panel, i));
       T* to = args_.gate_gradients + int64_t(place) * (kVectors * hidden()) + at_.unit;
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) {
@@ -264,10 +266,10 @@ class BackwardPass {
     }
   }
 
-  __device__ Slopes load_slopes(const Turn& turn, int i, const Inputs& inputs) const {
+  __device__ Slopes load_slopes(const Iteration& iteration, int i, const Inputs& inputs) const {
     float2 loads[kLoads];
 #pragma unroll
-    for (int v = 0; v < kLoads; ++v) loads[v] = inputs.get(turn.count, i, v);
+    for (int v = 0; v < kLoads; ++v) loads[v] = inputs.get(iteration.count, i, v);
     Slopes slopes;
     slopes.dy = loads[kLoads - 1];
 #pragma unroll
@@ -285,12 +287,12 @@ class BackwardPass {
     }
     return slopes;
   }
-  __device__ void unit_gradients(const Turn& turn, int i, const States& states,
+  __device__ void unit_gradients(const Iteration& iteration, int i, const States& states,
                                  const Slopes& slopes, float (&gradients)[2][4]) const {
-    float2& state_dh = states.h(turn.panel, i);
+    float2& state_dh = states.h(iteration.panel, i);
     float dh[2] = {state_dh.x + slopes.dy.x, state_dh.y + slopes.dy.y};
     float2 state_dc = {};
-    if (kCell == Cell::lstm) state_dc = states.c(turn.panel, i);
+    if (kCell == Cell::lstm) state_dc = states.c(iteration.panel, i);
     float dc[2] = {state_dc.x, state_dc.y};
 #pragma unroll
     for (int k = 0; k < 2; ++k) dh[k] = unit_grad(slopes.of[k], dh[k], dc[k], gradients[k]);
@@ -299,31 +301,32 @@ class BackwardPass {
       for (int v = 0; v < 4; ++v) gradients[1][v] = 0.0f;
     }
     state_dh = {dh[0], dh[1]};
-    if (kCell == Cell::lstm) states.c(turn.panel, i) = {dc[0], dc[1]};
+    if (kCell == Cell::lstm) states.c(iteration.panel, i) = {dc[0], dc[1]};
   }
 
-  // The state's dh += the product's sums of the thread's items.
-  __device__ void gather_sums(const Turn& turn, const float* partial, const States& states) const {
+  // The state's dh += the product's sums of the thread's samples.
+  __device__ void gather_sums(const Iteration& iteration, const float* partial,
+                              const States& states) const {
     float2 sums[kOwn];
-    if constexpr (kCluster > 1) shared_sums().gather(turn, at_, sums);
+    if constexpr (kCluster > 1) shared_sums().gather(iteration, at_, sums);
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-      if (!at_.has(turn.panel, i)) continue;
+      if (!at_.has(iteration.panel, i)) continue;
       if constexpr (kCluster == 1) {
         sums[i] = add_parts<kWarps, kWarpFloats>(
             partial + at_.in_panel(i) * Product::kPitch + at_.unit_in_block, at_.shape);
       }
-      float2& dh = states.h(turn.panel, i);
+      float2& dh = states.h(iteration.panel, i);
       dh = {dh.x + sums[i].x, dh.y + sums[i].y};
     }
   }
 
   const PersistentBackward<T> args_;
-  const PassPlace<kPanelItems> at_;
+  const PassPlace<kPanelSamples> at_;
   uint4* product_;  // what the product keeps of the block's memory
   float *partials_, *states_, *inputs_, *received_;
   uint4* exchange_;
-  int rank_, unit_octets_;
+  int rank_, unit_vec8s_;
 };
 
 template <typename T, Cell kCell, int kCluster, typename Product, int kOwn>
@@ -333,8 +336,8 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   extern __shared__ __align__(kPanelAlignment) float shared[];
   using Pass = BackwardPass<T, kCell, kCluster, Product, kOwn>;
   const Pass pass(p, held_address(shared));
-  if (!pass.has_items()) return;
-  constexpr bool kSends = kCluster > 1 && !Pass::kFar;
+  if (!pass.has_samples()) return;
+  constexpr bool kSends = kCluster > 1 && !Pass::kThroughL2;
   if constexpr (kSends) pass.shared_sums().start();
   if (threadIdx.x < kThreads) {
     take_registers<Product::kProductRegisters>();

@@ -10,7 +10,7 @@ template <typename T, Cell kCell>
 const void* kernel_of(const PersistentLayout& layout) {
   const void* found = nullptr;
   const auto try_kernel = [&]<int kRowTiles, int kHeld, int kOwn>() {
-    if (layout.row_tiles != kRowTiles || layout.held_pieces != kHeld || layout.group_steps > 0) {
+    if (layout.row_tiles != kRowTiles || layout.held_chunks != kHeld || layout.group_steps > 0) {
       return;
     }
     found = reinterpret_cast<const void*>(
@@ -56,21 +56,21 @@ const void* kernel_of(Cell cell, const PersistentLayout& layout) {
 }
 
 // Units of a block and the kernel for them; 0 where there is none.
-void choose_forward(PersistentLayout& layout, Cell cell, int hidden, int processors, bool wide) {
+void choose_forward(PersistentLayout& layout, Cell cell, int hidden, int sms, bool wide) {
   const int gates = cell_gates(cell), held = hidden <= 2 * kWarps * 32 ? 2 : 4;
   const auto take = [&](int units, int row_tiles, int held) {
     layout.shape.units = units;
     layout.row_tiles = row_tiles;
-    layout.held_pieces = held;
+    layout.held_chunks = held;
   };
   if (gates == 1) {
     if (!wide) return take(16, 1, 8);
-    const int units = units_for(hidden, processors);
+    const int units = units_for(hidden, sms);
     if (units > 16 && units <= 32) take(units, 2, 8);
   } else if (!wide) {
     // gru has room for 10 units in 32 rows.
-    take(gates == 3 && (hidden + 7) / 8 > processors ? 10 : 8, 2, held);
-  } else if ((hidden + 15) / 16 <= processors) {
+    take(gates == 3 && (hidden + 7) / 8 > sms ? 10 : 8, 2, held);
+  } else if ((hidden + 15) / 16 <= sms) {
     take(16, gates, held);
   } else {
     take(20, gates + 1, gates == 4 ? 3 : 4);
@@ -81,7 +81,7 @@ void choose_forward(PersistentLayout& layout, Cell cell, int hidden, int process
 void choose_groups(PersistentLayout& layout, Cell cell, int hidden) {
   if (cell_gates(cell) == 1) return;
   layout.shape.units = 16;
-  layout.shape.panel_items = kWidePanelItems;
+  layout.shape.panel_samples = kWgmmaPanelSamples;
   layout.row_tiles = 4;
   layout.group_steps = hidden <= 256 ? 8 : hidden <= 512 ? 16 : 32;
   layout.shape.product_floats = group_product_floats(layout.group_steps);
@@ -98,8 +98,8 @@ void choose_large(PersistentLayout& layout, Cell cell) {
 
 }  // namespace
 
-PersistentLayout persistent_forward_layout(Cell cell, int planes, int hidden, int batch,
-                                           int processors, PersistentForm form) {
+PersistentLayout persistent_forward_layout(Cell cell, int planes, int hidden, int batch, int sms,
+                                           PersistentForm form) {
   if (form == PersistentForm::clusters) return cluster_forward_layout(cell, planes, hidden, batch);
   PersistentLayout layout;
   if (form == PersistentForm::groups) {
@@ -107,17 +107,17 @@ PersistentLayout persistent_forward_layout(Cell cell, int planes, int hidden, in
   } else if (form == PersistentForm::large) {
     choose_large(layout, cell);
   } else {
-    choose_forward(layout, cell, hidden, processors, form == PersistentForm::wide);
+    choose_forward(layout, cell, hidden, sms, form == PersistentForm::wide);
   }
   if (planes > 1) {  // built for one form
     if (form != PersistentForm::narrow) layout.shape.units = 0;
-    layout.held_pieces = 2;
+    layout.held_chunks = 2;
   }
   if (layout.shape.units == 0) {
     layout.refusal = "there is no such form of this layer";
     return layout;
   }
-  complete_layout(layout, planes, hidden, (hidden + 7) / 8, batch, processors,
+  complete_layout(layout, planes, hidden, (hidden + 7) / 8, batch, sms,
                   {state_floats(cell), size_t(8) * cell_gates(cell), 0});
   if (!layout.refusal.empty()) return layout;
   check_resident(
@@ -131,8 +131,8 @@ cudaError_t launch_persistent_forward(const PersistentForward<T>& args,
   if constexpr (Handed<T>::kPlanes == 1) {
     if (layout.shape.cluster > 1) return launch_cluster_forward<T>(args, layout, stream);
   }
-  if (auto e = begin_exchange<T, true>(layout.shape, args.sequence, args.h0, args.first_item,
-                                       args.items, args.exchange, stream)) {
+  if (auto e = begin_exchange<T, true>(layout.shape, args.sequence, args.h0, args.first_sample,
+                                       args.samples, args.exchange, stream)) {
     return e;
   }
   PersistentForwardParams<T, 1> params{{args}, layout.shape};

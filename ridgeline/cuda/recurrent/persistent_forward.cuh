@@ -41,8 +41,8 @@ class ForwardPass {
     inputs_ = states_ + at.group_panels() * States::kPanelFloats;
   }
 
-  // Whether this block has items: the last launch of several may have fewer groups.
-  __device__ bool has_items() const { return at_.items > 0; }
+  // Whether this block has samples: the last launch of several may have fewer groups.
+  __device__ bool has_samples() const { return at_.samples > 0; }
 
   // By all threads of a cluster.
   __device__ void start_cluster() const {
@@ -71,19 +71,19 @@ class ForwardPass {
       if (kCell == Cell::lstm) states.c(panel, i) = at_.state_of(args_.c0, panel, i);
       states.set_length(panel, i, at_.length_of(panel, i));
     });
-    Turn fetched{exchange_};
+    Iteration fetched{exchange_};
     for (int i = 0; i < inputs.depth(); ++i) fetch(fetched, states, inputs);
-    for (Turn turn{exchange_}; turn.count < turns(); advance(turn)) {
+    for (Iteration iteration{exchange_}; iteration.count < iterations(); advance(iteration)) {
       inputs.await();
-      Items items = load_items(turn, states, inputs, biases);
-      const float* partial = own_sums(turn.count);
-      await_sums(turn.count, at_.shape);
+      Samples samples = load_samples(iteration, states, inputs, biases);
+      const float* partial = own_sums(iteration.count);
+      await_sums(iteration.count, at_.shape);
       const Sums sums = add_up(partial);
-      release_sums(turn.count, turns(), at_.shape);
-      move_on(turn, biases, sums, items);
-      keep_items(turn, items, states);
+      release_sums(iteration.count, iterations(), at_.shape);
+      move_on(iteration, biases, sums, samples);
+      keep_samples(iteration, samples, states);
       fetch(fetched, states, inputs);
-      store(turn, items);
+      store(iteration, samples);
     }
     at_.template for_each<kOwn>([&](int panel, int i) {
       at_.store_state(args_.hT, panel, i, states.h(panel, i));
@@ -96,15 +96,15 @@ class ForwardPass {
   struct Biases {
     float of_x[2][kGates], of_h[2][kGates];
   };
-  // What a thread works on in a turn.
-  struct Item {
+  // What a thread works on in an iteration.
+  struct Sample {
     float h[2], c[2];
     float gates[2][4];  // first the sums with x, biases added
-    int length;         // 0 where there is no item
+    int length;         // 0 where there is no sample
     bool has;
   };
-  struct Items {
-    Item own[kOwn];
+  struct Samples {
+    Sample own[kOwn];
   };
   struct Sums {  // with h
     float2 of[kOwn][kGates];
@@ -112,7 +112,7 @@ class ForwardPass {
 
   __device__ int steps() const { return at_.s.steps; }
   __device__ int hidden() const { return at_.s.hidden; }
-  __device__ int turns() const { return steps() * at_.panels; }
+  __device__ int iterations() const { return steps() * at_.panels; }
   // In a stack half of the warps of a layer above another take the state of that one: it has been
   // handed over when the layer below ends the same step. Those of the lowest have no weights.
   __device__ bool upper_half() const {
@@ -120,13 +120,13 @@ class ForwardPass {
   }
   __device__ bool takes_below() const { return upper_half() && at_.layer > 0; }
 
-  __device__ void advance(Turn& turn) const {
-    turn.slot += at_.shape.panel_words;
-    ++turn.count;
-    if (++turn.panel < at_.panels) return;
-    turn.panel = 0;
-    ++turn.step;
-    turn.slot += at_.shape.all_words - at_.panels * at_.shape.panel_words;
+  __device__ void advance(Iteration& iteration) const {
+    iteration.slot += at_.shape.panel_words;
+    ++iteration.count;
+    if (++iteration.panel < at_.panels) return;
+    iteration.panel = 0;
+    ++iteration.step;
+    iteration.slot += at_.shape.all_words - at_.panels * at_.shape.panel_words;
   }
 
   // The weights of a row of the block's product, [H]; null where there are none.
@@ -142,37 +142,35 @@ class ForwardPass {
   __device__ void multiply_in_cluster() const {
     Product product;
     with_evenness(hidden(), own_weights(), [&]<bool kEven>() {
-      product.load_weights([this](int row, int octet) {
-        return octet_of_row<kEven>(weights_of(row), octet, hidden());
+      product.load_weights([this](int row, int vec8) {
+        return vec8_of_row<kEven>(weights_of(row), vec8, hidden());
       });
     });
-    product.multiply_turns({product_, at_}, turns(), at_, partials_);
+    product.multiply_iterations({product_, at_}, iterations(), at_, partials_);
   }
   __device__ void multiply_by_warps() const {
     const PassShape& shape = at_.shape;
-    const int first_piece = at_.slice() % (kStacked ? kWarps / 2 : kWarps) * shape.warp_pieces;
+    const int first_chunk = at_.slice() % (kStacked ? kWarps / 2 : kWarps) * shape.warp_chunks;
     Product product;
     with_evenness(hidden(), own_weights(), [&]<bool kEven>() {
       product.load_weights(
-          first_piece, shape.warp_pieces,
-          [this](int row, int octet) {
-            return octet_of_row<kEven>(weights_of(row), octet, hidden());
-          },
-          at_.kept(product_, Product::kWeightWords), shape.kept_pieces,
-          at_.streamed(args_.streamed, Product::kWeightWords));
+          first_chunk, shape.warp_chunks,
+          [this](int row, int vec8) { return vec8_of_row<kEven>(weights_of(row), vec8, hidden()); },
+          at_.kept(product_, Product::kWeightWords), shape.kept_chunks,
+          at_.streamed_weights(args_.l2_workspace, Product::kWeightWords));
     });
-    const int64_t lane = Product::lane_offset(first_piece) +
+    const int64_t lane = Product::lane_offset(first_chunk) +
                          (takes_below() ? shape.all_words - shape.step_words : 0);
-    multiply_turns(
-        product, Turn{exchange_ + lane}, turns(), at_, [this](Turn& turn) { advance(turn); },
-        partials_, kPartFloats);
+    multiply_iterations(
+        product, Iteration{exchange_ + lane}, iterations(), at_,
+        [this](Iteration& iteration) { advance(iteration); }, partials_, kPartFloats);
   }
   __device__ void multiply_by_groups() const {
     const int group = at_.warp / 4;
     const int first = kStacked ? 0 : group * Product::kPlaces;
     if constexpr (kStacked) {
       if (upper_half() && at_.layer == 0) {
-        return Product::idle_turns(turns(), at_.shape, group, partials_);
+        return Product::idle_iterations(iterations(), at_.shape, group, partials_);
       }
     }
     const auto line_of = [&](int place, int row) {
@@ -185,8 +183,9 @@ class ForwardPass {
         aligned_rows(args_.w_hh, hidden()) && (!kStacked || aligned_rows(args_.w_ih, hidden())));
     const int64_t share = int64_t(first / 8) * Product::kPanel +
                           (takes_below() ? at_.shape.all_words - at_.shape.step_words : 0);
-    product.multiply_turns(
-        Turn{exchange_ + share}, turns(), at_, [this](Turn& turn) { advance(turn); }, partials_);
+    product.multiply_iterations(
+        Iteration{exchange_ + share}, iterations(), at_,
+        [this](Iteration& iteration) { advance(iteration); }, partials_);
   }
 
   __device__ Biases load_biases() const {
@@ -207,67 +206,68 @@ class ForwardPass {
     return b;
   }
 
-  // Asks for the sums with x of a turn, which advances.
-  __device__ void fetch(Turn& turn, const States& states, const Inputs& inputs) const {
-    if (turn.count < turns() && !(kStacked && at_.layer > 0)) {
+  // Asks for the sums with x of an iteration, which advances.
+  __device__ void fetch(Iteration& iteration, const States& states, const Inputs& inputs) const {
+    if (iteration.count < iterations() && !(kStacked && at_.layer > 0)) {
 #pragma unroll
       for (int i = 0; i < kOwn; ++i) {
-        const int length = states.length(turn.panel, i);
-        if (turn.step >= length) continue;
-        const int row = at_.row(turn.step, turn.panel, i, length);
+        const int length = states.length(iteration.panel, i);
+        if (iteration.step >= length) continue;
+        const int row = at_.row(iteration.step, iteration.panel, i, length);
         const float* from = args_.from_x + int64_t(row) * (kGates * hidden()) + at_.unit;
 #pragma unroll
         for (int gate = 0; gate < kGates; ++gate) {
-          inputs.ask(turn.count, i, gate, from + gate * hidden(), at_.even, at_.both);
+          inputs.ask(iteration.count, i, gate, from + gate * hidden(), at_.even, at_.both);
         }
       }
     }
-    inputs.end_turn();
-    advance(turn);
+    inputs.end_iteration();
+    advance(iteration);
   }
 
   // Before the sums with h are there.
-  __device__ Items load_items(const Turn& turn, const States& states, const Inputs& inputs,
-                              const Biases& biases) const {
-    Items items;
+  __device__ Samples load_samples(const Iteration& iteration, const States& states,
+                                  const Inputs& inputs, const Biases& biases) const {
+    Samples samples;
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-      Item& item = items.own[i];
-      const float2 h = states.h(turn.panel, i);
-      const float2 c = kCell == Cell::lstm ? states.c(turn.panel, i) : float2{};
-      item.h[0] = h.x;
-      item.h[1] = h.y;
-      item.c[0] = c.x;
-      item.c[1] = c.y;
-      item.length = states.length(turn.panel, i);
-      item.has = at_.has(turn.panel, i);
+      Sample& sample = samples.own[i];
+      const float2 h = states.h(iteration.panel, i);
+      const float2 c = kCell == Cell::lstm ? states.c(iteration.panel, i) : float2{};
+      sample.h[0] = h.x;
+      sample.h[1] = h.y;
+      sample.c[0] = c.x;
+      sample.c[1] = c.y;
+      sample.length = states.length(iteration.panel, i);
+      sample.has = at_.has(iteration.panel, i);
 #pragma unroll
       for (int gate = 0; gate < kGates; ++gate) {
         const bool none = kStacked && at_.layer > 0;
-        const float2 x = none ? float2{0.0f, 0.0f} : inputs.get(turn.count, i, gate);
-        item.gates[0][gate] = x.x + biases.of_x[0][gate];
-        item.gates[1][gate] = x.y + biases.of_x[1][gate];
+        const float2 x = none ? float2{0.0f, 0.0f} : inputs.get(iteration.count, i, gate);
+        sample.gates[0][gate] = x.x + biases.of_x[0][gate];
+        sample.gates[1][gate] = x.y + biases.of_x[1][gate];
       }
     }
-    return items;
+    return samples;
   }
-  __device__ void keep_items(const Turn& turn, const Items& items, const States& states) const {
+  __device__ void keep_samples(const Iteration& iteration, const Samples& samples,
+                               const States& states) const {
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-      const Item& item = items.own[i];
-      states.h(turn.panel, i) = {item.h[0], item.h[1]};
-      if (kCell == Cell::lstm) states.c(turn.panel, i) = {item.c[0], item.c[1]};
+      const Sample& sample = samples.own[i];
+      states.h(iteration.panel, i) = {sample.h[0], sample.h[1]};
+      if (kCell == Cell::lstm) states.c(iteration.panel, i) = {sample.c[0], sample.c[1]};
     }
   }
 
-  // Where those of the thread's first item will be; found before they are waited for.
+  // Where those of the thread's first sample will be; found before they are waited for.
   __device__ const float* own_sums(int count) const {
     const float* partial = sums_of(count, partials_, kPartFloats, at_.shape);
     partial += at_.in_panel(0) * Product::kPitch + at_.unit_in_block;
     asm volatile("" ::"r"(smem_address(partial)));
     return partial;
   }
-  // The sums with h of the thread's items, over the block's warps.
+  // The sums with h of the thread's samples, over the block's warps.
   __device__ Sums add_up(const float* partial) const {
     Sums sums;
 #pragma unroll
@@ -282,37 +282,39 @@ class ForwardPass {
     return sums;
   }
 
-  // The new state of the thread's items, handed over to the next step's slot.
-  __device__ void move_on(const Turn& turn, const Biases& biases, const Sums& sums,
-                          Items& items) const {
-    uint4* to = turn.slot + at_.shape.all_words;
-    const bool wanted = turn.step + 1 < steps() || (kStacked && at_.layer + 1 < at_.shape.layers);
-    // First the states of all, so that what one item waits for another works on.
+  // The new state of the thread's samples, handed over to the next step's slot.
+  __device__ void move_on(const Iteration& iteration, const Biases& biases, const Sums& sums,
+                          Samples& samples) const {
+    uint4* to = iteration.slot + at_.shape.all_words;
+    const bool wanted =
+        iteration.step + 1 < steps() || (kStacked && at_.layer + 1 < at_.shape.layers);
+    // First the states of all, so that what one sample waits for another works on.
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) apply_gates(turn, biases, sums.of[i], items.own[i]);
+    for (int i = 0; i < kOwn; ++i) apply_gates(iteration, biases, sums.of[i], samples.own[i]);
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-      const Item& item = items.own[i];
+      const Sample& sample = samples.own[i];
       if constexpr (kInCluster) {
         const typename Product::Slots slots(product_, at_);
         if (wanted) {
-          slots.send(turn.step + 1, turn.panel, at_.tile, handed_, {item.h[0], item.h[1]});
+          slots.send(iteration.step + 1, iteration.panel, at_.tile, handed_,
+                     {sample.h[0], sample.h[1]});
         }
-      } else if (item.has && wanted) {
+      } else if (sample.has && wanted) {
         hand_over<T>(to, Product::Slot::offset(handed_, at_.unit, at_.in_panel(i)),
-                     {item.h[0], item.h[1]});
+                     {sample.h[0], sample.h[1]});
       }
     }
   }
-  __device__ void apply_gates(const Turn& turn, const Biases& biases, const float2 (&sums)[kGates],
-                              Item& item) const {
-    // One of several items is no branch: what it makes is left out.
-    const bool live = turn.step < item.length;
+  __device__ void apply_gates(const Iteration& iteration, const Biases& biases,
+                              const float2 (&sums)[kGates], Sample& sample) const {
+    // One of several samples is no branch: what it makes is left out.
+    const bool live = iteration.step < sample.length;
     if (kOwn == 1 && !live) return;
     float next[2];
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
-      float(&gates)[4] = item.gates[k];
+      float(&gates)[4] = sample.gates[k];
       const auto sum = [&](int gate) { return k == 0 ? sums[gate].x : sums[gate].y; };
       const float last_sum = sum(kGates - 1) + biases.of_h[k][kGates - 1];
 #pragma unroll
@@ -321,34 +323,34 @@ class ForwardPass {
                                               gate == kGates - 1 ? last_sum : sum(gate), gates);
       }
       if (kCell == Cell::gru) gates[3] = last_sum;
-      float c = item.c[k];
-      next[k] = next_state<kCell, Math>(gates, item.h[k], c);
-      item.c[k] = live ? c : item.c[k];
+      float c = sample.c[k];
+      next[k] = next_state<kCell, Math>(gates, sample.h[k], c);
+      sample.c[k] = live ? c : sample.c[k];
     }
     const float2 h = Handed<T>::rounded({next[0], at_.both ? next[1] : 0.0f});
-    item.h[0] = live ? h.x : item.h[0];
-    item.h[1] = live ? h.y : item.h[1];
+    sample.h[0] = live ? h.x : sample.h[0];
+    sample.h[1] = live ? h.y : sample.h[1];
   }
 
-  __device__ void store(const Turn& turn, const Items& items) const {
+  __device__ void store(const Iteration& iteration, const Samples& samples) const {
     const int H = hidden();
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {
-      const Item& item = items.own[i];
-      if (!item.has) continue;
-      const bool live = turn.step < item.length;
-      const int place = at_.place(turn.step, turn.panel, i, item.length);
+      const Sample& sample = samples.own[i];
+      if (!sample.has) continue;
+      const bool live = iteration.step < sample.length;
+      const int place = at_.place(iteration.step, iteration.panel, i, sample.length);
       const auto put = [&](T* to, float first, float second) {
         store_two(to, live ? float2{first, second} : float2{0.0f, 0.0f}, at_.even, at_.both);
       };
-      put(args_.y + int64_t(place) * H + at_.unit, item.h[0], item.h[1]);
+      put(args_.y + int64_t(place) * H + at_.unit, sample.h[0], sample.h[1]);
       if (kSaved == 0 || args_.reserve == nullptr) continue;
       T* reserve = args_.reserve + int64_t(place) * (kSaved * H) + at_.unit;
 #pragma unroll
       for (int v = 0; v < (kSaved < 4 ? kSaved : 4); ++v) {
-        put(reserve + v * H, item.gates[0][v], item.gates[1][v]);
+        put(reserve + v * H, sample.gates[0][v], sample.gates[1][v]);
       }
-      if constexpr (kCell == Cell::lstm) put(reserve + 4 * H, item.c[0], item.c[1]);
+      if constexpr (kCell == Cell::lstm) put(reserve + 4 * H, sample.c[0], sample.c[1]);
     }
   }
 
@@ -367,9 +369,9 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   extern __shared__ __align__(kPanelAlignment) float shared[];
   const PersistentForward<T>& first = p.layers[0];
   using Pass = ForwardPass<T, kCell, Product, kOwn, (kLayers > 1)>;
-  const Pass pass(p.layers, {p.shape, first.sequence, first.first_item, first.items},
+  const Pass pass(p.layers, {p.shape, first.sequence, first.first_sample, first.samples},
                   held_address(shared));
-  if (!pass.has_items()) return;
+  if (!pass.has_samples()) return;
   if constexpr (Pass::kInCluster) pass.start_cluster();
   if (threadIdx.x < kThreads) {
     take_registers<Product::kProductRegisters>();

@@ -66,16 +66,16 @@ inline int check_resident(const void* kernel, PersistentLayout& layout) {
     e = cudaOccupancyMaxActiveClusters(&most, kernel, &config);
     most *= layout.launch_cluster();
   } else if (e == cudaSuccess) {
-    int device = 0, processors = 0;
+    int device = 0, sms = 0;
     e = cudaGetDevice(&device);
     if (e == cudaSuccess) {
-      e = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+      e = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
     }
     if (e == cudaSuccess) {
       e = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&most, kernel, kBlockThreads,
                                                         layout.shared_bytes);
     }
-    most *= processors;
+    most *= sms;
   }
   if (e != cudaSuccess) {
     cudaGetLastError();
@@ -87,42 +87,42 @@ inline int check_resident(const void* kernel, PersistentLayout& layout) {
   return most;
 }
 
-// The smallest even number of units a block that takes no more blocks than there are processors.
-inline int units_for(int hidden, int processors) {
-  const int units = (hidden + processors - 1) / processors;
+// The smallest even number of units a block that takes no more blocks than there are SMs.
+inline int units_for(int hidden, int sms) {
+  const int units = (hidden + sms - 1) / sms;
   return units + units % 2;
 }
 
 // What a layout's shared memory holds besides a product's own, in bytes.
 struct SharedNeeds {
-  int state_floats;     // a thread keeps of an item
-  size_t fetched;       // what a thread reads of a pair of units in a turn
+  int state_floats;     // a thread keeps of a sample
+  size_t fetched;       // what a thread reads of a pair of units in an iteration
   size_t shared_panel;  // that a panel's sums take in a cluster
 };
 
 // Shares out shared memory: sets what is kept in it, and how far ahead the gates fetch. False where
-// the items of a group are too many.
+// the samples of a group are too many.
 inline bool fit_memory(PersistentLayout& layout, int planes, const SharedNeeds& needs) {
   PassShape& s = layout.shape;
   const bool groups = s.swapped;
-  const int panels = s.group_panels(), own = s.thread_items();
+  const int panels = s.group_panels(), own = s.thread_samples();
   s.step_words = s.panel_words * panels;
   s.all_words = s.step_words * s.layers;
   s.ring = layout.launch_cluster() > 1 ? panels + 1 : 0;
   s.buffers = 2;
-  const size_t warp_sums = size_t(s.panel_items) * (16 * layout.row_tiles + 4) * sizeof(float);
+  const size_t warp_sums = size_t(s.panel_samples) * (16 * layout.row_tiles + 4) * sizeof(float);
   const size_t states = size_t(panels) * own * needs.state_floats * kGateThreads * sizeof(float) +
                         s.ring * needs.shared_panel + 16 * ((s.ring + 1) / 2);
-  const size_t turn = own * needs.fetched * kGateThreads;
-  const size_t piece = size_t(kWarps) * planes * layout.row_tiles * 1024;
+  const size_t fetched = own * needs.fetched * kGateThreads;
+  const size_t chunk = size_t(kWarps) * planes * layout.row_tiles * 1024;
   const size_t product = groups ? size_t(s.product_floats) * sizeof(float) : 0;
-  const int more = groups ? 0 : s.warp_pieces - layout.held_pieces;
+  const int more = groups ? 0 : s.warp_chunks - layout.held_chunks;
   const auto used = [&] {
-    return product + s.buffers * s.sum_parts * warp_sums + states + s.depth * turn;
+    return product + s.buffers * s.sum_parts * warp_sums + states + s.depth * fetched;
   };
-  const auto fit = [&] {  // pieces that find room in shared memory
+  const auto fit = [&] {  // chunks that find room in shared memory
     if (used() > kMostShared) return -1;
-    const int room = int((kMostShared - used()) / piece);
+    const int room = int((kMostShared - used()) / chunk);
     return room < more ? room : more;
   };
   // What makes room for weights, the cheapest first.
@@ -132,26 +132,26 @@ inline bool fit_memory(PersistentLayout& layout, int planes, const SharedNeeds& 
   const int unfolded = fit();
   if (!groups && unfolded < more) s.sum_parts = kWarps / 2;
   if (!groups && fit() == unfolded) s.sum_parts = kWarps;
-  s.kept_pieces = fit();
-  if (s.kept_pieces < 0) return false;
-  s.streamed_pieces = more - s.kept_pieces;
+  s.kept_chunks = fit();
+  if (s.kept_chunks < 0) return false;
+  s.streamed_chunks = more - s.kept_chunks;
   s.depth = kFetchDepth;
-  if (fit() < s.kept_pieces) s.depth = 1;
-  layout.shared_bytes = used() + s.kept_pieces * piece;
-  layout.streamed_bytes = size_t(layout.blocks()) * s.streamed_pieces * piece;
-  if (!groups) s.product_floats = int(s.kept_pieces * piece / sizeof(float));
+  if (fit() < s.kept_chunks) s.depth = 1;
+  layout.shared_bytes = used() + s.kept_chunks * chunk;
+  layout.l2_workspace_bytes = size_t(layout.blocks()) * s.streamed_chunks * chunk;
+  if (!groups) s.product_floats = int(s.kept_chunks * chunk / sizeof(float));
   return true;
 }
 
-// Fills in what follows from units, the kernel (row_tiles, held_pieces or group_steps with their
-// panel_items and product_floats, cluster) and the inner extent of `octets`.
-inline void complete_layout(PersistentLayout& layout, int planes, int hidden, int octets, int batch,
-                            int processors, const SharedNeeds& needs) {
+// Fills in what follows from units, the kernel (row_tiles, held_chunks or group_steps with their
+// panel_samples and product_floats, cluster) and the inner extent of `vec8s`.
+inline void complete_layout(PersistentLayout& layout, int planes, int hidden, int vec8s, int batch,
+                            int sms, const SharedNeeds& needs) {
   PassShape& s = layout.shape;
   s.pair_bits = s.units <= 8 ? 2 : s.units <= 16 ? 3 : 4;
   if (s.cluster_units == 0) s.cluster_units = s.units * s.cluster;
   s.tiles = (hidden + s.cluster_units - 1) / s.cluster_units * s.cluster;
-  s.octets = octets;
+  s.vec8s = vec8s;
   const bool groups = s.swapped = layout.group_steps > 0;
   s.sum_parts = groups ? 2 : kWarps;
   // A warp or warpgroup has a share that is as long for all, in a stack half of them have the
@@ -159,45 +159,45 @@ inline void complete_layout(PersistentLayout& layout, int planes, int hidden, in
   const int shares = (s.layers > 1 ? s.sum_parts / 2 : s.sum_parts) * s.cluster;
   bool fits = true;
   if (groups) {
-    s.panel_words = int64_t(shares) * layout.group_steps * 2 * s.panel_items;
-    fits = octets <= shares * layout.group_steps * 2;
+    s.panel_words = int64_t(shares) * layout.group_steps * 2 * s.panel_samples;
+    fits = vec8s <= shares * layout.group_steps * 2;
   } else {
-    s.warp_pieces = ((octets + 3) / 4 + shares - 1) / shares;
-    const int least = ring_pieces(planes, layout.row_tiles, layout.held_pieces);
-    if (s.warp_pieces < least) s.warp_pieces = least;
-    s.panel_words = int64_t(shares) * s.warp_pieces * planes * 64;
-    fits = s.warp_pieces <= 32;
+    s.warp_chunks = ((vec8s + 3) / 4 + shares - 1) / shares;
+    const int least = ring_chunks(planes, layout.row_tiles, layout.held_chunks);
+    if (s.warp_chunks < least) s.warp_chunks = least;
+    s.panel_words = int64_t(shares) * s.warp_chunks * planes * 64;
+    fits = s.warp_chunks <= 32;
   }
-  processors /= s.layers;
-  if (s.tiles > processors || !fits) {
+  sms /= s.layers;
+  if (s.tiles > sms || !fits) {
     layout.refusal = "more hidden units than the GPU has room for";
     return;
   }
-  // As many groups of items as there is room for, 8 items at least each, 16 panels at most, by
+  // As many groups of samples as there is room for, 8 samples at least each, 16 panels at most, by
   // warpgroups as many as find room beside what those keep.
-  const int most = processors / s.tiles, wanted = (batch + 7) / 8;
+  const int most = sms / s.tiles, wanted = (batch + 7) / 8;
   s.groups = most < wanted ? most : wanted;
-  const int item_tiles = (wanted + s.groups - 1) / s.groups;
-  for (int panels = 16 / s.thread_items(); panels > 0; panels = groups ? panels - 1 : 0) {
-    const int most_tiles = panels * s.panel_items / 8;
-    s.group_items = 8 * (item_tiles < most_tiles ? item_tiles : most_tiles);
-    const int needed = (batch + s.group_items - 1) / s.group_items;
+  const int sample_tiles = (wanted + s.groups - 1) / s.groups;
+  for (int panels = 16 / s.thread_samples(); panels > 0; panels = groups ? panels - 1 : 0) {
+    const int most_tiles = panels * s.panel_samples / 8;
+    s.group_samples = 8 * (sample_tiles < most_tiles ? sample_tiles : most_tiles);
+    const int needed = (batch + s.group_samples - 1) / s.group_samples;
     s.groups = s.groups < needed ? s.groups : needed;
     if (fit_memory(layout, planes, needs)) return;
   }
-  layout.refusal = "too many items for one pass";
+  layout.refusal = "too many samples for one pass";
 }
 
 // Makes the slots of a layer ready: absent, or the initial state.
 template <typename T, bool kStates>
-cudaError_t begin_exchange(const PassShape& shape, const Sequence& s, const T* h0, int first_item,
-                           int items, uint4* exchange, cudaStream_t stream) {
+cudaError_t begin_exchange(const PassShape& shape, const Sequence& s, const T* h0, int first_sample,
+                           int samples, uint4* exchange, cudaStream_t stream) {
   // Sixteen slots a thread at least, so that finding out what begins a word is worth it.
   const int slots = shape.slots(s.steps), apart = slots < 16 ? 1 : slots < 256 ? slots / 16 : 16;
   const dim3 blocks(unsigned((shape.step_words + 127) / 128), unsigned(apart),
                     unsigned(shape.groups));
-  rnn_exchange_begin_kernel<T, kStates>
-      <<<blocks, 128, 0, stream>>>(shape, s, h0, first_item, items, (s.hidden + 7) / 8, exchange);
+  rnn_exchange_begin_kernel<T, kStates><<<blocks, 128, 0, stream>>>(
+      shape, s, h0, first_sample, samples, (s.hidden + 7) / 8, exchange);
   return cudaGetLastError();
 }
 

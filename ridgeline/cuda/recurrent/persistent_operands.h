@@ -5,14 +5,14 @@
 #include "ridgeline/cuda/recurrent/operands.h"
 #include "ridgeline/cuda/recurrent/persistent.h"
 #include "ridgeline/cuda/recurrent/product.h"
-#include "ridgeline/cuda/recurrent/streamed.h"
+#include "ridgeline/cuda/recurrent/weight_streaming.h"
 
-// What the rows of persistent passes share.
+// Helpers that the kernels of persistent passes share.
 namespace ridgeline::cuda::recurrent {
 
 inline std::string refuse_pass(const Rest& rest, const RnnShape& s, DType dtype) {
   if (dtype == DType::fp64) return "takes fp32, bf16 and fp16 only";
-  if (s.rows() > (1 << 29)) return "more than 2^29 steps of all items";
+  if (s.rows() > (1 << 29)) return "more than 2^29 steps of all samples";
   if (cuda_runtime(rest.runtime).architecture() != 90) return "is built for Hopper GPUs";
   return {};
 }
@@ -20,29 +20,29 @@ inline std::string refuse_pass(const Rest& rest, const RnnShape& s, DType dtype)
 // Planes of bf16 that a value goes through the tensor cores as.
 inline int planes_of(DType dtype) { return dtype == DType::fp32 ? 3 : 1; }
 
-// Calls f with the kernels' type.
+// Calls f with the device type.
 template <typename F>
 decltype(auto) dispatch_type(DType dtype, F&& f) {
   return dtype == DType::fp32 ? f(float{}) : dispatch_device_half(dtype, f);
 }
 
-// All items, as many launches as that takes.
+// Runs all samples, in as many launches as they need.
 template <typename Args, typename Layout, typename Launch>
 cudaError_t launch_all(Args args, const Layout& layout, Launch launch, cudaStream_t stream) {
   const int batch = args.sequence.batch;
-  for (args.first_item = 0; args.first_item < batch; args.first_item += layout.items()) {
-    args.items = std::min(layout.items(), batch - args.first_item);
+  for (args.first_sample = 0; args.first_sample < batch; args.first_sample += layout.samples()) {
+    args.samples = std::min(layout.samples(), batch - args.first_sample);
     if (const cudaError_t error = launch(args, layout, stream); error != cudaSuccess) return error;
   }
   return cudaSuccess;
 }
 
 struct PassMemory {
-  uint4 *exchange, *streamed;
+  uint4 *exchange, *l2_workspace;
   template <typename Layout>
-  PassMemory(const RnnShape& s, const Layout& layout, Pieces& pieces) {
-    exchange = static_cast<uint4*>(pieces.take(layout.exchange_bytes(int(s.steps))));
-    streamed = static_cast<uint4*>(pieces.take(layout.streamed_bytes));
+  PassMemory(const RnnShape& s, const Layout& layout, WorkspaceSlices& slices) {
+    exchange = static_cast<uint4*>(slices.take(layout.exchange_bytes(int(s.steps))));
+    l2_workspace = static_cast<uint4*>(slices.take(layout.l2_workspace_bytes));
   }
 };
 
@@ -66,10 +66,11 @@ struct ForwardMemory {
   void *from_x, *scratch;
   PassMemory pass;
   template <typename Layout>
-  ForwardMemory(const Rnn& op, const Layout& layout, const RowProduct& product, Pieces& pieces)
-      : pass(op.shape, layout, pieces) {
-    from_x = pieces.take(op.shape.rows() * op.shape.gate_rows(), DType::fp32);
-    scratch = pieces.take(product_scratch(Multiplier::cublaslt, product));
+  ForwardMemory(const Rnn& op, const Layout& layout, const RowProduct& product,
+                WorkspaceSlices& slices)
+      : pass(op.shape, layout, slices) {
+    from_x = slices.take(op.shape.rows() * op.shape.gate_rows(), DType::fp32);
+    scratch = slices.take(product_scratch(Multiplier::cublaslt, product));
   }
 };
 
@@ -89,8 +90,8 @@ PersistentForward<T> forward_args(const Rnn& op, int64_t d, const Binding& bindi
   args.sequence = sequence_of(op.shape, d, binding.read(op.lengths));
   const auto state = states_of<T>(args.sequence);
   args.w_hh = binding.read(w.w_hh).as<T>();
-  args.b_ih = loose_read<T>(binding, w.b_ih, op.x.dtype);
-  args.b_hh = loose_read<T>(binding, w.b_hh, op.x.dtype);
+  args.b_ih = read_mixed<T>(binding, w.b_ih, op.x.dtype);
+  args.b_hh = read_mixed<T>(binding, w.b_hh, op.x.dtype);
   args.h0 = state(binding.read(op.h0).as<T>());
   args.c0 = state(binding.read(op.c0).as<T>());
   args.y = binding.write(op.y).as<T>();

@@ -9,7 +9,7 @@ template <typename T, Cell kCell>
 const void* kernel_of(const PersistentLayout& layout) {
   const void* found = nullptr;
   const auto try_kernel = [&]<int kRowTiles, int kHeld>() {
-    if (layout.row_tiles != kRowTiles || layout.held_pieces != kHeld || layout.group_steps > 0) {
+    if (layout.row_tiles != kRowTiles || layout.held_chunks != kHeld || layout.group_steps > 0) {
       return;
     }
     found = reinterpret_cast<const void*>(
@@ -41,7 +41,7 @@ const void* kernel_of(Cell cell, const PersistentLayout& layout) {
 }  // namespace
 
 PersistentLayout persistent_stack_layout(Cell cell, int planes, int layers, int hidden, int batch,
-                                         int processors, PersistentForm form) {
+                                         int sms, PersistentForm form) {
   PersistentLayout layout;
   if (cell == Cell::gru) {
     layout.refusal = "a gru's last gate takes the sums with x and with h apart";
@@ -58,15 +58,15 @@ PersistentLayout persistent_stack_layout(Cell cell, int planes, int layers, int 
   }
   layout.shape.layers = layers;
   if (groups) {
-    layout.shape.panel_items = kWidePanelItems;
+    layout.shape.panel_samples = kWgmmaPanelSamples;
     layout.group_steps = hidden <= 256 ? 16 : 32;
     layout.shape.product_floats = group_product_floats(layout.group_steps);
   }
-  const bool wide = groups || gated && planes == 1 && layers * ((hidden + 7) / 8) > processors;
+  const bool wide = groups || gated && planes == 1 && layers * ((hidden + 7) / 8) > sms;
   layout.shape.units = gated && !wide ? 8 : 16;
   layout.row_tiles = gated ? (wide ? 4 : 2) : 1;
-  layout.held_pieces = planes > 1 ? 2 : gated ? 4 : 8;
-  complete_layout(layout, planes, hidden, (hidden + 7) / 8, batch, processors,
+  layout.held_chunks = planes > 1 ? 2 : gated ? 4 : 8;
+  complete_layout(layout, planes, hidden, (hidden + 7) / 8, batch, sms,
                   {state_floats(cell), size_t(8) * cell_gates(cell), 0});
   if (!layout.refusal.empty()) return layout;
   check_resident(
@@ -81,9 +81,9 @@ cudaError_t launch_persistent_stack(const PersistentStack<T>& args, const Persis
   params.shape = layout.shape;
   for (int layer = 0; layer < layout.shape.layers; ++layer) {
     const PersistentForward<T>& one = params.layers[layer] = args.layers[layer];
-    if (auto e =
-            begin_exchange<T, true>(layout.shape, one.sequence, one.h0, one.first_item, one.items,
-                                    one.exchange + layer * layout.shape.step_words, stream)) {
+    if (auto e = begin_exchange<T, true>(layout.shape, one.sequence, one.h0, one.first_sample,
+                                         one.samples,
+                                         one.exchange + layer * layout.shape.step_words, stream)) {
       return e;
     }
   }

@@ -1,7 +1,7 @@
 #include "ridgeline/cuda/recurrent/product.h"
 
+#include "ridgeline/cuda/kernel.h"
 #include "ridgeline/cuda/recurrent/matrix.h"
-#include "ridgeline/cuda/row.h"
 #include "ridgeline/cuda/vendor/product.h"
 
 namespace ridgeline::cuda::recurrent {
@@ -74,7 +74,7 @@ Multiply prepare_plain(const RowProduct& p) {
     args.b_row = p.b.transposed ? 1 : p.b.pitch;
     args.b_column = p.b.transposed ? p.b.pitch : 1;
     args.d_row = p.d_pitch;
-    args.d.wide = p.result != p.dtype;
+    args.d.is_accumulator = p.result != p.dtype;
     args.adds = p.adds;
     return [=](int64_t place, cudaStream_t stream) {
       MatrixArgs<T> here = args;

@@ -14,7 +14,7 @@ __global__ void rnn_begin_kernel(const T* h0, const T* c0, T* h, Accumulated<T>*
   }
 }
 
-// The sums of a gate of unit j of item b, biases included.
+// The sums of a gate of unit j of sample b, biases included.
 template <Cell kCell, typename T>
 __device__ Accumulated<T> sum_of_x(const ForwardArgs<T>& args, int64_t row, int gate, int j) {
   const int H = args.sequence.hidden, at = gate * H + j;
@@ -47,16 +47,16 @@ __global__ void rnn_gate_kernel(ForwardArgs<T> args, int step, int gate) {
   }
 }
 
-// Of the kernels of a whole step, which have a row of blocks an item and need not divide by H.
+// Of the kernels of a whole step, which have a row of blocks a sample and need not divide by H.
 constexpr int kStepThreads = 128;
 
 // to += what there is of an operand.
 template <int kCount, typename T>
-__device__ void add_loose(const LooseIn<T>& from, int at, Accumulated<T> (&to)[kCount]) {
+__device__ void add_mixed(const MixedIn<T>& from, int at, Accumulated<T> (&to)[kCount]) {
   using A = Accumulated<T>;
   if (!from) return;
   A v[kCount];
-  if (from.wide) {
+  if (from.is_accumulator) {
     load_values<kCount>(static_cast<const A*>(from.data) + at, v);
   } else {
     load_values<kCount>(static_cast<const T*>(from.data) + at, v);
@@ -104,8 +104,8 @@ __global__ void rnn_forward_kernel(ForwardArgs<T> args, int step) {
 #pragma unroll
       for (int gate = 0; gate < kGates; ++gate) {
         load_values<kCount>(args.from_x + s.row(b, t) * kGates * H + gate * H + j, x[gate]);
-        add_loose<kCount>(args.b_ih, gate * H + j, x[gate]);
-        add_loose<kCount>(args.b_hh, gate * H + j, gates[gate]);
+        add_mixed<kCount>(args.b_ih, gate * H + j, x[gate]);
+        add_mixed<kCount>(args.b_hh, gate * H + j, gates[gate]);
       }
     }
     A c[kCount] = {}, h[kCount];

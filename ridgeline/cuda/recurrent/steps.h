@@ -2,12 +2,12 @@
 
 #include <cuda_runtime_api.h>
 
-#include "ridgeline/cuda/plain/loose.h"
+#include "ridgeline/cuda/plain/mixed_operand.h"
 #include "ridgeline/cuda/recurrent/cell.h"
 
-// What stands between the products of a recurrent layer, one launch for all items of a step. State
-// that goes from step to step is compact, [B, H]: h in T, for it is a product's factor, the rest in
-// the accumulating type.
+// What stands between the products of a recurrent layer, one launch for all samples of a step.
+// State that goes from step to step is compact, [B, H]: h in T, for it is a product's factor, the
+// rest in the accumulator dtype.
 namespace ridgeline::cuda::recurrent {
 
 template <typename T>
@@ -18,7 +18,7 @@ struct ForwardArgs {
   const A* from_x;  // [B, T, gates, H]: x . w_ih^T
   A* from_h;  // [B, vectors, H]: h . w_hh^T; gate kernels leave their values here. Null: from_x
               // has both sums (not of a gru)
-  LooseIn<T> b_ih, b_hh;
+  MixedIn<T> b_ih, b_hh;
   T* h;
   A* c;
   T *y, *reserve;  // reserve may be null

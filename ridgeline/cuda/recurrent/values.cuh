@@ -12,7 +12,7 @@ struct alignas(sizeof(T) * kCount) Values {
   T v[kCount];
 };
 
-// kCount neighbouring values in the accumulating type.
+// kCount neighbouring values in the accumulator dtype.
 template <int kCount, typename V, typename A>
 __device__ inline void load_values(const V* from, A (&to)[kCount]) {
   const auto values = *reinterpret_cast<const Values<V, kCount>*>(from);

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kRowThreads = 128;
 
-// A row of blocks a step of an item. Rows are a multiple of kCount values apart.
+// A row of blocks a step of a sample. Rows are a multiple of kCount values apart.
 template <typename T, int kCount>
 __global__ void rnn_states_before_kernel(Sequence s, const T* y, const T* h0, T* before) {
   const int H = s.hidden, j = (blockIdx.x * kRowThreads + threadIdx.x) * kCount;
@@ -78,7 +78,7 @@ __global__ void rnn_column_parts_kernel(const T* x, int64_t rows, int64_t pitch,
 // vector for each.
 template <typename T>
 __global__ void rnn_bias_gradients_kernel(const Accumulated<T>* parts, int gates, int vectors,
-                                          int hidden, LooseOut<T> db_ih, LooseOut<T> db_hh) {
+                                          int hidden, MixedOut<T> db_ih, MixedOut<T> db_hh) {
   const int column = blockIdx.x * kRowThreads + threadIdx.x, columns = vectors * hidden;
   if (column >= columns) return;
   Accumulated<T> sum = parts[column];
@@ -90,7 +90,7 @@ __global__ void rnn_bias_gradients_kernel(const Accumulated<T>* parts, int gates
   if (vector == gates) db_hh.put(column - hidden, sum);
 }
 
-// A row of blocks a step of an item, each thread with `count` of its `width` values.
+// A row of blocks a step of a sample, each thread with `count` of its `width` values.
 dim3 row_blocks(const Sequence& s, int width, int count) {
   const int each = kRowThreads * count;
   const int64_t rows = int64_t(s.batch) * s.steps;
@@ -121,8 +121,8 @@ cudaError_t launch_clear_padding(const Sequence& s, const T* x, int width, T* cl
 
 template <typename T>
 cudaError_t launch_bias_gradients(const T* gate_gradients, int64_t rows, int64_t pitch, Cell cell,
-                                  int hidden, Accumulated<T>* parts, LooseOut<T> db_ih,
-                                  LooseOut<T> db_hh, cudaStream_t stream) {
+                                  int hidden, Accumulated<T>* parts, MixedOut<T> db_ih,
+                                  MixedOut<T> db_hh, cudaStream_t stream) {
   if (!db_ih && !db_hh) return cudaSuccess;
   const int vectors = cell_vectors(cell), columns = vectors * hidden;
   with_values<16 / sizeof(T)>({gate_gradients}, hidden, [&]<int kCount>() {
@@ -141,7 +141,7 @@ cudaError_t launch_bias_gradients(const T* gate_gradients, int64_t rows, int64_t
                                                cudaStream_t);                                     \
   template cudaError_t launch_clear_padding<T>(const Sequence&, const T*, int, T*, cudaStream_t); \
   template cudaError_t launch_bias_gradients<T>(const T*, int64_t, int64_t, Cell, int,            \
-                                                Accumulated<T>*, LooseOut<T>, LooseOut<T>,        \
+                                                Accumulated<T>*, MixedOut<T>, MixedOut<T>,        \
                                                 cudaStream_t);
 RIDGELINE_CUDA_FOR_FLOATS(INSTANTIATE)
 #undef INSTANTIATE

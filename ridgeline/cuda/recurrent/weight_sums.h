@@ -2,7 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "ridgeline/cuda/plain/loose.h"
+#include "ridgeline/cuda/plain/mixed_operand.h"
 #include "ridgeline/cuda/recurrent/cell.h"
 
 // What the gradients of a layer's weights take beside the large products after the loop.
@@ -24,7 +24,7 @@ cudaError_t launch_clear_padding(const Sequence& sequence, const T* x, int width
 constexpr int kBiasParts = 64;
 template <typename T>
 cudaError_t launch_bias_gradients(const T* gate_gradients, int64_t rows, int64_t pitch, Cell cell,
-                                  int hidden, Accumulated<T>* parts, LooseOut<T> db_ih,
-                                  LooseOut<T> db_hh, cudaStream_t stream);
+                                  int hidden, Accumulated<T>* parts, MixedOut<T> db_ih,
+                                  MixedOut<T> db_hh, cudaStream_t stream);
 
 }  // namespace ridgeline::cuda::recurrent

@@ -30,12 +30,12 @@ struct WeightLine {
     if (count > 0) asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
   }
   // Eight of them, to shared memory; of `aligned` lines by a copy that runs beside the thread.
-  __device__ void copy_octet(int octet, uint4* to, bool aligned) const {
-    const int left = count - 8 * octet;
+  __device__ void copy_vec8(int vec8, uint4* to, bool aligned) const {
+    const int left = count - 8 * vec8;
     if (aligned) {
       const int bytes = left <= 0 ? 0 : left < 8 ? 2 * left : 16;
       asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
-                   "l"(left > 0 ? at + 8 * octet : at), "r"(bytes)
+                   "l"(left > 0 ? at + 8 * vec8 : at), "r"(bytes)
                    : "memory");
       return;
     }
@@ -43,20 +43,20 @@ struct WeightLine {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       if (i >= left) break;
-      words[i / 2] |= uint32_t(reinterpret_cast<const uint16_t*>(at)[8 * octet + i]) << i % 2 * 16;
+      words[i / 2] |= uint32_t(reinterpret_cast<const uint16_t*>(at)[8 * vec8 + i]) << i % 2 * 16;
     }
     *to = uint4{words[0], words[1], words[2], words[3]};
   }
 };
 
-// Threads of a warpgroup bring their share of a tile; line_of(line) gives its lines. The octets of
+// Threads of a warpgroup bring their share of a tile; line_of(line) gives its lines. The vec8s of
 // a line are swapped by its number, as wgmma expects them.
 template <typename LineOf>
 __device__ inline void copy_weight_tile(uint4* tile, const LineOf& line_of, bool aligned) {
 #pragma unroll
   for (int i = 0; i < kWeightTileWords / 128; ++i) {
-    const int word = int(threadIdx.x) % 128 + 128 * i, line = word / 8, octet = word % 8;
-    line_of(line).copy_octet(octet, tile + line * 8 + ((octet ^ line) & 7), aligned);
+    const int word = int(threadIdx.x) % 128 + 128 * i, line = word / 8, vec8 = word % 8;
+    line_of(line).copy_vec8(vec8, tile + line * 8 + ((vec8 ^ line) & 7), aligned);
   }
 }
 
@@ -69,8 +69,8 @@ __device__ inline void load_weight_tile(const uint4* tile, uint32_t (&a)[4][4]) 
   for (int s = 0; s < 4; ++s) {
     // Matrix i is of eight rows, the first or second of the warp's, and eight places.
     const int line = kTransposed ? 16 * s + i / 2 * 8 + in : 16 * warp + i % 2 * 8 + in;
-    const int octet = kTransposed ? 2 * warp + i % 2 : 2 * s + i / 2;
-    const uint32_t address = shared_address(tile + line * 8 + ((octet ^ line) & 7));
+    const int vec8 = kTransposed ? 2 * warp + i % 2 : 2 * s + i / 2;
+    const uint32_t address = shared_address(tile + line * 8 + ((vec8 ^ line) & 7));
     if constexpr (kTransposed) {
       load_matrices_transposed(a[s], address);
     } else {

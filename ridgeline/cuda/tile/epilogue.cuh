@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ridgeline/cuda/plain/curve.cuh"
+#include "ridgeline/cuda/plain/activation.cuh"
 #include "ridgeline/cuda/plain/sgd.cuh"
 #include "ridgeline/cuda/tile/head_sums.cuh"
 #include "ridgeline/cuda/tile/tile.h"
@@ -11,14 +11,14 @@ namespace ridgeline::cuda::tile {
 
 // y = f(sum + b[col])
 template <typename T>
-struct BiasCurve {
+struct BiasActivation {
   static constexpr bool kSumRows = false;
   T* y;
   const T* bias;
   int columns;
-  Curve curve;
+  ActivationFn activation;
 
-  template <Curve kCurve>
+  template <ActivationFn kActivation>
   struct Way {
     T* y;
     const T* bias;
@@ -26,23 +26,23 @@ struct BiasCurve {
 
     __device__ void operator()(int row, int col, T sum) const {
       if (bias != nullptr) sum += bias[col];
-      y[int64_t(row) * columns + col] = curve_value(kCurve, sum);
+      y[int64_t(row) * columns + col] = activation_value(kActivation, sum);
     }
   };
 
   template <typename F>
   __device__ void visit(F f) const {
-    switch (curve) {
-      case Curve::relu:
-        return f(Way<Curve::relu>{y, bias, columns});
-      case Curve::tanh:
-        return f(Way<Curve::tanh>{y, bias, columns});
-      case Curve::sigmoid:
-        return f(Way<Curve::sigmoid>{y, bias, columns});
-      case Curve::gelu:
-        return f(Way<Curve::gelu>{y, bias, columns});
-      case Curve::none:
-        return f(Way<Curve::none>{y, bias, columns});
+    switch (activation) {
+      case ActivationFn::relu:
+        return f(Way<ActivationFn::relu>{y, bias, columns});
+      case ActivationFn::tanh:
+        return f(Way<ActivationFn::tanh>{y, bias, columns});
+      case ActivationFn::sigmoid:
+        return f(Way<ActivationFn::sigmoid>{y, bias, columns});
+      case ActivationFn::gelu:
+        return f(Way<ActivationFn::gelu>{y, bias, columns});
+      case ActivationFn::none:
+        return f(Way<ActivationFn::none>{y, bias, columns});
     }
   }
   __device__ void meanwhile() const {}
@@ -56,11 +56,11 @@ struct StoreSlope {
   T* dx;
   const T* saved;
   int columns;
-  Curve curve;
+  ActivationFn activation;
 
   __device__ void operator()(int row, int col, T sum) const {
     const int64_t i = int64_t(row) * columns + col;
-    dx[i] = saved == nullptr ? sum : sum * curve_slope(curve, saved[i]);
+    dx[i] = saved == nullptr ? sum : sum * activation_slope(activation, saved[i]);
   }
   template <typename F>
   __device__ void visit(F f) const {

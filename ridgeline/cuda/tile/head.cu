@@ -143,7 +143,7 @@ __device__ void descend(const HeadArgs<T>& args, const T* h, const T* w, const T
                         int rows, int pitch, T* part) {
   constexpr int kRounded = rounded_up(kClasses);
   const int hidden = args.hidden, classes = args.classes;
-  const tile::Slope<T> slope(args.curve);
+  const tile::Slope<T> slope(args.activation);
   for (int j = int(threadIdx.x); j < hidden; j += kThreads) {
     T weight[kRounded] = {}, dw[kRounded] = {}, db = T(0);
 #pragma unroll
@@ -281,17 +281,17 @@ __global__ void __launch_bounds__(kSumThreads) head_sums_kernel(HeadSums<T> sums
 
 HeadLayout head_layout(int n, int hidden, int classes, size_t width) {
   constexpr size_t kStatic = 2048;  // shared memory beside the dynamic
-  int device = 0, processors = 0, shared = 0, generation = 0;
+  int device = 0, sms = 0, shared = 0, generation = 0;
   cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
+  cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
   cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
   cudaDeviceGetAttribute(&generation, cudaDevAttrComputeCapabilityMajor, device);
-  if (processors == 0 || size_t(shared) < kStatic) return {};
+  if (sms == 0 || size_t(shared) < kStatic) return {};
   const size_t shared_limit = size_t(shared) - kStatic;
   HeadLayout layout;
   layout.overlap = generation >= 9;
   const int built = built_classes(classes);
-  const int even = (n + processors - 1) / processors;
+  const int even = (n + sms - 1) / sms;
   for (int rows = std::min(even, kMostRows); rows >= 1; --rows) {
     const size_t elements = size_t(rows + built) * size_t(rounded_up(hidden)) +
                             size_t(rows) * size_t(rounded_up(built));

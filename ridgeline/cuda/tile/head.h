@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ridgeline/cuda/plain/curve.h"
+#include "ridgeline/cuda/plain/activation.h"
 #include "ridgeline/cuda/plain/sgd.h"
-#include "ridgeline/cuda/tile/bits.h"
+#include "ridgeline/cuda/tile/ordered_bits.h"
 
 // The top of a classifier in one kernel: last linear layer, softmax cross-entropy, its gradient,
 // the gradient of what lies below and its activation. h is read once, dz written once, and each
@@ -28,9 +28,9 @@ struct HeadArgs {
   void* dz_terms;   // fp16 [n, terms, hidden], which add up to dz over dz_power (fp32 alone)
   float* dz_power;  // [hidden]: powers of two
   int terms;
-  Bits<T>* dz_most;  // [hidden] or null: raised to the largest |dz| of each unit
+  OrderedBits<T>* dz_most;  // [hidden] or null: raised to the largest |dz| of each unit
   int n, hidden, classes;
-  Curve curve;  // of h, by its output
+  ActivationFn activation;  // of h, by its output
   double scale;
   int rows;  // a block's
   T* partial;

@@ -14,11 +14,11 @@ struct Slope {
   T a, b, c;
   bool relu;
 
-  __device__ explicit Slope(Curve curve)
-      : a(curve == Curve::sigmoid ? T(0) : T(1)),
-        b(curve == Curve::sigmoid ? T(1) : T(0)),
-        c(curve == Curve::sigmoid || curve == Curve::tanh ? T(-1) : T(0)),
-        relu(curve == Curve::relu) {}
+  __device__ explicit Slope(ActivationFn activation)
+      : a(activation == ActivationFn::sigmoid ? T(0) : T(1)),
+        b(activation == ActivationFn::sigmoid ? T(1) : T(0)),
+        c(activation == ActivationFn::sigmoid || activation == ActivationFn::tanh ? T(-1) : T(0)),
+        relu(activation == ActivationFn::relu) {}
   __device__ T operator()(T y) const {
     const T smooth = fma(y, fma(c, y, b), a);
     return relu && !(y > T(0)) ? T(0) : smooth;
@@ -30,14 +30,14 @@ template <typename T, int kTerms>
 struct DzOut {
   T* at;
   int64_t pitch;
-  Bits<T> most = 0;
+  OrderedBits<T> most = 0;
 
   template <int kClasses>
   __device__ DzOut(const HeadArgs<T>& args, int row0, int j, const T (&)[kClasses])
       : at(args.dz + int64_t(row0) * args.hidden + j), pitch(args.hidden) {}
   __device__ void put(T dz) {
     const T size = fabs(dz);
-    most = max(most, reinterpret_cast<const Bits<T>&>(size));
+    most = max(most, reinterpret_cast<const OrderedBits<T>&>(size));
     *at = dz;
     at += pitch;
   }

@@ -7,7 +7,7 @@
 
 // Chooses, sets up and launches the tile kernels of one family: a type with
 //   using T;  static constexpr TileMath kMath;  static constexpr int kVariants;  static constexpr
-//   double kFlops, a multiprocessor's rate while it is full of blocks (flop a microsecond);
+//   double kFlops, an SM's rate while it is full of blocks (flop a microsecond);
 //   kShare[kVariants], of it by variant; template <Order a, Order b, typename F> static void
 //   with(int variant, F f), which calls f with a null pointer to Variant<Shape, Math>, or not at
 //   all where the family has none for that order.
@@ -37,7 +37,7 @@ void with_orders(TileProduct product, F f) {
 inline int64_t tiles_of(int64_t extent, int tile) { return (extent + tile - 1) / tile; }
 
 struct Limits {
-  int processors = 0, blocks = 0;  // resident blocks a multiprocessor
+  int sms = 0, blocks = 0;  // resident blocks an SM
 };
 
 template <typename V, typename Epilogue>
@@ -55,14 +55,14 @@ struct Kernel {
     Limits limits;
     int device = 0;
     if (prepare() != cudaSuccess || cudaGetDevice(&device) != cudaSuccess) return {};
-    cudaDeviceGetAttribute(&limits.processors, cudaDevAttrMultiProcessorCount, device);
+    cudaDeviceGetAttribute(&limits.sms, cudaDevAttrMultiProcessorCount, device);
     cudaOccupancyMaxActiveBlocksPerMultiprocessor(&limits.blocks, kFunction, Math::kThreads,
                                                   kShared);
     return limits;
   }
 };
 
-// A guess at the time: the busiest multiprocessor's work at `flops` a microsecond, which takes
+// A guess at the time: the busiest SM's work at `flops` a microsecond, which takes
 // eight warps to reach, and the partial sums' way through the L2.
 template <typename V>
 double estimate_us(double flops, int64_t tiles, int64_t blocks, int64_t k, const Limits& limits) {
@@ -70,18 +70,16 @@ double estimate_us(double flops, int64_t tiles, int64_t blocks, int64_t k, const
   constexpr double kL2 = 5e6;  // bytes a microsecond, of all blocks together
   const bool shared = blocks != tiles;
   const double tile = 2.0 * S::kM * S::kN * double(tiles_of(k, S::kDepth) * S::kDepth);
-  const double busiest =
-      shared ? double(tiles) / limits.processors : double(tiles_of(tiles, limits.processors));
-  const double resident =
-      double(std::min<int64_t>(tiles_of(blocks, limits.processors), limits.blocks));
+  const double busiest = shared ? double(tiles) / limits.sms : double(tiles_of(tiles, limits.sms));
+  const double resident = double(std::min<int64_t>(tiles_of(blocks, limits.sms), limits.blocks));
   const double full = std::min(1.0, 0.4 + 0.6 * resident * V::Math::kThreads / 256);
-  const double pieces = double(std::min(tiles, blocks) + blocks);  // of tiles
-  const double sums = pieces * S::kM * S::kN * sizeof(typename V::Math::T);
+  const double tile_parts = double(std::min(tiles, blocks) + blocks);  // of tiles
+  const double sums = tile_parts * S::kM * S::kN * sizeof(typename V::Math::T);
   return 3.0 + busiest * tile / (flops * full) + (shared ? 2.0 + 2 * sums / kL2 : 0.0);
 }
 
 // The best number of blocks for a variant: one a tile, or all that are resident at once, or one a
-// multiprocessor.
+// SM.
 template <typename V>
 TileChoice best_blocks(double flops, int64_t m, int64_t n, int64_t k, const Limits& limits) {
   using S = typename V::S;
@@ -92,7 +90,7 @@ TileChoice best_blocks(double flops, int64_t m, int64_t n, int64_t k, const Limi
   best.blocks = tiles;
   best.estimate_us = estimate_us<V>(flops, tiles, tiles, k, limits);
   for (int each = 1; each <= limits.blocks; ++each) {
-    const int64_t blocks = int64_t(limits.processors) * each;
+    const int64_t blocks = int64_t(limits.sms) * each;
     if (blocks == tiles || steps < 4 * blocks) continue;  // a share of few steps is not worth it
     const double us = estimate_us<V>(flops, tiles, blocks, k, limits);
     if (us >= best.estimate_us) continue;
@@ -147,7 +145,7 @@ struct Launchers {
           // Which kernel it is follows from the orders.
           using Epilogue = std::conditional_t<
               a.value == Order::rows, StoreOrUpdate<T>,
-              std::conditional_t<b.value == Order::rows, StoreSlope<T>, BiasCurve<T>>>;
+              std::conditional_t<b.value == Order::rows, StoreSlope<T>, BiasActivation<T>>>;
           const Limits limits = Kernel<V, Epilogue>::limits();
           if (limits.blocks == 0) return;
           const double flops = Family::kFlops * Family::kShare[variant];
@@ -173,7 +171,7 @@ struct Launchers {
                                .m = args.n,
                                .n = args.out,
                                .k = args.in};
-    const BiasCurve<T> epilogue{args.y, args.b, args.out, args.curve};
+    const BiasActivation<T> epilogue{args.y, args.b, args.out, args.activation};
     return launch_variant<Order::k, Order::k>(choice, operands, epilogue, memory, stream);
   }
 
@@ -186,7 +184,7 @@ struct Launchers {
                                .m = args.n,
                                .n = args.in,
                                .k = args.out};
-    const StoreSlope<T> epilogue{args.dx, args.saved, args.in, args.curve};
+    const StoreSlope<T> epilogue{args.dx, args.saved, args.in, args.activation};
     return launch_variant<Order::k, Order::rows>(choice, operands, epilogue, memory, stream);
   }
 

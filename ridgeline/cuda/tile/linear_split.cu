@@ -1,9 +1,9 @@
 #include <algorithm>
 
 #include "ridgeline/cuda/device/async_copy.cuh"
-#include "ridgeline/cuda/plain/curve.cuh"
+#include "ridgeline/cuda/plain/activation.cuh"
 #include "ridgeline/cuda/tile/linear_split.h"
-#include "ridgeline/cuda/tile/mma_wide.cuh"
+#include "ridgeline/cuda/tile/mma_tf32_fp64.cuh"
 
 namespace ridgeline::cuda {
 namespace {
@@ -24,9 +24,9 @@ struct Shares {
   int64_t tiles;
   int splits;  // of k
 
-  Shares(int64_t n, int64_t in, int64_t out, int processors)
+  Shares(int64_t n, int64_t in, int64_t out, int sms)
       : tiles((n + kSide - 1) / kSide * ((out + kSide - 1) / kSide)),
-        splits(int(std::min<int64_t>(processors / tiles, in / kLeastShare))) {}
+        splits(int(std::min<int64_t>(sms / tiles, in / kLeastShare))) {}
 };
 
 // A warp's sums over its unit of a stage. The lane's two numbers are neighbours, 2t and 2t + 1
@@ -127,27 +127,27 @@ __global__ void __launch_bounds__(256)
   float sum = args.b != nullptr ? args.b[at % args.out] : 0.0f;
 #pragma unroll 16
   for (int split = 0; split < splits; ++split) sum += parts[split * count + at];
-  args.y[at] = curve_value(args.curve, sum);
+  args.y[at] = activation_value(args.activation, sum);
 }
 
 }  // namespace
 
-const char* refuse_linear_split(int64_t n, int64_t in, int64_t out, int processors) {
+const char* refuse_linear_split(int64_t n, int64_t in, int64_t out, int sms) {
   if (in % 4 != 0) return "takes inputs that come in fours";
   // Below that there are tiles enough, or sums too short, to split k.
-  return Shares(n, in, out, processors).splits >= 4 ? "" : "takes few results over long sums only";
+  return Shares(n, in, out, sms).splits >= 4 ? "" : "takes few results over long sums only";
 }
 
-size_t linear_split_workspace(int64_t n, int64_t in, int64_t out, int processors) {
-  return size_t(Shares(n, in, out, processors).splits) * size_t(n) * size_t(out) * 4;
+size_t linear_split_workspace(int64_t n, int64_t in, int64_t out, int sms) {
+  return size_t(Shares(n, in, out, sms).splits) * size_t(n) * size_t(out) * 4;
 }
 
-cudaError_t launch_linear_split(const LinearArgs<float>& args, int processors, float* workspace,
+cudaError_t launch_linear_split(const LinearArgs<float>& args, int sms, float* workspace,
                                 cudaStream_t stream) {
   const cudaError_t error = cudaFuncSetAttribute(
       linear_split_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
   if (error != cudaSuccess) return error;
-  const Shares shares(args.n, args.in, args.out, processors);
+  const Shares shares(args.n, args.in, args.out, sms);
   const dim3 grid(unsigned(shares.tiles), unsigned(shares.splits));
   linear_split_kernel<<<grid, kThreads, kShared, stream>>>(args, workspace);
   const int64_t count = int64_t(args.n) * args.out;

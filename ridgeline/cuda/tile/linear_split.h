@@ -11,9 +11,9 @@
 namespace ridgeline::cuda {
 
 // Why the kernel does not take such a layer; "" when it does.
-const char* refuse_linear_split(int64_t n, int64_t in, int64_t out, int processors);
-size_t linear_split_workspace(int64_t n, int64_t in, int64_t out, int processors);  // bytes
-cudaError_t launch_linear_split(const LinearArgs<float>& args, int processors, float* workspace,
+const char* refuse_linear_split(int64_t n, int64_t in, int64_t out, int sms);
+size_t linear_split_workspace(int64_t n, int64_t in, int64_t out, int sms);  // bytes
+cudaError_t launch_linear_split(const LinearArgs<float>& args, int sms, float* workspace,
                                 cudaStream_t stream);
 
 }  // namespace ridgeline::cuda

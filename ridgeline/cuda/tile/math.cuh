@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ridgeline/cuda/tile/mma_wide.cuh"
+#include "ridgeline/cuda/tile/mma_tf32_fp64.cuh"
 #include "ridgeline/cuda/tile/stage.cuh"
 
 // The inner products of the tile kernels. A math says how a block's threads divide a tile of kM x
@@ -8,7 +8,7 @@
 // the tile sum i of a thread belongs.
 namespace ridgeline::cuda::tile {
 
-// A tile and its pipeline. kBlocks of it are meant to share a multiprocessor.
+// A tile and its pipeline. kBlocks of it are meant to share an SM.
 template <int kTileM, int kTileN, int kTileDepth, int kTileStages, int kTileBlocks>
 struct Shape {
   static constexpr int kM = kTileM, kN = kTileN, kDepth = kTileDepth, kStages = kTileStages;

@@ -4,7 +4,7 @@
 
 namespace ridgeline::cuda::tile {
 
-// For fp64 products, which are slow: eight warps, one block a multiprocessor. Tiles of 128 x 128
+// For fp64 products, which are slow: eight warps, one block an SM. Tiles of 128 x 128
 // and, where it divides the work better, 96 x 128; 64 x 64 for small products.
 template <typename Unit, TileMath kTileMath, int kRate>
 struct Fp64Family {
@@ -33,7 +33,7 @@ struct Fp64Family {
   }
 };
 
-// For tf32 products, which are fast: warps of 64 x 64 and two blocks a multiprocessor, so that each
+// For tf32 products, which are fast: warps of 64 x 64 and two blocks an SM, so that each
 // factor read and rounded serves many products. kSplit: the factors' rests need registers too, so
 // warps of 64 x 32.
 template <typename Unit, TileMath kTileMath, int kRate, bool kSplit>

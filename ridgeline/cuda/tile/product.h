@@ -2,10 +2,10 @@
 
 #include <memory>
 
-#include "ridgeline/cuda/row.h"
+#include "ridgeline/cuda/kernel.h"
 #include "ridgeline/cuda/tile/tile.h"
 
-// What the rows made of tile kernels share.
+// What the kernels made of tiles share.
 namespace ridgeline::cuda {
 
 inline TileMath tile_math(Precision precision, DType dtype) {

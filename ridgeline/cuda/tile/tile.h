@@ -55,7 +55,7 @@ struct TileGradXArgs {
   T* dx;
   int n, in, out;
   const T* saved;
-  Curve curve;
+  ActivationFn activation;
 };
 
 // The gradient of a layer's weights, stored or applied (as in plain/gemm.h), and what a training

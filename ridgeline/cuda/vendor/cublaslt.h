@@ -5,7 +5,7 @@
 namespace ridgeline::cuda {
 
 // NVIDIA's library of products, opened when first wanted: the tool starts on machines without it,
-// and the rows that need it are then refused with the reason.
+// and the kernels that need it are then refused with the reason.
 class CublasLt {
  public:
   CublasLt();

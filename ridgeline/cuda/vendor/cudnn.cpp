@@ -59,7 +59,8 @@ void* Cudnn::handle() const {
   cudnnHandle_t handle = nullptr;
   const cudnnStatus_t status = api_->create(&handle);
   if (status != CUDNN_STATUS_SUCCESS) {
-    throw_error(ErrorKind::device, "cuDNN does not start: {}; leave its rows out or mend it",
+    throw_error(ErrorKind::device,
+                "cuDNN does not start: {}; exclude its kernels or fix the installation",
                 api_->status_text(status));
   }
   return handle_ = handle;

@@ -12,7 +12,7 @@
 #ifdef RIDGELINE_HAVE_CUDNN
 namespace ridgeline::cuda {
 
-// cuDNN's descriptors of one recurrent layer, batch first, all items of full length. It orders
+// cuDNN's descriptors of one recurrent layer, batch first, all samples of full length. It orders
 // gates as we do. Not to be copied.
 class CudnnRnn {
  public:

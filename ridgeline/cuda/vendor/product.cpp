@@ -106,7 +106,7 @@ void PreparedProduct::search(const ProductOperands* operands, size_t workspace, 
     api_.preference_set(preference, what, &value, sizeof(value));
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t(workspace));
-  // Splits of k are added in the accumulating type and in order: no result in less precision than
+  // Splits of k are added in the accumulator dtype and in order: no result in less precision than
   // asked for, the same bits every time.
   set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   const auto align = [&](cublasLtMatmulPreferenceAttributes_t what, const void* p) {

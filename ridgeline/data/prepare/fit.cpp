@@ -3,7 +3,7 @@
 #include <set>
 #include <utility>
 
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 #include "ridgeline/data/prepare/preparation.h"
 #include "ridgeline/data/prepare/training_blocks.h"
 

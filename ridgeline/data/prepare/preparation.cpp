@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 
 namespace ridgeline::data {
 namespace {

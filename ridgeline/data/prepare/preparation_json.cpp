@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 #include "ridgeline/data/prepare/preparation.h"
 #include "ridgeline/data/prepare/strict_json.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <utility>
 
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 
 namespace ridgeline::data {
 namespace {

@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "ridgeline/core/text.h"
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 #include "ridgeline/data/prepare/feature.h"
 #include "ridgeline/data/prepare/training_blocks.h"
 

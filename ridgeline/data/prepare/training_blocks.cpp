@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 
 namespace ridgeline::data {
 namespace {

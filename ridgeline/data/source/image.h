@@ -33,7 +33,7 @@ std::optional<ImageInfo> png_info(std::span<const std::byte> bytes, const std::s
 std::optional<ImageInfo> jpeg_info(std::span<const std::byte> bytes, const std::string& file);
 
 // All pixels, in the image's own channels. 16 bits are scaled to 8, palettes looked up,
-// transparency dropped and CMYK turned to RGB, as Pillow's convert() does. Throws data on any
+// transparency dropped and CMYK converted to RGB, as Pillow's convert() does. Throws data on any
 // damage: what libjpeg would patch with grey is an error here.
 DecodedImage decode_png(std::span<const std::byte> bytes, const std::string& file);
 DecodedImage decode_jpeg(std::span<const std::byte> bytes, const std::string& file);

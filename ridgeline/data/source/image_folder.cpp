@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "ridgeline/core/text.h"
+#include "ridgeline/core/text_format.h"
 #include "ridgeline/core/thread_pool.h"
-#include "ridgeline/core/words.h"
 #include "ridgeline/data/resize.h"
 #include "ridgeline/data/source/detect.h"
 

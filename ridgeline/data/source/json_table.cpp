@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 #include "ridgeline/data/source/json_column.h"
 #include "ridgeline/data/text_reader.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ridgeline/core/text.h"
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 #include "ridgeline/data/record_buffer.h"
 #include "ridgeline/data/source/npy_header.h"
 #include "ridgeline/data/source/text_column.h"

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 
 namespace ridgeline::data {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "ridgeline/core/error.h"
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 #include "ridgeline/data/source/npy.h"
 #include "ridgeline/data/source/zip.h"
 

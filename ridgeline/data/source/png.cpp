@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "ridgeline/core/error.h"
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 #include "ridgeline/data/source/array_file.h"
 #include "ridgeline/data/source/image.h"
 

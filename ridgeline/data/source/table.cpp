@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "ridgeline/core/text.h"
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 #include "ridgeline/data/csv.h"
 #include "ridgeline/data/source/number.h"
 
@@ -57,13 +57,13 @@ class TableReader {
     reader_.skip(size_t(at - window.data()), lines);
   }
 
-  // Takes the record at `at` as number `row` of the block and moves behind it, or leaves `at` where
-  // it was. A line end follows somewhere.
-  bool take_plain_record(const char*& at, int64_t row) {
+  // Takes the record at `at` as number `record` of the block and moves behind it, or leaves `at`
+  // where it was. A line end follows somewhere.
+  bool take_plain_record(const char*& at, int64_t record) {
     const char* next = at;
     const size_t columns = format_.columns.size();
-    double* numbers = numbers_.data() + size_t(row) * columns;
-    std::string_view* words = words_.data() + size_t(row) * columns;
+    double* numbers = numbers_.data() + size_t(record) * columns;
+    std::string_view* words = words_.data() + size_t(record) * columns;
     for (size_t c = 0; c < columns; ++c) {
       const bool number = format_.columns[c].kind() == TableColumn::Kind::number;
       if (!(number ? take_number(next, numbers[c]) : take_word(next, words[c]))) return false;
@@ -101,14 +101,14 @@ class TableReader {
     return ends && seen < 0x80 && !is_missing_word(word);
   }
 
-  void add_block(int64_t rows) {
+  void add_block(int64_t records) {
     const size_t columns = format_.columns.size();
     for (size_t c = 0; c < columns; ++c) {
       TableColumn& column = format_.columns[c];
       if (column.kind() == TableColumn::Kind::number) {
-        column.add(numbers_.data() + c, columns, size_t(rows));
+        column.add(numbers_.data() + c, columns, size_t(records));
       } else {
-        for (size_t r = 0; r < size_t(rows); ++r) column.add(words_[r * columns + c]);
+        for (size_t r = 0; r < size_t(records); ++r) column.add(words_[r * columns + c]);
       }
     }
   }

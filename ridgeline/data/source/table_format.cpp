@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "ridgeline/core/text.h"
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 #include "ridgeline/data/csv.h"
 #include "ridgeline/data/source/number.h"
 

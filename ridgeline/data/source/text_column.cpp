@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 
 namespace ridgeline::data {
 namespace {

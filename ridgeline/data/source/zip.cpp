@@ -8,7 +8,7 @@
 
 #include "ridgeline/core/error.h"
 #include "ridgeline/core/shape.h"
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 #include "ridgeline/data/source/array_file.h"
 #include "ridgeline/data/source/zip_stream.h"
 

@@ -6,7 +6,7 @@
 #include <array>
 
 #include "ridgeline/core/error.h"
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 #include "ridgeline/data/source/array_file.h"
 
 namespace ridgeline::data {

@@ -11,7 +11,7 @@
 #include <limits>
 #include <vector>
 
-#include "ridgeline/core/claim_memory.h"
+#include "ridgeline/core/reserve_memory.h"
 
 // Whether MPI takes memory of a GPU: an extension of Open MPI's that others have too. Null where
 // the library that is found at run time has none.
@@ -92,11 +92,11 @@ class MpiTransport final : public Transport {
   void barrier() override { check(MPI_Barrier(world_), "MPI_Barrier"); }
 
   void broadcast(void* data, size_t bytes, int root) override {
-    // In pieces: counts are ints.
-    constexpr size_t kPiece = size_t{1} << 30;
+    // Sent in chunks, because counts are ints.
+    constexpr size_t kChunk = size_t{1} << 30;
     auto* at = static_cast<std::byte*>(data);
-    for (size_t done = 0; done < bytes; done += kPiece) {
-      const size_t part = std::min(kPiece, bytes - done);
+    for (size_t done = 0; done < bytes; done += kChunk) {
+      const size_t part = std::min(kChunk, bytes - done);
       check(MPI_Bcast(at + done, int(part), MPI_BYTE, root, world_), "MPI_Bcast");
     }
   }
@@ -164,10 +164,10 @@ class MpiTransport final : public Transport {
           "MPI_Win_shared_query");
       segments[size_t(r)] = next_page(segments[size_t(r)]);
     }
-    // What is beyond `least` takes no memory until it is claimed.
-    int claimed = claim_memory(segments[size_t(rank_)], least) ? 1 : 0;
-    check(MPI_Allreduce(MPI_IN_PLACE, &claimed, 1, MPI_INT, MPI_MIN, world_), "MPI_Allreduce");
-    if (claimed == 0) return {};
+    // What is beyond `least` takes no memory until it is reserved.
+    int reserved = reserve_memory(segments[size_t(rank_)], least) ? 1 : 0;
+    check(MPI_Allreduce(MPI_IN_PLACE, &reserved, 1, MPI_INT, MPI_MIN, world_), "MPI_Allreduce");
+    if (reserved == 0) return {};
     return {std::move(segments), bytes};
   }
 
@@ -226,10 +226,10 @@ class MpiTransport final : public Transport {
   // A rank's share of the shared memory that is left, the same on all: containers have little of it
   // (64 MiB by default), and MPI itself wants some.
   size_t free_bytes() {
-    struct statvfs room {};
+    struct statvfs disk {};
     uint64_t bytes = std::numeric_limits<uint64_t>::max();
-    if (::statvfs("/dev/shm", &room) == 0 && room.f_blocks != 0) {  // 0: no limit
-      bytes = uint64_t(room.f_bavail) * room.f_frsize / uint64_t(size_);
+    if (::statvfs("/dev/shm", &disk) == 0 && disk.f_blocks != 0) {  // 0: no limit
+      bytes = uint64_t(disk.f_bavail) * disk.f_frsize / uint64_t(size_);
     }
     check(MPI_Allreduce(MPI_IN_PLACE, &bytes, 1, MPI_UINT64_T, MPI_MIN, world_), "MPI_Allreduce");
     return size_t(bytes);

@@ -10,6 +10,7 @@
 
 #include "ridgeline/core/file.h"
 #include "ridgeline/core/json.h"
+#include "ridgeline/plan/kernel_aliases.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -40,21 +41,28 @@ std::string text(const json& entry, const char* key, const json& outer) {
   return {};
 }
 
-// The row that a line is of: "cuda.mlp_step.bytes", of a plan's rows the first.
-std::string first_row(const json& entry) {
-  const auto rows = entry.find("rows");
-  if (rows == entry.end() || !rows->is_array() || rows->empty()) return text(entry, "row", {});
-  return rows->front().is_string() ? rows->front().get<std::string>() : "";
+// The kernel of a line, by today's name: "cuda.mlp_step.fp16_split_u8", or "plan: ..." for what the
+// planner took. Results kept by earlier versions call it "row".
+std::string kernel_of(const json& entry) {
+  const std::string name = text(entry, entry.contains("kernel") ? "kernel" : "row", {});
+  return current_kernel_name(name);
 }
 
-// What the kinds of lines have to tell them apart, in the order of a name. A way is a family of
-// rows; what a planner took is compared whichever it was.
+// The first of a plan's kernels, or the line's only one. Earlier versions call them "rows".
+std::string first_kernel(const json& entry) {
+  const auto kernels = entry.find(entry.contains("kernels") ? "kernels" : "rows");
+  if (kernels == entry.end() || !kernels->is_array() || kernels->empty()) return kernel_of(entry);
+  return kernels->front().is_string() ? kernels->front().get<std::string>() : "";
+}
+
+// The keys that tell lines of each kind apart, in the order of a name. A way is a family of
+// kernels; what a planner took is compared whichever kernel it was.
 struct Kind {
   const char* first;  // a line that has it is one of these
   std::initializer_list<const char*> keys;
 };
 const Kind kKinds[] = {{"network", {}},
-                       {"cell", {"hidden", "layers", "steps", "pass", "row"}},
+                       {"cell", {"hidden", "layers", "steps", "pass", "kernel"}},
                        {"part", {"shape", "pass", "way"}},
                        {"op", {"m", "n", "k", "way"}}};
 
@@ -63,10 +71,11 @@ std::string work_of(const json& entry, const json& outer) {
   for (const Kind& kind : kKinds) {
     std::string name = text(entry, kind.first, {});
     if (name.empty()) continue;
-    const bool planned = text(entry, "row", {}).starts_with("plan: ");
+    const bool planned = kernel_of(entry).starts_with("plan: ");
     for (const char* key : kind.keys) {
-      std::string value = text(entry, key, {});
-      if (planned && (key == std::string_view("row") || key == std::string_view("way"))) {
+      const bool is_kernel = key == std::string_view("kernel");
+      std::string value = is_kernel ? kernel_of(entry) : text(entry, key, {});
+      if (planned && (is_kernel || key == std::string_view("way"))) {
         value = "plan";
       }
       if (!value.empty()) name += fmt::format(" {} {}", key, value);
@@ -77,7 +86,7 @@ std::string work_of(const json& entry, const json& outer) {
     }
     // The host's threads are none of a GPU's.
     const std::string threads = text(entry, "threads", outer);
-    if (!threads.empty() && first_row(entry).find("cuda.") == std::string::npos) {
+    if (!threads.empty() && first_kernel(entry).find("cuda.") == std::string::npos) {
       name += " threads " + threads;
     }
     // Said only where it is not the precision's own: files from before it was stated still fit.
@@ -104,8 +113,8 @@ void collect(const json& lines, const json& outer, std::vector<BenchResult>& res
   }
 }
 
-// Of an object: bench deepbench writes "lines", scripts/bench keeps "rows", scripts/gpu-check the
-// "figures" of each section.
+// Collects the lines of an object: bench deepbench writes them as "lines", scripts/bench as "rows"
+// of a table, and scripts/gpu-check as "figures" of each section.
 void collect_kept(const json& document, std::vector<BenchResult>& results) {
   const json& figures = document.contains("figures") ? document["figures"] : document;
   for (const char* key : {"lines", "rows", "bench"}) {

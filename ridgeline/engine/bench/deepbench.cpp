@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ridgeline/core/json.h"
-#include "ridgeline/engine/bench/row_times.h"
+#include "ridgeline/engine/bench/kernel_times.h"
 #include "ridgeline/engine/clock.h"
 #include "ridgeline/prof/ceilings.h"
 
@@ -67,17 +67,17 @@ Program conv_program(const DeepbenchConv& conv, ConvPass pass, Precision precisi
   return program;
 }
 
-// How recurrent layers are timed on a GPU where --rows does not say: what the planner takes beside
-// the library, and no rows that only ladders climb: gate by gate, x's product step by step, plain
-// kernels. By those a pass of 1500 steps is ten thousand launches.
+// Chooses how recurrent layers are timed on a GPU if --kernels does not say: what the planner takes
+// beside the library, without the kernels that exist only for ladders (gate by gate, x's product
+// step by step, plain): they make ten thousand launches for a pass of 1500 steps.
 void leave_out_rungs(RnnBenchOptions& options) {
-  if (!options.run.rows.empty() || choose_device(options.run.device).kind != DeviceKind::cuda) {
+  if (!options.run.kernels.empty() || choose_device(options.run.device).kind != DeviceKind::cuda) {
     return;
   }
-  options.rows = {"plan", "cudnn"};
-  options.run.rows = {"!cuda.rnn*.plain", "!cuda.rnn*.gate_products"};
+  options.kernels = {"plan", "cudnn"};
+  options.run.kernels = {"!cuda.rnn*.plain", "!cuda.rnn*.gate_products"};
   for (const char* way : {"one_product", "streams", "fused", "transposed"}) {
-    options.run.rows.push_back(fmt::format("!cuda.rnn.{}", way));
+    options.run.kernels.push_back(fmt::format("!cuda.rnn.{}", way));
   }
 }
 
@@ -136,7 +136,7 @@ class Bench {
       options.seconds = options_.seconds;
       for (const GemmBenchLine& line : bench_gemm(options)) {
         add({"gemm", fmt::format("m={} n={} k={}", shape.m, shape.n, shape.k), name(shape.op),
-             line.way, line.row, line.vendor, line.us, line.us_min, line.flops_per_second,
+             line.way, line.kernel, line.vendor, line.us, line.us_min, line.flops_per_second,
              line.limit_fraction});
       }
     });
@@ -153,7 +153,7 @@ class Bench {
         const Program program = conv_program(c, pass, options_.run.precision);
         for (const WayTime& way : time_ways(program, machine, options_.seconds)) {
           const double rate = program.flops() / way.seconds;
-          add({"conv", shape, name(pass), way.way, way.row, way.vendor, 1e6 * way.seconds,
+          add({"conv", shape, name(pass), way.way, way.kernel, way.vendor, 1e6 * way.seconds,
                1e6 * way.least, rate, most > 0 ? rate / most : 0});
         }
       }
@@ -212,13 +212,13 @@ std::vector<DeepbenchLine> bench_deepbench(const DeepbenchOptions& options) {
 }
 
 DeepbenchLine deepbench_line(const DeepbenchRnn& layer, const RnnBenchLine& line) {
-  const std::string way = line.row.substr(line.row.find('.', line.row.find('.') + 1) + 1);
+  const std::string way = line.kernel.substr(line.kernel.find('.', line.kernel.find('.') + 1) + 1);
   return {"rnn",
           fmt::format("cell={} hidden={} batch={} steps={}", layer.cell, layer.hidden, layer.batch,
                       layer.steps),
           line.training ? "training" : "forward",
-          line.row.starts_with("plan: ") ? "plan" : way,
-          line.row,
+          line.kernel.starts_with("plan: ") ? "plan" : way,
+          line.kernel,
           way.starts_with("cudnn") || way.starts_with("onednn"),
           line.median_us * double(layer.steps),
           line.min_us * double(layer.steps),
@@ -227,11 +227,11 @@ DeepbenchLine deepbench_line(const DeepbenchRnn& layer, const RnnBenchLine& line
 }
 
 std::string deepbench_csv(const std::vector<DeepbenchLine>& lines) {
-  std::string text = "part,shape,pass,way,row,vendor,us,rate,limit_fraction\n";
+  std::string text = "part,shape,pass,way,kernel,vendor,us,rate,limit_fraction\n";
   for (const DeepbenchLine& line : lines) {
-    text +=
-        fmt::format("{},{},{},{},{},{},{:.6g},{:.6g},{:.4g}\n", line.part, line.shape, line.pass,
-                    line.way, line.row, int(line.vendor), line.us, line.rate, line.limit_fraction);
+    text += fmt::format("{},{},{},{},{},{},{:.6g},{:.6g},{:.4g}\n", line.part, line.shape,
+                        line.pass, line.way, line.kernel, int(line.vendor), line.us, line.rate,
+                        line.limit_fraction);
   }
   return text;
 }
@@ -244,7 +244,7 @@ std::string deepbench_json(const std::vector<DeepbenchLine>& lines, const RunCon
                    {"shape", line.shape},
                    {"pass", line.pass},
                    {"way", line.way},
-                   {"row", line.row},
+                   {"kernel", line.kernel},
                    {"vendor", line.vendor},
                    {"us", line.us},
                    {"us_min", line.us_min},

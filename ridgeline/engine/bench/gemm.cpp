@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
-#include "ridgeline/engine/bench/row_times.h"
+#include "ridgeline/engine/bench/kernel_times.h"
 
 namespace ridgeline::engine {
 namespace {
 
-// Reads are of the role of weights: those are filled with random numbers when rows are timed, and
-// a GPU multiplies zeros faster than it multiplies anything else.
+// Reads are of the role of weights: those are filled with random numbers when kernels are timed,
+// and a GPU multiplies zeros faster than it multiplies anything else.
 Program make_program(const GemmShape& shape, Precision precision) {
   Program program;
   program.precision = precision;
@@ -68,13 +68,13 @@ std::vector<GemmBenchLine> bench_gemm(const GemmBenchOptions& options) {
     const auto fastest = std::ranges::min_element(ways, {}, &WayTime::seconds);
     for (auto way = ways.begin(); way != ways.end(); ++way) {
       const double rate = shape.flops() / way->seconds;
-      lines.push_back({shape, way->way, way->row, way->vendor, 1e6 * way->seconds, 1e6 * way->least,
-                       rate, peak > 0 ? rate / peak : 0, way == fastest});
+      lines.push_back({shape, way->way, way->kernel, way->vendor, 1e6 * way->seconds,
+                       1e6 * way->least, rate, peak > 0 ? rate / peak : 0, way == fastest});
       if (options.each) options.each(lines.back());
     }
   }
   if (lines.empty() && !options.shapes.empty()) {
-    throw_error(ErrorKind::usage, "bench: no row is left for these products; see --rows");
+    throw_error(ErrorKind::usage, "bench: no kernel is left for these products; see --kernels");
   }
   return lines;
 }

@@ -9,7 +9,7 @@
 namespace ridgeline::engine {
 
 // A product as BLAS names it, matrices column by column: C[m, n] = op(A) . op(B) with k terms.
-// A layer's forward pass is TN (m outputs, n items), the gradient of its input NN, that of its
+// A layer's forward pass is TN (m outputs, n samples), the gradient of its input NN, that of its
 // weights NT.
 enum class GemmOp { nn, tn, nt };
 const char* name(GemmOp op);
@@ -29,7 +29,7 @@ std::vector<GemmShape> gemm_sweep(const std::vector<GemmOp>& ops, const std::vec
 // One shape by one way of computing it.
 struct GemmBenchLine {
   GemmShape shape;
-  std::string way, row;
+  std::string way, kernel;
   bool vendor = false;
   double us = 0, us_min = 0, flops_per_second = 0;
   double limit_fraction = 0;  // of the measured ceiling of the precision; 0: not known
@@ -39,7 +39,7 @@ struct GemmBenchLine {
 struct GemmBenchOptions {
   RunConfig run;
   std::vector<GemmShape> shapes;
-  double seconds = 0.02;  // for each row
+  double seconds = 0.02;  // for each kernel
   std::function<void(const GemmBenchLine&)> each;
 };
 

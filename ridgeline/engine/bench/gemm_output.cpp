@@ -105,7 +105,7 @@ std::string vendor_finding(const Curves& curves) {
   const auto taken = std::ranges::count_if(ratios, [](double ratio) { return ratio < 1; });
   return fmt::format(
       "ours alone against the best library: {:.2f}x on average, at least {:.2f}x ({})\n"
-      "as planned, the faster of both: {:.2f}x on average; a library's row for {} of {}\n",
+      "as planned, the faster of both: {:.2f}x on average; a library's kernel for {} of {}\n",
       geometric_mean(ratios), least, where, geometric_mean(planned), taken, ratios.size());
 }
 
@@ -121,12 +121,12 @@ std::string gemm_bench_findings(const std::vector<GemmBenchLine>& lines) {
 }
 
 std::string gemm_bench_csv(const std::vector<GemmBenchLine>& lines) {
-  std::string text = "op,m,n,k,way,row,us,tflops,limit_fraction\n";
+  std::string text = "op,m,n,k,way,kernel,us,tflops,limit_fraction\n";
   for (const GemmBenchLine& line : lines) {
     const GemmShape& s = line.shape;
     text +=
         fmt::format("{},{},{},{},{},{},{:.6g},{:.6g},{:.4g}\n", name(s.op), s.m, s.n, s.k, line.way,
-                    line.row, line.us, 1e-12 * line.flops_per_second, line.limit_fraction);
+                    line.kernel, line.us, 1e-12 * line.flops_per_second, line.limit_fraction);
   }
   return text;
 }
@@ -140,7 +140,7 @@ std::string gemm_bench_json(const std::vector<GemmBenchLine>& lines, const RunCo
                    {"n", s.n},
                    {"k", s.k},
                    {"way", line.way},
-                   {"row", line.row},
+                   {"kernel", line.kernel},
                    {"vendor", line.vendor},
                    {"planned", line.planned},
                    {"us", line.us},

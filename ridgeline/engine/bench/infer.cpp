@@ -22,17 +22,17 @@ constexpr int64_t kRepeats = 4;  // batches a launch
 // long as a launch takes it less than the device.
 constexpr double kSampleSeconds = 0.01;
 
-// Of one item. Texts say it themselves; images are looked at.
-Shape item_shape(const Config& config, const std::filesystem::path& data_dir) {
+// The shape of one sample: a text's config states it, images are looked at.
+Shape sample_shape(const Config& config, const std::filesystem::path& data_dir) {
   if (config.data.text) return {config.data.text->coding.length};
-  return load_data_part(config, config.data.name, data::Part::test, data_dir, 0, {}).item_shape();
+  return load_data_part(config, config.data.name, data::Part::test, data_dir, 0, {}).sample_shape();
 }
 
-// `rows` items of bytes that the network can meet, and labels nobody reads.
-data::ImageSet random_items(int64_t rows, const Shape& item, int64_t below) {
+// Samples of bytes that the network can meet, and labels that nobody reads.
+data::ImageSet random_samples(int64_t samples, const Shape& sample, int64_t below) {
   data::ImageSet set;
-  set.images = HostTensor(DType::uint8, item.prepend(rows));
-  set.labels = HostTensor(DType::int32, {rows});
+  set.images = HostTensor(DType::uint8, sample.prepend(samples));
+  set.labels = HostTensor(DType::int32, {samples});
   set.classes = 1;
   const Philox random{1, streams::kSample};
   auto bytes = set.images.span<uint8_t>();
@@ -50,7 +50,7 @@ std::vector<OpTime> time_ops(const Program& program, Machine& machine, double se
     OpTime time{describe(op), {}, {}, 0};
     for (const WayTime& way : time_ways(program, machine, seconds, at)) {
       WayTime& best = way.vendor ? time.library : time.ours;
-      if (best.row.empty() || way.seconds < best.seconds) best = way;
+      if (best.kernel.empty() || way.seconds < best.seconds) best = way;
     }
     if (const auto ceilings = machine.ceilings()) {
       time.floor = prof::limit_of(flops(op), bytes(op), program.precision, *ceilings).seconds();
@@ -63,9 +63,9 @@ std::vector<OpTime> time_ops(const Program& program, Machine& machine, double se
 nlohmann::json to_json(const OpTime& time) {
   nlohmann::json json{{"op", time.op}, {"us_floor", 1e6 * time.floor}};
   const auto put = [&](const std::string& who, const WayTime& way) {
-    if (way.row.empty()) return;
+    if (way.kernel.empty()) return;
     json["us" + who] = 1e6 * way.seconds;
-    json["row" + who] = way.row;
+    json["kernel" + who] = way.kernel;
   };
   put("", time.ours);
   put("_library", time.library);
@@ -78,17 +78,17 @@ InferBenchLine bench_infer(const Config& config, const std::filesystem::path& da
                            int64_t batch, double seconds, bool ops) {
   const Clock since_start;
   Machine machine(config.run);
-  nn::Model model = config.build_model(item_shape(config, data_dir));
+  nn::Model model = config.build_model(sample_shape(config, data_dir));
   model.initialise(config.train.seed);
   nn::LowerOptions options = lower_options(config, {}, int(model.output().numel()));
   options.mode = nn::Mode::infer;
   options.batch = batch;
   options.repeats = kRepeats;
-  options.set_rows = options.order_rows = batch * kRepeats;
+  options.set_samples = options.order_samples = batch * kRepeats;
   const int64_t codes = model.layers().front()->codes_below();
   ResidentSet set(machine.runtime(),
-                  random_items(options.set_rows, model.input(), codes > 0 ? codes : 256));
-  std::vector<int32_t> order(size_t(options.order_rows));
+                  random_samples(options.set_samples, model.input(), codes > 0 ? codes : 256));
+  std::vector<int32_t> order(size_t(options.order_samples));
   for (size_t i = 0; i < order.size(); ++i) order[i] = int32_t(i);
   set.set_order(order);
   nn::Lowered lowered = nn::lower(model, options);
@@ -125,7 +125,7 @@ InferBenchLine bench_infer(const Config& config, const std::filesystem::path& da
     const prof::Limit limit = prof::limit_of(runner.plan().program(), *ceilings);
     line.limit_fraction = 1e6 * limit.seconds() / line.median_us;
   }
-  line.rows = runner.row_names();
+  line.kernels = runner.kernel_names();
   if (ops) line.ops = time_ops(runner.plan().program(), machine, seconds / 10);
   return line;
 }
@@ -147,7 +147,7 @@ std::string infer_bench_json(const std::vector<InferBenchLine>& lines, const Con
                    {"ready_seconds", line.ready_seconds},
                    {"precision", std::string(name(config.run.precision))},
                    {"threads", resolve_threads(config.run.threads)},
-                   {"rows", line.rows},
+                   {"kernels", line.kernels},
                    {"ops", std::move(ops)}});
   }
   return dump_json(all, 2) + "\n";

@@ -3,19 +3,19 @@
 #include <string>
 #include <vector>
 
-#include "ridgeline/engine/bench/row_times.h"
+#include "ridgeline/engine/bench/kernel_times.h"
 #include "ridgeline/engine/config.h"
 
 namespace ridgeline::engine {
 
-// An op of the network by itself, by the fastest row that computes it alone; seconds.
+// The time of one op of the network by the fastest kernel that computes it alone; seconds.
 struct OpTime {
   std::string op;
-  WayTime ours, library;  // no row: none does
+  WayTime ours, library;  // no name: no kernel does
   double floor = 0;       // arithmetic or bytes at this machine's ceilings; 0: not measured
 };
 
-// Inference of a network with random weights on random items that lie on the device, from their
+// Inference of a network with random weights on random samples that lie on the device, from their
 // bytes to the probabilities of their classes there.
 struct InferBenchLine {
   int64_t batch = 0;
@@ -24,7 +24,7 @@ struct InferBenchLine {
   double flops_per_second = 0;
   double limit_fraction = 0;  // of this machine's limit, 0: ceilings not measured
   double ready_seconds = 0;   // planning and tuning
-  std::vector<std::string> rows;
+  std::vector<std::string> kernels;
   std::vector<OpTime> ops;
 };
 

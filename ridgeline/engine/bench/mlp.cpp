@@ -21,7 +21,7 @@ struct Network {
 };
 
 constexpr int kFeatures = 784, kClasses = 10;  // of the random set
-constexpr int64_t kRows = 12000;
+constexpr int64_t kSamples = 12000;
 // A sample: as many steps as a run makes between lines of its log, when it waits for the device. A
 // launch never goes past the end of an epoch, and an epoch may be few steps.
 constexpr int64_t kSampleSteps = 128;
@@ -50,7 +50,7 @@ Network parse_network(const std::string& text) {
     network.sizes.push_back(int(number(1 << 20)));
     if (network.sizes.back() == 0 || at == end || (*at != '-' && *at != ':')) break;
     if (*at++ == '-') continue;
-    network.batch = number(kRows);
+    network.batch = number(kSamples);
     break;
   }
   if (at != end || network.batch == 0 || network.sizes.size() < 2 ||
@@ -58,7 +58,7 @@ Network parse_network(const std::string& text) {
     throw_error(ErrorKind::usage,
                 "bench mlp: '{}' is no network; write sizes and batch as 784-512-10:128 (from {} "
                 "inputs to {} classes, a batch of up to {})",
-                text, kFeatures, kClasses, kRows);
+                text, kFeatures, kClasses, kSamples);
   }
   return network;
 }
@@ -92,10 +92,10 @@ Config make_config(const Network& network, const RunConfig& run) {
   return config;
 }
 
-data::ImageSet random_set(int64_t rows, uint64_t stream) {
+data::ImageSet random_set(int64_t samples, uint64_t stream) {
   data::ImageSet set;
-  set.images = HostTensor(DType::uint8, {rows, 28, 28});
-  set.labels = HostTensor(DType::int32, {rows});
+  set.images = HostTensor(DType::uint8, {samples, 28, 28});
+  set.labels = HostTensor(DType::int32, {samples});
   set.classes = 10;
   set.name = "random";
   const Philox random{1, stream};
@@ -137,7 +137,7 @@ BenchLine run_one(const Network& network, const BenchOptions& options, Machine& 
     line.limit_us = 1e6 * limit.seconds();
     line.limit_fraction = line.limit_us / line.median_us;
   }
-  line.rows = trainer.runner().row_names();
+  line.kernels = trainer.runner().kernel_names();
   return line;
 }
 
@@ -155,7 +155,7 @@ std::vector<BenchLine> bench_mlp(const BenchOptions& options) {
   const std::vector<Network> networks = networks_of(options);
   Machine machine(options.run);
   auto set = std::make_shared<data::DataSet>();
-  set->train = random_set(kRows, streams::kSample);
+  set->train = random_set(kSamples, streams::kSample);
   set->test = random_set(256, streams::kSample + 1);
   std::vector<BenchLine> lines;
   for (const Network& network : networks) {
@@ -179,7 +179,7 @@ std::string bench_json(const std::vector<BenchLine>& lines, const RunConfig& run
                    {"precision", std::string(name(run.precision))},
                    {"weights", weights_name(run)},
                    {"threads", resolve_threads(run.threads)},
-                   {"rows", line.rows}});
+                   {"kernels", line.kernels}});
   }
   return dump_json(all, 2) + "\n";
 }

@@ -17,7 +17,7 @@ struct BenchLine {
   double flops_per_second = 0;       // at the median
   double limit_us = 0;               // 0: the device has no measured ceilings
   double limit_fraction = 0;         // limit over median
-  std::vector<std::string> rows;
+  std::vector<std::string> kernels;
 };
 
 struct BenchOptions {

@@ -5,11 +5,11 @@
 namespace ridgeline::engine {
 namespace {
 
-data::ImageSet random_part(int64_t rows, const Shape& item, int classes, int below,
+data::ImageSet random_part(int64_t samples, const Shape& sample, int classes, int below,
                            uint64_t stream) {
   data::ImageSet set;
-  set.images = HostTensor(DType::uint8, item.prepend(rows));
-  set.labels = HostTensor(DType::int32, {rows});
+  set.images = HostTensor(DType::uint8, sample.prepend(samples));
+  set.labels = HostTensor(DType::int32, {samples});
   set.classes = classes;
   set.name = "random";
   const Philox random{1, stream};
@@ -24,11 +24,11 @@ data::ImageSet random_part(int64_t rows, const Shape& item, int classes, int bel
 
 }  // namespace
 
-std::shared_ptr<const data::DataSet> random_data(int64_t rows, const Shape& item, int classes,
+std::shared_ptr<const data::DataSet> random_data(int64_t samples, const Shape& sample, int classes,
                                                  int below) {
   auto set = std::make_shared<data::DataSet>();
-  set->train = random_part(rows, item, classes, below, streams::kSample);
-  set->test = random_part(256, item, classes, below, streams::kSample + 1);
+  set->train = random_part(samples, sample, classes, below, streams::kSample);
+  set->test = random_part(256, sample, classes, below, streams::kSample + 1);
   return set;
 }
 

@@ -121,8 +121,8 @@ RnnBenchLine time_plan(const Work& work, const Program& program, Planned planned
                     0,
                     0,
                     {}};
-  for (const Choice& choice : planned.choices) line.rows.push_back(choice.row->name);
-  line.row = line.rows.front();
+  for (const Choice& choice : planned.choices) line.kernels.push_back(choice.kernel->name);
+  line.kernel = line.kernels.front();
   Plan plan(runtime, program, std::move(planned.choices), outside.externals());
   // One graph on a GPU, also of a plan of one step: a loop of launches would measure the host.
   const std::function<void()> run = runtime.capture([&plan] { plan.run(); }, 1);
@@ -151,41 +151,44 @@ RnnBenchLine time_plan(const Work& work, const Program& program, Planned planned
   return line;
 }
 
-// Whether a row is asked for by part of its name; those of the products after a loop always are.
-bool asked_for(const Impl& row, const RnnBenchOptions& options) {
-  const bool loop = row.name.find("rnn_grad_") == std::string::npos;
-  return options.rows.empty() || !loop ||
-         std::ranges::any_of(options.rows, [&](const std::string& part) {
-           return row.name.find(part) != std::string::npos;
+// Whether a kernel is asked for by part of its name; those of the products after a loop always are.
+bool asked_for(const Kernel& kernel, const RnnBenchOptions& options) {
+  const bool loop = kernel.name.find("rnn_grad_") == std::string::npos;
+  return options.kernels.empty() || !loop ||
+         std::ranges::any_of(options.kernels, [&](const std::string& part) {
+           return kernel.name.find(part) != std::string::npos;
          });
 }
 
-// Rows that can begin the program, but for references.
-std::vector<std::string> first_rows(const Program& program, const Table& all, Machine& machine) {
+// Kernels that can begin the program, but for references.
+std::vector<std::string> first_kernels(const Program& program, const KernelTable& all,
+                                       Machine& machine) {
   std::vector<std::string> names;
-  for (const Impl& row : all) {
-    if (row.target != machine.device().kind || !row.covers || row.traits.fallback) continue;
-    if (row.covers({program, 0, machine.runtime()}).ops > 0) names.push_back(row.name);
+  for (const Kernel& kernel : all) {
+    if (kernel.target != machine.device().kind || !kernel.covers || kernel.traits.fallback)
+      continue;
+    if (kernel.covers({program, 0, machine.runtime()}).ops > 0) names.push_back(kernel.name);
   }
   return names;
 }
 
 // Plans over the table of a run, kept for other runs, or over parts of it. The cache knows a plan
-// by its program alone, so that of a part must not get there; times of rows hold for every table.
-// Times measured more hastily than a run's own stay here.
+// by its program alone, so that of a part must not get there; times of kernels hold for every
+// table. Times measured more hastily than a run's own stay here.
 class Planner {
  public:
   Planner(const Program& program, Machine& machine, double seconds)
       : program_(program), machine_(machine), options_(machine.plan_options()) {
-    hasty_ = seconds < options_.seconds_per_row;
-    if (hasty_) options_.seconds_per_row = seconds;
+    hasty_ = seconds < options_.seconds_per_kernel;
+    if (hasty_) options_.seconds_per_kernel = seconds;
   }
   Planned whole() {
-    if (hasty_) return part(machine_.rows());
-    return plan_program(program_, machine_.rows(), machine_.runtime(), options_, machine_.cache());
+    if (hasty_) return part(machine_.kernels());
+    return plan_program(program_, machine_.kernels(), machine_.runtime(), options_,
+                        machine_.cache());
   }
-  Planned part(const Table& table) {
-    DeviceStopwatch stopwatch(program_, machine_.runtime(), options_.seconds_per_row,
+  Planned part(const KernelTable& table) {
+    DeviceStopwatch stopwatch(program_, machine_.runtime(), options_.seconds_per_kernel,
                               hasty_ ? &own_ : machine_.cache());
     return plan_program(program_, table, machine_.runtime(), options_, stopwatch);
   }
@@ -205,37 +208,37 @@ void run_one(const Work& work, const RnnBenchOptions& options, Machine& machine,
   Planner planner(program, machine, options.seconds);
   const auto ceilings = machine.ceilings();
   const double limit = ceilings ? prof::limit_of(program, *ceilings).seconds() : 0;
-  const auto time_table = [&](const Table* part) {  // null: all rows, as a run plans
+  const auto time_table = [&](const KernelTable* part) {  // null: all kernels, as a run plans
     Planned planned;
     try {
       planned = part == nullptr ? planner.whole() : planner.part(*part);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::usage) throw;
-      return;  // the row begins the program, so it, or what follows, was not asked for
+      return;  // the kernel begins the program, so it, or what follows, was not asked for
     }
     lines.push_back(
         time_plan(work, program, std::move(planned), outside, machine.runtime(), options.seconds));
     if (limit > 0)
       lines.back().limit_fraction = limit / (1e-6 * lines.back().median_us * double(work.steps));
-    if (part == nullptr) lines.back().row = "plan: " + lines.back().row;
+    if (part == nullptr) lines.back().kernel = "plan: " + lines.back().kernel;
     if (options.each) options.each(lines.back());
   };
-  // What the planner takes it takes of all rows: the way back may be by one that was not asked for.
-  if (std::ranges::find(options.rows, "plan") != options.rows.end()) {
+  // The planner chooses among all kernels: the backward pass may take one that was not asked for.
+  if (std::ranges::find(options.kernels, "plan") != options.kernels.end()) {
     time_table(nullptr);
   }
-  Table all;
-  for (const Impl& row : machine.rows()) {
-    if (asked_for(row, options)) all.push_back(row);
+  KernelTable all;
+  for (const Kernel& kernel : machine.kernels()) {
+    if (asked_for(kernel, options)) all.push_back(kernel);
   }
-  for (Impl& row : peer_rows()) {
-    if (asked_for(row, options)) all.push_back(std::move(row));
+  for (Kernel& kernel : peer_kernels()) {
+    if (asked_for(kernel, options)) all.push_back(std::move(kernel));
   }
-  const std::vector<std::string> rows = first_rows(program, all, machine);
-  for (const std::string& row : rows) {
-    Table table;  // the others that could take the first op are left out
-    for (const Impl& each : all) {
-      if (each.name == row || std::ranges::find(rows, each.name) == rows.end()) {
+  const std::vector<std::string> kernels = first_kernels(program, all, machine);
+  for (const std::string& kernel : kernels) {
+    KernelTable table;  // the others that could take the first op are left out
+    for (const Kernel& each : all) {
+      if (each.name == kernel || std::ranges::find(kernels, each.name) == kernels.end()) {
         table.push_back(each);
       }
     }
@@ -263,18 +266,20 @@ std::vector<RnnBenchLine> bench_rnn(const RnnBenchOptions& options, Machine& mac
     }
   }
   if (lines.empty()) {
-    throw_error(ErrorKind::usage,
-                "bench: no row of a recurrent layer is left; see --only, --rows, --precision");
+    throw_error(
+        ErrorKind::usage,
+        "bench: no kernel of a recurrent layer is left; see --only, --kernels, --precision");
   }
   return lines;
 }
 
 std::string rnn_bench_csv(const std::vector<RnnBenchLine>& lines) {
-  std::string text = "cell,hidden,batch,steps,layers,pass,row,us_min,us_median,flops_per_second\n";
+  std::string text =
+      "cell,hidden,batch,steps,layers,pass,kernel,us_min,us_median,flops_per_second\n";
   for (const RnnBenchLine& line : lines) {
     text += fmt::format("{},{},{},{},{},{},{},{:.6g},{:.6g},{:.6g}\n", line.cell, line.hidden,
                         line.batch, line.steps, line.layers, line.training ? "training" : "forward",
-                        line.row, line.min_us, line.median_us, line.flops_per_second);
+                        line.kernel, line.min_us, line.median_us, line.flops_per_second);
   }
   return text;
 }
@@ -288,14 +293,14 @@ std::string rnn_bench_json(const std::vector<RnnBenchLine>& lines, const RunConf
                    {"steps", line.steps},
                    {"layers", line.layers},
                    {"pass", line.training ? "training" : "forward"},
-                   {"row", line.row},
+                   {"kernel", line.kernel},
                    {"us_min", line.min_us},
                    {"us_median", line.median_us},
                    {"flops_per_second", line.flops_per_second},
                    {"limit_fraction", line.limit_fraction},
                    {"precision", std::string(name(run.precision))},
                    {"threads", resolve_threads(run.threads)},
-                   {"rows", line.rows}});
+                   {"kernels", line.kernels}});
   }
   return dump_json(all, 2) + "\n";
 }
@@ -310,7 +315,7 @@ std::string rnn_bench_svg(const std::vector<RnnBenchLine>& lines) {
   const std::set<int64_t>& places = by_batch ? batch : hidden;
   std::map<std::string, std::map<int64_t, double>> series;
   for (const RnnBenchLine& line : lines) {
-    std::string title = fmt::format("{} {} {}", line.cell, line.row,
+    std::string title = fmt::format("{} {} {}", line.cell, line.kernel,
                                     line.training ? "forward + backward" : "forward");
     if (by_batch && hidden.size() > 1) title += fmt::format(" H={}", line.hidden);
     series[title][by_batch ? line.batch : line.hidden] = line.median_us;

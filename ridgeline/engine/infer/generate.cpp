@@ -13,7 +13,8 @@
 namespace ridgeline::engine {
 namespace {
 
-// The same weights for sequences of one character: no weight's shape depends on the steps.
+// Returns a model with the same weights for sequences of one character: no weight's shape depends
+// on the number of steps.
 nn::Model one_step_model(const LoadedModel& loaded) {
   nn::Model model = loaded.config.build_model({1});
   const auto& from = loaded.model.params();
@@ -32,7 +33,7 @@ nn::Model one_step_model(const LoadedModel& loaded) {
   return model;
 }
 
-// A plan of one row and one step whose recurrent state stays from call to call.
+// A plan of one sample and one step whose recurrent state stays from call to call.
 class Speaker {
  public:
   explicit Speaker(const LoadedModel& loaded)

@@ -7,7 +7,7 @@
 
 #include "ridgeline/core/communicator.h"
 #include "ridgeline/engine/model_io.h"
-#include "ridgeline/engine/stream/items.h"
+#include "ridgeline/engine/stream/samples.h"
 #include "ridgeline/engine/stream/times.h"
 
 namespace ridgeline::engine {
@@ -20,7 +20,7 @@ struct InferOptions {
   InferFormat format = InferFormat::automatic;
   InputOptions input;
   bool outputs = true;           // of each class; else labels alone
-  int64_t batch = 0;             // rows a launch and a chunk; 0: by the device
+  int64_t batch = 0;             // samples a launch and a chunk; 0: by the device
   int decoders = 0;              // threads that parse and encode texts; 0: by the machine
   std::filesystem::path report;  // folder for report.html; empty: none
   // Of several ranks:
@@ -33,7 +33,7 @@ struct InferOptions {
 };
 
 struct InferReport {
-  int64_t rows = 0;
+  int64_t samples = 0;
   double startup = 0;  // seconds until the first engine was ready
   double seconds = 0;  // from then until the last result was written
   int stopped_by = 0;  // a signal's number; the results so far are in `unfinished`
@@ -45,15 +45,16 @@ struct InferReport {
   std::string to_json() const;
 };
 
-// Whether a file that begins so is an output of infer(); of a rank's own part of one.
+// Return whether a file that begins so is an output of infer(), or a rank's own part of one.
 bool is_infer_output(std::string_view head);
 bool is_infer_part(std::string_view head);
 
-// Labels and probabilities of every item of `input`: an IDX file of bytes, raw bytes item after
-// item, or texts (CSV, lines, JSON lines) for a model of characters; plain or gzip, of any size.
-// CSV has the header index,label,p0,...; JSON is one object a line. A model that was trained with
-// mse has outputs of any size instead of probabilities: y0,... . An `output` of "-" is stdout; a
-// file appears when it is whole, and until then, or after a fault, what there is of it is in
+// Writes labels and probabilities of every sample of `input`: an IDX file of bytes, raw bytes
+// sample after sample, or texts (CSV, lines, JSON lines) for a model of characters; plain or gzip,
+// of any size. CSV has the header index,label,p0,...; JSON is one object a line. A model that was
+// trained with mse has outputs of any size instead of probabilities: y0,... . An `output` of "-" is
+// stdout; a file appears when it is whole, and until then, or after a fault, what there is of it is
+// in
 // `<output>.part`; neither replaces a file that is no output of infer(). With several ranks the
 // root's report says it all.
 InferReport infer(const std::filesystem::path& model, const std::filesystem::path& input,

@@ -13,7 +13,7 @@ nn::Lowered lower_inference(const Config& config, const nn::Model& model,
   nn::LowerOptions options = lower_options(config, scaling, classes);
   options.mode = nn::Mode::infer;
   options.predictions = answer == Answer::labels;
-  options.batch = options.set_rows = options.order_rows = batch;
+  options.batch = options.set_samples = options.order_samples = batch;
   return nn::lower(model, options);
 }
 
@@ -41,14 +41,14 @@ Predictor::Predictor(Machine& machine, const Config& config, const nn::Model& mo
   runner_ = std::make_unique<Runner>(machine_, lowered_, shared);
 }
 
-std::vector<double> Predictor::run(std::span<const uint8_t> items) {
-  load(items);
+std::vector<double> Predictor::run(std::span<const uint8_t> samples) {
+  load(samples);
   runner_->launch(0, 1);
   return outputs();
 }
 
-void Predictor::load(std::span<const uint8_t> items) {
-  machine_.runtime().upload(images_.data(), items.data(), items.size());
+void Predictor::load(std::span<const uint8_t> samples) {
+  machine_.runtime().upload(images_.data(), samples.data(), samples.size());
 }
 
 void Predictor::compute() {

@@ -9,25 +9,25 @@
 
 namespace ridgeline::engine {
 
-// What is asked of a model: all its outputs, or the largest class of each item alone, which leaves
+// What is asked of a model: all its outputs, or only the largest class of each sample, which leaves
 // the outputs where they were computed.
 enum class Answer { outputs, labels };
 
 // A model's answers for chunks of images: a plan and the memory it works on.
 class Predictor {
  public:
-  // The weights of `model` are copied to the device; `batch` is the most items a call takes.
+  // The weights of `model` are copied to the device; `batch` is the most samples a call takes.
   // `memory_ready` is called when only the plan is left to make.
   Predictor(Machine& machine, const Config& config, const nn::Model& model,
             const data::Scaling& scaling, int classes, int64_t batch,
             const std::function<void()>& memory_ready = {}, Answer answer = Answer::outputs);
 
-  // Outputs [batch, classes] of items given as bytes: probabilities, or what the last layer of a
-  // model trained with mse gives. Rows past those given mean nothing.
-  std::vector<double> run(std::span<const uint8_t> items);
+  // Returns the outputs [batch, classes] of samples given as bytes: probabilities, or what the last
+  // layer of a model trained with mse gives. Outputs past the samples given mean nothing.
+  std::vector<double> run(std::span<const uint8_t> samples);
 
-  // The same in its parts, for who wants to know how long each takes.
-  void load(std::span<const uint8_t> items);
+  // The parts of run(), for callers that time each.
+  void load(std::span<const uint8_t> samples);
   void compute();  // waits for the device
   std::vector<double> outputs() const;
   std::vector<int32_t> labels() const;  // [batch], of Answer::labels

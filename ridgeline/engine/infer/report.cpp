@@ -30,11 +30,14 @@ std::string counts_chart(const std::string& title, const std::string& x_title,
 
 }  // namespace
 
-InferPage::InferPage(int64_t classes, const Shape& item, bool probabilities)
-    : item_(item), probabilities_(probabilities), labels_(size_t(classes)), certainty_(kTenths) {}
+InferPage::InferPage(int64_t classes, const Shape& sample, bool probabilities)
+    : sample_(sample),
+      probabilities_(probabilities),
+      labels_(size_t(classes)),
+      certainty_(kTenths) {}
 
 void InferPage::add(int64_t index, int64_t label, std::span<const double> outputs,
-                    std::span<const uint8_t> item) {
+                    std::span<const uint8_t> sample) {
   ++labels_[size_t(label)];
   const double largest = outputs[size_t(label)];
   if (std::isnan(largest)) return;  // the weights are of no use
@@ -47,7 +50,7 @@ void InferPage::add(int64_t index, int64_t label, std::span<const double> output
   }
   if (!probabilities_) doubt.certainty = largest - doubt.second_output;
   if (doubts_.size() == kDoubts && doubt.certainty >= doubts_.back().certainty) return;
-  doubt.item.assign(item.begin(), item.end());
+  doubt.sample.assign(sample.begin(), sample.end());
   const auto at =
       std::upper_bound(doubts_.begin(), doubts_.end(), doubt.certainty,
                        [](double value, const Doubt& d) { return value < d.certainty; });
@@ -59,13 +62,13 @@ void InferPage::write(const std::filesystem::path& folder, const InferReport& re
                       const std::string& model, const std::string& input,
                       const std::string& machine) const {
   prof::Page page("Inference", fmt::format("{} on {}", model, input));
-  page.section(
-      "Summary",
-      prof::figures_html({{grouped(double(report.rows)), "inputs"},
-                          {grouped(report.seconds > 0 ? double(report.rows) / report.seconds : 0),
-                           "inputs a second"},
-                          {duration(report.seconds), "in the network"},
-                          {std::to_string(labels_.size()), "classes"}}));
+  page.section("Summary",
+               prof::figures_html(
+                   {{grouped(double(report.samples)), "inputs"},
+                    {grouped(report.seconds > 0 ? double(report.samples) / report.seconds : 0),
+                     "inputs a second"},
+                    {duration(report.seconds), "in the network"},
+                    {std::to_string(labels_.size()), "classes"}}));
   std::vector<std::string> classes, tenths;
   for (size_t i = 0; i < labels_.size(); ++i) classes.push_back(std::to_string(i));
   for (size_t i = 0; i < kTenths; ++i) tenths.push_back(fmt::format("{:.1f}", double(i) / kTenths));
@@ -75,7 +78,7 @@ void InferPage::write(const std::filesystem::path& folder, const InferReport& re
                                            tenths, certainty_));
   }
   std::string html;
-  const auto [height, width] = image_extent(item_);
+  const auto [height, width] = image_extent(sample_);
   for (const Doubt& doubt : doubts_) {
     const auto shown = [&](double output) {
       return probabilities_ ? fmt::format("{:.0f} %", 100 * output) : fmt::format("{:.4g}", output);
@@ -84,7 +87,7 @@ void InferPage::write(const std::filesystem::path& folder, const InferReport& re
                         doubt.label, shown(doubt.output), doubt.second, shown(doubt.second_output));
     if (height > 0) {
       html +=
-          prof::grey_image_html(doubt.item, width, height, fmt::format("input {}", doubt.index));
+          prof::grey_image_html(doubt.sample, width, height, fmt::format("input {}", doubt.index));
     }
     html += "</div>\n";
   }

@@ -11,15 +11,15 @@ namespace ridgeline::engine {
 
 struct InferReport;
 
-// What a page about an inference run needs, gathered as its results come: how often each label was
-// given, how sure the model was, and the items it was least sure of.
+// Gathers what the page about an inference run shows, as its results come: how often each label was
+// given, how sure the model was, and the samples it was least sure of.
 class InferPage {
  public:
   // Outputs are `probabilities`, or values of any size.
-  InferPage(int64_t classes, const Shape& item, bool probabilities);
+  InferPage(int64_t classes, const Shape& sample, bool probabilities);
 
   void add(int64_t index, int64_t label, std::span<const double> outputs,
-           std::span<const uint8_t> item);
+           std::span<const uint8_t> sample);
   // report.html in `folder`.
   void write(const std::filesystem::path& folder, const InferReport& report,
              const std::string& model, const std::string& input, const std::string& machine) const;
@@ -29,10 +29,10 @@ class InferPage {
     int64_t index, label, second;
     double output, second_output;
     double certainty;  // the probability; of other outputs the distance of the two largest
-    std::vector<uint8_t> item;
+    std::vector<uint8_t> sample;
   };
 
-  Shape item_;
+  Shape sample_;
   bool probabilities_;
   std::vector<int64_t> labels_;     // how often each was given
   std::vector<int64_t> certainty_;  // tenths of the probability of the label given, if it is one

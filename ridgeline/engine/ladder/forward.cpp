@@ -10,9 +10,9 @@
 namespace ridgeline::engine {
 namespace {
 
-constexpr int64_t kCheckedItems = 2;  // reference loops over a large net take a second an item
+constexpr int64_t kCheckedSamples = 2;  // reference loops over a large net take a second a sample
 
-// The items' logits but for a constant each: what probabilities still tell.
+// The samples' logits up to a constant each, which is what probabilities still tell.
 std::vector<double> centred_logits(std::span<const double> probabilities, int64_t classes) {
   std::vector<double> all;
   for (size_t first = 0; first < probabilities.size(); first += size_t(classes)) {
@@ -51,33 +51,34 @@ double relative_error(const std::vector<double>& got, const std::vector<double>&
 }
 
 nn::Model initial_model(const RungWork& work) {
-  nn::Model model = work.config.build_model(work.set->train.item_shape());
+  nn::Model model = work.config.build_model(work.set->train.sample_shape());
   model.initialise(work.config.train.seed);
   return model;
 }
 
-// The items of this process: all, or an equal share of each rank.
-std::span<const uint8_t> items_of(const RungWork& work, int64_t batch) {
-  const data::ImageSet& items = work.set->train;
-  const auto bytes = items.images.span<const uint8_t>();
+// The samples of this process: all of them, or its equal share.
+std::span<const uint8_t> samples_of(const RungWork& work, int64_t batch) {
+  const data::ImageSet& samples = work.set->train;
+  const auto bytes = samples.images.span<const uint8_t>();
   const Communicator* ranks = work.ranks();
   const Range part =
       ranks != nullptr ? split(batch, ranks->rank(), ranks->size()) : Range{0, batch};
-  const auto item = size_t(items.item_shape().numel());
-  return bytes.subspan(size_t(part.begin) * item, size_t(part.end - part.begin) * item);
+  const auto sample_bytes = size_t(samples.sample_shape().numel());
+  return bytes.subspan(size_t(part.begin) * sample_bytes,
+                       size_t(part.end - part.begin) * sample_bytes);
 }
 
 void check(const RungWork& work, const nn::Model& model, Predictor& predictor, RungResult& result) {
   const data::Scaling scaling = scaling_for(work.config.data.scale, work.set->train);
-  const auto bytes = items_of(work, result.batch);
-  const auto item = size_t(model.input().numel());
-  const int64_t count = std::min(kCheckedItems, int64_t(bytes.size() / item));
+  const auto bytes = samples_of(work, result.batch);
+  const auto sample_bytes = size_t(model.input().numel());
+  const int64_t count = std::min(kCheckedSamples, int64_t(bytes.size() / sample_bytes));
   const int64_t classes = work.set->train.classes;
-  const auto some = bytes.first(size_t(count) * item);
+  const auto some = bytes.first(size_t(count) * sample_bytes);
   Config plain_config = work.config;
   plain_config.run.precision =
       work.config.run.precision == Precision::fp64 ? Precision::fp64 : Precision::fp32;
-  plain_config.run.rows.clear();
+  plain_config.run.kernels.clear();
   Machine plain = Machine::reference();
   Predictor reference(plain, plain_config, model, scaling, int(classes), count);
   const auto want = centred_logits(reference.run(some), classes);
@@ -96,9 +97,9 @@ void check(const RungWork& work, const nn::Model& model, Predictor& predictor, R
 // What one step of the rung is. Bytes are on the device and probabilities stay there, unless the
 // rung says otherwise.
 std::function<void()> step_of(const RungWork& work, Predictor& predictor,
-                              std::span<const uint8_t> items) {
+                              std::span<const uint8_t> samples) {
   Runner& runner = predictor.runner();
-  if (work.rung.from_host) return [&predictor, items] { predictor.run(items); };
+  if (work.rung.from_host) return [&predictor, samples] { predictor.run(samples); };
   if (!work.rung.launches_alone) return [&runner] { runner.launch(0, 1); };
   return [&runner] {
     runner.set_inputs(0, 0, {});
@@ -134,11 +135,11 @@ double time_forward(const RungWork& work, const std::function<void()>& once) {
 void measure_forward(const RungWork& work, RungResult& result) {
   const nn::Model model = initial_model(work);
   const data::Scaling scaling = scaling_for(work.config.data.scale, work.set->train);
-  const auto items = items_of(work, result.batch);
+  const auto samples = samples_of(work, result.batch);
   Predictor predictor(work.machine, work.config, model, scaling, work.set->train.classes,
-                      int64_t(items.size()) / model.input().numel());
+                      int64_t(samples.size()) / model.input().numel());
   check(work, model, predictor, result);
-  const double seconds = time_forward(work, step_of(work, predictor, items));
+  const double seconds = time_forward(work, step_of(work, predictor, samples));
   fill_times(1e6 * seconds, predictor.runner(), work.machine, result);
 }
 

@@ -16,8 +16,8 @@ Config config_of(const Ladder& ladder, const Rung& rung, const RunConfig& run) {
   config.train.batch = rung.batch > 0 ? rung.batch : ladder.batch;
   config.run = run;
   config.run.precision = rung.precision;
-  config.run.rows.assign(rung.rows.begin(), rung.rows.end());
-  config.run.rows.insert(config.run.rows.end(), run.rows.begin(), run.rows.end());
+  config.run.kernels.assign(rung.kernels.begin(), rung.kernels.end());
+  config.run.kernels.insert(config.run.kernels.end(), run.kernels.begin(), run.kernels.end());
   if (rung.threads > 0) config.run.threads = rung.threads;
   return config;
 }
@@ -79,7 +79,7 @@ class Climber {
         measure(rung, config, result);
       }
     } catch (const Error& error) {
-      // A row or precision that is not here: the rung cannot be made, which is no fault of the
+      // A kernel or precision that is not here: the rung cannot be made, which is no fault of the
       // others.
       if (error.kind() != ErrorKind::usage) throw;
       result.skipped = error.what();
@@ -89,11 +89,12 @@ class Climber {
 
  private:
   static std::shared_ptr<const data::DataSet> data_for(const Ladder& ladder) {
-    int64_t rows = ladder.forward ? ladder.batch : 40 * ladder.batch;
+    int64_t samples = ladder.forward ? ladder.batch : 40 * ladder.batch;
     for (const auto* rungs : {&ladder.cpu, &ladder.cuda}) {
-      for (const Rung& rung : *rungs) rows = std::max(rows, rung.batch);
+      for (const Rung& rung : *rungs) samples = std::max(samples, rung.batch);
     }
-    return random_data(rows, ladder.item, ladder.classes, ladder.codes > 0 ? ladder.codes : 256);
+    return random_data(samples, ladder.sample, ladder.classes,
+                       ladder.codes > 0 ? ladder.codes : 256);
   }
 
   void measure(const Rung& rung, const Config& config, RungResult& result) {
@@ -133,7 +134,7 @@ double unit_roundoff(Precision precision) {
 void fill_times(double us_per_step, Runner& runner, Machine& machine, RungResult& result) {
   result.us_per_step = us_per_step;
   result.us_per_input = us_per_step / double(result.batch);
-  result.rows = runner.row_names();
+  result.kernels = runner.kernel_names();
   if (const auto ceilings = machine.ceilings()) {
     // Of one rank's share, which all ranks that have a device of their own compute at once.
     const prof::Limit limit = prof::limit_of(runner.plan().program(), *ceilings);
@@ -153,20 +154,21 @@ void refuse_unknown(const std::string& wanted, const std::vector<Rung>& rungs) {
               names);
 }
 
-// Which rows a rung may take is what it shows; fewer of them can be asked for.
-void refuse_added(const std::vector<std::string>& rows) {
-  for (const std::string& pattern : rows) {
+// Which kernels a rung may take is what it shows; fewer of them can be asked for.
+void refuse_added(const std::vector<std::string>& kernels) {
+  for (const std::string& pattern : kernels) {
     if (pattern.starts_with('!')) continue;
-    throw_error(ErrorKind::usage,
-                "--rows {}: each rung of a ladder has rows of its own; '!NAME' takes rows away "
-                "from all of them",
-                pattern);
+    throw_error(
+        ErrorKind::usage,
+        "--kernels {}: each rung of a ladder has kernels of its own; '!NAME' takes kernels away "
+        "from all of them",
+        pattern);
   }
 }
 }  // namespace
 
 LadderResult climb(const Ladder& ladder, const LadderOptions& options) {
-  refuse_added(options.run.rows);
+  refuse_added(options.run.kernels);
   LadderResult result;
   result.ladder = ladder.name;
   const Device device = choose_device(options.run.device);

@@ -13,27 +13,28 @@ namespace ridgeline::engine {
 // One step of an optimisation history: what it may use. Everything else is as in any other run, so
 // a rung measures the engine itself and no code of its own.
 struct Rung {
-  const char* name;               // "fusion"
-  const char* what;               // for people, a few words
-  std::vector<const char*> rows;  // patterns of the rows it may use (RunConfig::rows); empty: all
-  int64_t batch = 0;              // 0: the ladder's
-  int threads = 0;                // 0: the run's
-  bool launches_alone = false;    // each row launched by itself: no graph, no steps in one launch
-  bool from_host = false;         // items come from the host's memory, and answers go back there
-  bool ranks = false;             // several processes: one a GPU, or a core each (LadderOptions)
+  const char* name;  // "fusion"
+  const char* what;  // for people, a few words
+  std::vector<const char*>
+      kernels;        // patterns of the kernels it may use (RunConfig::kernels); empty: all
+  int64_t batch = 0;  // 0: the ladder's
+  int threads = 0;    // 0: the run's
+  bool launches_alone = false;  // each kernel launched by itself: no graph, no steps in one launch
+  bool from_host = false;       // samples come from the host's memory, and answers go back there
+  bool ranks = false;           // several processes: one a GPU, or a core each (LadderOptions)
   Precision precision = Precision::fp32;
   double founding_us = 0;  // an input, as the founding record states it; 0: it does not
 };
 
 struct Ladder {
   const char* name;     // "mlp"
-  const char* network;  // TOML of [model] and [train], for items of `item` and `classes`
-  Shape item;
-  int codes = 0;  // items are codes below this; 0: bytes
+  const char* network;  // TOML of [model] and [train], for samples of shape `sample` and `classes`
+  Shape sample;
+  int codes = 0;  // samples are codes below this; 0: bytes
   int classes;
   int64_t batch;
   std::vector<Rung> cpu, cuda;
-  bool forward = false;  // items to probabilities; else training steps
+  bool forward = false;  // samples to probabilities; else training steps
 };
 
 // All of them. To add one, add its entry to ladders.cpp.
@@ -54,7 +55,7 @@ struct RungResult {
   double error = 0,
          bound = 0;  // against the reference: of the weights after a few steps, or logits
   double founding_us = 0;
-  std::vector<std::string> rows;
+  std::vector<std::string> kernels;
   std::string skipped;  // why it did not run
 };
 
@@ -74,9 +75,9 @@ struct LadderResult {
   std::vector<RungResult> rungs;
 };
 
-// Climbs: each rung is first compared with the reference rows, then timed. Throws numeric when one
-// is wrong. A rung that this machine or build cannot make is skipped, with its reason. Collective
-// over options.ranks.
+// Climbs: each rung is first compared with the reference kernels, then timed. Throws numeric when
+// one is wrong. A rung that this machine or build cannot make is skipped, with its reason.
+// Collective over options.ranks.
 LadderResult climb(const Ladder& ladder, const LadderOptions& options);
 
 std::string ladder_head();

@@ -47,7 +47,7 @@ std::string to_json_text(const LadderResult& result) {
       entry["total_gain"] = rung.total_gain;
       entry["error"] = rung.error;
       entry["bound"] = rung.bound;
-      entry["rows"] = rung.rows;
+      entry["kernels"] = rung.kernels;
       if (rung.limit_fraction) entry["limit_fraction"] = *rung.limit_fraction;
     }
     if (rung.founding_us > 0) entry["founding_us"] = rung.founding_us;
@@ -81,7 +81,7 @@ LadderResult ladder_from_json(const std::string& text) {
     rung.error = entry.value("error", 0.0);
     rung.bound = entry.value("bound", 0.0);
     rung.founding_us = entry.value("founding_us", 0.0);
-    rung.rows = entry.value("rows", std::vector<std::string>{});
+    rung.kernels = entry.value("kernels", std::vector<std::string>{});
     if (entry.contains("limit_fraction")) rung.limit_fraction = entry.value("limit_fraction", 0.0);
     result.rungs.push_back(std::move(rung));
   }

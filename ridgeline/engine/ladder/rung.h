@@ -13,7 +13,7 @@
 // What a rung is measured by; for this folder alone.
 namespace ridgeline::engine {
 
-// The reference rows' weights before and after a few steps, one number after the other.
+// The reference kernels' weights before and after a few steps, one number after the other.
 struct ReferenceSteps {
   std::vector<double> start, after;
 };
@@ -36,8 +36,8 @@ struct RungWork {
   bool agreed(bool mine) const { return ranks() != nullptr ? ranks()->from_root(mine) : mine; }
 };
 
-// Compare with the reference rows (throws numeric when it is wrong), then fill in times and rows:
-// of training steps, or of the way from bytes on the device to probabilities.
+// Compare with the reference kernels (throws numeric when it is wrong), then fill in times and
+// kernels: of training steps, or of the way from bytes on the device to probabilities.
 void measure_training(const RungWork& work, RungResult& result);
 void measure_forward(const RungWork& work, RungResult& result);
 

@@ -28,8 +28,8 @@ std::vector<double> trained(Trainer& trainer, int64_t steps) {
 
 // How far the change of the weights over a few steps may be from the reference's, relative to its
 // norm. A sum of n products rounded at random errs by about sqrt(n) roundings of its scale; eight
-// of them leave room for three products in a chain and the update. One row left out of a batch of n
-// errs by 1/n or more.
+// of them leave room for three products in a chain and the update. One sample left out of a batch
+// of n errs by 1/n or more.
 double bound_of(const Config& config, const nn::Model& model) {
   int64_t longest = config.train.batch;
   for (size_t i = 0; i < model.layers().size(); ++i) {

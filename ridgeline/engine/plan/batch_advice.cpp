@@ -25,7 +25,8 @@ bool has_peaked(const std::vector<BatchPoint>& points) {
   return points[last - 1].inputs_per_second() < before && points[last].inputs_per_second() < before;
 }
 
-// What an item adds to a step, from the two largest batches: small ones are mostly alignment.
+// The bytes that a sample adds to a step, from the two largest batches: small ones are mostly
+// alignment.
 double slope(const std::vector<BatchPoint>& points) {
   const BatchPoint& b = points.back();
   if (points.size() < 2) return double(b.memory) / double(b.batch);
@@ -40,8 +41,8 @@ BatchAdvice advise_batch(const Config& config, std::shared_ptr<const data::DataS
   Trainer trainer(machine, config, set);
   BatchAdvice advice;
   advice.free_bytes = free_memory(machine.runtime());
-  const int64_t rows = set->train.size();
-  for (int64_t batch = 1; batch <= rows; batch *= 2) {
+  const int64_t samples = set->train.size();
+  for (int64_t batch = 1; batch <= samples; batch *= 2) {
     const auto& points = advice.points;
     if (points.size() >= 2) {
       const double next = double(points.back().memory) + slope(points) * double(batch / 2);
@@ -52,12 +53,13 @@ BatchAdvice advise_batch(const Config& config, std::shared_ptr<const data::DataS
     advice.points.push_back({batch, step.seconds(), step.memory()});
   }
   const BatchPoint& last = advice.points.back();
-  advice.bytes_per_item = slope(advice.points);
+  advice.bytes_per_sample = slope(advice.points);
   const double room = double(advice.free_bytes) - double(last.memory);
-  const double fits =
-      advice.bytes_per_item > 0 ? double(last.batch) + room / advice.bytes_per_item : double(rows);
-  advice.whole_set = fits >= double(rows);
-  advice.largest = advice.whole_set ? rows : int64_t(fits);
+  const double fits = advice.bytes_per_sample > 0
+                          ? double(last.batch) + room / advice.bytes_per_sample
+                          : double(samples);
+  advice.whole_set = fits >= double(samples);
+  advice.largest = advice.whole_set ? samples : int64_t(fits);
   const auto rate = [](const BatchPoint& point) { return point.inputs_per_second(); };
   const auto best = std::ranges::max_element(advice.points, {}, rate);
   advice.fastest = best->batch;
@@ -83,15 +85,15 @@ std::string to_text(const BatchAdvice& advice) {
     fmt::format_to(out, "\nlargest batch: the whole training set of {} fits in memory\n",
                    advice.largest);
   } else {
-    fmt::format_to(out, "\nlargest batch: about {} ({}B free, {}B an item)\n", advice.largest,
-                   engineering(double(advice.free_bytes)), engineering(advice.bytes_per_item));
+    fmt::format_to(out, "\nlargest batch: about {} ({}B free, {}B a sample)\n", advice.largest,
+                   engineering(double(advice.free_bytes)), engineering(advice.bytes_per_sample));
   }
   return text;
 }
 
 std::string to_json_text(const BatchAdvice& advice) {
   nlohmann::json all = {
-      {"free_bytes", advice.free_bytes},  {"bytes_per_item", advice.bytes_per_item},
+      {"free_bytes", advice.free_bytes},  {"bytes_per_sample", advice.bytes_per_sample},
       {"largest", advice.largest},        {"whole_set", advice.whole_set},
       {"fastest", advice.fastest},        {"enough", advice.enough},
       {"points", nlohmann::json::array()}};

@@ -20,9 +20,9 @@ struct BatchPoint {
 struct BatchAdvice {
   std::vector<BatchPoint> points;  // by growing batch
   size_t free_bytes = 0;           // on the device, with weights and data in place
-  double bytes_per_item = 0;
+  double bytes_per_sample = 0;
   int64_t largest = 0;     // that fits; predicted from the memory of the points
-  bool whole_set = false;  // the training set has no more items than that
+  bool whole_set = false;  // the training set has no more samples than that
   int64_t fastest = 0;     // of the points, by inputs a second
   int64_t enough = 0;      // the smallest within a twentieth of that
 };

@@ -6,8 +6,8 @@
 
 #include "ridgeline/core/json.h"
 #include "ridgeline/core/text.h"
-#include "ridgeline/engine/carrier.h"
 #include "ridgeline/engine/load_data.h"
+#include "ridgeline/engine/mpi_info.h"
 #include "ridgeline/engine/progress.h"
 #include "ridgeline/engine/ranks.h"
 #include "ridgeline/engine/train/trainer.h"
@@ -41,10 +41,10 @@ void put_program(Out out, const nn::Lowered& lowered, const nn::Model& model) {
 }
 
 void put_choices(Out out, const Plan& plan, const Explanation& explanation) {
-  fmt::format_to(out, "\nchosen rows ({}):\n", explanation.source);
+  fmt::format_to(out, "\nchosen kernels ({}):\n", explanation.source);
   for (const Choice& choice : plan.choices()) {
     if (choice.converted >= 0) {
-      fmt::format_to(out, "  convert  {:<40}  value {} to {}\n", choice.row->name,
+      fmt::format_to(out, "  convert  {:<40}  value {} to {}\n", choice.kernel->name,
                      plan.program().info(choice.converted).name,
                      choice.to.empty() ? "plain" : choice.to);
       continue;
@@ -52,7 +52,7 @@ void put_choices(Out out, const Plan& plan, const Explanation& explanation) {
     const std::string span = choice.end - choice.begin == 1
                                  ? fmt::format("{}", choice.begin)
                                  : fmt::format("{}-{}", choice.begin, choice.end - 1);
-    fmt::format_to(out, "  {:>7}  {:<40}  {:>14}\n", span, choice.row->name,
+    fmt::format_to(out, "  {:>7}  {:<40}  {:>14}\n", span, choice.kernel->name,
                    micros(choice.seconds));
   }
   if (explanation.shortlist_seconds.empty()) return;
@@ -78,9 +78,9 @@ void put_candidates(Out out, const Program& program, const Explanation& explanat
     int others = 0;
     for (const Candidate* candidate : here) {
       const bool usable = candidate->cover.ops > 0;
-      // A row of another op or device says nothing worth reading about this one; the JSON has
+      // A kernel of another op or device says nothing worth reading about this one; the JSON has
       // them all.
-      const bool elsewhere = any && candidate->row->target != chosen->row->target;
+      const bool elsewhere = any && candidate->kernel->target != chosen->kernel->target;
       if (elsewhere || (!usable && candidate->cover.reason.starts_with("the next op"))) {
         ++others;
         continue;
@@ -90,17 +90,17 @@ void put_candidates(Out out, const Program& program, const Explanation& explanat
                                micros(candidate->seconds))
                  : "refused: " + candidate->cover.reason;
       fmt::format_to(out, "       {} {:<40}  {}\n", candidate->chosen ? '*' : ' ',
-                     candidate->row->name, what);
+                     candidate->kernel->name, what);
     }
     if (others > 0)
-      fmt::format_to(out, "         and {} of other ops and devices\n", counted(others, "row"));
+      fmt::format_to(out, "         and {} of other ops and devices\n", counted(others, "kernel"));
   }
 }
 
 json candidates_json(const Explanation& explanation) {
   json all = json::array();
   for (const Candidate& candidate : explanation.candidates) {
-    json entry = {{"row", candidate.row->name},
+    json entry = {{"kernel", candidate.kernel->name},
                   {"begin", candidate.begin},
                   {"ops", candidate.cover.ops},
                   {"chosen", candidate.chosen}};
@@ -114,7 +114,7 @@ json candidates_json(const Explanation& explanation) {
 json choices_json(const Plan& plan) {
   json all = json::array();
   for (const Choice& choice : plan.choices()) {
-    all.push_back({{"row", choice.row->name},
+    all.push_back({{"kernel", choice.kernel->name},
                    {"begin", choice.begin},
                    {"end", choice.end},
                    {"us", 1e6 * choice.seconds}});
@@ -139,7 +139,7 @@ PlanReport explain_plan(const Config& config, const std::filesystem::path& data_
   PlanReport report;
   Out out(report.text);
   if (several) {
-    fmt::format_to(out, "ranks: {} over {}\n", ranks->size(), to_string(carrier_of(*ranks)));
+    fmt::format_to(out, "ranks: {} over {}\n", ranks->size(), to_string(mpi_info_of(*ranks)));
   }
   put_program(out, runner.lowered(), trainer.model());
   put_choices(out, plan, runner.explanation());
@@ -151,13 +151,13 @@ PlanReport explain_plan(const Config& config, const std::filesystem::path& data_
   for (const Op& op : program.ops) ops.push_back(describe(op));
   json document = {
       {"ops", ops},
-      {"rows", choices_json(plan)},
+      {"kernels", choices_json(plan)},
       {"candidates", candidates_json(runner.explanation())},
       {"source", runner.explanation().source},
       {"tuning_seconds", runner.explanation().tuning_seconds},
       {"memory", {{"arena", memory.arena}, {"peak_live", memory.peak_live}, {"sum", memory.sum}}}};
   if (several) {
-    document["ranks"] = {{"count", ranks->size()}, {"carrier", to_json(carrier_of(*ranks))}};
+    document["ranks"] = {{"count", ranks->size()}, {"mpi", to_json(mpi_info_of(*ranks))}};
   }
   if (const auto ceilings = machine.ceilings()) {
     const prof::Limit limit = prof::limit_of(program, *ceilings);

@@ -14,7 +14,7 @@ struct PlanReport {
   std::string json;
 };
 
-// What `ridgeline plan` prints for the training step of a config: the program, the chosen rows,
+// What `ridgeline plan` prints for the training step of a config: the program, the chosen kernels,
 // every candidate with its time or why it was refused, memory and the limit. Of several ranks: of
 // the step they make together; collective.
 PlanReport explain_plan(const Config& config, const std::filesystem::path& data_dir,

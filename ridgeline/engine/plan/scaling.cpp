@@ -45,14 +45,14 @@ Scaling predict_scaling(const Config& config, const std::filesystem::path& data_
   }
   for (const int n : all) {
     if (n > scaling.batch) {
-      throw_error(ErrorKind::usage, "--ranks {}: more than the batch of {} has rows", n,
+      throw_error(ErrorKind::usage, "--ranks {}: more than the batch of {} has samples", n,
                   scaling.batch);
     }
     StepShare share(machine, trainer, scaling.batch, n);
     ScalingPoint point;
     point.ranks = n;
-    point.rows = share.rows();
-    point.rows_used = share.rows_used();
+    point.samples = share.samples();
+    point.kernels_used = share.kernels_used();
     point.compute = share.seconds();
     point.network_bytes = share.network_bytes();
     if (n > 1) point.pcie = pcie_seconds(machine.runtime(), share.bytes());
@@ -69,18 +69,18 @@ std::string to_text(const Scaling& scaling) {
   std::string text;
   const auto out = std::back_inserter(text);
   fmt::format_to(out,
-                 "a step of {} rows, {}FLOP, over ranks like this machine on a network of {}\n"
+                 "a step of {} samples, {}FLOP, over ranks like this machine on a network of {}\n"
                  "time = computing (measured here on a rank's share) + PCIe (measured) + network "
                  "(predicted)\n\n",
                  scaling.batch, engineering(scaling.flops), prof::to_string(scaling.network));
   fmt::format_to(out, "{:>6} {:>7} {:>12} {:>9} {:>12} {:>12} {:>8} {:>10} {:>12}\n", "ranks",
-                 "rows", "compute us", "PCIe us", "network us", "step us", "speedup", "efficiency",
-                 "if all hides");
+                 "samples", "compute us", "PCIe us", "network us", "step us", "speedup",
+                 "efficiency", "if all hides");
   const double one = scaling.points.front().step();
   for (const ScalingPoint& p : scaling.points) {
     fmt::format_to(
         out, "{:>6} {:>7} {:>12.1f} {:>9.1f} {:>12.1f} {:>12.1f} {:>8.2f} {:>8.0f} % {:>12.2f}\n",
-        p.ranks, p.rows, 1e6 * p.compute, 1e6 * p.pcie, 1e6 * p.network, 1e6 * p.step(),
+        p.ranks, p.samples, 1e6 * p.compute, 1e6 * p.pcie, 1e6 * p.network, 1e6 * p.step(),
         one / p.step(), 100 * one / p.step() / p.ranks, one / p.best_step());
   }
   return text;
@@ -94,8 +94,8 @@ std::string to_json_text(const Scaling& scaling) {
                         {"points", nlohmann::json::array()}};
   for (const ScalingPoint& p : scaling.points) {
     all["points"].push_back({{"ranks", p.ranks},
-                             {"rows", p.rows},
-                             {"rows_used", p.rows_used},
+                             {"samples", p.samples},
+                             {"kernels_used", p.kernels_used},
                              {"compute_us", 1e6 * p.compute},
                              {"pcie_us", 1e6 * p.pcie},
                              {"network_us", 1e6 * p.network},

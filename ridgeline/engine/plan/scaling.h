@@ -14,12 +14,12 @@ namespace ridgeline::engine {
 // what they send from the network's two numbers.
 struct ScalingPoint {
   int ranks = 1;
-  int64_t rows = 0;                    // the largest share of the batch
-  double compute = 0;                  // seconds, measured
-  double pcie = 0;                     // gradients to the host and back, of GPUs; measured
-  double network = 0;                  // predicted
-  double network_bytes = 0;            // that a rank sends
-  std::vector<std::string> rows_used;  // by name
+  int64_t samples = 0;                    // the largest share of the batch
+  double compute = 0;                     // seconds, measured
+  double pcie = 0;                        // gradients to the host and back, of GPUs; measured
+  double network = 0;                     // predicted
+  double network_bytes = 0;               // that a rank sends
+  std::vector<std::string> kernels_used;  // by name
   double step() const { return compute + pcie + network; }
   // Where all communication hides behind the computation.
   double best_step() const { return std::max(compute, pcie + network); }

@@ -10,7 +10,7 @@
 namespace ridgeline::engine {
 namespace {
 
-constexpr size_t kMost = 2;  // sentences: who gets more reads none
+constexpr size_t kMost = 2;  // sentences: nobody reads more
 
 // What fusing two neighbours would save.
 struct Fusion {
@@ -20,8 +20,8 @@ struct Fusion {
 
 Fusion best_fusion(const Profile& profile, const Program& program) {
   Fusion best;
-  for (size_t i = 0; i + 1 < profile.rows.size(); ++i) {
-    const RowProfile &a = profile.rows[i], &b = profile.rows[i + 1];
+  for (size_t i = 0; i + 1 < profile.kernels.size(); ++i) {
+    const KernelProfile &a = profile.kernels[i], &b = profile.kernels[i + 1];
     if (a.end != b.begin || a.begin == a.end || b.begin == b.end) continue;  // a conversion
     const double joined = prof::span_bytes(program, a.begin, b.end);
     const double saved = a.work.bytes + b.work.bytes - joined;
@@ -48,22 +48,22 @@ void advise_quiet(const Profile& profile, std::vector<std::string>& advice) {
                   percent(share)));
 }
 
-// Rows skip work (zeros behind a ReLU), find operands in caches and convolve with fewer
-// multiplications (by 2.8 at most), but no arithmetic is three times as fast as the fastest, nor a
-// launch or a barrier shorter than an empty one by half.
+// Kernels skip work (zeros behind a ReLU), find operands in caches and convolve with fewer
+// multiplications (by a factor of 2.8 at most), but no arithmetic is three times as fast as the
+// fastest measured, and no launch or barrier takes half the time of an empty one.
 void advise_ceilings(const Profile& profile, std::vector<std::string>& advice) {
   constexpr double kTooMuch = 1.5, kTooMuchArithmetic = 3, kNoticed = 0.05;
   for (const size_t i : profile.heaviest()) {
-    const RowProfile& row = profile.rows[i];
-    const prof::Roof roof = row.roofs.binding();
+    const KernelProfile& kernel = profile.kernels[i];
+    const prof::Roof roof = kernel.roofs.binding();
     const bool proves =
         roof == prof::Roof::compute || roof == prof::Roof::launch || roof == prof::Roof::barrier;
     const double most = roof == prof::Roof::compute ? kTooMuchArithmetic : kTooMuch;
-    if (!proves || row.fraction < most || row.share < kNoticed) continue;
+    if (!proves || kernel.fraction < most || kernel.share < kNoticed) continue;
     advice.push_back(fmt::format(
         "{} reaches {} of its {} roof: the ceilings of {} are too low, as on a machine that was "
         "busy then; measure them again with ridgeline info --measure.",
-        row.row, percent(row.fraction), prof::name(roof), profile.ceilings->date));
+        kernel.name, percent(kernel.fraction), prof::name(roof), profile.ceilings->date));
     return;
   }
 }
@@ -71,16 +71,17 @@ void advise_ceilings(const Profile& profile, std::vector<std::string>& advice) {
 void advise_launches(const Profile& profile, std::vector<std::string>& advice) {
   double bound = 0;
   size_t count = 0;
-  for (const RowProfile& row : profile.rows) {
-    // A row far above that roof has other troubles, however small the other roofs are.
-    if (row.roofs.binding() != prof::Roof::launch || row.fraction < 0.5) continue;
-    bound += row.share;
+  for (const KernelProfile& kernel : profile.kernels) {
+    // A kernel far above that roof has other troubles, however small the other roofs are.
+    if (kernel.roofs.binding() != prof::Roof::launch || kernel.fraction < 0.5) continue;
+    bound += kernel.share;
     ++count;
   }
   if (bound < 0.3) return;
   advice.push_back(fmt::format(
-      "{} of the rows' time is in {} launch-bound row{}: no kernel gets shorter than {} here, so "
-      "fewer, larger ones help: a larger train.batch, or a row that fuses them.",
+      "{} of the kernels' time is in {} launch-bound kernel{}: no launch gets shorter than {} "
+      "here, "
+      "so fewer, larger ones help: a larger train.batch, or a kernel that fuses them.",
       percent(bound), count, count == 1 ? "" : "s", micros(profile.ceilings->launch_seconds)));
 }
 
@@ -98,26 +99,27 @@ void advise_ranks(const Profile& profile, std::vector<std::string>& advice) {
 }
 
 void advise_gaps(const Profile& profile, std::vector<std::string>& advice) {
-  // Where a GPU's ranks talk through the host, what they wait for lies between the rows too.
+  // If a GPU's ranks talk through the host, their waiting lies between the kernels too.
   const bool sends = profile.ranks && profile.device != "cpu";
   const double gaps = profile.gaps - (sends ? profile.ranks->waited : 0);
   const double share = profile.total.median > 0 ? gaps / profile.total.median : 0;
   if (share < 0.1) return;
-  advice.push_back(fmt::format(
-      "{} of a step ({}) lies between the rows: {}.", percent(share), micros(gaps),
-      profile.device == "cpu"
-          ? "the host hands over from row to row; rows that cover more ops leave fewer seams"
-          : "capture more steps in a graph, or take rows that cover more ops"));
+  advice.push_back(
+      fmt::format("{} of a step ({}) lies between the kernels: {}.", percent(share), micros(gaps),
+                  profile.device == "cpu"
+                      ? "the host hands over from kernel to kernel; kernels that cover more ops "
+                        "leave fewer seams"
+                      : "capture more steps in a graph, or take kernels that cover more ops"));
 }
 
 void advise_threads(const Profile& profile, std::vector<std::string>& advice) {
   for (const size_t i : profile.heaviest()) {
-    const RowProfile& row = profile.rows[i];
-    if (!row.balance || row.share < 0.1 || *row.balance > 0.85) continue;
+    const KernelProfile& kernel = profile.kernels[i];
+    if (!kernel.balance || kernel.share < 0.1 || *kernel.balance > 0.85) continue;
     advice.push_back(fmt::format(
         "The threads share {} unevenly (mean over busiest {:.2f}): try another --threads, or a "
         "batch and layer sizes that divide by it.",
-        row.row, *row.balance));
+        kernel.name, *kernel.balance));
     return;
   }
 }
@@ -126,23 +128,23 @@ void advise_heaviest(const Profile& profile, const Program& program,
                      std::vector<std::string>& advice) {
   const auto heaviest = profile.heaviest();
   if (heaviest.empty() || !profile.ceilings) return;
-  const RowProfile& row = profile.rows[heaviest.front()];
-  const prof::Roof roof = row.roofs.binding();
+  const KernelProfile& kernel = profile.kernels[heaviest.front()];
+  const prof::Roof roof = kernel.roofs.binding();
   const std::string head =
-      fmt::format("{} ({}) takes {} and reaches {} of its {} roof: ", row.row, row.what,
-                  percent(row.share), percent(row.fraction), prof::name(roof));
+      fmt::format("{} ({}) takes {} and reaches {} of its {} roof: ", kernel.name, kernel.what,
+                  percent(kernel.share), percent(kernel.fraction), prof::name(roof));
   constexpr double kNear = 0.8;
-  if (row.fraction >= kNear && roof == prof::Roof::compute) {
+  if (kernel.fraction >= kNear && roof == prof::Roof::compute) {
     advice.push_back(head + "only less arithmetic or a lower precision makes it shorter.");
-  } else if (row.fraction >= kNear && roof == prof::Roof::memory) {
+  } else if (kernel.fraction >= kNear && roof == prof::Roof::memory) {
     advice.push_back(head + "only moving fewer bytes makes it shorter.");
   } else if (roof == prof::Roof::compute) {
     advice.push_back(head +
-                     "its kernel is where the time is; a larger batch or multiples of the vector "
+                     "the time is in its arithmetic; a larger batch or multiples of the vector "
                      "width in the layer sizes may suit it better.");
-  } else if (roof == prof::Roof::launch && row.fraction < 0.5) {
+  } else if (roof == prof::Roof::launch && kernel.fraction < 0.5) {
     advice.push_back(head +
-                     "its kernels are far longer than the shortest there are; a larger batch "
+                     "its launches are far longer than the shortest there are; a larger batch "
                      "fills the GPU better.");
   } else if (roof == prof::Roof::memory || roof == prof::Roof::barrier) {
     advice.push_back(head +
@@ -154,7 +156,7 @@ void advise_heaviest(const Profile& profile, const Program& program,
   if (fusion.seconds > 0.02 * profile.total.median) {
     advice.push_back(
         fmt::format("Fusing {} with {} would keep {}B on chip and save up to {} a step ({}).",
-                    profile.rows[fusion.first].row, profile.rows[fusion.first + 1].row,
+                    profile.kernels[fusion.first].name, profile.kernels[fusion.first + 1].name,
                     engineering(fusion.bytes), micros(fusion.seconds),
                     percent(fusion.seconds / profile.total.median)));
   }
@@ -172,7 +174,7 @@ std::vector<std::string> advise(const Profile& profile, const Program& program) 
   advise_heaviest(profile, program, advice);
   advise_threads(profile, advice);
   if (advice.size() > kMost) advice.resize(kMost);
-  if (advice.empty()) advice.push_back("Nothing stands out: every row is near its roof.");
+  if (advice.empty()) advice.push_back("Nothing stands out: every kernel is near its roof.");
   return advice;
 }
 

@@ -11,7 +11,7 @@ struct Interval {
   double begin, end;
 };
 
-// The same stretches of time without overlaps, in order.
+// Merges overlapping intervals and sorts them.
 std::vector<Interval> merged(std::vector<Interval> all) {
   std::sort(all.begin(), all.end(),
             [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
@@ -42,17 +42,17 @@ std::vector<Interval> intervals(const Records& records) {
 
 }  // namespace
 
-std::vector<KernelUse> group_kernels(const std::vector<KernelRecord>& kernels) {
-  std::vector<KernelUse> uses;
-  for (const KernelRecord& kernel : kernels) {
-    auto found = std::find_if(uses.begin(), uses.end(), [&](const KernelUse& use) {
-      return use.kernel.name == kernel.name &&
-             std::equal(use.kernel.grid, use.kernel.grid + 3, kernel.grid) &&
-             std::equal(use.kernel.block, use.kernel.block + 3, kernel.block);
+std::vector<LaunchUse> group_launches(const std::vector<LaunchRecord>& launches) {
+  std::vector<LaunchUse> uses;
+  for (const LaunchRecord& launch : launches) {
+    auto found = std::find_if(uses.begin(), uses.end(), [&](const LaunchUse& use) {
+      return use.launch.name == launch.name &&
+             std::equal(use.launch.grid, use.launch.grid + 3, launch.grid) &&
+             std::equal(use.launch.block, use.launch.block + 3, launch.block);
     });
-    if (found == uses.end()) found = uses.insert(uses.end(), KernelUse{kernel, 0, 0});
-    ++found->launches;
-    found->seconds += kernel.end - kernel.begin;
+    if (found == uses.end()) found = uses.insert(uses.end(), LaunchUse{launch, 0, 0});
+    ++found->count;
+    found->seconds += launch.end - launch.begin;
   }
   return uses;
 }
@@ -83,48 +83,48 @@ std::vector<ApiUse> heaviest_calls(const std::vector<ApiRecord>& calls) {
 
 DeviceUse device_use(const DeviceTrace& trace) {
   DeviceUse use;
-  const auto kernels = intervals(trace.kernels), copies = intervals(trace.copies);
-  std::vector<Interval> both = kernels;
+  const auto launches = intervals(trace.launches), copies = intervals(trace.copies);
+  std::vector<Interval> both = launches;
   both.insert(both.end(), copies.begin(), copies.end());
-  const auto any = merged(both), any_kernel = merged(kernels), any_copy = merged(copies);
+  const auto any = merged(both), any_launch = merged(launches), any_copy = merged(copies);
   if (any.empty()) return use;
   const double wall = any.back().end - any.front().begin;
   if (wall > 0) use.busy = length(any) / wall;
-  if (length(any_kernel) > 0) use.concurrency = length(kernels) / length(any_kernel);
+  if (length(any_launch) > 0) use.concurrency = length(launches) / length(any_launch);
   for (const CopyRecord& copy : trace.copies) use.copied_bytes += double(copy.bytes);
   const double copying = length(any_copy);
   if (copying > 0) {
     use.copy_rate = use.copied_bytes / copying;
-    // |kernels and copies| = |kernels| + |copies| - |either|
-    use.overlap = std::max(0.0, length(any_kernel) + copying - length(any)) / copying;
+    // |launches and copies| = |launches| + |copies| - |either|
+    use.overlap = std::max(0.0, length(any_launch) + copying - length(any)) / copying;
   }
   return use;
 }
 
 void add_to_timeline(const DeviceTrace& trace, prof::Timeline& timeline) {
   double zero = std::numeric_limits<double>::infinity();
-  for (const auto& record : trace.kernels) zero = std::min(zero, record.begin);
+  for (const auto& record : trace.launches) zero = std::min(zero, record.begin);
   for (const auto& record : trace.copies) zero = std::min(zero, record.begin);
   for (const auto& record : trace.calls) zero = std::min(zero, record.begin);
   for (const ApiRecord& call : trace.calls) {
     const auto lane = timeline.lane(0, fmt::format("host thread {}", call.thread));
     timeline.add({lane, call.name, "call", call.begin - zero, call.end - call.begin, {}});
   }
-  for (const KernelRecord& kernel : trace.kernels) {
-    const auto lane = timeline.lane(0, fmt::format("stream {}", kernel.stream));
+  for (const LaunchRecord& launch : trace.launches) {
+    const auto lane = timeline.lane(0, fmt::format("stream {}", launch.stream));
     const auto product = [](const int* extent) {
       return double(extent[0]) * extent[1] * extent[2];
     };
     timeline.add({lane,
-                  kernel.name,
-                  "kernel",
-                  kernel.begin - zero,
-                  kernel.end - kernel.begin,
-                  {{"blocks", product(kernel.grid)},
-                   {"threads_a_block", product(kernel.block)},
-                   {"registers", double(kernel.registers)},
-                   {"shared_bytes", double(kernel.shared)},
-                   {"occupancy", kernel.occupancy}}});
+                  launch.name,
+                  "launch",
+                  launch.begin - zero,
+                  launch.end - launch.begin,
+                  {{"blocks", product(launch.grid)},
+                   {"threads_a_block", product(launch.block)},
+                   {"registers", double(launch.registers)},
+                   {"shared_bytes", double(launch.shared)},
+                   {"occupancy", launch.occupancy}}});
   }
   for (const CopyRecord& copy : trace.copies) {
     const auto lane = timeline.lane(0, fmt::format("stream {}", copy.stream));

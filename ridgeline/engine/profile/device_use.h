@@ -5,7 +5,7 @@
 namespace ridgeline::engine {
 
 // Launches of one pass, by kernel name in order of appearance.
-std::vector<KernelUse> group_kernels(const std::vector<KernelRecord>& kernels);
+std::vector<LaunchUse> group_launches(const std::vector<LaunchRecord>& launches);
 
 // The calls that take 90 % of the time of all calls together, longest first.
 std::vector<ApiUse> heaviest_calls(const std::vector<ApiRecord>& calls);

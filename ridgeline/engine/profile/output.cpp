@@ -18,27 +18,29 @@ double rate(double amount, double seconds) { return seconds > 0 ? amount / secon
 
 std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share); }
 
-void put_rows(Out out, const Profile& profile) {
-  size_t wide = 4;
-  for (const RowProfile& row : profile.rows) wide = std::max(wide, row.row.size());
-  const bool threads = std::any_of(profile.rows.begin(), profile.rows.end(),
-                                   [](const RowProfile& row) { return row.balance.has_value(); });
+void put_kernels(Out out, const Profile& profile) {
+  size_t wide = 6;
+  for (const KernelProfile& kernel : profile.kernels) wide = std::max(wide, kernel.name.size());
+  const bool threads =
+      std::any_of(profile.kernels.begin(), profile.kernels.end(),
+                  [](const KernelProfile& kernel) { return kernel.balance.has_value(); });
   fmt::format_to(out, "{:<{}}  {:>9} {:>9} {:>9} {:>6} {:>9} {:>9} {:>9} {:>9} {:>8} {:>8} {:>6}",
-                 "row", wide, "us", "p10", "p90", "share", "FLOP", "B", "FLOP/s", "B/s", "FLOP/B",
-                 "roof", "of it");
+                 "kernel", wide, "us", "p10", "p90", "share", "FLOP", "B", "FLOP/s", "B/s",
+                 "FLOP/B", "roof", "of it");
   fmt::format_to(out, "{}\n", threads ? "  threads" : "");
-  for (const RowProfile& row : profile.rows) {
-    const double seconds = row.seconds.median;
+  for (const KernelProfile& kernel : profile.kernels) {
+    const double seconds = kernel.seconds.median;
     fmt::format_to(
         out,
         "{:<{}}  {:>9.2f} {:>9.2f} {:>9.2f} {:>6} {:>9} {:>9} {:>9} {:>9} {:>8.2f} {:>8} "
         "{:>6}",
-        row.row, wide, 1e6 * seconds, 1e6 * row.seconds.p10, 1e6 * row.seconds.p90,
-        percent(row.share), engineering(row.work.flops), engineering(row.work.bytes),
-        engineering(rate(row.work.flops, seconds)), engineering(rate(row.work.bytes, seconds)),
-        row.intensity(), profile.ceilings ? prof::name(row.roofs.binding()) : "-",
-        profile.ceilings ? percent(row.fraction) : "-");
-    if (row.balance) fmt::format_to(out, "  {:.2f}", *row.balance);
+        kernel.name, wide, 1e6 * seconds, 1e6 * kernel.seconds.p10, 1e6 * kernel.seconds.p90,
+        percent(kernel.share), engineering(kernel.work.flops), engineering(kernel.work.bytes),
+        engineering(rate(kernel.work.flops, seconds)),
+        engineering(rate(kernel.work.bytes, seconds)), kernel.intensity(),
+        profile.ceilings ? prof::name(kernel.roofs.binding()) : "-",
+        profile.ceilings ? percent(kernel.fraction) : "-");
+    if (kernel.balance) fmt::format_to(out, "  {:.2f}", *kernel.balance);
     fmt::format_to(out, "\n");
   }
   const auto rest = [&](const char* what, double seconds) {
@@ -51,21 +53,21 @@ void put_rows(Out out, const Profile& profile) {
                  1e6 * profile.total.median, 1e6 * profile.total.p10, 1e6 * profile.total.p90);
 }
 
-void put_kernels(Out out, const Profile& profile) {
+void put_launches(Out out, const Profile& profile) {
   bool any = false;
-  for (const RowProfile& row : profile.rows) any |= !row.kernels.empty();
+  for (const KernelProfile& kernel : profile.kernels) any |= !kernel.launches.empty();
   if (!any) return;
-  fmt::format_to(out, "\n{:>9} {:>8} {:>18} {:>14} {:>5} {:>9} {:>10}  kernel\n", "us", "launches",
-                 "grid", "block", "regs", "shared B", "occupancy");
-  for (const RowProfile& row : profile.rows) {
-    for (const KernelUse& use : row.kernels) {
-      const KernelRecord& k = use.kernel;
+  fmt::format_to(out, "\n{:>9} {:>8} {:>18} {:>14} {:>5} {:>9} {:>10}  GPU function (kernel)\n",
+                 "us", "launches", "grid", "block", "regs", "shared B", "occupancy");
+  for (const KernelProfile& kernel : profile.kernels) {
+    for (const LaunchUse& use : kernel.launches) {
+      const LaunchRecord& k = use.launch;
       fmt::format_to(out, "{:>9.2f} {:>8} {:>18} {:>14} {:>5} {:>9} {:>6} {:<3}  {} ({})\n",
-                     1e6 * use.seconds, use.launches,
+                     1e6 * use.seconds, use.count,
                      fmt::format("{}x{}x{}", k.grid[0], k.grid[1], k.grid[2]),
                      fmt::format("{}x{}x{}", k.block[0], k.block[1], k.block[2]), k.registers,
                      k.shared, percent(k.occupancy), std::string(k.occupied_by).substr(0, 3),
-                     k.name.substr(0, 90), row.row);
+                     k.name.substr(0, 90), kernel.name);
     }
   }
 }
@@ -75,8 +77,8 @@ void put_device(Out out, const Profile& profile) {
     const DeviceUse& use = *profile.device_use;
     fmt::format_to(
         out,
-        "\nGPU         busy {} of the time; {:.2f} kernels at a time; copies {}B at {}B/s, "
-        "{} of their time beside a kernel\n",
+        "\nGPU         busy {} of the time; {:.2f} launches at a time; copies {}B at {}B/s, "
+        "{} of their time beside a launch\n",
         percent(use.busy), use.concurrency, engineering(use.copied_bytes),
         engineering(use.copy_rate), percent(use.overlap));
   }
@@ -92,7 +94,7 @@ void put_device(Out out, const Profile& profile) {
     }
   }
   if (!profile.no_device_trace.empty()) {
-    fmt::format_to(out, "\nkernels and host calls are not listed: {}\n", profile.no_device_trace);
+    fmt::format_to(out, "\nlaunches and host calls are not listed: {}\n", profile.no_device_trace);
   }
 }
 
@@ -100,10 +102,10 @@ json quantiles_json(const Quantiles& q) {
   return {{"p10", 1e6 * q.p10}, {"median", 1e6 * q.median}, {"p90", 1e6 * q.p90}};
 }
 
-json kernel_json(const KernelUse& use) {
-  const KernelRecord& k = use.kernel;
+json launch_json(const LaunchUse& use) {
+  const LaunchRecord& k = use.launch;
   return {{"name", k.name},
-          {"launches", use.launches},
+          {"count", use.count},
           {"us", 1e6 * use.seconds},
           {"grid", {k.grid[0], k.grid[1], k.grid[2]}},
           {"block", {k.block[0], k.block[1], k.block[2]}},
@@ -115,7 +117,7 @@ json kernel_json(const KernelUse& use) {
 
 json ranks_json(const RankUse& use) {
   return {{"count", use.count},
-          {"carrier", to_json(use.carrier)},
+          {"mpi", to_json(use.mpi)},
           {"bandwidth", use.network.bandwidth},
           {"latency_us", 1e6 * use.network.latency},
           {"bytes", use.bytes},
@@ -123,29 +125,29 @@ json ranks_json(const RankUse& use) {
           {"waited_us", 1e6 * use.waited}};
 }
 
-json row_json(const RowProfile& row, bool roofs) {
-  json entry = {{"row", row.row},
-                {"ops", row.what},
-                {"begin", row.begin},
-                {"end", row.end},
-                {"us", quantiles_json(row.seconds)},
-                {"share", row.share},
-                {"flops", row.work.flops},
-                {"bytes", row.work.bytes},
-                {"flops_per_second", rate(row.work.flops, row.seconds.median)},
-                {"bytes_per_second", rate(row.work.bytes, row.seconds.median)},
-                {"intensity", row.intensity()}};
+json kernel_json(const KernelProfile& kernel, bool roofs) {
+  json entry = {{"kernel", kernel.name},
+                {"ops", kernel.what},
+                {"begin", kernel.begin},
+                {"end", kernel.end},
+                {"us", quantiles_json(kernel.seconds)},
+                {"share", kernel.share},
+                {"flops", kernel.work.flops},
+                {"bytes", kernel.work.bytes},
+                {"flops_per_second", rate(kernel.work.flops, kernel.seconds.median)},
+                {"bytes_per_second", rate(kernel.work.bytes, kernel.seconds.median)},
+                {"intensity", kernel.intensity()}};
   if (roofs) {
-    entry["roof"] = prof::name(row.roofs.binding());
-    entry["roof_us"] = 1e6 * row.roofs.least();
-    entry["fraction"] = row.fraction;
+    entry["roof"] = prof::name(kernel.roofs.binding());
+    entry["roof_us"] = 1e6 * kernel.roofs.least();
+    entry["fraction"] = kernel.fraction;
   }
-  if (row.balance) entry["thread_balance"] = *row.balance;
-  if (row.waiting) entry["thread_waiting"] = *row.waiting;
-  if (row.work.regions > 0) entry["regions"] = row.work.regions;
-  if (row.work.network_bytes > 0) entry["network_bytes"] = row.work.network_bytes;
-  if (row.work.host_bytes > 0) entry["host_bytes"] = row.work.host_bytes;
-  for (const KernelUse& use : row.kernels) entry["kernels"].push_back(kernel_json(use));
+  if (kernel.balance) entry["thread_balance"] = *kernel.balance;
+  if (kernel.waiting) entry["thread_waiting"] = *kernel.waiting;
+  if (kernel.work.regions > 0) entry["regions"] = kernel.work.regions;
+  if (kernel.work.network_bytes > 0) entry["network_bytes"] = kernel.work.network_bytes;
+  if (kernel.work.host_bytes > 0) entry["host_bytes"] = kernel.work.host_bytes;
+  for (const LaunchUse& use : kernel.launches) entry["launches"].push_back(launch_json(use));
   return entry;
 }
 
@@ -154,15 +156,15 @@ json row_json(const RowProfile& row, bool roofs) {
 std::string to_text(const Profile& profile) {
   std::string text;
   Out out(text);
-  fmt::format_to(out, "{}: batch {}, {}, {}, {} thread{}; {} passes over {} rows (plan: {})\n\n",
+  fmt::format_to(out, "{}: batch {}, {}, {}, {} thread{}; {} passes over {} kernels (plan: {})\n\n",
                  profile.subject, profile.batch, profile.device, profile.precision, profile.threads,
-                 profile.threads == 1 ? "" : "s", profile.passes, profile.rows.size(),
+                 profile.threads == 1 ? "" : "s", profile.passes, profile.kernels.size(),
                  profile.plan_source);
-  put_rows(out, profile);
+  put_kernels(out, profile);
   std::string names;
   for (const size_t i : profile.heaviest()) {
-    names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", profile.rows[i].row,
-                         percent(profile.rows[i].share));
+    names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", profile.kernels[i].name,
+                         percent(profile.kernels[i].share));
   }
   fmt::format_to(out, "\n90 % of it  {}\n", names);
   if (profile.limit) {
@@ -176,22 +178,22 @@ std::string to_text(const Profile& profile) {
     fmt::format_to(out,
                    "ranks       {}: {}B a step each way over {} ({}): {:.2f} us by the network "
                    "alone, {:.2f} us waited for, {} of the step\n",
-                   use.count, engineering(use.bytes), to_string(use.carrier),
+                   use.count, engineering(use.bytes), to_string(use.mpi),
                    prof::to_string(use.network), 1e6 * use.predicted, 1e6 * use.waited,
                    percent(rate(use.waited, profile.total.median)));
   }
-  put_kernels(out, profile);
+  put_launches(out, profile);
   put_device(out, profile);
   for (const std::string& line : profile.advice) fmt::format_to(out, "next        {}\n", line);
   return text;
 }
 
 std::string to_json_text(const Profile& profile) {
-  json rows = json::array(), heaviest = json::array(), api = json::array();
-  for (const RowProfile& row : profile.rows) {
-    rows.push_back(row_json(row, profile.ceilings.has_value()));
+  json kernels = json::array(), heaviest = json::array(), api = json::array();
+  for (const KernelProfile& kernel : profile.kernels) {
+    kernels.push_back(kernel_json(kernel, profile.ceilings.has_value()));
   }
-  for (const size_t i : profile.heaviest()) heaviest.push_back(profile.rows[i].row);
+  for (const size_t i : profile.heaviest()) heaviest.push_back(profile.kernels[i].name);
   for (const ApiUse& use : profile.api) {
     api.push_back({{"name", use.name},
                    {"calls", use.calls},
@@ -209,9 +211,9 @@ std::string to_json_text(const Profile& profile) {
                    {"us", quantiles_json(profile.total)},
                    {"interrupted_us", 1e6 * profile.interrupted},
                    {"gaps_us", 1e6 * profile.gaps},
-                   {"rows", rows},
+                   {"kernels", kernels},
                    {"heaviest", heaviest},
-                   {"rows_timed_in_launches", profile.in_launches},
+                   {"kernels_timed_in_launches", profile.in_launches},
                    {"advice", profile.advice},
                    {"host_calls", api}};
   if (!api.empty()) {

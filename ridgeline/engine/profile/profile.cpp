@@ -7,7 +7,7 @@
 #include "ridgeline/engine/bench/random_set.h"
 #include "ridgeline/engine/clock.h"
 #include "ridgeline/engine/infer/predict.h"
-#include "ridgeline/engine/launch_rows.h"
+#include "ridgeline/engine/launch_samples.h"
 #include "ridgeline/engine/load_data.h"
 #include "ridgeline/engine/profile/profiler.h"
 #include "ridgeline/engine/ranks.h"
@@ -22,7 +22,7 @@ namespace {
 void add_network(Profile& profile, Communicator& ranks, const Program& program) {
   RankUse& use = profile.ranks.emplace();
   use.count = ranks.size();
-  use.carrier = carrier_of(ranks);
+  use.mpi = mpi_info_of(ranks);
   use.network = prof::network_of(ranks, cache_file(fmt::format("network-{}.json", use.count)));
   if (profile.ceilings) profile.ceilings->network_bandwidth = use.network.bandwidth;
   for (const Op& op : program.ops) {
@@ -77,20 +77,20 @@ Quantiles quantiles(std::vector<double> values) {
   return {at(0.1), at(0.5), at(0.9)};
 }
 
-double Profile::row_seconds() const {
+double Profile::kernel_seconds() const {
   double sum = 0;
-  for (const RowProfile& row : rows) sum += row.seconds.median;
+  for (const KernelProfile& kernel : kernels) sum += kernel.seconds.median;
   return sum;
 }
 
 std::vector<size_t> Profile::heaviest() const {
-  std::vector<size_t> order(rows.size());
+  std::vector<size_t> order(kernels.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return rows[a].share > rows[b].share; });
+                   [&](size_t a, size_t b) { return kernels[a].share > kernels[b].share; });
   double sum = 0;
   size_t count = 0;
-  while (count < order.size() && sum < 0.9) sum += rows[order[count++]].share;
+  while (count < order.size() && sum < 0.9) sum += kernels[order[count++]].share;
   order.resize(count);
   return order;
 }
@@ -143,15 +143,15 @@ struct Inference {
   int classes;
 };
 
-Profile profile_inference(const Inference& what, std::span<const uint8_t> items,
+Profile profile_inference(const Inference& what, std::span<const uint8_t> samples,
                           const ProfileOptions& options) {
   Profile profile;
   profile.subject = "inference call of " + what.subject;
   const auto tracer = tracer_for(what.config.run, profile);
   Machine machine(what.config.run);
-  profile.batch = int64_t(items.size()) / what.model.input().numel();
+  profile.batch = int64_t(samples.size()) / what.model.input().numel();
   Predictor predictor(machine, what.config, what.model, what.scaling, what.classes, profile.batch);
-  predictor.run(items);
+  predictor.run(samples);
   measure(profile, machine, predictor.runner(), what.config, options, tracer.get());
   return profile;
 }
@@ -162,17 +162,18 @@ Profile profile_model(const std::filesystem::path& file, const ModelOptions& mod
                       const ProfileOptions& options) {
   const LoadedModel loaded = load_model(file, model);
   const int64_t batch =
-      options.batch > 0 ? options.batch : launch_rows(256, loaded.model.input().numel());
-  const std::vector<uint8_t> items(size_t(batch * loaded.model.input().numel()), 127);
+      options.batch > 0 ? options.batch : launch_samples(256, loaded.model.input().numel());
+  const std::vector<uint8_t> samples(size_t(batch * loaded.model.input().numel()), 127);
   return profile_inference(
-      {file.string(), loaded.config, loaded.model, loaded.scaling, loaded.classes}, items, options);
+      {file.string(), loaded.config, loaded.model, loaded.scaling, loaded.classes}, samples,
+      options);
 }
 
 Profile profile_ladder(const Ladder& ladder, const Config& config, const ProfileOptions& options) {
   const int64_t batch = options.batch > 0 ? options.batch : ladder.batch;
   const int codes = ladder.codes > 0 ? ladder.codes : 256;
   const auto set =
-      random_data(ladder.forward ? batch : 40 * batch, ladder.item, ladder.classes, codes);
+      random_data(ladder.forward ? batch : 40 * batch, ladder.sample, ladder.classes, codes);
   if (!ladder.forward) {
     ProfileOptions with_set = options;
     with_set.set = set;
@@ -180,7 +181,7 @@ Profile profile_ladder(const Ladder& ladder, const Config& config, const Profile
     large.train.batch = batch;
     return profile_training(large, ladder.name, with_set);
   }
-  nn::Model model = config.build_model(ladder.item);
+  nn::Model model = config.build_model(ladder.sample);
   model.initialise(config.train.seed);
   const data::Scaling scaling = scaling_for(config.data.scale, set->train);
   return profile_inference({ladder.name, config, model, scaling, ladder.classes},

@@ -8,9 +8,9 @@
 
 #include "ridgeline/core/device_trace.h"
 #include "ridgeline/data/image_set.h"
-#include "ridgeline/engine/carrier.h"
 #include "ridgeline/engine/ladder/ladder.h"
 #include "ridgeline/engine/model_io.h"
+#include "ridgeline/engine/mpi_info.h"
 #include "ridgeline/prof/limit.h"
 #include "ridgeline/prof/network.h"
 #include "ridgeline/prof/roofs.h"
@@ -26,26 +26,26 @@ struct Quantiles {
 };
 Quantiles quantiles(std::vector<double> values);  // zeros when empty
 
-// A kernel as it was launched, and how often in one pass over its row.
-struct KernelUse {
-  KernelRecord kernel;  // of the first launch
-  int launches = 0;
+// A GPU function as one of our kernels launches it, and how often in one pass.
+struct LaunchUse {
+  LaunchRecord launch;  // the first one
+  int count = 0;
   double seconds = 0;  // of all launches of a pass
 };
 
 // One step of the plan.
-struct RowProfile {
-  std::string row;   // its name
+struct KernelProfile {
+  std::string name;  // of the kernel
   std::string what;  // the ops it covers: "linear + activation"
   size_t begin = 0, end = 0;
   Quantiles seconds;
-  double share = 0;  // of the rows' sum
+  double share = 0;  // of the sum over all kernels
   prof::Work work;
   prof::RoofTimes roofs;
   double fraction = 0;            // of the roof that binds: its time over the median
   std::optional<double> balance;  // mean over most time that threads were busy; 1: all alike
   std::optional<double> waiting;  // share of the threads' time spent in barriers
-  std::vector<KernelUse> kernels;
+  std::vector<LaunchUse> launches;
 
   double intensity() const { return work.bytes > 0 ? work.flops / work.bytes : 0; }
 };
@@ -61,7 +61,7 @@ struct ApiUse {
 struct RankUse {
   int count = 1;
   prof::Network network;
-  Carrier carrier;
+  MpiInfo mpi;
   double bytes = 0;      // sent and received by each rank
   double predicted = 0;  // seconds, by the network alone
   double waited = 0;     // seconds in which a median rank could do nothing else
@@ -69,9 +69,9 @@ struct RankUse {
 
 // What a GPU did while whole steps ran, unprofiled but for the recording.
 struct DeviceUse {
-  double busy = 0;         // share of the time in which a kernel or copy ran
-  double concurrency = 0;  // kernels at a time while any ran
-  double overlap = 0;      // share of the copies' time in which a kernel ran too
+  double busy = 0;         // share of the time in which a launch or copy ran
+  double concurrency = 0;  // launches at a time while any ran
+  double overlap = 0;      // share of the copies' time in which a launch ran too
   double copy_rate = 0;    // bytes a second while a copy ran
   double copied_bytes = 0;
 };
@@ -81,34 +81,34 @@ struct Profile {
   std::string device, machine, precision, data, plan_source;
   int threads = 0;
   int64_t batch = 0;
-  int64_t passes = 0;  // over the rows
+  int64_t passes = 0;  // over the kernels
   Quantiles total;     // seconds of a step, in passes without any profiling
-  std::vector<RowProfile> rows;
-  // What the sum of the rows' medians lacks of a median pass over all of them: other processes
-  // took the processor meanwhile. Near zero on a machine that has nothing else to do.
+  std::vector<KernelProfile> kernels;
+  // The median pass over all kernels less the sum of their medians: the time that other processes
+  // took from the CPU. It is near zero on an idle machine.
   double interrupted = 0;
-  double gaps = 0;  // total less that pass; below zero where rows overlap
+  double gaps = 0;  // total less that pass; below zero if kernels overlap
   std::optional<prof::Ceilings> ceilings;
   std::optional<prof::Limit> limit;  // of the whole step
   Precision unit = Precision::fp32;
-  bool in_launches = false;     // rows were timed by their kernels inside whole launches
+  bool in_launches = false;     // kernels were timed by their launches inside whole steps
   std::vector<ApiUse> api;      // those that take 90 % of the time together
   double api_seconds = 0;       // of all calls
   double recorded_seconds = 0;  // from the first of them to the last, pauses left out
   double paused_seconds = 0;    // of the recording
   std::optional<RankUse> ranks;
   std::optional<DeviceUse> device_use;
-  std::string no_device_trace;  // why `api` and `kernels` are missing on a GPU
+  std::string no_device_trace;  // why `api` and `launches` are missing on a GPU
   std::vector<std::string> advice;
   prof::Timeline timeline;  // of a few steps
 
-  double row_seconds() const;
-  // Rows by falling time that take 90 % of the rows' sum together.
+  double kernel_seconds() const;
+  // The slowest kernels first, as many as take 90 % of the time together.
   std::vector<size_t> heaviest() const;
 };
 
 struct ProfileOptions {
-  int64_t steps = 200;  // passes over the rows, at most
+  int64_t steps = 200;  // passes over the kernels, at most
   double seconds = 5;   // for all passes, about
   std::filesystem::path data;
   int64_t batch = 0;                         // of a model or ladder; 0: 256, or the ladder's
@@ -116,8 +116,8 @@ struct ProfileOptions {
   Communicator* ranks = nullptr;             // of a training step; null: alone
 };
 
-// A plan that was made already: its rows are run many times over, with learning rates of zero. Its
-// inputs must be in place; optimizer state that a step changes at any rate is changed.
+// Profiles a plan that was made already: runs its kernels many times with learning rates of zero.
+// The inputs must be in place. Optimizer state that a step changes at any learning rate is changed.
 Profile profile_runner(Machine& machine, Runner& runner, const Config& config,
                        const ProfileOptions& options);
 // The training step of a config. Collective over options.ranks; each has its own profile.
@@ -127,7 +127,8 @@ Profile profile_training(const Config& config, const std::string& name,
 Profile profile_model(const std::filesystem::path& file, const ModelOptions& model,
                       const ProfileOptions& options);
 
-// A ladder's network with random weights on random items: the inference call, or the training step.
+// A ladder's network with random weights on random samples: the inference call, or the training
+// step.
 Profile profile_ladder(const Ladder& ladder, const Config& config, const ProfileOptions& options);
 
 std::vector<std::string> advise(const Profile& profile, const Program& program);

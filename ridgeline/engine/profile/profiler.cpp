@@ -57,11 +57,11 @@ class Profiler {
         rates_(runner.lowered().lr ? size_t(runner.repeats()) : 0) {}
 
   void run(const ProfileOptions& options) {
-    describe_rows();
-    collect_calls();  // those of the start-up
+    describe_kernels();
+    collect_calls();  // of the start-up
     if (tracer_ != nullptr) tracer_->pause(true);
     const Clock paused;
-    time_rows(options);
+    time_kernels(options);
     profile_.paused_seconds += paused.seconds();
     if (tracer_ != nullptr) tracer_->pause(false);
     if (gpu_) {
@@ -73,48 +73,50 @@ class Profiler {
   }
 
  private:
-  // Rates of zero: the weights stay what they are, however many passes are made.
+  // Sets learning rates of zero, so that the weights stay as they are in every pass.
   void reset() { runner_.set_inputs(0, 0, rates_); }
 
-  void describe_rows() {
+  void describe_kernels() {
     const Program& program = plan_.program();
     for (const Choice& choice : plan_.choices()) {
-      RowProfile row;
-      row.row = choice.row->name;
-      row.what = ops_text(program, choice);
-      row.begin = choice.begin;
-      row.end = choice.end;
-      row.work.precision = program.precision;
-      row.work.launches = gpu_ ? 1 : 0;
+      KernelProfile kernel;
+      kernel.name = choice.kernel->name;
+      kernel.what = ops_text(program, choice);
+      kernel.begin = choice.begin;
+      kernel.end = choice.end;
+      kernel.work.precision = program.precision;
+      kernel.work.launches = gpu_ ? 1 : 0;
       if (choice.converted >= 0) {
-        row.work.bytes = size_of(program.info(choice.converted).value) + double(choice.to_bytes);
+        kernel.work.bytes = size_of(program.info(choice.converted).value) + double(choice.to_bytes);
       } else {
-        row.work.flops = prof::span_flops(program, choice.begin, choice.end);
-        row.work.bytes = prof::span_bytes(program, choice.begin, choice.end);
-        add_travel(program, row);
+        kernel.work.flops = prof::span_flops(program, choice.begin, choice.end);
+        kernel.work.bytes = prof::span_bytes(program, choice.begin, choice.end);
+        add_travel(program, kernel);
       }
-      profile_.rows.push_back(std::move(row));
+      profile_.kernels.push_back(std::move(kernel));
     }
   }
 
-  // What a row sends to other ranks; on a GPU, all but NVIDIA's library does so by way of the host.
-  void add_travel(const Program& program, RowProfile& row) const {
-    for (size_t i = row.begin; i < row.end; ++i) {
+  // Adds what a kernel sends to other ranks. On a GPU, everything but NVIDIA's library sends
+  // through the host.
+  void add_travel(const Program& program, KernelProfile& kernel) const {
+    for (size_t i = kernel.begin; i < kernel.end; ++i) {
       const auto* start = std::get_if<AllReduceStart>(&program.ops[i]);
       if (start == nullptr || ranks_ == nullptr) continue;
-      row.work.network_bytes += start->network_bytes();
-      if (gpu_ && row.row.ends_with(".staged")) row.work.host_bytes += 2 * size_of(start->grads);
+      kernel.work.network_bytes += start->network_bytes();
+      if (gpu_ && kernel.name.ends_with(".staged"))
+        kernel.work.host_bytes += 2 * size_of(start->grads);
     }
   }
 
-  // One pass over the rows; a plan of one row makes its steps at once, as in a run.
-  std::vector<double> row_pass() {
+  // Makes one pass over the kernels; a plan of one kernel makes all its steps at once, as in a run.
+  std::vector<double> kernel_pass() {
     if (gpu_) {  // keeps the GPU busy while the host gets ahead of it
       reset();
       plan_.run(steps_);
     }
     reset();
-    const size_t count = profile_.rows.size();
+    const size_t count = profile_.kernels.size();
     if (count == 1) {
       auto seconds = time_each(runtime_, 1, [&](size_t) { plan_.run(steps_); });
       seconds.front() /= double(steps_);
@@ -123,25 +125,26 @@ class Profiler {
     return time_each(runtime_, count, [&](size_t i) { plan_.run_choice(i); });
   }
 
-  // What the clock itself takes between two rows; nothing to speak of but on a GPU.
+  // The time that the clock itself takes between two kernels; it matters only on a GPU.
   double clock_seconds() {
-    if (!gpu_ || profile_.rows.size() == 1) return 0;
+    if (!gpu_ || profile_.kernels.size() == 1) return 0;
     reset();
     plan_.run(steps_);
     return quantiles(time_each(runtime_, 64, [](size_t) {})).median;
   }
 
-  void time_rows(const ProfileOptions& options) {
+  void time_kernels(const ProfileOptions& options) {
     std::vector<double> totals, sums, waits;
-    std::vector<std::vector<double>> times(profile_.rows.size());
+    std::vector<std::vector<double>> times(profile_.kernels.size());
     for (int i = 0; i < 2; ++i) {  // warm
       reset();
       plan_.run(steps_);
-      row_pass();
+      kernel_pass();
     }
     const double clock = clock_seconds();
     const Clock spent;
-    // Total and rows by turns, so that a machine which slows down meanwhile does so for both.
+    // Alternates between the whole step and single kernels, so that a machine which slows down
+    // slows down both.
     while (agreed(totals.size() < kFewest ||
                   (int64_t(totals.size()) < options.steps && spent.seconds() < options.seconds))) {
       const double waited = ranks_ != nullptr ? ranks_->blocked_seconds() : 0;
@@ -153,7 +156,7 @@ class Profiler {
       if (ranks_ != nullptr) {
         waits.push_back((ranks_->blocked_seconds() - waited) / double(steps_));
       }
-      const auto pass = row_pass();
+      const auto pass = kernel_pass();
       sums.push_back(0);
       for (size_t i = 0; i < pass.size(); ++i) {
         times[i].push_back(std::max(0.0, pass[i] - clock));
@@ -163,40 +166,41 @@ class Profiler {
     profile_.total = quantiles(totals);
     profile_.passes = int64_t(totals.size());
     if (profile_.ranks) profile_.ranks->waited = quantiles(waits).median;
-    set_rows(times, sums);
+    set_kernel_times(times, sums);
     one_by_one_ = std::move(times);
   }
 
   // Ranks make as many passes as their root does.
   bool agreed(bool mine) { return ranks_ != nullptr ? ranks_->from_root(mine) : mine; }
 
-  // times[row][pass], sums[pass]
-  void set_rows(const std::vector<std::vector<double>>& times, const std::vector<double>& sums) {
-    for (size_t i = 0; i < times.size(); ++i) profile_.rows[i].seconds = quantiles(times[i]);
+  // times[kernel][pass], sums[pass]
+  void set_kernel_times(const std::vector<std::vector<double>>& times,
+                        const std::vector<double>& sums) {
+    for (size_t i = 0; i < times.size(); ++i) profile_.kernels[i].seconds = quantiles(times[i]);
     const double pass = quantiles(sums).median;
-    profile_.interrupted = pass - profile_.row_seconds();
+    profile_.interrupted = pass - profile_.kernel_seconds();
     profile_.gaps = profile_.total.median - pass;
   }
 
   void watch_threads() {
     ThreadTrace trace;
     reset();
-    for (size_t i = 0; i < profile_.rows.size(); ++i) {
+    for (size_t i = 0; i < profile_.kernels.size(); ++i) {
       // A sum that is waited for must have been started, and the other way round.
-      const RowProfile& row = profile_.rows[i];
-      if (has_collectives(plan_.program(), row.begin, row.end)) continue;
+      const KernelProfile& kernel = profile_.kernels[i];
+      if (has_collectives(plan_.program(), kernel.begin, kernel.end)) continue;
       trace.take();
-      // A row that counts steps would run past its tables: it starts anew each time.
+      // A kernel that counts steps would run past its tables: it starts anew each time.
       for (int pass = 0; pass < kTracedPasses; ++pass) {
         reset();
         plan_.run_choice(i);
       }
-      add_balance(profile_.rows[i], trace.take());
+      add_balance(profile_.kernels[i], trace.take());
     }
     record_timeline(trace);
   }
 
-  void add_balance(RowProfile& row, const std::vector<ThreadSpan>& spans) {
+  void add_balance(KernelProfile& kernel, const std::vector<ThreadSpan>& spans) {
     if (spans.empty()) return;
     std::vector<double> busy(size_t(std::max(1, profile_.threads)));
     double all = 0, waited = 0;
@@ -204,34 +208,34 @@ class Profiler {
       busy[size_t(span.thread)] += double(span.end - span.begin - span.waited);
       all += double(span.end - span.begin);
       waited += double(span.waited);
-      if (span.thread == 0) row.work.regions += 1.0 / kTracedPasses;
+      if (span.thread == 0) kernel.work.regions += 1.0 / kTracedPasses;
     }
     const double most = *std::max_element(busy.begin(), busy.end());
     const double sum = std::accumulate(busy.begin(), busy.end(), 0.0);
-    if (most > 0) row.balance = sum / double(busy.size()) / most;
-    if (all > 0) row.waiting = waited / all;
+    if (most > 0) kernel.balance = sum / double(busy.size()) / most;
+    if (all > 0) kernel.waiting = waited / all;
   }
 
   void record_timeline(ThreadTrace& trace) {
     prof::Timeline& timeline = profile_.timeline;
-    const auto steps = timeline.lane(0, "steps"), rows = timeline.lane(0, "rows");
+    const auto steps = timeline.lane(0, "steps"), kernels = timeline.lane(0, "kernels");
     trace.take();
     reset();
     const int64_t zero = nanoseconds();
     const auto since = [&](int64_t ns) { return 1e-9 * double(ns - zero); };
     for (int step = 0; step < std::min<int64_t>(kTimelineSteps, runner_.repeats()); ++step) {
       const int64_t begin = nanoseconds();
-      for (size_t i = 0; i < profile_.rows.size(); ++i) {
-        const RowProfile& row = profile_.rows[i];
+      for (size_t i = 0; i < profile_.kernels.size(); ++i) {
+        const KernelProfile& kernel = profile_.kernels[i];
         const int64_t from = nanoseconds();
         plan_.run_choice(i);
         const int64_t to = nanoseconds();
-        timeline.add({rows,
-                      row.row,
-                      "row",
+        timeline.add({kernels,
+                      kernel.name,
+                      "kernel",
                       since(from),
                       1e-9 * double(to - from),
-                      {{"flops", row.work.flops}, {"bytes", row.work.bytes}}});
+                      {{"flops", kernel.work.flops}, {"bytes", kernel.work.bytes}}});
       }
       timeline.add({steps,
                     fmt::format("step {}", step),
@@ -257,18 +261,18 @@ class Profiler {
 
   void watch_device() {
     if (tracer_ == nullptr) {
-      record_rows_alone();
+      record_kernels_alone();
       return;
     }
     collect_calls();
     std::vector<DeviceTrace> alone;
-    for (size_t i = 0; i < profile_.rows.size(); ++i) {
+    for (size_t i = 0; i < profile_.kernels.size(); ++i) {
       reset();
       collect_calls();
       plan_.run_choice(i);
       DeviceTrace trace = tracer_->take();
-      profile_.rows[i].kernels = group_kernels(trace.kernels);
-      profile_.rows[i].work.launches = double(trace.kernels.size() + trace.copies.size());
+      profile_.kernels[i].launches = group_launches(trace.launches);
+      profile_.kernels[i].work.launches = double(trace.launches.size() + trace.copies.size());
       calls_.insert(calls_.end(), trace.calls.begin(), trace.calls.end());
       alone.push_back(std::move(trace));
     }
@@ -302,8 +306,8 @@ class Profiler {
     return trace;
   }
 
-  // Rows as they run among one another, in place of the times that events took of them one by one.
-  // A plan of one row is its own step already.
+  // Replaces the times that events measured kernel by kernel with times inside whole steps. A plan
+  // of one kernel is its own step already.
   void time_in_launches(const std::vector<DeviceTrace>& alone) {
     if (alone.size() < 2) return;
     const auto fit = int64_t(kReplaySeconds / std::max(1e-9, profile_.total.median));
@@ -312,43 +316,43 @@ class Profiler {
     auto times = times_in_replay(alone, trace_launches((steps + steps_ - 1) / steps_));
     if (!times) return;
     keep_host_times(*times);
-    std::vector<double> sums(times->rows.front().size());
-    for (const auto& row : times->rows) {
-      for (size_t step = 0; step < row.size(); ++step) sums[step] += row[step];
+    std::vector<double> sums(times->kernels.front().size());
+    for (const auto& kernel : times->kernels) {
+      for (size_t step = 0; step < kernel.size(); ++step) sums[step] += kernel[step];
     }
-    set_rows(times->rows, sums);
+    set_kernel_times(times->kernels, sums);
     profile_.in_launches = true;
   }
 
-  // Of a row between graphs the host makes the most, which the device's records do not show: events
-  // around it do.
+  // A kernel between graphs runs mostly on the host, which the device's records do not show: keeps
+  // the times that events around it measured.
   void keep_host_times(ReplayTimes& times) const {
-    for (size_t i = 0; i < times.rows.size(); ++i) {
-      if (!plan_.choices()[i].row->traits.between_graphs) continue;
+    for (size_t i = 0; i < times.kernels.size(); ++i) {
+      if (!plan_.choices()[i].kernel->traits.between_graphs) continue;
       const std::vector<double>& measured = one_by_one_[i];
-      for (size_t k = 0; k < times.rows[i].size(); ++k) {
-        times.rows[i][k] = measured[k % measured.size()];
+      for (size_t k = 0; k < times.kernels[i].size(); ++k) {
+        times.kernels[i][k] = measured[k % measured.size()];
       }
     }
   }
 
-  // Without a tracer: the rows' times one after the other.
-  void record_rows_alone() {
-    const auto lane = profile_.timeline.lane(0, "rows");
+  // Without a tracer: adds the kernels' median times one after the other.
+  void record_kernels_alone() {
+    const auto lane = profile_.timeline.lane(0, "kernels");
     double at = 0;
-    for (const RowProfile& row : profile_.rows) {
-      profile_.timeline.add({lane, row.row, "row", at, row.seconds.median, {}});
-      at += row.seconds.median;
+    for (const KernelProfile& kernel : profile_.kernels) {
+      profile_.timeline.add({lane, kernel.name, "kernel", at, kernel.seconds.median, {}});
+      at += kernel.seconds.median;
     }
   }
 
   void settle() {
-    const double sum = profile_.row_seconds();
-    for (RowProfile& row : profile_.rows) {
-      row.share = sum > 0 ? row.seconds.median / sum : 0;
+    const double sum = profile_.kernel_seconds();
+    for (KernelProfile& kernel : profile_.kernels) {
+      kernel.share = sum > 0 ? kernel.seconds.median / sum : 0;
       if (!profile_.ceilings) continue;
-      row.roofs = prof::roof_times(row.work, *profile_.ceilings);
-      if (row.seconds.median > 0) row.fraction = row.roofs.least() / row.seconds.median;
+      kernel.roofs = prof::roof_times(kernel.work, *profile_.ceilings);
+      if (kernel.seconds.median > 0) kernel.fraction = kernel.roofs.least() / kernel.seconds.median;
     }
     profile_.advice = advise(profile_, plan_.program());
   }
@@ -363,7 +367,7 @@ class Profiler {
   const int64_t steps_;  // a launch
   const std::vector<double> rates_;
   std::vector<ApiRecord> calls_;
-  std::vector<std::vector<double>> one_by_one_;  // [row][pass], as events took them
+  std::vector<std::vector<double>> one_by_one_;  // [kernel][pass], as events took them
 };
 
 }  // namespace

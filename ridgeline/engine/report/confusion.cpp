@@ -12,7 +12,7 @@ namespace ridgeline::engine {
 namespace {
 
 constexpr int kMostClasses = 64;  // a matrix of more is no longer looked at
-constexpr size_t kPairs = 6, kSamples = 4;
+constexpr size_t kPairs = 6, kImages = 4;
 constexpr int64_t kBatch = 256;
 
 std::vector<int32_t> predict(Trainer& trainer, const data::ImageSet& set) {
@@ -20,23 +20,24 @@ std::vector<int32_t> predict(Trainer& trainer, const data::ImageSet& set) {
   Predictor predictor(trainer.machine(), trainer.config(), trainer.model(), trainer.scaling(),
                       set.classes, batch);
   const int64_t classes = trainer.model().output().numel();
-  const auto items = set.images.span<const uint8_t>();
+  const auto samples = set.images.span<const uint8_t>();
   std::vector<int32_t> given;
   for (int64_t begin = 0; begin < set.size(); begin += batch) {
-    const int64_t rows = std::min(batch, set.size() - begin);
-    const auto p = predictor.run(items.subspan(size_t(begin * features), size_t(rows * features)));
-    for (int64_t row = 0; row < rows; ++row) {
-      const auto first = p.begin() + row * classes;
+    const int64_t count = std::min(batch, set.size() - begin);
+    const auto p =
+        predictor.run(samples.subspan(size_t(begin * features), size_t(count * features)));
+    for (int64_t i = 0; i < count; ++i) {
+      const auto first = p.begin() + i * classes;
       given.push_back(int32_t(std::max_element(first, first + classes) - first));
     }
   }
   return given;
 }
 
-// What a model takes the items of a set for.
+// The classes that a model gives to the samples of a set.
 struct Confusion {
   std::vector<std::vector<int64_t>> counts;  // [true class][given class]
-  std::vector<int32_t> given;                // of each item
+  std::vector<int32_t> given;                // of each sample
 
   struct Pair {
     int32_t truth = 0, given = 0;
@@ -70,20 +71,20 @@ Confusion confusion_of(const std::vector<int32_t>& given, const data::ImageSet& 
 }
 
 std::string samples_html(const Confusion& confusion, const data::ImageSet& set) {
-  const auto [height, width] = image_extent(set.item_shape());
+  const auto [height, width] = image_extent(set.sample_shape());
   if (height == 0) return {};
   const auto labels = set.labels.span<const int32_t>();
-  const auto items = set.images.span<const uint8_t>();
+  const auto samples = set.images.span<const uint8_t>();
   std::string html;
   for (const Confusion::Pair& pair : confusion.worst(kPairs)) {
     html += fmt::format("<div class=\"pair\">{} taken for {}, {} times<br>", pair.truth, pair.given,
                         pair.count);
     size_t shown = 0;
-    for (size_t i = 0; i < labels.size() && shown < kSamples; ++i) {
+    for (size_t i = 0; i < labels.size() && shown < kImages; ++i) {
       if (labels[i] != pair.truth || confusion.given[i] != pair.given) continue;
       html += prof::grey_image_html(
-          items.subspan(i * size_t(height * width), size_t(height * width)), width, height,
-          fmt::format("test item {}: {} taken for {}", i, pair.truth, pair.given));
+          samples.subspan(i * size_t(height * width), size_t(height * width)), width, height,
+          fmt::format("test sample {}: {} taken for {}", i, pair.truth, pair.given));
       ++shown;
     }
     html += "</div>\n";
@@ -93,10 +94,10 @@ std::string samples_html(const Confusion& confusion, const data::ImageSet& set) 
 
 }  // namespace
 
-std::pair<int, int> image_extent(const Shape& item) {
-  const bool plane = item.rank() == 2 || (item.rank() == 3 && item[0] == 1);
+std::pair<int, int> image_extent(const Shape& sample) {
+  const bool plane = sample.rank() == 2 || (sample.rank() == 3 && sample[0] == 1);
   if (!plane) return {0, 0};
-  const int64_t height = item[item.rank() - 2], width = item[item.rank() - 1];
+  const int64_t height = sample[sample.rank() - 2], width = sample[sample.rank() - 1];
   constexpr int64_t kMost = 256;
   return height > kMost || width > kMost ? std::pair{0, 0} : std::pair{int(height), int(width)};
 }

@@ -34,20 +34,20 @@ void write_text_file(const std::filesystem::path& path, const std::string& text)
 std::string plan_html(const Profile& profile) {
   // What matters most comes first: a phone shows the rest when it is pulled to the side.
   prof::HtmlTable table;
-  table.head = {"row",  "us", "share",  "roof", "of it",  "p10",     "p90",
-                "FLOP", "B",  "FLOP/s", "B/s",  "FLOP/B", "threads", "ops"};
+  table.head = {"kernel", "us", "share",  "roof", "of it",  "p10",     "p90",
+                "FLOP",   "B",  "FLOP/s", "B/s",  "FLOP/B", "threads", "ops"};
   table.left = {3, 13};
-  for (const RowProfile& row : profile.rows) {
-    const double s = row.seconds.median;
-    table.rows.push_back({row.row, fmt::format("{:.2f}", 1e6 * s), percent(row.share),
-                          profile.ceilings ? prof::name(row.roofs.binding()) : "-",
-                          profile.ceilings ? percent(row.fraction) : "-",
-                          fmt::format("{:.2f}", 1e6 * row.seconds.p10),
-                          fmt::format("{:.2f}", 1e6 * row.seconds.p90), engineering(row.work.flops),
-                          engineering(row.work.bytes), engineering(s > 0 ? row.work.flops / s : 0),
-                          engineering(s > 0 ? row.work.bytes / s : 0),
-                          fmt::format("{:.2f}", row.intensity()),
-                          row.balance ? fmt::format("{:.2f}", *row.balance) : "", row.what});
+  for (const KernelProfile& kernel : profile.kernels) {
+    const double s = kernel.seconds.median;
+    table.rows.push_back(
+        {kernel.name, fmt::format("{:.2f}", 1e6 * s), percent(kernel.share),
+         profile.ceilings ? prof::name(kernel.roofs.binding()) : "-",
+         profile.ceilings ? percent(kernel.fraction) : "-",
+         fmt::format("{:.2f}", 1e6 * kernel.seconds.p10),
+         fmt::format("{:.2f}", 1e6 * kernel.seconds.p90), engineering(kernel.work.flops),
+         engineering(kernel.work.bytes), engineering(s > 0 ? kernel.work.flops / s : 0),
+         engineering(s > 0 ? kernel.work.bytes / s : 0), fmt::format("{:.2f}", kernel.intensity()),
+         kernel.balance ? fmt::format("{:.2f}", *kernel.balance) : "", kernel.what});
   }
   const auto last = [&](const char* name, double seconds) {
     table.rows.push_back({name, fmt::format("{:.2f}", 1e6 * seconds)});
@@ -58,17 +58,17 @@ std::string plan_html(const Profile& profile) {
   return prof::table_html(table);
 }
 
-std::string kernels_html(const Profile& profile) {
+std::string launches_html(const Profile& profile) {
   prof::HtmlTable table;
-  table.head = {"kernel", "row",       "us",       "launches", "grid",
-                "block",  "registers", "shared B", "occupancy"};
+  table.head = {"GPU function", "kernel",    "us",       "launches", "grid",
+                "block",        "registers", "shared B", "occupancy"};
   table.left = {1};
-  for (const RowProfile& row : profile.rows) {
-    for (const KernelUse& use : row.kernels) {
-      const KernelRecord& k = use.kernel;
+  for (const KernelProfile& kernel : profile.kernels) {
+    for (const LaunchUse& use : kernel.launches) {
+      const LaunchRecord& k = use.launch;
       table.rows.push_back(
-          {k.name.substr(0, 60), row.row, fmt::format("{:.2f}", 1e6 * use.seconds),
-           std::to_string(use.launches), fmt::format("{}x{}x{}", k.grid[0], k.grid[1], k.grid[2]),
+          {k.name.substr(0, 60), kernel.name, fmt::format("{:.2f}", 1e6 * use.seconds),
+           std::to_string(use.count), fmt::format("{}x{}x{}", k.grid[0], k.grid[1], k.grid[2]),
            fmt::format("{}x{}x{}", k.block[0], k.block[1], k.block[2]), std::to_string(k.registers),
            std::to_string(k.shared), percent(k.occupancy)});
     }
@@ -81,9 +81,9 @@ prof::Roofline roofline_of(const Profile& profile) {
   roofline.title = fmt::format("Roofs measured {}, {}", profile.ceilings->when(), profile.device);
   roofline.ceilings = *profile.ceilings;
   roofline.precision = profile.unit;
-  for (const RowProfile& row : profile.rows) {
+  for (const KernelProfile& kernel : profile.kernels) {
     roofline.points.push_back(
-        {row.row, row.work.flops, row.work.bytes, row.seconds.median, row.share});
+        {kernel.name, kernel.work.flops, kernel.work.bytes, kernel.seconds.median, kernel.share});
   }
   return roofline;
 }
@@ -95,7 +95,7 @@ void add_profile_sections(prof::Page& page, const Profile& profile) {
   std::string next;
   for (const std::string& line : profile.advice) next += prof::paragraph_html(line);
   page.section("What to try next", next);
-  page.section("Kernels", kernels_html(profile));
+  page.section("Launches", launches_html(profile));
   prof::HtmlTable calls;
   calls.head = {"call", "times", "us", "share"};
   for (const ApiUse& use : profile.api) {
@@ -294,8 +294,8 @@ void write_report(const Profile& profile, const std::filesystem::path& folder) {
                                          profile.device, profile.precision));
   std::vector<std::pair<std::string, std::string>> figures = {
       {fmt::format("{:.1f} us", 1e6 * profile.total.median), "a step, unprofiled"},
-      {std::to_string(profile.rows.size()), "rows in the plan"},
-      {fmt::format("{:.1f} us", 1e6 * profile.gaps), "between rows"}};
+      {std::to_string(profile.kernels.size()), "kernels in the plan"},
+      {fmt::format("{:.1f} us", 1e6 * profile.gaps), "between kernels"}};
   if (profile.limit) {
     figures.push_back({percent(profile.limit->fraction(profile.total.median)),
                        fmt::format("of the limit ({}-bound)", profile.limit->bound())});

@@ -36,10 +36,10 @@ nlohmann::json to_json(const TrainReport& report) {
       {"precision", report.precision},
       {"data", report.data},
       {"parameters", report.parameters},
-      {"rows", report.rows.train},
-      {"rows_last_batch", report.rows.tail},
-      {"rows_evaluation", report.rows.evaluate},
-      {"rows_evaluation_last_batch", report.rows.evaluate_tail},
+      {"kernels", report.kernels.train},
+      {"kernels_last_batch", report.kernels.tail},
+      {"kernels_evaluation", report.kernels.evaluate},
+      {"kernels_evaluation_last_batch", report.kernels.evaluate_tail},
       {"plan_source", report.plan_source},
       {"memory",
        {{"arena", report.memory.arena},
@@ -50,7 +50,7 @@ nlohmann::json to_json(const TrainReport& report) {
       {"rank_blocked_seconds", report.rank_blocked_seconds},
       {"stopped_by", report.stopped_by}};
   if (report.ranks > 1) {
-    json["network"] = {{"carrier", to_json(report.carrier)},
+    json["network"] = {{"mpi", to_json(report.mpi)},
                        {"bandwidth", report.network.bandwidth},
                        {"latency", report.network.latency},
                        {"bytes_per_step", report.network_bytes},
@@ -79,7 +79,7 @@ nlohmann::json to_json(const TrainReport& report) {
 std::string summary(const TrainReport& report) {
   std::string text;
   if (report.stopped_by == 0) {
-    const bool sequences = report.test.targets > report.test.rows;
+    const bool sequences = report.test.targets > report.test.samples;
     text += fmt::format(
         "accuracy   {:.2f} % of {} test {} (loss {:.4f}{})\n", 100 * report.test.accuracy,
         report.test.targets,
@@ -109,8 +109,8 @@ std::string summary(const TrainReport& report) {
     text += fmt::format(
         "network    {}; {} measured; a step's {}B should take {:.1f} us if nothing hid "
         "them\n",
-        to_string(report.carrier), prof::to_string(report.network),
-        engineering(report.network_bytes), 1e6 * report.network_seconds);
+        to_string(report.mpi), prof::to_string(report.network), engineering(report.network_bytes),
+        1e6 * report.network_seconds);
   }
   text += fmt::format("start-up   {}, of it tuning {}\n", duration(report.startup_seconds),
                       duration(report.tuning_seconds));

@@ -20,7 +20,7 @@ void append(std::vector<uint8_t>& to, const void* data, size_t bytes) {
 
 std::vector<uint8_t> ChunkResult::pack(bool wide) const {
   Chunk chunk;
-  chunk.set_head({ChunkKind::result, number, first_row, rows});
+  chunk.set_head({ChunkKind::result, number, first_sample, count});
   std::vector<uint8_t>& out = chunk.buffer();
   const Sizes sizes{int64_t(labels.size()), int64_t(outputs.size()), int64_t(error.size()),
                     int32_t(wide), int32_t(error_kind)};
@@ -40,8 +40,8 @@ ChunkResult ChunkResult::unpack(const Chunk& message) {
   const ChunkHead head = message.head();
   ChunkResult result;
   result.number = head.number;
-  result.first_row = head.first_row;
-  result.rows = head.rows;
+  result.first_sample = head.first_sample;
+  result.count = head.count;
   std::span<const uint8_t> left = message.body();
   const auto take = [&](void* to, size_t bytes) {
     if (bytes > left.size()) throw_error(ErrorKind::comm, "a result of {} is cut off", head.number);
@@ -50,12 +50,12 @@ ChunkResult ChunkResult::unpack(const Chunk& message) {
   };
   Sizes sizes;
   take(&sizes, sizeof(sizes));
-  const auto count = [&](int64_t stated) {
+  const auto limited = [&](int64_t stated) {
     return size_t(std::clamp<int64_t>(stated, 0, int64_t(left.size())));
   };
-  result.labels.resize(count(sizes.labels));
+  result.labels.resize(limited(sizes.labels));
   take(result.labels.data(), result.labels.size() * sizeof(int32_t));
-  result.outputs.resize(count(sizes.outputs));
+  result.outputs.resize(limited(sizes.outputs));
   if (sizes.wide != 0) {
     take(result.outputs.data(), result.outputs.size() * sizeof(double));
   } else {
@@ -63,7 +63,7 @@ ChunkResult ChunkResult::unpack(const Chunk& message) {
     take(narrow.data(), narrow.size() * sizeof(float));
     std::ranges::copy(narrow, result.outputs.begin());
   }
-  result.error.resize(count(sizes.text));
+  result.error.resize(limited(sizes.text));
   take(result.error.data(), result.error.size());
   result.error_kind = ErrorKind(sizes.error_kind);
   return result;

@@ -10,28 +10,28 @@
 
 namespace ridgeline::engine {
 
-// What a message between the root and another rank of an inference run is about.
+// The kinds of message between the root and another rank of an inference run.
 enum class ChunkKind : int64_t {
-  chunk,   // root to rank: rows to compute
+  chunk,   // root to rank: samples to compute
   go,      // root to rank: begin with what was sent so far (scatter)
   stop,    // root to rank: nothing more comes
-  ready,   // rank to root: it takes `rows` chunks at a time
+  ready,   // rank to root: it takes `count` chunks at a time
   result,  // rank to root
   report,  // rank to root, the last: its times, as text
 };
 
 struct ChunkHead {
   ChunkKind kind = ChunkKind::chunk;
-  int64_t number = 0;     // chunks are counted in the order of the input, from 0
-  int64_t first_row = 0;  // the item's index in the input
-  int64_t rows = 0;
+  int64_t number = 0;        // chunks are counted in the order of the input, from 0
+  int64_t first_sample = 0;  // its index in the input
+  int64_t count = 0;         // of samples
   // Of texts: where the chunk begins in its file, and the fields of every record of a csv file.
   int64_t line = 1;
   int64_t columns = 0;
-  int64_t cut_short = 0;  // 1: has fewer rows than asked for, and is not the last
+  int64_t cut_short = 0;  // 1: has fewer samples than asked for, and is not the last
 };
 
-// Some items as they are in the file, behind a head, so that they travel as they are.
+// Some samples as they are in the file, behind a head, so that they can be sent unchanged.
 class Chunk {
  public:
   Chunk() : buffer_(sizeof(ChunkHead)) { set_head({}); }
@@ -56,15 +56,15 @@ class Chunk {
   std::vector<uint8_t> buffer_;
 };
 
-// What a model says about a chunk, or why it could not be read.
+// The model's answers for a chunk, or the reason why it could not be read.
 struct ChunkResult {
-  int64_t number = 0, first_row = 0, rows = 0;
+  int64_t number = 0, first_sample = 0, count = 0;
   std::vector<int32_t> labels;
-  std::vector<double> outputs;  // [rows, classes], or empty when only labels are wanted
+  std::vector<double> outputs;  // [count, classes], or empty when only labels are wanted
   std::string error;            // empty: none
   ErrorKind error_kind = ErrorKind::data;
 
-  // As a message. Probabilities travel as fp32 unless `wide`.
+  // Makes a message of it. Probabilities are sent as fp32 unless `wide`.
   std::vector<uint8_t> pack(bool wide) const;
   static ChunkResult unpack(const Chunk& message);
 };

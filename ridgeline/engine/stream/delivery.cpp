@@ -15,7 +15,7 @@ constexpr std::pair<Delivery, std::string_view> kNames[] = {
     {Delivery::scatter, "scatter"},
 };
 
-// Results that may wait for their turn, for each chunk that may be under way: a rank may be this
+// Results that may wait for earlier ones, for each chunk that may be under way: a rank may be this
 // many times slower than the others before they wait for it.
 constexpr int64_t kWindow = 32;
 
@@ -28,9 +28,9 @@ constexpr int64_t kTried = 8;
 
 constexpr auto kLook = std::chrono::milliseconds(100);  // for a signal that stops the run
 
-std::vector<uint8_t> signal(ChunkKind kind, int64_t rows = 0) {
+std::vector<uint8_t> signal(ChunkKind kind, int64_t count = 0) {
   Chunk chunk;
-  chunk.set_head({kind, 0, 0, rows});
+  chunk.set_head({kind, 0, 0, count});
   return std::move(chunk.buffer());
 }
 
@@ -49,22 +49,22 @@ std::string_view name(Delivery delivery) {
   return std::ranges::find(kNames, delivery, [](const auto& each) { return each.first; })->second;
 }
 
-void Pace::wait(Bell& bell, bool moved, bool busy) {
+void Pace::wait(Event& event, bool moved, bool busy) {
   constexpr int kSeldom = 40;  // polls without anything: slower it does not get
   idle_ = moved ? 0 : std::min(idle_ + 1, kSeldom);
   // Messages on their way need a hand every 50 us; the rest can wait for a millisecond.
   const int shift = std::min(idle_ / 8, busy ? 1 : 5);
-  bell.wait_for(microseconds(idle_ == 0 ? 0 : 25 << shift));
+  event.wait_for(microseconds(idle_ == 0 ? 0 : 25 << shift));
 }
 
 ChunkRoot::ChunkRoot(SourceReader& reader, Workers& workers, ResultWriter& writer,
-                     dist::Messages* messages, Bell& bell, const RunClock& clock,
+                     dist::Messages* messages, Event& event, const RunClock& clock,
                      const Options& options)
     : reader_(reader),
       workers_(workers),
       writer_(writer),
       messages_(messages),
-      bell_(bell),
+      event_(event),
       clock_(clock),
       options_(options) {
   for (int rank = 0; rank < options.ranks; ++rank)
@@ -89,9 +89,9 @@ void ChunkRoot::run() {
     bury_lost();
     if (moved) continue;
     if (messages_ == nullptr) {
-      bell_.wait_for(kLook);
+      event_.wait_for(kLook);
     } else {
-      pace_.wait(bell_, moved, messages_->busy());
+      pace_.wait(event_, moved, messages_->busy());
     }
   }
   writer_.finish(handed_);
@@ -158,8 +158,8 @@ ChunkRoot::Peer* ChunkRoot::choose(int64_t number) {
   if (options_.delivery != Delivery::credits) {
     const int64_t place =
         options_.delivery == Delivery::scatter ? number * living / total_ : number % living;
-    Peer& turn = peers_[size_t(first + place)];
-    if (!turn.lost) return turn.credits > 0 ? &turn : nullptr;
+    Peer& next = peers_[size_t(first + place)];
+    if (!next.lost) return next.credits > 0 ? &next : nullptr;
   }
   Peer* best = nullptr;
   for (Peer& peer : peers_) {
@@ -231,7 +231,7 @@ void ChunkRoot::receive(const dist::Messages::Message& message) {
   switch (head.kind) {
     case ChunkKind::ready:
       peer.said_ready = true;
-      peer.credits = int(std::min<int64_t>(peer.credits + head.rows,  // it may ask for more later
+      peer.credits = int(std::min<int64_t>(peer.credits + head.count,  // it may ask for more later
                                            std::numeric_limits<int>::max()));
       return;
     case ChunkKind::result:
@@ -252,7 +252,7 @@ void ChunkRoot::lose(int rank) {
     const std::scoped_lock lock(mutex_);
     newly_lost_.push_back(rank);
   }
-  bell_.ring();
+  event_.set();
 }
 
 void ChunkRoot::bury_lost() {
@@ -282,7 +282,7 @@ std::vector<RankTimes> ChunkRoot::finish(const RankTimes& own) {
   while (std::ranges::any_of(peers_, open)) {
     const bool moved = poll();
     bury_lost();
-    if (!moved) pace_.wait(bell_, moved, true);
+    if (!moved) pace_.wait(event_, moved, true);
   }
   RankTimes root = own;
   root.network = network_;
@@ -293,7 +293,7 @@ std::vector<RankTimes> ChunkRoot::finish(const RankTimes& own) {
   return reports_;
 }
 
-void run_chunk_rank(Workers& workers, dist::Messages& messages, Bell& bell, const RunClock& clock,
+void run_chunk_rank(Workers& workers, dist::Messages& messages, Event& event, const RunClock& clock,
                     RankTimes own, Delivery delivery, bool wide, bool spans) {
   const bool whole = delivery == Delivery::scatter;
   const bool rounds = delivery == Delivery::blocking || delivery == Delivery::nonblocking;
@@ -347,7 +347,7 @@ void run_chunk_rank(Workers& workers, dist::Messages& messages, Bell& bell, cons
     const double now = clock.now();
     if (busy_since >= 0) own.network += now - busy_since;
     busy_since = messages.busy() ? now : -1;
-    if (!moved) pace.wait(bell, moved, messages.busy());
+    if (!moved) pace.wait(event, moved, messages.busy());
   }
 }
 

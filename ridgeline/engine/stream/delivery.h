@@ -14,9 +14,9 @@ namespace ridgeline::engine {
 // How chunks get from the root to the ranks.
 enum class Delivery {
   credits,      // each to whoever asks first; two or more under way to every rank
-  interleaved,  // in turn; the next travels while one is computed
-  nonblocking,  // in turn and in rounds: one to each rank, all at once, then all results
-  blocking,     // the same, one after the other
+  interleaved,  // round-robin; the next is sent while one is computed
+  nonblocking,  // round-robin, in rounds: one to each rank, all at once, then all results
+  blocking,     // as nonblocking, but one send after the other
   scatter,      // all of the file in equal parts before anything is computed
 };
 Delivery parse_delivery(const std::string& name);  // throws usage
@@ -26,15 +26,15 @@ std::string_view name(Delivery delivery);
 // core has it for computing.
 class Pace {
  public:
-  // Waits for the bell, or until it is time to ask again.
-  void wait(Bell& bell, bool moved, bool busy);
+  // Waits for the event, or until it is time to poll again.
+  void wait(Event& event, bool moved, bool busy);
 
  private:
   int idle_ = 0;
 };
 
 // The root's part: hands out the chunks of a source, among others to its own workers, and passes
-// the results on. Chunks in memory are bounded by credits, results that wait for their turn by a
+// the results on. Chunks in memory are bounded by credits, results that wait for earlier ones by a
 // window: a rank that is far behind holds the others up before it makes the root hold everything.
 class ChunkRoot {
  public:
@@ -48,7 +48,7 @@ class ChunkRoot {
   };
   // `messages` is null for one rank.
   ChunkRoot(SourceReader& reader, Workers& workers, ResultWriter& writer, dist::Messages* messages,
-            Bell& bell, const RunClock& clock, const Options& options);
+            Event& event, const RunClock& clock, const Options& options);
 
   // Until everything is written, or a fault: everything before it is written. Throws it. Or until
   // it is to leave.
@@ -82,7 +82,7 @@ class ChunkRoot {
   Workers& workers_;
   ResultWriter& writer_;
   dist::Messages* messages_;
-  Bell& bell_;
+  Event& event_;
   const RunClock& clock_;
   const Options options_;
   Pace pace_;
@@ -100,7 +100,7 @@ class ChunkRoot {
 };
 
 // Any other rank's part: asks for chunks, gives them to its workers, returns the results.
-void run_chunk_rank(Workers& workers, dist::Messages& messages, Bell& bell, const RunClock& clock,
+void run_chunk_rank(Workers& workers, dist::Messages& messages, Event& event, const RunClock& clock,
                     RankTimes own, Delivery delivery, bool wide, bool spans);
 
 }  // namespace ridgeline::engine

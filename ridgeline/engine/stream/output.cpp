@@ -53,7 +53,7 @@ OutputFile::OutputFile(const std::filesystem::path& path, Recognise ours)
   if (renames_) {
     refuse_foreign(path_, ours);
     refuse_foreign(part_, ours);
-    claim();
+    reserve_part();
     return;
   }
   fd_ = ::open(part_.c_str(), O_WRONLY | O_CLOEXEC);
@@ -62,7 +62,7 @@ OutputFile::OutputFile(const std::filesystem::path& path, Recognise ours)
 
 // Two that grow the same part would mix their lines, so whoever writes it has it locked until it
 // has its name.
-void OutputFile::claim() {
+void OutputFile::reserve_part() {
   for (;;) {
     fd_ = ::open(part_.c_str(), O_WRONLY | O_CLOEXEC | O_CREAT | O_NOFOLLOW, 0666);
     if (fd_ < 0) fail(part_, "create");

@@ -27,7 +27,7 @@ class OutputFile {
   std::string unfinished() const { return renames_ ? part_.string() : std::string(); }
 
  private:
-  void claim();
+  void reserve_part();
 
   std::filesystem::path path_, part_;
   int fd_ = -1;

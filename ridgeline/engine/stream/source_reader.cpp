@@ -9,15 +9,17 @@ constexpr size_t kMostWaiting = size_t{16} << 20;
 
 }  // namespace
 
-SourceReader::SourceReader(ItemSource& source, int64_t rows, size_t ahead, Bell& bell)
-    : source_(source), rows_(rows), ahead_(ahead), bell_(bell), thread_([this] { run(); }) {}
+SourceReader::SourceReader(SampleSource& source, int64_t samples, size_t ahead, Event& event)
+    : source_(source), samples_(samples), ahead_(ahead), event_(event), thread_([this] {
+        run();
+      }) {}
 
 SourceReader::~SourceReader() {
   {
     const std::scoped_lock lock(mutex_);
     stop_ = true;
   }
-  room_.notify_all();
+  wake_.notify_all();
   thread_.join();
 }
 
@@ -41,7 +43,7 @@ Chunk SourceReader::take() {
     waiting_bytes_ -= chunk.bytes();
     bytes_ += double(chunk.bytes());
   }
-  room_.notify_one();
+  wake_.notify_one();
   return chunk;
 }
 
@@ -68,10 +70,10 @@ bool SourceReader::has_room() const {
 void SourceReader::run() try {
   for (;;) {
     Chunk chunk;
-    const bool more = source_.next(rows_, chunk);
+    const bool more = source_.next(samples_, chunk);
     {
       std::unique_lock lock(mutex_);
-      room_.wait(lock, [this] { return stop_ || has_room(); });
+      wake_.wait(lock, [this] { return stop_ || has_room(); });
       if (stop_) return;
       if (more) {
         waiting_bytes_ += chunk.bytes();
@@ -79,7 +81,7 @@ void SourceReader::run() try {
       }
       ended_ = !more;
     }
-    bell_.ring();
+    event_.set();
     if (!more) return;
   }
 } catch (...) {
@@ -88,7 +90,7 @@ void SourceReader::run() try {
     failure_ = std::current_exception();
     ended_ = true;
   }
-  bell_.ring();
+  event_.set();
 }
 
 }  // namespace ridgeline::engine

@@ -7,17 +7,17 @@
 #include <optional>
 #include <thread>
 
-#include "ridgeline/engine/stream/bell.h"
-#include "ridgeline/engine/stream/items.h"
+#include "ridgeline/engine/stream/event.h"
+#include "ridgeline/engine/stream/samples.h"
 
 namespace ridgeline::engine {
 
 // Reads a few chunks ahead of whoever takes them, by a thread of its own.
 class SourceReader {
  public:
-  // At most `ahead` chunks wait, and of large ones fewer; 0: all of the file. The bell is rung when
-  // one more does.
-  SourceReader(ItemSource& source, int64_t rows, size_t ahead, Bell& bell);
+  // At most `ahead` chunks of up to `samples` samples wait, fewer where they are large; 0: all of
+  // the file. The event is set when one more waits.
+  SourceReader(SampleSource& source, int64_t samples, size_t ahead, Event& event);
   ~SourceReader();
 
   const Chunk* peek();  // the next one; null: not read yet, or the end
@@ -32,12 +32,12 @@ class SourceReader {
   void run();
   bool has_room() const;
 
-  ItemSource& source_;
-  const int64_t rows_;
+  SampleSource& source_;
+  const int64_t samples_;
   const size_t ahead_;
-  Bell& bell_;
+  Event& event_;
   std::mutex mutex_;
-  std::condition_variable room_;
+  std::condition_variable wake_;
   std::deque<Chunk> chunks_;
   size_t waiting_bytes_ = 0;
   std::exception_ptr failure_;

@@ -13,36 +13,36 @@
 namespace ridgeline::engine {
 namespace {
 
-nlohmann::json json_of(const LaneTimes& lane) {
-  return {{"device", lane.device},
-          {"memory_ready", lane.memory_ready},
-          {"engine_ready", lane.engine_ready},
-          {"first_in", lane.first_in},
-          {"compute_start", lane.compute_start},
-          {"last_in", lane.last_in},
-          {"compute_end", lane.compute_end},
-          {"copying", lane.copying},
-          {"computing", lane.computing},
-          {"waiting", lane.waiting},
-          {"chunks", lane.chunks},
-          {"rows", lane.rows}};
+nlohmann::json json_of(const DeviceTimes& device) {
+  return {{"device", device.device},
+          {"memory_ready", device.memory_ready},
+          {"engine_ready", device.engine_ready},
+          {"first_in", device.first_in},
+          {"compute_start", device.compute_start},
+          {"last_in", device.last_in},
+          {"compute_end", device.compute_end},
+          {"copying", device.copying},
+          {"computing", device.computing},
+          {"waiting", device.waiting},
+          {"chunks", device.chunks},
+          {"samples", device.samples}};
 }
 
-LaneTimes lane_from(const nlohmann::json& json) {
-  LaneTimes lane;
-  lane.device = json["device"];
-  lane.memory_ready = json["memory_ready"];
-  lane.engine_ready = json["engine_ready"];
-  lane.first_in = json["first_in"];
-  lane.compute_start = json["compute_start"];
-  lane.last_in = json["last_in"];
-  lane.compute_end = json["compute_end"];
-  lane.copying = json["copying"];
-  lane.computing = json["computing"];
-  lane.waiting = json["waiting"];
-  lane.chunks = json["chunks"];
-  lane.rows = json["rows"];
-  return lane;
+DeviceTimes device_from(const nlohmann::json& json) {
+  DeviceTimes device;
+  device.device = json["device"];
+  device.memory_ready = json["memory_ready"];
+  device.engine_ready = json["engine_ready"];
+  device.first_in = json["first_in"];
+  device.compute_start = json["compute_start"];
+  device.last_in = json["last_in"];
+  device.compute_end = json["compute_end"];
+  device.copying = json["copying"];
+  device.computing = json["computing"];
+  device.waiting = json["waiting"];
+  device.chunks = json["chunks"];
+  device.samples = json["samples"];
+  return device;
 }
 
 std::string seconds_or_none(double value) { return value < 0 ? "-" : fmt::format("{:.3f}", value); }
@@ -78,12 +78,12 @@ std::string RankTimes::to_json(bool with_spans) const {
                       {"sent_bytes", sent},
                       {"received_bytes", received},
                       {"devices", nlohmann::json::array()}};
-  for (const LaneTimes& lane : lanes) json["devices"].push_back(json_of(lane));
+  for (const DeviceTimes& device : devices) json["devices"].push_back(json_of(device));
   if (with_spans) {
     json["spans"] = nlohmann::json::array();
     for (const ChunkSpan& span : spans) {
       json["spans"].push_back(
-          {span.lane, span.number, span.begin, span.copied, span.computed, span.end});
+          {span.device, span.number, span.begin, span.copied, span.computed, span.end});
     }
   }
   return dump_json(json, -1);
@@ -101,7 +101,7 @@ RankTimes RankTimes::from_json(const std::string& text) {
   times.network = json["network"];
   times.sent = json["sent_bytes"];
   times.received = json["received_bytes"];
-  for (const auto& lane : json["devices"]) times.lanes.push_back(lane_from(lane));
+  for (const auto& device : json["devices"]) times.devices.push_back(device_from(device));
   if (json.contains("spans")) {
     for (const auto& span : json["spans"]) {
       times.spans.push_back({span[0], span[1], span[2], span[3], span[4], span[5]});
@@ -120,17 +120,18 @@ std::string to_table(const std::vector<RankTimes>& ranks) {
       text += fmt::format("{:>4} lost; its chunks were given to others\n", rank.rank);
       continue;
     }
-    for (const LaneTimes& lane : rank.lanes) {
-      const double all = std::max(1e-9, rank.results_out - std::max(0.0, lane.engine_ready));
+    for (const DeviceTimes& device : rank.devices) {
+      const double all = std::max(1e-9, rank.results_out - std::max(0.0, device.engine_ready));
       text += fmt::format(
           "{:>4} {:<8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>8.1f} {:>5.1f} "
           "{:>8.1f} {:>5.1f}\n",
-          rank.rank, lane.device, seconds_or_none(rank.start), seconds_or_none(lane.memory_ready),
-          seconds_or_none(lane.engine_ready), seconds_or_none(lane.first_in),
-          seconds_or_none(lane.compute_start), seconds_or_none(lane.last_in),
-          seconds_or_none(lane.compute_end), seconds_or_none(rank.results_out), lane.rows,
-          100 * lane.computing / all, 100 * lane.copying / all, 100 * rank.network / all,
-          100 * std::max(0.0, all - lane.computing - lane.copying) / all);
+          rank.rank, device.device, seconds_or_none(rank.start),
+          seconds_or_none(device.memory_ready), seconds_or_none(device.engine_ready),
+          seconds_or_none(device.first_in), seconds_or_none(device.compute_start),
+          seconds_or_none(device.last_in), seconds_or_none(device.compute_end),
+          seconds_or_none(rank.results_out), device.samples, 100 * device.computing / all,
+          100 * device.copying / all, 100 * rank.network / all,
+          100 * std::max(0.0, all - device.computing - device.copying) / all);
     }
   }
   return text;
@@ -139,24 +140,25 @@ std::string to_table(const std::vector<RankTimes>& ranks) {
 void add_to_timeline(const std::vector<RankTimes>& ranks, prof::Timeline& timeline) {
   for (const RankTimes& rank : ranks) {
     std::vector<int> lanes;
-    for (size_t i = 0; i < rank.lanes.size(); ++i) {
-      const LaneTimes& lane = rank.lanes[i];
-      lanes.push_back(timeline.lane(rank.rank, fmt::format("{} {}", lane.device, i)));
-      if (lane.memory_ready >= 0) {
+    for (size_t i = 0; i < rank.devices.size(); ++i) {
+      const DeviceTimes& device = rank.devices[i];
+      lanes.push_back(timeline.lane(rank.rank, fmt::format("{} {}", device.device, i)));
+      if (device.memory_ready >= 0) {
         timeline.add(
-            {lanes.back(), "memory", "start", rank.start, lane.memory_ready - rank.start, {}});
+            {lanes.back(), "memory", "start", rank.start, device.memory_ready - rank.start, {}});
       }
-      if (lane.engine_ready >= 0) {
+      if (device.engine_ready >= 0) {
         timeline.add({lanes.back(),
                       "engine",
                       "start",
-                      lane.memory_ready,
-                      lane.engine_ready - lane.memory_ready,
+                      device.memory_ready,
+                      device.engine_ready - device.memory_ready,
                       {}});
       }
     }
     double computed = rank.start;
-    for (const LaneTimes& lane : rank.lanes) computed = std::max(computed, lane.compute_end);
+    for (const DeviceTimes& device : rank.devices)
+      computed = std::max(computed, device.compute_end);
     if (rank.results_out >= computed) {  // from the end of all computing until they were out
       timeline.add({timeline.lane(rank.rank, "results"),
                     "results out",
@@ -167,13 +169,13 @@ void add_to_timeline(const std::vector<RankTimes>& ranks, prof::Timeline& timeli
     }
     for (const ChunkSpan& span : rank.spans) {
       const std::vector<std::pair<std::string, double>> numbers{{"chunk", double(span.number)}};
-      if (span.lane < 0) {
-        const auto lane = timeline.lane(rank.rank, span.lane == -1 ? "decode" : "network");
-        timeline.add({lane, span.lane == -1 ? "decode" : "chunk in", "input", span.begin,
+      if (span.device < 0) {
+        const auto lane = timeline.lane(rank.rank, span.device == -1 ? "decode" : "network");
+        timeline.add({lane, span.device == -1 ? "decode" : "chunk in", "input", span.begin,
                       span.end - span.begin, numbers});
         continue;
       }
-      const int lane = lanes[size_t(span.lane) % lanes.size()];
+      const int lane = lanes[size_t(span.device) % lanes.size()];
       timeline.add({lane, "copy in", "copy", span.begin, span.copied - span.begin, numbers});
       timeline.add({lane, "compute", "compute", span.copied, span.computed - span.copied, numbers});
       timeline.add({lane, "copy out", "copy", span.computed, span.end - span.computed, numbers});

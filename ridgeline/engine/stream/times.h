@@ -29,17 +29,17 @@ class RunClock {
   double offset_, started_;
 };
 
-// When one device did what. Negative: never.
-struct LaneTimes {
+// The times at which one device did its work. A negative time means never.
+struct DeviceTimes {
   std::string device;
   double memory_ready = -1, engine_ready = -1;
   double first_in = -1, compute_start = -1, last_in = -1, compute_end = -1;
   double copying = 0, computing = 0, waiting = 0;  // seconds, of its thread
-  int64_t chunks = 0, rows = 0;
+  int64_t chunks = 0, samples = 0;
 };
 
 struct ChunkSpan {
-  int lane = 0;  // of the rank; -1: decoding, by any of its threads; -2: on its way to the rank
+  int device = 0;  // of the rank; -1: decoding, by any of its threads; -2: on its way to the rank
   int64_t number = 0;
   double begin = 0, copied = 0, computed = 0, end = 0;  // in, computing until, results out until
 };
@@ -53,7 +53,7 @@ struct RankTimes {
   double decoding = 0;            // seconds, of all its threads that do
   double network = 0;             // seconds in which a message was on its way
   double sent = 0, received = 0;  // bytes
-  std::vector<LaneTimes> lanes;
+  std::vector<DeviceTimes> devices;
   std::vector<ChunkSpan> spans;  // when a trace is wanted; the latest are left out when many
 
   std::string to_json(bool with_spans) const;

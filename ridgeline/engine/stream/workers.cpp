@@ -17,25 +17,25 @@ void add_span(std::vector<ChunkSpan>& spans, const ChunkSpan& span) {
 }  // namespace
 
 Workers::Workers(const LoadedModel& model, const Decoder& decoder, const WorkerOptions& options,
-                 const RunClock& clock, Bell& bell)
-    : model_(model), decoder_(decoder), options_(options), clock_(clock), bell_(bell) {
+                 const RunClock& clock, Event& event)
+    : model_(model), decoder_(decoder), options_(options), clock_(clock), event_(event) {
   const int decoders = decoder.identity() || options.echo ? 0 : std::max(1, options.decoders);
   // One chunk computes and one waits for each device; each decoder has one at hand.
-  credits_ = options.credits > 0 ? options.credits : int(2 * options.lanes.size()) + decoders;
-  times_.lanes.resize(options.lanes.size());
-  for (size_t i = 0; i < options.lanes.size(); ++i) {
-    times_.lanes[i].device = options.lanes[i].device;
+  credits_ = options.credits > 0 ? options.credits : int(2 * options.devices.size()) + decoders;
+  times_.devices.resize(options.devices.size());
+  for (size_t i = 0; i < options.devices.size(); ++i) {
+    times_.devices[i].device = options.devices[i].device;
   }
   // An engine takes as many threads as it can use, so all others are made before one begins.
   std::unique_lock engines_wait(starting_);
   try {
-    for (size_t i = 0; i < options.lanes.size(); ++i) {
-      threads_.emplace_back([this, i] { options_.echo ? run_echo(i) : run_lane(i); });
+    for (size_t i = 0; i < options.devices.size(); ++i) {
+      threads_.emplace_back([this, i] { options_.echo ? run_echo(i) : run_device(i); });
     }
     for (int i = 0; i < decoders; ++i) threads_.emplace_back([this] { run_decoder(); });
   } catch (const std::exception&) {  // no more threads, or no memory for them
     // One decoder does the work of several, more slowly.
-    if (threads_.size() > options.lanes.size()) return;
+    if (threads_.size() > options.devices.size()) return;
     begin_stop();
     engines_wait.unlock();
     join_all();  // the destructor does not run for a constructor that throws
@@ -54,7 +54,7 @@ void Workers::begin_stop() {
     stop_ = true;
   }
   given_wake_.notify_all();
-  items_wake_.notify_all();
+  samples_wake_.notify_all();
 }
 
 void Workers::join_all() {
@@ -73,12 +73,12 @@ void Workers::give(Chunk chunk) {
     const std::scoped_lock lock(mutex_);
     if (direct) {
       const ChunkHead head = chunk.head();
-      items_.push_back({head, std::move(chunk), {}, now});
+      samples_.push_back({head, std::move(chunk), {}, now});
     } else {
       given_.push_back({std::move(chunk), now});
     }
   }
-  (direct ? items_wake_ : given_wake_).notify_one();
+  (direct ? samples_wake_ : given_wake_).notify_one();
 }
 
 std::optional<ChunkResult> Workers::take() {
@@ -95,19 +95,20 @@ void Workers::hold(bool held) {
     const std::scoped_lock lock(mutex_);
     held_ = held;
   }
-  items_wake_.notify_all();
+  samples_wake_.notify_all();
 }
 
 void Workers::wait_ready() {
   std::unique_lock lock(mutex_);
-  ready_wake_.wait(lock, [this] { return failure_ || ready_ == options_.lanes.size(); });
+  ready_wake_.wait(lock, [this] { return failure_ || ready_ == options_.devices.size(); });
   if (failure_) std::rethrow_exception(failure_);
 }
 
 void Workers::arrived(int64_t number, double seconds) {
   const double now = clock_.now();
   const std::scoped_lock lock(mutex_);
-  const double begin = std::max(now - seconds, last_arrival_);  // lanes show one thing at a time
+  // A trace's lane shows one thing at a time.
+  const double begin = std::max(now - seconds, last_arrival_);
   last_arrival_ = now;
   add_span(times_.spans, {-2, number, begin, begin, begin, now});
 }
@@ -126,15 +127,15 @@ std::optional<Workers::Given> Workers::next_given() {
   return given;
 }
 
-std::optional<Workers::Items> Workers::next_items(size_t index) {
+std::optional<Workers::Samples> Workers::next_samples(size_t index) {
   const double begin = clock_.now();
   std::unique_lock lock(mutex_);
-  items_wake_.wait(lock, [this] { return stop_ || (!held_ && !items_.empty()); });
+  samples_wake_.wait(lock, [this] { return stop_ || (!held_ && !samples_.empty()); });
   if (stop_) return std::nullopt;
-  Items items = std::move(items_.front());
-  items_.pop_front();
-  times_.lanes[index].waiting += clock_.now() - begin;
-  return items;
+  Samples samples = std::move(samples_.front());
+  samples_.pop_front();
+  times_.devices[index].waiting += clock_.now() - begin;
+  return samples;
 }
 
 void Workers::finish(ChunkResult result) {
@@ -142,7 +143,7 @@ void Workers::finish(ChunkResult result) {
     const std::scoped_lock lock(mutex_);
     results_.push_back(std::move(result));
   }
-  bell_.ring();
+  event_.set();
 }
 
 void Workers::fail() {
@@ -151,7 +152,7 @@ void Workers::fail() {
     if (!failure_) failure_ = std::current_exception();
   }
   ready_wake_.notify_all();
-  bell_.ring();
+  event_.set();
 }
 
 // A chunk that cannot be read is a result too: what comes before it in the input is not lost.
@@ -159,11 +160,11 @@ void Workers::run_decoder() try {
   while (auto given = next_given()) {
     const ChunkHead head = given->chunk.head();
     const double begin = clock_.now();
-    Items items{head, Chunk(), {}, given->in};
+    Samples samples{head, Chunk(), {}, given->in};
     try {
-      decoder_.decode(given->chunk, items.bytes);
+      decoder_.decode(given->chunk, samples.bytes);
     } catch (const Error& error) {
-      finish({head.number, head.first_row, head.rows, {}, {}, error.what(), error.kind()});
+      finish({head.number, head.first_sample, head.count, {}, {}, error.what(), error.kind()});
       continue;
     }
     const double end = clock_.now();
@@ -171,26 +172,26 @@ void Workers::run_decoder() try {
       const std::scoped_lock lock(mutex_);
       times_.decoding += end - begin;
       if (options_.spans) add_span(times_.spans, {-1, head.number, begin, begin, begin, end});
-      items_.push_back(std::move(items));
+      samples_.push_back(std::move(samples));
     }
-    items_wake_.notify_one();
+    samples_wake_.notify_one();
   }
 } catch (...) {
   fail();
 }
 
-void Workers::run_lane(size_t index) try {
+void Workers::run_device(size_t index) try {
   std::optional<Machine> machine;
   std::optional<Predictor> predictor;
   {
-    const std::scoped_lock turn(starting_);
+    const std::scoped_lock starting(starting_);
     if (stopping()) return;
-    machine.emplace(options_.lanes[index]);
+    machine.emplace(options_.devices[index]);
     Config config = model_.config;
-    config.run = options_.lanes[index];
+    config.run = options_.devices[index];
     const auto memory_ready = [&] {
       const std::scoped_lock lock(mutex_);
-      times_.lanes[index].memory_ready = clock_.now();
+      times_.devices[index].memory_ready = clock_.now();
     };
     predictor.emplace(*machine, config, model_.model, model_.scaling, model_.classes,
                       options_.batch, memory_ready,
@@ -198,51 +199,53 @@ void Workers::run_lane(size_t index) try {
   }
   {
     const std::scoped_lock lock(mutex_);
-    times_.lanes[index].engine_ready = clock_.now();
-    times_.lanes[index].device = to_string(machine->device());
+    times_.devices[index].engine_ready = clock_.now();
+    times_.devices[index].device = to_string(machine->device());
     ++ready_;
   }
   ready_wake_.notify_all();
-  while (auto items = next_items(index)) compute(index, *predictor, std::move(*items));
+  while (auto samples = next_samples(index)) compute(index, *predictor, std::move(*samples));
 } catch (...) {
   fail();
 }
 
-void Workers::compute(size_t index, Predictor& predictor, Items items) {
+void Workers::compute(size_t index, Predictor& predictor, Samples samples) {
   const double begin = clock_.now();
-  predictor.load(decoder_.identity() ? items.chunk.body() : std::span<const uint8_t>(items.bytes));
+  predictor.load(decoder_.identity() ? samples.chunk.body()
+                                     : std::span<const uint8_t>(samples.bytes));
   const double copied = clock_.now();
   predictor.compute();
   const double computed = clock_.now();
-  ChunkResult result{items.head.number, items.head.first_row, items.head.rows, {}, {}, {}, {}};
+  const ChunkHead& head = samples.head;
+  ChunkResult result{head.number, head.first_sample, head.count, {}, {}, {}, {}};
   if (options_.outputs) {
     result.outputs = predictor.outputs();
   } else {
     result.labels = predictor.labels();
   }
   const double read = clock_.now();
-  const auto rows = size_t(items.head.rows), classes = size_t(model_.model.output().numel());
+  const auto count = size_t(head.count), classes = size_t(model_.model.output().numel());
   if (options_.outputs) {
-    result.outputs.resize(rows * classes);
-    for (size_t r = 0; r < rows; ++r) {
-      const auto row = result.outputs.begin() + ptrdiff_t(r * classes);
-      result.labels.push_back(int32_t(std::max_element(row, row + ptrdiff_t(classes)) - row));
+    result.outputs.resize(count * classes);
+    for (size_t i = 0; i < count; ++i) {
+      const auto first = result.outputs.begin() + ptrdiff_t(i * classes);
+      result.labels.push_back(int32_t(std::max_element(first, first + ptrdiff_t(classes)) - first));
     }
   }
-  result.labels.resize(rows);
+  result.labels.resize(count);
   {
     const std::scoped_lock lock(mutex_);
-    LaneTimes& lane = times_.lanes[index];
-    if (lane.first_in < 0) lane.first_in = items.in;
-    if (lane.compute_start < 0) lane.compute_start = copied;
-    lane.last_in = std::max(lane.last_in, items.in);
-    lane.compute_end = computed;
-    lane.copying += copied - begin + read - computed;
-    lane.computing += computed - copied;
-    ++lane.chunks;
-    lane.rows += items.head.rows;
+    DeviceTimes& device = times_.devices[index];
+    if (device.first_in < 0) device.first_in = samples.in;
+    if (device.compute_start < 0) device.compute_start = copied;
+    device.last_in = std::max(device.last_in, samples.in);
+    device.compute_end = computed;
+    device.copying += copied - begin + read - computed;
+    device.computing += computed - copied;
+    ++device.chunks;
+    device.samples += head.count;
     if (options_.spans) {
-      add_span(times_.spans, {int(index), items.head.number, begin, copied, computed, read});
+      add_span(times_.spans, {int(index), head.number, begin, copied, computed, read});
     }
   }
   finish(std::move(result));
@@ -251,21 +254,22 @@ void Workers::compute(size_t index, Predictor& predictor, Items items) {
 void Workers::run_echo(size_t index) try {
   {
     const std::scoped_lock lock(mutex_);
-    times_.lanes[index].memory_ready = times_.lanes[index].engine_ready = clock_.now();
+    times_.devices[index].memory_ready = times_.devices[index].engine_ready = clock_.now();
     ++ready_;
   }
   ready_wake_.notify_all();
-  while (auto items = next_items(index)) {
-    ChunkResult result{items->head.number, items->head.first_row, items->head.rows, {}, {}, {}, {}};
-    result.labels.assign(size_t(items->head.rows), 0);
+  while (auto samples = next_samples(index)) {
+    const ChunkHead& head = samples->head;
+    ChunkResult result{head.number, head.first_sample, head.count, {}, {}, {}, {}};
+    result.labels.assign(size_t(head.count), 0);
     {
       const std::scoped_lock lock(mutex_);
-      LaneTimes& lane = times_.lanes[index];
-      if (lane.first_in < 0) lane.first_in = lane.compute_start = items->in;
-      lane.last_in = items->in;
-      lane.compute_end = clock_.now();
-      ++lane.chunks;
-      lane.rows += items->head.rows;
+      DeviceTimes& device = times_.devices[index];
+      if (device.first_in < 0) device.first_in = device.compute_start = samples->in;
+      device.last_in = samples->in;
+      device.compute_end = clock_.now();
+      ++device.chunks;
+      device.samples += samples->head.count;
     }
     finish(std::move(result));
   }

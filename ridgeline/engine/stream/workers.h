@@ -7,20 +7,20 @@
 #include <thread>
 #include <vector>
 
-#include "ridgeline/engine/stream/bell.h"
 #include "ridgeline/engine/stream/chunk.h"
-#include "ridgeline/engine/stream/items.h"
+#include "ridgeline/engine/stream/event.h"
+#include "ridgeline/engine/stream/samples.h"
 #include "ridgeline/engine/stream/times.h"
 
 namespace ridgeline::engine {
 
 struct WorkerOptions {
-  std::vector<RunConfig> lanes;  // one plan and one thread each; the same device may come twice
-  int decoders = 1;              // threads that turn chunks into items, where that is work
-  int credits = 0;               // chunks it takes at a time; 0: enough to keep all threads busy
-  int64_t batch = 256;           // the most rows of a chunk
-  bool outputs = true;           // else labels alone
-  bool spans = false;            // keep what a trace shows
+  std::vector<RunConfig> devices;  // one plan and one thread each; the same device may come twice
+  int decoders = 1;                // threads that decode chunks into samples, where that is work
+  int credits = 0;                 // chunks it takes at a time; 0: enough to keep all threads busy
+  int64_t batch = 256;             // the most samples of a chunk
+  bool outputs = true;             // else labels alone
+  bool spans = false;              // keep what a trace shows
   bool echo = false;  // label 0 for everything, without a model: what is left is the transport
 };
 
@@ -28,9 +28,9 @@ struct WorkerOptions {
 // copying and computing of different chunks go on at the same time.
 class Workers {
  public:
-  // The model must outlive it. `bell` is rung when a result is there or a thread has failed.
+  // The model must outlive it. `event` is set when a result is there or a thread has failed.
   Workers(const LoadedModel& model, const Decoder& decoder, const WorkerOptions& options,
-          const RunClock& clock, Bell& bell);
+          const RunClock& clock, Event& event);
   ~Workers();  // chunks that were not finished are dropped
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
@@ -42,10 +42,10 @@ class Workers {
   void wait_ready();                  // until all engines are; throws what a thread has thrown
   // For the trace: a chunk has just come in, and took that long since it was announced.
   void arrived(int64_t number, double seconds);
-  RankTimes times() const;  // lanes, spans and decoding
+  RankTimes times() const;  // devices, spans and decoding
 
  private:
-  struct Items {
+  struct Samples {
     ChunkHead head;
     Chunk chunk;                 // of an identity decoder
     std::vector<uint8_t> bytes;  // else
@@ -57,11 +57,11 @@ class Workers {
   };
 
   void run_decoder();
-  void run_lane(size_t index);
+  void run_device(size_t index);
   void run_echo(size_t index);
-  void compute(size_t index, class Predictor& predictor, Items items);
+  void compute(size_t index, class Predictor& predictor, Samples samples);
   std::optional<Given> next_given();
-  std::optional<Items> next_items(size_t index);
+  std::optional<Samples> next_samples(size_t index);
   void finish(ChunkResult result);
   void fail();
   void begin_stop();
@@ -72,14 +72,14 @@ class Workers {
   const Decoder& decoder_;
   const WorkerOptions options_;
   const RunClock& clock_;
-  Bell& bell_;
+  Event& event_;
   int credits_ = 0;
 
   mutable std::mutex mutex_;
-  std::mutex starting_;  // one engine is made at a time: they measure rows
-  std::condition_variable given_wake_, items_wake_, ready_wake_;
+  std::mutex starting_;  // one engine is made at a time: they measure kernels
+  std::condition_variable given_wake_, samples_wake_, ready_wake_;
   std::deque<Given> given_;
-  std::deque<Items> items_;
+  std::deque<Samples> samples_;
   std::deque<ChunkResult> results_;
   std::exception_ptr failure_;
   bool stop_ = false, held_ = false;

@@ -10,8 +10,8 @@
 namespace ridgeline::engine {
 namespace {
 
-void append_row(std::string& text, const WriterOptions& options, int64_t index, int32_t label,
-                std::span<const double> values) {
+void append_result(std::string& text, const WriterOptions& options, int64_t index, int32_t label,
+                   std::span<const double> values) {
   auto out = std::back_inserter(text);
   const bool csv = options.format == InferFormat::csv;
   if (csv) {
@@ -47,7 +47,7 @@ bool is_infer_output(std::string_view head) {
   return head.starts_with("index,label") || head.starts_with("{\"index\":");
 }
 
-// Of the first rank as a whole output, of others without a header: "17,3,0.1,...".
+// The part of the first rank looks like a whole output; others have no header: "17,3,0.1,...".
 bool is_infer_part(std::string_view head) {
   const std::string_view digits = "0123456789";
   const size_t comma = std::min(head.find_first_not_of(digits), head.size());
@@ -55,11 +55,11 @@ bool is_infer_part(std::string_view head) {
                                    head.substr(comma + 1).find_first_not_of(digits) > 0);
 }
 
-ResultWriter::ResultWriter(OutputFile& output, const WriterOptions& options, Bell& bell,
+ResultWriter::ResultWriter(OutputFile& output, const WriterOptions& options, Event& event,
                            std::function<void(const ChunkResult&)> seen)
     : output_(output),
       options_(options),
-      bell_(bell),
+      event_(event),
       seen_(std::move(seen)),
       next_(options.first),
       thread_([this] { run(); }) {}
@@ -92,8 +92,8 @@ void ResultWriter::finish(int64_t end) {
   if (failure_) std::rethrow_exception(failure_);
 }
 
-void ResultWriter::seal() {
-  if (!sealed_.exchange(true)) writing_.lock();  // for good: the process is about to end
+void ResultWriter::flush_and_close() {
+  if (!flushed_.exchange(true)) writing_.lock();  // for good: the process is about to end
 }
 
 void ResultWriter::run() try {
@@ -121,8 +121,8 @@ void ResultWriter::run() try {
     text.clear();
     const auto classes = result.outputs.empty() ? 0 : size_t(options_.classes);
     for (size_t r = 0; r < result.labels.size(); ++r) {
-      append_row(text, options_, result.first_row + int64_t(r), result.labels[r],
-                 std::span(result.outputs).subspan(r * classes, classes));
+      append_result(text, options_, result.first_sample + int64_t(r), result.labels[r],
+                    std::span(result.outputs).subspan(r * classes, classes));
     }
     if (seen_) seen_(result);
     if (!closed_) {
@@ -132,11 +132,11 @@ void ResultWriter::run() try {
     output_.keep();
     {
       const std::scoped_lock lock(mutex_);
-      rows_ += result.rows;
+      written_ += result.count;
       ++next_;
     }
     done_.notify_all();
-    bell_.ring();
+    event_.set();
   }
 } catch (...) {
   {
@@ -144,7 +144,7 @@ void ResultWriter::run() try {
     failure_ = std::current_exception();
   }
   done_.notify_all();
-  bell_.ring();
+  event_.set();
 }
 
 }  // namespace ridgeline::engine

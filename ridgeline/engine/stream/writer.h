@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "ridgeline/engine/infer/infer.h"
-#include "ridgeline/engine/stream/bell.h"
 #include "ridgeline/engine/stream/chunk.h"
+#include "ridgeline/engine/stream/event.h"
 #include "ridgeline/engine/stream/output.h"
 
 namespace ridgeline::engine {
@@ -30,36 +30,36 @@ struct WriterOptions {
 // of its own, so that neither formatting nor the disk holds anything up.
 class ResultWriter {
  public:
-  // `seen` is called with each result in its order, by the writer's thread. The bell is rung when
+  // `seen` is called with each result in its order, by the writer's thread. The event is set when
   // something was written.
-  ResultWriter(OutputFile& output, const WriterOptions& options, Bell& bell,
+  ResultWriter(OutputFile& output, const WriterOptions& options, Event& event,
                std::function<void(const ChunkResult&)> seen = {});
   ~ResultWriter();
 
-  void put(ChunkResult result);            // never waits
-  int64_t next() const { return next_; }   // all chunks before this one are written
-  int64_t rows() const { return rows_; }   // written
-  bool closed() const { return closed_; }  // nobody reads any more
+  void put(ChunkResult result);                 // never waits
+  int64_t next() const { return next_; }        // all chunks before this one are written
+  int64_t written() const { return written_; }  // samples
+  bool closed() const { return closed_; }       // nobody reads any more
   // Waits until the header and the chunks before `end` are written. Throws what the thread has
-  // thrown: a result that is an error is thrown when its turn comes.
+  // thrown: a result that is an error is thrown when all before it are written.
   void finish(int64_t end);
   void check();  // throws what the thread has thrown
   // From another thread, before the process ends: the line being written is the last one, and
   // whole.
-  void seal();
+  void flush_and_close();
 
  private:
   void run();
 
   OutputFile& output_;
   const WriterOptions options_;
-  Bell& bell_;
+  Event& event_;
   const std::function<void(const ChunkResult&)> seen_;
   std::mutex mutex_, writing_;
   std::condition_variable wake_, done_;
   std::map<int64_t, ChunkResult> waiting_;
-  std::atomic<int64_t> next_, rows_{0};
-  std::atomic<bool> closed_{false}, sealed_{false};
+  std::atomic<int64_t> next_, written_{0};
+  std::atomic<bool> closed_{false}, flushed_{false};
   std::exception_ptr failure_;
   bool begun_ = false;  // the header is written
   bool stop_ = false;

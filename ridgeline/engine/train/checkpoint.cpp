@@ -5,9 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "ridgeline/core/json.h"
-#include "ridgeline/core/words.h"
+#include "ridgeline/core/text_format.h"
 #include "ridgeline/engine/config_difference.h"
 #include "ridgeline/nn/model_file.h"
+#include "ridgeline/plan/kernel_aliases.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -43,16 +44,16 @@ std::vector<std::byte> checkpoint_bytes(Trainer& trainer, const Snapshot& snapsh
   const nn::Model& model = trainer.model();
   nn::Metadata metadata = describe_model(model, trainer.config(), trainer.scaling(),
                                          trainer.set().train.classes, trainer.set().train.symbols);
-  const RowNames rows = trainer.rows();
+  const KernelNames kernels = trainer.kernels();
   metadata[kKey] = json{{"version", kVersion},
                         {"step", trainer.step()},
                         {"ranks", trainer.ranks()},
                         {"data_hash", fmt::format("{:016x}", trainer.set().train.hash)},
-                        {"rows",
-                         {{"train", rows.train},
-                          {"tail", rows.tail},
-                          {"evaluate", rows.evaluate},
-                          {"evaluate_tail", rows.evaluate_tail}}}}
+                        {"kernels",
+                         {{"train", kernels.train},
+                          {"tail", kernels.tail},
+                          {"evaluate", kernels.evaluate},
+                          {"evaluate_tail", kernels.evaluate_tail}}}}
                        .dump();
   std::vector<nn::TensorEntry> tensors;
   for (const Snapshot::Item& item : snapshot.items) {
@@ -86,11 +87,16 @@ CheckpointInfo read_checkpoint_info(const nn::TensorFile& file) {
     info.step = kept.at("step").get<int64_t>();
     info.ranks = kept.value("ranks", 1);
     info.data_hash = std::stoull(kept.at("data_hash").get<std::string>(), nullptr, 16);
-    const json& rows = kept.at("rows");
-    rows.at("train").get_to(info.rows.train);
-    rows.at("tail").get_to(info.rows.tail);
-    rows.at("evaluate").get_to(info.rows.evaluate);
-    info.rows.evaluate_tail = rows.value("evaluate_tail", std::vector<std::string>{});
+    // Earlier versions called the key "rows", and some had no names of the last evaluated batch.
+    const json& kernels = kept.contains("kernels") ? kept.at("kernels") : kept.at("rows");
+    kernels.at("train").get_to(info.kernels.train);
+    kernels.at("tail").get_to(info.kernels.tail);
+    kernels.at("evaluate").get_to(info.kernels.evaluate);
+    info.kernels.evaluate_tail = kernels.value("evaluate_tail", std::vector<std::string>{});
+    KernelNames& names = info.kernels;
+    for (auto* each : {&names.train, &names.tail, &names.evaluate, &names.evaluate_tail}) {
+      *each = current_kernel_names(std::move(*each));
+    }
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {

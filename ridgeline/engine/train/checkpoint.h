@@ -5,12 +5,12 @@
 namespace ridgeline::engine {
 
 // A checkpoint is a model file with the optimizer's state as "optimizer.<name>" tensors and, in the
-// metadata under "ridgeline.checkpoint", where the run stands: step, data, chosen rows.
+// metadata under "ridgeline.checkpoint", where the run stands: step, data, chosen kernels.
 struct CheckpointInfo {
   int64_t step = 0;
   int ranks = 1;  // that made it; a run may go on with another number
   uint64_t data_hash = 0;
-  RowNames rows;
+  KernelNames kernels;
   Config config;
 };
 

@@ -7,7 +7,7 @@
 namespace ridgeline::engine {
 namespace {
 
-// "layer 2 (relu)", with what of it: its output, its gradient or its update.
+// Names an op's layer, "layer 2 (relu)", and whether it is the gradient or the update of it.
 std::string place(const nn::Model& model, const nn::Lowered& lowered, size_t op) {
   const int layer = lowered.op_layer[op];
   const std::string_view what = name(lowered.program.ops[op]);
@@ -23,8 +23,8 @@ std::string place(const nn::Model& model, const nn::Lowered& lowered, size_t op)
   return label;
 }
 
-// Makes steps of a run with reference rows, one op at a time, on memory of its own; of a run over
-// several ranks whole steps, on each.
+// Makes steps of a run with reference kernels, one op at a time, on memory of its own. Of a run
+// over several ranks each rank makes whole steps.
 class Inspector {
  public:
   Inspector(Trainer& trainer, int64_t batch)
@@ -41,12 +41,12 @@ class Inspector {
     runner_ = std::make_unique<Runner>(machine_, std::move(lowered), shared);
   }
 
-  // Step number `step` (from 0) from `before`, which becomes what it is after. Returns the first op
-  // that wrote something not finite, or "".
+  // Makes step number `step` (from 0) from `before`, which becomes the state after it. Returns the
+  // first op that wrote something not finite, or "".
   std::string step(int64_t step, Snapshot& before) {
     const data::Position at = trainer_.batches().at_step(step);
     const TrainConfig& train = trainer_.config().train;
-    set_.set_order(data::epoch_order(trainer_.batches().rows(), train.seed, uint64_t(at.epoch),
+    set_.set_order(data::epoch_order(trainer_.batches().samples(), train.seed, uint64_t(at.epoch),
                                      train.shuffle));
     weights_.upload(before);
     const double rate = trainer_.lr(step);

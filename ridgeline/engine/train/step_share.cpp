@@ -22,7 +22,7 @@ StepShare::StepShare(Machine& machine, Trainer& trainer, int64_t batch, int rank
   options.global_batch = batch;
   options.ranks = ranks > 1 ? ranks : 0;
   options.gradient_wire = trainer.config().run.reduce;
-  rows_ = options.batch;
+  samples_ = options.batch;
   nn::Lowered lowered = nn::lower(trainer.model(), options);
   for (const Op& op : lowered.program.ops) {
     const auto* start = std::get_if<AllReduceStart>(&op);

@@ -15,8 +15,8 @@ class StepShare {
   StepShare(Machine& machine, Trainer& trainer, int64_t batch, int ranks = 1);
 
   double seconds();  // of one step, measured
-  int64_t rows() const { return rows_; }
-  std::vector<std::string> rows_used() const { return runner_->row_names(); }
+  int64_t samples() const { return samples_; }
+  std::vector<std::string> kernels_used() const { return runner_->kernel_names(); }
   size_t memory() const { return runner_->plan().memory().arena; }  // of the step's own values
   // What is summed over the ranks: bytes of gradients, bytes on the network, bytes of each sum.
   double bytes() const { return bytes_; }
@@ -28,7 +28,7 @@ class StepShare {
   ResidentSet set_;
   std::unique_ptr<Weights> weights_;
   std::unique_ptr<Runner> runner_;
-  int64_t rows_ = 0;
+  int64_t samples_ = 0;
   double bytes_ = 0, network_bytes_ = 0;
   std::vector<double> messages_;
 };

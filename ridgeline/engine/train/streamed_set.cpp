@@ -31,17 +31,18 @@ void StreamedSet::set_order(std::vector<int32_t> order, int64_t epoch) {
   sent_first_ = -1;
 }
 
-void StreamedSet::put_image(int64_t row, uint8_t* to) const {
-  const uint8_t* from = set_.images.span<const uint8_t>().data() + size_t(row) * image_bytes_;
+void StreamedSet::put_image(int64_t sample, uint8_t* to) const {
+  const uint8_t* from = set_.images.span<const uint8_t>().data() + size_t(sample) * image_bytes_;
   if (augmentation_.shift == 0 && !augmentation_.flip) {
     std::memcpy(to, from, image_bytes_);
     return;
   }
-  const Shape item = set_.item_shape();
-  const int64_t width = item[item.rank() - 1];
-  const int64_t height = item.rank() > 1 ? item[item.rank() - 2] : 1;
-  const auto [down, right, flip] = Augmentation::draw(
-      augmentation_.seed, augmentation_.shift, augmentation_.flip, uint64_t(epoch_), uint64_t(row));
+  const Shape shape = set_.sample_shape();
+  const int64_t width = shape[shape.rank() - 1];
+  const int64_t height = shape.rank() > 1 ? shape[shape.rank() - 2] : 1;
+  const auto [down, right, flip] =
+      Augmentation::draw(augmentation_.seed, augmentation_.shift, augmentation_.flip,
+                         uint64_t(epoch_), uint64_t(sample));
   const uint8_t outside = set_.codes > 0 ? uint8_t(set_.codes - 1) : uint8_t(0);
   for (size_t plane = 0; plane < image_bytes_; plane += size_t(height * width)) {
     for (int64_t p = 0; p < height; ++p) {
@@ -54,23 +55,23 @@ void StreamedSet::put_image(int64_t row, uint8_t* to) const {
   }
 }
 
-void StreamedSet::prefetch(int64_t first, int64_t rows) {
+void StreamedSet::prefetch(int64_t first, int64_t count) {
   const std::span<std::byte> block = uploader_->block();
   const auto* labels = static_cast<const std::byte*>(set_.labels.view().data);
   auto* images = reinterpret_cast<uint8_t*>(block.data());
-  for (int64_t i = 0; i < rows; ++i) {
-    const int64_t row = order_[size_t(first + i)];
-    put_image(row, images + size_t(i) * image_bytes_);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t sample = order_[size_t(first + i)];
+    put_image(sample, images + size_t(i) * image_bytes_);
     std::memcpy(block.data() + labels_at_ + size_t(i) * label_bytes_,
-                labels + size_t(row) * label_bytes_, label_bytes_);
+                labels + size_t(sample) * label_bytes_, label_bytes_);
   }
   uploader_->send();
   sent_first_ = first;
-  sent_rows_ = rows;
+  sent_count_ = count;
 }
 
-void StreamedSet::place(int64_t first, int64_t rows) {
-  if (sent_first_ != first || sent_rows_ < rows) prefetch(first, rows);
+void StreamedSet::place(int64_t first, int64_t count) {
+  if (sent_first_ != first || sent_count_ < count) prefetch(first, count);
   uploader_->place(device_.data());
 }
 

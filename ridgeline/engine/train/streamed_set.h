@@ -10,38 +10,38 @@
 
 namespace ridgeline::engine {
 
-// A training set that stays in the host's memory. The device holds a window of the rows that the
+// A training set that stays in the host's memory. The device holds a window of the samples that the
 // next launch gathers, in their order; the window after it is put together and copied while the
 // device computes. Images are moved and mirrored here, as GatherAugment would have done it.
 class StreamedSet {
  public:
-  // `window`: rows that one launch gathers at most. The set must outlive this.
+  // `window` is the most samples that one launch gathers. The set must outlive this.
   StreamedSet(Runtime& runtime, const data::ImageSet& set, int64_t window,
               const Augmentation& augmentation);
 
   void set_order(std::vector<int32_t> order, int64_t epoch);
-  // Rows order[first, first + rows) become rows 0, 1, ... of the window.
-  void place(int64_t first, int64_t rows);
-  // Begins to bring what place() will be asked for next.
-  void prefetch(int64_t first, int64_t rows);
+  // Samples order[first, first + count) become samples 0, 1, ... of the window.
+  void place(int64_t first, int64_t count);
+  // Starts to copy what the next place() will ask for.
+  void prefetch(int64_t first, int64_t count);
 
   void bind(const nn::Lowered& lowered, Externals& externals) const;
   int64_t window() const { return window_; }
 
  private:
-  void put_image(int64_t row, uint8_t* to) const;
+  void put_image(int64_t sample, uint8_t* to) const;
 
   Runtime& runtime_;
   const data::ImageSet& set_;
   int64_t window_;
   Augmentation augmentation_;
-  size_t image_bytes_, label_bytes_;  // of an item
+  size_t image_bytes_, label_bytes_;  // of a sample
   size_t labels_at_;                  // in a window, behind the images
   DeviceBuffer device_, iota_;
   std::unique_ptr<Uploader> uploader_;
   std::vector<int32_t> order_;
   int64_t epoch_ = 0;
-  int64_t sent_first_ = -1, sent_rows_ = 0;  // of the order, under way or placed
+  int64_t sent_first_ = -1, sent_count_ = 0;  // of the order, under way or placed
 };
 
 // Whether the set is better streamed: asked for, or too large for what the device has free.

@@ -8,7 +8,7 @@
 #include "ridgeline/engine/ranks.h"
 #include "ridgeline/engine/signals.h"
 #include "ridgeline/engine/train/diagnose.h"
-#include "ridgeline/engine/train/run.h"
+#include "ridgeline/engine/train/train_run.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -26,7 +26,7 @@ int64_t launch_steps(int64_t most, double step_seconds) {
   return int64_t(std::bit_floor(uint64_t(std::max(1.0, fit))));
 }
 
-// Up to the next boundary where the host has something to do.
+// Counts the steps up to the next boundary where the host has something to do.
 int64_t TrainRun::steps_to_make() const {
   const int64_t step = trainer_->step();
   int64_t most = end_ - step;
@@ -50,12 +50,12 @@ void TrainRun::advance() {
   const bool log_point = is_due(config_.train.log_steps);
   read_results(before);  // the next launch writes over them
   const double seconds = clock.seconds();
-  tell("launch", clock, made);
+  report_span("launch", clock, made);
   blocked_seconds_ += trainer_->blocked_seconds();
   report_.train_seconds += seconds;
   report_.steps_here += made;
   step_seconds_ = seconds / double(made);
-  rows_here_ += made * trainer_->last_batch();
+  samples_here_ += made * trainer_->last_batch();
   const bool full = trainer_->last_batch() == trainer_->batches().full_size();
   Runner& runner = full ? trainer_->runner() : *trainer_->tail();
   flops_ += double(made) * runner.plan().program().flops();
@@ -90,7 +90,7 @@ void TrainRun::read_results(int64_t before) {
   }
 }
 
-// What a NaN is traced back from.
+// Keeps a snapshot that a NaN can be traced back from.
 void TrainRun::keep_safe() {
   if (agreed(int32_t(since_start_.seconds() - safe_at_ < kSafeSeconds)) != 0) return;
   Snapshot now = trainer_->snapshot();
@@ -106,7 +106,8 @@ std::string TrainRun::kept_checkpoint() const {
                      folder_->path().string());
 }
 
-// A dynamic scale below 1, or a fixed one that no step since the last look got through with.
+// Ends the run when a dynamic scale is below 1, or when every step since the last look was skipped
+// with a fixed one.
 void TrainRun::check_loss_scale() {
   using Kind = nn::LossScale::Kind;
   const Kind kind = config_.run.loss_scale.kind;
@@ -133,16 +134,16 @@ void TrainRun::check_loss_scale() {
   }
 }
 
-// `which` loss it was, seen by the time of step `end`.
+// Throws the error of a loss, named by `which`, that was not finite by the time of step `end`.
 void TrainRun::give_up(std::string_view which, int64_t end) {
   const Diagnosis found = diagnose(*trainer_, safe_, safe_step_, end);
   const int64_t step = std::min(found.step, end_);
   const int64_t epoch = (step - 1) / trainer_->steps_per_epoch() + 1;
   const std::string cause =
       found.where.empty()
-          ? "the reference rows make it finite from the same weights, so that a row of the plan "
-            "may "
-            "be at fault: `ridgeline verify` compares them, --rows '!NAME' leaves one out; or"
+          ? "the reference kernels make it finite from the same weights, so that a kernel of the "
+            "plan may be at fault: `ridgeline verify` compares them, --kernels '!NAME' leaves one "
+            "out; or"
           : fmt::format("not finite first in {};", found.where);
   throw_error(ErrorKind::numeric,
               "the {} is {} at step {} (epoch {}): {} try a smaller train.optimizer.lr (now {}) or "
@@ -188,7 +189,7 @@ void TrainRun::save() {
   saved_step_ = safe_step_ = trainer_->step();
   safe_ = std::move(now);
   safe_at_ = since_start_.seconds();
-  tell("checkpoint", clock);
+  report_span("checkpoint", clock);
 }
 
 void TrainRun::finish() {
@@ -220,7 +221,7 @@ void TrainRun::finish() {
   report_.train_loss = epoch_.mean_loss();
   report_.train_accuracy = epoch_.accuracy();
   if (report_.train_seconds > 0) {
-    report_.inputs_per_second = double(rows_here_) / report_.train_seconds;
+    report_.inputs_per_second = double(samples_here_) / report_.train_seconds;
     report_.flops_per_second = flops_ / report_.train_seconds;
     report_.limit_fraction = limit_seconds_ / report_.train_seconds;
   }
@@ -245,13 +246,13 @@ TrainReport TrainRun::run() {
     const TrainConfig& train = config_.train;
     const double since_save = since_start_.seconds() - last_save_;
     const bool due = train.checkpoint_seconds > 0 && since_save >= train.checkpoint_seconds;
-    // One word over all ranks: a signal to any of them is one to all.
+    // All ranks agree here: a signal to any of them stops all.
     int64_t signal = SignalGuard::caught(), save_now = int64_t(due);
     if (ranks_ != nullptr) {
-      int64_t word[2] = {signal, root() ? save_now : 0};
-      ranks_->all_reduce(word, word, 2, DType::int64, Reduce::max, DType::int64);
-      signal = word[0];
-      save_now = word[1];
+      int64_t both[2] = {signal, root() ? save_now : 0};
+      ranks_->all_reduce(both, both, 2, DType::int64, Reduce::max, DType::int64);
+      signal = both[0];
+      save_now = both[1];
     }
     if ((train.checkpoint_steps > 0 && step % train.checkpoint_steps == 0) || save_now != 0) {
       save();

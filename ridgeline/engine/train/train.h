@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "ridgeline/data/image_set.h"
-#include "ridgeline/engine/carrier.h"
 #include "ridgeline/engine/config.h"
 #include "ridgeline/engine/evaluate.h"
+#include "ridgeline/engine/mpi_info.h"
 #include "ridgeline/engine/progress.h"
-#include "ridgeline/engine/train/row_names.h"
+#include "ridgeline/engine/train/kernel_names.h"
 #include "ridgeline/prof/limit.h"
 #include "ridgeline/prof/network.h"
 
@@ -28,7 +28,8 @@ struct TrainOptions {
   std::filesystem::path report;  // folder for report.html; empty: none
   Progress::Style progress = Progress::Style::automatic;
   std::shared_ptr<const data::DataSet> set;  // already loaded; else by config.data.name
-  // All of them call train() with the same config; the root keeps and tells. Null: alone.
+  // All of them call train() with the same config; the root writes files and messages. Null: one
+  // rank.
   Communicator* ranks = nullptr;
 };
 
@@ -51,12 +52,12 @@ struct TrainReport {
   int threads = 0;
   int64_t parameters = 0;
   MemoryUse memory;  // of the training plan
-  RowNames rows;
+  KernelNames kernels;
   std::string plan_source;  // of the training plan
   int stopped_by = 0;       // a signal's number; 0: ran to its end
   int ranks = 1;
   prof::Network network;  // of several ranks, as measured between them
-  Carrier carrier;        // of the same
+  MpiInfo mpi;            // of the same
   // Of a full step: what a rank sends, and what that should take on this network if nothing hid it.
   double network_bytes = 0, network_seconds = 0;
   // Of each rank: seconds of train_seconds, and of those the ones it could only wait for others (in

@@ -7,13 +7,13 @@
 namespace ridgeline::engine {
 namespace {
 
-// Steps that one launch may make: enough for the host's part to vanish. A GPU's kernel that makes
-// them all fetches the weights once a launch, so there it is as many as lie between lines of the
-// log.
+// Returns how many steps one launch may make: enough for the host's part to vanish. A GPU kernel
+// that makes them all fetches the weights once a launch, so a GPU makes as many as lie between
+// lines of the log.
 int64_t steps_a_launch(Device device) { return device.kind == DeviceKind::cuda ? 128 : 32; }
 
 nn::Model initial_model(const Config& config, const data::DataSet& set) {
-  nn::Model model = config.build_model(set.train.item_shape());
+  nn::Model model = config.build_model(set.train.sample_shape());
   check_outputs(model, set.train, config.data.name);
   check_codes(model, set.test, config.data.name + " (test)");
   model.initialise(config.train.seed);
@@ -31,34 +31,34 @@ nn::LowerOptions Trainer::train_options(int64_t batch, int64_t repeats) const {
   nn::LowerOptions options = whole_options(batch, repeats);
   if (ranks_ == 1) return options;
   const Range mine = data::shard(0, batch, rank_, ranks_);
-  options.batch = local_rows(batch);
+  options.batch = local_samples(batch);
   options.global_batch = batch;
-  options.row_offset = mine.begin;
+  options.sample_offset = mine.begin;
   options.idle = mine.begin == mine.end;
   options.ranks = ranks_;
   options.gradient_wire = config_.run.reduce;
   return options;
 }
 
-int64_t Trainer::local_rows(int64_t batch) const {
+int64_t Trainer::local_samples(int64_t batch) const {
   const Range mine = data::shard(0, batch, rank_, ranks_);
   return std::max<int64_t>(1, mine.end - mine.begin);
 }
 
-// The rows that this rank computes, batch after batch: where the gathers of a launch look.
+// Returns the samples that this rank computes, batch after batch. The gathers of a launch read it.
 std::vector<int32_t> Trainer::local_order(int64_t epoch) const {
-  // The pieces of a text keep their order: each batch continues the one before.
+  // The chunks of a text keep their order: each batch continues the one before.
   const bool shuffle = config_.train.shuffle && set_->train.streams == 0;
   std::vector<int32_t> all =
-      data::epoch_order(batches_.rows(), config_.train.seed, uint64_t(epoch), shuffle);
+      data::epoch_order(batches_.samples(), config_.train.seed, uint64_t(epoch), shuffle);
   if (ranks_ == 1) return all;
   std::vector<int32_t> mine;
   for (int64_t k = 0; k < batches_.batches(); ++k) {
     const int64_t begin = data::shard(batches_.begin(k), batches_.size(k), rank_, ranks_).begin;
-    // An idle rank's row counts for nothing; any will do.
-    const int64_t first = std::min(begin, batches_.rows() - 1);
+    // The sample of an idle rank counts for nothing, so any will do.
+    const int64_t first = std::min(begin, batches_.samples() - 1);
     mine.insert(mine.end(), all.begin() + first,
-                all.begin() + first + local_rows(batches_.size(k)));
+                all.begin() + first + local_samples(batches_.size(k)));
   }
   return mine;
 }
@@ -68,12 +68,12 @@ nn::LowerOptions Trainer::whole_options(int64_t batch, int64_t repeats) const {
   options.mode = nn::Mode::train;
   options.batch = batch;
   options.repeats = repeats;
-  options.set_rows = options.order_rows = set_->train.size();
+  options.set_samples = options.order_samples = set_->train.size();
   return options;
 }
 
 Trainer::Trainer(Machine& machine, const Config& config, std::shared_ptr<const data::DataSet> set,
-                 const RowNames& pinned)
+                 const KernelNames& pinned)
     : machine_(machine),
       rank_(machine.ranks() != nullptr ? machine.ranks()->rank() : 0),
       ranks_(machine.ranks() != nullptr ? machine.ranks()->size() : 1),
@@ -95,7 +95,7 @@ Trainer::Trainer(Machine& machine, const Config& config, std::shared_ptr<const d
   nn::check(config.train.schedule, run_length());
   const int64_t batch = batches_.full_size(), last = batches_.size(batches_.batches() - 1);
   if (streams_) {
-    streamed_.emplace(machine.runtime(), set_->train, launch_steps() * local_rows(batch),
+    streamed_.emplace(machine.runtime(), set_->train, launch_steps() * local_samples(batch),
                       whole_options(batch, 1).augment);
   } else {
     resident_.emplace(machine.runtime(), set_->train);
@@ -132,29 +132,29 @@ void Trainer::make_order(int64_t epoch) {
   if (resident_) resident_->send_order(next_order_);
 }
 
-// While the device makes the last steps of an epoch: to shuffle 12,000 rows takes as long as three
-// steps of a small net on a GPU.
+// Runs while the device makes the last steps of an epoch: shuffling 12,000 samples takes as long as
+// three steps of a small net on a GPU.
 void Trainer::make_next_order(int64_t epoch) {
   const int64_t next = batches_.at_step(step_).epoch;
   if (next != epoch && next != next_epoch_) make_order(next);
 }
 
-// While the device makes the steps just asked for.
+// Runs while the device makes the steps just launched.
 void Trainer::prefetch_next(int64_t epoch) {
   const data::Position next = batches_.at_step(step_);
   if (next.epoch != epoch || step_ >= total_steps()) return;
-  const int64_t rows = local_rows(batches_.size(next.batch));
+  const int64_t samples = local_samples(batches_.size(next.batch));
   const bool partial = batches_.size(next.batch) != batches_.full_size();
   const int64_t full_left = batches_.batches() - (tail_ ? 1 : 0) - next.batch;
   const int64_t steps = partial ? 1 : std::min(full_left, full_->repeats());
-  streamed_->prefetch(next.batch * local_rows(batches_.full_size()), steps * rows);
+  streamed_->prefetch(next.batch * local_samples(batches_.full_size()), steps * samples);
 }
 
 std::unique_ptr<Runner> Trainer::make_runner(int64_t batch, int64_t repeats,
                                              const std::vector<std::string>& pinned) {
   nn::LowerOptions options = train_options(batch, repeats);
   if (streamed_) {
-    options.set_rows = options.order_rows = streamed_->window();
+    options.set_samples = options.order_samples = streamed_->window();
     options.augment = {};  // done on the way
   }
   nn::Lowered lowered = nn::lower(model_, options);
@@ -189,8 +189,8 @@ int64_t Trainer::advance(int64_t most) {
   Communicator* ranks = machine_.ranks();
   const double before = ranks != nullptr ? ranks->blocked_seconds() : 0;
   if (ranks != nullptr) ranks->begin_work();
-  const int64_t first = at.batch * local_rows(batches_.full_size());
-  if (streamed_) streamed_->place(first, steps * local_rows(last_batch_));
+  const int64_t first = at.batch * local_samples(batches_.full_size());
+  if (streamed_) streamed_->place(first, steps * local_samples(last_batch_));
   last_->launch(streamed_ ? 0 : first, steps, step_, rates_, at.epoch);
   if (ranks != nullptr) {
     // Collectives of the steps may be the device's own; none of ours may get between them.
@@ -205,7 +205,7 @@ int64_t Trainer::advance(int64_t most) {
   return steps;
 }
 
-// Each rank has its share of the loss and of the count: their sums are those of the batch.
+// Each rank has its share of the loss and of the count; the sums over the ranks are the batch's.
 void Trainer::fetch() {
   if (fetched_) return;
   fetched_ = true;
@@ -252,13 +252,13 @@ const nn::Model& Trainer::model() {
   return model_;
 }
 
-RowNames Trainer::rows() const {
-  RowNames names{full_->row_names(), {}, pinned_.evaluate, pinned_.evaluate_tail};
-  if (tail_) names.tail = tail_->row_names();
+KernelNames Trainer::kernels() const {
+  KernelNames names{full_->kernel_names(), {}, pinned_.evaluate, pinned_.evaluate_tail};
+  if (tail_) names.tail = tail_->kernel_names();
   if (!evaluator_.planned()) return names;
-  names.evaluate = evaluator_.runner().row_names();
+  names.evaluate = evaluator_.runner().kernel_names();
   const Runner* rest = evaluator_.tail();
-  names.evaluate_tail = rest != nullptr ? rest->row_names() : std::vector<std::string>{};
+  names.evaluate_tail = rest != nullptr ? rest->kernel_names() : std::vector<std::string>{};
   return names;
 }
 

@@ -6,7 +6,7 @@
 #include "ridgeline/data/batches.h"
 #include "ridgeline/data/image_set.h"
 #include "ridgeline/engine/evaluate.h"
-#include "ridgeline/engine/train/row_names.h"
+#include "ridgeline/engine/train/kernel_names.h"
 #include "ridgeline/engine/train/streamed_set.h"
 
 namespace ridgeline::engine {
@@ -16,16 +16,17 @@ namespace ridgeline::engine {
 class Trainer {
  public:
   Trainer(Machine& machine, const Config& config, std::shared_ptr<const data::DataSet> set,
-          const RowNames& pinned = {});
+          const KernelNames& pinned = {});
 
   // Makes up to `most` steps (at least one) in one launch, never past the end of an epoch. Returns
   // how many.
   int64_t advance(int64_t most);
 
-  // Of the last advance(), one number a step, over all ranks; waits for the device. Collective.
+  // One number for each step of the last advance(), over all ranks. Waits for the device.
+  // Collective.
   std::span<const double> losses() { return fetch(), losses_; }
   std::span<const int32_t> corrects() { return fetch(), corrects_; }
-  int64_t last_batch() const { return last_batch_; }  // rows of each step of the last advance()
+  int64_t last_batch() const { return last_batch_; }  // samples of each step of the last advance()
   // Seconds of the last advance() in which this rank could do nothing but wait for others.
   double blocked_seconds() const { return blocked_; }
 
@@ -53,7 +54,7 @@ class Trainer {
   const Config& config() const { return config_; }
   const data::DataSet& set() const { return *set_; }
   const data::Scaling& scaling() const { return scaling_; }
-  // Of this rank's share of a batch, and of all of it.
+  // The options for this rank's share of a batch, and for the whole batch.
   nn::LowerOptions train_options(int64_t batch, int64_t repeats) const;
   nn::LowerOptions whole_options(int64_t batch, int64_t repeats) const;
   int ranks() const { return ranks_; }
@@ -61,13 +62,13 @@ class Trainer {
 
   Runner& runner() { return *full_; }  // of a full batch (the only one, if all fit in one)
   Runner* tail() { return tail_.get(); }
-  RowNames rows() const;
+  KernelNames kernels() const;
   double tuning_seconds() const;
 
  private:
   void fetch();
   std::vector<int32_t> local_order(int64_t epoch) const;
-  int64_t local_rows(int64_t batch) const;  // that this rank computes, at least one
+  int64_t local_samples(int64_t batch) const;  // that this rank computes, at least one
   void hold_order(int64_t epoch);
   void make_order(int64_t epoch);
   void make_next_order(int64_t epoch);
@@ -95,7 +96,7 @@ class Trainer {
   int64_t held_epoch_ = -1;  // whose order the device has
   int64_t next_epoch_ = -1;  // whose order was made last, and is on its way
   std::vector<int32_t> next_order_;
-  RowNames pinned_;
+  KernelNames pinned_;
   std::vector<double> rates_;
   std::vector<double> losses_;
   std::vector<int32_t> corrects_;

@@ -17,7 +17,8 @@ std::string to_text(const VerifyReport& report) {
   std::string text;
   const auto out = std::back_inserter(text);
   fmt::format_to(
-      out, "{}: {} steps of {} rows; relative errors against the CPU's fast rows on one rank\n",
+      out,
+      "{}: {} steps of {} samples; relative errors against the CPU's fast kernels on one rank\n",
       report.data, report.steps, report.batch);
   for (const Comparison& c : report.comparisons) {
     fmt::format_to(out, "\n{} {}, {} step{}{}: {}\n", name(c.precision), c.what, c.steps,

@@ -41,9 +41,9 @@ double roundoff(Precision precision) {
 // The error that rounding alone explains. A step changes a weight by little and rounds it once, and
 // the roundings of K steps are as good as independent: they add up like a random walk, to about
 // sqrt(K) u. Twice that, and two roundings to begin with, is what a correct run may be off by;
-// a gradient that lacks one row of a batch of thousands is already off by far more. Weights that
+// a gradient that lacks one sample of a batch of thousands is already off by far more. Weights that
 // begin at zero (biases) are nothing but sums of gradients, whose own relative error, of sums of n
-// rows that partly cancel, is about sqrt(n) u.
+// samples that partly cancel, is about sqrt(n) u.
 double bound_of(Precision precision, int64_t steps, bool from_zero, int64_t batch) {
   const double walk = 2 * roundoff(precision) * (1 + std::sqrt(double(steps)));
   return from_zero ? walk * std::max(1.0, std::sqrt(double(batch)) / 4) : walk;
@@ -316,17 +316,17 @@ VerifyReport verify(const Config& given, const VerifyOptions& options) {
     const auto add = [&](const std::string& what, const Base& from, const Made& made) {
       report.comparisons.push_back(compare(what, precision, report.batch, from, made));
     };
-    if (cpu.reference_rows) {
+    if (cpu.reference_kernels) {
       const Made reference = make_reference(on_cpu, set, steps, options.reference_seconds);
       const auto made_steps = int64_t(reference.losses.size());
       if (made_steps < steps) {
-        add("cpu reference rows", make_base(on_cpu, set, made_steps, precision), reference);
+        add("cpu reference kernels", make_base(on_cpu, set, made_steps, precision), reference);
       } else {
-        add("cpu reference rows", base, reference);
+        add("cpu reference kernels", base, reference);
       }
     } else {
       report.notes.push_back(
-          fmt::format("the CPU's reference rows in {}, which the CPU does not "
+          fmt::format("the CPU's reference kernels in {}, which the CPU does not "
                       "compute in; --precision {} has them",
                       name(precision), name(cpu.base)));
     }

@@ -14,7 +14,7 @@ struct VerifyOptions {
   std::filesystem::path data;  // --data
   int64_t steps = 0;           // 0: one epoch
   std::vector<Precision> precisions{Precision::fp64, Precision::fp32};
-  double reference_seconds = 10;  // the reference rows make as many steps as fit in about that
+  double reference_seconds = 10;  // the reference kernels make as many steps as fit in about that
   std::shared_ptr<const data::DataSet> set;  // already loaded; else by config.data.name
   Communicator* ranks = nullptr;             // null: alone
   // What ranks that were launched apart have made: a file of write_part(). Empty: none.
@@ -28,14 +28,14 @@ const char* name(Verdict verdict);
 // What of a precision is run on the CPU.
 struct CpuSide {
   Precision base = Precision::fp32;  // of the run that all others are compared with
-  bool reference_rows = true;        // they are compared with it, too
+  bool reference_kernels = true;     // they are compared with it, too
 };
 // tf32 and fp32x3 are a GPU's alone. Their runs are compared with the CPU's in fp32, which is what
 // both of them store, within bounds for the precision itself. `others`: a GPU or ranks elsewhere
 // make a run of it. Throws usage when there would be nothing to compare.
 CpuSide cpu_side(Precision precision, bool others);
 
-// How far a run is from the base run: CPU, fast rows, one rank.
+// How far a run is from the base run: CPU, fast kernels, one rank.
 struct Comparison {
   struct Tensor {
     std::string name;

@@ -6,7 +6,7 @@
 
 namespace ridgeline::generated {
 
-// The word's upper bit turns at each barrier: block 0 adds what brings the ones of the others to
+// The word's upper bit flips at each barrier: block 0 adds what brings the ones of the others to
 // 2^31. The other bits must be 0 before the first launch, and are so again behind every barrier. No
 // two launches use it at a time.
 class GridBarrier {

@@ -3,7 +3,7 @@
 // What generated kernels do with the results of products: a layer's outputs, and the gradients of
 // its inputs.
 
-#include "ridgeline/cuda/generate/device/curve.cuh"
+#include "ridgeline/cuda/generate/device/activation.cuh"
 #include "ridgeline/cuda/generate/device/product.cuh"
 
 namespace ridgeline::generated {
@@ -11,17 +11,18 @@ namespace ridgeline::generated {
 __host__ __device__ constexpr int whole_units(int extent) { return (extent + 15) / 16 * 16; }
 
 // A matrix of values for products: rows of kLd numbers and, for the products of weights, the same
-// transposed (columns of the batch run along rows of kTurned numbers). Either may be absent (null).
+// transposed (columns of the batch run along rows of kTransposedLd numbers). Either may be absent
+// (null).
 template <typename Math>
 struct Matrix {
   using Number = typename Math::Number;
-  Number* rows;    // of the batch row `first` and up
-  Number* turned;  // of batch row 0
+  Number* rows;        // of the batch row `first` and up
+  Number* transposed;  // of batch row 0
   int first;
 };
 
 // Stores a lane's block. Elements past `rows` and `columns` are zeros.
-template <typename Math, int kRows, int kColumns, int kLd, int kTurned, bool kOperand = true>
+template <typename Math, int kRows, int kColumns, int kLd, int kTransposedLd, bool kOperand = true>
 __device__ inline void store_block(const Matrix<Math>& to, int row, int column,
                                    const typename Math::Value (&v)[2][4]) {
   using Number = typename Math::Number;
@@ -48,10 +49,10 @@ __device__ inline void store_block(const Matrix<Math>& to, int row, int column,
       }
     }
   }
-  if (to.turned != nullptr) {
+  if (to.transposed != nullptr) {
 #pragma unroll
     for (int c = 0; c < 4; ++c) {
-      *reinterpret_cast<Pack<Number, 2>*>(to.turned + i64(column + c) * kTurned +
+      *reinterpret_cast<Pack<Number, 2>*>(to.transposed + i64(column + c) * kTransposedLd +
                                           row) = {{n[0][c], n[1][c]}};
     }
   }
@@ -76,11 +77,12 @@ __device__ inline void load_four(const Number* at, decltype(widen(Number{})) (&v
   for (int c = 0; c < 4; ++c) v[c] = four.value(c);
 }
 
-// Constants of a layer: its curve, and whether f' is kept beside y (kSlopes) because y does not
-// tell it.
-template <Curve kCurve_, int kWidth_, int kLd_, int kSlopeLd_, bool kSlopes_, bool kDrops_>
+// Constants of a layer: its activation, and whether f' is kept beside y (kSlopes) because y does
+// not tell it.
+template <ActivationFn kActivation_, int kWidth_, int kLd_, int kSlopeLd_, bool kSlopes_,
+          bool kDrops_>
 struct Layer {
-  static constexpr Curve kCurve = kCurve_;
+  static constexpr ActivationFn kActivation = kActivation_;
   static constexpr int kWidth = kWidth_, kLd = kLd_, kSlopeLd = kSlopeLd_;
   static constexpr bool kSlopes = kSlopes_, kDrops = kDrops_;
 };
@@ -94,7 +96,7 @@ struct Drop {
 };
 
 // y = dropout(f(sum + bias)).
-template <typename Math, typename L, typename Bias, int kBatch, int kTurned>
+template <typename Math, typename L, typename Bias, int kBatch, int kTransposedLd>
 struct Forward {
   using Value = typename Math::Value;
   static constexpr int kUnits = 4, kRowEnd = whole_units(kBatch),
@@ -127,7 +129,7 @@ struct Forward {
       }
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
-        Value y = bend<L::kCurve>(sum.v[r][c] + state.bias[c], slope[r][c]);
+        Value y = bend<L::kActivation>(sum.v[r][c] + state.bias[c], slope[r][c]);
         if constexpr (L::kDrops) {
           y = keep[c] ? y * Value(drop.kept) : Value(0);
           slope[r][c] = keep[c] ? slope[r][c] * Value(drop.kept) : Value(0);
@@ -135,7 +137,7 @@ struct Forward {
         sum.v[r][c] = y;
       }
     }
-    store_block<Math, kBatch, L::kWidth, L::kLd, kTurned>(y, row, column, sum.v);
+    store_block<Math, kBatch, L::kWidth, L::kLd, kTransposedLd>(y, row, column, sum.v);
     if constexpr (L::kSlopes) {
       store_block<Math, kBatch, L::kWidth, L::kSlopeLd, 1, false>({slopes, nullptr, y.first}, row,
                                                                   column, slope);
@@ -176,7 +178,7 @@ struct Outputs {
 };
 
 // dy of the layer below from dx: times its slope. L is the layer below.
-template <typename Math, typename L, int kBatch, int kTurned, int kLdDy>
+template <typename Math, typename L, int kBatch, int kTransposedLd, int kLdDy>
 struct Backward {
   using Value = typename Math::Value;
   using Number = typename Math::Number;
@@ -196,7 +198,7 @@ struct Backward {
     for (int r = 0; r < 2; ++r) {
       if constexpr (L::kSlopes) {
         state.from[r] = Four<Number>::load(slopes + (row + r - dy.first) * L::kSlopeLd + column);
-      } else if constexpr (L::kCurve != Curve::none) {
+      } else if constexpr (L::kActivation != ActivationFn::none) {
         state.from[r] = Four<Number>::load(y + (row + r - dy.first) * L::kLd + column);
       }
     }
@@ -209,18 +211,18 @@ struct Backward {
       for (int c = 0; c < 4; ++c) {
         if constexpr (L::kSlopes) {
           dx.v[r][c] *= state.from[r].value(c);
-        } else if constexpr (L::kCurve != Curve::none) {
-          dx.v[r][c] *= slope_at<L::kCurve>(Value(state.from[r].value(c)), Value(kept));
+        } else if constexpr (L::kActivation != ActivationFn::none) {
+          dx.v[r][c] *= slope_at<L::kActivation>(Value(state.from[r].value(c)), Value(kept));
         }
       }
     }
     // Gradients stay as they are: products round them, sums of biases do not.
-    store_block<Math, kBatch, L::kWidth, kLdDy, kTurned, false>(dy, row, column, dx.v);
+    store_block<Math, kBatch, L::kWidth, kLdDy, kTransposedLd, false>(dy, row, column, dx.v);
   }
 };
 
 // A batch's rows as operands, from bytes. A block of the lane is two rows by four features.
-template <typename Math, int kBatch, int kFeatures, int kLd, int kTurned>
+template <typename Math, int kBatch, int kFeatures, int kLd, int kTransposedLd>
 __device__ inline void gather(const u8* set, const i32* order, i64 at, double scale, double shift,
                               const Matrix<Math>& x, int first, int stride) {
   using Value = typename Math::Value;
@@ -258,7 +260,7 @@ __device__ inline void gather(const u8* set, const i32* order, i64 at, double sc
         }
       }
     }
-    store_block<Math, kBatch, kFeatures, kLd, kTurned>(x, row, column, v);
+    store_block<Math, kBatch, kFeatures, kLd, kTransposedLd>(x, row, column, v);
   }
 }
 

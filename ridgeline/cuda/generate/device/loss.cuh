@@ -38,7 +38,7 @@ __host__ __device__ constexpr int lanes_for(int classes) {
 // of which `logits` has kLd values, is batch row first + r. dy gets the gradient times `scale`;
 // score the strip's sum, unscaled.
 template <typename Math, bool kXent, int kBatch, int kRows, int kClasses, int kLd, int kLdDy,
-          int kTurned>
+          int kTransposedLd>
 __device__ inline void loss_strip(const typename Math::Value* logits, const i32* labels,
                                   double scale, const Matrix<Math>& dy, double* row_loss,
                                   i32* row_correct) {
@@ -100,7 +100,8 @@ __device__ inline void loss_strip(const typename Math::Value* logits, const i32*
         const A off = kXent ? e[i] / sum - (c == label ? A(1) : A(0)) : e[i];
         const Number n = Narrow<Number>::from(inside ? factor * off : A(0));
         if (dy.rows != nullptr) dy.rows[r * kLdDy + c] = n;
-        if (dy.first + r < whole_units(kBatch)) dy.turned[i64(c) * kTurned + dy.first + r] = n;
+        if (dy.first + r < whole_units(kBatch))
+          dy.transposed[i64(c) * kTransposedLd + dy.first + r] = n;
       }
       if (dy.rows != nullptr) {
 #pragma unroll

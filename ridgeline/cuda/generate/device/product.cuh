@@ -86,10 +86,10 @@ class Product {
     }
     if constexpr (kMost <= 2 * S::kRing) {
 #pragma unroll
-      for (int i0 = 0; i0 < kMost; i0 += S::kRing) turn(i0, a, b, part);
+      for (int i0 = 0; i0 < kMost; i0 += S::kRing) iterate(i0, a, b, part);
     } else {
 #pragma unroll 1
-      for (int i0 = 0; i0 < kMost; i0 += S::kRing) turn(i0, a, b, part);
+      for (int i0 = 0; i0 < kMost; i0 += S::kRing) iterate(i0, a, b, part);
     }
   }
   __device__ Block<Value> block(int m, int n) const {
@@ -109,7 +109,7 @@ class Product {
  private:
   static constexpr int kMost = (S::kChunks + S::kSplit - 1) / S::kSplit;  // chunks of a warp
   static constexpr int kLane = 16 / int(sizeof(Number));
-  // Chunks in turns, so that one need not wait for the other.
+  // Chunks alternate, so that one need not wait for the other.
   static constexpr int kSets = S::kMt * S::kNt == 1 && kMost > 1 && S::kRing > 1 ? 2 : 1;
 
   static __device__ int chunk(int i, int part) { return part + i * S::kSplit; }
@@ -137,7 +137,7 @@ class Product {
   }
 
   // Multiplies chunks i0 .. i0 + kRing - 1 and fetches those that take their places.
-  __device__ void turn(int i0, const Number* a, const Number* b, int part) {
+  __device__ void iterate(int i0, const Number* a, const Number* b, int part) {
 #pragma unroll
     for (int r = 0; r < S::kRing; ++r) {
       const int i = i0 + r, c = chunk(i, part);

@@ -92,15 +92,15 @@ struct Weights {
   using Value = typename Math::Value;
   Kept* w;  // [out, in], as its states
   Value *m, *v;
-  Copy* copy;                     // the program's, written in a launch's last step; or null
-  typename Math::Number* rows;    // [out][kLd]
-  typename Math::Number* turned;  // [in][kTurned]; null where no gradient goes through
+  Copy* copy;                         // the program's, written in a launch's last step; or null
+  typename Math::Number* rows;        // [out][kLd]
+  typename Math::Number* transposed;  // [in][kTransposedLd]; null where no gradient goes through
 };
 
 // The gradient of a layer's weights, unit by unit, and their update. With kStores it is kept for
 // finish() instead, until the norm of all gradients is known, and `squares` grows by its squares.
 template <typename Math, typename Kept, typename Copy, typename Optimizer, int kOut, int kIn,
-          int kLd, int kTurned, bool kStores>
+          int kLd, int kTransposedLd, bool kStores>
 struct Update {
   using Value = typename Math::Value;
   static constexpr int kStates = Optimizer::kStates;
@@ -226,8 +226,8 @@ struct Update {
       store(weights.w, row, column, state.w);
       if constexpr (kStates > 0) store(weights.m, row, column, state.s[0]);
       if constexpr (kStates > 1) store(weights.v, row, column, state.s[1]);
-      store_block<Math, kOut, kIn, kLd, kTurned>({weights.rows, weights.turned, 0}, row, column,
-                                                 state.w);
+      store_block<Math, kOut, kIn, kLd, kTransposedLd>({weights.rows, weights.transposed, 0}, row,
+                                                       column, state.w);
     }
     if (weights.copy != nullptr && now.last != 0) store(weights.copy, row, column, state.w);
   }
@@ -235,8 +235,8 @@ struct Update {
 
 // The gradient of a bias, the sum of dy over the batch, and its update: more lanes an output the
 // more rows the batch has. With kStores likewise.
-template <typename Math, typename Kept, typename Optimizer, int kOut, int kTurned, int kChunks,
-          bool kStores>
+template <typename Math, typename Kept, typename Optimizer, int kOut, int kTransposedLd,
+          int kChunks, bool kStores>
 struct BiasUpdate {
   using Value = typename Math::Value;
   using Number = typename Math::Number;
@@ -245,7 +245,7 @@ struct BiasUpdate {
   static constexpr int kTasks = (kOut + kEach - 1) / kEach;
   Kept* b;
   Value *m, *v;
-  const Number* dy;  // [out][kTurned]
+  const Number* dy;  // [out][kTransposedLd]
   Optimizer optimizer;
   const Rates<Value>* rates;
   Value* gradients;
@@ -253,7 +253,7 @@ struct BiasUpdate {
 
   __device__ void run(int first, int stride) const {
     const int lane = lane_of(), t = lane % kLanes;
-    constexpr int kLane = 16 / int(sizeof(Number)), kPieces = kChunks * 4;
+    constexpr int kLane = 16 / int(sizeof(Number)), kVectors = kChunks * 4;
     for (int task = first; task < kTasks; task += stride) {
       const int row = kEach * task + lane / kLanes;
       const bool mine = t == 0 && row < kOut;
@@ -261,8 +261,9 @@ struct BiasUpdate {
       if (!kStores && mine) now = fetch(row);
       Value sum = Value(0);
 #pragma unroll 4
-      for (int piece = t; piece < kPieces; piece += kLanes) {
-        const uint4 raw = *reinterpret_cast<const uint4*>(dy + i64(row) * kTurned + piece * kLane);
+      for (int vector = t; vector < kVectors; vector += kLanes) {
+        const uint4 raw =
+            *reinterpret_cast<const uint4*>(dy + i64(row) * kTransposedLd + vector * kLane);
         const Number* n = reinterpret_cast<const Number*>(&raw);
 #pragma unroll
         for (int i = 0; i < kLane; ++i) sum += widen(n[i]);
@@ -362,14 +363,14 @@ __device__ inline double block_sum(double value, double* scratch) {
 }
 
 // Weights as products read them, from the program's, before the first step. Pads were zeroed.
-template <typename Math, typename Kept, int kOut, int kIn, int kLd, int kTurned>
+template <typename Math, typename Kept, int kOut, int kIn, int kLd, int kTransposedLd>
 __device__ inline void spread_weights(const Kept* w, typename Math::Number* rows,
-                                      typename Math::Number* turned, int first, int stride) {
+                                      typename Math::Number* transposed, int first, int stride) {
   for (i64 i = first; i < i64(kOut) * kIn; i += stride) {
     const int out = int(i / kIn), in = int(i % kIn);
     const typename Math::Number n = Math::operand(widen(w[i]));
     rows[i64(out) * kLd + in] = n;
-    if (turned != nullptr) turned[i64(in) * kTurned + out] = n;
+    if (transposed != nullptr) transposed[i64(in) * kTransposedLd + out] = n;
   }
 }
 

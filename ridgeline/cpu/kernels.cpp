@@ -1,0 +1,29 @@
+#include "ridgeline/cpu/kernels.h"
+
+#include <iterator>
+#include <utility>
+
+#include "ridgeline/cpu/onednn/kernels.h"
+#include "ridgeline/cpu/reference/kernels.h"
+#include "ridgeline/cpu/simd/kernels.h"
+
+namespace ridgeline::cpu {
+namespace {
+
+void append(KernelTable& table, KernelTable more) {
+  table.insert(table.end(), std::make_move_iterator(more.begin()),
+               std::make_move_iterator(more.end()));
+}
+
+}  // namespace
+
+KernelTable kernels() {
+  KernelTable table;
+  append(table, simd_kernels());
+  append(table, onednn_kernels());
+  append(table, onednn_recurrent_kernels());
+  append(table, reference_kernels());
+  return table;
+}
+
+}  // namespace ridgeline::cpu

@@ -1,0 +1,10 @@
+#pragma once
+
+#include "ridgeline/plan/kernel.h"
+
+namespace ridgeline::cpu {
+
+// Every kernel for the CPU, in the fixed order of preference: ours, the vendor's, the reference.
+KernelTable kernels();
+
+}  // namespace ridgeline::cpu

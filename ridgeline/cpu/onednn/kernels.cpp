@@ -1,0 +1,21 @@
+#include "ridgeline/cpu/onednn/kernels.h"
+
+#ifdef RIDGELINE_HAVE_ONEDNN
+#include "ridgeline/cpu/onednn/layout.h"
+#endif
+
+namespace ridgeline::cpu {
+
+KernelTable onednn_kernels() {
+  KernelTable table;
+#ifdef RIDGELINE_HAVE_ONEDNN
+  for (const auto family :
+       {onednn_linear_kernels, onednn_conv_kernels, onednn_pool_kernels, onednn_norm_kernels}) {
+    for (Kernel& kernel : family()) table.push_back(std::move(kernel));
+  }
+  table.push_back(reorder_kernel());
+#endif
+  return table;
+}
+
+}  // namespace ridgeline::cpu

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "ridgeline/plan/kernel.h"
+
+namespace ridgeline::cpu {
+
+// The kernels that call oneDNN, fp32. Empty in a build without oneDNN.
+KernelTable onednn_kernels();
+KernelTable onednn_recurrent_kernels();
+
+// The kernels of each family; each family has one file.
+KernelTable onednn_linear_kernels();
+KernelTable onednn_conv_kernels();
+KernelTable onednn_pool_kernels();
+KernelTable onednn_norm_kernels();
+
+}  // namespace ridgeline::cpu

@@ -1,0 +1,96 @@
+#include "ridgeline/cpu/simd/batch.h"
+#include "ridgeline/cpu/simd/kernel.h"
+
+namespace ridgeline::cpu::simd {
+namespace {
+
+std::unique_ptr<Step> prepare_activation(const Span& span, const Binding& binding) {
+  const auto& op = span.get<Activation>(0);
+  return with_type(op.x.dtype, [&](auto zero) -> std::unique_ptr<Step> {
+    using T = decltype(zero);
+    return make_step([act = simd_activation(op.kind), count = op.x.shape.numel(),
+                      x = binding.read(op.x).as<T>(), y = binding.write(op.y).as<T>(),
+                      &pool = cpu_runtime(binding.runtime()).pool()] {
+      pool.share(count, kGroup<T>, kLeastElements, [&](Range part) {
+        batch_functions<T>().activate(act, x + part.begin, y + part.begin, part.end - part.begin);
+      });
+    });
+  });
+}
+
+std::unique_ptr<Step> prepare_activation_grad(const Span& span, const Binding& binding) {
+  const auto& op = span.get<ActivationGrad>(0);
+  return with_type(op.dy.dtype, [&](auto zero) -> std::unique_ptr<Step> {
+    using T = decltype(zero);
+    return make_step([act = simd_activation(op.kind), count = op.dy.shape.numel(),
+                      saved = binding.read(op.saved).as<T>(), dy = binding.read(op.dy).as<T>(),
+                      dx = binding.write(op.dx).as<T>(),
+                      &pool = cpu_runtime(binding.runtime()).pool()] {
+      pool.share(count, kGroup<T>, kLeastElements, [&](Range part) {
+        batch_functions<T>().activation_grad(act, saved + part.begin, dy + part.begin,
+                                             dx + part.begin, part.end - part.begin);
+      });
+    });
+  });
+}
+
+Cover covers_gather(const Rest& rest) {
+  const std::string reason = refuses(rest, &Gather::y);
+  if (!reason.empty()) return Cover::no(reason);
+  if (rest.get<Gather>(0)->set.dtype != DType::uint8) return Cover::no("gathers uint8 only");
+  return Cover::of(1);
+}
+
+std::unique_ptr<Step> prepare_gather(const Span& span, const Binding& binding) {
+  const auto& op = span.get<Gather>(0);
+  return with_type(op.y.dtype, [&](auto zero) -> std::unique_ptr<Step> {
+    using T = decltype(zero);
+    const int64_t n = op.y.shape[0], features = op.y.shape.numel() / n;
+    const GatherArgs<T> args{binding.read(op.set).template as<uint8_t>(),
+                             nullptr,
+                             n,
+                             features,
+                             T(op.scale),
+                             T(op.shift),
+                             binding.write(op.y).template as<T>(),
+                             features,
+                             nullptr};
+    return make_step([args, order = binding.read(op.order).template as<int32_t>(),
+                      first = binding.read(op.first).template as<int64_t>(),
+                      tick = binding.read(op.tick).template as<int32_t>(),
+                      &pool = cpu_runtime(binding.runtime()).pool()] {
+      GatherArgs<T> now = args;
+      now.order = order + *first + int64_t{*tick} * args.n;
+      constexpr int64_t kBlock = kGatherRows * kGatherFeatures;
+      pool.share(gather_blocks(now.n, now.features), 1, kLeastElements / kBlock,
+                 [&](Range blocks) { batch_functions<T>().gather(now, blocks); });
+    });
+  });
+}
+
+template <typename Op>
+Kernel row_of(std::string name, const Value Op::*typed,
+              std::unique_ptr<Step> (*prepare)(const Span&, const Binding&)) {
+  Kernel kernel;
+  kernel.name = std::move(name);
+  kernel.covers = [typed](const Rest& rest) {
+    const std::string reason = refuses(rest, typed);
+    return reason.empty() ? Cover::of(1) : Cover::no(reason);
+  };
+  kernel.prepare = prepare;
+  return kernel;
+}
+
+}  // namespace
+
+KernelTable elementwise_kernels() {
+  Kernel gather;
+  gather.name = "cpu.gather.simd";
+  gather.covers = covers_gather;
+  gather.prepare = prepare_gather;
+  return {gather, row_of<Activation>("cpu.activation.simd", &Activation::x, prepare_activation),
+          row_of<ActivationGrad>("cpu.activation_grad.simd", &ActivationGrad::dy,
+                                 prepare_activation_grad)};
+}
+
+}  // namespace ridgeline::cpu::simd

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <fmt/core.h>
+
+#include <memory>
+#include <string>
+
+#include "ridgeline/core/buffer.h"
+#include "ridgeline/cpu/runtime.h"
+#include "ridgeline/cpu/simd/gemm.h"
+#include "ridgeline/ops/activation.h"
+#include "ridgeline/plan/kernel.h"
+
+// Helpers that the kernels of this folder share.
+namespace ridgeline::cpu::simd {
+
+constexpr bool takes(DType dtype) { return dtype == DType::fp32 || dtype == DType::fp64; }
+
+// Calls f(float{}) or f(double{}).
+template <typename F>
+decltype(auto) with_type(DType dtype, F&& f) {
+  return dtype == DType::fp32 ? f(float{}) : f(double{});
+}
+
+inline SimdActivation simd_activation(ActivationKind kind) {
+  switch (kind) {
+    case ActivationKind::relu:
+      return SimdActivation::relu;
+    case ActivationKind::tanh:
+      return SimdActivation::tanh;
+    case ActivationKind::sigmoid:
+      return SimdActivation::sigmoid;
+    case ActivationKind::gelu:
+      return SimdActivation::gelu;
+  }
+  return SimdActivation::none;
+}
+
+// Elements a thread must have before a second one is woken: about a microsecond of cheap work.
+inline constexpr int64_t kLeastElements = 4096;
+
+// Lays out the scratch memory of a kernel. The same calls are made twice in the same order: first
+// without a base, to learn the size, then with one, to get the addresses.
+class Scratch {
+ public:
+  explicit Scratch(std::byte* base = nullptr) : base_(base) {}
+
+  template <typename T>
+  T* take(size_t elements) {
+    std::byte* at = base_ != nullptr ? base_ + bytes_ : nullptr;
+    bytes_ += align_up(elements * sizeof(T));
+    return reinterpret_cast<T*>(at);
+  }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* base_;
+  size_t bytes_ = 0;
+};
+
+// Why a kernel that multiplies by blocks of split_product.h refuses.
+inline constexpr const char* kSplitsOnly = "splits fp32 only";
+
+// The reason why a kernel of one op, or of one op and its followers, does not apply; empty if it
+// does.
+template <typename Op>
+std::string refuses(const Rest& rest, const Value Op::*typed) {
+  const auto* op = rest.get<Op>(0);
+  if (op == nullptr) return fmt::format("the next op is no {}", Op::kName);
+  if (!takes((op->*typed).dtype)) return "takes fp32 and fp64 only";
+  if ((op->*typed).shape.numel() == 0) return "empty";
+  return {};
+}
+
+// The kernels of each family; each family has one file.
+KernelTable conv_kernels();
+Kernel pool_sparse_grad_kernel();  // part of conv_kernels
+KernelTable linear_kernels();
+KernelTable elementwise_kernels();
+KernelTable softmax_kernels();
+KernelTable mse_kernels();
+KernelTable dropout_kernels();
+KernelTable one_hot_conv_kernels();
+KernelTable signal_kernels();
+KernelTable bf16_kernels();
+KernelTable update_kernels();
+KernelTable all_reduce_kernels();
+Kernel linear_grad_w_sum_kernel();
+Kernel mlp_gradients_kernel();
+Kernel mlp_shared_kernel();
+KernelTable mlp_kernels();
+KernelTable recurrent_kernels();
+KernelTable recurrent_weight_kernels();  // part of recurrent_kernels
+// These are parts of recurrent_kernels too; with an engine they multiply by blocks of
+// split_product.h.
+struct SplitChoice;
+Kernel recurrent_grad_kernel(std::string name, const SplitChoice& choice);
+Kernel recurrent_layer_grads_kernel(std::string name, const SplitChoice& choice);
+
+}  // namespace ridgeline::cpu::simd

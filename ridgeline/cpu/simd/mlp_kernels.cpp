@@ -1,0 +1,162 @@
+#include <functional>
+#include <optional>
+#include <thread>
+
+#include "ridgeline/cpu/simd/mlp_memory.h"
+#include "ridgeline/cpu/simd/shared_step.h"
+
+namespace ridgeline::cpu::simd {
+namespace {
+
+template <typename T>
+class MlpTrainStep final : public Step {
+ public:
+  MlpTrainStep(const MlpStepOps& ops, const Binding& binding)
+      : memory_(ops, binding),
+        pool_(cpu_runtime(binding.runtime()).pool()),
+        step_(mlp_layers<T>(ops, &binding), ops.images->y.shape[0], pool_.size()) {
+    step_.bind(binding.workspace());
+  }
+
+  void run() override {
+    memory_.run([this](const MlpBatch<T>& batch, int64_t n, double scale,
+                       const MlpIteration<T>& iteration) {
+      return step_.run(pool_, batch, n, scale, iteration);
+    });
+  }
+
+ private:
+  MlpStepMemory<T> memory_;
+  ThreadPool& pool_;
+  MlpStep<T> step_;
+};
+
+constexpr MlpStepExtras kExtras{.adam = true, .dropout = true};
+
+Cover covers_mlp(const Rest& rest) {
+  const MlpStepOps ops = match_mlp_step(rest, kExtras);
+  if (!ops.refusal.empty()) return Cover::no(ops.refusal);
+  if (ops.copies) return Cover::no("takes no copies of weights");
+  if (!takes(ops.images->y.dtype)) return Cover::no("takes fp32 and fp64 only");
+  Cover cover = Cover::of(ops.ops);
+  cover.skips = ops.inside;
+  const int threads = cpu_runtime(rest.runtime).pool().size();
+  cover.workspace = with_type(ops.images->y.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    return MlpStep<T>(mlp_layers<T>(ops, nullptr), ops.images->y.shape[0], threads)
+        .workspace_bytes();
+  });
+  return cover;
+}
+
+std::unique_ptr<Step> prepare_mlp(const Span& span, const Binding& binding) {
+  const MlpStepOps ops = match_mlp_step({span.program, span.begin, binding.runtime()}, kExtras);
+  return with_type(ops.images->y.dtype, [&](auto zero) -> std::unique_ptr<Step> {
+    return std::make_unique<MlpTrainStep<decltype(zero)>>(ops, binding);
+  });
+}
+
+// The fewest samples a thread; with fewer there is no work to steal.
+constexpr int64_t kLeastRows = 32;
+
+// Each thread has a share of the batch and steals from the others when it is done: on cores of
+// different speed, none waits for the slowest.
+template <typename T>
+class BalancedTrainStep final : public Step {
+ public:
+  BalancedTrainStep(const MlpStepOps& ops, const Binding* binding, int threads, std::byte* base) {
+    Scratch memory(base);
+    const std::vector<MlpLayer<T>> layers = mlp_layers<T>(ops, binding);
+    const SharedMlpStep<T> one(layers, 1);
+    const int64_t rows = (ops.images->y.shape[0] + threads - 1) / threads + kGroup<T>;
+    std::vector<std::byte*> segments;
+    segments.reserve(size_t(threads));
+    for (int t = 0; t < threads; ++t) {
+      segments.push_back(memory.take<std::byte>(align_up(one.segment_bytes(rows), 4096)));
+    }
+    for (int t = 0; t < threads; ++t) {
+      SharedMlpStep<T>& member = members_.emplace_back(layers, 1);
+      member.bind(segments, t, memory.take<std::byte>(one.workspace_bytes()));
+      member.be_threads();
+    }
+    scores_.resize(size_t(threads));
+    bytes_ = memory.bytes();
+  }
+  size_t bytes() const { return bytes_; }
+  void bind(const MlpStepOps& ops, const Binding& binding) {
+    memory_.emplace(ops, binding);
+    pool_ = &cpu_runtime(binding.runtime()).pool();
+  }
+
+  void run() override {
+    memory_->run([this](const MlpBatch<T>& batch, int64_t n, double scale,
+                        const MlpIteration<T>& iteration) {
+      members_[0].forget();
+      pool_->run([&](int thread) {
+        const Range rows = split(n, thread, pool_->size(), kGroup<T>);
+        MlpBatch<T> mine = batch;
+        mine.order += rows.begin;
+        scores_[size_t(thread)] = members_[size_t(thread)].contribute(
+            alone_, mine, rows.end - rows.begin, scale, [](const std::function<bool()>& done) {
+              while (!done()) std::this_thread::yield();
+            });
+        members_[size_t(thread)].update_part(iteration.sgd);
+      });
+      MlpScore score{};
+      for (const MlpScore& part : scores_) {
+        score.loss += part.loss;
+        score.correct += part.correct;
+      }
+      return score;
+    });
+  }
+
+ private:
+  std::optional<MlpStepMemory<T>> memory_;
+  ThreadPool* pool_ = nullptr;
+  ThreadPool alone_{1};  // of a member: no threads beside the caller
+  std::vector<SharedMlpStep<T>> members_;
+  std::vector<MlpScore> scores_;
+  size_t bytes_ = 0;
+};
+
+Cover covers_balanced(const Rest& rest) {
+  const MlpStepOps ops = match_mlp_step(rest);
+  if (!ops.refusal.empty()) return Cover::no(ops.refusal);
+  Cover cover = covers_mlp(rest);
+  if (cover.ops == 0) return cover;
+  const int threads = cpu_runtime(rest.runtime).pool().size();
+  if (ops.images->y.shape[0] < kLeastRows * threads) return Cover::no("too few samples a thread");
+  if (ops.layers.size() > SharedMlpStep<float>::kMostLanes) return Cover::no("too many layers");
+  cover.workspace = with_type(ops.images->y.dtype, [&](auto zero) {
+    return BalancedTrainStep<decltype(zero)>(ops, nullptr, threads, nullptr).bytes();
+  });
+  return cover;
+}
+
+std::unique_ptr<Step> prepare_balanced(const Span& span, const Binding& binding) {
+  const MlpStepOps ops = match_mlp_step({span.program, span.begin, binding.runtime()});
+  return with_type(ops.images->y.dtype, [&](auto zero) -> std::unique_ptr<Step> {
+    const int threads = cpu_runtime(binding.runtime()).pool().size();
+    auto step = std::make_unique<BalancedTrainStep<decltype(zero)>>(ops, &binding, threads,
+                                                                    binding.workspace());
+    step->bind(ops, binding);
+    return step;
+  });
+}
+
+}  // namespace
+
+KernelTable mlp_kernels() {
+  Kernel kernel;
+  kernel.name = "cpu.mlp_train.simd";
+  kernel.covers = covers_mlp;
+  kernel.prepare = prepare_mlp;
+  Kernel balanced;
+  balanced.name = "cpu.mlp_train.balanced";
+  balanced.covers = covers_balanced;
+  balanced.prepare = prepare_balanced;
+  return {kernel, balanced, mlp_shared_kernel(), mlp_gradients_kernel()};
+}
+
+}  // namespace ridgeline::cpu::simd

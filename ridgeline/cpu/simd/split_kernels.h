@@ -1,0 +1,14 @@
+#pragma once
+
+#include "ridgeline/cpu/simd/split_product.h"
+#include "ridgeline/plan/kernel.h"
+
+namespace ridgeline::cpu::simd {
+
+// All kernels whose fp32 products are made by split_product.h, named after the engine. The table
+// has them where split_engine() is not null; tests also make them with the portable engine.
+KernelTable split_kernels(const SplitEngine& engine);
+// The recurrent ones.
+KernelTable recurrent_split_kernels(const SplitEngine& engine);
+
+}  // namespace ridgeline::cpu::simd

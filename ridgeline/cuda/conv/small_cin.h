@@ -1,0 +1,35 @@
+#pragma once
+
+#include "ridgeline/cuda/conv/implicit.h"
+#include "ridgeline/cuda/conv/source.h"
+
+// Convolution of few input channels (grey or coloured images), bias, activation and a 2 x 2 max
+// pool on tensor cores. T as in implicit.h; stride 1, no dilation, one group, square filters.
+namespace ridgeline::cuda {
+
+// Bytes gathered on the way: the images as numbers, and the labels of the batch.
+template <typename T>
+struct Gathered {
+  T* x = nullptr;  // [n, c, h, w]; null where they are not wanted
+  const int32_t* labels = nullptr;
+  int32_t* label = nullptr;  // [n, label_row]; null without labels
+  int label_row = 1;
+};
+
+template <typename T>
+struct SmallCinArgs {
+  ImplicitShape shape;
+  ImageSource source;
+  Gathered<T> gathered;  // with a source of bytes
+  const T* w;
+  MixedIn<T> b;
+  PooledOutput<T> pool;
+  T* y;
+};
+
+// Why no kernel takes this shape; "" when one does.
+const char* refuse_small_cin(const ImplicitShape& shape, size_t width, size_t shared_memory);
+template <typename T>
+cudaError_t launch_conv2d_pool_small_cin(const SmallCinArgs<T>& args, int sms, cudaStream_t stream);
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "ridgeline/cuda/conv/direct_grad_w.h"
+
+// The filters' gradient of a convolution of several input channels in fp32 by one-dimensional
+// Winograd along the rows (ops/winograd1d.h): its outputs are the taps of a row of a filter, and
+// its filters four neighbouring numbers of dy. Sums over rows, tiles and images are taken before
+// the transform back. Deterministic.
+namespace ridgeline::cuda {
+
+// Why no kernel takes this shape; "" when one does.
+const char* refuse_winograd1d_grad_w(const ImplicitShape& shape, size_t shared_memory);
+size_t winograd1d_grad_w_workspace(const ImplicitShape& shape, int sms, size_t shared_memory);
+cudaError_t launch_conv2d_grad_w_winograd1d(const DirectGradWArgs& args, void* workspace, int sms,
+                                            size_t shared_memory, cudaStream_t stream);
+
+}  // namespace ridgeline::cuda

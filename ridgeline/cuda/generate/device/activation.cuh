@@ -1,0 +1,95 @@
+#pragma once
+
+// Activations and dropout of generated kernels.
+
+#include "ridgeline/cuda/generate/device/numbers.cuh"
+
+namespace ridgeline::generated {
+
+enum class ActivationFn { none, relu, tanh, sigmoid, gelu };
+
+// Overloads for the two types that values are computed in.
+__device__ inline float exp_of(float x) { return expf(x); }
+__device__ inline double exp_of(double x) { return exp(x); }
+__device__ inline float log_of(float x) { return logf(x); }
+__device__ inline double log_of(double x) { return log(x); }
+__device__ inline float tanh_of(float x) { return tanhf(x); }
+__device__ inline double tanh_of(double x) { return tanh(x); }
+__device__ inline float erfc_of(float x) { return erfcf(x); }
+__device__ inline double erfc_of(double x) { return erfc(x); }
+__device__ inline float sqrt_of(float x) { return sqrtf(x); }
+__device__ inline double sqrt_of(double x) { return sqrt(x); }
+
+template <typename A>
+__device__ inline A normal_cdf(A x) {
+  return A(0.5) * erfc_of(-x * A(0.70710678118654752440));
+}
+
+// y = f(x); `slope` becomes f'(x).
+template <ActivationFn kActivation, typename A>
+__device__ inline A bend(A x, A& slope) {
+  if constexpr (kActivation == ActivationFn::relu) {
+    slope = x > A(0) ? A(1) : A(0);
+    return x < A(0) ? A(0) : x;  // a NaN stays one
+  } else if constexpr (kActivation == ActivationFn::tanh) {
+    const A y = tanh_of(x);
+    slope = A(1) - y * y;
+    return y;
+  } else if constexpr (kActivation == ActivationFn::sigmoid) {
+    const A y = A(1) / (A(1) + exp_of(-x));
+    slope = y * (A(1) - y);
+    return y;
+  } else if constexpr (kActivation == ActivationFn::gelu) {
+    const A cdf = normal_cdf(x);
+    slope = cdf + x * exp_of(A(-0.5) * x * x) * A(0.39894228040143267794);
+    return x * cdf;
+  } else {
+    slope = A(1);
+    return x;
+  }
+}
+
+// f' from what the forward pass left for products, y times `kept` where it was not dropped.
+template <ActivationFn kActivation, typename A>
+__device__ inline A slope_at(A y, A kept) {
+  if constexpr (kActivation == ActivationFn::relu) return y > A(0) ? kept : A(0);
+  if constexpr (kActivation == ActivationFn::tanh) return A(1) - y * y;
+  if constexpr (kActivation == ActivationFn::sigmoid) return y * (A(1) - y);
+  return A(1);
+}
+
+// Philox4x32-10, as core/philox.h has it.
+struct Words {
+  u32 w[4];
+};
+__device__ inline Words philox(u64 seed, u64 stream, u64 counter) {
+  u32 c0 = u32(counter), c1 = u32(counter >> 32), c2 = u32(stream), c3 = u32(stream >> 32);
+  u32 k0 = u32(seed), k1 = u32(seed >> 32);
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    const u64 p0 = u64(0xD2511F53u) * c0, p1 = u64(0xCD9E8D57u) * c2;
+    const u32 n0 = u32(p1 >> 32) ^ c1 ^ k0, n2 = u32(p0 >> 32) ^ c3 ^ k1;
+    c1 = u32(p1), c3 = u32(p0), c0 = n0, c2 = n2;
+    k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+  }
+  return {{c0, c1, c2, c3}};
+}
+
+// Which of four neighbours from `element` on are kept.
+template <bool kAligned>
+__device__ inline void keep_four(bool (&keep)[4], u64 seed, u64 stream, u64 element, float p) {
+  Words words = philox(seed, stream, element / 4);
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    if (!kAligned && c > 0 && (element + c) % 4 == 0)
+      words = philox(seed, stream, (element + c) / 4);
+    const int at = kAligned ? c : int((element + c) % 4);
+    const u32 word = at == 0   ? words.w[0]
+                     : at == 1 ? words.w[1]
+                     : at == 2 ? words.w[2]
+                               : words.w[3];
+    keep[c] = float(word >> 8) * 0x1p-24f >= p;
+  }
+}
+
+}  // namespace ridgeline::generated

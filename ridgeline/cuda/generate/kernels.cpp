@@ -1,0 +1,96 @@
+#include "ridgeline/cuda/generate/kernels.h"
+
+#include <cstdint>
+
+#include "ridgeline/cuda/generate/compile.h"
+#include "ridgeline/cuda/generate/kernel.h"
+#include "ridgeline/cuda/kernel.h"
+
+namespace ridgeline::cuda {
+namespace {
+
+using namespace generate;
+
+constexpr int kAlign = 256;
+constexpr size_t kMostLayers = 16;
+
+Target target_of(const CudaRuntime& runtime) {
+  Target target;
+  target.architecture = runtime.architecture();
+  target.blocks = runtime.sms();
+  return target;
+}
+
+std::string refuse(const NetStep& net, const CudaRuntime& runtime) {
+  if (!net.refusal.empty()) return net.refusal;
+  if (runtime.architecture() != 90) return "is for compute capability 9.0";
+  if (net.layers.size() > kMostLayers) return fmt::format("takes up to {} layers", kMostLayers);
+  int64_t widest = net.layers.front().in();
+  for (const NetLayer& layer : net.layers) widest = std::max(widest, layer.out());
+  if (widest > 16384 || net.batch() > 65536) return "an extent of more than it counts in";
+  return Nvrtc::get().refusal();
+}
+
+Cover covers(const Rest& rest) {
+  if (rest.begin != 0) return Cover::no("covers whole programs only");
+  const auto& runtime = cuda_runtime(rest.runtime);
+  const NetStep net = match_net_step(rest);
+  if (std::string reason = refuse(net, runtime); !reason.empty())
+    return Cover::no(std::move(reason));
+  const Schedule schedule = choose_schedule(net, target_of(runtime));
+  if (!schedule.refusal.empty()) return Cover::no(schedule.refusal);
+  Cover cover = Cover::of(rest.size());
+  cover.skips = net.inside;
+  cover.workspace = write_source(net, schedule).workspace_bytes + kAlign;
+  return cover;
+}
+
+class GeneratedStep final : public Step {
+ public:
+  GeneratedStep(const Source& source, const Binding& binding, const Compiled& compiled)
+      : kernel_(compiled.code, source),
+        barrier_(binding.runtime(), kAlign),
+        stream_(cuda_runtime(binding.runtime()).stream()) {
+    size_t i = 0;
+    for (const Value& value : source.arguments) args_.p[i++] = binding.write(value).data;
+    args_.space =
+        reinterpret_cast<void*>(up(reinterpret_cast<intptr_t>(binding.workspace()), kAlign));
+    args_.barrier = barrier_.data();
+  }
+  void run() override { run_many(1); }
+  void run_many(int64_t count) override {
+    args_.steps = count;
+    kernel_.launch(args_, stream_);
+  }
+
+ private:
+  Kernel kernel_;
+  DeviceBuffer barrier_;  // of its own: what others leave in a workspace would let blocks pass
+  cudaStream_t stream_;
+  Args args_{};
+};
+
+std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
+  const auto& runtime = cuda_runtime(binding.runtime());
+  const NetStep net = match_net_step({span.program, span.begin, runtime});
+  const Schedule schedule = choose_schedule(net, target_of(runtime));
+  const Source source = write_source(net, schedule);
+  return std::make_unique<GeneratedStep>(source, binding, compile_or_take(source.text, "sm_90a"));
+}
+
+}  // namespace
+
+std::string generated_source(const Program& program, const CudaRuntime& runtime) {
+  const NetStep net = match_net_step({program, 0, runtime});
+  if (!refuse(net, runtime).empty()) return {};
+  const Schedule schedule = choose_schedule(net, target_of(runtime));
+  return schedule.refusal.empty() ? write_source(net, schedule).text : std::string();
+}
+
+KernelTable generated_kernels() {
+  KernelTable table;
+  table.push_back(cuda_kernel("cuda.program.persistent", covers, prepare));
+  return table;
+}
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,72 @@
+#include "ridgeline/cuda/kernels.h"
+
+#include <algorithm>
+#include <array>
+
+#include "ridgeline/cuda/all_reduce_kernels.h"
+#include "ridgeline/cuda/conv/kernels.h"
+#include "ridgeline/cuda/conv1d/kernels.h"
+#include "ridgeline/cuda/gemm/kernels.h"
+#include "ridgeline/cuda/generate/kernels.h"
+#include "ridgeline/cuda/graph_order.h"
+#include "ridgeline/cuda/mlp_step/fp16_split_u8_kernels.h"
+#include "ridgeline/cuda/mlp_step/int8_split_kernels.h"
+#include "ridgeline/cuda/mlp_step/kernels.h"
+#include "ridgeline/cuda/mlp_train/kernels.h"
+#include "ridgeline/cuda/plain/kernels.h"
+#include "ridgeline/cuda/profile.h"
+#include "ridgeline/cuda/recurrent/kernels.h"
+#include "ridgeline/cuda/tile/head_kernels.h"
+#include "ridgeline/cuda/tile/kernels.h"
+#include "ridgeline/cuda/vendor/kernels.h"
+
+namespace ridgeline::cuda {
+namespace {
+
+KernelTable exact_cudnn_rnn_kernels() { return cudnn_rnn_kernels(false); }
+
+// Kernels whose work uses only memory that the program names, and their workspace: in a graph they
+// run beside others. The rest run alone.
+constexpr auto kBeside = std::to_array<KernelTable (*)()>(
+    {head_grads_kernels,     conv_kernels,          conv_grads_kernels,    wgmma_conv_kernels,
+     pooled_conv_kernels,    implicit_conv_kernels, plain_batch_kernels,   gemm_kernels,
+     cublaslt_kernels,       plain_linear_kernels,  unrolled_conv_kernels, plain_conv_kernels,
+     plain_pool_kernels,     norm_kernels,          plain_loss_kernels,    plain_update_kernels,
+     plain_sequence_kernels, plain_text_kernels,    fp32_conv_kernels,     fp32_grad_w_kernels,
+     linear_split_kernels});
+
+}  // namespace
+
+KernelTable kernels() {
+  KernelTable table;
+  for (const auto family : {mlp_train_kernels,      mlp_fp16_split_u8_kernels,
+                            mlp_int8_split_kernels, mlp_step_kernels,
+                            generated_kernels,      head_kernels,
+                            head_grads_kernels,     signal_chain_kernels,
+                            signal_kernels,         signal_training_kernels,
+                            conv_kernels,           fp32_grad_w_kernels,
+                            constant_conv_kernels,  conv_grads_kernels,
+                            wgmma_conv_kernels,     pooled_conv_kernels,
+                            implicit_conv_kernels,  plain_batch_kernels,
+                            gemm_kernels,           cublaslt_kernels,
+                            cudnn_kernels,          linear_split_kernels,
+                            tile_kernels,           plain_linear_kernels,
+                            unrolled_conv_kernels,  plain_conv_kernels,
+                            plain_pool_kernels,     norm_kernels,
+                            plain_loss_kernels,     plain_update_kernels,
+                            all_reduce_kernels,     rnn_stack_kernels,
+                            rnn_persistent_kernels, exact_cudnn_rnn_kernels,
+                            rnn_loop_kernels,       rnn_product_kernels,
+                            plain_sequence_kernels, plain_text_kernels,
+                            fp32_conv_kernels}) {
+    const bool alone = std::ranges::find(kBeside, family) == kBeside.end();
+    for (Kernel& kernel : family()) {
+      table.push_back(with_range(in_graph_order(std::move(kernel), alone)));
+    }
+  }
+  return table;
+}
+
+KernelTable peer_kernels() { return cudnn_rnn_kernels(true); }
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,223 @@
+#include "ridgeline/cuda/mlp_train/kernels.h"
+
+#include "ridgeline/core/buffer.h"
+#include "ridgeline/cuda/kernel.h"
+#include "ridgeline/cuda/mlp_train/mlp_train.h"
+#include "ridgeline/cuda/mlp_train/tables.h"
+#include "ridgeline/plan/mlp_step.h"
+
+namespace ridgeline::cuda {
+namespace {
+
+constexpr size_t kBlock = 256;  // every slice of the workspace starts at a multiple
+
+using Layout = MlpTrainLayout (*)(const MlpTrainShape&, int);
+
+// What the kernels do not do, of what a step may have.
+std::string refuse_details(const MlpStepOps& step) {
+  const SgdUpdate& sgd = *step.layers.front().update_w;
+  if (sgd.momentum != 0) return "takes no momentum";
+  if (sgd.weight_decay != 0) return "takes no decay of biases";
+  if (step.loss->scale != 1.0 / double(step.images->y.shape[0])) {
+    return "wants the mean over its own batch";
+  }
+  for (const MlpStepOps::Layer& layer : step.layers) {
+    if (!layer.linear->b) return "wants a bias in every layer";
+    if (layer.activation == nullptr) continue;
+    if (!saves_output(layer.activation->kind)) return "takes no gelu";
+    if (layer.activation->kind != step.layers.front().activation->kind) {
+      return "wants one kind of activation";
+    }
+  }
+  return {};
+}
+
+// Weights are of the values' type, or kept in fp32 with copies in that type for the products and
+// biases that have none. Gradients are never stored, so their type does not matter.
+std::string refuse_types(const MlpStepOps::Layer& layer, DType dtype, bool masters) {
+  const SgdUpdate &w = *layer.update_w, &b = *layer.update_b;
+  const DType kept = masters ? DType::fp32 : dtype;
+  if (layer.linear->w.dtype != dtype || layer.linear->y.dtype != dtype) {
+    return "wants all values of one type";
+  }
+  if (w.w.dtype != kept || b.w.dtype != kept || bool(w.copy) != masters || b.copy) {
+    return "wants weights of the values' type, or in fp32 with copies of all but the biases";
+  }
+  return {};
+}
+
+std::string refuse(const Rest& rest, const MlpStepOps& step) {
+  if (!step.refusal.empty()) return step.refusal;
+  if (rest.begin != 0 || step.ops != rest.size()) return "covers whole programs only";
+  if (std::string reason = refuse_details(step); !reason.empty()) return reason;
+  const size_t layers = step.layers.size();
+  if (layers < 2 || layers > size_t(kMlpMaxLayers)) {
+    return fmt::format("takes 2 to {} layers", kMlpMaxLayers);
+  }
+  const DType dtype = step.images->y.dtype;
+  if (dtype != DType::bf16 && dtype != DType::fp16) return "takes bf16 and fp16 only";
+  for (const MlpStepOps::Layer& layer : step.layers) {
+    if (std::string reason = refuse_types(layer, dtype, step.copies); !reason.empty())
+      return reason;
+  }
+  return {};
+}
+
+MlpTrainShape shape_of(const MlpStepOps& step) {
+  MlpTrainShape shape;
+  shape.layers = int(step.layers.size());
+  shape.batch = int(step.images->y.shape[0]);
+  shape.sizes[0] = int(step.layers.front().linear->in());
+  for (int i = 0; i < shape.layers; ++i) {
+    shape.sizes[i + 1] = int(step.layers[size_t(i)].linear->out());
+  }
+  shape.masters = step.copies;
+  shape.half = step.images->y.dtype == DType::bf16 ? MlpHalf::bf16 : MlpHalf::fp16;
+  switch (step.layers.front().activation->kind) {
+    case ActivationKind::tanh:
+      shape.activation = MlpActivation::tanh;
+      break;
+    case ActivationKind::sigmoid:
+      shape.activation = MlpActivation::sigmoid;
+      break;
+    default:
+      shape.activation = MlpActivation::relu;
+  }
+  return shape;
+}
+
+// Half biases that the kernels write beside the fp32 ones, and that nobody reads.
+size_t spare_bias_bytes(const MlpStepOps& step) {
+  size_t bytes = 0;
+  for (const MlpStepOps::Layer& layer : step.layers) {
+    if (step.copies) bytes += align_up(size_t(layer.linear->out()) * 2, kBlock);
+  }
+  return bytes;
+}
+
+// Offsets of the workspace's slices, in bytes: the tables of a launch, spare biases, then the
+// memory of the GPU function.
+struct WorkspaceOffsets {
+  size_t lr, loss, correct, bias, own, total;
+
+  WorkspaceOffsets(int64_t repeats, size_t bias_bytes, size_t own_bytes)
+      : lr(kBlock),
+        loss(lr + align_up(size_t(repeats) * sizeof(double), kBlock)),
+        correct(loss + align_up(size_t(repeats) * sizeof(float), kBlock)),
+        bias(correct + align_up(size_t(repeats) * sizeof(int32_t), kBlock)),
+        own(bias + bias_bytes),
+        total(own + own_bytes + kBlock) {}  // the last for aligning all of it
+};
+
+Cover covers(const Rest& rest, Layout layout_of) {
+  const MlpStepOps step = match_mlp_step(rest);
+  if (std::string reason = refuse(rest, step); !reason.empty()) return Cover::no(reason);
+  const MlpTrainLayout layout = layout_of(shape_of(step), 0);
+  if (!layout.refusal.empty()) return Cover::no(layout.refusal);
+  Cover cover = Cover::of(step.ops);
+  cover.skips = step.inside;
+  cover.workspace =
+      WorkspaceOffsets(rest.program.repeats, spare_bias_bytes(step), layout.workspace_bytes).total;
+  return cover;
+}
+
+class MlpTrainStep final : public Step {
+ public:
+  MlpTrainStep(MlpTrainArgs args, MlpTables tables, MlpTrainLayout layout, void* workspace,
+               cudaStream_t stream)
+      : args_(args),
+        tables_(tables),
+        layout_(std::move(layout)),
+        workspace_(workspace),
+        stream_(stream) {}
+
+  void run() override { run_many(1); }
+  void run_many(int64_t count) override {
+    args_.steps = int(count);
+    check(launch_mlp_enter(tables_, args_.steps, stream_), "mlp_train: its tables");
+    check(mlp_train_launch(args_, layout_, workspace_, stream_), what());
+    check(launch_mlp_leave(tables_, args_.steps, stream_), "mlp_train: its tables");
+  }
+
+ private:
+  std::string what() const {
+    std::string text =
+        fmt::format("mlp_train of {} samples, {}", args_.shape.batch, args_.shape.sizes[0]);
+    for (int i = 1; i <= args_.shape.layers; ++i) text += fmt::format("-{}", args_.shape.sizes[i]);
+    return text;
+  }
+
+  MlpTrainArgs args_;
+  MlpTables tables_;
+  MlpTrainLayout layout_;
+  void* workspace_;
+  cudaStream_t stream_;
+};
+
+std::unique_ptr<Step> prepare(const Span& span, const Binding& binding, Layout layout_of) {
+  const MlpStepOps step = match_mlp_step({span.program, span.begin, binding.runtime()});
+  const MlpTrainLayout layout = layout_of(shape_of(step), 0);
+  const WorkspaceOffsets offsets(span.program.repeats, spare_bias_bytes(step),
+                                 layout.workspace_bytes);
+  auto* base = reinterpret_cast<std::byte*>(
+      align_up(reinterpret_cast<uintptr_t>(binding.workspace()), kBlock));
+
+  MlpTables tables;
+  tables.tick = binding.write(step.tick->tick).as<int32_t>();
+  tables.first = binding.read(step.images->first).as<int64_t>();
+  tables.lr = binding.read(step.layers[0].update_w->lr).as<double>();
+  tables.loss = binding.write(step.loss->loss).as<double>();
+  tables.correct = binding.write(step.loss->correct).as<int32_t>();
+  tables.batch = step.images->y.shape[0];
+  tables.own_first = reinterpret_cast<int64_t*>(base);
+  tables.own_lr = reinterpret_cast<double*>(base + offsets.lr);
+  tables.own_loss = reinterpret_cast<float*>(base + offsets.loss);
+  tables.own_correct = reinterpret_cast<int32_t*>(base + offsets.correct);
+
+  MlpTrainArgs args;
+  args.shape = shape_of(step);
+  std::byte* spare = base + offsets.bias;
+  for (size_t i = 0; i < step.layers.size(); ++i) {
+    const SgdUpdate &w = *step.layers[i].update_w, &b = *step.layers[i].update_b;
+    if (!step.copies) {
+      args.w[i] = binding.write(w.w).data;
+      args.bias[i] = binding.write(b.w).data;
+      continue;
+    }
+    args.w[i] = binding.write(w.copy).data;
+    args.master_w[i] = binding.write(w.w).as<float>();
+    args.bias[i] = spare;
+    args.master_bias[i] = binding.write(b.w).as<float>();
+    spare += align_up(size_t(b.w.shape.numel()) * 2, kBlock);
+  }
+  args.images = binding.read(step.images->set).as<uint8_t>();
+  args.labels = binding.read(step.labels->set).as<int32_t>();
+  args.order = binding.read(step.images->order).as<int32_t>();
+  args.first = tables.own_first;
+  args.lr = tables.own_lr;
+  args.scale = float(step.images->scale);
+  args.shift = float(step.images->shift);
+  args.weight_decay = step.layers[0].update_w->weight_decay;
+  args.loss = reinterpret_cast<float*>(base + offsets.loss);
+  args.correct = reinterpret_cast<int32_t*>(base + offsets.correct);
+  return std::make_unique<MlpTrainStep>(args, tables, layout, base + offsets.own,
+                                        cuda_runtime(binding.runtime()).stream());
+}
+
+}  // namespace
+
+KernelTable mlp_train_kernels() {
+  const std::pair<const char*, Layout> ways[] = {
+      {"cluster_replicated", mlp_train_cluster_replicated_layout},
+      {"grid_sharded", mlp_train_grid_sharded_layout},
+      {"cluster", mlp_train_cluster_layout},
+      {"resident", mlp_train_resident_layout},
+      {"weight_streaming", mlp_train_weight_streaming_layout}};
+  KernelTable table;
+  for (const auto& [how, layout_of] : ways) {
+    table.push_back(cuda_kernel(fmt::format("cuda.mlp_train.{}", how), covers, prepare, layout_of));
+  }
+  return table;
+}
+
+}  // namespace ridgeline::cuda

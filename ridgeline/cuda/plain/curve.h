@@ -1,8 +1,0 @@
-#pragma once
-
-namespace ridgeline::cuda {
-
-// The element-wise functions, as kernels take them; `none` leaves its argument as it is.
-enum class Curve : int { none, relu, tanh, sigmoid, gelu };
-
-}  // namespace ridgeline::cuda

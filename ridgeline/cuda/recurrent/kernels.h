@@ -1,0 +1,18 @@
+#pragma once
+
+#include "ridgeline/plan/kernel.h"
+
+namespace ridgeline::cuda {
+
+// "cuda.rnn.persistent" and "cuda.rnn_grad.persistent": a whole pass in one launch, weights on
+// chip.
+KernelTable rnn_persistent_kernels();
+// "cuda.rnn_stack.wavefront": several layers in one launch, each a step behind the one below.
+KernelTable rnn_stack_kernels();
+// "cuda.rnn.<how>" and "cuda.rnn_grad.<how>": a loop over the steps of products and what stands
+// between them, from a product a gate to all inputs in one; every float type, lengths, states.
+KernelTable rnn_loop_kernels();
+// "cuda.rnn_grad_x.<how>" and "cuda.rnn_grad_w.<how>": the large products after the loop.
+KernelTable rnn_product_kernels();
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "ridgeline/plan/kernel.h"
+
+namespace ridgeline::cuda {
+
+// The top of a classifier, from its last linear layer to the gradient of what lies below, updates
+// included, in two kernels (tile/head.h).
+KernelTable head_kernels();
+
+}  // namespace ridgeline::cuda

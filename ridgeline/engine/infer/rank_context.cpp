@@ -1,0 +1,79 @@
+#include "ridgeline/engine/infer/rank_context.h"
+
+#include <algorithm>
+
+#include "ridgeline/dist/sockets.h"
+#include "ridgeline/engine/launch_samples.h"
+#include "ridgeline/engine/machine.h"
+#include "ridgeline/engine/stream/device_workers.h"
+
+namespace ridgeline::engine {
+namespace {
+
+// Activations of a CPU's launch should stay in its caches, a GPU wants to be filled: 4752 texts are
+// whole waves of tiles on 132 SMs.
+constexpr int64_t kCpuBatch = 256, kGpuBatch = 4752;
+
+bool any_gpu(const std::vector<RunConfig>& devices) {
+  return std::ranges::any_of(devices, [](const RunConfig& device) {
+    return choose_device(device.device).kind != DeviceKind::cpu;
+  });
+}
+
+RunClock common_clock(Communicator* ranks) {
+  if (ranks == nullptr || ranks->size() == 1) return RunClock();
+  ranks->barrier();
+  return RunClock(ranks->from_root(RunClock::process_age()));
+}
+
+LoadedModel load_for(const RunConfig& device, const std::filesystem::path& path,
+                     ModelOptions options) {
+  options.run.device = device.device;
+  LoadedModel result = load_model(path, options);
+  if (!result.symbols.empty()) {
+    throw_error(ErrorKind::usage, "{}: is a language model; ask it for text with --generate N",
+                path.string());
+  }
+  return result;
+}
+
+}  // namespace
+
+RankContext::RankContext(const std::filesystem::path& path, const InferOptions& options,
+                         Communicator* ranks)
+    : clock(common_clock(ranks)),
+      devices(device_workers(options.model.run, ranks)),
+      loaded(load_for(devices.front(), path, options.model)),
+      delivery(parse_delivery(options.transport)) {
+  for (RunConfig& device : devices) {
+    const RunConfig chosen = device;
+    device = loaded.config.run;
+    device.device = chosen.device;
+    device.threads = chosen.threads;
+    device.quiet = ranks != nullptr && !ranks->is_root();
+  }
+  own.rank = ranks == nullptr ? 0 : ranks->rank();
+  own.host = dist::host_name();
+  own.start = clock.started();
+}
+
+int64_t RankContext::usual_batch() const {
+  return launch_samples(any_gpu(devices) ? kGpuBatch : kCpuBatch, loaded.model.input().numel());
+}
+
+WorkerOptions RankContext::worker_options(const InferOptions& options, int64_t batch) const {
+  WorkerOptions worker;
+  worker.devices = devices;
+  // A GPU leaves the cores to the decoders; a CPU's workers have use for all of them.
+  worker.decoders = options.decoders > 0 ? options.decoders
+                    : any_gpu(devices)   ? std::clamp(devices[0].threads / 2, 1, 8)
+                                         : 1;
+  worker.credits = options.credits;
+  worker.batch = std::max<int64_t>(1, batch);
+  worker.outputs = options.outputs;
+  worker.spans = options.trace;
+  worker.echo = options.echo;
+  return worker;
+}
+
+}  // namespace ridgeline::engine

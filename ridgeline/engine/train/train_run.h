@@ -1,0 +1,103 @@
+#pragma once
+
+#include "ridgeline/engine/train/checkpoint.h"
+#include "ridgeline/engine/train/observer.h"
+#include "ridgeline/engine/train/run_folder.h"
+#include "ridgeline/engine/train/train.h"
+#include "ridgeline/engine/train/trainer.h"
+
+// Only files of this folder include this. A run is set up in train_run_setup.cpp, trains and ends
+// in train.cpp, and reports on itself in train_run_report.cpp.
+namespace ridgeline::engine {
+
+// Mean loss and accuracy over some steps.
+struct Tally {
+  double loss = 0;
+  int64_t correct = 0, targets = 0;
+
+  void add(double step_loss, int64_t step_correct, int64_t step_targets) {
+    loss += step_loss * double(step_targets);
+    correct += step_correct;
+    targets += step_targets;
+  }
+  double mean_loss() const { return targets > 0 ? loss / double(targets) : 0; }
+  double accuracy() const { return targets > 0 ? double(correct) / double(targets) : 0; }
+};
+
+// Returns how many steps the next launch makes, at most `most`, when one step takes `step_seconds`
+// (0: not known yet). A launch that is cut short makes a power of two: a device keeps a graph for
+// each size it has met, and times that vary would otherwise make ever new ones.
+int64_t launch_steps(int64_t most, double step_seconds);
+
+// The state of one call of train().
+class TrainRun {
+ public:
+  TrainRun(const Config& config, const TrainOptions& options);
+  TrainReport run();
+
+ private:
+  void announce();
+  int64_t steps_to_make() const;
+  void advance();
+  void read_results(int64_t before);
+  [[noreturn]] void give_up(std::string_view which, int64_t end);
+  void check_loss_scale();
+  std::string kept_checkpoint() const;
+  void log();
+  void keep_safe();
+  void require_finite(const Snapshot& now);
+  bool is_finite(const Snapshot& now);
+  void evaluate();
+  void save();
+  void show();
+  void finish();
+  void watch(std::unique_ptr<TrainObserver> observer) { observers_.push_back(std::move(observer)); }
+  // Reports to the observers what has just taken `clock`'s seconds.
+  void report_span(const char* what, const Clock& clock, int64_t steps = 0);
+  CheckpointInfo share_info(CheckpointInfo info);
+  void gather_times();
+  void gather_spans();
+  void measure_network();
+
+  // agreed() gives every rank the root's value, for what only the root can know or decide.
+  bool root() const { return ranks_ == nullptr || ranks_->is_root(); }
+  template <typename T>
+  T agreed(T value) const {
+    return ranks_ != nullptr ? ranks_->from_root(value) : value;
+  }
+
+  const Config config_;
+  const TrainOptions options_;
+  Communicator* const ranks_;  // null: alone
+  const Clock since_start_;
+  Progress progress_;
+  std::unique_ptr<RunFolder> folder_;
+  std::vector<std::unique_ptr<TrainObserver>> observers_;
+  std::vector<HostSpan> spans_;  // of a rank that is not the root
+  double blocked_before_ = 0;
+  std::unique_ptr<Machine> machine_;
+  std::unique_ptr<Trainer> trainer_;
+  TrainReport report_;
+
+  int64_t end_ = 0;
+  prof::Limit full_limit_, tail_limit_;
+  double flops_ = 0, limit_seconds_ = 0, blocked_seconds_ = 0;
+  double step_seconds_ = 0;  // of late
+  int64_t samples_here_ = 0;
+  Tally epoch_, since_log_;
+  double logged_seconds_ = 0,
+         logged_limit_ = 0;  // train_seconds and limit_seconds_ at the last log
+  int64_t logged_samples_ = 0;
+  bool evaluated_ = false;     // at this step
+  int64_t scale_checked_ = 0;  // the step of the last look at the loss scale
+  double last_save_ = 0;
+  int64_t saved_step_ = -1;
+
+  Snapshot safe_;  // the last known good state
+  int64_t safe_step_ = 0;
+  double safe_at_ = 0;
+  int64_t bad_since_ = 0;    // the first of the latest steps whose losses were not finite; 0: none
+  int64_t ruined_step_ = 0;  // the step whose weights were first seen not to be finite; 0: none
+};
+
+}  // namespace ridgeline::engine

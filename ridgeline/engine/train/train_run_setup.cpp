@@ -1,0 +1,195 @@
+#include <sstream>
+#include <utility>
+
+#include "ridgeline/core/text.h"
+#include "ridgeline/engine/load_data.h"
+#include "ridgeline/engine/ranks.h"
+#include "ridgeline/engine/report/page.h"
+#include "ridgeline/engine/train/metrics.h"
+#include "ridgeline/engine/train/train_run.h"
+
+namespace ridgeline::engine {
+namespace {
+
+// Returns whether the schedule has changed: a cosine without a length of its own ends with the run.
+bool schedule_changed(const Config& kept, const Config& now) {
+  const nn::Schedule& schedule = now.train.schedule;
+  return schedule.kind == nn::ScheduleKind::cosine && schedule.total.count == 0 &&
+         (kept.train.epochs != now.train.epochs || kept.train.max_steps != now.train.max_steps);
+}
+
+void check_unchanged(const CheckpointInfo& info, const Config& config, const data::DataSet& set,
+                     const std::string& origin) {
+  if (const std::string changed = changed_settings(info.config, config); !changed.empty()) {
+    throw_error(ErrorKind::usage,
+                "--resume: not as in {}: {}; restore this, or begin anew with --force", origin,
+                changed);
+  }
+  if (info.data_hash != set.train.hash) {
+    throw_error(ErrorKind::usage,
+                "--resume: the training data of {} is not what {} was made with: restore it, or "
+                "begin anew with --force",
+                config.data.name, origin);
+  }
+}
+
+}  // namespace
+
+TrainRun::TrainRun(const Config& config, const TrainOptions& options)
+    : config_(config),
+      options_(options),
+      ranks_(options.ranks != nullptr && options.ranks->size() > 1 ? options.ranks : nullptr),
+      progress_(root() ? options.progress : Progress::Style::none) {
+  if (!options.out.empty() && root()) {
+    const auto use = options.resume  ? RunFolder::Use::resume
+                     : options.force ? RunFolder::Use::force
+                                     : RunFolder::Use::fresh;
+    folder_ = std::make_unique<RunFolder>(options.out, use);
+  } else if (options.resume && options.out.empty()) {
+    throw_error(ErrorKind::usage, "--resume needs --out DIR, the folder of the run to continue");
+  }
+  auto set = options.set;
+  if (!set) set = std::make_shared<data::DataSet>(load_data(config, options.data));
+  if (ranks_ != nullptr) check_alike(*ranks_, config, *set);
+  std::optional<nn::TensorFile> kept;
+  CheckpointInfo info;
+  const auto check = [&](const nn::TensorFile& file) { info = read_checkpoint_info(file); };
+  const auto warn = [&](const std::string& text) { progress_.warning(text); };
+  if (options.resume && folder_ && folder_->has_checkpoint()) {
+    kept = folder_->load_checkpoint(check, warn);
+    check_unchanged(info, config, *set, kept->origin());
+    if (schedule_changed(info.config, config)) {
+      progress_.warning(
+          "the cosine of train.schedule ends with the run, which has another length now: rates "
+          "differ from those planned before; give the schedule steps or epochs to keep them");
+    }
+  }
+  info = share_info(std::move(info));
+  if (folder_) {
+    watch(metrics_observer(*folder_));
+    watch(tensorboard_observer(*folder_, options.histograms));
+  }
+  const bool root = ranks_ == nullptr || ranks_->is_root();
+  if (root && !options.trace.empty()) watch(trace_observer(options.trace));
+  if (agreed(int32_t(!options.report.empty())) != 0) {  // its profile takes all ranks
+    watch(root ? report_observer(options.report, folder_ ? folder_->metrics() : "")
+               : report_helper());
+  }
+  RunConfig run = config.run;
+  run.quiet = options.progress == Progress::Style::none;
+  machine_ = std::make_unique<Machine>(run, ranks_);
+  trainer_ = std::make_unique<Trainer>(*machine_, config, set, info.kernels);
+  if (kept) {
+    try {
+      restore_checkpoint(*kept, *trainer_);
+    } catch (const Error& error) {
+      // Without checksums some damage to the optimizer's state shows only here.
+      if (kept->has_checksums() || error.kind() != ErrorKind::model) throw;
+      kept = folder_->load_previous(error.what(), check, warn);
+      check_unchanged(info, config, *set, kept->origin());
+      restore_checkpoint(*kept, *trainer_);
+    }
+  }
+  info.step = agreed(trainer_->step());
+  const bool resumed = agreed(int32_t(kept.has_value())) != 0;
+  if (ranks_ != nullptr && resumed) {
+    Snapshot state = trainer_->snapshot();
+    share_snapshot(*ranks_, state);
+    trainer_->restore(state, info.step);
+  }
+  if (resumed && info.ranks != trainer_->ranks()) {
+    progress_.warning(
+        fmt::format("the checkpoint was made by {} rank{}, this run has {}: results may differ in "
+                    "the last bits",
+                    info.ranks, info.ranks == 1 ? "" : "s", trainer_->ranks()));
+  } else if (!info.kernels.train.empty() &&
+             trainer_->runner().kernel_names() != info.kernels.train) {
+    progress_.warning(
+        "the kernels of the checkpoint do not fit this machine: results may differ in "
+        "the last bits");
+  }
+  saved_step_ = resumed ? info.step : -1;
+  end_ = trainer_->total_steps();
+  safe_ = trainer_->snapshot();
+  safe_step_ = scale_checked_ = trainer_->step();
+  report_.skipped_steps = trainer_->skipped_steps();
+  report_.loss_scale = trainer_->loss_scale();
+}
+
+// Returns the root's info on every rank: the root alone may see the folder of the run.
+CheckpointInfo TrainRun::share_info(CheckpointInfo info) {
+  if (ranks_ == nullptr) return info;
+  info.step = agreed(info.step);
+  info.ranks = agreed(info.ranks);
+  KernelNames& names = info.kernels;
+  for (auto* kernels : {&names.train, &names.tail, &names.evaluate, &names.evaluate_tail}) {
+    std::string text;
+    for (const std::string& kernel : *kernels) text += kernel + "\n";
+    std::istringstream lines(ranks_->text_from_root(text));
+    kernels->clear();
+    for (std::string kernel; std::getline(lines, kernel);) kernels->push_back(kernel);
+  }
+  return info;
+}
+
+void TrainRun::announce() {
+  trainer_->prepare_evaluation();
+  if (ranks_ != nullptr) check_replicas(*ranks_, safe_, trainer_->step());
+  Runner& runner = trainer_->runner();
+  if (root()) report_.ceilings = machine_->ceilings();
+  if (report_.ceilings) {
+    full_limit_ = prof::limit_of(runner.plan().program(), *report_.ceilings);
+    report_.limit = full_limit_;
+    if (Runner* tail = trainer_->tail()) {
+      tail_limit_ = prof::limit_of(tail->plan().program(), *report_.ceilings);
+    }
+  }
+  report_.ranks = trainer_->ranks();
+  if (ranks_ != nullptr) measure_network();
+  report_.device = to_string(machine_->device());
+  report_.precision = name(config_.run.precision);
+  report_.data = config_.data.name;
+  report_.texts = config_.data.text.has_value();
+  report_.threads = machine_->threads();
+  report_.parameters = trainer_->model().parameter_count();
+  report_.memory = runner.plan().memory();
+  report_.kernels = trainer_->kernels();
+  report_.plan_source = runner.explanation().source;
+  report_.startup_seconds = since_start_.seconds();
+  report_.tuning_seconds = trainer_->tuning_seconds();
+  const data::DataSet& set = trainer_->set();
+  const char* sample = set.train.streams > 0 ? "character" : config_.data.text ? "text" : "image";
+  // Labelled texts are named by their file, which may be a part of the published one.
+  const std::string& data_name = config_.data.text ? set.train.name : config_.data.name;
+  progress_.line(
+      fmt::format("{}: {} to train on, {} to test on; {}; {}{}, {}, {}", data_name,
+                  counted(set.train.size() * set.train.targets(), sample),
+                  set.test.size() * set.test.targets(), counted(report_.parameters, "weight"),
+                  ranks_ != nullptr ? fmt::format("{} ranks, each ", report_.ranks) : "",
+                  report_.device, counted(report_.threads, "thread"), report_.precision));
+  progress_.line(fmt::format(
+      "plan of {} ({}); memory {}B (live at once {}B, without reuse {}B); ready in {} (tuning "
+      "{})",
+      counted(int64_t(report_.kernels.train.size()), "kernel"), report_.plan_source,
+      engineering(double(report_.memory.arena)), engineering(double(report_.memory.peak_live)),
+      engineering(double(report_.memory.sum)), duration(report_.startup_seconds),
+      duration(report_.tuning_seconds)));
+  if (const int64_t warmup = config_.train.schedule.warmup_steps; end_ > 0 && warmup >= end_) {
+    progress_.warning(fmt::format("the run's {} end within the warm-up of {}",
+                                  counted(end_, "step"), counted(warmup, "step")));
+  }
+  if (trainer_->step() > 0) {
+    progress_.line(fmt::format("continuing after step {}{}", trainer_->step(),
+                               trainer_->step() < end_ ? "" : ": there is nothing left to train"));
+  }
+  if (folder_ && !folder_->begin(to_toml(config_))) {
+    progress_.warning(
+        fmt::format("{}: has been changed and stays as it is; the checkpoints hold the settings of "
+                    "this run",
+                    folder_->config().string()));
+  }
+  for (const auto& observer : observers_) observer->started(report_, *trainer_);
+  report_span("start-up", since_start_);
+}
+
+}  // namespace ridgeline::engine

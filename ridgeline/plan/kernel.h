@@ -1,0 +1,145 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ridgeline/core/runtime.h"
+#include "ridgeline/plan/program.h"
+
+namespace ridgeline {
+
+// A kernel of the table: one way to compute a span of a program. To add one, write
+//   covers()   looks at the ops from a position on and says how many it would compute (0: none, and
+//              why), which values of the span it leaves unwritten, what formats it wants and gives;
+//   prepare()  binds it to memory and returns a Step whose run() is straight code: it allocates
+//              nothing, decides nothing and throws nothing.
+// and add it to its folder's list (cpu/kernels.cpp, cuda/kernels.cpp). The table walk then tests
+// it, and benchmarks, planner and profiler know it by its name.
+
+// How a value lies in memory; "" is plain, which is dense row-major in its own dtype. Kernels
+// choose the names of other formats ("onednn:nChw16c", "transposed"); the planner only compares
+// them.
+using Format = std::string;
+
+struct FormatUse {
+  ValueId value = -1;
+  Format format;
+  size_t bytes = 0;  // memory it takes in this format
+};
+
+// What a kernel offers for the ops at a position.
+struct Cover {
+  size_t ops = 0;                 // 0: does not apply
+  std::string reason;             // then: why not
+  std::vector<ValueId> skips;     // temporaries written and read inside that never reach memory
+  std::vector<FormatUse> reads;   // values wanted in a format that is not plain
+  std::vector<FormatUse> writes;  // values given in a format that is not plain
+  size_t workspace = 0;           // bytes of scratch while the step runs
+
+  static Cover no(std::string why) {
+    Cover cover;
+    cover.reason = std::move(why);
+    return cover;
+  }
+  static Cover of(size_t ops) {
+    Cover cover;
+    cover.ops = ops;
+    return cover;
+  }
+};
+
+// The ops from `begin` on, as covers() sees them.
+struct Rest {
+  const Program& program;
+  size_t begin;
+  const Runtime& runtime;
+  size_t* looks = nullptr;  // if set: counts the ops that are looked at
+
+  size_t size() const { return program.ops.size() - begin; }
+  // The op `offset` places on, if it is a T; else null. Also null past the end.
+  template <typename T>
+  const T* get(size_t offset) const {
+    if (looks != nullptr) ++*looks;
+    return offset < size() ? std::get_if<T>(&program.ops[begin + offset]) : nullptr;
+  }
+  // True if a value is a temporary that no op from `begin + count` on reads.
+  bool dead_after(const Value& value, size_t count) const;
+};
+
+// One prepared kernel. run() makes one pass over the span.
+class Step {
+ public:
+  virtual ~Step() = default;
+  virtual void run() = 0;
+  // `count` passes; called only when the step covers a whole program (it then contains the Tick).
+  virtual void run_many(int64_t count) {
+    for (int64_t i = 0; i < count; ++i) run();
+  }
+};
+
+// A Step from a callable.
+template <typename F>
+std::unique_ptr<Step> make_step(F f) {
+  struct Call final : Step {
+    explicit Call(F g) : f(std::move(g)) {}
+    void run() override { f(); }
+    F f;
+  };
+  return std::make_unique<Call>(std::move(f));
+}
+
+// The memory a kernel is bound to.
+class Binding {
+ public:
+  virtual ~Binding() = default;
+  virtual Runtime& runtime() const = 0;
+  // The value's memory in the format this kernel asked for (plain unless its Cover says otherwise).
+  // A tensor with null data for an absent value or one the kernel skips.
+  virtual Tensor read(const Value& value) const = 0;
+  virtual Tensor write(const Value& value) const = 0;
+  virtual std::byte* workspace() const = 0;
+  // For a conversion: its value, and the formats in which read() and write() give it.
+  virtual Value converted() const { return {}; }
+  virtual Format from() const { return {}; }
+  virtual Format to() const { return {}; }
+};
+
+struct Span {
+  const Program& program;
+  size_t begin, end;
+
+  size_t size() const { return end - begin; }
+  const Op& op(size_t offset) const { return program.ops[begin + offset]; }
+  template <typename T>
+  const T& get(size_t offset) const {
+    return std::get<T>(op(offset));
+  }
+};
+
+struct Traits {
+  bool deterministic = true;
+  bool fallback = false;  // a reference: considered only where nothing else covers
+  // Its steps do what no graph can hold (they wait for the GPU, and call what calls it): a plan
+  // ends one graph before them and begins another after.
+  bool between_graphs = false;
+};
+
+struct Kernel {
+  std::string name;  // "cpu.linear.simd": target.what.how, unique
+  DeviceKind target = DeviceKind::cpu;
+  std::function<Cover(const Rest&)> covers;
+  std::function<std::unique_ptr<Step>(const Span&, const Binding&)> prepare;
+  Traits traits{};
+
+  // A conversion is a kernel that covers no ops: it sets `converts` instead of `covers`, which says
+  // whether it converts `value` from one format into another; prepare() is then called with an
+  // empty span and a binding whose read() and write() give converted() in from() and to().
+  std::function<bool(const Value& value, const Format& from, const Format& to)> converts{};
+};
+
+using KernelTable = std::vector<Kernel>;  // in the fixed order of preference; references last
+
+}  // namespace ridgeline
