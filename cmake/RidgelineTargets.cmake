@@ -2,10 +2,11 @@
 # down: cli -> engine -> {nn, data, dist, prof} -> plan -> ops -> core.
 
 # Library `ridgeline_<name>` from the *.cpp of the current folder (RECURSE: below it too; GLOB: these
-# patterns instead). LINKS are seen by users of the headers, PRIVATE_LINKS are not. A folder that
-# holds only headers becomes an interface library.
+# patterns instead). LINKS are seen by users of the headers, PRIVATE_LINKS are not. COLD: code that
+# runs a few times a second at most, so that it is compiled quickly instead. A folder that holds only
+# headers becomes an interface library.
 function(ridgeline_library name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "RECURSE" "" "GLOB;LINKS;PRIVATE_LINKS;DEFINES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "RECURSE;COLD" "" "GLOB;LINKS;PRIVATE_LINKS;DEFINES")
   set(target ridgeline_${name})
   if(NOT arg_GLOB)
     set(arg_GLOB *.cpp)
@@ -22,6 +23,9 @@ function(ridgeline_library name)
     ridgeline_warnings(${target})
     target_link_libraries(${target} PRIVATE ${arg_PRIVATE_LINKS})
     target_compile_definitions(${target} PRIVATE ${arg_DEFINES})
+    if(arg_COLD)
+      ridgeline_cold(${target})
+    endif()
   else()
     set(scope INTERFACE)
     add_library(${target} INTERFACE)
@@ -34,6 +38,11 @@ function(ridgeline_library name)
   target_link_libraries(${target} ${scope} ${arg_LINKS})
   install(TARGETS ${target} EXPORT ridgeline-targets
           ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
+endfunction()
+
+# Compiles the C++ of a target quickly instead of for speed.
+function(ridgeline_cold target)
+  target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
 endfunction()
 
 # Settings of a library whatever its kind: what users of its headers must see as well.
