@@ -29,18 +29,27 @@ int run(const Flags& flags, Communicator& ranks) {
       engine::evaluate_file(flags.model, flags.set, part, flags.data, options, warnings, &ranks);
   if (!ranks.is_root()) return 0;
   for (const std::string& warning : warnings) engine::Progress().warning(warning);
+  const bool classes = !std::isnan(result.accuracy);
   if (flags.json != "-") {
     const bool text = result.targets > result.samples;
     std::string loss = fmt::format("{:.4f}", result.loss);
     if (text) loss += fmt::format(" nats a character, perplexity {:.3f}", std::exp(result.loss));
-    write_text("-", fmt::format("accuracy {:.2f} % ({} of {})\nloss {}\nspeed {} {}/s\n",
-                                100 * result.accuracy, result.correct, result.targets, loss,
+    const std::string accuracy =
+        classes ? fmt::format("accuracy {:.2f} % ({} of {})\n", 100 * result.accuracy,
+                              result.correct, result.targets)
+                : "";
+    write_text("-", fmt::format("{}loss {}\nspeed {} {}/s\n", accuracy, loss,
                                 engine::grouped(double(result.targets) / result.seconds),
                                 text ? "characters" : "inputs"));
   }
-  const nlohmann::json document{{"accuracy", result.accuracy}, {"loss", result.loss},
-                                {"correct", result.correct},   {"samples", result.samples},
-                                {"targets", result.targets},   {"seconds", result.seconds}};
+  nlohmann::json document{{"loss", result.loss},
+                          {"samples", result.samples},
+                          {"targets", result.targets},
+                          {"seconds", result.seconds}};
+  if (classes) {
+    document["accuracy"] = result.accuracy;
+    document["correct"] = result.correct;
+  }
   write_text(flags.json, dump_json(document, 2) + "\n");
   return 0;
 }

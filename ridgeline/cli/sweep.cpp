@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <cmath>
 #include <filesystem>
 #include <memory>
 
@@ -38,10 +39,13 @@ void show(size_t index, size_t count, const std::string& label, const engine::Tr
   engine::Progress progress;
   const std::string head = fmt::format("[{}/{}] {}", index + 1, count, label);
   if (report == nullptr) return progress.line(head);
+  const std::string accuracy =
+      std::isnan(report->test.accuracy)
+          ? ""
+          : fmt::format("accuracy {:.2f} %, ", 100 * report->test.accuracy);
   progress.line(error.empty()
-                    ? fmt::format("[{}/{}]   accuracy {:.2f} %, loss {:.4f}, {}", index + 1, count,
-                                  100 * report->test.accuracy, report->test.loss,
-                                  engine::duration(report->train_seconds))
+                    ? fmt::format("[{}/{}]   {}loss {:.4f}, {}", index + 1, count, accuracy,
+                                  report->test.loss, engine::duration(report->train_seconds))
                     : fmt::format("[{}/{}]   {}", index + 1, count, error));
 }
 

@@ -80,8 +80,8 @@ std::string read_text(const std::filesystem::path& path) {
   return text;
 }
 
-ImageSet make_streams(std::string_view text, const Alphabet& alphabet, int64_t streams,
-                      int64_t steps, std::string name) {
+SampleSet make_streams(std::string_view text, const Alphabet& alphabet, int64_t streams,
+                       int64_t steps, std::string name) {
   const int64_t available = int64_t(text.size()) - 1;  // the last character has no successor
   streams = std::min(streams, available / std::max<int64_t>(1, steps));
   if (streams < 1) {
@@ -92,11 +92,11 @@ ImageSet make_streams(std::string_view text, const Alphabet& alphabet, int64_t s
   require_host_memory(6 * text.size(), "use a shorter text");
   const std::vector<uint8_t> codes = alphabet.encode(text, name);
   const int64_t chunks = available / (streams * steps);
-  ImageSet set;
-  set.images = HostTensor(DType::uint8, {chunks * streams, steps});
-  set.labels = HostTensor(DType::int32, {chunks * streams, steps});
-  auto* sample = set.images.span<uint8_t>().data();
-  auto* label = set.labels.span<int32_t>().data();
+  SampleSet set;
+  set.inputs = HostTensor(DType::uint8, {chunks * streams, steps});
+  set.targets = HostTensor(DType::int32, {chunks * streams, steps});
+  auto* sample = set.inputs.span<uint8_t>().data();
+  auto* label = set.targets.span<int32_t>().data();
   for (int64_t chunk = 0; chunk < chunks; ++chunk) {
     for (int64_t stream = 0; stream < streams; ++stream) {
       const uint8_t* from = codes.data() + (stream * chunks + chunk) * steps;

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ridgeline/data/image_set.h"
+#include "ridgeline/data/sample_set.h"
 
 namespace ridgeline::data {
 
@@ -38,8 +38,8 @@ std::string read_text(const std::filesystem::path& file);
 // samples in order continue one another sample by sample. A sample's labels are the characters that
 // follow each of its own. What does not fill a last chunk of every stream is left out. `streams` is
 // lowered to what the text is long enough for; throws data when that is none.
-ImageSet make_streams(std::string_view text, const Alphabet& alphabet, int64_t streams,
-                      int64_t steps, std::string name);
+SampleSet make_streams(std::string_view text, const Alphabet& alphabet, int64_t streams,
+                       int64_t steps, std::string name);
 
 // The customary split of a text: the first nine tenths to train on, the rest to test on. The
 // alphabet is that of the whole, or the one given (a model's).

@@ -194,8 +194,8 @@ DataSet load(std::string_view name_or_folder, const fs::path& data_dir) {
   return {};
 }
 
-ImageSet load_part(std::string_view name_or_folder, Part part, const fs::path& data_dir,
-                   int classes) {
+SampleSet load_part(std::string_view name_or_folder, Part part, const fs::path& data_dir,
+                    int classes) {
   if (const SetInfo* set = find_known_set(name_or_folder)) {
     return load_folder_part(find_set(*set, data_dir, {part}), part, set->name, set->classes);
   }

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "ridgeline/data/image_set.h"
+#include "ridgeline/data/sample_set.h"
 #include "ridgeline/data/sets.h"
 
 namespace ridgeline::data {
@@ -40,8 +40,8 @@ std::filesystem::path find_records(const SetInfo& set, Part part,
 // A named set, or a folder of IDX files.
 DataSet load(std::string_view name_or_folder, const std::filesystem::path& data_dir = {});
 // One part alone. For a folder that is no named set, `classes` 0 means: as many as its labels use.
-ImageSet load_part(std::string_view name_or_folder, Part part,
-                   const std::filesystem::path& data_dir = {}, int classes = 0);
+SampleSet load_part(std::string_view name_or_folder, Part part,
+                    const std::filesystem::path& data_dir = {}, int classes = 0);
 
 enum class FileState {
   ok,        // as mirrors serve it

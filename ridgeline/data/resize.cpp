@@ -111,8 +111,8 @@ HostTensor resize(const Tensor& images, int64_t height, int64_t width) {
   return resized;
 }
 
-void resize(ImageSet& set, int64_t height, int64_t width) {
-  set.images = resize(set.images.view(), height, width);
+void resize(SampleSet& set, int64_t height, int64_t width) {
+  set.inputs = resize(set.inputs.view(), height, width);
   set.hash = hash_of(set);
 }
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "ridgeline/data/image_set.h"
+#include "ridgeline/data/sample_set.h"
 
 namespace ridgeline::data {
 
@@ -19,6 +19,6 @@ HostTensor resize(const Tensor& images, int64_t height, int64_t width);
 HostTensor resize_by_area(const Tensor& images, int64_t height, int64_t width);
 
 // The same of a set's images; its hash follows.
-void resize(ImageSet& set, int64_t height, int64_t width);
+void resize(SampleSet& set, int64_t height, int64_t width);
 
 }  // namespace ridgeline::data

@@ -40,8 +40,8 @@ int32_t class_of(std::string_view label, const TextCoding& coding, const std::st
   return int32_t(place);
 }
 
-ImageSet load_text(const std::filesystem::path& path, const TextColumns& columns,
-                   const TextCoding& coding, std::string name) {
+SampleSet load_text(const std::filesystem::path& path, const TextColumns& columns,
+                    const TextCoding& coding, std::string name) {
   const auto reader = open_text(path, columns);
   const auto length = size_t(coding.length);
   std::vector<uint8_t> codes;
@@ -59,12 +59,12 @@ ImageSet load_text(const std::filesystem::path& path, const TextColumns& columns
     coding.vocabulary.encode(record.text, coding.backward, std::span(codes).last(length));
   }
   if (labels.empty()) throw_error(ErrorKind::data, "{}: holds no texts", reader->file());
-  ImageSet set;
+  SampleSet set;
   const auto count = int64_t(labels.size());
-  set.images = HostTensor(DType::uint8, {count, coding.length});
-  set.labels = HostTensor(DType::int32, {count});
-  std::memcpy(set.images.view().data, codes.data(), codes.size());
-  std::ranges::copy(labels, set.labels.span<int32_t>().begin());
+  set.inputs = HostTensor(DType::uint8, {count, coding.length});
+  set.targets = HostTensor(DType::int32, {count});
+  std::memcpy(set.inputs.view().data, codes.data(), codes.size());
+  std::ranges::copy(labels, set.targets.span<int32_t>().begin());
   const int found = 1 + *std::ranges::max_element(labels);
   set.classes =
       coding.class_names.empty() ? std::max(coding.classes, found) : int(coding.class_names.size());

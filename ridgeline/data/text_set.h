@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ridgeline/data/image_set.h"
+#include "ridgeline/data/sample_set.h"
 #include "ridgeline/data/text_reader.h"
 #include "ridgeline/data/vocabulary.h"
 
@@ -27,7 +27,7 @@ int32_t class_of(std::string_view label, const TextCoding& coding, const std::st
                  int64_t line);
 
 // All of a labelled file: images are codes, uint8 [n, length]. Throws data when it holds no record.
-ImageSet load_text(const std::filesystem::path& path, const TextColumns& columns,
-                   const TextCoding& coding, std::string name);
+SampleSet load_text(const std::filesystem::path& path, const TextColumns& columns,
+                    const TextCoding& coding, std::string name);
 
 }  // namespace ridgeline::data

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "ridgeline/data/resize.h"
@@ -33,14 +34,14 @@ Range share_of(int64_t samples, const Communicator* ranks) {
 // thousand times what their files hold.
 constexpr int64_t kBlockBytes = int64_t{64} << 20;
 
-Shape resized_shape(const data::ImageSet& set, const DataConfig& config) {
+Shape resized_shape(const data::SampleSet& set, const DataConfig& config) {
   Shape sample = set.sample_shape();
   const int rank = sample.rank();
   if (!config.resize || set.streams > 0 || set.codes > 0 || rank < 2) return sample;
   return sample.with(rank - 2, config.resize->height).with(rank - 1, config.resize->width);
 }
 
-data::ImageSet samples_of(const data::ImageSet& set, int64_t first, int64_t count) {
+data::SampleSet samples_of(const data::SampleSet& set, int64_t first, int64_t count) {
   const auto copy = [&](const HostTensor& from, HostTensor& to) {
     const Tensor& all = from.view();
     to = HostTensor(all.dtype, all.shape.with(0, count));
@@ -48,9 +49,9 @@ data::ImageSet samples_of(const data::ImageSet& set, int64_t first, int64_t coun
     std::copy_n(static_cast<const std::byte*>(all.data) + size_t(first) * bytes,
                 size_t(count) * bytes, static_cast<std::byte*>(to.view().data));
   };
-  data::ImageSet part;
-  copy(set.images, part.images);
-  copy(set.labels, part.labels);
+  data::SampleSet part;
+  copy(set.inputs, part.inputs);
+  copy(set.targets, part.targets);
   part.classes = set.classes;
   part.codes = set.codes;
   part.name = set.name;
@@ -64,11 +65,12 @@ void add(const Evaluation& part, Evaluation& sum) {
   sum.samples += part.samples;
   sum.targets += part.targets;
   sum.seconds += part.seconds;
-  sum.accuracy = double(sum.correct) / double(sum.targets);
+  sum.accuracy =
+      std::isnan(part.accuracy) ? part.accuracy : double(sum.correct) / double(sum.targets);
 }
 
 // Evaluates a set whose images are still to be resized to the shape `sample`.
-Evaluation evaluate_resized(Machine& machine, const LoadedModel& loaded, const data::ImageSet& set,
+Evaluation evaluate_resized(Machine& machine, const LoadedModel& loaded, const data::SampleSet& set,
                             const Shape& sample, const Weights& weights) {
   int64_t most = std::clamp<int64_t>(kBlockBytes / sample.numel(), 1, set.size());
   if (most < set.size() && most > kMostBatch) most -= most % kMostBatch;  // whole batches
@@ -76,7 +78,7 @@ Evaluation evaluate_resized(Machine& machine, const LoadedModel& loaded, const d
   std::unique_ptr<Evaluator> evaluator;
   for (int64_t first = 0; first < set.size(); first += most) {
     const int64_t count = std::min(most, set.size() - first);
-    data::ImageSet block = samples_of(set, first, count);
+    data::SampleSet block = samples_of(set, first, count);
     data::resize(block, sample[sample.rank() - 2], sample[sample.rank() - 1]);
     if (evaluator && count == most) {
       evaluator->replace(block);
@@ -93,7 +95,7 @@ Evaluation evaluate_resized(Machine& machine, const LoadedModel& loaded, const d
 }  // namespace
 
 Evaluator::Evaluator(Machine& machine, const Config& config, const nn::Model& model,
-                     const data::ImageSet& set, const data::Scaling& scaling,
+                     const data::SampleSet& set, const data::Scaling& scaling,
                      const std::vector<std::string>& pinned,
                      const std::vector<std::string>& pinned_tail)
     : machine_(machine),
@@ -160,7 +162,8 @@ Evaluation Evaluator::run(const Weights& weights) {
   result.samples = set_.samples();
   result.loss = loss / double(result.samples);
   result.targets = result.samples * base_.targets;
-  result.accuracy = double(result.correct) / double(result.targets);
+  result.accuracy = main_->lowered().correct ? double(result.correct) / double(result.targets)
+                                             : std::numeric_limits<double>::quiet_NaN();
   result.seconds = clock.seconds();
   return result;
 }
@@ -172,7 +175,7 @@ Evaluation evaluate_file(const std::filesystem::path& file, const std::string& d
   LoadedModel loaded = load_model(file, options);
   warnings = loaded.warnings;
   const std::string name = data_name.empty() ? loaded.config.data.name : data_name;
-  const data::ImageSet set =
+  const data::SampleSet set =
       load_stored_part(loaded.config, name, part, data_dir, loaded.classes, loaded.symbols);
   const Shape sample = resized_shape(set, loaded.config.data);
   if (sample.numel() != loaded.model.input().numel()) {

@@ -12,7 +12,7 @@ namespace ridgeline::engine {
 
 struct Evaluation {
   double loss = 0;
-  double accuracy = 0;  // in [0, 1]
+  double accuracy = 0;  // in [0, 1]; NaN if the targets are values
   int64_t correct = 0, samples = 0;
   int64_t targets = 0;  // labels in all: one a sample, or more for sequences
   double seconds = 0;
@@ -24,11 +24,11 @@ class Evaluator {
   // `pinned` are the kernels of a checkpoint, or none; `pinned_tail` those of the last, smaller
   // batch.
   Evaluator(Machine& machine, const Config& config, const nn::Model& model,
-            const data::ImageSet& set, const data::Scaling& scaling,
+            const data::SampleSet& set, const data::Scaling& scaling,
             const std::vector<std::string>& pinned = {},
             const std::vector<std::string>& pinned_tail = {});
 
-  void replace(const data::ImageSet& set) { set_.replace(set); }  // by another of the same shapes
+  void replace(const data::SampleSet& set) { set_.replace(set); }  // by another of the same shapes
   // Plans for these weights, which must be of the same model; run() does so if it was not done.
   void prepare(const Weights& weights);
   Evaluation run(const Weights& weights);

@@ -9,7 +9,7 @@
 namespace ridgeline::engine {
 namespace {
 
-void transform(data::ImageSet& set, const DataConfig& config) {
+void transform(data::SampleSet& set, const DataConfig& config) {
   if (!config.resize) return;
   data::resize(set, config.resize->height, config.resize->width);
 }
@@ -23,8 +23,8 @@ bool is_text(const std::string& name) {
 
 // A part of a set of labelled texts; without names for them `classes` are known, or as many as it
 // shows (0).
-data::ImageSet load_records(const DataConfig& config, const std::string& name, data::Part part,
-                            const std::filesystem::path& data_dir, int classes) {
+data::SampleSet load_records(const DataConfig& config, const std::string& name, data::Part part,
+                             const std::filesystem::path& data_dir, int classes) {
   if (!config.text) {
     throw_error(ErrorKind::usage, "{} holds labelled texts, but the model was not trained on such",
                 name);
@@ -62,8 +62,8 @@ std::optional<std::filesystem::path> text_file(const std::string& name,
 data::DataSet load_data(const Config& config, const std::filesystem::path& data_dir) {
   if (is_records(config.data, config.data.name)) {
     const std::string& name = config.data.name;
-    data::ImageSet train = load_records(config.data, name, data::Part::train, data_dir, 0);
-    data::ImageSet test =
+    data::SampleSet train = load_records(config.data, name, data::Part::train, data_dir, 0);
+    data::SampleSet test =
         load_records(config.data, name, data::Part::test, data_dir, train.classes);
     return {std::move(train), std::move(test)};
   }
@@ -86,17 +86,17 @@ std::string data_key(const Config& config) {
   return fmt::format("{} at {} x {}", data.name, data.resize->height, data.resize->width);
 }
 
-data::ImageSet load_data_part(const Config& config, const std::string& name, data::Part part,
-                              const std::filesystem::path& data_dir, int classes,
-                              const std::string& symbols) {
-  data::ImageSet set = load_stored_part(config, name, part, data_dir, classes, symbols);
+data::SampleSet load_data_part(const Config& config, const std::string& name, data::Part part,
+                               const std::filesystem::path& data_dir, int classes,
+                               const std::string& symbols) {
+  data::SampleSet set = load_stored_part(config, name, part, data_dir, classes, symbols);
   if (is_images(config.data, name)) transform(set, config.data);
   return set;
 }
 
-data::ImageSet load_stored_part(const Config& config, const std::string& name, data::Part part,
-                                const std::filesystem::path& data_dir, int classes,
-                                const std::string& symbols) {
+data::SampleSet load_stored_part(const Config& config, const std::string& name, data::Part part,
+                                 const std::filesystem::path& data_dir, int classes,
+                                 const std::string& symbols) {
   if (is_records(config.data, name)) {
     return load_records(config.data, name, part, data_dir, classes);
   }

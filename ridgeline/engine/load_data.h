@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <string>
 
-#include "ridgeline/data/image_set.h"
+#include "ridgeline/data/sample_set.h"
 #include "ridgeline/engine/config.h"
 
 namespace ridgeline::engine {
@@ -17,12 +17,12 @@ std::string data_key(const Config& config);
 
 // One part of the set `name` for a model of this config; `symbols` are those of the text it was
 // trained on, or none.
-data::ImageSet load_data_part(const Config& config, const std::string& name, data::Part part,
-                              const std::filesystem::path& data_dir, int classes,
-                              const std::string& symbols);
+data::SampleSet load_data_part(const Config& config, const std::string& name, data::Part part,
+                               const std::filesystem::path& data_dir, int classes,
+                               const std::string& symbols);
 // The same with images as they are in their files, whatever size the config wants.
-data::ImageSet load_stored_part(const Config& config, const std::string& name, data::Part part,
-                                const std::filesystem::path& data_dir, int classes,
-                                const std::string& symbols);
+data::SampleSet load_stored_part(const Config& config, const std::string& name, data::Part part,
+                                 const std::filesystem::path& data_dir, int classes,
+                                 const std::string& symbols);
 
 }  // namespace ridgeline::engine

@@ -124,7 +124,7 @@ void check_same_model(Communicator& ranks, const Config& config, const nn::Model
   throw_first(ranks, mine, "all ranks need the same build and model file");
 }
 
-void check_same_part(Communicator& ranks, const data::ImageSet& set) {
+void check_same_part(Communicator& ranks, const data::SampleSet& set) {
   const bool same = ranks.from_root(set.hash) == set.hash;
   throw_first(ranks,
               same ? "" : fmt::format("({}) has other data for {} than rank 0", host(), set.name),

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "ridgeline/core/communicator.h"
-#include "ridgeline/data/image_set.h"
+#include "ridgeline/data/sample_set.h"
 #include "ridgeline/engine/config.h"
 #include "ridgeline/engine/weights.h"
 
@@ -20,7 +20,7 @@ void check_same_settings(Communicator& ranks, const std::string& settings);
 void check_same_model(Communicator& ranks, const Config& config, const nn::Model& model);
 
 // The same of data for a model: one part of a set.
-void check_same_part(Communicator& ranks, const data::ImageSet& set);
+void check_same_part(Communicator& ranks, const data::SampleSet& set);
 
 // Throws comm on every rank when the weights of one are not those of the root bit for bit, and
 // names it and the first tensor that differs.

@@ -8,18 +8,18 @@
 
 namespace ridgeline::engine {
 
-ResidentSet::ResidentSet(Runtime& runtime, const data::ImageSet& set)
+ResidentSet::ResidentSet(Runtime& runtime, const data::SampleSet& set)
     : runtime_(runtime),
       samples_(set.size()),
-      images_(runtime, set.images.view().bytes()),
-      labels_(runtime, set.labels.view().bytes()),
+      inputs_(runtime, set.inputs.view().bytes()),
+      targets_(runtime, set.targets.view().bytes()),
       order_(runtime, size_t(set.size()) * sizeof(int32_t)) {
   replace(set);
 }
 
-void ResidentSet::replace(const data::ImageSet& set) {
-  runtime_.upload(images_.data(), set.images.view().data, images_.size());
-  runtime_.upload(labels_.data(), set.labels.view().data, labels_.size());
+void ResidentSet::replace(const data::SampleSet& set) {
+  runtime_.upload(inputs_.data(), set.inputs.view().data, inputs_.size());
+  runtime_.upload(targets_.data(), set.targets.view().data, targets_.size());
 }
 
 void ResidentSet::set_order(std::span<const int32_t> order) {
@@ -38,13 +38,14 @@ void ResidentSet::bind(const nn::Lowered& lowered, Externals& externals) const {
   const auto add = [&](const Value& value, const DeviceBuffer& memory) {
     if (value) externals[value.id] = {memory.data(), value.dtype, value.shape, runtime_.device()};
   };
-  add(lowered.images, images_);
-  add(lowered.labels, labels_);
+  add(lowered.inputs, inputs_);
+  add(lowered.targets, targets_);
   add(lowered.order, order_);
 }
 
-data::Scaling scaling_for(data::ScaleKind kind, const data::ImageSet& train) {
-  return data::make_scaling(kind, train.images.span<const uint8_t>());
+data::Scaling scaling_for(data::ScaleKind kind, const data::SampleSet& train) {
+  if (train.inputs.view().dtype != DType::uint8) return {};  // prepared already
+  return data::make_scaling(kind, train.inputs.span<const uint8_t>());
 }
 
 nn::LowerOptions lower_options(const Config& config, const data::Scaling& scaling, int classes) {
@@ -64,9 +65,11 @@ nn::LowerOptions lower_options(const Config& config, const data::Scaling& scalin
 }
 
 nn::LowerOptions lower_options(const Config& config, const data::Scaling& scaling,
-                               const data::ImageSet& set) {
+                               const data::SampleSet& set) {
   nn::LowerOptions options = lower_options(config, scaling, set.classes);
-  options.targets = set.targets();
+  options.set_inputs = set.inputs.view().dtype;
+  options.set_targets = set.targets.view().dtype;
+  options.targets = set.targets_per_sample();
   options.carry_state = set.streams > 0;
   return options;
 }
@@ -83,14 +86,14 @@ void check_codes(std::span<const uint8_t> samples, int64_t codes, int64_t featur
       codes - 1);
 }
 
-void check_codes(const nn::Model& model, const data::ImageSet& set, const std::string& data_name) {
+void check_codes(const nn::Model& model, const data::SampleSet& set, const std::string& data_name) {
   const int64_t codes = model.layers().front()->codes_below();
   const bool encoded_here = set.codes > 0 || !set.symbols.empty();
-  if (codes == 0 || encoded_here) return;
-  check_codes(set.images.span<const uint8_t>(), codes, set.features(), 0, data_name);
+  if (codes == 0 || encoded_here || set.inputs.view().dtype != DType::uint8) return;
+  check_codes(set.inputs.span<const uint8_t>(), codes, set.features(), 0, data_name);
 }
 
-void check_outputs(const nn::Model& model, const data::ImageSet& set,
+void check_outputs(const nn::Model& model, const data::SampleSet& set,
                    const std::string& data_name) {
   const int64_t codes = model.layers().front()->codes_below(), outputs = model.output().numel();
   if (codes > 0 && codes < set.classes && !set.symbols.empty()) {
@@ -106,16 +109,22 @@ void check_outputs(const nn::Model& model, const data::ImageSet& set,
         data_name, set.codes - 1, set.codes - 1, set.codes);
   }
   check_codes(model, set, data_name);
-  if (outputs == set.targets() * set.classes) return;
-  if (set.targets() > 1) {
+  if (outputs == set.targets_per_sample() * set.outputs()) return;
+  if (set.has_values()) {
+    throw_error(
+        ErrorKind::usage, "the last layer gives {} but {} has {} a sample: set its out to {}",
+        counted(outputs, "output"), data_name, counted(set.outputs(), "target"), set.outputs());
+  }
+  if (set.targets_per_sample() > 1) {
     throw_error(ErrorKind::usage,
                 "the model gives {} but {} wants {} classes for each of {} steps: end it with a "
                 "linear layer of out = {} and per_step = true",
-                to_string(model.output()), data_name, set.classes, set.targets(), set.classes);
+                to_string(model.output()), data_name, set.classes, set.targets_per_sample(),
+                set.classes);
   }
   // A set that does not say how many classes it has has them by its labels: one may be wrong.
   std::string where;
-  const auto labels = set.labels.span<int32_t>();
+  const auto labels = set.targets.span<int32_t>();
   const auto high = std::ranges::find_if(labels, [&](int32_t label) { return label >= outputs; });
   if (high != labels.end()) {
     where = fmt::format(" (sample {} is of class {})", high - labels.begin(), *high);

@@ -4,7 +4,7 @@
 
 #include "ridgeline/core/runtime.h"
 #include "ridgeline/core/uploader.h"
-#include "ridgeline/data/image_set.h"
+#include "ridgeline/data/sample_set.h"
 #include "ridgeline/data/scaling.h"
 #include "ridgeline/engine/config.h"
 #include "ridgeline/nn/lower.h"
@@ -12,12 +12,12 @@
 
 namespace ridgeline::engine {
 
-// Images, labels and an order of samples in a device's memory, for Gather ops to pick from.
+// Inputs, targets and an order of samples in a device's memory, for Gather ops to pick from.
 class ResidentSet {
  public:
-  ResidentSet(Runtime& runtime, const data::ImageSet& set);
+  ResidentSet(Runtime& runtime, const data::SampleSet& set);
 
-  void replace(const data::ImageSet& set);         // by another of the same shapes
+  void replace(const data::SampleSet& set);        // by another of the same shapes
   void set_order(std::span<const int32_t> order);  // as many as there are samples
   // The same in two halves: the first begins to copy while the device works, and the second puts
   // what was sent last in place for all work asked for from then on.
@@ -29,33 +29,36 @@ class ResidentSet {
  private:
   Runtime& runtime_;
   int64_t samples_;
-  DeviceBuffer images_, labels_, order_;
+  DeviceBuffer inputs_, targets_, order_;
   std::unique_ptr<Uploader> uploader_;  // made when first wanted
 };
 
-data::Scaling scaling_for(data::ScaleKind kind, const data::ImageSet& train);
+// How bytes become floats; floats stay as they are.
+data::Scaling scaling_for(data::ScaleKind kind, const data::SampleSet& train);
 
 // What all lowerings of a run have in common: its precision, data and loss.
 nn::LowerOptions lower_options(const Config& config, const data::Scaling& scaling, int classes);
-// And what the set adds: classes, labels a sample, whether batches continue one another.
+// And what the set adds: its types, classes, targets a sample, whether batches continue one
+// another.
 nn::LowerOptions lower_options(const Config& config, const data::Scaling& scaling,
-                               const data::ImageSet& set);
+                               const data::SampleSet& set);
 
 // Samples of a model whose first layer takes codes must hold no others than it knows: a kernel
 // looks them up as they are. Throws data, with the sample counted from `first_sample` and the name.
 void check_codes(std::span<const uint8_t> samples, int64_t codes, int64_t features,
                  int64_t first_sample, const std::string& name);
-void check_codes(const nn::Model& model, const data::ImageSet& set, const std::string& data_name);
+void check_codes(const nn::Model& model, const data::SampleSet& set, const std::string& data_name);
 
-// The model must end in as many outputs as the data has classes, and know all its symbols. Throws
-// usage.
-void check_outputs(const nn::Model& model, const data::ImageSet& set, const std::string& data_name);
+// The model must end in as many outputs as the data has classes, or values a sample, and know all
+// its symbols. Throws usage.
+void check_outputs(const nn::Model& model, const data::SampleSet& set,
+                   const std::string& data_name);
 
 // The set that a config names: images, or a text as streams of its batch.
 data::DataSet load_data(const Config& config, const std::filesystem::path& data_dir);
 // One part of a set for a model; `symbols` are those of the text it was trained on, or none.
-data::ImageSet load_data_part(const Config& config, const std::string& name, data::Part part,
-                              const std::filesystem::path& data_dir, int classes,
-                              const std::string& symbols);
+data::SampleSet load_data_part(const Config& config, const std::string& name, data::Part part,
+                               const std::filesystem::path& data_dir, int classes,
+                               const std::string& symbols);
 
 }  // namespace ridgeline::engine

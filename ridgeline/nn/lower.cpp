@@ -23,9 +23,9 @@ class Lowering {
 
   Lowered run() {
     lowered_.tick = add_value("tick", DType::int32, {1}, Role::state);
-    x_ = gather_images();
+    x_ = gather_inputs();
     if (options_.lengths) gather_lengths();
-    if (options_.mode != Mode::infer) label_ = gather_labels();
+    if (options_.mode != Mode::infer) target_ = gather_targets();
     add_params();
     forward();
     x_.shape = {options_.batch * options_.targets,
@@ -47,12 +47,15 @@ class Lowering {
   // Of what is read by people and kept in files, whatever the activations are in.
   DType wide() const { return builder_.dtype() == DType::fp64 ? DType::fp64 : DType::fp32; }
 
-  Value gather_images() {
+  Value gather_inputs() {
     const Shape flat{options_.batch, model_.input().numel()};
     const int64_t codes = model_.layers().front()->codes_below();
-    lowered_.images =
-        add_value("images", DType::uint8, model_.input().prepend(options_.set_samples), Role::input,
-                  codes > 0 ? std::min<int64_t>(codes, 256) : 256);
+    const bool bytes = options_.set_inputs == DType::uint8;
+    lowered_.inputs = add_value(bytes ? "images" : "inputs", options_.set_inputs,
+                                model_.input().prepend(options_.set_samples), Role::input,
+                                !bytes      ? 1
+                                : codes > 0 ? std::min<int64_t>(codes, 256)
+                                            : 256);
     lowered_.order = add_value("order", DType::int32, {options_.order_samples}, Role::input,
                                options_.set_samples);
     lowered_.first = add_value("first", DType::int64, {1}, Role::input);
@@ -63,12 +66,12 @@ class Lowering {
       // Codes are not scaled, and padding is the last of them.
       const double scale = codes > 0 ? 1 : options_.scale;
       const double shift = codes > 0 ? double(codes - 1) : options_.shift;
-      builder_.add(GatherAugment{lowered_.images, lowered_.order, lowered_.first, lowered_.tick,
+      builder_.add(GatherAugment{lowered_.inputs, lowered_.order, lowered_.first, lowered_.tick,
                                  lowered_.epoch, x, scale, shift, image(), options_.augment});
       return x;
     }
-    Gather gather{lowered_.images, lowered_.order, lowered_.first, lowered_.tick, x};
-    if (codes == 0) {
+    Gather gather{lowered_.inputs, lowered_.order, lowered_.first, lowered_.tick, x};
+    if (codes == 0 && bytes) {
       gather.scale = options_.scale;
       gather.shift = options_.shift;
     }
@@ -87,16 +90,26 @@ class Lowering {
                 to_string(sample));
   }
 
-  Value gather_labels() {
+  bool has_values() const { return is_float(options_.set_targets); }
+
+  Value gather_targets() {
+    if (has_values()) {
+      const int64_t outputs = model_.output().numel();
+      lowered_.targets =
+          add_value("targets", options_.set_targets, {options_.set_samples, outputs}, Role::input);
+      const Value target = builder_.temp("target", {options_.batch, outputs});
+      builder_.add(Gather{lowered_.targets, lowered_.order, lowered_.first, lowered_.tick, target});
+      return target;
+    }
     const int64_t classes =
         options_.classes > 0 ? options_.classes : model_.output().numel() / options_.targets;
     const bool one = options_.targets == 1;
     const Shape all =
         one ? Shape{options_.set_samples} : Shape{options_.set_samples, options_.targets};
-    lowered_.labels = add_value("labels", DType::int32, all, Role::input, classes);
+    lowered_.targets = add_value("labels", DType::int32, all, Role::input, classes);
     Value label =
         add_value("label", DType::int32, all.with(0, options_.batch), Role::temp, classes);
-    builder_.add(Gather{lowered_.labels, lowered_.order, lowered_.first, lowered_.tick, label});
+    builder_.add(Gather{lowered_.targets, lowered_.order, lowered_.first, lowered_.tick, label});
     label.shape = {options_.batch * options_.targets};
     return label;
   }
@@ -179,21 +192,23 @@ class Lowering {
   void loss() {
     const Shape steps{options_.repeats};
     lowered_.loss = add_value("loss", DType::fp64, steps, Role::output);
-    lowered_.correct = add_value("correct", DType::int32, steps, Role::output);
+    if (!has_values()) {
+      lowered_.correct = add_value("correct", DType::int32, steps, Role::output);
+    }
     if (options_.loss == Loss::mse) {
-      builder_.add(Mse{x_, label_, lowered_.tick, lowered_.loss, lowered_.correct, loss_scale()});
+      builder_.add(Mse{x_, target_, lowered_.tick, lowered_.loss, lowered_.correct, loss_scale()});
     } else {
       builder_.add(
-          SoftmaxXent{x_, label_, lowered_.tick, lowered_.loss, lowered_.correct, loss_scale()});
+          SoftmaxXent{x_, target_, lowered_.tick, lowered_.loss, lowered_.correct, loss_scale()});
     }
   }
 
   Value loss_grad() {
     const Value dx = builder_.like(fmt::format("dx{}", layers_.size()), x_);
     if (options_.loss == Loss::mse) {
-      builder_.add(MseGrad{x_, label_, dx, loss_scale(), lowered_.loss_scale});
+      builder_.add(MseGrad{x_, target_, dx, loss_scale(), lowered_.loss_scale});
     } else {
-      builder_.add(SoftmaxXentGrad{x_, label_, dx, loss_scale(), lowered_.loss_scale});
+      builder_.add(SoftmaxXentGrad{x_, target_, dx, loss_scale(), lowered_.loss_scale});
     }
     return dx;
   }
@@ -352,7 +367,7 @@ class Lowering {
   Lowered lowered_;
   Builder builder_;
   Value x_;                     // what the layers so far give
-  Value label_;                 // [batch]
+  Value target_;                // [batch * targets] int32 classes, or values as x_
   std::vector<Value> factors_;  // the weights as ops read them: lowered_.params, or their copies
   std::vector<LayerValues> layers_;
   std::map<size_t, AllReduceWait> waits_;  // by layer

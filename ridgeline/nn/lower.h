@@ -39,16 +39,17 @@ struct LowerOptions {
   int ranks = 0;      // more than none: gradients are added up over so many
   DType gradient_wire = DType::fp32;  // how fp32 gradients travel: fp32 or bf16
   int64_t repeats = 1;                // steps a launch may make
-  // The resident set that batches are gathered from: images [set_samples, sample...] uint8, labels
-  // int32.
+  // The resident set that batches are gathered from: inputs [set_samples, sample...] and targets.
   int64_t set_samples = 1;
-  int64_t order_samples = 1;    // extent of the order table
-  double scale = 1, shift = 0;  // x = byte * scale + shift
-  int64_t classes = 0;          // label values lie in [0, classes)
-  int64_t targets = 1;          // labels a sample: one, or one a timestep of a sequence
-  bool lengths = false;         // samples are sequences of their own lengths, given with the set
-  bool carry_state = false;     // sample i of a batch continues sample i of the one before
-  bool predictions = false;     // infer: the largest class of each sample too
+  DType set_inputs = DType::uint8;   // or fp32, which is not scaled
+  DType set_targets = DType::int32;  // classes; or fp32: values, as many as the model's outputs
+  int64_t order_samples = 1;         // extent of the order table
+  double scale = 1, shift = 0;       // x = byte * scale + shift
+  int64_t classes = 0;               // label values lie in [0, classes)
+  int64_t targets = 1;               // labels a sample: one, or one a timestep of a sequence
+  bool lengths = false;      // samples are sequences of their own lengths, given with the set
+  bool carry_state = false;  // sample i of a batch continues sample i of the one before
+  bool predictions = false;  // infer: the largest class of each sample too
   // Training only:
   Loss loss = Loss::cross_entropy;
   Optimizer optimizer;
@@ -61,11 +62,11 @@ struct LowerOptions {
 // A program and its outside values; an absent one has id -1.
 struct Lowered {
   Program program;
-  Value images, labels;  // the resident set
-  Value order, first;    // which samples, from where
-  Value epoch;           // [1] int64: where images are augmented
-  Value tick, step, lr;  // what changes between steps
-  Value loss, correct;   // [repeats]: train and evaluate
+  Value inputs, targets;  // the resident set
+  Value order, first;     // which samples, from where
+  Value epoch;            // [1] int64: where images are augmented
+  Value tick, step, lr;   // what changes between steps
+  Value loss, correct;    // [repeats]: train and evaluate; correct is absent if targets are values
   // [batch * targets, classes]: infer, of the last batch run. Probabilities; of a model that was
   // trained with mse, what its last layer gives, in that layer's type.
   Value outputs;

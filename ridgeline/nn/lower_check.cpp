@@ -32,6 +32,24 @@ void check_lowering(const Model& model, const LowerOptions& options) {
                 "the model's output {} is too small for {} classes; widen its last linear layer",
                 to_string(model.output()), options.classes);
   }
+  const bool values = is_float(options.set_targets);
+  if (options.mode != Mode::infer && values && options.loss == Loss::cross_entropy) {
+    throw_error(ErrorKind::usage,
+                "cross-entropy compares classes, but the targets are values; use mse");
+  }
+  if (options.set_inputs != DType::uint8) {
+    if (model.layers().front()->codes_below() > 0) {
+      throw_error(ErrorKind::usage,
+                  "the first layer takes codes, but the inputs are {}; begin with another layer",
+                  name(options.set_inputs));
+    }
+    if (options.mode == Mode::train && (options.augment.shift > 0 || options.augment.flip)) {
+      throw_error(ErrorKind::usage,
+                  "data.augment moves images of bytes, but the inputs are {}; leave it out of the "
+                  "config",
+                  name(options.set_inputs));
+    }
+  }
   const DType weights = options.precision == Precision::fp64 ? DType::fp64 : DType::fp32;
   for (const Param& param : model.params()) {
     if (param.kind != ParamKind::counter && param.value.view().dtype != weights) {

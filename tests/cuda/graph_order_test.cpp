@@ -142,10 +142,10 @@ class ConvNet {
       }
     }
     for (int64_t i = 0; i < kSamples * kSide * kSide; ++i) {
-      arrays[lowered_.images].as<uint8_t>()[i] = uint8_t(i * 37 % 251);
+      arrays[lowered_.inputs].as<uint8_t>()[i] = uint8_t(i * 37 % 251);
     }
     for (int64_t i = 0; i < kSamples; ++i) {
-      arrays[lowered_.labels].as<int32_t>()[i] = int32_t(i % kClasses);
+      arrays[lowered_.targets].as<int32_t>()[i] = int32_t(i % kClasses);
     }
     const Tensor &order = arrays[lowered_.order], &rates = arrays[lowered_.lr];
     for (int64_t i = 0; i < order.numel(); ++i) order.as<int32_t>()[i] = int32_t(i * 7 % kSamples);

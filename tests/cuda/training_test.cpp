@@ -101,10 +101,10 @@ class Net {
     for (int64_t r = 0; r < kSamples; ++r) {
       for (int64_t j = 0; j < kFeatures; ++j) {
         const bool bright = j % kClasses == r % kClasses;
-        arrays[lowered_.images].as<uint8_t>()[r * kFeatures + j] =
+        arrays[lowered_.inputs].as<uint8_t>()[r * kFeatures + j] =
             uint8_t((bright ? 128 : 0) + random.below(120, uint64_t(r * kFeatures + j)));
       }
-      arrays[lowered_.labels].as<int32_t>()[r] = int32_t(r % kClasses);
+      arrays[lowered_.targets].as<int32_t>()[r] = int32_t(r % kClasses);
     }
     const Tensor& order = arrays[lowered_.order];
     for (int64_t i = 0; i < order.numel(); ++i) order.as<int32_t>()[i] = int32_t(i * 7 % kSamples);

@@ -29,15 +29,15 @@ TEST(Alphabet, IsTheDistinctBytesInOrder) {
 // above ended, and a label is the character after.
 TEST(Streams, ContinueFromBatchToBatch) {
   const std::string text = "abcdefghijklmno";  // 14 pairs: the last two are left out
-  const ImageSet set = make_streams(text, Alphabet::of(text), 2, 3, "text");
+  const SampleSet set = make_streams(text, Alphabet::of(text), 2, 3, "text");
   EXPECT_EQ(set.streams, 2);
   EXPECT_EQ(set.size(), 4);
-  EXPECT_EQ(set.targets(), 3);
+  EXPECT_EQ(set.targets_per_sample(), 3);
   EXPECT_EQ(set.sample_shape(), (Shape{3}));
-  const auto codes = set.images.span<uint8_t>();
+  const auto codes = set.inputs.span<uint8_t>();
   EXPECT_EQ(std::vector<uint8_t>(codes.begin(), codes.end()),
             (std::vector<uint8_t>{0, 1, 2, 6, 7, 8, 3, 4, 5, 9, 10, 11}));
-  const auto labels = set.labels.span<int32_t>();
+  const auto labels = set.targets.span<int32_t>();
   EXPECT_EQ(std::vector<int32_t>(labels.begin(), labels.end()),
             (std::vector<int32_t>{1, 2, 3, 7, 8, 9, 4, 5, 6, 10, 11, 12}));
 }

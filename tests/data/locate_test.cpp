@@ -182,9 +182,9 @@ TEST(RealData, LoadsWhole) {
   RIDGELINE_NEEDS_DATA();
   for (const char* name : {"mnist", "fashion-mnist"}) {
     const DataSet set = load(name);
-    EXPECT_EQ(set.train.images.view().shape, (Shape{60000, 28, 28}));
-    EXPECT_EQ(set.test.images.view().shape, (Shape{10000, 28, 28}));
-    EXPECT_EQ(set.train.labels.view().shape, (Shape{60000}));
+    EXPECT_EQ(set.train.inputs.view().shape, (Shape{60000, 28, 28}));
+    EXPECT_EQ(set.test.inputs.view().shape, (Shape{10000, 28, 28}));
+    EXPECT_EQ(set.train.targets.view().shape, (Shape{60000}));
     EXPECT_EQ(set.train.classes, 10);
     EXPECT_EQ(set.train.name, name);
     EXPECT_EQ(load_part(name, Part::test).hash, set.test.hash);
@@ -194,12 +194,12 @@ TEST(RealData, LoadsWhole) {
 
 TEST(RealData, HasTheKnownLabelsAndMoments) {
   RIDGELINE_NEEDS_DATA();
-  const ImageSet mnist = load_part("mnist", Part::train);
-  const auto labels = mnist.labels.span<int32_t>();
+  const SampleSet mnist = load_part("mnist", Part::train);
+  const auto labels = mnist.targets.span<int32_t>();
   EXPECT_EQ(std::vector<int32_t>(labels.begin(), labels.begin() + 8),
             (std::vector<int32_t>{5, 0, 4, 1, 9, 2, 1, 3}));
   // The moments everyone uses: mean 0.1307, deviation 0.3081 of pixels from 0 to 1.
-  const Scaling scaling = make_scaling(ScaleKind::standard, mnist.images.span<uint8_t>());
+  const Scaling scaling = make_scaling(ScaleKind::standard, mnist.inputs.span<uint8_t>());
   EXPECT_NEAR(1 / scaling.scale / 255, 0.3081, 5e-5);
   EXPECT_NEAR(-scaling.shift / scaling.scale / 255, 0.1307, 5e-5);
 }

@@ -47,9 +47,9 @@ TEST(Resize, OfOnePixelIsThatPixel) {
 }
 
 TEST(Resize, OfASetFollowsItsHash) {
-  ImageSet set;
-  set.images = images({2, 3, 4});
-  set.labels = HostTensor(DType::int32, {2});
+  SampleSet set;
+  set.inputs = images({2, 3, 4});
+  set.targets = HostTensor(DType::int32, {2});
   set.hash = hash_of(set);
   const uint64_t before = set.hash;
   resize(set, 6, 8);

@@ -96,12 +96,12 @@ TEST_F(TextTest, LoadsALabelledSet) {
   coding.classes = 2;
   coding.first_label = 1;
   const TextColumns columns{.text = {"2"}, .label = "1"};
-  const ImageSet set = load_text(path, columns, coding, "small");
-  EXPECT_EQ(set.images.view().shape, (Shape{2, 3}));
-  const auto codes = set.images.span<uint8_t>();
+  const SampleSet set = load_text(path, columns, coding, "small");
+  EXPECT_EQ(set.inputs.view().shape, (Shape{2, 3}));
+  const auto codes = set.inputs.span<uint8_t>();
   EXPECT_EQ(std::vector(codes.begin(), codes.end()), (std::vector<uint8_t>{0, 1, 3, 2, 3, 3}));
-  EXPECT_EQ(set.labels.span<int32_t>()[0], 1);
-  EXPECT_EQ(set.labels.span<int32_t>()[1], 0);
+  EXPECT_EQ(set.targets.span<int32_t>()[0], 1);
+  EXPECT_EQ(set.targets.span<int32_t>()[1], 0);
   EXPECT_EQ(set.classes, 2);
 
   const auto refuse = [&](std::string_view bytes, const Lines& parts) {
@@ -113,7 +113,7 @@ TEST_F(TextTest, LoadsALabelledSet) {
   refuse("", {"no texts"});
   coding.class_names = {"cat", "dog"};
   const auto named = write_file(folder_ / "named.csv", "dog,a\ncat,b\n");
-  EXPECT_EQ(load_text(named, columns, coding, "named").labels.span<int32_t>()[0], 1);
+  EXPECT_EQ(load_text(named, columns, coding, "named").targets.span<int32_t>()[0], 1);
   refuse("dog,a\ncow,b\n", {"line 2", "'cow'", "cat, dog"});
 }
 
@@ -122,11 +122,11 @@ TEST(RealText, AgNewsTestSetHas1900SamplesAClass) {
   TextCoding coding;
   coding.class_names = {"World", "Sports", "Business", "Sci/Tech"};
   coding.first_label = 1;
-  const ImageSet set = load_text(real_data() / "ag_news" / "test.csv.gz",
-                                 {.text = {"2", "3"}, .label = "1"}, coding, "ag-news");
+  const SampleSet set = load_text(real_data() / "ag_news" / "test.csv.gz",
+                                  {.text = {"2", "3"}, .label = "1"}, coding, "ag-news");
   EXPECT_EQ(set.size(), 7600);
   std::vector<int> count(4);
-  for (const int32_t label : set.labels.span<int32_t>()) ++count[size_t(label)];
+  for (const int32_t label : set.targets.span<int32_t>()) ++count[size_t(label)];
   EXPECT_EQ(count, (std::vector<int>(4, 1900)));
 }
 

@@ -25,7 +25,7 @@ class InferOverRanks : public ::testing::Test {
     train_options.progress = Progress::Style::none;
     train_options.set = set;
     train(testing::small_config({"train.epochs=3"}), train_options);
-    const auto bytes = set->test.images.span<const char>();
+    const auto bytes = set->test.inputs.span<const char>();
     raw_ = temp_ / "images.raw";
     std::ofstream(raw_, std::ios::binary).write(bytes.data(), std::streamsize(bytes.size()));
     options_.model.run.tune = false;

@@ -30,7 +30,7 @@ class Infer : public ::testing::Test {
     options.progress = Progress::Style::none;
     options.set = set_;
     report_ = train(small_config({"train.epochs=20"}), options);
-    const auto bytes = set_->test.images.span<const char>();
+    const auto bytes = set_->test.inputs.span<const char>();
     raw_ = temp_ / "images.raw";
     std::ofstream(raw_, std::ios::binary).write(bytes.data(), std::streamsize(bytes.size()));
     idx_ = temp_ / "images-idx3-ubyte";
@@ -65,7 +65,7 @@ TEST_F(Infer, CsvAgreesWithTheEvaluation) {
     EXPECT_NEAR(values[2] + values[3] + values[4] + values[5], 1.0, 1e-6);
     const auto best = std::max_element(values.begin() + 2, values.end()) - values.begin() - 2;
     EXPECT_EQ(int64_t(values[1]), best);
-    correct += int32_t(values[1]) == set_->test.labels.span<int32_t>()[size_t(samples)];
+    correct += int32_t(values[1]) == set_->test.targets.span<int32_t>()[size_t(samples)];
     ++samples;
   }
   EXPECT_EQ(samples, 150);
@@ -140,7 +140,7 @@ class InferMse : public Infer {
       return values;
     };
     const auto w = read("0.weight"), b = read("0.bias");
-    const auto x = set_->test.images.span<const uint8_t>();
+    const auto x = set_->test.inputs.span<const uint8_t>();
     for (size_t sample = 0; sample < 150; ++sample) {
       auto& y = want_.emplace_back(b.begin(), b.end());
       for (size_t i = 0; i < 4; ++i) {
@@ -202,7 +202,7 @@ TEST_F(InferMse, LabelsAloneAndTheEvaluationAgreeWithTheOutputs) {
   int64_t correct = 0;
   for (size_t sample = 0; std::getline(lines, line); ++sample) {
     const auto& y = want_[sample];
-    const auto label = size_t(set_->test.labels.span<int32_t>()[sample]);
+    const auto label = size_t(set_->test.targets.span<int32_t>()[sample]);
     for (size_t i = 0; i < 4; ++i) loss += std::pow(y[i] - double(i == label), 2) / (4 * 150);
     const auto best = size_t(std::max_element(y.begin(), y.end()) - y.begin());
     EXPECT_EQ(line, fmt::format("{},{}", sample, best));

@@ -7,27 +7,27 @@
 #include <string>
 
 #include "ridgeline/core/philox.h"
-#include "ridgeline/data/image_set.h"
+#include "ridgeline/data/sample_set.h"
 #include "ridgeline/engine/config.h"
 
 namespace ridgeline::engine::testing {
 
 // 6x6 images of four classes: noise with one bright quadrant, which is the label. Easily learnt.
-inline data::ImageSet small_part(int64_t samples, uint64_t seed) {
-  data::ImageSet set;
-  set.images = HostTensor(DType::uint8, {samples, 6, 6});
-  set.labels = HostTensor(DType::int32, {samples});
+inline data::SampleSet small_part(int64_t samples, uint64_t seed) {
+  data::SampleSet set;
+  set.inputs = HostTensor(DType::uint8, {samples, 6, 6});
+  set.targets = HostTensor(DType::int32, {samples});
   set.classes = 4;
   set.name = "small";
   set.hash = seed;
   const Philox random{seed, streams::kSample};
   for (int64_t i = 0; i < samples; ++i) {
     const auto label = int32_t(random.below(4, uint64_t(i)));
-    set.labels.span<int32_t>()[size_t(i)] = label;
+    set.targets.span<int32_t>()[size_t(i)] = label;
     for (int64_t p = 0; p < 36; ++p) {
       const bool bright = (p / 6 / 3) * 2 + (p % 6) / 3 == label;
       const uint32_t noise = random.word(uint64_t(1000000 + i * 36 + p)) % 120;
-      set.images.span<uint8_t>()[size_t(i * 36 + p)] = uint8_t(noise + (bright ? 110 : 0));
+      set.inputs.span<uint8_t>()[size_t(i * 36 + p)] = uint8_t(noise + (bright ? 110 : 0));
     }
   }
   return set;

@@ -80,6 +80,66 @@ TEST(Trainer, LaunchesOfAnyLengthMakeTheSameSteps) {
   EXPECT_GT(one.clipped_steps(), 0);
 }
 
+// y = (3 x0 - 2 x1, x1 + 1), of floats.
+data::SampleSet plane(int64_t samples, uint64_t seed) {
+  data::SampleSet set;
+  set.inputs = HostTensor(DType::fp32, {samples, 2});
+  set.targets = HostTensor(DType::fp32, {samples, 2});
+  const Philox random{seed, streams::kSample};
+  for (int64_t i = 0; i < samples; ++i) {
+    float* x = set.inputs.span<float>().data() + 2 * i;
+    float* y = set.targets.span<float>().data() + 2 * i;
+    for (int64_t j = 0; j < 2; ++j) x[j] = float(random.word(uint64_t(2 * i + j)) % 1000) / 500 - 1;
+    y[0] = 3 * x[0] - 2 * x[1];
+    y[1] = x[1] + 1;
+  }
+  return set;
+}
+
+TEST(Train, ValuesOfFloatsAreLearnt) {
+  auto set = std::make_shared<data::DataSet>();
+  set->train = plane(203, 1);
+  set->test = plane(60, 2);
+  const Config config = parse_config(R"([data]
+name = "plane"
+[model]
+layers = [{ type = "linear", out = 2 }]
+[train]
+batch = 16
+epochs = 60
+loss = "mse"
+optimizer = { type = "adam", lr = 0.05 }
+[run]
+tune = false
+device = "cpu"
+)",
+                                     "plane.toml");
+  const TempFolder folder;
+  TrainOptions options = quiet(folder / "run");
+  options.set = set;
+  options.report = folder / "report";
+  const TrainReport report = train(config, options);
+  EXPECT_LT(report.test.loss, 1e-4);
+  EXPECT_TRUE(std::isnan(report.test.accuracy));
+  EXPECT_EQ(summary(report).find("accuracy"), std::string::npos);
+  EXPECT_FALSE(to_json(report).contains("accuracy"));
+  EXPECT_EQ(slurp(folder / "run/metrics.jsonl").find("nan"), std::string::npos);
+  // A set that stays with the host, window by window, makes the same steps.
+  Config streamed = config;
+  streamed.data.resident = false;
+  Machine machine(config.run);
+  Trainer one(machine, config, set), other(machine, streamed, set);
+  for (Trainer* each : {&one, &other}) {
+    while (each->step() < 20) each->advance(20 - each->step());
+  }
+  EXPECT_EQ(bits(one.snapshot()), bits(other.snapshot()));
+  Config wrong = config;
+  wrong.layers =
+      parse_config("data.name = \"x\"\n[model]\nlayers = [{type=\"linear\",out=3}]", "x").layers;
+  EXPECT_THAT(message_of(ErrorKind::usage, [&] { Trainer(machine, wrong, set); }),
+              HasSubstr("set its out to 2"));
+}
+
 TEST(Trainer, RestoredSnapshotGivesTheSameFuture) {
   const TempFolder folder;
   const Config config = small_config();
@@ -361,21 +421,21 @@ TEST(Train, CodesThatTheFirstLayerDoesNotKnowAreRefused) {
     const Config config = small_config(
         {fmt::format("model.layers=[{},{{type=\"linear\",out=4}}]", first), "train.epochs=1"});
     auto codes = std::make_shared<data::DataSet>();
-    for (data::ImageSet* part : {&codes->train, &codes->test}) {
+    for (data::SampleSet* part : {&codes->train, &codes->test}) {
       *part = testing::small_part(20, 7);
-      part->images = HostTensor(DType::uint8, {20, 36});
+      part->inputs = HostTensor(DType::uint8, {20, 36});
       uint8_t next = 0;
-      for (uint8_t& code : part->images.span<uint8_t>()) code = next = uint8_t((next + 7) % 40);
+      for (uint8_t& code : part->inputs.span<uint8_t>()) code = next = uint8_t((next + 7) % 40);
     }
     TrainOptions options = quiet();
     options.set = codes;
     train(config, options);
-    for (data::ImageSet* part : {&codes->train, &codes->test}) {
-      part->images.span<uint8_t>()[3 * 36 + 5] = 40;
+    for (data::SampleSet* part : {&codes->train, &codes->test}) {
+      part->inputs.span<uint8_t>()[3 * 36 + 5] = 40;
       EXPECT_THAT(
           message_of(ErrorKind::data, [&] { train(config, options); }),
           HasSubstr("sample 3 holds the code 40, but the first layer knows 40 codes (0 to 39)"));
-      part->images.span<uint8_t>()[3 * 36 + 5] = 39;
+      part->inputs.span<uint8_t>()[3 * 36 + 5] = 39;
     }
   }
 }

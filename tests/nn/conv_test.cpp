@@ -138,10 +138,10 @@ class TorchNet {
       }
     }
     for (int i = 0; i < 40; ++i) {
-      arrays[lowered_.images].as<uint8_t>()[i] = uint8_t(i * 37 % 256);
+      arrays[lowered_.inputs].as<uint8_t>()[i] = uint8_t(i * 37 % 256);
     }
     arrays[lowered_.order].as<int32_t>()[1] = 1;
-    if (lowered_.labels) arrays[lowered_.labels].as<int32_t>()[0] = 2;
+    if (lowered_.targets) arrays[lowered_.targets].as<int32_t>()[0] = 2;
     for (size_t i = 0; i < lowered_.params.size(); ++i) {
       const Tensor& from = model_.params()[i].value.view();
       std::memcpy(arrays[lowered_.params[i]].data, from.data, from.bytes());

@@ -50,8 +50,8 @@ class Net {
       zero(value);
     for (const Lowered::State& state : lowered_.states) zero(state.value);
     for (int i = 0; i < 8 * 6; ++i)
-      arrays[lowered_.images].as<uint8_t>()[i] = uint8_t(i * 37 % 256);
-    for (int i = 0; i < 8; ++i) arrays[lowered_.labels].as<int32_t>()[i] = i % 3;
+      arrays[lowered_.inputs].as<uint8_t>()[i] = uint8_t(i * 37 % 256);
+    for (int i = 0; i < 8; ++i) arrays[lowered_.targets].as<int32_t>()[i] = i % 3;
     for (int i = 0; i < 6; ++i) arrays[lowered_.order].as<int32_t>()[i] = 7 - i;
     arrays[lowered_.lr].as<double>()[0] = lr;
     for (size_t i = 0; i < lowered_.params.size(); ++i) {

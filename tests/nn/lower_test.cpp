@@ -62,7 +62,7 @@ TEST(Lower, ValuesConnectAndHaveTheirShapes) {
   EXPECT_EQ(images.set.shape, (Shape{30, 2, 2}));
   EXPECT_EQ(images.y.shape, (Shape{5, 4}));
   EXPECT_EQ(images.scale, 0.5);
-  EXPECT_EQ(op<Gather>(lowered, 1).set.id, lowered.labels.id);
+  EXPECT_EQ(op<Gather>(lowered, 1).set.id, lowered.targets.id);
   const auto& first = op<Linear>(lowered, 2);
   EXPECT_EQ(first.x.id, images.y.id);
   EXPECT_EQ(first.w.id, lowered.params[0].id);
@@ -98,9 +98,9 @@ TEST(Lower, EveryValueIsWrittenBeforeItIsReadAndIntegersAreBounded) {
     for (const Value& value : writes(each)) ready[size_t(value.id)] = true;
   }
   for (size_t i = 0; i < ready.size(); ++i) EXPECT_TRUE(ready[i]) << lowered.program.values[i].name;
-  EXPECT_EQ(lowered.program.info(lowered.images.id).below, 256);
+  EXPECT_EQ(lowered.program.info(lowered.inputs.id).below, 256);
   EXPECT_EQ(lowered.program.info(lowered.order.id).below, 30);
-  EXPECT_EQ(lowered.program.info(lowered.labels.id).below, 3);
+  EXPECT_EQ(lowered.program.info(lowered.targets.id).below, 3);
 }
 
 TEST(Lower, LossIsTheMeanOverTheGlobalBatch) {
@@ -203,6 +203,30 @@ TEST(Lower, GeluSavesItsInput) {
   EXPECT_EQ(op<ActivationGrad>(lowered, 11).saved.id, op<Activation>(lowered, 3).x.id);
 }
 
+TEST(Lower, ValuesAreGatheredAsTheyAreAndComparedWithTheOutputs) {
+  LowerOptions options = small_options();
+  options.set_inputs = options.set_targets = DType::fp32;
+  options.loss = Loss::mse;
+  const Lowered lowered = lower(small_model(), options);
+  const auto &inputs = op<Gather>(lowered, 0), &targets = op<Gather>(lowered, 1);
+  EXPECT_EQ(inputs.set.dtype, DType::fp32);
+  EXPECT_EQ(inputs.scale, 1);
+  EXPECT_EQ(inputs.shift, 0);
+  EXPECT_EQ(targets.set.id, lowered.targets.id);
+  EXPECT_EQ(targets.set.shape, (Shape{30, 3}));
+  EXPECT_EQ(targets.y.shape, (Shape{5, 3}));
+  EXPECT_EQ(op<Mse>(lowered, 5).target.id, targets.y.id);
+  EXPECT_EQ(op<MseGrad>(lowered, 6).target.id, targets.y.id);
+  EXPECT_FALSE(op<Mse>(lowered, 5).correct);
+  EXPECT_FALSE(lowered.correct);
+  options.loss = Loss::cross_entropy;
+  test::expect_error(ErrorKind::usage, {"the targets are values"},
+                     [&] { lower(small_model(), options); });
+  options.loss = Loss::mse;
+  options.augment.flip = true;
+  test::expect_error(ErrorKind::usage, {"images of bytes"}, [&] { lower(small_model(), options); });
+}
+
 TEST(Lower, EvaluateAndInfer) {
   LowerOptions options = small_options();
   options.mode = Mode::evaluate;
@@ -216,7 +240,7 @@ TEST(Lower, EvaluateAndInfer) {
   EXPECT_EQ(op_names(infer),
             (Names{"gather", "linear", "activation", "linear", "softmax", "tick"}));
   EXPECT_EQ(infer.outputs.shape, (Shape{5, 3}));
-  EXPECT_FALSE(infer.labels);
+  EXPECT_FALSE(infer.targets);
   EXPECT_FALSE(infer.loss);
   EXPECT_FALSE(infer.predictions);
   options.predictions = true;

@@ -26,6 +26,14 @@ void add_gather(Cases& all, DType dtype) {
       all.push_back(c.done());
     }
   }
+  for (const auto& sample : {Shape{1}, Shape{7}, Shape{2, 14}, Shape{784}}) {
+    CaseBuilder c(fmt::format("gather floats {}", to_string(sample)), dtype);
+    const Value set = c.make("set", DType::fp32, sample.prepend(41), Role::input, normal(1));
+    const Value order = c.make("order", DType::int32, {60}, Role::input, normal(1), 41);
+    const Value first = c.make("first", DType::int64, {1}, Role::input, constant(3));
+    c.add(Gather{set, order, first, c.tick(), c.out("y", sample.prepend(19))});
+    all.push_back(c.done());
+  }
   CaseBuilder tokens("gather tokens", dtype);
   const Value text = tokens.make("set", DType::uint8, {41, 7}, Role::input, normal(1), 256);
   const Value which = tokens.make("order", DType::int32, {60}, Role::input, normal(1), 41);

@@ -30,6 +30,15 @@ std::unique_ptr<Step> prepare_gather(const Gather& op, ReferenceBinding& binding
       }
     });
   }
+  if (is_float(set.dtype)) {
+    return make_step([=, y = binding.writes(op.y)]() mutable {
+      const auto copy = [&](const auto* all) {
+        for (int64_t i = 0; i < n; ++i) std::copy_n(all + source(i), row, &y[i * row]);
+      };
+      set.dtype == DType::fp64 ? copy(set.as<const double>()) : copy(set.as<const float>());
+      y.store();
+    });
+  }
   return make_step([=, scale = op.scale, shift = op.shift, y = binding.writes(op.y)]() mutable {
     for (int64_t i = 0; i < n; ++i) {
       const uint8_t* from = set.as<uint8_t>() + source(i);
@@ -37,6 +46,11 @@ std::unique_ptr<Step> prepare_gather(const Gather& op, ReferenceBinding& binding
     }
     y.store();
   });
+}
+
+// Only y is computed in doubles: the set, which may be large, is read as it is.
+size_t gather_workspace(const Gather& op) {
+  return is_float(op.y.dtype) ? align_up(size_t(op.y.shape.numel()) * sizeof(double)) : 0;
 }
 
 // Codes are not scaled, and positions outside the image get the code op.shift (padding). An axis of
@@ -82,10 +96,18 @@ KernelTable gather_reference() {
     const bool bytes = op->set.dtype == DType::uint8 && is_float(op->y.dtype);
     const bool numbers = (op->set.dtype == DType::int32 || op->set.dtype == DType::uint8) &&
                          op->y.dtype == DType::int32;
-    if (!bytes && !numbers) {
-      return Cover::no("gathers uint8 to a float type, and uint8 or int32 to int32");
+    const bool floats = op->set.dtype == DType::fp32 && is_float(op->y.dtype);
+    if (!bytes && !numbers && !floats) {
+      return Cover::no("gathers uint8 and fp32 to a float type, and uint8 or int32 to int32");
     }
-    return any.covers(rest);
+    Cover cover = any.covers(rest);
+    cover.workspace = gather_workspace(*op);
+    return cover;
+  };
+  kernel.prepare = [](const Span& span, const Binding& binding) {
+    const auto& op = span.get<Gather>(0);
+    ReferenceBinding with_doubles(binding, gather_workspace(op));
+    return prepare_gather(op, with_doubles);
   };
   return {kernel, reference_kernel(prepare_augment)};
 }

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "ridgeline/cpu/simd/batch.h"
 #include "ridgeline/cpu/simd/kernel.h"
 
@@ -37,14 +39,34 @@ std::unique_ptr<Step> prepare_activation_grad(const Span& span, const Binding& b
 Cover covers_gather(const Rest& rest) {
   const std::string reason = refuses(rest, &Gather::y);
   if (!reason.empty()) return Cover::no(reason);
-  if (rest.get<Gather>(0)->set.dtype != DType::uint8) return Cover::no("gathers uint8 only");
+  const DType set = rest.get<Gather>(0)->set.dtype;
+  if (set != DType::uint8 && set != DType::fp32) return Cover::no("gathers uint8 and fp32 only");
   return Cover::of(1);
+}
+
+// Copies samples of floats. A sample is contiguous in the set and in y.
+template <typename T>
+std::unique_ptr<Step> float_gather(const Gather& op, const Binding& binding) {
+  const int64_t n = op.y.shape[0], features = op.y.shape.numel() / n;
+  return make_step([n, features, set = binding.read(op.set).as<float>(),
+                    order = binding.read(op.order).as<int32_t>(),
+                    first = binding.read(op.first).as<int64_t>(),
+                    tick = binding.read(op.tick).as<int32_t>(), y = binding.write(op.y).as<T>(),
+                    &pool = cpu_runtime(binding.runtime()).pool()] {
+    const int32_t* batch = order + *first + int64_t{*tick} * n;
+    pool.share(n, 1, kLeastElements / features + 1, [&](Range samples) {
+      for (int64_t i = samples.begin; i < samples.end; ++i) {
+        std::copy_n(set + int64_t{batch[i]} * features, features, y + i * features);
+      }
+    });
+  });
 }
 
 std::unique_ptr<Step> prepare_gather(const Span& span, const Binding& binding) {
   const auto& op = span.get<Gather>(0);
   return with_type(op.y.dtype, [&](auto zero) -> std::unique_ptr<Step> {
     using T = decltype(zero);
+    if (op.set.dtype == DType::fp32) return float_gather<T>(op, binding);
     const int64_t n = op.y.shape[0], features = op.y.shape.numel() / n;
     const GatherArgs<T> args{binding.read(op.set).template as<uint8_t>(),
                              nullptr,

@@ -10,6 +10,9 @@ namespace {
 bool gathers_bytes(const Gather& op) {
   return op.set.dtype == DType::uint8 && (is_float(op.y.dtype) || op.y.dtype == DType::int32);
 }
+bool gathers_floats(const Gather& op) {
+  return op.set.dtype == DType::fp32 && is_float(op.y.dtype);
+}
 bool gathers_labels(const Gather& op) {
   return op.set.dtype == DType::int32 && op.y.dtype == DType::int32;
 }
@@ -21,8 +24,9 @@ int64_t sample_size(const Value& value) {
 Cover covers_gather(const Rest& rest) {
   const auto* op = rest.get<Gather>(0);
   if (op == nullptr) return no_such_op(Gather::kName);
-  if (!gathers_bytes(*op) && !gathers_labels(*op)) {
-    return Cover::no("gathers uint8 to a float type or int32, or int32 to int32");
+  if (!gathers_bytes(*op) && !gathers_floats(*op) && !gathers_labels(*op)) {
+    return Cover::no(
+        "gathers uint8 to a float type or int32, fp32 to a float type, int32 to int32");
   }
   return Cover::of(1);
 }
@@ -51,7 +55,11 @@ void add_gather(GatherArgs& args, const Gather& op, const Binding& binding) {
     args.label = binding.write(op.y).as<int32_t>();
     args.label_size = sample_size(op.y);
   } else {
-    args.set = binding.read(op.set).as<uint8_t>();
+    if (gathers_floats(op)) {
+      args.floats = binding.read(op.set).as<float>();
+    } else {
+      args.set = binding.read(op.set).as<uint8_t>();
+    }
     args.y = binding.write(op.y).data;
     args.sample_size = sample_size(op.y);
     args.scale = is_float(op.y.dtype) ? op.scale : 1;

@@ -41,6 +41,24 @@ __global__ void gather_kernel(GatherArgs args) {
   }
 }
 
+// The same for sets of floats, which are rounded to T.
+template <typename T, int kPack>
+__global__ void gather_floats_kernel(GatherArgs args) {
+  const int64_t i = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
+  if (i >= args.n) return;
+  const int64_t source = args.order[*args.first + int64_t(*args.tick) * args.n + i];
+  const auto* from =
+      reinterpret_cast<const Pack<float, kPack>*>(args.floats + source * args.sample_size);
+  auto* to = reinterpret_cast<Pack<T, kPack>*>(static_cast<T*>(args.y) + i * args.sample_size);
+  for (int64_t j = threadIdx.x; j < args.sample_size / kPack; j += blockDim.x) {
+    const Pack<float, kPack> values = from[j];
+    Pack<T, kPack> result;
+#pragma unroll
+    for (int e = 0; e < kPack; ++e) result.values[e] = T(values.values[e]);
+    to[j] = result;
+  }
+}
+
 // One block an image.
 template <typename T>
 __global__ void gather_augment_kernel(AugmentArgs args) {
@@ -73,16 +91,22 @@ bool aligned(const void* p, size_t to) { return reinterpret_cast<uintptr_t>(p) %
 template <typename T>
 cudaError_t launch_gather(const GatherArgs& args, cudaStream_t stream) {
   if (args.n == 0) return cudaSuccess;
-  const bool packed = args.sample_size % 4 == 0 && aligned(args.set, 4) && aligned(args.y, 16);
-  const int64_t along = args.set == nullptr ? args.label_size
-                        : packed            ? args.sample_size / 4
-                                            : args.sample_size;
+  const bool floats = args.floats != nullptr;
+  const bool packed = args.sample_size % 4 == 0 && aligned(args.y, 16) &&
+                      (floats ? aligned(args.floats, 16) : aligned(args.set, 4));
+  const int64_t along = args.set == nullptr && !floats ? args.label_size
+                        : packed                       ? args.sample_size / 4
+                                                       : args.sample_size;
   // As many threads a sample as it has packs, in powers of two, and samples to fill the block.
   int x = 1;
   while (x < kThreads && x < along) x *= 2;
   const dim3 block(x, kThreads / x);
   const auto blocks = unsigned((args.n + block.y - 1) / block.y);
-  if (packed) {
+  if (floats && packed) {
+    gather_floats_kernel<T, 4><<<blocks, block, 0, stream>>>(args);
+  } else if (floats) {
+    gather_floats_kernel<T, 1><<<blocks, block, 0, stream>>>(args);
+  } else if (packed) {
     gather_kernel<T, 4><<<blocks, block, 0, stream>>>(args);
   } else {
     gather_kernel<T, 1><<<blocks, block, 0, stream>>>(args);

@@ -7,9 +7,10 @@
 namespace ridgeline::cuda {
 
 // y[i, j] = set[order[*first + *tick * n + i], j] * scale + shift, and beside it, where `labels` is
-// given, label[i] = labels[the same sample]. To gather labels alone, set and y are null.
+// given, label[i] = labels[the same sample]. To gather labels alone, set, floats and y are null.
 struct GatherArgs {
   const uint8_t* set = nullptr;
+  const float* floats = nullptr;  // in the place of `set`: y = floats[...], not scaled
   void* y = nullptr;
   const int32_t* labels = nullptr;  // [N, label_size]
   int32_t* label = nullptr;

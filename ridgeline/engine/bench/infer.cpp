@@ -29,15 +29,15 @@ Shape sample_shape(const Config& config, const std::filesystem::path& data_dir) 
 }
 
 // Samples of bytes that the network can meet, and labels that nobody reads.
-data::ImageSet random_samples(int64_t samples, const Shape& sample, int64_t below) {
-  data::ImageSet set;
-  set.images = HostTensor(DType::uint8, sample.prepend(samples));
-  set.labels = HostTensor(DType::int32, {samples});
+data::SampleSet random_samples(int64_t samples, const Shape& sample, int64_t below) {
+  data::SampleSet set;
+  set.inputs = HostTensor(DType::uint8, sample.prepend(samples));
+  set.targets = HostTensor(DType::int32, {samples});
   set.classes = 1;
   const Philox random{1, streams::kSample};
-  auto bytes = set.images.span<uint8_t>();
+  auto bytes = set.inputs.span<uint8_t>();
   for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = uint8_t(random.below(uint64_t(below), i));
-  std::ranges::fill(set.labels.span<int32_t>(), 0);
+  std::ranges::fill(set.targets.span<int32_t>(), 0);
   return set;
 }
 

@@ -92,16 +92,16 @@ Config make_config(const Network& network, const RunConfig& run) {
   return config;
 }
 
-data::ImageSet random_set(int64_t samples, uint64_t stream) {
-  data::ImageSet set;
-  set.images = HostTensor(DType::uint8, {samples, 28, 28});
-  set.labels = HostTensor(DType::int32, {samples});
+data::SampleSet random_set(int64_t samples, uint64_t stream) {
+  data::SampleSet set;
+  set.inputs = HostTensor(DType::uint8, {samples, 28, 28});
+  set.targets = HostTensor(DType::int32, {samples});
   set.classes = 10;
   set.name = "random";
   const Philox random{1, stream};
-  auto words = set.images.span<uint8_t>();
+  auto words = set.inputs.span<uint8_t>();
   for (size_t i = 0; i < words.size(); ++i) words[i] = uint8_t(random.word(i));
-  auto labels = set.labels.span<int32_t>();
+  auto labels = set.targets.span<int32_t>();
   for (size_t i = 0; i < labels.size(); ++i)
     labels[i] = int32_t(random.below(10, words.size() + i));
   return set;

@@ -5,17 +5,17 @@
 namespace ridgeline::engine {
 namespace {
 
-data::ImageSet random_part(int64_t samples, const Shape& sample, int classes, int below,
-                           uint64_t stream) {
-  data::ImageSet set;
-  set.images = HostTensor(DType::uint8, sample.prepend(samples));
-  set.labels = HostTensor(DType::int32, {samples});
+data::SampleSet random_part(int64_t samples, const Shape& sample, int classes, int below,
+                            uint64_t stream) {
+  data::SampleSet set;
+  set.inputs = HostTensor(DType::uint8, sample.prepend(samples));
+  set.targets = HostTensor(DType::int32, {samples});
   set.classes = classes;
   set.name = "random";
   const Philox random{1, stream};
-  auto words = set.images.span<uint8_t>();
+  auto words = set.inputs.span<uint8_t>();
   for (size_t i = 0; i < words.size(); ++i) words[i] = uint8_t(random.word(i) % uint32_t(below));
-  auto labels = set.labels.span<int32_t>();
+  auto labels = set.targets.span<int32_t>();
   for (size_t i = 0; i < labels.size(); ++i) {
     labels[i] = int32_t(random.below(uint64_t(classes), words.size() + i));
   }

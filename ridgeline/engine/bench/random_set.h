@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "ridgeline/data/image_set.h"
+#include "ridgeline/data/sample_set.h"
 
 namespace ridgeline::engine {
 

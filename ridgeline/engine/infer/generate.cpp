@@ -48,7 +48,7 @@ class Speaker {
     const auto bind = [&](const Value& value, const DeviceBuffer& memory) {
       shared[value.id] = {memory.data(), value.dtype, value.shape, machine_.device()};
     };
-    bind(lowered_.images, code_);
+    bind(lowered_.inputs, code_);
     bind(lowered_.order, order_);
     machine_.runtime().clear(order_.data(), order_.size());
     runner_ = std::make_unique<Runner>(machine_, lowered_, shared);

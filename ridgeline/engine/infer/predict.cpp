@@ -25,14 +25,14 @@ Predictor::Predictor(Machine& machine, const Config& config, const nn::Model& mo
     : machine_(machine),
       lowered_(lower_inference(config, model, scaling, classes, batch, answer)),
       weights_(machine_.runtime(), model, lowered_),
-      images_(machine_.runtime(), size_t(size_of(lowered_.images))),
+      images_(machine_.runtime(), size_t(size_of(lowered_.inputs))),
       order_(machine_.runtime(), size_t(size_of(lowered_.order))) {
   Externals shared;
   weights_.bind(lowered_, shared);
   const auto bind = [&](const Value& value, const DeviceBuffer& memory) {
     shared[value.id] = {memory.data(), value.dtype, value.shape, machine_.device()};
   };
-  bind(lowered_.images, images_);
+  bind(lowered_.inputs, images_);
   bind(lowered_.order, order_);
   std::vector<int32_t> order(size_t(lowered_.order.shape.numel()));
   std::iota(order.begin(), order.end(), 0);

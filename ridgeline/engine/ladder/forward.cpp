@@ -58,8 +58,8 @@ nn::Model initial_model(const RungWork& work) {
 
 // The samples of this process: all of them, or its equal share.
 std::span<const uint8_t> samples_of(const RungWork& work, int64_t batch) {
-  const data::ImageSet& samples = work.set->train;
-  const auto bytes = samples.images.span<const uint8_t>();
+  const data::SampleSet& samples = work.set->train;
+  const auto bytes = samples.inputs.span<const uint8_t>();
   const Communicator* ranks = work.ranks();
   const Range part =
       ranks != nullptr ? split(batch, ranks->rank(), ranks->size()) : Range{0, batch};

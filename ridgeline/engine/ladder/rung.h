@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ridgeline/data/image_set.h"
+#include "ridgeline/data/sample_set.h"
 #include "ridgeline/engine/ladder/ladder.h"
 #include "ridgeline/engine/machine.h"
 #include "ridgeline/engine/runner.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "ridgeline/data/image_set.h"
+#include "ridgeline/data/sample_set.h"
 #include "ridgeline/engine/config.h"
 
 namespace ridgeline::engine {

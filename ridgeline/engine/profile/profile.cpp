@@ -185,7 +185,7 @@ Profile profile_ladder(const Ladder& ladder, const Config& config, const Profile
   model.initialise(config.train.seed);
   const data::Scaling scaling = scaling_for(config.data.scale, set->train);
   return profile_inference({ladder.name, config, model, scaling, ladder.classes},
-                           set->train.images.span<const uint8_t>(), options);
+                           set->train.inputs.span<const uint8_t>(), options);
 }
 
 }  // namespace ridgeline::engine

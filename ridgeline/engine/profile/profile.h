@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ridgeline/core/device_trace.h"
-#include "ridgeline/data/image_set.h"
+#include "ridgeline/data/sample_set.h"
 #include "ridgeline/engine/ladder/ladder.h"
 #include "ridgeline/engine/model_io.h"
 #include "ridgeline/engine/mpi_info.h"

@@ -15,12 +15,12 @@ constexpr int kMostClasses = 64;  // a matrix of more is no longer looked at
 constexpr size_t kPairs = 6, kImages = 4;
 constexpr int64_t kBatch = 256;
 
-std::vector<int32_t> predict(Trainer& trainer, const data::ImageSet& set) {
+std::vector<int32_t> predict(Trainer& trainer, const data::SampleSet& set) {
   const int64_t batch = std::min(kBatch, set.size()), features = set.features();
   Predictor predictor(trainer.machine(), trainer.config(), trainer.model(), trainer.scaling(),
                       set.classes, batch);
   const int64_t classes = trainer.model().output().numel();
-  const auto samples = set.images.span<const uint8_t>();
+  const auto samples = set.inputs.span<const uint8_t>();
   std::vector<int32_t> given;
   for (int64_t begin = 0; begin < set.size(); begin += batch) {
     const int64_t count = std::min(batch, set.size() - begin);
@@ -60,21 +60,21 @@ std::vector<Confusion::Pair> Confusion::worst(size_t most) const {
   return pairs;
 }
 
-Confusion confusion_of(const std::vector<int32_t>& given, const data::ImageSet& set) {
+Confusion confusion_of(const std::vector<int32_t>& given, const data::SampleSet& set) {
   Confusion confusion;
   const auto classes = size_t(set.classes);
   confusion.counts.assign(classes, std::vector<int64_t>(classes));
-  const auto labels = set.labels.span<const int32_t>();
+  const auto labels = set.targets.span<const int32_t>();
   for (size_t i = 0; i < given.size(); ++i) ++confusion.counts[size_t(labels[i])][size_t(given[i])];
   confusion.given = given;
   return confusion;
 }
 
-std::string samples_html(const Confusion& confusion, const data::ImageSet& set) {
+std::string samples_html(const Confusion& confusion, const data::SampleSet& set) {
   const auto [height, width] = image_extent(set.sample_shape());
   if (height == 0) return {};
-  const auto labels = set.labels.span<const int32_t>();
-  const auto samples = set.images.span<const uint8_t>();
+  const auto labels = set.targets.span<const int32_t>();
+  const auto samples = set.inputs.span<const uint8_t>();
   std::string html;
   for (const Confusion::Pair& pair : confusion.worst(kPairs)) {
     html += fmt::format("<div class=\"pair\">{} taken for {}, {} times<br>", pair.truth, pair.given,
@@ -103,8 +103,9 @@ std::pair<int, int> image_extent(const Shape& sample) {
 }
 
 std::string confusions_html(Trainer& trainer) {
-  const data::ImageSet& set = trainer.set().test;
-  if (set.classes > kMostClasses || set.images.view().dtype != DType::uint8) return {};
+  const data::SampleSet& set = trainer.set().test;
+  if (set.has_values() || set.classes > kMostClasses || set.inputs.view().dtype != DType::uint8)
+    return {};
   const Confusion confusion = confusion_of(predict(trainer, set), set);
   return prof::confusion_html(confusion.counts) + samples_html(confusion, set);
 }

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "ridgeline/data/image_set.h"
+#include "ridgeline/data/sample_set.h"
 
 namespace ridgeline::engine {
 

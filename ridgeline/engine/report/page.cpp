@@ -157,9 +157,13 @@ class ReportObserver final : public TrainObserver {
         fmt::format("{}, {}, batch {}, {} steps, seed {}", report.device, report.precision,
                     trainer.config().train.batch, report.steps, trainer.config().train.seed));
     page.section("Summary", summary_html(report));
-    page.section("Loss and accuracy",
-                 chart_html(curve("loss", &TrainPoint::loss, &EvalPoint::loss)) +
-                     chart_html(curve("accuracy", &TrainPoint::accuracy, &EvalPoint::accuracy)));
+    const std::string loss = chart_html(curve("loss", &TrainPoint::loss, &EvalPoint::loss));
+    if (trainer.set().train.has_values()) {
+      page.section("Loss", loss);
+    } else {
+      page.section("Loss and accuracy", loss + chart_html(curve("accuracy", &TrainPoint::accuracy,
+                                                                &EvalPoint::accuracy)));
+    }
     page.section("Timeline of the run", chart_html(prof::timeline_svg(timeline_)));
     // Whoever stops a run wants it to end.
     if (report.stopped_by == 0) {
@@ -190,8 +194,10 @@ class ReportObserver final : public TrainObserver {
   static std::string summary_html(const TrainReport& report) {
     std::vector<std::pair<std::string, std::string>> figures;
     if (report.stopped_by == 0) {
-      figures = {{percent(report.test.accuracy, 2), "accuracy on the test set"},
-                 {fmt::format("{:.4f}", report.test.loss), "test loss"}};
+      if (!std::isnan(report.test.accuracy)) {
+        figures.push_back({percent(report.test.accuracy, 2), "accuracy on the test set"});
+      }
+      figures.push_back({fmt::format("{:.4f}", report.test.loss), "test loss"});
     } else {
       figures = {{fmt::format("step {}", report.steps), "stopped by a signal"}};
     }

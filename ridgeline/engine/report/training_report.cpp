@@ -11,9 +11,7 @@ namespace ridgeline::engine {
 
 nlohmann::json to_json(const TrainReport& report) {
   nlohmann::json json = {
-      {"accuracy", report.test.accuracy},
       {"loss", report.test.loss},
-      {"train_accuracy", report.train_accuracy},
       {"train_loss", report.train_loss},
       {"steps", report.steps},
       {"steps_here", report.steps_here},
@@ -49,6 +47,10 @@ nlohmann::json to_json(const TrainReport& report) {
       {"rank_train_seconds", report.rank_seconds},
       {"rank_blocked_seconds", report.rank_blocked_seconds},
       {"stopped_by", report.stopped_by}};
+  if (!std::isnan(report.test.accuracy)) {
+    json["accuracy"] = report.test.accuracy;
+    json["train_accuracy"] = report.train_accuracy;
+  }
   if (report.ranks > 1) {
     json["network"] = {{"mpi", to_json(report.mpi)},
                        {"bandwidth", report.network.bandwidth},
@@ -78,7 +80,10 @@ nlohmann::json to_json(const TrainReport& report) {
 
 std::string summary(const TrainReport& report) {
   std::string text;
-  if (report.stopped_by == 0) {
+  if (report.stopped_by == 0 && std::isnan(report.test.accuracy)) {
+    text += fmt::format("loss       {:.6g} of {} test samples\n", report.test.loss,
+                        report.test.targets);
+  } else if (report.stopped_by == 0) {
     const bool sequences = report.test.targets > report.test.samples;
     text += fmt::format(
         "accuracy   {:.2f} % of {} test {} (loss {:.4f}{})\n", 100 * report.test.accuracy,

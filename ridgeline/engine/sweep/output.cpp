@@ -80,7 +80,8 @@ std::string to_table(const Sweep& sweep) {
       row.push_back("diverged");
       row.resize(rows.front().size());
     } else {
-      row.push_back(fmt::format("{:.2f}", 100 * point.report.test.accuracy));
+      const double accuracy = point.report.test.accuracy;
+      row.push_back(std::isnan(accuracy) ? "-" : fmt::format("{:.2f}", 100 * accuracy));
       row.push_back(fmt::format("{:.4f}", point.report.test.loss));
       row.push_back(fmt::format("{:.4f}", point.report.train_loss));
       row.push_back(fmt::format("{:.1f}", 1e6 * point.report.seconds_per_step()));

@@ -55,9 +55,10 @@ class MetricsFile final : public TrainObserver {
  private:
   template <typename Point>
   static std::string head(const char* event, const Point& point) {
-    return fmt::format(
-        "{{\"event\":\"{}\",\"step\":{},\"epoch\":{:.6g},\"loss\":{},\"accuracy\":{:.6g}", event,
-        point.step, point.epoch, json_number(point.loss), point.accuracy);
+    std::string text = fmt::format("{{\"event\":\"{}\",\"step\":{},\"epoch\":{:.6g},\"loss\":{}",
+                                   event, point.step, point.epoch, json_number(point.loss));
+    if (!std::isnan(point.accuracy)) text += fmt::format(",\"accuracy\":{:.6g}", point.accuracy);
+    return text;
   }
   void finish(const std::string& line, double seconds) {
     folder_.append_metrics(line + fmt::format(",\"seconds\":{:.6g}}}", seconds));
@@ -80,9 +81,9 @@ class TensorBoard final : public TrainObserver {
   void logged(const TrainPoint& point) override {
     std::vector<prof::EventFile::Scalar> values{
         {"loss/train", point.loss},
-        {"accuracy/train", point.accuracy},
         {"learning_rate", point.lr},
         {"speed/inputs_per_second", point.inputs_per_second}};
+    if (!std::isnan(point.accuracy)) values.push_back({"accuracy/train", point.accuracy});
     if (point.gradient_norm) values.push_back({"gradient_norm", *point.gradient_norm});
     if (point.limit_fraction) {
       values.push_back({"speed/fraction_of_the_limit", *point.limit_fraction});
@@ -91,8 +92,8 @@ class TensorBoard final : public TrainObserver {
   }
 
   void evaluated(const EvalPoint& point, Trainer& trainer) override {
-    const prof::EventFile::Scalar values[] = {{"loss/test", point.loss},
-                                              {"accuracy/test", point.accuracy}};
+    std::vector<prof::EventFile::Scalar> values{{"loss/test", point.loss}};
+    if (!std::isnan(point.accuracy)) values.push_back({"accuracy/test", point.accuracy});
     file_->scalars(point.step, values);
     put_weights(trainer);
   }

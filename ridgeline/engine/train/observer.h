@@ -14,7 +14,7 @@ struct TrainReport;
 struct TrainPoint {
   int64_t step = 0;  // steps made
   double epoch = 0;
-  double loss = 0, accuracy = 0;
+  double loss = 0, accuracy = 0;        // accuracy: NaN if the targets are values
   double lr = 0;                        // of the last step
   std::optional<double> gradient_norm;  // of the last step, where clipping computes it
   std::optional<double> loss_scale;     // at this moment, of a run that has one
@@ -27,7 +27,7 @@ struct TrainPoint {
 struct EvalPoint {
   int64_t step = 0;
   double epoch = 0;
-  double loss = 0, accuracy = 0;
+  double loss = 0, accuracy = 0;  // as in TrainPoint
   double seconds = 0;
 };
 

@@ -3,7 +3,7 @@
 namespace ridgeline::engine {
 namespace {
 
-const data::ImageSet& resident(const Trainer& trainer) {
+const data::SampleSet& resident(const Trainer& trainer) {
   if (trainer.streams_data()) {
     throw_error(
         ErrorKind::usage,

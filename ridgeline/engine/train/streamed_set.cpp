@@ -8,16 +8,16 @@
 
 namespace ridgeline::engine {
 
-StreamedSet::StreamedSet(Runtime& runtime, const data::ImageSet& set, int64_t window,
+StreamedSet::StreamedSet(Runtime& runtime, const data::SampleSet& set, int64_t window,
                          const Augmentation& augmentation)
     : runtime_(runtime),
       set_(set),
       window_(window),
       augmentation_(augmentation),
-      image_bytes_(set.images.view().bytes() / size_t(set.size())),
-      label_bytes_(set.labels.view().bytes() / size_t(set.size())),
-      labels_at_(align_up(image_bytes_ * size_t(window), 256)),
-      device_(runtime, labels_at_ + label_bytes_ * size_t(window)),
+      input_bytes_(set.inputs.view().bytes() / size_t(set.size())),
+      target_bytes_(set.targets.view().bytes() / size_t(set.size())),
+      targets_at_(align_up(input_bytes_ * size_t(window), 256)),
+      device_(runtime, targets_at_ + target_bytes_ * size_t(window)),
       iota_(runtime, size_t(window) * sizeof(int32_t)),
       uploader_(make_uploader(runtime, device_.size())) {
   std::vector<int32_t> order(static_cast<size_t>(window));
@@ -31,10 +31,11 @@ void StreamedSet::set_order(std::vector<int32_t> order, int64_t epoch) {
   sent_first_ = -1;
 }
 
-void StreamedSet::put_image(int64_t sample, uint8_t* to) const {
-  const uint8_t* from = set_.images.span<const uint8_t>().data() + size_t(sample) * image_bytes_;
+void StreamedSet::put_input(int64_t sample, uint8_t* to) const {
+  const auto* from =
+      static_cast<const uint8_t*>(set_.inputs.view().data) + size_t(sample) * input_bytes_;
   if (augmentation_.shift == 0 && !augmentation_.flip) {
-    std::memcpy(to, from, image_bytes_);
+    std::memcpy(to, from, input_bytes_);
     return;
   }
   const Shape shape = set_.sample_shape();
@@ -44,7 +45,7 @@ void StreamedSet::put_image(int64_t sample, uint8_t* to) const {
       Augmentation::draw(augmentation_.seed, augmentation_.shift, augmentation_.flip,
                          uint64_t(epoch_), uint64_t(sample));
   const uint8_t outside = set_.codes > 0 ? uint8_t(set_.codes - 1) : uint8_t(0);
-  for (size_t plane = 0; plane < image_bytes_; plane += size_t(height * width)) {
+  for (size_t plane = 0; plane < input_bytes_; plane += size_t(height * width)) {
     for (int64_t p = 0; p < height; ++p) {
       for (int64_t q = 0; q < width; ++q) {
         const int64_t y = p - down, x = (flip ? width - 1 - q : q) - right;
@@ -57,13 +58,13 @@ void StreamedSet::put_image(int64_t sample, uint8_t* to) const {
 
 void StreamedSet::prefetch(int64_t first, int64_t count) {
   const std::span<std::byte> block = uploader_->block();
-  const auto* labels = static_cast<const std::byte*>(set_.labels.view().data);
-  auto* images = reinterpret_cast<uint8_t*>(block.data());
+  const auto* targets = static_cast<const std::byte*>(set_.targets.view().data);
+  auto* inputs = reinterpret_cast<uint8_t*>(block.data());
   for (int64_t i = 0; i < count; ++i) {
     const int64_t sample = order_[size_t(first + i)];
-    put_image(sample, images + size_t(i) * image_bytes_);
-    std::memcpy(block.data() + labels_at_ + size_t(i) * label_bytes_,
-                labels + size_t(sample) * label_bytes_, label_bytes_);
+    put_input(sample, inputs + size_t(i) * input_bytes_);
+    std::memcpy(block.data() + targets_at_ + size_t(i) * target_bytes_,
+                targets + size_t(sample) * target_bytes_, target_bytes_);
   }
   uploader_->send();
   sent_first_ = first;
@@ -79,17 +80,17 @@ void StreamedSet::bind(const nn::Lowered& lowered, Externals& externals) const {
   const auto add = [&](const Value& value, std::byte* memory) {
     if (value) externals[value.id] = {memory, value.dtype, value.shape, runtime_.device()};
   };
-  add(lowered.images, device_.data());
-  add(lowered.labels, device_.data() + labels_at_);
+  add(lowered.inputs, device_.data());
+  add(lowered.targets, device_.data() + targets_at_);
   add(lowered.order, iota_.data());
 }
 
-bool better_streamed(const Runtime& runtime, const data::ImageSet& set,
+bool better_streamed(const Runtime& runtime, const data::SampleSet& set,
                      std::optional<bool> resident) {
   if (resident) return !*resident;
   if (runtime.device().kind == DeviceKind::cpu) return false;  // it is in its memory already
   // Weights, activations and the test set want room too.
-  return 2 * (set.images.view().bytes() + set.labels.view().bytes()) > free_memory(runtime);
+  return 2 * (set.inputs.view().bytes() + set.targets.view().bytes()) > free_memory(runtime);
 }
 
 }  // namespace ridgeline::engine

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "ridgeline/core/uploader.h"
-#include "ridgeline/data/image_set.h"
+#include "ridgeline/data/sample_set.h"
 #include "ridgeline/nn/lower.h"
 #include "ridgeline/ops/augmentation.h"
 #include "ridgeline/plan/plan.h"
@@ -16,7 +16,7 @@ namespace ridgeline::engine {
 class StreamedSet {
  public:
   // `window` is the most samples that one launch gathers. The set must outlive this.
-  StreamedSet(Runtime& runtime, const data::ImageSet& set, int64_t window,
+  StreamedSet(Runtime& runtime, const data::SampleSet& set, int64_t window,
               const Augmentation& augmentation);
 
   void set_order(std::vector<int32_t> order, int64_t epoch);
@@ -29,14 +29,14 @@ class StreamedSet {
   int64_t window() const { return window_; }
 
  private:
-  void put_image(int64_t sample, uint8_t* to) const;
+  void put_input(int64_t sample, uint8_t* to) const;
 
   Runtime& runtime_;
-  const data::ImageSet& set_;
+  const data::SampleSet& set_;
   int64_t window_;
   Augmentation augmentation_;
-  size_t image_bytes_, label_bytes_;  // of a sample
-  size_t labels_at_;                  // in a window, behind the images
+  size_t input_bytes_, target_bytes_;  // of a sample
+  size_t targets_at_;                  // in a window, behind the inputs
   DeviceBuffer device_, iota_;
   std::unique_ptr<Uploader> uploader_;
   std::vector<int32_t> order_;
@@ -45,7 +45,7 @@ class StreamedSet {
 };
 
 // Whether the set is better streamed: asked for, or too large for what the device has free.
-bool better_streamed(const Runtime& runtime, const data::ImageSet& set,
+bool better_streamed(const Runtime& runtime, const data::SampleSet& set,
                      std::optional<bool> resident);
 
 }  // namespace ridgeline::engine

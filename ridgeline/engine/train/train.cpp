@@ -84,9 +84,11 @@ void TrainRun::read_results(int64_t before) {
           fmt::format("the loss was not finite at step {}, and is again", bad_since_));
       bad_since_ = 0;
     }
-    const int64_t targets = trainer_->last_batch() * trainer_->set().train.targets();
-    epoch_.add(losses[i], corrects.empty() ? 0 : corrects[i], targets);
-    since_log_.add(losses[i], corrects.empty() ? 0 : corrects[i], targets);
+    const int64_t targets = trainer_->last_batch() * trainer_->set().train.targets_per_sample();
+    for (Tally* tally : {&epoch_, &since_log_}) {
+      corrects.empty() ? tally->add(losses[i], targets)
+                       : tally->add(losses[i], targets, corrects[i]);
+    }
   }
 }
 

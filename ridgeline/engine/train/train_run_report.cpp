@@ -95,12 +95,12 @@ void TrainRun::evaluate() {
   // A run may be resumed with fewer epochs than it has made.
   std::string text =
       fmt::format("epoch {}/{}  step {}", epoch, std::max(epoch, config_.train.epochs), step);
-  if (epoch_.targets > 0) {
-    text += fmt::format("  train loss {:.4f} accuracy {:.2f} %", epoch_.mean_loss(),
-                        100 * epoch_.accuracy());
-  }
-  text += fmt::format("  test loss {:.4f} accuracy {:.2f} %", report_.test.loss,
-                      100 * report_.test.accuracy);
+  const auto add = [&](const char* part, double loss, double accuracy) {
+    text += fmt::format("  {} loss {:.4f}", part, loss);
+    if (!std::isnan(accuracy)) text += fmt::format(" accuracy {:.2f} %", 100 * accuracy);
+  };
+  if (epoch_.targets > 0) add("train", epoch_.mean_loss(), epoch_.accuracy());
+  add("test", report_.test.loss, report_.test.accuracy);
   const bool language = trainer_->set().train.streams > 0;
   if (language) text += fmt::format("  perplexity {:.3f}", std::exp(report_.test.loss));
   if (samples_here_ > 0) {

@@ -161,12 +161,12 @@ void TrainRun::announce() {
   const char* sample = set.train.streams > 0 ? "character" : config_.data.text ? "text" : "image";
   // Labelled texts are named by their file, which may be a part of the published one.
   const std::string& data_name = config_.data.text ? set.train.name : config_.data.name;
-  progress_.line(
-      fmt::format("{}: {} to train on, {} to test on; {}; {}{}, {}, {}", data_name,
-                  counted(set.train.size() * set.train.targets(), sample),
-                  set.test.size() * set.test.targets(), counted(report_.parameters, "weight"),
-                  ranks_ != nullptr ? fmt::format("{} ranks, each ", report_.ranks) : "",
-                  report_.device, counted(report_.threads, "thread"), report_.precision));
+  progress_.line(fmt::format(
+      "{}: {} to train on, {} to test on; {}; {}{}, {}, {}", data_name,
+      counted(set.train.size() * set.train.targets_per_sample(), sample),
+      set.test.size() * set.test.targets_per_sample(), counted(report_.parameters, "weight"),
+      ranks_ != nullptr ? fmt::format("{} ranks, each ", report_.ranks) : "", report_.device,
+      counted(report_.threads, "thread"), report_.precision));
   progress_.line(fmt::format(
       "plan of {} ({}); memory {}B (live at once {}B, without reuse {}B); ready in {} (tuning "
       "{})",

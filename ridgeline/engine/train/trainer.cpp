@@ -16,6 +16,7 @@ nn::Model initial_model(const Config& config, const data::DataSet& set) {
   nn::Model model = config.build_model(set.train.sample_shape());
   check_outputs(model, set.train, config.data.name);
   check_codes(model, set.test, config.data.name + " (test)");
+  if (set.validation) check_codes(model, *set.validation, config.data.name + " (validation)");
   model.initialise(config.train.seed);
   return model;
 }
@@ -111,7 +112,8 @@ int64_t Trainer::launch_steps() const {
   if (streams_) {
     // Three windows of the data are on the device, and two in pinned memory.
     constexpr int64_t kMostBytes = int64_t{64} << 20;
-    most = std::min(most, kMostBytes / (batch * set_->train.features()));
+    const auto bytes = int64_t(set_->train.inputs.view().bytes()) / set_->train.size();
+    most = std::min(most, kMostBytes / (batch * bytes));
   }
   return std::clamp<int64_t>(full, 1, std::max<int64_t>(1, most));
 }

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "ridgeline/data/batches.h"
-#include "ridgeline/data/image_set.h"
+#include "ridgeline/data/sample_set.h"
 #include "ridgeline/engine/evaluate.h"
 #include "ridgeline/engine/train/kernel_names.h"
 #include "ridgeline/engine/train/streamed_set.h"

@@ -1,4 +1,4 @@
-#include "ridgeline/data/image_set.h"
+#include "ridgeline/data/sample_set.h"
 
 #include "tests/data/files.h"
 
@@ -22,24 +22,24 @@ class ImageSetTest : public ::testing::Test {
 };
 
 TEST_F(ImageSetTest, LoadsAPair) {
-  const ImageSet set = load_pair(images(3), labels({"\2\0\1", 3}), "tiny");
+  const SampleSet set = load_pair(images(3), labels({"\2\0\1", 3}), "tiny");
   EXPECT_EQ(set.size(), 3);
   EXPECT_EQ(set.classes, 3);
   EXPECT_EQ(set.name, "tiny");
   EXPECT_EQ(set.sample_shape(), (Shape{2, 2}));
   EXPECT_EQ(set.features(), 4);
-  EXPECT_EQ(set.images.view().dtype, DType::uint8);
-  EXPECT_EQ(set.labels.view().dtype, DType::int32);
-  const auto values = set.labels.span<int32_t>();
+  EXPECT_EQ(set.inputs.view().dtype, DType::uint8);
+  EXPECT_EQ(set.targets.view().dtype, DType::int32);
+  const auto values = set.targets.span<int32_t>();
   EXPECT_EQ(std::vector<int32_t>(values.begin(), values.end()), (std::vector<int32_t>{2, 0, 1}));
 }
 
 TEST_F(ImageSetTest, TakesLabelsOf32Bits) {
   const fs::path wide =
       write_file(folder_ / "wide", idx_header(0x0c, {2}) + big_endian(300) + big_endian(7));
-  const ImageSet set = load_pair(images(2), wide, "wide");
+  const SampleSet set = load_pair(images(2), wide, "wide");
   EXPECT_EQ(set.classes, 301);
-  EXPECT_EQ(set.labels.span<int32_t>()[0], 300);
+  EXPECT_EQ(set.targets.span<int32_t>()[0], 300);
 }
 
 TEST_F(ImageSetTest, RefusesCountsThatDiffer) {
@@ -92,8 +92,8 @@ TEST_F(ImageSetTest, LoadsAFolderWhole) {
   EXPECT_EQ(set.test.size(), 4);
   EXPECT_EQ(set.train.classes, 3);
   EXPECT_EQ(set.test.classes, 3);
-  EXPECT_EQ(set.train.images.view().shape, (Shape{7, 3, 2}));
-  EXPECT_EQ(set.train.images.span<uint8_t>()[7], 8);  // image 1, pixel 1
+  EXPECT_EQ(set.train.inputs.view().shape, (Shape{7, 3, 2}));
+  EXPECT_EQ(set.train.inputs.span<uint8_t>()[7], 8);  // image 1, pixel 1
   EXPECT_NE(set.train.hash, set.test.hash);
 }
 

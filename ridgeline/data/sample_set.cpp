@@ -1,4 +1,4 @@
-#include "ridgeline/data/image_set.h"
+#include "ridgeline/data/sample_set.h"
 
 #include <algorithm>
 #include <cstring>
@@ -106,28 +106,28 @@ std::optional<std::filesystem::path> find_spelling(const std::filesystem::path& 
   return std::nullopt;
 }
 
-uint64_t hash_of(const ImageSet& set) {
-  return hash_tensor(hash_tensor(uint64_t(set.classes), set.images.view()), set.labels.view());
+uint64_t hash_of(const SampleSet& set) {
+  return hash_tensor(hash_tensor(uint64_t(set.classes), set.inputs.view()), set.targets.view());
 }
 
-ImageSet load_pair(const std::filesystem::path& images, const std::filesystem::path& labels,
-                   std::string name, int classes) {
-  ImageSet set;
-  set.images = read_images(images);
-  set.labels = read_labels(labels);
-  if (set.images.view().shape[0] != set.size()) {
+SampleSet load_pair(const std::filesystem::path& images, const std::filesystem::path& labels,
+                    std::string name, int classes) {
+  SampleSet set;
+  set.inputs = read_images(images);
+  set.targets = read_labels(labels);
+  if (set.inputs.view().shape[0] != set.size()) {
     throw_error(ErrorKind::data, "{} holds {}, but {} holds {}; they are not of the same set",
-                images.string(), counted(set.images.view().shape[0], "image"), labels.string(),
+                images.string(), counted(set.inputs.view().shape[0], "image"), labels.string(),
                 counted(set.size(), "label"));
   }
-  set.classes = check_labels(set.labels.span<int32_t>(), classes, labels.string());
+  set.classes = check_labels(set.targets.span<int32_t>(), classes, labels.string());
   set.name = std::move(name);
   set.hash = hash_of(set);
   return set;
 }
 
-ImageSet load_folder_part(const std::filesystem::path& folder, Part part, std::string name,
-                          int classes) {
+SampleSet load_folder_part(const std::filesystem::path& folder, Part part, std::string name,
+                           int classes) {
   return load_pair(require_file(folder, images_file(part)), require_file(folder, labels_file(part)),
                    std::move(name), classes);
 }

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "ridgeline/core/buffer.h"
+
+namespace ridgeline::data {
+
+// Samples with what a model learns to say of them, resident in host memory. Inputs are bytes
+// (images, or texts as codes), which the gather scales to floats, or floats that are prepared
+// already. Targets are classes, or values: numbers to come near to, or 0 and 1 for each of several
+// labels.
+struct SampleSet {
+  HostTensor inputs;   // uint8 or fp32 [n, sample...], n >= 1
+  HostTensor targets;  // int32 [n], or [n, timesteps], each in [0, classes); or fp32 [n, outputs]
+  int classes = 0;     // 0 if the targets are values
+  // A text for a language model: batches of this many samples, taken in order, continue one another
+  // sample by sample. 0: samples that have nothing to do with one another.
+  int64_t streams = 0;
+  std::string symbols{};  // of such a text, by code
+  int64_t codes = 0;  // of texts to classify: bytes are codes in [0, codes); 0: of anything else
+  std::string name;
+  uint64_t hash = 0;  // of shapes, inputs and targets: equal sets, equal hashes. Not cryptographic
+
+  int64_t size() const { return targets.view().shape[0]; }
+  bool has_values() const { return is_float(targets.view().dtype); }  // as targets, not classes
+  // The targets of a sample: one class, or one a timestep. The values of a sample are one target.
+  int64_t targets_per_sample() const { return has_values() ? 1 : targets.view().numel() / size(); }
+  // What a model must give for each target: a number for each class, or for each value.
+  int64_t outputs() const { return has_values() ? targets.view().numel() / size() : classes; }
+  Shape sample_shape() const { return inputs.view().shape.drop_front(); }
+  int64_t features() const { return sample_shape().numel(); }
+};
+
+struct DataSet {
+  SampleSet train, test;
+  std::optional<SampleSet> validation{};
+};
+
+// Computes what SampleSet::hash holds.
+uint64_t hash_of(const SampleSet& set);
+
+enum class Part { train, test };
+
+// `classes` 0: one more than the largest label. Throws data when the counts differ, a label lies
+// outside the classes, or the files are not what they should be.
+SampleSet load_pair(const std::filesystem::path& images, const std::filesystem::path& labels,
+                    std::string name, int classes = 0);
+
+// From a folder with the four customary files (train-images-idx3-ubyte and so on, with or without
+// .gz, with "-idx" or ".idx").
+SampleSet load_folder_part(const std::filesystem::path& folder, Part part, std::string name,
+                           int classes = 0);
+DataSet load_folder(const std::filesystem::path& folder, std::string name, int classes = 0);
+
+// The canonical names, without .gz.
+std::string_view images_file(Part part);
+std::string_view labels_file(Part part);
+
+// The file in `folder` that goes by the canonical name `name` (".gz" in it does not matter), in any
+// of its spellings.
+std::optional<std::filesystem::path> find_spelling(const std::filesystem::path& folder,
+                                                   std::string_view name);
+
+}  // namespace ridgeline::data
