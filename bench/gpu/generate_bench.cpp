@@ -16,7 +16,7 @@
 
 #include "ridgeline/cuda/error.h"
 #include "ridgeline/cuda/generate/compile.h"
-#include "ridgeline/cuda/generate/kernel.h"
+#include "ridgeline/cuda/generate/gpu_function.h"
 #include "ridgeline/cuda/generate/source.h"
 #include "tests/support/training_net.h"
 
@@ -149,7 +149,7 @@ class Memory {
   void* barrier_ = nullptr;
 };
 
-double time_net(const Made& made, const Kernel& kernel, Memory& memory) {
+double time_net(const Made& made, const GpuFunction& function, Memory& memory) {
   void* space = nullptr;
   cuda::check(cudaMalloc(&space, made.source.workspace_bytes), "workspace");
   Args args{};
@@ -164,7 +164,7 @@ double time_net(const Made& made, const Kernel& kernel, Memory& memory) {
   for (int pass = 0; pass < 5; ++pass) {
     cuda::check(cudaMemset(memory[made.net.tick->tick], 0, 4), "tick");
     cudaEventRecord(begin);
-    kernel.launch(args, nullptr);
+    function.launch(args, nullptr);
     cudaEventRecord(end);
     cuda::check(cudaEventSynchronize(end), "a launch");
     float ms = 0;
@@ -202,14 +202,15 @@ void time_all(const char* word, bool all, bool warm) {
         if (all && made->schedule.cycles > 4e5) continue;
         const Compiled compiled = compile_or_take(made->source.text, "sm_90a");
         if (warm) continue;
-        const Kernel kernel(compiled.code, made->source);
+        const GpuFunction function(compiled.code, made->source);
         if (memory == nullptr) memory = std::make_unique<Memory>(made->c);
-        const double us = time_net(*made, kernel, *memory);
+        const double us = time_net(*made, function, *memory);
         fmt::print(
             "{} {} {:.2f} us (est {:.2f}), compiled in {:.2f} s, {} registers, {} spilled, {} "
             "shared; {}\n",
-            net.name, name, us, made->schedule.cycles / 1755, compiled.seconds, kernel.registers(),
-            kernel.local_bytes(), made->source.shared_bytes, describe(*made));
+            net.name, name, us, made->schedule.cycles / 1755, compiled.seconds,
+            function.registers(), function.local_bytes(), made->source.shared_bytes,
+            describe(*made));
         std::fflush(stdout);
       }
     }
@@ -256,7 +257,7 @@ void stamp_net(const char* word, Precision precision, int chain) {
     const size_t offset = made->source.workspace_bytes;
     made->source.text = with_stamps(made->source.text, offset, labels);
     const Compiled compiled = compile_or_take(made->source.text, "sm_90a");
-    const Kernel kernel(compiled.code, made->source);
+    const GpuFunction function(compiled.code, made->source);
     Memory memory(made->c);
     char* space = nullptr;
     const int blocks = made->source.blocks;
@@ -271,7 +272,7 @@ void stamp_net(const char* word, Precision precision, int chain) {
     for (int pass = 0; pass < 2; ++pass) {
       cuda::check(cudaMemset(memory[made->net.tick->tick], 0, 4), "tick");
       cuda::check(cudaMemset(space + offset, 0, size_t(blocks) * 512), "stamps");
-      kernel.launch(args, nullptr);
+      function.launch(args, nullptr);
       cuda::check(cudaDeviceSynchronize(), "a launch");
     }
     std::vector<uint64_t> sums(size_t(blocks) * 64);
@@ -282,7 +283,7 @@ void stamp_net(const char* word, Precision precision, int chain) {
     fmt::print(
         "{}: {}; us from the first stamp of block 0: least, mean, most over blocks; {} registers, "
         "{} spilled\n",
-        net.name, describe(*made), kernel.registers(), kernel.local_bytes());
+        net.name, describe(*made), function.registers(), function.local_bytes());
     const uint64_t origin = sums[0];
     for (size_t k = 0; k < labels.size(); ++k) {
       double least = 1e30, most = -1e30, mean = 0;

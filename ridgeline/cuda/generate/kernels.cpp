@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "ridgeline/cuda/generate/compile.h"
-#include "ridgeline/cuda/generate/kernel.h"
+#include "ridgeline/cuda/generate/gpu_function.h"
 #include "ridgeline/cuda/kernel.h"
 
 namespace ridgeline::cuda {
@@ -48,7 +48,7 @@ Cover covers(const Rest& rest) {
 class GeneratedStep final : public Step {
  public:
   GeneratedStep(const Source& source, const Binding& binding, const Compiled& compiled)
-      : kernel_(compiled.code, source),
+      : function_(compiled.code, source),
         barrier_(binding.runtime(), kAlign),
         stream_(cuda_runtime(binding.runtime()).stream()) {
     size_t i = 0;
@@ -60,11 +60,11 @@ class GeneratedStep final : public Step {
   void run() override { run_many(1); }
   void run_many(int64_t count) override {
     args_.steps = count;
-    kernel_.launch(args_, stream_);
+    function_.launch(args_, stream_);
   }
 
  private:
-  Kernel kernel_;
+  GpuFunction function_;
   DeviceBuffer barrier_;  // of its own: what others leave in a workspace would let blocks pass
   cudaStream_t stream_;
   Args args_{};

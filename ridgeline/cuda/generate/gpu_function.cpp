@@ -1,4 +1,4 @@
-#include "ridgeline/cuda/generate/kernel.h"
+#include "ridgeline/cuda/generate/gpu_function.h"
 
 #include "ridgeline/cuda/error.h"
 
@@ -54,7 +54,7 @@ constexpr unsigned kThreads = 256;
 
 }  // namespace
 
-Kernel::Kernel(const std::vector<char>& cubin, const Source& source)
+GpuFunction::GpuFunction(const std::vector<char>& cubin, const Source& source)
     : blocks_(unsigned(source.blocks)), shared_bytes_(unsigned(source.shared_bytes)) {
   const Driver& d = driver();
   check(cudaFree(nullptr), "the GPU's context");  // makes it current
@@ -74,9 +74,9 @@ Kernel::Kernel(const std::vector<char>& cubin, const Source& source)
   }
 }
 
-Kernel::~Kernel() { driver().unload(module_); }
+GpuFunction::~GpuFunction() { driver().unload(module_); }
 
-void Kernel::launch(const Args& args, cudaStream_t stream) const {
+void GpuFunction::launch(const Args& args, cudaStream_t stream) const {
   CUlaunchAttribute attribute{};
   attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
   attribute.value.cooperative = 1;

@@ -11,13 +11,13 @@
 namespace ridgeline::cuda::generate {
 
 // Machine code loaded into the current device's context, ready to be launched.
-class Kernel {
+class GpuFunction {
  public:
   // Throws Error(device).
-  Kernel(const std::vector<char>& cubin, const Source& source);
-  ~Kernel();
-  Kernel(const Kernel&) = delete;
-  Kernel& operator=(const Kernel&) = delete;
+  GpuFunction(const std::vector<char>& cubin, const Source& source);
+  ~GpuFunction();
+  GpuFunction(const GpuFunction&) = delete;
+  GpuFunction& operator=(const GpuFunction&) = delete;
 
   int registers() const { return registers_; }
   int local_bytes() const { return local_bytes_; }  // of spilled registers, a thread
