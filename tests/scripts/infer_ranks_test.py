@@ -196,7 +196,7 @@ def test_survives(folder, model, long, how, extra=()):
                      mpirun=("--enable-recovery", *extra), RIDGELINE_WATCH="2")
     wait_for_results(folder / "survived.csv.part", process)
     os.kill(ranks_of(process, 4)[2], how)
-    code, _, _, err = end(process, 60)
+    code, _, _, err = end(process, 300)
     assert code == 0, (code, err)
     assert re.search(r"rank 2 .*; its chunks go to others", err), err
     assert len(long.lines(out)) == long.samples
