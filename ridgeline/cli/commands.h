@@ -78,7 +78,8 @@ struct ConfigFlags {
   std::vector<std::string> sets;
   RunFlags run;
 
-  void declare(CLI::App& command, Action& action);
+  // Without `required` a command may get its config from elsewhere.
+  void declare(CLI::App& command, Action& action, bool required = true);
   engine::Config load() const;
 };
 

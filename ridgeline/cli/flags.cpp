@@ -155,9 +155,9 @@ void declare_report(CLI::App& command, Action& action, std::string& report) {
   });
 }
 
-void ConfigFlags::declare(CLI::App& command, Action& action) {
+void ConfigFlags::declare(CLI::App& command, Action& action, bool required) {
   command.add_option("config", config, "TOML file that describes the network")
-      ->required()
+      ->required(required)
       ->type_name("");
   action.files.reads(command, "the config", config);
   declare_sets(command, sets, "change a setting, as in train.optimizer.lr=0.01; may be repeated");

@@ -7,8 +7,10 @@
 #include <nlohmann/json.hpp>
 
 #include "ridgeline/cli/commands.h"
+#include "ridgeline/core/error.h"
 #include "ridgeline/core/json.h"
 #include "ridgeline/engine/own_files.h"
+#include "ridgeline/engine/train/resume_config.h"
 #include "ridgeline/engine/train/run_folder.h"
 
 namespace ridgeline::cli {
@@ -17,11 +19,45 @@ namespace {
 struct Flags {
   ConfigFlags config;
   std::string out, json, trace, report;
-  bool resume = false, force = false, histograms = false, print_config = false, quiet = false;
+  bool resume = false;
+  std::string resume_from;  // the folder given with --resume; empty: --out
+  bool force = false, histograms = false, print_config = false, quiet = false;
 };
 
+// `--resume` may stand before CONFIG, which is then taken for its folder.
+void settle_resume(Flags& flags) {
+  std::error_code ignored;
+  if (flags.config.config.empty() && !flags.resume_from.empty() && !flags.out.empty() &&
+      !std::filesystem::is_directory(flags.resume_from, ignored)) {
+    std::swap(flags.config.config, flags.resume_from);
+  }
+  if (!flags.resume_from.empty() && !flags.out.empty() &&
+      !std::filesystem::equivalent(flags.resume_from, flags.out, ignored)) {
+    throw_error(ErrorKind::usage,
+                "--resume {} and --out {}: a run is continued in its own folder; leave --out out",
+                flags.resume_from, flags.out);
+  }
+  if (!flags.resume_from.empty()) flags.out = flags.resume_from;
+  if (!flags.config.config.empty()) return;
+  if (!flags.resume) {
+    throw_error(ErrorKind::usage,
+                "a config is required: ridgeline train CONFIG, or --resume DIR to continue a run; "
+                "see --help");
+  }
+  if (flags.out.empty()) {
+    throw_error(ErrorKind::usage, "--resume needs DIR, the folder of the run to continue");
+  }
+}
+
+engine::Config load(const Flags& flags, Communicator& ranks) {
+  if (!flags.config.config.empty()) return flags.config.load();
+  engine::Config config = engine::load_resume_config(flags.out, flags.config.sets, &ranks);
+  flags.config.run.apply(config.run);
+  return config;
+}
+
 int run(const Flags& flags, Communicator& ranks) {
-  const engine::Config config = flags.config.load();
+  const engine::Config config = load(flags, ranks);
   if (flags.print_config) {
     if (ranks.is_root()) write_text("-", engine::to_toml(config));
     return 0;
@@ -51,7 +87,7 @@ int run(const Flags& flags, Communicator& ranks) {
 void add_train(CLI::App& app, Action& action) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command = app.add_subcommand("train", "train a network and evaluate it");
-  flags->config.declare(*command, action);
+  flags->config.declare(*command, action, /*required=*/false);
   command->add_option("--out", flags->out, "folder for the model, metrics, config and checkpoints")
       ->type_name("DIR");
   action.files.writes(*command, "--out", [flags = flags.get()] {
@@ -64,7 +100,12 @@ void add_train(CLI::App& app, Action& action) {
     }
     return files;
   });
-  auto* resume = command->add_flag("--resume", flags->resume, "continue the run in --out");
+  auto* resume =
+      command
+          ->add_option("--resume", flags->resume_from,
+                       "continue the run in DIR with its own config, or with CONFIG that in --out")
+          ->expected(0, 1)
+          ->type_name("DIR");
   command->add_flag("--force", flags->force, "replace the run in --out")->excludes(resume);
   command->add_flag("--histograms", flags->histograms,
                     "histograms of the weights in TensorBoard's event files, at each evaluation");
@@ -77,11 +118,13 @@ void add_train(CLI::App& app, Action& action) {
   command->footer(
       "Examples:\n"
       "  ridgeline train configs/fashion-mlp.toml --out runs/fashion\n"
-      "  ridgeline train configs/fashion-mlp.toml --out runs/fashion --resume\n"
+      "  ridgeline train --resume runs/fashion --set train.epochs=40\n"
       "  mpirun -n 4 ridgeline train configs/fashion-mlp.toml --out runs/fashion\n"
       "  ridgeline train configs/mnist-mlp.toml --set train.optimizer.lr=0.01 --json result.json");
-  command->callback([flags, &action] {
+  command->callback([flags, resume, &action] {
+    flags->resume = resume->count() > 0;
     action.run = [flags, &action] {
+      settle_resume(*flags);
       return with_ranks(action, [&](Communicator& ranks) { return run(*flags, ranks); });
     };
   });

@@ -54,4 +54,10 @@ std::vector<Difference> differences(const std::string& left, const std::string& 
   return found;
 }
 
+std::vector<std::string> setting_keys(const std::string& toml) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : settings_of(toml)) keys.push_back(key);
+  return keys;
+}
+
 }  // namespace ridgeline::engine

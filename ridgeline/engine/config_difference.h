@@ -13,4 +13,7 @@ struct Difference {
 // Of two texts as to_toml(Config) writes them, in their order.
 std::vector<Difference> differences(const std::string& left, const std::string& right);
 
+// The keys of such a text: "train.batch".
+std::vector<std::string> setting_keys(const std::string& toml);
+
 }  // namespace ridgeline::engine

@@ -33,7 +33,8 @@ COMMANDS = {
     ("info",): ([], []),
     ("completion",): (["bash"], []),
 }
-READ = {"--input", "--data", "--results", "--on"}  # flags of files and folders that are only read
+# Flags of files and folders that are only read, and of a run that goes on in its own (resume_test.py).
+READ = {"--input", "--data", "--results", "--on", "--resume"}
 # What is written into the folder that a flag names.
 INSIDE = {"--report": ["report.html", "trace.json"],
           "--out": {"train": ["model.safetensors", "metrics.jsonl", "config.toml"],

@@ -212,7 +212,8 @@ void TrainRun::finish() {
     progress_.line(fmt::format(
         "stopped after step {}: {}", trainer_->step(),
         folder_ && saved_step_ == trainer_->step()
-            ? fmt::format("saved in {}, continue it with --resume", folder_->path().string())
+            ? fmt::format("saved in {0}, continue it with: ridgeline train --resume {0}",
+                          folder_->path().string())
             : "nothing was saved"));
   }
   gather_times();

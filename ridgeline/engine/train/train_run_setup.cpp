@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "ridgeline/core/text.h"
+#include "ridgeline/engine/config_difference.h"
 #include "ridgeline/engine/load_data.h"
 #include "ridgeline/engine/ranks.h"
 #include "ridgeline/engine/report/page.h"
@@ -33,6 +34,18 @@ void check_unchanged(const CheckpointInfo& info, const Config& config, const dat
   }
 }
 
+// Settings that a continued run has other than before, each with both values. Those that must not
+// change have been refused by now.
+std::vector<std::string> changes_made(const Config& kept, const Config& now) {
+  std::vector<std::string> lines;
+  for (const Difference& each : differences(to_toml(kept), to_toml(now))) {
+    const auto text = [](const std::string& value) { return value.empty() ? "nothing" : value; };
+    lines.push_back(fmt::format("continuing with {} = {}, which was {}", each.key, text(each.right),
+                                text(each.left)));
+  }
+  return lines;
+}
+
 }  // namespace
 
 TrainRun::TrainRun(const Config& config, const TrainOptions& options)
@@ -58,6 +71,7 @@ TrainRun::TrainRun(const Config& config, const TrainOptions& options)
   if (options.resume && folder_ && folder_->has_checkpoint()) {
     kept = folder_->load_checkpoint(check, warn);
     check_unchanged(info, config, *set, kept->origin());
+    for (const std::string& line : changes_made(info.config, config)) progress_.line(line);
     if (schedule_changed(info.config, config)) {
       progress_.warning(
           "the cosine of train.schedule ends with the run, which has another length now: rates "
@@ -179,8 +193,14 @@ void TrainRun::announce() {
                                   counted(end_, "step"), counted(warmup, "step")));
   }
   if (trainer_->step() > 0) {
-    progress_.line(fmt::format("continuing after step {}{}", trainer_->step(),
-                               trainer_->step() < end_ ? "" : ": there is nothing left to train"));
+    progress_.line(fmt::format(
+        "continuing after step {}{}", trainer_->step(),
+        trainer_->step() < end_
+            ? ""
+            : fmt::format(": there is nothing left to train of {}; give a "
+                          "larger {} to go on",
+                          counted(end_, "step"),
+                          config_.train.max_steps > 0 ? "train.max_steps" : "train.epochs")));
   }
   if (folder_ && !folder_->begin(to_toml(config_))) {
     progress_.warning(
