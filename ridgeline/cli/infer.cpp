@@ -167,8 +167,9 @@ void add_infer(CLI::App& app, Action& action) {
   declare_model(*command, action, flags->model);
   CLI::Option* input =
       command
-          ->add_option("--input", flags->input,
-                       "IDX images, raw bytes, or texts (csv, lines, jsonl); plain or gzip")
+          ->add_option(
+              "--input", flags->input,
+              "IDX images, raw bytes, or texts (csv, lines, jsonl); plain or gzip; - is stdin")
           ->type_name("FILE");
   action.files.reads(*command, "--input", flags->input);
   declare_input(*command, *flags);

@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <exception>
@@ -13,6 +14,7 @@
 #include "ridgeline/core/file.h"
 #include "ridgeline/core/text_format.h"
 #include "ridgeline/engine/info.h"
+#include "ridgeline/engine/setting_names.h"
 
 namespace ridgeline::cli {
 namespace {
@@ -34,14 +36,30 @@ std::string suggestion(const std::string& word, const std::vector<std::string>& 
   return near.empty() ? "see --help" : fmt::format("did you mean {}?", near);
 }
 
+// The value that was given with a flag: in the same word, or in the next one.
+std::string value_given(const std::string& flag, int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word.starts_with(flag + "=")) return word.substr(flag.size() + 1);
+    if (word == flag && i + 1 < argc && argv[i + 1][0] != '-') return argv[i + 1];
+  }
+  return "VALUE";
+}
+
 // "unknown flag --treads: did you mean --threads?"
-std::string unknown(const CLI::App& app) {
+std::string unknown(const CLI::App& app, int argc, char** argv) {
   const CLI::App& command = deepest(app);
   const std::vector<std::string> left = app.remaining(true);
   std::string word = left.empty() ? "" : left.front();
   std::vector<std::string> names;
   if (word.starts_with("-")) {
     word = word.substr(0, word.find('='));
+    const size_t begin = std::min(word.find_first_not_of('-'), word.size());
+    const std::string setting = engine::setting_meant(std::string_view(word).substr(begin));
+    if (!setting.empty() && command.get_option_no_throw("--set") != nullptr) {
+      return fmt::format("unknown flag {}: settings are given as --set {}={}", word, setting,
+                         value_given(word, argc, argv));
+    }
     for (const CLI::Option* option : command.get_options()) {
       if (option->get_group().empty()) continue;  // hidden
       for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
@@ -88,7 +106,8 @@ int run(int argc, char** argv) {
     return 0;
   } catch (const CLI::ParseError& error) {
     // A misspelt word shows as "a command is required" or "extras": say which word it was.
-    if (!app.remaining(true).empty()) return fail(exit_code(ErrorKind::usage), unknown(app));
+    if (!app.remaining(true).empty())
+      return fail(exit_code(ErrorKind::usage), unknown(app, argc, argv));
     return fail(exit_code(ErrorKind::usage), std::string(error.what()) + ": see --help");
   }
   return action.run();

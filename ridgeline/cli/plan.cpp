@@ -13,7 +13,7 @@ struct Flags {
   ConfigFlags config;
   std::string json, network;
   std::vector<int> ranks;
-  bool batch_advice = false;
+  bool batch_advice = false, all = false;
 };
 
 int run(const Flags& flags, Communicator& ranks) {
@@ -40,7 +40,7 @@ int run(const Flags& flags, Communicator& ranks) {
     return 0;
   }
   const engine::PlanReport report =
-      engine::explain_plan(flags.config.load(), flags.config.data, &ranks);
+      engine::explain_plan(flags.config.load(), flags.config.data, flags.all, &ranks);
   if (!ranks.is_root()) return 0;
   if (flags.json != "-") write_text("-", report.text);
   write_text(flags.json, report.json);
@@ -54,6 +54,8 @@ void add_plan(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
       "plan", "which kernels cover a network's training step, why, and its limit");
   flags->config.declare(*command, action);
+  command->add_flag("--all", flags->all,
+                    "also the program, every candidate with its time, and why others were refused");
   CLI::Option* advice = command->add_flag(
       "--batch-advice", flags->batch_advice,
       "measure the step over growing batches instead; names the fastest and the largest that fits");
@@ -71,6 +73,7 @@ void add_plan(CLI::App& app, Action& action) {
   command->footer(
       "Examples:\n"
       "  ridgeline plan configs/fashion-mlp.toml\n"
+      "  ridgeline plan configs/fashion-mlp.toml --all\n"
       "  ridgeline plan configs/fashion-mlp.toml --batch-advice\n"
       "  ridgeline plan configs/fashion-mlp.toml --ranks 2,4,8,64 --network 25GB/s,2us\n"
       "  mpirun -n 4 ridgeline plan configs/fashion-mlp.toml\n"

@@ -5,6 +5,7 @@
 #include "ridgeline/core/device.h"
 #include "ridgeline/core/file.h"
 #include "ridgeline/data/sets.h"
+#include "ridgeline/engine/setting_names.h"
 #include "ridgeline/nn/config_limits.h"
 #include "ridgeline/nn/config_table.h"
 #include "ridgeline/nn/layers.h"
@@ -223,6 +224,7 @@ Config load_config(const std::filesystem::path& file, const std::vector<std::str
 
 Config parse_config(const std::string& text, const std::string& origin,
                     const std::vector<std::string>& sets) {
+  check_set_names(sets);
   nn::ConfigTable root = nn::ConfigTable::parse(text, origin, sets);
   // Asked for before any is read, so that a misspelt section is named as such and not by what is
   // then missing.

@@ -1,11 +1,13 @@
 #include "ridgeline/engine/machine.h"
 
+#include <algorithm>
 #include <atomic>
 
 #include "ridgeline/core/cache_file.h"
 #include "ridgeline/core/machine_limits.h"
 #include "ridgeline/core/text.h"
 #include "ridgeline/core/text_format.h"
+#include "ridgeline/engine/clock.h"
 #include "ridgeline/engine/progress.h"
 #include "ridgeline/engine/ranks.h"
 #include "ridgeline/plan/kernel_patterns.h"
@@ -85,6 +87,14 @@ std::unique_ptr<Runtime> open_device(Device device, int& threads) {
   return make_runtime(device, threads);
 }
 
+// "tuning 12/38 kernels, about 8 s left"
+std::string tuning_text(size_t done, size_t all, double seconds) {
+  std::string text = fmt::format("tuning {}/{} kernels", done, all);
+  if (done == 0 || done >= all) return text;
+  const double left = seconds / double(done) * double(all - done);
+  return text + fmt::format(", about {} left", duration(std::max(1.0, left)));
+}
+
 // Takes the notice away when what it tells of is done.
 struct Cleared {
   StartNotice& notice;
@@ -135,8 +145,10 @@ Machine::Machine(const RunConfig& run, Communicator* ranks)
   }
   options_.tune = run.tune;
   options_.deterministic = run.deterministic;
-  options_.measuring = [notice = notice_.get()](size_t done, size_t all) {
-    notice->say(fmt::format("tuning: {} of {} measured", done, counted(int64_t(all), "kernel")));
+  options_.measuring = [notice = notice_.get(), clock = Clock(), begin = 0.0](size_t done,
+                                                                              size_t all) mutable {
+    if (done == 0) begin = clock.seconds();  // another plan's kernels
+    notice->say(tuning_text(done, all, clock.seconds() - begin));
   };
   for (const std::string& pattern : run.kernels) {
     if (pattern.starts_with("!")) {

@@ -1,9 +1,32 @@
 #include "ridgeline/engine/runner.h"
 
+#include <algorithm>
 #include <cstring>
+#include <map>
 #include <unordered_set>
 
+#include "ridgeline/plan/out_of_arena.h"
+
 namespace ridgeline::engine {
+namespace {
+
+// The layer of this op; where it has none (a kernel that covers a whole step begins at the data)
+// the layer that writes the largest temporaries.
+int layer_of_most(const nn::Lowered& lowered, size_t op) {
+  if (op < lowered.op_layer.size() && lowered.op_layer[op] >= 0) return lowered.op_layer[op];
+  std::map<int, double> bytes;
+  for (size_t i = 0; i < lowered.op_layer.size(); ++i) {
+    if (lowered.op_layer[i] < 0) continue;
+    for (const Value& value : writes(lowered.program.ops[i])) {
+      if (!value || lowered.program.info(value.id).role != Role::temp) continue;
+      bytes[lowered.op_layer[i]] += double(size_of(value));
+    }
+  }
+  const auto most = std::ranges::max_element(bytes, {}, &std::pair<const int, double>::second);
+  return most == bytes.end() ? -1 : most->first;
+}
+
+}  // namespace
 
 Runner::Runner(Machine& machine, nn::Lowered lowered, const Externals& shared,
                const std::vector<std::string>& pinned)
@@ -43,7 +66,13 @@ Runner::Runner(Machine& machine, nn::Lowered lowered, const Externals& shared,
       plan_program(lowered_.program, machine.kernels(), runtime, options, machine.cache());
   machine.planned(planned.explanation);
   explanation_ = std::move(planned.explanation);
-  plan_.emplace(runtime, lowered_.program, std::move(planned.choices), externals);
+  try {
+    plan_.emplace(runtime, lowered_.program, std::move(planned.choices), externals);
+  } catch (const OutOfArena& error) {
+    const int layer = layer_of_most(lowered_, error.op);
+    if (layer < 0) throw;
+    throw_error(error.kind(), "{} (layer {})", error.what(), layer);
+  }
   clear_carried();
 }
 

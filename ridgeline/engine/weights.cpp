@@ -16,6 +16,17 @@ bool finite_span(std::span<const T> values) {
   return true;
 }
 
+// A lack of memory names the weight or state, whose name begins with the number of its layer.
+DeviceBuffer allocate(Runtime& runtime, const std::string& name, const Value& value) {
+  try {
+    return DeviceBuffer(runtime, size_t(size_of(value)));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::device) throw;
+    throw_error(error.kind(), "{} (for {} {} of layer {})", error.what(), name,
+                to_string(value.shape), name.substr(0, name.find('.')));
+  }
+}
+
 }  // namespace
 
 bool all_finite(const Tensor& host) {
@@ -60,7 +71,7 @@ Weights::Weights(Runtime& runtime, const nn::Model& model, const nn::Lowered& lo
     : runtime_(runtime), params_(model.params().size()) {
   const auto add = [&](const std::string& name, const Value& value) {
     index_.emplace(name, items_.size());
-    items_.push_back({name, value, DeviceBuffer(runtime, size_t(size_of(value)))});
+    items_.push_back({name, value, allocate(runtime, name, value)});
   };
   for (size_t i = 0; i < params_; ++i) add(model.params()[i].name, lowered.params[i]);
   for (const auto& state : lowered.states) {
@@ -75,7 +86,7 @@ Weights::Weights(Runtime& runtime, const nn::Model& model, const nn::Lowered& lo
   for (const auto& copy : lowered.copies) {
     copy_index_.emplace(model.params()[copy.param].name, copies_.size());
     copies_.push_back({model.params()[copy.param].name, copy.value,
-                       DeviceBuffer(runtime, size_t(size_of(copy.value)))});
+                       allocate(runtime, model.params()[copy.param].name, copy.value)});
   }
   for (const auto& each : lowered.carried) {
     const auto item = index_.find(each.name);

@@ -5,6 +5,7 @@
 
 #include "ridgeline/plan/arena.h"
 #include "ridgeline/plan/cover_lookup.h"
+#include "ridgeline/plan/out_of_arena.h"
 #include "ridgeline/plan/segments.h"
 
 namespace ridgeline {
@@ -162,9 +163,11 @@ void Plan::Parts::lay_out() {
       if (error.kind() != ErrorKind::device) throw;
       const Peak peak = peak_of(blocks);
       const Choice& most = choices[peak.step];
-      throw_error(ErrorKind::device, "{}; most memory, {} bytes, is in use at {}{}", error.what(),
-                  peak.bytes, most.kernel->name,
-                  most.begin < most.end ? ": " + describe(program.ops[most.begin]) : "");
+      throw OutOfArena(
+          fmt::format("{}; most memory, {} bytes, is in use at {}{}", error.what(), peak.bytes,
+                      most.kernel->name,
+                      most.begin < most.end ? ": " + describe(program.ops[most.begin]) : ""),
+          most.begin);
     }
   }();
   arena = std::move(memory_of_all);

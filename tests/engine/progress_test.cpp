@@ -18,7 +18,7 @@ std::string said(const std::function<void()>& f) {
 TEST(StartNotice, SpeaksAfterHalfASecondAndNotAtEveryCall) {
   EXPECT_EQ(said([] {
               StartNotice notice(Progress::Style::automatic);
-              notice.say("tuning: 0 of 9 kernels measured");
+              notice.say("tuning 0/9 kernels");
               notice.clear();
             }),
             "");

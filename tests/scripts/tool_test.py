@@ -223,7 +223,7 @@ class Tool(unittest.TestCase):
 
     def test_plan(self):
         out = self.folder / "plan.json"
-        text = tool.run("plan", self.folder.config, "--json", out).stdout
+        text = tool.run("plan", self.folder.config, "--all", "--json", out).stdout
         self.assertNotIn("another device", text)
         for part in ("program:", "chosen kernels", "candidates", "refused:", "memory:", "limit:"):
             self.assertIn(part, text)

@@ -10,6 +10,7 @@
 #include "ridgeline/dist/rank_communicator.h"
 #include "ridgeline/engine/infer/rank_context.h"
 #include "ridgeline/engine/infer/report.h"
+#include "ridgeline/engine/infer/stdin_input.h"
 #include "ridgeline/engine/machine.h"
 #include "ridgeline/engine/ranks.h"
 #include "ridgeline/engine/report/page.h"
@@ -280,9 +281,17 @@ std::string InferReport::to_json() const {
   return dump_json(json, 2) + "\n";
 }
 
-InferReport infer(const std::filesystem::path& model, const std::filesystem::path& input,
+InferReport infer(const std::filesystem::path& model, const std::filesystem::path& given_input,
                   const std::filesystem::path& output, const InferOptions& options,
                   Communicator* communicator) {
+  if (given_input == "-" && options.own_part) {
+    throw_error(ErrorKind::usage, "--own-part: every rank reads the input; give a file, not stdin");
+  }
+  std::optional<StdinInput> from_stdin;
+  if (given_input == "-" && (communicator == nullptr || communicator->is_root())) {
+    from_stdin.emplace();
+  }
+  const std::filesystem::path input = from_stdin ? from_stdin->path() : given_input;
   dist::RankCommunicator* ranks = several(communicator);
   if (ranks != nullptr) check_same_settings(*ranks, shared_settings(options, output));
   RankContext context(model, options, ranks);

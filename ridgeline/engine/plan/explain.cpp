@@ -8,6 +8,7 @@
 #include "ridgeline/core/text.h"
 #include "ridgeline/engine/load_data.h"
 #include "ridgeline/engine/mpi_info.h"
+#include "ridgeline/engine/plan/brief.h"
 #include "ridgeline/engine/progress.h"
 #include "ridgeline/engine/ranks.h"
 #include "ridgeline/engine/train/trainer.h"
@@ -124,7 +125,7 @@ json choices_json(const Plan& plan) {
 
 }  // namespace
 
-PlanReport explain_plan(const Config& config, const std::filesystem::path& data_dir,
+PlanReport explain_plan(const Config& config, const std::filesystem::path& data_dir, bool all,
                         Communicator* ranks) {
   const bool several = ranks != nullptr && ranks->size() > 1;
   const auto set = std::make_shared<data::DataSet>(load_data(config, data_dir));
@@ -141,9 +142,13 @@ PlanReport explain_plan(const Config& config, const std::filesystem::path& data_
   if (several) {
     fmt::format_to(out, "ranks: {} over {}\n", ranks->size(), to_string(mpi_info_of(*ranks)));
   }
-  put_program(out, runner.lowered(), trainer.model());
-  put_choices(out, plan, runner.explanation());
-  put_candidates(out, program, runner.explanation());
+  if (all) {
+    put_program(out, runner.lowered(), trainer.model());
+    put_choices(out, plan, runner.explanation());
+    put_candidates(out, program, runner.explanation());
+  } else {
+    report.text += brief_plan(runner.lowered(), trainer.model(), plan, runner.explanation());
+  }
   fmt::format_to(out, "\nmemory: {}B in one block; live at once {}B; without reuse {}B\n",
                  engineering(double(memory.arena)), engineering(double(memory.peak_live)),
                  engineering(double(memory.sum)));
@@ -170,6 +175,7 @@ PlanReport explain_plan(const Config& config, const std::filesystem::path& data_
         1e6 * limit.memory_seconds, engineering(ceilings->bandwidth(limit.bytes / 2)));
     document["limit"] = {{"us", 1e6 * limit.seconds()}, {"bound", limit.bound()}};
   }
+  if (!all) report.text += "--all lists the program, every candidate and why others were refused\n";
   report.json = dump_json(document, 2) + "\n";
   return report;
 }

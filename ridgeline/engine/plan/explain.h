@@ -14,10 +14,11 @@ struct PlanReport {
   std::string json;
 };
 
-// What `ridgeline plan` prints for the training step of a config: the program, the chosen kernels,
-// every candidate with its time or why it was refused, memory and the limit. Of several ranks: of
-// the step they make together; collective.
-PlanReport explain_plan(const Config& config, const std::filesystem::path& data_dir,
+// What `ridgeline plan` prints for the training step of a config: the chosen kernels with their
+// layers and why they were chosen, memory and the limit; with `all` also the program, and every
+// candidate with its time or why it was refused. The JSON always has everything. With several ranks
+// it is the step that they make together; collective.
+PlanReport explain_plan(const Config& config, const std::filesystem::path& data_dir, bool all,
                         Communicator* ranks = nullptr);
 
 }  // namespace ridgeline::engine

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ridgeline/core/text.h"
 #include "ridgeline/engine/clock.h"
 
 namespace ridgeline::engine {
@@ -19,6 +20,17 @@ nn::Model initial_model(const Config& config, const data::DataSet& set) {
   if (set.validation) check_codes(model, *set.validation, config.data.name + " (validation)");
   model.initialise(config.train.seed);
   return model;
+}
+
+// The samples of a full batch. Without this check an epoch would quietly be one smaller batch.
+int64_t checked_batch(const Config& config, const data::SampleSet& train) {
+  if (train.streams > 0) return train.streams;
+  if (config.train.batch <= train.size()) return config.train.batch;
+  throw_error(ErrorKind::usage,
+              "train.batch {} is more than the {} of {}; give at most {}, as in --set "
+              "train.batch={}",
+              config.train.batch, counted(train.size(), "training sample"), config.data.name,
+              train.size(), train.size());
 }
 
 // Ranks that stream make fewer steps a launch: all do, or none.
@@ -81,10 +93,7 @@ Trainer::Trainer(Machine& machine, const Config& config, std::shared_ptr<const d
       config_(config),
       set_(std::move(set)),
       scaling_(scaling_for(config.data.scale, set_->train)),
-      batches_(set_->train.size(),
-               set_->train.streams > 0 ? set_->train.streams
-                                       : std::min(config.train.batch, set_->train.size()),
-               config.train.drop_last),
+      batches_(set_->train.size(), checked_batch(config, set_->train), config.train.drop_last),
       model_(initial_model(config, *set_)),
       streams_(on_any_rank(machine.ranks(),
                            better_streamed(machine.runtime(), set_->train, config.data.resident))),

@@ -49,7 +49,7 @@ std::string to_text(const VerifyReport& report) {
                    report.between_precisions);
   }
   for (const std::string& note : report.notes) fmt::format_to(out, "left out: {}\n", note);
-  fmt::format_to(out, "{}\n", report.good() ? "verified" : "NOT verified");
+  fmt::format_to(out, "{}\n", report.good() ? "pass" : "FAIL");
   return text;
 }
 
