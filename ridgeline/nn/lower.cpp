@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "ridgeline/nn/builder.h"
 #include "ridgeline/nn/lower_check.h"
@@ -31,6 +32,7 @@ class Lowering {
     x_.shape = {options_.batch * options_.targets,
                 x_.shape.numel() / x_.shape[0] / options_.targets};
     options_.mode == Mode::infer ? outputs() : loss();
+    if (options_.mode == Mode::evaluate && options_.outputs) outputs();
     if (options_.mode == Mode::train) train();
     builder_.enter(-1);
     carry();
@@ -233,6 +235,7 @@ class Lowering {
       builder_.enter(values.layer);
       add_grads(i);
       dy = model_.layers()[i]->backward(builder_, values, dy, i > lowest);
+      if (frozen(i)) forget_grads(values);
       if (options_.ranks > 0) {
         start_sum(i);
       } else if (!together && !late) {
@@ -250,12 +253,47 @@ class Lowering {
       }
     }
     if (together) scale_and_update(lowest);
+    if (!unwanted_.empty()) drop_unwanted();
+  }
+
+  void forget_grads(LayerValues& values) {
+    for (Value& grad : values.grads) {
+      if (grad) unwanted_.insert(grad.id);
+      grad = Value{};
+    }
+  }
+
+  // Layers write the gradients of all their weights. Ops that write nothing but gradients of frozen
+  // ones go; an op that computes others with them stays, since its kernels compute all in one.
+  void drop_unwanted() {
+    const auto is_unwanted = [&](const Op& op) {
+      const Values written = writes(op);
+      return !written.empty() && std::ranges::all_of(written, [&](const Value& value) {
+        return !value || unwanted_.contains(value.id);
+      });
+    };
+    Program kept;
+    kept.values = lowered_.program.values;
+    kept.precision = lowered_.program.precision;
+    kept.repeats = lowered_.program.repeats;
+    std::vector<int> layers;
+    for (size_t i = 0; i < lowered_.program.ops.size(); ++i) {
+      if (is_unwanted(lowered_.program.ops[i])) continue;
+      kept.add(lowered_.program.ops[i]);
+      layers.push_back(lowered_.op_layer[i]);
+    }
+    lowered_.program = std::move(kept);
+    lowered_.op_layer = std::move(layers);
   }
 
   const Param& param(size_t layer, size_t p) const {
     return model_.params()[model_.first_param(layer) + p];
   }
+  bool frozen(size_t layer) const {
+    return layer < options_.frozen.size() && options_.frozen[layer];
+  }
   bool trained(size_t layer) const {
+    if (frozen(layer)) return false;
     for (size_t p = 0; p < layers_[layer].params.size(); ++p) {
       if (param(layer, p).trained()) return true;
     }
@@ -371,6 +409,7 @@ class Lowering {
   std::vector<Value> factors_;  // the weights as ops read them: lowered_.params, or their copies
   std::vector<LayerValues> layers_;
   std::map<size_t, AllReduceWait> waits_;  // by layer
+  std::set<ValueId> unwanted_;             // gradients of frozen weights
 };
 
 }  // namespace

@@ -55,8 +55,11 @@ struct LowerOptions {
   Optimizer optimizer;
   double clip_norm = 0;  // 0: no clipping
   LossScale loss_scale;
-  uint64_t seed = 0;     // of dropout
-  Augmentation augment;  // of the images, when it does anything
+  uint64_t seed = 0;         // of dropout
+  Augmentation augment;      // of the images, when it does anything
+  std::vector<bool> frozen;  // by layer: its weights get neither gradients nor updates; empty: none
+  // Evaluation only:
+  bool outputs = false;  // the outputs of the last batch too, as infer gives them
 };
 
 // A program and its outside values; an absent one has id -1.
@@ -67,8 +70,9 @@ struct Lowered {
   Value epoch;            // [1] int64: where images are augmented
   Value tick, step, lr;   // what changes between steps
   Value loss, correct;    // [repeats]: train and evaluate; correct is absent if targets are values
-  // [batch * targets, classes]: infer, of the last batch run. Probabilities; of a model that was
-  // trained with mse, what its last layer gives, in that layer's type.
+  // [batch * targets, classes]: infer (evaluate: where asked for), of the last batch run.
+  // Probabilities; of a model that was trained with mse, what its last layer gives, in that layer's
+  // type.
   Value outputs;
   Value predictions;  // [batch * targets] int32: infer, where asked for
   Value grad_norm, clipped;

@@ -3,6 +3,19 @@
 #include <limits>
 
 namespace ridgeline::nn {
+namespace {
+
+bool any_trained(const Model& model, const LowerOptions& options) {
+  for (size_t layer = 0; layer < model.layers().size(); ++layer) {
+    if (layer < options.frozen.size() && options.frozen[layer]) continue;
+    for (size_t p = model.first_param(layer); p < model.first_param(layer + 1); ++p) {
+      if (model.params()[p].trained()) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
 
 void check_lowering(const Model& model, const LowerOptions& options) {
   const auto at_least_one = [](int64_t value, const char* what) {
@@ -68,6 +81,10 @@ void check_lowering(const Model& model, const LowerOptions& options) {
   }
   if (options.mode == Mode::train && model.parameter_count() == 0) {
     throw_error(ErrorKind::usage, "the model has no weights to train; add a linear layer");
+  }
+  if (options.mode == Mode::train && !any_trained(model, options)) {
+    throw_error(ErrorKind::usage,
+                "every layer with weights is frozen; leave one out of train.freeze");
   }
 }
 
