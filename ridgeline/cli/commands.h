@@ -32,6 +32,7 @@ void add_bench_deepbench(CLI::App& bench, Action& action);
 void add_profile(CLI::App& app, Action& action);
 void add_ladder(CLI::App& app, Action& action);
 void add_data(CLI::App& app, Action& action);
+void add_data_describe(CLI::App& data, Action& action);  // a subcommand of it
 void add_info(CLI::App& app, Action& action);
 void add_completion(CLI::App& app, Action& action);  // and the manual page
 

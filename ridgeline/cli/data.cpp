@@ -20,7 +20,8 @@ struct Flags {
 
 void add_data(CLI::App& app, Action& action) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* group = app.add_subcommand("data", "named data sets: list, check, get");
+  CLI::App* group =
+      app.add_subcommand("data", "data sets: list, check and get named ones, describe your own");
   group->require_subcommand(1);
 
   CLI::App* list = group->add_subcommand("list", "the known sets and where they were found");
@@ -51,11 +52,13 @@ void add_data(CLI::App& app, Action& action) {
       return 128 + result.stopped_by;
     };
   });
+  add_data_describe(*group, action);
   group->footer(
       "Examples:\n"
       "  ridgeline data list\n"
       "  ridgeline data check fashion-mnist\n"
-      "  ridgeline data get mnist");
+      "  ridgeline data get mnist\n"
+      "  ridgeline data describe table.csv --target price --write-config net.toml");
 }
 
 }  // namespace ridgeline::cli

@@ -13,7 +13,7 @@ namespace ridgeline::cli {
 namespace {
 
 struct Flags {
-  std::string model, set, data, precision, json;
+  std::string model, set, data, precision, json, target;
   bool train_part = false, strict = false;
   RunFlags run;
 };
@@ -25,8 +25,8 @@ int run(const Flags& flags, Communicator& ranks) {
   options.strict = flags.strict;
   std::vector<std::string> warnings;
   const auto part = flags.train_part ? data::Part::train : data::Part::test;
-  const engine::Evaluation result =
-      engine::evaluate_file(flags.model, flags.set, part, flags.data, options, warnings, &ranks);
+  const engine::Evaluation result = engine::evaluate_file(flags.model, flags.set, part, flags.data,
+                                                          options, warnings, &ranks, flags.target);
   if (!ranks.is_root()) return 0;
   for (const std::string& warning : warnings) engine::Progress().warning(warning);
   const bool classes = !std::isnan(result.accuracy);
@@ -61,8 +61,13 @@ void add_eval(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand("eval", "loss and accuracy of a trained model");
   declare_model(*command, action, flags->model);
   command
-      ->add_option("--on", flags->set, "named set or folder (default: the one it was trained on)")
+      ->add_option("--on", flags->set,
+                   "named set, folder or file (default: the one it was trained on)")
       ->type_name("SET");
+  command
+      ->add_option("--target", flags->target,
+                   "file of the targets, where the one of --on does not hold them")
+      ->type_name("FILE");
   command->add_flag("--train-part", flags->train_part,
                     "the set's training images, not its test images");
   command->add_flag("--strict", flags->strict,

@@ -21,14 +21,30 @@ struct Flags {
   engine::GenerateOptions generate;
   bool generates = false;
   RunFlags run;
-  std::string report, precision;
+  std::string report, precision, output_kind;
 };
 
 engine::InferFormat parse_format(const std::string& name) {
   if (name.empty()) return engine::InferFormat::automatic;
   if (name == "csv") return engine::InferFormat::csv;
   if (name == "json") return engine::InferFormat::json;
-  throw_error(ErrorKind::usage, "--format '{}': no such format; use csv or json", name);
+  if (name == "npy") return engine::InferFormat::npy;
+  throw_error(ErrorKind::usage, "--format '{}': no such format; use csv, json or npy", name);
+}
+
+engine::OutputKind parse_output_kind(const std::string& name) {
+  using engine::OutputKind;
+  constexpr std::pair<std::string_view, OutputKind> kNames[] = {
+      {"", OutputKind::automatic},    {"probabilities", OutputKind::probabilities},
+      {"logits", OutputKind::logits}, {"labels", OutputKind::labels},
+      {"values", OutputKind::values},
+  };
+  for (const auto& [text, kind] : kNames) {
+    if (text == name) return kind;
+  }
+  throw_error(ErrorKind::usage,
+              "--output-kind '{}': no such kind; use probabilities, logits, labels or values",
+              name);
 }
 
 engine::InputFormat parse_input_format(const std::string& name) {
@@ -92,6 +108,7 @@ int run(Flags& flags, Communicator& ranks) {
   }
   flags.options.report = flags.report;
   flags.options.trace = !flags.trace.empty();
+  flags.options.kind = parse_output_kind(flags.output_kind);
   flags.options.outputs = !flags.labels_only && !flags.options.echo;
   const engine::InferReport report =
       engine::infer(flags.model, flags.input, flags.output, flags.options, &ranks);
@@ -169,14 +186,21 @@ void add_infer(CLI::App& app, Action& action) {
       command
           ->add_option(
               "--input", flags->input,
-              "IDX images, raw bytes, or texts (csv, lines, jsonl); plain or gzip; - is stdin")
+              "IDX images, raw bytes, or texts (csv, lines, jsonl); plain or gzip; - is stdin; "
+              "of a model of your own data, tables, arrays or folders as in training")
           ->type_name("FILE");
   action.files.reads(*command, "--input", flags->input);
   declare_input(*command, *flags);
   declare_output(*command, action, *flags);
   command
       ->add_option("--format", flags->format,
-                   "csv or json (one object a line); default: by the output's ending, else csv")
+                   "csv, json (one object a line) or npy; default: by the output's ending, else "
+                   "csv")
+      ->type_name("NAME");
+  command
+      ->add_option("--output-kind", flags->output_kind,
+                   "probabilities (default of classifiers), logits, labels, or values (of "
+                   "regressors)")
       ->type_name("NAME");
   CLI::Option* labels_only = command->add_flag("--labels-only", flags->labels_only,
                                                "leave the outputs of the classes out");
@@ -214,6 +238,9 @@ void add_infer(CLI::App& app, Action& action) {
       "Columns: index, label, then the probability of each class (p0, p1, ...); of a model "
       "trained\n"
       "with loss = mse its outputs as they are (y0, y1, ...), the label being the largest.\n"
+      "A model of your own data names its classes (p_cat, p_dog, ...); a regressor has the "
+      "columns\n"
+      "index and value, in the units of its data.\n"
       "--device cuda:all uses every GPU, cuda:0,1 these, cpu,cpu two plans on the CPU; under "
       "mpirun\n"
       "every rank takes chunks of the input from the first.\n"
@@ -221,6 +248,7 @@ void add_infer(CLI::App& app, Action& action) {
       "  ridgeline infer runs/fashion --input t10k-images-idx3-ubyte.gz --output labels.csv\n"
       "  ridgeline infer model.safetensors --input pixels.raw --format json > labels.jsonl\n"
       "  mpirun -n 4 ridgeline infer runs/news --input news.csv.gz --output labels.csv\n"
+      "  ridgeline infer runs/houses --input new.csv --output prices.csv\n"
       "  ridgeline infer runs/shakespeare --generate 500 --temperature 0.8 --prompt \"ROMEO:\"");
   command->callback([flags, &action] {
     action.run = [flags, &action] {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,9 +37,13 @@ struct SampleSet {
   int64_t features() const { return sample_shape().numel(); }
 };
 
+class Preparation;
+
 struct DataSet {
   SampleSet train, test;
   std::optional<SampleSet> validation{};
+  // How fields of a person's own data became these samples; null for other sets.
+  std::shared_ptr<const Preparation> preparation{};
 };
 
 // Computes what SampleSet::hash holds.

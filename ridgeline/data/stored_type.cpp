@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 namespace ridgeline::data {
 namespace {
@@ -85,6 +86,33 @@ StoredType StoredType::of(DType dtype) {
   if (dtype == DType::uint8) return {Kind::unsigned_integer, width, false};
   if (dtype == DType::bf16) return {Kind::brain_real, width, false};
   return {is_float(dtype) ? Kind::real : Kind::signed_integer, width, false};
+}
+
+StoredType parse_stored_type(std::string_view text) {
+  using Kind = StoredType::Kind;
+  std::string_view word = text;
+  const bool big = word.starts_with('>');
+  if (big || word.starts_with('<')) word.remove_prefix(1);
+  const bool swapped = big == (std::endian::native == std::endian::little);
+  if (word == "bool") return {Kind::boolean, 1, false};
+  if (word == "bf16" || word == "bfloat16") return {Kind::brain_real, 2, swapped};
+  constexpr std::pair<std::string_view, Kind> kKinds[] = {{"fp", Kind::real},
+                                                          {"float", Kind::real},
+                                                          {"int", Kind::signed_integer},
+                                                          {"uint", Kind::unsigned_integer}};
+  constexpr std::pair<std::string_view, int> kWidths[] = {
+      {"8", 1}, {"16", 2}, {"32", 4}, {"64", 8}};
+  for (const auto& [base, kind] : kKinds) {
+    for (const auto& [bits, width] : kWidths) {
+      const bool known = kind != Kind::real || width > 1;
+      if (known && word == fmt::format("{}{}", base, bits))
+        return {kind, width, swapped && width > 1};
+    }
+  }
+  throw_error(ErrorKind::usage,
+              "'{}' is not a type of numbers; use fp16, fp32, fp64, bf16, int8 to int64, uint8 to "
+              "uint64 or bool",
+              text);
 }
 
 void convert(const StoredType& type, const std::byte* in, std::byte* out, size_t count,

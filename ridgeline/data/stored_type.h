@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "ridgeline/core/dtype.h"
 
@@ -26,6 +27,9 @@ struct StoredType {
 
   static StoredType of(DType dtype);  // in the host's byte order
 };
+
+// "fp32" or "float32", "int16", "uint8", "bool" and so on, after '>' for big-endian. Throws usage.
+StoredType parse_stored_type(std::string_view text);
 
 // `count` numbers of `in` as dtype() in `out`, which may not overlap. Throws data, naming `file`,
 // for a uint64 above the largest int64.

@@ -99,19 +99,27 @@ TextConfig read_text(nn::ConfigTable table, const data::SetInfo* set) {
 
 DataConfig read_data(nn::ConfigTable table) {
   DataConfig data;
-  data.name = table.text("name", std::nullopt);
-  if (data.name.empty()) table.fail("name", "is empty; name a data set or a folder");
-  data.scale = table.choice<data::ScaleKind>("scale", data.scale, kScales);
+  if (table.has("train")) {
+    if (table.has("name")) table.fail("name", "names a known set, but data.train names files");
+    data.own = read_own_data(table);
+    data.name = data.own->train;
+    data.scale = data.own->scale.value_or(data.scale);
+  } else {
+    data.name = table.text("name", std::nullopt);
+    if (data.name.empty()) table.fail("name", "is empty; name a data set or a folder");
+    data.scale = table.choice<data::ScaleKind>("scale", data.scale, kScales);
+  }
   data.steps = table.integer("steps", data.steps, {1, kMostSamples});
   if (table.has("resize")) {
     const auto size = table.integers("resize", 2, std::nullopt, {1, kMostPixels});
     data.resize = ImageSize{size[0], size[1]};
   }
   if (table.has("resident")) data.resident = table.boolean("resident", true);
-  const data::SetInfo* set = data::find_known_set(data.name);
+  const data::SetInfo* set = data.own ? nullptr : data::find_known_set(data.name);
   const bool records = set != nullptr && set->records;
   if (records || table.has("text")) {
     if (set != nullptr && !records) table.fail("text", "is for labelled texts, not " + data.name);
+    if (data.own) table.fail("text", "goes with data.name; data.train takes tables and arrays");
     data.text = read_text(table.table("text"), set);
   }
   nn::ConfigTable augment = table.table("augment");
@@ -235,7 +243,9 @@ Config parse_config(const std::string& text, const std::string& origin,
   Config config;
   config.data = read_data(std::move(data));
   config.layers = read_layers(std::move(model));
+  const bool loss_named = train.has("loss");
   config.train = read_train(std::move(train));
+  config.train.loss_named = loss_named || !config.data.own;
   config.run = read_run(std::move(run));
   return config;
 }
@@ -259,9 +269,11 @@ std::string to_toml(const TextConfig& text) {
 
 std::string to_toml(const Config& config) {
   const DataConfig& data = config.data;
-  std::string text =
-      fmt::format("[data]\nname = {}\nscale = \"{}\"\nsteps = {}\n", nn::toml_text(data.name),
-                  name_in(kScales, data.scale), data.steps);
+  std::string text = "[data]\n";
+  text += data.own ? to_toml(*data.own)
+                   : fmt::format("name = {}\nscale = \"{}\"\n", nn::toml_text(data.name),
+                                 name_in(kScales, data.scale));
+  text += fmt::format("steps = {}\n", data.steps);
   if (data.resize) {
     text += fmt::format("resize = [{}, {}]\n", data.resize->height, data.resize->width);
   }
@@ -273,8 +285,8 @@ std::string to_toml(const Config& config) {
   const TrainConfig& train = config.train;
   text += fmt::format("]\n\n[train]\nbatch = {}\nepochs = {}\nmax_steps = {}\nseed = {}\n",
                       train.batch, train.epochs, train.max_steps, train.seed);
-  text += fmt::format("shuffle = {}\ndrop_last = {}\nloss = \"{}\"\n", train.shuffle,
-                      train.drop_last, name_in(kLosses, train.loss));
+  text += fmt::format("shuffle = {}\ndrop_last = {}\n", train.shuffle, train.drop_last);
+  if (train.loss_named) text += fmt::format("loss = \"{}\"\n", name_in(kLosses, train.loss));
   text += fmt::format("optimizer = {}\nschedule = {}\n", nn::to_toml(train.optimizer),
                       nn::to_toml(train.schedule));
   text += fmt::format("clip_norm = {}\neval_every = {}\nlog_steps = {}\ncheckpoint_steps = {}\n",

@@ -9,6 +9,7 @@
 #include "ridgeline/core/precision.h"
 #include "ridgeline/data/scaling.h"
 #include "ridgeline/data/text_set.h"
+#include "ridgeline/engine/own_config.h"
 #include "ridgeline/nn/loss.h"
 #include "ridgeline/nn/lower.h"
 #include "ridgeline/nn/model.h"
@@ -33,7 +34,8 @@ struct TextConfig {
 
 struct DataConfig {
   std::string name;  // a named set, a folder with IDX files or labelled texts, or a file of text
-  std::optional<TextConfig> text{};  // of labelled texts, filled in for named sets of them
+  std::optional<TextConfig> text{};    // of labelled texts, filled in for named sets of them
+  std::optional<OwnDataConfig> own{};  // files of one's own; `name` is then that of own->train
   data::ScaleKind scale = data::ScaleKind::unit;
   int64_t steps = 64;  // characters of a text in a sample; gradients go back no further
   std::optional<ImageSize> resize{};  // of the images, when they are loaded
@@ -54,6 +56,7 @@ struct TrainConfig {
   bool shuffle = true;
   bool drop_last = false;  // leave out the last, smaller batch of an epoch
   nn::Loss loss = nn::Loss::cross_entropy;
+  bool loss_named = true;  // false: the targets of one's own data decide (engine::settled)
   nn::Optimizer optimizer;
   nn::Schedule schedule;
   double clip_norm = 0;            // 0: no clipping

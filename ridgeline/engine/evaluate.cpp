@@ -9,6 +9,7 @@
 #include "ridgeline/engine/clock.h"
 #include "ridgeline/engine/launch_samples.h"
 #include "ridgeline/engine/load_data.h"
+#include "ridgeline/engine/own_data.h"
 #include "ridgeline/engine/ranks.h"
 
 namespace ridgeline::engine {
@@ -92,6 +93,13 @@ Evaluation evaluate_resized(Machine& machine, const LoadedModel& loaded, const d
   return sum;
 }
 
+data::SampleSet load_own_part(const LoadedModel& loaded, const std::string& path,
+                              const std::string& target, data::Part part) {
+  if (!path.empty()) return load_prepared(path, target, *loaded.preparation, loaded.config);
+  data::DataSet set = load_own_data(loaded.config, &*loaded.preparation);
+  return part == data::Part::train ? std::move(set.train) : std::move(set.test);
+}
+
 }  // namespace
 
 Evaluator::Evaluator(Machine& machine, const Config& config, const nn::Model& model,
@@ -171,12 +179,17 @@ Evaluation Evaluator::run(const Weights& weights) {
 Evaluation evaluate_file(const std::filesystem::path& file, const std::string& data_name,
                          data::Part part, const std::filesystem::path& data_dir,
                          const ModelOptions& options, std::vector<std::string>& warnings,
-                         Communicator* ranks) {
+                         Communicator* ranks, const std::string& target) {
   LoadedModel loaded = load_model(file, options);
   warnings = loaded.warnings;
   const std::string name = data_name.empty() ? loaded.config.data.name : data_name;
+  if (!target.empty() && !loaded.preparation) {
+    throw_error(ErrorKind::usage, "--target: only models of one's own data take a file of targets");
+  }
   const data::SampleSet set =
-      load_stored_part(loaded.config, name, part, data_dir, loaded.classes, loaded.symbols);
+      loaded.preparation
+          ? load_own_part(loaded, data_name, target, part)
+          : load_stored_part(loaded.config, name, part, data_dir, loaded.classes, loaded.symbols);
   const Shape sample = resized_shape(set, loaded.config.data);
   if (sample.numel() != loaded.model.input().numel()) {
     throw_error(ErrorKind::usage, "{}: its samples are {} but the model {} takes {}", name,

@@ -53,10 +53,11 @@ class Evaluator {
 };
 
 // Evaluates a model file on one part of a set. With an empty `data_name` it is the set that the
-// model was trained on.
+// model was trained on. A model of one's own data takes a file or folder, and `target`, if it is
+// not empty, is a file that holds the targets.
 Evaluation evaluate_file(const std::filesystem::path& file, const std::string& data_name,
                          data::Part part, const std::filesystem::path& data_dir,
                          const ModelOptions& options, std::vector<std::string>& warnings,
-                         Communicator* ranks = nullptr);
+                         Communicator* ranks = nullptr, const std::string& target = {});
 
 }  // namespace ridgeline::engine

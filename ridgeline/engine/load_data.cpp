@@ -5,6 +5,8 @@
 #include "ridgeline/data/character_text.h"
 #include "ridgeline/data/locate.h"
 #include "ridgeline/data/resize.h"
+#include "ridgeline/data/source/detect.h"
+#include "ridgeline/engine/own_data.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -54,12 +56,15 @@ std::optional<std::filesystem::path> text_file(const std::string& name,
                                                const std::filesystem::path& data_dir) {
   if (!is_text(name)) return std::nullopt;
   const data::SetInfo* set = data::find_known_set(name);
-  return set != nullptr ? data::find_text(*set, data_dir) : std::filesystem::path(name);
+  if (set != nullptr) return data::find_text(*set, data_dir);
+  data::refuse_known(name, "a text");
+  return std::filesystem::path(name);
 }
 
 }  // namespace
 
 data::DataSet load_data(const Config& config, const std::filesystem::path& data_dir) {
+  if (config.data.own) return load_own_data(config);
   if (is_records(config.data, config.data.name)) {
     const std::string& name = config.data.name;
     data::SampleSet train = load_records(config.data, name, data::Part::train, data_dir, 0);
@@ -78,6 +83,10 @@ data::DataSet load_data(const Config& config, const std::filesystem::path& data_
 
 std::string data_key(const Config& config) {
   const DataConfig& data = config.data;
+  if (data.own) {
+    const ImageSize size = data.resize.value_or(ImageSize{0, 0});
+    return fmt::format("{}{} x {}", to_toml(*data.own), size.height, size.width);
+  }
   if (data.text) return data.name + "\n" + to_toml(*data.text);
   if (is_text(data.name)) {
     return fmt::format("{} in {} x {}", data.name, config.train.batch, data.steps);

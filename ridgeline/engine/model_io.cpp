@@ -15,6 +15,7 @@ constexpr const char* kShift = "ridgeline.shift";
 constexpr const char* kClasses = "ridgeline.classes";
 constexpr const char* kSymbols =
     "ridgeline.symbols";  // in hexadecimal: any bytes may be among them
+constexpr const char* kPreparation = "ridgeline.preparation";  // as JSON
 
 template <typename T>
 T read_number(const nn::TensorFile& file, const char* key) {
@@ -60,7 +61,8 @@ nn::TensorFile read_tensors(const std::filesystem::path& file) {
 }  // namespace
 
 nn::Metadata describe_model(const nn::Model& model, const Config& config,
-                            const data::Scaling& scaling, int classes, const std::string& symbols) {
+                            const data::Scaling& scaling, int classes, const std::string& symbols,
+                            const data::Preparation* preparation) {
   nn::Metadata metadata = nn::model_metadata(model, to_toml(config));
   metadata[kScale] = fmt::format("{}", scaling.scale);
   metadata[kShift] = fmt::format("{}", scaling.shift);
@@ -68,7 +70,26 @@ nn::Metadata describe_model(const nn::Model& model, const Config& config,
   for (const char symbol : symbols) {
     metadata[kSymbols] += fmt::format("{:02x}", unsigned(uint8_t(symbol)));
   }
+  if (preparation != nullptr) metadata[kPreparation] = preparation->to_json();
   return metadata;
+}
+
+// What a model learnt of its data must fit what it takes and gives.
+std::optional<data::Preparation> read_preparation(const nn::TensorFile& file,
+                                                  const nn::Model& model, int classes) {
+  const auto found = file.metadata().find(kPreparation);
+  if (found == file.metadata().end()) return std::nullopt;
+  auto preparation = data::Preparation::from_json(
+      found->second, fmt::format("{}: {} in the metadata", file.origin(), kPreparation));
+  const auto& target = preparation.target();
+  const bool of_classes = target && target->kind == data::TargetKind::classes;
+  if (preparation.input_shape().numel() != model.input().numel() || !target ||
+      target->outputs() != model.output().numel() ||
+      classes != (of_classes ? target->outputs() : 0)) {
+    throw_error(ErrorKind::model, "{}: {} in the metadata does not fit the model", file.origin(),
+                kPreparation);
+  }
+  return preparation;
 }
 
 std::filesystem::path model_path(const std::filesystem::path& file_or_folder) {
@@ -124,11 +145,13 @@ LoadedModel load_model(const std::filesystem::path& file, const ModelOptions& op
                      {read_number<float>(tensors, kScale), read_number<float>(tensors, kShift)},
                      read_number<int>(tensors, kClasses),
                      {},
+                     {},
                      {}};
+  loaded.preparation = read_preparation(tensors, loaded.model, loaded.classes);
   const Shape& output = loaded.model.output();
   const bool fits = output.numel() == loaded.classes ||
                     (output.rank() == 2 && output[1] == loaded.classes);  // of each step
-  if (loaded.classes < 1 || !fits) {
+  if (!loaded.preparation && (loaded.classes < 1 || !fits)) {
     throw_error(ErrorKind::model, "{}: metadata names {} but the model gives {}", tensors.origin(),
                 counted(loaded.classes, "class", "classes"), counted(output.numel(), "output"));
   }

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ridgeline/data/prepare/preparation.h"
 #include "ridgeline/data/scaling.h"
 #include "ridgeline/engine/config.h"
 #include "ridgeline/nn/model_file.h"
@@ -16,8 +17,9 @@ struct LoadedModel {
   Config config;
   nn::Model model;
   data::Scaling scaling;
-  int classes = 0;
+  int classes = 0;      // 0: its outputs are values
   std::string symbols;  // by code, of the text it was trained on; else empty
+  std::optional<data::Preparation> preparation{};  // of a model of one's own data
   std::vector<std::string> warnings;
 };
 
@@ -33,7 +35,8 @@ LoadedModel load_model(const std::filesystem::path& file, const ModelOptions& op
 // What a model file says about itself: nn::model_metadata, and how bytes become inputs.
 nn::Metadata describe_model(const nn::Model& model, const Config& config,
                             const data::Scaling& scaling, int classes,
-                            const std::string& symbols = {});
+                            const std::string& symbols = {},
+                            const data::Preparation* preparation = nullptr);
 
 // Of a folder that train --out made: its model; throws model when it has none. Of a file: the file.
 std::filesystem::path model_path(const std::filesystem::path& file_or_folder);

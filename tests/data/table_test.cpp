@@ -280,5 +280,20 @@ TEST_F(JsonTableTest, NamesLineAndKeyOfWhatIsWrong) {
   refuse("\n", {"no records"});
 }
 
+// A line is longer than the sample that the form is usually found from.
+TEST_F(TableTest, ReadsManyColumns) {
+  constexpr int kColumns = 40'000;
+  std::string header, line;
+  for (int c = 0; c < kColumns; ++c) {
+    header += fmt::format("{}a_column_of_a_long_name_{}", c == 0 ? "" : ",", c);
+    line += fmt::format("{}{}.5", c == 0 ? "" : ",", c);
+  }
+  ASSERT_GT(header.size(), kTableSample);
+  const FieldSet set = read(header + "\n" + line + "\n" + line + "\n");
+  EXPECT_EQ(set.size(), 2);
+  EXPECT_EQ(set.fields().size(), size_t(kColumns));
+  EXPECT_EQ(set.fields()[7].name, "a_column_of_a_long_name_7");
+}
+
 }  // namespace
 }  // namespace ridgeline::data

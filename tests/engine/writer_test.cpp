@@ -24,7 +24,7 @@ TEST(ResultWriter, OfNoResultsWritesItsHeader) {
     });
   }
   WriterOptions options;
-  options.classes = 2;
+  options.outputs = 2;
   for (int i = 0; i < 200; ++i) {
     Event event;
     OutputFile output(folder / "labels.csv", is_infer_output);

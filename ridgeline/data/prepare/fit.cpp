@@ -134,10 +134,11 @@ void check_names(const FieldSet& set, const PrepareRules& rules) {
   std::set<std::string_view> features;
   for (const std::string& name : rules.features) {
     (void)set.field(name);
-    if (targets.contains(name) || !features.insert(name).second) {
+    // The past of a time series may tell of its future.
+    const bool answer = targets.contains(name) && !rules.windows;
+    if (answer || !features.insert(name).second) {
       throw_error(ErrorKind::usage, "{}: field {} is {}", set.name(), quote(name),
-                  targets.contains(name) ? "a feature and the target, which would tell the answer"
-                                         : "named twice");
+                  answer ? "a feature and the target, which would tell the answer" : "named twice");
     }
   }
   for (const auto& [name, rule] : rules.fields) (void)set.field(name);
@@ -155,7 +156,7 @@ Preparation Preparation::fit(const FieldSet& set, std::span<const int64_t> train
   for (const Field& field : set.fields()) {
     const bool named = std::ranges::find(rules.features, field.name) != rules.features.end();
     const bool target = std::ranges::find(rules.target, field.name) != rules.target.end();
-    if (target || (!rules.features.empty() && !named)) continue;
+    if ((target && !rules.windows) || (!rules.features.empty() && !named)) continue;
     if (field.kind == FieldKind::text || field.kind == FieldKind::sequence) {
       if (named) {
         throw_error(ErrorKind::usage, "{}: field {} holds {}s, which are no features", field.origin,

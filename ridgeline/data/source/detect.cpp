@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ridgeline/core/error.h"
+#include "ridgeline/core/text_format.h"
 #include "ridgeline/data/idx_header.h"
 #include "ridgeline/data/input_file.h"
 #include "ridgeline/data/record_buffer.h"
@@ -203,6 +204,43 @@ void refuse_content(const std::filesystem::path& path, const Detected& found,
               help.empty()
                   ? fmt::format("ridgeline data describe {} says what is in it", path.string())
                   : std::string(help));
+}
+
+void refuse_known(const std::filesystem::path& path, std::string_view wanted) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return;
+  const Detected found = detect(path);
+  switch (found.content) {
+    case Content::npy:
+    case Content::npz:
+    case Content::png:
+    case Content::jpeg:
+    case Content::safetensors:
+      break;
+    case Content::table: {
+      const std::filesystem::path name = path.extension() == ".gz" ? path.stem() : path;
+      if (name.extension() == ".csv" || name.extension() == ".tsv") break;
+      return;
+    }
+    case Content::torch:
+    case Content::excel:
+    case Content::zip:
+    case Content::gif:
+    case Content::webp:
+    case Content::tiff:
+    case Content::hdf5:
+    case Content::parquet:
+    case Content::pdf:
+      refuse_content(path, found, wanted);
+    default:
+      return;
+  }
+  throw_error(
+      ErrorKind::data,
+      "{}: is {}, but {} {} wanted; train on it by data.train = {} (`ridgeline data describe` "
+      "shows what it holds)",
+      path.string(), title(found.content), wanted, wanted.starts_with("IDX") ? "are" : "is",
+      quote(path.string()));
 }
 
 }  // namespace ridgeline::data

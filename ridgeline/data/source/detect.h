@@ -52,6 +52,10 @@ std::string_view title(Content content);  // "a NumPy array (.npy)"
 // What to do about a file of this kind; empty where it can be read.
 std::string_view remedy(Content content);
 
+// Refuses a file of a kind that is known by its first bytes (arrays, archives, images, documents),
+// or a table by its name's ending too, where `wanted` is wanted. Throws data, with how to read it.
+void refuse_known(const std::filesystem::path& path, std::string_view wanted);
+
 // Throws data: FILE is this, but `wanted` is wanted; and the remedy.
 [[noreturn]] void refuse_content(const std::filesystem::path& path, const Detected& found,
                                  std::string_view wanted);

@@ -1,5 +1,6 @@
 #include "ridgeline/data/source/table.h"
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -7,6 +8,7 @@
 #include "ridgeline/core/text.h"
 #include "ridgeline/core/text_format.h"
 #include "ridgeline/data/csv.h"
+#include "ridgeline/data/record_buffer.h"
 #include "ridgeline/data/source/number.h"
 
 namespace ridgeline::data {
@@ -151,14 +153,26 @@ class TableReader {
   std::vector<std::string_view> words_;
 };
 
+constexpr int64_t kFewLines = 10;  // of a sample that is large enough
+
 }  // namespace
 
 FieldSet read_table(const std::function<std::unique_ptr<ByteStream>()>& open,
                     const TableOptions& options) {
-  std::string sample(kTableSample, '\0');
   const auto first = open();
-  sample.resize(first->read(std::as_writable_bytes(std::span(sample))));
-  const bool whole = sample.size() < kTableSample;
+  std::string sample;
+  bool whole = false;
+  // A table of very many columns has lines longer than the usual sample: it grows until it holds
+  // some of them.
+  for (size_t size = kTableSample; !whole; size *= 2) {
+    const size_t have = sample.size();
+    sample.resize(size);
+    const auto rest = std::as_writable_bytes(std::span(sample)).subspan(have);
+    const size_t got = first->read(rest);
+    sample.resize(have + got);
+    whole = got < rest.size();
+    if (std::ranges::count(sample, '\n') > kFewLines || size >= RecordBuffer::kMostRecord) break;
+  }
   if (sample.empty()) throw_error(ErrorKind::data, "{}: is empty", first->name());
   TableFormat format = find_table_format(sample, whole, options, first->name());
   const auto bytes = open();

@@ -26,6 +26,13 @@ class TextColumn {
   static constexpr int64_t kFewCategories = 20;
   static constexpr int64_t kMostCategories = 1 << 16;
 
+  // words_ points into codes_of_, whose nodes a move keeps and a copy does not.
+  TextColumn() = default;
+  TextColumn(const TextColumn&) = delete;
+  TextColumn& operator=(const TextColumn&) = delete;
+  TextColumn(TextColumn&&) = default;
+  TextColumn& operator=(TextColumn&&) = default;
+
   void add(std::string_view text);
   void add_missing() { codes_.push_back(kMissingCode); }
   int64_t size() const { return int64_t(codes_.size()); }

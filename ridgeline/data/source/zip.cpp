@@ -41,7 +41,8 @@ class Record {
   uint64_t u64(size_t at) const { return number(at, 8); }
   size_t size() const { return bytes_.size(); }
   Record part(size_t at, size_t count) const {
-    if (count > 0) number(at + count - 1, 1);
+    // A part of no bytes may begin at the end, and not after it.
+    if (count > 0 || at > bytes_.size()) number(at + std::max<size_t>(count, 1) - 1, 1);
     return {bytes_.subspan(at, count), file_};
   }
   std::string text(size_t at, size_t count) const {

@@ -12,6 +12,7 @@
 #include "ridgeline/engine/infer/report.h"
 #include "ridgeline/engine/infer/stdin_input.h"
 #include "ridgeline/engine/machine.h"
+#include "ridgeline/engine/own_data.h"
 #include "ridgeline/engine/ranks.h"
 #include "ridgeline/engine/report/page.h"
 #include "ridgeline/engine/signals.h"
@@ -24,6 +25,7 @@ constexpr size_t kAhead = 4;  // chunks read before anyone asks for them
 InferFormat settle(InferFormat format, const std::filesystem::path& output) {
   if (format != InferFormat::automatic) return format;
   const auto ending = output.extension();
+  if (ending == ".npy") return InferFormat::npy;
   return ending == ".json" || ending == ".jsonl" ? InferFormat::json : InferFormat::csv;
 }
 
@@ -108,6 +110,9 @@ class RootRun {
       throw Error(error.kind(), fmt::format("{}; {}", error.what(), rest));
     }
     if (SignalGuard::caught() != 0) return stop(*writer);
+    if (writer_options.format == InferFormat::npy) {
+      output_.rewrite_begin(writer->text().npy_header(writer->written()));
+    }
     if (!writer->closed()) output_.finish();
     RankTimes own = workers.times();
     own.rank = context_.own.rank;
@@ -246,25 +251,55 @@ void sum_up(InferReport& report) {
   report.seconds = std::max(0.0, out - report.startup);
 }
 
+const char* format_name(InferFormat format) {
+  return format == InferFormat::json ? "json" : format == InferFormat::npy ? "npy" : "csv";
+}
+
+const char* kind_name(OutputKind kind) {
+  switch (kind) {
+    case OutputKind::probabilities:
+      return "probabilities";
+    case OutputKind::logits:
+      return "logits";
+    case OutputKind::labels:
+      return "labels";
+    case OutputKind::values:
+      return "values";
+    default:
+      return "the model's";
+  }
+}
+
 // Lists the settings that must be the same on all ranks. Devices, decoders and credits are each
 // rank's own, and the root sends the batch and the input's form to the others.
 std::string shared_settings(const InferOptions& options, const std::filesystem::path& output) {
   const auto& precision = options.model.precision;
   return fmt::format(
       "transport = {}\nlabels-only = {}\nformat = {}\nprecision = {}\nown-part = {}\necho = {}\n"
-      "trace = {}\n",
-      options.transport, !options.outputs,
-      settle(options.format, output) == InferFormat::json ? "json" : "csv",
-      precision ? name(*precision) : "the model's", options.own_part, options.echo, options.trace);
+      "trace = {}\noutput-kind = {}\n",
+      options.transport, !options.outputs, format_name(settle(options.format, output)),
+      precision ? name(*precision) : "the model's", options.own_part, options.echo, options.trace,
+      kind_name(options.kind));
 }
 
 WriterOptions writer_options(const RankContext& context, const InferOptions& options,
                              const std::filesystem::path& output) {
   WriterOptions writer;
   writer.format = settle(options.format, output);
-  writer.classes = context.loaded.model.output().numel();
-  writer.outputs = options.outputs;
-  writer.letter = context.probabilities() ? 'p' : 'y';
+  writer.kind = context.output_kind(options);
+  if (!options.outputs) writer.kind = OutputKind::labels;
+  writer.outputs = context.loaded.model.output().numel();
+  writer.letter = writer.kind == OutputKind::logits ? 'z' : context.probabilities() ? 'p' : 'y';
+  writer.wide = context.wide();
+  if (context.loaded.preparation) {
+    writer.target = &*context.loaded.preparation->target();
+    writer.class_names = writer.target->classes;
+  }
+  if (writer.format == InferFormat::npy && (output == "-" || options.own_part)) {
+    throw_error(ErrorKind::usage,
+                "a .npy array says at its beginning how many samples it holds: give an --output on "
+                "a disk, without --own-part");
+  }
   return writer;
 }
 
@@ -307,6 +342,10 @@ InferReport infer(const std::filesystem::path& model, const std::filesystem::pat
   if (ranks != nullptr && !ranks->is_root()) {
     run_other_rank(context, options, *ranks);
     return report;
+  }
+  if (!options.report.empty() && context.loaded.preparation &&
+      input_dtype(*context.loaded.preparation) != DType::uint8) {
+    throw_error(ErrorKind::usage, "--report shows images and texts, and this model takes neither");
   }
   const auto source = open_samples(input, context.loaded, options.input);
   std::optional<InferPage> page;

@@ -12,13 +12,23 @@
 
 namespace ridgeline::engine {
 
-enum class InferFormat { automatic, csv, json };  // automatic: by the output's ending, else csv
+// automatic: by the output's ending, else csv
+enum class InferFormat { automatic, csv, json, npy };
+
+enum class OutputKind {
+  automatic,      // values of a regressor, else probabilities
+  probabilities,  // of each class, beside the label; of a model trained with mse, its outputs
+  logits,         // what the last layer gives, before any softmax
+  labels,         // alone
+  values,         // in the units of the data
+};
 
 struct InferOptions {
   // run.device may name several: "cuda:all", "cuda:0,1", "cpu,cpu"; each gets a plan of its own.
   ModelOptions model;
   InferFormat format = InferFormat::automatic;
   InputOptions input;
+  OutputKind kind = OutputKind::automatic;
   bool outputs = true;           // of each class; else labels alone
   int64_t batch = 0;             // samples a launch and a chunk; 0: by the device
   int decoders = 0;              // threads that parse and encode texts; 0: by the machine
@@ -52,7 +62,10 @@ bool is_infer_part(std::string_view head);
 // Writes labels and probabilities of every sample of `input`: an IDX file of bytes, raw bytes
 // sample after sample, or texts (CSV, lines, JSON lines) for a model of characters; plain or gzip,
 // of any size. CSV has the header index,label,p0,...; JSON is one object a line. A model that was
-// trained with mse has outputs of any size instead of probabilities: y0,... . An `output` of "-" is
+// trained with mse has outputs of any size instead of probabilities: y0,... . A model of one's own
+// data takes the same kinds of files and folders as its training, prepared alike; it names classes,
+// and a regressor writes values in the units of its data. .npy holds the numbers alone. An `output`
+// of "-" is
 // stdout; a file appears when it is whole, and until then, or after a fault, what there is of it is
 // in
 // `<output>.part`; neither replaces a file that is no output of infer(). With several ranks the

@@ -8,11 +8,14 @@ namespace ridgeline::engine {
 namespace {
 
 nn::Lowered lower_inference(const Config& config, const nn::Model& model,
-                            const data::Scaling& scaling, int classes, int64_t batch,
-                            Answer answer) {
+                            const data::Scaling& scaling, int classes, int64_t batch, Answer answer,
+                            DType inputs) {
   nn::LowerOptions options = lower_options(config, scaling, classes);
   options.mode = nn::Mode::infer;
   options.predictions = answer == Answer::labels;
+  options.set_inputs = inputs;
+  // The outputs of the last layer are what a model that was trained with mse gives.
+  if (answer == Answer::logits) options.loss = nn::Loss::mse;
   options.batch = options.set_samples = options.order_samples = batch;
   return nn::lower(model, options);
 }
@@ -21,9 +24,9 @@ nn::Lowered lower_inference(const Config& config, const nn::Model& model,
 
 Predictor::Predictor(Machine& machine, const Config& config, const nn::Model& model,
                      const data::Scaling& scaling, int classes, int64_t batch,
-                     const std::function<void()>& memory_ready, Answer answer)
+                     const std::function<void()>& memory_ready, Answer answer, DType inputs)
     : machine_(machine),
-      lowered_(lower_inference(config, model, scaling, classes, batch, answer)),
+      lowered_(lower_inference(config, model, scaling, classes, batch, answer, inputs)),
       weights_(machine_.runtime(), model, lowered_),
       images_(machine_.runtime(), size_t(size_of(lowered_.inputs))),
       order_(machine_.runtime(), size_t(size_of(lowered_.order))) {

@@ -9,21 +9,24 @@
 
 namespace ridgeline::engine {
 
-// What is asked of a model: all its outputs, or only the largest class of each sample, which leaves
-// the outputs where they were computed.
-enum class Answer { outputs, labels };
+// What is asked of a model: all its outputs (probabilities, or values), what its last layer gives
+// before any softmax, or only the largest class of each sample, which leaves the outputs where they
+// were computed.
+enum class Answer { outputs, logits, labels };
 
-// A model's answers for chunks of images: a plan and the memory it works on.
+// A model's answers for chunks of samples: a plan and the memory it works on.
 class Predictor {
  public:
   // The weights of `model` are copied to the device; `batch` is the most samples a call takes.
   // `memory_ready` is called when only the plan is left to make.
   Predictor(Machine& machine, const Config& config, const nn::Model& model,
             const data::Scaling& scaling, int classes, int64_t batch,
-            const std::function<void()>& memory_ready = {}, Answer answer = Answer::outputs);
+            const std::function<void()>& memory_ready = {}, Answer answer = Answer::outputs,
+            DType inputs = DType::uint8);
 
-  // Returns the outputs [batch, classes] of samples given as bytes: probabilities, or what the last
-  // layer of a model trained with mse gives. Outputs past the samples given mean nothing.
+  // Returns the outputs [batch, classes] of samples: probabilities, or what the last layer of a
+  // model trained with mse gives. Outputs past the samples given mean nothing. Samples are the
+  // bytes of numbers of the type `inputs`.
   std::vector<double> run(std::span<const uint8_t> samples);
 
   // The parts of run(), for callers that time each.

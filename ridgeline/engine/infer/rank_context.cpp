@@ -57,6 +57,30 @@ RankContext::RankContext(const std::filesystem::path& path, const InferOptions& 
   own.start = clock.started();
 }
 
+OutputKind RankContext::output_kind(const InferOptions& options) const {
+  const auto refuse = [](const char* kind, const char* why) {
+    throw_error(ErrorKind::usage, "--output-kind {}: {}", kind, why);
+  };
+  OutputKind kind = options.kind;
+  if (kind == OutputKind::automatic) {
+    kind = values()          ? OutputKind::values
+           : options.outputs ? OutputKind::probabilities
+                             : OutputKind::labels;
+  }
+  const bool labels_only = !options.outputs && !options.echo;
+  if (values() && (kind != OutputKind::values || labels_only)) {
+    refuse("values", "is all that this model gives: its targets were values, not classes");
+  }
+  if (!values() && kind == OutputKind::values) {
+    refuse("values",
+           "is for models of values; this one gives classes: probabilities, logits, labels");
+  }
+  if (kind == OutputKind::probabilities && options.kind == kind && !probabilities()) {
+    refuse("probabilities", "the model was trained with mse, whose outputs are none; use logits");
+  }
+  return kind;
+}
+
 int64_t RankContext::usual_batch() const {
   return launch_samples(any_gpu(devices) ? kGpuBatch : kCpuBatch, loaded.model.input().numel());
 }
@@ -70,7 +94,9 @@ WorkerOptions RankContext::worker_options(const InferOptions& options, int64_t b
                                          : 1;
   worker.credits = options.credits;
   worker.batch = std::max<int64_t>(1, batch);
-  worker.outputs = options.outputs;
+  const OutputKind kind = output_kind(options);
+  worker.outputs = options.outputs && kind != OutputKind::labels;
+  worker.logits = kind == OutputKind::logits;
   worker.spans = options.trace;
   worker.echo = options.echo;
   return worker;

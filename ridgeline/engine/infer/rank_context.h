@@ -17,8 +17,14 @@ struct RankContext {
   // The samples of a launch unless --batch says otherwise.
   int64_t usual_batch() const;
   WorkerOptions worker_options(const InferOptions& options, int64_t batch) const;
+  // What the model is asked for. Throws usage for what it cannot give.
+  OutputKind output_kind(const InferOptions& options) const;
   // False: outputs of any size.
   bool probabilities() const { return loaded.config.train.loss != nn::Loss::mse; }
+  // Its outputs are numbers to come near to, and no classes.
+  bool values() const {
+    return loaded.preparation && loaded.preparation->target()->kind != data::TargetKind::classes;
+  }
   bool wide() const { return loaded.config.run.precision == Precision::fp64; }
 
   RunClock clock;

@@ -104,6 +104,17 @@ bool OutputFile::write(std::string_view text) {
   return true;
 }
 
+void OutputFile::rewrite_begin(std::string_view bytes) {
+  off_t at = 0;
+  while (!bytes.empty()) {
+    const ssize_t wrote = ::pwrite(fd_, bytes.data(), bytes.size(), at);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote < 0) fail(part_, "write");
+    bytes.remove_prefix(size_t(wrote));
+    at += wrote;
+  }
+}
+
 void OutputFile::append_file(const std::filesystem::path& other) {
   const int from = ::open(other.c_str(), O_RDONLY | O_CLOEXEC);
   if (from < 0) fail(other, "open");

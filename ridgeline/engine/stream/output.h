@@ -20,6 +20,10 @@ class OutputFile {
   OutputFile& operator=(const OutputFile&) = delete;
 
   bool write(std::string_view text);  // false: nobody reads stdout any more
+  // Writes over the first bytes of what there is. Not for stdout or a pipe, which have no
+  // beginning.
+  void rewrite_begin(std::string_view bytes);
+  bool can_rewrite() const { return renames_; }
   void append_file(const std::filesystem::path& other);
   void finish();
   void keep() { keep_ = true; }

@@ -19,6 +19,12 @@ std::unique_ptr<SampleSource> make_text_source(std::unique_ptr<data::ByteStream>
                                                const data::TextColumns& columns,
                                                const data::TextPlace& place = {});
 
+// Reads a file or folder of fields for a model of one's own data. Throws usage for options that
+// only other models have.
+std::unique_ptr<SampleSource> make_prepared_source(const std::filesystem::path& path,
+                                                   const LoadedModel& model,
+                                                   const InputOptions& options);
+
 // Reads all images of a file, or the range of them that `part_of` gives for their number.
 std::unique_ptr<SampleSource> make_image_source(const std::filesystem::path& file,
                                                 const LoadedModel& model,

@@ -8,6 +8,7 @@
 #include "ridgeline/core/text.h"
 #include "ridgeline/data/idx.h"
 #include "ridgeline/data/resize.h"
+#include "ridgeline/data/source/detect.h"
 #include "ridgeline/engine/resident_set.h"
 #include "ridgeline/engine/stream/sample_sources.h"
 
@@ -230,8 +231,12 @@ std::unique_ptr<SampleSource> make_image_source(const std::filesystem::path& fil
 
 std::unique_ptr<SampleSource> open_samples(const std::filesystem::path& file,
                                            const LoadedModel& model, const InputOptions& options) {
+  if (model.preparation) return make_prepared_source(file, model, options);
   if (const auto columns = text_columns(file, model, options)) {
     return make_text_source(data::open_bytes(file), *columns);
+  }
+  if (options.format == InputFormat::automatic && !data::is_idx(file)) {
+    data::refuse_known(file, "IDX images, or raw bytes sample after sample");
   }
   return make_image_source(file, model, options);
 }

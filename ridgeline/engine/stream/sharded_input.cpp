@@ -148,6 +148,11 @@ std::unique_ptr<SampleSource> open_text_part(const std::filesystem::path& path,
 std::unique_ptr<SampleSource> open_shard(const std::filesystem::path& file,
                                          const LoadedModel& model, const InputOptions& options,
                                          Communicator& ranks) {
+  if (model.preparation) {
+    throw_error(ErrorKind::usage,
+                "{}: tables, arrays and folders are read by the first rank; leave --own-part out",
+                file.string());
+  }
   if (const auto columns = text_columns(file, model, options)) {
     return open_text_part(file, *columns, ranks);
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ridgeline/engine/infer/predict.h"
+#include "ridgeline/engine/own_data.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -195,7 +196,10 @@ void Workers::run_device(size_t index) try {
     };
     predictor.emplace(*machine, config, model_.model, model_.scaling, model_.classes,
                       options_.batch, memory_ready,
-                      options_.outputs ? Answer::outputs : Answer::labels);
+                      !options_.outputs ? Answer::labels
+                      : options_.logits ? Answer::logits
+                                        : Answer::outputs,
+                      model_.preparation ? input_dtype(*model_.preparation) : DType::uint8);
   }
   {
     const std::scoped_lock lock(mutex_);

@@ -20,6 +20,7 @@ struct WorkerOptions {
   int credits = 0;                 // chunks it takes at a time; 0: enough to keep all threads busy
   int64_t batch = 256;             // the most samples of a chunk
   bool outputs = true;             // else labels alone
+  bool logits = false;             // outputs are those of the last layer, before any softmax
   bool spans = false;              // keep what a trace shows
   bool echo = false;  // label 0 for everything, without a model: what is left is the transport
 };

@@ -3,50 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <iterator>
 #include <utility>
 
 namespace ridgeline::engine {
-namespace {
-
-void append_result(std::string& text, const WriterOptions& options, int64_t index, int32_t label,
-                   std::span<const double> values) {
-  auto out = std::back_inserter(text);
-  const bool csv = options.format == InferFormat::csv;
-  if (csv) {
-    const fmt::format_int head(index), tail(label);
-    text.append(head.data(), head.size()).append(1, ',').append(tail.data(), tail.size());
-  } else {
-    fmt::format_to(out, "{{\"index\":{},\"label\":{}", index, label);
-    if (!values.empty()) fmt::format_to(out, ",\"{}\":[", options.letter);
-  }
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (csv || i > 0) text += ',';
-    if (!csv && !std::isfinite(values[i])) {
-      text += "null";  // JSON has no NaN
-    } else {
-      fmt::format_to(out, "{:.9g}", values[i]);
-    }
-  }
-  text += csv ? "\n" : values.empty() ? "}\n" : "]}\n";
-}
-
-std::string header(const WriterOptions& options) {
-  if (options.format != InferFormat::csv || !options.header) return {};
-  std::string text = "index,label";
-  for (int64_t i = 0; options.outputs && i < options.classes; ++i) {
-    text += fmt::format(",{}{}", options.letter, i);
-  }
-  return text + "\n";
-}
-
-}  // namespace
-
-bool is_infer_output(std::string_view head) {
-  return head.starts_with("index,label") || head.starts_with("{\"index\":");
-}
-
 // The part of the first rank looks like a whole output; others have no header: "17,3,0.1,...".
 bool is_infer_part(std::string_view head) {
   const std::string_view digits = "0123456789";
@@ -58,7 +17,7 @@ bool is_infer_part(std::string_view head) {
 ResultWriter::ResultWriter(OutputFile& output, const WriterOptions& options, Event& event,
                            std::function<void(const ChunkResult&)> seen)
     : output_(output),
-      options_(options),
+      text_(options),
       event_(event),
       seen_(std::move(seen)),
       next_(options.first),
@@ -97,7 +56,7 @@ void ResultWriter::flush_and_close() {
 }
 
 void ResultWriter::run() try {
-  std::string text = header(options_);
+  std::string text = text_.header();
   {
     const std::scoped_lock writing(writing_);
     closed_ = !output_.write(text);
@@ -119,11 +78,7 @@ void ResultWriter::run() try {
     }
     if (!result.error.empty()) throw Error(result.error_kind, result.error);
     text.clear();
-    const auto classes = result.outputs.empty() ? 0 : size_t(options_.classes);
-    for (size_t r = 0; r < result.labels.size(); ++r) {
-      append_result(text, options_, result.first_sample + int64_t(r), result.labels[r],
-                    std::span(result.outputs).subspan(r * classes, classes));
-    }
+    text_.append(result, text);
     if (seen_) seen_(result);
     if (!closed_) {
       const std::scoped_lock writing(writing_);

@@ -13,18 +13,9 @@
 #include "ridgeline/engine/stream/chunk.h"
 #include "ridgeline/engine/stream/event.h"
 #include "ridgeline/engine/stream/output.h"
+#include "ridgeline/engine/stream/result_text.h"
 
 namespace ridgeline::engine {
-
-struct WriterOptions {
-  InferFormat format = InferFormat::csv;  // not automatic
-  int64_t classes = 0;
-  bool outputs = true;  // of each class, beside the label
-  // What these are called: p0, p1, ... are probabilities, y0, y1, ... values of any size.
-  char letter = 'p';
-  bool header = true;
-  int64_t first = 0;  // the number of the first chunk
-};
 
 // Results, which come in any order, as lines of the output in the order of the input: by a thread
 // of its own, so that neither formatting nor the disk holds anything up.
@@ -39,7 +30,8 @@ class ResultWriter {
   void put(ChunkResult result);                 // never waits
   int64_t next() const { return next_; }        // all chunks before this one are written
   int64_t written() const { return written_; }  // samples
-  bool closed() const { return closed_; }       // nobody reads any more
+  const ResultText& text() const { return text_; }
+  bool closed() const { return closed_; }  // nobody reads any more
   // Waits until the header and the chunks before `end` are written. Throws what the thread has
   // thrown: a result that is an error is thrown when all before it are written.
   void finish(int64_t end);
@@ -52,7 +44,7 @@ class ResultWriter {
   void run();
 
   OutputFile& output_;
-  const WriterOptions options_;
+  const ResultText text_;
   Event& event_;
   const std::function<void(const ChunkResult&)> seen_;
   std::mutex mutex_, writing_;

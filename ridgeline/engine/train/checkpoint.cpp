@@ -26,6 +26,12 @@ bool is_param(const nn::Model& model, const std::string& name) {
   return false;
 }
 
+nn::Metadata describe_trained(Trainer& trainer, const nn::Model& model) {
+  const data::SampleSet& set = trainer.set().train;
+  return describe_model(model, trainer.config(), trainer.scaling(), set.classes, set.symbols,
+                        trainer.set().preparation.get());
+}
+
 Config read_own_config(const nn::TensorFile& file) {
   const nn::ModelDescription description = nn::read_description(file);
   try {
@@ -42,8 +48,7 @@ Config read_own_config(const nn::TensorFile& file) {
 
 std::vector<std::byte> checkpoint_bytes(Trainer& trainer, const Snapshot& snapshot) {
   const nn::Model& model = trainer.model();
-  nn::Metadata metadata = describe_model(model, trainer.config(), trainer.scaling(),
-                                         trainer.set().train.classes, trainer.set().train.symbols);
+  nn::Metadata metadata = describe_trained(trainer, model);
   const KernelNames kernels = trainer.kernels();
   metadata[kKey] = json{{"version", kVersion},
                         {"step", trainer.step()},
@@ -65,10 +70,7 @@ std::vector<std::byte> checkpoint_bytes(Trainer& trainer, const Snapshot& snapsh
 
 std::vector<std::byte> model_file_bytes(Trainer& trainer) {
   const nn::Model& model = trainer.model();
-  return nn::to_safetensors(
-      nn::model_tensors(model),
-      describe_model(model, trainer.config(), trainer.scaling(), trainer.set().train.classes,
-                     trainer.set().train.symbols));
+  return nn::to_safetensors(nn::model_tensors(model), describe_trained(trainer, model));
 }
 
 CheckpointInfo read_checkpoint_info(const nn::TensorFile& file) {
@@ -116,6 +118,11 @@ std::string changed_settings(const Config& kept, const Config& now) {
   if (before.data.text && now.data.text) {
     before.data.text->train = now.data.text->train;
     before.data.text->test = now.data.text->test;
+  }
+  if (before.data.own && now.data.own) {
+    before.data.own->train = now.data.own->train;
+    before.data.own->validation = now.data.own->validation;
+    before.data.own->test = now.data.own->test;
   }
   before.data.resident = now.data.resident;
   before.train.epochs = now.train.epochs;

@@ -77,7 +77,7 @@ class TrainRun {
     return ranks_ != nullptr ? ranks_->from_root(value) : value;
   }
 
-  const Config config_;
+  Config config_;
   const TrainOptions options_;
   Communicator* const ranks_;  // null: alone
   const Clock since_start_;

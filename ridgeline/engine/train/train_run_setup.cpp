@@ -4,6 +4,7 @@
 #include "ridgeline/core/text.h"
 #include "ridgeline/engine/config_difference.h"
 #include "ridgeline/engine/load_data.h"
+#include "ridgeline/engine/own_data.h"
 #include "ridgeline/engine/ranks.h"
 #include "ridgeline/engine/report/page.h"
 #include "ridgeline/engine/train/metrics.h"
@@ -48,8 +49,8 @@ std::vector<std::string> changes_made(const Config& kept, const Config& now) {
 
 }  // namespace
 
-TrainRun::TrainRun(const Config& config, const TrainOptions& options)
-    : config_(config),
+TrainRun::TrainRun(const Config& given, const TrainOptions& options)
+    : config_(given),
       options_(options),
       ranks_(options.ranks != nullptr && options.ranks->size() > 1 ? options.ranks : nullptr),
       progress_(root() ? options.progress : Progress::Style::none) {
@@ -62,7 +63,9 @@ TrainRun::TrainRun(const Config& config, const TrainOptions& options)
     throw_error(ErrorKind::usage, "--resume needs --out DIR, the folder of the run to continue");
   }
   auto set = options.set;
-  if (!set) set = std::make_shared<data::DataSet>(load_data(config, options.data));
+  if (!set) set = std::make_shared<data::DataSet>(load_data(given, options.data));
+  config_ = settled(given, *set);
+  const Config& config = config_;
   if (ranks_ != nullptr) check_alike(*ranks_, config, *set);
   std::optional<nn::TensorFile> kept;
   CheckpointInfo info;
@@ -172,7 +175,10 @@ void TrainRun::announce() {
   report_.startup_seconds = since_start_.seconds();
   report_.tuning_seconds = trainer_->tuning_seconds();
   const data::DataSet& set = trainer_->set();
-  const char* sample = set.train.streams > 0 ? "character" : config_.data.text ? "text" : "image";
+  const char* sample = set.train.streams > 0 ? "character"
+                       : config_.data.text   ? "text"
+                       : config_.data.own    ? "sample"
+                                             : "image";
   // Labelled texts are named by their file, which may be a part of the published one.
   const std::string& data_name = config_.data.text ? set.train.name : config_.data.name;
   progress_.line(fmt::format(

@@ -4,6 +4,7 @@
 
 #include "ridgeline/core/text.h"
 #include "ridgeline/engine/clock.h"
+#include "ridgeline/engine/own_data.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -90,7 +91,7 @@ Trainer::Trainer(Machine& machine, const Config& config, std::shared_ptr<const d
     : machine_(machine),
       rank_(machine.ranks() != nullptr ? machine.ranks()->rank() : 0),
       ranks_(machine.ranks() != nullptr ? machine.ranks()->size() : 1),
-      config_(config),
+      config_(settled(config, *set)),
       set_(std::move(set)),
       scaling_(scaling_for(config.data.scale, set_->train)),
       batches_(set_->train.size(), checked_batch(config, set_->train), config.train.drop_last),
@@ -99,7 +100,7 @@ Trainer::Trainer(Machine& machine, const Config& config, std::shared_ptr<const d
                            better_streamed(machine.runtime(), set_->train, config.data.resident))),
       weights_(machine.runtime(), model_,
                nn::lower(model_, train_options(batches_.full_size(), 1))),
-      evaluator_(machine, config, model_, set_->test, scaling_, pinned.evaluate,
+      evaluator_(machine, config_, model_, set_->test, scaling_, pinned.evaluate,
                  pinned.evaluate_tail),
       pinned_(pinned) {
   nn::check(config.train.schedule, run_length());

@@ -1,0 +1,236 @@
+#include "ridgeline/engine/own_config.h"
+
+#include <fmt/format.h>
+
+#include "ridgeline/core/error.h"
+
+namespace ridgeline::engine {
+namespace {
+
+using data::MissingRule;
+using data::NumberScale;
+using data::ScaleKind;
+using data::TargetKind;
+using data::UnseenRule;
+using Header = data::TableOptions::Header;
+
+// The first name of a value is the one that is written.
+constexpr std::pair<std::string_view, ScaleKind> kScales[] = {
+    {"raw", ScaleKind::raw},  {"unit", ScaleKind::unit},    {"standard", ScaleKind::standard},
+    {"none", ScaleKind::raw}, {"min-max", ScaleKind::unit},
+};
+constexpr std::pair<std::string_view, MissingRule> kMissing[] = {
+    {"refuse", MissingRule::refuse},
+    {"mean", MissingRule::mean},
+    {"indicator", MissingRule::indicator},
+};
+constexpr std::pair<std::string_view, UnseenRule> kUnseen[] = {
+    {"refuse", UnseenRule::refuse},
+    {"missing", UnseenRule::missing},
+};
+constexpr std::pair<std::string_view, TargetKind> kKinds[] = {
+    {"classes", TargetKind::classes},
+    {"labels", TargetKind::labels},
+    {"values", TargetKind::values},
+};
+constexpr std::pair<std::string_view, Header> kHeaders[] = {
+    {"auto", Header::automatic},
+    {"yes", Header::yes},
+    {"no", Header::no},
+};
+constexpr std::pair<std::string_view, int> kChannels[] = {{"auto", 0}, {"grey", 1}, {"rgb", 3}};
+
+constexpr int64_t kMostTimesteps = int64_t{1} << 20;
+constexpr double kMostPart = 0.99;
+
+template <typename E, size_t N>
+std::string_view name_in(const std::pair<std::string_view, E> (&table)[N], E value) {
+  for (const auto& [name, entry] : table) {
+    if (entry == value) return name;
+  }
+  return {};
+}
+
+NumberScale number_scale(ScaleKind kind) {
+  switch (kind) {
+    case ScaleKind::raw:
+      return NumberScale::none;
+    case ScaleKind::unit:
+      return NumberScale::min_max;
+    case ScaleKind::standard:
+      return NumberScale::standardise;
+  }
+  return NumberScale::none;
+}
+
+OwnDataConfig::Column read_column(nn::ConfigTable& table) {
+  OwnDataConfig::Column column;
+  column.name = table.text("name", std::nullopt);
+  if (table.has("scale")) {
+    column.scale = table.choice<ScaleKind>("scale", ScaleKind::standard, kScales);
+  }
+  column.log = table.boolean("log", false);
+  if (table.has("clip")) {
+    nn::ConfigTable clip = table.table("clip");
+    column.clip = {clip.number("min", std::nullopt), clip.number("max", std::nullopt)};
+    clip.finish();
+    if (column.clip->first > column.clip->second) table.fail("clip", "has a min above its max");
+  }
+  if (table.has("missing")) {
+    column.missing = table.choice<MissingRule>("missing", MissingRule::refuse, kMissing);
+  }
+  column.category = table.boolean("category", false);
+  table.finish();
+  return column;
+}
+
+void read_split(nn::ConfigTable& table, OwnDataConfig& own) {
+  const bool given = table.has("split");
+  nn::ConfigTable split = table.table("split");
+  own.validation_part = split.number("validation", 0.0, {0.0, kMostPart});
+  if (split.has("test")) own.test_part = split.number("test", std::nullopt, {0.0, kMostPart});
+  own.split_seed = uint64_t(split.integer("seed", 1, {0}));
+  if (split.has("stratify")) own.stratify = split.boolean("stratify", true);
+  split.finish();
+  if (!given) return;
+  if (!own.test.empty() && own.test_part.value_or(0) > 0) {
+    table.fail("split", "takes a test part out of the samples, but data.test names one as well");
+  }
+  if (!own.validation.empty() && own.validation_part > 0) {
+    table.fail("split", "takes a validation part, but data.validation names one as well");
+  }
+  if (own.validation_part + own.test_part.value_or(0) > kMostPart) {
+    table.fail("split", "leaves nothing to train on");
+  }
+}
+
+std::string list(const std::vector<std::string>& all) {
+  std::string joined;
+  for (const std::string& each : all) joined += (joined.empty() ? "" : ", ") + nn::toml_text(each);
+  return "[" + joined + "]";
+}
+
+std::string to_toml(const OwnDataConfig::Column& column) {
+  std::string text = fmt::format("{{ name = {}", nn::toml_text(column.name));
+  if (column.scale) text += fmt::format(", scale = \"{}\"", name_in(kScales, *column.scale));
+  if (column.log) text += ", log = true";
+  if (column.clip) {
+    text += fmt::format(", clip = {{ min = {}, max = {} }}", nn::toml_number(column.clip->first),
+                        nn::toml_number(column.clip->second));
+  }
+  if (column.missing) text += fmt::format(", missing = \"{}\"", name_in(kMissing, *column.missing));
+  if (column.category) text += ", category = true";
+  return text + " }";
+}
+
+}  // namespace
+
+OwnDataConfig read_own_data(nn::ConfigTable& table) {
+  OwnDataConfig own;
+  own.train = table.text("train", std::nullopt);
+  if (own.train.empty()) table.fail("train", "is empty; name a file or a folder");
+  own.validation = table.text("validation", "");
+  own.test = table.text("test", "");
+  own.target = table.texts("target", {});
+  own.validation_target = table.text("validation_target", "");
+  own.test_target = table.text("test_target", "");
+  own.features = table.texts("features", {});
+  if (table.has("target_kind")) {
+    own.target_kind = table.choice<TargetKind>("target_kind", TargetKind::values, kKinds);
+  }
+  own.target_scale = table.choice<ScaleKind>("target_scale", own.target_scale, kScales);
+  if (table.has("scale")) {
+    own.scale = table.choice<ScaleKind>("scale", ScaleKind::standard, kScales);
+  }
+  own.missing = table.choice<MissingRule>("missing", own.missing, kMissing);
+  own.unseen = table.choice<UnseenRule>("unseen", own.unseen, kUnseen);
+  for (nn::ConfigTable& column : table.tables("columns")) {
+    own.columns.push_back(read_column(column));
+  }
+  if (table.has("window")) {
+    nn::ConfigTable window = table.table("window");
+    own.windows = data::WindowRule{window.integer("length", std::nullopt, {1, kMostTimesteps}),
+                                   window.integer("horizon", 1, {1, kMostTimesteps}),
+                                   window.integer("stride", 1, {1, kMostTimesteps})};
+    window.finish();
+  }
+  read_split(table, own);
+  own.header = table.choice<Header>("header", own.header, kHeaders);
+  own.separator = table.text("separator", "");
+  if (own.separator.size() > 1 && own.separator != "tab") {
+    table.fail("separator", "must be one character, or tab");
+  }
+  own.channels = table.choice<int>("channels", own.channels, kChannels);
+  return own;
+}
+
+std::string to_toml(const OwnDataConfig& own) {
+  std::string text = fmt::format("train = {}\n", nn::toml_text(own.train));
+  const auto add_text = [&](const char* key, const std::string& value) {
+    if (!value.empty()) text += fmt::format("{} = {}\n", key, nn::toml_text(value));
+  };
+  add_text("validation", own.validation);
+  add_text("test", own.test);
+  if (!own.target.empty()) text += fmt::format("target = {}\n", list(own.target));
+  add_text("validation_target", own.validation_target);
+  add_text("test_target", own.test_target);
+  if (!own.features.empty()) text += fmt::format("features = {}\n", list(own.features));
+  if (own.target_kind) {
+    text += fmt::format("target_kind = \"{}\"\n", name_in(kKinds, *own.target_kind));
+  }
+  text += fmt::format("target_scale = \"{}\"\n", name_in(kScales, own.target_scale));
+  if (own.scale) text += fmt::format("scale = \"{}\"\n", name_in(kScales, *own.scale));
+  text += fmt::format("missing = \"{}\"\nunseen = \"{}\"\n", name_in(kMissing, own.missing),
+                      name_in(kUnseen, own.unseen));
+  if (!own.columns.empty()) {
+    text += "columns = [\n";
+    for (const OwnDataConfig::Column& column : own.columns) text += "  " + to_toml(column) + ",\n";
+    text += "]\n";
+  }
+  if (own.windows) {
+    text += fmt::format("window = {{ length = {}, horizon = {}, stride = {} }}\n",
+                        own.windows->window, own.windows->horizon, own.windows->stride);
+  }
+  text += fmt::format("split = {{ validation = {}", nn::toml_number(own.validation_part));
+  if (own.test_part) text += fmt::format(", test = {}", nn::toml_number(*own.test_part));
+  text += fmt::format(", seed = {}", own.split_seed);
+  if (own.stratify) text += fmt::format(", stratify = {}", *own.stratify);
+  text += fmt::format(" }}\nheader = \"{}\"\n", name_in(kHeaders, own.header));
+  add_text("separator", own.separator);
+  return text + fmt::format("channels = \"{}\"\n", name_in(kChannels, own.channels));
+}
+
+data::PrepareRules OwnDataConfig::rules() const {
+  data::PrepareRules rules;
+  rules.rule.scale = number_scale(scale.value_or(ScaleKind::standard));
+  rules.rule.missing = missing;
+  rules.rule.unseen = unseen;
+  for (const Column& column : columns) {
+    data::FeatureRule rule = rules.rule;
+    if (column.scale) rule.scale = number_scale(*column.scale);
+    rule.log = column.log;
+    rule.clip = column.clip;
+    if (column.missing) rule.missing = *column.missing;
+    rules.fields[column.name] = rule;
+  }
+  rules.features = features;
+  rules.target = target;
+  rules.target_kind = target_kind;
+  rules.target_scale = number_scale(target_scale);
+  rules.image_scale = scale.value_or(ScaleKind::unit);
+  rules.windows = windows;
+  return rules;
+}
+
+data::SourceOptions OwnDataConfig::source_options() const {
+  data::SourceOptions options;
+  options.table.header = header;
+  if (!separator.empty()) options.table.separator = separator == "tab" ? '\t' : separator[0];
+  for (const Column& column : columns) {
+    if (column.category) options.table.categories.push_back(column.name);
+  }
+  options.images.channels = channels;
+  return options;
+}
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ridgeline/data/prepare/rules.h"
+#include "ridgeline/data/source/open.h"
+#include "ridgeline/data/split.h"
+#include "ridgeline/nn/config_table.h"
+
+namespace ridgeline::engine {
+
+// A person's own data: files or folders that data::open_source reads, and the rules by which their
+// fields become inputs and targets. It is the [data] section of a config that has a key `train`.
+struct OwnDataConfig {
+  struct Column {  // what differs for one field
+    std::string name;
+    std::optional<data::ScaleKind> scale{};
+    bool log = false;
+    std::optional<std::pair<double, double>> clip{};
+    std::optional<data::MissingRule> missing{};
+    bool category = false;  // numbers of a table are read as words
+
+    bool operator==(const Column&) const = default;
+  };
+
+  std::string train, validation, test;  // files or folders; empty: the split makes the part
+  // Fields, or a file that holds one array. None: as data::default_target says.
+  std::vector<std::string> target{};
+  std::string validation_target, test_target;  // files, of a target that is a file
+  std::vector<std::string> features{};         // none: all fields but the target and texts
+  std::optional<data::TargetKind> target_kind{};
+  data::ScaleKind target_scale = data::ScaleKind::standard;  // of values
+  std::optional<data::ScaleKind> scale{};  // none: standard for numbers, unit for images
+  data::MissingRule missing = data::MissingRule::refuse;
+  data::UnseenRule unseen = data::UnseenRule::refuse;
+  std::vector<Column> columns{};
+  std::optional<data::WindowRule> windows{};
+  double validation_part = 0;
+  std::optional<double> test_part{};  // none: a tenth, unless `test` names one
+  uint64_t split_seed = 1;
+  std::optional<bool> stratify{};  // none: if the targets are classes
+  data::TableOptions::Header header = data::TableOptions::Header::automatic;
+  std::string separator{};  // one character, or "tab"; empty: found from the file
+  int channels = 0;         // of images: 1 or 3; 0: as they are
+
+  data::PrepareRules rules() const;  // with the target's names as they are given here
+  data::SourceOptions source_options() const;
+
+  bool operator==(const OwnDataConfig&) const = default;
+};
+
+// Reads the keys of the [data] section that own data have; the others are left to the caller.
+OwnDataConfig read_own_data(nn::ConfigTable& table);
+std::string to_toml(const OwnDataConfig& own);  // lines of the [data] section
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ridgeline/data/prepare/target.h"
+#include "ridgeline/engine/infer/infer.h"
+#include "ridgeline/engine/stream/chunk.h"
+
+namespace ridgeline::engine {
+
+struct WriterOptions {
+  InferFormat format = InferFormat::csv;        // not automatic
+  OutputKind kind = OutputKind::probabilities;  // not automatic
+  int64_t outputs = 0;                          // of a sample
+  std::vector<std::string> class_names{};       // none: labels are numbers
+  char letter = 'p';  // names the outputs: p0, p1, ...; with class names p_cat, p_dog, ...
+  const data::Target* target = nullptr;  // of values: restored to the units of the data
+  bool wide = false;                     // outputs are fp64
+  bool header = true;
+  int64_t first = 0;  // the number of the first chunk
+};
+
+// Formats results: lines of CSV or JSON, or the numbers of a .npy array.
+class ResultText {
+ public:
+  explicit ResultText(const WriterOptions& options);
+
+  std::string header() const;
+  // Appends all results of a chunk.
+  void append(const ChunkResult& result, std::string& text) const;
+
+  // The header of a .npy array of so many samples; its size is the same for all. Its keys come in
+  // another order than NumPy writes them, by which is_infer_output() knows files of our own.
+  std::string npy_header(int64_t samples) const;
+
+ private:
+  void append_line(int64_t index, int32_t label, std::span<const double> values,
+                   std::string& text) const;
+  void append_numbers(const ChunkResult& result, std::span<const double> values,
+                      std::string& text) const;
+  std::vector<std::string> column_names() const;
+
+  WriterOptions options_;
+  std::vector<std::string> labels_;  // class names as they are written
+};
+
+}  // namespace ridgeline::engine
