@@ -96,7 +96,7 @@ TEST_F(OpenTest, RefusesWhatHoldsNoSamples) {
     (void)open("x", array("(1,)", 1),
                {.raw_type = StoredType::of(DType::uint8), .raw_shape = Shape{1}});
   });
-  expect_error(ErrorKind::data, {"no such file"}, [&] { (void)open_source(folder_ / "none"); });
+  expect_error(ErrorKind::data, {"No such file"}, [&] { (void)open_source(folder_ / "none"); });
 }
 
 TEST(SummaryTest, CountsWhatAFieldHolds) {

@@ -187,7 +187,7 @@ def check_text(folder):
     refused(raw, "'float99' is not a type", code=2, flags=("--dtype", "float99", "--shape", "1"))
     (folder / "pickle.pkl").write_bytes(b"\x80\x04\x95\x05\x00\x00\x00\x00\x00\x00\x00}\x94.")
     refused(folder / "pickle.pkl", "is a Python pickle", "can run code")
-    refused(folder / "nothing", "no such file")
+    refused(folder / "nothing", "No such file")
     lines = folder / "lines.jsonl"
     lines.write_text('{"tokens": [1, 2, 3], "label": "a"}\n{"tokens": [4], "label": "b"}\n')
     field = describe(lines)["parts"][0]["fields"][0]

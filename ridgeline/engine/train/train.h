@@ -48,7 +48,8 @@ struct TrainReport {
   std::optional<prof::Limit> limit;  // of one full step
   double limit_fraction = 0;         // over all steps made here
   std::string device, precision, data;
-  bool texts = false;  // are what the set holds; else images
+  bool texts = false;     // are what the set holds; else images
+  bool own_data = false;  // samples of a person's own data, whatever they are
   int threads = 0;
   int64_t parameters = 0;
   MemoryUse memory;  // of the training plan

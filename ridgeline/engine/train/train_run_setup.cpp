@@ -167,6 +167,7 @@ void TrainRun::announce() {
   report_.precision = name(config_.run.precision);
   report_.data = config_.data.name;
   report_.texts = config_.data.text.has_value();
+  report_.own_data = config_.data.own.has_value();
   report_.threads = machine_->threads();
   report_.parameters = trainer_->model().parameter_count();
   report_.memory = runner.plan().memory();
