@@ -151,6 +151,7 @@ TrainConfig read_train(nn::ConfigTable table) {
   train.seed = uint64_t(table.integer("seed", int64_t(train.seed), {0}));
   train.shuffle = table.boolean("shuffle", train.shuffle);
   train.drop_last = table.boolean("drop_last", train.drop_last);
+  train.loss_named = table.has("loss");
   train.loss = table.choice<nn::Loss>("loss", train.loss, kLosses);
   train.optimizer = nn::read_optimizer(table, "optimizer");
   train.schedule = nn::read_schedule(table, "schedule");
@@ -243,9 +244,8 @@ Config parse_config(const std::string& text, const std::string& origin,
   Config config;
   config.data = read_data(std::move(data));
   config.layers = read_layers(std::move(model));
-  const bool loss_named = train.has("loss");
   config.train = read_train(std::move(train));
-  config.train.loss_named = loss_named || !config.data.own;
+  if (!config.data.own) config.train.loss_named = true;
   config.run = read_run(std::move(run));
   return config;
 }
