@@ -38,7 +38,12 @@ int run(const Flags& flags, Communicator& ranks) {
         classes ? fmt::format("accuracy {:.2f} % ({} of {})\n", 100 * result.accuracy,
                               result.correct, result.targets)
                 : "";
-    write_text("-", fmt::format("{}loss {}\nspeed {} {}/s\n", accuracy, loss,
+    std::string scores;
+    for (const auto& [metric, value] : engine::metrics_of(result)) {
+      if (metric == engine::Metric::loss || metric == engine::Metric::accuracy) continue;
+      scores += engine::to_text(metric, value) + "\n";
+    }
+    write_text("-", fmt::format("{}loss {}\n{}speed {} {}/s\n", accuracy, loss, scores,
                                 engine::grouped(double(result.targets) / result.seconds),
                                 text ? "characters" : "inputs"));
   }
@@ -46,10 +51,10 @@ int run(const Flags& flags, Communicator& ranks) {
                           {"samples", result.samples},
                           {"targets", result.targets},
                           {"seconds", result.seconds}};
-  if (classes) {
-    document["accuracy"] = result.accuracy;
-    document["correct"] = result.correct;
+  for (const auto& [metric, value] : engine::metrics_of(result)) {
+    document[std::string(engine::name(metric))] = value;
   }
+  if (classes) document["correct"] = result.correct;
   write_text(flags.json, dump_json(document, 2) + "\n");
   return 0;
 }

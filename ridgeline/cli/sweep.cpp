@@ -39,13 +39,16 @@ void show(size_t index, size_t count, const std::string& label, const engine::Tr
   engine::Progress progress;
   const std::string head = fmt::format("[{}/{}] {}", index + 1, count, label);
   if (report == nullptr) return progress.line(head);
-  const std::string accuracy =
-      std::isnan(report->test.accuracy)
-          ? ""
-          : fmt::format("accuracy {:.2f} %, ", 100 * report->test.accuracy);
+  const bool validates = report->validation.has_value();
+  const engine::Evaluation& result = validates ? *report->validation : report->test;
+  const engine::Metric main = engine::main_metric(result);
+  std::string metrics = validates ? "validation " : "";
+  if (main != engine::Metric::loss) {
+    metrics += engine::to_text(main, engine::value_of(result, main)) + ", ";
+  }
   progress.line(error.empty()
-                    ? fmt::format("[{}/{}]   {}loss {:.4f}, {}", index + 1, count, accuracy,
-                                  report->test.loss, engine::duration(report->train_seconds))
+                    ? fmt::format("[{}/{}]   {}loss {:.4f}, {}", index + 1, count, metrics,
+                                  result.loss, engine::duration(report->train_seconds))
                     : fmt::format("[{}/{}]   {}", index + 1, count, error));
 }
 
@@ -95,9 +98,10 @@ void add_sweep(CLI::App& app, Action& action) {
   declare_json(*command, action, flags->json);
   declare_svg(*command, action, flags->svg, "draw the metric over the swept settings here");
   command
-      ->add_option("--metric", flags->metric,
-                   "accuracy, loss, train_loss, us_per_step or inputs_per_second")
-      ->check(CLI::IsMember(engine::sweep_metrics()).description(""))
+      ->add_option(
+          "--metric", flags->metric,
+          "accuracy, loss, f1, auc, mse, mae, r2, train_loss, us_per_step or inputs_per_second")
+      ->check(CLI::IsMember(engine::chart_metrics()).description(""))
       ->type_name("NAME");
   command->footer(
       "Examples:\n"

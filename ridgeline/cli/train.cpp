@@ -10,6 +10,7 @@
 #include "ridgeline/core/error.h"
 #include "ridgeline/core/json.h"
 #include "ridgeline/engine/own_files.h"
+#include "ridgeline/engine/train/folds.h"
 #include "ridgeline/engine/train/resume_config.h"
 #include "ridgeline/engine/train/run_folder.h"
 
@@ -18,7 +19,8 @@ namespace {
 
 struct Flags {
   ConfigFlags config;
-  std::string out, json, trace, report;
+  std::string out, init, json, trace, report;
+  int folds = 0;
   bool resume = false;
   std::string resume_from;  // the folder given with --resume; empty: --out
   bool force = false, histograms = false, print_config = false, quiet = false;
@@ -56,6 +58,16 @@ engine::Config load(const Flags& flags, Communicator& ranks) {
   return config;
 }
 
+// Writes what there is to say at the end of a run, and returns its exit code.
+template <typename Report>
+int finish(const Flags& flags, const Communicator& ranks, const Report& report, int stopped_by) {
+  const int code = stopped_by == 0 ? 0 : 128 + stopped_by;
+  if (!ranks.is_root()) return code;
+  if (!flags.quiet && flags.json != "-") write_last(stopped_by, "-", engine::summary(report));
+  write_last(stopped_by, flags.json, dump_json(engine::to_json(report), 2) + "\n");
+  return code;
+}
+
 int run(const Flags& flags, Communicator& ranks) {
   const engine::Config config = load(flags, ranks);
   if (flags.print_config) {
@@ -67,19 +79,18 @@ int run(const Flags& flags, Communicator& ranks) {
   options.data = flags.config.data;
   options.resume = flags.resume;
   options.force = flags.force;
+  options.init = flags.init;
   options.histograms = flags.histograms;
   options.trace = flags.trace;
   options.report = flags.report;
   if (flags.quiet) options.progress = engine::Progress::Style::none;
   options.ranks = &ranks;
-  const engine::TrainReport report = engine::train(config, options);
-  const int code = report.stopped_by == 0 ? 0 : 128 + report.stopped_by;
-  if (!ranks.is_root()) return code;
-  if (!flags.quiet && flags.json != "-") {
-    write_last(report.stopped_by, "-", engine::summary(report));
+  if (flags.folds > 0) {
+    const engine::FoldsReport report = engine::train_folds(config, options, flags.folds);
+    return finish(flags, ranks, report, report.stopped_by);
   }
-  write_last(report.stopped_by, flags.json, dump_json(engine::to_json(report), 2) + "\n");
-  return code;
+  const engine::TrainReport report = engine::train(config, options);
+  return finish(flags, ranks, report, report.stopped_by);
 }
 
 }  // namespace
@@ -107,6 +118,19 @@ void add_train(CLI::App& app, Action& action) {
           ->expected(0, 1)
           ->type_name("DIR");
   command->add_flag("--force", flags->force, "replace the run in --out")->excludes(resume);
+  command
+      ->add_option("--init", flags->init,
+                   "start from the weights of this model (fine-tuning; train.freeze keeps layers)")
+      ->excludes(resume)
+      ->type_name("MODEL");
+  action.files.reads(*command, "--init", flags->init, engine::RunFolder::file_names());
+  command
+      ->add_option("--folds", flags->folds,
+                   "cross-validation: train N times, each without one of N parts that is then "
+                   "validated on; folders fold-1 and so on in --out")
+      ->excludes(resume)
+      ->check(CLI::Range(2, 1000).description(""))
+      ->type_name("N");
   command->add_flag("--histograms", flags->histograms,
                     "histograms of the weights in TensorBoard's event files, at each evaluation");
   command->add_flag("--print-config", flags->print_config, "print the resolved config and stop");
@@ -119,6 +143,7 @@ void add_train(CLI::App& app, Action& action) {
       "Examples:\n"
       "  ridgeline train configs/fashion-mlp.toml --out runs/fashion\n"
       "  ridgeline train --resume runs/fashion --set train.epochs=40\n"
+      "  ridgeline train configs/mnist-mlp.toml --init runs/fashion --set train.freeze=[0]\n"
       "  mpirun -n 4 ridgeline train configs/fashion-mlp.toml --out runs/fashion\n"
       "  ridgeline train configs/mnist-mlp.toml --set train.optimizer.lr=0.01 --json result.json");
   command->callback([flags, resume, &action] {

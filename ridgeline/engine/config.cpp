@@ -44,6 +44,8 @@ constexpr std::pair<std::string_view, DType> kWires[] = {
     {"bf16", DType::bf16},
 };
 
+constexpr std::pair<std::string_view, bool> kKeep[] = {{"last", false}, {"best", true}};
+
 constexpr std::pair<std::string_view, data::TextFormat> kFormats[] = {
     {"auto", data::TextFormat::automatic},
     {"csv", data::TextFormat::csv},
@@ -97,6 +99,15 @@ TextConfig read_text(nn::ConfigTable table, const data::SetInfo* set) {
   return text;
 }
 
+data::SplitRule read_split(nn::ConfigTable table) {
+  data::SplitRule split;
+  split.validation = table.number("validation", split.validation, {0.0, nn::kBelowOne});
+  split.seed = uint64_t(table.integer("seed", int64_t(split.seed), {0}));
+  split.stratify = table.boolean("stratify", split.stratify);
+  table.finish();
+  return split;
+}
+
 DataConfig read_data(nn::ConfigTable table) {
   DataConfig data;
   if (table.has("train")) {
@@ -126,6 +137,7 @@ DataConfig read_data(nn::ConfigTable table) {
   data.shift = augment.integer("shift", data.shift, {0, kMostPixels});
   data.flip = augment.boolean("flip", data.flip);
   augment.finish();
+  if (!data.own && table.has("split")) data.split = read_split(table.table("split"));
   table.finish();
   return data;
 }
@@ -162,6 +174,10 @@ TrainConfig read_train(nn::ConfigTable table) {
       table.integer("checkpoint_steps", train.checkpoint_steps, {0, kMostSteps});
   train.checkpoint_seconds =
       table.number("checkpoint_seconds", train.checkpoint_seconds, {0.0, 1e9});
+  train.freeze = table.words("freeze");
+  train.keep_best = table.choice<bool>("keep", train.keep_best, kKeep);
+  train.monitor = table.choice<Metric>("monitor", train.monitor, kMetrics);
+  train.patience = table.integer("patience", train.patience, {0, kMostEpochs});
   table.finish();
   return train;
 }
@@ -279,6 +295,11 @@ std::string to_toml(const Config& config) {
   }
   if (data.resident) text += fmt::format("resident = {}\n", *data.resident);
   if (data.text) text += to_toml(*data.text);
+  if (data.split) {
+    text += fmt::format("split = {{ validation = {}, seed = {}, stratify = {} }}\n",
+                        nn::toml_number(data.split->validation), data.split->seed,
+                        data.split->stratify);
+  }
   text += fmt::format("augment = {{ shift = {}, flip = {} }}\n\n[model]\nlayers = [\n", data.shift,
                       data.flip);
   for (const nn::LayerPtr& layer : config.layers) text += fmt::format("  {},\n", layer->to_toml());
@@ -292,7 +313,17 @@ std::string to_toml(const Config& config) {
   text += fmt::format("clip_norm = {}\neval_every = {}\nlog_steps = {}\ncheckpoint_steps = {}\n",
                       nn::toml_number(train.clip_norm), train.eval_every, train.log_steps,
                       train.checkpoint_steps);
-  text += fmt::format("checkpoint_seconds = {}\n\n", nn::toml_number(train.checkpoint_seconds));
+  text += fmt::format("checkpoint_seconds = {}\nkeep = \"{}\"\nmonitor = \"{}\"\npatience = {}\n",
+                      nn::toml_number(train.checkpoint_seconds), name_in(kKeep, train.keep_best),
+                      name(train.monitor), train.patience);
+  if (!train.freeze.empty()) {
+    std::string layers;
+    for (const std::string& each : train.freeze) {
+      layers += (layers.empty() ? "" : ", ") + nn::toml_text(each);
+    }
+    text += fmt::format("freeze = [{}]\n", layers);
+  }
+  text += "\n";
   const RunConfig& run = config.run;
   text += fmt::format("[run]\ndevice = {}\nprecision = \"{}\"\n", nn::toml_text(run.device),
                       name(run.precision));

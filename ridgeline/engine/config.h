@@ -8,7 +8,9 @@
 
 #include "ridgeline/core/precision.h"
 #include "ridgeline/data/scaling.h"
+#include "ridgeline/data/split.h"
 #include "ridgeline/data/text_set.h"
+#include "ridgeline/engine/metric.h"
 #include "ridgeline/engine/own_config.h"
 #include "ridgeline/nn/loss.h"
 #include "ridgeline/nn/lower.h"
@@ -46,6 +48,9 @@ struct DataConfig {
   // texts: moved by up to `shift` characters.
   int64_t shift = 0;
   bool flip = false;
+  // A part of the training samples that is kept from training and evaluated instead; one's own
+  // data have a split of their own.
+  std::optional<data::SplitRule> split{};
 };
 
 struct TrainConfig {
@@ -64,6 +69,11 @@ struct TrainConfig {
   int64_t log_steps = 128;         // between lines of metrics.jsonl, which ends of epochs have too
   int64_t checkpoint_steps = 0;    // 0: not by steps
   double checkpoint_seconds = 60;  // 0: not by time
+  std::vector<std::string> freeze{};  // numbers or types of layers that keep their weights
+  // With a validation set:
+  bool keep_best = false;         // model.safetensors is the best by `monitor`, not the last
+  Metric monitor = Metric::loss;  // of the validation set
+  int64_t patience = 0;  // evaluations without a better one before the run ends; 0: it never does
 };
 
 struct RunConfig {

@@ -19,6 +19,9 @@ namespace {
 // size that divides the number of samples needs one plan only.
 constexpr int64_t kLeastBatch = 128, kMostBatch = 512;
 
+// Outputs of more numbers than this are not kept, for the sake of memory (64 MB).
+constexpr int64_t kMostOutputs = int64_t{1} << 24;
+
 int64_t evaluation_batch(int64_t samples, int64_t features) {
   const int64_t most = launch_samples(kMostBatch, features);
   for (int64_t batch = std::min(most, samples); batch >= kLeastBatch; --batch) {
@@ -76,6 +79,7 @@ Evaluation evaluate_resized(Machine& machine, const LoadedModel& loaded, const d
   int64_t most = std::clamp<int64_t>(kBlockBytes / sample.numel(), 1, set.size());
   if (most < set.size() && most > kMostBatch) most -= most % kMostBatch;  // whole batches
   Evaluation sum;
+  std::vector<float> outputs;
   std::unique_ptr<Evaluator> evaluator;
   for (int64_t first = 0; first < set.size(); first += most) {
     const int64_t count = std::min(most, set.size() - first);
@@ -89,7 +93,9 @@ Evaluation evaluate_resized(Machine& machine, const LoadedModel& loaded, const d
           std::make_unique<Evaluator>(machine, loaded.config, loaded.model, block, loaded.scaling);
     }
     add(evaluator->run(weights), sum);
+    outputs.insert(outputs.end(), evaluator->outputs().begin(), evaluator->outputs().end());
   }
+  if (int64_t(outputs.size()) == set.size() * set.outputs()) sum.scores = score(set, outputs);
   return sum;
 }
 
@@ -102,12 +108,30 @@ data::SampleSet load_own_part(const LoadedModel& loaded, const std::string& path
 
 }  // namespace
 
+std::vector<double> target_units(const data::Preparation* preparation, const data::SampleSet& set) {
+  if (preparation == nullptr || !preparation->target() || !set.has_values()) return {};
+  const std::vector<double>& scale = preparation->target()->scale;
+  if (scale.empty()) return {};
+  std::vector<double> units;
+  for (int64_t i = 0; i < set.outputs(); ++i) units.push_back(1 / scale[size_t(i) % scale.size()]);
+  return units;
+}
+
+Scores score(const data::SampleSet& set, std::span<const float> outputs,
+             std::span<const double> units) {
+  if (set.has_values()) {
+    return score_values(outputs, set.targets.span<const float>(), set.outputs(), units);
+  }
+  return score_classes(outputs, set.targets.span<const int32_t>(), set.classes);
+}
+
 Evaluator::Evaluator(Machine& machine, const Config& config, const nn::Model& model,
                      const data::SampleSet& set, const data::Scaling& scaling,
                      const std::vector<std::string>& pinned,
                      const std::vector<std::string>& pinned_tail)
     : machine_(machine),
       model_(model),
+      source_(&set),
       base_(lower_options(config, scaling, set)),
       set_(machine.runtime(), set),
       pinned_(pinned),
@@ -118,16 +142,26 @@ Evaluator::Evaluator(Machine& machine, const Config& config, const nn::Model& mo
                              : evaluation_batch(samples_.end - samples_.begin, set.features())) {
   base_.mode = nn::Mode::evaluate;
   base_.set_samples = base_.order_samples = set.size();
+  base_.outputs = set.streams == 0 && set.targets_per_sample() == 1 &&
+                  set.outputs() == model.output().numel() &&
+                  set.size() <= kMostOutputs / std::max<int64_t>(1, set.outputs());
   std::vector<int32_t> order(size_t(set.size()));
   std::iota(order.begin(), order.end(), 0);
   set_.set_order(order);
+}
+
+void Evaluator::replace(const data::SampleSet& set) {
+  set_.replace(set);
+  source_ = &set;
 }
 
 std::unique_ptr<Runner> Evaluator::make(int64_t batch, const Weights& weights,
                                         const std::vector<std::string>& pinned) {
   nn::LowerOptions options = base_;
   options.batch = batch;
-  options.repeats = std::max<int64_t>(1, (samples_.end - samples_.begin) / batch);
+  // A launch leaves the outputs of its last batch.
+  options.repeats =
+      keeps_outputs() ? 1 : std::max<int64_t>(1, (samples_.end - samples_.begin) / batch);
   nn::Lowered lowered = nn::lower(model_, options);
   Externals shared;
   set_.bind(lowered, shared);
@@ -142,6 +176,22 @@ void Evaluator::prepare(const Weights& weights) {
   if (rest > 0) tail_ = make(rest, weights, pinned_tail_);
 }
 
+// Copies the outputs of the runner's last batch to where those of the sample `first` begin.
+void Evaluator::keep_outputs(const Runner& runner, int64_t first) {
+  const Value& value = runner.lowered().outputs;
+  float* to = outputs_.data() + first * source_->outputs();
+  dispatch_float(value.dtype, [&](auto zero) {
+    for (const auto each : runner.read<decltype(zero)>(value)) *to++ = float(each);
+  });
+}
+
+// Every rank has its own share; those of the others are zeros there, so that the sum is exact.
+void Evaluator::share_outputs() {
+  std::vector<double> all(outputs_.begin(), outputs_.end());
+  machine_.ranks()->sum(all);
+  for (size_t i = 0; i < all.size(); ++i) outputs_[i] = float(all[i]);
+}
+
 Evaluation Evaluator::run(const Weights& weights) {
   prepare(weights);
   const int64_t samples = samples_.end - samples_.begin, rest = samples % batch_;
@@ -152,14 +202,20 @@ Evaluation Evaluator::run(const Weights& weights) {
     for (const double each : runner.losses()) loss += each * double(batch);
     for (const int32_t each : runner.corrects()) result.correct += each;
   };
-  if (samples >= batch_) {
-    main_->clear_carried();
-    main_->launch(samples_.begin, samples / batch_);
+  if (keeps_outputs()) outputs_.assign(size_t(source_->size() * source_->outputs()), 0.0f);
+  main_->clear_carried();
+  const int64_t batches = samples / batch_;
+  const int64_t steps = keeps_outputs() ? 1 : batches;
+  for (int64_t done = 0; done < batches; done += steps) {
+    const int64_t first = samples_.begin + done * batch_;
+    main_->launch(first, steps);
     add(*main_, batch_);
+    if (keeps_outputs()) keep_outputs(*main_, first);
   }
   if (rest > 0) {
     tail_->launch(samples_.end - rest, 1);
     add(*tail_, rest);
+    if (keeps_outputs()) keep_outputs(*tail_, samples_.end - rest);
   }
   if (shared_) {
     std::vector<double> all{loss, double(result.correct)};
@@ -172,6 +228,10 @@ Evaluation Evaluator::run(const Weights& weights) {
   result.targets = result.samples * base_.targets;
   result.accuracy = main_->lowered().correct ? double(result.correct) / double(result.targets)
                                              : std::numeric_limits<double>::quiet_NaN();
+  if (keeps_outputs()) {
+    if (shared_) share_outputs();
+    result.scores = score(*source_, outputs_, units_);
+  }
   result.seconds = clock.seconds();
   return result;
 }
@@ -206,10 +266,14 @@ Evaluation evaluate_file(const std::filesystem::path& file, const std::string& d
   nn::LowerOptions lower = lower_options(loaded.config, loaded.scaling, set);
   lower.mode = nn::Mode::evaluate;
   const Weights weights(machine.runtime(), loaded.model, nn::lower(loaded.model, lower));
-  const Evaluation result =
-      sample == set.sample_shape()
-          ? Evaluator(machine, loaded.config, loaded.model, set, loaded.scaling).run(weights)
-          : evaluate_resized(machine, loaded, set, sample, weights);
+  const auto evaluate_whole = [&] {
+    Evaluator evaluator(machine, loaded.config, loaded.model, set, loaded.scaling);
+    evaluator.set_units(target_units(loaded.preparation ? &*loaded.preparation : nullptr, set));
+    return evaluator.run(weights);
+  };
+  const Evaluation result = sample == set.sample_shape()
+                                ? evaluate_whole()
+                                : evaluate_resized(machine, loaded, set, sample, weights);
   if (!std::isfinite(result.loss)) {
     warnings.push_back(fmt::format("{}: its loss on {} is not finite; the weights are of no use",
                                    file.string(), name));

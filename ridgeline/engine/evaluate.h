@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "ridgeline/core/thread_pool.h"
+#include "ridgeline/engine/evaluation.h"
 #include "ridgeline/engine/model_io.h"
 #include "ridgeline/engine/resident_set.h"
 #include "ridgeline/engine/runner.h"
@@ -10,38 +11,48 @@
 
 namespace ridgeline::engine {
 
-struct Evaluation {
-  double loss = 0;
-  double accuracy = 0;  // in [0, 1]; NaN if the targets are values
-  int64_t correct = 0, samples = 0;
-  int64_t targets = 0;  // labels in all: one a sample, or more for sequences
-  double seconds = 0;
-};
+// What a model's outputs, [n, outputs] of all samples of a set, are worth beside the loss.
+// `units` as for score_values().
+Scores score(const data::SampleSet& set, std::span<const float> outputs,
+             std::span<const double> units = {});
 
-// Loss and accuracy of a model over a resident set, of which each rank computes a share.
+// What an error of 1 of each output is in the data, for values that a preparation has scaled; empty
+// for anything else.
+std::vector<double> target_units(const data::Preparation* preparation, const data::SampleSet& set);
+
+// Loss, accuracy and scores of a model over a resident set, of which each rank computes a share.
 class Evaluator {
  public:
-  // `pinned` are the kernels of a checkpoint, or none; `pinned_tail` those of the last, smaller
-  // batch.
+  // The set must outlive this. `pinned` are the kernels of a checkpoint, or none; `pinned_tail`
+  // those of the last, smaller batch.
   Evaluator(Machine& machine, const Config& config, const nn::Model& model,
             const data::SampleSet& set, const data::Scaling& scaling,
             const std::vector<std::string>& pinned = {},
             const std::vector<std::string>& pinned_tail = {});
 
-  void replace(const data::SampleSet& set) { set_.replace(set); }  // by another of the same shapes
+  void replace(const data::SampleSet& set);  // by another of the same shapes
+  void set_units(std::vector<double> units) { units_ = std::move(units); }
   // Plans for these weights, which must be of the same model; run() does so if it was not done.
   void prepare(const Weights& weights);
   Evaluation run(const Weights& weights);
   const Runner& runner() const { return *main_; }     // after prepare()
   const Runner* tail() const { return tail_.get(); }  // of the samples left over, or null
   bool planned() const { return main_ != nullptr; }
+  // Of all samples at the last run(): [n, outputs], probabilities of classes. Empty for sequences,
+  // and for sets of too many outputs to keep; there are no scores of those.
+  const std::vector<float>& outputs() const { return outputs_; }
 
  private:
   std::unique_ptr<Runner> make(int64_t batch, const Weights& weights,
                                const std::vector<std::string>& pinned);
 
+  bool keeps_outputs() const { return base_.outputs; }
+  void keep_outputs(const Runner& runner, int64_t first);
+  void share_outputs();
+
   Machine& machine_;
   const nn::Model& model_;
+  const data::SampleSet* source_;
   nn::LowerOptions base_;
   ResidentSet set_;
   std::vector<std::string> pinned_, pinned_tail_;
@@ -50,6 +61,8 @@ class Evaluator {
   Range samples_;  // this rank's
   int64_t batch_;
   std::unique_ptr<Runner> main_, tail_;  // tail_: the samples left over, if any
+  std::vector<float> outputs_;
+  std::vector<double> units_;
 };
 
 // Evaluates a model file on one part of a set. With an empty `data_name` it is the set that the

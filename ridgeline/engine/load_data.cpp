@@ -6,6 +6,7 @@
 #include "ridgeline/data/locate.h"
 #include "ridgeline/data/resize.h"
 #include "ridgeline/data/source/detect.h"
+#include "ridgeline/data/take_samples.h"
 #include "ridgeline/engine/own_data.h"
 
 namespace ridgeline::engine {
@@ -63,7 +64,9 @@ std::optional<std::filesystem::path> text_file(const std::string& name,
 
 }  // namespace
 
-data::DataSet load_data(const Config& config, const std::filesystem::path& data_dir) {
+namespace {
+
+data::DataSet load_whole(const Config& config, const std::filesystem::path& data_dir) {
   if (config.data.own) return load_own_data(config);
   if (is_records(config.data, config.data.name)) {
     const std::string& name = config.data.name;
@@ -81,7 +84,17 @@ data::DataSet load_data(const Config& config, const std::filesystem::path& data_
   return set;
 }
 
-std::string data_key(const Config& config) {
+}  // namespace
+
+data::DataSet load_data(const Config& config, const std::filesystem::path& data_dir) {
+  data::DataSet set = load_whole(config, data_dir);
+  if (config.data.split && !set.validation) data::cut_validation(set, *config.data.split);
+  return set;
+}
+
+namespace {
+
+std::string whole_key(const Config& config) {
   const DataConfig& data = config.data;
   if (data.own) {
     const ImageSize size = data.resize.value_or(ImageSize{0, 0});
@@ -93,6 +106,15 @@ std::string data_key(const Config& config) {
   }
   if (!data.resize) return data.name;
   return fmt::format("{} at {} x {}", data.name, data.resize->height, data.resize->width);
+}
+
+}  // namespace
+
+std::string data_key(const Config& config) {
+  if (!config.data.split) return whole_key(config);
+  const data::SplitRule& split = *config.data.split;
+  return fmt::format("{} split {} {} {}", whole_key(config), split.validation, split.seed,
+                     split.stratify);
 }
 
 data::SampleSet load_data_part(const Config& config, const std::string& name, data::Part part,

@@ -27,6 +27,7 @@ std::string figures(const Progress::State& state) {
   std::string text = fmt::format("epoch {}/{}  step {}/{}  loss {:.4f}", state.epoch, state.epochs,
                                  state.step, state.steps, state.loss);
   if (state.accuracy >= 0) text += fmt::format("  accuracy {:.2f} %", 100 * state.accuracy);
+  if (!state.last_score.empty()) text += fmt::format("  ({})", state.last_score);
   text += fmt::format("  {} inputs/s", grouped(state.inputs_per_second));
   if (state.seconds_left >= 0) text += fmt::format("  ETA {}", duration(state.seconds_left));
   return text;

@@ -21,6 +21,7 @@ class Progress {
     double loss = 0, accuracy = 0;  // accuracy in [0, 1]; negative: none
     double inputs_per_second = 0;
     double seconds_left = 0;
+    std::string last_score{};  // of the last evaluation; empty: there was none
   };
   // True when the bar is due: the state is then worth making.
   bool due() const;

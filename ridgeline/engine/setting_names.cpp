@@ -65,14 +65,16 @@ void check_set_names(const std::vector<std::string>& sets) {
     const size_t equals = set.find('=');
     if (equals == std::string::npos) continue;
     const std::string key(trimmed(std::string_view(set).substr(0, equals)));
-    const size_t dots = size_t(std::ranges::count(key, '.'));
-    const bool section = key == "data" || key == "model" || key == "train" || key == "run";
-    if (dots > 1 || section || key.starts_with("model.")) continue;
+    // A misspelt section is named when the config is read, and layers have keys of their own.
+    const std::string section = key.substr(0, key.find('.'));
+    const bool known = section == "data" || section == "train" || section == "run";
+    const bool nested = std::ranges::count(key, '.') > 1;
+    if (nested || known != (section != key) || key == "model") continue;
     if (std::ranges::find(known_keys(), key) != known_keys().end()) continue;
     const std::string meant = setting_meant(key);
     if (meant.empty() || meant == key) continue;
     throw_error(ErrorKind::usage, "--set {}: there is no setting {}; did you mean --set {}={}?",
-                quote(set), quote(key), meant, printable(trimmed(set.substr(equals + 1))));
+                printable(set), quote(key), meant, printable(trimmed(set.substr(equals + 1))));
   }
 }
 

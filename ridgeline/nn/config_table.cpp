@@ -171,6 +171,27 @@ std::vector<std::string> ConfigTable::texts(const std::string& key,
   return all;
 }
 
+std::vector<std::string> ConfigTable::words(const std::string& key) {
+  std::vector<std::string> all;
+  if (!has(key)) return all;
+  const toml::node& node = *document_->find(path_to(key));
+  const auto add = [&](const toml::node& each) {
+    if (const auto* number = each.as_integer()) {
+      all.push_back(fmt::format("{}", number->get()));
+    } else if (const auto* text = each.as_string()) {
+      all.push_back(whole(key, text->get()));
+    } else {
+      fail(key, fmt::format("must hold whole numbers or texts, holds {}", describe(each)));
+    }
+  };
+  if (const toml::array* array = node.as_array()) {
+    for (size_t i = 0; i < array->size(); ++i) add((*array)[i]);
+  } else {
+    add(node);
+  }
+  return all;
+}
+
 std::string ConfigTable::choice(const std::string& key, std::optional<std::string> fallback,
                                 std::span<const std::string_view> names) {
   if (!has(key) && !fallback) {

@@ -46,6 +46,9 @@ class ConfigTable {
   // An array of texts, or one that stands alone.
   std::vector<std::string> texts(const std::string& key, std::vector<std::string> fallback);
 
+  // An array of texts and whole numbers, which are given as texts, or one that stands alone.
+  std::vector<std::string> words(const std::string& key);
+
   // A text among `names`; anything else is refused with the nearest of them.
   std::string choice(const std::string& key, std::optional<std::string> fallback,
                      std::span<const std::string_view> names);

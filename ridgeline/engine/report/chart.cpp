@@ -146,9 +146,15 @@ void draw_series(std::string& svg, const Chart::Series& line, size_t index, cons
     if (i >= line.y.size() || !std::isfinite(line.y[i])) continue;
     const double x = px(at[i]), y = py(axis.at(line.y[i]));
     points += fmt::format("{:.1f},{:.1f} ", x, y);
-    if (at.size() <= kMostDots)
-      dots +=
-          fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"/>\n", x, y, colour);
+    if (line.dots || at.size() <= kMostDots) {
+      dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"{}\" fill=\"{}\"{}/>\n", x, y,
+                          line.dots ? 2 : 3, colour, line.dots ? " fill-opacity=\".5\"" : "");
+    }
+  }
+  if (line.dots) {
+    svg += dots;
+    points.clear();
+    dots.clear();
   }
   fmt::format_to(out,
                  "<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"2\" points=\"{}\"/>\n{}",

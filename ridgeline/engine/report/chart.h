@@ -11,6 +11,7 @@ struct Chart {
   struct Series {
     std::string name;
     std::vector<double> y;  // one for each of `x`; NaN leaves a gap
+    bool dots = false;      // points that no line connects
   };
   std::string title, x_title, y_title;
   std::vector<std::string> x;  // labels; placed by value when all are numbers, else evenly

@@ -11,6 +11,7 @@
 #include "ridgeline/engine/profile/profile.h"
 #include "ridgeline/engine/report/chart.h"
 #include "ridgeline/engine/report/confusion.h"
+#include "ridgeline/engine/report/scores_html.h"
 #include "ridgeline/engine/train/metrics.h"
 #include "ridgeline/engine/train/train.h"
 #include "ridgeline/engine/train/trainer.h"
@@ -142,12 +143,14 @@ class ReportObserver final : public TrainObserver {
     MetricPoints before = read_metrics(metrics_);
     train_ = std::move(before.train);
     test_ = std::move(before.test);
+    validation_ = std::move(before.validation);
   }
 
   void logged(const TrainPoint& point) override { train_.push_back(point); }
   void evaluated(const EvalPoint& point, Trainer&) override {
     // A finished run that is resumed is evaluated again.
-    if (test_.empty() || test_.back().step < point.step) test_.push_back(point);
+    auto& points = point.validation ? validation_ : test_;
+    if (points.empty() || points.back().step < point.step) points.push_back(point);
   }
   void did(const HostSpan& span) override { add_span(timeline_, lanes_, span); }
 
@@ -167,6 +170,7 @@ class ReportObserver final : public TrainObserver {
     page.section("Timeline of the run", chart_html(prof::timeline_svg(timeline_)));
     // Whoever stops a run wants it to end.
     if (report.stopped_by == 0) {
+      page.section("Test set", scores_html(report.test, trainer));
       page.section("Confusions", confusions_html(trainer));
       add_profile_sections(page, profile_of(trainer));
     }
@@ -198,6 +202,13 @@ class ReportObserver final : public TrainObserver {
         figures.push_back({percent(report.test.accuracy, 2), "accuracy on the test set"});
       }
       figures.push_back({fmt::format("{:.4f}", report.test.loss), "test loss"});
+      if (report.validation) {
+        figures.push_back({fmt::format("{:.4f}", report.validation->loss), "validation loss"});
+      }
+      if (report.kept_best) {
+        figures.push_back({fmt::format("step {}", report.best_step),
+                           fmt::format("kept, best validation {}", name(report.monitor))});
+      }
     } else {
       figures = {{fmt::format("step {}", report.steps), "stopped by a signal"}};
     }
@@ -215,31 +226,34 @@ class ReportObserver final : public TrainObserver {
 
   template <typename T, typename E>
   std::string curve(const char* what, T TrainPoint::*of_train, E EvalPoint::*of_test) const {
-    if (train_.empty() && test_.empty()) return {};
+    if (train_.empty() && test_.empty() && validation_.empty()) return {};
     Chart chart;
     chart.title = what;
     chart.x_title = "epoch";
-    Chart::Series train{"train", {}}, test{"test", {}};
-    const auto add = [&](double epoch, double on_train, double on_test) {
+    Chart::Series train{"train", {}}, validation{"validation", {}}, test{"test", {}};
+    const auto add = [&](double epoch, double on_train, double on_validation, double on_test) {
       chart.at.push_back(epoch);
       const bool whole = std::abs(epoch - std::round(epoch)) < 1e-9;
       chart.x.push_back(whole ? fmt::format("{:.0f}", epoch) : "");
       train.y.push_back(on_train);
+      validation.y.push_back(on_validation);
       test.y.push_back(on_test);
     };
-    for (const TrainPoint& point : train_) add(point.epoch, point.*of_train, NAN);
-    for (const EvalPoint& point : test_) add(point.epoch, NAN, point.*of_test);
+    for (const TrainPoint& point : train_) add(point.epoch, point.*of_train, NAN, NAN);
+    for (const EvalPoint& point : validation_) add(point.epoch, NAN, point.*of_test, NAN);
+    for (const EvalPoint& point : test_) add(point.epoch, NAN, NAN, point.*of_test);
     // A run of less than an epoch has no whole one: all its points are named.
     if (std::ranges::all_of(chart.x, &std::string::empty)) {
       for (size_t i = 0; i < chart.x.size(); ++i) chart.x[i] = fmt::format("{:.2g}", chart.at[i]);
     }
     chart.series = {train, test};
+    if (!validation_.empty()) chart.series.push_back(validation);
     return to_svg(chart);
   }
 
   std::filesystem::path folder_, metrics_;
   std::vector<TrainPoint> train_;
-  std::vector<EvalPoint> test_;
+  std::vector<EvalPoint> test_, validation_;
   prof::Timeline timeline_;
   std::map<int, prof::Timeline::Lane> lanes_;  // by rank
 };

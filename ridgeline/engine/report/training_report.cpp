@@ -51,6 +51,20 @@ nlohmann::json to_json(const TrainReport& report) {
     json["accuracy"] = report.test.accuracy;
     json["train_accuracy"] = report.train_accuracy;
   }
+  for (const auto& [metric, value] : metrics_of(report.test))
+    json[std::string(name(metric))] = value;
+  if (report.validation) {
+    for (const auto& [metric, value] : metrics_of(*report.validation)) {
+      json["validation"][std::string(name(metric))] = value;
+    }
+  }
+  if (report.best_step >= 0) {
+    json["best"] = {{"monitor", name(report.monitor)},
+                    {"value", report.best_value},
+                    {"step", report.best_step},
+                    {"kept", report.kept_best}};
+    json["stopped_early"] = report.stopped_early;
+  }
   if (report.ranks > 1) {
     json["network"] = {{"mpi", to_json(report.mpi)},
                        {"bandwidth", report.network.bandwidth},
@@ -78,6 +92,26 @@ nlohmann::json to_json(const TrainReport& report) {
   return json;
 }
 
+namespace {
+
+std::string scores_text(const TrainReport& report) {
+  std::string text, scores;
+  for (const auto& [metric, value] : metrics_of(report.test)) {
+    if (metric == Metric::loss || metric == Metric::accuracy) continue;
+    scores += (scores.empty() ? "" : ", ") + to_text(metric, value);
+  }
+  if (!scores.empty()) text += fmt::format("scores     {}\n", scores);
+  if (report.validation && report.best_step >= 0) {
+    text += fmt::format("validation {}, the best, after step {} of {}{}{}\n",
+                        to_text(report.monitor, report.best_value), report.best_step, report.steps,
+                        report.kept_best ? "; its weights are kept" : "",
+                        report.stopped_early ? "; stopped early" : "");
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string summary(const TrainReport& report) {
   std::string text;
   if (report.stopped_by == 0 && std::isnan(report.test.accuracy)) {
@@ -95,6 +129,7 @@ std::string summary(const TrainReport& report) {
         report.test.loss,
         sequences ? fmt::format(" nats, perplexity {:.3f}", std::exp(report.test.loss)) : "");
   }
+  if (report.stopped_by == 0) text += scores_text(report);
   text += fmt::format("speed      {} in {}: {:.1f} us a step, {} inputs/s, {}FLOP/s\n",
                       counted(report.steps_here, "step"), duration(report.train_seconds),
                       1e6 * report.seconds_per_step(), grouped(report.inputs_per_second),

@@ -1,3 +1,5 @@
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -12,18 +14,22 @@ namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
+// What combinations are compared by: the test set only where there is no other.
+const Evaluation& compared(const TrainReport& report) {
+  return report.validation ? *report.validation : report.test;
+}
+
 double metric_of(const SweepPoint& point, const std::string& metric) {
   if (!point.error.empty()) return kNone;
   const TrainReport& report = point.report;
-  if (metric == "accuracy") return report.test.accuracy;
-  if (metric == "loss") return report.test.loss;
+  for (const auto& [name, each] : kMetrics) {
+    if (metric == name) return value_of(compared(report), each);
+  }
   if (metric == "train_loss") return report.train_loss;
   if (metric == "us_per_step") return 1e6 * report.seconds_per_step();
   if (metric == "inputs_per_second") return report.inputs_per_second;
-  throw_error(ErrorKind::usage,
-              "unknown metric '{}': accuracy, loss, train_loss, us_per_step or "
-              "inputs_per_second",
-              metric);
+  throw_error(ErrorKind::usage, "unknown metric '{}'; known: {}", metric,
+              fmt::join(chart_metrics(), ", "));
 }
 
 std::string quote_csv(const std::string& text) {
@@ -64,9 +70,17 @@ size_t widest_key(const Sweep& sweep) {
 }  // namespace
 
 const std::vector<std::string>& sweep_metrics() {
-  static const std::vector<std::string> kMetrics{"accuracy", "loss", "train_loss", "us_per_step",
+  static const std::vector<std::string> kColumns{"accuracy", "loss", "train_loss", "us_per_step",
                                                  "inputs_per_second"};
-  return kMetrics;
+  return kColumns;
+}
+
+std::vector<std::string> chart_metrics() {
+  std::vector<std::string> all = sweep_metrics();
+  for (const auto& [name, metric] : kMetrics) {
+    if (std::ranges::find(all, name) == all.end()) all.emplace_back(name);
+  }
+  return all;
 }
 
 std::string to_table(const Sweep& sweep) {
@@ -80,16 +94,26 @@ std::string to_table(const Sweep& sweep) {
       row.push_back("diverged");
       row.resize(rows.front().size());
     } else {
-      const double accuracy = point.report.test.accuracy;
+      const double accuracy = compared(point.report).accuracy;
       row.push_back(std::isnan(accuracy) ? "-" : fmt::format("{:.2f}", 100 * accuracy));
-      row.push_back(fmt::format("{:.4f}", point.report.test.loss));
+      row.push_back(fmt::format("{:.4f}", compared(point.report).loss));
       row.push_back(fmt::format("{:.4f}", point.report.train_loss));
       row.push_back(fmt::format("{:.1f}", 1e6 * point.report.seconds_per_step()));
       row.push_back(fmt::format("{:.0f}", point.report.inputs_per_second));
     }
     rows.push_back(std::move(row));
   }
-  return align(rows);
+  std::string text = align(rows);
+  if (!sweep.chosen) return text;
+  const SweepPoint& best = sweep.points[*sweep.chosen];
+  std::string values, test;
+  for (size_t i = 0; i < sweep.keys.size(); ++i)
+    values += " " + sweep.keys[i] + "=" + best.values[i];
+  for (const auto& [metric, value] : metrics_of(best.report.test)) {
+    test += (test.empty() ? "" : ", ") + to_text(metric, value);
+  }
+  return text + fmt::format("chosen by the validation set ({}):{}; on the test set: {}\n",
+                            name(best.report.monitor), values, test);
 }
 
 std::string to_csv(const Sweep& sweep) {
@@ -113,17 +137,24 @@ bool is_sweep_csv(std::string_view head) {
 
 std::string to_json_text(const Sweep& sweep) {
   nlohmann::json points = nlohmann::json::array();
-  for (const SweepPoint& point : sweep.points) {
+  for (size_t p = 0; p < sweep.points.size(); ++p) {
+    const SweepPoint& point = sweep.points[p];
     nlohmann::json entry;
     for (size_t i = 0; i < sweep.keys.size(); ++i) entry["set"][sweep.keys[i]] = point.values[i];
     if (point.error.empty()) {
       entry["report"] = to_json(point.report);
+      // The test set is for the one that was chosen without it.
+      for (const auto& [name, metric] : kMetrics) {
+        if (sweep.chosen && *sweep.chosen != p) entry["report"].erase(std::string(name));
+      }
     } else {
       entry["error"] = point.error;
     }
     points.push_back(std::move(entry));
   }
-  return dump_json({{"keys", sweep.keys}, {"points", points}}, 2) + "\n";
+  nlohmann::json document{{"keys", sweep.keys}, {"points", points}};
+  if (sweep.chosen) document["chosen"] = *sweep.chosen;
+  return dump_json(document, 2) + "\n";
 }
 
 Chart to_chart(const Sweep& sweep, const std::string& metric) {

@@ -1,6 +1,7 @@
 #include "ridgeline/engine/sweep/sweep.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -82,6 +83,27 @@ Sets load_sets(const std::vector<Config>& configs, const SweepOptions& options) 
     check_outputs(config.build_model(set->train.sample_shape()), set->train, config.data.name);
   }
   return sets;
+}
+
+// By the monitor of each run's config, which is the same for all unless it is swept.
+std::optional<size_t> choose(const std::vector<SweepPoint>& points) {
+  std::optional<size_t> best;
+  for (size_t i = 0; i < points.size(); ++i) {
+    const TrainReport& report = points[i].report;
+    if (!points[i].error.empty() || !report.validation || report.best_step < 0) continue;
+    const auto value = [](const TrainReport& each) {
+      return each.kept_best ? each.best_value : value_of(*each.validation, each.monitor);
+    };
+    const double now = value(report);
+    if (std::isnan(now)) continue;
+    if (!best) {
+      best = i;
+      continue;
+    }
+    const double then = value(points[*best].report);
+    if (larger_is_better(report.monitor) ? now > then : now < then) best = i;
+  }
+  return best;
 }
 
 }  // namespace
@@ -168,6 +190,7 @@ Sweep sweep(const std::filesystem::path& config, const std::vector<std::string>&
     if (options.progress) options.progress(i, configs.size(), label, &point.report, point.error);
     result.points.push_back(std::move(point));
   }
+  result.chosen = choose(result.points);
   return result;
 }
 

@@ -33,6 +33,9 @@ struct Sweep {
   std::vector<SweepPoint> points;                 // every combination, the last key fastest
   int stopped_by = 0;                             // a signal's number
   std::optional<Error> failed;                    // what ended it early; the points before it stand
+  // The point that is best on the validation set; none without such a set. The test set is reported
+  // of this one alone.
+  std::optional<size_t> chosen;
 };
 
 // "key=a,b,c" -> the values; commas inside quotes, brackets and braces do not count.
@@ -47,9 +50,11 @@ std::string to_table(const Sweep& sweep);  // for people
 std::string to_csv(const Sweep& sweep);
 std::string to_json_text(const Sweep& sweep);
 bool is_sweep_csv(std::string_view head);  // whether a file that begins so is what to_csv() gave
-// `metric`: accuracy, loss, train_loss, us_per_step, inputs_per_second. The x axis is the swept key
-// with the most values; the other keys' combinations are the lines.
+// `metric`: one of chart_metrics(). Accuracy, loss and the like are of the validation set where
+// there is one, else of the test set. The x axis is the swept key with the most values; the other
+// keys' combinations are the lines.
 Chart to_chart(const Sweep& sweep, const std::string& metric);
-const std::vector<std::string>& sweep_metrics();
+const std::vector<std::string>& sweep_metrics();  // the columns of to_csv()
+std::vector<std::string> chart_metrics();
 
 }  // namespace ridgeline::engine

@@ -18,6 +18,7 @@ using nlohmann::json;
 constexpr const char* kKey = "ridgeline.checkpoint";
 constexpr int kVersion = 1;
 constexpr const char* kPrefix = "optimizer.";
+constexpr const char* kBestPrefix = "optimizer.best.";
 
 bool is_param(const nn::Model& model, const std::string& name) {
   for (const nn::Param& param : model.params()) {
@@ -46,24 +47,33 @@ Config read_own_config(const nn::TensorFile& file) {
 
 }  // namespace
 
-std::vector<std::byte> checkpoint_bytes(Trainer& trainer, const Snapshot& snapshot) {
+std::vector<std::byte> checkpoint_bytes(Trainer& trainer, const Snapshot& snapshot,
+                                        const BestWeights& best) {
   const nn::Model& model = trainer.model();
   nn::Metadata metadata = describe_trained(trainer, model);
   const KernelNames kernels = trainer.kernels();
-  metadata[kKey] = json{{"version", kVersion},
-                        {"step", trainer.step()},
-                        {"ranks", trainer.ranks()},
-                        {"data_hash", fmt::format("{:016x}", trainer.set().train.hash)},
-                        {"kernels",
-                         {{"train", kernels.train},
-                          {"tail", kernels.tail},
-                          {"evaluate", kernels.evaluate},
-                          {"evaluate_tail", kernels.evaluate_tail}}}}
-                       .dump();
+  json stands{{"version", kVersion},
+              {"step", trainer.step()},
+              {"ranks", trainer.ranks()},
+              {"data_hash", fmt::format("{:016x}", trainer.set().train.hash)},
+              {"kernels",
+               {{"train", kernels.train},
+                {"tail", kernels.tail},
+                {"evaluate", kernels.evaluate},
+                {"evaluate_tail", kernels.evaluate_tail},
+                {"validate", kernels.validate},
+                {"validate_tail", kernels.validate_tail}}}};
+  if (best.step >= 0) {
+    stands["best"] = {{"step", best.step}, {"value", best.value}, {"waited", best.waited}};
+  }
+  metadata[kKey] = stands.dump();
   std::vector<nn::TensorEntry> tensors;
   for (const Snapshot::Item& item : snapshot.items) {
     const bool param = is_param(model, item.name);
     tensors.push_back(nn::entry(param ? item.name : kPrefix + item.name, item.value.view()));
+  }
+  for (const Snapshot::Item& item : best.weights.items) {
+    tensors.push_back(nn::entry(kBestPrefix + item.name, item.value.view()));
   }
   return nn::to_safetensors(tensors, metadata);
 }
@@ -96,7 +106,16 @@ CheckpointInfo read_checkpoint_info(const nn::TensorFile& file) {
     kernels.at("evaluate").get_to(info.kernels.evaluate);
     info.kernels.evaluate_tail = kernels.value("evaluate_tail", std::vector<std::string>{});
     KernelNames& names = info.kernels;
-    for (auto* each : {&names.train, &names.tail, &names.evaluate, &names.evaluate_tail}) {
+    names.validate = kernels.value("validate", std::vector<std::string>{});
+    names.validate_tail = kernels.value("validate_tail", std::vector<std::string>{});
+    if (kept.contains("best")) {
+      const json& best = kept.at("best");
+      info.best.step = best.at("step").get<int64_t>();
+      info.best.value = best.at("value").get<double>();
+      info.best.waited = best.at("waited").get<int64_t>();
+    }
+    for (auto* each : {&names.train, &names.tail, &names.evaluate, &names.evaluate_tail,
+                       &names.validate, &names.validate_tail}) {
       *each = current_kernel_names(std::move(*each));
     }
   } catch (const Error&) {
@@ -131,6 +150,7 @@ std::string changed_settings(const Config& kept, const Config& now) {
   before.train.log_steps = now.train.log_steps;
   before.train.checkpoint_steps = now.train.checkpoint_steps;
   before.train.checkpoint_seconds = now.train.checkpoint_seconds;
+  before.train.patience = now.train.patience;
   before.run.device = now.run.device;
   before.run.threads = now.run.threads;
   before.run.deterministic = now.run.deterministic;
@@ -147,25 +167,44 @@ std::string changed_settings(const Config& kept, const Config& now) {
   return changed;
 }
 
+namespace {
+
+void read_item(const nn::TensorFile& file, const std::string& name, const Tensor& to) {
+  const nn::TensorEntry* entry = file.find(name);
+  if (entry == nullptr) {
+    throw_error(ErrorKind::model, "{}: has no tensor {}", file.origin(), name);
+  }
+  if (entry->dtype != to.dtype || !(entry->shape == to.shape)) {
+    throw_error(ErrorKind::model, "{}: {} is {} {} but this run needs {} {}", file.origin(), name,
+                ridgeline::name(entry->dtype), to_string(entry->shape), ridgeline::name(to.dtype),
+                to_string(to.shape));
+  }
+  std::memcpy(to.data, entry->data.data(), to.bytes());
+}
+
+}  // namespace
+
 void restore_checkpoint(const nn::TensorFile& file, Trainer& trainer) {
   const CheckpointInfo info = read_checkpoint_info(file);
   Snapshot snapshot = trainer.snapshot();
   const nn::Model& model = trainer.model();
   for (Snapshot::Item& item : snapshot.items) {
     const std::string name = is_param(model, item.name) ? item.name : kPrefix + item.name;
-    const nn::TensorEntry* entry = file.find(name);
-    if (entry == nullptr) {
-      throw_error(ErrorKind::model, "{}: has no tensor {}", file.origin(), name);
-    }
-    const Tensor& to = item.value.view();
-    if (entry->dtype != to.dtype || !(entry->shape == to.shape)) {
-      throw_error(ErrorKind::model, "{}: {} is {} {} but this run needs {} {}", file.origin(), name,
-                  ridgeline::name(entry->dtype), to_string(entry->shape), ridgeline::name(to.dtype),
-                  to_string(to.shape));
-    }
-    std::memcpy(to.data, entry->data.data(), to.bytes());
+    read_item(file, name, item.value.view());
   }
   trainer.restore(snapshot, info.step);
+}
+
+Snapshot read_best_weights(const nn::TensorFile& file, const Trainer& trainer) {
+  Snapshot best = trainer.model_snapshot();
+  const bool any = std::ranges::any_of(file.tensors(), [](const nn::TensorEntry& each) {
+    return each.name.starts_with(kBestPrefix);
+  });
+  if (!any) return {};
+  for (Snapshot::Item& item : best.items) {
+    read_item(file, kBestPrefix + item.name, item.value.view());
+  }
+  return best;
 }
 
 }  // namespace ridgeline::engine

@@ -1,20 +1,24 @@
 #pragma once
 
+#include "ridgeline/engine/train/best_weights.h"
 #include "ridgeline/engine/train/trainer.h"
 
 namespace ridgeline::engine {
 
-// A checkpoint is a model file with the optimizer's state as "optimizer.<name>" tensors and, in the
-// metadata under "ridgeline.checkpoint", where the run stands: step, data, chosen kernels.
+// A checkpoint is a model file with the optimizer's state as "optimizer.<name>" tensors, the best
+// weights so far as "optimizer.best.<name>" where a run keeps those and, in the metadata under
+// "ridgeline.checkpoint", where the run stands: step, data, chosen kernels, the best evaluation.
 struct CheckpointInfo {
   int64_t step = 0;
   int ranks = 1;  // that made it; a run may go on with another number
   uint64_t data_hash = 0;
   KernelNames kernels;
   Config config;
+  BestWeights best{};  // without the weights
 };
 
-std::vector<std::byte> checkpoint_bytes(Trainer& trainer, const Snapshot& snapshot);
+std::vector<std::byte> checkpoint_bytes(Trainer& trainer, const Snapshot& snapshot,
+                                        const BestWeights& best = {});
 std::vector<std::byte> model_file_bytes(Trainer& trainer);
 
 // Throws model when the file is no checkpoint, or its weights are not those of its own config.
@@ -27,5 +31,8 @@ std::string changed_settings(const Config& kept, const Config& now);
 
 // Weights, state and position. Throws model when tensors are missing or of the wrong shape or type.
 void restore_checkpoint(const nn::TensorFile& file, Trainer& trainer);
+
+// The best weights that a checkpoint has, or none. Throws as restore_checkpoint().
+Snapshot read_best_weights(const nn::TensorFile& file, const Trainer& trainer);
 
 }  // namespace ridgeline::engine

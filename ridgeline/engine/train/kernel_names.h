@@ -9,6 +9,7 @@ namespace ridgeline::engine {
 // of a last, smaller batch; where there is none, or no such plan was made yet, it has no names.
 struct KernelNames {
   std::vector<std::string> train, tail, evaluate, evaluate_tail;
+  std::vector<std::string> validate{}, validate_tail{};  // of the validation set
 
   bool operator==(const KernelNames&) const = default;
 };

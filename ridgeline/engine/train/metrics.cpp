@@ -26,7 +26,9 @@ class MetricsFile final : public TrainObserver {
   explicit MetricsFile(RunFolder& folder) : folder_(folder) {}
 
   void started(const TrainReport&, Trainer& trainer) override {
-    evaluated_ = folder_.trim_metrics(trainer.step());
+    const auto [test, validation] = folder_.trim_metrics(trainer.step());
+    evaluated_ = test;
+    validated_ = validation;
   }
 
   void logged(const TrainPoint& point) override {
@@ -47,9 +49,15 @@ class MetricsFile final : public TrainObserver {
 
   void evaluated(const EvalPoint& point, Trainer&) override {
     // A finished run that is resumed is evaluated again, but its line is there.
-    if (point.step == evaluated_) return;
-    evaluated_ = point.step;
-    finish(head("eval", point), point.seconds);
+    int64_t& last = point.validation ? validated_ : evaluated_;
+    if (point.step == last) return;
+    last = point.step;
+    std::string line = head(point.validation ? "validation" : "eval", point);
+    for (const auto& [metric, value] : point.metrics) {
+      if (metric == Metric::loss || metric == Metric::accuracy) continue;
+      line += fmt::format(",\"{}\":{}", name(metric), json_number(value));
+    }
+    finish(line, point.seconds);
   }
 
  private:
@@ -65,7 +73,7 @@ class MetricsFile final : public TrainObserver {
   }
 
   RunFolder& folder_;
-  int64_t evaluated_ = -1;  // the step of the file's last evaluation
+  int64_t evaluated_ = -1, validated_ = -1;  // the steps of the file's last evaluations
 };
 
 class TensorBoard final : public TrainObserver {
@@ -92,8 +100,13 @@ class TensorBoard final : public TrainObserver {
   }
 
   void evaluated(const EvalPoint& point, Trainer& trainer) override {
-    std::vector<prof::EventFile::Scalar> values{{"loss/test", point.loss}};
-    if (!std::isnan(point.accuracy)) values.push_back({"accuracy/test", point.accuracy});
+    std::vector<std::string> tags;
+    for (const auto& each : point.metrics) {
+      tags.push_back(
+          fmt::format("{}/{}", name(each.first), point.validation ? "validation" : "test"));
+    }
+    std::vector<prof::EventFile::Scalar> values;
+    for (size_t i = 0; i < tags.size(); ++i) values.push_back({tags[i], point.metrics[i].second});
     file_->scalars(point.step, values);
     put_weights(trainer);
   }
@@ -137,8 +150,14 @@ MetricPoints read_metrics(const std::filesystem::path& file) {
   for (std::string line; std::getline(in, line);) {
     const auto json = parse_json(line);
     if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) continue;
-    const bool eval = json.value("event", nlohmann::json()) == "eval";
-    eval ? fill(points.test.emplace_back(), json) : fill(points.train.emplace_back(), json);
+    const auto event = json.value("event", nlohmann::json());
+    if (event == "eval") {
+      fill(points.test.emplace_back(), json);
+    } else if (event == "validation") {
+      fill(points.validation.emplace_back(), json);
+    } else {
+      fill(points.train.emplace_back(), json);
+    }
   }
   return points;
 }

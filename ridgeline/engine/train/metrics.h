@@ -16,7 +16,7 @@ std::unique_ptr<TrainObserver> metrics_observer(RunFolder& folder);
 // The points that a run has written so far; what is damaged is left out.
 struct MetricPoints {
   std::vector<TrainPoint> train;
-  std::vector<EvalPoint> test;
+  std::vector<EvalPoint> test, validation;
 };
 MetricPoints read_metrics(const std::filesystem::path& file);
 

@@ -3,6 +3,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
+
+#include "ridgeline/engine/metric.h"
 
 namespace ridgeline::engine {
 
@@ -27,7 +31,9 @@ struct TrainPoint {
 struct EvalPoint {
   int64_t step = 0;
   double epoch = 0;
-  double loss = 0, accuracy = 0;  // as in TrainPoint
+  double loss = 0, accuracy = 0;                     // as in TrainPoint
+  std::vector<std::pair<Metric, double>> metrics{};  // all that fit, the loss and accuracy too
+  bool validation = false;                           // of that set; else of the test set
   double seconds = 0;
 };
 

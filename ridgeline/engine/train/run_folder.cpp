@@ -318,10 +318,10 @@ void RunFolder::append_metrics(const std::string& line) {
   remove_replaced();
 }
 
-int64_t RunFolder::trim_metrics(int64_t step) {
-  if (!fs::exists(metrics())) return -1;
+RunFolder::LastEvaluations RunFolder::trim_metrics(int64_t step) {
+  if (!fs::exists(metrics())) return {};
   std::istringstream in(read_text_file(metrics(), ErrorKind::io));
-  int64_t evaluated = -1;
+  LastEvaluations evaluated;
   std::string kept, line;
   while (std::getline(in, line)) {
     const nlohmann::json json = parse_json(line);
@@ -329,7 +329,9 @@ int64_t RunFolder::trim_metrics(int64_t step) {
     const int64_t at = json["step"].get<int64_t>();
     if (at > step) continue;
     kept += line + "\n";
-    if (json.value("event", nlohmann::json()) == "eval") evaluated = at;
+    const auto event = json.value("event", nlohmann::json());
+    if (event == "eval") evaluated.test = at;
+    if (event == "validation") evaluated.validation = at;
   }
   write_file_atomic(metrics(), std::as_bytes(std::span(kept)));
   return evaluated;

@@ -61,8 +61,11 @@ class RunFolder {
   // Appends one line to metrics.jsonl.
   void append_metrics(const std::string& line);
   // Leaves only the lines whose "step" is at most `step`: a resumed run writes the rest again.
-  // Returns the step of the last evaluation among them, or -1.
-  int64_t trim_metrics(int64_t step);
+  // Returns the steps of the last evaluations among them, or -1.
+  struct LastEvaluations {
+    int64_t test = -1, validation = -1;
+  };
+  LastEvaluations trim_metrics(int64_t step);
 
  private:
   void take_lock();

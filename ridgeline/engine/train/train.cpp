@@ -187,7 +187,7 @@ void TrainRun::save() {
   if (options_.out.empty() || bad_since_ > 0 || saved_step_ == trainer_->step()) return;
   Snapshot now = trainer_->snapshot();
   if (!is_finite(now)) return;  // the last good checkpoint stays
-  if (folder_) folder_->save_checkpoint(checkpoint_bytes(*trainer_, now));
+  if (folder_) folder_->save_checkpoint(checkpoint_bytes(*trainer_, now, best_));
   saved_step_ = safe_step_ = trainer_->step();
   safe_ = std::move(now);
   safe_at_ = since_start_.seconds();
@@ -195,16 +195,22 @@ void TrainRun::save() {
 }
 
 void TrainRun::finish() {
-  if (!evaluated_ && report_.stopped_by == 0) evaluate();
+  if (!evaluated_ && report_.stopped_by == 0) evaluate(/*scheduled=*/false);
   // The last step may have ruined the weights, and no step follows to show it in its loss: the one
   // that would have followed shows where.
-  if (evaluated_ && trainer_->step() == end_ && !std::isfinite(report_.test.loss)) {
-    give_up("test loss", end_ + 1);
+  const double loss = report_.validation ? report_.validation->loss : report_.test.loss;
+  const bool ended = trainer_->step() == end_ || out_of_patience();
+  if (evaluated_ && ended && !std::isfinite(loss)) {
+    give_up(report_.validation ? "validation loss" : "test loss", trainer_->step() + 1);
   }
   if (report_.stopped_by == 0 && saved_step_ != trainer_->step()) {
     require_finite(trainer_->snapshot());
   }
   save();
+  if (report_.stopped_by == 0 && trainer_->has_validation()) {
+    restore_best();
+    evaluate_test();
+  }
   if (folder_ && report_.stopped_by == 0) {
     write_file_atomic(folder_->model(), model_file_bytes(*trainer_));
   }
@@ -237,15 +243,13 @@ TrainReport TrainRun::run() {
   announce();
   last_save_ = since_start_.seconds();
   const int64_t per_epoch = trainer_->steps_per_epoch();
-  while (trainer_->step() < end_ && report_.stopped_by == 0) {
+  while (trainer_->step() < end_ && report_.stopped_by == 0 && !out_of_patience()) {
     if (trainer_->step() % per_epoch == 0) epoch_ = {};
     advance();
     const int64_t step = trainer_->step(), epoch = step / per_epoch;
     const bool last = step == end_;
-    if (step % per_epoch == 0 && bad_since_ == 0 &&
-        (last || (config_.train.eval_every > 0 && epoch % config_.train.eval_every == 0))) {
-      evaluate();
-    }
+    const bool scheduled = step % per_epoch == 0 && epoch % config_.train.eval_every == 0;
+    if (bad_since_ == 0 && (scheduled || (last && step % per_epoch == 0))) evaluate(scheduled);
     const TrainConfig& train = config_.train;
     const double since_save = since_start_.seconds() - last_save_;
     const bool due = train.checkpoint_seconds > 0 && since_save >= train.checkpoint_seconds;

@@ -21,6 +21,7 @@ namespace ridgeline::engine {
 struct TrainOptions {
   std::filesystem::path out;   // empty: nothing is kept
   std::filesystem::path data;  // --data; empty: the usual places
+  std::filesystem::path init;  // a model file to start from; empty: from the initialisers
   bool resume = false;
   bool force = false;            // replace the run that `out` holds
   bool histograms = false;       // of the weights, in TensorBoard's event files
@@ -38,6 +39,13 @@ struct TrainReport {
   int64_t steps_here = 0;                     // made by this process
   double train_loss = 0, train_accuracy = 0;  // mean over the last epoch's steps made here
   Evaluation test;                            // at the end
+  std::optional<Evaluation> validation;       // the last one
+  // Of the validation set, by train.monitor, and the step it was made after; -1: there was none.
+  Metric monitor = Metric::loss;
+  double best_value = 0;
+  int64_t best_step = -1;
+  bool kept_best = false;      // the model is that of best_step, not the last
+  bool stopped_early = false;  // by train.patience
   int64_t clipped_steps = 0;
   int64_t skipped_steps = 0;  // gradients overflowed; of a run with a loss scale
   double loss_scale = 0;      // at the end; 0: none

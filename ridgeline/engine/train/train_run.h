@@ -58,7 +58,15 @@ class TrainRun {
   void keep_safe();
   void require_finite(const Snapshot& now);
   bool is_finite(const Snapshot& now);
-  void evaluate();
+  // On the validation set where there is one, else on the test set. `scheduled`: eval_every asks
+  // for it; the end of a run may be elsewhere.
+  void evaluate(bool scheduled);
+  void evaluate_test();
+  std::string show_evaluation(const Evaluation& result, bool validation, const Clock& clock);
+  bool consider_best(const Evaluation& result);
+  bool out_of_patience() const;
+  void restore_best();
+  void check_monitor() const;
   void save();
   void show();
   void finish();
@@ -100,6 +108,8 @@ class TrainRun {
          logged_limit_ = 0;  // train_seconds and limit_seconds_ at the last log
   int64_t logged_samples_ = 0;
   bool evaluated_ = false;     // at this step
+  BestWeights best_;           // by the validation set
+  std::string last_score_;     // of the last evaluation, for the bar
   int64_t scale_checked_ = 0;  // the step of the last look at the loss scale
   double last_save_ = 0;
   int64_t saved_step_ = -1;

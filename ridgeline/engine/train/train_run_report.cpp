@@ -81,36 +81,8 @@ void TrainRun::show() {
   state.accuracy = epoch_.targets > 0 ? epoch_.accuracy() : -1;
   state.inputs_per_second = double(samples_here_) / report_.train_seconds;
   state.seconds_left = double(end_ - step) * report_.seconds_per_step();
+  state.last_score = last_score_;
   progress_.update(state);
-}
-
-void TrainRun::evaluate() {
-  const Clock clock;
-  report_.test = trainer_->evaluate();
-  evaluated_ = true;
-  if (ranks_ != nullptr) check_replicas(*ranks_, trainer_->snapshot(), trainer_->step());
-  report_.test_seconds += clock.seconds();
-  const int64_t step = trainer_->step(), per_epoch = trainer_->steps_per_epoch();
-  const int64_t epoch = (step + per_epoch - 1) / per_epoch;
-  // A run may be resumed with fewer epochs than it has made.
-  std::string text =
-      fmt::format("epoch {}/{}  step {}", epoch, std::max(epoch, config_.train.epochs), step);
-  const auto add = [&](const char* part, double loss, double accuracy) {
-    text += fmt::format("  {} loss {:.4f}", part, loss);
-    if (!std::isnan(accuracy)) text += fmt::format(" accuracy {:.2f} %", 100 * accuracy);
-  };
-  if (epoch_.targets > 0) add("train", epoch_.mean_loss(), epoch_.accuracy());
-  add("test", report_.test.loss, report_.test.accuracy);
-  const bool language = trainer_->set().train.streams > 0;
-  if (language) text += fmt::format("  perplexity {:.3f}", std::exp(report_.test.loss));
-  if (samples_here_ > 0) {
-    text += fmt::format("  {} inputs/s", grouped(double(samples_here_) / report_.train_seconds));
-  }
-  progress_.line(text);
-  report_span("evaluate", clock);
-  const EvalPoint point{step, double(step) / double(per_epoch), report_.test.loss,
-                        report_.test.accuracy, since_start_.seconds()};
-  for (const auto& observer : observers_) observer->evaluated(point, *trainer_);
 }
 
 void TrainRun::measure_network() {

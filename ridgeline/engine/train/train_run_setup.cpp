@@ -7,6 +7,7 @@
 #include "ridgeline/engine/own_data.h"
 #include "ridgeline/engine/ranks.h"
 #include "ridgeline/engine/report/page.h"
+#include "ridgeline/engine/train/fine_tune.h"
 #include "ridgeline/engine/train/metrics.h"
 #include "ridgeline/engine/train/train_run.h"
 
@@ -96,6 +97,10 @@ TrainRun::TrainRun(const Config& given, const TrainOptions& options)
   run.quiet = options.progress == Progress::Style::none;
   machine_ = std::make_unique<Machine>(run, ranks_);
   trainer_ = std::make_unique<Trainer>(*machine_, config, set, info.kernels);
+  check_monitor();
+  if (!options.init.empty()) {
+    for (const std::string& line : start_from(options.init, *trainer_)) progress_.line(line);
+  }
   if (kept) {
     try {
       restore_checkpoint(*kept, *trainer_);
@@ -109,6 +114,13 @@ TrainRun::TrainRun(const Config& given, const TrainOptions& options)
   }
   info.step = agreed(trainer_->step());
   const bool resumed = agreed(int32_t(kept.has_value())) != 0;
+  best_.step = agreed(info.best.step);
+  best_.value = agreed(info.best.value);
+  best_.waited = agreed(info.best.waited);
+  if (config.train.keep_best && best_.step >= 0) {
+    best_.weights = kept ? read_best_weights(*kept, *trainer_) : trainer_->model_snapshot();
+    if (ranks_ != nullptr) share_snapshot(*ranks_, best_.weights);
+  }
   if (ranks_ != nullptr && resumed) {
     Snapshot state = trainer_->snapshot();
     share_snapshot(*ranks_, state);
@@ -139,7 +151,11 @@ CheckpointInfo TrainRun::share_info(CheckpointInfo info) {
   info.step = agreed(info.step);
   info.ranks = agreed(info.ranks);
   KernelNames& names = info.kernels;
-  for (auto* kernels : {&names.train, &names.tail, &names.evaluate, &names.evaluate_tail}) {
+  info.best.step = agreed(info.best.step);
+  info.best.value = agreed(info.best.value);
+  info.best.waited = agreed(info.best.waited);
+  for (auto* kernels : {&names.train, &names.tail, &names.evaluate, &names.evaluate_tail,
+                        &names.validate, &names.validate_tail}) {
     std::string text;
     for (const std::string& kernel : *kernels) text += kernel + "\n";
     std::istringstream lines(ranks_->text_from_root(text));
@@ -183,8 +199,9 @@ void TrainRun::announce() {
   // Labelled texts are named by their file, which may be a part of the published one.
   const std::string& data_name = config_.data.text ? set.train.name : config_.data.name;
   progress_.line(fmt::format(
-      "{}: {} to train on, {} to test on; {}; {}{}, {}, {}", data_name,
+      "{}: {} to train on, {}{} to test on; {}; {}{}, {}, {}", data_name,
       counted(set.train.size() * set.train.targets_per_sample(), sample),
+      set.validation ? fmt::format("{} to validate on, ", set.validation->size()) : "",
       set.test.size() * set.test.targets_per_sample(), counted(report_.parameters, "weight"),
       ranks_ != nullptr ? fmt::format("{} ranks, each ", report_.ranks) : "", report_.device,
       counted(report_.threads, "thread"), report_.precision));

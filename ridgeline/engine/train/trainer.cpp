@@ -5,6 +5,7 @@
 #include "ridgeline/core/text.h"
 #include "ridgeline/engine/clock.h"
 #include "ridgeline/engine/own_data.h"
+#include "ridgeline/engine/train/fine_tune.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -83,6 +84,7 @@ nn::LowerOptions Trainer::whole_options(int64_t batch, int64_t repeats) const {
   options.batch = batch;
   options.repeats = repeats;
   options.set_samples = options.order_samples = set_->train.size();
+  options.frozen = frozen_layers(config_.train.freeze, model_);
   return options;
 }
 
@@ -103,6 +105,13 @@ Trainer::Trainer(Machine& machine, const Config& config, std::shared_ptr<const d
       evaluator_(machine, config_, model_, set_->test, scaling_, pinned.evaluate,
                  pinned.evaluate_tail),
       pinned_(pinned) {
+  const std::vector<double> units = target_units(set_->preparation.get(), set_->train);
+  evaluator_.set_units(units);
+  if (set_->validation) {
+    validator_.emplace(machine, config_, model_, *set_->validation, scaling_, pinned.validate,
+                       pinned.validate_tail);
+    validator_->set_units(units);
+  }
   nn::check(config.train.schedule, run_length());
   const int64_t batch = batches_.full_size(), last = batches_.size(batches_.batches() - 1);
   if (streams_) {
@@ -259,26 +268,57 @@ void Trainer::restore(const Snapshot& snapshot, int64_t step) {
   step_ = step;
 }
 
+void Trainer::prepare_evaluation() {
+  evaluator_.prepare(weights_);
+  if (validator_) validator_->prepare(weights_);
+}
+
+Snapshot Trainer::model_snapshot() const {
+  Snapshot all = snapshot(), kept;
+  for (Snapshot::Item& item : all.items) {
+    const bool is_param = std::ranges::any_of(
+        model_.params(), [&](const nn::Param& param) { return param.name == item.name; });
+    if (is_param) kept.items.push_back(std::move(item));
+  }
+  return kept;
+}
+
+void Trainer::restore_model(const Snapshot& weights) {
+  Snapshot all = snapshot();
+  for (const Snapshot::Item& from : weights.items) {
+    const auto to = std::ranges::find(all.items, from.name, &Snapshot::Item::name);
+    if (to != all.items.end()) convert(from.value.view(), to->value.view());
+  }
+  weights_.upload(all);
+}
+
 const nn::Model& Trainer::model() {
   weights_.download_to(model_);
   return model_;
 }
 
 KernelNames Trainer::kernels() const {
-  KernelNames names{full_->kernel_names(), {}, pinned_.evaluate, pinned_.evaluate_tail};
-  if (tail_) names.tail = tail_->kernel_names();
-  if (!evaluator_.planned()) return names;
-  names.evaluate = evaluator_.runner().kernel_names();
-  const Runner* rest = evaluator_.tail();
-  names.evaluate_tail = rest != nullptr ? rest->kernel_names() : std::vector<std::string>{};
+  KernelNames names = pinned_;
+  names.train = full_->kernel_names();
+  names.tail = tail_ ? tail_->kernel_names() : std::vector<std::string>{};
+  const auto put = [](const Evaluator& from, auto& main, auto& tail) {
+    if (!from.planned()) return;
+    main = from.runner().kernel_names();
+    tail = from.tail() != nullptr ? from.tail()->kernel_names() : std::vector<std::string>{};
+  };
+  put(evaluator_, names.evaluate, names.evaluate_tail);
+  if (validator_) put(*validator_, names.validate, names.validate_tail);
   return names;
 }
 
 double Trainer::tuning_seconds() const {
   double seconds = full_->explanation().tuning_seconds;
   if (tail_) seconds += tail_->explanation().tuning_seconds;
-  if (evaluator_.planned()) seconds += evaluator_.runner().explanation().tuning_seconds;
-  if (const Runner* rest = evaluator_.tail()) seconds += rest->explanation().tuning_seconds;
+  for (const Evaluator* each : {&evaluator_, validator_ ? &*validator_ : nullptr}) {
+    if (each == nullptr || !each->planned()) continue;
+    seconds += each->runner().explanation().tuning_seconds;
+    if (const Runner* rest = each->tail()) seconds += rest->explanation().tuning_seconds;
+  }
   return seconds;
 }
 

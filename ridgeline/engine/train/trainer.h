@@ -30,8 +30,11 @@ class Trainer {
   // Seconds of the last advance() in which this rank could do nothing but wait for others.
   double blocked_seconds() const { return blocked_; }
 
-  void prepare_evaluation() { evaluator_.prepare(weights_); }  // ahead of time: it plans
-  Evaluation evaluate() { return evaluator_.run(weights_); }
+  void prepare_evaluation();                                  // ahead of time: it plans
+  Evaluation evaluate() { return evaluator_.run(weights_); }  // on the test set
+  bool has_validation() const { return validator_.has_value(); }
+  Evaluation validate() { return validator_->run(weights_); }
+  const std::vector<float>& test_outputs() const { return evaluator_.outputs(); }
 
   int64_t step() const { return step_; }  // steps made
   int64_t steps_per_epoch() const { return batches_.batches(); }
@@ -47,6 +50,9 @@ class Trainer {
 
   Snapshot snapshot() const { return weights_.download(); }
   void restore(const Snapshot& snapshot, int64_t step);
+  // The weights of the model alone, as a snapshot has them; and their way back.
+  Snapshot model_snapshot() const;
+  void restore_model(const Snapshot& weights);
   // The model with the weights of this moment.
   const nn::Model& model();
 
@@ -89,6 +95,7 @@ class Trainer {
   std::optional<StreamedSet> streamed_;
   Weights weights_;
   Evaluator evaluator_;
+  std::optional<Evaluator> validator_;
   std::unique_ptr<Runner> full_, tail_;
   Runner* last_ = nullptr;
   int64_t last_batch_ = 0;

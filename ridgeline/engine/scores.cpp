@@ -1,0 +1,228 @@
+#include "ridgeline/engine/scores.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+namespace ridgeline::engine {
+namespace {
+
+constexpr size_t kTop = 5;
+
+// Counts of one class against the rest.
+struct Counts {
+  int64_t right = 0, wrong = 0, missed = 0;  // true positives, false positives, false negatives
+
+  bool any() const { return right + wrong + missed > 0; }
+  double f1() const {
+    const int64_t all = 2 * right + wrong + missed;
+    return all > 0 ? 2.0 * double(right) / double(all) : 0;
+  }
+};
+
+size_t likeliest(std::span<const float> outputs) {
+  return size_t(std::ranges::max_element(outputs) - outputs.begin());
+}
+
+std::vector<Counts> count_classes(std::span<const float> outputs, std::span<const int32_t> labels,
+                                  size_t classes) {
+  std::vector<Counts> counts(classes);
+  for (size_t i = 0; i < labels.size(); ++i) {
+    const size_t given = likeliest(outputs.subspan(i * classes, classes));
+    const auto truth = size_t(labels[i]);
+    if (given == truth) {
+      ++counts[truth].right;
+    } else {
+      ++counts[given].wrong;
+      ++counts[truth].missed;
+    }
+  }
+  return counts;
+}
+
+double mean_f1(std::span<const Counts> counts) {
+  double sum = 0;
+  int64_t present = 0;
+  for (const Counts& each : counts) {
+    if (!each.any()) continue;
+    sum += each.f1();
+    ++present;
+  }
+  return present > 0 ? sum / double(present) : Scores::kNone;
+}
+
+// An order of floats as whole numbers: larger floats have larger keys.
+uint32_t sort_key(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value == 0 ? 0.0f : value);
+  return (bits >> 31) != 0 ? ~bits : bits | 0x8000'0000u;
+}
+
+// `keys` hold a score's key above the lowest bit, which says whether the sample is positive.
+double area_of_keys(std::vector<uint64_t>& keys) {
+  std::ranges::sort(keys);
+  // Twice the pairs of a positive and a negative sample in the right order, ties counted once.
+  double pairs = 0, negatives = 0, positives = 0;
+  for (size_t i = 0; i < keys.size();) {
+    double tied_positives = 0, tied_negatives = 0;
+    const uint64_t score = keys[i] >> 1;
+    for (; i < keys.size() && keys[i] >> 1 == score; ++i) {
+      ((keys[i] & 1) != 0 ? tied_positives : tied_negatives) += 1;
+    }
+    pairs += tied_positives * (2 * negatives + tied_negatives);
+    negatives += tied_negatives;
+    positives += tied_positives;
+  }
+  return positives > 0 && negatives > 0 ? pairs / (2 * positives * negatives) : Scores::kNone;
+}
+
+// Of one column of `outputs`, whose samples are positive where `is_positive(i)`.
+template <typename F>
+double column_area(std::span<const float> outputs, size_t width, size_t column, F is_positive) {
+  std::vector<uint64_t> keys(outputs.size() / width);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const float score = outputs[i * width + column];
+    if (std::isnan(score)) return Scores::kNone;
+    keys[i] = uint64_t{sort_key(score)} << 1 | uint64_t(is_positive(i) ? 1 : 0);
+  }
+  return area_of_keys(keys);
+}
+
+double mean_of_numbers(std::span<const double> values) {
+  double sum = 0;
+  int64_t count = 0;
+  for (const double value : values) {
+    if (std::isnan(value)) continue;
+    sum += value;
+    ++count;
+  }
+  return count > 0 ? sum / double(count) : Scores::kNone;
+}
+
+}  // namespace
+
+double area_under_curve(std::span<const float> scores, const std::vector<bool>& positive) {
+  return column_area(scores, 1, 0, [&](size_t i) { return bool(positive[i]); });
+}
+
+Scores score_classes(std::span<const float> outputs, std::span<const int32_t> labels, int classes) {
+  Scores scores;
+  if (labels.empty()) return scores;
+  const auto width = size_t(classes);
+  scores.f1 = mean_f1(count_classes(outputs, labels, width));
+  if (width > kTop) {
+    int64_t among = 0;
+    for (size_t i = 0; i < labels.size(); ++i) {
+      const auto row = outputs.subspan(i * width, width);
+      const float own = row[size_t(labels[i])];
+      // Of equal outputs the first are the likelier, as for the likeliest of all.
+      size_t before = 0;
+      for (size_t c = 0; c < width; ++c) {
+        before += row[c] > own || (row[c] == own && c < size_t(labels[i])) ? 1 : 0;
+      }
+      among += before < kTop ? 1 : 0;
+    }
+    scores.top5 = double(among) / double(labels.size());
+  }
+  std::vector<double> areas;
+  for (size_t c = 0; c < width; ++c) {
+    areas.push_back(
+        column_area(outputs, width, c, [&](size_t i) { return size_t(labels[i]) == c; }));
+  }
+  scores.auc = mean_of_numbers(areas);
+  return scores;
+}
+
+Scores score_labels(std::span<const float> outputs, std::span<const float> targets, int64_t width,
+                    double threshold) {
+  Scores scores;
+  const auto columns = size_t(width);
+  std::vector<Counts> counts(columns);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const bool given = double(outputs[i]) > threshold, truth = targets[i] > 0.5f;
+    Counts& count = counts[i % columns];
+    count.right += given && truth ? 1 : 0;
+    count.wrong += given && !truth ? 1 : 0;
+    count.missed += !given && truth ? 1 : 0;
+  }
+  scores.f1 = mean_f1(counts);
+  std::vector<double> areas;
+  for (size_t c = 0; c < columns; ++c) {
+    areas.push_back(column_area(outputs, columns, c,
+                                [&](size_t i) { return targets[i * columns + c] > 0.5f; }));
+  }
+  scores.auc = mean_of_numbers(areas);
+  return scores;
+}
+
+Scores score_values(std::span<const float> outputs, std::span<const float> targets, int64_t width,
+                    std::span<const double> units) {
+  Scores scores;
+  const auto columns = size_t(width);
+  const size_t samples = outputs.size() / columns;
+  if (samples == 0) return scores;
+  std::vector<double> mean(columns), square(columns), absolute(columns), spread(columns);
+  for (size_t i = 0; i < targets.size(); ++i) {
+    mean[i % columns] += double(targets[i]) / double(samples);
+  }
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const size_t c = i % columns;
+    const double error = double(outputs[i]) - double(targets[i]);
+    const double deviation = double(targets[i]) - mean[c];
+    square[c] += error * error / double(samples);
+    absolute[c] += std::abs(error) / double(samples);
+    spread[c] += deviation * deviation / double(samples);
+  }
+  scores.mse = scores.mae = scores.r2 = 0;
+  for (size_t c = 0; c < columns; ++c) {
+    const double unit = units.empty() ? 1 : std::abs(units[c]);
+    scores.mse += square[c] * unit * unit / double(columns);
+    scores.mae += absolute[c] * unit / double(columns);
+    // Values that are all the same are explained, or they are not.
+    const double constant = square[c] == 0 ? 1 : 0;
+    scores.r2 += (spread[c] > 0 ? 1 - square[c] / spread[c] : constant) / double(columns);
+  }
+  return scores;
+}
+
+std::vector<CalibrationBin> calibration(std::span<const float> probabilities,
+                                        std::span<const int32_t> labels, int classes, int bins) {
+  std::vector<CalibrationBin> all(size_t(std::max(1, bins)));
+  const auto width = size_t(classes);
+  for (size_t i = 0; i < labels.size(); ++i) {
+    const auto row = probabilities.subspan(i * width, width);
+    const size_t given = likeliest(row);
+    const double confidence = std::clamp(double(row[given]), 0.0, 1.0);
+    if (std::isnan(confidence)) continue;
+    CalibrationBin& bin = all[std::min(all.size() - 1, size_t(confidence * double(all.size())))];
+    bin.confidence += confidence;
+    bin.accuracy += given == size_t(labels[i]) ? 1 : 0;
+    ++bin.samples;
+  }
+  for (CalibrationBin& bin : all) {
+    if (bin.samples == 0) continue;
+    bin.confidence /= double(bin.samples);
+    bin.accuracy /= double(bin.samples);
+  }
+  return all;
+}
+
+std::vector<ClassScores> score_each_class(std::span<const float> outputs,
+                                          std::span<const int32_t> labels, int classes) {
+  const auto width = size_t(classes);
+  std::vector<ClassScores> all(width);
+  const std::vector<Counts> counts = count_classes(outputs, labels, width);
+  for (size_t c = 0; c < width; ++c) {
+    const Counts& count = counts[c];
+    const auto share = [](int64_t part, int64_t whole) {
+      return whole > 0 ? double(part) / double(whole) : 0;
+    };
+    all[c].samples = count.right + count.missed;
+    all[c].precision = share(count.right, count.right + count.wrong);
+    all[c].recall = share(count.right, count.right + count.missed);
+    all[c].f1 = count.f1();
+    all[c].auc = column_area(outputs, width, c, [&](size_t i) { return size_t(labels[i]) == c; });
+  }
+  return all;
+}
+
+}  // namespace ridgeline::engine

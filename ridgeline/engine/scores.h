@@ -1,0 +1,61 @@
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace ridgeline::engine {
+
+// What an evaluation says of a model's outputs beside its loss and accuracy; NaN for what does not
+// fit its targets. The definitions are scikit-learn's.
+struct Scores {
+  static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+  // Of classes, and of labels of which each is there or not:
+  double top5 = kNone;  // the share of samples whose class is among the five likeliest
+  double f1 = kNone;    // the mean over the classes that occur or are given
+  double auc = kNone;   // each class against the rest, the mean over those that have both
+  // Of values, in the units of the data, each the mean over the outputs:
+  double mse = kNone, mae = kNone, r2 = kNone;
+};
+
+// `outputs` are [n, classes], as large as a class is likely; a label is the class of a sample.
+Scores score_classes(std::span<const float> outputs, std::span<const int32_t> labels, int classes);
+
+// `outputs` and `targets` are [n, width]; a label is there where its target is above a half, and
+// given where its output is above `threshold`.
+Scores score_labels(std::span<const float> outputs, std::span<const float> targets, int64_t width,
+                    double threshold);
+
+// `outputs` and `targets` are [n, width]. An error of the model times `units` is one of the data,
+// one number an output; empty: they are the same.
+Scores score_values(std::span<const float> outputs, std::span<const float> targets, int64_t width,
+                    std::span<const double> units = {});
+
+// The area under the ROC curve of these scores, ties counted half; NaN if all samples are of one
+// kind.
+double area_under_curve(std::span<const float> scores, const std::vector<bool>& positive);
+
+// How often a prediction of a certain confidence is right.
+struct CalibrationBin {
+  double confidence = 0, accuracy = 0;  // means over its samples
+  int64_t samples = 0;
+};
+// By the probability of the likeliest class, in `bins` bins of equal width from 0 to 1.
+std::vector<CalibrationBin> calibration(std::span<const float> probabilities,
+                                        std::span<const int32_t> labels, int classes,
+                                        int bins = 10);
+
+struct ClassScores {
+  int64_t samples = 0;  // of the class
+  double precision = 0, recall = 0, f1 = 0, auc = Scores::kNone;
+};
+std::vector<ClassScores> score_each_class(std::span<const float> outputs,
+                                          std::span<const int32_t> labels, int classes);
+
+}  // namespace ridgeline::engine

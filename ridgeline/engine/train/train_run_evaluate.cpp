@@ -1,0 +1,155 @@
+#include <cmath>
+
+#include "ridgeline/core/text.h"
+#include "ridgeline/engine/ranks.h"
+#include "ridgeline/engine/train/train_run.h"
+
+// How a run is evaluated, and what follows from it: the best weights, and an early end.
+namespace ridgeline::engine {
+namespace {
+
+// "validation loss 0.0931 accuracy 97.31 %"
+std::string text_of(const char* part, const Evaluation& result) {
+  std::string text = fmt::format("{} {}", part, to_text(Metric::loss, result.loss));
+  const Metric main = main_metric(result);
+  if (main != Metric::loss) text += " " + to_text(main, value_of(result, main));
+  return text;
+}
+
+bool fits(Metric metric, const data::SampleSet& set) {
+  if (metric == Metric::loss) return true;
+  const bool of_values = metric == Metric::mse || metric == Metric::mae || metric == Metric::r2;
+  if (set.has_values()) return of_values;
+  return !of_values && (metric != Metric::top5 || set.classes > 5);
+}
+
+}  // namespace
+
+void TrainRun::check_monitor() const {
+  const TrainConfig& train = config_.train;
+  const data::DataSet& set = trainer_->set();
+  if (!set.validation && (train.keep_best || train.patience > 0)) {
+    throw_error(ErrorKind::usage,
+                "train.{} needs a validation set: give data.split, as in --set "
+                "'data.split={{validation=0.1}}'",
+                train.keep_best ? "keep = \"best\"" : "patience");
+  }
+  if (fits(train.monitor, set.train)) return;
+  throw_error(ErrorKind::usage,
+              "train.monitor {}: is no metric of {}, whose targets are {}; use {}",
+              name(train.monitor), config_.data.name, set.train.has_values() ? "values" : "classes",
+              set.train.has_values() ? "loss, mse, mae or r2" : "loss, accuracy, f1 or auc");
+}
+
+bool TrainRun::out_of_patience() const {
+  return config_.train.patience > 0 && best_.waited >= config_.train.patience;
+}
+
+// Returns whether it is the best so far.
+bool TrainRun::consider_best(const Evaluation& result) {
+  // The ranks' sums are the same numbers; the decision is the root's all the same.
+  const double value = value_of(result, config_.train.monitor);
+  const bool better = agreed(int32_t(best_.is_beaten_by(value, config_.train.monitor))) != 0;
+  if (!better) {
+    ++best_.waited;
+    return false;
+  }
+  best_.step = trainer_->step();
+  best_.value = value;
+  best_.waited = 0;
+  if (config_.train.keep_best) best_.weights = trainer_->model_snapshot();
+  return true;
+}
+
+std::string TrainRun::show_evaluation(const Evaluation& result, bool validation,
+                                      const Clock& clock) {
+  report_.test_seconds += clock.seconds();
+  const int64_t step = trainer_->step(), per_epoch = trainer_->steps_per_epoch();
+  const char* part = validation ? "validation" : "test";
+  const Metric main = main_metric(result);
+  last_score_ = fmt::format("{} {}", part, to_text(main, value_of(result, main)));
+  report_span("evaluate", clock);
+  EvalPoint point;
+  point.step = step;
+  point.epoch = double(step) / double(per_epoch);
+  point.loss = result.loss;
+  point.accuracy = result.accuracy;
+  point.metrics = metrics_of(result);
+  point.validation = validation;
+  point.seconds = since_start_.seconds();
+  for (const auto& observer : observers_) observer->evaluated(point, *trainer_);
+  std::string text = text_of(part, result);
+  if (trainer_->set().train.streams > 0) {
+    text += fmt::format("  perplexity {:.3f}", std::exp(result.loss));
+  }
+  return text;
+}
+
+void TrainRun::evaluate(bool scheduled) {
+  const Clock clock;
+  const bool validates = trainer_->has_validation();
+  const Evaluation result = validates ? trainer_->validate() : trainer_->evaluate();
+  if (validates) {
+    report_.validation = result;
+  } else {
+    report_.test = result;
+  }
+  evaluated_ = true;
+  if (ranks_ != nullptr) check_replicas(*ranks_, trainer_->snapshot(), trainer_->step());
+  const int64_t step = trainer_->step(), per_epoch = trainer_->steps_per_epoch();
+  const int64_t epoch = (step + per_epoch - 1) / per_epoch;
+  const bool better = validates && scheduled && consider_best(result);
+  // A run may be resumed with fewer epochs than it has made.
+  std::string text =
+      fmt::format("epoch {}/{}  step {}", epoch, std::max(epoch, config_.train.epochs), step);
+  if (epoch_.targets > 0) {
+    text += fmt::format("  train loss {:.4f}", epoch_.mean_loss());
+    if (!std::isnan(epoch_.accuracy())) {
+      text += fmt::format(" accuracy {:.2f} %", 100 * epoch_.accuracy());
+    }
+  }
+  text += "  " + show_evaluation(result, validates, clock);
+  if (better && (config_.train.keep_best || config_.train.patience > 0)) text += "  best so far";
+  if (samples_here_ > 0) {
+    text += fmt::format("  {} inputs/s", grouped(double(samples_here_) / report_.train_seconds));
+  }
+  progress_.line(text);
+  if (scheduled && out_of_patience()) {
+    progress_.line(fmt::format(
+        "stopped early after step {}: the validation {} has not been better for {}; the best is "
+        "that of step {}",
+        step, name(config_.train.monitor), counted(best_.waited, "evaluation"), best_.step));
+  }
+}
+
+// The model of a run that keeps the best: that of the best evaluation, or of the last one if that
+// is better still, which was not among those that eval_every asks for.
+void TrainRun::restore_best() {
+  const Metric monitor = config_.train.monitor;
+  const double last = value_of(*report_.validation, monitor);
+  const bool last_is_best =
+      agreed(int32_t(best_.step == trainer_->step() || best_.is_beaten_by(last, monitor))) != 0;
+  report_.monitor = monitor;
+  report_.best_step = last_is_best ? trainer_->step() : best_.step;
+  report_.best_value = last_is_best ? last : best_.value;
+  report_.stopped_early = out_of_patience();
+  if (!config_.train.keep_best) return;
+  report_.kept_best = true;
+  if (last_is_best) return;
+  trainer_->restore_model(best_.weights);
+  report_.validation = trainer_->validate();
+}
+
+// Once, of the weights that are kept: nothing is chosen by the test set.
+void TrainRun::evaluate_test() {
+  const Clock clock;
+  report_.test = trainer_->evaluate();
+  const std::string text = show_evaluation(report_.test, /*validation=*/false, clock);
+  progress_.line(report_.kept_best
+                     ? fmt::format("best of step {} ({})  {}", report_.best_step,
+                                   "validation " + to_text(report_.monitor, report_.best_value),
+                                   text)
+                     : text);
+}
+
+}  // namespace ridgeline::engine
