@@ -183,8 +183,8 @@ struct Device {
     if (one.empty() || two.empty()) return {};
     return [this, one, two](cudaStream_t stream) {
       one[0].run(stream);
-      CHECK_CUDA(launch_activation<T>(ActivationFn::tanh, hidden.p, activated.p, int64_t(n) * 120,
-                                      stream));
+      CHECK_CUDA(launch_activation<T>({ElementwiseFn::tanh}, hidden.p, activated.p,
+                                      int64_t(n) * 120, stream));
       two[0].run(stream);
     };
   }

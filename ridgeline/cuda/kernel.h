@@ -120,6 +120,13 @@ Kernel cuda_kernel(std::string name, Cover (*covers)(const Rest&, How),
       });
 }
 
+// The activations that fused kernels take; the others have kernels of their own (elementwise.h).
+constexpr bool has_activation_fn(ActivationKind kind) {
+  return saves_output(kind) || kind == ActivationKind::gelu;
+}
+inline constexpr const char* kNoActivationFn = "takes relu, tanh, sigmoid and gelu only";
+
+// Of a kind that has one.
 inline ActivationFn activation_of(ActivationKind kind) {
   switch (kind) {
     case ActivationKind::relu:
@@ -130,6 +137,12 @@ inline ActivationFn activation_of(ActivationKind kind) {
       return ActivationFn::sigmoid;
     case ActivationKind::gelu:
       return ActivationFn::gelu;
+    case ActivationKind::silu:
+    case ActivationKind::leaky_relu:
+    case ActivationKind::elu:
+    case ActivationKind::softplus:
+    case ActivationKind::hardswish:
+      break;
   }
   return ActivationFn::none;
 }

@@ -20,6 +20,7 @@ Cover cover_activation_pool(const Rest& rest, F refuse) {
   if (activation == nullptr || pool == nullptr || pool->x.id != activation->y.id) {
     return Cover::no("the next ops are no activation and its pool");
   }
+  if (!has_activation_fn(activation->kind)) return Cover::no(kNoActivationFn);
   return cover_unless(refuse(*activation, *pool), 2);
 }
 
@@ -33,6 +34,7 @@ Cover cover_pool_activation_grad(const Rest& rest, F refuse) {
     return Cover::no("the next ops are no gradients of a pool and the activation it pools");
   }
   if (!rest.dead_after(pool->dx, 2)) return Cover::no("the pool's gradient is needed later");
+  if (!has_activation_fn(activation->kind)) return Cover::no(kNoActivationFn);
   Cover cover = cover_unless(refuse(*pool, *activation), 2);
   if (cover.ops > 0) cover.skips = {pool->dx.id};
   return cover;

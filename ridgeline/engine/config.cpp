@@ -18,10 +18,6 @@ constexpr std::pair<std::string_view, data::ScaleKind> kScales[] = {
     {"unit", data::ScaleKind::unit},
     {"standard", data::ScaleKind::standard},
 };
-constexpr std::pair<std::string_view, nn::Loss> kLosses[] = {
-    {"cross-entropy", nn::Loss::cross_entropy},
-    {"mse", nn::Loss::mse},
-};
 constexpr std::pair<std::string_view, Precision> kPrecisions[] = {
     {"fp64", Precision::fp64}, {"fp32", Precision::fp32}, {"fp32x3", Precision::fp32x3},
     {"tf32", Precision::tf32}, {"bf16", Precision::bf16}, {"fp16", Precision::fp16},
@@ -164,7 +160,7 @@ TrainConfig read_train(nn::ConfigTable table) {
   train.shuffle = table.boolean("shuffle", train.shuffle);
   train.drop_last = table.boolean("drop_last", train.drop_last);
   train.loss_named = table.has("loss");
-  train.loss = table.choice<nn::Loss>("loss", train.loss, kLosses);
+  train.loss = nn::read_loss(table, "loss");
   train.optimizer = nn::read_optimizer(table, "optimizer");
   train.schedule = nn::read_schedule(table, "schedule");
   train.clip_norm = table.number("clip_norm", train.clip_norm, {0.0});
@@ -262,6 +258,11 @@ Config parse_config(const std::string& text, const std::string& origin,
   config.layers = read_layers(std::move(model));
   config.train = read_train(std::move(train));
   if (!config.data.own) config.train.loss_named = true;
+  // Targets of 0 and 1 are labels unless the config says otherwise: scaled they would be neither.
+  const bool labels = config.train.loss.kind == nn::LossKind::binary_cross_entropy;
+  if (labels && config.data.own && !config.data.own->target_kind) {
+    config.data.own->target_kind = data::TargetKind::labels;
+  }
   config.run = read_run(std::move(run));
   return config;
 }
@@ -307,7 +308,7 @@ std::string to_toml(const Config& config) {
   text += fmt::format("]\n\n[train]\nbatch = {}\nepochs = {}\nmax_steps = {}\nseed = {}\n",
                       train.batch, train.epochs, train.max_steps, train.seed);
   text += fmt::format("shuffle = {}\ndrop_last = {}\n", train.shuffle, train.drop_last);
-  if (train.loss_named) text += fmt::format("loss = \"{}\"\n", name_in(kLosses, train.loss));
+  if (train.loss_named) text += fmt::format("loss = {}\n", nn::to_toml(train.loss));
   text += fmt::format("optimizer = {}\nschedule = {}\n", nn::to_toml(train.optimizer),
                       nn::to_toml(train.schedule));
   text += fmt::format("clip_norm = {}\neval_every = {}\nlog_steps = {}\ncheckpoint_steps = {}\n",

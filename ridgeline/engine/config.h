@@ -60,7 +60,7 @@ struct TrainConfig {
   uint64_t seed = 1;
   bool shuffle = true;
   bool drop_last = false;  // leave out the last, smaller batch of an epoch
-  nn::Loss loss = nn::Loss::cross_entropy;
+  nn::Loss loss;
   bool loss_named = true;  // false: the targets of one's own data decide (engine::settled)
   nn::Optimizer optimizer;
   nn::Schedule schedule;

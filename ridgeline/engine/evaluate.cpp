@@ -255,7 +255,7 @@ Evaluation evaluate_file(const std::filesystem::path& file, const std::string& d
     throw_error(ErrorKind::usage, "{}: its samples are {} but the model {} takes {}", name,
                 to_string(sample), file.string(), to_string(loaded.model.input()));
   }
-  check_outputs(loaded.model, set, name);
+  check_outputs(loaded.model, set, name, loaded.config.train.loss);
   if (ranks != nullptr && ranks->size() > 1) {
     check_same_settings(
         *ranks, fmt::format("precision = {}", ridgeline::name(loaded.config.run.precision)));

@@ -407,7 +407,10 @@ DType input_dtype(const Preparation& preparation) {
 
 Config settled(Config config, const data::DataSet& set) {
   if (!config.train.loss_named) {
-    config.train.loss = set.train.has_values() ? nn::Loss::mse : nn::Loss::cross_entropy;
+    const bool labels = config.data.own->target_kind == data::TargetKind::labels;
+    config.train.loss = {!set.train.has_values() ? nn::LossKind::cross_entropy
+                         : labels                ? nn::LossKind::binary_cross_entropy
+                                                 : nn::LossKind::mse};
     config.train.loss_named = true;
   }
   return config;

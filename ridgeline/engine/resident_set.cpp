@@ -71,6 +71,11 @@ nn::LowerOptions lower_options(const Config& config, const data::Scaling& scalin
   options.set_targets = set.targets.view().dtype;
   options.targets = set.targets_per_sample();
   options.carry_state = set.streams > 0;
+  if (options.loss.balanced && set.classes > 0) {
+    std::vector<int64_t> samples(size_t(set.classes));
+    for (const int32_t label : set.targets.span<const int32_t>()) ++samples[size_t(label)];
+    options.loss.weights = nn::balanced_weights(samples);
+  }
   return options;
 }
 
@@ -93,8 +98,8 @@ void check_codes(const nn::Model& model, const data::SampleSet& set, const std::
   check_codes(set.inputs.span<const uint8_t>(), codes, set.features(), 0, data_name);
 }
 
-void check_outputs(const nn::Model& model, const data::SampleSet& set,
-                   const std::string& data_name) {
+void check_outputs(const nn::Model& model, const data::SampleSet& set, const std::string& data_name,
+                   const nn::Loss& loss) {
   const int64_t codes = model.layers().front()->codes_below(), outputs = model.output().numel();
   if (codes > 0 && codes < set.classes && !set.symbols.empty()) {
     throw_error(ErrorKind::usage,
@@ -109,7 +114,16 @@ void check_outputs(const nn::Model& model, const data::SampleSet& set,
         data_name, set.codes - 1, set.codes - 1, set.codes);
   }
   check_codes(model, set, data_name);
-  if (outputs == set.targets_per_sample() * set.outputs()) return;
+  // Each value of a target has an output for each quantile.
+  const int64_t each = set.has_values() ? int64_t(std::max<size_t>(1, loss.quantiles.size())) : 1;
+  const int64_t wanted = set.targets_per_sample() * set.outputs() * each;
+  if (outputs == wanted) return;
+  if (each > 1) {
+    throw_error(ErrorKind::usage,
+                "the last layer gives {} but {} has {} a sample, each with {}: set its out to {}",
+                counted(outputs, "output"), data_name, counted(set.outputs(), "target"),
+                counted(each, "quantile"), wanted);
+  }
   if (set.has_values()) {
     throw_error(
         ErrorKind::usage, "the last layer gives {} but {} has {} a sample: set its out to {}",

@@ -51,8 +51,8 @@ void check_codes(const nn::Model& model, const data::SampleSet& set, const std::
 
 // The model must end in as many outputs as the data has classes, or values a sample, and know all
 // its symbols. Throws usage.
-void check_outputs(const nn::Model& model, const data::SampleSet& set,
-                   const std::string& data_name);
+void check_outputs(const nn::Model& model, const data::SampleSet& set, const std::string& data_name,
+                   const nn::Loss& loss);
 
 // The set that a config names: images, or a text as streams of its batch.
 data::DataSet load_data(const Config& config, const std::filesystem::path& data_dir);

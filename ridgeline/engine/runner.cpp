@@ -60,6 +60,9 @@ Runner::Runner(Machine& machine, nn::Lowered lowered, const Externals& shared,
     externals[value.id] = {others_.back().data(), value.dtype, value.shape, runtime.device()};
     if (carried.contains(value.id)) carried_.push_back(externals[value.id]);
   }
+  for (const auto& [value, numbers] : lowered_.constants) {
+    runtime.upload(externals[value.id].data, numbers.data(), numbers.size() * sizeof(double));
+  }
   PlanOptions options = machine.plan_options();
   options.pinned = pinned;
   Planned planned =

@@ -129,6 +129,28 @@ double ConfigTable::number(const std::string& key, std::optional<double> fallbac
   return value;
 }
 
+std::vector<double> ConfigTable::numbers(const std::string& key, std::vector<double> fallback,
+                                         Bounds<double> bounds) {
+  if (!has(key)) return fallback;
+  const toml::node& node = *document_->find(path_to(key));
+  if (node.is_number()) return {number(key, std::nullopt, bounds)};
+  const toml::array* array = node.as_array();
+  if (array == nullptr) {
+    fail(key, fmt::format("must be an array of numbers, is {}", describe(node)));
+  }
+  std::vector<double> all;
+  for (size_t i = 0; i < array->size(); ++i) {
+    const toml::node& each = (*array)[i];
+    if (!each.is_number()) fail(key, fmt::format("must hold numbers, holds {}", describe(each)));
+    const double value = *each.value<double>();
+    if (!(value >= bounds.low && value <= bounds.high)) {
+      fail(key, fmt::format("must hold numbers {}, holds {}", describe(bounds), value));
+    }
+    all.push_back(value);
+  }
+  return all;
+}
+
 bool ConfigTable::boolean(const std::string& key, std::optional<bool> fallback) {
   if (!has(key)) {
     if (!fallback) fail(key, "missing; give true or false");

@@ -41,6 +41,9 @@ class ConfigTable {
   std::vector<int64_t> integers(const std::string& key, size_t count,
                                 std::optional<int64_t> fallback, Bounds<int64_t> bounds = {});
   double number(const std::string& key, std::optional<double> fallback, Bounds<double> bounds = {});
+  // An array of numbers, or one that stands alone.
+  std::vector<double> numbers(const std::string& key, std::vector<double> fallback,
+                              Bounds<double> bounds = {});
   bool boolean(const std::string& key, std::optional<bool> fallback);
   std::string text(const std::string& key, std::optional<std::string> fallback);
   // An array of texts, or one that stands alone.

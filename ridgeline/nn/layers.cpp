@@ -5,6 +5,7 @@
 #include "ridgeline/nn/dropout.h"
 #include "ridgeline/nn/embedding.h"
 #include "ridgeline/nn/flatten.h"
+#include "ridgeline/nn/group_norm.h"
 #include "ridgeline/nn/linear.h"
 #include "ridgeline/nn/norm.h"
 #include "ridgeline/nn/one_hot_conv.h"
@@ -27,6 +28,11 @@ constexpr LayerType kTypes[] = {
     {"tanh", ActivationLayer::read<ActivationKind::tanh>},
     {"sigmoid", ActivationLayer::read<ActivationKind::sigmoid>},
     {"gelu", ActivationLayer::read<ActivationKind::gelu>},
+    {"silu", ActivationLayer::read<ActivationKind::silu>},
+    {"leaky_relu", ActivationLayer::read<ActivationKind::leaky_relu>},
+    {"elu", ActivationLayer::read<ActivationKind::elu>},
+    {"softplus", ActivationLayer::read<ActivationKind::softplus>},
+    {"hardswish", ActivationLayer::read<ActivationKind::hardswish>},
     {"dropout", DropoutLayer::read},
     {"flatten", FlattenLayer::read},
     {"conv2d", ConvLayer::read<Axes::two>},
@@ -39,6 +45,8 @@ constexpr LayerType kTypes[] = {
     {"global_avgpool", PoolLayer::read_global},
     {"layernorm", LayerNormLayer::read},
     {"batchnorm", BatchNormLayer::read},
+    {"groupnorm", GroupNormLayer::read},
+    {"rmsnorm", RmsNormLayer::read},
     {"embedding", EmbeddingLayer::read},
     {"rnn", RecurrentLayer::read_rnn},
     {"gru", RecurrentLayer::read_gru},

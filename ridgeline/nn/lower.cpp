@@ -8,6 +8,7 @@
 #include <set>
 
 #include "ridgeline/nn/builder.h"
+#include "ridgeline/nn/loss_ops.h"
 #include "ridgeline/nn/lower_check.h"
 
 namespace ridgeline::nn {
@@ -96,10 +97,10 @@ class Lowering {
 
   Value gather_targets() {
     if (has_values()) {
-      const int64_t outputs = model_.output().numel();
+      const int64_t columns = target_columns(options_.loss, model_.output().numel());
       lowered_.targets =
-          add_value("targets", options_.set_targets, {options_.set_samples, outputs}, Role::input);
-      const Value target = builder_.temp("target", {options_.batch, outputs});
+          add_value("targets", options_.set_targets, {options_.set_samples, columns}, Role::input);
+      const Value target = builder_.temp("target", {options_.batch, columns});
       builder_.add(Gather{lowered_.targets, lowered_.order, lowered_.first, lowered_.tick, target});
       return target;
     }
@@ -170,12 +171,16 @@ class Lowering {
   }
 
   void outputs() {
-    if (options_.loss == Loss::mse) {  // no softmax stands between these and the targets
-      lowered_.outputs = add_value("outputs", x_.dtype, x_.shape, Role::output);
-      builder_.add(Copy{x_, lowered_.outputs});
-    } else {
+    if (options_.loss.kind == LossKind::cross_entropy) {
       lowered_.outputs = add_value("probabilities", wide(), x_.shape, Role::output);
       builder_.add(Softmax{x_, lowered_.outputs});
+    } else {  // no softmax stands between these and the targets
+      lowered_.outputs = add_value("outputs", x_.dtype, x_.shape, Role::output);
+      if (options_.loss.kind == LossKind::binary_cross_entropy) {
+        builder_.add(Activation{ActivationKind::sigmoid, x_, lowered_.outputs});
+      } else {
+        builder_.add(Copy{x_, lowered_.outputs});
+      }
     }
     if (!options_.predictions) return;
     lowered_.predictions =
@@ -183,11 +188,11 @@ class Lowering {
     builder_.add(Argmax{lowered_.outputs, lowered_.predictions});
   }
 
-  // 1 over the targets of the global batch, and for mse over the outputs too.
+  // 1 over the targets of the global batch, and over the outputs where the loss is a mean of them.
   double loss_scale() const {
     const int64_t samples = options_.global_batch > 0 ? options_.global_batch : options_.batch;
     if (options_.idle) return 0;
-    const int64_t outputs = options_.loss == Loss::mse ? x_.shape[1] : 1;
+    const int64_t outputs = averaged_outputs(options_.loss, x_.shape[1]);
     return 1.0 / (double(samples) * double(options_.targets) * double(outputs));
   }
 
@@ -197,21 +202,25 @@ class Lowering {
     if (!has_values()) {
       lowered_.correct = add_value("correct", DType::int32, steps, Role::output);
     }
-    if (options_.loss == Loss::mse) {
-      builder_.add(Mse{x_, target_, lowered_.tick, lowered_.loss, lowered_.correct, loss_scale()});
-    } else {
-      builder_.add(
-          SoftmaxXent{x_, target_, lowered_.tick, lowered_.loss, lowered_.correct, loss_scale()});
+    criterion_ = options_.loss;
+    // An evaluation counts every sample alike, and so does a rank whose one sample counts for
+    // nothing: the weights of its batch might add up to zero.
+    if (options_.mode != Mode::train || options_.idle) criterion_.weights.clear();
+    if (options_.mode != Mode::train) criterion_.smoothing = 0;
+    operands_ = {x_, target_, {}, lowered_.tick, {}, loss_scale()};
+    const std::vector<double> numbers = loss_constants(criterion_);
+    if (!numbers.empty()) {
+      operands_.constants =
+          add_value("loss_constants", DType::fp64, {int64_t(numbers.size())}, Role::input);
+      lowered_.constants.push_back({operands_.constants, numbers});
     }
+    builder_.add(loss_op(criterion_, operands_, lowered_.loss, lowered_.correct));
   }
 
   Value loss_grad() {
     const Value dx = builder_.like(fmt::format("dx{}", layers_.size()), x_);
-    if (options_.loss == Loss::mse) {
-      builder_.add(MseGrad{x_, target_, dx, loss_scale(), lowered_.loss_scale});
-    } else {
-      builder_.add(SoftmaxXentGrad{x_, target_, dx, loss_scale(), lowered_.loss_scale});
-    }
+    operands_.loss_scale = lowered_.loss_scale;
+    builder_.add(loss_grad_op(criterion_, operands_, dx));
     return dx;
   }
 
@@ -404,8 +413,10 @@ class Lowering {
   const LowerOptions& options_;
   Lowered lowered_;
   Builder builder_;
-  Value x_;                     // what the layers so far give
-  Value target_;                // [batch * targets] int32 classes, or values as x_
+  Value x_;         // what the layers so far give
+  Value target_;    // [batch * targets] int32 classes, or values [batch, columns]
+  Loss criterion_;  // as this program computes it
+  LossOperands operands_;
   std::vector<Value> factors_;  // the weights as ops read them: lowered_.params, or their copies
   std::vector<LayerValues> layers_;
   std::map<size_t, AllReduceWait> waits_;  // by layer

@@ -51,7 +51,7 @@ struct LowerOptions {
   bool carry_state = false;  // sample i of a batch continues sample i of the one before
   bool predictions = false;  // infer: the largest class of each sample too
   // Training only:
-  Loss loss = Loss::cross_entropy;
+  Loss loss;
   Optimizer optimizer;
   double clip_norm = 0;  // 0: no clipping
   LossScale loss_scale;
@@ -71,8 +71,9 @@ struct Lowered {
   Value tick, step, lr;   // what changes between steps
   Value loss, correct;    // [repeats]: train and evaluate; correct is absent if targets are values
   // [batch * targets, classes]: infer (evaluate: where asked for), of the last batch run.
-  // Probabilities; of a model that was trained with mse, what its last layer gives, in that layer's
-  // type.
+  // Probabilities of a model that was trained with cross-entropy; of any other what its last layer
+  // gives, in that layer's type, as probabilities of their own where the loss is binary
+  // cross-entropy.
   Value outputs;
   Value predictions;  // [batch * targets] int32: infer, where asked for
   Value grad_norm, clipped;
@@ -84,7 +85,12 @@ struct Lowered {
     size_t param = 0;
     Value value;
   };
-  std::vector<Copy> copies;  // follow from the weights: filled when those are, never saved
+  struct Constant {
+    Value value;  // fp64
+    std::vector<double> numbers;
+  };
+  std::vector<Constant> constants;  // filled once, before the first step
+  std::vector<Copy> copies;         // follow from the weights: filled when those are, never saved
   struct State {
     std::string name;  // "0.weight.momentum", "0.weight.m", "loss_scale"
     Value value;
@@ -104,7 +110,7 @@ struct Lowered {
 // (all gradients first where clipping or a loss scale needs them), tick. With several ranks: from
 // the top layer down its gradients and the start of their sum, then from the top down the waits and
 // updates. evaluate: gather, forward, loss and correct, tick. infer: gather, forward, softmax
-// (a copy for mse), tick.
+// (a copy or a sigmoid for other losses than cross-entropy), tick.
 Lowered lower(const Model& model, const LowerOptions& options);
 
 }  // namespace ridgeline::nn

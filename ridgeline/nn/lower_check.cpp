@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "ridgeline/nn/loss_ops.h"
+
 namespace ridgeline::nn {
 namespace {
 
@@ -46,9 +48,15 @@ void check_lowering(const Model& model, const LowerOptions& options) {
                 to_string(model.output()), options.classes);
   }
   const bool values = is_float(options.set_targets);
-  if (options.mode != Mode::infer && values && options.loss == Loss::cross_entropy) {
+  if (options.mode != Mode::infer && values && wants_labels(options.loss.kind)) {
     throw_error(ErrorKind::usage,
                 "cross-entropy compares classes, but the targets are values; use mse");
+  }
+  if (options.mode != Mode::infer) {
+    check_loss(options.loss, model.output().numel() / options.targets);
+    if (options.loss.balanced && options.loss.weights.empty() && options.mode == Mode::train) {
+      throw_error(ErrorKind::usage, "balanced class weights were not worked out from the labels");
+    }
   }
   if (options.set_inputs != DType::uint8) {
     if (model.layers().front()->codes_below() > 0) {

@@ -3,20 +3,13 @@
 #include <fmt/format.h>
 
 #include "ridgeline/nn/builder.h"
+#include "ridgeline/nn/norm_shape.h"
 
 namespace ridgeline::nn {
 namespace {
 
 const Init kOnes{InitKind::ones};
 const Init kZeros{InitKind::zeros};
-
-// mean and rstd: fp64 for fp64 values, fp32 for all narrower ones.
-Value statistic(Builder& builder, const char* what, int layer, int64_t count) {
-  const DType dtype = builder.dtype() == DType::fp64 ? DType::fp64 : DType::fp32;
-  return builder.temp(fmt::format("{}{}", what, layer), dtype, {count});
-}
-
-double read_epsilon(ConfigTable& table) { return table.number("eps", 1e-5, {kPositive, 1.0}); }
 
 // Says why a rank has a single sample of a batch, and what to do about it.
 std::string single_sample_remedy(const LowerOptions& options) {
@@ -54,19 +47,11 @@ Grad gradient(Builder& builder, const LayerValues& values, const Value& dy, bool
 
 LayerPtr LayerNormLayer::read(ConfigTable& table) {
   const int64_t dims = table.integer("dims", 0, {0, Shape::kMaxRank});
-  const double epsilon = read_epsilon(table);
+  const double epsilon = read_norm_epsilon(table);
   return std::make_shared<LayerNormLayer>(dims, epsilon, table.boolean("affine", true));
 }
 
-Shape LayerNormLayer::normalised(const Shape& input) const {
-  const auto all = input.dims();
-  if (dims_ == 0) return input;
-  if (dims_ > input.rank()) {
-    throw_error(ErrorKind::usage, "cannot normalise the last {} dimensions of {}", dims_,
-                to_string(input));
-  }
-  return Shape(all.last(size_t(dims_)));
-}
+Shape LayerNormLayer::normalised(const Shape& input) const { return last_dims(input, dims_); }
 
 Shape LayerNormLayer::output(const Shape& input) const {
   normalised(input);
@@ -90,8 +75,8 @@ Value LayerNormLayer::forward(Builder& builder, LayerValues& values) const {
   }
   op.y = builder.like(fmt::format("x{}", values.layer + 1), values.x);
   if (builder.training()) {
-    op.mean = statistic(builder, "mean", values.layer, rows);
-    op.rstd = statistic(builder, "rstd", values.layer, rows);
+    op.mean = norm_statistic(builder, "mean", values.layer, rows);
+    op.rstd = norm_statistic(builder, "rstd", values.layer, rows);
     values.saved = {op.mean, op.rstd};
   }
   op.width = width;
@@ -114,7 +99,7 @@ std::string LayerNormLayer::to_toml() const {
 }
 
 LayerPtr BatchNormLayer::read(ConfigTable& table) {
-  const double epsilon = read_epsilon(table);
+  const double epsilon = read_norm_epsilon(table);
   const double momentum = table.number("momentum", 0.1, {0.0, 1.0});
   return std::make_shared<BatchNormLayer>(epsilon, momentum, table.boolean("affine", true));
 }
@@ -152,8 +137,8 @@ Value BatchNormLayer::forward(Builder& builder, LayerValues& values) const {
                 "layer {} (batchnorm) has one number a channel of {} to learn from: {}",
                 values.layer, to_string(values.input), single_sample_remedy(builder.options()));
   }
-  values.saved = {statistic(builder, "mean", values.layer, in.c),
-                  statistic(builder, "rstd", values.layer, in.c)};
+  values.saved = {norm_statistic(builder, "mean", values.layer, in.c),
+                  norm_statistic(builder, "rstd", values.layer, in.c)};
   builder.add(BatchNorm{values.x, gamma, beta, mean, var, values.params[running + 2], y,
                         values.saved[0], values.saved[1], in, epsilon_, momentum_});
   return y;

@@ -52,6 +52,57 @@ struct LayerNormGrad {
   double bytes() const { return size_of(reads()) + size_of(writes()); }
 };
 
+// Group normalisation, and root-mean-square normalisation. x has `groups` runs of `width` numbers a
+// sample, and a run has whole channels of `spatial` numbers each. With mean and var over each run:
+//   y = (x - mean) * rstd * gamma[channel] + beta[channel],  rstd = 1 / sqrt(var + epsilon)
+// Where `centred` is false, mean is 0: then var is the mean of the squares.
+struct GroupNorm {
+  Value x;            // [n, groups*width]
+  Value gamma, beta;  // [channels], each optional
+  Value y;            // like x
+  Value mean, rstd;   // [n*groups]; absent when no gradient is wanted, mean also when not centred
+  int64_t groups = 1, width = 1, spatial = 1;
+  double epsilon = 1e-5;
+  bool centred = true;
+
+  int64_t runs() const { return x.shape.numel() / width; }  // of the whole batch
+  int64_t channels() const { return groups * width / spatial; }
+
+  static constexpr const char* kName = "group_norm";
+  Values reads() const { return {x, gamma, beta}; }
+  Values writes() const { return {y, mean, rstd}; }
+  std::string attributes() const {
+    return fmt::format("groups={},width={},spatial={},epsilon={}{}", groups, width, spatial,
+                       epsilon, centred ? "" : ",rms");
+  }
+  double flops() const { return (centred ? 8.0 : 5.0) * double(x.shape.numel()); }
+  double bytes() const { return size_of(reads()) + size_of(writes()); }
+};
+
+// With xhat = (x - mean) * rstd and g = dy * gamma, means over each run:
+//   dx = rstd * (g - mean(g) - xhat * mean(g * xhat)), without mean(g) where not centred
+//   dgamma = sum over samples and a channel's numbers of dy * xhat;  dbeta = that sum of dy
+// Written, not added to.
+struct GroupNormGrad {
+  Value x, gamma, mean, rstd, dy;  // gamma optional; mean absent when not centred
+  Value dx, dgamma, dbeta;         // each optional
+  int64_t groups = 1, width = 1, spatial = 1;
+  bool centred = true;
+
+  int64_t runs() const { return x.shape.numel() / width; }
+  int64_t channels() const { return groups * width / spatial; }
+
+  static constexpr const char* kName = "group_norm_grad";
+  Values reads() const { return {x, gamma, mean, rstd, dy}; }
+  Values writes() const { return {dx, dgamma, dbeta}; }
+  std::string attributes() const {
+    return fmt::format("groups={},width={},spatial={}{}", groups, width, spatial,
+                       centred ? "" : ",rms");
+  }
+  double flops() const { return (dx ? 14.0 : 5.0) * double(x.shape.numel()); }
+  double bytes() const { return size_of(reads()) + size_of(writes()); }
+};
+
 // For each channel, with mean and var over the m = n*h*w numbers of the batch's images:
 //   y = (x - mean) * rstd * gamma + beta,  rstd = 1 / sqrt(var + epsilon)   (var divides by m)
 //   running_mean += momentum * (mean - running_mean)

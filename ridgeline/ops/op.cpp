@@ -61,16 +61,47 @@ const char* name(ActivationKind kind) {
       return "sigmoid";
     case ActivationKind::gelu:
       return "gelu";
+    case ActivationKind::silu:
+      return "silu";
+    case ActivationKind::leaky_relu:
+      return "leaky_relu";
+    case ActivationKind::elu:
+      return "elu";
+    case ActivationKind::softplus:
+      return "softplus";
+    case ActivationKind::hardswish:
+      return "hardswish";
+  }
+  return "unknown";
+}
+
+std::string activation_attributes(ActivationKind kind, double parameter) {
+  return has_parameter(kind) ? fmt::format("{},{}", name(kind), parameter) : name(kind);
+}
+
+const char* name(LossFn fn) {
+  switch (fn) {
+    case LossFn::mae:
+      return "mae";
+    case LossFn::huber:
+      return "huber";
+    case LossFn::bce_with_logits:
+      return "bce_with_logits";
+    case LossFn::quantile:
+      return "quantile";
   }
   return "unknown";
 }
 
 ActivationKind parse_activation(std::string_view text) {
-  for (const ActivationKind kind : {ActivationKind::relu, ActivationKind::tanh,
-                                    ActivationKind::sigmoid, ActivationKind::gelu}) {
+  using enum ActivationKind;
+  std::string names;
+  for (const ActivationKind kind :
+       {relu, tanh, sigmoid, gelu, silu, leaky_relu, elu, softplus, hardswish}) {
     if (text == name(kind)) return kind;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", name(kind));
   }
-  throw_error(ErrorKind::usage, "'{}' is not an activation; use relu, tanh, sigmoid or gelu", text);
+  throw_error(ErrorKind::usage, "'{}' is not an activation; use one of {}", text, names);
 }
 
 const char* name(CellKind cell) {

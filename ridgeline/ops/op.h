@@ -28,7 +28,8 @@ using Op =
                  AvgPoolGrad, LayerNorm, LayerNormGrad, BatchNorm, BatchNormGrad, BatchNormInfer,
                  GatherAugment, Rnn, RnnGrad, RnnGradX, RnnGradW, Embedding, EmbeddingGrad,
                  SelectTimestep, SelectTimestepGrad, Copy, AllReduceStart, AllReduceWait,
-                 OneHotConv1d, OneHotConv1dGradW>;
+                 OneHotConv1d, OneHotConv1dGradW, ElementwiseLoss, ElementwiseLossGrad, GroupNorm,
+                 GroupNormGrad>;
 
 const char* name(const Op& op);
 Values reads(const Op& op);   // present values only

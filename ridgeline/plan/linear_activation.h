@@ -4,8 +4,8 @@
 
 namespace ridgeline {
 
-// A linear and its activation, where nothing else reads what lies between: cover(linear, y) says
-// what a kernel makes of the two ops with `y` for their result.
+// A linear and its activation, where nothing else reads what lies between: cover(linear,
+// activation) says what a kernel makes of the two ops.
 template <typename F>
 Cover cover_linear_activation(const Rest& rest, F cover) {
   const auto* linear = rest.get<Linear>(0);
@@ -16,7 +16,7 @@ Cover cover_linear_activation(const Rest& rest, F cover) {
   if (!rest.dead_after(linear->y, 2)) {
     return Cover::no("the input of the activation is needed later");
   }
-  Cover both = cover(*linear, activation->y);
+  Cover both = cover(*linear, *activation);
   if (both.ops > 0) both.skips = {linear->y.id};
   return both;
 }

@@ -98,6 +98,7 @@ class Matcher {
         grad->label.id != label || loss.scale != grad->scale) {
       return no("loss and gradient are of different things");
     }
+    if (!loss.one_hot() || !grad->one_hot()) return no("classes are weighted or smoothed");
     if (grad->loss_scale) return no("the loss is scaled");
     dy_ = grad->dx;
     inside(dy_);
@@ -119,7 +120,8 @@ class Matcher {
         const auto* op = next<ActivationGrad>();
         const Activation& f = *layer.activation;
         const ValueId saved = saves_output(f.kind) ? f.y.id : f.x.id;
-        if (op == nullptr || op->dy.id != dy_.id || op->kind != f.kind || op->saved.id != saved) {
+        if (op == nullptr || op->dy.id != dy_.id || op->kind != f.kind ||
+            op->parameter != f.parameter || op->saved.id != saved) {
           return no("no gradient of the activation");
         }
         dy_ = op->dx;

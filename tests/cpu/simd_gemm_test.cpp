@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <vector>
@@ -71,13 +72,30 @@ double activation(SimdActivation act, double x) {
       return 1 / (1 + std::exp(-x));
     case SimdActivation::gelu:
       return 0.5 * x * std::erfc(-x * M_SQRT1_2);
+    case SimdActivation::silu:
+      return x / (1 + std::exp(-x));
+    case SimdActivation::leaky_relu:
+      return x > 0 ? x : act.parameter * x;
+    case SimdActivation::elu:
+      return x > 0 ? x : act.parameter * std::expm1(x);
+    case SimdActivation::softplus:
+      return std::log1p(std::exp(-std::abs(x))) + std::max(x, 0.0);
+    case SimdActivation::hardswish:
+      return x * std::clamp(x + 3, 0.0, 6.0) / 6;
   }
   return x;
 }
 
-constexpr SimdActivation kActs[] = {SimdActivation::none, SimdActivation::relu,
-                                    SimdActivation::tanh, SimdActivation::sigmoid,
-                                    SimdActivation::gelu};
+constexpr SimdActivation kActs[] = {SimdActivation::none,
+                                    SimdActivation::relu,
+                                    SimdActivation::tanh,
+                                    SimdActivation::sigmoid,
+                                    SimdActivation::gelu,
+                                    SimdActivation::silu,
+                                    {SimdActivation::leaky_relu, 0.3},
+                                    {SimdActivation::elu, 0.7},
+                                    SimdActivation::softplus,
+                                    SimdActivation::hardswish};
 
 // Two calls whose ranges meet in the middle, so that cuts at odd rows are covered.
 TYPED_TEST(SimdGemm, ForwardAgreesWithDoubles) {
@@ -99,8 +117,10 @@ TYPED_TEST(SimdGemm, ForwardAgreesWithDoubles) {
           }
           const double bound = (double(in) + 2) * kRoundoff<T> * size;
           ASSERT_NEAR(z.at(r, o), want, bound) << n << ' ' << in << ' ' << out;
-          // No activation is steeper than 1.13 (gelu); its own error is a few roundings.
-          ASSERT_NEAR(y.at(r, o), activation(act, want), 1.13 * bound + 6 * kRoundoff<T>)
+          // No activation is steeper than 1.13 (gelu), but for hardswish; its own error is a few
+          // roundings.
+          const double steep = act == SimdActivation::hardswish ? 1.5 : 1.13;
+          ASSERT_NEAR(y.at(r, o), activation(act, want), steep * bound + 6 * kRoundoff<T>)
               << int(act) << ' ' << n << ' ' << in << ' ' << out;
         }
       }

@@ -39,7 +39,7 @@ class Trial {
           p[k][i] = T(value(random) / std::sqrt(double(in)) * (k < 2 ? 1 : 0.1));
         }
       }
-      layers_.push_back({in, out, last ? SimdActivation::none : net.act, p[0], p[1], p[2], p[3]});
+      layers_.push_back({in, out, last ? SimdActivation() : net.act, p[0], p[1], p[2], p[3]});
       for (const int k : {0, 1, 2, 3}) {
         want_.emplace_back(p[k], p[k] + (k % 2 == 0 ? in * out : out));
       }
@@ -116,12 +116,19 @@ class Trial {
     if (net_.act == SimdActivation::relu) return v > 0 ? v : 0;
     if (net_.act == SimdActivation::tanh) return std::tanh(v);
     if (net_.act == SimdActivation::sigmoid) return 1 / (1 + std::exp(-v));
+    if (net_.act == SimdActivation::silu) return v / (1 + std::exp(-v));
+    if (net_.act == SimdActivation::elu) return v > 0 ? v : net_.act.parameter * std::expm1(v);
     return 0.5 * v * std::erfc(-v * M_SQRT1_2);
   }
   double slope(double v) const {
     if (net_.act == SimdActivation::relu) return v > 0 ? 1 : 0;
     if (net_.act == SimdActivation::tanh) return 1 - f(v) * f(v);
     if (net_.act == SimdActivation::sigmoid) return f(v) * (1 - f(v));
+    if (net_.act == SimdActivation::silu) {
+      const double s = 1 / (1 + std::exp(-v));
+      return s * (1 + v * (1 - s));
+    }
+    if (net_.act == SimdActivation::elu) return v > 0 ? 1 : net_.act.parameter * std::exp(v);
     return 0.5 * std::erfc(-v * M_SQRT1_2) + v * std::exp(-v * v / 2) / std::sqrt(2 * M_PI);
   }
 
@@ -182,6 +189,8 @@ const Net kNets[] = {
     {{784, 128, 64, 10}, SimdActivation::relu, 32},
     {{49, 33, 21, 7}, SimdActivation::tanh, 19},
     {{20, 37, 100}, SimdActivation::gelu, 50},
+    {{20, 37, 19, 10}, SimdActivation::silu, 33},
+    {{20, 37, 19, 10}, {SimdActivation::elu, 0.7}, 33},
     {{40, 64, 64, 64, 80}, SimdActivation::relu, 100},
     {{29, 23, 10}, SimdActivation::sigmoid, 701},
 };

@@ -38,7 +38,7 @@ struct Replica {
         p[k] = tensors.back().data();
         for (int64_t i = 0; i < count; ++i) p[k][i] = T(value(random) / std::sqrt(double(in)));
       }
-      layers.push_back({in, out, last ? SimdActivation::none : net.act, p[0], p[1], p[2], p[3]});
+      layers.push_back({in, out, last ? SimdActivation() : net.act, p[0], p[1], p[2], p[3]});
     }
   }
   std::vector<std::vector<T>> tensors;

@@ -26,7 +26,7 @@ inline TrainingNet random_net(uint32_t seed, Precision precision) {
   net.widths.push_back(one_of({2 + below(9), 10, 1 + below(40), 2 + below(150)}));
   net.batch = one_of({1 + below(8), 1 + below(40), 16, 32, 64, 1 + below(300),
                       layers < 3 ? 1 + below(1000) : 128});
-  net.activation = kActivations[below(4)];
+  net.activation = kActivations[below(uint32_t(std::size(kActivations)))];
   const char* kUpdates[] = {"sgd", "momentum", "nesterov", "adam", "adamw"};
   net.update = kUpdates[below(5)];
   net.dropout = below(3) == 0 ? 0.1 + 0.1 * double(below(5)) : 0;

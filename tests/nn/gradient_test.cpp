@@ -8,6 +8,7 @@
 #include "ridgeline/nn/dropout.h"
 #include "ridgeline/nn/linear.h"
 #include "ridgeline/nn/lower.h"
+#include "tests/support/cases.h"
 #include "tests/support/oracle.h"
 
 namespace ridgeline::nn {
@@ -49,6 +50,9 @@ class Net {
     for (const Value& value : {lowered_.tick, lowered_.first, lowered_.step, lowered_.clipped})
       zero(value);
     for (const Lowered::State& state : lowered_.states) zero(state.value);
+    for (const auto& [value, numbers] : lowered_.constants) {
+      std::copy(numbers.begin(), numbers.end(), arrays[value].as<double>());
+    }
     for (int i = 0; i < 8 * 6; ++i)
       arrays[lowered_.inputs].as<uint8_t>()[i] = uint8_t(i * 37 % 256);
     for (int i = 0; i < 8; ++i) arrays[lowered_.targets].as<int32_t>()[i] = i % 3;
@@ -119,11 +123,36 @@ std::vector<LayerPtr> mlp(ActivationKind kind) {
 }
 
 TEST(Gradient, OfWholeNetsAgreesWithDifferences) {
-  for (const ActivationKind kind : {ActivationKind::relu, ActivationKind::tanh,
-                                    ActivationKind::sigmoid, ActivationKind::gelu}) {
-    for (const Loss loss : {Loss::cross_entropy, Loss::mse}) {
-      EXPECT_LT(Net(mlp(kind), loss).worst_error(), kBound) << name(kind) << ' ' << name(loss);
+  for (const ActivationKind kind : test::kActivations) {
+    for (const LossKind loss : {LossKind::cross_entropy, LossKind::mse}) {
+      EXPECT_LT(Net(mlp(kind), {loss}).worst_error(), kBound) << name(kind) << ' ' << name(loss);
     }
+  }
+}
+
+TEST(Gradient, OfEveryLossAgreesWithDifferences) {
+  std::vector<Loss> losses;
+  for (const LossKind kind : {LossKind::mae, LossKind::huber, LossKind::binary_cross_entropy}) {
+    losses.push_back({kind});
+  }
+  losses[1].delta = 0.3;  // the errors of this net lie on both sides
+  Loss loss{LossKind::cross_entropy};
+  loss.smoothing = 0.1;
+  losses.push_back(loss);
+  loss.weights = {0.5, 2, 1};
+  losses.push_back(loss);
+  loss.smoothing = 0;
+  losses.push_back(loss);
+  loss = {LossKind::binary_cross_entropy};
+  loss.pos_weight = {2.5};
+  losses.push_back(loss);
+  loss.pos_weight = {0.5, 3, 1};
+  losses.push_back(loss);
+  loss = {LossKind::quantile};
+  loss.quantiles = {0.1, 0.5, 0.8};
+  losses.push_back(loss);
+  for (const Loss& each : losses) {
+    EXPECT_LT(Net(mlp(ActivationKind::tanh), each).worst_error(), kBound) << to_toml(each);
   }
 }
 
@@ -146,15 +175,15 @@ TEST(Gradient, ABrokenOneFails) {
   const std::vector<LayerPtr> layers{std::make_shared<LinearLayer>(4),
                                      std::make_shared<WrongGradient>(),
                                      std::make_shared<LinearLayer>(3)};
-  EXPECT_GT(Net(layers, Loss::cross_entropy).worst_error(), 1000 * kBound);
+  EXPECT_GT(Net(layers, {}).worst_error(), 1000 * kBound);
 }
 
 // The optimizers against their equations written out by hand, three steps of a net whose gradient
 // is taken afresh from the program at each step.
 void expect_updates(const Optimizer& o, double clip_norm = 0) {
   constexpr double kLr = 0.1;
-  Net net({std::make_shared<LinearLayer>(3)}, Loss::cross_entropy, o, clip_norm);
-  Net by_hand({std::make_shared<LinearLayer>(3)}, Loss::cross_entropy);
+  Net net({std::make_shared<LinearLayer>(3)}, {}, o, clip_norm);
+  Net by_hand({std::make_shared<LinearLayer>(3)}, {});
   const size_t count = net.model().params().size();
   std::vector<std::vector<double>> m(count), v(count);
   for (int step = 1; step <= 3; ++step) {

@@ -108,7 +108,7 @@ TEST(Lower, LossIsTheMeanOverTheGlobalBatch) {
   options.global_batch = 20;
   EXPECT_EQ(op<SoftmaxXent>(lower(small_model(), options), 5).scale, 1.0 / 20);
   EXPECT_EQ(op<SoftmaxXentGrad>(lower(small_model(), options), 6).scale, 1.0 / 20);
-  options.loss = Loss::mse;
+  options.loss = {LossKind::mse};
   const Lowered mse = lower(small_model(), options);
   EXPECT_EQ(op<Mse>(mse, 5).scale, 1.0 / 60);
   EXPECT_EQ(op<MseGrad>(mse, 6).scale, 1.0 / 60);
@@ -206,7 +206,7 @@ TEST(Lower, GeluSavesItsInput) {
 TEST(Lower, ValuesAreGatheredAsTheyAreAndComparedWithTheOutputs) {
   LowerOptions options = small_options();
   options.set_inputs = options.set_targets = DType::fp32;
-  options.loss = Loss::mse;
+  options.loss = {LossKind::mse};
   const Lowered lowered = lower(small_model(), options);
   const auto &inputs = op<Gather>(lowered, 0), &targets = op<Gather>(lowered, 1);
   EXPECT_EQ(inputs.set.dtype, DType::fp32);
@@ -219,10 +219,10 @@ TEST(Lower, ValuesAreGatheredAsTheyAreAndComparedWithTheOutputs) {
   EXPECT_EQ(op<MseGrad>(lowered, 6).target.id, targets.y.id);
   EXPECT_FALSE(op<Mse>(lowered, 5).correct);
   EXPECT_FALSE(lowered.correct);
-  options.loss = Loss::cross_entropy;
+  options.loss = {LossKind::cross_entropy};
   test::expect_error(ErrorKind::usage, {"the targets are values"},
                      [&] { lower(small_model(), options); });
-  options.loss = Loss::mse;
+  options.loss = {LossKind::mse};
   options.augment.flip = true;
   test::expect_error(ErrorKind::usage, {"images of bytes"}, [&] { lower(small_model(), options); });
 }
@@ -256,7 +256,7 @@ TEST(Lower, EvaluateAndInfer) {
 TEST(Lower, InferenceOfAnMseModelGivesItsOutputs) {
   LowerOptions options = small_options();
   options.mode = Mode::infer;
-  options.loss = Loss::mse;
+  options.loss = {LossKind::mse};
   options.predictions = true;
   const Lowered infer = lower(small_model(), options);
   EXPECT_EQ(op_names(infer),

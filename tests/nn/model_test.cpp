@@ -98,6 +98,7 @@ TEST(Layers, RegistryNamesEachLayerAsItNamesItself) {
     if (type == "onehot_conv1d") more = ", symbols = 1, out = 1, kernel = 1";
     if (type == "embedding") more = ", vocabulary = 1, out = 1";
     if (type == "rnn" || type == "gru" || type == "lstm") more = ", hidden = 1";
+    if (type == "groupnorm") more = ", groups = 1";
     EXPECT_EQ(read("{ type = \"" + std::string(type) + "\"" + more + " }")->type(), type);
   }
 }

@@ -64,6 +64,53 @@ Differentiable mse(bool labels) {
   return {c.done(), 1, c.loss(), {}, {{x, dx}}};
 }
 
+Differentiable weighted_xent(bool weighted, double smoothing) {
+  CaseBuilder c("weighted_xent", DType::fp64);
+  const Value x = c.in("x", {5, 4}, normal(3)), label = c.labels({5}, 4);
+  const Value w =
+      weighted ? c.make("weights", DType::fp64, {4}, Role::input, uniform(0.2, 4)) : Value{};
+  const Value dx = c.out("dx", {5, 4});
+  c.add(SoftmaxXent{x, label, c.tick(), c.loss(), c.correct(), 0.7, w, smoothing});
+  c.add(SoftmaxXentGrad{x, label, dx, 0.7, {}, w, smoothing});
+  return {c.done(), 1, c.loss(), {}, {{x, dx}}};
+}
+
+// `columns` of 0: labels.
+Differentiable elementwise_loss(LossFn fn, int64_t columns, int64_t weights) {
+  CaseBuilder c(name(fn), DType::fp64);
+  const Value x = c.in("x", {5, 6}, normal(2));
+  const Value target = columns == 0 ? c.labels({5}, 6) : c.in("target", {5, columns});
+  const Value w = weights > 0
+                      ? c.make("weights", DType::fp64, {weights}, Role::input, uniform(0.1, 0.9))
+                      : Value{};
+  const Value dx = c.out("dx", {5, 6});
+  c.add(ElementwiseLoss{fn, x, target, w, c.tick(), c.loss(), {}, 0.3, 1.3});
+  c.add(ElementwiseLossGrad{fn, x, target, w, dx, 0.3, 1.3});
+  return {c.done(), 1, c.loss(), {}, {{x, dx}}};
+}
+
+Differentiable group_norm(bool centred, bool affine, int64_t groups, int64_t spatial) {
+  CaseBuilder c(centred ? "group_norm" : "rms_norm", DType::fp64);
+  const int64_t n = 3, channels = 4, width = channels / groups * spatial;
+  const Shape shape{n, channels * spatial}, weights{channels};
+  const Value x = c.in("x", shape), y = c.out("y", shape), dy = c.in("dy", shape);
+  const Value rstd = c.out("rstd", {n * groups}), dx = c.out("dx", shape);
+  const Value mean = centred ? c.out("mean", {n * groups}) : Value{};
+  const Value gamma = affine ? c.param("gamma", weights) : Value{};
+  const Value beta = affine ? c.param("beta", weights) : Value{};
+  const Value dgamma = affine ? c.out("dgamma", weights) : Value{};
+  const Value dbeta = affine ? c.out("dbeta", weights) : Value{};
+  c.add(GroupNorm{x, gamma, beta, y, mean, rstd, groups, width, spatial, 1e-3, centred});
+  c.add(
+      GroupNormGrad{x, gamma, mean, rstd, dy, dx, dgamma, dbeta, groups, width, spatial, centred});
+  Differentiable d{c.done(), 1, y, dy, {{x, dx}}};
+  if (affine) {
+    d.wanted.emplace_back(gamma, dgamma);
+    d.wanted.emplace_back(beta, dbeta);
+  }
+  return d;
+}
+
 // Two layers with an activation and dropout between them, from the loss down to the input.
 Differentiable network(ActivationKind kind) {
   CaseBuilder c("network", DType::fp64);
@@ -256,6 +303,27 @@ TEST(Gradient, Losses) {
   EXPECT_TRUE(gradients_agree(softmax_xent(1, 2)));
   EXPECT_TRUE(gradients_agree(mse(true)));
   EXPECT_TRUE(gradients_agree(mse(false)));
+  EXPECT_TRUE(gradients_agree(weighted_xent(true, 0)));
+  EXPECT_TRUE(gradients_agree(weighted_xent(true, 0.2)));
+  EXPECT_TRUE(gradients_agree(weighted_xent(false, 0.2)));
+  for (const LossFn fn : kLossFns) {
+    const int64_t weights = fn == LossFn::quantile ? 1 : 0;
+    EXPECT_TRUE(gradients_agree(elementwise_loss(fn, 6, weights))) << name(fn);
+    EXPECT_TRUE(gradients_agree(elementwise_loss(fn, 0, weights))) << name(fn);
+  }
+  EXPECT_TRUE(gradients_agree(elementwise_loss(LossFn::bce_with_logits, 6, 1)));
+  EXPECT_TRUE(gradients_agree(elementwise_loss(LossFn::bce_with_logits, 6, 6)));
+  EXPECT_TRUE(gradients_agree(elementwise_loss(LossFn::quantile, 2, 3)));
+}
+
+TEST(Gradient, GroupNorms) {
+  for (const bool centred : {true, false}) {
+    for (const bool affine : {true, false}) {
+      EXPECT_TRUE(gradients_agree(group_norm(centred, affine, 2, 3)));
+      EXPECT_TRUE(gradients_agree(group_norm(centred, affine, 4, 2)));
+      EXPECT_TRUE(gradients_agree(group_norm(centred, affine, 1, 1)));
+    }
+  }
 }
 
 TEST(Gradient, NetworkFromLossToInput) {
@@ -268,7 +336,9 @@ TEST(Gradient, NetworkFromLossToInput) {
 TEST(GradientControl, ASlightlyWrongGradientFails) {
   for (const Differentiable& d :
        {linear(true, 4, 5, 3), activation(ActivationKind::gelu), dropout(0.3), softmax_xent(6, 5),
-        mse(true), mse(false), recurrent(CellKind::gru, Direction::both, true, true),
+        mse(true), mse(false), weighted_xent(true, 0.2), elementwise_loss(LossFn::quantile, 2, 3),
+        group_norm(true, true, 2, 3), group_norm(false, true, 1, 1),
+        recurrent(CellKind::gru, Direction::both, true, true),
         recurrent(CellKind::lstm, Direction::reverse, true, true), embedding(),
         select_timestep(-1)}) {
     expect_slips_noticed(d);

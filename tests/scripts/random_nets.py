@@ -11,7 +11,8 @@ nn = torch.nn
 warnings.filterwarnings("ignore", message="The epoch parameter in `scheduler.step")  # by SequentialLR itself
 
 WIDTHS = (1, 2, 3, 5, 6, 7, 11, 12, 13, 17, 19, 23, 29, 33, 37)  # few are multiples of a vector's length
-ACTIVATIONS = ("relu", "tanh", "sigmoid", "gelu")
+ACTIVATIONS = ("relu", "tanh", "sigmoid", "gelu", "silu", "leaky_relu", "elu", "softplus", "hardswish")
+PARAMETERS = {"leaky_relu": ("slope", (0.01, 0.2)), "elu": ("alpha", (1.0, 0.7))}
 STEPS = 20
 
 
@@ -106,14 +107,24 @@ class Net:
         return self.draw.choice(WIDTHS)
 
     def activation(self):
-        self.add({"type": self.draw.choice(ACTIVATIONS)})
+        layer = self.add({"type": self.draw.choice(ACTIVATIONS)})
+        if layer["type"] in PARAMETERS and self.draw.random() < 0.7:
+            key, values = PARAMETERS[layer["type"]]
+            layer[key] = self.draw.choice(values)
 
     def maybe_norm(self, dims=1):
-        norm = self.draw.choice((None, "batchnorm", "layernorm"))
+        norm = self.draw.choice((None, "batchnorm", "layernorm", "groupnorm", "rmsnorm"))
+        channels = self.layers[-1].get("out")
         if norm == "batchnorm":
             self.add({"type": norm, "momentum": self.draw.choice((0.1, 0.3)), "affine": self.draw.random() < 0.8})
         elif norm == "layernorm":
             self.add({"type": norm, "dims": self.draw.randrange(0, dims + 1)})
+        elif norm == "groupnorm":
+            # A group of one number has no deviation, and what its gradient is but for rounding is zero.
+            groups = [g for g in range(1, channels + 1) if channels % g == 0 and (dims > 1 or g < channels)]
+            self.add({"type": norm, "groups": self.draw.choice(groups or [1]), "affine": self.draw.random() < 0.8})
+        elif norm == "rmsnorm":
+            self.add({"type": norm, "dims": self.draw.randrange(0, dims + 1), "affine": self.draw.random() < 0.8})
 
     def mlp(self):
         self.sample = self.draw.choice(((7,), (5, 6), (33,), (3, 4, 5)))
@@ -240,6 +251,19 @@ def nets(seed, count):
         yield net
 
 
+class RmsNorm(nn.Module):
+    """Over the last dimensions, by hand: PyTorch has it from 2.4 on."""
+
+    def __init__(self, shape, affine):
+        super().__init__()
+        self.dims = tuple(range(-len(shape), 0))
+        self.weight = nn.Parameter(torch.ones(shape)) if affine else None
+
+    def forward(self, x):
+        y = x * torch.rsqrt((x * x).mean(self.dims, keepdim=True) + 1e-5)
+        return y if self.weight is None else y * self.weight
+
+
 class Module(nn.Module):
     """A layer of a config in PyTorch; the parameters have the names of the config's weights."""
 
@@ -266,6 +290,10 @@ class Module(nn.Module):
                 sample[0], momentum=layer["momentum"], affine=layer["affine"])
         elif kind == "layernorm":
             self.inner = nn.LayerNorm(sample[-layer["dims"]:] if layer["dims"] else sample)
+        elif kind == "groupnorm":
+            self.inner = nn.GroupNorm(layer["groups"], sample[0], affine=layer["affine"])
+        elif kind == "rmsnorm":
+            self.inner = RmsNorm(sample[-layer["dims"]:] if layer["dims"] else sample, layer["affine"])
         elif kind == "embedding":
             self.inner = nn.Embedding(layer["vocabulary"], layer["out"])
         elif kind in ("rnn", "gru", "lstm"):
@@ -279,8 +307,10 @@ class Module(nn.Module):
         kind = self.layer["type"]
         if kind in ("relu", "tanh", "sigmoid"):
             return getattr(torch, kind)(x)
-        if kind == "gelu":
-            return nn.functional.gelu(x)
+        if kind in ACTIVATIONS:
+            key, _ = PARAMETERS.get(kind, ("", ()))
+            numbers = [self.layer[key]] if key in self.layer else []
+            return getattr(nn.functional, kind)(x, *numbers)
         if kind == "linear":
             return self.inner(x if self.layer.get("per_step") else x.flatten(1))
         if kind in ("conv1d", "conv2d"):

@@ -1,6 +1,5 @@
 #include "tests/support/bounds.h"
 
-#include <numbers>
 #include <span>
 
 #include "tests/support/bounds_rules.h"
@@ -60,59 +59,6 @@ void Rules::operator()(const LinearGradW& op) const {
   }
 }
 
-void Rules::operator()(const Activation& op) const {
-  for (int64_t i = 0; i < op.y.shape.numel(); ++i) {
-    const double x = val(op.x)[i], y = std::abs(val(op.y)[i]), off = e(op.x, i);
-    double error = 0;
-    switch (op.kind) {
-      case ActivationKind::relu:
-        error = x <= -off ? 0.0 : off;
-        break;
-      case ActivationKind::tanh:
-        error = off + kUlps * u(op.x) * y;
-        break;
-      case ActivationKind::sigmoid:
-        error = 0.25 * off + kUlps * u(op.x) * y;
-        break;
-      case ActivationKind::gelu:  // |f'| <= 1.13; the tail of Phi is as good as Phi near 1
-        error = 1.13 * off + kUlps * u(op.x) * std::abs(x);
-        break;
-    }
-    store(op.y, i, error);
-  }
-}
-
-void Rules::operator()(const ActivationGrad& op) const {
-  for (int64_t i = 0; i < op.dx.shape.numel(); ++i) {
-    const double saved = val(op.saved)[i], off = e(op.saved, i);
-    double slope = 0, slope_error = 0;  // f' and its bound
-    switch (op.kind) {
-      case ActivationKind::relu:
-        slope = saved > 0 ? 1 : 0;
-        slope_error = off > 0 && std::abs(saved) <= off ? 1 : 0;
-        break;
-      case ActivationKind::tanh:
-        slope = 1 - saved * saved;
-        slope_error = 2 * std::abs(saved) * off + off * off + 2 * u(op.dy);
-        break;
-      case ActivationKind::sigmoid:
-        slope = saved * (1 - saved);
-        slope_error = std::abs(1 - 2 * saved) * off + off * off + 3 * u(op.dy) * std::abs(saved);
-        break;
-      case ActivationKind::gelu: {  // |f''| <= 0.8
-        const double pdf =
-            std::exp(-0.5 * saved * saved) * std::numbers::inv_sqrtpi / std::numbers::sqrt2;
-        slope = 0.5 * std::erfc(-saved / std::numbers::sqrt2) + saved * pdf;
-        slope_error = 0.8 * off + kUlps * u(op.dy);
-        break;
-      }
-    }
-    const double dy = std::abs(val(op.dy)[i]), dy_error = e(op.dy, i);
-    const double error = dy * slope_error + (std::abs(slope) + slope_error) * dy_error;
-    store(op.dx, i, error + u(op.dy) * (dy * std::abs(slope) + error));
-  }
-}
-
 void Rules::operator()(const Dropout& op) const {
   for (int64_t i = 0; i < op.y.shape.numel(); ++i) {
     const double y = std::abs(val(op.y)[i]);
@@ -160,6 +106,7 @@ void Rules::operator()(const Argmax& op) const {
 }
 
 void Rules::operator()(const SoftmaxXentGrad& op) const {
+  if (!op.one_hot()) return weighted(op);
   const int64_t classes = op.x.shape[1];
   const auto* label = values[op.label].as<int32_t>();
   const double scale = op.scale * (op.loss_scale ? *val(op.loss_scale) : 1.0);
@@ -191,6 +138,7 @@ double Rules::score_samples(const Value& x, const Value& label) const {
 }
 
 void Rules::operator()(const SoftmaxXent& op) const {
+  if (!op.one_hot()) return weighted(op);
   const int64_t n = op.x.shape[0], classes = op.x.shape[1];
   const auto* label = values[op.label].as<int32_t>();
   double error = 0, sum = 0;

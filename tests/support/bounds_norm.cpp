@@ -99,6 +99,66 @@ void Rules::operator()(const LayerNormGrad& op) const {
   }
 }
 
+void Rules::operator()(const GroupNorm& op) const {
+  const double u = this->u(op.x);
+  for (int64_t r = 0; r < op.runs(); ++r) {
+    const auto x = [&](int64_t j) { return element(op.x, r * op.width + j); };
+    Moments m;
+    if (op.centred) {
+      m = moments(op.width, u, x);
+    } else {
+      Sum squares(u);
+      for (int64_t j = 0; j < op.width; ++j) squares.add(x(j) * x(j));
+      m = {{0, 0, u}, squares.total() / Approx{double(op.width), 0, u}};
+    }
+    const Approx rstd = reciprocal_root(m.var, op.epsilon);
+    for (int64_t j = 0; j < op.width; ++j) {
+      const int64_t c = (r % op.groups * op.width + j) / op.spatial;
+      Approx y = (x(j) - m.mean) * rstd;
+      if (op.gamma) y = y * element(op.gamma, c);
+      if (op.beta) y = y + element(op.beta, c);
+      store(op.y, r * op.width + j, y);
+    }
+    if (op.mean) store(op.mean, r, m.mean);
+    if (op.rstd) store(op.rstd, r, rstd);
+  }
+}
+
+void Rules::operator()(const GroupNormGrad& op) const {
+  const int64_t width = op.width;
+  const double u = this->u(op.x);
+  const Approx size{double(width), 0, u};
+  const auto channel = [&](int64_t r, int64_t j) {
+    return (r % op.groups * width + j) / op.spatial;
+  };
+  const auto unit = [&](int64_t r, int64_t j) {
+    const Approx x = element(op.x, r * width + j), rstd = element(op.rstd, r);
+    return op.mean ? (x - element(op.mean, r)) * rstd : x * rstd;
+  };
+  std::vector<Sum> sums(size_t(op.channels()), Sum(u)), alongs(size_t(op.channels()), Sum(u));
+  for (int64_t r = 0; r < op.runs(); ++r) {
+    const auto grad = [&](int64_t j) {
+      const Approx dy = element(op.dy, r * width + j);
+      return op.gamma ? dy * element(op.gamma, channel(r, j)) : dy;
+    };
+    Sum sum(u), along(u);
+    for (int64_t j = 0; j < width; ++j) {
+      if (op.centred) sum.add(grad(j));
+      along.add(grad(j) * unit(r, j));
+      sums[size_t(channel(r, j))].add(element(op.dy, r * width + j));
+      alongs[size_t(channel(r, j))].add(element(op.dy, r * width + j) * unit(r, j));
+    }
+    for (int64_t j = 0; op.dx && j < width; ++j) {
+      const Approx rest = grad(j) - sum.total() / size - unit(r, j) * (along.total() / size);
+      store(op.dx, r * width + j, element(op.rstd, r) * rest);
+    }
+  }
+  for (int64_t c = 0; c < op.channels(); ++c) {
+    if (op.dbeta) store(op.dbeta, c, sums[size_t(c)].total());
+    if (op.dgamma) store(op.dgamma, c, alongs[size_t(c)].total());
+  }
+}
+
 // Seen before the op, which changes the running statistics.
 void Rules::operator()(const BatchNorm& op) const {
   const double u = this->u(op.x), count = double(op.count());

@@ -86,6 +86,8 @@ struct Rules {
   void operator()(const SoftmaxXentGrad& op) const;
   void operator()(const Mse& op) const;
   void operator()(const MseGrad& op) const;
+  void operator()(const ElementwiseLoss& op) const;
+  void operator()(const ElementwiseLossGrad& op) const;
   void operator()(const Softmax& op) const;
   void operator()(const Argmax& op) const;
   void operator()(const SgdUpdate& op) const;
@@ -103,6 +105,8 @@ struct Rules {
   void operator()(const AvgPoolGrad& op) const;
   void operator()(const LayerNorm& op) const;
   void operator()(const LayerNormGrad& op) const;
+  void operator()(const GroupNorm& op) const;
+  void operator()(const GroupNormGrad& op) const;
   void operator()(const BatchNorm& op) const;
   void operator()(const BatchNormGrad& op) const;
   void operator()(const BatchNormInfer& op) const;
@@ -124,6 +128,8 @@ struct Rules {
                  int64_t b_stride, int64_t count, double start, double start_error) const;
   // The error of probability p of class c in a row of softmax(x).
   double probability(double p, const Value& x, int64_t row, int64_t c) const;
+  void weighted(const SoftmaxXent& op) const;  // with class weights or smoothing
+  void weighted(const SoftmaxXentGrad& op) const;
   double score_samples(const Value& x, const Value& label) const;
   void store_weight(const Value& weight, const Value& copy, int64_t i, Approx w) const;
 };

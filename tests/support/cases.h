@@ -41,6 +41,10 @@ std::vector<Case> long_recurrent_cases(DType dtype);
 Case large_rnn_case(DType dtype, CellKind cell, int64_t steps, int64_t batch, int64_t hidden);
 Case large_rnn_training_case(DType dtype, CellKind cell, int64_t steps, int64_t batch,
                              int64_t hidden);
+// Losses of single elements and weighted cross-entropy, group and root-mean-square normalisation
+// (parts of op_cases).
+std::vector<Case> loss_cases(DType dtype);
+std::vector<Case> group_norm_cases(DType dtype);
 // Convolutions over characters, the place of the largest class (part of op_cases).
 std::vector<Case> text_op_cases(DType dtype);
 // Training steps with more samples than a tile of a matrix product.
@@ -54,8 +58,12 @@ std::vector<Case> small_signal_cases(DType dtype);
 Case signal_net_case(DType dtype);
 
 constexpr DType kFloats[] = {DType::fp64, DType::fp32, DType::bf16, DType::fp16};
-constexpr ActivationKind kActivations[] = {ActivationKind::relu, ActivationKind::tanh,
-                                           ActivationKind::sigmoid, ActivationKind::gelu};
+constexpr ActivationKind kActivations[] = {
+    ActivationKind::relu, ActivationKind::tanh,     ActivationKind::sigmoid,
+    ActivationKind::gelu, ActivationKind::silu,     ActivationKind::leaky_relu,
+    ActivationKind::elu,  ActivationKind::softplus, ActivationKind::hardswish};
+constexpr LossFn kLossFns[] = {LossFn::mae, LossFn::huber, LossFn::bce_with_logits,
+                               LossFn::quantile};
 
 // Makes a case value by value.
 class CaseBuilder {

@@ -75,7 +75,8 @@ void add_linear(Cases& all, DType dtype) {
   }
 }
 
-// What the gradient of each activation is given: values its output (gelu: input) can have.
+// What the gradient of each activation is given: values its output (or input, saves_output) can
+// have.
 Fill saved(ActivationKind kind) {
   switch (kind) {
     case ActivationKind::relu:
@@ -84,10 +85,9 @@ Fill saved(ActivationKind kind) {
       return uniform(-1, 1);
     case ActivationKind::sigmoid:
       return uniform(0, 1);
-    case ActivationKind::gelu:
+    default:
       return normal(2);
   }
-  return normal(1);
 }
 
 void add_elementwise(Cases& all, DType dtype) {
@@ -98,6 +98,13 @@ void add_elementwise(Cases& all, DType dtype) {
         CaseBuilder c(fmt::format("{} {} {}", name(kind), to_string(shape), int(fill.kind)), dtype);
         const Value x = c.in("x", shape, fill);
         c.add(Activation{kind, x, c.out("y", shape)});
+        all.push_back(c.done());
+      }
+      if (has_parameter(kind)) {
+        CaseBuilder c(fmt::format("{} of 0.3 {}", name(kind), to_string(shape)), dtype);
+        const Value x = c.in("x", shape, normal(3)), dy = c.in("dy", shape);
+        c.add(Activation{kind, x, c.out("y", shape), 0.3});
+        c.add(ActivationGrad{kind, x, dy, c.out("dx", shape), 0.3});
         all.push_back(c.done());
       }
       CaseBuilder c(fmt::format("{} gradient {}", name(kind), to_string(shape)), dtype);
@@ -221,6 +228,8 @@ std::vector<Case> op_cases(DType dtype) {
   add_losses(all, dtype);
   add_updates(all, dtype);
   for (Case& c : conv_cases(dtype)) all.push_back(std::move(c));
+  for (Case& c : loss_cases(dtype)) all.push_back(std::move(c));
+  for (Case& c : group_norm_cases(dtype)) all.push_back(std::move(c));
   for (Case& c : recurrent_op_cases(dtype)) all.push_back(std::move(c));
   for (Case& c : text_op_cases(dtype)) all.push_back(std::move(c));
   add_sums(all, dtype);

@@ -81,7 +81,8 @@ dnnl::primitive_attr followed_by(const Activation* activation) {
   dnnl::primitive_attr attributes;
   if (activation != nullptr) {
     dnnl::post_ops after;
-    after.append_eltwise(1.0f, cpu::algorithm(activation->kind), 0.0f, 0.0f);
+    const Eltwise how = eltwise(*activation);
+    after.append_eltwise(1.0f, how.algorithm, how.alpha, 0.0f);
     attributes.set_post_ops(after);
   }
   return attributes;
@@ -99,6 +100,7 @@ Cover covers_forward(const Rest& rest, Layout layout) {
     if (!rest.dead_after(op->y, 2)) {
       return Cover::no("the input of the activation is needed later");
     }
+    if (!eltwise(*activation)) return Cover::no(kNoEltwise);
   }
   const Value& y = kActivated ? activation->y : op->y;
   const auto describe = [&](const dnnl::engine& engine, Cover& cover) {

@@ -28,8 +28,8 @@ Cover covers_linear(const Rest& rest) {
 }
 
 Cover covers_linear_activation(const Rest& rest) {
-  return cover_linear_activation(rest, [](const Linear& op, const Value& y) {
-    return cover({op.x, op.w, op.b, y}, 2);
+  return cover_linear_activation(rest, [](const Linear& op, const Activation& f) {
+    return eltwise(f) ? cover({op.x, op.w, op.b, f.y}, 2) : Cover::no(kNoEltwise);
   });
 }
 
@@ -78,7 +78,8 @@ std::unique_ptr<Step> prepare_linear_activation(const Span& span, const Binding&
   const auto& activation = span.get<Activation>(1);
   return checked(kLinearActivation, [&] {
     dnnl::post_ops after;
-    after.append_eltwise(1.0f, algorithm(activation.kind), 0.0f, 0.0f);
+    const Eltwise how = eltwise(activation);
+    after.append_eltwise(1.0f, how.algorithm, how.alpha, 0.0f);
     return make_linear(span.get<Linear>(0), activation.y, after, binding);
   });
 }

@@ -174,6 +174,7 @@ Cover covers_activation(const Rest& rest) {
   if (op == nullptr) return Cover::no("the next op is no activation");
   const Image image = image_of(rest.program, op->x);
   if (image.c == 0) return Cover::no("no convolution or norm gives its input");
+  if (!eltwise(*op)) return Cover::no(kNoEltwise);
   return ask(rest, 1, {op->x, op->y}, [&](const dnnl::engine&, Cover& cover) {
     const auto memory = image_memory(op->x.shape[0], image, blocked_tag());
     return add_use(cover.reads, op->x, memory, image) &&
@@ -186,8 +187,9 @@ std::unique_ptr<Step> prepare_activation(const Span& span, const Binding& bindin
   return checked(kActivation, [&] {
     auto chain = std::make_unique<PrimitiveChain>(binding);
     const auto memory = image_memory(op.x.shape[0], image_of(span.program, op.x), blocked_tag());
-    const dnnl::eltwise_forward::desc description(prop_kind::forward_inference, algorithm(op.kind),
-                                                  memory, 0.0f, 0.0f);
+    const Eltwise how = eltwise(op);
+    const dnnl::eltwise_forward::desc description(prop_kind::forward_inference, how.algorithm,
+                                                  memory, how.alpha, 0.0f);
     chain->add(dnnl::eltwise_forward({description, chain->engine()}),
                {{DNNL_ARG_SRC, chain->memory(memory, binding.read(op.x))},
                 {DNNL_ARG_DST, chain->memory(memory, binding.write(op.y))}});
@@ -200,6 +202,7 @@ Cover covers_activation_grad(const Rest& rest) {
   if (op == nullptr) return Cover::no("the next op is no activation_grad");
   const Image image = image_of(rest.program, op->dx);
   if (image.c == 0) return Cover::no("no convolution or norm takes its result");
+  if (!eltwise(*op)) return Cover::no(kNoEltwise);
   const Values values{op->saved, op->dy, op->dx};
   return ask(rest, 1, values, [&](const dnnl::engine&, Cover& cover) {
     const auto memory = image_memory(op->dx.shape[0], image, blocked_tag());
@@ -210,18 +213,17 @@ Cover covers_activation_grad(const Rest& rest) {
 }
 
 // Computes the derivative from the output for the activations that allow it.
-dnnl::algorithm gradient_algorithm(ActivationKind kind) {
-  switch (kind) {
+Eltwise gradient_eltwise(const ActivationGrad& op) {
+  switch (op.kind) {
     case ActivationKind::relu:
-      return dnnl::algorithm::eltwise_relu_use_dst_for_bwd;
+      return {dnnl::algorithm::eltwise_relu_use_dst_for_bwd};
     case ActivationKind::tanh:
-      return dnnl::algorithm::eltwise_tanh_use_dst_for_bwd;
+      return {dnnl::algorithm::eltwise_tanh_use_dst_for_bwd};
     case ActivationKind::sigmoid:
-      return dnnl::algorithm::eltwise_logistic_use_dst_for_bwd;
-    case ActivationKind::gelu:
-      return dnnl::algorithm::eltwise_gelu_erf;
+      return {dnnl::algorithm::eltwise_logistic_use_dst_for_bwd};
+    default:
+      return eltwise(op);
   }
-  return dnnl::algorithm::undef;
 }
 
 std::unique_ptr<Step> prepare_activation_grad(const Span& span, const Binding& binding) {
@@ -229,10 +231,10 @@ std::unique_ptr<Step> prepare_activation_grad(const Span& span, const Binding& b
   return checked(kActivationGrad, [&] {
     auto chain = std::make_unique<PrimitiveChain>(binding);
     const auto memory = image_memory(op.dx.shape[0], image_of(span.program, op.dx), blocked_tag());
-    const auto how = gradient_algorithm(op.kind);
+    const auto [how, alpha] = gradient_eltwise(op);
     const dnnl::eltwise_forward::primitive_desc hint(
-        {prop_kind::forward_training, how, memory, 0.0f, 0.0f}, chain->engine());
-    const dnnl::eltwise_backward::primitive_desc description({how, memory, memory, 0.0f, 0.0f},
+        {prop_kind::forward_training, how, memory, alpha, 0.0f}, chain->engine());
+    const dnnl::eltwise_backward::primitive_desc description({how, memory, memory, alpha, 0.0f},
                                                              chain->engine(), hint);
     chain->add(dnnl::eltwise_backward(description),
                {{saves_output(op.kind) ? DNNL_ARG_DST : DNNL_ARG_SRC,

@@ -125,19 +125,42 @@ class PrimitiveChain final : public Step {
   std::vector<std::pair<dnnl::primitive, Arguments>> calls_;
 };
 
-inline dnnl::algorithm algorithm(ActivationKind kind) {
-  switch (kind) {
+// An activation as oneDNN computes it.
+struct Eltwise {
+  dnnl::algorithm algorithm = dnnl::algorithm::undef;  // undef: it does not
+  float alpha = 0;
+
+  explicit operator bool() const { return algorithm != dnnl::algorithm::undef; }
+};
+
+// Of an Activation or an ActivationGrad. softplus and elu are left out: oneDNN takes log(1 + e^x)
+// and e^x - 1 by subtracting and adding 1, which loses the small results of x below 0.
+template <typename Op>
+Eltwise eltwise(const Op& op) {
+  using enum dnnl::algorithm;
+  switch (op.kind) {
     case ActivationKind::relu:
-      return dnnl::algorithm::eltwise_relu;
+      return {eltwise_relu};
     case ActivationKind::tanh:
-      return dnnl::algorithm::eltwise_tanh;
+      return {eltwise_tanh};
     case ActivationKind::sigmoid:
-      return dnnl::algorithm::eltwise_logistic;
+      return {eltwise_logistic};
     case ActivationKind::gelu:
-      return dnnl::algorithm::eltwise_gelu_erf;
+      return {eltwise_gelu_erf};
+    case ActivationKind::silu:
+      return {eltwise_swish, 1.0f};
+    case ActivationKind::leaky_relu:
+      return {eltwise_relu, float(op.parameter)};
+    case ActivationKind::hardswish:
+      return {eltwise_hardswish};
+    case ActivationKind::elu:
+    case ActivationKind::softplus:
+      break;
   }
-  return dnnl::algorithm::undef;
+  return {};
 }
+
+inline constexpr const char* kNoEltwise = "oneDNN has no such activation of this accuracy";
 
 // Why oneDNN cannot take these operands; "" when it can.
 inline std::string refuse(const Values& values) {

@@ -1,30 +1,9 @@
 #include "ridgeline/cpu/reference/kernel.h"
 #include "ridgeline/cpu/reference/score.h"
+#include "ridgeline/cpu/reference/target.h"
 
 namespace ridgeline::cpu {
 namespace {
-
-// The target of element (r, c): given as floats, or as labels that stand for one-hot rows.
-class Target {
- public:
-  Target(const Value& value, ReferenceBinding& binding, int64_t out)
-      : labels_(value.dtype == DType::int32 ? binding.read(value).as<const int32_t>() : nullptr),
-        floats_(labels_ == nullptr ? binding.reads(value) : Doubles()),
-        out_(out) {}
-
-  void load() { floats_.load(); }
-  bool is_label() const { return labels_ != nullptr; }
-  int32_t label(int64_t r) const { return labels_[r]; }
-  double operator()(int64_t r, int64_t c) const {
-    if (is_label()) return labels_[r] == c ? 1.0 : 0.0;
-    return floats_[r * out_ + c];
-  }
-
- private:
-  const int32_t* labels_;
-  Doubles floats_;
-  int64_t out_;
-};
 
 std::unique_ptr<Step> prepare_mse(const Mse& op, ReferenceBinding& binding) {
   const int64_t out = op.x.shape[1];

@@ -8,8 +8,8 @@ std::string refuse_span(const ConvSpan& span) {
   if (!reason.empty() || span.pool == nullptr) return reason;
   const Slide two{2, 2, 0, 1};
   if (span.pool->shape.window != Window{two, two}) return "takes pools of 2 x 2 with stride 2";
-  if (span.activation != nullptr && span.activation->kind == ActivationKind::gelu) {
-    return "gelu decreases in part";
+  if (span.activation != nullptr && !saves_output(span.activation->kind)) {
+    return "takes increasing activations that know their slope from their output";
   }
   return {};
 }

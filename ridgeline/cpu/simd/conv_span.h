@@ -19,7 +19,7 @@ struct ConvSpan {
     return pool != nullptr ? pool->y : activation != nullptr ? activation->y : conv->y;
   }
   SimdActivation act() const {
-    return activation != nullptr ? simd_activation(activation->kind) : SimdActivation::none;
+    return activation != nullptr ? simd_activation(*activation) : SimdActivation();
   }
   DirectShape shape() const;
 };

@@ -10,7 +10,7 @@ std::unique_ptr<Step> prepare_activation(const Span& span, const Binding& bindin
   const auto& op = span.get<Activation>(0);
   return with_type(op.x.dtype, [&](auto zero) -> std::unique_ptr<Step> {
     using T = decltype(zero);
-    return make_step([act = simd_activation(op.kind), count = op.x.shape.numel(),
+    return make_step([act = simd_activation(op), count = op.x.shape.numel(),
                       x = binding.read(op.x).as<T>(), y = binding.write(op.y).as<T>(),
                       &pool = cpu_runtime(binding.runtime()).pool()] {
       pool.share(count, kGroup<T>, kLeastElements, [&](Range part) {
@@ -24,7 +24,7 @@ std::unique_ptr<Step> prepare_activation_grad(const Span& span, const Binding& b
   const auto& op = span.get<ActivationGrad>(0);
   return with_type(op.dy.dtype, [&](auto zero) -> std::unique_ptr<Step> {
     using T = decltype(zero);
-    return make_step([act = simd_activation(op.kind), count = op.dy.shape.numel(),
+    return make_step([act = simd_activation(op), count = op.dy.shape.numel(),
                       saved = binding.read(op.saved).as<T>(), dy = binding.read(op.dy).as<T>(),
                       dx = binding.write(op.dx).as<T>(),
                       &pool = cpu_runtime(binding.runtime()).pool()] {

@@ -174,7 +174,7 @@ void input_grad(const InputGradArgs<T>& g, Range rows, Range columns) {
   do {
     const bool last = part.depth.begin + kDepthBlock >= g.depth.end;
     part.depth.end = last ? g.depth.end : part.depth.begin + kDepthBlock;
-    part.act = last ? g.act : SimdActivation::none;
+    part.act = last ? g.act : SimdActivation();
     run_tiles<InputGradTile, T>(part, part.depth.end - part.depth.begin, rows, columns);
     part.add = true;
     part.depth.begin = part.depth.end;

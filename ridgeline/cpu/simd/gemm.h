@@ -11,7 +11,30 @@
 // depend on how the range is cut: every element is one sum in a fixed order.
 namespace ridgeline::cpu::simd {
 
-enum class SimdActivation : uint8_t { none, relu, tanh, sigmoid, gelu };
+// An activation and its parameter (the slope of leaky_relu, the alpha of elu).
+struct SimdActivation {
+  enum Kind : uint8_t {
+    none,
+    relu,
+    tanh,
+    sigmoid,
+    gelu,
+    silu,
+    leaky_relu,
+    elu,
+    softplus,
+    hardswish
+  };
+
+  constexpr SimdActivation(Kind of = none, double with = 0) : kind(of), parameter(with) {}
+  constexpr operator Kind() const { return kind; }  // compares and switches by the kind
+
+  // The derivative is taken at the input, so that a fused layer must keep it.
+  constexpr bool saves_input() const { return kind >= gelu; }
+
+  Kind kind;
+  double parameter;
+};
 
 // y = act(x w^T + b), x and y in panels.
 template <typename T>
@@ -32,7 +55,7 @@ struct InputGradArgs {
   const T* w;      // [out, in]
   const T* dz;     // panels, [n, out]
   T* dx;           // panels, [n, in]
-  const T* saved;  // panels, [n, in]: the activation's output (gelu: its input); unused for none
+  const T* saved;  // panels, [n, in]: the activation's output, or its input (saves_input)
   int64_t in, out;
   SimdActivation act;
   Range depth;       // of out; {0, out} for the whole sum

@@ -22,8 +22,10 @@ decltype(auto) with_type(DType dtype, F&& f) {
   return dtype == DType::fp32 ? f(float{}) : f(double{});
 }
 
-inline SimdActivation simd_activation(ActivationKind kind) {
-  switch (kind) {
+// Of an Activation or an ActivationGrad.
+template <typename Op>
+SimdActivation simd_activation(const Op& op) {
+  switch (op.kind) {
     case ActivationKind::relu:
       return SimdActivation::relu;
     case ActivationKind::tanh:
@@ -32,6 +34,16 @@ inline SimdActivation simd_activation(ActivationKind kind) {
       return SimdActivation::sigmoid;
     case ActivationKind::gelu:
       return SimdActivation::gelu;
+    case ActivationKind::silu:
+      return SimdActivation::silu;
+    case ActivationKind::leaky_relu:
+      return {SimdActivation::leaky_relu, op.parameter};
+    case ActivationKind::elu:
+      return {SimdActivation::elu, op.parameter};
+    case ActivationKind::softplus:
+      return SimdActivation::softplus;
+    case ActivationKind::hardswish:
+      return SimdActivation::hardswish;
   }
   return SimdActivation::none;
 }
@@ -79,6 +91,9 @@ KernelTable linear_kernels();
 KernelTable elementwise_kernels();
 KernelTable softmax_kernels();
 KernelTable mse_kernels();
+KernelTable weighted_xent_kernels();
+KernelTable elementwise_loss_kernels();
+KernelTable group_norm_kernels();
 KernelTable dropout_kernels();
 KernelTable one_hot_conv_kernels();
 KernelTable signal_kernels();

@@ -20,6 +20,7 @@ KernelTable simd_kernels() {
   if (const simd::SplitEngine* engine = simd::split_engine()) table = simd::split_kernels(*engine);
   for (KernelTable part :
        {simd::mlp_kernels(), simd::linear_kernels(), simd::softmax_kernels(), simd::mse_kernels(),
+        simd::weighted_xent_kernels(), simd::elementwise_loss_kernels(), simd::group_norm_kernels(),
         simd::elementwise_kernels(), simd::dropout_kernels(), simd::one_hot_conv_kernels(),
         simd::signal_kernels(), simd::bf16_kernels(), simd::update_kernels(),
         simd::recurrent_kernels(), simd::conv_kernels(), simd::all_reduce_kernels()}) {

@@ -90,7 +90,7 @@ std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding) 
                  step.args.z,
                  op.in(),
                  op.out(),
-                 f != nullptr ? simd_activation(f->kind) : SimdActivation::none};
+                 f != nullptr ? simd_activation(*f) : SimdActivation()};
     return make_step(step);
   });
 }

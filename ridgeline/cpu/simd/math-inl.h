@@ -40,6 +40,13 @@ HWY_INLINE V tanh(D d, V x) {
   return hn::Tanh(d, x);
 }
 
+// log(1 + exp(x)) without overflow on either side; NaN stays NaN.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V softplus(D d, V x) {
+  const V tail = hn::Log1p(d, exp_negative(d, hn::Neg(hn::Abs(x))));
+  return hn::Add(hn::Max(hn::Zero(d), x), tail);  // in this order, NaN stays NaN on x86
+}
+
 // exp(t^2) erfc(t) (1 + 2t) as a polynomial in (t - k) / (t + k), lowest power first. Interpolated
 // at the Chebyshev nodes of 0 <= t <= kMost in 40 digits; the relative error is 2.6e-8 and 1.3e-17.
 template <typename T>
@@ -86,6 +93,8 @@ HWY_INLINE V normal_below(D d, V x, V& density) {
 
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V activate(D d, SimdActivation act, V x) {
+  using T = hn::TFromD<D>;
+  const V zero = hn::Zero(d);
   switch (act) {
     case SimdActivation::none:
       return x;
@@ -99,14 +108,29 @@ HWY_INLINE V activate(D d, SimdActivation act, V x) {
       V density;
       return hn::Mul(x, normal_below(d, x, density));
     }
+    case SimdActivation::silu:
+      return hn::Mul(x, sigmoid(d, x));
+    case SimdActivation::leaky_relu:
+      return hn::IfThenElse(hn::Lt(x, zero), hn::Mul(hn::Set(d, T(act.parameter)), x), x);
+    case SimdActivation::elu: {  // Highway's expm1 loses NaN, which this does not give it
+      const V below = hn::Mul(hn::Set(d, T(act.parameter)), hn::Expm1(d, hn::Min(x, zero)));
+      return hn::IfThenElse(hn::Lt(x, zero), below, x);
+    }
+    case SimdActivation::softplus:
+      return softplus(d, x);
+    case SimdActivation::hardswish: {
+      const V high = hn::Min(hn::Set(d, T(6)), hn::Add(x, hn::Set(d, T(3))));
+      return hn::Mul(x, hn::Mul(hn::Max(zero, high), hn::Set(d, T(1) / T(6))));
+    }
   }
   return x;
 }
 
-// dy * f'(saved); saved is f's output, for gelu its input.
+// dy * f'(saved); saved is f's output, or its input (saves_input).
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V activation_grad(D d, SimdActivation act, V saved, V dy) {
   using T = hn::TFromD<D>;
+  const V zero = hn::Zero(d);
   switch (act) {
     case SimdActivation::none:
       return dy;
@@ -121,6 +145,24 @@ HWY_INLINE V activation_grad(D d, SimdActivation act, V saved, V dy) {
       const V below = normal_below(d, saved, density);
       const V scaled = hn::Mul(saved, hn::Set(d, T(0.3989422804014327)));
       return hn::Mul(dy, hn::MulAdd(scaled, density, below));
+    }
+    case SimdActivation::silu: {  // s + x s (1 - s)
+      const V s = sigmoid(d, saved);
+      return hn::Mul(dy, hn::MulAdd(hn::Mul(saved, s), sigmoid(d, hn::Neg(saved)), s));
+    }
+    case SimdActivation::leaky_relu:
+      return hn::IfThenElse(hn::Gt(saved, zero), dy, hn::Mul(hn::Set(d, T(act.parameter)), dy));
+    case SimdActivation::elu: {
+      const V below = hn::Mul(hn::Set(d, T(act.parameter)), exp_negative(d, hn::Min(zero, saved)));
+      return hn::IfThenElse(hn::Gt(saved, zero), dy, hn::Mul(dy, below));
+    }
+    case SimdActivation::softplus:
+      return hn::Mul(dy, sigmoid(d, saved));
+    case SimdActivation::hardswish: {
+      const V three = hn::Set(d, T(3));
+      const V inner = hn::MulAdd(saved, hn::Set(d, T(1) / T(3)), hn::Set(d, T(0.5)));
+      const V slope = hn::IfThenElse(hn::Gt(saved, three), hn::Set(d, T(1)), inner);
+      return hn::Mul(dy, hn::IfThenElse(hn::Lt(saved, hn::Neg(three)), zero, slope));
     }
   }
   return dy;

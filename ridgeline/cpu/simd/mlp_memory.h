@@ -19,8 +19,8 @@ std::vector<MlpLayer<T>> mlp_layers(const MlpStepOps& ops, const Binding* bindin
   };
   for (const MlpStepOps::Layer& layer : ops.layers) {
     const Linear& linear = *layer.linear;
-    const SimdActivation act = layer.activation != nullptr ? simd_activation(layer.activation->kind)
-                                                           : SimdActivation::none;
+    const SimdActivation act =
+        layer.activation != nullptr ? simd_activation(*layer.activation) : SimdActivation();
     MlpLayer<T>& one = layers.emplace_back(
         MlpLayer<T>{linear.in(), linear.out(), act, memory(linear.w), memory(linear.b)});
     if (layer.dropout != nullptr) one.dropout = layer.dropout->mask;

@@ -83,7 +83,7 @@ void MlpStep<T>::lay_out(int64_t n_max) {
     const size_t outputs = panel_elements<T>(n, layer.out);
     Offsets o{};
     o.y_panels = take(shared, outputs);
-    o.z_panels = layer.act == SimdActivation::gelu ? take(shared, outputs) : 0;
+    o.z_panels = layer.act.saves_input() ? take(shared, outputs) : 0;
     o.dz_panels = take(shared, outputs);
     // Gradients of tanh and sigmoid want y as it was.
     const bool keeps_y = layer.drops() && (layer.act == SimdActivation::tanh ||
@@ -144,7 +144,7 @@ template <typename T>
 void MlpStep<T>::forward(const Frame& f, const Member& m, const Chunk& c, size_t l) const {
   const MlpLayer<T>& layer = layers_[l];
   const Range rows = own(layer.out, m);
-  T* z = layer.act == SimdActivation::gelu ? m.ours(offsets_[l].z_panels) : nullptr;
+  T* z = layer.act.saves_input() ? m.ours(offsets_[l].z_panels) : nullptr;
   T* y = m.ours(offsets_[l].y_panels);
   f.gemm.forward({layer.w, layer.b, input_panels(m, l), y, z, layer.in, layer.out, layer.act}, rows,
                  {0, c.n});
@@ -193,8 +193,7 @@ void MlpStep<T>::loss(const Frame& f, const Member& m, const Chunk& c) const {
 // The operand from which the layer's activation computes its gradient.
 template <typename T>
 const T* MlpStep<T>::saved_panels(const Member& m, size_t l) const {
-  return m.ours(layers_[l].act == SimdActivation::gelu ? offsets_[l].z_panels
-                                                       : offsets_[l].y_panels);
+  return m.ours(layers_[l].act.saves_input() ? offsets_[l].z_panels : offsets_[l].y_panels);
 }
 
 // With few classes the last layer's w is shared out by columns, and own rows of the layer below's
@@ -214,8 +213,7 @@ void MlpStep<T>::input_grad(const Frame& f, const Member& m, const Chunk& c, siz
   if (whole_sums(m, l)) {
     rows = own(layer.in, m);
     args.dx = m.ours(offsets_[l - 1].dz_panels);
-    args.act =
-        below.drops() ? SimdActivation::none : below.act;  // then after the dropout's: combine()
+    args.act = below.drops() ? SimdActivation() : below.act;  // then after the dropout's: combine()
     args.saved = saved_panels(m, l - 1);
   } else {
     args.depth = own(layer.out, m);

@@ -89,8 +89,8 @@ std::vector<MlpLayer<T>> layers_of(const MlpStepOps& ops, const Binding* binding
   };
   for (const MlpStepOps::Layer& layer : ops.layers) {
     const Linear& linear = *layer.linear;
-    const SimdActivation act = layer.activation != nullptr ? simd_activation(layer.activation->kind)
-                                                           : SimdActivation::none;
+    const SimdActivation act =
+        layer.activation != nullptr ? simd_activation(*layer.activation) : SimdActivation();
     layers.push_back(
         {linear.in(), linear.out(), act, read(linear.w), read(linear.b), write(layer.update_w->dw),
          layer.update_b != nullptr ? write(layer.update_b->dw) : nullptr, GradientUse::stored});

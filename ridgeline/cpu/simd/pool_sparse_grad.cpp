@@ -90,7 +90,7 @@ AddRuns<T> short_rows(int64_t rows, int64_t elements) {
 }
 
 // f' at y, of the activations that do not decrease.
-template <SimdActivation kAct, class D, class V = hn::Vec<D>>
+template <SimdActivation::Kind kAct, class D, class V = hn::Vec<D>>
 HWY_INLINE V slope_at(D d, V y) {
   const V one = hn::Set(d, hn::TFromD<D>(1));
   if constexpr (kAct == SimdActivation::relu)
@@ -153,7 +153,7 @@ void fill_map(const PoolSparseGradArgs<T>& g, int64_t image) {
 
 // Finds, for each window of a vector (side by side in rows p and p + 1), the pixel that receives
 // its gradient (0 to 3, row by row), and that gradient.
-template <SimdActivation kAct, typename T>
+template <SimdActivation::Kind kAct, typename T>
 void find_pixels(const PoolSparseGradArgs<T>& g, const T* upper, const T* dy, T* pixel, T* value) {
   const Tag<T> d;
   const int64_t lanes = int64_t(hn::Lanes(d)), planes = g.n * g.shape.k, out_w = g.shape.out_w();
@@ -186,7 +186,7 @@ void find_pixels(const PoolSparseGradArgs<T>& g, const T* upper, const T* dy, T*
 
 // The runs of an output of an image over its windows; for dx, appended to the lists of each window
 // and row of it. There are no branches: which pixel is the largest is unpredictable.
-template <SimdActivation kAct, bool kLists, typename T>
+template <SimdActivation::Kind kAct, bool kLists, typename T>
 void find_runs(const PoolSparseGradArgs<T>& g, int64_t image, int64_t o,
                const PoolSparseScratch<T>& own) {
   using Place = decltype(ScaledRun<T>::place);

@@ -8,8 +8,7 @@ namespace ridgeline::cpu::simd {
 namespace {
 
 SimdActivation pooled_act(const PooledGrads& grads) {
-  return grads.activation != nullptr ? simd_activation(grads.activation->kind)
-                                     : SimdActivation::none;
+  return grads.activation != nullptr ? simd_activation(*grads.activation) : SimdActivation();
 }
 
 std::string refuse(const PooledGrads& grads) {
@@ -21,8 +20,8 @@ std::string refuse(const PooledGrads& grads) {
   if (down.stride != 1 || right.stride != 1) return "takes stride 1 only";
   if (down.dilation != 1 || right.dilation != 1) return "takes no dilation";
   if (grads.pool->shape.window != Window{two, two}) return "takes pools of 2 x 2 with stride 2";
-  if (pooled_act(grads) == SimdActivation::gelu)
-    return "gelu keeps what it read, which the pool did not";
+  if (pooled_act(grads).saves_input())
+    return "the activation's gradient takes its input, which the pool did not keep";
   return {};
 }
 

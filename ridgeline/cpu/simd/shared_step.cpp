@@ -39,7 +39,7 @@ SharedMlpStep<T>::SharedMlpStep(std::vector<MlpLayer<T>> layers, int threads)
     o.db = take(rows_, size_t(layer.out));
     const size_t outputs = panel_elements<T>(kChunk, layer.out);
     o.y = take(slot_bytes_, outputs);
-    o.z = layer.act == SimdActivation::gelu ? take(slot_bytes_, outputs) : 0;
+    o.z = layer.act.saves_input() ? take(slot_bytes_, outputs) : 0;
     o.dz = take(slot_bytes_, outputs);
     offsets_.push_back(o);
     const auto most = int64_t(kMostLanes / layers_.size());

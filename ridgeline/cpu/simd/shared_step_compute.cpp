@@ -33,7 +33,7 @@ void SharedMlpStep<T>::pass_rows(const Share& s, Worker& w, int64_t chunk, Range
   const auto input = [&](size_t l) { return l == 0 ? panels : at(offsets_[l - 1].y); };
   for (size_t l = 0; l <= last; ++l) {
     const MlpLayer<T>& layer = layers_[l];
-    T* z = layer.act == SimdActivation::gelu ? at(offsets_[l].z) : nullptr;
+    T* z = layer.act.saves_input() ? at(offsets_[l].z) : nullptr;
     gemm_functions<T>().forward(
         {layer.w, layer.b, input(l), at(offsets_[l].y), z, layer.in, layer.out, layer.act},
         {0, layer.out}, rows);
@@ -45,8 +45,7 @@ void SharedMlpStep<T>::pass_rows(const Share& s, Worker& w, int64_t chunk, Range
                                     {0, groups_of<T>(n)});
   for (size_t l = last; l > 0; --l) {
     const MlpLayer<T>&layer = layers_[l], &below = layers_[l - 1];
-    const T* saved =
-        below.act == SimdActivation::gelu ? at(offsets_[l - 1].z) : at(offsets_[l - 1].y);
+    const T* saved = below.act.saves_input() ? at(offsets_[l - 1].z) : at(offsets_[l - 1].y);
     gemm_functions<T>().input_grad({layer.w,
                                     at(offsets_[l].dz),
                                     at(offsets_[l - 1].dz),

@@ -23,12 +23,14 @@ Cover covers_xent(const Rest& rest, bool with_grad) {
   const std::string reason = refuses(rest, &SoftmaxXent::x);
   if (!reason.empty()) return Cover::no(reason);
   const auto& op = *rest.get<SoftmaxXent>(0);
+  if (!op.one_hot()) return Cover::no("takes no class weights or smoothing");
   Cover cover = Cover::of(with_grad ? 2 : 1);
   if (with_grad) {
     const auto* grad = rest.get<SoftmaxXentGrad>(1);
     if (grad == nullptr || grad->x.id != op.x.id || grad->label.id != op.label.id) {
       return Cover::no("the loss's gradient does not follow");
     }
+    if (!grad->one_hot()) return Cover::no("takes no class weights or smoothing");
     if (grad->loss_scale) return Cover::no("takes no loss scale");
   }
   cover.workspace = with_type(op.x.dtype, [&](auto zero) {

@@ -22,8 +22,8 @@ std::string refuse_grads(const Rest& rest, const PooledGrads& grads) {
       {w.x, w.dy, unless_mixed(w.dw, dtype), unless_mixed(w.db, dtype), grads.pool->dy,
        grads.x != nullptr ? grads.x->w : Value{}, grads.x != nullptr ? grads.x->dx : Value{}});
   if (!reason.empty()) return reason;
-  if (pooled_activation(grads) == ActivationFn::gelu)
-    return "gelu keeps what it read, which the pool did not";
+  if (grads.activation != nullptr && !saves_output(grads.activation->kind))
+    return "the activation's gradient takes its input, which the pool did not keep";
   if (!quads(grads.pool->shape)) return "takes pools of 2 x 2 with stride 2";
   const ImplicitShape shape = implicit_shape(w.shape, w.n());
   return refuse_implicit_grads(shape, grads.x != nullptr, size_of(dtype),
@@ -211,8 +211,8 @@ std::string refuse_pool_sparse(const Rest& rest, const PooledGrads& grads) {
   }
   if (reason.empty()) reason = refuse_window(s);
   if (!reason.empty()) return reason;
-  if (pooled_activation(grads) == ActivationFn::gelu)
-    return "gelu keeps what it read, which the pool did not";
+  if (grads.activation != nullptr && !saves_output(grads.activation->kind))
+    return "the activation's gradient takes its input, which the pool did not keep";
   if (!quads(grads.pool->shape)) return "takes pools of 2 x 2 with stride 2";
   return refuse_pool_sparse_grad_w(implicit_shape(s, op.n()), size_of(dtype),
                                    shared_memory(rest.runtime));

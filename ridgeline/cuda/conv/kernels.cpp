@@ -190,6 +190,7 @@ std::optional<LenetSpan> find_lenet(const Rest& rest, bool gathers) {
   if (net.first == nullptr || net.first->x.id != x) return {};
   x = net.first->y.id;
   if (const auto* activation = rest.get<Activation>(net.ops); activation && activation->x.id == x) {
+    if (!has_activation_fn(activation->kind)) return {};
     net.activation = activation;
     x = activation->y.id, ++net.ops;
   }

@@ -53,7 +53,9 @@ std::string refuse_window(const Conv2dShape& shape) {
 std::string refuse_layer(const PooledConv& layer) {
   const Conv2dShape& shape = layer.conv->shape;
   if (std::string reason = refuse_window(shape); !reason.empty()) return reason;
-  if (layer.activation_fn() == ActivationFn::gelu) return "gelu decreases in part";
+  if (layer.activation != nullptr && !saves_output(layer.activation->kind)) {
+    return "takes relu, tanh and sigmoid, which increase and know their slope from their output";
+  }
   if (!quads(layer.pool->shape)) return "takes pools of 2 x 2 with stride 2";
   return {};
 }

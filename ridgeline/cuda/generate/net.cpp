@@ -105,6 +105,7 @@ class Matcher {
           xent->label.id != label || grad->label.id != label || xent->scale != grad->scale) {
         return no("loss and gradient are of different things");
       }
+      if (!xent->one_hot() || !grad->one_hot()) return no("classes are weighted or smoothed");
       found_.xent = xent;
       found_.loss_scale = grad->loss_scale;
       dy_ = grad->dx;
@@ -141,7 +142,8 @@ class Matcher {
         const auto* op = next<ActivationGrad>();
         const Activation& f = *layer.activation;
         const ValueId saved = saves_output(f.kind) ? f.y.id : f.x.id;
-        if (op == nullptr || op->dy.id != dy_.id || op->kind != f.kind || op->saved.id != saved) {
+        if (op == nullptr || op->dy.id != dy_.id || op->kind != f.kind ||
+            op->parameter != f.parameter || op->saved.id != saved) {
           return no("no gradient of the activation");
         }
         dy_ = op->dx;

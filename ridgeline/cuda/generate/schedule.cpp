@@ -150,7 +150,7 @@ int value_bytes(Math math) { return math == Math::fp64 ? 8 : 4; }
 bool keeps_slopes(const NetLayer& layer, Math math) {
   if (layer.activation == nullptr) return layer.dropout != nullptr;
   if (layer.activation->kind == ActivationKind::relu) return false;
-  if (layer.activation->kind == ActivationKind::gelu) return true;
+  if (!saves_output(layer.activation->kind)) return true;
   return layer.dropout != nullptr || math == Math::tf32;
 }
 

@@ -1,3 +1,5 @@
+#include <bit>
+
 #include "ridgeline/cuda/generate/writer.h"
 
 namespace ridgeline::cuda::generate {
@@ -103,8 +105,10 @@ void Writer::head() {
        transposed_ld(), plan_.blocks, plan_.strips);
   for (size_t l = 0; l < layers_; ++l) {
     const NetLayer& layer = net_.layers[l];
-    line("using L{} = Layer<ActivationFn::{}, {}, {}, {}, {}, {}>;", l, activation_name(layer),
-         width(l), y_ld(l), up(width(l), 16), slopes(l), layer.dropout != nullptr);
+    const double parameter = layer.activation != nullptr ? layer.activation->parameter : 0;
+    line("using L{} = Layer<ActivationFn::{}, {}, {}, {}, {}, {}, {}ll>;", l,
+         activation_name(layer), width(l), y_ld(l), up(width(l), 16), slopes(l),
+         layer.dropout != nullptr, std::bit_cast<int64_t>(parameter));
   }
   optimizer();
   line(

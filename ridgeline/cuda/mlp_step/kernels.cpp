@@ -2,6 +2,7 @@
 
 #include "ridgeline/cuda/gemm/products.h"
 #include "ridgeline/cuda/mlp_step/whole_step.h"
+#include "ridgeline/cuda/plain/bind_activation.h"
 #include "ridgeline/cuda/plain/elementwise.h"
 
 namespace ridgeline::cuda {
@@ -24,7 +25,7 @@ std::string refuse(const Rest& rest, const MlpStepOps& step) {
     const Linear& op = *layer.linear;
     values.insert(values.end(), {op.w, op.b});
     if (layer.activation != nullptr && !saves_output(layer.activation->kind)) {
-      return "takes no gelu";
+      return "takes relu, tanh and sigmoid only";
     }
     if (std::string reason = refuse_large({op.n(), op.in(), op.out()}); !reason.empty()) {
       return reason;
@@ -93,7 +94,7 @@ class MlpTileStep final : public MlpWholeStep {
     for (size_t l = 0; l < last; ++l) {
       bind_forward(step.layers[l], l, binding);
       tensor_forward_.emplace_back();
-      if (tensor) bind_tensor_forward(l);
+      if (tensor) bind_tensor_forward(step.layers[l], l);
     }
     bind_top(step, binding);
     for (size_t l = last; l-- > 0;) bind_backward(step, l, binding);
@@ -136,17 +137,19 @@ class MlpTileStep final : public MlpWholeStep {
 
   // The copy-engine kernels are faster where they take the layout: k in fours, a bias. Of the
   // activations they have relu only; others follow by a kernel of their own.
-  void bind_tensor_forward(size_t l) {
+  void bind_tensor_forward(const MlpStepOps::Layer& layer, size_t l) {
     if constexpr (std::is_same_v<T, float>) {
       const LinearArgs<T>& p = forward_[l];
       const bool relu = p.activation == ActivationFn::relu;
       if (p.b == nullptr || p.in % 4 != 0) return;
       auto list = linear_gemms({GemmType::tf32, p.n, p.in, p.out, p.x, p.w, p.b, p.y, relu});
       if (list.empty()) return;
-      tensor_forward_[l] = [p, relu, run = std::move(list.front().run)](cudaStream_t stream) {
+      const ActivationArgs activation = activation_args(*layer.activation);
+      tensor_forward_[l] = [p, relu, activation,
+                            run = std::move(list.front().run)](cudaStream_t stream) {
         run(stream);
         if (relu) return cudaGetLastError();
-        return launch_activation<T>(p.activation, p.y, p.y, int64_t(p.n) * p.out, stream);
+        return launch_activation<T>(activation, p.y, p.y, int64_t(p.n) * p.out, stream);
       };
     }
   }

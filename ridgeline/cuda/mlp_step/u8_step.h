@@ -23,7 +23,7 @@ inline std::string refuse_u8_step(const MlpStepOps& step) {
   const MlpStepOps::Layer &first = step.layers[0], &top = step.layers[1];
   const SgdUpdate& sgd = *first.update_w;
   if (!first.linear->b || first.update_b == nullptr) return "wants a bias below";
-  if (!saves_output(first.activation->kind)) return "takes no gelu";
+  if (!saves_output(first.activation->kind)) return "takes relu, tanh and sigmoid only";
   if (sgd.nesterov || sgd.grad_scale) return "takes no nesterov momentum and no scaled loss";
   if (top.linear->out() > kHeadMostClasses) {
     return fmt::format("takes up to {} outputs", kHeadMostClasses);

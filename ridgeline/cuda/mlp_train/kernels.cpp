@@ -24,7 +24,7 @@ std::string refuse_details(const MlpStepOps& step) {
   for (const MlpStepOps::Layer& layer : step.layers) {
     if (!layer.linear->b) return "wants a bias in every layer";
     if (layer.activation == nullptr) continue;
-    if (!saves_output(layer.activation->kind)) return "takes no gelu";
+    if (!saves_output(layer.activation->kind)) return "takes relu, tanh and sigmoid only";
     if (layer.activation->kind != step.layers.front().activation->kind) {
       return "wants one kind of activation";
     }

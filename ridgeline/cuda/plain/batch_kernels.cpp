@@ -1,4 +1,5 @@
 #include "ridgeline/cuda/kernel.h"
+#include "ridgeline/cuda/plain/bind_activation.h"
 #include "ridgeline/cuda/plain/elementwise.h"
 #include "ridgeline/cuda/plain/gather.h"
 #include "ridgeline/cuda/plain/kernels.h"
@@ -129,7 +130,7 @@ std::unique_ptr<Step> prepare_activation(const Span& span, const Binding& bindin
     using T = decltype(type);
     return launch_step(
         binding, describe(span.op(0)),
-        [activation = activation_of(op.kind), x = binding.read(op.x).as<T>(),
+        [activation = activation_args(op), x = binding.read(op.x).as<T>(),
          y = binding.write(op.y).as<T>(), count = op.y.shape.numel()](cudaStream_t stream) {
           return launch_activation<T>(activation, x, y, count, stream);
         });
@@ -147,7 +148,7 @@ std::unique_ptr<Step> prepare_activation_grad(const Span& span, const Binding& b
   return dispatch_device_float(op.dx.dtype, [&](auto type) {
     using T = decltype(type);
     return launch_step(binding, describe(span.op(0)),
-                       [activation = activation_of(op.kind), saved = binding.read(op.saved).as<T>(),
+                       [activation = activation_args(op), saved = binding.read(op.saved).as<T>(),
                         dy = binding.read(op.dy).as<T>(), dx = binding.write(op.dx).as<T>(),
                         count = op.dx.shape.numel()](cudaStream_t stream) {
                          return launch_activation_grad<T>(activation, saved, dy, dx, count, stream);

@@ -18,19 +18,78 @@ unsigned blocks_for(int64_t count) {
 __device__ int64_t first_index() { return int64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ int64_t stride() { return int64_t(gridDim.x) * blockDim.x; }
 
+// 1 / (1 + e^-x) with a relative error of a few roundings on either side of 0.
+template <typename A>
+__device__ A sigmoid(A x) {
+  return A(1) / (A(1) + exp(-x));
+}
+
+template <typename A>
+__device__ A value_of(const ActivationArgs& f, A x) {
+  switch (f.fn) {
+    case ElementwiseFn::relu:
+      return activation_value(ActivationFn::relu, x);
+    case ElementwiseFn::tanh:
+      return activation_value(ActivationFn::tanh, x);
+    case ElementwiseFn::sigmoid:
+      return activation_value(ActivationFn::sigmoid, x);
+    case ElementwiseFn::gelu:
+      return activation_value(ActivationFn::gelu, x);
+    case ElementwiseFn::silu:
+      return x * sigmoid(x);
+    case ElementwiseFn::leaky_relu:
+      return x < A(0) ? A(f.parameter) * x : x;
+    case ElementwiseFn::elu:
+      return x < A(0) ? A(f.parameter) * expm1(x) : x;
+    case ElementwiseFn::softplus:
+      return log1p(exp(-abs(x))) + (x < A(0) ? A(0) : x);
+    case ElementwiseFn::hardswish: {
+      const A part = x + A(3);
+      return x * (part < A(0) ? A(0) : part > A(6) ? A(6) : part) * A(1.0 / 6);
+    }
+  }
+  return x;
+}
+
+// f' from what the forward pass saved (saves_output).
+template <typename A>
+__device__ A slope_of(const ActivationArgs& f, A saved) {
+  switch (f.fn) {
+    case ElementwiseFn::relu:
+      return activation_slope(ActivationFn::relu, saved);
+    case ElementwiseFn::tanh:
+      return activation_slope(ActivationFn::tanh, saved);
+    case ElementwiseFn::sigmoid:
+      return activation_slope(ActivationFn::sigmoid, saved);
+    case ElementwiseFn::gelu:
+      return activation_slope(ActivationFn::gelu, saved);
+    case ElementwiseFn::silu:
+      return sigmoid(saved) * (A(1) + saved * sigmoid(-saved));
+    case ElementwiseFn::leaky_relu:
+      return saved > A(0) ? A(1) : A(f.parameter);
+    case ElementwiseFn::elu:
+      return saved > A(0) ? A(1) : A(f.parameter) * exp(saved);
+    case ElementwiseFn::softplus:
+      return sigmoid(saved);
+    case ElementwiseFn::hardswish:
+      return saved < A(-3) ? A(0) : saved > A(3) ? A(1) : saved * A(1.0 / 3) + A(0.5);
+  }
+  return A(1);
+}
+
 template <typename T>
-__global__ void activation_kernel(ActivationFn activation, const T* x, T* y, int64_t count) {
+__global__ void activation_kernel(ActivationArgs activation, const T* x, T* y, int64_t count) {
   for (int64_t i = first_index(); i < count; i += stride()) {
-    y[i] = T(activation_value(activation, Accumulated<T>(x[i])));
+    y[i] = T(value_of(activation, Accumulated<T>(x[i])));
   }
 }
 
 template <typename T>
-__global__ void activation_grad_kernel(ActivationFn activation, const T* saved, const T* dy, T* dx,
-                                       int64_t count) {
+__global__ void activation_grad_kernel(ActivationArgs activation, const T* saved, const T* dy,
+                                       T* dx, int64_t count) {
   using A = Accumulated<T>;
   for (int64_t i = first_index(); i < count; i += stride()) {
-    dx[i] = T(A(dy[i]) * activation_slope(activation, A(saved[i])));
+    dx[i] = T(A(dy[i]) * slope_of(activation, A(saved[i])));
   }
 }
 
@@ -85,7 +144,7 @@ __global__ void widen_kernel(const T* x, float* y, int64_t count) {
 }  // namespace
 
 template <typename T>
-cudaError_t launch_activation(ActivationFn activation, const T* x, T* y, int64_t count,
+cudaError_t launch_activation(const ActivationArgs& activation, const T* x, T* y, int64_t count,
                               cudaStream_t stream) {
   if (count == 0) return cudaSuccess;
   activation_kernel<<<blocks_for(count), kThreads, 0, stream>>>(activation, x, y, count);
@@ -93,8 +152,8 @@ cudaError_t launch_activation(ActivationFn activation, const T* x, T* y, int64_t
 }
 
 template <typename T>
-cudaError_t launch_activation_grad(ActivationFn activation, const T* saved, const T* dy, T* dx,
-                                   int64_t count, cudaStream_t stream) {
+cudaError_t launch_activation_grad(const ActivationArgs& activation, const T* saved, const T* dy,
+                                   T* dx, int64_t count, cudaStream_t stream) {
   if (count == 0) return cudaSuccess;
   activation_grad_kernel<<<blocks_for(count), kThreads, 0, stream>>>(activation, saved, dy, dx,
                                                                      count);
@@ -134,9 +193,10 @@ cudaError_t launch_widen(const T* x, float* y, int64_t count, cudaStream_t strea
 }
 
 #define RIDGELINE_LAUNCH_ELEMENTWISE(T)                                                         \
-  template cudaError_t launch_activation(ActivationFn, const T*, T*, int64_t, cudaStream_t);    \
-  template cudaError_t launch_activation_grad(ActivationFn, const T*, const T*, T*, int64_t,    \
-                                              cudaStream_t);                                    \
+  template cudaError_t launch_activation(const ActivationArgs&, const T*, T*, int64_t,          \
+                                         cudaStream_t);                                         \
+  template cudaError_t launch_activation_grad(const ActivationArgs&, const T*, const T*, T*,    \
+                                              int64_t, cudaStream_t);                           \
   template cudaError_t launch_dropout(const DropoutArgs&, const T*, T*, int64_t, cudaStream_t); \
   template cudaError_t launch_fill_rows(const T*, T*, int64_t, int64_t, cudaStream_t);          \
   template cudaError_t launch_sum_rows(const T*, T*, int64_t, int64_t, cudaStream_t);

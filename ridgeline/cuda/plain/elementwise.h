@@ -4,19 +4,36 @@
 
 #include <cstdint>
 
-#include "ridgeline/cuda/plain/activation.h"
-
 namespace ridgeline::cuda {
+
+// The functions of ActivationKind (ops/activation.h), in its order; nvcc does not take that header.
+enum class ElementwiseFn : int {
+  relu,
+  tanh,
+  sigmoid,
+  gelu,
+  silu,
+  leaky_relu,
+  elu,
+  softplus,
+  hardswish
+};
+
+// An activation and its parameter.
+struct ActivationArgs {
+  ElementwiseFn fn = ElementwiseFn::relu;
+  double parameter = 0;
+};
 
 // y = f(x)
 template <typename T>
-cudaError_t launch_activation(ActivationFn activation, const T* x, T* y, int64_t count,
+cudaError_t launch_activation(const ActivationArgs& activation, const T* x, T* y, int64_t count,
                               cudaStream_t stream);
 
 // dx = dy * f'(saved)
 template <typename T>
-cudaError_t launch_activation_grad(ActivationFn activation, const T* saved, const T* dy, T* dx,
-                                   int64_t count, cudaStream_t stream);
+cudaError_t launch_activation_grad(const ActivationArgs& activation, const T* saved, const T* dy,
+                                   T* dx, int64_t count, cudaStream_t stream);
 
 // y = keep ? x / (1 - p) : 0, where element i keeps if the Philox number `first + i` of the stream
 // `stream_base + *step + *tick` is at least p.

@@ -37,13 +37,14 @@ std::optional<Head> find(const Rest& rest) {
   }
   if (h.activation != nullptr &&
       (h.activation->saved.id != h.linear->x.id || h.activation->dy.id != h.grad_x->dx.id ||
-       !rest.dead_after(h.grad_x->dx, 6))) {
+       !saves_output(h.activation->kind) || !rest.dead_after(h.grad_x->dx, 6))) {
     h.activation = nullptr;
   }
   return h;
 }
 
 std::string refuse(const Head& h) {
+  if (!h.loss->one_hot() || !h.grad->one_hot()) return "takes no class weights or smoothing";
   const Linear& op = *h.linear;
   const DType dtype = op.x.dtype;
   std::string reason =

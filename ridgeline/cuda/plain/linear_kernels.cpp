@@ -38,8 +38,9 @@ Cover covers_linear(const Rest& rest, int tile) {
 }
 
 Cover covers_linear_activation(const Rest& rest, int tile) {
-  return cover_linear_activation(rest, [&](const Linear& op, const Value& y) {
-    return cover_product(rest, extents(op), {op.x, op.w, unless_accumulator(op.b, op.x.dtype), y},
+  return cover_linear_activation(rest, [&](const Linear& op, const Activation& f) {
+    if (!has_activation_fn(f.kind)) return Cover::no(kNoActivationFn);
+    return cover_product(rest, extents(op), {op.x, op.w, unless_accumulator(op.b, op.x.dtype), f.y},
                          2, tile);
   });
 }

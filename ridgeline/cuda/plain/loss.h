@@ -7,6 +7,9 @@
 
 namespace ridgeline::cuda {
 
+// The functions of LossFn (ops/loss.h), in its order; nvcc does not take that header.
+enum class ElementLossFn : int { mae, huber, bce_with_logits, quantile };
+
 // A loss over the rows of x[n, classes], its gradient, or both from one reading of x.
 template <typename T>
 struct LossArgs {
@@ -20,15 +23,32 @@ struct LossArgs {
   int64_t n = 0, classes = 0;
   double loss_scale = 1, grad_scale = 1;
   const double* grad_factor = nullptr;  // [1], on the gradient as well; or null
+  // Of weighted cross-entropy (classes), or of an element-wise loss (columns, repeated); or null.
+  const double* weights = nullptr;
+  int64_t weight_count = 1;
+  double smoothing = 0;                // of cross-entropy
+  const double* row_factor = nullptr;  // the launch sets it
+  ElementLossFn fn = ElementLossFn::mae;
+  double delta = 1;            // of huber
+  int64_t target_columns = 0;  // of `target` in an element-wise loss
 };
 
 // Scratch for the sums of several blocks.
 size_t loss_workspace(int64_t n);
+size_t weighted_xent_workspace(int64_t n);
 
 // loss[tick] = loss_scale * sum_r (logsumexp(x[r]) - x[r, label[r]]);
 // dx = grad_scale * (softmax(x) - onehot)
 template <typename T>
 cudaError_t launch_softmax_xent(const LossArgs<T>& args, void* workspace, cudaStream_t stream);
+
+// Cross-entropy with class weights and label smoothing; see SoftmaxXent of ops/loss.h.
+template <typename T>
+cudaError_t launch_weighted_xent(const LossArgs<T>& args, void* workspace, cudaStream_t stream);
+
+// ElementwiseLoss of ops/loss.h.
+template <typename T>
+cudaError_t launch_elementwise_loss(const LossArgs<T>& args, void* workspace, cudaStream_t stream);
 
 // loss[tick] = loss_scale * sum (x - target)^2;  dx = 2 * grad_scale * (x - target)
 template <typename T>

@@ -10,6 +10,54 @@ const Value& compared(const SoftmaxXent& op) { return op.label; }
 const Value& compared(const SoftmaxXentGrad& op) { return op.label; }
 const Value& compared(const Mse& op) { return op.target; }
 const Value& compared(const MseGrad& op) { return op.target; }
+const Value& compared(const ElementwiseLoss& op) { return op.target; }
+const Value& compared(const ElementwiseLossGrad& op) { return op.target; }
+
+constexpr ElementLossFn element_loss_fn(LossFn fn) { return ElementLossFn(int(fn)); }
+static_assert(element_loss_fn(LossFn::huber) == ElementLossFn::huber);
+static_assert(element_loss_fn(LossFn::bce_with_logits) == ElementLossFn::bce_with_logits);
+static_assert(element_loss_fn(LossFn::quantile) == ElementLossFn::quantile);
+
+template <typename Op>
+constexpr bool kIsXent = std::is_same_v<Op, SoftmaxXent> || std::is_same_v<Op, SoftmaxXentGrad>;
+template <typename Op>
+constexpr bool kIsElementwise =
+    std::is_same_v<Op, ElementwiseLoss> || std::is_same_v<Op, ElementwiseLossGrad>;
+
+// What the ops read and are told besides x and the target.
+template <typename T, typename Op>
+void add_settings(LossArgs<T>& args, const Op& op, const Binding& binding) {
+  if constexpr (kIsXent<Op> || kIsElementwise<Op>) {
+    args.weights = binding.read(op.weights).template as<double>();
+    args.weight_count = op.weights ? op.weights.shape.numel() : 1;
+  }
+  if constexpr (kIsXent<Op>) args.smoothing = op.smoothing;
+  if constexpr (kIsElementwise<Op>) {
+    args.fn = element_loss_fn(op.fn);
+    args.delta = op.delta;
+    args.target_columns = is_float(op.target.dtype) ? op.target.shape[1] : 0;
+  }
+}
+
+template <typename Loss, typename Grad>
+bool same_settings(const Loss& loss, const Grad& grad) {
+  if constexpr (kIsXent<Loss>) {
+    return loss.weights.id == grad.weights.id && loss.smoothing == grad.smoothing;
+  } else if constexpr (kIsElementwise<Loss>) {
+    return loss.fn == grad.fn && loss.delta == grad.delta && loss.weights.id == grad.weights.id;
+  } else {
+    return true;
+  }
+}
+
+template <typename Op>
+size_t workspace(const Op& op, bool with_loss) {
+  const int64_t n = op.x.shape[0];
+  if constexpr (kIsXent<Op>) {
+    if (!op.one_hot()) return weighted_xent_workspace(n);
+  }
+  return with_loss ? loss_workspace(n) : 0;
+}
 
 std::string refuse(const Value& x, const Value& target, const Value& dx) {
   const Value float_target = is_float(target.dtype) ? target : Value{};
@@ -20,14 +68,14 @@ template <typename Loss>
 Cover covers_loss(const Rest& rest) {
   const auto* op = rest.get<Loss>(0);
   if (op == nullptr) return no_such_op(Loss::kName);
-  return cover_unless(refuse(op->x, compared(*op), {}), 1, loss_workspace(op->x.shape[0]));
+  return cover_unless(refuse(op->x, compared(*op), {}), 1, workspace(*op, true));
 }
 
 template <typename Grad>
 Cover covers_grad(const Rest& rest) {
   const auto* op = rest.get<Grad>(0);
   if (op == nullptr) return no_such_op(Grad::kName);
-  return cover_unless(refuse(op->x, compared(*op), op->dx), 1);
+  return cover_unless(refuse(op->x, compared(*op), op->dx), 1, workspace(*op, false));
 }
 
 template <typename Loss, typename Grad>
@@ -35,11 +83,10 @@ Cover covers_both(const Rest& rest) {
   const auto* loss = rest.get<Loss>(0);
   const auto* grad = rest.get<Grad>(1);
   if (loss == nullptr || grad == nullptr || loss->x.id != grad->x.id ||
-      compared(*loss).id != compared(*grad).id) {
+      compared(*loss).id != compared(*grad).id || !same_settings(*loss, *grad)) {
     return Cover::no(fmt::format("the next ops are no {} and its gradient", Loss::kName));
   }
-  return cover_unless(refuse(loss->x, compared(*loss), grad->dx), 2,
-                      loss_workspace(loss->x.shape[0]));
+  return cover_unless(refuse(loss->x, compared(*loss), grad->dx), 2, workspace(*loss, true));
 }
 
 template <typename T, typename Op>
@@ -47,6 +94,7 @@ void add_operands(LossArgs<T>& args, const Op& op, const Binding& binding) {
   args.x = binding.read(op.x).template as<T>();
   args.n = op.x.shape[0];
   args.classes = op.x.shape[1];
+  add_settings(args, op, binding);
   const Tensor target = binding.read(compared(op));
   if (target.dtype == DType::int32) {
     args.label = target.as<int32_t>();
@@ -82,10 +130,14 @@ std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
       args.grad_scale = grad->scale;
       args.grad_factor = binding.read(grad->loss_scale).template as<double>();
     }
-    constexpr auto kLaunch = std::is_same_v<Loss, Mse> ? launch_mse<T> : launch_softmax_xent<T>;
+    const bool one_hot = args.weights == nullptr && args.smoothing == 0;
+    const auto launch = kIsElementwise<Loss> ? launch_elementwise_loss<T>
+                        : !kIsXent<Loss>     ? launch_mse<T>
+                        : one_hot            ? launch_softmax_xent<T>
+                                             : launch_weighted_xent<T>;
     return launch_step(binding, describe(span.op(0)),
-                       [args, workspace = binding.workspace()](cudaStream_t stream) {
-                         return kLaunch(args, workspace, stream);
+                       [args, launch, workspace = binding.workspace()](cudaStream_t stream) {
+                         return launch(args, workspace, stream);
                        });
   });
 }
@@ -150,6 +202,7 @@ KernelTable plain_loss_kernels() {
   KernelTable table;
   add_kernels<SoftmaxXent, SoftmaxXentGrad>(table);
   add_kernels<Mse, MseGrad>(table);
+  add_kernels<ElementwiseLoss, ElementwiseLossGrad>(table);
   table.push_back(cuda_kernel("cuda.softmax.plain", covers_softmax, prepare_softmax));
   table.push_back(cuda_kernel("cuda.argmax.plain", covers_argmax, prepare_argmax));
   return table;

@@ -38,6 +38,7 @@ HeadOps match_head(const Rest& rest) {
       found.grad_x == nullptr) {
     return no("the next ops are no last layer with its loss and gradients");
   }
+  if (!found.loss->one_hot() || !grad->one_hot()) return no("classes are weighted or smoothed");
   const Linear& linear = *found.linear;
   if (found.loss->x.id != linear.y.id || grad->x.id != linear.y.id ||
       grad->label.id != found.loss->label.id || grad->scale != found.loss->scale ||

@@ -27,8 +27,9 @@ Cover covers_linear(const Rest& rest, int proposal) {
 }
 
 Cover covers_linear_activation(const Rest& rest, int proposal) {
-  return cover_linear_activation(rest, [&](const Linear& op, const Value& y) {
-    return cover(rest, op, {op.x, op.w, op.b, y}, 2, proposal);
+  return cover_linear_activation(rest, [&](const Linear& op, const Activation& f) {
+    if (!has_activation_fn(f.kind)) return Cover::no(kNoActivationFn);
+    return cover(rest, op, {op.x, op.w, op.b, f.y}, 2, proposal);
   });
 }
 

@@ -25,8 +25,9 @@ Cover covers_split(const Rest& rest) {
 }
 
 Cover covers_split_activation(const Rest& rest) {
-  return cover_linear_activation(rest, [&](const Linear& op, const Value& y) {
-    return cover_split(rest, op, {op.x, op.w, op.b, y}, 2);
+  return cover_linear_activation(rest, [&](const Linear& op, const Activation& f) {
+    if (!has_activation_fn(f.kind)) return Cover::no(kNoActivationFn);
+    return cover_split(rest, op, {op.x, op.w, op.b, f.y}, 2);
   });
 }
 

@@ -142,10 +142,11 @@ void Target::apply_values(const FieldSet& set, int64_t begin, int64_t end,
   }
 }
 
-void Target::restore(std::span<double> values) const {
+void Target::restore(std::span<double> values, int64_t each) const {
   const auto count = size_t(outputs());
   for (size_t i = 0; i < values.size(); ++i) {
-    values[i] = values[i] / scale[i % count] + shift[i % count];
+    const size_t at = i / size_t(each) % count;
+    values[i] = values[i] / scale[at] + shift[at];
   }
 }
 

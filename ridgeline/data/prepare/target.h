@@ -34,8 +34,9 @@ struct Target {
   // Labels and scaled values, outputs() a sample. Throws data for a missing or infinite one, and
   // for a label that is neither 0 nor 1.
   void apply_values(const FieldSet& set, int64_t begin, int64_t end, std::span<double> out) const;
-  // What a model's outputs, a whole number of samples, mean in the units of the data.
-  void restore(std::span<double> values) const;
+  // What a model's outputs, a whole number of samples, mean in the units of the data. `each`: so
+  // many neighbours, such as quantiles, stand for one value.
+  void restore(std::span<double> values, int64_t each = 1) const;
 
   bool operator==(const Target&) const = default;
 };

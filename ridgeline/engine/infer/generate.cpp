@@ -74,7 +74,7 @@ class Speaker {
     nn::LowerOptions options = lower_options(loaded.config, loaded.scaling, loaded.classes);
     options.mode = nn::Mode::infer;
     options.carry_state = true;
-    options.loss = nn::Loss::cross_entropy;  // what is drawn from is always a softmax
+    options.loss = {};  // what is drawn from is always a softmax
     return options;
   }
 

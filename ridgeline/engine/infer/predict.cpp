@@ -15,7 +15,7 @@ nn::Lowered lower_inference(const Config& config, const nn::Model& model,
   options.predictions = answer == Answer::labels;
   options.set_inputs = inputs;
   // The outputs of the last layer are what a model that was trained with mse gives.
-  if (answer == Answer::logits) options.loss = nn::Loss::mse;
+  if (answer == Answer::logits) options.loss = {nn::LossKind::mse};
   options.batch = options.set_samples = options.order_samples = batch;
   return nn::lower(model, options);
 }

@@ -20,7 +20,9 @@ struct RankContext {
   // What the model is asked for. Throws usage for what it cannot give.
   OutputKind output_kind(const InferOptions& options) const;
   // False: outputs of any size.
-  bool probabilities() const { return loaded.config.train.loss != nn::Loss::mse; }
+  bool probabilities() const {
+    return loaded.config.train.loss.kind == nn::LossKind::cross_entropy;
+  }
   // Its outputs are numbers to come near to, and no classes.
   bool values() const {
     return loaded.preparation && loaded.preparation->target()->kind != data::TargetKind::classes;

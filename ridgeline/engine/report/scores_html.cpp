@@ -64,7 +64,7 @@ std::string classes_html(const data::SampleSet& set, const std::vector<float>& o
     if (bin.samples > 0) add(bin.confidence, bin.accuracy, "");
   }
   chart.series = {model, perfect};
-  const bool probabilities = config.train.loss == nn::Loss::cross_entropy;
+  const bool probabilities = config.train.loss.kind == nn::LossKind::cross_entropy;
   return (table.rows.empty() ? "" : prof::table_html(table)) +
          (probabilities ? chart_html(chart) : "");
 }

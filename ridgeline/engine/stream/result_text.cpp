@@ -144,7 +144,7 @@ void ResultText::append(const ChunkResult& result, std::string& text) const {
   std::span<const double> values = result.outputs;
   if (options_.target != nullptr && options_.kind == OutputKind::values) {
     restored = result.outputs;
-    options_.target->restore(restored);
+    options_.target->restore(restored, options_.outputs / options_.target->outputs());
     values = restored;
   }
   if (options_.format == InferFormat::npy) return append_numbers(result, values, text);

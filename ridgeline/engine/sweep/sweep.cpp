@@ -80,7 +80,8 @@ Sets load_sets(const std::vector<Config>& configs, const SweepOptions& options) 
     if (!set) {
       set = std::make_shared<data::DataSet>(load_data(config, options.data));
     }
-    check_outputs(config.build_model(set->train.sample_shape()), set->train, config.data.name);
+    check_outputs(config.build_model(set->train.sample_shape()), set->train, config.data.name,
+                  config.train.loss);
   }
   return sets;
 }

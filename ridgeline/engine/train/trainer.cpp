@@ -17,7 +17,7 @@ int64_t steps_a_launch(Device device) { return device.kind == DeviceKind::cuda ?
 
 nn::Model initial_model(const Config& config, const data::DataSet& set) {
   nn::Model model = config.build_model(set.train.sample_shape());
-  check_outputs(model, set.train, config.data.name);
+  check_outputs(model, set.train, config.data.name, config.train.loss);
   check_codes(model, set.test, config.data.name + " (test)");
   if (set.validation) check_codes(model, *set.validation, config.data.name + " (validation)");
   model.initialise(config.train.seed);

@@ -6,13 +6,28 @@
 
 namespace ridgeline::generated {
 
-enum class ActivationFn { none, relu, tanh, sigmoid, gelu };
+enum class ActivationFn {
+  none,
+  relu,
+  tanh,
+  sigmoid,
+  gelu,
+  silu,
+  leaky_relu,
+  elu,
+  softplus,
+  hardswish
+};
 
 // Overloads for the two types that values are computed in.
 __device__ inline float exp_of(float x) { return expf(x); }
 __device__ inline double exp_of(double x) { return exp(x); }
 __device__ inline float log_of(float x) { return logf(x); }
 __device__ inline double log_of(double x) { return log(x); }
+__device__ inline float log1p_of(float x) { return log1pf(x); }
+__device__ inline double log1p_of(double x) { return log1p(x); }
+__device__ inline float expm1_of(float x) { return expm1f(x); }
+__device__ inline double expm1_of(double x) { return expm1(x); }
 __device__ inline float tanh_of(float x) { return tanhf(x); }
 __device__ inline double tanh_of(double x) { return tanh(x); }
 __device__ inline float erfc_of(float x) { return erfcf(x); }
@@ -25,9 +40,14 @@ __device__ inline A normal_cdf(A x) {
   return A(0.5) * erfc_of(-x * A(0.70710678118654752440));
 }
 
-// y = f(x); `slope` becomes f'(x).
+template <typename A>
+__device__ inline A sigmoid_of(A x) {
+  return A(1) / (A(1) + exp_of(-x));
+}
+
+// y = f(x); `slope` becomes f'(x). `parameter` is the slope of leaky_relu, the alpha of elu.
 template <ActivationFn kActivation, typename A>
-__device__ inline A bend(A x, A& slope) {
+__device__ inline A bend(A x, A& slope, A parameter) {
   if constexpr (kActivation == ActivationFn::relu) {
     slope = x > A(0) ? A(1) : A(0);
     return x < A(0) ? A(0) : x;  // a NaN stays one
@@ -43,6 +63,23 @@ __device__ inline A bend(A x, A& slope) {
     const A cdf = normal_cdf(x);
     slope = cdf + x * exp_of(A(-0.5) * x * x) * A(0.39894228040143267794);
     return x * cdf;
+  } else if constexpr (kActivation == ActivationFn::silu) {
+    const A y = x * sigmoid_of(x);
+    slope = sigmoid_of(x) * (A(1) + x * sigmoid_of(-x));
+    return y;
+  } else if constexpr (kActivation == ActivationFn::leaky_relu) {
+    slope = x > A(0) ? A(1) : parameter;
+    return x < A(0) ? parameter * x : x;
+  } else if constexpr (kActivation == ActivationFn::elu) {
+    slope = x > A(0) ? A(1) : parameter * exp_of(x);
+    return x < A(0) ? parameter * expm1_of(x) : x;
+  } else if constexpr (kActivation == ActivationFn::softplus) {
+    slope = sigmoid_of(x);
+    return log1p_of(exp_of(x < A(0) ? x : -x)) + (x < A(0) ? A(0) : x);
+  } else if constexpr (kActivation == ActivationFn::hardswish) {
+    const A part = x + A(3);
+    slope = x < A(-3) ? A(0) : x > A(3) ? A(1) : x * A(1.0 / 3) + A(0.5);
+    return x * (part < A(0) ? A(0) : part > A(6) ? A(6) : part) * A(1.0 / 6);
   } else {
     slope = A(1);
     return x;

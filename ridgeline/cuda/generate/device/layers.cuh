@@ -77,14 +77,15 @@ __device__ inline void load_four(const Number* at, decltype(widen(Number{})) (&v
   for (int c = 0; c < 4; ++c) v[c] = four.value(c);
 }
 
-// Constants of a layer: its activation, and whether f' is kept beside y (kSlopes) because y does
-// not tell it.
+// Constants of a layer: its activation with its parameter, and whether f' is kept beside y
+// (kSlopes) because y does not tell it.
 template <ActivationFn kActivation_, int kWidth_, int kLd_, int kSlopeLd_, bool kSlopes_,
-          bool kDrops_>
+          bool kDrops_, long long kParameter_>
 struct Layer {
   static constexpr ActivationFn kActivation = kActivation_;
   static constexpr int kWidth = kWidth_, kLd = kLd_, kSlopeLd = kSlopeLd_;
   static constexpr bool kSlopes = kSlopes_, kDrops = kDrops_;
+  static constexpr long long kParameter = kParameter_;  // the bits of the activation's, a double
 };
 
 // Dropout of a layer at one step.
@@ -129,7 +130,8 @@ struct Forward {
       }
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
-        Value y = bend<L::kActivation>(sum.v[r][c] + state.bias[c], slope[r][c]);
+        Value y = bend<L::kActivation>(sum.v[r][c] + state.bias[c], slope[r][c],
+                                       Value(__longlong_as_double(L::kParameter)));
         if constexpr (L::kDrops) {
           y = keep[c] ? y * Value(drop.kept) : Value(0);
           slope[r][c] = keep[c] ? slope[r][c] * Value(drop.kept) : Value(0);

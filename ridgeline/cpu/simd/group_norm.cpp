@@ -1,0 +1,194 @@
+#include "ridgeline/cpu/simd/group_norm.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ridgeline/cpu/simd/dispatch.h"
+
+#define HWY_DISABLED_TARGETS HWY_SSSE3
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ridgeline/cpu/simd/group_norm.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <typename T>
+using Tag = hn::ScalableTag<T>;
+template <typename T>
+using Vec = hn::Vec<Tag<T>>;
+
+// Calls f(place, mask) for each vector of `count` numbers.
+template <typename T, class F>
+HWY_INLINE void for_vectors(int64_t count, F f) {
+  const Tag<T> d;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  for (int64_t i = 0; i < count; i += lanes) {
+    f(i, hn::FirstN(d, size_t(std::min(lanes, count - i))));
+  }
+}
+
+template <typename T>
+HWY_INLINE T total(Vec<T> sums) {
+  return hn::GetLane(hn::SumOfLanes(Tag<T>(), sums));
+}
+
+// A weight of each number of a run: gamma or beta of its channel, or `otherwise` without.
+template <typename T>
+class ChannelWeights {
+ public:
+  ChannelWeights(const T* values, int64_t first, int64_t spatial, T otherwise)
+      : values_(values != nullptr ? values + first : nullptr),
+        spatial_(spatial),
+        otherwise_(otherwise) {}
+
+  // Of the numbers from `place` on; with spatial numbers a channel, all of one channel.
+  template <class M>
+  HWY_INLINE Vec<T> at(int64_t place, M live) const {
+    const Tag<T> d;
+    if (values_ == nullptr) return hn::Set(d, otherwise_);
+    if (spatial_ == 1) return hn::MaskedLoad(live, d, values_ + place);
+    return hn::Set(d, values_[place / spatial_]);
+  }
+
+ private:
+  const T* values_;
+  int64_t spatial_;
+  T otherwise_;
+};
+
+// Calls f(place, mask) for each vector of a run, none of which crosses the end of a channel of
+// several numbers.
+template <typename T, class F>
+HWY_INLINE void for_run(int64_t width, int64_t spatial, F f) {
+  const int64_t piece = spatial == 1 ? width : spatial;
+  for (int64_t begin = 0; begin < width; begin += piece) {
+    for_vectors<T>(piece, [&](int64_t i, auto live) HWY_ATTR { f(begin + i, live); });
+  }
+}
+
+template <typename T>
+void forward(const GroupNormArgs<T>& g, Range runs) {
+  const Tag<T> d;
+  for (int64_t r = runs.begin; r < runs.end; ++r) {
+    const T* x = g.x + r * g.width;
+    T* y = g.y + r * g.width;
+    T mean = 0;
+    if (g.centred) {
+      Vec<T> sums = hn::Zero(d);
+      for_vectors<T>(g.width, [&](int64_t i, auto live) HWY_ATTR {
+        sums = hn::Add(sums, hn::MaskedLoad(live, d, x + i));
+      });
+      mean = total<T>(sums) / T(g.width);
+    }
+    const Vec<T> centre = hn::Set(d, mean);
+    Vec<T> squares = hn::Zero(d);
+    for_vectors<T>(g.width, [&](int64_t i, auto live) HWY_ATTR {
+      const Vec<T> off = hn::IfThenElseZero(live, hn::Sub(hn::MaskedLoad(live, d, x + i), centre));
+      squares = hn::MulAdd(off, off, squares);
+    });
+    const T rstd = T(1) / std::sqrt(total<T>(squares) / T(g.width) + T(g.epsilon));
+    const Vec<T> scale = hn::Set(d, rstd);
+    const ChannelWeights<T> gamma(g.gamma, g.first_channel(r), g.spatial, T(1));
+    const ChannelWeights<T> beta(g.beta, g.first_channel(r), g.spatial, T(0));
+    for_run<T>(g.width, g.spatial, [&](int64_t i, auto live) HWY_ATTR {
+      const Vec<T> unit = hn::Mul(hn::Sub(hn::MaskedLoad(live, d, x + i), centre), scale);
+      hn::BlendedStore(hn::MulAdd(unit, gamma.at(i, live), beta.at(i, live)), live, d, y + i);
+    });
+    if (g.mean != nullptr) g.mean[r] = mean;
+    if (g.rstd != nullptr) g.rstd[r] = rstd;
+  }
+}
+
+template <typename T>
+void grad(const GroupNormGradArgs<T>& g, Range runs) {
+  const Tag<T> d;
+  for (int64_t r = runs.begin; r < runs.end; ++r) {
+    const T *x = g.x + r * g.width, *dy = g.dy + r * g.width;
+    T* dx = g.dx + r * g.width;
+    const Vec<T> mean = hn::Set(d, g.mean != nullptr ? g.mean[r] : T(0));
+    const Vec<T> rstd = hn::Set(d, g.rstd[r]);
+    const ChannelWeights<T> gamma(g.gamma, g.first_channel(r), g.spatial, T(1));
+    Vec<T> sums = hn::Zero(d), alongs = hn::Zero(d);
+    for_run<T>(g.width, g.spatial, [&](int64_t i, auto live) HWY_ATTR {
+      const Vec<T> slope = hn::Mul(hn::MaskedLoad(live, d, dy + i), gamma.at(i, live));
+      const Vec<T> unit = hn::Mul(hn::Sub(hn::MaskedLoad(live, d, x + i), mean), rstd);
+      sums = hn::Add(sums, hn::IfThenElseZero(live, slope));
+      alongs = hn::Add(alongs, hn::IfThenElseZero(live, hn::Mul(slope, unit)));
+    });
+    const Vec<T> level = hn::Set(d, g.centred ? total<T>(sums) / T(g.width) : T(0));
+    const Vec<T> tilt = hn::Set(d, total<T>(alongs) / T(g.width));
+    for_run<T>(g.width, g.spatial, [&](int64_t i, auto live) HWY_ATTR {
+      const Vec<T> slope = hn::Mul(hn::MaskedLoad(live, d, dy + i), gamma.at(i, live));
+      const Vec<T> unit = hn::Mul(hn::Sub(hn::MaskedLoad(live, d, x + i), mean), rstd);
+      const Vec<T> rest = hn::NegMulAdd(unit, tilt, hn::Sub(slope, level));
+      hn::BlendedStore(hn::Mul(rstd, rest), live, d, dx + i);
+    });
+  }
+}
+
+// Channels of one number each: vectors run along the channels, which lie side by side.
+template <typename T>
+void grad_weights_flat(const GroupNormGradArgs<T>& g, Range channels) {
+  const Tag<T> d;
+  const int64_t lanes = int64_t(hn::Lanes(d)), samples = g.runs / g.groups;
+  for (int64_t c = channels.begin; c < channels.end;) {
+    const int64_t group = c / g.width, end = std::min(channels.end, (group + 1) * g.width);
+    const int64_t count = std::min(lanes, end - c);
+    const auto live = hn::FirstN(d, size_t(count));
+    Vec<T> sums = hn::Zero(d), alongs = hn::Zero(d);
+    for (int64_t n = 0; n < samples; ++n) {
+      const int64_t run = n * g.groups + group, at = run * g.width + c % g.width;
+      const Vec<T> mean = hn::Set(d, g.mean != nullptr ? g.mean[run] : T(0));
+      const Vec<T> unit =
+          hn::Mul(hn::Sub(hn::MaskedLoad(live, d, g.x + at), mean), hn::Set(d, g.rstd[run]));
+      const Vec<T> slope = hn::MaskedLoad(live, d, g.dy + at);
+      sums = hn::Add(sums, slope);
+      alongs = hn::MulAdd(slope, unit, alongs);
+    }
+    if (g.dbeta != nullptr) hn::BlendedStore(sums, live, d, g.dbeta + c);
+    if (g.dgamma != nullptr) hn::BlendedStore(alongs, live, d, g.dgamma + c);
+    c += count;
+  }
+}
+
+template <typename T>
+void grad_weights(const GroupNormGradArgs<T>& g, Range channels) {
+  if (g.spatial == 1) return grad_weights_flat(g, channels);
+  const Tag<T> d;
+  const int64_t samples = g.runs / g.groups;
+  for (int64_t c = channels.begin; c < channels.end; ++c) {
+    const int64_t group = c * g.spatial / g.width, begin = c * g.spatial % g.width;
+    Vec<T> sums = hn::Zero(d), alongs = hn::Zero(d);
+    for (int64_t n = 0; n < samples; ++n) {
+      const int64_t run = n * g.groups + group, at = run * g.width + begin;
+      const Vec<T> mean = hn::Set(d, g.mean != nullptr ? g.mean[run] : T(0));
+      const Vec<T> rstd = hn::Set(d, g.rstd[run]);
+      for_vectors<T>(g.spatial, [&](int64_t i, auto live) HWY_ATTR {
+        const Vec<T> unit = hn::Mul(hn::Sub(hn::MaskedLoad(live, d, g.x + at + i), mean), rstd);
+        const Vec<T> slope = hn::MaskedLoad(live, d, g.dy + at + i);
+        sums = hn::Add(sums, slope);
+        alongs = hn::Add(alongs, hn::IfThenElseZero(live, hn::Mul(slope, unit)));
+      });
+    }
+    if (g.dbeta != nullptr) g.dbeta[c] = total<T>(sums);
+    if (g.dgamma != nullptr) g.dgamma[c] = total<T>(alongs);
+  }
+}
+
+template <typename T>
+inline constexpr GroupNormFunctions<T> kNormTable{forward<T>, grad<T>, grad_weights<T>};
+RIDGELINE_SIMD_TABLE(GroupNormFunctions, group_norm_functions, kNormTable)
+
+}  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ridgeline::cpu::simd {
+
+RIDGELINE_SIMD_DISPATCH(GroupNormFunctions, group_norm_functions);
+
+}  // namespace ridgeline::cpu::simd
+#endif  // HWY_ONCE

@@ -1,0 +1,91 @@
+#include "ridgeline/cpu/simd/group_norm.h"
+#include "ridgeline/cpu/simd/kernel.h"
+
+namespace ridgeline::cpu::simd {
+namespace {
+
+// All operands have x's type, statistics too.
+template <typename Op>
+Cover covers(const Rest& rest) {
+  const std::string reason = refuses(rest, &Op::x);
+  if (!reason.empty()) return Cover::no(reason);
+  const auto& op = *rest.get<Op>(0);
+  for (const Values& values : {op.reads(), op.writes()}) {
+    for (const Value& value : values) {
+      if (value && value.dtype != op.x.dtype) return Cover::no("takes operands of one type");
+    }
+  }
+  return Cover::of(1);
+}
+
+std::unique_ptr<Step> prepare_norm(const Span& span, const Binding& binding) {
+  const auto& op = span.get<GroupNorm>(0);
+  return with_type(op.x.dtype, [&](auto zero) -> std::unique_ptr<Step> {
+    using T = decltype(zero);
+    const GroupNormArgs<T> args{op.runs(),
+                                op.groups,
+                                op.width,
+                                op.spatial,
+                                op.centred,
+                                binding.read(op.x).as<T>(),
+                                binding.read(op.gamma).as<T>(),
+                                binding.read(op.beta).as<T>(),
+                                binding.write(op.y).as<T>(),
+                                binding.write(op.mean).as<T>(),
+                                binding.write(op.rstd).as<T>(),
+                                op.epsilon};
+    return make_step([args, &pool = cpu_runtime(binding.runtime()).pool()] {
+      const int64_t least = kLeastElements / args.width + 1;
+      pool.share(args.runs, 1, least,
+                 [&](Range runs) { group_norm_functions<T>().forward(args, runs); });
+    });
+  });
+}
+
+std::unique_ptr<Step> prepare_grad(const Span& span, const Binding& binding) {
+  const auto& op = span.get<GroupNormGrad>(0);
+  return with_type(op.x.dtype, [&](auto zero) -> std::unique_ptr<Step> {
+    using T = decltype(zero);
+    const GroupNormGradArgs<T> args{op.runs(),
+                                    op.groups,
+                                    op.width,
+                                    op.spatial,
+                                    op.centred,
+                                    binding.read(op.x).as<T>(),
+                                    binding.read(op.gamma).as<T>(),
+                                    binding.read(op.mean).as<T>(),
+                                    binding.read(op.rstd).as<T>(),
+                                    binding.read(op.dy).as<T>(),
+                                    binding.write(op.dx).as<T>(),
+                                    binding.write(op.dgamma).as<T>(),
+                                    binding.write(op.dbeta).as<T>()};
+    return make_step([args, &pool = cpu_runtime(binding.runtime()).pool()] {
+      const GroupNormFunctions<T>& functions = group_norm_functions<T>();
+      // The weights' gradients first: dx may lie where x or dy does.
+      if (args.dgamma != nullptr || args.dbeta != nullptr) {
+        const int64_t channel = args.runs * args.width / args.channels();
+        pool.share(args.channels(), kGroup<T>, kLeastElements / channel + 1,
+                   [&](Range channels) { functions.grad_weights(args, channels); });
+      }
+      if (args.dx == nullptr) return;
+      pool.share(args.runs, 1, kLeastElements / args.width + 1,
+                 [&](Range runs) { functions.grad(args, runs); });
+    });
+  });
+}
+
+}  // namespace
+
+KernelTable group_norm_kernels() {
+  Kernel norm;
+  norm.name = "cpu.group_norm.simd";
+  norm.covers = covers<GroupNorm>;
+  norm.prepare = prepare_norm;
+  Kernel grad;
+  grad.name = "cpu.group_norm_grad.simd";
+  grad.covers = covers<GroupNormGrad>;
+  grad.prepare = prepare_grad;
+  return {norm, grad};
+}
+
+}  // namespace ridgeline::cpu::simd

@@ -1,0 +1,204 @@
+"""Every loss, with every optimizer, has PyTorch's curve: 200 steps in fp32 from the same weights on the same batches,
+each loss within 1e-5. Targets are classes, or values and labels of a file of one's own."""
+
+import json
+import sys
+
+sys.dont_write_bytecode = True
+import tool
+
+torch, np = tool.import_torch()
+from random_nets import toml
+
+STEPS, SAMPLES, BATCH, CLASSES, FEATURES = 200, 90, 16, 6, 20  # the last batch of an epoch has ten samples
+MOST = 1e-5
+
+WEIGHTS = [0.5, 2.0, 1.0, 0.25, 3.0, 1.5]
+POSITIVE = [2.0, 0.5, 1.0, 3.0, 1.5, 1.0]
+QUANTILES = [0.1, 0.5, 0.8]
+LOSSES = (
+    "cross-entropy",
+    {"type": "cross-entropy", "smoothing": 0.1},
+    {"type": "cross-entropy", "weights": WEIGHTS},
+    {"type": "cross-entropy", "weights": WEIGHTS, "smoothing": 0.2},
+    {"type": "cross-entropy", "weights": "balanced"},
+    "mse",
+    "mae",
+    {"type": "huber", "delta": 0.3},
+    "binary-cross-entropy",
+    {"type": "binary-cross-entropy", "pos_weight": 2.5},
+    {"type": "binary-cross-entropy", "pos_weight": POSITIVE},
+    {"type": "quantile", "quantiles": QUANTILES},
+)
+# With an output for each of two values, or more by the loss.
+VALUES, OF_VALUES = 2, (
+    "mse",
+    "mae",
+    {"type": "huber", "delta": 0.3},
+    {"type": "binary-cross-entropy", "pos_weight": [2.0, 0.5]},
+    {"type": "quantile", "quantiles": QUANTILES},
+)
+OPTIMIZERS = (
+    {"type": "sgd", "lr": 0.05},
+    {"type": "sgd", "lr": 0.02, "momentum": 0.9},
+    {"type": "adam", "lr": 0.002},
+    {"type": "adamw", "lr": 0.002, "weight_decay": 0.05},
+)
+CONFIG = """
+[data]
+{data}
+[model]
+layers = [{{ type = "linear", out = 24 }}, {{ type = "silu" }}, {{ type = "linear", out = {outputs} }}]
+[train]
+batch = {batch}
+epochs = {steps}
+max_steps = {steps}
+shuffle = false
+log_steps = 1
+eval_every = 1000
+loss = {loss}
+optimizer = {optimizer}
+[run]
+device = "cpu"
+tune = false
+"""
+
+
+def kind_of(loss):
+    return loss if isinstance(loss, str) else loss["type"]
+
+
+def criterion(loss, targets):
+    """PyTorch's function of the outputs and the targets of a batch."""
+    table = {"type": loss} if isinstance(loss, str) else loss
+    kind, labels = table["type"], targets
+    f = torch.nn.functional
+
+    def hot(y, target):
+        return target if target.is_floating_point() else f.one_hot(target, CLASSES).to(y.dtype)
+
+    def pinball(y, target):
+        target = hot(y, target)
+        off = target.repeat_interleave(y.shape[1] // target.shape[1], 1) - y
+        q = torch.tensor([QUANTILES[c % len(QUANTILES)] for c in range(y.shape[1])])
+        return torch.maximum(q * off, (q - 1) * off).mean()
+
+    if kind == "cross-entropy":
+        weights = table.get("weights")
+        if weights == "balanced":
+            counts = np.bincount(labels, minlength=CLASSES)
+            weights = (len(labels) / (CLASSES * counts)).tolist()
+        weights = torch.tensor(weights, dtype=torch.float32) if weights else None
+        return torch.nn.CrossEntropyLoss(weights, label_smoothing=table.get("smoothing", 0.0))
+    if kind == "mse":
+        return lambda y, label: f.mse_loss(y, hot(y, label))
+    if kind == "mae":
+        return lambda y, label: f.l1_loss(y, hot(y, label))
+    if kind == "huber":
+        return lambda y, label: f.huber_loss(y, hot(y, label), delta=table["delta"])
+    if kind == "binary-cross-entropy":
+        positive = torch.tensor(table["pos_weight"]) if "pos_weight" in table else None
+        return lambda y, label: f.binary_cross_entropy_with_logits(y, hot(y, label), pos_weight=positive)
+    return pinball
+
+
+def optimizer_of(table, parameters):
+    table = dict(table)
+    kind = table.pop("type")
+    return {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[kind](parameters, **table)
+
+
+def in_torch(start, loss, optimizer, x, targets):
+    outputs = len(start["2.bias"])
+    net = torch.nn.Sequential(torch.nn.Linear(FEATURES, 24), torch.nn.SiLU(), torch.nn.Linear(24, outputs))
+    net.load_state_dict({name: torch.tensor(value) for name, value in start.items()})
+    steps = optimizer_of(optimizer, net.parameters())
+    compare = criterion(loss, targets)
+    x, target = torch.tensor(x), torch.tensor(targets)
+    losses, batches = [], -(-SAMPLES // BATCH)
+    for step in range(STEPS):
+        first = step % batches * BATCH
+        value = compare(net(x[first:first + BATCH]), target[first:first + BATCH])
+        steps.zero_grad()
+        value.backward()
+        steps.step()
+        losses.append(value.item())
+    return np.array(losses)
+
+
+def weights_of(path):
+    tensors, _ = tool.read_safetensors(path)
+    return {name: np.frombuffer(data, np.float32).reshape(shape).copy() for name, (_, shape, data) in tensors.items()}
+
+
+def write_classes(folder, draw):
+    """Bytes and classes as IDX files; the config's lines, and the training set as PyTorch takes it."""
+    folder.mkdir()
+    for part, count in (("t10k", 12), ("train", SAMPLES)):
+        samples = draw.integers(0, 256, (count, 1, FEATURES), dtype=np.uint8)
+        labels = draw.integers(0, CLASSES, count, dtype=np.uint8)
+        labels[:CLASSES] = range(CLASSES)
+        tool.write_idx(folder / f"{part}-images-idx3-ubyte", samples.shape, samples.tobytes())
+        tool.write_idx(folder / f"{part}-labels-idx1-ubyte", labels.shape, labels.tobytes())
+    x = samples.reshape(SAMPLES, FEATURES).astype(np.float32) * np.float32(1 / 255)
+    return f'name = "{folder}"', x, labels.astype(np.int64)
+
+
+def write_values(folder, draw, labels):
+    folder.mkdir()
+    x = draw.standard_normal((SAMPLES, FEATURES)).astype(np.float32)
+    y = draw.standard_normal((SAMPLES, VALUES)).astype(np.float32)
+    y = (y > 0).astype(np.float32) if labels else y
+    for part, count in (("train", SAMPLES), ("test", 12)):
+        np.save(folder / f"{part}_x.npy", x[:count])
+        np.save(folder / f"{part}_y.npy", y[:count])
+    files = "".join(f'{key} = "{folder / name}.npy"\n' for key, name in (
+        ("train", "train_x"), ("target", "train_y"), ("test", "test_x"), ("test_target", "test_y")))
+    return files + 'scale = "none"\ntarget_scale = "none"', x, y
+
+
+class Curves:
+    """Runs of the tool beside PyTorch's."""
+
+    def __init__(self, folder):
+        self.folder, self.worst, self.count, self.starts = folder, 0, 0, {}
+
+    def check(self, loss, optimizer, lines, outputs, x, targets):
+        config = self.folder / "net.toml"
+        config.write_text(CONFIG.format(data=lines, outputs=outputs, batch=BATCH, steps=STEPS, loss=toml(loss),
+                                        optimizer=toml(optimizer)))
+        if outputs not in self.starts:
+            out = self.folder / f"start{outputs}"
+            tool.run("train", config, "--quiet", "--set", "train.epochs=0", "--out", out)
+            self.starts[outputs] = weights_of(out / "model.safetensors")
+        tool.run("train", config, "--quiet", "--force", "--threads", 1 + self.count % 2, "--out", self.folder / "run")
+        lines = [json.loads(line) for line in (self.folder / "run" / "metrics.jsonl").read_text().splitlines()]
+        got = np.array([line["loss"] for line in lines if line["event"] == "train"])
+        want = in_torch(self.starts[outputs], loss, optimizer, x, targets)
+        assert len(got) == STEPS, (loss, len(got))
+        off = np.abs(got - want)
+        assert off.max() <= MOST, (f"{toml(loss)}, {toml(optimizer)}: step {off.argmax() + 1} has the loss "
+                                   f"{got[off.argmax()]}, not {want[off.argmax()]}")
+        self.worst, self.count = max(self.worst, off.max()), self.count + 1
+
+
+def main():
+    folder = tool.Folder()
+    draw = np.random.default_rng(5)
+    classes = write_classes(folder / "classes", draw)
+    values = write_values(folder / "values", draw, False)
+    labels = write_values(folder / "labels", draw, True)
+    curves = Curves(folder)
+    for optimizer in OPTIMIZERS:
+        for loss in LOSSES:
+            curves.check(loss, optimizer, classes[0], CLASSES, *classes[1:])
+        for loss in OF_VALUES:
+            lines, *arrays = labels if kind_of(loss) == "binary-cross-entropy" else values
+            outputs = VALUES * len(QUANTILES) if kind_of(loss) == "quantile" else VALUES
+            curves.check(loss, optimizer, lines, outputs, *arrays)
+    folder.close()
+    print(f"{curves.count} curves of {STEPS} steps differ from PyTorch's by at most {curves.worst:.1e}")
+
+
+if __name__ == "__main__":
+    main()
