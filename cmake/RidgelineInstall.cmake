@@ -29,8 +29,9 @@ if(TARGET ridgeline)
   install(FILES README.md LICENSE CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT tool)
 endif()
 
-install(DIRECTORY ridgeline DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev FILES_MATCHING
-        PATTERN "*.h" PATTERN "*.cuh" PATTERN "cli" EXCLUDE)
+# The public headers; the others are nobody's but ours.
+install(FILES ridgeline/ridgeline.h ridgeline/custom_layer.h ridgeline/error.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ridgeline COMPONENT dev)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ridgeline)
 install(EXPORT ridgeline-targets NAMESPACE ridgeline:: DESTINATION ${package_dir} COMPONENT dev)
 configure_package_config_file(cmake/ridgeline-config.cmake.in ridgeline-config.cmake

@@ -12,8 +12,8 @@
 #include "bench/gpu/conv_device.cuh"
 #include "ridgeline/cuda/conv/small_cin.h"
 #include "ridgeline/cuda/conv/wgmma.h"
+#include "ridgeline/cuda/libraries/cudnn.h"
 #include "ridgeline/cuda/plain/conv.h"
-#include "ridgeline/cuda/vendor/cudnn.h"
 
 namespace {
 

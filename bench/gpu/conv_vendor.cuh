@@ -10,7 +10,7 @@
 #include <random>
 
 #include "bench/gpu/conv_device.cuh"
-#include "ridgeline/cuda/vendor/cudnn.h"
+#include "ridgeline/cuda/libraries/cudnn.h"
 
 namespace {
 

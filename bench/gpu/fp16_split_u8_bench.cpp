@@ -1,9 +1,9 @@
-// The products of ridgeline/cuda/mlp_step/fp16_split_u8_products.h, checked against long double and
+// The products of ridgeline/cuda/gemm/fp16_split_u8_products.h, checked against long double and
 // timed.
 //   fp16_split_u8_bench [N IN OUT]   default 3000 784 512
 #include "bench/gpu/byte_operands.h"
 #include "ridgeline/core/half.h"
-#include "ridgeline/cuda/mlp_step/fp16_split_u8_products.h"
+#include "ridgeline/cuda/gemm/fp16_split_u8_products.h"
 
 namespace ridgeline::bench {
 namespace {

@@ -2,28 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <stdexcept>
 #include <string>
 #include <utility>
 
+#include "ridgeline/error.h"
+
 namespace ridgeline {
-
-// What went wrong, as far as the user's next move goes. Each kind has its exit code.
-enum class ErrorKind { usage, data, model, numeric, io, device, comm };
-
-int exit_code(ErrorKind kind);
-const char* name(ErrorKind kind);
-
-// The one exception. The message is one line that names the thing, the place in it, what is wrong
-// and what would help.
-class Error : public std::runtime_error {
- public:
-  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
-  ErrorKind kind() const { return kind_; }
-
- private:
-  ErrorKind kind_;
-};
 
 // throw_error(ErrorKind::data, "{}: bad magic {:#x}", path, magic)
 template <typename... Args>

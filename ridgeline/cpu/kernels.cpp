@@ -3,6 +3,7 @@
 #include <iterator>
 #include <utility>
 
+#include "ridgeline/cpu/custom.h"
 #include "ridgeline/cpu/onednn/kernels.h"
 #include "ridgeline/cpu/reference/kernels.h"
 #include "ridgeline/cpu/simd/kernels.h"
@@ -22,6 +23,7 @@ KernelTable kernels() {
   append(table, simd_kernels());
   append(table, onednn_kernels());
   append(table, onednn_recurrent_kernels());
+  append(table, custom_kernels());
   append(table, reference_kernels());
   return table;
 }

@@ -5,8 +5,8 @@
 
 #include "ridgeline/core/device_sums.h"
 #include "ridgeline/cuda/kernel.h"
+#include "ridgeline/cuda/libraries/nccl.h"
 #include "ridgeline/cuda/narrow_sum.h"
-#include "ridgeline/cuda/vendor/nccl.h"
 
 namespace ridgeline::cuda {
 namespace {
@@ -273,6 +273,16 @@ std::unique_ptr<Step> prepare_wait(const Span& span, const Binding& binding) {
   });
 }
 
+Kernel staged_kernel() {
+  Kernel kernel =
+      cuda_kernel("cuda.all_reduce_start.staged", covers_staged,
+                  [](const Span& span, const Binding& binding) -> std::unique_ptr<Step> {
+                    return std::make_unique<StagedSum>(span.get<AllReduceStart>(0), binding);
+                  });
+  kernel.traits.through_host = true;
+  return kernel;
+}
+
 }  // namespace
 
 KernelTable all_reduce_kernels() {
@@ -280,10 +290,7 @@ KernelTable all_reduce_kernels() {
                       [](const Span& span, const Binding& binding) -> std::unique_ptr<Step> {
                         return std::make_unique<NcclSum>(span.get<AllReduceStart>(0), binding);
                       }),
-          cuda_kernel("cuda.all_reduce_start.staged", covers_staged,
-                      [](const Span& span, const Binding& binding) -> std::unique_ptr<Step> {
-                        return std::make_unique<StagedSum>(span.get<AllReduceStart>(0), binding);
-                      }),
+          staged_kernel(),
           mpi_kernel(),  // measured like the others; unmeasured, what every machine has comes first
           cuda_kernel(
               "cuda.all_reduce_wait.event",

@@ -241,14 +241,14 @@ std::unique_ptr<Step> launch_in_order(const Binding& binding, std::string what, 
   return launch_parts(binding, std::move(what), {std::move(first), std::move(second)});
 }
 
-Kernel in_graph_order(Kernel kernel, bool alone) {
-  kernel.prepare = [alone, covers = kernel.covers, prepare = std::move(kernel.prepare)](
-                       const Span& span, const Binding& binding) {
+Kernel in_graph_order(Kernel kernel) {
+  kernel.prepare = [concurrent = kernel.traits.concurrent, covers = kernel.covers,
+                    prepare = std::move(kernel.prepare)](const Span& span, const Binding& binding) {
     std::unique_ptr<Step> step = prepare(span, binding);
     if (dynamic_cast<PartsStep*>(step.get()) != nullptr) return step;
     CudaRuntime& runtime = cuda_runtime(binding.runtime());
     MemoryUses uses = all_memory();
-    if (!alone && span.size() > 0) {
+    if (concurrent && span.size() > 0) {
       uses = uses_of(span, binding, covers({span.program, span.begin, runtime}));
     }
     return std::unique_ptr<Step>(new PlacedStep(std::move(step), runtime, std::move(uses)));

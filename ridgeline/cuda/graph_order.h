@@ -77,9 +77,8 @@ std::unique_ptr<Step> launch_parts(const Binding& binding, std::string what,
 std::unique_ptr<Step> launch_in_order(const Binding& binding, std::string what, size_t bytes,
                                       StepPart first, StepPart second);
 
-// Returns the kernel with its steps placed in the graph. `alone`: its steps follow everything
-// captured before them and precede everything after; this is for kernels whose work uses memory
-// that the program does not name.
-Kernel in_graph_order(Kernel kernel, bool alone);
+// Returns the kernel with its steps placed in the graph. The steps of a kernel that is not
+// concurrent by its traits follow everything captured before them and precede everything after.
+Kernel in_graph_order(Kernel kernel);
 
 }  // namespace ridgeline::cuda

@@ -8,8 +8,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "ridgeline/cuda/activation.h"
 #include "ridgeline/cuda/error.h"
-#include "ridgeline/cuda/plain/activation.h"
 #include "ridgeline/cuda/runtime.h"
 #include "ridgeline/plan/kernel.h"
 
@@ -118,6 +118,12 @@ Kernel cuda_kernel(std::string name, Cover (*covers)(const Rest&, How),
       [prepare, how](const Span& span, const Binding& binding) {
         return prepare(span, binding, how);
       });
+}
+
+// States of a family of kernels that they may run beside others in a graph.
+inline KernelTable concurrent(KernelTable table) {
+  for (Kernel& kernel : table) kernel.traits.concurrent = true;
+  return table;
 }
 
 // The activations that fused kernels take; the others have kernels of their own (elementwise.h).

@@ -1,7 +1,6 @@
 #include "ridgeline/cuda/kernels.h"
 
-#include <algorithm>
-#include <array>
+#include <utility>
 
 #include "ridgeline/cuda/all_reduce_kernels.h"
 #include "ridgeline/cuda/conv/kernels.h"
@@ -13,6 +12,7 @@
 #include "ridgeline/cuda/mlp_step/int8_split_kernels.h"
 #include "ridgeline/cuda/mlp_step/kernels.h"
 #include "ridgeline/cuda/mlp_train/kernels.h"
+#include "ridgeline/cuda/norm/kernels.h"
 #include "ridgeline/cuda/plain/kernels.h"
 #include "ridgeline/cuda/profile.h"
 #include "ridgeline/cuda/recurrent/kernels.h"
@@ -24,16 +24,6 @@ namespace ridgeline::cuda {
 namespace {
 
 KernelTable exact_cudnn_rnn_kernels() { return cudnn_rnn_kernels(false); }
-
-// Kernels whose work uses only memory that the program names, and their workspace: in a graph they
-// run beside others. The rest run alone.
-constexpr auto kBeside = std::to_array<KernelTable (*)()>(
-    {head_grads_kernels,       conv_kernels,           conv_grads_kernels,    wgmma_conv_kernels,
-     pooled_conv_kernels,      implicit_conv_kernels,  plain_batch_kernels,   gemm_kernels,
-     cublaslt_kernels,         plain_linear_kernels,   unrolled_conv_kernels, plain_conv_kernels,
-     plain_pool_kernels,       norm_kernels,           plain_loss_kernels,    plain_update_kernels,
-     plain_group_norm_kernels, plain_sequence_kernels, plain_text_kernels,    fp32_conv_kernels,
-     fp32_grad_w_kernels,      linear_split_kernels});
 
 }  // namespace
 
@@ -79,9 +69,8 @@ KernelTable kernels() {
                             plain_sequence_kernels,
                             plain_text_kernels,
                             fp32_conv_kernels}) {
-    const bool alone = std::ranges::find(kBeside, family) == kBeside.end();
     for (Kernel& kernel : family()) {
-      table.push_back(with_range(in_graph_order(std::move(kernel), alone)));
+      table.push_back(with_range(in_graph_order(std::move(kernel))));
     }
   }
   return table;

@@ -10,10 +10,10 @@
 #include "ridgeline/cuda/error.h"
 #include "ridgeline/cuda/graph_order.h"
 #include "ridgeline/cuda/info.h"
+#include "ridgeline/cuda/libraries/cublaslt.h"
+#include "ridgeline/cuda/libraries/cudnn.h"
+#include "ridgeline/cuda/libraries/nccl.h"
 #include "ridgeline/cuda/probe.h"
-#include "ridgeline/cuda/vendor/cublaslt.h"
-#include "ridgeline/cuda/vendor/cudnn.h"
-#include "ridgeline/cuda/vendor/nccl.h"
 
 namespace ridgeline::cuda {
 namespace {

@@ -12,7 +12,7 @@
 #include <mutex>
 
 #include "ridgeline/cuda/error.h"
-#include "ridgeline/cuda/shared_library.h"
+#include "ridgeline/cuda/libraries/shared_library.h"
 
 namespace ridgeline::cuda {
 namespace {

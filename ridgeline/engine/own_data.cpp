@@ -304,6 +304,31 @@ data::Split split_own(const Sources& sources, const OwnDataConfig& own,
   return split_samples(set.size(), rule, classes);
 }
 
+data::DataSet prepare(const Config& config, const Sources& sources, const Preparation* known) {
+  const OwnDataConfig& own = *config.data.own;
+  const FieldSet& set = sources.train.set;
+  data::PrepareRules rules = own.rules();
+  rules.target = sources.train.target;
+  const data::Split split = split_own(sources, own, rules);
+  auto preparation = std::make_shared<const Preparation>(
+      known != nullptr ? *known : Preparation::fit(set, split.train, rules));
+  data::DataSet result;
+  const auto make = [&](const FieldSet& from, const std::vector<int64_t>& part, const char* what) {
+    return make_samples(from, *preparation, starts_of(part, preparation->windows()),
+                        fmt::format("{} ({})", own.train, what));
+  };
+  result.train = make(set, split.train, "train");
+  result.test = sources.test ? make(*sources.test, all_of(sources.test->size()), "test")
+                             : make(set, split.test, "test");
+  if (sources.validation) {
+    result.validation = make(*sources.validation, all_of(sources.validation->size()), "validation");
+  } else if (!split.validation.empty()) {
+    result.validation = make(set, split.validation, "validation");
+  }
+  result.preparation = std::move(preparation);
+  return result;
+}
+
 }  // namespace
 
 std::vector<std::string> join_target(FieldSet& set, const std::vector<std::string>& target,
@@ -336,29 +361,13 @@ std::vector<std::string> join_target(FieldSet& set, const std::vector<std::strin
 }
 
 data::DataSet load_own_data(const Config& config, const Preparation* known) {
-  const OwnDataConfig& own = *config.data.own;
-  const Sources sources = open_sources(config);
-  const FieldSet& set = sources.train.set;
-  data::PrepareRules rules = own.rules();
-  rules.target = sources.train.target;
-  const data::Split split = split_own(sources, own, rules);
-  auto preparation = std::make_shared<const Preparation>(
-      known != nullptr ? *known : Preparation::fit(set, split.train, rules));
-  data::DataSet result;
-  const auto make = [&](const FieldSet& from, const std::vector<int64_t>& part, const char* what) {
-    return make_samples(from, *preparation, starts_of(part, preparation->windows()),
-                        fmt::format("{} ({})", own.train, what));
-  };
-  result.train = make(set, split.train, "train");
-  result.test = sources.test ? make(*sources.test, all_of(sources.test->size()), "test")
-                             : make(set, split.test, "test");
-  if (sources.validation) {
-    result.validation = make(*sources.validation, all_of(sources.validation->size()), "validation");
-  } else if (!split.validation.empty()) {
-    result.validation = make(set, split.validation, "validation");
-  }
-  result.preparation = std::move(preparation);
-  return result;
+  return prepare(config, open_sources(config), known);
+}
+
+data::DataSet prepare_own_data(const Config& config, FieldSet train,
+                               std::vector<std::string> target, std::optional<FieldSet> test) {
+  return prepare(config, {{std::move(train), std::move(target)}, std::nullopt, std::move(test)},
+                 nullptr);
 }
 
 FieldSet open_prepared(const fs::path& path, const Preparation& preparation, const Config& config) {

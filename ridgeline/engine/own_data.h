@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,12 @@ std::vector<std::string> join_target(data::FieldSet& set, const std::vector<std:
 // how fields become inputs and targets, and prepares all parts. Pixels alone stay bytes; everything
 // else becomes fp32. `known` is used in the place of what would be learnt.
 data::DataSet load_own_data(const Config& config, const data::Preparation* known = nullptr);
+
+// Prepares fields in memory by the rules of config.data.own, whose file names are not looked at.
+// `target` are fields of `train`; `test` has the same fields, or a part of `train` is taken.
+data::DataSet prepare_own_data(const Config& config, data::FieldSet train,
+                               std::vector<std::string> target,
+                               std::optional<data::FieldSet> test = std::nullopt);
 
 // The fields of a file or folder as a model with this preparation knows them: read as its training
 // data were, and, where the model has one input field, under that field's name.

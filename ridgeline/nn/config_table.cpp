@@ -227,6 +227,18 @@ std::string ConfigTable::choice(const std::string& key, std::optional<std::strin
                         fmt::join(names, ", ")));
 }
 
+std::map<std::string, double> ConfigTable::numbers_left() {
+  std::map<std::string, double> numbers;
+  const toml::node* node = document_->find(path_);
+  if (node == nullptr) return numbers;
+  std::vector<std::string> left;
+  for (const auto& [key, value] : *node->as_table()) {
+    if (std::ranges::find(known_, key.str()) == known_.end()) left.emplace_back(key.str());
+  }
+  for (const std::string& key : left) numbers[key] = number(key, std::nullopt);
+  return numbers;
+}
+
 ConfigTable ConfigTable::table(const std::string& key) {
   if (has(key)) {
     const toml::node& node = *document_->find(path_to(key));

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -70,6 +71,9 @@ class ConfigTable {
     }
     return table[0].second;  // not reached: choice() returns one of the names
   }
+
+  // The keys that were not asked for yet, all of which must be numbers.
+  std::map<std::string, double> numbers_left();
 
   // An absent table reads as an empty one, so that its keys get their defaults.
   ConfigTable table(const std::string& key);

@@ -63,7 +63,7 @@ void fill_as(const Init& init, double width, const Philox& random, std::span<T> 
   if (init.kind == InitKind::zeros || init.kind == InitKind::ones) {
     std::fill(values.begin(), values.end(), init.kind == InitKind::ones ? T{1} : T{0});
   } else if (is_normal(init)) {
-    for (size_t i = 0; i < values.size(); ++i) values[i] = T(width * random.normal(i));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = T(init.mean + width * random.normal(i));
   } else {
     for (size_t i = 0; i < values.size(); ++i) {
       values[i] = T(width * (2.0 * double(random.uniform(i)) - 1.0));

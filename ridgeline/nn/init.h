@@ -30,6 +30,7 @@ struct Init {
   InitKind kind = InitKind::standard;
   double parameter = 0;  // std of normal, bound of uniform
   Distribution distribution = Distribution::uniform;
+  double mean = 0;  // of normal
 
   bool operator==(const Init&) const = default;
 };

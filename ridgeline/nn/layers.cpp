@@ -2,6 +2,7 @@
 
 #include "ridgeline/nn/activation.h"
 #include "ridgeline/nn/conv.h"
+#include "ridgeline/nn/custom.h"
 #include "ridgeline/nn/dropout.h"
 #include "ridgeline/nn/embedding.h"
 #include "ridgeline/nn/flatten.h"
@@ -56,15 +57,18 @@ constexpr LayerType kTypes[] = {
 
 }  // namespace
 
-std::vector<std::string_view> layer_types() {
-  std::vector<std::string_view> names;
-  for (const LayerType& type : kTypes) names.push_back(type.name);
+std::vector<std::string> layer_types() {
+  std::vector<std::string> names;
+  for (const LayerType& type : kTypes) names.emplace_back(type.name);
+  for (std::string& name : added_layer_types()) names.push_back(std::move(name));
   return names;
 }
 
 LayerPtr read_layer(ConfigTable& table) {
-  const std::string name = table.choice("type", std::nullopt, layer_types());
-  LayerPtr layer;
+  const std::vector<std::string> types = layer_types();
+  const std::vector<std::string_view> names(types.begin(), types.end());
+  const std::string name = table.choice("type", std::nullopt, names);
+  LayerPtr layer = read_added_layer(name, table);
   for (const LayerType& type : kTypes) {
     if (type.name == name) layer = type.read(table);
   }

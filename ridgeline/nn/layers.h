@@ -13,6 +13,6 @@ namespace ridgeline::nn {
 // Error(usage) with their place.
 LayerPtr read_layer(ConfigTable& table);
 
-std::vector<std::string_view> layer_types();
+std::vector<std::string> layer_types();
 
 }  // namespace ridgeline::nn

@@ -7,6 +7,7 @@
 #include "ridgeline/ops/all_reduce.h"
 #include "ridgeline/ops/augment.h"
 #include "ridgeline/ops/conv.h"
+#include "ridgeline/ops/custom.h"
 #include "ridgeline/ops/dropout.h"
 #include "ridgeline/ops/gather.h"
 #include "ridgeline/ops/linear.h"
@@ -29,7 +30,7 @@ using Op =
                  GatherAugment, Rnn, RnnGrad, RnnGradX, RnnGradW, Embedding, EmbeddingGrad,
                  SelectTimestep, SelectTimestepGrad, Copy, AllReduceStart, AllReduceWait,
                  OneHotConv1d, OneHotConv1dGradW, ElementwiseLoss, ElementwiseLossGrad, GroupNorm,
-                 GroupNormGrad>;
+                 GroupNormGrad, Custom, CustomGrad>;
 
 const char* name(const Op& op);
 Values reads(const Op& op);   // present values only

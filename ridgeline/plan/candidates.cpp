@@ -43,11 +43,6 @@ std::string padded_too_far(const Program& program, const Cover& cover) {
   return {};
 }
 
-// cuDNN builds, and in part compiles, what it answers for: a tenth of a second to one, each.
-bool is_slow_to_ask(const Kernel& kernel) {
-  return kernel.name.find(".cudnn") != std::string::npos;
-}
-
 // Whether a refusal says nothing about this op.
 bool is_for_others(const Cover& cover) {
   return cover.ops == 0 && (cover.reason.starts_with(kOtherOp) || cover.reason == kOtherDevice);
@@ -69,7 +64,7 @@ std::vector<Candidate> ask_all(const Program& program, const KernelTable& table,
       if (!kernel.covers) continue;
       Candidate candidate{&kernel, position, {}, -1, false};
       std::string why = exclusions[size_t(&kernel - table.data())];
-      if (why.empty() && slow == Slow::where_bare && !bare && is_slow_to_ask(kernel) &&
+      if (why.empty() && slow == Slow::where_bare && !bare && kernel.traits.slow_to_query &&
           std::ranges::find(named, kernel.name) == named.end()) {
         why = "not asked, for a kernel before it serves and none are compared";
       }

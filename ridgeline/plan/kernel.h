@@ -125,6 +125,13 @@ struct Traits {
   // Its steps do what no graph can hold (they wait for the GPU, and call what calls it): a plan
   // ends one graph before them and begins another after.
   bool between_graphs = false;
+  // In a graph it may run beside others, because its work uses only memory that the program names,
+  // and its workspace.
+  bool concurrent = false;
+  // covers() takes a tenth of a second or more, because it builds what it answers for.
+  bool slow_to_query = false;
+  // What it sends to other ranks passes through the host's memory.
+  bool through_host = false;
 };
 
 struct Kernel {

@@ -33,6 +33,7 @@ TEST_P(TableWalk, EveryCpuKernelAgreesWithTheOracle) {
   if (!all_wanted()) return;
   for (const Kernel& kernel : table) {
     if (kernel.target != DeviceKind::cpu || kernel.converts) continue;
+    if (kernel.name.ends_with(".callback")) continue;  // tests/nn/custom_test.cpp
     EXPECT_GT(exercised[kernel.name], 0) << kernel.name << ": no case exercises this kernel";
   }
 }
@@ -157,7 +158,8 @@ TEST(KernelTable, EveryOpHasAReferenceKernelInEveryFloatType) {
         EXPECT_TRUE(covered) << want << " does not cover " << c.name;
       }
     }
-    EXPECT_EQ(kinds.size(), std::variant_size_v<Op>) << "an op without a case";
+    constexpr size_t kOutside = 2;  // layers from outside the library have nobody's reference
+    EXPECT_EQ(kinds.size() + kOutside, std::variant_size_v<Op>) << "an op without a case";
   }
 }
 

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "ridgeline/cuda/kernels.h"
-#include "ridgeline/cuda/vendor/nccl.h"
+#include "ridgeline/cuda/libraries/nccl.h"
 #include "ridgeline/data/batches.h"
 #include "ridgeline/engine/resident_set.h"
 #include "ridgeline/engine/runner.h"

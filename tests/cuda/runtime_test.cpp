@@ -5,8 +5,8 @@
 #include <limits>
 #include <numeric>
 
+#include "ridgeline/cuda/libraries/cublaslt.h"
 #include "ridgeline/cuda/plain/update.h"
-#include "ridgeline/cuda/vendor/cublaslt.h"
 #include "tests/cuda/gpu.h"
 
 namespace ridgeline::test {

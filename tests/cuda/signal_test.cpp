@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ridgeline/cuda/conv1d/kernels.h"
+#include "ridgeline/cuda/norm/kernels.h"
 #include "ridgeline/cuda/plain/kernels.h"
 #include "tests/cuda/gpu.h"
 #include "tests/cuda/signal_cases.h"

@@ -8,9 +8,9 @@
 
 #include "ridgeline/cuda/generate/compile.h"
 #include "ridgeline/cuda/kernels.h"
-#include "ridgeline/cuda/vendor/cublaslt.h"
-#include "ridgeline/cuda/vendor/cudnn.h"
-#include "ridgeline/cuda/vendor/nccl.h"
+#include "ridgeline/cuda/libraries/cublaslt.h"
+#include "ridgeline/cuda/libraries/cudnn.h"
+#include "ridgeline/cuda/libraries/nccl.h"
 #include "tests/cuda/compile_ahead.h"
 #include "tests/cuda/device_self.h"
 #include "tests/cuda/gpu.h"

@@ -89,7 +89,7 @@ TEST(Layers, ReadBackWhatTheyWrite) {
 }
 
 TEST(Layers, RegistryNamesEachLayerAsItNamesItself) {
-  for (const std::string_view type : layer_types()) {
+  for (const std::string& type : layer_types()) {
     std::string more;  // what has no default
     if (type == "linear" || type.starts_with("conv")) more = ", out = 1";
     const bool window =

@@ -122,6 +122,9 @@ struct Rules {
   void operator()(const Copy& op) const;
   void operator()(const OneHotConv1d& op) const;
   void operator()(const OneHotConv1dGradW& op) const;
+  // Layers from outside have no reference to be compared with.
+  void operator()(const Custom&) const {}
+  void operator()(const CustomGrad&) const {}
 
   // A sum of products a[i] b[i] over `count` terms `stride` apart, plus `start`.
   double product(const Value& a, int64_t a0, int64_t a_stride, const Value& b, int64_t b0,

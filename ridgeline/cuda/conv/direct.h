@@ -2,8 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include "ridgeline/cuda/activation.h"
 #include "ridgeline/cuda/conv/source.h"
-#include "ridgeline/cuda/plain/activation.h"
 
 // Convolution, bias, activation and a 2 x 2 max pool in fp32 multiply-adds: image and filters in
 // shared memory, sums of 2 x 4 pixels by a few channels in a thread's registers. Stride 1, no

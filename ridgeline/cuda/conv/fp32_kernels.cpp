@@ -125,7 +125,7 @@ KernelTable fp32_conv_kernels() {
   KernelTable table = kernels_of<kWinograd1d>("winograd1d");
   for (Kernel& kernel : kernels_of<kRegisterTiled>("register_tiled"))
     table.push_back(std::move(kernel));
-  return table;
+  return concurrent(std::move(table));
 }
 
 KernelTable fp32_grad_w_kernels() {
@@ -134,7 +134,7 @@ KernelTable fp32_grad_w_kernels() {
     table.push_back(cuda_kernel(std::string("cuda.conv2d_grad_w.") + kernels.how, covers_grad_w,
                                 prepare_grad_w, kernels));
   }
-  return table;
+  return concurrent(std::move(table));
 }
 
 }  // namespace ridgeline::cuda

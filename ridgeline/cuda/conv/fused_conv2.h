@@ -2,8 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include "ridgeline/cuda/activation.h"
 #include "ridgeline/cuda/conv/source.h"
-#include "ridgeline/cuda/plain/activation.h"
 #include "ridgeline/cuda/plain/mixed_operand.h"
 
 // Two layers of convolution, bias, activation and 2 x 2 max pool in one kernel, on tensor cores: a

@@ -263,10 +263,11 @@ std::unique_ptr<Step> prepare_pool_sparse(const Span& span, const Binding& bindi
 }  // namespace
 
 KernelTable conv_grads_kernels() {
-  return {
-      cuda_kernel("cuda.pool_conv2d_grads.wgmma", covers_grads, prepare_grads, Products::wgmma),
-      cuda_kernel("cuda.pool_conv2d_grads.implicit", covers_grads, prepare_grads, Products::mma),
-      cuda_kernel("cuda.pool_conv2d_grad_w.pool_sparse", covers_pool_sparse, prepare_pool_sparse)};
+  return concurrent(
+      {cuda_kernel("cuda.pool_conv2d_grads.wgmma", covers_grads, prepare_grads, Products::wgmma),
+       cuda_kernel("cuda.pool_conv2d_grads.implicit", covers_grads, prepare_grads, Products::mma),
+       cuda_kernel("cuda.pool_conv2d_grad_w.pool_sparse", covers_pool_sparse,
+                   prepare_pool_sparse)});
 }
 
 }  // namespace ridgeline::cuda

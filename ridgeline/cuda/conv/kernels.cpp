@@ -307,7 +307,7 @@ KernelTable conv_kernels() {
     table.push_back(cuda_kernel(fmt::format("cuda.{}conv2d_pool.direct", prefix), covers_direct,
                                 prepare_direct, gathers));
   }
-  return table;
+  return concurrent(std::move(table));
 }
 
 KernelTable constant_conv_kernels() {

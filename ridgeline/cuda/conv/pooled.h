@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ridgeline/cuda/plain/activation.h"
+#include "ridgeline/cuda/activation.h"
 
 namespace ridgeline::cuda {
 

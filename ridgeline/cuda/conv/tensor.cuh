@@ -17,10 +17,10 @@
 
 #include <cstdint>
 
+#include "ridgeline/cuda/activation.h"
 #include "ridgeline/cuda/conv/nan_max.cuh"
 #include "ridgeline/cuda/device/cluster.cuh"
 #include "ridgeline/cuda/device/mma.cuh"
-#include "ridgeline/cuda/plain/activation.h"
 
 namespace ridgeline::cuda {
 

@@ -43,6 +43,8 @@ std::unique_ptr<Step> prepare(const Binding& binding, const std::string& what,
 
 }  // namespace
 
-KernelTable wgmma_conv_kernels() { return product_kernels("wgmma", {refuse, workspace, prepare}); }
+KernelTable wgmma_conv_kernels() {
+  return concurrent(product_kernels("wgmma", {refuse, workspace, prepare}));
+}
 
 }  // namespace ridgeline::cuda

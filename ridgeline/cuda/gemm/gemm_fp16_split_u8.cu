@@ -1,10 +1,10 @@
-// The products of mlp_step/fp16_split_u8_products.h, with fp16 factors and fp32 results.
+// The products of fp16_split_u8_products.h, with fp16 factors and fp32 results.
 
 #include <algorithm>
 
+#include "ridgeline/cuda/gemm/fp16_split_u8_products.h"
 #include "ridgeline/cuda/gemm/gemm.h"
 #include "ridgeline/cuda/gemm/variants.cuh"
-#include "ridgeline/cuda/mlp_step/fp16_split_u8_products.h"
 
 namespace ridgeline::cuda {
 namespace {

@@ -1,8 +1,8 @@
 #include "ridgeline/cuda/gemm/kernels.h"
 
-#include "ridgeline/cuda/bias_sum.h"
 #include "ridgeline/cuda/gemm/products.h"
 #include "ridgeline/cuda/kernel.h"
+#include "ridgeline/cuda/plain/bias_sum.h"
 #include "ridgeline/cuda/plain/elementwise.h"
 
 namespace ridgeline::cuda {
@@ -205,7 +205,7 @@ KernelTable gemm_kernels() {
                                   }));
     }
   }
-  return table;
+  return concurrent(std::move(table));
 }
 
 }  // namespace ridgeline::cuda

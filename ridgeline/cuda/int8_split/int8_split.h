@@ -6,7 +6,7 @@
 #include <functional>
 #include <type_traits>
 
-#include "ridgeline/cuda/plain/activation.h"
+#include "ridgeline/cuda/activation.h"
 #include "ridgeline/cuda/plain/gather.h"
 #include "ridgeline/cuda/plain/sgd.h"
 #include "ridgeline/cuda/tile/ordered_bits.h"

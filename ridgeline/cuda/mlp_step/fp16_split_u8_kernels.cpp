@@ -1,6 +1,6 @@
 #include "ridgeline/cuda/mlp_step/fp16_split_u8_kernels.h"
 
-#include "ridgeline/cuda/mlp_step/fp16_split_u8_products.h"
+#include "ridgeline/cuda/gemm/fp16_split_u8_products.h"
 #include "ridgeline/cuda/mlp_step/u8_step.h"
 #include "ridgeline/cuda/mlp_step/whole_step.h"
 

@@ -5,7 +5,7 @@
 namespace ridgeline::cuda {
 
 // Whole training steps of nets with one hidden layer over bytes, in tf32 and fp32x3, by fp16 tensor
-// cores (fp16_split_u8_products.h).
+// cores (gemm/fp16_split_u8_products.h).
 KernelTable mlp_fp16_split_u8_kernels();
 
 }  // namespace ridgeline::cuda

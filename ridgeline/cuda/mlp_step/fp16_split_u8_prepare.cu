@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "ridgeline/cuda/device/mbarrier.cuh"
+#include "ridgeline/cuda/gemm/fp16_split_u8_products.h"
 #include "ridgeline/cuda/gemm/launch.h"
-#include "ridgeline/cuda/mlp_step/fp16_split_u8_products.h"
 #include "ridgeline/cuda/tile/power.cuh"
 
 namespace ridgeline::cuda {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "ridgeline/cuda/kernel.h"
-#include "ridgeline/cuda/linear_spans.h"
+#include "ridgeline/cuda/plain/linear_spans.h"
 #include "ridgeline/cuda/tile/head.h"
 #include "ridgeline/plan/mlp_step.h"
 

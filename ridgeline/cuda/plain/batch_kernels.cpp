@@ -184,13 +184,13 @@ std::unique_ptr<Step> prepare_dropout(const Span& span, const Binding& binding) 
 }  // namespace
 
 KernelTable plain_batch_kernels() {
-  return {
-      cuda_kernel("cuda.gather_pair.plain", covers_gather_pair, prepare_gather),
-      cuda_kernel("cuda.gather.plain", covers_gather, prepare_gather),
-      cuda_kernel("cuda.gather_augment.plain", covers_augment, prepare_augment),
-      cuda_kernel("cuda.activation.plain", covers_activation, prepare_activation),
-      cuda_kernel("cuda.activation_grad.plain", covers_activation_grad, prepare_activation_grad),
-      cuda_kernel("cuda.dropout.plain", covers_dropout, prepare_dropout)};
+  return concurrent(
+      {cuda_kernel("cuda.gather_pair.plain", covers_gather_pair, prepare_gather),
+       cuda_kernel("cuda.gather.plain", covers_gather, prepare_gather),
+       cuda_kernel("cuda.gather_augment.plain", covers_augment, prepare_augment),
+       cuda_kernel("cuda.activation.plain", covers_activation, prepare_activation),
+       cuda_kernel("cuda.activation_grad.plain", covers_activation_grad, prepare_activation_grad),
+       cuda_kernel("cuda.dropout.plain", covers_dropout, prepare_dropout)});
 }
 
 }  // namespace ridgeline::cuda

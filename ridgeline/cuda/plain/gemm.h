@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "ridgeline/cuda/plain/activation.h"
+#include "ridgeline/cuda/activation.h"
 #include "ridgeline/cuda/plain/sgd.h"
 
 // Matrix products in shared-memory tiles on the ordinary cores: any architecture, any shape, exact

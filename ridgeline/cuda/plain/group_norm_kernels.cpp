@@ -82,8 +82,8 @@ std::unique_ptr<Step> prepare_grad(const Span& span, const Binding& binding) {
 }  // namespace
 
 KernelTable plain_group_norm_kernels() {
-  return {cuda_kernel("cuda.group_norm.plain", covers_norm, prepare_norm),
-          cuda_kernel("cuda.group_norm_grad.plain", covers_grad, prepare_grad)};
+  return concurrent({cuda_kernel("cuda.group_norm.plain", covers_norm, prepare_norm),
+                     cuda_kernel("cuda.group_norm_grad.plain", covers_grad, prepare_grad)});
 }
 
 }  // namespace ridgeline::cuda

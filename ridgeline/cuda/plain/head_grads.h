@@ -2,7 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "ridgeline/cuda/plain/activation.h"
+#include "ridgeline/cuda/activation.h"
 #include "ridgeline/cuda/plain/mixed_operand.h"
 
 // The end of a classifier, there and back: a last linear layer of few outputs, softmax, loss, and

@@ -125,6 +125,8 @@ std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
 
 }  // namespace
 
-KernelTable head_grads_kernels() { return {cuda_kernel("cuda.head_grads.plain", covers, prepare)}; }
+KernelTable head_grads_kernels() {
+  return concurrent({cuda_kernel("cuda.head_grads.plain", covers, prepare)});
+}
 
 }  // namespace ridgeline::cuda

@@ -14,9 +14,8 @@ KernelTable plain_update_kernels();   // optimizers, global_norm, tick
 KernelTable plain_conv_kernels();     // conv2d and its gradients
 KernelTable unrolled_conv_kernels();  // the same as products of unrolled taps, "cuda.<op>.unrolled"
 KernelTable plain_pool_kernels();     // pools, alone or with an activation
-KernelTable norm_kernels();           // normalisations; of clusters too, "cuda.<op>.cluster"
-KernelTable plain_group_norm_kernels();
-KernelTable plain_text_kernels();  // one-hot convolutions
+KernelTable plain_group_norm_kernels();  // group and RMS normalisation
+KernelTable plain_text_kernels();        // one-hot convolutions
 // Embeddings, a step of a sequence, copies.
 KernelTable plain_sequence_kernels();
 

@@ -1,5 +1,5 @@
-#include "ridgeline/cuda/linear_spans.h"
 #include "ridgeline/cuda/plain/kernels.h"
+#include "ridgeline/cuda/plain/linear_spans.h"
 #include "ridgeline/plan/linear_activation.h"
 
 namespace ridgeline::cuda {
@@ -135,7 +135,7 @@ KernelTable plain_linear_kernels() {
                                   family.prepare, tile));
     }
   }
-  return table;
+  return concurrent(std::move(table));
 }
 
 }  // namespace ridgeline::cuda

@@ -205,7 +205,7 @@ KernelTable plain_loss_kernels() {
   add_kernels<ElementwiseLoss, ElementwiseLossGrad>(table);
   table.push_back(cuda_kernel("cuda.softmax.plain", covers_softmax, prepare_softmax));
   table.push_back(cuda_kernel("cuda.argmax.plain", covers_argmax, prepare_argmax));
-  return table;
+  return concurrent(std::move(table));
 }
 
 }  // namespace ridgeline::cuda

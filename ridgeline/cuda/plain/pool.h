@@ -2,7 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "ridgeline/cuda/plain/activation.h"
+#include "ridgeline/cuda/activation.h"
 #include "ridgeline/cuda/plain/window.h"
 
 // Pools of any geometry, one thread an element; the gradients gather.

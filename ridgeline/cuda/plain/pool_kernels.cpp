@@ -134,14 +134,14 @@ std::unique_ptr<Step> prepare_avg_pool_grad(const Span& span, const Binding& bin
 }  // namespace
 
 KernelTable plain_pool_kernels() {
-  return {
-      cuda_kernel("cuda.activation_pool.plain", covers_activation_pool, prepare_activation_pool),
-      cuda_kernel("cuda.pool_activation_grad.plain", covers_pool_activation_grad,
-                  prepare_pool_activation_grad),
-      cuda_kernel("cuda.max_pool.plain", covers_max_pool, prepare_max_pool),
-      cuda_kernel("cuda.max_pool_grad.plain", covers_max_pool_grad, prepare_max_pool_grad),
-      cuda_kernel("cuda.avg_pool.plain", covers_avg_pool, prepare_avg_pool),
-      cuda_kernel("cuda.avg_pool_grad.plain", covers_avg_pool_grad, prepare_avg_pool_grad)};
+  return concurrent(
+      {cuda_kernel("cuda.activation_pool.plain", covers_activation_pool, prepare_activation_pool),
+       cuda_kernel("cuda.pool_activation_grad.plain", covers_pool_activation_grad,
+                   prepare_pool_activation_grad),
+       cuda_kernel("cuda.max_pool.plain", covers_max_pool, prepare_max_pool),
+       cuda_kernel("cuda.max_pool_grad.plain", covers_max_pool_grad, prepare_max_pool_grad),
+       cuda_kernel("cuda.avg_pool.plain", covers_avg_pool, prepare_avg_pool),
+       cuda_kernel("cuda.avg_pool_grad.plain", covers_avg_pool_grad, prepare_avg_pool_grad)});
 }
 
 }  // namespace ridgeline::cuda

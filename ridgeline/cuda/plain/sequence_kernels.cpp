@@ -111,11 +111,12 @@ std::unique_ptr<Step> prepare_copy(const Span& span, const Binding& binding) {
 }  // namespace
 
 KernelTable plain_sequence_kernels() {
-  return {cuda_kernel("cuda.embedding.plain", covers_embedding, prepare_embedding),
-          cuda_kernel("cuda.embedding_grad.plain", covers_embedding_grad, prepare_embedding_grad),
-          cuda_kernel("cuda.select_timestep.plain", covers_select, prepare_select),
-          cuda_kernel("cuda.select_timestep_grad.plain", covers_select_grad, prepare_select_grad),
-          cuda_kernel("cuda.copy.plain", covers_copy, prepare_copy)};
+  return concurrent(
+      {cuda_kernel("cuda.embedding.plain", covers_embedding, prepare_embedding),
+       cuda_kernel("cuda.embedding_grad.plain", covers_embedding_grad, prepare_embedding_grad),
+       cuda_kernel("cuda.select_timestep.plain", covers_select, prepare_select),
+       cuda_kernel("cuda.select_timestep_grad.plain", covers_select_grad, prepare_select_grad),
+       cuda_kernel("cuda.copy.plain", covers_copy, prepare_copy)});
 }
 
 }  // namespace ridgeline::cuda

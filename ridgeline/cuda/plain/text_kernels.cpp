@@ -68,8 +68,8 @@ std::unique_ptr<Step> prepare_grad(const Span& span, const Binding& binding) {
 }  // namespace
 
 KernelTable plain_text_kernels() {
-  return {cuda_kernel("cuda.one_hot_conv1d.plain", covers_conv, prepare_conv),
-          cuda_kernel("cuda.one_hot_conv1d_grad_w.plain", covers_grad, prepare_grad)};
+  return concurrent({cuda_kernel("cuda.one_hot_conv1d.plain", covers_conv, prepare_conv),
+                     cuda_kernel("cuda.one_hot_conv1d_grad_w.plain", covers_grad, prepare_grad)});
 }
 
 }  // namespace ridgeline::cuda

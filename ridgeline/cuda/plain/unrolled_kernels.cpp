@@ -220,9 +220,9 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding) {
 }  // namespace
 
 KernelTable unrolled_conv_kernels() {
-  return {cuda_kernel("cuda.conv2d.unrolled", covers_conv, prepare_conv),
-          cuda_kernel("cuda.conv2d_grad_x.unrolled", covers_grad_x, prepare_grad_x),
-          cuda_kernel("cuda.conv2d_grad_w.unrolled", covers_grad_w, prepare_grad_w)};
+  return concurrent({cuda_kernel("cuda.conv2d.unrolled", covers_conv, prepare_conv),
+                     cuda_kernel("cuda.conv2d_grad_x.unrolled", covers_grad_x, prepare_grad_x),
+                     cuda_kernel("cuda.conv2d_grad_w.unrolled", covers_grad_w, prepare_grad_w)});
 }
 
 }  // namespace ridgeline::cuda

@@ -3,8 +3,8 @@
 
 #include "ridgeline/cuda/graph_order.h"
 #include "ridgeline/cuda/kernel.h"
-#include "ridgeline/cuda/linear_spans.h"
 #include "ridgeline/cuda/plain/kernels.h"
+#include "ridgeline/cuda/plain/linear_spans.h"
 #include "ridgeline/cuda/plain/update.h"
 
 namespace ridgeline::cuda {
@@ -206,13 +206,13 @@ std::unique_ptr<Step> prepare_tick(const Span& span, const Binding& binding) {
 }  // namespace
 
 KernelTable plain_update_kernels() {
-  return {
-      cuda_kernel("cuda.sgd_updates.plain", covers_run<SgdUpdate>, prepare_updates<SgdUpdate>),
-      cuda_kernel("cuda.sgd_update.plain", covers_one<SgdUpdate>, prepare_updates<SgdUpdate>),
-      cuda_kernel("cuda.adam_updates.plain", covers_run<AdamUpdate>, prepare_updates<AdamUpdate>),
-      cuda_kernel("cuda.adam_update.plain", covers_one<AdamUpdate>, prepare_updates<AdamUpdate>),
-      cuda_kernel("cuda.global_norm.plain", covers_norm, prepare_norm),
-      cuda_kernel("cuda.tick.plain", covers_tick, prepare_tick)};
+  return concurrent(
+      {cuda_kernel("cuda.sgd_updates.plain", covers_run<SgdUpdate>, prepare_updates<SgdUpdate>),
+       cuda_kernel("cuda.sgd_update.plain", covers_one<SgdUpdate>, prepare_updates<SgdUpdate>),
+       cuda_kernel("cuda.adam_updates.plain", covers_run<AdamUpdate>, prepare_updates<AdamUpdate>),
+       cuda_kernel("cuda.adam_update.plain", covers_one<AdamUpdate>, prepare_updates<AdamUpdate>),
+       cuda_kernel("cuda.global_norm.plain", covers_norm, prepare_norm),
+       cuda_kernel("cuda.tick.plain", covers_tick, prepare_tick)});
 }
 
 }  // namespace ridgeline::cuda

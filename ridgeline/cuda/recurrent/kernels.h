@@ -14,5 +14,10 @@ KernelTable rnn_stack_kernels();
 KernelTable rnn_loop_kernels();
 // "cuda.rnn_grad_x.<how>" and "cuda.rnn_grad_w.<how>": the large products after the loop.
 KernelTable rnn_product_kernels();
+// "cuda.rnn.cudnn.<algorithm>": a recurrent layer for inference; "cuda.rnn_training.cudnn.<...>":
+// its forward and backward ops where they stand side by side. With `halves` those of bf16 and fp16,
+// "cudnn_half", which round the product with x before they add the one with h: peers to measure
+// with, not for plans.
+KernelTable cudnn_rnn_kernels(bool halves);
 
 }  // namespace ridgeline::cuda

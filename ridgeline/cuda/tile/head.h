@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "ridgeline/cuda/plain/activation.h"
+#include "ridgeline/cuda/activation.h"
 #include "ridgeline/cuda/plain/sgd.h"
 #include "ridgeline/cuda/tile/ordered_bits.h"
 

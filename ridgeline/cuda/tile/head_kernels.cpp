@@ -1,7 +1,7 @@
 #include "ridgeline/cuda/tile/head_kernels.h"
 
 #include "ridgeline/core/buffer.h"
-#include "ridgeline/cuda/linear_spans.h"
+#include "ridgeline/cuda/plain/linear_spans.h"
 #include "ridgeline/cuda/tile/product.h"
 
 namespace ridgeline::cuda {

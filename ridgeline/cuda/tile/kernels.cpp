@@ -1,6 +1,6 @@
 #include "ridgeline/cuda/tile/kernels.h"
 
-#include "ridgeline/cuda/linear_spans.h"
+#include "ridgeline/cuda/plain/linear_spans.h"
 #include "ridgeline/cuda/tile/product.h"
 #include "ridgeline/plan/linear_activation.h"
 

@@ -1,4 +1,4 @@
-#include "ridgeline/cuda/linear_spans.h"
+#include "ridgeline/cuda/plain/linear_spans.h"
 #include "ridgeline/cuda/tile/kernels.h"
 #include "ridgeline/cuda/tile/linear_split.h"
 #include "ridgeline/plan/linear_activation.h"
@@ -43,8 +43,9 @@ std::unique_ptr<Step> prepare_split(const Span& span, const Binding& binding) {
 }  // namespace
 
 KernelTable linear_split_kernels() {
-  return {cuda_kernel("cuda.linear_activation.split", covers_split_activation, prepare_split),
-          cuda_kernel("cuda.linear.split", covers_split, prepare_split)};
+  return concurrent(
+      {cuda_kernel("cuda.linear_activation.split", covers_split_activation, prepare_split),
+       cuda_kernel("cuda.linear.split", covers_split, prepare_split)});
 }
 
 }  // namespace ridgeline::cuda

@@ -5,11 +5,11 @@
 
 #include <vector>
 
+#include "ridgeline/cuda/libraries/conv_plans.h"
 #include "ridgeline/cuda/plain/bind_mixed_operand.h"
 #include "ridgeline/cuda/plain/conv.h"
 #include "ridgeline/cuda/plain/geometry.h"
 #include "ridgeline/cuda/plain/transpose.h"
-#include "ridgeline/cuda/vendor/conv_plans.h"
 
 namespace ridgeline::cuda {
 namespace {
@@ -219,6 +219,7 @@ KernelTable cudnn_kernels() {
     for (int proposal = 0; proposal < kProposals; ++proposal) {
       table.push_back(cuda_kernel(fmt::format("cuda.{}.cudnn.{}", family.name, proposal),
                                   family.covers, family.prepare, proposal));
+      table.back().traits.slow_to_query = true;  // cuDNN builds, and in part compiles, its answers
     }
   }
   return table;

@@ -12,10 +12,4 @@ KernelTable cublaslt_kernels();
 // found no headers of it.
 KernelTable cudnn_kernels();
 
-// "cuda.rnn.cudnn.<algorithm>": a recurrent layer for inference; "cuda.rnn_training.cudnn.<...>":
-// its forward and backward ops where they stand side by side. With `halves` those of bf16 and fp16,
-// "cudnn_half", which round the product with x before they add the one with h: peers to measure
-// with, not for plans.
-KernelTable cudnn_rnn_kernels(bool halves);
-
 }  // namespace ridgeline::cuda

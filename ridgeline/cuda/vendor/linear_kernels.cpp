@@ -1,5 +1,5 @@
-#include "ridgeline/cuda/bias_sum.h"
 #include "ridgeline/cuda/kernel.h"
+#include "ridgeline/cuda/plain/bias_sum.h"
 #include "ridgeline/cuda/plain/elementwise.h"
 #include "ridgeline/cuda/vendor/kernels.h"
 #include "ridgeline/cuda/vendor/product.h"
@@ -259,7 +259,7 @@ KernelTable cublaslt_kernels() {
                                   family.covers, family.prepare, proposal));
     }
   }
-  return table;
+  return concurrent(std::move(table));
 }
 
 }  // namespace ridgeline::cuda

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "ridgeline/core/precision.h"
-#include "ridgeline/cuda/vendor/cublaslt_api.h"
+#include "ridgeline/cuda/libraries/cublaslt_api.h"
 
 namespace ridgeline::cuda {
 

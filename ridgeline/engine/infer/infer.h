@@ -7,21 +7,11 @@
 
 #include "ridgeline/core/communicator.h"
 #include "ridgeline/engine/model_io.h"
+#include "ridgeline/engine/stream/result_format.h"
 #include "ridgeline/engine/stream/samples.h"
 #include "ridgeline/engine/stream/times.h"
 
 namespace ridgeline::engine {
-
-// automatic: by the output's ending, else csv
-enum class InferFormat { automatic, csv, json, npy };
-
-enum class OutputKind {
-  automatic,      // values of a regressor, else probabilities
-  probabilities,  // of each class, beside the label; of a model trained with mse, its outputs
-  logits,         // what the last layer gives, before any softmax
-  labels,         // alone
-  values,         // in the units of the data
-};
 
 struct InferOptions {
   // run.device may name several: "cuda:all", "cuda:0,1", "cpu,cpu"; each gets a plan of its own.
@@ -54,10 +44,6 @@ struct InferReport {
 
   std::string to_json() const;
 };
-
-// Return whether a file that begins so is an output of infer(), or a rank's own part of one.
-bool is_infer_output(std::string_view head);
-bool is_infer_part(std::string_view head);
 
 // Writes labels and probabilities of every sample of `input`: an IDX file of bytes, raw bytes
 // sample after sample, or texts (CSV, lines, JSON lines) for a model of characters; plain or gzip,

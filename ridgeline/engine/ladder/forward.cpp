@@ -3,8 +3,8 @@
 #include <functional>
 
 #include "ridgeline/engine/clock.h"
-#include "ridgeline/engine/infer/predict.h"
 #include "ridgeline/engine/ladder/rung.h"
+#include "ridgeline/engine/predict.h"
 #include "ridgeline/engine/resident_set.h"
 
 namespace ridgeline::engine {

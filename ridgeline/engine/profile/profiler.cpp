@@ -91,21 +91,19 @@ class Profiler {
       } else {
         kernel.work.flops = prof::span_flops(program, choice.begin, choice.end);
         kernel.work.bytes = prof::span_bytes(program, choice.begin, choice.end);
-        add_travel(program, kernel);
+        add_travel(program, choice.kernel->traits.through_host, kernel);
       }
       profile_.kernels.push_back(std::move(kernel));
     }
   }
 
-  // Adds what a kernel sends to other ranks. On a GPU, everything but NVIDIA's library sends
-  // through the host.
-  void add_travel(const Program& program, KernelProfile& kernel) const {
+  // Adds what a kernel sends to other ranks.
+  void add_travel(const Program& program, bool through_host, KernelProfile& kernel) const {
     for (size_t i = kernel.begin; i < kernel.end; ++i) {
       const auto* start = std::get_if<AllReduceStart>(&program.ops[i]);
       if (start == nullptr || ranks_ == nullptr) continue;
       kernel.work.network_bytes += start->network_bytes();
-      if (gpu_ && kernel.name.ends_with(".staged"))
-        kernel.work.host_bytes += 2 * size_of(start->grads);
+      if (through_host) kernel.work.host_bytes += 2 * size_of(start->grads);
     }
   }
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "ridgeline/engine/infer/predict.h"
+#include "ridgeline/engine/predict.h"
 #include "ridgeline/engine/train/trainer.h"
 #include "ridgeline/prof/page.h"
 

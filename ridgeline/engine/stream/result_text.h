@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "ridgeline/data/prepare/target.h"
-#include "ridgeline/engine/infer/infer.h"
 #include "ridgeline/engine/stream/chunk.h"
+#include "ridgeline/engine/stream/result_format.h"
 
 namespace ridgeline::engine {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "ridgeline/engine/infer/predict.h"
 #include "ridgeline/engine/own_data.h"
+#include "ridgeline/engine/predict.h"
 
 namespace ridgeline::engine {
 namespace {

@@ -9,10 +9,10 @@
 #include <optional>
 #include <thread>
 
-#include "ridgeline/engine/infer/infer.h"
 #include "ridgeline/engine/stream/chunk.h"
 #include "ridgeline/engine/stream/event.h"
 #include "ridgeline/engine/stream/output.h"
+#include "ridgeline/engine/stream/result_format.h"
 #include "ridgeline/engine/stream/result_text.h"
 
 namespace ridgeline::engine {

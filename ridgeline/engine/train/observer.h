@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -56,7 +58,23 @@ class TrainObserver {
   virtual void logged(const TrainPoint&) {}
   virtual void evaluated(const EvalPoint&, Trainer&) {}
   virtual void did(const HostSpan&) {}
+  // Asked after each point that was logged. The run ends in order when any observer wants it to.
+  virtual bool wants_to_stop() const { return false; }
   virtual void finished(const TrainReport&, Trainer&) {}
 };
+
+// Pages about a run are made by engine/report.
+
+// report.html of a run, written to `folder` when it ends: curves, confusions, roofline, timeline,
+// plan, environment; trace.json beside it. Throws io at once when the folder cannot be made. The
+// curves of a resumed run begin with what `metrics` (metrics.jsonl, or "") holds of it.
+std::unique_ptr<TrainObserver> report_observer(const std::filesystem::path& folder,
+                                               const std::filesystem::path& metrics);
+
+// For the other ranks of such a run: they take part in the profile that the page shows.
+std::unique_ptr<TrainObserver> report_helper();
+
+// The run's timeline as trace-event JSON, written when it ends.
+std::unique_ptr<TrainObserver> trace_observer(const std::filesystem::path& file);
 
 }  // namespace ridgeline::engine

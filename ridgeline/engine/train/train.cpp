@@ -246,6 +246,9 @@ TrainReport TrainRun::run() {
   while (trainer_->step() < end_ && report_.stopped_by == 0 && !out_of_patience()) {
     if (trainer_->step() % per_epoch == 0) epoch_ = {};
     advance();
+    for (const auto& observer : observers_) {
+      if (ranks_ == nullptr && observer->wants_to_stop()) end_ = trainer_->step();
+    }
     const int64_t step = trainer_->step(), epoch = step / per_epoch;
     const bool last = step == end_;
     const bool scheduled = step % per_epoch == 0 && epoch % config_.train.eval_every == 0;

@@ -13,6 +13,7 @@
 #include "ridgeline/engine/mpi_info.h"
 #include "ridgeline/engine/progress.h"
 #include "ridgeline/engine/train/kernel_names.h"
+#include "ridgeline/engine/train/observer.h"
 #include "ridgeline/prof/limit.h"
 #include "ridgeline/prof/network.h"
 
@@ -29,6 +30,7 @@ struct TrainOptions {
   std::filesystem::path report;  // folder for report.html; empty: none
   Progress::Style progress = Progress::Style::automatic;
   std::shared_ptr<const data::DataSet> set;  // already loaded; else by config.data.name
+  std::shared_ptr<TrainObserver> observer;   // one more, of the caller
   // All of them call train() with the same config; the root writes files and messages. Null: one
   // rank.
   Communicator* ranks = nullptr;

@@ -70,7 +70,7 @@ class TrainRun {
   void save();
   void show();
   void finish();
-  void watch(std::unique_ptr<TrainObserver> observer) { observers_.push_back(std::move(observer)); }
+  void watch(std::shared_ptr<TrainObserver> observer) { observers_.push_back(std::move(observer)); }
   // Reports to the observers what has just taken `clock`'s seconds.
   void report_span(const char* what, const Clock& clock, int64_t steps = 0);
   CheckpointInfo share_info(CheckpointInfo info);
@@ -91,7 +91,7 @@ class TrainRun {
   const Clock since_start_;
   Progress progress_;
   std::unique_ptr<RunFolder> folder_;
-  std::vector<std::unique_ptr<TrainObserver>> observers_;
+  std::vector<std::shared_ptr<TrainObserver>> observers_;
   std::vector<HostSpan> spans_;  // of a rank that is not the root
   double blocked_before_ = 0;
   std::unique_ptr<Machine> machine_;

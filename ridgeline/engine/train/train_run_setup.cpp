@@ -6,7 +6,6 @@
 #include "ridgeline/engine/load_data.h"
 #include "ridgeline/engine/own_data.h"
 #include "ridgeline/engine/ranks.h"
-#include "ridgeline/engine/report/page.h"
 #include "ridgeline/engine/train/fine_tune.h"
 #include "ridgeline/engine/train/metrics.h"
 #include "ridgeline/engine/train/train_run.h"
@@ -93,6 +92,7 @@ TrainRun::TrainRun(const Config& given, const TrainOptions& options)
     watch(root ? report_observer(options.report, folder_ ? folder_->metrics() : "")
                : report_helper());
   }
+  if (options.observer) watch(options.observer);
   RunConfig run = config.run;
   run.quiet = options.progress == Progress::Style::none;
   machine_ = std::make_unique<Machine>(run, ranks_);

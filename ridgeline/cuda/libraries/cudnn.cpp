@@ -1,11 +1,11 @@
-#include "ridgeline/cuda/vendor/cudnn.h"
+#include "ridgeline/cuda/libraries/cudnn.h"
 
 #include <fmt/format.h>
 
 #include "ridgeline/core/error.h"
-#include "ridgeline/cuda/shared_library.h"
-#include "ridgeline/cuda/vendor/conv_plans.h"
-#include "ridgeline/cuda/vendor/cudnn_api.h"
+#include "ridgeline/cuda/libraries/conv_plans.h"
+#include "ridgeline/cuda/libraries/cudnn_api.h"
+#include "ridgeline/cuda/libraries/shared_library.h"
 
 namespace ridgeline::cuda {
 

@@ -4,8 +4,8 @@
 
 #include <cstdint>
 
+#include "ridgeline/cuda/activation.h"
 #include "ridgeline/cuda/gemm/problem.h"
-#include "ridgeline/cuda/plain/activation.h"
 #include "ridgeline/cuda/plain/gather.h"
 #include "ridgeline/cuda/plain/sgd.h"
 

@@ -1,4 +1,4 @@
-#include "ridgeline/cuda/linear_spans.h"
+#include "ridgeline/cuda/plain/linear_spans.h"
 
 namespace ridgeline::cuda {
 namespace {

@@ -1,9 +1,9 @@
-#include "ridgeline/cuda/vendor/cublaslt.h"
+#include "ridgeline/cuda/libraries/cublaslt.h"
 
 #include <fmt/format.h>
 
-#include "ridgeline/cuda/shared_library.h"
-#include "ridgeline/cuda/vendor/cublaslt_api.h"
+#include "ridgeline/cuda/libraries/cublaslt_api.h"
+#include "ridgeline/cuda/libraries/shared_library.h"
 
 namespace ridgeline::cuda {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "ridgeline/core/precision.h"
-#include "ridgeline/cuda/vendor/cudnn_api.h"
+#include "ridgeline/cuda/libraries/cudnn_api.h"
 #include "ridgeline/ops/recurrent.h"
 
 #ifdef RIDGELINE_HAVE_CUDNN

@@ -1,10 +1,10 @@
-#include "ridgeline/cuda/vendor/nccl.h"
+#include "ridgeline/cuda/libraries/nccl.h"
 
 #include <mutex>
 #include <set>
 
 #include "ridgeline/cuda/error.h"
-#include "ridgeline/cuda/shared_library.h"
+#include "ridgeline/cuda/libraries/shared_library.h"
 
 #if __has_include(<nccl.h>)
 #include <nccl.h>

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "ridgeline/core/dtype.h"
-#include "ridgeline/cuda/vendor/cudnn.h"
+#include "ridgeline/cuda/libraries/cudnn.h"
 #include "ridgeline/ops/conv.h"
 
 namespace ridgeline::cuda {

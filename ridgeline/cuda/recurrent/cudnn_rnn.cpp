@@ -1,6 +1,6 @@
 #ifdef RIDGELINE_HAVE_CUDNN
 
-#include "ridgeline/cuda/vendor/cudnn_rnn.h"
+#include "ridgeline/cuda/recurrent/cudnn_rnn.h"
 
 #include <fmt/format.h>
 

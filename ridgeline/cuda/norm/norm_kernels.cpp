@@ -1,8 +1,8 @@
 #include "ridgeline/cuda/kernel.h"
 #include "ridgeline/cuda/norm/batch_cluster.h"
+#include "ridgeline/cuda/norm/kernels.h"
 #include "ridgeline/cuda/norm/layer_cluster.h"
 #include "ridgeline/cuda/plain/bind_mixed_operand.h"
-#include "ridgeline/cuda/plain/kernels.h"
 #include "ridgeline/cuda/plain/norm.h"
 
 namespace ridgeline::cuda {
@@ -211,7 +211,7 @@ KernelTable norm_kernels() {
   }
   table.push_back(cuda_kernel("cuda.batch_norm_infer.plain", covers_batch_norm_infer,
                               prepare_batch_norm_infer));
-  return table;
+  return concurrent(std::move(table));
 }
 
 }  // namespace ridgeline::cuda

@@ -2,7 +2,7 @@
 
 #include <cublasLt.h>
 
-#include "ridgeline/cuda/vendor/cublaslt.h"
+#include "ridgeline/cuda/libraries/cublaslt.h"
 
 namespace ridgeline::cuda {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ridgeline/cuda/vendor/cudnn.h"
+#include "ridgeline/cuda/libraries/cudnn.h"
 
 #ifdef RIDGELINE_HAVE_CUDNN
 #include <cudnn.h>

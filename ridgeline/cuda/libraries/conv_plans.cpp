@@ -1,4 +1,4 @@
-#include "ridgeline/cuda/vendor/conv_plans.h"
+#include "ridgeline/cuda/libraries/conv_plans.h"
 
 #ifdef RIDGELINE_HAVE_CUDNN
 
@@ -8,7 +8,7 @@
 #include <array>
 
 #include "ridgeline/core/error.h"
-#include "ridgeline/cuda/vendor/cudnn_api.h"
+#include "ridgeline/cuda/libraries/cudnn_api.h"
 
 namespace ridgeline::cuda {
 namespace {

@@ -1,10 +1,10 @@
 #include "ridgeline/cuda/kernel.h"
-#include "ridgeline/cuda/vendor/kernels.h"
+#include "ridgeline/cuda/recurrent/kernels.h"
 
 #ifdef RIDGELINE_HAVE_CUDNN
 
+#include "ridgeline/cuda/recurrent/cudnn_rnn.h"
 #include "ridgeline/cuda/recurrent/operands.h"
-#include "ridgeline/cuda/vendor/cudnn_rnn.h"
 
 namespace ridgeline::cuda {
 namespace {
@@ -234,6 +234,7 @@ KernelTable cudnn_rnn_kernels(bool halves) {
     table.push_back(cuda_kernel(fmt::format("cuda.rnn_training.{}", way.name), covers_training,
                                 prepare_training, way));
   }
+  for (Kernel& kernel : table) kernel.traits.slow_to_query = true;  // cuDNN builds its answers
   return table;
 }
 

@@ -1,4 +1,4 @@
-#include "ridgeline/engine/infer/predict.h"
+#include "ridgeline/engine/predict.h"
 
 #include <numeric>
 

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "ridgeline/engine/config.h"
+#include "ridgeline/ridgeline.h"
+
+namespace ridgeline {
+
+// Gives the library the parsed form of a public config.
+struct ConfigAccess {
+  // `more` are applied after the config's own settings, as with --set.
+  static engine::Config parse(const Config& config, const std::vector<std::string>& more = {});
+  // Whether the config, or a set() of it, names this key.
+  static bool names(const Config& config, const std::string& key);
+};
+
+}  // namespace ridgeline

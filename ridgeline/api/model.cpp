@@ -1,0 +1,169 @@
+#include "ridgeline/api/model.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ridgeline/api/array.h"
+#include "ridgeline/core/file.h"
+#include "ridgeline/core/text.h"
+#include "ridgeline/engine/own_data.h"
+
+namespace ridgeline {
+namespace {
+
+using engine::Answer;
+
+// What a model's preparation knows as fields, out of one array: its only field, or a column for
+// each of several.
+data::FieldSet fields_of(const Tensor& samples, const data::Preparation& preparation) {
+  data::FieldSet set("the array");
+  const auto& features = preparation.features();
+  if (features.size() == 1) {
+    Tensor values = samples;
+    // [samples, 1] is one number a sample as well.
+    const auto* number = std::get_if<data::NumberFeature>(&features.front());
+    if (number != nullptr && number->shape.rank() == 0 && values.numel() == values.shape[0]) {
+      values.shape = {values.shape[0]};
+    }
+    set.add(data::borrowed_field(data::field_of(features.front()), values));
+    return set;
+  }
+  const auto columns = int64_t(features.size());
+  if (samples.shape.rank() != 2 || samples.shape[1] != columns) {
+    throw_error(ErrorKind::usage, "the model takes {}, so give an array [samples, {}], not {}",
+                counted(columns, "column"), columns, to_string(samples.shape));
+  }
+  for (int64_t c = 0; c < columns; ++c) {
+    HostTensor column(samples.dtype, {samples.shape[0]});
+    const size_t size = size_of(samples.dtype);
+    const auto* from = static_cast<const std::byte*>(samples.data) + size_t(c) * size;
+    auto* to = static_cast<std::byte*>(column.view().data);
+    for (int64_t i = 0; i < samples.shape[0]; ++i) {
+      std::memcpy(to + size_t(i) * size, from + size_t(i * columns) * size, size);
+    }
+    set.add(data::number_field(data::field_of(features[size_t(c)]), std::move(column)));
+  }
+  return set;
+}
+
+// Calls answer(count) after each part of the samples was computed.
+template <typename F>
+void run_in_parts(Model::State& state, engine::Predictor& predictor, const Array& array, F answer) {
+  const Tensor samples = api::tensor_of(array, "predict");
+  const int64_t count = samples.shape[0], batch = state.batch;
+  const auto& preparation = state.loaded.preparation;
+  data::FieldSet set;
+  if (preparation) {
+    set = fields_of(samples, *preparation);
+  } else if (samples.dtype != DType::uint8 ||
+             samples.numel() != count * state.loaded.model.input().numel()) {
+    throw_error(ErrorKind::usage, "predict: the model takes samples of uint8 {}, not {} {}",
+                to_string(state.loaded.model.input()), name(samples.dtype),
+                to_string(samples.shape.drop_front()));
+  }
+  const size_t sample_bytes = samples.bytes() / size_t(count);
+  std::vector<uint8_t> prepared;
+  for (int64_t first = 0; first < count; first += batch) {
+    const int64_t part = std::min(batch, count - first);
+    std::span<const uint8_t> bytes;
+    if (preparation) {
+      prepared.clear();
+      engine::append_inputs(set, *preparation, first, first + part, prepared);
+      bytes = prepared;
+    } else {
+      bytes = {samples.as<const uint8_t>() + size_t(first) * sample_bytes,
+               size_t(part) * sample_bytes};
+    }
+    predictor.load(bytes);
+    predictor.compute();
+    answer(part);
+  }
+}
+
+}  // namespace
+
+engine::Predictor& Model::State::predictor(Answer answer) {
+  auto& made = answer == Answer::labels ? labels : outputs;
+  if (made) return *made;
+  if (!machine) machine = std::make_unique<engine::Machine>(loaded.config.run);
+  const DType inputs = loaded.preparation ? engine::input_dtype(*loaded.preparation) : DType::uint8;
+  made = std::make_unique<engine::Predictor>(*machine, loaded.config, loaded.model, loaded.scaling,
+                                             loaded.classes, batch, nullptr, answer, inputs);
+  return *made;
+}
+
+Model Model::load(const std::filesystem::path& path, const DeviceOptions& options) {
+  engine::ModelOptions model;
+  model.run.device = options.device;
+  model.run.threads = options.threads;
+  model.run.tune = options.tune;
+  model.run.quiet = true;
+  return ModelAccess::make(engine::load_model(path, model), options);
+}
+
+void Model::save(const std::filesystem::path& file) const {
+  const engine::LoadedModel& model = state_->loaded;
+  const auto* preparation = model.preparation ? &*model.preparation : nullptr;
+  const std::scoped_lock lock(state_->mutex);
+  write_file_atomic(
+      file, nn::to_safetensors(nn::model_tensors(model.model),
+                               engine::describe_model(model.model, model.config, model.scaling,
+                                                      model.classes, model.symbols, preparation)));
+}
+
+std::vector<int64_t> Model::input_shape() const {
+  const engine::LoadedModel& model = state_->loaded;
+  Shape shape = model.model.input();
+  if (const auto& preparation = model.preparation) {
+    const auto& features = preparation->features();
+    if (features.size() > 1) {
+      shape = {int64_t(features.size())};
+    } else if (const auto* number = std::get_if<data::NumberFeature>(&features.front())) {
+      shape = number->shape;
+    }
+  }
+  return {shape.dims().begin(), shape.dims().end()};
+}
+
+int64_t Model::outputs() const { return state_->loaded.model.output().numel(); }
+
+std::vector<std::string> Model::classes() const {
+  const engine::LoadedModel& model = state_->loaded;
+  if (model.preparation && model.preparation->target()) return model.preparation->target()->classes;
+  std::vector<std::string> names;
+  for (int i = 0; i < model.classes; ++i) names.push_back(fmt::format("{}", i));
+  return names;
+}
+
+std::vector<float> Model::predict(const Array& samples) {
+  const std::scoped_lock lock(state_->mutex);
+  engine::Predictor& predictor = state_->predictor(Answer::outputs);
+  const auto& preparation = state_->loaded.preparation;
+  const auto width = size_t(outputs());
+  std::vector<float> all;
+  run_in_parts(*state_, predictor, samples, [&](int64_t count) {
+    std::vector<double> values = predictor.outputs();
+    values.resize(size_t(count) * width);
+    if (preparation && preparation->target()->kind == data::TargetKind::values) {
+      preparation->target()->restore(values);
+    }
+    for (const double value : values) all.push_back(float(value));
+  });
+  return all;
+}
+
+std::vector<int32_t> Model::predict_classes(const Array& samples) {
+  const std::scoped_lock lock(state_->mutex);
+  if (state_->loaded.classes == 0) {
+    throw_error(ErrorKind::usage, "predict_classes: the model gives values; use predict()");
+  }
+  engine::Predictor& predictor = state_->predictor(Answer::labels);
+  std::vector<int32_t> all;
+  run_in_parts(*state_, predictor, samples, [&](int64_t count) {
+    const std::vector<int32_t> labels = predictor.labels();
+    all.insert(all.end(), labels.begin(), labels.begin() + ptrdiff_t(count));
+  });
+  return all;
+}
+
+}  // namespace ridgeline

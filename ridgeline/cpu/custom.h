@@ -1,0 +1,10 @@
+#pragma once
+
+#include "ridgeline/plan/kernel.h"
+
+namespace ridgeline::cpu {
+
+// Layers from outside the library, which compute a whole batch in fp32 in one call.
+KernelTable custom_kernels();
+
+}  // namespace ridgeline::cpu

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "ridgeline/plan/kernel.h"
+
+namespace ridgeline::cuda {
+
+// Normalisations and their gradients: "cuda.<op>.cluster" by a cluster of blocks, which keep what
+// they normalise in shared memory, and "cuda.<op>.plain".
+KernelTable norm_kernels();
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,185 @@
+#pragma once
+
+// Ridgeline's public interface: train small networks, keep them in files, predict. docs/library.md
+// explains it with examples. Everything else under ridgeline/ is internal and may change.
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "ridgeline/custom_layer.h"
+#include "ridgeline/error.h"
+
+#define RIDGELINE_VERSION_MAJOR 0
+#define RIDGELINE_VERSION_MINOR 2
+#define RIDGELINE_VERSION_PATCH 0
+
+namespace ridgeline {
+
+std::string version();  // "0.2.0", of the library that is linked
+
+// ---------------------------------------------------------------------------------------- arrays
+
+enum class ArrayType { uint8, int32, int64, float32, float64 };
+
+// A view of numbers in row-major order, [samples, ...]. It owns nothing: the memory must outlive
+// the call that it is given to.
+struct Array {
+  const void* data = nullptr;
+  ArrayType type = ArrayType::float32;
+  std::vector<int64_t> shape;
+
+  Array() = default;
+  Array(std::span<const uint8_t> values, std::vector<int64_t> shape);
+  Array(std::span<const int32_t> values, std::vector<int64_t> shape);
+  Array(std::span<const int64_t> values, std::vector<int64_t> shape);
+  Array(std::span<const float> values, std::vector<int64_t> shape);
+  Array(std::span<const double> values, std::vector<int64_t> shape);
+};
+
+// Samples and what a model learns to say about them. Integer targets [samples] are classes; floats,
+// [samples] or [samples, outputs], are values.
+struct Samples {
+  Array inputs;
+  Array targets;
+};
+
+// ---------------------------------------------------------------------------------------- config
+
+// A value of a config: a number, a text, a truth value or a list of numbers.
+using Setting = std::variant<bool, int64_t, double, std::string, std::vector<double>>;
+
+// A named setting: {"out", 128}, {"lr", 0.01}, {"type", "adam"}.
+struct NamedSetting {
+  std::string name;
+  Setting value;
+
+  NamedSetting(std::string key, bool v) : name(std::move(key)), value(v) {}
+  NamedSetting(std::string key, int v) : name(std::move(key)), value(int64_t{v}) {}
+  NamedSetting(std::string key, int64_t v) : name(std::move(key)), value(v) {}
+  NamedSetting(std::string key, double v) : name(std::move(key)), value(v) {}
+  NamedSetting(std::string key, const char* v) : name(std::move(key)), value(std::string(v)) {}
+  NamedSetting(std::string key, std::string v) : name(std::move(key)), value(std::move(v)) {}
+  NamedSetting(std::string key, std::vector<double> v)
+      : name(std::move(key)), value(std::move(v)) {}
+};
+
+// A network and how to train it: a TOML file of docs/config.md, or the same built in code.
+class Config {
+ public:
+  Config() = default;                                     // built by add() and set()
+  static Config load(const std::filesystem::path& file);  // throws usage with file and line
+  static Config parse(std::string toml);
+
+  // Adds a layer: add("linear", {{"out", 128}}).add("relu").
+  Config& add(const std::string& layer, std::initializer_list<NamedSetting> settings = {});
+  // Sets a key by its place in the file: set("train.epochs", 5), or "train.epochs=5".
+  Config& set(const std::string& key, const Setting& value);
+  Config& set(const std::string& key, const char* value) {
+    return set(key, Setting(std::string(value)));
+  }
+  template <typename T>
+  requires std::is_arithmetic_v<T> Config& set(const std::string& key, T value) {
+    if constexpr (std::is_same_v<T, bool>) return set(key, Setting(value));
+    if constexpr (std::is_integral_v<T>) return set(key, Setting(int64_t(value)));
+    return set(key, Setting(double(value)));
+  }
+  Config& set(const std::string& assignment);
+
+  std::string toml() const;  // what add() and set() have made of it; checked when it is used
+
+ private:
+  std::string text_, origin_;
+  std::vector<std::string> layers_, sets_;
+  friend struct ConfigAccess;
+};
+
+// ----------------------------------------------------------------------------------------- model
+
+struct DeviceOptions {
+  std::string device = "auto";  // auto | cpu | cuda | cuda:N
+  int threads = 0;              // 0: all that this process may use
+  bool tune = true;             // measure which kernels are fastest here; else a fixed order
+  int64_t batch = 256;          // most samples of one call on the device; larger arrays go in parts
+};
+
+// A trained network with the preparation of its inputs. Copies share one network. Calls of one
+// Model from several threads follow one another; load it once a thread to compute at once.
+class Model {
+ public:
+  // A model file, or the folder of a run. Throws model when it is neither.
+  static Model load(const std::filesystem::path& path, const DeviceOptions& options = {});
+  // Writes a .safetensors file that `ridgeline infer` and PyTorch's own library read.
+  void save(const std::filesystem::path& file) const;
+
+  std::vector<int64_t> input_shape() const;  // of one sample, as predict() takes it
+  int64_t outputs() const;                   // numbers for one sample
+  std::vector<std::string> classes() const;  // names, by output; empty for a regressor
+
+  // [samples, outputs()]: probabilities of a classifier, values of a regressor in the units of its
+  // targets.
+  std::vector<float> predict(const Array& samples);
+  // The most probable class of each sample, as a number of classes().
+  std::vector<int32_t> predict_classes(const Array& samples);
+
+  struct State;  // internal
+
+ private:
+  explicit Model(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  std::shared_ptr<State> state_;
+  friend struct ModelAccess;
+};
+
+// -------------------------------------------------------------------------------------- training
+
+struct Progress {
+  int64_t step = 0, steps = 0;     // made, and of the whole run
+  double epoch = 0;                // made, with fractions
+  double loss = 0;                 // mean since the last call
+  std::optional<double> accuracy;  // of a classifier
+  double samples_per_second = 0;
+  std::optional<double> limit;  // fraction of what this machine can do
+};
+
+struct TrainOptions {
+  std::filesystem::path out;    // folder of the run: checkpoints, metrics; empty: none
+  std::optional<Samples> test;  // evaluated at the end, and every train.eval_every epochs
+  // Called now and then on the thread that trains; training ends early, in order, when it gives
+  // false.
+  std::function<bool(const Progress&)> progress;
+};
+
+struct TrainResult {
+  Model model;
+  int64_t steps = 0;
+  double train_loss = 0;
+  std::optional<double> train_accuracy{}, test_loss{}, test_accuracy{};
+  double seconds = 0, samples_per_second = 0;
+  std::optional<double> limit{};  // fraction of what this machine can do
+};
+
+// Trains on the data that the config names.
+TrainResult train(const Config& config, const TrainOptions& options = {});
+// Trains on arrays; the config's [data] says how they are prepared.
+TrainResult train(const Config& config, const Samples& samples, const TrainOptions& options = {});
+
+// ----------------------------------------------------------------------------------- own layers
+
+// Makes a layer known by its type, so that configs and model files can name it. `make` is given the
+// numbers of the layer's table, { type = "scaled_tanh", scale = 2.0 }. Throws usage for a type that
+// is known already.
+using LayerMaker =
+    std::function<std::shared_ptr<const CustomLayer>(const std::map<std::string, double>&)>;
+void register_layer(const std::string& type, LayerMaker make);
+
+}  // namespace ridgeline

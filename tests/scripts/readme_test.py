@@ -1,0 +1,80 @@
+"""Every command of the README's list runs as printed, but for settings that make it short."""
+
+import csv
+import gzip
+import os
+import pathlib
+import random
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+import tool
+
+SHORT = ["--set", "train.epochs=1", "--set", "train.max_steps=4", "--no-tune"]
+MORE = {
+    "train": SHORT,
+    "sweep": SHORT,
+    "profile": ["--seconds", "0.02", "--no-tune"],
+    "ladder": ["--seconds", "0.01", "--rung", "simd"],
+    "plan": ["--no-tune"],
+    "infer": ["--no-tune"],
+}
+
+
+def commands():
+    text = (tool.SOURCE / "README.md").read_text()
+    block = text.split("## What it does")[1].split("\n## ")[0]
+    lines = re.findall(r"^ {4}(\S.*)$", block, re.M)
+    return [re.split(r"\s+# ", line)[0] for line in lines]
+
+
+def write_inputs(folder):
+    """The files that the commands name and a person would have."""
+    noise = random.Random(1)
+    with open(folder / "houses.csv", "w", newline="") as out:
+        writer = csv.writer(out)
+        writer.writerow(["area", "rooms", "town", "price"])
+        for _ in range(300):
+            area, rooms = noise.uniform(30, 200), noise.randrange(1, 7)
+            town = noise.choice(["Ely", "York", "Bath"])
+            writer.writerow([f"{area:.1f}", rooms, town, f"{area * 2000 + 9000 * rooms + len(town) * 5000:.0f}"])
+    pixels = bytes(28 * 28 * 10)
+    with gzip.open(folder / "images.idx.gz", "wb") as out:
+        out.write(bytes([0, 0, 8, 3]) + b"".join(n.to_bytes(4, "big") for n in (10, 28, 28)) + pixels)
+
+
+def main():
+    lines = commands()
+    if len(lines) < 10:
+        sys.exit(f"only {len(lines)} commands found in README.md")
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        write_inputs(folder)
+        (folder / "configs").symlink_to(tool.SOURCE / "configs")
+        env = tool.environment(PATH=f"{pathlib.Path(tool.TOOL).parent}:{os.environ['PATH']}")
+        skipped = []
+        for line in lines:
+            words = shlex.split(line)
+            if "cuda" in words or (words[0] == "mpirun" and shutil.which("mpirun") is None):
+                skipped.append(line)
+                continue
+            if words[0] == "mpirun":  # this may be root, and have fewer cores than ranks
+                words[1:1] = ["--allow-run-as-root", "--oversubscribe"]
+            command = words[words.index("ridgeline") + 1]
+            done = subprocess.run(words + MORE.get(command, []), cwd=folder, env=env, capture_output=True, text=True)
+            if done.returncode == 3 and "data get" in done.stderr:
+                print(f"skipped: no data for {line}; set RIDGELINE_DATA")
+                sys.exit(77)
+            if done.returncode != 0:
+                sys.exit(f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+            print("ran", line, flush=True)
+        for line in skipped:
+            print("not run here:", line)
+
+
+main()
