@@ -52,7 +52,8 @@ class CustomLayers : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     add_layer_type("scaled", [](const std::map<std::string, double>& settings) {
-      return std::make_shared<Scaled>(float(settings.at("scale")));
+      const auto scale = settings.find("scale");
+      return std::make_shared<Scaled>(scale != settings.end() ? float(scale->second) : 1.0F);
     });
   }
 };
