@@ -143,6 +143,16 @@ TEST(Cost, Sequences) {
   EXPECT_EQ(cost(Copy{x, x}), (Cost{0, 3840}));
 }
 
+// Nothing is known of the work of a layer from outside, so that its memory alone counts.
+TEST(Cost, LayersFromOutside) {
+  CaseBuilder c("", DType::fp32);
+  const Value x = c.in("x", {6, 8}), y = c.out("y", {6, 4}), w = c.param("w", {8});
+  EXPECT_EQ(cost(Custom{nullptr, "own", x, {w}, y}), (Cost{0, 192 + 96 + 32}));
+  EXPECT_EQ(cost(CustomGrad{nullptr, "own", x, y, y, {w}, x, {w}}),
+            (Cost{0, 192 + 96 + 96 + 192 + 2 * 32}));
+  EXPECT_EQ(cost(CustomGrad{nullptr, "own", x, y, y, {}, {}, {}}), (Cost{0, 192 + 96 + 96}));
+}
+
 TEST(Cost, OneHotConvolutionsAndArgmax) {
   CaseBuilder c("", DType::fp32);
   const Value token = c.make("token", DType::int32, {2, 9}, Role::input, normal(1), 5);

@@ -30,11 +30,12 @@ COMMANDS = {
     ("data", "list"): ([], []),
     ("data", "check"): (["mnist"], []),
     ("data", "get"): (["mnist"], []),
+    ("data", "describe"): (["{input}"], ["{input}"]),
     ("info",): ([], []),
     ("completion",): (["bash"], []),
 }
 # Flags of files and folders that are only read, and of a run that goes on in its own (resume_test.py).
-READ = {"--input", "--data", "--results", "--on", "--resume"}
+READ = {"--input", "--data", "--results", "--on", "--resume", "--target", "--init"}
 # What is written into the folder that a flag names.
 INSIDE = {"--report": ["report.html", "trace.json"],
           "--out": {"train": ["model.safetensors", "metrics.jsonl", "config.toml"],
