@@ -78,7 +78,7 @@ class Tool(unittest.TestCase):
         self.fails(2, "train", self.folder / "none.toml", says="none.toml")
         self.fails(2, "sweep", self.folder.config, says="key=a,b,c")
         self.fails(2, "infer", "none", "--input", "none", "--format", "xml",
-                   says=("--format 'xml'", "csv or json"))
+                   says=("--format 'xml'", "csv, json or npy"))
         self.fails(2, "bench", "mlp", "--only", "1-2:3", says="1-2:3")
         self.fails(2, "bench", "rnn", "--cell", "lstmm", says=("lstmm", "{gru,lstm,rnn-relu,rnn-tanh}"))
         self.fails(2, "bench", "gemm", "--op", "nnx", says=("nnx", "{nn,nt,tn}"))
