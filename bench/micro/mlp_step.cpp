@@ -58,8 +58,8 @@ void run(const Workload& work, ThreadPool& pool, double seconds, double ceiling)
     T* w = add(work.sizes[l + 1], work.sizes[l], range);
     T* b = add(1, work.sizes[l + 1], range);
     const bool last = l + 2 == work.sizes.size();
-    layers.push_back(
-        {work.sizes[l], work.sizes[l + 1], last ? simd::SimdActivation::none : work.act, w, b});
+    const simd::SimdActivation activation = last ? simd::SimdActivation() : work.act;
+    layers.push_back({work.sizes[l], work.sizes[l + 1], activation, w, b});
   }
   simd::MlpStep<T> step(layers, work.batch, pool.size());
   Buffer workspace(step.workspace_bytes());
