@@ -132,7 +132,7 @@ constexpr bool has_activation_fn(ActivationKind kind) {
 }
 inline constexpr const char* kNoActivationFn = "takes relu, tanh, sigmoid and gelu only";
 
-// Of a kind that has one.
+// The kind must be one that has_activation_fn() accepts.
 inline ActivationFn activation_of(ActivationKind kind) {
   switch (kind) {
     case ActivationKind::relu:

@@ -38,8 +38,8 @@ class Evaluator {
   const Runner& runner() const { return *main_; }     // after prepare()
   const Runner* tail() const { return tail_.get(); }  // of the samples left over, or null
   bool planned() const { return main_ != nullptr; }
-  // Of all samples at the last run(): [n, outputs], probabilities of classes. Empty for sequences,
-  // and for sets of too many outputs to keep; there are no scores of those.
+  // What the last run() gave for all samples, [n, outputs]: probabilities, of classes. It is empty
+  // for sequences and for sets of too many outputs to keep, which have no scores.
   const std::vector<float>& outputs() const { return outputs_; }
 
  private:

@@ -20,7 +20,7 @@ std::string data_key(const Config& config);
 data::SampleSet load_data_part(const Config& config, const std::string& name, data::Part part,
                                const std::filesystem::path& data_dir, int classes,
                                const std::string& symbols);
-// The same with images as they are in their files, whatever size the config wants.
+// Loads images as they are in their files, whatever size the config wants.
 data::SampleSet load_stored_part(const Config& config, const std::string& name, data::Part part,
                                  const std::filesystem::path& data_dir, int classes,
                                  const std::string& symbols);

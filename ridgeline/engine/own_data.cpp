@@ -36,7 +36,7 @@ data::SourceOptions source_options(const DataConfig& config) {
   return options;
 }
 
-// As a model's training data were read.
+// Returns the options that a model's training data were read with.
 data::SourceOptions source_options(const DataConfig& config, const Preparation& preparation) {
   data::SourceOptions options = source_options(config);
   options.table.categories = preparation.table_options().categories;

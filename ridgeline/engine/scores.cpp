@@ -75,7 +75,7 @@ double area_of_keys(std::vector<uint64_t>& keys) {
   return positives > 0 && negatives > 0 ? pairs / (2 * positives * negatives) : Scores::kNone;
 }
 
-// Of one column of `outputs`, whose samples are positive where `is_positive(i)`.
+// Returns the area under the curve of a column, whose samples are positive if `is_positive(i)`.
 template <typename F>
 double column_area(std::span<const float> outputs, size_t width, size_t column, F is_positive) {
   std::vector<uint64_t> keys(outputs.size() / width);
@@ -114,7 +114,7 @@ Scores score_classes(std::span<const float> outputs, std::span<const int32_t> la
     for (size_t i = 0; i < labels.size(); ++i) {
       const auto row = outputs.subspan(i * width, width);
       const float own = row[size_t(labels[i])];
-      // Of equal outputs the first are the likelier, as for the likeliest of all.
+      // Equal outputs count in their order, the first as the likelier.
       size_t before = 0;
       for (size_t c = 0; c < width; ++c) {
         before += row[c] > own || (row[c] == own && c < size_t(labels[i])) ? 1 : 0;

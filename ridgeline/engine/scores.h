@@ -16,11 +16,11 @@ namespace ridgeline::engine {
 // fit its targets. The definitions are scikit-learn's.
 struct Scores {
   static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
-  // Of classes, and of labels of which each is there or not:
+  // Scores of classes, and of labels that are there or not.
   double top5 = kNone;  // the share of samples whose class is among the five likeliest
   double f1 = kNone;    // the mean over the classes that occur or are given
   double auc = kNone;   // each class against the rest, the mean over those that have both
-  // Of values, in the units of the data, each the mean over the outputs:
+  // Scores of values are in the units of the data, and means over the outputs.
   double mse = kNone, mae = kNone, r2 = kNone;
 };
 

@@ -133,7 +133,7 @@ struct Eltwise {
   explicit operator bool() const { return algorithm != dnnl::algorithm::undef; }
 };
 
-// Of an Activation or an ActivationGrad. softplus and elu are left out: oneDNN takes log(1 + e^x)
+// Takes an Activation or an ActivationGrad, but not softplus and elu: oneDNN takes log(1 + e^x)
 // and e^x - 1 by subtracting and adding 1, which loses the small results of x below 0.
 template <typename Op>
 Eltwise eltwise(const Op& op) {

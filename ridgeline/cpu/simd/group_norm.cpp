@@ -44,7 +44,7 @@ class ChannelWeights {
         spatial_(spatial),
         otherwise_(otherwise) {}
 
-  // Of the numbers from `place` on; with spatial numbers a channel, all of one channel.
+  // Returns the weights of the numbers from `place` on; spatial numbers are all of one channel.
   template <class M>
   HWY_INLINE Vec<T> at(int64_t place, M live) const {
     const Tag<T> d;

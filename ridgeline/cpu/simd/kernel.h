@@ -22,7 +22,7 @@ decltype(auto) with_type(DType dtype, F&& f) {
   return dtype == DType::fp32 ? f(float{}) : f(double{});
 }
 
-// Of an Activation or an ActivationGrad.
+// Takes an Activation or an ActivationGrad.
 template <typename Op>
 SimdActivation simd_activation(const Op& op) {
   switch (op.kind) {

@@ -45,7 +45,7 @@ struct SplitProductArgs {
 // The blocks of a range of rows and columns (in blocks), between begin() and end() of the engine.
 void split_multiply(const SplitProductArgs& args, Range rows, Range columns);
 
-// The same product in tasks, which threads share.
+// These compute the product in tasks, which threads share.
 int64_t split_tasks(const SplitProductArgs& args);
 void split_multiply_task(const SplitProductArgs& args, int64_t task);
 

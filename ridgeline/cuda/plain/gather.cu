@@ -41,7 +41,7 @@ __global__ void gather_kernel(GatherArgs args) {
   }
 }
 
-// The same for sets of floats, which are rounded to T.
+// Gathers from sets of floats, which are rounded to T.
 template <typename T, int kPack>
 __global__ void gather_floats_kernel(GatherArgs args) {
   const int64_t i = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;

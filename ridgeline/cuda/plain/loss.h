@@ -23,7 +23,7 @@ struct LossArgs {
   int64_t n = 0, classes = 0;
   double loss_scale = 1, grad_scale = 1;
   const double* grad_factor = nullptr;  // [1], on the gradient as well; or null
-  // Of weighted cross-entropy (classes), or of an element-wise loss (columns, repeated); or null.
+  // Weights of the classes, or of the columns of an element-wise loss, repeated; may be null.
   const double* weights = nullptr;
   int64_t weight_count = 1;
   double smoothing = 0;                // of cross-entropy

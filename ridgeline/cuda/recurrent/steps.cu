@@ -47,7 +47,7 @@ __global__ void rnn_gate_kernel(ForwardArgs<T> args, int step, int gate) {
   }
 }
 
-// Of the kernels of a whole step, which have a row of blocks a sample and need not divide by H.
+// Kernels of a whole step have a row of blocks a sample and need not divide by H.
 constexpr int kStepThreads = 128;
 
 // to += what there is of an operand.

@@ -51,7 +51,7 @@ struct CategoryFeature {
   // Frequencies of the categories, for what is missing; empty where nothing may be.
   std::vector<double> fill;
 
-  // Of the floats; codes go elsewhere.
+  // Counts the floats; codes go elsewhere.
   int64_t width() const;
   int64_t code_count() const;  // of the codes, that of missing values included
   void apply(const Field& from, int64_t begin, int64_t end, double* out, int64_t stride) const;

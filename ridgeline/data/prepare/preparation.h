@@ -30,7 +30,7 @@ class Preparation {
   // Fields that were left out because they are texts and no features were named.
   const std::vector<std::string>& left_out() const { return left_out_; }
 
-  // Of a sample's floats: the field's own where there is one field of numbers or pixels, else
+  // The shape of a sample's floats is the field's own if there is one of numbers or pixels, else
   // [width]. Windows put their length before it.
   Shape input_shape() const;
   int64_t width() const;                         // floats a sample (a timestep, with windows)

@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 3> kMissing{"refuse", "mean", "indicator"
 constexpr std::array<std::string_view, 2> kUnseen{"refuse", "missing"};
 constexpr std::array<std::string_view, 2> kCoding{"one-hot", "codes"};
 
-// Of an enumeration that counts from 0, the names by number.
+// Returns the names of an enumeration that counts from 0, by number.
 template <typename E>
 std::array<std::string_view, 3> names() {
   return {name(E(0)), name(E(1)), name(E(2))};

@@ -88,7 +88,7 @@ void fit_scale(const Field& field, std::span<const int64_t> train, NumberScale s
                   quote(field.name));
     }
     shift[e] = standard ? moments.mean(e) : moments.least(e);
-    // Of a constant, the deviation is rounding alone.
+    // The deviation of a constant is rounding alone.
     const bool constant = moments.least(e) == moments.most(e) || !std::isfinite(1.0 / width);
     if (constant) shift[e] = moments.least(e);
     factor[e] = constant ? 1.0 : 1.0 / width;

@@ -15,7 +15,7 @@ namespace ridgeline::data {
 struct SourceOptions {
   TableOptions table{};
   ImageOptions images{};
-  // Of a file of nothing but numbers. Both or none.
+  // Describe a file of nothing but numbers. Both are given, or none.
   std::optional<StoredType> raw_type{};
   std::optional<Shape> raw_shape{};  // of a sample
 };

@@ -37,7 +37,7 @@ struct DeepbenchOptions {
 // Collective over options.ranks; the lines are the root's.
 std::vector<DeepbenchLine> bench_deepbench(const DeepbenchOptions& options);
 
-// Of what `bench rnn` measured of a layer. Its way is that of the kernel, or "plan" for what the
+// Makes a line of what `bench rnn` measured. Its way is that of the kernel, or "plan" for what the
 // planner took, whichever kernel that is.
 DeepbenchLine deepbench_line(const DeepbenchRnn& layer, const RnnBenchLine& line);
 

@@ -42,7 +42,7 @@ struct TrainReport {
   double train_loss = 0, train_accuracy = 0;  // mean over the last epoch's steps made here
   Evaluation test;                            // at the end
   std::optional<Evaluation> validation;       // the last one
-  // Of the validation set, by train.monitor, and the step it was made after; -1: there was none.
+  // The best value of train.monitor on the validation set, and its step; -1: there was none.
   Metric monitor = Metric::loss;
   double best_value = 0;
   int64_t best_step = -1;
