@@ -189,8 +189,10 @@ class Usage(unittest.TestCase):
         self.assertNotIn("refused:", text)
         for kernel in kernels:
             self.assertIn(kernel["kernel"], text)
-        for part in ("linear", "as fast as", "memory:", "limit:", "--all"):
+        for part in ("linear", "memory:", "limit:", "--all"):
             self.assertIn(part, text)
+        # Which of these is said depends on what was measured just now.
+        self.assertRegex(text, "as fast as|faster than|no other kernel was measured")
         everything = tool.run("plan", self.folder.config, *tuned, "--all").stdout
         for part in ("program:", "candidates", "refused:", "memory:"):
             self.assertIn(part, everything)
