@@ -10,11 +10,13 @@
 #include "ridgeline/ops/custom.h"
 #include "ridgeline/ops/dropout.h"
 #include "ridgeline/ops/gather.h"
+#include "ridgeline/ops/join.h"
 #include "ridgeline/ops/linear.h"
 #include "ridgeline/ops/loss.h"
 #include "ridgeline/ops/norm.h"
 #include "ridgeline/ops/one_hot_conv.h"
 #include "ridgeline/ops/pool.h"
+#include "ridgeline/ops/rearrange.h"
 #include "ridgeline/ops/recurrent.h"
 #include "ridgeline/ops/sequence.h"
 #include "ridgeline/ops/update.h"
@@ -30,7 +32,8 @@ using Op =
                  GatherAugment, Rnn, RnnGrad, RnnGradX, RnnGradW, Embedding, EmbeddingGrad,
                  SelectTimestep, SelectTimestepGrad, Copy, AllReduceStart, AllReduceWait,
                  OneHotConv1d, OneHotConv1dGradW, ElementwiseLoss, ElementwiseLossGrad, GroupNorm,
-                 GroupNormGrad, Custom, CustomGrad>;
+                 GroupNormGrad, Custom, CustomGrad, Add, Multiply, Concat, Pad, Transpose, Upsample,
+                 UpsampleGrad>;
 
 const char* name(const Op& op);
 Values reads(const Op& op);   // present values only

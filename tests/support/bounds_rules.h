@@ -122,6 +122,13 @@ struct Rules {
   void operator()(const Copy& op) const;
   void operator()(const OneHotConv1d& op) const;
   void operator()(const OneHotConv1dGradW& op) const;
+  void operator()(const Add& op) const;
+  void operator()(const Multiply& op) const;
+  void operator()(const Concat& op) const;
+  void operator()(const Pad& op) const;
+  void operator()(const Transpose& op) const;
+  void operator()(const Upsample& op) const;
+  void operator()(const UpsampleGrad& op) const;
   // Layers from outside have no reference to be compared with.
   void operator()(const Custom&) const {}
   void operator()(const CustomGrad&) const {}

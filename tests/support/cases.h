@@ -45,6 +45,9 @@ Case large_rnn_training_case(DType dtype, CellKind cell, int64_t steps, int64_t 
 // (parts of op_cases).
 std::vector<Case> loss_cases(DType dtype);
 std::vector<Case> group_norm_cases(DType dtype);
+// Values that are joined and rearranged (part of op_cases).
+std::vector<Case> join_cases(DType dtype);
+std::vector<Case> rearrange_cases(DType dtype);
 // Convolutions over characters, the place of the largest class (part of op_cases).
 std::vector<Case> text_op_cases(DType dtype);
 // Training steps with more samples than a tile of a matrix product.

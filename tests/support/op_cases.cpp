@@ -230,6 +230,8 @@ std::vector<Case> op_cases(DType dtype) {
   for (Case& c : conv_cases(dtype)) all.push_back(std::move(c));
   for (Case& c : loss_cases(dtype)) all.push_back(std::move(c));
   for (Case& c : group_norm_cases(dtype)) all.push_back(std::move(c));
+  for (Case& c : join_cases(dtype)) all.push_back(std::move(c));
+  for (Case& c : rearrange_cases(dtype)) all.push_back(std::move(c));
   for (Case& c : recurrent_op_cases(dtype)) all.push_back(std::move(c));
   for (Case& c : text_op_cases(dtype)) all.push_back(std::move(c));
   add_sums(all, dtype);

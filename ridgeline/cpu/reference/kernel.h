@@ -101,6 +101,8 @@ KernelTable elementwise_loss_reference();
 KernelTable update_reference();
 KernelTable recurrent_reference();
 KernelTable sequence_reference();
+KernelTable join_reference();
+KernelTable rearrange_reference();
 KernelTable all_reduce_reference();
 
 }  // namespace ridgeline::cpu
