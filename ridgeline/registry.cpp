@@ -152,6 +152,8 @@ KernelTable all_kernels() {
   return table;
 }
 
+KernelTable inference_kernels() { return cpu::inference_kernels(); }
+
 KernelTable peer_kernels() {
 #ifdef RIDGELINE_USE_CUDA
   return cuda::peer_kernels();

@@ -54,6 +54,9 @@ std::unique_ptr<DeviceTracer> trace_gpus(std::string& why_not);
 
 // The kernels of every backend, in the fixed order of preference within each.
 KernelTable all_kernels();
+// Kernels for inference alone: they read the weights when they are prepared, so that these must be
+// in place by then and stay as they are. They come before the others in the order of preference.
+KernelTable inference_kernels();
 // Kernels to measure beside them, which no plan takes: the vendors' that round where ours do not.
 KernelTable peer_kernels();
 

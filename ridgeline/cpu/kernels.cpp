@@ -7,6 +7,7 @@
 #include "ridgeline/cpu/onednn/kernels.h"
 #include "ridgeline/cpu/reference/kernels.h"
 #include "ridgeline/cpu/simd/kernels.h"
+#include "ridgeline/cpu/simd/net_infer_kernels.h"
 
 namespace ridgeline::cpu {
 namespace {
@@ -27,5 +28,7 @@ KernelTable kernels() {
   append(table, reference_kernels());
   return table;
 }
+
+KernelTable inference_kernels() { return simd::net_infer_kernels(); }
 
 }  // namespace ridgeline::cpu

@@ -133,7 +133,9 @@ Machine::Machine(const RunConfig& run, Communicator* ranks)
                                                 ? Progress::Style::none
                                                 : Progress::Style::automatic)),
       runtime_(open_device(device_for(run, ranks), threads_)),
-      kernels_(all_kernels()) {
+      kernels_(all_kernels()),
+      inference_kernels_(ridgeline::inference_kernels()) {
+  inference_kernels_.insert(inference_kernels_.end(), kernels_.begin(), kernels_.end());
   if (ranks != nullptr && ranks->size() > 1) {
     const auto kind = int32_t(device().kind);
     if (ranks->reduce(kind, Reduce::min) != ranks->reduce(kind, Reduce::max)) {
@@ -154,7 +156,7 @@ Machine::Machine(const RunConfig& run, Communicator* ranks)
     if (pattern.starts_with("!")) {
       options_.except.push_back(pattern.substr(1));
     } else {
-      check_fits_one(pattern, kernels_);
+      check_fits_one(pattern, inference_kernels_);
       options_.only.push_back(pattern);
     }
   }
@@ -167,8 +169,7 @@ Machine Machine::reference() {
   run.threads = 1;
   run.tune = false;
   Machine machine(run);
-  std::erase_if(machine.kernels_,
-                [](const Kernel& kernel) { return !kernel.name.ends_with(".reference"); });
+  machine.except([](const Kernel& kernel) { return !kernel.name.ends_with(".reference"); });
   return machine;
 }
 

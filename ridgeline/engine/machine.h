@@ -32,9 +32,13 @@ class Machine {
 
   Runtime& runtime() { return *runtime_; }
   const KernelTable& kernels() const { return kernels_; }
+  // Those and the ones that read weights when they are prepared, for plans of inference whose
+  // weights are in place and never change.
+  const KernelTable& inference_kernels() const { return inference_kernels_; }
   // Plans made from now on do without some kernels.
   void except(const std::function<bool(const Kernel&)>& unwanted) {
     std::erase_if(kernels_, unwanted);
+    std::erase_if(inference_kernels_, unwanted);
   }
   TuningCache* cache() { return cache_ ? &*cache_ : nullptr; }
   PlanOptions plan_options() const { return options_; }
@@ -55,7 +59,7 @@ class Machine {
   int threads_;
   std::unique_ptr<StartNotice> notice_;
   std::unique_ptr<Runtime> runtime_;
-  KernelTable kernels_;
+  KernelTable kernels_, inference_kernels_;
   std::optional<TuningCache> cache_;
   PlanOptions options_;
 };

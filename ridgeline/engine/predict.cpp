@@ -8,15 +8,19 @@ namespace ridgeline::engine {
 namespace {
 
 nn::Lowered lower_inference(const Config& config, const nn::Model& model,
-                            const data::Scaling& scaling, int classes, int64_t batch, Answer answer,
-                            DType inputs) {
+                            const data::Scaling& scaling, int classes,
+                            const PredictorOptions& predictor) {
   nn::LowerOptions options = lower_options(config, scaling, classes);
   options.mode = nn::Mode::infer;
-  options.predictions = answer == Answer::labels;
-  options.set_inputs = inputs;
+  options.predictions = predictor.answer == Answer::labels;
+  options.set_inputs = predictor.inputs;
+  options.carry_state = predictor.carry_state;
+  // A model that answers for each timestep has the probabilities of each.
+  const Shape& output = model.output();
+  if (classes > 0 && output.rank() == 2 && output[1] == classes) options.targets = output[0];
   // The outputs of the last layer are what a model that was trained with mse gives.
-  if (answer == Answer::logits) options.loss = {nn::LossKind::mse};
-  options.batch = options.set_samples = options.order_samples = batch;
+  if (predictor.answer == Answer::logits) options.loss = {nn::LossKind::mse};
+  options.batch = options.set_samples = options.order_samples = predictor.batch;
   return nn::lower(model, options);
 }
 
@@ -25,8 +29,13 @@ nn::Lowered lower_inference(const Config& config, const nn::Model& model,
 Predictor::Predictor(Machine& machine, const Config& config, const nn::Model& model,
                      const data::Scaling& scaling, int classes, int64_t batch,
                      const std::function<void()>& memory_ready, Answer answer, DType inputs)
+    : Predictor(machine, config, model, scaling, classes,
+                {batch, answer, inputs, false, memory_ready}) {}
+
+Predictor::Predictor(Machine& machine, const Config& config, const nn::Model& model,
+                     const data::Scaling& scaling, int classes, const PredictorOptions& options)
     : machine_(machine),
-      lowered_(lower_inference(config, model, scaling, classes, batch, answer, inputs)),
+      lowered_(lower_inference(config, model, scaling, classes, options)),
       weights_(machine_.runtime(), model, lowered_),
       images_(machine_.runtime(), size_t(size_of(lowered_.inputs))),
       order_(machine_.runtime(), size_t(size_of(lowered_.order))) {
@@ -40,8 +49,9 @@ Predictor::Predictor(Machine& machine, const Config& config, const nn::Model& mo
   std::vector<int32_t> order(size_t(lowered_.order.shape.numel()));
   std::iota(order.begin(), order.end(), 0);
   machine_.runtime().upload(order_.data(), order.data(), order.size() * sizeof order[0]);
-  if (memory_ready) memory_ready();
-  runner_ = std::make_unique<Runner>(machine_, lowered_, shared);
+  if (options.memory_ready) options.memory_ready();
+  runner_ = std::make_unique<Runner>(machine_, lowered_, shared, std::vector<std::string>{},
+                                     /*fixed_weights=*/true);
 }
 
 std::vector<double> Predictor::run(std::span<const uint8_t> samples) {

@@ -14,11 +14,22 @@ namespace ridgeline::engine {
 // were computed.
 enum class Answer { outputs, logits, labels };
 
+struct PredictorOptions {
+  int64_t batch = 1;  // the most samples that a call takes
+  Answer answer = Answer::outputs;
+  DType inputs = DType::uint8;  // of the samples; fp32 ones are not scaled
+  bool carry_state = false;     // recurrent state stays from call to call
+  // Called when only the plan is left to make.
+  std::function<void()> memory_ready;
+};
+
 // A model's answers for chunks of samples: a plan and the memory it works on.
 class Predictor {
  public:
-  // The weights of `model` are copied to the device; `batch` is the most samples a call takes.
-  // `memory_ready` is called when only the plan is left to make.
+  // The weights of `model` are copied to the device.
+  Predictor(Machine& machine, const Config& config, const nn::Model& model,
+            const data::Scaling& scaling, int classes, const PredictorOptions& options);
+  // The same with the options one by one.
   Predictor(Machine& machine, const Config& config, const nn::Model& model,
             const data::Scaling& scaling, int classes, int64_t batch,
             const std::function<void()>& memory_ready = {}, Answer answer = Answer::outputs,
@@ -36,6 +47,10 @@ class Predictor {
   std::vector<int32_t> labels() const;  // [batch], of Answer::labels
 
   Runner& runner() { return *runner_; }
+
+  // Where samples and outputs lie on the device, for callers that copy them themselves.
+  const DeviceBuffer& input_memory() const { return images_; }
+  const Value& output_value() const { return lowered_.outputs; }
 
  private:
   Machine& machine_;

@@ -29,7 +29,7 @@ int layer_of_most(const nn::Lowered& lowered, size_t op) {
 }  // namespace
 
 Runner::Runner(Machine& machine, nn::Lowered lowered, const Externals& shared,
-               const std::vector<std::string>& pinned)
+               const std::vector<std::string>& pinned, bool fixed_weights)
     : lowered_(std::move(lowered)) {
   Runtime& runtime = machine.runtime();
   Externals externals = shared;
@@ -65,8 +65,8 @@ Runner::Runner(Machine& machine, nn::Lowered lowered, const Externals& shared,
   }
   PlanOptions options = machine.plan_options();
   options.pinned = pinned;
-  Planned planned =
-      plan_program(lowered_.program, machine.kernels(), runtime, options, machine.cache());
+  const KernelTable& table = fixed_weights ? machine.inference_kernels() : machine.kernels();
+  Planned planned = plan_program(lowered_.program, table, runtime, options, machine.cache());
   machine.planned(planned.explanation);
   explanation_ = std::move(planned.explanation);
   try {

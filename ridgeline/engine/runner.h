@@ -12,9 +12,10 @@ namespace ridgeline::engine {
 class Runner {
  public:
   // `shared` has the memory of the resident set, the order, the weights and the optimizer's state.
-  // `pinned` are kernel names to use again (a checkpoint's); empty: none.
+  // `pinned` are kernel names to use again (a checkpoint's); empty: none. `fixed_weights`: the
+  // weights are in place and never change, so that kernels may read them while they are prepared.
   Runner(Machine& machine, nn::Lowered lowered, const Externals& shared,
-         const std::vector<std::string>& pinned = {});
+         const std::vector<std::string>& pinned = {}, bool fixed_weights = false);
 
   // Makes `steps` steps on the batches that begin at order[first]. `done` steps were made before
   // these; `lr` has one rate a step (empty when the program has none); `epoch` is what augmentation
@@ -24,6 +25,8 @@ class Runner {
 
   // Recurrent state that this runner keeps from batch to batch becomes zero again.
   void clear_carried();
+  // That state on the device, one tensor after the other in a fixed order.
+  const std::vector<Tensor>& carried() const { return carried_; }
 
   // The inputs of a launch alone, for whoever runs the plan choice by choice.
   void set_inputs(int64_t first, int64_t done, std::span<const double> lr, int64_t epoch = 0);

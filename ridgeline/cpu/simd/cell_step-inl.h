@@ -1,0 +1,137 @@
+// One timestep of an LSTM or GRU for a few samples, compiled once per instruction set.
+#if defined(RIDGELINE_CPU_SIMD_CELL_STEP_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef RIDGELINE_CPU_SIMD_CELL_STEP_INL_H_
+#undef RIDGELINE_CPU_SIMD_CELL_STEP_INL_H_
+#else
+#define RIDGELINE_CPU_SIMD_CELL_STEP_INL_H_
+#endif
+
+#include "hwy/highway.h"
+#include "ridgeline/cpu/simd/gate-inl.h"
+#include "ridgeline/cpu/simd/gemv-inl.h"
+#include "ridgeline/cpu/simd/gemv.h"
+
+// A panel has the gates of one vector of units, so that all that a unit needs is in registers when
+// its sums are done: four vectors of biases, then a row of `gates` vectors for each input and each
+// unit of the state. A GRU's fourth bias is b_hn; its third gate's sums of input and state stay
+// apart.
+HWY_BEFORE_NAMESPACE();
+namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+inline int64_t cell_panel(CellKind cell, int64_t in, int64_t hidden) {
+  return (4 + gates(cell) * (in + hidden)) * int64_t(hn::Lanes(Tag<float>()));
+}
+
+template <int kGates, int kSamples>
+HWY_INLINE void add_state(const CellArgs& a, const float* w, int64_t first,
+                          Vec<float> (&acc)[kSamples][kGates]) {
+  if (a.h != nullptr) add_rows(w, a.hidden, a.h + first * a.h_stride, a.h_stride, acc);
+}
+
+template <int kSamples>
+HWY_NOINLINE void lstm_units(const CellArgs& a, const float* w, int64_t unit, int64_t first) {
+  const Tag<float> d;
+  const int64_t lanes = int64_t(hn::Lanes(d)), left = a.hidden - unit;
+  Vec<float> acc[kSamples][4];
+  RIDGELINE_UNROLL
+  for (int s = 0; s < kSamples; ++s) {
+    RIDGELINE_UNROLL
+    for (int g = 0; g < 4; ++g) acc[s][g] = hn::Load(d, w + g * lanes);
+  }
+  w = add_rows(w + 4 * lanes, a.in, a.x + first * a.x_stride, a.x_stride, acc);
+  add_state(a, w, first, acc);
+  RIDGELINE_UNROLL
+  for (int s = 0; s < kSamples; ++s) {
+    const int64_t at = (first + s) * a.hidden + unit;
+    const auto i = gate_sigmoid(d, acc[s][0]), f = gate_sigmoid(d, acc[s][1]);
+    const auto g = gate_tanh(d, acc[s][2]), o = gate_sigmoid(d, acc[s][3]);
+    const auto before = a.c != nullptr ? load_part(a.c + at, left) : hn::Zero(d);
+    const auto c = hn::MulAdd(f, before, hn::Mul(i, g));
+    store_part(c, a.c_next + at, left);
+    store_part(hn::Mul(o, gate_tanh(d, c)), a.y + (first + s) * a.y_stride + unit, left);
+  }
+}
+
+template <int kSamples>
+HWY_NOINLINE void gru_units(const CellArgs& a, const float* w, int64_t unit, int64_t first) {
+  const Tag<float> d;
+  const int64_t lanes = int64_t(hn::Lanes(d)), left = a.hidden - unit;
+  Vec<float> acc[kSamples][3], of_input[kSamples];
+  RIDGELINE_UNROLL
+  for (int s = 0; s < kSamples; ++s) {
+    RIDGELINE_UNROLL
+    for (int g = 0; g < 3; ++g) acc[s][g] = hn::Load(d, w + g * lanes);
+  }
+  const auto b_hn = hn::Load(d, w + 3 * lanes);
+  w = add_rows(w + 4 * lanes, a.in, a.x + first * a.x_stride, a.x_stride, acc);
+  RIDGELINE_UNROLL
+  for (int s = 0; s < kSamples; ++s) {
+    of_input[s] = acc[s][2];
+    acc[s][2] = b_hn;
+  }
+  add_state(a, w, first, acc);
+  RIDGELINE_UNROLL
+  for (int s = 0; s < kSamples; ++s) {
+    const auto r = gate_sigmoid(d, acc[s][0]), z = gate_sigmoid(d, acc[s][1]);
+    const auto n = gate_tanh(d, hn::MulAdd(r, acc[s][2], of_input[s]));
+    const float* before = a.h != nullptr ? a.h + (first + s) * a.h_stride + unit : nullptr;
+    const auto h = before != nullptr ? load_part(before, left) : hn::Zero(d);
+    // (1 - z) n + z h
+    const auto y = hn::MulAdd(z, h, hn::NegMulAdd(z, n, n));
+    store_part(y, a.y + (first + s) * a.y_stride + unit, left);
+  }
+}
+
+inline int64_t packed_cell(CellKind cell, int64_t in, int64_t hidden) {
+  const int64_t lanes = int64_t(hn::Lanes(Tag<float>()));
+  return (hidden + lanes - 1) / lanes * cell_panel(cell, in, hidden);
+}
+
+inline void pack_cell(CellKind cell, int64_t in, int64_t hidden, const float* w_ih,
+                      const float* w_hh, const float* b_ih, const float* b_hh, float* packed) {
+  const int64_t lanes = int64_t(hn::Lanes(Tag<float>())), count = gates(cell);
+  const bool gru = cell == CellKind::gru;
+  for (int64_t unit = 0; unit < hidden; unit += lanes) {
+    const auto put = [&](auto value) {  // of a unit
+      for (int64_t i = unit; i < unit + lanes; ++i) *packed++ = i < hidden ? value(i) : 0.0f;
+    };
+    for (int64_t g = 0; g < 4; ++g) {
+      const bool of_x = b_ih != nullptr && g < count, of_h = b_hh != nullptr && !(gru && g == 2);
+      put([&](int64_t i) {
+        const int64_t gate = gru && g == 3 ? 2 : g;
+        return (of_x ? b_ih[gate * hidden + i] : 0.0f) + (of_h ? b_hh[gate * hidden + i] : 0.0f);
+      });
+    }
+    const auto rows = [&](const float* w, int64_t depth) {
+      for (int64_t k = 0; k < depth; ++k) {
+        for (int64_t g = 0; g < count; ++g) {
+          put([&](int64_t i) { return w[(g * hidden + i) * depth + k]; });
+        }
+      }
+    };
+    rows(w_ih, in);
+    rows(w_hh, hidden);
+  }
+}
+
+inline void cell_step(const CellArgs& a) {
+  const int64_t lanes = int64_t(hn::Lanes(Tag<float>())), size = cell_panel(a.cell, a.in, a.hidden);
+  const int64_t panels = (a.hidden + lanes - 1) / lanes;
+  for (int64_t i = 0; i < panels; ++i) {
+    const int64_t panel = a.backward ? panels - 1 - i : i;
+    const float* w = a.packed + panel * size;
+    for_sample_groups(a.samples, [&](auto group, int64_t first) HWY_ATTR {
+      if (a.cell == CellKind::lstm) {
+        lstm_units<group.value>(a, w, panel * lanes, first);
+      } else {
+        gru_units<group.value>(a, w, panel * lanes, first);
+      }
+    });
+  }
+}
+
+}  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // toggle

@@ -1,0 +1,154 @@
+#include "ridgeline/cpu/simd/gemv.h"
+
+#define HWY_DISABLED_TARGETS HWY_SSSE3
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ridgeline/cpu/simd/gemv.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "ridgeline/cpu/simd/cell_step-inl.h"
+#include "ridgeline/cpu/simd/gemv-inl.h"
+#include "ridgeline/cpu/simd/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace ridgeline::cpu::simd::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+int64_t packed_floats(int64_t depth, int64_t out) {
+  const int64_t lanes = int64_t(hn::Lanes(Tag<float>()));
+  return (out + lanes - 1) / lanes * lanes * (1 + depth);
+}
+
+// Vectors of the panel that begins at this output.
+int64_t vectors_at(int64_t begin, int64_t out) {
+  const int64_t lanes = int64_t(hn::Lanes(Tag<float>()));
+  return std::min<int64_t>(kPanelVectors, (out - begin + lanes - 1) / lanes);
+}
+
+void pack_rows(const float* w, int64_t in, const float* more_w, int64_t more_in, int64_t out,
+               const float* bias, const float* more_bias, float* packed) {
+  const int64_t lanes = int64_t(hn::Lanes(Tag<float>()));
+  for (int64_t begin = 0; begin < out; begin += kPanelVectors * lanes) {
+    const int64_t end = begin + vectors_at(begin, out) * lanes;
+    const auto put = [&](auto value) {  // of an output
+      for (int64_t o = begin; o < end; ++o) *packed++ = o < out ? value(o) : 0.0f;
+    };
+    put([&](int64_t o) {
+      return (bias != nullptr ? bias[o] : 0.0f) + (more_bias != nullptr ? more_bias[o] : 0.0f);
+    });
+    for (int64_t k = 0; k < in; ++k) put([&](int64_t o) { return w[o * in + k]; });
+    for (int64_t k = 0; k < more_in; ++k) put([&](int64_t o) { return more_w[o * more_in + k]; });
+  }
+}
+
+template <int kVectors, int kSamples>
+HWY_NOINLINE void multiply_panel(const GemvArgs& a, const float* w, int64_t begin, int64_t first) {
+  const Tag<float> d;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  Vec<float> acc[kSamples][kVectors];
+  RIDGELINE_UNROLL
+  for (int s = 0; s < kSamples; ++s) {
+    RIDGELINE_UNROLL
+    for (int j = 0; j < kVectors; ++j) acc[s][j] = hn::Load(d, w + j * lanes);
+  }
+  w = add_rows(w + kVectors * lanes, a.in, a.x + first * a.x_stride, a.x_stride, acc);
+  if (a.more != nullptr) {
+    add_rows(w, a.more_in, a.more + first * a.more_stride, a.more_stride, acc);
+  }
+  RIDGELINE_UNROLL
+  for (int s = 0; s < kSamples; ++s) {
+    float* y = a.y + (first + s) * a.y_stride + begin;
+    RIDGELINE_UNROLL
+    for (int j = 0; j < kVectors; ++j) {
+      // In this order, NaN stays NaN on x86.
+      const auto value = a.relu ? hn::Max(hn::Zero(d), acc[s][j]) : acc[s][j];
+      store_part(value, y + j * lanes, a.out - begin - j * lanes);
+    }
+  }
+}
+
+template <int kVectors>
+void multiply_samples(const GemvArgs& a, const float* w, int64_t begin) {
+  for_sample_groups(a.samples, [&](auto group, int64_t first) HWY_ATTR {
+    multiply_panel<kVectors, group.value>(a, w, begin, first);
+  });
+}
+
+void multiply(const GemvArgs& a) {
+  const int64_t lanes = int64_t(hn::Lanes(Tag<float>())), wide = kPanelVectors * lanes;
+  const int64_t panels = (a.out + wide - 1) / wide, rows = 1 + a.in + a.more_in;
+  for (int64_t i = 0; i < panels; ++i) {
+    const int64_t begin = (a.backward ? panels - 1 - i : i) * wide;
+    const float* w = a.packed + begin * rows;
+    switch (vectors_at(begin, a.out)) {
+      case 1:
+        multiply_samples<1>(a, w, begin);
+        break;
+      case 2:
+        multiply_samples<2>(a, w, begin);
+        break;
+      case 3:
+        multiply_samples<3>(a, w, begin);
+        break;
+      default:
+        multiply_samples<4>(a, w, begin);
+    }
+  }
+}
+
+void activate_all(SimdActivation act, const float* x, float* y, int64_t count) {
+  const Tag<float> d;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  for (int64_t i = 0; i < count; i += lanes) {
+    store_part(activate(d, act, load_part(x + i, count - i)), y + i, count - i);
+  }
+}
+
+void softmax_rows(const float* x, float* y, int64_t samples, int64_t classes) {
+  const Tag<float> d;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  for (int64_t s = 0; s < samples; ++s, x += classes, y += classes) {
+    float most = x[0];
+    for (int64_t i = 1; i < classes; ++i) most = std::max(most, x[i]);
+    const auto top = hn::Set(d, most);
+    float sum = 0;
+    for (int64_t i = 0; i < classes; i += lanes) {
+      const auto e = exp_negative(d, hn::Sub(load_part(x + i, classes - i), top));
+      store_part(e, y + i, classes - i);
+    }
+    for (int64_t i = 0; i < classes; ++i) sum += y[i];
+    const auto whole = hn::Set(d, sum);
+    for (int64_t i = 0; i < classes; i += lanes) {
+      store_part(hn::Div(load_part(y + i, classes - i), whole), y + i, classes - i);
+    }
+  }
+}
+
+void scale_bytes(const uint8_t* x, float* y, int64_t count, float scale, float shift) {
+  const Tag<float> d;
+  const hn::RebindToSigned<Tag<float>> whole;
+  const hn::Rebind<uint8_t, Tag<float>> bytes;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) {
+    const auto number = hn::ConvertTo(d, hn::PromoteTo(whole, hn::LoadU(bytes, x + i)));
+    hn::StoreU(hn::MulAdd(number, hn::Set(d, scale), hn::Set(d, shift)), d, y + i);
+  }
+  for (; i < count; ++i) y[i] = float(x[i]) * scale + shift;
+}
+
+constexpr GemvFunctions kGemv{packed_floats, pack_rows,    multiply,     packed_cell, pack_cell,
+                              cell_step,     activate_all, softmax_rows, scale_bytes};
+const GemvFunctions* gemv_table() { return &kGemv; }
+
+}  // namespace ridgeline::cpu::simd::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace ridgeline::cpu::simd {
+
+HWY_EXPORT(gemv_table);
+
+const GemvFunctions& gemv_functions() { return *HWY_DYNAMIC_DISPATCH(gemv_table)(); }
+
+}  // namespace ridgeline::cpu::simd
+#endif  // HWY_ONCE

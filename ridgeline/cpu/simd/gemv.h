@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ridgeline/cpu/simd/gemm.h"
+#include "ridgeline/ops/recurrent.h"
+
+// Layers for a few samples (GEMV), fp32, with weights that are packed once and then only streamed
+// through: every weight is loaded once for up to four samples, in the order of memory. Vectors run
+// along the outputs. All on the calling thread; samples are rows, `stride` floats apart.
+//
+// Packed weights are panels of a few vectors of outputs: the bias, then for each input its weights
+// to these outputs. Outputs past the last are zeros.
+namespace ridgeline::cpu::simd {
+
+struct GemvArgs {
+  const float* packed;
+  int64_t in, more_in, out;
+  const float* x;  // [samples][in]
+  int64_t x_stride;
+  const float* more;  // [samples][more_in]: a second input, such as the state; null: zeros
+  int64_t more_stride;
+  float* y;  // [samples][out]
+  int64_t y_stride;
+  int64_t samples;
+  bool relu = false;
+  // Panels from the last to the first. Weights that are a little larger than a cache, streamed in
+  // turns from either end, are found there in part; streamed always from one end, never.
+  bool backward = false;
+};
+
+// One timestep of an LSTM or GRU layer.
+struct CellArgs {
+  CellKind cell;
+  const float* packed;
+  int64_t in, hidden;
+  const float* x;  // [samples][in]
+  int64_t x_stride;
+  const float* h;  // [samples][hidden] before the timestep; null: zeros
+  int64_t h_stride;
+  const float* c;  // lstm: [samples][hidden], dense; null: zeros
+  float* c_next;   // lstm: likewise; may be c
+  float* y;        // [samples][hidden]: h after the timestep
+  int64_t y_stride;
+  int64_t samples;
+  bool backward = false;  // as above
+};
+
+struct GemvFunctions {
+  int64_t (*packed)(int64_t depth, int64_t out);  // floats
+  // w[out][in] and more_w[out][more_in] (null: none); biases are added up, null for zeros.
+  void (*pack)(const float* w, int64_t in, const float* more_w, int64_t more_in, int64_t out,
+               const float* bias, const float* more_bias, float* packed);
+  void (*multiply)(const GemvArgs&);
+
+  int64_t (*packed_cell)(CellKind cell, int64_t in, int64_t hidden);  // floats
+  // As RnnWeights: w_ih[gates * hidden][in], w_hh[gates * hidden][hidden], biases null or there.
+  void (*pack_cell)(CellKind cell, int64_t in, int64_t hidden, const float* w_ih, const float* w_hh,
+                    const float* b_ih, const float* b_hh, float* packed);
+  void (*step)(const CellArgs&);
+
+  void (*activate)(SimdActivation act, const float* x, float* y, int64_t count);  // y may be x
+  void (*softmax)(const float* x, float* y, int64_t samples, int64_t classes);    // y may be x
+  void (*scale)(const uint8_t* x, float* y, int64_t count, float scale, float shift);
+};
+
+const GemvFunctions& gemv_functions();
+
+}  // namespace ridgeline::cpu::simd

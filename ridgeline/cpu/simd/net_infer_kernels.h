@@ -1,0 +1,10 @@
+#pragma once
+
+#include "ridgeline/plan/kernel.h"
+
+namespace ridgeline::cpu::simd {
+
+// Whole nets for a few samples, with weights that are packed when the kernel is prepared.
+KernelTable net_infer_kernels();
+
+}  // namespace ridgeline::cpu::simd
