@@ -30,8 +30,11 @@ if(TARGET ridgeline)
 endif()
 
 # The public headers; the others are nobody's but ours.
-install(FILES ridgeline/ridgeline.h ridgeline/custom_layer.h ridgeline/error.h
+install(FILES ridgeline/ridgeline.h ridgeline/c_api.h ridgeline/custom_layer.h ridgeline/error.h
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ridgeline COMPONENT dev)
+configure_file(cmake/ridgeline.pc.in ridgeline.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/ridgeline.pc
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ridgeline)
 install(EXPORT ridgeline-targets NAMESPACE ridgeline:: DESTINATION ${package_dir} COMPONENT dev)
 configure_package_config_file(cmake/ridgeline-config.cmake.in ridgeline-config.cmake

@@ -6,6 +6,7 @@
 #include "ridgeline/core/philox.h"
 #include "ridgeline/data/character_text.h"
 #include "ridgeline/engine/clock.h"
+#include "ridgeline/engine/one_step_model.h"
 #include "ridgeline/engine/resident_set.h"
 #include "ridgeline/engine/runner.h"
 #include "ridgeline/engine/weights.h"
@@ -13,24 +14,11 @@
 namespace ridgeline::engine {
 namespace {
 
-// Returns a model with the same weights for sequences of one character: no weight's shape depends
-// on the number of steps.
-nn::Model one_step_model(const LoadedModel& loaded) {
-  nn::Model model = loaded.config.build_model({1});
-  const auto& from = loaded.model.params();
-  if (model.output().numel() != loaded.classes || model.params().size() != from.size()) {
-    throw_error(ErrorKind::usage, "this model cannot be asked for one character at a time");
-  }
-  for (size_t i = 0; i < from.size(); ++i) {
-    const Tensor &source = from[i].value.view(), &target = model.params()[i].value.view();
-    if (!(source.shape == target.shape)) {
-      throw_error(ErrorKind::usage, "{} is {} for one character at a time and {} in the model",
-                  from[i].name, to_string(target.shape), to_string(source.shape));
-    }
-    std::copy_n(static_cast<const std::byte*>(source.data), source.bytes(),
-                static_cast<std::byte*>(target.data));
-  }
-  return model;
+// The model for sequences of one character.
+nn::Model one_character_model(const LoadedModel& loaded) {
+  nn::Model model = one_step_model(loaded);
+  if (model.output().numel() == loaded.classes) return model;
+  throw_error(ErrorKind::usage, "this model cannot be asked for one character at a time");
 }
 
 // A plan of one sample and one step whose recurrent state stays from call to call.
@@ -38,7 +26,7 @@ class Speaker {
  public:
   explicit Speaker(const LoadedModel& loaded)
       : machine_(loaded.config.run),
-        model_(one_step_model(loaded)),
+        model_(one_character_model(loaded)),
         lowered_(nn::lower(model_, options(loaded))),
         weights_(machine_.runtime(), model_, lowered_),
         code_(machine_.runtime(), 1),

@@ -1,0 +1,133 @@
+#include "ridgeline/engine/plain_inputs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "ridgeline/engine/own_data.h"
+
+namespace ridgeline::engine {
+namespace {
+
+// A sample without its timesteps, as one timestep: [28, 28] -> [28], [64] codes -> [1].
+Shape timestep_of(const Shape& sample, bool codes) {
+  if (codes) return {1};
+  return sample.rank() > 1 ? sample.drop_front() : sample;
+}
+
+}  // namespace
+
+PlainInputs::PlainInputs(const LoadedModel& loaded, std::optional<DType> given, bool timestep)
+    : scaling_(loaded.scaling) {
+  if (given && *given != DType::fp32 && *given != DType::uint8) {
+    throw_error(ErrorKind::usage, "samples of {} cannot be given; use fp32 or uint8", name(*given));
+  }
+  const auto& preparation = loaded.preparation;
+  if (preparation && input_dtype(*preparation) == DType::fp32) {
+    given_ = inputs_ = DType::fp32;
+    if (given && *given != DType::fp32) {
+      throw_error(ErrorKind::usage, "the model takes numbers: give its samples as fp32");
+    }
+    take_numbers(*preparation, timestep);
+    return;
+  }
+  codes_ = loaded.model.layers().front()->codes_below();
+  given_ = given.value_or(DType::uint8);
+  if (codes_ > 0 && given_ != DType::uint8) {
+    throw_error(ErrorKind::usage, "the model takes codes below {}: give its samples as uint8",
+                codes_);
+  }
+  inputs_ = given_;
+  shape_ = timestep ? timestep_of(loaded.model.input(), codes_ > 0) : loaded.model.input();
+  elements_ = shape_.numel();
+}
+
+void PlainInputs::take_numbers(const data::Preparation& preparation, bool timestep) {
+  for (const data::Feature& feature : preparation.features()) {
+    const auto* number = std::get_if<data::NumberFeature>(&feature);
+    if (number == nullptr) {
+      throw_error(ErrorKind::usage,
+                  "field {} of the model is no number: ask it by Model::predict or `ridgeline "
+                  "infer`, which read words and images",
+                  data::field_of(feature));
+    }
+    take_feature(*number, timestep && !preparation.windows());
+  }
+  const bool one = preparation.features().size() == 1;
+  shape_ = {int64_t(numbers_.size())};
+  if (one && !timestep)
+    shape_ = std::get<data::NumberFeature>(preparation.features().front()).shape;
+  if (preparation.windows() && !timestep) shape_ = shape_.prepend(preparation.windows()->window);
+  elements_ = shape_.numel();
+}
+
+void PlainInputs::take_feature(const data::NumberFeature& feature, bool timestep) {
+  const int64_t all = feature.elements();
+  int64_t count = all;
+  if (timestep) {
+    count = timestep_of(feature.shape, false).numel();
+    for (int64_t i = count; i < all; ++i) {
+      const auto a = size_t(i), b = size_t(i % count);
+      if (feature.shift[a] == feature.shift[b] && feature.scale[a] == feature.scale[b]) continue;
+      throw_error(ErrorKind::usage,
+                  "field {}: each timestep has a scale of its own, so that the model cannot be "
+                  "asked for one timestep at a time; train it with data.windows or scale none",
+                  feature.field);
+    }
+  }
+  const bool indicator = feature.missing == data::MissingRule::indicator;
+  constexpr double kAll = std::numeric_limits<double>::infinity();
+  for (int64_t i = 0; i < count; ++i) {
+    const auto e = size_t(i);
+    Number number{-kAll, kAll, feature.log, {}, feature.shift[e], feature.scale[e], 0, int64_t{-1}};
+    if (feature.clip) std::tie(number.low, number.high) = *feature.clip;
+    if (!feature.fill.empty()) number.fill = feature.fill[e];
+    number.at = width_ + i;
+    if (indicator) number.indicator = width_ + count + i;
+    numbers_.push_back(number);
+  }
+  width_ += count * (indicator ? 2 : 1);
+}
+
+void PlainInputs::apply(const void* samples, int64_t count, void* inputs) const {
+  const int64_t all = count * elements_;
+  if (!numbers_.empty()) {
+    apply_numbers(static_cast<const float*>(samples), count, static_cast<float*>(inputs));
+  } else if (given_ == DType::fp32) {
+    const auto* from = static_cast<const float*>(samples);
+    auto* to = static_cast<float*>(inputs);
+    for (int64_t i = 0; i < all; ++i) to[i] = from[i] * scaling_.scale + scaling_.shift;
+  } else {
+    const auto* codes = static_cast<const uint8_t*>(samples);
+    for (int64_t i = 0; codes_ > 0 && i < all; ++i) {
+      if (int64_t{codes[i]} < codes_) continue;
+      throw_error(ErrorKind::data,
+                  "sample {} holds the code {}, and the model knows those below {}", i / elements_,
+                  codes[i], codes_);
+    }
+    std::memcpy(inputs, samples, size_t(all));
+  }
+}
+
+void PlainInputs::apply_numbers(const float* from, int64_t count, float* to) const {
+  const int64_t each = int64_t(numbers_.size()), timesteps = count * elements_ / each;
+  for (int64_t t = 0; t < timesteps; ++t, from += each, to += width_) {
+    for (int64_t i = 0; i < each; ++i) {
+      const Number& number = numbers_[size_t(i)];
+      double x = double(from[i]);
+      const bool missing = std::isnan(x);
+      if ((missing && !number.fill) || std::isinf(x)) {
+        throw_error(ErrorKind::data, "number {} of sample {} is {}, which the model does not take",
+                    i, t * each / elements_, missing ? "missing (NaN)" : "infinite");
+      }
+      if (missing) x = *number.fill;
+      x = std::clamp(x, number.low, number.high);
+      if (number.log) x = std::copysign(std::log1p(std::abs(x)), x);
+      to[number.at] = float((x - number.shift) * number.scale);
+      if (number.indicator >= 0) to[number.indicator] = missing ? 1.0f : 0.0f;
+    }
+  }
+}
+
+}  // namespace ridgeline::engine
