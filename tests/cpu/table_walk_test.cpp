@@ -1,6 +1,7 @@
 // Compares every kernel of the table with the oracle, wherever it covers ops of a case.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <set>
 #include <string>
@@ -39,6 +40,44 @@ TEST_P(TableWalk, EveryCpuKernelAgreesWithTheOracle) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, TableWalk, testing::Values(1, 2, 5));
+
+// Kernels that read the weights when they are prepared.
+TEST(InferenceKernels, AgreeWithTheOracle) {
+  const auto runtime = make_runtime(Device{}, 1);
+  const KernelTable table = inference_kernels();
+  Exercised exercised;
+  for (const Case& c : inference_cases()) walk(c, table, *runtime, exercised);
+  for (const Case& c : all_cases(DType::fp32)) walk(c, table, *runtime, exercised);
+  if (!all_wanted()) return;
+  for (const Kernel& kernel : table) {
+    EXPECT_GT(exercised[kernel.name], 0) << kernel.name << ": no case exercises this kernel";
+  }
+}
+
+TEST(InferenceKernels, CoverWholeNets) {
+  const auto runtime = make_runtime(Device{}, 1);
+  for (const Case& c : inference_cases()) {
+    size_t most = 0;
+    for (const Kernel& kernel : inference_kernels()) {
+      most = std::max(most, kernel.covers({c.program, 0, *runtime}).ops);
+    }
+    EXPECT_EQ(most, c.program.ops.size()) << c.name;
+  }
+}
+
+// A stretch is found once, at its first op, so that planning does not walk it again at each op.
+TEST(InferenceKernels, LookAtEachOpAFewTimes) {
+  const auto runtime = make_runtime(Device{}, 1);
+  for (const Case& c : inference_cases()) {
+    size_t looks = 0;
+    for (size_t op = 0; op < c.program.ops.size(); ++op) {
+      for (const Kernel& kernel : inference_kernels()) {
+        kernel.covers({c.program, op, *runtime, &looks});
+      }
+    }
+    EXPECT_LE(looks, 4 * c.program.ops.size()) << c.name;
+  }
+}
 
 TEST(MlpKernels, AWholeStepMayUseAdamAndDropout) {
   const auto runtime = make_runtime(Device{}, 2);
@@ -135,7 +174,9 @@ TEST_F(NansComeThrough, OfImages) {
 
 TEST(KernelTable, NamesAreUniqueAndSayTheirTarget) {
   std::set<std::string> names;
-  for (const Kernel& kernel : all_kernels()) {
+  KernelTable table = all_kernels();
+  for (const Kernel& kernel : inference_kernels()) table.push_back(kernel);
+  for (const Kernel& kernel : table) {
     EXPECT_TRUE(names.insert(kernel.name).second) << kernel.name << " is there twice";
     EXPECT_TRUE(kernel.name.starts_with(kernel.target == DeviceKind::cpu ? "cpu." : "cuda."));
   }

@@ -50,6 +50,9 @@ std::vector<Case> join_cases(DType dtype);
 std::vector<Case> rearrange_cases(DType dtype);
 // Convolutions over characters, the place of the largest class (part of op_cases).
 std::vector<Case> text_op_cases(DType dtype);
+// Whole nets for up to eight samples as inference has them, in fp32: perceptrons and recurrent
+// nets, with state that goes on from call to call and without.
+std::vector<Case> inference_cases();
 // Training steps with more samples than a tile of a matrix product.
 std::vector<Case> tall_training_cases(DType dtype);
 // All of the above but the tall and the wide ones.
