@@ -12,7 +12,9 @@ class Matcher {
   Matcher(const Rest& rest, MlpStepExtras extras) : rest_(rest), extras_(extras) {}
 
   MlpStepOps run() {
-    if (inputs() && forward() && loss() && backward() && late_updates() && ending()) inside_only();
+    if (inputs() && forward() && loss() && backward() && norm() && late_updates() && ending()) {
+      inside_only();
+    }
     return std::move(found_);
   }
 
@@ -37,33 +39,38 @@ class Matcher {
   }
 
   bool inputs() {
-    found_.images = next<Gather>();
-    if (found_.images == nullptr) return no("the step does not begin with a gather");
-    found_.labels = next<Gather>();
-    if (found_.labels == nullptr) return no("no gather of labels");
-    const Gather &images = *found_.images, &labels = *found_.labels;
-    if (images.set.dtype != DType::uint8 || labels.set.dtype != DType::int32) {
-      return no("wants uint8 images and int32 labels");
+    found_.inputs = next<Gather>();
+    if (found_.inputs == nullptr) return no("the step does not begin with a gather");
+    found_.targets = next<Gather>();
+    if (found_.targets == nullptr) return no("no gather of targets");
+    const Gather &x = *found_.inputs, &target = *found_.targets;
+    const bool floats = extras_.floats && x.set.dtype == DType::fp32;
+    const bool values = extras_.losses && target.set.dtype == DType::fp32;
+    if (!is_float(x.y.dtype) || (!floats && x.set.dtype != DType::uint8)) {
+      return no(extras_.floats ? "wants samples of uint8 or fp32" : "wants samples of uint8");
     }
-    if (images.y.shape[0] < 1) return no("empty");
-    if (images.order.id != labels.order.id || images.first.id != labels.first.id ||
-        images.tick.id != labels.tick.id) {
-      return no("images and labels are gathered by different orders");
+    if (!values && (target.set.dtype != DType::int32 || target.y.shape.numel() != x.y.shape[0])) {
+      return no("wants one int32 label a sample");
     }
-    inside(images.y);
-    inside(labels.y);
+    if (x.y.shape[0] < 1) return no("empty");
+    if (x.order.id != target.order.id || x.first.id != target.first.id ||
+        x.tick.id != target.tick.id) {
+      return no("inputs and targets are gathered by different orders");
+    }
+    counts(x.tick);
+    inside(x.y);
+    inside(target.y);
     return true;
   }
 
   bool forward() {
-    Value x = found_.images->y;
+    Value x = found_.inputs->y;
     while (const auto* linear = next<Linear>()) {
       // A layer of every step of a sequence sees its input as more rows.
-      if (linear->x.id != x.id || linear->w.dtype != x.dtype ||
-          linear->n() != found_.images->y.shape[0]) {
+      if (linear->x.id != x.id || linear->w.dtype != x.dtype || linear->n() != found_.batch()) {
         return no("layers are not a chain");
       }
-      MlpStepOps::Layer layer{linear};
+      MlpStepOps::Layer layer{.linear = linear};
       x = linear->y;
       inside(x);
       layer.activation = next<Activation>();
@@ -71,8 +78,8 @@ class Matcher {
         if (layer.activation->x.id != x.id) return no("layers are not a chain");
         x = layer.activation->y;
         inside(x);
-        layer.dropout = next<Dropout>();
       }
+      layer.dropout = next<Dropout>();
       if (layer.dropout != nullptr) {
         if (!extras_.dropout) return no("outputs are dropped");
         if (layer.dropout->x.id != x.id) return no("layers are not a chain");
@@ -81,25 +88,57 @@ class Matcher {
         inside(x);
       }
       found_.layers.push_back(layer);
-      if (layer.activation == nullptr) break;
     }
     if (found_.layers.empty()) return no("no linear layer");
-    if (found_.layers.back().activation != nullptr) return no("the last layer is not linear");
+    const MlpStepOps::Layer& last = found_.layers.back();
+    if (last.activation != nullptr || last.dropout != nullptr) {
+      return no("something follows the last linear layer");
+    }
+    for (size_t l = 0; l + 1 < found_.layers.size(); ++l) {
+      if (found_.layers[l].activation == nullptr && !extras_.bare_layers) {
+        return no("a hidden layer has no activation");
+      }
+    }
     return true;
   }
 
   bool loss() {
-    found_.loss = next<SoftmaxXent>();
-    const auto* grad = found_.loss != nullptr ? next<SoftmaxXentGrad>() : nullptr;
-    if (grad == nullptr) return no("no softmax cross-entropy with its gradient");
-    const SoftmaxXent& loss = *found_.loss;
-    const ValueId logits = found_.layers.back().linear->y.id, label = found_.labels->y.id;
-    if (loss.x.id != logits || grad->x.id != logits || loss.label.id != label ||
-        grad->label.id != label || loss.scale != grad->scale) {
+    if (extras_.losses && rest_.get<Mse>(found_.ops) != nullptr) {
+      found_.mse = next<Mse>();
+      const auto* grad = next<MseGrad>();
+      return loss_of(*found_.mse, found_.mse->target, grad, grad ? grad->target : Value{});
+    }
+    if (extras_.losses && rest_.get<ElementwiseLoss>(found_.ops) != nullptr) {
+      const ElementwiseLoss& loss = *(found_.elementwise = next<ElementwiseLoss>());
+      const auto* grad = next<ElementwiseLossGrad>();
+      if (grad != nullptr && (grad->fn != loss.fn || grad->delta != loss.delta ||
+                              grad->weights.id != loss.weights.id)) {
+        return no("loss and gradient are of different things");
+      }
+      return loss_of(loss, loss.target, grad, grad ? grad->target : Value{});
+    }
+    found_.xent = next<SoftmaxXent>();
+    if (found_.xent == nullptr) {
+      return no(extras_.losses ? "no loss" : "the loss is no softmax cross-entropy");
+    }
+    const auto* grad = next<SoftmaxXentGrad>();
+    if (!found_.xent->one_hot() || (grad != nullptr && !grad->one_hot())) {
+      return no("classes are weighted or smoothed");
+    }
+    return loss_of(*found_.xent, found_.xent->label, grad, grad ? grad->label : Value{});
+  }
+
+  template <typename Loss, typename Grad>
+  bool loss_of(const Loss& loss, const Value& target, const Grad* grad, const Value& grad_target) {
+    if (grad == nullptr) return no("no gradient of the loss");
+    const ValueId logits = found_.layers.back().linear->y.id, label = found_.targets->y.id;
+    if (loss.x.id != logits || grad->x.id != logits || target.id != label ||
+        grad_target.id != label || loss.scale != grad->scale) {
       return no("loss and gradient are of different things");
     }
-    if (!loss.one_hot() || !grad->one_hot()) return no("classes are weighted or smoothed");
-    if (grad->loss_scale) return no("the loss is scaled");
+    if (grad->loss_scale && !extras_.norm) return no("the loss is scaled");
+    found_.loss_scale = grad->loss_scale;
+    counts(loss.tick);
     dy_ = grad->dx;
     inside(dy_);
     return true;
@@ -150,11 +189,31 @@ class Matcher {
     return true;
   }
 
+  bool norm() {
+    found_.norm = extras_.norm ? next<GlobalNorm>() : nullptr;
+    if (found_.norm == nullptr) {
+      return !found_.loss_scale || no("a loss scale that nothing takes out");
+    }
+    const GlobalNorm& norm = *found_.norm;
+    if (norm.loss_scale.id != found_.loss_scale.id) return no("loss scales differ");
+    size_t count = 0;
+    for (const LinearGradW* grad : grads_) count += grad->db ? 2 : 1;
+    if (count != norm.grads.size()) return no("the norm is not of all gradients");
+    for (const Value& grad : norm.grads) {
+      bool known = false;
+      for (const LinearGradW* of : grads_) known |= grad.id == of->dw.id || grad.id == of->db.id;
+      if (!known) return no("the norm is not of all gradients");
+    }
+    inside(norm.scale);
+    return true;
+  }
+
   // Of the layers whose gradients were not used at once, in the same order.
   bool late_updates() {
     for (size_t l = found_.layers.size(), k = 0; l-- > 0; ++k) {
       MlpStepOps::Layer& layer = found_.layers[l];
-      const bool updated = layer.update_w != nullptr || layer.adam_w != nullptr;
+      const bool updated = layer.sgd_w != nullptr || layer.adam_w != nullptr;
+      if (updated && found_.norm != nullptr) return no("an update before the norm");
       if (!updated && !updates(layer, *grads_[k])) return false;
     }
     return true;
@@ -178,10 +237,10 @@ class Matcher {
       if (layer.adam_w != nullptr) counts(layer.adam_w->tick, layer.adam_w->step);
       if (grad.db) layer.adam_b = update(linear.b, grad.db, first_adam_);
     } else {
-      layer.update_w = update(linear.w, grad.dw, first_sgd_);
-      if (grad.db) layer.update_b = update(linear.b, grad.db, first_sgd_);
+      layer.sgd_w = update(linear.w, grad.dw, first_sgd_);
+      if (grad.db) layer.sgd_b = update(linear.b, grad.db, first_sgd_);
     }
-    const bool all = (layer.update_w != nullptr && bool(layer.update_b) == bool(grad.db)) ||
+    const bool all = (layer.sgd_w != nullptr && bool(layer.sgd_b) == bool(grad.db)) ||
                      (layer.adam_w != nullptr && bool(layer.adam_b) == bool(grad.db));
     const bool one_kind = first_sgd_ == nullptr || first_adam_ == nullptr;
     if (all && one_kind) return true;
@@ -192,7 +251,8 @@ class Matcher {
   template <typename Update>
   const Update* update(const Value& w, const Value& dw, const Update*& first) {
     const auto* op = next<Update>();
-    if (op == nullptr || op->dw.id != dw.id || op->grad_scale) return nullptr;
+    const Value scale = found_.norm != nullptr ? found_.norm->scale : Value{};
+    if (op == nullptr || op->dw.id != dw.id || op->grad_scale.id != scale.id) return nullptr;
     if ((op->copy ? op->copy.id : op->w.id) != w.id) return nullptr;
     found_.copies |= bool(op->copy);
     if (first == nullptr) first = op;
@@ -201,7 +261,7 @@ class Matcher {
   }
   static bool alike(const SgdUpdate& a, const SgdUpdate& b) {
     return a.momentum == b.momentum && a.weight_decay == b.weight_decay &&
-           a.nesterov == b.nesterov && a.lr.id == b.lr.id;
+           a.nesterov == b.nesterov && a.lr.id == b.lr.id && bool(a.m) == bool(b.m);
   }
   static bool alike(const AdamUpdate& a, const AdamUpdate& b) {
     return a.beta1 == b.beta1 && a.beta2 == b.beta2 && a.epsilon == b.epsilon &&
@@ -212,8 +272,6 @@ class Matcher {
   bool ending() {
     found_.tick = next<Tick>();
     if (found_.tick == nullptr) return no("the step does not end with a tick");
-    counts(found_.images->tick);
-    counts(found_.loss->tick);
     for (const Value& tick : ticks_) {
       if (tick.id != found_.tick->tick.id) return no("ops count steps differently");
     }

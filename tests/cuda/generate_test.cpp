@@ -63,7 +63,22 @@ TEST(Generate, SourcesCompile) {
         .widths = {20, 3},
         .activation = ActivationKind::gelu,
         .mse = true},
-       Precision::fp64}};
+       Precision::fp64},
+      {{.name = "regression",
+        .batch = 40,
+        .widths = {28, 64, 1},
+        .update = "adam",
+        .mse = true,
+        .floats = true,
+        .target_columns = 1},
+       Precision::fp32},
+      {{.name = "quantiles",
+        .batch = 24,
+        .widths = {7, 16, 6},
+        .floats = true,
+        .target_columns = 3,
+        .loss_fn = LossFn::quantile},
+       Precision::bf16}};
   for (const auto& [net, precision] : nets) {
     SCOPED_TRACE(net.name);
     const Case c = case_of(net, precision);

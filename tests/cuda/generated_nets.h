@@ -37,6 +37,12 @@ inline TrainingNet random_net(uint32_t seed, Precision precision) {
   if (half && net.update.starts_with("adam")) net.steps = 1;
   net.masters = half && below(2) == 0;
   net.loss_scale = half && below(3) == 0 ? 64 : 0;
+  net.floats = below(2) == 0;
+  // Losses of values, without those whose derivatives jump: there a bound says little.
+  const LossFn kLosses[] = {LossFn::huber, LossFn::bce_with_logits};
+  if (!net.mse && below(3) == 0) net.loss_fn = kLosses[below(2)];
+  const bool by_element = net.mse || net.loss_fn;
+  if (by_element && below(2) == 0) net.target_columns = net.widths.back();
   return net;
 }
 

@@ -50,13 +50,20 @@ class TrainingStep {
     const auto make = [&](const char* name, DType dtype, const Shape& shape, int64_t below) {
       return c_.make(name, dtype, shape, Role::input, normal(1), below);
     };
-    const Value images = make("images", DType::uint8, {net_.set_samples, in}, 256);
-    const Value labels = make("labels", DType::int32, {net_.set_samples}, classes);
+    const bool values = net_.target_columns > 0;
+    const Value images =
+        make("images", net_.floats ? DType::fp32 : DType::uint8, {net_.set_samples, in}, 256);
+    const Value labels =
+        values ? make("targets", DType::fp32, {net_.set_samples, net_.target_columns}, 0)
+               : make("labels", DType::int32, {net_.set_samples}, classes);
     const Value order = make("order", DType::int32, {n * (net_.steps + 2)}, net_.set_samples);
     const Value first = c_.make("first", DType::int64, {1}, Role::input, constant(double(n)));
     const Value x = c_.temp("x0", {n, in});
-    label_ = c_.make("label", DType::int32, {n}, Role::temp, normal(1), classes);
-    c_.add(Gather{images, order, first, c_.tick(), x, 1.0 / 128, -1.0});
+    label_ = values ? c_.temp("target", {n, net_.target_columns})
+                    : c_.make("label", DType::int32, {n}, Role::temp, normal(1), classes);
+    Gather inputs{images, order, first, c_.tick(), x};
+    if (!net_.floats) inputs.scale = 1.0 / 128, inputs.shift = -1;
+    c_.add(inputs);
     c_.add(Gather{labels, order, first, c_.tick(), label_});
     return x;
   }
@@ -91,9 +98,16 @@ class TrainingStep {
 
   Value loss(const Value& x) {
     const Value dx = c_.temp("dloss", x.shape);
-    const double scale = 1.0 / double(net_.mse ? x.shape.numel() : net_.batch);
-    if (net_.mse) {
-      c_.add(Mse{x, label_, c_.tick(), c_.loss(), c_.correct(), scale});
+    const bool of_outputs = net_.mse || net_.loss_fn;
+    const double scale = 1.0 / double(of_outputs ? x.shape.numel() : net_.batch);
+    const Value correct = net_.target_columns == 0 ? c_.correct() : Value{};
+    if (net_.loss_fn) {
+      const Value weights = c_.make("weights", DType::fp64, {2}, Role::input, constant(0.3));
+      c_.add(ElementwiseLoss{*net_.loss_fn, x, label_, weights, c_.tick(), c_.loss(), correct,
+                             scale, 0.7});
+      c_.add(ElementwiseLossGrad{*net_.loss_fn, x, label_, weights, dx, scale, 0.7, loss_scale()});
+    } else if (net_.mse) {
+      c_.add(Mse{x, label_, c_.tick(), c_.loss(), correct, scale});
       c_.add(MseGrad{x, label_, dx, scale, loss_scale()});
     } else {
       c_.add(SoftmaxXent{x, label_, c_.tick(), c_.loss(), c_.correct(), scale});
@@ -245,6 +259,33 @@ std::vector<Case> training_cases(DType dtype) {
        .activation = ActivationKind::gelu,
        .update = "momentum",
        .dropout = 0.5},
+      {.name = "floats", .batch = 19, .widths = {21, 16, 10}, .steps = 2, .floats = true},
+      {.name = "floats, regression, adam",
+       .batch = 33,
+       .widths = {28, 40, 17, 1},
+       .update = "adam",
+       .mse = true,
+       .floats = true,
+       .target_columns = 1},
+      {.name = "huber of values",
+       .batch = 18,
+       .widths = {70, 30, 3},
+       .activation = ActivationKind::tanh,
+       .update = "momentum",
+       .steps = 2,
+       .floats = true,
+       .target_columns = 3,
+       .loss_fn = LossFn::huber},
+      {.name = "binary cross-entropy of labels",
+       .batch = 21,
+       .widths = {15, 22, 6},
+       .loss_fn = LossFn::bce_with_logits},
+      {.name = "quantiles",
+       .batch = 34,
+       .widths = {9, 24, 4},
+       .floats = true,
+       .target_columns = 2,
+       .loss_fn = LossFn::quantile},
       {.name = "clipped", .batch = 12, .widths = {20, 16, 10}, .clip = true},
       {.name = "no bias", .batch = 12, .widths = {20, 16, 10}, .bias = false},
       {.name = "summed", .batch = 32, .widths = {50, 33, 10}, .summed = true},
@@ -305,6 +346,13 @@ std::vector<Case> tall_training_cases(DType dtype) {
        .dropout = 0.2,
        .steps = 2},
       {.name = "short, in eights", .batch = 32, .widths = {64, 32, 10}},
+      {.name = "tall floats, regression, adam",
+       .batch = 290,
+       .widths = {65, 40, 70},
+       .update = "adam",
+       .mse = true,
+       .floats = true,
+       .target_columns = 70},
   };
   std::vector<Case> all;
   for (const TrainingNet& net : nets) all.push_back(TrainingStep(net, dtype).make());

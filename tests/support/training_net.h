@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,9 @@ struct TrainingNet {
   bool masters = false;  // weights in fp32, those of products with copies
   double loss_scale = 0;
   int64_t set_samples = 29;
+  bool floats = false;              // samples of fp32
+  int64_t target_columns = 0;       // values of a sample's target; 0: a label
+  std::optional<LossFn> loss_fn{};  // of an elementwise loss
 };
 
 Case training_case(const TrainingNet& net, DType dtype);

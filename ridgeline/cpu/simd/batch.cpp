@@ -22,6 +22,59 @@ using Tag = hn::ScalableTag<T>;
 template <typename T>
 using Vec = hn::Vec<Tag<T>>;
 
+// A 16-byte square of T, transposed: 4 x 4 floats or 2 x 2 doubles.
+#if HWY_TARGET == HWY_SCALAR
+template <typename T>
+HWY_INLINE void transpose_square(const T* from, int64_t from_ld, T* to, int64_t to_ld) {
+  constexpr int64_t kSquare = 16 / int64_t{sizeof(T)};
+  for (int64_t r = 0; r < kSquare; ++r) {
+    for (int64_t c = 0; c < kSquare; ++c) to[c * to_ld + r] = from[r * from_ld + c];
+  }
+}
+#else
+HWY_INLINE void transpose_square(const float* from, int64_t from_ld, float* to, int64_t to_ld) {
+  const hn::FixedTag<float, 4> d;
+  const hn::FixedTag<double, 2> d64;
+  const auto a = hn::LoadU(d, from), b = hn::LoadU(d, from + from_ld);
+  const auto c = hn::LoadU(d, from + 2 * from_ld), e = hn::LoadU(d, from + 3 * from_ld);
+  const auto ab_low = hn::BitCast(d64, hn::InterleaveLower(d, a, b));
+  const auto ab_high = hn::BitCast(d64, hn::InterleaveUpper(d, a, b));
+  const auto ce_low = hn::BitCast(d64, hn::InterleaveLower(d, c, e));
+  const auto ce_high = hn::BitCast(d64, hn::InterleaveUpper(d, c, e));
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, ab_low, ce_low)), d, to);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, ab_low, ce_low)), d, to + to_ld);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, ab_high, ce_high)), d, to + 2 * to_ld);
+  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, ab_high, ce_high)), d, to + 3 * to_ld);
+}
+
+HWY_INLINE void transpose_square(const double* from, int64_t from_ld, double* to, int64_t to_ld) {
+  const hn::FixedTag<double, 2> d;
+  const auto a = hn::LoadU(d, from), b = hn::LoadU(d, from + from_ld);
+  hn::StoreU(hn::InterleaveLower(d, a, b), d, to);
+  hn::StoreU(hn::InterleaveUpper(d, a, b), d, to + to_ld);
+}
+#endif
+
+// to[c * to_ld + r] = from[r * from_ld + c]
+template <typename T>
+HWY_INLINE void transpose(const T* HWY_RESTRICT from, int64_t from_ld, int64_t rows,
+                          int64_t columns, T* HWY_RESTRICT to, int64_t to_ld) {
+  constexpr int64_t kSquare = 16 / int64_t{sizeof(T)};
+  int64_t c = 0;
+  for (; c + kSquare <= columns; c += kSquare) {
+    int64_t r = 0;
+    for (; r + kSquare <= rows; r += kSquare) {
+      transpose_square(from + r * from_ld + c, from_ld, to + c * to_ld + r, to_ld);
+    }
+    for (; r < rows; ++r) {
+      for (int64_t k = c; k < c + kSquare; ++k) to[k * to_ld + r] = from[r * from_ld + k];
+    }
+  }
+  for (; c < columns; ++c) {
+    for (int64_t r = 0; r < rows; ++r) to[c * to_ld + r] = from[r * from_ld + c];
+  }
+}
+
 // Lanes(d) bytes as numbers, scaled.
 template <typename T>
 HWY_INLINE Vec<T> scaled(const uint8_t* bytes, Vec<T> scale, Vec<T> shift) {
@@ -116,71 +169,37 @@ void gather_rows(const GatherArgs<T>& g, int64_t first, int64_t begin, int64_t e
   }
 }
 
+// The same rows and features out of a set of floats, into both layouts.
+template <typename T>
+void gather_floats(const GatherArgs<T>& g, int64_t first, int64_t begin, int64_t end) {
+  HWY_ALIGN T block[kGatherRows * kGatherFeatures];
+  const int64_t rows = std::min(kGatherRows, g.n - first);
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* from = g.floats + int64_t{g.order[first + r]} * g.features;
+    std::copy(from + begin, from + end, block + r * kGatherFeatures);
+    if (g.x != nullptr) std::copy(from + begin, from + end, g.x + (first + r) * g.ldx + begin);
+  }
+  if (g.panels == nullptr) return;
+  T* to = g.panels + (first / kPanel<T> * g.features + begin) * kPanel<T> + first % kPanel<T>;
+  transpose(block, kGatherFeatures, rows, end - begin, to, kPanel<T>);
+}
+
 template <typename T>
 void gather(const GatherArgs<T>& g, Range blocks) {
   const int64_t across = (g.features + kGatherFeatures - 1) / kGatherFeatures;
   for (int64_t block = blocks.begin; block < blocks.end; ++block) {
     const int64_t r = block / across * kGatherRows, begin = block % across * kGatherFeatures;
     const int64_t end = std::min(begin + kGatherFeatures, g.features);
+    if (g.floats != nullptr) {
+      gather_floats(g, r, begin, end);
+      continue;
+    }
     if (g.panels != nullptr) gather_panels(g, r, begin, end);
     if (g.x != nullptr) gather_rows(g, r, begin, end);
   }
 }
 
 // --- Layout ---
-
-// A 16-byte square of T, transposed: 4 x 4 floats or 2 x 2 doubles.
-#if HWY_TARGET == HWY_SCALAR
-template <typename T>
-HWY_INLINE void transpose_square(const T* from, int64_t from_ld, T* to, int64_t to_ld) {
-  constexpr int64_t kSquare = 16 / int64_t{sizeof(T)};
-  for (int64_t r = 0; r < kSquare; ++r) {
-    for (int64_t c = 0; c < kSquare; ++c) to[c * to_ld + r] = from[r * from_ld + c];
-  }
-}
-#else
-HWY_INLINE void transpose_square(const float* from, int64_t from_ld, float* to, int64_t to_ld) {
-  const hn::FixedTag<float, 4> d;
-  const hn::FixedTag<double, 2> d64;
-  const auto a = hn::LoadU(d, from), b = hn::LoadU(d, from + from_ld);
-  const auto c = hn::LoadU(d, from + 2 * from_ld), e = hn::LoadU(d, from + 3 * from_ld);
-  const auto ab_low = hn::BitCast(d64, hn::InterleaveLower(d, a, b));
-  const auto ab_high = hn::BitCast(d64, hn::InterleaveUpper(d, a, b));
-  const auto ce_low = hn::BitCast(d64, hn::InterleaveLower(d, c, e));
-  const auto ce_high = hn::BitCast(d64, hn::InterleaveUpper(d, c, e));
-  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, ab_low, ce_low)), d, to);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, ab_low, ce_low)), d, to + to_ld);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, ab_high, ce_high)), d, to + 2 * to_ld);
-  hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, ab_high, ce_high)), d, to + 3 * to_ld);
-}
-
-HWY_INLINE void transpose_square(const double* from, int64_t from_ld, double* to, int64_t to_ld) {
-  const hn::FixedTag<double, 2> d;
-  const auto a = hn::LoadU(d, from), b = hn::LoadU(d, from + from_ld);
-  hn::StoreU(hn::InterleaveLower(d, a, b), d, to);
-  hn::StoreU(hn::InterleaveUpper(d, a, b), d, to + to_ld);
-}
-#endif
-
-// to[c * to_ld + r] = from[r * from_ld + c]
-template <typename T>
-HWY_INLINE void transpose(const T* HWY_RESTRICT from, int64_t from_ld, int64_t rows,
-                          int64_t columns, T* HWY_RESTRICT to, int64_t to_ld) {
-  constexpr int64_t kSquare = 16 / int64_t{sizeof(T)};
-  int64_t c = 0;
-  for (; c + kSquare <= columns; c += kSquare) {
-    int64_t r = 0;
-    for (; r + kSquare <= rows; r += kSquare) {
-      transpose_square(from + r * from_ld + c, from_ld, to + c * to_ld + r, to_ld);
-    }
-    for (; r < rows; ++r) {
-      for (int64_t k = c; k < c + kSquare; ++k) to[k * to_ld + r] = from[r * from_ld + k];
-    }
-  }
-  for (; c < columns; ++c) {
-    for (int64_t r = 0; r < rows; ++r) to[c * to_ld + r] = from[r * from_ld + c];
-  }
-}
 
 // Calls f(first row, rows, its place in the panels) for each panel's part of `rows`.
 template <typename T, class F>

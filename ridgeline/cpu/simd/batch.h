@@ -6,20 +6,21 @@
 #include "ridgeline/cpu/simd/gemm.h"
 #include "ridgeline/cpu/simd/layout.h"
 
-// What a training step needs around its products: batches out of a byte set, changes of layout, the
+// What a training step needs around its products: batches out of a set, changes of layout, the
 // loss. As in gemm.h, each call does a sub-range on the calling thread.
 namespace ridgeline::cpu::simd {
 
-// x[r, f] = set[order[r] * features + f] * scale + shift, in both layouts
+// x[r, f] = set[order[r] * features + f] * scale + shift, in both layouts; floats as they are
 template <typename T>
 struct GatherArgs {
-  const uint8_t* set;    // [N, features]
+  const uint8_t* set;    // [N, features]; null with floats
   const int32_t* order;  // [n] indices of samples in the set
   int64_t n, features;
   T scale, shift;
   T* x;  // batch-major, rows ldx apart; may be null
   int64_t ldx;
-  T* panels;  // may be null; past row n, up to a whole kGatherRows, it receives `shift`
+  T* panels;  // may be null; bytes are written past row n, up to a whole kGatherRows
+  const float* floats = nullptr;  // [N, features]
 };
 
 // A gather is shared out by blocks of 16 rows x 64 features, numbered row block by row block.

@@ -14,7 +14,8 @@ class MlpTrainStep final : public Step {
   MlpTrainStep(const MlpStepOps& ops, const Binding& binding)
       : memory_(ops, binding),
         pool_(cpu_runtime(binding.runtime()).pool()),
-        step_(mlp_layers<T>(ops, &binding), ops.images->y.shape[0], pool_.size()) {
+        step_(mlp_layers<T>(ops, &binding), ops.inputs->y.shape[0], pool_.size(),
+              mlp_loss_of(ops, &binding)) {
     step_.bind(binding.workspace());
   }
 
@@ -31,19 +32,20 @@ class MlpTrainStep final : public Step {
   MlpStep<T> step_;
 };
 
-constexpr MlpStepExtras kExtras{.adam = true, .dropout = true};
+constexpr MlpStepExtras kExtras{.adam = true, .dropout = true, .floats = true, .losses = true};
 
 Cover covers_mlp(const Rest& rest) {
   const MlpStepOps ops = match_mlp_step(rest, kExtras);
   if (!ops.refusal.empty()) return Cover::no(ops.refusal);
   if (ops.copies) return Cover::no("takes no copies of weights");
-  if (!takes(ops.images->y.dtype)) return Cover::no("takes fp32 and fp64 only");
+  if (!takes(ops.inputs->y.dtype)) return Cover::no("takes fp32 and fp64 only");
   Cover cover = Cover::of(ops.ops);
   cover.skips = ops.inside;
   const int threads = cpu_runtime(rest.runtime).pool().size();
-  cover.workspace = with_type(ops.images->y.dtype, [&](auto zero) {
+  cover.workspace = with_type(ops.inputs->y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    return MlpStep<T>(mlp_layers<T>(ops, nullptr), ops.images->y.shape[0], threads)
+    return MlpStep<T>(mlp_layers<T>(ops, nullptr), ops.inputs->y.shape[0], threads,
+                      mlp_loss_of(ops, nullptr))
         .workspace_bytes();
   });
   return cover;
@@ -51,7 +53,7 @@ Cover covers_mlp(const Rest& rest) {
 
 std::unique_ptr<Step> prepare_mlp(const Span& span, const Binding& binding) {
   const MlpStepOps ops = match_mlp_step({span.program, span.begin, binding.runtime()}, kExtras);
-  return with_type(ops.images->y.dtype, [&](auto zero) -> std::unique_ptr<Step> {
+  return with_type(ops.inputs->y.dtype, [&](auto zero) -> std::unique_ptr<Step> {
     return std::make_unique<MlpTrainStep<decltype(zero)>>(ops, binding);
   });
 }
@@ -68,7 +70,7 @@ class BalancedTrainStep final : public Step {
     Scratch memory(base);
     const std::vector<MlpLayer<T>> layers = mlp_layers<T>(ops, binding);
     const SharedMlpStep<T> one(layers, 1);
-    const int64_t rows = (ops.images->y.shape[0] + threads - 1) / threads + kGroup<T>;
+    const int64_t rows = (ops.inputs->y.shape[0] + threads - 1) / threads + kGroup<T>;
     std::vector<std::byte*> segments;
     segments.reserve(size_t(threads));
     for (int t = 0; t < threads; ++t) {
@@ -126,9 +128,9 @@ Cover covers_balanced(const Rest& rest) {
   Cover cover = covers_mlp(rest);
   if (cover.ops == 0) return cover;
   const int threads = cpu_runtime(rest.runtime).pool().size();
-  if (ops.images->y.shape[0] < kLeastRows * threads) return Cover::no("too few samples a thread");
+  if (ops.inputs->y.shape[0] < kLeastRows * threads) return Cover::no("too few samples a thread");
   if (ops.layers.size() > SharedMlpStep<float>::kMostLanes) return Cover::no("too many layers");
-  cover.workspace = with_type(ops.images->y.dtype, [&](auto zero) {
+  cover.workspace = with_type(ops.inputs->y.dtype, [&](auto zero) {
     return BalancedTrainStep<decltype(zero)>(ops, nullptr, threads, nullptr).bytes();
   });
   return cover;
@@ -136,7 +138,7 @@ Cover covers_balanced(const Rest& rest) {
 
 std::unique_ptr<Step> prepare_balanced(const Span& span, const Binding& binding) {
   const MlpStepOps ops = match_mlp_step({span.program, span.begin, binding.runtime()});
-  return with_type(ops.images->y.dtype, [&](auto zero) -> std::unique_ptr<Step> {
+  return with_type(ops.inputs->y.dtype, [&](auto zero) -> std::unique_ptr<Step> {
     const int threads = cpu_runtime(binding.runtime()).pool().size();
     auto step = std::make_unique<BalancedTrainStep<decltype(zero)>>(ops, &binding, threads,
                                                                     binding.workspace());

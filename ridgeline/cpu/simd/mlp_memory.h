@@ -29,30 +29,56 @@ std::vector<MlpLayer<T>> mlp_layers(const MlpStepOps& ops, const Binding* bindin
       one.mw = memory(layer.adam_w->m);
       one.vw = memory(layer.adam_w->v);
     } else {
-      one.mw = memory(layer.update_w->m);
+      one.mw = memory(layer.sgd_w->m);
     }
     if (layer.adam_b != nullptr) {
       one.mb = memory(layer.adam_b->m);
       one.vb = memory(layer.adam_b->v);
-    } else if (layer.update_b != nullptr) {
-      one.mb = memory(layer.update_b->m);
+    } else if (layer.sgd_b != nullptr) {
+      one.mb = memory(layer.sgd_b->m);
     }
   }
   return layers;
+}
+
+// The loss, without memory where there is no binding.
+inline MlpLoss mlp_loss_of(const MlpStepOps& ops, const Binding* binding) {
+  MlpLoss loss;
+  if (ops.xent != nullptr) return loss;
+  const Value& target = ops.targets->y;
+  if (target.dtype != DType::int32) loss.columns = target.shape.numel() / target.shape[0];
+  loss.kind = MlpLoss::Kind::mse;
+  if (const ElementwiseLoss* op = ops.elementwise) {
+    loss.kind = MlpLoss::Kind::elementwise;
+    loss.fn = op->fn;
+    loss.delta = op->delta;
+    loss.weight_count = op->weights ? op->weights.shape.numel() : 0;
+    if (binding != nullptr) loss.weights = binding->read(op->weights).as<double>();
+  }
+  return loss;
 }
 
 // What a step reads and writes besides its layers: batch, rate, score, tick.
 template <typename T>
 class MlpStepMemory {
  public:
-  MlpStepMemory(const MlpStepOps& ops, const Binding& binding)
-      : n_(ops.images->y.shape[0]), scale_(ops.loss->scale) {
-    batch_ = {binding.read(ops.images->set).as<uint8_t>(),
-              binding.read(ops.labels->set).as<int32_t>(), nullptr, T(ops.images->scale),
-              T(ops.images->shift)};
-    order_ = binding.read(ops.images->order).as<int32_t>();
-    first_ = binding.read(ops.images->first).as<int64_t>();
-    if (const SgdUpdate* update = ops.layers[0].update_w) {
+  MlpStepMemory(const MlpStepOps& ops, const Binding& binding) : n_(ops.inputs->y.shape[0]) {
+    const Tensor inputs = binding.read(ops.inputs->set), targets = binding.read(ops.targets->set);
+    batch_.scale = T(ops.inputs->scale);
+    batch_.shift = T(ops.inputs->shift);
+    if (inputs.dtype == DType::fp32) {
+      batch_.floats = inputs.as<float>();
+    } else {
+      batch_.set = inputs.as<uint8_t>();
+    }
+    if (targets.dtype == DType::fp32) {
+      batch_.targets = targets.as<float>();
+    } else {
+      batch_.labels = targets.as<int32_t>();
+    }
+    order_ = binding.read(ops.inputs->order).as<int32_t>();
+    first_ = binding.read(ops.inputs->first).as<int64_t>();
+    if (const SgdUpdate* update = ops.layers[0].sgd_w) {
       iteration_.sgd = {0, T(update->momentum), T(update->weight_decay), update->nesterov};
       lr_ = binding.read(update->lr).as<double>();
     } else {
@@ -60,8 +86,9 @@ class MlpStepMemory {
       lr_ = binding.read(adam_->lr).as<double>();
     }
     step_ = binding.read(ops.step).as<int64_t>();
-    loss_ = binding.write(ops.loss->loss).as<double>();
-    correct_ = binding.write(ops.loss->correct).as<int32_t>();
+    if (ops.xent != nullptr) take_loss(*ops.xent, binding);
+    if (ops.mse != nullptr) take_loss(*ops.mse, binding);
+    if (ops.elementwise != nullptr) take_loss(*ops.elementwise, binding);
     tick_ = binding.write(ops.tick->tick).as<int32_t>();
   }
 
@@ -80,8 +107,15 @@ class MlpStepMemory {
   }
 
  private:
+  template <typename Loss>
+  void take_loss(const Loss& loss, const Binding& binding) {
+    scale_ = loss.scale;
+    loss_ = binding.write(loss.loss).template as<double>();
+    correct_ = binding.write(loss.correct).template as<int32_t>();
+  }
+
   int64_t n_;
-  double scale_;
+  double scale_ = 1;
   MlpBatch<T> batch_{};
   MlpIteration<T> iteration_;
   std::optional<AdamUpdate> adam_;

@@ -117,7 +117,7 @@ Cover covers(const Rest& rest) {
   if (!ops.refusal.empty()) return Cover::no(ops.refusal);
   if (ops.copies) return Cover::no("takes no copies of weights");
   if (ops.ops != alone.program.ops.size()) return Cover::no("more than a step");
-  if (!takes(ops.images->y.dtype)) return Cover::no("takes fp32 and fp64 only");
+  if (!takes(ops.inputs->y.dtype)) return Cover::no("takes fp32 and fp64 only");
   if (ops.layers.size() > SharedMlpStep<float>::kMostLanes) return Cover::no("too many layers");
   const Communicator* ranks = rest.runtime.ranks();
   SharedSegment* segment = segment_of(rest.runtime);
@@ -130,9 +130,9 @@ Cover covers(const Rest& rest) {
     if (info.role == Role::temp) cover.skips.push_back(info.value.id);
   }
   const int threads = cpu_runtime(rest.runtime).pool().size();
-  const int64_t n = ops.images->y.shape[0];
+  const int64_t n = ops.inputs->y.shape[0];
   size_t wanted = 0;
-  with_type(ops.images->y.dtype, [&](auto zero) {
+  with_type(ops.inputs->y.dtype, [&](auto zero) {
     using T = decltype(zero);
     const SharedMlpStep<T> step(mlp_layers<T>(ops, nullptr), threads);
     wanted = step.segment_bytes(n);
@@ -150,7 +150,7 @@ Cover covers(const Rest& rest) {
 std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
   const AloneStep alone = alone_step({span.program, span.begin, binding.runtime()});
   const MlpStepOps ops = match_mlp_step({alone.program, 0, binding.runtime()});
-  return with_type(ops.images->y.dtype, [&](auto zero) -> std::unique_ptr<Step> {
+  return with_type(ops.inputs->y.dtype, [&](auto zero) -> std::unique_ptr<Step> {
     return std::make_unique<SharedTrainStep<decltype(zero)>>(ops, binding);
   });
 }

@@ -57,8 +57,10 @@ struct MlpStep<T>::Chunk {
 };
 
 template <typename T>
-MlpStep<T>::MlpStep(std::vector<MlpLayer<T>> layers, int64_t n_max, int threads)
+MlpStep<T>::MlpStep(std::vector<MlpLayer<T>> layers, int64_t n_max, int threads,
+                    const MlpLoss& loss)
     : layers_(std::move(layers)),
+      loss_(loss),
       threads_(threads),
       by_batch_(threads > 1 && n_max >= kRowsToShareBatch * threads),
       few_classes_(layers_.back().out <= kFewClasses),
@@ -103,6 +105,11 @@ void MlpStep<T>::lay_out(int64_t n_max) {
   part_elements_ = panel_elements<T>(n, most_in);
   parts_ = take(shared, 2 * size_t(team) * part_elements_);
   labels_ = take(private_bytes_, size_t(n), sizeof(int32_t));
+  targets_ = take(private_bytes_, size_t(n * loss_.columns));
+  const int64_t out = layers_.back().out;
+  const bool by_rows = loss_.kind != MlpLoss::Kind::softmax_xent;
+  loss_rows_ = take(shared, by_rows ? size_t(2 * n * out) : 0);
+  loss_weights_ = take(workspace_bytes_, size_t(out));
   sparse_ = take(shared, sparse_scratch_bytes<T>(most_out), 1);
   // Each member's scratch on pages of its own.
   private_bytes_ = align_up(private_bytes_, 4096);
@@ -133,10 +140,18 @@ void MlpStep<T>::gather(const Frame& f, const Member& m, const Chunk& c) const {
   T* x = copies_ ? m.own(offsets_[0].x) : m.ours(offsets_[0].x);
   T* panels = const_cast<T*>(input_panels(m, 0));
   f.batch_kernels.gather({f.batch.set, order, c.n, features, f.batch.scale, f.batch.shift, x,
-                          padded_ld<T>(features), panels},
+                          padded_ld<T>(features), panels, f.batch.floats},
                          copies_ ? Range{0, blocks} : split(blocks, m.index, m.count));
-  auto* labels = reinterpret_cast<int32_t*>(m.own(labels_));
-  for (int64_t r = 0; r < c.n; ++r) labels[r] = f.batch.labels[order[r]];
+  if (loss_.has_labels()) {
+    auto* labels = reinterpret_cast<int32_t*>(m.own(labels_));
+    for (int64_t r = 0; r < c.n; ++r) labels[r] = f.batch.labels[order[r]];
+  } else {
+    T* targets = m.own(targets_);
+    for (int64_t r = 0; r < c.n; ++r) {
+      std::copy_n(f.batch.targets + int64_t{order[r]} * loss_.columns, loss_.columns,
+                  targets + r * loss_.columns);
+    }
+  }
   if (!copies_) m.barrier();
 }
 
@@ -182,11 +197,13 @@ void MlpStep<T>::loss(const Frame& f, const Member& m, const Chunk& c) const {
     forward(f, m, c, l);
   }
   const int64_t group = c.begin / kGroup<T>;
-  f.batch_kernels.softmax_xent(
-      {logits, reinterpret_cast<const int32_t*>(m.own(labels_)), m.ours(offsets_[l].dz_panels), c.n,
-       layer.out, f.scale, reinterpret_cast<double*>(workspace_ + losses_) + group,
-       reinterpret_cast<int32_t*>(workspace_ + corrects_) + group},
-      groups);
+  mlp_loss<T>(loss_,
+              {logits, reinterpret_cast<const int32_t*>(m.own(labels_)), m.own(targets_),
+               reinterpret_cast<const T*>(workspace_ + loss_weights_),
+               m.ours(offsets_[l].dz_panels), m.ours(loss_rows_), c.n, layer.out, f.scale,
+               reinterpret_cast<double*>(workspace_ + losses_) + group,
+               reinterpret_cast<int32_t*>(workspace_ + corrects_) + group},
+              groups);
   m.barrier();
 }
 
@@ -349,6 +366,10 @@ MlpScore MlpStep<T>::run(ThreadPool& pool, const MlpBatch<T>& batch, int64_t n, 
                          const MlpIteration<T>& iteration) {
   const Frame frame{pool, batch, scale, iteration, gemm_functions<T>(), batch_functions<T>()};
   std::byte* const teams = workspace_ + teams_;
+  auto* const weights = reinterpret_cast<T*>(workspace_ + loss_weights_);
+  for (int64_t c = 0; c < layers_.back().out; ++c) {
+    weights[c] = loss_.weights != nullptr ? T(loss_.weights[c % loss_.weight_count]) : T(1);
+  }
   pool.run([&](int thread) {
     Member member{&pool, thread, threads_, teams,
                   teams + shared_bytes_ + size_t(thread) * private_bytes_};

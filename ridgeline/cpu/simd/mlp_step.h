@@ -6,6 +6,7 @@
 
 #include "ridgeline/core/thread_pool.h"
 #include "ridgeline/cpu/simd/gemm.h"
+#include "ridgeline/cpu/simd/mlp_loss.h"
 #include "ridgeline/cpu/simd/update.h"
 #include "ridgeline/ops/dropout.h"
 
@@ -38,10 +39,12 @@ struct MlpLayer {
 
 template <typename T>
 struct MlpBatch {
-  const uint8_t* set;     // [N, layers[0].in]
-  const int32_t* labels;  // [N]
+  const uint8_t* set;     // [N, layers[0].in]; null with floats
+  const int32_t* labels;  // [N]; null with targets
   const int32_t* order;   // [n] indices of samples in the set
   T scale = 1, shift = 0;
+  const float* floats = nullptr;   // [N, layers[0].in]
+  const float* targets = nullptr;  // [N, columns of the loss]
 };
 
 // The parameters that differ from one training step to the next.
@@ -57,9 +60,9 @@ struct MlpScore {
   int32_t correct;  // samples whose largest logit is first reached at the label
 };
 
-// One step of a multilayer perceptron with softmax cross-entropy, by SGD or Adam, as one parallel
-// region: gather, forward, loss, backward and update. Bitwise repeatable for a number of threads:
-// every sum has one owner and one order.
+// One step of a multilayer perceptron, by SGD or Adam, as one parallel region: gather, forward,
+// loss, backward and update. Bitwise repeatable for a number of threads: every sum has one owner
+// and one order.
 //
 // What threads cost is the cache lines that one writes and another has read: moving one back took 8
 // to 30 ns on the machines we measured, 50 us for the batch of a 100 us step. So they share little.
@@ -74,7 +77,7 @@ template <typename T>
 class MlpStep {
  public:
   // For batches of up to `n_max` samples on `threads` threads. Layer l's `in` is layer l-1's `out`.
-  MlpStep(std::vector<MlpLayer<T>> layers, int64_t n_max, int threads);
+  MlpStep(std::vector<MlpLayer<T>> layers, int64_t n_max, int threads, const MlpLoss& loss = {});
 
   bool shares_batch() const { return by_batch_; }  // else threads share the weights
   size_t workspace_bytes() const { return workspace_bytes_; }
@@ -115,12 +118,14 @@ class MlpStep {
   void update(const Frame& f, int thread) const;
 
   std::vector<MlpLayer<T>> layers_;
+  MlpLoss loss_;
   int threads_;
   bool by_batch_;     // threads share out the batch, not the weights
   bool few_classes_;  // threads share the last layer by samples, not by rows of w
   bool copies_;       // each thread keeps its own batch-major inputs
   std::vector<Offsets> offsets_;
   size_t x_panels_ = 0, parts_ = 0, part_elements_ = 0, labels_ = 0, sparse_ = 0;
+  size_t targets_ = 0, loss_rows_ = 0, loss_weights_ = 0;
   size_t shared_bytes_ = 0, private_bytes_ = 0;  // of a team, of each of its members
   size_t losses_ = 0, corrects_ = 0, teams_ = 0, workspace_bytes_ = 0;
   std::byte* workspace_ = nullptr;

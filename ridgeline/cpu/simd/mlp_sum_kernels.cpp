@@ -68,8 +68,8 @@ bool same_gradients(const AloneStep& alone, const MlpStepOps& ops) {
     for (const Value& grad : start->grads) summed.push_back(grad.id);
   }
   for (const MlpStepOps::Layer& layer : ops.layers) {
-    made.push_back(layer.update_w->dw.id);
-    if (layer.update_b != nullptr) made.push_back(layer.update_b->dw.id);
+    made.push_back(layer.sgd_w->dw.id);
+    if (layer.sgd_b != nullptr) made.push_back(layer.sgd_b->dw.id);
   }
   std::sort(summed.begin(), summed.end());
   std::sort(made.begin(), made.end());
@@ -92,8 +92,8 @@ std::vector<MlpLayer<T>> layers_of(const MlpStepOps& ops, const Binding* binding
     const SimdActivation act =
         layer.activation != nullptr ? simd_activation(*layer.activation) : SimdActivation();
     layers.push_back(
-        {linear.in(), linear.out(), act, read(linear.w), read(linear.b), write(layer.update_w->dw),
-         layer.update_b != nullptr ? write(layer.update_b->dw) : nullptr, GradientUse::stored});
+        {linear.in(), linear.out(), act, read(linear.w), read(linear.b), write(layer.sgd_w->dw),
+         layer.sgd_b != nullptr ? write(layer.sgd_b->dw) : nullptr, GradientUse::stored});
     if (layer.dropout != nullptr) layers.back().dropout = layer.dropout->mask;
   }
   return layers;
@@ -105,17 +105,17 @@ class MlpGradientStep final : public Step {
   MlpGradientStep(const AloneStep& alone, const MlpStepOps& ops, const Binding& binding)
       : pool_(cpu_runtime(binding.runtime()).pool()),
         ranks_(binding.runtime().ranks()),
-        n_(ops.images->y.shape[0]),
-        scale_(ops.loss->scale),
+        n_(ops.inputs->y.shape[0]),
+        scale_(ops.xent->scale),
         step_(layers_of<T>(ops, &binding), n_, pool_.size()) {
     step_.bind(binding.workspace());
-    batch_ = {binding.read(ops.images->set).template as<uint8_t>(),
-              binding.read(ops.labels->set).template as<int32_t>(), nullptr, T(ops.images->scale),
-              T(ops.images->shift)};
-    order_ = binding.read(ops.images->order).template as<int32_t>();
-    first_ = binding.read(ops.images->first).template as<int64_t>();
-    loss_ = binding.write(ops.loss->loss).template as<double>();
-    correct_ = binding.write(ops.loss->correct).template as<int32_t>();
+    batch_ = {binding.read(ops.inputs->set).template as<uint8_t>(),
+              binding.read(ops.targets->set).template as<int32_t>(), nullptr, T(ops.inputs->scale),
+              T(ops.inputs->shift)};
+    order_ = binding.read(ops.inputs->order).template as<int32_t>();
+    first_ = binding.read(ops.inputs->first).template as<int64_t>();
+    loss_ = binding.write(ops.xent->loss).template as<double>();
+    correct_ = binding.write(ops.xent->correct).template as<int32_t>();
     tick_ = binding.read(ops.tick->tick).template as<int32_t>();
     step_number_ = binding.read(ops.step).template as<int64_t>();
     for (const AllReduceStart* start : alone.starts) {
@@ -182,7 +182,7 @@ Cover covers(const Rest& rest) {
   if (!alone.refusal.empty()) return Cover::no(alone.refusal);
   const MlpStepOps ops = match_mlp_step({alone.program, 0, rest.runtime}, kExtras);
   if (!ops.refusal.empty()) return Cover::no(ops.refusal);
-  if (!takes(ops.images->y.dtype)) return Cover::no("takes fp32 and fp64 only");
+  if (!takes(ops.inputs->y.dtype)) return Cover::no("takes fp32 and fp64 only");
   if (!same_gradients(alone, ops)) return Cover::no("other gradients are added up");
   Cover cover = Cover::of(alone.ops);
   for (const ValueId id : ops.inside) {
@@ -193,9 +193,9 @@ Cover covers(const Rest& rest) {
     if (!gradient) cover.skips.push_back(id);
   }
   const int threads = cpu_runtime(rest.runtime).pool().size();
-  cover.workspace = with_type(ops.images->y.dtype, [&](auto zero) {
+  cover.workspace = with_type(ops.inputs->y.dtype, [&](auto zero) {
     using T = decltype(zero);
-    return MlpStep<T>(layers_of<T>(ops, nullptr), ops.images->y.shape[0], threads)
+    return MlpStep<T>(layers_of<T>(ops, nullptr), ops.inputs->y.shape[0], threads)
         .workspace_bytes();
   });
   return cover;
@@ -204,7 +204,7 @@ Cover covers(const Rest& rest) {
 std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
   const AloneStep alone = alone_step({span.program, span.begin, binding.runtime()});
   const MlpStepOps ops = match_mlp_step({alone.program, 0, binding.runtime()}, kExtras);
-  return with_type(ops.images->y.dtype, [&](auto zero) -> std::unique_ptr<Step> {
+  return with_type(ops.inputs->y.dtype, [&](auto zero) -> std::unique_ptr<Step> {
     return std::make_unique<MlpGradientStep<decltype(zero)>>(alone, ops, binding);
   });
 }

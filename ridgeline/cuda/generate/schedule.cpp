@@ -173,6 +173,7 @@ size_t shared_bytes(const NetStep& net, const Schedule& schedule) {
   bytes += 2 * widest;                                                 // gradients, in turns
   bytes += rows * up(net.layers[last].out(), 16) * value_bytes(math);  // outputs
   bytes += rows * (8 + 4 + 4);                                         // losses, hits, labels
+  bytes += rows * net.target_columns() * value_bytes(math);            // or values
   int64_t scratch = 0;
   const auto sums = [&](const ProductPlan& plan) {
     if (plan.split > 1) {

@@ -71,7 +71,11 @@ void Writer::lay_out() {
   }
   in_shared("double", "row_loss", rows, 8);
   in_shared("i32", "row_correct", rows, 4);
-  in_shared("i32", "labels", rows, 4);
+  if (const int64_t columns = net_.target_columns(); columns > 0) {
+    in_shared("Value", "targets", rows * columns, value);
+  } else {
+    in_shared("i32", "labels", rows, 4);
+  }
   int64_t sums = 0;
   for (const auto* plans : {&plan_.forward, &plan_.backward, &plan_.weights}) {
     for (const ProductPlan& plan : *plans) {
@@ -163,8 +167,8 @@ void Writer::begin() {
   line("i32* const tick = {};", pointer(net_.tick->tick, "i32"));
   line("const i64 begin = *tick;");
   line("const i32* const order = {};", pointer(net_.inputs->order, "i32"));
-  line("const u8* const images = {};", pointer(net_.inputs->set, "u8"));
-  line("const i32* const classes = {};", pointer(net_.labels->set, "i32"));
+  const char* sample = net_.inputs->set.dtype == DType::uint8 ? "u8" : "float";
+  line("const {}* const set = {};", sample, pointer(net_.inputs->set, sample));
   const Value& lr = net_.adam() ? net_.layers[0].adam_w->lr : net_.layers[0].sgd_w->lr;
   line("const double* const lr = {};", pointer(lr, "double"));
   line("double* const loss = {};", pointer(net_.loss(), "double"));
@@ -199,16 +203,10 @@ void Writer::begin() {
                                    of("w", l), l > 0 ? of("w", l, "t") : "nullptr"));
     kept_.push_back(pointer(w, kept));
   }
-  line("const auto take_labels = [&](int strip, i64 at) {{");
-  line("  const int row = {} * strip + int(threadIdx.x);", 16 * plan_.strip_units);
-  line(
-      "  if (threadIdx.x < {}) labels[threadIdx.x] = row < kBatch ? classes[order[at + row]] : "
-      "0;",
-      16 * plan_.strip_units);
-  line("}};");
+  take_targets();
   line("const auto take_batch = [&](const Places& at, i64 t, int first_warp, int warps) {{");
   line(
-      "  gather<M, kBatch, {}, {}, kTransposedLd>(images, order, first + (begin + t) * kBatch, {}, "
+      "  gather<M, kBatch, {}, {}, kTransposedLd>(set, order, first + (begin + t) * kBatch, {}, "
       "{},",
       net_.layers[0].in(), depth(net_.layers[0].in()), number(net_.inputs->scale),
       number(net_.inputs->shift));
@@ -237,6 +235,32 @@ void Writer::begin() {
   line("barrier.wait();");
   line("");
   --indent_;
+}
+
+void Writer::take_targets() {
+  const int rows = 16 * plan_.strip_units;
+  const int64_t columns = net_.target_columns();
+  if (columns == 0) {
+    line("const i32* const classes = {};", pointer(net_.targets->set, "i32"));
+    line("const auto take_targets = [&](int strip, i64 at) {{");
+    line("  const int row = {} * strip + int(threadIdx.x);", rows);
+    line(
+        "  if (threadIdx.x < {}) labels[threadIdx.x] = row < kBatch ? classes[order[at + row]] : "
+        "0;",
+        rows);
+    line("}};");
+    return;
+  }
+  // Gathered into their own type, to which they are rounded.
+  line("const float* const wanted = {};", pointer(net_.targets->set, "float"));
+  line("const auto take_targets = [&](int strip, i64 at) {{");
+  line("  for (int i = int(threadIdx.x); i < {}; i += kThreads) {{", rows * columns);
+  line("    const int row = {} * strip + i / {};", rows, columns);
+  line("    targets[i] = row < kBatch ? Value(widen(Narrow<{}>::from(",
+       type_name(net_.targets->y.dtype));
+  line("        wanted[i64(order[at + row]) * {0} + i % {0}]))) : Value(0);", columns);
+  line("  }}");
+  line("}};");
 }
 
 void Writer::step_loop() {

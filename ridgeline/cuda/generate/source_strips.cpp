@@ -52,9 +52,24 @@ void Writer::loss() {
   const std::string outputs = plan_.chain == int(layers_)
                                   ? fmt::format("{} + row * {}", of("outputs"), y_ld(last))
                                   : std::string("outputs");
-  line("loss_strip<M, {}, kBatch, {}, {}, {}, {}, kTransposedLd>({}, labels, {}{},",
-       net_.xent != nullptr, 16 * plan_.strip_units, width(last), y_ld(last), dy_ld(last), outputs,
-       number(net_.scale()), net_.norm != nullptr && net_.loss_scale ? " * loss_scale" : "");
+  const std::string scale =
+      number(net_.scale()) + (net_.norm != nullptr && net_.loss_scale ? " * loss_scale" : "");
+  const std::string extents =
+      fmt::format("kBatch, {}, {}, {}, {}, kTransposedLd", 16 * plan_.strip_units, width(last),
+                  y_ld(last), dy_ld(last));
+  if (net_.xent != nullptr) {
+    line("xent_strip<M, {}>({}, labels, {},", extents, outputs, scale);
+  } else {
+    const ElementwiseLoss* loss = net_.elementwise;
+    const int64_t columns = net_.target_columns();
+    const Value weights = loss != nullptr ? loss->weights : Value{};
+    line("element_loss_strip<M, ElementLoss::{}, {}, {}, {}>({},",
+         loss != nullptr ? name(loss->fn) : "mse", extents, columns,
+         weights ? weights.shape.numel() : 0, outputs);
+    line("    {{{}, {}, {}, {}}}, {},", columns == 0 ? "labels" : "nullptr",
+         columns > 0 ? "targets" : "nullptr", pointer(weights, "double"),
+         number(loss != nullptr ? loss->delta : 0), scale);
+  }
   line("    {{{}, {}, row}}, row_loss, row_correct);", rows, of("d", last, "t"));
   line("__syncthreads();");
 }
@@ -65,7 +80,7 @@ void Writer::strips() {
   open("");
   phase();
   if (!all.empty()) line("{} {};", all[0].type, all[0].name);
-  std::string fetch, begin = "if (block < kStrips) take_labels(block, samples);";
+  std::string fetch, begin = "if (block < kStrips) take_targets(block, samples);";
   if (!all.empty()) {
     line("const auto {}_end = [&](int row) {{ return {}; }};", all[0].name, all[0].epilogue);
     const auto fetch_at = [&](const char* row) {
@@ -73,7 +88,7 @@ void Writer::strips() {
     };
     const std::string first_row = fmt::format("{} * block", 16 * plan_.strip_units);
     begin = fmt::format(
-        "if (block < kStrips) {{ take_labels(block, samples); {} }} else {{ {}.forget(); }}",
+        "if (block < kStrips) {{ take_targets(block, samples); {} }} else {{ {}.forget(); }}",
         fetch_at(first_row.c_str()), all[0].name);
     fetch = fetch_at(fmt::format("row + {} * kBlocks", 16 * plan_.strip_units).c_str());
   }
@@ -122,7 +137,7 @@ void Writer::strips() {
   if (!once) {
     open("if (strip + kBlocks < kStrips)");
     line("__syncthreads();");
-    line("take_labels(strip + kBlocks, samples);");
+    line("take_targets(strip + kBlocks, samples);");
     if (!fetch.empty()) line("{}", fetch);
     line("__syncthreads();");
     close();

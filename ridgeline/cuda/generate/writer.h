@@ -168,6 +168,8 @@ class Writer {
 
   void begin();
 
+  void take_targets();
+
   std::string slopes_of(size_t l) const { return slopes(l) ? of("s", l) : "nullptr"; }
   std::string drop_of(size_t l) const {
     return net_.layers[l].dropout != nullptr ? fmt::format("drop{}", l) : "{}";

@@ -17,7 +17,7 @@ std::string refuse(const Rest& rest, const MlpStepOps& step) {
   }
   if (cuda_runtime(rest.runtime).architecture() != 90) return "needs sm_90";
   if (std::string reason = refuse_u8_step(step); !reason.empty()) return reason;
-  if (step.images->y.dtype != DType::fp32) return "takes fp32 only";
+  if (step.inputs->y.dtype != DType::fp32) return "takes fp32 only";
   const Linear& op = *step.layers[0].linear;
   if (op.in() % 8 != 0 || op.out() % 8 != 0) return "takes widths in eights";
   return refuse_large({3 * op.n(), 3 * op.in(), op.out()});
@@ -66,7 +66,7 @@ class MlpFp16SplitStep final : public MlpWholeStep {
     forward_ = best(fp16_split_linear_gemms(
         {n, in, out, layout_.terms, at<void>(layout_.x), at<void>(layout_.w),
          at<float>(layout_.w_power), binding.read(op.b).as<float>(), at<float>(layout_.h),
-         float(step.images->scale), activation_of(first.activation->kind)}));
+         float(step.inputs->scale), activation_of(first.activation->kind)}));
     head_ = bind_head<float>(step, layout_.head,
                              {.h = at<float>(layout_.h),
                               .label = at<int32_t>(layout_.label),
@@ -78,11 +78,10 @@ class MlpFp16SplitStep final : public MlpWholeStep {
                               .correct = at<int32_t>(layout_.correct)},
                              binding);
     sums_ = bind_head_sums(step, layout_.head, head_, binding);
-    backward_ = best(fp16_split_grad_w_gemms({n, in, out, layout_.terms, at<void>(layout_.x),
-                                              at<void>(layout_.dz), at<float>(layout_.dz_power),
-                                              binding.write(first.update_w->w).as<float>(),
-                                              binding.write(first.update_w->m).as<float>(),
-                                              at<Fp16SplitScalars>(layout_.scalars), true}));
+    backward_ = best(fp16_split_grad_w_gemms(
+        {n, in, out, layout_.terms, at<void>(layout_.x), at<void>(layout_.dz),
+         at<float>(layout_.dz_power), binding.write(first.sgd_w->w).as<float>(),
+         binding.write(first.sgd_w->m).as<float>(), at<Fp16SplitScalars>(layout_.scalars), true}));
     end_ = {binding.write(step.tick->tick).as<int32_t>(), counters()};
   }
 
@@ -104,11 +103,11 @@ class MlpFp16SplitStep final : public MlpWholeStep {
     prepare_.w_terms = at<void>(layout_.w);
     prepare_.w_power = at<float>(layout_.w_power);
     prepare_.scalars = at<Fp16SplitScalars>(layout_.scalars);
-    prepare_.sgd = sgd_settings(*step.layers[0].update_w, binding);
+    prepare_.sgd = sgd_settings(*step.layers[0].sgd_w, binding);
     prepare_.in = int(op.in());
     prepare_.out = int(op.out());
     prepare_.terms = layout_.terms;
-    prepare_.center = center_of(*step.images);
+    prepare_.center = center_of(*step.inputs);
   }
 
   Fp16SplitLayout layout_;

@@ -43,7 +43,7 @@ HeadArgs<T> bind_head(const MlpStepOps& step, const HeadLayout& layout, const He
   head.hidden = int(op.in());
   head.classes = int(op.out());
   head.activation = activation_of(below.activation->kind);
-  head.scale = step.loss->scale;
+  head.scale = step.xent->scale;
   head.rows = layout.rows;
   head.partial = places.partial;
   head.loss = places.loss;
@@ -63,20 +63,20 @@ HeadSums<T> bind_head_sums(const MlpStepOps& step, const HeadLayout& layout,
   sums.partial = head.partial;
   sums.part_loss = head.loss;
   sums.part_correct = head.correct;
-  sums.w = binding.write(top.update_w->w).template as<T>();
-  sums.w_momentum = binding.write(top.update_w->m).template as<T>();
-  if (top.update_b != nullptr) {
-    sums.b = binding.write(top.update_b->w).template as<T>();
-    sums.b_momentum = binding.write(top.update_b->m).template as<T>();
+  sums.w = binding.write(top.sgd_w->w).template as<T>();
+  sums.w_momentum = binding.write(top.sgd_w->m).template as<T>();
+  if (top.sgd_b != nullptr) {
+    sums.b = binding.write(top.sgd_b->w).template as<T>();
+    sums.b_momentum = binding.write(top.sgd_b->m).template as<T>();
   }
-  if (below.update_b != nullptr) {
-    sums.below = binding.write(below.update_b->w).template as<T>();
-    sums.below_momentum = binding.write(below.update_b->m).template as<T>();
+  if (below.sgd_b != nullptr) {
+    sums.below = binding.write(below.sgd_b->w).template as<T>();
+    sums.below_momentum = binding.write(below.sgd_b->m).template as<T>();
   }
-  sums.sgd = sgd_settings(*top.update_w, binding);
-  sums.scale = step.loss->scale;
-  sums.loss = binding.write(step.loss->loss).template as<double>();
-  sums.correct = binding.write(step.loss->correct).template as<int32_t>();
+  sums.sgd = sgd_settings(*top.sgd_w, binding);
+  sums.scale = step.xent->scale;
+  sums.loss = binding.write(step.xent->loss).template as<double>();
+  sums.correct = binding.write(step.xent->correct).template as<int32_t>();
   return sums;
 }
 

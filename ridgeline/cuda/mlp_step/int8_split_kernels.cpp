@@ -12,7 +12,7 @@ std::string refuse(const Rest& rest, const MlpStepOps& step) {
   if (precision == Precision::tf32) return "is for fp32 and fp64";
   if (cuda_runtime(rest.runtime).architecture() != 90) return "needs sm_90";
   if (std::string reason = refuse_u8_step(step); !reason.empty()) return reason;
-  const DType dtype = step.images->y.dtype;
+  const DType dtype = step.inputs->y.dtype;
   if (dtype != DType::fp32 && dtype != DType::fp64) return "takes fp32 and fp64 only";
   const Linear& op = *step.layers[0].linear;
   if (op.n() > kInt8SplitMostTerms || op.in() > kInt8SplitMostTerms) {
@@ -58,8 +58,8 @@ class MlpInt8SplitStep final : public MlpWholeStep {
     const MlpStepOps::Layer& first = step.layers[0];
     const Linear& op = *first.linear;
     const int n = int(op.n()), in = int(op.in()), out = int(op.out());
-    const T scale = T(step.images->scale);
-    const int center = center_of(*step.images);
+    const T scale = T(step.inputs->scale);
+    const int center = center_of(*step.inputs);
     bind_prepare(step, binding);
     forward_ = int8_split_linear<T>({n, in, out, at<uint8_t>(layout_.x), at<int8_t>(layout_.w),
                                      at<T>(layout_.w_up), at<int>(layout_.w_sums),
@@ -82,15 +82,15 @@ class MlpInt8SplitStep final : public MlpWholeStep {
               center != 0 ? at<int>(layout_.dz_sums) : nullptr,
               n,
               out};
-    SgdSettings sgd = sgd_settings(*first.update_w, binding);
+    SgdSettings sgd = sgd_settings(*first.sgd_w, binding);
     prepare_.lr = sgd.lr;
     prepare_.rate = at<Int8SplitRate>(layout_.rate);
     sgd.lr = &prepare_.rate->lr, sgd.tick = &prepare_.rate->tick;
     backward_ = int8_split_grad_w<T>(
         {n, in, out, at<uint8_t>(layout_.x_transposed), at<int8_t>(layout_.dz_digits),
          at<T>(layout_.dz_up), at<int>(layout_.dz_sums),
-         binding.write(first.update_w->w).template as<T>(),
-         binding.write(first.update_w->m).template as<T>(), scale, center, sgd, true});
+         binding.write(first.sgd_w->w).template as<T>(),
+         binding.write(first.sgd_w->m).template as<T>(), scale, center, sgd, true});
     end_ = {binding.write(step.tick->tick).as<int32_t>(), counters()};
   }
 
@@ -132,13 +132,13 @@ class MlpInt8SplitStep final : public MlpWholeStep {
 Cover covers(const Rest& rest) {
   const MlpStepOps step = match_mlp_step(rest);
   if (std::string reason = refuse(rest, step); !reason.empty()) return Cover::no(reason);
-  return step.images->y.dtype == DType::fp64 ? step_cover(step, Int8SplitLayout<double>(step))
+  return step.inputs->y.dtype == DType::fp64 ? step_cover(step, Int8SplitLayout<double>(step))
                                              : step_cover(step, Int8SplitLayout<float>(step));
 }
 
 std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
   const MlpStepOps step = match_mlp_step({span.program, span.begin, binding.runtime()});
-  if (step.images->y.dtype == DType::fp64) {
+  if (step.inputs->y.dtype == DType::fp64) {
     return std::make_unique<MlpInt8SplitStep<double>>(step, binding);
   }
   return std::make_unique<MlpInt8SplitStep<float>>(step, binding);

@@ -10,7 +10,7 @@ namespace {
 
 std::string refuse(const Rest& rest, const MlpStepOps& step) {
   if (!step.refusal.empty()) return step.refusal;
-  const DType dtype = step.images->y.dtype;
+  const DType dtype = step.inputs->y.dtype;
   if (std::string reason = refuse_tile_type(rest.runtime, dtype); !reason.empty()) return reason;
   if (step.layers.size() < 2) return "takes two layers or more";
   if (step.layers.back().linear->out() > kHeadMostClasses) {
@@ -37,10 +37,10 @@ std::string refuse(const Rest& rest, const MlpStepOps& step) {
 // What a step is made of: how each product is computed, and where in the workspace things lie.
 struct StepLayout : StepWorkspace {
   StepLayout(const MlpStepOps& step, Precision precision) {
-    const DType dtype = step.images->y.dtype;
+    const DType dtype = step.inputs->y.dtype;
     const TileMath math = tile_math(precision, dtype);
     const size_t width = size_of(dtype);
-    const int64_t n = step.images->y.shape[0], last = int64_t(step.layers.size()) - 1;
+    const int64_t n = step.inputs->y.shape[0], last = int64_t(step.layers.size()) - 1;
     size_t partial = 0;
     const auto choose = [&](TileProduct product, int64_t m, int64_t columns, int64_t k) {
       TileChoice choice = tile_choice(math, product, m, columns, k, 0);
@@ -185,12 +185,12 @@ class MlpTileStep final : public MlpWholeStep {
     p.n = int(op.n());
     p.in = int(op.in());
     p.out = int(op.out());
-    p.w = binding.write(layer.update_w->w).template as<T>();
-    p.w_momentum = binding.write(layer.update_w->m).template as<T>();
-    p.sgd = sgd_settings(*layer.update_w, binding);
-    if (!below_head && layer.update_b != nullptr) {
-      p.b = binding.write(layer.update_b->w).template as<T>();
-      p.b_momentum = binding.write(layer.update_b->m).template as<T>();
+    p.w = binding.write(layer.sgd_w->w).template as<T>();
+    p.w_momentum = binding.write(layer.sgd_w->m).template as<T>();
+    p.sgd = sgd_settings(*layer.sgd_w, binding);
+    if (!below_head && layer.sgd_b != nullptr) {
+      p.b = binding.write(layer.sgd_b->w).template as<T>();
+      p.b_momentum = binding.write(layer.sgd_b->m).template as<T>();
     }
     if (below_head) grad_w_[l].head = sums_;
     if (l == 0) {
@@ -213,7 +213,7 @@ class MlpTileStep final : public MlpWholeStep {
 std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
   const MlpStepOps step = match_mlp_step({span.program, span.begin, binding.runtime()});
   const StepLayout layout(step, span.program.precision);
-  if (step.images->y.dtype == DType::fp64) {
+  if (step.inputs->y.dtype == DType::fp64) {
     return std::make_unique<MlpTileStep<double>>(step, layout, span.program.precision, binding);
   }
   return std::make_unique<MlpTileStep<float>>(step, layout, span.program.precision, binding);

@@ -21,14 +21,14 @@ inline std::string refuse_u8_step(const MlpStepOps& step) {
   if (step.layers.size() != 2) return "takes two layers";
   if (step.copies) return "takes no copies of weights";
   const MlpStepOps::Layer &first = step.layers[0], &top = step.layers[1];
-  const SgdUpdate& sgd = *first.update_w;
-  if (!first.linear->b || first.update_b == nullptr) return "wants a bias below";
+  const SgdUpdate& sgd = *first.sgd_w;
+  if (!first.linear->b || first.sgd_b == nullptr) return "wants a bias below";
   if (!saves_output(first.activation->kind)) return "takes relu, tanh and sigmoid only";
   if (sgd.nesterov || sgd.grad_scale) return "takes no nesterov momentum and no scaled loss";
   if (top.linear->out() > kHeadMostClasses) {
     return fmt::format("takes up to {} outputs", kHeadMostClasses);
   }
-  if (center_of(*step.images) < 0) return "wants 0 in place of one of the 256 bytes";
+  if (center_of(*step.inputs) < 0) return "wants 0 in place of one of the 256 bytes";
   return {};
 }
 

@@ -33,7 +33,7 @@ inline Cover step_cover(const MlpStepOps& step, const StepWorkspace& layout) {
 }
 
 inline std::string describe(const MlpStepOps& step) {
-  std::string text = fmt::format("mlp_step of {} samples, {}", step.images->y.shape[0],
+  std::string text = fmt::format("mlp_step of {} samples, {}", step.inputs->y.shape[0],
                                  step.layers.front().linear->in());
   for (const MlpStepOps::Layer& layer : step.layers) {
     text += fmt::format("-{}", layer.linear->out());
@@ -60,16 +60,16 @@ class MlpWholeStep : public CapturedStep {
   // Everything but where the images go.
   GatherArgs bind_gather(const MlpStepOps& step, size_t label, const Binding& binding) const {
     GatherArgs gather;
-    gather.set = binding.read(step.images->set).as<uint8_t>();
-    gather.labels = binding.read(step.labels->set).as<int32_t>();
+    gather.set = binding.read(step.inputs->set).as<uint8_t>();
+    gather.labels = binding.read(step.targets->set).as<int32_t>();
     gather.label = at<int32_t>(label);
-    gather.order = binding.read(step.images->order).as<int32_t>();
-    gather.first = binding.read(step.images->first).as<int64_t>();
-    gather.tick = binding.read(step.images->tick).as<int32_t>();
-    gather.n = step.images->y.shape[0];
-    gather.sample_size = step.images->y.shape.numel() / gather.n;
-    gather.scale = step.images->scale;
-    gather.shift = step.images->shift;
+    gather.order = binding.read(step.inputs->order).as<int32_t>();
+    gather.first = binding.read(step.inputs->first).as<int64_t>();
+    gather.tick = binding.read(step.inputs->tick).as<int32_t>();
+    gather.n = step.inputs->y.shape[0];
+    gather.sample_size = step.inputs->y.shape.numel() / gather.n;
+    gather.scale = step.inputs->scale;
+    gather.shift = step.inputs->shift;
     return gather;
   }
 

@@ -15,10 +15,10 @@ using Layout = MlpTrainLayout (*)(const MlpTrainShape&, int);
 
 // What the kernels do not do, of what a step may have.
 std::string refuse_details(const MlpStepOps& step) {
-  const SgdUpdate& sgd = *step.layers.front().update_w;
+  const SgdUpdate& sgd = *step.layers.front().sgd_w;
   if (sgd.momentum != 0) return "takes no momentum";
   if (sgd.weight_decay != 0) return "takes no decay of biases";
-  if (step.loss->scale != 1.0 / double(step.images->y.shape[0])) {
+  if (step.xent->scale != 1.0 / double(step.inputs->y.shape[0])) {
     return "wants the mean over its own batch";
   }
   for (const MlpStepOps::Layer& layer : step.layers) {
@@ -35,7 +35,7 @@ std::string refuse_details(const MlpStepOps& step) {
 // Weights are of the values' type, or kept in fp32 with copies in that type for the products and
 // biases that have none. Gradients are never stored, so their type does not matter.
 std::string refuse_types(const MlpStepOps::Layer& layer, DType dtype, bool masters) {
-  const SgdUpdate &w = *layer.update_w, &b = *layer.update_b;
+  const SgdUpdate &w = *layer.sgd_w, &b = *layer.sgd_b;
   const DType kept = masters ? DType::fp32 : dtype;
   if (layer.linear->w.dtype != dtype || layer.linear->y.dtype != dtype) {
     return "wants all values of one type";
@@ -54,7 +54,7 @@ std::string refuse(const Rest& rest, const MlpStepOps& step) {
   if (layers < 2 || layers > size_t(kMlpMaxLayers)) {
     return fmt::format("takes 2 to {} layers", kMlpMaxLayers);
   }
-  const DType dtype = step.images->y.dtype;
+  const DType dtype = step.inputs->y.dtype;
   if (dtype != DType::bf16 && dtype != DType::fp16) return "takes bf16 and fp16 only";
   for (const MlpStepOps::Layer& layer : step.layers) {
     if (std::string reason = refuse_types(layer, dtype, step.copies); !reason.empty())
@@ -66,13 +66,13 @@ std::string refuse(const Rest& rest, const MlpStepOps& step) {
 MlpTrainShape shape_of(const MlpStepOps& step) {
   MlpTrainShape shape;
   shape.layers = int(step.layers.size());
-  shape.batch = int(step.images->y.shape[0]);
+  shape.batch = int(step.inputs->y.shape[0]);
   shape.sizes[0] = int(step.layers.front().linear->in());
   for (int i = 0; i < shape.layers; ++i) {
     shape.sizes[i + 1] = int(step.layers[size_t(i)].linear->out());
   }
   shape.masters = step.copies;
-  shape.half = step.images->y.dtype == DType::bf16 ? MlpHalf::bf16 : MlpHalf::fp16;
+  shape.half = step.inputs->y.dtype == DType::bf16 ? MlpHalf::bf16 : MlpHalf::fp16;
   switch (step.layers.front().activation->kind) {
     case ActivationKind::tanh:
       shape.activation = MlpActivation::tanh;
@@ -164,11 +164,11 @@ std::unique_ptr<Step> prepare(const Span& span, const Binding& binding, Layout l
 
   MlpTables tables;
   tables.tick = binding.write(step.tick->tick).as<int32_t>();
-  tables.first = binding.read(step.images->first).as<int64_t>();
-  tables.lr = binding.read(step.layers[0].update_w->lr).as<double>();
-  tables.loss = binding.write(step.loss->loss).as<double>();
-  tables.correct = binding.write(step.loss->correct).as<int32_t>();
-  tables.batch = step.images->y.shape[0];
+  tables.first = binding.read(step.inputs->first).as<int64_t>();
+  tables.lr = binding.read(step.layers[0].sgd_w->lr).as<double>();
+  tables.loss = binding.write(step.xent->loss).as<double>();
+  tables.correct = binding.write(step.xent->correct).as<int32_t>();
+  tables.batch = step.inputs->y.shape[0];
   tables.own_first = reinterpret_cast<int64_t*>(base);
   tables.own_lr = reinterpret_cast<double*>(base + offsets.lr);
   tables.own_loss = reinterpret_cast<float*>(base + offsets.loss);
@@ -178,7 +178,7 @@ std::unique_ptr<Step> prepare(const Span& span, const Binding& binding, Layout l
   args.shape = shape_of(step);
   std::byte* spare = base + offsets.bias;
   for (size_t i = 0; i < step.layers.size(); ++i) {
-    const SgdUpdate &w = *step.layers[i].update_w, &b = *step.layers[i].update_b;
+    const SgdUpdate &w = *step.layers[i].sgd_w, &b = *step.layers[i].sgd_b;
     if (!step.copies) {
       args.w[i] = binding.write(w.w).data;
       args.bias[i] = binding.write(b.w).data;
@@ -190,14 +190,14 @@ std::unique_ptr<Step> prepare(const Span& span, const Binding& binding, Layout l
     args.master_bias[i] = binding.write(b.w).as<float>();
     spare += align_up(size_t(b.w.shape.numel()) * 2, kBlock);
   }
-  args.images = binding.read(step.images->set).as<uint8_t>();
-  args.labels = binding.read(step.labels->set).as<int32_t>();
-  args.order = binding.read(step.images->order).as<int32_t>();
+  args.images = binding.read(step.inputs->set).as<uint8_t>();
+  args.labels = binding.read(step.targets->set).as<int32_t>();
+  args.order = binding.read(step.inputs->order).as<int32_t>();
   args.first = tables.own_first;
   args.lr = tables.own_lr;
-  args.scale = float(step.images->scale);
-  args.shift = float(step.images->shift);
-  args.weight_decay = step.layers[0].update_w->weight_decay;
+  args.scale = float(step.inputs->scale);
+  args.shift = float(step.inputs->shift);
+  args.weight_decay = step.layers[0].sgd_w->weight_decay;
   args.loss = reinterpret_cast<float*>(base + offsets.loss);
   args.correct = reinterpret_cast<int32_t*>(base + offsets.correct);
   return std::make_unique<MlpTrainStep>(args, tables, layout, base + offsets.own,

@@ -7,22 +7,10 @@
 #include <unordered_map>
 
 #include "ridgeline/core/text_format.h"
+#include "ridgeline/data/prepare/refusals.h"
 
 namespace ridgeline::data {
 namespace {
-
-[[noreturn]] void refuse_missing(const Field& field, int64_t sample) {
-  throw_error(
-      ErrorKind::data,
-      "{}: field {}: the value of sample {} is missing, and none was allowed to be; fill it "
-      "in, or allow missing values (by mean or indicator)",
-      field.origin, quote(field.name), sample);
-}
-
-[[noreturn]] void refuse_infinite(const Field& field, int64_t sample) {
-  throw_error(ErrorKind::data, "{}: field {}: the value of sample {} is infinite", field.origin,
-              quote(field.name), sample);
-}
 
 [[noreturn]] void refuse_truth(const Field& field, int64_t sample, double value) {
   throw_error(ErrorKind::data, "{}: field {}: {} of sample {} is neither true (1) nor false (0)",

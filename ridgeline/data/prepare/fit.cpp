@@ -5,18 +5,11 @@
 
 #include "ridgeline/core/text_format.h"
 #include "ridgeline/data/prepare/preparation.h"
+#include "ridgeline/data/prepare/refusals.h"
 #include "ridgeline/data/prepare/training_blocks.h"
 
 namespace ridgeline::data {
 namespace {
-
-[[noreturn]] void refuse_missing(const Field& field, int64_t sample) {
-  throw_error(
-      ErrorKind::data,
-      "{}: field {}: the value of sample {} is missing; fill it in, or allow missing values "
-      "(by mean or indicator)",
-      field.origin, quote(field.name), sample);
-}
 
 NumberFeature fit_number(const Field& field, std::span<const int64_t> train,
                          const FeatureRule& rule) {

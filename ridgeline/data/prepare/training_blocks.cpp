@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ridgeline/core/text_format.h"
+#include "ridgeline/data/prepare/refusals.h"
 
 namespace ridgeline::data {
 namespace {
@@ -64,9 +65,7 @@ void fit_scale(const Field& field, std::span<const int64_t> train, NumberScale s
       field, train, [&](std::span<const int64_t> samples, std::span<const double> values) {
         const auto infinite = std::ranges::find_if(values, [](double x) { return std::isinf(x); });
         if (infinite != values.end()) {
-          throw_error(ErrorKind::data, "{}: field {}: the value of sample {} is infinite",
-                      field.origin, quote(field.name),
-                      samples[size_t(infinite - values.begin()) / shift.size()]);
+          refuse_infinite(field, samples[size_t(infinite - values.begin()) / shift.size()]);
         }
         if (scale == NumberScale::none) return;
         copy.assign(values.begin(), values.end());

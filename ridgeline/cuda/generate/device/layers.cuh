@@ -223,30 +223,42 @@ struct Backward {
   }
 };
 
-// A batch's rows as operands, from bytes. A block of the lane is two rows by four features.
-template <typename Math, int kBatch, int kFeatures, int kLd, int kTransposedLd>
-__device__ inline void gather(const u8* set, const i32* order, i64 at, double scale, double shift,
-                              const Matrix<Math>& x, int first, int stride) {
+// A sample's number as a value: bytes scaled and shifted, floats as they are.
+template <typename Value>
+__device__ inline Value sample_value(u8 byte, double scale, double shift) {
+  if constexpr (sizeof(Value) == 8) return fma(Value(byte), Value(scale), Value(shift));
+  return fmaf(float(byte), float(scale), float(shift));
+}
+template <typename Value>
+__device__ inline Value sample_value(float number, double, double) {
+  return Value(number);
+}
+
+// A batch's rows as operands, from a set of bytes or floats. A block of the lane is two rows by
+// four features.
+template <typename Math, int kBatch, int kFeatures, int kLd, int kTransposedLd, typename Sample>
+__device__ inline void gather(const Sample* set, const i32* order, i64 at, double scale,
+                              double shift, const Matrix<Math>& x, int first, int stride) {
   using Value = typename Math::Value;
   constexpr int kDown = (kBatch + 15) / 16, kAcross = (kFeatures + 15) / 16;
   const int lane = lane_of(), g = lane >> 2, t = lane & 3;
   for (int unit = first; unit < kDown * kAcross; unit += stride) {
     const int row = 16 * (unit / kAcross) + 2 * g, column = 16 * (unit % kAcross) + 4 * t;
-    u8 bytes[2][4] = {};
+    Sample numbers[2][4] = {};
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       if (row + r >= kBatch) continue;
-      const u8* from = set + i64(order[at + row + r]) * kFeatures + column;
+      const Sample* from = set + i64(order[at + row + r]) * kFeatures + column;
       if constexpr (kFeatures % 4 == 0) {
         if (kFeatures % 16 == 0 || column < kFeatures) {
-          const Pack<u8, 4> four = *reinterpret_cast<const Pack<u8, 4>*>(from);
+          const Pack<Sample, 4> four = *reinterpret_cast<const Pack<Sample, 4>*>(from);
 #pragma unroll
-          for (int c = 0; c < 4; ++c) bytes[r][c] = four.v[c];
+          for (int c = 0; c < 4; ++c) numbers[r][c] = four.v[c];
         }
       } else {
 #pragma unroll
         for (int c = 0; c < 4; ++c) {
-          if (column + c < kFeatures) bytes[r][c] = from[c];
+          if (column + c < kFeatures) numbers[r][c] = from[c];
         }
       }
     }
@@ -254,13 +266,7 @@ __device__ inline void gather(const u8* set, const i32* order, i64 at, double sc
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
 #pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        if constexpr (sizeof(Value) == 8) {
-          v[r][c] = fma(Value(bytes[r][c]), Value(scale), Value(shift));
-        } else {
-          v[r][c] = fmaf(Value(bytes[r][c]), Value(scale), Value(shift));
-        }
-      }
+      for (int c = 0; c < 4; ++c) v[r][c] = sample_value<Value>(numbers[r][c], scale, shift);
     }
     store_block<Math, kBatch, kFeatures, kLd, kTransposedLd>(x, row, column, v);
   }

@@ -34,33 +34,53 @@ __host__ __device__ constexpr int lanes_for(int classes) {
   return lanes;
 }
 
-// kXent: softmax cross-entropy, else squares of differences from one-hot rows. Row r of the strip,
-// of which `logits` has kLd values, is batch row first + r. dy gets the gradient times `scale`;
-// score the strip's sum, unscaled.
-template <typename Math, bool kXent, int kBatch, int kRows, int kClasses, int kLd, int kLdDy,
-          int kTransposedLd>
-__device__ inline void loss_strip(const typename Math::Value* logits, const i32* labels,
-                                  double scale, const Matrix<Math>& dy, double* row_loss,
-                                  i32* row_correct) {
-  using A = typename Math::Value;
+// Stores element (r, c) of a strip's gradient, which is batch row dy.first + r.
+template <typename Math, int kBatch, int kLdDy, int kTransposedLd>
+__device__ inline void store_gradient(const Matrix<Math>& dy, int r, int c,
+                                      typename Math::Value value) {
   using Number = typename Math::Number;
-  constexpr int kPadded = whole_units(kClasses), kLanes = lanes_for(kClasses),
-                kEach = (kClasses + kLanes - 1) / kLanes;
+  const Number n = Narrow<Number>::from(dy.first + r < kBatch ? value : typename Math::Value(0));
+  if (dy.rows != nullptr) dy.rows[r * kLdDy + c] = n;
+  if (dy.first + r < whole_units(kBatch)) {
+    dy.transposed[i64(c) * kTransposedLd + dy.first + r] = n;
+  }
+}
+
+// Zeros from column kFrom on, which products read.
+template <typename Math, int kFrom, int kLanes, int kLdDy>
+__device__ inline void pad_gradient(const Matrix<Math>& dy, int r, int lane) {
+  using Number = typename Math::Number;
+  if (dy.rows == nullptr) return;
+#pragma unroll
+  for (int c = kFrom + lane; c < whole_units(kFrom); c += kLanes) {
+    dy.rows[r * kLdDy + c] = Narrow<Number>::from(typename Math::Value(0));
+  }
+}
+
+// Calls f(r) for the rows of a strip, kLanes lanes a row. All lanes of a warp go round equally
+// often, so that they may exchange numbers: r may be past the strip.
+template <int kRows, int kLanes, typename F>
+__device__ inline void for_rows(F f) {
   constexpr int kPass = kThreads / kLanes;  // rows at a time
-  const int thread = thread_of(), lane = thread % kLanes;
-  const A factor = A(kXent ? scale : 2 * scale);
+  const int first = thread_of() / kLanes;
 #pragma unroll 1
-  for (int r = thread / kLanes; r < kRows + kPass - 1;
-       r += kPass) {  // all lanes of a warp go round equally often
-    if (r - thread / kLanes >= kRows) break;
-    const bool here = r < kRows, inside = here && dy.first + r < kBatch;
-    const int label = here ? labels[r] : 0;
-    const A* x = logits + (here ? r : 0) * kLd;
-    A v[kEach], most = -A(__int_as_float(0x7f800000));
+  for (int r = first; r - first < kRows; r += kPass) f(r);
+}
+
+// A lane's outputs of a row, at columns lane, lane + kLanes, ..., and the first place of the row's
+// largest, which is kColumns among NaNs.
+template <typename A, int kColumns, int kLanes>
+struct RowOutputs {
+  static constexpr int kEach = (kColumns + kLanes - 1) / kLanes;
+  A v[kEach];
+  A most;
+  int place = kColumns;
+
+  __device__ RowOutputs(const A* x, int lane) : most(-A(__int_as_float(0x7f800000))) {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const int c = lane + i * kLanes;
-      v[i] = c < kClasses ? x[c] : -A(__int_as_float(0x7f800000));
+      v[i] = c < kColumns ? x[c] : -A(__int_as_float(0x7f800000));
       most = v[i] > most ? v[i] : most;
     }
 #pragma unroll
@@ -68,52 +88,135 @@ __device__ inline void loss_strip(const typename Math::Value* logits, const i32*
       const A other = __shfl_xor_sync(~0u, most, off);
       most = other > most ? other : most;
     }
-    // The first place of the largest; none among NaNs.
-    int place = kClasses;
 #pragma unroll
-    for (int i = kEach; i-- > 0;)
-      place = v[i] == most && lane + i * kLanes < kClasses ? lane + i * kLanes : place;
+    for (int i = kEach; i-- > 0;) {
+      const int c = lane + i * kLanes;
+      place = v[i] == most && c < kColumns ? c : place;
+    }
 #pragma unroll
     for (int off = kLanes / 2; off > 0; off /= 2) {
       const int other = __shfl_xor_sync(~0u, place, off);
       place = other < place ? other : place;
     }
-    A e[kEach], sum = A(0);
+  }
+};
+
+// Softmax cross-entropy. Row r of the strip, of which `logits` has kLd values, is batch row
+// dy.first + r. dy gets the gradient times `scale`; row_loss and row_correct what the row adds.
+template <typename Math, int kBatch, int kRows, int kClasses, int kLd, int kLdDy, int kTransposedLd>
+__device__ inline void xent_strip(const typename Math::Value* logits, const i32* labels,
+                                  double scale, const Matrix<Math>& dy, double* row_loss,
+                                  i32* row_correct) {
+  using A = typename Math::Value;
+  constexpr int kLanes = lanes_for(kClasses);
+  using Row = RowOutputs<A, kClasses, kLanes>;
+  const int lane = thread_of() % kLanes;
+  const A factor = A(scale);
+  for_rows<kRows, kLanes>([&](int r) {
+    const bool here = r < kRows;
+    const int label = here ? labels[r] : 0;
+    const A* x = logits + (here ? r : 0) * kLd;
+    const Row row(x, lane);
+    A e[Row::kEach], sum = A(0);
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int c = lane + i * kLanes;
-      const A target = c == label ? A(1) : A(0);
-      if constexpr (kXent) {
-        e[i] = c < kClasses ? exp_of(v[i] - most) : A(0);
-        sum += e[i];
-      } else {
-        e[i] = c < kClasses ? v[i] - target : A(0);
-        sum += e[i] * e[i];
-      }
+    for (int i = 0; i < Row::kEach; ++i) {
+      e[i] = lane + i * kLanes < kClasses ? exp_of(row.v[i] - row.most) : A(0);
+      sum += e[i];
     }
     sum = lanes_sum<kLanes>(sum);
-    if (here) {
+    if (!here) return;
 #pragma unroll
-      for (int i = 0; i < kEach; ++i) {
-        const int c = lane + i * kLanes;
-        if (c >= kClasses) continue;
-        const A off = kXent ? e[i] / sum - (c == label ? A(1) : A(0)) : e[i];
-        const Number n = Narrow<Number>::from(inside ? factor * off : A(0));
-        if (dy.rows != nullptr) dy.rows[r * kLdDy + c] = n;
-        if (dy.first + r < whole_units(kBatch))
-          dy.transposed[i64(c) * kTransposedLd + dy.first + r] = n;
-      }
-      if (dy.rows != nullptr) {
-#pragma unroll
-        for (int c = kClasses + lane; c < kPadded; c += kLanes)
-          dy.rows[r * kLdDy + c] = Narrow<Number>::from(A(0));
-      }
-      if (lane == 0) {
-        row_loss[r] = !inside ? 0.0 : kXent ? double(log_of(sum) + most - x[label]) : double(sum);
-        row_correct[r] = inside && place == label;
-      }
+    for (int i = 0; i < Row::kEach; ++i) {
+      const int c = lane + i * kLanes;
+      if (c >= kClasses) continue;
+      const A off = e[i] / sum - (c == label ? A(1) : A(0));
+      store_gradient<Math, kBatch, kLdDy, kTransposedLd>(dy, r, c, factor * off);
     }
+    pad_gradient<Math, kClasses, kLanes, kLdDy>(dy, r, lane);
+    if (lane == 0) {
+      const bool inside = dy.first + r < kBatch;
+      row_loss[r] = inside ? double(log_of(sum) + row.most - x[label]) : 0.0;
+      row_correct[r] = inside && row.place == label;
+    }
+  });
+}
+
+// Losses of single outputs, as ops/loss.h defines them.
+enum class ElementLoss { mse, mae, huber, bce_with_logits, quantile };
+
+// The loss of x; `slope` becomes its derivative.
+template <ElementLoss kLoss, typename A>
+__device__ inline A element_loss(A x, A target, A weight, A delta, A& slope) {
+  const A off = x - target, size = off < A(0) ? -off : off;
+  const A sign = off > A(0) ? A(1) : off < A(0) ? A(-1) : off;  // a NaN stays one
+  if constexpr (kLoss == ElementLoss::mse) {
+    slope = A(2) * off;
+    return off * off;
+  } else if constexpr (kLoss == ElementLoss::mae) {
+    slope = sign;
+    return size;
+  } else if constexpr (kLoss == ElementLoss::huber) {
+    slope = size > delta ? delta * sign : off;
+    return size > delta ? delta * (size - A(0.5) * delta) : A(0.5) * off * off;
+  } else if constexpr (kLoss == ElementLoss::bce_with_logits) {
+    const A part = (weight - A(1)) * target + A(1), rest = A(1) - target;
+    slope = rest - part * sigmoid_of(-x);
+    const A softplus = log1p_of(exp_of(x < A(0) ? x : -x)) + (x < A(0) ? -x : A(0));
+    return rest * x + part * softplus;
+  } else {
+    const A w = off < A(0) ? weight : A(1) - weight;
+    slope = w * sign;
+    return w * size;
   }
+}
+
+// Where an elementwise loss finds what it compares with.
+template <typename A>
+struct ElementTargets {
+  const i32* labels;      // one a row of the strip, or
+  const A* values;        // kColumns a row
+  const double* weights;  // kWeights of them, or null
+  double delta;
+};
+
+// An elementwise loss, otherwise as xent_strip. kColumns: values of a row's target, which
+// neighbouring outputs share where there are fewer; 0: labels that stand for one-hot rows.
+template <typename Math, ElementLoss kLoss, int kBatch, int kRows, int kOut, int kLd, int kLdDy,
+          int kTransposedLd, int kColumns, int kWeights>
+__device__ inline void element_loss_strip(const typename Math::Value* outputs,
+                                          const ElementTargets<typename Math::Value>& targets,
+                                          double scale, const Matrix<Math>& dy, double* row_loss,
+                                          i32* row_correct) {
+  using A = typename Math::Value;
+  constexpr int kLanes = lanes_for(kOut);
+  using Row = RowOutputs<A, kOut, kLanes>;
+  const int lane = thread_of() % kLanes;
+  const A factor = A(scale);
+  for_rows<kRows, kLanes>([&](int r) {
+    const bool here = r < kRows;
+    const int label = here && kColumns == 0 ? targets.labels[r] : 0;
+    const Row row(outputs + (here ? r : 0) * kLd, lane);
+    A sum = A(0);
+#pragma unroll
+    for (int i = 0; i < Row::kEach; ++i) {
+      const int c = lane + i * kLanes;
+      if (!here || c >= kOut) continue;
+      A target = c == label ? A(1) : A(0);
+      if constexpr (kColumns > 0) target = targets.values[r * kColumns + c / (kOut / kColumns)];
+      A weight = A(1), slope;
+      if constexpr (kWeights > 0) weight = A(targets.weights[c % kWeights]);
+      sum += element_loss<kLoss>(row.v[i], target, weight, A(targets.delta), slope);
+      store_gradient<Math, kBatch, kLdDy, kTransposedLd>(dy, r, c, factor * slope);
+    }
+    sum = lanes_sum<kLanes>(sum);
+    if (!here) return;
+    pad_gradient<Math, kOut, kLanes, kLdDy>(dy, r, lane);
+    if (lane == 0) {
+      const bool inside = dy.first + r < kBatch;
+      row_loss[r] = inside ? double(sum) : 0.0;
+      row_correct[r] = inside && kColumns == 0 && row.place == label;
+    }
+  });
 }
 
 // What a strip's rows add up to, by one warp, any barrier after them.
