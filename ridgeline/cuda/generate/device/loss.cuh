@@ -76,7 +76,8 @@ struct RowOutputs {
   A most;
   int place = kColumns;
 
-  __device__ RowOutputs(const A* x, int lane) : most(-A(__int_as_float(0x7f800000))) {
+  __device__ RowOutputs(const A* x, int lane) {
+    most = -A(__int_as_float(0x7f800000));
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const int c = lane + i * kLanes;
