@@ -95,7 +95,9 @@ Evaluation evaluate_resized(Machine& machine, const LoadedModel& loaded, const d
     add(evaluator->run(weights), sum);
     outputs.insert(outputs.end(), evaluator->outputs().begin(), evaluator->outputs().end());
   }
-  if (int64_t(outputs.size()) == set.size() * set.outputs()) sum.scores = score(set, outputs);
+  if (int64_t(outputs.size()) == set.size() * set.outputs()) {
+    sum.scores = score(set, outputs, loaded.config.train.loss.kind);
+  }
   return sum;
 }
 
@@ -117,8 +119,12 @@ std::vector<double> target_units(const data::Preparation* preparation, const dat
   return units;
 }
 
-Scores score(const data::SampleSet& set, std::span<const float> outputs,
+Scores score(const data::SampleSet& set, std::span<const float> outputs, nn::LossKind loss,
              std::span<const double> units) {
+  if (set.has_values() && loss == nn::LossKind::binary_cross_entropy) {
+    constexpr double kThreshold = 0.5;  // the outputs are probabilities
+    return score_labels(outputs, set.targets.span<const float>(), set.outputs(), kThreshold);
+  }
   if (set.has_values()) {
     return score_values(outputs, set.targets.span<const float>(), set.outputs(), units);
   }
@@ -230,7 +236,7 @@ Evaluation Evaluator::run(const Weights& weights) {
                                              : std::numeric_limits<double>::quiet_NaN();
   if (keeps_outputs()) {
     if (shared_) share_outputs();
-    result.scores = score(*source_, outputs_, units_);
+    result.scores = score(*source_, outputs_, base_.loss.kind, units_);
   }
   result.seconds = clock.seconds();
   return result;

@@ -11,9 +11,9 @@
 
 namespace ridgeline::engine {
 
-// What a model's outputs, [n, outputs] of all samples of a set, are worth beside the loss.
-// `units` as for score_values().
-Scores score(const data::SampleSet& set, std::span<const float> outputs,
+// What a model's outputs, [n, outputs] of all samples of a set, are worth beside the loss that it
+// was trained by. `units` as for score_values().
+Scores score(const data::SampleSet& set, std::span<const float> outputs, nn::LossKind loss,
              std::span<const double> units = {});
 
 // What an error of 1 of each output is in the data, for values that a preparation has scaled; empty

@@ -245,6 +245,56 @@ tune = false
         tool.run("train", config, "--set", "train.monitor=accuracy", code=2)
 
 
+class Labels(unittest.TestCase):
+    def test_several_labels_have_f1_and_auc(self):
+        folder = tool.Folder()
+        self.addCleanup(folder.close)
+        draw = random.Random(6)
+
+        def table(name, samples):
+            rows = []
+            for _ in range(samples):
+                a, b = draw.gauss(0, 1), draw.gauss(0, 1)
+                rows.append((a, b, int(a + draw.gauss(0, 0.5) > 0), int(a * b + draw.gauss(0, 0.5) > 0)))
+            (folder / name).write_text("a,b,up,same\n" + "".join(f"{a!r},{b!r},{u},{v}\n" for a, b, u, v in rows))
+            return [row[2:] for row in rows]
+
+        table("train.csv", 300)
+        truth = table("test.csv", 80)
+        config = folder / "labels.toml"
+        config.write_text(f"""
+[data]
+train = "{folder / 'train.csv'}"
+test = "{folder / 'test.csv'}"
+target = ["up", "same"]
+[model]
+layers = [{{ type = "linear", out = 8 }}, {{ type = "tanh" }}, {{ type = "linear", out = 2 }}]
+[train]
+batch = 16
+epochs = 5
+loss = "binary-cross-entropy"
+optimizer = {{ type = "adam", lr = 0.02 }}
+[run]
+device = "cpu"
+tune = false
+""")
+        out, result, values = folder / "run", folder / "result.json", folder / "values.csv"
+        tool.run("train", config, "--out", out, "--json", result)
+        report = json.loads(result.read_text())
+        tool.run("infer", out, "--input", folder / "test.csv", "--output", values)
+        given = [[float(x) for x in line.split(",")[-2:]] for line in values.read_text().splitlines()[1:]]
+        f1s, areas = [], []
+        for column in range(2):
+            wanted, got = [row[column] for row in truth], [row[column] for row in given]
+            right = sum(w == 1 and g > 0.5 for w, g in zip(wanted, got))
+            f1s.append(2 * right / (sum(wanted) + sum(g > 0.5 for g in got)))
+            areas.append(auc(wanted, got))
+        self.assertAlmostEqual(report["f1"], sum(f1s) / 2, places=6)
+        self.assertAlmostEqual(report["auc"], sum(areas) / 2, places=4)
+        for name in ("accuracy", "mse", "mae", "r2"):
+            self.assertNotIn(name, report)
+
+
 class Folds(unittest.TestCase):
     def test_folds(self):
         folder = tool.Folder()
