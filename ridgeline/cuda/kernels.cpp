@@ -58,6 +58,8 @@ KernelTable kernels() {
                             plain_pool_kernels,
                             norm_kernels,
                             plain_group_norm_kernels,
+                            plain_join_kernels,
+                            plain_rearrange_kernels,
                             plain_loss_kernels,
                             plain_update_kernels,
                             all_reduce_kernels,

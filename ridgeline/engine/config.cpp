@@ -8,7 +8,7 @@
 #include "ridgeline/engine/setting_names.h"
 #include "ridgeline/nn/config_limits.h"
 #include "ridgeline/nn/config_table.h"
-#include "ridgeline/nn/layers.h"
+#include "ridgeline/nn/graph_config.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -138,19 +138,6 @@ DataConfig read_data(nn::ConfigTable table) {
   return data;
 }
 
-std::vector<nn::LayerPtr> read_layers(nn::ConfigTable table) {
-  std::vector<nn::LayerPtr> layers;
-  std::vector<nn::ConfigTable> tables = table.tables("layers");
-  if (int64_t(tables.size()) > nn::kMostLayers) {
-    table.fail("layers", fmt::format("has {} layers; at most {} are allowed", tables.size(),
-                                     nn::kMostLayers));
-  }
-  for (nn::ConfigTable& layer : tables) layers.push_back(nn::read_layer(layer));
-  table.finish();
-  if (layers.empty()) table.fail("layers", "missing; give at least one layer");
-  return layers;
-}
-
 TrainConfig read_train(nn::ConfigTable table) {
   TrainConfig train;
   train.batch = table.integer("batch", train.batch, {1, kMostSamples});
@@ -255,7 +242,7 @@ Config parse_config(const std::string& text, const std::string& origin,
 
   Config config;
   config.data = read_data(std::move(data));
-  config.layers = read_layers(std::move(model));
+  config.layers = nn::read_graph(model);
   config.train = read_train(std::move(train));
   if (!config.data.own) config.train.loss_named = true;
   // Targets of 0 and 1 are labels unless the config says otherwise: scaled they would be neither.
@@ -303,7 +290,7 @@ std::string to_toml(const Config& config) {
   }
   text += fmt::format("augment = {{ shift = {}, flip = {} }}\n\n[model]\nlayers = [\n", data.shift,
                       data.flip);
-  for (const nn::LayerPtr& layer : config.layers) text += fmt::format("  {},\n", layer->to_toml());
+  for (const std::string& layer : config.layers.toml()) text += fmt::format("  {},\n", layer);
   const TrainConfig& train = config.train;
   text += fmt::format("]\n\n[train]\nbatch = {}\nepochs = {}\nmax_steps = {}\nseed = {}\n",
                       train.batch, train.epochs, train.max_steps, train.seed);

@@ -97,7 +97,7 @@ struct RunConfig {
 // only; a Model, with shapes and weights, needs the input's shape from the data.
 struct Config {
   DataConfig data;
-  std::vector<nn::LayerPtr> layers;
+  nn::Graph layers;
   TrainConfig train;
   RunConfig run;
 

@@ -45,9 +45,13 @@ class Layer {
   // Not 0: the layer takes whole numbers in [0, this) where others take floats.
   virtual int64_t codes_below() const { return 0; }
 
+  virtual bool joins() const { return false; }  // takes several inputs
+
   // The shape that leaves for the shape that enters; throws Error(usage) when they do not fit.
   virtual Shape output(const Shape& input) const = 0;
   virtual std::vector<ParamSpec> params(const Shape& input) const;  // none unless overridden
+  // For several inputs. A layer that does not join refuses more than one.
+  virtual Shape output_of(const std::vector<Shape>& inputs) const;
 
   // Appends ops that compute the output of values.x and returns it (values.x itself for a layer
   // that does nothing). backward() will see the same `values`.
@@ -57,6 +61,10 @@ class Layer {
   // by values.x, which it returns; without `needs_dx` what it returns is not looked at.
   virtual Value backward(Builder& builder, const LayerValues& values, const Value& dy,
                          bool needs_dx) const = 0;
+  // For several inputs: the derivative by each of values.xs that is needed. They may be one value,
+  // and dy itself.
+  virtual Values backward_of(Builder& builder, const LayerValues& values, const Value& dy,
+                             const std::vector<bool>& needs_dx) const;
 
   virtual std::string to_toml() const = 0;  // { type = "linear", out = 10, ... }
 };
@@ -65,9 +73,11 @@ using LayerPtr = std::shared_ptr<const Layer>;
 
 // One layer's values in a program under construction.
 struct LayerValues {
-  int layer = 0;  // its number in the model
-  Shape input;    // of one sample, as the layer's output() was asked
-  Value x, y;     // [n, features]
+  int layer = 0;              // its number in the graph
+  Shape input;                // of one sample, as the layer's output() was asked
+  Value x, y;                 // [n, features]
+  std::vector<Shape> inputs;  // of a layer that joins: all of them, the first as above
+  Values xs;
   Values params;  // as Layer::params()
   Values grads;   // of params, absent for those that are not trained; when training
   Values saved;   // whatever else forward() keeps for backward()

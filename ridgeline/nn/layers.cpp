@@ -7,10 +7,12 @@
 #include "ridgeline/nn/embedding.h"
 #include "ridgeline/nn/flatten.h"
 #include "ridgeline/nn/group_norm.h"
+#include "ridgeline/nn/join.h"
 #include "ridgeline/nn/linear.h"
 #include "ridgeline/nn/norm.h"
 #include "ridgeline/nn/one_hot_conv.h"
 #include "ridgeline/nn/pool.h"
+#include "ridgeline/nn/rearrange.h"
 #include "ridgeline/nn/recurrent.h"
 #include "ridgeline/nn/select_timestep.h"
 
@@ -21,6 +23,9 @@ struct LayerType {
   std::string_view name;
   LayerPtr (*read)(ConfigTable& table);
 };
+
+// A block of layers, which read_graph() of graph_config.h reads.
+constexpr const char* kResidual = "residual";
 
 // Every layer a config can name. A new one is a header and source pair and one line here.
 constexpr LayerType kTypes[] = {
@@ -53,6 +58,15 @@ constexpr LayerType kTypes[] = {
     {"gru", RecurrentLayer::read_gru},
     {"lstm", RecurrentLayer::read_lstm},
     {"select", SelectTimestepLayer::read},
+    {"add", JoinLayer::read<JoinKind::add>},
+    {"multiply", JoinLayer::read<JoinKind::multiply>},
+    {"mean", JoinLayer::read<JoinKind::mean>},
+    {"concat", JoinLayer::read<JoinKind::concat>},
+    {"reshape", ReshapeLayer::read},
+    {"transpose", TransposeLayer::read},
+    {"slice", SliceLayer::read},
+    {"pad", PadLayer::read},
+    {"upsample", UpsampleLayer::read},
 };
 
 }  // namespace
@@ -60,6 +74,7 @@ constexpr LayerType kTypes[] = {
 std::vector<std::string> layer_types() {
   std::vector<std::string> names;
   for (const LayerType& type : kTypes) names.emplace_back(type.name);
+  names.emplace_back(kResidual);
   for (std::string& name : added_layer_types()) names.push_back(std::move(name));
   return names;
 }
@@ -68,6 +83,7 @@ LayerPtr read_layer(ConfigTable& table) {
   const std::vector<std::string> types = layer_types();
   const std::vector<std::string_view> names(types.begin(), types.end());
   const std::string name = table.choice("type", std::nullopt, names);
+  if (name == kResidual) table.fail("type", "is a block of layers and has no place here");
   LayerPtr layer = read_added_layer(name, table);
   for (const LayerType& type : kTypes) {
     if (type.name == name) layer = type.read(table);
@@ -77,5 +93,17 @@ LayerPtr read_layer(ConfigTable& table) {
 }
 
 std::vector<ParamSpec> Layer::params(const Shape&) const { return {}; }
+
+Shape Layer::output_of(const std::vector<Shape>& inputs) const {
+  if (inputs.size() != 1) {
+    throw_error(ErrorKind::usage, "takes one input, not {}; join them first", inputs.size());
+  }
+  return output(inputs[0]);
+}
+
+Values Layer::backward_of(Builder& builder, const LayerValues& values, const Value& dy,
+                          const std::vector<bool>& needs_dx) const {
+  return {backward(builder, values, dy, needs_dx[0])};
+}
 
 }  // namespace ridgeline::nn

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "ridgeline/nn/builder.h"
+#include "ridgeline/nn/join.h"
 #include "ridgeline/nn/loss_ops.h"
 #include "ridgeline/nn/lower_check.h"
 
@@ -156,11 +157,16 @@ class Lowering {
   }
 
   void forward() {
+    const Value input = x_;
     for (size_t i = 0; i < model_.layers().size(); ++i) {
       LayerValues values;
       values.layer = int(i);
-      values.input = model_.input_of(i);
-      values.x = x_;
+      for (const int from : model_.inputs_of(i)) {
+        values.inputs.push_back(model_.output_of(from));
+        values.xs.push_back(from == kGraphInput ? input : layers_[size_t(from)].y);
+      }
+      values.input = values.inputs[0];
+      values.x = values.xs[0];
       values.params.assign(factors_.begin() + ptrdiff_t(model_.first_param(i)),
                            factors_.begin() + ptrdiff_t(model_.first_param(i + 1)));
       builder_.enter(values.layer);
@@ -236,14 +242,23 @@ class Lowering {
     const bool late = options_.optimizer.kind != OptimizerKind::sgd;
     Value dy = loss_grad();
     dy.shape = layers_.back().y.shape;
-    // The lowest layer with weights: nothing below it needs a gradient, nor does its own input.
-    size_t lowest = 0;
-    while (!trained(lowest)) ++lowest;
+    const std::vector<bool> needs = needed_gradients();
+    const size_t lowest = size_t(std::ranges::find(needs, true) - needs.begin());
+    std::vector<Values> arrived(layers_.size());  // gradients by what each layer gives
+    arrived.back().push_back(dy);
     for (size_t i = layers_.size(); i-- > lowest;) {
+      if (!needs[i]) continue;
       LayerValues& values = layers_[i];
       builder_.enter(values.layer);
+      dy = add_gradients(builder_, arrived[i], fmt::format("dx{}.sum", i + 1));
       add_grads(i);
-      dy = model_.layers()[i]->backward(builder_, values, dy, i > lowest);
+      const std::vector<int>& inputs = model_.inputs_of(i);
+      std::vector<bool> wanted;
+      for (const int from : inputs) wanted.push_back(from != kGraphInput && needs[size_t(from)]);
+      const Values dxs = model_.layers()[i]->backward_of(builder_, values, dy, wanted);
+      for (size_t k = 0; k < inputs.size(); ++k) {
+        if (wanted[k]) arrived[size_t(inputs[k])].push_back(dxs[k]);
+      }
       if (frozen(i)) forget_grads(values);
       if (options_.ranks > 0) {
         start_sum(i);
@@ -263,6 +278,18 @@ class Lowering {
     }
     if (together) scale_and_update(lowest);
     if (!unwanted_.empty()) drop_unwanted();
+  }
+
+  // Whether the gradient by what a layer gives is needed: for weights of its own, or for those of a
+  // layer that it reads. In a chain these are the lowest layer with weights and all above.
+  std::vector<bool> needed_gradients() const {
+    std::vector<bool> needs(layers_.size());
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      needs[i] = trained(i) || std::ranges::any_of(model_.inputs_of(i), [&](int from) {
+                   return from != kGraphInput && needs[size_t(from)];
+                 });
+    }
+    return needs;
   }
 
   void forget_grads(LayerValues& values) {
@@ -377,7 +404,7 @@ class Lowering {
   }
 
   void update(size_t layer, const Value& grad_scale) {
-    for (size_t p = 0; p < layers_[layer].params.size(); ++p) {
+    for (size_t p = 0; p < layers_[layer].grads.size(); ++p) {
       const size_t number = model_.first_param(layer) + p;
       const Value& w = lowered_.params[number];
       if (!layers_[layer].grads[p]) continue;

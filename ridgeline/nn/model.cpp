@@ -6,38 +6,92 @@
 
 namespace ridgeline::nn {
 
-Outline outline(const std::vector<LayerPtr>& layers, const Shape& input) {
-  if (layers.empty()) {
+namespace {
+
+// "[4, 8]" of one input; of several "layer 2 (relu) [4, 8] and the input [8, 8]".
+std::string describe_inputs(const Graph& graph, const GraphLayer& layer,
+                            const std::vector<Shape>& shapes) {
+  if (shapes.size() == 1) return to_string(shapes[0]);
+  std::string text;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    if (i > 0) text += i + 1 == shapes.size() ? " and " : ", ";
+    text += fmt::format("{} {}", graph.label(layer.inputs[i]), to_string(shapes[i]));
+  }
+  return text;
+}
+
+// Each layer reads layers before it, all but the last are read, and all that read the input want
+// floats or the same codes.
+void check_reads(const Graph& graph) {
+  std::vector<bool> read(graph.size());
+  for (size_t i = 0; i < graph.size(); ++i) {
+    const GraphLayer& layer = graph.layers()[i];
+    if (layer.inputs.empty()) {
+      throw_error(ErrorKind::usage, "{} reads nothing; give it an input", graph.label(int(i)));
+    }
+    for (const int input : layer.inputs) {
+      if (input < kGraphInput || input >= int(i)) {
+        throw_error(ErrorKind::usage, "{} reads layer {}, which does not come before it",
+                    graph.label(int(i)), input);
+      }
+      if (input != kGraphInput) {
+        read[size_t(input)] = true;
+      } else if (layer.layer->codes_below() != graph[0]->codes_below()) {
+        throw_error(ErrorKind::usage, "{} and {} both read the input, but not as the same codes",
+                    graph.label(0), graph.label(int(i)));
+      }
+    }
+  }
+  for (size_t i = 0; i + 1 < graph.size(); ++i) {
+    if (read[i]) continue;
+    throw_error(ErrorKind::usage,
+                "no layer reads what {} gives; name it in the inputs of a later layer, or leave "
+                "it out",
+                graph.label(int(i)));
+  }
+}
+
+}  // namespace
+
+Outline outline(const Graph& graph, const Shape& input) {
+  if (graph.empty()) {
     throw_error(ErrorKind::usage, "the model has no layers; give it at least one");
   }
   int64_t depth = 0;
-  for (const LayerPtr& layer : layers) depth += layer->depth();
+  for (const GraphLayer& each : graph.layers()) depth += each.layer->depth();
   if (depth > kMostLayers) {
     throw_error(ErrorKind::usage, "the model has {} layers; at most {} are allowed", depth,
                 kMostLayers);
   }
-  Outline found{{input}, {}, {}};
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const Layer& layer = *layers[i];
+  check_reads(graph);
+  Outline found;
+  for (size_t i = 0; i < graph.size(); ++i) {
+    const GraphLayer& each = graph.layers()[i];
+    std::vector<Shape> shapes;
+    for (const int from : each.inputs) {
+      shapes.push_back(from == kGraphInput ? input : found.outputs[size_t(from)]);
+    }
     try {
-      found.shapes.push_back(layer.output(found.shapes[i]));
+      found.outputs.push_back(each.layer->output_of(shapes));
       found.first_param.push_back(found.params.size());
-      for (ParamSpec& spec : layer.params(found.shapes[i])) {
-        found.params.emplace_back(fmt::format("{}.{}", i, spec.suffix), std::move(spec));
+      for (ParamSpec& spec : each.layer->params(shapes[0])) {
+        found.params.emplace_back(fmt::format("{}.{}", each.path, spec.suffix), std::move(spec));
       }
     } catch (const Error& error) {
-      throw_error(ErrorKind::usage, "layer {} ({}) with input {}: {}", i, layer.type(),
-                  to_string(found.shapes[i]), error.what());
+      throw_error(ErrorKind::usage, "{} with {} {}: {}", graph.label(int(i)),
+                  shapes.size() == 1 ? "input" : "inputs", describe_inputs(graph, each, shapes),
+                  error.what());
     }
   }
   found.first_param.push_back(found.params.size());
   return found;
 }
 
-Model::Model(std::vector<LayerPtr> layers, const Shape& input, DType weights)
-    : layers_(std::move(layers)) {
-  Outline found = outline(layers_, input);
-  shapes_ = std::move(found.shapes);
+Model::Model(Graph graph, const Shape& input, DType weights)
+    : graph_(std::move(graph)), input_(input) {
+  Outline found = outline(graph_, input);
+  for (const GraphLayer& each : graph_.layers()) layers_.push_back(each.layer);
+  outputs_ = std::move(found.outputs);
   first_param_ = std::move(found.first_param);
   for (auto& [name, spec] : found.params) {
     const DType dtype = spec.kind == ParamKind::counter ? DType::int64 : weights;

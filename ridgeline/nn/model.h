@@ -6,12 +6,13 @@
 #include <vector>
 
 #include "ridgeline/core/buffer.h"
+#include "ridgeline/nn/graph.h"
 #include "ridgeline/nn/init.h"
-#include "ridgeline/nn/layer.h"
 
 namespace ridgeline::nn {
 
-// A named weight. Names are PyTorch's for an nn.Sequential of the same layers: "0.weight".
+// A named weight. Names are PyTorch's for an nn.Sequential of the same layers: "0.weight", and
+// "3.0.weight" in a block.
 struct Param {
   std::string name;
   Init init;
@@ -24,12 +25,12 @@ struct Param {
 
 // What a model of some layers consists of, worked out and checked without memory for a weight.
 struct Outline {
-  std::vector<Shape> shapes;  // shapes[i] enters layer i; the last leaves the model
+  std::vector<Shape> outputs;                             // of each layer
   std::vector<std::pair<std::string, ParamSpec>> params;  // "0.weight"
   std::vector<size_t> first_param;                        // of each layer, and past the last
 };
 // As the constructor of Model.
-Outline outline(const std::vector<LayerPtr>& layers, const Shape& input);
+Outline outline(const Graph& graph, const Shape& input);
 
 // Layers and their weights. Shapes are inferred and checked when it is built, before any weight is
 // allocated.
@@ -37,12 +38,18 @@ class Model {
  public:
   // `input` is the shape of one sample, without the batch. Throws Error(usage) naming the layer's
   // number, its type and both shapes when they do not fit.
-  Model(std::vector<LayerPtr> layers, const Shape& input, DType weights = DType::fp32);
+  Model(Graph graph, const Shape& input, DType weights = DType::fp32);
 
-  const Shape& input() const { return shapes_.front(); }
-  const Shape& output() const { return shapes_.back(); }
-  const std::vector<LayerPtr>& layers() const { return layers_; }
-  const Shape& input_of(size_t layer) const { return shapes_[layer]; }
+  const Shape& input() const { return input_; }
+  const Shape& output() const { return outputs_.back(); }
+  const Graph& graph() const { return graph_; }
+  const std::vector<LayerPtr>& layers() const { return layers_; }  // of the graph, in order
+  // The layers that a layer reads, by number, and the shape that enters by the first of them.
+  const std::vector<int>& inputs_of(size_t layer) const { return graph_.layers()[layer].inputs; }
+  const Shape& input_of(size_t layer) const { return output_of(inputs_of(layer)[0]); }
+  const Shape& output_of(int layer) const {
+    return layer == kGraphInput ? input_ : outputs_[size_t(layer)];
+  }
   std::vector<Param>& params() { return params_; }
   const std::vector<Param>& params() const { return params_; }
   // Which params belong to a layer: [first_param(i), first_param(i + 1)).
@@ -54,8 +61,10 @@ class Model {
   void initialise(uint64_t seed);
 
  private:
+  Graph graph_;
   std::vector<LayerPtr> layers_;
-  std::vector<Shape> shapes_;  // shapes_[i] enters layer i; the last leaves the model
+  Shape input_;
+  std::vector<Shape> outputs_;
   std::vector<Param> params_;
   std::vector<size_t> first_param_;
 };

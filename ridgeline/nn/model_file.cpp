@@ -151,7 +151,7 @@ ModelDescription read_description(const TensorFile& file) {
 
 std::vector<std::string> load_weights(const TensorFile& file, Model& model,
                                       const LoadOptions& options) {
-  check_tensors(file, outline(model.layers(), model.input()), options);
+  check_tensors(file, outline(model.graph(), model.input()), options);
   std::vector<HostTensor> loaded;
   std::vector<std::string> warnings;
   for (const Param& param : model.params()) {

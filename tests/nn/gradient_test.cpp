@@ -6,6 +6,7 @@
 
 #include "ridgeline/nn/activation.h"
 #include "ridgeline/nn/dropout.h"
+#include "ridgeline/nn/graph_config.h"
 #include "ridgeline/nn/linear.h"
 #include "ridgeline/nn/lower.h"
 #include "tests/support/cases.h"
@@ -20,8 +21,7 @@ using test::Arrays;
 // eight.
 class Net {
  public:
-  Net(std::vector<LayerPtr> layers, Loss loss, const Optimizer& optimizer = {},
-      double clip_norm = 0)
+  Net(Graph layers, Loss loss, const Optimizer& optimizer = {}, double clip_norm = 0)
       : model_(std::move(layers), {2, 3}, DType::fp64) {
     model_.initialise(3);
     options_.precision = Precision::fp64;
@@ -127,6 +127,40 @@ TEST(Gradient, OfWholeNetsAgreesWithDifferences) {
     for (const LossKind loss : {LossKind::cross_entropy, LossKind::mse}) {
       EXPECT_LT(Net(mlp(kind), {loss}).worst_error(), kBound) << name(kind) << ' ' << name(loss);
     }
+  }
+}
+
+TEST(Gradient, OfNetsThatBranchAgreesWithDifferences) {
+  const std::string last = "{ type = \"linear\", out = 3 }",
+                    a = "{ type = \"linear\", out = 6, name = ";
+  for (
+      const std::string& layers :
+      {"{ type = \"residual\", layers = [{ type = \"linear\", out = 4 }, { type = \"tanh\" }], "
+       "shortcut = [{ type = \"linear\", out = 4 }] }, { repeat = 2, type = \"residual\", layers = "
+       "[{ type = \"linear\", out = 4 }, { type = \"sigmoid\" }] }, " +
+           last,
+       a +
+           "\"a\" }, { type = \"tanh\", name = \"b\" }, { type = \"multiply\", inputs = "
+           "[\"a\", \"b\", \"a\"], name = \"c\" }, { type = \"mean\", inputs = [\"a\", \"c\", "
+           "\"b\"] }, " +
+           last,
+       // Repeated over channels and over everything.
+       a +
+           "\"a\" }, { type = \"reshape\", shape = [3, 2], name = \"r\" }, { type = \"linear\", "
+           "out "
+           "= 3, inputs = [\"a\"], name = \"g\" }, { type = \"linear\", out = 1, inputs = [\"a\"], "
+           "name = \"s\" }, { type = \"multiply\", inputs = [\"g\", \"r\"], name = \"m\" }, "
+           "{ type = \"add\", inputs = [\"s\", \"m\", \"g\"] }, { type = \"tanh\" }, " +
+           last,
+       "{ type = \"conv2d\", out = 2, kernel = 1, name = \"a\" }, { type = \"upsample\", factor = "
+       "[1, 2], mode = \"bilinear\" }, { type = \"slice\", axis = 2, start = 1, end = -2, name = "
+       "\"u\" }, { type = \"concat\", inputs = [\"u\", \"a\", \"u\"] }, { type = \"pad\", padding "
+       "= [1, 0, 0, 2], value = 0.5 }, { type = \"transpose\", name = \"p\", axes = [2, 0, 1] }, { "
+       "type = "
+       "\"concat\", axis = -1, inputs = [\"p\", \"p\"] }, " +
+           last}) {
+    ConfigTable table = ConfigTable::parse("layers = [" + layers + "]", "net.toml");
+    EXPECT_LT(Net(read_graph(table), {LossKind::mse}).worst_error(), kBound) << layers;
   }
 }
 

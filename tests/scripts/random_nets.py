@@ -80,6 +80,15 @@ def rates(schedule, base, steps_per_epoch, total, count):
     return found
 
 
+SAME = {"kernel": [3, 3], "stride": 1, "padding": 1, "dilation": 1, "groups": 1}
+POINT = {"kernel": 1, "stride": 1, "padding": 0, "dilation": 1, "groups": 1}
+
+
+def written(layer):
+    """A layer without what only this file wants to know of it: the channels that a block gives."""
+    return {key: value for key, value in layer.items() if key != "out" or "layers" not in layer}
+
+
 class Net:
     """Layers as dictionaries of the config's keys, with the shape that each of them makes of a sample."""
 
@@ -98,7 +107,7 @@ class Net:
         self.steps_per_epoch = -(-self.samples // self.batch)
 
     def add(self, layer):
-        if self.draw.random() < 0.15 and layer["type"] in ("linear", "conv1d", "conv2d"):
+        if self.draw.random() < 0.15 and layer.get("type") in ("linear", "conv1d", "conv2d"):
             layer["bias"] = False
         self.layers.append(layer)
         return layer
@@ -219,9 +228,92 @@ class Net:
         if self.draw.random() < 0.5:
             self.add({"type": "maxpool1d", "kernel": 2})
 
+    def residual(self):
+        """Convolutions with skips, some of which change the number of channels or the size."""
+        channels, *size = self.sample = self.draw.choice(((1, 9, 8), (2, 7, 11), (3, 6, 6)))
+        self.add({"type": "conv2d", "out": self.draw.choice((3, 5, 8)), **SAME})
+        for _ in range(self.draw.randrange(1, 3)):
+            channels = self.layers[-1].get("out", channels)
+            if self.draw.random() < 0.5:
+                self.maybe_norm(dims=3)
+            self.activation()
+            keep = self.draw.random() < 0.5
+            out, stride = (channels, 1) if keep else (self.draw.choice((2, 4, 6)), self.draw.choice((1, 2)))
+            body = [{"type": "conv2d", "out": out, **SAME, "stride": stride},
+                    {"type": "batchnorm", "momentum": 0.1, "affine": True},
+                    {"type": self.draw.choice(("relu", "tanh", "silu"))}, {"type": "conv2d", "out": out, **SAME}]
+            block = {"type": "residual", "layers": body, "out": out}
+            if keep and self.draw.random() < 0.5:
+                block["repeat"] = 2
+            elif not keep:
+                block["shortcut"] = [{"type": "conv2d", "out": out, **POINT, "stride": stride}]
+            self.add(block)
+        self.activation()
+        if self.draw.random() < 0.5:
+            self.add({"type": "global_avgpool"})
+
+    def branches(self):
+        """Convolutions side by side, whose results are joined, and a gate for each channel."""
+        self.sample = self.draw.choice(((2, 8, 6), (3, 4, 10)))
+        out = self.draw.choice((3, 4, 8))
+        self.add({"type": "conv2d", "out": out, **SAME})
+        self.activation()
+        self.layers[-1]["name"] = "trunk"
+        self.add({"type": "conv2d", "out": out, **SAME, "inputs": ["trunk"], "name": "a"})
+        self.add({"type": "maxpool2d", "kernel": 2, "inputs": ["trunk"]})
+        self.add({"type": "conv2d", "out": out, **POINT})
+        self.add({"type": "upsample", "factor": 2, "mode": self.draw.choice(("nearest", "bilinear")), "name": "b"})
+        join = self.draw.choice(("add", "mean", "multiply", "concat"))
+        inputs = self.draw.choice((["a", "b"], ["b", "a", "trunk"], ["a", "a", "b"]))
+        self.add({"type": join, "inputs": inputs, "name": "joined"})
+        out *= len(inputs) if join == "concat" else 1
+        self.add({"type": "global_avgpool"})
+        self.add({"type": "linear", "out": out})
+        self.add({"type": "sigmoid", "name": "gate"})
+        self.add({"type": self.draw.choice(("multiply", "add")), "inputs": ["joined", "gate"]})
+        if self.draw.random() < 0.5:
+            self.add({"type": "slice", "axis": self.draw.choice((0, 1, -1)), "start": 1})
+        if self.draw.random() < 0.5:
+            self.add({"type": "pad", "padding": self.draw.choice(([1], [0, 2], [1, 0, 2, 1])), "value": 0.5})
+        self.add({"type": "transpose", "axes": self.draw.choice(([1, 0, 2], [2, 0, 1]))})
+        self.activation()
+
+    def skips(self):
+        """Dilated causal convolutions, gated, with a sum of skips, as in WaveNet."""
+        self.sample = self.draw.choice(((1, 23), (3, 16)))
+        wide = self.draw.choice((3, 5, 8))
+        self.add({"type": "conv1d", "out": wide, **POINT, "name": "h0"})
+        depth = self.draw.randrange(2, 4)
+        for i in range(depth):
+            window = {"kernel": 2, "stride": 1, "padding": 0, "dilation": 2 ** i, "groups": 1}
+            self.add({"type": "pad", "padding": [2 ** i, 0], "value": 0.0, "inputs": [f"h{i}"], "name": f"p{i}"})
+            self.add({"type": "conv1d", "out": wide, **window})
+            self.add({"type": "tanh", "name": f"f{i}"})
+            self.add({"type": "conv1d", "out": wide, **window, "inputs": [f"p{i}"]})
+            self.add({"type": "sigmoid", "name": f"g{i}"})
+            self.add({"type": "multiply", "inputs": [f"f{i}", f"g{i}"], "name": f"z{i}"})
+            self.add({"type": "conv1d", "out": 6, **POINT, "name": f"s{i}"})
+            if i + 1 < depth:
+                self.add({"type": "conv1d", "out": wide, **POINT, "inputs": [f"z{i}"], "name": f"r{i}"})
+                self.add({"type": "add", "inputs": [f"r{i}", f"h{i}"], "name": f"h{i + 1}"})
+        self.add({"type": "add", "inputs": [f"s{i}" for i in range(depth)]})
+        self.activation()
+
+    def dense(self):
+        """Linear layers that also read the input, and a block of them that repeats."""
+        self.sample = self.draw.choice(((7,), (12,)))
+        self.add({"type": "linear", "out": self.width()})
+        self.activation()
+        self.layers[-1]["name"] = "h"
+        self.add({"type": "concat", "inputs": ["h", "input"]})
+        self.add({"repeat": 2, "layers": [
+            {"type": "linear", "out": 12}, {"type": "tanh", "name": "t"}, {"type": "reshape", "shape": [3, -1]},
+            {"type": "transpose", "axes": [1, 0]}, {"type": "flatten", "name": "u"},
+            {"type": "concat", "inputs": ["t", "u", "block_input"]}]})
+
     def config(self, folder, **run):
         lines = ["[data]", f'name = "{folder}"', f'scale = "{self.scale}"', "[model]", "layers = ["]
-        lines += [f"  {toml(layer)}," for layer in self.layers]
+        lines += [f"  {toml(written(layer))}," for layer in self.layers]
         lines += ["]", "[train]", f"batch = {self.batch}", f"epochs = {STEPS}", f"max_steps = {STEPS}",
                   f"seed = {self.number}", "shuffle = false", f'loss = "{self.loss}"', f"clip_norm = {self.clip}",
                   f"optimizer = {toml(self.optimizer)}", f"schedule = {toml(self.schedule)}",
@@ -235,7 +327,7 @@ class Net:
 
 
 FAMILIES = ("mlp", "conv2d", "conv1d", "recurrent", "mlp", "conv2d", "conv2d", "conv1d", "recurrent", "embedded",
-            "one_hot", "conv2d")
+            "one_hot", "residual", "branches", "skips", "dense", "conv2d", "residual")
 
 
 def nets(seed, count):
@@ -326,15 +418,111 @@ class Module(nn.Module):
             return x[:, self.layer["at"]]
         if kind == "flatten":
             return x.flatten(1)
+        if kind == "reshape":
+            return x.reshape([len(x)] + self.layer["shape"])
+        if kind == "transpose":
+            return x.permute([0] + [1 + axis for axis in self.layer["axes"]])
+        if kind == "slice":
+            axis = self.layer["axis"] + (1 if self.layer["axis"] >= 0 else 0)
+            return x.narrow(axis, self.layer["start"], x.shape[axis] - self.layer["start"])
+        if kind == "pad":
+            padding = self.layer["padding"]
+            if len(padding) == 1:
+                padding = padding * 2 * (x.dim() - 2)
+            return nn.functional.pad(x, padding, value=self.layer["value"])
+        if kind == "upsample":
+            keys = {"align_corners": False} if self.layer["mode"] == "bilinear" else {}
+            return nn.functional.interpolate(x, scale_factor=self.layer["factor"], mode=self.layer["mode"], **keys)
         out = self.inner(x)
         return out[0] if isinstance(out, tuple) else out
 
 
+class Join(nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = dict(layer)
+
+    def forward(self, xs):
+        kind = self.layer["type"]
+        if kind == "concat":
+            return torch.cat(xs, 1 + self.layer.get("axis", 0))
+        rank = max(x.dim() for x in xs)
+        xs = [x.reshape(x.shape + (1,) * (rank - x.dim())) for x in xs]
+        total = xs[0]
+        for x in xs[1:]:
+            total = total * x if kind == "multiply" else total + x
+        return total / len(xs) if kind == "mean" else total
+
+
+class Block(nn.Module):
+    """A list of layers. Its modules have the names of the layers' places in the config."""
+
+    def __init__(self, layers, x, names, codes):
+        super().__init__()
+        self.layers = layers
+        names = {**names, "block_input": x}
+        for i, layer in enumerate(layers):
+            xs = [names[name] for name in layer.get("inputs", ())] or [x]
+            self.add_module(str(i), made(layer, xs, names, codes).eval())
+            with torch.no_grad():
+                x = self.step(i, xs, names)
+            names[layer.get("name")] = x
+
+    def step(self, i, xs, names, noise=None):
+        module = getattr(self, str(i))
+        if isinstance(module, (Block, Repeat)):
+            return module(xs[0], names, noise)
+        y = module(xs) if isinstance(module, Join) else module(xs[0])
+        return noise.through(y) if noise else y
+
+    def forward(self, x, names, noise=None):
+        names = {**names, "block_input": x}
+        for i, layer in enumerate(self.layers):
+            x = self.step(i, [names[name] for name in layer.get("inputs", ())] or [x], names, noise)
+            names[layer.get("name")] = x
+        return x
+
+
+class Residual(Block):
+    def __init__(self, layer, x, names, codes):
+        super().__init__(layer["layers"], x, names, codes)
+        if "shortcut" in layer:
+            self.shortcut = Block(layer["shortcut"], x, names, codes)
+
+    def forward(self, x, names, noise=None):
+        y = super().forward(x, names, noise)
+        y = y + (self.shortcut(x, names, noise) if hasattr(self, "shortcut") else x)
+        return noise.through(y) if noise else y
+
+
+class Repeat(nn.Module):
+    def __init__(self, layer, x, names, codes):
+        super().__init__()
+        for i in range(layer["repeat"]):
+            once = {key: value for key, value in layer.items() if key != "repeat"}
+            self.add_module(str(i), made(once, [x], names, codes).eval())
+            with torch.no_grad():
+                x = getattr(self, str(i))(x, names)
+
+    def forward(self, x, names, noise=None):
+        for block in self.children():
+            x = block(x, names, noise)
+        return x
+
+
+def made(layer, xs, names, codes):
+    if "repeat" in layer:
+        return Repeat(layer, xs[0], names, codes)
+    if layer.get("type") == "residual":
+        return Residual(layer, xs[0], names, codes)
+    if "type" not in layer:
+        return Block(layer["layers"], xs[0], names, codes)
+    if layer["type"] in ("add", "mean", "multiply", "concat"):
+        return Join(layer)
+    return Module(layer, tuple(xs[0].shape[1:]), codes)
+
+
 def in_torch(net):
-    """The modules of a net, for samples of its shape."""
-    modules, x = [], torch.zeros((2,) + net.sample)
-    for layer in net.layers:
-        modules.append(Module(layer, tuple(x.shape[1:]), net.codes))
-        with torch.no_grad():
-            x = modules[-1].eval()(x)
-    return nn.ModuleList(modules)
+    """The modules of a net, for samples of its shape; forward(x, {"input": x})."""
+    x = torch.zeros((2,) + net.sample)
+    return Block(net.layers, x, {"input": x}, net.codes)

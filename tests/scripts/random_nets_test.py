@@ -105,11 +105,7 @@ def optimizer_of(net, parameters):
 
 
 def forward(net, modules, x, noise=None):
-    for module in modules:
-        x = module(x)
-        if noise:
-            x = noise.through(x)
-    return x.flatten(1)
+    return modules(x, {"input": x}, noise).flatten(1)
 
 
 def loss_of(net, y, labels):

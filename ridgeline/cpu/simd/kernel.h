@@ -94,6 +94,8 @@ KernelTable mse_kernels();
 KernelTable weighted_xent_kernels();
 KernelTable elementwise_loss_kernels();
 KernelTable group_norm_kernels();
+KernelTable join_kernels();
+KernelTable rearrange_kernels();
 KernelTable dropout_kernels();
 KernelTable one_hot_conv_kernels();
 KernelTable signal_kernels();

@@ -15,6 +15,8 @@ KernelTable plain_conv_kernels();     // conv2d and its gradients
 KernelTable unrolled_conv_kernels();  // the same as products of unrolled taps, "cuda.<op>.unrolled"
 KernelTable plain_pool_kernels();     // pools, alone or with an activation
 KernelTable plain_group_norm_kernels();  // group and RMS normalisation
+KernelTable plain_join_kernels();        // sums, products and concatenations
+KernelTable plain_rearrange_kernels();   // slices, paddings, transpositions, enlargements
 KernelTable plain_text_kernels();        // one-hot convolutions
 // Embeddings, a step of a sequence, copies.
 KernelTable plain_sequence_kernels();

@@ -25,9 +25,10 @@ std::string layers_of(const Choice& choice, const nn::Lowered& lowered, const nn
   }
   if (first < 0) return std::string(name(lowered.program.ops[choice.begin]));
   const auto type = [&](int layer) { return model.layers()[size_t(layer)]->type(); };
-  if (first == last) return fmt::format("{} {}", first, type(first));
-  return fmt::format("{}-{} {} {} {}", first, last, type(first), last > first + 1 ? "..." : "and",
-                     type(last));
+  const auto path = [&](int layer) { return model.graph().layers()[size_t(layer)].path; };
+  if (first == last) return fmt::format("{} {}", path(first), type(first));
+  return fmt::format("{}-{} {} {} {}", path(first), path(last), type(first),
+                     last > first + 1 ? "..." : "and", type(last));
 }
 
 // The cheapest way, by times measured alone, to compute the ops of a choice without its kernel.

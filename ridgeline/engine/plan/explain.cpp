@@ -26,8 +26,7 @@ std::string micros(double seconds) {
 
 std::string layer_label(const nn::Lowered& lowered, size_t op, const nn::Model& model) {
   const int layer = lowered.op_layer[op];
-  return layer < 0 ? ""
-                   : fmt::format("layer {} ({})", layer, model.layers()[size_t(layer)]->type());
+  return layer < 0 ? "" : model.graph().label(layer);
 }
 
 void put_program(Out out, const nn::Lowered& lowered, const nn::Model& model) {

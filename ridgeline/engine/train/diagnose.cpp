@@ -12,8 +12,7 @@ std::string place(const nn::Model& model, const nn::Lowered& lowered, size_t op)
   const int layer = lowered.op_layer[op];
   const std::string_view what = name(lowered.program.ops[op]);
   if (layer < 0) return what == "gather" ? "the input" : fmt::format("the loss ({})", what);
-  const std::string label =
-      fmt::format("layer {} ({})", layer, model.layers()[size_t(layer)]->type());
+  const std::string label = model.graph().label(layer);
   if (what.ends_with("_update")) return "the update of " + label;
   // The loss stands between the forward and the backward ops.
   for (size_t i = 0; i < op; ++i) {

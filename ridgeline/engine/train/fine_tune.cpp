@@ -1,7 +1,6 @@
 #include "ridgeline/engine/train/fine_tune.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 
 #include "ridgeline/core/text.h"
@@ -36,25 +35,21 @@ std::vector<bool> frozen_layers(const std::vector<std::string>& freeze, const nn
   if (freeze.empty()) return {};
   std::vector<bool> frozen(model.layers().size());
   for (const std::string& each : freeze) {
-    size_t number = 0;
-    const auto [end, error] = std::from_chars(each.data(), each.data() + each.size(), number);
-    if (error == std::errc() && end == each.data() + each.size() && number < frozen.size()) {
-      frozen[number] = true;
-      continue;
-    }
     bool any = false;
     std::vector<std::string> types;
     for (size_t i = 0; i < frozen.size(); ++i) {
       const std::string type = model.layers()[i]->type();
       if (std::ranges::find(types, type) == types.end()) types.push_back(type);
-      if (type != each) continue;
+      // A number stands for a layer, or for all layers of a block.
+      const std::string& path = model.graph().layers()[i].path;
+      if (type != each && path != each && !path.starts_with(each + ".")) continue;
       frozen[i] = any = true;
     }
     if (any) continue;
     throw_error(
         ErrorKind::usage,
         "train.freeze {}: is no layer of this model; give numbers from 0 to {}, or types: {}",
-        quote(each), frozen.size() - 1, list_words(types));
+        quote(each), std::stoi(model.graph().layers().back().path), list_words(types));
   }
   return frozen;
 }
@@ -104,8 +99,8 @@ std::vector<std::string> start_from(const std::filesystem::path& file, Trainer& 
   std::vector<std::string> lines{
       fmt::format("starting from {} of {}", counted(taken, "tensor"), tensors.origin())};
   if (!anew.empty()) {
-    lines.push_back(fmt::format("layer {} ({}) starts anew: {}", last, model.layers()[last]->type(),
-                                list_words(anew)));
+    lines.push_back(
+        fmt::format("{} starts anew: {}", model.graph().label(int(last)), list_words(anew)));
   }
   return lines;
 }

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "ridgeline/nn/layer.h"
+
+namespace ridgeline::nn {
+
+// What a layer reads that reads the net's input; layers are numbered from 0.
+constexpr int kGraphInput = -1;
+
+// A layer in its graph.
+struct GraphLayer {
+  LayerPtr layer;
+  std::vector<int> inputs;  // numbers of layers before it, or kGraphInput
+  std::string path;         // "3.0", what the names of its weights begin with
+};
+
+// The layers of a net in the order they run, and what each of them reads. The last one gives the
+// net's output. A plain list of layers is the chain of them: each reads the one before.
+class Graph {
+ public:
+  Graph() = default;
+  Graph(const std::vector<LayerPtr>& chain);  // NOLINT: a list of layers is a graph
+  Graph(std::initializer_list<LayerPtr> chain) : Graph(std::vector<LayerPtr>(chain)) {}
+  // Layers with what each reads. Paths are their numbers.
+  Graph(const std::vector<LayerPtr>& layers, const std::vector<std::vector<int>>& inputs);
+  // `toml` has the elements of the config's array of layers, which is shorter where blocks repeat.
+  Graph(std::vector<GraphLayer> layers, std::vector<std::string> toml)
+      : layers_(std::move(layers)), toml_(std::move(toml)) {}
+
+  size_t size() const { return layers_.size(); }
+  bool empty() const { return layers_.empty(); }
+  const LayerPtr& operator[](size_t layer) const { return layers_[layer].layer; }
+  const std::vector<GraphLayer>& layers() const { return layers_; }
+  const std::vector<std::string>& toml() const { return toml_; }
+  std::string label(int layer) const;  // "layer 3.0 (conv2d)", "the input"
+
+ private:
+  std::vector<GraphLayer> layers_;
+  std::vector<std::string> toml_;
+};
+
+}  // namespace ridgeline::nn

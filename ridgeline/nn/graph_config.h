@@ -1,0 +1,20 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ridgeline/nn/config_table.h"
+#include "ridgeline/nn/graph.h"
+
+namespace ridgeline::nn {
+
+// The graph that the array `layers` of a table describes: layers with names and inputs, residual
+// blocks, blocks that repeat (docs/config.md). Errors are Error(usage) with their place.
+Graph read_graph(ConfigTable& table);
+
+// An element of that array: `layer`, as Layer::to_toml() writes it, with its name and inputs where
+// it has any.
+std::string layer_toml(const std::string& layer, const std::string& name,
+                       const std::vector<std::string>& inputs);
+
+}  // namespace ridgeline::nn
