@@ -1,6 +1,7 @@
 #include "ridgeline/engine/plain_inputs.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -60,6 +61,14 @@ void PlainInputs::take_numbers(const data::Preparation& preparation, bool timest
     shape_ = std::get<data::NumberFeature>(preparation.features().front()).shape;
   if (preparation.windows() && !timestep) shape_ = shape_.prepend(preparation.windows()->window);
   elements_ = shape_.numel();
+  plain_ = as_they_are_ = true;
+  constexpr double kAll = std::numeric_limits<double>::infinity();
+  for (const Number& number : numbers_) {
+    plain_ &= number.low == -kAll && number.high == kAll && !number.log && number.indicator < 0;
+    as_they_are_ &= number.shift == 0 && number.scale == 1;
+    shift_.push_back(number.shift);
+    scale_.push_back(number.scale);
+  }
 }
 
 void PlainInputs::take_feature(const data::NumberFeature& feature, bool timestep) {
@@ -93,7 +102,8 @@ void PlainInputs::take_feature(const data::NumberFeature& feature, bool timestep
 void PlainInputs::apply(const void* samples, int64_t count, void* inputs) const {
   const int64_t all = count * elements_;
   if (!numbers_.empty()) {
-    apply_numbers(static_cast<const float*>(samples), count, static_cast<float*>(inputs));
+    apply_numbers(static_cast<const float*>(samples), all / int64_t(numbers_.size()),
+                  static_cast<float*>(inputs));
   } else if (given_ == DType::fp32) {
     const auto* from = static_cast<const float*>(samples);
     auto* to = static_cast<float*>(inputs);
@@ -110,8 +120,29 @@ void PlainInputs::apply(const void* samples, int64_t count, void* inputs) const 
   }
 }
 
-void PlainInputs::apply_numbers(const float* from, int64_t count, float* to) const {
-  const int64_t each = int64_t(numbers_.size()), timesteps = count * elements_ / each;
+// The usual case, fast. Returns false, with nothing of use written, where a number is not finite.
+bool PlainInputs::apply_plainly(const float* from, int64_t timesteps, float* to) const {
+  constexpr uint32_t kExponent = 0x7f800000;  // all ones: infinite, or no number
+  const auto all = size_t(timesteps * width_);
+  uint32_t bad = 0;
+  for (size_t i = 0; i < all; ++i) {
+    bad |= uint32_t((std::bit_cast<uint32_t>(from[i]) & kExponent) == kExponent);
+  }
+  if (bad != 0) return false;
+  if (as_they_are_) {
+    std::memcpy(to, from, all * sizeof(float));
+    return true;
+  }
+  const double *shift = shift_.data(), *scale = scale_.data();
+  for (int64_t t = 0; t < timesteps; ++t, from += width_, to += width_) {
+    for (int64_t i = 0; i < width_; ++i) to[i] = float((double(from[i]) - shift[i]) * scale[i]);
+  }
+  return true;
+}
+
+void PlainInputs::apply_numbers(const float* from, int64_t timesteps, float* to) const {
+  if (plain_ && apply_plainly(from, timesteps, to)) return;
+  const auto each = int64_t(numbers_.size());
   for (int64_t t = 0; t < timesteps; ++t, from += each, to += width_) {
     for (int64_t i = 0; i < each; ++i) {
       const Number& number = numbers_[size_t(i)];

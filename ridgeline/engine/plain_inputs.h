@@ -41,7 +41,8 @@ class PlainInputs {
   };
   void take_numbers(const data::Preparation& preparation, bool timestep);
   void take_feature(const data::NumberFeature& feature, bool timestep);
-  void apply_numbers(const float* from, int64_t count, float* to) const;
+  void apply_numbers(const float* from, int64_t timesteps, float* to) const;
+  bool apply_plainly(const float* from, int64_t timesteps, float* to) const;
 
   DType given_ = DType::uint8, inputs_ = DType::uint8;
   Shape shape_;
@@ -50,6 +51,9 @@ class PlainInputs {
   data::Scaling scaling_;
   std::vector<Number> numbers_;
   int64_t width_ = 0;  // inputs that numbers_ make
+  // Where nothing but shift and scale is asked of any number: those of each; or not even these.
+  bool plain_ = false, as_they_are_ = false;
+  std::vector<double> shift_, scale_;
 };
 
 }  // namespace ridgeline::engine

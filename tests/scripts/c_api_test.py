@@ -8,6 +8,7 @@ import math
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -263,6 +264,21 @@ class CApi(unittest.TestCase):
         self.assertEqual(len(got), 100)
         want = infer_values(self.nets["gru"], self.folder / "wave.csv", self.folder)
         self.close_to(got[15:16], want[:1], 1e-5)
+
+    @unittest.skipIf(tool.sanitized(), "a program of another language does not load a sanitizer first")
+    def test_other_languages(self):
+        want = infer_values(self.nets["table"], self.folder / "table.csv", self.folder)[1]
+        library = LIBRARY.parent
+        for compiler, source, flags in (("rustc", "rust/predict.rs", ("-O", "-l", "ridgeline")),
+                                        ("gfortran", "fortran/predict.f90", ("-lridgeline", f"-J{self.folder.path}"))):
+            if shutil.which(compiler) is None:
+                print(compiler, "is not installed: its example was not built")
+                continue
+            program = self.folder / compiler
+            tool.command([compiler, tool.SOURCE / "examples" / source, "-o", program, "-L", library, *flags])
+            done = tool.command([program, self.nets["table"], "0.1", "1"],
+                                env=tool.environment(LD_LIBRARY_PATH=str(library)))
+            self.close_to([float(done.stdout)], [want], 1e-5)
 
     @unittest.skipIf(tool.sanitized(), "a sanitizer allocates and asks the system itself")
     def test_runs_quietly(self):

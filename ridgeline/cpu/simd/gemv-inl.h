@@ -25,6 +25,10 @@ constexpr int kMostTogether = kManyRegisters ? 4 : 2;
 // multiply-adds of four cycles are begun in a cycle.
 constexpr int separate_sums(int accumulators) { return std::clamp(8 / accumulators, 1, 8); }
 
+// Weights are left to the hardware's prefetchers: on an EPYC (Zen 4), asking for them 1, 4 or 8 KiB
+// ahead changed an LSTM step from the second-level cache by -5 % to 9 %, and made one from the
+// third 23 % slower.
+//
 // acc[s][j] += sum over k of x[s * stride + k] * w[k][vector j]. Returns the end of w.
 template <int kVectors, int kSamples>
 HWY_INLINE const float* add_rows(const float* HWY_RESTRICT w, int64_t depth,

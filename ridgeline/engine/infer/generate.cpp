@@ -39,7 +39,8 @@ class Speaker {
     bind(lowered_.inputs, code_);
     bind(lowered_.order, order_);
     machine_.runtime().clear(order_.data(), order_.size());
-    runner_ = std::make_unique<Runner>(machine_, lowered_, shared);
+    runner_ = std::make_unique<Runner>(machine_, lowered_, shared, std::vector<std::string>{},
+                                       /*fixed_weights=*/true);
   }
 
   // Probabilities of what follows this character and all before it.
