@@ -3,6 +3,7 @@
 // Ridgeline's public interface: train small networks, keep them in files, predict. docs/library.md
 // explains it with examples. Everything else under ridgeline/ is internal and may change.
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -52,6 +53,12 @@ struct Array {
 struct Samples {
   Array inputs;
   Array targets;
+};
+
+// A weight by its name, which is PyTorch's for an nn.Sequential of the same layers: "0.weight".
+struct NamedArray {
+  std::string name;
+  Array values;
 };
 
 // ---------------------------------------------------------------------------------------- config
@@ -113,15 +120,33 @@ struct DeviceOptions {
   int64_t batch = 256;          // most samples of one call on the device; larger arrays go in parts
 };
 
-// A trained network with the preparation of its inputs. Copies share one network. Calls of one
-// Model from several threads follow one another; load it once a thread to compute at once.
+// How well a model does on some samples; what does not fit the targets is absent. The definitions
+// of scores are scikit-learn's, and those of values are in the units of the targets.
+struct Evaluation {
+  double loss = 0;
+  std::optional<double> accuracy{}, top5{}, f1{}, auc{};  // of classes
+  std::optional<double> mse{}, mae{}, r2{};               // of values
+  int64_t samples = 0;
+};
+
+// A network with the preparation of its inputs. Copies share one network. Calls of one Model from
+// several threads follow one another; load it once a thread to compute at once.
 class Model {
  public:
+  // A network that has not been trained, for samples of this shape, which it takes as they are. Its
+  // weights are drawn with train.seed. By train.loss it gives classes 0, 1, ... or values.
+  static Model create(const Config& config, const std::vector<int64_t>& input_shape,
+                      const DeviceOptions& options = {});
   // A model file, or the folder of a run. Throws model when it is neither.
   static Model load(const std::filesystem::path& path, const DeviceOptions& options = {});
   // Writes a .safetensors file that `ridgeline infer` and PyTorch's own library read.
   void save(const std::filesystem::path& file) const;
+  // The same file in memory, and the model back from it.
+  std::vector<std::byte> to_bytes() const;
+  static Model from_bytes(std::span<const std::byte> file, const DeviceOptions& options = {});
 
+  // The network and how it was trained, as a TOML file of docs/config.md.
+  std::string config() const;
   std::vector<int64_t> input_shape() const;  // of one sample, as predict() takes it
   int64_t outputs() const;                   // numbers for one sample
   std::vector<std::string> classes() const;  // names, by output; empty for a regressor
@@ -129,8 +154,19 @@ class Model {
   // [samples, outputs()]: probabilities of a classifier, values of a regressor in the units of its
   // targets.
   std::vector<float> predict(const Array& samples);
+  // Writes the same to memory of the caller, which holds samples x outputs().
+  void predict(const Array& samples, std::span<float> out);
   // The most probable class of each sample, as a number of classes().
   std::vector<int32_t> predict_classes(const Array& samples);
+  void predict_classes(const Array& samples, std::span<int32_t> out);
+  // Throws usage for a model of a named set, whose samples are no arrays.
+  Evaluation evaluate(const Samples& samples);
+
+  // Views of the weights in the order of the layers, good until the model is given others.
+  std::vector<NamedArray> weights() const;
+  // Replaces all of them, converting between types of floats. Throws usage that lists every
+  // missing, unknown and misshaped one; the model is then as it was.
+  void set_weights(const std::vector<NamedArray>& weights);
 
   struct State;  // internal
 
@@ -149,14 +185,37 @@ struct Progress {
   std::optional<double> accuracy;  // of a classifier
   double samples_per_second = 0;
   std::optional<double> limit;  // fraction of what this machine can do
+  double learning_rate = 0;     // of the last step
+};
+
+// An epoch that has ended.
+struct Epoch {
+  int64_t number = 0;              // from 1
+  int64_t step = 0;                // made by its end
+  double loss = 0;                 // mean over its steps
+  std::optional<double> accuracy;  // of a classifier, over the same
+  double learning_rate = 0;        // of its last step
+  double seconds = 0;              // since the start of the run
+  // On the validation samples, or else on those to test on; absent if it was not evaluated.
+  std::optional<Evaluation> evaluation;
 };
 
 struct TrainOptions {
   std::filesystem::path out;    // folder of the run: checkpoints, metrics; empty: none
   std::optional<Samples> test;  // evaluated at the end, and every train.eval_every epochs
+  // Evaluated every train.eval_every epochs in the place of `test`; train.keep and train.patience
+  // go by them.
+  std::optional<Samples> validation;
+  bool hold_out = true;  // without `test`, a part of the samples is set aside to test on
+  // Trains this model further: its weights, and its preparation of samples, are where the run
+  // begins. It must have the layers of the config, and stays as it is.
+  std::optional<Model> start;
+  bool signals = true;  // SIGINT, SIGTERM and SIGHUP end the run in order
   // Called now and then on the thread that trains; training ends early, in order, when it gives
   // false.
   std::function<bool(const Progress&)> progress;
+  std::function<bool(const Epoch&)> epoch_ended;  // likewise, at the end of each epoch
+  std::function<bool()> keep_going;               // likewise, at least ten times a second
 };
 
 struct TrainResult {

@@ -11,6 +11,10 @@ struct ConfigAccess {
   static engine::Config parse(const Config& config, const std::vector<std::string>& more = {});
   // Whether the config, or a set() of it, names this key.
   static bool names(const Config& config, const std::string& key);
+  // The settings of a config whose data are arrays of the caller.
+  static std::vector<std::string> of_arrays() {
+    return {"data.train=\"arrays in memory\"", "data.target=\"targets\""};
+  }
 };
 
 }  // namespace ridgeline

@@ -13,9 +13,31 @@ namespace {
 
 using engine::Answer;
 
-// What a model's preparation knows as fields, out of one array: its only field, or a column for
-// each of several.
-data::FieldSet fields_of(const Tensor& samples, const data::Preparation& preparation) {
+// The shape of one sample as a person gives it.
+Shape given_shape(const data::Preparation& preparation) {
+  const auto& features = preparation.features();
+  if (features.size() > 1) return {int64_t(features.size())};
+  if (const auto* number = std::get_if<data::NumberFeature>(&features.front())) {
+    return number->shape;
+  }
+  return preparation.input_shape();
+}
+
+}  // namespace
+
+namespace api {
+
+engine::ModelOptions model_options(const DeviceOptions& options) {
+  engine::ModelOptions model;
+  model.run.device = options.device;
+  model.run.threads = options.threads;
+  model.run.tune = options.tune;
+  model.run.quiet = true;
+  return model;
+}
+
+data::FieldSet input_fields(const Tensor& samples, const data::Preparation& preparation,
+                            const char* what) {
   data::FieldSet set("the array");
   const auto& features = preparation.features();
   if (features.size() == 1) {
@@ -25,13 +47,17 @@ data::FieldSet fields_of(const Tensor& samples, const data::Preparation& prepara
     if (number != nullptr && number->shape.rank() == 0 && values.numel() == values.shape[0]) {
       values.shape = {values.shape[0]};
     }
+    if (number != nullptr && !(values.shape.drop_front() == number->shape)) {
+      throw_error(ErrorKind::usage, "{}: the samples are {} each, but the model takes {}", what,
+                  to_string(values.shape.drop_front()), to_string(number->shape));
+    }
     set.add(data::borrowed_field(data::field_of(features.front()), values));
     return set;
   }
   const auto columns = int64_t(features.size());
   if (samples.shape.rank() != 2 || samples.shape[1] != columns) {
-    throw_error(ErrorKind::usage, "the model takes {}, so give an array [samples, {}], not {}",
-                counted(columns, "column"), columns, to_string(samples.shape));
+    throw_error(ErrorKind::usage, "{}: the model takes {}, so give an array [samples, {}], not {}",
+                what, counted(columns, "column"), columns, to_string(samples.shape));
   }
   for (int64_t c = 0; c < columns; ++c) {
     HostTensor column(samples.dtype, {samples.shape[0]});
@@ -46,6 +72,10 @@ data::FieldSet fields_of(const Tensor& samples, const data::Preparation& prepara
   return set;
 }
 
+}  // namespace api
+
+namespace {
+
 // Calls answer(count) after each part of the samples was computed.
 template <typename F>
 void run_in_parts(Model::State& state, engine::Predictor& predictor, const Array& array, F answer) {
@@ -54,7 +84,7 @@ void run_in_parts(Model::State& state, engine::Predictor& predictor, const Array
   const auto& preparation = state.loaded.preparation;
   data::FieldSet set;
   if (preparation) {
-    set = fields_of(samples, *preparation);
+    set = api::input_fields(samples, *preparation, "predict");
   } else if (samples.dtype != DType::uint8 ||
              samples.numel() != count * state.loaded.model.input().numel()) {
     throw_error(ErrorKind::usage, "predict: the model takes samples of uint8 {}, not {} {}",
@@ -82,46 +112,46 @@ void run_in_parts(Model::State& state, engine::Predictor& predictor, const Array
 
 }  // namespace
 
+engine::Machine& Model::State::device() {
+  if (!machine) machine = std::make_unique<engine::Machine>(loaded.config.run);
+  return *machine;
+}
+
 engine::Predictor& Model::State::predictor(Answer answer) {
   auto& made = answer == Answer::labels ? labels : outputs;
   if (made) return *made;
-  if (!machine) machine = std::make_unique<engine::Machine>(loaded.config.run);
   const DType inputs = loaded.preparation ? engine::input_dtype(*loaded.preparation) : DType::uint8;
-  made = std::make_unique<engine::Predictor>(*machine, loaded.config, loaded.model, loaded.scaling,
+  made = std::make_unique<engine::Predictor>(device(), loaded.config, loaded.model, loaded.scaling,
                                              loaded.classes, batch, nullptr, answer, inputs);
   return *made;
 }
 
 Model Model::load(const std::filesystem::path& path, const DeviceOptions& options) {
-  engine::ModelOptions model;
-  model.run.device = options.device;
-  model.run.threads = options.threads;
-  model.run.tune = options.tune;
-  model.run.quiet = true;
-  return ModelAccess::make(engine::load_model(path, model), options);
+  return ModelAccess::make(engine::load_model(path, api::model_options(options)), options);
 }
 
-void Model::save(const std::filesystem::path& file) const {
+Model Model::from_bytes(std::span<const std::byte> file, const DeviceOptions& options) {
+  return ModelAccess::make(engine::load_model({file.begin(), file.end()}, "the model in memory",
+                                              api::model_options(options)),
+                           options);
+}
+
+std::vector<std::byte> Model::to_bytes() const {
   const engine::LoadedModel& model = state_->loaded;
   const auto* preparation = model.preparation ? &*model.preparation : nullptr;
   const std::scoped_lock lock(state_->mutex);
-  write_file_atomic(
-      file, nn::to_safetensors(nn::model_tensors(model.model),
-                               engine::describe_model(model.model, model.config, model.scaling,
-                                                      model.classes, model.symbols, preparation)));
+  return nn::to_safetensors(nn::model_tensors(model.model),
+                            engine::describe_model(model.model, model.config, model.scaling,
+                                                   model.classes, model.symbols, preparation));
 }
+
+void Model::save(const std::filesystem::path& file) const { write_file_atomic(file, to_bytes()); }
+
+std::string Model::config() const { return engine::to_toml(state_->loaded.config); }
 
 std::vector<int64_t> Model::input_shape() const {
   const engine::LoadedModel& model = state_->loaded;
-  Shape shape = model.model.input();
-  if (const auto& preparation = model.preparation) {
-    const auto& features = preparation->features();
-    if (features.size() > 1) {
-      shape = {int64_t(features.size())};
-    } else if (const auto* number = std::get_if<data::NumberFeature>(&features.front())) {
-      shape = number->shape;
-    }
-  }
+  const Shape shape = model.preparation ? given_shape(*model.preparation) : model.model.input();
   return {shape.dims().begin(), shape.dims().end()};
 }
 
@@ -135,35 +165,61 @@ std::vector<std::string> Model::classes() const {
   return names;
 }
 
+namespace {
+
+// Throws unless the memory holds `width` numbers for each sample.
+void check_room(const Array& samples, size_t room, int64_t width) {
+  const int64_t count = samples.shape.empty() ? 0 : samples.shape.front();
+  if (int64_t(room) == count * width) return;
+  throw_error(ErrorKind::usage, "predict: the memory for the answers holds {} numbers, not {} x {}",
+              room, count, width);
+}
+
+}  // namespace
+
 std::vector<float> Model::predict(const Array& samples) {
-  const std::scoped_lock lock(state_->mutex);
-  engine::Predictor& predictor = state_->predictor(Answer::outputs);
-  const auto& preparation = state_->loaded.preparation;
-  const auto width = size_t(outputs());
-  std::vector<float> all;
-  run_in_parts(*state_, predictor, samples, [&](int64_t count) {
-    std::vector<double> values = predictor.outputs();
-    values.resize(size_t(count) * width);
-    if (preparation && preparation->target()->kind == data::TargetKind::values) {
-      preparation->target()->restore(values);
-    }
-    for (const double value : values) all.push_back(float(value));
-  });
+  const int64_t count = samples.shape.empty() ? 0 : samples.shape.front();
+  std::vector<float> all(size_t(std::max<int64_t>(0, count) * outputs()));
+  predict(samples, all);
   return all;
 }
 
+void Model::predict(const Array& samples, std::span<float> out) {
+  const std::scoped_lock lock(state_->mutex);
+  const int64_t width = outputs();
+  check_room(samples, out.size(), width);
+  engine::Predictor& predictor = state_->predictor(Answer::outputs);
+  const auto& preparation = state_->loaded.preparation;
+  auto to = out.begin();
+  run_in_parts(*state_, predictor, samples, [&](int64_t count) {
+    std::vector<double> values = predictor.outputs();
+    values.resize(size_t(count * width));
+    if (preparation && preparation->target()->kind == data::TargetKind::values) {
+      preparation->target()->restore(values, width / preparation->target()->outputs());
+    }
+    for (const double value : values) *to++ = float(value);
+  });
+}
+
 std::vector<int32_t> Model::predict_classes(const Array& samples) {
+  const int64_t count = samples.shape.empty() ? 0 : samples.shape.front();
+  std::vector<int32_t> all(size_t(std::max<int64_t>(0, count)));
+  predict_classes(samples, all);
+  return all;
+}
+
+void Model::predict_classes(const Array& samples, std::span<int32_t> out) {
   const std::scoped_lock lock(state_->mutex);
   if (state_->loaded.classes == 0) {
     throw_error(ErrorKind::usage, "predict_classes: the model gives values; use predict()");
   }
+  check_room(samples, out.size(), 1);
   engine::Predictor& predictor = state_->predictor(Answer::labels);
-  std::vector<int32_t> all;
+  auto to = out.begin();
   run_in_parts(*state_, predictor, samples, [&](int64_t count) {
     const std::vector<int32_t> labels = predictor.labels();
-    all.insert(all.end(), labels.begin(), labels.begin() + ptrdiff_t(count));
+    to = std::copy_n(labels.begin(), count, to);
   });
-  return all;
 }
 
 }  // namespace ridgeline

@@ -2,6 +2,7 @@
 
 #include <mutex>
 
+#include "ridgeline/engine/evaluation.h"
 #include "ridgeline/engine/model_io.h"
 #include "ridgeline/engine/predict.h"
 #include "ridgeline/ridgeline.h"
@@ -19,14 +20,34 @@ struct Model::State {
   std::unique_ptr<engine::Machine> machine;
   std::unique_ptr<engine::Predictor> outputs, labels;
 
+  engine::Machine& device();
   engine::Predictor& predictor(engine::Answer answer);
+  // For other weights: plans are made again.
+  void forget_plans() {
+    outputs.reset();
+    labels.reset();
+  }
 };
+
+namespace api {
+
+engine::ModelOptions model_options(const DeviceOptions& options);
+
+// What a preparation knows as fields, out of one array: its only field, or a column for each of
+// several. Throws usage, with `what` was asked, for samples of another shape.
+data::FieldSet input_fields(const Tensor& samples, const data::Preparation& preparation,
+                            const char* what);
+
+Evaluation scores_of(const engine::Evaluation& result);
+
+}  // namespace api
 
 // Makes public models of the library's own.
 struct ModelAccess {
   static Model make(engine::LoadedModel model, const DeviceOptions& options = {}) {
     return Model(std::make_shared<Model::State>(std::move(model), options));
   }
+  static Model::State& state(const Model& model) { return *model.state_; }
 };
 
 }  // namespace ridgeline

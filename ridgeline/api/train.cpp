@@ -30,25 +30,60 @@ nn::Model copy_of(const nn::Model& model, const engine::Config& config) {
 // Passes a run's progress on, and takes its model when it has ended.
 class Watch final : public engine::TrainObserver {
  public:
-  Watch(const std::function<bool(const Progress&)>& progress, std::optional<Model>& model)
-      : progress_(progress), model_(model) {}
+  Watch(const TrainOptions& options, std::optional<Model>& model)
+      : options_(options), model_(model) {}
 
   void started(const engine::TrainReport&, engine::Trainer& trainer) override {
     steps_ = trainer.total_steps();
+    per_epoch_ = trainer.steps_per_epoch();
+    eval_every_ = trainer.config().train.eval_every;
+    evaluates_ = trainer.has_validation() || trainer.has_test();
+    epoch_.step = trainer.step();
   }
+
   void logged(const engine::TrainPoint& point) override {
-    if (!progress_) return;
-    Progress now;
-    now.step = point.step;
-    now.steps = steps_;
-    now.epoch = point.epoch;
-    now.loss = point.loss;
-    now.accuracy = if_number(point.accuracy);
-    now.samples_per_second = point.inputs_per_second;
-    now.limit = point.limit_fraction;
-    stopped_ = stopped_ || !progress_(now);
+    const auto made = double(point.step - epoch_.step);
+    loss_ += point.loss * made;
+    accuracy_ += point.accuracy * made;
+    made_ += made;
+    epoch_.step = point.step;
+    epoch_.learning_rate = point.lr;
+    epoch_.seconds = point.seconds;
+    if (options_.progress) {
+      Progress now;
+      now.step = point.step;
+      now.steps = steps_;
+      now.epoch = point.epoch;
+      now.loss = point.loss;
+      now.accuracy = if_number(point.accuracy);
+      now.samples_per_second = point.inputs_per_second;
+      now.limit = point.limit_fraction;
+      now.learning_rate = point.lr;
+      stopped_ = stopped_ || !options_.progress(now);
+    }
+    if (point.step % per_epoch_ != 0) return;
+    epoch_.number = point.step / per_epoch_;
+    // An evaluation follows, and the epoch ends with it.
+    const bool evaluated =
+        evaluates_ && (epoch_.number % eval_every_ == 0 || point.step == steps_ || stopped_);
+    if (!evaluated) end_epoch();
   }
-  bool wants_to_stop() const override { return stopped_; }
+
+  void evaluated(const engine::EvalPoint& point, engine::Trainer&) override {
+    if (made_ == 0 || point.step % per_epoch_ != 0) return;
+    engine::Evaluation result;
+    result.loss = point.loss;
+    result.accuracy = point.accuracy;
+    epoch_.evaluation = api::scores_of(result);
+    for (const auto& [metric, value] : point.metrics) set(*epoch_.evaluation, metric, value);
+    end_epoch();
+  }
+
+  bool wants_to_stop() override {
+    if (options_.keep_going && !stopped_) stopped_ = !options_.keep_going();
+    return stopped_;
+  }
+
   void finished(const engine::TrainReport&, engine::Trainer& trainer) override {
     const data::DataSet& set = trainer.set();
     engine::LoadedModel loaded{.config = trainer.config(),
@@ -63,10 +98,30 @@ class Watch final : public engine::TrainObserver {
   }
 
  private:
-  const std::function<bool(const Progress&)>& progress_;
+  static void set(Evaluation& scores, engine::Metric metric, double value) {
+    using engine::Metric;
+    const std::pair<Metric, std::optional<double>*> places[] = {
+        {Metric::top5, &scores.top5}, {Metric::f1, &scores.f1},   {Metric::auc, &scores.auc},
+        {Metric::mse, &scores.mse},   {Metric::mae, &scores.mae}, {Metric::r2, &scores.r2}};
+    for (const auto& [each, place] : places) {
+      if (each == metric) *place = if_number(value);
+    }
+  }
+
+  void end_epoch() {
+    epoch_.loss = loss_ / made_;
+    epoch_.accuracy = if_number(accuracy_ / made_);
+    if (options_.epoch_ended && !options_.epoch_ended(epoch_)) stopped_ = true;
+    epoch_.evaluation.reset();
+    loss_ = accuracy_ = made_ = 0;
+  }
+
+  const TrainOptions& options_;
   std::optional<Model>& model_;
-  int64_t steps_ = 0;
-  bool stopped_ = false;
+  int64_t steps_ = 0, per_epoch_ = 1, eval_every_ = 1;
+  bool evaluates_ = false, stopped_ = false;
+  Epoch epoch_;                                // of the steps since the last one ended
+  double loss_ = 0, accuracy_ = 0, made_ = 0;  // sums over them, and how many they are
 };
 
 TrainResult run(const engine::Config& config, const TrainOptions& options,
@@ -76,14 +131,19 @@ TrainResult run(const engine::Config& config, const TrainOptions& options,
   run.out = options.out;
   run.progress = engine::Progress::Style::none;
   run.set = std::move(set);
-  run.observer = std::make_shared<Watch>(options.progress, model);
+  run.signals = options.signals;
+  run.any_ceilings = true;
+  if (options.start) run.initial = &ModelAccess::state(*options.start).loaded.model;
+  run.observer = std::make_shared<Watch>(options, model);
   const engine::TrainReport report = engine::train(config, run);
   TrainResult result{.model = std::move(*model)};
   result.steps = report.steps;
   result.train_loss = report.train_loss;
   result.train_accuracy = if_number(report.train_accuracy);
-  result.test_loss = report.test.loss;
-  result.test_accuracy = if_number(report.test.accuracy);
+  if (report.test.samples > 0) {
+    result.test_loss = report.test.loss;
+    result.test_accuracy = if_number(report.test.accuracy);
+  }
   result.seconds = report.train_seconds;
   result.samples_per_second = report.inputs_per_second;
   if (report.limit) result.limit = report.limit_fraction;
@@ -101,17 +161,31 @@ data::FieldSet fields_of(const Samples& samples, const char* what) {
   return set;
 }
 
+// A model that is trained further prepares samples as it did before.
+const data::Preparation* known_preparation(const Model& start) {
+  const auto& known = ModelAccess::state(start).loaded.preparation;
+  if (!known || known->windows() || known->features().size() != 1 ||
+      data::field_of(known->features().front()) != "inputs" ||
+      known->target()->fields != std::vector<std::string>{"targets"}) {
+    throw_error(ErrorKind::usage,
+                "train: the model to go on from was not trained on arrays; train a new one, or use "
+                "`ridgeline train --init`");
+  }
+  return &*known;
+}
+
 }  // namespace
 
 TrainResult train(const Config& config, const TrainOptions& options) {
-  if (options.test) {
-    throw_error(ErrorKind::usage, "train: the config names the data to test on; leave out `test`");
+  if (options.test || options.validation) {
+    throw_error(ErrorKind::usage, "train: the config names the data to test on; leave out `{}`",
+                options.test ? "test" : "validation");
   }
   return run(ConfigAccess::parse(config), options, nullptr);
 }
 
 TrainResult train(const Config& config, const Samples& samples, const TrainOptions& options) {
-  std::vector<std::string> more{"data.train=\"arrays in memory\"", "data.target=\"targets\""};
+  std::vector<std::string> more = ConfigAccess::of_arrays();
   if (!ConfigAccess::names(config, "data.target_kind")) {
     const bool classes = samples.targets.type == ArrayType::int32 ||
                          samples.targets.type == ArrayType::int64 ||
@@ -119,10 +193,16 @@ TrainResult train(const Config& config, const Samples& samples, const TrainOptio
     more.push_back(classes ? "data.target_kind=\"classes\"" : "data.target_kind=\"values\"");
   }
   const engine::Config parsed = ConfigAccess::parse(config, more);
-  std::optional<data::FieldSet> test;
-  if (options.test) test = fields_of(*options.test, "the test arrays");
-  auto set = std::make_shared<data::DataSet>(engine::prepare_own_data(
-      parsed, fields_of(samples, "the training arrays"), {"targets"}, std::move(test)));
+  engine::OwnParts parts{.train = fields_of(samples, "the training arrays"), .target = {"targets"}};
+  if (options.test) parts.test = fields_of(*options.test, "the test arrays");
+  if (options.validation) {
+    parts.validation = fields_of(*options.validation, "the validation arrays");
+  }
+  parts.all_train = !options.hold_out && !options.test;
+  const data::Preparation* known = nullptr;
+  if (options.start) known = known_preparation(*options.start);
+  auto set =
+      std::make_shared<data::DataSet>(engine::prepare_own_data(parsed, std::move(parts), known));
   return run(parsed, options, std::move(set));
 }
 

@@ -40,8 +40,9 @@ struct SampleSet {
 class Preparation;
 
 struct DataSet {
-  SampleSet train, test;
+  SampleSet train, test;  // test: empty when there is nothing to test on
   std::optional<SampleSet> validation{};
+  bool has_test() const { return test.targets.view().data != nullptr; }
   // How fields of a person's own data became these samples; null for other sets.
   std::shared_ptr<const Preparation> preparation{};
 };

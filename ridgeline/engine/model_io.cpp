@@ -49,9 +49,10 @@ std::string read_symbols(const nn::TensorFile& file, int classes) {
   return symbols;
 }
 
-nn::TensorFile read_tensors(const std::filesystem::path& file) {
+template <typename F>
+nn::TensorFile read_tensors(F read) {
   try {
-    return nn::TensorFile::read(file);
+    return read();
   } catch (const nn::DamagedFile& damage) {
     throw_error(ErrorKind::model, "{}; restore the file from a copy, or train again",
                 damage.what());
@@ -108,8 +109,9 @@ std::filesystem::path model_path(const std::filesystem::path& file_or_folder) {
               file_or_folder.string());
 }
 
-LoadedModel load_model(const std::filesystem::path& file, const ModelOptions& options) {
-  const nn::TensorFile tensors = read_tensors(model_path(file));
+namespace {
+
+LoadedModel load_tensors(const nn::TensorFile& tensors, const ModelOptions& options) {
   const nn::ModelDescription description = nn::read_description(tensors);
   // A checkpoint is a model file with the optimizer's state beside the weights.
   const nn::LoadOptions load{options.strict, /*ignore_prefix=*/"optimizer."};
@@ -164,6 +166,19 @@ LoadedModel load_model(const std::filesystem::path& file, const ModelOptions& op
                     tensors.origin()));
   }
   return loaded;
+}
+
+}  // namespace
+
+LoadedModel load_model(const std::filesystem::path& file, const ModelOptions& options) {
+  const std::filesystem::path path = model_path(file);
+  return load_tensors(read_tensors([&] { return nn::TensorFile::read(path); }), options);
+}
+
+LoadedModel load_model(std::vector<std::byte> bytes, const std::string& origin,
+                       const ModelOptions& options) {
+  return load_tensors(read_tensors([&] { return nn::TensorFile::parse(std::move(bytes), origin); }),
+                      options);
 }
 
 }  // namespace ridgeline::engine

@@ -198,7 +198,8 @@ struct Source {
 // The parts that the config names or that a source holds, before any are split off.
 struct Sources {
   Source train;
-  std::optional<FieldSet> validation, test;
+  std::optional<FieldSet> validation{}, test{};
+  bool all_train = false;  // nothing is set aside to test on
 };
 
 FieldSet take_part(data::OpenedSource& source, std::string_view name) {
@@ -279,11 +280,12 @@ data::Split split_own(const Sources& sources, const OwnDataConfig& own,
                       const data::PrepareRules& rules) {
   data::SplitRule rule;
   rule.validation = sources.validation ? 0 : own.validation_part;
-  rule.test = sources.test ? 0 : own.test_part.value_or(kUsualTestPart);
+  const bool takes_test = !sources.test && !sources.all_train;
+  rule.test = takes_test ? own.test_part.value_or(kUsualTestPart) : 0;
   rule.seed = own.split_seed;
   rule.in_order = own.windows.has_value();
   const FieldSet& set = sources.train.set;
-  if (rule.test == 0 && !sources.test) {
+  if (rule.test == 0 && takes_test) {
     throw_error(ErrorKind::usage,
                 "{}: there is nothing to test on: name data.test, or a part by data.split",
                 set.name());
@@ -318,8 +320,11 @@ data::DataSet prepare(const Config& config, const Sources& sources, const Prepar
                         fmt::format("{} ({})", own.train, what));
   };
   result.train = make(set, split.train, "train");
-  result.test = sources.test ? make(*sources.test, all_of(sources.test->size()), "test")
-                             : make(set, split.test, "test");
+  if (sources.test) {
+    result.test = make(*sources.test, all_of(sources.test->size()), "test");
+  } else if (!sources.all_train) {
+    result.test = make(set, split.test, "test");
+  }
   if (sources.validation) {
     result.validation = make(*sources.validation, all_of(sources.validation->size()), "validation");
   } else if (!split.validation.empty()) {
@@ -364,10 +369,17 @@ data::DataSet load_own_data(const Config& config, const Preparation* known) {
   return prepare(config, open_sources(config), known);
 }
 
-data::DataSet prepare_own_data(const Config& config, FieldSet train,
-                               std::vector<std::string> target, std::optional<FieldSet> test) {
-  return prepare(config, {{std::move(train), std::move(target)}, std::nullopt, std::move(test)},
-                 nullptr);
+data::DataSet prepare_own_data(const Config& config, OwnParts parts, const Preparation* known) {
+  Sources sources{.train = {.set = std::move(parts.train), .target = std::move(parts.target)}};
+  sources.validation = std::move(parts.validation);
+  sources.test = std::move(parts.test);
+  sources.all_train = parts.all_train;
+  return prepare(config, sources, known);
+}
+
+SampleSet prepare_samples(const FieldSet& set, const Preparation& preparation, std::string name) {
+  return make_samples(set, preparation, starts_of(all_of(set.size()), preparation.windows()),
+                      std::move(name));
 }
 
 FieldSet open_prepared(const fs::path& path, const Preparation& preparation, const Config& config) {
@@ -385,8 +397,7 @@ SampleSet load_prepared(const fs::path& path, const std::string& target,
     const std::string& wanted = preparation.target()->fields.front();
     if (joined != wanted) set = renamed(set, joined, wanted);
   }
-  return make_samples(set, preparation, starts_of(all_of(set.size()), preparation.windows()),
-                      path.string());
+  return prepare_samples(set, preparation, path.string());
 }
 
 int64_t prepared_samples(const FieldSet& set, const Preparation& preparation) {

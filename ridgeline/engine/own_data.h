@@ -22,10 +22,21 @@ std::vector<std::string> join_target(data::FieldSet& set, const std::vector<std:
 data::DataSet load_own_data(const Config& config, const data::Preparation* known = nullptr);
 
 // Prepares fields in memory by the rules of config.data.own, whose file names are not looked at.
-// `target` are fields of `train`; `test` has the same fields, or a part of `train` is taken.
-data::DataSet prepare_own_data(const Config& config, data::FieldSet train,
-                               std::vector<std::string> target,
-                               std::optional<data::FieldSet> test = std::nullopt);
+// `target` are fields of `train`; the other parts have the same fields. Where there is no `test`, a
+// part of `train` is taken, unless `all_train`: then there is nothing to test on. `known` is used
+// in the place of what would be learnt.
+struct OwnParts {
+  data::FieldSet train;
+  std::vector<std::string> target;
+  std::optional<data::FieldSet> validation{}, test{};
+  bool all_train = false;
+};
+data::DataSet prepare_own_data(const Config& config, OwnParts parts,
+                               const data::Preparation* known = nullptr);
+
+// All samples of a set with their targets, prepared.
+data::SampleSet prepare_samples(const data::FieldSet& set, const data::Preparation& preparation,
+                                std::string name);
 
 // The fields of a file or folder as a model with this preparation knows them: read as its training
 // data were, and, where the model has one input field, under that field's name.

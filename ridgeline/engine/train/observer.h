@@ -58,8 +58,9 @@ class TrainObserver {
   virtual void logged(const TrainPoint&) {}
   virtual void evaluated(const EvalPoint&, Trainer&) {}
   virtual void did(const HostSpan&) {}
-  // Asked after each point that was logged. The run ends in order when any observer wants it to.
-  virtual bool wants_to_stop() const { return false; }
+  // Asked after each launch and each evaluation. The run ends in order when any observer wants it
+  // to.
+  virtual bool wants_to_stop() { return false; }
   virtual void finished(const TrainReport&, Trainer&) {}
 };
 

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "ridgeline/core/file.h"
@@ -195,7 +196,7 @@ void TrainRun::save() {
 }
 
 void TrainRun::finish() {
-  if (!evaluated_ && report_.stopped_by == 0) evaluate(/*scheduled=*/false);
+  if (!evaluated_ && report_.stopped_by == 0 && evaluates()) evaluate(/*scheduled=*/false);
   // The last step may have ruined the weights, and no step follows to show it in its loss: the one
   // that would have followed shows where.
   const double loss = report_.validation ? report_.validation->loss : report_.test.loss;
@@ -209,7 +210,7 @@ void TrainRun::finish() {
   save();
   if (report_.stopped_by == 0 && trainer_->has_validation()) {
     restore_best();
-    evaluate_test();
+    if (trainer_->has_test()) evaluate_test();
   }
   if (folder_ && report_.stopped_by == 0) {
     write_file_atomic(folder_->model(), model_file_bytes(*trainer_));
@@ -238,26 +239,34 @@ void TrainRun::finish() {
   for (const auto& observer : observers_) observer->finished(report_, *trainer_);
 }
 
+void TrainRun::ask_observers() {
+  for (const auto& observer : observers_) {
+    if (ranks_ == nullptr && observer->wants_to_stop()) end_ = trainer_->step();
+  }
+}
+
 TrainReport TrainRun::run() {
-  const SignalGuard signals;
+  std::optional<SignalGuard> signals;
+  if (options_.signals) signals.emplace();
   announce();
   last_save_ = since_start_.seconds();
   const int64_t per_epoch = trainer_->steps_per_epoch();
   while (trainer_->step() < end_ && report_.stopped_by == 0 && !out_of_patience()) {
     if (trainer_->step() % per_epoch == 0) epoch_ = {};
     advance();
-    for (const auto& observer : observers_) {
-      if (ranks_ == nullptr && observer->wants_to_stop()) end_ = trainer_->step();
-    }
+    ask_observers();
     const int64_t step = trainer_->step(), epoch = step / per_epoch;
     const bool last = step == end_;
     const bool scheduled = step % per_epoch == 0 && epoch % config_.train.eval_every == 0;
-    if (bad_since_ == 0 && (scheduled || (last && step % per_epoch == 0))) evaluate(scheduled);
+    if (evaluates() && bad_since_ == 0 && (scheduled || (last && step % per_epoch == 0))) {
+      evaluate(scheduled);
+      ask_observers();
+    }
     const TrainConfig& train = config_.train;
     const double since_save = since_start_.seconds() - last_save_;
     const bool due = train.checkpoint_seconds > 0 && since_save >= train.checkpoint_seconds;
     // All ranks agree here: a signal to any of them stops all.
-    int64_t signal = SignalGuard::caught(), save_now = int64_t(due);
+    int64_t signal = signals ? SignalGuard::caught() : 0, save_now = int64_t(due);
     if (ranks_ != nullptr) {
       int64_t both[2] = {signal, root() ? save_now : 0};
       ranks_->all_reduce(both, both, 2, DType::int64, Reduce::max, DType::int64);
@@ -267,7 +276,7 @@ TrainReport TrainRun::run() {
     if ((train.checkpoint_steps > 0 && step % train.checkpoint_steps == 0) || save_now != 0) {
       save();
     }
-    report_.stopped_by = last ? 0 : int(signal);
+    report_.stopped_by = step == end_ ? 0 : int(signal);
   }
   finish();
   return report_;

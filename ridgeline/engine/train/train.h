@@ -20,9 +20,10 @@
 namespace ridgeline::engine {
 
 struct TrainOptions {
-  std::filesystem::path out;   // empty: nothing is kept
-  std::filesystem::path data;  // --data; empty: the usual places
-  std::filesystem::path init;  // a model file to start from; empty: from the initialisers
+  std::filesystem::path out;           // empty: nothing is kept
+  std::filesystem::path data;          // --data; empty: the usual places
+  std::filesystem::path init;          // a model file to start from; empty: from the initialisers
+  const nn::Model* initial = nullptr;  // the weights to start from, of a model of the same layers
   bool resume = false;
   bool force = false;            // replace the run that `out` holds
   bool histograms = false;       // of the weights, in TensorBoard's event files
@@ -31,6 +32,10 @@ struct TrainOptions {
   Progress::Style progress = Progress::Style::automatic;
   std::shared_ptr<const data::DataSet> set;  // already loaded; else by config.data.name
   std::shared_ptr<TrainObserver> observer;   // one more, of the caller
+  bool signals = true;                       // SIGINT, SIGTERM and SIGHUP end the run in order
+  // Ceilings that were measured before are taken even if the machine was busy then, so that short
+  // runs of one program do not each measure for a second.
+  bool any_ceilings = false;
   // All of them call train() with the same config; the root writes files and messages. Null: one
   // rank.
   Communicator* ranks = nullptr;

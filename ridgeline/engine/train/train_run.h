@@ -62,6 +62,8 @@ class TrainRun {
   // for it; the end of a run may be elsewhere.
   void evaluate(bool scheduled);
   void evaluate_test();
+  bool evaluates() const { return trainer_->has_validation() || trainer_->has_test(); }
+  void ask_observers();  // ends the run here if one of them wants it
   std::string show_evaluation(const Evaluation& result, bool validation, const Clock& clock);
   bool consider_best(const Evaluation& result);
   bool out_of_patience() const;

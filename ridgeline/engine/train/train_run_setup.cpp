@@ -101,6 +101,7 @@ TrainRun::TrainRun(const Config& given, const TrainOptions& options)
   if (!options.init.empty()) {
     for (const std::string& line : start_from(options.init, *trainer_)) progress_.line(line);
   }
+  if (options.initial != nullptr) trainer_->start_from(*options.initial);
   if (kept) {
     try {
       restore_checkpoint(*kept, *trainer_);
@@ -169,7 +170,8 @@ void TrainRun::announce() {
   trainer_->prepare_evaluation();
   if (ranks_ != nullptr) check_replicas(*ranks_, safe_, trainer_->step());
   Runner& runner = trainer_->runner();
-  if (root()) report_.ceilings = machine_->ceilings();
+  if (root() && options_.any_ceilings) report_.ceilings = machine_->kept_ceilings();
+  if (root() && !report_.ceilings) report_.ceilings = machine_->ceilings();
   if (report_.ceilings) {
     full_limit_ = prof::limit_of(runner.plan().program(), *report_.ceilings);
     report_.limit = full_limit_;
@@ -198,13 +200,14 @@ void TrainRun::announce() {
                                              : "image";
   // Labelled texts are named by their file, which may be a part of the published one.
   const std::string& data_name = config_.data.text ? set.train.name : config_.data.name;
-  progress_.line(fmt::format(
-      "{}: {} to train on, {}{} to test on; {}; {}{}, {}, {}", data_name,
-      counted(set.train.size() * set.train.targets_per_sample(), sample),
-      set.validation ? fmt::format("{} to validate on, ", set.validation->size()) : "",
-      set.test.size() * set.test.targets_per_sample(), counted(report_.parameters, "weight"),
-      ranks_ != nullptr ? fmt::format("{} ranks, each ", report_.ranks) : "", report_.device,
-      counted(report_.threads, "thread"), report_.precision));
+  progress_.line(
+      fmt::format("{}: {} to train on, {}{} to test on; {}; {}{}, {}, {}", data_name,
+                  counted(set.train.size() * set.train.targets_per_sample(), sample),
+                  set.validation ? fmt::format("{} to validate on, ", set.validation->size()) : "",
+                  set.has_test() ? set.test.size() * set.test.targets_per_sample() : 0,
+                  counted(report_.parameters, "weight"),
+                  ranks_ != nullptr ? fmt::format("{} ranks, each ", report_.ranks) : "",
+                  report_.device, counted(report_.threads, "thread"), report_.precision));
   progress_.line(fmt::format(
       "plan of {} ({}); memory {}B (live at once {}B, without reuse {}B); ready in {} (tuning "
       "{})",

@@ -18,7 +18,7 @@ int64_t steps_a_launch(Device device) { return device.kind == DeviceKind::cuda ?
 nn::Model initial_model(const Config& config, const data::DataSet& set) {
   nn::Model model = config.build_model(set.train.sample_shape());
   check_outputs(model, set.train, config.data.name, config.train.loss);
-  check_codes(model, set.test, config.data.name + " (test)");
+  if (set.has_test()) check_codes(model, set.test, config.data.name + " (test)");
   if (set.validation) check_codes(model, *set.validation, config.data.name + " (validation)");
   model.initialise(config.train.seed);
   return model;
@@ -102,11 +102,13 @@ Trainer::Trainer(Machine& machine, const Config& config, std::shared_ptr<const d
                            better_streamed(machine.runtime(), set_->train, config.data.resident))),
       weights_(machine.runtime(), model_,
                nn::lower(model_, train_options(batches_.full_size(), 1))),
-      evaluator_(machine, config_, model_, set_->test, scaling_, pinned.evaluate,
-                 pinned.evaluate_tail),
       pinned_(pinned) {
   const std::vector<double> units = target_units(set_->preparation.get(), set_->train);
-  evaluator_.set_units(units);
+  if (set_->has_test()) {
+    evaluator_.emplace(machine, config_, model_, set_->test, scaling_, pinned.evaluate,
+                       pinned.evaluate_tail);
+    evaluator_->set_units(units);
+  }
   if (set_->validation) {
     validator_.emplace(machine, config_, model_, *set_->validation, scaling_, pinned.validate,
                        pinned.validate_tail);
@@ -269,7 +271,7 @@ void Trainer::restore(const Snapshot& snapshot, int64_t step) {
 }
 
 void Trainer::prepare_evaluation() {
-  evaluator_.prepare(weights_);
+  if (evaluator_) evaluator_->prepare(weights_);
   if (validator_) validator_->prepare(weights_);
 }
 
@@ -292,6 +294,17 @@ void Trainer::restore_model(const Snapshot& weights) {
   weights_.upload(all);
 }
 
+void Trainer::start_from(const nn::Model& model) {
+  const auto same = [](const nn::Param& a, const nn::Param& b) {
+    return a.name == b.name && a.value.view().shape == b.value.view().shape;
+  };
+  if (!std::ranges::equal(model.params(), model_.params(), same)) {
+    throw_error(ErrorKind::usage,
+                "the model to go on from has other layers than the config: its weights do not fit");
+  }
+  weights_.upload(model);
+}
+
 const nn::Model& Trainer::model() {
   weights_.download_to(model_);
   return model_;
@@ -306,7 +319,7 @@ KernelNames Trainer::kernels() const {
     main = from.runner().kernel_names();
     tail = from.tail() != nullptr ? from.tail()->kernel_names() : std::vector<std::string>{};
   };
-  put(evaluator_, names.evaluate, names.evaluate_tail);
+  if (evaluator_) put(*evaluator_, names.evaluate, names.evaluate_tail);
   if (validator_) put(*validator_, names.validate, names.validate_tail);
   return names;
 }
@@ -314,10 +327,10 @@ KernelNames Trainer::kernels() const {
 double Trainer::tuning_seconds() const {
   double seconds = full_->explanation().tuning_seconds;
   if (tail_) seconds += tail_->explanation().tuning_seconds;
-  for (const Evaluator* each : {&evaluator_, validator_ ? &*validator_ : nullptr}) {
-    if (each == nullptr || !each->planned()) continue;
-    seconds += each->runner().explanation().tuning_seconds;
-    if (const Runner* rest = each->tail()) seconds += rest->explanation().tuning_seconds;
+  for (const auto* each : {&evaluator_, &validator_}) {
+    if (!*each || !(*each)->planned()) continue;
+    seconds += (*each)->runner().explanation().tuning_seconds;
+    if (const Runner* rest = (*each)->tail()) seconds += rest->explanation().tuning_seconds;
   }
   return seconds;
 }

@@ -30,11 +30,12 @@ class Trainer {
   // Seconds of the last advance() in which this rank could do nothing but wait for others.
   double blocked_seconds() const { return blocked_; }
 
-  void prepare_evaluation();                                  // ahead of time: it plans
-  Evaluation evaluate() { return evaluator_.run(weights_); }  // on the test set
+  void prepare_evaluation();  // ahead of time: it plans
+  bool has_test() const { return evaluator_.has_value(); }
+  Evaluation evaluate() { return evaluator_->run(weights_); }  // on the test set
   bool has_validation() const { return validator_.has_value(); }
   Evaluation validate() { return validator_->run(weights_); }
-  const std::vector<float>& test_outputs() const { return evaluator_.outputs(); }
+  const std::vector<float>& test_outputs() const { return evaluator_->outputs(); }
 
   int64_t step() const { return step_; }  // steps made
   int64_t steps_per_epoch() const { return batches_.batches(); }
@@ -53,6 +54,8 @@ class Trainer {
   // The weights of the model alone, as a snapshot has them; and their way back.
   Snapshot model_snapshot() const;
   void restore_model(const Snapshot& weights);
+  // Takes the weights of a model of the same layers; throws usage when they do not fit.
+  void start_from(const nn::Model& model);
   // The model with the weights of this moment.
   const nn::Model& model();
 
@@ -94,8 +97,7 @@ class Trainer {
   std::optional<ResidentSet> resident_;  // one of these two
   std::optional<StreamedSet> streamed_;
   Weights weights_;
-  Evaluator evaluator_;
-  std::optional<Evaluator> validator_;
+  std::optional<Evaluator> evaluator_, validator_;
   std::unique_ptr<Runner> full_, tail_;
   Runner* last_ = nullptr;
   int64_t last_batch_ = 0;
