@@ -1,7 +1,7 @@
 # Entry points for people; the build itself is CMake (see CMakePresets.json).
 PREFIX ?= /usr/local
 
-.PHONY: help demo test install uninstall package bench release format format-check lint clean
+.PHONY: help demo test install uninstall package wheel bench release format format-check lint clean
 
 help:
 	@echo "make demo          install dependencies, build, train on Fashion-MNIST, evaluate"
@@ -9,6 +9,7 @@ help:
 	@echo "make install       build the tool and put it, its manual page, shell completion and configs"
 	@echo "                   under PREFIX (/usr/local); make uninstall removes them"
 	@echo "make package       build a .deb and a .tar.gz of the tool"
+	@echo "make wheel         build a wheel of the Python package (or: pip install .)"
 	@echo "make bench         build and measure, beside other frameworks if they are installed"
 	@echo "                   (BENCH=\"--only 784-512-10:128\"; scripts/bench --help has the rest)"
 	@echo "make release       build the package for every GPU from sm_75 on (needs nvcc; long)"
@@ -38,6 +39,10 @@ package:
 	@scripts/install-deps --for package
 	@scripts/build tool
 	@scripts/package
+
+wheel:
+	@scripts/install-deps --for wheel
+	@scripts/wheel
 
 bench:
 	@scripts/install-deps --for bench

@@ -59,3 +59,24 @@ if(NOT RIDGELINE_CUDA STREQUAL "OFF")
   include(RidgelineCuda)
 endif()
 ridgeline_settle(CUDA ${found_cuda} "put nvcc on the PATH or set CMAKE_CUDA_COMPILER")
+
+# nanobind is a package of the Python that the module is for: Python_EXECUTABLE, else the environment
+# that scripts/python-env makes, else whichever Python is found. A sanitizer's library would have to be
+# loaded before Python itself.
+set(found_python FALSE)
+if(NOT RIDGELINE_PYTHON STREQUAL "OFF" AND NOT RIDGELINE_SANITIZE)
+  set(python_env ${PROJECT_SOURCE_DIR}/build/python-env/bin/python)
+  if(NOT DEFINED Python_EXECUTABLE AND EXISTS ${python_env})
+    set(Python_EXECUTABLE ${python_env})
+  endif()
+  find_package(Python 3.11 QUIET COMPONENTS Interpreter Development.Module
+               OPTIONAL_COMPONENTS Development.SABIModule)
+  if(Python_FOUND)
+    execute_process(COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir RESULT_VARIABLE failed
+                    OUTPUT_VARIABLE nanobind_ROOT OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    if(NOT failed)
+      set(found_python TRUE)
+    endif()
+  endif()
+endif()
+ridgeline_settle(PYTHON ${found_python} "scripts/python-env makes a Python environment with nanobind")

@@ -1,0 +1,60 @@
+"""The exceptions of the package. Each message is one line that names the place and the remedy."""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """What every error of the library is; `kind` is its name there ("usage", "data", ...)."""
+
+    kind = "usage"
+
+
+class UsageError(Error, ValueError):
+    """A setting or an argument is wrong."""
+
+    kind = "usage"
+
+
+class DataError(Error, ValueError):
+    """The samples or targets are not what they should be."""
+
+    kind = "data"
+
+
+class ModelError(Error, ValueError):
+    """A model file is damaged or not one of ours."""
+
+    kind = "model"
+
+
+class NumericError(Error, ArithmeticError):
+    """The loss or the weights are no longer finite."""
+
+    kind = "numeric"
+
+
+class IoError(Error, OSError):
+    """A file could not be read or written."""
+
+    kind = "io"
+
+
+class DeviceError(Error, RuntimeError):
+    """The device is not there, or failed."""
+
+    kind = "device"
+
+
+class CommError(Error, RuntimeError):
+    """Ranks could not reach one another."""
+
+    kind = "comm"
+
+
+_CLASSES = {each.kind: each for each in
+            (UsageError, DataError, ModelError, NumericError, IoError, DeviceError, CommError)}
+
+
+def make(kind: str, message: str) -> Error:
+    """The exception of a kind; the extension module calls it."""
+    return _CLASSES.get(kind, Error)(message)

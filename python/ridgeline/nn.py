@@ -1,0 +1,337 @@
+"""Layers with PyTorch's names and arguments, and `Sequential`, the chain of them.
+
+A layer here holds settings only; `ridgeline.Model` has the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+Size = int | tuple[int, ...]
+
+
+class Layer:
+    """The settings of one layer. `config()` is its table in a config file."""
+
+    type: str = ""
+
+    def __init__(self, **settings: Any) -> None:
+        # Settings at None are the library's defaults.
+        self._settings = {key: value for key, value in settings.items() if value is not None}
+
+    def config(self) -> dict[str, Any]:
+        """The layer as a table of docs/config.md."""
+        return {"type": self.type, **self._settings}
+
+    def takes(self) -> tuple[str, int] | None:
+        """The weight that shows how many inputs the layer takes, and how many it was told; or None."""
+        return None
+
+    def input_shape(self) -> tuple[int, ...] | None:
+        """The shape of a sample if the layer alone can tell it, as the first of a model."""
+        return None
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{key}={value!r}" for key, value in self._settings.items())
+        return f"{type(self).__name__}({inside})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Layer) and self.config() == other.config()
+
+    __hash__ = object.__hash__
+
+
+class LazyLinear(Layer):
+    """y = x W^T + b, with as many inputs as come; the input is flattened unless `per_step`."""
+
+    type = "linear"
+
+    def __init__(self, out_features: int, bias: bool = True, *, per_step: bool | None = None,
+                 init: Any = None, bias_init: Any = None) -> None:
+        super().__init__(out=out_features, bias=None if bias else False, per_step=per_step, init=init,
+                         bias_init=bias_init)
+
+
+class Linear(LazyLinear):
+    """y = x W^T + b, from `in_features` to `out_features` numbers."""
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, *,
+                 per_step: bool | None = None, init: Any = None, bias_init: Any = None) -> None:
+        super().__init__(out_features, bias, per_step=per_step, init=init, bias_init=bias_init)
+        self.in_features = in_features
+
+    def takes(self) -> tuple[str, int] | None:
+        return "weight", self.in_features
+
+    def input_shape(self) -> tuple[int, ...] | None:
+        return None if self._settings.get("per_step") else (self.in_features,)
+
+
+class _Conv(Layer):
+    def __init__(self, in_channels: int | None, out_channels: int, kernel_size: Size, stride: Size = 1,
+                 padding: Size = 0, dilation: Size = 1, groups: int = 1, bias: bool = True, *,
+                 init: Any = None, bias_init: Any = None) -> None:
+        super().__init__(out=out_channels, kernel=_size(kernel_size), stride=_unless(stride, 1),
+                         padding=_unless(padding, 0), dilation=_unless(dilation, 1),
+                         groups=_unless(groups, 1), bias=None if bias else False, init=init,
+                         bias_init=bias_init)
+        self.in_channels = in_channels
+        self.groups = groups
+
+    def takes(self) -> tuple[str, int] | None:
+        return None if self.in_channels is None else ("weight", self.in_channels // self.groups)
+
+
+class Conv1d(_Conv):
+    """A convolution over [channels, length]."""
+
+    type = "conv1d"
+
+
+class Conv2d(_Conv):
+    """A convolution over [channels, height, width]."""
+
+    type = "conv2d"
+
+
+class _Pool(Layer):
+    def __init__(self, kernel_size: Size, stride: Size | None = None, padding: Size = 0) -> None:
+        super().__init__(kernel=_size(kernel_size), stride=None if stride is None else _size(stride),
+                         padding=_unless(padding, 0))
+
+
+class MaxPool1d(_Pool):
+    """The largest number of each window of [channels, length]."""
+
+    type = "maxpool1d"
+
+
+class MaxPool2d(_Pool):
+    """The largest number of each window of [channels, height, width]."""
+
+    type = "maxpool2d"
+
+
+class _AvgPool(Layer):
+    def __init__(self, kernel_size: Size, stride: Size | None = None, padding: Size = 0,
+                 count_include_pad: bool = True) -> None:
+        super().__init__(kernel=_size(kernel_size), stride=None if stride is None else _size(stride),
+                         padding=_unless(padding, 0), count_include_pad=None if count_include_pad else False)
+
+
+class AvgPool1d(_AvgPool):
+    """The mean of each window of [channels, length]."""
+
+    type = "avgpool1d"
+
+
+class AvgPool2d(_AvgPool):
+    """The mean of each window of [channels, height, width]."""
+
+    type = "avgpool2d"
+
+
+class GlobalAvgPool(Layer):
+    """The mean of each channel: PyTorch's AdaptiveAvgPool2d(1) and Flatten."""
+
+    type = "global_avgpool"
+
+
+class Flatten(Layer):
+    """[...] to one dimension. Linear does it by itself."""
+
+    type = "flatten"
+
+
+class Dropout(Layer):
+    """Zero with probability `p` when training; the rest is scaled by 1/(1-p)."""
+
+    type = "dropout"
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__(p=p)
+
+
+class ReLU(Layer):
+    """max(x, 0)."""
+
+    type = "relu"
+
+
+class Tanh(Layer):
+    """tanh(x)."""
+
+    type = "tanh"
+
+
+class Sigmoid(Layer):
+    """1 / (1 + exp(-x))."""
+
+    type = "sigmoid"
+
+
+class GELU(Layer):
+    """x Phi(x), the exact form with erf."""
+
+    type = "gelu"
+
+
+class SiLU(Layer):
+    """x sigmoid(x)."""
+
+    type = "silu"
+
+
+class Softplus(Layer):
+    """log(1 + exp(x))."""
+
+    type = "softplus"
+
+
+class Hardswish(Layer):
+    """x min(max(x + 3, 0), 6) / 6."""
+
+    type = "hardswish"
+
+
+class LeakyReLU(Layer):
+    """x, or negative_slope x below 0."""
+
+    type = "leaky_relu"
+
+    def __init__(self, negative_slope: float = 0.01) -> None:
+        super().__init__(slope=negative_slope)
+
+
+class ELU(Layer):
+    """x, or alpha (exp(x) - 1) below 0."""
+
+    type = "elu"
+
+    def __init__(self, alpha: float = 1.0) -> None:
+        super().__init__(alpha=alpha)
+
+
+class LayerNorm(Layer):
+    """Normalises each sample over its last `dims` dimensions; 0: all of them."""
+
+    type = "layernorm"
+
+    def __init__(self, dims: int = 0, eps: float = 1e-5, affine: bool = True) -> None:
+        super().__init__(dims=_unless(dims, 0), eps=eps, affine=None if affine else False)
+
+
+class RMSNorm(Layer):
+    """Divides each sample by the root of its mean square over the last `dims` dimensions; 0: all."""
+
+    type = "rmsnorm"
+
+    def __init__(self, dims: int = 0, eps: float = 1e-5, affine: bool = True) -> None:
+        super().__init__(dims=_unless(dims, 0), eps=eps, affine=None if affine else False)
+
+
+class BatchNorm(Layer):
+    """Normalises each channel over the batch: PyTorch's BatchNorm1d and BatchNorm2d."""
+
+    type = "batchnorm"
+
+    def __init__(self, eps: float = 1e-5, momentum: float = 0.1, affine: bool = True) -> None:
+        super().__init__(eps=eps, momentum=momentum, affine=None if affine else False)
+
+
+class GroupNorm(Layer):
+    """Normalises each sample by `num_groups` groups of neighbouring channels."""
+
+    type = "groupnorm"
+
+    def __init__(self, num_groups: int, eps: float = 1e-5, affine: bool = True) -> None:
+        super().__init__(groups=num_groups, eps=eps, affine=None if affine else False)
+
+
+class _Recurrent(Layer):
+    def __init__(self, hidden_size: int, num_layers: int = 1, *, bidirectional: bool = False,
+                 dropout: float = 0.0, bias: bool = True) -> None:
+        super().__init__(hidden=hidden_size, layers=_unless(num_layers, 1),
+                         bidirectional=bidirectional or None, dropout=dropout or None,
+                         bias=None if bias else False)
+
+
+class RNN(_Recurrent):
+    """Elman's recurrent layer over [timesteps, features]; it gives every timestep."""
+
+    type = "rnn"
+
+
+class GRU(_Recurrent):
+    """Gated recurrent units over [timesteps, features]; it gives every timestep."""
+
+    type = "gru"
+
+
+class LSTM(_Recurrent):
+    """Long short-term memory over [timesteps, features]; it gives every timestep."""
+
+    type = "lstm"
+
+
+class Select(Layer):
+    """One timestep of a sequence, [timesteps, features] to [features]."""
+
+    type = "select"
+
+    def __init__(self, at: int = -1) -> None:
+        super().__init__(at=at)
+
+
+class Sequential:
+    """Layers, first to last."""
+
+    def __init__(self, *layers: Layer) -> None:
+        for i, layer in enumerate(layers):
+            if not isinstance(layer, Layer):
+                raise TypeError(f"Sequential: layer {i}: got {type(layer).__name__}, "
+                                "expected a layer of ridgeline.nn (from_torch takes PyTorch's)")
+        if not layers:
+            raise ValueError("Sequential: got no layers, expected at least one")
+        self.layers: tuple[Layer, ...] = layers
+
+    def config(self) -> list[dict[str, Any]]:
+        """The layers as tables of docs/config.md."""
+        return [layer.config() for layer in self.layers]
+
+    def input_shape(self) -> tuple[int, ...] | None:
+        """The shape of a sample, if the first layer with weights tells it."""
+        for layer in self.layers:
+            shape = layer.input_shape()
+            if shape is not None:
+                return shape
+            if layer.takes() is not None or layer.type not in _SHAPELESS:
+                return None
+        return None
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __iter__(self) -> Iterator[Layer]:
+        return iter(self.layers)
+
+    def __getitem__(self, index: int) -> Layer:
+        return self.layers[index]
+
+    def __repr__(self) -> str:
+        inside = "".join(f"  ({i}): {layer!r}\n" for i, layer in enumerate(self.layers))
+        return f"Sequential(\n{inside})"
+
+
+# Layers that hand on the shape that comes, so that a Linear after them still tells the input's.
+_SHAPELESS = {"relu", "tanh", "sigmoid", "gelu", "silu", "softplus", "hardswish", "leaky_relu", "elu",
+              "dropout", "flatten"}
+
+
+def _size(size: Size) -> int | list[int]:
+    return list(size) if isinstance(size, (tuple, list)) else size
+
+
+def _unless(size: Size, default: int) -> int | list[int] | None:
+    return None if size == default else _size(size)

@@ -1,0 +1,203 @@
+"""Models: building, training, answering, files."""
+
+import copy
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import ridgeline as rl
+from conftest import blobs, mlp
+from ridgeline import nn
+
+TABLES = {"model": {"layers": [{"type": "linear", "out": 16}, {"type": "relu"}, {"type": "linear", "out": 3}]},
+          "train": {"optimizer": {"type": "adam", "lr": 0.02}}, "run": {"device": "cpu", "tune": False}}
+
+
+def test_fit_learns_and_tells(data):
+    x, y = data
+    model = mlp()
+    history = model.fit(x, y, validation=blobs(seed=2), epochs=6, batch_size=24)
+    assert len(history) == 6 and history["epoch"] == [1, 2, 3, 4, 5, 6]
+    assert history.steps == 60
+    assert history["loss"][-1] < history["loss"][0]
+    assert history["val_accuracy"][-1] > 0.9
+    assert set(history.history) >= {"loss", "accuracy", "lr", "val_loss", "val_f1"}
+    assert (model.predict(x) == y).mean() > 0.9
+    scores = model.evaluate(x, y)
+    assert scores["accuracy"] == pytest.approx((model.predict(x) == y).mean())
+    probabilities = model.predict_proba(x)
+    assert probabilities.shape == (len(x), 3) and probabilities.dtype == np.float32
+    np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-5)
+    loss = -np.log(probabilities[np.arange(len(y)), y]).mean()
+    assert scores["loss"] == pytest.approx(loss, rel=1e-4)
+
+
+def test_configs_are_models_too(data, tmp_path):
+    x, y = data
+    file = tmp_path / "net.toml"
+    file.write_text(rl._model._config.to_toml(TABLES))
+    for config in (TABLES, file, str(file)):
+        model = rl.Model(config)
+        model.fit(x, y + 4, epochs=6, batch_size=24)
+        assert (model.predict(x) == y + 4).mean() > 0.9
+        assert list(model.classes_) == [4, 5, 6]
+
+
+def test_regression(data):
+    x, _ = data
+    value = 3 * x[:, 0] - 2
+    model = rl.Model(nn.Sequential(nn.Linear(6, 1)), optimizer="adam", lr=0.1, device="cpu", tune=False)
+    model.fit(x, value, epochs=60, batch_size=24)
+    assert model.evaluate(x, value)["r2"] > 0.99
+    assert model.predict(x).shape == (len(x),)
+    np.testing.assert_allclose(model.state_dict()["0.weight"][0, 0], 3, atol=0.2)
+    both = np.stack([value, -value], axis=1)
+    two = rl.Model(nn.Sequential(nn.Linear(6, 2)), loss="mse", optimizer="adam", lr=0.1, device="cpu", tune=False)
+    two.fit(x, both, epochs=5)
+    assert two.predict(x).shape == (len(x), 2)
+    with pytest.raises(rl.UsageError, match="predict_proba"):
+        two.predict_proba(x)
+
+
+def test_a_fit_goes_on_from_the_weights(data):
+    x, y = data
+    model = mlp()
+    first = model.fit(x, y, epochs=1)
+    second = model.fit(x, y, epochs=1)
+    assert second["loss"][0] < first["loss"][0]
+    before = model.predict_proba(x)
+    model.fit(x, y, epochs=0)
+    np.testing.assert_array_equal(model.predict_proba(x), before)
+
+
+def test_files_pickles_and_copies(trained, data, tmp_path):
+    x, _ = data
+    want = trained.predict_proba(x)
+    trained.save(tmp_path / "net.safetensors")
+    for other in (rl.load(tmp_path / "net.safetensors", tune=False), pickle.loads(pickle.dumps(trained)),
+                  copy.deepcopy(trained)):
+        np.testing.assert_array_equal(other.predict_proba(x), want)
+        assert other.input_shape == (6,) and list(other.classes_) == [0, 1, 2]
+    untouched = copy.deepcopy(trained)
+    untouched.load_state_dict({name: value * 0 for name, value in trained.state_dict().items()})
+    np.testing.assert_array_equal(trained.predict_proba(x), want)
+    with pytest.raises(FileNotFoundError):
+        rl.load(tmp_path / "nowhere")
+    (tmp_path / "bad.safetensors").write_bytes(b"nothing of the kind")
+    with pytest.raises(rl.ModelError, match="bad.safetensors"):
+        rl.load(tmp_path / "bad.safetensors")
+
+
+def test_state_dict(trained, data):
+    state = trained.state_dict()
+    assert {name: value.shape for name, value in state.items()} == {
+        "0.weight": (16, 6), "0.bias": (16,), "2.weight": (3, 16), "2.bias": (3,)}
+    x, _ = data
+    hidden = np.maximum(x @ state["0.weight"].T + state["0.bias"], 0)
+    logits = hidden @ state["2.weight"].T + state["2.bias"]
+    want = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    np.testing.assert_allclose(trained.predict_proba(x), want, atol=1e-5)
+    model = mlp()
+    with pytest.raises(ValueError, match=r"2\.bias is missing"):
+        model.load_state_dict({name: value for name, value in state.items() if name != "2.bias"})
+    with pytest.raises(ValueError, match=r"0\.weight is"):
+        model.load_state_dict({**state, "0.weight": state["0.weight"].T.copy()})
+    model.load_state_dict({name: value.astype(np.float64) for name, value in state.items()})
+    np.testing.assert_array_equal(model.predict_proba(x), trained.predict_proba(x))
+
+
+def test_callbacks_stop_and_raise(data):
+    x, y = data
+    seen = []
+    history = mlp().fit(x, y, epochs=50, callbacks=lambda epoch, logs: seen.append(logs["loss"]) or epoch < 3)
+    assert len(history) == 3 and seen == history["loss"]
+
+    class Broken(rl.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs):
+            raise ZeroDivisionError("of the callback")
+
+    model = mlp()
+    before = model.predict_proba(x)
+    with pytest.raises(ZeroDivisionError, match="of the callback"):
+        model.fit(x, y, epochs=50, callbacks=[Broken()])
+    assert (model.predict_proba(x) != before).any(), "the steps made are kept"
+    stopping = rl.callbacks.EarlyStopping("val_loss", patience=2, min_delta=1e9)
+    assert len(mlp().fit(x, y, validation=0.25, epochs=50, callbacks=[stopping])) == 3
+    with pytest.raises(TypeError, match=r"callbacks\[0\]: got int"):
+        mlp().fit(x, y, callbacks=[3])
+
+
+def test_ctrl_c_keeps_the_model(tmp_path):
+    script = """
+import os, signal, sys, threading
+sys.path.insert(0, %r)
+from conftest import blobs, mlp
+x, y = blobs(); model = mlp(); before = model.predict_proba(x)
+threading.Timer(3.0, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+try:
+    model.fit(x, y, epochs=1000000)
+except KeyboardInterrupt:
+    assert (model.predict_proba(x) != before).any()
+    assert model.evaluate(x, y)["accuracy"] > 0.9
+    print("interrupted")
+""" % str(__file__).rsplit("/", 1)[0]
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "interrupted\n", done.stderr
+
+
+def test_a_forked_child_is_refused(trained, data):
+    """Threads do not survive a fork: an error, never a hang."""
+    import os
+
+    trained.predict_proba(data[0])
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            trained.predict_proba(data[0])
+            os.write(write, b"computed")
+        except rl.UsageError as error:
+            os.write(write, b"refused" if "forked" in str(error) else b"other")
+        finally:
+            os._exit(0)
+    assert os.read(read, 100) == b"refused"
+    os.waitpid(child, 0)
+    trained.predict_proba(data[0])
+
+
+def test_layers_are_checked(data):
+    with pytest.raises(ValueError, match=r"layer 2 \(linear\): got 17 inputs, expected 16"):
+        rl.Model(nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(17, 3)), device="cpu")
+    with pytest.raises(TypeError, match="layer 1: got str"):
+        nn.Sequential(nn.ReLU(), "linear")
+    with pytest.raises(TypeError, match="network: got int"):
+        rl.Model(3)
+    with pytest.raises(ValueError, match="section 'modle'"):
+        rl.Model({"modle": {}})
+    with pytest.raises(rl.UsageError, match="no weights yet"):
+        rl.Model(TABLES).predict(data[0])
+    with pytest.raises(rl.UsageError, match="optimiser|optimizer"):
+        mlp(optimizer={"type": "adan"}, lr=None)
+
+
+def test_compile(trained, data):
+    x, _ = data
+    handle = trained.compile(batch=1)
+    want = trained.predict_proba(x[:1])
+    np.testing.assert_allclose(handle(x[:1]), want, atol=1e-6)
+    out = np.empty((1, 3), np.float32)
+    assert handle(x[:1], out) is out
+    np.testing.assert_allclose(out, want, atol=1e-6)
+
+
+def test_names(trained):
+    assert rl.__version__.count(".") == 2
+    for name in rl.__all__:
+        if not name.startswith("Ridgeline"):
+            assert getattr(rl, name) is not None
+    assert "linear, relu, linear" in repr(trained)
+    with pytest.raises(AttributeError, match="nonsense"):
+        rl.nonsense
