@@ -176,6 +176,36 @@ class Model {
   friend struct ModelAccess;
 };
 
+struct PredictorOptions {
+  int64_t batch = 1;            // the most samples of a call
+  std::string device = "auto";  // auto | cpu | cuda | cuda:N
+  int threads = 1;              // 0: all that this process may use
+  bool tune = true;             // measure which kernels are fastest here; else a fixed order
+};
+
+// A model that is planned and bound to memory for calls of a few samples, with a copy of the
+// weights. With one CPU thread a call allocates nothing and takes no lock. One call at a time; make
+// one for each thread to compute at once.
+class Predictor {
+ public:
+  explicit Predictor(const Model& model, const PredictorOptions& options = {});
+  Predictor(Predictor&&) noexcept;
+  Predictor& operator=(Predictor&&) noexcept;
+  ~Predictor();
+
+  int64_t batch() const;
+  ArrayType input_type() const;  // float32 or uint8
+  const std::vector<int64_t>& input_shape() const;
+  int64_t outputs() const;
+  // As Model::predict(), for 1 to batch() samples of input_type() in row-major order: writes
+  // [count, outputs()].
+  void run(const void* samples, int64_t count, float* out);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 // -------------------------------------------------------------------------------------- training
 
 struct Progress {

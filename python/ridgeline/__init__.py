@@ -16,9 +16,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import callbacks, nn
+from ._core import Predictor
 from ._core import version as _version
 from ._errors import DataError, DeviceError, Error, IoError, ModelError, NumericError, UsageError
-from ._model import History, Model, Predictor, from_torch, load
+from ._model import History, Model, from_torch, load
 
 if TYPE_CHECKING:
     from .sklearn import RidgelineClassifier, RidgelineRegressor

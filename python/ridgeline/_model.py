@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _config, _core, nn
+from ._core import Predictor
 from ._errors import UsageError
 from .callbacks import AnyCallback, Callback
 
@@ -194,12 +195,14 @@ class Model:
         """What the network says, [n, outputs]: probabilities of classes, or values."""
         return self._ready("outputs").predict(_array(x, "x"), out)
 
-    def compile(self, batch: int = 1) -> Predictor:
-        """A handle that is planned for calls of at most `batch` samples, with weights of its own."""
+    def compile(self, batch: int = 1, *, threads: int = 1) -> Predictor:
+        """A handle that is planned for calls of at most `batch` samples, with weights of its own.
+
+        `handle(x, out=None)` gives [n, outputs], probabilities of classes or values, for float32 samples (uint8 of a
+        model of pixels). Each thread needs a handle of its own; those of one thread each compute at once.
+        """
         run = self._config["run"]
-        core = _core.Model.from_bytes(self._ready("compile").to_bytes(), run.get("device", "auto"),
-                                      run.get("threads", 0), run.get("tune", True), batch)
-        return Predictor(core, batch)
+        return Predictor(self._ready("compile"), batch, run.get("device", "auto"), threads, run.get("tune", True))
 
     @property
     def classes_(self) -> Array:
@@ -336,22 +339,6 @@ class Model:
             assert self._core is not None
             self._core.set_weights(weights)
         return self._core
-
-
-class Predictor:
-    """A prepared network: `predictor(x)` gives [n, outputs], probabilities of classes or values.
-
-    Each handle has its own weights and memory, so that handles in several threads compute at once.
-    """
-
-    def __init__(self, core: _core.Model, batch: int) -> None:
-        self._core, self.batch = core, batch
-
-    def __call__(self, x: Any, out: Any = None) -> npt.NDArray[np.float32]:
-        return self._core.predict(x, out)
-
-    def __repr__(self) -> str:
-        return f"Predictor(input {tuple(self._core.input_shape())}, batch {self.batch})"
 
 
 def load(path: str | os.PathLike[str], *, device: str = "auto", threads: int = 0, tune: bool = True) -> Model:

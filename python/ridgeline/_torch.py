@@ -161,7 +161,7 @@ def _module(layer: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> 
     if kind == "elu":
         return torch.nn.ELU(get("alpha", 1.0))
     if kind == "layernorm" and get("affine", True):
-        return torch.nn.LayerNorm(shapes["weight"], get("eps", 1e-5))
+        return torch.nn.LayerNorm(list(shapes["weight"]), get("eps", 1e-5))
     if kind == "groupnorm" and get("affine", True):
         return torch.nn.GroupNorm(layer["groups"], shapes["weight"][0], get("eps", 1e-5))
     raise UsageError(f"to_torch: layer {kind!r} has no module in a Sequential of PyTorch")

@@ -5,6 +5,8 @@
 #include <nanobind/stl/vector.h>
 #include <pthread.h>
 
+#include <algorithm>
+
 #include "python/src/arrays.h"
 #include "python/src/train.h"
 
@@ -49,6 +51,39 @@ nb::object predict(Model& model, nb::handle x, nb::handle out) {
   }
   const nb::gil_scoped_release unlocked;
   model.predict(samples.array(), {to, size_t(shape[0] * shape[1])});
+  return answer;
+}
+
+// As predict(), of a prepared model: samples of its type and shape only.
+nb::object run(Predictor& predictor, nb::handle x, nb::handle out) {
+  about_to_compute();
+  const Borrowed samples(x, "x");
+  const Array& array = samples.array();
+  if (array.type != predictor.input_type()) {
+    throw nb::type_error(predictor.input_type() == ArrayType::uint8
+                             ? "x: got another type, expected an array of uint8"
+                             : "x: got another type, expected an array of float32");
+  }
+  std::vector<int64_t> shape{samples.samples(), predictor.outputs()};
+  const std::vector<int64_t>& sample = predictor.input_shape();
+  const bool fits =
+      std::equal(array.shape.begin() + 1, array.shape.end(), sample.begin(), sample.end());
+  if (!fits || shape[0] < 1 || shape[0] > predictor.batch()) {
+    std::vector<int64_t> most{predictor.batch()};
+    most.insert(most.end(), sample.begin(), sample.end());
+    throw nb::value_error(
+        ("x: got shape " + shape_text(array.shape) + ", expected at most " + shape_text(most))
+            .c_str());
+  }
+  float* to = nullptr;
+  nb::object answer = nb::borrow(out);
+  if (out.is_none()) {
+    answer = new_array<float>(shape, to);
+  } else {
+    to = writable<float>(out, "out", shape);
+  }
+  const nb::gil_scoped_release unlocked;
+  predictor.run(array.data, shape[0], to);
   return answer;
 }
 
@@ -159,6 +194,25 @@ NB_MODULE(_core, module) {
       .def("evaluate", &python::evaluate, "x"_a, "y"_a)
       .def("weights", &python::weights)
       .def("set_weights", &python::set_weights, "weights"_a);
+
+  nb::class_<Predictor>(
+      module, "Predictor",
+      "A prepared network: predictor(x, out=None) gives [n, outputs], probabilities of "
+      "classes or values, for at most `batch` samples. One call at a time.")
+      .def(
+          "__init__",
+          [](Predictor* self, const Model& model, int64_t batch, const std::string& device,
+             int threads, bool tune) {
+            python::about_to_compute();
+            const nb::gil_scoped_release unlocked;
+            new (self) Predictor(model, {batch, device, threads, tune});
+          },
+          "model"_a, "batch"_a = 1, "device"_a = device, "threads"_a = 1, "tune"_a = true)
+      .def("__call__", &python::run, "x"_a, "out"_a = nb::none())
+      .def_prop_ro("batch", &Predictor::batch)
+      .def_prop_ro("input_shape",
+                   [](const Predictor& self) { return nb::tuple(nb::cast(self.input_shape())); })
+      .def_prop_ro("outputs", &Predictor::outputs);
 
   module.def(
       "train",

@@ -100,6 +100,26 @@ TEST(Api, PartsOfALargeArrayMakeTheSameAnswers) {
   for (size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(parts[i], whole[i], 1e-5) << i;
 }
 
+TEST(Api, PredictorAnswersAsTheModel) {
+  const Points points(1);
+  Model model = train(small(), points.classes()).model;
+  const auto want = model.predict(points.inputs());
+  PredictorOptions options;
+  options.device = "cpu";
+  options.tune = false;
+  options.batch = 8;
+  Predictor predictor(model, options);
+  EXPECT_THAT(predictor.input_shape(), ElementsAre(kFeatures));
+  std::vector<float> out(8 * kClasses);
+  for (const int64_t count : {1, 8}) {
+    predictor.run(points.x.data(), count, out.data());
+    for (int64_t i = 0; i < count * kClasses; ++i)
+      EXPECT_NEAR(out[size_t(i)], want[size_t(i)], 1e-5);
+  }
+  EXPECT_THAT(message_of([&] { predictor.run(points.x.data(), 9, out.data()); }),
+              HasSubstr("9 samples"));
+}
+
 TEST(Api, UntrainedModelTakesSamplesAsTheyAre) {
   Model model = Model::create(Config(small()).set("train.loss", "mse"), {kFeatures}, plain());
   EXPECT_THAT(model.input_shape(), ElementsAre(kFeatures));

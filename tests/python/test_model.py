@@ -191,6 +191,29 @@ def test_compile(trained, data):
     out = np.empty((1, 3), np.float32)
     assert handle(x[:1], out) is out
     np.testing.assert_allclose(out, want, atol=1e-6)
+    assert (handle.batch, handle.input_shape, handle.outputs) == (1, (6,), 3)
+    several = trained.compile(batch=8)
+    for n in (1, 7, 8):
+        np.testing.assert_allclose(several(x[:n]), trained.predict_proba(x[:n]), atol=1e-6)
+    with pytest.raises(ValueError, match=r"x: got shape \(9, 6\), expected at most \(8, 6\)"):
+        several(x[:9])
+    with pytest.raises(ValueError, match=r"x: got shape \(1, 5\)"):
+        several(x[:1, :5])
+    with pytest.raises(TypeError, match="x: got another type, expected an array of float32"):
+        several(x[:1].astype(np.float64))
+
+
+def test_handles_in_threads(trained, data):
+    x, _ = data
+    from concurrent.futures import ThreadPoolExecutor
+
+    want = trained.predict_proba(x)
+    handles = [trained.compile(batch=len(x)) for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        for answer in pool.map(lambda handle: [handle(x) for _ in range(50)][-1], handles):
+            np.testing.assert_allclose(answer, want, atol=1e-6)
+        for answer in pool.map(lambda _: trained.predict_proba(x), range(20)):
+            np.testing.assert_array_equal(answer, want)
 
 
 def test_names(trained):

@@ -1,0 +1,130 @@
+"""scikit-learn estimators: `RidgelineClassifier` and `RidgelineRegressor`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from . import nn
+from ._model import Model
+
+try:
+    from sklearn.utils.validation import validate_data as _validate_data
+except ImportError:  # before scikit-learn 1.6 it was a method
+    def _validate_data(estimator: Any, *arrays: Any, **options: Any) -> Any:
+        return estimator._validate_data(*arrays, **options)
+
+__all__ = ["RidgelineClassifier", "RidgelineRegressor"]
+
+_ACTIVATIONS = {"relu": nn.ReLU, "tanh": nn.Tanh, "logistic": nn.Sigmoid, "sigmoid": nn.Sigmoid, "gelu": nn.GELU,
+                "silu": nn.SiLU}
+
+
+class _Estimator(BaseEstimator):  # type: ignore[misc]
+    def __init__(self, hidden_layer_sizes: tuple[int, ...] = (100,), *, activation: str = "relu",
+                 dropout: float = 0.0, optimizer: str = "adam", learning_rate: float = 0.001,
+                 weight_decay: float = 0.0, epochs: int = 100, batch_size: int = 32, scale: str = "standard",
+                 random_state: Any = None, device: str = "auto", threads: int = 0, tune: bool = False,
+                 verbose: bool = False) -> None:
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.activation = activation
+        self.dropout = dropout
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.scale = scale
+        self.random_state = random_state
+        self.device = device
+        self.threads = threads
+        self.tune = tune
+        self.verbose = verbose
+
+    def _train(self, x: Any, y: Any, outputs: int, loss: str) -> None:
+        if self.activation not in _ACTIVATIONS:
+            raise ValueError(f"activation: got {self.activation!r}, expected one of {', '.join(_ACTIVATIONS)}")
+        layers: list[nn.Layer] = []
+        for size in self.hidden_layer_sizes:
+            layers += [nn.LazyLinear(size), _ACTIVATIONS[self.activation]()]
+            if self.dropout > 0:
+                layers.append(nn.Dropout(self.dropout))
+        layers.append(nn.LazyLinear(outputs))
+        optimizer: dict[str, Any] = {"type": self.optimizer, "lr": self.learning_rate}
+        if self.weight_decay > 0:
+            optimizer["weight_decay"] = self.weight_decay
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self.model_ = Model(nn.Sequential(*layers), loss=loss, optimizer=optimizer, scale=self.scale, seed=seed,
+                            device=self.device, threads=self.threads, tune=self.tune)
+        self.history_ = self.model_.fit(x, y, epochs=self.epochs, batch_size=self.batch_size, verbose=self.verbose)
+        self.loss_ = self.history_["loss"][-1] if len(self.history_) else float("nan")
+
+    def _samples(self, x: Any) -> Any:
+        check_is_fitted(self)
+        return np.ascontiguousarray(_validate_data(self, x, reset=False), dtype=np.float32)
+
+
+class RidgelineClassifier(ClassifierMixin, _Estimator):  # type: ignore[misc]
+    """A multilayer perceptron that tells classes.
+
+    `hidden_layer_sizes` and `activation` say the network; `optimizer`, `learning_rate`, `weight_decay`, `epochs` and
+    `batch_size` how it is trained; `scale` what happens to the features first ("standard", "unit" or "raw").
+    `random_state` makes runs repeatable. After `fit`, `model_` is the `ridgeline.Model`, `history_` what happened,
+    and `classes_` the labels.
+    """
+
+    def fit(self, X: Any, y: Any) -> RidgelineClassifier:
+        """Trains on X [n, features] and labels y [n], which may be numbers or words."""
+        x, y = _validate_data(self, X, y)
+        check_classification_targets(y)
+        self.classes_, codes = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError("y: got one class, expected at least two: a classifier cannot be trained on one class")
+        self._train(np.ascontiguousarray(x, dtype=np.float32), codes.astype(np.int64), len(self.classes_),
+                    "cross-entropy")
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """The label of each sample."""
+        x = self._samples(X)
+        return self.classes_[self.model_.predict(x)]
+
+    def predict_proba(self, X: Any) -> Any:
+        """The probability of each class, [n, classes], in the order of `classes_`."""
+        x = self._samples(X)
+        return self.model_.predict_proba(x)
+
+
+class RidgelineRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
+    """A multilayer perceptron that tells values, one or several a sample.
+
+    The arguments are those of `RidgelineClassifier`. The targets are scaled as the features are, and what is
+    predicted is in their own units.
+    """
+
+    def fit(self, X: Any, y: Any) -> RidgelineRegressor:
+        """Trains on X [n, features] and values y [n] or [n, outputs]."""
+        x, y = _validate_data(self, X, y, multi_output=True, y_numeric=True)
+        y = np.ascontiguousarray(y, dtype=np.float64)
+        self._train(np.ascontiguousarray(x, dtype=np.float32), y, 1 if y.ndim == 1 else y.shape[1], "mse")
+        self._one_column = y.ndim == 2 and y.shape[1] == 1
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """The values of each sample, [n] or [n, outputs] as in `fit`."""
+        x = self._samples(X)
+        values = self.model_.predict(x).astype(np.float64)
+        return values[:, None] if self._one_column else values
+
+    def _more_tags(self) -> dict[str, Any]:
+        return {"multioutput": True}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
