@@ -9,6 +9,7 @@ precision: net, precision, ours_us, of_limit, kernels, peers_us, peer (the faste
 faster). Cases that are in RESULT.json already are kept where they do not run again.
 """
 import argparse
+import array
 import json
 import math
 import os
@@ -25,11 +26,26 @@ from generality_cases import CASES
 
 HERE = pathlib.Path(__file__).resolve().parent
 SAMPLES = 20000
+TABLE_SAMPLES, TABLE_FEATURES = 1_000_000, 28
 
 
 def write_idx(path, shape, data):
     with open(path, "wb") as out:
         out.write(bytes([0, 0, 8, len(shape)]) + b"".join(struct.pack(">I", n) for n in shape) + data)
+
+
+def write_npy(path, rows, columns, floats):
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {columns}), }}"
+    header = header.ljust(117) + "\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + floats)
+
+
+def write_table(folder):
+    """Random numbers of about unit size, and of each sample's first seven the sum as what is learnt."""
+    noise = array.array("f", (byte / 74 - 1.73 for byte in random.Random(2).randbytes(TABLE_SAMPLES * TABLE_FEATURES)))
+    write_npy(folder / "x.npy", TABLE_SAMPLES, TABLE_FEATURES, noise.tobytes())
+    sums = array.array("f", (sum(noise[at:at + 7]) for at in range(0, len(noise), TABLE_FEATURES)))
+    write_npy(folder / "y.npy", TABLE_SAMPLES, 1, sums.tobytes())
 
 
 def write_data(folder):
@@ -54,10 +70,12 @@ def toml(value):
 
 
 def config(case, precision, folder):
-    data = folder / ("text.txt" if case["text"] else "images")
+    data = f'name = {json.dumps(str(folder / ("text.txt" if case["text"] else "images")))}'
+    if case["table"]:
+        data = f'train = {json.dumps(str(folder / "x.npy"))}\ntarget = {json.dumps(str(folder / "y.npy"))}'
     layers = ",\n  ".join(map(toml, case["layers"]))
     steps = f"steps = {case['text']}\n" if case["text"] else ""
-    return (f'[data]\nname = {json.dumps(str(data))}\n{steps}[model]\nlayers = [\n  {layers},\n]\n'
+    return (f'[data]\n{data}\n{steps}[model]\nlayers = [\n  {layers},\n]\n'
             f'[train]\nbatch = {case["batch"]}\nepochs = 1000000\ndrop_last = true\neval_every = 1000000\n'
             f'clip_norm = {case["clip"]}\noptimizer = {toml(case["optimizer"])}\n'
             f'[run]\nprecision = "{precision}"\n')
@@ -111,6 +129,8 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         write_data(folder)
+        if any(job["case"]["table"] for job in jobs):
+            write_table(folder)
         figures = {}
 
         def run_ours():

@@ -1,6 +1,7 @@
 """Nets as people write them: the cases of bench/generality.py.
 
-A case is the layers, batch and optimizer of a config, over images of bytes, sequences of such rows, or text."""
+A case is the layers, batch and optimizer of a config, over images of bytes, sequences of such rows, text, or a table of
+floats whose last column is learnt by squared errors."""
 
 
 def mlp(*widths, act="relu", dropout=0.0, norm=None):
@@ -32,9 +33,9 @@ ADAM = {"type": "adam", "lr": 1e-3}
 ADAMW = {"type": "adamw", "lr": 1e-3, "weight_decay": 0.01}
 
 
-def case(name, layers, batch, optimizer, shape=(28, 28), clip=0.0, text=None):
-    return {"name": name, "layers": layers, "batch": batch, "optimizer": optimizer, "shape": list(shape),
-            "clip": clip, "text": text}
+def case(name, layers, batch, optimizer, shape=(28, 28), clip=0.0, text=None, table=0):
+    return {"name": name, "layers": layers, "batch": batch, "optimizer": optimizer,
+            "shape": [table] if table else list(shape), "clip": clip, "text": text, "table": table}
 
 
 # The first ten are the shipped configs and their like; the others vary one thing or several.
@@ -82,4 +83,6 @@ CASES = [
                                      {"type": "linear", "out": 10}], 32, ADAM),
     case("RNN 256 over rows, momentum", [{"type": "rnn", "hidden": 256}, {"type": "select", "at": -1},
                                          {"type": "linear", "out": 10}], 128, MOMENTUM),
+    *[case(f"table 28-256-256-1, MSE, Adam, batch {batch}", mlp(256, 256, 1), batch, ADAM, table=28)
+      for batch in (256, 1024, 8192)],
 ]

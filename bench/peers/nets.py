@@ -3,13 +3,14 @@
 usage: nets.py CASES.json OUT.jsonl DEVICE SECONDS [torch] [compile] [jax]
 CASES.json: a list of {"case": ..., "precision": "fp32" | "tf32" | "bf16"}. One line of JSON a figure.
 On a GPU PyTorch's whole step is in a CUDA graph with a fused, capturable optimizer; JAX scans over steps with donated
-buffers. Samples are resident as bytes and gathered in the step on both sides, as in ours."""
+buffers. Samples are resident as bytes (floats, of a table) and gathered in the step on both sides, as in ours."""
 import json
 import os
 import sys
 import time
 
 N = 20000  # samples that are resident
+TABLE_N = 1_000_000  # of a table
 
 
 def median_us(run, steps, seconds):
@@ -108,9 +109,12 @@ def torch_us(case, precision, device, seconds, compiled):
     batch, text = case["batch"], case["text"]
     if text:
         samples = torch.randint(0, 65, (N // 8, text + 1), device=device, dtype=torch.uint8)
+    elif case["table"]:
+        samples = torch.randn(TABLE_N, case["table"], device=device)
     else:
         samples = torch.randint(0, 256, (N, *case["shape"]), device=device, dtype=torch.uint8)
     labels = torch.randint(0, 10, (N,), device=device)
+    values = torch.randn(TABLE_N, 1, device=device) if case["table"] else None
     chosen = torch.randint(0, len(samples), (batch,), device=device)
     optimizer = torch_optimizer(torch, net.parameters(), case["optimizer"], cuda)
     forward = torch.compile(net, mode="max-autotune-no-cudagraphs") if compiled else net
@@ -122,6 +126,8 @@ def torch_us(case, precision, device, seconds, compiled):
             if text:
                 out = forward(taken[:, :-1].long())
                 loss = F.cross_entropy(out.reshape(-1, 65).float(), taken[:, 1:].reshape(-1).long())
+            elif case["table"]:
+                loss = F.mse_loss(forward(taken).float(), values[chosen])
             else:
                 x = taken.to(torch.float32) * (1 / 255)
                 if image and cuda and precision == "bf16":
@@ -313,15 +319,20 @@ def jax_us(case, precision, device, seconds):
     random = np.random.default_rng(1)
     if text:
         samples = jnp.asarray(random.integers(0, 65, (N // 8, text + 1), np.uint8))
+    elif case["table"]:
+        samples = jnp.asarray(random.normal(size=(TABLE_N, case["table"])).astype(np.float32))
     else:
         shape = case["shape"]
         shape = [*shape[1:], shape[0]] if len(shape) == 3 else shape  # channels last
         samples = jnp.asarray(random.integers(0, 256, (N, *shape), np.uint8))
-    labels = jnp.asarray(random.integers(0, 10, (N,)))
+    labels = jnp.asarray(random.normal(size=(TABLE_N, 1)).astype(np.float32) if case["table"]
+                         else random.integers(0, 10, (N,)))
 
     def loss(p, taken, label, key):
         if text:
             out, label = forward(p, taken[:, :-1].astype(jnp.int32), key), taken[:, 1:].astype(jnp.int32)
+        elif case["table"]:
+            return jnp.mean((forward(p, taken, key) - label) ** 2)
         else:
             out = forward(p, taken.astype(jnp.float32) * (1 / 255), key)
         return -jnp.take_along_axis(jax.nn.log_softmax(out), label[..., None], -1).mean()
