@@ -54,6 +54,17 @@ if(NOT RIDGELINE_MPI STREQUAL "OFF")
 endif()
 ridgeline_settle(MPI "${found_mpi}" "install libopenmpi-dev")
 
+# Of Boost the headers alone: Beast and Asio.
+set(found_serve FALSE)
+if(NOT RIDGELINE_SERVE STREQUAL "OFF")
+  find_package(Boost 1.74 QUIET)
+  find_package(simdjson QUIET)
+  if(TARGET Boost::headers AND TARGET simdjson::simdjson)
+    set(found_serve TRUE)
+  endif()
+endif()
+ridgeline_settle(SERVE ${found_serve} "install libboost-dev and libsimdjson-dev")
+
 set(found_cuda FALSE)
 if(NOT RIDGELINE_CUDA STREQUAL "OFF")
   include(RidgelineCuda)

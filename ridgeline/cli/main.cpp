@@ -83,6 +83,7 @@ int run(int argc, char** argv) {
   add_train(app, action);
   add_eval(app, action);
   add_infer(app, action);
+  add_serve(app, action);
   add_sweep(app, action);
   add_verify(app, action);
   add_plan(app, action);

@@ -20,7 +20,8 @@ BELOW = {
     "engine": {"nn", "data", "dist", "prof", "registry", "plan", "ops", "core"},
     "api": {"engine", "nn", "data", "dist", "prof", "registry", "plan", "ops", "core"},
     "c_api": {"engine", "nn", "data", "dist", "prof", "registry", "plan", "ops", "core"},
-    "cli": {"engine", "nn", "data", "dist", "prof", "registry", "plan", "ops", "core"},
+    "serve": {"engine", "nn", "data", "dist", "prof", "registry", "plan", "ops", "core"},
+    "cli": {"serve", "engine", "nn", "data", "dist", "prof", "registry", "plan", "ops", "core"},
 }
 # Headers that would tie the lower folders to one backend.
 FOREIGN = re.compile(r'#\s*include\s*[<"](cuda|cublas|cudnn|nccl|mpi|dnnl|hwy)[\w./-]*[>"]')

@@ -17,6 +17,7 @@ COMMANDS = {
     ("train",): (["{config}"], ["{config}"]),
     ("eval",): (["{model}"], ["{model}"]),
     ("infer",): (["{model}", "--input", "{input}"], ["{model}", "{input}"]),
+    ("serve",): (["{model}"], ["{model}"]),
     ("sweep",): (["{config}", "--set", "train.batch=8,16"], ["{config}"]),
     ("verify",): (["{config}"], ["{config}"]),
     ("plan",): (["{config}"], ["{config}"]),
@@ -35,7 +36,8 @@ COMMANDS = {
     ("completion",): (["bash"], []),
 }
 # Flags of files and folders that are only read, and of a run that goes on in its own (resume_test.py).
-READ = {"--input", "--data", "--results", "--on", "--resume", "--target", "--init"}
+READ = {"--input", "--data", "--results", "--on", "--resume", "--target", "--init", "--models",
+        "--token-file"}
 # What is written into the folder that a flag names.
 INSIDE = {"--report": ["report.html", "trace.json"],
           "--out": {"train": ["model.safetensors", "metrics.jsonl", "config.toml"],

@@ -1,0 +1,10 @@
+# Writes OUTPUT, a C++ file that holds the page and the description of the server, files of FOLDER, as text.
+set(text "#include \"ridgeline/serve/embedded.h\"\n\nnamespace ridgeline::serve {\n\n")
+foreach(pair "kPage>page.html" "kOpenApi>openapi.json")
+  string(REGEX REPLACE ">.*" "" name "${pair}")
+  string(REGEX REPLACE ".*>" "" file "${pair}")
+  file(READ "${FOLDER}/${file}" content)
+  string(APPEND text "const std::string_view ${name} = R\"~~~(${content})~~~\";\n\n")
+endforeach()
+string(APPEND text "}  // namespace ridgeline::serve\n")
+file(WRITE "${OUTPUT}" "${text}")

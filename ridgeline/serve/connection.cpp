@@ -1,0 +1,281 @@
+#include "ridgeline/serve/connection.h"
+
+#include <fmt/compile.h>
+
+#include <boost/asio/dispatch.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/write.hpp>
+#include <iterator>
+
+namespace ridgeline::serve {
+namespace {
+
+constexpr size_t kReadBytes = size_t{1} << 16;
+constexpr std::uint32_t kMostHeader = 1 << 14;
+constexpr size_t kKeptBytes = size_t{1} << 20;  // of buffers that wait for the next request
+constexpr auto kSweepTime = std::chrono::milliseconds(100);
+constexpr auto kEndTime = std::chrono::seconds(2);  // for a peer to take in the last response
+
+std::string_view view(const beast::string_view& text) { return {text.data(), text.size()}; }
+
+template <typename T>
+void forget_large(T& memory) {
+  if (memory.capacity() > kKeptBytes / sizeof(memory[0])) T().swap(memory);
+}
+
+}  // namespace
+
+void IoThread::start_sweeping() { sweep(); }
+
+void IoThread::sweep() {
+  const auto now = Clock::now();
+  // Requests that were sent before the peer could know are still answered.
+  constexpr auto kLastRequests = std::chrono::milliseconds(200);
+  if (server.draining.load() && !drain_began) drain_began = now;
+  const bool idle_too = drain_began && now - *drain_began > kLastRequests;
+  for (auto each = connections.begin(); each != connections.end();) {
+    Connection& connection = **each++;  // which may close, and then leaves the list later
+    connection.check_time(now, idle_too);
+  }
+  log.flush();
+  state.refresh();
+  timer_.expires_after(kSweepTime);
+  timer_.async_wait([this](const error_code& error) {
+    if (!error) sweep();
+  });
+}
+
+void IoThread::help_soon() {
+  if (help_posted) return;
+  help_posted = true;
+  asio::post(context, [this] {
+    help_posted = false;
+    state.help();
+  });
+}
+
+Connection::Connection(IoThread& io, Socket socket) : io_(io), socket_(std::move(socket)) {
+  place_ = io_.connections.insert(io_.connections.end(), this);
+  io_.server.metrics.connections.fetch_add(1);
+  error_code ignored;
+  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  if (io_.server.log.wanted()) {
+    const auto end = socket_.remote_endpoint(ignored);
+    if (!ignored) peer = end.address().to_string();
+  }
+}
+
+Connection::~Connection() {
+  io_.connections.erase(place_);
+  io_.server.metrics.connections.fetch_sub(1);
+}
+
+void Connection::start() { next_request(); }
+
+void Connection::enter(Phase phase) {
+  const ServeOptions& options = io_.server.options;
+  phase_ = phase;
+  const auto now = Clock::now();
+  switch (phase) {
+    case Phase::idle:
+      deadline_ = now + options.idle_time;
+      break;
+    case Phase::reading:
+    case Phase::writing:
+      deadline_ = now + options.request_time;
+      break;
+    case Phase::working:
+      deadline_ = Clock::time_point::max();
+      break;
+    case Phase::ending:
+      deadline_ = now + kEndTime;
+      break;
+  }
+}
+
+void Connection::check_time(Clock::time_point now, bool idle_too) {
+  if (now < deadline_ && !(idle_too && phase_ == Phase::idle)) return;
+  if (phase_ == Phase::reading || phase_ == Phase::writing) {
+    io_.server.metrics.timed_out.fetch_add(1);
+  }
+  close();
+}
+
+// What waits on the socket ends with an error, and with it the connection.
+void Connection::close() {
+  error_code ignored;
+  socket_.close(ignored);
+  deadline_ = Clock::time_point::max();
+}
+
+void Connection::next_request() {
+  forget_large(body);
+  forget_large(reply);
+  forget_large(samples);
+  forget_large(outputs);
+  if (infer.inputs.size() > 64) infer.inputs.clear();
+  for (InputTensor& tensor : infer.inputs) forget_large(tensor.values);
+  model.reset();
+  continued_ = false;
+  parser_.emplace();
+  parser_->get().body() = std::move(body);
+  parser_->eager(true);
+  parser_->header_limit(kMostHeader);
+  parser_->body_limit(io_.server.options.most_body);
+  if (buffer_.size() > 0) {  // it came along with the one before
+    enter(Phase::reading);
+    parse();
+  } else {
+    if (buffer_.capacity() > kKeptBytes) buffer_.shrink_to_fit();
+    enter(Phase::idle);
+    read();
+  }
+}
+
+void Connection::read() {
+  socket_.async_read_some(buffer_.prepare(kReadBytes),
+                          [self = shared_from_this()](const error_code& error, size_t bytes) {
+                            self->on_read(error, bytes);
+                          });
+}
+
+void Connection::on_read(const error_code& error, size_t bytes) {
+  if (error) return close();
+  io_.server.metrics.bytes_in.fetch_add(bytes, std::memory_order_relaxed);
+  if (phase_ == Phase::ending) {  // nobody looks at it any more
+    buffer_.clear();
+    return read();
+  }
+  if (phase_ == Phase::idle) enter(Phase::reading);
+  buffer_.commit(bytes);
+  parse();
+}
+
+void Connection::parse() {
+  while (buffer_.size() > 0 && !parser_->is_done()) {
+    error_code error;
+    const size_t used = parser_->put(buffer_.data(), error);
+    buffer_.consume(used);
+    if (error == http::error::need_more) break;
+    if (error) return refuse_message(error);
+  }
+  if (parser_->is_done()) return dispatch();
+  if (parser_->is_header_done() && !continued_ && parser_->get().version() == 11) {
+    continued_ = true;
+    const auto expect = parser_->get().find(http::field::expect);
+    if (expect != parser_->get().end() && beast::iequals(expect->value(), "100-continue")) {
+      return say_continue();
+    }
+  }
+  read();
+}
+
+void Connection::say_continue() {
+  static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+  asio::async_write(socket_, asio::buffer(kContinue.data(), kContinue.size()),
+                    [self = shared_from_this()](const error_code& error, size_t) {
+                      error ? self->close() : self->read();
+                    });
+}
+
+// What is no request of HTTP, or too large for one: nothing that follows it can be understood.
+void Connection::refuse_message(const error_code& error) {
+  const ServeOptions& options = io_.server.options;
+  received = Clock::now();
+  method = target = {};
+  keep_alive_ = only_head_ = false;
+  if (error == http::error::body_limit) {
+    Router::answer_error(*this, 413,
+                         fmt::format("the body is larger than {} bytes", options.most_body));
+  } else if (error == http::error::header_limit) {
+    Router::answer_error(*this, 431,
+                         fmt::format("the header is larger than {} bytes", kMostHeader));
+  } else {
+    Router::answer_error(*this, 400, "this is no request of HTTP/1.1: " + error.message());
+  }
+  send();
+}
+
+void Connection::dispatch() {
+  auto& message = parser_->get();
+  const auto field = [&](auto name) {
+    const auto found = message.find(name);
+    return found == message.end() ? std::string_view() : view(found->value());
+  };
+  method = view(message.method_string());
+  target = view(message.target());
+  authorization = field(http::field::authorization);
+  content_encoding = field(http::field::content_encoding);
+  origin = field(http::field::origin);
+  host = field(http::field::host);
+  header_length = field("Inference-Header-Content-Length");
+  body = std::move(message.body());
+  old_version_ = message.version() < 11;
+  only_head_ = message.method() == http::verb::head;
+  keep_alive_ = message.keep_alive();
+  received = Clock::now();
+  enter(Phase::working);
+  self_ = shared_from_this();
+  const bool ready = io_.server.router.handle(*this, io_.state);
+  if (!io_.state.to_help.empty()) io_.help_soon();
+  if (!ready) return;  // another thread may have it now
+  self_.reset();
+  send();
+}
+
+void Connection::computed() noexcept {
+  asio::dispatch(io_.context, [self = std::move(self_)] {
+    try {
+      self->io_.server.router.complete(*self);
+    } catch (const std::exception&) {
+      Router::answer_error(*self, 503, "out of memory");
+    }
+    self->send();
+  });
+}
+
+void Connection::answered() noexcept {
+  asio::dispatch(io_.context, [self = std::move(self_)] { self->send(); });
+}
+
+void Connection::send() {
+  if (io_.server.draining.load(std::memory_order_relaxed)) keep_alive_ = false;
+  const auto reason = http::obsolete_reason(http::int_to_status(unsigned(status)));
+  head_.clear();
+  fmt::format_to(std::back_inserter(head_),
+                 FMT_COMPILE("HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{}"),
+                 status, view(reason), content_type, reply.size(), headers);
+  if (!keep_alive_) {
+    head_ += "Connection: close\r\n";
+  } else if (old_version_) {
+    head_ += "Connection: keep-alive\r\n";
+  }
+  head_ += "\r\n";
+  io_.server.metrics.count_status(status);
+  io_.log.add(*this);
+  enter(Phase::writing);
+  const std::array<asio::const_buffer, 2> buffers = {
+      asio::buffer(head_), asio::buffer(reply.data(), only_head_ ? 0 : reply.size())};
+  asio::async_write(socket_, buffers,
+                    [self = shared_from_this()](const error_code& error, size_t bytes) {
+                      self->on_written(error, bytes);
+                    });
+}
+
+void Connection::on_written(const error_code& error, size_t bytes) {
+  if (error) return close();
+  io_.server.metrics.bytes_out.fetch_add(bytes, std::memory_order_relaxed);
+  keep_alive_ ? next_request() : end();
+}
+
+// A socket that is closed while the peer still sends would take back the response.
+void Connection::end() {
+  error_code ignored;
+  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  enter(Phase::ending);
+  buffer_.clear();
+  model.reset();
+  read();
+}
+
+}  // namespace ridgeline::serve

@@ -1,0 +1,132 @@
+#pragma once
+
+// Includes Boost.Beast, which takes long to compile: for http_server.cpp and connection.cpp alone.
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/buffers_range.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/optional.hpp>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "ridgeline/serve/access_log.h"
+#include "ridgeline/serve/router.h"
+
+namespace ridgeline::serve {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using boost::system::error_code;
+using Socket = asio::basic_stream_socket<asio::ip::tcp, asio::io_context::executor_type>;
+
+// What all threads of connections share.
+struct ServerContext {
+  const ServeOptions& options;
+  Router& router;
+  const Repository& repository;
+  Metrics& metrics;
+  const LogFile& log;
+  std::atomic<bool> draining{false};
+};
+
+class Connection;
+
+// A thread with the connections that it alone looks after.
+struct IoThread {
+  explicit IoThread(ServerContext& server)
+      : server(server), state(server.options, server.repository), log(server.log) {}
+
+  void start_sweeping();
+  // Runs what was submitted once all requests that have come are read.
+  void help_soon();
+
+  ServerContext& server;
+  RouterState state;
+  AccessLog log;
+  std::list<Connection*> connections;
+  bool help_posted = false;
+  std::optional<Clock::time_point> drain_began;
+  asio::io_context context{1};  // goes first, and with it the connections
+
+ private:
+  void sweep();
+  asio::steady_timer timer_{context};
+};
+
+// The body of a request: a string that grows with what comes, whatever length was announced.
+struct GrowingBody {
+  using value_type = std::string;
+  class reader {
+   public:
+    template <bool is_request, typename Fields>
+    reader(http::header<is_request, Fields>&, value_type& body) : body_(body) {}
+    void init(const boost::optional<std::uint64_t>& length, error_code& error) {
+      constexpr std::uint64_t kAtOnce = 1 << 16, kPadding = 64;  // simdjson's, beyond the end
+      body_.clear();
+      if (length) body_.reserve(size_t(std::min(*length, kAtOnce) + kPadding));
+      error = {};
+    }
+    template <typename Buffers>
+    size_t put(const Buffers& buffers, error_code& error) {
+      size_t bytes = 0;
+      for (const asio::const_buffer each : beast::buffers_range_ref(buffers)) {
+        body_.append(static_cast<const char*>(each.data()), each.size());
+        bytes += each.size();
+      }
+      error = {};
+      return bytes;
+    }
+    void finish(error_code& error) { error = {}; }
+
+   private:
+    value_type& body_;
+  };
+};
+
+// Reads requests, one after another, and writes their responses.
+class Connection final : public Exchange, public std::enable_shared_from_this<Connection> {
+ public:
+  Connection(IoThread& io, Socket socket);
+  ~Connection() override;
+
+  void start();
+  // Closes it if it takes too long; `idle_too` if it has nothing to do.
+  void check_time(Clock::time_point now, bool idle_too);
+
+  void computed() noexcept override;
+  void answered() noexcept override;
+
+ private:
+  enum class Phase { idle, reading, working, writing, ending };
+
+  void read();
+  void on_read(const error_code& error, size_t bytes);
+  void parse();
+  void say_continue();
+  void refuse_message(const error_code& error);
+  void dispatch();
+  void send();
+  void on_written(const error_code& error, size_t bytes);
+  void next_request();
+  void end();
+  void close();
+  void enter(Phase phase);
+
+  IoThread& io_;
+  Socket socket_;
+  std::list<Connection*>::iterator place_;
+  beast::flat_buffer buffer_;
+  std::optional<http::request_parser<GrowingBody>> parser_;
+  std::string head_;
+  Phase phase_ = Phase::idle;
+  Clock::time_point deadline_;
+  bool keep_alive_ = true, continued_ = false, only_head_ = false, old_version_ = false;
+  std::shared_ptr<Connection> self_;  // while another thread works on it
+};
+
+}  // namespace ridgeline::serve

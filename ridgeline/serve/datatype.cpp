@@ -1,0 +1,52 @@
+#include "ridgeline/serve/datatype.h"
+
+#include <fmt/ranges.h>
+
+#include <array>
+
+namespace ridgeline::serve {
+namespace {
+
+struct Entry {
+  std::string_view name;
+  size_t size;
+  bool whole;
+};
+
+// In the order of the enumerators.
+constexpr std::array<Entry, 14> kEntries = {{
+    {"BOOL", 1, true},
+    {"UINT8", 1, true},
+    {"UINT16", 2, true},
+    {"UINT32", 4, true},
+    {"UINT64", 8, true},
+    {"INT8", 1, true},
+    {"INT16", 2, true},
+    {"INT32", 4, true},
+    {"INT64", 8, true},
+    {"FP16", 2, false},
+    {"BF16", 2, false},
+    {"FP32", 4, false},
+    {"FP64", 8, false},
+    {"BYTES", 0, false},
+}};
+
+}  // namespace
+
+std::string_view name(Datatype type) { return kEntries[size_t(type)].name; }
+
+std::optional<Datatype> parse_datatype(std::string_view text) {
+  for (size_t i = 0; i < kEntries.size(); ++i) {
+    if (kEntries[i].name == text) return Datatype(i);
+  }
+  return std::nullopt;
+}
+
+size_t size_of(Datatype type) { return kEntries[size_t(type)].size; }
+bool is_whole(Datatype type) { return kEntries[size_t(type)].whole; }
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+}  // namespace ridgeline::serve

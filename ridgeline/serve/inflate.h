@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace ridgeline::serve {
+
+// What a body of gzip or zlib ("deflate") holds. Throws HttpError: 400 if it is damaged, 413 if it
+// holds more than `most` bytes.
+std::string inflate_body(std::string_view packed, size_t most);
+
+}  // namespace ridgeline::serve

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ridgeline/engine/model_io.h"
+#include "ridgeline/serve/batcher.h"
+
+namespace ridgeline::serve {
+
+struct ServeOptions {
+  std::vector<std::string> models;  // PATH, NAME=PATH or NAME:VERSION=PATH
+  std::string folder;               // --models; empty: none
+  std::string host = "127.0.0.1";
+  int port = 8000;  // 0: any that is free
+  std::string token_file;
+  bool insecure = false;   // other addresses than loopback need no token
+  std::string access_log;  // file; "-" is stderr; empty: none
+  int io_threads = 0;      // 0: one for each core
+  int64_t max_batch = 64;  // samples of a launch
+  BatchOptions batch;
+  engine::ModelOptions model;
+
+  size_t most_body = size_t{16} << 20;     // bytes of a request
+  size_t most_tensors = size_t{64} << 20;  // bytes of its samples, once prepared
+  int64_t most_connections = 4096;
+  std::chrono::seconds request_time{30};  // to send a request, or to take in a response
+  std::chrono::seconds idle_time{75};     // between requests of a connection
+  std::chrono::seconds drain_time{30};    // after SIGTERM, for requests that are under way
+};
+
+// Serves until SIGTERM or SIGINT, answers what is under way and returns the exit code. Throws usage
+// for bad options, model for bad models, io when the address cannot be used.
+int serve(const ServeOptions& options);
+
+}  // namespace ridgeline::serve

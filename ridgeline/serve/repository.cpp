@@ -1,0 +1,184 @@
+#include "ridgeline/serve/repository.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "ridgeline/core/failure.h"
+#include "ridgeline/core/file.h"
+#include "ridgeline/core/json.h"
+#include "ridgeline/core/text_format.h"
+
+namespace ridgeline::serve {
+namespace {
+
+void warn(const std::string& text) { write_stderr("ridgeline: warning: " + one_line(text) + "\n"); }
+
+}  // namespace
+
+const std::shared_ptr<const ServedModel>* ModelTable::find(std::string_view name,
+                                                           std::string_view version) const {
+  const auto found = models_.find(name);
+  if (found == models_.end()) return nullptr;
+  if (version.empty()) return &found->second.back();
+  for (const auto& model : found->second) {
+    if (model->version() == version) return &model;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> ModelTable::versions(std::string_view name) const {
+  std::vector<std::string> versions;
+  const auto found = models_.find(name);
+  if (found == models_.end()) return versions;
+  for (const auto& model : found->second) versions.push_back(model->version());
+  return versions;
+}
+
+Repository::Repository(const ServeOptions& options, Metrics& metrics)
+    : options_(options), metrics_(metrics), table_(std::make_shared<ModelTable>()) {
+  for (const std::string& text : options.models) {
+    ModelPlace place = parse_place(text);
+    for (const ModelPlace& other : given_) {
+      if (other.name == place.name && other.version == place.version) {
+        throw_error(ErrorKind::usage,
+                    "two models are called {}, version {}: give NAME=PATH or NAME:VERSION=PATH",
+                    place.name, place.version);
+      }
+    }
+    given_.push_back(std::move(place));
+  }
+  std::ranges::stable_sort(given_, version_less, &ModelPlace::version);
+  if (given_.empty() && options.folder.empty()) {
+    throw_error(ErrorKind::usage, "serve needs a model: give MODEL, NAME=MODEL or --models DIR");
+  }
+  if (!options.folder.empty()) find_models(options.folder);  // throws if it is not there
+}
+
+// A name of the command line hides the same name of the folder.
+std::vector<ModelPlace> Repository::places(const std::string& name) const {
+  std::vector<ModelPlace> all = given_;
+  if (!options_.folder.empty()) {
+    for (ModelPlace& place : find_models(options_.folder)) {
+      const bool hidden = std::ranges::any_of(
+          given_, [&](const ModelPlace& given) { return given.name == place.name; });
+      if (!hidden) all.push_back(std::move(place));
+    }
+  }
+  if (!name.empty())
+    std::erase_if(all, [&](const ModelPlace& place) { return place.name != name; });
+  return all;
+}
+
+std::shared_ptr<const ModelTable> Repository::table() const {
+  const std::scoped_lock lock(mutex_);
+  return table_;
+}
+
+void Repository::replace(const std::string& name, ModelTable::Versions versions) {
+  const std::scoped_lock lock(mutex_);
+  auto next = std::make_shared<ModelTable>(*table_);
+  if (const auto old = next->models_.find(name); old != next->models_.end()) {
+    retired_.insert(retired_.end(), old->second.begin(), old->second.end());
+    next->models_.erase(old);
+  }
+  if (!versions.empty()) next->models_.emplace(name, std::move(versions));
+  table_ = std::move(next);
+  generation_.fetch_add(1, std::memory_order_release);
+}
+
+void Repository::load(const std::string& name) {
+  const std::scoped_lock loading(loading_);
+  const std::vector<ModelPlace> found = places(name);
+  if (found.empty()) {
+    throw_error(ErrorKind::usage, "there is no model {} to load", quote(name));
+  }
+  ModelTable::Versions versions;
+  for (const ModelPlace& place : found) {
+    const auto metrics = metrics_.of_model(place.name, place.version);
+    try {
+      versions.push_back(
+          std::make_shared<ServedModel>(place.name, place.version, place.path, options_, metrics));
+      metrics->loads.fetch_add(1);
+    } catch (const std::exception& error) {
+      metrics->failed_loads.fetch_add(1);
+      const std::scoped_lock lock(mutex_);
+      reasons_[name] = one_line(failure_of(error).message);
+      throw;
+    }
+    for (const std::string& warning : versions.back()->warnings()) warn(warning);
+  }
+  replace(name, std::move(versions));
+  const std::scoped_lock lock(mutex_);
+  reasons_.erase(name);
+}
+
+void Repository::unload(const std::string& name) {
+  const std::scoped_lock loading(loading_);
+  if (!table()->models().contains(name)) {
+    throw_error(ErrorKind::usage, "the model {} is not loaded", quote(name));
+  }
+  replace(name, {});
+}
+
+void Repository::load_all() {
+  std::set<std::string> names;
+  for (const ModelPlace& place : places({})) {
+    if (!names.insert(place.name).second) continue;
+    const bool given = std::ranges::any_of(
+        given_, [&](const ModelPlace& each) { return each.name == place.name; });
+    try {
+      load(place.name);
+    } catch (const std::exception& error) {
+      if (given) throw;
+      warn(failure_of(error).message);
+    }
+  }
+}
+
+void Repository::reload_all() {
+  const auto before = table();
+  for (const auto& [name, versions] : before->models()) {
+    try {
+      load(name);
+      write_stderr(fmt::format("ridgeline: loaded {} again\n", name));
+    } catch (const std::exception& error) {
+      warn(fmt::format("{} stays as it was: {}", name, failure_of(error).message));
+    }
+  }
+}
+
+std::string Repository::index(bool ready_only) const {
+  auto list = nlohmann::json::array();
+  const std::vector<ModelPlace> found = places({});
+  const auto table = this->table();
+  for (const auto& [name, versions] : table->models()) {
+    for (const auto& model : versions) {
+      list.push_back({{"name", name}, {"version", model->version()}, {"state", "READY"}});
+    }
+  }
+  if (ready_only) return dump_json(list, -1) + "\n";
+  const std::scoped_lock lock(mutex_);
+  for (const ModelPlace& place : found) {
+    if (table->find(place.name, place.version) != nullptr) continue;
+    const auto reason = reasons_.find(place.name);
+    list.push_back({{"name", place.name},
+                    {"version", place.version},
+                    {"state", "UNAVAILABLE"},
+                    {"reason", reason == reasons_.end() ? "unloaded" : reason->second}});
+  }
+  return dump_json(list, -1) + "\n";
+}
+
+void Repository::drop_retired() {
+  ModelTable::Versions unused;
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto used =
+        std::ranges::partition(retired_, [](const auto& model) { return model.use_count() > 1; });
+    unused.assign(used.begin(), used.end());
+    retired_.erase(used.begin(), used.end());
+  }
+}
+
+}  // namespace ridgeline::serve

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "ridgeline/engine/model_io.h"
+#include "ridgeline/serve/batcher.h"
+#include "ridgeline/serve/model_inputs.h"
+#include "ridgeline/serve/model_outputs.h"
+#include "ridgeline/serve/options.h"
+
+namespace ridgeline::serve {
+
+// A version of a model, loaded and ready to compute. Whoever has submitted a job keeps it alive
+// until the job is done; its threads are joined when it goes, so the last owner must not be one of
+// them.
+class ServedModel {
+ public:
+  // Throws what loading and planning throw.
+  ServedModel(std::string name, std::string version, const std::filesystem::path& path,
+              const ServeOptions& options, std::shared_ptr<ModelMetrics> metrics);
+
+  const std::string& name() const { return name_; }
+  const std::string& version() const { return version_; }
+  const std::vector<std::string>& warnings() const { return loaded_.warnings; }
+  const ModelInputs& inputs() const { return inputs_; }
+  const ModelOutputs& outputs() const { return outputs_; }
+  ModelMetrics& metrics() const { return *metrics_; }
+  // Has locks of its own.
+  Batcher& batcher() const { return *batcher_; }
+
+  // The protocol's description of it, as JSON; `versions` are all that are there.
+  std::string metadata(const std::vector<std::string>& versions) const;
+
+ private:
+  std::string name_, version_;
+  engine::LoadedModel loaded_;
+  ModelInputs inputs_;
+  ModelOutputs outputs_;
+  std::shared_ptr<ModelMetrics> metrics_;
+  std::unique_ptr<Batcher> batcher_;
+};
+
+}  // namespace ridgeline::serve

@@ -1,0 +1,146 @@
+#include "ridgeline/serve/batcher.h"
+
+#include <gtest/gtest.h>
+
+#include <semaphore>
+#include <stdexcept>
+
+namespace ridgeline::serve {
+namespace {
+
+// Each output is its sample plus one; a sample of 99 is a fault of the device.
+class PlusOne final : public Engine {
+ public:
+  explicit PlusOne(std::atomic<int>& inside) : inside_(inside) {}
+  int64_t most() const override { return 4; }
+  int64_t width() const override { return 1; }
+  void run(std::span<const uint8_t> samples, int64_t count, std::span<float> outputs) override {
+    EXPECT_LE(count, 4);
+    EXPECT_EQ(outputs.size(), size_t(count));
+    EXPECT_EQ(inside_.fetch_add(1), 0) << "two threads in one engine";
+    for (size_t i = 0; i < samples.size(); ++i) {
+      if (samples[i] == 99) {
+        inside_.fetch_sub(1);
+        throw std::runtime_error("device lost");
+      }
+      outputs[i] = float(samples[i]) + 1;
+    }
+    inside_.fetch_sub(1);
+  }
+
+ private:
+  std::atomic<int>& inside_;
+};
+
+struct TestJob final : Job {
+  explicit TestJob(std::vector<uint8_t> values) {
+    samples = std::move(values);
+    count = int64_t(samples.size());
+  }
+  void computed() noexcept override { done.release(); }
+  std::counting_semaphore<> done{0};
+};
+
+void expect_plus_one(const TestJob& job) {
+  EXPECT_EQ(job.error, "");
+  ASSERT_EQ(job.outputs.size(), job.samples.size());
+  for (size_t i = 0; i < job.samples.size(); ++i) {
+    EXPECT_EQ(job.outputs[i], float(job.samples[i]) + 1);
+  }
+}
+
+class BatcherTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Batcher> make(const BatchOptions& options) {
+    return std::make_unique<Batcher>([this] { return std::make_unique<PlusOne>(inside_); }, options,
+                                     metrics_);
+  }
+  std::atomic<int> inside_{0};
+  std::shared_ptr<ModelMetrics> metrics_ = std::make_shared<ModelMetrics>();
+};
+
+TEST_F(BatcherTest, JobsThatWaitShareALaunch) {
+  BatchOptions options;
+  options.max_delay = std::chrono::seconds(20);  // a full launch does not wait for it
+  const auto batcher = make(options);
+  TestJob a({1, 2}), b({3}), c({4});
+  for (TestJob* job : {&a, &b, &c}) EXPECT_EQ(batcher->submit(*job), Batcher::Accepted::queued);
+  for (TestJob* job : {&a, &b, &c}) {
+    job->done.acquire();
+    expect_plus_one(*job);
+    EXPECT_EQ(job->batch, 4);
+  }
+  EXPECT_EQ(metrics_->batches.load(), 1u);
+  EXPECT_EQ(metrics_->waiting.load(), 0);
+}
+
+TEST_F(BatcherTest, LargeJobsAreCut) {
+  const auto batcher = make({});
+  std::vector<uint8_t> values(37);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = uint8_t(i);
+  TestJob job(values);
+  EXPECT_EQ(batcher->submit(job), Batcher::Accepted::queued);
+  job.done.acquire();
+  expect_plus_one(job);
+}
+
+TEST_F(BatcherTest, AFullQueueTurnsJobsAway) {
+  BatchOptions options;
+  options.most_waiting = 2;
+  options.inline_limit = std::chrono::seconds(5);  // nobody computes before help()
+  const auto batcher = make(options);
+  TestJob a({1}), b({2}), c({3});
+  EXPECT_EQ(batcher->submit(a), Batcher::Accepted::help_soon);
+  EXPECT_EQ(batcher->submit(b), Batcher::Accepted::help_soon);
+  EXPECT_EQ(batcher->submit(c), Batcher::Accepted::no);
+  batcher->help();
+  for (TestJob* job : {&a, &b}) {
+    job->done.acquire();
+    expect_plus_one(*job);
+  }
+  EXPECT_EQ(batcher->submit(c), Batcher::Accepted::help_soon);
+  batcher->help();
+  c.done.acquire();
+}
+
+TEST_F(BatcherTest, AFaultIsToldToItsLaunchAlone) {
+  const auto batcher = make({});
+  TestJob bad({99}), good({1});
+  if (batcher->submit(bad) == Batcher::Accepted::help_soon) batcher->help();
+  bad.done.acquire();
+  EXPECT_NE(bad.error, "");
+  if (batcher->submit(good) == Batcher::Accepted::help_soon) batcher->help();
+  good.done.acquire();
+  expect_plus_one(good);
+}
+
+TEST_F(BatcherTest, WhatAnEngineThrowsAtItsStartIsThrown) {
+  const auto broken = []() -> std::unique_ptr<Engine> { throw std::runtime_error("no device"); };
+  EXPECT_THROW(Batcher(broken, {}, metrics_), std::runtime_error);
+}
+
+// Threads that help, threads of engines and large jobs among small ones: every job is computed.
+TEST_F(BatcherTest, NoJobIsForgotten) {
+  for (const bool helps : {true, false}) {
+    BatchOptions options;
+    options.inline_limit = helps ? std::chrono::seconds(5) : std::chrono::seconds(0);
+    const auto batcher = make(options);
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        for (int i = 0; i < 2000; ++i) {
+          TestJob job(
+              std::vector<uint8_t>(size_t(i % 50 == 0 ? 9 : 1 + i % 3), uint8_t(t * 20 + i % 20)));
+          if (batcher->submit(job) == Batcher::Accepted::help_soon) batcher->help();
+          ASSERT_TRUE(job.done.try_acquire_for(std::chrono::seconds(60)));
+          expect_plus_one(job);
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    EXPECT_EQ(metrics_->waiting.load(), 0);
+  }
+}
+
+}  // namespace
+}  // namespace ridgeline::serve
