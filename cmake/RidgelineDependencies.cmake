@@ -65,6 +65,23 @@ if(NOT RIDGELINE_SERVE STREQUAL "OFF")
 endif()
 ridgeline_settle(SERVE ${found_serve} "install libboost-dev and libsimdjson-dev")
 
+# onnx.proto asks for the small runtime of protobuf, which needs no descriptors. CMake's own module would look for
+# the full one too.
+set(found_onnx FALSE)
+if(NOT RIDGELINE_ONNX STREQUAL "OFF")
+  find_program(RIDGELINE_PROTOC protoc)
+  find_library(RIDGELINE_PROTOBUF_LIBRARY protobuf-lite)
+  find_path(RIDGELINE_PROTOBUF_INCLUDE google/protobuf/message_lite.h)
+  find_path(RIDGELINE_ONNX_PROTO_DIR onnx.proto PATH_SUFFIXES onnx)
+  mark_as_advanced(RIDGELINE_PROTOC RIDGELINE_PROTOBUF_LIBRARY RIDGELINE_PROTOBUF_INCLUDE
+                   RIDGELINE_ONNX_PROTO_DIR)
+  if(RIDGELINE_PROTOC AND RIDGELINE_PROTOBUF_LIBRARY AND RIDGELINE_PROTOBUF_INCLUDE AND
+     RIDGELINE_ONNX_PROTO_DIR)
+    set(found_onnx TRUE)
+  endif()
+endif()
+ridgeline_settle(ONNX ${found_onnx} "install libprotobuf-dev, protobuf-compiler and libonnx-dev")
+
 set(found_cuda FALSE)
 if(NOT RIDGELINE_CUDA STREQUAL "OFF")
   include(RidgelineCuda)

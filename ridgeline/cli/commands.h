@@ -22,6 +22,8 @@ void add_train(CLI::App& app, Action& action);
 void add_eval(CLI::App& app, Action& action);
 void add_infer(CLI::App& app, Action& action);
 void add_serve(CLI::App& app, Action& action);
+void add_import(CLI::App& app, Action& action);
+void add_export(CLI::App& app, Action& action);
 void add_sweep(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action);
 void add_plan(CLI::App& app, Action& action);

@@ -84,6 +84,8 @@ int run(int argc, char** argv) {
   add_eval(app, action);
   add_infer(app, action);
   add_serve(app, action);
+  add_import(app, action);
+  add_export(app, action);
   add_sweep(app, action);
   add_verify(app, action);
   add_plan(app, action);

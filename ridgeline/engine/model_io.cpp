@@ -6,6 +6,7 @@
 
 #include "ridgeline/core/text.h"
 #include "ridgeline/engine/machine.h"
+#include "ridgeline/engine/onnx_model.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -171,6 +172,7 @@ LoadedModel load_tensors(const nn::TensorFile& tensors, const ModelOptions& opti
 }  // namespace
 
 LoadedModel load_model(const std::filesystem::path& file, const ModelOptions& options) {
+  if (onnx::is_onnx_file(file)) return load_onnx(file, options);
   const std::filesystem::path path = model_path(file);
   return load_tensors(read_tensors([&] { return nn::TensorFile::read(path); }), options);
 }

@@ -15,13 +15,14 @@ BELOW = {
     "dist": {"plan", "ops", "core"},
     "nn": {"plan", "ops", "core"},
     "data": {"core"},
+    "onnx": {"nn", "data", "plan", "ops", "core"},
     "prof": {"plan", "ops", "core"},
     "registry": {"cpu", "cuda", "dist", "plan", "ops", "core"},
-    "engine": {"nn", "data", "dist", "prof", "registry", "plan", "ops", "core"},
-    "api": {"engine", "nn", "data", "dist", "prof", "registry", "plan", "ops", "core"},
-    "c_api": {"engine", "nn", "data", "dist", "prof", "registry", "plan", "ops", "core"},
-    "serve": {"engine", "nn", "data", "dist", "prof", "registry", "plan", "ops", "core"},
-    "cli": {"serve", "engine", "nn", "data", "dist", "prof", "registry", "plan", "ops", "core"},
+    "engine": {"nn", "data", "onnx", "dist", "prof", "registry", "plan", "ops", "core"},
+    "api": {"engine", "nn", "data", "onnx", "dist", "prof", "registry", "plan", "ops", "core"},
+    "c_api": {"engine", "nn", "data", "onnx", "dist", "prof", "registry", "plan", "ops", "core"},
+    "serve": {"engine", "nn", "data", "onnx", "dist", "prof", "registry", "plan", "ops", "core"},
+    "cli": {"serve", "engine", "nn", "data", "onnx", "dist", "prof", "registry", "plan", "ops", "core"},
 }
 # Headers that would tie the lower folders to one backend.
 FOREIGN = re.compile(r'#\s*include\s*[<"](cuda|cublas|cudnn|nccl|mpi|dnnl|hwy)[\w./-]*[>"]')

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace ridgeline::onnx {
+
+// Stands for the batch in dimensions, and in whole numbers that are computed from dimensions.
+constexpr int64_t kBatch = std::numeric_limits<int64_t>::min();
+
+// A tensor whose values are known when the graph is read: weights, and shapes that are computed.
+// Floats of any width are kept as fp32, whole numbers and truth values as int64.
+struct Constant {
+  std::vector<int64_t> dims;
+  bool integer = false;
+  // All elements are equal, and `floats` or `ints` holds one. `dims` may then have kBatch in it.
+  bool uniform = false;
+  std::vector<float> floats;
+  std::vector<int64_t> ints;
+
+  int64_t numel() const;  // -1 if a dimension is kBatch
+  double number(int64_t i) const {
+    const size_t at = uniform ? 0 : size_t(i);
+    return integer ? double(ints[at]) : double(floats[at]);
+  }
+  bool all_zero() const;
+};
+
+using ConstantPtr = std::shared_ptr<const Constant>;
+
+ConstantPtr make_ints(std::vector<int64_t> dims, std::vector<int64_t> values);
+ConstantPtr make_floats(std::vector<int64_t> dims, std::vector<float> values);
+
+// "[N, 3, 32, 32]"
+std::string dims_text(const std::vector<int64_t>& dims);
+
+}  // namespace ridgeline::onnx

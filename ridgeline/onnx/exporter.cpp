@@ -1,0 +1,191 @@
+#include "ridgeline/onnx/exporter.h"
+
+#include <algorithm>
+
+#include "ridgeline/core/dtype.h"
+
+namespace ridgeline::onnx {
+namespace {
+
+using Proto = ::onnx::TensorProto;
+
+constexpr int64_t kOldest = 7, kNewest = 21;
+
+}  // namespace
+
+Exporter::Exporter(const nn::Model& model, const ExportOptions& options)
+    : model_(model), options_(options), graph_(options.opset, options.half_weights) {
+  if (options.opset < kOldest || options.opset > kNewest) {
+    throw_error(ErrorKind::usage, "--opset {}: opsets {} to {} are written", options.opset, kOldest,
+                kNewest);
+  }
+}
+
+const nn::Param* Exporter::find(const std::string& suffix) const {
+  const std::string name = fmt::format("{}.{}", layer_, suffix);
+  const auto found = std::ranges::find(model_.params(), name, &nn::Param::name);
+  return found == model_.params().end() ? nullptr : &*found;
+}
+
+std::vector<float> Exporter::values(const std::string& suffix) const {
+  const Tensor& from = find(suffix)->value.view();
+  std::vector<float> made(size_t(from.numel()));
+  if (from.dtype == DType::fp64) {
+    std::ranges::transform(from.span<double>(), made.begin(), [](double v) { return float(v); });
+  } else {
+    std::ranges::copy(from.span<float>(), made.begin());
+  }
+  return made;
+}
+
+std::vector<int64_t> Exporter::dims(const std::string& suffix) const {
+  const Shape& shape = find(suffix)->value.view().shape;
+  return {shape.dims().begin(), shape.dims().end()};
+}
+
+std::string Exporter::weight(const std::string& suffix) {
+  return graph_.weight(fmt::format("{}.{}", layer_, suffix), dims(suffix), values(suffix));
+}
+
+std::string Exporter::weight_or(const std::string& suffix, int64_t count, float number) {
+  if (has(suffix)) return weight(suffix);
+  return graph_.floats({count}, std::vector<float>(size_t(count), number));
+}
+
+std::vector<int64_t> Exporter::sample() const {
+  return {shape_.dims().begin(), shape_.dims().end()};
+}
+
+void Exporter::reshape(const std::vector<int64_t>& wanted) {
+  if (sample() == wanted) return;
+  if (wanted.size() == 1) {
+    x_ = graph_.node("Flatten", {x_}, {{"axis", int64_t{1}}});
+  } else {
+    std::vector<int64_t> all{-1};
+    all.insert(all.end(), wanted.begin(), wanted.end());
+    x_ = graph_.node("Reshape", {x_, graph_.ints(all)});
+  }
+  shape_ = Shape(wanted);
+}
+
+void Exporter::affine(const ExportOptions::Affine& affine) {
+  const auto apply = [&](const char* op, const std::vector<double>& numbers) {
+    if (numbers.empty()) return;
+    const std::vector<float> narrow(numbers.begin(), numbers.end());
+    const bool one = std::ranges::all_of(narrow, [&](float each) { return each == narrow[0]; });
+    // A number that changes nothing is left out.
+    if (one && narrow[0] == (op == std::string("Mul") ? 1.0f : 0.0f)) return;
+    const std::string constant = one ? graph_.scalar(numbers[0]) : graph_.floats(sample(), narrow);
+    x_ = graph_.node(op, {x_, constant});
+  };
+  apply("Sub", affine.subtract);
+  apply("Mul", affine.multiply);
+  apply("Add", affine.add);
+}
+
+void Exporter::begin() {
+  using Input = ExportOptions::Input;
+  shape_ = model_.input();
+  x_ = "input";
+  const int type = options_.input == Input::bytes   ? Proto::UINT8
+                   : options_.input == Input::codes ? Proto::INT64
+                                                    : Proto::FLOAT;
+  graph_.input(x_, type, shape_.dims());
+  if (options_.input == Input::codes) return;
+  if (options_.input == Input::bytes) {
+    x_ = graph_.node("Cast", {x_}, {{"to", int64_t{Proto::FLOAT}}});
+  }
+  affine(options_.before);
+}
+
+void Exporter::end() {
+  using End = ExportOptions::End;
+  const auto last = int64_t(shape_.rank());
+  if (options_.end == End::softmax) x_ = graph_.node("Softmax", {x_}, {{"axis", last}});
+  if (options_.end == End::sigmoid) x_ = graph_.node("Sigmoid", {x_});
+  affine(options_.after);
+  graph_.node("Identity", {x_}, {}, "output");
+  graph_.output("output", shape_.dims());
+}
+
+std::string Exporter::run() {
+  begin();
+  for (layer_ = 0; layer_ < model_.layers().size(); ++layer_) {
+    const nn::Layer& at = *model_.layers()[layer_];
+    auto root = nn::ConfigTable::parse("layer = " + at.to_toml(), "layer");
+    nn::ConfigTable table = root.table("layer");
+    layer(table, at.type());
+    // Nodes may leave a shape of their own, as [c, 1, 1] of a global pool.
+    const Shape wanted = at.output(model_.input_of(layer_));
+    if (!(shape_ == wanted)) reshape({wanted.dims().begin(), wanted.dims().end()});
+  }
+  end();
+  return graph_.bytes();
+}
+
+void Exporter::layer(nn::ConfigTable& table, const std::string& type) {
+  if (activation(table, type) || normalisation(table, type)) return;
+  if (type == "linear") return linear(table);
+  if (type == "conv2d") return conv(table, 2);
+  if (type == "conv1d") return conv(table, 1);
+  if (type == "onehot_conv1d") return one_hot_conv();
+  if (type == "maxpool2d" || type == "avgpool2d") return pool(table, type[0] == 'm', 2);
+  if (type == "maxpool1d" || type == "avgpool1d") return pool(table, type[0] == 'm', 1);
+  if (type == "rnn" || type == "gru" || type == "lstm") return recurrent(table, type);
+  if (type == "dropout") return;
+  if (type == "flatten") return reshape({shape_.numel()});
+  if (type == "global_avgpool") {
+    if (shape_.rank() == 2 && model_.input_of(layer_).rank() == 2) {
+      x_ = graph_.node("GlobalAveragePool", {x_});
+      shape_ = {shape_[0], 1};
+    } else {
+      reshape({shape_[0], shape_[1], shape_[2]});
+      x_ = graph_.node("GlobalAveragePool", {x_});
+      shape_ = {shape_[0], 1, 1};
+    }
+    return;
+  }
+  if (type == "embedding") {
+    reshape({shape_.numel()});
+    x_ = graph_.node("Gather", {weight("weight"), x_}, {{"axis", int64_t{0}}});
+    shape_ = {shape_[0], dims("weight")[1]};
+    return;
+  }
+  if (type == "select") {
+    const int64_t at = table.integer("at", std::nullopt);
+    x_ = graph_.node("Gather", {x_, graph_.index(at < 0 ? at + shape_[0] : at)},
+                     {{"axis", int64_t{1}}});
+    shape_ = {shape_[1]};
+    return;
+  }
+  throw_error(ErrorKind::usage, "layer {} ({}): cannot be written as ONNX", layer_, type);
+}
+
+void Exporter::linear(nn::ConfigTable& table) {
+  const int64_t out = table.integer("out", std::nullopt);
+  if (!table.boolean("per_step", false)) {
+    reshape({shape_.numel()});
+    std::vector<std::string> inputs{x_, weight("weight")};
+    // Before opset 11 the bias had to be there.
+    if (has("bias") || graph_.opset() < 11) inputs.push_back(weight_or("bias", out, 0.0f));
+    x_ = graph_.node("Gemm", inputs, {{"transB", int64_t{1}}});
+    shape_ = {out};
+    return;
+  }
+  const std::vector<float> rows = values("weight");
+  const int64_t in = shape_[1];
+  std::vector<float> columns(rows.size());
+  for (int64_t o = 0; o < out; ++o) {
+    for (int64_t i = 0; i < in; ++i) columns[size_t(i * out + o)] = rows[size_t(o * in + i)];
+  }
+  x_ = graph_.node("MatMul",
+                   {x_, graph_.weight(fmt::format("{}.weight", layer_), {in, out}, columns)});
+  if (has("bias")) x_ = graph_.node("Add", {x_, weight("bias")});
+  shape_ = {shape_[0], out};
+}
+
+std::string export_model(const nn::Model& model, const ExportOptions& options) {
+  return Exporter(model, options).run();
+}
+
+}  // namespace ridgeline::onnx

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ridgeline/nn/config_table.h"
+#include "ridgeline/nn/model.h"
+#include "ridgeline/onnx/graph_writer.h"
+#include "ridgeline/onnx/onnx.h"
+
+namespace ridgeline::onnx {
+
+// Writes the layers of a model as nodes, one after the other. Values are [N, sample...] with the
+// shapes that the layers give their samples.
+class Exporter {
+ public:
+  Exporter(const nn::Model& model, const ExportOptions& options);
+  std::string run();
+
+ private:
+  // A param of the layer at hand: "weight". Floats of any width are given as fp32.
+  std::vector<float> values(const std::string& suffix) const;
+  std::vector<int64_t> dims(const std::string& suffix) const;
+  bool has(const std::string& suffix) const { return find(suffix) != nullptr; }
+  const nn::Param* find(const std::string& suffix) const;
+  std::string weight(const std::string& suffix);
+  // A param, or as many equal numbers where the layer has none.
+  std::string weight_or(const std::string& suffix, int64_t count, float number);
+
+  void reshape(const std::vector<int64_t>& sample);
+  std::vector<int64_t> sample() const;
+  void affine(const ExportOptions::Affine& affine);
+  void begin();
+  void layer(nn::ConfigTable& table, const std::string& type);
+  bool activation(nn::ConfigTable& table, const std::string& type);
+  bool normalisation(nn::ConfigTable& table, const std::string& type);
+
+  void linear(nn::ConfigTable& table);
+  void conv(nn::ConfigTable& table, size_t axes);
+  void one_hot_conv();
+  void pool(nn::ConfigTable& table, bool max, size_t axes);
+  void layer_norm(nn::ConfigTable& table);
+  void batch_norm(nn::ConfigTable& table);
+  void group_norm(nn::ConfigTable& table);
+  void rms_norm(nn::ConfigTable& table);
+  void recurrent(nn::ConfigTable& table, const std::string& type);
+  std::string mean_of_last(const std::string& x, int64_t axes);
+  void end();
+
+  const nn::Model& model_;
+  const ExportOptions& options_;
+  GraphWriter graph_;
+  size_t layer_ = 0;
+  std::string x_;  // the value so far
+  Shape shape_;    // of a sample of it
+};
+
+}  // namespace ridgeline::onnx

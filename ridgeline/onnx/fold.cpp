@@ -1,0 +1,423 @@
+#include "ridgeline/onnx/fold.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "ridgeline/core/shape.h"
+#include "ridgeline/onnx/view.h"
+
+namespace ridgeline::onnx {
+namespace {
+
+// Folding is for shapes and weights: a graph that would unfold small constants into large ones is
+// left alone.
+constexpr int64_t kMostElements = int64_t{1} << 28;
+
+using Inputs = std::vector<ConstantPtr>;
+
+ConstantPtr with_dims(const Constant& from, std::vector<int64_t> dims) {
+  auto made = std::make_shared<Constant>(from);
+  made->dims = std::move(dims);
+  return made;
+}
+
+// Elements of `from` by their places in it.
+ConstantPtr picked(const Constant& from, std::vector<int64_t> dims,
+                   const std::vector<int64_t>& places) {
+  auto made = std::make_shared<Constant>();
+  made->dims = std::move(dims);
+  made->integer = from.integer;
+  for (const int64_t place : places) {
+    if (from.integer) {
+      made->ints.push_back(from.ints[size_t(place)]);
+    } else {
+      made->floats.push_back(from.floats[size_t(place)]);
+    }
+  }
+  return made;
+}
+
+std::vector<int64_t> strides_of(const std::vector<int64_t>& dims) {
+  std::vector<int64_t> strides(dims.size());
+  int64_t step = 1;
+  for (size_t i = dims.size(); i-- > 0;) {
+    strides[i] = step;
+    step *= dims[i];
+  }
+  return strides;
+}
+
+// Calls each(place) for every element of an array of `dims`, with its place in another array that
+// has these strides.
+template <typename F>
+void walk(const std::vector<int64_t>& dims, const std::vector<int64_t>& strides, F each) {
+  int64_t count = 1, place = 0;
+  for (const int64_t extent : dims) count *= extent;
+  std::vector<int64_t> at(dims.size(), 0);
+  for (int64_t i = 0; i < count; ++i) {
+    each(place);
+    for (size_t k = dims.size(); k-- > 0;) {
+      place += strides[k];
+      if (++at[k] < dims[k]) break;
+      place -= strides[k] * dims[k];
+      at[k] = 0;
+    }
+  }
+}
+
+// NumPy's rule; none where the extents do not fit.
+std::optional<std::vector<int64_t>> broadcast(const std::vector<int64_t>& a,
+                                              const std::vector<int64_t>& b) {
+  std::vector<int64_t> dims(std::max(a.size(), b.size()), 1);
+  int64_t count = 1;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    const int64_t left = i < a.size() ? a[a.size() - 1 - i] : 1;
+    const int64_t right = i < b.size() ? b[b.size() - 1 - i] : 1;
+    if (left == kBatch || right == kBatch) return std::nullopt;
+    if (left != right && left != 1 && right != 1) return std::nullopt;
+    dims[dims.size() - 1 - i] = left == 1 ? right : left;
+    count = checked_mul(count, dims[dims.size() - 1 - i], "a constant of the graph");
+  }
+  if (count > kMostElements) return std::nullopt;
+  return dims;
+}
+
+std::vector<int64_t> places_in(const Constant& from, const std::vector<int64_t>& dims) {
+  std::vector<int64_t> strides(dims.size(), 0);
+  const std::vector<int64_t> own =
+      from.uniform ? std::vector<int64_t>(from.dims.size(), 0) : strides_of(from.dims);
+  const size_t skipped = dims.size() - from.dims.size();
+  for (size_t i = 0; i < own.size(); ++i) {
+    strides[skipped + i] = from.dims[i] == 1 || from.uniform ? 0 : own[i];
+  }
+  std::vector<int64_t> places;
+  walk(dims, strides, [&](int64_t place) { places.push_back(place); });
+  return places;
+}
+
+ConstantPtr arithmetic(const std::string& op, const Constant& a, const Constant& b) {
+  if (a.integer != b.integer) return nullptr;
+  const auto dims = broadcast(a.dims, b.dims);
+  if (!dims) return nullptr;
+  const auto left = places_in(a, *dims), right = places_in(b, *dims);
+  auto made = std::make_shared<Constant>();
+  made->dims = *dims;
+  made->integer = a.integer;
+  for (size_t i = 0; i < left.size(); ++i) {
+    if (!a.integer) {
+      const double x = a.floats[size_t(left[i])], y = b.floats[size_t(right[i])];
+      made->floats.push_back(float(op == "Add"   ? x + y
+                                   : op == "Sub" ? x - y
+                                   : op == "Mul" ? x * y
+                                                 : x / y));
+      continue;
+    }
+    const int64_t x = a.ints[size_t(left[i])], y = b.ints[size_t(right[i])];
+    if (x == kBatch || y == kBatch) {
+      // One sample, or one times the batch, is what can be said of it.
+      const bool same = (op == "Mul" && (x == 1 || y == 1)) || (op == "Div" && y == 1) ||
+                        (op == "Add" && (x == 0 || y == 0)) || (op == "Sub" && y == 0);
+      if (!same) return nullptr;
+      made->ints.push_back(kBatch);
+      continue;
+    }
+    if (op == "Div" && y == 0) return nullptr;
+    made->ints.push_back(op == "Add"   ? checked_add(x, y, "a constant of the graph")
+                         : op == "Sub" ? checked_add(x, -y, "a constant of the graph")
+                         : op == "Mul" ? checked_mul(x, y, "a constant of the graph")
+                                       : x / y);
+  }
+  return made;
+}
+
+ConstantPtr gather(const Node& node, const Constant& from, const Constant& indices) {
+  const auto axis = axis_of(node.integer("axis", 0), from.dims.size());
+  if (!axis || !indices.integer || from.uniform || indices.uniform) return nullptr;
+  int64_t outer = 1, inner = 1;
+  for (size_t i = 0; i < *axis; ++i) outer *= from.dims[i];
+  for (size_t i = *axis + 1; i < from.dims.size(); ++i) inner *= from.dims[i];
+  const int64_t extent = from.dims[*axis];
+  std::vector<int64_t> places;
+  for (int64_t o = 0; o < outer; ++o) {
+    for (int64_t index : indices.ints) {
+      if (index < 0) index += extent;
+      if (index < 0 || index >= extent) return nullptr;
+      for (int64_t i = 0; i < inner; ++i) places.push_back((o * extent + index) * inner + i);
+    }
+  }
+  std::vector<int64_t> dims(from.dims.begin(), from.dims.begin() + ptrdiff_t(*axis));
+  dims.insert(dims.end(), indices.dims.begin(), indices.dims.end());
+  dims.insert(dims.end(), from.dims.begin() + ptrdiff_t(*axis) + 1, from.dims.end());
+  return picked(from, std::move(dims), places);
+}
+
+ConstantPtr slice(const Node& node, const Inputs& in) {
+  const Constant& from = *in[0];
+  const auto list = [&](size_t input, const char* attribute) {
+    if (in.size() > input && in[input]) return in[input]->ints;
+    return node.integers(attribute);
+  };
+  const std::vector<int64_t> starts = list(1, "starts"), ends = list(2, "ends");
+  std::vector<int64_t> axes = list(3, "axes"), steps = list(4, "steps");
+  if (starts.size() != ends.size()) return nullptr;
+  for (size_t i = axes.size(); i < starts.size(); ++i) axes.push_back(int64_t(i));
+  steps.resize(starts.size(), 1);
+  std::vector<int64_t> dims = from.dims, strides(dims.size(), 0);
+  if (!from.uniform) strides = strides_of(from.dims);
+  int64_t first = 0;
+  for (size_t i = 0; i < starts.size(); ++i) {
+    const auto axis = axis_of(axes[i], dims.size());
+    if (!axis || steps[i] != 1) return nullptr;
+    const int64_t extent = from.dims[*axis];
+    if (extent == kBatch) return nullptr;
+    const auto clamp = [&](int64_t at) {
+      return std::clamp<int64_t>(at < 0 ? at + extent : at, 0, extent);
+    };
+    const int64_t begin = clamp(starts[i]), end = clamp(ends[i]);
+    dims[*axis] = std::max<int64_t>(0, end - begin);
+    first += begin * strides[*axis];
+  }
+  if (from.uniform) return with_dims(from, std::move(dims));
+  std::vector<int64_t> places;
+  walk(dims, strides, [&](int64_t place) { places.push_back(first + place); });
+  return picked(from, std::move(dims), places);
+}
+
+ConstantPtr concat(const Node& node, const Inputs& in) {
+  const auto axis = axis_of(node.integer("axis", 0), in[0]->dims.size());
+  if (!axis) return nullptr;
+  auto made = std::make_shared<Constant>();
+  made->dims = in[0]->dims;
+  made->integer = in[0]->integer;
+  made->dims[*axis] = 0;
+  int64_t outer = 1;
+  for (size_t i = 0; i < *axis; ++i) outer *= made->dims[i];
+  for (const ConstantPtr& each : in) {
+    if (each->uniform || each->dims.size() != made->dims.size() || each->integer != made->integer) {
+      return nullptr;
+    }
+    for (size_t i = 0; i < made->dims.size(); ++i) {
+      if (i != *axis && each->dims[i] != made->dims[i]) return nullptr;
+    }
+    made->dims[*axis] += each->dims[*axis];
+  }
+  for (int64_t o = 0; o < outer; ++o) {
+    for (const ConstantPtr& each : in) {
+      const int64_t run = outer == 0 ? 0 : each->numel() / outer;
+      const auto append = [&](const auto& from, auto& to) {
+        to.insert(to.end(), from.begin() + o * run, from.begin() + (o + 1) * run);
+      };
+      made->integer ? append(each->ints, made->ints) : append(each->floats, made->floats);
+    }
+  }
+  return made;
+}
+
+ConstantPtr cast(const Node& node, const Constant& from) {
+  const int64_t to = node.integer("to", 0);
+  const bool floats = to == 1 || to == 10 || to == 11 || to == 16;
+  auto made = std::make_shared<Constant>(from);
+  if (floats == !from.integer) return made;
+  made->integer = !floats;
+  made->floats.clear();
+  made->ints.clear();
+  for (const int64_t each : from.ints) {
+    if (each == kBatch) return nullptr;
+    made->floats.push_back(float(each));
+  }
+  for (const float each : from.floats) {
+    if (!std::isfinite(each) || std::abs(each) > 0x1p62f) return nullptr;
+    made->ints.push_back(int64_t(each));
+  }
+  return made;
+}
+
+ConstantPtr filled(const Node& node, const Constant& shape) {
+  auto made = std::make_shared<Constant>();
+  made->dims = shape.ints;
+  made->uniform = true;
+  const auto value = node.attributes.find("value");
+  const ConstantPtr given = value == node.attributes.end() ? nullptr : value->second.tensor;
+  made->integer = given && given->integer;
+  if (made->integer) {
+    made->ints = {given->ints.empty() ? 0 : given->ints[0]};
+  } else {
+    made->floats = {given && !given->floats.empty() ? given->floats[0] : 0.0f};
+  }
+  // A small one is written out, so that other folds may use it.
+  int64_t count = 1;
+  for (const int64_t extent : made->dims) {
+    if (extent == kBatch || extent < 0 || extent > 4096 || (count *= extent) > 4096) return made;
+  }
+  made->uniform = false;
+  made->floats.resize(made->integer ? 0 : size_t(count),
+                      made->floats.empty() ? 0 : made->floats[0]);
+  made->ints.resize(made->integer ? size_t(count) : 0, made->ints.empty() ? 0 : made->ints[0]);
+  return made;
+}
+
+ConstantPtr expanded(const Constant& from, const Constant& shape) {
+  const bool one = from.uniform || (from.dims.empty() ? true : from.numel() == 1);
+  if (one && std::ranges::find(shape.ints, kBatch) != shape.ints.end()) {
+    auto made = std::make_shared<Constant>(from);
+    made->dims = shape.ints;
+    made->uniform = true;
+    return made;
+  }
+  if (from.all_zero() && std::ranges::find(shape.ints, kBatch) != shape.ints.end()) {
+    auto made = std::make_shared<Constant>();
+    made->dims = shape.ints;
+    made->uniform = true;
+    made->integer = from.integer;
+    from.integer ? made->ints.push_back(0) : made->floats.push_back(0);
+    return made;
+  }
+  const auto dims = broadcast(from.dims, shape.ints);
+  if (!dims || from.uniform) return nullptr;
+  return picked(from, *dims, places_in(from, *dims));
+}
+
+ConstantPtr squeezed(const Node& node, const Constant& from, const ConstantPtr& given) {
+  const bool insert = node.op == "Unsqueeze";
+  const auto axes = axes_of(node, given);
+  if (insert && !axes) return nullptr;
+  std::vector<int64_t> dims = from.dims;
+  if (!insert) {
+    std::vector<bool> gone(dims.size(), false);
+    for (size_t i = 0; i < dims.size() && !axes; ++i) gone[i] = dims[i] == 1;
+    for (const int64_t each : axes.value_or(std::vector<int64_t>{})) {
+      const auto axis = axis_of(each, dims.size());
+      if (!axis || dims[*axis] != 1) return nullptr;
+      gone[*axis] = true;
+    }
+    std::vector<int64_t> left;
+    for (size_t i = 0; i < dims.size(); ++i) {
+      if (!gone[i]) left.push_back(dims[i]);
+    }
+    return with_dims(from, std::move(left));
+  }
+  std::vector<size_t> places;
+  for (const int64_t each : *axes) {
+    const auto axis = axis_of(each, dims.size() + axes->size());
+    if (!axis) return nullptr;
+    places.push_back(*axis);
+  }
+  std::ranges::sort(places);
+  for (const size_t place : places) {
+    if (place > dims.size()) return nullptr;
+    dims.insert(dims.begin() + ptrdiff_t(place), 1);
+  }
+  return with_dims(from, std::move(dims));
+}
+
+ConstantPtr reshape(const Node& node, const Constant& from, const Constant& shape) {
+  std::vector<int64_t> dims = shape.ints;
+  int64_t known = 1, open = -1;
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (dims[i] == kBatch || dims[i] < -1) return nullptr;
+    if (dims[i] == 0 && node.integer("allowzero", 0) == 0) {
+      if (i >= from.dims.size()) return nullptr;
+      dims[i] = from.dims[i];
+    }
+    if (dims[i] == -1) {
+      open = int64_t(i);
+    } else {
+      known = checked_mul(known, dims[i], "a constant of the graph");
+    }
+  }
+  const int64_t count = from.numel();
+  if (open >= 0 && known > 0) dims[size_t(open)] = count / known;
+  if (open >= 0) known *= dims[size_t(open)];
+  if (known != count) return nullptr;
+  return with_dims(from, std::move(dims));
+}
+
+ConstantPtr transpose(const Node& node, const Constant& from) {
+  std::vector<int64_t> perm = node.integers("perm");
+  const size_t rank = from.dims.size();
+  for (size_t i = perm.size(); i < rank; ++i) perm.push_back(int64_t(rank - 1 - i));
+  std::vector<int64_t> dims(rank), strides(rank), own(rank, 0);
+  if (!from.uniform) own = strides_of(from.dims);
+  for (size_t i = 0; i < rank; ++i) {
+    const auto axis = axis_of(perm[i], rank);
+    if (!axis) return nullptr;
+    dims[i] = from.dims[*axis];
+    strides[i] = own[*axis];
+  }
+  if (from.uniform) return with_dims(from, std::move(dims));
+  std::vector<int64_t> places;
+  walk(dims, strides, [&](int64_t place) { places.push_back(place); });
+  return picked(from, std::move(dims), places);
+}
+
+ConstantPtr mapped(const std::string& op, const Constant& from) {
+  if (from.integer) return nullptr;
+  auto made = std::make_shared<Constant>(from);
+  for (float& each : made->floats) {
+    each = op == "Sqrt"  ? std::sqrt(each)
+           : op == "Neg" ? -each
+           : op == "Exp" ? std::exp(each)
+                         : 1.0f / each;
+  }
+  return made;
+}
+
+ConstantPtr literal(const Node& node) {
+  const auto found = [&](const char* name) -> const Attribute* {
+    const auto at = node.attributes.find(name);
+    return at == node.attributes.end() ? nullptr : &at->second;
+  };
+  if (const auto* value = found("value")) return value->tensor;
+  if (const auto* value = found("value_float")) return make_floats({}, {float(value->f)});
+  if (const auto* value = found("value_int")) return make_ints({}, {value->i});
+  if (const auto* value = found("value_ints")) {
+    return make_ints({int64_t(value->ints.size())}, value->ints);
+  }
+  if (const auto* value = found("value_floats")) {
+    return make_floats({int64_t(value->floats.size())},
+                       std::vector<float>(value->floats.begin(), value->floats.end()));
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::optional<std::vector<int64_t>> axes_of(const Node& node, const ConstantPtr& input) {
+  if (node.has("axes")) return node.integers("axes");
+  if (input && input->integer && !input->uniform) return input->ints;
+  return std::nullopt;
+}
+
+ConstantPtr fold(const Node& node, const std::vector<ConstantPtr>& in, int64_t) {
+  const std::string& op = node.op;
+  if (!node.domain.empty()) return nullptr;
+  if (op == "Constant") return literal(node);
+  if (in.empty() || !in[0]) return nullptr;
+  const size_t count = in.size();
+  const bool two = count == 2 && in[1];
+  if (op == "Identity" || op == "Dropout") return in[0];
+  if (op == "Cast") return cast(node, *in[0]);
+  if (op == "Shape" && !node.has("start") && !node.has("end")) {
+    return make_ints({int64_t(in[0]->dims.size())}, in[0]->dims);
+  }
+  if (op == "ConstantOfShape" && in[0]->integer) return filled(node, *in[0]);
+  if (op == "Gather" && two) return gather(node, *in[0], *in[1]);
+  if (op == "Slice") return slice(node, in);
+  if (op == "Concat" && std::ranges::all_of(in, [](const auto& each) { return each != nullptr; })) {
+    return concat(node, in);
+  }
+  if (op == "Squeeze" || op == "Unsqueeze") {
+    return squeezed(node, *in[0], count > 1 ? in[1] : nullptr);
+  }
+  if (op == "Reshape" && two && in[1]->integer) return reshape(node, *in[0], *in[1]);
+  if (op == "Transpose") return transpose(node, *in[0]);
+  if (op == "Expand" && two && in[1]->integer) return expanded(*in[0], *in[1]);
+  if (two && (op == "Add" || op == "Sub" || op == "Mul" || op == "Div")) {
+    return arithmetic(op, *in[0], *in[1]);
+  }
+  if (op == "Sqrt" || op == "Neg" || op == "Reciprocal" || op == "Exp") return mapped(op, *in[0]);
+  return nullptr;
+}
+
+}  // namespace ridgeline::onnx

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ridgeline/onnx/graph.h"
+
+namespace ridgeline::onnx {
+
+// The output of a node whose inputs are all known, for the operators that shapes are computed with
+// and those that weights pass through. An absent input is null. None: the operator is not one of
+// them, or the values do not fit it.
+ConstantPtr fold(const Node& node, const std::vector<ConstantPtr>& inputs, int64_t opset);
+
+// The axes of Squeeze, Unsqueeze and reductions: an attribute in old opsets, an input in new ones.
+std::optional<std::vector<int64_t>> axes_of(const Node& node, const ConstantPtr& input);
+
+}  // namespace ridgeline::onnx

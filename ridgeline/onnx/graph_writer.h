@@ -1,0 +1,55 @@
+#pragma once
+
+#include <onnx.pb.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace ridgeline::onnx {
+
+using AttributeValue =
+    std::variant<int64_t, double, std::string, std::vector<int64_t>, std::vector<std::string>>;
+using Attributes = std::vector<std::pair<std::string, AttributeValue>>;
+
+// A graph under construction: nodes and initializers with names of their own.
+class GraphWriter {
+ public:
+  GraphWriter(int64_t opset, bool half_weights);
+
+  int64_t opset() const { return opset_; }
+  // Appends a node of one output and returns that output's name. `output` is a name to use.
+  std::string node(const std::string& op, const std::vector<std::string>& inputs,
+                   const Attributes& attributes = {}, const std::string& output = {});
+  // A tensor of floats, kept in fp16 where weights are.
+  std::string weight(const std::string& name, const std::vector<int64_t>& dims,
+                     std::span<const float> values);
+  // A constant that is kept in fp32 whatever the weights are in.
+  std::string floats(const std::vector<int64_t>& dims, std::span<const float> values);
+  std::string scalar(double value);
+  std::string ints(const std::vector<int64_t>& values);  // of one dimension
+  std::string index(int64_t value);                      // of none
+
+  // The dimensions are those of one sample.
+  void input(const std::string& name, int type, std::span<const int64_t> sample);
+  void output(const std::string& name, std::span<const int64_t> sample);
+
+  std::string bytes() const;  // throws usage past protobuf's limit of 2 GB
+
+ private:
+  std::string fresh(const std::string& what);
+  ::onnx::TensorProto& tensor(const std::string& name, int type, const std::vector<int64_t>& dims);
+  static void describe(::onnx::ValueInfoProto& value, const std::string& name, int type,
+                       std::span<const int64_t> sample);
+
+  int64_t opset_;
+  bool half_;
+  int count_ = 0;
+  ::onnx::ModelProto model_;
+  ::onnx::GraphProto& graph_;
+};
+
+}  // namespace ridgeline::onnx

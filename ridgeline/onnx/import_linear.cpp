@@ -1,0 +1,227 @@
+#include <cmath>
+#include <numeric>
+
+#include "ridgeline/onnx/importer.h"
+
+namespace ridgeline::onnx {
+namespace {
+
+// [out, in] from a matrix that has `in` rows, or `in` columns if it is transposed already, its
+// columns in the order that the features lie in.
+std::vector<float> linear_weight(const Constant& matrix, bool transposed, int64_t in, int64_t out,
+                                 const std::vector<int64_t>& order, double scale) {
+  if (transposed && order.empty() && scale == 1) return matrix.floats;
+  std::vector<float> weight(size_t(in * out));
+  for (int64_t o = 0; o < out; ++o) {
+    for (int64_t i = 0; i < in; ++i) {
+      const int64_t from = transposed ? o * in + i : i * out + o;
+      const int64_t to = o * in + (order.empty() ? i : order[size_t(i)]);
+      weight[size_t(to)] = float(matrix.floats[size_t(from)] * scale);
+    }
+  }
+  return weight;
+}
+
+Draft linear_draft(int64_t out, std::vector<float> weight) {
+  Draft draft;
+  draft.type = "linear";
+  draft.set("out", out);
+  draft.set("bias", false);
+  draft.weights.push_back({"weight", std::move(weight)});
+  draft.bias_from_add = out;
+  return draft;
+}
+
+void set_bias(Draft& draft, std::vector<float> values) {
+  draft.set("bias", true);
+  draft.weights.push_back({"bias", std::move(values)});
+  draft.bias_from_add = 0;
+}
+
+// How a constant that is added to or multiplied with a value varies: not at all, or along one axis
+// of it.
+struct Broadcast {
+  std::optional<size_t> axis;  // none: one number for all
+  std::vector<double> numbers;
+};
+
+Broadcast read_broadcast(const Constant& constant, const View& view) {
+  if (constant.integer) Importer::refuse("one input holds whole numbers");
+  Broadcast found;
+  const size_t rank = view.dims.size();
+  if (constant.dims.size() > rank) Importer::refuse("the constant has more dimensions");
+  const size_t skipped = rank - constant.dims.size();
+  for (size_t i = 0; i < constant.dims.size(); ++i) {
+    if (constant.dims[i] == 1) continue;
+    const size_t axis = skipped + i;
+    if (found.axis || axis == view.batch_axis || constant.dims[i] != view.dims[axis]) {
+      Importer::refuse("the constant does not vary along one dimension of a sample only");
+    }
+    found.axis = axis;
+  }
+  const auto count = constant.uniform ? 1 : constant.numel();
+  for (int64_t i = 0; i < count; ++i) found.numbers.push_back(constant.number(i));
+  return found;
+}
+
+// The feature axis of what the last layer gives: that of a bias.
+bool is_bias_axis(const Draft& draft, const View& view, size_t axis) {
+  if (draft.type == "linear") return axis + 1 == view.dims.size() && axis != view.batch_axis;
+  return view.batch_first() && axis == 1;
+}
+
+// Moves a number of the graph's element i to where the element lies.
+std::vector<double> in_our_order(const std::vector<double>& numbers, const View& view) {
+  if (view.in_order()) return numbers;
+  std::vector<double> moved(numbers.size());
+  for (size_t i = 0; i < numbers.size(); ++i) moved[size_t(view.order[i])] = numbers[i];
+  return moved;
+}
+
+// y = x * scale + shift by channel, as a batch norm of mean 0 and variance 1.
+void add_affine(Importer& in, const View& view, const std::optional<size_t>& axis,
+                std::vector<double> scale, std::vector<double> shift) {
+  constexpr double kEpsilon = 1e-5;
+  if (axis) {
+    const size_t first = view.batch_first() ? 1 : 0;
+    const bool flat = view.dims.size() == 2;
+    if (*axis != first || (!view.in_order() && !flat)) {
+      in.refuse("the constant varies along a dimension that is no channel");
+    }
+    in.shape_input(Shape(view.sample()));
+    scale = in_our_order(scale, view);
+    shift = in_our_order(shift, view);
+  }
+  const int64_t channels = in.stored()[0];
+  scale.resize(size_t(channels), scale[0]);
+  shift.resize(size_t(channels), shift[0]);
+  Draft draft;
+  draft.type = "batchnorm";
+  draft.set("eps", "0.00001");
+  std::vector<float> weight, bias(shift.begin(), shift.end());
+  for (const double each : scale) weight.push_back(float(each * std::sqrt(1 + kEpsilon)));
+  draft.weights = {{"weight", std::move(weight)},
+                   {"bias", std::move(bias)},
+                   {"running_mean", std::vector<float>(size_t(channels), 0.0f)},
+                   {"running_var", std::vector<float>(size_t(channels), 1.0f)}};
+  in.add(std::move(draft));
+}
+
+}  // namespace
+
+void import_gemm(Importer& in) {
+  const Node& node = in.node();
+  const ConstantPtr matrix = in.require_known(1);
+  const View view = in.take(0).view;
+  if (view.dims.size() != 2 || !view.batch_first())
+    in.refuse("its first input is not [N, features]");
+  if (node.integer("transA", 0) != 0) in.refuse("transA is not 0");
+  const bool transposed = node.integer("transB", 0) != 0;
+  const auto& dims = matrix->dims;
+  if (dims.size() != 2 || matrix->integer) in.refuse("its matrix is not one of floats");
+  const int64_t features = dims[transposed ? 1 : 0], out = dims[transposed ? 0 : 1];
+  if (features != view.dims[1]) in.refuse("the matrix does not fit the features");
+  Draft draft = linear_draft(
+      out, linear_weight(*matrix, transposed, features, out, view.order, node.number("alpha", 1)));
+  if (const ConstantPtr bias = in.known(2)) {
+    View result;
+    result.dims = {kBatch, out};
+    const Broadcast added = read_broadcast(*bias, result);
+    std::vector<float> values;
+    for (int64_t o = 0; o < out; ++o) {
+      values.push_back(float(added.numbers[added.axis ? size_t(o) : 0] * node.number("beta", 1)));
+    }
+    set_bias(draft, std::move(values));
+  }
+  in.add(std::move(draft));
+  View result;
+  result.dims = {kBatch, out};
+  in.give(result);
+}
+
+void import_matmul(Importer& in) {
+  const ConstantPtr matrix = in.require_known(1);
+  View view = in.take(0).view;
+  const auto& dims = matrix->dims;
+  if (dims.size() != 2 || matrix->integer) in.refuse("its matrix is not one of floats");
+  const size_t rank = view.dims.size();
+  if (rank < 2 || view.batch_axis + 1 == rank || view.dims.back() != dims[0]) {
+    in.refuse("the matrix does not fit the features");
+  }
+  const bool flat = rank == 2;
+  if (!flat && (rank != 3 || !view.in_order())) {
+    in.refuse("its first input is neither [N, features] nor [N, timesteps, features]");
+  }
+  Draft draft =
+      linear_draft(dims[1], linear_weight(*matrix, false, dims[0], dims[1], view.order, 1));
+  if (!flat) {
+    in.shape_input(Shape(view.sample()));
+    draft.set("per_step", true);
+  }
+  in.add(std::move(draft));
+  view.dims.back() = dims[1];
+  view.order.clear();
+  in.give(view);
+}
+
+void import_arithmetic(Importer& in) {
+  const std::string& op = in.node().op;
+  const bool first_known = in.is_known(0);
+  if (!first_known && !in.is_known(1)) {
+    in.refuse(
+        "joins two values that are computed from the samples: nets that branch are not "
+        "imported");
+  }
+  const View view = in.take(first_known ? 1 : 0).view;
+  const Broadcast constant = read_broadcast(*in.known(first_known ? 0 : 1), view);
+  if (op == "Div" && first_known) in.refuse("divides a constant by what is computed");
+  std::vector<double> scale(constant.numbers.size(), 1.0), shift(constant.numbers.size(), 0.0);
+  for (size_t i = 0; i < scale.size(); ++i) {
+    const double number = constant.numbers[i];
+    if (op == "Mul") scale[i] = number;
+    if (op == "Div") scale[i] = 1 / number;
+    if (op == "Add") shift[i] = number;
+    if (op == "Sub") shift[i] = first_known ? number : -number;
+    if (op == "Sub" && first_known) scale[i] = -1;
+  }
+  Draft* last = in.last();
+  const bool adds = op == "Add" || (op == "Sub" && !first_known);
+  if (adds && last != nullptr && last->bias_from_add > 0 && view.in_order() &&
+      (!constant.axis || (is_bias_axis(*last, view, *constant.axis) &&
+                          int64_t(shift.size()) == last->bias_from_add))) {
+    std::vector<float> bias(shift.begin(), shift.end());
+    bias.resize(size_t(last->bias_from_add), bias[0]);
+    set_bias(*last, std::move(bias));
+    in.give(view);
+    return;
+  }
+  add_affine(in, view, constant.axis, std::move(scale), std::move(shift));
+  in.give(view);
+}
+
+void import_embedding(Importer& in) {
+  constexpr int64_t kMostCodes = 256;  // samples of codes are bytes
+  const ConstantPtr table = in.require_known(0);
+  if (in.node().integer("axis", 0) != 0 || table->dims.size() != 2 || table->integer) {
+    in.refuse("is no embedding: only Gather from the rows of a matrix of floats is taken");
+  }
+  View view = in.take(1).view;
+  if (!in.no_layers()) in.refuse("is an embedding behind other layers; it is taken first only");
+  if (view.dims.size() > 2 || !view.in_order()) in.refuse("its codes are not [N, timesteps]");
+  if (table->dims[0] > kMostCodes) {
+    in.refuse(fmt::format("has {} codes; samples of codes are bytes, of which there are {}",
+                          table->dims[0], kMostCodes));
+  }
+  Draft draft;
+  draft.type = "embedding";
+  draft.set("vocabulary", table->dims[0]);
+  draft.set("out", table->dims[1]);
+  draft.weights.push_back({"weight", table->floats});
+  in.shape_input(Shape{view.features()});
+  in.add(std::move(draft));
+  in.set_codes();
+  view.dims.push_back(table->dims[1]);
+  in.give(view);
+}
+
+}  // namespace ridgeline::onnx

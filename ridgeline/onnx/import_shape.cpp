@@ -1,0 +1,221 @@
+#include <algorithm>
+#include <numeric>
+
+#include "ridgeline/onnx/fold.h"
+#include "ridgeline/onnx/importer.h"
+
+namespace ridgeline::onnx {
+namespace {
+
+std::vector<int64_t> flattened(Importer& in, const View& view) {
+  const auto rank = int64_t(view.dims.size());
+  int64_t axis = in.node().integer("axis", 1);
+  if (axis < 0) axis += rank;
+  // The batch stays alone in front only for axis 1.
+  if (axis != 1 || !view.batch_first()) in.refuse("flattens the batch into other dimensions");
+  return {kBatch, view.features()};
+}
+
+std::vector<int64_t> unsqueezed(Importer& in, const View& view) {
+  const auto axes = axes_of(in.node(), in.known(1));
+  if (!axes) in.refuse("its axes are not known");
+  std::vector<int64_t> dims = view.dims;
+  std::vector<size_t> places;
+  for (const int64_t given : *axes) {
+    const auto axis = axis_of(given, dims.size() + axes->size());
+    if (!axis) in.refuse("an axis is out of range");
+    places.push_back(*axis);
+  }
+  std::ranges::sort(places);
+  for (const size_t place : places) {
+    if (place > dims.size()) in.refuse("an axis is out of range");
+    dims.insert(dims.begin() + ptrdiff_t(place), 1);
+  }
+  return dims;
+}
+
+std::vector<int64_t> squeezed(Importer& in, const View& view) {
+  const auto axes = axes_of(in.node(), in.known(1));
+  std::vector<bool> gone(view.dims.size(), false);
+  if (!axes) {
+    for (size_t i = 0; i < gone.size(); ++i) gone[i] = view.dims[i] == 1;
+  } else {
+    for (const int64_t given : *axes) {
+      const auto axis = axis_of(given, view.dims.size());
+      if (!axis || view.dims[*axis] != 1) in.refuse("squeezes a dimension that is not 1");
+      gone[*axis] = true;
+    }
+  }
+  std::vector<int64_t> dims;
+  for (size_t i = 0; i < gone.size(); ++i) {
+    if (!gone[i]) dims.push_back(view.dims[i]);
+  }
+  return dims;
+}
+
+// The place of an axis among those of a sample; refuses the batch's.
+size_t sample_axis(Importer& in, const View& view, int64_t given) {
+  const auto axis = axis_of(given, view.dims.size());
+  if (!axis) in.refuse("its axis is out of range");
+  if (*axis == view.batch_axis) in.refuse("picks samples from the batch");
+  return *axis < view.batch_axis ? *axis : *axis - 1;
+}
+
+// One element of the first dimension of a sample: a timestep of a sequence.
+void select(Importer& in, const View& view, size_t axis, int64_t at) {
+  const std::vector<int64_t> sample = view.sample();
+  if (axis != 0 || !view.in_order()) in.refuse("picks from a dimension that is no sequence");
+  const int64_t steps = sample[0];
+  if (at < -steps || at >= steps) in.refuse("picks what is not there");
+  in.shape_input({steps, view.features() / steps});
+  Draft draft;
+  draft.type = "select";
+  draft.set("at", at == steps - 1 ? -1 : at);
+  in.add(std::move(draft));
+}
+
+}  // namespace
+
+void import_view(Importer& in) {
+  const std::string& op = in.node().op;
+  const View view = in.take(0).view;
+  if (op == "Transpose") {
+    std::vector<int64_t> perm = in.node().integers("perm");
+    if (perm.empty()) {
+      perm.resize(view.dims.size());
+      std::iota(perm.rbegin(), perm.rend(), 0);
+    }
+    std::vector<int64_t> sorted = perm;
+    std::ranges::sort(sorted);
+    for (size_t i = 0; i < view.dims.size(); ++i) {
+      if (sorted.size() != view.dims.size() || sorted[i] != int64_t(i)) {
+        in.refuse("perm is no order of its dimensions");
+      }
+    }
+    return in.give(transposed(view, perm));
+  }
+  std::vector<int64_t> dims;
+  bool zero_is_kept = false;
+  if (op == "Reshape") {
+    const ConstantPtr shape = in.require_known(1);
+    if (!shape->integer) in.refuse("its shape is no list of whole numbers");
+    dims = shape->ints;
+    zero_is_kept = in.node().integer("allowzero", 0) == 0;
+  } else {
+    dims = op == "Flatten"     ? flattened(in, view)
+           : op == "Unsqueeze" ? unsqueezed(in, view)
+                               : squeezed(in, view);
+  }
+  const auto made = reshaped(view, dims, in.file_batch(), zero_is_kept);
+  if (!made) in.refuse(fmt::format("gives {}, which mixes the batch with others", dims_text(dims)));
+  in.give(*made);
+}
+
+void import_identity(Importer& in) {
+  const Node& node = in.node();
+  const View view = in.take(0).view;
+  if (node.op == "Cast") {
+    const int64_t to = node.integer("to", 0);
+    const bool floats = to == 1 || to == 10 || to == 11 || to == 16;
+    // Codes and bytes may be cast to whole numbers before anything is computed.
+    if (!floats && !in.no_layers()) in.refuse("casts what is computed to whole numbers");
+  }
+  if (node.op == "Dropout" && in.gives(1)) in.refuse("its mask is not given here");
+  if (node.op == "Dropout" && in.has(2)) {
+    const ConstantPtr training = in.known(2);
+    if (!training->all_zero()) in.refuse("is in training mode");
+  }
+  in.give(view);
+}
+
+// The dimensions of a value, with the batch as what it is.
+void import_shape(Importer& in) {
+  const std::vector<int64_t>& dims = in.look(0).view.dims;
+  const auto rank = int64_t(dims.size());
+  const auto place = [&](const char* name, int64_t fallback) {
+    int64_t at = in.node().integer(name, fallback);
+    if (at < 0) at += rank;
+    return std::clamp<int64_t>(at, 0, rank);
+  };
+  const int64_t begin = place("start", 0), end = std::max(begin, place("end", rank));
+  std::vector<int64_t> part(dims.begin() + begin, dims.begin() + end);
+  const auto count = int64_t(part.size());
+  in.give_known(make_ints({count}, std::move(part)));
+}
+
+void import_gather(Importer& in) {
+  if (in.is_known(0)) return import_embedding(in);
+  const ConstantPtr indices = in.require_known(1);
+  View view = in.take(0).view;
+  if (!indices->integer || indices->numel() != 1) {
+    in.refuse("picks several elements; one timestep is taken");
+  }
+  const int64_t given = in.node().integer("axis", 0);
+  const size_t axis = sample_axis(in, view, given);
+  select(in, view, axis, indices->ints[0]);
+  const size_t at = *axis_of(given, view.dims.size());
+  const bool keeps = !indices->dims.empty();
+  if (indices->dims.size() > 1) in.refuse("its indices have several dimensions");
+  if (keeps) {
+    view.dims[at] = 1;
+  } else {
+    view.dims.erase(view.dims.begin() + ptrdiff_t(at));
+    if (at < view.batch_axis) --view.batch_axis;
+  }
+  in.give(view);
+}
+
+void import_slice(Importer& in) {
+  const Node& node = in.node();
+  View view = in.take(0).view;
+  const auto list = [&](size_t input, const char* attribute) {
+    if (!in.has(input)) return node.integers(attribute);
+    return in.require_known(input)->ints;
+  };
+  const auto starts = list(1, "starts"), ends = list(2, "ends"), steps = list(4, "steps");
+  auto axes = list(3, "axes");
+  for (size_t i = axes.size(); i < starts.size(); ++i) axes.push_back(int64_t(i));
+  if (starts.size() != ends.size()) in.refuse("its starts and ends do not fit each other");
+  for (size_t i = 0; i < starts.size(); ++i) {
+    if (i < steps.size() && steps[i] != 1) in.refuse("slices in steps");
+    const auto axis = axis_of(axes[i], view.dims.size());
+    if (!axis) in.refuse("its axis is out of range");
+    if (*axis == view.batch_axis) in.refuse("picks samples from the batch");
+    const int64_t extent = view.dims[*axis];
+    const auto place = [&](int64_t at) {
+      return std::clamp<int64_t>(at < 0 ? at + extent : at, 0, extent);
+    };
+    const int64_t begin = place(starts[i]), end = place(ends[i]);
+    if (begin == 0 && end == extent) continue;
+    if (end - begin != 1) in.refuse("slices several elements; one timestep is taken");
+    select(in, view, sample_axis(in, view, axes[i]), begin);
+    view.dims[*axis] = 1;
+  }
+  in.give(view);
+}
+
+// PyTorch writes one before every average pool, which most often pads by nothing.
+void import_pad(Importer& in) {
+  const View view = in.take(0).view;
+  const std::vector<int64_t> pads =
+      in.has(1) ? in.require_known(1)->ints : in.node().integers("pads");
+  if (std::ranges::any_of(pads, [](int64_t each) { return each != 0; })) {
+    in.refuse("padding by a node of its own is not computed here");
+  }
+  in.give(view);
+}
+
+// Taken at the end of a net, where the loss has it.
+void import_softmax(Importer& in) {
+  const View view = in.take(0).view;
+  const bool flattens = in.opset() < 13;  // from the axis on
+  const auto axis = axis_of(in.node().integer("axis", flattens ? 1 : -1), view.dims.size());
+  if (!axis || *axis == view.batch_axis) in.refuse("its axis is not one of a sample");
+  int64_t count = view.dims[*axis];
+  if (flattens && view.batch_first() && *axis == 1) count = view.features();
+  if (count != view.features()) in.refuse("is not over all numbers of a sample");
+  in.end_with_softmax();
+  in.give(view);
+}
+
+}  // namespace ridgeline::onnx

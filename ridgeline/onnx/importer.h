@@ -1,0 +1,140 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ridgeline/onnx/graph.h"
+#include "ridgeline/onnx/onnx.h"
+#include "ridgeline/onnx/view.h"
+
+namespace ridgeline::onnx {
+
+// A layer that is being made from nodes. It may still get a bias from the node behind it.
+struct Draft {
+  std::string type;
+  std::vector<std::pair<std::string, std::string>> settings;  // as TOML writes them
+  std::vector<ImportedModel::Weight> weights;                 // by suffix: "weight"
+  int64_t bias_from_add = 0;  // not 0: a bias of so many elements may come from an Add behind it
+
+  void set(const std::string& key, const std::string& value);
+  void set(const std::string& key, int64_t value) { set(key, std::to_string(value)); }
+  void set(const std::string& key, const char* value) { set(key, std::string(value)); }
+  void set(const std::string& key, bool value) { set(key, std::string(value ? "true" : "false")); }
+  void set_pair(const std::string& key, const std::vector<int64_t>& values);
+  std::string toml() const;
+};
+
+// A value of the graph that depends on the samples.
+struct Activation {
+  View view;
+  Shape stored;     // of one sample as the layer before gives it
+  size_t made = 0;  // how many layers there were when it was made
+};
+
+// Thrown by refuse(); the importer turns it into a line of RefusedModel.
+struct Refusal {
+  std::string reason;
+};
+
+// Walks the nodes of a graph in order and makes layers of them. The functions of the operators
+// (import_*.cpp) see it as the node at hand, the values it reads and the layers so far.
+class Importer {
+ public:
+  Importer(Graph graph, const ImportOptions& options);
+  ImportedModel run();
+
+  const Node& node() const { return *node_; }
+  int64_t opset() const { return graph_.opset; }
+  int64_t file_batch() const { return file_batch_; }
+
+  bool has(size_t input) const { return !node_->input(input).empty(); }
+  // The value of an input that must be known when the graph is read; null if it is absent.
+  ConstantPtr known(size_t input) const;
+  ConstantPtr require_known(size_t input) const;  // refuses an absent one too
+  bool is_known(size_t input) const { return constants_.contains(node_->input(input)); }
+  // The value of an input that depends on the samples, to be read by a layer. Refuses one that an
+  // earlier layer has read: the net branches there.
+  const Activation& take(size_t input);
+  const Activation& look(size_t input) const;  // for its dimensions alone; may have been read
+  const Activation& take_plain(size_t input);  // batch first, elements in order
+
+  // Makes sure that the layer before gives samples of this shape, by the input's shape or by a
+  // flatten layer; refuses otherwise.
+  void shape_input(const Shape& wanted);
+  // Appends a layer. Its input is the value that was taken last.
+  void add(Draft draft);
+  Draft* last() { return drafts_.empty() ? nullptr : &drafts_.back(); }
+  bool no_layers() const { return drafts_.empty(); }
+  const Shape& stored() const { return stored_; }
+  // Names what the layers so far give as output `output` of the node.
+  void give(View view, size_t output = 0);
+  void give_known(ConstantPtr value) { constants_[node_->outputs[0]] = std::move(value); }
+  bool gives(size_t output) const {
+    return output < node_->outputs.size() && !node_->outputs[output].empty();
+  }
+
+  void set_codes() { codes_ = true; }
+  void end_with_softmax();
+
+  [[noreturn]] static void refuse(std::string reason) { throw Refusal{std::move(reason)}; }
+
+ private:
+  void fold_known();
+  void choose_input();
+  bool read_by_sequence(const std::string& name) const;
+  bool import_node(const Node& node);
+  std::string line(const Node& node, const std::string& reason) const;
+  std::string shape_of(const std::string& name) const;
+  ImportedModel result();
+
+  Graph graph_;
+  ImportOptions options_;
+  std::string output_;
+  int64_t file_batch_ = 0;  // where the file fixes it
+  const Node* node_ = nullptr;
+  std::map<std::string, ConstantPtr> constants_;
+  std::map<std::string, Activation> activations_;
+  std::vector<Draft> drafts_;
+  Shape input_, stored_;  // of a sample that enters; that leaves the layers so far
+  bool codes_ = false, softmax_ = false;
+  std::vector<std::string> warnings_;
+};
+
+using ImportOperator = void (*)(Importer&);
+// Null: the operator is not known.
+ImportOperator find_operator(const std::string& domain, const std::string& op);
+// "Conv", "Gemm", ...: those of ONNX's own domain.
+std::vector<std::string> known_operators();
+
+// import_linear.cpp
+void import_gemm(Importer& in);
+void import_matmul(Importer& in);
+void import_arithmetic(Importer& in);  // Add, Sub, Mul, Div with a constant
+void import_embedding(Importer& in);   // Gather from a constant
+// import_conv.cpp
+void import_conv(Importer& in);
+void import_pool(Importer& in);         // MaxPool, AveragePool
+void import_global_pool(Importer& in);  // GlobalAveragePool, GlobalMaxPool
+void import_reduce_mean(Importer& in);
+// import_norm.cpp
+void import_batch_norm(Importer& in);
+void import_layer_norm(Importer& in);
+void import_rms_norm(Importer& in);
+void import_group_norm(Importer& in);  // and InstanceNormalization
+// import_recurrent.cpp
+void import_recurrent(Importer& in);  // RNN, GRU, LSTM
+// import_shape.cpp
+void import_view(Importer& in);  // Reshape, Flatten, Squeeze, Unsqueeze, Transpose
+void import_identity(Importer& in);
+void import_shape(Importer& in);
+void import_gather(Importer& in);  // a timestep, or an embedding
+void import_slice(Importer& in);
+void import_softmax(Importer& in);
+void import_pad(Importer& in);  // by nothing
+// import_activation.cpp
+void import_activation(Importer& in);
+
+}  // namespace ridgeline::onnx

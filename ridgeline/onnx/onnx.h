@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "ridgeline/core/error.h"
+#include "ridgeline/core/shape.h"
+#include "ridgeline/nn/model.h"
+
+// ONNX files in and out. A build without protobuf or without the onnx.proto of libonnx-dev has the
+// functions too; they throw usage and say what is missing.
+namespace ridgeline::onnx {
+
+bool available();
+
+// A file of ONNX's own format, by its name's ending.
+bool is_onnx_file(const std::filesystem::path& file);
+
+struct ImportOptions {
+  // The shape of one sample, where the file leaves it open; rank 0: as the file says.
+  Shape input{};
+  // The output of the graph to import; empty: the first that holds floats.
+  std::string output{};
+};
+
+// What an ONNX graph is as a network of ours.
+struct ImportedModel {
+  struct Weight {
+    std::string name;  // as Model::params() has it: "0.weight"
+    std::vector<float> values;
+  };
+
+  std::vector<std::string> layers;  // as in a config: { type = "linear", out = 10, ... }
+  std::vector<Weight> weights;
+  Shape input;  // of one sample
+  std::string input_name, output_name;
+  bool codes = false;    // samples are whole numbers, which an embedding reads
+  bool softmax = false;  // the graph ends in a softmax over the outputs, which no layer computes
+  std::vector<std::string> warnings;
+};
+
+// An operator, or a use of one, that our layers do not express.
+class RefusedModel : public Error {
+ public:
+  RefusedModel(const std::string& message, std::vector<std::string> nodes)
+      : Error(ErrorKind::model, message), nodes_(std::move(nodes)) {}
+  // One line a node: its name, its operator, the shapes of its inputs and the reason.
+  const std::vector<std::string>& nodes() const { return nodes_; }
+
+ private:
+  std::vector<std::string> nodes_;
+};
+
+// Throws RefusedModel, or Error(model) for a file that is damaged or no ONNX file.
+ImportedModel import_model(const std::filesystem::path& file, const ImportOptions& options = {});
+
+struct ExportOptions {
+  enum class Input { floats, bytes, codes };
+  enum class End { as_is, softmax, sigmoid };
+  // y = (x - subtract) * multiply + add: one number, or one for each element; none: it is left out.
+  struct Affine {
+    std::vector<double> subtract{}, multiply{}, add{};
+  };
+
+  int64_t opset = 17;
+  bool half_weights = false;  // kept in fp16; computed with in fp32
+  Input input = Input::floats;
+  Affine before{};  // what samples go through before the first layer
+  End end = End::as_is;
+  Affine after{};  // what outputs go through behind the last layer
+};
+
+// The bytes of an ONNX file with the input "input" [N, ...] and the output "output". Throws usage
+// for an opset or a layer that cannot be written.
+std::string export_model(const nn::Model& model, const ExportOptions& options = {});
+
+}  // namespace ridgeline::onnx

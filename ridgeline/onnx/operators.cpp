@@ -1,0 +1,84 @@
+#include "ridgeline/onnx/fuse.h"
+#include "ridgeline/onnx/importer.h"
+
+namespace ridgeline::onnx {
+namespace {
+
+struct Operator {
+  const char* name;
+  ImportOperator import;
+};
+
+// Every operator that a node which depends on the samples may have.
+constexpr Operator kOperators[] = {
+    {"Add", import_arithmetic},
+    {"AveragePool", import_pool},
+    {"BatchNormalization", import_batch_norm},
+    {"Cast", import_identity},
+    {"Conv", import_conv},
+    {"Div", import_arithmetic},
+    {"Dropout", import_identity},
+    {"Elu", import_activation},
+    {"Flatten", import_view},
+    {"GRU", import_recurrent},
+    {"Gather", import_gather},
+    {"Gelu", import_activation},
+    {"Gemm", import_gemm},
+    {"GlobalAveragePool", import_global_pool},
+    {"GlobalMaxPool", import_global_pool},
+    {"GroupNormalization", import_group_norm},
+    {"HardSwish", import_activation},
+    {"Identity", import_identity},
+    {"InstanceNormalization", import_group_norm},
+    {"LSTM", import_recurrent},
+    {"LayerNormalization", import_layer_norm},
+    {"LeakyRelu", import_activation},
+    {"MatMul", import_matmul},
+    {"MaxPool", import_pool},
+    {"Mul", import_arithmetic},
+    {"Pad", import_pad},
+    {"RNN", import_recurrent},
+    {"ReduceMean", import_reduce_mean},
+    {"Relu", import_activation},
+    {"Reshape", import_view},
+    {"Shape", import_shape},
+    {"Sigmoid", import_activation},
+    {"Slice", import_slice},
+    {"Softmax", import_softmax},
+    {"Softplus", import_activation},
+    {"Squeeze", import_view},
+    {"Sub", import_arithmetic},
+    {"Tanh", import_activation},
+    {"Transpose", import_view},
+    {"Unsqueeze", import_view},
+};
+
+// Those that fuse() makes.
+constexpr Operator kOwn[] = {
+    {"Gelu", import_activation},  {"HardSwish", import_activation},
+    {"Silu", import_activation},  {"LayerNormalization", import_layer_norm},
+    {"RmsNorm", import_rms_norm}, {"GroupNormalization", import_group_norm},
+};
+
+}  // namespace
+
+ImportOperator find_operator(const std::string& domain, const std::string& op) {
+  if (domain == kFused) {
+    for (const Operator& each : kOwn) {
+      if (op == each.name) return each.import;
+    }
+  }
+  if (!domain.empty()) return nullptr;
+  for (const Operator& each : kOperators) {
+    if (op == each.name) return each.import;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> known_operators() {
+  std::vector<std::string> names;
+  for (const Operator& each : kOperators) names.emplace_back(each.name);
+  return names;
+}
+
+}  // namespace ridgeline::onnx

@@ -1,0 +1,169 @@
+#include <fcntl.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <onnx.pb.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <limits>
+
+#include "ridgeline/core/descriptor.h"
+#include "ridgeline/core/text_format.h"
+#include "ridgeline/onnx/graph.h"
+#include "ridgeline/onnx/read_tensor.h"
+
+namespace ridgeline::onnx {
+namespace {
+
+namespace pb = google::protobuf;
+
+// Messages of a graph nest six deep; a subgraph adds four. Deeper ones are damage or malice, and
+// each level costs the parser's stack.
+constexpr int kMostNesting = 64;
+constexpr size_t kMostNodes = 100'000;
+constexpr int kOldestOpset = 7, kNewestOpset = 21;
+
+// Hands an open file to protobuf block by block, so that its bytes are in memory once.
+class FileStream final : public pb::io::CopyingInputStream {
+ public:
+  explicit FileStream(int fd) : fd_(fd) {}
+  int Read(void* to, int size) override {
+    for (;;) {
+      const ssize_t got = ::read(fd_, to, size_t(size));
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) failed_ = errno;
+      return int(got);
+    }
+  }
+  int failed() const { return failed_; }
+
+ private:
+  int fd_;
+  int failed_ = 0;
+};
+
+::onnx::ModelProto parse_file(const std::filesystem::path& file) {
+  const Descriptor opened = open_regular(file, ErrorKind::model);
+  struct stat about {};
+  if (::fstat(opened.get(), &about) != 0) throw_errno(ErrorKind::model, file, "look at it");
+  if (about.st_size > std::numeric_limits<int>::max()) {
+    throw_error(ErrorKind::model,
+                "{}: has {} bytes, and protobuf ends at 2 GB; save it with its weights as external "
+                "data",
+                file.string(), int64_t(about.st_size));
+  }
+  FileStream stream(opened.get());
+  pb::io::CopyingInputStreamAdaptor blocks(&stream, 1 << 20);
+  pb::io::CodedInputStream coded(&blocks);
+  coded.SetTotalBytesLimit(std::numeric_limits<int>::max());
+  coded.SetRecursionLimit(kMostNesting);
+  ::onnx::ModelProto model;
+  const bool parsed = model.ParseFromCodedStream(&coded) && coded.ConsumedEntireMessage();
+  if (stream.failed() != 0) {
+    errno = stream.failed();
+    throw_errno(ErrorKind::model, file, "read it");
+  }
+  if (!parsed || !model.has_graph()) {
+    throw_error(ErrorKind::model, "{}: is no ONNX model, or is damaged{}", file.string(),
+                about.st_size == 0 ? ": it is empty" : "");
+  }
+  return model;
+}
+
+ValueInfo read_value(const ::onnx::ValueInfoProto& from) {
+  ValueInfo value;
+  value.name = from.name();
+  if (!from.type().has_tensor_type()) {
+    value.floats = false;
+    value.type = "no tensor";
+    return value;
+  }
+  const auto& tensor = from.type().tensor_type();
+  value.floats = holds_floats(tensor.elem_type());
+  value.type = element_name(tensor.elem_type());
+  value.known_shape = tensor.has_shape();
+  for (const auto& dim : tensor.shape().dim()) {
+    const bool closed = dim.has_dim_value() && dim.dim_value() >= 0;
+    value.dims.push_back(closed ? dim.dim_value() : -1);
+    value.names.push_back(closed ? "" : dim.dim_param());
+  }
+  return value;
+}
+
+Attribute read_attribute(const ::onnx::AttributeProto& from, TensorReader& reader) {
+  Attribute attribute;
+  attribute.f = double(from.f());
+  attribute.i = from.i();
+  attribute.s = from.s();
+  attribute.ints.assign(from.ints().begin(), from.ints().end());
+  attribute.floats.assign(from.floats().begin(), from.floats().end());
+  attribute.strings.assign(from.strings().begin(), from.strings().end());
+  if (from.has_t() && is_taken(from.t().data_type())) {
+    attribute.tensor = reader.read(from.t(), "attribute " + quote(from.name()));
+  }
+  return attribute;
+}
+
+int64_t read_opset(const ::onnx::ModelProto& model, const std::string& file) {
+  int64_t opset = 0;
+  for (const auto& each : model.opset_import()) {
+    if (each.domain().empty() || each.domain() == "ai.onnx") opset = each.version();
+  }
+  if (opset < kOldestOpset || opset > kNewestOpset) {
+    throw_error(ErrorKind::model,
+                "{}: uses operators of opset {}; opsets {} to {} are taken: export it again with "
+                "one of these",
+                file, opset, kOldestOpset, kNewestOpset);
+  }
+  return opset;
+}
+
+}  // namespace
+
+Graph read_graph(const std::filesystem::path& file) {
+  ::onnx::ModelProto model = parse_file(file);
+  Graph graph;
+  graph.file = file.string();
+  graph.opset = read_opset(model, graph.file);
+  ::onnx::GraphProto& from = *model.mutable_graph();
+  if (size_t(from.node_size()) > kMostNodes) {
+    throw_error(ErrorKind::model, "{}: has {} nodes; at most {} are taken", graph.file,
+                from.node_size(), kMostNodes);
+  }
+  TensorReader reader(file);
+  for (::onnx::TensorProto& tensor : *from.mutable_initializer()) {
+    if (!is_taken(tensor.data_type())) {
+      graph.untaken[tensor.name()] = element_name(tensor.data_type());
+      continue;
+    }
+    graph.constants[tensor.name()] = reader.read(tensor, "initializer " + quote(tensor.name()));
+    tensor.Clear();  // its bytes need not be there twice
+  }
+  for (const auto& tensor : from.sparse_initializer()) {
+    graph.untaken[tensor.values().name()] = "a sparse tensor";
+  }
+  for (const auto& each : from.node()) {
+    Node node;
+    node.op = each.op_type();
+    node.domain = each.domain() == "ai.onnx" ? "" : each.domain();
+    node.name = each.name();
+    node.inputs.assign(each.input().begin(), each.input().end());
+    node.outputs.assign(each.output().begin(), each.output().end());
+    for (const auto& attribute : each.attribute()) {
+      node.attributes[attribute.name()] = read_attribute(attribute, reader);
+    }
+    graph.nodes.push_back(std::move(node));
+  }
+  for (const auto& each : from.input()) {
+    if (!graph.constants.contains(each.name()) && !graph.untaken.contains(each.name())) {
+      graph.inputs.push_back(read_value(each));
+    }
+  }
+  for (const auto& each : from.output()) graph.outputs.push_back(read_value(each));
+  for (const auto& each : from.value_info()) graph.values[each.name()] = read_value(each);
+  check_order(graph);
+  return graph;
+}
+
+}  // namespace ridgeline::onnx

@@ -1,0 +1,138 @@
+#include "ridgeline/onnx/view.h"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+
+#include "ridgeline/onnx/constant.h"
+
+namespace ridgeline::onnx {
+namespace {
+
+int64_t product(std::span<const int64_t> dims) {
+  return std::accumulate(dims.begin(), dims.end(), int64_t{1}, std::multiplies<>());
+}
+
+// Fills in the one -1 of `dims` so that their product is `count`. False: it cannot be.
+bool settle(std::span<int64_t> dims, int64_t count) {
+  int64_t known = 1;
+  int64_t* open = nullptr;
+  for (int64_t& extent : dims) {
+    if (extent == -1) {
+      if (open != nullptr) return false;
+      open = &extent;
+    } else if (extent < 1) {
+      return false;
+    } else {
+      known = checked_mul(known, extent, "the shape of a Reshape");
+    }
+  }
+  if (open == nullptr) return known == count;
+  *open = count / known;
+  return *open * known == count;
+}
+
+}  // namespace
+
+std::vector<int64_t> View::sample() const {
+  std::vector<int64_t> without = dims;
+  without.erase(without.begin() + ptrdiff_t(batch_axis));
+  return without;
+}
+
+int64_t View::features() const { return product(sample()); }
+
+View batch_first_view(const Shape& sample) {
+  View view;
+  view.dims.push_back(kBatch);
+  view.dims.insert(view.dims.end(), sample.dims().begin(), sample.dims().end());
+  return view;
+}
+
+std::optional<View> reshaped(const View& view, std::vector<int64_t> wanted, int64_t file_batch,
+                             bool zero_is_kept) {
+  const std::span<const int64_t> dims = view.dims;
+  const int64_t before = product(dims.first(view.batch_axis));
+  const int64_t after = product(dims.subspan(view.batch_axis + 1));
+  for (size_t i = 0; zero_is_kept && i < wanted.size(); ++i) {
+    if (wanted[i] == 0 && i < dims.size()) wanted[i] = dims[i];
+  }
+  // Where the batch is called by its name it is there; else it may be the open dimension, or one of
+  // the size that the file says the batch has.
+  const auto fits = [&](size_t at) -> std::optional<View> {
+    View made = view;
+    made.dims = wanted;
+    made.dims[at] = kBatch;
+    made.batch_axis = at;
+    const std::span<int64_t> all = made.dims;
+    if (settle(all.first(at), before) && settle(all.subspan(at + 1), after)) return made;
+    return std::nullopt;
+  };
+  const auto named = std::ranges::find(wanted, kBatch);
+  if (named != wanted.end()) return fits(size_t(named - wanted.begin()));
+  for (const int64_t sign : {file_batch, int64_t{-1}}) {
+    for (size_t at = 0; sign != 0 && at < wanted.size(); ++at) {
+      if (wanted[at] != sign) continue;
+      if (auto made = fits(at)) return made;
+    }
+  }
+  return std::nullopt;
+}
+
+View transposed(const View& view, std::span<const int64_t> perm) {
+  const size_t rank = view.dims.size();
+  View made;
+  made.dims.resize(rank);
+  std::vector<size_t> from;  // the sample's axes in their new order
+  bool moved = false;
+  size_t last = 0;
+  for (size_t i = 0; i < rank; ++i) {
+    const auto axis = size_t(perm[i]);
+    made.dims[i] = view.dims[axis];
+    if (axis == view.batch_axis) {
+      made.batch_axis = i;
+      continue;
+    }
+    // An axis of one element may stand anywhere.
+    if (view.dims[axis] != 1) {
+      moved = moved || axis < last;
+      last = axis;
+    }
+    from.push_back(axis);
+  }
+  made.order = view.order;
+  if (!moved) return made;
+  std::vector<int64_t> stride(rank, 0);
+  int64_t step = 1;
+  for (size_t axis = rank; axis-- > 0;) {
+    if (axis == view.batch_axis) continue;
+    stride[axis] = step;
+    step *= view.dims[axis];
+  }
+  made.order.assign(size_t(step), 0);
+  std::vector<int64_t> at(from.size(), 0);
+  int64_t place = 0;
+  for (int64_t& each : made.order) {
+    each = view.order.empty() ? place : view.order[size_t(place)];
+    for (size_t k = from.size(); k-- > 0;) {
+      place += stride[from[k]];
+      if (++at[k] < view.dims[from[k]]) break;
+      place -= stride[from[k]] * view.dims[from[k]];
+      at[k] = 0;
+    }
+  }
+  // Two transposes that undo each other leave everything in its place.
+  bool same = true;
+  for (size_t i = 0; i < made.order.size() && same; ++i) same = made.order[i] == int64_t(i);
+  if (same) made.order.clear();
+  return made;
+}
+
+std::optional<size_t> axis_of(int64_t axis, size_t rank) {
+  const auto count = int64_t(rank);
+  if (axis < 0) axis += count;
+  if (axis < 0 || axis >= count) return std::nullopt;
+  return size_t(axis);
+}
+
+}  // namespace ridgeline::onnx
