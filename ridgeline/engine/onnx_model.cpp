@@ -80,7 +80,11 @@ void fill_weights(nn::Model& model, onnx::ImportedModel& imported, const std::st
 
 LoadedModel load_onnx(const std::filesystem::path& file, const ModelOptions& options,
                       const OnnxOptions& onnx) {
-  onnx::ImportedModel imported = onnx::import_model(file, onnx.graph);
+  return make_model(onnx::import_model(file, onnx.graph), file, options, onnx);
+}
+
+LoadedModel make_model(onnx::ImportedModel imported, const std::filesystem::path& file,
+                       const ModelOptions& options, const OnnxOptions& onnx) {
   const bool classes = imported.softmax || onnx.classes;
   const bool prepared = !imported.codes && !onnx.images;
   Config config = parse_config(config_text(imported, file, classes, prepared), file.string());

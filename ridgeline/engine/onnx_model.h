@@ -25,6 +25,10 @@ struct OnnxOptions {
 LoadedModel load_onnx(const std::filesystem::path& file, const ModelOptions& options,
                       const OnnxOptions& onnx = {});
 
+// The same of a graph that has been imported; `file` is its name for messages.
+LoadedModel make_model(onnx::ImportedModel imported, const std::filesystem::path& file,
+                       const ModelOptions& options, const OnnxOptions& onnx = {});
+
 // The bytes of the model file of a loaded model.
 std::vector<std::byte> to_model_file(const LoadedModel& loaded);
 

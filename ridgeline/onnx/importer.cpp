@@ -185,6 +185,7 @@ void Importer::choose_input() {
   const int64_t batch = view.dims[view.batch_axis];
   file_batch_ = batch > 0 ? batch : 0;
   view.dims[view.batch_axis] = kBatch;
+  batch_axis_ = view.batch_axis;
   if (options_.input.rank() > 0) {
     if (size_t(options_.input.rank()) + 1 != rank) {
       throw_error(ErrorKind::usage, "{}: a sample of {} has {}, not the shape {}", graph_.file,
@@ -308,8 +309,13 @@ ImportedModel Importer::result() {
   };
   if (end == activations_.end()) fail("its output does not depend on its input");
   if (end->second.made != drafts_.size()) fail("its output is not what its last layer gives");
-  if (!end->second.view.batch_first() || !end->second.view.in_order()) {
-    fail("its output is transposed, which no layer does");
+  if (!end->second.view.in_order()) fail("its output is transposed, which no layer does");
+  const size_t axis = end->second.view.batch_axis;
+  if (batch_axis_ != 0 || axis != 0) {
+    warnings_.push_back(
+        fmt::format("{}: has its batch as dimension {} of the input and {} of the output; here "
+                    "samples come first",
+                    graph_.file, batch_axis_, axis));
   }
   if (drafts_.empty()) {
     Draft nothing;
@@ -326,6 +332,8 @@ ImportedModel Importer::result() {
   model.input = input_;
   model.input_name = graph_.inputs.front().name;
   model.output_name = output_;
+  model.input_batch_axis = batch_axis_;
+  model.output_batch_axis = axis;
   model.codes = codes_;
   model.softmax = softmax_;
   model.warnings = std::move(warnings_);

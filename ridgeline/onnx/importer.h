@@ -94,6 +94,7 @@ class Importer {
   ImportOptions options_;
   std::string output_;
   int64_t file_batch_ = 0;  // where the file fixes it
+  size_t batch_axis_ = 0;   // of the input
   const Node* node_ = nullptr;
   std::map<std::string, ConstantPtr> constants_;
   std::map<std::string, Activation> activations_;

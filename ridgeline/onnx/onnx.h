@@ -36,6 +36,8 @@ struct ImportedModel {
   std::vector<Weight> weights;
   Shape input;  // of one sample
   std::string input_name, output_name;
+  // Where the graph has its batch; here samples always come first.
+  size_t input_batch_axis = 0, output_batch_axis = 0;
   bool codes = false;    // samples are whole numbers, which an embedding reads
   bool softmax = false;  // the graph ends in a softmax over the outputs, which no layer computes
   std::vector<std::string> warnings;

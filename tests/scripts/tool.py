@@ -119,10 +119,12 @@ def command(arguments, **options):
 
 
 def python_with(*packages):
-    """A virtual environment of our own under the build folder; None when it cannot be made."""
-    home = BUILD / f"{packages[0]}-venv"
+    """A virtual environment of our own under the build folder; None when it cannot be made. Packages may have
+    versions: onnx==1.16.2."""
+    names = [re.split("[=<>]", package)[0] for package in packages]
+    home = BUILD / f"{names[0]}-venv"
     python = home / "bin" / "python"
-    check = [str(python), "-c", "import " + ", ".join(packages)]
+    check = [str(python), "-c", "import " + ", ".join(names)]
     if python.exists() and subprocess.run(check, capture_output=True).returncode == 0:
         return python
     for step in ([sys.executable, "-m", "venv", "--clear", str(home)],
