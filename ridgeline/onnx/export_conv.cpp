@@ -48,7 +48,7 @@ void Exporter::conv(nn::ConfigTable& table, size_t axes) {
 // has it for an index that is out of range.
 void Exporter::one_hot_conv() {
   if (graph_.opset() < 9) {
-    throw_error(ErrorKind::usage, "layer {} (onehot_conv1d): needs --opset 9 or more", layer_);
+    throw_error(ErrorKind::usage, "layer {} (onehot_conv1d): needs --opset 9 or more", path());
   }
   const Ints weights = dims("weight");
   reshape({shape_.numel()});

@@ -32,7 +32,7 @@ bool Exporter::activation(nn::ConfigTable& table, const std::string& type) {
     x_ = graph_.node("Gelu", {x_});
   } else if (type == "gelu") {
     if (graph_.opset() < 9) {
-      throw_error(ErrorKind::usage, "layer {} (gelu): needs --opset 9 or more", layer_);
+      throw_error(ErrorKind::usage, "layer {} (gelu): needs --opset 9 or more", path());
     }
     const std::string erf =
         graph_.node("Erf", {graph_.node("Div", {x_, graph_.scalar(std::sqrt(2.0))})});
@@ -128,7 +128,7 @@ void Exporter::group_norm(nn::ConfigTable& table) {
   Ints by_channel(whole.size(), 1);
   by_channel[0] = channels;
   const auto scaled = [&](const char* suffix) {
-    return graph_.weight(fmt::format("{}.{}", layer_, suffix), by_channel, values(suffix));
+    return graph_.weight(path() + "." + suffix, by_channel, values(suffix));
   };
   x_ = graph_.node("Mul", {x_, scaled("weight")});
   x_ = graph_.node("Add", {x_, scaled("bias")});

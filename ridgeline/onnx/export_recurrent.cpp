@@ -49,7 +49,7 @@ void Exporter::recurrent(nn::ConfigTable& table, const std::string& type) {
       append(b, values("bias_hh" + end), order);
     }
     const auto named = [&](const char* what) {
-      return fmt::format("{}.{}_l{}", layer_, what, layer);
+      return fmt::format("{}.{}_l{}", path(), what, layer);
     };
     std::vector<std::string> inputs{x_, graph_.weight(named("W"), {directions, rows, in}, w),
                                     graph_.weight(named("R"), {directions, rows, hidden}, r)};

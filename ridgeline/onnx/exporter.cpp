@@ -22,7 +22,7 @@ Exporter::Exporter(const nn::Model& model, const ExportOptions& options)
 }
 
 const nn::Param* Exporter::find(const std::string& suffix) const {
-  const std::string name = fmt::format("{}.{}", layer_, suffix);
+  const std::string name = path() + "." + suffix;
   const auto found = std::ranges::find(model_.params(), name, &nn::Param::name);
   return found == model_.params().end() ? nullptr : &*found;
 }
@@ -44,7 +44,7 @@ std::vector<int64_t> Exporter::dims(const std::string& suffix) const {
 }
 
 std::string Exporter::weight(const std::string& suffix) {
-  return graph_.weight(fmt::format("{}.{}", layer_, suffix), dims(suffix), values(suffix));
+  return graph_.weight(path() + "." + suffix, dims(suffix), values(suffix));
 }
 
 std::string Exporter::weight_or(const std::string& suffix, int64_t count, float number) {
@@ -110,17 +110,63 @@ void Exporter::end() {
 
 std::string Exporter::run() {
   begin();
+  const std::string input = x_;
+  std::vector<std::string> made;  // by layer
+  const auto value = [&](int layer) {
+    return layer == nn::kGraphInput ? input : made[size_t(layer)];
+  };
   for (layer_ = 0; layer_ < model_.layers().size(); ++layer_) {
     const nn::Layer& at = *model_.layers()[layer_];
     auto root = nn::ConfigTable::parse("layer = " + at.to_toml(), "layer");
     nn::ConfigTable table = root.table("layer");
-    layer(table, at.type());
+    const std::vector<int>& inputs = model_.inputs_of(layer_);
+    x_ = value(inputs[0]);
+    shape_ = model_.output_of(inputs[0]);
+    const Shape& wanted = model_.output_of(int(layer_));
+    if (at.joins()) {
+      std::vector<std::pair<std::string, Shape>> parts;
+      for (const int each : inputs) parts.emplace_back(value(each), model_.output_of(each));
+      join(table, at.type(), parts);
+      shape_ = wanted;
+    } else {
+      layer(table, at.type());
+    }
     // Nodes may leave a shape of their own, as [c, 1, 1] of a global pool.
-    const Shape wanted = at.output(model_.input_of(layer_));
     if (!(shape_ == wanted)) reshape({wanted.dims().begin(), wanted.dims().end()});
+    made.push_back(x_);
   }
   end();
   return graph_.bytes();
+}
+
+// Our shapes are repeated over the dimensions behind them, [c] over [c, h, w]; ONNX's over those in
+// front.
+void Exporter::join(nn::ConfigTable& table, const std::string& type,
+                    const std::vector<std::pair<std::string, Shape>>& parts) {
+  int rank = 0;
+  std::vector<std::string> names;
+  for (const auto& [name, shape] : parts) rank = std::max(rank, shape.rank());
+  for (const auto& [name, shape] : parts) {
+    x_ = name;
+    shape_ = shape;
+    std::vector<int64_t> dims = sample();
+    dims.resize(size_t(rank), 1);
+    reshape(dims);
+    names.push_back(x_);
+  }
+  if (type == "concat") {
+    const int64_t axis = table.integer("axis", 0);
+    x_ = graph_.node("Concat", names, {{"axis", axis < 0 ? axis + rank + 1 : axis + 1}});
+    return;
+  }
+  if (type != "add" && type != "multiply" && type != "mean") {
+    throw_error(ErrorKind::usage, "layer {} ({}): cannot be written as ONNX", path(), type);
+  }
+  x_ = names[0];
+  for (size_t i = 1; i < names.size(); ++i) {
+    x_ = graph_.node(type == "multiply" ? "Mul" : "Add", {x_, names[i]});
+  }
+  if (type == "mean") x_ = graph_.node("Mul", {x_, graph_.scalar(1.0 / double(names.size()))});
 }
 
 void Exporter::layer(nn::ConfigTable& table, const std::string& type) {
@@ -158,7 +204,11 @@ void Exporter::layer(nn::ConfigTable& table, const std::string& type) {
     shape_ = {shape_[1]};
     return;
   }
-  throw_error(ErrorKind::usage, "layer {} ({}): cannot be written as ONNX", layer_, type);
+  if (type == "reshape") {
+    const Shape& wanted = model_.output_of(int(layer_));
+    return reshape({wanted.dims().begin(), wanted.dims().end()});
+  }
+  throw_error(ErrorKind::usage, "layer {} ({}): cannot be written as ONNX", path(), type);
 }
 
 void Exporter::linear(nn::ConfigTable& table) {
@@ -178,8 +228,7 @@ void Exporter::linear(nn::ConfigTable& table) {
   for (int64_t o = 0; o < out; ++o) {
     for (int64_t i = 0; i < in; ++i) columns[size_t(i * out + o)] = rows[size_t(o * in + i)];
   }
-  x_ = graph_.node("MatMul",
-                   {x_, graph_.weight(fmt::format("{}.weight", layer_), {in, out}, columns)});
+  x_ = graph_.node("MatMul", {x_, graph_.weight(path() + ".weight", {in, out}, columns)});
   if (has("bias")) x_ = graph_.node("Add", {x_, weight("bias")});
   shape_ = {shape_[0], out};
 }

@@ -11,7 +11,7 @@
 
 namespace ridgeline::onnx {
 
-// Writes the layers of a model as nodes, one after the other. Values are [N, sample...] with the
+// Writes the layers of a model as nodes, in the order they run. Values are [N, sample...] with the
 // shapes that the layers give their samples.
 class Exporter {
  public:
@@ -19,6 +19,7 @@ class Exporter {
   std::string run();
 
  private:
+  const std::string& path() const { return model_.graph().layers()[layer_].path; }
   // A param of the layer at hand: "weight". Floats of any width are given as fp32.
   std::vector<float> values(const std::string& suffix) const;
   std::vector<int64_t> dims(const std::string& suffix) const;
@@ -33,6 +34,8 @@ class Exporter {
   void affine(const ExportOptions::Affine& affine);
   void begin();
   void layer(nn::ConfigTable& table, const std::string& type);
+  void join(nn::ConfigTable& table, const std::string& type,
+            const std::vector<std::pair<std::string, Shape>>& parts);
   bool activation(nn::ConfigTable& table, const std::string& type);
   bool normalisation(nn::ConfigTable& table, const std::string& type);
 
