@@ -10,7 +10,7 @@ module = torch.nn.Sequential(torch.nn.Linear(10, 32), torch.nn.ReLU(), torch.nn.
 x = torch.randn(600, 10)
 y = x[:, :3].argmax(1)
 
-model = rl.from_torch(module, optimizer="adam", lr=0.01, device="cpu")
+model = rl.from_torch(module, optimizer="adam", lr=0.01, device="cpu", threads=1)
 before = torch.softmax(module(x), 1).detach().numpy()
 print("largest difference before training:", np.abs(model.predict_proba(x) - before).max())
 

@@ -22,7 +22,7 @@ x, y = spirals(2000, seed=1)
 test_x, test_y = spirals(500, seed=2)
 
 model = rl.Model(nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 2)),
-                 optimizer="adam", lr=0.01, device="cpu")
+                 optimizer="adam", lr=0.01, device="cpu", threads=1)
 history = model.fit(x, y, validation=0.1, epochs=40, batch_size=50,
                     callbacks=rl.callbacks.EarlyStopping("val_loss", patience=10))
 print(history)

@@ -18,7 +18,7 @@ def blobs(n=240, features=6, classes=3, seed=1):
 
 def mlp(inputs=6, outputs=3, **keywords):
     """A small classifier that plans quickly."""
-    options = {"optimizer": "adam", "lr": 0.02, "device": "cpu", "tune": False, **keywords}
+    options = {"optimizer": "adam", "lr": 0.02, "device": "cpu", "threads": 1, "tune": False, **keywords}
     return rl.Model(nn.Sequential(nn.Linear(inputs, 16), nn.ReLU(), nn.Linear(16, outputs)), **options)
 
 

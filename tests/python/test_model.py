@@ -13,7 +13,7 @@ from conftest import blobs, mlp
 from ridgeline import nn
 
 TABLES = {"model": {"layers": [{"type": "linear", "out": 16}, {"type": "relu"}, {"type": "linear", "out": 3}]},
-          "train": {"optimizer": {"type": "adam", "lr": 0.02}}, "run": {"device": "cpu", "tune": False}}
+          "train": {"optimizer": {"type": "adam", "lr": 0.02}}, "run": {"device": "cpu", "threads": 1, "tune": False}}
 
 
 def test_fit_learns_and_tells(data):

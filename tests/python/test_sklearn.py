@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 QUICK = {"hidden_layer_sizes": (32,), "epochs": 60, "batch_size": 16, "learning_rate": 0.01, "random_state": 1,
-         "device": "cpu"}
+         "device": "cpu", "threads": 1}
 
 
 @parametrize_with_checks([rl.RidgelineClassifier(**QUICK), rl.RidgelineRegressor(**QUICK)])

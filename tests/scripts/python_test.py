@@ -1,4 +1,4 @@
-"""Runs tests/python, the tests of the Python package, on the module that the build has made."""
+"""Runs tests/python, the tests of the Python package, on the module that the build has made, and mypy --strict."""
 
 import os
 import pathlib
@@ -19,6 +19,8 @@ def main():
                        PYTHONDONTWRITEBYTECODE="1")
     done = subprocess.run([str(python), "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider",
                            str(SOURCE / "tests" / "python"), *sys.argv[1:]], env=environment, cwd=BUILD)
+    if done.returncode == 0 and len(sys.argv) == 1:
+        done = subprocess.run([str(python), "-m", "mypy", "--cache-dir", str(BUILD / "mypy-cache")], cwd=SOURCE)
     return done.returncode
 
 
