@@ -128,7 +128,7 @@ TEST_F(BatcherTest, NoJobIsForgotten) {
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t) {
       threads.emplace_back([&, t] {
-        for (int i = 0; i < 2000; ++i) {
+        for (int i = 0; i < 400; ++i) {
           TestJob job(
               std::vector<uint8_t>(size_t(i % 50 == 0 ? 9 : 1 + i % 3), uint8_t(t * 20 + i % 20)));
           if (batcher->submit(job) == Batcher::Accepted::help_soon) batcher->help();
