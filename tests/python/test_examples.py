@@ -2,6 +2,7 @@
 
 import copy
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -19,6 +20,13 @@ def test_example(path, tmp_path):
             pytest.importorskip(package)
     done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+def test_docs(tmp_path, monkeypatch):
+    """The first example of docs/python.md, and the one that goes on from it."""
+    blocks = re.findall(r"```python\n(.*?)```", (EXAMPLES[0].parents[2] / "docs" / "python.md").read_text(), re.S)
+    monkeypatch.chdir(tmp_path)
+    exec("\n".join([blocks[0], *(block for block in blocks if "compile(" in block)]), {})
 
 
 def test_neither_torch_nor_numpy_is_imported_early():
