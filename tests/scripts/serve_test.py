@@ -451,6 +451,54 @@ tune = false
         server.end()
 
 
+TEXTS = """
+[data]
+name = "{data}"
+[data.text]
+columns = ["2"]
+label = "1"
+length = 24
+classes = ["flower", "air", "wood"]
+first_label = 1
+[model]
+layers = [{{ type = "onehot_conv1d", symbols = 70, out = 8, kernel = 3 }}, {{ type = "relu" }}, {{ type = "flatten" }},
+          {{ type = "linear", out = 3 }}]
+[train]
+batch = 16
+epochs = 8
+[run]
+device = "cpu"
+tune = false
+"""
+
+
+class Texts(unittest.TestCase):
+    def test_texts_are_encoded_as_infer_does(self):
+        folder = tool.Folder()
+        self.addCleanup(folder.close)
+        words = ["a Red rose", "Blue sky!", "green tree"]
+        for part, count in (("train", 60), ("test", 12)):
+            (folder.data / f"{part}.csv").write_text("".join(f'{1 + i % 3},"{words[i % 3]} {i}"\n' for i in range(count)))
+        (folder / "text.toml").write_text(TEXTS.format(data=folder.data))
+        tool.run("train", folder / "text.toml", "--out", folder / "text", "--quiet")
+        asked = words + ["caf\u00e9 \u4e16", "", "x" * 100]
+        (folder / "lines").write_text("".join(text + "\n" for text in asked))
+        lines = tool.run("infer", folder / "text", "--input", folder / "lines", "--input-format", "lines", "--no-tune").stdout
+        want = [float(x) for line in lines.splitlines()[1:] for x in line.split(",")[2:]]
+        server = Server(folder / "text")
+        self.addCleanup(server.kill)
+        body = {"inputs": [{"name": "text", "shape": [len(asked), 1], "datatype": "BYTES", "data": asked}]}
+        status, _, answer = server.ask("POST", "/v2/models/text/infer", json.dumps(body))
+        self.assertEqual(status, 200, answer)
+        numbers, label = answer["outputs"]
+        self.assertEqual(len(numbers["data"]), len(want))
+        for a, b in zip(numbers["data"], want):
+            self.assertAlmostEqual(a, b, delta=1e-5)
+        self.assertEqual(label["datatype"], "BYTES")
+        self.assertLessEqual(set(label["data"]), {"flower", "air", "wood"})
+        server.end()
+
+
 if __name__ == "__main__":
     if "has no server" in subprocess.run([tool.TOOL, "serve", "/dev/null/none"], capture_output=True, text=True).stderr:
         print("skipped: built without Boost or simdjson")
