@@ -107,7 +107,57 @@ void add_affine(Importer& in, const View& view, const std::optional<size_t>& axi
   in.add(std::move(draft));
 }
 
+// The shape that two values share; both lie in the order of the graph, batch first.
+Shape shared_shape(Importer& in, size_t input) {
+  const View view = in.take_plain(input).view;
+  const std::vector<int64_t> sample = view.sample();
+  in.shape_input(sample.empty() ? Shape{1} : Shape(sample));
+  return in.stored();
+}
+
+// Add and Mul of two values that are computed.
+void join_two(Importer& in) {
+  const std::string& op = in.node().op;
+  if (op != "Add" && op != "Mul") in.refuse("only sums and products of two values are computed");
+  const View view = in.look(0).view;
+  if (view.dims != in.look(1).view.dims) {
+    in.refuse("joins values of different shapes, which is not imported");
+  }
+  const Shape shape = shared_shape(in, 0);
+  const int first = in.source();
+  shared_shape(in, 1);
+  Draft draft;
+  draft.type = op == "Add" ? "add" : "multiply";
+  in.add_join(std::move(draft), {first, in.source()}, shape);
+  in.give(view);
+}
+
 }  // namespace
+
+void import_concat(Importer& in) {
+  const size_t count = in.node().inputs.size();
+  View view = in.look(0).view;
+  const auto axis = axis_of(in.node().integer("axis", 0), view.dims.size());
+  if (!axis || *axis == 0) in.refuse("joins along the batch");
+  std::vector<int> layers;
+  int64_t extent = 0;
+  for (size_t i = 0; i < count; ++i) {
+    std::vector<int64_t> dims = in.look(i).view.dims;
+    if (dims.size() != view.dims.size()) in.refuse("joins values of different dimensions");
+    extent += dims[*axis];
+    dims[*axis] = view.dims[*axis];
+    if (dims != view.dims) in.refuse("joins values of different dimensions");
+    shared_shape(in, i);
+    layers.push_back(in.source());
+  }
+  if (count == 1) return in.give(view);
+  view.dims[*axis] = extent;
+  Draft draft;
+  draft.type = "concat";
+  draft.set("axis", int64_t(*axis) - 1);
+  in.add_join(std::move(draft), std::move(layers), Shape(view.sample()));
+  in.give(view);
+}
 
 void import_gemm(Importer& in) {
   const Node& node = in.node();
@@ -167,11 +217,7 @@ void import_matmul(Importer& in) {
 void import_arithmetic(Importer& in) {
   const std::string& op = in.node().op;
   const bool first_known = in.is_known(0);
-  if (!first_known && !in.is_known(1)) {
-    in.refuse(
-        "joins two values that are computed from the samples: nets that branch are not "
-        "imported");
-  }
+  if (!first_known && !in.is_known(1)) return join_two(in);
   const View view = in.take(first_known ? 1 : 0).view;
   const Broadcast constant = read_broadcast(*in.known(first_known ? 0 : 1), view);
   if (op == "Div" && first_known) in.refuse("divides a constant by what is computed");
@@ -184,7 +230,7 @@ void import_arithmetic(Importer& in) {
     if (op == "Sub") shift[i] = first_known ? number : -number;
     if (op == "Sub" && first_known) scale[i] = -1;
   }
-  Draft* last = in.last();
+  Draft* last = in.only_source(first_known ? 1 : 0);
   const bool adds = op == "Add" || (op == "Sub" && !first_known);
   if (adds && last != nullptr && last->bias_from_add > 0 && view.in_order() &&
       (!constant.axis || (is_bias_axis(*last, view, *constant.axis) &&
@@ -206,7 +252,7 @@ void import_embedding(Importer& in) {
     in.refuse("is no embedding: only Gather from the rows of a matrix of floats is taken");
   }
   View view = in.take(1).view;
-  if (!in.no_layers()) in.refuse("is an embedding behind other layers; it is taken first only");
+  if (!in.from_input()) in.refuse("is an embedding behind other layers; it is taken first only");
   if (view.dims.size() > 2 || !view.in_order()) in.refuse("its codes are not [N, timesteps]");
   if (table->dims[0] > kMostCodes) {
     in.refuse(fmt::format("has {} codes; samples of codes are bytes, of which there are {}",

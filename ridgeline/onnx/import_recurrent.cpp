@@ -108,9 +108,6 @@ void import_recurrent(Importer& in) {
   check_state(in, 5, "initial_h");
   check_state(in, 6, "initial_c");
   if (in.gives(2)) in.refuse("its third output, the last cell state, is not given here");
-  if (in.gives(0) && in.gives(1)) {
-    in.refuse("both its outputs and its last state are read: nets that branch are not imported");
-  }
   if (in.gives(1) && directions == 2) {
     in.refuse("its last state of two directions is read, which no layer gives");
   }
@@ -137,7 +134,8 @@ void import_recurrent(Importer& in) {
   y.dims = batch_first ? std::vector<int64_t>{kBatch, steps, directions, hidden}
                        : std::vector<int64_t>{steps, directions, kBatch, hidden};
   y.batch_axis = batch_first ? 0 : 2;
-  if (in.gives(0)) return in.give(y);
+  in.give(y);
+  if (!in.gives(1)) return;
   Draft select;
   select.type = "select";
   select.set("at", int64_t{-1});

@@ -118,7 +118,7 @@ void import_identity(Importer& in) {
     const int64_t to = node.integer("to", 0);
     const bool floats = to == 1 || to == 10 || to == 11 || to == 16;
     // Codes and bytes may be cast to whole numbers before anything is computed.
-    if (!floats && !in.no_layers()) in.refuse("casts what is computed to whole numbers");
+    if (!floats && !in.from_input()) in.refuse("casts what is computed to whole numbers");
   }
   if (node.op == "Dropout" && in.gives(1)) in.refuse("its mask is not given here");
   if (node.op == "Dropout" && in.has(2)) {
@@ -214,8 +214,7 @@ void import_softmax(Importer& in) {
   int64_t count = view.dims[*axis];
   if (flattens && view.batch_first() && *axis == 1) count = view.features();
   if (count != view.features()) in.refuse("is not over all numbers of a sample");
-  in.end_with_softmax();
-  in.give(view);
+  in.give_softmax(view);
 }
 
 }  // namespace ridgeline::onnx

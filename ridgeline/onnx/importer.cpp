@@ -39,8 +39,11 @@ void Draft::set_pair(const std::string& key, const std::vector<int64_t>& values)
                               : fmt::format("[{}]", fmt::join(values, ", ")));
 }
 
-std::string Draft::toml() const {
-  std::string text = fmt::format("{{ type = \"{}\"", type);
+std::string Draft::toml(const std::string& name, const std::string& inputs) const {
+  std::string text = "{ ";
+  if (!name.empty()) text += fmt::format("name = \"{}\", ", name);
+  text += fmt::format("type = \"{}\"", type);
+  if (!inputs.empty()) text += fmt::format(", inputs = [{}]", inputs);
   for (const auto& [key, value] : settings) text += fmt::format(", {} = {}", key, value);
   return text + " }";
 }
@@ -78,11 +81,10 @@ const Activation& Importer::look(size_t input) const {
 
 const Activation& Importer::take(size_t input) {
   const Activation& found = look(input);
-  if (found.made == drafts_.size()) return found;
-  refuse(
-      fmt::format("reads {}, which another node has read already: nets that branch are not "
-                  "imported",
-                  quote(node_->input(input))));
+  softmax_ = found.softmax;
+  source_ = found.layer;
+  stored_ = found.stored;
+  return found;
 }
 
 const Activation& Importer::take_plain(size_t input) {
@@ -95,18 +97,17 @@ const Activation& Importer::take_plain(size_t input) {
 
 void Importer::shape_input(const Shape& wanted) {
   if (stored_ == wanted) return;
-  if (drafts_.empty()) {
+  // The net's input may have any shape as long as nobody has read it in another.
+  if (source_ < 0 && !input_read_) {
     input_ = stored_ = wanted;
     return;
   }
-  if (wanted.rank() == 1) {
-    Draft flatten;
-    flatten.type = "flatten";
-    add(std::move(flatten));
-    return;
+  Draft draft;
+  draft.type = wanted.rank() == 1 ? "flatten" : "reshape";
+  if (wanted.rank() > 1) {
+    draft.set("shape", fmt::format("[{}]", fmt::join(wanted.dims(), ", ")));
   }
-  refuse(fmt::format("its input is reshaped from {} to {}, which no layer does", to_string(stored_),
-                     to_string(wanted)));
+  add(std::move(draft));
 }
 
 void Importer::add(Draft draft) {
@@ -116,17 +117,45 @@ void Importer::add(Draft draft) {
   } catch (const Error& error) {
     refuse(error.what());
   }
+  if (source_ < 0) input_read_ = true;
+  draft.inputs = {source_};
+  source_ = int(drafts_.size());
   drafts_.push_back(std::move(draft));
+}
+
+void Importer::add_join(Draft draft, std::vector<int> layers, const Shape& output) {
+  for (const std::string& name : node_->inputs) {
+    if (!activations_[name].softmax) continue;
+    refuse("follows a Softmax, which is taken at the end of a net only");
+  }
+  for (const int layer : layers) input_read_ = input_read_ || layer < 0;
+  draft.inputs = std::move(layers);
+  source_ = int(drafts_.size());
+  stored_ = output;
+  drafts_.push_back(std::move(draft));
+}
+
+Draft* Importer::only_source(size_t input) {
+  if (source_ < 0 || reads_[node_->input(input)] != 1) return nullptr;
+  // A view between the layer and the node must not be read by others either.
+  int readers = 0;
+  for (const auto& [name, value] : activations_) {
+    if (value.layer == source_) readers += reads_[name];
+  }
+  int views = 0;
+  for (const auto& [name, value] : activations_) views += value.layer == source_;
+  return readers == views ? &drafts_[size_t(source_)] : nullptr;
 }
 
 void Importer::give(View view, size_t output) {
   if (!gives(output)) return;
-  activations_[node_->outputs[output]] = {std::move(view), stored_, drafts_.size()};
+  activations_[node_->outputs[output]] = {std::move(view), stored_, source_, softmax_};
 }
 
-void Importer::end_with_softmax() {
+void Importer::give_softmax(View view) {
   if (softmax_) refuse("follows a Softmax, which is taken at the end of a net only");
   softmax_ = true;
+  give(std::move(view));
 }
 
 // Nodes that have only constants as inputs become constants.
@@ -206,7 +235,7 @@ void Importer::choose_input() {
   }
   const std::vector<int64_t> sample = view.sample();
   input_ = stored_ = sample.empty() ? Shape{1} : Shape(sample);
-  activations_[input.name] = {std::move(view), stored_, 0};
+  activations_[input.name] = {std::move(view), stored_, -1, false};
   graph_.inputs = {ValueInfo(input)};
 }
 
@@ -280,6 +309,11 @@ ImportedModel Importer::run() {
   keep_only(graph_, output_);
   choose_input();
   constants_ = std::move(graph_.constants);
+  for (const Node& node : graph_.nodes) {
+    // Shape looks at dimensions alone.
+    for (const std::string& name : node.inputs) reads_[name] += node.op != "Shape";
+  }
+  ++reads_[output_];
 
   std::vector<std::string> lines;
   for (const Node& node : graph_.nodes) {
@@ -308,7 +342,9 @@ ImportedModel Importer::result() {
     throw RefusedModel(fmt::format("{}: {}", graph_.file, what), {what});
   };
   if (end == activations_.end()) fail("its output does not depend on its input");
-  if (end->second.made != drafts_.size()) fail("its output is not what its last layer gives");
+  if (end->second.layer + 1 != int(drafts_.size())) {
+    fail("its output is not what its last layer gives");
+  }
   if (!end->second.view.in_order()) fail("its output is transposed, which no layer does");
   const size_t axis = end->second.view.batch_axis;
   if (batch_axis_ != 0 || axis != 0) {
@@ -320,11 +356,24 @@ ImportedModel Importer::result() {
   if (drafts_.empty()) {
     Draft nothing;
     nothing.type = "flatten";
+    nothing.inputs = {-1};
     drafts_.push_back(nothing);
   }
   ImportedModel model;
+  // Layers that read the one before need no names.
+  std::set<int> named_layers;
+  const auto chained = [&](size_t i) { return drafts_[i].inputs == std::vector<int>{int(i) - 1}; };
   for (size_t i = 0; i < drafts_.size(); ++i) {
-    model.layers.push_back(drafts_[i].toml());
+    if (!chained(i)) named_layers.insert(drafts_[i].inputs.begin(), drafts_[i].inputs.end());
+  }
+  for (size_t i = 0; i < drafts_.size(); ++i) {
+    std::vector<std::string> inputs;
+    for (const int each : chained(i) ? std::vector<int>{} : drafts_[i].inputs) {
+      inputs.push_back(each < 0 ? "\"input\"" : fmt::format("\"layer{}\"", each));
+    }
+    model.layers.push_back(
+        drafts_[i].toml(named_layers.contains(int(i)) ? fmt::format("layer{}", i) : std::string(),
+                        fmt::format("{}", fmt::join(inputs, ", "))));
     for (ImportedModel::Weight& weight : drafts_[i].weights) {
       model.weights.push_back({fmt::format("{}.{}", i, weight.name), std::move(weight.values)});
     }
@@ -335,7 +384,7 @@ ImportedModel Importer::result() {
   model.input_batch_axis = batch_axis_;
   model.output_batch_axis = axis;
   model.codes = codes_;
-  model.softmax = softmax_;
+  model.softmax = end->second.softmax;
   model.warnings = std::move(warnings_);
   return model;
 }

@@ -18,20 +18,22 @@ struct Draft {
   std::vector<std::pair<std::string, std::string>> settings;  // as TOML writes them
   std::vector<ImportedModel::Weight> weights;                 // by suffix: "weight"
   int64_t bias_from_add = 0;  // not 0: a bias of so many elements may come from an Add behind it
+  std::vector<int> inputs{};  // numbers of the layers it reads; -1: the net's input
 
   void set(const std::string& key, const std::string& value);
   void set(const std::string& key, int64_t value) { set(key, std::to_string(value)); }
   void set(const std::string& key, const char* value) { set(key, std::string(value)); }
   void set(const std::string& key, bool value) { set(key, std::string(value ? "true" : "false")); }
   void set_pair(const std::string& key, const std::vector<int64_t>& values);
-  std::string toml() const;
+  std::string toml(const std::string& name = {}, const std::string& inputs = {}) const;
 };
 
 // A value of the graph that depends on the samples.
 struct Activation {
   View view;
-  Shape stored;     // of one sample as the layer before gives it
-  size_t made = 0;  // how many layers there were when it was made
+  Shape stored;          // of one sample as the layer gives it
+  int layer = -1;        // that gives it; -1: it is the net's input
+  bool softmax = false;  // a softmax follows, which no layer computes
 };
 
 // Thrown by refuse(); the importer turns it into a line of RefusedModel.
@@ -55,10 +57,9 @@ class Importer {
   ConstantPtr known(size_t input) const;
   ConstantPtr require_known(size_t input) const;  // refuses an absent one too
   bool is_known(size_t input) const { return constants_.contains(node_->input(input)); }
-  // The value of an input that depends on the samples, to be read by a layer. Refuses one that an
-  // earlier layer has read: the net branches there.
+  // The value of an input that depends on the samples, to be read by the next layer.
   const Activation& take(size_t input);
-  const Activation& look(size_t input) const;  // for its dimensions alone; may have been read
+  const Activation& look(size_t input) const;  // for its dimensions alone
   const Activation& take_plain(size_t input);  // batch first, elements in order
 
   // Makes sure that the layer before gives samples of this shape, by the input's shape or by a
@@ -66,8 +67,12 @@ class Importer {
   void shape_input(const Shape& wanted);
   // Appends a layer. Its input is the value that was taken last.
   void add(Draft draft);
-  Draft* last() { return drafts_.empty() ? nullptr : &drafts_.back(); }
-  bool no_layers() const { return drafts_.empty(); }
+  // Appends a layer that joins values which have been taken: numbers of layers, and its output.
+  void add_join(Draft draft, std::vector<int> layers, const Shape& output);
+  int source() const { return source_; }  // the layer that gives what was taken last
+  // That layer, if the node is the only one that reads it.
+  Draft* only_source(size_t input);
+  bool from_input() const { return source_ < 0; }
   const Shape& stored() const { return stored_; }
   // Names what the layers so far give as output `output` of the node.
   void give(View view, size_t output = 0);
@@ -77,7 +82,7 @@ class Importer {
   }
 
   void set_codes() { codes_ = true; }
-  void end_with_softmax();
+  void give_softmax(View view);
 
   [[noreturn]] static void refuse(std::string reason) { throw Refusal{std::move(reason)}; }
 
@@ -100,7 +105,10 @@ class Importer {
   std::map<std::string, Activation> activations_;
   std::vector<Draft> drafts_;
   Shape input_, stored_;  // of a sample that enters; that leaves the layers so far
-  bool codes_ = false, softmax_ = false;
+  int source_ = -1;       // gives the value that was taken, or the layer that was added, last
+  bool softmax_ = false;  // follows what was taken last
+  bool input_read_ = false, codes_ = false;
+  std::map<std::string, int> reads_;  // of each value, by nodes
   std::vector<std::string> warnings_;
 };
 
@@ -113,8 +121,9 @@ std::vector<std::string> known_operators();
 // import_linear.cpp
 void import_gemm(Importer& in);
 void import_matmul(Importer& in);
-void import_arithmetic(Importer& in);  // Add, Sub, Mul, Div with a constant
-void import_embedding(Importer& in);   // Gather from a constant
+void import_arithmetic(Importer& in);  // Add, Sub, Mul, Div with a constant; Add and Mul of two
+void import_concat(Importer& in);
+void import_embedding(Importer& in);  // Gather from a constant
 // import_conv.cpp
 void import_conv(Importer& in);
 void import_pool(Importer& in);         // MaxPool, AveragePool

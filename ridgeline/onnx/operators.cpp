@@ -15,6 +15,7 @@ constexpr Operator kOperators[] = {
     {"AveragePool", import_pool},
     {"BatchNormalization", import_batch_norm},
     {"Cast", import_identity},
+    {"Concat", import_concat},
     {"Conv", import_conv},
     {"Div", import_arithmetic},
     {"Dropout", import_identity},

@@ -145,10 +145,33 @@ def recurrent(draw):
     return (steps, features), [Sequence(net), nn.Linear(width, 6), nn.Tanh(), nn.Flatten(), nn.Linear(6 * steps, 4)]
 
 
+class Residual(nn.Module):
+    """x + f(x), or what f(x) and g(x) give one behind the other."""
+
+    def __init__(self, body, other=None):
+        super().__init__()
+        self.body, self.other = body, other
+
+    def forward(self, x):
+        return torch.cat([self.body(x), self.other(x)], 1) if self.other is not None else x + self.body(x)
+
+
+def residual(draw):
+    width, out = draw.choice((3, 4)), draw.choice((4, 6))
+    layers = [nn.Conv2d(2, width, 3, padding=1)]
+    for _ in range(draw.randrange(1, 3)):
+        layers.append(Residual(nn.Sequential(nn.Conv2d(width, width, 3, padding=1, bias=draw.random() < 0.5),
+                                             nn.BatchNorm2d(width), activation(draw),
+                                             nn.Conv2d(width, width, 1))))
+        layers.append(activation(draw))
+    layers.append(Residual(nn.Conv2d(width, out, 1, bias=False), nn.Conv2d(width, 2, 3, padding=1)))
+    return (2, 7, 7), layers + [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(out + 2, 4)]
+
+
 def make_net(seed):
     draw = random.Random(seed)
     torch.manual_seed(seed)
-    kind = draw.choice((mlp, lambda d: conv(d, 1), lambda d: conv(d, 2), lambda d: conv(d, 2), recurrent, recurrent))
+    kind = draw.choice((mlp, lambda d: conv(d, 1), lambda d: conv(d, 2), residual, residual, recurrent, recurrent))
     shape, layers = kind(draw)
     if draw.random() < 0.3:
         layers.append(nn.Softmax(1))
