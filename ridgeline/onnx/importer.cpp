@@ -202,6 +202,11 @@ void Importer::choose_input() {
   }
   const ValueInfo& input = *found.front();
   const size_t rank = input.dims.size();
+  // Types that onnx.proto does not know, as 8-bit floats, have no name there.
+  if (input.type.starts_with("type ") || input.type.starts_with("COMPLEX") ||
+      input.type == "STRING" || input.type == "no tensor") {
+    fail(fmt::format("the input {} holds {}, which is not taken", quote(input.name), input.type));
+  }
   if (!input.known_shape || rank == 0 || rank > size_t(Shape::kMaxRank)) {
     fail(fmt::format("the input {} has no shape [batch, ...]", quote(input.name)));
   }
