@@ -99,8 +99,10 @@ void FileUses::check() const {
           throw_error(ErrorKind::usage, "{}: is read as {}; choose another file", what,
                       found->second);
         }
+        // The files of one flag may be one for a moment: a checkpoint is linked before it is
+        // replaced.
         const auto [other, fresh] = written.try_emplace(*identity, output.flag);
-        if (!fresh) {
+        if (!fresh && other->second != output.flag) {
           throw_error(ErrorKind::usage, "{}: is written by {}, too; choose another file", what,
                       other->second);
         }

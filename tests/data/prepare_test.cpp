@@ -97,7 +97,8 @@ TEST(PrepareTest, ClipsThenTakesTheLogarithm) {
 
 TEST(PrepareTest, TreatsMissingNumbersByTheRule) {
   const FieldSet set = set_of({numbers("x", {1, kNaN, 3})});
-  expect_error(ErrorKind::data, {"'x'", "sample 1", "missing", "mean or indicator"},
+  expect_error(ErrorKind::data,
+               {"'x'", "sample 1", "missing", "data.missing = \"mean\" or \"indicator\""},
                [&] { (void)fit(set); });
   FeatureRule rule{.scale = NumberScale::none, .missing = MissingRule::mean};
   EXPECT_THAT(prepared(fit(set, {.rule = rule}), set), ElementsAre(1, 2, 3));

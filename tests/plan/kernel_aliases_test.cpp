@@ -25,7 +25,7 @@ TEST(KernelAliases, FormerNamesBecomeTodays) {
       {"cuda.mlp_train.mirrored", "cuda.mlp_train.cluster_replicated"},
       {"cuda.mlp_train.spread", "cuda.mlp_train.grid_sharded"},
       {"cuda.mlp_train.streamed", "cuda.mlp_train.weight_streaming"},
-      {"cpu.turn.simd", "cpu.transpose.simd"},
+      {"cpu.turn.simd", "cpu.channel_rows.simd"},
       {"cuda.turn_signal.plain", "cuda.transpose_signal.plain"},
       {"cuda.gather_conv2d_pool.few", "cuda.gather_conv2d_pool.small_cin"},
       {"cuda.conv2d_pool_twice.tensor.0", "cuda.conv2d_pool_x2.fused_conv2.0"},

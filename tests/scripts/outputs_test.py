@@ -18,6 +18,8 @@ COMMANDS = {
     ("eval",): (["{model}"], ["{model}"]),
     ("infer",): (["{model}", "--input", "{input}"], ["{model}", "{input}"]),
     ("serve",): (["{model}"], ["{model}"]),
+    ("import",): (["{model}"], ["{model}"]),
+    ("export",): (["{model}"], ["{model}"]),
     ("sweep",): (["{config}", "--set", "train.batch=8,16"], ["{config}"]),
     ("verify",): (["{config}"], ["{config}"]),
     ("plan",): (["{config}"], ["{config}"]),

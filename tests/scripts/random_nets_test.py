@@ -1,7 +1,7 @@
 """Networks drawn at random train here as in PyTorch: the loss of every step, every tensor after 20 steps (weights,
 running statistics, the optimizer's state) and the evaluation that follows, in fp64 and fp32, by several plans.
 
-    random_nets_test.py [--seed N] [--count N] [--only I]        # by default another seed each time, which is printed
+    random_nets_test.py [--seed N] [--count N] [--only I]        # --seed 0: another seed each time, which is printed
 
 How far a correct run may be from PyTorch's in fp64, which is the reference, is measured and not guessed. Two correct
 runs differ because they round, and training enlarges the difference: by how much depends on the net. So for each net
@@ -333,11 +333,12 @@ def check(runs, net):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--count", type=int, default=30)
     parser.add_argument("--only", type=int, help="this net alone")
     flags = parser.parse_args()
     torch.set_num_threads(1)
+    flags.seed = flags.seed or int(time.time())
     print(f"seed {flags.seed}")
     chosen = [net for net in nets(flags.seed, flags.count) if flags.only in (None, net.number)]
     bad, worst, vague = 0, {"fp64": 0, "fp32": 0}, {"fp64": [0, 0], "fp32": [0, 0]}

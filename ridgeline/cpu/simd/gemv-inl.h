@@ -16,14 +16,15 @@ HWY_BEFORE_NAMESPACE();
 namespace ridgeline::cpu::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Vectors of outputs in a panel. Samples that go through the weights together: with 16 registers
-// four samples of four vectors would not fit.
+// Vectors of outputs in a panel. Samples that go through the weights together: the sums of more
+// would not fit into registers.
 constexpr int kPanelVectors = 4;
-constexpr int kMostTogether = kManyRegisters ? 4 : 2;
+constexpr int kMostTogether = kManyRegisters ? 2 : 1;
 
 // So many sums of one element are kept apart that additions need not wait for each other: two
-// multiply-adds of four cycles are begun in a cycle.
-constexpr int separate_sums(int accumulators) { return std::clamp(8 / accumulators, 1, 8); }
+// multiply-adds of four cycles are begun in a cycle. The number does not depend on how many samples
+// go together, so that a sample's result does not depend on its place in the batch.
+constexpr int separate_sums(int vectors) { return std::clamp(8 / vectors, 1, 8); }
 
 // Weights are left to the hardware's prefetchers: on an EPYC (Zen 4), asking for them 1, 4 or 8 KiB
 // ahead changed an LSTM step from the second-level cache by -5 % to 9 %, and made one from the
@@ -36,7 +37,7 @@ HWY_INLINE const float* add_rows(const float* HWY_RESTRICT w, int64_t depth,
                                  Vec<float> (&acc)[kSamples][kVectors]) {
   const Tag<float> d;
   const int64_t lanes = int64_t(hn::Lanes(d)), row = kVectors * lanes;
-  constexpr int kSums = separate_sums(kVectors * kSamples);
+  constexpr int kSums = separate_sums(kVectors);
   Vec<float> sums[kSums][kSamples][kVectors];
   RIDGELINE_UNROLL
   for (int p = 0; p < kSums; ++p) {
@@ -92,11 +93,10 @@ HWY_INLINE void store_part(Vec<float> v, float* to, int64_t count) {
 template <class F>
 HWY_INLINE void for_sample_groups(int64_t samples, F&& f) {
   int64_t s = 0;
-  if constexpr (kMostTogether == 4) {
-    for (; s + 4 <= samples; s += 4) f(std::integral_constant<int, 4>(), s);
+  if constexpr (kMostTogether == 2) {
+    for (; s + 2 <= samples; s += 2) f(std::integral_constant<int, 2>(), s);
   }
-  for (; s + 2 <= samples; s += 2) f(std::integral_constant<int, 2>(), s);
-  if (s < samples) f(std::integral_constant<int, 1>(), s);
+  for (; s < samples; ++s) f(std::integral_constant<int, 1>(), s);
 }
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE

@@ -6,7 +6,7 @@
 #include "ridgeline/ops/recurrent.h"
 
 // Layers for a few samples (GEMV), fp32, with weights that are packed once and then only streamed
-// through: every weight is loaded once for up to four samples, in the order of memory. Vectors run
+// through: every weight is loaded once for one or two samples, in the order of memory. Vectors run
 // along the outputs. All on the calling thread; samples are rows, `stride` floats apart.
 //
 // Packed weights are panels of a few vectors of outputs: the bias, then for each input its weights

@@ -74,7 +74,7 @@ void use_rows(std::vector<FormatUse>& uses, const Value& value, const Image& sig
 
 Kernel transpose_kernel() {
   Kernel kernel;
-  kernel.name = "cpu.transpose.simd";
+  kernel.name = "cpu.channel_rows.simd";
   kernel.converts = [](const Value& value, const Format& from, const Format& to) {
     const auto signal = parse(from.empty() ? to : from);
     return from.empty() != to.empty() && signal && value.shape.rank() == 2 &&

@@ -14,7 +14,7 @@ namespace ridgeline::cpu::simd {
 // Adds to `uses` that `value` lies in rows of channels.
 void use_rows(std::vector<FormatUse>& uses, const Value& value, const Image& signal);
 
-// cpu.transpose.simd: converts between plain values and rows of channels.
+// cpu.channel_rows.simd: converts between plain values and rows of channels.
 Kernel transpose_kernel();
 
 // A 1-D convolution without padding, stride or groups, and what follows it: an activation (relu),

@@ -15,7 +15,7 @@
 
 // Whether MPI takes memory of a GPU: an extension of Open MPI's that others have too. Null where
 // the library that is found at run time has none.
-extern "C" int MPIX_Query_cuda_support(void) __attribute__((weak));
+extern "C" int MPIX_Query_cuda_support(void) __attribute__((weak, visibility("default")));
 
 namespace ridgeline::dist {
 namespace {
