@@ -23,6 +23,7 @@ MORE = {
     "ladder": ["--seconds", "0.01", "--rung", "simd"],
     "plan": ["--no-tune"],
     "infer": ["--no-tune"],
+    "serve": ["--no-tune", "--port", "0"],
 }
 
 
@@ -48,6 +49,20 @@ def write_inputs(folder):
         out.write(bytes([0, 0, 8, 3]) + b"".join(n.to_bytes(4, "big") for n in (10, 28, 28)) + pixels)
 
 
+def run(words, folder, env):
+    """Runs a command to its end; a server until it is ready, and then ends it as a service manager would."""
+    if "serve" not in words:
+        return subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True)
+    with subprocess.Popen(words, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True) as process:
+        said = ""
+        while "http://" not in said and (line := process.stderr.readline()):
+            said += line
+        process.terminate()
+        stdout, stderr = process.communicate()
+    return subprocess.CompletedProcess(words, process.returncode, stdout, said + stderr)
+
+
 def main():
     lines = commands()
     if len(lines) < 10:
@@ -66,7 +81,7 @@ def main():
             if words[0] == "mpirun":  # this may be root, and have fewer cores than ranks
                 words[1:1] = ["--allow-run-as-root", "--oversubscribe"]
             command = words[words.index("ridgeline") + 1]
-            done = subprocess.run(words + MORE.get(command, []), cwd=folder, env=env, capture_output=True, text=True)
+            done = run(words + MORE.get(command, []), folder, env)
             if done.returncode == 3 and "data get" in done.stderr:
                 print(f"skipped: no data for {line}; set RIDGELINE_DATA")
                 sys.exit(77)
