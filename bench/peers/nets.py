@@ -350,7 +350,7 @@ def jax_us(case, precision, device, seconds):
         return (p, state, key, t), None
 
     steps = 200 if device == "cuda" else 20
-    names = {"fp32": "highest", "tf32": "tensorfloat32", "bf16": "bfloat16"}
+    names = {"fp32": "float32", "tf32": "tensorfloat32", "bf16": "bfloat16"}
     with jax.default_matmul_precision(names[precision]):
         many = jax.jit(lambda c: jax.lax.scan(step, c, None, length=steps)[0], donate_argnums=0)
         carry = [(parameters, begin(parameters), jax.random.PRNGKey(0), jnp.float32(0))]
