@@ -54,7 +54,7 @@ if(NOT RIDGELINE_MPI STREQUAL "OFF")
 endif()
 ridgeline_settle(MPI "${found_mpi}" "install libopenmpi-dev")
 
-# Of Boost the headers alone: Beast and Asio.
+# Only headers of Boost are used: Beast and Asio.
 set(found_serve FALSE)
 if(NOT RIDGELINE_SERVE STREQUAL "OFF")
   find_package(Boost 1.74 QUIET)

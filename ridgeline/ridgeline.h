@@ -141,7 +141,7 @@ class Model {
   static Model load(const std::filesystem::path& path, const DeviceOptions& options = {});
   // Writes a .safetensors file that `ridgeline infer` and PyTorch's own library read.
   void save(const std::filesystem::path& file) const;
-  // The same file in memory, and the model back from it.
+  // These keep the model's file in memory, and make the model from it again.
   std::vector<std::byte> to_bytes() const;
   static Model from_bytes(std::span<const std::byte> file, const DeviceOptions& options = {});
 

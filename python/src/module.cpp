@@ -54,7 +54,7 @@ nb::object predict(Model& model, nb::handle x, nb::handle out) {
   return answer;
 }
 
-// As predict(), of a prepared model: samples of its type and shape only.
+// Predicts by a prepared model, which takes samples of its own type and shape only.
 nb::object run(Predictor& predictor, nb::handle x, nb::handle out) {
   about_to_compute();
   const Borrowed samples(x, "x");

@@ -31,7 +31,7 @@ struct ModelOptions {
 
 // Throws model when the file is not one of ours or does not fit its own description.
 LoadedModel load_model(const std::filesystem::path& file, const ModelOptions& options);
-// As above, of a model file's bytes; messages begin with `origin`.
+// Loads the bytes of a model file; messages begin with `origin`.
 LoadedModel load_model(std::vector<std::byte> bytes, const std::string& origin,
                        const ModelOptions& options);
 

@@ -25,7 +25,7 @@ struct OnnxOptions {
 LoadedModel load_onnx(const std::filesystem::path& file, const ModelOptions& options,
                       const OnnxOptions& onnx = {});
 
-// The same of a graph that has been imported; `file` is its name for messages.
+// Makes the model of a graph that has been imported; `file` is its name for messages.
 LoadedModel make_model(onnx::ImportedModel imported, const std::filesystem::path& file,
                        const ModelOptions& options, const OnnxOptions& onnx = {});
 

@@ -29,7 +29,7 @@ class Predictor {
   // The weights of `model` are copied to the device.
   Predictor(Machine& machine, const Config& config, const nn::Model& model,
             const data::Scaling& scaling, int classes, const PredictorOptions& options);
-  // The same with the options one by one.
+  // This constructor takes the options one by one.
   Predictor(Machine& machine, const Config& config, const nn::Model& model,
             const data::Scaling& scaling, int classes, int64_t batch,
             const std::function<void()>& memory_ready = {}, Answer answer = Answer::outputs,

@@ -51,7 +51,7 @@ class Fuser {
     const auto found = scalar(name);
     return found && std::abs(*found - wanted) <= 1e-6 * std::abs(wanted);
   }
-  // Of the two inputs of a node, the one beside `name`; "" if `name` is none of them.
+  // The other one of a node's two inputs; "" if `name` is none of them.
   std::string beside(const Node& node, const std::string& name) const {
     if (node.inputs.size() != 2) return "";
     return node.inputs[0] == name ? node.inputs[1] : node.inputs[1] == name ? node.inputs[0] : "";

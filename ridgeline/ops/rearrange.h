@@ -55,7 +55,7 @@ struct Transpose {
   std::array<int, kAxes> axes{};  // the first in.rank() count
 
   int64_t n() const { return x.shape[0]; }
-  // Of y's axis a: its extent, and how far apart its elements lie in x.
+  // The extent of y's axis a, and how far apart its elements lie in x.
   int64_t extent(int a) const { return in[axes[size_t(a)]]; }
   int64_t stride(int a) const {
     int64_t step = 1;

@@ -29,7 +29,7 @@ struct Exchange : Job {
   std::string headers;  // whole lines, beyond the usual ones
   std::string reply;
 
-  // Of a request to infer.
+  // What a request to infer has besides.
   InferRequest infer;
   std::shared_ptr<const ServedModel> model;
 };

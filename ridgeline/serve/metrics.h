@@ -30,7 +30,7 @@ class Histogram {
   std::atomic<double> sum_{0};
 };
 
-// Of one model, whatever file it was loaded from last.
+// What is counted for one model, whatever file it was loaded from last.
 struct ModelMetrics {
   std::atomic<uint64_t> good{0}, refused{0}, failed{0}, turned_away{0};  // 200, 4xx, 5xx, 503
   std::atomic<uint64_t> samples{0}, batches{0}, loads{0}, failed_loads{0};

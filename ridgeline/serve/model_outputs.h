@@ -23,7 +23,7 @@ class ModelOutputs {
   // Turns what the net gave for some samples into the units of the data.
   void restore(std::span<float> numbers) const;
   int64_t label(std::span<const float> sample) const;  // the place of the largest
-  // Of class `label`; empty where classes have no names, and labels are INT64.
+  // The name of class `label`; empty where classes have none, and labels are INT64.
   const std::string& class_name(int64_t label) const { return class_names_[size_t(label)]; }
 
  private:

@@ -126,7 +126,7 @@ TEST(Api, UntrainedModelTakesSamplesAsTheyAre) {
   EXPECT_TRUE(model.classes().empty());
   const Points points(2);
   const auto answers = model.predict(points.inputs());
-  // The same by hand, from the weights by their names.
+  // The prediction is computed by hand, too, from the weights by their names.
   const auto weights = model.weights();
   ASSERT_EQ(weights.size(), 4u);
   EXPECT_EQ(weights[0].name, "0.weight");

@@ -169,7 +169,7 @@ void gather_rows(const GatherArgs<T>& g, int64_t first, int64_t begin, int64_t e
   }
 }
 
-// The same rows and features out of a set of floats, into both layouts.
+// Gathers these rows and features out of a set of floats, into both layouts.
 template <typename T>
 void gather_floats(const GatherArgs<T>& g, int64_t first, int64_t begin, int64_t end) {
   HWY_ALIGN T block[kGatherRows * kGatherFeatures];
