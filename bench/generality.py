@@ -2,7 +2,7 @@
 """Training steps of many ordinary small nets beside PyTorch and JAX, in one run on one machine.
 
 usage: generality.py RESULT.json [--tool PATH] [--device cuda|cpu] [--precisions fp32,tf32,bf16] [--only TEXT]...
-                     [--seconds S] [--compiled] [--python PYTHON] [--threads N]
+                     [--seconds S] [--compiled] [--python PYTHON] [--threads N] [--no-peers]
 
 Ours runs before and after the peers, and the median of both counts. RESULT.json holds a case for each net and
 precision: net, precision, ours_us, of_limit, kernels, peers_us, peer (the fastest), peer_us and ratio (above 1: ours is
@@ -20,6 +20,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 
 from generality_cases import CASES
@@ -81,21 +82,17 @@ def config(case, precision, folder):
             f'[run]\nprecision = "{precision}"\n')
 
 
-def ours(options, case, precision, folder):
-    """Figures of `ridgeline train` over about options.seconds of training."""
-    file, result = folder / "net.toml", folder / "net.json"
-    steps = 200
-    for _ in range(2):  # the first run says how long a step takes
-        file.write_text(config(case, precision, folder).replace(
-            "[train]\n", f"[train]\nmax_steps = {steps}\n"))
+def ours(options, case, precision, folder, steps, *more):
+    """Figures of `ridgeline train` over `steps` steps."""
+    with tempfile.TemporaryDirectory(dir=folder) as own:
+        file, result = pathlib.Path(own, "net.toml"), pathlib.Path(own, "net.json")
+        file.write_text(config(case, precision, folder).replace("[train]\n", f"[train]\nmax_steps = {steps}\n"))
         done = subprocess.run([options.tool, "train", file, "--device", options.device, "--quiet", "--json", result,
-                               *(["--threads", str(options.threads)] if options.threads else [])],
+                               *(["--threads", str(options.threads)] if options.threads else []), *more],
                               capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "failed")
-        report = json.loads(result.read_text())
-        steps = max(200, int(options.seconds * 1e6 / report["us_per_step"]))
-    return report
+        return json.loads(result.read_text())
 
 
 def peers(options, jobs, folder):
@@ -122,6 +119,7 @@ def main():
     parser.add_argument("--compiled", action="store_true", help="torch.compile as a third peer: minutes more")
     parser.add_argument("--python", default=sys.executable, help="a Python with torch and jax")
     parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--no-peers", action="store_true", help="ours alone; the peers' figures that are kept stay")
     options = parser.parse_args()
     precisions = (options.precisions or ("fp32,tf32,bf16" if options.device == "cuda" else "fp32")).split(",")
     jobs = [{"case": case, "precision": precision} for case in CASES for precision in precisions
@@ -136,13 +134,26 @@ def main():
         def run_ours():
             for job in jobs:
                 key = job["case"]["name"], job["precision"]
+                before = figures.setdefault(key, [])
+                # The first run says how long a step takes.
+                steps = max(200, int(options.seconds * 1e6 / before[0]["us_per_step"])) if before else 1000
                 try:
-                    figures.setdefault(key, []).append(ours(options, job["case"], job["precision"], folder))
+                    before.append(ours(options, job["case"], job["precision"], folder, steps))
                 except RuntimeError as error:
                     print(f"{key[0]}, {key[1]}: {error}", file=sys.stderr)
+
+        def compile_one(job):
+            try:
+                ours(options, job["case"], job["precision"], folder, 1, "--no-tune")
+            except RuntimeError:
+                pass  # said when it is measured
+        if options.device == "cuda":  # generated kernels are compiled side by side, not one after the other
+            with ThreadPoolExecutor(max(1, (os.cpu_count() or 2) * 3 // 4)) as pool:
+                list(pool.map(compile_one, jobs))
         run_ours()
-        lines = peers(options, jobs, folder)
+        lines = [] if options.no_peers else peers(options, jobs, folder)
         run_ours()
+        figures = {key: reports for key, reports in figures.items() if reports}
 
     kept = json.loads(options.result.read_text()) if options.result.exists() else {"cases": []}
     cases = {(case["net"], case["precision"]): case for case in kept["cases"]}
@@ -150,6 +161,8 @@ def main():
     for (net, precision), reports in figures.items():
         times = {line["peer"]: line["us"] for line in lines
                  if (line["net"], line["precision"]) == (net, precision) and "us" in line}
+        if options.no_peers:
+            times = cases.get((net, precision), {}).get("peers_us", {})
         case = {"net": net, "precision": precision,
                 "ours_us": round(statistics.median(report["us_per_step"] for report in reports), 2),
                 "of_limit": round(reports[-1]["limit_fraction"] or 0, 3),

@@ -337,11 +337,9 @@ def jax_us(case, precision, device, seconds):
             out = forward(p, taken.astype(jnp.float32) * (1 / 255), key)
         return -jnp.take_along_axis(jax.nn.log_softmax(out), label[..., None], -1).mean()
 
-    def step(carry, _):
+    def step(carry, chosen):
         p, state, key, t = carry
-        key, choose, own = jax.random.split(key, 3)
-        chosen = jax.random.randint(choose, (batch,), 0, len(samples))
-        g = jax.grad(loss)(p, samples[chosen], labels[chosen], own)
+        g = jax.grad(loss)(p, samples[chosen], labels[chosen], jax.random.fold_in(key, t.astype(jnp.int32)))
         if case["clip"]:
             norm = jnp.sqrt(sum(jnp.sum(d * d) for d in jax.tree.leaves(g)))
             g = jax.tree.map(lambda d: d * jnp.minimum(1.0, case["clip"] / (norm + 1e-6)), g)
@@ -352,7 +350,8 @@ def jax_us(case, precision, device, seconds):
     steps = 200 if device == "cuda" else 20
     names = {"fp32": "float32", "tf32": "tensorfloat32", "bf16": "bfloat16"}
     with jax.default_matmul_precision(names[precision]):
-        many = jax.jit(lambda c: jax.lax.scan(step, c, None, length=steps)[0], donate_argnums=0)
+        orders = jnp.asarray(random.integers(0, len(samples), (steps, batch)))  # made beforehand, as ours is
+        many = jax.jit(lambda c: jax.lax.scan(step, c, orders)[0], donate_argnums=0)
         carry = [(parameters, begin(parameters), jax.random.PRNGKey(0), jnp.float32(0))]
 
         def run():
