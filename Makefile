@@ -1,7 +1,8 @@
 # Entry points for people; the build itself is CMake (see CMakePresets.json).
 PREFIX ?= /usr/local
+SECONDS ?= 60
 
-.PHONY: help demo test install uninstall package wheel bench release format format-check lint clean
+.PHONY: help demo test install uninstall package wheel bench release fuzz fuzz-replay format format-check lint clean
 
 help:
 	@echo "make demo          install dependencies, build, train on Fashion-MNIST, evaluate"
@@ -13,6 +14,8 @@ help:
 	@echo "make bench         build and measure, beside other frameworks if they are installed"
 	@echo "                   (BENCH=\"--only 784-512-10:128\"; scripts/bench --help has the rest)"
 	@echo "make release       build the package for every GPU from sm_75 on (needs nvcc; long)"
+	@echo "make fuzz          fuzz what reads files, each target for SECONDS (60); make fuzz-replay runs the kept"
+	@echo "                   inputs under the sanitizers (both need clang)"
 	@echo "make format        format the sources;  make format-check lists those that need it"
 	@echo "make lint          clang-tidy"
 	@echo "make clean         remove build/"
@@ -52,6 +55,14 @@ bench:
 release:
 	@scripts/install-deps --for package
 	@scripts/release
+
+fuzz:
+	@scripts/install-deps --for fuzz
+	@scripts/fuzz --seconds $(SECONDS)
+
+fuzz-replay:
+	@scripts/install-deps --for fuzz
+	@scripts/fuzz --replay
 
 format:
 	@scripts/install-deps --for format

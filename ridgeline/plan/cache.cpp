@@ -42,14 +42,28 @@ json read_json(const fs::path& file) {
   return ours ? all : json{{"version", kVersion}, {"environments", json::object()}};
 }
 
+// When an environment was last used; 0 of one that is damaged.
+int64_t last_used(const json& environment) {
+  if (!environment.is_object() || !environment.contains("used")) return 0;
+  const json& used = environment["used"];
+  return used.is_number_integer() ? used.get<int64_t>() : 0;
+}
+
 void drop_oldest(json& environments) {
   while (environments.size() > kMostEnvironments) {
     auto oldest = environments.begin();
     for (auto it = environments.begin(); it != environments.end(); ++it) {
-      if (it->value("used", int64_t{0}) < oldest->value("used", int64_t{0})) oldest = it;
+      if (last_used(*it) < last_used(*oldest)) oldest = it;
     }
     environments.erase(oldest);
   }
+}
+
+// A member that is an object, made one where it is anything else.
+json& object_in(json& parent, const std::string& key) {
+  json& member = parent[key];
+  if (!member.is_object()) member = json::object();
+  return member;
 }
 
 }  // namespace
@@ -105,13 +119,14 @@ void TuningCache::save() const noexcept try {
   if (file_.empty()) return;
   json all = read_json(file_);
   json& environments = all["environments"];
-  json& mine = environments[environment_];
-  if (!mine.is_object()) mine = json::object();
+  json& mine = object_in(environments, environment_);
   mine["used"] = int64_t(std::time(nullptr));
   mine.erase("rows");  // earlier versions' "kernels", which load() has read
-  for (const auto& [key, seconds] : kernels_) mine["kernels"][key] = seconds;
+  json& kernels = object_in(mine, "kernels");
+  for (const auto& [key, seconds] : kernels_) kernels[key] = seconds;
+  json& plans = object_in(mine, "plans");
   for (const auto& [key, plan] : plans_) {
-    mine["plans"][key] = {{"kernels", plan.kernels}, {"seconds", plan.seconds}};
+    plans[key] = {{"kernels", plan.kernels}, {"seconds", plan.seconds}};
   }
   drop_oldest(environments);
   write_cache_file(file_, dump_json(all, -1));

@@ -8,6 +8,10 @@ namespace ridgeline::engine {
 // A checkpoint is a model file with the optimizer's state as "optimizer.<name>" tensors, the best
 // weights so far as "optimizer.best.<name>" where a run keeps those and, in the metadata under
 // "ridgeline.checkpoint", where the run stands: step, data, chosen kernels, the best evaluation.
+inline constexpr const char* kCheckpointKey = "ridgeline.checkpoint";
+inline constexpr int kCheckpointVersion = 1;
+inline constexpr const char* kOptimizerPrefix = "optimizer.";
+
 struct CheckpointInfo {
   int64_t step = 0;
   int ranks = 1;  // that made it; a run may go on with another number
