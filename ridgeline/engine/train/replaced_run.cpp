@@ -69,6 +69,20 @@ void remove_files(const fs::path& folder, const std::vector<fs::path>& files) {
   for (const fs::path& file : files) fs::remove(folder / file, ignored);
 }
 
+// The folders aside that a killed process left.
+std::vector<fs::path> left_in(const fs::path& folder) {
+  std::error_code error;
+  std::vector<fs::path> left;
+  for (const auto& each : fs::directory_iterator(folder, error)) {
+    const std::string name = each.path().filename().string();
+    const bool ours =
+        std::ranges::any_of(std::initializer_list<const char*>{kMoving, kReplaced, kRemoved},
+                            [&](const char* prefix) { return name.starts_with(prefix); });
+    if (ours && each.is_directory(error) && !each.is_symlink(error)) left.push_back(each.path());
+  }
+  return left;
+}
+
 // Removes what the new run has written, and puts the old one back.
 void undo(const fs::path& folder, const fs::path& aside, const ReplacedRun::OwnFiles& own_files) {
   const std::vector<fs::path> written = own_files();
@@ -133,13 +147,10 @@ void ReplacedRun::remove() noexcept {
   aside_.clear();
 }
 
+bool ReplacedRun::is_left_in(const fs::path& folder) { return !left_in(folder).empty(); }
+
 void ReplacedRun::recover(const fs::path& folder, const OwnFiles& own_files) {
-  std::error_code error;
-  std::vector<fs::path> left;
-  for (const auto& each : fs::directory_iterator(folder, error)) {
-    if (each.is_directory(error) && !each.is_symlink(error)) left.push_back(each.path());
-  }
-  for (const fs::path& aside : left) {
+  for (const fs::path& aside : left_in(folder)) {
     const std::string name = aside.filename().string();
     if (name.starts_with(kMoving)) put_back(folder, aside);
     if (name.starts_with(kReplaced)) undo(folder, aside, own_files);

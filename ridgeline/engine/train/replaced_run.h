@@ -25,6 +25,8 @@ class ReplacedRun {
   // The new run stands: the old files go for good.
   void remove() noexcept;
 
+  // Whether a killed process left something to recover in the folder.
+  static bool is_left_in(const std::filesystem::path& folder);
   // Finishes what a killed process left: puts an old run back whose successor had not begun, and
   // removes the rest of one whose successor had. Throws io when a file that is not ours is in the
   // way.

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "ridgeline/core/file.h"
+#include "ridgeline/engine/train/replaced_run.h"
+#include "ridgeline/engine/train/run_folder.h"
 #include "ridgeline/nn/config_limits.h"
 #include "ridgeline/nn/model_file.h"
 
@@ -18,6 +20,8 @@ struct KeptConfig {
 
 KeptConfig read_kept(const fs::path& folder) {
   std::error_code ignored;
+  // A run that was killed while it replaced another: which of the two is there is settled first.
+  if (ReplacedRun::is_left_in(folder)) RunFolder(folder, RunFolder::Use::resume);
   for (const char* name : {"checkpoint.safetensors", "checkpoint.prev.safetensors"}) {
     const fs::path file = folder / name;
     if (!fs::exists(file, ignored)) continue;

@@ -1,0 +1,220 @@
+"""Runs that are killed, or whose disk or memory fails, at every call that a save makes and at every allocation: one line
+of error, the right exit code, nothing lost. The tests take a sample; by hand, all of it:
+    tests/scripts/faults_test.py --every 1 --allocations 0 --kills 170
+with RIDGELINE, BUILD_DIR and SOURCE_DIR set as ctest does. Prints what was tried."""
+
+import argparse
+import collections
+import json
+import random
+import shutil
+import subprocess
+import sys
+import time
+
+sys.dont_write_bytecode = True
+import tool
+
+STEPS = ("--threads", 1, "--set", "train.checkpoint_steps=2", "--set")
+SIZES = ("--threads", 1, "--set", "train.max_steps=3")
+
+
+def shim(name):
+    return str(tool.BUILD / "tests" / f"{name}_shim.so")
+
+
+def start(arguments, **env):
+    return subprocess.run([tool.TOOL, *map(str, arguments)], capture_output=True, text=True, timeout=120,
+                          env=tool.environment(**env))
+
+
+def errors(done):
+    """The lines of error: a good failure has one, and it is the last."""
+    lines = done.stderr.splitlines()
+    found = [line for line in lines if line.startswith("ridgeline: ") and not line.startswith("ridgeline: warning")]
+    return found if found and lines[-1] == found[-1] else found + ["(not the last line)"]
+
+
+class Saves:
+    """Faults at each call that changes a file of a run which goes on from step 4 to step 8, with a save at 6 and 8."""
+
+    def __init__(self, folder):
+        self.folder, self.out = folder, folder / "run"
+        self.base, whole = folder / "base", folder / "whole"
+        self.train("--out", self.base, *STEPS, "train.max_steps=4")
+        self.train("--out", whole, *STEPS, "train.max_steps=8")
+        self.whole = self.files(whole)
+        self.again = ["train", folder.config, "--out", self.out, "--resume", *STEPS, "train.max_steps=8"]
+
+    def train(self, *more):
+        return tool.run("train", self.folder.config, "--quiet", *more)
+
+    @staticmethod
+    def files(out):
+        return {name: tool.tensors(out / name) for name in ("checkpoint.safetensors", "model.safetensors")}
+
+    def begin(self):
+        shutil.rmtree(self.out, ignore_errors=True)
+        shutil.copytree(self.base, self.out)
+
+    def faulty(self, arguments, fault, at, **env):
+        return start(arguments, LD_PRELOAD=shim("io"), RIDGELINE_FAULT=f"{fault}:{at}",
+                     RIDGELINE_FAULT_UNDER=str(self.out), **env)
+
+    def calls(self, arguments):
+        count = self.folder / "count"
+        count.unlink(missing_ok=True)
+        done = self.faulty(arguments, "count", 0, RIDGELINE_FAULT_COUNT=str(count))
+        assert done.returncode == 0, done.stderr
+        return int(count.read_text())
+
+    def complete(self, what):
+        """Whatever happened, the run goes on to the same bits as one that nothing happened to."""
+        done = start(self.again)
+        assert done.returncode == 0, f"{what}: {done.stderr}"
+        assert self.files(self.out) == self.whole, f"{what}: other weights than without the fault"
+        assert not list(self.out.glob("*.tmp")), f"{what}: temporary files are left"
+
+    def each(self, every):
+        tried = collections.Counter()
+        self.begin()
+        calls = self.calls(self.again)
+        for number, fault in enumerate(("kill", "half", "eio", "full", "quota")):
+            for at in range(1 + number % every, calls + 1, every):
+                what = f"{fault} at call {at} of {calls}"
+                self.begin()
+                done = self.faulty(self.again, fault, at)
+                if fault in ("kill", "half"):
+                    assert done.returncode == -9, f"{what}: exit {done.returncode}"
+                elif done.returncode == 0:
+                    assert self.files(self.out) == self.whole, f"{what}: said to be good, and is not"
+                else:
+                    assert done.returncode == 5 and len(errors(done)) == 1, f"{what}: {done.returncode} {done.stderr}"
+                self.complete(what)
+                tried[fault] += 1
+        self.begin()
+        done = self.faulty(self.again, "short", 0)
+        assert done.returncode == 0, done.stderr
+        self.complete("short writes")
+        tried["short"] += 1
+        return tried
+
+    def replaced(self, every):
+        """A kill at each call of a run that replaces another (--force): one of the two is there and goes on."""
+        other = ["train", self.folder.config, "--out", self.out, "--force", *STEPS, "train.max_steps=8", "--set",
+                 "train.seed=4"]
+        self.begin()
+        calls = self.calls(other)
+        new = self.files(self.out)
+        tried = collections.Counter()
+        for at in range(1, calls + 1, every):
+            self.begin()
+            done = self.faulty(other, "kill", at)
+            assert done.returncode == -9, done.returncode
+            done = start(["train", "--resume", self.out, *STEPS, "train.max_steps=8"])
+            assert done.returncode == 0, f"--force, kill at call {at} of {calls}: {done.stderr}"
+            assert self.files(self.out) in (self.whole, new), f"--force, kill at call {at} of {calls}: other weights"
+            tried["kill of --force"] += 1
+        return tried
+
+
+def allocations(folder, most):
+    """An allocation that fails, of each place in the program that makes one; `most` of them by chance, 0: all."""
+    model, out, rows = folder / "model", folder / "made", folder / "rows.csv"
+    tool.run("train", folder.config, "--out", model, "--quiet", *SIZES)
+    images = folder.data / "t10k-images-idx3-ubyte"
+    tool.run("infer", model, "--input", images, "--output", rows, "--threads", 1)
+    good = rows.read_bytes()
+    commands = {"train": ["train", folder.config, "--out", out, *SIZES],
+                "infer": ["infer", model, "--input", images, "--output", rows, "--threads", 1]}
+    tried = collections.Counter()
+    for name, arguments in commands.items():
+        sites = folder / "sites"
+        done = start(arguments, LD_PRELOAD=shim("alloc"), RIDGELINE_FAIL_ALLOC_SITES=str(sites))
+        assert done.returncode == 0, done.stderr
+        places = list(map(int, sites.read_text().split()))
+        chosen = places if most == 0 else random.Random(7).sample(places, min(most, len(places)))
+        for at in chosen:
+            shutil.rmtree(out, ignore_errors=True)
+            rows.unlink(missing_ok=True)
+            done = start(arguments, LD_PRELOAD=shim("alloc"), RIDGELINE_FAIL_ALLOC=str(at))
+            what = f"{name}, allocation {at}: exit {done.returncode}: {done.stderr}"
+            assert done.returncode in (0, 6), what
+            if done.returncode == 6:
+                assert len(errors(done)) == 1, what
+            elif name == "infer":
+                assert rows.read_bytes() == good, what
+            assert not rows.exists() or rows.read_bytes() == good, f"{what}: half of a file is left"
+            tried[f"allocations of {name}"] += 1
+            tried[f"allocations of {name} that ended it"] += done.returncode == 6
+    return tried
+
+
+def kills(folder, count):
+    """kill -9 at random moments of train (chained: each goes on where the last was killed), sweep and infer."""
+    chance = random.Random(11)
+    tried = collections.Counter()
+    out, whole = folder / "killed", folder / "unbroken"
+    arguments = ["train", folder.config, "--threads", 1, "--set", "train.epochs=1000000", "--set",
+                 "train.eval_every=100000", "--set", "train.checkpoint_steps=5", "--out"]
+
+    def killed(what, least, most):
+        process = tool.start(*what)
+        time.sleep(chance.uniform(least, most))
+        process.kill()
+        said = process.communicate()[1]
+        assert process.returncode in (-9, 0), said
+        tried[what[0]] += process.returncode == -9
+
+    tool.run(*arguments, out, "--set", "train.max_steps=5")
+    for _ in range(count):
+        killed([*arguments, out, "--resume"], 0.02, 0.3)
+    state = tool.read_safetensors(out / "checkpoint.safetensors")[1]["ridgeline.checkpoint"]
+    steps = ("--set", f"train.max_steps={json.loads(state)['step'] + 7}")
+    tool.run(*arguments, out, "--resume", *steps)
+    tool.run(*arguments, whole, *steps)
+    assert tool.tensors(out / "checkpoint.safetensors") == tool.tensors(whole / "checkpoint.safetensors"), \
+        "other weights than without the kills"
+
+    model, rows, study = folder / "model", folder / "killed.csv", folder / "study"
+    images = folder.data / "train-images-idx3-ubyte"
+    infer = ["infer", model, "--input", images, "--output", rows, "--threads", 1]
+    tool.run(*infer)
+    good = rows.read_bytes()
+    for _ in range(count):
+        rows.unlink(missing_ok=True)
+        killed(infer, 0.0, 0.06)
+        assert not rows.exists() or rows.read_bytes() == good, "infer left half of a file"
+    tool.run(*infer)
+    assert rows.read_bytes() == good, "infer after the kills"
+
+    sweep = ["sweep", folder.config, "--threads", 1, "--set", "train.max_steps=3", "--set", "train.seed=1,2,3", "--out",
+             study]
+    for _ in range(count):
+        killed(sweep, 0.0, 0.25)
+    tool.run(*sweep)
+    assert len((study / "sweep.csv").read_text().splitlines()) == 4, "sweep after the kills"
+    return tried
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--every", type=int, default=13)
+    parser.add_argument("--allocations", type=int, default=15)
+    parser.add_argument("--kills", type=int, default=3)
+    given = parser.parse_args()
+    if tool.sanitized():
+        print("skipped: a sanitizer's library would have to be loaded first")
+        sys.exit(77)
+    folder = tool.Folder()
+    try:
+        saves = Saves(folder)
+        for part in (lambda: saves.each(given.every), lambda: saves.replaced(given.every),
+                     lambda: allocations(folder, given.allocations), lambda: kills(folder, given.kills)):
+            for what, times in part().items():
+                print(f"{what}: {times}", flush=True)
+    finally:
+        folder.close()
+
+
+main()
