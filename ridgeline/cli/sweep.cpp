@@ -8,19 +8,28 @@
 
 #include "ridgeline/cli/commands.h"
 #include "ridgeline/core/file.h"
+#include "ridgeline/core/text.h"
+#include "ridgeline/engine/sweep/journal.h"
 
 namespace ridgeline::cli {
 namespace {
 
 struct Flags {
   ConfigFlags config;
-  std::string out, csv, json, svg, metric = "accuracy";
+  std::string out, csv, json, svg, metric = "accuracy", prune, save_best;
+  int64_t prune_factor = 3, prune_epochs = 1;
+  bool one_by_one = false, resume = false, force = false;
 };
 
 // Where a result goes: to the file that its own flag names, else into the folder of --out.
 std::string place(const Flags& flags, const std::string& flag, const char* name) {
   if (!flag.empty() || flags.out.empty()) return flag;
   return (std::filesystem::path(flags.out) / name).string();
+}
+
+// The header's length, then the header, which is JSON.
+bool is_tensor_file(std::string_view head) {
+  return head.empty() || (head.size() > 8 && head[8] == '{');
 }
 
 std::vector<FileUses::File> files_in_out(const Flags& flags) {
@@ -31,28 +40,70 @@ std::vector<FileUses::File> files_in_out(const Flags& flags) {
   add(flags.csv, "sweep.csv", engine::is_sweep_csv);
   add(flags.json, "sweep.json", is_json());
   add(flags.svg, "sweep.svg", is_svg());
+  if (flags.out.empty()) return files;
+  const auto in_out = [&](const char* name) {
+    return (std::filesystem::path(flags.out) / name).string();
+  };
+  files.push_back({in_out("sweep.jsonl"), engine::SweepJournal::is_own, true});
+  if (!flags.save_best.empty()) files.push_back({in_out("best.safetensors"), is_tensor_file, true});
   return files;
 }
 
-void show(size_t index, size_t count, const std::string& label, const engine::TrainReport* report,
-          const std::string& error) {
+// "1,200 nets in 6 groups, 2 side by side"
+void show_layout(const engine::PopulationLayout& layout, size_t from_before) {
   engine::Progress progress;
-  const std::string head = fmt::format("[{}/{}] {}", index + 1, count, label);
-  if (report == nullptr) return progress.line(head);
-  const bool validates = report->validation.has_value();
-  const engine::Evaluation& result = validates ? *report->validation : report->test;
-  const engine::Metric main = engine::main_metric(result);
-  std::string metrics = validates ? "validation " : "";
-  if (main != engine::Metric::loss) {
-    metrics += engine::to_text(main, engine::value_of(result, main)) + ", ";
+  std::string text =
+      fmt::format("{} {} in {}", engine::grouped(double(layout.members)),
+                  layout.members == 1 ? "net" : "nets", counted(int64_t(layout.groups), "group"));
+  if (layout.side_by_side > 1) {
+    text += fmt::format(", {} side by side", layout.side_by_side);
+    if (layout.threads_each > 1) text += fmt::format(" with {} threads each", layout.threads_each);
+  } else {
+    text += ", one after the other";
   }
-  progress.line(error.empty()
-                    ? fmt::format("[{}/{}]   {}loss {:.4f}, {}", index + 1, count, metrics,
-                                  result.loss, engine::duration(report->train_seconds))
-                    : fmt::format("[{}/{}]   {}", index + 1, count, error));
+  if (from_before > 0)
+    text += fmt::format("; {} done before", engine::grouped(double(from_before)));
+  progress.line(text);
+}
+
+std::string result_text(const engine::SweepPoint& point) {
+  if (!point.error.empty()) return point.error;
+  const engine::TrainReport& report = point.report;
+  const bool validates = report.validation.has_value();
+  const engine::Evaluation& result = validates ? *report.validation : report.test;
+  const engine::Metric main = engine::main_metric(result);
+  std::string text = validates ? "validation " : "";
+  if (main != engine::Metric::loss) {
+    text += engine::to_text(main, engine::value_of(result, main)) + ", ";
+  }
+  text += fmt::format("loss {:.4f}, {}", result.loss, engine::duration(report.train_seconds));
+  if (point.pruned_after > 0) {
+    text += fmt::format(", pruned after {}", counted(point.pruned_after, "epoch"));
+  }
+  return text;
+}
+
+void write_best(const engine::Sweep& result, const std::filesystem::path& file) {
+  engine::Progress progress;
+  if (result.best.empty()) {
+    progress.warning("--export best: no combination ran to its end, so no model is written");
+    return;
+  }
+  const engine::Sweep::Model& best = result.best.front();
+  write_file_atomic(file, best.bytes);
+  std::string values;
+  for (const std::string& each : result.points[best.point].values) values += " " + each;
+  progress.line(fmt::format("{}: the model of{}, the best by its {}", file.string(), values,
+                            result.chosen ? "validation set" : "training loss"));
 }
 
 int run(const Flags& flags, Communicator& ranks) {
+  if (flags.out.empty() && (flags.resume || flags.force || !flags.save_best.empty())) {
+    throw_error(ErrorKind::usage, "{} needs --out DIR, the folder of the sweep",
+                flags.resume  ? "--resume"
+                : flags.force ? "--force"
+                              : "--export");
+  }
   // A study takes long: that its results have no place is said before the first run.
   const bool root = ranks.is_root();
   if (!flags.out.empty() && root) make_folder("--out", flags.out);
@@ -62,8 +113,29 @@ int run(const Flags& flags, Communicator& ranks) {
   engine::SweepOptions options;
   options.data = flags.config.data;
   options.adjust = [&](engine::Config& config) { flags.config.run.apply(config.run); };
-  if (root) options.progress = show;
   options.ranks = &ranks;
+  options.out = flags.out;
+  options.resume = flags.resume;
+  options.force = flags.force;
+  // Times are those of a run that has the machine for itself.
+  const bool timed = flags.metric == "us_per_step" || flags.metric == "inputs_per_second";
+  options.one_by_one = flags.one_by_one || timed;
+  options.models = flags.save_best.empty() ? 0 : 1;
+  if (!flags.prune.empty()) {
+    options.prune.emplace();
+    options.prune->factor = flags.prune_factor;
+    options.prune->first_epochs = flags.prune_epochs;
+    options.prune->synchronous = flags.config.run.deterministic;
+  }
+  if (root) {
+    options.started = show_layout;
+    options.progress = [](size_t done, size_t count, const std::string& label,
+                          const engine::SweepPoint* point) {
+      if (point == nullptr) return;
+      engine::Progress().line(
+          fmt::format("[{}/{}] {}: {}", done + 1, count, label, result_text(*point)));
+    };
+  }
   const engine::Sweep result = engine::sweep(flags.config.config, flags.config.sets, options);
   if (!root) return result.stopped_by == 0 ? 0 : 128 + result.stopped_by;
   const auto write = [&](const std::string& path, const std::string& text) {
@@ -73,6 +145,9 @@ int run(const Flags& flags, Communicator& ranks) {
   write(csv, engine::to_csv(result));
   write(json, engine::to_json_text(result));
   write(svg, engine::to_svg(engine::to_chart(result, flags.metric)));
+  if (!flags.save_best.empty() && result.stopped_by == 0 && !result.failed) {
+    write_best(result, std::filesystem::path(flags.out) / "best.safetensors");
+  }
   if (result.failed) throw *result.failed;
   return result.stopped_by == 0 ? 0 : 128 + result.stopped_by;
 }
@@ -91,7 +166,9 @@ void add_sweep(CLI::App& app, Action& action) {
                "may be repeated");
   declare_data(*command, flags->config.data);
   flags->config.run.declare(*command);
-  command->add_option("--out", flags->out, "folder for sweep.csv, sweep.json and sweep.svg")
+  command
+      ->add_option("--out", flags->out,
+                   "folder for sweep.csv, sweep.json, sweep.svg and what --resume needs")
       ->type_name("DIR");
   action.files.writes(*command, "--out", [flags = flags.get()] { return files_in_out(*flags); });
   declare_csv(*command, action, flags->csv, "write the table here as CSV", engine::is_sweep_csv);
@@ -103,6 +180,31 @@ void add_sweep(CLI::App& app, Action& action) {
           "accuracy, loss, f1, auc, mse, mae, r2, train_loss, us_per_step or inputs_per_second")
       ->check(CLI::IsMember(engine::chart_metrics()).description(""))
       ->type_name("NAME");
+  command->add_flag("--one-by-one", flags->one_by_one,
+                    "train one combination at a time with all threads, or ranks, each planned for "
+                    "itself (as --metric us_per_step and inputs_per_second do)");
+  command
+      ->add_option("--prune", flags->prune,
+                   "asha: stop combinations early that others have passed (successive halving)")
+      ->check(CLI::IsMember({"asha"}).description(""))
+      ->type_name("HOW");
+  command
+      ->add_option("--prune-factor", flags->prune_factor,
+                   "of so many combinations one goes on to the next rung (3)")
+      ->check(range(2, 100))
+      ->type_name("N");
+  command
+      ->add_option("--prune-epochs", flags->prune_epochs,
+                   "epochs of the first rung; each further one is --prune-factor times as long (1)")
+      ->check(range(1, 1e6))
+      ->type_name("N");
+  command->add_flag("--resume", flags->resume, "continue the sweep that --out holds");
+  command->add_flag("--force", flags->force, "replace an unfinished sweep that --out holds");
+  command
+      ->add_option("--export", flags->save_best,
+                   "best: write the best combination's model to best.safetensors in --out")
+      ->check(CLI::IsMember({"best"}).description(""))
+      ->type_name("WHICH");
   command->footer(
       "Examples:\n"
       "  ridgeline sweep configs/mnist-sigmoid.toml --set model.layers.0.out=128,512,2048 --out "

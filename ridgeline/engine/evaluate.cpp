@@ -134,12 +134,12 @@ Scores score(const data::SampleSet& set, std::span<const float> outputs, nn::Los
 Evaluator::Evaluator(Machine& machine, const Config& config, const nn::Model& model,
                      const data::SampleSet& set, const data::Scaling& scaling,
                      const std::vector<std::string>& pinned,
-                     const std::vector<std::string>& pinned_tail)
+                     const std::vector<std::string>& pinned_tail, bool stays)
     : machine_(machine),
       model_(model),
       source_(&set),
       base_(lower_options(config, scaling, set)),
-      set_(machine.runtime(), set),
+      set_(machine.runtime(), set, stays),
       pinned_(pinned),
       pinned_tail_(pinned_tail),
       shared_(machine.ranks() != nullptr && set.streams == 0),

@@ -24,11 +24,11 @@ std::vector<double> target_units(const data::Preparation* preparation, const dat
 class Evaluator {
  public:
   // The set must outlive this. `pinned` are the kernels of a checkpoint, or none; `pinned_tail`
-  // those of the last, smaller batch.
+  // those of the last, smaller batch. `stays`: the set is never replaced.
   Evaluator(Machine& machine, const Config& config, const nn::Model& model,
             const data::SampleSet& set, const data::Scaling& scaling,
             const std::vector<std::string>& pinned = {},
-            const std::vector<std::string>& pinned_tail = {});
+            const std::vector<std::string>& pinned_tail = {}, bool stays = false);
 
   void replace(const data::SampleSet& set);  // by another of the same shapes
   void set_units(std::vector<double> units) { units_ = std::move(units); }

@@ -8,18 +8,23 @@
 
 namespace ridgeline::engine {
 
-ResidentSet::ResidentSet(Runtime& runtime, const data::SampleSet& set)
+ResidentSet::ResidentSet(Runtime& runtime, const data::SampleSet& set, bool stays)
     : runtime_(runtime),
       samples_(set.size()),
-      inputs_(runtime, set.inputs.view().bytes()),
-      targets_(runtime, set.targets.view().bytes()),
-      order_(runtime, size_t(set.size()) * sizeof(int32_t)) {
+      order_(runtime, size_t(set.size()) * sizeof(int32_t)),
+      inputs_(set.inputs.view().data),
+      targets_(set.targets.view().data) {
+  if (stays && runtime.device().kind == DeviceKind::cpu) return;
+  input_copy_ = DeviceBuffer(runtime, set.inputs.view().bytes());
+  target_copy_ = DeviceBuffer(runtime, set.targets.view().bytes());
+  inputs_ = input_copy_.data();
+  targets_ = target_copy_.data();
   replace(set);
 }
 
 void ResidentSet::replace(const data::SampleSet& set) {
-  runtime_.upload(inputs_.data(), set.inputs.view().data, inputs_.size());
-  runtime_.upload(targets_.data(), set.targets.view().data, targets_.size());
+  runtime_.upload(inputs_, set.inputs.view().data, input_copy_.size());
+  runtime_.upload(targets_, set.targets.view().data, target_copy_.size());
 }
 
 void ResidentSet::set_order(std::span<const int32_t> order) {
@@ -35,12 +40,12 @@ void ResidentSet::send_order(std::span<const int32_t> order) {
 void ResidentSet::place_order() { uploader_->place(order_.data()); }
 
 void ResidentSet::bind(const nn::Lowered& lowered, Externals& externals) const {
-  const auto add = [&](const Value& value, const DeviceBuffer& memory) {
-    if (value) externals[value.id] = {memory.data(), value.dtype, value.shape, runtime_.device()};
+  const auto add = [&](const Value& value, void* memory) {
+    if (value) externals[value.id] = {memory, value.dtype, value.shape, runtime_.device()};
   };
   add(lowered.inputs, inputs_);
   add(lowered.targets, targets_);
-  add(lowered.order, order_);
+  add(lowered.order, order_.data());
 }
 
 data::Scaling scaling_for(data::ScaleKind kind, const data::SampleSet& train) {

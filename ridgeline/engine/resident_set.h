@@ -15,7 +15,8 @@ namespace ridgeline::engine {
 // Inputs, targets and an order of samples in a device's memory, for Gather ops to pick from.
 class ResidentSet {
  public:
-  ResidentSet(Runtime& runtime, const data::SampleSet& set);
+  // `stays`: the set outlives this and is never replaced, so that a CPU reads it where it lies.
+  ResidentSet(Runtime& runtime, const data::SampleSet& set, bool stays = false);
 
   void replace(const data::SampleSet& set);        // by another of the same shapes
   void set_order(std::span<const int32_t> order);  // as many as there are samples
@@ -29,7 +30,8 @@ class ResidentSet {
  private:
   Runtime& runtime_;
   int64_t samples_;
-  DeviceBuffer inputs_, targets_, order_;
+  DeviceBuffer input_copy_, target_copy_, order_;
+  void *inputs_, *targets_;             // those copies, or the set's own memory
   std::unique_ptr<Uploader> uploader_;  // made when first wanted
 };
 

@@ -1,10 +1,13 @@
 #include "ridgeline/engine/signals.h"
 
+#include <atomic>
+
 namespace ridgeline::engine {
 namespace {
 
-// A signal handler can reach nothing but a global.
-volatile std::sig_atomic_t caught_signal = 0;
+// A signal handler can reach nothing but a global; any thread may ask for it.
+std::atomic<int> caught_signal = 0;
+static_assert(std::atomic<int>::is_always_lock_free, "a handler must not wait for a lock");
 
 void note(int signal) { caught_signal = signal; }
 

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ridgeline/core/json.h"
-#include "ridgeline/engine/sweep/sweep.h"
+#include "ridgeline/engine/sweep/point_json.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -88,6 +88,9 @@ std::string to_table(const Sweep& sweep) {
   for (const char* title : {"accuracy %", "loss", "train loss", "us a step", "inputs/s"}) {
     rows.front().push_back(title);
   }
+  const bool prunes = std::ranges::any_of(
+      sweep.points, [](const SweepPoint& point) { return point.pruned_after > 0; });
+  if (prunes) rows.front().push_back("pruned after");
   for (const SweepPoint& point : sweep.points) {
     std::vector<std::string> row = point.values;
     if (!point.error.empty()) {
@@ -100,6 +103,7 @@ std::string to_table(const Sweep& sweep) {
       row.push_back(fmt::format("{:.4f}", point.report.train_loss));
       row.push_back(fmt::format("{:.1f}", 1e6 * point.report.seconds_per_step()));
       row.push_back(fmt::format("{:.0f}", point.report.inputs_per_second));
+      if (prunes) row.push_back(std::to_string(point.pruned_after));
     }
     rows.push_back(std::move(row));
   }
@@ -142,7 +146,8 @@ std::string to_json_text(const Sweep& sweep) {
     nlohmann::json entry;
     for (size_t i = 0; i < sweep.keys.size(); ++i) entry["set"][sweep.keys[i]] = point.values[i];
     if (point.error.empty()) {
-      entry["report"] = to_json(point.report);
+      entry["report"] = to_json(point)["report"];
+      if (point.pruned_after > 0) entry["pruned_after"] = point.pruned_after;
       // The test set is for the one that was chosen without it.
       for (const auto& [name, metric] : kMetrics) {
         if (sweep.chosen && *sweep.chosen != p) entry["report"].erase(std::string(name));

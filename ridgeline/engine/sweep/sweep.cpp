@@ -6,10 +6,16 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "ridgeline/core/file.h"
+#include "ridgeline/core/json.h"
 #include "ridgeline/core/text.h"
+#include "ridgeline/data/sha256.h"
 #include "ridgeline/engine/load_data.h"
 #include "ridgeline/engine/machine.h"
+#include "ridgeline/engine/ranks.h"
 #include "ridgeline/engine/resident_set.h"
+#include "ridgeline/engine/sweep/journal.h"
+#include "ridgeline/engine/sweep/point_json.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -52,23 +58,6 @@ std::vector<std::vector<std::string>> combine(
     all = std::move(longer);
   }
   return all;
-}
-
-SweepPoint run_one(const Config& config, std::shared_ptr<const data::DataSet> set,
-                   Communicator* ranks) {
-  SweepPoint point;
-  TrainOptions train_options;
-  train_options.ranks = ranks;
-  train_options.progress = Progress::Style::none;
-  train_options.set = std::move(set);
-  try {
-    point.report = train(config, train_options);
-  } catch (const Error& error) {
-    // A rate that diverges is a result of the study; anything else is a fault.
-    if (error.kind() != ErrorKind::numeric) throw;
-    point.error = error.what();
-  }
-  return point;
 }
 
 // What the configs name, each loaded once; a model that does not fit its data is found here.
@@ -132,9 +121,18 @@ std::vector<std::string> split_values(const std::string& text) {
   return values;
 }
 
-Sweep sweep(const std::filesystem::path& config, const std::vector<std::string>& sets,
-            const SweepOptions& options) {
-  Sweep result;
+namespace {
+
+// The combinations that a study asks for, as `keys`, `choices` and a config each.
+struct Study {
+  std::vector<std::string> keys;
+  std::vector<std::vector<std::string>> choices, combinations;
+  std::vector<Config> configs;
+};
+
+Study read_study(const std::filesystem::path& config, const std::vector<std::string>& sets,
+                 const SweepOptions& options) {
+  Study study;
   std::vector<std::string> fixed;
   for (const std::string& set : sets) {
     const Axis axis = parse_axis(set);
@@ -142,27 +140,26 @@ Sweep sweep(const std::filesystem::path& config, const std::vector<std::string>&
       fixed.push_back(set);
       continue;
     }
-    if (std::ranges::find(result.keys, axis.key) != result.keys.end()) {
+    if (std::ranges::find(study.keys, axis.key) != study.keys.end()) {
       throw_error(ErrorKind::usage, "--set {}: {} is swept twice; give all its values in one --set",
                   set, axis.key);
     }
-    result.keys.push_back(axis.key);
-    result.choices.push_back(axis.values);
+    study.keys.push_back(axis.key);
+    study.choices.push_back(axis.values);
   }
-  if (result.keys.empty()) {
+  if (study.keys.empty()) {
     throw_error(ErrorKind::usage, "sweep: no --set has several values; write --set key=a,b,c");
   }
-  const auto combinations = combine(result.choices);
-  std::vector<Config> configs;
-  for (const auto& values : combinations) {
+  study.combinations = combine(study.choices);
+  for (const auto& values : study.combinations) {
     std::vector<std::string> all = fixed;
-    for (size_t i = 0; i < values.size(); ++i) all.push_back(result.keys[i] + "=" + values[i]);
-    configs.push_back(load_config(config, all));
-    if (options.adjust) options.adjust(configs.back());
+    for (size_t i = 0; i < values.size(); ++i) all.push_back(study.keys[i] + "=" + values[i]);
+    study.configs.push_back(load_config(config, all));
+    if (options.adjust) options.adjust(study.configs.back());
   }
   // Once for all runs, so that what there is to say about it is said once.
   std::string settled;
-  for (Config& each : configs) {
+  for (Config& each : study.configs) {
     if (each.run.device != "auto") continue;
     if (settled.empty()) {
       settle_device(each.run);
@@ -170,29 +167,227 @@ Sweep sweep(const std::filesystem::path& config, const std::vector<std::string>&
     }
     each.run.device = settled;
   }
-  const Sets sets_of = load_sets(configs, options);
-  for (size_t i = 0; i < configs.size() && result.stopped_by == 0; ++i) {
-    const std::string label = label_of(result.keys, combinations[i]);
-    if (options.progress) options.progress(i, configs.size(), label, nullptr, {});
-    SweepPoint point;
-    try {
-      point = run_one(configs[i], sets_of.at(data_key(configs[i])), options.ranks);
-    } catch (const Error& error) {
-      // What one of several ranks meets must end them all.
-      if (options.ranks != nullptr && options.ranks->size() > 1) {
-        throw Error(error.kind(), label + ": " + error.what());
-      }
-      result.failed.emplace(error.kind(), label + ": " + error.what());
-      break;
-    }
-    point.values = combinations[i];
-    result.stopped_by = point.report.stopped_by;
-    if (result.stopped_by != 0) break;  // half a run is no point of the study
-    if (options.progress) options.progress(i, configs.size(), label, &point.report, point.error);
-    result.points.push_back(std::move(point));
+  return study;
+}
+
+// Text that differs for studies whose results do not belong together.
+std::string identity(const Study& study) {
+  std::string text;
+  for (const Config& each : study.configs) {
+    Config config = each;
+    config.run.threads = 0;
+    config.run.device = "auto";
+    text += to_toml(config);
   }
-  result.chosen = choose(result.points);
-  return result;
+  return data::sha256(std::as_bytes(std::span(text)));
+}
+
+// Keeps the best `most` models of those that ran to their end.
+void keep_best(std::vector<Sweep::Model>& best, const std::vector<SweepPoint>& points,
+               Sweep::Model model, size_t most) {
+  const auto score = [&](const Sweep::Model& each) { return points[each.point].score; };
+  if (most == 0 || std::isnan(score(model))) return;
+  const auto better = [&](const Sweep::Model& a, const Sweep::Model& b) {
+    return score(a) != score(b) ? score(a) > score(b) : a.point < b.point;
+  };
+  best.insert(std::ranges::upper_bound(best, model, better), std::move(model));
+  if (best.size() > most) best.pop_back();
+}
+
+// One call of sweep(): members are combinations.
+class Running {
+ public:
+  Running(Study study, const SweepOptions& options)
+      : study_(std::move(study)),
+        options_(options),
+        ranks_(options.ranks != nullptr && options.ranks->size() > 1 ? options.ranks : nullptr),
+        points_(study_.configs.size()),
+        done_(study_.configs.size()) {
+    const Sets sets = load_sets(study_.configs, options);
+    for (const Config& config : study_.configs) {
+      members_.push_back({config, sets.at(data_key(config))});
+    }
+    if (shares_out()) check_alike(*ranks_, study_.configs.front(), *members_.front().set);
+    if (!options.out.empty() && (shares_out() || root())) open_journal();
+    share_done();
+  }
+
+  Sweep run() {
+    PopulationOptions population;
+    population.one_by_one = options_.one_by_one;
+    population.prune = options_.prune;
+    population.models = options_.models > 0;
+    // Ranks that share the work of each member keep results alone.
+    if (journal_ && (ranks_ == nullptr || shares_out())) population.folder = journal_->members();
+    population.wanted = share_of_members();
+    if (shares_out()) {
+      population.threads = threads_beside(*ranks_);
+    } else {
+      population.ranks = ranks_;
+    }
+    const auto count = size_t(std::ranges::count(done_, true));
+    reported_ = count;
+    if (options_.started) {
+      population.started = [&](const PopulationLayout& layout) { options_.started(layout, count); };
+    }
+    population.begins = [&](size_t member) { begins(member); };
+    population.finished = [&](size_t member, const MemberResult& each) { finished(member, each); };
+    PopulationResult outcome = train_population(members_, population);
+    Sweep result;
+    result.keys = study_.keys;
+    result.choices = study_.choices;
+    result.stopped_by = outcome.stopped_by;
+    if (outcome.failed) {
+      result.failed.emplace(outcome.failed->kind(),
+                            label(outcome.failed_member) + ": " + outcome.failed->what());
+      // What one of several ranks meets must end them all.
+      if (ranks_ != nullptr) throw *result.failed;
+    }
+    if (shares_out()) gather(result);
+    collect(result);
+    return result;
+  }
+
+ private:
+  bool root() const { return ranks_ == nullptr || ranks_->is_root(); }
+  // Ranks share the combinations out, unless they share the work of each.
+  bool shares_out() const { return ranks_ != nullptr && !options_.one_by_one; }
+  std::string label(size_t member) const {
+    return label_of(study_.keys, study_.combinations[member]);
+  }
+
+  void open_journal() {
+    const int rank = shares_out() ? ranks_->rank() : 0;
+    // The root first: it may remove what an earlier sweep has left.
+    if (shares_out() && rank != 0) ranks_->barrier();
+    journal_.emplace(options_.out, identity(study_), members_.size(), options_.resume,
+                     options_.force, rank);
+    if (shares_out() && rank == 0) ranks_->barrier();
+    for (auto& [member, point] : journal_->points()) {
+      // A sweep that was killed right after it wrote the line has not come to this.
+      remove_member(member, /*keep_model=*/options_.models > 0 && point.error.empty());
+      points_[member] = std::move(point);
+      done_[member] = true;
+    }
+  }
+
+  // Every rank leaves out what the root knows to be done.
+  void share_done() {
+    if (ranks_ == nullptr) return;
+    nlohmann::json list = nlohmann::json::array();
+    for (size_t i = 0; i < done_.size(); ++i) {
+      if (done_[i]) list.push_back(i);
+    }
+    list = parse_json(ranks_->text_from_root(dump_json(list, -1)));
+    done_.assign(done_.size(), false);
+    for (const auto& each : list) done_[each.get<size_t>()] = true;
+  }
+
+  // In turn, so that ranks have about as many of each shape.
+  std::vector<bool> share_of_members() const {
+    std::vector<bool> mine(done_.size());
+    size_t turn = 0;
+    for (size_t i = 0; i < done_.size(); ++i) {
+      if (done_[i]) continue;
+      mine[i] = !shares_out() || int(turn++ % size_t(ranks_->size())) == ranks_->rank();
+    }
+    return mine;
+  }
+
+  void begins(size_t member) {
+    if (options_.progress) options_.progress(reported_, members_.size(), label(member), nullptr);
+  }
+
+  void finished(size_t member, const MemberResult& each) {
+    SweepPoint& point = points_[member];
+    point.values = study_.combinations[member];
+    point.report = each.report;
+    point.error = each.error;
+    point.pruned_after = each.pruned_after;
+    point.score = each.score;
+    if (journal_) {
+      journal_->append(member, point);
+      remove_member(member, /*keep_model=*/options_.models > 0 && each.error.empty());
+    }
+    done_[member] = true;
+    mine_.push_back(member);
+    if (!journal_ && each.error.empty() && each.pruned_after == 0) {
+      keep_best(best_, points_, {member, each.model}, options_.models);
+    }
+    if (options_.progress) options_.progress(reported_, members_.size(), label(member), &point);
+    ++reported_;
+  }
+
+  // What a member keeps for its resume is of no use once its result is in the journal.
+  void remove_member(size_t member, bool keep_model) const {
+    const std::filesystem::path folder = member_folder(journal_->members(), member);
+    std::error_code ignored;
+    if (!keep_model) {
+      std::filesystem::remove_all(folder, ignored);
+      return;
+    }
+    std::filesystem::remove(folder / "checkpoint.safetensors", ignored);
+    std::filesystem::remove(folder / "checkpoint.prev.safetensors", ignored);
+  }
+
+  // The root gets what the other ranks have made.
+  void gather(Sweep& result) {
+    nlohmann::json list = nlohmann::json::array();
+    for (const size_t member : mine_) {
+      nlohmann::json entry = to_json(points_[member]);
+      entry["combination"] = member;
+      list.push_back(std::move(entry));
+    }
+    result.stopped_by = ranks_->reduce(int32_t(result.stopped_by), Reduce::max);
+    for (const std::string& text : ranks_->texts(dump_json(list, -1))) {
+      for (const auto& entry : parse_json(text)) {
+        const auto member = entry.at("combination").get<size_t>();
+        if (std::ranges::find(mine_, member) != mine_.end()) continue;
+        points_[member] = read_point(entry);
+        done_[member] = true;
+      }
+    }
+  }
+
+  void collect(Sweep& result) {
+    std::vector<size_t> place(points_.size());
+    for (size_t i = 0; i < points_.size(); ++i) {
+      if (!done_[i] || points_[i].values.empty()) continue;
+      place[i] = result.points.size();
+      if (journal_ && options_.models > 0) read_model(i);
+      result.points.push_back(points_[i]);
+    }
+    for (Sweep::Model& each : best_) each.point = place[each.point];
+    result.best = std::move(best_);
+    result.chosen = choose(result.points);
+  }
+
+  void read_model(size_t member) {
+    const SweepPoint& point = points_[member];
+    if (!point.error.empty() || point.pruned_after > 0) return;
+    const auto file = member_folder(journal_->members(), member) / "model.safetensors";
+    std::error_code ignored;
+    if (!std::filesystem::exists(file, ignored)) return;
+    keep_best(best_, points_, {member, read_file(file)}, options_.models);
+  }
+
+  Study study_;
+  const SweepOptions& options_;
+  Communicator* const ranks_;  // null: alone
+  std::vector<Member> members_;
+  std::optional<SweepJournal> journal_;
+  std::vector<SweepPoint> points_;
+  std::vector<bool> done_;
+  std::vector<size_t> mine_;  // whose results this process has made
+  std::vector<Sweep::Model> best_;
+  size_t reported_ = 0;
+};
+
+}  // namespace
+
+Sweep sweep(const std::filesystem::path& config, const std::vector<std::string>& sets,
+            const SweepOptions& options) {
+  return Running(read_study(config, sets, options), options).run();
 }
 
 }  // namespace ridgeline::engine

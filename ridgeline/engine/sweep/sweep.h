@@ -6,25 +6,38 @@
 #include <string>
 #include <vector>
 
+#include "ridgeline/engine/population/population.h"
 #include "ridgeline/engine/report/chart.h"
 #include "ridgeline/engine/train/train.h"
 
 namespace ridgeline::engine {
 
-struct SweepOptions {
-  std::filesystem::path data;           // --data
-  std::function<void(Config&)> adjust;  // flags that apply to every run (device, threads)
-  // Called before each run (result null) and after it.
-  std::function<void(size_t index, size_t count, const std::string& label,
-                     const TrainReport* result, const std::string& error)>
-      progress;
-  Communicator* ranks = nullptr;  // null: alone
-};
-
 struct SweepPoint {
   std::vector<std::string> values;  // of the swept keys
   TrainReport report;
   std::string error;  // a run that failed (a NaN loss); its report is empty
+  int64_t pruned_after =
+      0;                    // epochs after which it was stopped for the others' sake; 0: it was not
+  double score = 0;         // what combinations are compared by, larger is better; NaN: none
+  std::string kept_report;  // the report as JSON, of a point that another process made
+};
+
+struct SweepOptions {
+  std::filesystem::path data;           // --data
+  std::function<void(Config&)> adjust;  // flags that apply to every run (device, threads)
+  bool one_by_one = false;              // with all threads, or ranks, each; else side by side
+  std::optional<HalvingOptions> prune{};
+  // Results and checkpoints go there as they come, so that a killed sweep can be resumed; empty:
+  // nowhere.
+  std::filesystem::path out;
+  bool resume = false;
+  bool force = false;  // replace an unfinished sweep that `out` holds
+  size_t models = 0;   // how many of the best model files to return
+  std::function<void(const PopulationLayout& layout, size_t from_before)> started;
+  // Called when a combination begins (point null), and when its result comes.
+  std::function<void(size_t index, size_t count, const std::string& label, const SweepPoint* point)>
+      progress;
+  Communicator* ranks = nullptr;  // null: alone
 };
 
 struct Sweep {
@@ -36,13 +49,20 @@ struct Sweep {
   // The point that is best on the validation set; none without such a set. The test set is reported
   // of this one alone.
   std::optional<size_t> chosen;
+  // The best points that ran to their end, at most SweepOptions::models, with their model files.
+  struct Model {
+    size_t point;
+    std::vector<std::byte> bytes;
+  };
+  std::vector<Model> best{};
 };
 
 // "key=a,b,c" -> the values; commas inside quotes, brackets and braces do not count.
 std::vector<std::string> split_values(const std::string& text);
 
 // Trains every combination of the `sets` with several values; those with one apply to all. All
-// configs are checked, against the data too, before the first run.
+// configs are checked, against the data too, before the first run. Combinations of one shape train
+// side by side (train_population); several ranks share the combinations out.
 Sweep sweep(const std::filesystem::path& config, const std::vector<std::string>& sets,
             const SweepOptions& options);
 

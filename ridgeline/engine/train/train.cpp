@@ -195,7 +195,7 @@ void TrainRun::save() {
   report_span("checkpoint", clock);
 }
 
-void TrainRun::finish() {
+TrainReport TrainRun::finish() {
   if (!evaluated_ && report_.stopped_by == 0 && evaluates()) evaluate(/*scheduled=*/false);
   // The last step may have ruined the weights, and no step follows to show it in its loss: the one
   // that would have followed shows where.
@@ -207,7 +207,8 @@ void TrainRun::finish() {
   if (report_.stopped_by == 0 && saved_step_ != trainer_->step()) {
     require_finite(trainer_->snapshot());
   }
-  save();
+  // A member of a population that ends has its result kept elsewhere.
+  if (!options_.only_checkpoints || report_.stopped_by != 0) save();
   if (report_.stopped_by == 0 && trainer_->has_validation()) {
     restore_best();
     if (trainer_->has_test()) evaluate_test();
@@ -237,6 +238,7 @@ void TrainRun::finish() {
   }
   gather_spans();
   for (const auto& observer : observers_) observer->finished(report_, *trainer_);
+  return report_;
 }
 
 void TrainRun::ask_observers() {
@@ -245,13 +247,14 @@ void TrainRun::ask_observers() {
   }
 }
 
-TrainReport TrainRun::run() {
-  std::optional<SignalGuard> signals;
-  if (options_.signals) signals.emplace();
+void TrainRun::begin() {
   announce();
   last_save_ = since_start_.seconds();
+}
+
+void TrainRun::run_to(int64_t until) {
   const int64_t per_epoch = trainer_->steps_per_epoch();
-  while (trainer_->step() < end_ && report_.stopped_by == 0 && !out_of_patience()) {
+  while (trainer_->step() < until && !has_ended()) {
     if (trainer_->step() % per_epoch == 0) epoch_ = {};
     advance();
     ask_observers();
@@ -266,7 +269,8 @@ TrainReport TrainRun::run() {
     const double since_save = since_start_.seconds() - last_save_;
     const bool due = train.checkpoint_seconds > 0 && since_save >= train.checkpoint_seconds;
     // All ranks agree here: a signal to any of them stops all.
-    int64_t signal = signals ? SignalGuard::caught() : 0, save_now = int64_t(due);
+    int64_t signal = options_.signals ? SignalGuard::caught() : 0, save_now = int64_t(due);
+    if (signal == 0 && options_.stop) signal = options_.stop();
     if (ranks_ != nullptr) {
       int64_t both[2] = {signal, root() ? save_now : 0};
       ranks_->all_reduce(both, both, 2, DType::int64, Reduce::max, DType::int64);
@@ -278,8 +282,23 @@ TrainReport TrainRun::run() {
     }
     report_.stopped_by = step == end_ ? 0 : int(signal);
   }
-  finish();
-  return report_;
+}
+
+double TrainRun::score() {
+  if (!trainer_->has_validation()) {
+    return epoch_.targets > 0 ? -epoch_.mean_loss() : std::numeric_limits<double>::quiet_NaN();
+  }
+  if (!evaluated_) evaluate(/*scheduled=*/false);
+  const double value = value_of(*report_.validation, config_.train.monitor);
+  return larger_is_better(config_.train.monitor) ? value : -value;
+}
+
+TrainReport TrainRun::run() {
+  std::optional<SignalGuard> signals;
+  if (options_.signals) signals.emplace();
+  begin();
+  run_to(end_);
+  return finish();
 }
 
 TrainReport train(const Config& config, const TrainOptions& options) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -33,6 +34,12 @@ struct TrainOptions {
   std::shared_ptr<const data::DataSet> set;  // already loaded; else by config.data.name
   std::shared_ptr<TrainObserver> observer;   // one more, of the caller
   bool signals = true;                       // SIGINT, SIGTERM and SIGHUP end the run in order
+  // Asked between launches: a number other than 0 ends the run in order, as that signal would.
+  std::function<int()> stop;
+  // The kernels of another run of the same shape, and the ceilings it has met: nothing is measured.
+  KernelNames kernels{};
+  std::optional<prof::Ceilings> ceilings{};
+  bool only_checkpoints = false;  // `out` gets neither metrics.jsonl nor TensorBoard's events
   // Ceilings that were measured before are taken even if the machine was busy then, so that short
   // runs of one program do not each measure for a second.
   bool any_ceilings = false;

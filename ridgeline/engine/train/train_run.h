@@ -46,6 +46,23 @@ class TrainRun {
   TrainRun(const Config& config, const TrainOptions& options);
   TrainReport run();
 
+  // run() in parts: begin, run_to as often as wanted, finish.
+  void begin();
+  // Makes steps until this many were made, or the run ends for another reason. Launches end with
+  // their epoch, so the number should be that of an epoch's end.
+  void run_to(int64_t step);
+  bool has_ended() const {
+    return trainer_->step() >= end_ || report_.stopped_by != 0 || out_of_patience();
+  }
+  void end_here() { end_ = trainer_->step(); }
+  TrainReport finish();
+  // What runs are compared by, larger for the better one: train.monitor on the validation set,
+  // which is evaluated if it was not at this step, or else the last epoch's mean loss. NaN: none.
+  double score();
+  void save();
+  Trainer& trainer() { return *trainer_; }
+  const TrainReport& report() const { return report_; }
+
  private:
   void announce();
   int64_t steps_to_make() const;
@@ -69,9 +86,7 @@ class TrainRun {
   bool out_of_patience() const;
   void restore_best();
   void check_monitor() const;
-  void save();
   void show();
-  void finish();
   void watch(std::shared_ptr<TrainObserver> observer) { observers_.push_back(std::move(observer)); }
   // Reports to the observers what has just taken `clock`'s seconds.
   void report_span(const char* what, const Clock& clock, int64_t steps = 0);

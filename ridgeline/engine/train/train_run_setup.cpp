@@ -82,7 +82,7 @@ TrainRun::TrainRun(const Config& given, const TrainOptions& options)
     }
   }
   info = share_info(std::move(info));
-  if (folder_) {
+  if (folder_ && !options.only_checkpoints) {
     watch(metrics_observer(*folder_));
     watch(tensorboard_observer(*folder_, options.histograms));
   }
@@ -95,8 +95,11 @@ TrainRun::TrainRun(const Config& given, const TrainOptions& options)
   if (options.observer) watch(options.observer);
   RunConfig run = config.run;
   run.quiet = options.progress == Progress::Style::none;
+  const bool known = info.kernels.train.empty() && !options.kernels.train.empty();
+  if (known) run.tune = false;
   machine_ = std::make_unique<Machine>(run, ranks_);
-  trainer_ = std::make_unique<Trainer>(*machine_, config, set, info.kernels);
+  trainer_ =
+      std::make_unique<Trainer>(*machine_, config, set, known ? options.kernels : info.kernels);
   check_monitor();
   if (!options.init.empty()) {
     for (const std::string& line : start_from(options.init, *trainer_)) progress_.line(line);
@@ -170,7 +173,9 @@ void TrainRun::announce() {
   trainer_->prepare_evaluation();
   if (ranks_ != nullptr) check_replicas(*ranks_, safe_, trainer_->step());
   Runner& runner = trainer_->runner();
-  if (root() && options_.any_ceilings) report_.ceilings = machine_->kept_ceilings();
+  if (options_.ceilings) report_.ceilings = options_.ceilings;
+  if (root() && !report_.ceilings && options_.any_ceilings)
+    report_.ceilings = machine_->kept_ceilings();
   if (root() && !report_.ceilings) report_.ceilings = machine_->ceilings();
   if (report_.ceilings) {
     full_limit_ = prof::limit_of(runner.plan().program(), *report_.ceilings);

@@ -106,12 +106,12 @@ Trainer::Trainer(Machine& machine, const Config& config, std::shared_ptr<const d
   const std::vector<double> units = target_units(set_->preparation.get(), set_->train);
   if (set_->has_test()) {
     evaluator_.emplace(machine, config_, model_, set_->test, scaling_, pinned.evaluate,
-                       pinned.evaluate_tail);
+                       pinned.evaluate_tail, /*stays=*/true);
     evaluator_->set_units(units);
   }
   if (set_->validation) {
     validator_.emplace(machine, config_, model_, *set_->validation, scaling_, pinned.validate,
-                       pinned.validate_tail);
+                       pinned.validate_tail, /*stays=*/true);
     validator_->set_units(units);
   }
   nn::check(config.train.schedule, run_length());
@@ -120,7 +120,7 @@ Trainer::Trainer(Machine& machine, const Config& config, std::shared_ptr<const d
     streamed_.emplace(machine.runtime(), set_->train, launch_steps() * local_samples(batch),
                       whole_options(batch, 1).augment);
   } else {
-    resident_.emplace(machine.runtime(), set_->train);
+    resident_.emplace(machine.runtime(), set_->train, /*stays=*/true);
   }
   full_ = make_runner(batch, launch_steps(), pinned.train);
   if (last != batch) tail_ = make_runner(last, 1, pinned.tail);

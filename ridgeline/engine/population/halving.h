@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace ridgeline::engine {
+
+// Successive halving: members train to a first rung, the best 1 / `factor` of those that have
+// reached it go on to the next, `factor` times as many epochs away, and so on.
+struct HalvingOptions {
+  int64_t factor = 3;        // at least 2
+  int64_t first_epochs = 1;  // of the first rung
+  // Asynchronous (ASHA): a member goes on as soon as it is among the best 1 / factor of those that
+  // have come so far, so that no thread waits; which ones those are depends on timing. Synchronous:
+  // when all have come, so that the choice repeats.
+  bool synchronous = false;
+};
+
+// Decides which member trains next, and how far. Without options every member trains to its end.
+// One thread at a time.
+class Halving {
+ public:
+  // `epochs`: the length of each member's run. `waiting`: the members to train, in order.
+  Halving(std::vector<int64_t> epochs, std::vector<size_t> waiting,
+          const std::optional<HalvingOptions>& options);
+
+  struct Job {
+    size_t member;
+    int64_t epochs;  // to reach
+  };
+  std::optional<Job> next();  // none: not now
+  bool may_come() const;      // whether next() may give a job later, of members under way
+
+  // What became of a job. `ended`: the member's run is over, whatever the others do. A larger score
+  // is better; NaN is the worst.
+  void reached(size_t member, double score, bool ended);
+
+  // Members that stopped at a rung and will never go on; each is given once.
+  std::vector<size_t> take_pruned();
+
+ private:
+  struct Arrival {
+    size_t member;
+    double score;
+    bool gone;  // has ended, or goes on already
+  };
+  struct Rung {
+    int64_t epochs;
+    std::vector<Arrival> arrivals{};  // the best first
+    size_t promoted = 0;              // to the next rung
+  };
+  bool is_complete(size_t rung) const;  // everybody has come who ever will
+  size_t quota(size_t rung) const;      // how many of those that have come may go on
+
+  std::vector<int64_t> epochs_;
+  std::vector<size_t> waiting_;
+  size_t begun_ = 0;
+  bool synchronous_ = false;
+  size_t factor_ = 1;
+  std::vector<Rung> rungs_;  // the last one is the end of every run
+  std::vector<size_t> rung_of_;
+  size_t running_ = 0;
+};
+
+}  // namespace ridgeline::engine

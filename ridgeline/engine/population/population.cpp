@@ -1,0 +1,305 @@
+#include "ridgeline/engine/population/population.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <condition_variable>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "ridgeline/core/thread_pool.h"
+#include "ridgeline/engine/machine.h"
+#include "ridgeline/engine/signals.h"
+#include "ridgeline/engine/train/session.h"
+
+namespace ridgeline::engine {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+constexpr int kAbandoned = -1;  // what stops the other members when one has failed
+
+// What the members of a group share, as the first of them has it.
+struct Group {
+  KernelNames kernels{};
+  std::optional<prof::Ceilings> ceilings{};
+};
+
+std::vector<size_t> members_to_train(size_t members, const std::vector<bool>& wanted) {
+  std::vector<size_t> list;
+  for (size_t i = 0; i < members; ++i) {
+    if (wanted.empty() || wanted[i]) list.push_back(i);
+  }
+  return list;
+}
+
+std::vector<int64_t> epochs_of(const std::vector<Member>& members) {
+  std::vector<int64_t> epochs;
+  for (const Member& member : members) epochs.push_back(member.config.train.epochs);
+  return epochs;
+}
+
+// The state of one call of train_population(): threads take jobs from a Halving until none is left.
+// A member's session belongs to the thread that has its job, and between jobs to nobody.
+class Training {
+ public:
+  Training(const std::vector<Member>& members, const PopulationOptions& options)
+      : members_(members),
+        options_(options),
+        list_(members_to_train(members.size(), options.wanted)),
+        sessions_(members.size()),
+        group_of_(members.size()),
+        halving_(epochs_of(members), list_, options.prune) {
+    form_groups();
+    lay_out();
+  }
+
+  PopulationResult run() {
+    const SignalGuard signals;
+    if (options_.started) options_.started(result_.layout);
+    plan_groups();
+    if (result_.layout.side_by_side == 1) {
+      work();  // here: a GPU belongs to the thread that opened it
+    } else {
+      std::vector<std::jthread> threads;
+      for (int i = 0; i < result_.layout.side_by_side; ++i) {
+        threads.emplace_back([this] { work_beside(); });
+      }
+    }
+    if (thrown_) std::rethrow_exception(thrown_);
+    if (stopped_ > 0) {
+      result_.stopped_by = stopped_;
+    } else if (results_ < list_.size() && !result_.failed) {
+      result_.stopped_by = SignalGuard::caught();
+    }
+    return std::move(result_);
+  }
+
+ private:
+  void form_groups() {
+    std::map<std::string, size_t> known;
+    for (const size_t i : list_) {
+      const std::string key = shape_key(members_[i].config, *members_[i].set);
+      group_of_[i] = known.try_emplace(key, known.size()).first->second;
+    }
+    groups_.resize(known.size());
+  }
+
+  void lay_out() {
+    PopulationLayout& layout = result_.layout;
+    layout.members = list_.size();
+    layout.groups = groups_.size();
+    if (list_.empty()) return;
+    const RunConfig& run = members_[list_.front()].config.run;
+    layout.threads_each = run.threads;
+    // A sweep over devices or threads compares times: its runs must not disturb each other.
+    const bool alike = std::ranges::all_of(list_, [&](size_t i) {
+      const RunConfig& each = members_[i].config.run;
+      return each.threads == run.threads && each.device == run.device;
+    });
+    one_by_one_ = options_.one_by_one || options_.ranks != nullptr || !alike;
+    if (one_by_one_ || choose_device(run.device).kind != DeviceKind::cpu) return;
+    const int given = run.threads == 0 ? options_.threads : run.threads;
+    const int threads = resolve_threads(given);
+    layout.side_by_side = int(std::min(size_t(threads), list_.size()));
+    layout.threads_each = threads / layout.side_by_side;
+  }
+
+  // Plans the first member of each group, while nothing else disturbs what is measured.
+  void plan_groups() {
+    if (one_by_one_) return;
+    std::vector<bool> planned(groups_.size());
+    for (const size_t i : list_) {
+      if (planned[group_of_[i]]) continue;
+      planned[group_of_[i]] = true;
+      try {
+        sessions_[i] = open(i);
+      } catch (const Error&) {
+        continue;  // the member's own job meets and reports it
+      }
+      Group& group = groups_[group_of_[i]];
+      group.kernels = sessions_[i]->kernels();
+      group.ceilings = sessions_[i]->report().ceilings;
+    }
+  }
+
+  int asked_to_stop() const {
+    const int stopped = stopped_;
+    return stopped != 0 ? stopped : SignalGuard::caught();
+  }
+  // Ranks go on until all have agreed to stop, which a session does.
+  bool is_stopped() const {
+    return options_.ranks != nullptr ? stopped_ != 0 : asked_to_stop() != 0;
+  }
+
+  std::unique_ptr<TrainSession> open(size_t member) {
+    Config config = members_[member].config;
+    TrainOptions options;
+    options.set = members_[member].set;
+    options.ranks = options_.ranks;
+    options.progress = Progress::Style::none;
+    options.signals = false;
+    options.stop = [this] { return asked_to_stop(); };
+    if (!one_by_one_) {
+      config.run.threads = result_.layout.threads_each;
+      options.any_ceilings = true;
+      options.kernels = groups_[group_of_[member]].kernels;
+      options.ceilings = groups_[group_of_[member]].ceilings;
+    }
+    if (!options_.folder.empty()) {
+      options.out = member_folder(options_.folder, member);
+      options.only_checkpoints = true;
+      std::error_code ignored;
+      options.resume = fs::exists(options.out / "config.toml", ignored);
+    }
+    return std::make_unique<TrainSession>(config, options);
+  }
+
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (!is_stopped()) {
+      const std::optional<Halving::Job> job = halving_.next();
+      if (!job && !halving_.may_come()) break;
+      if (!job) {
+        // The wait ends now and then, because a signal wakes nobody.
+        changed_.wait_for(lock, std::chrono::milliseconds(100));
+        continue;
+      }
+      lock.unlock();
+      const Outcome outcome = make(*job);
+      lock.lock();
+      halving_.reached(job->member, outcome.score, outcome.ended);
+      const std::vector<size_t> pruned = halving_.take_pruned();
+      changed_.notify_all();
+      lock.unlock();
+      for (const size_t member : pruned) end(member);
+      lock.lock();
+    }
+  }
+
+  // What is no Error (memory that is not there) must end the whole, not the process.
+  void work_beside() {
+    try {
+      work();
+    } catch (...) {
+      const std::lock_guard told(telling_);
+      if (!thrown_) thrown_ = std::current_exception();
+      stopped_ = kAbandoned;
+    }
+  }
+
+  struct Outcome {
+    double score;
+    bool ended;
+  };
+
+  // Trains a member up to a rung or to its end. What it throws becomes its result, or ends all.
+  Outcome make(const Halving::Job& job) {
+    const size_t member = job.member;
+    Outcome outcome{kNone, true};
+    guard(member, [&] {
+      auto& session = sessions_[member];
+      if (!session) session = open(member);
+      if (session->step() == 0 && options_.begins) {
+        const std::lock_guard told(telling_);
+        options_.begins(member);
+      }
+      session->run_to_epoch(job.epochs);
+      if (const int by = session->stopped_by(); by != 0) {
+        session->finish();  // keeps a checkpoint
+        session.reset();
+        int none = 0;
+        stopped_.compare_exchange_strong(none, by);
+        return;
+      }
+      outcome.score = session->score();
+      outcome.ended = session->has_ended();
+      if (outcome.ended) {
+        conclude(member, /*pruned=*/false);
+      } else if (!options_.folder.empty()) {
+        session->save();  // files and memory of members that may never go on are few this way
+        session.reset();
+      }
+    });
+    return outcome;
+  }
+
+  // Ends a member that others have passed.
+  void end(size_t member) {
+    guard(member, [&] {
+      if (!sessions_[member]) sessions_[member] = open(member);
+      conclude(member, /*pruned=*/true);
+    });
+  }
+
+  void conclude(size_t member, bool pruned) {
+    TrainSession& session = *sessions_[member];
+    MemberResult result;
+    result.pruned_after = pruned ? session.epoch() : 0;
+    result.report = session.finish();
+    result.score = session.score();
+    if (options_.models) result.model = session.model_bytes();
+    sessions_[member].reset();
+    tell(member, result);
+  }
+
+  template <typename F>
+  void guard(size_t member, F f) {
+    try {
+      f();
+    } catch (const Error& error) {
+      sessions_[member].reset();
+      // A rate that diverges is a result of the study; anything else is a fault.
+      if (error.kind() == ErrorKind::numeric) {
+        MemberResult result;
+        result.error = error.what();
+        result.score = kNone;
+        tell(member, result);
+        return;
+      }
+      const std::lock_guard told(telling_);
+      if (result_.failed) return;
+      result_.failed.emplace(error.kind(), error.what());
+      result_.failed_member = member;
+      int none = 0;
+      stopped_.compare_exchange_strong(none, kAbandoned);
+    }
+  }
+
+  void tell(size_t member, const MemberResult& result) {
+    const std::lock_guard told(telling_);
+    ++results_;
+    if (options_.finished) options_.finished(member, result);
+  }
+
+  const std::vector<Member>& members_;
+  const PopulationOptions& options_;
+  const std::vector<size_t> list_;
+  PopulationResult result_;
+  bool one_by_one_ = true;
+  std::vector<std::unique_ptr<TrainSession>> sessions_;
+  std::vector<size_t> group_of_;
+  std::vector<Group> groups_;
+  std::atomic<int> stopped_ = 0;  // a signal's number, or kAbandoned
+  std::mutex telling_;            // results_, result_.failed, thrown_ and the callbacks
+  std::exception_ptr thrown_;
+  size_t results_ = 0;
+  std::mutex mutex_;  // halving_
+  std::condition_variable changed_;
+  Halving halving_;
+};
+
+}  // namespace
+
+fs::path member_folder(const fs::path& folder, size_t member) {
+  return folder / fmt::format("{:05}", member);
+}
+
+PopulationResult train_population(const std::vector<Member>& members,
+                                  const PopulationOptions& options) {
+  return Training(members, options).run();
+}
+
+}  // namespace ridgeline::engine

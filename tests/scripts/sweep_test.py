@@ -1,0 +1,149 @@
+"""Sweeps: combinations side by side equal solo runs, pruning, resuming what was killed, ranks that share them out."""
+
+import json
+import pathlib
+import sys
+import time
+import unittest
+
+sys.dont_write_bytecode = True
+import mpi
+import tool
+
+SEEDS = ("--set", "train.seed=1,2,3", "--set", "train.optimizer.lr=0.1,0.01")
+FIXED = ("--deterministic", "--threads", "2")
+SPLIT = ("--set", "data.split={validation=0.2,seed=1}")
+
+
+def points(out):
+    return json.loads((pathlib.Path(out) / "sweep.json").read_text())["points"]
+
+
+def results(out):
+    """Of each combination what does not depend on the clock."""
+    return {tuple(point["set"].values()): (point["report"]["loss"], point["report"]["auc"], point["report"]["steps"])
+            for point in points(out)}
+
+
+def journal(out):
+    try:
+        return [json.loads(line) for line in (pathlib.Path(out) / "sweep.jsonl").read_text().splitlines()[1:]]
+    except (OSError, ValueError):
+        return []
+
+
+class Sweeps(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tool.Folder()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.close()
+
+    def sweep(self, name, *flags, **options):
+        out = self.folder / name
+        return out, tool.run("sweep", self.folder.config, *flags, "--out", out, **options)
+
+    def test_groups_are_counted_and_results_are_those_of_solo_runs(self):
+        out, done = self.sweep("study", *FIXED, *SEEDS, "--set", "model.layers.0.out=8,16", "--csv", "-")
+        self.assertIn("12 nets in 2 groups, 2 side by side", done.stderr)
+        for point in points(out)[::5]:
+            sets = [word for key, value in point["set"].items() for word in ("--set", f"{key}={value}")]
+            alone = json.loads(tool.run("train", self.folder.config, *sets, "--deterministic", "--threads", "1",
+                                        "--json", "-").stdout)
+            for key in ("loss", "accuracy", "auc", "train_loss", "steps"):
+                self.assertEqual(alone[key], point["report"][key], key)
+        one, done = self.sweep("one-by-one", "--deterministic", "--threads", "1", "--one-by-one", *SEEDS,
+                               "--set", "model.layers.0.out=8,16")
+        self.assertIn("one after the other", done.stderr)
+        self.assertEqual(results(one), results(out))
+
+    def test_pruning(self):
+        out, done = self.sweep("pruned", *FIXED, *SPLIT, "--set", "train.optimizer.lr=1e-6,0.1,2e-6,3e-6,4e-6,5e-6",
+                               "--set", "train.epochs=9", "--prune", "asha", "--export", "best")
+        pruned = {point["set"]["train.optimizer.lr"]: point.get("pruned_after", 0) for point in points(out)}
+        self.assertEqual(pruned["0.1"], 0)
+        self.assertEqual(sorted(pruned.values()), [0, 1, 1, 1, 1, 3])
+        self.assertIn("pruned after", done.stdout)
+        self.assertIn("the model of 0.1, the best by its validation set", done.stderr)
+        best = json.loads(tool.run("eval", out / "best.safetensors", "--json", "-").stdout)
+        chosen = next(point for point in points(out) if point["set"]["train.optimizer.lr"] == "0.1")
+        self.assertEqual(best["accuracy"], chosen["report"]["accuracy"])
+
+    def test_a_killed_sweep_goes_on(self):
+        work = (*FIXED, "--set", "train.seed=1,2,3,4", "--set", "train.epochs=20,1000", "--set", "train.eval_every=1000",
+                "--set", "train.checkpoint_steps=500")
+        whole, _ = self.sweep("whole", *work)
+        out = self.folder / "killed"
+        process = tool.start("sweep", self.folder.config, *work, "--out", out)
+        checkpoint = None
+        for _ in range(3000):
+            checkpoint = next((each for each in out.glob("members/*/checkpoint.safetensors")
+                               if each.parent.name in ("00001", "00003")), None)
+            if journal(out) and checkpoint:
+                break
+            self.assertIsNone(process.poll(), "ended before it could be killed")
+            time.sleep(0.01)
+        process.kill()
+        process.communicate()
+        made = journal(out)
+        self.assertTrue(made and len(made) < 8, made)
+        with open(out / "sweep.jsonl", "a") as cut:
+            cut.write('{"combination":7,"values":["4",')  # a line that was being written
+        self.assertIn("continue it with --resume", tool.run("sweep", self.folder.config, *work, "--out", out, code=2).stderr)
+        self.assertIn("holds another sweep", tool.run("sweep", self.folder.config, *work, "--set", "train.batch=8", "--out", out,
+                                                      "--resume", code=2).stderr)
+        done = tool.run("sweep", self.folder.config, *work, "--out", out, "--resume")
+        self.assertIn(f"{len(made)} done before", done.stderr)
+        self.assertEqual(results(out), results(whole))
+        kept = {entry["combination"]: entry["report"] for entry in made}
+        for i, point in enumerate(points(out)):
+            if i in kept:
+                self.assertEqual(point["report"]["train_seconds"], kept[i]["train_seconds"], "trained again")
+        resumed = [point["report"] for i, point in enumerate(points(out)) if i not in kept]
+        self.assertTrue(any(report["steps_here"] < report["steps"] for report in resumed), "no checkpoint was used")
+        self.assertFalse(list(out.glob("members/*/checkpoint.safetensors")))
+        # Nothing is left to do, and the results are written once more.
+        tool.run("sweep", self.folder.config, *work, "--out", out, "--resume")
+        self.assertEqual(results(out), results(whole))
+
+    def test_a_signal_stops_it_in_order(self):
+        out = self.folder / "stopped"
+        process = tool.start("sweep", self.folder.config, *FIXED, "--set", "train.seed=1,2,3", "--set", "train.epochs=1000000",
+                             "--set", "train.eval_every=100000", "--out", out)
+        for _ in range(3000):
+            if len(list(out.glob("members/*/config.toml"))) > 1:  # the first is planned before any trains
+                break
+            time.sleep(0.01)
+        time.sleep(0.2)
+        process.terminate()
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 143)
+        self.assertTrue(list(out.glob("members/*/checkpoint.safetensors")))
+
+    def test_flags_that_need_a_folder_say_so(self):
+        for flag in ("--resume", "--force"):
+            done = tool.run("sweep", self.folder.config, *SEEDS, flag, code=2)
+            self.assertIn("needs --out DIR", done.stderr)
+
+    @unittest.skipIf(mpi.missing(), "no ranks here")
+    def test_ranks_share_the_combinations_out(self):
+        alone, _ = self.sweep("alone", *FIXED, *SEEDS)
+        out = self.folder / "ranks"
+        code, _, text, err = mpi.end(mpi.launch(3, "sweep", self.folder.config, "--deterministic", "--threads", "1", *SEEDS,
+                                                "--out", out), 120)
+        self.assertEqual(code, 0, err)
+        self.assertIn("in 1 group", err)
+        self.assertEqual(len(text.splitlines()), 7)
+        self.assertEqual(results(out), results(alone))
+        self.assertEqual({path.name for path in out.glob("*.jsonl")}, {"sweep.jsonl", "sweep.1.jsonl", "sweep.2.jsonl"})
+        # What a dead rank left undone goes to the others, here to one process.
+        (out / "sweep.1.jsonl").unlink()
+        done = tool.run("sweep", self.folder.config, "--deterministic", "--threads", "1", *SEEDS, "--out", out, "--resume")
+        self.assertIn("2 nets in 1 group", done.stderr)
+        self.assertEqual(results(out), results(alone))
+
+
+if __name__ == "__main__":
+    unittest.main()
