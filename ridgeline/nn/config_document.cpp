@@ -43,7 +43,7 @@ std::vector<std::string> split_key(std::string_view key, const std::string& set)
     const size_t end = std::min(key.find('.', begin), key.size());
     if (end == begin) {
       throw_error(ErrorKind::usage, "--set {}: '{}' has an empty part; write a.b.c=value", set,
-                  key);
+                  printable(key));
     }
     if (path.size() == kMostKeyParts) {
       throw_error(ErrorKind::usage, "--set {}: has a key of too many parts; the most is {}",
@@ -77,16 +77,17 @@ toml::table parse_value(const std::string& value, const std::string& set) {
     throw_error(ErrorKind::usage, "--set {}: give one value after '=', on one line", set);
   }
   // A word without brackets is one value, whatever dots it has.
-  const bool nested = value.find_first_of("[{") != std::string::npos;
-  if (const auto excess = nested ? find_excess(value) : std::nullopt) {
+  const bool plain = value.find_first_of("[{") == std::string::npos &&
+                     std::ranges::all_of(value, [](char c) { return uint8_t(c) < 0x80; });
+  if (const auto excess = plain ? std::nullopt : find_excess(value)) {
     throw_error(ErrorKind::usage, "--set {}: its value {}", quote(set), excess->what);
   }
   try {
     return toml::parse("value = " + value);
   } catch (const toml::parse_error& error) {
     if (!is_bare_word(value) || is_number(value)) {
-      throw_error(ErrorKind::usage, "--set {}: '{}' is no TOML value: {}", set, value,
-                  error.description());
+      throw_error(ErrorKind::usage, "--set {}: '{}' is no TOML value: {}", set, printable(value),
+                  one_line(std::string(error.description())));
     }
   }
   toml::table table;
@@ -104,12 +105,12 @@ void assign(toml::node& parent, const std::string& key, const toml::node& value,
   toml::array* array = parent.as_array();
   if (array == nullptr) {
     throw_error(ErrorKind::usage, "--set {}: what holds '{}' is neither a table nor an array", set,
-                key);
+                printable(key));
   }
   const std::optional<size_t> index = parse_index(key);
   if (!index || *index >= array->size()) {
     throw_error(ErrorKind::usage, "--set {}: '{}' is no index of an array of {}; the first is 0",
-                set, key, array->size());
+                set, printable(key), array->size());
   }
   value.visit([&](const auto& node) { array->replace(array->cbegin() + ptrdiff_t(*index), node); });
 }
@@ -126,18 +127,21 @@ ConfigDocument::ConfigDocument(const std::string& text, const std::string& origi
     root_ = toml::parse(text);
   } catch (const toml::parse_error& error) {
     const toml::source_position at = error.source().begin;
-    throw_error(ErrorKind::usage, "{}:{}:{}: {}", origin, at.line, at.column, error.description());
+    throw_error(ErrorKind::usage, "{}:{}:{}: {}", origin, at.line, at.column,
+                one_line(std::string(error.description())));
   }
 }
 
-void ConfigDocument::apply(const std::string& set) {
-  const size_t equals = set.find('=');
+void ConfigDocument::apply(const std::string& given) {
+  const std::string set = printable(given);  // for messages
+  const size_t equals = given.find('=');
   if (equals == std::string::npos) {
     throw_error(ErrorKind::usage, "--set {}: has no '='; write a.b.c=value", set);
   }
-  std::vector<std::string> path = split_key(trimmed(std::string_view(set).substr(0, equals)), set);
+  std::vector<std::string> path =
+      split_key(trimmed(std::string_view(given).substr(0, equals)), set);
   const toml::table parsed =
-      parse_value(std::string(trimmed(std::string_view(set).substr(equals + 1))), set);
+      parse_value(std::string(trimmed(std::string_view(given).substr(equals + 1))), set);
 
   toml::node* node = &root_;
   for (size_t i = 0; i + 1 < path.size(); ++i) {

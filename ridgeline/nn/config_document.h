@@ -21,7 +21,7 @@ class ConfigDocument {
  public:
   ConfigDocument(const std::string& text, const std::string& origin);  // throws usage on bad TOML
 
-  void apply(const std::string& set);  // "model.layers.0.out=2048"
+  void apply(const std::string& given);  // "model.layers.0.out=2048"
 
   const toml::node* find(std::span<const std::string> path) const;  // nullptr: absent
 

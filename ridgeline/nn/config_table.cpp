@@ -284,7 +284,9 @@ void ConfigTable::finish() const {
 
 void ConfigTable::fail(const std::string& key, const std::string& message) const {
   const std::vector<std::string> path = path_to(key);
-  throw_error(ErrorKind::usage, "{}{}: {}", document_->place(path), fmt::join(path, "."), message);
+  // Keys and messages may hold what the file does.
+  throw Error(ErrorKind::usage, one_line(fmt::format("{}{}: {}", document_->place(path),
+                                                     fmt::join(path, "."), message)));
 }
 
 std::string toml_text(std::string_view text) {
