@@ -156,6 +156,11 @@ SampleStream::SampleStream(const std::filesystem::path& path, const Shape& raw_s
   header_bytes_ = header.header_bytes;
   count_ = end_ = header.shape[0];
   shape_ = header.shape.drop_front();
+  // Any number of them would take no bytes, and as long as it likes to read.
+  if (shape_.numel() == 0 && *count_ > 0) {
+    throw_error(ErrorKind::data, "{}: states {} samples of no bytes ({}); get it again",
+                file_.name(), *count_, to_string(shape_));
+  }
 }
 
 int64_t SampleStream::read(int64_t most, std::vector<uint8_t>& out) {
