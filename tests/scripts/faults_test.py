@@ -123,10 +123,10 @@ def allocations(folder, most):
     model, out, rows = folder / "model", folder / "made", folder / "rows.csv"
     tool.run("train", folder.config, "--out", model, "--quiet", *SIZES)
     images = folder.data / "t10k-images-idx3-ubyte"
-    tool.run("infer", model, "--input", images, "--output", rows, "--threads", 1)
+    tool.run("infer", model, "--input", images, "--output", rows, "--threads", 1, "--no-tune")
     good = rows.read_bytes()
     commands = {"train": ["train", folder.config, "--out", out, *SIZES],
-                "infer": ["infer", model, "--input", images, "--output", rows, "--threads", 1]}
+                "infer": ["infer", model, "--input", images, "--output", rows, "--threads", 1, "--no-tune"]}
     tried = collections.Counter()
     for name, arguments in commands.items():
         sites = folder / "sites"
@@ -178,7 +178,7 @@ def kills(folder, count):
 
     model, rows, study = folder / "model", folder / "killed.csv", folder / "study"
     images = folder.data / "train-images-idx3-ubyte"
-    infer = ["infer", model, "--input", images, "--output", rows, "--threads", 1]
+    infer = ["infer", model, "--input", images, "--output", rows, "--threads", 1, "--no-tune"]
     tool.run(*infer)
     good = rows.read_bytes()
     for _ in range(count):
