@@ -85,6 +85,28 @@ def ranks(style, width=720):
     return "".join(out) + "</svg>\n"
 
 
+def roofline(chart):
+    """The founding formula over the arithmetic for each byte between ranks, and the measured step under it."""
+    found = (figures(4, "ranks-cpu") or {}).get("profile", {})
+    if "ceilings" not in found or "cost" not in found:
+        return None
+    peak, network = found["ceilings"]["flops"], found["ranks"]["bandwidth"]
+    host = found["ceilings"]["host_bandwidth"]
+    flops = sum(each["flops"] for each in found["cost"]["passes"].values())
+    at = flops / found["ranks"]["bytes"]
+    reached = 1e6 * flops / found["us"]["median"]
+    places = [10 ** (power / 8) for power in range(0, 49)]
+    formula = lambda ai: ai / (ai / peak + (1 / host if host > 0 else 0) + 1 / network)
+    series = [("arithmetic", [(ai, peak) for ai in places], True),
+              ("network", [(ai, ai * network) for ai in places if ai * network < 3 * peak], True),
+              ("both, one after the other", [(ai, formula(ai)) for ai in places], False),
+              ("a step of one rank of two", [(at, reached)], False)]
+    if host > 0:
+        series.insert(2, ("PCIe", [(ai, ai * host) for ai in places if ai * host < 3 * peak], True))
+    return chart("784-512-10, batch 3000, two ranks: what travels as a slope", "FLOP a byte that travels", "FLOP/s", series)
+
+
 def drawings(chart, style):
     return [("founding-studies", lambda: studies(chart)), ("founding-long", lambda: long_runs(chart)),
-            ("founding-products", lambda: products(chart)), ("founding-ranks", lambda: ranks(style))]
+            ("founding-products", lambda: products(chart)), ("founding-ranks", lambda: ranks(style)),
+            ("founding-roofline", lambda: roofline(chart))]

@@ -31,7 +31,7 @@ def figures(work, name, otherwise=None):
 
 
 def is_busy(entry):
-    return entry["load_before"] > BUSY * entry["cores"]
+    return entry["load_before"] > BUSY * entry.get("machine_cores", entry["cores"])
 
 
 def source(work, name, otherwise=None, timed=True):
@@ -41,7 +41,7 @@ def source(work, name, otherwise=None, timed=True):
         text = (f"`bench/results/founding-{work}.json`, part `{name}`: {entry['device']}, commit "
                 f"`{entry['commit'][:10]}`, {entry['date']}.")
         if timed and is_busy(entry) and name.endswith("-cpu"):
-            text += (f" The machine was busy (load {entry['load_before']} on {entry['cores']} cores): these times are "
+            text += (f" The machine was busy (load {entry['load_before']} on {entry.get('machine_cores', entry['cores'])} cores): these times are "
                      "to be taken again.")
         return text
     if otherwise and (RESULTS / otherwise).exists():
@@ -261,6 +261,61 @@ def ranks_table():
             f"{found['network']}. " + source(4, "ranks-cpu"))
 
 
+def cost_table():
+    """Work 4: the step's passes, and how much of it is products."""
+    found = figures(4, "ranks-cpu")
+    profile = (found or {}).get("profile", {})
+    if "cost" not in profile:
+        return source(4, "ranks-cpu") if not found else f"Passes of the step: {NOT_RUN}."
+    cost = profile["cost"]
+    rows = [[name, f"{each['flops'] / 1e9:.3f}", f"{each['bytes'] / 1e6:.1f}"]
+            for name, each in cost["passes"].items() if each["bytes"] > 0]
+    flops = sum(each["flops"] for each in cost["passes"].values())
+    rows.append(["products alone", f"{cost['product_flops'] / 1e9:.3f}", "-"])
+    return (markdown(["part of a rank's step", "GFLOP", "MB, op by op"], rows) +
+            f"\n\n{100 * cost['product_flops'] / flops:.1f} % of the arithmetic is matrix products. One rank of two, batch "
+            "3000 over both. " + source(4, "ranks-cpu", timed=False))
+
+
+def profile_table(work):
+    """What a profile lists, by device; the lists that cover 90 % of the time."""
+    texts = []
+    for device in ("cuda", "cpu"):
+        found = figures(work, f"profile-{device}")
+        if not found:
+            texts.append(source(work, f"profile-{device}"))
+            continue
+        rows = []
+        for kernel in found["kernels"]:
+            if kernel["kernel"] in found["heaviest"]:
+                us = kernel["us"]
+                cells = [f"{us[key]:.1f}" if key in us else "-" for key in ("total", "mean", "min", "max")]
+                rows.append([f"`{kernel['kernel']}`", us.get("count", found["passes"]), *cells, f"{us['median']:.1f}",
+                             f"{100 * kernel['share']:.0f} %"])
+        texts.append(f"{found['subject']}, batch {found['batch']}, {found['precision']}: {found['us']['median']:.1f} us.\n\n" +
+                     markdown(["kernel", "passes", "total us", "mean", "min", "max", "median", "share"], rows))
+        for key, head in (("host_calls", "host call"), ("gpu_functions", "GPU function")):
+            if found.get(key) and "mean_us" in found[key][0]:
+                texts.append(markdown([head, "calls", "total us", "mean", "min", "max", "share"],
+                                      [[f"`{each['name']}`", each["calls"], *(f"{each[k]:.1f}" for k in (
+                                          "us", "mean_us", "min_us", "max_us")), f"{100 * each['share']:.0f} %"]
+                                       for each in found[key]]))
+        if found.get("copies"):
+            texts.append(markdown(["copies", "count", "MB", "GB/s", "total us", "mean", "min", "max"],
+                                  [[each["kind"], each["count"], f"{each['bytes'] / 1e6:.2f}",
+                                    f"{each['bytes_per_second'] / 1e9:.2f}", *(f"{each[k]:.1f}" for k in (
+                                        "us", "mean_us", "min_us", "max_us"))] for each in found["copies"]]))
+        if found.get("explanation"):
+            texts.append(" ".join(found["explanation"]))
+        if "program" in found:
+            used = found["program"]
+            texts.append(f"The program took {used['elapsed_s']:.2f} s, {used['user_s']:.2f} s of them user and "
+                         f"{used['system_s']:.2f} s system time, and {used['peak_bytes'] / 1e6:.0f} MB at its peak.")
+        texts.append("Advice: " + " ".join(found["advice"]))
+        texts.append(source(work, f"profile-{device}"))
+    return "\n\n".join(texts)
+
+
 def multiples(lines):
     """(rate over multiples of 32, over other multiples of 8): geometric means of the planned kernels."""
     best = {}
@@ -300,6 +355,7 @@ TABLES = {
     "founding-2-cpu": conv_cpu_table, "founding-2-ladder": lambda: ladder_table(2, "lenet72"),
     "founding-3-ladder": lambda: ladder_table(3, "mlp"), "founding-3-widths": widths_table,
     "founding-4-studies": study_table, "founding-4-long": long_table, "founding-4-verify": verify_table,
+    "founding-2-profile": lambda: profile_table(2), "founding-4-cost": cost_table,
     "founding-4-ranks": ranks_table, "founding-5-ladder": lambda: ladder_table(5, "rnn"),
     "founding-5-products": products_table,
 }

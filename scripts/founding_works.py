@@ -187,7 +187,7 @@ def operations(context, device, batches, precisions):
     for precision in precisions:
         lines += context.json("bench", "infer", "configs/fashion-lenet72.toml", "--device", device, "--batch",
                               ",".join(map(str, batches)), "--ops", "--seconds", context.size(0.05, 0.01), "--set",
-                              f"run.precision={precision}")
+                              f"run.precision={precision}", "--set", "data.name=mnist")
     return lines
 
 
@@ -328,13 +328,19 @@ def ranks_speed(context):
                                  "train.epochs=1000", "--set", f"train.max_steps={steps}", "--set",
                                  "train.eval_every=1000", ranks=count if count > 1 else 0)
             measured.setdefault(count, []).append(found["us_per_step"])
-    network = context.json("profile", LARGE, "--threads", 1, "--no-tune", "--device", "cpu", "--seconds", 0.2,
-                           ranks=2)["ranks"]
+    profile = context.json("profile", LARGE, "--threads", 1, "--no-tune", "--device", "cpu", "--seconds", 0.5, ranks=2)
+    network = profile["ranks"]
     said = f"{network['bandwidth'] / 1e9:.3f}GB/s,{max(0.01, network['latency_us']):.2f}us"
     predicted = context.json("plan", LARGE, "--ranks", "2,4", "--network", said, "--device", "cpu", "--threads", 1,
                              "--no-tune")
     context.commands = [*dict.fromkeys(context.commands)]
-    return {"us_per_step": measured, "network": said, "predicted": predicted["points"]}
+    kept = {key: profile[key] for key in ("us", "cost", "ceilings", "ranks") if key in profile}
+    return {"us_per_step": measured, "network": said, "predicted": predicted["points"], "profile": kept}
+
+
+@part(4, "ceilings-cuda", "the roofs of the GPU, the way to the host by pinned memory in both directions")
+def ceilings(context):
+    return context.json("info", "--device", "cuda", "--measure")["ceilings"]
 
 
 # 5 Matrix products and recurrent layers

@@ -83,6 +83,8 @@ def current(value):
             result[KEYS[key]] = names_of(each)
         elif key in ("kernel", "kernel_library") or (key.startswith("kernels") and is_names(each)):
             result[key] = names_of(each)
+        elif key == "heaviest" and is_names(each):
+            result[key] = names_of(each)
         elif key == "heaviest":
             result[key] = re.sub(r"`([^`]+)`", lambda m: f"`{kernel_name(m[1])}`", each)
         elif key in ("rung", "what") and "rung" in value:

@@ -31,6 +31,14 @@ def test_parts(folder):
         assert key in entry, key
     assert entry["quick"] and entry["commands"][0].startswith("ridgeline bench gemm --device cpu"), entry["commands"]
     assert {line["n"] for line in entry["figures"]} == {8, 16}
+    elsewhere = folder / "elsewhere"
+    assert "no part that was run in full" in founding("--keep", folder, "--out", elsewhere, code=1).stderr
+    assert "holds no founding-N.json" in founding("--keep", ROOT, "--out", elsewhere, code=1).stderr
+    entry.pop("quick")
+    (folder / "founding-5.json").write_text(json.dumps(kept))
+    elsewhere.mkdir()
+    founding("--keep", folder, "--out", elsewhere)
+    assert json.loads((elsewhere / "founding-5.json").read_text()) == kept
     # A part that fails keeps what it had, and the exit code says so.
     before = (folder / "founding-5.json").read_text()
     failed = founding(5, "--only", "products-cpu", "--quick", "--out", folder, code=1, RIDGELINE="/bin/false")
