@@ -25,6 +25,7 @@ struct CopyRecord {
   double begin = 0, end = 0;
   int stream = 0;
   int64_t bytes = 0;
+  bool pageable = false;  // the host's side is ordinary memory, which the driver copies once more
 };
 struct ApiRecord {
   std::string name;  // "cudaGraphLaunch"

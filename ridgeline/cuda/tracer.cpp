@@ -110,6 +110,10 @@ const char* copy_kind(uint8_t kind) {
   }
 }
 
+bool is_pageable(uint8_t from, uint8_t to) {
+  return from == CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE || to == CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE;
+}
+
 class CuptiTracer;
 // CUPTI's callbacks carry no context, and it serves one client a process.
 std::atomic<CuptiTracer*> active{nullptr};
@@ -201,14 +205,14 @@ class CuptiTracer final : public DeviceTracer {
         case CUPTI_ACTIVITY_KIND_MEMCPY: {
           const auto& copy = *reinterpret_cast<const CUpti_ActivityMemcpy6*>(record);
           trace_.copies.push_back({copy_kind(copy.copyKind), 1e-9 * double(copy.start),
-                                   1e-9 * double(copy.end), int(copy.streamId),
-                                   int64_t(copy.bytes)});
+                                   1e-9 * double(copy.end), int(copy.streamId), int64_t(copy.bytes),
+                                   is_pageable(copy.srcKind, copy.dstKind)});
           break;
         }
         case CUPTI_ACTIVITY_KIND_MEMSET: {
           const auto& fill = *reinterpret_cast<const CUpti_ActivityMemset4*>(record);
           trace_.copies.push_back({"fill", 1e-9 * double(fill.start), 1e-9 * double(fill.end),
-                                   int(fill.streamId), int64_t(fill.bytes)});
+                                   int(fill.streamId), int64_t(fill.bytes), false});
           break;
         }
         case CUPTI_ACTIVITY_KIND_RUNTIME:

@@ -76,6 +76,25 @@ TEST(Advice, LaunchBoundKernelsWantALargerBatch) {
                         "gets shorter than 2 us here"));
 }
 
+TEST(Advice, CopiesAreJudgedByMemorySizeAndOverlap) {
+  Invented gpu("cuda:0");
+  gpu.profile.recorded_seconds = 1;
+  gpu.profile.ceilings->host_bandwidth = 50e9;
+  CopyUse upload{.kind = "to the GPU", .count = 2, .bytes = 2'000'000'000, .seconds = 0.2};
+  upload.pageable_bytes = upload.bytes;
+  gpu.profile.copies = {upload};
+  EXPECT_THAT(gpu.advice(), HasSubstr("Copies to the GPU come at 10.0 GB/s, where pinned memory "
+                                      "reaches 50.0 GB/s"));
+  gpu.profile.copies[0].pageable_bytes = 0;
+  EXPECT_THAT(gpu.advice(), Not(HasSubstr("Copies")));
+  gpu.profile.copies[0].count = 200'000;
+  EXPECT_THAT(gpu.advice(), HasSubstr("200000 copies to the GPU move 10.0 kB each on average"));
+  gpu.profile.copies[0].seconds = 0.01;  // of a second: nothing to gain
+  EXPECT_THAT(gpu.advice(), Not(HasSubstr("copies")));
+  gpu.profile.device_use = DeviceUse{.overlap = 0.2, .copy_share = 0.3};
+  EXPECT_THAT(gpu.advice(), HasSubstr("Copies take 30 % of a step's time, 80 % of it beside no"));
+}
+
 TEST(Advice, RanksThatWaitAreToldForWhat) {
   Invented gpu("cuda:0");
   RankUse& ranks = gpu.profile.ranks.emplace();

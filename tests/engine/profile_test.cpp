@@ -34,6 +34,10 @@ TEST(Quantiles, AreOrderStatistics) {
   EXPECT_EQ(q.p10, 10);
   EXPECT_EQ(q.median, 50);
   EXPECT_EQ(q.p90, 90);
+  EXPECT_EQ(q.mean, 50);
+  EXPECT_EQ(q.least, 0);
+  EXPECT_EQ(q.most, 100);
+  EXPECT_EQ(q.count, 101);
   EXPECT_EQ(quantiles({}).median, 0);
   EXPECT_EQ(quantiles({3}).p90, 3);
 }
@@ -162,6 +166,95 @@ TEST(DeviceUse, ByHand) {
   EXPECT_DOUBLE_EQ(device_use(trace).busy, 2.5 / 3);
   EXPECT_DOUBLE_EQ(device_use(trace).overlap, 0);
   EXPECT_EQ(device_use({}).busy, 0);
+}
+
+TEST(DeviceUse, CopiesByDirectionAndBesideOneAnother) {
+  DeviceTrace trace;
+  trace.copies = {{"to the GPU", 0, 2, 7, 100, true},
+                  {"to the host", 1, 2.5, 8, 30, false},
+                  {"to the GPU", 3, 4, 7, 200, false},
+                  {"fill", 5, 5.5, 7, 8, false}};
+  const auto uses = copies_by_kind(trace.copies);
+  ASSERT_EQ(uses.size(), 3u);
+  EXPECT_EQ(uses[0].kind, "to the GPU");
+  EXPECT_EQ(uses[0].count, 2);
+  EXPECT_EQ(uses[0].bytes, 300);
+  EXPECT_EQ(uses[0].pageable_bytes, 100);
+  EXPECT_DOUBLE_EQ(uses[0].seconds, 3);
+  EXPECT_DOUBLE_EQ(uses[0].mean(), 1.5);
+  EXPECT_DOUBLE_EQ(uses[0].least, 1);
+  EXPECT_DOUBLE_EQ(uses[0].most, 2);
+  EXPECT_DOUBLE_EQ(uses[0].rate(), 100);
+  EXPECT_EQ(uses[2].kind, "fill");
+  // Copies run for 2.5 + 1 + 0.5 seconds, and two of them at once for one.
+  const DeviceUse use = device_use(trace);
+  EXPECT_DOUBLE_EQ(use.copy_overlap, 1 / 4.0);
+  EXPECT_DOUBLE_EQ(use.copy_share, 4 / 5.5);
+  // Three that begin together overlap once over the second longest of them.
+  trace.copies = {
+      {"fill", 0, 3, 1, 1, false}, {"fill", 0, 2, 2, 1, false}, {"fill", 0, 1, 3, 1, false}};
+  EXPECT_DOUBLE_EQ(device_use(trace).copy_overlap, 2 / 3.0);
+  EXPECT_TRUE(copies_by_kind({}).empty());
+}
+
+TEST(DeviceUse, CallsAreExplainedByWhatTheyDo) {
+  Profile profile;
+  EXPECT_TRUE(explain_calls(profile).empty());
+  profile.api = {{"cudaStreamSynchronize", 10, 0.9, 0.9, 0.01, 0.2},
+                 {"cudaGraphLaunch", 10, 0.05, 0.05, 0.001, 0.01},
+                 {"cudaMalloc", 3, 0.05, 0.05, 0.01, 0.02}};
+  profile.api_seconds = 1;
+  profile.function_seconds = 0.9;
+  auto lines = explain_calls(profile);
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_THAT(lines[0], HasSubstr("the host mostly waits for the GPU"));
+  EXPECT_THAT(lines[1], HasSubstr("cudaStreamSynchronize waits for GPU functions"));
+  EXPECT_THAT(lines[2], HasSubstr("cudaGraphLaunch asks for work"));
+  EXPECT_THAT(lines[3], HasSubstr("cudaMalloc sets up"));
+  profile.api[0].seconds = 0.1;
+  profile.api[1].seconds = 0.85;
+  profile.function_seconds = 0.3;
+  EXPECT_THAT(explain_calls(profile)[0], HasSubstr("the GPU waits for the host"));
+  profile.api[2].seconds = 0.6;
+  EXPECT_THAT(explain_calls(profile)[0], HasSubstr("set things up once"));
+}
+
+TEST(Profile, PassesAddUpToTheStep) {
+  const TempFolder folder;
+  const Profile profile = small_profile({"train.batch=100"});
+  const prof::StepCost& cost = profile.cost;
+  const auto at = [&](prof::Pass pass) { return cost.passes[size_t(pass)]; };
+  // 36-17-4: both products forward; backward both weights' gradients and the upper layer's input.
+  const double forward = 2.0 * 100 * (36 * 17 + 17 * 4);
+  const double backward = forward + 2.0 * 100 * 17 * 4;
+  EXPECT_EQ(cost.product_flops, forward + backward + 100 * (17 + 4));  // and biases
+  EXPECT_GT(at(prof::Pass::forward).flops, forward);
+  EXPECT_GT(at(prof::Pass::backward).flops, backward);
+  EXPECT_GT(at(prof::Pass::update).bytes, 0);
+  EXPECT_EQ(at(prof::Pass::exchange).bytes, 0);
+  double seconds = cost.joined_seconds;
+  for (const prof::PassCost& pass : cost.passes) seconds += pass.seconds;
+  EXPECT_NEAR(seconds, profile.kernel_seconds(), 1e-12);
+  EXPECT_LE(cost.product_seconds, profile.kernel_seconds() + 1e-12);
+  EXPECT_THAT(to_text(profile), HasSubstr("passes      forward "));
+}
+
+TEST(Profile, SaysWhatTheProgramTook) {
+  const TempFolder folder;
+  const Profile profile = small_profile();
+  EXPECT_GT(profile.program.user, 0);
+  EXPECT_GT(profile.program.elapsed, 0);
+  EXPECT_GT(profile.program.peak_bytes, 1 << 20);
+  EXPECT_THAT(to_text(profile), HasSubstr("program     "));
+  for (const KernelProfile& kernel : profile.kernels) {
+    EXPECT_EQ(kernel.seconds.count, profile.passes);
+    EXPECT_LE(kernel.seconds.least, kernel.seconds.p10);
+    EXPECT_LE(kernel.seconds.p90, kernel.seconds.most);
+    EXPECT_LE(kernel.seconds.least, kernel.seconds.mean);
+  }
+  const auto json = nlohmann::json::parse(to_json_text(profile));
+  EXPECT_GT(json["program"]["elapsed_s"].get<double>(), 0);
+  EXPECT_EQ(json["kernels"][0]["us"]["count"].get<int64_t>(), profile.passes);
 }
 
 TEST(DeviceUse, HeaviestCallsTakeNineTenths) {

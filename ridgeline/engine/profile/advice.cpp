@@ -98,6 +98,39 @@ void advise_ranks(const Profile& profile, std::vector<std::string>& advice) {
           : "ranks that share cores or a GPU wait for their turn, and all for the slowest"));
 }
 
+// Copies between host and GPU: by their memory, their size and what runs beside them.
+void advise_copies(const Profile& profile, std::vector<std::string>& advice) {
+  constexpr double kNoticed = 0.1, kSlow = 0.7;
+  constexpr int64_t kSmall = 64 << 10, kMany = 100;
+  if (profile.device_use && profile.device_use->copy_share > kNoticed &&
+      profile.device_use->overlap < 0.5) {
+    advice.push_back(fmt::format(
+        "Copies take {} of a step's time, {} of it beside no launch: data that stay on the device "
+        "(data.resident), or a second plan (--device cuda:0,0), hide them.",
+        percent(profile.device_use->copy_share), percent(1 - profile.device_use->overlap)));
+    return;
+  }
+  const double roof = profile.ceilings ? profile.ceilings->host_bandwidth : 0;
+  for (const CopyUse& use : profile.copies) {
+    if (use.kind != "to the GPU" && use.kind != "to the host") continue;
+    if (use.seconds < kNoticed * profile.recorded_seconds) continue;
+    if (use.count >= kMany && use.bytes / use.count < kSmall) {
+      advice.push_back(
+          fmt::format("{} copies {} move {}B each on average: joined into fewer, "
+                      "they would spend less time on their starts.",
+                      use.count, use.kind, engineering(double(use.bytes / use.count))));
+      return;
+    }
+    if (use.pageable_bytes > use.bytes / 2 && roof > 0 && use.rate() < kSlow * roof) {
+      advice.push_back(
+          fmt::format("Copies {} come at {}B/s, where pinned memory reaches {}B/s: the host's side "
+                      "is pageable.",
+                      use.kind, engineering(use.rate()), engineering(roof)));
+      return;
+    }
+  }
+}
+
 void advise_gaps(const Profile& profile, std::vector<std::string>& advice) {
   // If a GPU's ranks talk through the host, their waiting lies between the kernels too.
   const bool sends = profile.ranks && profile.device != "cpu";
@@ -169,6 +202,7 @@ std::vector<std::string> advise(const Profile& profile, const Program& program) 
   advise_quiet(profile, advice);
   if (profile.ceilings) advise_ceilings(profile, advice);
   advise_ranks(profile, advice);
+  advise_copies(profile, advice);
   advise_gaps(profile, advice);
   if (profile.ceilings) advise_launches(profile, advice);
   advise_heaviest(profile, program, advice);

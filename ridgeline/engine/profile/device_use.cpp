@@ -26,6 +26,19 @@ std::vector<Interval> merged(std::vector<Interval> all) {
   return result;
 }
 
+// Where at least two of the intervals lie, merged and sorted.
+std::vector<Interval> overlaps(std::vector<Interval> all) {
+  std::sort(all.begin(), all.end(),
+            [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
+  std::vector<Interval> common;
+  double reached = -std::numeric_limits<double>::infinity();  // the latest end so far
+  for (const Interval& each : all) {
+    if (each.begin < reached) common.push_back({each.begin, std::min(each.end, reached)});
+    reached = std::max(reached, each.end);
+  }
+  return merged(std::move(common));
+}
+
 double length(const std::vector<Interval>& all) {
   double sum = 0;
   for (const Interval& each : all) sum += each.end - each.begin;
@@ -40,6 +53,15 @@ std::vector<Interval> intervals(const Records& records) {
   return all;
 }
 
+// One more of a kind that took so long.
+template <typename Count, typename Use>
+void add_time(double seconds, Count& count, Use& use) {
+  use.least = count == 0 ? seconds : std::min(use.least, seconds);
+  use.most = std::max(use.most, seconds);
+  use.seconds += seconds;
+  ++count;
+}
+
 }  // namespace
 
 std::vector<LaunchUse> group_launches(const std::vector<LaunchRecord>& launches) {
@@ -50,22 +72,23 @@ std::vector<LaunchUse> group_launches(const std::vector<LaunchRecord>& launches)
              std::equal(use.launch.grid, use.launch.grid + 3, launch.grid) &&
              std::equal(use.launch.block, use.launch.block + 3, launch.block);
     });
-    if (found == uses.end()) found = uses.insert(uses.end(), LaunchUse{launch, 0, 0});
-    ++found->count;
-    found->seconds += launch.end - launch.begin;
+    if (found == uses.end()) found = uses.insert(uses.end(), LaunchUse{.launch = launch});
+    add_time(launch.end - launch.begin, found->count, *found);
   }
   return uses;
 }
 
-std::vector<ApiUse> heaviest_calls(const std::vector<ApiRecord>& calls) {
+namespace {
+
+template <typename Records>
+std::vector<ApiUse> heaviest(const Records& records) {
   std::map<std::string, ApiUse> by_name;
   double all = 0;
-  for (const ApiRecord& call : calls) {
-    ApiUse& use = by_name[call.name];
-    use.name = call.name;
-    ++use.calls;
-    use.seconds += call.end - call.begin;
-    all += call.end - call.begin;
+  for (const auto& record : records) {
+    ApiUse& use = by_name[record.name];
+    use.name = record.name;
+    add_time(record.end - record.begin, use.calls, use);
+    all += record.end - record.begin;
   }
   std::vector<ApiUse> uses;
   for (auto& [name, use] : by_name) {
@@ -78,6 +101,27 @@ std::vector<ApiUse> heaviest_calls(const std::vector<ApiRecord>& calls) {
   size_t count = 0;
   while (count < uses.size() && sum < 0.9) sum += uses[count++].share;
   uses.resize(count);
+  return uses;
+}
+
+}  // namespace
+
+std::vector<ApiUse> heaviest_calls(const std::vector<ApiRecord>& calls) { return heaviest(calls); }
+
+std::vector<ApiUse> heaviest_functions(const std::vector<LaunchRecord>& launches) {
+  return heaviest(launches);
+}
+
+std::vector<CopyUse> copies_by_kind(const std::vector<CopyRecord>& copies) {
+  std::vector<CopyUse> uses;
+  for (const CopyRecord& copy : copies) {
+    auto found = std::find_if(uses.begin(), uses.end(),
+                              [&](const CopyUse& use) { return use.kind == copy.kind; });
+    if (found == uses.end()) found = uses.insert(uses.end(), CopyUse{.kind = copy.kind});
+    add_time(copy.end - copy.begin, found->count, *found);
+    found->bytes += copy.bytes;
+    if (copy.pageable) found->pageable_bytes += copy.bytes;
+  }
   return uses;
 }
 
@@ -95,6 +139,8 @@ DeviceUse device_use(const DeviceTrace& trace) {
   const double copying = length(any_copy);
   if (copying > 0) {
     use.copy_rate = use.copied_bytes / copying;
+    if (wall > 0) use.copy_share = copying / wall;
+    use.copy_overlap = length(overlaps(copies)) / copying;
     // |launches and copies| = |launches| + |copies| - |either|
     use.overlap = std::max(0.0, length(any_launch) + copying - length(any)) / copying;
   }

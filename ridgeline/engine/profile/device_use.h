@@ -9,6 +9,11 @@ std::vector<LaunchUse> group_launches(const std::vector<LaunchRecord>& launches)
 
 // The calls that take 90 % of the time of all calls together, longest first.
 std::vector<ApiUse> heaviest_calls(const std::vector<ApiRecord>& calls);
+// The same of GPU functions, by their names.
+std::vector<ApiUse> heaviest_functions(const std::vector<LaunchRecord>& launches);
+
+// A line for each kind of copy, in order of appearance.
+std::vector<CopyUse> copies_by_kind(const std::vector<CopyRecord>& copies);
 
 // How busy the device was between its first and last record. Zeros without records.
 DeviceUse device_use(const DeviceTrace& trace);

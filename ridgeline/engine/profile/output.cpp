@@ -53,17 +53,37 @@ void put_kernels(Out out, const Profile& profile) {
                  1e6 * profile.total.median, 1e6 * profile.total.p10, 1e6 * profile.total.p90);
 }
 
+// How often each kernel was timed, and all its times in short.
+void put_passes(Out out, const Profile& profile) {
+  size_t wide = 6;
+  for (const KernelProfile& kernel : profile.kernels) wide = std::max(wide, kernel.name.size());
+  fmt::format_to(out, "\n{:<{}}  {:>6} {:>12} {:>9} {:>9} {:>9}\n", "kernel", wide, "passes",
+                 "total us", "mean", "min", "max");
+  for (const KernelProfile& kernel : profile.kernels) {
+    const Quantiles& q = kernel.seconds;
+    fmt::format_to(out, "{:<{}}  {:>6} {:>12.1f} {:>9.2f} {:>9.2f} {:>9.2f}\n", kernel.name, wide,
+                   q.count, 1e6 * q.mean * double(q.count), 1e6 * q.mean, 1e6 * q.least,
+                   1e6 * q.most);
+  }
+}
+
 void put_launches(Out out, const Profile& profile) {
   bool any = false;
   for (const KernelProfile& kernel : profile.kernels) any |= !kernel.launches.empty();
   if (!any) return;
-  fmt::format_to(out, "\n{:>9} {:>8} {:>18} {:>14} {:>5} {:>9} {:>10}  GPU function (kernel)\n",
-                 "us", "launches", "grid", "block", "regs", "shared B", "occupancy");
+  fmt::format_to(out,
+                 "\n{:>9} {:>8} {:>9} {:>9} {:>9} {:>18} {:>14} {:>5} {:>9} {:>10}  GPU function "
+                 "(kernel)\n",
+                 "us", "launches", "mean", "min", "max", "grid", "block", "regs", "shared B",
+                 "occupancy");
   for (const KernelProfile& kernel : profile.kernels) {
     for (const LaunchUse& use : kernel.launches) {
       const LaunchRecord& k = use.launch;
-      fmt::format_to(out, "{:>9.2f} {:>8} {:>18} {:>14} {:>5} {:>9} {:>6} {:<3}  {} ({})\n",
-                     1e6 * use.seconds, use.count,
+      fmt::format_to(out,
+                     "{:>9.2f} {:>8} {:>9.2f} {:>9.2f} {:>9.2f} {:>18} {:>14} {:>5} {:>9} {:>6} "
+                     "{:<3}  {} ({})\n",
+                     1e6 * use.seconds, use.count, 1e6 * rate(use.seconds, use.count),
+                     1e6 * use.least, 1e6 * use.most,
                      fmt::format("{}x{}x{}", k.grid[0], k.grid[1], k.grid[2]),
                      fmt::format("{}x{}x{}", k.block[0], k.block[1], k.block[2]), k.registers,
                      k.shared, percent(k.occupancy), std::string(k.occupied_by).substr(0, 3),
@@ -72,15 +92,81 @@ void put_launches(Out out, const Profile& profile) {
   }
 }
 
+void put_uses(Out out, const std::vector<ApiUse>& uses) {
+  fmt::format_to(out, "{:>12} {:>6} {:>9} {:>11} {:>11} {:>11}\n", "total us", "share", "count",
+                 "mean", "min", "max");
+  for (const ApiUse& use : uses) {
+    fmt::format_to(out, "{:>12.1f} {:>6} {:>9} {:>11.2f} {:>11.2f} {:>11.2f}  {}\n",
+                   1e6 * use.seconds, percent(use.share), use.calls, 1e6 * use.mean(),
+                   1e6 * use.least, 1e6 * use.most, use.name.substr(0, 90));
+  }
+}
+
+void put_copies(Out out, const Profile& profile) {
+  if (profile.copies.empty()) return;
+  fmt::format_to(out,
+                 "\ncopies of the whole program, start-up included\n{:>12} {:>9} {:>11} {:>11} "
+                 "{:>11} {:>9} {:>9}\n",
+                 "total us", "count", "mean", "min", "max", "B", "B/s");
+  for (const CopyUse& use : profile.copies) {
+    const double pageable = rate(double(use.pageable_bytes), double(use.bytes));
+    fmt::format_to(out, "{:>12.1f} {:>9} {:>11.2f} {:>11.2f} {:>11.2f} {:>9} {:>9}  {}{}\n",
+                   1e6 * use.seconds, use.count, 1e6 * use.mean(), 1e6 * use.least, 1e6 * use.most,
+                   engineering(double(use.bytes)), engineering(use.rate()), use.kind,
+                   pageable > 0 ? fmt::format(" ({} pageable)", percent(pageable)) : "");
+  }
+}
+
+void put_cost(Out out, const Profile& profile) {
+  const prof::StepCost& cost = profile.cost;
+  if (cost.flops() <= 0) return;
+  std::string text;
+  for (int i = 0; i < prof::kPasses; ++i) {
+    const prof::PassCost& pass = cost.passes[size_t(i)];
+    if (pass.bytes <= 0) continue;
+    text += fmt::format("{}{} {}FLOP, {}B, {:.2f} us", text.empty() ? "" : "; ",
+                        prof::name(prof::Pass(i)), engineering(pass.flops), engineering(pass.bytes),
+                        1e6 * pass.seconds);
+  }
+  if (cost.joined_seconds > 0) {
+    text += fmt::format("; kernels over several {:.2f} us", 1e6 * cost.joined_seconds);
+  }
+  fmt::format_to(out,
+                 "passes      {}\nproducts    {} of the arithmetic; {} of the kernels' time is in "
+                 "kernels with products\n",
+                 text, percent(rate(cost.product_flops, cost.flops())),
+                 percent(rate(cost.product_seconds, profile.kernel_seconds())));
+}
+
+json cost_json(const Profile& profile) {
+  json passes;
+  for (int i = 0; i < prof::kPasses; ++i) {
+    const prof::PassCost& pass = profile.cost.passes[size_t(i)];
+    passes[prof::name(prof::Pass(i))] = {
+        {"flops", pass.flops}, {"bytes", pass.bytes}, {"us", 1e6 * pass.seconds}};
+  }
+  return {{"passes", passes},
+          {"joined_us", 1e6 * profile.cost.joined_seconds},
+          {"product_flops", profile.cost.product_flops},
+          {"product_us", 1e6 * profile.cost.product_seconds}};
+}
+
+void put_program(Out out, const Profile& profile) {
+  const ProgramUse& use = profile.program;
+  if (use.elapsed <= 0) return;
+  fmt::format_to(out, "\nprogram     {:.2f} s elapsed, {:.2f} s user, {:.2f} s system; peak {}B\n",
+                 use.elapsed, use.user, use.system, engineering(double(use.peak_bytes)));
+}
+
 void put_device(Out out, const Profile& profile) {
   if (profile.device_use) {
     const DeviceUse& use = *profile.device_use;
     fmt::format_to(
         out,
         "\nGPU         busy {} of the time; {:.2f} launches at a time; copies {}B at {}B/s, "
-        "{} of their time beside a launch\n",
+        "{} of their time beside a launch, {} beside another copy\n",
         percent(use.busy), use.concurrency, engineering(use.copied_bytes),
-        engineering(use.copy_rate), percent(use.overlap));
+        engineering(use.copy_rate), percent(use.overlap), percent(use.copy_overlap));
   }
   if (!profile.api.empty()) {
     fmt::format_to(out,
@@ -88,18 +174,48 @@ void put_device(Out out, const Profile& profile) {
                    "{:.2f} s, {} of the program\n",
                    profile.api_seconds,
                    percent(rate(profile.api_seconds, profile.recorded_seconds)));
-    for (const ApiUse& use : profile.api) {
-      fmt::format_to(out, "{:>12.1f} us {:>6} {:>9} x  {}\n", 1e6 * use.seconds, percent(use.share),
-                     use.calls, use.name);
-    }
+    put_uses(out, profile.api);
   }
+  if (!profile.functions.empty()) {
+    fmt::format_to(out, "\nGPU functions that take 90 % of their time: all take {:.2f} s\n",
+                   profile.function_seconds);
+    put_uses(out, profile.functions);
+  }
+  put_copies(out, profile);
+  for (const std::string& line : profile.explanation) fmt::format_to(out, "why         {}\n", line);
   if (!profile.no_device_trace.empty()) {
     fmt::format_to(out, "\nlaunches and host calls are not listed: {}\n", profile.no_device_trace);
   }
 }
 
 json quantiles_json(const Quantiles& q) {
-  return {{"p10", 1e6 * q.p10}, {"median", 1e6 * q.median}, {"p90", 1e6 * q.p90}};
+  return {{"p10", 1e6 * q.p10},
+          {"median", 1e6 * q.median},
+          {"p90", 1e6 * q.p90},
+          {"count", q.count},
+          {"total", 1e6 * q.mean * double(q.count)},
+          {"mean", 1e6 * q.mean},
+          {"min", 1e6 * q.least},
+          {"max", 1e6 * q.most}};
+}
+
+json use_json(const ApiUse& use) {
+  return {{"name", use.name},          {"calls", use.calls},
+          {"us", 1e6 * use.seconds},   {"mean_us", 1e6 * use.mean()},
+          {"min_us", 1e6 * use.least}, {"max_us", 1e6 * use.most},
+          {"share", use.share}};
+}
+
+json copy_json(const CopyUse& use) {
+  return {{"kind", use.kind},
+          {"count", use.count},
+          {"bytes", use.bytes},
+          {"pageable_bytes", use.pageable_bytes},
+          {"us", 1e6 * use.seconds},
+          {"mean_us", 1e6 * use.mean()},
+          {"min_us", 1e6 * use.least},
+          {"max_us", 1e6 * use.most},
+          {"bytes_per_second", use.rate()}};
 }
 
 json launch_json(const LaunchUse& use) {
@@ -107,6 +223,8 @@ json launch_json(const LaunchUse& use) {
   return {{"name", k.name},
           {"count", use.count},
           {"us", 1e6 * use.seconds},
+          {"min_us", 1e6 * use.least},
+          {"max_us", 1e6 * use.most},
           {"grid", {k.grid[0], k.grid[1], k.grid[2]}},
           {"block", {k.block[0], k.block[1], k.block[2]}},
           {"registers", k.registers},
@@ -173,6 +291,7 @@ std::string to_text(const Profile& profile) {
         1e6 * profile.limit->seconds(), profile.limit->bound(),
         percent(profile.limit->fraction(profile.total.median)), profile.ceilings->when());
   }
+  put_cost(out, profile);
   if (profile.ranks) {
     const RankUse& use = *profile.ranks;
     fmt::format_to(out,
@@ -182,8 +301,10 @@ std::string to_text(const Profile& profile) {
                    prof::to_string(use.network), 1e6 * use.predicted, 1e6 * use.waited,
                    percent(rate(use.waited, profile.total.median)));
   }
+  put_passes(out, profile);
   put_launches(out, profile);
   put_device(out, profile);
+  put_program(out, profile);
   for (const std::string& line : profile.advice) fmt::format_to(out, "next        {}\n", line);
   return text;
 }
@@ -194,12 +315,10 @@ std::string to_json_text(const Profile& profile) {
     kernels.push_back(kernel_json(kernel, profile.ceilings.has_value()));
   }
   for (const size_t i : profile.heaviest()) heaviest.push_back(profile.kernels[i].name);
-  for (const ApiUse& use : profile.api) {
-    api.push_back({{"name", use.name},
-                   {"calls", use.calls},
-                   {"us", 1e6 * use.seconds},
-                   {"share", use.share}});
-  }
+  for (const ApiUse& use : profile.api) api.push_back(use_json(use));
+  json functions = json::array(), copies = json::array();
+  for (const ApiUse& use : profile.functions) functions.push_back(use_json(use));
+  for (const CopyUse& use : profile.copies) copies.push_back(copy_json(use));
   json document = {{"subject", profile.subject},
                    {"device", profile.device},
                    {"machine", profile.machine},
@@ -215,10 +334,26 @@ std::string to_json_text(const Profile& profile) {
                    {"heaviest", heaviest},
                    {"kernels_timed_in_launches", profile.in_launches},
                    {"advice", profile.advice},
-                   {"host_calls", api}};
+                   {"host_calls", api},
+                   {"cost", cost_json(profile)},
+                   {"program",
+                    {{"user_s", profile.program.user},
+                     {"system_s", profile.program.system},
+                     {"elapsed_s", profile.program.elapsed},
+                     {"peak_bytes", profile.program.peak_bytes}}}};
   if (!api.empty()) {
     document["host_calls_us"] = 1e6 * profile.api_seconds;
     document["program_us"] = 1e6 * profile.recorded_seconds;
+    document["gpu_functions"] = functions;
+    document["gpu_functions_us"] = 1e6 * profile.function_seconds;
+    document["copies"] = copies;
+    document["explanation"] = profile.explanation;
+  }
+  if (profile.ceilings) {
+    document["ceilings"] = {{"flops", profile.ceilings->flops(profile.unit)},
+                            {"memory_bandwidth", profile.ceilings->memory_bandwidth()},
+                            {"host_bandwidth", profile.ceilings->host_bandwidth},
+                            {"network_bandwidth", profile.ceilings->network_bandwidth}};
   }
   if (profile.ranks) document["ranks"] = ranks_json(*profile.ranks);
   if (profile.limit) {
@@ -232,6 +367,8 @@ std::string to_json_text(const Profile& profile) {
     document["gpu"] = {{"busy", use.busy},
                        {"concurrency", use.concurrency},
                        {"copy_overlap", use.overlap},
+                       {"copy_copy_overlap", use.copy_overlap},
+                       {"copy_share", use.copy_share},
                        {"copy_rate", use.copy_rate},
                        {"copied_bytes", use.copied_bytes}};
   }

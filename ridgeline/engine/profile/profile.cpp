@@ -10,6 +10,7 @@
 #include "ridgeline/engine/load_data.h"
 #include "ridgeline/engine/predict.h"
 #include "ridgeline/engine/profile/profiler.h"
+#include "ridgeline/engine/profile/program_use.h"
 #include "ridgeline/engine/ranks.h"
 #include "ridgeline/engine/resident_set.h"
 #include "ridgeline/engine/train/trainer.h"
@@ -57,6 +58,8 @@ void measure(Profile& profile, Machine& machine, Runner& runner, const Config& c
   Communicator* ranks = machine.ranks();
   if (ranks != nullptr && ranks->size() > 1) add_network(profile, *ranks, runner.plan().program());
   take_profile(machine, runner, options, tracer, profile);
+  profile.program = program_use();
+  profile.explanation = explain_calls(profile);
 }
 
 std::unique_ptr<DeviceTracer> tracer_for(const RunConfig& run, Profile& profile) {
@@ -74,7 +77,14 @@ Quantiles quantiles(std::vector<double> values) {
   if (values.empty()) return {};
   std::sort(values.begin(), values.end());
   const auto at = [&](double q) { return values[size_t(q * double(values.size() - 1) + 0.5)]; };
-  return {at(0.1), at(0.5), at(0.9)};
+  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+  return {at(0.1),
+          at(0.5),
+          at(0.9),
+          sum / double(values.size()),
+          values.front(),
+          values.back(),
+          int64_t(values.size())};
 }
 
 double Profile::kernel_seconds() const {

@@ -14,6 +14,7 @@
 #include "ridgeline/prof/limit.h"
 #include "ridgeline/prof/network.h"
 #include "ridgeline/prof/roofs.h"
+#include "ridgeline/prof/step_cost.h"
 #include "ridgeline/prof/timeline.h"
 
 namespace ridgeline::engine {
@@ -23,6 +24,8 @@ class Runner;
 
 struct Quantiles {
   double p10 = 0, median = 0, p90 = 0;
+  double mean = 0, least = 0, most = 0;
+  int64_t count = 0;
 };
 Quantiles quantiles(std::vector<double> values);  // zeros when empty
 
@@ -31,6 +34,7 @@ struct LaunchUse {
   LaunchRecord launch;  // the first one
   int count = 0;
   double seconds = 0;  // of all launches of a pass
+  double least = 0, most = 0;
 };
 
 // One step of the plan.
@@ -50,11 +54,30 @@ struct KernelProfile {
   double intensity() const { return work.bytes > 0 ? work.flops / work.bytes : 0; }
 };
 
-// A call of the driver's interface, over the whole program.
+// A call of the driver's interface or a GPU function, over the whole program.
 struct ApiUse {
   std::string name;
   int64_t calls = 0;
   double seconds = 0, share = 0;  // of all calls
+  double least = 0, most = 0;     // of one
+
+  double mean() const { return calls > 0 ? seconds / double(calls) : 0; }
+};
+
+// Copies of one direction, or fills, over the whole program.
+struct CopyUse {
+  std::string kind;  // as CopyRecord has it
+  int64_t count = 0, bytes = 0, pageable_bytes = 0;
+  double seconds = 0, least = 0, most = 0;
+
+  double mean() const { return count > 0 ? seconds / double(count) : 0; }
+  double rate() const { return seconds > 0 ? double(bytes) / seconds : 0; }
+};
+
+// What the process has taken so far, as the system counts it.
+struct ProgramUse {
+  double user = 0, system = 0, elapsed = 0;  // seconds, of all threads; since the process started
+  int64_t peak_bytes = 0;                    // of resident memory
 };
 
 // What the gradients of a step cost between ranks.
@@ -69,10 +92,12 @@ struct RankUse {
 
 // What a GPU did while whole steps ran, unprofiled but for the recording.
 struct DeviceUse {
-  double busy = 0;         // share of the time in which a launch or copy ran
-  double concurrency = 0;  // launches at a time while any ran
-  double overlap = 0;      // share of the copies' time in which a launch ran too
-  double copy_rate = 0;    // bytes a second while a copy ran
+  double busy = 0;          // share of the time in which a launch or copy ran
+  double concurrency = 0;   // launches at a time while any ran
+  double overlap = 0;       // share of the copies' time in which a launch ran too
+  double copy_overlap = 0;  // share of the copies' time in which another copy ran too
+  double copy_share = 0;    // share of the time in which a copy ran
+  double copy_rate = 0;     // bytes a second while a copy ran
   double copied_bytes = 0;
 };
 
@@ -91,14 +116,20 @@ struct Profile {
   std::optional<prof::Ceilings> ceilings;
   std::optional<prof::Limit> limit;  // of the whole step
   Precision unit = Precision::fp32;
-  bool in_launches = false;     // kernels were timed by their launches inside whole steps
-  std::vector<ApiUse> api;      // those that take 90 % of the time together
-  double api_seconds = 0;       // of all calls
+  bool in_launches = false;       // kernels were timed by their launches inside whole steps
+  std::vector<ApiUse> api;        // those that take 90 % of the time together
+  double api_seconds = 0;         // of all calls
+  std::vector<ApiUse> functions;  // of the GPU: those that take 90 % of the time together
+  double function_seconds = 0;    // of all launches
+  std::vector<CopyUse> copies;    // a kind each
+  ProgramUse program;
+  prof::StepCost cost;          // of the forward and backward passes, and of products
   double recorded_seconds = 0;  // from the first of them to the last, pauses left out
   double paused_seconds = 0;    // of the recording
   std::optional<RankUse> ranks;
   std::optional<DeviceUse> device_use;
-  std::string no_device_trace;  // why `api` and `launches` are missing on a GPU
+  std::string no_device_trace;           // why `api` and `launches` are missing on a GPU
+  std::vector<std::string> explanation;  // how the GPU's time and the host's calls go together
   std::vector<std::string> advice;
   prof::Timeline timeline;  // of a few steps
 
@@ -130,6 +161,10 @@ Profile profile_model(const std::filesystem::path& file, const ModelOptions& mod
 // A ladder's network with random weights on random samples: the inference call, or the training
 // step.
 Profile profile_ladder(const Ladder& ladder, const Config& config, const ProfileOptions& options);
+
+// What the listed host calls do, and whether they add to the time of the GPU functions or wait for
+// it. Empty without a trace.
+std::vector<std::string> explain_calls(const Profile& profile);
 
 std::vector<std::string> advise(const Profile& profile, const Program& program);
 

@@ -252,9 +252,16 @@ class Profiler {
     }
   }
 
+  // Adds to what the whole program did.
+  void keep(const DeviceTrace& trace) {
+    calls_.insert(calls_.end(), trace.calls.begin(), trace.calls.end());
+    copies_.insert(copies_.end(), trace.copies.begin(), trace.copies.end());
+    launches_.insert(launches_.end(), trace.launches.begin(), trace.launches.end());
+  }
+
   void collect_calls() {
     if (tracer_ == nullptr) return;
-    for (ApiRecord& call : tracer_->take().calls) calls_.push_back(std::move(call));
+    keep(tracer_->take());
   }
 
   void watch_device() {
@@ -271,7 +278,7 @@ class Profiler {
       DeviceTrace trace = tracer_->take();
       profile_.kernels[i].launches = group_launches(trace.launches);
       profile_.kernels[i].work.launches = double(trace.launches.size() + trace.copies.size());
-      calls_.insert(calls_.end(), trace.calls.begin(), trace.calls.end());
+      keep(trace);
       alone.push_back(std::move(trace));
     }
     DeviceTrace trace = trace_launches(kTimelineSteps);
@@ -279,6 +286,9 @@ class Profiler {
     add_to_timeline(trace, profile_.timeline);
     time_in_launches(alone);
     profile_.api = heaviest_calls(calls_);
+    profile_.functions = heaviest_functions(launches_);
+    for (const LaunchRecord& each : launches_) profile_.function_seconds += each.end - each.begin;
+    profile_.copies = copies_by_kind(copies_);
     add_up_calls();
   }
 
@@ -300,7 +310,7 @@ class Profiler {
     }
     runtime_.synchronize();
     DeviceTrace trace = tracer_->take();
-    calls_.insert(calls_.end(), trace.calls.begin(), trace.calls.end());
+    keep(trace);
     return trace;
   }
 
@@ -344,7 +354,28 @@ class Profiler {
     }
   }
 
+  // Gives each pass the time of the kernels that lie in it.
+  void add_up_passes() {
+    const Program& program = plan_.program();
+    const std::vector<prof::Pass> passes = prof::passes_of(program);
+    profile_.cost = prof::cost_of(program);
+    for (const KernelProfile& kernel : profile_.kernels) {
+      if (kernel.begin == kernel.end) continue;  // a conversion
+      const auto first = passes.begin() + int64_t(kernel.begin),
+                 last = passes.begin() + int64_t(kernel.end);
+      const bool one = std::all_of(first, last, [&](prof::Pass pass) { return pass == *first; });
+      double& seconds =
+          one ? profile_.cost.passes[size_t(*first)].seconds : profile_.cost.joined_seconds;
+      seconds += kernel.seconds.median;
+      const auto ops = program.ops.begin();
+      if (std::any_of(ops + int64_t(kernel.begin), ops + int64_t(kernel.end), prof::is_product)) {
+        profile_.cost.product_seconds += kernel.seconds.median;
+      }
+    }
+  }
+
   void settle() {
+    add_up_passes();
     const double sum = profile_.kernel_seconds();
     for (KernelProfile& kernel : profile_.kernels) {
       kernel.share = sum > 0 ? kernel.seconds.median / sum : 0;
@@ -365,6 +396,8 @@ class Profiler {
   const int64_t steps_;  // a launch
   const std::vector<double> rates_;
   std::vector<ApiRecord> calls_;
+  std::vector<CopyRecord> copies_;
+  std::vector<LaunchRecord> launches_;
   std::vector<std::vector<double>> one_by_one_;  // [kernel][pass], as events took them
 };
 
