@@ -111,6 +111,15 @@ void copy_on_gpu(Runtime& runtime, void* to, const void* from, size_t bytes) {
               to_string(runtime.device()), bytes, from, to);
 }
 
+double pinned_copy_rate(Runtime& runtime, [[maybe_unused]] bool to_gpu) {
+#ifdef RIDGELINE_USE_CUDA
+  if (runtime.device().kind == DeviceKind::cuda) {
+    return cuda::pinned_copy_rate(cuda::cuda_runtime(runtime), to_gpu);
+  }
+#endif
+  throw_error(ErrorKind::device, "{}: no GPU to copy to", to_string(runtime.device()));
+}
+
 void connect_ranks([[maybe_unused]] Runtime& runtime) {
 #ifdef RIDGELINE_USE_CUDA
   if (runtime.device().kind == DeviceKind::cuda) cuda::cuda_runtime(runtime).connect_ranks();

@@ -40,6 +40,9 @@ std::unique_ptr<Uploader> make_uploader(Runtime& runtime, size_t bytes);
 // to[0..bytes) = from[0..bytes) in the memory of the runtime's GPU, in order with its other work.
 void copy_on_gpu(Runtime& runtime, void* to, const void* from, size_t bytes);
 
+// Bytes a second that one large copy reaches between the host's pinned memory and the GPU.
+double pinned_copy_rate(Runtime& runtime, bool to_gpu);
+
 // After set_ranks(), on all ranks: what a device needs to talk to the other ranks' devices.
 void connect_ranks(Runtime& runtime);
 

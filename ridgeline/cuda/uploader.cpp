@@ -1,6 +1,8 @@
 #include "ridgeline/cuda/uploader.h"
 
 #include <array>
+#include <chrono>
+#include <cstring>
 
 #include "ridgeline/cuda/error.h"
 
@@ -76,6 +78,34 @@ class PinnedUploader final : public Uploader {
 
 std::unique_ptr<Uploader> make_uploader(CudaRuntime& runtime, size_t bytes) {
   return std::make_unique<PinnedUploader>(runtime, bytes);
+}
+
+double pinned_copy_rate(CudaRuntime& runtime, bool to_gpu) {
+  constexpr size_t kBytes = size_t{64} << 20;  // long beside a copy's start, short for start-up
+  constexpr const char* kTimed = "timing copies between the host and the GPU";
+  const DeviceBuffer device(runtime, kBytes);
+  void* memory = nullptr;
+  check(cudaMallocHost(&memory, kBytes), kTimed);
+  const std::unique_ptr<void, cudaError_t (*)(void*)> host(memory, cudaFreeHost);
+  std::memset(memory, 1, kBytes);
+  const auto copy = [&] {
+    void* to = to_gpu ? device.data() : memory;
+    const void* from = to_gpu ? memory : device.data();
+    check(
+        cudaMemcpyAsync(to, from, kBytes, to_gpu ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
+                        runtime.stream()),
+        kTimed);
+  };
+  double best = 0;
+  for (int i = 0; i < 4; ++i) {
+    check(cudaStreamSynchronize(runtime.stream()), kTimed);
+    const auto begin = std::chrono::steady_clock::now();
+    copy();
+    check(cudaStreamSynchronize(runtime.stream()), kTimed);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    best = std::max(best, double(kBytes) / took.count());
+  }
+  return best;
 }
 
 }  // namespace ridgeline::cuda

@@ -90,7 +90,7 @@ std::string ceilings_text(const prof::Ceilings& ceilings) {
                         1e6 * ceilings.region_seconds);
   }
   if (ceilings.launch_seconds > 0) {
-    text += fmt::format("            {:.2f} us the shortest launch; {}B/s from the host\n",
+    text += fmt::format("            {:.2f} us the shortest launch; {}B/s of pinned memory\n",
                         1e6 * ceilings.launch_seconds, engineering(ceilings.host_bandwidth));
   }
   return text;

@@ -185,7 +185,8 @@ std::optional<prof::Ceilings> Machine::ceilings(bool again) {
     const auto copy = [this](void* to, const void* from, size_t bytes) {
       copy_on_gpu(*runtime_, to, from, bytes);
     };
-    return prof::gpu_ceilings_of(*runtime_, kernels_, copy, ceilings_file(device()), again);
+    const auto host = [this](bool to_gpu) { return pinned_copy_rate(*runtime_, to_gpu); };
+    return prof::gpu_ceilings_of(*runtime_, kernels_, copy, host, ceilings_file(device()), again);
   }
   return prof::ceilings_of(*pool_of(*runtime_), runtime_->fingerprint(),
                            ceilings_file(device(), threads_), again,

@@ -23,7 +23,7 @@
 namespace ridgeline::prof {
 namespace {
 
-constexpr int kVersion = 3;
+constexpr int kVersion = 4;
 // Many short tries: on a busy machine all threads run together for a few milliseconds only.
 constexpr int kTries = 30;
 constexpr double kTrySeconds = 0.004;

@@ -27,7 +27,7 @@ struct Ceilings {
   // What keeps short work from its rates; 0: not measured, or nothing of the kind.
   double launch_seconds = 0;     // GPUs: the shortest launch, from one to the next in a graph
   double region_seconds = 0;     // CPUs: an empty parallel region of all threads
-  double host_bandwidth = 0;     // GPUs: bytes a second from the host's memory
+  double host_bandwidth = 0;     // GPUs: to and from the host's pinned memory, mean
   double network_bandwidth = 0;  // bytes a second between ranks
   int threads = 0;               // 0: a GPU
   std::string machine;           // Runtime::fingerprint() of the machine measured

@@ -51,22 +51,6 @@ double copy_rate(Runtime& runtime, const GpuCopy& copy, double bytes) {
   return bytes / seconds;
 }
 
-// From ordinary memory, as the engine's uploads are.
-double upload_rate(Runtime& runtime) {
-  constexpr size_t kBytes = size_t{64} << 20;
-  const std::vector<std::byte> host(kBytes);
-  const DeviceBuffer device(runtime, kBytes);
-  double best = INFINITY;
-  for (int i = 0; i < 4; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    runtime.upload(device.data(), host.data(), kBytes);
-    runtime.synchronize();
-    best = std::min(
-        best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-  }
-  return double(kBytes) / best;
-}
-
 // The shortest launch there is: a copy of nothing.
 double launch_seconds(Runtime& runtime, const GpuCopy& copy) {
   return runtime.time([&] { copy(nullptr, nullptr, 0); }, 0.05);
@@ -74,7 +58,8 @@ double launch_seconds(Runtime& runtime, const GpuCopy& copy) {
 
 }  // namespace
 
-Ceilings measure_gpu_ceilings(Runtime& runtime, const KernelTable& kernels, const GpuCopy& copy) {
+Ceilings measure_gpu_ceilings(Runtime& runtime, const KernelTable& kernels, const GpuCopy& copy,
+                              const HostRate& host) {
   Ceilings ceilings;
   ceilings.fp32_flops = product_rate(runtime, kernels, Precision::fp32);
   ceilings.tf32_flops = product_rate(runtime, kernels, Precision::tf32);
@@ -87,19 +72,20 @@ Ceilings measure_gpu_ceilings(Runtime& runtime, const KernelTable& kernels, cons
   Bandwidth& cache = ceilings.bandwidths.front();
   cache.rate = std::max(cache.rate, ceilings.memory_bandwidth());
   ceilings.launch_seconds = launch_seconds(runtime, copy);
-  ceilings.host_bandwidth = upload_rate(runtime);
+  // What travels through the host goes there and comes back: half of it each way.
+  ceilings.host_bandwidth = 2 / (1 / host(true) + 1 / host(false));
   ceilings.machine = runtime.fingerprint();
   ceilings.date = today();
   return ceilings;
 }
 
 Ceilings gpu_ceilings_of(Runtime& runtime, const KernelTable& kernels, const GpuCopy& copy,
-                         const std::filesystem::path& file, bool again) {
+                         const HostRate& host, const std::filesystem::path& file, bool again) {
   if (!again) {
     const auto kept = read_ceilings(file, runtime.fingerprint());
     if (kept && kept->half_flops > 0) return *kept;
   }
-  const Ceilings measured = measure_gpu_ceilings(runtime, kernels, copy);
+  const Ceilings measured = measure_gpu_ceilings(runtime, kernels, copy, host);
   keep_ceilings(file, measured);
   return measured;
 }
