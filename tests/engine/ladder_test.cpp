@@ -91,6 +91,25 @@ TEST(Ladder, EachRungIsCheckedTimedAndCompared) {
   EXPECT_TRUE(svg.ends_with("</svg>\n"));
 }
 
+TEST(Ladder, ARungIsCalledByWhatItDid) {
+  const TempFolder folder;
+  Ladder ladder = small_ladder();
+  ladder.cpu = {{.name = "fast",
+                 .what = "without loops",
+                 .kernels = {"*.reference"},
+                 .without = "cpu.linear.reference",
+                 .otherwise = "loops, for want of others"},
+                {.name = "all",
+                 .what = "without loops",
+                 .kernels = {},
+                 .without = "cpu.linear.reference",
+                 .otherwise = "loops, for want of others"}};
+  const LadderResult result = climb(ladder, quick());
+  ASSERT_EQ(result.rungs.size(), 2u);
+  EXPECT_EQ(result.rungs[0].what, "loops, for want of others");
+  EXPECT_EQ(result.rungs[1].what, "without loops");
+}
+
 TEST(Ladder, UnknownNamesAreRefusedWithTheKnownOnes) {
   EXPECT_STREQ(find_ladder("mlp").name, "mlp");
   try {

@@ -34,6 +34,14 @@ int rank_count(const LadderOptions& options) {
   return std::min(kMostRanks, resolve_threads(0));
 }
 
+// Says what the rung did, where the machine did not let it do what it is for.
+void label(const Rung& rung, RungResult& result) {
+  if (rung.without == nullptr) return;
+  for (const std::string& kernel : result.kernels) {
+    if (kernel.starts_with(rung.without)) result.what = rung.otherwise;
+  }
+}
+
 // Processes of their own climb it; what they found is this one's result.
 void run_elsewhere(const Rung& rung, const LadderOptions& options, RungResult& result) {
   const int ranks = rank_count(options);
@@ -78,6 +86,7 @@ class Climber {
       } else {
         measure(rung, config, result);
       }
+      label(rung, result);
     } catch (const Error& error) {
       // A kernel or precision that is not here: the rung cannot be made, which is no fault of the
       // others.

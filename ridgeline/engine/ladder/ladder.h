@@ -24,6 +24,9 @@ struct Rung {
   bool ranks = false;           // several processes: one a GPU, or a core each (LadderOptions)
   Precision precision = Precision::fp32;
   double founding_us = 0;  // an input, as the founding record states it; 0: it does not
+  // A rung whose `what` holds only if no kernel of this name was taken, and what it did if one was.
+  const char* without = nullptr;
+  const char* otherwise = nullptr;
 };
 
 struct Ladder {

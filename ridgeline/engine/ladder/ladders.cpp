@@ -1,6 +1,7 @@
 #include <fmt/ranges.h>
 
 #include "ridgeline/core/error.h"
+#include "ridgeline/engine/ladder/charcnn.h"
 #include "ridgeline/engine/ladder/ladder.h"
 
 // The optimisation histories. A rung names what it may use; the planner does the rest.
@@ -107,7 +108,9 @@ optimizer = { type = "sgd", lr = 0.01 }
        .kernels = {},
        .batch = kLarge,
        .ranks = true,
-       .precision = Precision::tf32},
+       .precision = Precision::tf32,
+       .without = "cuda.all_reduce_start.staged",
+       .otherwise = "gradients by way of the host: no way from GPU to GPU here"},
   };
   return ladder;
 }
@@ -197,88 +200,6 @@ layers = [
   return ladder;
 }
 
-// The character-level classifier: 1014 of 70 symbols, six convolutions, three linear layers. The
-// founding record went from 2 to 15,872 inputs a second, the latter on sixteen GPUs of four nodes.
-Ladder charcnn() {
-  Ladder ladder;
-  ladder.name = "charcnn";
-  ladder.network = R"([model]
-layers = [
-  { type = "onehot_conv1d", symbols = 70, out = 256, kernel = 7 }, { type = "layernorm" },
-  { type = "relu" }, { type = "maxpool1d", kernel = 3 },
-  { type = "conv1d", out = 256, kernel = 7 }, { type = "relu" }, { type = "maxpool1d", kernel = 3 },
-  { type = "conv1d", out = 256, kernel = 3 }, { type = "relu" },
-  { type = "conv1d", out = 256, kernel = 3 }, { type = "relu" },
-  { type = "conv1d", out = 256, kernel = 3 }, { type = "relu" },
-  { type = "conv1d", out = 256, kernel = 3 }, { type = "layernorm" }, { type = "relu" },
-  { type = "maxpool1d", kernel = 3 }, { type = "flatten" },
-  { type = "linear", out = 1024 }, { type = "relu" },
-  { type = "linear", out = 1024 }, { type = "relu" }, { type = "linear", out = 4 },
-]
-)";
-  ladder.sample = Shape{1014};
-  ladder.codes = 71;  // the last one stands for what is no symbol
-  ladder.classes = 4;
-  ladder.forward = true;
-  ladder.batch = 4752;  // 36 samples for each of 132 SMs
-  ladder.cpu = {
-      {.name = "loop",
-       .what = "plain loops, a text a step",
-       .kernels = {"*.reference"},
-       .batch = 1,
-       .threads = 1,
-       .founding_us = 5e5},
-      {.name = "library",
-       .what = "a vendor's convolutions",
-       .kernels = {"cpu.*.onednn", "cpu.*.reference", "cpu.*.simd", "!cpu.conv2d.simd"},
-       .batch = 32},
-      {.name = "all kernels", .what = "every kernel", .kernels = {}, .batch = 32},
-      {.name = "ranks",
-       .what = "a process a core",
-       .kernels = {},
-       .batch = 32,
-       .threads = 1,
-       .ranks = true},
-  };
-  // Plain loops over thousands of texts take seconds a call: they have rungs of their own, and are
-  // no candidates for others.
-  const std::vector<const char*> faster{"!cuda.conv2d.plain", "!cuda.conv2d.unrolled",
-                                        "!cuda.one_hot_conv1d.plain"};
-  ladder.cuda = {
-      {.name = "loop",
-       .what = "plain kernels, a text a step, launched one by one",
-       .kernels = {"cuda.*.plain"},
-       .batch = 1,
-       .launches_alone = true,
-       .founding_us = 5e5},
-      {.name = "batch",
-       .what = "the same over 64 texts",
-       .kernels = {"cuda.*.plain"},
-       .batch = 64,
-       .launches_alone = true},
-      {.name = "library",
-       .what = "a vendor's convolutions and products",
-       .kernels = {"cuda.*.cudnn*", "cuda.*.cublaslt*", "cuda.*.plain", "!cuda.conv2d.plain",
-                   "!cuda.linear.plain"},
-       .batch = 256},
-      {.name = "all kernels", .what = "every kernel, fp32", .kernels = faster, .batch = 2376},
-      {.name = "tf32", .what = "tensor cores", .kernels = faster, .precision = Precision::tf32},
-      {.name = "bf16", .what = "half the bytes", .kernels = faster, .precision = Precision::bf16},
-      {.name = "host",
-       .what = "texts from the host, answers back to it",
-       .kernels = faster,
-       .from_host = true,
-       .precision = Precision::bf16},
-      {.name = "ranks",
-       .what = "a process a GPU; the record had sixteen",
-       .kernels = faster,
-       .ranks = true,
-       .precision = Precision::bf16,
-       .founding_us = 63.0},
-  };
-  return ladder;
-}
-
 // A row of an image a time step through a layer of 512 long short-term memory cells: the rungs of
 // the founding notes, each a kernel of its own.
 Ladder rnn() {
@@ -343,7 +264,7 @@ layers = [{ type = "lstm", hidden = 512 }, { type = "select" }, { type = "linear
 }  // namespace
 
 const std::vector<Ladder>& ladders() {
-  static const std::vector<Ladder> all{mlp(), lenet72(), charcnn(), rnn()};
+  static const std::vector<Ladder> all{mlp(), lenet72(), charcnn_ladder(), rnn()};
   return all;
 }
 
