@@ -14,6 +14,7 @@ namespace ridgeline::engine {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(BenchGemm, EveryOpIsTimedByEveryWay) {
   GemmBenchOptions options;
@@ -76,6 +77,19 @@ TEST(BenchGemm, FindingsNameBatchTranspositionAndLibraries) {
   EXPECT_THAT(text, HasSubstr("library: 0.50x on average, at least 0.50x (TN 64x8x32)"));
   EXPECT_THAT(text,
               HasSubstr("the faster of both: 1.00x on average; a library's kernel for 1 of 1"));
+}
+
+TEST(BenchGemm, FindingsNameMultiplesOf32) {
+  // 32 takes the time of 24, 64 a tenth more than 56; 40 follows 32 and is no multiple.
+  const std::string text =
+      gemm_bench_findings({line(GemmOp::tn, 24, false, 24e9), line(GemmOp::tn, 32, false, 32e9),
+                           line(GemmOp::tn, 40, false, 30e9), line(GemmOp::tn, 56, false, 56e9),
+                           line(GemmOp::tn, 64, false, 64e9 / 1.21)});
+  EXPECT_THAT(text, HasSubstr("TN 64x32: batches of a multiple of 32 have 1.12x the rate of the "
+                              "next smaller batch, and take 1.10x its time (2 pairs)"));
+  EXPECT_THAT(
+      gemm_bench_findings({line(GemmOp::tn, 32, false, 1e9), line(GemmOp::tn, 64, false, 2e9)}),
+      Not(HasSubstr("multiple of 32")));
 }
 
 TEST(Deepbench, HasThePublishedNumberOfShapes) {

@@ -63,6 +63,25 @@ double geometric_mean(const std::vector<double>& ratios) {
   return std::exp(sum / double(ratios.size()));
 }
 
+// Whether batches that are multiples of 32 are worth it: how long one takes beside the next smaller
+// batch of the sweep, which has up to 31 samples less.
+std::string multiples_finding(const Curve& curve, const std::map<int64_t, Best>& points) {
+  constexpr int64_t kMultiple = 32;
+  std::vector<double> rates, times;
+  for (auto point = points.begin(); point != points.end(); ++point) {
+    if (point == points.begin() || point->first % kMultiple != 0) continue;
+    const auto before = std::prev(point);
+    if (before->first % kMultiple == 0 || point->first - before->first >= kMultiple) continue;
+    rates.push_back(point->second.any() / before->second.any());
+    times.push_back(double(point->first) / double(before->first) / rates.back());
+  }
+  if (rates.empty()) return {};
+  return fmt::format(
+      "{}: batches of a multiple of {} have {:.2f}x the rate of the next smaller batch, and take "
+      "{:.2f}x its time ({} pairs)\n",
+      title(curve), kMultiple, geometric_mean(rates), geometric_mean(times), rates.size());
+}
+
 // NN in the place of TN: the same product with the weights kept transposed.
 std::string transpose_finding(const Curves& curves) {
   std::vector<double> gains;
@@ -115,7 +134,7 @@ std::string gemm_bench_findings(const std::vector<GemmBenchLine>& lines) {
   const Curves curves = curves_of(lines);
   std::string text;
   for (const auto& [curve, points] : curves) {
-    if (points.size() > 1) text += batch_finding(curve, points);
+    if (points.size() > 1) text += batch_finding(curve, points) + multiples_finding(curve, points);
   }
   return text + transpose_finding(curves) + vendor_finding(curves);
 }
