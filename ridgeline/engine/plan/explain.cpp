@@ -8,6 +8,7 @@
 #include "ridgeline/core/text.h"
 #include "ridgeline/engine/load_data.h"
 #include "ridgeline/engine/mpi_info.h"
+#include "ridgeline/engine/plan/activation_memory.h"
 #include "ridgeline/engine/plan/brief.h"
 #include "ridgeline/engine/progress.h"
 #include "ridgeline/engine/ranks.h"
@@ -97,6 +98,24 @@ void put_candidates(Out out, const Program& program, const Explanation& explanat
   }
 }
 
+// What the forward pass keeps for the backward pass, layer by layer.
+json put_activations(Out out, const nn::Lowered& lowered, const nn::Model& model) {
+  const std::vector<double> kept = activation_bytes(lowered, model.layers().size());
+  json all = json::array();
+  double sum = 0;
+  std::string text;
+  for (size_t i = 0; i < kept.size(); ++i) {
+    const std::string type = model.layers()[i]->type();
+    all.push_back({{"layer", i}, {"type", type}, {"bytes", kept[i]}});
+    sum += kept[i];
+    if (kept[i] <= 0) continue;
+    text += fmt::format("{}{} {} {}B", text.empty() ? "" : ", ", i, type, engineering(kept[i]));
+  }
+  fmt::format_to(out, "activations: {}B kept for the backward pass, op by op{}{}\n",
+                 engineering(sum), text.empty() ? "" : ": ", text);
+  return all;
+}
+
 json candidates_json(const Explanation& explanation) {
   json all = json::array();
   for (const Candidate& candidate : explanation.candidates) {
@@ -151,6 +170,7 @@ PlanReport explain_plan(const Config& config, const std::filesystem::path& data_
   fmt::format_to(out, "\nmemory: {}B in one block; live at once {}B; without reuse {}B\n",
                  engineering(double(memory.arena)), engineering(double(memory.peak_live)),
                  engineering(double(memory.sum)));
+  const json activations = put_activations(out, runner.lowered(), trainer.model());
   json ops = json::array();
   for (const Op& op : program.ops) ops.push_back(describe(op));
   json document = {
@@ -160,6 +180,7 @@ PlanReport explain_plan(const Config& config, const std::filesystem::path& data_
       {"source", runner.explanation().source},
       {"tuning_seconds", runner.explanation().tuning_seconds},
       {"memory", {{"arena", memory.arena}, {"peak_live", memory.peak_live}, {"sum", memory.sum}}}};
+  document["memory"]["activations"] = activations;
   if (several) {
     document["ranks"] = {{"count", ranks->size()}, {"mpi", to_json(mpi_info_of(*ranks))}};
   }
