@@ -86,10 +86,10 @@ for number, ladder in ((1, "charcnn"), (2, "lenet72"), (3, "mlp"), (5, "rnn")):
 
 def profile_part(work, name, device, subject, *more):
     def run(context):
-        arguments = ["profile", subject, "--device", device, "--seconds", context.size(2, 0.1), *more]
-        figures = context.json(*arguments)
-        figures["text"] = context.run(*arguments)[0]
-        return figures
+        file = context.folder / "figures.json"
+        text, _ = context.run("profile", subject, "--device", device, "--seconds", context.size(2, 0.1), *more,
+                              "--json", file)
+        return json.loads(file.read_text()) | {"text": text}
     PARTS.append(Part(work, f"{name}-{device}", device, f"`profile {subject}`: kernels, calls, copies, advice", run))
 
 
