@@ -1,6 +1,7 @@
 #include "ridgeline/nn/layers.h"
 
 #include "ridgeline/nn/activation.h"
+#include "ridgeline/nn/column_embedding.h"
 #include "ridgeline/nn/conv.h"
 #include "ridgeline/nn/custom.h"
 #include "ridgeline/nn/dropout.h"
@@ -54,6 +55,7 @@ constexpr LayerType kTypes[] = {
     {"groupnorm", GroupNormLayer::read},
     {"rmsnorm", RmsNormLayer::read},
     {"embedding", EmbeddingLayer::read},
+    {"column_embedding", ColumnEmbeddingLayer::read},
     {"rnn", RecurrentLayer::read_rnn},
     {"gru", RecurrentLayer::read_gru},
     {"lstm", RecurrentLayer::read_lstm},
