@@ -1,6 +1,9 @@
 #include "ridgeline/engine/own_config.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
 
 #include "ridgeline/core/error.h"
 
@@ -104,6 +107,33 @@ void read_split(nn::ConfigTable& table, OwnDataConfig& own) {
   }
 }
 
+void check_type(nn::ConfigTable& table, const char* key, const std::string& text) {
+  if (text.empty()) return;
+  try {
+    (void)data::parse_stored_type(text);
+  } catch (const Error& error) {
+    table.fail(key, fmt::format("is no type of numbers: {}", error.what()));
+  }
+}
+
+void read_raw(nn::ConfigTable& table, OwnDataConfig& own) {
+  own.dtype = table.text("dtype", "");
+  own.target_dtype = table.text("target_dtype", "");
+  check_type(table, "dtype", own.dtype);
+  check_type(table, "target_dtype", own.target_dtype);
+  if (table.has("shape")) {
+    for (const double extent : table.numbers("shape", {}, {1, double(kMostTimesteps)})) {
+      if (extent != std::floor(extent)) table.fail("shape", "holds whole numbers");
+      own.shape.push_back(int64_t(extent));
+    }
+    if (own.shape.empty() || own.shape.size() > 4) table.fail("shape", "has one to four extents");
+  }
+  if (own.dtype.empty() != own.shape.empty()) {
+    table.fail(own.dtype.empty() ? "shape" : "dtype",
+               "goes with the other of dtype and shape: a file of nothing but numbers needs both");
+  }
+}
+
 std::string list(const std::vector<std::string>& all) {
   std::string joined;
   for (const std::string& each : all) joined += (joined.empty() ? "" : ", ") + nn::toml_text(each);
@@ -161,6 +191,7 @@ OwnDataConfig read_own_data(nn::ConfigTable& table) {
     table.fail("separator", "must be one character, or tab");
   }
   own.channels = table.choice<int>("channels", own.channels, kChannels);
+  read_raw(table, own);
   return own;
 }
 
@@ -197,6 +228,9 @@ std::string to_toml(const OwnDataConfig& own) {
   if (own.stratify) text += fmt::format(", stratify = {}", *own.stratify);
   text += fmt::format(" }}\nheader = \"{}\"\n", name_in(kHeaders, own.header));
   add_text("separator", own.separator);
+  add_text("dtype", own.dtype);
+  if (!own.shape.empty()) text += fmt::format("shape = [{}]\n", fmt::join(own.shape, ", "));
+  add_text("target_dtype", own.target_dtype);
   return text + fmt::format("channels = \"{}\"\n", name_in(kChannels, own.channels));
 }
 
@@ -230,6 +264,10 @@ data::SourceOptions OwnDataConfig::source_options() const {
     if (column.category) options.table.categories.push_back(column.name);
   }
   options.images.channels = channels;
+  if (!dtype.empty()) {
+    options.raw_type = data::parse_stored_type(dtype);
+    options.raw_shape = Shape(shape);
+  }
   return options;
 }
 

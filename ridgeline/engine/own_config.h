@@ -44,6 +44,11 @@ struct OwnDataConfig {
   data::TableOptions::Header header = data::TableOptions::Header::automatic;
   std::string separator{};  // one character, or "tab"; empty: found from the file
   int channels = 0;         // of images: 1 or 3; 0: as they are
+  // Files of nothing but numbers: their type, and the shape of a sample. Empty: files say what they
+  // are.
+  std::string dtype{};
+  std::vector<int64_t> shape{};
+  std::string target_dtype{};  // of a target file of nothing but numbers, one a sample
 
   data::PrepareRules rules() const;  // with the target's names as they are given here
   data::SourceOptions source_options() const;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ridgeline/core/text_format.h"
+#include "ridgeline/data/source/bounded_bytes.h"
 #include "ridgeline/data/source/json_column.h"
 #include "ridgeline/data/text_reader.h"
 
@@ -17,7 +18,8 @@ constexpr int kMostDepth = 4;  // an object of arrays of arrays; nlohmann counts
 class JsonTable {
  public:
   JsonTable(const std::filesystem::path& path, const TableOptions& options)
-      : lines_(open_text(open_bytes(path), {.format = TextFormat::lines}, {})), options_(options) {}
+      : lines_(open_text(open_bounded(path), {.format = TextFormat::lines}, {})),
+        options_(options) {}
 
   FieldSet read() {
     for (TextRecord line; lines_->next(line);) {

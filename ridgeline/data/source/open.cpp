@@ -10,11 +10,13 @@
 #include "ridgeline/core/text_format.h"
 #include "ridgeline/data/sample_set.h"
 #include "ridgeline/data/source/array_sources.h"
+#include "ridgeline/data/source/bounded_bytes.h"
 #include "ridgeline/data/source/detect.h"
 #include "ridgeline/data/source/image_folder.h"
 #include "ridgeline/data/source/json_table.h"
 #include "ridgeline/data/source/npy.h"
 #include "ridgeline/data/source/npz.h"
+#include "ridgeline/data/source/safetensors_source.h"
 #include "ridgeline/data/source/table.h"
 #include "ridgeline/data/text_reader.h"
 
@@ -89,7 +91,7 @@ std::vector<SetPart> sets_of(const fs::path& path, std::vector<Field> fields) {
 }
 
 FieldSet read_lines(const fs::path& path) {
-  const auto reader = open_text(open_bytes(path), {.format = TextFormat::lines}, {});
+  const auto reader = open_text(open_bounded(path), {.format = TextFormat::lines}, {});
   std::string bytes;
   std::vector<int64_t> offsets{0};
   for (TextRecord record; reader->next(record);) {
@@ -151,19 +153,21 @@ OpenedSource open_table(const fs::path& path, const SourceOptions& options) {
   return source;
 }
 
+// Raw numbers may look like a text, or like IDX where they begin with zeros; a magic is no chance.
+bool may_be_raw(Content content) {
+  return content == Content::binary || content == Content::text || content == Content::table ||
+         content == Content::idx || content == Content::bmp || content == Content::pickle;
+}
+
 OpenedSource open_raw(const fs::path& path, const Detected& found, const SourceOptions& options) {
   if (!options.raw_type || !options.raw_shape) {
     throw_error(ErrorKind::usage,
                 "{}: give both the type (--dtype) and the shape of a sample "
-                "(--shape) of raw numbers",
+                "(--shape) of raw numbers; in a config, data.dtype and data.shape",
                 path.string());
   }
-  // Raw numbers may look like a text, or like IDX where they begin with zeros; a magic is no
-  // chance.
-  const bool other = found.content != Content::binary && found.content != Content::text &&
-                     found.content != Content::table && found.content != Content::idx &&
-                     found.content != Content::bmp && found.content != Content::pickle;
-  if (other) refuse_content(path, found, "a file of nothing but numbers (--dtype, --shape)");
+  if (!may_be_raw(found.content))
+    refuse_content(path, found, "a file of nothing but numbers (--dtype, --shape)");
   return {
       fmt::format("raw {}", options.raw_type->name()),
       one_set(path, read_raw_field(path, stem_of(path), *options.raw_type, *options.raw_shape))};
@@ -177,6 +181,9 @@ OpenedSource open_file(const fs::path& path, const Detected& found, const Source
     case Content::npz:
       if (found.gzip) refuse_content(path, found, "a file that is packed once");
       return {what, sets_of(path, read_npz(path))};
+    case Content::safetensors:
+      if (found.gzip) refuse_content(path, found, "a file that is not packed");
+      return {what, sets_of(path, read_safetensors(path))};
     case Content::idx:
       return {what, one_set(path, read_idx_field(path, stem_of(path)))};
     case Content::table:
@@ -210,7 +217,8 @@ OpenedSource open_source(const fs::path& path, const SourceOptions& options) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) return open_folder(path, options);
   const Detected found = detect(path);
-  const bool raw = options.raw_type || options.raw_shape;
+  const bool raw = (options.raw_type || options.raw_shape) &&
+                   (may_be_raw(found.content) || !options.raw_if_unknown);
   OpenedSource source = raw ? open_raw(path, found, options) : open_file(path, found, options);
   if (found.gzip) source.title += ", packed by gzip";
   return source;

@@ -18,6 +18,7 @@ struct SourceOptions {
   // Describe a file of nothing but numbers. Both are given, or none.
   std::optional<StoredType> raw_type{};
   std::optional<Shape> raw_shape{};  // of a sample
+  bool raw_if_unknown = false;       // a file that says what it is is read as that
 };
 
 // The samples of one purpose.
@@ -33,7 +34,7 @@ struct OpenedSource {
   bool table = false;          // its fields are columns: the last is the target, if none is named
 };
 
-// Opens whatever holds samples, by its content: .npy, .npz, IDX, tables, JSON lines, a
+// Opens whatever holds samples, by its content: .npy, .npz, safetensors, IDX, tables, JSON lines, a
 // text a line, an image, a folder of images by class, a folder of the four IDX files, or, with
 // raw_type and raw_shape, raw numbers. A field of a file that holds one array goes by the file's
 // name without its ending. Arrays whose names end in _train and _test (or begin with train_ and

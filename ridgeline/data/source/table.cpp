@@ -9,6 +9,7 @@
 #include "ridgeline/core/text_format.h"
 #include "ridgeline/data/csv.h"
 #include "ridgeline/data/record_buffer.h"
+#include "ridgeline/data/source/bounded_bytes.h"
 #include "ridgeline/data/source/number.h"
 
 namespace ridgeline::data {
@@ -180,7 +181,7 @@ FieldSet read_table(const std::function<std::unique_ptr<ByteStream>()>& open,
 }
 
 FieldSet read_table(const std::filesystem::path& path, const TableOptions& options) {
-  return read_table([&] { return open_bytes(path); }, options);
+  return read_table([&] { return open_bounded(path); }, options);
 }
 
 }  // namespace ridgeline::data
