@@ -195,10 +195,20 @@ void gather(const Field& field, std::span<const int64_t> samples, std::span<std:
   }
 }
 
+namespace {
+
+void mark_missing(const Field& field, std::span<double> values) {
+  if (field.kind != FieldKind::category && field.kind != FieldKind::boolean) return;
+  const double missing = field.kind == FieldKind::category ? kMissingCode : kMissingBoolean;
+  std::ranges::replace(values, missing, std::numeric_limits<double>::quiet_NaN());
+}
+
+}  // namespace
+
 void read_doubles(const Field& field, int64_t begin, int64_t end, std::span<double> out) {
   const size_t bytes = size_t(end - begin) * field.row_bytes();
   std::vector<std::byte> copy;
-  const std::span<const std::byte> all = field.values->resident();
+  const std::span<const std::byte> all = field.values->map();
   const std::byte* from = nullptr;
   if (all.empty()) {
     copy.resize(bytes);
@@ -208,10 +218,38 @@ void read_doubles(const Field& field, int64_t begin, int64_t end, std::span<doub
     from = all.data() + size_t(begin) * field.row_bytes();
   }
   to_doubles(field.dtype, from, out);
-  const bool coded = field.kind == FieldKind::category || field.kind == FieldKind::boolean;
-  if (!coded) return;
-  const double missing = field.kind == FieldKind::category ? kMissingCode : kMissingBoolean;
-  std::ranges::replace(out, missing, std::numeric_limits<double>::quiet_NaN());
+  field.values->check_map();
+  mark_missing(field, out);
+}
+
+void read_doubles(const Field& field, std::span<const int64_t> samples, std::span<double> out) {
+  const auto elements = size_t(field.shape.numel());
+  const std::span<const std::byte> all = field.values->map();
+  std::vector<double> window;
+  for (size_t at = 0; at < samples.size();) {
+    // Neighbours are converted where they lie. What must be read is read together with what lies
+    // between, if at least every fourth sample of it is wanted.
+    const int64_t gap = all.empty() ? 4 : 1;
+    size_t end = at + 1;
+    while (end < samples.size() && samples[end] - samples[end - 1] <= gap) ++end;
+    const int64_t begin = samples[at], last = samples[end - 1];
+    double* const to = out.data() + at * elements;
+    if (!all.empty()) {
+      to_doubles(field.dtype, all.data() + size_t(begin) * field.row_bytes(),
+                 {to, (end - at) * elements});
+    } else {
+      window.resize(size_t(last + 1 - begin) * elements);
+      read_doubles(field, begin, last + 1, window);
+      for (size_t i = at; i < end; ++i) {
+        const auto from = window.begin() + ptrdiff_t(size_t(samples[i] - begin) * elements);
+        std::copy_n(from, elements, to + (i - at) * elements);
+      }
+    }
+    at = end;
+  }
+  if (all.empty()) return;
+  field.values->check_map();
+  mark_missing(field, out);
 }
 
 std::string read_text(const Field& field, int64_t i) {

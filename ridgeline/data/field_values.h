@@ -14,8 +14,6 @@ namespace ridgeline::data {
 // is read as it is asked for. They are given in the field's dtype and the host's byte order, dense
 // and row-major, however they are stored. A row is a sample, or a timestep where samples have
 // lengths of their own.
-// Nothing is mapped: a mapped file that shrinks kills the process with SIGBUS. A read of a window
-// costs a copy from the page cache, and a file that shrank is an Error.
 class FieldValues {
  public:
   virtual ~FieldValues() = default;
@@ -26,6 +24,11 @@ class FieldValues {
 
   // All rows where they lie in memory; empty where they must be read.
   virtual std::span<const std::byte> resident() const { return {}; }
+
+  // All rows where they lie, in memory or in a file that is mapped; empty where they must be read.
+  // Whoever has read from a map calls check_map(), which throws data when the file has shrunk.
+  virtual std::span<const std::byte> map() const { return resident(); }
+  virtual void check_map() const {}
 };
 
 // Values in memory. `owner` keeps them alive; where there is none, the caller does.

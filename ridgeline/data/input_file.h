@@ -12,7 +12,7 @@
 
 namespace ridgeline::data {
 
-// A regular file open for reading, never mapped: a file that shrinks gives an Error, not a SIGBUS.
+// A regular file open for reading: a file that shrinks gives an Error.
 // Throws data when the file is missing, unreadable, a folder or no regular file.
 class InputFile {
  public:
@@ -28,6 +28,7 @@ class InputFile {
   int64_t position() const { return position_; }
   // The bytes at `offset`; does not move the position.
   size_t peek(std::span<std::byte> out, int64_t offset = 0) const;
+  int descriptor() const { return file_.get(); }
 
  private:
   std::string name_;

@@ -17,6 +17,15 @@ class Moments {
   // `block` is [samples][elements].
   void add(std::span<const double> block);
 
+  // add() in two halves, of which several threads may make the first at once, if ready().
+  struct Part {
+    std::vector<double> counts, means, squares, least, most;
+  };
+  void sum(std::span<const double> block, Part& part) const;
+  void join(const Part& part);
+  // Every element has had a number, from which the others are taken.
+  bool ready() const;
+
   size_t elements() const { return counts_.size(); }
   double count(size_t e) const { return counts_[e]; }
   double mean(size_t e) const { return origins_[e] + means_[e]; }
@@ -27,7 +36,7 @@ class Moments {
  private:
   std::vector<double> origins_;  // the first numbers; the means are from them
   std::vector<double> counts_, means_, squares_, least_, most_;
-  std::vector<double> block_counts_, block_means_, block_squares_;
+  Part part_;
 };
 
 }  // namespace ridgeline::data

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "ridgeline/core/text.h"
 #include "ridgeline/data/idx.h"
@@ -107,6 +108,15 @@ std::optional<std::filesystem::path> find_spelling(const std::filesystem::path& 
 }
 
 uint64_t hash_of(const SampleSet& set) {
+  if (set.source) {
+    constexpr int64_t kLookedAt = 4096;
+    const int64_t count = std::min(kLookedAt, set.size());
+    std::vector<int32_t> samples;
+    for (int64_t i = 0; i < count; ++i) samples.push_back(int32_t(i * set.size() / count));
+    const HostTensor some(set.input_dtype(), set.sample_shape().prepend(count));
+    set.source->gather(samples, {static_cast<std::byte*>(some.view().data), some.view().bytes()});
+    return hash_tensor(hash_tensor(uint64_t(set.classes), some.view()), set.targets.view());
+  }
   return hash_tensor(hash_tensor(uint64_t(set.classes), set.inputs.view()), set.targets.view());
 }
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -11,12 +12,26 @@
 
 namespace ridgeline::data {
 
-// Samples with what a model learns to say of them, resident in host memory. Inputs are bytes
+// Inputs that are made when they are asked for, of samples that stay where they are, such as in a
+// mapped file.
+class InputSource {
+ public:
+  virtual ~InputSource() = default;
+  virtual DType dtype() const = 0;
+  virtual const Shape& sample_shape() const = 0;
+  // Writes the inputs of the samples, one after another. Several threads may ask at once. Throws
+  // data for a sample that cannot be prepared, and when the file is no longer what it was.
+  virtual void gather(std::span<const int32_t> samples, std::span<std::byte> out) const = 0;
+};
+
+// Samples with what a model learns to say of them, resident in host memory or made as they are
+// asked for. Inputs are bytes
 // (images, or texts as codes), which the gather scales to floats, or floats that are prepared
 // already. Targets are classes, or values: numbers to come near to, or 0 and 1 for each of several
 // labels.
 struct SampleSet {
-  HostTensor inputs;   // uint8 or fp32 [n, sample...], n >= 1
+  HostTensor inputs;  // uint8 or fp32 [n, sample...], n >= 1; empty where there is a source
+  std::shared_ptr<const InputSource> source{};  // of training samples alone
   HostTensor targets;  // int32 [n], or [n, timesteps], each in [0, classes); or fp32 [n, outputs]
   int classes = 0;     // 0 if the targets are values
   // A text for a language model: batches of this many samples, taken in order, continue one another
@@ -33,8 +48,12 @@ struct SampleSet {
   int64_t targets_per_sample() const { return has_values() ? 1 : targets.view().numel() / size(); }
   // What a model must give for each target: a number for each class, or for each value.
   int64_t outputs() const { return has_values() ? targets.view().numel() / size() : classes; }
-  Shape sample_shape() const { return inputs.view().shape.drop_front(); }
+  DType input_dtype() const { return source ? source->dtype() : inputs.view().dtype; }
+  Shape sample_shape() const {
+    return source ? source->sample_shape() : inputs.view().shape.drop_front();
+  }
   int64_t features() const { return sample_shape().numel(); }
+  size_t input_bytes() const { return size_t(features()) * size_of(input_dtype()); }  // a sample
 };
 
 class Preparation;
@@ -47,7 +66,8 @@ struct DataSet {
   std::shared_ptr<const Preparation> preparation{};
 };
 
-// Computes what SampleSet::hash holds.
+// Computes what SampleSet::hash holds. Of inputs that a source makes, some are looked at: 4096
+// samples at even distances.
 uint64_t hash_of(const SampleSet& set);
 
 enum class Part { train, test };

@@ -42,18 +42,23 @@ int64_t share(int64_t n, double fraction) {
   return int64_t(std::floor(double(n) * fraction + 0.5));
 }
 
-void shuffle(std::vector<int64_t>& samples, const Philox& random) {
-  for (uint64_t left = samples.size(); left > 1; --left) {
+enum class Kept : uint8_t { train, validation, test };
+
+// Fisher-Yates from the back, ended when the last `count` places are final.
+void shuffle_last(std::vector<int64_t>& samples, int64_t count, const Philox& random) {
+  const uint64_t end = samples.size() - uint64_t(count);
+  for (uint64_t left = samples.size(); left > 1 && left > end; --left) {
     std::swap(samples[left - 1], samples[random.below(left, left)]);
   }
 }
 
 // The last samples are for testing, those before for validation.
-void deal(const std::vector<int64_t>& samples, int64_t validation, int64_t test, Split& split) {
+void deal(const std::vector<int64_t>& samples, int64_t validation, int64_t test,
+          std::vector<Kept>& kept) {
   const auto end = samples.end(), middle = end - test, first = middle - validation;
-  split.train.insert(split.train.end(), samples.begin(), first);
-  split.validation.insert(split.validation.end(), first, middle);
-  split.test.insert(split.test.end(), middle, end);
+  for (auto at = first; at != end; ++at) {
+    kept[size_t(*at)] = at < middle ? Kept::validation : Kept::test;
+  }
 }
 
 std::pair<int64_t, int64_t> shares(int64_t n, const SplitRule& rule) {
@@ -71,7 +76,8 @@ std::pair<int64_t, int64_t> shares(int64_t n, const SplitRule& rule) {
 
 // Each class by the fractions, rounded down; what is then missing from a part comes from the
 // classes whose share was cut the most.
-void split_classes(const SplitRule& rule, std::span<const int32_t> classes, Split& split) {
+void split_classes(const SplitRule& rule, std::span<const int32_t> classes,
+                   std::vector<Kept>& kept) {
   std::map<int32_t, std::vector<int64_t>> members;
   for (size_t i = 0; i < classes.size(); ++i) members[classes[i]].push_back(int64_t(i));
   const auto [validation, test] = shares(int64_t(classes.size()), rule);
@@ -103,8 +109,9 @@ void split_classes(const SplitRule& rule, std::span<const int32_t> classes, Spli
   fill(test, rule.test, &Shares::test);
   for (const Shares& shares : all) {
     std::vector<int64_t>& samples = members[shares.name];
-    shuffle(samples, {rule.seed, kSplitStream + 1 + uint64_t(uint32_t(shares.name))});
-    deal(samples, shares.validation, shares.test, split);
+    shuffle_last(samples, shares.validation + shares.test,
+                 {rule.seed, kSplitStream + 1 + uint64_t(uint32_t(shares.name))});
+    deal(samples, shares.validation, shares.test, kept);
   }
 }
 
@@ -112,17 +119,24 @@ void split_classes(const SplitRule& rule, std::span<const int32_t> classes, Spli
 
 Split split_samples(int64_t n, const SplitRule& rule, std::span<const int32_t> classes) {
   check(n, rule, classes.size());
-  Split split;
+  std::vector<Kept> kept(size_t(n), Kept::train);
   if (rule.stratify) {
-    split_classes(rule, classes, split);
+    split_classes(rule, classes, kept);
   } else {
     std::vector<int64_t> samples(static_cast<size_t>(n));
     std::iota(samples.begin(), samples.end(), 0);
-    if (!rule.in_order) shuffle(samples, {rule.seed, kSplitStream});
     const auto [validation, test] = shares(n, rule);
-    deal(samples, validation, test, split);
+    if (!rule.in_order) shuffle_last(samples, validation + test, {rule.seed, kSplitStream});
+    deal(samples, validation, test, kept);
   }
-  for (auto* part : {&split.train, &split.validation, &split.test}) std::ranges::sort(*part);
+  Split split;
+  for (int64_t i = 0; i < n; ++i) {
+    const Kept part = kept[size_t(i)];
+    auto& list = part == Kept::train        ? split.train
+                 : part == Kept::validation ? split.validation
+                                            : split.test;
+    list.push_back(i);
+  }
   return split;
 }
 

@@ -66,8 +66,8 @@ std::optional<std::filesystem::path> text_file(const std::string& name,
 
 namespace {
 
-data::DataSet load_whole(const Config& config, const std::filesystem::path& data_dir) {
-  if (config.data.own) return load_own_data(config);
+data::DataSet load_whole(const Config& config, const std::filesystem::path& data_dir, bool mapped) {
+  if (config.data.own) return load_own_data(config, nullptr, mapped);
   if (is_records(config.data, config.data.name)) {
     const std::string& name = config.data.name;
     data::SampleSet train = load_records(config.data, name, data::Part::train, data_dir, 0);
@@ -86,8 +86,8 @@ data::DataSet load_whole(const Config& config, const std::filesystem::path& data
 
 }  // namespace
 
-data::DataSet load_data(const Config& config, const std::filesystem::path& data_dir) {
-  data::DataSet set = load_whole(config, data_dir);
+data::DataSet load_data(const Config& config, const std::filesystem::path& data_dir, bool mapped) {
+  data::DataSet set = load_whole(config, data_dir, mapped);
   if (config.data.split && !set.validation) data::cut_validation(set, *config.data.split);
   return set;
 }

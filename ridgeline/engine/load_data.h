@@ -10,7 +10,9 @@ namespace ridgeline::engine {
 
 // The set that a config names: images, resized where it says so (once, when loaded, so that all
 // that follows sees bytes as it always does), or a text as streams of its batch.
-data::DataSet load_data(const Config& config, const std::filesystem::path& data_dir);
+// `mapped`: the training inputs of a large file may stay in it (SampleSet::source).
+data::DataSet load_data(const Config& config, const std::filesystem::path& data_dir,
+                        bool mapped = false);
 
 // Configs that load the same bytes have the same key.
 std::string data_key(const Config& config);

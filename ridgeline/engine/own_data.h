@@ -2,24 +2,47 @@
 
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "ridgeline/data/prepare/preparation.h"
 #include "ridgeline/data/sample_set.h"
+#include "ridgeline/data/split.h"
 #include "ridgeline/engine/config.h"
+#include "ridgeline/engine/own_inputs.h"
+#include "ridgeline/engine/own_sources.h"
 
 namespace ridgeline::engine {
 
-// Finds the target of a set: the given fields, or the one array of a file, which joins the set.
-// None given: as data::default_target says; of texts, none. Throws with the fields there are.
-std::vector<std::string> join_target(data::FieldSet& set, const std::vector<std::string>& target,
-                                     bool table);
-
 // Opens the data that config.data.own names, shares its samples out, learns from those to train on
 // how fields become inputs and targets, and prepares all parts. Pixels alone stay bytes; everything
-// else becomes fp32. `known` is used in the place of what would be learnt.
-data::DataSet load_own_data(const Config& config, const data::Preparation* known = nullptr);
+// else becomes fp32. `known` is used in the place of what would be learnt. `mapped`: the inputs of
+// the training part may stay in a large file, to be prepared as they are asked for.
+data::DataSet load_own_data(const Config& config, const data::Preparation* known = nullptr,
+                            bool mapped = false);
+
+// The same data for cross-validation: each fold learns its preparation from its own training
+// samples alone.
+class OwnFolds {
+ public:
+  // Opens the data. Throws usage when it has a validation part already.
+  explicit OwnFolds(const Config& config);
+
+  int64_t samples() const { return int64_t(split_.train.size()); }  // timesteps, of windows
+  // Of these samples; empty where the targets are not classes.
+  std::span<const int32_t> classes() const { return classes_; }
+  bool in_order() const { return own_.windows.has_value(); }
+  // Samples i with fold_of[i] == fold are the validation part, and the others are trained on.
+  data::DataSet make(std::span<const int> fold_of, int fold) const;
+
+ private:
+  OwnDataConfig own_;
+  OwnSources sources_;
+  data::PrepareRules rules_;
+  data::Split split_;
+  std::vector<int32_t> classes_;
+};
 
 // Prepares fields in memory by the rules of config.data.own, whose file names are not looked at.
 // `target` are fields of `train`; the other parts have the same fields. Where there is no `test`, a
@@ -38,27 +61,13 @@ data::DataSet prepare_own_data(const Config& config, OwnParts parts,
 data::SampleSet prepare_samples(const data::FieldSet& set, const data::Preparation& preparation,
                                 std::string name);
 
-// The fields of a file or folder as a model with this preparation knows them: read as its training
-// data were, and, where the model has one input field, under that field's name.
-data::FieldSet open_prepared(const std::filesystem::path& path,
-                             const data::Preparation& preparation, const Config& config);
-
 // All samples of a file with their targets, prepared; `target` is a file that holds these, or
 // empty.
 data::SampleSet load_prepared(const std::filesystem::path& path, const std::string& target,
                               const data::Preparation& preparation, const Config& config);
 
-// The samples of a set that a model sees: one a sample, or one a window of timesteps. Targets are
-// not looked at.
-int64_t prepared_samples(const data::FieldSet& set, const data::Preparation& preparation);
-// Appends the inputs of the samples [begin, end) in the type that a model takes: bytes or fp32.
-void append_inputs(const data::FieldSet& set, const data::Preparation& preparation, int64_t begin,
-                   int64_t end, std::vector<uint8_t>& out);
-
-// The type of the inputs that a model with this preparation takes.
-DType input_dtype(const data::Preparation& preparation);
-
-// The config with what only the data could say: the loss, where none is named.
+// The config with what only the data could say: the loss, where none is named, and the columns of a
+// column_embedding.
 Config settled(Config config, const data::DataSet& set);
 
 }  // namespace ridgeline::engine

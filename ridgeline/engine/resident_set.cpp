@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
+#include <vector>
 
 #include "ridgeline/core/text.h"
 #include "ridgeline/registry.h"
@@ -14,8 +16,9 @@ ResidentSet::ResidentSet(Runtime& runtime, const data::SampleSet& set, bool stay
       order_(runtime, size_t(set.size()) * sizeof(int32_t)),
       inputs_(set.inputs.view().data),
       targets_(set.targets.view().data) {
-  if (stays && runtime.device().kind == DeviceKind::cpu) return;
-  input_copy_ = DeviceBuffer(runtime, set.inputs.view().bytes());
+  // Inputs that a source makes are nowhere yet.
+  if (stays && !set.source && runtime.device().kind == DeviceKind::cpu) return;
+  input_copy_ = DeviceBuffer(runtime, set.input_bytes() * size_t(set.size()));
   target_copy_ = DeviceBuffer(runtime, set.targets.view().bytes());
   inputs_ = input_copy_.data();
   targets_ = target_copy_.data();
@@ -23,8 +26,27 @@ ResidentSet::ResidentSet(Runtime& runtime, const data::SampleSet& set, bool stay
 }
 
 void ResidentSet::replace(const data::SampleSet& set) {
-  runtime_.upload(inputs_, set.inputs.view().data, input_copy_.size());
+  if (set.source) {
+    upload_source(set);
+  } else {
+    runtime_.upload(inputs_, set.inputs.view().data, input_copy_.size());
+  }
   runtime_.upload(targets_, set.targets.view().data, target_copy_.size());
+}
+
+// Makes the inputs a block at a time.
+void ResidentSet::upload_source(const data::SampleSet& set) {
+  const size_t each = set.input_bytes();
+  const auto most = int64_t(std::max<size_t>(1, (size_t{16} << 20) / each));
+  std::vector<int32_t> samples;
+  std::vector<std::byte> block;
+  for (int64_t at = 0; at < set.size(); at += most) {
+    samples.resize(size_t(std::min(most, set.size() - at)));
+    std::iota(samples.begin(), samples.end(), int32_t(at));
+    block.resize(samples.size() * each);
+    set.source->gather(samples, block);
+    runtime_.upload(input_copy_.data() + size_t(at) * each, block.data(), block.size());
+  }
 }
 
 void ResidentSet::set_order(std::span<const int32_t> order) {
@@ -49,7 +71,8 @@ void ResidentSet::bind(const nn::Lowered& lowered, Externals& externals) const {
 }
 
 data::Scaling scaling_for(data::ScaleKind kind, const data::SampleSet& train) {
-  if (train.inputs.view().dtype != DType::uint8) return {};  // prepared already
+  if (train.input_dtype() != DType::uint8) return {};     // prepared already
+  if (train.source) return data::make_scaling(kind, {});  // never standard
   return data::make_scaling(kind, train.inputs.span<const uint8_t>());
 }
 
@@ -72,7 +95,7 @@ nn::LowerOptions lower_options(const Config& config, const data::Scaling& scalin
 nn::LowerOptions lower_options(const Config& config, const data::Scaling& scaling,
                                const data::SampleSet& set) {
   nn::LowerOptions options = lower_options(config, scaling, set.classes);
-  options.set_inputs = set.inputs.view().dtype;
+  options.set_inputs = set.input_dtype();
   options.set_targets = set.targets.view().dtype;
   options.targets = set.targets_per_sample();
   options.carry_state = set.streams > 0;
@@ -99,7 +122,7 @@ void check_codes(std::span<const uint8_t> samples, int64_t codes, int64_t featur
 void check_codes(const nn::Model& model, const data::SampleSet& set, const std::string& data_name) {
   const int64_t codes = model.layers().front()->codes_below();
   const bool encoded_here = set.codes > 0 || !set.symbols.empty();
-  if (codes == 0 || encoded_here || set.inputs.view().dtype != DType::uint8) return;
+  if (codes == 0 || encoded_here || set.input_dtype() != DType::uint8) return;
   check_codes(set.inputs.span<const uint8_t>(), codes, set.features(), 0, data_name);
 }
 

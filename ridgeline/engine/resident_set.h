@@ -28,6 +28,8 @@ class ResidentSet {
   int64_t samples() const { return samples_; }
 
  private:
+  void upload_source(const data::SampleSet& set);
+
   Runtime& runtime_;
   int64_t samples_;
   DeviceBuffer input_copy_, target_copy_, order_;
@@ -55,12 +57,5 @@ void check_codes(const nn::Model& model, const data::SampleSet& set, const std::
 // its symbols. Throws usage.
 void check_outputs(const nn::Model& model, const data::SampleSet& set, const std::string& data_name,
                    const nn::Loss& loss);
-
-// The set that a config names: images, or a text as streams of its batch.
-data::DataSet load_data(const Config& config, const std::filesystem::path& data_dir);
-// One part of a set for a model; `symbols` are those of the text it was trained on, or none.
-data::SampleSet load_data_part(const Config& config, const std::string& name, data::Part part,
-                               const std::filesystem::path& data_dir, int classes,
-                               const std::string& symbols);
 
 }  // namespace ridgeline::engine

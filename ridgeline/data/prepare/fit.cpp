@@ -29,23 +29,21 @@ NumberFeature fit_number(const Field& field, std::span<const int64_t> train,
   const auto elements = size_t(field.shape.numel());
   feature.shift.resize(elements);
   feature.scale.resize(elements);
-  Moments raw(elements);  // what is missing becomes the mean of what is there
-  training_blocks(
-      field, train, [&](std::span<const int64_t> samples, std::span<const double> values) {
-        const auto missing = std::ranges::find_if(values, [](double x) { return std::isnan(x); });
-        if (missing != values.end() && rule.missing == MissingRule::refuse) {
-          refuse_missing(field, samples[size_t(missing - values.begin()) / elements]);
-        }
-        if (rule.missing != MissingRule::refuse) raw.add(values);
-      });
-  const std::function<double(double)> transform = [&](double value) {
-    return std::isnan(value) ? value : feature.transform(value);
-  };
-  const bool plain = !feature.clip && !feature.log;
-  fit_scale(field, train, feature.boolean ? NumberScale::none : rule.scale,
-            plain ? nullptr : transform, feature.shift, feature.scale);
-  if (rule.missing == MissingRule::refuse) return feature;
-  for (size_t e = 0; e < elements; ++e) {
+  const NumberScale scale = feature.boolean ? NumberScale::none : rule.scale;
+  const bool fills = rule.missing != MissingRule::refuse;
+  // Nothing is to be learnt where nothing is scaled or filled in: the values are not even read.
+  // apply() refuses those that are not allowed.
+  if (scale == NumberScale::none && !fills) {
+    set_scale(field, Moments(elements), scale, feature.shift, feature.scale);
+    return feature;
+  }
+  const Moments raw = training_moments(field, train, !fills);
+  const bool plain = (!feature.clip && !feature.log) || scale == NumberScale::none;
+  const Transform transform = [&](double value) { return feature.transform(value); };
+  set_scale(field, plain ? raw : training_moments(field, train, !fills, transform), scale,
+            feature.shift, feature.scale);
+  if (!fills) return feature;
+  for (size_t e = 0; e < elements; ++e) {  // what is missing becomes the mean of what is there
     if (raw.count(e) == 0) {
       throw_error(ErrorKind::data,
                   "{}: field {}: has no value in the training samples; leave it out", field.origin,

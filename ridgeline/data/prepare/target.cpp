@@ -154,8 +154,10 @@ Target fit_target(const FieldSet& set, std::span<const int64_t> train, const Pre
   Target target;
   target.fields = rules.target;
   const Field& first = set.field(rules.target.front());
-  const FieldSummary summary = summarise(first);
   const bool several = rules.target.size() > 1;
+  // Only classes, and a guess, need a look at all values.
+  const bool known = rules.target_kind ? *rules.target_kind != TargetKind::classes : several;
+  const FieldSummary summary = known ? FieldSummary() : summarise(first);
   target.kind = rules.target_kind ? *rules.target_kind
                 : several         ? TargetKind::values
                                   : guess_target(first, summary);
@@ -187,7 +189,10 @@ Target fit_target(const FieldSet& set, std::span<const int64_t> train, const Pre
     const NumberScale scale =
         target.kind == TargetKind::values ? rules.target_scale : NumberScale::none;
     const auto count = size_t(field.shape.numel());
-    fit_scale(field, train, scale, nullptr, std::span(target.shift).subspan(place, count),
+    // Values that are not scaled are not read here: apply_values() refuses those it cannot take.
+    const Moments moments =
+        scale == NumberScale::none ? Moments(count) : training_moments(field, train, false);
+    set_scale(field, moments, scale, std::span(target.shift).subspan(place, count),
               std::span(target.scale).subspan(place, count));
     place += count;
   }

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <numeric>
 #include <vector>
 
 #include "ridgeline/core/text_format.h"
+#include "ridgeline/core/thread_pool.h"
 #include "ridgeline/data/prepare/refusals.h"
 
 namespace ridgeline::data {
@@ -13,65 +15,140 @@ namespace {
 
 constexpr int64_t kBlock = 4096;
 
-// Some samples of a field, ascending. Those that lie close are read together.
-void read_samples(const Field& field, std::span<const int64_t> samples, std::vector<double>& out) {
-  const auto elements = size_t(field.shape.numel());
-  out.resize(samples.size() * elements);
-  std::vector<double> window;
-  for (size_t at = 0; at < samples.size();) {
-    // At least every fourth sample of a window is wanted.
-    size_t end = at + 1;
-    while (end < samples.size() && samples[end] - samples[end - 1] <= 4) ++end;
-    const int64_t begin = samples[at], last = samples[end - 1];
-    window.resize(size_t(last + 1 - begin) * elements);
-    read_doubles(field, begin, last + 1, window);
-    for (size_t i = at; i < end; ++i) {
-      const auto from = window.begin() + ptrdiff_t(size_t(samples[i] - begin) * elements);
-      std::copy_n(from, elements, out.begin() + ptrdiff_t(i * elements));
+// Reads blocks of the training samples, one at a time.
+class BlockReader {
+ public:
+  BlockReader(const Field& field, std::span<const int64_t> train) : field_(field), train_(train) {}
+
+  int64_t blocks() const { return (count() + kBlock - 1) / kBlock; }
+  std::span<const int64_t> samples() const { return samples_; }
+  std::span<double> values() { return values_; }
+
+  void read(int64_t block) {
+    const int64_t at = block * kBlock;
+    const auto size = size_t(std::min(kBlock, count() - at));
+    if (train_.empty()) {
+      all_.resize(size);
+      std::iota(all_.begin(), all_.end(), at);
+      samples_ = all_;
+    } else {
+      samples_ = train_.subspan(size_t(at), size);
     }
-    at = end;
+    values_.resize(size * size_t(field_.shape.numel()));
+    read_doubles(field_, samples_, values_);
+  }
+
+ private:
+  int64_t count() const { return train_.empty() ? field_.samples : int64_t(train_.size()); }
+
+  const Field& field_;
+  std::span<const int64_t> train_;
+  std::span<const int64_t> samples_;
+  std::vector<double> values_;
+  std::vector<int64_t> all_;
+};
+
+// Throws for a value that is not allowed; `values` are those of a block.
+void check_values(const Field& field, BlockReader& block, bool refuse_nan) {
+  const auto elements = size_t(field.shape.numel());
+  const std::span<const double> values = block.values();
+  for (size_t i = 0; i < values.size(); ++i) {
+    const int64_t sample = block.samples()[i / elements];
+    if (refuse_nan && std::isnan(values[i])) refuse_missing(field, sample);
+    if (std::isinf(values[i])) refuse_infinite(field, sample);
+  }
+}
+
+// What is not allowed shows in the moments of a block, so that values need no look of their own.
+bool suspicious(const Moments::Part& part, size_t samples, bool refuse_nan) {
+  for (size_t e = 0; e < part.counts.size(); ++e) {
+    if (refuse_nan && part.counts[e] != double(samples)) return true;
+    if (part.counts[e] > 0 && !(std::isfinite(part.least[e]) && std::isfinite(part.most[e]))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void sum_block(const Field& field, BlockReader& block, int64_t number, const Moments& moments,
+               bool refuse_nan, const Transform& transform, Moments::Part& part) {
+  block.read(number);
+  if (transform) {
+    check_values(field, block, refuse_nan);
+    for (double& value : block.values()) value = std::isnan(value) ? value : transform(value);
+  }
+  moments.sum(block.values(), part);
+  if (!transform && suspicious(part, block.samples().size(), refuse_nan)) {
+    check_values(field, block, refuse_nan);
+  }
+}
+
+// The blocks from `first` on, a group at a time: threads sum blocks, and one joins them in order.
+void add_in_parallel(const Field& field, std::span<const int64_t> train, int64_t first,
+                     bool refuse_nan, const Transform& transform, Moments& moments) {
+  ThreadPool pool(resolve_threads(0));
+  const int threads = pool.size();
+  constexpr int64_t kEach = 8;  // blocks a thread and group
+  std::vector<BlockReader> readers(size_t(threads), BlockReader(field, train));
+  std::vector<Moments::Part> parts(size_t(kEach * threads));
+  const int64_t blocks = readers.front().blocks();
+  for (int64_t at = first; at < blocks; at += int64_t(parts.size())) {
+    const int64_t count = std::min(int64_t(parts.size()), blocks - at);
+    std::vector<std::exception_ptr> errors(static_cast<size_t>(count));
+    pool.run([&](int thread) {
+      for (int64_t i = thread; i < count; i += threads) {
+        try {
+          sum_block(field, readers[size_t(thread)], at + i, moments, refuse_nan, transform,
+                    parts[size_t(i)]);
+        } catch (...) {
+          errors[size_t(i)] = std::current_exception();
+        }
+      }
+    });
+    for (int64_t i = 0; i < count; ++i) {
+      if (errors[size_t(i)]) std::rethrow_exception(errors[size_t(i)]);
+      moments.join(parts[size_t(i)]);
+    }
   }
 }
 
 }  // namespace
 
 void training_blocks(const Field& field, std::span<const int64_t> train, const BlockFunction& f) {
-  std::vector<double> block;
-  std::vector<int64_t> all;
-  const int64_t count = train.empty() ? field.samples : int64_t(train.size());
-  for (int64_t at = 0; at < count; at += kBlock) {
-    const auto size = size_t(std::min(kBlock, count - at));
-    std::span<const int64_t> samples = train;
-    if (train.empty()) {
-      all.resize(size);
-      std::iota(all.begin(), all.end(), at);
-      samples = all;
-    } else {
-      samples = train.subspan(size_t(at), size);
-    }
-    read_samples(field, samples, block);
-    f(samples, block);
+  BlockReader reader(field, train);
+  for (int64_t block = 0; block < reader.blocks(); ++block) {
+    reader.read(block);
+    f(reader.samples(), reader.values());
   }
 }
 
-void fit_scale(const Field& field, std::span<const int64_t> train, NumberScale scale,
-               const std::function<double(double)>& transform, std::span<double> shift,
-               std::span<double> factor) {
+Moments training_moments(const Field& field, std::span<const int64_t> train, bool refuse_nan,
+                         const Transform& transform) {
+  constexpr int64_t kManyValues = int64_t{1} << 24;  // threads are worth their start
+  const auto elements = size_t(field.shape.numel());
+  Moments moments(elements);
+  BlockReader reader(field, train);
+  const int64_t blocks = reader.blocks();
+  const bool many = blocks * kBlock * int64_t(elements) >= kManyValues;
+  for (int64_t block = 0; block < blocks; ++block) {
+    if (many && moments.ready()) {
+      add_in_parallel(field, train, block, refuse_nan, transform, moments);
+      break;
+    }
+    reader.read(block);
+    check_values(field, reader, refuse_nan);
+    if (transform) {
+      for (double& value : reader.values()) value = std::isnan(value) ? value : transform(value);
+    }
+    moments.add(reader.values());
+  }
+  return moments;
+}
+
+void set_scale(const Field& field, const Moments& moments, NumberScale scale,
+               std::span<double> shift, std::span<double> factor) {
   std::ranges::fill(shift, 0.0);
   std::ranges::fill(factor, 1.0);
-  Moments moments(shift.size());
-  std::vector<double> copy;
-  training_blocks(
-      field, train, [&](std::span<const int64_t> samples, std::span<const double> values) {
-        const auto infinite = std::ranges::find_if(values, [](double x) { return std::isinf(x); });
-        if (infinite != values.end()) {
-          refuse_infinite(field, samples[size_t(infinite - values.begin()) / shift.size()]);
-        }
-        if (scale == NumberScale::none) return;
-        copy.assign(values.begin(), values.end());
-        if (transform) std::ranges::transform(copy, copy.begin(), transform);
-        moments.add(copy);
-      });
   if (scale == NumberScale::none) return;
   for (size_t e = 0; e < shift.size(); ++e) {
     if (moments.count(e) == 0) {

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
+
+#include "ridgeline/data/mapped_file.h"
 
 namespace ridgeline::data {
 namespace {
@@ -19,6 +23,14 @@ class StoredBytes {
       : memory_(std::move(memory)), name_(std::move(name)) {}
 
   const std::string& name() const { return name_; }
+  // The file, mapped when first asked for, from where the array begins; null where it cannot be.
+  const std::byte* map() const {
+    std::call_once(*once_, [&] { mapped_ = file_ ? MappedFile::map(*file_) : nullptr; });
+    return mapped_ ? mapped_->bytes().data() + offset_ : nullptr;
+  }
+  void check_map() const {
+    if (mapped_) mapped_->check();
+  }
   void read(int64_t at, std::span<std::byte> out) const {
     if (file_) return read_at(*file_, offset_ + at, out);
     if (!out.empty()) std::memcpy(out.data(), memory_.data() + at, out.size());
@@ -29,6 +41,8 @@ class StoredBytes {
   int64_t offset_ = 0;
   std::vector<std::byte> memory_;
   std::string name_;
+  std::unique_ptr<std::once_flag> once_ = std::make_unique<std::once_flag>();
+  mutable std::shared_ptr<const MappedFile> mapped_;
 };
 
 class ArrayValues final : public FieldValues {
@@ -43,6 +57,15 @@ class ArrayValues final : public FieldValues {
     const bool columns = layout_.fortran && elements_ > 1;
     columns ? read_columns(begin, end, out) : read_rows(begin, end, out);
   }
+
+  std::span<const std::byte> map() const override {
+    const bool columns = layout_.fortran && elements_ > 1;
+    if (columns || !layout_.type.direct()) return {};
+    const std::byte* const bytes = stored_.map();
+    if (bytes == nullptr) return {};
+    return {bytes, size_t(layout_.shape[0] * elements_ * width_)};
+  }
+  void check_map() const override { stored_.check_map(); }
 
  private:
   void read_rows(int64_t begin, int64_t end, std::span<std::byte> out) const {

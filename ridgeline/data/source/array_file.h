@@ -20,8 +20,9 @@ struct ArrayLayout {
   int64_t bytes(const std::string& file) const;
 };
 
-// The array that begins `offset` bytes into a plain file, read as it is asked for: in windows,
-// without mapping it, the byte order and the order of the axes put right. The caller has compared
+// The array that begins `offset` bytes into a plain file, read as it is asked for: mapped where the
+// file holds the numbers as we do, else in windows, the byte order and the order of the axes put
+// right. The caller has compared
 // the file's size with the layout. Reading few samples at a time from an array in Fortran order is
 // slow, because a sample's elements lie far apart.
 Field array_in_file(std::string name, std::shared_ptr<const InputFile> file, int64_t offset,

@@ -12,6 +12,7 @@
 #include "ridgeline/data/sha256.h"
 #include "ridgeline/engine/load_data.h"
 #include "ridgeline/engine/machine.h"
+#include "ridgeline/engine/own_data.h"
 #include "ridgeline/engine/ranks.h"
 #include "ridgeline/engine/resident_set.h"
 #include "ridgeline/engine/sweep/journal.h"
@@ -69,8 +70,8 @@ Sets load_sets(const std::vector<Config>& configs, const SweepOptions& options) 
     if (!set) {
       set = std::make_shared<data::DataSet>(load_data(config, options.data));
     }
-    check_outputs(config.build_model(set->train.sample_shape()), set->train, config.data.name,
-                  config.train.loss);
+    check_outputs(settled(config, *set).build_model(set->train.sample_shape()), set->train,
+                  config.data.name, config.train.loss);
   }
   return sets;
 }

@@ -6,11 +6,13 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 
 #include "ridgeline/core/text.h"
 #include "ridgeline/data/batches.h"
 #include "ridgeline/data/take_samples.h"
 #include "ridgeline/engine/load_data.h"
+#include "ridgeline/engine/own_data.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -52,7 +54,6 @@ std::shared_ptr<const data::DataSet> set_of_fold(const data::DataSet& whole,
   set->train = data::take_samples(whole.train, outside);
   set->validation = data::take_samples(whole.train, inside);
   set->test = data::take_samples(whole.test, test);
-  set->preparation = whole.preparation;
   return set;
 }
 
@@ -69,24 +70,59 @@ std::vector<int> assign_folds(int64_t n, int folds, uint64_t seed,
   return fold_of;
 }
 
+namespace {
+
+// The sets of the folds, one at a time.
+class FoldSets {
+ public:
+  FoldSets(const Config& config, const TrainOptions& options, int folds) {
+    if (config.data.own) {
+      own_.emplace(config);
+    } else {
+      whole_ = load_data(config, options.data);
+    }
+    if (!own_ && whole_.validation) {
+      throw_error(ErrorKind::usage,
+                  "--folds: every fold is validated on its own part; leave data.split out");
+    }
+    if (!own_ && whole_.train.streams > 0) {
+      throw_error(ErrorKind::usage, "--folds: {} is one text, whose parts follow one another",
+                  config.data.name);
+    }
+    const int64_t samples = own_ ? own_->samples() : whole_.train.size();
+    if (folds > samples) {
+      throw_error(ErrorKind::usage, "--folds {}: {} has {} only", folds, config.data.name,
+                  counted(samples, "training sample"));
+    }
+    if (own_ && own_->in_order()) {
+      // Timesteps that follow one another stay together, so that folds share few windows.
+      for (int64_t i = 0; i < samples; ++i) fold_of_.push_back(int(i * folds / samples));
+      return;
+    }
+    std::span<const int32_t> classes;
+    if (own_) {
+      classes = own_->classes();
+    } else if (!whole_.train.has_values() && whole_.train.targets_per_sample() == 1) {
+      classes = whole_.train.targets.span<const int32_t>();
+    }
+    fold_of_ = assign_folds(samples, folds, config.train.seed, classes);
+  }
+
+  std::shared_ptr<const data::DataSet> make(int fold) const {
+    if (own_) return std::make_shared<data::DataSet>(own_->make(fold_of_, fold));
+    return set_of_fold(whole_, fold_of_, fold);
+  }
+
+ private:
+  std::optional<OwnFolds> own_;
+  data::DataSet whole_;
+  std::vector<int> fold_of_;
+};
+
+}  // namespace
+
 FoldsReport train_folds(const Config& config, const TrainOptions& options, int folds) {
-  const data::DataSet whole = load_data(config, options.data);
-  if (whole.validation) {
-    throw_error(ErrorKind::usage,
-                "--folds: every fold is validated on its own part; leave data.split out");
-  }
-  if (whole.train.streams > 0) {
-    throw_error(ErrorKind::usage, "--folds: {} is one text, whose parts follow one another",
-                config.data.name);
-  }
-  if (folds > whole.train.size()) {
-    throw_error(ErrorKind::usage, "--folds {}: {} has {} only", folds, config.data.name,
-                counted(whole.train.size(), "training sample"));
-  }
-  const bool classes = !whole.train.has_values() && whole.train.targets_per_sample() == 1;
-  const std::vector<int> fold_of = assign_folds(
-      whole.train.size(), folds, config.train.seed,
-      classes ? whole.train.targets.span<const int32_t>() : std::span<const int32_t>());
+  const FoldSets sets(config, options, folds);
   const bool root = options.ranks == nullptr || options.ranks->is_root();
   FoldsReport report;
   for (int fold = 0; fold < folds && report.stopped_by == 0; ++fold) {
@@ -94,7 +130,7 @@ FoldsReport train_folds(const Config& config, const TrainOptions& options, int f
     const std::string name = fmt::format("fold-{}", fold + 1);
     if (!one.out.empty()) one.out /= name;
     if (!one.report.empty()) one.report /= name;
-    one.set = set_of_fold(whole, fold_of, fold);
+    one.set = sets.make(fold);
     Progress(root ? options.progress : Progress::Style::none)
         .line(fmt::format("fold {} of {}: {} to train on, {} to validate on", fold + 1, folds,
                           one.set->train.size(), one.set->validation->size()));

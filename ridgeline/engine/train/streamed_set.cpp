@@ -14,7 +14,7 @@ StreamedSet::StreamedSet(Runtime& runtime, const data::SampleSet& set, int64_t w
       set_(set),
       window_(window),
       augmentation_(augmentation),
-      input_bytes_(set.inputs.view().bytes() / size_t(set.size())),
+      input_bytes_(set.input_bytes()),
       target_bytes_(set.targets.view().bytes() / size_t(set.size())),
       targets_at_(align_up(input_bytes_ * size_t(window), 256)),
       device_(runtime, targets_at_ + target_bytes_ * size_t(window)),
@@ -60,9 +60,11 @@ void StreamedSet::prefetch(int64_t first, int64_t count) {
   const std::span<std::byte> block = uploader_->block();
   const auto* targets = static_cast<const std::byte*>(set_.targets.view().data);
   auto* inputs = reinterpret_cast<uint8_t*>(block.data());
+  const auto wanted = std::span<const int32_t>(order_).subspan(size_t(first), size_t(count));
+  if (set_.source) set_.source->gather(wanted, block.first(wanted.size() * input_bytes_));
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t sample = order_[size_t(first + i)];
-    put_input(sample, inputs + size_t(i) * input_bytes_);
+    const int64_t sample = wanted[size_t(i)];
+    if (!set_.source) put_input(sample, inputs + size_t(i) * input_bytes_);
     std::memcpy(block.data() + targets_at_ + size_t(i) * target_bytes_,
                 targets + size_t(sample) * target_bytes_, target_bytes_);
   }
@@ -88,9 +90,11 @@ void StreamedSet::bind(const nn::Lowered& lowered, Externals& externals) const {
 bool better_streamed(const Runtime& runtime, const data::SampleSet& set,
                      std::optional<bool> resident) {
   if (resident) return !*resident;
-  if (runtime.device().kind == DeviceKind::cpu) return false;  // it is in its memory already
+  // On a CPU a set is in memory already, unless it is in a file, where it may stay.
+  if (runtime.device().kind == DeviceKind::cpu) return set.source != nullptr;
   // Weights, activations and the test set want room too.
-  return 2 * (set.inputs.view().bytes() + set.targets.view().bytes()) > free_memory(runtime);
+  const size_t inputs = set.input_bytes() * size_t(set.size());
+  return 2 * (inputs + set.targets.view().bytes()) > free_memory(runtime);
 }
 
 }  // namespace ridgeline::engine

@@ -63,7 +63,7 @@ TrainRun::TrainRun(const Config& given, const TrainOptions& options)
     throw_error(ErrorKind::usage, "--resume needs --out DIR, the folder of the run to continue");
   }
   auto set = options.set;
-  if (!set) set = std::make_shared<data::DataSet>(load_data(given, options.data));
+  if (!set) set = std::make_shared<data::DataSet>(load_data(given, options.data, true));
   config_ = settled(given, *set);
   const Config& config = config_;
   if (ranks_ != nullptr) check_alike(*ranks_, config, *set);

@@ -97,7 +97,7 @@ Trainer::Trainer(Machine& machine, const Config& config, std::shared_ptr<const d
       set_(std::move(set)),
       scaling_(scaling_for(config.data.scale, set_->train)),
       batches_(set_->train.size(), checked_batch(config, set_->train), config.train.drop_last),
-      model_(initial_model(config, *set_)),
+      model_(initial_model(config_, *set_)),
       streams_(on_any_rank(machine.ranks(),
                            better_streamed(machine.runtime(), set_->train, config.data.resident))),
       weights_(machine.runtime(), model_,
@@ -133,7 +133,7 @@ int64_t Trainer::launch_steps() const {
   if (streams_) {
     // Three windows of the data are on the device, and two in pinned memory.
     constexpr int64_t kMostBytes = int64_t{64} << 20;
-    const auto bytes = int64_t(set_->train.inputs.view().bytes()) / set_->train.size();
+    const auto bytes = int64_t(set_->train.input_bytes());
     most = std::min(most, kMostBytes / (batch * bytes));
   }
   return std::clamp<int64_t>(full, 1, std::max<int64_t>(1, most));

@@ -1,0 +1,201 @@
+#include "ridgeline/engine/own_inputs.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "ridgeline/core/text.h"
+#include "ridgeline/core/text_format.h"
+
+namespace ridgeline::engine {
+namespace {
+
+using data::Field;
+using data::FieldSet;
+using data::Preparation;
+
+// The feature of a model whose inputs are pixels and nothing else, or null.
+const data::ImageFeature* only_image(const Preparation& preparation) {
+  if (preparation.features().size() != 1 || preparation.windows()) return nullptr;
+  return std::get_if<data::ImageFeature>(&preparation.features().front());
+}
+
+void gather_pixels(const FieldSet& set, const data::ImageFeature& image,
+                   std::span<const int64_t> samples, std::span<std::byte> out) {
+  const Field& field = set.field(image.field);
+  if (field.dtype != DType::uint8 || !(field.shape == image.shape)) {
+    throw_error(ErrorKind::data, "{}: {} holds {} {}, but the model takes images of uint8 {}",
+                field.origin, quote(field.name), name(field.dtype), to_string(field.shape),
+                to_string(image.shape));
+  }
+  gather(field, samples, out);
+}
+
+// The timesteps that the windows at `starts` take, prepared, and the windows cut out of them.
+void fill_windows(const FieldSet& set, const Preparation& preparation,
+                  std::span<const int64_t> starts, std::span<float> out) {
+  const data::WindowRule& rule = *preparation.windows();
+  const int64_t begin = starts.front(), end = starts.back() + rule.window;
+  std::vector<float> timesteps(size_t((end - begin) * preparation.width()));
+  preparation.apply(set, begin, end, std::span<float>(timesteps));
+  std::vector<int64_t> local(starts.begin(), starts.end());
+  for (int64_t& start : local) start -= begin;
+  data::gather_windows<float>(timesteps, preparation.width(), local, rule, out);
+}
+
+// Prepares samples of one field as they are asked for, from where the file is mapped.
+class MappedInputs final : public data::InputSource {
+ public:
+  MappedInputs(const FieldSet& set, std::shared_ptr<const Preparation> preparation,
+               std::span<const int64_t> samples)
+      : set_(set),
+        preparation_(std::move(preparation)),
+        field_(set_.field(data::field_of(preparation_->features().front()))),
+        rows_(field_.values->map()),
+        samples_(samples.begin(), samples.end()),
+        dtype_(engine::input_dtype(*preparation_)),
+        shape_(preparation_->input_shape()) {
+    const auto* number = std::get_if<data::NumberFeature>(&preparation_->features().front());
+    const bool plain = number != nullptr && !number->clip && !number->log && !number->boolean &&
+                       number->fill.empty() && field_.kind == data::FieldKind::number &&
+                       field_.shape == number->shape;
+    if (plain) plain_ = number;
+  }
+
+  DType dtype() const override { return dtype_; }
+  const Shape& sample_shape() const override { return shape_; }
+
+  void gather(std::span<const int32_t> samples, std::span<std::byte> out) const override {
+    const size_t each = size_t(shape_.numel()) * size_of(dtype_);
+    for (size_t i = 0; i < samples.size(); ++i) {
+      put(samples_[size_t(samples[i])], out.data() + i * each);
+    }
+    field_.values->check_map();
+  }
+
+ private:
+  void put(int64_t row, std::byte* out) const {
+    const std::byte* const from = rows_.data() + size_t(row) * field_.row_bytes();
+    if (dtype_ == DType::uint8) {
+      std::memcpy(out, from, field_.row_bytes());
+    } else if (plain_ == nullptr || !scale(from, reinterpret_cast<float*>(out))) {
+      const auto width = size_t(shape_.numel());
+      preparation_->apply(set_, row, row + 1, {reinterpret_cast<float*>(out), width});
+    }
+  }
+
+  // What NumberFeature::apply computes, bit for bit, for a sample of finite numbers; false, with
+  // nothing of use written, where one is not.
+  bool scale(const std::byte* from, float* out) const {
+    switch (field_.dtype) {
+      case DType::fp32:
+        return scale<float>(from, out);
+      case DType::fp64:
+        return scale<double>(from, out);
+      case DType::fp16:
+        return scale<Fp16>(from, out);
+      case DType::bf16:
+        return scale<Bf16>(from, out);
+      case DType::int32:
+        return scale<int32_t>(from, out);
+      case DType::int64:
+        return scale<int64_t>(from, out);
+      case DType::uint8:
+        return scale<uint8_t>(from, out);
+    }
+    return false;
+  }
+  template <typename T>
+  bool scale(const std::byte* from, float* out) const {
+    using Number = std::conditional_t<sizeof(T) == 2, float, T>;
+    const size_t count = plain_->shift.size();
+    const double *shift = plain_->shift.data(), *factor = plain_->scale.data();
+    bool finite = true;
+    for (size_t e = 0; e < count; ++e) {
+      T stored;
+      std::memcpy(&stored, from + e * sizeof(T), sizeof(T));
+      const double value = double(Number(stored));
+      finite &= std::abs(value) <= std::numeric_limits<double>::max();
+      out[e] = float((value - shift[e]) * factor[e]);
+    }
+    return finite;
+  }
+
+  FieldSet set_;  // keeps the file open
+  std::shared_ptr<const Preparation> preparation_;
+  const Field& field_;
+  std::span<const std::byte> rows_;
+  std::vector<int64_t> samples_;
+  DType dtype_;
+  Shape shape_;
+  const data::NumberFeature* plain_ = nullptr;  // scaled and nothing else
+};
+
+}  // namespace
+
+HostTensor make_inputs(const FieldSet& set, const Preparation& preparation,
+                       std::span<const int64_t> samples) {
+  HostTensor inputs(input_dtype(preparation),
+                    preparation.input_shape().prepend(int64_t(samples.size())));
+  if (const auto* image = only_image(preparation)) {
+    gather_pixels(set, *image, samples, std::as_writable_bytes(inputs.span<uint8_t>()));
+  } else if (preparation.windows()) {
+    fill_windows(set, preparation, samples, inputs.span<float>());
+  } else if (const auto source =
+                 mapped_inputs(set, {std::shared_ptr<const void>(), &preparation}, samples)) {
+    // Of samples that lie far apart, what lies between need not be prepared.
+    std::vector<int32_t> all(samples.size());
+    std::iota(all.begin(), all.end(), 0);
+    source->gather(all, std::as_writable_bytes(inputs.span<float>()));
+  } else {
+    prepare_selected<float>(samples, preparation.width(), inputs.span<float>().data(),
+                            [&](int64_t begin, int64_t end, std::span<float> out) {
+                              preparation.apply(set, begin, end, out);
+                            });
+  }
+  return inputs;
+}
+
+std::shared_ptr<const data::InputSource> mapped_inputs(
+    const FieldSet& set, std::shared_ptr<const Preparation> preparation,
+    std::span<const int64_t> samples) {
+  if (preparation->windows() || preparation->features().size() != 1) return nullptr;
+  const data::Feature& feature = preparation->features().front();
+  const Field& field = set.field(data::field_of(feature));
+  if (std::holds_alternative<data::CategoryFeature>(feature)) return nullptr;
+  // Values in memory may go before the set does; those of a file stay with it.
+  if (!field.values->resident().empty() || field.values->map().empty()) return nullptr;
+  FieldSet alone(set.name());
+  alone.add(field);
+  return std::make_shared<MappedInputs>(alone, std::move(preparation), samples);
+}
+
+int64_t prepared_samples(const FieldSet& set, const Preparation& preparation) {
+  const auto& windows = preparation.windows();
+  if (!windows) return set.size();
+  if (set.size() < windows->window) {
+    throw_error(ErrorKind::data, "{}: has {} but a window takes {}", set.name(),
+                counted(set.size(), "timestep"), windows->window);
+  }
+  return (set.size() - windows->window) / windows->stride + 1;
+}
+
+void append_inputs(const FieldSet& set, const Preparation& preparation, int64_t begin, int64_t end,
+                   std::vector<uint8_t>& out) {
+  std::vector<int64_t> samples(static_cast<size_t>(end - begin));
+  std::iota(samples.begin(), samples.end(), 0);
+  const int64_t stride = preparation.windows() ? preparation.windows()->stride : 1;
+  for (int64_t& sample : samples) sample = (sample + begin) * stride;
+  const HostTensor inputs = make_inputs(set, preparation, samples);
+  const size_t have = out.size();
+  out.resize(have + inputs.view().bytes());
+  std::memcpy(out.data() + have, inputs.view().data, inputs.view().bytes());
+}
+
+DType input_dtype(const Preparation& preparation) {
+  return only_image(preparation) != nullptr ? DType::uint8 : DType::fp32;
+}
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ridgeline/data/prepare/preparation.h"
+#include "ridgeline/data/sample_set.h"
+
+namespace ridgeline::engine {
+
+// The type of the inputs that a model with this preparation takes: bytes of pixels, else fp32.
+DType input_dtype(const data::Preparation& preparation);
+
+// The samples of a set that a model sees: one a sample, or one a window of timesteps. Targets are
+// not looked at.
+int64_t prepared_samples(const data::FieldSet& set, const data::Preparation& preparation);
+
+// The inputs of these samples, which ascend; they are windows' first timesteps where the
+// preparation makes windows.
+HostTensor make_inputs(const data::FieldSet& set, const data::Preparation& preparation,
+                       std::span<const int64_t> samples);
+
+// The same, made when they are asked for, of a field that lies in a mapped file; null where the
+// inputs need more than one field, or windows, or the file cannot be mapped.
+std::shared_ptr<const data::InputSource> mapped_inputs(
+    const data::FieldSet& set, std::shared_ptr<const data::Preparation> preparation,
+    std::span<const int64_t> samples);
+
+// Appends the inputs of the samples [begin, end) in the type that a model takes.
+void append_inputs(const data::FieldSet& set, const data::Preparation& preparation, int64_t begin,
+                   int64_t end, std::vector<uint8_t>& out);
+
+constexpr int64_t kPreparedBlock = 4096;  // samples prepared at a time
+
+// Calls apply(begin, end, span) for ranges of a set that hold the samples, and copies what it wrote
+// for each of them, `width` numbers, to `out` in their order. Samples ascend.
+template <typename T, typename F>
+void prepare_selected(std::span<const int64_t> samples, int64_t width, T* out, F&& apply) {
+  std::vector<T> block;
+  for (size_t i = 0; i < samples.size();) {
+    size_t last = i;
+    const int64_t begin = samples[i];
+    while (last < samples.size() && samples[last] < begin + kPreparedBlock) ++last;
+    const int64_t end = samples[last - 1] + 1;
+    block.resize(size_t((end - begin) * width));
+    apply(begin, end, std::span<T>(block));
+    for (; i < last; ++i) {
+      std::copy_n(block.data() + (samples[i] - begin) * width, width, out);
+      out += width;
+    }
+  }
+}
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,181 @@
+#include "ridgeline/engine/own_sources.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ridgeline/core/text.h"
+#include "ridgeline/core/text_format.h"
+#include "ridgeline/data/source/open.h"
+
+namespace ridgeline::engine {
+namespace {
+
+namespace fs = std::filesystem;
+using data::Field;
+using data::FieldSet;
+using data::Preparation;
+
+data::SourceOptions source_options(const DataConfig& config) {
+  data::SourceOptions options = config.own ? config.own->source_options() : data::SourceOptions{};
+  if (config.resize) {
+    options.images.height = config.resize->height;
+    options.images.width = config.resize->width;
+  }
+  return options;
+}
+
+// Returns the options that a model's training data were read with.
+data::SourceOptions source_options(const DataConfig& config, const Preparation& preparation) {
+  data::SourceOptions options = source_options(config);
+  options.table.categories = preparation.table_options().categories;
+  options.images = preparation.image_options();
+  options.raw_if_unknown = true;  // a model takes .npy files too
+  return options;
+}
+
+bool is_target(const Preparation& preparation, const std::string& name) {
+  return preparation.target() && std::ranges::find(preparation.target()->fields, name) !=
+                                     preparation.target()->fields.end();
+}
+
+// The one input of a model goes by its file's name, which is another for every file.
+FieldSet with_known_name(FieldSet set, const Preparation& preparation) {
+  if (preparation.features().size() != 1) return set;
+  const std::string& wanted = data::field_of(preparation.features().front());
+  if (set.find(wanted) != nullptr) return set;
+  const Field* only = nullptr;
+  for (const Field& field : set.fields()) {
+    if (is_target(preparation, field.name)) continue;
+    if (only != nullptr) return set;
+    only = &field;
+  }
+  return only != nullptr ? renamed(set, only->name, wanted) : set;
+}
+
+FieldSet take_part(data::OpenedSource& source, std::string_view name) {
+  for (data::SetPart& part : source.parts) {
+    if (part.name == name) return std::move(part.set);
+  }
+  return std::move(source.parts.front().set);
+}
+
+bool has_part(const data::OpenedSource& source, std::string_view name) {
+  return std::ranges::any_of(source.parts, [&](const auto& part) { return part.name == name; });
+}
+
+void refuse_empty(const FieldSet& set, const std::string& path) {
+  if (set.size() == 0) throw_error(ErrorKind::data, "{}: holds no samples", path);
+}
+
+// The target of a part beside the training part: fields of the same names, or a file of its own.
+void join_part_target(FieldSet& set, const std::string& file, const OwnSources::Train& train,
+                      const char* key, const std::string& dtype) {
+  if (!file.empty()) {
+    const std::string joined = join_target(set, {file}, false, dtype).front();
+    if (joined != train.target.front()) set = renamed(set, joined, train.target.front());
+  } else if (set.find(train.target.front()) == nullptr) {
+    throw_error(ErrorKind::usage,
+                "{}: has no field {}, the target; name its file by data.{}_target", set.name(),
+                quote(train.target.front()), key);
+  }
+}
+
+}  // namespace
+
+FieldSet renamed(const FieldSet& set, const std::string& from, const std::string& to) {
+  FieldSet result(set.name());
+  for (Field field : set.fields()) {
+    if (field.name == from) field.name = to;
+    result.add(std::move(field));
+  }
+  return result;
+}
+
+OwnSources open_sources(const Config& config) {
+  const OwnDataConfig& own = *config.data.own;
+  const data::SourceOptions options = source_options(config.data);
+  data::OpenedSource source = data::open_source(own.train, options);
+  OwnSources result;
+  result.train.table = source.table;
+  if (has_part(source, "validation")) result.validation = take_part(source, "validation");
+  if (has_part(source, "test")) result.test = take_part(source, "test");
+  result.train.set = take_part(source, "train");
+  refuse_empty(result.train.set, own.train);
+  result.train.target = join_target(result.train.set, own.target, source.table, own.target_dtype);
+  if (result.train.target.empty()) {
+    throw_error(
+        ErrorKind::usage,
+        "{}: which field is to be learnt? Name it, or a file that holds it, by data.target; "
+        "`ridgeline data describe` lists the fields",
+        own.train);
+  }
+  const auto open_part = [&](const std::string& path, const std::string& target, const char* key,
+                             std::optional<FieldSet>& part) {
+    if (path.empty()) return;
+    data::SourceOptions same = options;
+    // Columns are of the kinds that they have in training, whatever these cells look like.
+    for (const Field& field : result.train.set.fields()) {
+      if (source.table && field.kind == data::FieldKind::category) {
+        same.table.categories.push_back(field.name);
+      }
+    }
+    data::OpenedSource opened = data::open_source(path, same);
+    part = take_part(opened, key);
+    refuse_empty(*part, path);
+    // The array of a part goes by its file's name.
+    const std::vector<Field>& fields = part->fields();
+    if (!source.table && fields.size() == 1 && result.train.set.fields().size() == 2 &&
+        result.train.set.find(fields.front().name) == nullptr) {
+      const auto& train = result.train.set.fields();
+      const bool first = train[0].name != result.train.target.front();
+      part = renamed(*part, fields.front().name, train[first ? 0 : 1].name);
+    }
+    join_part_target(*part, target, result.train, key, own.target_dtype);
+  };
+  open_part(own.validation, own.validation_target, "validation", result.validation);
+  open_part(own.test, own.test_target, "test", result.test);
+  return result;
+}
+std::vector<std::string> join_target(FieldSet& set, const std::vector<std::string>& target,
+                                     bool table, const std::string& dtype) {
+  if (target.empty()) {
+    const auto found = data::default_target(set, table);
+    if (!found || set.field(*found).has_lengths()) return {};  // texts are learnt from, not learnt
+    return {*found};
+  }
+  std::error_code ignored;
+  if (target.size() == 1 && set.find(target.front()) == nullptr &&
+      fs::is_regular_file(target.front(), ignored)) {
+    const std::string& file = target.front();
+    data::SourceOptions options;
+    if (!dtype.empty()) {
+      options.raw_type = data::parse_stored_type(dtype);
+      options.raw_shape = Shape{};
+      options.raw_if_unknown = true;
+    }
+    const data::OpenedSource source = data::open_source(file, options);
+    const FieldSet& opened = source.parts.front().set;
+    if (source.parts.size() > 1 || opened.fields().size() != 1) {
+      throw_error(ErrorKind::usage, "{}: a file for the target holds one array, not {}", file,
+                  source.parts.size() > 1 ? counted(int64_t(source.parts.size()), "part")
+                                          : counted(int64_t(opened.fields().size()), "field"));
+    }
+    Field field = opened.fields().front();
+    if (set.find(field.name) != nullptr) field.name = "target";
+    // One number a sample is often stored as a column.
+    if (field.shape.rank() == 1 && field.shape[0] == 1) field.shape = {};
+    set.add(field);
+    return {field.name};
+  }
+  for (const std::string& name : target) (void)set.field(name);  // throws, with the names there are
+  return target;
+}
+
+FieldSet open_prepared(const fs::path& path, const Preparation& preparation, const Config& config) {
+  data::OpenedSource source = data::open_source(path, source_options(config.data, preparation));
+  FieldSet set = take_part(source, "test");
+  refuse_empty(set, path.string());
+  return with_known_name(std::move(set), preparation);
+}
+
+}  // namespace ridgeline::engine
