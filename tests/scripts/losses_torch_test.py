@@ -1,6 +1,7 @@
 """Every loss, with every optimizer, has PyTorch's curve: 200 steps in fp32 from the same weights on the same batches,
 each loss within 1e-5. Targets are classes, or values and labels of a file of one's own."""
 
+import concurrent.futures
 import json
 import sys
 
@@ -12,6 +13,7 @@ from random_nets import toml
 
 STEPS, SAMPLES, BATCH, CLASSES, FEATURES = 200, 90, 16, 6, 20  # the last batch of an epoch has ten samples
 MOST = 1e-5
+WORKERS = 4  # a run waits for its files more than it computes
 
 WEIGHTS = [0.5, 2.0, 1.0, 0.25, 3.0, 1.5]
 POSITIVE = [2.0, 0.5, 1.0, 3.0, 1.5, 1.0]
@@ -168,13 +170,14 @@ def write_values(folder, draw, labels):
 
 
 class Curves:
-    """Runs of the tool beside PyTorch's."""
+    """Runs of the tool, several at a time, beside PyTorch's."""
 
     def __init__(self, folder):
-        self.folder, self.worst, self.count, self.starts = folder, 0, 0, {}
+        self.folder, self.worst, self.count, self.starts, self.runs = folder, 0, 0, {}, []
+        self.workers = concurrent.futures.ThreadPoolExecutor(WORKERS)
 
-    def check(self, loss, optimizer, lines, outputs, x, targets):
-        config = self.folder / "net.toml"
+    def add(self, loss, optimizer, lines, outputs, x, targets):
+        config = self.folder / f"net{len(self.runs)}.toml"
         config.write_text(CONFIG.format(data=lines, outputs=outputs, batch=BATCH, steps=STEPS, loss=toml(loss),
                                         optimizer=toml(optimizer)))
         precision = "fp64" if kind_of(loss) in JUMPS else "fp32"
@@ -183,15 +186,26 @@ class Curves:
             out = self.folder / f"start{outputs}{precision}"
             tool.run(*run, "--set", "train.epochs=0", "--out", out)
             self.starts[outputs, precision] = weights_of(out / "model.safetensors")
-        tool.run(*run, "--force", "--threads", 1 + self.count % 2, "--out", self.folder / "run")
-        lines = [json.loads(line) for line in (self.folder / "run" / "metrics.jsonl").read_text().splitlines()]
-        got = np.array([line["loss"] for line in lines if line["event"] == "train"])
-        want = in_torch(self.starts[outputs, precision], loss, optimizer, x, targets)
-        assert len(got) == STEPS, (loss, len(got))
-        off = np.abs(got - want)
-        assert off.max() <= MOST, (f"{toml(loss)}, {toml(optimizer)}: step {off.argmax() + 1} has the loss "
-                                   f"{got[off.argmax()]}, not {want[off.argmax()]}")
-        self.worst, self.count = max(self.worst, off.max()), self.count + 1
+        out = self.folder / f"run{len(self.runs)}"
+        curve = self.workers.submit(self.train, run, 1 + len(self.runs) % 2, out)
+        self.runs.append((curve, loss, optimizer, self.starts[outputs, precision], x, targets))
+
+    @staticmethod
+    def train(run, threads, out):
+        tool.run(*run, "--threads", threads, "--out", out)
+        lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+        return np.array([line["loss"] for line in lines if line["event"] == "train"])
+
+    def check(self):
+        for curve, loss, optimizer, start, x, targets in self.runs:
+            want = in_torch(start, loss, optimizer, x, targets)
+            got = curve.result()
+            assert len(got) == STEPS, (loss, len(got))
+            off = np.abs(got - want)
+            assert off.max() <= MOST, (f"{toml(loss)}, {toml(optimizer)}: step {off.argmax() + 1} has the loss "
+                                       f"{got[off.argmax()]}, not {want[off.argmax()]}")
+            self.worst, self.count = max(self.worst, off.max()), self.count + 1
+        self.workers.shutdown()
 
 
 def main():
@@ -200,15 +214,17 @@ def main():
     classes = write_classes(folder / "classes", draw)
     values = write_values(folder / "values", draw, False)
     labels = write_values(folder / "labels", draw, True)
+    torch.set_num_threads(1)  # the nets are small, and the runs want the processors
     curves = Curves(folder)
     for optimizer in OPTIMIZERS:
         for loss in LOSSES:
             if kind_of(loss) not in JUMPS:
-                curves.check(loss, optimizer, classes[0], CLASSES, *classes[1:])
+                curves.add(loss, optimizer, classes[0], CLASSES, *classes[1:])
         for loss in OF_VALUES:
             lines, *arrays = labels if kind_of(loss) == "binary-cross-entropy" else values
             outputs = VALUES * len(QUANTILES) if kind_of(loss) == "quantile" else VALUES
-            curves.check(loss, optimizer, lines, outputs, *arrays)
+            curves.add(loss, optimizer, lines, outputs, *arrays)
+    curves.check()
     folder.close()
     print(f"{curves.count} curves of {STEPS} steps differ from PyTorch's by at most {curves.worst:.1e}")
 

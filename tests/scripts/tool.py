@@ -1,6 +1,7 @@
 """What the tests of the command-line tool share: a small data set, a config, ways to run the tool."""
 
 import gzip
+import importlib.util
 import json
 import os
 import pathlib
@@ -136,19 +137,15 @@ def python_with(*packages):
     return python
 
 
-def import_torch():
-    """PyTorch and numpy. Where this Python has neither, the script starts again in one that has them: the one
-    that RIDGELINE_PEERS_PYTHON names, else the system's, for which `make test` installs them. Where there is none
-    the script ends as skipped."""
-    try:
-        import numpy
-        import torch
-        return torch, numpy
-    except ImportError:
-        pass
-    seek = "import sys, importlib.util as u; sys.exit(not (u.find_spec('torch') and u.find_spec('numpy')))"
+def need(package):
+    """Where this Python lacks the package or numpy, starts the script again in one that has both: the one that
+    RIDGELINE_PEERS_PYTHON names, else the system's, for which `make test` installs them. Where there is none the
+    script ends as skipped."""
+    if importlib.util.find_spec(package) and importlib.util.find_spec("numpy"):
+        return
+    seek = f"import sys, importlib.util as u; sys.exit(not (u.find_spec('{package}') and u.find_spec('numpy')))"
     for python in (os.environ.get("RIDGELINE_PEERS_PYTHON"), "/usr/bin/python3"):
-        if not python or "RIDGELINE_TORCH_SOUGHT" in os.environ:
+        if not python or "RIDGELINE_PYTHON_SOUGHT" in os.environ:
             continue
         try:
             found = subprocess.run([python, "-c", seek]).returncode == 0
@@ -156,9 +153,17 @@ def import_torch():
             continue
         if found:
             sys.stdout.flush()
-            os.execvpe(python, [python, *sys.argv], dict(os.environ, RIDGELINE_TORCH_SOUGHT="1"))
-    print("skipped: needs PyTorch: install python3-torch, or name a Python that has it in RIDGELINE_PEERS_PYTHON")
+            os.execvpe(python, [python, *sys.argv], dict(os.environ, RIDGELINE_PYTHON_SOUGHT="1"))
+    print(f"skipped: needs {package}: install python3-{package}, or name a Python that has it in RIDGELINE_PEERS_PYTHON")
     sys.exit(77)
+
+
+def import_torch():
+    """PyTorch and numpy, as need() finds them."""
+    need("torch")
+    import numpy
+    import torch
+    return torch, numpy
 
 
 def read_safetensors(path):
