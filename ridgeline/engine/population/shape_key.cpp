@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "ridgeline/engine/load_data.h"
+#include "ridgeline/engine/own_data.h"
 #include "ridgeline/engine/population/population.h"
 #include "ridgeline/engine/resident_set.h"
 #include "ridgeline/engine/train/fine_tune.h"
@@ -21,7 +22,7 @@ std::string shape_key(const Config& config, const data::DataSet& set) {
   settings.run = config.run;
   std::string text = data_key(config) + "\n" + to_toml(settings);
   for (const std::string& pattern : config.run.kernels) text += pattern + "\n";
-  const nn::Model model = config.build_model(set.train.sample_shape());
+  const nn::Model model = settled(config, set).build_model(set.train.sample_shape());
   nn::LowerOptions options = lower_options(config, data::Scaling{}, set.train);
   options.mode = nn::Mode::train;
   options.batch = std::min(config.train.batch, set.train.size());
