@@ -59,6 +59,17 @@ std::vector<Net> nets() {
   add("adam-512x2", 64, {784, 512, 512, 10}, "adam");
   add("tiny", 256, {32, 64, 64, 1}, "adam");
   add("tiny-8192", 8192, {32, 64, 64, 1}, "adam");
+  add("sigmoid-3000", 3000, {784, 512, 10}, "sgd", A::sigmoid);
+  add("mnist-4096", 4096, {784, 256, 128, 10}, "adam");
+  add("adam-2048x2", 128, {784, 2048, 2048, 10}, "adam");
+  add("momentum-4096", 64, {784, 4096, 10}, "momentum");
+  add("odd-777", 100, {784, 777, 333, 10}, "adam");
+  add("adamw-1024x2", 128, {784, 1024, 1024, 10}, "adamw", A::relu, 0.2);
+  for (const auto& [name, batch] : {std::pair{"table-256", 256}, std::pair{"table-8192", 8192}}) {
+    add(name, batch, {28, 256, 256, 1}, "adam");
+    all.back().net.mse = all.back().net.floats = true;
+    all.back().net.target_columns = 1;
+  }
   return all;
 }
 
@@ -107,7 +118,8 @@ std::string describe(const Made& made) {
   const auto add = [&](const char* what, const std::vector<ProductPlan>& plans) {
     text += fmt::format(" {}", what);
     for (const ProductPlan& p : plans)
-      text += fmt::format(" {}x{}/{}r{}:{}", p.mt, p.nt, p.split, p.ring, p.tiles);
+      text += fmt::format(" {}{}x{}/{}r{}:{}", p.tiled ? "t" : "", p.mt, p.nt, p.split, p.ring,
+                          p.tiles);
   };
   add("f", made.schedule.forward);
   add("b", made.schedule.backward);
@@ -195,10 +207,12 @@ void time_all(const char* word, bool all, bool warm) {
     if (word != nullptr && std::strstr(net.name, word) == nullptr) continue;
     for (const auto& [name, precision] : kPrecisions) {
       std::unique_ptr<Memory> memory;
-      for (int chain = all ? 0 : -1; chain <= (all ? int(net.net.widths.size()) - 1 : -1);
-           ++chain) {
-        const auto made = make(net.net, precision, target, chain);
-        if (made == nullptr) continue;
+      std::string before;  // the schedule with tiles
+      for (int way = 0; way <= 1 + (all ? int(net.net.widths.size()) : 0); ++way) {
+        target.tiles = way == 1 ? Tiles::never : Tiles::where_faster;
+        const auto made = make(net.net, precision, target, way > 1 ? way - 2 : -1);
+        if (made == nullptr || (way == 1 && made->source.text == before)) continue;
+        if (way == 0) before = made->source.text;
         if (all && made->schedule.cycles > 4e5) continue;
         const Compiled compiled = compile_or_take(made->source.text, "sm_90a");
         if (warm) continue;

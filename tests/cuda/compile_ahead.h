@@ -12,12 +12,13 @@ namespace ridgeline::test {
 
 // Compiles the kernels that the generator would write for these cases, side by side, into the
 // folder of kept ones: one after the other, as walks come to them, they take minutes.
-inline void compile_ahead(const std::vector<Case>& cases, const cuda::CudaRuntime& runtime) {
+inline void compile_ahead(const std::vector<Case>& cases, const cuda::CudaRuntime& runtime,
+                          cuda::generate::Tiles tiles = cuda::generate::Tiles::where_faster) {
   if (!wanted_kernel("cuda.program.persistent")) return;
   std::vector<std::string> sources;
   for (const Case& c : cases) {
     if (!wanted(c)) continue;
-    if (std::string source = cuda::generated_source(c.program, runtime); !source.empty()) {
+    if (std::string source = cuda::generated_source(c.program, runtime, tiles); !source.empty()) {
       sources.push_back(std::move(source));
     }
   }

@@ -131,16 +131,16 @@ bool is_bounded(const Case& c) {
 }
 
 // RIDGELINE_RANDOM_NETS nets from RIDGELINE_RANDOM_SEED on, each in one precision.
-TEST_F(CudaGenerate, RandomNetsAgreeWithTheOracle) {
-  const KernelTable table = cuda::generated_kernels();
-  const int64_t count = from_environment("RIDGELINE_RANDOM_NETS", 10);
+void walk_random_nets(cuda::CudaRuntime& gpu, Tiles tiles, int64_t otherwise) {
+  const KernelTable table = {cuda::generated_kernel("cuda.program.persistent", tiles)};
+  const int64_t count = from_environment("RIDGELINE_RANDOM_NETS", otherwise);
   const int64_t first = from_environment("RIDGELINE_RANDOM_SEED", 1);
   std::vector<Case> cases;
   for (int64_t seed = first; seed < first + count; ++seed) {
     const Precision precision = kPrecisions[seed % 5];
     cases.push_back(case_of(random_net(uint32_t(seed), precision), precision));
   }
-  compile_ahead(cases, gpu());
+  compile_ahead(cases, gpu, tiles);
   int64_t checked = 0;
   for (int64_t seed = first; seed < first + count; ++seed) {
     const Case& c = cases[size_t(seed - first)];
@@ -148,10 +148,18 @@ TEST_F(CudaGenerate, RandomNetsAgreeWithTheOracle) {
     ++checked;
     SCOPED_TRACE(fmt::format("seed {} in {}", seed, name(kPrecisions[seed % 5])));
     Exercised exercised;
-    walk(c, table, gpu(), exercised);
+    walk(c, table, gpu, exercised);
     EXPECT_EQ(exercised["cuda.program.persistent"], 1);
   }
   EXPECT_GE(2 * checked, count) << "hardly any net has bounds";
+}
+
+TEST_F(CudaGenerate, RandomNetsAgreeWithTheOracle) {
+  walk_random_nets(gpu(), Tiles::where_faster, 10);
+}
+// Nets small enough for the oracle are too small for tiles to be the faster way.
+TEST_F(CudaGenerate, RandomNetsInTilesAgreeWithTheOracle) {
+  walk_random_nets(gpu(), Tiles::always, 15);
 }
 
 }  // namespace

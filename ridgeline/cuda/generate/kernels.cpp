@@ -1,6 +1,8 @@
 #include "ridgeline/cuda/generate/kernels.h"
 
+#include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "ridgeline/cuda/generate/compile.h"
 #include "ridgeline/cuda/generate/gpu_function.h"
@@ -14,8 +16,9 @@ using namespace generate;
 constexpr int kAlign = 256;
 constexpr size_t kMostLayers = 16;
 
-Target target_of(const CudaRuntime& runtime) {
+Target target_of(const CudaRuntime& runtime, Tiles tiles) {
   Target target;
+  target.tiles = tiles;
   target.architecture = runtime.architecture();
   target.blocks = runtime.sms();
   return target;
@@ -31,14 +34,25 @@ std::string refuse(const NetStep& net, const CudaRuntime& runtime) {
   return Nvrtc::get().refusal();
 }
 
-Cover covers(const Rest& rest) {
+bool uses_tiles(const Schedule& schedule) {
+  const auto tiled = [](const ProductPlan& plan) { return plan.tiled; };
+  return std::ranges::any_of(schedule.forward, tiled) ||
+         std::ranges::any_of(schedule.backward, tiled) ||
+         std::ranges::any_of(schedule.weights, tiled);
+}
+
+Cover covers(const Rest& rest, Tiles tiles) {
   if (rest.begin != 0) return Cover::no("covers whole programs only");
   const auto& runtime = cuda_runtime(rest.runtime);
   const NetStep net = match_net_step(rest);
   if (std::string reason = refuse(net, runtime); !reason.empty())
     return Cover::no(std::move(reason));
-  const Schedule schedule = choose_schedule(net, target_of(runtime));
+  const Schedule schedule = choose_schedule(net, target_of(runtime, tiles));
   if (!schedule.refusal.empty()) return Cover::no(schedule.refusal);
+  if (tiles == Tiles::never &&
+      !uses_tiles(choose_schedule(net, target_of(runtime, Tiles::where_faster)))) {
+    return Cover::no("cuda.program.persistent is the same for this net");
+  }
   Cover cover = Cover::of(rest.size());
   cover.skips = net.inside;
   cover.workspace = write_source(net, schedule).workspace_bytes + kAlign;
@@ -70,26 +84,33 @@ class GeneratedStep final : public Step {
   Args args_{};
 };
 
-std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
+std::unique_ptr<Step> prepare(const Span& span, const Binding& binding, Tiles tiles) {
   const auto& runtime = cuda_runtime(binding.runtime());
   const NetStep net = match_net_step({span.program, span.begin, runtime});
-  const Schedule schedule = choose_schedule(net, target_of(runtime));
+  const Schedule schedule = choose_schedule(net, target_of(runtime, tiles));
   const Source source = write_source(net, schedule);
   return std::make_unique<GeneratedStep>(source, binding, compile_or_take(source.text, "sm_90a"));
 }
 
 }  // namespace
 
-std::string generated_source(const Program& program, const CudaRuntime& runtime) {
+std::string generated_source(const Program& program, const CudaRuntime& runtime, Tiles tiles) {
   const NetStep net = match_net_step({program, 0, runtime});
   if (!refuse(net, runtime).empty()) return {};
-  const Schedule schedule = choose_schedule(net, target_of(runtime));
+  const Schedule schedule = choose_schedule(net, target_of(runtime, tiles));
   return schedule.refusal.empty() ? write_source(net, schedule).text : std::string();
+}
+
+Kernel generated_kernel(std::string name, Tiles tiles) {
+  return cuda_kernel(
+      std::move(name), [tiles](const Rest& rest) { return covers(rest, tiles); },
+      [tiles](const Span& span, const Binding& binding) { return prepare(span, binding, tiles); });
 }
 
 KernelTable generated_kernels() {
   KernelTable table;
-  table.push_back(cuda_kernel("cuda.program.persistent", covers, prepare));
+  table.push_back(generated_kernel("cuda.program.persistent", Tiles::where_faster));
+  table.push_back(generated_kernel("cuda.program.persistent.registers", Tiles::never));
   return table;
 }
 

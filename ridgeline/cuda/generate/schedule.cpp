@@ -26,16 +26,47 @@ double rate_of(Math math) {
 constexpr double kPhase = 3200, kLatency = 800, kStripStage = 500, kBytesPerCycle = 48;
 constexpr double kStripBytes = 26;  // a cycle, by the few loads that a block has under way
 constexpr double kOutputs = 60, kUpdates = 300;
+constexpr double kTileChunk = 40, kTileLatency = 1200;  // of a product by way of shared memory
 
 int units(int64_t extent) { return int((extent + 15) / 16); }
 int divide_up(int a, int b) { return (a + b - 1) / b; }
 int chunks_of(int64_t depth, Math math) { return divide_up(int(depth), chunk_of(math)); }
 
+// Those of them whose operands come by way of shared memory.
+void tiled_products(int64_t rows, int64_t columns, int64_t depth, Math math, double each_unit,
+                    std::vector<ProductPlan>* all) {
+  const bool full_precision = math == Math::fp32 || math == Math::fp64;
+  const int chunks = chunks_of(depth, math);
+  struct Tile {
+    int mt, nt, down;
+  };
+  for (const auto& [mt, nt, down] :
+       {Tile{4, 2, 2}, Tile{2, 2, 4}, Tile{2, 2, 2}, Tile{2, 1, 2}, Tile{1, 1, 2}, Tile{1, 1, 4}}) {
+    if (full_precision && mt * nt > 4) continue;
+    const int tile_rows = 16 * mt * down, tile_columns = 16 * nt * (kWarps / down);
+    const int slots = 4 * (tile_rows + tile_columns);
+    if (slots % (32 * kWarps) != 0) continue;
+    ProductPlan plan{int(rows), int(columns), int(depth), mt, nt};
+    plan.tiled = true;
+    plan.down = down;
+    plan.ring = 16 * slots <= 8192 ? 8 : 4;
+    plan.tiles = divide_up(int(rows), tile_rows) * divide_up(int(columns), tile_columns);
+    const double from_shared = kWarps * 2.0 * (mt + nt) * 512 / 128;
+    const double l2 = 16.0 * slots / kBytesPerCycle;
+    const double products = kWarps * double(mt * nt) * 256 * chunk_of(math) / rate_of(math);
+    plan.cycles = chunks * (std::max({from_shared, l2, products}) + kTileChunk) + kTileLatency +
+                  mt * nt * each_unit;
+    all->push_back(plan);
+  }
+}
+
 // Ways to share a product out over the grid. `cycles` are those of one tile; each_unit: of what is
 // done with 16 x 16 results.
 std::vector<ProductPlan> grid_products(int64_t rows, int64_t columns, int64_t depth, Math math,
-                                       double each_unit) {
+                                       Tiles tiles, double each_unit) {
   std::vector<ProductPlan> all;
+  if (tiles != Tiles::never) tiled_products(rows, columns, depth, math, each_unit, &all);
+  if (tiles == Tiles::always) return all;
   const bool full_precision = math == Math::fp32 || math == Math::fp64;
   const int chunks = chunks_of(depth, math);
   struct Tile {
@@ -70,11 +101,12 @@ std::vector<ProductPlan> grid_products(int64_t rows, int64_t columns, int64_t de
 }
 
 // The fastest in a phase of its own.
-ProductPlan grid_product(int64_t rows, int64_t columns, int64_t depth, Math math, int blocks) {
+ProductPlan grid_product(int64_t rows, int64_t columns, int64_t depth, Math math,
+                         const Target& target) {
   const auto cost = [&](const ProductPlan& plan) {
-    return divide_up(plan.tiles, blocks) * plan.cycles + 0.1 * plan.tiles;
+    return divide_up(plan.tiles, target.blocks) * plan.cycles + 0.1 * plan.tiles;
   };
-  const auto all = grid_products(rows, columns, depth, math, kOutputs);
+  const auto all = grid_products(rows, columns, depth, math, target.tiles, kOutputs);
   ProductPlan best = *std::min_element(
       all.begin(), all.end(), [&](const auto& a, const auto& b) { return cost(a) < cost(b); });
   best.cycles = cost(best);
@@ -83,11 +115,12 @@ ProductPlan grid_product(int64_t rows, int64_t columns, int64_t depth, Math math
 
 // The gradients of all weights, which share a phase: the longest tile may take so many cycles, and
 // within them each product has as few tiles as it can. Cycles of the phase into `cycles`.
-std::vector<ProductPlan> weight_products(const NetStep& net, int blocks, double* cycles) {
+std::vector<ProductPlan> weight_products(const NetStep& net, const Target& target, double* cycles) {
   std::vector<std::vector<ProductPlan>> ways;
   std::vector<double> limits;
   for (const NetLayer& layer : net.layers) {
-    ways.push_back(grid_products(layer.out(), layer.in(), net.batch(), net.math, kUpdates));
+    ways.push_back(
+        grid_products(layer.out(), layer.in(), net.batch(), net.math, target.tiles, kUpdates));
     for (const ProductPlan& plan : ways.back()) limits.push_back(plan.cycles);
   }
   std::vector<ProductPlan> best;
@@ -107,7 +140,7 @@ std::vector<ProductPlan> weight_products(const NetStep& net, int blocks, double*
       longest = std::max(longest, least->cycles);
     }
     if (now.size() < ways.size()) continue;
-    const double time = divide_up(tiles, blocks) * longest;
+    const double time = divide_up(tiles, target.blocks) * longest;
     if (time >= *cycles) continue;
     *cycles = time;
     best = std::move(now);
@@ -147,6 +180,14 @@ int number_bytes(Math math) {
 }
 int value_bytes(Math math) { return math == Math::fp64 ? 8 : 4; }
 
+int64_t scratch_bytes(const ProductPlan& plan, Math math) {
+  if (plan.tiled) {
+    const int64_t rows = 16 * (plan.mt * plan.down + plan.nt * (kWarps / plan.down));
+    return rows * 64 * plan.ring;
+  }
+  return plan.split > 1 ? int64_t{kWarps} * plan.mt * plan.nt * 256 * value_bytes(math) : 0;
+}
+
 bool keeps_slopes(const NetLayer& layer, Math math) {
   if (layer.activation == nullptr) return layer.dropout != nullptr;
   if (layer.activation->kind == ActivationKind::relu) return false;
@@ -175,14 +216,8 @@ size_t shared_bytes(const NetStep& net, const Schedule& schedule) {
   bytes += rows * (8 + 4 + 4);                                         // losses, hits, labels
   bytes += rows * net.target_columns() * value_bytes(math);            // or values
   int64_t scratch = 0;
-  const auto sums = [&](const ProductPlan& plan) {
-    if (plan.split > 1) {
-      scratch =
-          std::max<int64_t>(scratch, int64_t{kWarps} * plan.mt * plan.nt * 256 * value_bytes(math));
-    }
-  };
   for (const auto* plans : {&schedule.forward, &schedule.backward, &schedule.weights}) {
-    for (const ProductPlan& plan : *plans) sums(plan);
+    for (const ProductPlan& plan : *plans) scratch = std::max(scratch, scratch_bytes(plan, math));
   }
   return size_t(bytes + scratch + 1024);
 }
@@ -192,10 +227,11 @@ Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
   const int layers = int(net.layers.size());
   const int64_t batch = net.batch();
   double weight_cycles = 0;
-  const auto weights = weight_products(net, target.blocks, &weight_cycles);
+  const auto weights = weight_products(net, target, &weight_cycles);
   Schedule best;
   best.cycles = std::numeric_limits<double>::infinity();
   best.refusal = "wants more shared memory than there is";
+  if (target.tiles == Tiles::always) chain = layers;
   for (int first = 0; first <= layers; ++first) {
     if (chain >= 0 && first != chain) continue;
     for (const int strip_units : {1, 2, 4}) {
@@ -211,8 +247,8 @@ Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
       for (int l = 0; l < layers; ++l) {
         const int64_t in = net.layers[size_t(l)].in(), out = net.layers[size_t(l)].out();
         if (l < first) {
-          now.forward.push_back(grid_product(batch, out, in, math, now.blocks));
-          now.backward.push_back(l > 0 ? grid_product(batch, in, out, math, now.blocks)
+          now.forward.push_back(grid_product(batch, out, in, math, target));
+          now.backward.push_back(l > 0 ? grid_product(batch, in, out, math, target)
                                        : ProductPlan{});
           cycles += now.forward.back().cycles + now.backward.back().cycles;
           cycles += (l > 0 ? 2 : 1) * (kPhase - kLatency);

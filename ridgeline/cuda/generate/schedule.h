@@ -9,20 +9,26 @@
 
 namespace ridgeline::cuda::generate {
 
+// Whether products of the grid go by way of shared memory. `always` is for tests: all layers are
+// phases of the grid then.
+enum class Tiles : uint8_t { never, where_faster, always };
+
 // What the kernel is written for.
 struct Target {
   int architecture = 90;  // 10 * major + minor
   int blocks = 132;       // that are resident at a time: SMs
   size_t shared_bytes = 227 * 1024;
+  Tiles tiles = Tiles::where_faster;
 };
 
 // How a product is shared out, see product.cuh.
 struct ProductPlan {
   int rows = 0, columns = 0, depth = 0;  // of the results, and what is summed over
   int mt = 1, nt = 1, split = 1, ring = 4;
-  int down = 1;       // groups below one another, of those of a block (grid products)
-  int tiles = 0;      // for blocks to take
-  double cycles = 0;  // by estimate
+  int down = 1;        // groups below one another, of those of a block (grid products)
+  bool tiled = false;  // operands by way of shared memory, `ring` chunks of them (grid products)
+  int tiles = 0;       // for blocks to take
+  double cycles = 0;   // by estimate
 };
 
 // A training step as phases with barriers of the grid between them:
@@ -48,6 +54,9 @@ int chunk_of(Math math);
 int number_bytes(Math math);
 int value_bytes(Math math);  // of sums and updates
 inline int64_t up(int64_t extent, int64_t to) { return (extent + to - 1) / to * to; }
+
+// Bytes of shared memory that a product takes for its sums or operands.
+int64_t scratch_bytes(const ProductPlan& plan, Math math);
 
 // Whether f' is kept beside y of a layer, because what products read does not tell it.
 bool keeps_slopes(const NetLayer& layer, Math math);

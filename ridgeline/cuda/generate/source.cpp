@@ -78,10 +78,7 @@ void Writer::lay_out() {
   }
   int64_t sums = 0;
   for (const auto* plans : {&plan_.forward, &plan_.backward, &plan_.weights}) {
-    for (const ProductPlan& plan : *plans) {
-      if (plan.split > 1)
-        sums = std::max<int64_t>(sums, int64_t{kWarps} * plan.mt * plan.nt * 256 * value);
-    }
+    for (const ProductPlan& plan : *plans) sums = std::max(sums, scratch_bytes(plan, math()));
   }
   in_shared("char", "sums", std::max<int64_t>(sums, 128), 1);
 }

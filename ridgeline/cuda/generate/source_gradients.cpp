@@ -44,7 +44,7 @@ void Writer::gradients() {
          (plan_.blocks - offset) % plan_.blocks);
     line("    {});", update(l));
     close();
-    if (p.split > 1) line("__syncthreads();");
+    if (scratch_bytes(p, math()) > 0) line("__syncthreads();");
     offset = (offset + p.tiles) % plan_.blocks;
   }
   phase();
@@ -95,9 +95,8 @@ void Writer::clip(const std::vector<int>& from) {
   line("__syncthreads();");
   for (size_t l = 0; l < layers_; ++l) {
     const ProductPlan& p = plan_.weights[l];
-    line("finish_units<{}, {}, {}, {}>((block + {}) % kBlocks, kBlocks,",
-         shape(p, transposed_ld(), transposed_ld(), false, true), units(p.rows), units(p.columns),
-         p.down, (plan_.blocks - from[l]) % plan_.blocks);
+    line("finish_units<{}>((block + {}) % kBlocks, kBlocks,",
+         grid(p, transposed_ld(), transposed_ld(), true), (plan_.blocks - from[l]) % plan_.blocks);
     line("    {});", update(l));
   }
   for_biases([&](size_t l, int first) {

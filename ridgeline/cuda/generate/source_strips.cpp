@@ -144,7 +144,10 @@ void Writer::strips() {
   }
   close();
   line("// Meanwhile the next batch.");
-  const bool apart = plan_.strips * 4 <= plan_.blocks * 3;
+  // Blocks without a strip do it alone where they are done before the others.
+  const int64_t gathered = units(net_.batch()) * int64_t{units(net_.layers[0].in())};
+  const bool apart = plan_.strips * 4 <= plan_.blocks * 3 &&
+                     gathered <= 8 * int64_t{kWarps} * (plan_.blocks - plan_.strips);
   if (apart) {
     line("if (t + 1 < args.steps && block >= kStrips) {{");
     line(

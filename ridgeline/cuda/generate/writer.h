@@ -160,8 +160,8 @@ class Writer {
                        chunks, lda, ldb, shared, rounds && math() == Math::tf32);
   }
   std::string grid(const ProductPlan& p, int64_t lda, int64_t ldb, bool rounds) const {
-    return fmt::format("Grid<{}, {}, {}, {}>", shape(p, lda, ldb, false, rounds), units(p.rows),
-                       units(p.columns), p.down);
+    return fmt::format("{}<{}, {}, {}, {}>", p.tiled ? "Tiled" : "Grid",
+                       shape(p, lda, ldb, false, rounds), units(p.rows), units(p.columns), p.down);
   }
 
   void kernel();

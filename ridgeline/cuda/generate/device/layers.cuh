@@ -235,40 +235,50 @@ __device__ inline Value sample_value(float number, double, double) {
 }
 
 // A batch's rows as operands, from a set of bytes or floats. A block of the lane is two rows by
-// four features.
+// four features; kTogether neighbours of them are under way at a time.
 template <typename Math, int kBatch, int kFeatures, int kLd, int kTransposedLd, typename Sample>
 __device__ inline void gather(const Sample* set, const i32* order, i64 at, double scale,
                               double shift, const Matrix<Math>& x, int first, int stride) {
   using Value = typename Math::Value;
   constexpr int kDown = (kBatch + 15) / 16, kAcross = (kFeatures + 15) / 16;
+  constexpr int kTogether = kDown * kAcross >= 4096 ? 4 : kDown * kAcross >= 1024 ? 2 : 1;
+  constexpr int kGroups = (kAcross + kTogether - 1) / kTogether;
   const int lane = lane_of(), g = lane >> 2, t = lane & 3;
-  for (int unit = first; unit < kDown * kAcross; unit += stride) {
-    const int row = 16 * (unit / kAcross) + 2 * g, column = 16 * (unit % kAcross) + 4 * t;
-    Sample numbers[2][4] = {};
+  for (int group = first; group < kDown * kGroups; group += stride) {
+    const int row = 16 * (group / kGroups) + 2 * g;
+    const int column = 16 * kTogether * (group % kGroups) + 4 * t;
+    Sample numbers[kTogether][2][4] = {};
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       if (row + r >= kBatch) continue;
       const Sample* from = set + i64(order[at + row + r]) * kFeatures + column;
-      if constexpr (kFeatures % 4 == 0) {
-        if (kFeatures % 16 == 0 || column < kFeatures) {
-          const Pack<Sample, 4> four = *reinterpret_cast<const Pack<Sample, 4>*>(from);
 #pragma unroll
-          for (int c = 0; c < 4; ++c) numbers[r][c] = four.v[c];
-        }
-      } else {
+      for (int u = 0; u < kTogether; ++u) {
+        if constexpr (kFeatures % 4 == 0) {
+          if (kFeatures % (16 * kTogether) == 0 || column + 16 * u < kFeatures) {
+            const Pack<Sample, 4> four = *reinterpret_cast<const Pack<Sample, 4>*>(from + 16 * u);
 #pragma unroll
-        for (int c = 0; c < 4; ++c) {
-          if (column + c < kFeatures) numbers[r][c] = from[c];
+            for (int c = 0; c < 4; ++c) numbers[u][r][c] = four.v[c];
+          }
+        } else {
+#pragma unroll
+          for (int c = 0; c < 4; ++c) {
+            if (column + 16 * u + c < kFeatures) numbers[u][r][c] = from[16 * u + c];
+          }
         }
       }
     }
-    Value v[2][4];
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
+    for (int u = 0; u < kTogether; ++u) {
+      if (column - 4 * t + 16 * u >= 16 * kAcross) continue;
+      Value v[2][4];
 #pragma unroll
-      for (int c = 0; c < 4; ++c) v[r][c] = sample_value<Value>(numbers[r][c], scale, shift);
+      for (int r = 0; r < 2; ++r) {
+#pragma unroll
+        for (int c = 0; c < 4; ++c) v[r][c] = sample_value<Value>(numbers[u][r][c], scale, shift);
+      }
+      store_block<Math, kBatch, kFeatures, kLd, kTransposedLd>(x, row, column + 16 * u, v);
     }
-    store_block<Math, kBatch, kFeatures, kLd, kTransposedLd>(x, row, column, v);
   }
 }
 

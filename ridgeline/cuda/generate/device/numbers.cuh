@@ -92,19 +92,24 @@ __device__ inline float round_tf32(float v) {
 //   Sum      sums
 //   Value    what biases, activations and updates are computed in
 //   operand  a value as it is stored for products
-//   multiply d += a . b over a chunk: a0 and a1 are rows g and g + 8 of 16, b is row g of 8; d has
-//   columns
-//            2t and 2t + 1 of rows g (0, 1) and g + 8 (2, 3). kRound: a is not rounded yet
+//   multiply d += a . b over one of the kParts parts of a chunk: a0 and a1 are rows g and g + 8 of
+//            16, b is row g of 8; d has columns 2t and 2t + 1 of rows g (0, 1) and g + 8 (2, 3).
+//            kRound: a is not rounded yet. One part of all results comes before the next part of
+//            any, so that none waits for the one before.
 struct Bf16Math {
   using Number = Bf16;
   using Sum = float;
   using Value = float;
   static constexpr int kChunk = 32;
   static __device__ Bf16 operand(float v) { return Narrow<Bf16>::from(v); }
-  template <bool kRound>
+  static constexpr int kParts = 2;
+  template <bool kRound, int kPart>
   static __device__ void multiply(float (&d)[4], const uint4& a0, const uint4& a1, const uint4& b) {
-    half_step(d, a0.x, a1.x, a0.y, a1.y, b.x, b.y);
-    half_step(d, a0.z, a1.z, a0.w, a1.w, b.z, b.w);
+    if constexpr (kPart == 0) {
+      half_step(d, a0.x, a1.x, a0.y, a1.y, b.x, b.y);
+    } else {
+      half_step(d, a0.z, a1.z, a0.w, a1.w, b.z, b.w);
+    }
   }
 
  private:
@@ -123,10 +128,14 @@ struct Fp16Math {
   using Value = float;
   static constexpr int kChunk = 32;
   static __device__ Fp16 operand(float v) { return Narrow<Fp16>::from(v); }
-  template <bool kRound>
+  static constexpr int kParts = 2;
+  template <bool kRound, int kPart>
   static __device__ void multiply(float (&d)[4], const uint4& a0, const uint4& a1, const uint4& b) {
-    half_step(d, a0.x, a1.x, a0.y, a1.y, b.x, b.y);
-    half_step(d, a0.z, a1.z, a0.w, a1.w, b.z, b.w);
+    if constexpr (kPart == 0) {
+      half_step(d, a0.x, a1.x, a0.y, a1.y, b.x, b.y);
+    } else {
+      half_step(d, a0.z, a1.z, a0.w, a1.w, b.z, b.w);
+    }
   }
 
  private:
@@ -146,10 +155,14 @@ struct Tf32Math {
   using Value = float;
   static constexpr int kChunk = 16;
   static __device__ float operand(float v) { return round_tf32(v); }
-  template <bool kRound>
+  static constexpr int kParts = 2;
+  template <bool kRound, int kPart>
   static __device__ void multiply(float (&d)[4], const uint4& a0, const uint4& a1, const uint4& b) {
-    half_step<kRound>(d, a0.x, a1.x, a0.y, a1.y, b.x, b.y);
-    half_step<kRound>(d, a0.z, a1.z, a0.w, a1.w, b.z, b.w);
+    if constexpr (kPart == 0) {
+      half_step<kRound>(d, a0.x, a1.x, a0.y, a1.y, b.x, b.y);
+    } else {
+      half_step<kRound>(d, a0.z, a1.z, a0.w, a1.w, b.z, b.w);
+    }
   }
 
  private:
@@ -174,7 +187,8 @@ struct Fp32Math {
   using Value = float;
   static constexpr int kChunk = 16;
   static __device__ float operand(float v) { return v; }
-  template <bool kRound>
+  static constexpr int kParts = 1;
+  template <bool kRound, int kPart>
   static __device__ void multiply(double (&d)[4], const uint4& a0, const uint4& a1,
                                   const uint4& b) {
     asm("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, "
@@ -196,7 +210,8 @@ struct Fp64Math {
   using Value = double;
   static constexpr int kChunk = 8;
   static __device__ double operand(double v) { return v; }
-  template <bool kRound>
+  static constexpr int kParts = 1;
+  template <bool kRound, int kPart>
   static __device__ void multiply(double (&d)[4], const uint4& a0, const uint4& a1,
                                   const uint4& b) {
     asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
@@ -209,5 +224,25 @@ struct Fp64Math {
  private:
   static __device__ double wide(u32 low, u32 high) { return __hiloint2double(int(high), int(low)); }
 };
+
+// d += a . b of kMt x kNt units over a chunk, as lanes hold them.
+template <typename Math, bool kRound, int kMt, int kNt>
+__device__ inline void multiply_units(typename Math::Sum (&d)[kMt][2 * kNt][4],
+                                      const uint4 (&a)[kMt][2], const uint4 (&b)[kNt][2]) {
+#pragma unroll
+  for (int m = 0; m < kMt; ++m) {
+#pragma unroll
+    for (int n = 0; n < 2 * kNt; ++n)
+      Math::template multiply<kRound, 0>(d[m][n], a[m][0], a[m][1], b[n >> 1][n & 1]);
+  }
+  if constexpr (Math::kParts == 2) {
+#pragma unroll
+    for (int m = 0; m < kMt; ++m) {
+#pragma unroll
+      for (int n = 0; n < 2 * kNt; ++n)
+        Math::template multiply<kRound, 1>(d[m][n], a[m][0], a[m][1], b[n >> 1][n & 1]);
+    }
+  }
+}
 
 }  // namespace ridgeline::generated

@@ -2,10 +2,10 @@
 
 // Products of generated kernels. All of them, forward, of gradients and of weights, are
 //   y[row, column] = sum over k of a[row, k] * b[column, k]
-// of operands whose rows are padded to whole chunks of k with zeros. They come straight from memory
-// into registers: in nets this small an operand is used once or twice by a block, and what is used
-// twice comes from L1. A *unit* is 16 x 16 results, of which lane 4g + t has rows 2g, 2g + 1 and
-// columns 4t .. 4t + 3.
+// of operands whose rows are padded to whole chunks of k with zeros. Here they come straight from
+// memory into registers: in small nets an operand is used once or twice by a block, and what is
+// used twice comes from L1. tiled_product.cuh has the products of large ones. A *unit* is 16 x 16
+// results, of which lane 4g + t has rows 2g, 2g + 1 and columns 4t .. 4t + 3.
 
 #include "ridgeline/cuda/generate/device/numbers.cuh"
 
@@ -144,14 +144,7 @@ class Product {
       if (i < kMost && (S::kChunks % S::kSplit == 0 || c < S::kChunks)) {
         if constexpr (S::kShared) load_a(a_[0], a, c);
         uint4(&x)[S::kMt][2] = a_[S::kShared ? 0 : r];
-#pragma unroll
-        for (int m = 0; m < S::kMt; ++m) {
-#pragma unroll
-          for (int n = 0; n < 2 * S::kNt; ++n) {
-            Math::template multiply<S::kRound>(d_[r % kSets][m][n], x[m][0], x[m][1],
-                                               b_[r][n >> 1][n & 1]);
-          }
-        }
+        multiply_units<Math, S::kRound, S::kMt, S::kNt>(d_[r % kSets], x, b_[r]);
       }
       if (i + S::kRing < kMost) {
         if constexpr (!S::kShared) load_a(a_[r], a, real_chunk(i + S::kRing, part));
@@ -360,6 +353,23 @@ class Grid {
       } else if constexpr (S::kSplit > 1) {  // the barriers that others come to
         if (tile != first) __syncthreads();
         __syncthreads();
+      }
+    }
+  }
+
+  // f(row, column) for the units whose results the calling warp handed over, of the unit's first
+  // row and column.
+  template <typename F>
+  static __device__ void for_units(int first, int stride, const F& f) {
+    const int warp = warp_of(), group = warp / S::kSplit;
+    if (warp % S::kSplit != 0) return;
+    for (int tile = first; tile < kTiles; tile += stride) {
+      const int row = 16 * S::kMt * (tile / kColumnTiles * kDown + group / kAcross);
+      const int column = 16 * S::kNt * (tile % kColumnTiles * kAcross + group % kAcross);
+#pragma unroll 1
+      for (int unit = 0; unit < S::kMt * S::kNt; ++unit) {
+        const int r = row + 16 * (unit / S::kNt), c = column + 16 * (unit % S::kNt);
+        if (r < 16 * kRowUnits && c < 16 * kColumnUnits) f(r, c);
       }
     }
   }

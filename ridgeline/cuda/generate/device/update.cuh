@@ -3,6 +3,7 @@
 // Optimizer steps of generated kernels, where gradients are made.
 
 #include "ridgeline/cuda/generate/device/loss.cuh"
+#include "ridgeline/cuda/generate/device/tiled_product.cuh"
 
 namespace ridgeline::generated {
 
@@ -305,22 +306,14 @@ struct BiasUpdate {
   }
 };
 
-// Units of a Grid's tiles once more, by the lanes that had them, for Update::finish.
-template <typename S, int kRowUnits, int kColumnUnits, int kDown, typename E>
+// Units of the tiles of G, a Grid or Tiled, once more, by the lanes that had them, for
+// Update::finish.
+template <typename G, typename E>
 __device__ inline void finish_units(int first, int stride, const E& e) {
-  using G = Grid<S, kRowUnits, kColumnUnits, kDown>;
-  const int thread = thread_of(), lane = thread & 31, group = (thread >> 5) / S::kSplit;
-  if ((thread >> 5) % S::kSplit != 0) return;
-  for (int tile = first; tile < G::kTiles; tile += stride) {
-    const int row = 16 * S::kMt * (tile / G::kColumnTiles * kDown + group / G::kAcross);
-    const int column = 16 * S::kNt * (tile % G::kColumnTiles * G::kAcross + group % G::kAcross);
-#pragma unroll 1
-    for (int unit = 0; unit < S::kMt * S::kNt; ++unit) {
-      const int r = row + 16 * (unit / S::kNt), c = column + 16 * (unit % S::kNt);
-      if (r >= 16 * kRowUnits || c >= 16 * kColumnUnits) continue;
-      e.finish(r + 2 * (lane >> 2), c + 4 * (lane & 3));
-    }
-  }
+  const int lane = lane_of();
+  G::for_units(first, stride, [&](int row, int column) {
+    e.finish(row + 2 * (lane >> 2), column + 4 * (lane & 3));
+  });
 }
 
 // GlobalNorm behind its sum of squares, as ops/grad_scale.h has it. Every block works it out from
