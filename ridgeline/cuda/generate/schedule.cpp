@@ -26,36 +26,29 @@ double rate_of(Math math) {
 constexpr double kPhase = 3200, kLatency = 800, kStripStage = 500, kBytesPerCycle = 48;
 constexpr double kStripBytes = 26;  // a cycle, by the few loads that a block has under way
 constexpr double kOutputs = 60, kUpdates = 300;
-constexpr double kTileChunk = 40, kTileLatency = 1200;  // of a product by way of shared memory
+constexpr double kTileSlab = 100, kTileLatency = 1200;  // of a product from shared memory
+double tile_rate(Math math) { return math == Math::tf32 ? 700 : 1400; }
 
 int units(int64_t extent) { return int((extent + 15) / 16); }
 int divide_up(int a, int b) { return (a + b - 1) / b; }
 int chunks_of(int64_t depth, Math math) { return divide_up(int(depth), chunk_of(math)); }
 
-// Those of them whose operands come by way of shared memory.
+// Those of them that a warpgroup makes from shared memory.
 void tiled_products(int64_t rows, int64_t columns, int64_t depth, Math math, double each_unit,
                     std::vector<ProductPlan>* all) {
-  const bool full_precision = math == Math::fp32 || math == Math::fp64;
-  const int chunks = chunks_of(depth, math);
+  const int slabs = divide_up(chunks_of(depth, math), 2);
   struct Tile {
-    int mt, nt, down;
+    int nt, down;
   };
-  for (const auto& [mt, nt, down] :
-       {Tile{4, 2, 2}, Tile{2, 2, 4}, Tile{2, 2, 2}, Tile{2, 1, 2}, Tile{1, 1, 2}, Tile{1, 1, 4}}) {
-    if (full_precision && mt * nt > 4) continue;
-    const int tile_rows = 16 * mt * down, tile_columns = 16 * nt * (kWarps / down);
-    const int slots = 4 * (tile_rows + tile_columns);
-    if (slots % (32 * kWarps) != 0) continue;
-    ProductPlan plan{int(rows), int(columns), int(depth), mt, nt};
+  for (const auto& [nt, down] : {Tile{8, 2}, Tile{4, 2}, Tile{4, 1}, Tile{2, 1}}) {
+    const int tile_rows = 64 * down, tile_columns = 16 * nt * (2 / down);
+    ProductPlan plan{int(rows), int(columns), int(depth), 1, nt};
     plan.tiled = true;
     plan.down = down;
-    plan.ring = 16 * slots <= 8192 ? 8 : 4;
     plan.tiles = divide_up(int(rows), tile_rows) * divide_up(int(columns), tile_columns);
-    const double from_shared = kWarps * 2.0 * (mt + nt) * 512 / 128;
-    const double l2 = 16.0 * slots / kBytesPerCycle;
-    const double products = kWarps * double(mt * nt) * 256 * chunk_of(math) / rate_of(math);
-    plan.cycles = chunks * (std::max({from_shared, l2, products}) + kTileChunk) + kTileLatency +
-                  mt * nt * each_unit;
+    const double l2 = 128.0 * (tile_rows + tile_columns) / kBytesPerCycle;
+    const double products = 2.0 * tile_rows * tile_columns * chunk_of(math) / tile_rate(math);
+    plan.cycles = slabs * (std::max(l2, products) + kTileSlab) + kTileLatency + nt * each_unit;
     all->push_back(plan);
   }
 }
@@ -100,13 +93,21 @@ std::vector<ProductPlan> grid_products(int64_t rows, int64_t columns, int64_t de
   return all;
 }
 
+// Warpgroups take operands as they are stored: fp32 numbers that are not rounded to tf32 they
+// would cut off, and wider ones they do not multiply.
+Tiles tiles_of(const Target& target, Math math, bool of_gradients) {
+  const bool half = math == Math::bf16 || math == Math::fp16;
+  return half || (math == Math::tf32 && !of_gradients) ? target.tiles : Tiles::never;
+}
+
 // The fastest in a phase of its own.
 ProductPlan grid_product(int64_t rows, int64_t columns, int64_t depth, Math math,
-                         const Target& target) {
+                         const Target& target, bool of_gradients) {
   const auto cost = [&](const ProductPlan& plan) {
     return divide_up(plan.tiles, target.blocks) * plan.cycles + 0.1 * plan.tiles;
   };
-  const auto all = grid_products(rows, columns, depth, math, target.tiles, kOutputs);
+  const auto all =
+      grid_products(rows, columns, depth, math, tiles_of(target, math, of_gradients), kOutputs);
   ProductPlan best = *std::min_element(
       all.begin(), all.end(), [&](const auto& a, const auto& b) { return cost(a) < cost(b); });
   best.cycles = cost(best);
@@ -118,9 +119,12 @@ ProductPlan grid_product(int64_t rows, int64_t columns, int64_t depth, Math math
 std::vector<ProductPlan> weight_products(const NetStep& net, const Target& target, double* cycles) {
   std::vector<std::vector<ProductPlan>> ways;
   std::vector<double> limits;
+  // Updates that have moments to fetch and store are measured to be slower from tiles.
+  Tiles tiles = tiles_of(target, net.math, true);
+  const bool moments = net.adam() || net.layers[0].sgd_w->m;
+  if (moments && tiles == Tiles::where_faster) tiles = Tiles::never;
   for (const NetLayer& layer : net.layers) {
-    ways.push_back(
-        grid_products(layer.out(), layer.in(), net.batch(), net.math, target.tiles, kUpdates));
+    ways.push_back(grid_products(layer.out(), layer.in(), net.batch(), net.math, tiles, kUpdates));
     for (const ProductPlan& plan : ways.back()) limits.push_back(plan.cycles);
   }
   std::vector<ProductPlan> best;
@@ -182,8 +186,8 @@ int value_bytes(Math math) { return math == Math::fp64 ? 8 : 4; }
 
 int64_t scratch_bytes(const ProductPlan& plan, Math math) {
   if (plan.tiled) {
-    const int64_t rows = 16 * (plan.mt * plan.down + plan.nt * (kWarps / plan.down));
-    return rows * 64 * plan.ring;
+    const int64_t rows = 64 * plan.down + 16 * plan.nt * (2 / plan.down);
+    return rows * 128 * plan.ring + 1024;
   }
   return plan.split > 1 ? int64_t{kWarps} * plan.mt * plan.nt * 256 * value_bytes(math) : 0;
 }
@@ -247,8 +251,8 @@ Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
       for (int l = 0; l < layers; ++l) {
         const int64_t in = net.layers[size_t(l)].in(), out = net.layers[size_t(l)].out();
         if (l < first) {
-          now.forward.push_back(grid_product(batch, out, in, math, target));
-          now.backward.push_back(l > 0 ? grid_product(batch, in, out, math, target)
+          now.forward.push_back(grid_product(batch, out, in, math, target, false));
+          now.backward.push_back(l > 0 ? grid_product(batch, in, out, math, target, true)
                                        : ProductPlan{});
           cycles += now.forward.back().cycles + now.backward.back().cycles;
           cycles += (l > 0 ? 2 : 1) * (kPhase - kLatency);

@@ -26,7 +26,7 @@ struct ProductPlan {
   int rows = 0, columns = 0, depth = 0;  // of the results, and what is summed over
   int mt = 1, nt = 1, split = 1, ring = 4;
   int down = 1;        // groups below one another, of those of a block (grid products)
-  bool tiled = false;  // operands by way of shared memory, `ring` chunks of them (grid products)
+  bool tiled = false;  // by warpgroups from shared memory (grid products); `down` counts those
   int tiles = 0;       // for blocks to take
   double cycles = 0;   // by estimate
 };

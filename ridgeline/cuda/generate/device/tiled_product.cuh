@@ -1,60 +1,56 @@
 #pragma once
 
-// Products of generated kernels whose operands are used by several warps of a block: they come by
-// way of shared memory, copied asynchronously some chunks of k ahead.
+// Products of generated kernels that are large enough for the tensor cores' own way to operands:
+// from shared memory, where they are copied asynchronously some slabs of k ahead.
 
 #include "ridgeline/cuda/generate/device/product.cuh"
+#include "ridgeline/cuda/generate/device/wgmma.cuh"
 
 namespace ridgeline::generated {
 
-__device__ inline void copy_async(u32 to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+// 16 bytes, of which those past `bytes` are zeros.
+__device__ inline void copy_async(u32 to, const void* from, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes)
+               : "memory");
 }
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits for all groups of copies but the newest kPending.
+// Waits for all groups of copies but the newest kPending, and lets the tensor cores see them.
 template <int kPending>
 __device__ inline void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// The place of row `row`, 16 bytes number t, in a chunk of an operand in shared memory: two rows
-// share a line of 128 bytes, and the halves of every other line change places, so that the eight
-// lanes which read at a time never meet in a bank.
-__device__ inline int tile_slot(int row, int t) {
-  const int line = row >> 1;
-  return 8 * line + ((((row & 1) << 2) | t) ^ ((line & 1) << 2));
-}
-
-// A product shared out over the grid in tiles of kDown x kAcross warps. S::kSplit is 1, S::kRing a
-// power of two: the chunks in shared memory.
+// A product shared out over the grid in tiles of kDown x 2 / kDown warpgroups, each with 64 x
+// 16 * S::kNt results. A slab is 128 bytes of k, two chunks; S::kRing of them are in shared memory.
+// Rows lie there in the order in which a lane gets the results of a unit that Block holds.
 template <typename S, int kRowUnits, int kColumnUnits, int kDown>
 class Tiled {
  public:
   using Math = typename S::Math;
   using Number = typename Math::Number;
-  using Sum = typename Math::Sum;
   using Value = typename Math::Value;
-  static constexpr int kAcross = kWarps / kDown;
-  static constexpr int kRows = 16 * S::kMt * kDown, kColumns = 16 * S::kNt * kAcross;
+  static constexpr int kAcross = 2 / kDown, kWidth = 16 * S::kNt;
+  static constexpr int kRows = 64 * kDown, kColumns = kWidth * kAcross;
   static constexpr int kRowTiles = (16 * kRowUnits + kRows - 1) / kRows;
   static constexpr int kColumnTiles = (16 * kColumnUnits + kColumns - 1) / kColumns;
   static constexpr int kTiles = kRowTiles * kColumnTiles;
-  static constexpr int kSlots = 4 * (kRows + kColumns);  // 16 bytes each, of a chunk
-  static constexpr int kBytes = 16 * kSlots * S::kRing;
-  static_assert(S::kSplit == 1 && (S::kRing & (S::kRing - 1)) == 0 && S::kRing >= 2);
-  static_assert(kSlots % kThreads == 0, "threads copy equally much");
+  static constexpr int kSlabs = (S::kChunks + 1) / 2;
+  static constexpr int kSlabBytes = 128 * (kRows + kColumns);
+  static_assert(kThreads == 256 && S::kSplit == 1 && S::kMt == 1 && S::kRing == 4);
+  static_assert(!S::kRound, "operands are taken as they are stored");
 
-  // Tiles `first`, `first + stride`, ...; `scratch` has kBytes.
+  // Tiles `first`, `first + stride`, ...; `scratch` has kRing slabs, and 1 KiB to align them.
   template <typename E>
   static __device__ void run(const Number* a, const Number* b, int first, int stride, void* scratch,
                              const E& e) {
     if (first >= kTiles) return;
-    Tiled product(scratch);
+    Tiled product((u32(__cvta_generic_to_shared(scratch)) + 1023) & ~1023u);
     product.start(a, b, first);
 #pragma unroll 1
     for (int tile = first; tile < kTiles; tile += stride) {
-      product.multiply_chunks();
-      __syncthreads();  // all have read the last chunk
+      product.multiply();
+      __syncthreads();  // both warpgroups are through with the slabs
       if (tile + stride < kTiles) product.start(a, b, tile + stride);
       product.hand_over(tile, e);
     }
@@ -65,105 +61,80 @@ class Tiled {
   static __device__ void for_units(int first, int stride, const F& f) {
     for (int tile = first; tile < kTiles; tile += stride) {
 #pragma unroll 1
-      for (int unit = 0; unit < S::kMt * S::kNt; ++unit) {
-        const int row = first_row(tile) + 16 * (unit / S::kNt);
-        const int column = first_column(tile) + 16 * (unit % S::kNt);
+      for (int unit = 0; unit < S::kNt; ++unit) {
+        const int row = first_row(tile), column = first_column(tile) + 16 * unit;
         if (row < 16 * kRowUnits && column < 16 * kColumnUnits) f(row, column);
       }
     }
   }
 
  private:
-  static constexpr int kEach = kSlots / kThreads;  // copies of a thread, of a chunk
-  static constexpr int kLane = 16 / int(sizeof(Number));
-  struct Operands {
-    uint4 a[S::kMt][2], b[S::kNt][2];
-  };
+  static constexpr int kEach = (kRows + kColumns) / 32;  // copies of a thread, of a slab
 
-  __device__ explicit Tiled(void* scratch)
-      : slots_(static_cast<const uint4*>(scratch)), to_(u32(__cvta_generic_to_shared(scratch))) {}
+  __device__ explicit Tiled(u32 slabs) : slabs_(slabs) {}
 
+  static __device__ int group() { return thread_of() >> 7; }
   static __device__ int first_row(int tile) {
-    return tile / kColumnTiles * kRows + warp_of() / kAcross * 16 * S::kMt;
+    return tile / kColumnTiles * kRows + group() / kAcross * 64 + (warp_of() & 3) * 16;
   }
   static __device__ int first_column(int tile) {
-    return tile % kColumnTiles * kColumns + warp_of() % kAcross * 16 * S::kNt;
+    return tile % kColumnTiles * kColumns + group() % kAcross * kWidth;
   }
 
-  // Sets out for a tile's chunks and copies the first kRing of them.
+  // Sets out for a tile's slabs and copies the first of them. A thread copies the 16 bytes number
+  // thread % 8 of rows thread / 8, thread / 8 + 32, ...
   __device__ void start(const Number* a, const Number* b, int tile) {
-    const int thread = thread_of();
+    const int thread = thread_of(), low = (thread >> 3) & 15;
+    const int a_row = low < 8 ? 2 * low : 2 * low - 15;
+    const int b_row = 4 * ((low >> 1) & 3) + 2 * (low >> 3) + (low & 1);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      const int slot = thread + i * kThreads, t = slot & 3;
-      int row = slot >> 2;
-      if (row < kRows) {  // the same for all threads of a warp
-        row = min(tile / kColumnTiles * kRows + row, 16 * kRowUnits - 1);
-        from_[i] = reinterpret_cast<const char*>(a + i64(row) * S::kLda + t * kLane);
-      } else {
-        row = min(tile % kColumnTiles * kColumns + row - kRows, 16 * kColumnUnits - 1);
-        from_[i] = reinterpret_cast<const char*>(b + i64(row) * S::kLdb + t * kLane);
-      }
+      const int high = ((thread >> 3) & 16) + 32 * i;
+      const bool of_a = 32 * i < kRows;
+      const int row =
+          of_a ? min(tile / kColumnTiles * kRows + high + a_row, 16 * kRowUnits - 1)
+               : min(tile % kColumnTiles * kColumns + high - kRows + b_row, 16 * kColumnUnits - 1);
+      const Number* at = of_a ? a + i64(row) * S::kLda : b + i64(row) * S::kLdb;
+      from_[i] = reinterpret_cast<const char*>(at) + 16 * (thread & 7);
     }
 #pragma unroll
-    for (int r = 0; r < S::kRing; ++r) {
-      if (r < S::kChunks) copy(r);
+    for (int slab = 0; slab < S::kRing - 2; ++slab) {
+      if (slab < kSlabs) copy(slab);
       commit_copies();
     }
   }
-  __device__ void copy(int chunk) const {
-    const int thread = thread_of();
+  __device__ void copy(int slab) const {
+    const int thread = thread_of(), row = thread >> 3;
+    // The second half of the last slab may be past the end.
+    const bool real = S::kChunks % 2 == 0 || slab + 1 < kSlabs || (thread & 4) == 0;
+    const u32 to =
+        slabs_ + (slab & (S::kRing - 1)) * kSlabBytes + 128 * row + 16 * ((thread & 7) ^ (row & 7));
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int slot = thread + i * kThreads;
-      copy_async(to_ + 16 * ((chunk & (S::kRing - 1)) * kSlots + tile_slot(slot >> 2, slot & 3)),
-                 from_[i] + chunk * 64);
-    }
+    for (int i = 0; i < kEach; ++i)
+      copy_async(to + 4096 * i, real ? from_[i] + slab * 128 : from_[i], real ? 16 : 0);
   }
-  __device__ void load(Operands& to, int chunk) const {
-    const int lane = lane_of(), g = lane >> 2, t = lane & 3;
-    const uint4* from = slots_ + (chunk & (S::kRing - 1)) * kSlots;
-    const int row = warp_of() / kAcross * 16 * S::kMt;
-    const int column = kRows + warp_of() % kAcross * 16 * S::kNt;
+  __device__ void multiply() {
 #pragma unroll
-    for (int m = 0; m < S::kMt; ++m) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) to.a[m][h] = from[tile_slot(row + 16 * m + 2 * g + h, t)];
-    }
-#pragma unroll
-    for (int n = 0; n < S::kNt; ++n) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        to.b[n][h] = from[tile_slot(column + 16 * n + 4 * (g >> 1) + (g & 1) + 2 * h, t)];
-      }
-    }
-  }
-  // Chunk c from `now`, while the next one goes to `next`.
-  __device__ void step(int c, const Operands& now, Operands& next) {
-    if (c + 1 < S::kChunks) {
-      wait_copies<S::kRing - 2>();
-      __syncthreads();  // chunk c + 1 is there, and all have chunk c in registers
-      if (c + S::kRing < S::kChunks) copy(c + S::kRing);
-      commit_copies();
-      load(next, c + 1);
-    }
-    multiply_units<Math, S::kRound, S::kMt, S::kNt>(d_, now.a, now.b);
-  }
-  __device__ void multiply_chunks() {
-#pragma unroll
-    for (int m = 0; m < S::kMt; ++m) {
-#pragma unroll
-      for (int i = 0; i < 8 * S::kNt; ++i) d_[m][i / 4][i % 4] = Sum(0);
-    }
-    Operands even, odd;
-    wait_copies<S::kRing - 1>();
-    __syncthreads();
-    load(even, 0);
+    for (int i = 0; i < 8 * S::kNt; ++i) d_[i] = 0.0f;
+    const u32 a = slabs_ + 128 * 64 * (group() / kAcross);
+    const u32 b = slabs_ + 128 * (kRows + kWidth * (group() % kAcross));
 #pragma unroll 1
-    for (int c = 0; c < S::kChunks; c += 2) {
-      step(c, even, odd);
-      if (c + 1 < S::kChunks) step(c + 1, odd, even);
+    for (int slab = 0; slab < kSlabs; ++slab) {
+      wait_copies<S::kRing - 3>();
+      __syncthreads();  // the slab is there, and both warpgroups have finished the last but one
+      if (slab + S::kRing - 2 < kSlabs) copy(slab + S::kRing - 2);
+      commit_copies();
+      const u32 at = (slab & (S::kRing - 1)) * kSlabBytes;
+      wgmma_fence();
+#pragma unroll
+      for (int k = 0; k < 128; k += 32)
+        Wgmma<Math, kWidth>::add(d_, wgmma_rows(a + at + k), wgmma_rows(b + at + k));
+      wgmma_commit();
+      wgmma_wait<1>();
     }
+    wgmma_wait<0>();
+#pragma unroll
+    for (int i = 0; i < 8 * S::kNt; ++i) asm volatile("" : "+f"(d_[i])::"memory");
   }
 
   // Units one after the other, and of each what the epilogue wants fetched one ahead.
@@ -171,42 +142,31 @@ class Tiled {
   __device__ void hand_over(int tile, const E& e) {
     const int lane = lane_of(), row = first_row(tile), column = first_column(tile);
     const int r = row + 2 * (lane >> 2), c = column + 4 * (lane & 3);
-    constexpr int kUnits = S::kMt * S::kNt;
-    const auto inside = [&](int unit) {
-      return row + 16 * (unit / S::kNt) < E::kRowEnd &&
-             column + 16 * (unit % S::kNt) < E::kColumnEnd;
-    };
+    if (row >= E::kRowEnd) return;
     const auto prepare = [&](int unit) {
       typename E::State state{};
-      if (inside(unit)) state = e.prepare(r + 16 * (unit / S::kNt), c + 16 * (unit % S::kNt));
+      if (column + 16 * unit < E::kColumnEnd) state = e.prepare(r, c + 16 * unit);
       return state;
     };
     typename E::State now = prepare(0);
 #pragma unroll
-    for (int unit = 0; unit < kUnits; ++unit) {
+    for (int unit = 0; unit < S::kNt; ++unit) {
       typename E::State next{};
-      if (unit + 1 < kUnits) next = prepare(unit + 1);
-      if (inside(unit)) {
-        e.take(r + 16 * (unit / S::kNt), c + 16 * (unit % S::kNt),
-               block(unit / S::kNt, unit % S::kNt), now);
+      if (unit + 1 < S::kNt) next = prepare(unit + 1);
+      if (column + 16 * unit < E::kColumnEnd) {
+        Block<Value> block;
+#pragma unroll
+        for (int i = 0; i < 8; ++i)  // d_[8 unit + 4 h + 2 r + c]: row r, column 2 h + c
+          block.v[(i >> 1) & 1][2 * (i >> 2) + (i & 1)] = d_[8 * unit + i];
+        e.take(r, c + 16 * unit, block, now);
       }
       now = next;
     }
   }
-  __device__ Block<Value> block(int m, int n) const {
-    Block<Value> out;
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-#pragma unroll
-      for (int c = 0; c < 4; ++c) out.v[r][c] = Value(d_[m][2 * n + (c >> 1)][2 * r + (c & 1)]);
-    }
-    return out;
-  }
 
-  const uint4* slots_;
-  u32 to_;
+  u32 slabs_;
   const char* from_[kEach];
-  Sum d_[S::kMt][2 * S::kNt][4];
+  float d_[8 * S::kNt];
 };
 
 }  // namespace ridgeline::generated
