@@ -1,6 +1,5 @@
 #include "ridgeline/cuda/generate/kernels.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -34,13 +33,6 @@ std::string refuse(const NetStep& net, const CudaRuntime& runtime) {
   return Nvrtc::get().refusal();
 }
 
-bool uses_tiles(const Schedule& schedule) {
-  const auto tiled = [](const ProductPlan& plan) { return plan.tiled; };
-  return std::ranges::any_of(schedule.forward, tiled) ||
-         std::ranges::any_of(schedule.backward, tiled) ||
-         std::ranges::any_of(schedule.weights, tiled);
-}
-
 Cover covers(const Rest& rest, Tiles tiles) {
   if (rest.begin != 0) return Cover::no("covers whole programs only");
   const auto& runtime = cuda_runtime(rest.runtime);
@@ -49,10 +41,6 @@ Cover covers(const Rest& rest, Tiles tiles) {
     return Cover::no(std::move(reason));
   const Schedule schedule = choose_schedule(net, target_of(runtime, tiles));
   if (!schedule.refusal.empty()) return Cover::no(schedule.refusal);
-  if (tiles == Tiles::never &&
-      !uses_tiles(choose_schedule(net, target_of(runtime, Tiles::where_faster)))) {
-    return Cover::no("cuda.program.persistent is the same for this net");
-  }
   Cover cover = Cover::of(rest.size());
   cover.skips = net.inside;
   cover.workspace = write_source(net, schedule).workspace_bytes + kAlign;
@@ -110,7 +98,6 @@ Kernel generated_kernel(std::string name, Tiles tiles) {
 KernelTable generated_kernels() {
   KernelTable table;
   table.push_back(generated_kernel("cuda.program.persistent", Tiles::where_faster));
-  table.push_back(generated_kernel("cuda.program.persistent.registers", Tiles::never));
   return table;
 }
 
