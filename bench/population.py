@@ -117,7 +117,7 @@ def jax_us(given):
     key = jax.random.PRNGKey(0)
     state = ([(jax.random.normal(key, (members, a, b)) * 0.05, jnp.zeros((members, b))) for a, b in zip(sizes, sizes[1:])], key)
     steps = 200 if given.device == "cuda" else 30
-    precision = "bfloat16" if half else "tensorfloat32" if given.precision == "tf32" else "highest"
+    precision = "bfloat16" if half else "tensorfloat32" if given.precision == "tf32" else "float32"
     with jax.default_matmul_precision(precision):
         many = jax.jit(lambda state: jax.lax.scan(step, state, None, length=steps)[0])
 

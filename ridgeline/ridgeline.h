@@ -262,6 +262,37 @@ TrainResult train(const Config& config, const TrainOptions& options = {});
 // Trains on arrays; the config's [data] says how they are prepared.
 TrainResult train(const Config& config, const Samples& samples, const TrainOptions& options = {});
 
+// ---------------------------------------------------------------------------------- populations
+
+// What became of one net of several that were trained together.
+struct MemberResult {
+  std::optional<TrainResult> trained{};  // absent of one that diverged, or did not come to its end
+  std::string error;                     // why it diverged; else empty
+  int64_t pruned_after = 0;              // epochs after which it was stopped; 0: it was not
+  double score = 0;                      // larger is better; by train.monitor or the training loss
+};
+
+struct PopulationOptions {
+  std::optional<Samples> test, validation;  // as in TrainOptions
+  bool hold_out = true;
+  // Successive halving: one of so many nets goes on after `prune_epochs`, and again after so many
+  // times as many; 0: all train to their end.
+  int64_t prune_factor = 0, prune_epochs = 1;
+  // Called as results come, one call at a time, from any thread.
+  std::function<void(size_t member, const MemberResult& result)> finished;
+};
+
+// Trains a net for each config on the same arrays, as many at once as there are threads
+// (docs/sweeps.md). Each result is that of train() with one thread. Signals end it in order, and
+// members without a result then have neither `trained` nor `error`.
+std::vector<MemberResult> train_population(const std::vector<Config>& configs,
+                                           const Samples& samples,
+                                           const PopulationOptions& options = {});
+
+// One model that gives the mean of these models' outputs: of probabilities, if they are
+// classifiers.
+Model ensemble(const std::vector<Model>& models);
+
 // ----------------------------------------------------------------------------------- own layers
 
 // Makes a layer known by its type, so that configs and model files can name it. `make` is given the

@@ -6,6 +6,7 @@
 #include "ridgeline/api/array.h"
 #include "ridgeline/api/config.h"
 #include "ridgeline/api/model.h"
+#include "ridgeline/api/train_arrays.h"
 #include "ridgeline/engine/own_data.h"
 #include "ridgeline/engine/train/observer.h"
 #include "ridgeline/engine/train/trainer.h"
@@ -150,17 +151,6 @@ TrainResult run(const engine::Config& config, const TrainOptions& options,
   return result;
 }
 
-data::FieldSet fields_of(const Samples& samples, const char* what) {
-  Tensor inputs = api::tensor_of(samples.inputs, what),
-         targets = api::tensor_of(samples.targets, what);
-  // [samples, 1] is one number a sample as well.
-  if (targets.shape.rank() == 2 && targets.shape[1] == 1) targets.shape = {targets.shape[0]};
-  data::FieldSet set(what);
-  set.add(data::borrowed_field("inputs", inputs));
-  set.add(data::borrowed_field("targets", targets));
-  return set;
-}
-
 // A model that is trained further prepares samples as it did before.
 const data::Preparation* known_preparation(const Model& start) {
   const auto& known = ModelAccess::state(start).loaded.preparation;
@@ -185,25 +175,12 @@ TrainResult train(const Config& config, const TrainOptions& options) {
 }
 
 TrainResult train(const Config& config, const Samples& samples, const TrainOptions& options) {
-  std::vector<std::string> more = ConfigAccess::of_arrays();
-  if (!ConfigAccess::names(config, "data.target_kind")) {
-    const bool classes = samples.targets.type == ArrayType::int32 ||
-                         samples.targets.type == ArrayType::int64 ||
-                         samples.targets.type == ArrayType::uint8;
-    more.push_back(classes ? "data.target_kind=\"classes\"" : "data.target_kind=\"values\"");
-  }
-  const engine::Config parsed = ConfigAccess::parse(config, more);
-  engine::OwnParts parts{.train = fields_of(samples, "the training arrays"), .target = {"targets"}};
-  if (options.test) parts.test = fields_of(*options.test, "the test arrays");
-  if (options.validation) {
-    parts.validation = fields_of(*options.validation, "the validation arrays");
-  }
-  parts.all_train = !options.hold_out && !options.test;
+  const engine::Config parsed = api::parse_for_arrays(config, samples);
   const data::Preparation* known = nullptr;
   if (options.start) known = known_preparation(*options.start);
-  auto set =
-      std::make_shared<data::DataSet>(engine::prepare_own_data(parsed, std::move(parts), known));
-  return run(parsed, options, std::move(set));
+  return run(parsed, options,
+             api::prepare_arrays(parsed, samples, options.test, options.validation,
+                                 options.hold_out, known));
 }
 
 void register_layer(const std::string& type, LayerMaker make) {

@@ -9,15 +9,18 @@
 #include "ridgeline/cli/commands.h"
 #include "ridgeline/core/file.h"
 #include "ridgeline/core/text.h"
+#include "ridgeline/engine/evaluate.h"
+#include "ridgeline/engine/population/ensemble.h"
 #include "ridgeline/engine/sweep/journal.h"
+#include "ridgeline/engine/sweep/pictures.h"
 
 namespace ridgeline::cli {
 namespace {
 
 struct Flags {
   ConfigFlags config;
-  std::string out, csv, json, svg, metric = "accuracy", prune, save_best;
-  int64_t prune_factor = 3, prune_epochs = 1;
+  std::string out, csv, json, svg, metric = "accuracy", prune, save_best, report;
+  int64_t prune_factor = 3, prune_epochs = 1, ensemble = 0;
   bool one_by_one = false, resume = false, force = false;
 };
 
@@ -46,6 +49,7 @@ std::vector<FileUses::File> files_in_out(const Flags& flags) {
   };
   files.push_back({in_out("sweep.jsonl"), engine::SweepJournal::is_own, true});
   if (!flags.save_best.empty()) files.push_back({in_out("best.safetensors"), is_tensor_file, true});
+  if (flags.ensemble > 0) files.push_back({in_out("ensemble.safetensors"), is_tensor_file, true});
   return files;
 }
 
@@ -97,16 +101,48 @@ void write_best(const engine::Sweep& result, const std::filesystem::path& file) 
                             result.chosen ? "validation set" : "training loss"));
 }
 
-int run(const Flags& flags, Communicator& ranks) {
-  if (flags.out.empty() && (flags.resume || flags.force || !flags.save_best.empty())) {
-    throw_error(ErrorKind::usage, "{} needs --out DIR, the folder of the sweep",
-                flags.resume  ? "--resume"
-                : flags.force ? "--force"
-                              : "--export");
+void write_ensemble(const engine::Sweep& result, const Flags& flags) {
+  engine::Progress progress;
+  if (result.best.size() < 2) {
+    progress.warning("--ensemble: fewer than two combinations ran to their end, so it is not made");
+    return;
   }
+  std::vector<std::vector<std::byte>> models;
+  for (const engine::Sweep::Model& each : result.best) {
+    if (int64_t(models.size()) < flags.ensemble) models.push_back(each.bytes);
+  }
+  const std::filesystem::path file = std::filesystem::path(flags.out) / "ensemble.safetensors";
+  write_file_atomic(file, engine::make_ensemble(models));
+  engine::ModelOptions options;
+  flags.config.run.apply(options.run);
+  std::vector<std::string> warnings;
+  const engine::Evaluation test =
+      engine::evaluate_file(file, "", data::Part::test, flags.config.data, options, warnings);
+  std::string metrics;
+  for (const auto& [metric, value] : engine::metrics_of(test)) {
+    metrics += (metrics.empty() ? "" : ", ") + engine::to_text(metric, value);
+  }
+  progress.line(fmt::format("{}: the mean of the best {}; on the test set: {}", file.string(),
+                            models.size(), metrics));
+}
+
+void check_flags(const Flags& flags) {
+  const std::pair<bool, const char*> need_out[] = {{flags.resume, "--resume"},
+                                                   {flags.force, "--force"},
+                                                   {!flags.save_best.empty(), "--export"},
+                                                   {flags.ensemble > 0, "--ensemble"}};
+  for (const auto& [given, flag] : need_out) {
+    if (!given || !flags.out.empty()) continue;
+    throw_error(ErrorKind::usage, "{} needs --out DIR, the folder of the sweep", flag);
+  }
+}
+
+int run(const Flags& flags, Communicator& ranks) {
+  check_flags(flags);
   // A study takes long: that its results have no place is said before the first run.
   const bool root = ranks.is_root();
   if (!flags.out.empty() && root) make_folder("--out", flags.out);
+  if (!flags.report.empty() && root) make_folder("--report", flags.report);
   const std::string csv = place(flags, flags.csv, "sweep.csv"),
                     json = place(flags, flags.json, "sweep.json"),
                     svg = place(flags, flags.svg, "sweep.svg");
@@ -120,7 +156,7 @@ int run(const Flags& flags, Communicator& ranks) {
   // Times are those of a run that has the machine for itself.
   const bool timed = flags.metric == "us_per_step" || flags.metric == "inputs_per_second";
   options.one_by_one = flags.one_by_one || timed;
-  options.models = flags.save_best.empty() ? 0 : 1;
+  options.models = std::max(size_t(flags.ensemble), size_t(flags.save_best.empty() ? 0 : 1));
   if (!flags.prune.empty()) {
     options.prune.emplace();
     options.prune->factor = flags.prune_factor;
@@ -145,8 +181,11 @@ int run(const Flags& flags, Communicator& ranks) {
   write(csv, engine::to_csv(result));
   write(json, engine::to_json_text(result));
   write(svg, engine::to_svg(engine::to_chart(result, flags.metric)));
-  if (!flags.save_best.empty() && result.stopped_by == 0 && !result.failed) {
-    write_best(result, std::filesystem::path(flags.out) / "best.safetensors");
+  if (!flags.report.empty()) engine::write_report(result, flags.metric, flags.report);
+  if (result.stopped_by == 0 && !result.failed) {
+    const std::filesystem::path out = flags.out;
+    if (!flags.save_best.empty()) write_best(result, out / "best.safetensors");
+    if (flags.ensemble > 0) write_ensemble(result, flags);
   }
   if (result.failed) throw *result.failed;
   return result.stopped_by == 0 ? 0 : 128 + result.stopped_by;
@@ -205,6 +244,13 @@ void add_sweep(CLI::App& app, Action& action) {
                    "best: write the best combination's model to best.safetensors in --out")
       ->check(CLI::IsMember({"best"}).description(""))
       ->type_name("WHICH");
+  command
+      ->add_option("--ensemble", flags->ensemble,
+                   "join the best K models to ensemble.safetensors in --out: the mean of their "
+                   "probabilities, or values")
+      ->check(range(2, 1000))
+      ->type_name("K");
+  declare_report(*command, action, flags->report);
   command->footer(
       "Examples:\n"
       "  ridgeline sweep configs/mnist-sigmoid.toml --set model.layers.0.out=128,512,2048 --out "

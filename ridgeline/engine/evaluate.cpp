@@ -11,6 +11,7 @@
 #include "ridgeline/engine/load_data.h"
 #include "ridgeline/engine/own_data.h"
 #include "ridgeline/engine/ranks.h"
+#include "ridgeline/nn/softmax.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -198,6 +199,19 @@ void Evaluator::share_outputs() {
   for (size_t i = 0; i < all.size(); ++i) outputs_[i] = float(all[i]);
 }
 
+// The program's own loss takes its inputs for logits, which those of an ensemble are not.
+double Evaluator::loss_of_probabilities() const {
+  if (!keeps_outputs()) return std::numeric_limits<double>::quiet_NaN();
+  constexpr double kLeast = std::numeric_limits<float>::min();
+  const auto labels = source_->targets.span<const int32_t>();
+  double loss = 0;
+  for (size_t i = 0; i < labels.size(); ++i) {
+    loss -= std::log(
+        std::max(kLeast, double(outputs_[i * size_t(source_->outputs()) + size_t(labels[i])])));
+  }
+  return loss / double(labels.size());
+}
+
 Evaluation Evaluator::run(const Weights& weights) {
   prepare(weights);
   const int64_t samples = samples_.end - samples_.begin, rest = samples % batch_;
@@ -234,8 +248,11 @@ Evaluation Evaluator::run(const Weights& weights) {
   result.targets = result.samples * base_.targets;
   result.accuracy = main_->lowered().correct ? double(result.correct) / double(result.targets)
                                              : std::numeric_limits<double>::quiet_NaN();
+  if (keeps_outputs() && shared_) share_outputs();
+  if (nn::gives_probabilities(model_.graph()) && !source_->has_values()) {
+    result.loss = loss_of_probabilities();
+  }
   if (keeps_outputs()) {
-    if (shared_) share_outputs();
     result.scores = score(*source_, outputs_, base_.loss.kind, units_);
   }
   result.seconds = clock.seconds();

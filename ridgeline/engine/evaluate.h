@@ -49,6 +49,7 @@ class Evaluator {
   bool keeps_outputs() const { return base_.outputs; }
   void keep_outputs(const Runner& runner, int64_t first);
   void share_outputs();
+  double loss_of_probabilities() const;
 
   Machine& machine_;
   const nn::Model& model_;

@@ -16,6 +16,7 @@
 #include "ridgeline/nn/rearrange.h"
 #include "ridgeline/nn/recurrent.h"
 #include "ridgeline/nn/select_timestep.h"
+#include "ridgeline/nn/softmax.h"
 
 namespace ridgeline::nn {
 namespace {
@@ -60,6 +61,7 @@ constexpr LayerType kTypes[] = {
     {"gru", RecurrentLayer::read_gru},
     {"lstm", RecurrentLayer::read_lstm},
     {"select", SelectTimestepLayer::read},
+    {"softmax", SoftmaxLayer::read},
     {"add", JoinLayer::read<JoinKind::add>},
     {"multiply", JoinLayer::read<JoinKind::multiply>},
     {"mean", JoinLayer::read<JoinKind::mean>},

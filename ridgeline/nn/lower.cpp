@@ -11,6 +11,7 @@
 #include "ridgeline/nn/join.h"
 #include "ridgeline/nn/loss_ops.h"
 #include "ridgeline/nn/lower_check.h"
+#include "ridgeline/nn/softmax.h"
 
 namespace ridgeline::nn {
 namespace {
@@ -177,7 +178,10 @@ class Lowering {
   }
 
   void outputs() {
-    if (options_.loss.kind == LossKind::cross_entropy) {
+    if (gives_probabilities(model_.graph())) {
+      lowered_.outputs = add_value("probabilities", x_.dtype, x_.shape, Role::output);
+      builder_.add(Copy{x_, lowered_.outputs});
+    } else if (options_.loss.kind == LossKind::cross_entropy) {
       lowered_.outputs = add_value("probabilities", wide(), x_.shape, Role::output);
       builder_.add(Softmax{x_, lowered_.outputs});
     } else {  // no softmax stands between these and the targets

@@ -250,6 +250,49 @@ TEST(Api, EpochsTellOfTheValidationSamples) {
   EXPECT_EQ(model.evaluate(others.classes()).samples, kSamples);
 }
 
+TEST(Api, PopulationsTrainEachConfigAsAlone) {
+  const Points points(4);
+  std::vector<Config> configs;
+  for (const int seed : {1, 2, 3}) {
+    configs.push_back(Config(small()).set("train.seed", seed).set("run.deterministic", true));
+    configs.back().set("run.threads", 2);
+  }
+  PopulationOptions options;
+  options.hold_out = false;
+  size_t came = 0;
+  options.finished = [&](size_t, const MemberResult& result) { came += result.trained ? 1 : 0; };
+  std::vector<MemberResult> members = train_population(configs, points.classes(), options);
+  ASSERT_EQ(members.size(), 3u);
+  EXPECT_EQ(came, 3u);
+  TrainOptions alone;
+  alone.hold_out = false;
+  std::vector<float> mean(members[0].trained->model.predict(points.inputs()).size());
+  std::vector<Model> models;
+  for (size_t i = 0; i < 3; ++i) {
+    configs[i].set("run.threads", 1);
+    const TrainResult solo = train(configs[i], points.classes(), alone);
+    EXPECT_EQ(solo.train_loss, members[i].trained->train_loss);
+    const auto each = members[i].trained->model.predict(points.inputs());
+    // Predictions may come from other kernels; the weights are the same bits.
+    const auto here = members[i].trained->model.weights(), there = solo.model.weights();
+    ASSERT_EQ(here.size(), there.size());
+    for (size_t w = 0; w < here.size(); ++w) {
+      const auto floats = [](const Array& array) {
+        int64_t count = 1;
+        for (const int64_t extent : array.shape) count *= extent;
+        const auto* first = static_cast<const float*>(array.data);
+        return std::vector<float>(first, first + count);
+      };
+      EXPECT_EQ(floats(here[w].values), floats(there[w].values)) << here[w].name;
+    }
+    for (size_t k = 0; k < each.size(); ++k) mean[k] += each[k] / 3;
+    models.push_back(members[i].trained->model);
+  }
+  Model together = ensemble(models);
+  const auto given = together.predict(points.inputs());
+  for (size_t k = 0; k < mean.size(); ++k) EXPECT_NEAR(given[k], mean[k], 1e-5);
+}
+
 TEST(Api, TrainingGoesOnFromAModel) {
   const Points points(4);
   Config config = small(1);

@@ -9,6 +9,8 @@
 #include <random>
 #include <set>
 
+#include "ridgeline/engine/evaluate.h"
+#include "ridgeline/engine/population/ensemble.h"
 #include "ridgeline/engine/train/session.h"
 #include "tests/engine/small_run.h"
 
@@ -181,6 +183,66 @@ TEST(Population, PrunedMembersAreThoseThatWouldBeStoppedThere) {
     config.run.threads = 1;
     EXPECT_EQ(text(outcome.members.at(1).model), alone(config)) << kept;
   }
+}
+
+// The mean of the members' probabilities, member by member, is what the one program gives.
+TEST(Ensemble, GivesTheMeanOfProbabilities) {
+  const TempFolder folder;
+  for (const char* precision : {"run.precision=\"fp32\"", "run.precision=\"bf16\""}) {
+    std::vector<Config> configs;
+    for (const char* more : {"train.seed=1", "train.seed=2", "model.layers.0.out=9"}) {
+      configs.push_back(small_config({"run.deterministic=true", precision, more}));
+    }
+    const Outcome outcome = train_all(configs);
+    std::vector<std::vector<std::byte>> files;
+    for (const auto& [member, result] : outcome.members) files.push_back(result.model);
+    const auto set = small_set();
+    const auto evaluate = [&](const std::vector<std::byte>& file) {
+      ModelOptions options;
+      options.run.device = "cpu";
+      options.run.tune = false;
+      LoadedModel loaded = load_model(file, "a model", options);
+      Machine machine(loaded.config.run);
+      nn::LowerOptions lower = lower_options(loaded.config, loaded.scaling, set->test);
+      lower.mode = nn::Mode::evaluate;
+      const Weights weights(machine.runtime(), loaded.model, nn::lower(loaded.model, lower));
+      Evaluator evaluator(machine, loaded.config, loaded.model, set->test, loaded.scaling);
+      const Evaluation result = evaluator.run(weights);
+      return std::pair(result, evaluator.outputs());
+    };
+    std::vector<double> mean(150 * 4);
+    for (const auto& file : files) {
+      const auto [result, outputs] = evaluate(file);
+      for (size_t i = 0; i < mean.size(); ++i) mean[i] += double(outputs[i]) / 3;
+    }
+    const auto [result, outputs] = evaluate(make_ensemble(files));
+    const bool half = std::string(precision).find("bf16") != std::string::npos;
+    const double bound = half ? 0.01 : 1e-6;  // probabilities are kept in bf16 between layers
+    double loss = 0;
+    int64_t correct = 0;
+    for (size_t i = 0; i < 150; ++i) {
+      const auto label = size_t(set->test.targets.span<int32_t>()[i]);
+      for (size_t c = 0; c < 4; ++c) EXPECT_NEAR(outputs[4 * i + c], mean[4 * i + c], bound);
+      loss -= std::log(mean[4 * i + label]) / 150;
+      const auto* row = mean.data() + 4 * i;
+      correct += std::max_element(row, row + 4) - row == ptrdiff_t(label) ? 1 : 0;
+    }
+    EXPECT_NEAR(result.loss, loss, half ? 0.05 * loss : 1e-5);
+    if (!half) {
+      EXPECT_EQ(result.correct, correct);
+    }
+  }
+}
+
+TEST(Ensemble, RefusesWhatCannotBeJoined) {
+  const TempFolder folder;
+  const Outcome outcome = train_all({small_config({"train.epochs=1"}),
+                                     small_config({"train.epochs=1", "run.precision=\"bf16\""})});
+  using Files = std::vector<std::vector<std::byte>>;
+  const Files one{outcome.members.at(0).model};
+  const Files two{outcome.members.at(0).model, outcome.members.at(1).model};
+  EXPECT_THROW(make_ensemble(one), Error);
+  EXPECT_THROW(make_ensemble(two), Error);
 }
 
 // Whatever comes in whatever order: every member ends once, rungs get their shares, and none waits

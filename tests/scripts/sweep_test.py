@@ -71,6 +71,17 @@ class Sweeps(unittest.TestCase):
         chosen = next(point for point in points(out) if point["set"]["train.optimizer.lr"] == "0.1")
         self.assertEqual(best["accuracy"], chosen["report"]["accuracy"])
 
+    def test_an_ensemble_is_evaluated_and_predicts_as_one_model(self):
+        out, done = self.sweep("joined", *FIXED, *SPLIT, *SEEDS, "--ensemble", "3", "--report", self.folder / "page")
+        self.assertIn("the mean of the best 3; on the test set: loss", done.stderr)
+        model = out / "ensemble.safetensors"
+        report = json.loads(tool.run("eval", model, "--json", "-").stdout)
+        self.assertGreater(report["accuracy"], 0.5)
+        self.assertLess(report["loss"], 1.2)
+        page = (self.folder / "page" / "report.html").read_text()
+        for part in ("Each combination", "Two settings at a time", "<polyline", "<rect"):
+            self.assertIn(part, page)
+
     def test_a_killed_sweep_goes_on(self):
         work = (*FIXED, "--set", "train.seed=1,2,3,4", "--set", "train.epochs=20,1000", "--set", "train.eval_every=1000",
                 "--set", "train.checkpoint_steps=500")
@@ -123,8 +134,8 @@ class Sweeps(unittest.TestCase):
         self.assertTrue(list(out.glob("members/*/checkpoint.safetensors")))
 
     def test_flags_that_need_a_folder_say_so(self):
-        for flag in ("--resume", "--force"):
-            done = tool.run("sweep", self.folder.config, *SEEDS, flag, code=2)
+        for flag in (["--resume"], ["--force"], ["--export", "best"], ["--ensemble", "2"]):
+            done = tool.run("sweep", self.folder.config, *SEEDS, *flag, code=2)
             self.assertIn("needs --out DIR", done.stderr)
 
     @unittest.skipIf(mpi.missing(), "no ranks here")

@@ -107,10 +107,12 @@ class Training {
     layout.threads_each = threads / layout.side_by_side;
   }
 
-  // Plans the first member of each group, while nothing else disturbs what is measured.
+  // Plans the first member of each group, while nothing else disturbs what is measured. Members
+  // that follow one another are planned as they come.
   void plan_groups() {
-    if (one_by_one_) return;
+    if (result_.layout.side_by_side == 1) return;
     std::vector<bool> planned(groups_.size());
+    int kept = 0;
     for (const size_t i : list_) {
       if (planned[group_of_[i]]) continue;
       planned[group_of_[i]] = true;
@@ -119,10 +121,17 @@ class Training {
       } catch (const Error&) {
         continue;  // the member's own job meets and reports it
       }
-      Group& group = groups_[group_of_[i]];
-      group.kernels = sessions_[i]->kernels();
-      group.ceilings = sessions_[i]->report().ceilings;
+      learn(i, *sessions_[i]);
+      // More than can run at once would only fill the memory.
+      if (++kept > result_.layout.side_by_side) sessions_[i].reset();
     }
+  }
+
+  void learn(size_t member, const TrainSession& session) {
+    Group& group = groups_[group_of_[member]];
+    if (!group.kernels.train.empty()) return;
+    group.kernels = session.kernels();
+    group.ceilings = session.report().ceilings;
   }
 
   int asked_to_stop() const {
@@ -202,6 +211,7 @@ class Training {
     guard(member, [&] {
       auto& session = sessions_[member];
       if (!session) session = open(member);
+      if (!one_by_one_ && result_.layout.side_by_side == 1) learn(member, *session);
       if (session->step() == 0 && options_.begins) {
         const std::lock_guard told(telling_);
         options_.begins(member);

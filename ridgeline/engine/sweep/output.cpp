@@ -19,19 +19,6 @@ const Evaluation& compared(const TrainReport& report) {
   return report.validation ? *report.validation : report.test;
 }
 
-double metric_of(const SweepPoint& point, const std::string& metric) {
-  if (!point.error.empty()) return kNone;
-  const TrainReport& report = point.report;
-  for (const auto& [name, each] : kMetrics) {
-    if (metric == name) return value_of(compared(report), each);
-  }
-  if (metric == "train_loss") return report.train_loss;
-  if (metric == "us_per_step") return 1e6 * report.seconds_per_step();
-  if (metric == "inputs_per_second") return report.inputs_per_second;
-  throw_error(ErrorKind::usage, "unknown metric '{}'; known: {}", metric,
-              fmt::join(chart_metrics(), ", "));
-}
-
 std::string quote_csv(const std::string& text) {
   if (text.find_first_of(",\"\n") == std::string::npos) return text;
   std::string out = "\"";
@@ -68,6 +55,19 @@ size_t widest_key(const Sweep& sweep) {
 }
 
 }  // namespace
+
+double metric_of(const SweepPoint& point, const std::string& metric) {
+  if (!point.error.empty()) return kNone;
+  const TrainReport& report = point.report;
+  for (const auto& [name, each] : kMetrics) {
+    if (metric == name) return value_of(compared(report), each);
+  }
+  if (metric == "train_loss") return report.train_loss;
+  if (metric == "us_per_step") return 1e6 * report.seconds_per_step();
+  if (metric == "inputs_per_second") return report.inputs_per_second;
+  throw_error(ErrorKind::usage, "unknown metric '{}'; known: {}", metric,
+              fmt::join(chart_metrics(), ", "));
+}
 
 const std::vector<std::string>& sweep_metrics() {
   static const std::vector<std::string> kColumns{"accuracy", "loss", "train_loss", "us_per_step",

@@ -76,5 +76,6 @@ bool is_sweep_csv(std::string_view head);  // whether a file that begins so is w
 Chart to_chart(const Sweep& sweep, const std::string& metric);
 const std::vector<std::string>& sweep_metrics();  // the columns of to_csv()
 std::vector<std::string> chart_metrics();
+double metric_of(const SweepPoint& point, const std::string& metric);  // NaN: it has none
 
 }  // namespace ridgeline::engine

@@ -1,0 +1,43 @@
+#include "ridgeline/nn/softmax.h"
+
+#include <algorithm>
+
+#include "ridgeline/nn/builder.h"
+
+namespace ridgeline::nn {
+
+LayerPtr SoftmaxLayer::read(ConfigTable&) { return std::make_shared<SoftmaxLayer>(); }
+
+Shape SoftmaxLayer::output(const Shape& input) const {
+  if (input.rank() != 1) {
+    throw_error(ErrorKind::usage, "takes one number a class, not {}: put a flatten before it",
+                to_string(input));
+  }
+  return input;
+}
+
+Value SoftmaxLayer::forward(Builder& builder, LayerValues& values) const {
+  const Value y = builder.like(fmt::format("x{}", values.layer + 1), values.x);
+  builder.add(Softmax{values.x, y});
+  return y;
+}
+
+Value SoftmaxLayer::backward(Builder&, const LayerValues& values, const Value&, bool) const {
+  throw_error(
+      ErrorKind::usage,
+      "layer {} (softmax): cannot be trained, because the loss has its own softmax; leave it "
+      "out",
+      values.layer);
+}
+
+bool gives_probabilities(const Graph& graph) {
+  if (graph.empty()) return false;
+  const auto is_softmax = [&](int layer) {
+    return layer >= 0 && graph[size_t(layer)]->type() == "softmax";
+  };
+  const GraphLayer& last = graph.layers().back();
+  return is_softmax(int(graph.size()) - 1) ||
+         (last.layer->type() == "mean" && std::ranges::all_of(last.inputs, is_softmax));
+}
+
+}  // namespace ridgeline::nn
