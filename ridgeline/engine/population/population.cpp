@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "ridgeline/core/machine_limits.h"
 #include "ridgeline/core/thread_pool.h"
 #include "ridgeline/engine/machine.h"
 #include "ridgeline/engine/signals.h"
@@ -63,10 +64,7 @@ class Training {
     if (result_.layout.side_by_side == 1) {
       work();  // here: a GPU belongs to the thread that opened it
     } else {
-      std::vector<std::jthread> threads;
-      for (int i = 0; i < result_.layout.side_by_side; ++i) {
-        threads.emplace_back([this] { work_beside(); });
-      }
+      work_together();
     }
     if (thrown_) std::rethrow_exception(thrown_);
     if (stopped_ > 0) {
@@ -102,7 +100,7 @@ class Training {
     one_by_one_ = options_.one_by_one || options_.ranks != nullptr || !alike;
     if (one_by_one_ || choose_device(run.device).kind != DeviceKind::cpu) return;
     const int given = run.threads == 0 ? options_.threads : run.threads;
-    const int threads = resolve_threads(given);
+    const int threads = affordable_threads(resolve_threads(given));
     layout.side_by_side = int(std::min(size_t(threads), list_.size()));
     layout.threads_each = threads / layout.side_by_side;
   }
@@ -186,6 +184,19 @@ class Training {
       for (const size_t member : pruned) end(member);
       lock.lock();
     }
+  }
+
+  // This thread works too. Where the system gives fewer threads than there were a moment ago, those
+  // that there are do all the work.
+  void work_together() {
+    std::vector<std::jthread> others;
+    try {
+      while (int(others.size()) + 1 < result_.layout.side_by_side) {
+        others.emplace_back([this] { work_beside(); });
+      }
+    } catch (const std::system_error&) {  // NOLINT: fewer will do
+    }
+    work_beside();
   }
 
   // What is no Error (memory that is not there) must end the whole, not the process.
