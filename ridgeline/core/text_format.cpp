@@ -59,7 +59,8 @@ std::string printable(std::string_view text) {
     const auto lead = static_cast<unsigned char>(text[0]);
     // U+0080 to U+009F, c2 80 to c2 9f, command a terminal as the bytes below 0x20 do.
     const bool command =
-        lead < 0x20 || lead == 0x7f || (lead == 0xc2 && static_cast<unsigned char>(text[1]) < 0xa0);
+        lead < 0x20 || lead == 0x7f ||
+        (lead == 0xc2 && length == 2 && static_cast<unsigned char>(text[1]) < 0xa0);
     const size_t taken = std::max<size_t>(1, length);
     for (const char c : text.substr(0, taken)) {
       if (length > 0 && !command) {

@@ -77,9 +77,8 @@ toml::table parse_value(const std::string& value, const std::string& set) {
     throw_error(ErrorKind::usage, "--set {}: give one value after '=', on one line", set);
   }
   // A word without brackets is one value, whatever dots it has.
-  const bool plain = value.find_first_of("[{") == std::string::npos &&
-                     std::ranges::all_of(value, [](char c) { return uint8_t(c) < 0x80; });
-  if (const auto excess = plain ? std::nullopt : find_excess(value)) {
+  const bool nested = value.find_first_of("[{") != std::string::npos;
+  if (const auto excess = nested ? find_excess(value) : std::nullopt) {
     throw_error(ErrorKind::usage, "--set {}: its value {}", quote(set), excess->what);
   }
   try {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdint>
 
 namespace ridgeline::nn {
 namespace {
@@ -38,8 +37,7 @@ std::optional<ConfigExcess> find_excess(std::string_view text) {
   const auto excess = [&](size_t at, const char* what, size_t most) {
     return ConfigExcess{line, at - line_begin + 1, fmt::format("{} {}", what, most)};
   };
-  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
-  for (size_t i = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0; i < text.size();) {
+  for (size_t i = 0; i < text.size();) {
     switch (text[i]) {
       case '"':
       case '\'': {
@@ -78,10 +76,6 @@ std::optional<ConfigExcess> find_excess(std::string_view text) {
         parts = 1;
         break;
       default:
-        // toml++ 3.3 says of letters like an e with an accent that they cannot be there.
-        if (uint8_t(text[i]) >= 0x80) {
-          return ConfigExcess{line, i - line_begin + 1, "has a letter that must be in quotes"};
-        }
         break;
     }
     ++i;

@@ -19,8 +19,7 @@ struct ConfigExcess {
   std::string what;
 };
 
-// The first place where TOML text goes beyond the limits, or has a character outside of ASCII that
-// is neither in quotes nor in a comment, or none. Text that is no TOML may pass.
+// The first place where TOML text goes beyond the limits, or none. Text that is no TOML may pass.
 std::optional<ConfigExcess> find_excess(std::string_view text);
 
 }  // namespace ridgeline::nn

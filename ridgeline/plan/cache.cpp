@@ -42,6 +42,15 @@ json read_json(const fs::path& file) {
   return ours ? all : json{{"version", kVersion}, {"environments", json::object()}};
 }
 
+// None if it is damaged: it is then measured anew, and does not cost the others their places.
+std::optional<KeptPlan> read_plan(const json& plan) try {
+  const json& names = plan.contains("kernels") ? plan.at("kernels") : plan.at("rows");
+  return KeptPlan{current_kernel_names(names.get<std::vector<std::string>>()),
+                  plan.at("seconds").get<double>()};
+} catch (const std::exception&) {
+  return std::nullopt;
+}
+
 // When an environment was last used; 0 of one that is damaged.
 int64_t last_used(const json& environment) {
   if (!environment.is_object() || !environment.contains("used")) return 0;
@@ -84,13 +93,10 @@ void TuningCache::load() try {
   const json kernels = mine.value("kernels", mine.value("rows", json::object()));
   const json plans = mine.value("plans", json::object());
   for (const auto& [key, seconds] : kernels.items()) {
-    const double value = seconds.get<double>();
-    if (value > 0) kernels_[key] = value;
+    if (seconds.is_number() && seconds.get<double>() > 0) kernels_[key] = seconds.get<double>();
   }
   for (const auto& [key, plan] : plans.items()) {
-    const json& names = plan.contains("kernels") ? plan.at("kernels") : plan.at("rows");
-    plans_[key] = {current_kernel_names(names.get<std::vector<std::string>>()),
-                   plan.at("seconds").get<double>()};
+    if (auto kept = read_plan(plan)) plans_[key] = std::move(*kept);
   }
 } catch (const std::exception&) {  // wrong types inside: as good as no cache
   kernels_.clear();

@@ -13,6 +13,7 @@ import sys
 import time
 
 sys.dont_write_bytecode = True
+import mpi
 import tool
 
 STEPS = ("--threads", 1, "--set", "train.checkpoint_steps=2", "--set")
@@ -23,9 +24,10 @@ def shim(name):
     return str(tool.BUILD / "tests" / f"{name}_shim.so")
 
 
-def start(arguments, **env):
-    return subprocess.run([tool.TOOL, *map(str, arguments)], capture_output=True, text=True, timeout=120,
-                          env=tool.environment(**env))
+def start(arguments, ranks=1, **env):
+    under = ["mpirun", "-n", str(ranks)] if ranks > 1 else []
+    return subprocess.run([*under, tool.TOOL, *map(str, arguments)], capture_output=True, text=True, timeout=120,
+                          env=tool.environment(**mpi.ENVIRONMENT, **env))
 
 
 def errors(done):
@@ -38,16 +40,14 @@ def errors(done):
 class Saves:
     """Faults at each call that changes a file of a run which goes on from step 4 to step 8, with a save at 6 and 8."""
 
-    def __init__(self, folder):
-        self.folder, self.out = folder, folder / "run"
+    def __init__(self, folder, ranks):
+        self.folder, self.out, self.ranks = folder, folder / "run", ranks
         self.base, whole = folder / "base", folder / "whole"
-        self.train("--out", self.base, *STEPS, "train.max_steps=4")
-        self.train("--out", whole, *STEPS, "train.max_steps=8")
+        for out, steps in ((self.base, 4), (whole, 8)):
+            done = start(["train", folder.config, "--quiet", "--out", out, *STEPS, f"train.max_steps={steps}"], ranks)
+            assert done.returncode == 0, done.stderr
         self.whole = self.files(whole)
         self.again = ["train", folder.config, "--out", self.out, "--resume", *STEPS, "train.max_steps=8"]
-
-    def train(self, *more):
-        return tool.run("train", self.folder.config, "--quiet", *more)
 
     @staticmethod
     def files(out):
@@ -58,19 +58,22 @@ class Saves:
         shutil.copytree(self.base, self.out)
 
     def faulty(self, arguments, fault, at, **env):
-        return start(arguments, LD_PRELOAD=shim("io"), RIDGELINE_FAULT=f"{fault}:{at}",
+        return start(arguments, self.ranks, LD_PRELOAD=shim("io"), RIDGELINE_FAULT=f"{fault}:{at}",
                      RIDGELINE_FAULT_UNDER=str(self.out), **env)
+
+    def was_killed(self, done):
+        return done.returncode == -9 if self.ranks == 1 else done.returncode != 0
 
     def calls(self, arguments):
         count = self.folder / "count"
         count.unlink(missing_ok=True)
         done = self.faulty(arguments, "count", 0, RIDGELINE_FAULT_COUNT=str(count))
         assert done.returncode == 0, done.stderr
-        return int(count.read_text())
+        return max(map(int, count.read_text().split()))  # of the rank that writes
 
     def complete(self, what):
         """Whatever happened, the run goes on to the same bits as one that nothing happened to."""
-        done = start(self.again)
+        done = start(self.again, self.ranks)
         assert done.returncode == 0, f"{what}: {done.stderr}"
         assert self.files(self.out) == self.whole, f"{what}: other weights than without the fault"
         assert not list(self.out.glob("*.tmp")), f"{what}: temporary files are left"
@@ -85,11 +88,12 @@ class Saves:
                 self.begin()
                 done = self.faulty(self.again, fault, at)
                 if fault in ("kill", "half"):
-                    assert done.returncode == -9, f"{what}: exit {done.returncode}"
+                    assert self.was_killed(done), f"{what}: exit {done.returncode}"
                 elif done.returncode == 0:
                     assert self.files(self.out) == self.whole, f"{what}: said to be good, and is not"
                 else:
-                    assert done.returncode == 5 and len(errors(done)) == 1, f"{what}: {done.returncode} {done.stderr}"
+                    one = self.ranks > 1 or len(errors(done)) == 1
+                    assert done.returncode == 5 and one, f"{what}: {done.returncode} {done.stderr}"
                 self.complete(what)
                 tried[fault] += 1
         self.begin()
@@ -110,8 +114,8 @@ class Saves:
         for at in range(1, calls + 1, every):
             self.begin()
             done = self.faulty(other, "kill", at)
-            assert done.returncode == -9, done.returncode
-            done = start(["train", "--resume", self.out, *STEPS, "train.max_steps=8"])
+            assert self.was_killed(done), done.returncode
+            done = start(["train", "--resume", self.out, *STEPS, "train.max_steps=8"], self.ranks)
             assert done.returncode == 0, f"--force, kill at call {at} of {calls}: {done.stderr}"
             assert self.files(self.out) in (self.whole, new), f"--force, kill at call {at} of {calls}: other weights"
             tried["kill of --force"] += 1
@@ -188,7 +192,7 @@ def kills(folder, count):
     tool.run(*infer)
     assert rows.read_bytes() == good, "infer after the kills"
 
-    sweep = ["sweep", folder.config, "--threads", 1, "--set", "train.max_steps=3", "--set", "train.seed=1,2,3", "--out",
+    sweep = ["sweep", folder.config, "--force", "--threads", 1, "--set", "train.max_steps=3", "--set", "train.seed=1,2,3", "--out",
              study]
     for _ in range(count):
         killed(sweep, 0.0, 0.25)
@@ -202,13 +206,14 @@ def main():
     parser.add_argument("--every", type=int, default=13)
     parser.add_argument("--allocations", type=int, default=15)
     parser.add_argument("--kills", type=int, default=3)
+    parser.add_argument("--ranks", type=int, default=1, help="of the runs whose saves fail")
     given = parser.parse_args()
     if tool.sanitized():
         print("skipped: a sanitizer's library would have to be loaded first")
         sys.exit(77)
     folder = tool.Folder()
     try:
-        saves = Saves(folder)
+        saves = Saves(folder, given.ranks)
         for part in (lambda: saves.each(given.every), lambda: saves.replaced(given.every),
                      lambda: allocations(folder, given.allocations), lambda: kills(folder, given.kills)):
             for what, times in part().items():
