@@ -169,6 +169,10 @@ class OwnSources(unittest.TestCase):
         self.assertIn("categories = 7, out = 2", self.train(data, layers.replace('embedding"', 'embedding", out = 2'),
                                                             steps.format(0), out="two") and
                       tool.read_safetensors(self.folder / "two" / "model.safetensors")[1]["ridgeline.config"])
+        # A sweep learns the loss and the columns from the data, too.
+        said = tool.run("sweep", self.folder / "run.toml", "--set", "train.epochs=1", "--set",
+                        "train.optimizer.lr=0.01,0.02").stdout
+        self.assertIn("0.02", said)
         no_words = f'train = "{self.path("t.csv")}"\nfeatures = ["area", "rooms"]'
         self.assertIn("no field", self.train(no_words, layers, code=2))
 

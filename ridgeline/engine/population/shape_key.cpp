@@ -17,12 +17,13 @@ void add(const Values& values, std::string& text) {
 
 }  // namespace
 
-std::string shape_key(const Config& config, const data::DataSet& set) {
+std::string shape_key(const Config& given, const data::DataSet& set) {
+  const Config config = settled(given, set);
   Config settings;  // the run's alone
   settings.run = config.run;
   std::string text = data_key(config) + "\n" + to_toml(settings);
   for (const std::string& pattern : config.run.kernels) text += pattern + "\n";
-  const nn::Model model = settled(config, set).build_model(set.train.sample_shape());
+  const nn::Model model = config.build_model(set.train.sample_shape());
   nn::LowerOptions options = lower_options(config, data::Scaling{}, set.train);
   options.mode = nn::Mode::train;
   options.batch = std::min(config.train.batch, set.train.size());
