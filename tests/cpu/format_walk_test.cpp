@@ -1,6 +1,7 @@
 // Kernels that hand values on in formats of their own (blocks of channels, rows of channels): each
 // is tested by itself, with padding poisoned before it is written, and together with its
 // neighbours.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -54,6 +55,27 @@ TEST(FormatWalk, KernelsAgreeWithTheOracleOnWhatOtherKernelsGiveThem) {
     EXPECT_TRUE(handed.taken_by.contains(kernel))
         << kernel << ": no case has a kernel that gives its format";
   }
+}
+
+// Two layers may see the same values as images of different channels (a pool over signals, then one
+// over images): no conversion may take the blocks of one for those of the other.
+TEST(FormatWalk, BlocksOfDifferentImagesAreNotConvertedIntoEachOther) {
+  bool found = false;
+  for (const Kernel& kernel : all_kernels()) {
+    if (kernel.name != "cpu.reorder.onednn") continue;
+    found = true;
+    const Value value{.id = 0, .dtype = DType::fp32, .shape = {4, 18}};
+    for (const char* tag : {"nChw16c", "nChw8c", "nhwc"}) {
+      const Format one = fmt::format("onednn:{}:6x3", tag),
+                   other = fmt::format("onednn:{}:1x18", tag);
+      EXPECT_FALSE(kernel.converts(value, one, other)) << tag;
+      EXPECT_FALSE(kernel.converts(value, other, one)) << tag;
+      EXPECT_TRUE(kernel.converts(value, one, "onednn:nChw16c:6x3")) << tag;
+      EXPECT_TRUE(kernel.converts(value, one, "")) << tag;
+      EXPECT_TRUE(kernel.converts(value, "", other)) << tag;
+    }
+  }
+  if (!found) GTEST_SKIP() << "built without oneDNN";
 }
 
 // A kernel for relu on [kRows, kLive], and its conversions, in a format that pads each row to

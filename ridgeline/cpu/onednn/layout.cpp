@@ -38,6 +38,11 @@ std::optional<Parsed> parse(const Format& format) {
 bool converts(const Value& value, const Format& from, const Format& to) {
   if (value.dtype != DType::fp32 || value.shape.rank() != 2) return false;
   const auto before = parse(from), after = parse(to);
+  // A reorder moves an image's numbers. Seen as another image, of other channels, the same values
+  // lie in another order, to which only the plain format leads.
+  if (before && after && (before->image.c != after->image.c || before->image.w != after->image.w)) {
+    return false;
+  }
   return from.empty() ? after.has_value() : before.has_value() && (to.empty() || after.has_value());
 }
 
