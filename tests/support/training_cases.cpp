@@ -259,9 +259,10 @@ std::vector<Case> training_cases(DType dtype) {
        .activation = ActivationKind::gelu,
        .update = "momentum",
        .dropout = 0.5},
-      // Smooth, because these inputs bring a unit so near 0 that a rounding decides which side of a
-      // rectifier it is on.
-      {.name = "floats",
+      {.name = "floats", .batch = 19, .widths = {21, 16, 10}, .floats = true},
+      // Two steps are smooth, because the second would bring a unit so near 0 that a rounding
+      // decides which side of a rectifier it is on.
+      {.name = "floats, two steps",
        .batch = 19,
        .widths = {21, 16, 10},
        .activation = ActivationKind::tanh,
