@@ -72,7 +72,7 @@ void gather(const Field& field, std::span<const int64_t> samples, std::span<std:
 // rows [begin, end).
 void read_doubles(const Field& field, int64_t begin, int64_t end, std::span<double> out);
 
-// The same of the samples of a field without lengths; they ascend.
+// Reads only the given samples, which ascend, of a field without lengths.
 void read_doubles(const Field& field, std::span<const int64_t> samples, std::span<double> out);
 
 // The text of sample i.

@@ -22,7 +22,7 @@ namespace ridgeline::engine {
 data::DataSet load_own_data(const Config& config, const data::Preparation* known = nullptr,
                             bool mapped = false);
 
-// The same data for cross-validation: each fold learns its preparation from its own training
+// Loads such data for cross-validation. Each fold learns its preparation from its own training
 // samples alone.
 class OwnFolds {
  public:
@@ -30,7 +30,7 @@ class OwnFolds {
   explicit OwnFolds(const Config& config);
 
   int64_t samples() const { return int64_t(split_.train.size()); }  // timesteps, of windows
-  // Of these samples; empty where the targets are not classes.
+  // The class of each sample; empty where the targets are not classes.
   std::span<const int32_t> classes() const { return classes_; }
   bool in_order() const { return own_.windows.has_value(); }
   // Samples i with fold_of[i] == fold are the validation part, and the others are trained on.

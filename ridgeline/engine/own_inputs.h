@@ -23,7 +23,7 @@ int64_t prepared_samples(const data::FieldSet& set, const data::Preparation& pre
 HostTensor make_inputs(const data::FieldSet& set, const data::Preparation& preparation,
                        std::span<const int64_t> samples);
 
-// The same, made when they are asked for, of a field that lies in a mapped file; null where the
+// Makes them when they are asked for, from a field that lies in a mapped file; null where the
 // inputs need more than one field, or windows, or the file cannot be mapped.
 std::shared_ptr<const data::InputSource> mapped_inputs(
     const data::FieldSet& set, std::shared_ptr<const data::Preparation> preparation,

@@ -9,7 +9,7 @@ std::vector<LaunchUse> group_launches(const std::vector<LaunchRecord>& launches)
 
 // The calls that take 90 % of the time of all calls together, longest first.
 std::vector<ApiUse> heaviest_calls(const std::vector<ApiRecord>& calls);
-// The same of GPU functions, by their names.
+// Sums up GPU functions in the same way, by their names.
 std::vector<ApiUse> heaviest_functions(const std::vector<LaunchRecord>& launches);
 
 // A line for each kind of copy, in order of appearance.
