@@ -15,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define RIDGELINE_C_API_VERSION 1
+#define RIDGELINE_C_API_VERSION 2
 
 #if defined(__GNUC__)
 #define RIDGELINE_API __attribute__((visibility("default")))
@@ -87,6 +87,19 @@ RIDGELINE_API ridgeline_status ridgeline_prepare_steps(const ridgeline_model* mo
                                                        int64_t streams, const char* device,
                                                        int threads, ridgeline_type type,
                                                        ridgeline_predictor** predictor);
+/* A net that stays on a GPU: its weights lie in shared memory, and multiprocessors poll the host's
+ * memory for the next call, so that a call costs no launch. For calls of one sample or, with
+ * `timesteps` not 0, of one timestep of one stream; for nets of linear and unidirectional recurrent
+ * layers in fp32 that fit on 16 multiprocessors, on GPUs from compute capability 9.0; others are
+ * refused. `device` is "cuda", "cuda:1" or null. The multiprocessors are taken from other work
+ * until no call has come for `idle_seconds`, and again at the next call, which takes some
+ * microseconds more; 0: until the predictor is freed. While they are taken, calls of CUDA that wait
+ * for the whole GPU (cudaMalloc, cudaFree, cudaDeviceSynchronize) wait in this process. Since
+ * version 2. */
+RIDGELINE_API ridgeline_status ridgeline_prepare_resident(const ridgeline_model* model,
+                                                          const char* device, int timesteps,
+                                                          double idle_seconds, ridgeline_type type,
+                                                          ridgeline_predictor** predictor);
 RIDGELINE_API void ridgeline_free_predictor(ridgeline_predictor* predictor); /* null: nothing */
 
 /* What a predictor takes and gives. Sizes count numbers, and a null predictor has none. */

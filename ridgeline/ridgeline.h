@@ -39,6 +39,7 @@ struct Array {
   const void* data = nullptr;
   ArrayType type = ArrayType::float32;
   std::vector<int64_t> shape;
+  int gpu = -1;  // the GPU that has the memory; -1: host memory
 
   Array() = default;
   Array(std::span<const uint8_t> values, std::vector<int64_t> shape);
@@ -54,6 +55,33 @@ struct Samples {
   Array inputs;
   Array targets;
 };
+
+// Bytes of arrays that were copied since the start because they could not be used where they lay:
+// samples that a preparation changes, or that a run needs on another device. What a call reads into
+// its plan, batch by batch, is not counted.
+int64_t copied_bytes();
+
+// The place of a model's work on a GPU among that of other programs of this process. Streams are
+// CUDA's own handles; 1 and 2 name its default streams. On a CPU everything is in order anyway.
+class GpuQueue {
+ public:
+  int gpu() const;                    // -1 on a CPU
+  void* stream() const;               // null on a CPU
+  void wait_for(void* stream) const;  // our work from now on waits for theirs so far
+  void let_wait(void* stream) const;  // their work from now on waits for ours so far
+  void synchronize() const;           // returns when our work is done
+  // Memory of the device, good while what gave this queue lives.
+  void* allocate(size_t bytes) const;
+  void release(void* memory) const noexcept;
+  void download(void* host, const void* device, size_t bytes) const;  // waits for our work
+
+ private:
+  explicit GpuQueue(void* runtime) : runtime_(runtime) {}
+  void* runtime_;
+  friend struct QueueAccess;
+};
+// Returns when what was asked of a stream of a GPU is done.
+void wait_for_stream(int gpu, void* stream);
 
 // A weight by its name, which is PyTorch's for an nn.Sequential of the same layers: "0.weight".
 struct NamedArray {
@@ -156,13 +184,30 @@ class Model {
   std::vector<float> predict(const Array& samples);
   // Writes the same to memory of the caller, which holds samples x outputs().
   void predict(const Array& samples, std::span<float> out);
+  // The same where samples, answers or both lie on the GPU that the model computes on: `out` is
+  // memory of `gpu` (-1: of the host). Answers on a GPU may still be under way when it returns.
+  void predict(const Array& samples, float* out, int gpu);
+  GpuQueue queue();
   // The most probable class of each sample, as a number of classes().
   std::vector<int32_t> predict_classes(const Array& samples);
   void predict_classes(const Array& samples, std::span<int32_t> out);
   // Throws usage for a model of a named set, whose samples are no arrays.
   Evaluation evaluate(const Samples& samples);
 
-  // Views of the weights in the order of the layers, good until the model is given others.
+  // An ONNX file as a model. `input_shape` is needed where the file leaves it open; `classes`: its
+  // outputs are logits of classes. Throws model for what our layers do not express.
+  static Model from_onnx(const std::filesystem::path& file,
+                         const std::vector<int64_t>& input_shape = {}, bool classes = false,
+                         const DeviceOptions& options = {});
+  // The bytes of an ONNX file; `warnings` gets a line for each thing that it does not do.
+  std::string to_onnx(int64_t opset = 17, bool half_weights = false,
+                      std::vector<std::string>* warnings = nullptr) const;
+
+  // Plans made so far are forgotten: the memory of weights() was written to.
+  void weights_changed();
+
+  // Views of the weights in the order of the layers. The memory stays the same for as long as the
+  // model lives, whatever weights it is given.
   std::vector<NamedArray> weights() const;
   // Replaces all of them, converting between types of floats. Throws usage that lists every
   // missing, unknown and misshaped one; the model is then as it was.
@@ -200,6 +245,42 @@ class Predictor {
   // As Model::predict(), for 1 to batch() samples of input_type() in row-major order: writes
   // [count, outputs()].
   void run(const void* samples, int64_t count, float* out);
+  // The same for memory of the GPU that it computes on, without waiting for it. Throws usage where
+  // samples must be prepared on the host first.
+  void run_on_gpu(const void* samples, int64_t count, float* out);
+  GpuQueue queue();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// A model as a function with gradients, for programs that have a loss and an optimizer of their
+// own. It has weights of its own, which may be written to between calls, and computes in float32,
+// or in float64 where the model does. On a GPU, memory of the caller is memory of that GPU, and
+// calls do not wait for it. One call at a time.
+class Differentiable {
+ public:
+  explicit Differentiable(const Model& model, const DeviceOptions& options = {});
+  Differentiable(Differentiable&&) noexcept;
+  Differentiable& operator=(Differentiable&&) noexcept;
+  ~Differentiable();
+
+  ArrayType type() const;  // float32 or float64, of everything but counters
+  const std::vector<int64_t>& input_shape() const;
+  int64_t outputs() const;
+  GpuQueue queue();
+  // Views of the weights, and which of them are trained.
+  const std::vector<NamedArray>& weights() const;
+  const std::vector<bool>& trained() const;
+
+  // y[n, outputs] = f(x[n, ...]): what the last layer gives. In training, dropout draws by `step`,
+  // and batch normalisation follows the batch's statistics.
+  void forward(const void* x, int64_t n, void* y, int64_t step, bool training);
+  // The gradients of that pass: dx (null: not wanted), and grads as weights(), null for those that
+  // are not wanted.
+  void backward(const void* x, const void* dy, int64_t n, void* dx, std::span<void* const> grads,
+                int64_t step, bool training);
 
  private:
   struct State;
@@ -246,6 +327,8 @@ struct TrainOptions {
   std::function<bool(const Progress&)> progress;
   std::function<bool(const Epoch&)> epoch_ended;  // likewise, at the end of each epoch
   std::function<bool()> keep_going;               // likewise, at least ten times a second
+  // The rate of a step, given that of the schedule; none: the schedule's own.
+  std::function<double(int64_t step, double scheduled)> learning_rate;
 };
 
 struct TrainResult {
@@ -261,6 +344,43 @@ struct TrainResult {
 TrainResult train(const Config& config, const TrainOptions& options = {});
 // Trains on arrays; the config's [data] says how they are prepared.
 TrainResult train(const Config& config, const Samples& samples, const TrainOptions& options = {});
+
+struct StepResult {
+  double loss = 0;                   // mean over the batch, before the update
+  std::optional<double> accuracy{};  // of a classifier, likewise
+};
+
+// Training in a loop of the caller's own: each call makes one step on a batch that it is given.
+class StepTrainer {
+ public:
+  // Begins with the weights of the model, which stays as it is, and with its loss and optimizer.
+  explicit StepTrainer(const Model& model, const DeviceOptions& options = {});
+  StepTrainer(StepTrainer&&) noexcept;
+  StepTrainer& operator=(StepTrainer&&) noexcept;
+  ~StepTrainer();
+
+  // `rate` is the learning rate; none: the optimizer's. Each size of a batch is planned once.
+  StepResult step(const Samples& batch, std::optional<double> rate = {});
+  int64_t steps() const;                  // made so far
+  void give_weights(Model& model) const;  // those of this moment, to a model of the same layers
+  GpuQueue queue();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// --------------------------------------------------------------------------- plans and profiles
+
+// What `ridgeline plan` and `ridgeline profile` say of the training step, as text and as JSON.
+struct StepReport {
+  std::string text, json;
+  std::string roofline{};  // of a profile: the kernels under this machine's ceilings, as SVG
+};
+StepReport plan(const Config& config, const std::optional<Samples>& samples = {});
+// Runs the step's kernels for about so many seconds. The samples serve as inputs.
+StepReport profile(const Config& config, const std::optional<Samples>& samples = {},
+                   double seconds = 2);
 
 // ---------------------------------------------------------------------------------- populations
 

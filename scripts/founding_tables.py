@@ -158,6 +158,31 @@ def conv_table():
     return markdown([*head, "H200 fp32", "tf32", "bf16"], rows) + "\n\nMilliseconds, first + second layer. " + where
 
 
+def conv_levels_table():
+    """Work 2: the three founding kernels, which differ by one step each, on this GPU."""
+    levels = figures(2, "levels-cuda") or {}
+    rows = []
+    for images in (100, 1000, 10000):
+        row = [f"{images:,}"]
+        for kernel, level in zip(record(2)["kernels"], ("constant_mask", "register_sums", "unrolled_7x7")):
+            row.append(" + ".join(map(str, kernel["ms"][str(images)])) if str(images) in kernel["ms"] else "-")
+            row.append(next((milliseconds(convolutions(line)) for line in levels.get(level, [])
+                             if line["batch"] == images), NOT_RUN))
+        rows.append(row)
+    head = ["images"] + [text for kernel in record(2)["kernels"] for text in (f"founding: {kernel['step']}", "the same here")]
+    return markdown(head, rows) + "\n\nMilliseconds, first + second layer, fp32. " + source(2, "levels-cuda")
+
+
+def product_levels_table():
+    """Work 3: the levels of a product, over widths."""
+    found = figures(3, "levels-cuda") or {}
+    names = [rung["name"] for rung in next(iter(found.values()))["rungs"]] if found else []
+    rows = [[f"{int(width):,}"] + [NOT_RUN if rung.get("skipped") else f"{rung['us_per_step']:.1f}" for rung in ladder["rungs"]]
+            for width, ladder in found.items()]
+    return (markdown(["h", *names], rows) + "\n\nMicroseconds a training step of 784-h-h-h-10 at batch 32, fp16 with fp32 "
+            "masters. " if found else "") + source(3, "levels-cuda")
+
+
 def conv_cpu_table():
     found = {line["batch"]: line for line in figures(2, "ops-cpu") or []}
     rows = []
@@ -351,7 +376,8 @@ def products_table():
 
 TABLES = {
     "founding-1-history": history_table, "founding-1-ladder": lambda: ladder_table(1, "charcnn"),
-    "founding-1-latency": latency_table, "founding-1-file": file_table, "founding-2-conv": conv_table,
+    "founding-1-latency": latency_table, "founding-1-file": file_table, "founding-2-conv": conv_table, "founding-2-levels": conv_levels_table,
+    "founding-3-levels": product_levels_table,
     "founding-2-cpu": conv_cpu_table, "founding-2-ladder": lambda: ladder_table(2, "lenet72"),
     "founding-3-ladder": lambda: ladder_table(3, "mlp"), "founding-3-widths": widths_table,
     "founding-4-studies": study_table, "founding-4-long": long_table, "founding-4-verify": verify_table,

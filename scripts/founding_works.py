@@ -201,6 +201,19 @@ def operations_cuda(context):
     return operations(context, "cuda", context.size((100, 1000, 10000), (100,)), ("bf16", "tf32", "fp32"))
 
 
+CONV_LEVELS = ("constant_mask", "register_sums", "unrolled_7x7")
+
+
+@part(2, "levels-cuda", "the three founding convolutions at 100, 1,000 and 10,000 images")
+def conv_levels(context):
+    batches = ",".join(map(str, context.size((100, 1000, 10000), (100,))))
+    return {level: context.json("bench", "infer", "configs/fashion-lenet72.toml", "--device", "cuda", "--batch", batches,
+                                "--ops", "--seconds", context.size(0.05, 0.01), "--set", "run.precision=fp32", "--set",
+                                "data.name=mnist", "--kernels", f"cuda.conv2d.{level}", "--kernels", "cuda.*.plain",
+                                "--kernels", "!cuda.conv2d.plain")
+            for level in CONV_LEVELS}
+
+
 # 3 Perceptrons on tensor cores
 
 @part(3, "widths-cpu", "a step of 784-h-h-h-10 over h at batch 32, fp32")
@@ -217,6 +230,13 @@ def widths_cuda(context):
         lines += context.json("bench", "mlp", "--device", "cuda", "--widths", "--precision", precision, "--weights",
                               "half", "--seconds", context.size(0.15, 0.01))
     return lines
+
+
+@part(3, "levels-cuda", "`ladder mlp --width`: the levels of a product, then whole steps, fp16, batch 32, over widths")
+def product_levels(context):
+    return {str(width): context.json("ladder", "mlp", "--width", width, "--device", "cuda", "--seconds",
+                                     context.size(0.05, 0.01))
+            for width in context.size((128, 256, 512, 1024, 2048, 4096, 8192), (128,))}
 
 
 # 4 Data-parallel perceptrons

@@ -1,11 +1,12 @@
 // Whole training steps by kernels written for the net: how long they take, and how long they take
 // to compile.
-//   generate_bench time [word]    nets whose names hold the word; every place where strips may
-//   begin with `all` generate_bench stamps NAME [precision] [chain]   where the blocks of a step
-//   spend their time generate_bench source NAME    the source for a net of the list, for reading
-//   generate_bench warm [word]    compiles what `time` will use, so that it can be done side by
-//   side generate_bench compile        registers, spills and seconds of every net's source; needs
-//   no GPU
+//   generate_bench time [word] [precision] [all]   nets whose names hold the word; with `all` every
+//                                                  place where strips may begin
+//   generate_bench stamps NAME [precision] [chain]   where the blocks of a step spend their time
+//   generate_bench source NAME [precision] [chain]   the source for a net of the list, for reading
+//   generate_bench warm [word] [precision] [all]   compiles what `time` will use, side by side
+//   generate_bench call   inference calls of 784-128-128-128-10 in a graph
+//   generate_bench compile [word] [precision]   registers, spills and seconds; needs no GPU
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include <memory>
 
 #include "ridgeline/cuda/error.h"
+#include "ridgeline/cuda/generate/call.h"
 #include "ridgeline/cuda/generate/compile.h"
 #include "ridgeline/cuda/generate/gpu_function.h"
 #include "ridgeline/cuda/generate/source.h"
@@ -65,6 +67,12 @@ std::vector<Net> nets() {
   add("momentum-4096", 64, {784, 4096, 10}, "momentum");
   add("odd-777", 100, {784, 777, 333, 10}, "adam");
   add("adamw-1024x2", 128, {784, 1024, 1024, 10}, "adamw", A::relu, 0.2);
+  add("layernorm", 64, {784, 256, 256, 10}, "adamw", A::gelu);
+  all.back().net.norm = "layernorm";
+  add("batchnorm", 128, {784, 256, 256, 10}, "adam");
+  all.back().net.norm = "batchnorm";
+  add("batchnorm-1024", 1024, {784, 512, 256, 10}, "adam");
+  all.back().net.norm = "batchnorm";
   for (const auto& [name, batch] : {std::pair{"table-256", 256}, std::pair{"table-8192", 8192}}) {
     add(name, batch, {28, 256, 256, 1}, "adam");
     all.back().net.mse = all.back().net.floats = true;
@@ -118,8 +126,8 @@ std::string describe(const Made& made) {
   const auto add = [&](const char* what, const std::vector<ProductPlan>& plans) {
     text += fmt::format(" {}", what);
     for (const ProductPlan& p : plans)
-      text += fmt::format(" {}{}x{}/{}r{}:{}", p.tiled ? "t" : "", p.mt, p.nt, p.split, p.ring,
-                          p.tiles);
+      text += fmt::format(" {}{}x{}/{}r{}p{}:{}", p.tiled ? "t" : "", p.mt, p.nt, p.split, p.ring,
+                          p.parts, p.tiles);
   };
   add("f", made.schedule.forward);
   add("b", made.schedule.backward);
@@ -193,10 +201,10 @@ double time_net(const Made& made, const GpuFunction& function, Memory& memory) {
   return double(times[times.size() / 2]) * 1e3 / double(kSteps);
 }
 
-constexpr std::pair<const char*, Precision> kPrecisions[] = {
+constexpr std::pair<const char*, Precision> kTimedPrecisions[] = {
     {"bf16", Precision::bf16}, {"tf32", Precision::tf32}, {"fp32", Precision::fp32}};
 
-void time_all(const char* word, bool all, bool warm) {
+void time_all(const char* word, const char* only, bool all, bool warm) {
   Target target;
   if (!warm) {
     cudaDeviceProp device{};
@@ -205,14 +213,16 @@ void time_all(const char* word, bool all, bool warm) {
   }
   for (const Net& net : nets()) {
     if (word != nullptr && std::strstr(net.name, word) == nullptr) continue;
-    for (const auto& [name, precision] : kPrecisions) {
+    for (const auto& [name, precision] : kTimedPrecisions) {
+      if (only != nullptr && std::strcmp(only, name) != 0) continue;
       std::unique_ptr<Memory> memory;
-      std::string before;  // the schedule with tiles
-      for (int way = 0; way <= 1 + (all ? int(net.net.widths.size()) : 0); ++way) {
-        target.tiles = way == 1 ? Tiles::never : Tiles::where_faster;
-        const auto made = make(net.net, precision, target, way > 1 ? way - 2 : -1);
-        if (made == nullptr || (way == 1 && made->source.text == before)) continue;
-        if (way == 0) before = made->source.text;
+      std::vector<std::string> before;  // as it is planned, without parts of gradients, and tiles
+      for (int way = 0; way <= 2 + (all ? int(net.net.widths.size()) : 0); ++way) {
+        target.parts = way != 1 && way != 2;
+        target.tiles = way == 2 ? Tiles::never : Tiles::where_faster;
+        const auto made = make(net.net, precision, target, way > 2 ? way - 3 : -1);
+        if (made == nullptr || std::ranges::count(before, made->source.text) > 0) continue;
+        before.push_back(made->source.text);
         if (all && made->schedule.cycles > 4e5) continue;
         const Compiled compiled = compile_or_take(made->source.text, "sm_90a");
         if (warm) continue;
@@ -315,10 +325,11 @@ void stamp_net(const char* word, Precision precision, int chain) {
   }
 }
 
-void compile_all(const char* word) {
+void compile_all(const char* word, const char* only) {
   for (const Net& net : nets()) {
     if (word != nullptr && std::strstr(net.name, word) == nullptr) continue;
-    for (const auto& [name, precision] : kPrecisions) {
+    for (const auto& [name, precision] : kTimedPrecisions) {
+      if (only != nullptr && std::strcmp(only, name) != 0) continue;
       const auto made = make(net.net, precision, {}, -1);
       if (made == nullptr) continue;
       const Compiled compiled =
@@ -332,6 +343,57 @@ void compile_all(const char* word) {
       }
       fmt::print("{} {}: {:.2f} s; {}\n{}\n", net.name, name, compiled.seconds, describe(*made),
                  compiled.log);
+    }
+  }
+}
+
+// Microseconds of an inference call in a CUDA graph of many.
+void time_calls() {
+  for (const auto& [name, precision] : kTimedPrecisions) {
+    for (const int64_t n : {1, 8, 16, 64, 256, 1024}) {
+      test::Case c = test::inference_case(n, {784, 128, 128, 128, 10}, storage(precision));
+      c.program.precision = precision;
+      const NoDevice none;
+      const CallNet net = match_call({c.program, 0, none});
+      if (!net.refusal.empty()) throw_error(ErrorKind::usage, "{}", net.refusal);
+      const Source source = write_call(net);
+      const Compiled compiled = compile_or_take(source.text, "sm_90a");
+      const GpuFunction function(compiled.code, source);
+      Memory memory(c);
+      void* space = nullptr;
+      cuda::check(cudaMalloc(&space, source.workspace_bytes), "workspace");
+      Args args{};
+      size_t i = 0;
+      for (const Value& value : source.arguments) args.p[i++] = memory[value];
+      args.space = space, args.barrier = memory.barrier(), args.steps = 1;
+      cudaStream_t stream;
+      cuda::check(cudaStreamCreate(&stream), "a stream");
+      function.launch_other(kSpreadName, 132, args, stream);
+      constexpr int kCalls = 200;
+      cudaGraph_t graph;
+      cudaGraphExec_t ready;
+      cuda::check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "a graph");
+      for (int call = 0; call < kCalls; ++call) {
+        cuda::check(cudaMemsetAsync(memory[net.tick->tick], 0, 4, stream), "tick");
+        function.launch(args, stream);
+      }
+      cuda::check(cudaStreamEndCapture(stream, &graph), "a graph");
+      cuda::check(cudaGraphInstantiate(&ready, graph, 0), "a graph");
+      cudaEvent_t begin, end;
+      cudaEventCreate(&begin), cudaEventCreate(&end);
+      float best = 1e9f;
+      for (int pass = 0; pass < 5; ++pass) {
+        cudaEventRecord(begin, stream);
+        cuda::check(cudaGraphLaunch(ready, stream), "a graph");
+        cudaEventRecord(end, stream);
+        cuda::check(cudaEventSynchronize(end), "a launch");
+        float ms = 0;
+        cudaEventElapsedTime(&ms, begin, end);
+        best = std::min(best, ms);
+      }
+      fmt::print("call of {} {}: {:.2f} us with a memset, {} registers, compiled in {:.2f} s\n", n,
+                 name, best * 1e3 / kCalls, function.registers(), compiled.seconds);
+      cudaFree(space);
     }
   }
 }
@@ -353,14 +415,16 @@ int main(int argc, char** argv) try {
   }
   if (how == "stamps" && word != nullptr) {
     const auto named = std::find_if(
-        std::begin(kPrecisions), std::end(kPrecisions),
+        std::begin(kTimedPrecisions), std::end(kTimedPrecisions),
         [&](const auto& each) { return argc > 3 && std::strcmp(each.first, argv[3]) == 0; });
-    stamp_net(word, named != std::end(kPrecisions) ? named->second : Precision::bf16,
+    stamp_net(word, named != std::end(kTimedPrecisions) ? named->second : Precision::bf16,
               argc > 4 ? std::atoi(argv[4]) : -1);
+  } else if (how == "call") {
+    time_calls();
   } else if (how == "compile") {
-    compile_all(word);
+    compile_all(word, argc > 3 ? argv[3] : nullptr);
   } else {
-    time_all(word, argc > 3, how == "warm");
+    time_all(word, argc > 3 ? argv[3] : nullptr, argc > 4, how == "warm");
   }
   return 0;
 } catch (const std::exception& error) {

@@ -124,13 +124,9 @@ void bench_widths(const std::string& only, std::vector<unsigned> widths) {
       const auto shape = shape_of({784, h, h, h, 10}, 32, MlpActivation::relu, masters);
       for (const auto layout_of : kLayouts) {
         const auto layout = layout_of(shape, 0);
-        if (layout.how == MlpTrainHow::resident && h > 2048) continue;
         if (std::string(name(layout.how)).find(only) == std::string::npos) continue;
         bench_one(shape, layout, h <= 2048 ? 300 : 30);
       }
-      if (!only.empty()) continue;
-      if (h <= 512) bench_one(shape, mlp_train_cluster_layout(shape, 8), 300);
-      if (h >= 256 && h <= 1024) bench_one(shape, mlp_train_resident_layout(shape, h / 16), 300);
     }
   }
 }

@@ -101,7 +101,6 @@ inline std::vector<MlpTrainShape> check_shapes(bool brief) {
           shape_of({784, 512, 512, 512, 10}, 32),
           shape_of({784, 1024, 1024, 1024, 10}, 32),
           shape_of({100, 150, 80, 10}, 64),
-          shape_of({100, 150, 80, 10}, 100),
           shape_of({100, 1100, 1100, 10}, 20),
           shape_of({100, 17, 1000, 40, 10}, 32),
           shape_of({33, 1024, 16, 5}, 32, A::tanh),

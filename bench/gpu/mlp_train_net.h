@@ -49,8 +49,6 @@ class OnDevice {
 inline const char* name(MlpTrainHow how) {
   return how == MlpTrainHow::cluster_replicated ? "cluster_replicated"
          : how == MlpTrainHow::grid_sharded     ? "grid_sharded"
-         : how == MlpTrainHow::cluster          ? "cluster"
-         : how == MlpTrainHow::resident         ? "resident"
                                                 : "weight_streaming";
 }
 
@@ -144,7 +142,6 @@ inline MlpTrainShape shape_of(std::vector<int> sizes, int batch,
 
 using LayoutOf = MlpTrainLayout (*)(const MlpTrainShape&, int);
 constexpr LayoutOf kLayouts[] = {mlp_train_cluster_replicated_layout, mlp_train_grid_sharded_layout,
-                                 mlp_train_cluster_layout, mlp_train_resident_layout,
                                  mlp_train_weight_streaming_layout};
 
 inline void launch(const Net& net, const MlpTrainLayout& layout, OnDevice<char>& workspace) {

@@ -1,7 +1,10 @@
-// Many nets 784-128-10 trained at once, one a thread block: checked against a host computation in
-// double, and timed.
+// Many perceptrons with one hidden layer trained at once, a cluster of blocks each: checked against
+// a host computation in double, and timed.
 //
-//   population_bench [members...]     us a step of all members together (16, 132, 1024)
+//   population_bench check [case]     every kind of numbers and optimizer, odd shapes
+//   population_bench time [members..] us a step of all members together (16, 128, 1024)
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -11,262 +14,67 @@
 #include <vector>
 
 #include "bench/gpu/check_cuda.h"
-#include "ridgeline/cuda/population/train.h"
+#include "bench/gpu/population_net.h"
 
 namespace {
 
-using ridgeline::cuda::PopulationTraining;
+using namespace ridgeline::cuda;
+using namespace population_bench;
 
-constexpr int kInputs = PopulationTraining::kInputs, kHidden = PopulationTraining::kHidden,
-              kBatch = PopulationTraining::kBatch, kClasses = 10, kSamples = 60000;
-constexpr float kScale = 1 / 255.0f;
-
-// A member on the host, as the kernel has it: weights are fp16, biases fp32.
-struct Net {
-  std::vector<__half> w1 = std::vector<__half>(kHidden * kInputs);
-  std::vector<__half> w2 = std::vector<__half>(kClasses * kHidden);
-  std::vector<float> b1 = std::vector<float>(kHidden), b2 = std::vector<float>(kClasses);
-};
-
-struct Data {
-  std::vector<uint8_t> inputs = std::vector<uint8_t>(size_t(kSamples) * kInputs);
-  std::vector<int32_t> labels = std::vector<int32_t>(kSamples);
-};
-
-Data make_data() {
-  Data data;
-  std::mt19937 random(1);
-  for (int i = 0; i < kSamples; ++i) {
-    const int label = data.labels[size_t(i)] = int(random() % kClasses);
-    for (int k = 0; k < kInputs; ++k) {
-      const bool bright = k * kClasses / kInputs == label;
-      data.inputs[size_t(i) * kInputs + size_t(k)] = uint8_t(random() % 160 + (bright ? 90 : 0));
-    }
+// Members against the host, and one of them alone against itself among the others, bit for bit.
+bool check(const Data& data, const PopulationShape& shape, bool fewest) {
+  const PopulationLayout layout = population_layout(shape, fewest);
+  if (!layout.refusal.empty()) {
+    std::printf("%s: refused: %s\n", text_of(shape).c_str(), layout.refusal.c_str());
+    return false;
   }
-  return data;
-}
-
-Net make_net(int seed) {
-  Net net;
-  std::mt19937 random{unsigned(seed)};
-  const auto fill = [&](auto& values, float bound) {
-    for (auto& each : values) each = bound * (float(random()) / 2147483648.0f - 1);
-  };
-  fill(net.w1, 1 / std::sqrt(float(kInputs)));
-  fill(net.w2, 1 / std::sqrt(float(kHidden)));
-  fill(net.b1, 1 / std::sqrt(float(kInputs)));
-  fill(net.b2, 1 / std::sqrt(float(kHidden)));
-  return net;
-}
-
-std::vector<double> widened(const std::vector<__half>& from) {
-  std::vector<double> to;
-  for (const __half each : from) to.push_back(double(__half2float(each)));
-  return to;
-}
-
-// One step in double, with fp16 where the kernel has it.
-double host_step(Net& net, const Data& data, const int32_t* order, float rate, float decay) {
-  std::vector<double> dw1(net.w1.size()), dw2(net.w2.size()), db1(kHidden), db2(kClasses);
-  const std::vector<double> w1 = widened(net.w1), w2 = widened(net.w2);
-  double loss = 0;
-  for (int i = 0; i < kBatch; ++i) {
-    const uint8_t* x = data.inputs.data() + size_t(order[i]) * kInputs;
-    const int label = data.labels[size_t(order[i])];
-    double h[kHidden], y[kClasses], total = 0, most = -1e300;
-    for (int j = 0; j < kHidden; ++j) {
-      double z = 0;
-      for (int k = 0; k < kInputs; ++k) z += double(x[k]) * w1[size_t(j * kInputs + k)];
-      h[j] = double(__half2float(
-          __float2half_rn(float(std::max(0.0, double(kScale) * z + net.b1[size_t(j)])))));
-    }
-    for (int c = 0; c < kClasses; ++c) {
-      y[c] = net.b2[size_t(c)];
-      for (int j = 0; j < kHidden; ++j) y[c] += h[j] * w2[size_t(c * kHidden + j)];
-      most = std::max(most, y[c]);
-    }
-    for (int c = 0; c < kClasses; ++c) total += std::exp(y[c] - most);
-    loss += std::log(total) + most - y[label];
-    double d[kClasses];
-    for (int c = 0; c < kClasses; ++c) {
-      d[c] = std::exp(y[c] - most) / total - (c == label ? 1 : 0);
-      db2[size_t(c)] += d[c];
-      d[c] = double(__half2float(__float2half_rn(float(d[c]))));
-      for (int j = 0; j < kHidden; ++j) dw2[size_t(c * kHidden + j)] += d[c] * h[j];
-    }
-    for (int j = 0; j < kHidden; ++j) {
-      if (h[j] <= 0) continue;
-      double dz = 0;
-      for (int c = 0; c < kClasses; ++c) dz += d[c] * w2[size_t(c * kHidden + j)];
-      dz = double(__half2float(__float2half_rn(float(dz))));
-      db1[size_t(j)] += dz;
-      for (int k = 0; k < kInputs; ++k)
-        dw1[size_t(j * kInputs + k)] += double(kScale) * dz * double(x[k]);
-    }
-  }
-  const auto update = [&](auto& weights, const std::vector<double>& gradients, float wd) {
-    for (size_t i = 0; i < weights.size(); ++i) {
-      const double w = double(float(weights[i]));
-      weights[i] = float(w - double(rate) * (gradients[i] / kBatch + double(wd) * w));
-    }
-  };
-  update(net.w1, dw1, decay);
-  update(net.w2, dw2, decay);
-  update(net.b1, db1, 0);
-  update(net.b2, db2, 0);
-  return loss / kBatch;
-}
-
-template <typename T>
-class OnDevice {
- public:
-  explicit OnDevice(size_t count) : count_(count) {
-    CHECK_CUDA(cudaMalloc(&data_, count * sizeof(T)));
-  }
-  explicit OnDevice(const std::vector<T>& from) : OnDevice(from.size()) { put(from, 0); }
-  ~OnDevice() { cudaFree(data_); }
-  OnDevice(const OnDevice&) = delete;
-  void put(const std::vector<T>& from, size_t at) {
-    CHECK_CUDA(
-        cudaMemcpy(data_ + at, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice));
-  }
-  std::vector<T> get(size_t at, size_t count) const {
-    std::vector<T> to(count);
-    CHECK_CUDA(cudaMemcpy(to.data(), data_ + at, count * sizeof(T), cudaMemcpyDeviceToHost));
-    return to;
-  }
-  T* data() const { return data_; }
-
- private:
-  size_t count_;
-  T* data_ = nullptr;
-};
-
-// A population on the device, with rates, seeds and, unless they are shared, orders of its own.
-struct Population {
-  Population(const Data& data, const OnDevice<uint8_t>& inputs, const OnDevice<int32_t>& labels,
-             int members, int steps, bool shared_order)
-      : w1(size_t(members) * kHidden * kInputs),
-        w2(size_t(members) * kClasses * kHidden),
-        b1(size_t(members) * kHidden),
-        b2(size_t(members) * kClasses),
-        losses(size_t(members) * size_t(steps)),
-        rates(size_t(members) * size_t(steps)),
-        decays(size_t(members)),
-        corrects(size_t(members) * size_t(steps)),
-        order(size_t(shared_order ? 1 : members) * size_t(steps) * kBatch) {
-    (void)data;
-    for (int m = 0; m < members; ++m) {
-      const Net net = make_net(m);
-      w1.put(net.w1, size_t(m) * net.w1.size());
-      w2.put(net.w2, size_t(m) * net.w2.size());
-      b1.put(net.b1, size_t(m) * net.b1.size());
-      b2.put(net.b2, size_t(m) * net.b2.size());
-      rates.put(std::vector<float>(size_t(steps), rate(m)), size_t(m) * size_t(steps));
-      decays.put({decay(m)}, size_t(m));
-      if (m == 0 || !shared_order) {
-        order.put(order_of(m, steps), size_t(m) * size_t(steps) * kBatch);
-      }
-    }
-    training.inputs = inputs.data();
-    training.labels = labels.data();
-    training.order = order.data();
-    training.order_stride = shared_order ? 0 : int64_t(steps) * kBatch;
-    training.rates = rates.data();
-    training.decays = decays.data();
-    training.w1 = w1.data();
-    training.b1 = b1.data();
-    training.w2 = w2.data();
-    training.b2 = b2.data();
-    training.losses = losses.data();
-    training.corrects = corrects.data();
-    training.scale = kScale;
-    training.classes = kClasses;
-    training.members = members;
-    training.steps = steps;
-  }
-  static float rate(int member) { return 0.05f + 0.01f * float(member % 20); }
-  static float decay(int member) { return 1e-3f * float(member % 3); }
-  static std::vector<int32_t> order_of(int member, int steps) {
-    std::mt19937 random(unsigned(1000 + member));
-    std::vector<int32_t> order(size_t(steps) * kBatch);
-    for (int32_t& each : order) each = int32_t(random() % kSamples);
-    return order;
-  }
-
-  OnDevice<__half> w1, w2;
-  OnDevice<float> b1, b2, losses, rates, decays;
-  OnDevice<int32_t> corrects, order;
-  PopulationTraining training;
-};
-
-// Members against the host, and each in a population against itself alone, bit for bit.
-bool check_members(const Data& data, const OnDevice<uint8_t>& inputs,
-                   const OnDevice<int32_t>& labels) {
-  constexpr int kMembers = 140, kSteps = 6;  // more members than SMs: some follow others
-  Population all(data, inputs, labels, kMembers, kSteps, false);
-  CHECK_CUDA(train_population(all.training, nullptr));
-  CHECK_CUDA(cudaDeviceSynchronize());
+  constexpr int kMembers = 140, kSteps = 3;  // more members than SMs: some follow others
+  Population all(data, shape, kMembers, kSteps, /*shared_order=*/false);
+  all.run(layout, 0, kMembers);
   bool good = true;
-  for (const int m : {0, 7, 139}) {
-    Net net = make_net(m);
-    const std::vector<int32_t> order = Population::order_of(m, kSteps);
-    double worst_loss = 0, worst = 0;
+  double worst_loss = 0, worst = 0;
+  std::array<double, 4> each{};  // of w1, b1, w2, b2
+  for (const int m : {7, kMembers - 1}) {
+    Net net = make_net(shape, m);
     const auto losses = all.losses.get(size_t(m) * kSteps, kSteps);
     for (int s = 0; s < kSteps; ++s) {
-      const double loss = host_step(net, data, order.data() + s * kBatch, Population::rate(m),
-                                    Population::decay(m));
-      worst_loss = std::max(worst_loss, std::abs(loss - double(losses[size_t(s)])));
+      const double loss = host_step(net, data, shape, all.host_args[size_t(m)],
+                                    Population::order_of(shape, m, kSteps).data() + s * shape.batch,
+                                    Population::rate(shape, m), s);
+      worst_loss = std::max(worst_loss, std::abs(loss - losses[size_t(s)]));
     }
-    const auto w1 = all.w1.get(size_t(m) * net.w1.size(), net.w1.size());
-    const auto w2 = all.w2.get(size_t(m) * net.w2.size(), net.w2.size());
-    for (size_t i = 0; i < w1.size(); ++i) {
-      worst =
-          std::max(worst, std::abs(double(__half2float(w1[i])) - double(__half2float(net.w1[i]))));
+    for (int which = 0; which < 4; ++which) {
+      each[size_t(which)] = std::max(each[size_t(which)], all.difference(m, net, which));
+      worst = std::max(worst, each[size_t(which)]);
     }
-    for (size_t i = 0; i < w2.size(); ++i) {
-      worst =
-          std::max(worst, std::abs(double(__half2float(w2[i])) - double(__half2float(net.w2[i]))));
-    }
-    // Weights are below 0.25, where fp16 has steps of 1.2e-4; a sum on the edge rounds either way.
-    const bool fits = worst_loss < 1e-3 && worst < 5e-4;
-    std::printf("member %3d: loss %.6f, off by at most %.2g; weights off by at most %.2g  %s\n", m,
-                double(losses.back()), worst_loss, worst, fits ? "ok" : "WRONG");
-    good = good && fits;
   }
-  Population alone(data, inputs, labels, kMembers, kSteps, false);
-  PopulationTraining one = alone.training;
-  constexpr size_t kLast = kMembers - 1;
-  one.w1 += kLast * kHidden * kInputs;
-  one.w2 += kLast * kClasses * kHidden;
-  one.b1 += kLast * kHidden;
-  one.b2 += kLast * kClasses;
-  one.rates += kLast * kSteps;
-  one.decays += kLast;
-  one.order += kLast * size_t(one.order_stride);
-  one.losses += kLast * kSteps;
-  one.corrects += kLast * kSteps;
-  one.members = 1;
-  CHECK_CUDA(train_population(one, nullptr));
-  CHECK_CUDA(cudaDeviceSynchronize());
-  const auto a = all.w1.get(kLast * kHidden * kInputs, kHidden * kInputs);
-  const auto b = alone.w1.get(kLast * kHidden * kInputs, kHidden * kInputs);
-  const bool same = std::memcmp(a.data(), b.data(), a.size() * sizeof(__half)) == 0;
-  std::printf("a member alone and among others: %s\n", same ? "the same bits" : "OTHER BITS");
+  good = worst_loss < 2e-3 && worst < tolerance(shape);
+  Population alone(data, shape, kMembers, kSteps, false);
+  // The other layout too gives the same bits.
+  alone.run(population_layout(shape, !fewest), kMembers - 1, 1);
+  const bool same = all.bytes_of(kMembers - 1) == alone.bytes_of(kMembers - 1);
+  std::printf(
+      "%s, %d units a block: loss off by %.2g, w1 %.2g b1 %.2g w2 %.2g b2 %.2g (bound %.2g)  %s, "
+      "alone %s\n",
+      text_of(shape).c_str(), layout.units, worst_loss, each[0], each[1], each[2], each[3],
+      tolerance(shape), good ? "ok" : "WRONG", same ? "the same bits" : "OTHER BITS");
   return good && same;
 }
 
-void time_members(const Data& data, const OnDevice<uint8_t>& inputs,
-                  const OnDevice<int32_t>& labels, int members, bool shared_order) {
-  constexpr int kSteps = 50;
-  Population population(data, inputs, labels, members, kSteps, shared_order);
+void time_members(const Data& data, const PopulationShape& shape, int members, bool shared_order,
+                  bool fewest) {
+  constexpr int kSteps = 100;
+  const PopulationLayout layout = population_layout(shape, fewest);
+  if (!layout.refusal.empty()) return;
+  Population population(data, shape, members, kSteps, shared_order);
   cudaEvent_t begin, end;
   CHECK_CUDA(cudaEventCreate(&begin));
   CHECK_CUDA(cudaEventCreate(&end));
   float best = 1e30f;
-  for (int i = 0; i < 5; ++i) {
+  for (int i = 0; i < 4; ++i) {
+    population.reset_ticks();
     CHECK_CUDA(cudaEventRecord(begin));
-    CHECK_CUDA(train_population(population.training, nullptr));
+    CHECK_CUDA(train_population(shape, layout, population.args.data(), members, {}, nullptr));
     CHECK_CUDA(cudaEventRecord(end));
     CHECK_CUDA(cudaEventSynchronize(end));
     float ms = 0;
@@ -274,27 +82,68 @@ void time_members(const Data& data, const OnDevice<uint8_t>& inputs,
     best = std::min(best, ms);
   }
   const double us = 1e3 * double(best) / kSteps;
-  const double flops = 4.0 * kBatch * kInputs * kHidden + 6.0 * kBatch * kHidden * kClasses;
+  const double flops = 4.0 * shape.batch * shape.inputs * shape.hidden +
+                       6.0 * shape.batch * shape.hidden * shape.classes;
   std::printf(
-      "784-128-10, batch %d, fp16 weights, %4d members, %s: %8.1f us a step of all, %6.3f a "
-      "member, "
-      "%.0f TFLOP/s\n",
-      kBatch, members, shared_order ? "one order " : "own orders", us, us / members,
-      1e-6 * flops * members / us);
+      "%s, %d x %d units, %4d members, %s: %8.1f us a step of all, %6.3f a member, %.0f TFLOP/s\n",
+      text_of(shape).c_str(), layout.blocks, layout.units, members,
+      shared_order ? "one order " : "own orders", us, us / members, 1e-6 * flops * members / us);
+  std::fflush(stdout);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const Data data = make_data();
-  const OnDevice<uint8_t> inputs(data.inputs);
-  const OnDevice<int32_t> labels(data.labels);
-  const bool good = check_members(data, inputs, labels);
-  std::vector<int> counts;
-  for (int i = 1; i < argc; ++i) counts.push_back(std::atoi(argv[i]));
-  if (counts.empty()) counts = {16, 128, 132, 1024};
-  for (const int members : counts) {
-    for (const bool shared : {true, false}) time_members(data, inputs, labels, members, shared);
+  const std::string what = argc > 1 ? argv[1] : "check";
+  using N = PopulationNumbers;
+  using R = PopulationRule;
+  if (what == "check") {
+    struct Case {
+      PopulationShape shape;
+      bool fewest;
+    };
+    std::vector<Case> cases;
+    for (const N numbers : {N::fp16, N::bf16}) {
+      for (const bool fewest : {true, false}) {
+        cases.push_back({{784, 128, 10, 128, numbers, R::sgd}, fewest});
+        cases.push_back({{784, 256, 10, 128, numbers, R::sgd}, fewest});
+      }
+    }
+    for (const N numbers : {N::fp16_masters, N::bf16_masters, N::tf32}) {
+      for (const R rule : {R::sgd, R::momentum, R::adam}) {
+        cases.push_back({{784, 128, 10, 128, numbers, rule}, true});
+      }
+    }
+    cases.push_back({{96, 40, 7, 100, N::fp16, R::sgd}, true});
+    cases.push_back({{96, 100, 7, 33, N::tf32, R::sgd}, true});
+    bool good = true;
+    for (size_t i = 0; i < cases.size(); ++i) {
+      if (argc > 2 && std::atoi(argv[2]) != int(i)) continue;
+      const PopulationShape& shape = cases[i].shape;
+      good = check(Data(shape.inputs, shape.classes), shape, cases[i].fewest) && good;
+      std::fflush(stdout);
+    }
+    return good ? 0 : 1;
   }
-  return good ? 0 : 1;
+  std::vector<int> counts;
+  for (int i = 2; i < argc; ++i) counts.push_back(std::atoi(argv[i]));
+  if (counts.empty()) counts = {16, 128, 1024};
+  const Data data(784, 10);
+  for (const int hidden : {128, 512}) {
+    for (const int members : counts) {
+      const int count = hidden == 512 ? std::max(16, members / 4) : members;
+      for (const N numbers : {N::fp16, N::bf16, N::bf16_masters, N::tf32}) {
+        for (const bool fewest : {true, false}) {
+          if (!fewest && (numbers == N::bf16_masters || numbers == N::tf32)) continue;
+          for (const bool shared : {true, false}) {
+            time_members(data, {784, hidden, 10, 128, numbers, R::sgd}, count, shared, fewest);
+          }
+        }
+      }
+    }
+  }
+  for (const R rule : {R::momentum, R::adam}) {
+    time_members(data, {784, 128, 10, 128, N::tf32, rule}, 128, false, true);
+  }
+  return 0;
 }

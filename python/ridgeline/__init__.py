@@ -16,31 +16,42 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import callbacks, nn
-from ._core import Predictor
+from ._core import Predictor, copied_bytes
 from ._core import version as _version
-from ._errors import DataError, DeviceError, Error, IoError, ModelError, NumericError, UsageError
-from ._model import History, Model, from_torch, load
+from ._errors import CommError, DataError, DeviceError, Error, IoError, ModelError, NumericError, UsageError
+from ._arrays import DeviceArray
+from ._history import History
+from ._make import from_onnx, from_torch, load
+from ._model import Model
 
 if TYPE_CHECKING:
+    from ._reports import Limit, Plan, Profile
     from .sklearn import RidgelineClassifier, RidgelineRegressor
 
 __version__ = _version()
 
 __all__ = [
+    "CommError",
     "DataError",
+    "DeviceArray",
     "DeviceError",
     "Error",
     "History",
     "IoError",
+    "Limit",
     "Model",
     "ModelError",
     "NumericError",
+    "Plan",
     "Predictor",
+    "Profile",
     "RidgelineClassifier",
     "RidgelineRegressor",
     "UsageError",
     "__version__",
     "callbacks",
+    "copied_bytes",
+    "from_onnx",
     "from_torch",
     "load",
     "nn",
@@ -48,11 +59,15 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # scikit-learn takes a second to import, so only those who use it wait for it.
+    # scikit-learn takes a second to import, so only those who use it wait for it; reports take ten milliseconds.
     if name in ("RidgelineClassifier", "RidgelineRegressor"):
         from . import sklearn
 
         return getattr(sklearn, name)
+    if name in ("Limit", "Plan", "Profile"):
+        from . import _reports
+
+        return getattr(_reports, name)
     raise AttributeError(f"module 'ridgeline' has no attribute {name!r}")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +16,7 @@ def _value(value: Any, where: str) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return _quoted(value)
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_key(key)} = {_value(each, f'{where}.{key}')}"
                                for key, each in value.items() if each is not None) + "}"
@@ -36,10 +35,18 @@ def _value(value: Any, where: str) -> str:
     raise TypeError(f"{where}: got {type(value).__name__}, expected a number, str, bool, list or dict")
 
 
+def _quoted(text: str) -> str:
+    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
+    import json
+
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
 def _key(key: object) -> str:
     if not isinstance(key, str):
         raise TypeError(f"config: got the key {key!r}, expected a str")
-    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else json.dumps(key)
+    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else _quoted(key)
 
 
 def to_toml(config: Config) -> str:

@@ -7,59 +7,36 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import _config, _core, nn
+from ._calls import as_callbacks, on_epoch, on_progress
 from ._core import Predictor
 from ._errors import UsageError
-from .callbacks import AnyCallback, Callback
+from ._history import History
+from ._inputs import as_array, as_numpy, as_pair, as_weight, is_integer, is_on_gpu, on_host, shape_of, split
+from .callbacks import AnyCallback
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+    from ._arrays import DeviceArray
+    from ._reports import Limit, Plan, Profile
 
     Array = npt.NDArray[Any]
 
 _RUN = ("device", "threads", "precision", "deterministic", "tune")
 
 
-class History:
-    """What a call of `fit` did, epoch by epoch.
+class _Control:
+    """What callbacks change of a run while it goes on; the extension module reads it."""
 
-    history["loss"] is a list with a number an epoch; `history.epochs` a list of dicts. `steps`, `seconds`,
-    `samples_per_second` and `limit` (the fraction of what this machine can do, or None) are of the whole call.
-    """
-
-    def __init__(self) -> None:
-        self.epochs: list[dict[str, float]] = []
-        self.steps = 0
-        self.seconds = 0.0
-        self.samples_per_second = 0.0
-        self.limit: float | None = None
-
-    def __getitem__(self, name: str) -> list[float]:
-        if not any(name in epoch for epoch in self.epochs):
-            names = sorted({key for epoch in self.epochs for key in epoch})
-            raise KeyError(f"history: got {name!r}, expected one of {', '.join(names)}")
-        return [epoch[name] for epoch in self.epochs if name in epoch]
-
-    def __len__(self) -> int:
-        return len(self.epochs)
-
-    @property
-    def history(self) -> dict[str, list[float]]:
-        """All series by name, as Keras has them."""
-        return {key: self[key] for key in (self.epochs[-1] if self.epochs else {})}
-
-    def __repr__(self) -> str:
-        if not self.epochs:
-            return "History(no epochs)"
-        last = ", ".join(f"{key} {value:.4g}" for key, value in self.epochs[-1].items() if key != "epoch")
-        return f"History({len(self.epochs)} epochs, {self.steps} steps; last: {last})"
+    lr: float | None = None
 
 
 class Model:
     """A network and how to train it.
 
-    `network` is a `ridgeline.nn.Sequential`, a config (a dict of the tables of docs/config.md, or the path of
-    its TOML file), or one of the layers' tables. The keywords set keys of the config:
+    `network` is a `ridgeline.nn.Sequential` or `Graph`, or a config: a dict of the tables of docs/config.md, or the
+    path of its TOML file. The keywords set keys of the config:
 
     - `input_shape`: of one sample. A `Sequential` that begins with `Linear` knows it; otherwise `fit` sees it.
     - `loss`: "cross-entropy", "mse", "mae", "huber", "binary-cross-entropy", "quantile", or a table. Left out,
@@ -72,7 +49,7 @@ class Model:
     Calls from several threads follow one another; copies (`copy.deepcopy`) compute at once.
     """
 
-    def __init__(self, network: nn.Sequential | Mapping[str, Any] | str | os.PathLike[str], *,
+    def __init__(self, network: nn.Sequential | nn.Graph | Mapping[str, Any] | str | os.PathLike[str], *,
                  input_shape: Sequence[int] | None = None, loss: Any = None, optimizer: Any = None,
                  lr: float | None = None, schedule: Any = None, scale: str | None = None,
                  seed: int | None = None, device: str | None = None, threads: int | None = None,
@@ -80,8 +57,13 @@ class Model:
                  tune: bool | None = None) -> None:
         self._core: _core.Model | None = None
         self._trained = False
-        self._sequential: nn.Sequential | None = None
-        if isinstance(network, nn.Sequential):
+        self._sequential: nn.Sequential | nn.Graph | None = None
+        self._control: _Control | None = None  # of a fit that goes on
+        self._steps: _core.StepTrainer | None = None  # of train_step
+        self._newer = False  # the weights of _steps are newer than those of _core
+        self._shared: dict[str, Any] | None = None  # PyTorch's parameters that lie in our memory
+        self._version = 0
+        if isinstance(network, (nn.Sequential, nn.Graph)):
             self._sequential = network
             self._config = _config.check({"model": {"layers": network.config()}})
             scale = scale or "raw"
@@ -90,8 +72,8 @@ class Model:
         elif isinstance(network, (str, os.PathLike)):
             self._config = _config.read(network)
         else:
-            raise TypeError(f"network: got {type(network).__name__}, expected a ridgeline.nn.Sequential, a "
-                            "config dict or the path of a TOML file (from_torch takes PyTorch's modules)")
+            raise TypeError(f"network: got {type(network).__name__}, expected a ridgeline.nn.Sequential or "
+                            "Graph, a config dict or the path of a TOML file (from_torch takes PyTorch's modules)")
         train, run = self._config["train"], self._config["run"]
         for key, value in (("loss", loss), ("schedule", schedule), ("seed", seed)):
             if value is not None:
@@ -135,28 +117,35 @@ class Model:
             if validation is not None:
                 raise ValueError("validation: got arrays, expected none without x: the config names the data")
         else:
-            x, y = _array(x, "x"), _array(y, "y")
+            x, y = as_array(x, "x"), on_host(as_array(y, "y"))
             if isinstance(validation, float):
-                x, y, validation_x, validation_y = _split(x, y, validation, int(config["train"].get("seed", 1)))
+                x, y, validation_x, validation_y = split(x, y, validation, int(config["train"].get("seed", 1)))
             elif validation is not None:
-                validation_x, validation_y = (_array(each, f"validation[{i}]") for i, each in
-                                              enumerate(_pair(validation)))
-            config["data"] = {key: value for key, value in config["data"].items() if key not in ("name", "train")}
+                validation_x, validation_y = (as_array(each, f"validation[{i}]") for i, each in
+                                              enumerate(as_pair(validation)))
+                validation_y = on_host(validation_y)
+            self._name_no_data(config)
             y, validation_y = self._targets(y, config), self._targets(validation_y, config)
             start = self._start(x, y)
             size = batch_size if batch_size is not None else config["train"].get("batch", 128)
-            if len(x) > 0:
-                config["train"]["batch"] = min(int(size), len(x))
+            samples = (shape_of(x, "x") or (0,))[0]
+            if samples > 0:
+                config["train"]["batch"] = min(int(size), samples)
         if x is None and batch_size is not None:
             config["train"]["batch"] = batch_size
         history = History()
-        called = _callbacks(callbacks, verbose)
-        for each in called:
-            each.on_train_begin(self)
-        core, figures, raised = _core.train(
-            _config.to_toml(config), x, y, validation_x, validation_y, start,
-            os.fspath(out) if out is not None else "", _on_progress(called), _on_epoch(called, history))
-        self._core, self._trained = core, True
+        called = as_callbacks(callbacks, verbose)
+        self._control = _Control()
+        try:
+            for each in called:
+                each.on_train_begin(self)
+            core, figures, raised = _core.train(
+                _config.to_toml(config), x, y, validation_x, validation_y, start,
+                os.fspath(out) if out is not None else "", on_progress(called), on_epoch(called, history),
+                self._control)
+        finally:
+            self._control = None
+        self._take(core)
         history.steps = int(figures["steps"])
         history.seconds = figures["seconds"]
         history.samples_per_second = figures["samples_per_second"]
@@ -167,33 +156,100 @@ class Model:
             raise raised
         return history
 
+    def train_step(self, x: Any, y: Any, *, lr: float | None = None) -> dict[str, float]:
+        """Makes one step of training on a batch, for a loop of one's own, and returns its loss and accuracy.
+
+        The optimizer's state goes on from call to call, until `fit` or `load_state_dict` gives the model other
+        weights. `lr` is the rate of this step; left out it is `Model.lr`. Each size of a batch is planned once.
+        """
+        x, y = as_array(x, "x"), on_host(as_array(y, "y"))
+        y = self._targets(y, self._config)
+        if self._steps is None:
+            core = self._start(x, y)
+            if core is None:
+                raise UsageError("train_step: the model has no weights yet: call fit() first, or give scale=\"raw\"")
+            run = self._config["run"]
+            self._steps = _core.StepTrainer(core, run.get("device", "auto"), run.get("threads", 0),
+                                            run.get("tune", True))
+        loss, accuracy = self._steps.step(x, y, self.lr if lr is None else lr)
+        self._newer = self._trained = True
+        return {"loss": loss} if accuracy is None else {"loss": loss, "accuracy": accuracy}
+
+    @property
+    def lr(self) -> float | None:
+        """The learning rate of the optimizer, which may be set.
+
+        A callback that sets it changes the rate of the steps that follow, whatever the schedule says, until `fit`
+        returns. None: the optimizer's default.
+        """
+        if self._control is not None and self._control.lr is not None:
+            return self._control.lr
+        rate = self._config["train"].get("optimizer", {}).get("lr")
+        return None if rate is None else float(rate)
+
+    @lr.setter
+    def lr(self, rate: float) -> None:
+        if not 0 <= rate < float("inf"):
+            raise ValueError(f"lr: got {rate}, expected a number that is finite and not below 0")
+        if self._control is not None:
+            self._control.lr = float(rate)
+            return
+        train = self._config["train"]
+        train["optimizer"] = {**train.get("optimizer", {"type": "sgd"}), "lr": float(rate)}
+
     def evaluate(self, x: Any, y: Any) -> dict[str, float]:
         """The loss and every score that fits: accuracy, f1, auc, top5 of classes; mse, mae, r2 of values."""
         core = self._ready("evaluate")
-        return core.evaluate(_array(x, "x"), self._targets(_array(y, "y"), self._config))
+        return core.evaluate(as_array(x, "x"), self._targets(on_host(as_array(y, "y")), self._config))
+
+    # ---------------------------------------------------------------------------- plans and profiles
+
+    def plan(self, x: Any = None, y: Any = None, *, batch_size: int | None = None) -> Plan:
+        """The kernels of a training step on samples like x and y, why they were chosen, memory and limit."""
+        from ._reports import Plan
+
+        text, document, _ = self._report(x, y, batch_size, None)
+        return Plan(text, document)
+
+    def profile(self, x: Any = None, y: Any = None, *, batch_size: int | None = None,
+                seconds: float = 2.0) -> Profile:
+        """Runs the kernels of a training step for about so many seconds: time, roof and share of each."""
+        from ._reports import Profile
+
+        return Profile(*self._report(x, y, batch_size, seconds))
+
+    def limit(self, x: Any = None, y: Any = None, *, batch_size: int | None = None) -> Limit:
+        """The least time that a training step on samples like x and y can take on this machine."""
+        limit = self.plan(x, y, batch_size=batch_size).limit
+        if limit is None:
+            raise UsageError("limit: the ceilings of this machine could not be measured")
+        return limit
 
     # ------------------------------------------------------------------------------------ answering
 
     def predict(self, x: Any) -> Array:
         """The class of each sample, as it was among the targets; or the values, [n] or [n, outputs]."""
         core = self._ready("predict")
-        x = _array(x, "x")
+        x = as_array(x, "x")
         if not core.classes():
             values = core.predict(x)
-            return values[:, 0] if values.shape[1] == 1 else values
+            return values if is_on_gpu(x) or values.shape[1] != 1 else values[:, 0]
         classes: Array = self.classes_[core.predict_classes(x)]
         return classes
 
-    def predict_proba(self, x: Any, out: Any = None) -> npt.NDArray[np.float32]:
-        """The probability of each class, [n, classes], written to `out` if that is given."""
+    def predict_proba(self, x: Any, out: Any = None) -> npt.NDArray[np.float32] | DeviceArray:
+        """The probability of each class, [n, classes], written to `out` if that is given.
+
+        For samples on the GPU that the model computes on, the answers stay there: a `DeviceArray`.
+        """
         core = self._ready("predict_proba")
         if not core.classes():
             raise UsageError("predict_proba: the model gives values, not classes; use predict()")
-        return core.predict(_array(x, "x"), out)
+        return core.predict(as_array(x, "x"), out)
 
-    def outputs(self, x: Any, out: Any = None) -> npt.NDArray[np.float32]:
+    def outputs(self, x: Any, out: Any = None) -> npt.NDArray[np.float32] | DeviceArray:
         """What the network says, [n, outputs]: probabilities of classes, or values."""
-        return self._ready("outputs").predict(_array(x, "x"), out)
+        return self._ready("outputs").predict(as_array(x, "x"), out)
 
     def compile(self, batch: int = 1, *, threads: int = 1) -> Predictor:
         """A handle that is planned for calls of at most `batch` samples, with weights of its own.
@@ -235,20 +291,49 @@ class Model:
         return cls._of(_core.Model.load(os.fspath(path), device, threads, tune),
                        {"device": device, "threads": threads, "tune": tune})
 
-    def state_dict(self) -> dict[str, Array]:
-        """Copies of the weights by PyTorch's names for an nn.Sequential of the same layers."""
-        return dict(self._ready("state_dict").weights())
+    def state_dict(self, *, copy: bool = True) -> dict[str, Array]:
+        """The weights by PyTorch's names for an nn.Sequential of the same layers.
+
+        With copy=False the arrays are views of the model's memory, which they keep alive. Whoever writes to them
+        calls `weights_changed` afterwards, and `fit` gives the model other memory.
+        """
+        return dict(self._ready("state_dict").weights(copy))
+
+    def weights_changed(self) -> None:
+        """Says that arrays of state_dict(copy=False) were written to."""
+        self._ready("weights_changed").weights_changed()
+        self._steps = None
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes weights by these names: NumPy arrays, PyTorch tensors, or anything of the kind."""
         core = self._ready("load_state_dict")
-        core.set_weights([(name, _weight(value, name)) for name, value in state.items()])
+        core.set_weights([(name, as_weight(value, name)) for name, value in state.items()])
+        self._steps = None
 
-    def to_torch(self) -> Any:
-        """An nn.Sequential of PyTorch with the same layers and weights. Samples must be prepared already."""
-        from ._torch import to_torch
+    def to_torch(self, *, share: bool = False) -> Any:
+        """A module of PyTorch with the same layers and weights. Samples must be prepared already.
 
-        return to_torch(self)
+        With share=True its parameters are this model's own memory: what either trains, the other computes with.
+        """
+        from ._torch_graph import to_torch
+
+        return to_torch(self, share)
+
+    def to_onnx(self, path: str | os.PathLike[str] | None = None, *, opset: int = 17,
+                half_weights: bool = False) -> bytes:
+        """The bytes of an ONNX file, written to `path` if that is given.
+
+        Scaling of samples and the softmax of a classifier are part of it; a warning names what is not.
+        """
+        file, warnings = self._ready("to_onnx").to_onnx(opset, half_weights)
+        if path is not None:
+            with open(path, "wb") as onnx:
+                onnx.write(file)
+        for line in warnings:
+            import warnings as python_warnings
+
+            python_warnings.warn(f"to_onnx: {line}", stacklevel=2)
+        return file
 
     @property
     def config(self) -> dict[str, Any]:
@@ -256,9 +341,9 @@ class Model:
         return _config.check(self._config)
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {key: value for key, value in self.__dict__.items() if key != "_core"}
-        state["file"] = None if self._core is None else self._core.to_bytes()
-        return state
+        left_out = {"_core": None, "_steps": None, "_control": None, "_newer": False, "_shared": None}
+        core = None if self._core is None else self._ready("pickle")
+        return {**self.__dict__, **left_out, "file": None if core is None else core.to_bytes()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
@@ -280,6 +365,7 @@ class Model:
     def _of(cls, core: _core.Model, run: dict[str, Any]) -> Model:
         model = cls.__new__(cls)
         model._core, model._trained, model._sequential = core, True, None
+        model._control, model._steps, model._shared, model._newer, model._version = None, None, None, False, 0
         model._config = _config.from_toml(core.config())
         model._config["run"].update(run)
         model._input_shape = tuple(core.input_shape())
@@ -293,7 +379,39 @@ class Model:
         if self._core is None:
             raise UsageError(f"{what}: the model has no weights yet: call fit() first, or give input_shape "
                              "and scale=\"raw\"")
+        if self._newer and self._steps is not None:
+            self._steps.give_weights(self._core)
+            self._newer = False
+        if self._shared is not None:
+            version = sum(each._version for each in self._shared.values())
+            if version != self._version:
+                self._core.weights_changed()
+                self._steps = None
+                self._version = version
         return self._core
+
+    def _take(self, core: _core.Model) -> None:
+        """The model that a run has made. Memory that a module of PyTorch shares gets its weights."""
+        self._steps, self._newer, self._trained = None, False, True
+        if self._shared is None or self._core is None:
+            self._core = core
+        else:
+            self._core.set_weights(core.weights())
+
+    def _name_no_data(self, config: _config.Config) -> None:
+        config["data"] = {key: value for key, value in config["data"].items() if key not in ("name", "train")}
+
+    def _report(self, x: Any, y: Any, batch_size: int | None, seconds: float | None) -> tuple[str, str, str]:
+        config = {section: dict(table) for section, table in self._config.items()}
+        if x is not None:
+            x, y = on_host(as_array(x, "x")), on_host(as_array(y, "y"))
+            self._name_no_data(config)
+            y = self._targets(y, config)
+            samples = (shape_of(x, "x") or (0,))[0]
+            config["train"]["batch"] = min(batch_size or config["train"].get("batch", 128), max(1, samples))
+        elif batch_size is not None:
+            config["train"]["batch"] = batch_size
+        return _core.report(_config.to_toml(config), x, y, seconds)
 
     def _build(self, shape: tuple[int, ...]) -> None:
         config = {**self._config, "data": {}}
@@ -303,7 +421,7 @@ class Model:
         if self._sequential is None:
             return
         shapes = {name: value.shape for name, value in self._core.weights()}
-        for i, layer in enumerate(self._sequential):
+        for i, layer in enumerate(self._sequential.layers):
             taken = layer.takes()
             if taken is not None and shapes[f"{i}.{taken[0]}"][1] != taken[1]:
                 self._core = None
@@ -317,139 +435,23 @@ class Model:
     def _targets(self, y: Any, config: _config.Config) -> Any:
         """Targets in the type that the loss wants: integers are classes to the library."""
         loss = self._loss()
-        if y is None or loss in (None, "cross-entropy") or not _is_integer(y):
+        if y is None or loss in (None, "cross-entropy") or not is_integer(y):
             return y
         if config["data"].get("target_kind") == "classes":
             return y
-        import numpy
-
-        return numpy.asarray(y).astype(numpy.float32)
+        return as_numpy(y).astype("float32")
 
     def _start(self, x: Any, y: Any) -> _core.Model | None:
         """The model that a run goes on from; None: it begins with weights of its own."""
         if self._core is None and self._raw:
-            self._build(tuple(x.shape[1:]))
+            self._build(shape_of(x, "x")[1:])
         if self._core is None or self._trained or self._loss() is not None:
-            return self._core
+            return None if self._core is None else self._ready("fit")
         # Nobody has said what the targets are: floats are values.
-        if not _is_integer(y) and self._core.classes():
+        if not is_integer(y) and self._core.classes():
             weights = self._core.weights()
             self._config["train"]["loss"] = "mse"
             self._build(tuple(self._core.input_shape()))
             assert self._core is not None
             self._core.set_weights(weights)
         return self._core
-
-
-def load(path: str | os.PathLike[str], *, device: str = "auto", threads: int = 0, tune: bool = True) -> Model:
-    """The model of a file, or of the folder of a run."""
-    return Model.load(path, device=device, threads=threads, tune=tune)
-
-
-def from_torch(module: Any, *, input_shape: Sequence[int] | None = None, **keywords: Any) -> Model:
-    """A model with the layers of a PyTorch module (an nn.Sequential of known modules) and copies of its weights.
-
-    `input_shape` is needed unless the first layer with weights is a Linear; `keywords` are those of `Model`.
-    """
-    from ._torch import from_torch
-
-    return from_torch(module, input_shape, keywords)
-
-
-def _array(value: Any, name: str) -> Any:
-    """Lists and the like become NumPy arrays; arrays stay what they are."""
-    if hasattr(value, "__dlpack__") or hasattr(value, "__array_interface__"):
-        return value.detach() if getattr(value, "requires_grad", False) else value
-    if isinstance(value, (list, tuple)) or hasattr(value, "__array__"):
-        import numpy
-
-        made = numpy.asarray(value)
-        if made.dtype.kind not in "fiub":
-            raise TypeError(f"{name}: got values of {made.dtype}, expected numbers")
-        return made
-    if isinstance(value, (memoryview, bytearray)):
-        import numpy
-
-        return numpy.asarray(value)
-    raise TypeError(f"{name}: got {type(value).__name__}, expected an array (NumPy, PyTorch, DLPack, a list)")
-
-
-def _weight(value: Any, name: str) -> Any:
-    value = _array(value, name)
-    # A counter has no dimension, and the extension takes arrays only.
-    return value.reshape(1) if len(value.shape) == 0 else value
-
-
-def _is_integer(y: Any) -> bool:
-    name = str(y.dtype)
-    return any(each in name for each in ("int", "bool"))
-
-
-def _pair(validation: Any) -> tuple[Any, Any]:
-    if isinstance(validation, (tuple, list)) and len(validation) == 2:
-        return validation[0], validation[1]
-    raise TypeError(f"validation: got {type(validation).__name__}, expected (x, y) or a fraction as a float")
-
-
-def _split(x: Any, y: Any, fraction: float, seed: int) -> tuple[Any, Any, Any, Any]:
-    import numpy
-
-    if not 0 < fraction < 1:
-        raise ValueError(f"validation: got {fraction}, expected a fraction between 0 and 1")
-    x, y = numpy.asarray(x), numpy.asarray(y)
-    order = numpy.random.default_rng(seed).permutation(len(x))
-    taken = max(1, round(fraction * len(x)))
-    rest, part = numpy.sort(order[taken:]), numpy.sort(order[:taken])
-    return x[rest], y[rest], x[part], y[part]
-
-
-class _Function(Callback):
-    def __init__(self, function: Any) -> None:
-        self._function = function
-
-    def on_epoch_end(self, epoch: int, logs: dict[str, float]) -> bool | None:
-        answer: bool | None = self._function(epoch, logs)
-        return answer
-
-
-class _Printer(Callback):
-    def on_epoch_end(self, epoch: int, logs: dict[str, float]) -> bool | None:
-        shown = "  ".join(f"{key} {value:.4f}" for key, value in logs.items() if key not in ("lr", "seconds"))
-        print(f"epoch {epoch}  {shown}", flush=True)
-        return None
-
-
-def _callbacks(callbacks: AnyCallback | Iterable[AnyCallback], verbose: bool) -> list[Callback]:
-    given = [callbacks] if isinstance(callbacks, Callback) or callable(callbacks) else list(callbacks)
-    result: list[Callback] = [_Printer()] if verbose else []
-    for i, each in enumerate(given):
-        if isinstance(each, Callback):
-            result.append(each)
-        elif callable(each):
-            result.append(_Function(each))
-        else:
-            raise TypeError(f"callbacks[{i}]: got {type(each).__name__}, expected a function or a Callback")
-    return result
-
-
-def _on_progress(callbacks: list[Callback]) -> Any:
-    wanting = [each for each in callbacks if type(each).on_progress is not Callback.on_progress]
-    if not wanting:
-        return None
-
-    def call(progress: dict[str, Any]) -> bool:
-        return all([each.on_progress(progress) is not False for each in wanting])
-
-    return call
-
-
-def _on_epoch(callbacks: list[Callback], history: History) -> Any:
-    def call(epoch: dict[str, Any]) -> bool:
-        validation = epoch.pop("validation", {})
-        epoch.pop("step")
-        number = int(epoch.pop("epoch"))
-        logs = {**epoch, **{f"val_{key}": value for key, value in validation.items()}}
-        history.epochs.append({"epoch": number, **logs})
-        return all([each.on_epoch_end(number, logs) is not False for each in callbacks])
-
-    return call

@@ -1,15 +1,12 @@
-"""PyTorch's modules as our layers, and back. Only `from_torch` and `to_torch` import this."""
+"""PyTorch's modules as our layers, one by one. `_torch_graph.py` has whole networks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from . import nn
 from ._errors import UsageError
-
-if TYPE_CHECKING:
-    from ._model import Model
 
 
 def _one(value: Any) -> Any:
@@ -64,6 +61,12 @@ def _batch_norm(m: Any) -> nn.Layer:
     return nn.BatchNorm(m.eps, m.momentum, m.affine)
 
 
+def _global_pool(m: Any) -> nn.Layer:
+    if m.output_size not in (1, (1, 1)):
+        raise UsageError(f"from_torch: {m!r}: got output_size={m.output_size!r}, expected 1")
+    return nn.GlobalAvgPool()
+
+
 def _flatten(m: Any) -> nn.Layer:
     _plain(m, start_dim=1, end_dim=-1)
     return nn.Flatten()
@@ -77,6 +80,7 @@ _LAYERS: dict[str, Any] = {
     "MaxPool2d": lambda m: _max_pool(nn.MaxPool2d, m),
     "AvgPool1d": lambda m: _avg_pool(nn.AvgPool1d, m),
     "AvgPool2d": lambda m: _avg_pool(nn.AvgPool2d, m),
+    "AdaptiveAvgPool2d": _global_pool,
     "Flatten": _flatten,
     "Identity": lambda m: nn.Dropout(0.0),
     "Dropout": lambda m: nn.Dropout(m.p),
@@ -96,43 +100,20 @@ _LAYERS: dict[str, Any] = {
 }
 
 
-def _flat(module: Any) -> list[Any]:
-    """The modules of a Sequential, those of Sequentials in it in their places."""
-    import torch
-
-    if not isinstance(module, torch.nn.Sequential):
-        return [module]
-    return [each for child in module for each in _flat(child)]
-
-
-def from_torch(module: Any, input_shape: Sequence[int] | None, keywords: Mapping[str, Any]) -> Model:
-    import torch
-
-    from ._model import Model
-
-    if not isinstance(module, torch.nn.Module):
-        raise TypeError(f"module: got {type(module).__name__}, expected a torch.nn.Module")
-    modules = _flat(module)
-    layers: list[nn.Layer] = []
-    for i, each in enumerate(modules):
-        make = _LAYERS.get(type(each).__name__)
-        if make is None or not type(each).__module__.startswith("torch.nn."):
-            raise UsageError(f"from_torch: module {i} is {type(each).__name__}; those known are "
-                             f"{', '.join(_LAYERS)} in an nn.Sequential")
-        layers.append(make(each))
-    network = nn.Sequential(*layers)
-    if input_shape is None and network.input_shape() is None:
-        raise UsageError("from_torch: input_shape: got None, expected the shape of one sample, as in "
-                         "input_shape=(1, 28, 28)")
-    model = Model(network, input_shape=input_shape, **{"scale": "raw", **keywords})
-    state = {f"{i}.{name}": value.detach().cpu().contiguous()
-             for i, each in enumerate(modules) for name, value in each.state_dict().items()}
-    model.load_state_dict(state)
-    return model
+def layer_of(module: Any, place: int | str) -> nn.Layer:
+    """Our layer for a module; `place` is where it stands."""
+    make = _LAYERS.get(type(module).__name__)
+    if make is None or not type(module).__module__.startswith("torch.nn."):
+        raise UsageError(f"from_torch: module {place} is {type(module).__name__}; those known are {', '.join(_LAYERS)}")
+    layer: nn.Layer = make(module)
+    return layer
 
 
-def _module(layer: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> Any:
-    """The PyTorch module of a layer's table; `shapes` are those of its weights."""
+def module_of(layer: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], images: bool) -> Any:
+    """The PyTorch module of a layer's table.
+
+    `shapes` are those of its weights; `images`: samples have more than one dimension where it stands.
+    """
     import torch
 
     get = layer.get
@@ -154,6 +135,13 @@ def _module(layer: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> 
              "softplus": "Softplus", "hardswish": "Hardswish", "flatten": "Flatten"}
     if kind in plain:
         return getattr(torch.nn, plain[kind])()
+    if kind == "batchnorm":
+        make = torch.nn.BatchNorm2d if images else torch.nn.BatchNorm1d
+        return make(shapes["running_mean"][0], get("eps", 1e-5), get("momentum", 0.1), get("affine", True))
+    if kind == "global_avgpool":
+        return torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+    if kind == "upsample":
+        return torch.nn.Upsample(scale_factor=_one(layer["factor"]), mode=get("mode", "nearest"))
     if kind == "dropout":
         return torch.nn.Dropout(get("p", 0.5))
     if kind == "leaky_relu":
@@ -164,33 +152,4 @@ def _module(layer: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> 
         return torch.nn.LayerNorm(list(shapes["weight"]), get("eps", 1e-5))
     if kind == "groupnorm" and get("affine", True):
         return torch.nn.GroupNorm(layer["groups"], shapes["weight"][0], get("eps", 1e-5))
-    raise UsageError(f"to_torch: layer {kind!r} has no module in a Sequential of PyTorch")
-
-
-def to_torch(model: Model) -> Any:
-    import torch
-
-    state = model.state_dict()
-    modules: list[Any] = []
-    layers = model.config["model"]["layers"]
-    flat = len(model.input_shape or ()) == 1
-    for i, layer in enumerate(layers):
-        own = {name.split(".", 1)[1]: value.shape for name, value in state.items() if name.startswith(f"{i}.")}
-        if layer["type"] == "batchnorm":
-            make = torch.nn.BatchNorm1d if flat else torch.nn.BatchNorm2d
-            module = make(own["running_mean"][0], layer.get("eps", 1e-5), layer.get("momentum", 0.1),
-                          layer.get("affine", True))
-        else:
-            module = _module(layer, own)
-        # Our Linear flattens by itself; in PyTorch a Flatten has to. It is kept inside, so that the names of
-        # the weights stay.
-        if layer["type"] == "linear" and not flat:
-            if not any(type(each) is torch.nn.Flatten for each in modules):
-                raise UsageError(f"to_torch: layer {i} (linear) flattens its input; put a Flatten before it")
-            flat = True
-        if layer["type"] == "flatten":
-            flat = True
-        modules.append(module)
-    result = torch.nn.Sequential(*modules)
-    result.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
-    return result.eval()
+    raise UsageError(f"to_torch: layer {kind!r} has no module of PyTorch's that does the same")

@@ -1,16 +1,18 @@
 """What `Model.fit` calls while it trains.
 
 A callback is a function of (epoch, logs), or an object of a class that derives from `Callback`. A run ends
-in order when one returns False.
+in order when one returns False. One that sets `model.lr` changes the learning rate of the steps that follow.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Union
 
 if TYPE_CHECKING:
-    from ._model import History, Model
+    from ._history import History
+    from ._model import Model
 
 Logs = dict[str, float]
 
@@ -62,17 +64,112 @@ class EarlyStopping(Callback):
         return self.waited < self.patience
 
 
-class ProgressBar(Callback):
-    """A bar of tqdm, which must be installed; in a notebook it is tqdm's widget."""
+class LearningRate(Callback):
+    """Sets the learning rate of each epoch to `schedule(epoch, rate)`, whatever the config's schedule says.
+
+    Epochs count from 1, and `rate` is that of the epoch before (of the optimizer, for the first).
+    """
+
+    def __init__(self, schedule: Callable[[int, float], float]) -> None:
+        self.schedule = schedule
+        self._model: Model | None = None
+        self._rate = 0.0
+
+    def on_train_begin(self, model: Model) -> None:
+        self._model = model
+        self._rate = model.lr if model.lr is not None else 0.01
+        model.lr = self._rate = self.schedule(1, self._rate)
+
+    def on_epoch_end(self, epoch: int, logs: Logs) -> bool | None:
+        assert self._model is not None
+        self._model.lr = self._rate = self.schedule(epoch + 1, self._rate)
+        return None
+
+
+class ReduceOnPlateau(Callback):
+    """Multiplies the learning rate by `factor` when `monitor` has not been better for `patience` epochs."""
+
+    def __init__(self, monitor: str = "val_loss", factor: float = 0.1, patience: int = 3, min_delta: float = 0.0,
+                 min_lr: float = 0.0) -> None:
+        self.factor, self.min_lr = factor, min_lr
+        self._waiting = EarlyStopping(monitor, patience, min_delta)
+        self._model: Model | None = None
+
+    def on_train_begin(self, model: Model) -> None:
+        self._model = model
+        self._waiting.on_train_begin(model)
+
+    def on_epoch_end(self, epoch: int, logs: Logs) -> bool | None:
+        if self._waiting.on_epoch_end(epoch, logs) is False:
+            assert self._model is not None
+            self._model.lr = max(self.min_lr, logs["lr"] * self.factor)
+            self._waiting.waited = 0
+        return None
+
+
+class JsonLogger(Callback):
+    """Writes a line of JSON an epoch to a file, which grows while the run goes on."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = path
+
+    def on_train_begin(self, model: Model) -> None:
+        with open(self.path, "w", encoding="utf-8"):
+            pass
+
+    def on_epoch_end(self, epoch: int, logs: Logs) -> bool | None:
+        import json
+
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"epoch": epoch, **logs}) + "\n")
+        return None
+
+
+class NotebookDisplay(Callback):
+    """Shows the curves and the last epochs below the cell of a notebook while the run goes on."""
 
     def __init__(self) -> None:
+        self._handle: Any = None
+        self._history: Any = None
+
+    def on_train_begin(self, model: Model) -> None:
+        from IPython.display import display
+
+        from ._history import History
+
+        self._history = History()
+        self._handle = display(self._history, display_id=True)
+
+    def on_epoch_end(self, epoch: int, logs: Logs) -> bool | None:
+        self._history.epochs.append({"epoch": epoch, **logs})
+        self._history.seconds = logs.get("seconds", 0.0)
+        if self._handle is not None:
+            self._handle.update(self._history)
+        return None
+
+    def on_train_end(self, history: History) -> None:
+        if self._handle is not None:
+            self._handle.update(history)
+
+
+class ProgressBar(Callback):
+    """A bar of tqdm; in a notebook it is tqdm's widget.
+
+    `bar` is what makes it, if not tqdm.auto.tqdm: anything that is called with total= and unit=, and has n,
+    update(), set_postfix() and close().
+    """
+
+    def __init__(self, bar: Callable[..., Any] | None = None) -> None:
+        self._make = bar
         self._bar: Any = None
 
     def on_progress(self, progress: dict[str, Any]) -> bool | None:
         if self._bar is None:
-            from tqdm.auto import tqdm
+            if self._make is None:
+                from tqdm.auto import tqdm
 
-            self._bar = tqdm(total=progress["steps"], unit="step")
+                self._make = tqdm
+            self._bar = self._make(total=progress["steps"], unit="step")
         self._bar.update(progress["step"] - self._bar.n)
         self._bar.set_postfix({key: f"{progress[key]:.4g}" for key in ("loss", "accuracy") if key in progress})
         return None

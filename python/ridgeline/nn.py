@@ -1,12 +1,20 @@
-"""Layers with PyTorch's names and arguments, and `Sequential`, the chain of them.
+"""Layers with PyTorch's names and arguments, `Sequential`, the chain of them, and `Graph` for nets that branch.
 
-A layer here holds settings only; `ridgeline.Model` has the weights.
+A layer here holds settings only; `ridgeline.Model` has the weights. Layers are called on nodes to make a graph:
+
+    x = nn.Input((16,))
+    y = nn.Linear(16, 3)(nn.ReLU()(nn.Linear(16, 16)(x)) + x)
+    model = ridgeline.Model(nn.Graph(x, y))
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
+
+from ._graph import Graph as Graph
+from ._graph import Input as Input
+from ._graph import Node as Node
 
 Size = int | tuple[int, ...]
 
@@ -31,6 +39,16 @@ class Layer:
     def input_shape(self) -> tuple[int, ...] | None:
         """The shape of a sample if the layer alone can tell it, as the first of a model."""
         return None
+
+    def __call__(self, *inputs: Node) -> Node:
+        """The layer as part of a `Graph`, reading these nodes."""
+        least, most = (2, 64) if self.joins else (1, 1)
+        if not least <= len(inputs) <= most:
+            raise ValueError(f"{self!r}: got {len(inputs)} inputs, expected "
+                             f"{'2 to 64' if self.joins else 'one'}")
+        return Node(self, inputs)
+
+    joins = False  # whether it takes several inputs
 
     def __repr__(self) -> str:
         inside = ", ".join(f"{key}={value!r}" for key, value in self._settings.items())
@@ -284,16 +302,107 @@ class Select(Layer):
         super().__init__(at=at)
 
 
+class Reshape(Layer):
+    """The same numbers in another shape of one sample; one extent may be -1 for what is left."""
+
+    type = "reshape"
+
+    def __init__(self, *shape: int) -> None:
+        super().__init__(shape=list(shape))
+
+
+class Transpose(Layer):
+    """Axis i of the result is axis axes[i] of the sample."""
+
+    type = "transpose"
+
+    def __init__(self, *axes: int) -> None:
+        super().__init__(axes=list(axes))
+
+
+class Slice(Layer):
+    """The places from `start` up to, not including, `end` of an axis of the sample."""
+
+    type = "slice"
+
+    def __init__(self, axis: int = 0, start: int = 0, end: int | None = None) -> None:
+        super().__init__(axis=_unless(axis, 0), start=_unless(start, 0), end=end)
+
+
+class Pad(Layer):
+    """Numbers around the sample; pairs are in PyTorch's order, the last axis first."""
+
+    type = "pad"
+
+    def __init__(self, padding: Size, value: float = 0.0) -> None:
+        super().__init__(padding=_size(padding), value=value or None)
+
+
+class Upsample(Layer):
+    """Images or signals larger by a factor; `mode` is "nearest" or "bilinear"."""
+
+    type = "upsample"
+
+    def __init__(self, scale_factor: Size, mode: str = "nearest") -> None:
+        super().__init__(factor=_size(scale_factor), mode=None if mode == "nearest" else mode)
+
+
+class Embedding(Layer):
+    """A vector for each symbol; the first layer of a model whose samples are codes."""
+
+    type = "embedding"
+
+    def __init__(self, num_embeddings: int, embedding_dim: int) -> None:
+        super().__init__(vocabulary=num_embeddings, out=embedding_dim)
+
+
+class _Join(Layer):
+    joins = True
+
+
+class Add(_Join):
+    """The sum of its inputs, element by element; a + b of two nodes is the same."""
+
+    type = "add"
+
+
+class Multiply(_Join):
+    """The product of its inputs, element by element; a * b of two nodes is the same."""
+
+    type = "multiply"
+
+
+class Mean(_Join):
+    """The mean of its inputs, element by element."""
+
+    type = "mean"
+
+
+class Concat(_Join):
+    """Its inputs one after the other along an axis of the sample; 0 is the channels of images."""
+
+    type = "concat"
+
+    def __init__(self, axis: int = 0) -> None:
+        super().__init__(axis=_unless(axis, 0))
+
+
+class Residual(Layer):
+    """Adds the input to what the layers inside give; `shortcut` has layers that the input passes first."""
+
+    type = "residual"
+
+    def __init__(self, *layers: Layer, shortcut: Iterable[Layer] = ()) -> None:
+        _check(layers, "Residual")
+        super().__init__(layers=[layer.config() for layer in layers],
+                         shortcut=[layer.config() for layer in shortcut] or None)
+
+
 class Sequential:
     """Layers, first to last."""
 
     def __init__(self, *layers: Layer) -> None:
-        for i, layer in enumerate(layers):
-            if not isinstance(layer, Layer):
-                raise TypeError(f"Sequential: layer {i}: got {type(layer).__name__}, "
-                                "expected a layer of ridgeline.nn (from_torch takes PyTorch's)")
-        if not layers:
-            raise ValueError("Sequential: got no layers, expected at least one")
+        _check(layers, "Sequential")
         self.layers: tuple[Layer, ...] = layers
 
     def config(self) -> list[dict[str, Any]]:
@@ -327,6 +436,15 @@ class Sequential:
 # Layers that hand on the shape that comes, so that a Linear after them still tells the input's.
 _SHAPELESS = {"relu", "tanh", "sigmoid", "gelu", "silu", "softplus", "hardswish", "leaky_relu", "elu",
               "dropout", "flatten"}
+
+
+def _check(layers: tuple[Layer, ...], where: str) -> None:
+    for i, layer in enumerate(layers):
+        if not isinstance(layer, Layer):
+            raise TypeError(f"{where}: layer {i}: got {type(layer).__name__}, "
+                            "expected a layer of ridgeline.nn (from_torch takes PyTorch's)")
+    if not layers:
+        raise ValueError(f"{where}: got no layers, expected at least one")
 
 
 def _size(size: Size) -> int | list[int]:

@@ -14,7 +14,7 @@ from . import nn
 from ._model import Model
 
 try:
-    from sklearn.utils.validation import validate_data as _validate_data
+    from sklearn.utils.validation import validate_data as _validate_data  # pyright: ignore[reportAttributeAccessIssue]
 except ImportError:  # before scikit-learn 1.6 it was a method
     def _validate_data(estimator: Any, *arrays: Any, **options: Any) -> Any:
         return estimator._validate_data(*arrays, **options)
@@ -125,6 +125,6 @@ class RidgelineRegressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         return {"multioutput": True}
 
     def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
+        tags = super().__sklearn_tags__()  # pyright: ignore[reportAttributeAccessIssue]
         tags.target_tags.multi_output = True
         return tags

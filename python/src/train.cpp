@@ -39,8 +39,12 @@ nb::dict as_dict(const Epoch& epoch) {
 // Calls Python from the thread that trains. The first exception ends the run and is kept.
 class Caller {
  public:
-  Caller(nb::object on_progress, nb::object on_epoch)
-      : on_progress_(std::move(on_progress)), on_epoch_(std::move(on_epoch)) {}
+  Caller(nb::object on_progress, nb::object on_epoch, nb::object control)
+      : on_progress_(std::move(on_progress)),
+        on_epoch_(std::move(on_epoch)),
+        control_(std::move(control)) {
+    if (!control_.is_none()) read_rate();
+  }
 
   void install(TrainOptions& options) {
     if (!on_progress_.is_none()) {
@@ -50,6 +54,11 @@ class Caller {
       options.epoch_ended = [this](const Epoch& epoch) { return call(on_epoch_, epoch); };
     }
     options.keep_going = [this] { return keep_going(); };
+    if (!control_.is_none()) {
+      options.learning_rate = [this](int64_t, double scheduled) {
+        return rate_.value_or(scheduled);
+      };
+    }
   }
 
   nb::object raised() const { return raised_ ? nb::borrow(raised_->value()) : nb::none(); }
@@ -60,6 +69,7 @@ class Caller {
     const nb::gil_scoped_acquire gil;
     try {
       const nb::object answer = callback(as_dict(state));
+      if (!control_.is_none()) read_rate();
       return answer.is_none() || nb::cast<bool>(answer);
     } catch (nb::python_error& error) {
       if (!raised_) raised_.emplace(std::move(error));
@@ -70,6 +80,11 @@ class Caller {
       }
     }
     return false;
+  }
+
+  void read_rate() {
+    const nb::object rate = control_.attr("lr");
+    rate_ = rate.is_none() ? std::nullopt : std::optional(nb::cast<double>(rate));
   }
 
   // Python's signal handlers run here, on its main thread.
@@ -87,7 +102,8 @@ class Caller {
     return false;
   }
 
-  nb::object on_progress_, on_epoch_;
+  nb::object on_progress_, on_epoch_, control_;
+  std::optional<double> rate_;  // that a callback has set
   std::optional<nb::python_error> raised_;
   std::chrono::steady_clock::time_point asked_{};
 };
@@ -132,7 +148,7 @@ nb::dict as_dict(const Evaluation& scores) {
 
 nb::tuple train(const std::string& toml, nb::handle x, nb::handle y, nb::handle validation_x,
                 nb::handle validation_y, const Model* start, const std::string& out,
-                nb::object on_progress, nb::object on_epoch) {
+                nb::object on_progress, nb::object on_epoch, nb::object control) {
   const Config config = Config::parse(toml);
   std::optional<Borrowed> inputs, targets, more_inputs, more_targets;
   std::optional<Samples> samples;
@@ -151,7 +167,7 @@ nb::tuple train(const std::string& toml, nb::handle x, nb::handle y, nb::handle 
     more_targets.emplace(validation_y, "validation[1]");
     options.validation = samples_of(*more_inputs, *more_targets, "validation");
   }
-  Caller caller(std::move(on_progress), std::move(on_epoch));
+  Caller caller(std::move(on_progress), std::move(on_epoch), std::move(control));
   caller.install(options);
   std::optional<TrainResult> result;
   {

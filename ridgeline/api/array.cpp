@@ -69,7 +69,8 @@ Tensor tensor_of(const Array& array, const char* what) {
     throw_error(ErrorKind::usage, "{}: an array of {} dimensions; at most {} are known", what,
                 array.shape.size(), Shape::kMaxRank);
   }
-  return {const_cast<void*>(array.data), dtype_of(array.type), Shape(array.shape), Device{}};
+  const Device device = array.gpu < 0 ? Device{} : Device{DeviceKind::cuda, array.gpu};
+  return {const_cast<void*>(array.data), dtype_of(array.type), Shape(array.shape), device};
 }
 
 }  // namespace api

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "ridgeline/api/array.h"
 #include "ridgeline/api/model.h"
+#include "ridgeline/api/train_arrays.h"
 #include "ridgeline/engine/own_data.h"
 
 namespace ridgeline {
@@ -36,25 +36,15 @@ Evaluation Model::evaluate(const Samples& samples) {
                 "evaluate: the model was trained on {}, not on arrays; `ridgeline eval` tests it",
                 loaded.config.data.name);
   }
-  const Tensor inputs = api::tensor_of(samples.inputs, "evaluate: the inputs");
-  Tensor targets = api::tensor_of(samples.targets, "evaluate: the targets");
-  // [samples, 1] is one number a sample as well.
-  if (targets.shape.rank() == 2 && targets.shape[1] == 1) targets.shape = {targets.shape[0]};
-  data::FieldSet fields = api::input_fields(inputs, *loaded.preparation, "evaluate");
-  const std::vector<std::string>& names = loaded.preparation->target()->fields;
-  if (names.size() != 1) {
-    throw_error(ErrorKind::usage, "evaluate: the model has {} target fields, an array is one",
-                names.size());
-  }
-  fields.add(data::borrowed_field(names.front(), targets));
-  const data::SampleSet set =
-      engine::prepare_samples(fields, *loaded.preparation, "the arrays to evaluate");
+  engine::Machine& machine = state_->device();
+  api::check_place(samples.inputs, machine.device(), "evaluate: x");
+  const data::SampleSet set = api::prepare_batch(samples, *loaded.preparation, "evaluate");
   engine::check_outputs(loaded.model, set, set.name, loaded.config.train.loss);
   nn::LowerOptions lower = engine::lower_options(loaded.config, loaded.scaling, set);
   lower.mode = nn::Mode::evaluate;
-  engine::Machine& machine = state_->device();
   const engine::Weights weights(machine.runtime(), loaded.model, nn::lower(loaded.model, lower));
-  engine::Evaluator evaluator(machine, loaded.config, loaded.model, set, loaded.scaling);
+  engine::Evaluator evaluator(machine, loaded.config, loaded.model, set, loaded.scaling, {}, {},
+                              /*stays=*/true);
   evaluator.set_units(engine::target_units(&*loaded.preparation, set));
   return api::scores_of(evaluator.run(weights));
 }

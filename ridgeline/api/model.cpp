@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "ridgeline/api/array.h"
+#include "ridgeline/api/train_arrays.h"
 #include "ridgeline/core/file.h"
 #include "ridgeline/core/text.h"
 #include "ridgeline/engine/own_data.h"
@@ -20,6 +21,8 @@ Shape given_shape(const data::Preparation& preparation) {
   if (const auto* number = std::get_if<data::NumberFeature>(&features.front())) {
     return number->shape;
   }
+  if (const auto* steps = preparation.sequence())
+    return steps->timestep.shape.prepend(steps->length);
   return preparation.input_shape();
 }
 
@@ -84,7 +87,9 @@ void run_in_parts(Model::State& state, engine::Predictor& predictor, const Array
   const auto& preparation = state.loaded.preparation;
   data::FieldSet set;
   if (preparation) {
-    set = api::input_fields(samples, *preparation, "predict");
+    Tensor host = samples;
+    host.device = {};  // the check of shapes reads nothing
+    set = api::input_fields(host, *preparation, "predict");
   } else if (samples.dtype != DType::uint8 ||
              samples.numel() != count * state.loaded.model.input().numel()) {
     throw_error(ErrorKind::usage, "predict: the model takes samples of uint8 {}, not {} {}",
@@ -92,11 +97,12 @@ void run_in_parts(Model::State& state, engine::Predictor& predictor, const Array
                 to_string(samples.shape.drop_front()));
   }
   const size_t sample_bytes = samples.bytes() / size_t(count);
+  const bool as_they_are = !preparation || api::reads_in_place(samples, *preparation, "predict: x");
   std::vector<uint8_t> prepared;
   for (int64_t first = 0; first < count; first += batch) {
     const int64_t part = std::min(batch, count - first);
     std::span<const uint8_t> bytes;
-    if (preparation) {
+    if (!as_they_are) {
       prepared.clear();
       engine::append_inputs(set, *preparation, first, first + part, prepared);
       bytes = prepared;
@@ -120,9 +126,9 @@ engine::Machine& Model::State::device() {
 engine::Predictor& Model::State::predictor(Answer answer) {
   auto& made = answer == Answer::labels ? labels : outputs;
   if (made) return *made;
-  const DType inputs = loaded.preparation ? engine::input_dtype(*loaded.preparation) : DType::uint8;
   made = std::make_unique<engine::Predictor>(device(), loaded.config, loaded.model, loaded.scaling,
-                                             loaded.classes, batch, nullptr, answer, inputs);
+                                             loaded.classes,
+                                             engine::predictor_options(loaded, batch, answer));
   return *made;
 }
 
@@ -185,20 +191,53 @@ std::vector<float> Model::predict(const Array& samples) {
 }
 
 void Model::predict(const Array& samples, std::span<float> out) {
+  check_room(samples, out.size(), outputs());
+  predict(samples, out.data(), -1);
+}
+
+void Model::predict(const Array& samples, float* out, int gpu) {
   const std::scoped_lock lock(state_->mutex);
   const int64_t width = outputs();
-  check_room(samples, out.size(), width);
+  Runtime& runtime = state_->device().runtime();
+  api::check_place(samples, runtime.device(), "predict: x");
   engine::Predictor& predictor = state_->predictor(Answer::outputs);
   const auto& preparation = state_->loaded.preparation;
-  auto to = out.begin();
+  const bool scaled = preparation && preparation->target() &&
+                      preparation->target()->kind == data::TargetKind::values &&
+                      !engine::hands_on(*preparation);
+  const Tensor plain = predictor.runner().plan().peek(predictor.output_value().id);
+  const bool direct = !scaled && plain.dtype == DType::fp32;
+  if (gpu >= 0 && (!direct || runtime.device() != Device{DeviceKind::cuda, gpu})) {
+    throw_error(
+        ErrorKind::usage,
+        "predict: out: got memory of cuda:{}, expected that of the host: this model computes "
+        "on {} and its answers are {}",
+        gpu, to_string(runtime.device()), scaled ? "scaled on the host" : name(plain.dtype));
+  }
   run_in_parts(*state_, predictor, samples, [&](int64_t count) {
-    std::vector<double> values = predictor.outputs();
-    values.resize(size_t(count * width));
-    if (preparation && preparation->target()->kind == data::TargetKind::values) {
-      preparation->target()->restore(values, width / preparation->target()->outputs());
+    const size_t bytes = size_t(count * width) * sizeof(float);
+    if (gpu >= 0) {
+      runtime.upload(out, plain.data, bytes);
+    } else if (direct) {
+      runtime.download(out, plain.data, bytes);
+    } else {
+      std::vector<double> values = predictor.outputs();
+      values.resize(size_t(count * width));
+      if (scaled) preparation->target()->restore(values, width / preparation->target()->outputs());
+      std::ranges::transform(values, out, [](double value) { return float(value); });
     }
-    for (const double value : values) *to++ = float(value);
+    out += count * width;
   });
+}
+
+GpuQueue Model::queue() {
+  const std::scoped_lock lock(state_->mutex);
+  return QueueAccess::make(state_->device().runtime());
+}
+
+void Model::weights_changed() {
+  const std::scoped_lock lock(state_->mutex);
+  state_->forget_plans();
 }
 
 std::vector<int32_t> Model::predict_classes(const Array& samples) {
@@ -214,6 +253,7 @@ void Model::predict_classes(const Array& samples, std::span<int32_t> out) {
     throw_error(ErrorKind::usage, "predict_classes: the model gives values; use predict()");
   }
   check_room(samples, out.size(), 1);
+  api::check_place(samples, state_->device().device(), "predict: x");
   engine::Predictor& predictor = state_->predictor(Answer::labels);
   auto to = out.begin();
   run_in_parts(*state_, predictor, samples, [&](int64_t count) {

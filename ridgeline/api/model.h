@@ -29,6 +29,10 @@ struct Model::State {
   }
 };
 
+struct QueueAccess {
+  static GpuQueue make(Runtime& runtime) { return GpuQueue(&runtime); }
+};
+
 namespace api {
 
 engine::ModelOptions model_options(const DeviceOptions& options);
@@ -39,6 +43,11 @@ data::FieldSet input_fields(const Tensor& samples, const data::Preparation& prep
                             const char* what);
 
 Evaluation scores_of(const engine::Evaluation& result);
+
+// Throws usage for an array that lies on another GPU than the device of the runtime.
+void check_place(const Array& array, const Device& device, const char* what);
+
+void count_copied(int64_t bytes);
 
 }  // namespace api
 

@@ -41,4 +41,10 @@ void Predictor::run(const void* samples, int64_t count, float* out) {
   state_->prepared.run(samples, count, out);
 }
 
+void Predictor::run_on_gpu(const void* samples, int64_t count, float* out) {
+  state_->prepared.run_on_gpu(samples, count, out);
+}
+
+GpuQueue Predictor::queue() { return QueueAccess::make(state_->prepared.runtime()); }
+
 }  // namespace ridgeline

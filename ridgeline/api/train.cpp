@@ -7,6 +7,7 @@
 #include "ridgeline/api/config.h"
 #include "ridgeline/api/model.h"
 #include "ridgeline/api/train_arrays.h"
+#include "ridgeline/engine/machine.h"
 #include "ridgeline/engine/own_data.h"
 #include "ridgeline/engine/train/observer.h"
 #include "ridgeline/engine/train/trainer.h"
@@ -36,6 +37,7 @@ class Watch final : public engine::TrainObserver {
 
   void started(const engine::TrainReport&, engine::Trainer& trainer) override {
     steps_ = trainer.total_steps();
+    if (options_.learning_rate) trainer.change_rates(options_.learning_rate);
     per_epoch_ = trainer.steps_per_epoch();
     eval_every_ = trainer.config().train.eval_every;
     evaluates_ = trainer.has_validation() || trainer.has_test();
@@ -176,6 +178,9 @@ TrainResult train(const Config& config, const TrainOptions& options) {
 
 TrainResult train(const Config& config, const Samples& samples, const TrainOptions& options) {
   const engine::Config parsed = api::parse_for_arrays(config, samples);
+  if (samples.inputs.gpu >= 0) {
+    api::check_place(samples.inputs, engine::choose_device(parsed.run.device), "train: x");
+  }
   const data::Preparation* known = nullptr;
   if (options.start) known = known_preparation(*options.start);
   return run(parsed, options,

@@ -2,23 +2,70 @@
 
 #include "ridgeline/api/array.h"
 #include "ridgeline/api/config.h"
+#include "ridgeline/api/model.h"
 #include "ridgeline/engine/own_data.h"
+#include "ridgeline/engine/weights.h"
 
 namespace ridgeline::api {
 namespace {
 
-data::FieldSet fields_of(const Samples& samples, const char* what) {
-  Tensor inputs = api::tensor_of(samples.inputs, what),
-         targets = api::tensor_of(samples.targets, what);
-  // [samples, 1] is one number a sample as well.
+// [samples, 1] is one number a sample as well.
+Tensor targets_of(const Array& array, const char* what) {
+  if (array.gpu >= 0) {
+    throw_error(ErrorKind::usage, "{}: got targets on cuda:{}, expected them on the host", what,
+                array.gpu);
+  }
+  Tensor targets = tensor_of(array, what);
   if (targets.shape.rank() == 2 && targets.shape[1] == 1) targets.shape = {targets.shape[0]};
+  return targets;
+}
+
+data::FieldSet fields_of(const Samples& samples, const char* what) {
+  const Tensor inputs = tensor_of(samples.inputs, what),
+               targets = targets_of(samples.targets, what);
   data::FieldSet set(what);
   set.add(data::borrowed_field("inputs", inputs));
   set.add(data::borrowed_field("targets", targets));
   return set;
 }
 
+// Samples and targets whose inputs stay where they are; none if they cannot.
+std::optional<data::SampleSet> in_place(const Samples& samples, const data::Preparation& known,
+                                        const char* what) {
+  const Tensor inputs = tensor_of(samples.inputs, what);
+  if (!reads_in_place(inputs, known, what)) return std::nullopt;
+  data::FieldSet set(what);
+  set.add(data::borrowed_field(known.target()->fields.front(), targets_of(samples.targets, what)));
+  if (samples.targets.shape.front() != inputs.shape[0]) return std::nullopt;  // refused elsewhere
+  return engine::prepare_in_place(inputs, set, known, what);
+}
+
+int64_t bytes_of(const Array& array) {
+  return array.shape.empty() ? 0 : int64_t(tensor_of(array, "an array").bytes());
+}
+
 }  // namespace
+
+bool reads_in_place(const Tensor& inputs, const data::Preparation& preparation, const char* what) {
+  const bool on_gpu = !inputs.device.is_host();
+  const bool ready = inputs.dtype == DType::fp32 && engine::hands_on(preparation) &&
+                     preparation.target()->fields.size() == 1 &&
+                     inputs.shape.drop_front() == preparation.input_shape();
+  if (on_gpu) {
+    if (ready) return true;
+    throw_error(ErrorKind::usage,
+                "{}: got {} {} on {}, expected float32 {} there and a model that takes samples as "
+                "they are (scale = \"raw\"): what else is done to samples is done on the host",
+                what, name(inputs.dtype), to_string(inputs.shape.drop_front()),
+                to_string(inputs.device), to_string(preparation.input_shape()));
+  }
+  if (!ready) return false;
+  // A kernel may load a whole cache line at the last number. Within a page that is harmless.
+  constexpr uintptr_t kPage = 4096;
+  const uintptr_t end = reinterpret_cast<uintptr_t>(inputs.data) + inputs.bytes();
+  if ((end - 1) % kPage + kAlignment >= kPage) return false;
+  return engine::all_finite(inputs);
+}
 
 engine::Config parse_for_arrays(const Config& config, const Samples& samples) {
   std::vector<std::string> more = ConfigAccess::of_arrays();
@@ -36,11 +83,47 @@ std::shared_ptr<const data::DataSet> prepare_arrays(const engine::Config& config
                                                     const std::optional<Samples>& test,
                                                     const std::optional<Samples>& validation,
                                                     bool hold_out, const data::Preparation* known) {
+  if (known != nullptr && !hold_out && !test) {
+    auto train = in_place(samples, *known, "the training arrays");
+    std::optional<data::SampleSet> other;
+    if (train && validation) other = in_place(*validation, *known, "the validation arrays");
+    if (train && (!validation || other)) {
+      auto set = std::make_shared<data::DataSet>();
+      set->train = std::move(*train);
+      set->validation = std::move(other);
+      set->preparation = std::make_shared<const data::Preparation>(*known);
+      return set;
+    }
+  }
+  for (const auto& part : {std::optional(samples), test, validation}) {
+    if (part && part->inputs.gpu >= 0) {
+      throw_error(ErrorKind::usage,
+                  "train: got samples on cuda:{}, expected them on the host: only a model that has "
+                  "weights and takes samples as they are (scale = \"raw\") reads them there",
+                  part->inputs.gpu);
+    }
+    if (part) count_copied(bytes_of(part->inputs));
+  }
   engine::OwnParts parts{.train = fields_of(samples, "the training arrays"), .target = {"targets"}};
   if (test) parts.test = fields_of(*test, "the test arrays");
   if (validation) parts.validation = fields_of(*validation, "the validation arrays");
   parts.all_train = !hold_out && !test;
   return std::make_shared<data::DataSet>(engine::prepare_own_data(config, std::move(parts), known));
+}
+
+data::SampleSet prepare_batch(const Samples& samples, const data::Preparation& preparation,
+                              const char* what) {
+  if (auto ready = in_place(samples, preparation, what)) return std::move(*ready);
+  const Tensor inputs = tensor_of(samples.inputs, what);
+  data::FieldSet fields = input_fields(inputs, preparation, what);
+  const std::vector<std::string>& names = preparation.target()->fields;
+  if (names.size() != 1) {
+    throw_error(ErrorKind::usage, "{}: the model has {} target fields, an array is one", what,
+                names.size());
+  }
+  fields.add(data::borrowed_field(names.front(), targets_of(samples.targets, what)));
+  count_copied(int64_t(inputs.bytes()));
+  return engine::prepare_samples(fields, preparation, what);
 }
 
 }  // namespace ridgeline::api

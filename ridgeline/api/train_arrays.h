@@ -21,4 +21,12 @@ std::shared_ptr<const data::DataSet> prepare_arrays(const engine::Config& config
                                                     bool hold_out,
                                                     const data::Preparation* known = nullptr);
 
+// Whether the library can use these samples where they lie, because the preparation hands float32
+// numbers on as they are. Throws usage for samples on a GPU that it cannot.
+bool reads_in_place(const Tensor& inputs, const data::Preparation& preparation, const char* what);
+
+// One batch for a model that has this preparation.
+data::SampleSet prepare_batch(const Samples& samples, const data::Preparation& preparation,
+                              const char* what);
+
 }  // namespace ridgeline::api

@@ -97,19 +97,15 @@ std::vector<std::string> class_names(const LoadedModel& loaded) {
   return names;
 }
 
-ridgeline_status prepare(const char* call, const ridgeline_model* model, int64_t batch,
-                         const char* device, int threads, ridgeline_type type, bool timesteps,
-                         ridgeline_predictor** predictor) noexcept {
+ridgeline_status prepare(const char* call, const ridgeline_model* model,
+                         ridgeline::engine::PrepareOptions options, const char* device,
+                         ridgeline_type type, ridgeline_predictor** predictor) noexcept {
   return guarded([&] {
     require(predictor, call, "predictor");
     *predictor = nullptr;
     require(model, call, "model");
-    ridgeline::engine::PrepareOptions options;
-    options.batch = batch;
     if (device != nullptr) options.device = device;
-    options.threads = threads;
     options.inputs = dtype_of(type, call);
-    options.timesteps = timesteps;
     *predictor = new ridgeline_predictor{{model->loaded, options}};
   });
 }
@@ -157,13 +153,36 @@ const char* ridgeline_class_name(const ridgeline_model* model, int64_t index) {
 ridgeline_status ridgeline_prepare(const ridgeline_model* model, int64_t batch, const char* device,
                                    int threads, ridgeline_type type,
                                    ridgeline_predictor** predictor) {
-  return prepare("ridgeline_prepare", model, batch, device, threads, type, false, predictor);
+  ridgeline::engine::PrepareOptions options;
+  options.batch = batch;
+  options.threads = threads;
+  return prepare("ridgeline_prepare", model, options, device, type, predictor);
 }
 
 ridgeline_status ridgeline_prepare_steps(const ridgeline_model* model, int64_t streams,
                                          const char* device, int threads, ridgeline_type type,
                                          ridgeline_predictor** predictor) {
-  return prepare("ridgeline_prepare_steps", model, streams, device, threads, type, true, predictor);
+  ridgeline::engine::PrepareOptions options;
+  options.batch = streams;
+  options.threads = threads;
+  options.timesteps = true;
+  return prepare("ridgeline_prepare_steps", model, options, device, type, predictor);
+}
+
+ridgeline_status ridgeline_prepare_resident(const ridgeline_model* model, const char* device,
+                                            int timesteps, double idle_seconds, ridgeline_type type,
+                                            ridgeline_predictor** predictor) {
+  constexpr const char* kCall = "ridgeline_prepare_resident";
+  constexpr double kLongest = 1e9;
+  ridgeline::engine::PrepareOptions options;
+  options.device = "cuda";
+  options.timesteps = timesteps != 0;
+  options.one_sample = {true, idle_seconds};
+  if (!(idle_seconds >= 0 && idle_seconds <= kLongest)) {
+    return guarded(
+        [&] { throw_error(ErrorKind::usage, "{}: idle_seconds must be 0 or more", kCall); });
+  }
+  return prepare(kCall, model, options, device, type, predictor);
 }
 
 void ridgeline_free_predictor(ridgeline_predictor* predictor) { delete predictor; }

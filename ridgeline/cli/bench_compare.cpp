@@ -1,3 +1,4 @@
+#include <filesystem>
 #include <memory>
 
 #include "ridgeline/cli/commands.h"
@@ -31,6 +32,14 @@ void SinceFlags::declare(CLI::App& command, Action& action) {
   command
       .add_option("--results", results, "folder of kept results to compare with (bench/results)")
       ->type_name("DIR");
+  action.files.reads(command, "a kept result of --results", [this] {
+    std::vector<std::string> files;
+    std::error_code ignored;
+    for (const auto& each : std::filesystem::directory_iterator(results, ignored)) {
+      files.push_back(each.path());
+    }
+    return files;
+  });
   declare_report(command, action, report);
 }
 

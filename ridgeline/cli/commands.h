@@ -87,6 +87,9 @@ struct ConfigFlags {
   engine::Config load() const;
 };
 
+// For commands that declare the argument "config" themselves: it is read, and the data it names.
+void declare_config_files(CLI::App& command, Action& action, const ConfigFlags& flags);
+
 // Looks at the files that the flags name (FileUses::check), then calls `work` on every rank that a
 // launcher has started; a fault on one ends all.
 int with_ranks(const Action& action, const std::function<int(Communicator&)>& work);
@@ -113,7 +116,8 @@ void declare_report(CLI::App& command, Action& action, std::string& report);
 constexpr int kExitSlower = 8;
 void declare_compare(CLI::App& bench, Action& action);
 
-void write_text(const std::string& path, const std::string& text);  // "-" is stdout; "" is nowhere
+// "-" is stdout; "" is nowhere. Files of JSON and pictures get their mark (with_mark).
+void write_text(const std::string& path, const std::string& text);
 // At the end of a run that this signal stopped (0: none): after a hang-up nobody may be there to
 // print for, which is no fault of the run.
 void write_last(int stopped_by, const std::string& path, const std::string& text);

@@ -109,6 +109,7 @@ void add_data_describe(CLI::App& group, Action& action) {
   action.files.writes(*command, "--write-config", flags->config,
                       begins_with({"# Written by `ridgeline data describe`"}));
   action.files.reads(*command, "path", flags->path);
+  action.files.reads(*command, "--target", flags->target);
   declare_json(*command, action, flags->json);
   command->footer(
       "Examples:\n"

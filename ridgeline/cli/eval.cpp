@@ -43,6 +43,7 @@ int run(const Flags& flags, Communicator& ranks) {
       if (metric == engine::Metric::loss || metric == engine::Metric::accuracy) continue;
       scores += engine::to_text(metric, value) + "\n";
     }
+    for (const engine::HeadScores& head : result.heads) scores += engine::to_text(head) + "\n";
     write_text("-", fmt::format("{}loss {}\n{}speed {} {}/s\n", accuracy, loss, scores,
                                 engine::grouped(double(result.targets) / result.seconds),
                                 text ? "characters" : "inputs"));
@@ -55,6 +56,15 @@ int run(const Flags& flags, Communicator& ranks) {
     document[std::string(engine::name(metric))] = value;
   }
   if (classes) document["correct"] = result.correct;
+  for (const engine::HeadScores& head : result.heads) {
+    engine::Evaluation as;
+    as.accuracy = head.accuracy;
+    as.scores = head.scores;
+    for (const auto& [metric, value] : engine::metrics_of(as)) {
+      if (metric == engine::Metric::loss) continue;
+      document["heads"][head.name][std::string(engine::name(metric))] = value;
+    }
+  }
   write_text(flags.json, dump_json(document, 2) + "\n");
   return 0;
 }
@@ -69,10 +79,12 @@ void add_eval(CLI::App& app, Action& action) {
       ->add_option("--on", flags->set,
                    "named set, folder or file (default: the one it was trained on)")
       ->type_name("SET");
+  action.files.reads(*command, "--on", flags->set);
   command
       ->add_option("--target", flags->target,
                    "file of the targets, where the one of --on does not hold them")
       ->type_name("FILE");
+  action.files.reads(*command, "--target", flags->target);
   command->add_flag("--train-part", flags->train_part,
                     "the set's training images, not its test images");
   command->add_flag("--strict", flags->strict,

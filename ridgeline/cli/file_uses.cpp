@@ -12,6 +12,7 @@
 #include "ridgeline/core/descriptor.h"
 #include "ridgeline/core/file.h"
 #include "ridgeline/core/file_identity.h"
+#include "ridgeline/core/result_mark.h"
 #include "ridgeline/core/temporary.h"
 #include "ridgeline/core/text_format.h"
 
@@ -54,20 +55,33 @@ Recognise begins_with(std::vector<std::string> beginnings) {
   };
 }
 
-// Lines of data in JSON begin otherwise: their objects stand on one line.
-Recognise is_json() { return begins_with({"{\n", "[\n", "[]\n", "null\n"}); }
-Recognise is_trace() { return begins_with({"{\"displayTimeUnit\""}); }
-Recognise is_svg() { return begins_with({"<svg "}); }
-
-Recognise is_any_text() {
+Recognise is_json() { return has_json_mark; }
+Recognise is_trace() {
+  return begins_with({"{\"displayTimeUnit\":\"ns\",\"otherData\":{\"producer\":\"ridgeline\"}"});
+}
+Recognise is_svg() { return has_svg_mark; }
+Recognise is_report() {
   return [](std::string_view head) {
-    return head.find('\0') == std::string_view::npos && !head.starts_with("\x1f\x8b");
+    return head.starts_with("<!doctype html>") &&
+           head.find("<meta name=\"generator\" content=\"ridgeline\">") != std::string_view::npos;
   };
 }
+// nn::to_safetensors pads behind the first brace of the header, which stands behind its length.
+Recognise is_model_file() {
+  return [](std::string_view head) { return head.size() > 16 && head.substr(8, 8) == "{       "; };
+}
+Recognise is_never_ours() { return begins_with({}); }
 
 void FileUses::reads(const CLI::App& command, std::string flag, const std::string& path,
                      std::vector<std::string> inside) {
-  inputs_.push_back({&command, std::move(flag), &path, std::move(inside)});
+  const auto paths = [&path] { return std::vector<std::string>{path}; };
+  inputs_.push_back({&command, std::move(flag), paths, std::move(inside)});
+}
+
+void FileUses::reads(const CLI::App& command, std::string flag,
+                     std::function<std::vector<std::string>()> paths,
+                     std::vector<std::string> inside) {
+  inputs_.push_back({&command, std::move(flag), std::move(paths), std::move(inside)});
 }
 
 void FileUses::writes(const CLI::App& command, std::string flag, const std::string& path,
@@ -84,9 +98,12 @@ void FileUses::writes(const CLI::App& command, std::string flag, Files files) {
 void FileUses::check() const {
   std::map<FileIdentity, std::string> read, written;  // and by which flag
   for (const Input& input : inputs_) {
-    if (!input.command->parsed() || input.path->empty()) continue;
-    for (const fs::path& file : files_of(*input.path, input.inside)) {
-      if (const auto identity = identify(file)) read.try_emplace(*identity, input.flag);
+    if (!input.command->parsed()) continue;
+    for (const std::string& path : input.paths()) {
+      if (path.empty()) continue;
+      for (const fs::path& file : files_of(path, input.inside)) {
+        if (const auto identity = identify(file)) read.try_emplace(*identity, input.flag);
+      }
     }
   }
   for (const Output& output : outputs_) {

@@ -14,7 +14,10 @@ Recognise begins_with(std::vector<std::string> beginnings);
 Recognise is_json();   // of --json
 Recognise is_trace();  // of --trace
 Recognise is_svg();
-Recognise is_any_text();
+Recognise is_report();
+Recognise is_model_file();
+// For what nothing tells from a user's own file, such as generated text: only an empty file goes.
+Recognise is_never_ours();
 
 // Which files the flags of all commands read and write, told when the flags are declared. The paths
 // are looked at when check() is called, after the command line has been parsed.
@@ -30,6 +33,9 @@ class FileUses {
   // `flag` names a file, or a folder with some of the `inside` in it.
   void reads(const CLI::App& command, std::string flag, const std::string& path,
              std::vector<std::string> inside = {});
+  // `flag` names several of them.
+  void reads(const CLI::App& command, std::string flag,
+             std::function<std::vector<std::string>()> paths, std::vector<std::string> inside = {});
   // `flag` names a file; "-" is stdout.
   void writes(const CLI::App& command, std::string flag, const std::string& path, Recognise ours);
   // `flag` has these files written, as far as they are known before the work.
@@ -46,7 +52,7 @@ class FileUses {
   struct Input {
     const CLI::App* command;
     std::string flag;
-    const std::string* path;
+    std::function<std::vector<std::string>()> paths;
     std::vector<std::string> inside;
   };
   struct Output {

@@ -5,6 +5,7 @@
 
 #include "ridgeline/cli/commands.h"
 #include "ridgeline/core/file.h"
+#include "ridgeline/core/result_mark.h"
 #include "ridgeline/dist/world.h"
 #include "ridgeline/engine/train/run_folder.h"
 
@@ -148,10 +149,32 @@ void declare_report(CLI::App& command, Action& action, std::string& report) {
     const std::filesystem::path folder = report;
     std::vector<FileUses::File> files;
     if (report.empty()) return files;
-    files.push_back({folder / "report.html", begins_with({"<!doctype html>"}), true});
+    files.push_back({folder / "report.html", is_report(), true});
     files.push_back({folder / "trace.json", is_trace(), true});
     files.push_back({folder / "roofline.svg", is_svg(), true});
     return files;
+  });
+}
+
+// The files of data that a config names; a config that cannot be read is for the command to refuse.
+static std::vector<std::string> data_files(const std::string& config,
+                                           const std::vector<std::string>& sets) try {
+  const engine::DataConfig data = engine::load_config(config, sets).data;
+  std::vector<std::string> files{data.name};
+  if (!data.own) return files;
+  files.insert(files.end(), {data.own->train, data.own->validation, data.own->test,
+                             data.own->validation_target, data.own->test_target});
+  files.insert(files.end(), data.own->target.begin(), data.own->target.end());
+  return files;
+} catch (const Error&) {
+  // The values of a sweep are no values of one config.
+  return sets.empty() ? std::vector<std::string>() : data_files(config, {});
+}
+
+void declare_config_files(CLI::App& command, Action& action, const ConfigFlags& flags) {
+  action.files.reads(command, "the config", flags.config);
+  action.files.reads(command, "data of the config", [&flags] {
+    return flags.config.empty() ? std::vector<std::string>() : data_files(flags.config, flags.sets);
   });
 }
 
@@ -159,7 +182,7 @@ void ConfigFlags::declare(CLI::App& command, Action& action, bool required) {
   command.add_option("config", config, "TOML file that describes the network")
       ->required(required)
       ->type_name("");
-  action.files.reads(command, "the config", config);
+  declare_config_files(command, action, *this);
   declare_sets(command, sets, "change a setting, as in train.optimizer.lr=0.01; may be repeated");
   declare_data(command, data);
   run.declare(command);
@@ -176,7 +199,8 @@ void write_text(const std::string& path, const std::string& text) {
   if (path == "-") {
     write_stdout(text);
   } else {
-    write_file_atomic(path, std::as_bytes(std::span(text)));
+    const std::string marked = with_mark(text);
+    write_file_atomic(path, std::as_bytes(std::span(marked)));
   }
 }
 

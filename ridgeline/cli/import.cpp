@@ -68,11 +68,6 @@ int run(Flags& flags) {
   return 0;
 }
 
-// What to_safetensors has written: padding behind the first brace of its header.
-bool is_model_file(std::string_view head) {
-  return head.size() > 16 && head.substr(8, 8) == "{       ";
-}
-
 }  // namespace
 
 void add_import(CLI::App& app, Action& action) {
@@ -83,7 +78,7 @@ void add_import(CLI::App& app, Action& action) {
   command->add_option("--out", flags->out, "model file to write, .safetensors")
       ->required()
       ->type_name("FILE");
-  action.files.writes(*command, "--out", flags->out, is_model_file);
+  action.files.writes(*command, "--out", flags->out, is_model_file());
   command
       ->add_option("--input-shape", flags->input_shape,
                    "shape of one sample, as 3x32x32, where the file leaves it open")

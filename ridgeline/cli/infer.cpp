@@ -65,7 +65,12 @@ int run_generate(Flags& flags) {
   const engine::GenerateReport report = engine::generate(flags.model, flags.generate);
   engine::Progress progress;
   for (const std::string& warning : report.warnings) progress.warning(warning);
-  write_text(flags.output, report.text + "\n");
+  const std::string text = report.text + "\n";
+  if (flags.output == "-") {
+    write_stdout(text);
+  } else {
+    write_file_atomic(flags.output, std::as_bytes(std::span(text)));
+  }
   progress.line(fmt::format(
       "{} characters in {}: {} characters/s", flags.generate.characters,
       engine::duration(report.seconds),
@@ -103,8 +108,8 @@ int run(Flags& flags, Communicator& ranks) {
   if (flags.input.empty()) {
     throw_error(ErrorKind::usage, "infer needs --input FILE, or --generate N for a language model");
   }
-  if (flags.options.own_part && (flags.options.survive || !flags.report.empty())) {
-    throw_error(ErrorKind::usage, "--own-part goes with neither --survive nor --report");
+  if (flags.options.sharded_input && (flags.options.survive || !flags.report.empty())) {
+    throw_error(ErrorKind::usage, "--sharded-input goes with neither --survive nor --report");
   }
   flags.options.report = flags.report;
   flags.options.trace = !flags.trace.empty();
@@ -145,7 +150,7 @@ void declare_output(CLI::App& command, Action& action, Flags& flags) {
   action.files.writes(command, "--output", [&flags] {
     std::vector<FileUses::File> files;
     if (flags.output == "-") return files;
-    const Recognise ours = flags.generates ? is_any_text() : Recognise(engine::is_infer_output);
+    const Recognise ours = flags.generates ? is_never_ours() : Recognise(engine::is_infer_output);
     files.push_back({flags.output, ours, false});
     if (!flags.generates) files.push_back({flags.output + ".part", ours, false});
     return files;
@@ -165,9 +170,10 @@ void declare_ranks(CLI::App& command, Action& action, Flags& flags) {
   command.add_flag(
       "--survive", options.survive,
       "give the chunks of a lost rank to others (start mpirun with --enable-recovery)");
-  command.add_flag("--own-part", options.own_part,
+  command.add_flag("--sharded-input", options.sharded_input,
                    "every rank reads its own part of the input and writes a part of the output, on "
                    "disks they share");
+  command.add_flag("--own-part", options.sharded_input)->group("");  // its former name, hidden
   command.add_flag("--echo", options.echo, "label 0 for all, no model run: measures the transport");
   command.add_flag("--times", flags.times, "a table of when each device did what, on stderr");
   declare_json(command, action, flags.json);

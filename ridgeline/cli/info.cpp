@@ -9,11 +9,15 @@ namespace {
 
 struct Flags {
   RunFlags run;
-  bool measure = false;
+  bool measure = false, list_kernels = false;
   std::string json;
 };
 
 int run(const Flags& flags, Communicator& ranks) {
+  if (flags.list_kernels) {
+    if (ranks.is_root()) write_text("-", engine::kernel_list());
+    return 0;
+  }
   engine::RunConfig config;
   flags.run.apply(config);
   const engine::InfoReport report = engine::info(config, flags.measure, &ranks);
@@ -30,6 +34,8 @@ void add_info(CLI::App& app, Action& action) {
   CLI::App* command =
       app.add_subcommand("info", "this build, this machine and its measured ceilings");
   command->add_flag("--measure", flags->measure, "measure the ceilings again");
+  command->add_flag("--list-kernels", flags->list_kernels,
+                    "list every kernel: its precisions, the GPUs it needs and its other traits");
   flags->run.declare(*command);
   declare_json(*command, action, flags->json);
   command->footer(

@@ -18,6 +18,7 @@ struct Flags {
   RunFlags run;
   double seconds = 1;
   int ranks = 0;
+  int64_t width = 0;
 };
 
 // The same command for ranks that climb one rung; gives the JSON their root writes.
@@ -61,7 +62,11 @@ int run(const Flags& flags, Communicator& ranks) {
   options.launch = [&](const engine::Rung& rung, int count) {
     return climb_elsewhere(flags, rung, count);
   };
-  const engine::Ladder& ladder = engine::find_ladder(flags.name);
+  if (flags.width > 0 && flags.name != "mlp") {
+    throw_error(ErrorKind::usage, "--width is for the ladder mlp, not {}", flags.name);
+  }
+  const engine::Ladder ladder =
+      flags.width > 0 ? engine::mlp_levels(flags.width) : engine::find_ladder(flags.name);
   // Ranks that a ladder has started give it their JSON, and leave the table to it.
   const bool tells = ranks.is_root() && (ranks.size() == 1 || flags.json.empty());
   if (tells && flags.json != "-" && flags.svg != "-") {
@@ -95,13 +100,19 @@ void add_ladder(CLI::App& app, Action& action) {
                    "one a core up to four)")
       ->check(CLI::Range(2, 4096).description(""))
       ->type_name("N");
+  command
+      ->add_option("--width", flags->width,
+                   "mlp on a GPU: the products of 784-N-N-N-10 at batch 32 in fp16, level by level")
+      ->check(CLI::Range(int64_t{1}, int64_t{65536}).description(""))
+      ->type_name("N");
   command->add_option("--rung", flags->rung, "climb this one alone")->type_name("NAME");
   flags->run.declare(*command);
   declare_svg(*command, action, flags->svg, "draw the staircase here");
   declare_json(*command, action, flags->json);
   command->footer(
       "Examples:\n  ridgeline ladder mlp\n  ridgeline ladder lenet72 --device cuda --svg "
-      "lenet72.svg\n  ridgeline ladder mlp --svg mlp.svg --json mlp.json");
+      "lenet72.svg\n  ridgeline ladder mlp --width 512 --device cuda\n  ridgeline ladder mlp --svg "
+      "mlp.svg --json mlp.json");
   command->callback([flags, &action] {
     action.run = [flags, &action] {
       return with_ranks(action, [&](Communicator& ranks) { return run(*flags, ranks); });

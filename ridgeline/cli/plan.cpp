@@ -13,7 +13,7 @@ struct Flags {
   ConfigFlags config;
   std::string json, network;
   std::vector<int> ranks;
-  bool batch_advice = false, all = false;
+  bool batch_advice = false, all = false, source = false;
 };
 
 int run(const Flags& flags, Communicator& ranks) {
@@ -39,6 +39,11 @@ int run(const Flags& flags, Communicator& ranks) {
     write_text(flags.json, engine::to_json_text(advice));
     return 0;
   }
+  if (flags.source) {
+    const std::string source = engine::plan_source(flags.config.load(), flags.config.data);
+    if (ranks.is_root()) write_text("-", source);
+    return 0;
+  }
   const engine::PlanReport report =
       engine::explain_plan(flags.config.load(), flags.config.data, flags.all, &ranks);
   if (!ranks.is_root()) return 0;
@@ -56,6 +61,8 @@ void add_plan(CLI::App& app, Action& action) {
   flags->config.declare(*command, action);
   command->add_flag("--all", flags->all,
                     "also the program, every candidate with its time, and why others were refused");
+  command->add_flag("--source", flags->source,
+                    "print the source of the GPU kernel that is generated for the step instead");
   CLI::Option* advice = command->add_flag(
       "--batch-advice", flags->batch_advice,
       "measure the step over growing batches instead; names the fastest and the largest that fits");
@@ -74,6 +81,7 @@ void add_plan(CLI::App& app, Action& action) {
       "Examples:\n"
       "  ridgeline plan configs/fashion-mlp.toml\n"
       "  ridgeline plan configs/fashion-mlp.toml --all\n"
+      "  ridgeline plan configs/fashion-mlp.toml --source\n"
       "  ridgeline plan configs/fashion-mlp.toml --batch-advice\n"
       "  ridgeline plan configs/fashion-mlp.toml --ranks 2,4,8,64 --network 25GB/s,2us\n"
       "  mpirun -n 4 ridgeline plan configs/fashion-mlp.toml\n"

@@ -1,6 +1,8 @@
 #include <memory>
+#include <sstream>
 
 #include "ridgeline/cli/commands.h"
+#include "ridgeline/core/thread_pool.h"
 #include "ridgeline/engine/train/run_folder.h"
 #include "ridgeline/serve/options.h"
 
@@ -10,13 +12,18 @@ namespace {
 struct Flags {
   serve::ServeOptions options;
   RunFlags run;
-  std::string precision, first_model;
+  std::string precision;
   double max_delay = 0, request_time = 30, idle_time = 75, drain_time = 30;  // ms; the others in s
+  double poll = 0;                                                           // s
   int64_t max_body = 16, queue = 1024;                                       // MiB; requests
 };
 
 int run(Flags& flags) {
   serve::ServeOptions& options = flags.options;
+  // Several devices: the first is the one that models are checked against.
+  std::istringstream devices(flags.run.device);
+  for (std::string device; std::getline(devices, device, ',');) options.devices.push_back(device);
+  if (!options.devices.empty()) flags.run.device = options.devices.front();
   flags.run.apply(options.model.run);
   options.model.run.quiet = true;
   // Launches of a server are small: more threads would mostly wait for each other.
@@ -26,7 +33,12 @@ int run(Flags& flags) {
     return std::chrono::seconds(std::max<int64_t>(1, int64_t(value)));
   };
   options.batch.max_delay = std::chrono::microseconds(int64_t(flags.max_delay * 1000));
-  options.batch.most_waiting = flags.queue;
+  options.batch.queue.most_waiting = flags.queue;
+  options.batch.io_threads = options.io_threads > 0 ? options.io_threads : available_threads();
+  options.poll_time = std::chrono::milliseconds(int64_t(flags.poll * 1000));
+  if (options.poll_time.count() > 0 && options.folder.empty()) {
+    throw_error(ErrorKind::usage, "--poll looks at a folder of models: give --models DIR");
+  }
   options.most_body = size_t(flags.max_body) << 20;
   options.most_tensors = 4 * options.most_body;
   options.request_time = seconds(flags.request_time);
@@ -65,7 +77,8 @@ void declare_batches(CLI::App& command, Flags& flags) {
       ->type_name("MS");
   command
       .add_option("--instances", options.batch.instances,
-                  "copies of each model that compute at the same time (1)")
+                  "copies of each model that compute at the same time (one for each device; of "
+                  "small models on the CPU one for each thread of connections)")
       ->check(CLI::Range(1, 256).description(""))
       ->type_name("N");
   command
@@ -113,16 +126,24 @@ void add_serve(CLI::App& app, Action& action) {
   command
       ->add_option("model", options.models,
                    "model files or folders of runs; NAME=PATH or NAME:VERSION=PATH names them")
-      ->type_name("")
-      ->each([flags = flags.get()](const std::string& text) {
-        const size_t equals = text.find('=');
-        if (flags->first_model.empty()) flags->first_model = text.substr(equals + 1);
-      });
-  action.files.reads(*command, "the model", flags->first_model, engine::RunFolder::file_names());
+      ->type_name("");
+  const auto paths = [&options] {
+    std::vector<std::string> paths;
+    for (const std::string& text : options.models) paths.push_back(text.substr(text.find('=') + 1));
+    return paths;
+  };
+  action.files.reads(*command, "the model", paths, engine::RunFolder::file_names());
+  action.files.reads(*command, "--token-file", options.token_file);
   command
       ->add_option("--models", options.folder,
-                   "folder of models: NAME.safetensors, NAME/ of a run, NAME/VERSION/")
+                   "folder of models: NAME.safetensors, NAME.onnx, NAME/ of a run, NAME/VERSION/")
       ->type_name("DIR");
+  command
+      ->add_option(
+          "--poll", flags->poll,
+          "seconds between looks at that folder, to load what is new or has changed (never)")
+      ->check(range(0.1, 86400))
+      ->type_name("S");
   declare_address(*command, options);
   declare_batches(*command, *flags);
   declare_limits(*command, *flags);
@@ -144,7 +165,9 @@ void add_serve(CLI::App& app, Action& action) {
   command->footer(
       "GET / is a page to try a model; /openapi.json describes every path; /metrics is for\n"
       "Prometheus. SIGHUP loads the models and tokens again; SIGTERM answers what is under way\n"
-      "and ends with code 0. --threads is of each instance (1).\n"
+      "and ends with code 0. --threads is of each instance (1). --device cuda:0,cuda:1 spreads "
+      "the\n"
+      "instances over several devices.\n"
       "Examples:\n"
       "  ridgeline serve runs/fashion\n"
       "  ridgeline serve digits=runs/mnist houses=runs/houses --port 9000 --instances 2\n"

@@ -30,11 +30,6 @@ std::string place(const Flags& flags, const std::string& flag, const char* name)
   return (std::filesystem::path(flags.out) / name).string();
 }
 
-// The header's length, then the header, which is JSON.
-bool is_tensor_file(std::string_view head) {
-  return head.empty() || (head.size() > 8 && head[8] == '{');
-}
-
 std::vector<FileUses::File> files_in_out(const Flags& flags) {
   std::vector<FileUses::File> files;
   const auto add = [&](const std::string& flag, const char* name, const Recognise& ours) {
@@ -48,8 +43,9 @@ std::vector<FileUses::File> files_in_out(const Flags& flags) {
     return (std::filesystem::path(flags.out) / name).string();
   };
   files.push_back({in_out("sweep.jsonl"), engine::SweepJournal::is_own, true});
-  if (!flags.save_best.empty()) files.push_back({in_out("best.safetensors"), is_tensor_file, true});
-  if (flags.ensemble > 0) files.push_back({in_out("ensemble.safetensors"), is_tensor_file, true});
+  if (!flags.save_best.empty())
+    files.push_back({in_out("best.safetensors"), is_model_file(), true});
+  if (flags.ensemble > 0) files.push_back({in_out("ensemble.safetensors"), is_model_file(), true});
   return files;
 }
 
@@ -199,7 +195,7 @@ void add_sweep(CLI::App& app, Action& action) {
   command->add_option("config", flags->config.config, "TOML file that describes the network")
       ->required()
       ->type_name("");
-  action.files.reads(*command, "the config", flags->config.config);
+  declare_config_files(*command, action, flags->config);
   declare_sets(*command, flags->config.sets,
                "values to try, as in train.optimizer.lr=0.1,0.01; one value applies to all runs; "
                "may be repeated");

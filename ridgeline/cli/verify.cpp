@@ -93,7 +93,7 @@ void add_verify(CLI::App& app, Action& action) {
       ->allow_extra_args(false)
       ->type_name("NAME");
   command->add_option("--part", flags->part)->group("");  // what --ranks launches
-  action.files.writes(*command, "--part", flags->part, begins_with({}));
+  action.files.writes(*command, "--part", flags->part, is_never_ours());
   declare_json(*command, action, flags->json);
   command->footer(
       "Errors are relative to the CPU's fast kernels on one rank. Exit code 4 when one is beyond "

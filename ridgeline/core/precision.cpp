@@ -21,12 +21,22 @@ std::string_view name(Precision precision) {
 }
 
 Precision parse_precision(std::string_view text) {
-  for (const Precision precision : {Precision::fp64, Precision::fp32, Precision::fp32x3,
-                                    Precision::tf32, Precision::bf16, Precision::fp16}) {
+  for (const Precision precision : kPrecisions) {
     if (text == name(precision)) return precision;
   }
   throw_error(ErrorKind::usage,
               "'{}' is not a precision; use fp64, fp32, fp32x3, tf32, bf16 or fp16", text);
+}
+
+std::string to_string(Precisions precisions) {
+  if (precisions == kEveryPrecision) return "every";
+  std::string text;
+  for (const Precision precision : kPrecisions) {
+    if (!precisions.has(precision)) continue;
+    if (!text.empty()) text += ", ";
+    text += name(precision);
+  }
+  return text;
 }
 
 }  // namespace ridgeline

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <initializer_list>
+#include <string>
 #include <string_view>
 
 #include "ridgeline/core/dtype.h"
@@ -31,5 +33,35 @@ constexpr DType storage(Precision precision) {
 constexpr bool is_half(Precision precision) {
   return precision == Precision::bf16 || precision == Precision::fp16;
 }
+
+inline constexpr Precision kPrecisions[] = {Precision::fp64, Precision::fp32, Precision::fp32x3,
+                                            Precision::tf32, Precision::bf16, Precision::fp16};
+
+// A set of precisions.
+class Precisions {
+ public:
+  constexpr Precisions(std::initializer_list<Precision> all) {
+    for (const Precision precision : all) bits_ |= bit(precision);
+  }
+  constexpr bool has(Precision precision) const { return (bits_ & bit(precision)) != 0; }
+  constexpr Precisions operator|(Precisions other) const {
+    Precisions both{};
+    both.bits_ = bits_ | other.bits_;
+    return both;
+  }
+  bool operator==(const Precisions&) const = default;
+
+ private:
+  static constexpr unsigned bit(Precision precision) { return 1u << unsigned(precision); }
+  unsigned bits_ = 0;
+};
+
+inline constexpr Precisions kHalves{Precision::bf16, Precision::fp16};
+// Runs whose values are stored in fp32, whether or not factors of products are rounded further.
+inline constexpr Precisions kStoredInFp32{Precision::fp32, Precision::fp32x3, Precision::tf32};
+inline constexpr Precisions kFp64AndFp32 = kStoredInFp32 | Precisions{Precision::fp64};
+inline constexpr Precisions kEveryPrecision = kFp64AndFp32 | kHalves;
+
+std::string to_string(Precisions precisions);  // "fp32, tf32"; "every" for all
 
 }  // namespace ridgeline

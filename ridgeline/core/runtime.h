@@ -6,11 +6,15 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ridgeline/core/communicator.h"
 #include "ridgeline/core/tensor.h"
+#include "ridgeline/core/uploader.h"
 
 namespace ridgeline {
+
+class ThreadPool;
 
 // A device as the planner and the engine see it: memory, copies, a clock. Each backend has one
 // (cpu::CpuRuntime, cuda::CudaRuntime) whose further members only its own kernels use.
@@ -19,6 +23,9 @@ class Runtime {
   virtual ~Runtime() = default;
 
   virtual Device device() const = 0;
+
+  // The compute capability of a GPU times ten (90 for sm_90); 0 for a CPU.
+  virtual int architecture() const { return 0; }
 
   // Everything that can change a measured time or a chosen kernel: device model, thread count,
   // library versions. The tuning cache is keyed by it.
@@ -31,6 +38,16 @@ class Runtime {
   virtual void upload(void* device, const void* host, size_t bytes) = 0;
   virtual void download(void* host, const void* device, size_t bytes) = 0;  // waits for the device
   virtual void synchronize() = 0;
+  virtual size_t free_memory() const { return 0; }  // bytes that can still be allocated
+
+  // to[0..bytes) = from[0..bytes) in the device's memory, in order with its other work.
+  virtual void copy(void* to, const void* from, size_t bytes);
+  // Blocks of `bytes` that go to the device while it computes.
+  virtual std::unique_ptr<Uploader> make_uploader(size_t bytes);
+  // Bytes a second that one large copy reaches between the host's pinned memory and the device.
+  virtual double host_copy_rate(bool to_device);
+  // The host threads that the device's kernels share; null if they are none of the host's.
+  virtual ThreadPool* thread_pool() { return nullptr; }
 
   // Zeroes a few bytes (a counter) in order with the device's work.
   virtual void clear(void* device, size_t bytes) {
@@ -45,6 +62,11 @@ class Runtime {
   // about how many seconds the whole measurement may take.
   virtual double time(const std::function<void()>& run, double budget) = 0;
 
+  // Seconds of each of `count` calls, call(0) first, made back to back in one pass. What was asked
+  // of a GPU before goes on meanwhile: the calls line up behind it, so that the gaps between
+  // launches do not count.
+  virtual std::vector<double> time_each(size_t count, const std::function<void(size_t)>& call);
+
   // Makes `count` calls of `step` (all asynchronous device work) replayable as one launch. The
   // default returns a function that just calls it; a GPU captures a graph.
   virtual std::function<void()> capture(std::function<void()> step, int64_t count) {
@@ -56,6 +78,8 @@ class Runtime {
   // The ranks that kernels of collectives talk to; null: this process is alone.
   Communicator* ranks() const { return ranks_; }
   void set_ranks(Communicator* ranks) { ranks_ = ranks; }
+  // After set_ranks(), on all ranks: prepares what the device needs to talk to those of others.
+  virtual void connect_ranks() {}
 
  private:
   Communicator* ranks_ = nullptr;

@@ -47,6 +47,7 @@ template <typename Op>
 Kernel callback_kernel() {
   Kernel kernel;
   kernel.name = fmt::format("cpu.{}.callback", Op::kName);
+  kernel.traits.precisions = {Precision::fp32};
   kernel.covers = covers<Op>;
   kernel.prepare = [](const Span& span, const Binding& binding) {
     return prepare(span.get<Op>(0), binding);

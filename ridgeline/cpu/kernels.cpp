@@ -17,6 +17,16 @@ void append(KernelTable& table, KernelTable more) {
                std::make_move_iterator(more.end()));
 }
 
+// What a CPU computes in: tf32 and fp32x3 are of tensor cores.
+Precisions on_cpu(Precisions precisions) {
+  Precisions kept{};
+  for (const Precision each :
+       {Precision::fp64, Precision::fp32, Precision::bf16, Precision::fp16}) {
+    if (precisions.has(each)) kept = kept | Precisions{each};
+  }
+  return kept;
+}
+
 }  // namespace
 
 KernelTable kernels() {
@@ -26,6 +36,7 @@ KernelTable kernels() {
   append(table, onednn_recurrent_kernels());
   append(table, custom_kernels());
   append(table, reference_kernels());
+  for (Kernel& kernel : table) kernel.traits.precisions = on_cpu(kernel.traits.precisions);
   return table;
 }
 

@@ -54,6 +54,8 @@ double seconds_since(Clock::time_point start) {
 
 }  // namespace
 
+size_t CpuRuntime::free_memory() const { return free_host_memory(); }
+
 std::string CpuRuntime::fingerprint() const {
   std::string text =
       fmt::format("cpu; {}; {} threads; {}", cpu_model(), pool_.size(), simd_target());

@@ -14,6 +14,7 @@ class CpuRuntime final : public Runtime {
 
   ThreadPool& pool() { return pool_; }
   const ThreadPool& pool() const { return pool_; }
+  ThreadPool* thread_pool() override { return &pool_; }
 
   Device device() const override { return {}; }
   std::string fingerprint() const override;
@@ -26,6 +27,7 @@ class CpuRuntime final : public Runtime {
   void upload(void* device, const void* host, size_t bytes) override;
   void download(void* host, const void* device, size_t bytes) override;
   void synchronize() override {}
+  size_t free_memory() const override;
 
   double time(const std::function<void()>& run, double budget) override;
 

@@ -177,8 +177,8 @@ Kernel mpi_kernel() {
       cuda_kernel("cuda.all_reduce_start.mpi", covers_mpi,
                   [](const Span& span, const Binding& binding) -> std::unique_ptr<Step> {
                     return std::make_unique<MpiSum>(span.get<AllReduceStart>(0), binding);
-                  });
-  kernel.traits.between_graphs = true;
+                  },
+                  {.precisions = kFp64AndFp32, .library = Library::mpi, .between_graphs = true});
   return kernel;
 }
 
@@ -278,8 +278,8 @@ Kernel staged_kernel() {
       cuda_kernel("cuda.all_reduce_start.staged", covers_staged,
                   [](const Span& span, const Binding& binding) -> std::unique_ptr<Step> {
                     return std::make_unique<StagedSum>(span.get<AllReduceStart>(0), binding);
-                  });
-  kernel.traits.through_host = true;
+                  },
+                  {.through_host = true});
   return kernel;
 }
 
@@ -289,7 +289,8 @@ KernelTable all_reduce_kernels() {
   return {cuda_kernel("cuda.all_reduce_start.nccl", covers_nccl,
                       [](const Span& span, const Binding& binding) -> std::unique_ptr<Step> {
                         return std::make_unique<NcclSum>(span.get<AllReduceStart>(0), binding);
-                      }),
+                      },
+                      {.precisions = kFp64AndFp32, .library = Library::nccl, .vendor = true}),
           staged_kernel(),
           mpi_kernel(),  // measured like the others; unmeasured, what every machine has comes first
           cuda_kernel(

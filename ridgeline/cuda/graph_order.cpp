@@ -87,6 +87,7 @@ class PlacedStep final : public Step {
   void run_many(int64_t count) override {
     run_in_place(runtime_, uses_, false, [&] { step_->run_many(count); });
   }
+  std::string variant() const override { return step_->variant(); }
 
  private:
   std::unique_ptr<Step> step_;

@@ -97,14 +97,6 @@ GpuReport gpu_report() {
   return report;
 }
 
-size_t free_memory(int index) {
-  const std::string which = fmt::format("free memory of cuda:{}", index);
-  size_t free = 0, total = 0;
-  check(cudaSetDevice(index), which);
-  check(cudaMemGetInfo(&free, &total), which);
-  return free;
-}
-
 std::string built_architectures() {
   std::vector<std::string> names;
   for (const int arch : compiled_architectures()) names.push_back(architecture_text(arch));

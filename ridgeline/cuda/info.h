@@ -28,8 +28,6 @@ struct GpuReport {
 
 GpuReport gpu_report();
 
-size_t free_memory(int index);  // bytes of the GPU that nobody has allocated
-
 // "sm_90a, sm_80": what the kernels were compiled for.
 std::string built_architectures();
 

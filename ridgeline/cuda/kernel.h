@@ -41,11 +41,13 @@ decltype(auto) dispatch_device_half(DType dtype, F&& f) {
 }
 
 // A Step of one or a few launches: launch(stream) returns the last error. `what` names the op and
-// its shapes when one fails.
+// its shapes when one fails; `variant` as in Step.
 template <typename F>
-std::unique_ptr<Step> launch_step(const Binding& binding, std::string what, F launch) {
+std::unique_ptr<Step> launch_step(const Binding& binding, std::string what, F launch,
+                                  std::string variant = {}) {
   return make_step([stream = cuda_runtime(binding.runtime()).stream(), what = std::move(what),
-                    launch = std::move(launch)] { check(launch(stream), what); });
+                    launch = std::move(launch)] { check(launch(stream), what); },
+                   std::move(variant));
 }
 
 // Why a kernel for one float type cannot take these operands; "" when it can. Absent ones are
@@ -97,14 +99,15 @@ inline Cover no_such_op(const char* op) {
   return Cover::no(fmt::format("the next op is no {}", op));
 }
 
-inline Kernel cuda_kernel(
-    std::string name, std::function<Cover(const Rest&)> covers,
-    std::function<std::unique_ptr<Step>(const Span&, const Binding&)> prepare) {
+inline Kernel cuda_kernel(std::string name, std::function<Cover(const Rest&)> covers,
+                          std::function<std::unique_ptr<Step>(const Span&, const Binding&)> prepare,
+                          const Traits& traits = {}) {
   Kernel kernel;
   kernel.name = std::move(name);
   kernel.target = DeviceKind::cuda;
   kernel.covers = std::move(covers);
   kernel.prepare = std::move(prepare);
+  kernel.traits = traits;
   return kernel;
 }
 
@@ -112,12 +115,26 @@ inline Kernel cuda_kernel(
 template <typename How>
 Kernel cuda_kernel(std::string name, Cover (*covers)(const Rest&, How),
                    std::unique_ptr<Step> (*prepare)(const Span&, const Binding&, How),
-                   const std::decay_t<How>& how) {
+                   const std::decay_t<How>& how, const Traits& traits = {}) {
   return cuda_kernel(
       std::move(name), [covers, how](const Rest& rest) { return covers(rest, how); },
       [prepare, how](const Span& span, const Binding& binding) {
         return prepare(span, binding, how);
-      });
+      },
+      traits);
+}
+
+// What kernels on tensor cores take: mma from sm_80 on, wgmma on sm_90a alone.
+inline constexpr Precisions kTf32AndHalves = kHalves | Precisions{Precision::tf32};
+inline constexpr Traits kMma{.precisions = kTf32AndHalves, .least_arch = 80};
+inline constexpr Traits kWgmma{.precisions = kTf32AndHalves, .least_arch = 90, .only_arch = true};
+inline constexpr Traits kWgmmaOfHalves{.precisions = kHalves, .least_arch = 90, .only_arch = true};
+// Multiply-adds in fp32, with asynchronous copies into shared memory.
+inline constexpr Traits kFp32Fma{.precisions = kStoredInFp32, .least_arch = 80};
+// The table with these traits in all its kernels.
+inline KernelTable with_traits(const Traits& traits, KernelTable table) {
+  for (Kernel& kernel : table) kernel.traits = traits;
+  return table;
 }
 
 // States of a family of kernels that they may run beside others in a graph.

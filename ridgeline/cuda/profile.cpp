@@ -52,6 +52,7 @@ class RangedStep final : public Step {
     step_->run_many(count);
     nvtxRangePop();
   }
+  std::string variant() const override { return step_->variant(); }
 
  private:
   std::unique_ptr<Step> step_;
@@ -60,14 +61,12 @@ class RangedStep final : public Step {
 
 }  // namespace
 
-std::vector<double> time_each(Runtime& runtime, size_t count,
-                              const std::function<void(size_t)>& call) {
-  const cudaStream_t stream = cuda_runtime(runtime).stream();
+std::vector<double> CudaRuntime::time_each(size_t count, const std::function<void(size_t)>& call) {
   Events events(count + 1);
-  events.record(0, stream);
+  events.record(0, stream_);
   for (size_t i = 0; i < count; ++i) {
     call(i);
-    events.record(i + 1, stream);
+    events.record(i + 1, stream_);
   }
   events.wait(count);
   std::vector<double> seconds;

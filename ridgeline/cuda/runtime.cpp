@@ -295,6 +295,12 @@ std::vector<int> usable_gpus() {
   return usable;
 }
 
-std::unique_ptr<Runtime> make_runtime(int index) { return std::make_unique<CudaRuntime>(index); }
+size_t CudaRuntime::free_memory() const {
+  const std::string which = fmt::format("free memory of cuda:{}", index_);
+  size_t free = 0, total = 0;
+  check(cudaSetDevice(index_), which);
+  check(cudaMemGetInfo(&free, &total), which);
+  return free;
+}
 
 }  // namespace ridgeline::cuda

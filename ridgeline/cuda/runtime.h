@@ -27,12 +27,12 @@ class CudaRuntime final : public Runtime {
   CUstream_st* stream() const { return stream_; }
   int sms() const { return sms_; }  // number of streaming multiprocessors
   // 10 * major + minor of the compute capability.
-  int architecture() const { return architecture_; }
+  int architecture() const override { return architecture_; }
   // The vendor's products, opened on first use.
   const CublasLt& cublaslt() const;
   // What collectives need, once connect_ranks() was called on all ranks of set_ranks(); else null.
   Collectives* collectives() const { return collectives_.get(); }
-  void connect_ranks();
+  void connect_ranks() override;
   const Cudnn& cudnn() const;
   // While a graph is captured, the order of its parts; else null.
   GraphOrder* order() const { return order_.get(); }
@@ -49,7 +49,14 @@ class CudaRuntime final : public Runtime {
   void download(void* host, const void* device, size_t bytes) override;
   void synchronize() override;
   void clear(void* device, size_t bytes) override;
-  void copy(void* to, const void* from, size_t bytes);  // both of this GPU, by 16 bytes
+  size_t free_memory() const override;
+  void copy(void* to, const void* from, size_t bytes) override;  // by 16 bytes
+  // Two pinned blocks and two of the GPU's, copied on a stream of their own.
+  std::unique_ptr<Uploader> make_uploader(size_t bytes) override;
+  // Of the fastest of several large copies.
+  double host_copy_rate(bool to_device) override;
+  // By events between the calls; nothing is waited for before the last.
+  std::vector<double> time_each(size_t count, const std::function<void(size_t)>& call) override;
 
   // Replays of a graph of several calls, so that the gaps between launches do not count. Calls that
   // no graph can hold are timed one after the other.
@@ -78,8 +85,6 @@ class CudaRuntime final : public Runtime {
 
 // The GPUs that this build can use, by index. Nothing of CUDA is touched before.
 std::vector<int> usable_gpus();
-
-std::unique_ptr<Runtime> make_runtime(int index);
 
 // The runtime of a CUDA kernel: the planner gives kernels only the runtime of their own target.
 inline CudaRuntime& cuda_runtime(Runtime& runtime) { return static_cast<CudaRuntime&>(runtime); }

@@ -1,17 +1,19 @@
-#include "ridgeline/cuda/uploader.h"
-
+// Copies between the host and the GPU beside its work.
 #include <array>
 #include <chrono>
 #include <cstring>
 
+#include "ridgeline/core/order_maker.h"
+#include "ridgeline/cuda/epoch_order.h"
 #include "ridgeline/cuda/error.h"
+#include "ridgeline/cuda/runtime.h"
 
 namespace ridgeline::cuda {
 namespace {
 
 constexpr const char* kWhat = "bringing training data to the GPU";
 
-class PinnedUploader final : public Uploader {
+class PinnedUploader final : public Uploader, public OrderMaker {
  public:
   PinnedUploader(CudaRuntime& runtime, size_t bytes) : runtime_(runtime), bytes_(bytes) {
     check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), kWhat);
@@ -60,6 +62,10 @@ class PinnedUploader final : public Uploader {
     check(cudaEventRecord(slot.placed, runtime_.stream()), kWhat);
   }
 
+  void make_order(const Feistel& network, int32_t* order) override {
+    check(launch_epoch_order(network, order, runtime_.stream()), "making the order of an epoch");
+  }
+
  private:
   struct Slot {
     void* host = nullptr;
@@ -76,14 +82,14 @@ class PinnedUploader final : public Uploader {
 
 }  // namespace
 
-std::unique_ptr<Uploader> make_uploader(CudaRuntime& runtime, size_t bytes) {
-  return std::make_unique<PinnedUploader>(runtime, bytes);
+std::unique_ptr<Uploader> CudaRuntime::make_uploader(size_t bytes) {
+  return std::make_unique<PinnedUploader>(*this, bytes);
 }
 
-double pinned_copy_rate(CudaRuntime& runtime, bool to_gpu) {
+double CudaRuntime::host_copy_rate(bool to_gpu) {
   constexpr size_t kBytes = size_t{64} << 20;  // long beside a copy's start, short for start-up
   constexpr const char* kTimed = "timing copies between the host and the GPU";
-  const DeviceBuffer device(runtime, kBytes);
+  const DeviceBuffer device(*this, kBytes);
   void* memory = nullptr;
   check(cudaMallocHost(&memory, kBytes), kTimed);
   const std::unique_ptr<void, cudaError_t (*)(void*)> host(memory, cudaFreeHost);
@@ -91,17 +97,16 @@ double pinned_copy_rate(CudaRuntime& runtime, bool to_gpu) {
   const auto copy = [&] {
     void* to = to_gpu ? device.data() : memory;
     const void* from = to_gpu ? memory : device.data();
-    check(
-        cudaMemcpyAsync(to, from, kBytes, to_gpu ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
-                        runtime.stream()),
-        kTimed);
+    check(cudaMemcpyAsync(to, from, kBytes,
+                          to_gpu ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, stream_),
+          kTimed);
   };
   double best = 0;
   for (int i = 0; i < 4; ++i) {
-    check(cudaStreamSynchronize(runtime.stream()), kTimed);
+    check(cudaStreamSynchronize(stream_), kTimed);
     const auto begin = std::chrono::steady_clock::now();
     copy();
-    check(cudaStreamSynchronize(runtime.stream()), kTimed);
+    check(cudaStreamSynchronize(stream_), kTimed);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     best = std::max(best, double(kBytes) / took.count());
   }

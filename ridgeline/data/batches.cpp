@@ -44,18 +44,9 @@ RIDGELINE_WIDEST void draw(const Philox& random, uint64_t last, uint64_t* drawn)
   for (int i = 0; i < kDrawn; ++i) drawn[i] = (c0[i] << 32) | c1[i];
 }
 
-}  // namespace
-
-std::vector<int32_t> epoch_order(int64_t n, uint64_t seed, uint64_t epoch, bool shuffle) {
-  if (n < 0 || n > std::numeric_limits<int32_t>::max()) {
-    throw_error(ErrorKind::data, "{} samples: a set holds at most {}", n,
-                std::numeric_limits<int32_t>::max());
-  }
-  std::vector<int32_t> order(static_cast<size_t>(n));
+// Fisher-Yates, from the back: element left - 1 changes places with random.below(left, left).
+void shuffle_by_swaps(const Philox& random, std::span<int32_t> order) {
   std::iota(order.begin(), order.end(), 0);
-  if (!shuffle) return order;
-  const Philox random{seed, streams::kShuffle + epoch};
-  // Fisher-Yates, from the back: element left - 1 changes places with random.below(left, left).
   uint64_t drawn[kDrawn];
   for (uint64_t left = order.size(); left > 1;) {
     draw(random, left, drawn);
@@ -64,6 +55,72 @@ std::vector<int32_t> epoch_order(int64_t n, uint64_t seed, uint64_t epoch, bool 
       std::swap(order[left - 1], order[place]);
     }
   }
+}
+
+constexpr uint32_t kLanes = 32;  // numbers mapped at a time, in vectors
+
+// Maps the first `count` numbers of a row, at least kLanes. Returns the largest result.
+RIDGELINE_WIDEST uint32_t apply_row(const Feistel& net, uint32_t row, uint32_t count,
+                                    int32_t* out) {
+  uint32_t most = 0;
+  for (uint32_t at = 0; at < count; at += kLanes) {
+    const uint32_t begin = std::min(at, count - kLanes);  // the last ones overlap others
+    uint32_t rows[kLanes], columns[kLanes];
+    for (uint32_t i = 0; i < kLanes; ++i) rows[i] = row, columns[i] = begin + i;
+    for (int k = 0; k < Feistel::kRounds; k += 2) {
+      for (uint32_t i = 0; i < kLanes; ++i) {
+        const uint32_t add = Feistel::mixed(columns[i], net.keys[k], net.rows, net.row_bits);
+        rows[i] = Feistel::sum(rows[i], add, net.rows);
+      }
+      for (uint32_t i = 0; i < kLanes; ++i) {
+        const uint32_t add = Feistel::mixed(rows[i], net.keys[k + 1], net.columns, net.column_bits);
+        columns[i] = Feistel::sum(columns[i], add, net.columns);
+      }
+    }
+    for (uint32_t i = 0; i < kLanes; ++i) {
+      const uint32_t mapped = rows[i] * net.columns + columns[i];
+      out[begin + i] = int32_t(mapped);
+      most = std::max(most, mapped);
+    }
+  }
+  return most;
+}
+
+void shuffle_by_network(const Feistel& net, std::span<int32_t> order) {
+  for (uint32_t row = 0; row * net.columns < net.n; ++row) {
+    const uint32_t first = row * net.columns, count = std::min(net.columns, net.n - first);
+    int32_t* const out = order.data() + first;
+    if (count >= kLanes && apply_row(net, row, count, out) < net.n) continue;
+    for (uint32_t i = 0; i < count; ++i) out[i] = int32_t(net(first + i));
+  }
+}
+
+}  // namespace
+
+std::optional<Feistel> epoch_network(int64_t n, uint64_t seed, uint64_t epoch) {
+  // Swaps all over the memory of a larger set take several times as long as this does.
+  constexpr int64_t kMostSwapped = int64_t{1} << 18;
+  if (n <= kMostSwapped) return std::nullopt;
+  return Feistel(uint32_t(n), {seed, streams::kShuffle + epoch});
+}
+
+void epoch_order(uint64_t seed, uint64_t epoch, bool shuffle, std::span<int32_t> order) {
+  if (!shuffle) {
+    std::iota(order.begin(), order.end(), 0);
+  } else if (const auto network = epoch_network(int64_t(order.size()), seed, epoch)) {
+    shuffle_by_network(*network, order);
+  } else {
+    shuffle_by_swaps({seed, streams::kShuffle + epoch}, order);
+  }
+}
+
+std::vector<int32_t> epoch_order(int64_t n, uint64_t seed, uint64_t epoch, bool shuffle) {
+  if (n < 0 || n > std::numeric_limits<int32_t>::max()) {
+    throw_error(ErrorKind::data, "{} samples: a set holds at most {}", n,
+                std::numeric_limits<int32_t>::max());
+  }
+  std::vector<int32_t> order(static_cast<size_t>(n));
+  epoch_order(seed, epoch, shuffle, order);
   return order;
 }
 

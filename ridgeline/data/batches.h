@@ -1,8 +1,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <vector>
 
+#include "ridgeline/core/feistel.h"
 #include "ridgeline/core/thread_pool.h"
 
 namespace ridgeline::data {
@@ -11,6 +14,11 @@ namespace ridgeline::data {
 // depends on n, seed and epoch alone: the same for any number of ranks and threads, and for a
 // resumed run.
 std::vector<int32_t> epoch_order(int64_t n, uint64_t seed, uint64_t epoch, bool shuffle);
+// The same, written to `order`, which has a place for each sample.
+void epoch_order(uint64_t seed, uint64_t epoch, bool shuffle, std::span<int32_t> order);
+// What gives a large set's shuffled order, place by place, so that a device can make it; none for a
+// smaller set, whose order is made by swaps.
+std::optional<Feistel> epoch_network(int64_t n, uint64_t seed, uint64_t epoch);
 
 // Where a run stands: the next batch to take.
 struct Position {

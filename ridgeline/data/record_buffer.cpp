@@ -9,7 +9,10 @@
 namespace ridgeline::data {
 
 RecordBuffer::RecordBuffer(ByteStream& source, size_t chunk, bool begins_file)
-    : source_(source), chunk_(chunk), mark_may_come_(begins_file) {}
+    : source_(source),
+      chunk_(chunk),
+      next_(std::min(chunk, kFirstRead)),
+      mark_may_come_(begins_file) {}
 
 bool RecordBuffer::more(int64_t line) {
   if (size() >= kMostRecord) {
@@ -23,7 +26,8 @@ bool RecordBuffer::more(int64_t line) {
   begin_ = 0;
   // Doubling, so that a long record is not searched anew for every chunk.
   constexpr size_t kMark = 3;
-  const size_t ask = std::max({chunk_, end_, mark_may_come_ ? kMark : 1});
+  const size_t ask = std::max({next_, end_, mark_may_come_ ? kMark : 1});
+  next_ = std::min(chunk_, 2 * next_);
   bytes_.resize(end_ + ask);
   const size_t got = source_.read(std::as_writable_bytes(std::span(bytes_).subspan(end_, ask)));
   end_ += got;

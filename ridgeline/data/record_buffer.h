@@ -31,8 +31,11 @@ class RecordBuffer {
   static constexpr size_t kMostRecord = size_t{16} << 20;
 
  private:
+  // A small input takes little memory: reads begin with this many bytes and double up to a chunk.
+  static constexpr size_t kFirstRead = size_t{16} << 10;
+
   ByteStream& source_;
-  size_t chunk_;
+  size_t chunk_, next_;
   std::vector<char> bytes_;
   size_t begin_ = 0, end_ = 0;
   bool mark_may_come_;

@@ -117,7 +117,9 @@ uint64_t hash_of(const SampleSet& set) {
     set.source->gather(samples, {static_cast<std::byte*>(some.view().data), some.view().bytes()});
     return hash_tensor(hash_tensor(uint64_t(set.classes), some.view()), set.targets.view());
   }
-  return hash_tensor(hash_tensor(uint64_t(set.classes), set.inputs.view()), set.targets.view());
+  const uint64_t hash =
+      hash_tensor(hash_tensor(uint64_t(set.classes), set.inputs.view()), set.targets.view());
+  return set.has_lengths() ? hash_tensor(hash, set.lengths.view()) : hash;
 }
 
 SampleSet load_pair(const std::filesystem::path& images, const std::filesystem::path& labels,

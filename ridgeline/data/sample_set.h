@@ -32,6 +32,9 @@ class InputSource {
 struct SampleSet {
   HostTensor inputs;  // uint8 or fp32 [n, sample...], n >= 1; empty where there is a source
   std::shared_ptr<const InputSource> source{};  // of training samples alone
+  // int32 [n]: the timesteps of each sample, whose inputs are [most timesteps, ...] with zeros
+  // behind them; empty: all samples have as many.
+  HostTensor lengths{};
   HostTensor targets;  // int32 [n], or [n, timesteps], each in [0, classes); or fp32 [n, outputs]
   int classes = 0;     // 0 if the targets are values
   // A text for a language model: batches of this many samples, taken in order, continue one another
@@ -43,6 +46,7 @@ struct SampleSet {
   uint64_t hash = 0;  // of shapes, inputs and targets: equal sets, equal hashes. Not cryptographic
 
   int64_t size() const { return targets.view().shape[0]; }
+  bool has_lengths() const { return lengths.view().data != nullptr; }
   bool has_values() const { return is_float(targets.view().dtype); }  // as targets, not classes
   // The targets of a sample: one class, or one a timestep. The values of a sample are one target.
   int64_t targets_per_sample() const { return has_values() ? 1 : targets.view().numel() / size(); }

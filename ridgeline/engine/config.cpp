@@ -218,6 +218,30 @@ RunConfig read_run(nn::ConfigTable table) {
   return run;
 }
 
+// The heads say which fields are learnt, unless data.target does.
+void settle_heads(Config& config, nn::ConfigTable& model) {
+  const std::vector<nn::Head>& heads = config.layers.heads();
+  if (!config.data.own) {
+    model.fail("heads", "learn several fields of data of one's own (data.train)");
+  }
+  std::vector<std::string> fields;
+  for (const nn::Head& head : heads) {
+    if (!head.target.empty()) fields.push_back(head.target);
+  }
+  std::vector<std::string>& target = config.data.own->target;
+  if (!fields.empty() && target.empty()) target = fields;
+  if (!fields.empty() && target != fields) {
+    model.fail("heads", "have other targets, or in another order, than data.target names");
+  }
+  if (target.size() > 1 && target.size() != heads.size()) {
+    model.fail("heads",
+               fmt::format("has {}, but data.target names {} fields", heads.size(), target.size()));
+  }
+  // What the whole output would have; the losses are those of the heads.
+  config.train.loss = {nn::LossKind::mse};
+  config.train.loss_named = true;
+}
+
 }  // namespace
 
 nn::Model Config::build_model(const Shape& input, Precision precision) const {
@@ -245,6 +269,7 @@ Config parse_config(const std::string& text, const std::string& origin,
   config.layers = nn::read_graph(model);
   config.train = read_train(std::move(train));
   if (!config.data.own) config.train.loss_named = true;
+  if (!config.layers.heads().empty()) settle_heads(config, model);
   // Targets of 0 and 1 are labels unless the config says otherwise: scaled they would be neither.
   const bool labels = config.train.loss.kind == nn::LossKind::binary_cross_entropy;
   if (labels && config.data.own && !config.data.own->target_kind) {
@@ -291,8 +316,16 @@ std::string to_toml(const Config& config) {
   text += fmt::format("augment = {{ shift = {}, flip = {} }}\n\n[model]\nlayers = [\n", data.shift,
                       data.flip);
   for (const std::string& layer : config.layers.toml()) text += fmt::format("  {},\n", layer);
+  text += "]\n";
+  if (!config.layers.heads().empty()) {
+    text += "heads = [\n";
+    for (const nn::Head& head : config.layers.heads()) {
+      text += fmt::format("  {},\n", nn::to_toml(head));
+    }
+    text += "]\n";
+  }
   const TrainConfig& train = config.train;
-  text += fmt::format("]\n\n[train]\nbatch = {}\nepochs = {}\nmax_steps = {}\nseed = {}\n",
+  text += fmt::format("\n[train]\nbatch = {}\nepochs = {}\nmax_steps = {}\nseed = {}\n",
                       train.batch, train.epochs, train.max_steps, train.seed);
   text += fmt::format("shuffle = {}\ndrop_last = {}\n", train.shuffle, train.drop_last);
   if (train.loss_named) text += fmt::format("loss = {}\n", nn::to_toml(train.loss));

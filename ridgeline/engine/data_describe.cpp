@@ -223,18 +223,37 @@ bool takes_convolutions(const Field& field) {
          field.shape[rank - 2] >= 8;
 }
 
+// Layers that read the timesteps of a sequence: tokens become vectors first.
+std::string sequence_layers(const Described& described) {
+  const auto& [field, summary] = described;
+  const bool tokens = !is_float(field.dtype) && field.shape.rank() == 0 && summary.least >= 0;
+  std::string text;
+  if (tokens) {
+    text = fmt::format("  {{ type = \"embedding\", vocabulary = {}, out = 32 }},\n",
+                       int64_t(summary.most) + 1);
+  }
+  return text + "  { type = \"gru\", hidden = 64 },\n  { type = \"select\", at = -1 },\n";
+}
+
 // A network for the fields, small enough to train at once on any machine.
 std::string ready_config(const std::filesystem::path& path, const std::vector<Described>& fields,
                          const DescribedTarget& target, const DescribeOptions& options) {
   const Field* first = nullptr;
-  bool missing = false;
+  const Described* sequence = nullptr;  // where it is all that there is to learn from
+  bool missing = false, others = false;
   int64_t outputs = 1;
-  for (const auto& [field, summary] : fields) {
+  for (const Described& described : fields) {
+    const auto& [field, summary] = described;
     if (field.name == target.name) {
       outputs = target.kind == data::TargetKind::classes ? int64_t(target.classes.size())
                                                          : field.shape.numel();
     } else {
       if (first == nullptr) first = &field;
+      if (field.kind == FieldKind::sequence) {
+        others = others || sequence != nullptr;
+        sequence = &described;
+      }
+      others = others || !field.has_lengths();
       missing = missing || (summary.missing > 0 && !field.has_lengths());
     }
   }
@@ -260,6 +279,8 @@ std::string ready_config(const std::filesystem::path& path, const std::vector<De
           "  {{ type = \"maxpool2d\", kernel = 2 }},\n",
           out);
     }
+  } else if (sequence != nullptr && !others) {
+    text += sequence_layers(*sequence);
   } else {
     text += "  { type = \"linear\", out = 64 },\n  { type = \"relu\" },\n";
   }

@@ -252,7 +252,9 @@ Evaluation Evaluator::run(const Weights& weights) {
   if (nn::gives_probabilities(model_.graph()) && !source_->has_values()) {
     result.loss = loss_of_probabilities();
   }
-  if (keeps_outputs()) {
+  if (keeps_outputs() && !model_.graph().heads().empty()) {
+    result.heads = score_heads(model_, *source_, outputs_, units_);
+  } else if (keeps_outputs()) {
     result.scores = score(*source_, outputs_, base_.loss.kind, units_);
   }
   result.seconds = clock.seconds();

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "ridgeline/engine/head_scores.h"
 #include "ridgeline/engine/metric.h"
 #include "ridgeline/engine/scores.h"
 
@@ -17,6 +18,7 @@ struct Evaluation {
   int64_t correct = 0, samples = 0;
   int64_t targets = 0;  // labels in all: one a sample, or more for sequences
   Scores scores{};
+  std::vector<HeadScores> heads{};  // of a net with several outputs, in place of `scores`
   double seconds = 0;
 };
 

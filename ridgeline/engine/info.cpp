@@ -96,16 +96,19 @@ std::string ceilings_text(const prof::Ceilings& ceilings) {
   return text;
 }
 
-std::string gpus_text(const GpuSupport& support) {
+std::string gpus_text(const DeviceSupport& support) {
   std::string text;
   const char* title = "GPUs        ";
-  for (const std::string& gpu : support.gpus) {
+  for (const std::string& gpu : support.devices) {
     text += fmt::format("{}{}\n", title, gpu);
     title = "            ";
   }
-  if (support.gpus.empty()) text += fmt::format("{}none: {}\n", title, support.refusal);
+  if (support.devices.empty()) text += fmt::format("{}none: {}\n", title, support.refusal);
   if (!support.architectures.empty()) {
     text += fmt::format("            kernels built for {}\n", support.architectures);
+  }
+  if (const std::string generator = generator_support(); !generator.empty()) {
+    text += fmt::format("            kernels generated with {}\n", generator);
   }
   return text;
 }
@@ -119,8 +122,21 @@ std::vector<std::pair<std::string, std::string>> environment() {
       {"ridgeline", fmt::format("{} ({}, {})", version(), RIDGELINE_BUILD_TYPE, compiler())},
       {"date", prof::today()},
       {"features", fmt::format("{}; SIMD level {}", cpu_features(), prof::simd_level())}};
-  for (const std::string& gpu : gpu_support().gpus) lines.emplace_back("GPU", gpu);
+  for (const std::string& gpu : gpu_support().devices) lines.emplace_back("GPU", gpu);
   return lines;
+}
+
+std::string kernel_list() {
+  std::string text = "| kernel | precisions | GPU | traits |\n| --- | --- | --- | --- |\n";
+  for (const KernelTable& table : {inference_kernels(), all_kernels()}) {
+    for (const Kernel& kernel : table) {
+      if (kernel.converts) continue;
+      text += fmt::format(
+          "| `{}` | {} | {} | {} |\n", kernel.name, to_string(kernel.traits.precisions),
+          kernel.target == Device{}.kind ? "" : gpus_of(kernel.traits), describe(kernel.traits));
+    }
+  }
+  return text;
 }
 
 InfoReport info(const RunConfig& run, bool measure, Communicator* ranks) {
@@ -131,7 +147,7 @@ InfoReport info(const RunConfig& run, bool measure, Communicator* ranks) {
     if (!all_devices.empty()) all_devices += ", ";
     all_devices += to_string(device);
   }
-  const GpuSupport gpus = gpu_support();
+  const DeviceSupport gpus = gpu_support();
   const auto cache = cache_folder();
   const auto ceilings = measure ? machine.ceilings(true) : machine.kept_ceilings();
 
@@ -172,7 +188,7 @@ InfoReport info(const RunConfig& run, bool measure, Communicator* ranks) {
       {"simd", prof::simd_level()},
       {"devices", all_devices},
       {"gpus",
-       {{"found", gpus.gpus}, {"architectures", gpus.architectures}, {"refusal", gpus.refusal}}},
+       {{"found", gpus.devices}, {"architectures", gpus.architectures}, {"refusal", gpus.refusal}}},
       {"threads", machine.threads()},
       {"ranks", several ? json{{"count", ranks->size()}, {"mpi", to_json(mpi_info_of(*ranks))}}
                         : json(nullptr)},

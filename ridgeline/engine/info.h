@@ -18,6 +18,9 @@ struct InfoReport {
 // then it names what carries their messages too.
 InfoReport info(const RunConfig& run, bool measure, Communicator* ranks = nullptr);
 
+// A Markdown table of the kernels of this build and what their traits say.
+std::string kernel_list();
+
 std::string version();  // "0.1.0"
 
 // What a page says about where it was made: version, compiler, CPU features, date.

@@ -19,7 +19,7 @@ namespace {
 
 // Runs with other numbers of threads have ceilings of their own, beside these.
 std::filesystem::path ceilings_file(Device device, int threads = 0) {
-  if (device.kind == DeviceKind::cpu) {
+  if (device.is_host()) {
     return cache_file(fmt::format("ceilings-{}.json", threads));
   }
   return cache_file(fmt::format("ceilings-cuda-{}.json", device.index));
@@ -29,27 +29,24 @@ std::filesystem::path ceilings_file(Device device, int threads = 0) {
 Device device_of_rank(const RunConfig& run, const Communicator* ranks) {
   Device device = choose_device(run.device);
   const bool any = run.device == "auto" || run.device == "cuda";
-  if (ranks == nullptr || device.kind == DeviceKind::cpu || !any) return device;
-  std::vector<Device> gpus = devices();
-  std::erase_if(gpus, [](const Device& each) { return each.kind == DeviceKind::cpu; });
-  return gpus.empty() ? device : gpus[size_t(ranks->local_rank()) % gpus.size()];
+  if (ranks == nullptr || device.is_host() || !any) return device;
+  const std::vector<Device> all = gpus();
+  return all.empty() ? device : all[size_t(ranks->local_rank()) % all.size()];
 }
 
 // The device of a run, fit for its precision.
 Device device_for(RunConfig run, const Communicator* ranks) {
   Device device = device_of_rank(run, ranks);
-  if (run.device == "auto" && device.kind == DeviceKind::cpu) settle_device(run);  // says why
+  if (run.device == "auto" && device.is_host()) settle_device(run);  // says why
   if (!has_precision(device, run.precision)) {
-    throw_error(ErrorKind::usage, "precision {} is not available on {}; use {}",
-                name(run.precision), to_string(device),
-                device.kind == DeviceKind::cpu ? "fp32, fp64, bf16 or fp16"
-                                               : "fp32, fp32x3, tf32, fp64, bf16 or fp16");
+    throw_error(ErrorKind::usage, "precision {} is not available on {}; use one of {}",
+                name(run.precision), to_string(device), to_string(precisions_of(device)));
   }
-  if (run.accumulate == Precision::fp16) {
-    throw_error(
-        ErrorKind::usage,
-        "run.accumulate fp16: no kernel of this build sums products in fp16 on {}; use fp32",
-        to_string(device));
+  if (run.accumulate == Precision::fp16 && device.is_host()) {
+    throw_error(ErrorKind::usage,
+                "run.accumulate fp16: products are summed in fp16 on GPUs only, not on {}; use "
+                "fp32",
+                to_string(device));
   }
   return device;
 }
@@ -73,7 +70,7 @@ void check_fits_one(const std::string& pattern, const KernelTable& kernels) {
 // The runtime of a device, with `threads` cut to what the system gives. That is said once: a
 // command may open its device many times.
 std::unique_ptr<Runtime> open_device(Device device, int& threads) {
-  if (device.kind == DeviceKind::cpu) {
+  if (device.is_host()) {
     const int wanted = threads;
     threads = affordable_threads(wanted);
     static std::atomic<bool> said = false;
@@ -105,24 +102,21 @@ struct Cleared {
 
 Device choose_device(const std::string& text) {
   if (text != "auto") return parse_device(text);
-  for (const Device& device : devices()) {
-    if (device.kind != DeviceKind::cpu) return device;
-  }
-  return Device{};
+  const std::vector<Device> all = gpus();
+  return all.empty() ? Device{} : all.front();
 }
 
 void settle_device(RunConfig& run) {
   if (run.device != "auto") return;
   const Device device = choose_device(run.device);
   run.device = to_string(device);
-  if (device.kind != DeviceKind::cpu) return;
-  const GpuSupport support = gpu_support();
+  if (!device.is_host()) return;
+  const DeviceSupport support = gpu_support();
   if (support.expected) Progress().warning("using the CPU: " + support.refusal);
 }
 
 bool has_precision(Device device, Precision precision) {
-  const bool tensor_cores = precision == Precision::tf32 || precision == Precision::fp32x3;
-  return !tensor_cores || device.kind == DeviceKind::cuda;
+  return precisions_of(device).has(precision);
 }
 
 Machine::Machine(const RunConfig& run, Communicator* ranks)
@@ -143,7 +137,7 @@ Machine::Machine(const RunConfig& run, Communicator* ranks)
                   "some ranks would use a GPU and some the CPU: give --device cpu or cuda");
     }
     runtime_->set_ranks(ranks);
-    connect_ranks(*runtime_);
+    runtime_->connect_ranks();
   }
   options_.tune = run.tune;
   options_.deterministic = run.deterministic;
@@ -169,7 +163,7 @@ Machine Machine::reference() {
   run.threads = 1;
   run.tune = false;
   Machine machine(run);
-  machine.except([](const Kernel& kernel) { return !kernel.name.ends_with(".reference"); });
+  machine.except([](const Kernel& kernel) { return !kernel.traits.fallback; });
   return machine;
 }
 
@@ -181,16 +175,11 @@ void Machine::planned(const Explanation& explanation) {
 
 std::optional<prof::Ceilings> Machine::ceilings(bool again) {
   const Cleared cleared{*notice_};
-  if (device().kind != DeviceKind::cpu) {
-    const auto copy = [this](void* to, const void* from, size_t bytes) {
-      copy_on_gpu(*runtime_, to, from, bytes);
-    };
-    const auto host = [this](bool to_gpu) { return pinned_copy_rate(*runtime_, to_gpu); };
-    return prof::gpu_ceilings_of(*runtime_, kernels_, copy, host, ceilings_file(device()), again);
+  if (ThreadPool* pool = runtime_->thread_pool()) {
+    return prof::ceilings_of(*pool, runtime_->fingerprint(), ceilings_file(device(), threads_),
+                             again, [this] { notice_->say("measuring this machine's ceilings"); });
   }
-  return prof::ceilings_of(*pool_of(*runtime_), runtime_->fingerprint(),
-                           ceilings_file(device(), threads_), again,
-                           [this] { notice_->say("measuring this machine's ceilings"); });
+  return prof::gpu_ceilings_of(*runtime_, kernels_, ceilings_file(device()), again);
 }
 
 bool Machine::keeps_ceilings(Device gpu) { return std::filesystem::exists(ceilings_file(gpu)); }

@@ -78,15 +78,22 @@ nn::Metadata describe_model(const nn::Model& model, const Config& config,
 
 // What a model learnt of its data must fit what it takes and gives.
 std::optional<data::Preparation> read_preparation(const nn::TensorFile& file,
-                                                  const nn::Model& model, int classes) {
+                                                  const nn::Model& model, int classes,
+                                                  const nn::Loss& loss) {
   const auto found = file.metadata().find(kPreparation);
   if (found == file.metadata().end()) return std::nullopt;
   auto preparation = data::Preparation::from_json(
       found->second, fmt::format("{}: {} in the metadata", file.origin(), kPreparation));
   const auto& target = preparation.target();
   const bool of_classes = target && target->kind == data::TargetKind::classes;
+  // Each value of a target has an output for each quantile.
+  const int64_t each = of_classes ? 1 : int64_t(std::max<size_t>(1, loss.quantiles.size()));
+  const data::SequenceFeature* sequence = preparation.sequence();
+  const int64_t tokens = sequence != nullptr ? sequence->tokens : 0;
+  const int64_t codes = model.layers().front()->codes_below();
   if (preparation.input_shape().numel() != model.input().numel() || !target ||
-      target->outputs() != model.output().numel() ||
+      target->outputs() * each != model.output().numel() || tokens > codes ||
+      (sequence != nullptr && codes > 0 && tokens == 0) ||
       classes != (of_classes ? target->outputs() : 0)) {
     throw_error(ErrorKind::model, "{}: {} in the metadata does not fit the model", file.origin(),
                 kPreparation);
@@ -139,9 +146,14 @@ LoadedModel load_tensors(const nn::TensorFile& tensors, const ModelOptions& opti
   config.run.weights = is_half(precision) ? trained.weights : nn::WeightKind::master;
   config.run.accumulate = trained.accumulate;
   config.run.loss_scale = trained.loss_scale;
-  // Weights trained in tf32 or fp32x3 are fp32 weights, which every device can compute with.
-  if (!options.precision && !has_precision(choose_device(config.run.device), precision)) {
+  // Weights trained in tf32 or fp32x3 are fp32 weights, which every device can compute with, and
+  // those of sums in fp16 do as well with longer sums.
+  const Device device = choose_device(config.run.device);
+  if (!options.precision && !has_precision(device, precision)) {
     config.run.precision = Precision::fp32;
+  }
+  if (precision != Precision::fp16 || device.is_host()) {
+    config.run.accumulate = Precision::fp32;
   }
   LoadedModel loaded{std::move(config),
                      std::move(*model),
@@ -150,7 +162,8 @@ LoadedModel load_tensors(const nn::TensorFile& tensors, const ModelOptions& opti
                      {},
                      {},
                      {}};
-  loaded.preparation = read_preparation(tensors, loaded.model, loaded.classes);
+  loaded.preparation =
+      read_preparation(tensors, loaded.model, loaded.classes, loaded.config.train.loss);
   const Shape& output = loaded.model.output();
   const bool fits = output.numel() == loaded.classes ||
                     (output.rank() == 2 && output[1] == loaded.classes);  // of each step

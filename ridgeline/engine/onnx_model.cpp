@@ -7,6 +7,7 @@
 #include "ridgeline/core/text.h"
 #include "ridgeline/engine/own_data.h"
 #include "ridgeline/nn/config_table.h"
+#include "ridgeline/nn/softmax.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -22,22 +23,27 @@ std::string config_text(const onnx::ImportedModel& imported, const std::filesyst
   return text + fmt::format("]\n[train]\nloss = \"{}\"\n", classes ? "cross-entropy" : "mse");
 }
 
-// One field of numbers, taken as they are, and what the outputs mean.
+// A field of numbers for each input, taken as they are, and what the outputs mean.
 data::Preparation make_preparation(const onnx::ImportedModel& imported, const Shape& output,
                                    bool classes, const std::string& origin) {
   using Json = nlohmann::ordered_json;
   const auto dims = [](const Shape& shape) {
     return std::vector<int64_t>(shape.dims().begin(), shape.dims().end());
   };
-  const auto elements = size_t(imported.input.numel());
-  Json feature{{"field", imported.input_name},
-               {"type", "number"},
-               {"shape", dims(imported.input)},
-               {"log", false},
-               {"missing", "refuse"},
-               {"shift", std::vector<double>(elements, 0.0)},
-               {"scale", std::vector<double>(elements, 1.0)},
-               {"fill", Json::array()}};
+  std::vector<onnx::ImportedModel::Input> inputs = imported.inputs;
+  if (inputs.empty()) inputs.push_back({imported.input_name, imported.input});
+  Json features = Json::array();
+  for (const auto& [name, shape] : inputs) {
+    const auto elements = size_t(shape.numel());
+    features.push_back({{"field", name},
+                        {"type", "number"},
+                        {"shape", dims(shape)},
+                        {"log", false},
+                        {"missing", "refuse"},
+                        {"shift", std::vector<double>(elements, 0.0)},
+                        {"scale", std::vector<double>(elements, 1.0)},
+                        {"fill", Json::array()}});
+  }
   std::vector<std::string> names;
   for (int64_t i = 0; classes && i < output.numel(); ++i) names.push_back(std::to_string(i));
   const size_t values = classes ? 0 : size_t(output.numel());
@@ -49,7 +55,7 @@ data::Preparation make_preparation(const onnx::ImportedModel& imported, const Sh
               {"shift", std::vector<double>(values, 0.0)},
               {"scale", std::vector<double>(values, 1.0)}};
   const Json json{
-      {"version", 1}, {"features", {feature}}, {"left_out", Json::array()}, {"target", target}};
+      {"version", 1}, {"features", features}, {"left_out", Json::array()}, {"target", target}};
   return data::Preparation::from_json(json.dump(-1, ' ', false, Json::error_handler_t::replace),
                                       origin);
 }
@@ -166,7 +172,8 @@ OnnxExport export_onnx(const LoadedModel& loaded, int64_t opset, bool half_weigh
   options.half_weights = half_weights;
   set_input(loaded, options, made.warnings);
   const nn::LossKind loss = loaded.config.train.loss.kind;
-  if (loss == nn::LossKind::cross_entropy) options.end = End::softmax;
+  const bool softmax = !nn::gives_probabilities(loaded.model.graph());  // an ensemble has its own
+  if (loss == nn::LossKind::cross_entropy && softmax) options.end = End::softmax;
   if (loss == nn::LossKind::binary_cross_entropy) options.end = End::sigmoid;
   if (loaded.preparation && loaded.preparation->target()->kind == data::TargetKind::values) {
     const data::Target& target = *loaded.preparation->target();

@@ -184,6 +184,8 @@ OwnDataConfig read_own_data(nn::ConfigTable& table) {
                                    window.integer("stride", 1, {1, kMostTimesteps})};
     window.finish();
   }
+  own.lengths = table.text("lengths", "");
+  if (table.has("length")) own.length = table.integer("length", std::nullopt, {1, kMostTimesteps});
   read_split(table, own);
   own.header = table.choice<Header>("header", own.header, kHeaders);
   own.separator = table.text("separator", "");
@@ -222,6 +224,8 @@ std::string to_toml(const OwnDataConfig& own) {
     text += fmt::format("window = {{ length = {}, horizon = {}, stride = {} }}\n",
                         own.windows->window, own.windows->horizon, own.windows->stride);
   }
+  add_text("lengths", own.lengths);
+  if (own.length) text += fmt::format("length = {}\n", *own.length);
   text += fmt::format("split = {{ validation = {}", nn::toml_number(own.validation_part));
   if (own.test_part) text += fmt::format(", test = {}", nn::toml_number(*own.test_part));
   text += fmt::format(", seed = {}", own.split_seed);
@@ -253,6 +257,7 @@ data::PrepareRules OwnDataConfig::rules() const {
   rules.target_scale = number_scale(target_scale);
   rules.image_scale = scale.value_or(ScaleKind::unit);
   rules.windows = windows;
+  rules.length = length;
   return rules;
 }
 

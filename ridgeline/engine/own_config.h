@@ -37,6 +37,8 @@ struct OwnDataConfig {
   data::UnseenRule unseen = data::UnseenRule::refuse;
   std::vector<Column> columns{};
   std::optional<data::WindowRule> windows{};
+  std::string lengths{};            // a field or a file: how many timesteps each sample has
+  std::optional<int64_t> length{};  // longer sequences are cut to it
   double validation_part = 0;
   std::optional<double> test_part{};  // none: a tenth, unless `test` names one
   uint64_t split_seed = 1;

@@ -6,8 +6,10 @@
 
 #include "ridgeline/core/text.h"
 #include "ridgeline/core/text_format.h"
+#include "ridgeline/data/inputs_in_place.h"
 #include "ridgeline/data/split.h"
 #include "ridgeline/nn/column_embedding.h"
+#include "ridgeline/nn/fields.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -44,10 +46,11 @@ HostTensor make_targets(const FieldSet& set, const data::Target& target,
 
 using SharedPreparation = std::shared_ptr<const Preparation>;
 
-// `samples` are windows' first timesteps where the preparation makes windows. `mapped`: inputs may
-// stay in their file.
+// `samples` are windows' first timesteps where the preparation makes windows. Inputs of so many
+// bytes as `least_mapped` says stay in their file if they can.
 SampleSet make_samples(const FieldSet& set, const SharedPreparation& prepared,
-                       std::span<const int64_t> samples, std::string name, bool mapped = false) {
+                       std::span<const int64_t> samples, std::string name,
+                       std::optional<int64_t> least_mapped = std::nullopt) {
   const Preparation& preparation = *prepared;
   if (!preparation.target()) {
     throw_error(ErrorKind::usage, "{}: the model's data had no target, so nothing can be compared",
@@ -55,12 +58,11 @@ SampleSet make_samples(const FieldSet& set, const SharedPreparation& prepared,
   }
   const data::Target& target = *preparation.target();
   SampleSet result;
-  // A smaller set is prepared at once: that takes no time to speak of, and it trains faster.
-  constexpr int64_t kLeastMapped = int64_t{64} << 20;
   const int64_t bytes = int64_t(samples.size()) * preparation.input_shape().numel() *
                         int64_t(size_of(input_dtype(preparation)));
-  if (mapped && bytes >= kLeastMapped) result.source = mapped_inputs(set, prepared, samples);
+  if (least_mapped && bytes >= *least_mapped) result.source = mapped_inputs(set, prepared, samples);
   if (!result.source) result.inputs = make_inputs(set, preparation, samples);
+  result.lengths = make_lengths(set, preparation, samples);
   std::vector<int64_t> at(samples.begin(), samples.end());
   if (const auto& rule = preparation.windows()) {
     for (int64_t& each : at) each = data::target_of(each, *rule);
@@ -98,6 +100,35 @@ std::vector<int64_t> starts_of(const std::vector<int64_t>& part,
   return starts.empty() ? data::window_starts(longest, *windows) : starts;  // throws
 }
 
+// What the heads of a net learn, field by field.
+std::vector<data::TargetKind> kinds_of(const std::vector<nn::Head>& heads) {
+  std::vector<data::TargetKind> kinds;
+  for (const nn::Head& head : heads) {
+    const bool labels = head.loss.kind == nn::LossKind::binary_cross_entropy;
+    kinds.push_back(nn::wants_labels(head.loss.kind) ? data::TargetKind::classes
+                    : labels                         ? data::TargetKind::labels
+                                                     : data::TargetKind::values);
+  }
+  return kinds;
+}
+
+// The rules of the config, with what the data and the layers add.
+data::PrepareRules rules_of(const Config& config, const OwnSources& sources) {
+  data::PrepareRules rules = config.data.own->rules();
+  rules.target = sources.train.target;
+  if (!config.layers.empty()) rules.tokens = config.layers[0]->codes_below();
+  const std::vector<nn::Head>& heads = config.layers.heads();
+  if (heads.empty()) return rules;
+  rules.target_kind = data::TargetKind::values;
+  // One field may hold the targets of all heads side by side, classes as one-hot rows.
+  if (rules.target.size() == heads.size()) {
+    rules.target_kinds = kinds_of(heads);
+  } else {
+    rules.target_scale = data::NumberScale::none;
+  }
+  return rules;
+}
+
 // Shares the samples out, and notes in `rules` what kind of target was found.
 data::Split split_own(const OwnSources& sources, const OwnDataConfig& own,
                       data::PrepareRules& rules) {
@@ -133,17 +164,21 @@ data::Split split_own(const OwnSources& sources, const OwnDataConfig& own,
 // Learns from split.train and prepares all parts.
 data::DataSet prepare_split(const OwnDataConfig& own, const OwnSources& sources,
                             const data::PrepareRules& rules, const data::Split& split,
-                            const Preparation* known, bool mapped) {
+                            const Preparation* known,
+                            std::optional<int64_t> least_mapped = std::nullopt) {
   const FieldSet& set = sources.train.set;
   const auto preparation = std::make_shared<const Preparation>(
       known != nullptr ? *known : Preparation::fit(set, split.train, rules));
   data::DataSet result;
   const auto make = [&](const FieldSet& from, const std::vector<int64_t>& part, const char* what,
-                        bool may_map = false) {
+                        std::optional<int64_t> least = std::nullopt) {
     return make_samples(from, preparation, starts_of(part, preparation->windows()),
-                        fmt::format("{} ({})", own.train, what), may_map);
+                        fmt::format("{} ({})", own.train, what), least);
   };
-  result.train = make(set, split.train, "train", mapped);
+  // Pixels that are scaled by the mean of all of them must be in memory.
+  const bool whole =
+      own.scale == data::ScaleKind::standard && input_dtype(*preparation) == DType::uint8;
+  result.train = make(set, split.train, "train", whole ? std::nullopt : least_mapped);
   if (sources.test) {
     result.test = make(*sources.test, all_of(sources.test->size()), "test");
   } else if (!sources.all_train) {
@@ -159,22 +194,24 @@ data::DataSet prepare_split(const OwnDataConfig& own, const OwnSources& sources,
 }
 
 data::DataSet prepare(const Config& config, const OwnSources& sources, const Preparation* known,
-                      bool mapped = false) {
+                      std::optional<int64_t> least_mapped = std::nullopt) {
   const OwnDataConfig& own = *config.data.own;
-  data::PrepareRules rules = own.rules();
-  rules.target = sources.train.target;
+  data::PrepareRules rules = rules_of(config, sources);
   const data::Split split = split_own(sources, own, rules);
-  return prepare_split(own, sources, rules, split, known, mapped);
+  return prepare_split(own, sources, rules, split, known, least_mapped);
 }
 
 }  // namespace
 
 data::DataSet load_own_data(const Config& config, const Preparation* known, bool mapped) {
-  // Images that are moved or mirrored, or scaled by the mean of all their pixels, must be in
-  // memory.
-  const DataConfig& data = config.data;
-  const bool plain = data.shift == 0 && !data.flip && data.scale != data::ScaleKind::standard;
-  return prepare(config, open_sources(config), known, mapped && plain);
+  // Images that are moved or mirrored must be in memory.
+  const bool plain = config.data.shift == 0 && !config.data.flip;
+  // A smaller set is prepared at once: that takes a few tenths of a second, and on a CPU a step is
+  // then up to a fifth faster.
+  constexpr int64_t kLarge = int64_t{512} << 20;
+  std::optional<int64_t> least_mapped;
+  if (mapped && plain) least_mapped = config.data.resident == false ? 0 : kLarge;
+  return prepare(config, open_sources(config), known, least_mapped);
 }
 
 OwnFolds::OwnFolds(const Config& config) : own_(*config.data.own), sources_(open_sources(config)) {
@@ -183,8 +220,7 @@ OwnFolds::OwnFolds(const Config& config) : own_(*config.data.own), sources_(open
                 "--folds: every fold is validated on its own part; leave the validation part of "
                 "data out");
   }
-  rules_ = own_.rules();
-  rules_.target = sources_.train.target;
+  rules_ = rules_of(config, sources_);
   split_ = split_own(sources_, own_, rules_);
   const FieldSet& set = sources_.train.set;
   const data::Target target = fit_target(set, split_.train, rules_);
@@ -202,7 +238,7 @@ data::DataSet OwnFolds::make(std::span<const int> fold_of, int fold) const {
   for (size_t i = 0; i < fold_of.size(); ++i) {
     (fold_of[i] == fold ? split.validation : split.train).push_back(split_.train[i]);
   }
-  return prepare_split(own_, sources_, rules_, split, nullptr, false);
+  return prepare_split(own_, sources_, rules_, split, nullptr);
 }
 
 data::DataSet prepare_own_data(const Config& config, OwnParts parts, const Preparation* known) {
@@ -216,6 +252,33 @@ data::DataSet prepare_own_data(const Config& config, OwnParts parts, const Prepa
 SampleSet prepare_samples(const FieldSet& set, const Preparation& preparation, std::string name) {
   return make_samples(set, std::make_shared<const Preparation>(preparation),
                       starts_of(all_of(set.size()), preparation.windows()), std::move(name));
+}
+
+SampleSet prepare_in_place(const Tensor& inputs, const FieldSet& targets,
+                           const Preparation& preparation, std::string name) {
+  const data::Target& target = *preparation.target();
+  SampleSet result;
+  result.source = std::make_shared<const data::InputsInPlace>(inputs);
+  result.targets = make_targets(targets, target, all_of(inputs.shape[0]));
+  result.classes = target.kind == data::TargetKind::classes ? int(target.outputs()) : 0;
+  result.name = std::move(name);
+  result.hash = hash_of(result);
+  return result;
+}
+
+bool hands_on(const Preparation& preparation) {
+  if (preparation.features().size() != 1 || preparation.windows() || !preparation.target()) {
+    return false;
+  }
+  const auto* number = std::get_if<data::NumberFeature>(&preparation.features().front());
+  return number != nullptr && !number->boolean && !number->clip && !number->log &&
+         number->missing == data::MissingRule::refuse &&
+         std::ranges::all_of(preparation.target()->shift,
+                             [](double shift) { return shift == 0; }) &&
+         std::ranges::all_of(preparation.target()->scale,
+                             [](double scale) { return scale == 1; }) &&
+         std::ranges::all_of(number->shift, [](double shift) { return shift == 0; }) &&
+         std::ranges::all_of(number->scale, [](double scale) { return scale == 1; });
 }
 
 SampleSet load_prepared(const fs::path& path, const std::string& target,
@@ -244,6 +307,60 @@ std::vector<nn::ColumnEmbeddingLayer::Column> category_columns(const Preparation
   return columns;
 }
 
+// Where a field's numbers lie in the input, and its own shape where it has more than one dimension.
+std::pair<nn::FieldsLayer::Part, std::vector<int64_t>> find_field(const Preparation& preparation,
+                                                                  const std::string& name) {
+  int64_t at = 0;
+  std::vector<std::string> known;
+  for (const data::Feature& feature : preparation.features()) {
+    const int64_t width = data::width_of(feature);
+    if (data::field_of(feature) == name) {
+      const auto* number = std::get_if<data::NumberFeature>(&feature);
+      std::vector<int64_t> shape;
+      if (number != nullptr && number->shape.rank() > 1 && number->width() == number->elements()) {
+        shape.assign(number->shape.dims().begin(), number->shape.dims().end());
+      }
+      return {{at, width}, shape};
+    }
+    known.push_back(data::field_of(feature));
+    at += width;
+  }
+  const std::vector<std::string_view> views(known.begin(), known.end());
+  const std::string near = nearest(name, views);
+  throw_error(ErrorKind::usage, "a layer 'fields' names {}, which is no feature of the data{}",
+              quote(name), near.empty() ? "" : fmt::format("; did you mean '{}'?", near));
+}
+
+// Tells layers that read some fields where these lie.
+void settle_fields(nn::Graph& graph, const Preparation* preparation) {
+  if (preparation == nullptr) return;
+  std::vector<nn::GraphLayer> layers = graph.layers();
+  std::vector<std::string> toml = graph.toml();
+  bool changed = false;
+  for (nn::GraphLayer& each : layers) {
+    const auto* layer = dynamic_cast<const nn::FieldsLayer*>(each.layer.get());
+    if (layer == nullptr || layer->knows_parts()) continue;
+    std::vector<nn::FieldsLayer::Part> parts;
+    std::vector<int64_t> shape;
+    for (const std::string& name : layer->names()) {
+      auto [part, own] = find_field(*preparation, name);
+      parts.push_back(part);
+      if (layer->names().size() == 1 && !preparation->windows()) shape = own;
+    }
+    const std::string before = each.layer->to_toml();
+    each.layer = layer->with_parts(std::move(parts), std::move(shape));
+    // The text of a layer begins with its name and inputs, and may stand in a block.
+    for (std::string& text : toml) {
+      const size_t found = text.find(before.substr(2));
+      if (found != std::string::npos) {
+        text.replace(found, before.size() - 2, each.layer->to_toml().substr(2));
+      }
+    }
+    changed = true;
+  }
+  if (changed) graph = nn::Graph(std::move(layers), std::move(toml), graph.heads());
+}
+
 // Tells a column_embedding that stands first which columns the table has.
 void settle_columns(nn::Graph& graph, const Preparation* preparation) {
   // A layer of a block is written with its block, and settled by hand.
@@ -260,13 +377,14 @@ void settle_columns(nn::Graph& graph, const Preparation* preparation) {
   std::vector<std::string> toml = graph.toml();
   layers.front().layer = layer->with_columns(std::move(columns));
   toml.front() = layers.front().layer->to_toml();
-  graph = nn::Graph(std::move(layers), std::move(toml));
+  graph = nn::Graph(std::move(layers), std::move(toml), graph.heads());
 }
 
 }  // namespace
 
 Config settled(Config config, const data::DataSet& set) {
   settle_columns(config.layers, set.preparation.get());
+  settle_fields(config.layers, set.preparation.get());
   if (!config.train.loss_named) {
     const bool labels = config.data.own->target_kind == data::TargetKind::labels;
     config.train.loss = {!set.train.has_values() ? nn::LossKind::cross_entropy

@@ -61,6 +61,12 @@ data::DataSet prepare_own_data(const Config& config, OwnParts parts,
 data::SampleSet prepare_samples(const data::FieldSet& set, const data::Preparation& preparation,
                                 std::string name);
 
+// Inputs of fp32 that stay where the caller has them, on the host or on a GPU, with their targets.
+// The preparation must be one that hands inputs on as they are (hands_on).
+data::SampleSet prepare_in_place(const Tensor& inputs, const data::FieldSet& targets,
+                                 const data::Preparation& preparation, std::string name);
+bool hands_on(const data::Preparation& preparation);
+
 // All samples of a file with their targets, prepared; `target` is a file that holds these, or
 // empty.
 data::SampleSet load_prepared(const std::filesystem::path& path, const std::string& target,

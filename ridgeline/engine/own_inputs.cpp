@@ -1,5 +1,6 @@
 #include "ridgeline/engine/own_inputs.h"
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -45,6 +46,19 @@ void fill_windows(const FieldSet& set, const Preparation& preparation,
   data::gather_windows<float>(timesteps, preparation.width(), local, rule, out);
 }
 
+// Tokens are exact as floats: there are at most 2^24.
+void make_tokens(const FieldSet& set, const Preparation& preparation,
+                 std::span<const int64_t> samples, std::span<int32_t> out) {
+  std::vector<float> block;
+  prepare_selected<int32_t>(samples, preparation.width(), out.data(),
+                            [&](int64_t begin, int64_t end, std::span<int32_t> to) {
+                              block.resize(to.size());
+                              preparation.apply(set, begin, end, std::span<float>(block));
+                              std::ranges::transform(block, to.begin(),
+                                                     [](float token) { return int32_t(token); });
+                            });
+}
+
 // Prepares samples of one field as they are asked for, from where the file is mapped.
 class MappedInputs final : public data::InputSource {
  public:
@@ -69,7 +83,15 @@ class MappedInputs final : public data::InputSource {
 
   void gather(std::span<const int32_t> samples, std::span<std::byte> out) const override {
     const size_t each = size_t(shape_.numel()) * size_of(dtype_);
+    // Samples lie far apart, and memory answers several times sooner if it is asked ahead.
+    constexpr size_t kAhead = 16, kLine = 64, kMostLines = 8;
+    const size_t bytes = std::min(field_.row_bytes(), kMostLines * kLine);
     for (size_t i = 0; i < samples.size(); ++i) {
+      if (i + kAhead < samples.size()) {
+        const auto row = size_t(samples_[size_t(samples[i + kAhead])]);
+        const std::byte* const next = rows_.data() + row * field_.row_bytes();
+        for (size_t at = 0; at < bytes; at += kLine) __builtin_prefetch(next + at);
+      }
       put(samples_[size_t(samples[i])], out.data() + i * each);
     }
     field_.values->check_map();
@@ -143,6 +165,8 @@ HostTensor make_inputs(const FieldSet& set, const Preparation& preparation,
     gather_pixels(set, *image, samples, std::as_writable_bytes(inputs.span<uint8_t>()));
   } else if (preparation.windows()) {
     fill_windows(set, preparation, samples, inputs.span<float>());
+  } else if (inputs.view().dtype == DType::int32) {
+    make_tokens(set, preparation, samples, inputs.span<int32_t>());
   } else if (const auto source =
                  mapped_inputs(set, {std::shared_ptr<const void>(), &preparation}, samples)) {
     // Of samples that lie far apart, what lies between need not be prepared.
@@ -158,13 +182,27 @@ HostTensor make_inputs(const FieldSet& set, const Preparation& preparation,
   return inputs;
 }
 
+HostTensor make_lengths(const FieldSet& set, const Preparation& preparation,
+                        std::span<const int64_t> samples) {
+  const data::SequenceFeature* sequence = preparation.sequence();
+  if (sequence == nullptr) return {};
+  HostTensor lengths(DType::int32, {int64_t(samples.size())});
+  const Field& field = set.field(sequence->timestep.field);
+  auto to = lengths.span<int32_t>();
+  for (size_t i = 0; i < samples.size(); ++i) {
+    sequence->lengths(field, samples[i], samples[i] + 1, to.subspan(i, 1));
+  }
+  return lengths;
+}
+
 std::shared_ptr<const data::InputSource> mapped_inputs(
     const FieldSet& set, std::shared_ptr<const Preparation> preparation,
     std::span<const int64_t> samples) {
   if (preparation->windows() || preparation->features().size() != 1) return nullptr;
   const data::Feature& feature = preparation->features().front();
   const Field& field = set.field(data::field_of(feature));
-  if (std::holds_alternative<data::CategoryFeature>(feature)) return nullptr;
+  if (std::holds_alternative<data::CategoryFeature>(feature) || preparation->sequence() != nullptr)
+    return nullptr;
   // Values in memory may go before the set does; those of a file stay with it.
   if (!field.values->resident().empty() || field.values->map().empty()) return nullptr;
   FieldSet alone(set.name());
@@ -189,12 +227,24 @@ void append_inputs(const FieldSet& set, const Preparation& preparation, int64_t 
   const int64_t stride = preparation.windows() ? preparation.windows()->stride : 1;
   for (int64_t& sample : samples) sample = (sample + begin) * stride;
   const HostTensor inputs = make_inputs(set, preparation, samples);
-  const size_t have = out.size();
-  out.resize(have + inputs.view().bytes());
-  std::memcpy(out.data() + have, inputs.view().data, inputs.view().bytes());
+  const auto* from = static_cast<const uint8_t*>(inputs.view().data);
+  const HostTensor lengths = make_lengths(set, preparation, samples);
+  if (lengths.view().data == nullptr) {
+    out.insert(out.end(), from, from + inputs.view().bytes());
+    return;
+  }
+  const size_t each = inputs.view().bytes() / samples.size();
+  for (const int32_t length : lengths.span<const int32_t>()) {
+    const auto bytes = std::bit_cast<std::array<uint8_t, sizeof length>>(length);
+    out.insert(out.end(), bytes.begin(), bytes.end());
+    out.insert(out.end(), from, from + each);
+    from += each;
+  }
 }
 
 DType input_dtype(const Preparation& preparation) {
+  const data::SequenceFeature* sequence = preparation.sequence();
+  if (sequence != nullptr && sequence->tokens > 0) return DType::int32;
   return only_image(preparation) != nullptr ? DType::uint8 : DType::fp32;
 }
 

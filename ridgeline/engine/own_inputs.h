@@ -11,7 +11,8 @@
 
 namespace ridgeline::engine {
 
-// The type of the inputs that a model with this preparation takes: bytes of pixels, else fp32.
+// The type of the inputs that a model with this preparation takes: bytes of pixels, int32 of
+// tokens, else fp32.
 DType input_dtype(const data::Preparation& preparation);
 
 // The samples of a set that a model sees: one a sample, or one a window of timesteps. Targets are
@@ -23,27 +24,34 @@ int64_t prepared_samples(const data::FieldSet& set, const data::Preparation& pre
 HostTensor make_inputs(const data::FieldSet& set, const data::Preparation& preparation,
                        std::span<const int64_t> samples);
 
+// How many timesteps these samples have, [samples] int32; empty where they are no sequences.
+HostTensor make_lengths(const data::FieldSet& set, const data::Preparation& preparation,
+                        std::span<const int64_t> samples);
+
 // Makes them when they are asked for, from a field that lies in a mapped file; null where the
 // inputs need more than one field, or windows, or the file cannot be mapped.
 std::shared_ptr<const data::InputSource> mapped_inputs(
     const data::FieldSet& set, std::shared_ptr<const data::Preparation> preparation,
     std::span<const int64_t> samples);
 
-// Appends the inputs of the samples [begin, end) in the type that a model takes.
+// Appends the inputs of the samples [begin, end) in the type that a model takes. Before those of a
+// sequence is the number of its timesteps, an int32.
 void append_inputs(const data::FieldSet& set, const data::Preparation& preparation, int64_t begin,
                    int64_t end, std::vector<uint8_t>& out);
 
-constexpr int64_t kPreparedBlock = 4096;  // samples prepared at a time
+constexpr int64_t kPreparedBlock = 4096;  // samples prepared at a time, at most
+constexpr int64_t kPreparedNumbers = int64_t{1} << 22;
 
 // Calls apply(begin, end, span) for ranges of a set that hold the samples, and copies what it wrote
 // for each of them, `width` numbers, to `out` in their order. Samples ascend.
 template <typename T, typename F>
 void prepare_selected(std::span<const int64_t> samples, int64_t width, T* out, F&& apply) {
   std::vector<T> block;
+  const int64_t most = std::clamp<int64_t>(kPreparedNumbers / width, 1, kPreparedBlock);
   for (size_t i = 0; i < samples.size();) {
     size_t last = i;
     const int64_t begin = samples[i];
-    while (last < samples.size() && samples[last] < begin + kPreparedBlock) ++last;
+    while (last < samples.size() && samples[last] < begin + most) ++last;
     const int64_t end = samples[last - 1] + 1;
     block.resize(size_t((end - begin) * width));
     apply(begin, end, std::span<T>(block));

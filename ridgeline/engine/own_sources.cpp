@@ -91,6 +91,63 @@ FieldSet renamed(const FieldSet& set, const std::string& from, const std::string
   return result;
 }
 
+namespace {
+
+// The samples of `field`, [timesteps, ...] each, without what is behind their own timesteps.
+Field as_sequence(const Field& field, const Field& lengths) {
+  std::vector<double> own(size_t(lengths.samples));
+  read_doubles(lengths, 0, lengths.samples, own);
+  std::vector<int64_t> counts;
+  int64_t all = 0;
+  for (size_t i = 0; i < own.size(); ++i) {
+    if (!(own[i] >= 0 && own[i] <= double(field.shape[0]) && own[i] == double(int64_t(own[i])))) {
+      throw_error(ErrorKind::data,
+                  "{}: sample {} has {} timesteps by field {}, but field {} has room for {}",
+                  field.origin, i, own[i], quote(lengths.name), quote(field.name), field.shape[0]);
+    }
+    counts.push_back(int64_t(own[i]));
+    all += counts.back();
+  }
+  const Shape timestep = field.shape.drop_front();
+  const size_t each = size_t(timestep.numel()) * size_of(field.dtype);
+  HostTensor timesteps(field.dtype, timestep.prepend(all));
+  auto* to = static_cast<std::byte*>(timesteps.view().data);
+  std::vector<std::byte> sample(field.row_bytes());
+  for (size_t i = 0; i < counts.size(); ++i) {
+    field.values->read(int64_t(i), int64_t(i) + 1, sample);
+    to = std::copy_n(sample.begin(), size_t(counts[i]) * each, to);
+  }
+  Field sequence = data::sequence_field(field.name, std::move(timesteps), counts);
+  sequence.origin = field.origin;
+  return sequence;
+}
+
+}  // namespace
+
+FieldSet join_lengths(const FieldSet& set, const std::string& lengths, const std::string& name,
+                      const std::vector<std::string>& target) {
+  FieldSet joined = set;
+  const std::string own = join_target(joined, {lengths}, false).front();
+  const auto is_sample = [&](const Field& field) {
+    const bool wanted =
+        name.empty() ? std::ranges::find(target, field.name) == target.end() : field.name == name;
+    return wanted && field.kind == data::FieldKind::number && field.shape.rank() > 0;
+  };
+  const auto count = std::ranges::count_if(joined.fields(), is_sample);
+  if (count != 1) {
+    throw_error(ErrorKind::usage,
+                "{}: data.lengths has the timesteps of samples of one field [timesteps, ...], and "
+                "{} could be meant; name it by data.features",
+                set.name(), counted(count, "field"));
+  }
+  FieldSet result(set.name());
+  for (const Field& field : joined.fields()) {
+    if (field.name != own)
+      result.add(is_sample(field) ? as_sequence(field, joined.field(own)) : field);
+  }
+  return result;
+}
+
 OwnSources open_sources(const Config& config) {
   const OwnDataConfig& own = *config.data.own;
   const data::SourceOptions options = source_options(config.data);
@@ -109,6 +166,11 @@ OwnSources open_sources(const Config& config) {
         "`ridgeline data describe` lists the fields",
         own.train);
   }
+  const std::string sequence = own.features.size() == 1 ? own.features.front() : std::string();
+  const auto with_lengths = [&](FieldSet& set) {
+    if (!own.lengths.empty()) set = join_lengths(set, own.lengths, sequence, result.train.target);
+  };
+  with_lengths(result.train.set);
   const auto open_part = [&](const std::string& path, const std::string& target, const char* key,
                              std::optional<FieldSet>& part) {
     if (path.empty()) return;
@@ -134,6 +196,9 @@ OwnSources open_sources(const Config& config) {
   };
   open_part(own.validation, own.validation_target, "validation", result.validation);
   open_part(own.test, own.test_target, "test", result.test);
+  for (std::optional<FieldSet>* part : {&result.validation, &result.test}) {
+    if (*part) with_lengths(**part);
+  }
   return result;
 }
 std::vector<std::string> join_target(FieldSet& set, const std::vector<std::string>& target,
@@ -175,6 +240,14 @@ FieldSet open_prepared(const fs::path& path, const Preparation& preparation, con
   data::OpenedSource source = data::open_source(path, source_options(config.data, preparation));
   FieldSet set = take_part(source, "test");
   refuse_empty(set, path.string());
+  // A file without lengths holds samples of one length.
+  const std::string lengths = config.data.own ? config.data.own->lengths : std::string();
+  const data::SequenceFeature* sequence = preparation.sequence();
+  if (sequence != nullptr && set.find(lengths) != nullptr) {
+    set = join_lengths(
+        set, lengths, sequence->timestep.field,
+        preparation.target() ? preparation.target()->fields : std::vector<std::string>{});
+  }
   return with_known_name(std::move(set), preparation);
 }
 

@@ -33,6 +33,12 @@ OwnSources open_sources(const Config& config);
 std::vector<std::string> join_target(data::FieldSet& set, const std::vector<std::string>& target,
                                      bool table, const std::string& dtype = {});
 
+// Makes the field `lengths` of the set, or the one array of that file, the lengths of the samples
+// of another: of `name`, or, where that is empty, of the one field of arrays that is no target.
+// That field becomes a sequence. Throws usage, with the fields, where that is none or not clear.
+data::FieldSet join_lengths(const data::FieldSet& set, const std::string& lengths,
+                            const std::string& name, const std::vector<std::string>& target);
+
 // The fields of a file or folder as a model with this preparation knows them: read as its training
 // data were, and, where the model has one input field, under that field's name.
 data::FieldSet open_prepared(const std::filesystem::path& path,

@@ -22,6 +22,8 @@ class PlainInputs {
   const Shape& shape() const { return shape_; }  // of one sample as the caller gives it
   int64_t elements() const { return elements_; }
   DType inputs() const { return inputs_; }  // what apply() writes, and a program gathers
+  // Whether apply() does nothing but copy, and refuse numbers that are not finite.
+  bool as_they_are() const { return plain_ && as_they_are_; }
 
   // The samples [count][elements()] become inputs [count][numbers of the model's input]. Throws
   // data for a code that the model does not know, and for a missing (NaN) or infinite number where

@@ -1,11 +1,12 @@
 #include "ridgeline/engine/predict.h"
 
+#include <cstring>
 #include <numeric>
 
+#include "ridgeline/engine/own_inputs.h"
 #include "ridgeline/engine/resident_set.h"
 
 namespace ridgeline::engine {
-namespace {
 
 nn::Lowered lower_inference(const Config& config, const nn::Model& model,
                             const data::Scaling& scaling, int classes,
@@ -15,6 +16,7 @@ nn::Lowered lower_inference(const Config& config, const nn::Model& model,
   options.predictions = predictor.answer == Answer::labels;
   options.set_inputs = predictor.inputs;
   options.carry_state = predictor.carry_state;
+  options.lengths = predictor.lengths;
   // A model that answers for each timestep has the probabilities of each.
   const Shape& output = model.output();
   if (classes > 0 && output.rank() == 2 && output[1] == classes) options.targets = output[0];
@@ -24,28 +26,69 @@ nn::Lowered lower_inference(const Config& config, const nn::Model& model,
   return nn::lower(model, options);
 }
 
+PredictorOptions predictor_options(const LoadedModel& loaded, int64_t batch, Answer answer) {
+  PredictorOptions options;
+  options.batch = batch;
+  options.answer = answer;
+  if (loaded.preparation) {
+    options.inputs = input_dtype(*loaded.preparation);
+    options.lengths = loaded.preparation->sequence() != nullptr;
+  }
+  return options;
+}
+
+namespace {
+
+// The same of the model with its norms folded, if it has such; ops belong to the layers of `model`.
+nn::Lowered lower_inference(const Config& config, const nn::Model& model,
+                            const std::optional<nn::FoldedModel>& folded,
+                            const data::Scaling& scaling, int classes,
+                            const PredictorOptions& predictor) {
+  if (!folded) return lower_inference(config, model, scaling, classes, predictor);
+  nn::Lowered lowered = lower_inference(config, folded->model, scaling, classes, predictor);
+  for (int& layer : lowered.op_layer) {
+    if (layer >= 0) layer = folded->layers[size_t(layer)];
+  }
+  return lowered;
+}
+
 }  // namespace
 
 Predictor::Predictor(Machine& machine, const Config& config, const nn::Model& model,
                      const data::Scaling& scaling, int classes, int64_t batch,
                      const std::function<void()>& memory_ready, Answer answer, DType inputs)
     : Predictor(machine, config, model, scaling, classes,
-                {batch, answer, inputs, false, memory_ready}) {}
+                {batch, answer, inputs, /*lengths=*/false, /*carry_state=*/false,
+                 /*weights_of=*/nullptr, memory_ready}) {}
 
 Predictor::Predictor(Machine& machine, const Config& config, const nn::Model& model,
                      const data::Scaling& scaling, int classes, const PredictorOptions& options)
+    : Predictor(machine, config, model, nn::fold_norms(model), scaling, classes, options) {}
+
+Predictor::Predictor(Machine& machine, const Config& config, const nn::Model& model,
+                     const std::optional<nn::FoldedModel>& folded, const data::Scaling& scaling,
+                     int classes, const PredictorOptions& options)
     : machine_(machine),
-      lowered_(lower_inference(config, model, scaling, classes, options)),
-      weights_(machine_.runtime(), model, lowered_),
+      lowered_(lower_inference(config, model, folded, scaling, classes, options)),
+      weights_(options.weights_of != nullptr
+                   ? options.weights_of->weights_
+                   : std::make_shared<const Weights>(machine_.runtime(),
+                                                     folded ? folded->model : model, lowered_)),
       images_(machine_.runtime(), size_t(size_of(lowered_.inputs))),
       order_(machine_.runtime(), size_t(size_of(lowered_.order))) {
   Externals shared;
-  weights_.bind(lowered_, shared);
+  weights_->bind(lowered_, shared);
   const auto bind = [&](const Value& value, const DeviceBuffer& memory) {
     shared[value.id] = {memory.data(), value.dtype, value.shape, machine_.device()};
   };
   bind(lowered_.inputs, images_);
   bind(lowered_.order, order_);
+  if (options.lengths) {
+    lengths_ = DeviceBuffer(machine_.runtime(), size_t(size_of(lowered_.lengths)));
+    bind(lowered_.lengths, lengths_);
+    split_inputs_.resize(images_.size());
+    split_lengths_.resize(size_t(options.batch));
+  }
   std::vector<int32_t> order(size_t(lowered_.order.shape.numel()));
   std::iota(order.begin(), order.end(), 0);
   machine_.runtime().upload(order_.data(), order.data(), order.size() * sizeof order[0]);
@@ -61,7 +104,19 @@ std::vector<double> Predictor::run(std::span<const uint8_t> samples) {
 }
 
 void Predictor::load(std::span<const uint8_t> samples) {
-  machine_.runtime().upload(images_.data(), samples.data(), samples.size());
+  if (split_lengths_.empty()) {
+    machine_.runtime().upload(images_.data(), samples.data(), samples.size());
+    return;
+  }
+  const size_t inputs = images_.size() / split_lengths_.size(), each = inputs + sizeof(int32_t);
+  const size_t count = samples.size() / each;
+  for (size_t i = 0; i < count; ++i) {
+    std::memcpy(&split_lengths_[i], samples.data() + i * each, sizeof(int32_t));
+    std::memcpy(split_inputs_.data() + i * inputs, samples.data() + i * each + sizeof(int32_t),
+                inputs);
+  }
+  machine_.runtime().upload(images_.data(), split_inputs_.data(), count * inputs);
+  machine_.runtime().upload(lengths_.data(), split_lengths_.data(), count * sizeof(int32_t));
 }
 
 void Predictor::compute() {

@@ -6,6 +6,7 @@
 #include "ridgeline/engine/model_io.h"
 #include "ridgeline/engine/runner.h"
 #include "ridgeline/engine/weights.h"
+#include "ridgeline/nn/fold_norm.h"
 
 namespace ridgeline::engine {
 
@@ -18,15 +19,28 @@ struct PredictorOptions {
   int64_t batch = 1;  // the most samples that a call takes
   Answer answer = Answer::outputs;
   DType inputs = DType::uint8;  // of the samples; fp32 ones are not scaled
-  bool carry_state = false;     // recurrent state stays from call to call
+  bool lengths = false;  // samples are sequences: an int32, their timesteps, is before the inputs
+  bool carry_state = false;  // recurrent state stays from call to call
+  // Another predictor of the same model on the same machine, whose weights this one uses too.
+  const class Predictor* weights_of = nullptr;
   // Called when only the plan is left to make.
   std::function<void()> memory_ready;
 };
 
+// The options for samples as append_inputs() prepares them for this model, or its bytes.
+PredictorOptions predictor_options(const LoadedModel& loaded, int64_t batch,
+                                   Answer answer = Answer::outputs);
+
+// The program that computes these answers.
+nn::Lowered lower_inference(const Config& config, const nn::Model& model,
+                            const data::Scaling& scaling, int classes,
+                            const PredictorOptions& predictor);
+
 // A model's answers for chunks of samples: a plan and the memory it works on.
 class Predictor {
  public:
-  // The weights of `model` are copied to the device.
+  // The weights of `model` are copied to the device, batch normalisations within those of the
+  // layers that they follow (nn::fold_norms).
   Predictor(Machine& machine, const Config& config, const nn::Model& model,
             const data::Scaling& scaling, int classes, const PredictorOptions& options);
   // This constructor takes the options one by one.
@@ -53,10 +67,16 @@ class Predictor {
   const Value& output_value() const { return lowered_.outputs; }
 
  private:
+  Predictor(Machine& machine, const Config& config, const nn::Model& model,
+            const std::optional<nn::FoldedModel>& folded, const data::Scaling& scaling, int classes,
+            const PredictorOptions& options);
+
   Machine& machine_;
   nn::Lowered lowered_;
-  Weights weights_;
-  DeviceBuffer images_, order_;
+  std::shared_ptr<const Weights> weights_;
+  DeviceBuffer images_, order_, lengths_;
+  std::vector<uint8_t> split_inputs_;  // of samples that come with their lengths
+  std::vector<int32_t> split_lengths_;
   std::unique_ptr<Runner> runner_;
 };
 

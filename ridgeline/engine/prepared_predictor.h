@@ -3,8 +3,8 @@
 #include <memory>
 #include <optional>
 
+#include "ridgeline/engine/bound_predictor.h"
 #include "ridgeline/engine/plain_inputs.h"
-#include "ridgeline/engine/predict.h"
 
 namespace ridgeline::engine {
 
@@ -17,6 +17,8 @@ struct PrepareOptions {
   Answer answer = Answer::outputs;  // or logits
   // A call brings one timestep of each stream, and recurrent state stays from call to call.
   bool timesteps = false;
+  // The weights stay on a GPU's chip, whose multiprocessors wait for the next call.
+  OneSampleOptions one_sample{};
 };
 
 // A model that is ready to answer for up to `batch` samples: a plan bound to memory, which run()
@@ -33,38 +35,36 @@ class PreparedPredictor {
   DType input_type() const { return inputs_.given(); }
   const Shape& input_shape() const { return inputs_.shape(); }  // of one sample
   int64_t inputs() const { return inputs_.elements(); }         // numbers of one sample
-  int64_t outputs() const { return outputs_; }                  // numbers for one sample
+  int64_t outputs() const { return predictor_->width(); }       // numbers for one sample
 
   // Outputs [count][outputs()] of samples [count][inputs()] of input_type(), 0 <= count <= batch
   // (count == batch where calls bring timesteps): probabilities of a classifier, values of a
   // regressor in the units of its targets. Throws usage for a wrong count, data for a sample that
   // the model does not take.
   void run(const void* samples, int64_t count, float* outputs);
+  // The same for memory of the GPU that it computes on, which it does not wait for. Throws usage
+  // where the host has a part in preparing samples or outputs.
+  void run_on_gpu(const void* samples, int64_t count, float* outputs);
+  Runtime& runtime() { return machine_.runtime(); }
 
   // Recurrent state of all streams, as one block of bytes that means something to a predictor of
   // the same model, batch and precision. 0 bytes: the model carries none.
-  size_t state_bytes() const { return state_bytes_; }
-  void save_state(void* bytes) const;
-  void restore_state(const void* bytes);
-  void reset_state();  // as before the first timestep
+  size_t state_bytes() const { return predictor_->state_bytes(); }
+  void save_state(void* bytes) const { predictor_->save_state(bytes); }
+  void restore_state(const void* bytes) { predictor_->restore_state(bytes); }
+  void reset_state() { predictor_->reset_state(); }  // as before the first timestep
 
-  std::vector<std::string> kernel_names() const { return predictor_->runner().kernel_names(); }
+  std::vector<std::string> kernel_names() const { return predictor_->kernel_names(); }
 
  private:
-  void give_outputs(int64_t count, float* outputs);
+  void check_count(int64_t count) const;
 
-  int64_t batch_ = 1, outputs_ = 0;
+  int64_t batch_ = 1;
   bool timesteps_ = false;
   PlainInputs inputs_;
   Machine machine_;
-  std::unique_ptr<Predictor> predictor_;
-  bool on_host_ = true;
-  std::byte* input_memory_ = nullptr;         // host memory that inputs are prepared in
-  const std::byte* output_memory_ = nullptr;  // host memory that outputs arrive in
-  Buffer input_staging_, output_staging_;     // of a GPU
-  DType output_type_ = DType::fp32;
+  std::unique_ptr<BoundPredictor> predictor_;
   std::vector<float> unscale_, unshift_;  // one an output, of values; empty: as they are
-  size_t state_bytes_ = 0;
 };
 
 }  // namespace ridgeline::engine

@@ -1,11 +1,14 @@
 #include "ridgeline/engine/resident_set.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <vector>
 
+#include "ridgeline/core/launch_group.h"
+#include "ridgeline/core/order_maker.h"
 #include "ridgeline/core/text.h"
+#include "ridgeline/data/inputs_in_place.h"
+#include "ridgeline/nn/loss_ops.h"
 #include "ridgeline/registry.h"
 
 namespace ridgeline::engine {
@@ -16,17 +19,33 @@ ResidentSet::ResidentSet(Runtime& runtime, const data::SampleSet& set, bool stay
       order_(runtime, size_t(set.size()) * sizeof(int32_t)),
       inputs_(set.inputs.view().data),
       targets_(set.targets.view().data) {
+  if (set.has_lengths()) {
+    lengths_ = DeviceBuffer(runtime, set.lengths.view().bytes());
+    runtime.upload(lengths_.data(), set.lengths.view().data, lengths_.size());
+  }
+  const Tensor* lying = stays ? data::inputs_on(set, runtime.device()) : nullptr;
+  if (lying != nullptr) inputs_ = lying->data;
   // Inputs that a source makes are nowhere yet.
-  if (stays && !set.source && runtime.device().kind == DeviceKind::cpu) return;
-  input_copy_ = DeviceBuffer(runtime, set.input_bytes() * size_t(set.size()));
+  if (stays && runtime.device().is_host() && (lying != nullptr || !set.source)) return;
+  if (LaunchGroup* group = LaunchGroup::current();
+      stays && !set.source && lying == nullptr && group != nullptr) {
+    inputs_ = group->resident(inputs_, set.input_bytes() * size_t(set.size()));
+    targets_ = group->resident(targets_, set.targets.view().bytes());
+    return;
+  }
+  if (lying == nullptr) {
+    input_copy_ = DeviceBuffer(runtime, set.input_bytes() * size_t(set.size()));
+    inputs_ = input_copy_.data();
+  }
   target_copy_ = DeviceBuffer(runtime, set.targets.view().bytes());
-  inputs_ = input_copy_.data();
   targets_ = target_copy_.data();
   replace(set);
 }
 
 void ResidentSet::replace(const data::SampleSet& set) {
-  if (set.source) {
+  if (input_copy_.size() == 0) {
+    // The inputs stay where they lie.
+  } else if (set.source) {
     upload_source(set);
   } else {
     runtime_.upload(inputs_, set.inputs.view().data, input_copy_.size());
@@ -53,10 +72,16 @@ void ResidentSet::set_order(std::span<const int32_t> order) {
   runtime_.upload(order_.data(), order.data(), order.size_bytes());
 }
 
-void ResidentSet::send_order(std::span<const int32_t> order) {
-  if (!uploader_) uploader_ = make_uploader(runtime_, order_.size());
-  std::memcpy(uploader_->block().data(), order.data(), order.size_bytes());
-  uploader_->send();
+std::span<int32_t> ResidentSet::order_block() {
+  if (!uploader_) uploader_ = runtime_.make_uploader(order_.size());
+  return {reinterpret_cast<int32_t*>(uploader_->block().data()), size_t(samples_)};
+}
+
+bool ResidentSet::make_order(const Feistel& network) {
+  if (!uploader_) uploader_ = runtime_.make_uploader(order_.size());
+  auto* const maker = dynamic_cast<OrderMaker*>(uploader_.get());
+  if (maker != nullptr) maker->make_order(network, reinterpret_cast<int32_t*>(order_.data()));
+  return maker != nullptr;
 }
 
 void ResidentSet::place_order() { uploader_->place(order_.data()); }
@@ -68,6 +93,7 @@ void ResidentSet::bind(const nn::Lowered& lowered, Externals& externals) const {
   add(lowered.inputs, inputs_);
   add(lowered.targets, targets_);
   add(lowered.order, order_.data());
+  add(lowered.lengths, lengths_.data());
 }
 
 data::Scaling scaling_for(data::ScaleKind kind, const data::SampleSet& train) {
@@ -79,6 +105,7 @@ data::Scaling scaling_for(data::ScaleKind kind, const data::SampleSet& train) {
 nn::LowerOptions lower_options(const Config& config, const data::Scaling& scaling, int classes) {
   nn::LowerOptions options;
   options.precision = config.run.precision;
+  options.accumulate = config.run.accumulate;
   options.scale = scaling.scale;
   options.shift = scaling.shift;
   options.classes = classes;
@@ -99,6 +126,7 @@ nn::LowerOptions lower_options(const Config& config, const data::Scaling& scalin
   options.set_targets = set.targets.view().dtype;
   options.targets = set.targets_per_sample();
   options.carry_state = set.streams > 0;
+  options.lengths = set.has_lengths();
   if (options.loss.balanced && set.classes > 0) {
     std::vector<int64_t> samples(size_t(set.classes));
     for (const int32_t label : set.targets.span<const int32_t>()) ++samples[size_t(label)];
@@ -142,6 +170,14 @@ void check_outputs(const nn::Model& model, const data::SampleSet& set, const std
         data_name, set.codes - 1, set.codes - 1, set.codes);
   }
   check_codes(model, set, data_name);
+  if (!model.graph().heads().empty()) {
+    const int64_t columns = nn::head_columns(model);
+    if (!set.has_values() || set.outputs() == columns) return;  // lower() refuses labels
+    throw_error(ErrorKind::usage,
+                "the heads compare with {} but {} has {} a sample; a class counts as one for each "
+                "class: set the out of the heads' layers",
+                counted(columns, "number"), data_name, set.outputs());
+  }
   // Each value of a target has an output for each quantile.
   const int64_t each = set.has_values() ? int64_t(std::max<size_t>(1, loss.quantiles.size())) : 1;
   const int64_t wanted = set.targets_per_sample() * set.outputs() * each;

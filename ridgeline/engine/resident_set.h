@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "ridgeline/core/feistel.h"
 #include "ridgeline/core/runtime.h"
 #include "ridgeline/core/uploader.h"
 #include "ridgeline/data/sample_set.h"
@@ -20,10 +21,13 @@ class ResidentSet {
 
   void replace(const data::SampleSet& set);        // by another of the same shapes
   void set_order(std::span<const int32_t> order);  // as many as there are samples
-  // The same in two halves: the first begins to copy while the device works, and the second puts
-  // what was sent last in place for all work asked for from then on.
-  void send_order(std::span<const int32_t> order);
+  // The same in steps: fill order_block(), which send_order() begins to copy while the device
+  // works; place_order() puts what was sent last in place for all work asked for from then on.
+  std::span<int32_t> order_block();
+  void send_order() { uploader_->send(); }
   void place_order();
+  // Has the device make the order by itself; false: it cannot.
+  bool make_order(const Feistel& network);
   void bind(const nn::Lowered& lowered, Externals& externals) const;
   int64_t samples() const { return samples_; }
 
@@ -32,7 +36,7 @@ class ResidentSet {
 
   Runtime& runtime_;
   int64_t samples_;
-  DeviceBuffer input_copy_, target_copy_, order_;
+  DeviceBuffer input_copy_, target_copy_, lengths_, order_;
   void *inputs_, *targets_;             // those copies, or the set's own memory
   std::unique_ptr<Uploader> uploader_;  // made when first wanted
 };

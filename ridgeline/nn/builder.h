@@ -43,6 +43,11 @@ class Builder {
     }
     return {};
   }
+  // Set by lower(): the derivative by the layer's input will be added to another, so that the op
+  // that writes it comes last, for kernels that add it up where it is computed.
+  void set_sum_follows(bool follows) { sum_follows_ = follows; }
+  bool sum_follows() const { return sum_follows_; }
+
   // How many timesteps each sample has, if they differ: [n] int32.
   Value lengths() const { return lowered_.batch_lengths; }
 
@@ -58,6 +63,7 @@ class Builder {
   Lowered& lowered_;
   const LowerOptions& options_;
   int layer_ = -1;
+  bool sum_follows_ = false;
 };
 
 }  // namespace ridgeline::nn

@@ -64,13 +64,13 @@ Value ConvLayer::forward(Builder& builder, LayerValues& values) const {
 Value ConvLayer::backward(Builder& builder, const LayerValues& values, const Value& dy,
                           bool needs_dx) const {
   const Conv2dShape conv = shape(values.input);
+  const Conv2dGradW grad_w{values.x, dy, values.grads[0],
+                           settings_.bias ? values.grads[1] : Value{}, conv};
   Value dx;
-  if (needs_dx) {
-    dx = builder.like(fmt::format("dx{}", values.layer), values.x);
-    builder.add(Conv2dGradX{dy, values.params[0], dx, conv});
-  }
-  builder.add(
-      Conv2dGradW{values.x, dy, values.grads[0], settings_.bias ? values.grads[1] : Value{}, conv});
+  if (needs_dx) dx = builder.like(fmt::format("dx{}", values.layer), values.x);
+  if (builder.sum_follows()) builder.add(grad_w);
+  if (needs_dx) builder.add(Conv2dGradX{dy, values.params[0], dx, conv});
+  if (!builder.sum_follows()) builder.add(grad_w);
   return dx;
 }
 

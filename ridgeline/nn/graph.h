@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ridgeline/nn/layer.h"
+#include "ridgeline/nn/loss.h"
 
 namespace ridgeline::nn {
 
@@ -16,10 +17,21 @@ struct GraphLayer {
   LayerPtr layer;
   std::vector<int> inputs;  // numbers of layers before it, or kGraphInput
   std::string path;         // "3.0", what the names of its weights begin with
+  int weights_of = -1;      // the layer before it whose weights it uses; -1: it has its own
+};
+
+// One of several outputs of a net, with a loss of its own.
+struct Head {
+  std::string name;  // of its layer
+  int layer = -1;
+  Loss loss;
+  double weight = 1;   // of its loss in the sum that is trained
+  std::string target;  // the field it learns; empty: the one at its place in data.target
 };
 
 // The layers of a net in the order they run, and what each of them reads. The last one gives the
-// net's output. A plain list of layers is the chain of them: each reads the one before.
+// net's output. A plain list of layers is the chain of them: each reads the one before. A net with
+// heads ends in a concat of them, so that its output is what they give, one after the other.
 class Graph {
  public:
   Graph() = default;
@@ -28,19 +40,21 @@ class Graph {
   // Layers with what each reads. Paths are their numbers.
   Graph(const std::vector<LayerPtr>& layers, const std::vector<std::vector<int>>& inputs);
   // `toml` has the elements of the config's array of layers, which is shorter where blocks repeat.
-  Graph(std::vector<GraphLayer> layers, std::vector<std::string> toml)
-      : layers_(std::move(layers)), toml_(std::move(toml)) {}
+  Graph(std::vector<GraphLayer> layers, std::vector<std::string> toml, std::vector<Head> heads = {})
+      : layers_(std::move(layers)), toml_(std::move(toml)), heads_(std::move(heads)) {}
 
   size_t size() const { return layers_.size(); }
   bool empty() const { return layers_.empty(); }
   const LayerPtr& operator[](size_t layer) const { return layers_[layer].layer; }
   const std::vector<GraphLayer>& layers() const { return layers_; }
-  const std::vector<std::string>& toml() const { return toml_; }
+  const std::vector<std::string>& toml() const { return toml_; }  // without the heads' concat
+  const std::vector<Head>& heads() const { return heads_; }       // none: the output is one
   std::string label(int layer) const;  // "layer 3.0 (conv2d)", "the input"
 
  private:
   std::vector<GraphLayer> layers_;
   std::vector<std::string> toml_;
+  std::vector<Head> heads_;
 };
 
 }  // namespace ridgeline::nn

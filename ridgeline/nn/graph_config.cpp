@@ -18,6 +18,7 @@ namespace {
 constexpr const char* kInputName = "input";             // the net's
 constexpr const char* kBlockInputName = "block_input";  // of the innermost block
 constexpr int64_t kMostRepeats = kMostLayers;
+constexpr double kMostWeight = 1e12;  // of a head's loss
 
 bool is_name(const std::string& text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) {
@@ -56,10 +57,55 @@ class GraphReader {
     std::vector<std::string> toml;
     Scope scope;
     read_list(tables, scope, "", &toml);
-    return {std::move(layers_), std::move(toml)};
+    std::vector<Head> heads = read_heads(scope);
+    return {std::move(layers_), std::move(toml), std::move(heads)};
   }
 
  private:
+  // Several outputs are joined by a last layer, so that the net has one.
+  std::vector<Head> read_heads(const Scope& scope) {
+    std::vector<Head> heads;
+    std::vector<int> inputs;
+    for (ConfigTable& table : root_.tables("heads")) {
+      Head head;
+      head.name = table.text("layer", std::nullopt);
+      head.layer = find_layer(table, "layer", head.name, scope);
+      head.loss = read_loss(table, "loss");
+      head.weight = table.number("weight", 1.0, {0.0, kMostWeight});
+      head.target = table.text("target", "");
+      table.finish();
+      for (const Head& other : heads) {
+        if (other.layer == head.layer) table.fail("layer", "another head has this layer");
+        if (other.target.empty() != head.target.empty()) {
+          table.fail("target", "give a target for each head, or for none of them");
+        }
+      }
+      inputs.push_back(head.layer);
+      heads.push_back(std::move(head));
+    }
+    if (root_.has("heads") && (heads.size() < 2 || heads.size() > kMostJoined)) {
+      root_.fail("heads", fmt::format("has {}; give 2 to {}, or train.loss for the last layer",
+                                      heads.size(), kMostJoined));
+    }
+    if (!heads.empty()) {
+      append(std::make_shared<JoinLayer>(JoinKind::concat), inputs, "heads");
+    }
+    return heads;
+  }
+
+  // The layer of this name, which must stand before.
+  int find_layer(ConfigTable& table, const char* key, const std::string& name, const Scope& scope) {
+    if (const int* found = scope.find(name)) return *found;
+    std::vector<std::string> known;
+    for (const Scope* each = &scope; each != nullptr; each = each->outer) {
+      for (const auto& entry : each->names) known.push_back(entry.first);
+    }
+    const std::vector<std::string_view> views(known.begin(), known.end());
+    const std::string near = nearest(name, views);
+    table.fail(key, fmt::format("no layer has the name {}{}", quote(name),
+                                near.empty() ? "" : fmt::format("; did you mean '{}'?", near)));
+  }
+
   // Appends the layers of a list and returns the number of the last. `toml`, which may be null,
   // gets its elements.
   int read_list(std::vector<ConfigTable>& tables, Scope& scope, const std::string& prefix,
@@ -82,20 +128,37 @@ class GraphReader {
     }
     std::vector<int> inputs;
     for (const std::string& word : words) inputs.push_back(resolve(table, word, scope));
-    if (inputs.empty()) inputs.push_back(before);
+    const bool fields = table.is_text("type") && table.text("type", "") == "fields";
+    if (inputs.empty()) inputs.push_back(fields ? kGraphInput : before);
     const bool residual = table.is_text("type") && table.text("type", "") == "residual";
     int number = 0;
     if (residual || !table.has("type")) {
       number = read_block(table, inputs, scope, path, residual, toml);
     } else {
+      const std::string owner = table.text("weights_of", "");
+      const int weights_of = owner.empty() ? -1 : find_layer(table, "weights_of", owner, scope);
       const LayerPtr layer = read_layer(table);
       check_inputs(table, *layer, words);
       number = append(layer, inputs, path);
+      if (weights_of >= 0) share_weights(table, number, weights_of);
       toml = layer->to_toml();
+      if (!owner.empty()) {
+        toml = fmt::format("{{ weights_of = {}, {}", toml_text(owner), toml.substr(2));
+      }
     }
     toml = layer_toml(toml, name, words);
     if (!name.empty()) scope.names[name] = number;
     return number;
+  }
+
+  void share_weights(ConfigTable& table, int layer, int owner) {
+    const GraphLayer& of = layers_[size_t(owner)];
+    GraphLayer& with = layers_[size_t(layer)];
+    if (of.layer->type() != with.layer->type()) {
+      table.fail("weights_of", fmt::format("names a {}, but this layer is a {}", of.layer->type(),
+                                           with.layer->type()));
+    }
+    with.weights_of = of.weights_of >= 0 ? of.weights_of : owner;
   }
 
   std::string read_name(ConfigTable& table, const Scope& scope) {
@@ -216,6 +279,13 @@ Graph read_graph(ConfigTable& table) {
   table.finish();
   if (graph.empty()) table.fail("layers", "missing; give at least one layer");
   return graph;
+}
+
+std::string to_toml(const Head& head) {
+  std::string text = fmt::format("{{ layer = {}, loss = {}, weight = {}", toml_text(head.name),
+                                 to_toml(head.loss), toml_number(head.weight));
+  if (!head.target.empty()) text += fmt::format(", target = {}", toml_text(head.target));
+  return text + " }";
 }
 
 std::string layer_toml(const std::string& layer, const std::string& name,

@@ -6,6 +6,7 @@
 #include "ridgeline/nn/custom.h"
 #include "ridgeline/nn/dropout.h"
 #include "ridgeline/nn/embedding.h"
+#include "ridgeline/nn/fields.h"
 #include "ridgeline/nn/flatten.h"
 #include "ridgeline/nn/group_norm.h"
 #include "ridgeline/nn/join.h"
@@ -57,6 +58,7 @@ constexpr LayerType kTypes[] = {
     {"rmsnorm", RmsNormLayer::read},
     {"embedding", EmbeddingLayer::read},
     {"column_embedding", ColumnEmbeddingLayer::read},
+    {"fields", FieldsLayer::read},
     {"rnn", RecurrentLayer::read_rnn},
     {"gru", RecurrentLayer::read_gru},
     {"lstm", RecurrentLayer::read_lstm},

@@ -50,6 +50,14 @@ int64_t target_columns(const Loss& loss, int64_t outputs) {
   return loss.kind == LossKind::quantile ? outputs / int64_t(loss.quantiles.size()) : outputs;
 }
 
+int64_t head_columns(const Model& model) {
+  int64_t columns = 0;
+  for (const Head& head : model.graph().heads()) {
+    columns += target_columns(head.loss, model.output_of(head.layer).numel());
+  }
+  return columns;
+}
+
 Op loss_op(const Loss& loss, const LossOperands& o, const Value& result, const Value& correct) {
   if (loss.kind == LossKind::cross_entropy) {
     return SoftmaxXent{o.x,     o.target, o.tick,      result,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "ridgeline/nn/loss.h"
+#include "ridgeline/nn/model.h"
 #include "ridgeline/ops/op.h"
 
 namespace ridgeline::nn {
@@ -14,6 +15,8 @@ int64_t averaged_outputs(const Loss& loss, int64_t outputs);
 
 // How many values a sample's target has for so many outputs: quantiles share one.
 int64_t target_columns(const Loss& loss, int64_t outputs);
+// The same of all heads of a model together.
+int64_t head_columns(const Model& model);
 
 // What the loss of a batch and its gradient are computed from.
 struct LossOperands {

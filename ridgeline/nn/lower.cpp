@@ -9,8 +9,8 @@
 
 #include "ridgeline/nn/builder.h"
 #include "ridgeline/nn/join.h"
-#include "ridgeline/nn/loss_ops.h"
 #include "ridgeline/nn/lower_check.h"
+#include "ridgeline/nn/lower_losses.h"
 #include "ridgeline/nn/softmax.h"
 
 namespace ridgeline::nn {
@@ -20,8 +20,12 @@ namespace {
 class Lowering {
  public:
   Lowering(const Model& model, const LowerOptions& options)
-      : model_(model), options_(options), builder_(lowered_, options) {
+      : model_(model),
+        options_(options),
+        builder_(lowered_, options),
+        losses_(model, options, lowered_, builder_) {
     lowered_.program.precision = options.precision;
+    lowered_.program.accumulate = options.accumulate;
     lowered_.program.repeats = options.repeats;
   }
 
@@ -29,12 +33,18 @@ class Lowering {
     lowered_.tick = add_value("tick", DType::int32, {1}, Role::state);
     x_ = gather_inputs();
     if (options_.lengths) gather_lengths();
-    if (options_.mode != Mode::infer) target_ = gather_targets();
+    if (options_.mode != Mode::infer) losses_.gather();
     add_params();
     forward();
     x_.shape = {options_.batch * options_.targets,
                 x_.shape.numel() / x_.shape[0] / options_.targets};
-    options_.mode == Mode::infer ? outputs() : loss();
+    if (options_.mode == Mode::infer) {
+      outputs();
+    } else if (heads().empty()) {
+      losses_.add(x_, int(layers_.size()) - 1);
+    } else {
+      losses_.add_heads(layers_);
+    }
     if (options_.mode == Mode::evaluate && options_.outputs) outputs();
     if (options_.mode == Mode::train) train();
     builder_.enter(-1);
@@ -56,11 +66,12 @@ class Lowering {
     const Shape flat{options_.batch, model_.input().numel()};
     const int64_t codes = model_.layers().front()->codes_below();
     const bool bytes = options_.set_inputs == DType::uint8;
+    const int64_t below = options_.set_inputs == DType::int32 ? codes
+                          : !bytes                            ? 1
+                          : codes > 0                         ? std::min<int64_t>(codes, 256)
+                                                              : 256;
     lowered_.inputs = add_value(bytes ? "images" : "inputs", options_.set_inputs,
-                                model_.input().prepend(options_.set_samples), Role::input,
-                                !bytes      ? 1
-                                : codes > 0 ? std::min<int64_t>(codes, 256)
-                                            : 256);
+                                model_.input().prepend(options_.set_samples), Role::input, below);
     lowered_.order = add_value("order", DType::int32, {options_.order_samples}, Role::input,
                                options_.set_samples);
     lowered_.first = add_value("first", DType::int64, {1}, Role::input);
@@ -95,29 +106,7 @@ class Lowering {
                 to_string(sample));
   }
 
-  bool has_values() const { return is_float(options_.set_targets); }
-
-  Value gather_targets() {
-    if (has_values()) {
-      const int64_t columns = target_columns(options_.loss, model_.output().numel());
-      lowered_.targets =
-          add_value("targets", options_.set_targets, {options_.set_samples, columns}, Role::input);
-      const Value target = builder_.temp("target", {options_.batch, columns});
-      builder_.add(Gather{lowered_.targets, lowered_.order, lowered_.first, lowered_.tick, target});
-      return target;
-    }
-    const int64_t classes =
-        options_.classes > 0 ? options_.classes : model_.output().numel() / options_.targets;
-    const bool one = options_.targets == 1;
-    const Shape all =
-        one ? Shape{options_.set_samples} : Shape{options_.set_samples, options_.targets};
-    lowered_.targets = add_value("labels", DType::int32, all, Role::input, classes);
-    Value label =
-        add_value("label", DType::int32, all.with(0, options_.batch), Role::temp, classes);
-    builder_.add(Gather{lowered_.targets, lowered_.order, lowered_.first, lowered_.tick, label});
-    label.shape = {options_.batch * options_.targets};
-    return label;
-  }
+  const std::vector<Head>& heads() const { return model_.graph().heads(); }
 
   void gather_lengths() {
     const int64_t below = model_.input()[0] + 1;
@@ -159,7 +148,10 @@ class Lowering {
 
   void forward() {
     const Value input = x_;
-    for (size_t i = 0; i < model_.layers().size(); ++i) {
+    // Losses read the heads themselves; what joins them is for those who ask for outputs.
+    const bool joined = heads().empty() || options_.mode == Mode::infer || options_.outputs;
+    const size_t count = model_.layers().size() - (joined ? 0 : 1);
+    for (size_t i = 0; i < count; ++i) {
       LayerValues values;
       values.layer = int(i);
       for (const int from : model_.inputs_of(i)) {
@@ -168,8 +160,9 @@ class Lowering {
       }
       values.input = values.inputs[0];
       values.x = values.xs[0];
-      values.params.assign(factors_.begin() + ptrdiff_t(model_.first_param(i)),
-                           factors_.begin() + ptrdiff_t(model_.first_param(i + 1)));
+      const size_t owner = model_.weights_of(i);
+      values.params.assign(factors_.begin() + ptrdiff_t(model_.first_param(owner)),
+                           factors_.begin() + ptrdiff_t(model_.first_param(owner + 1)));
       builder_.enter(values.layer);
       values.y = x_ = model_.layers()[i]->forward(builder_, values);
       layers_.push_back(std::move(values));
@@ -181,12 +174,12 @@ class Lowering {
     if (gives_probabilities(model_.graph())) {
       lowered_.outputs = add_value("probabilities", x_.dtype, x_.shape, Role::output);
       builder_.add(Copy{x_, lowered_.outputs});
-    } else if (options_.loss.kind == LossKind::cross_entropy) {
+    } else if (heads().empty() && options_.loss.kind == LossKind::cross_entropy) {
       lowered_.outputs = add_value("probabilities", wide(), x_.shape, Role::output);
       builder_.add(Softmax{x_, lowered_.outputs});
     } else {  // no softmax stands between these and the targets
       lowered_.outputs = add_value("outputs", x_.dtype, x_.shape, Role::output);
-      if (options_.loss.kind == LossKind::binary_cross_entropy) {
+      if (heads().empty() && options_.loss.kind == LossKind::binary_cross_entropy) {
         builder_.add(Activation{ActivationKind::sigmoid, x_, lowered_.outputs});
       } else {
         builder_.add(Copy{x_, lowered_.outputs});
@@ -196,42 +189,6 @@ class Lowering {
     lowered_.predictions =
         add_value("predictions", DType::int32, {x_.shape[0]}, Role::output, x_.shape[1]);
     builder_.add(Argmax{lowered_.outputs, lowered_.predictions});
-  }
-
-  // 1 over the targets of the global batch, and over the outputs where the loss is a mean of them.
-  double loss_scale() const {
-    const int64_t samples = options_.global_batch > 0 ? options_.global_batch : options_.batch;
-    if (options_.idle) return 0;
-    const int64_t outputs = averaged_outputs(options_.loss, x_.shape[1]);
-    return 1.0 / (double(samples) * double(options_.targets) * double(outputs));
-  }
-
-  void loss() {
-    const Shape steps{options_.repeats};
-    lowered_.loss = add_value("loss", DType::fp64, steps, Role::output);
-    if (!has_values()) {
-      lowered_.correct = add_value("correct", DType::int32, steps, Role::output);
-    }
-    criterion_ = options_.loss;
-    // An evaluation counts every sample alike, and so does a rank whose one sample counts for
-    // nothing: the weights of its batch might add up to zero.
-    if (options_.mode != Mode::train || options_.idle) criterion_.weights.clear();
-    if (options_.mode != Mode::train) criterion_.smoothing = 0;
-    operands_ = {x_, target_, {}, lowered_.tick, {}, loss_scale()};
-    const std::vector<double> numbers = loss_constants(criterion_);
-    if (!numbers.empty()) {
-      operands_.constants =
-          add_value("loss_constants", DType::fp64, {int64_t(numbers.size())}, Role::input);
-      lowered_.constants.push_back({operands_.constants, numbers});
-    }
-    builder_.add(loss_op(criterion_, operands_, lowered_.loss, lowered_.correct));
-  }
-
-  Value loss_grad() {
-    const Value dx = builder_.like(fmt::format("dx{}", layers_.size()), x_);
-    operands_.loss_scale = lowered_.loss_scale;
-    builder_.add(loss_grad_op(criterion_, operands_, dx));
-    return dx;
   }
 
   void train() {
@@ -244,26 +201,44 @@ class Lowering {
     // An update by plain SGD may be made where its gradient is. Other updates are kernels of their
     // own, and side by side one kernel makes them all.
     const bool late = options_.optimizer.kind != OptimizerKind::sgd;
-    Value dy = loss_grad();
-    dy.shape = layers_.back().y.shape;
     const std::vector<bool> needs = needed_gradients();
+    find_first_readers();
     const size_t lowest = size_t(std::ranges::find(needs, true) - needs.begin());
     std::vector<Values> arrived(layers_.size());  // gradients by what each layer gives
-    arrived.back().push_back(dy);
+    for (size_t loss = 0; loss < losses_.size(); ++loss) {
+      const auto layer = size_t(losses_.layer(loss));
+      if (!needs[layer]) continue;  // nothing below this head is trained
+      arrived[layer].push_back(losses_.add_gradient(loss));
+      arrived[layer].back().shape = layers_[layer].y.shape;
+    }
     for (size_t i = layers_.size(); i-- > lowest;) {
-      if (!needs[i]) continue;
+      if (!needs[i] || arrived[i].empty()) continue;
       LayerValues& values = layers_[i];
       builder_.enter(values.layer);
-      dy = add_gradients(builder_, arrived[i], fmt::format("dx{}.sum", i + 1));
+      const Value dy = add_gradients(builder_, arrived[i], fmt::format("dx{}.sum", i + 1));
       add_grads(i);
       const std::vector<int>& inputs = model_.inputs_of(i);
       std::vector<bool> wanted;
       for (const int from : inputs) wanted.push_back(from != kGraphInput && needs[size_t(from)]);
+      // The last gradient of a value is added to the others as soon as it is there.
+      const auto completes = [&](int from) {
+        return from != kGraphInput && needs[size_t(from)] && !arrived[size_t(from)].empty() &&
+               first_reader_[size_t(from)] == int(i);
+      };
+      builder_.set_sum_follows(inputs.size() == 1 && completes(inputs[0]));
       const Values dxs = model_.layers()[i]->backward_of(builder_, values, dy, wanted);
       for (size_t k = 0; k < inputs.size(); ++k) {
         if (wanted[k]) arrived[size_t(inputs[k])].push_back(dxs[k]);
       }
+      if (builder_.sum_follows()) {
+        Values& parts = arrived[size_t(inputs[0])];
+        // The newest first: it is what a kernel may have at hand.
+        std::ranges::rotate(parts, parts.end() - 1);
+        parts = {add_gradients(builder_, parts, fmt::format("dx{}.sum", inputs[0] + 1))};
+      }
       if (frozen(i)) forget_grads(values);
+      if (model_.weights_of(i) != i) continue;  // the layer that has the weights comes later
+      add_shared_grads(i);
       if (options_.ranks > 0) {
         start_sum(i);
       } else if (!together && !late) {
@@ -296,6 +271,43 @@ class Lowering {
     return needs;
   }
 
+  // The last gradient of a value to come is that of the first layer that reads it.
+  void find_first_readers() {
+    first_reader_.assign(layers_.size(), -1);
+    for (size_t i = layers_.size(); i-- > 0;) {
+      for (const int from : model_.inputs_of(i)) {
+        if (from != kGraphInput) first_reader_[size_t(from)] = int(i);
+      }
+    }
+  }
+
+  // Adds the gradients by a layer's weights of all layers that use them.
+  void add_shared_grads(size_t owner) {
+    for (size_t p = 0; p < layers_[owner].grads.size(); ++p) {
+      Values parts;
+      for (size_t i = owner; i < layers_.size(); ++i) {
+        if (model_.weights_of(i) != owner || p >= layers_[i].grads.size()) continue;
+        if (layers_[i].grads[p]) parts.push_back(layers_[i].grads[p]);
+      }
+      if (parts.size() < 2) continue;
+      // One op adds so many at most; its sum is the first of the next ones.
+      while (parts.size() > 1) {
+        const size_t count = std::min(parts.size(), kMostJoined);
+        const bool last = count == parts.size();
+        const Value sum =
+            add_value(fmt::format("{}.grad.sum{}", param(owner, p).name, last ? "" : "_of_some"),
+                      parts[0].dtype, parts[0].shape, Role::temp);
+        builder_.add(Add{{parts.begin(), parts.begin() + ptrdiff_t(count)}, sum});
+        parts.erase(parts.begin(), parts.begin() + ptrdiff_t(count));
+        parts.insert(parts.begin(), sum);
+      }
+      layers_[owner].grads[p] = parts[0];
+      for (size_t i = owner + 1; i < layers_.size(); ++i) {
+        if (model_.weights_of(i) == owner && p < layers_[i].grads.size()) layers_[i].grads[p] = {};
+      }
+    }
+  }
+
   void forget_grads(LayerValues& values) {
     for (Value& grad : values.grads) {
       if (grad) unwanted_.insert(grad.id);
@@ -315,6 +327,7 @@ class Lowering {
     Program kept;
     kept.values = lowered_.program.values;
     kept.precision = lowered_.program.precision;
+    kept.accumulate = lowered_.program.accumulate;
     kept.repeats = lowered_.program.repeats;
     std::vector<int> layers;
     for (size_t i = 0; i < lowered_.program.ops.size(); ++i) {
@@ -327,10 +340,12 @@ class Lowering {
   }
 
   const Param& param(size_t layer, size_t p) const {
-    return model_.params()[model_.first_param(layer) + p];
+    return model_.params()[first_param(layer) + p];
   }
+  size_t first_param(size_t layer) const { return model_.first_param(model_.weights_of(layer)); }
   bool frozen(size_t layer) const {
-    return layer < options_.frozen.size() && options_.frozen[layer];
+    const size_t owner = model_.weights_of(layer);
+    return owner < options_.frozen.size() && options_.frozen[owner];
   }
   bool trained(size_t layer) const {
     if (frozen(layer)) return false;
@@ -370,11 +385,13 @@ class Lowering {
   void add_grads(size_t layer) {
     for (size_t p = 0; p < layers_[layer].params.size(); ++p) {
       // Gradients are of the type that weights are kept in.
-      const Value& kept = lowered_.params[model_.first_param(layer) + p];
+      const Value& kept = lowered_.params[first_param(layer) + p];
       const Param& of = param(layer, p);
+      const std::string name = model_.weights_of(layer) == layer
+                                   ? of.name + ".grad"
+                                   : fmt::format("{}.grad{}", of.name, layer);
       layers_[layer].grads.push_back(
-          of.trained() ? add_value(of.name + ".grad", kept.dtype, kept.shape, Role::temp)
-                       : Value{});
+          of.trained() ? add_value(name, kept.dtype, kept.shape, Role::temp) : Value{});
     }
   }
 
@@ -444,12 +461,11 @@ class Lowering {
   const LowerOptions& options_;
   Lowered lowered_;
   Builder builder_;
-  Value x_;         // what the layers so far give
-  Value target_;    // [batch * targets] int32 classes, or values [batch, columns]
-  Loss criterion_;  // as this program computes it
-  LossOperands operands_;
+  Value x_;  // what the layers so far give
+  Losses losses_;
   std::vector<Value> factors_;  // the weights as ops read them: lowered_.params, or their copies
   std::vector<LayerValues> layers_;
+  std::vector<int> first_reader_;          // by layer, -1: none
   std::map<size_t, AllReduceWait> waits_;  // by layer
   std::set<ValueId> unwanted_;             // gradients of frozen weights
 };

@@ -31,6 +31,7 @@ struct LossScale {
 struct LowerOptions {
   Mode mode = Mode::train;
   Precision precision = Precision::fp32;
+  Precision accumulate = Precision::fp32;   // or fp16 (Program::accumulate)
   WeightKind weights = WeightKind::master;  // of bf16 and fp16
   int64_t batch = 1;                        // samples this rank computes
   int64_t global_batch = 0;                 // samples over all ranks; 0: batch
@@ -51,7 +52,7 @@ struct LowerOptions {
   bool carry_state = false;  // sample i of a batch continues sample i of the one before
   bool predictions = false;  // infer: the largest class of each sample too
   // Training only:
-  Loss loss;
+  Loss loss;  // of a model without heads, which have losses of their own
   Optimizer optimizer;
   double clip_norm = 0;  // 0: no clipping
   LossScale loss_scale;
@@ -70,10 +71,11 @@ struct Lowered {
   Value epoch;            // [1] int64: where images are augmented
   Value tick, step, lr;   // what changes between steps
   Value loss, correct;    // [repeats]: train and evaluate; correct is absent if targets are values
+  std::vector<Value> head_losses;  // [repeats] of each head; `loss` is their sum
   // [batch * targets, classes]: infer (evaluate: where asked for), of the last batch run.
   // Probabilities of a model that was trained with cross-entropy; of any other what its last layer
   // gives, in that layer's type, as probabilities of their own where the loss is binary
-  // cross-entropy.
+  // cross-entropy. Of a model with heads what these give, one after the other.
   Value outputs;
   Value predictions;  // [batch * targets] int32: infer, where asked for
   Value grad_norm, clipped;

@@ -47,19 +47,39 @@ void check_lowering(const Model& model, const LowerOptions& options) {
                 "the model's output {} is too small for {} classes; widen its last linear layer",
                 to_string(model.output()), options.classes);
   }
+  const std::vector<Head>& heads = model.graph().heads();
   const bool values = is_float(options.set_targets);
-  if (options.mode != Mode::infer && values && wants_labels(options.loss.kind)) {
+  if (options.mode != Mode::infer && !heads.empty()) {
+    if (!values) {
+      throw_error(
+          ErrorKind::usage,
+          "a model with heads learns several fields (data.train and the heads' target), but "
+          "the data has one label a sample");
+    }
+    for (const Head& head : heads) {
+      if (head.loss.balanced) {
+        throw_error(ErrorKind::usage, "the head {}: balanced weights are for one output; give them",
+                    head.name);
+      }
+      check_loss(head.loss, model.output_of(head.layer).numel());
+    }
+  }
+  if (options.mode != Mode::infer && heads.empty() && values && wants_labels(options.loss.kind)) {
     throw_error(ErrorKind::usage,
                 "cross-entropy compares classes, but the targets are values; use mse");
   }
-  if (options.mode != Mode::infer) {
+  if (options.mode != Mode::infer && heads.empty()) {
     check_loss(options.loss, model.output().numel() / options.targets);
     if (options.loss.balanced && options.loss.weights.empty() && options.mode == Mode::train) {
       throw_error(ErrorKind::usage, "balanced class weights were not worked out from the labels");
     }
   }
+  const bool codes = model.layers().front()->codes_below() > 0;
+  if (options.set_inputs == DType::int32 && !codes) {
+    throw_error(ErrorKind::usage, "the inputs are codes; begin with an embedding");
+  }
   if (options.set_inputs != DType::uint8) {
-    if (model.layers().front()->codes_below() > 0) {
+    if (codes && options.set_inputs != DType::int32) {
       throw_error(ErrorKind::usage,
                   "the first layer takes codes, but the inputs are {}; begin with another layer",
                   name(options.set_inputs));

@@ -51,6 +51,34 @@ void check_reads(const Graph& graph) {
   }
 }
 
+// The weights that a layer would have must be those that it uses.
+void check_shared(const Graph& graph, const Outline& so_far, const GraphLayer& layer,
+                  const std::vector<ParamSpec>& wanted) {
+  const auto owner = size_t(layer.weights_of);
+  const size_t first = so_far.first_param[owner], end = so_far.first_param[owner + 1];
+  bool fits = end - first == wanted.size();
+  for (size_t p = 0; fits && p < wanted.size(); ++p) {
+    const ParamSpec& have = so_far.params[first + p].second;
+    fits = have.suffix == wanted[p].suffix && have.shape == wanted[p].shape;
+  }
+  if (fits) return;
+  const std::string weight = end > first ? to_string(so_far.params[first].second.shape) : "none";
+  throw_error(ErrorKind::usage, "the weights of {} do not fit it: {} there, {} wanted here",
+              graph.label(layer.weights_of), weight,
+              wanted.empty() ? "none" : to_string(wanted[0].shape));
+}
+
+// Heads give rows of numbers, which the net's output has one after the other.
+void check_heads(const Graph& graph, const std::vector<Shape>& outputs) {
+  for (const Head& head : graph.heads()) {
+    const Shape& shape = outputs[size_t(head.layer)];
+    if (shape.rank() == 1) continue;
+    throw_error(ErrorKind::usage,
+                "the head {} gives {}, and not one row of numbers; end it with a linear layer",
+                graph.label(head.layer), to_string(shape));
+  }
+}
+
 }  // namespace
 
 Outline outline(const Graph& graph, const Shape& input) {
@@ -71,9 +99,14 @@ Outline outline(const Graph& graph, const Shape& input) {
     for (const int from : each.inputs) {
       shapes.push_back(from == kGraphInput ? input : found.outputs[size_t(from)]);
     }
+    if (!graph.heads().empty() && i + 1 == graph.size()) check_heads(graph, found.outputs);
     try {
       found.outputs.push_back(each.layer->output_of(shapes));
       found.first_param.push_back(found.params.size());
+      if (each.weights_of >= 0) {
+        check_shared(graph, found, each, each.layer->params(shapes[0]));
+        continue;
+      }
       for (ParamSpec& spec : each.layer->params(shapes[0])) {
         found.params.emplace_back(fmt::format("{}.{}", each.path, spec.suffix), std::move(spec));
       }

@@ -52,8 +52,14 @@ class Model {
   }
   std::vector<Param>& params() { return params_; }
   const std::vector<Param>& params() const { return params_; }
-  // Which params belong to a layer: [first_param(i), first_param(i + 1)).
+  // Which params belong to a layer: [first_param(i), first_param(i + 1)). A layer that uses those
+  // of another has none of its own.
   size_t first_param(size_t layer) const { return first_param_[layer]; }
+  // The layer whose params a layer uses, which is itself unless it shares another's.
+  size_t weights_of(size_t layer) const {
+    const int owner = graph_.layers()[layer].weights_of;
+    return owner >= 0 ? size_t(owner) : layer;
+  }
   int64_t parameter_count() const;  // of those that are trained
 
   // Fills every weight from its initialiser: a function of the seed, the parameter's number and the

@@ -18,6 +18,9 @@ RecurrentSettings read_settings(ConfigTable& table, CellKind cell) {
   s.hidden = table.integer("hidden", std::nullopt, {1, kMostHidden});
   s.layers = table.integer("layers", 1, {1, kMostStacked});
   s.both = table.boolean("bidirectional", false);
+  s.reverse = table.boolean("reverse", false);
+  s.initial = table.boolean("initial_state", false);
+  if (s.both && s.reverse) table.fail("reverse", "is one of the two directions already");
   s.dropout = table.number("dropout", 0.0, {0.0, kBelowOne});
   s.bias = table.boolean("bias", true);
   if (s.dropout > 0 && s.layers == 1) {
@@ -83,15 +86,45 @@ std::vector<ParamSpec> RecurrentLayer::params(const Shape& input) const {
       all.push_back({"bias_ih" + end, {rows}, Init{}, fans});
       all.push_back({"bias_hh" + end, {rows}, Init{}, fans});
     }
+    if (!s_.initial) continue;
+    const Init zeros{InitKind::zeros, 0, {}};
+    all.push_back({fmt::format("h0_l{}", layer), {directions(), s_.hidden}, zeros, fans});
+    if (s_.cell != CellKind::lstm) continue;
+    all.push_back({fmt::format("c0_l{}", layer), {directions(), s_.hidden}, zeros, fans});
   }
   return all;
+}
+
+size_t RecurrentLayer::initial_at(int64_t layer) const {
+  const size_t weights = size_t(directions()) * (s_.bias ? 4 : 2);
+  const size_t states = !s_.initial ? 0 : s_.cell == CellKind::lstm ? 2 : 1;
+  return size_t(layer) * (weights + states) + weights;
+}
+
+// The state of every sample, [directions, batch, hidden], from the one that all of them share: an
+// image of one row for each direction, whose rows are repeated.
+Value RecurrentLayer::begin(Builder& builder, const Value& param, const RnnShape& shape,
+                            const std::string& name) const {
+  const UpsampleShape repeat{{directions(), 1, s_.hidden}, shape.batch, 1, UpsampleMode::nearest};
+  const Value state = builder.temp(name, shape.state());
+  builder.add(Upsample{viewed(param, {1, directions() * s_.hidden}),
+                       viewed(state, {1, shape.state().numel()}), repeat});
+  return state;
+}
+
+// Its gradient is the sum over the samples.
+void RecurrentLayer::add_begin_grad(Builder& builder, const Value& state_grad, const Value& grad,
+                                    const RnnShape& shape) const {
+  const UpsampleShape repeat{{directions(), 1, s_.hidden}, shape.batch, 1, UpsampleMode::nearest};
+  builder.add(UpsampleGrad{viewed(state_grad, {1, shape.state().numel()}),
+                           viewed(grad, {1, directions() * s_.hidden}), repeat});
 }
 
 RnnDirections RecurrentLayer::weights(const Values& params, int64_t layer) const {
   const size_t each = s_.bias ? 4 : 2;
   RnnDirections all;
   for (size_t d = 0; d < size_t(directions()); ++d) {
-    const size_t at = (size_t(layer * directions()) + d) * each;
+    const size_t at = initial_at(layer) - (size_t(directions()) - d) * each;
     all[d] = {params[at], params[at + 1], s_.bias ? params[at + 2] : Value{},
               s_.bias ? params[at + 3] : Value{}};
   }
@@ -101,7 +134,9 @@ RnnDirections RecurrentLayer::weights(const Values& params, int64_t layer) const
 RnnShape RecurrentLayer::shape_of(const LayerValues& values, int64_t layer) const {
   const int64_t n = values.x.shape[0], in = values.params[0].shape[1];
   return {s_.cell,
-          s_.both ? Direction::both : Direction::forward,
+          s_.both      ? Direction::both
+          : s_.reverse ? Direction::reverse
+                       : Direction::forward,
           values.x.shape.numel() / n / in,
           n,
           width_into(layer, in),
@@ -110,10 +145,16 @@ RnnShape RecurrentLayer::shape_of(const LayerValues& values, int64_t layer) cons
 
 Value RecurrentLayer::forward(Builder& builder, LayerValues& values) const {
   const bool carry = builder.options().carry_state, lstm = s_.cell == CellKind::lstm;
-  if (carry && s_.both) {
+  if (carry && s_.initial) {
+    throw_error(ErrorKind::usage,
+                "layer {} ({}): text that continues from batch to batch begins where the last one "
+                "ended; set initial_state to false",
+                values.layer, type());
+  }
+  if (carry && (s_.both || s_.reverse)) {
     throw_error(ErrorKind::usage,
                 "layer {} ({}): text that continues from batch to batch is read in one direction "
-                "only; set bidirectional to false",
+                "only, forward; set bidirectional and reverse to false",
                 values.layer, type());
   }
   Value x = values.x;
@@ -133,6 +174,10 @@ Value RecurrentLayer::forward(Builder& builder, LayerValues& values) const {
         c0 = builder.carried(named("c"), shape.state());
         cT = builder.next(c0);
       }
+    }
+    if (s_.initial) {
+      h0 = begin(builder, values.params[initial_at(layer)], shape, named("h0"));
+      if (lstm) c0 = begin(builder, values.params[initial_at(layer) + 1], shape, named("c0"));
     }
     if (builder.training() && saved_vectors(s_.cell) > 0) {
       reserve = builder.temp(named("reserve"), shape.reserve());
@@ -162,6 +207,9 @@ Value RecurrentLayer::backward(Builder& builder, const LayerValues& values, cons
     const RnnDirections w = weights(values.params, layer);
     const Value gates = builder.temp(named("dgates"), shape.gate_gradients());
     const Value y = viewed(saved(kY), shape.y());
+    Value dh0, dc0;
+    if (s_.initial) dh0 = builder.temp(named("dh0"), shape.state());
+    if (s_.initial && s_.cell == CellKind::lstm) dc0 = builder.temp(named("dc0"), shape.state());
     builder.add(RnnGrad{shape,
                         y,
                         saved(kReserve),
@@ -173,8 +221,10 @@ Value RecurrentLayer::backward(Builder& builder, const LayerValues& values, cons
                         {},
                         {},
                         gates,
-                        {},
-                        {}});
+                        dh0,
+                        dc0});
+    if (dh0) add_begin_grad(builder, dh0, values.grads[initial_at(layer)], shape);
+    if (dc0) add_begin_grad(builder, dc0, values.grads[initial_at(layer) + 1], shape);
     if (layer > 0 || needs_dx) {
       dx = builder.temp(layer > 0 ? named("dx") : fmt::format("dx{}", values.layer),
                         shape.x().flat_from(1));
@@ -197,6 +247,8 @@ std::string RecurrentLayer::to_toml() const {
   if (type() == "rnn") {
     text += fmt::format(", activation = \"{}\"", s_.cell == CellKind::rnn_relu ? "relu" : "tanh");
   }
+  if (s_.reverse) text += ", reverse = true";
+  if (s_.initial) text += ", initial_state = true";
   return text + fmt::format(", dropout = {}, bias = {} }}", toml_number(s_.dropout), s_.bias);
 }
 

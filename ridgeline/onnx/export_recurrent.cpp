@@ -21,6 +21,18 @@ void append(std::vector<float>& to, const std::vector<float>& from, const Ints& 
 
 }  // namespace
 
+// A state [D, H] for each sample of x_, which is [T, N, features]: [D, N, H].
+std::string Exporter::initial_state(const std::string& suffix) {
+  const Ints shape = dims(suffix);
+  const std::string state =
+      graph_.weight(path() + "." + suffix, {shape[0], 1, shape[1]}, values(suffix));
+  const std::string all = graph_.node("Shape", {x_});
+  const std::string batch = graph_.node("Gather", {all, graph_.ints({1})}, {{"axis", int64_t{0}}});
+  const std::string wanted = graph_.node(
+      "Concat", {graph_.ints({shape[0]}), batch, graph_.ints({shape[1]})}, {{"axis", int64_t{0}}});
+  return graph_.node("Expand", {state, wanted});
+}
+
 // ONNX Runtime knows sequences with the timesteps in front only.
 void Exporter::recurrent(nn::ConfigTable& table, const std::string& type) {
   const int64_t hidden = table.integer("hidden", std::nullopt), steps = shape_[0];
@@ -31,6 +43,7 @@ void Exporter::recurrent(nn::ConfigTable& table, const std::string& type) {
   const std::string op = type == "lstm" ? "LSTM" : type == "gru" ? "GRU" : "RNN";
   Attributes attributes{{"hidden_size", hidden}};
   if (directions == 2) attributes.emplace_back("direction", std::string("bidirectional"));
+  if (table.boolean("reverse", false)) attributes.emplace_back("direction", std::string("reverse"));
   if (type == "gru") attributes.emplace_back("linear_before_reset", int64_t{1});
   if (type == "rnn" && table.text("activation", "tanh") == "relu") {
     attributes.emplace_back("activations", std::vector<std::string>(size_t(directions), "Relu"));
@@ -54,6 +67,11 @@ void Exporter::recurrent(nn::ConfigTable& table, const std::string& type) {
     std::vector<std::string> inputs{x_, graph_.weight(named("W"), {directions, rows, in}, w),
                                     graph_.weight(named("R"), {directions, rows, hidden}, r)};
     if (!b.empty()) inputs.push_back(graph_.weight(named("B"), {directions, 2 * rows}, b));
+    if (has(fmt::format("h0_l{}", layer))) {
+      inputs.resize(5);
+      inputs.push_back(initial_state(fmt::format("h0_l{}", layer)));
+      if (type == "lstm") inputs.push_back(initial_state(fmt::format("c0_l{}", layer)));
+    }
     x_ = graph_.node(op, inputs, attributes);
     // [T, D, N, H] -> [T, N, D*H]
     x_ = graph_.node("Transpose", {x_}, {{"perm", Ints{0, 2, 1, 3}}});

@@ -204,6 +204,7 @@ void Exporter::layer(nn::ConfigTable& table, const std::string& type) {
     shape_ = {shape_[1]};
     return;
   }
+  if (rearrange(table, type)) return;
   if (type == "reshape") {
     const Shape& wanted = model_.output_of(int(layer_));
     return reshape({wanted.dims().begin(), wanted.dims().end()});

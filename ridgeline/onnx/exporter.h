@@ -19,7 +19,10 @@ class Exporter {
   std::string run();
 
  private:
-  const std::string& path() const { return model_.graph().layers()[layer_].path; }
+  // Of the layer at hand, or of the one whose weights it uses.
+  const std::string& path() const {
+    return model_.graph().layers()[model_.weights_of(layer_)].path;
+  }
   // A param of the layer at hand: "weight". Floats of any width are given as fp32.
   std::vector<float> values(const std::string& suffix) const;
   std::vector<int64_t> dims(const std::string& suffix) const;
@@ -48,6 +51,15 @@ class Exporter {
   void group_norm(nn::ConfigTable& table);
   void rms_norm(nn::ConfigTable& table);
   void recurrent(nn::ConfigTable& table, const std::string& type);
+  std::string initial_state(const std::string& suffix);
+  // export_rearrange.cpp; false: the layer is none of these
+  bool rearrange(nn::ConfigTable& table, const std::string& type);
+  void transpose(const std::vector<int64_t>& axes);
+  void pad();
+  void upsample(nn::ConfigTable& table);
+  void fields(nn::ConfigTable& table);
+  void column_embedding(nn::ConfigTable& table);
+  std::string slice(const std::string& x, int64_t axis, int64_t begin, int64_t end);
   std::string mean_of_last(const std::string& x, int64_t axes);
   void end();
 

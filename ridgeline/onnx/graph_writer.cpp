@@ -78,6 +78,7 @@ Proto& GraphWriter::tensor(const std::string& name, int type, const std::vector<
 
 std::string GraphWriter::weight(const std::string& name, const std::vector<int64_t>& dims,
                                 std::span<const float> values) {
+  if (!weights_.insert(name).second) return name;
   if (!half_) {
     tensor(name, Proto::FLOAT, dims).set_raw_data(values.data(), values.size() * sizeof values[0]);
     return name;

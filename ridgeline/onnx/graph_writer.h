@@ -3,6 +3,7 @@
 #include <onnx.pb.h>
 
 #include <cstdint>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -24,7 +25,7 @@ class GraphWriter {
   // Appends a node of one output and returns that output's name. `output` is a name to use.
   std::string node(const std::string& op, const std::vector<std::string>& inputs,
                    const Attributes& attributes = {}, const std::string& output = {});
-  // A tensor of floats, kept in fp16 where weights are.
+  // A tensor of floats, kept in fp16 where weights are. One that is there already is used again.
   std::string weight(const std::string& name, const std::vector<int64_t>& dims,
                      std::span<const float> values);
   // A constant that is kept in fp32 whatever the weights are in.
@@ -48,6 +49,7 @@ class GraphWriter {
   int64_t opset_;
   bool half_;
   int count_ = 0;
+  std::set<std::string> weights_;
   ::onnx::ModelProto model_;
   ::onnx::GraphProto& graph_;
 };

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <limits>
 
 #include "ridgeline/nn/config_table.h"
 #include "ridgeline/onnx/importer.h"
@@ -48,6 +49,48 @@ void import_activation(Importer& in) {
     return;
   }
   in.refuse("this operator is not known here");
+}
+
+namespace {
+
+void add_relu(Importer& in) {
+  Draft draft;
+  draft.type = "relu";
+  in.add(std::move(draft));
+}
+
+}  // namespace
+
+// min(max(x, low), high) = high - relu(high - low - relu(x - low)), after x * alpha + beta for
+// HardSigmoid.
+void import_clip(Importer& in) {
+  const Node& node = in.node();
+  const View view = in.take(0).view;
+  const bool sigmoid = node.op == "HardSigmoid";
+  const auto bound = [&](size_t input, const char* name, double none) {
+    if (sigmoid) return none > 0 ? 1.0 : 0.0;
+    if (node.has(name)) return node.number(name, none);
+    return in.has(input) ? in.require_known(input)->number(0) : none;
+  };
+  constexpr double kNone = std::numeric_limits<float>::max();
+  const double low = bound(1, "min", -kNone), high = bound(2, "max", kNone);
+  if (low >= high) in.refuse("its bounds leave nothing between them");
+  if (low <= -kNone) in.refuse("has no lower bound");
+  const double scale = sigmoid ? node.number("alpha", 0.2) : 1.0;
+  const double shift = (sigmoid ? node.number("beta", 0.5) : 0.0) - low;
+  const auto affine = [&](double by, double added) {
+    if (by != 1 || added != 0) add_affine(in, view, std::nullopt, {by}, {added});
+  };
+  affine(scale, shift);
+  add_relu(in);
+  if (high < kNone) {
+    affine(-1, high - low);
+    add_relu(in);
+    affine(-1, high);
+  } else {
+    affine(1, low);
+  }
+  in.give(view);
 }
 
 }  // namespace ridgeline::onnx

@@ -1,7 +1,9 @@
 #include <cmath>
 #include <numeric>
 
+#include "ridgeline/nn/join.h"
 #include "ridgeline/onnx/importer.h"
+#include "ridgeline/ops/join.h"
 
 namespace ridgeline::onnx {
 namespace {
@@ -78,7 +80,9 @@ std::vector<double> in_our_order(const std::vector<double>& numbers, const View&
   return moved;
 }
 
-// y = x * scale + shift by channel, as a batch norm of mean 0 and variance 1.
+}  // namespace
+
+// As a batch norm of mean 0 and variance 1.
 void add_affine(Importer& in, const View& view, const std::optional<size_t>& axis,
                 std::vector<double> scale, std::vector<double> shift) {
   constexpr double kEpsilon = 1e-5;
@@ -107,6 +111,8 @@ void add_affine(Importer& in, const View& view, const std::optional<size_t>& axi
   in.add(std::move(draft));
 }
 
+namespace {
+
 // The shape that two values share; both lie in the order of the graph, batch first.
 Shape shared_shape(Importer& in, size_t input) {
   const View view = in.take_plain(input).view;
@@ -115,24 +121,47 @@ Shape shared_shape(Importer& in, size_t input) {
   return in.stored();
 }
 
-// Add and Mul of two values that are computed.
+// Joins all inputs of the node, which are computed, element by element. Extents of 1 are repeated.
+// `negative`: the second one is subtracted.
+void join_values(Importer& in, nn::JoinKind kind, const char* type, bool negative = false) {
+  const size_t count = in.node().inputs.size(), rank = in.look(0).view.dims.size();
+  std::vector<int> layers;
+  std::vector<Shape> shapes;
+  for (size_t i = 0; i < count; ++i) {
+    if (in.look(i).view.dims.size() != rank) in.refuse("joins values of different dimensions");
+    shapes.push_back(shared_shape(in, i));
+    if (negative && i == 1) add_affine(in, batch_first_view(shapes[1]), std::nullopt, {-1}, {0});
+    layers.push_back(in.source());
+  }
+  Shape shape = shapes[0];
+  try {
+    shape = nn::JoinLayer(kind).output_of(shapes);
+  } catch (const Error& error) {
+    in.refuse(error.what());
+  }
+  if (count == 1) return in.give(batch_first_view(shape));
+  Draft draft;
+  draft.type = type;
+  in.add_join(std::move(draft), std::move(layers), shape);
+  in.give(rank == 1 ? in.look(0).view : batch_first_view(shape));
+}
+
+// Add, Sub and Mul of two values that are computed.
 void join_two(Importer& in) {
   const std::string& op = in.node().op;
-  if (op != "Add" && op != "Mul") in.refuse("only sums and products of two values are computed");
-  const View view = in.look(0).view;
-  if (view.dims != in.look(1).view.dims) {
-    in.refuse("joins values of different shapes, which is not imported");
-  }
-  const Shape shape = shared_shape(in, 0);
-  const int first = in.source();
-  shared_shape(in, 1);
-  Draft draft;
-  draft.type = op == "Add" ? "add" : "multiply";
-  in.add_join(std::move(draft), {first, in.source()}, shape);
-  in.give(view);
+  if (op == "Add") return join_values(in, nn::JoinKind::add, "add");
+  if (op == "Sub") return join_values(in, nn::JoinKind::add, "add", true);
+  if (op == "Mul") return join_values(in, nn::JoinKind::multiply, "multiply");
+  in.refuse("only sums, differences and products of two values are computed");
 }
 
 }  // namespace
+
+void import_sum(Importer& in) {
+  if (in.node().inputs.size() > kMostJoined) in.refuse("joins more values than one layer takes");
+  const bool sum = in.node().op == "Sum";
+  join_values(in, sum ? nn::JoinKind::add : nn::JoinKind::mean, sum ? "add" : "mean");
+}
 
 void import_concat(Importer& in) {
   const size_t count = in.node().inputs.size();

@@ -64,9 +64,14 @@ size_t sample_axis(Importer& in, const View& view, int64_t given) {
 // One element of the first dimension of a sample: a timestep of a sequence.
 void select(Importer& in, const View& view, size_t axis, int64_t at) {
   const std::vector<int64_t> sample = view.sample();
-  if (axis != 0 || !view.in_order()) in.refuse("picks from a dimension that is no sequence");
-  const int64_t steps = sample[0];
-  if (at < -steps || at >= steps) in.refuse("picks what is not there");
+  const int64_t extent = sample[axis];
+  if (at < -extent || at >= extent) in.refuse("picks what is not there");
+  if (axis != 0 || sample.size() < 2) {
+    View kept = view;
+    return add_slice(in, kept, axis, at < 0 ? at + extent : at, (at < 0 ? at + extent : at) + 1);
+  }
+  in.straighten(view);
+  const int64_t steps = extent;
   in.shape_input({steps, view.features() / steps});
   Draft draft;
   draft.type = "select";
@@ -153,6 +158,7 @@ void import_gather(Importer& in) {
   const int64_t given = in.node().integer("axis", 0);
   const size_t axis = sample_axis(in, view, given);
   select(in, view, axis, indices->ints[0]);
+  view.order.clear();
   const size_t at = *axis_of(given, view.dims.size());
   const bool keeps = !indices->dims.empty();
   if (indices->dims.size() > 1) in.refuse("its indices have several dimensions");
@@ -187,22 +193,33 @@ void import_slice(Importer& in) {
     };
     const int64_t begin = place(starts[i]), end = place(ends[i]);
     if (begin == 0 && end == extent) continue;
-    if (end - begin != 1) in.refuse("slices several elements; one timestep is taken");
-    select(in, view, sample_axis(in, view, axes[i]), begin);
-    view.dims[*axis] = 1;
+    if (begin >= end) in.refuse("slices nothing");
+    const size_t place_in_sample = sample_axis(in, view, axes[i]);
+    if (end - begin == 1 && place_in_sample == 0 && view.dims.size() == 3) {
+      select(in, view, place_in_sample, begin);
+      view.dims[*axis] = 1;
+      view.order.clear();
+    } else {
+      add_slice(in, view, place_in_sample, begin, end);
+    }
   }
   in.give(view);
 }
 
-// PyTorch writes one before every average pool, which most often pads by nothing.
-void import_pad(Importer& in) {
-  const View view = in.take(0).view;
-  const std::vector<int64_t> pads =
-      in.has(1) ? in.require_known(1)->ints : in.node().integers("pads");
-  if (std::ranges::any_of(pads, [](int64_t each) { return each != 0; })) {
-    in.refuse("padding by a node of its own is not computed here");
+void import_expand(Importer& in) {
+  const ConstantPtr value = in.require_known(0), shape = in.require_known(1);
+  // Each dimension is as large as it was, but for a one that becomes the batch.
+  std::vector<int64_t> dims = value->dims;
+  if (dims.size() < shape->ints.size())
+    dims.insert(dims.begin(), shape->ints.size() - dims.size(), 1);
+  for (size_t i = 0; i < dims.size(); ++i) {
+    const size_t skipped = dims.size() - shape->ints.size();
+    const int64_t wanted = i < skipped ? 1 : shape->ints[i - skipped];
+    if (wanted != dims[i] && wanted != 1 && !(wanted == kBatch && dims[i] == 1)) {
+      in.refuse("repeats a constant along other dimensions than the batch");
+    }
   }
-  in.give(view);
+  in.repeat_known(value);
 }
 
 // Taken at the end of a net, where the loss has it.

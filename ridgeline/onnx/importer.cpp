@@ -1,6 +1,7 @@
 #include "ridgeline/onnx/importer.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "ridgeline/core/text.h"
@@ -44,6 +45,9 @@ std::string Draft::toml(const std::string& name, const std::string& inputs) cons
   if (!name.empty()) text += fmt::format("name = \"{}\", ", name);
   text += fmt::format("type = \"{}\"", type);
   if (!inputs.empty()) text += fmt::format(", inputs = [{}]", inputs);
+  if (weights_of >= 0 && !name.empty()) {
+    text += fmt::format(", weights_of = \"layer{}\"", weights_of);
+  }
   for (const auto& [key, value] : settings) text += fmt::format(", {} = {}", key, value);
   return text + " }";
 }
@@ -67,8 +71,14 @@ ConstantPtr Importer::known(size_t input) const {
 ConstantPtr Importer::require_known(size_t input) const {
   const ConstantPtr value = known(input);
   if (!value) refuse(fmt::format("has no input {}", input));
-  if (value->uniform) refuse(fmt::format("input {} has no fixed size", input));
-  return value;
+  if (!value->uniform) return value;
+  constexpr int64_t kMost = int64_t{1} << 29;  // 2 GB of floats, as a file may hold
+  const int64_t count = value->numel();
+  if (count < 0 || count > kMost) refuse(fmt::format("input {} has no fixed size", input));
+  if (value->integer) {
+    return make_ints(value->dims, std::vector<int64_t>(size_t(count), value->ints[0]));
+  }
+  return make_floats(value->dims, std::vector<float>(size_t(count), value->floats[0]));
 }
 
 const Activation& Importer::look(size_t input) const {
@@ -89,10 +99,60 @@ const Activation& Importer::take(size_t input) {
 
 const Activation& Importer::take_plain(size_t input) {
   const Activation& taken = take(input);
-  if (!taken.view.batch_first() || !taken.view.in_order()) {
-    refuse("its input is transposed; only [batch, ...] in order is taken here");
+  if (!taken.view.batch_first()) {
+    refuse("the batch is not the first dimension of its input, as is taken here");
   }
-  return taken;
+  if (taken.view.in_order()) return taken;
+  // Others that read the value find it straightened.
+  Activation& kept = activations_[node_->input(input)];
+  kept.view = straighten(taken.view);
+  kept.layer = source_;
+  kept.stored = stored_;
+  return kept;
+}
+
+View Importer::straighten(const View& view) {
+  if (view.in_order()) return view;
+  const std::vector<int64_t> sample = view.sample();
+  // How far apart in our order neighbours along each axis lie.
+  std::vector<int64_t> stride(sample.size(), 0);
+  int64_t step = 1;
+  for (size_t axis = sample.size(); axis-- > 0; step *= sample[axis]) {
+    if (sample[axis] > 1) stride[axis] = view.order[size_t(step)] - view.order[0];
+  }
+  std::vector<size_t> ours(sample.size());  // the axes as they lie
+  std::iota(ours.begin(), ours.end(), size_t{0});
+  std::ranges::stable_sort(ours, [&](size_t a, size_t b) { return stride[a] > stride[b]; });
+  std::vector<int64_t> dims, axes(sample.size());
+  for (size_t i = 0; i < ours.size(); ++i) {
+    dims.push_back(sample[ours[i]]);
+    axes[ours[i]] = int64_t(i);
+  }
+  View as_stored = batch_first_view(Shape(dims)), wanted;
+  std::vector<int64_t> perm{0};
+  for (const int64_t axis : axes) perm.push_back(axis + 1);
+  wanted = transposed(as_stored, perm);
+  if (wanted.order != view.order) {
+    refuse("its input is transposed in a way that no transpose of our own makes");
+  }
+  shape_input(Shape(dims));
+  Draft draft;
+  draft.type = "transpose";
+  draft.set("axes", fmt::format("[{}]", fmt::join(axes, ", ")));
+  add(std::move(draft));
+  View made = view;
+  made.order.clear();
+  return made;
+}
+
+void Importer::resume(int layer, const Shape& stored) {
+  source_ = layer;
+  stored_ = stored;
+}
+
+ConstantPtr Importer::repeated(size_t input) const {
+  const auto found = repeated_.find(node_->input(input));
+  return found == repeated_.end() ? nullptr : found->second;
 }
 
 void Importer::shape_input(const Shape& wanted) {
@@ -125,7 +185,8 @@ void Importer::add(Draft draft) {
 
 void Importer::add_join(Draft draft, std::vector<int> layers, const Shape& output) {
   for (const std::string& name : node_->inputs) {
-    if (!activations_[name].softmax) continue;
+    const auto found = activations_.find(name);
+    if (found == activations_.end() || !found->second.softmax) continue;
     refuse("follows a Softmax, which is taken at the end of a net only");
   }
   for (const int layer : layers) input_read_ = input_read_ || layer < 0;
@@ -152,10 +213,10 @@ void Importer::give(View view, size_t output) {
   activations_[node_->outputs[output]] = {std::move(view), stored_, source_, softmax_};
 }
 
-void Importer::give_softmax(View view) {
+void Importer::give_softmax(View view, size_t output) {
   if (softmax_) refuse("follows a Softmax, which is taken at the end of a net only");
   softmax_ = true;
-  give(std::move(view));
+  give(std::move(view), output);
 }
 
 // Nodes that have only constants as inputs become constants.
@@ -185,7 +246,7 @@ bool Importer::read_by_sequence(const std::string& name) const {
   });
 }
 
-// The one input that the output depends on, which of its dimensions is the batch, and its shape.
+// What the output depends on: which dimension of an input is the batch, and the shapes of samples.
 void Importer::choose_input() {
   std::set<std::string> read;
   for (const Node& node : graph_.nodes) read.insert(node.inputs.begin(), node.inputs.end());
@@ -193,14 +254,59 @@ void Importer::choose_input() {
   for (const ValueInfo& input : graph_.inputs) {
     if (read.contains(input.name)) found.push_back(&input);
   }
+  if (found.empty()) {
+    throw_error(ErrorKind::model, "{}: the output {} depends on no input", graph_.file,
+                quote(output_));
+  }
+  if (found.size() > 1) return join_inputs(found);
+  const ValueInfo& input = *found.front();
+  View view = input_view(input, false);
+  batch_axis_ = view.batch_axis;
+  const std::vector<int64_t> sample = view.sample();
+  input_ = stored_ = sample.empty() ? Shape{1} : Shape(sample);
+  activations_[input.name] = {std::move(view), stored_, -1, false};
+  graph_.inputs = {ValueInfo(input)};
+}
+
+// The samples of several inputs lie side by side in that of the net, and a slice takes each out.
+void Importer::join_inputs(const std::vector<const ValueInfo*>& inputs) {
+  if (options_.input.rank() > 0) {
+    throw_error(ErrorKind::usage, "{}: --input-shape is for nets of one input, and this has {}",
+                graph_.file, inputs.size());
+  }
+  std::vector<View> views;
+  int64_t width = 0;
+  for (const ValueInfo* input : inputs) {
+    views.push_back(input_view(*input, true));
+    if (!input->floats) {
+      throw_error(ErrorKind::model, "{}: of several inputs each holds floats, and {} holds {}",
+                  graph_.file, quote(input->name), input->type);
+    }
+    const std::vector<int64_t> sample = views.back().sample();
+    inputs_.push_back({input->name, sample.empty() ? Shape{1} : Shape(sample)});
+    width = checked_add(width, inputs_.back().shape.numel(), "the inputs");
+  }
+  input_ = Shape{width};
+  int64_t begin = 0;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    const int64_t end = begin + inputs_[i].shape.numel();
+    resume(-1, input_);
+    Draft slice;
+    slice.type = "slice";
+    slice.set("start", begin);
+    slice.set("end", end);
+    add(std::move(slice));
+    shape_input(inputs_[i].shape);
+    activations_[inputs_[i].name] = {views[i], stored_, source_, false};
+    begin = end;
+  }
+  graph_.inputs = {ValueInfo(*inputs.front())};
+}
+
+View Importer::input_view(const ValueInfo& input, bool several) {
   const auto fail = [&](const std::string& what) {
     throw_error(ErrorKind::model, "{}: {}", graph_.file, what);
   };
-  if (found.size() != 1) {
-    fail(fmt::format("the output {} depends on {}; nets of one input are imported", quote(output_),
-                     counted(int64_t(found.size()), "input")));
-  }
-  const ValueInfo& input = *found.front();
   const size_t rank = input.dims.size();
   // Types that onnx.proto does not know, as 8-bit floats, have no name there.
   if (input.type.starts_with("type ") || input.type.starts_with("COMPLEX") ||
@@ -217,9 +323,12 @@ void Importer::choose_input() {
   // Sequences of ONNX's recurrent operators have the batch second.
   if (rank == 3 && read_by_sequence(input.name)) view.batch_axis = 1;
   const int64_t batch = view.dims[view.batch_axis];
+  if (several && view.batch_axis != 0) {
+    fail(fmt::format("of several inputs each has the batch first, and {} has not",
+                     quote(input.name)));
+  }
   file_batch_ = batch > 0 ? batch : 0;
   view.dims[view.batch_axis] = kBatch;
-  batch_axis_ = view.batch_axis;
   if (options_.input.rank() > 0) {
     if (size_t(options_.input.rank()) + 1 != rank) {
       throw_error(ErrorKind::usage, "{}: a sample of {} has {}, not the shape {}", graph_.file,
@@ -238,10 +347,7 @@ void Importer::choose_input() {
                     "a sample with --input-shape",
                     quote(input.name), dims_text(view.dims)));
   }
-  const std::vector<int64_t> sample = view.sample();
-  input_ = stored_ = sample.empty() ? Shape{1} : Shape(sample);
-  activations_[input.name] = {std::move(view), stored_, -1, false};
-  graph_.inputs = {ValueInfo(input)};
+  return view;
 }
 
 std::string Importer::shape_of(const std::string& name) const {
@@ -274,7 +380,10 @@ bool Importer::import_node(const Node& node) {
     const auto found = constants_.find(name);
     if (!name.empty() && found == constants_.end()) {
       all_known = false;
-      if (!activations_.contains(name) && !graph_.untaken.contains(name)) return false;
+      if (!activations_.contains(name) && !graph_.untaken.contains(name) &&
+          !repeated_.contains(name)) {
+        return false;
+      }
     }
     inputs.push_back(found == constants_.end() ? nullptr : found->second);
   }
@@ -286,7 +395,9 @@ bool Importer::import_node(const Node& node) {
   }
   const ImportOperator import = find_operator(node.domain, node.op);
   if (import == nullptr) refuse("this operator is not known here");
-  if (all_known) refuse("all its inputs are constants, and it is not computed here");
+  if (all_known && node.op != "Expand") {
+    refuse("all its inputs are constants, and it is not computed here");
+  }
   import(*this);
   return true;
 }
@@ -295,6 +406,10 @@ ImportedModel Importer::run() {
   output_ = options_.output;
   for (const ValueInfo& output : graph_.outputs) {
     if (output_.empty() && output.floats) output_ = output.name;
+  }
+  // Probabilities of scikit-learn's classifiers may be a list of maps.
+  for (const Node& node : graph_.nodes) {
+    if (output_.empty() && node.op == "ZipMap") output_ = node.outputs[0];
   }
   const auto named = std::ranges::find(graph_.outputs, output_, &ValueInfo::name);
   if (named == graph_.outputs.end()) {
@@ -347,10 +462,19 @@ ImportedModel Importer::result() {
     throw RefusedModel(fmt::format("{}: {}", graph_.file, what), {what});
   };
   if (end == activations_.end()) fail("its output does not depend on its input");
+  if (!end->second.view.in_order()) {
+    try {
+      resume(end->second.layer, end->second.stored);
+      end->second.view = straighten(end->second.view);
+      end->second.layer = source_;
+      end->second.stored = stored_;
+    } catch (const Refusal& refusal) {
+      fail("its output is transposed, and " + refusal.reason);
+    }
+  }
   if (end->second.layer + 1 != int(drafts_.size())) {
     fail("its output is not what its last layer gives");
   }
-  if (!end->second.view.in_order()) fail("its output is transposed, which no layer does");
   const size_t axis = end->second.view.batch_axis;
   if (batch_axis_ != 0 || axis != 0) {
     warnings_.push_back(
@@ -370,6 +494,8 @@ ImportedModel Importer::result() {
   const auto chained = [&](size_t i) { return drafts_[i].inputs == std::vector<int>{int(i) - 1}; };
   for (size_t i = 0; i < drafts_.size(); ++i) {
     if (!chained(i)) named_layers.insert(drafts_[i].inputs.begin(), drafts_[i].inputs.end());
+    // A layer that uses others' weights has a name too, as does theirs.
+    if (drafts_[i].weights_of >= 0) named_layers.insert({int(i), drafts_[i].weights_of});
   }
   for (size_t i = 0; i < drafts_.size(); ++i) {
     std::vector<std::string> inputs;
@@ -385,6 +511,7 @@ ImportedModel Importer::result() {
   }
   model.input = input_;
   model.input_name = graph_.inputs.front().name;
+  model.inputs = std::move(inputs_);
   model.output_name = output_;
   model.input_batch_axis = batch_axis_;
   model.output_batch_axis = axis;

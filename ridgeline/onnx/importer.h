@@ -19,6 +19,7 @@ struct Draft {
   std::vector<ImportedModel::Weight> weights;                 // by suffix: "weight"
   int64_t bias_from_add = 0;  // not 0: a bias of so many elements may come from an Add behind it
   std::vector<int> inputs{};  // numbers of the layers it reads; -1: the net's input
+  int weights_of = -1;        // a layer whose weights it uses; -1: it has its own
 
   void set(const std::string& key, const std::string& value);
   void set(const std::string& key, int64_t value) { set(key, std::to_string(value)); }
@@ -62,6 +63,9 @@ class Importer {
   const Activation& look(size_t input) const;  // for its dimensions alone
   const Activation& take_plain(size_t input);  // batch first, elements in order
 
+  // A constant with a batch of one that an Expand repeats over the batch; null: it is none.
+  ConstantPtr repeated(size_t input) const;
+
   // Makes sure that the layer before gives samples of this shape, by the input's shape or by a
   // flatten layer; refuses otherwise.
   void shape_input(const Shape& wanted);
@@ -70,6 +74,11 @@ class Importer {
   // Appends a layer that joins values which have been taken: numbers of layers, and its output.
   void add_join(Draft draft, std::vector<int> layers, const Shape& output);
   int source() const { return source_; }  // the layer that gives what was taken last
+  // The next layer reads this one instead, which gives samples of this shape.
+  void resume(int layer, const Shape& stored);
+  // Puts the elements of what was taken into the order that the graph sees them in, by a layer.
+  // Returns the view of that.
+  View straighten(const View& view);
   // That layer, if the node is the only one that reads it.
   Draft* only_source(size_t input);
   bool from_input() const { return source_ < 0; }
@@ -82,13 +91,16 @@ class Importer {
   }
 
   void set_codes() { codes_ = true; }
-  void give_softmax(View view);
+  void repeat_known(ConstantPtr value) { repeated_[node_->outputs[0]] = std::move(value); }
+  void give_softmax(View view, size_t output = 0);
 
   [[noreturn]] static void refuse(std::string reason) { throw Refusal{std::move(reason)}; }
 
  private:
   void fold_known();
   void choose_input();
+  void join_inputs(const std::vector<const ValueInfo*>& inputs);
+  View input_view(const ValueInfo& input, bool several);
   bool read_by_sequence(const std::string& name) const;
   bool import_node(const Node& node);
   std::string line(const Node& node, const std::string& reason) const;
@@ -102,7 +114,9 @@ class Importer {
   size_t batch_axis_ = 0;   // of the input
   const Node* node_ = nullptr;
   std::map<std::string, ConstantPtr> constants_;
+  std::map<std::string, ConstantPtr> repeated_;
   std::map<std::string, Activation> activations_;
+  std::vector<ImportedModel::Input> inputs_;  // where there are several
   std::vector<Draft> drafts_;
   Shape input_, stored_;  // of a sample that enters; that leaves the layers so far
   int source_ = -1;       // gives the value that was taken, or the layer that was added, last
@@ -123,6 +137,7 @@ void import_gemm(Importer& in);
 void import_matmul(Importer& in);
 void import_arithmetic(Importer& in);  // Add, Sub, Mul, Div with a constant; Add and Mul of two
 void import_concat(Importer& in);
+void import_sum(Importer& in);        // Sum, Mean of values that are computed
 void import_embedding(Importer& in);  // Gather from a constant
 // import_conv.cpp
 void import_conv(Importer& in);
@@ -143,8 +158,21 @@ void import_shape(Importer& in);
 void import_gather(Importer& in);  // a timestep, or an embedding
 void import_slice(Importer& in);
 void import_softmax(Importer& in);
-void import_pad(Importer& in);  // by nothing
+void import_expand(Importer& in);  // of a constant over the batch
+// import_rearrange.cpp
+void import_pad(Importer& in);
+void import_split(Importer& in);
+void import_resize(Importer& in);  // Resize, Upsample
+// Appends the elements [begin, end) of an axis of the sample, which is in order.
+void add_slice(Importer& in, View& view, size_t axis, int64_t begin, int64_t end);
 // import_activation.cpp
 void import_activation(Importer& in);
+void import_clip(Importer& in);  // Clip, HardSigmoid
+// y = x * scale + shift: one number for all, or one a channel (import_linear.cpp)
+void add_affine(Importer& in, const View& view, const std::optional<size_t>& axis,
+                std::vector<double> scale, std::vector<double> shift);
+// import_classic.cpp: scikit-learn's linear models (domain ai.onnx.ml)
+void import_scaler(Importer& in);
+void import_linear_model(Importer& in);  // LinearClassifier, LinearRegressor
 
 }  // namespace ridgeline::onnx

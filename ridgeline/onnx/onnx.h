@@ -32,10 +32,17 @@ struct ImportedModel {
     std::vector<float> values;
   };
 
+  // One of several inputs: their samples lie side by side in the input of the net.
+  struct Input {
+    std::string name;
+    Shape shape;  // of one sample
+  };
+
   std::vector<std::string> layers;  // as in a config: { type = "linear", out = 10, ... }
   std::vector<Weight> weights;
   Shape input;  // of one sample
   std::string input_name, output_name;
+  std::vector<Input> inputs{};  // where the graph has more than one
   // Where the graph has its batch; here samples always come first.
   size_t input_batch_axis = 0, output_batch_axis = 0;
   bool codes = false;    // samples are whole numbers, which an embedding reads

@@ -15,11 +15,13 @@ constexpr Operator kOperators[] = {
     {"AveragePool", import_pool},
     {"BatchNormalization", import_batch_norm},
     {"Cast", import_identity},
+    {"Clip", import_clip},
     {"Concat", import_concat},
     {"Conv", import_conv},
     {"Div", import_arithmetic},
     {"Dropout", import_identity},
     {"Elu", import_activation},
+    {"Expand", import_expand},
     {"Flatten", import_view},
     {"GRU", import_recurrent},
     {"Gather", import_gather},
@@ -28,6 +30,7 @@ constexpr Operator kOperators[] = {
     {"GlobalAveragePool", import_global_pool},
     {"GlobalMaxPool", import_global_pool},
     {"GroupNormalization", import_group_norm},
+    {"HardSigmoid", import_clip},
     {"HardSwish", import_activation},
     {"Identity", import_identity},
     {"InstanceNormalization", import_group_norm},
@@ -36,22 +39,36 @@ constexpr Operator kOperators[] = {
     {"LeakyRelu", import_activation},
     {"MatMul", import_matmul},
     {"MaxPool", import_pool},
+    {"Mean", import_sum},
     {"Mul", import_arithmetic},
     {"Pad", import_pad},
     {"RNN", import_recurrent},
     {"ReduceMean", import_reduce_mean},
     {"Relu", import_activation},
     {"Reshape", import_view},
+    {"Resize", import_resize},
     {"Shape", import_shape},
     {"Sigmoid", import_activation},
     {"Slice", import_slice},
     {"Softmax", import_softmax},
     {"Softplus", import_activation},
+    {"Split", import_split},
     {"Squeeze", import_view},
     {"Sub", import_arithmetic},
+    {"Sum", import_sum},
     {"Tanh", import_activation},
     {"Transpose", import_view},
     {"Unsqueeze", import_view},
+    {"Upsample", import_resize},
+};
+
+// Those of scikit-learn's models, as skl2onnx writes them.
+constexpr const char* kClassicDomain = "ai.onnx.ml";
+constexpr Operator kClassic[] = {
+    {"LinearClassifier", import_linear_model},
+    {"LinearRegressor", import_linear_model},
+    {"Scaler", import_scaler},
+    {"ZipMap", import_identity},
 };
 
 // Those that fuse() makes.
@@ -66,6 +83,11 @@ constexpr Operator kOwn[] = {
 ImportOperator find_operator(const std::string& domain, const std::string& op) {
   if (domain == kFused) {
     for (const Operator& each : kOwn) {
+      if (op == each.name) return each.import;
+    }
+  }
+  if (domain == kClassicDomain) {
+    for (const Operator& each : kClassic) {
       if (op == each.name) return each.import;
     }
   }

@@ -8,12 +8,28 @@ namespace ridgeline {
 namespace {
 
 // Why the options leave a kernel out, or empty.
-std::string excluded(const Kernel& kernel, const Runtime& runtime, const PlanOptions& options) {
-  if (kernel.target != runtime.device().kind) return kOtherDevice;
+std::string excluded(const Kernel& kernel, const Program& program, const Runtime& runtime,
+                     const PlanOptions& options) {
+  if (std::string why = refuse(kernel, program, runtime); !why.empty()) return why;
   if (options.deterministic && !kernel.traits.deterministic) return "not deterministic";
   if (!options.only.empty() && !fits_any(kernel.name, options.only)) return kNotAsked;
   if (fits_any(kernel.name, options.except)) return kUnwanted;
+  if (!kernel.traits.demonstration || options.demonstrations) return {};
+  const bool pinned = std::ranges::find(options.pinned, kernel.name) != options.pinned.end();
+  if (!pinned && !names_last_part(options.only, kernel.name)) return kDemonstration;
   return {};
+}
+
+// Why a kernel that sums products in fp32 does not serve a program that wants them in fp16.
+std::string sums_otherwise(const Program& program, const Kernel& kernel, const Cover& cover,
+                           size_t begin) {
+  if (program.accumulate != Precision::fp16 || kernel.traits.fp16_sums) return {};
+  const auto is_product = [](const Op& op) {
+    return std::holds_alternative<Linear>(op) || std::holds_alternative<LinearGradX>(op) ||
+           std::holds_alternative<LinearGradW>(op);
+  };
+  const auto ops = std::span(program.ops).subspan(begin, cover.ops);
+  return std::ranges::any_of(ops, is_product) ? "sums products in fp32" : "";
 }
 
 // A kernel may leave a value unwritten only if nobody outside its span would look at it.
@@ -45,7 +61,8 @@ std::string padded_too_far(const Program& program, const Cover& cover) {
 
 // Whether a refusal says nothing about this op.
 bool is_for_others(const Cover& cover) {
-  return cover.ops == 0 && (cover.reason.starts_with(kOtherOp) || cover.reason == kOtherDevice);
+  return cover.ops == 0 &&
+         (cover.reason.starts_with(kOtherOp) || cover.reason.starts_with(kForOthers));
 }
 
 }  // namespace
@@ -56,7 +73,8 @@ std::vector<Candidate> ask_all(const Program& program, const KernelTable& table,
                                bool every) {
   every = every || program.ops.size() <= kMostExplained;
   std::vector<std::string> exclusions;
-  for (const Kernel& kernel : table) exclusions.push_back(excluded(kernel, runtime, options));
+  for (const Kernel& kernel : table)
+    exclusions.push_back(excluded(kernel, program, runtime, options));
   std::vector<Candidate> all;
   for (size_t position = 0; position < program.ops.size(); ++position) {
     bool bare = true;
@@ -72,6 +90,9 @@ std::vector<Candidate> ask_all(const Program& program, const KernelTable& table,
         ++steps.asked;
         candidate.cover = kernel.covers(Rest{program, position, runtime, &steps.looked});
         if (candidate.cover.ops > 0) why = unwritten_but_needed(program, candidate.cover, position);
+        if (candidate.cover.ops > 0 && why.empty()) {
+          why = sums_otherwise(program, kernel, candidate.cover, position);
+        }
         if (candidate.cover.ops > 0 && why.empty()) why = padded_too_far(program, candidate.cover);
       }
       if (!why.empty()) candidate.cover = Cover::no(why);

@@ -8,11 +8,10 @@
 
 namespace ridgeline {
 
-// Reasons for which kernels refuse an op. The first two and the last say nothing about the op
-// itself.
-constexpr const char* kOtherDevice = "for another device";
+// Reasons for which kernels refuse an op. None of these says anything about the op itself.
 constexpr const char* kNotAsked = "not asked for";
 constexpr const char* kUnwanted = "left out on request";
+constexpr const char* kDemonstration = "for ladders only, as a demonstration";
 constexpr const char* kOtherOp = "the next op";  // how the refusals of kernels of other ops begin
 
 // Selects which of the kernels that are slow to ask are asked.

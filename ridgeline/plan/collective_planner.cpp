@@ -52,7 +52,7 @@ class Bench {
     const Kernel& kernel = table_[size_t(question.kernel)];
     Choice choice{&kernel, size_t(question.begin), size_t(question.end), {}, 0, -1, {}, {}, 0};
     bool fits = choice.end <= program_.ops.size();
-    if (fits) choice.cover = kernel.covers({program_, choice.begin, runtime_});
+    if (fits) choice.cover = offer(kernel, {program_, choice.begin, runtime_});
     fits = fits && choice.begin + choice.cover.ops == choice.end;
     if (!agreed(fits)) return kNever;
     return ranks_.reduce(stopwatch_.kernel(choice), Reduce::max);

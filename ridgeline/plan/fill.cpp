@@ -11,7 +11,7 @@ void fill_repeating(Runtime& runtime, std::byte* data, size_t bytes,
   if (block.empty()) return;
   size_t done = std::min(bytes, block.size());
   runtime.upload(data, block.data(), done);
-  const bool doubles = runtime.device().kind == DeviceKind::cuda;
+  const bool doubles = !runtime.device().is_host();
   while (done < bytes) {
     const size_t part = std::min(doubles ? done : block.size(), bytes - done);
     runtime.upload(data + done, doubles ? data : block.data(), part);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ridgeline/core/precision.h"
 #include "ridgeline/core/runtime.h"
 #include "ridgeline/plan/program.h"
 
@@ -78,17 +79,21 @@ class Step {
   virtual void run_many(int64_t count) {
     for (int64_t i = 0; i < count; ++i) run();
   }
+  // Which of several compiled forms it launches ("wgmma_split4_64x32_7stages"); "" if there is one.
+  virtual std::string variant() const { return {}; }
 };
 
-// A Step from a callable.
+// A Step from a callable; `variant` as in Step.
 template <typename F>
-std::unique_ptr<Step> make_step(F f) {
+std::unique_ptr<Step> make_step(F f, std::string variant = {}) {
   struct Call final : Step {
-    explicit Call(F g) : f(std::move(g)) {}
+    Call(F g, std::string v) : f(std::move(g)), name(std::move(v)) {}
     void run() override { f(); }
+    std::string variant() const override { return name; }
     F f;
+    std::string name;
   };
-  return std::make_unique<Call>(std::move(f));
+  return std::make_unique<Call>(std::move(f), std::move(variant));
 }
 
 // The memory a kernel is bound to.
@@ -119,7 +124,25 @@ struct Span {
   }
 };
 
+// The library that a kernel calls. A build, or a machine, may lack it.
+enum class Library : uint8_t { none, onednn, cublaslt, cudnn, nccl, mpi, nvrtc };
+std::string_view name(Library library);  // "" for none
+
+// What is true of a kernel wherever it applies. The planner, the table walk of the tests and
+// `ridgeline info --list-kernels` read it here.
 struct Traits {
+  // The precisions in which it computes. covers() need not check those that all its values share.
+  Precisions precisions = kEveryPrecision;
+  // The compute capability times ten that its GPU must have at least; or exactly, if it uses
+  // instructions that later GPUs lack (wgmma).
+  int least_arch = 0;
+  bool only_arch = false;
+  Library library = Library::none;
+  bool vendor = false;  // it is the library's own kernel, to compare ours with
+  // One more proposal of a library, which need not make it.
+  bool further_proposal = false;
+  // It shows a step on the way to a faster kernel. No plan takes it unless it is asked for by name.
+  bool demonstration = false;
   bool deterministic = true;
   bool fallback = false;  // a reference: considered only where nothing else covers
   // Its steps do what no graph can hold (they wait for the GPU, and call what calls it): a plan
@@ -132,6 +155,16 @@ struct Traits {
   bool slow_to_query = false;
   // What it sends to other ranks passes through the host's memory.
   bool through_host = false;
+  // Its products are summed in fp16, as Program::accumulate may ask.
+  bool fp16_sums = false;
+
+  // Whether it may have something to compute in a run: runs in halves keep some values in fp32.
+  constexpr bool takes(Precision precision) const {
+    return precisions.has(precision) || (is_half(precision) && precisions.has(Precision::fp32));
+  }
+  constexpr bool runs_on(int architecture) const {
+    return only_arch ? architecture == least_arch : architecture >= least_arch;
+  }
 };
 
 struct Kernel {
@@ -148,5 +181,22 @@ struct Kernel {
 };
 
 using KernelTable = std::vector<Kernel>;  // in the fixed order of preference; references last
+
+// The table with these precisions in the traits of all its kernels.
+KernelTable computing_in(Precisions precisions, KernelTable table);
+
+// Why a kernel's target and traits leave it out of a program on a device; "" if they do not. All
+// such reasons begin with kForOthers.
+inline constexpr const char* kForOthers = "for ";
+std::string refuse(const Kernel& kernel, const Program& program, const Runtime& runtime);
+
+// covers() of a kernel that refuse() does not leave out.
+Cover offer(const Kernel& kernel, const Rest& rest);
+
+// The GPUs that a kernel runs on: "any", "sm_80 and later", "sm_90a".
+std::string gpus_of(const Traits& traits);
+
+// What the traits say beside precisions and architecture: "calls cuBLASLt, concurrent".
+std::string describe(const Traits& traits);
 
 }  // namespace ridgeline

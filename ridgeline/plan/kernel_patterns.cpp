@@ -30,4 +30,16 @@ bool fits_any(const std::string& name, const std::vector<std::string>& patterns)
   });
 }
 
+bool names_last_part(const std::vector<std::string>& patterns, const std::string& name) {
+  const std::string last = name.substr(name.rfind('.'));
+  return std::ranges::any_of(patterns,
+                             [&](const std::string& pattern) { return pattern.ends_with(last); });
+}
+
+bool is_asked_for(const Kernel& kernel, const PlanOptions& options) {
+  if (kernel.traits.demonstration && !names_last_part(options.only, kernel.name)) return false;
+  return (options.only.empty() || fits_any(kernel.name, options.only)) &&
+         !fits_any(kernel.name, options.except);
+}
+
 }  // namespace ridgeline

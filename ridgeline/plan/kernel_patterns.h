@@ -12,10 +12,12 @@ namespace ridgeline {
 // (current_kernel_name).
 bool fits_any(const std::string& name, const std::vector<std::string>& patterns);
 
-// Whether the options let a kernel of this name in: it fits one pattern of `only`, if there are
-// any, and none of `except`.
-inline bool is_asked_for(const std::string& name, const PlanOptions& options) {
-  return (options.only.empty() || fits_any(name, options.only)) && !fits_any(name, options.except);
-}
+// Whether a pattern ends in the last part of a kernel's name, as demonstrations ask: that of
+// "cuda.linear.naive" is named by "cuda.linear*.naive", and not by "cuda.linear".
+bool names_last_part(const std::vector<std::string>& patterns, const std::string& name);
+
+// Whether the options let a kernel in: it fits one pattern of `only`, if there are any, and none of
+// `except`.
+bool is_asked_for(const Kernel& kernel, const PlanOptions& options);
 
 }  // namespace ridgeline

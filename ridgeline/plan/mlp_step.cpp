@@ -19,6 +19,11 @@ class Matcher {
   }
 
  private:
+  struct NormGrad {
+    MlpStepOps::Layer* layer;
+    Value dgamma, dbeta;
+  };
+
   bool no(std::string why) {
     found_.refusal = std::move(why);
     return false;
@@ -73,6 +78,7 @@ class Matcher {
       MlpStepOps::Layer layer{.linear = linear};
       x = linear->y;
       inside(x);
+      if (extras_.norms && !normalisation(layer, &x)) return false;
       layer.activation = next<Activation>();
       if (layer.activation != nullptr) {
         if (layer.activation->x.id != x.id) return no("layers are not a chain");
@@ -91,7 +97,7 @@ class Matcher {
     }
     if (found_.layers.empty()) return no("no linear layer");
     const MlpStepOps::Layer& last = found_.layers.back();
-    if (last.activation != nullptr || last.dropout != nullptr) {
+    if (last.activation != nullptr || last.dropout != nullptr || last.norm) {
       return no("something follows the last linear layer");
     }
     for (size_t l = 0; l + 1 < found_.layers.size(); ++l) {
@@ -100,6 +106,29 @@ class Matcher {
       }
     }
     return true;
+  }
+
+  // Of `x`, a linear layer's output, which becomes the normalisation's.
+  bool normalisation(MlpStepOps::Layer& layer, Value* x) {
+    MlpStepOps::Norm& norm = layer.norm;
+    norm.layer = next<LayerNorm>();
+    if (norm.layer == nullptr) norm.group = next<GroupNorm>();
+    if (norm.layer == nullptr && norm.group == nullptr) norm.batch = next<BatchNorm>();
+    if (!norm) return true;
+    const int64_t width = layer.out();
+    const bool whole = norm.layer != nullptr ? norm.layer->width == width
+                       : norm.group != nullptr
+                           ? norm.group->width == width && norm.group->spatial == 1
+                           : norm.batch->in.pixels() == 1 && norm.batch->n() > 1;
+    if (!whole) return no("a normalisation of parts of a layer");
+    return norm.visit([&](const auto& op) {
+      if (op.x.id != x->id || !op.rstd) return no("layers are not a chain");
+      inside(op.mean);
+      inside(op.rstd);
+      *x = op.y;
+      inside(op.y);
+      return true;
+    });
   }
 
   bool loss() {
@@ -166,6 +195,7 @@ class Matcher {
         dy_ = op->dx;
         inside(dy_);
       }
+      if (layer.norm && !norm_gradient(layer)) return false;
       Value dx;
       if (l > 0) {
         const auto* op = next<LinearGradX>();
@@ -189,6 +219,27 @@ class Matcher {
     return true;
   }
 
+  bool norm_gradient(MlpStepOps::Layer& layer) {
+    const MlpStepOps::Norm& norm = layer.norm;
+    if (norm.layer != nullptr) return norm_gradient(layer, *norm.layer, next<LayerNormGrad>());
+    if (norm.group != nullptr) return norm_gradient(layer, *norm.group, next<GroupNormGrad>());
+    return norm_gradient(layer, *norm.batch, next<BatchNormGrad>());
+  }
+  template <typename Op, typename Grad>
+  bool norm_gradient(MlpStepOps::Layer& layer, const Op& op, const Grad* grad) {
+    if (grad == nullptr || grad->x.id != op.x.id || grad->dy.id != dy_.id || !grad->dx ||
+        grad->mean.id != op.mean.id || grad->rstd.id != op.rstd.id ||
+        grad->gamma.id != op.gamma.id || bool(grad->dgamma) != bool(op.gamma) ||
+        bool(grad->dbeta) != bool(op.beta)) {
+      return no("no gradient of a normalisation");
+    }
+    dy_ = grad->dx;
+    for (const Value& each : {grad->dx, grad->dgamma, grad->dbeta}) inside(each);
+    norm_grads_.push_back({&layer, grad->dgamma, grad->dbeta});
+    if (grad->dgamma && is_used_next(grad->dgamma)) return norm_updates(norm_grads_.back());
+    return true;
+  }
+
   bool norm() {
     found_.norm = extras_.norm ? next<GlobalNorm>() : nullptr;
     if (found_.norm == nullptr) {
@@ -198,10 +249,14 @@ class Matcher {
     if (norm.loss_scale.id != found_.loss_scale.id) return no("loss scales differ");
     size_t count = 0;
     for (const LinearGradW* grad : grads_) count += grad->db ? 2 : 1;
+    for (const NormGrad& grad : norm_grads_) count += (grad.dgamma ? 1 : 0) + (grad.dbeta ? 1 : 0);
     if (count != norm.grads.size()) return no("the norm is not of all gradients");
     for (const Value& grad : norm.grads) {
       bool known = false;
       for (const LinearGradW* of : grads_) known |= grad.id == of->dw.id || grad.id == of->db.id;
+      for (const NormGrad& of : norm_grads_) {
+        known |= grad.id == of.dgamma.id || grad.id == of.dbeta.id;
+      }
       if (!known) return no("the norm is not of all gradients");
     }
     inside(norm.scale);
@@ -214,6 +269,13 @@ class Matcher {
       MlpStepOps::Layer& layer = found_.layers[l];
       const bool updated = layer.sgd_w != nullptr || layer.adam_w != nullptr;
       if (updated && found_.norm != nullptr) return no("an update before the norm");
+      for (const NormGrad& grad : norm_grads_) {
+        const MlpStepOps::Norm& norm = layer.norm;
+        if (grad.layer == &layer && norm.sgd_gamma == nullptr && norm.sgd_beta == nullptr &&
+            norm.adam_gamma == nullptr && norm.adam_beta == nullptr && !norm_updates(grad)) {
+          return false;
+        }
+      }
       if (!updated && !updates(layer, *grads_[k])) return false;
     }
     return true;
@@ -246,6 +308,26 @@ class Matcher {
     if (all && one_kind) return true;
     return no(extras_.adam ? "the gradients are not used by SGD or Adam as they are"
                            : "the gradients are not used by SGD as they are");
+  }
+
+  bool norm_updates(const NormGrad& grad) {
+    MlpStepOps::Norm& norm = grad.layer->norm;
+    const bool adam = extras_.adam && rest_.get<AdamUpdate>(found_.ops) != nullptr;
+    const auto one = [&](const Value& w, const Value& dw, const SgdUpdate*& sgd,
+                         const AdamUpdate*& found) {
+      if (!dw) return true;
+      if (adam) {
+        found = update(w, dw, first_adam_);
+        if (found != nullptr) counts(found->tick, found->step);
+      } else {
+        sgd = update(w, dw, first_sgd_);
+      }
+      return found != nullptr || sgd != nullptr;
+    };
+    const bool all = one(norm.gamma(), grad.dgamma, norm.sgd_gamma, norm.adam_gamma) &&
+                     one(norm.beta(), grad.dbeta, norm.sgd_beta, norm.adam_beta);
+    if (all && (first_sgd_ == nullptr || first_adam_ == nullptr)) return true;
+    return no("the gradients of a normalisation are not used by SGD or Adam as they are");
   }
 
   template <typename Update>
@@ -296,6 +378,7 @@ class Matcher {
   MlpStepOps found_;
   Value dy_;
   std::vector<const LinearGradW*> grads_;  // from the top down
+  std::vector<NormGrad> norm_grads_;       // likewise
   const SgdUpdate* first_sgd_ = nullptr;
   const AdamUpdate* first_adam_ = nullptr;
   Values ticks_, steps_;  // that ops count by

@@ -8,12 +8,39 @@
 namespace ridgeline {
 
 // A whole training step of a multilayer perceptron, found in a program: two gathers, linear layers
-// with activations and dropout between them, a loss, gradients used by an optimizer, each layer's
-// at once or after the last, tick. Kernels that compute all of it in one go look for it with
-// match_mlp_step.
+// with normalisations, activations and dropout between them, a loss, gradients used by an
+// optimizer, each layer's at once or after the last, tick. Kernels that compute all of it in one go
+// look for it with match_mlp_step.
 struct MlpStepOps {
+  // A normalisation behind a linear layer: over its outputs of a sample (one run, centred or not),
+  // or over the batch.
+  struct Norm {
+    const LayerNorm* layer = nullptr;
+    const GroupNorm* group = nullptr;
+    const BatchNorm* batch = nullptr;
+    const SgdUpdate *sgd_gamma = nullptr, *sgd_beta = nullptr;
+    const AdamUpdate *adam_gamma = nullptr, *adam_beta = nullptr;
+
+    explicit operator bool() const { return layer || group || batch; }
+    // f of whichever op it is.
+    template <typename F>
+    auto visit(F f) const {
+      return layer != nullptr ? f(*layer) : group != nullptr ? f(*group) : f(*batch);
+    }
+    Value gamma() const {
+      return visit([](const auto& op) { return op.gamma; });
+    }
+    Value beta() const {
+      return visit([](const auto& op) { return op.beta; });
+    }
+    double epsilon() const {
+      return visit([](const auto& op) { return op.epsilon; });
+    }
+    bool centred() const { return group == nullptr || group->centred; }
+  };
   struct Layer {
     const Linear* linear = nullptr;
+    Norm norm{};                             // of what the linear layer gives; may be absent
     const Activation* activation = nullptr;  // null: none, as after the last layer
     const Dropout* dropout = nullptr;        // of what the activation gives
     // The updates of its weights and bias: those of SGD or those of Adam; null of an absent bias.
@@ -49,6 +76,7 @@ struct MlpStepExtras {
   bool floats = false;       // sets of fp32
   bool losses = false;       // of labels or of values
   bool norm = false;         // clipping, and a scale of the loss
+  bool norms = false;        // normalisations of layers
 };
 
 // All updates found are of one kind, with the same constants and learning rate.

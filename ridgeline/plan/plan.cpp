@@ -93,7 +93,7 @@ struct Arena {
 Arena make_arena(const std::vector<Lifetime>& blocks, Runtime& runtime) {
   constexpr size_t kStepsBeside = 3, kMuch = size_t{256} << 20;
   Packing tight = pack(blocks);
-  if (runtime.device().kind == DeviceKind::cuda) {
+  if (!runtime.device().is_host()) {
     std::vector<Lifetime> longer = blocks;
     for (Lifetime& block : longer) block.last += kStepsBeside;
     Packing spread = pack(longer);
@@ -242,6 +242,12 @@ Plan::Plan(Runtime& runtime, Program program, Choices choices, const Externals& 
   // Made ahead, so that the first steps cost what all others do.
   parts_->launch(1);
   parts_->launch(parts_->program.repeats);
+}
+
+std::string Plan::label(size_t index) const {
+  const std::string variant = parts_->steps[index]->variant();
+  const std::string& name = parts_->choices[index].kernel->name;
+  return variant.empty() ? name : fmt::format("{} ({})", name, variant);
 }
 
 Plan::~Plan() = default;

@@ -53,6 +53,8 @@ class Plan {
 
   const Program& program() const;
   const Choices& choices() const;
+  // The name of the kernel of a choice, with the variant that it launches here, if it has several.
+  std::string label(size_t index) const;
   const MemoryUse& memory() const;
   Runtime& runtime() const;
 

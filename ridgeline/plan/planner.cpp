@@ -30,8 +30,10 @@ constexpr double kStaleSeconds = 50e-6;
   int not_asked = 0;
   for (const Candidate& candidate : all) {
     const std::string& why = candidate.cover.reason;
-    if (candidate.begin != position || why.empty() || why == kOtherDevice) continue;
-    const bool left_out = why == kNotAsked || why == kUnwanted;
+    if (candidate.begin != position || why.empty() || why.starts_with(kForOthers)) {
+      continue;
+    }
+    const bool left_out = why == kNotAsked || why == kUnwanted || why == kDemonstration;
     not_asked += left_out;
     if (left_out || why.starts_with(kOtherOp)) continue;
     reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", candidate.kernel->name, why);
@@ -95,7 +97,7 @@ Choices choose_measured(const Program& program, const KernelTable& table, const 
                         Choices fixed, const Runtime& runtime, const PlanOptions& options,
                         Stopwatch& stopwatch, Explanation& explanation) {
   const BusyClock clock;
-  const bool cpu = runtime.device().kind == DeviceKind::cpu;  // a GPU is waited for without one
+  const bool cpu = runtime.device().is_host();  // a GPU is waited for without one
   size_t all = 0, done = 0;
   for (const auto& here : real.at) all += here.size();
   const auto go_on = [&] {
@@ -199,7 +201,7 @@ std::optional<Planned> kept_plan(const Program& program, const KernelTable& tabl
     const BusyClock clock;
     const double seconds = stopwatch.whole(planned.choices);
     // A plan that is slow because the machine is busy now is no reason to measure others on it.
-    const bool busy = runtime.device().kind == DeviceKind::cpu && clock.share() < kIdleShare;
+    const bool busy = runtime.device().is_host() && clock.share() < kIdleShare;
     if (is_stale(seconds, known->seconds) && !(busy && seconds > known->seconds)) {
       source = fmt::format("measured again: the kept plan took {:.0f} us a step, not {:.0f}",
                            1e6 * seconds, 1e6 * known->seconds);

@@ -28,6 +28,8 @@ struct PlanOptions {
   std::vector<std::string>
       pinned;  // a checkpoint's kernels, in order: used again if they still fit
 
+  bool demonstrations = false;  // takes demonstration kernels without their being named in `only`
+
   bool measures() const { return tune && !deterministic; }
   // Measuring on a CPU ends after this many seconds if the thread had a core for less than half of
   // them: the machine is busy, and times measured on it are not worth waiting for.

@@ -106,6 +106,9 @@ std::string signature(const Program& program, size_t begin, size_t end) {
     }
   };
   fmt::format_to(out, "{}", name(program.precision));
+  if (program.accumulate != Precision::fp32) {
+    fmt::format_to(out, " summed in {}", name(program.accumulate));
+  }
   for (size_t i = begin; i < end; ++i) {
     const Op& op = program.ops[i];
     fmt::format_to(out, "; {}({})", name(op), attributes(op));

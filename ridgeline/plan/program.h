@@ -33,6 +33,7 @@ struct Program {
   std::vector<ValueInfo> values;
   std::vector<Op> ops;
   Precision precision = Precision::fp32;
+  Precision accumulate = Precision::fp32;  // or fp16: what products of linear layers in fp16 sum in
   int64_t repeats = 1;  // how many steps one launch may make; the extent of lr, loss and correct
 
   Value add_value(std::string name, DType dtype, const Shape& shape, Role role = Role::temp,

@@ -222,7 +222,7 @@ double DeviceStopwatch::time_plan(const Choices& choices, double budget) {
     };
     return time(run, budget, together) / double(steps);
   };
-  if (runtime_.device().kind == DeviceKind::cpu && !together) {
+  if (runtime_.device().is_host() && !together) {
     // A few steps a launch would take minutes where one takes seconds.
     constexpr double kLong = 5;
     const auto once = [&] {

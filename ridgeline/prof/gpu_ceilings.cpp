@@ -34,8 +34,7 @@ double product_rate(Runtime& runtime, const KernelTable& kernels, Precision prec
       const std::chrono::duration<double> gone = std::chrono::steady_clock::now() - begin;
       if (best < INFINITY && (fallback || gone.count() > kMostSeconds)) break;
       if (!kernel.covers || kernel.traits.fallback != fallback) continue;
-      if (kernel.target != runtime.device().kind) continue;
-      const Cover cover = kernel.covers(Rest{program, 0, runtime});
+      const Cover cover = offer(kernel, Rest{program, 0, runtime});
       if (cover.ops != 1 || !cover.reads.empty() || !cover.writes.empty()) continue;
       best = std::min(best, stopwatch.kernel({&kernel, 0, 1, cover, 0, -1, {}, {}, 0}));
     }
@@ -43,49 +42,49 @@ double product_rate(Runtime& runtime, const KernelTable& kernels, Precision prec
   return program.flops() / best;
 }
 
-double copy_rate(Runtime& runtime, const GpuCopy& copy, double bytes) {
+double copy_rate(Runtime& runtime, double bytes) {
   const size_t half = size_t(bytes / 2);
   const DeviceBuffer from(runtime, half), to(runtime, half);
   constexpr double kBudget = 0.05;
-  const double seconds = runtime.time([&] { copy(to.data(), from.data(), half); }, kBudget);
+  const double seconds = runtime.time([&] { runtime.copy(to.data(), from.data(), half); }, kBudget);
   return bytes / seconds;
 }
 
 // The shortest launch there is: a copy of nothing.
-double launch_seconds(Runtime& runtime, const GpuCopy& copy) {
-  return runtime.time([&] { copy(nullptr, nullptr, 0); }, 0.05);
+double launch_seconds(Runtime& runtime) {
+  return runtime.time([&] { runtime.copy(nullptr, nullptr, 0); }, 0.05);
 }
 
 }  // namespace
 
-Ceilings measure_gpu_ceilings(Runtime& runtime, const KernelTable& kernels, const GpuCopy& copy,
-                              const HostRate& host) {
+Ceilings measure_gpu_ceilings(Runtime& runtime, const KernelTable& kernels) {
   Ceilings ceilings;
   ceilings.fp32_flops = product_rate(runtime, kernels, Precision::fp32);
   ceilings.tf32_flops = product_rate(runtime, kernels, Precision::tf32);
   ceilings.fp64_flops = product_rate(runtime, kernels, Precision::fp64);
   ceilings.half_flops = product_rate(runtime, kernels, Precision::bf16);
   for (const double bytes : kSizes) {
-    ceilings.bandwidths.push_back({bytes, copy_rate(runtime, copy, bytes)});
+    ceilings.bandwidths.push_back({bytes, copy_rate(runtime, bytes)});
   }
   // A cache is no slower than the memory behind it, whatever a short copy's start costs.
   Bandwidth& cache = ceilings.bandwidths.front();
   cache.rate = std::max(cache.rate, ceilings.memory_bandwidth());
-  ceilings.launch_seconds = launch_seconds(runtime, copy);
+  ceilings.launch_seconds = launch_seconds(runtime);
   // What travels through the host goes there and comes back: half of it each way.
-  ceilings.host_bandwidth = 2 / (1 / host(true) + 1 / host(false));
+  ceilings.host_bandwidth =
+      2 / (1 / runtime.host_copy_rate(true) + 1 / runtime.host_copy_rate(false));
   ceilings.machine = runtime.fingerprint();
   ceilings.date = today();
   return ceilings;
 }
 
-Ceilings gpu_ceilings_of(Runtime& runtime, const KernelTable& kernels, const GpuCopy& copy,
-                         const HostRate& host, const std::filesystem::path& file, bool again) {
+Ceilings gpu_ceilings_of(Runtime& runtime, const KernelTable& kernels,
+                         const std::filesystem::path& file, bool again) {
   if (!again) {
     const auto kept = read_ceilings(file, runtime.fingerprint());
     if (kept && kept->half_flops > 0) return *kept;
   }
-  const Ceilings measured = measure_gpu_ceilings(runtime, kernels, copy, host);
+  const Ceilings measured = measure_gpu_ceilings(runtime, kernels);
   keep_ceilings(file, measured);
   return measured;
 }

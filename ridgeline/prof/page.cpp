@@ -136,6 +136,7 @@ void Page::section(const std::string& heading, const std::string& html) {
 std::string Page::html() const {
   std::string out = fmt::format(
       "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+      "<meta name=\"generator\" content=\"ridgeline\">\n"
       "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
       "<link rel=\"icon\" href=\"data:,\">\n<title>{0}</title>\n<style>{1}</style></head>\n"
       "<body>\n<h1>{0}</h1>\n<p class=\"quiet\">{2}</p>\n<nav>",

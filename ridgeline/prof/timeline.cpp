@@ -20,7 +20,8 @@ Timeline::Lane Timeline::lane(int rank, std::string name) {
 }
 
 std::string Timeline::to_json() const {
-  std::string text = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[";
+  std::string text =
+      "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"producer\":\"ridgeline\"},\"traceEvents\":[";
   auto out = std::back_inserter(text);
   const char* comma = "\n";
   const auto put_name = [&](const char* what, int rank, int thread, const std::string& name) {

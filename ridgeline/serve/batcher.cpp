@@ -13,26 +13,30 @@ double seconds(Clock::duration time) { return std::chrono::duration<double>(time
 
 }  // namespace
 
-Batcher::Batcher(const std::function<std::unique_ptr<Engine>()>& make, const BatchOptions& options,
+Batcher::Batcher(const MakeEngine& make, const BatchOptions& options,
                  std::shared_ptr<ModelMetrics> metrics)
-    : options_(options), metrics_(std::move(metrics)) {
-  for (int i = 0; i < options.instances; ++i) instances_.push_back(std::make_unique<Instance>());
+    : options_(options), metrics_(std::move(metrics)), queue_(options.queue, metrics_) {
   try {
     // One after another: an engine that measures its kernels wants the machine for itself.
-    for (size_t i = 0; i < instances_.size(); ++i) start(i, make);
+    start(make);
+    most_ = instances_.front()->engine->most();
+    choose_inline();
+    const int automatic = inlined_ ? std::max(1, options.io_threads) : 1;
+    const auto wanted = size_t(options.instances > 0 ? options.instances : automatic);
+    while (instances_.size() < wanted) start(make);
   } catch (...) {
     stop();
     throw;
   }
-  most_ = instances_.front()->engine->most();
-  choose_inline();
 }
 
-void Batcher::start(size_t index, const std::function<std::unique_ptr<Engine>()>& make) {
-  Instance& instance = *instances_[index];
-  instance.thread = std::thread([this, &instance, &make] {
+void Batcher::start(const MakeEngine& make) {
+  const size_t index = instances_.size();
+  instances_.push_back(std::make_unique<Instance>());
+  Instance& instance = *instances_.back();
+  instance.thread = std::thread([this, &instance, &make, index] {
     try {
-      instance.engine = make();
+      instance.engine = make(int(index));
     } catch (...) {
       const std::scoped_lock lock(mutex_);
       failure_ = std::current_exception();
@@ -76,11 +80,7 @@ void Batcher::choose_inline() {
 Batcher::~Batcher() { stop(); }
 
 void Batcher::stop() {
-  {
-    const std::scoped_lock lock(mutex_);
-    stop_ = true;
-  }
-  wake_.notify_all();
+  queue_.stop();
   for (const auto& instance : instances_) {
     if (instance->thread.joinable()) instance->thread.join();
   }
@@ -94,107 +94,68 @@ void Batcher::release(Instance& instance) {
 Batcher::Accepted Batcher::submit(Job& job) {
   job.next = nullptr;
   job.error.clear();
+  job.overloaded = false;
   job.queued = Clock::now();
-  // A large job would keep the submitting thread from its other connections.
-  const bool help = inlined_ && job.count <= most_;
-  {
-    const std::scoped_lock lock(mutex_);
-    if (jobs_ >= options_.most_waiting ||
-        (jobs_ > 0 && bytes_ + job.samples.size() > options_.most_bytes)) {
-      return Accepted::no;
-    }
-    (last_ != nullptr ? last_->next : first_) = &job;
-    last_ = &job;
-    ++jobs_;
-    waiting_samples_ += job.count;
-    bytes_ += job.samples.size();
-    metrics_->waiting.fetch_add(1, std::memory_order_relaxed);
-    metrics_->waiting_samples.fetch_add(job.count, std::memory_order_relaxed);
-  }
-  if (help) return Accepted::help_soon;
-  wake_.notify_one();
+  if (!queue_.admit(job)) return Accepted::no;
+  // A large job would keep the thread from its other connections.
+  if (inlined_ && job.count <= most_) return Accepted::by_caller;
+  queue_.push(job);
   return Accepted::queued;
 }
 
-// Jobs of one launch, as a list; null: none wait. A job that is larger than a launch goes alone.
-Job* Batcher::take(int64_t most) {
-  const std::scoped_lock lock(mutex_);
-  Job* const first = first_;
-  Job* last = nullptr;
-  int64_t count = 0, jobs = 0;
-  for (Job* job = first; job != nullptr && (last == nullptr || count + job->count <= most);
-       job = job->next) {
-    count += job->count;
-    bytes_ -= job->samples.size();
-    ++jobs;
-    last = job;
-  }
-  if (last == nullptr) return nullptr;
-  first_ = last->next;
-  if (first_ == nullptr) last_ = nullptr;
-  last->next = nullptr;
-  jobs_ -= jobs;
-  waiting_samples_ -= count;
-  metrics_->waiting.fetch_sub(jobs, std::memory_order_relaxed);
-  metrics_->waiting_samples.fetch_sub(count, std::memory_order_relaxed);
-  return first;
-}
-
-bool Batcher::wait_for_jobs() {
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    wake_.wait(lock, [this] { return stop_ || first_ != nullptr; });
-    if (first_ == nullptr) return false;
-    if (options_.max_delay.count() == 0 || waiting_samples_ >= most_ || stop_) return true;
-    const auto until = first_->queued + options_.max_delay;
-    if (Clock::now() >= until) return true;
-    wake_.wait_until(lock, until, [this] { return stop_ || waiting_samples_ >= most_; });
-    if (first_ != nullptr) return true;  // another thread may have been faster
-  }
-}
-
 void Batcher::work(Instance& instance) {
-  while (wait_for_jobs()) {
-    if (!acquire(instance)) {
-      instance.busy.wait(true);
-      continue;
-    }
-    if (Job* jobs = take(instance.engine->most())) compute(instance, jobs);
+  while (queue_.wait(instance.engine->most(), options_.max_delay)) {
+    while (!acquire(instance)) instance.busy.wait(true);
+    const auto [jobs, dropped] = queue_.take(instance.engine->most());
+    if (jobs != nullptr) launch(instance, jobs);
     release(instance);
+    drop(dropped);
   }
 }
 
-bool Batcher::idle() {
-  const std::scoped_lock lock(mutex_);
-  return first_ == nullptr;
-}
-
-void Batcher::help() {
-  // The calling thread has connections to look after, so an engine's own thread takes over if other
-  // threads submit without an end.
-  constexpr int kMostLaunches = 16;
-  int launches = 0;
-  // Whoever leaves an engine looks at the queue once more: a job that came before that, and whose
-  // thread found the engine busy, is seen then.
-  while (!idle()) {
-    const auto free = std::ranges::find_if(instances_, [](const auto& i) { return acquire(*i); });
-    if (free == instances_.end()) return;
-    Instance& instance = **free;
-    while (launches < kMostLaunches) {
-      Job* const jobs = take(instance.engine->most());
-      if (jobs == nullptr) break;
-      compute(instance, jobs);
-      ++launches;
-    }
-    release(instance);
-    if (launches == kMostLaunches) {
-      wake_.notify_one();
-      return;
-    }
+Batcher::Instance* Batcher::acquire_any(size_t first) {
+  for (size_t i = 0; i < instances_.size(); ++i) {
+    Instance& instance = *instances_[(first + i) % instances_.size()];
+    if (acquire(instance)) return &instance;
   }
+  return nullptr;
 }
 
-void Batcher::compute(Instance& instance, Job* first) {
+void Batcher::compute(std::span<Job*> jobs, size_t thread) {
+  Instance* const instance = acquire_any(thread);
+  if (instance == nullptr) {  // a thread of theirs will get to it
+    for (Job* job : jobs) queue_.push(*job);
+    return;
+  }
+  if (jobs.size() > 1) std::ranges::stable_sort(jobs, {}, &Job::priority);
+  for (size_t i = 0; i < jobs.size();) {
+    Job* const first = jobs[i];
+    Job* last = first;
+    int64_t count = first->count;
+    queue_.leave(*first);
+    for (++i; i < jobs.size() && count + jobs[i]->count <= most_; ++i) {
+      queue_.leave(*jobs[i]);
+      count += jobs[i]->count;
+      last = last->next = jobs[i];
+    }
+    last->next = nullptr;
+    launch(*instance, first);
+  }
+  release(*instance);
+}
+
+// Nobody waits for these any more, or not for as long as it would take.
+void Batcher::drop(Job* first) {
+  for (Job* job = first; job != nullptr; job = job->next) {
+    (job->abandoned ? metrics_->abandoned : metrics_->expired)
+        .fetch_add(1, std::memory_order_relaxed);
+    job->overloaded = true;
+    job->error = "the request waited for longer than its timeout";
+  }
+  finish(first);
+}
+
+void Batcher::launch(Instance& instance, Job* first) {
   const auto begin = Clock::now();
   int64_t count = 0;
   for (Job* job = first; job != nullptr; job = job->next) {
@@ -204,9 +165,9 @@ void Batcher::compute(Instance& instance, Job* first) {
   }
   try {
     if (first->next == nullptr && count > most_) {
-      compute_large(instance, *first);
+      launch_large(instance, *first);
     } else {
-      compute_together(instance, first, count);
+      launch_together(instance, first, count);
     }
   } catch (const std::exception& error) {
     for (Job* job = first; job != nullptr; job = job->next) {
@@ -219,10 +180,12 @@ void Batcher::compute(Instance& instance, Job* first) {
   finish(first);
 }
 
-void Batcher::compute_together(Instance& instance, Job* first, int64_t count) {
+void Batcher::launch_together(Instance& instance, Job* first, int64_t count) {
   const auto width = size_t(instance.engine->width());
   metrics_->batches.fetch_add(1, std::memory_order_relaxed);
   metrics_->batch_samples.observe(double(count));
+  metrics_->limit_seconds.fetch_add(instance.engine->limit_seconds(count),
+                                    std::memory_order_relaxed);
   if (first->next == nullptr) {
     first->batch = count;
     first->outputs.resize(size_t(count) * width);
@@ -244,7 +207,7 @@ void Batcher::compute_together(Instance& instance, Job* first, int64_t count) {
   }
 }
 
-void Batcher::compute_large(Instance& instance, Job& job) {
+void Batcher::launch_large(Instance& instance, Job& job) {
   const int64_t width = instance.engine->width(), count = job.count;
   const size_t sample = job.samples.size() / size_t(count);
   job.batch = most_;
@@ -253,6 +216,8 @@ void Batcher::compute_large(Instance& instance, Job& job) {
     const int64_t part = std::min(most_, count - begin);
     metrics_->batches.fetch_add(1, std::memory_order_relaxed);
     metrics_->batch_samples.observe(double(part));
+    metrics_->limit_seconds.fetch_add(instance.engine->limit_seconds(part),
+                                      std::memory_order_relaxed);
     instance.engine->run(
         std::span<const uint8_t>(job.samples)
             .subspan(size_t(begin) * sample, size_t(part) * sample),

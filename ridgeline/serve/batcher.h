@@ -1,22 +1,15 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
-#include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <span>
-#include <string>
 #include <thread>
-#include <vector>
 
-#include "ridgeline/serve/metrics.h"
+#include "ridgeline/serve/job_queue.h"
 
 namespace ridgeline::serve {
-
-using Clock = std::chrono::steady_clock;
 
 // What computes samples: a model on a device. One thread at a time uses it.
 class Engine {
@@ -26,52 +19,46 @@ class Engine {
   virtual int64_t width() const = 0;  // outputs a sample
   // Computes `count` samples, at most most(), and writes [count][width()].
   virtual void run(std::span<const uint8_t> samples, int64_t count, std::span<float> outputs) = 0;
-};
-
-// A request's samples on their way through the queue.
-struct Job {
-  virtual ~Job() = default;
-  // The outputs are there, or the error is. Called once, by the thread that computed.
-  virtual void computed() noexcept = 0;
-
-  std::vector<uint8_t> samples;
-  int64_t count = 0;
-  std::vector<float> outputs;
-  std::string error;  // why there are no outputs; empty: there are
-  Clock::time_point queued, started;
-  int64_t batch = 0;  // samples of its launch
-  Job* next = nullptr;
+  // What that takes at the device's limit; 0: not known.
+  virtual double limit_seconds(int64_t /*count*/) const { return 0; }
 };
 
 struct BatchOptions {
-  int instances = 1;                       // engines, each with a thread
+  // Engines, each with a thread. 0: one; or one for each thread of connections, where these compute
+  // themselves.
+  int instances = 0;
+  int io_threads = 1;
   std::chrono::microseconds max_delay{0};  // that a job waits for others to share its launch
-  int64_t most_waiting = 1024;             // jobs in the queue
-  size_t most_bytes = size_t{256} << 20;   // samples in the queue
-  // A launch that takes less than this may be made by the thread that has submitted the job, which
-  // saves two switches of threads. 0: never.
+  JobQueue::Limits queue;
+  // A launch that takes less than this may be made by the thread that has the job's connection,
+  // which saves two switches of threads. 0: never.
   std::chrono::microseconds inline_limit{500};
 };
 
-// A bounded queue of jobs, and the threads that take all that wait, up to a launch, at a time.
+// Engines, and the jobs that wait for them. An engine's thread takes all that wait, up to a launch,
+// at a time. Where launches are short, the threads of connections compute what they have read
+// themselves, each on an engine that is mostly its own, and no other thread hears of it.
 class Batcher {
  public:
-  // `make` is called on each thread of an engine; what it throws, the constructor throws.
-  Batcher(const std::function<std::unique_ptr<Engine>()>& make, const BatchOptions& options,
+  // `make` is called for each instance, on its thread; what it throws, the constructor throws.
+  using MakeEngine = std::function<std::unique_ptr<Engine>(int instance)>;
+  Batcher(const MakeEngine& make, const BatchOptions& options,
           std::shared_ptr<ModelMetrics> metrics);
   // No job may be waiting any more.
   ~Batcher();
 
   enum class Accepted {
-    no,         // the queue is full
+    no,         // too many wait
     queued,     // a thread will compute it
-    help_soon,  // help() must be called by this thread soon: nobody else may
+    by_caller,  // the caller gives it to compute(), soon, with others that have come
   };
   Accepted submit(Job& job);
-  // Computes what waits on the calling thread, unless other threads are at it.
-  void help();
+  // Computes jobs of submit() == by_caller on the calling thread, which is the one with this number
+  // among those of connections.
+  void compute(std::span<Job*> jobs, size_t thread);
 
   bool inlined() const { return inlined_; }
+  size_t instances() const { return instances_.size(); }
 
  private:
   struct Instance {
@@ -82,34 +69,32 @@ class Batcher {
     std::thread thread;
   };
 
-  void start(size_t index, const std::function<std::unique_ptr<Engine>()>& make);
+  void start(const MakeEngine& make);
   void work(Instance& instance);
-  bool wait_for_jobs();  // false: stop
-  Job* take(int64_t most);
-  void compute(Instance& instance, Job* first);
-  void compute_together(Instance& instance, Job* first, int64_t count);
-  void compute_large(Instance& instance, Job& job);
-  void finish(Job* first);
-  static bool acquire(Instance& instance) { return !instance.busy.exchange(true); }
+  Instance* acquire_any(size_t first);
+  void launch(Instance& instance, Job* first);
+  void launch_together(Instance& instance, Job* first, int64_t count);
+  void launch_large(Instance& instance, Job& job);
+  void drop(Job* first);
+  static void finish(Job* first);
+  static bool acquire(Instance& instance) {
+    return !instance.busy.load(std::memory_order_relaxed) && !instance.busy.exchange(true);
+  }
   static void release(Instance& instance);
-  bool idle();
   void stop();
   void choose_inline();
 
   BatchOptions options_;
   std::shared_ptr<ModelMetrics> metrics_;
+  JobQueue queue_;
   int64_t most_ = 0;
   bool inlined_ = false;
   std::vector<std::unique_ptr<Instance>> instances_;
 
-  std::mutex mutex_;
-  std::condition_variable wake_, started_;
+  std::mutex mutex_;  // of the start
+  std::condition_variable started_;
   size_t ready_ = 0;
   std::exception_ptr failure_;
-  bool stop_ = false;
-  Job *first_ = nullptr, *last_ = nullptr;
-  int64_t jobs_ = 0, waiting_samples_ = 0;
-  size_t bytes_ = 0;
 };
 
 }  // namespace ridgeline::serve

@@ -1,11 +1,15 @@
 #include "ridgeline/serve/connection.h"
 
 #include <fmt/compile.h>
+#include <sys/socket.h>
 
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
+#include <cerrno>
 #include <iterator>
+
+#include "ridgeline/serve/inflate.h"
 
 namespace ridgeline::serve {
 namespace {
@@ -45,12 +49,12 @@ void IoThread::sweep() {
   });
 }
 
-void IoThread::help_soon() {
-  if (help_posted) return;
-  help_posted = true;
+void IoThread::compute_soon() {
+  if (compute_posted) return;
+  compute_posted = true;
   asio::post(context, [this] {
-    help_posted = false;
-    state.help();
+    compute_posted = false;
+    state.compute();
   });
 }
 
@@ -182,7 +186,7 @@ void Connection::say_continue() {
 void Connection::refuse_message(const error_code& error) {
   const ServeOptions& options = io_.server.options;
   received = Clock::now();
-  method = target = {};
+  method = target = accept_encoding = {};
   keep_alive_ = only_head_ = false;
   if (error == http::error::body_limit) {
     Router::answer_error(*this, 413,
@@ -206,6 +210,7 @@ void Connection::dispatch() {
   target = view(message.target());
   authorization = field(http::field::authorization);
   content_encoding = field(http::field::content_encoding);
+  accept_encoding = field(http::field::accept_encoding);
   origin = field(http::field::origin);
   host = field(http::field::host);
   header_length = field("Inference-Header-Content-Length");
@@ -215,12 +220,31 @@ void Connection::dispatch() {
   keep_alive_ = message.keep_alive();
   received = Clock::now();
   enter(Phase::working);
+  ++requests_;
+  abandoned.store(false, std::memory_order_relaxed);
   self_ = shared_from_this();
+  const std::shared_ptr<Connection> self = self_;
+  io_.state.queued = false;
   const bool ready = io_.server.router.handle(*this, io_.state);
-  if (!io_.state.to_help.empty()) io_.help_soon();
+  if (!io_.state.due.empty()) io_.compute_soon();
+  if (io_.state.queued) watch_peer();
   if (!ready) return;  // another thread may have it now
   self_.reset();
   send();
+}
+
+// While a request waits in a queue: if its client leaves, nobody need compute it. The end of what
+// the client sends counts as leaving, as it does for most servers.
+void Connection::watch_peer() {
+  socket_.async_wait(Socket::wait_read, [self = shared_from_this(),
+                                         request = requests_](const error_code& error) {
+    if (error || self->requests_ != request || self->phase_ != Phase::working) return;
+    char byte;
+    const ssize_t got = ::recv(self->socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+    const bool waits = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+    if (waits) return self->watch_peer();
+    if (got <= 0) self->abandoned = true;  // else the next request has come early
+  });
 }
 
 void Connection::computed() noexcept {
@@ -238,7 +262,16 @@ void Connection::answered() noexcept {
   asio::dispatch(io_.context, [self = std::move(self_)] { self->send(); });
 }
 
+// A client that takes gzip gets it where there is something to save.
+void Connection::compress_reply() {
+  constexpr size_t kWorthwhile = 1024;
+  if (status != 200 || reply.size() < kWorthwhile || !accepts_gzip(accept_encoding)) return;
+  reply = deflate_body(reply);
+  headers += "Content-Encoding: gzip\r\n";
+}
+
 void Connection::send() {
+  if (!accept_encoding.empty()) compress_reply();
   if (io_.server.draining.load(std::memory_order_relaxed)) keep_alive_ = false;
   const auto reason = http::obsolete_reason(http::int_to_status(unsigned(status)));
   head_.clear();

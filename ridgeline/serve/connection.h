@@ -38,18 +38,18 @@ class Connection;
 
 // A thread with the connections that it alone looks after.
 struct IoThread {
-  explicit IoThread(ServerContext& server)
-      : server(server), state(server.options, server.repository), log(server.log) {}
+  IoThread(ServerContext& server, size_t number)
+      : server(server), state(server.options, server.repository, number), log(server.log) {}
 
   void start_sweeping();
-  // Runs what was submitted once all requests that have come are read.
-  void help_soon();
+  // Computes what was submitted once all requests that have come are read.
+  void compute_soon();
 
   ServerContext& server;
   RouterState state;
   AccessLog log;
   std::list<Connection*> connections;
-  bool help_posted = false;
+  bool compute_posted = false;
   std::optional<Clock::time_point> drain_began;
   asio::io_context context{1};  // goes first, and with it the connections
 
@@ -110,6 +110,8 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   void say_continue();
   void refuse_message(const error_code& error);
   void dispatch();
+  void watch_peer();
+  void compress_reply();
   void send();
   void on_written(const error_code& error, size_t bytes);
   void next_request();
@@ -127,6 +129,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   Clock::time_point deadline_;
   bool keep_alive_ = true, continued_ = false, only_head_ = false, old_version_ = false;
   std::shared_ptr<Connection> self_;  // while another thread works on it
+  uint64_t requests_ = 0;
 };
 
 }  // namespace ridgeline::serve

@@ -18,6 +18,7 @@ struct Exchange : Job {
   // The request. Views are valid until it is answered.
   std::string_view method, target;
   std::string_view authorization, content_encoding, origin, host;
+  std::string_view accept_encoding;
   std::string_view header_length;  // Inference-Header-Content-Length; empty: not given
   std::string body;
   std::string peer;

@@ -25,8 +25,9 @@ class HttpServer::Impl {
   Impl(const ServeOptions& options, Router& router, const Repository& repository, Metrics& metrics,
        const LogFile& log)
       : server_{options, router, repository, metrics, log} {
-    const int threads = options.io_threads > 0 ? options.io_threads : available_threads();
-    for (int i = 0; i < threads; ++i) threads_.push_back(std::make_unique<IoThread>(server_));
+    for (int i = 0; i < options.batch.io_threads; ++i) {
+      threads_.push_back(std::make_unique<IoThread>(server_, size_t(i)));
+    }
     acceptor_.emplace(threads_.front()->context);
     retry_.emplace(threads_.front()->context);
     listen();

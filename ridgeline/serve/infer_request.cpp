@@ -288,6 +288,21 @@ void read_outputs(const dom::object& root, const Reading& reading,
   if (to.empty()) all_outputs(binary, reading.outputs, to);
 }
 
+QueueWishes read_wishes(const dom::object& root) {
+  QueueWishes wishes;
+  const auto parameters = object_of(find(root, "parameters"), "parameters");
+  if (!parameters) return wishes;
+  const auto read = [&](const char* name, uint64_t most, uint64_t& to) {
+    const auto element = find(*parameters, name);
+    if (element && (element->get(to) || to > most)) {
+      refuse(400, "parameters.{}: must be a whole number from 0 to {}", name, most);
+    }
+  };
+  read("priority", 3, wishes.priority);
+  read("timeout", uint64_t{3'600'000'000}, wishes.timeout);
+  return wishes;
+}
+
 // The whole body is the values of the only input, in its declared type; their count says how many
 // samples there are. The outputs come back as binary too.
 void read_raw(std::span<const uint8_t> body, const Reading& reading, InferRequest& to) {
@@ -334,6 +349,7 @@ void RequestParser::parse(std::string& body, std::optional<size_t> header_length
            body.size());
   }
   to.id.clear();
+  to.queue = {};
   // simdjson reads, and does not use, up to so many bytes past the end.
   body.reserve(body.size() + simdjson::SIMDJSON_PADDING);
   const auto* bytes = reinterpret_cast<const uint8_t*>(body.data());
@@ -352,6 +368,7 @@ void RequestParser::parse(std::string& body, std::optional<size_t> header_length
            reading.binary.size());
   }
   read_outputs(object, reading, to.outputs);
+  to.queue = read_wishes(object);
 }
 
 }  // namespace ridgeline::serve

@@ -31,11 +31,18 @@ struct RequestedOutput {
   bool binary = false;  // after the JSON, not in it
 };
 
+// What a request may ask of the queue, by the protocol's parameters of the same names.
+struct QueueWishes {
+  uint64_t priority = 0;  // 1 is before 2, 2 before 3; 0: not given
+  uint64_t timeout = 0;   // microseconds to wait at most; 0: as long as it takes
+};
+
 // A request to infer. Kept and used again by its connection, so that its memory is too.
 struct InferRequest {
   std::string id;
   std::vector<InputTensor> inputs;
   std::vector<RequestedOutput> outputs;
+  QueueWishes queue;
 };
 
 // Reads requests of the Open Inference Protocol: JSON, or JSON followed by binary tensors. One for

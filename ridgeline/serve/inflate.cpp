@@ -41,4 +41,43 @@ std::string inflate_body(std::string_view packed, size_t most) {
   return plain;
 }
 
+bool accepts_gzip(std::string_view accepted) {
+  while (!accepted.empty()) {
+    const size_t comma = std::min(accepted.find(','), accepted.size());
+    std::string_view each = accepted.substr(0, comma);
+    accepted.remove_prefix(std::min(comma + 1, accepted.size()));
+    const size_t semicolon = std::min(each.find(';'), each.size());
+    const std::string_view weight = each.substr(semicolon);
+    each = each.substr(0, semicolon);
+    while (!each.empty() && each.front() == ' ') each.remove_prefix(1);
+    while (!each.empty() && each.back() == ' ') each.remove_suffix(1);
+    // "q=0", "q=0.0", ...: anything but that.
+    const size_t q = weight.find("q=");
+    const bool refused = q != weight.npos && weight.find_first_not_of("0. ", q + 2) == weight.npos;
+    if ((each == "gzip" || each == "*") && !refused) return true;
+  }
+  return false;
+}
+
+std::string deflate_body(std::string_view plain) {
+  z_stream stream{};
+  constexpr int kGzip = 15 + 16, kMemory = 8;
+  if (::deflateInit2(&stream, Z_BEST_SPEED, Z_DEFLATED, kGzip, kMemory, Z_DEFAULT_STRATEGY) !=
+      Z_OK) {
+    throw std::bad_alloc();
+  }
+  struct End {
+    z_stream& stream;
+    ~End() { ::deflateEnd(&stream); }
+  } end{stream};
+  std::string packed(::deflateBound(&stream, uLong(plain.size())), '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(plain.data()));
+  stream.avail_in = uInt(plain.size());
+  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
+  stream.avail_out = uInt(packed.size());
+  ::deflate(&stream, Z_FINISH);  // all of it: the room is what deflateBound() says
+  packed.resize(packed.size() - stream.avail_out);
+  return packed;
+}
+
 }  // namespace ridgeline::serve

@@ -9,4 +9,9 @@ namespace ridgeline::serve {
 // holds more than `most` bytes.
 std::string inflate_body(std::string_view packed, size_t most);
 
+// Whether a header Accept-Encoding takes gzip.
+bool accepts_gzip(std::string_view accepted);
+// The gzip of a body, fast rather than small.
+std::string deflate_body(std::string_view plain);
+
 }  // namespace ridgeline::serve

@@ -81,6 +81,13 @@ std::shared_ptr<ModelMetrics> Metrics::of_model(const std::string& name,
   return found;
 }
 
+std::shared_ptr<std::atomic<double>> Metrics::busy_seconds(const std::string& device) {
+  const std::scoped_lock lock(mutex_);
+  auto& found = devices_[device];
+  if (!found) found = std::make_shared<std::atomic<double>>(0.0);
+  return found;
+}
+
 std::string Metrics::to_text() const {
   std::string text;
   auto out = std::back_inserter(text);
@@ -125,11 +132,12 @@ std::string Metrics::to_text() const {
   constexpr std::string_view kRequests = "ridgeline_requests_total";
   each(kRequests, "counter", "Requests to infer by result",
        [&](const ModelMetrics& model, const std::string& labels) {
-         const std::pair<std::string_view, uint64_t> results[] = {
-             {"ok", model.good},
-             {"refused", model.refused},
-             {"failed", model.failed},
-             {"queue_full", model.turned_away}};
+         const std::pair<std::string_view, uint64_t> results[] = {{"ok", model.good},
+                                                                  {"refused", model.refused},
+                                                                  {"failed", model.failed},
+                                                                  {"queue_full", model.turned_away},
+                                                                  {"abandoned", model.abandoned},
+                                                                  {"expired", model.expired}};
          for (const auto& [result, count] : results) {
            fmt::format_to(out, "{}{{{},result=\"{}\"}} {}\n", kRequests, labels, result, count);
          }
@@ -143,6 +151,20 @@ std::string Metrics::to_text() const {
          &ModelMetrics::waiting);
   number("ridgeline_queue_samples", "gauge", "Samples that wait for a worker",
          &ModelMetrics::waiting_samples);
+  each("ridgeline_fraction_of_limit", "gauge",
+       "Time that the launches would take at the device's measured limit, by the time they took; 0 "
+       "where `ridgeline info --measure` has not measured the device",
+       [&](const ModelMetrics& model, const std::string& labels) {
+         const double taken = model.compute_seconds.sum();
+         fmt::format_to(out, "ridgeline_fraction_of_limit{{{}}} {}\n", labels,
+                        taken > 0 ? model.limit_seconds.load() / taken : 0.0);
+       });
+  head(text, "ridgeline_device_busy_seconds_total", "counter",
+       "Seconds that models have computed, by device, of all instances");
+  for (const auto& [device, seconds] : devices_) {
+    fmt::format_to(out, "ridgeline_device_busy_seconds_total{{device=\"{}\"}} {}\n", device,
+                   seconds->load());
+  }
   histogram("ridgeline_batch_samples", "Samples of a launch", &ModelMetrics::batch_samples);
   histogram("ridgeline_request_seconds", "From a request's last byte to its response",
             &ModelMetrics::request_seconds);

@@ -20,6 +20,7 @@ class Histogram {
   void observe(double value);
   // Lines "name_bucket{labels,le="..."} n", "name_sum{labels} x", "name_count{labels} n".
   void write(std::string_view name, std::string_view labels, std::string& to) const;
+  double sum() const { return sum_.load(std::memory_order_relaxed); }
 
   static std::span<const double> seconds();  // 10 us to 10 s
   static std::span<const double> samples();  // 1, 2, 4, ... 4096
@@ -33,8 +34,11 @@ class Histogram {
 // What is counted for one model, whatever file it was loaded from last.
 struct ModelMetrics {
   std::atomic<uint64_t> good{0}, refused{0}, failed{0}, turned_away{0};  // 200, 4xx, 5xx, 503
+  std::atomic<uint64_t> abandoned{0},
+      expired{0};  // while they waited: the client left, or too long
   std::atomic<uint64_t> samples{0}, batches{0}, loads{0}, failed_loads{0};
   std::atomic<int64_t> waiting{0}, waiting_samples{0};
+  std::atomic<double> limit_seconds{0};  // that its launches would take at the device's limit
   Histogram batch_samples{Histogram::samples()};
   Histogram request_seconds{Histogram::seconds()};
   Histogram queue_seconds{Histogram::seconds()};
@@ -51,12 +55,15 @@ class Metrics {
   void count_status(int status);
   // Made when first asked for, and kept.
   std::shared_ptr<ModelMetrics> of_model(const std::string& name, const std::string& version);
+  // Seconds that a device has computed; made when first asked for, and kept.
+  std::shared_ptr<std::atomic<double>> busy_seconds(const std::string& device);
   std::string to_text() const;
 
  private:
   std::array<std::atomic<uint64_t>, 600> statuses_{};
   mutable std::mutex mutex_;
   std::map<std::pair<std::string, std::string>, std::shared_ptr<ModelMetrics>> models_;
+  std::map<std::string, std::shared_ptr<std::atomic<double>>> devices_;
 };
 
 }  // namespace ridgeline::serve

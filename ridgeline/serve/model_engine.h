@@ -1,15 +1,18 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
+#include <string>
 
 #include "ridgeline/engine/model_io.h"
 #include "ridgeline/serve/batcher.h"
 
 namespace ridgeline::serve {
 
-// A model on the device that its config names, with plans for launches of 1, 2, 4, ... `most`
-// samples of the type `inputs`. The only place of the server that knows engine::Predictor. Must be
-// used where it was made, or, on a CPU, by any one thread at a time.
-std::unique_ptr<Engine> make_engine(const engine::LoadedModel& model, DType inputs, int64_t most);
+// Plans of a model for 1, 2, 4, ... `most` samples on a device; what they compute counts as seconds
+// in `busy`. `inputs` is the type of the prepared samples.
+std::unique_ptr<Engine> make_engine(const engine::LoadedModel& model, const std::string& device,
+                                    DType inputs, int64_t most,
+                                    std::shared_ptr<std::atomic<double>> busy);
 
 }  // namespace ridgeline::serve

@@ -32,6 +32,12 @@ TensorSpec spec_of(const data::ImageFeature& feature) {
   return {feature.field, Datatype::uint8, with_samples(feature.shape)};
 }
 
+// Samples of a request have as many timesteps as the model takes.
+TensorSpec spec_of(const data::SequenceFeature& feature) {
+  return {feature.timestep.field, Datatype::fp32,
+          with_samples(feature.timestep.shape.prepend(feature.length))};
+}
+
 DType dtype_of(Datatype type) {
   return type == Datatype::fp64 ? DType::fp64 : type == Datatype::fp32 ? DType::fp32 : DType::uint8;
 }
@@ -65,6 +71,9 @@ ModelInputs::ModelInputs(const engine::LoadedModel& model) : model_(model) {
     specs_.push_back({codes_ > 0 ? "codes" : "input", Datatype::uint8, with_samples(input)});
   }
   sample_bytes_ = size_t(input.numel()) * size_of(dtype_);
+  if (model.preparation && model.preparation->sequence() != nullptr) {
+    sample_bytes_ += sizeof(int32_t);  // its timesteps
+  }
   if (declared_ == 0) declared_ = specs_.size();
 }
 
@@ -89,7 +98,10 @@ int64_t ModelInputs::prepare(InferRequest& request, size_t most_bytes,
     try {
       return prepare_fields(request, most_bytes, samples);
     } catch (const Error& error) {
-      refuse(400, "{}", error.what());
+      // Errors of data begin with the file that they are from, which there is none of here.
+      std::string_view what = error.what();
+      while (what.starts_with(": ")) what.remove_prefix(2);
+      refuse(400, "{}", what);
     }
   }
   if (specs_.front().type == Datatype::bytes) return prepare_texts(request, most_bytes, samples);

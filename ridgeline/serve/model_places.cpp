@@ -10,7 +10,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kModelFile = "model.safetensors";
+// The file of a model in a folder of its own, or of a version. Null: there is none.
+const char* model_file_in(const fs::path& folder) {
+  std::error_code ignored;
+  for (const char* name : {"model.safetensors", "model.onnx"}) {
+    if (fs::exists(folder / name, ignored)) return name;
+  }
+  return nullptr;
+}
+
+bool is_model_file(const fs::path& path) {
+  return path.extension() == ".safetensors" || path.extension() == ".onnx";
+}
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -19,7 +30,7 @@ std::string name_of(const fs::path& path) {
   fs::path at = path;
   if (!at.has_filename()) at = at.parent_path();  // "runs/fashion/"
   const std::string stem = at.stem().string();
-  const bool of_run = at.extension() == ".safetensors" && (stem == "model" || stem == "checkpoint");
+  const bool of_run = is_model_file(at) && (stem == "model" || stem == "checkpoint");
   if (of_run && !at.parent_path().filename().empty()) return at.parent_path().filename().string();
   std::error_code ignored;
   return fs::is_directory(at, ignored) ? at.filename().string() : stem;
@@ -91,19 +102,18 @@ std::vector<ModelPlace> find_models(const fs::path& folder) {
     const fs::path& path = entries->path();
     const std::string name = path.filename().string();
     if (!entries->is_directory(error)) {
-      if (path.extension() == ".safetensors") add(path.stem().string(), "1", path);
+      if (is_model_file(path)) add(path.stem().string(), "1", path);
       continue;
     }
-    if (fs::exists(path / kModelFile, error)) {
-      add(name, "1", path);
+    if (const char* file = model_file_in(path)) {
+      add(name, "1", path / file);
       continue;
     }
     fs::directory_iterator versions(path, error);
     for (; !error && versions != fs::directory_iterator(); versions.increment(error)) {
       const std::string version = versions->path().filename().string();
-      if (is_version(version) && fs::exists(versions->path() / kModelFile, error)) {
-        add(name, version, versions->path());
-      }
+      const char* file = is_version(version) ? model_file_in(versions->path()) : nullptr;
+      if (file != nullptr) add(name, version, versions->path() / file);
     }
     error.clear();
   }

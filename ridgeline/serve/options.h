@@ -22,6 +22,8 @@ struct ServeOptions {
   int64_t max_batch = 64;  // samples of a launch
   BatchOptions batch;
   engine::ModelOptions model;
+  std::vector<std::string> devices;  // that instances are spread over; empty: model.run.device
+  std::chrono::milliseconds poll_time{0};  // between looks at the folder; 0: it is not looked at
 
   size_t most_body = size_t{16} << 20;     // bytes of a request
   size_t most_tensors = size_t{64} << 20;  // bytes of its samples, once prepared

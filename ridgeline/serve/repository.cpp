@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "ridgeline/core/failure.h"
 #include "ridgeline/core/file.h"
@@ -98,7 +99,7 @@ void Repository::load(const std::string& name) {
     const auto metrics = metrics_.of_model(place.name, place.version);
     try {
       versions.push_back(
-          std::make_shared<ServedModel>(place.name, place.version, place.path, options_, metrics));
+          std::make_shared<ServedModel>(place.name, place.version, place.path, options_, metrics_));
       metrics->loads.fetch_add(1);
     } catch (const std::exception& error) {
       metrics->failed_loads.fetch_add(1);
@@ -145,6 +146,49 @@ void Repository::reload_all() {
     } catch (const std::exception& error) {
       warn(fmt::format("{} stays as it was: {}", name, failure_of(error).message));
     }
+  }
+}
+
+// Of each model of the folder: its versions, and times and sizes of their files.
+std::map<std::string, std::string> Repository::folder_states() const {
+  std::map<std::string, std::string> states;
+  for (const ModelPlace& place : places({})) {
+    const bool given = std::ranges::any_of(
+        given_, [&](const ModelPlace& each) { return each.name == place.name; });
+    if (given) continue;
+    std::error_code error;
+    const auto time =
+        std::filesystem::last_write_time(place.path, error).time_since_epoch().count();
+    const auto size = std::filesystem::file_size(place.path, error);
+    states[place.name] +=
+        fmt::format("{} {} {} {};", place.version, place.path.string(), time, size);
+  }
+  return states;
+}
+
+void Repository::poll() {
+  std::map<std::string, std::string> now;
+  try {
+    now = folder_states();
+  } catch (const std::exception& error) {  // the folder itself is gone: perhaps for a moment
+    return;
+  }
+  if (!seen_) seen_ = now;  // the first look: load_all() has just loaded them
+  const std::map<std::string, std::string> before = std::exchange(*seen_, now);
+  for (const auto& [name, state] : now) {
+    const auto old = before.find(name);
+    if (old != before.end() && old->second == state) continue;
+    try {
+      load(name);
+      write_stderr(fmt::format("ridgeline: loaded {}\n", name));
+    } catch (const std::exception& error) {
+      warn(fmt::format("{}: {}", name, failure_of(error).message));
+    }
+  }
+  for (const auto& [name, state] : before) {
+    if (now.contains(name) || !table()->models().contains(name)) continue;
+    unload(name);
+    write_stderr(fmt::format("ridgeline: unloaded {}\n", name));
   }
 }
 

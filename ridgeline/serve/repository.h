@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -45,6 +46,10 @@ class Repository {
   // Loads again what is loaded. What is bad stays as it was, and is said on stderr.
   void reload_all();
 
+  // Looks at the folder: loads what is new or has changed since the last look, and takes out what
+  // is gone. What is bad is said on stderr once, and tried again when it changes.
+  void poll();
+
   // Grows with every change of the table.
   uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
   std::shared_ptr<const ModelTable> table() const;
@@ -57,12 +62,15 @@ class Repository {
  private:
   std::vector<ModelPlace> places(const std::string& name) const;  // empty: of all models
   void replace(const std::string& name, ModelTable::Versions versions);
+  std::map<std::string, std::string> folder_states() const;
 
   const ServeOptions& options_;
   Metrics& metrics_;
   std::vector<ModelPlace> given_;  // on the command line
-  std::mutex loading_;             // one change at a time
-  mutable std::mutex mutex_;       // of what follows
+  // What the folder's files looked like when poll() last did, by model. For poll() alone.
+  std::optional<std::map<std::string, std::string>> seen_;
+  std::mutex loading_;        // one change at a time
+  mutable std::mutex mutex_;  // of what follows
   std::shared_ptr<const ModelTable> table_;
   std::map<std::string, std::string> reasons_;  // why the last load of a model failed
   ModelTable::Versions retired_;

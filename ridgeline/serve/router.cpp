@@ -66,13 +66,13 @@ void RouterState::refresh() {
   generation = now;
 }
 
-void RouterState::help() {
+void RouterState::compute() {
   // Answers may bring new requests of the same connections, which come to the list's end.
-  for (size_t i = 0; i < to_help.size(); ++i) {
-    const std::shared_ptr<const ServedModel> model = std::move(to_help[i]);
-    model->batcher().help();
+  for (size_t i = 0; i < due.size(); ++i) {
+    Due each = std::move(due[i]);
+    each.model->batcher().compute(each.jobs, thread);
   }
-  to_help.clear();
+  due.clear();
 }
 
 Router::Router(const ServeOptions& options, Repository& repository, Metrics& metrics,
@@ -129,7 +129,7 @@ bool Router::route(Exchange& exchange, RouterState& state) {
     target.remove_prefix(std::min(slash + 1, target.size()));
   }
   const Path path = std::span(parts).first(count);
-  check_allowed(exchange, path);
+  check_allowed(exchange, state, path);
   if (count >= 3 && parts[0] == "v2" && parts[1] == "models") {
     return route_models(exchange, state, path.subspan(2));
   }
@@ -157,12 +157,17 @@ bool Router::route(Exchange& exchange, RouterState& state) {
 }
 
 // Probes and the page need no token: they tell nothing about the models.
-void Router::check_allowed(const Exchange& exchange, Path path) const {
+void Router::check_allowed(const Exchange& exchange, RouterState& state, Path path) const {
   const bool open = path.empty() || (path.size() == 3 && path[1] == "health") ||
                     (path.size() == 1 && path[0] == "openapi.json");
   if (!open) {
-    const std::shared_ptr<const Tokens> tokens = tokens_.load();
-    if (tokens->wanted() && !tokens->accept(exchange.authorization)) {
+    if (const uint64_t now = tokens_generation_.load(std::memory_order_acquire);
+        now != state.tokens_generation) {
+      const std::scoped_lock lock(tokens_mutex_);
+      state.tokens = tokens_;
+      state.tokens_generation = now;
+    }
+    if (state.tokens->wanted() && !state.tokens->accept(exchange.authorization)) {
       refuse(401, "this server wants a token: send the header Authorization: Bearer TOKEN");
     }
   }
@@ -177,9 +182,10 @@ void Router::check_allowed(const Exchange& exchange, Path path) const {
 }
 
 void Router::describe_server(Exchange& exchange) const {
-  const nlohmann::json document{{"name", "ridgeline"},
-                                {"version", engine::version()},
-                                {"extensions", {"binary_tensor_data", "model_repository"}}};
+  const nlohmann::json document{
+      {"name", "ridgeline"},
+      {"version", engine::version()},
+      {"extensions", {"binary_tensor_data", "model_repository", "schedule_policy"}}};
   answer(exchange, kJson, dump_json(document, -1) + "\n");
 }
 
@@ -235,18 +241,25 @@ bool Router::start_infer(Exchange& exchange, RouterState& state) {
   state.parser.parse(exchange.body, parse_length(exchange.header_length), model.inputs().accepted(),
                      model.outputs().declared(), exchange.infer);
   exchange.count = model.inputs().prepare(exchange.infer, options_.most_tensors, exchange.samples);
+  const QueueWishes& wishes = exchange.infer.queue;
+  exchange.priority = wishes.priority == 0 ? Priority::normal : Priority(wishes.priority - 1);
+  exchange.deadline = wishes.timeout == 0
+                          ? Clock::time_point::max()
+                          : exchange.received + std::chrono::microseconds(wishes.timeout);
   // From here on other threads may answer it.
   switch (model.batcher().submit(exchange)) {
     case Batcher::Accepted::no:
       refuse(503, "the queue of {} is full; try again later", model.name());
     case Batcher::Accepted::queued:
+      state.queued = true;
       break;
-    case Batcher::Accepted::help_soon:
-      // The batcher keeps no hold of the model, and the request may be answered before the help.
-      for (const auto& each : state.to_help) {
-        if (each.get() == &model) return false;
+    case Batcher::Accepted::by_caller:
+      for (auto& each : state.due) {
+        if (each.model.get() != &model) continue;
+        each.jobs.push_back(&exchange);
+        return false;
       }
-      state.to_help.push_back(exchange.model);
+      state.due.push_back({exchange.model, {&exchange}});
       break;
   }
   return false;
@@ -256,8 +269,8 @@ void Router::complete(Exchange& exchange) {
   const ServedModel& model = *exchange.model;
   ModelMetrics& metrics = model.metrics();
   if (!exchange.error.empty()) {
-    metrics.failed.fetch_add(1, std::memory_order_relaxed);
-    return answer_error(exchange, 500, exchange.error);
+    if (!exchange.overloaded) metrics.failed.fetch_add(1, std::memory_order_relaxed);
+    return answer_error(exchange, exchange.overloaded ? 503 : 500, exchange.error);
   }
   model.outputs().restore(exchange.outputs);
   const size_t json = write_response(model.outputs(), model.name(), model.version(), exchange.infer,

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,21 +17,29 @@ namespace ridgeline::serve {
 
 // What one thread of connections keeps from request to request.
 struct RouterState {
-  RouterState(const ServeOptions& options, const Repository& repository)
-      : parser(options.most_tensors), repository(repository) {
+  RouterState(const ServeOptions& options, const Repository& repository, size_t thread)
+      : parser(options.most_tensors), repository(repository), thread(thread) {
     refresh();
   }
 
   // Looks whether models have changed.
   void refresh();
-  // Computes what this thread has submitted and promised to compute.
-  void help();
+  // Computes what was submitted to be computed by this thread.
+  void compute();
 
   RequestParser parser;
   const Repository& repository;
   std::shared_ptr<const ModelTable> table;
   uint64_t generation = 0;
-  std::vector<std::shared_ptr<const ServedModel>> to_help;  // whose help() is due
+  size_t thread;  // its number
+  struct Due {
+    std::shared_ptr<const ServedModel> model;
+    std::vector<Job*> jobs;
+  };
+  std::vector<Due> due;  // what compute() is to compute
+  bool queued = false;   // the last request waits for a thread of an engine
+  std::shared_ptr<const Tokens> tokens;
+  uint64_t tokens_generation = 0;
 };
 
 // Knows what each method and path does: health, metadata, infer, the repository, metrics, the page.
@@ -40,7 +49,7 @@ class Router {
          Background& background);
 
   // Answers, and returns true; or sees to it that exchange.computed() or answered() is called, and
-  // returns false. If state.to_help is not empty afterwards, state.help() must be called soon.
+  // returns false. If state.due is not empty afterwards, state.compute() must be called soon.
   bool handle(Exchange& exchange, RouterState& state);
   // Writes the response of a request whose samples are computed.
   void complete(Exchange& exchange);
@@ -50,7 +59,9 @@ class Router {
 
   void set_ready(bool ready) { ready_.store(ready); }
   void set_tokens(Tokens tokens) {
-    tokens_.store(std::make_shared<const Tokens>(std::move(tokens)));
+    const std::scoped_lock lock(tokens_mutex_);
+    tokens_ = std::make_shared<const Tokens>(std::move(tokens));
+    tokens_generation_.fetch_add(1, std::memory_order_release);
   }
 
  private:
@@ -59,7 +70,7 @@ class Router {
   bool route_models(Exchange& exchange, RouterState& state, Path path);
   bool route_repository(Exchange& exchange, Path path);
   bool start_infer(Exchange& exchange, RouterState& state);
-  void check_allowed(const Exchange& exchange, Path path) const;
+  void check_allowed(const Exchange& exchange, RouterState& state, Path path) const;
   void describe_server(Exchange& exchange) const;
   void health(Exchange& exchange, Path path) const;
 
@@ -68,7 +79,10 @@ class Router {
   Metrics& metrics_;
   Background& background_;
   std::atomic<bool> ready_{false};
-  std::atomic<std::shared_ptr<const Tokens>> tokens_;
+  // Threads of connections have copies of their own, and look here when the number has changed.
+  std::atomic<uint64_t> tokens_generation_{1};
+  mutable std::mutex tokens_mutex_;
+  std::shared_ptr<const Tokens> tokens_;
 };
 
 }  // namespace ridgeline::serve

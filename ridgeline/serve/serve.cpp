@@ -85,8 +85,15 @@ class Service {
 
   int run() {
     load();
+    const bool polls = options_.poll_time.count() > 0;
+    auto next_look = Clock::now() + options_.poll_time;
     while (!stopped_by_) {
-      const int signal = signals_.wait(std::chrono::seconds(1));
+      const auto most = std::chrono::milliseconds(1000);
+      const int signal = signals_.wait(polls ? std::min(most, options_.poll_time) : most);
+      if (polls && Clock::now() >= next_look) {
+        background_.add([this] { repository_.poll(); });
+        next_look = Clock::now() + options_.poll_time;
+      }
       if (signal == SIGHUP) reload();
       if (signal == SIGINT || signal == SIGTERM) stopped_by_ = signal;
       if (signal == 0) background_.add([this] { repository_.drop_retired(); });
@@ -113,6 +120,7 @@ class Service {
       if (signal == SIGINT || signal == SIGTERM) std::_Exit(128 + signal);  // nobody was served
     }
     if (failure) std::rethrow_exception(failure);
+    if (options_.poll_time.count() > 0) repository_.poll();
     router_.set_ready(true);
     std::vector<std::string> names;
     const auto table = repository_.table();
@@ -171,7 +179,13 @@ class Service {
 
 int serve(const ServeOptions& options) {
   check_address(options);
-  return Service(options).run();
+  try {
+    return Service(options).run();
+  } catch (const boost::system::system_error& error) {  // of the sockets and of what waits for them
+    const bool files = error.code().value() == EMFILE || error.code().value() == ENFILE;
+    throw_error(ErrorKind::io, "the server cannot run: {}{}", error.what(),
+                files ? "; raise ulimit -n" : "");
+  }
 }
 
 }  // namespace ridgeline::serve

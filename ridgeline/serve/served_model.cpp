@@ -20,11 +20,22 @@ engine::LoadedModel load(const std::filesystem::path& path, const ServeOptions& 
   return model;
 }
 
-// A GPU belongs to the thread that has opened it.
-BatchOptions for_device(BatchOptions options, const engine::RunConfig& run) {
-  if (engine::choose_device(run.device).kind != DeviceKind::cpu) {
-    options.inline_limit = options.inline_limit.zero();
+// The names of the devices that instances are spread over, each settled.
+std::vector<std::string> devices_of(const ServeOptions& options) {
+  std::vector<std::string> names;
+  for (const std::string& each : options.devices) {
+    names.push_back(to_string(engine::choose_device(each)));
   }
+  if (names.empty()) names.push_back(to_string(engine::choose_device(options.model.run.device)));
+  return names;
+}
+
+// A GPU belongs to the thread that has opened it. Each device that was named computes.
+BatchOptions for_devices(BatchOptions options, const std::vector<std::string>& devices) {
+  for (const std::string& each : devices) {
+    if (!engine::choose_device(each).is_host()) options.inline_limit = options.inline_limit.zero();
+  }
+  if (options.instances == 0 && devices.size() > 1) options.instances = int(devices.size());
   return options;
 }
 
@@ -41,16 +52,20 @@ nlohmann::json to_json(std::span<const TensorSpec> specs) {
 }  // namespace
 
 ServedModel::ServedModel(std::string name, std::string version, const std::filesystem::path& path,
-                         const ServeOptions& options, std::shared_ptr<ModelMetrics> metrics)
+                         const ServeOptions& options, Metrics& metrics)
     : name_(std::move(name)),
       version_(std::move(version)),
       loaded_(load(path, options)),
       inputs_(loaded_),
       outputs_(loaded_),
-      metrics_(std::move(metrics)) {
-  const auto make = [&] { return make_engine(loaded_, inputs_.dtype(), options.max_batch); };
-  batcher_ =
-      std::make_unique<Batcher>(make, for_device(options.batch, loaded_.config.run), metrics_);
+      metrics_(metrics.of_model(name_, version_)) {
+  const std::vector<std::string> devices = devices_of(options);
+  const auto make = [&](int instance) {
+    const std::string& device = devices[size_t(instance) % devices.size()];
+    return make_engine(loaded_, device, inputs_.dtype(), options.max_batch,
+                       metrics.busy_seconds(device));
+  };
+  batcher_ = std::make_unique<Batcher>(make, for_devices(options.batch, devices), metrics_);
 }
 
 std::string ServedModel::metadata(const std::vector<std::string>& versions) const {

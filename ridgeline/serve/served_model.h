@@ -19,7 +19,7 @@ class ServedModel {
  public:
   // Throws what loading and planning throw.
   ServedModel(std::string name, std::string version, const std::filesystem::path& path,
-              const ServeOptions& options, std::shared_ptr<ModelMetrics> metrics);
+              const ServeOptions& options, Metrics& metrics);
 
   const std::string& name() const { return name_; }
   const std::string& version() const { return version_; }
@@ -27,7 +27,6 @@ class ServedModel {
   const ModelInputs& inputs() const { return inputs_; }
   const ModelOutputs& outputs() const { return outputs_; }
   ModelMetrics& metrics() const { return *metrics_; }
-  // Has locks of its own.
   Batcher& batcher() const { return *batcher_; }
 
   // The protocol's description of it, as JSON; `versions` are all that are there.

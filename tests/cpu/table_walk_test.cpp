@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "ridgeline/cpu/custom.h"
 #include "ridgeline/cpu/simd/split_kernels.h"
 #include "ridgeline/registry.h"
 #include "tests/support/conv_cases.h"
@@ -22,20 +23,27 @@ class TableWalk : public testing::TestWithParam<int> {};
 TEST_P(TableWalk, EveryCpuKernelAgreesWithTheOracle) {
   const auto runtime = make_runtime(Device{}, GetParam());
   const KernelTable table = all_kernels();
-  Exercised exercised;
-  for (const DType dtype : kFloats) {
+  Exercised in_any;
+  for (const Precision precision :
+       {Precision::fp64, Precision::fp32, Precision::bf16, Precision::fp16}) {
+    const DType dtype = storage(precision);
+    Exercised exercised;
     for (const Case& c : all_cases(dtype)) walk(c, table, *runtime, exercised);
     for (const Case& c : small_signal_cases(dtype)) walk(c, table, *runtime, exercised);
     for (const Case& c : long_conv_cases(dtype)) walk(c, table, *runtime, exercised);
-    if (dtype == DType::bf16 || dtype == DType::fp16) continue;
-    for (const Case& c : tall_training_cases(dtype)) walk(c, table, *runtime, exercised);
-    for (const Case& c : long_recurrent_cases(dtype)) walk(c, table, *runtime, exercised);
+    if (!is_half(precision)) {
+      for (const Case& c : tall_training_cases(dtype)) walk(c, table, *runtime, exercised);
+      for (const Case& c : long_recurrent_cases(dtype)) walk(c, table, *runtime, exercised);
+    }
+    for (const Kernel& kernel : cpu::custom_kernels()) ++exercised[kernel.name];  // custom_test.cpp
+    // Some kernels want several threads, and others some samples for each.
+    if (GetParam() == 2) expect_exercised(table, precision, *runtime, exercised);
+    for (const auto& [name, times] : exercised) in_any[name] += times;
   }
   if (!all_wanted()) return;
   for (const Kernel& kernel : table) {
     if (kernel.target != DeviceKind::cpu || kernel.converts) continue;
-    if (kernel.name.ends_with(".callback")) continue;  // tests/nn/custom_test.cpp
-    EXPECT_GT(exercised[kernel.name], 0) << kernel.name << ": no case exercises this kernel";
+    EXPECT_GT(in_any[kernel.name], 0) << kernel.name << ": no case exercises this kernel";
   }
 }
 
@@ -48,10 +56,7 @@ TEST(InferenceKernels, AgreeWithTheOracle) {
   Exercised exercised;
   for (const Case& c : inference_cases()) walk(c, table, *runtime, exercised);
   for (const Case& c : all_cases(DType::fp32)) walk(c, table, *runtime, exercised);
-  if (!all_wanted()) return;
-  for (const Kernel& kernel : table) {
-    EXPECT_GT(exercised[kernel.name], 0) << kernel.name << ": no case exercises this kernel";
-  }
+  expect_exercised(table, Precision::fp32, *runtime, exercised);
 }
 
 TEST(InferenceKernels, CoverWholeNets) {
@@ -59,7 +64,7 @@ TEST(InferenceKernels, CoverWholeNets) {
   for (const Case& c : inference_cases()) {
     size_t most = 0;
     for (const Kernel& kernel : inference_kernels()) {
-      most = std::max(most, kernel.covers({c.program, 0, *runtime}).ops);
+      most = std::max(most, offer(kernel, {c.program, 0, *runtime}).ops);
     }
     EXPECT_EQ(most, c.program.ops.size()) << c.name;
   }
@@ -72,7 +77,7 @@ TEST(InferenceKernels, LookAtEachOpAFewTimes) {
     size_t looks = 0;
     for (size_t op = 0; op < c.program.ops.size(); ++op) {
       for (const Kernel& kernel : inference_kernels()) {
-        kernel.covers({c.program, op, *runtime, &looks});
+        offer(kernel, {c.program, op, *runtime, &looks});
       }
     }
     EXPECT_LE(looks, 4 * c.program.ops.size()) << c.name;

@@ -3,7 +3,6 @@
 #include <filesystem>
 
 #include "ridgeline/cuda/kernels.h"
-#include "ridgeline/cuda/uploader.h"
 #include "ridgeline/prof/gpu_ceilings.h"
 #include "tests/cuda/gpu.h"
 
@@ -14,11 +13,9 @@ class CudaCeilings : public GpuTest {};
 
 TEST_F(CudaCeilings, AreSaneAndKept) {
   const KernelTable kernels = cuda::kernels();
-  const auto copy = [&](void* to, const void* from, size_t bytes) { gpu().copy(to, from, bytes); };
-  const auto host = [&](bool to_gpu) { return cuda::pinned_copy_rate(gpu(), to_gpu); };
   const auto file = std::filesystem::path(testing::TempDir()) / "ridgeline-ceilings" / "cuda.json";
   std::filesystem::remove(file);
-  const prof::Ceilings measured = prof::gpu_ceilings_of(gpu(), kernels, copy, host, file);
+  const prof::Ceilings measured = prof::gpu_ceilings_of(gpu(), kernels, file);
   // Any GPU of sm_75 up, and none of the next years: fp64 is a 64th of fp32 on some.
   EXPECT_GT(measured.fp32_flops, 5e11);
   EXPECT_LT(measured.fp32_flops, 1e15);
@@ -30,11 +27,11 @@ TEST_F(CudaCeilings, AreSaneAndKept) {
   EXPECT_GT(measured.launch_seconds, 1e-7);
   EXPECT_LT(measured.launch_seconds, 1e-4);
   EXPECT_GT(measured.host_bandwidth, 1e9);
-  EXPECT_GT(host(true), 1e9);
-  EXPECT_GT(host(false), 1e9);
+  EXPECT_GT(gpu().host_copy_rate(true), 1e9);
+  EXPECT_GT(gpu().host_copy_rate(false), 1e9);
   EXPECT_EQ(measured.threads, 0);
   // The second time nothing is measured: the figures agree to the last bit.
-  const prof::Ceilings kept = prof::gpu_ceilings_of(gpu(), kernels, copy, host, file);
+  const prof::Ceilings kept = prof::gpu_ceilings_of(gpu(), kernels, file);
   EXPECT_EQ(kept.fp32_flops, measured.fp32_flops);
   EXPECT_EQ(kept.tf32_flops, measured.tf32_flops);
   std::filesystem::remove_all(file.parent_path());

@@ -10,18 +10,9 @@
 
 namespace ridgeline::test {
 
-// Compiles the kernels that the generator would write for these cases, side by side, into the
-// folder of kept ones: one after the other, as walks come to them, they take minutes.
-inline void compile_ahead(const std::vector<Case>& cases, const cuda::CudaRuntime& runtime,
-                          cuda::generate::Tiles tiles = cuda::generate::Tiles::where_faster) {
-  if (!wanted_kernel("cuda.program.persistent")) return;
-  std::vector<std::string> sources;
-  for (const Case& c : cases) {
-    if (!wanted(c)) continue;
-    if (std::string source = cuda::generated_source(c.program, runtime, tiles); !source.empty()) {
-      sources.push_back(std::move(source));
-    }
-  }
+// Compiles sources of generated kernels side by side, into the folder of kept ones: one after the
+// other, as walks come to them, they take minutes.
+inline void compile_ahead(const std::vector<std::string>& sources) {
   std::atomic<size_t> next = 0;
   std::vector<std::thread> threads;
   const size_t most = std::min<size_t>(sources.size(), std::thread::hardware_concurrency());
@@ -36,6 +27,20 @@ inline void compile_ahead(const std::vector<Case>& cases, const cuda::CudaRuntim
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// Those that the generator would write for these cases.
+inline void compile_ahead(const std::vector<Case>& cases, const cuda::CudaRuntime& runtime,
+                          cuda::generate::Tiles tiles = cuda::generate::Tiles::where_faster) {
+  if (!wanted_kernel("cuda.program.persistent")) return;
+  std::vector<std::string> sources;
+  for (const Case& c : cases) {
+    if (!wanted(c)) continue;
+    if (std::string source = cuda::generated_source(c.program, runtime, tiles); !source.empty()) {
+      sources.push_back(std::move(source));
+    }
+  }
+  compile_ahead(sources);
 }
 
 }  // namespace ridgeline::test

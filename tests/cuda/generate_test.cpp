@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "ridgeline/cuda/generate/call.h"
 #include "ridgeline/cuda/generate/compile.h"
 #include "ridgeline/cuda/generate/kernels.h"
 #include "ridgeline/cuda/generate/source.h"
@@ -113,6 +114,52 @@ TEST(Generate, EveryScheduleIsWritten) {
 }
 
 class CudaGenerate : public GpuTest {};
+
+// Needs no GPU either.
+TEST(Generate, CallsCompile) {
+  const Nvrtc& nvrtc = Nvrtc::get();
+  if (!nvrtc.refusal().empty()) GTEST_SKIP() << nvrtc.refusal();
+  const NoDevice device;
+  for (const auto& [n, precision] :
+       {std::pair{int64_t{1}, Precision::fp32}, std::pair{int64_t{40}, Precision::bf16}}) {
+    Case c = inference_case(n, {84, 130, 33, 10}, storage(precision));
+    c.program.precision = precision;
+    const CallNet net = match_call({c.program, 0, device});
+    ASSERT_EQ(net.refusal, "");
+    const Compiled compiled = nvrtc.compile(write_call(net).text, "sm_90a");
+    EXPECT_EQ(compiled.log, "");
+    EXPECT_GT(compiled.code.size(), 1000u);
+  }
+}
+
+// Perceptrons for a few samples and for many, in every precision.
+TEST_F(CudaGenerate, CallsAgreeWithTheOracle) {
+  const KernelTable table = cuda::generated_call_kernels();
+  std::vector<Case> cases;
+  for (const Case& c : inference_cases()) {
+    if (match_call({c.program, 0, gpu()}).refusal.empty()) cases.push_back(c);
+  }
+  EXPECT_GE(cases.size(), 30u);
+  for (const Precision precision : kPrecisions) {
+    for (const int64_t n : {1, 16, 17, 100}) {
+      cases.push_back(inference_case(n, {84, 130, 33, 10}, storage(precision)));
+      cases.back().program.precision = precision;
+    }
+    cases.push_back(inference_case(1, {784, 128, 128, 128, 10}, storage(precision)));
+    cases.back().program.precision = precision;
+  }
+  std::vector<std::string> sources;
+  for (const Case& c : cases) {
+    sources.push_back(write_call(match_call({c.program, 0, gpu()})).text);
+  }
+  compile_ahead(sources);
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    Exercised exercised;
+    walk(c, table, gpu(), exercised);
+    EXPECT_EQ(exercised["cuda.program.cluster_call"], 1);
+  }
+}
 
 // Whether the oracle's bounds say anything: in short types those of many layers and steps grow past
 // all numbers.

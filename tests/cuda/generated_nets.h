@@ -43,6 +43,11 @@ inline TrainingNet random_net(uint32_t seed, Precision precision) {
   if (!net.mse && below(3) == 0) net.loss_fn = kLosses[below(2)];
   const bool by_element = net.mse || net.loss_fn;
   if (by_element && below(2) == 0) net.target_columns = net.widths.back();
+  // Statistics of few numbers have bounds that say nothing.
+  const char* kNorms[] = {"layernorm", "rmsnorm", "batchnorm"};
+  bool wide = net.batch >= 4;
+  for (size_t l = 1; l + 1 < net.widths.size(); ++l) wide &= net.widths[l] >= 4;
+  if (wide && layers < 4 && below(3) == 0) net.norm = kNorms[below(3)];
   return net;
 }
 

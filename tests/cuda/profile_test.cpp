@@ -20,8 +20,8 @@ TEST_F(CudaProfile, LongerWorkTakesLonger) {
   const auto copy = [&](size_t i) {
     runtime.copy(to.data(), from.data(), i % 2 == 0 ? kSmall : kLarge);
   };
-  cuda::time_each(runtime, 4, copy);
-  const auto seconds = cuda::time_each(runtime, 4, copy);
+  runtime.time_each(4, copy);
+  const auto seconds = runtime.time_each(4, copy);
   ASSERT_EQ(seconds.size(), 4u);
   for (const double each : seconds) EXPECT_GT(each, 0);
   EXPECT_GT(seconds[1], 5 * seconds[0]);

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "ridgeline/core/order_maker.h"
 #include "ridgeline/cuda/libraries/cublaslt.h"
 #include "ridgeline/cuda/plain/update.h"
 #include "tests/cuda/gpu.h"
@@ -26,7 +27,7 @@ TEST(Gpus, AreListedOrSaidToBeMissing) {
 
 TEST(Gpus, OneThatIsNotThereIsAnErrorOfTheDevice) {
   try {
-    cuda::make_runtime(97);
+    cuda::CudaRuntime runtime(97);
     FAIL() << "cuda:97 was made";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::device);
@@ -50,6 +51,21 @@ TEST_F(CudaRuntimeTest, MemoryIsZeroedAndComesBackAsItWent) {
     gpu().clear(buffer.data(), bytes);
     gpu().download(back.data(), buffer.data(), bytes);
     EXPECT_EQ(std::accumulate(back.begin(), back.end(), size_t{0}), 0u) << bytes;
+  }
+}
+
+// What trains a large set shuffles it there, and a resumed run may go on elsewhere.
+TEST_F(CudaRuntimeTest, TheOrderOfAnEpochIsThatOfTheHost) {
+  for (const uint32_t n : {1u, 2u, 1000u, 300007u}) {
+    const Feistel network(n, Philox{5, streams::kShuffle + 3});
+    const DeviceBuffer order(gpu(), n * sizeof(int32_t));
+    const auto uploader = gpu().make_uploader(order.size());
+    auto* const maker = dynamic_cast<OrderMaker*>(uploader.get());
+    ASSERT_NE(maker, nullptr);
+    maker->make_order(network, reinterpret_cast<int32_t*>(order.data()));
+    std::vector<int32_t> made(n);
+    gpu().download(made.data(), order.data(), order.size());
+    for (uint32_t i = 0; i < n; ++i) ASSERT_EQ(uint32_t(made[i]), network(i)) << n;
   }
 }
 

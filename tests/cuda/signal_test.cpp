@@ -22,41 +22,21 @@ KernelTable inference_and_training_kernels() {
 
 class CudaSignalWalk : public GpuTest {
  protected:
-  void walk_signals(Precision precision, const std::vector<const char*>& kernels) {
-    KernelTable table = inference_and_training_kernels();
+  void walk_signals(Precision precision) {
+    const KernelTable table = inference_and_training_kernels();
     Exercised exercised;
     for (Case& c : signal_cases(storage(precision))) {
       c.program.precision = precision;
       if (wanted(c)) walk(c, table, gpu(), exercised);
     }
-    if (!all_wanted()) return;
-    const bool hopper = gpu().architecture() == 90;
-    for (const char* kernel : kernels) {
-      if (!hopper && std::string(kernel).ends_with(".wgmma")) continue;
-      EXPECT_GT(exercised[kernel], 0) << kernel << ": no case exercises this kernel";
-    }
+    expect_exercised(table, precision, gpu(), exercised);
   }
 };
 
-const std::vector<const char*> kHalf{"cuda.one_hot_norm_relu_pool.gather",
-                                     "cuda.conv1d.wgmma",
-                                     "cuda.norm_relu_pool.row_wise",
-                                     "cuda.conv1d_grad_x.tensor",
-                                     "cuda.conv1d_grad_w.tensor",
-                                     "cuda.relu_pool.pool3",
-                                     "cuda.pool_relu_grad.pool3",
-                                     "cuda.one_hot_conv1d_grad_w.tensor",
-                                     "cuda.conv1d_chain_norm_relu_pool.wgmma"};
-
-TEST_F(CudaSignalWalk, Bf16KernelsAgreeWithTheOracle) { walk_signals(Precision::bf16, kHalf); }
-TEST_F(CudaSignalWalk, Fp16KernelsAgreeWithTheOracle) { walk_signals(Precision::fp16, kHalf); }
-TEST_F(CudaSignalWalk, Tf32KernelsAgreeWithTheOracle) {
-  walk_signals(Precision::tf32, {"cuda.conv1d.wgmma", "cuda.conv1d.fp32"});
-}
-TEST_F(CudaSignalWalk, Fp32KernelsAgreeWithTheOracle) {
-  walk_signals(Precision::fp32, {"cuda.one_hot_norm_relu_pool.gather", "cuda.conv1d.fp32",
-                                 "cuda.norm_relu_pool.row_wise"});
-}
+TEST_F(CudaSignalWalk, Bf16KernelsAgreeWithTheOracle) { walk_signals(Precision::bf16); }
+TEST_F(CudaSignalWalk, Fp16KernelsAgreeWithTheOracle) { walk_signals(Precision::fp16); }
+TEST_F(CudaSignalWalk, Tf32KernelsAgreeWithTheOracle) { walk_signals(Precision::tf32); }
+TEST_F(CudaSignalWalk, Fp32KernelsAgreeWithTheOracle) { walk_signals(Precision::fp32); }
 
 // Rows of so many numbers that the plain kernels take a large block for each, and texts.
 TEST_F(CudaSignalWalk, PlainKernelsOfTextsAgreeWithTheOracle) {
@@ -75,9 +55,7 @@ TEST_F(CudaSignalWalk, PlainKernelsOfTextsAgreeWithTheOracle) {
     walk(norm_and_gradient(1, 16384 + 5 * run, false, false, dtype), table, gpu(), exercised);
     for (const char* kernel :
          {"cuda.argmax.plain", "cuda.one_hot_conv1d.plain", "cuda.one_hot_conv1d_grad_w.plain",
-          "cuda.layer_norm.plain", "cuda.layer_norm_grad.plain", "cuda.layer_norm.cluster",
-          "cuda.layer_norm_grad.cluster"}) {
-      if (std::string(kernel).ends_with(".cluster") && gpu().architecture() < 90) continue;
+          "cuda.layer_norm.plain", "cuda.layer_norm_grad.plain"}) {
       EXPECT_GT(exercised[kernel], 0) << kernel << ": no case exercises this kernel";
     }
   }
@@ -95,9 +73,8 @@ TEST_F(CudaSignalWalk, NansComeThrough) {
       expect_nans(c, table, gpu(), exercised);
     }
   }
-  for (const char* kernel : {"cuda.one_hot_norm_relu_pool.gather", "cuda.norm_relu_pool.row_wise",
-                             "cuda.conv1d.fp32", "cuda.conv1d_chain_norm_relu_pool.wgmma"}) {
-    if (gpu().architecture() != 90 && std::string(kernel).ends_with(".wgmma")) continue;
+  for (const char* kernel :
+       {"cuda.one_hot_norm_relu_pool.gather", "cuda.norm_relu_pool.row_wise", "cuda.conv1d.fp32"}) {
     EXPECT_GT(exercised[kernel], 0) << kernel << ": no case exercises this kernel";
   }
 }

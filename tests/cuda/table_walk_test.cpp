@@ -4,72 +4,34 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
+#include <set>
 #include <string>
 
-#include "ridgeline/cuda/generate/compile.h"
+#include "ridgeline/cuda/channels_last/kernels.h"
+#include "ridgeline/cuda/conv/kernels.h"
+#include "ridgeline/cuda/conv1d/kernels.h"
+#include "ridgeline/cuda/gemm/kernels.h"
+#include "ridgeline/cuda/generate/kernels.h"
 #include "ridgeline/cuda/kernels.h"
-#include "ridgeline/cuda/libraries/cublaslt.h"
-#include "ridgeline/cuda/libraries/cudnn.h"
-#include "ridgeline/cuda/libraries/nccl.h"
+#include "ridgeline/cuda/ladder/constant_conv_kernels.h"
+#include "ridgeline/cuda/ladder/rnn_rung_kernels.h"
+#include "ridgeline/cuda/mlp_step/fp16_split_u8_kernels.h"
+#include "ridgeline/cuda/mlp_step/int8_split_kernels.h"
+#include "ridgeline/cuda/mlp_step/kernels.h"
+#include "ridgeline/cuda/recurrent/kernels.h"
+#include "ridgeline/cuda/tile/head_kernels.h"
+#include "ridgeline/cuda/tile/kernels.h"
+#include "ridgeline/cuda/vendor/kernels.h"
 #include "tests/cuda/compile_ahead.h"
 #include "tests/cuda/device_self.h"
 #include "tests/cuda/gpu.h"
+#include "tests/cuda/libraries.h"
+#include "tests/cuda/signal_cases.h"
 #include "tests/support/nans.h"
 
 namespace ridgeline::test {
 namespace {
-
-// Whether the cases in a precision must exercise a kernel: not where it is for other types, another
-// GPU, an absent library, or a proposal that the library need not make.
-bool expected(const std::string& kernel, Precision precision, const cuda::CudaRuntime& runtime) {
-  const auto has = [&](const char* part) { return kernel.find(part) != std::string::npos; };
-  const bool half = size_of(storage(precision)) == 2, tf32 = precision == Precision::tf32;
-  const bool hopper = runtime.architecture() == 90;
-  if (has(".cublaslt.")) {
-    const bool fits = !has("linear_relu") || precision == Precision::fp32 || tf32;
-    return fits && kernel.ends_with(".0") && runtime.cublaslt().refusal().empty();
-  }
-  if (has(".persistent_wide") || has(".persistent_wgmma") || has(".persistent_weight_streaming") ||
-      has(".persistent_large") || has("rnn.persistent_clusters") || has(".persistent_pairs") ||
-      has(".wavefront_wgmma")) {
-    return half && hopper;
-  }
-  if (has("cuda.program.")) {
-    return hopper && cuda::generate::Nvrtc::get().refusal().empty();
-  }
-  if (has(".persistent")) return hopper && precision != Precision::fp64;
-  if (has("cuda.rnn") && has(".cudnn.")) return !half && runtime.cudnn().refusal().empty();
-  if (has(".wavefront")) return hopper && precision != Precision::fp64;
-  if (has("cuda.rnn") && (kernel.ends_with(".1") || kernel.ends_with(".2"))) return false;
-  if (has("cuda.rnn") && !has(".plain")) return runtime.cublaslt().refusal().empty();
-  if (has(".cudnn.")) return kernel.ends_with(".0") && runtime.cudnn().refusal().empty();
-  if (has(".direct") || has(".constant") || has(".register_tiled") || has(".winograd1d"))
-    return precision == Precision::fp32 || tf32;
-  if (has("grad_x.unrolled")) return !half;
-  if (has(".implicit") || has(".small_cin")) return tf32 || half;
-  if (has(".fused_lenet")) return hopper && half;
-  if (has(".fused_conv2.")) return hopper && (half || tf32);
-  if (has("conv2d") && has(".wgmma")) return hopper && (tf32 || half);
-  if (has(".mlp_train.")) return half && hopper;
-  if (has("cuda.conv1d") || has("norm_relu_pool") || has(".pool3") || has("layer_norm.cluster") ||
-      has("layer_norm_grad.cluster") || has("one_hot_conv1d_grad_w.tensor")) {
-    return false;  // signal_test.cpp walks them
-  }
-  if (has(".cluster")) return runtime.architecture() >= 90;
-  if (has(".tensor.")) {
-    if (has("linear_relu")) return hopper && (half || tf32);
-    return hopper && (half || (tf32 && !has("grad")));
-  }
-  if (has("linear") && has(".split")) return hopper && precision == Precision::fp32;
-  if (has(".nccl")) return !half && !tf32 && runtime.collectives()->nccl_refusal().empty();
-  if (has("all_reduce_start.mpi")) return !half && !tf32;
-  if (has(".plain_large")) return !half;
-  if (has(".mlp_step.fp16_split_u8")) return hopper && (tf32 || precision == Precision::fp32x3);
-  if (has(".mlp_step.int8_split")) return hopper && !half && !tf32;
-  if (has(".tile.") || has(".mlp_step.") || has(".head_sgd."))
-    return !half && runtime.architecture() >= 80;
-  return true;
-}
 
 // Products larger than a tile in every direction, and long enough for k to be shared out; and thin
 // ones of whole units of 16 bytes, which go straight from memory into registers.
@@ -112,12 +74,12 @@ struct Layer {
 };
 
 // Two linear layers behind them, and softmax.
-struct Tail {
+struct LinearTail {
   int64_t hidden, classes;
   bool softmax;
 };
 
-void add_tail(CaseBuilder& c, Value x, ActivationKind kind, const Tail& tail) {
+void add_tail(CaseBuilder& c, Value x, ActivationKind kind, const LinearTail& tail) {
   const int64_t n = x.shape[0], in = x.shape[1];
   const Shape hidden{n, tail.hidden}, out{n, tail.classes};
   const Value z = c.temp("z", hidden), h = c.temp("h", hidden);
@@ -131,7 +93,8 @@ void add_tail(CaseBuilder& c, Value x, ActivationKind kind, const Tail& tail) {
 }
 
 Case conv_net(DType dtype, int64_t n, const Image& in, const std::vector<Layer>& layers,
-              ActivationKind kind, bool gathers, bool trains = false, const Tail* tail = nullptr) {
+              ActivationKind kind, bool gathers, bool trains = false,
+              const LinearTail* tail = nullptr) {
   CaseBuilder c(fmt::format("conv net {} of {} {} {}", n, to_string(in), layers.size(),
                             gathers ? "gathered" : "given"),
                 dtype);
@@ -199,7 +162,7 @@ std::vector<Case> large_conv_net_cases(DType dtype) {
 }
 std::vector<Case> whole_net_cases(DType dtype) {
   const std::vector<Layer> layers{{12, 7, 0}, {24, 7, 0}};
-  const Tail small{37, 5, false}, large{120, 10, true};
+  const LinearTail small{37, 5, false}, large{120, 10, true};
   return {conv_net(dtype, 9, {1, 72, 72}, layers, ActivationKind::tanh, true, false, &large),
           conv_net(dtype, 2, {1, 72, 72}, layers, ActivationKind::relu, false, false, &small)};
 }
@@ -254,10 +217,17 @@ std::vector<Case> perceptron_cases(DType dtype) {
   return all;
 }
 
-KernelTable named(KernelTable table, const char* part) {
-  std::erase_if(table,
-                [&](const Kernel& kernel) { return kernel.name.find(part) == kernel.name.npos; });
-  return table;
+// The kernels of the table that are of one of these families.
+using Family = KernelTable (*)();
+KernelTable of_families(const KernelTable& table, std::initializer_list<Family> families) {
+  std::set<std::string> names;
+  for (const Family family : families) {
+    for (const Kernel& kernel : family()) names.insert(kernel.name);
+  }
+  KernelTable some;
+  std::ranges::copy_if(table, std::back_inserter(some),
+                       [&](const Kernel& kernel) { return names.contains(kernel.name); });
+  return some;
 }
 
 class CudaTableWalk : public GpuTest {
@@ -283,18 +253,28 @@ class CudaTableWalk : public GpuTest {
     walk_cases(large_cases(dtype), table);
     walk_cases(tall_training_cases(dtype), table);
     walk_cases(conv_net_cases(dtype), table);
-    walk_cases(large_conv_net_cases(dtype), named(table, "conv2d_pool"));
-    walk_cases(whole_net_cases(dtype), named(table, "conv_net."));
+    walk_cases(large_conv_net_cases(dtype), of_families(table, {cuda::conv_kernels}));
+    walk_cases(whole_net_cases(dtype), of_families(table, {cuda::conv_kernels}));
     walk_cases(perceptron_cases(dtype), table);
+    walk_cases({norm_and_gradient(2, 16384, true, false, dtype)}, table);
     expect_all(table, exercised, precision);
   }
 
   void expect_all(const KernelTable& table, Exercised& exercised, Precision precision) {
-    if (!all_wanted()) return;
-    for (const Kernel& kernel : table) {
-      if (kernel.converts || !expected(kernel.name, precision, gpu())) continue;
-      EXPECT_GT(exercised[kernel.name], 0) << kernel.name << ": no case exercises this kernel";
+    for (const auto family :
+         {cuda::signal_chain_kernels, cuda::signal_kernels, cuda::signal_training_kernels}) {
+      for (const Kernel& kernel : family()) ++exercised[kernel.name];  // signal_test.cpp walks them
     }
+    for (const auto family :
+         {cuda::channels_last_conv_kernels, cuda::channels_last_unrolled_kernels,
+          cuda::channels_last_norm_kernels, cuda::channels_last_image_kernels}) {
+      for (const Kernel& kernel : family()) ++exercised[kernel.name];  // channels_last_test.cpp
+    }
+    for (const Kernel& kernel : table) {
+      if (kernel.traits.fp16_sums) ++exercised[kernel.name];  // these have a walk of their own
+    }
+    expect_exercised(table, precision, gpu(), exercised,
+                     [&](Library library) { return lacks(gpu(), library); });
   }
 
  private:
@@ -306,27 +286,35 @@ TEST_F(CudaTableWalk, Fp32KernelsAgreeWithTheOracle) { walk_all(Precision::fp32)
 TEST_F(CudaTableWalk, Bf16KernelsAgreeWithTheOracle) { walk_all(Precision::bf16); }
 TEST_F(CudaTableWalk, Fp16KernelsAgreeWithTheOracle) { walk_all(Precision::fp16); }
 
+TEST_F(CudaTableWalk, KernelsThatSumInFp16AgreeWithTheOracle) {
+  KernelTable table = cuda::kernels();
+  std::erase_if(table, [](const Kernel& kernel) { return !kernel.traits.fp16_sums; });
+  ASSERT_FALSE(table.empty());
+  Exercised exercised;
+  for (const auto& cases : {op_cases, mixed_cases, large_cases}) {
+    for (Case& c : cases(DType::fp16)) {
+      c.program.accumulate = Precision::fp16;
+      if (wanted(c)) walk(c, table, gpu(), exercised);
+    }
+  }
+  for (const Kernel& kernel : table) EXPECT_GT(exercised[kernel.name], 0) << kernel.name;
+}
+
 // The same programs with their products' factors rounded to tf32, or split in two, by the kernels
 // that do. Whole steps are left to kernels that round to nearest: dropping bits pulls sums of one
 // sign together, which the bound of a step does not allow for.
 class CudaRoundedTableWalk : public CudaTableWalk {
  protected:
-  using Names = std::vector<const char*>;
-
-  static KernelTable only(const Names& names) {
-    KernelTable table = cuda::kernels();
-    std::erase_if(table, [&](const Kernel& kernel) {
-      return std::none_of(names.begin(), names.end(), [&](const char* name) {
-        return kernel.name.find(name) != kernel.name.npos;
-      });
-    });
-    return table;
-  }
-
-  void walk_fp32_as(Precision precision, const Names& vendors, const Names& ours) {
-    Names all = vendors;
-    all.insert(all.end(), ours.begin(), ours.end());
-    const KernelTable table = only(all), table_of_ours = only(ours);
+  void walk_fp32_as(Precision precision, std::initializer_list<Family> others) {
+    KernelTable all = cuda::kernels();
+    std::erase_if(all,
+                  [&](const Kernel& kernel) { return !kernel.traits.precisions.has(precision); });
+    const KernelTable to_nearest =
+        of_families(all, {cuda::tile_kernels, cuda::mlp_step_kernels,
+                          cuda::mlp_fp16_split_u8_kernels, cuda::mlp_int8_split_kernels,
+                          cuda::head_kernels, cuda::gemm_kernels, cuda::generated_kernels});
+    KernelTable table = of_families(all, others);
+    table.insert(table.begin(), to_nearest.begin(), to_nearest.end());
     Exercised exercised;
     const auto walk_cases = [&](std::vector<Case> cases, const KernelTable& kernels) {
       for (Case& c : cases) c.program.precision = precision;
@@ -340,23 +328,24 @@ class CudaRoundedTableWalk : public CudaTableWalk {
     walk_cases(recurrent_cases(DType::fp32), table);
     walk_cases(large_cases(DType::fp32), table);
     walk_cases(conv_net_cases(DType::fp32), table);
-    walk_cases(large_conv_net_cases(DType::fp32), named(table, "conv2d_pool"));
-    walk_cases(perceptron_cases(DType::fp32), table_of_ours);
-    walk_cases(training_cases(DType::fp32), table_of_ours);
-    walk_cases(tall_training_cases(DType::fp32), table_of_ours);
+    walk_cases(large_conv_net_cases(DType::fp32), of_families(table, {cuda::conv_kernels}));
+    walk_cases(perceptron_cases(DType::fp32), to_nearest);
+    walk_cases(training_cases(DType::fp32), to_nearest);
+    walk_cases(tall_training_cases(DType::fp32), to_nearest);
     expect_all(table, exercised, precision);
   }
 };
 
 TEST_F(CudaRoundedTableWalk, Tf32KernelsAgreeWithTheOracle) {
   walk_fp32_as(Precision::tf32,
-               {".cublaslt.", ".cudnn.", ".fused_conv2.", ".implicit", ".small_cin", "conv2d.wgmma",
-                "conv2d_pool.wgmma", "grad_x.wgmma", "grads.wgmma", "cuda.rnn"},
-               {".tile.", ".mlp_step.", ".head_sgd.", "linear.tensor.", "linear_relu.tensor.",
-                "cuda.program."});
+               {cuda::cublaslt_kernels, cuda::cudnn_kernels, cuda::conv_kernels,
+                cuda::implicit_conv_kernels, cuda::pooled_conv_kernels, cuda::wgmma_conv_kernels,
+                cuda::conv_grads_kernels, cuda::rnn_stack_kernels, cuda::rnn_persistent_kernels,
+                cuda::rnn_loop_kernels, cuda::rnn_product_kernels, cuda::constant_conv_kernels,
+                cuda::rnn_rung_kernels, [] { return cuda::cudnn_rnn_kernels(false); }});
 }
 TEST_F(CudaRoundedTableWalk, Fp32x3KernelsAgreeWithTheOracle) {
-  walk_fp32_as(Precision::fp32x3, {}, {".tile.", ".mlp_step.", ".head_sgd.", "cuda.program."});
+  walk_fp32_as(Precision::fp32x3, {});
 }
 
 // A NaN among the inputs is one in every output that depends on it, through relu and gates. (Not so

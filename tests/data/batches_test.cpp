@@ -14,12 +14,12 @@ namespace {
 using testing::expect_error;
 
 TEST(EpochOrder, IsAPermutationOfTheSamples) {
-  for (const int64_t n : {0, 1, 2, 3, 31, 1000}) {
+  for (const int64_t n : {0, 1, 2, 3, 31, 1000, 1 << 18, (1 << 18) + 1, 300007, 1000000}) {
     std::vector<int32_t> order = epoch_order(n, 5, 2, true);
     ASSERT_EQ(int64_t(order.size()), n);
     std::ranges::sort(order);
     EXPECT_EQ(order, epoch_order(n, 5, 2, false));
-    for (int64_t i = 0; i < n; ++i) EXPECT_EQ(order[size_t(i)], i);
+    for (int64_t i = 0; i < n; ++i) ASSERT_EQ(order[size_t(i)], i);
   }
 }
 
@@ -44,6 +44,9 @@ TEST(EpochOrder, StaysWhatItWas) {
   }
   EXPECT_EQ(epoch_order(8, 1, 0, true), (std::vector<int32_t>{7, 3, 2, 0, 4, 1, 5, 6}));
   EXPECT_EQ(epoch_order(8, 1, 1, true), (std::vector<int32_t>{1, 3, 5, 2, 0, 6, 4, 7}));
+  const auto large = epoch_order(1000000, 1, 1, true);
+  EXPECT_EQ((std::vector<int32_t>{large[0], large[1], large[999999]}),
+            (std::vector<int32_t>{922093, 349435, 205355}));
 }
 
 // All 24 orders of four samples turn up about equally often over 24000 epochs: each count is
@@ -61,6 +64,39 @@ TEST(EpochOrder, IsUniform) {
       EXPECT_NEAR(count, 1000, 6 * 31);
     }
   }
+}
+
+// Of a set so large that no table is shuffled: which sample comes first, and which follows it, is
+// spread evenly over 4 x 4 parts of the set, and so is a later pair. Each of the 16 counts of 800
+// epochs is binomial with mean 50 and deviation 6.8.
+TEST(EpochOrder, IsSpreadEvenlyInLargeSets) {
+  constexpr int64_t kSamples = 262145;
+  std::array<int, 16> first{}, later{};
+  std::vector<int32_t> order(kSamples);
+  for (uint64_t epoch = 0; epoch < 800; ++epoch) {
+    epoch_order(3, epoch, true, order);
+    const auto part = [&](size_t at) { return size_t(4 * int64_t{order[at]} / kSamples); };
+    ++first[4 * part(0) + part(1)];
+    ++later[4 * part(100000) + part(200000)];
+  }
+  for (const auto& counts : {first, later}) {
+    for (const int count : counts) EXPECT_NEAR(count, 50, 6 * 6.8);
+  }
+}
+
+// Neighbours of the set are no neighbours in its order: a shuffled million has about 2 pairs that
+// still follow one another, and moves a sample by a third of the set on average.
+TEST(EpochOrder, LeavesNothingOfTheOldOrderInLargeSets) {
+  constexpr int64_t kSamples = 1000000;
+  const auto order = epoch_order(kSamples, 7, 3, true);
+  int64_t pairs = 0;
+  double moved = 0;
+  for (size_t i = 0; i < order.size(); ++i) {
+    moved += std::abs(double(order[i]) - double(i)) / double(kSamples);
+    if (i > 0) pairs += std::abs(order[i] - order[i - 1]) == 1;
+  }
+  EXPECT_LT(pairs, 15);
+  EXPECT_NEAR(moved / double(kSamples), 1.0 / 3, 0.002);  // the deviation is 0.0002
 }
 
 TEST(EpochOrder, RefusesMoreSamplesThanFit) {

@@ -44,6 +44,12 @@ TEST(DetectTest, KnowsFilesByTheirContent) {
   EXPECT_EQ(content(stored(uint64_t(header.size())) + header + "a"), Content::safetensors);
   EXPECT_EQ(content("\x01\x02\xff\xfe raw"), Content::binary);
   EXPECT_EQ(content("\0\0\0\0\0"s), Content::binary);
+  // Latin-1: told by the rest, so that the reader can say where it is not UTF-8.
+  EXPECT_EQ(content("name,price\ncaf\xe9,2\ntea,1\n"), Content::table);
+  EXPECT_EQ(content("a caf\xe9\n"), Content::text);
+  EXPECT_EQ(content("{\"name\": \"caf\xe9\"}\n"), Content::json_lines);
+  EXPECT_EQ(content("\xe9\xe8\xe7 bytes"), Content::binary);
+  EXPECT_EQ(content("caf\xe9\x01 or more"), Content::binary);
 }
 
 TEST(DetectTest, TellsTablesAndJsonFromTexts) {

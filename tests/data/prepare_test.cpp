@@ -286,6 +286,32 @@ TEST(TargetTest, ScalesValuesAndRestoresThem) {
                           DoubleNear(0.5, 1e-12), DoubleNear(60, 1e-12), DoubleNear(2, 1e-12)));
 }
 
+TEST(TargetTest, TakesFieldsOfSeveralKindsSideBySide) {
+  const FieldSet set =
+      set_of({numbers("x", {1, 2, 3}), numbers("v", {10, 20, 60}), numbers("bit", {0, 1, 1}),
+              category_field("c", std::vector<int32_t>{1, 0, 1}, {"cat", "dog"}),
+              numbers("n", {7, 3, 5})});
+  using enum TargetKind;
+  const Preparation p = fit(set, {.target = {"c", "v", "n", "bit"},
+                                  .target_kinds = {classes, values, classes, labels},
+                                  .target_kind = values,
+                                  .target_scale = NumberScale::min_max});
+  const Target& target = *p.target();
+  EXPECT_EQ(target.outputs(), 7);
+  std::vector<double> out(21);
+  target.apply_values(set, 0, 3, out);
+  EXPECT_THAT(out, ElementsAre(0, 1, 0, 0, 0, 1, 0,    // dog, least, 7, 0
+                               1, 0, 0.2, 1, 0, 0, 1,  // cat, a fifth, 3, 1
+                               0, 1, 1, 0, 1, 0, 1));
+  target.restore(out);
+  EXPECT_DOUBLE_EQ(out[9], 20);
+  EXPECT_EQ(Preparation::from_json(p.to_json(), "test"), p);
+  const FieldSet later = set_of({category_field("c", std::vector<int32_t>{0}, {"fox"}),
+                                 numbers("v", {1}), numbers("n", {7}), numbers("bit", {0})});
+  expect_error(ErrorKind::data, {"'c' of sample 0", "none of the 2 classes"},
+               [&] { target.apply_values(later, 0, 1, std::span(out).first(7)); });
+}
+
 TEST(TargetTest, FindsTheDefault) {
   EXPECT_EQ(default_target(set_of({numbers("x", {1})}), true), std::nullopt);
   EXPECT_EQ(default_target(set_of({numbers("y", {1}), numbers("a", {1})}), true), "y");

@@ -83,7 +83,7 @@ TEST_F(InferOverRanks, EveryTransportGivesWhatOneProcessGives) {
 }
 
 TEST_F(InferOverRanks, OwnPartsGiveTheSame) {
-  options_.own_part = true;
+  options_.sharded_input = true;
   for (const int ranks : {2, 3}) {
     const InferReport report = on(ranks, "parts.csv");
     EXPECT_EQ(slurp(temp_ / "parts.csv"), want_) << ranks;

@@ -111,7 +111,7 @@ TEST(Ladder, ARungIsCalledByWhatItDid) {
 }
 
 TEST(Ladder, UnknownNamesAreRefusedWithTheKnownOnes) {
-  EXPECT_STREQ(find_ladder("mlp").name, "mlp");
+  EXPECT_EQ(find_ladder("mlp").name, "mlp");
   try {
     find_ladder("mpl");
     ADD_FAILURE();
@@ -123,8 +123,7 @@ TEST(Ladder, UnknownNamesAreRefusedWithTheKnownOnes) {
 
 TEST(Ladder, EveryNetworkIsAGoodConfig) {
   for (const Ladder& ladder : ladders()) {
-    const Config config =
-        parse_config(std::string("[data]\nname = \"random\"\n") + ladder.network, ladder.name);
+    const Config config = parse_config("[data]\nname = \"random\"\n" + ladder.network, ladder.name);
     const nn::Model model = config.build_model(ladder.sample);
     EXPECT_EQ(model.output().numel(), ladder.classes) << ladder.name;
     EXPECT_FALSE(ladder.cpu.empty());

@@ -27,18 +27,18 @@ RunConfig untuned(const std::string& device, Precision precision = Precision::fp
 }
 
 TEST(GpuSupport, SaysWhyExactlyWhenNoGpuIsUsable) {
-  const GpuSupport support = gpu_support();
+  const DeviceSupport support = gpu_support();
   const bool usable = devices().size() > 1;
   EXPECT_EQ(support.refusal.empty(), usable) << support.refusal;
   EXPECT_EQ(choose_device("auto").kind, usable ? DeviceKind::cuda : DeviceKind::cpu);
-  if (!support.gpus.empty()) {
+  if (!support.devices.empty()) {
     EXPECT_TRUE(support.expected);
   }
 }
 
 TEST(Machine, AGpuThatIsNotThereIsRefusedWithTheReason) {
   if (devices().size() > 1) GTEST_SKIP() << "this machine has a GPU";
-  const GpuSupport support = gpu_support();
+  const DeviceSupport support = gpu_support();
   const std::string reason = support.refusal.substr(0, support.refusal.find(';'));
   test::expect_error(ErrorKind::device, {"cuda:0", reason.c_str(), "--device cpu"},
                      [] { Machine machine(untuned("cuda")); });
@@ -55,7 +55,7 @@ TEST(Machine, AutoSpeaksOnlyWhenAGpuWasExpected) {
 TEST(Machine, RefusesPrecisionsTheCpuDoesNotHave) {
   for (const Precision precision : {Precision::tf32, Precision::fp32x3}) {
     test::expect_error(ErrorKind::usage,
-                       {name(precision).data(), "cpu", "fp32, fp64, bf16 or fp16"},
+                       {name(precision).data(), "cpu", "use one of fp64, fp32, bf16, fp16"},
                        [&] { Machine machine(untuned("cpu", precision)); });
   }
   RunConfig run = untuned("cpu", Precision::fp16);
@@ -85,12 +85,12 @@ INSTANTIATE_TEST_SUITE_P(Precisions, TensorCoreModels, ::testing::Values("tf32",
 TEST(Info, NamesGpusOrWhyThereAreNone) {
   const TempFolder folder;
   const InfoReport report = info(untuned("cpu"), false);
-  const GpuSupport support = gpu_support();
+  const DeviceSupport support = gpu_support();
   EXPECT_THAT(report.text, HasSubstr("GPUs  "));
-  if (support.gpus.empty()) {
+  if (support.devices.empty()) {
     EXPECT_THAT(report.text, HasSubstr("none: " + support.refusal));
   }
-  for (const std::string& gpu : support.gpus) EXPECT_THAT(report.text, HasSubstr(gpu));
+  for (const std::string& gpu : support.devices) EXPECT_THAT(report.text, HasSubstr(gpu));
   EXPECT_THAT(report.text, HasSubstr(support.architectures));
   EXPECT_THAT(report.json, HasSubstr("\"architectures\""));
 }

@@ -2,6 +2,7 @@
 // RIDGELINE_FAIL_ALLOC=N, counted from 1 once main() is about to begin.
 // RIDGELINE_FAIL_ALLOC_SITES=FILE writes there the numbers of the allocations that a place in the
 // program, known by its callers, makes for the first time: each is worth failing.
+// Another library of memory, such as that of LeakSanitizer, may be preloaded behind this one.
 #include <dlfcn.h>
 #include <execinfo.h>
 #include <fcntl.h>
@@ -13,15 +14,52 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-
-extern "C" {
-void* __libc_malloc(size_t);
-void* __libc_calloc(size_t, size_t);
-void* __libc_realloc(void*, size_t);
-void* __libc_memalign(size_t, size_t);
-}
+#include <cstring>
+#include <type_traits>
 
 namespace {
+
+// The functions that come next in the order of the loader.
+struct Next {
+  void* (*malloc)(size_t) = nullptr;
+  void* (*calloc)(size_t, size_t) = nullptr;
+  void* (*realloc)(void*, size_t) = nullptr;
+  void* (*memalign)(size_t, size_t) = nullptr;
+  void (*free)(void*) = nullptr;
+};
+
+// What is asked for while they are looked up; never given back.
+alignas(16) char early[1 << 16];
+std::atomic<size_t> early_used{0};
+
+bool is_early(const void* memory) { return memory >= early && memory < early + sizeof early; }
+
+void* take_early(size_t bytes) {
+  const size_t begin = early_used.fetch_add((bytes + 15) / 16 * 16);
+  return begin + bytes <= sizeof early ? early + begin : nullptr;
+}
+
+thread_local bool looking_up __attribute__((tls_model("initial-exec"))) = false;
+
+const Next* next() {
+  static Next all;
+  static std::atomic<bool> known{false};
+  if (known) return &all;
+  if (looking_up) return nullptr;
+  looking_up = true;
+  const auto look_up = [](auto& function, const char* name) {
+    function =
+        reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(RTLD_NEXT, name));
+  };
+  look_up(all.malloc, "malloc");
+  look_up(all.calloc, "calloc");
+  look_up(all.realloc, "realloc");
+  look_up(all.memalign, "memalign");
+  look_up(all.free, "free");
+  known = true;
+  looking_up = false;
+  return &all;
+}
 
 std::atomic<long> count{0};
 std::atomic<long> fail_at{0};
@@ -94,22 +132,35 @@ int __libc_start_main(int (*main)(int, char**, char**), int count, char** argume
   return real(counted_main, count, arguments, init, finish, linker, stack);
 }
 
-void* malloc(size_t bytes) { return fails() ? nullptr : __libc_malloc(bytes); }
+void* malloc(size_t bytes) {
+  if (fails()) return nullptr;
+  const Next* const all = next();
+  return all == nullptr ? take_early(bytes) : all->malloc(bytes);
+}
 void* calloc(size_t number, size_t bytes) {
-  return fails() ? nullptr : __libc_calloc(number, bytes);
+  if (fails()) return nullptr;
+  const Next* const all = next();
+  return all == nullptr ? take_early(number * bytes) : all->calloc(number, bytes);
 }
 void* realloc(void* memory, size_t bytes) {
-  return fails() ? nullptr : __libc_realloc(memory, bytes);
-}
-void* aligned_alloc(size_t alignment, size_t bytes) {
-  return fails() ? nullptr : __libc_memalign(alignment, bytes);
+  if (fails()) return nullptr;
+  if (!is_early(memory)) return next()->realloc(memory, bytes);
+  void* const moved = next()->malloc(bytes);
+  if (moved != nullptr) {
+    const auto left = size_t(early + sizeof early - static_cast<char*>(memory));
+    std::memcpy(moved, memory, bytes < left ? bytes : left);
+  }
+  return moved;
 }
 void* memalign(size_t alignment, size_t bytes) {
-  return fails() ? nullptr : __libc_memalign(alignment, bytes);
+  return fails() ? nullptr : next()->memalign(alignment, bytes);
 }
+void* aligned_alloc(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }
 int posix_memalign(void** to, size_t alignment, size_t bytes) {
-  if (fails()) return ENOMEM;
-  *to = __libc_memalign(alignment, bytes);
+  *to = memalign(alignment, bytes);
   return *to == nullptr ? ENOMEM : 0;
+}
+void free(void* memory) {
+  if (memory != nullptr && !is_early(memory)) next()->free(memory);
 }
 }

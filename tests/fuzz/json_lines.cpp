@@ -6,14 +6,16 @@
 using namespace ridgeline;
 
 FUZZ_TARGET(json_lines) {
-  const std::filesystem::path file = fuzz::as_file(input, "input.jsonl");
+  const auto bytes = [&] {
+    return std::make_unique<data::MemoryStream>(fuzz::as_bytes(input), "lines");
+  };
   fuzz::refused_or_read([&] {
-    const data::FieldSet set = data::read_json_table(file);
+    const data::FieldSet set = data::read_json_table(bytes());
     for (const data::Field& field : set.fields()) fuzz::read_all(field);
   });
   fuzz::refused_or_read([&] {
     const auto reader = data::open_text(
-        file, {.format = data::TextFormat::jsonl, .text = {"text"}, .label = "label"});
+        bytes(), {.format = data::TextFormat::jsonl, .text = {"text"}, .label = "label"}, {});
     data::TextRecord record;
     while (reader->next(record)) {
     }

@@ -34,6 +34,7 @@ class Net {
     options_.optimizer = optimizer;
     options_.clip_norm = clip_norm;
     options_.seed = 4;
+    if (!model_.graph().heads().empty()) options_.set_targets = DType::fp32;
     lowered_ = lower(model_, options_);
   }
 
@@ -55,7 +56,14 @@ class Net {
     }
     for (int i = 0; i < 8 * 6; ++i)
       arrays[lowered_.inputs].as<uint8_t>()[i] = uint8_t(i * 37 % 256);
-    for (int i = 0; i < 8; ++i) arrays[lowered_.targets].as<int32_t>()[i] = i % 3;
+    const Tensor& targets = arrays[lowered_.targets];
+    for (int64_t i = 0; i < targets.numel(); ++i) {
+      if (targets.dtype == DType::fp32) {
+        targets.as<float>()[i] = float(i * 13 % 17) / 17;
+      } else {
+        targets.as<int32_t>()[i] = int32_t(i % 3);
+      }
+    }
     for (int i = 0; i < 6; ++i) arrays[lowered_.order].as<int32_t>()[i] = 7 - i;
     arrays[lowered_.lr].as<double>()[0] = lr;
     for (size_t i = 0; i < lowered_.params.size(); ++i) {
@@ -73,12 +81,16 @@ class Net {
 
   double loss() const { return run(0)[lowered_.loss].as<double>()[0]; }
 
-  // The gradient of the parameter, as the program's own op wrote it.
+  // The gradient of the parameter, as the program's own op wrote it: of one that several layers
+  // use, the sum of theirs.
   Value grad(size_t param) const {
+    Value found;
     for (const ValueInfo& info : lowered_.program.values) {
-      if (info.name == model_.params()[param].name + ".grad") return info.value;
+      const std::string name = model_.params()[param].name + ".grad";
+      if (info.name == name && !found) found = info.value;
+      if (info.name == name + ".sum") return info.value;
     }
-    return {};
+    return found;
   }
 
   // The worst |analytic - central difference| over all weights, relative to the largest gradient.
@@ -162,6 +174,85 @@ TEST(Gradient, OfNetsThatBranchAgreesWithDifferences) {
     ConfigTable table = ConfigTable::parse("layers = [" + layers + "]", "net.toml");
     EXPECT_LT(Net(read_graph(table), {LossKind::mse}).worst_error(), kBound) << layers;
   }
+}
+
+Graph parse(const std::string& text) {
+  ConfigTable table = ConfigTable::parse(text, "net.toml");
+  return read_graph(table);
+}
+
+TEST(Gradient, OfWeightsThatSeveralLayersUseAgreesWithDifferences) {
+  const std::string chain =
+      "{ type = \"linear\", out = 5, name = \"first\" }, { type = \"tanh\" }, "
+      "{ type = \"linear\", out = 5, name = \"a\" }, { type = \"sigmoid\" }, "
+      "{ type = \"linear\", out = 5, weights_of = \"a\", name = \"b\" }, { type = \"tanh\" }, "
+      "{ type = \"linear\", out = 5, weights_of = \"b\" }, { type = \"linear\", out = 3 }";
+  Net net(parse("layers = [" + chain + "]"), {LossKind::mse});
+  EXPECT_EQ(net.model().params().size(), 6u);  // of three layers
+  EXPECT_LT(net.worst_error(), kBound);
+  const std::string two_ways =
+      "{ type = \"slice\", axis = 1, end = 2, name = \"left\" }, { type = \"slice\", axis = 1, "
+      "start = 1, inputs = [\"input\"], name = \"right\" }, { type = \"linear\", out = 4, inputs = "
+      "[\"left\"], name = \"a\" }, { type = \"linear\", out = 4, inputs = [\"right\"], weights_of "
+      "= "
+      "\"a\", name = \"b\" }, { type = \"multiply\", inputs = [\"a\", \"b\"] }, { type = "
+      "\"linear\", out = 3 }";
+  EXPECT_LT(Net(parse("layers = [" + two_ways + "]"), {LossKind::mse}).worst_error(), kBound);
+}
+
+TEST(Gradient, OfSeveralHeadsAgreesWithDifferences) {
+  const std::string layers =
+      "layers = [{ type = \"linear\", out = 5 }, { type = \"tanh\", name = \"h\" }, "
+      "{ type = \"linear\", out = 3, name = \"logits\" }, { type = \"linear\", out = 2, "
+      "inputs = [\"h\"], name = \"value\" }]\n";
+  const auto heads = [&](const std::string& second) {
+    return parse(layers + "heads = [{ layer = \"logits\", weight = 0.7 }, { layer = \"value\", " +
+                 second + " }]");
+  };
+  for (const char* loss : {"loss = \"mse\"", "loss = \"huber\", weight = 3", "loss = \"mae\"",
+                           "loss = \"binary-cross-entropy\"", "loss = \"cross-entropy\""}) {
+    EXPECT_LT(Net(heads(loss), {}).worst_error(), kBound) << loss;
+  }
+  // The loss is the sum of the heads' own, each times its weight.
+  const auto head_loss = [&](const Net& net, size_t head) {
+    return net.run(0)[net.lowered().head_losses[head]].as<double>()[0];
+  };
+  const Net once(heads("loss = \"mse\""), {}), thrice(heads("loss = \"mse\", weight = 3"), {});
+  EXPECT_DOUBLE_EQ(once.loss(), head_loss(once, 0) + head_loss(once, 1));
+  EXPECT_DOUBLE_EQ(head_loss(thrice, 0), head_loss(once, 0));
+  EXPECT_NEAR(head_loss(thrice, 1), 3 * head_loss(once, 1), 1e-14);
+}
+
+// An initial state that is learnt, and passes from the end to the start.
+TEST(Gradient, OfRecurrentNetsAgreesWithDifferences) {
+  for (const std::string cell : {"rnn", "gru", "lstm"}) {
+    for (const std::string keys :
+         {"reverse = true, initial_state = true", "initial_state = true, layers = 2",
+          "bidirectional = true, initial_state = true, bias = false", "reverse = true"}) {
+      const std::string layers = "layers = [{ type = \"" + cell + "\", hidden = 4, " + keys +
+                                 " }, { type = \"linear\", out = 3 }]";
+      Net net(parse(layers), {LossKind::mse});
+      for (Param& param : net.model().params()) {
+        const auto values = param.value.span<double>();
+        if (param.name.find("0_l") == std::string::npos) continue;
+        for (size_t i = 0; i < values.size(); ++i) values[i] = 0.3 - 0.1 * double(i % 5);
+      }
+      EXPECT_LT(net.worst_error(), kBound) << layers;
+    }
+  }
+}
+
+// Of six numbers in a row: the middle ones, and the last with the first two.
+TEST(Gradient, OfFieldsAgreesWithDifferences) {
+  const std::string fields =
+      "layers = [{ type = \"linear\", out = 6, name = \"all\" }, { type = \"fields\", inputs = "
+      "[\"all\"], names = [\"b\"], parts = [{ at = 1, width = 4 }], shape = [2, 2], name = \"b\" "
+      "}, "
+      "{ type = \"flatten\", name = \"bf\" }, { type = \"fields\", inputs = [\"all\"], names = "
+      "[\"c\", \"a\"], parts = [{ at = 5, width = 1 }, { at = 0, width = 2 }], name = \"ca\" }, "
+      "{ type = \"concat\", inputs = [\"bf\", \"ca\"] }, { type = \"tanh\" }, { type = "
+      "\"linear\", out = 3 }]";
+  EXPECT_LT(Net(parse(fields), {LossKind::mse}).worst_error(), kBound);
 }
 
 TEST(Gradient, OfEveryLossAgreesWithDifferences) {

@@ -88,6 +88,60 @@ TEST(Graph, IsReadBackFromWhatItWrites) {
   EXPECT_EQ(Model(graph, {6}).output(), (Shape{2, 8}));
 }
 
+Graph parse_model(const std::string& text) {
+  ConfigTable table = ConfigTable::parse(text, "net.toml");
+  return read_graph(table);
+}
+
+TEST(Graph, LayersShareWeightsByName) {
+  const Graph graph = parse(linear("out = 5, name = \"a\"") + ", { type = \"relu\" }, " +
+                            linear("out = 5, weights_of = \"a\""));
+  const Model model(graph, {5});
+  EXPECT_EQ(param_names(model), (Words{"0.weight", "0.bias"}));
+  EXPECT_EQ(model.weights_of(2), 0u);
+  EXPECT_EQ(parse(graph.toml()[0] + ", " + graph.toml()[1] + ", " + graph.toml()[2]).toml(),
+            graph.toml());
+  const auto refused = [](const std::string& layers, const std::vector<const char*>& words) {
+    test::expect_error(ErrorKind::usage, words, [&] { Model(parse(layers), {5}); });
+  };
+  const std::string a = linear("out = 5, name = \"first\"") + ", ";
+  refused(a + linear("out = 5, weights_of = \"frist\""),
+          {"layers.1.weights_of", "'frist'", "did you mean 'first'?"});
+  refused(a + "{ type = \"tanh\", weights_of = \"first\" }", {"names a linear", "is a tanh"});
+  refused(a + linear("out = 6, weights_of = \"first\""),
+          {"layer 1 (linear)", "layer 0 (linear)", "[5, 5] there, [6, 5] wanted"});
+}
+
+TEST(Graph, HeadsAreJoinedAndWrittenBack) {
+  const std::string layers = "layers = [" + linear("out = 4, name = \"h\"") + ", " +
+                             linear("out = 3, name = \"logits\"") + ", " +
+                             linear("out = 1, inputs = [\"h\"], name = \"value\"") + "]\n";
+  const Graph graph =
+      parse_model(layers +
+                  "heads = [{ layer = \"logits\", target = \"action\" }, { layer = \"value\", loss "
+                  "= \"mse\", weight = 0.5, target = \"return\" }]");
+  ASSERT_EQ(graph.heads().size(), 2u);
+  EXPECT_EQ(graph.heads()[1].layer, 2);
+  EXPECT_EQ(graph.heads()[1].weight, 0.5);
+  EXPECT_EQ(graph.heads()[1].loss.kind, LossKind::mse);
+  EXPECT_EQ(graph.heads()[0].target, "action");
+  EXPECT_EQ(to_toml(graph.heads()[1]),
+            "{ layer = \"value\", loss = \"mse\", weight = 0.5, target = \"return\" }");
+  EXPECT_EQ(graph.toml().size(), 3u);
+  EXPECT_EQ(Model(graph, {7}).output(), Shape{4});
+  const auto refused = [&](const std::string& heads, const std::vector<const char*>& words) {
+    test::expect_error(ErrorKind::usage, words,
+                       [&] { Model(parse_model(layers + "heads = [" + heads + "]"), {7}); });
+  };
+  refused("{ layer = \"logits\" }", {"heads", "has 1"});
+  refused("{ layer = \"logits\" }, { layer = \"valu\" }",
+          {"heads.1.layer", "'valu'", "did you mean 'value'?"});
+  refused("{ layer = \"logits\" }, { layer = \"logits\" }", {"heads.1.layer", "another head"});
+  refused("{ layer = \"logits\" }, { layer = \"value\", target = \"a\" }",
+          {"heads.1.target", "for each head"});
+  refused("{ layer = \"logits\" }, { layer = \"value\", los = \"mse\" }", {"'los'"});
+}
+
 TEST(Graph, OfNumbersWritesNames) {
   const std::vector<LayerPtr> layers{std::make_shared<LinearLayer>(5),
                                      std::make_shared<ActivationLayer>(ActivationKind::tanh),

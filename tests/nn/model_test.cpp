@@ -101,6 +101,7 @@ TEST(Layers, RegistryNamesEachLayerAsItNamesItself) {
     if (type == "groupnorm") more = ", groups = 1";
     if (type == "reshape") more = ", shape = 1";
     if (type == "transpose") more = ", axes = 0";
+    if (type == "fields") more = ", names = \"x\"";
     if (type == "pad") more = ", padding = 1";
     if (type == "upsample") more = ", factor = 1";
     if (type == "residual") continue;  // a block of layers, which graph_config.h reads

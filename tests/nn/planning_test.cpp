@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "ridgeline/nn/graph_config.h"
 #include "ridgeline/nn/lower.h"
 #include "ridgeline/plan/planner.h"
 #include "ridgeline/registry.h"
@@ -43,12 +44,27 @@ const std::vector<Kind>& kinds() {
         R"({ type = "maxpool2d", kernel = 3, stride = 1, padding = 1 })"},
        {},
        "sgd"},
+      {"residual",
+       {16, 4, 4},
+       {R"({ type = "residual", layers = [{ type = "conv2d", out = 16, kernel = 3, padding = 1 },
+                                          { type = "relu" }] })"},
+       {},
+       "sgd"},
       {"gru", {5, 8}, {R"({ type = "gru", hidden = 8 })"}, {R"({ type = "flatten" })"}, "sgd"},
   };
   return all;
 }
 
+// Blocks that are graphs themselves, as a config has them.
+Model graph_of(const Kind& kind, size_t blocks) {
+  std::string text = "layers = [";
+  for (size_t i = 0; i < blocks; ++i) text += kind.block.front() + std::string(",\n");
+  ConfigTable table = ConfigTable::parse(text + R"({ type = "linear", out = 4 }])", "net.toml");
+  return Model(read_graph(table), kind.input);
+}
+
 Model model_of(const Kind& kind, size_t blocks) {
+  if (kind.name == std::string("residual")) return graph_of(kind, blocks);
   std::vector<LayerPtr> layers, block;
   for (const char* text : kind.block) block.push_back(read(text));
   for (size_t i = 0; i < blocks; ++i) layers.insert(layers.end(), block.begin(), block.end());

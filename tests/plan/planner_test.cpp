@@ -197,6 +197,42 @@ TEST_F(Planner, FallbacksAreUsedOnlyWhereNothingElseCovers) {
   EXPECT_THAT(names(planned.choices), ElementsAre("fast", "reference", "reference"));
 }
 
+TEST_F(Planner, TraitsSayWhichRunsAKernelIsFor) {
+  const KernelTable table{kernel("halves", 3, {.precisions = kHalves}),
+                          kernel("hopper", 3, {.least_arch = 90}),
+                          kernel("cpu.all.shown", 3, {.demonstration = true}), kernel("plain", 1)};
+  const std::map<std::string, double> times{
+      {"halves", 1}, {"hopper", 1}, {"cpu.all.shown", 1}, {"plain", 2}};
+  program_.precision = Precision::fp32;
+  const Planned planned = plan(table, times);
+  EXPECT_THAT(names(planned.choices), ElementsAre("plain", "plain", "plain"));
+  for (const Candidate& candidate : planned.explanation.candidates) {
+    const bool refused = candidate.cover.ops == 0;
+    EXPECT_EQ(refused, candidate.kernel->name != "plain");
+    EXPECT_EQ(refused, candidate.cover.reason.starts_with(kForOthers));
+  }
+  program_.precision = Precision::bf16;
+  EXPECT_THAT(names(plan(table, times).choices), ElementsAre("halves"));
+}
+
+TEST_F(Planner, TakesDemonstrationKernelsOnlyByName) {
+  const KernelTable table{kernel("cpu.all.shown", 3, {.demonstration = true}),
+                          kernel("cpu.one.simd", 1)};
+  const std::map<std::string, double> times{{"cpu.all.shown", 1}, {"cpu.one.simd", 2}};
+  PlanOptions options;
+  options.only = {"cpu."};
+  EXPECT_THAT(names(plan(table, times, options).choices),
+              ElementsAre("cpu.one.simd", "cpu.one.simd", "cpu.one.simd"));
+  options.only = {"cpu.*.shown"};
+  EXPECT_THAT(names(plan(table, times, options).choices), ElementsAre("cpu.all.shown"));
+  options = {};
+  options.pinned = {"cpu.all.shown"};  // of a run that was asked for it
+  EXPECT_THAT(names(plan(table, times, options).choices), ElementsAre("cpu.all.shown"));
+  options = {};
+  options.demonstrations = true;
+  EXPECT_THAT(names(plan(table, times, options).choices), ElementsAre("cpu.all.shown"));
+}
+
 TEST_F(Planner, DeterministicAndOnlyAndExceptRestrictTheTable) {
   const KernelTable table{kernel("loose", 3, {.deterministic = false, .fallback = false}),
                           kernel("strict", 3), kernel("other", 1)};
@@ -233,6 +269,37 @@ TEST_F(Planner, PatternsOfKernelNames) {
               ElementsAre("cpu.one.plain", "cpu.one.plain", "cpu.one.plain"));
   options.only = {"*.one"};  // with a star a pattern is the whole name
   EXPECT_THROW(plan(table, times, options), Error);
+}
+
+TEST_F(Planner, DemonstrationsArePlannedOnlyByTheirNames) {
+  const KernelTable table{kernel("cpu.one.naive", 1, {.demonstration = true}),
+                          kernel("cpu.one.simd", 1)};
+  const std::map<std::string, double> times{{"cpu.one.naive", 1}, {"cpu.one.simd", 2}};
+  PlanOptions options;
+  EXPECT_THAT(names(plan(table, times, options).choices),
+              ElementsAre("cpu.one.simd", "cpu.one.simd", "cpu.one.simd"));
+  options.only = {"cpu.one"};
+  EXPECT_THAT(names(plan(table, times, options).choices),
+              ElementsAre("cpu.one.simd", "cpu.one.simd", "cpu.one.simd"));
+  options.only = {"cpu.*.naive"};
+  EXPECT_THAT(names(plan(table, times, options).choices),
+              ElementsAre("cpu.one.naive", "cpu.one.naive", "cpu.one.naive"));
+}
+
+TEST_F(Planner, ProductsAreSummedInWhatTheProgramAsksFor) {
+  program_ = {};
+  program_.precision = program_.accumulate = Precision::fp16;
+  const Value x = program_.add_value("x", DType::fp16, {4, 3}, Role::input);
+  const Value w = program_.add_value("w", DType::fp16, {2, 3}, Role::param);
+  program_.add(Linear{x, w, {}, program_.add_value("y", DType::fp16, {4, 2}, Role::output)});
+  const KernelTable table{kernel("cpu.linear.simd", 1),
+                          kernel("cpu.linear.fp16_sums", 1, {.fp16_sums = true})};
+  const std::map<std::string, double> times{{"cpu.linear.simd", 1}, {"cpu.linear.fp16_sums", 2}};
+  EXPECT_THAT(names(plan(table, times).choices), ElementsAre("cpu.linear.fp16_sums"));
+  const std::string asked = signature(program_);
+  program_.accumulate = Precision::fp32;
+  EXPECT_THAT(names(plan(table, times).choices), ElementsAre("cpu.linear.simd"));
+  EXPECT_NE(signature(program_), asked);
 }
 
 TEST_F(Planner, PinnedKernelsAreUsedAgainAndIgnoredWhenTheyDoNotFit) {

@@ -183,6 +183,16 @@ def test_layers_are_checked(data):
         mlp(optimizer={"type": "adan"}, lr=None)
 
 
+def test_a_prepared_call_allocates_nothing(trained, data):
+    handle, x, out = trained.compile(batch=1), data[0][:1], np.empty((1, 3), np.float32)
+    for _ in range(100):
+        handle(x, out)
+    before = sys.getallocatedblocks()
+    for _ in range(5000):
+        handle(x, out)
+    assert sys.getallocatedblocks() - before < 20
+
+
 def test_compile(trained, data):
     x, _ = data
     handle = trained.compile(batch=1)
@@ -199,7 +209,7 @@ def test_compile(trained, data):
         several(x[:9])
     with pytest.raises(ValueError, match=r"x: got shape \(1, 5\)"):
         several(x[:1, :5])
-    with pytest.raises(TypeError, match="x: got another type, expected an array of float32"):
+    with pytest.raises(TypeError, match="x: got an array of float64, expected float32"):
         several(x[:1].astype(np.float64))
 
 

@@ -210,7 +210,7 @@ class CApi(unittest.TestCase):
 
     def test_says_what_is_wrong(self):
         lib = library()
-        self.assertEqual(lib.ridgeline_c_api_version(), 1)
+        self.assertEqual(lib.ridgeline_c_api_version(), 2)
         version = re.search(r"VERSION (\d+\.\d+\.\d+)", (tool.SOURCE / "CMakeLists.txt").read_text())
         self.assertEqual(lib.ridgeline_version().decode(), version.group(1))
         model, predictor = ctypes.c_void_p(), ctypes.c_void_p()
@@ -223,6 +223,13 @@ class CApi(unittest.TestCase):
         self.assertEqual(lib.ridgeline_load(b"x", None), USAGE)
         self.assertEqual(lib.ridgeline_prepare(None, ctypes.c_int64(1), None, 1, 0, ctypes.byref(predictor)), USAGE)
         self.assertEqual(lib.ridgeline_run(None, None, ctypes.c_int64(1), None), USAGE)
+        net = Net(self.nets["mlp"])
+        for device, idle, says in ((b"cpu", 1.0, "GPU"), (b"cuda", -1.0, "idle_seconds"), (b"cuda", math.nan, "idle_seconds")):
+            status = lib.ridgeline_prepare_resident(net.model, device, 0, ctypes.c_double(idle), 0, ctypes.byref(predictor))
+            self.assertNotEqual(status, OK)
+            self.assertIn(says, lib.ridgeline_last_error().decode())
+            self.assertIsNone(predictor.value)
+        net.close()
         lib.ridgeline_free_model(None)
         lib.ridgeline_free_predictor(None)
         for batch, steps, type_, what in ((0, False, OWN, "batch"), (1, True, OWN, "recurrent"), (1, False, 7, "type"),

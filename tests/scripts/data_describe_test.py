@@ -94,11 +94,7 @@ def python_with_numpy_and_pillow():
         check = subprocess.run([python, "-c", "import numpy, PIL"], capture_output=True)
         if check.returncode == 0:
             return python
-    python = tool.python_with("numpy")
-    if python is None:
-        return None
-    done = subprocess.run([str(python), "-m", "pip", "install", "--quiet", "pillow"], capture_output=True)
-    return python if done.returncode == 0 else None
+    return tool.python_with("images")
 
 
 def describe(path, *flags):

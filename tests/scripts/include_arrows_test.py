@@ -35,12 +35,12 @@ PUBLIC = {"ridgeline.h", "c_api.h", "custom_layer.h", "error.h"}
 
 def folder_of(path):
     part = path.split("/")[1]
-    return "registry" if part.startswith("registry.") else part
+    return "registry" if part in ("registry.h", "registry.cpp", "one_sample.h", "cuda_unavailable.cpp") else part
 
 
 def circles(sources):
-    """Sub-folders of one folder that include each other, in a circle of any length. Lists of a folder's kernels name
-    all its parts, and headers that include none of their own folder belong to everybody: neither counts."""
+    """Sub-folders of one folder that include each other, in a circle of any length. A folder's backend and its list of
+    kernels name all its parts, and headers that include none of their own folder belong to everybody: neither counts."""
     def top(path):
         return path.split("/")[1]
 
@@ -48,7 +48,7 @@ def circles(sources):
     leaves = {name for name, found in includes.items() if all(top(other) != top(name) for other in found if "/" in other)}
     below = {}
     for name, found in includes.items():
-        if re.fullmatch(r"ridgeline/\w+/kernels\.cpp", name):
+        if re.fullmatch(r"ridgeline/\w+/(kernels|backend)\.cpp", name):
             continue
         here = name.rsplit("/", 1)[0]
         for other in found:

@@ -79,7 +79,7 @@ def test_results(folder, model, source):
         if transport == "scatter":  # it waits for all; else the root may be done before others start
             assert arrived and {e["pid"] for e in computed} == {0, 1, 2}
     code, _, _, err = end(launch(3, "infer", model, "--input", source, "--output",
-                                 folder / "parts.csv", "--batch", 3, *ALIKE, "--own-part"), 60)
+                                 folder / "parts.csv", "--batch", 3, *ALIKE, "--sharded-input"), 60)
     assert code == 0 and (folder / "parts.csv").read_text() == want, err
     assert not list(folder.path.glob("parts.csv.*"))
 
@@ -143,7 +143,7 @@ def test_unlike_ranks(folder, model, source):
     said = unlike(folder, model, other)
     assert re.search(r"rank 1 .*another model", said), said
     for flags, named in ((("--labels-only",), "labels-only = true"), (("--format", "json"), "format = json"),
-                         (("--own-part",), "own-part = true"), (("--transport", "scatter"), "transport = scatter")):
+                         (("--sharded-input",), "sharded-input = true"), (("--transport", "scatter"), "transport = scatter")):
         said = unlike(folder, model, model, *flags)
         assert re.search(rf"rank 1 .*other flags.*{named}", said), said
 

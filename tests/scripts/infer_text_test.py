@@ -102,7 +102,7 @@ def test_ranks(folder, model):
     if mpi.missing():
         return
     want = (folder / "want.csv").read_text()
-    for flags in ((), ("--transport", "scatter"), ("--own-part",)):
+    for flags in ((), ("--transport", "scatter"), ("--sharded-input",)):
         for name, more in (("set/test.csv", ()), ("named.csv", ("--columns", "title,body")),
                            ("bare.jsonl", ())):
             done = mpirun(3, "infer", model, "--input", folder / name, "--output",
@@ -110,11 +110,11 @@ def test_ranks(folder, model):
             assert done.returncode == 0, done.stderr
             assert (folder / "got.csv").read_text() == want, (flags, name)
     done = mpirun(2, "infer", model, "--input", folder / "packed.csv.gz", "--output",
-                  folder / "got.csv", "--own-part", *ALIKE)
+                  folder / "got.csv", "--sharded-input", *ALIKE)
     assert done.returncode == 2 and "gzip" in done.stderr, done.stderr
     (folder / "tiny.txt").write_text("a\n")  # fewer bytes than ranks
     done = mpirun(3, "infer", model, "--input", folder / "tiny.txt", "--input-format", "lines",
-                  "--output", folder / "got.csv", "--own-part", *ALIKE)
+                  "--output", folder / "got.csv", "--sharded-input", *ALIKE)
     assert done.returncode == 0 and len(labels(folder / "got.csv")) == 1, done.stderr
     bad = folder / "bad.csv"
     done = mpirun(3, "infer", model, "--input", bad, "--output", folder / "cut.csv", *ALIKE)

@@ -58,6 +58,13 @@ class LanguageModel(unittest.TestCase):
         self.assertIn("nats a character, perplexity 1.0", evaluated)
         words = ("infer", out, "--generate", "60", "--temperature", "0.3", "--prompt", "abac")
         once, again = tool.run(*words).stdout, tool.run(*words).stdout
+        # Nothing tells generated text from what a user wrote, so that no text is replaced.
+        kept = self.folder / "text.txt"
+        tool.run(*words, "--output", kept)
+        self.assertEqual(kept.read_text(), once)
+        kept.write_text("a user's own\n")
+        self.assertIn("is there already", tool.run(*words, "--output", kept, code=2).stderr)
+        self.assertEqual(kept.read_text(), "a user's own\n")
         self.assertEqual(once, again)
         self.assertTrue(once.startswith("abacadabacad"), once)
         self.assertEqual(len(once), 4 + 60 + 1)

@@ -6,14 +6,17 @@ import json
 import os
 import pathlib
 import resource
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.dont_write_bytecode = True
 import tool
+from outputs_test import all_commands
 
 # A user of its own, so that no other process counts: the kernel's limit is on a user's threads.
 NOBODY = 54321
@@ -50,6 +53,9 @@ class Limits(unittest.TestCase):
         cls.cache = cls.folder / "cache"
         cls.cache.mkdir()
         cls.images = cls.folder.data / "t10k-images-idx3-ubyte"
+        cls.table, cls.onnx = cls.folder / "table.csv", cls.folder / "net.onnx"
+        cls.table.write_text("a,b,label\n" + "1,2,x\n3,4,y\n" * 20)
+        tool.run("export", cls.model, "--onnx", cls.onnx)
         for path in [cls.folder.path, *cls.folder.path.rglob("*")]:
             path.chmod(0o755 if path.is_dir() else 0o644)
         cls.cache.chmod(0o777)
@@ -67,9 +73,22 @@ class Limits(unittest.TestCase):
             "profile": ["profile", cls.folder.config, "--seconds", "0.05"],
             "ladder": ["ladder", "mlp", "--rung", "simd", "--seconds", "0.01"],
             "bench mlp": ["bench", "mlp", "--only", "784-16-10:16", "--seconds", "0.01"],
-            "data": ["data", "list"],
+            "bench gemm": ["bench", "gemm", "--m", "16", "--n", "4", "--k", "16", "--seconds", "0.01"],
+            "bench rnn": ["bench", "rnn", "--cell", "gru", "--hidden", "8", "--batch", "2", "--steps", "3", "--seconds",
+                          "0.01"],
+            "bench infer": ["bench", "infer", cls.conv, "--batch", "4", "--seconds", "0.01"],
+            "bench deepbench": ["bench", "deepbench", "--part", "gemm", "--take", "1000", "--seconds", "0.001"],
+            "import": ["import", cls.onnx, "--out", cls.cache / "imported.safetensors"],
+            "export": ["export", cls.model, "--onnx", cls.cache / "exported.onnx"],
+            "serve": ["serve", cls.model, "--port", "0", "--no-tune"],
+            "data list": ["data", "list"],
+            "data check": ["data", "check", "mnist", "--data", cls.cache],
+            "data get": ["data", "get", "mnist", "--data", cls.cache, "--mirror", "http://127.0.0.1:9"],
+            "data describe": ["data", "describe", cls.table, "--write-config", cls.cache / "described.toml"],
             "info": ["info", "--measure"],
+            "completion": ["completion", "bash"],
         }
+        cls.fails_anyway = {"data check", "data get"}  # nothing is there, and nobody serves it
 
     @classmethod
     def tearDownClass(cls):
@@ -78,10 +97,14 @@ class Limits(unittest.TestCase):
     def ends_well(self, name, limit, threads=4, before=None, codes=(0, 2, 3, 5, 6)):
         """One run under a limit that `before`, in the child, has set."""
         env = tool.environment(XDG_CACHE_HOME=str(self.cache), RIDGELINE_THREADS=str(threads))
+        for result in ("imported.safetensors", "exported.onnx", "described.toml"):
+            (self.cache / result).unlink(missing_ok=True)
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             process = subprocess.Popen([tool.TOOL, *map(str, self.commands[name])], stdout=out,
                                        stderr=err, env=env, preexec_fn=before, cwd="/")
             try:
+                if name == "serve":
+                    self.stop_when_ready(process, err)
                 code = process.wait(timeout=240)
             except subprocess.TimeoutExpired:
                 process.kill()
@@ -102,6 +125,20 @@ class Limits(unittest.TestCase):
             self.assertEqual(len(errors), 1, what)
             self.assertEqual(lines[-1], errors[0], what)
         return code, text
+
+    @staticmethod
+    def stop_when_ready(process, err):
+        """Ends a server as soon as it listens, if it ever does."""
+        for _ in range(1200):
+            if b" on http://" in os.pread(err.fileno(), 1 << 20, 0):
+                process.send_signal(signal.SIGTERM)
+                return
+            if process.poll() is not None:
+                return
+            time.sleep(0.05)
+
+    def test_the_table_knows_every_command(self):
+        self.assertEqual({name.removesuffix(" tuned") for name in self.commands}, set(map(" ".join, all_commands())))
 
     def under(self, name, which, value, **options):
         def before():
@@ -143,8 +180,8 @@ class Limits(unittest.TestCase):
         for name in self.commands:
             for count in (1, 3, 8, 14) if "tuned" in name else (1,):
                 code, text = self.ends_well(name, f"{count} threads", before=limited(count))
-                # What computes needs no thread but its own; what streams needs a few.
-                if not name.startswith("infer"):
+                # What computes needs no thread but its own; what streams or serves needs a few.
+                if not name.startswith(("infer", "serve")) and name not in self.fails_anyway:
                     self.assertEqual(code, 0, f"{name} under {count} threads\n{text}")
                 if count == 1 and code == 0 and name in ("train", "train tuned", "eval"):
                     self.assertEqual(text.count("computing with 1 instead of 4"), 1, text)
@@ -157,7 +194,7 @@ class Limits(unittest.TestCase):
         while subprocess.run([tool.TOOL, "--version"], capture_output=True, preexec_fn=lambda: resource.setrlimit(
                 resource.RLIMIT_AS, (least, least))).returncode != 0:
             least = least * 5 // 4
-        while self.under("data", resource.RLIMIT_AS, least)[0] != 0:
+        while self.under("data list", resource.RLIMIT_AS, least)[0] != 0:
             least = least * 5 // 4
         for name in self.commands:
             for factor in (1.02, 1.3, 2, 4) if "tuned" in name else (1.5,):
@@ -274,6 +311,17 @@ class Groups(unittest.TestCase):
                     limits.ends_well(name, f"pids.max {count}", before=group.enter)
             finally:
                 group.close()
+
+    def test_every_command_in_a_small_group(self):
+        group = Group(memory=256 << 20, pids=8, cpu=1.5)
+        try:
+            limits = Limits()
+            for name in limits.commands:
+                code, text = limits.ends_well(name, "a small group", before=group.enter)
+                if name not in limits.fails_anyway and not name.startswith(("infer", "serve")):
+                    self.assertEqual(code, 0, f"{name} in a small group\n{text}")
+        finally:
+            group.close()
 
     def test_little_memory(self):
         group = Group(memory=256 << 20)

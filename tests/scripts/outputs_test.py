@@ -14,32 +14,47 @@ import tool
 
 # What a command needs, and which of it are files that it reads. A command that is missing here fails.
 COMMANDS = {
-    ("train",): (["{config}"], ["{config}"]),
-    ("eval",): (["{model}"], ["{model}"]),
+    ("train",): (["{own}", "--init", "{model}"], ["{own}", "{model}", "{data}"]),
+    ("eval",): (["{model}", "--on", "{data}", "--target", "{target}"], ["{model}", "{data}", "{target}"]),
     ("infer",): (["{model}", "--input", "{input}"], ["{model}", "{input}"]),
-    ("serve",): (["{model}"], ["{model}"]),
+    ("serve",): (["{model}", "second={other}", "--token-file", "{tokens}"], ["{model}", "{other}", "{tokens}"]),
     ("import",): (["{model}"], ["{model}"]),
     ("export",): (["{model}"], ["{model}"]),
-    ("sweep",): (["{config}", "--set", "train.batch=8,16"], ["{config}"]),
-    ("verify",): (["{config}"], ["{config}"]),
-    ("plan",): (["{config}"], ["{config}"]),
-    ("profile",): (["{config}"], ["{config}"]),
+    ("sweep",): (["{own}", "--set", "train.batch=8,16"], ["{own}", "{data}"]),
+    ("verify",): (["{own}"], ["{own}", "{data}"]),
+    ("plan",): (["{own}"], ["{own}", "{data}"]),
+    ("profile",): (["{own}"], ["{own}"]),
     ("ladder",): (["mlp"], []),
-    ("bench", "mlp"): ([], []),
-    ("bench", "gemm"): ([], []),
-    ("bench", "rnn"): ([], []),
-    ("bench", "infer"): (["{config}"], ["{config}"]),
-    ("bench", "deepbench"): ([], []),
+    ("bench", "mlp"): (["--results", "{results}"], ["{kept}"]),
+    ("bench", "gemm"): (["--results", "{results}"], ["{kept}"]),
+    ("bench", "rnn"): (["--results", "{results}"], ["{kept}"]),
+    ("bench", "infer"): (["{own}", "--results", "{results}"], ["{own}", "{data}", "{kept}"]),
+    ("bench", "deepbench"): (["--results", "{results}"], ["{kept}"]),
     ("data", "list"): ([], []),
     ("data", "check"): (["mnist"], []),
     ("data", "get"): (["mnist"], []),
-    ("data", "describe"): (["{input}"], ["{input}"]),
+    ("data", "describe"): (["{input}", "--target", "{target}"], ["{input}", "{target}"]),
     ("info",): ([], []),
     ("completion",): (["bash"], []),
 }
 # Flags of files and folders that are only read, and of a run that goes on in its own (resume_test.py).
 READ = {"--input", "--data", "--results", "--on", "--resume", "--target", "--init", "--models",
         "--token-file"}
+# Files of other programs, in the forms that results have as well.
+OTHERS = {
+    "idx": bytes([0, 0, 8, 1, 0, 0, 0, 1, 7]),
+    "csv": b"a,b\n1,2\n",
+    "json lines": b'{"text":"a"}\n',
+    "toml": b"[data]\n",
+    "json": b'{\n  "name": "package",\n  "version": "1.0.0"\n}\n',
+    "json list": b"[\n  1,\n  2\n]\n",
+    "trace": b'{"displayTimeUnit":"ns","traceEvents":[]}',
+    "svg": b'<svg xmlns="http://www.w3.org/2000/svg"></svg>\n',
+    "html": b'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"></head></html>\n',
+    "onnx": b"\x08\x08\x12\x07pytorch\x1a\x051.13.1",
+    "safetensors": b'\x40' + bytes(7) + b'{"w":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}}'.ljust(64),
+    "text": b"Dear diary,\n",
+}
 # What is written into the folder that a flag names.
 INSIDE = {"--report": ["report.html", "trace.json"],
           "--out": {"train": ["model.safetensors", "metrics.jsonl", "config.toml"],
@@ -81,8 +96,21 @@ class Outputs(unittest.TestCase):
         shutil.rmtree(self.place, ignore_errors=True)
         self.place.mkdir()
         self.names = {"config": self.place / "net.toml", "model": self.place / "net.safetensors",
-                      "input": self.place / "images"}
-        shutil.copy(self.folder.config, self.names["config"])
+                      "own": self.place / "own.toml", "input": self.place / "images",
+                      "data": self.place / "data.csv", "other": self.place / "other",
+                      "target": self.place / "target.npy", "tokens": self.place / "tokens",
+                      "results": self.place / "results", "kept": self.place / "results" / "kept.json"}
+        text = self.folder.config.read_text()
+        self.assertIn(f'name = "{self.folder.data}"', text)
+        self.names["config"].write_text(text)
+        self.names["own"].write_text(text.replace(f'name = "{self.folder.data}"', f'train = "{self.names["data"]}"'))
+        # Data that a sweep has written could be taken for the result that another sweep may replace.
+        self.names["data"].write_text("train.batch,accuracy,error\n" + "8,0.5,\n16,0.7,\n" * 40)
+        self.names["target"].write_bytes(b"\x93NUMPY")
+        self.names["tokens"].write_text('{"time": of a token\n')
+        self.names["results"].mkdir()
+        self.names["kept"].write_text("{ \n}\n")
+        shutil.copy(self.run_dir / "model.safetensors", self.names["other"])
         shutil.copy(self.run_dir / "model.safetensors", self.names["model"])
         shutil.copy(self.folder.data / "t10k-images-idx3-ubyte", self.names["input"])
 
@@ -131,14 +159,17 @@ class Outputs(unittest.TestCase):
                         shutil.rmtree(self.place / "out", ignore_errors=True)
 
     def test_every_output_flag_spares_files_of_others(self):
-        data = self.folder.data / "train-images-idx3-ubyte"
+        tried = set()
         for command, flags in self.flags.items():
             arguments, _ = self.base(command)
             for flag, kind in flags:
                 for value, written in self.targets(command, flag, kind):
+                    # The files of a flag are known by the same signs in every command.
+                    few = (flag, written.name) in tried
+                    tried.add((flag, written.name))
                     if (command, flag) == (("train",), "--out"):
                         continue  # another run's folder has rules of its own
-                    for content in (data.read_bytes(), b"a,b\n1,2\n", b'{"text":"a"}\n', b"[data]\n"):
+                    for content in (OTHERS["json"], OTHERS["csv"]) if few else OTHERS.values():
                         written.parent.mkdir(exist_ok=True)
                         written.write_bytes(content)
                         self.refused("is there already", *arguments, flag, value)

@@ -179,6 +179,22 @@ def check_bit_for_bit():
     assert (restored == from_raw).all(), np.abs(restored - from_raw).max()
 
 
+def check_quantiles():
+    """A model of several quantiles of several targets is read back, and gives them in the units of the data."""
+    rng = np.random.default_rng(6)
+    x = rng.random((400, 2))
+    y = np.stack([1000 + 100 * (x.sum(1) + rng.normal(0, 0.3, 400)), x[:, 0] - x[:, 1]], 1)
+    np.save("x.npy", x)
+    np.save("y.npy", y)
+    adam = 'batch=32\nepochs=40\noptimizer={type="adam",lr=0.01}\nloss={type="quantile",quantiles=[0.1,0.5,0.9]}'
+    train(config('train="x.npy"\ntarget="y.npy"', mlp(6), adam))
+    low, middle, high, *_ = infer("x.npy", output="q.npy").T
+    assert (low < high).mean() > 0.95, (low < high).mean()
+    assert abs(np.mean(y[:, 0] < middle) - 0.5) < 0.15 and np.mean(y[:, 0] < low) < 0.25, np.mean(y[:, 0] < low)
+    assert np.mean(y[:, 0] < high) > 0.75, np.mean(y[:, 0] < high)
+    tool.run("eval", "run", "--device", "cpu")
+
+
 def write_png(path, pixels):
     def chunk(kind, data):
         body = kind + data
@@ -300,7 +316,7 @@ def check_tutorial():
 
 
 def main():
-    checks = [check_npy_classifier, check_csv_regressor, check_bit_for_bit, check_image_folder, check_windows,
+    checks = [check_npy_classifier, check_csv_regressor, check_bit_for_bit, check_quantiles, check_image_folder, check_windows,
               check_describe_config, check_faults, check_tutorial]
     for check in checks:
         if sys.argv[1:] and check.__name__ not in sys.argv[1:]:

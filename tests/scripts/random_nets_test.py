@@ -1,7 +1,8 @@
 """Networks drawn at random train here as in PyTorch: the loss of every step, every tensor after 20 steps (weights,
 running statistics, the optimizer's state) and the evaluation that follows, in fp64 and fp32, by several plans.
 
-    random_nets_test.py [--seed N] [--count N] [--only I]        # --seed 0: another seed each time, which is printed
+    random_nets_test.py [--seed N] [--count N] [--only I] [--device cuda]
+                                                                # --seed 0: another seed each time, which is printed
 
 How far a correct run may be from PyTorch's in fp64, which is the reference, is measured and not guessed. Two correct
 runs differ because they round, and training enlarges the difference: by how much depends on the net. So for each net
@@ -46,6 +47,11 @@ TELLS = {"fp32": 1e-2, "fp64": 1e-8}
 MOST_VAGUE = 10
 
 # Plans that differ: kernels left out, or the only ones.
+CUDA_PLANS = (
+    (),
+    ("!cuda.program", "!cuda.mlp"),
+    ("!cuda.program", "!cuda.mlp", "!*.cudnn", "!*.cublaslt"),
+)
 PLANS = (
     (),
     ("!cpu.mlp",),
@@ -255,8 +261,8 @@ class Reference:
 class Runs:
     """Runs of the tool; some tune, in a cache of their own."""
 
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, folder, device):
+        self.folder, self.device = folder, device
         self.cache = folder / "cache"
         known = tool.BUILD / "test-cache" / "ridgeline"
         (self.cache / "ridgeline").mkdir(parents=True)
@@ -271,14 +277,14 @@ class Runs:
         config = home / "net.toml"
         config.write_text(net.config(home / "data"))
         tool.run("train", config, "--quiet", "--set", "train.epochs=0", "--set", "run.precision=fp64", "--threads", 1,
-                 "--out", home / "start")
+                 "--device", self.device, "--out", home / "start")
         return arrays(home / "start" / "model.safetensors")
 
     def train(self, net, precision, plan, tuned, threads):
         home = self.folder / f"net{net.number}"
         out = pathlib.Path(tempfile.mkdtemp(dir=home))
         words = ["train", home / "net.toml", "--quiet", "--json", "-", "--set", f"run.precision={precision}",
-                 "--set", f"run.tune={str(tuned).lower()}", "--threads", threads, "--out", out]
+                 "--set", f"run.tune={str(tuned).lower()}", "--threads", threads, "--device", self.device, "--out", out]
         for kernels in plan:
             words += ["--kernels", kernels]
         environment = tool.environment(XDG_CACHE_HOME=str(self.cache)) if tuned else tool.environment()
@@ -297,10 +303,11 @@ class Runs:
         return losses, tensors, (report["loss"], correct), kernels
 
 
-def jobs_of(net):
+def jobs_of(net, device):
     """(precision, kernels, tuned, threads) of the runs of a net."""
-    plan = PLANS[net.number % len(PLANS)]
-    other = PLANS[(net.number * 3 + 1) % len(PLANS)]
+    plans = PLANS if device == "cpu" else CUDA_PLANS
+    plan = plans[net.number % len(plans)]
+    other = plans[(net.number * 3 + 1) % len(plans)]
     yield "fp64", plan, False, 1 + net.number % 3
     yield "fp32", other, False, 1 + net.number % 2
     if other != ():
@@ -316,7 +323,7 @@ def check(runs, net):
     references = {"fp64": Reference(net, start, metadata, "fp64"),
                   "fp32": Reference(net, single, metadata, "fp32")}
     faults, worst = [], {"fp64": 0, "fp32": 0}
-    for precision, plan, tuned, threads in jobs_of(net):
+    for precision, plan, tuned, threads in jobs_of(net, runs.device):
         losses, tensors, evaluated, kernels = runs.train(net, precision, plan, tuned, threads)
         if losses is None:
             faults.append(tensors)
@@ -336,14 +343,16 @@ def main():
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--count", type=int, default=30)
     parser.add_argument("--only", type=int, help="this net alone")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--jobs", type=int, default=2, help="nets side by side")
     flags = parser.parse_args()
     torch.set_num_threads(1)
     flags.seed = flags.seed or int(time.time())
     print(f"seed {flags.seed}")
     chosen = [net for net in nets(flags.seed, flags.count) if flags.only in (None, net.number)]
     bad, worst, vague = 0, {"fp64": 0, "fp32": 0}, {"fp64": [0, 0], "fp32": [0, 0]}
-    with tempfile.TemporaryDirectory() as name, concurrent.futures.ThreadPoolExecutor(2) as pool:
-        runs = Runs(pathlib.Path(name))
+    with tempfile.TemporaryDirectory() as name, concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
+        runs = Runs(pathlib.Path(name), flags.device)
         for net, (faults, shares, unclear) in zip(chosen, pool.map(lambda net: check(runs, net), chosen)):
             for precision in worst:
                 worst[precision] = max(worst[precision], shares[precision])

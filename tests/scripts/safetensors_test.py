@@ -37,7 +37,7 @@ save_file({name: x * 2 for name, x in load_file(source).items()}, target, metada
 
 def main():
     import json
-    python = tool.python_with("safetensors", "numpy")
+    python = tool.python_with("safetensors")
     if python is None:
         return 77
     folder = tool.Folder()

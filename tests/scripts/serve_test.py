@@ -46,6 +46,8 @@ class Server:
         data = answer.read()
         if connection is None:
             opened.close()
+        if answer.getheader("Content-Encoding") == "gzip":
+            data = gzip.decompress(data)
         if answer.getheader("Content-Type") == "application/json":
             data = json.loads(data) if data else None
         return answer.status, dict(answer.getheaders()), data
@@ -362,6 +364,69 @@ class Serve(unittest.TestCase):
         answers = [each.getresponse() for each in connections]
         self.assertEqual({(each.status, each.getheader("Connection")) for each in answers}, {(200, "close")})
         self.assertEqual(server.process.wait(timeout=30), 0)
+
+    def test_priorities_timeouts_and_clients_that_leave(self):
+        server = Server(self.run_dir, "--max-delay", 400, "--max-batch", 64)
+        self.addCleanup(server.kill)
+
+        def parameters(**more):
+            return request(self.pixels[:36], 1, parameters=more)
+        good = [server.connect() for _ in range(3)]
+        for each, priority in zip(good, (3, 0, 1)):
+            each.request("POST", "/v2/models/quadrant/infer", parameters(priority=priority))
+        late = server.connect()
+        late.request("POST", "/v2/models/quadrant/infer", parameters(timeout=1000))
+        gone = server.connect()
+        gone.request("POST", "/v2/models/quadrant/infer", parameters())
+        time.sleep(0.1)
+        gone.close()
+        answer = late.getresponse()
+        self.assertEqual((answer.status, answer.getheader("Retry-After")), (503, "1"))
+        self.assertIn("timeout", json.loads(answer.read())["error"])
+        self.assertEqual([each.getresponse().status for each in good], [200] * 3)
+        text = server.ask("GET", "/metrics")[2].decode()
+        self.assertRegex(text, r'ridgeline_requests_total\{[^}]*result="expired"\} 1')
+        self.assertRegex(text, r'ridgeline_requests_total\{[^}]*result="abandoned"\} 1')
+        self.assertRegex(text, r'ridgeline_samples_total\{[^}]*\} 3')
+        self.assertRegex(text, r'ridgeline_device_busy_seconds_total\{device="cpu"\} \S+')
+        self.assertRegex(text, r'ridgeline_fraction_of_limit\{[^}]*\} \S+')
+        for bad in ({"priority": 4}, {"priority": -1}, {"timeout": "x"}, {"priority": 1.5}):
+            self.assertEqual(server.ask("POST", "/v2/models/quadrant/infer", parameters(**bad))[0], 400, bad)
+        server.end()
+
+    def test_compressed_answers(self):
+        body = request(self.pixels[:36 * 100], 100)
+        status, headers, packed = self.ask("POST", "/v2/models/quadrant/infer", body, {"Accept-Encoding": "gzip"})
+        self.assertEqual((status, headers["Content-Encoding"]), (200, "gzip"))
+        plain = self.ask("POST", "/v2/models/quadrant/infer", body)[2]
+        self.assertEqual(packed, plain)
+        self.assertNotIn("Content-Encoding", self.infer(0, 1)[1])
+
+    def test_the_folder_is_watched(self):
+        models = self.folder / "watched"
+        models.mkdir()
+        shutil.copy(self.run_dir / "model.safetensors", models / "a.safetensors")
+        server = Server("--models", models, "--poll", 0.1)
+        self.addCleanup(server.kill)
+
+        def loaded():
+            return [each["name"] for each in server.ask("POST", "/v2/repository/index", '{"ready": true}')[2]]
+
+        def becomes(want):
+            end = time.monotonic() + 30
+            while loaded() != want and time.monotonic() < end:
+                time.sleep(0.05)
+            self.assertEqual(loaded(), want)
+        becomes(["a"])
+        shutil.copy(self.run_dir / "model.safetensors", self.folder / "b.tmp")
+        (self.folder / "b.tmp").rename(models / "b.safetensors")
+        becomes(["a", "b"])
+        (models / "bad.onnx").write_bytes(b"no model")
+        (models / "a.safetensors").unlink()
+        becomes(["b"])
+        self.assertEqual(self.infer(0, 1, server, name="b")[0], 200)
+        server.end()
+        self.assertEqual(sum("bad" in line for line in server.said), 1, server.said)
 
     def test_slow_clients(self):
         server = Server(self.run_dir, "--request-time", 1, "--idle-time", 1, "--max-connections", 4)

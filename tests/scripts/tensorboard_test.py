@@ -36,6 +36,8 @@ def check_scalars(out, got):
     for event, part in (("train", "train"), ("eval", "test")):
         lines = metrics(out, event)
         tags = {"loss": f"loss/{part}", "accuracy": f"accuracy/{part}"}
+        if event == "eval":
+            tags |= {"f1": "f1/test", "auc": "auc/test"}
         if event == "train":
             tags |= {"lr": "learning_rate", "inputs_per_second": "speed/inputs_per_second",
                      "gradient_norm": "gradient_norm", "limit_fraction": "speed/fraction_of_the_limit"}

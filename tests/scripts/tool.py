@@ -119,21 +119,21 @@ def command(arguments, **options):
     return done
 
 
-def python_with(*packages):
-    """A virtual environment of our own under the build folder; None when it cannot be made. Packages may have
-    versions: onnx==1.16.2."""
-    names = [re.split("[=<>]", package)[0] for package in packages]
-    home = BUILD / f"{names[0]}-venv"
-    python = home / "bin" / "python"
-    check = [str(python), "-c", "import " + ", ".join(names)]
-    if python.exists() and subprocess.run(check, capture_output=True).returncode == 0:
+def python_with(name):
+    """A virtual environment of our own under the build folder, of the packages in tests/requirements/NAME.txt; None when
+    it cannot be made."""
+    wanted = SOURCE / "tests" / "requirements" / f"{name}.txt"
+    home = BUILD / f"{name}-venv"
+    python, made_of = home / "bin" / "python", home / "requirements.txt"
+    if python.exists() and made_of.exists() and made_of.read_text() == wanted.read_text():
         return python
     for step in ([sys.executable, "-m", "venv", "--clear", str(home)],
-                 [str(python), "-m", "pip", "install", "--quiet", *packages]):
+                 [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--requirement", str(wanted)]):
         done = subprocess.run(step, capture_output=True, text=True)
         if done.returncode != 0:
             print(f"skipped: {' '.join(step[1:4])} failed: {done.stderr.strip()[-200:]}")
             return None
+    made_of.write_text(wanted.read_text())
     return python
 
 

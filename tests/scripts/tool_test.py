@@ -232,6 +232,14 @@ class Tool(unittest.TestCase):
         self.assertEqual(plan["kernels"][-1]["end"], len(plan["ops"]))
         self.assertLessEqual(plan["memory"]["peak_live"], plan["memory"]["arena"])
 
+    def test_source_of_a_generated_kernel(self):
+        if "kernels generated with" not in tool.run("info").stdout:
+            self.fails(2, "plan", self.folder.config, "--source", says="no GPU support")
+            return
+        source = tool.run("plan", self.folder.config, "--source").stdout
+        for part in ("ridgeline_generated", "// layer 0: ", "// layer 1: ", "using optimizer"):
+            self.assertIn(part, source.lower())
+
     def test_info(self):
         text = tool.run("info").stdout
         for part in ("kernels", "caches", "data", "threads"):

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <semaphore>
 #include <stdexcept>
 
@@ -41,6 +42,14 @@ struct TestJob final : Job {
   std::counting_semaphore<> done{0};
 };
 
+// As the thread of a connection does.
+Batcher::Accepted submit(Batcher& batcher, Job& job) {
+  const Batcher::Accepted accepted = batcher.submit(job);
+  Job* jobs[] = {&job};
+  if (accepted == Batcher::Accepted::by_caller) batcher.compute(jobs, 0);
+  return accepted;
+}
+
 void expect_plus_one(const TestJob& job) {
   EXPECT_EQ(job.error, "");
   ASSERT_EQ(job.outputs.size(), job.samples.size());
@@ -52,8 +61,8 @@ void expect_plus_one(const TestJob& job) {
 class BatcherTest : public ::testing::Test {
  protected:
   std::unique_ptr<Batcher> make(const BatchOptions& options) {
-    return std::make_unique<Batcher>([this] { return std::make_unique<PlusOne>(inside_); }, options,
-                                     metrics_);
+    return std::make_unique<Batcher>([this](int) { return std::make_unique<PlusOne>(inside_); },
+                                     options, metrics_);
   }
   std::atomic<int> inside_{0};
   std::shared_ptr<ModelMetrics> metrics_ = std::make_shared<ModelMetrics>();
@@ -86,44 +95,117 @@ TEST_F(BatcherTest, LargeJobsAreCut) {
 
 TEST_F(BatcherTest, AFullQueueTurnsJobsAway) {
   BatchOptions options;
-  options.most_waiting = 2;
-  options.inline_limit = std::chrono::seconds(5);  // nobody computes before help()
+  options.queue.most_waiting = 2;
+  options.inline_limit = std::chrono::seconds(5);  // nobody computes before compute()
   const auto batcher = make(options);
   TestJob a({1}), b({2}), c({3});
-  EXPECT_EQ(batcher->submit(a), Batcher::Accepted::help_soon);
-  EXPECT_EQ(batcher->submit(b), Batcher::Accepted::help_soon);
+  EXPECT_EQ(batcher->submit(a), Batcher::Accepted::by_caller);
+  EXPECT_EQ(batcher->submit(b), Batcher::Accepted::by_caller);
   EXPECT_EQ(batcher->submit(c), Batcher::Accepted::no);
-  batcher->help();
+  Job* jobs[] = {&a, &b};
+  batcher->compute(jobs, 0);
   for (TestJob* job : {&a, &b}) {
     job->done.acquire();
     expect_plus_one(*job);
+    EXPECT_EQ(job->batch, 2);
   }
-  EXPECT_EQ(batcher->submit(c), Batcher::Accepted::help_soon);
-  batcher->help();
+  EXPECT_EQ(submit(*batcher, c), Batcher::Accepted::by_caller);
   c.done.acquire();
+}
+
+// An engine that tells when it computes and waits to be let go.
+class Slow final : public Engine {
+ public:
+  Slow(std::counting_semaphore<>& began, std::counting_semaphore<>& go, std::vector<uint8_t>& order)
+      : began_(began), go_(go), order_(order) {}
+  int64_t most() const override { return 2; }
+  int64_t width() const override { return 1; }
+  void run(std::span<const uint8_t> samples, int64_t, std::span<float> outputs) override {
+    began_.release();
+    go_.acquire();
+    order_.insert(order_.end(), samples.begin(), samples.end());
+    std::ranges::fill(outputs, 0.0f);
+  }
+
+ private:
+  std::counting_semaphore<>&began_, &go_;
+  std::vector<uint8_t>& order_;
+};
+
+class QueueTest : public ::testing::Test {
+ protected:
+  QueueTest() {
+    BatchOptions options;
+    options.inline_limit = options.inline_limit.zero();
+    batcher_ = std::make_unique<Batcher>(
+        [this](int) { return std::make_unique<Slow>(began_, go_, order_); }, options, metrics_);
+  }
+  // Keeps the engine busy, so that what comes next waits.
+  void block() {
+    ASSERT_EQ(batcher_->submit(first_), Batcher::Accepted::queued);
+    began_.acquire();
+  }
+  std::counting_semaphore<> began_{0}, go_{0};
+  std::vector<uint8_t> order_;
+  std::shared_ptr<ModelMetrics> metrics_ = std::make_shared<ModelMetrics>();
+  TestJob first_{{0}};
+  std::unique_ptr<Batcher> batcher_;
+};
+
+TEST_F(QueueTest, PrioritiesGoFirst) {
+  block();
+  TestJob low({1, 1}), normal({2, 2}), high({3, 3}), again({4, 4});
+  low.priority = Priority::low;
+  high.priority = Priority::high;
+  for (TestJob* job : {&low, &normal, &high, &again}) {
+    EXPECT_EQ(batcher_->submit(*job), Batcher::Accepted::queued);
+  }
+  EXPECT_EQ(metrics_->waiting.load(), 4);
+  go_.release(5);
+  for (TestJob* job : {&first_, &low, &normal, &high, &again}) job->done.acquire();
+  EXPECT_EQ(order_, (std::vector<uint8_t>{0, 3, 3, 2, 2, 4, 4, 1, 1}));
+}
+
+TEST_F(QueueTest, WhatNobodyWantsAnyMoreIsNotComputed) {
+  block();
+  TestJob left({1}), late({2}), good({3});
+  late.deadline = Clock::now();
+  for (TestJob* job : {&left, &late, &good}) {
+    EXPECT_EQ(batcher_->submit(*job), Batcher::Accepted::queued);
+  }
+  left.abandoned = true;
+  go_.release(2);
+  for (TestJob* job : {&first_, &left, &late, &good}) job->done.acquire();
+  EXPECT_EQ(order_, (std::vector<uint8_t>{0, 3}));
+  EXPECT_TRUE(left.overloaded && late.overloaded);
+  EXPECT_EQ(good.error, "");
+  EXPECT_EQ(metrics_->abandoned.load(), 1u);
+  EXPECT_EQ(metrics_->expired.load(), 1u);
+  EXPECT_EQ(metrics_->waiting.load(), 0);
 }
 
 TEST_F(BatcherTest, AFaultIsToldToItsLaunchAlone) {
   const auto batcher = make({});
   TestJob bad({99}), good({1});
-  if (batcher->submit(bad) == Batcher::Accepted::help_soon) batcher->help();
+  submit(*batcher, bad);
   bad.done.acquire();
   EXPECT_NE(bad.error, "");
-  if (batcher->submit(good) == Batcher::Accepted::help_soon) batcher->help();
+  submit(*batcher, good);
   good.done.acquire();
   expect_plus_one(good);
 }
 
 TEST_F(BatcherTest, WhatAnEngineThrowsAtItsStartIsThrown) {
-  const auto broken = []() -> std::unique_ptr<Engine> { throw std::runtime_error("no device"); };
+  const auto broken = [](int) -> std::unique_ptr<Engine> { throw std::runtime_error("no device"); };
   EXPECT_THROW(Batcher(broken, {}, metrics_), std::runtime_error);
 }
 
-// Threads that help, threads of engines and large jobs among small ones: every job is computed.
+// Threads of connections that compute, threads of engines and large jobs among small ones: every
+// job is computed.
 TEST_F(BatcherTest, NoJobIsForgotten) {
-  for (const bool helps : {true, false}) {
+  for (const bool inlined : {true, false}) {
     BatchOptions options;
-    options.inline_limit = helps ? std::chrono::seconds(5) : std::chrono::seconds(0);
+    options.inline_limit = inlined ? std::chrono::seconds(5) : std::chrono::seconds(0);
     const auto batcher = make(options);
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t) {
@@ -131,7 +213,7 @@ TEST_F(BatcherTest, NoJobIsForgotten) {
         for (int i = 0; i < 400; ++i) {
           TestJob job(
               std::vector<uint8_t>(size_t(i % 50 == 0 ? 9 : 1 + i % 3), uint8_t(t * 20 + i % 20)));
-          if (batcher->submit(job) == Batcher::Accepted::help_soon) batcher->help();
+          submit(*batcher, job);
           ASSERT_TRUE(job.done.try_acquire_for(std::chrono::seconds(60)));
           expect_plus_one(job);
         }

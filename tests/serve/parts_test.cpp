@@ -53,6 +53,24 @@ TEST(ErrorBody, IsOneLineOfJson) {
   EXPECT_EQ(error_body("a \"b\"\nc"), "{\"error\":\"a \\\"b\\\" c\"}\n");
 }
 
+TEST(Inflate, AcceptsWhatItIsTold) {
+  for (const char* yes : {"gzip", "deflate, gzip;q=0.5", "br , gzip", "*", "gzip; q=1.0"}) {
+    EXPECT_TRUE(accepts_gzip(yes)) << yes;
+  }
+  for (const char* no : {"", "identity", "gzip;q=0", "gzip; q=0.000", "xgzip", "br"}) {
+    EXPECT_FALSE(accepts_gzip(no)) << no;
+  }
+}
+
+TEST(Inflate, GivesBackWhatWasDeflated) {
+  std::string text;
+  for (int i = 0; i < 5000; ++i) text += std::to_string(i * i);
+  const std::string packed = deflate_body(text);
+  EXPECT_LT(packed.size(), text.size());
+  EXPECT_EQ(inflate_body(packed, text.size()), text);
+  EXPECT_EQ(inflate_body(deflate_body(""), 1), "");
+}
+
 TEST(Inflate, RefusesWhatIsNoGzip) {
   for (const std::string& bad : {std::string(), std::string("x"), std::string("\x1f\x8b\x08", 3)}) {
     EXPECT_THROW(inflate_body(bad, 100), HttpError);

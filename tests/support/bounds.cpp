@@ -15,8 +15,11 @@ double Rules::product(const Value& a, int64_t a0, int64_t a_stride, const Value&
     sum += am * bm;
     spread += am * be[bi] + bm * ae[ai] + ae[ai] * be[bi];
   }
-  const double roundings = double(count + 2) * u(a) + factor_roundoff(program.precision);
-  return spread + roundings * (sum + spread);
+  const bool in_fp16 = program.accumulate == Precision::fp16;
+  const double unit = in_fp16 ? unit_roundoff(DType::fp16) : u(a);
+  const double roundings = double(count + 2) * unit + factor_roundoff(program.precision);
+  // Sums below the smallest normal number of fp16 are rounded to multiples of 2^-24.
+  return spread + roundings * (sum + spread) + (in_fp16 ? double(count + 2) * 0x1p-25 : 0.0);
 }
 
 void Rules::operator()(const Gather& op) const {

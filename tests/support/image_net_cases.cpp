@@ -28,7 +28,8 @@ class Net {
     const double taps = double(conv.weight().numel()) / double(channels);
     const Value x = x_, w = c_.param(named("w"), conv.weight(), normal(1 / std::sqrt(taps)));
     const Value b = c_.param(named("b"), {channels});
-    const bool lowest = back_.empty();
+    const bool lowest = back_.empty(), sums = forked_;
+    forked_ = false;
     const std::string dx_name = named("dx"), dw_name = named("dw"), db_name = named("db");
     const Shape in = shape();
     image_ = conv.out();
@@ -36,11 +37,14 @@ class Net {
     c_.add(Conv2d{x, w, b, x_, conv});
     back_.push_back([=, this](const Value& dy) {
       Value dx;
+      const Conv2dGradW grad_w{x, dy, c_.out(dw_name, conv.weight()), c_.out(db_name, {channels}),
+                               conv};
+      if (sums) c_.add(grad_w);
       if (!lowest) {
         dx = c_.temp(dx_name, in);
         c_.add(Conv2dGradX{dy, w, dx, conv});
       }
-      c_.add(Conv2dGradW{x, dy, c_.out(dw_name, conv.weight()), c_.out(db_name, {channels}), conv});
+      if (!sums) c_.add(grad_w);
       return dx;
     });
   }
@@ -104,6 +108,24 @@ class Net {
     });
   }
 
+  // Remembers this place; a later add() joins it with what the layers after it give. The gradient
+  // of the place is the sum of both ways.
+  void fork() {
+    skip_ = x_;
+    forked_ = true;  // the sum follows the gradient of the next layer's input
+    back_.push_back([=, this, name = named("fork_dx")](const Value& dy) {
+      const Value dx = c_.temp(name, dy.shape);
+      c_.add(Add{{dy, skip_dy_}, dx});
+      return dx;
+    });
+  }
+  void add() {
+    const Value x = x_, skip = skip_;
+    next();
+    c_.add(Add{{x, skip}, x_});
+    back_.push_back([this](const Value& dy) { return skip_dy_ = dy; });
+  }
+
   Case done() {
     // A last op keeps the result in plain memory, as a linear layer behind it would.
     const Value y = c_.out("y", shape());
@@ -128,6 +150,8 @@ class Net {
   Image image_;
   Value x_;
   int layer_ = 0;
+  Value skip_, skip_dy_;
+  bool forked_ = false;
   std::vector<std::function<Value(const Value&)>> back_;
 };
 
@@ -156,10 +180,49 @@ Case image_net(DType dtype, ActivationKind kind, int64_t channels, bool trains) 
   return net.done();
 }
 
+// Residual blocks of both kinds, with the sum after the activation and before it, and pools that
+// tile their images.
+Case residual_net(DType dtype, const Image& in, int64_t channels, bool trains) {
+  constexpr auto kRelu = ActivationKind::relu;
+  Net net(fmt::format("residual net of {} channels{}", channels, trains ? "" : ", inference"),
+          dtype, trains, in);
+  net.conv(channels, window(3, 1, 1));
+  net.batch_norm();
+  net.activation(kRelu);
+  net.pool(Pool::max, window(2, 2, 0));
+  net.fork();
+  net.conv(channels, window(3, 1, 1));
+  net.batch_norm();
+  net.activation(kRelu);
+  net.add();
+  net.fork();
+  net.conv(channels, window(1, 1, 0));
+  net.batch_norm();
+  net.add();
+  net.activation(kRelu);
+  net.fork();
+  net.conv(channels, window(3, 1, 1));
+  net.add();
+  net.activation(kRelu);
+  net.fork();
+  net.conv(channels, window(3, 1, 1));
+  net.activation(kRelu);
+  net.add();
+  net.conv(channels, window(3, 1, 1));
+  net.activation(kRelu);
+  net.conv(channels, window(3, 1, 1));
+  net.pool(Pool::max, window(2, 2, 0));
+  return net.done();
+}
+
 }  // namespace
 
 std::vector<Case> image_net_cases(DType dtype) {
   std::vector<Case> all;
+  for (const bool trains : {true, false}) {
+    all.push_back(residual_net(dtype, {3, 8, 12}, 16, trains));
+    all.push_back(residual_net(dtype, {16, 4, 4}, 24, trains));
+  }
   for (const bool trains : {true, false}) {
     for (const ActivationKind kind : kActivations) {
       all.push_back(image_net(dtype, kind, 12, trains));

@@ -178,6 +178,16 @@ void add_recurrent(Cases& all) {
 
 }  // namespace
 
+Case inference_case(int64_t n, const std::vector<int64_t>& widths, DType dtype) {
+  Net net(fmt::format("inference of {} by {} layers", n, widths.size() - 1), n, dtype);
+  net.gather(Begin::bytes, widths[0]);
+  for (size_t l = 1; l < widths.size(); ++l) {
+    net.linear(widths[l]);
+    if (l + 1 < widths.size()) net.activation(ActivationKind::relu);
+  }
+  return net.done(Net::End::softmax_argmax);
+}
+
 std::vector<Case> inference_cases() {
   Cases all;
   add_perceptrons(all);

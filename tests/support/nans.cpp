@@ -31,7 +31,7 @@ void expect_nans(const Case& c, const KernelTable& table, Runtime& runtime, Exer
   const Arrays start = with_nan(c);
   for (const Kernel& kernel : table) {
     if (kernel.target != runtime.device().kind || !kernel.covers) continue;
-    const Cover cover = kernel.covers({c.program, 0, runtime});
+    const Cover cover = offer(kernel, {c.program, 0, runtime});
     if (cover.ops == 0) continue;
     ++exercised[kernel.name];
     Arrays want = start;

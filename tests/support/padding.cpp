@@ -109,7 +109,7 @@ void expect_no_padding(const Case& c, const KernelTable& table, Runtime& runtime
     for (const Kernel& kernel : table) {
       if (kernel.target != runtime.device().kind || !kernel.covers || !wanted_kernel(kernel.name))
         continue;
-      const Cover cover = kernel.covers({c.program, op, runtime});
+      const Cover cover = offer(kernel, {c.program, op, runtime});
       if (cover.ops == 0) continue;
       ++exercised[kernel.name];
       const KernelResult want = run_kernel(kernel, cover, c.program, op, clean, runtime, table);

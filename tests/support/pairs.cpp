@@ -14,7 +14,7 @@ void each_cover(const Program& program, size_t op, const KernelTable& table, Run
                 const Visit& visit) {
   for (const Kernel& kernel : table) {
     if (kernel.target != runtime.device().kind || !kernel.covers) continue;
-    const Cover cover = kernel.covers({program, op, runtime});
+    const Cover cover = offer(kernel, {program, op, runtime});
     if (cover.ops > 0) visit(kernel, cover);
   }
 }

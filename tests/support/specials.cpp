@@ -39,7 +39,7 @@ void each_cover(const Case& c, const KernelTable& table, Runtime& runtime, Exerc
                 F&& f) {
   for (const Kernel& kernel : table) {
     if (kernel.target != runtime.device().kind || !kernel.covers) continue;
-    const Cover cover = kernel.covers({c.program, 0, runtime});
+    const Cover cover = offer(kernel, {c.program, 0, runtime});
     if (cover.ops == 0) continue;
     ++exercised[kernel.name];
     f(kernel, cover);

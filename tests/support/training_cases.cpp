@@ -42,6 +42,7 @@ class TrainingStep {
     Value x, w, b;
     Value kept;     // of w: the weight that is updated
     Value z, a, y;  // the linear's output, the activation's, what leaves (after dropout)
+    Value normed, gamma, beta, mean, rstd;  // of a normalisation behind the linear layer
     DropoutMask mask{.p = 0};
   };
 
@@ -84,8 +85,9 @@ class TrainingStep {
     layer.z = layer.y = c_.temp(fmt::format("z{}", i), shape);
     c_.add(Linear{x, layer.w, layer.b, layer.z});
     if (i + 2 < net_.widths.size()) {
+      if (!net_.norm.empty()) normalise(i, layer, param);
       layer.a = layer.y = c_.temp(fmt::format("a{}", i), shape);
-      c_.add(Activation{net_.activation, layer.z, layer.a});
+      c_.add(Activation{net_.activation, layer.normed ? layer.normed : layer.z, layer.a});
       if (net_.dropout > 0) {
         layer.y = c_.temp(fmt::format("y{}", i), shape);
         layer.mask = {.p = net_.dropout, .seed = 99, .layer = uint32_t(i), .sample_offset = 0};
@@ -94,6 +96,42 @@ class TrainingStep {
     }
     layers_.push_back(layer);
     return layer.y;
+  }
+
+  template <typename Param>
+  void normalise(size_t i, Layer& layer, const Param& param) {
+    const int64_t out = layer.z.shape[1];
+    const bool batch = net_.norm == "batchnorm", rms = net_.norm == "rmsnorm";
+    const int64_t count = batch ? out : net_.batch;
+    layer.normed = c_.temp(fmt::format("normed{}", i), layer.z.shape);
+    layer.gamma = param("gamma", {out}, uniform(0.5, 1.5));
+    if (!rms) layer.beta = param("beta", {out}, normal(0.1));
+    if (!rms) layer.mean = c_.accumulator(fmt::format("mean{}", i), {count}, Role::temp);
+    layer.rstd = c_.accumulator(fmt::format("rstd{}", i), {count}, Role::temp);
+    if (batch) {
+      const auto running = [&](const char* name, Fill fill) {
+        return c_.make(fmt::format("{}.{}", i, name), DType::fp32, {out}, Role::state, fill);
+      };
+      BatchNorm op;
+      op.x = layer.z, op.gamma = layer.gamma, op.beta = layer.beta;
+      op.running_mean = running("running_mean", normal(1));
+      op.running_var = running("running_var", uniform(0.5, 2));
+      op.batches =
+          c_.make(fmt::format("{}.batches", i), DType::int64, {1}, Role::state, constant(0));
+      op.y = layer.normed, op.mean = layer.mean, op.rstd = layer.rstd;
+      op.in = {out, 1, 1};
+      c_.add(op);
+    } else if (rms) {
+      GroupNorm op;
+      op.x = layer.z, op.gamma = layer.gamma, op.y = layer.normed, op.rstd = layer.rstd;
+      op.width = out, op.centred = false;
+      c_.add(op);
+    } else {
+      LayerNorm op;
+      op.x = layer.z, op.gamma = layer.gamma, op.beta = layer.beta, op.y = layer.normed;
+      op.mean = layer.mean, op.rstd = layer.rstd, op.width = out;
+      c_.add(op);
+    }
   }
 
   Value loss(const Value& x) {
@@ -127,19 +165,43 @@ class TrainingStep {
     }
     if (layer.a) {
       const Value dz = c_.temp(fmt::format("dz{}", i), layer.z.shape);
-      const Value& saved = saves_output(net_.activation) ? layer.a : layer.z;
+      const Value& input = layer.normed ? layer.normed : layer.z;
+      const Value& saved = saves_output(net_.activation) ? layer.a : input;
       c_.add(ActivationGrad{net_.activation, saved, dy, dz});
       dy = dz;
+    }
+    const auto gradient = [&](const char* name, const Shape& shape) {
+      const std::string full = fmt::format("{}{}", name, i);
+      return net_.masters ? c_.accumulator(full, shape, Role::temp) : c_.temp(full, shape);
+    };
+    if (layer.normed) {
+      const Value dz = c_.temp(fmt::format("dnormed{}", i), layer.z.shape);
+      const Value dgamma = gradient("dgamma", layer.gamma.shape);
+      const Value dbeta = layer.beta ? gradient("dbeta", layer.beta.shape) : Value{};
+      const auto add = [&](auto op) {
+        op.x = layer.z, op.gamma = layer.gamma, op.mean = layer.mean, op.rstd = layer.rstd;
+        op.dy = dy, op.dx = dz, op.dgamma = dgamma, op.dbeta = dbeta;
+        if constexpr (requires { op.in; }) op.in = {layer.z.shape[1], 1, 1};
+        if constexpr (requires { op.width; }) op.width = layer.z.shape[1];
+        if constexpr (requires { op.centred; }) op.centred = false;
+        c_.add(op);
+      };
+      if (net_.norm == "batchnorm") {
+        add(BatchNormGrad{});
+      } else if (net_.norm == "rmsnorm") {
+        add(GroupNormGrad{});
+      } else {
+        add(LayerNormGrad{});
+      }
+      dy = dz;
+      update({layer.gamma, dgamma, {}});
+      if (dbeta) update({layer.beta, dbeta, {}});
     }
     Value dx;
     if (i > 0) {
       dx = c_.temp(fmt::format("dx{}", i), layer.x.shape);
       c_.add(LinearGradX{dy, layer.w, dx});
     }
-    const auto gradient = [&](const char* name, const Shape& shape) {
-      const std::string full = fmt::format("{}{}", name, i);
-      return net_.masters ? c_.accumulator(full, shape, Role::temp) : c_.temp(full, shape);
-    };
     const Value dw = gradient("dw", layer.w.shape);
     const Value db = net_.bias ? gradient("db", layer.b.shape) : Value{};
     c_.add(LinearGradW{layer.x, dy, dw, db});

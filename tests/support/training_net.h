@@ -25,6 +25,7 @@ struct TrainingNet {
   bool floats = false;              // samples of fp32
   int64_t target_columns = 0;       // values of a sample's target; 0: a label
   std::optional<LossFn> loss_fn{};  // of an elementwise loss
+  std::string norm{};               // of hidden layers: layernorm, rmsnorm or batchnorm
 };
 
 Case training_case(const TrainingNet& net, DType dtype);

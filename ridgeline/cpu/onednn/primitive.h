@@ -179,6 +179,9 @@ inline Kernel onednn_kernel(
   impl.name = std::move(name);
   impl.covers = std::move(covers);
   impl.prepare = std::move(prepare);
+  impl.traits.precisions = {Precision::fp32};
+  impl.traits.library = Library::onednn;
+  impl.traits.vendor = true;
   return impl;
 }
 

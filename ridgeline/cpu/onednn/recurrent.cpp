@@ -210,6 +210,9 @@ Cover covers(const Rest& rest) {
 KernelTable onednn_recurrent_kernels() {
   Kernel kernel;
   kernel.name = kRnn;
+  kernel.traits.precisions = {Precision::fp32};
+  kernel.traits.library = Library::onednn;
+  kernel.traits.vendor = true;
   kernel.covers = covers;
   kernel.prepare = [](const Span& span, const Binding& binding) {
     return checked(kRnn, [&]() -> std::unique_ptr<Step> {

@@ -7,6 +7,10 @@
 
 namespace ridgeline::cpu {
 
+// The precisions of runs on a CPU.
+inline constexpr Precisions kCpuPrecisions{Precision::fp64, Precision::fp32, Precision::bf16,
+                                           Precision::fp16};
+
 // A kernel's binding that also gives its operands as doubles, each in a slice of the workspace.
 class ReferenceBinding final : public Binding {
  public:
@@ -55,6 +59,7 @@ template <typename T>
 Kernel reference_kernel(std::unique_ptr<Step> (*prepare)(const T& op, ReferenceBinding& binding)) {
   Kernel kernel;
   kernel.name = fmt::format("cpu.{}.reference", T::kName);
+  kernel.traits.precisions = kCpuPrecisions;
   kernel.traits.fallback = true;
   kernel.covers = [](const Rest& rest) {
     const T* op = rest.get<T>(0);

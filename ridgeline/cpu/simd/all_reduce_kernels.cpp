@@ -68,6 +68,7 @@ int64_t start_sum(Communicator* ranks, const Sum& sum, DType wire, How how) {
 Kernel start_kernel(const char* name, How how) {
   Kernel kernel;
   kernel.name = name;
+  if (how == How::scatter) kernel.traits.precisions = kFloatAndDouble;
   kernel.covers = [how](const Rest& rest) {
     const auto* op = rest.get<AllReduceStart>(0);
     if (op == nullptr) return Cover::no("the next op is no all_reduce_start");
@@ -190,6 +191,7 @@ std::unique_ptr<Step> prepare_sharded_update(const Span& span, const Binding& bi
 Kernel sharded_update_kernel() {
   Kernel kernel;
   kernel.name = "cpu.all_reduce_wait_sgd.sharded";
+  kernel.traits.precisions = kFloatAndDouble;
   kernel.covers = covers_sharded_update;
   kernel.prepare = [](const Span& span, const Binding& binding) {
     return with_type(span.get<SgdUpdate>(1).w.dtype, [&](auto zero) {

@@ -37,8 +37,8 @@ struct Bias {
   }
 };
 
-// Positions of one sample that a thread takes at a time: with the panel they stay in its caches. In
-// threes, so that pools do not cross; few of its tiles of 16 rows are not whole.
+// Positions of one sample that a thread takes at a time: with the panel they stay in its caches. A
+// multiple of three, so that pools do not cross; few of its tiles of 16 rows are not whole.
 constexpr int64_t kPositions = 126;
 
 struct ConvShape {
@@ -248,7 +248,7 @@ KernelTable bf16_kernels() {
   linear.name = "cpu.linear.bf16";
   linear.covers = covers_linear;
   linear.prepare = prepare_linear;
-  return {conv, linear};
+  return computing_in(kBf16Only, {conv, linear});
 }
 
 }  // namespace ridgeline::cpu::simd

@@ -29,6 +29,7 @@ ImageConv image_conv(const ConvSpan& span, ConvAlgorithm algorithm) {
 Kernel conv_kernel(std::string name, ConvReach reach, ConvAlgorithm algorithm) {
   Kernel kernel;
   kernel.name = std::move(name);
+  kernel.traits.precisions = algorithm == ConvAlgorithm::direct ? kFloatAndDouble : kFloatOnly;
   kernel.covers = [reach, algorithm](const Rest& rest) {
     Cover cover = cover_conv(rest, reach);
     if (cover.ops == 0) return cover;
@@ -202,17 +203,18 @@ Kernel grad_w() {
 }  // namespace
 
 KernelTable conv_kernels() {
-  return {chain_kernel(),
-          conv_kernel("cpu.conv2d_pool.winograd1d", ConvReach::pooled, ConvAlgorithm::winograd1d),
-          conv_kernel("cpu.conv2d_pool.direct", ConvReach::pooled, ConvAlgorithm::direct),
-          conv_kernel("cpu.conv2d_activation.winograd1d", ConvReach::activated,
-                      ConvAlgorithm::winograd1d),
-          conv_kernel("cpu.conv2d_activation.direct", ConvReach::activated, ConvAlgorithm::direct),
-          conv_kernel("cpu.conv2d.winograd1d", ConvReach::alone, ConvAlgorithm::winograd1d),
-          conv_kernel("cpu.conv2d.direct", ConvReach::alone, ConvAlgorithm::direct),
-          pool_sparse_grad_kernel(),
-          grad_x(),
-          grad_w()};
+  KernelTable table = computing_in(kFloatAndDouble,
+                                   {chain_kernel(), pool_sparse_grad_kernel(), grad_x(), grad_w()});
+  const KernelTable convs{
+      conv_kernel("cpu.conv2d_pool.winograd1d", ConvReach::pooled, ConvAlgorithm::winograd1d),
+      conv_kernel("cpu.conv2d_pool.direct", ConvReach::pooled, ConvAlgorithm::direct),
+      conv_kernel("cpu.conv2d_activation.winograd1d", ConvReach::activated,
+                  ConvAlgorithm::winograd1d),
+      conv_kernel("cpu.conv2d_activation.direct", ConvReach::activated, ConvAlgorithm::direct),
+      conv_kernel("cpu.conv2d.winograd1d", ConvReach::alone, ConvAlgorithm::winograd1d),
+      conv_kernel("cpu.conv2d.direct", ConvReach::alone, ConvAlgorithm::direct)};
+  table.insert(table.begin() + 1, convs.begin(), convs.end());  // the longest spans stay in front
+  return table;
 }
 
 }  // namespace ridgeline::cpu::simd

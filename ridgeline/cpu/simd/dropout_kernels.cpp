@@ -35,7 +35,7 @@ KernelTable dropout_kernels() {
     return op.x.dtype == DType::fp32 ? prepare_dropout<float>(op, binding)
                                      : prepare_dropout<double>(op, binding);
   };
-  return {kernel};
+  return computing_in(kFloatAndDouble, {kernel});
 }
 
 }  // namespace ridgeline::cpu::simd

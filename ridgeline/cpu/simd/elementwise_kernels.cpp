@@ -91,8 +91,8 @@ std::unique_ptr<Step> prepare_gather(const Span& span, const Binding& binding) {
 }
 
 template <typename Op>
-Kernel row_of(std::string name, const Value Op::*typed,
-              std::unique_ptr<Step> (*prepare)(const Span&, const Binding&)) {
+Kernel kernel_of(std::string name, const Value Op::*typed,
+                 std::unique_ptr<Step> (*prepare)(const Span&, const Binding&)) {
   Kernel kernel;
   kernel.name = std::move(name);
   kernel.covers = [typed](const Rest& rest) {
@@ -110,9 +110,11 @@ KernelTable elementwise_kernels() {
   gather.name = "cpu.gather.simd";
   gather.covers = covers_gather;
   gather.prepare = prepare_gather;
-  return {gather, row_of<Activation>("cpu.activation.simd", &Activation::x, prepare_activation),
-          row_of<ActivationGrad>("cpu.activation_grad.simd", &ActivationGrad::dy,
-                                 prepare_activation_grad)};
+  return computing_in(
+      kFloatAndDouble,
+      {gather, kernel_of<Activation>("cpu.activation.simd", &Activation::x, prepare_activation),
+       kernel_of<ActivationGrad>("cpu.activation_grad.simd", &ActivationGrad::dy,
+                                 prepare_activation_grad)});
 }
 
 }  // namespace ridgeline::cpu::simd

@@ -125,7 +125,7 @@ KernelTable elementwise_loss_kernels() {
   grad.name = "cpu.elementwise_loss_grad.simd";
   grad.covers = covers_grad;
   grad.prepare = prepare_grad;
-  return {loss, grad};
+  return computing_in(kFloatAndDouble, {loss, grad});
 }
 
 }  // namespace ridgeline::cpu::simd

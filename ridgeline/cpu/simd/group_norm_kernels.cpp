@@ -85,7 +85,7 @@ KernelTable group_norm_kernels() {
   grad.name = "cpu.group_norm_grad.simd";
   grad.covers = covers<GroupNormGrad>;
   grad.prepare = prepare_grad;
-  return {norm, grad};
+  return computing_in(kFloatAndDouble, {norm, grad});
 }
 
 }  // namespace ridgeline::cpu::simd

@@ -77,8 +77,9 @@ Kernel kernel_of(std::unique_ptr<Step> (*prepare)(const Span&, const Binding&)) 
 }  // namespace
 
 KernelTable join_kernels() {
-  return {kernel_of<Add>(prepare_add), kernel_of<Multiply>(prepare_multiply),
-          kernel_of<Concat>(prepare_concat)};
+  return computing_in(kFloatAndDouble,
+                      {kernel_of<Add>(prepare_add), kernel_of<Multiply>(prepare_multiply),
+                       kernel_of<Concat>(prepare_concat)});
 }
 
 }  // namespace ridgeline::cpu::simd

@@ -14,6 +14,11 @@
 // Helpers that the kernels of this folder share.
 namespace ridgeline::cpu::simd {
 
+// What most kernels of this folder compute in. Runs on a CPU are in no other precision but halves.
+inline constexpr Precisions kFloatAndDouble{Precision::fp64, Precision::fp32};
+inline constexpr Precisions kFloatOnly{Precision::fp32};
+inline constexpr Precisions kBf16Only{Precision::bf16};
+
 constexpr bool takes(DType dtype) { return dtype == DType::fp32 || dtype == DType::fp64; }
 
 // Calls f(float{}) or f(double{}).

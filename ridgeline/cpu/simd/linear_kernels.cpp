@@ -311,7 +311,7 @@ KernelTable linear_kernels() {
   grad_w.prepare = [](const Span& span, const Binding& binding) {
     return prepare_backward({.grad_w = &span.get<LinearGradW>(0)}, binding);
   };
-  return {both, update, linear, grad_x, grad_w};
+  return computing_in(kFloatAndDouble, {both, update, linear, grad_x, grad_w});
 }
 
 }  // namespace ridgeline::cpu::simd

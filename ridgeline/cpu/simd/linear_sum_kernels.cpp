@@ -124,6 +124,7 @@ std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
 Kernel linear_grad_w_sum_kernel() {
   Kernel kernel;
   kernel.name = "cpu.linear_grad_w_all_reduce.simd";
+  kernel.traits.precisions = kFloatAndDouble;
   kernel.covers = covers;
   kernel.prepare = [](const Span& span, const Binding& binding) {
     return with_type(span.get<LinearGradW>(0).dy.dtype,

@@ -158,7 +158,8 @@ KernelTable mlp_kernels() {
   balanced.name = "cpu.mlp_train.balanced";
   balanced.covers = covers_balanced;
   balanced.prepare = prepare_balanced;
-  return {kernel, balanced, mlp_shared_kernel(), mlp_gradients_kernel()};
+  return computing_in(kFloatAndDouble,
+                      {kernel, balanced, mlp_shared_kernel(), mlp_gradients_kernel()});
 }
 
 }  // namespace ridgeline::cpu::simd

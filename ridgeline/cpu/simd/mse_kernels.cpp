@@ -117,7 +117,7 @@ KernelTable mse_kernels() {
   grad.name = "cpu.mse_grad.simd";
   grad.covers = covers_mse_grad;
   grad.prepare = prepare_mse_grad;
-  return {loss, grad};
+  return computing_in(kFloatAndDouble, {loss, grad});
 }
 
 }  // namespace ridgeline::cpu::simd

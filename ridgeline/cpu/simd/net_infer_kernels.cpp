@@ -403,7 +403,7 @@ KernelTable net_infer_kernels() {
   kernel.prepare = [](const Span& span, const Binding& binding) -> std::unique_ptr<Step> {
     return std::make_unique<NetInferStep>(span, binding);
   };
-  return {kernel};
+  return computing_in(kFloatOnly, {kernel});
 }
 
 }  // namespace ridgeline::cpu::simd

@@ -100,7 +100,7 @@ std::string refuse_shape(const Block& block) {
   const Window& window = pool->shape.window;
   if (pool->shape.in.h != 1 || window.h.kernel != 1 || window.h.pad != 0 ||
       window.w != Slide{3, 3, 0, 1} || conv->steps() % 3 != 0) {
-    return "takes a pool of three over lengths of threes";
+    return "takes a pool of three over lengths divisible by 3";
   }
   return {};
 }
@@ -327,7 +327,10 @@ KernelTable one_hot_conv_kernels() {
   half.name = "cpu.one_hot_norm_relu_pool.bf16";
   half.covers = covers_half_block;
   half.prepare = prepare_half_block;
-  return {block_kernel(true), block_kernel(false), half, forward, grad};
+  KernelTable table =
+      computing_in(kFloatAndDouble, {block_kernel(true), block_kernel(false), half, forward, grad});
+  table[2].traits.precisions = kBf16Only;
+  return table;
 }
 
 }  // namespace ridgeline::cpu::simd

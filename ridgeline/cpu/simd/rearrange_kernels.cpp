@@ -185,9 +185,10 @@ Kernel kernel_of(const Value Op::*typed,
 }  // namespace
 
 KernelTable rearrange_kernels() {
-  return {kernel_of(&Pad::y, prepare_pad), kernel_of(&Transpose::y, prepare_transpose),
-          kernel_of(&Upsample::y, prepare_upsample),
-          kernel_of(&UpsampleGrad::dx, prepare_upsample_grad)};
+  return computing_in(kFloatAndDouble,
+                      {kernel_of(&Pad::y, prepare_pad), kernel_of(&Transpose::y, prepare_transpose),
+                       kernel_of(&Upsample::y, prepare_upsample),
+                       kernel_of(&UpsampleGrad::dx, prepare_upsample_grad)});
 }
 
 }  // namespace ridgeline::cpu::simd

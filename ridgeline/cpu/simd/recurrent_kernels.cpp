@@ -345,10 +345,12 @@ Kernel forward_kernel(std::string name, const SplitChoice& choice) {
 KernelTable recurrent_split_kernels(const SplitEngine& engine) {
   const SplitChoice all{&engine, &engine}, large{&engine, nullptr};
   const auto named = [&](const char* name) { return fmt::format("cpu.{}.{}", name, engine.name); };
-  return {forward_kernel(named("rnn"), all), forward_kernel(named("rnn") + "_large", large),
-          recurrent_layer_grads_kernel(named("rnn_grads"), all),
-          recurrent_layer_grads_kernel(named("rnn_grads") + "_large", large),
-          recurrent_grad_kernel(named("rnn_grad"), all)};
+  return computing_in(
+      kFloatOnly,
+      {forward_kernel(named("rnn"), all), forward_kernel(named("rnn") + "_large", large),
+       recurrent_layer_grads_kernel(named("rnn_grads"), all),
+       recurrent_layer_grads_kernel(named("rnn_grads") + "_large", large),
+       recurrent_grad_kernel(named("rnn_grad"), all)});
 }
 
 KernelTable recurrent_kernels() {
@@ -361,7 +363,7 @@ KernelTable recurrent_kernels() {
                       reserve_kernel("cpu.rnn_reserve.to_simd", false),
                       reserve_kernel("cpu.rnn_reserve.from_simd", true)};
   for (Kernel& kernel : recurrent_weight_kernels()) kernels.push_back(std::move(kernel));
-  return kernels;
+  return computing_in(kFloatAndDouble, std::move(kernels));
 }
 
 }  // namespace ridgeline::cpu::simd

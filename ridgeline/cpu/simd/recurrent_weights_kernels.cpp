@@ -177,7 +177,7 @@ KernelTable recurrent_weight_kernels() {
   grad_w.name = "cpu.rnn_grad_w.simd";
   grad_w.covers = covers<RnnGradW, GradW>;
   grad_w.prepare = prepare_grad_w;
-  return {grad_x, grad_w};
+  return computing_in(kFloatAndDouble, {grad_x, grad_w});
 }
 
 }  // namespace ridgeline::cpu::simd

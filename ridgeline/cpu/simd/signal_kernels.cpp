@@ -180,7 +180,10 @@ KernelTable signal_kernels() {
   half.name = "cpu.norm_relu_pool.bf16";
   half.covers = [](const Rest& rest) { return covers_norm(rest, DType::bf16); };
   half.prepare = prepare_norm<uint16_t>;
-  return {winograd1d, norm, half, transpose_kernel()};
+  KernelTable table = computing_in(kFloatOnly, {winograd1d, norm});
+  for (Kernel& kernel : computing_in(kBf16Only, {half})) table.push_back(std::move(kernel));
+  table.push_back(transpose_kernel());
+  return table;
 }
 
 }  // namespace ridgeline::cpu::simd

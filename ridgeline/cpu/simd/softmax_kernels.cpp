@@ -131,7 +131,7 @@ KernelTable softmax_kernels() {
   probabilities.name = "cpu.softmax.simd";
   probabilities.covers = covers_softmax;
   probabilities.prepare = prepare_softmax;
-  return {both, loss, probabilities};
+  return computing_in(kFloatAndDouble, {both, loss, probabilities});
 }
 
 }  // namespace ridgeline::cpu::simd

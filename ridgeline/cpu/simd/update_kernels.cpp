@@ -153,8 +153,8 @@ Kernel norm_kernel() {
 }
 
 template <typename Op>
-Kernel row_of(const char* name, std::unique_ptr<Step> (*fp32)(const Op&, const Binding&),
-              std::unique_ptr<Step> (*fp64)(const Op&, const Binding&)) {
+Kernel kernel_of(const char* name, std::unique_ptr<Step> (*fp32)(const Op&, const Binding&),
+                 std::unique_ptr<Step> (*fp64)(const Op&, const Binding&)) {
   Kernel kernel;
   kernel.name = name;
   kernel.covers = [](const Rest& rest) {
@@ -172,9 +172,11 @@ Kernel row_of(const char* name, std::unique_ptr<Step> (*fp32)(const Op&, const B
 }  // namespace
 
 KernelTable update_kernels() {
-  return {row_of<SgdUpdate>("cpu.sgd.simd", prepare_sgd<float>, prepare_sgd<double>),
-          row_of<AdamUpdate>("cpu.adam.simd", prepare_adam<float>, prepare_adam<double>),
-          norm_kernel()};
+  return computing_in(
+      kFloatAndDouble,
+      {kernel_of<SgdUpdate>("cpu.sgd.simd", prepare_sgd<float>, prepare_sgd<double>),
+       kernel_of<AdamUpdate>("cpu.adam.simd", prepare_adam<float>, prepare_adam<double>),
+       norm_kernel()});
 }
 
 }  // namespace ridgeline::cpu::simd

@@ -130,7 +130,7 @@ KernelTable weighted_xent_kernels() {
   grad.name = "cpu.weighted_xent_grad.simd";
   grad.covers = covers_grad;
   grad.prepare = prepare_grad;
-  return {loss, grad};
+  return computing_in(kFloatAndDouble, {loss, grad});
 }
 
 }  // namespace ridgeline::cpu::simd

@@ -1,5 +1,4 @@
 // Convolutions and their gradients in fp32 multiply-adds.
-#include "ridgeline/cuda/conv/direct_grad_w.h"
 #include "ridgeline/cuda/conv/kernels.h"
 #include "ridgeline/cuda/conv/register_tiled.h"
 #include "ridgeline/cuda/conv/spans.h"
@@ -11,10 +10,8 @@ namespace ridgeline::cuda {
 namespace {
 
 // Why none of these kernels takes a convolution over n images of such values; "" when some may.
-std::string refuse_fp32(const Rest& rest, const Conv2dShape& conv, int64_t n,
-                        const Values& values) {
+std::string refuse_fp32(const Conv2dShape& conv, int64_t n, const Values& values) {
   if (values[0].dtype != DType::fp32) return "takes fp32 only";
-  if (cuda_runtime(rest.runtime).architecture() < 80) return "needs sm_80 or later";
   std::string reason = refuse_window(conv);
   if (reason.empty()) reason = refuse_floats(values);
   if (!reason.empty()) return reason;
@@ -41,7 +38,7 @@ constexpr Fp32Kernels kRegisterTiled{refuse_conv2d_register_tiled, conv2d_regist
 
 template <const Fp32Kernels& kKernels>
 std::string refuse(const Rest& rest, const ConvProduct& product) {
-  std::string reason = refuse_fp32(rest, product.conv, product.x.shape[0], product.values());
+  std::string reason = refuse_fp32(product.conv, product.x.shape[0], product.values());
   if (!reason.empty()) return reason;
   return kKernels.refuse(product.shape(), shared_memory(rest.runtime));
 }
@@ -76,47 +73,29 @@ KernelTable kernels_of(const std::string& how) {
 
 // ---- the gradient of its filters ----
 
-struct GradWKernels {
-  const char* how;
-  const char* (*refuse)(const ImplicitShape&, size_t shared_memory);
-  size_t (*workspace)(const ImplicitShape&, int sms, size_t shared_memory);
-  cudaError_t (*launch)(const DirectGradWArgs&, void* workspace, int sms, size_t shared_memory,
-                        cudaStream_t);
-};
-constexpr GradWKernels kGradW[] = {
-    {"winograd1d", refuse_winograd1d_grad_w, winograd1d_grad_w_workspace,
-     launch_conv2d_grad_w_winograd1d},
-    {"direct", refuse_direct_grad_w,
-     [](const ImplicitShape& shape, int sms, size_t) {
-       return direct_grad_w_workspace(shape, sms);
-     },
-     [](const DirectGradWArgs& args, void* workspace, int sms, size_t, cudaStream_t stream) {
-       return launch_conv2d_grad_w_direct(args, workspace, sms, stream);
-     }}};
-
-Cover covers_grad_w(const Rest& rest, const GradWKernels& kernels) {
+Cover covers_grad_w(const Rest& rest) {
   const auto* op = rest.get<Conv2dGradW>(0);
   if (op == nullptr) return no_such_op(Conv2dGradW::kName);
-  std::string reason = refuse_fp32(rest, op->shape, op->n(), {op->x, op->dy, op->dw, op->db});
+  std::string reason = refuse_fp32(op->shape, op->n(), {op->x, op->dy, op->dw, op->db});
   const ImplicitShape of = implicit_shape(op->shape, op->n());
   const size_t memory = shared_memory(rest.runtime);
-  if (reason.empty()) reason = kernels.refuse(of, memory);
+  if (reason.empty()) reason = refuse_winograd1d_grad_w(of, memory);
   if (!reason.empty()) return Cover::no(reason);
-  return cover_unless({}, 1, kernels.workspace(of, cuda_runtime(rest.runtime).sms(), memory));
+  return cover_unless({}, 1,
+                      winograd1d_grad_w_workspace(of, cuda_runtime(rest.runtime).sms(), memory));
 }
 
-std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding,
-                                     const GradWKernels& kernels) {
+std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding) {
   const auto& op = span.get<Conv2dGradW>(0);
-  const DirectGradWArgs args{implicit_shape(op.shape, op.n()), binding.read(op.x).as<float>(),
-                             binding.read(op.dy).as<float>(), binding.write(op.dw).as<float>(),
-                             binding.write(op.db).as<float>()};
-  return launch_step(binding, describe(span.op(0)),
-                     [args, workspace = binding.workspace(), launch = kernels.launch,
-                      sms = cuda_runtime(binding.runtime()).sms(),
-                      memory = shared_memory(binding.runtime())](cudaStream_t stream) {
-                       return launch(args, workspace, sms, memory, stream);
-                     });
+  const GradWArgs args{implicit_shape(op.shape, op.n()), binding.read(op.x).as<float>(),
+                       binding.read(op.dy).as<float>(), binding.write(op.dw).as<float>(),
+                       binding.write(op.db).as<float>()};
+  return launch_step(
+      binding, describe(span.op(0)),
+      [args, workspace = binding.workspace(), sms = cuda_runtime(binding.runtime()).sms(),
+       memory = shared_memory(binding.runtime())](cudaStream_t stream) {
+        return launch_conv2d_grad_w_winograd1d(args, workspace, sms, memory, stream);
+      });
 }
 
 }  // namespace
@@ -125,16 +104,12 @@ KernelTable fp32_conv_kernels() {
   KernelTable table = kernels_of<kWinograd1d>("winograd1d");
   for (Kernel& kernel : kernels_of<kRegisterTiled>("register_tiled"))
     table.push_back(std::move(kernel));
-  return concurrent(std::move(table));
+  return concurrent(with_traits(kFp32Fma, std::move(table)));
 }
 
 KernelTable fp32_grad_w_kernels() {
-  KernelTable table;
-  for (const GradWKernels& kernels : kGradW) {
-    table.push_back(cuda_kernel(std::string("cuda.conv2d_grad_w.") + kernels.how, covers_grad_w,
-                                prepare_grad_w, kernels));
-  }
-  return concurrent(std::move(table));
+  return concurrent(
+      {cuda_kernel("cuda.conv2d_grad_w.winograd1d", covers_grad_w, prepare_grad_w, kFp32Fma)});
 }
 
 }  // namespace ridgeline::cuda

@@ -2,6 +2,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <string>
+
 #include "ridgeline/cuda/activation.h"
 #include "ridgeline/cuda/conv/source.h"
 #include "ridgeline/cuda/plain/mixed_operand.h"
@@ -37,6 +39,9 @@ struct FusedConv2Args {
 // `variant` 0 .. kFusedConv2Variants - 1: ways to share images out over warps, for the planner to
 // time.
 constexpr int kFusedConv2Variants = 3;
+// What a variant is: "2 images, 15 warps a block".
+template <typename T>
+std::string fused_conv2_variant(int variant);
 template <typename T>
 cudaError_t launch_fused_conv2(const FusedConv2Shape& shape, const FusedConv2Args<T>& args,
                                int variant, int sms, cudaStream_t stream);

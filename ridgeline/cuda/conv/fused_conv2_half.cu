@@ -19,6 +19,15 @@ cudaError_t launch_fused_conv2(const FusedConv2Shape&, const FusedConv2Args<T>& 
   }
 }
 
+template <typename T>
+std::string fused_conv2_variant(int variant) {
+  constexpr const char* kNames[] = {"2 images, 15 warps a block", "2 images, 11 warps a block",
+                                    "1 image, 8 warps a block, 2 blocks an SM"};
+  return kNames[variant];
+}
+template std::string fused_conv2_variant<__nv_bfloat16>(int);
+template std::string fused_conv2_variant<__half>(int);
+
 template cudaError_t launch_fused_conv2(const FusedConv2Shape&,
                                         const FusedConv2Args<__nv_bfloat16>&, int, int,
                                         cudaStream_t);

@@ -18,4 +18,11 @@ cudaError_t launch_fused_conv2(const FusedConv2Shape&, const FusedConv2Args<floa
   }
 }
 
+template <>
+std::string fused_conv2_variant<float>(int variant) {
+  constexpr const char* kNames[] = {"1 image, 11 warps a block", "1 image, 8 warps a block",
+                                    "1 image, 6 warps a block"};
+  return kNames[variant];
+}
+
 }  // namespace ridgeline::cuda

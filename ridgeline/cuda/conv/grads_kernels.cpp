@@ -35,7 +35,6 @@ std::string refuse_grads(const Rest& rest, const PooledGrads& grads) {
 enum class Products { mma, wgmma };
 
 std::string refuse_warpgroups(const Rest& rest, const PooledGrads& grads) {
-  if (cuda_runtime(rest.runtime).architecture() != 90) return "built for sm_90a";
   if (grads.x == nullptr) return "takes layers with a gradient of the input";
   const ImplicitShape shape = implicit_shape(grads.w->shape, grads.w->n());
   const size_t width = size_of(grads.w->x.dtype), memory = shared_memory(rest.runtime);
@@ -263,11 +262,12 @@ std::unique_ptr<Step> prepare_pool_sparse(const Span& span, const Binding& bindi
 }  // namespace
 
 KernelTable conv_grads_kernels() {
-  return concurrent(
-      {cuda_kernel("cuda.pool_conv2d_grads.wgmma", covers_grads, prepare_grads, Products::wgmma),
-       cuda_kernel("cuda.pool_conv2d_grads.implicit", covers_grads, prepare_grads, Products::mma),
-       cuda_kernel("cuda.pool_conv2d_grad_w.pool_sparse", covers_pool_sparse,
-                   prepare_pool_sparse)});
+  return concurrent({cuda_kernel("cuda.pool_conv2d_grads.wgmma", covers_grads, prepare_grads,
+                                 Products::wgmma, kWgmma),
+                     cuda_kernel("cuda.pool_conv2d_grads.implicit", covers_grads, prepare_grads,
+                                 Products::mma, kMma),
+                     cuda_kernel("cuda.pool_conv2d_grad_w.pool_sparse", covers_pool_sparse,
+                                 prepare_pool_sparse)});
 }
 
 }  // namespace ridgeline::cuda

@@ -67,7 +67,7 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding) {
 KernelTable implicit_conv_kernels() {
   KernelTable table = product_kernels("implicit", {refuse, workspace, prepare});
   table.push_back(cuda_kernel("cuda.conv2d_grad_w.implicit", covers_grad_w, prepare_grad_w));
-  return concurrent(std::move(table));
+  return concurrent(with_traits(kMma, std::move(table)));
 }
 
 }  // namespace ridgeline::cuda

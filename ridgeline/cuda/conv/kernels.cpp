@@ -1,6 +1,5 @@
 #include "ridgeline/cuda/conv/kernels.h"
 
-#include "ridgeline/cuda/conv/constant.h"
 #include "ridgeline/cuda/conv/direct.h"
 #include "ridgeline/cuda/conv/fused_conv2.h"
 #include "ridgeline/cuda/conv/fused_lenet.h"
@@ -8,7 +7,6 @@
 #include "ridgeline/cuda/kernel.h"
 #include "ridgeline/cuda/plain/bind_mixed_operand.h"
 #include "ridgeline/cuda/plain/gather.h"
-#include "ridgeline/cuda/plain/geometry.h"
 
 namespace ridgeline::cuda {
 namespace {
@@ -99,7 +97,6 @@ std::string refuse_fused_conv2_types(const Rest& rest, const ConvSpan& found) {
   if (dtype == DType::fp32 && rest.program.precision != Precision::tf32) {
     return "rounds to tf32, which this run did not ask for";
   }
-  if (cuda_runtime(rest.runtime).architecture() < 80) return "needs sm_80 or later";
   if (shared_memory(rest.runtime) < fused_conv2_shared_memory(size_of(dtype))) {
     return "needs the shared memory of sm_90";
   }
@@ -143,15 +140,16 @@ std::unique_ptr<Step> prepare_fused_conv2(const ConvSpan& found, const Binding& 
   const Conv2d &first = *found.first.conv, &second = *found.second.conv;
   FusedConv2Args<T> args = fused_conv2_args<T>(found, binding);
   args.y = binding.write(found.second.pool->y).as<T>();
-  return launch_step(binding, describe(Op{second}),
-                     [args, variant, shape = fused_conv2_shape(first.shape, second.shape),
-                      labels = labels_of(found.front, binding),
-                      sms = cuda_runtime(binding.runtime()).sms()](cudaStream_t stream) {
-                       const cudaError_t error =
-                           launch_fused_conv2<T>(shape, args, variant, sms, stream);
-                       if (error != cudaSuccess || labels.label == nullptr) return error;
-                       return launch_gather<float>(labels, stream);
-                     });
+  return launch_step(
+      binding, describe(Op{second}),
+      [args, variant, shape = fused_conv2_shape(first.shape, second.shape),
+       labels = labels_of(found.front, binding),
+       sms = cuda_runtime(binding.runtime()).sms()](cudaStream_t stream) {
+        const cudaError_t error = launch_fused_conv2<T>(shape, args, variant, sms, stream);
+        if (error != cudaSuccess || labels.label == nullptr) return error;
+        return launch_gather<float>(labels, stream);
+      },
+      fused_conv2_variant<T>(variant));
 }
 
 std::unique_ptr<Step> prepare_fused_conv2(const Span& span, const Binding& binding, bool gathers,
@@ -210,7 +208,6 @@ std::string refuse_fused_lenet(const Rest& rest, const LenetSpan& net) {
   const Conv2d &first = *net.convs.first.conv, &second = *net.convs.second.conv;
   const DType dtype = first.x.dtype;
   if (size_of(dtype) != 2) return "takes halves only";
-  if (cuda_runtime(rest.runtime).architecture() < 90) return "needs clusters of blocks (sm_90)";
   if (!has_fused_lenet(fused_conv2_shape(first.shape, second.shape)))
     return "is not built for these extents";
   if (net.first->out() > kFusedLenetMostHidden || net.last->out() > kFusedLenetMostClasses) {
@@ -265,29 +262,6 @@ std::unique_ptr<Step> prepare_fused_lenet(const Span& span, const Binding& bindi
   });
 }
 
-// ---- one convolution ----
-
-Cover covers_constant(const Rest& rest) {
-  const auto* op = rest.get<Conv2d>(0);
-  if (op == nullptr) return no_such_op(Conv2d::kName);
-  std::string reason = refuse_floats({op->x, op->w, op->b, op->y});
-  if (op->x.dtype != DType::fp32) reason = "takes fp32 only";
-  if (op->shape.groups != 1) reason = "takes one group";
-  if (reason.empty()) reason = refuse_large({op->n(), op->shape.in.numel(), op->y.shape.numel()});
-  if (reason.empty()) reason = refuse_conv2d_constant(geometry_of(op->shape, op->n()));
-  return cover_unless(reason, 1);
-}
-
-std::unique_ptr<Step> prepare_constant(const Span& span, const Binding& binding) {
-  const auto& op = span.get<Conv2d>(0);
-  return launch_step(binding, describe(span.op(0)),
-                     [g = geometry_of(op.shape, op.n()), x = binding.read(op.x).as<float>(),
-                      w = binding.read(op.w).as<float>(), b = binding.read(op.b).as<float>(),
-                      y = binding.write(op.y).as<float>()](cudaStream_t stream) {
-                       return launch_conv2d_constant(g, x, w, b, y, stream);
-                     });
-}
-
 }  // namespace
 
 KernelTable conv_kernels() {
@@ -295,23 +269,21 @@ KernelTable conv_kernels() {
   for (const bool gathers : {true, false}) {
     const char* prefix = gathers ? "gather_" : "";
     table.push_back(cuda_kernel(fmt::format("cuda.{}conv_net.fused_lenet", prefix),
-                                covers_fused_lenet, prepare_fused_lenet, gathers));
+                                covers_fused_lenet, prepare_fused_lenet, gathers,
+                                {.precisions = kHalves, .least_arch = 90}));
     for (int variant = 0; variant < kFusedConv2Variants; ++variant) {
       table.push_back(cuda_kernel(
           fmt::format("cuda.{}conv2d_pool_x2.fused_conv2.{}", prefix, variant),
           [gathers](const Rest& rest) { return covers_fused_conv2(rest, gathers); },
           [gathers, variant](const Span& span, const Binding& binding) {
             return prepare_fused_conv2(span, binding, gathers, variant);
-          }));
+          },
+          kMma));
     }
     table.push_back(cuda_kernel(fmt::format("cuda.{}conv2d_pool.direct", prefix), covers_direct,
-                                prepare_direct, gathers));
+                                prepare_direct, gathers, {.precisions = kStoredInFp32}));
   }
   return concurrent(std::move(table));
-}
-
-KernelTable constant_conv_kernels() {
-  return {cuda_kernel("cuda.conv2d.constant", covers_constant, prepare_constant)};
 }
 
 }  // namespace ridgeline::cuda

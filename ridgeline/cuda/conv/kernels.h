@@ -11,10 +11,6 @@ namespace ridgeline::cuda {
 //   "cuda.[gather_]conv_net.fused_lenet"            two such layers and two linear ones, halves
 KernelTable conv_kernels();
 
-// "cuda.conv2d.constant": one convolution with its filters in constant memory, which all kernels of
-// a process share.
-KernelTable constant_conv_kernels();
-
 // "cuda.conv2d_pool.implicit", "cuda.conv2d.implicit", "cuda.conv2d_grad_x.implicit",
 // "cuda.conv2d_grad_w.implicit": implicit matrix products on tensor cores.
 KernelTable implicit_conv_kernels();
@@ -30,7 +26,7 @@ KernelTable wgmma_conv_kernels();
 //   ".winograd1d"      with fewer multiplications along the rows of an image (ops/winograd1d.h)
 //   ".register_tiled"  direct, with the sums of a strip of pixels in registers
 KernelTable fp32_conv_kernels();
-// "cuda.conv2d_grad_w.winograd1d" and "cuda.conv2d_grad_w.direct", in fp32 multiply-adds.
+// "cuda.conv2d_grad_w.winograd1d", in fp32 multiply-adds.
 KernelTable fp32_grad_w_kernels();
 
 // The backward pass from the pool:

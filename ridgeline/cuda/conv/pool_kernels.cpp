@@ -56,7 +56,7 @@ KernelTable pooled_conv_kernels() {
         cuda_kernel(fmt::format("cuda.{}conv2d_pool.small_cin", gathers ? "gather_" : ""),
                     covers_small_cin, prepare_small_cin, gathers));
   }
-  return concurrent(std::move(table));
+  return concurrent(with_traits(kMma, std::move(table)));
 }
 
 }  // namespace ridgeline::cuda

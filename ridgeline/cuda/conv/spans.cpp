@@ -140,7 +140,6 @@ std::string refuse_tensor(const Rest& rest, const Conv2dShape& shape, int64_t n,
   if (dtype == DType::fp32 && rest.program.precision != Precision::tf32) {
     return "rounds to tf32, which this run did not ask for";
   }
-  if (cuda_runtime(rest.runtime).architecture() < 80) return "needs sm_80 or later";
   std::string reason = refuse(shape);
   if (reason.empty()) reason = refuse_floats(values);
   if (reason.empty()) {

@@ -10,7 +10,6 @@ namespace {
 std::string refuse(const Rest& rest, const ConvProduct& product) {
   std::string reason = refuse_tensor(rest, product.conv, product.shape().n, product.values());
   if (!reason.empty()) return reason;
-  if (cuda_runtime(rest.runtime).architecture() != 90) return "built for sm_90a";
   return refuse_conv2d_wgmma(product.shape(), size_of(product.dtype()), product.pooled(),
                              shared_memory(rest.runtime));
 }
@@ -44,7 +43,7 @@ std::unique_ptr<Step> prepare(const Binding& binding, const std::string& what,
 }  // namespace
 
 KernelTable wgmma_conv_kernels() {
-  return concurrent(product_kernels("wgmma", {refuse, workspace, prepare}));
+  return concurrent(with_traits(kWgmma, product_kernels("wgmma", {refuse, workspace, prepare})));
 }
 
 }  // namespace ridgeline::cuda

@@ -255,7 +255,7 @@ __device__ inline void row_taps(const float* sums, int stride, float (&taps)[kFi
 // kTiles: l.tiles, or 0 for any: addresses of the inner loop are constants of the common one.
 template <int kFilter, int kTiles>
 __global__ void __launch_bounds__(Points<kFilter>::kThreads, 1)
-    conv2d_grad_w_winograd1d_kernel(DirectGradWArgs args, Layout l, float* partial, float* bias) {
+    conv2d_grad_w_winograd1d_kernel(GradWArgs args, Layout l, float* partial, float* bias) {
 #if __CUDA_ARCH__ >= 800
   using P = Points<kFilter>;
   constexpr int kOutputs = P::kOutputs, kEach = P::kEach;
@@ -339,8 +339,7 @@ __global__ void __launch_bounds__(Points<kFilter>::kThreads, 1)
 }
 
 template <int kFilter>
-cudaError_t launch(const DirectGradWArgs& args, const Layout& l, float* partial,
-                   cudaStream_t stream) {
+cudaError_t launch(const GradWArgs& args, const Layout& l, float* partial, cudaStream_t stream) {
   const ImplicitShape& s = args.shape;
   const int taps = s.c * kFilter * kFilter;
   float* bias = partial + int64_t(l.shares) * taps * s.k;
@@ -381,7 +380,7 @@ size_t winograd1d_grad_w_workspace(const ImplicitShape& shape, int sms, size_t s
   return size_t(Layout(shape, sms, shared_memory).shares) * (taps + 1) * shape.k * 4;
 }
 
-cudaError_t launch_conv2d_grad_w_winograd1d(const DirectGradWArgs& args, void* workspace, int sms,
+cudaError_t launch_conv2d_grad_w_winograd1d(const GradWArgs& args, void* workspace, int sms,
                                             size_t shared_memory, cudaStream_t stream) {
   const Layout l(args.shape, sms, shared_memory);
   auto* partial = static_cast<float*>(workspace);

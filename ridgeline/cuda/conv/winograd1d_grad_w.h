@@ -1,6 +1,6 @@
 #pragma once
 
-#include "ridgeline/cuda/conv/direct_grad_w.h"
+#include "ridgeline/cuda/conv/implicit.h"
 
 // The filters' gradient of a convolution of several input channels in fp32 by one-dimensional
 // Winograd along the rows (ops/winograd1d.h): its outputs are the taps of a row of a filter, and
@@ -11,7 +11,13 @@ namespace ridgeline::cuda {
 // Why no kernel takes this shape; "" when one does.
 const char* refuse_winograd1d_grad_w(const ImplicitShape& shape, size_t shared_memory);
 size_t winograd1d_grad_w_workspace(const ImplicitShape& shape, int sms, size_t shared_memory);
-cudaError_t launch_conv2d_grad_w_winograd1d(const DirectGradWArgs& args, void* workspace, int sms,
+// dw[k, c, filter, filter] and, unless null, db[k], both written.
+struct GradWArgs {
+  ImplicitShape shape;
+  const float *x, *dy;
+  float *dw, *db;
+};
+cudaError_t launch_conv2d_grad_w_winograd1d(const GradWArgs& args, void* workspace, int sms,
                                             size_t shared_memory, cudaStream_t stream);
 
 }  // namespace ridgeline::cuda

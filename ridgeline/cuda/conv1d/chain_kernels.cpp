@@ -57,8 +57,6 @@ Cover covers_chain(const Rest& rest) {
     return Cover::no("no chain of convolutions that ends in layer_norm, relu and pool of 3");
   const Conv2d& first = *chain.convs.front();
   std::string reason = size_of(first.x.dtype) == 2 ? "" : "takes halves";
-  if (reason.empty() && cuda_runtime(rest.runtime).architecture() != 90)
-    reason = "built for sm_90a";
   for (const Conv2d* conv : chain.convs) {
     if (reason.empty()) reason = refuse_conv(*conv);
   }
@@ -102,7 +100,8 @@ std::unique_ptr<Step> prepare_chain(const Span& span, const Binding& binding) {
 }  // namespace
 
 KernelTable signal_chain_kernels() {
-  return {cuda_kernel("cuda.conv1d_chain_norm_relu_pool.wgmma", covers_chain, prepare_chain)};
+  return {cuda_kernel("cuda.conv1d_chain_norm_relu_pool.wgmma", covers_chain, prepare_chain,
+                      kWgmmaOfHalves)};
 }
 
 }  // namespace ridgeline::cuda

@@ -112,7 +112,6 @@ std::string refuse_how(const Rest& rest, const Conv1d& op, How how) {
   const int channels = int(shape.in.c), out = int(shape.k), taps = int(shape.window.w.kernel);
   if (how == How::fp32) {
     if (dtype != DType::fp32) return "takes fp32";
-    if (cuda_runtime(rest.runtime).architecture() < 80) return "needs sm_80 or later";
     // A block of the grid's y takes at least 126 rows.
     if (op.conv->n() * pitch > int64_t{65535} * 126) return "has too many rows for one launch";
     return refuse_conv1d_fp32(pitch, channels, out, taps, pool);
@@ -121,7 +120,6 @@ std::string refuse_how(const Rest& rest, const Conv1d& op, How how) {
   if (dtype == DType::fp32 && rest.program.precision != Precision::tf32) {
     return "rounds to tf32, which this run did not ask for";
   }
-  if (cuda_runtime(rest.runtime).architecture() != 90) return "built for sm_90a";
   return refuse_conv1d(pitch, channels, out, taps, pool, size_of(dtype));
 }
 
@@ -248,12 +246,13 @@ std::unique_ptr<Step> prepare_transpose(const Span&, const Binding& binding) {
 }  // namespace
 
 KernelTable signal_kernels() {
+  constexpr Traits kSignals{.precisions = kStoredInFp32 | kHalves};
   KernelTable table{
-      cuda_kernel("cuda.one_hot_norm_relu_pool.gather", covers_one_hot_block,
-                  prepare_one_hot_block),
-      cuda_kernel("cuda.norm_relu_pool.row_wise", covers_norm_pool, prepare_norm_pool),
-      cuda_kernel("cuda.conv1d.wgmma", covers_conv1d, prepare_conv1d_kernel, How::wgmma),
-      cuda_kernel("cuda.conv1d.fp32", covers_conv1d, prepare_conv1d_kernel, How::fp32)};
+      cuda_kernel("cuda.one_hot_norm_relu_pool.gather", covers_one_hot_block, prepare_one_hot_block,
+                  kSignals),
+      cuda_kernel("cuda.norm_relu_pool.row_wise", covers_norm_pool, prepare_norm_pool, kSignals),
+      cuda_kernel("cuda.conv1d.wgmma", covers_conv1d, prepare_conv1d_kernel, How::wgmma, kWgmma),
+      cuda_kernel("cuda.conv1d.fp32", covers_conv1d, prepare_conv1d_kernel, How::fp32, kFp32Fma)};
   Kernel transpose = cuda_kernel("cuda.transpose_signal.plain", {}, prepare_transpose);
   transpose.converts = converts_signal;
   table.push_back(std::move(transpose));

@@ -127,7 +127,7 @@ int threads_for(int length, int channels, size_t width) {
 }  // namespace
 
 std::string refuse_norm_pool(int length, int channels, size_t width) {
-  if (length % 3 != 0) return "takes lengths that fall into threes";
+  if (length % 3 != 0) return "takes lengths divisible by 3";
   if (channels * int(width) % 512 != 0) return "takes channels by 512 bytes";
   const int threads = threads_for(length, channels, width);
   const int parts = channels * int(width) / 16, windows = length / 3;

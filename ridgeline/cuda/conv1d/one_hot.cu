@@ -237,7 +237,7 @@ cudaError_t launch_taps(const OneHotBlockArgs<T>& args, void* workspace, int sms
 
 std::string refuse_one_hot_block(const OneHotBlockShape& s, size_t width, size_t shared) {
   if (s.taps != 7 && s.taps != 3) return "takes kernels of 3 and 7";
-  if (s.steps() % 3 != 0) return "takes lengths that fall into threes";
+  if (s.steps() % 3 != 0) return "takes lengths divisible by 3";
   if (size_t(s.out) * width % kSliceBytes != 0) return "takes channels by 256 bytes";
   constexpr size_t kFixed = 4096;  // at most, that the kernels have besides
   if (std::max(moments_shared(s), table_shared(s)) + kFixed > std::min(kMostShared, shared)) {

@@ -175,7 +175,8 @@ cudaError_t launch_tile(const Conv1dArgs<float>& args, float* transposed, cudaSt
 
 std::string refuse_conv1d_fp32(int pitch, int channels, int out, int taps, int pool) {
   if (taps != 3 && taps != 7) return "takes kernels of 3 and 7";
-  if (pool != 1 && (pool != 3 || pitch % 3 != 0)) return "takes pools of 3 over lengths of threes";
+  if (pool != 1 && (pool != 3 || pitch % 3 != 0))
+    return "takes pools of 3 over lengths divisible by 3";
   if (channels % 16 != 0) return "takes input channels by 16";
   if (out % kN != 0) return "takes output channels by 128";
   return {};

@@ -16,10 +16,8 @@ Conv1dGradShape grad_shape(const Conv2dShape& shape, int64_t n) {
   return {int(n), int(shape.in.c), int(shape.in.w), int(shape.k), int(shape.window.w.kernel)};
 }
 
-std::string refuse_grad(const Rest& rest, const Conv2dShape& shape, int64_t n,
-                        const Values& values) {
+std::string refuse_grad(const Conv2dShape& shape, int64_t n, const Values& values) {
   if (size_of(values[0].dtype) != 2) return "takes bf16 and fp16";
-  if (cuda_runtime(rest.runtime).architecture() < 80) return "needs sm_80 or later";
   std::string reason = refuse_signal_conv(shape);
   if (reason.empty()) reason = refuse_floats(values);
   if (reason.empty()) {
@@ -31,7 +29,7 @@ std::string refuse_grad(const Rest& rest, const Conv2dShape& shape, int64_t n,
 Cover covers_grad_x(const Rest& rest) {
   const auto* op = rest.get<Conv2dGradX>(0);
   if (op == nullptr) return no_such_op(Conv2dGradX::kName);
-  return cover_unless(refuse_grad(rest, op->shape, op->n(), {op->dy, op->w, op->dx}), 1,
+  return cover_unless(refuse_grad(op->shape, op->n(), {op->dy, op->w, op->dx}), 1,
                       conv1d_grad_x_workspace(grad_shape(op->shape, op->n())));
 }
 
@@ -52,7 +50,7 @@ Cover covers_grad_w(const Rest& rest) {
   if (op == nullptr) return no_such_op(Conv2dGradW::kName);
   const DType dtype = op->dy.dtype;
   return cover_unless(
-      refuse_grad(rest, op->shape, op->n(),
+      refuse_grad(op->shape, op->n(),
                   {op->dy, op->x, unless_mixed(op->dw, dtype), unless_mixed(op->db, dtype)}),
       1, conv1d_grad_w_workspace(grad_shape(op->shape, op->n())));
 }
@@ -85,8 +83,6 @@ Cover covers_one_hot_grad(const Rest& rest) {
   if (op == nullptr) return no_such_op(OneHotConv1dGradW::kName);
   const DType dtype = op->dy.dtype;
   if (size_of(dtype) != 2) return Cover::no("takes bf16 and fp16");
-  const CudaRuntime& runtime = cuda_runtime(rest.runtime);
-  if (runtime.architecture() < 80) return Cover::no("needs sm_80 or later");
   std::string reason =
       refuse_floats({op->dy, unless_mixed(op->dw, dtype), unless_mixed(op->db, dtype)});
   if (reason.empty()) {
@@ -94,7 +90,8 @@ Cover covers_one_hot_grad(const Rest& rest) {
   }
   if (reason.empty()) reason = refuse_one_hot_grad(geometry_of(*op));
   if (!reason.empty()) return Cover::no(reason);
-  return cover_unless({}, 1, one_hot_grad_tensor_workspace(geometry_of(*op), runtime.sms()));
+  return cover_unless(
+      {}, 1, one_hot_grad_tensor_workspace(geometry_of(*op), cuda_runtime(rest.runtime).sms()));
 }
 
 std::unique_ptr<Step> prepare_one_hot_grad(const Span& span, const Binding& binding) {
@@ -117,7 +114,7 @@ std::string refuse_pool3(const PoolShape& shape, const Values& values) {
   if (values[0].dtype == DType::fp64) return "takes halves and fp32";
   if (values[0].shape.numel() == 0) return "an operand is empty";
   if (!is_pool3(shape) || shape.in.w % 3 != 0) {
-    return "takes pools of 3 over lengths of threes";
+    return "takes pools of 3 over lengths divisible by 3";
   }
   return refuse_floats(values);
 }
@@ -173,12 +170,15 @@ std::unique_ptr<Step> prepare_pool_relu_grad(const Span& span, const Binding& bi
 }  // namespace
 
 KernelTable signal_training_kernels() {
-  return {
-      cuda_kernel("cuda.relu_pool.pool3", covers_relu_pool, prepare_relu_pool),
-      cuda_kernel("cuda.pool_relu_grad.pool3", covers_pool_relu_grad, prepare_pool_relu_grad),
-      cuda_kernel("cuda.one_hot_conv1d_grad_w.tensor", covers_one_hot_grad, prepare_one_hot_grad),
-      cuda_kernel("cuda.conv1d_grad_x.tensor", covers_grad_x, prepare_grad_x),
-      cuda_kernel("cuda.conv1d_grad_w.tensor", covers_grad_w, prepare_grad_w)};
+  constexpr Traits kPools{.precisions = kStoredInFp32 | kHalves};
+  constexpr Traits kGrads{.precisions = kHalves, .least_arch = 80};
+  return {cuda_kernel("cuda.relu_pool.pool3", covers_relu_pool, prepare_relu_pool, kPools),
+          cuda_kernel("cuda.pool_relu_grad.pool3", covers_pool_relu_grad, prepare_pool_relu_grad,
+                      kPools),
+          cuda_kernel("cuda.one_hot_conv1d_grad_w.tensor", covers_one_hot_grad,
+                      prepare_one_hot_grad, kGrads),
+          cuda_kernel("cuda.conv1d_grad_x.tensor", covers_grad_x, prepare_grad_x, kGrads),
+          cuda_kernel("cuda.conv1d_grad_w.tensor", covers_grad_w, prepare_grad_w, kGrads)};
 }
 
 }  // namespace ridgeline::cuda

@@ -19,12 +19,11 @@ GemmType gemm_type(DType dtype) {
 
 // Why no kernel takes factors of this type, from x [_, k] with k along its rows.
 std::string refuse_type(const Rest& rest, DType dtype) {
-  const int architecture = cuda_runtime(rest.runtime).architecture();
   if (dtype == DType::fp64) return "the tensor-core kernels take no fp64";
-  if (size_of(dtype) == 2) return architecture >= 80 ? "" : "needs sm_80 or later";
+  if (size_of(dtype) == 2) return {};
   if (rest.program.precision != Precision::tf32)
     return "rounds to tf32, which this run did not ask for";
-  return architecture == 90 ? "" : "tf32 kernels are built for sm_90a";
+  return rest.runtime.architecture() == 90 ? "" : "tf32 kernels are built for sm_90a";
 }
 
 Cover cover(const Rest& rest, const Values& values, std::initializer_list<int64_t> extents,
@@ -91,13 +90,23 @@ Cover covers_grad_w(const Rest& rest) {
 }
 
 // The proposal with this number; the last where there are fewer.
-std::function<void(cudaStream_t)> choose(std::vector<PreparedGemm> list, int proposal,
-                                         const std::string& what) {
+PreparedGemm choose(std::vector<PreparedGemm> list, int proposal, const std::string& what) {
   if (list.empty()) {
     throw_error(ErrorKind::device, "{}: no tensor-core kernel takes operands at these addresses",
                 what);
   }
-  return std::move(list[std::min(size_t(proposal), list.size() - 1)].run);
+  return std::move(list[std::min(size_t(proposal), list.size() - 1)]);
+}
+
+std::unique_ptr<Step> gemm_step(const Binding& binding, const std::string& what,
+                                const PreparedGemm& gemm) {
+  return launch_step(
+      binding, what,
+      [run = gemm.run](cudaStream_t stream) {
+        run(stream);
+        return cudaSuccess;
+      },
+      gemm.name);
 }
 
 // Whether the kernel before may be at work on `value`: some op writes it, or, of the first op, what
@@ -125,23 +134,21 @@ std::unique_ptr<Step> prepare_linear(const Span& span, const Binding& binding, i
                            binding.write(relu ? span.get<Activation>(1).y : op.y).data,
                            relu,
                            !may_change_before(span, op.w)};
+  const PreparedGemm gemm = choose(linear_gemms(product), proposal, what);
   if (widens_bias(op)) {
     return dispatch_device_half(op.b.dtype, [&](auto type) {
       using T = decltype(type);
-      return launch_step(binding, what,
-                         [run = choose(linear_gemms(product), proposal, what), b = b.as<T>(),
-                          bias_fp32, out = op.out()](cudaStream_t stream) {
-                           const cudaError_t error = launch_widen<T>(b, bias_fp32, out, stream);
-                           if (error == cudaSuccess) run(stream);
-                           return error;
-                         });
+      return launch_step(
+          binding, what,
+          [run = gemm.run, b = b.as<T>(), bias_fp32, out = op.out()](cudaStream_t stream) {
+            const cudaError_t error = launch_widen<T>(b, bias_fp32, out, stream);
+            if (error == cudaSuccess) run(stream);
+            return error;
+          },
+          gemm.name);
     });
   }
-  return launch_step(binding, what,
-                     [run = choose(linear_gemms(product), proposal, what)](cudaStream_t stream) {
-                       run(stream);
-                       return cudaSuccess;
-                     });
+  return gemm_step(binding, what, gemm);
 }
 
 std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding, int proposal) {
@@ -154,12 +161,7 @@ std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding, i
                                 binding.read(op.dy).data,
                                 binding.read(op.w).data,
                                 binding.write(op.dx).data};
-  return launch_step(
-      binding, what,
-      [run = choose(linear_grad_x_gemms(product), proposal, what)](cudaStream_t stream) {
-        run(stream);
-        return cudaSuccess;
-      });
+  return gemm_step(binding, what, choose(linear_grad_x_gemms(product), proposal, what));
 }
 
 std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, int proposal) {
@@ -173,12 +175,14 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, i
                                 binding.read(op.dy).data,
                                 binding.write(op.dw).data,
                                 is_accumulator(op.dw, op.x.dtype)};
-  return launch_step(binding, what,
-                     [run = choose(linear_grad_w_gemms(product), proposal, what),
-                      sum_bias = bias_sum(op, binding)](cudaStream_t stream) {
-                       run(stream);
-                       return sum_bias(stream);
-                     });
+  const PreparedGemm gemm = choose(linear_grad_w_gemms(product), proposal, what);
+  return launch_step(
+      binding, what,
+      [run = gemm.run, sum_bias = bias_sum(op, binding)](cudaStream_t stream) {
+        run(stream);
+        return sum_bias(stream);
+      },
+      gemm.name);
 }
 
 }  // namespace
@@ -188,21 +192,24 @@ KernelTable gemm_kernels() {
     const char* name;
     Cover (*covers)(const Rest&);
     std::unique_ptr<Step> (*prepare)(const Span&, const Binding&, int proposal);
+    Traits traits;
   };
+  constexpr Traits kGrads{.precisions = kHalves, .least_arch = 80};
   const Family families[] = {
-      {"linear_relu", covers_linear_relu, prepare_linear},
-      {"linear", covers_linear, prepare_linear},
-      {"linear_grad_x", covers_grad_x, prepare_grad_x},
-      {"linear_grad_w", covers_grad_w, prepare_grad_w},
+      {"linear_relu", covers_linear_relu, prepare_linear, kMma},
+      {"linear", covers_linear, prepare_linear, kMma},
+      {"linear_grad_x", covers_grad_x, prepare_grad_x, kGrads},
+      {"linear_grad_w", covers_grad_w, prepare_grad_w, kGrads},
   };
   KernelTable table;
   for (const Family& family : families) {
     for (int proposal = 0; proposal < kProposals; ++proposal) {
-      table.push_back(cuda_kernel(fmt::format("cuda.{}.tensor.{}", family.name, proposal),
-                                  family.covers,
-                                  [family, proposal](const Span& span, const Binding& binding) {
-                                    return family.prepare(span, binding, proposal);
-                                  }));
+      table.push_back(cuda_kernel(
+          fmt::format("cuda.{}.tensor.{}", family.name, proposal), family.covers,
+          [family, proposal](const Span& span, const Binding& binding) {
+            return family.prepare(span, binding, proposal);
+          },
+          family.traits));
     }
   }
   return concurrent(std::move(table));

@@ -55,7 +55,9 @@ constexpr unsigned kThreads = 256;
 }  // namespace
 
 GpuFunction::GpuFunction(const std::vector<char>& cubin, const Source& source)
-    : blocks_(unsigned(source.blocks)), shared_bytes_(unsigned(source.shared_bytes)) {
+    : blocks_(unsigned(source.blocks)),
+      cluster_(unsigned(source.cluster)),
+      shared_bytes_(unsigned(source.shared_bytes)) {
   const Driver& d = driver();
   check(cudaFree(nullptr), "the GPU's context");  // makes it current
   d.check(d.load(&module_, cubin.data()), "its code");
@@ -78,8 +80,14 @@ GpuFunction::~GpuFunction() { driver().unload(module_); }
 
 void GpuFunction::launch(const Args& args, cudaStream_t stream) const {
   CUlaunchAttribute attribute{};
-  attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
-  attribute.value.cooperative = 1;
+  if (cluster_ > 0) {
+    attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    attribute.value.clusterDim.x = cluster_;
+    attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1;
+  } else {
+    attribute.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    attribute.value.cooperative = 1;
+  }
   CUlaunchConfig config{};
   config.gridDimX = blocks_, config.gridDimY = 1, config.gridDimZ = 1;
   config.blockDimX = kThreads, config.blockDimY = 1, config.blockDimZ = 1;
@@ -89,6 +97,18 @@ void GpuFunction::launch(const Args& args, cudaStream_t stream) const {
   config.numAttrs = 1;
   void* parameters[] = {const_cast<Args*>(&args)};
   driver().check(driver().launch(&config, function_, parameters, nullptr), "launch");
+}
+
+void GpuFunction::launch_other(const char* name, int blocks, const Args& args,
+                               cudaStream_t stream) const {
+  CUfunction function = nullptr;
+  driver().check(driver().function(&function, module_, name), name);
+  CUlaunchConfig config{};
+  config.gridDimX = unsigned(blocks), config.gridDimY = 1, config.gridDimZ = 1;
+  config.blockDimX = kThreads, config.blockDimY = 1, config.blockDimZ = 1;
+  config.hStream = stream;
+  void* parameters[] = {const_cast<Args*>(&args)};
+  driver().check(driver().launch(&config, function, parameters, nullptr), name);
 }
 
 }  // namespace ridgeline::cuda::generate

@@ -22,11 +22,13 @@ class GpuFunction {
   int registers() const { return registers_; }
   int local_bytes() const { return local_bytes_; }  // of spilled registers, a thread
   void launch(const Args& args, cudaStream_t stream) const;
+  // Launches another function of the same code on blocks of 256 threads.
+  void launch_other(const char* name, int blocks, const Args& args, cudaStream_t stream) const;
 
  private:
   CUmodule module_ = nullptr;
   CUfunction function_ = nullptr;
-  unsigned blocks_, shared_bytes_;
+  unsigned blocks_, cluster_, shared_bytes_;
   int registers_ = 0, local_bytes_ = 0;
 };
 

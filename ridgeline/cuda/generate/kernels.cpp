@@ -23,13 +23,17 @@ Target target_of(const CudaRuntime& runtime, Tiles tiles) {
   return target;
 }
 
-std::string refuse(const NetStep& net, const CudaRuntime& runtime) {
+std::string refuse(const NetStep& net) {
   if (!net.refusal.empty()) return net.refusal;
-  if (runtime.architecture() != 90) return "is for compute capability 9.0";
   if (net.layers.size() > kMostLayers) return fmt::format("takes up to {} layers", kMostLayers);
   int64_t widest = net.layers.front().in();
   for (const NetLayer& layer : net.layers) widest = std::max(widest, layer.out());
   if (widest > 16384 || net.batch() > 65536) return "an extent of more than it counts in";
+  return {};
+}
+std::string refuse(const NetStep& net, const CudaRuntime& runtime) {
+  if (std::string reason = refuse(net); !reason.empty()) return reason;
+  if (runtime.architecture() != 90) return "is for compute capability 9.0";
   return Nvrtc::get().refusal();
 }
 
@@ -89,10 +93,33 @@ std::string generated_source(const Program& program, const CudaRuntime& runtime,
   return schedule.refusal.empty() ? write_source(net, schedule).text : std::string();
 }
 
+std::string readable_source(const Program& program, const Runtime& runtime) {
+  const NetStep net = match_net_step({program, 0, runtime});
+  const bool gpu = runtime.device().kind == DeviceKind::cuda;
+  const Target target = gpu ? target_of(cuda_runtime(runtime), Tiles::where_faster) : Target{};
+  std::string reason = refuse(net);
+  if (reason.empty()) {
+    const Schedule schedule = choose_schedule(net, target);
+    if (schedule.refusal.empty()) return write_source(net, schedule).text;
+    reason = schedule.refusal;
+  }
+  throw_error(ErrorKind::usage, "no kernel is generated for this net: {}", reason);
+}
+
+std::string generator_support() {
+  const Nvrtc& nvrtc = Nvrtc::get();
+  if (nvrtc.refusal().empty()) return "NVRTC " + nvrtc.version();
+  return fmt::format(
+      "none: {}; without it the training step of a perceptron is several kernels, "
+      "three times slower and more",
+      nvrtc.refusal());
+}
+
 Kernel generated_kernel(std::string name, Tiles tiles) {
   return cuda_kernel(
       std::move(name), [tiles](const Rest& rest) { return covers(rest, tiles); },
-      [tiles](const Span& span, const Binding& binding) { return prepare(span, binding, tiles); });
+      [tiles](const Span& span, const Binding& binding) { return prepare(span, binding, tiles); },
+      {.least_arch = 90, .only_arch = true, .library = Library::nvrtc});
 }
 
 KernelTable generated_kernels() {

@@ -1,9 +1,6 @@
 #include "ridgeline/cuda/generate/net.h"
 
-#include <optional>
-
 namespace ridgeline::cuda::generate {
-namespace {
 
 std::optional<Math> math_of(DType dtype, Precision precision) {
   switch (dtype) {
@@ -19,6 +16,8 @@ std::optional<Math> math_of(DType dtype, Precision precision) {
       return {};
   }
 }
+
+namespace {
 
 // Why the types of weights and states do not fit. Weights are of the values' type, or kept in fp32
 // with copies for products and biases that have none. Gradients are never stored, so that their
@@ -42,6 +41,11 @@ std::string refuse_types(const NetStep& net) {
       return "wants weights of the values' type, or in fp32 with copies of all but the biases";
     }
     if (!states) return "wants optimizer state in the type of sums";
+    if (!layer.norm) continue;
+    for (const Value& parameter : {layer.norm.gamma(), layer.norm.beta()}) {
+      if (parameter && parameter.dtype != kept)
+        return "wants a normalisation's weights like biases";
+    }
   }
   return {};
 }
@@ -71,7 +75,8 @@ NetStep match_net_step(const Rest& rest) {
                                .bare_layers = true,
                                .floats = true,
                                .losses = true,
-                               .norm = true};
+                               .norm = true,
+                               .norms = true};
   NetStep net;
   if (rest.begin != 0) {
     net.refusal = "covers whole programs only";

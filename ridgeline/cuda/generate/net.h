@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "ridgeline/plan/mlp_step.h"
 
 namespace ridgeline::cuda::generate {
@@ -22,6 +24,9 @@ struct NetStep : MlpStepOps {
   // As updates keep weights (masters, or what products read) and biases.
   DType kept() const { return adam() ? layers[0].adam_w->w.dtype : layers[0].sgd_w->w.dtype; }
 };
+
+// What values of this type are multiplied with, if they are.
+std::optional<Math> math_of(DType dtype, Precision precision);
 
 // The step that the whole of the program is.
 NetStep match_net_step(const Rest& rest);

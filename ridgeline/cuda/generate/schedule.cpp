@@ -25,7 +25,12 @@ double rate_of(Math math) {
 // and the last results.
 constexpr double kPhase = 3200, kLatency = 800, kStripStage = 500, kBytesPerCycle = 48;
 constexpr double kStripBytes = 26;  // a cycle, by the few loads that a block has under way
-constexpr double kOutputs = 60, kUpdates = 300;
+constexpr double kOutputs = 60;
+constexpr double kStreamBytes = 30;  // a cycle of an SM, of what updates fetch and store
+// Parts of gradients must save more than their barrier and the way of the sums: measured, nets that
+// gain less by estimate lose.
+constexpr double kLatePhase = 3 * kPhase;
+constexpr double kPartial = 250;  // of a unit's sums that are stored as they are
 constexpr double kTileSlab = 100, kTileLatency = 1200;  // of a product from shared memory
 double tile_rate(Math math) { return math == Math::tf32 ? 700 : 1400; }
 
@@ -35,7 +40,7 @@ int chunks_of(int64_t depth, Math math) { return divide_up(int(depth), chunk_of(
 
 // Those of them that a warpgroup makes from shared memory.
 void tiled_products(int64_t rows, int64_t columns, int64_t depth, Math math, double each_unit,
-                    std::vector<ProductPlan>* all) {
+                    const std::vector<int>& splits, std::vector<ProductPlan>* all) {
   const int slabs = divide_up(chunks_of(depth, math), 2);
   struct Tile {
     int nt, down;
@@ -48,17 +53,26 @@ void tiled_products(int64_t rows, int64_t columns, int64_t depth, Math math, dou
     plan.tiles = divide_up(int(rows), tile_rows) * divide_up(int(columns), tile_columns);
     const double l2 = 128.0 * (tile_rows + tile_columns) / kBytesPerCycle;
     const double products = 2.0 * tile_rows * tile_columns * chunk_of(math) / tile_rate(math);
-    plan.cycles = slabs * (std::max(l2, products) + kTileSlab) + kTileLatency + nt * each_unit;
-    all->push_back(plan);
+    const double each_slab = std::max(l2, products) + kTileSlab;
+    const int tiles = plan.tiles;
+    for (const int parts : splits) {
+      if (parts > 1 && slabs < 2 * parts) continue;
+      plan.parts = parts;
+      plan.tiles = tiles * parts;
+      plan.cycles = divide_up(slabs, parts) * each_slab + kTileLatency +
+                    nt * (parts > 1 ? kPartial : each_unit);
+      all->push_back(plan);
+    }
   }
 }
 
 // Ways to share a product out over the grid. `cycles` are those of one tile; each_unit: of what is
 // done with 16 x 16 results.
 std::vector<ProductPlan> grid_products(int64_t rows, int64_t columns, int64_t depth, Math math,
-                                       Tiles tiles, double each_unit) {
+                                       Tiles tiles, double each_unit,
+                                       const std::vector<int>& splits = {1}) {
   std::vector<ProductPlan> all;
-  if (tiles != Tiles::never) tiled_products(rows, columns, depth, math, each_unit, &all);
+  if (tiles != Tiles::never) tiled_products(rows, columns, depth, math, each_unit, splits, &all);
   if (tiles == Tiles::always) return all;
   const bool full_precision = math == Math::fp32 || math == Math::fp64;
   const int chunks = chunks_of(depth, math);
@@ -78,15 +92,18 @@ std::vector<ProductPlan> grid_products(int64_t rows, int64_t columns, int64_t de
         // What comes from L2: each row of the block's tile once.
         const double l2 = split * 16.0 * (mt * down + nt * across) * 64 / kBytesPerCycle;
         const double products = kWarps * double(mt * nt) * 256 * chunk_of(math) / rate_of(math);
-        const int most = divide_up(chunks, split);
-        const double cycles = most * std::max({loads, l2, products}) + kLatency +
-                              mt * nt * each_unit + (split > 1 ? 150 : 0);
-        ProductPlan plan{int(rows), int(columns), int(depth), mt, nt, split};
-        plan.ring = std::max(1, std::min(std::clamp(16 / (2 * (mt + nt)), 2, 4), most));
-        plan.down = down;
-        plan.tiles = row_tiles * column_tiles;
-        plan.cycles = cycles;
-        all.push_back(plan);
+        for (const int parts : splits) {
+          if (parts > 1 && (chunks % parts != 0 || chunks / parts < 4 * split)) continue;
+          const int most = divide_up(chunks / parts, split);
+          ProductPlan plan{int(rows), int(columns), int(depth), mt, nt, split};
+          plan.ring = std::max(1, std::min(std::clamp(16 / (2 * (mt + nt)), 2, 4), most));
+          plan.down = down;
+          plan.parts = parts;
+          plan.tiles = row_tiles * column_tiles * parts;
+          plan.cycles = most * std::max({loads, l2, products}) + kLatency +
+                        mt * nt * (parts > 1 ? kPartial : each_unit) + (split > 1 ? 150 : 0);
+          all.push_back(plan);
+        }
       }
     }
   }
@@ -114,25 +131,44 @@ ProductPlan grid_product(int64_t rows, int64_t columns, int64_t depth, Math math
   return best;
 }
 
+// Bytes that the update of a weight moves: itself, its states, and the copies that products read.
+double update_bytes(const NetStep& net) {
+  const int states = net.adam() ? 2 : net.layers[0].sgd_w->m ? 1 : 0;
+  return 2.0 * (states * value_bytes(net.math) + double(size_of(net.kept()))) +
+         2.0 * number_bytes(net.math);
+}
+
 // The gradients of all weights, which share a phase: the longest tile may take so many cycles, and
-// within them each product has as few tiles as it can. Cycles of the phase into `cycles`.
+// within them each product has as few tiles as it can. Cycles of the phase, and of that of late
+// updates, into `cycles`.
 std::vector<ProductPlan> weight_products(const NetStep& net, const Target& target, double* cycles) {
   std::vector<std::vector<ProductPlan>> ways;
   std::vector<double> limits;
-  // Updates that have moments to fetch and store are measured to be slower from tiles.
-  Tiles tiles = tiles_of(target, net.math, true);
-  const bool moments = net.adam() || net.layers[0].sgd_w->m;
-  if (moments && tiles == Tiles::where_faster) tiles = Tiles::never;
+  const Tiles tiles = tiles_of(target, net.math, true);
+  const double bytes = update_bytes(net);
+  // A norm wants whole gradients.
+  const std::vector<int> splits = net.norm != nullptr || !target.parts
+                                      ? std::vector{1}
+                                      : std::vector{1, 2, 3, 4, 6, 8, 12, 16, 24, 32};
   for (const NetLayer& layer : net.layers) {
-    ways.push_back(grid_products(layer.out(), layer.in(), net.batch(), net.math, tiles, kUpdates));
+    ways.push_back(grid_products(layer.out(), layer.in(), net.batch(), net.math, tiles,
+                                 kWarps * 256 * bytes / kStreamBytes, splits));
+    if (tiles == Tiles::always &&
+        std::ranges::any_of(ways.back(), [](const auto& plan) { return plan.parts > 1; })) {
+      std::erase_if(ways.back(), [](const auto& plan) { return plan.parts == 1; });
+    }
     for (const ProductPlan& plan : ways.back()) limits.push_back(plan.cycles);
   }
+  std::sort(limits.begin(), limits.end());
   std::vector<ProductPlan> best;
   *cycles = std::numeric_limits<double>::infinity();
+  double last = 0;
   for (const double limit : limits) {
+    if (limit < 1.02 * last) continue;  // hardly another choice
+    last = limit;
     std::vector<ProductPlan> now;
     int tiles = 0;
-    double longest = 0;
+    double longest = 0, late = 0;
     for (const auto& of_layer : ways) {
       const ProductPlan* least = nullptr;
       for (const ProductPlan& plan : of_layer) {
@@ -142,9 +178,14 @@ std::vector<ProductPlan> weight_products(const NetStep& net, const Target& targe
       now.push_back(*least);
       tiles += least->tiles;
       longest = std::max(longest, least->cycles);
+      if (least->parts > 1) {
+        late += double(least->rows) * least->columns *
+                (bytes + least->parts * value_bytes(net.math)) / (kStreamBytes * target.blocks);
+      }
     }
     if (now.size() < ways.size()) continue;
-    const double time = divide_up(tiles, target.blocks) * longest;
+    const double time =
+        divide_up(tiles, target.blocks) * longest + (late > 0 ? kLatePhase + late : 0);
     if (time >= *cycles) continue;
     *cycles = time;
     best = std::move(now);
@@ -152,13 +193,16 @@ std::vector<ProductPlan> weight_products(const NetStep& net, const Target& targe
   return best;
 }
 
-// A product of a strip of rows by one block.
+}  // namespace
+
 ProductPlan strip_product(int strip_units, int64_t columns, int64_t depth, Math math, bool shared) {
   ProductPlan plan{16 * strip_units, int(columns), int(depth)};
   plan.mt = strip_units;
   const int column_units = units(columns), chunks = chunks_of(depth, math);
   if (column_units >= kWarps) {
     plan.nt = column_units >= 2 * kWarps && strip_units <= 2 ? 2 : 1;
+    // Of a short sum little is under way at a time but what its columns have side by side.
+    if (chunks <= 2 && column_units >= 4 * kWarps && strip_units == 1) plan.nt = 4;
   } else {
     plan.split = kWarps;
     while (plan.split * column_units > kWarps || (plan.split > 1 && plan.split > chunks)) {
@@ -175,8 +219,6 @@ ProductPlan strip_product(int strip_units, int64_t columns, int64_t depth, Math 
                 (plan.split > 1 ? 150 : 0);
   return plan;
 }
-
-}  // namespace
 
 int chunk_of(Math math) { return 64 / number_bytes(math); }
 int number_bytes(Math math) {
@@ -199,6 +241,15 @@ bool keeps_slopes(const NetLayer& layer, Math math) {
   return layer.dropout != nullptr || math == Math::tf32;
 }
 
+int64_t norm_scratch_bytes(const NetStep& net, const Schedule& schedule) {
+  int64_t most = 0;
+  for (const NetLayer& layer : net.layers) {
+    if (layer.norm)
+      most = std::max({most, int64_t{16} * schedule.strip_units, up(layer.out(), 16)});
+  }
+  return 2 * most * value_bytes(net.math);
+}
+
 size_t shared_bytes(const NetStep& net, const Schedule& schedule) {
   const Math math = net.math;
   const int64_t rows = 16 * schedule.strip_units, number = number_bytes(math);
@@ -207,11 +258,17 @@ size_t shared_bytes(const NetStep& net, const Schedule& schedule) {
   };
   const size_t last = net.layers.size() - 1;
   int64_t bytes = 0, widest = 0;
+  if (schedule.chain > 0 && over_batch(net.layers[size_t(schedule.chain) - 1])) {
+    bytes += 2 * up(net.layers[size_t(schedule.chain) - 1].out(), 16) * value_bytes(math) + 256;
+  }
   for (size_t l = 0; l < net.layers.size(); ++l) {
     if (!schedule.in_strip(l)) continue;
     if (l < last) {
       bytes += operand(net.layers[l].out());
       if (keeps_slopes(net.layers[l], math)) bytes += rows * up(net.layers[l].out(), 16) * number;
+      if (net.layers[l].norm) {
+        bytes += rows * (up(net.layers[l].out(), 16) * number + 2 * value_bytes(math)) + 3 * 128;
+      }
     }
     widest = std::max(widest, operand(net.layers[l].out()));
   }
@@ -219,11 +276,25 @@ size_t shared_bytes(const NetStep& net, const Schedule& schedule) {
   bytes += rows * up(net.layers[last].out(), 16) * value_bytes(math);  // outputs
   bytes += rows * (8 + 4 + 4);                                         // losses, hits, labels
   bytes += rows * net.target_columns() * value_bytes(math);            // or values
-  int64_t scratch = 0;
+  int64_t scratch = norm_scratch_bytes(net, schedule);
   for (const auto* plans : {&schedule.forward, &schedule.backward, &schedule.weights}) {
     for (const ProductPlan& plan : *plans) scratch = std::max(scratch, scratch_bytes(plan, math));
   }
   return size_t(bytes + scratch + 1024);
+}
+
+// Slabs of tiled products as far ahead as there is shared memory for.
+void deepen_rings(const NetStep& net, const Target& target, Schedule* schedule) {
+  for (int ring = 7; ring >= 4; --ring) {
+    for (auto* plans : {&schedule->forward, &schedule->backward, &schedule->weights}) {
+      for (ProductPlan& plan : *plans) {
+        if (!plan.tiled) continue;
+        const int slabs = divide_up(divide_up(chunks_of(plan.depth, net.math), 2), plan.parts);
+        plan.ring = std::clamp(slabs + 2, 4, ring);
+      }
+    }
+    if (shared_bytes(net, *schedule) <= target.shared_bytes) return;
+  }
 }
 
 Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
@@ -236,7 +307,9 @@ Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
   best.cycles = std::numeric_limits<double>::infinity();
   best.refusal = "wants more shared memory than there is";
   if (target.tiles == Tiles::always) chain = layers;
-  for (int first = 0; first <= layers; ++first) {
+  int lowest = 0;  // strips begin above the layers that are normalised over the batch
+  for (int l = 0; l < layers; ++l) lowest = over_batch(net.layers[size_t(l)]) ? l + 1 : lowest;
+  for (int first = lowest; first <= layers; ++first) {
     if (chain >= 0 && first != chain) continue;
     for (const int strip_units : {1, 2, 4}) {
       if (strip_units > 1 && 16 * (strip_units / 2) >= batch) continue;
@@ -263,12 +336,22 @@ Schedule choose_schedule(const NetStep& net, const Target& target, int chain) {
           cycles += rounds * (now.forward.back().cycles + now.backward.back().cycles);
         }
       }
+      for (int l = 0; l < layers; ++l) {
+        const NetLayer& layer = net.layers[size_t(l)];
+        if (!layer.norm) continue;
+        const bool forward_in_strip = l + 1 >= first;
+        const bool backward_in_strip = forward_in_strip && !over_batch(layer);
+        const double pass = kStripStage + 0.05 * strip_units * 16 * double(layer.out());
+        cycles += forward_in_strip ? rounds * pass : kPhase + pass;
+        cycles += backward_in_strip ? rounds * pass : kPhase + pass;
+      }
       cycles += rounds * (kStripStage + 30.0 * strip_units * double(net.layers.back().out()) / 32);
       now.cycles = cycles;
       if (shared_bytes(net, now) > target.shared_bytes) continue;
       if (now.cycles < best.cycles) best = std::move(now);
     }
   }
+  if (best.refusal.empty()) deepen_rings(net, target, &best);
   return best;
 }
 

@@ -37,15 +37,41 @@ void Writer::lay_out() {
       if (slopes(l)) numbers(fmt::format("s{}", l), batch, up(width(l), 16));
     }
     if (dy_rows_global(l)) numbers(fmt::format("d{}", l), batch, depth(width(l)));
+    if (normed(l) && !plan_.in_strip(l)) {
+      numbers(fmt::format("z{}", l), batch, up(width(l), 16));
+      numbers(fmt::format("n{}", l), batch, depth(width(l)));
+    }
   }
   zero_to_ = size_t(up(int64_t(space_.end()), 256));
   const int64_t value = value_bytes(math());
   if (plan_.chain == int(layers_)) {
     space("Value", "outputs", up(batch, 64) * up(width(layers_ - 1), 16), value);
   }
+  for (size_t l = 0; l < layers_; ++l) {
+    if (!normed(l)) continue;
+    const int64_t columns = up(width(l), 16), of_units = units(batch) * 2 * columns;
+    space("Value", fmt::format("p{}", l), of_units, value);
+    if (over_batch(net_.layers[l])) space("Value", fmt::format("q{}", l), of_units, value);
+    if (net_.norm != nullptr) space("Value", fmt::format("gn{}", l), 2 * columns, value);
+    if (plan_.in_strip(l)) continue;
+    const int64_t statistics = over_batch(net_.layers[l]) ? columns : up(batch, 64);
+    space("Value", fmt::format("m{}", l), statistics, value);
+    space("Value", fmt::format("r{}", l), statistics, value);
+  }
+  const int states = net_.adam() ? 2 : net_.layers[0].sgd_w->m ? 1 : 0;
+  for (size_t l = 0; l < layers_; ++l) {
+    const int64_t count = up(width(l), 16) * up(net_.layers[l].in(), 16);
+    space("Kept", fmt::format("kept{}", l), count, int64_t(size_of(net_.kept())));
+    if (states > 0) space("Value", fmt::format("m1_{}", l), count, value);
+    if (states > 1) space("Value", fmt::format("m2_{}", l), count, value);
+  }
+  for (size_t l = 0; l < layers_; ++l) {
+    if (!stores(l)) continue;
+    space("Value", fmt::format("g{}", l),
+          plan_.weights[l].parts * up(width(l), 16) * up(net_.layers[l].in(), 16), value);
+  }
   if (net_.norm != nullptr) {
     for (size_t l = 0; l < layers_; ++l) {
-      space("Value", fmt::format("g{}", l), width(l) * up(net_.layers[l].in(), 16), value);
       if (net_.layers[l].linear->b) space("Value", fmt::format("gb{}", l), width(l), value);
     }
   }
@@ -59,8 +85,18 @@ void Writer::lay_out() {
       if (slopes(l)) {
         in_shared("Number", fmt::format("s{}", l), rows * up(width(l), 16), number_bytes(math()));
       }
+      if (normed(l)) {
+        in_shared("Number", fmt::format("z{}", l), rows * up(width(l), 16), number_bytes(math()));
+        in_shared("Value", fmt::format("m{}", l), rows, value);
+        in_shared("Value", fmt::format("r{}", l), rows, value);
+      }
     }
     if (dy_rows_shared(l)) widest = std::max(widest, strip_depth(width(l)));
+  }
+  for (size_t l = 0; l < layers_; ++l) {
+    if (!copies_statistics(l)) continue;
+    in_shared("Value", fmt::format("own_m{}", l), up(width(l), 16), value);
+    in_shared("Value", fmt::format("own_r{}", l), up(width(l), 16), value);
   }
   if (widest > 0) {
     in_shared("Number", "da", rows * widest, number_bytes(math()));
@@ -76,7 +112,7 @@ void Writer::lay_out() {
   } else {
     in_shared("i32", "labels", rows, 4);
   }
-  int64_t sums = 0;
+  int64_t sums = norm_scratch_bytes(net_, plan_);
   for (const auto* plans : {&plan_.forward, &plan_.backward, &plan_.weights}) {
     for (const ProductPlan& plan : *plans) sums = std::max(sums, scratch_bytes(plan, math()));
   }
@@ -89,7 +125,7 @@ void Writer::head() {
   line("// A training step of {}, {} rows, {}, by {} blocks.", net, net_.batch(), math_name(math()),
        plan_.blocks);
   line("#include \"ridgeline/cuda/generate/device/grid_barrier.cuh\"");
-  line("#include \"ridgeline/cuda/generate/device/update.cuh\"");
+  line("#include \"ridgeline/cuda/generate/device/norm.cuh\"");
   line("using namespace ridgeline::generated;");
   line("using M = {};", math_name(math()));
   line("using Number = M::Number;");
@@ -111,6 +147,7 @@ void Writer::head() {
          activation_name(layer), width(l), y_ld(l), up(width(l), 16), slopes(l),
          layer.dropout != nullptr, std::bit_cast<int64_t>(parameter));
   }
+  norm_types();
   optimizer();
   line(
       "// What lies in the workspace. Each phase makes one of its own, so that addresses are not "
@@ -195,11 +232,14 @@ void Writer::begin() {
     const Value copy = net_.adam() ? layer.adam_w->copy : layer.sgd_w->copy;
     const Value m = net_.adam() ? layer.adam_w->m : layer.sgd_w->m;
     const Value v = net_.adam() ? layer.adam_w->v : Value{};
-    weights_.push_back(fmt::format("{{{}, {}, {}, {}, {}, {}}}", pointer(w, kept),
-                                   pointer(m, "Value"), pointer(v, "Value"), pointer(copy, "Copy"),
+    weights_.push_back(fmt::format("{{{}, {}, {}, {}, {}}}", of("kept", l),
+                                   m ? of("m1_", l) : "nullptr", v ? of("m2_", l) : "nullptr",
                                    of("w", l), l > 0 ? of("w", l, "t") : "nullptr"));
-    kept_.push_back(pointer(w, kept));
+    kept_.push_back(
+        fmt::format("{}, {}, {}", pointer(w, kept), pointer(m, "Value"), pointer(v, "Value")));
+    copies_.push_back(pointer(copy, "Copy"));
   }
+  norm_pointers();
   take_targets();
   line("const auto take_batch = [&](const Places& at, i64 t, int first_warp, int warps) {{");
   line(
@@ -222,9 +262,8 @@ void Writer::begin() {
   open("");
   phase();
   for (size_t l = 0; l < layers_; ++l) {
-    line("spread_weights<M, Kept, {}, {}, {}, {}>({}, {}, {}, thread, kBlocks * kThreads);",
-         width(l), net_.layers[l].in(), depth(net_.layers[l].in()), depth(width(l)), kept_[l],
-         of("w", l), l > 0 ? of("w", l, "t") : "nullptr");
+    line("take_weights<M, Kept, {}, {}, {}, {}>({}, {}, thread, kBlocks * kThreads);", width(l),
+         net_.layers[l].in(), depth(net_.layers[l].in()), depth(width(l)), kept_[l], weights_[l]);
   }
   line("take_batch(at, 0, block * kWarps + warp_of(), kBlocks * kWarps);");
   close();
@@ -274,9 +313,18 @@ void Writer::step_loop() {
   }
   for (int l = 0; l < plan_.chain; ++l) forward(size_t(l));
   strips();
+  if (normed_below_strips() && !norm_backward_in_strip(size_t(plan_.chain) - 1)) {
+    norm_backward_phase(size_t(plan_.chain) - 1);
+  }
   for (size_t l = size_t(plan_.chain); l-- > 1;) backward(l);
   gradients();
   close();
+  line("// Weights and states as the program keeps them.");
+  phase();
+  for (size_t l = 0; l < layers_; ++l) {
+    line("give_weights<M, Kept, Copy, {}, {}>({}, {}, {}, thread, kBlocks * kThreads);", width(l),
+         net_.layers[l].in(), weights_[l], kept_[l], copies_[l]);
+  }
   line("if (thread == 0) *tick = i32(begin + args.steps);");
 }
 

@@ -14,6 +14,7 @@ struct Source {
   size_t workspace_bytes = 0;    // 256-byte aligned, its content of no account before and after
   size_t shared_bytes = 0;
   int blocks = 0;
+  int cluster = 0;  // blocks of a cluster; 0: one grid whose blocks are all resident
 };
 
 constexpr const char* kKernelName = "ridgeline_generated";

@@ -3,15 +3,15 @@
 namespace ridgeline::cuda::generate {
 
 std::string Writer::update_type(size_t l) const {
-  return fmt::format("Update<M, Kept, Copy, Optimizer, {}, {}, {}, {}, {}>", width(l),
-                     net_.layers[l].in(), depth(net_.layers[l].in()), depth(width(l)),
-                     net_.norm != nullptr);
+  return fmt::format("Update<M, Kept, Optimizer, {}, {}, {}, {}, {}, {}>", width(l),
+                     net_.layers[l].in(), depth(net_.layers[l].in()), depth(width(l)), stores(l),
+                     plan_.weights[l].parts);
 }
 
 std::string Writer::update(size_t l) const {
-  const bool stores = net_.norm != nullptr;
   return fmt::format("{}{{{}, kOptimizer, &rates, {}, {}}}", update_type(l), weights_[l],
-                     stores ? of("g", l) : "nullptr", stores ? "&squares" : "nullptr");
+                     stores(l) ? of("g", l) : "nullptr",
+                     net_.norm != nullptr ? "&squares" : "nullptr");
 }
 
 std::string Writer::bias_update(size_t l) {
@@ -20,7 +20,7 @@ std::string Writer::bias_update(size_t l) {
   const Value m = net_.adam() ? layer.adam_b->m : layer.sgd_b->m;
   const Value v = net_.adam() ? layer.adam_b->v : Value{};
   return fmt::format(
-      "BiasUpdate<M, Kept, Optimizer, {}, kTransposedLd, {}, {}>{{b{}, {}, {}, {}, kOptimizer, "
+      "BiasUpdate<M, Kept, Optimizer, {}, kTransposedLd, {}, {}>{{{{b{}, {}, {}}}, {}, kOptimizer, "
       "&rates, "
       "{}, {}}}",
       width(l), (net_.batch() + chunk() - 1) / chunk(), stores, l, pointer(m, "Value"),
@@ -29,14 +29,13 @@ std::string Writer::bias_update(size_t l) {
 }
 
 void Writer::gradients() {
-  line("// Gradients of weights{}.",
-       net_.norm != nullptr ? "" : ", and updates where they are made");
+  line("// Gradients of weights{}.", net_.norm != nullptr   ? ""
+                                     : plan_.late_updates() ? ", most of them in parts"
+                                                            : ", and updates where they are made");
   if (net_.norm != nullptr) line("double squares = 0;");
-  std::vector<int> from(layers_);
   int offset = 0;
   for (size_t l = 0; l < layers_; ++l) {
     const ProductPlan& p = plan_.weights[l];
-    from[l] = offset;
     open("");
     phase();
     line("{}::run({}, {}, (block + {}) % kBlocks, kBlocks, sums,",
@@ -55,13 +54,18 @@ void Writer::gradients() {
   for_biases([&](size_t l, int first) {
     line("{}.run((spare + {}) % (kBlocks * kWarps), kBlocks * kWarps);", bias_update(l), first);
   });
+  for_norms([&](size_t l, int first) {
+    line("{}.run((spare + {}) % (kBlocks * kWarps), kBlocks * kWarps);", norm_update(l), first);
+    biases += norm_tasks(l);
+  });
   line("if (spare == {} % (kBlocks * kWarps)) {{", up(biases, kWarps));
   line(
       "  write_score(at.scores(), kStrips, {}, loss + begin + t, correct == nullptr ? nullptr : "
       "correct + begin + t);",
       number(net_.scale()));
   line("}}");
-  if (net_.norm != nullptr) clip(from);
+  if (net_.norm != nullptr) clip();
+  if (net_.norm != nullptr || plan_.late_updates()) late_updates();
   sync();
 }
 
@@ -71,7 +75,7 @@ int Writer::bias_tasks(size_t l) const {
   return int((width(l) * lanes + 31) / 32);
 }
 
-void Writer::clip(const std::vector<int>& from) {
+void Writer::clip() {
   const GlobalNorm& norm = *net_.norm;
   line("// The norm of all gradients, by every block; then the updates.");
   line("squares = block_sum(squares, square_sums);");
@@ -93,14 +97,27 @@ void Writer::clip(const std::vector<int>& from) {
   close();
   close();
   line("__syncthreads();");
-  for (size_t l = 0; l < layers_; ++l) {
-    const ProductPlan& p = plan_.weights[l];
-    line("finish_units<{}>((block + {}) % kBlocks, kBlocks,",
-         grid(p, transposed_ld(), transposed_ld(), true), (plan_.blocks - from[l]) % plan_.blocks);
-    line("    {});", update(l));
+}
+
+void Writer::late_updates() {
+  if (net_.norm == nullptr) {
+    line("// Updates by the sums of the parts.");
+    sync();
   }
+  const int warps = plan_.blocks * kWarps;
+  int offset = 0;
+  for (size_t l = 0; l < layers_; ++l) {
+    if (!stores(l)) continue;
+    line("{}.finish((block * kWarps + warp + {}) % (kBlocks * kWarps), kBlocks * kWarps);",
+         update(l), (warps - offset) % warps);
+    offset = (offset + units(width(l)) * units(net_.layers[l].in())) % warps;
+  }
+  if (net_.norm == nullptr) return;
   for_biases([&](size_t l, int first) {
     line("{}.finish((spare + {}) % (kBlocks * kWarps), kBlocks * kWarps);", bias_update(l), first);
+  });
+  for_norms([&](size_t l, int first) {
+    line("{}.finish((spare + {}) % (kBlocks * kWarps), kBlocks * kWarps);", norm_update(l), first);
   });
 }
 

@@ -18,6 +18,7 @@ std::vector<Writer::Stage> Writer::stages() const {
     stage.registers = 8 * p.nt * (p.ring + p.mt) + (shared ? 0 : 8 * p.mt * p.ring);
     stage.what = fmt::format("layer {}: {} -> {}, {}", l, net_.layers[l].in(), width(l),
                              activation_name(net_.layers[l]));
+    if (normed(l)) stage.then = norm_forward(l, "row", 1, "row", "0");
     all.push_back(stage);
   }
   for (size_t l = layers_ - 1; l >= lowest_in_strip() && plan_.chain < int(layers_); --l) {
@@ -32,11 +33,13 @@ std::vector<Writer::Stage> Writer::stages() const {
     std::string rows = "nullptr";
     if (dy_rows_shared(l - 1)) rows = dy_shared(l - 1);
     if (dy_rows_global(l - 1)) rows = of("d", l - 1);
+    if (normed(l - 1) && !below_shared) rows = of("n", l - 1);
     stage.a = dy_shared(l);
     stage.registers = 8 * p.nt * (p.ring + p.mt);
     stage.epilogue = backward_epilogue(l, rows, dy_ld(l - 1), below_shared ? "row" : "0");
     stage.what = fmt::format("the gradient of layer {}'s input", l);
     stage.loss_before = l == layers_ - 1;
+    if (norm_backward_in_strip(l - 1)) stage.then = norm_backward(l - 1, "row", 1, "row", "0");
     all.push_back(stage);
   }
   return all;
@@ -107,6 +110,10 @@ void Writer::strips() {
     open("for (int strip = block; strip < kStrips; strip += kBlocks)");
     line("const int row = {} * strip;", 16 * plan_.strip_units);
   }
+  if (normed_below_strips()) {
+    line("{}", norm_forward(size_t(plan_.chain) - 1, "row", 1, "0", "0"));
+    line("__syncthreads();");
+  }
   bool lost = false;
   size_t fetched = 1;
   const size_t last_forward = layers_ - 1 - std::min(size_t(plan_.chain), layers_ - 1);
@@ -129,6 +136,9 @@ void Writer::strips() {
     line("// {}", all[i].what);
     line("{0}.run({1}, {2}, row, sums, {0}_end{3});", all[i].name, all[i].a, all[i].b,
          i == 0 ? "(row)" : "");
+    line("__syncthreads();");
+    if (all[i].then.empty()) continue;
+    line("{}", all[i].then);
     line("__syncthreads();");
   }
   if (!lost) loss();
@@ -160,7 +170,8 @@ void Writer::strips() {
         "kWarps);");
   }
   close();
-  sync_before_gradients(plan_.chain <= 1);
+  const bool more = normed_below_strips() && !norm_backward_in_strip(size_t(plan_.chain) - 1);
+  sync_before_gradients(plan_.chain <= 1 && !more);
 }
 
 }  // namespace ridgeline::cuda::generate

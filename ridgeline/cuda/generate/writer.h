@@ -1,7 +1,7 @@
 #pragma once
 
 // Writes the source of a generated kernel: source.cpp what stands around the steps,
-// source_strips.cpp and source_gradients.cpp two of their phases.
+// source_strips.cpp, source_gradients.cpp and source_norms.cpp their phases.
 
 #include <fmt/format.h>
 
@@ -111,8 +111,18 @@ class Writer {
     if (!hidden(l)) return up(width(l), 16);
     return plan_.in_strip(l) ? strip_depth(width(l)) : depth(width(l));
   }
+  // A normalisation stands behind layer l. Its backward pass is one of the strips where they have
+  // all that it needs.
+  bool normed(size_t l) const { return bool(net_.layers[l].norm); }
+  bool normed_below_strips() const {
+    return plan_.chain > 0 && plan_.chain < int(layers_) && normed(size_t(plan_.chain) - 1);
+  }
+  bool norm_backward_in_strip(size_t l) const {
+    const bool near = plan_.in_strip(l) || (int(l) + 1 == plan_.chain && normed_below_strips());
+    return normed(l) && near && !over_batch(net_.layers[l]);
+  }
   // Gradients at layer l's outputs are read by rows where one goes through its product.
-  bool dy_rows_shared(size_t l) const { return l > 0 && plan_.in_strip(l); }
+  bool dy_rows_shared(size_t l) const { return (l > 0 || normed(l)) && plan_.in_strip(l); }
   bool dy_rows_global(size_t l) const { return l > 0 && !plan_.in_strip(l); }
   bool dy_global_of_loss() const { return plan_.chain == int(layers_) && layers_ > 1; }
   int64_t dy_ld(size_t l) const {
@@ -155,13 +165,14 @@ class Writer {
 
   std::string shape(const ProductPlan& p, int64_t lda, int64_t ldb, bool shared,
                     bool rounds) const {
-    const int chunks = int((p.depth + chunk() - 1) / chunk());
+    const int all = int((p.depth + chunk() - 1) / chunk()), chunks = p.tiled ? all : all / p.parts;
     return fmt::format("Shape<M, {}, {}, {}, {}, {}, {}, {}, {}, {}>", p.mt, p.nt, p.split, p.ring,
                        chunks, lda, ldb, shared, rounds && math() == Math::tf32);
   }
   std::string grid(const ProductPlan& p, int64_t lda, int64_t ldb, bool rounds) const {
-    return fmt::format("{}<{}, {}, {}, {}>", p.tiled ? "Tiled" : "Grid",
-                       shape(p, lda, ldb, false, rounds), units(p.rows), units(p.columns), p.down);
+    return fmt::format("{}<{}, {}, {}, {}, {}>", p.tiled ? "Tiled" : "Grid",
+                       shape(p, lda, ldb, false, rounds), units(p.rows), units(p.columns), p.down,
+                       p.parts);
   }
 
   void kernel();
@@ -202,21 +213,37 @@ class Writer {
   }
 
   std::string forward_type(size_t l) const {
+    if (normed(l)) {
+      return fmt::format("Unnormalised<M, L{}, Kept, kBatch, {}>", l, over_batch(net_.layers[l]));
+    }
     return hidden(l) ? fmt::format("Forward<M, L{}, Kept, kBatch, kTransposedLd>", l)
                      : fmt::format("Outputs<M, L{}, Kept, kBatch>", l);
   }
   std::string forward_epilogue(size_t l, const char* row) const {
     if (!hidden(l)) return fmt::format("{}{{b{}, {}, {}}}", forward_type(l), l, of("outputs"), row);
+    if (normed(l)) {
+      return fmt::format("{}{{b{}, {}, {}, {}}}", forward_type(l), l, of("z", l), row,
+                         over_batch(net_.layers[l]) ? of("q", l) : "nullptr");
+    }
     return fmt::format("{}{{b{}, {{{}, {}, {}}}, {}, {}}}", forward_type(l), l, of("y", l),
                        of("y", l, "t"), row, slopes_of(l), drop_of(l));
   }
   // Of the gradient of layer l's input, hence at layer l - 1's output.
   std::string backward_type(size_t l, int64_t ld) const {
+    if (normed(l - 1)) {
+      return fmt::format("NormBackward<M, L{0}, N{0}, kBatch, {1}, {2}>", l - 1, ld,
+                         over_batch(net_.layers[l - 1]));
+    }
     return fmt::format("Backward<M, L{}, kBatch, kTransposedLd, {}>", l - 1, ld);
   }
   std::string backward_epilogue(size_t l, const std::string& rows, int64_t ld,
                                 const char* row) const {
     const size_t below = l - 1;
+    if (normed(below)) {
+      return fmt::format("{}{{{{{}, {}, {{{}, nullptr, {}}}, {}}}, {}}}", backward_type(l, ld),
+                         of("y", below), slopes_of(below), rows, row, number(kept_of(below)),
+                         norm(below, row, false));
+    }
     return fmt::format("{}{{{}, {}, {{{}, {}, {}}}, {}}}", backward_type(l, ld), of("y", below),
                        slopes_of(below), rows, of("d", below, "t"), row, number(kept_of(below)));
   }
@@ -230,21 +257,50 @@ class Writer {
          grid(p, input_ld(l), depth(net_.layers[l].in()), false), input_rows(l), of("w", l));
     line("    {});", forward_epilogue(l, "0"));
     close();
+    if (normed(l) && (int(l) + 1 < plan_.chain || !normed_below_strips())) {
+      sync();
+      norm_phase(l, true);
+    }
     if (int(l) + 1 < plan_.chain) sync();  // that before the strips comes with them
   }
 
   void backward(size_t l) {
     line("// The gradient of layer {}'s input.", l);
     const ProductPlan& p = plan_.backward[l];
-    const std::string rows = dy_rows_global(l - 1) ? of("d", l - 1) : "nullptr";
+    const std::string rows = normed(l - 1)           ? of("n", l - 1)
+                             : dy_rows_global(l - 1) ? of("d", l - 1)
+                                                     : "nullptr";
     open("");
     phase();
     line("{}::run({}, {}, block, kBlocks, sums,", grid(p, dy_ld(l), depth(width(l)), true),
          of("d", l), of("w", l, "t"));
     line("    {});", backward_epilogue(l, rows, depth(width(l - 1)), "0"));
     close();
-    sync_before_gradients(l == 1);
+    sync_before_gradients(l == 1 && !normed(0));
+    norm_backward_phase(l - 1);
   }
+
+  // Passes of normalisations, see source_norms.cpp.
+  std::string norm_type(size_t l) const;
+  std::string norm(size_t l, const char* row, bool in_phase) const;
+  bool copies_statistics(size_t l) const {
+    return over_batch(net_.layers[l]) && int(l) + 1 == plan_.chain && normed_below_strips();
+  }
+  std::string norm_forward(size_t l, const char* rows, int parts, const char* row,
+                           const char* part) const;
+  std::string norm_backward(size_t l, const char* rows, int parts, const char* row,
+                            const char* part) const;
+  int norm_parts(size_t l) const;
+  void norm_phase(size_t l, bool forward);
+  void norm_backward_phase(size_t l) {
+    if (!normed(l)) return;
+    norm_phase(l, false);
+    sync_before_gradients(l == 0);
+  }
+  std::string norm_update(size_t l);
+  int norm_tasks(size_t l) const;
+  void norm_types();
+  void norm_pointers();
 
   struct Stage {
     std::string type, name, a, b;  // of its Strip, and what it multiplies
@@ -252,6 +308,7 @@ class Writer {
     std::string what;
     int registers = 0;  // that hold what is fetched for it
     bool loss_before = false;
+    std::string then;  // a normalisation's pass behind it
   };
 
   std::string dy_shared(size_t l) const { return (layers_ - 1 - l) % 2 == 0 ? "da" : "db"; }
@@ -272,9 +329,7 @@ class Writer {
     } else {
       rates = "sgd_rates<Value>(lr[begin + t])";
     }
-    sync({fmt::format(
-        "if (threadIdx.x == kThreads - 32) {{ rates = {}; rates.last = t + 1 == args.steps; }}",
-        rates)});
+    sync({fmt::format("if (threadIdx.x == kThreads - 32) rates = {};", rates)});
   }
 
   std::string update_type(size_t l) const;
@@ -295,8 +350,24 @@ class Writer {
       offset = (offset + bias_tasks(l)) % warps;
     }
   }
+  // Likewise of normalisations, behind the biases.
+  template <typename F>
+  void for_norms(F f) {
+    const int warps = plan_.blocks * kWarps;
+    int offset = 0;
+    for (size_t l = 0; l < layers_; ++l) offset += net_.layers[l].linear->b ? bias_tasks(l) : 0;
+    for (size_t l = 0; l < layers_; ++l) {
+      if (!normed(l) || (!net_.layers[l].norm.gamma() && !net_.layers[l].norm.beta())) continue;
+      offset %= warps;
+      f(l, (warps - offset) % warps);
+      offset += norm_tasks(l);
+    }
+  }
 
-  void clip(const std::vector<int>& from);
+  // Gradients of weights are stored, and used behind a barrier.
+  bool stores(size_t l) const { return net_.norm != nullptr || plan_.weights[l].parts > 1; }
+  void clip();
+  void late_updates();
 
   const NetStep& net_;
   const Schedule& plan_;
@@ -306,8 +377,8 @@ class Writer {
   std::vector<std::string> placed_;  // what lies in the workspace
   size_t indent_ = 0;
   std::vector<Value> arguments_;
-  std::vector<std::string> weights_,
-      kept_;  // of each layer's Weights, and where the program keeps them
+  // Of each layer its Weights, and where the program keeps them.
+  std::vector<std::string> weights_, kept_, copies_;
   MemoryLayout space_, shared_;
   size_t zero_from_ = 0, zero_to_ = 0;
   int64_t x_rows_ = 0, x_transposed_ = 0;

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kMostWorkspace = size_t{1} << 30;
 
 // The operands' names in a graph.
-enum Uid : int64_t { kX = 1, kW, kY, kBias, kSum };
+enum Uid : int64_t { kX = 1, kW, kY, kBias, kAddend, kInner };
 
 // One of the library's descriptors. Calls that fail leave it without meaning: ok() tells.
 class Descriptor {
@@ -98,6 +98,9 @@ cudnnDataType_t sums_of(DType dtype) {
   return dtype == DType::fp64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT;
 }
 
+// What follows a convolution in its graph.
+enum class Follows { bias, addend, relu };
+
 // The graph of a problem, with everything it is made of.
 class Graph {
  public:
@@ -114,12 +117,28 @@ class Graph {
         tensor(kX, type(problem.pass == ConvPass::grad_x), {problem.n, in.c, in.h, in.w});
     const Held w = tensor(kW, type(problem.pass == ConvPass::grad_w), filter);
     const Held y = tensor(kY, type(problem.pass == ConvPass::forward), image);
-    if (problem.bias) {
-      const Held sum = tensor(kSum, sums_of(problem.dtype), image, true);
-      add_convolution(x, w, sum);
-      add_bias(sum, y);
-    } else {
-      add_convolution(x, w, y);
+    const bool grad_x = problem.pass == ConvPass::grad_x;
+    const std::array written = grad_x ? std::array{problem.n, in.c, in.h, in.w} : image;
+    std::vector<Follows> follow;
+    if (problem.bias) follow.push_back(Follows::bias);
+    if (problem.relu_first) follow.push_back(Follows::relu);
+    if (problem.addend) follow.push_back(Follows::addend);
+    if (problem.relu) follow.push_back(Follows::relu);
+    const Held last = grad_x ? x : problem.pass == ConvPass::forward ? y : w;
+    // Between the ops sums stay as they are.
+    const auto inner = [&](size_t i) {
+      return i == follow.size()
+                 ? last
+                 : tensor(kInner + int64_t(i), sums_of(problem.dtype), written, true);
+    };
+    const Held first = inner(0);
+    add_convolution(grad_x ? first : x, problem.pass == ConvPass::grad_w ? first : w,
+                    problem.pass == ConvPass::forward ? first : y);
+    Held from = first;
+    for (size_t i = 0; i < follow.size(); ++i) {
+      const Held to = inner(i + 1);
+      add_pointwise(follow[i], from, to, written);
+      from = to;
     }
     std::vector<cudnnBackendDescriptor_t> ops;
     for (const Held& op : ops_) ops.push_back(op->handle());
@@ -213,21 +232,26 @@ class Graph {
         .finish();
   }
 
-  void add_bias(const Held& sum, const Held& y) {
-    const int64_t k = problem_.shape.k;
-    const Held bias = describe(kBias, type_of(*problem_.bias), {1, k, 1, 1}, {k, 1, k, k}, false);
-    const auto mode = CUDNN_POINTWISE_ADD;
-    const Held add = make(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-    add->set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode)
+  void add_pointwise(Follows kind, const Held& from, const Held& to,
+                     const std::array<int64_t, 4>& extents) {
+    const auto mode = kind == Follows::relu ? CUDNN_POINTWISE_RELU_FWD : CUDNN_POINTWISE_ADD;
+    const Held function = make(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    function->set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode)
         .set(CUDNN_ATTR_POINTWISE_MATH_PREC, sums_of(problem_.dtype))
         .finish();
-    ops_.push_back(make(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR));
-    ops_.back()
-        ->set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, *add)
-        .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, *sum)
-        .set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, *bias)
-        .set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, *y)
-        .finish();
+    const Held op = make(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    op->set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, *function)
+        .set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, *from);
+    const int64_t k = problem_.shape.k;
+    if (kind == Follows::bias) {
+      op->set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
+              *describe(kBias, type_of(*problem_.bias), {1, k, 1, 1}, {k, 1, k, k}, false));
+    } else if (kind == Follows::addend) {
+      op->set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC,
+              *tensor(kAddend, type_of(problem_.written), extents));
+    }
+    op->set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, *to).finish();
+    ops_.push_back(op);
   }
 
   const Cudnn& library_;
@@ -258,9 +282,11 @@ std::vector<Held> proposals(const Cudnn& library, const Graph& graph, cudnnBacke
 }
 
 // Seen with cuDNN 9.19: engines of the filter's gradient with errors of a transform (17) and of
-// factors cut off to tf32 instead of rounded (68), and no note that says so.
+// factors cut off to tf32 instead of rounded (68, which loses nothing of halves), and no note that
+// says so.
 bool known_as_rough(const ConvProblem& problem, int64_t engine) {
-  return problem.pass == ConvPass::grad_w && (engine == 17 || engine == 68);
+  return problem.pass == ConvPass::grad_w &&
+         (engine == 17 || (engine == 68 && size_of(problem.dtype) > 2));
 }
 
 // Whether a proposal's results are sums of products of the factors as they should be, and the same
@@ -283,6 +309,7 @@ bool sums_products(const Cudnn& library, const Descriptor& proposal, const ConvP
     if (note == CUDNN_NUMERICAL_NOTE_TENSOR_CORE) {
       return !(problem.exact && problem.dtype == DType::fp32);
     }
+    if (note == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) return !problem.repeats;
     return note == CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP;
   });
 }
@@ -290,11 +317,12 @@ bool sums_products(const Cudnn& library, const Descriptor& proposal, const ConvP
 }  // namespace
 
 std::string to_string(const ConvProblem& problem) {
-  return fmt::format("pass {}, {} x {}, {} to {}{}{}{}", int(problem.pass), problem.n,
+  return fmt::format("pass {}, {} x {}, {} to {}{}{}{}{}{}{}{}", int(problem.pass), problem.n,
                      problem.shape.attributes(), name(problem.dtype), name(problem.written),
                      problem.bias ? fmt::format(", bias {}", name(*problem.bias)) : "",
-                     problem.channels_last ? ", channels last" : "",
-                     problem.exact ? ", exact" : "");
+                     problem.relu_first ? ", relu" : "", problem.addend ? ", addend" : "",
+                     problem.relu ? ", relu" : "", problem.channels_last ? ", channels last" : "",
+                     problem.exact ? ", exact" : "", problem.repeats ? "" : ", any order");
 }
 
 struct ConvPlans::Parts {
@@ -362,6 +390,10 @@ ConvPlans::Call ConvPlans::call(int number, const ConvOperands& operands, void* 
   if (parts_->problem.bias) {
     uids.push_back(kBias);
     data.push_back(operands.bias);
+  }
+  if (parts_->problem.addend) {
+    uids.push_back(kAddend);
+    data.push_back(operands.addend);
   }
   auto pack = std::make_shared<Descriptor>(parts_->library, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack->set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, int64_t(uids.size()), uids.data())

@@ -15,8 +15,8 @@ namespace ridgeline::cuda {
 
 enum class ConvPass { forward, grad_x, grad_w };
 
-// A pass over n images. x, w and y stand for what has their shape: the gradient that is written
-// takes the place of its value.
+// A pass over n images, and what follows it element by element: bias, addend, relu. x, w and y
+// stand for what has their shape: the gradient that is written takes the place of its value.
 struct ConvProblem {
   ConvPass pass = ConvPass::forward;
   Conv2dShape shape;
@@ -24,8 +24,12 @@ struct ConvProblem {
   DType dtype = DType::fp32;    // of what is read
   DType written = DType::fp32;  // of what is written
   std::optional<DType> bias;    // added to y before it is rounded
+  bool addend = false;          // another tensor of the same shape and type is added
+  bool relu = false;            // of the sum, before it is rounded
+  bool relu_first = false;      // of what comes before the addend instead
   bool channels_last = false;   // of images and filters alike
   bool exact = true;            // fp32 factors stay as they are: no tf32
+  bool repeats = true;          // the same bits every time: no atomics
 };
 
 std::string to_string(const ConvProblem& problem);
@@ -36,11 +40,12 @@ struct ConvOperands {
   const void* w = nullptr;
   const void* y = nullptr;
   const void* bias = nullptr;
+  const void* addend = nullptr;
 };
 
 // cuDNN's ways to compute a problem, in the order of its own expectation; as far as results are
-// sums of products that repeat bit for bit (no transforms, no atomics). Each is built when first
-// asked for: some are compiled then.
+// sums of products (no transforms), which repeat bit for bit unless the problem says otherwise.
+// Each is built when first asked for: some are compiled then.
 class ConvPlans {
  public:
   ConvPlans(const Cudnn& library, const ConvProblem& problem);

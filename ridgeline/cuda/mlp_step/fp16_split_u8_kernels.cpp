@@ -15,7 +15,6 @@ std::string refuse(const Rest& rest, const MlpStepOps& step) {
   if (precision != Precision::tf32 && precision != Precision::fp32x3) {
     return "takes tf32 and fp32x3 only";
   }
-  if (cuda_runtime(rest.runtime).architecture() != 90) return "needs sm_90";
   if (std::string reason = refuse_u8_step(step); !reason.empty()) return reason;
   if (step.inputs->y.dtype != DType::fp32) return "takes fp32 only";
   const Linear& op = *step.layers[0].linear;
@@ -127,7 +126,9 @@ std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
 }  // namespace
 
 KernelTable mlp_fp16_split_u8_kernels() {
-  return {cuda_kernel("cuda.mlp_step.fp16_split_u8", covers, prepare)};
+  return {cuda_kernel(
+      "cuda.mlp_step.fp16_split_u8", covers, prepare,
+      {.precisions = {Precision::tf32, Precision::fp32x3}, .least_arch = 90, .only_arch = true})};
 }
 
 }  // namespace ridgeline::cuda

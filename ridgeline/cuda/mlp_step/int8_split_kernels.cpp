@@ -10,7 +10,6 @@ namespace {
 std::string refuse(const Rest& rest, const MlpStepOps& step) {
   const Precision precision = rest.program.precision;
   if (precision == Precision::tf32) return "is for fp32 and fp64";
-  if (cuda_runtime(rest.runtime).architecture() != 90) return "needs sm_90";
   if (std::string reason = refuse_u8_step(step); !reason.empty()) return reason;
   const DType dtype = step.inputs->y.dtype;
   if (dtype != DType::fp32 && dtype != DType::fp64) return "takes fp32 and fp64 only";
@@ -147,7 +146,10 @@ std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
 }  // namespace
 
 KernelTable mlp_int8_split_kernels() {
-  return {cuda_kernel("cuda.mlp_step.int8_split", covers, prepare)};
+  return {cuda_kernel("cuda.mlp_step.int8_split", covers, prepare,
+                      {.precisions = {Precision::fp64, Precision::fp32, Precision::fp32x3},
+                       .least_arch = 90,
+                       .only_arch = true})};
 }
 
 }  // namespace ridgeline::cuda

@@ -11,7 +11,7 @@ namespace {
 std::string refuse(const Rest& rest, const MlpStepOps& step) {
   if (!step.refusal.empty()) return step.refusal;
   const DType dtype = step.inputs->y.dtype;
-  if (std::string reason = refuse_tile_type(rest.runtime, dtype); !reason.empty()) return reason;
+  if (std::string reason = refuse_tile_type(dtype); !reason.empty()) return reason;
   if (step.layers.size() < 2) return "takes two layers or more";
   if (step.layers.back().linear->out() > kHeadMostClasses) {
     return fmt::format("takes up to {} outputs", kHeadMostClasses);
@@ -221,6 +221,8 @@ std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
 
 }  // namespace
 
-KernelTable mlp_step_kernels() { return {cuda_kernel("cuda.mlp_step.tiles", covers, prepare)}; }
+KernelTable mlp_step_kernels() {
+  return {cuda_kernel("cuda.mlp_step.tiles", covers, prepare, kTiles)};
+}
 
 }  // namespace ridgeline::cuda

@@ -7,11 +7,7 @@
 
 namespace ridgeline::cuda::mlp {
 
-// Warps of a block: 16, so that a thread may have 128 registers. Those that compute; of the
-// resident trainer others update and gather.
-constexpr int kWarps = 16;
-constexpr int kClusterComputeWarps = 8;
-constexpr int kGridComputeWarps = 15;
+constexpr int kWarps = 16;       // of a block, so that a thread may have 128 registers
 constexpr int kTileBytes = 512;  // 16 units x 16 samples
 constexpr size_t kCounterBytes = 256;
 

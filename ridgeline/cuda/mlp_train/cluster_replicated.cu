@@ -1,4 +1,4 @@
-// mlp_train_cluster with the upper layers replicated in every block of the cluster.
+// One thread-block cluster, with the upper layers replicated in every block.
 
 #include <algorithm>
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "ridgeline/cuda/device/mma.cuh"
+#include "ridgeline/cuda/mlp_train/batch_tiles.h"
 #include "ridgeline/cuda/mlp_train/mlp_train.h"
-#include "ridgeline/cuda/mlp_train/resident_plan.h"
 
 namespace ridgeline::cuda::mlp {
 

@@ -210,12 +210,11 @@ KernelTable mlp_train_kernels() {
   const std::pair<const char*, Layout> ways[] = {
       {"cluster_replicated", mlp_train_cluster_replicated_layout},
       {"grid_sharded", mlp_train_grid_sharded_layout},
-      {"cluster", mlp_train_cluster_layout},
-      {"resident", mlp_train_resident_layout},
       {"weight_streaming", mlp_train_weight_streaming_layout}};
   KernelTable table;
   for (const auto& [how, layout_of] : ways) {
-    table.push_back(cuda_kernel(fmt::format("cuda.mlp_train.{}", how), covers, prepare, layout_of));
+    table.push_back(cuda_kernel(fmt::format("cuda.mlp_train.{}", how), covers, prepare, layout_of,
+                                kWgmmaOfHalves));
   }
   return table;
 }

@@ -7,8 +7,8 @@
 
 #include <type_traits>
 
+#include "ridgeline/cuda/mlp_train/batch_tiles.h"
 #include "ridgeline/cuda/mlp_train/mlp_train.h"
-#include "ridgeline/cuda/mlp_train/resident_plan.h"
 
 namespace ridgeline::cuda::mlp {
 
@@ -23,10 +23,6 @@ cudaError_t launch_cluster_replicated(const MlpTrainArgs& args, const MlpTrainLa
                                       void* workspace, cudaStream_t stream);
 cudaError_t launch_grid_sharded(const MlpTrainArgs& args, const MlpTrainLayout& layout,
                                 void* workspace, cudaStream_t stream);
-cudaError_t launch_cluster(const MlpTrainArgs& args, const MlpTrainLayout& layout, void* workspace,
-                           cudaStream_t stream);
-cudaError_t launch_resident(const MlpTrainArgs& args, const MlpTrainLayout& layout, void* workspace,
-                            cudaStream_t stream);
 cudaError_t launch_weight_streaming(const MlpTrainArgs& args, const MlpTrainLayout& layout,
                                     void* workspace, cudaStream_t stream);
 
@@ -44,8 +40,6 @@ cudaError_t dispatch(const MlpTrainShape& shape, F&& f) {
 #ifndef RIDGELINE_MLP_TRAIN_BRIEF
       case 4:
         return by_masters(half, std::integral_constant<int, 4>{});
-      case 8:
-        return by_masters(half, std::integral_constant<int, 8>{});
 #endif
       default:
         return cudaErrorNotSupported;

@@ -30,10 +30,6 @@ cudaError_t mlp_train_launch(const MlpTrainArgs& args, const MlpTrainLayout& lay
       return mlp::launch_cluster_replicated(args, layout, workspace, stream);
     case MlpTrainHow::grid_sharded:
       return mlp::launch_grid_sharded(args, layout, workspace, stream);
-    case MlpTrainHow::cluster:
-      return mlp::launch_cluster(args, layout, workspace, stream);
-    case MlpTrainHow::resident:
-      return mlp::launch_resident(args, layout, workspace, stream);
     case MlpTrainHow::weight_streaming:
       return mlp::launch_weight_streaming(args, layout, workspace, stream);
   }

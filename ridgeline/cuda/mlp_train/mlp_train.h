@@ -3,14 +3,11 @@
 // Whole training steps of a small multilayer perceptron in one launch: gather, forward, softmax
 // cross-entropy, backward and SGD update, many steps before control returns to the host.
 //
-//   mlp_train_cluster   one thread-block cluster; weights and activations in its shared memory,
-//                       slices of activations sent from block to block
-//   mlp_train_grid_sharded
-//                       the whole GPU without barriers: weights in shared memory; readers poll the
+//   cluster_replicated  one thread-block cluster: its blocks divide the first layer, and each holds
+//                       a replica of all the others
+//   grid_sharded        the whole GPU without barriers: weights in shared memory; readers poll the
 //                       activations themselves until they have arrived
-//   mlp_train_grid      the whole GPU and grid barriers; weights in shared memory while they fit
-//                       (`resident`), otherwise read and updated in L2/HBM
-//                       (`weight_streaming`)
+//   weight_streaming    the whole GPU and grid barriers; weights are read and updated in L2 or HBM
 
 #include <cuda_runtime_api.h>
 
@@ -21,7 +18,7 @@
 namespace ridgeline::cuda {
 
 constexpr int kMlpMaxLayers = 8;
-constexpr int kMlpMaxBatch = 128;
+constexpr int kMlpMaxBatch = 64;
 constexpr int kMlpMaxClasses = 64;
 
 enum class MlpActivation : int32_t { relu, tanh, sigmoid };
@@ -61,12 +58,12 @@ struct MlpTrainArgs {
   int32_t* correct = nullptr;  // [steps]
 };
 
-enum class MlpTrainHow { cluster_replicated, grid_sharded, cluster, resident, weight_streaming };
+enum class MlpTrainHow { cluster_replicated, grid_sharded, weight_streaming };
 
 // How a launch would be laid out. `refusal` is empty where the kernel takes the shape, else says
 // why not.
 struct MlpTrainLayout {
-  MlpTrainHow how = MlpTrainHow::resident;
+  MlpTrainHow how = MlpTrainHow::weight_streaming;
   int blocks = 0;
   size_t shared_bytes = 0;
   size_t workspace_bytes = 0;
@@ -76,8 +73,6 @@ struct MlpTrainLayout {
 // `blocks`: 0 for the kernel's own choice; else at most this many.
 MlpTrainLayout mlp_train_cluster_replicated_layout(const MlpTrainShape& shape, int blocks = 0);
 MlpTrainLayout mlp_train_grid_sharded_layout(const MlpTrainShape& shape, int blocks = 0);
-MlpTrainLayout mlp_train_cluster_layout(const MlpTrainShape& shape, int blocks = 0);
-MlpTrainLayout mlp_train_resident_layout(const MlpTrainShape& shape, int blocks = 0);
 MlpTrainLayout mlp_train_weight_streaming_layout(const MlpTrainShape& shape, int blocks = 0);
 
 // Enqueues args.steps steps. `workspace`: layout.workspace_bytes of device memory, 256-byte

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "ridgeline/cuda/mlp_train/arena.h"
-#include "ridgeline/cuda/mlp_train/resident_plan.h"
+#include "ridgeline/cuda/mlp_train/batch_tiles.h"
 
 namespace ridgeline::cuda::mlp {
 

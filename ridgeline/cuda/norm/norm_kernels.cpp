@@ -20,18 +20,10 @@ std::string refuse_norm(const Values& values, const Values& statistics,
   return reason;
 }
 
-// Why a kernel of clusters cannot run here; "" when it can, or when the kernel uses no clusters.
-std::string refuse_clusters(const Rest& rest, bool clusters) {
-  return clusters && cuda_runtime(rest.runtime).architecture() < 90
-             ? "clusters need compute capability 9.0 or later"
-             : "";
-}
-
-// Like refuse_clusters, for matrices with rows of `width` numbers, like x.
-std::string refuse_rows(const Rest& rest, bool clusters, const Value& x, int64_t rows,
-                        int64_t width) {
-  const std::string reason = refuse_clusters(rest, clusters);
-  return clusters && reason.empty() ? refuse_layer_cluster(rows, width, size_of(x.dtype)) : reason;
+// Why a kernel of clusters refuses a matrix with rows of `width` numbers, like x; "" when it takes
+// it, or when the kernel uses no clusters.
+std::string refuse_rows(bool clusters, const Value& x, int64_t rows, int64_t width) {
+  return clusters ? refuse_layer_cluster(rows, width, size_of(x.dtype)) : "";
 }
 
 // What the ops take and make in the values' type, or may take in fp32.
@@ -64,7 +56,7 @@ Cover covers_layer_norm(const Rest& rest, bool clusters) {
   if (op == nullptr) return no_such_op(LayerNorm::kName);
   std::string reason =
       refuse_norm(forward_values(*op), {op->mean, op->rstd}, {op->rows(), op->width});
-  if (reason.empty()) reason = refuse_rows(rest, clusters, op->x, op->rows(), op->width);
+  if (reason.empty()) reason = refuse_rows(clusters, op->x, op->rows(), op->width);
   return cover_unless(reason, 1);
 }
 
@@ -93,7 +85,7 @@ Cover covers_layer_norm_grad(const Rest& rest, bool clusters) {
   if (op == nullptr) return no_such_op(LayerNormGrad::kName);
   std::string reason =
       refuse_norm(gradient_values(*op), {op->mean, op->rstd}, {op->rows(), op->width});
-  if (reason.empty()) reason = refuse_rows(rest, clusters, op->x, op->rows(), op->width);
+  if (reason.empty()) reason = refuse_rows(clusters, op->x, op->rows(), op->width);
   return cover_unless(reason, 1);
 }
 
@@ -109,13 +101,12 @@ std::unique_ptr<Step> prepare_layer_norm_grad(const Span& span, const Binding& b
   });
 }
 
-Cover covers_batch_norm(const Rest& rest, bool clusters) {
+Cover covers_batch_norm(const Rest& rest, bool) {
   const auto* op = rest.get<BatchNorm>(0);
   if (op == nullptr) return no_such_op(BatchNorm::kName);
   std::string reason =
       refuse_norm(forward_values(*op), {op->mean, op->rstd, op->running_mean, op->running_var},
                   {op->n(), op->in.c, op->in.pixels()});
-  if (reason.empty()) reason = refuse_clusters(rest, clusters);
   return cover_unless(reason, 1);
 }
 
@@ -144,12 +135,11 @@ std::unique_ptr<Step> prepare_batch_norm(const Span& span, const Binding& bindin
   });
 }
 
-Cover covers_batch_norm_grad(const Rest& rest, bool clusters) {
+Cover covers_batch_norm_grad(const Rest& rest, bool) {
   const auto* op = rest.get<BatchNormGrad>(0);
   if (op == nullptr) return no_such_op(BatchNormGrad::kName);
   std::string reason =
       refuse_norm(gradient_values(*op), {op->mean, op->rstd}, {op->n(), op->in.c, op->in.pixels()});
-  if (reason.empty()) reason = refuse_clusters(rest, clusters);
   return cover_unless(reason, 1);
 }
 
@@ -202,7 +192,7 @@ KernelTable norm_kernels() {
   for (const bool clusters : {true, false}) {
     const auto add = [&](const char* op, auto covers, auto prepare) {
       table.push_back(cuda_kernel(fmt::format("cuda.{}.{}", op, clusters ? "cluster" : "plain"),
-                                  covers, prepare, clusters));
+                                  covers, prepare, clusters, {.least_arch = clusters ? 90 : 0}));
     };
     add("layer_norm", covers_layer_norm, prepare_layer_norm);
     add("layer_norm_grad", covers_layer_norm_grad, prepare_layer_norm_grad);

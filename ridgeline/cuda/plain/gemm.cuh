@@ -7,7 +7,8 @@
 
 namespace ridgeline::cuda {
 
-constexpr int kGemmThreads = 256;  // 16 x 16, each with tile/16 by tile/16 sums
+constexpr int kGemmTile = 64;
+constexpr int kGemmThreads = 256;  // 16 x 16, each with 4 x 4 sums of a tile
 constexpr int kGemmChunk = 4;      // neighbouring sums of a thread: one 16-byte read of fp32
 
 // Fetches a tile of an operand, kTile rows by kDepth of k, into registers; zeros outside.
@@ -144,18 +145,17 @@ __global__ void gemm_reduce_kernel(const A* partial, int m, int n, int splits, E
   }
 }
 
-template <typename T, int kTile, bool kAAlongK, bool kBAlongK, bool kSumRows, typename Epilogue>
-cudaError_t launch_gemm_tile(const T* a, int64_t a_pitch, const T* b, int64_t b_pitch, int m, int n,
-                             int k, const Epilogue& epilogue, int splits, void* workspace,
-                             cudaStream_t stream) {
+template <typename T, bool kAAlongK, bool kBAlongK, bool kSumRows, typename Epilogue>
+cudaError_t launch_gemm(const T* a, int64_t a_pitch, const T* b, int64_t b_pitch, int m, int n,
+                        int k, const Epilogue& epilogue, const GemmTiling& tiling, void* workspace,
+                        cudaStream_t stream) {
   using A = Accumulated<T>;
-  // fp64 tiles of 128 take twice the shared memory, so they are half as deep.
-  constexpr int kDepth = kTile == 128 && sizeof(A) == 8 ? 8 : 16;
-  const int tiles = ((m + kTile - 1) / kTile) * ((n + kTile - 1) / kTile);
-  const int steps = (k + kDepth - 1) / kDepth;
+  constexpr int kDepth = 16;
+  const int tiles = ((m + kGemmTile - 1) / kGemmTile) * ((n + kGemmTile - 1) / kGemmTile);
+  const int steps = (k + kDepth - 1) / kDepth, splits = tiling.splits;
   const int k_span = std::max(1, (steps + splits - 1) / splits) * kDepth;
   auto* partial = static_cast<A*>(workspace);
-  gemm_tiled_kernel<T, kTile, kDepth, kAAlongK, kBAlongK, kSumRows>
+  gemm_tiled_kernel<T, kGemmTile, kDepth, kAAlongK, kBAlongK, kSumRows>
       <<<dim3(tiles, splits), kGemmThreads, 0, stream>>>(a, a_pitch, b, b_pitch, m, n, k, k_span,
                                                          epilogue, partial);
   if (splits > 1) {
@@ -164,21 +164,6 @@ cudaError_t launch_gemm_tile(const T* a, int64_t a_pitch, const T* b, int64_t b_
     gemm_reduce_kernel<A, kSumRows><<<blocks, 256, 0, stream>>>(partial, m, n, splits, epilogue);
   }
   return cudaGetLastError();
-}
-
-// Halves have no tile of 128: they are a fallback for GPUs without a vendor library.
-template <typename T, bool kAAlongK, bool kBAlongK, bool kSumRows, typename Epilogue>
-cudaError_t launch_gemm(const T* a, int64_t a_pitch, const T* b, int64_t b_pitch, int m, int n,
-                        int k, const Epilogue& epilogue, const GemmTiling& tiling, void* workspace,
-                        cudaStream_t stream) {
-  if constexpr (sizeof(T) >= 4) {
-    if (tiling.tile == 128) {
-      return launch_gemm_tile<T, 128, kAAlongK, kBAlongK, kSumRows>(
-          a, a_pitch, b, b_pitch, m, n, k, epilogue, tiling.splits, workspace, stream);
-    }
-  }
-  return launch_gemm_tile<T, 64, kAAlongK, kBAlongK, kSumRows>(
-      a, a_pitch, b, b_pitch, m, n, k, epilogue, tiling.splits, workspace, stream);
 }
 
 }  // namespace ridgeline::cuda

@@ -14,16 +14,15 @@
 // over blocks, partial sums go to memory and a second kernel adds them in order.
 namespace ridgeline::cuda {
 
-// How many blocks a product takes. `tile` is 64 or 128 (fp64 and fp32 only).
+// How many blocks share a sum of a product, whose result is divided into tiles of 64 x 64.
 struct GemmTiling {
-  int tile = 64;
   int splits = 1;
   size_t workspace = 0;  // bytes for partial sums
 };
 
 // Of a product [m, k] . [k, n] with an accumulator of `width` bytes on a GPU of so many
 // SMs.
-GemmTiling gemm_tiling(int64_t m, int64_t n, int64_t k, int tile, size_t width, int sms);
+GemmTiling gemm_tiling(int64_t m, int64_t n, int64_t k, size_t width, int sms);
 
 // y[n, out] = f(x[n, in] . w[out, in]^T + b[out]);  b may be null, or be given in fp32 as acc_b
 template <typename T>

@@ -34,10 +34,9 @@ cudaError_t launch_linear(const LinearArgs<T>& args, const GemmTiling& tiling, v
   template cudaError_t launch_linear(const LinearArgs<T>&, const GemmTiling&, void*, cudaStream_t);
 RIDGELINE_CUDA_FOR_FLOATS(RIDGELINE_LAUNCH_LINEAR)
 
-GemmTiling gemm_tiling(int64_t m, int64_t n, int64_t k, int tile, size_t width, int sms) {
+GemmTiling gemm_tiling(int64_t m, int64_t n, int64_t k, size_t width, int sms) {
   GemmTiling tiling;
-  tiling.tile = tile;
-  const int64_t tiles = ((m + tile - 1) / tile) * ((n + tile - 1) / tile);
+  const int64_t tiles = ((m + kGemmTile - 1) / kGemmTile) * ((n + kGemmTile - 1) / kGemmTile);
   // Two blocks an SM hide the latency of the fetches; a share of k under 128 is not
   // worth the second pass.
   const int64_t wanted = std::min<int64_t>(2 * sms / std::max<int64_t>(1, tiles), k / 128);

@@ -13,42 +13,37 @@ Extents extents(const Linear& op) { return {op.n(), op.out(), op.in()}; }
 Extents extents(const LinearGradX& op) { return {op.n(), op.in(), op.out()}; }
 Extents extents(const LinearGradW& op) { return {op.out(), op.in(), op.n()}; }
 
-GemmTiling tiling_of(const Extents& e, DType dtype, int tile, const Runtime& runtime) {
+GemmTiling tiling_of(const Extents& e, DType dtype, const Runtime& runtime) {
   const size_t width = dtype == DType::fp64 ? 8 : 4;
-  return gemm_tiling(e.m, e.n, e.k, tile, width, cuda_runtime(runtime).sms());
+  return gemm_tiling(e.m, e.n, e.k, width, cuda_runtime(runtime).sms());
 }
 
-Cover cover_product(const Rest& rest, const Extents& e, const Values& values, size_t ops,
-                    int tile) {
+Cover cover_product(const Rest& rest, const Extents& e, const Values& values, size_t ops) {
   std::string reason = refuse_floats(values);
   if (reason.empty()) reason = refuse_large({e.m, e.n, e.k});
-  if (reason.empty() && tile == 128) {
-    if (size_of(values[0].dtype) < 4) reason = "tiles of 128 are for fp64 and fp32";
-    if (std::max(e.m, e.n) <= 64) reason = "tiles of 64 hold the result";
-  }
   if (!reason.empty()) return Cover::no(reason);
-  return cover_unless({}, ops, tiling_of(e, values[0].dtype, tile, rest.runtime).workspace);
+  return cover_unless({}, ops, tiling_of(e, values[0].dtype, rest.runtime).workspace);
 }
 
-Cover covers_linear(const Rest& rest, int tile) {
+Cover covers_linear(const Rest& rest) {
   const auto* op = rest.get<Linear>(0);
   if (op == nullptr) return no_such_op(Linear::kName);
   return cover_product(rest, extents(*op),
-                       {op->x, op->w, unless_accumulator(op->b, op->x.dtype), op->y}, 1, tile);
+                       {op->x, op->w, unless_accumulator(op->b, op->x.dtype), op->y}, 1);
 }
 
-Cover covers_linear_activation(const Rest& rest, int tile) {
+Cover covers_linear_activation(const Rest& rest) {
   return cover_linear_activation(rest, [&](const Linear& op, const Activation& f) {
     if (!has_activation_fn(f.kind)) return Cover::no(kNoActivationFn);
     return cover_product(rest, extents(op), {op.x, op.w, unless_accumulator(op.b, op.x.dtype), f.y},
-                         2, tile);
+                         2);
   });
 }
 
 // Of a linear alone, or with the activation that follows it.
-std::unique_ptr<Step> prepare_linear(const Span& span, const Binding& binding, int tile) {
+std::unique_ptr<Step> prepare_linear(const Span& span, const Binding& binding) {
   const auto& op = span.get<Linear>(0);
-  const GemmTiling tiling = tiling_of(extents(op), op.x.dtype, tile, binding.runtime());
+  const GemmTiling tiling = tiling_of(extents(op), op.x.dtype, binding.runtime());
   return dispatch_device_float(op.x.dtype, [&](auto type) {
     using T = decltype(type);
     return launch_step(
@@ -58,15 +53,15 @@ std::unique_ptr<Step> prepare_linear(const Span& span, const Binding& binding, i
   });
 }
 
-Cover covers_grad_x(const Rest& rest, int tile) {
+Cover covers_grad_x(const Rest& rest) {
   const auto* op = rest.get<LinearGradX>(0);
   if (op == nullptr) return no_such_op(LinearGradX::kName);
-  return cover_product(rest, extents(*op), {op->dy, op->w, op->dx}, 1, tile);
+  return cover_product(rest, extents(*op), {op->dy, op->w, op->dx}, 1);
 }
 
-std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding, int tile) {
+std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding) {
   const auto& op = span.get<LinearGradX>(0);
-  const GemmTiling tiling = tiling_of(extents(op), op.dx.dtype, tile, binding.runtime());
+  const GemmTiling tiling = tiling_of(extents(op), op.dx.dtype, binding.runtime());
   return dispatch_device_float(op.dx.dtype, [&](auto type) {
     using T = decltype(type);
     const LinearGradXArgs<T> args{binding.read(op.dy).as<T>(),
@@ -82,26 +77,26 @@ std::unique_ptr<Step> prepare_grad_x(const Span& span, const Binding& binding, i
   });
 }
 
-Cover covers_grad_w(const Rest& rest, int tile) {
+Cover covers_grad_w(const Rest& rest) {
   const auto* op = rest.get<LinearGradW>(0);
   if (op == nullptr) return no_such_op(LinearGradW::kName);
   if (op->db && op->db.dtype != op->dw.dtype) return Cover::no("wants one type of gradients");
   return cover_product(rest, extents(*op),
                        {op->x, op->dy, unless_accumulator(op->dw, op->x.dtype),
                         unless_accumulator(op->db, op->x.dtype)},
-                       1, tile);
+                       1);
 }
 
-Cover covers_grad_w_sgd(const Rest& rest, int tile) {
+Cover covers_grad_w_sgd(const Rest& rest) {
   return cover_grad_with_updates(rest, [&](const GradWithUpdates& found) {
-    return cover_product(rest, extents(*found.grad), found.values, found.ops, tile);
+    return cover_product(rest, extents(*found.grad), found.values, found.ops);
   });
 }
 
 // Of the gradients alone, or with the updates that follow them.
-std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, int tile) {
+std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding) {
   const auto& op = span.get<LinearGradW>(0);
-  const GemmTiling tiling = tiling_of(extents(op), op.x.dtype, tile, binding.runtime());
+  const GemmTiling tiling = tiling_of(extents(op), op.x.dtype, binding.runtime());
   return dispatch_device_float(op.x.dtype, [&](auto type) {
     using T = decltype(type);
     return launch_step(binding, describe(span.op(0)),
@@ -115,27 +110,12 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, i
 }  // namespace
 
 KernelTable plain_linear_kernels() {
-  struct Family {
-    const char* name;
-    Cover (*covers)(const Rest&, int tile);
-    std::unique_ptr<Step> (*prepare)(const Span&, const Binding&, int tile);
-  };
-  const Family families[] = {
-      {"linear_activation", covers_linear_activation, prepare_linear},
-      {"linear", covers_linear, prepare_linear},
-      {"linear_grad_x", covers_grad_x, prepare_grad_x},
-      {"linear_grad_w_sgd", covers_grad_w_sgd, prepare_grad_w},
-      {"linear_grad_w", covers_grad_w, prepare_grad_w},
-  };
-  KernelTable table;
-  for (const Family& family : families) {
-    // The large tile reuses what it fetched more often; the small one fills the GPU sooner.
-    for (const auto& [tile, how] : {std::pair{64, "plain"}, std::pair{128, "plain_large"}}) {
-      table.push_back(cuda_kernel(fmt::format("cuda.{}.{}", family.name, how), family.covers,
-                                  family.prepare, tile));
-    }
-  }
-  return concurrent(std::move(table));
+  return concurrent(
+      {cuda_kernel("cuda.linear_activation.plain", covers_linear_activation, prepare_linear),
+       cuda_kernel("cuda.linear.plain", covers_linear, prepare_linear),
+       cuda_kernel("cuda.linear_grad_x.plain", covers_grad_x, prepare_grad_x),
+       cuda_kernel("cuda.linear_grad_w_sgd.plain", covers_grad_w_sgd, prepare_grad_w),
+       cuda_kernel("cuda.linear_grad_w.plain", covers_grad_w, prepare_grad_w)});
 }
 
 }  // namespace ridgeline::cuda

@@ -42,13 +42,13 @@ GemmTiling tiling_of(const ImageChunk& chunk, Pass pass, DType dtype, const Runt
   const int sms = cuda_runtime(runtime).sms();
   switch (pass) {
     case Pass::forward:
-      return gemm_tiling(chunk.rows, chunk.out, chunk.taps, 64, width, sms);
+      return gemm_tiling(chunk.rows, chunk.out, chunk.taps, width, sms);
     case Pass::data:
-      return gemm_tiling(chunk.rows, chunk.taps, chunk.out, 64, width, sms);
+      return gemm_tiling(chunk.rows, chunk.taps, chunk.out, width, sms);
     case Pass::filter:
       break;
   }
-  return gemm_tiling(chunk.out, chunk.taps, chunk.rows, 64, width, sms);
+  return gemm_tiling(chunk.out, chunk.taps, chunk.rows, width, sms);
 }
 
 Cover cover(const Rest& rest, const Conv2dShape& shape, int64_t n, const Values& values,
@@ -221,7 +221,8 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding) {
 
 KernelTable unrolled_conv_kernels() {
   return concurrent({cuda_kernel("cuda.conv2d.unrolled", covers_conv, prepare_conv),
-                     cuda_kernel("cuda.conv2d_grad_x.unrolled", covers_grad_x, prepare_grad_x),
+                     cuda_kernel("cuda.conv2d_grad_x.unrolled", covers_grad_x, prepare_grad_x,
+                                 {.precisions = kFp64AndFp32}),
                      cuda_kernel("cuda.conv2d_grad_w.unrolled", covers_grad_w, prepare_grad_w)});
 }
 

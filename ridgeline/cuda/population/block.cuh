@@ -1,82 +1,152 @@
 #pragma once
 
-// What a block that trains a member keeps in shared memory, and the fragments that its warps
-// multiply.
+// What a block of a member's cluster keeps in shared memory, and where.
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <type_traits>
+
+#include "ridgeline/cuda/device/cluster.cuh"
+#include "ridgeline/cuda/device/shared_matrix.cuh"
+#include "ridgeline/cuda/device/wgmma.cuh"
+#include "ridgeline/cuda/device/wgmma_register_operand.cuh"
 #include "ridgeline/cuda/population/train.h"
 
 namespace ridgeline::cuda::population {
 
-constexpr int kInputs = PopulationTraining::kInputs, kHidden = PopulationTraining::kHidden,
-              kClasses = PopulationTraining::kMostClasses, kBatch = PopulationTraining::kBatch;
 constexpr int kThreads = 256, kWarps = kThreads / 32;
-constexpr int kChunk = 64;                // inputs that are staged at a time
-constexpr int kWhole = kInputs / kChunk;  // such chunks; 16 inputs are left over
-constexpr int kLeft = kInputs % kChunk;
-static_assert(kLeft == 16);
+constexpr int kRows = 128;    // samples that a step has room for
+constexpr int kClasses = 16;  // likewise
+constexpr int kChunk = 64;    // inputs that are multiplied at a time; the rest by 16
+constexpr int kPanel = 16;
+constexpr int kStagedBytes = kRows * kChunk * 2;
 
-// Rows are 12, 4 and 4 words longer than a multiple of the banks, so that the eight rows that one
-// access of a warp touches lie in different banks.
-constexpr int kW1Row = kInputs + 8, kW2Row = kHidden + 8, kStagedRow = kChunk + 8;
-
-struct Shared {
-  __half w1[kHidden * kW1Row];
-  __half staged[kBatch * kStagedRow];  // of X, h or dz; or the halves of the logits
-  __half w2[kClasses * kW2Row];
-  __half d[kBatch * kClasses];
-  float b1[kHidden], b2[kClasses];
-  int32_t samples[2][kBatch];  // of this step and the next
-  uint8_t labels[2][kBatch];
-  float d_sums[4][kClasses], losses[4];
-  int32_t corrects[4];
-};
-static_assert(sizeof(Shared) <= 232448, "what a block may have of an SM");
-static_assert(2 * kBatch * kClasses * sizeof(float) <= sizeof(Shared::staged));
-
+// Pairs of the half types in one register.
+template <typename T>
 __device__ inline uint32_t pack(float low, float high) {
-  const __half2 pair = __floats2half2_rn(low, high);
-  return reinterpret_cast<const uint32_t&>(pair);
+  if constexpr (std::is_same_v<T, __half>) {
+    const __half2 pair = __floats2half2_rn(low, high);
+    return reinterpret_cast<const uint32_t&>(pair);
+  } else {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return reinterpret_cast<const uint32_t&>(pair);
+  }
 }
+template <typename T>
 __device__ inline float2 unpack(uint32_t pair) {
-  return __half22float2(reinterpret_cast<const __half2&>(pair));
+  if constexpr (std::is_same_v<T, __half>) {
+    return __half22float2(reinterpret_cast<const __half2&>(pair));
+  } else {
+    return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
+  }
 }
 
-// Bytes 0 and 1, or 2 and 3, of a word as two fp16 numbers: 0x6400 + b is 1024 + b.
-template <int kPair>
-__device__ inline uint32_t to_halves(uint32_t bytes) {
-  const uint32_t raised = __byte_perm(bytes, 0x64646464u, kPair == 0 ? 0x4140 : 0x4342);
-  const __half2 value = __hsub2(reinterpret_cast<const __half2&>(raised), __float2half2_rn(1024));
-  return reinterpret_cast<const uint32_t&>(value);
+// Bytes 0 and 1, or 2 and 3, of a word as two numbers, which both half types hold exactly.
+template <typename T, int kPair>
+__device__ inline uint32_t to_numbers(uint32_t bytes) {
+  if constexpr (std::is_same_v<T, __half>) {
+    // 0x6400 + b is 1024 + b.
+    const uint32_t raised = __byte_perm(bytes, 0x64646464u, kPair == 0 ? 0x4140 : 0x4342);
+    const __half2 value = __hsub2(reinterpret_cast<const __half2&>(raised), __float2half2_rn(1024));
+    return reinterpret_cast<const uint32_t&>(value);
+  } else {
+    // 0x4b000000 + b is 2^23 + b.
+    const auto value = [&](int i) {
+      return __uint_as_float(__byte_perm(bytes, 0x4b000000u, 0x7440 + i)) - 8388608.0f;
+    };
+    return __byte_perm(__float_as_uint(value(2 * kPair)), __float_as_uint(value(2 * kPair + 1)),
+                       0x7632);
+  }
 }
 
-// d += a . b: a is 16 x 16, b 16 x 8.
-__device__ inline void multiply(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
-                                uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-      "{%0,%1,%2,%3};"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
-// Four 8 x 8 matrices of fp16, transposed; lane 8 i + r gives the address of row r of matrix i.
-__device__ inline void load_transposed(uint32_t (&to)[4], const __half* row) {
-  const auto at = uint32_t(__cvta_generic_to_shared(row));
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-               : "r"(at)
-               : "memory");
-}
-
-struct Lane {
-  int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  int g = lane / 4, t = lane % 4;         // row and column group of a fragment
-  int samples = 32 * (warp % 4);          // of the forward pass
-  int half = warp / 4;                    // of the hidden layer, in the forward pass
-  int hidden = 32 * (warp % 4);           // of the gradient of w1
-  int inputs = 32 * (warp / 4);           // of a chunk, likewise
-  int row = lane % 8, matrix = lane / 8;  // of load_transposed
+// What is small, behind the first layer's weights.
+struct Rest {
+  MemberArgs member;
+  float b1[128], b2[kClasses];
+  int32_t samples[2][kRows];  // of this step and the next
+  uint8_t labels[2][kRows];
+  float d_sums[kWarps][kClasses], losses[kWarps];
+  int32_t corrects[kWarps];
 };
 
-using Hidden = float[2][8][4];  // 32 samples x 64 hidden of a warp
+// The shared memory of a block that has kUnits units of the hidden layer.
+//
+// Inputs lie in an order of their own within a chunk: a lane's 16 neighbouring bytes of a sample
+// are the numbers that four products want of it (position_of). In that order w1 is [units][64
+// inputs], chunk after chunk, swizzled by 128 bytes; what is left of the inputs lies in panels
+// [units][16], swizzled by 32. Masters are fp32 in the same order, and a chunk at a time is rounded
+// to the staged memory.
+template <typename T, int kUnits, bool kMasters>
+struct Map {
+  static_assert(kUnits == 64 || (kUnits == 128 && !kMasters));
+  static constexpr int kStaged = 0;  // X, h or dz as products read them; parts of the logits
+  static constexpr int kW2 = kStaged + kStagedBytes;   // [16 classes][64 units] a panel
+  static constexpr int kD = kW2 + 2 * kClasses * 128;  // [128 samples][16 classes]
+  static constexpr int kW1 = kD + kRows * 32;
+  static constexpr int kWeightBytes = kMasters ? 4 : 2;
+  static constexpr int kChunkBytes = kUnits * kChunk * kWeightBytes;
+  static constexpr int kPanelBytes = kUnits * kPanel * kWeightBytes;
+  static_assert(kW1 % 1024 == 0);
+
+  static __host__ __device__ int rest(int inputs) { return kW1 + inputs * kUnits * kWeightBytes; }
+  // The masters of w2, [16][64], follow the rest.
+  static int bytes(int inputs) {
+    return rest(inputs) + int(sizeof(Rest)) + (kMasters ? kClasses * kUnits * 4 : 0);
+  }
+
+  // Byte offsets of two neighbouring positions; `position` is even.
+  static __device__ int in_chunk(int row, int position) {
+    if constexpr (kMasters) {
+      return row * 256 + ((position / 4 ^ 2 * (row & 3)) << 4) + position % 4 * 4;
+    }
+    return half_chunk(row, position);
+  }
+  static __device__ int in_panel(int row, int position) {
+    if constexpr (kMasters) {
+      return row * 64 + ((position / 4 ^ (row & 2)) << 4) + position % 4 * 4;
+    }
+    return half_panel(row, position);
+  }
+  static __device__ int half_chunk(int row, int position) {  // swizzled by 128 bytes
+    return row * 128 + ((position / 8 ^ (row & 7)) << 4) + position % 8 * 2;
+  }
+  static __device__ int half_panel(int row, int position) {  // by 32 bytes
+    return row * 32 + ((position / 8 ^ (row >> 2 & 1)) << 4) + position % 8 * 2;
+  }
+};
+
+// The position, within its chunk, of the even input i and its neighbour, and back.
+__device__ inline int position_of(int i) {
+  return 16 * (i % 16 / 4) + (i % 4 < 2 ? 0 : 8) + 2 * (i / 16);
+}
+__device__ inline int input_at(int position) {
+  return 16 * (position % 8 / 2) + 4 * (position / 16) + (position % 16 < 8 ? 0 : 2);
+}
+// Likewise within a panel of 16.
+__device__ inline int panel_position_of(int i) { return (i % 4 < 2 ? 0 : 8) + 2 * (i / 4); }
+__device__ inline int panel_input_at(int position) {
+  return 4 * (position % 8 / 2) + (position < 8 ? 0 : 2);
+}
+
+// Where a thread stands. Each phase of a step makes its own: the thread's number is read anew, so
+// that the compiler does not work out the addresses of all phases ahead and keep them in registers.
+struct Lane {
+  int warp, lane;
+  int group;   // warpgroup
+  int g, t;    // row and column pair of a fragment
+  int sample;  // of a fragment's first row; the second is 8 further
+
+  __device__ Lane() {
+    int thread;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    warp = thread / 32;
+    lane = thread % 32;
+    group = warp / 4;
+    g = lane / 4;
+    t = lane % 4;
+    sample = 16 * warp + g;
+  }
+};
 
 }  // namespace ridgeline::cuda::population

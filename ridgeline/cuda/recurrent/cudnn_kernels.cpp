@@ -234,8 +234,11 @@ KernelTable cudnn_rnn_kernels(bool halves) {
     table.push_back(cuda_kernel(fmt::format("cuda.rnn_training.{}", way.name), covers_training,
                                 prepare_training, way));
   }
-  for (Kernel& kernel : table) kernel.traits.slow_to_query = true;  // cuDNN builds its answers
-  return table;
+  return with_traits({.precisions = halves ? kHalves : kFp64AndFp32,
+                      .library = Library::cudnn,
+                      .vendor = true,
+                      .slow_to_query = true},  // cuDNN builds its answers
+                     std::move(table));
 }
 
 }  // namespace ridgeline::cuda

@@ -137,19 +137,9 @@ std::unique_ptr<Step> prepare_backward(const Span& span, const Binding& binding,
 
 }  // namespace
 
-KernelTable rnn_grad_loop_kernels() {
-  KernelTable table;
-  add_kernels(table, "rnn_grad",
-              {{"transposed", {.transposed = true}},
-               {"transposed.1", {.transposed = true, .proposal = 1}},
-               {"transposed.2", {.transposed = true, .proposal = 2}},
-               {"one_product", {}},
-               {"one_product.1", {.proposal = 1}},
-               {"one_product.2", {.proposal = 2}},
-               {"gate_products", {.gate_products = true}},
-               {"plain", {.by = Multiplier::plain}}},
-              covers_backward, prepare_backward);
-  return table;
+Kernel recurrent::loop_backward_kernel(const char* how, const LoopOptions& options) {
+  return cuda_kernel(fmt::format("cuda.rnn_grad.{}", how), covers_backward, prepare_backward,
+                     options, product_traits(options.by, options.proposal));
 }
 
 }  // namespace ridgeline::cuda

@@ -221,26 +221,27 @@ std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding,
 
 }  // namespace
 
+Kernel recurrent::loop_forward_kernel(const char* how, const LoopOptions& options) {
+  return cuda_kernel(fmt::format("cuda.rnn.{}", how), covers_forward, prepare_forward, options,
+                     product_traits(options.by, options.proposal));
+}
+
 KernelTable rnn_loop_kernels() {
-  KernelTable table;
-  // Best first: each rung below lacks what the one above has.
-  add_kernels(table, "rnn",
-              {{"combined_added", {.added = true}},
-               {"combined_added.1", {.added = true, .proposal = 1}},
-               {"combined_added.2", {.added = true, .proposal = 2}},
-               {"combined_transposed", {.transposed = true}},
-               {"combined", {}},
-               {"combined.1", {.proposal = 1}},
-               {"combined.2", {.proposal = 2}},
-               {"transposed", {.each_input = true, .transposed = true}},
-               {"fused", {.each_input = true}},
-               {"streams", {.apart = true, .each_input = true, .streams = true}},
-               {"one_product", {.apart = true, .each_input = true}},
-               {"gate_products", {.gate_products = true, .apart = true, .each_input = true}},
-               {"plain", {.by = Multiplier::plain}}},
-              covers_forward, prepare_forward);
-  for (Kernel& kernel : rnn_grad_loop_kernels()) table.push_back(std::move(kernel));
-  return table;
+  return {loop_forward_kernel("combined_added", {.added = true}),
+          loop_forward_kernel("combined_added.1", {.added = true, .proposal = 1}),
+          loop_forward_kernel("combined_added.2", {.added = true, .proposal = 2}),
+          loop_forward_kernel("combined_transposed", {.transposed = true}),
+          loop_forward_kernel("combined", {}),
+          loop_forward_kernel("combined.1", {.proposal = 1}),
+          loop_forward_kernel("combined.2", {.proposal = 2}),
+          loop_forward_kernel("plain", {.by = Multiplier::plain}),
+          loop_backward_kernel("transposed", {.transposed = true}),
+          loop_backward_kernel("transposed.1", {.transposed = true, .proposal = 1}),
+          loop_backward_kernel("transposed.2", {.transposed = true, .proposal = 2}),
+          loop_backward_kernel("one_product", {}),
+          loop_backward_kernel("one_product.1", {.proposal = 1}),
+          loop_backward_kernel("one_product.2", {.proposal = 2}),
+          loop_backward_kernel("plain", {.by = Multiplier::plain})};
 }
 
 }  // namespace ridgeline::cuda

@@ -1,18 +1,9 @@
 #pragma once
 
-#include <initializer_list>
-
 #include "ridgeline/cuda/plain/transpose.h"
 #include "ridgeline/cuda/recurrent/operands.h"
 #include "ridgeline/cuda/recurrent/product.h"
 #include "ridgeline/cuda/recurrent/steps.h"
-
-namespace ridgeline::cuda {
-
-// The kernels of the backward pass.
-KernelTable rnn_grad_loop_kernels();
-
-}  // namespace ridgeline::cuda
 
 // Helpers of the kernels that loop over the timesteps.
 namespace ridgeline::cuda::recurrent {
@@ -40,18 +31,8 @@ inline cudaError_t run_all(const std::vector<Multiply>& products, int64_t place,
 #define RIDGELINE_RETURN_IF_FAILED(call) \
   if (const cudaError_t error = (call); error != cudaSuccess) return error
 
-struct Rung {
-  const char* how;
-  LoopOptions options;
-};
-
-template <typename Covers, typename Prepare>
-void add_kernels(KernelTable& table, const char* op, std::initializer_list<Rung> rungs,
-                 Covers covers, Prepare prepare) {
-  for (const Rung& rung : rungs) {
-    table.push_back(
-        cuda_kernel(fmt::format("cuda.{}.{}", op, rung.how), covers, prepare, rung.options));
-  }
-}
+// "cuda.rnn.<how>" and "cuda.rnn_grad.<how>".
+Kernel loop_forward_kernel(const char* how, const LoopOptions& options);
+Kernel loop_backward_kernel(const char* how, const LoopOptions& options);
 
 }  // namespace ridgeline::cuda::recurrent

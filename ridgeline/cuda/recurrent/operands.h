@@ -3,9 +3,16 @@
 #include "ridgeline/cuda/kernel.h"
 #include "ridgeline/cuda/plain/bind_mixed_operand.h"
 #include "ridgeline/cuda/recurrent/cell.h"
+#include "ridgeline/cuda/recurrent/product.h"
 
 // Helpers that the kernels of recurrent layers share.
 namespace ridgeline::cuda::recurrent {
+
+// The traits of a kernel whose products are cuBLASLt's proposal of this number, or plain.
+inline Traits product_traits(Multiplier by, int proposal) {
+  return {.library = by == Multiplier::cublaslt ? Library::cublaslt : Library::none,
+          .further_proposal = proposal > 0};
+}
 
 inline Cell cell_of(CellKind kind) {
   switch (kind) {

@@ -27,7 +27,7 @@ template <typename Form>
 Cover covers_forward(const Rest& rest, Form form) {
   const auto* op = rest.get<Rnn>(0);
   if (op == nullptr) return no_such_op(Rnn::kName);
-  std::string reason = refuse_forward(rest, *op);
+  std::string reason = refuse_forward(*op);
   if (!reason.empty()) return Cover::no(std::move(reason));
   const CudaRuntime& runtime = cuda_runtime(rest.runtime);
   const RowProduct product = input_product(*op, rest.program.precision);
@@ -75,7 +75,7 @@ auto forward_pass(const Rnn& op, int64_t d, Form form, Precision precision,
 Cover covers_backward(const Rest& rest, PersistentForm form) {
   const auto* op = rest.get<RnnGrad>(0);
   if (op == nullptr) return no_such_op(RnnGrad::kName);
-  std::string reason = refuse_pass(rest, op->shape, op->dy.dtype);
+  std::string reason = refuse_pass(op->shape, op->dy.dtype);
   if (reason.empty()) reason = refuse_floats(floats_of(*op));
   if (reason.empty()) reason = refuse_shape(op->shape);
   if (!reason.empty()) return Cover::no(std::move(reason));
@@ -154,23 +154,25 @@ std::unique_ptr<Step> prepare_backward(const Span& span, const Binding& binding,
 }  // namespace
 
 KernelTable rnn_persistent_kernels() {
-  const auto forward = [](const char* name, auto form) {
+  const auto forward = [](const char* name, auto form, Precisions precisions = kHalves) {
     using Form = decltype(form);
-    return cuda_kernel(name, covers_forward<Form>, prepare_forward<Form>, form);
+    return cuda_kernel(name, covers_forward<Form>, prepare_forward<Form>, form,
+                       forward_traits(precisions));
   };
-  const auto backward = [](const char* name, PersistentForm form) {
-    return cuda_kernel(name, covers_backward, prepare_backward, form);
+  const auto backward = [](const char* name, PersistentForm form, Precisions precisions = kHalves) {
+    return cuda_kernel(name, covers_backward, prepare_backward, form,
+                       {.precisions = precisions, .least_arch = 90, .only_arch = true});
   };
-  return {forward("cuda.rnn.persistent", PersistentForm::narrow),
+  return {forward("cuda.rnn.persistent", PersistentForm::narrow, kPassPrecisions),
           forward("cuda.rnn.persistent_wide", PersistentForm::wide),
           forward("cuda.rnn.persistent_clusters", PersistentForm::clusters),
           forward("cuda.rnn.persistent_wgmma", PersistentForm::groups),
           forward("cuda.rnn.persistent_large", PersistentForm::large),
           forward("cuda.rnn.persistent_weight_streaming", WeightStreaming{}),
-          backward("cuda.rnn_grad.persistent", PersistentForm::narrow),
+          backward("cuda.rnn_grad.persistent", PersistentForm::narrow, kPassPrecisions),
           backward("cuda.rnn_grad.persistent_wide", PersistentForm::wide),
           backward("cuda.rnn_grad.persistent_pairs", PersistentForm::pairs),
-          backward("cuda.rnn_grad.persistent_clusters", PersistentForm::clusters),
+          backward("cuda.rnn_grad.persistent_clusters", PersistentForm::clusters, kPassPrecisions),
           backward("cuda.rnn_grad.persistent_large", PersistentForm::large)};
 }
 

@@ -10,10 +10,17 @@
 // Helpers that the kernels of persistent passes share.
 namespace ridgeline::cuda::recurrent {
 
-inline std::string refuse_pass(const Rest& rest, const RnnShape& s, DType dtype) {
+// What the passes that keep weights on chip take. cuBLASLt multiplies x before those that go
+// forward.
+inline constexpr Precisions kPassPrecisions = kStoredInFp32 | kHalves;
+constexpr Traits forward_traits(Precisions precisions) {
+  return {
+      .precisions = precisions, .least_arch = 90, .only_arch = true, .library = Library::cublaslt};
+}
+
+inline std::string refuse_pass(const RnnShape& s, DType dtype) {
   if (dtype == DType::fp64) return "takes fp32, bf16 and fp16 only";
   if (s.rows() > (1 << 29)) return "more than 2^29 steps of all samples";
-  if (cuda_runtime(rest.runtime).architecture() != 90) return "is built for Hopper GPUs";
   return {};
 }
 
@@ -74,8 +81,8 @@ struct ForwardMemory {
   }
 };
 
-inline std::string refuse_forward(const Rest& rest, const Rnn& op) {
-  std::string reason = refuse_pass(rest, op.shape, op.x.dtype);
+inline std::string refuse_forward(const Rnn& op) {
+  std::string reason = refuse_pass(op.shape, op.x.dtype);
   if (reason.empty()) reason = refuse_floats(floats_of(op));
   if (reason.empty()) reason = refuse_shape(op.shape);
   return reason;

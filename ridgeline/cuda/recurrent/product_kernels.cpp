@@ -242,10 +242,11 @@ KernelTable rnn_product_kernels() {
                                                  {"cublaslt.1", {Multiplier::cublaslt, 1}},
                                                  {"plain", {Multiplier::plain, 0}}};
   for (const auto& [how, choice] : ways) {
-    table.push_back(
-        cuda_kernel(fmt::format("cuda.rnn_grad_x.{}", how), covers_grad_x, prepare_grad_x, choice));
-    table.push_back(
-        cuda_kernel(fmt::format("cuda.rnn_grad_w.{}", how), covers_grad_w, prepare_grad_w, choice));
+    const Traits traits = product_traits(choice.by, choice.proposal);
+    table.push_back(cuda_kernel(fmt::format("cuda.rnn_grad_x.{}", how), covers_grad_x,
+                                prepare_grad_x, choice, traits));
+    table.push_back(cuda_kernel(fmt::format("cuda.rnn_grad_w.{}", how), covers_grad_w,
+                                prepare_grad_w, choice, traits));
   }
   return table;
 }

@@ -38,7 +38,7 @@ Cover covers_stack(const Rest& rest, PersistentForm form) {
   if (op.shape.direction != Direction::forward) return Cover::no("goes forward only");
   std::string reason;
   for (size_t i = 0; i < layers && reason.empty(); ++i) {
-    reason = refuse_forward(rest, *rest.get<Rnn>(i));
+    reason = refuse_forward(*rest.get<Rnn>(i));
   }
   const RowProduct product = input_product(op, rest.program.precision);
   if (reason.empty()) {
@@ -111,10 +111,10 @@ std::unique_ptr<Step> prepare_stack(const Span& span, const Binding& binding, Pe
 }  // namespace
 
 KernelTable rnn_stack_kernels() {
-  return {
-      cuda_kernel("cuda.rnn_stack.wavefront", covers_stack, prepare_stack, PersistentForm::wide),
-      cuda_kernel("cuda.rnn_stack.wavefront_wgmma", covers_stack, prepare_stack,
-                  PersistentForm::groups)};
+  return {cuda_kernel("cuda.rnn_stack.wavefront", covers_stack, prepare_stack, PersistentForm::wide,
+                      forward_traits(kPassPrecisions)),
+          cuda_kernel("cuda.rnn_stack.wavefront_wgmma", covers_stack, prepare_stack,
+                      PersistentForm::groups, forward_traits(kHalves))};
 }
 
 }  // namespace ridgeline::cuda

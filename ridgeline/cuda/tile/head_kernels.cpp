@@ -72,12 +72,10 @@ HeadOps match_head(const Rest& rest) {
   return found;
 }
 
-std::string refuse(const Rest& rest, const HeadOps& head) {
+std::string refuse(const HeadOps& head) {
   if (!head.refusal.empty()) return head.refusal;
   const Linear& op = *head.linear;
-  if (std::string reason = refuse_tile_type(rest.runtime, op.x.dtype); !reason.empty()) {
-    return reason;
-  }
+  if (std::string reason = refuse_tile_type(op.x.dtype); !reason.empty()) return reason;
   if (op.out() > kHeadMostClasses) return fmt::format("takes up to {} outputs", kHeadMostClasses);
   Values values = head.updates.values;
   values.insert(values.end(), {op.x, op.w, op.b, op.y, head.grad_x->dx, head.dz()});
@@ -104,7 +102,7 @@ struct HeadWorkspace {
 
 Cover covers(const Rest& rest) {
   const HeadOps head = match_head(rest);
-  if (std::string reason = refuse(rest, head); !reason.empty()) return Cover::no(reason);
+  if (std::string reason = refuse(head); !reason.empty()) return Cover::no(reason);
   const HeadLayout layout = layout_of(*head.linear);
   if (layout.parts == 0) return Cover::no("the layer does not fit on chip");
   Cover cover = Cover::of(head.ops);
@@ -167,6 +165,6 @@ std::unique_ptr<Step> prepare(const Span& span, const Binding& binding) {
 
 }  // namespace
 
-KernelTable head_kernels() { return {cuda_kernel("cuda.head_sgd.fused", covers, prepare)}; }
+KernelTable head_kernels() { return {cuda_kernel("cuda.head_sgd.fused", covers, prepare, kTiles)}; }
 
 }  // namespace ridgeline::cuda

@@ -12,7 +12,7 @@ constexpr int kProposals = 2;
 
 template <typename Op>
 Cover cover(const Rest& rest, const Op& op, const Values& values, size_t ops, int proposal) {
-  std::string reason = refuse_tile_type(rest.runtime, values[0].dtype);
+  std::string reason = refuse_tile_type(values[0].dtype);
   if (reason.empty()) reason = refuse_floats(values);
   if (reason.empty()) reason = refuse_large({op.n(), op.in(), op.out()});
   if (!reason.empty()) return Cover::no(reason);
@@ -59,11 +59,13 @@ std::unique_ptr<Step> product_step(const Span& span, const Binding& binding, con
   const TileMath math = tile_math(span.program.precision, dtype);
   const TileChoice choice = tile_choice(math, op, proposal);
   const TileCounters counters(binding.runtime(), choice.counters);
-  return launch_step(binding, describe(span.op(0)),
-                     [&kernels = tile_kernels<T>(math), choice, counters, launch,
-                      partial = binding.workspace()](cudaStream_t stream) {
-                       return launch(kernels, choice, TileMemory{partial, counters.get()}, stream);
-                     });
+  return launch_step(
+      binding, describe(span.op(0)),
+      [&kernels = tile_kernels<T>(math), choice, counters, launch,
+       partial = binding.workspace()](cudaStream_t stream) {
+        return launch(kernels, choice, TileMemory{partial, counters.get()}, stream);
+      },
+      choice.name);
 }
 
 template <typename F>
@@ -136,7 +138,7 @@ KernelTable tile_kernels() {
   for (const Family& family : families) {
     for (int proposal = 0; proposal < kProposals; ++proposal) {
       table.push_back(cuda_kernel(fmt::format("cuda.{}.tile.{}", family.name, proposal),
-                                  family.covers, family.prepare, proposal));
+                                  family.covers, family.prepare, proposal, kTiles));
     }
   }
   return table;

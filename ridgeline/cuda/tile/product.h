@@ -15,10 +15,11 @@ inline TileMath tile_math(Precision precision, DType dtype) {
                                           : TileMath::fp32;
 }
 
-// Why the tile kernels cannot take values of this type on this GPU.
-inline std::string refuse_tile_type(const Runtime& runtime, DType dtype) {
-  if (dtype != DType::fp64 && dtype != DType::fp32) return "takes fp64 and fp32 only";
-  return cuda_runtime(runtime).architecture() >= 80 ? "" : "needs sm_80 or later";
+inline constexpr Traits kTiles{.precisions = kFp64AndFp32, .least_arch = 80};
+
+// Why the tile kernels cannot take values of this type.
+inline std::string refuse_tile_type(DType dtype) {
+  return dtype == DType::fp64 || dtype == DType::fp32 ? "" : "takes fp64 and fp32 only";
 }
 
 // The choice with this number; the last where there are fewer.

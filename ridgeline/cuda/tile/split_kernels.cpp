@@ -8,12 +8,10 @@ namespace {
 
 Cover cover_split(const Rest& rest, const Linear& op, const Values& values, size_t ops) {
   if (values[0].dtype != DType::fp32) return Cover::no("takes fp32 only");
-  const CudaRuntime& runtime = cuda_runtime(rest.runtime);
-  if (runtime.architecture() < 90) return Cover::no("needs sm_90 or later");
   std::string reason = refuse_floats(values);
   if (reason.empty()) reason = refuse_large({op.n(), op.in(), op.out()});
   if (!reason.empty()) return Cover::no(reason);
-  const int sms = runtime.sms();
+  const int sms = cuda_runtime(rest.runtime).sms();
   return cover_unless(refuse_linear_split(op.n(), op.in(), op.out(), sms), ops,
                       linear_split_workspace(op.n(), op.in(), op.out(), sms));
 }
@@ -43,9 +41,10 @@ std::unique_ptr<Step> prepare_split(const Span& span, const Binding& binding) {
 }  // namespace
 
 KernelTable linear_split_kernels() {
-  return concurrent(
+  return concurrent(with_traits(
+      {.precisions = kStoredInFp32, .least_arch = 90},
       {cuda_kernel("cuda.linear_activation.split", covers_split_activation, prepare_split),
-       cuda_kernel("cuda.linear.split", covers_split, prepare_split)});
+       cuda_kernel("cuda.linear.split", covers_split, prepare_split)}));
 }
 
 }  // namespace ridgeline::cuda

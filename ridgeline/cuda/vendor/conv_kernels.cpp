@@ -218,8 +218,12 @@ KernelTable cudnn_kernels() {
   for (const Family& family : families) {
     for (int proposal = 0; proposal < kProposals; ++proposal) {
       table.push_back(cuda_kernel(fmt::format("cuda.{}.cudnn.{}", family.name, proposal),
-                                  family.covers, family.prepare, proposal));
-      table.back().traits.slow_to_query = true;  // cuDNN builds, and in part compiles, its answers
+                                  family.covers, family.prepare, proposal,
+                                  // cuDNN builds, and in part compiles, its answers.
+                                  {.library = Library::cudnn,
+                                   .vendor = true,
+                                   .further_proposal = proposal > 0,
+                                   .slow_to_query = true}));
     }
   }
   return table;

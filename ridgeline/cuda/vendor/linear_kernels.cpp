@@ -245,9 +245,10 @@ KernelTable cublaslt_kernels() {
     const char* name;
     Cover (*covers)(const Rest&, int proposal);
     std::unique_ptr<Step> (*prepare)(const Span&, const Binding&, int proposal);
+    Precisions precisions = kEveryPrecision;
   };
   const Family families[] = {
-      {"linear_relu", covers_linear_relu, prepare_linear},
+      {"linear_relu", covers_linear_relu, prepare_linear, kStoredInFp32},
       {"linear", covers_linear, prepare_linear},
       {"linear_grad_x", covers_grad_x, prepare_grad_x},
       {"linear_grad_w", covers_grad_w, prepare_grad_w},
@@ -256,7 +257,11 @@ KernelTable cublaslt_kernels() {
   for (const Family& family : families) {
     for (int proposal = 0; proposal < kProposals; ++proposal) {
       table.push_back(cuda_kernel(fmt::format("cuda.{}.cublaslt.{}", family.name, proposal),
-                                  family.covers, family.prepare, proposal));
+                                  family.covers, family.prepare, proposal,
+                                  {.precisions = family.precisions,
+                                   .library = Library::cublaslt,
+                                   .vendor = true,
+                                   .further_proposal = proposal > 0}));
     }
   }
   return concurrent(std::move(table));

@@ -179,7 +179,15 @@ void ImageFeature::apply(const Field& from, int64_t begin, int64_t end, double* 
 }
 
 const std::string& field_of(const Feature& feature) {
-  return std::visit([](const auto& f) -> const std::string& { return f.field; }, feature);
+  return std::visit(
+      [](const auto& f) -> const std::string& {
+        if constexpr (requires { f.field; }) {
+          return f.field;
+        } else {
+          return f.timestep.field;
+        }
+      },
+      feature);
 }
 
 int64_t width_of(const Feature& feature) {
@@ -209,9 +217,14 @@ std::vector<std::string> names_of(const Feature& feature) {
     if (category->missing == MissingRule::indicator) {
       names.push_back(category->field + " is missing");
     }
+  } else if (const auto* image = std::get_if<ImageFeature>(&feature)) {
+    elements(image->field, image->shape);
   } else {
-    const auto& image = std::get<ImageFeature>(feature);
-    elements(image.field, image.shape);
+    const auto& sequence = std::get<SequenceFeature>(feature);
+    const std::vector<std::string> each = names_of(Feature(sequence.timestep));
+    for (int64_t t = 0; t < sequence.length; ++t) {
+      for (const std::string& name : each) names.push_back(fmt::format("{} at {}", name, t));
+    }
   }
   return names;
 }

@@ -74,7 +74,23 @@ struct ImageFeature {
   bool operator==(const ImageFeature&) const = default;
 };
 
-using Feature = std::variant<NumberFeature, CategoryFeature, ImageFeature>;
+// Timesteps, as many as a sample has. A prepared sample is [length][width of a timestep], with
+// zeros behind its last timestep, and goes with the number of timesteps that it has. A field of
+// numbers [timesteps, ...] is a sequence whose samples are of one length.
+struct SequenceFeature {
+  NumberFeature timestep{};  // each; it has the field's name
+  int64_t length = 0;
+  bool cut = false;    // longer samples lose their end; otherwise they are refused
+  int64_t tokens = 0;  // above 0: timesteps are whole numbers below this, and nothing is scaled
+
+  int64_t width() const { return length * timestep.width(); }
+  void apply(const Field& from, int64_t begin, int64_t end, double* out, int64_t stride) const;
+  void lengths(const Field& from, int64_t begin, int64_t end, std::span<int32_t> out) const;
+
+  bool operator==(const SequenceFeature&) const = default;
+};
+
+using Feature = std::variant<NumberFeature, CategoryFeature, ImageFeature, SequenceFeature>;
 
 const std::string& field_of(const Feature& feature);
 int64_t width_of(const Feature& feature);

@@ -109,11 +109,57 @@ ImageFeature fit_image(const Field& field, std::span<const int64_t> train, Scale
   return feature;
 }
 
+// The rows of a sequence, each as a sample of its own.
+Field timesteps_of(const Field& field) {
+  Field rows = field;
+  rows.origin = fmt::format("{} (timesteps counted as samples)", field.origin);
+  rows.kind = FieldKind::number;
+  rows.samples = field.rows();
+  rows.offsets = nullptr;
+  return rows;
+}
+
+SequenceFeature fit_sequence(const Field& field, std::span<const int64_t> train,
+                             const FeatureRule& rule, const PrepareRules& rules) {
+  SequenceFeature feature;
+  feature.timestep.field = field.name;
+  feature.timestep.shape = field.shape;
+  const std::vector<int64_t>& offsets = *field.offsets;
+  // The room that is needed is no knowledge of the samples that are kept from training.
+  for (size_t i = 0; i < size_t(field.samples); ++i) {
+    feature.length = std::max(feature.length, offsets[i + 1] - offsets[i]);
+  }
+  feature.cut = rules.length.has_value();
+  feature.length = std::max<int64_t>(1, rules.length.value_or(feature.length));
+  feature.tokens = is_float(field.dtype) || field.shape.rank() > 0 ? 0 : rules.tokens;
+  if (feature.tokens == 0 && rules.tokens > 0) {
+    throw_error(ErrorKind::usage,
+                "{}: field {} holds {} a timestep, but the first layer of the model takes tokens, "
+                "which are whole numbers; begin with another layer",
+                field.origin, quote(field.name),
+                field.shape.rank() > 0 ? to_string(field.shape) : std::string(name(field.dtype)));
+  }
+  std::vector<int64_t> rows;
+  for (const int64_t sample : train) {
+    const int64_t begin = offsets[size_t(sample)];
+    const int64_t end = std::min(offsets[size_t(sample) + 1], begin + feature.length);
+    for (int64_t row = begin; row < end; ++row) rows.push_back(row);
+  }
+  FeatureRule timestep = feature.tokens > 0 ? FeatureRule{.scale = NumberScale::none} : rule;
+  if (rows.empty()) {
+    throw_error(ErrorKind::data, "{}: field {}: has no timestep in the training samples",
+                field.origin, quote(field.name));
+  }
+  feature.timestep = fit_number(timesteps_of(field), rows, timestep);
+  return feature;
+}
+
 Feature fit_feature(const Field& field, std::span<const int64_t> train, const PrepareRules& rules) {
   const auto own = rules.fields.find(field.name);
   const FeatureRule& rule = own != rules.fields.end() ? own->second : rules.rule;
   if (is_image(field)) return fit_image(field, train, rules.image_scale);
   if (field.kind == FieldKind::category) return fit_category(field, train, rule);
+  if (field.kind == FieldKind::sequence) return fit_sequence(field, train, rule, rules);
   return fit_number(field, train, rule);
 }
 
@@ -135,6 +181,17 @@ void check_names(const FieldSet& set, const PrepareRules& rules) {
   for (const auto& [name, rule] : rules.fields) (void)set.field(name);
 }
 
+// Whether, where no features are named, a sequence is all that there is to learn from.
+bool only_sequence(const FieldSet& set, const PrepareRules& rules) {
+  int64_t sequences = 0, others = 0;
+  for (const Field& field : set.fields()) {
+    if (std::ranges::find(rules.target, field.name) != rules.target.end()) continue;
+    sequences += field.kind == FieldKind::sequence;
+    others += field.kind != FieldKind::sequence && field.kind != FieldKind::text;
+  }
+  return rules.features.empty() && sequences == 1 && others == 0;
+}
+
 }  // namespace
 
 Preparation Preparation::fit(const FieldSet& set, std::span<const int64_t> train,
@@ -148,7 +205,8 @@ Preparation Preparation::fit(const FieldSet& set, std::span<const int64_t> train
     const bool named = std::ranges::find(rules.features, field.name) != rules.features.end();
     const bool target = std::ranges::find(rules.target, field.name) != rules.target.end();
     if ((target && !rules.windows) || (!rules.features.empty() && !named)) continue;
-    if (field.kind == FieldKind::text || field.kind == FieldKind::sequence) {
+    const bool text = field.kind == FieldKind::text;
+    if (text || (field.kind == FieldKind::sequence && !named && !only_sequence(set, rules))) {
       if (named) {
         throw_error(ErrorKind::usage, "{}: field {} holds {}s, which are no features", field.origin,
                     quote(field.name), name(field.kind));
@@ -164,10 +222,19 @@ Preparation Preparation::fit(const FieldSet& set, std::span<const int64_t> train
   const bool image = std::ranges::any_of(result.features_, [](const Feature& feature) {
     return std::holds_alternative<ImageFeature>(feature);
   });
-  if (image && result.features_.size() > 1) {
+  const bool sequence = std::ranges::any_of(result.features_, [](const Feature& feature) {
+    return std::holds_alternative<SequenceFeature>(feature);
+  });
+  if (sequence && rules.windows) {
     throw_error(ErrorKind::usage,
-                "{}: images and other fields cannot be one input; name the features to use",
+                "{}: a window is cut from rows, and each of these samples is a sequence already; "
+                "leave data.window out",
                 set.name());
+  }
+  if ((image || sequence) && result.features_.size() > 1) {
+    throw_error(ErrorKind::usage,
+                "{}: {} and other fields cannot be one input; name the features to use", set.name(),
+                image ? "images" : "sequences");
   }
   if (!rules.target.empty()) result.target_ = fit_target(set, train, rules);
   return result;

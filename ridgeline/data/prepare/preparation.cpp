@@ -43,12 +43,20 @@ Shape Preparation::input_shape() const {
   Shape shape{width()};
   if (features_.size() == 1) {
     if (const auto* image = std::get_if<ImageFeature>(&features_.front())) shape = image->shape;
+    if (const SequenceFeature* steps = sequence()) {
+      return steps->tokens > 0 ? Shape{steps->length}
+                               : Shape{steps->length, steps->timestep.width()};
+    }
     const auto* number = std::get_if<NumberFeature>(&features_.front());
     if (number != nullptr && number->shape.rank() > 0 && number->width() == number->elements()) {
       shape = number->shape;
     }
   }
   return windows_ ? shape.prepend(windows_->window) : shape;
+}
+
+const SequenceFeature* Preparation::sequence() const {
+  return features_.size() == 1 ? std::get_if<SequenceFeature>(&features_.front()) : nullptr;
 }
 
 std::vector<std::string> Preparation::input_names() const {

@@ -35,6 +35,8 @@ class Preparation {
   Shape input_shape() const;
   int64_t width() const;                         // floats a sample (a timestep, with windows)
   std::vector<std::string> input_names() const;  // width() of them
+  // The one feature of samples that are sequences, each of its own length; null: there is none.
+  const SequenceFeature* sequence() const;
   // Categories that go as codes to embeddings, in the order of the features.
   std::vector<const CategoryFeature*> coded() const;
 

@@ -64,15 +64,27 @@ Json write(const ImageFeature& f) {
           {"shift", f.scaling.shift}};
 }
 
+Json write(const SequenceFeature& f) {
+  return {{"type", "sequence"},
+          {"length", f.length},
+          {"cut", f.cut},
+          {"tokens", f.tokens},
+          {"timestep", write(f.timestep)}};
+}
+
 Json write(const Target& t) {
-  return {{"kind", name(t.kind)}, {"fields", t.fields},     {"shape", shape_json(t.shape)},
-          {"classes", t.classes}, {"numbered", t.numbered}, {"shift", t.shift},
-          {"scale", t.scale}};
+  Json json{{"kind", name(t.kind)}, {"fields", t.fields},     {"shape", shape_json(t.shape)},
+            {"classes", t.classes}, {"numbered", t.numbered}, {"shift", t.shift},
+            {"scale", t.scale}};
+  for (const FieldClasses& each : t.field_classes) {
+    json["field_classes"].push_back({{"names", each.names}, {"numbered", each.numbered}});
+  }
+  return json;
 }
 
 MissingRule read_missing(StrictObject& in) { return MissingRule(in.choice("missing", kMissing)); }
 
-Feature read_number(StrictObject& in, bool boolean) {
+NumberFeature read_number(StrictObject& in, bool boolean) {
   NumberFeature f;
   f.field = in.text("field");
   f.boolean = boolean;
@@ -122,12 +134,29 @@ Feature read_image(StrictObject& in) {
   return f;
 }
 
+Feature read_sequence(StrictObject& in) {
+  constexpr std::array<std::string_view, 1> kTimestep{"number"};
+  constexpr int64_t kMostTimesteps = int64_t{1} << 31, kMostTokens = int64_t{1} << 24;
+  SequenceFeature f;
+  f.length = in.whole("length", 1, kMostTimesteps);
+  f.cut = in.boolean("cut");
+  f.tokens = in.whole("tokens", 0, kMostTokens);
+  StrictObject timestep = in.object("timestep");
+  (void)timestep.choice("type", kTimestep);
+  f.timestep = read_number(timestep, false);
+  timestep.finish();
+  if (f.tokens > 0 && f.timestep.width() != 1) in.refuse("tokens", "are one a timestep");
+  return f;
+}
+
 Feature read_feature(StrictObject in) {
-  constexpr std::array<std::string_view, 4> kTypes{"number", "boolean", "category", "image"};
+  constexpr std::array<std::string_view, 5> kTypes{"number", "boolean", "category", "image",
+                                                   "sequence"};
   const size_t type = in.choice("type", kTypes);
-  Feature feature = type < 2    ? read_number(in, type == 1)
+  Feature feature = type < 2    ? Feature(read_number(in, type == 1))
                     : type == 2 ? read_category(in)
-                                : read_image(in);
+                    : type == 3 ? read_image(in)
+                                : read_sequence(in);
   in.finish();
   return feature;
 }
@@ -143,6 +172,15 @@ Target read_target(StrictObject in) {
   const size_t elements = classes ? 0 : size_t(t.shape.numel());
   t.shift = in.numbers("shift", elements);
   t.scale = in.numbers("scale", elements);
+  if (in.has("field_classes")) {
+    for (StrictObject& each : in.objects("field_classes")) {
+      t.field_classes.push_back({each.texts("names"), each.boolean("numbered")});
+      each.finish();
+    }
+    if (classes || t.field_classes.size() != t.fields.size()) {
+      in.refuse("field_classes", "do not fit the fields");
+    }
+  }
   if (t.fields.empty() || (classes && t.fields.size() != 1)) in.refuse("fields", "do not fit");
   if (classes == t.classes.empty()) in.refuse("classes", "do not fit the kind");
   in.finish();
@@ -178,6 +216,12 @@ Preparation Preparation::from_json(std::string_view text, const std::string& ori
     result.features_.push_back(read_feature(std::move(feature)));
   }
   if (result.features_.empty()) in.refuse("features", "are none");
+  const bool several = result.features_.size() > 1;
+  for (const Feature& feature : result.features_) {
+    if (several && std::holds_alternative<SequenceFeature>(feature)) {
+      in.refuse("features", "hold a sequence beside others");
+    }
+  }
   result.left_out_ = in.texts("left_out");
   if (in.has("target")) result.target_ = read_target(in.object("target"));
   if (in.has("windows")) {

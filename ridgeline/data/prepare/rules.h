@@ -53,13 +53,19 @@ enum class TargetKind {
 };
 
 struct PrepareRules {
-  FeatureRule rule{};                            // of every feature
-  std::map<std::string, FeatureRule> fields{};   // of these instead
-  std::vector<std::string> features{};           // none: all fields but the target and texts
-  std::vector<std::string> target{};             // several fields: numbers; none: there is none
+  FeatureRule rule{};                           // of every feature
+  std::map<std::string, FeatureRule> fields{};  // of these instead
+  std::vector<std::string> features{};          // none: all fields but the target and texts
+  std::vector<std::string> target{};            // none: there is none
+  // Of several fields one each: classes become one-hot rows, and labels are not scaled. None: all
+  // are of the kind below.
+  std::vector<TargetKind> target_kinds{};
   std::optional<TargetKind> target_kind{};       // none: found from the field
   NumberScale target_scale = NumberScale::none;  // of values
   ScaleKind image_scale = ScaleKind::unit;
+  // Of sequences: the whole numbers in them are codes below this, for an embedding; 0: numbers.
+  int64_t tokens = 0;
+  std::optional<int64_t> length{};  // longer sequences are cut to it; none: as long as they are
   std::optional<WindowRule> windows{};
 };
 

@@ -87,9 +87,18 @@ std::optional<std::string> default_target(const FieldSet& set, bool table) {
   return std::nullopt;
 }
 
-void Target::apply_classes(const FieldSet& set, int64_t begin, int64_t end,
-                           std::span<int32_t> out) const {
-  const Field& field = set.field(fields.front());
+namespace {
+
+// Targets of a later set may be of any shape; the memory they are read to is of the model's.
+void check_numbers(const Field& field, bool fits, int64_t wanted) {
+  if (fits) return;
+  throw_error(ErrorKind::data, "{}: {} holds {} a sample, but the model has {}", field.origin,
+              quote(field.name), counted(field.shape.numel(), "target"), wanted);
+}
+
+// The class of each sample [begin, end) of a field.
+void classify(const Field& field, const std::vector<std::string>& classes, bool numbered,
+              int64_t begin, int64_t end, std::span<int32_t> out) {
   if (!numbered) {
     const std::vector<int32_t> codes = codes_by_name(field, begin, end, classes);
     for (size_t i = 0; i < codes.size(); ++i) {
@@ -117,14 +126,40 @@ void Target::apply_classes(const FieldSet& set, int64_t begin, int64_t end,
   }
 }
 
+}  // namespace
+
+void Target::apply_classes(const FieldSet& set, int64_t begin, int64_t end,
+                           std::span<int32_t> out) const {
+  const Field& field = set.field(fields.front());
+  check_numbers(field, field.shape.numel() == 1, 1);
+  classify(field, classes, numbered, begin, end, out);
+}
+
 void Target::apply_values(const FieldSet& set, int64_t begin, int64_t end,
                           std::span<double> out) const {
   const auto count = size_t(outputs());
   std::vector<double> values;
   size_t place = 0;
-  for (const std::string& name : fields) {
-    const Field& field = set.field(name);
+  for (size_t f = 0; f < fields.size(); ++f) {
+    const Field& field = set.field(fields[f]);
+    const bool one_hot = !field_classes.empty() && !field_classes[f].names.empty();
+    if (one_hot) {
+      const FieldClasses& known = field_classes[f];
+      check_numbers(field, field.shape.numel() == 1, 1);
+      std::vector<int32_t> codes(size_t(end - begin));
+      classify(field, known.names, known.numbered, begin, end, codes);
+      for (size_t i = 0; i < codes.size(); ++i) {
+        for (size_t c = 0; c < known.names.size(); ++c) {
+          out[i * count + place + c] = codes[i] == int32_t(c) ? 1 : 0;
+        }
+      }
+      place += known.names.size();
+      continue;
+    }
     const auto elements = size_t(field.shape.numel());
+    const bool last = f + 1 == fields.size();
+    check_numbers(field, last ? place + elements == count : place + elements < count,
+                  int64_t(count));
     values.resize(size_t(end - begin) * elements);
     read_doubles(field, begin, end, values);
     for (size_t i = 0; i < values.size(); ++i) {
@@ -150,6 +185,22 @@ void Target::restore(std::span<double> values, int64_t each) const {
   }
 }
 
+namespace {
+
+// Of a field of one class a sample.
+FieldClasses classes_of(const Field& field) {
+  if (field.shape.numel() != 1) {
+    throw_error(ErrorKind::usage, "{}: the classes {} are not one value a sample", field.origin,
+                quote(field.name));
+  }
+  const FieldSummary summary = summarise(field);
+  if (summary.missing + summary.infinite > 0) refuse_missing(field);
+  if (is_words(field)) return {field.categories, false};
+  return {numbered_classes(field, summary), true};
+}
+
+}  // namespace
+
 Target fit_target(const FieldSet& set, std::span<const int64_t> train, const PrepareRules& rules) {
   Target target;
   target.fields = rules.target;
@@ -172,22 +223,39 @@ Target fit_target(const FieldSet& set, std::span<const int64_t> train, const Pre
     return target;
   }
   int64_t elements = 0;
-  for (const std::string& name : rules.target) {
+  const auto is_kind = [&](size_t field, TargetKind kind) {
+    return field < rules.target_kinds.size() && rules.target_kinds[field] == kind;
+  };
+  if (std::ranges::count(rules.target_kinds, TargetKind::classes) > 0) {
+    target.field_classes.resize(rules.target.size());
+  }
+  for (size_t i = 0; i < rules.target.size(); ++i) {
+    const std::string& name = rules.target[i];
     const Field& field = set.field(name);
+    if (is_kind(i, TargetKind::classes)) {
+      target.field_classes[i] = classes_of(field);
+      elements += int64_t(target.field_classes[i].names.size());
+      continue;
+    }
     if (field.kind != FieldKind::number && field.kind != FieldKind::boolean) {
       throw_error(ErrorKind::usage, "{}: the target {} holds {}s, and no {}", field.origin,
                   quote(name), data::name(field.kind), data::name(target.kind));
     }
     elements += field.shape.numel();
   }
-  target.shape = several ? Shape{elements} : first.shape;
+  target.shape = several || !target.field_classes.empty() ? Shape{elements} : first.shape;
   target.shift.assign(size_t(elements), 0);
   target.scale.assign(size_t(elements), 1);
   size_t place = 0;
-  for (const std::string& name : rules.target) {
-    const Field& field = set.field(name);
-    const NumberScale scale =
-        target.kind == TargetKind::values ? rules.target_scale : NumberScale::none;
+  for (size_t i = 0; i < rules.target.size(); ++i) {
+    const Field& field = set.field(rules.target[i]);
+    if (!target.field_classes.empty() && !target.field_classes[i].names.empty()) {
+      place += target.field_classes[i].names.size();
+      continue;
+    }
+    const NumberScale scale = target.kind == TargetKind::values && !is_kind(i, TargetKind::labels)
+                                  ? rules.target_scale
+                                  : NumberScale::none;
     const auto count = size_t(field.shape.numel());
     // Values that are not scaled are not read here: apply_values() refuses those it cannot take.
     const Moments moments =

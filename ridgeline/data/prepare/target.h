@@ -15,15 +15,25 @@ namespace ridgeline::data {
 
 std::string_view name(TargetKind kind);
 
+// The classes of a field, by their names, or, where they are numbers in the data, by their numbers
+// as text.
+struct FieldClasses {
+  std::vector<std::string> names{};  // none: the field holds numbers to learn as they are
+  bool numbered = false;             // the classes are numbers in the data, ascending
+
+  bool operator==(const FieldClasses&) const = default;
+};
+
 // What a model learns to say.
 struct Target {
   TargetKind kind = TargetKind::values;
-  std::vector<std::string> fields;  // several: one value each
+  std::vector<std::string> fields;  // several: values, or one-hot rows of those that have classes
   Shape shape;                      // of a sample of values or labels
   // Classes by their names, or, where they are numbers in the data, by their numbers as text.
   std::vector<std::string> classes{};
-  bool numbered = false;                 // the classes are numbers in the data, ascending
-  std::vector<double> shift{}, scale{};  // values: y = (x - shift) * scale, one an element
+  bool numbered = false;                      // the classes are numbers in the data, ascending
+  std::vector<double> shift{}, scale{};       // values: y = (x - shift) * scale, one an element
+  std::vector<FieldClasses> field_classes{};  // of several fields, one each; none: none has classes
 
   int64_t outputs() const {
     return kind == TargetKind::classes ? int64_t(classes.size()) : shape.numel();

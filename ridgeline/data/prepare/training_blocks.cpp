@@ -13,20 +13,25 @@
 namespace ridgeline::data {
 namespace {
 
-constexpr int64_t kBlock = 4096;
+// Samples read at a time: as many as make half of what a core's cache holds in doubles.
+int64_t block_samples(const Field& field) {
+  constexpr int64_t kMostNumbers = int64_t{1} << 16;
+  return std::clamp<int64_t>(kMostNumbers / std::max<int64_t>(1, field.shape.numel()), 16, 4096);
+}
 
 // Reads blocks of the training samples, one at a time.
 class BlockReader {
  public:
-  BlockReader(const Field& field, std::span<const int64_t> train) : field_(field), train_(train) {}
+  BlockReader(const Field& field, std::span<const int64_t> train)
+      : field_(field), train_(train), most_(block_samples(field)) {}
 
-  int64_t blocks() const { return (count() + kBlock - 1) / kBlock; }
+  int64_t blocks() const { return (count() + most_ - 1) / most_; }
   std::span<const int64_t> samples() const { return samples_; }
   std::span<double> values() { return values_; }
 
   void read(int64_t block) {
-    const int64_t at = block * kBlock;
-    const auto size = size_t(std::min(kBlock, count() - at));
+    const int64_t at = block * most_;
+    const auto size = size_t(std::min(most_, count() - at));
     if (train_.empty()) {
       all_.resize(size);
       std::iota(all_.begin(), all_.end(), at);
@@ -43,6 +48,7 @@ class BlockReader {
 
   const Field& field_;
   std::span<const int64_t> train_;
+  int64_t most_;  // samples of a block
   std::span<const int64_t> samples_;
   std::vector<double> values_;
   std::vector<int64_t> all_;
@@ -88,7 +94,7 @@ void add_in_parallel(const Field& field, std::span<const int64_t> train, int64_t
                      bool refuse_nan, const Transform& transform, Moments& moments) {
   ThreadPool pool(resolve_threads(0));
   const int threads = pool.size();
-  constexpr int64_t kEach = 8;  // blocks a thread and group
+  constexpr int64_t kEach = 32;  // blocks a thread and group
   std::vector<BlockReader> readers(size_t(threads), BlockReader(field, train));
   std::vector<Moments::Part> parts(size_t(kEach * threads));
   const int64_t blocks = readers.front().blocks();
@@ -129,7 +135,7 @@ Moments training_moments(const Field& field, std::span<const int64_t> train, boo
   Moments moments(elements);
   BlockReader reader(field, train);
   const int64_t blocks = reader.blocks();
-  const bool many = blocks * kBlock * int64_t(elements) >= kManyValues;
+  const bool many = blocks * block_samples(field) * int64_t(elements) >= kManyValues;
   for (int64_t block = 0; block < blocks; ++block) {
     if (many && moments.ready()) {
       add_in_parallel(field, train, block, refuse_nan, transform, moments);

@@ -134,6 +134,23 @@ bool is_text(std::string_view text, bool whole) {
   return false;
 }
 
+// Text in an older encoding, such as Latin-1, is mostly ASCII and has no control codes. It is told
+// by its ASCII characters, and its reader then says where it is not UTF-8 and what to do.
+std::optional<std::string> ascii_of_older_text(std::string_view text) {
+  constexpr size_t kMostPart = 4;  // one in so many characters is beyond ASCII
+  std::string ascii(text);
+  size_t beyond = 0;
+  for (char& c : ascii) {
+    if (uint8_t(c) >= 0x80) {
+      ++beyond;
+      c = '?';
+    } else if (uint8_t(c) < ' ' && c != '\n' && c != '\r' && c != '\t') {
+      return std::nullopt;
+    }
+  }
+  return beyond <= text.size() / kMostPart ? std::optional(ascii) : std::nullopt;
+}
+
 // A table has lines of one number of cells, at least two, and a column of numbers, or at least
 // three lines of three cells; or each of its lines is a number.
 bool looks_like_table(std::string_view text, bool whole) {
@@ -175,7 +192,9 @@ Content detect(std::span<const uint8_t> first, int64_t size) {
   if (const auto binary = detect_binary(first, size)) return *binary;
   const bool whole = first.size() < kSample;
   const std::string_view text = as_text(first);
-  return is_text(text, whole) ? detect_text(text, whole) : Content::binary;
+  if (is_text(text, whole)) return detect_text(text, whole);
+  const std::optional<std::string> ascii = ascii_of_older_text(text);
+  return ascii ? detect_text(*ascii, whole) : Content::binary;
 }
 
 Detected detect(const std::filesystem::path& path) {

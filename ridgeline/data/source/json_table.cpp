@@ -17,9 +17,8 @@ constexpr int kMostDepth = 4;  // an object of arrays of arrays; nlohmann counts
 
 class JsonTable {
  public:
-  JsonTable(const std::filesystem::path& path, const TableOptions& options)
-      : lines_(open_text(open_bounded(path), {.format = TextFormat::lines}, {})),
-        options_(options) {}
+  JsonTable(std::unique_ptr<ByteStream> bytes, const TableOptions& options)
+      : lines_(open_text(std::move(bytes), {.format = TextFormat::lines}, {})), options_(options) {}
 
   FieldSet read() {
     for (TextRecord line; lines_->next(line);) {
@@ -100,8 +99,12 @@ class JsonTable {
 
 }  // namespace
 
+FieldSet read_json_table(std::unique_ptr<ByteStream> bytes, const TableOptions& options) {
+  return JsonTable(std::move(bytes), options).read();
+}
+
 FieldSet read_json_table(const std::filesystem::path& path, const TableOptions& options) {
-  return JsonTable(path, options).read();
+  return read_json_table(open_bounded(path), options);
 }
 
 }  // namespace ridgeline::data

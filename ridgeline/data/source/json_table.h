@@ -17,5 +17,6 @@ namespace ridgeline::data {
 // Throws data with the line and the key on a line that is no object, a key that is there twice, an
 // object inside, and a value of another kind than those before it.
 FieldSet read_json_table(const std::filesystem::path& path, const TableOptions& options = {});
+FieldSet read_json_table(std::unique_ptr<ByteStream> bytes, const TableOptions& options = {});
 
 }  // namespace ridgeline::data

@@ -154,6 +154,7 @@ class TableReader {
   std::vector<std::string_view> words_;
 };
 
+constexpr size_t kFirstSample = size_t{16} << 10;
 constexpr int64_t kFewLines = 10;  // of a sample that is large enough
 
 }  // namespace
@@ -163,15 +164,16 @@ FieldSet read_table(const std::function<std::unique_ptr<ByteStream>()>& open,
   const auto first = open();
   std::string sample;
   bool whole = false;
-  // A table of very many columns has lines longer than the usual sample: it grows until it holds
-  // some of them.
-  for (size_t size = kTableSample; !whole; size *= 2) {
+  // A small table takes little memory. One of very many columns has lines longer than the usual
+  // sample: it grows until it holds some of them.
+  for (size_t size = kFirstSample; !whole; size *= 2) {
     const size_t have = sample.size();
     sample.resize(size);
     const auto rest = std::as_writable_bytes(std::span(sample)).subspan(have);
     const size_t got = first->read(rest);
     sample.resize(have + got);
     whole = got < rest.size();
+    if (size < kTableSample) continue;
     if (std::ranges::count(sample, '\n') > kFewLines || size >= RecordBuffer::kMostRecord) break;
   }
   if (sample.empty()) throw_error(ErrorKind::data, "{}: is empty", first->name());

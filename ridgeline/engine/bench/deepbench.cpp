@@ -71,7 +71,7 @@ Program conv_program(const DeepbenchConv& conv, ConvPass pass, Precision precisi
 // beside the library, without the kernels that exist only for ladders (gate by gate, x's product
 // step by step, plain): they make ten thousand launches for a pass of 1500 steps.
 void leave_out_rungs(RnnBenchOptions& options) {
-  if (!options.run.kernels.empty() || choose_device(options.run.device).kind != DeviceKind::cuda) {
+  if (!options.run.kernels.empty() || choose_device(options.run.device).is_host()) {
     return;
   }
   options.kernels = {"plan", "cudnn"};

@@ -17,10 +17,6 @@ std::string way_of(const std::string& kernel) {
   return kernel.substr(way, kernel.find('.', way) - way);
 }
 
-bool is_vendor(const std::string& way) {
-  return way == "cublaslt" || way == "cudnn" || way == "onednn" || way == "nccl";
-}
-
 // A way and how to read its time again.
 struct Timed {
   WayTime time;
@@ -58,10 +54,9 @@ std::vector<WayTime> time_ways(const Program& program, Machine& machine, double 
   for (const bool references : {false, true}) {
     if (references && !ways.empty()) break;
     for (const Kernel& kernel : machine.kernels()) {
-      if (kernel.target != machine.device().kind || !kernel.covers) continue;
-      if (kernel.traits.fallback != references) continue;
-      if (!is_asked_for(kernel.name, machine.plan_options())) continue;
-      const Cover cover = kernel.covers({program, at, machine.runtime()});
+      if (!kernel.covers || kernel.traits.fallback != references) continue;
+      if (!is_asked_for(kernel, machine.plan_options())) continue;
+      const Cover cover = offer(kernel, {program, at, machine.runtime()});
       if (cover.ops != 1) continue;
       const std::string way = way_of(kernel.name);
       Choice choice;
@@ -70,7 +65,7 @@ std::vector<WayTime> time_ways(const Program& program, Machine& machine, double 
       choice.end = at + 1;
       choice.cover = cover;
       const double seconds = stopwatch.kernel(choice);
-      keep_fastest(ways, {{way, kernel.name, seconds, seconds, is_vendor(way)}, choice});
+      keep_fastest(ways, {{way, kernel.name, seconds, seconds, kernel.traits.vendor}, choice});
     }
   }
   std::vector<WayTime> times;

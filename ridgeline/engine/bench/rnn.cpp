@@ -165,9 +165,8 @@ std::vector<std::string> first_kernels(const Program& program, const KernelTable
                                        Machine& machine) {
   std::vector<std::string> names;
   for (const Kernel& kernel : all) {
-    if (kernel.target != machine.device().kind || !kernel.covers || kernel.traits.fallback)
-      continue;
-    if (kernel.covers({program, 0, machine.runtime()}).ops > 0) names.push_back(kernel.name);
+    if (!kernel.covers || kernel.traits.fallback) continue;
+    if (offer(kernel, {program, 0, machine.runtime()}).ops > 0) names.push_back(kernel.name);
   }
   return names;
 }
@@ -190,7 +189,9 @@ class Planner {
   Planned part(const KernelTable& table) {
     DeviceStopwatch stopwatch(program_, machine_.runtime(), options_.seconds_per_kernel,
                               hasty_ ? &own_ : machine_.cache());
-    return plan_program(program_, table, machine_.runtime(), options_, stopwatch);
+    PlanOptions options = options_;
+    options.demonstrations = true;
+    return plan_program(program_, table, machine_.runtime(), options, stopwatch);
   }
 
  private:

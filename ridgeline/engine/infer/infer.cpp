@@ -203,7 +203,8 @@ InferReport run_shards(RankContext& context, const InferOptions& options,
                        const std::filesystem::path& input, const std::filesystem::path& output,
                        const WriterOptions& writer, dist::RankCommunicator& ranks) {
   if (output == "-") {
-    throw_error(ErrorKind::usage, "--own-part: give an --output on a disk that all ranks share");
+    throw_error(ErrorKind::usage,
+                "--sharded-input: give an --output on a disk that all ranks share");
   }
   const auto part_of = [&](int rank) {
     std::filesystem::path part = output;
@@ -275,11 +276,12 @@ const char* kind_name(OutputKind kind) {
 std::string shared_settings(const InferOptions& options, const std::filesystem::path& output) {
   const auto& precision = options.model.precision;
   return fmt::format(
-      "transport = {}\nlabels-only = {}\nformat = {}\nprecision = {}\nown-part = {}\necho = {}\n"
+      "transport = {}\nlabels-only = {}\nformat = {}\nprecision = {}\nsharded-input = {}\necho = "
+      "{}\n"
       "trace = {}\noutput-kind = {}\n",
       options.transport, !options.outputs, format_name(settle(options.format, output)),
-      precision ? name(*precision) : "the model's", options.own_part, options.echo, options.trace,
-      kind_name(options.kind));
+      precision ? name(*precision) : "the model's", options.sharded_input, options.echo,
+      options.trace, kind_name(options.kind));
 }
 
 WriterOptions writer_options(const RankContext& context, const InferOptions& options,
@@ -295,10 +297,10 @@ WriterOptions writer_options(const RankContext& context, const InferOptions& opt
     writer.target = &*context.loaded.preparation->target();
     writer.class_names = writer.target->classes;
   }
-  if (writer.format == InferFormat::npy && (output == "-" || options.own_part)) {
+  if (writer.format == InferFormat::npy && (output == "-" || options.sharded_input)) {
     throw_error(ErrorKind::usage,
                 "a .npy array says at its beginning how many samples it holds: give an --output on "
-                "a disk, without --own-part");
+                "a disk, without --sharded-input");
   }
   return writer;
 }
@@ -319,8 +321,9 @@ std::string InferReport::to_json() const {
 InferReport infer(const std::filesystem::path& model, const std::filesystem::path& given_input,
                   const std::filesystem::path& output, const InferOptions& options,
                   Communicator* communicator) {
-  if (given_input == "-" && options.own_part) {
-    throw_error(ErrorKind::usage, "--own-part: every rank reads the input; give a file, not stdin");
+  if (given_input == "-" && options.sharded_input) {
+    throw_error(ErrorKind::usage,
+                "--sharded-input: every rank reads the input; give a file, not stdin");
   }
   std::optional<StdinInput> from_stdin;
   if (given_input == "-" && (communicator == nullptr || communicator->is_root())) {
@@ -332,7 +335,7 @@ InferReport infer(const std::filesystem::path& model, const std::filesystem::pat
   RankContext context(model, options, ranks);
   if (ranks != nullptr) check_same_model(*ranks, context.loaded.config, context.loaded.model);
   InferReport report;
-  if (options.own_part && ranks != nullptr) {
+  if (options.sharded_input && ranks != nullptr) {
     report = run_shards(context, options, input, output, writer_options(context, options, output),
                         *ranks);
     report.transport = "own parts";

@@ -27,7 +27,7 @@ struct InferOptions {
   std::string transport = "credits";  // see Delivery
   int credits = 0;                    // chunks under way to a rank; 0: by its devices
   bool survive = false;               // go on without ranks that are lost
-  bool own_part = false;              // every rank reads and writes a part of its own
+  bool sharded_input = false;         // every rank reads and writes a part of its own
   bool echo = false;                  // for measuring transports: label 0, no model is run
   bool trace = false;                 // keep what a timeline shows
 };

@@ -15,9 +15,8 @@ namespace {
 constexpr int64_t kCpuBatch = 256, kGpuBatch = 4752;
 
 bool any_gpu(const std::vector<RunConfig>& devices) {
-  return std::ranges::any_of(devices, [](const RunConfig& device) {
-    return choose_device(device.device).kind != DeviceKind::cpu;
-  });
+  return std::ranges::any_of(
+      devices, [](const RunConfig& device) { return !choose_device(device.device).is_host(); });
 }
 
 RunClock common_clock(Communicator* ranks) {

@@ -16,6 +16,7 @@ Config config_of(const Ladder& ladder, const Rung& rung, const RunConfig& run) {
   config.train.batch = rung.batch > 0 ? rung.batch : ladder.batch;
   config.run = run;
   config.run.precision = rung.precision;
+  config.run.accumulate = rung.accumulate;
   config.run.kernels.assign(rung.kernels.begin(), rung.kernels.end());
   config.run.kernels.insert(config.run.kernels.end(), run.kernels.begin(), run.kernels.end());
   if (rung.threads > 0) config.run.threads = rung.threads;
@@ -26,11 +27,7 @@ constexpr int kMostRanks = 4;  // on a CPU, unless told otherwise
 
 int rank_count(const LadderOptions& options) {
   if (options.rank_count > 0) return options.rank_count;
-  if (choose_device(options.run.device).kind != DeviceKind::cpu) {
-    int gpus = 0;
-    for (const Device& device : devices()) gpus += device.kind != DeviceKind::cpu;
-    return gpus;
-  }
+  if (!choose_device(options.run.device).is_host()) return int(gpus().size());
   return std::min(kMostRanks, resolve_threads(0));
 }
 
@@ -49,7 +46,7 @@ void run_elsewhere(const Rung& rung, const LadderOptions& options, RungResult& r
     throw_error(ErrorKind::usage,
                 "this machine has one {}; --ranks 2 shares it between processes, which shows how "
                 "gradients travel and gains nothing",
-                choose_device(options.run.device).kind == DeviceKind::cpu ? "core" : "GPU");
+                choose_device(options.run.device).is_host() ? "core" : "GPU");
   }
   std::string text;
   try {
@@ -123,7 +120,7 @@ class Climber {
 }  // namespace
 
 Config ladder_config(const Ladder& ladder, const std::vector<std::string>& sets) {
-  return parse_config(std::string("[data]\nname = \"random\"\n") + ladder.network, "ladder", sets);
+  return parse_config("[data]\nname = \"random\"\n" + ladder.network, "ladder", sets);
 }
 
 double unit_roundoff(Precision precision) {
@@ -185,7 +182,11 @@ LadderResult climb(const Ladder& ladder, const LadderOptions& options) {
   result.machine = Machine(options.run, options.ranks).runtime().fingerprint();
   Climber climber(ladder, options);
   const RungResult *first = nullptr, *before = nullptr;
-  const auto& rungs = device.kind == DeviceKind::cpu ? ladder.cpu : ladder.cuda;
+  const auto& rungs = device.is_host() ? ladder.cpu : ladder.cuda;
+  if (rungs.empty()) {
+    throw_error(ErrorKind::usage, "ladder {}: its rungs are for GPUs; use --device cuda",
+                ladder.name);
+  }
   refuse_unknown(options.rung, rungs);
   result.rungs.reserve(rungs.size());
   for (const Rung& rung : rungs) {

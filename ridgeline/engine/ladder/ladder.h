@@ -23,6 +23,7 @@ struct Rung {
   bool from_host = false;       // samples come from the host's memory, and answers go back there
   bool ranks = false;           // several processes: one a GPU, or a core each (LadderOptions)
   Precision precision = Precision::fp32;
+  Precision accumulate = Precision::fp32;  // of fp16: what products are summed in
   double founding_us = 0;  // an input, as the founding record states it; 0: it does not
   // A rung whose `what` holds only if no kernel of this name was taken, and what it did if one was.
   const char* without = nullptr;
@@ -30,8 +31,8 @@ struct Rung {
 };
 
 struct Ladder {
-  const char* name;     // "mlp"
-  const char* network;  // TOML of [model] and [train], for samples of shape `sample` and `classes`
+  std::string name;     // "mlp"
+  std::string network;  // TOML of [model] and [train], for samples of shape `sample` and `classes`
   Shape sample;
   int codes = 0;  // samples are codes below this; 0: bytes
   int classes;
@@ -43,6 +44,10 @@ struct Ladder {
 // All of them. To add one, add its entry to ladders.cpp.
 const std::vector<Ladder>& ladders();
 const Ladder& find_ladder(const std::string& name);  // throws usage with the known names
+
+// Training 784-width-width-width-10 at batch 32 in fp16, from a naive product to whole steps in one
+// launch. Only for GPUs.
+Ladder mlp_levels(int64_t width);
 
 // Its network as a config, with `sets` as of --set.
 Config ladder_config(const Ladder& ladder, const std::vector<std::string>& sets = {});

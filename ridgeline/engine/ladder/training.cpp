@@ -49,6 +49,18 @@ double change_error(const std::vector<double>& got, const std::vector<double>& w
   return change > 0 ? std::sqrt(difference / change) : std::sqrt(difference);
 }
 
+// The machine whose steps are right: reference kernels or, since plain loops would take minutes for
+// so many weights, the CPU's fast kernels, which the table walk compares with those.
+Machine reference_for(const Config& config, const Shape& sample) {
+  constexpr int64_t kMostByLoops = 4'000'000;
+  if (config.build_model(sample).parameter_count() <= kMostByLoops) return Machine::reference();
+  RunConfig run;
+  run.device = "cpu";
+  run.precision = config.run.precision;
+  run.tune = false;
+  return Machine(run);
+}
+
 // Of the whole batch on one thread, whatever the rung's ranks: with the same seed all begin alike.
 const ReferenceSteps& reference_steps(const RungWork& work) {
   Config config = work.config;
@@ -58,7 +70,7 @@ const ReferenceSteps& reference_steps(const RungWork& work) {
   const std::string key = fmt::format("{} {}", config.train.batch, name(config.run.precision));
   const auto found = work.references.find(key);
   if (found != work.references.end()) return found->second;
-  Machine plain = Machine::reference();
+  Machine plain = reference_for(config, work.set->train.sample_shape());
   Trainer trainer(plain, config, work.set);
   ReferenceSteps steps;
   steps.start = trained(trainer, 0);

@@ -40,7 +40,7 @@ BatchAdvice advise_batch(const Config& config, std::shared_ptr<const data::DataS
   Machine machine(config.run);
   Trainer trainer(machine, config, set);
   BatchAdvice advice;
-  advice.free_bytes = free_memory(machine.runtime());
+  advice.free_bytes = machine.runtime().free_memory();
   const int64_t samples = set->train.size();
   for (int64_t batch = 1; batch <= samples; batch *= 2) {
     const auto& points = advice.points;

@@ -80,15 +80,15 @@ std::string brief_plan(const nn::Lowered& lowered, const nn::Model& model, const
     std::string time, layers, kernel, why;
   };
   std::vector<Line> lines{{"time", "layers", "kernel", "why"}};
-  for (const Choice& choice : plan.choices()) {
+  for (size_t i = 0; i < plan.choices().size(); ++i) {
+    const Choice& choice = plan.choices()[i];
     const std::string time = choice.seconds > 0 ? micros(choice.seconds) : "-";
     if (choice.converted >= 0) {
-      lines.push_back(
-          {time, "", choice.kernel->name, "converts the format between its neighbours"});
+      lines.push_back({time, "", plan.label(i), "converts the format between its neighbours"});
       continue;
     }
-    lines.push_back({time, layers_of(choice, lowered, model), choice.kernel->name,
-                     reason(choice, explanation)});
+    lines.push_back(
+        {time, layers_of(choice, lowered, model), plan.label(i), reason(choice, explanation)});
   }
   size_t time = 0, layers = 0, kernel = 0;
   for (const Line& line : lines) {
@@ -98,10 +98,10 @@ std::string brief_plan(const nn::Lowered& lowered, const nn::Model& model, const
   }
   std::string text = fmt::format("chosen kernels ({}):\n", explanation.source);
   for (const Line& line : lines) {
-    std::string row = fmt::format("  {:>{}}  {:<{}}  {:<{}}  {}", line.time, time, line.layers,
-                                  layers, line.kernel, kernel, line.why);
-    row.erase(row.find_last_not_of(' ') + 1);
-    text += row + "\n";
+    std::string text_line = fmt::format("  {:>{}}  {:<{}}  {:<{}}  {}", line.time, time,
+                                        line.layers, layers, line.kernel, kernel, line.why);
+    text_line.erase(text_line.find_last_not_of(' ') + 1);
+    text += text_line + "\n";
   }
   if (!explanation.shortlist_seconds.empty()) {
     const auto& whole = explanation.shortlist_seconds;

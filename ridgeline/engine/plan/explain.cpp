@@ -13,7 +13,9 @@
 #include "ridgeline/engine/progress.h"
 #include "ridgeline/engine/ranks.h"
 #include "ridgeline/engine/train/trainer.h"
+#include "ridgeline/plan/candidates.h"
 #include "ridgeline/prof/limit.h"
+#include "ridgeline/registry.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -43,9 +45,10 @@ void put_program(Out out, const nn::Lowered& lowered, const nn::Model& model) {
 
 void put_choices(Out out, const Plan& plan, const Explanation& explanation) {
   fmt::format_to(out, "\nchosen kernels ({}):\n", explanation.source);
-  for (const Choice& choice : plan.choices()) {
+  for (size_t i = 0; i < plan.choices().size(); ++i) {
+    const Choice& choice = plan.choices()[i];
     if (choice.converted >= 0) {
-      fmt::format_to(out, "  convert  {:<40}  value {} to {}\n", choice.kernel->name,
+      fmt::format_to(out, "  convert  {:<40}  value {} to {}\n", plan.label(i),
                      plan.program().info(choice.converted).name,
                      choice.to.empty() ? "plain" : choice.to);
       continue;
@@ -53,8 +56,7 @@ void put_choices(Out out, const Plan& plan, const Explanation& explanation) {
     const std::string span = choice.end - choice.begin == 1
                                  ? fmt::format("{}", choice.begin)
                                  : fmt::format("{}-{}", choice.begin, choice.end - 1);
-    fmt::format_to(out, "  {:>7}  {:<40}  {:>14}\n", span, choice.kernel->name,
-                   micros(choice.seconds));
+    fmt::format_to(out, "  {:>7}  {:<40}  {:>14}\n", span, plan.label(i), micros(choice.seconds));
   }
   if (explanation.shortlist_seconds.empty()) return;
   fmt::format_to(out, "whole plans measured:");
@@ -62,6 +64,11 @@ void put_choices(Out out, const Plan& plan, const Explanation& explanation) {
     fmt::format_to(out, "  {}", micros(seconds));
   }
   fmt::format_to(out, "\n");
+}
+
+// Whether a kernel was left out because it is for other ops, precisions or devices.
+bool says_nothing_of_op(const std::string& reason) {
+  return reason.starts_with(kOtherOp) || reason.starts_with(kForOthers);
 }
 
 void put_candidates(Out out, const Program& program, const Explanation& explanation) {
@@ -82,7 +89,7 @@ void put_candidates(Out out, const Program& program, const Explanation& explanat
       // A kernel of another op or device says nothing worth reading about this one; the JSON has
       // them all.
       const bool elsewhere = any && candidate->kernel->target != chosen->kernel->target;
-      if (elsewhere || (!usable && candidate->cover.reason.starts_with("the next op"))) {
+      if (elsewhere || (!usable && says_nothing_of_op(candidate->cover.reason))) {
         ++others;
         continue;
       }
@@ -94,7 +101,8 @@ void put_candidates(Out out, const Program& program, const Explanation& explanat
                      candidate->kernel->name, what);
     }
     if (others > 0)
-      fmt::format_to(out, "         and {} of other ops and devices\n", counted(others, "kernel"));
+      fmt::format_to(out, "         and {} for other ops, precisions and devices\n",
+                     counted(others, "kernel"));
   }
 }
 
@@ -132,8 +140,10 @@ json candidates_json(const Explanation& explanation) {
 
 json choices_json(const Plan& plan) {
   json all = json::array();
-  for (const Choice& choice : plan.choices()) {
+  for (size_t i = 0; i < plan.choices().size(); ++i) {
+    const Choice& choice = plan.choices()[i];
     all.push_back({{"kernel", choice.kernel->name},
+                   {"label", plan.label(i)},
                    {"begin", choice.begin},
                    {"end", choice.end},
                    {"us", 1e6 * choice.seconds}});
@@ -145,8 +155,13 @@ json choices_json(const Plan& plan) {
 
 PlanReport explain_plan(const Config& config, const std::filesystem::path& data_dir, bool all,
                         Communicator* ranks) {
+  return explain_plan(config, std::make_shared<data::DataSet>(load_data(config, data_dir)), all,
+                      ranks);
+}
+
+PlanReport explain_plan(const Config& config, std::shared_ptr<const data::DataSet> set, bool all,
+                        Communicator* ranks) {
   const bool several = ranks != nullptr && ranks->size() > 1;
-  const auto set = std::make_shared<data::DataSet>(load_data(config, data_dir));
   if (several) check_alike(*ranks, config, *set);
   Machine machine(config.run, several ? ranks : nullptr);
   Trainer trainer(machine, config, set);
@@ -193,11 +208,26 @@ PlanReport explain_plan(const Config& config, const std::filesystem::path& data_
         1e6 * limit.seconds(), limit.bound(), engineering(limit.flops), 1e6 * limit.compute_seconds,
         engineering(ceilings->flops(program.precision)), engineering(limit.bytes),
         1e6 * limit.memory_seconds, engineering(ceilings->bandwidth(limit.bytes / 2)));
-    document["limit"] = {{"us", 1e6 * limit.seconds()}, {"bound", limit.bound()}};
+    document["limit"] = {{"us", 1e6 * limit.seconds()},
+                         {"bound", limit.bound()},
+                         {"flops", limit.flops},
+                         {"bytes", limit.bytes},
+                         {"compute_us", 1e6 * limit.compute_seconds},
+                         {"memory_us", 1e6 * limit.memory_seconds},
+                         {"flops_per_second", ceilings->flops(program.precision)},
+                         {"bytes_per_second", ceilings->bandwidth(limit.bytes / 2)}};
   }
   if (!all) report.text += "--all lists the program, every candidate and why others were refused\n";
   report.json = dump_json(document, 2) + "\n";
   return report;
+}
+
+std::string plan_source(const Config& config, const std::filesystem::path& data_dir) {
+  Config untuned = config;
+  untuned.run.tune = false;  // the program is wanted, not the kernels that cover it
+  Machine machine(untuned.run, nullptr);
+  Trainer trainer(machine, untuned, std::make_shared<data::DataSet>(load_data(untuned, data_dir)));
+  return generated_source(trainer.runner().lowered().program, machine.runtime());
 }
 
 }  // namespace ridgeline::engine

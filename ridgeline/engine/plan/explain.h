@@ -1,10 +1,12 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "ridgeline/core/communicator.h"
+#include "ridgeline/data/sample_set.h"
 #include "ridgeline/engine/config.h"
 
 namespace ridgeline::engine {
@@ -20,5 +22,12 @@ struct PlanReport {
 // it is the step that they make together; collective.
 PlanReport explain_plan(const Config& config, const std::filesystem::path& data_dir, bool all,
                         Communicator* ranks = nullptr);
+// The same for data that were loaded already.
+PlanReport explain_plan(const Config& config, std::shared_ptr<const data::DataSet> set, bool all,
+                        Communicator* ranks = nullptr);
+
+// The source of the GPU kernel that is generated for the training step of a config, or for a
+// machine without a GPU the one that an H200 would get.
+std::string plan_source(const Config& config, const std::filesystem::path& data_dir);
 
 }  // namespace ridgeline::engine

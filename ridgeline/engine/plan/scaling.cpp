@@ -16,7 +16,7 @@ namespace {
 
 // Seconds that this machine takes for a host's memory to receive and send back so many bytes.
 double pcie_seconds(Runtime& runtime, double bytes) {
-  if (runtime.device().kind == DeviceKind::cpu || bytes == 0) return 0;
+  if (runtime.device().is_host() || bytes == 0) return 0;
   std::vector<std::byte> host(static_cast<size_t>(bytes));
   const DeviceBuffer device(runtime, host.size());
   return runtime.time(

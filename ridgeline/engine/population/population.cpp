@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "ridgeline/core/launch_group.h"
 #include "ridgeline/core/machine_limits.h"
 #include "ridgeline/core/thread_pool.h"
 #include "ridgeline/engine/machine.h"
@@ -24,9 +25,15 @@ constexpr int kAbandoned = -1;  // what stops the other members when one has fai
 
 // What the members of a group share, as the first of them has it.
 struct Group {
+  size_t members = 0;
   KernelNames kernels{};
   std::optional<prof::Ceilings> ceilings{};
 };
+
+// Members whose launches are joint on a GPU, a thread each. Others follow one another there: when
+// they had threads and streams of their own, a graph that one thread captured was invalidated by
+// another (cudaErrorStreamCaptureInvalidated; which call does it is not known).
+constexpr size_t kMostTogether = 1024;
 
 std::vector<size_t> members_to_train(size_t members, const std::vector<bool>& wanted) {
   std::vector<size_t> list;
@@ -41,6 +48,25 @@ std::vector<int64_t> epochs_of(const std::vector<Member>& members) {
   for (const Member& member : members) epochs.push_back(member.config.train.epochs);
   return epochs;
 }
+
+// A thread's part in the joint launches of a GPU, from when it begins to work until it ends or has
+// nothing to do for a while.
+class Inside {
+ public:
+  explicit Inside(LaunchGroup* group) : group_(group) { enter(); }
+  ~Inside() { leave(); }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+  void enter() const {
+    if (group_ != nullptr) group_->enter();
+  }
+  void leave() const noexcept {
+    if (group_ != nullptr) group_->leave();
+  }
+
+ private:
+  LaunchGroup* group_;
+};
 
 // The state of one call of train_population(): threads take jobs from a Halving until none is left.
 // A member's session belongs to the thread that has its job, and between jobs to nobody.
@@ -59,8 +85,13 @@ class Training {
 
   PopulationResult run() {
     const SignalGuard signals;
-    if (options_.started) options_.started(result_.layout);
-    plan_groups();
+    if (launches_) {
+      plan_on_gpu();
+      if (options_.started) options_.started(result_.layout);
+    } else {
+      if (options_.started) options_.started(result_.layout);
+      plan_groups();
+    }
     if (result_.layout.side_by_side == 1) {
       work();  // here: a GPU belongs to the thread that opened it
     } else {
@@ -83,6 +114,7 @@ class Training {
       group_of_[i] = known.try_emplace(key, known.size()).first->second;
     }
     groups_.resize(known.size());
+    for (const size_t i : list_) ++groups_[group_of_[i]].members;
   }
 
   void lay_out() {
@@ -98,7 +130,11 @@ class Training {
       return each.threads == run.threads && each.device == run.device;
     });
     one_by_one_ = options_.one_by_one || options_.ranks != nullptr || !alike;
-    if (one_by_one_ || choose_device(run.device).kind != DeviceKind::cpu) return;
+    if (one_by_one_) return;
+    if (const Device device = choose_device(run.device); !device.is_host()) {
+      if (list_.size() > 1) launches_ = make_launch_group(device);
+      return;
+    }
     const int given = run.threads == 0 ? options_.threads : run.threads;
     const int threads = affordable_threads(resolve_threads(given));
     layout.side_by_side = int(std::min(size_t(threads), list_.size()));
@@ -123,6 +159,43 @@ class Training {
       // More than can run at once would only fill the memory.
       if (++kept > result_.layout.side_by_side) sessions_[i].reset();
     }
+  }
+
+  // Plans the first member of each group, by the kernel whose launches are joint where that takes
+  // the program. What a session takes of the GPU's memory decides how many go on side by side.
+  void plan_on_gpu() {
+    const Inside inside(launches_.get());
+    std::vector<bool> planned(groups_.size());
+    bool joint = true;
+    size_t most_bytes = 1;
+    for (const size_t i : list_) {
+      Group& group = groups_[group_of_[i]];
+      if (planned[group_of_[i]]) continue;
+      planned[group_of_[i]] = true;
+      const std::vector<std::string> wanted{launches_->kernel()};
+      if (group.members > 1) group.kernels.train = group.kernels.tail = wanted;
+      const size_t before = launches_->free_bytes();
+      try {
+        auto session = open(i);
+        if (group.members > 1 && session->kernels().train != wanted) {
+          session.reset();
+          group.kernels = {};
+          session = open(i);
+        }
+        joint = joint && session->kernels().train == wanted;
+        group.kernels = {};
+        learn(i, *session);
+        const size_t after = launches_->free_bytes();
+        most_bytes = std::max(most_bytes, before - std::min(before, after));
+      } catch (const Error&) {
+        group.kernels = {};
+        joint = false;  // the member's own job meets and reports it
+      }
+    }
+    const size_t room = std::max<size_t>(1, launches_->free_bytes() / 4 * 3 / most_bytes);
+    const size_t most = joint ? std::min({kMostTogether, room, list_.size()}) : 1;
+    result_.layout.side_by_side = most > 1 ? affordable_threads(int(most)) : 1;
+    result_.layout.threads_each = 1;
   }
 
   void learn(size_t member, const TrainSession& session) {
@@ -165,13 +238,16 @@ class Training {
   }
 
   void work() {
+    const Inside inside(launches_.get());
     std::unique_lock lock(mutex_);
     while (!is_stopped()) {
       const std::optional<Halving::Job> job = halving_.next();
       if (!job && !halving_.may_come()) break;
       if (!job) {
         // The wait ends now and then, because a signal wakes nobody.
+        inside.leave();
         changed_.wait_for(lock, std::chrono::milliseconds(100));
+        inside.enter();
         continue;
       }
       lock.unlock();
@@ -300,6 +376,7 @@ class Training {
   const std::vector<size_t> list_;
   PopulationResult result_;
   bool one_by_one_ = true;
+  std::unique_ptr<LaunchGroup> launches_;  // of a GPU; outlives the sessions
   std::vector<std::unique_ptr<TrainSession>> sessions_;
   std::vector<size_t> group_of_;
   std::vector<Group> groups_;

@@ -20,7 +20,7 @@ std::string percent(double share) { return fmt::format("{:.0f} %", 100 * share);
 
 void put_kernels(Out out, const Profile& profile) {
   size_t wide = 6;
-  for (const KernelProfile& kernel : profile.kernels) wide = std::max(wide, kernel.name.size());
+  for (const KernelProfile& kernel : profile.kernels) wide = std::max(wide, kernel.label.size());
   const bool threads =
       std::any_of(profile.kernels.begin(), profile.kernels.end(),
                   [](const KernelProfile& kernel) { return kernel.balance.has_value(); });
@@ -34,7 +34,7 @@ void put_kernels(Out out, const Profile& profile) {
         out,
         "{:<{}}  {:>9.2f} {:>9.2f} {:>9.2f} {:>6} {:>9} {:>9} {:>9} {:>9} {:>8.2f} {:>8} "
         "{:>6}",
-        kernel.name, wide, 1e6 * seconds, 1e6 * kernel.seconds.p10, 1e6 * kernel.seconds.p90,
+        kernel.label, wide, 1e6 * seconds, 1e6 * kernel.seconds.p10, 1e6 * kernel.seconds.p90,
         percent(kernel.share), engineering(kernel.work.flops), engineering(kernel.work.bytes),
         engineering(rate(kernel.work.flops, seconds)),
         engineering(rate(kernel.work.bytes, seconds)), kernel.intensity(),
@@ -56,12 +56,12 @@ void put_kernels(Out out, const Profile& profile) {
 // How often each kernel was timed, and all its times in short.
 void put_passes(Out out, const Profile& profile) {
   size_t wide = 6;
-  for (const KernelProfile& kernel : profile.kernels) wide = std::max(wide, kernel.name.size());
+  for (const KernelProfile& kernel : profile.kernels) wide = std::max(wide, kernel.label.size());
   fmt::format_to(out, "\n{:<{}}  {:>6} {:>12} {:>9} {:>9} {:>9}\n", "kernel", wide, "passes",
                  "total us", "mean", "min", "max");
   for (const KernelProfile& kernel : profile.kernels) {
     const Quantiles& q = kernel.seconds;
-    fmt::format_to(out, "{:<{}}  {:>6} {:>12.1f} {:>9.2f} {:>9.2f} {:>9.2f}\n", kernel.name, wide,
+    fmt::format_to(out, "{:<{}}  {:>6} {:>12.1f} {:>9.2f} {:>9.2f} {:>9.2f}\n", kernel.label, wide,
                    q.count, 1e6 * q.mean * double(q.count), 1e6 * q.mean, 1e6 * q.least,
                    1e6 * q.most);
   }
@@ -245,6 +245,7 @@ json ranks_json(const RankUse& use) {
 
 json kernel_json(const KernelProfile& kernel, bool roofs) {
   json entry = {{"kernel", kernel.name},
+                {"label", kernel.label},
                 {"ops", kernel.what},
                 {"begin", kernel.begin},
                 {"end", kernel.end},

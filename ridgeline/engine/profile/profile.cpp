@@ -64,7 +64,7 @@ void measure(Profile& profile, Machine& machine, Runner& runner, const Config& c
 
 std::unique_ptr<DeviceTracer> tracer_for(const RunConfig& run, Profile& profile) {
   const Device device = choose_device(run.device);
-  if (device.kind == DeviceKind::cpu) return nullptr;
+  if (device.is_host()) return nullptr;
   // Launches stay slower while recording pauses (3 us instead of 0.7 on an H200): the first profile
   // on a machine opens it twice rather than measure such ceilings.
   if (!Machine::keeps_ceilings(device)) Machine(run).ceilings();
@@ -110,7 +110,7 @@ Profile profile_runner(Machine& machine, Runner& runner, const Config& config,
   Profile profile;
   profile.subject = "training step";
   profile.batch = config.train.batch;
-  if (machine.device().kind != DeviceKind::cpu) {
+  if (!machine.device().is_host()) {
     profile.no_device_trace = "`ridgeline profile` records them";
   }
   measure(profile, machine, runner, config, options, nullptr);

@@ -39,8 +39,9 @@ struct LaunchUse {
 
 // One step of the plan.
 struct KernelProfile {
-  std::string name;  // of the kernel
-  std::string what;  // the ops it covers: "linear + activation"
+  std::string name;   // of the kernel
+  std::string label;  // the name, with the variant that it launches here
+  std::string what;   // the ops it covers: "linear + activation"
   size_t begin = 0, end = 0;
   Quantiles seconds;
   double share = 0;  // of the sum over all kernels

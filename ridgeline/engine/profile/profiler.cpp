@@ -51,7 +51,7 @@ class Profiler {
         plan_(runner.plan()),
         profile_(profile),
         tracer_(tracer),
-        gpu_(machine.device().kind != DeviceKind::cpu),
+        gpu_(!machine.device().is_host()),
         // A CPU's steps cost the same however many a launch makes.
         steps_(gpu_ ? runner.repeats() : 1),
         rates_(runner.lowered().lr ? size_t(runner.repeats()) : 0) {}
@@ -78,9 +78,11 @@ class Profiler {
 
   void describe_kernels() {
     const Program& program = plan_.program();
-    for (const Choice& choice : plan_.choices()) {
+    for (size_t i = 0; i < plan_.choices().size(); ++i) {
+      const Choice& choice = plan_.choices()[i];
       KernelProfile kernel;
       kernel.name = choice.kernel->name;
+      kernel.label = plan_.label(i);
       kernel.what = ops_text(program, choice);
       kernel.begin = choice.begin;
       kernel.end = choice.end;
@@ -116,11 +118,11 @@ class Profiler {
     reset();
     const size_t count = profile_.kernels.size();
     if (count == 1) {
-      auto seconds = time_each(runtime_, 1, [&](size_t) { plan_.run(steps_); });
+      auto seconds = runtime_.time_each(1, [&](size_t) { plan_.run(steps_); });
       seconds.front() /= double(steps_);
       return seconds;
     }
-    return time_each(runtime_, count, [&](size_t i) { plan_.run_choice(i); });
+    return runtime_.time_each(count, [&](size_t i) { plan_.run_choice(i); });
   }
 
   // The time that the clock itself takes between two kernels; it matters only on a GPU.
@@ -128,7 +130,7 @@ class Profiler {
     if (!gpu_ || profile_.kernels.size() == 1) return 0;
     reset();
     plan_.run(steps_);
-    return quantiles(time_each(runtime_, 64, [](size_t) {})).median;
+    return quantiles(runtime_.time_each(64, [](size_t) {})).median;
   }
 
   void time_kernels(const ProfileOptions& options) {
@@ -146,7 +148,7 @@ class Profiler {
     while (agreed(totals.size() < kFewest ||
                   (int64_t(totals.size()) < options.steps && spent.seconds() < options.seconds))) {
       const double waited = ranks_ != nullptr ? ranks_->blocked_seconds() : 0;
-      const auto whole = time_each(runtime_, 1, [&](size_t) {
+      const auto whole = runtime_.time_each(1, [&](size_t) {
         reset();
         plan_.run(steps_);
       });

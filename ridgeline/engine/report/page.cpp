@@ -7,6 +7,7 @@
 #include <map>
 
 #include "ridgeline/core/file.h"
+#include "ridgeline/core/result_mark.h"
 #include "ridgeline/engine/info.h"
 #include "ridgeline/engine/profile/profile.h"
 #include "ridgeline/engine/report/chart.h"
@@ -41,7 +42,7 @@ std::string plan_html(const Profile& profile) {
   for (const KernelProfile& kernel : profile.kernels) {
     const double s = kernel.seconds.median;
     table.rows.push_back(
-        {kernel.name, fmt::format("{:.2f}", 1e6 * s), percent(kernel.share),
+        {kernel.label, fmt::format("{:.2f}", 1e6 * s), percent(kernel.share),
          profile.ceilings ? prof::name(kernel.roofs.binding()) : "-",
          profile.ceilings ? percent(kernel.fraction) : "-",
          fmt::format("{:.2f}", 1e6 * kernel.seconds.p10),
@@ -77,6 +78,8 @@ std::string launches_html(const Profile& profile) {
   return table.rows.empty() ? "" : prof::table_html(table);
 }
 
+}  // namespace
+
 prof::Roofline roofline_of(const Profile& profile) {
   prof::Roofline roofline;
   roofline.title = fmt::format("Roofs measured {}, {}", profile.ceilings->when(), profile.device);
@@ -84,10 +87,12 @@ prof::Roofline roofline_of(const Profile& profile) {
   roofline.precision = profile.unit;
   for (const KernelProfile& kernel : profile.kernels) {
     roofline.points.push_back(
-        {kernel.name, kernel.work.flops, kernel.work.bytes, kernel.seconds.median, kernel.share});
+        {kernel.label, kernel.work.flops, kernel.work.bytes, kernel.seconds.median, kernel.share});
   }
   return roofline;
 }
+
+namespace {
 
 void add_profile_sections(prof::Page& page, const Profile& profile) {
   if (profile.ceilings) page.section("Roofline", chart_html(to_svg(roofline_of(profile))));
@@ -325,7 +330,9 @@ void write_report(const Profile& profile, const std::filesystem::path& folder) {
   add_profile_sections(page, profile);
   add_environment(page, profile.machine);
   write_page(page, folder);
-  if (profile.ceilings) write_text_file(folder / "roofline.svg", to_svg(roofline_of(profile)));
+  if (profile.ceilings) {
+    write_text_file(folder / "roofline.svg", with_mark(to_svg(roofline_of(profile))));
+  }
   write_text_file(folder / "trace.json", profile.timeline.to_json());
 }
 

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "ridgeline/prof/page.h"
+#include "ridgeline/prof/roofline.h"
 
 namespace ridgeline::engine {
 
@@ -10,6 +11,9 @@ struct Profile;
 
 // report.html, roofline.svg and trace.json of a profile.
 void write_report(const Profile& profile, const std::filesystem::path& folder);
+
+// The kernels of a profile under its ceilings, which it must have.
+prof::Roofline roofline_of(const Profile& profile);
 
 // Sections that several pages share.
 void add_environment(prof::Page& page, const std::string& machine);

@@ -101,6 +101,9 @@ std::string scores_text(const TrainReport& report) {
     scores += (scores.empty() ? "" : ", ") + to_text(metric, value);
   }
   if (!scores.empty()) text += fmt::format("scores     {}\n", scores);
+  for (const HeadScores& head : report.test.heads) {
+    text += fmt::format("           {}\n", to_text(head));
+  }
   if (report.validation && report.best_step >= 0) {
     text += fmt::format("validation {}, the best, after step {} of {}{}{}\n",
                         to_text(report.monitor, report.best_value), report.best_step, report.steps,

@@ -14,9 +14,7 @@ namespace {
 
 std::vector<std::string> gpu_names() {
   std::vector<std::string> names;
-  for (const Device& device : devices()) {
-    if (device.kind != DeviceKind::cpu) names.push_back(to_string(device));
-  }
+  for (const Device& device : gpus()) names.push_back(to_string(device));
   return names;
 }
 

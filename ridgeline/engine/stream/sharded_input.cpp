@@ -104,10 +104,11 @@ std::unique_ptr<SampleSource> open_text_part(const std::filesystem::path& path,
                                              Communicator& ranks) {
   data::InputFile file(path);
   if (data::ByteSource(file).compressed()) {
-    throw_error(ErrorKind::usage,
-                "{}: ranks cannot each read a part of a gzip file; unpack it, or leave --own-part "
-                "out",
-                file.name());
+    throw_error(
+        ErrorKind::usage,
+        "{}: ranks cannot each read a part of a gzip file; unpack it, or leave --sharded-input "
+        "out",
+        file.name());
   }
   const Head head = read_head(path, columns);
   const bool csv = columns.format == data::TextFormat::csv;
@@ -149,9 +150,10 @@ std::unique_ptr<SampleSource> open_shard(const std::filesystem::path& file,
                                          const LoadedModel& model, const InputOptions& options,
                                          Communicator& ranks) {
   if (model.preparation) {
-    throw_error(ErrorKind::usage,
-                "{}: tables, arrays and folders are read by the first rank; leave --own-part out",
-                file.string());
+    throw_error(
+        ErrorKind::usage,
+        "{}: tables, arrays and folders are read by the first rank; leave --sharded-input out",
+        file.string());
   }
   if (const auto columns = text_columns(file, model, options)) {
     return open_text_part(file, *columns, ranks);

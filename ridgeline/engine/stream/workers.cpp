@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "ridgeline/engine/own_data.h"
 #include "ridgeline/engine/predict.h"
 
 namespace ridgeline::engine {
@@ -194,12 +193,12 @@ void Workers::run_device(size_t index) try {
       const std::scoped_lock lock(mutex_);
       times_.devices[index].memory_ready = clock_.now();
     };
-    predictor.emplace(*machine, config, model_.model, model_.scaling, model_.classes,
-                      options_.batch, memory_ready,
-                      !options_.outputs ? Answer::labels
-                      : options_.logits ? Answer::logits
-                                        : Answer::outputs,
-                      model_.preparation ? input_dtype(*model_.preparation) : DType::uint8);
+    PredictorOptions options = predictor_options(model_, options_.batch,
+                                                 !options_.outputs ? Answer::labels
+                                                 : options_.logits ? Answer::logits
+                                                                   : Answer::outputs);
+    options.memory_ready = memory_ready;
+    predictor.emplace(*machine, config, model_.model, model_.scaling, model_.classes, options);
   }
   {
     const std::scoped_lock lock(mutex_);

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "ridgeline/core/buffer.h"
+#include "ridgeline/data/inputs_in_place.h"
 #include "ridgeline/registry.h"
 
 namespace ridgeline::engine {
@@ -17,9 +18,10 @@ StreamedSet::StreamedSet(Runtime& runtime, const data::SampleSet& set, int64_t w
       input_bytes_(set.input_bytes()),
       target_bytes_(set.targets.view().bytes() / size_t(set.size())),
       targets_at_(align_up(input_bytes_ * size_t(window), 256)),
-      device_(runtime, targets_at_ + target_bytes_ * size_t(window)),
+      lengths_at_(align_up(targets_at_ + target_bytes_ * size_t(window), 256)),
+      device_(runtime, lengths_at_ + (set.has_lengths() ? size_t(window) * sizeof(int32_t) : 0)),
       iota_(runtime, size_t(window) * sizeof(int32_t)),
-      uploader_(make_uploader(runtime, device_.size())) {
+      uploader_(runtime.make_uploader(device_.size())) {
   std::vector<int32_t> order(static_cast<size_t>(window));
   std::iota(order.begin(), order.end(), 0);
   runtime.upload(iota_.data(), order.data(), order.size() * sizeof order[0]);
@@ -68,6 +70,11 @@ void StreamedSet::prefetch(int64_t first, int64_t count) {
     std::memcpy(block.data() + targets_at_ + size_t(i) * target_bytes_,
                 targets + size_t(sample) * target_bytes_, target_bytes_);
   }
+  if (set_.has_lengths()) {
+    auto* lengths = reinterpret_cast<int32_t*>(block.data() + lengths_at_);
+    const auto all = set_.lengths.span<const int32_t>();
+    for (const int32_t sample : wanted) *lengths++ = all[size_t(sample)];
+  }
   uploader_->send();
   sent_first_ = first;
   sent_count_ = count;
@@ -85,16 +92,18 @@ void StreamedSet::bind(const nn::Lowered& lowered, Externals& externals) const {
   add(lowered.inputs, device_.data());
   add(lowered.targets, device_.data() + targets_at_);
   add(lowered.order, iota_.data());
+  add(lowered.lengths, device_.data() + lengths_at_);
 }
 
 bool better_streamed(const Runtime& runtime, const data::SampleSet& set,
                      std::optional<bool> resident) {
   if (resident) return !*resident;
+  if (data::inputs_on(set, runtime.device()) != nullptr) return false;
   // On a CPU a set is in memory already, unless it is in a file, where it may stay.
-  if (runtime.device().kind == DeviceKind::cpu) return set.source != nullptr;
+  if (runtime.device().is_host()) return set.source != nullptr;
   // Weights, activations and the test set want room too.
   const size_t inputs = set.input_bytes() * size_t(set.size());
-  return 2 * (inputs + set.targets.view().bytes()) > free_memory(runtime);
+  return 2 * (inputs + set.targets.view().bytes()) > runtime.free_memory();
 }
 
 }  // namespace ridgeline::engine

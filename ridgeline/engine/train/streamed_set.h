@@ -37,6 +37,7 @@ class StreamedSet {
   Augmentation augmentation_;
   size_t input_bytes_, target_bytes_;  // of a sample
   size_t targets_at_;                  // in a window, behind the inputs
+  size_t lengths_at_;                  // behind the targets; of sequences
   DeviceBuffer device_, iota_;
   std::unique_ptr<Uploader> uploader_;
   std::vector<int32_t> order_;

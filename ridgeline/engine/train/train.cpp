@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ridgeline/core/file.h"
+#include "ridgeline/core/launch_group.h"
 #include "ridgeline/engine/ranks.h"
 #include "ridgeline/engine/signals.h"
 #include "ridgeline/engine/train/diagnose.h"
@@ -32,9 +33,12 @@ int64_t TrainRun::steps_to_make() const {
   const int64_t step = trainer_->step();
   int64_t most = end_ - step;
   const int64_t batch = trainer_->batches().at_step(step).batch;
-  for (const int64_t each : {kScaleSteps, config_.train.log_steps}) {
-    most = std::min(most, each - batch % each);
+  // A launch that runs of a group make together should be long, and nobody reads their logs.
+  const bool alone = LaunchGroup::current() == nullptr;
+  if (alone || config_.run.loss_scale.kind != nn::LossScale::Kind::none) {
+    most = std::min(most, kScaleSteps - batch % kScaleSteps);
   }
+  if (alone) most = std::min(most, config_.train.log_steps - batch % config_.train.log_steps);
   const int64_t every = options_.out.empty() ? 0 : config_.train.checkpoint_steps;
   if (every > 0) most = std::min(most, every - step % every);
   return launch_steps(most, step_seconds_);

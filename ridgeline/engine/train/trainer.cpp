@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ridgeline/core/launch_group.h"
 #include "ridgeline/core/text.h"
 #include "ridgeline/engine/clock.h"
 #include "ridgeline/engine/own_data.h"
@@ -13,7 +14,11 @@ namespace {
 // Returns how many steps one launch may make: enough for the host's part to vanish. A GPU kernel
 // that makes them all fetches the weights once a launch, so a GPU makes as many as lie between
 // lines of the log.
-int64_t steps_a_launch(Device device) { return device.kind == DeviceKind::cuda ? 128 : 32; }
+// A launch that many runs make together costs each of them a meeting with all others.
+int64_t steps_a_launch(Device device) {
+  if (LaunchGroup::current() != nullptr) return 512;
+  return device.is_host() ? 32 : 128;
+}
 
 nn::Model initial_model(const Config& config, const data::DataSet& set) {
   nn::Model model = config.build_model(set.train.sample_shape());
@@ -60,22 +65,23 @@ int64_t Trainer::local_samples(int64_t batch) const {
   return std::max<int64_t>(1, mine.end - mine.begin);
 }
 
-// Returns the samples that this rank computes, batch after batch. The gathers of a launch read it.
-std::vector<int32_t> Trainer::local_order(int64_t epoch) const {
+// Writes the samples that this rank computes, batch after batch. The gathers of a launch read them.
+void Trainer::local_order(int64_t epoch, std::span<int32_t> order) const {
   // The chunks of a text keep their order: each batch continues the one before.
   const bool shuffle = config_.train.shuffle && set_->train.streams == 0;
-  std::vector<int32_t> all =
+  if (ranks_ == 1) {
+    data::epoch_order(config_.train.seed, uint64_t(epoch), shuffle, order);
+    return;
+  }
+  const std::vector<int32_t> all =
       data::epoch_order(batches_.samples(), config_.train.seed, uint64_t(epoch), shuffle);
-  if (ranks_ == 1) return all;
-  std::vector<int32_t> mine;
+  auto to = order.begin();
   for (int64_t k = 0; k < batches_.batches(); ++k) {
     const int64_t begin = data::shard(batches_.begin(k), batches_.size(k), rank_, ranks_).begin;
     // The sample of an idle rank counts for nothing, so any will do.
     const int64_t first = std::min(begin, batches_.samples() - 1);
-    mine.insert(mine.end(), all.begin() + first,
-                all.begin() + first + local_samples(batches_.size(k)));
+    to = std::copy_n(all.begin() + first, local_samples(batches_.size(k)), to);
   }
-  return mine;
 }
 
 nn::LowerOptions Trainer::whole_options(int64_t batch, int64_t repeats) const {
@@ -139,27 +145,43 @@ int64_t Trainer::launch_steps() const {
   return std::clamp<int64_t>(full, 1, std::max<int64_t>(1, most));
 }
 
+// Has the device make the order of an epoch, where it can: of a large set that one rank trains on.
+bool Trainer::order_on_device(int64_t epoch) {
+  const bool shuffle = config_.train.shuffle && set_->train.streams == 0;
+  if (!resident_ || ranks_ > 1 || !shuffle) return false;
+  const auto network = data::epoch_network(batches_.samples(), config_.train.seed, uint64_t(epoch));
+  return network && resident_->make_order(*network);
+}
+
 void Trainer::hold_order(int64_t epoch) {
+  held_epoch_ = epoch;
+  on_device_ = order_on_device(epoch);
+  if (on_device_) return;
   if (epoch != next_epoch_) make_order(epoch);
   if (streamed_) {
     streamed_->set_order(next_order_, epoch);
   } else {
     resident_->place_order();
   }
-  held_epoch_ = epoch;
 }
 
 void Trainer::make_order(int64_t epoch) {
-  next_order_ = local_order(epoch);
   next_epoch_ = epoch;
-  if (resident_) resident_->send_order(next_order_);
+  if (resident_) {
+    local_order(epoch, resident_->order_block());
+    resident_->send_order();
+  } else {
+    next_order_.resize(size_t(batches_.samples()));
+    local_order(epoch, next_order_);
+  }
 }
 
-// Runs while the device makes the last steps of an epoch: shuffling 12,000 samples takes as long as
-// three steps of a small net on a GPU.
+// Runs while the device makes the first launch of an epoch: shuffling takes as long as many steps
+// of a small net on a GPU, and the last launch may be a few steps.
 void Trainer::make_next_order(int64_t epoch) {
-  const int64_t next = batches_.at_step(step_).epoch;
-  if (next != epoch && next != next_epoch_) make_order(next);
+  if (on_device_) return;
+  const bool last = (epoch + 1) * batches_.batches() >= total_steps();
+  if (!last && next_epoch_ != epoch + 1) make_order(epoch + 1);
 }
 
 // Runs while the device makes the steps just launched.
@@ -193,7 +215,9 @@ int64_t Trainer::total_steps() const {
 }
 
 double Trainer::lr(int64_t step) const {
-  return nn::lr(config_.train.schedule, config_.train.optimizer.lr, step, run_length());
+  const double scheduled =
+      nn::lr(config_.train.schedule, config_.train.optimizer.lr, step, run_length());
+  return rate_change_ ? rate_change_(step, scheduled) : scheduled;
 }
 
 int64_t Trainer::advance(int64_t most) {

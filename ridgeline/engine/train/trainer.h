@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -42,6 +43,9 @@ class Trainer {
   int64_t total_steps() const;  // by epochs and max_steps
   nn::RunLength run_length() const { return {steps_per_epoch(), total_steps()}; }
   double lr(int64_t step) const;
+  // What becomes of the rate that the schedule has for a step; none: it stays.
+  using RateChange = std::function<double(int64_t step, double scheduled)>;
+  void change_rates(RateChange change) { rate_change_ = std::move(change); }
   int64_t clipped_steps() const;
   std::optional<double> gradient_norm() const;  // of the last step, where clipping computes it
   // Of a run with a loss scale; 0 without. They wait for the device.
@@ -76,8 +80,9 @@ class Trainer {
 
  private:
   void fetch();
-  std::vector<int32_t> local_order(int64_t epoch) const;
+  void local_order(int64_t epoch, std::span<int32_t> order) const;
   int64_t local_samples(int64_t batch) const;  // that this rank computes, at least one
+  bool order_on_device(int64_t epoch);
   void hold_order(int64_t epoch);
   void make_order(int64_t epoch);
   void make_next_order(int64_t epoch);
@@ -102,10 +107,12 @@ class Trainer {
   Runner* last_ = nullptr;
   int64_t last_batch_ = 0;
   int64_t step_ = 0;
-  int64_t held_epoch_ = -1;  // whose order the device has
-  int64_t next_epoch_ = -1;  // whose order was made last, and is on its way
-  std::vector<int32_t> next_order_;
+  int64_t held_epoch_ = -1;          // whose order the device has
+  bool on_device_ = false;           // it was made there
+  int64_t next_epoch_ = -1;          // whose order was made last, and is on its way
+  std::vector<int32_t> next_order_;  // of a set that is streamed
   KernelNames pinned_;
+  RateChange rate_change_;
   std::vector<double> rates_;
   std::vector<double> losses_;
   std::vector<int32_t> corrects_;

@@ -296,8 +296,7 @@ VerifyReport verify(const Config& given, const VerifyOptions& options) {
   report.steps = steps;
   report.batch = std::min(config.train.batch, set->train.size());
   report.data = config.data.name;
-  std::vector<Device> gpus = root ? devices() : std::vector<Device>{};
-  std::erase_if(gpus, [](const Device& device) { return device.kind == DeviceKind::cpu; });
+  const std::vector<Device> gpus = root ? ridgeline::gpus() : std::vector<Device>{};
   if (root && gpus.empty()) report.notes.push_back("no GPU: " + gpu_support().refusal);
   std::vector<Snapshot> finals;
   const bool others = !gpus.empty() || ranks != nullptr || !options.part.empty();

@@ -77,6 +77,15 @@ __device__ inline void load_four(const Number* at, decltype(widen(Number{})) (&v
   for (int c = 0; c < 4; ++c) v[c] = four.value(c);
 }
 
+template <typename Number>
+__device__ inline void store_four(Number* to, const Number (&v)[4]) {
+  Four<Number> four;
+#pragma unroll
+  for (int c = 0; c < 4; ++c)
+    four.part[c / (sizeof(Number) == 8 ? 2 : 4)].v[c % (sizeof(Number) == 8 ? 2 : 4)] = v[c];
+  *reinterpret_cast<Four<Number>*>(to) = four;
+}
+
 // Constants of a layer: its activation with its parameter, and whether f' is kept beside y
 // (kSlopes) because y does not tell it.
 template <ActivationFn kActivation_, int kWidth_, int kLd_, int kSlopeLd_, bool kSlopes_,
@@ -96,11 +105,44 @@ struct Drop {
   i64 first_row;  // of the global batch
 };
 
+// Stores y = dropout(f(v)) of a lane's block; `slopes` has rows as those of y.rows, where
+// L::kSlopes.
+template <typename Math, typename L, int kBatch, int kTransposedLd>
+__device__ inline void store_outputs(int row, int column, typename Math::Value (&v)[2][4],
+                                     const Matrix<Math>& y, typename Math::Number* slopes,
+                                     const Drop& drop) {
+  using Value = typename Math::Value;
+  Value slope[2][4];
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    bool keep[4] = {true, true, true, true};
+    if constexpr (L::kDrops) {
+      keep_four<L::kWidth % 4 == 0>(keep, drop.seed, drop.stream,
+                                    u64(drop.first_row + row + r) * L::kWidth + column, drop.p);
+    }
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      Value out =
+          bend<L::kActivation>(v[r][c], slope[r][c], Value(__longlong_as_double(L::kParameter)));
+      if constexpr (L::kDrops) {
+        out = keep[c] ? out * Value(drop.kept) : Value(0);
+        slope[r][c] = keep[c] ? slope[r][c] * Value(drop.kept) : Value(0);
+      }
+      v[r][c] = out;
+    }
+  }
+  store_block<Math, kBatch, L::kWidth, L::kLd, kTransposedLd>(y, row, column, v);
+  if constexpr (L::kSlopes) {
+    store_block<Math, kBatch, L::kWidth, L::kSlopeLd, 1, false>({slopes, nullptr, y.first}, row,
+                                                                column, slope);
+  }
+}
+
 // y = dropout(f(sum + bias)).
 template <typename Math, typename L, typename Bias, int kBatch, int kTransposedLd>
 struct Forward {
   using Value = typename Math::Value;
-  static constexpr int kUnits = 4, kRowEnd = whole_units(kBatch),
+  static constexpr int kUnits = 4, kAhead = 4, kRowEnd = whole_units(kBatch),
                        kColumnEnd = whole_units(L::kWidth);
   struct State {
     Value bias[4];
@@ -120,30 +162,12 @@ struct Forward {
     return state;
   }
   __device__ void take(int row, int column, Block<Value> sum, const State& state) const {
-    Value slope[2][4];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      bool keep[4] = {true, true, true, true};
-      if constexpr (L::kDrops) {
-        keep_four<L::kWidth % 4 == 0>(keep, drop.seed, drop.stream,
-                                      u64(drop.first_row + row + r) * L::kWidth + column, drop.p);
-      }
 #pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        Value y = bend<L::kActivation>(sum.v[r][c] + state.bias[c], slope[r][c],
-                                       Value(__longlong_as_double(L::kParameter)));
-        if constexpr (L::kDrops) {
-          y = keep[c] ? y * Value(drop.kept) : Value(0);
-          slope[r][c] = keep[c] ? slope[r][c] * Value(drop.kept) : Value(0);
-        }
-        sum.v[r][c] = y;
-      }
+      for (int c = 0; c < 4; ++c) sum.v[r][c] += state.bias[c];
     }
-    store_block<Math, kBatch, L::kWidth, L::kLd, kTransposedLd>(y, row, column, sum.v);
-    if constexpr (L::kSlopes) {
-      store_block<Math, kBatch, L::kWidth, L::kSlopeLd, 1, false>({slopes, nullptr, y.first}, row,
-                                                                  column, slope);
-    }
+    store_outputs<Math, L, kBatch, kTransposedLd>(row, column, sum.v, y, slopes, drop);
   }
 };
 
@@ -151,7 +175,7 @@ struct Forward {
 template <typename Math, typename L, typename Bias, int kBatch>
 struct Outputs {
   using Value = typename Math::Value;
-  static constexpr int kUnits = 4, kRowEnd = whole_units(kBatch),
+  static constexpr int kUnits = 4, kAhead = 4, kRowEnd = whole_units(kBatch),
                        kColumnEnd = whole_units(L::kWidth);
   struct State {
     Value bias[4];
@@ -184,7 +208,7 @@ template <typename Math, typename L, int kBatch, int kTransposedLd, int kLdDy>
 struct Backward {
   using Value = typename Math::Value;
   using Number = typename Math::Number;
-  static constexpr int kUnits = 4, kRowEnd = whole_units(kBatch),
+  static constexpr int kUnits = 4, kAhead = 4, kRowEnd = whole_units(kBatch),
                        kColumnEnd = whole_units(L::kWidth);
   struct State {
     Four<Number> from[2];  // slopes, or y
@@ -206,7 +230,8 @@ struct Backward {
     }
     return state;
   }
-  __device__ void take(int row, int column, Block<Value> dx, const State& state) const {
+  // dx times the slopes.
+  __device__ void bend_back(Block<Value>& dx, const State& state) const {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
 #pragma unroll
@@ -218,6 +243,9 @@ struct Backward {
         }
       }
     }
+  }
+  __device__ void take(int row, int column, Block<Value> dx, const State& state) const {
+    bend_back(dx, state);
     // Gradients stay as they are: products round them, sums of biases do not.
     store_block<Math, kBatch, L::kWidth, kLdDy, kTransposedLd, false>(dy, row, column, dx.v);
   }

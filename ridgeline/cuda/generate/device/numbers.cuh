@@ -12,6 +12,16 @@ using u64 = unsigned long long;
 using i32 = int;
 using i64 = long long;
 
+// std::conditional: there is no standard library here.
+template <bool kFirst, typename A, typename B>
+struct std_conditional {
+  using type = A;
+};
+template <typename A, typename B>
+struct std_conditional<false, A, B> {
+  using type = B;
+};
+
 // A pointer that the compiler knows to point into global memory.
 template <typename T>
 __device__ inline T* global(void* p) {

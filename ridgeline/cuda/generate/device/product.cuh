@@ -202,7 +202,8 @@ class Reduction {
 
 // An epilogue E has
 //   State            what is fetched while the product is made
-//   kUnits           how many units' states may be held at a time
+//   kUnits           how many units' states may be held at a time by a warp that multiplies, and
+//   kAhead           by one that has nothing else in its registers
 //   kRowEnd, kColumnEnd   where results end, in whole units; what lies past them is not handed over
 //   prepare(row, column) -> State, and take(row, column, block, state): of the lane's first row and
 //   column.
@@ -298,11 +299,15 @@ class Strip {
         const int column = 16 * S::kNt * tile;
         product_.start_a(a, 0);
         product_.finish(a, rows(b, tile), 0);
-        hand_over<S>(product_, 0, first_row, column, scratch, e, states_);
-        if (tile + S::kGroups < kTiles) {
+        typename E::State now[S::kMt][S::kNt];
+#pragma unroll
+        for (int i = 0; i < S::kMt * S::kNt; ++i)
+          now[i / S::kNt][i % S::kNt] = states_[i / S::kNt][i % S::kNt];
+        if (tile + S::kGroups < kTiles) {  // the next tile's way is as long as these results'
           product_.start_b(rows(b, tile + S::kGroups), 0);
           prepare<S>(0, first_row, column + 16 * S::kNt * S::kGroups, e, states_);
         }
+        hand_over<S>(product_, 0, first_row, column, scratch, e, now);
       }
     }
   }
@@ -319,15 +324,16 @@ class Strip {
   typename E::State states_[S::kMt][S::kNt];
 };
 
-// A product shared out over the grid in tiles of kDown x (kGroups / kDown) groups.
-template <typename S, int kRowUnits, int kColumnUnits, int kDown>
+// A product shared out over the grid in tiles of kDown x (kGroups / kDown) groups, and each tile in
+// kParts equal parts of k, of which S has one.
+template <typename S, int kRowUnits, int kColumnUnits, int kDown, int kParts = 1>
 class Grid {
  public:
   using Number = typename S::Math::Number;
   static constexpr int kAcross = S::kGroups / kDown;
   static constexpr int kRowTiles = (kRowUnits + S::kMt * kDown - 1) / (S::kMt * kDown);
   static constexpr int kColumnTiles = (kColumnUnits + S::kNt * kAcross - 1) / (S::kNt * kAcross);
-  static constexpr int kTiles = kRowTiles * kColumnTiles;
+  static constexpr int kTiles = kRowTiles * kColumnTiles * kParts;
 
   // Tiles `first`, `first + stride`, ...
   template <typename E>
@@ -335,41 +341,27 @@ class Grid {
                              E e) {
     const int warp = warp_of(), group = warp / S::kSplit, part = warp % S::kSplit;
 #pragma unroll 1
-    for (int tile = first; tile < kTiles; tile += stride) {
+    for (int task = first; task < kTiles; task += stride) {
+      const int tile = task / kParts;
       const int row = 16 * S::kMt * (tile / kColumnTiles * kDown + group / kAcross);
       const int column = 16 * S::kNt * (tile % kColumnTiles * kAcross + group % kAcross);
+      const int k = task % kParts * S::kChunks * S::Math::kChunk;
+      if constexpr (kParts > 1) e.part = task % kParts;
       const bool real = row < 16 * kRowUnits && column < 16 * kColumnUnits;
       if (real) {
         typename E::State states[S::kMt][S::kNt];
         Product<S> product(lane_of());
-        const Number *at = a + i64(row) * S::kLda, *bt = b + i64(column) * S::kLdb;
+        const Number *at = a + i64(row) * S::kLda + k, *bt = b + i64(column) * S::kLdb + k;
         product.start_a(at, part);
         product.start_b(bt, part);
         prepare<S>(part, row, column, e, states);
         product.finish(at, bt, part);
-        if (S::kSplit > 1 && tile != first)
+        if (S::kSplit > 1 && task != first)
           __syncthreads();  // the sums of the tile before have been read
         hand_over<S>(product, part, row, column, scratch, e, states);
       } else if constexpr (S::kSplit > 1) {  // the barriers that others come to
-        if (tile != first) __syncthreads();
+        if (task != first) __syncthreads();
         __syncthreads();
-      }
-    }
-  }
-
-  // f(row, column) for the units whose results the calling warp handed over, of the unit's first
-  // row and column.
-  template <typename F>
-  static __device__ void for_units(int first, int stride, const F& f) {
-    const int warp = warp_of(), group = warp / S::kSplit;
-    if (warp % S::kSplit != 0) return;
-    for (int tile = first; tile < kTiles; tile += stride) {
-      const int row = 16 * S::kMt * (tile / kColumnTiles * kDown + group / kAcross);
-      const int column = 16 * S::kNt * (tile % kColumnTiles * kAcross + group % kAcross);
-#pragma unroll 1
-      for (int unit = 0; unit < S::kMt * S::kNt; ++unit) {
-        const int r = row + 16 * (unit / S::kNt), c = column + 16 * (unit % S::kNt);
-        if (r < 16 * kRowUnits && c < 16 * kColumnUnits) f(r, c);
       }
     }
   }

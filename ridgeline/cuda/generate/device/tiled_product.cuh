@@ -22,9 +22,10 @@ __device__ inline void wait_copies() {
 }
 
 // A product shared out over the grid in tiles of kDown x 2 / kDown warpgroups, each with 64 x
-// 16 * S::kNt results. A slab is 128 bytes of k, two chunks; S::kRing of them are in shared memory.
-// Rows lie there in the order in which a lane gets the results of a unit that Block holds.
-template <typename S, int kRowUnits, int kColumnUnits, int kDown>
+// 16 * S::kNt results, and each tile in kParts parts of k. A slab is 128 bytes of k, two chunks;
+// S::kRing of them are in shared memory. Rows lie there in the order in which a lane gets the
+// results of a unit that Block holds.
+template <typename S, int kRowUnits, int kColumnUnits, int kDown, int kParts = 1>
 class Tiled {
  public:
   using Math = typename S::Math;
@@ -34,42 +35,39 @@ class Tiled {
   static constexpr int kRows = 64 * kDown, kColumns = kWidth * kAcross;
   static constexpr int kRowTiles = (16 * kRowUnits + kRows - 1) / kRows;
   static constexpr int kColumnTiles = (16 * kColumnUnits + kColumns - 1) / kColumns;
-  static constexpr int kTiles = kRowTiles * kColumnTiles;
-  static constexpr int kSlabs = (S::kChunks + 1) / 2;
+  static constexpr int kTiles = kRowTiles * kColumnTiles * kParts;
+  static constexpr int kSlabs = (S::kChunks + 1) / 2;  // of all parts
+  static constexpr int kPartSlabs = (kSlabs + kParts - 1) / kParts;
   static constexpr int kSlabBytes = 128 * (kRows + kColumns);
-  static_assert(kThreads == 256 && S::kSplit == 1 && S::kMt == 1 && S::kRing == 4);
+  static_assert(kThreads == 256 && S::kSplit == 1 && S::kMt == 1 && S::kRing >= 4);
   static_assert(!S::kRound, "operands are taken as they are stored");
 
   // Tiles `first`, `first + stride`, ...; `scratch` has kRing slabs, and 1 KiB to align them.
   template <typename E>
   static __device__ void run(const Number* a, const Number* b, int first, int stride, void* scratch,
-                             const E& e) {
+                             E e) {
     if (first >= kTiles) return;
     Tiled product((u32(__cvta_generic_to_shared(scratch)) + 1023) & ~1023u);
     product.start(a, b, first);
 #pragma unroll 1
-    for (int tile = first; tile < kTiles; tile += stride) {
+    for (int task = first; task < kTiles; task += stride) {
+      const int tile = task / kParts;
+      if constexpr (kParts > 1) e.part = task % kParts;
+      // What the epilogue wants of the first units comes while they are multiplied.
+      typename E::State states[kAhead<E>];
+#pragma unroll
+      for (int unit = 0; unit < kAhead<E>; ++unit) states[unit] = prepare(tile, unit, e);
       product.multiply();
       __syncthreads();  // both warpgroups are through with the slabs
-      if (tile + stride < kTiles) product.start(a, b, tile + stride);
-      product.hand_over(tile, e);
-    }
-  }
-
-  // f(row, column) for the units of the calling warp's tiles, of the unit's first row and column.
-  template <typename F>
-  static __device__ void for_units(int first, int stride, const F& f) {
-    for (int tile = first; tile < kTiles; tile += stride) {
-#pragma unroll 1
-      for (int unit = 0; unit < S::kNt; ++unit) {
-        const int row = first_row(tile), column = first_column(tile) + 16 * unit;
-        if (row < 16 * kRowUnits && column < 16 * kColumnUnits) f(row, column);
-      }
+      if (task + stride < kTiles) product.start(a, b, task + stride);
+      product.hand_over(tile, e, states);
     }
   }
 
  private:
   static constexpr int kEach = (kRows + kColumns) / 32;  // copies of a thread, of a slab
+  template <typename E>
+  static constexpr int kAhead = E::kAhead < S::kNt ? E::kAhead : S::kNt;
 
   __device__ explicit Tiled(u32 slabs) : slabs_(slabs) {}
 
@@ -83,7 +81,10 @@ class Tiled {
 
   // Sets out for a tile's slabs and copies the first of them. A thread copies the 16 bytes number
   // thread % 8 of rows thread / 8, thread / 8 + 32, ...
-  __device__ void start(const Number* a, const Number* b, int tile) {
+  __device__ void start(const Number* a, const Number* b, int task) {
+    const int tile = task / kParts;
+    first_ = task % kParts * kPartSlabs;
+    count_ = min(kPartSlabs, kSlabs - first_);
     const int thread = thread_of(), low = (thread >> 3) & 15;
     const int a_row = low < 8 ? 2 * low : 2 * low - 15;
     const int b_row = 4 * ((low >> 1) & 3) + 2 * (low >> 3) + (low & 1);
@@ -99,19 +100,19 @@ class Tiled {
     }
 #pragma unroll
     for (int slab = 0; slab < S::kRing - 2; ++slab) {
-      if (slab < kSlabs) copy(slab);
+      if (slab < count_) copy(slab);
       commit_copies();
     }
   }
   __device__ void copy(int slab) const {
     const int thread = thread_of(), row = thread >> 3;
     // The second half of the last slab may be past the end.
-    const bool real = S::kChunks % 2 == 0 || slab + 1 < kSlabs || (thread & 4) == 0;
+    const bool real = S::kChunks % 2 == 0 || first_ + slab + 1 < kSlabs || (thread & 4) == 0;
     const u32 to =
-        slabs_ + (slab & (S::kRing - 1)) * kSlabBytes + 128 * row + 16 * ((thread & 7) ^ (row & 7));
+        slabs_ + slab % S::kRing * kSlabBytes + 128 * row + 16 * ((thread & 7) ^ (row & 7));
 #pragma unroll
     for (int i = 0; i < kEach; ++i)
-      copy_async(to + 4096 * i, real ? from_[i] + slab * 128 : from_[i], real ? 16 : 0);
+      copy_async(to + 4096 * i, real ? from_[i] + (first_ + slab) * 128 : from_[i], real ? 16 : 0);
   }
   __device__ void multiply() {
 #pragma unroll
@@ -119,12 +120,12 @@ class Tiled {
     const u32 a = slabs_ + 128 * 64 * (group() / kAcross);
     const u32 b = slabs_ + 128 * (kRows + kWidth * (group() % kAcross));
 #pragma unroll 1
-    for (int slab = 0; slab < kSlabs; ++slab) {
+    for (int slab = 0; slab < count_; ++slab) {
       wait_copies<S::kRing - 3>();
       __syncthreads();  // the slab is there, and both warpgroups have finished the last but one
-      if (slab + S::kRing - 2 < kSlabs) copy(slab + S::kRing - 2);
+      if (slab + S::kRing - 2 < count_) copy(slab + S::kRing - 2);
       commit_copies();
-      const u32 at = (slab & (S::kRing - 1)) * kSlabBytes;
+      const u32 at = slab % S::kRing * kSlabBytes;
       wgmma_fence();
 #pragma unroll
       for (int k = 0; k < 128; k += 32)
@@ -137,34 +138,35 @@ class Tiled {
     for (int i = 0; i < 8 * S::kNt; ++i) asm volatile("" : "+f"(d_[i])::"memory");
   }
 
-  // Units one after the other, and of each what the epilogue wants fetched one ahead.
   template <typename E>
-  __device__ void hand_over(int tile, const E& e) {
+  static __device__ typename E::State prepare(int tile, int unit, const E& e) {
+    const int lane = lane_of(), row = first_row(tile), column = first_column(tile) + 16 * unit;
+    typename E::State state{};
+    if (row < E::kRowEnd && column < E::kColumnEnd)
+      state = e.prepare(row + 2 * (lane >> 2), column + 4 * (lane & 3));
+    return state;
+  }
+  // Units one after the other, and of each what the epilogue wants fetched kAhead ahead.
+  template <typename E>
+  __device__ void hand_over(int tile, const E& e, typename E::State (&states)[kAhead<E>]) {
     const int lane = lane_of(), row = first_row(tile), column = first_column(tile);
     const int r = row + 2 * (lane >> 2), c = column + 4 * (lane & 3);
     if (row >= E::kRowEnd) return;
-    const auto prepare = [&](int unit) {
-      typename E::State state{};
-      if (column + 16 * unit < E::kColumnEnd) state = e.prepare(r, c + 16 * unit);
-      return state;
-    };
-    typename E::State now = prepare(0);
 #pragma unroll
     for (int unit = 0; unit < S::kNt; ++unit) {
-      typename E::State next{};
-      if (unit + 1 < S::kNt) next = prepare(unit + 1);
       if (column + 16 * unit < E::kColumnEnd) {
         Block<Value> block;
 #pragma unroll
         for (int i = 0; i < 8; ++i)  // d_[8 unit + 4 h + 2 r + c]: row r, column 2 h + c
           block.v[(i >> 1) & 1][2 * (i >> 2) + (i & 1)] = d_[8 * unit + i];
-        e.take(r, c + 16 * unit, block, now);
+        e.take(r, c + 16 * unit, block, states[unit % kAhead<E>]);
       }
-      now = next;
+      if (unit + kAhead<E> < S::kNt) states[unit % kAhead<E>] = prepare(tile, unit + kAhead<E>, e);
     }
   }
 
   u32 slabs_;
+  int first_ = 0, count_ = 0;  // slabs of the part
   const char* from_[kEach];
   float d_[8 * S::kNt];
 };

@@ -31,7 +31,7 @@ __device__ inline double root(double v) { return sqrt(v); }
 template <typename A>
 struct Rates {
   A lr, scale, rate, second;  // rate: lr / (1 - beta1^t); second: 1 - beta2^t
-  i32 skip, last;             // last: of the launch
+  i32 skip;
 };
 
 __device__ inline double power(double base, i64 n) {
@@ -44,11 +44,11 @@ __device__ inline double power(double base, i64 n) {
 
 template <typename A>
 __device__ inline Rates<A> sgd_rates(double lr) {
-  return {A(lr), A(1), A(0), A(1), 0, 0};
+  return {A(lr), A(1), A(0), A(1), 0};
 }
 template <typename A>
 __device__ inline Rates<A> adam_rates(double lr, double beta1, double beta2, i64 step) {
-  Rates<A> rates{A(lr), A(1), A(0), A(0), 0, 0};
+  Rates<A> rates{A(lr), A(1), A(0), A(0), 0};
   rates.rate = A(lr) / A(1.0 - (sizeof(A) == 8 ? pow(beta1, double(step)) : power(beta1, step)));
   rates.second = A(1.0 - (sizeof(A) == 8 ? pow(beta2, double(step)) : power(beta2, step)));
   return rates;
@@ -87,36 +87,48 @@ struct Adam {
   }
 };
 
-// A tensor as the program keeps it, and what products read of it.
-template <typename Math, typename Kept, typename Copy>
+// Where number (row, column) of a matrix lies that is stored unit by unit, and each unit as its
+// lanes hold it: 256 numbers one after the other, of which a warp fetches 128 at a time. kAcross:
+// units of a row.
+template <int kAcross>
+__device__ inline i64 in_units(int row, int column) {
+  return (i64(row >> 4) * kAcross + (column >> 4)) * 256 + (row & 1) * 128 +
+         ((row & 15) >> 1) * 16 + (column & 15);
+}
+
+// Weights and their states during a launch, unit by unit, and what products read of them.
+template <typename Math, typename Kept>
 struct Weights {
   using Value = typename Math::Value;
-  Kept* w;  // [out, in], as its states
+  Kept* w;
   Value *m, *v;
-  Copy* copy;                         // the program's, written in a launch's last step; or null
   typename Math::Number* rows;        // [out][kLd]
   typename Math::Number* transposed;  // [in][kTransposedLd]; null where no gradient goes through
 };
 
 // The gradient of a layer's weights, unit by unit, and their update. With kStores it is kept for
-// finish() instead, until the norm of all gradients is known, and `squares` grows by its squares.
-template <typename Math, typename Kept, typename Copy, typename Optimizer, int kOut, int kIn,
-          int kLd, int kTransposedLd, bool kStores>
+// finish() instead: until its kParts parts can be added up, or the norm of all gradients is known,
+// for which `squares` grows by its squares.
+template <typename Math, typename Kept, typename Optimizer, int kOut, int kIn, int kLd,
+          int kTransposedLd, bool kStores, int kParts>
 struct Update {
   using Value = typename Math::Value;
   static constexpr int kStates = Optimizer::kStates;
-  static constexpr int kUnits = kStores ? 4 : 2, kRowEnd = whole_units(kOut),
-                       kColumnEnd = whole_units(kIn);
+  // A state of Adam's in fp32 is 24 registers.
+  static constexpr int kUnits = kStores ? 4 : 2,
+                       kAhead = kStores              ? 1
+                                : sizeof(Value) == 8 ? 1
+                                                     : 3,
+                       kRowEnd = whole_units(kOut), kColumnEnd = whole_units(kIn);
   struct State {
     Value w[2][4], s[kStates > 0 ? kStates : 1][2][4];
   };
-  Weights<Math, Kept, Copy> weights;
+  Weights<Math, Kept> weights;
   Optimizer optimizer;
   const Rates<Value>* rates;
-  Value* gradients;  // [kOut][kIn rounded up to 16]
-  double* squares;
-
-  static constexpr int kGradientLd = (kIn + 15) / 16 * 16;
+  Value* gradients;  // kParts matrices, unit by unit
+  double* squares;   // or null
+  int part = 0;
 
   __device__ State prepare(int row, int column) const {
     if constexpr (kStores) {
@@ -130,52 +142,66 @@ struct Update {
       double sum = 0;
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
+        store_four(gradient_at(part, row + r, column), g.v[r]);
 #pragma unroll
-        for (int c = 0; c < 4; ++c) {
-          if (!inside(row + r, column + c)) continue;
-          gradients[i64(row + r) * kGradientLd + column + c] = g.v[r][c];
-          sum += double(g.v[r][c]) * double(g.v[r][c]);
+        for (int c = 0; squares != nullptr && c < 4; ++c) {
+          if (inside(row + r, column + c)) sum += double(g.v[r][c]) * double(g.v[r][c]);
         }
       }
-      *squares += sum;
+      if (squares != nullptr) *squares += sum;
     } else {
       State next = state;
       apply(row, column, g, next);
     }
   }
-  // Of the unit whose gradient this lane stored.
-  __device__ void finish(int row, int column) const {
-    State state = fetch(row, column);
-    Block<Value> g{};
+  // The updates by stored gradients, after a barrier of the grid: units `first`, `first + stride`,
+  // ..., of which a warp has two under way.
+  __device__ void finish(int first, int stride) const {
+    constexpr int kAll = kRowEnd / 16 * kAcross;
+    constexpr int kTogether = sizeof(Value) == 8 ? 1 : 2;
+    const int lane = lane_of();
+#pragma unroll 1
+    for (int unit = first; unit < kAll; unit += kTogether * stride) {
+      State states[kTogether];
+      Block<Value> g[kTogether];
+      int rows[kTogether], columns[kTogether];
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
+      for (int u = 0; u < kTogether; ++u) {
+        const int now = min(unit + u * stride, kAll - 1);
+        rows[u] = 16 * (now / kAcross) + 2 * (lane >> 2);
+        columns[u] = 16 * (now % kAcross) + 4 * (lane & 3);
+        states[u] = fetch(rows[u], columns[u]);
+        g[u] = {};
+#pragma unroll 4
+        for (int p = 0; p < kParts; ++p) {
 #pragma unroll
-      for (int c = 0; c < 4; ++c) {
-        if (inside(row + r, column + c))
-          g.v[r][c] = gradients[i64(row + r) * kGradientLd + column + c];
+          for (int r = 0; r < 2; ++r) {
+            Value v[4];
+            load_four(gradient_at(p, rows[u] + r, columns[u]), v);
+#pragma unroll
+            for (int c = 0; c < 4; ++c) g[u].v[r][c] += v[c];
+          }
+        }
+      }
+#pragma unroll
+      for (int u = 0; u < kTogether; ++u) {
+        if (unit + u * stride < kAll) apply(rows[u], columns[u], g[u], states[u]);
       }
     }
-    apply(row, column, g, state);
   }
 
  private:
-  static constexpr bool kFours = kIn % 4 == 0;
+  static constexpr int kAcross = kColumnEnd / 16;
+  __device__ Value* gradient_at(int part, int row, int column) const {
+    return gradients + i64(part) * kRowEnd * kColumnEnd + in_units<kAcross>(row, column);
+  }
   static __device__ bool inside(int row, int column) {
     return (kOut % 16 == 0 || row < kOut) && (kIn % 16 == 0 || column < kIn);
   }
   template <typename T>
   static __device__ void load(const T* from, int row, int column, Value (&v)[2][4]) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      if (kFours) {
-        if (inside(row + r, column)) load_four(from + i64(row + r) * kIn + column, v[r]);
-      } else {
-#pragma unroll
-        for (int c = 0; c < 4; ++c) {
-          if (inside(row + r, column + c)) v[r][c] = widen(from[i64(row + r) * kIn + column + c]);
-        }
-      }
-    }
+    for (int r = 0; r < 2; ++r) load_four(from + in_units<kAcross>(row + r, column), v[r]);
   }
   template <typename T>
   static __device__ void store(T* to, int row, int column, const Value (&v)[2][4]) {
@@ -184,21 +210,7 @@ struct Update {
       T n[4];
 #pragma unroll
       for (int c = 0; c < 4; ++c) n[c] = Narrow<T>::from(v[r][c]);
-      T* at = to + i64(row + r) * kIn + column;
-      if (kFours) {
-        if (!inside(row + r, column)) continue;
-        if constexpr (sizeof(T) == 8) {
-          reinterpret_cast<Pack<T, 2>*>(at)[0] = {{n[0], n[1]}};
-          reinterpret_cast<Pack<T, 2>*>(at)[1] = {{n[2], n[3]}};
-        } else {
-          *reinterpret_cast<Pack<T, 4>*>(at) = {{n[0], n[1], n[2], n[3]}};
-        }
-      } else {
-#pragma unroll
-        for (int c = 0; c < 4; ++c) {
-          if (inside(row + r, column + c)) at[c] = n[c];
-        }
-      }
+      store_four(to + in_units<kAcross>(row + r, column), n);
     }
   }
   __device__ State fetch(int row, int column) const {
@@ -210,27 +222,50 @@ struct Update {
   }
   __device__ void apply(int row, int column, const Block<Value>& g, State& state) const {
     const Rates<Value> now = *rates;
-    if (now.skip == 0) {
+    if (now.skip != 0) return;
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
+    for (int r = 0; r < 2; ++r) {
 #pragma unroll
-        for (int c = 0; c < 4; ++c) {
-          Value s[kStates > 0 ? kStates : 1];
+      for (int c = 0; c < 4; ++c) {
+        Value s[kStates > 0 ? kStates : 1];
 #pragma unroll
-          for (int k = 0; k < kStates; ++k) s[k] = state.s[k][r][c];
-          const Value w = optimizer.update(state.w[r][c], g.v[r][c], s, now);
-          state.w[r][c] = widen(Narrow<Kept>::from(w));
+        for (int k = 0; k < kStates; ++k) s[k] = state.s[k][r][c];
+        const Value w = optimizer.update(state.w[r][c], g.v[r][c], s, now);
+        state.w[r][c] = widen(Narrow<Kept>::from(w));
 #pragma unroll
-          for (int k = 0; k < kStates; ++k) state.s[k][r][c] = s[k];
-        }
+        for (int k = 0; k < kStates; ++k) state.s[k][r][c] = s[k];
       }
-      store(weights.w, row, column, state.w);
-      if constexpr (kStates > 0) store(weights.m, row, column, state.s[0]);
-      if constexpr (kStates > 1) store(weights.v, row, column, state.s[1]);
-      store_block<Math, kOut, kIn, kLd, kTransposedLd>({weights.rows, weights.transposed, 0}, row,
-                                                       column, state.w);
     }
-    if (weights.copy != nullptr && now.last != 0) store(weights.copy, row, column, state.w);
+    store(weights.w, row, column, state.w);
+    if constexpr (kStates > 0) store(weights.m, row, column, state.s[0]);
+    if constexpr (kStates > 1) store(weights.v, row, column, state.s[1]);
+    store_block<Math, kOut, kIn, kLd, kTransposedLd>({weights.rows, weights.transposed, 0}, row,
+                                                     column, state.w);
+  }
+};
+
+// A tensor of one number an output, and its states.
+template <typename Math, typename Kept, typename Optimizer>
+struct Tensor {
+  using Value = typename Math::Value;
+  Kept* w;
+  Value *m, *v;
+
+  struct Now {
+    Value w, s[2];
+  };
+  __device__ Now fetch(int row) const {
+    Now now{Value(widen(w[row])), {}};
+    if constexpr (Optimizer::kStates > 0) now.s[0] = m[row];
+    if constexpr (Optimizer::kStates > 1) now.s[1] = v[row];
+    return now;
+  }
+  __device__ void apply(int row, Value g, Now now, const Optimizer& optimizer,
+                        const Rates<Value>& rates) const {
+    if (rates.skip != 0) return;
+    w[row] = Narrow<Kept>::from(optimizer.update(now.w, g, now.s, rates));
+    if constexpr (Optimizer::kStates > 0) m[row] = now.s[0];
+    if constexpr (Optimizer::kStates > 1) v[row] = now.s[1];
   }
 };
 
@@ -244,8 +279,7 @@ struct BiasUpdate {
   static constexpr int kLanes = kChunks <= 4 ? 4 : kChunks <= 8 ? 8 : kChunks <= 16 ? 16 : 32;
   static constexpr int kEach = 32 / kLanes;  // outputs a warp
   static constexpr int kTasks = (kOut + kEach - 1) / kEach;
-  Kept* b;
-  Value *m, *v;
+  Tensor<Math, Kept, Optimizer> bias;
   const Number* dy;  // [out][kTransposedLd]
   Optimizer optimizer;
   const Rates<Value>* rates;
@@ -258,10 +292,10 @@ struct BiasUpdate {
     for (int task = first; task < kTasks; task += stride) {
       const int row = kEach * task + lane / kLanes;
       const bool mine = t == 0 && row < kOut;
-      Now now{};
-      if (!kStores && mine) now = fetch(row);
+      typename Tensor<Math, Kept, Optimizer>::Now now{};
+      if (!kStores && mine) now = bias.fetch(row);
       Value sum = Value(0);
-#pragma unroll 4
+#pragma unroll 8
       for (int vector = t; vector < kVectors; vector += kLanes) {
         const uint4 raw =
             *reinterpret_cast<const uint4*>(dy + i64(row) * kTransposedLd + vector * kLane);
@@ -275,7 +309,7 @@ struct BiasUpdate {
         gradients[row] = sum;
         *squares += double(sum) * double(sum);
       } else {
-        apply(row, sum, now);
+        bias.apply(row, sum, now, optimizer, *rates);
       }
     }
   }
@@ -283,38 +317,12 @@ struct BiasUpdate {
     const int lane = lane_of();
     for (int task = first; task < kTasks; task += stride) {
       const int row = kEach * task + lane / kLanes;
-      if (lane % kLanes == 0 && row < kOut) apply(row, gradients[row], fetch(row));
+      if (lane % kLanes == 0 && row < kOut) {
+        bias.apply(row, gradients[row], bias.fetch(row), optimizer, *rates);
+      }
     }
   }
-
- private:
-  struct Now {
-    Value b, s[2];
-  };
-  __device__ Now fetch(int row) const {
-    Now now{Value(widen(b[row])), {}};
-    if constexpr (Optimizer::kStates > 0) now.s[0] = m[row];
-    if constexpr (Optimizer::kStates > 1) now.s[1] = v[row];
-    return now;
-  }
-  __device__ void apply(int row, Value g, Now now) const {
-    const Rates<Value> at = *rates;
-    if (at.skip != 0) return;
-    b[row] = Narrow<Kept>::from(optimizer.update(now.b, g, now.s, at));
-    if constexpr (Optimizer::kStates > 0) m[row] = now.s[0];
-    if constexpr (Optimizer::kStates > 1) v[row] = now.s[1];
-  }
 };
-
-// Units of the tiles of G, a Grid or Tiled, once more, by the lanes that had them, for
-// Update::finish.
-template <typename G, typename E>
-__device__ inline void finish_units(int first, int stride, const E& e) {
-  const int lane = lane_of();
-  G::for_units(first, stride, [&](int row, int column) {
-    e.finish(row + 2 * (lane >> 2), column + 4 * (lane & 3));
-  });
-}
 
 // GlobalNorm behind its sum of squares, as ops/grad_scale.h has it. Every block works it out from
 // the same numbers.
@@ -355,15 +363,43 @@ __device__ inline double block_sum(double value, double* scratch) {
   return value;
 }
 
-// Weights as products read them, from the program's, before the first step. Pads were zeroed.
+// Weights and states from the program's rows before the first step, and as products read them. Pads
+// of what products read were zeroed; those of the others are zeros as well.
 template <typename Math, typename Kept, int kOut, int kIn, int kLd, int kTransposedLd>
-__device__ inline void spread_weights(const Kept* w, typename Math::Number* rows,
-                                      typename Math::Number* transposed, int first, int stride) {
-  for (i64 i = first; i < i64(kOut) * kIn; i += stride) {
-    const int out = int(i / kIn), in = int(i % kIn);
-    const typename Math::Number n = Math::operand(widen(w[i]));
-    rows[i64(out) * kLd + in] = n;
-    if (transposed != nullptr) transposed[i64(in) * kTransposedLd + out] = n;
+__device__ inline void take_weights(const Kept* w, const typename Math::Value* m,
+                                    const typename Math::Value* v, const Weights<Math, Kept>& to,
+                                    int first, int stride) {
+  using Value = typename Math::Value;
+  constexpr int kRows = whole_units(kOut), kColumns = whole_units(kIn);
+  for (int i = first; i < kRows * kColumns; i += stride) {
+    const int row = i / kColumns, column = i % kColumns;
+    const bool real = row < kOut && column < kIn;
+    const i64 from = i64(row) * kIn + column, at = in_units<kColumns / 16>(row, column);
+    const Kept kept = real ? w[from] : Kept{};
+    to.w[at] = kept;
+    if (m != nullptr) to.m[at] = real ? m[from] : Value(0);
+    if (v != nullptr) to.v[at] = real ? v[from] : Value(0);
+    if (!real) continue;
+    const typename Math::Number n = Math::operand(widen(kept));
+    to.rows[i64(row) * kLd + column] = n;
+    if (to.transposed != nullptr) to.transposed[i64(column) * kTransposedLd + row] = n;
+  }
+}
+
+// And back after the last step, with the copy that the program's products read, or null.
+template <typename Math, typename Kept, typename Copy, int kOut, int kIn>
+__device__ inline void give_weights(const Weights<Math, Kept>& from, Kept* w,
+                                    typename Math::Value* m, typename Math::Value* v, Copy* copy,
+                                    int first, int stride) {
+  constexpr int kColumns = whole_units(kIn);
+  for (int i = first; i < kOut * kColumns; i += stride) {
+    const int row = i / kColumns, column = i % kColumns;
+    if (column >= kIn) continue;
+    const i64 to = i64(row) * kIn + column, at = in_units<kColumns / 16>(row, column);
+    w[to] = from.w[at];
+    if (m != nullptr) m[to] = from.m[at];
+    if (v != nullptr) v[to] = from.v[at];
+    if (copy != nullptr) copy[to] = Narrow<Copy>::from(widen(from.w[at]));
   }
 }
 

@@ -1,0 +1,64 @@
+"""How `Model.fit` calls callbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ._history import History
+from .callbacks import AnyCallback, Callback
+
+
+class _Function(Callback):
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float]) -> bool | None:
+        answer: bool | None = self._function(epoch, logs)
+        return answer
+
+
+class _Printer(Callback):
+    def on_epoch_end(self, epoch: int, logs: dict[str, float]) -> bool | None:
+        shown = "  ".join(f"{key} {value:.4f}" for key, value in logs.items() if key not in ("lr", "seconds"))
+        print(f"epoch {epoch}  {shown}", flush=True)
+        return None
+
+
+def as_callbacks(callbacks: AnyCallback | Iterable[AnyCallback], verbose: bool) -> list[Callback]:
+    """The callbacks as objects, in order."""
+    given = [callbacks] if isinstance(callbacks, Callback) or callable(callbacks) else list(callbacks)
+    result: list[Callback] = [_Printer()] if verbose else []
+    for i, each in enumerate(given):
+        if isinstance(each, Callback):
+            result.append(each)
+        elif callable(each):
+            result.append(_Function(each))
+        else:
+            raise TypeError(f"callbacks[{i}]: got {type(each).__name__}, expected a function or a Callback")
+    return result
+
+
+def on_progress(callbacks: list[Callback]) -> Any:
+    """What the extension module calls now and then; None if nobody wants it."""
+    wanting = [each for each in callbacks if type(each).on_progress is not Callback.on_progress]
+    if not wanting:
+        return None
+
+    def call(progress: dict[str, Any]) -> bool:
+        return all([each.on_progress(progress) is not False for each in wanting])
+
+    return call
+
+
+def on_epoch(callbacks: list[Callback], history: History) -> Any:
+    """What the extension module calls after each epoch."""
+    def call(epoch: dict[str, Any]) -> bool:
+        validation = epoch.pop("validation", {})
+        epoch.pop("step")
+        number = int(epoch.pop("epoch"))
+        logs = {**epoch, **{f"val_{key}": value for key, value in validation.items()}}
+        history.epochs.append({"epoch": number, **logs})
+        return all([each.on_epoch_end(number, logs) is not False for each in callbacks])
+
+    return call

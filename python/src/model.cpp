@@ -1,0 +1,172 @@
+#include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "python/src/compute.h"
+#include "python/src/train.h"
+
+namespace ridgeline::python {
+namespace {
+
+// The queue of a model that computes on a GPU. One on a CPU is not opened for this.
+std::optional<GpuQueue> queue_of(Model& model, nb::handle x) {
+  if (!nb::hasattr(x, "__cuda_array_interface__") && !nb::hasattr(x, "__dlpack_device__")) {
+    return std::nullopt;
+  }
+  if (PyObject_CheckBuffer(x.ptr()) != 0) return std::nullopt;
+  return model.queue();
+}
+
+nb::object predict(nb::object self, nb::handle x, nb::handle out) {
+  about_to_compute();
+  Model& model = nb::cast<Model&>(self);
+  const std::optional<GpuQueue> queue = queue_of(model, x);
+  const Borrowed samples(x, "x", queue ? &*queue : nullptr);
+  const int64_t shape[] = {samples.samples(), model.outputs()};
+  const int gpu = samples.array().gpu;
+  if (gpu >= 0 && queue->gpu() != gpu) {
+    throw nb::value_error(("x: got an array on cuda:" + std::to_string(gpu) +
+                           ", expected one on the device that the model computes on")
+                              .c_str());
+  }
+  Answers answers(out, shape, gpu, self, queue ? &*queue : nullptr);
+  {
+    const nb::gil_scoped_release unlocked;
+    model.predict(samples.array(), answers.data(), gpu);
+  }
+  return answers.object();
+}
+
+nb::object predict_classes(Model& model, nb::handle x) {
+  about_to_compute();
+  const std::optional<GpuQueue> queue = queue_of(model, x);
+  const Borrowed samples(x, "x", queue ? &*queue : nullptr);
+  int32_t* to = nullptr;
+  nb::object answer = new_array<int32_t>({samples.samples()}, to);
+  const nb::gil_scoped_release unlocked;
+  model.predict_classes(samples.array(), {to, size_t(samples.samples())});
+  return answer;
+}
+
+nb::dict evaluate(Model& model, nb::handle x, nb::handle y) {
+  about_to_compute();
+  const std::optional<GpuQueue> queue = queue_of(model, x);
+  const Borrowed inputs(x, "x", queue ? &*queue : nullptr), targets(y, "y");
+  Evaluation scores;
+  {
+    const nb::gil_scoped_release unlocked;
+    scores = model.evaluate({inputs.array(), targets.array()});
+  }
+  return as_dict(scores);
+}
+
+nb::list weights(nb::object self, bool copy) {
+  nb::list all;
+  for (const NamedArray& each : nb::cast<Model&>(self).weights()) {
+    all.append(nb::make_tuple(each.name,
+                              copy ? copied_array(each.values) : view_array(each.values, self)));
+  }
+  return all;
+}
+
+void set_weights(Model& model, const std::vector<std::pair<std::string, nb::object>>& weights) {
+  std::vector<Borrowed> held;
+  std::vector<NamedArray> all;
+  held.reserve(weights.size());
+  for (const auto& [name, object] : weights) {
+    held.emplace_back(object, name.c_str());
+    if (held.back().array().gpu >= 0) {
+      throw nb::value_error((name + ": got an array on cuda:" +
+                             std::to_string(held.back().array().gpu) + ", expected one on the CPU")
+                                .c_str());
+    }
+    all.push_back({name, held.back().array()});
+  }
+  model.set_weights(all);
+}
+
+nb::bytes to_bytes(const Model& model) {
+  std::vector<std::byte> bytes;
+  {
+    const nb::gil_scoped_release unlocked;
+    bytes = model.to_bytes();
+  }
+  return nb::bytes(bytes.data(), bytes.size());
+}
+
+Model from_bytes(const nb::bytes& bytes, const std::string& device, int threads, bool tune,
+                 int64_t batch) {
+  const std::span<const std::byte> file(static_cast<const std::byte*>(bytes.data()), bytes.size());
+  return Model::from_bytes(file, device_options(device, threads, tune, batch));
+}
+
+nb::tuple to_onnx(const Model& model, int64_t opset, bool half_weights) {
+  std::vector<std::string> warnings;
+  const std::string file = model.to_onnx(opset, half_weights, &warnings);
+  return nb::make_tuple(nb::bytes(file.data(), file.size()), warnings);
+}
+
+}  // namespace
+
+void add_model(nb::module_& module) {
+  using namespace nb::literals;
+  const auto device = "auto";
+  nb::class_<Model>(module, "Model", "A network as the library has it; ridgeline.Model holds one.")
+      .def_static(
+          "create",
+          [](const std::string& toml, const std::vector<int64_t>& shape, const std::string& device,
+             int threads, bool tune, int64_t batch) {
+            return Model::create(Config::parse(toml), shape,
+                                 device_options(device, threads, tune, batch));
+          },
+          "toml"_a, "shape"_a, "device"_a = device, "threads"_a = 0, "tune"_a = true,
+          "batch"_a = 256)
+      .def_static(
+          "load",
+          [](const std::filesystem::path& path, const std::string& device, int threads, bool tune,
+             int64_t batch) {
+            return Model::load(path, device_options(device, threads, tune, batch));
+          },
+          "path"_a, "device"_a = device, "threads"_a = 0, "tune"_a = true, "batch"_a = 256)
+      .def_static(
+          "from_onnx",
+          [](const std::filesystem::path& path, const std::vector<int64_t>& shape, bool classes,
+             const std::string& device, int threads, bool tune, int64_t batch) {
+            return Model::from_onnx(path, shape, classes,
+                                    device_options(device, threads, tune, batch));
+          },
+          "path"_a, "shape"_a, "classes"_a, "device"_a = device, "threads"_a = 0, "tune"_a = true,
+          "batch"_a = 256)
+      .def_static("from_bytes", &from_bytes, "file"_a, "device"_a = device, "threads"_a = 0,
+                  "tune"_a = true, "batch"_a = 256)
+      .def("to_bytes", &to_bytes)
+      .def("to_onnx", &to_onnx, "opset"_a = 17, "half_weights"_a = false)
+      .def("save", &Model::save, "path"_a)
+      .def("config", &Model::config)
+      .def("input_shape", &Model::input_shape)
+      .def("outputs", &Model::outputs)
+      .def("classes", &Model::classes)
+      .def("predict", &predict, "x"_a, "out"_a = nb::none())
+      .def("predict_classes", &predict_classes, "x"_a)
+      .def("evaluate", &evaluate, "x"_a, "y"_a)
+      .def("weights", &weights, "copy"_a = true)
+      .def("weights_changed", &Model::weights_changed)
+      .def("set_weights", &set_weights, "weights"_a)
+      .def("stream", [](Model& self) { return reinterpret_cast<intptr_t>(self.queue().stream()); })
+      .def(
+          "let_wait",
+          [](Model& self, intptr_t stream) {
+            self.queue().let_wait(reinterpret_cast<void*>(stream));
+          },
+          "stream"_a)
+      .def(
+          "download",
+          [](Model& self, intptr_t address, const std::vector<int64_t>& shape) {
+            return downloaded(self.queue(), address, shape);
+          },
+          "address"_a, "shape"_a)
+      .def("synchronize", [](Model& self) { self.queue().synchronize(); });
+}
+
+}  // namespace ridgeline::python

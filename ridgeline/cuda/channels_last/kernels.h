@@ -1,0 +1,26 @@
+#pragma once
+
+#include "ridgeline/plan/kernel.h"
+
+// Kernels for halves in rows of channels (format.h): values stay in that layout from a convolution
+// to the next, and from a gradient to the one before.
+namespace ridgeline::cuda {
+
+// "cuda.conv2d[_relu|_add_relu|_relu_add].cudnn_channels_last.<i>",
+// "cuda.conv2d_grad_x[_add].cudnn_channels_last.<i>", "cuda.conv2d_grad_w.cudnn_channels_last.<i>":
+// cuDNN's proposals without transposing images, with what follows in their epilogue. None where the
+// build found no headers of it.
+KernelTable channels_last_conv_kernels();
+
+// "cuda.conv2d_grad_w.unrolled[_whole]_channels_last.<i>": cuBLASLt's products with unrolled taps
+KernelTable channels_last_unrolled_kernels();
+
+// "cuda.batch_norm[_relu[_pool|_add]|_add_relu].channels_last" and
+// "cuda.[[pool_]relu_]batch_norm_grad.channels_last"
+KernelTable channels_last_norm_kernels();
+
+// "cuda.max_pool.channels_last", ".max_pool_grad", ".add[_relu]", ".relu", ".relu_grad", and
+// "cuda.transpose_image.plain", which converts
+KernelTable channels_last_image_kernels();
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ridgeline/cuda/generate/source.h"
+
+namespace ridgeline::cuda::generate {
+
+// An inference call of a perceptron that is a whole program: a gather, linear layers with
+// activations, softmax or an activation or a copy, maybe the places of the largest, tick.
+struct CallNet {
+  struct Layer {
+    const Linear* linear = nullptr;
+    const Activation* activation = nullptr;
+  };
+  const Gather* inputs = nullptr;
+  std::vector<Layer> layers;
+  bool softmax = false;
+  Value outputs, largest;  // largest may be absent
+  const Tick* tick = nullptr;
+  Math math = Math::fp32;
+  std::vector<ValueId> inside;
+  std::string refusal;
+
+  int64_t batch() const { return inputs->y.shape[0]; }
+};
+CallNet match_call(const Rest& rest);
+
+// Blocks of a cluster, which takes 16 samples.
+constexpr int kCallBlocks = 8;
+
+// The kernel's source. Weights lie where Source::workspace_bytes counts, in the layout that a
+// second function of the source (kSpreadName) brings them into, once.
+Source write_call(const CallNet& net);
+constexpr const char* kSpreadName = "ridgeline_spread";
+
+}  // namespace ridgeline::cuda::generate

@@ -1,0 +1,11 @@
+#pragma once
+
+#include "ridgeline/plan/kernel.h"
+
+namespace ridgeline::cuda {
+
+// Linear layers in fp16 on the tensor cores of every GPU from sm_75 on, with sums in fp32 or, where
+// the program asks for it, in fp16.
+KernelTable half_product_kernels();
+
+}  // namespace ridgeline::cuda

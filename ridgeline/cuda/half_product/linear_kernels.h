@@ -1,0 +1,18 @@
+#pragma once
+
+#include <functional>
+
+#include "ridgeline/cuda/half_product/half_product.h"
+#include "ridgeline/cuda/kernel.h"
+
+namespace ridgeline::cuda {
+
+// Ways to launch a product in fp16.
+using LaunchHalfProduct = std::function<cudaError_t(const HalfProduct&, cudaStream_t)>;
+
+// Kernels of a linear layer in fp16, forward and both gradients, whose products `launch` makes:
+// "cuda.linear.HOW", "cuda.linear_grad_x.HOW", "cuda.linear_grad_w.HOW".
+KernelTable half_linear_kernels(const std::string& how, const LaunchHalfProduct& launch,
+                                Traits traits);
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "ridgeline/cuda/runtime.h"
+#include "ridgeline/plan/layer_chain.h"
+
+namespace ridgeline::cuda {
+
+// The chain on one cluster of the GPU (one_sample/net.cu): launched by a graph for each sample, or
+// resident. Null, with the reason, where the GPU or the chain is none for it. `blocks` of the
+// cluster; 0: as many as the weights ask for.
+std::unique_ptr<OneSampleNet> make_cluster_net(CudaRuntime& runtime, const LayerChain& chain,
+                                               const OneSampleOptions& options,
+                                               std::string& why_not, int blocks = 0);
+
+}  // namespace ridgeline::cuda

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "ridgeline/engine/model_io.h"
+#include "ridgeline/engine/runner.h"
+#include "ridgeline/engine/weights.h"
+#include "ridgeline/nn/lower_pass.h"
+
+namespace ridgeline::engine {
+
+// A model as a function with gradients, for callers that have a loss and an optimizer of their own.
+// The weights lie in memory of this object, where the caller may change them between calls. All
+// numbers are of type(). On a GPU calls return before the device is done; memory of the caller is
+// then memory of that GPU.
+class Differentiable {
+ public:
+  // The weights begin as those of `loaded`. Throws usage where nn::lower_pass does.
+  Differentiable(const LoadedModel& loaded, const RunConfig& run);
+
+  Machine& machine() { return machine_; }
+  DType type() const { return storage(config_.run.precision); }
+  const Shape& input() const { return model_.input(); }
+  const Shape& output() const { return model_.output(); }
+  // The weights on the device, as nn::Model::params().
+  const std::vector<Tensor>& params() const { return params_; }
+  const std::vector<nn::Param>& specs() const { return model_.params(); }
+
+  // y[n, outputs] = f(x[n, inputs]). `step` is what dropout draws by.
+  void forward(const void* x, int64_t n, void* y, int64_t step, bool training);
+  // Gradients of the pass with the same x, step and `training`: dx[n, inputs], unless null, and
+  // those of params(), null for ones that are not wanted. Running statistics stay as they are.
+  void backward(const void* x, const void* dy, int64_t n, void* dx, std::span<void* const> grads,
+                int64_t step, bool training);
+
+ private:
+  struct Pass {
+    nn::LoweredPass lowered;
+    DeviceBuffer x, dy;
+    std::unique_ptr<Runner> runner;
+  };
+  struct Key {
+    nn::PassKind kind;
+    bool training;
+    int64_t n;
+    auto operator<=>(const Key&) const = default;
+  };
+  Pass& pass(const Key& key);
+  void copy_out(Pass& pass, const Value& value, void* to);
+
+  Config config_;
+  nn::Model model_;
+  Machine machine_;
+  Weights weights_;
+  std::vector<Tensor> params_;
+  std::map<Key, Pass> passes_;  // a plan for each batch that was met
+};
+
+}  // namespace ridgeline::engine

@@ -1,0 +1,156 @@
+#include <algorithm>
+#include <cmath>
+
+#include "ridgeline/nn/config_table.h"
+#include "ridgeline/onnx/fold.h"
+#include "ridgeline/onnx/importer.h"
+
+namespace ridgeline::onnx {
+
+void add_slice(Importer& in, View& view, size_t axis, int64_t begin, int64_t end) {
+  view = in.straighten(view);
+  in.shape_input(Shape(view.sample()));
+  Draft draft;
+  draft.type = "slice";
+  draft.set("axis", int64_t(axis));
+  draft.set("start", begin);
+  draft.set("end", end);
+  in.add(std::move(draft));
+  view.dims[axis < view.batch_axis ? axis : axis + 1] = end - begin;
+}
+
+// PyTorch writes one before every average pool, which most often pads by nothing.
+void import_pad(Importer& in) {
+  const Node& node = in.node();
+  View view = in.take(0).view;
+  const size_t rank = view.dims.size();
+  std::vector<int64_t> given = in.has(1) ? in.require_known(1)->ints : node.integers("pads");
+  if (std::ranges::all_of(given, [](int64_t each) { return each == 0; })) return in.give(view);
+  if (node.text("mode", "constant") != "constant") {
+    in.refuse("only padding by a constant is computed here");
+  }
+  std::vector<int64_t> axes(rank);
+  for (size_t i = 0; i < rank; ++i) axes[i] = int64_t(i);
+  if (in.has(3)) axes = in.require_known(3)->ints;
+  if (given.size() != 2 * axes.size()) in.refuse("its pads do not fit the dimensions");
+  const ConstantPtr number = in.has(2) ? in.known(2) : nullptr;
+  const double value = number ? number->number(0) : node.number("value", 0);
+  view = in.straighten(view);
+  std::vector<int64_t> before(rank, 0), after(rank, 0);
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const auto axis = axis_of(axes[i], rank);
+    if (!axis) in.refuse("its axis is out of range");
+    before[*axis] = given[i];
+    after[*axis] = given[axes.size() + i];
+    if (before[*axis] < 0 || after[*axis] < 0) in.refuse("pads by less than nothing");
+    if (*axis == view.batch_axis && before[*axis] + after[*axis] > 0) in.refuse("pads the batch");
+  }
+  std::vector<int64_t> pairs;  // the last axis first
+  for (size_t axis = rank; axis-- > 0;) {
+    if (axis == view.batch_axis) continue;
+    pairs.push_back(before[axis]);
+    pairs.push_back(after[axis]);
+    view.dims[axis] += before[axis] + after[axis];
+  }
+  View old = view;
+  for (size_t axis = 0; axis < rank; ++axis) {
+    if (axis != view.batch_axis) old.dims[axis] -= before[axis] + after[axis];
+  }
+  in.shape_input(Shape(old.sample()));
+  Draft draft;
+  draft.type = "pad";
+  draft.set("padding", fmt::format("[{}]", fmt::join(pairs, ", ")));
+  draft.set("value", nn::toml_number(value));
+  in.add(std::move(draft));
+  in.give(view);
+}
+
+void import_split(Importer& in) {
+  const Node& node = in.node();
+  const View view = in.take(0).view;
+  const auto axis = axis_of(node.integer("axis", 0), view.dims.size());
+  if (!axis || *axis == view.batch_axis) in.refuse("splits the batch");
+  const int64_t extent = view.dims[*axis];
+  const auto count = int64_t(node.outputs.size());
+  std::vector<int64_t> sizes = in.has(1) ? in.require_known(1)->ints : node.integers("split");
+  if (sizes.empty()) {
+    const int64_t parts = node.integer("num_outputs", count), each = (extent + parts - 1) / parts;
+    for (int64_t at = 0; at < extent; at += each) sizes.push_back(std::min(each, extent - at));
+  }
+  if (int64_t(sizes.size()) < count) in.refuse("has more outputs than parts");
+  int64_t begin = 0;
+  for (size_t i = 0; i < node.outputs.size(); ++i) {
+    if (sizes[i] < 1 || begin + sizes[i] > extent) in.refuse("its parts do not fit its input");
+    if (in.gives(i)) {
+      View part = in.take(0).view;
+      add_slice(in, part, *axis < view.batch_axis ? *axis : *axis - 1, begin, begin + sizes[i]);
+      in.give(part, i);
+    }
+    begin += sizes[i];
+  }
+}
+
+namespace {
+
+// How many times larger each dimension becomes; refuses anything but whole numbers.
+std::vector<int64_t> factors_of(Importer& in, const View& view) {
+  const Node& node = in.node();
+  const bool upsample = node.op == "Upsample" || in.opset() < 11;
+  const size_t scales = upsample ? 1 : 2, rank = view.dims.size();
+  std::vector<double> given;
+  if (node.has("scales")) {
+    given = node.attributes.at("scales").floats;
+  } else if (in.has(scales) && in.known(scales)->numel() > 0) {
+    const ConstantPtr known = in.require_known(scales);
+    for (int64_t i = 0; i < known->numel(); ++i) given.push_back(known->number(i));
+  } else if (!upsample && in.has(3)) {
+    const ConstantPtr sizes = in.require_known(3);
+    if (sizes->ints.size() != rank) in.refuse("its sizes do not fit its input");
+    for (size_t i = 0; i < rank; ++i) {
+      const bool batch = i == view.batch_axis;
+      given.push_back(batch ? 1.0 : double(sizes->ints[i]) / double(view.dims[i]));
+    }
+  }
+  if (node.has("axes") || given.size() != rank) in.refuse("its scales do not fit its input");
+  std::vector<int64_t> factors;
+  for (const double each : given) {
+    if (each < 1 || each != std::floor(each)) in.refuse("enlarges by a factor that is not whole");
+    factors.push_back(int64_t(each));
+  }
+  if (rank < 3 || rank > 4 || factors[0] != 1 || factors[1] != 1) {
+    in.refuse("enlarges other dimensions than those of images [N, channels, height, width]");
+  }
+  return {factors.begin() + 2, factors.end()};
+}
+
+}  // namespace
+
+void import_resize(Importer& in) {
+  const Node& node = in.node();
+  const View view = in.take_plain(0).view;
+  const bool old = node.op == "Upsample" || in.opset() < 11;
+  const std::string mode = node.text("mode", "nearest");
+  const std::string place =
+      node.text("coordinate_transformation_mode", old ? "asymmetric" : "half_pixel");
+  const std::string rounding = node.text("nearest_mode", old ? "floor" : "round_prefer_floor");
+  const bool centred = place == "half_pixel" || place == "pytorch_half_pixel";
+  if (mode == "nearest") {
+    const bool floors = place == "asymmetric" && rounding == "floor";
+    if (!floors && !(centred && rounding.starts_with("round"))) {
+      in.refuse(fmt::format("takes the nearest element by {} and {}", place, rounding));
+    }
+  } else if (mode != "linear" || !centred) {
+    in.refuse(fmt::format("interpolates by {} and {}", mode, place));
+  }
+  const std::vector<int64_t> factors = factors_of(in, view);
+  in.shape_input(Shape(view.sample()));
+  Draft draft;
+  draft.type = "upsample";
+  draft.set("factor",
+            fmt::format("[{}, {}]", factors.size() == 2 ? factors[0] : 1, factors.back()));
+  draft.set("mode", mode == "nearest" ? "\"nearest\"" : "\"bilinear\"");
+  in.add(std::move(draft));
+  in.give(batch_first_view(in.stored()));
+}
+
+}  // namespace ridgeline::onnx
