@@ -3,6 +3,7 @@
 #include <fmt/compile.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
@@ -29,17 +30,24 @@ void forget_large(T& memory) {
 
 }  // namespace
 
-void IoThread::start_sweeping() { sweep(); }
+void IoThread::start_sweeping() {
+  swept_ = Clock::now();
+  sweep();
+}
 
 void IoThread::sweep() {
   const auto now = Clock::now();
+  // What this thread itself was held up (a busy machine, a long computation) is not its clients'
+  // delay.
+  const Clock::duration held_up = std::max(now - swept_ - 2 * kSweepTime, Clock::duration::zero());
+  swept_ = now;
   // Requests that were sent before the peer could know are still answered.
   constexpr auto kLastRequests = std::chrono::milliseconds(200);
   if (server.draining.load() && !drain_began) drain_began = now;
   const bool idle_too = drain_began && now - *drain_began > kLastRequests;
   for (auto each = connections.begin(); each != connections.end();) {
     Connection& connection = **each++;  // which may close, and then leaves the list later
-    connection.check_time(now, idle_too);
+    connection.check_time(now, held_up, idle_too);
   }
   log.flush();
   state.refresh();
@@ -97,7 +105,8 @@ void Connection::enter(Phase phase) {
   }
 }
 
-void Connection::check_time(Clock::time_point now, bool idle_too) {
+void Connection::check_time(Clock::time_point now, Clock::duration held_up, bool idle_too) {
+  if (deadline_ != Clock::time_point::max()) deadline_ += held_up;
   if (now < deadline_ && !(idle_too && phase_ == Phase::idle)) return;
   if (phase_ == Phase::reading || phase_ == Phase::writing) {
     io_.server.metrics.timed_out.fetch_add(1);

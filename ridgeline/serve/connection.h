@@ -56,6 +56,7 @@ struct IoThread {
  private:
   void sweep();
   asio::steady_timer timer_{context};
+  Clock::time_point swept_;
 };
 
 // The body of a request: a string that grows with what comes, whatever length was announced.
@@ -95,8 +96,9 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   ~Connection() override;
 
   void start();
-  // Closes it if it takes too long; `idle_too` if it has nothing to do.
-  void check_time(Clock::time_point now, bool idle_too);
+  // Closes it if it takes too long, not counting the time that its thread was `held_up`; with
+  // `idle_too`, also if it has nothing to do.
+  void check_time(Clock::time_point now, Clock::duration held_up, bool idle_too);
 
   void computed() noexcept override;
   void answered() noexcept override;

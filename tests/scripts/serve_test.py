@@ -444,6 +444,21 @@ class Serve(unittest.TestCase):
         self.assertEqual(self.infer(0, 1, server)[0], 200)
         server.end()
 
+    def test_a_server_that_was_held_up_waits_for_its_clients(self):
+        server = Server(self.run_dir, "--request-time", 2)
+        self.addCleanup(server.kill)
+        body = request(self.pixels[:36], 1).encode()
+        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as client:
+            client.sendall(b"POST /v2/models/quadrant/infer HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body[:9])
+            time.sleep(0.3)
+            server.process.send_signal(signal.SIGSTOP)
+            time.sleep(4)
+            server.process.send_signal(signal.SIGCONT)
+            time.sleep(0.5)
+            client.sendall(body[9:])
+            self.assertEqual(client.recv(12), b"HTTP/1.1 200")
+        server.end()
+
     # The start
 
     def test_tokens(self):
