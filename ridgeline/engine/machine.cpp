@@ -170,7 +170,7 @@ Machine Machine::reference() {
 void Machine::planned(const Explanation& explanation) {
   notice_->clear();
   constexpr double kSecondTry = 0.5;
-  if (explanation.cut_short) options_.busy_seconds = kSecondTry;
+  if (explanation.cut_short) options_.busy_seconds = options_.least_tuning = kSecondTry;
 }
 
 std::optional<prof::Ceilings> Machine::ceilings(bool again) {

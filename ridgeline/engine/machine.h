@@ -42,6 +42,8 @@ class Machine {
   }
   TuningCache* cache() { return cache_ ? &*cache_ : nullptr; }
   PlanOptions plan_options() const { return options_; }
+  // Plans made from now on are for this many steps (PlanOptions::expected_runs).
+  void expect_steps(int64_t steps) { options_.expected_runs = steps; }
   int threads() const { return threads_; }
   Device device() const { return runtime_->device(); }
   Communicator* ranks() const { return runtime_->ranks(); }  // null: alone

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <set>
 
 #include "ridgeline/plan/busy_clock.h"
@@ -86,11 +87,15 @@ void mark_chosen(Explanation& explanation, const Choices& choices) {
   }
 }
 
-struct OutOfPatience {};
+struct OutOfPatience {
+  const char* why;
+};
 
 // The share of its time for which a measuring thread of an idle machine has a processor is above
 // this, also where it waits for others of its pool; on a busy machine it is below.
 constexpr double kIdleShare = 0.5;
+
+constexpr double kTuningShare = 0.1;  // what measuring may take of PlanOptions::expected_runs
 
 // The best of the cheapest few covers and of the fixed order, all measured whole.
 Choices choose_measured(const Program& program, const KernelTable& table, const Options& real,
@@ -100,10 +105,16 @@ Choices choose_measured(const Program& program, const KernelTable& table, const 
   const bool cpu = runtime.device().is_host();  // a GPU is waited for without one
   size_t all = 0, done = 0;
   for (const auto& here : real.at) all += here.size();
+  double patience = std::numeric_limits<double>::infinity();
+  if (options.expected_runs > 0) {
+    const double run = double(options.expected_runs) * stopwatch.whole(fixed);
+    patience = std::max(options.least_tuning, kTuningShare * run);
+  }
   const auto go_on = [&] {
     if (cpu && clock.seconds() > options.busy_seconds && clock.share() < kIdleShare) {
-      throw OutOfPatience();
+      throw OutOfPatience{"the machine is too busy to measure on"};
     }
+    if (clock.seconds() > patience) throw OutOfPatience{"the run is too short to measure more"};
     if (options.measuring) options.measuring(done, all);
   };
   std::map<Place, double> seconds;
@@ -156,8 +167,8 @@ Choices choose(const Program& program, const KernelTable& table, const Runtime& 
   explanation.source = "measured";
   try {
     return choose_measured(program, table, real, fixed, runtime, options, stopwatch, explanation);
-  } catch (const OutOfPatience&) {
-    explanation.source = "fixed order: the machine is too busy to measure on";
+  } catch (const OutOfPatience& ended) {
+    explanation.source = fmt::format("fixed order: {}", ended.why);
     explanation.cut_short = true;
     return fixed;
   }

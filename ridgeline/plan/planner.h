@@ -34,6 +34,10 @@ struct PlanOptions {
   // Measuring on a CPU ends after this many seconds if the thread had a core for less than half of
   // them: the machine is busy, and times measured on it are not worth waiting for.
   double busy_seconds = 5;
+  // How often the plan will run, 0 if that is not known. Measuring ends when it has taken a tenth
+  // of the time that the table's order would need for all these runs, but not before least_tuning.
+  int64_t expected_runs = 0;
+  double least_tuning = 2;  // seconds
   // Called before each measurement with the number of kernels that have been measured and the
   // number that the plan may use.
   std::function<void(size_t done, size_t all)> measuring;

@@ -414,6 +414,24 @@ TEST_F(Planner, DoesNotWaitForABusyMachine) {
   EXPECT_FALSE(measured.explanation.cut_short);
 }
 
+TEST_F(Planner, MeasuresNoLongerThanATenthOfTheRun) {
+  const KernelTable table{kernel("slow", 1), kernel("fast", 1)};
+  PlanOptions options;
+  options.least_tuning = 0.04;  // after one or two of six
+  options.expected_runs = 10;   // of a millisecond each
+  WaitedForTimes stopwatch;
+  const Planned planned = plan_program(program_, table, *runtime_, options, stopwatch);
+  EXPECT_LE(stopwatch.asked, 2);
+  EXPECT_THAT(names(planned.choices), ElementsAre("slow", "slow", "slow"));
+  EXPECT_TRUE(planned.explanation.cut_short);
+  EXPECT_THAT(planned.explanation.source, HasSubstr("short"));
+
+  options.expected_runs = 1'000'000;
+  WaitedForTimes patient;
+  EXPECT_FALSE(plan_program(program_, table, *runtime_, options, patient).explanation.cut_short);
+  EXPECT_GE(patient.asked, 6);
+}
+
 // Work that takes long is no sign of a busy machine.
 TEST_F(Planner, MeasuresOnWhereThisThreadHasTheProcessor) {
   class WorkedForTimes final : public Stopwatch {

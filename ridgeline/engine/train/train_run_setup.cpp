@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <sstream>
 #include <utility>
 
@@ -12,6 +13,12 @@
 
 namespace ridgeline::engine {
 namespace {
+
+// About the number of steps of a run; exactly so if no samples are left over.
+int64_t expected_steps(const TrainConfig& train, int64_t samples) {
+  const int64_t all = train.epochs * std::max<int64_t>(1, samples / train.batch);
+  return train.max_steps > 0 ? std::min(all, train.max_steps) : all;
+}
 
 // Returns whether the schedule has changed: a cosine without a length of its own ends with the run.
 bool schedule_changed(const Config& kept, const Config& now) {
@@ -98,6 +105,7 @@ TrainRun::TrainRun(const Config& given, const TrainOptions& options)
   const bool known = info.kernels.train.empty() && !options.kernels.train.empty();
   if (known) run.tune = false;
   machine_ = std::make_unique<Machine>(run, ranks_);
+  machine_->expect_steps(expected_steps(config.train, set->train.size()));
   trainer_ =
       std::make_unique<Trainer>(*machine_, config, set, known ? options.kernels : info.kernels);
   check_monitor();
