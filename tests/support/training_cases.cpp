@@ -63,7 +63,7 @@ class TrainingStep {
     label_ = values ? c_.temp("target", {n, net_.target_columns})
                     : c_.make("label", DType::int32, {n}, Role::temp, normal(1), classes);
     Gather inputs{images, order, first, c_.tick(), x};
-    if (!net_.floats) inputs.scale = 1.0 / 128, inputs.shift = -1;
+    if (!net_.floats) inputs.scale = 1.0 / 128, inputs.shift = net_.shift;
     c_.add(inputs);
     c_.add(Gather{labels, order, first, c_.tick(), label_});
     return x;
@@ -279,6 +279,18 @@ std::vector<Case> training_cases(DType dtype) {
       {.name = "relu", .batch = 32, .widths = {50, 32, 10}},
       {.name = "deep, primes", .batch = 7, .widths = {41, 37, 29, 23, 5}},
       {.name = "deep, even", .batch = 32, .widths = {64, 32, 32, 32, 10}, .steps = 3},
+      // Kernels for populations take bytes without a shift.
+      {.name = "unshifted bytes", .batch = 37, .widths = {48, 70, 10}, .steps = 2, .shift = 0},
+      {.name = "unshifted bytes, momentum",
+       .batch = 41,
+       .widths = {32, 128, 13},
+       .update = "momentum",
+       .shift = 0},
+      {.name = "unshifted bytes, adam",
+       .batch = 29,
+       .widths = {64, 64, 10},
+       .update = "adam",
+       .shift = 0},
       {.name = "sigmoid momentum",
        .batch = 16,
        .widths = {30, 17, 10},

@@ -22,6 +22,7 @@ struct TrainingNet {
   bool masters = false;  // weights in fp32, those of products with copies
   double loss_scale = 0;
   int64_t set_samples = 29;
+  double shift = -1;                // of samples of bytes, after a scale of 1/128
   bool floats = false;              // samples of fp32
   int64_t target_columns = 0;       // values of a sample's target; 0: a label
   std::optional<LossFn> loss_fn{};  // of an elementwise loss
