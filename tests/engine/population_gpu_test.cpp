@@ -49,6 +49,7 @@ struct Case {
   std::vector<std::string> sets;
   bool joint;  // the launches are
 };
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 
 const std::string kPlain =
     "model.layers=[{type=\"linear\",out=64},{type=\"relu\"},{type=\"linear\",out=4}]";
