@@ -95,7 +95,7 @@ void train_mnist(const std::string& folder) {
   for (int h : {128, 512}) {
     for (bool masters : {false, true}) {
       for (const auto layout_of : kLayouts) {
-        const auto shape = shape_of({784, h, h, h, 10}, batch, MlpActivation::relu, masters);
+        const auto shape = shape_of({784, h, h, h, 10}, batch, ActivationFn::relu, masters);
         const auto layout = layout_of(shape, 0);
         if (!layout.refusal.empty()) continue;
         Net net(shape, make_weights(shape, 4), d, std::vector<double>(an_epoch, 0.05), 0);
@@ -121,7 +121,7 @@ void bench_widths(const std::string& only, std::vector<unsigned> widths) {
   for (bool masters : {false, true}) {
     for (const unsigned width : widths) {
       const int h = int(width);
-      const auto shape = shape_of({784, h, h, h, 10}, 32, MlpActivation::relu, masters);
+      const auto shape = shape_of({784, h, h, h, 10}, 32, ActivationFn::relu, masters);
       for (const auto layout_of : kLayouts) {
         const auto layout = layout_of(shape, 0);
         if (std::string(name(layout.how)).find(only) == std::string::npos) continue;

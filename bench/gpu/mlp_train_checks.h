@@ -84,7 +84,7 @@ inline bool check(const Problem& problem, const MlpTrainLayout& layout) {
 
 // With `brief` small and short, to run under a checker.
 inline std::vector<MlpTrainShape> check_shapes(bool brief) {
-  using A = MlpActivation;
+  using A = ActivationFn;
   if (brief) {
     return {shape_of({784, 37, 61, 10}, 13), shape_of({20, 16, 5}, 1),
             shape_of({30, 17, 33, 19, 40, 7}, 29, A::tanh), shape_of({33, 600, 16, 5}, 32)};
@@ -114,8 +114,8 @@ inline int run_checks(bool brief, const std::string& only, unsigned seed) {
   bool ok = true;
   for (MlpTrainShape shape : check_shapes(brief)) {
     for (const bool masters : {false, true}) {
-      for (const auto half : {MlpHalf::fp16, MlpHalf::bf16}) {
-        if (brief && half != MlpHalf::fp16) continue;
+      for (const auto half : {DType::fp16, DType::bf16}) {
+        if (brief && half != DType::fp16) continue;
         shape.masters = masters, shape.half = half;
         const int steps = brief || shape.sizes[1] > 500 ? 4 : 8;
         for (const auto layout_of : kLayouts) {

@@ -58,19 +58,19 @@ inline std::string describe(const MlpTrainShape& s) {
     if (l > 0) text += '-';
     text += std::to_string(s.sizes[l]);
   }
-  const char* f[] = {"relu", "tanh", "sigmoid"};
+  const char* f[] = {"none", "relu", "tanh", "sigmoid"};
   return text + " b" + std::to_string(s.batch) + " " + f[int(s.activation)] +
-         (s.half == MlpHalf::fp16 ? " fp16" : " bf16") + (s.masters ? "+masters" : "");
+         (s.half == DType::fp16 ? " fp16" : " bf16") + (s.masters ? "+masters" : "");
 }
 
-inline uint16_t to_bits(MlpHalf half, float v) {
-  return half == MlpHalf::fp16 ? Fp16(v).bits : Bf16(v).bits;
+inline uint16_t to_bits(DType half, float v) {
+  return half == DType::fp16 ? Fp16(v).bits : Bf16(v).bits;
 }
-inline float from_bits(MlpHalf half, uint16_t bits) {
+inline float from_bits(DType half, uint16_t bits) {
   Fp16 fp16;
   Bf16 bf16;
   fp16.bits = bf16.bits = bits;
-  return half == MlpHalf::fp16 ? float(fp16) : float(bf16);
+  return half == DType::fp16 ? float(fp16) : float(bf16);
 }
 
 // The net on the device with everything a launch needs.
@@ -131,8 +131,8 @@ struct Net {
 };
 
 inline MlpTrainShape shape_of(std::vector<int> sizes, int batch,
-                              MlpActivation f = MlpActivation::relu, bool masters = false,
-                              MlpHalf half = MlpHalf::fp16) {
+                              ActivationFn f = ActivationFn::relu, bool masters = false,
+                              DType half = DType::fp16) {
   MlpTrainShape s;
   s.layers = int(sizes.size()) - 1;
   std::copy(sizes.begin(), sizes.end(), s.sizes);

@@ -15,8 +15,8 @@
 
 namespace ridgeline::cuda {
 
-inline float round_half(MlpHalf half, double v) {
-  return half == MlpHalf::fp16 ? float(Fp16(float(v))) : float(Bf16(float(v)));
+inline float round_half(DType half, double v) {
+  return half == DType::fp16 ? float(Fp16(float(v))) : float(Bf16(float(v)));
 }
 
 // Images that can be learnt: a pattern a class, and noise.
@@ -86,7 +86,7 @@ inline Problem make_problem(const MlpTrainShape& shape, int steps, double decay,
   Problem p{
       shape,
       make_data(shape.sizes[0], shape.sizes[shape.layers], 500, 3 + steps * shape.batch, seed),
-      make_weights(shape, seed + 1, shape.activation == MlpActivation::relu ? 1.0 : 0.0, 0.12),
+      make_weights(shape, seed + 1, shape.activation == ActivationFn::relu ? 1.0 : 0.0, 0.12),
       3,
       {},
       1.0f / 255.0f,
@@ -95,7 +95,7 @@ inline Problem make_problem(const MlpTrainShape& shape, int steps, double decay,
   // Large steps: what a weight changes by is then many of its ulps, in halves too. Yet an update
   // moves a pre-activation by rate * width, and must not move it to its gate.
   const int widest = *std::max_element(shape.sizes + 1, shape.sizes + shape.layers);
-  const bool relu = shape.activation == MlpActivation::relu;
+  const bool relu = shape.activation == ActivationFn::relu;
   const double rate = relu ? std::min(0.05, 6.0 / widest) : 0.1;
   for (int t = 0; t < steps; ++t) p.rates.push_back(rate / (1 + 0.1 * t));
   return p;
@@ -115,15 +115,15 @@ struct Fault {
   int layer = 0;
 };
 
-inline double activate(MlpActivation f, double x) {
-  return f == MlpActivation::relu   ? std::max(x, 0.0)
-         : f == MlpActivation::tanh ? std::tanh(x)
-                                    : 1 / (1 + std::exp(-x));
+inline double activate(ActivationFn f, double x) {
+  return f == ActivationFn::relu   ? std::max(x, 0.0)
+         : f == ActivationFn::tanh ? std::tanh(x)
+                                   : 1 / (1 + std::exp(-x));
 }
-inline double derivative(MlpActivation f, double y) {
-  return f == MlpActivation::relu   ? double(y > 0)
-         : f == MlpActivation::tanh ? 1 - y * y
-                                    : y * (1 - y);
+inline double derivative(ActivationFn f, double y) {
+  return f == ActivationFn::relu   ? double(y > 0)
+         : f == ActivationFn::tanh ? 1 - y * y
+                                   : y * (1 - y);
 }
 
 // The samples of step `t`, as halves.

@@ -26,7 +26,7 @@ struct StepBounds {
 // fp32, after which parts are added: `count` terms.
 inline double sum_error(int count) { return (count / 16 + 8) * std::ldexp(1.0, -23); }
 
-inline void round_bounded(MlpHalf half, double& value, double& error) {
+inline void round_bounded(DType half, double& value, double& error) {
   const double here = round_half(half, value), low = round_half(half, value - error),
                high = round_half(half, value + error);
   value = here, error = std::max(high - here, here - low);
@@ -81,7 +81,7 @@ class BoundedStep {
         if (l + 1 == s_.layers) continue;
         // No activation here is steeper than 1; tanh and exp are approximations in the kernels.
         to.value[at] = activate(s_.activation, sum);
-        if (s_.activation != MlpActivation::relu) to.error[at] += std::ldexp(1.0, -20);
+        if (s_.activation != ActivationFn::relu) to.error[at] += std::ldexp(1.0, -20);
         round_bounded(s_.half, to.value[at], to.error[at]);
       }
     }
@@ -130,7 +130,7 @@ class BoundedStep {
         const size_t at = size_t(b) * in + k;
         const double sum = sums.value[k], slope = derivative(s_.activation, y_[l].value[at]);
         // The slope's own error, for activations: at most 2 |dy|.
-        const double bent = s_.activation == MlpActivation::relu ? 0.0 : 2 * y_[l].error[at];
+        const double bent = s_.activation == ActivationFn::relu ? 0.0 : 2 * y_[l].error[at];
         to.value[at] = sum * slope;
         to.error[at] = (sums.error[k] + sum_error(width) * sums.size[k]) * slope +
                        std::abs(sum) * bent + std::abs(sum * slope) * std::ldexp(1.0, -22);
@@ -242,7 +242,7 @@ struct StepCheck {
   // fp32 drift by up to 0.0033 (0.0014 with masters) in one step of thousands and by a tenth of
   // that on average; one term left out of one layer by 0.006 at least in every step (replay_test).
   static double drift_bound(const MlpTrainShape& s) {
-    if (s.activation == MlpActivation::relu) return INFINITY;
+    if (s.activation == ActivationFn::relu) return INFINITY;
     return s.masters ? 0.003 : 0.004;
   }
 };

@@ -10,10 +10,10 @@ namespace {
 struct Net {
   std::vector<int> sizes;
   int batch;
-  MlpActivation activation;
+  ActivationFn activation;
 };
 
-MlpTrainShape shape_of(const Net& net, bool masters, MlpHalf half) {
+MlpTrainShape shape_of(const Net& net, bool masters, DType half) {
   MlpTrainShape shape;
   shape.layers = int(net.sizes.size()) - 1;
   std::copy(net.sizes.begin(), net.sizes.end(), shape.sizes);
@@ -34,7 +34,7 @@ StepCheck check_replay(const Problem& problem, const Fault& fault) {
     step.rates = {problem.rates[t]};
     const Outcome got = replay<float>(step, fault);
     // No rounding decides whether a unit is open.
-    if (problem.shape.activation == MlpActivation::relu) {
+    if (problem.shape.activation == ActivationFn::relu) {
       EXPECT_GT(got.least_gate, 0.1);
     }
     all.join(check_step(step, step.start, got.weights, got.loss[0], got.correct[0], 0));
@@ -44,19 +44,19 @@ StepCheck check_replay(const Problem& problem, const Fault& fault) {
 }
 
 TEST(MlpTrainReplay, StepsHaveBoundsThatOneTermBreaks) {
-  using A = MlpActivation;
+  using A = ActivationFn;
   const Net nets[] = {{{784, 37, 61, 10}, 13, A::relu}, {{50, 33, 64, 9, 16}, 31, A::relu},
                       {{60, 512, 300, 10}, 9, A::relu}, {{30, 17, 33, 19, 40, 7}, 29, A::tanh},
                       {{200, 96, 10}, 32, A::sigmoid},  {{100, 150, 80, 10}, 64, A::relu},
                       {{33, 1024, 16, 5}, 32, A::tanh}};
   for (const Net& net : nets) {
     for (const bool masters : {false, true}) {
-      for (const auto half : {MlpHalf::fp16, MlpHalf::bf16}) {
+      for (const auto half : {DType::fp16, DType::bf16}) {
         const MlpTrainShape shape = shape_of(net, masters, half);
         const Problem problem = make_problem(shape, 3, masters ? 0.01 : 0.0, 17);
         SCOPED_TRACE(testing::Message()
                      << net.sizes[0] << "-" << net.sizes[1] << (masters ? " masters " : " ")
-                     << (half == MlpHalf::fp16 ? "fp16" : "bf16"));
+                     << (half == DType::fp16 ? "fp16" : "bf16"));
         const StepCheck sound = check_replay(problem, {});
         EXPECT_TRUE(sound.passes(shape)) << sound.outside << " outside, " << sound.worst_drift();
         for (const auto kind : {Fault::Kind::sample, Fault::Kind::input, Fault::Kind::output}) {

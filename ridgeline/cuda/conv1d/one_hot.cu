@@ -4,6 +4,7 @@
 #include "ridgeline/cuda/conv1d/one_hot.h"
 #include "ridgeline/cuda/conv1d/one_hot_moments.cuh"
 #include "ridgeline/cuda/conv1d/packed.cuh"
+#include "ridgeline/cuda/workspace.h"
 
 namespace ridgeline::cuda {
 namespace {
@@ -154,17 +155,6 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   }
 }
 
-// Hands out the workspace: the same calls give its size.
-struct WorkspaceSlices {
-  char* at;
-  template <typename P>
-  P* take(size_t count) {
-    P* slice = reinterpret_cast<P*>(at);
-    at += (count * sizeof(P) + 255) / 256 * 256;
-    return slice;
-  }
-};
-
 template <typename T>
 struct Workspace {
   T* table;
@@ -172,18 +162,19 @@ struct Workspace {
   float2* stats;
   size_t bytes;
 
+  // Without a base, only to count the bytes.
   Workspace(const OneHotBlockShape& s, size_t width, void* base) {
-    WorkspaceSlices slices{static_cast<char*>(base)};
+    WorkspaceSlices slices(base);
     const size_t codes = size_t(s.symbols) + 1, taps = size_t(s.taps);
-    table = reinterpret_cast<T*>(slices.take<char>(size_t(s.out) * taps * codes * width));
-    moments.column = slices.take<float>(codes * taps);
-    moments.diagonal = slices.take<float>(codes * taps);
-    moments.single = slices.take<float>(codes);
-    moments.gram = slices.take<float>(size_t(s.filter()) * size_t(s.filter()));
-    moments.pair = slices.take<float>((taps - 1) * codes * codes);
-    moments.bias = slices.take<double>(2);
-    stats = slices.take<float2>(size_t(s.n));
-    bytes = size_t(slices.at - static_cast<char*>(base));
+    table = static_cast<T*>(slices.take(size_t(s.out) * taps * codes * width));
+    moments.column = slices.take_of<float>(codes * taps);
+    moments.diagonal = slices.take_of<float>(codes * taps);
+    moments.single = slices.take_of<float>(codes);
+    moments.gram = slices.take_of<float>(size_t(s.filter()) * size_t(s.filter()));
+    moments.pair = slices.take_of<float>((taps - 1) * codes * codes);
+    moments.bias = slices.take_of<double>(2);
+    stats = slices.take_of<float2>(size_t(s.n));
+    bytes = slices.total();
   }
 };
 

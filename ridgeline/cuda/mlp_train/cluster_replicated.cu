@@ -79,8 +79,8 @@ Launch launcher(bool masters) {
 }
 template <typename T, int kHidden>
 Launch launcher(const MlpTrainShape& shape) {
-  return shape.activation == MlpActivation::relu ? launcher<T, kHidden, true>(shape.masters)
-                                                 : launcher<T, kHidden, false>(shape.masters);
+  return shape.activation == ActivationFn::relu ? launcher<T, kHidden, true>(shape.masters)
+                                                : launcher<T, kHidden, false>(shape.masters);
 }
 
 template <typename T>
@@ -126,8 +126,8 @@ std::string refuse_cluster_replicated(const MlpTrainShape& shape) {
 cudaError_t launch_cluster_replicated(const MlpTrainArgs& args, const MlpTrainLayout&,
                                       void* workspace, cudaStream_t stream) {
   if (args.weight_decay != 0 && !args.shape.masters) return cudaErrorNotSupported;  // not built
-  return args.shape.half == MlpHalf::fp16 ? launch_steps<__half>(args, workspace, stream)
-                                          : launch_steps<__nv_bfloat16>(args, workspace, stream);
+  return args.shape.half == DType::fp16 ? launch_steps<__half>(args, workspace, stream)
+                                        : launch_steps<__nv_bfloat16>(args, workspace, stream);
 }
 
 }  // namespace mlp

@@ -183,14 +183,14 @@ class ClusterReplicatedTrainer : ClusterReplicatedUpdates<T, kHidden, kDecays, k
 
   __device__ float activated(float z) const {
     if (kRelu) return z < 0.0f ? 0.0f : z;  // NaN stays NaN
-    return args_.shape.activation == MlpActivation::tanh ? tanhf(z)
-                                                         : __fdividef(1.0f, 1.0f + __expf(-z));
+    return args_.shape.activation == ActivationFn::tanh ? tanhf(z)
+                                                        : __fdividef(1.0f, 1.0f + __expf(-z));
   }
   // Two sums times the derivative at y, as pairs.
   __device__ uint32_t gradient(float d0, float d1, uint32_t y) const {
     if (kRelu) return Pair<T>::pack(d0, d1) & Pair<T>::positive(y);
     const float2 v = Pair<T>::unpack(y);
-    const bool tanh = args_.shape.activation == MlpActivation::tanh;
+    const bool tanh = args_.shape.activation == ActivationFn::tanh;
     return Pair<T>::pack(d0 * (tanh ? 1.0f - v.x * v.x : v.x * (1.0f - v.x)),
                          d1 * (tanh ? 1.0f - v.y * v.y : v.y * (1.0f - v.y)));
   }

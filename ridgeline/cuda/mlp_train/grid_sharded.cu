@@ -123,7 +123,7 @@ std::string refuse_grid_sharded(const MlpTrainShape& shape) {
 
 cudaError_t launch_grid_sharded(const MlpTrainArgs& args, const MlpTrainLayout& layout,
                                 void* workspace, cudaStream_t stream) {
-  return args.shape.half == MlpHalf::fp16
+  return args.shape.half == DType::fp16
              ? launch_steps<__half>(args, layout.blocks, workspace, stream)
              : launch_steps<__nv_bfloat16>(args, layout.blocks, workspace, stream);
 }

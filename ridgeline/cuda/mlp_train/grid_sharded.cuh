@@ -143,7 +143,7 @@ class GridShardedTrainer : GridShardedState<T, kHidden, kTiles, kMasters> {
     const int lane = (e >> 1) & 31, s = e >> 6, n = 2 * (lane & 3);
     const float2 b = *reinterpret_cast<const float2*>(bias(l) + n);
     const int left = width(l) - 8 * block_;
-    const MlpActivation f = args_.shape.activation;
+    const ActivationFn f = args_.shape.activation;
     const uint32_t pair = Pair<T>::pack(n < left ? activate(f, sum.x + b.x) : 0.0f,
                                         n + 1 < left ? activate(f, sum.y + b.y) : 0.0f);
     if (8 * block_ < 16 * tiles(l)) send(l, t, e, n >> 2, s, lane >> 2, pair);
@@ -266,7 +266,7 @@ class GridShardedTrainer : GridShardedState<T, kHidden, kTiles, kMasters> {
       a[s][0] = row[0], a[s][1] = row[4 * Map::kClassStride];
       a[s][2] = row[4], a[s][3] = row[4 * Map::kClassStride + 4];
     }
-    const MlpActivation f = args_.shape.activation;
+    const ActivationFn f = args_.shape.activation;
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
       const uint2 low = Tile::operand(top(0, tile_of(i))), high = Tile::operand(top(1, tile_of(i)));

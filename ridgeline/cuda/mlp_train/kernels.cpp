@@ -1,15 +1,13 @@
 #include "ridgeline/cuda/mlp_train/kernels.h"
 
-#include "ridgeline/core/buffer.h"
 #include "ridgeline/cuda/kernel.h"
 #include "ridgeline/cuda/mlp_train/mlp_train.h"
 #include "ridgeline/cuda/mlp_train/tables.h"
+#include "ridgeline/cuda/workspace.h"
 #include "ridgeline/plan/mlp_step.h"
 
 namespace ridgeline::cuda {
 namespace {
-
-constexpr size_t kBlock = 256;  // every slice of the workspace starts at a multiple
 
 using Layout = MlpTrainLayout (*)(const MlpTrainShape&, int);
 
@@ -72,41 +70,33 @@ MlpTrainShape shape_of(const MlpStepOps& step) {
     shape.sizes[i + 1] = int(step.layers[size_t(i)].linear->out());
   }
   shape.masters = step.copies;
-  shape.half = step.inputs->y.dtype == DType::bf16 ? MlpHalf::bf16 : MlpHalf::fp16;
-  switch (step.layers.front().activation->kind) {
-    case ActivationKind::tanh:
-      shape.activation = MlpActivation::tanh;
-      break;
-    case ActivationKind::sigmoid:
-      shape.activation = MlpActivation::sigmoid;
-      break;
-    default:
-      shape.activation = MlpActivation::relu;
-  }
+  shape.half = step.inputs->y.dtype;
+  shape.activation = activation_of(step.layers.front().activation->kind);
   return shape;
 }
 
-// Half biases that the kernels write beside the fp32 ones, and that nobody reads.
-size_t spare_bias_bytes(const MlpStepOps& step) {
-  size_t bytes = 0;
-  for (const MlpStepOps::Layer& layer : step.layers) {
-    if (step.copies) bytes += align_up(size_t(layer.linear->out()) * 2, kBlock);
+// The slices of the workspace.
+struct MlpTrainWorkspace {
+  // The tables of a launch.
+  int64_t* first;
+  double* lr;
+  float* loss;
+  int32_t* correct;
+  // Half biases that the kernels write beside the fp32 ones, and that nobody reads.
+  std::vector<void*> spare_bias;
+  void* own;  // of the GPU function
+
+  MlpTrainWorkspace(const MlpStepOps& step, int64_t repeats, size_t own_bytes,
+                    WorkspaceSlices& slices) {
+    first = slices.take_of<int64_t>(1);
+    lr = slices.take_of<double>(size_t(repeats));
+    loss = slices.take_of<float>(size_t(repeats));
+    correct = slices.take_of<int32_t>(size_t(repeats));
+    for (const MlpStepOps::Layer& layer : step.layers) {
+      if (step.copies) spare_bias.push_back(slices.take(size_t(layer.linear->out()) * 2));
+    }
+    own = slices.take(own_bytes);
   }
-  return bytes;
-}
-
-// Offsets of the workspace's slices, in bytes: the tables of a launch, spare biases, then the
-// memory of the GPU function.
-struct WorkspaceOffsets {
-  size_t lr, loss, correct, bias, own, total;
-
-  WorkspaceOffsets(int64_t repeats, size_t bias_bytes, size_t own_bytes)
-      : lr(kBlock),
-        loss(lr + align_up(size_t(repeats) * sizeof(double), kBlock)),
-        correct(loss + align_up(size_t(repeats) * sizeof(float), kBlock)),
-        bias(correct + align_up(size_t(repeats) * sizeof(int32_t), kBlock)),
-        own(bias + bias_bytes),
-        total(own + own_bytes + kBlock) {}  // the last for aligning all of it
 };
 
 Cover covers(const Rest& rest, Layout layout_of) {
@@ -116,8 +106,9 @@ Cover covers(const Rest& rest, Layout layout_of) {
   if (!layout.refusal.empty()) return Cover::no(layout.refusal);
   Cover cover = Cover::of(step.ops);
   cover.skips = step.inside;
-  cover.workspace =
-      WorkspaceOffsets(rest.program.repeats, spare_bias_bytes(step), layout.workspace_bytes).total;
+  WorkspaceSlices counted;
+  MlpTrainWorkspace(step, rest.program.repeats, layout.workspace_bytes, counted);
+  cover.workspace = counted.total();
   return cover;
 }
 
@@ -157,10 +148,8 @@ class MlpTrainStep final : public Step {
 std::unique_ptr<Step> prepare(const Span& span, const Binding& binding, Layout layout_of) {
   const MlpStepOps step = match_mlp_step({span.program, span.begin, binding.runtime()});
   const MlpTrainLayout layout = layout_of(shape_of(step), 0);
-  const WorkspaceOffsets offsets(span.program.repeats, spare_bias_bytes(step),
-                                 layout.workspace_bytes);
-  auto* base = reinterpret_cast<std::byte*>(
-      align_up(reinterpret_cast<uintptr_t>(binding.workspace()), kBlock));
+  WorkspaceSlices slices(binding.workspace());
+  const MlpTrainWorkspace workspace(step, span.program.repeats, layout.workspace_bytes, slices);
 
   MlpTables tables;
   tables.tick = binding.write(step.tick->tick).as<int32_t>();
@@ -169,14 +158,13 @@ std::unique_ptr<Step> prepare(const Span& span, const Binding& binding, Layout l
   tables.loss = binding.write(step.xent->loss).as<double>();
   tables.correct = binding.write(step.xent->correct).as<int32_t>();
   tables.batch = step.inputs->y.shape[0];
-  tables.own_first = reinterpret_cast<int64_t*>(base);
-  tables.own_lr = reinterpret_cast<double*>(base + offsets.lr);
-  tables.own_loss = reinterpret_cast<float*>(base + offsets.loss);
-  tables.own_correct = reinterpret_cast<int32_t*>(base + offsets.correct);
+  tables.own_first = workspace.first;
+  tables.own_lr = workspace.lr;
+  tables.own_loss = workspace.loss;
+  tables.own_correct = workspace.correct;
 
   MlpTrainArgs args;
   args.shape = shape_of(step);
-  std::byte* spare = base + offsets.bias;
   for (size_t i = 0; i < step.layers.size(); ++i) {
     const SgdUpdate &w = *step.layers[i].sgd_w, &b = *step.layers[i].sgd_b;
     if (!step.copies) {
@@ -186,9 +174,8 @@ std::unique_ptr<Step> prepare(const Span& span, const Binding& binding, Layout l
     }
     args.w[i] = binding.write(w.copy).data;
     args.master_w[i] = binding.write(w.w).as<float>();
-    args.bias[i] = spare;
+    args.bias[i] = workspace.spare_bias[i];
     args.master_bias[i] = binding.write(b.w).as<float>();
-    spare += align_up(size_t(b.w.shape.numel()) * 2, kBlock);
   }
   args.images = binding.read(step.inputs->set).as<uint8_t>();
   args.labels = binding.read(step.targets->set).as<int32_t>();
@@ -198,9 +185,9 @@ std::unique_ptr<Step> prepare(const Span& span, const Binding& binding, Layout l
   args.scale = float(step.inputs->scale);
   args.shift = float(step.inputs->shift);
   args.weight_decay = step.layers[0].sgd_w->weight_decay;
-  args.loss = reinterpret_cast<float*>(base + offsets.loss);
-  args.correct = reinterpret_cast<int32_t*>(base + offsets.correct);
-  return std::make_unique<MlpTrainStep>(args, tables, layout, base + offsets.own,
+  args.loss = workspace.loss;
+  args.correct = workspace.correct;
+  return std::make_unique<MlpTrainStep>(args, tables, layout, workspace.own,
                                         cuda_runtime(binding.runtime()).stream());
 }
 

@@ -46,9 +46,9 @@ cudaError_t dispatch(const MlpTrainShape& shape, F&& f) {
     }
   };
 #ifdef RIDGELINE_MLP_TRAIN_BRIEF
-  return shape.half == MlpHalf::fp16 ? by_samples(__half{}) : cudaErrorNotSupported;
+  return shape.half == DType::fp16 ? by_samples(__half{}) : cudaErrorNotSupported;
 #else
-  return shape.half == MlpHalf::fp16 ? by_samples(__half{}) : by_samples(__nv_bfloat16{});
+  return shape.half == DType::fp16 ? by_samples(__half{}) : by_samples(__nv_bfloat16{});
 #endif
 }
 

@@ -15,14 +15,14 @@
 #include <cstdint>
 #include <string>
 
+#include "ridgeline/core/dtype_enum.h"
+#include "ridgeline/cuda/activation.h"
+
 namespace ridgeline::cuda {
 
 constexpr int kMlpMaxLayers = 8;
 constexpr int kMlpMaxBatch = 64;
 constexpr int kMlpMaxClasses = 64;
-
-enum class MlpActivation : int32_t { relu, tanh, sigmoid };
-enum class MlpHalf : int32_t { fp16, bf16 };
 
 // y_l = f(y_{l-1} . w_l^T + b_l), f the activation except after the last layer. `layers` counts
 // the linear layers (2 to kMlpMaxLayers); sizes[0] features, sizes[layers] classes.
@@ -30,9 +30,9 @@ struct MlpTrainShape {
   int layers = 0;
   int sizes[kMlpMaxLayers + 1] = {};
   int batch = 0;
-  MlpActivation activation = MlpActivation::relu;
-  MlpHalf half = MlpHalf::fp16;  // operands of every product; sums are fp32
-  bool masters = false;          // weights are kept and updated in fp32, rounded for each product
+  ActivationFn activation = ActivationFn::relu;  // or tanh, or sigmoid
+  DType half = DType::fp16;  // fp16 or bf16: the operands of every product; sums are fp32
+  bool masters = false;      // weights are kept and updated in fp32, rounded for each product
 };
 
 // Device pointers. Sample i of the batch at step t is sample order[*first + t * batch + i];

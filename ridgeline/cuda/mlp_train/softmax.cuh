@@ -9,28 +9,28 @@ namespace ridgeline::cuda::mlp {
 
 // Smooth activations are out of line: code that does not run should not take up the instruction
 // cache.
-static __device__ __noinline__ float activate_smooth(MlpActivation f, float x) {
-  return f == MlpActivation::tanh ? tanhf(x) : __fdividef(1.0f, 1.0f + __expf(-x));
+static __device__ __noinline__ float activate_smooth(ActivationFn f, float x) {
+  return f == ActivationFn::tanh ? tanhf(x) : __fdividef(1.0f, 1.0f + __expf(-x));
 }
 
-__device__ inline float activate(MlpActivation f, float x) {
-  if (f == MlpActivation::relu) return x > 0.0f ? x : (x == x ? 0.0f : x);  // NaN stays NaN
+__device__ inline float activate(ActivationFn f, float x) {
+  if (f == ActivationFn::relu) return x > 0.0f ? x : (x == x ? 0.0f : x);  // NaN stays NaN
   return activate_smooth(f, x);
 }
 
 template <typename T>
-static __device__ __noinline__ uint32_t times_derivative_smooth(MlpActivation f, float d0, float d1,
+static __device__ __noinline__ uint32_t times_derivative_smooth(ActivationFn f, float d0, float d1,
                                                                 uint32_t y) {
   const float2 v = Pair<T>::unpack(y);
-  const bool tanh = f == MlpActivation::tanh;
+  const bool tanh = f == ActivationFn::tanh;
   return Pair<T>::pack(d0 * (tanh ? 1.0f - v.x * v.x : v.x * (1.0f - v.x)),
                        d1 * (tanh ? 1.0f - v.y * v.y : v.y * (1.0f - v.y)));
 }
 
 // Two gradients times the derivative, which comes from the activation's values: both as pairs.
 template <typename T>
-__device__ inline uint32_t times_derivative(MlpActivation f, float d0, float d1, uint32_t y) {
-  if (f == MlpActivation::relu) return Pair<T>::pack(d0, d1) & Pair<T>::positive(y);
+__device__ inline uint32_t times_derivative(ActivationFn f, float d0, float d1, uint32_t y) {
+  if (f == ActivationFn::relu) return Pair<T>::pack(d0, d1) & Pair<T>::positive(y);
   return times_derivative_smooth<T>(f, d0, d1, y);
 }
 

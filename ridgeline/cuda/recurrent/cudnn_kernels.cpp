@@ -9,8 +9,6 @@
 namespace ridgeline::cuda {
 namespace {
 
-using recurrent::WorkspaceSlices;
-
 // How a kernel calls the library: which of its algorithms, and whether it takes halves.
 struct Way {
   const char* name;

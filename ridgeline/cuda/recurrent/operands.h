@@ -4,6 +4,7 @@
 #include "ridgeline/cuda/plain/bind_mixed_operand.h"
 #include "ridgeline/cuda/recurrent/cell.h"
 #include "ridgeline/cuda/recurrent/product.h"
+#include "ridgeline/cuda/workspace.h"
 
 // Helpers that the kernels of recurrent layers share.
 namespace ridgeline::cuda::recurrent {
@@ -66,30 +67,6 @@ auto states_of(const Sequence& sequence) {
     return all != nullptr ? all + offset : nullptr;
   };
 }
-
-// Slices of a workspace, one after the other. Without a workspace, take() only counts bytes and
-// returns null; with one, it returns memory.
-class WorkspaceSlices {
- public:
-  static constexpr size_t kAlignment = 256;  // an arena's slices start at multiples of 64
-
-  WorkspaceSlices() = default;
-  explicit WorkspaceSlices(std::byte* workspace)
-      : base_((reinterpret_cast<uintptr_t>(workspace) + kAlignment - 1) / kAlignment * kAlignment) {
-  }
-
-  void* take(size_t bytes) {
-    const uintptr_t at = base_ + used_;
-    used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    return base_ != 0 ? reinterpret_cast<void*>(at) : nullptr;
-  }
-  void* take(int64_t count, DType dtype) { return take(size_t(count) * size_of(dtype)); }
-  size_t total() const { return used_ + kAlignment; }
-
- private:
-  uintptr_t base_ = 0;
-  size_t used_ = 0;
-};
 
 // A layer's step, one direction after the other: pass_of(d) makes what a direction launches, an
 // object with run(stream).

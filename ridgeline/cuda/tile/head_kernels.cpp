@@ -1,13 +1,11 @@
 #include "ridgeline/cuda/tile/head_kernels.h"
 
-#include "ridgeline/core/buffer.h"
 #include "ridgeline/cuda/plain/linear_spans.h"
 #include "ridgeline/cuda/tile/product.h"
+#include "ridgeline/cuda/workspace.h"
 
 namespace ridgeline::cuda {
 namespace {
-
-constexpr size_t kBlock = 256;  // every slice of the workspace starts at a multiple
 
 // linear, softmax_xent, its gradient, linear_grad_x, linear_grad_w and the sgd_updates; then, where
 // it follows, the gradient of the activation that made the linear's input.
@@ -87,16 +85,18 @@ HeadLayout layout_of(const Linear& op) {
   return head_layout(int(op.n()), int(op.in()), int(op.out()), size_of(op.x.dtype));
 }
 
-// Slices of the workspace, in bytes: each block's sums, losses and hits.
+// The slices of the workspace: each block's sums, losses and hits.
 struct HeadWorkspace {
-  size_t loss, correct, total;
+  void* partial;
+  double* loss;
+  int32_t* correct;
 
-  HeadWorkspace(const HeadLayout& layout, const Linear& op) {
+  HeadWorkspace(const HeadLayout& layout, const Linear& op, WorkspaceSlices& slices) {
     const auto parts = size_t(layout.parts);
-    loss = align_up(parts * size_t(layout.sums(int(op.in()), int(op.out()))) * size_of(op.x.dtype),
-                    kBlock);
-    correct = loss + align_up(parts * sizeof(double), kBlock);
-    total = correct + align_up(parts * sizeof(int32_t), kBlock) + kBlock;  // the last to align all
+    partial =
+        slices.take(parts * size_t(layout.sums(int(op.in()), int(op.out()))) * size_of(op.x.dtype));
+    loss = slices.take_of<double>(parts);
+    correct = slices.take_of<int32_t>(parts);
   }
 };
 
@@ -107,7 +107,9 @@ Cover covers(const Rest& rest) {
   if (layout.parts == 0) return Cover::no("the layer does not fit on chip");
   Cover cover = Cover::of(head.ops);
   cover.skips = head.inside;
-  cover.workspace = HeadWorkspace(layout, *head.linear).total;
+  WorkspaceSlices counted;
+  HeadWorkspace(layout, *head.linear, counted);
+  cover.workspace = counted.total();
   return cover;
 }
 
@@ -115,9 +117,8 @@ template <typename T>
 std::unique_ptr<Step> make(const Span& span, const Binding& binding, const HeadOps& head) {
   const Linear& op = *head.linear;
   const HeadLayout layout = layout_of(op);
-  const HeadWorkspace slices(layout, op);
-  auto* base = reinterpret_cast<std::byte*>(
-      align_up(reinterpret_cast<uintptr_t>(binding.workspace()), kBlock));
+  WorkspaceSlices slices(binding.workspace());
+  const HeadWorkspace workspace(layout, op, slices);
   HeadArgs<T> args{};
   args.h = binding.read(op.x).template as<T>();
   args.w = binding.read(op.w).template as<T>();
@@ -130,9 +131,9 @@ std::unique_ptr<Step> make(const Span& span, const Binding& binding, const HeadO
   args.activation = head.slope != nullptr ? activation_of(head.slope->kind) : ActivationFn::none;
   args.scale = head.loss->scale;
   args.rows = layout.rows;
-  args.partial = reinterpret_cast<T*>(base);
-  args.loss = reinterpret_cast<double*>(base + slices.loss);
-  args.correct = reinterpret_cast<int32_t*>(base + slices.correct);
+  args.partial = static_cast<T*>(workspace.partial);
+  args.loss = workspace.loss;
+  args.correct = workspace.correct;
 
   HeadSums<T> sums{};
   sums.parts = layout.parts;
