@@ -23,7 +23,9 @@ find_program(RIDGELINE_CCACHE ccache)
 mark_as_advanced(RIDGELINE_CCACHE)
 if(RIDGELINE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_C_COMPILER_LAUNCHER "${RIDGELINE_CCACHE}")
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${RIDGELINE_CCACHE}")
+  # Without these ccache passes by what is compiled with a precompiled header.
+  set(CMAKE_CXX_COMPILER_LAUNCHER "${CMAKE_COMMAND}" -E env CCACHE_SLOPPINESS=pch_defines,time_macros
+                                  "${RIDGELINE_CCACHE}")
   set(CMAKE_CUDA_COMPILER_LAUNCHER "${RIDGELINE_CCACHE}")
 endif()
 
