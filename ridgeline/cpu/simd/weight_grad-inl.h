@@ -339,16 +339,21 @@ void bias_grad(const WeightGradArgs<T>& g, Range rows) {
 // time.
 constexpr double kSparseDensity = 0.65;
 
+// With fewer vectors of x a nonzero has too few sums that do not wait for one another.
+constexpr int64_t kLeastSparseVectors = 4;
+
 template <typename T>
 void weight_grad(const WeightGradArgs<T>& g, Range rows, Range columns) {
   if (rows.end <= rows.begin || columns.end <= columns.begin) return;
+  const bool sparse =
+      g.sparse && columns.end - columns.begin >= kLeastSparseVectors * int64_t(hn::Lanes(Tag<T>()));
   if (columns.end == g.in && (g.update ? g.b != nullptr : g.db != nullptr)) bias_grad(g, rows);
-  const int64_t block = g.sparse ? kSparseGradBlock : kDenseBlock;
+  const int64_t block = sparse ? kSparseGradBlock : kDenseBlock;
   const Nonzeros<T> list(g.sparse_scratch, g.out);
   for (int64_t begin = 0; begin < g.n; begin += block) {
     const int64_t end = std::min(begin + block, g.n);
     const Pass pass{g.first && begin == 0, g.last && end == g.n, columns.end};
-    if (g.sparse) {
+    if (sparse) {
       const int64_t nonzeros = list_nonzeros(g, rows, begin, end, list);
       if (double(nonzeros) < kSparseDensity * double((end - begin) * (rows.end - rows.begin))) {
         sparse_grad_block(g, pass, rows, columns, begin, list);
