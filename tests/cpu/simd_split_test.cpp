@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ridgeline/core/philox.h"
@@ -102,6 +103,64 @@ TEST_P(SplitProducts, KeepEveryBitOfANumber) {
     const float endless = std::numeric_limits<float>::infinity();
     EXPECT_FALSE(std::isfinite(through(*engine_, endless, left)));
   }
+}
+
+// Pixels have one part: three products give what six do.
+TEST_P(SplitProducts, OfSmallIntegersNeedOnePart) {
+  const int64_t rows = 40, depth = 70, columns = 37;
+  const auto a = numbers(rows * depth, 1);
+  std::vector<float> b = numbers(depth * columns, 2), c[2];
+  for (float& x : b) x = std::round(127.5f * (x + 1));
+  for (const bool one_part : {false, true}) {
+    SplitMatrix left{engine_, split_blocks(rows), split_blocks(depth), nullptr};
+    SplitMatrix right{engine_, split_blocks(columns), split_blocks(depth), nullptr, one_part};
+    std::vector<uint16_t> of_left(left.size()), of_right(right.size());
+    left.blocks = of_left.data();
+    right.blocks = of_right.data();
+    left.take_left(a.data(), depth, rows, depth, {0, left.sides});
+    right.take_right(b.data(), columns, depth, columns, {0, right.sides});
+    c[one_part].resize(size_t(rows * columns));
+    engine_->begin();
+    split_multiply(
+        {left, right, c[one_part].data(), kSplitSide * columns, kSplitSide, columns, rows, columns},
+        {0, left.sides}, {0, right.sides});
+    engine_->end();
+  }
+  EXPECT_EQ(c[0], c[1]);
+}
+
+// Blocks are the same whichever way an operand lies, at the edges and with huge numbers too.
+TEST_P(SplitProducts, TakeTransposedOperands) {
+  for (const auto& [high, wide] :
+       {std::pair<int64_t, int64_t>{32, 32}, {5, 32}, {32, 17}, {1, 1}}) {
+    auto plain = numbers(high * wide, 5), transposed = plain;
+    plain.back() = 0x1.fffffep127f;
+    for (int64_t i = 0; i < high * wide; ++i) {
+      transposed[size_t(i % wide * high + i / wide)] = plain[size_t(i)];
+    }
+    std::vector<uint16_t> want(kSplitBlock, 1), got(kSplitBlock, 2);
+    engine_->split_left(plain.data(), wide, high, wide, want.data());
+    engine_->split_left_transposed(transposed.data(), high, high, wide, got.data());
+    EXPECT_EQ(got, want) << "left, " << high << " x " << wide;
+    engine_->split_right(plain.data(), wide, high, wide, want.data());
+    engine_->split_right_transposed(transposed.data(), high, high, wide, got.data());
+    EXPECT_EQ(got, want) << "right, " << high << " x " << wide;
+  }
+}
+
+TEST_P(SplitProducts, FinishScalesAddsAndRectifies) {
+  std::vector<float> c(2 * 40, -3.0f);
+  c[5] = 2;
+  c[6] = std::nanf("");
+  const float bias[2] = {0.5f, 4.0f};
+  engine_->finish(c.data(), 40, 2, 2.0f, bias, true);
+  EXPECT_EQ(c[0], 0.0f);
+  EXPECT_EQ(c[5], 4.5f);
+  EXPECT_TRUE(std::isnan(c[6]));
+  EXPECT_EQ(c[31], 0.0f);
+  EXPECT_EQ(c[32], -3.0f) << "past the row";
+  engine_->finish(c.data() + 40, 40, 1, 1.0f, nullptr, false);
+  EXPECT_EQ(c[40], 0.0f);  // -3 * 2 + 4, rectified before
 }
 
 INSTANTIATE_TEST_SUITE_P(Engines, SplitProducts, testing::ValuesIn(engines()),

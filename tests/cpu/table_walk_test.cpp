@@ -117,6 +117,8 @@ void walk_split_kernels(const cpu::simd::SplitEngine& engine) {
   for (const Case& c : recurrent_cases(DType::fp32)) walk(c, table, *runtime, exercised);
   for (const Case& c : recurrent_op_cases(DType::fp32)) walk(c, table, *runtime, exercised);
   for (const Case& c : wide_recurrent_cases(DType::fp32)) walk(c, table, *runtime, exercised);
+  for (const Case& c : training_cases(DType::fp32)) walk(c, table, *runtime, exercised);
+  for (const Case& c : tall_training_cases(DType::fp32)) walk(c, table, *runtime, exercised);
   for (const Kernel& kernel : kernels) {
     EXPECT_GT(exercised[kernel.name], 0) << kernel.name << ": no case exercises this kernel";
   }

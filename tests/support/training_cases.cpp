@@ -435,6 +435,26 @@ std::vector<Case> tall_training_cases(DType dtype) {
        .mse = true,
        .floats = true,
        .target_columns = 70},
+      // Wide enough for kernels that multiply by blocks of 32 on three threads, each of which has
+      // rows of every layer or, with more samples, samples.
+      {.name = "tall, wide dropout momentum",
+       .batch = 150,
+       .widths = {70, 100, 131, 99},
+       .activation = ActivationKind::tanh,
+       .update = "momentum",
+       .dropout = 0.2,
+       .steps = 2},
+      {.name = "tall, wide gelu adam",
+       .batch = 70,
+       .widths = {33, 129, 100, 10},
+       .activation = ActivationKind::gelu,
+       .update = "adam"},
+      {.name = "tall, wide floats, regression",
+       .batch = 407,
+       .widths = {65, 100, 97},
+       .mse = true,
+       .floats = true,
+       .target_columns = 97},
   };
   std::vector<Case> all;
   for (const TrainingNet& net : nets) all.push_back(TrainingStep(net, dtype).make());

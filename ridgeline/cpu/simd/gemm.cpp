@@ -182,7 +182,8 @@ void input_grad(const InputGradArgs<T>& g, Range rows, Range columns) {
 }
 
 template <typename T>
-inline constexpr GemmFunctions<T> kProducts{forward<T>, input_grad<T>, weight_grad<T>};
+inline constexpr GemmFunctions<T> kProducts{forward<T>, input_grad<T>, weight_grad<T>,
+                                            bias_grad<T>};
 RIDGELINE_SIMD_TABLE(GemmFunctions, gemm_functions, kProducts)
 const char* target_name() { return hwy::TargetName(HWY_TARGET); }
 

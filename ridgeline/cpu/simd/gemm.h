@@ -115,6 +115,7 @@ struct GemmFunctions {
   void (*forward)(const ForwardArgs<T>&, Range rows, Range columns);
   void (*input_grad)(const InputGradArgs<T>&, Range rows, Range columns);
   void (*weight_grad)(const WeightGradArgs<T>&, Range rows, Range columns);
+  void (*bias_grad)(const WeightGradArgs<T>&, Range rows);  // db alone
 };
 
 // The functions for this machine's instruction set.

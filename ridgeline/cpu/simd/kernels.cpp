@@ -10,7 +10,11 @@ namespace ridgeline::cpu {
 
 namespace simd {
 
-KernelTable split_kernels(const SplitEngine& engine) { return recurrent_split_kernels(engine); }
+KernelTable split_kernels(const SplitEngine& engine) {
+  KernelTable table = mlp_split_kernels(engine);
+  for (Kernel& kernel : recurrent_split_kernels(engine)) table.push_back(std::move(kernel));
+  return table;
+}
 
 }  // namespace simd
 

@@ -4,18 +4,26 @@
 
 #include "ridgeline/cpu/simd/mlp_memory.h"
 #include "ridgeline/cpu/simd/shared_step.h"
+#include "ridgeline/cpu/simd/split_kernels.h"
 
 namespace ridgeline::cpu::simd {
 namespace {
 
+// What MlpStep may multiply its products by instead of the samples.
+template <typename T>
+T input_scale(const MlpStepOps& ops) {
+  const Gather& x = *ops.inputs;
+  return x.set.dtype == DType::uint8 && x.shift == 0 ? T(x.scale) : T(0);
+}
+
 template <typename T>
 class MlpTrainStep final : public Step {
  public:
-  MlpTrainStep(const MlpStepOps& ops, const Binding& binding)
+  MlpTrainStep(const MlpStepOps& ops, const Binding& binding, const SplitEngine* engine)
       : memory_(ops, binding),
         pool_(cpu_runtime(binding.runtime()).pool()),
         step_(mlp_layers<T>(ops, &binding), ops.inputs->y.shape[0], pool_.size(),
-              mlp_loss_of(ops, &binding)) {
+              mlp_loss_of(ops, &binding), engine, input_scale<T>(ops)) {
     step_.bind(binding.workspace());
   }
 
@@ -34,27 +42,31 @@ class MlpTrainStep final : public Step {
 
 constexpr MlpStepExtras kExtras{.adam = true, .dropout = true, .floats = true, .losses = true};
 
-Cover covers_mlp(const Rest& rest) {
+Cover covers_mlp(const Rest& rest, const SplitEngine* engine = nullptr) {
   const MlpStepOps ops = match_mlp_step(rest, kExtras);
   if (!ops.refusal.empty()) return Cover::no(ops.refusal);
   if (ops.copies) return Cover::no("takes no copies of weights");
-  if (!takes(ops.inputs->y.dtype)) return Cover::no("takes fp32 and fp64 only");
+  const DType dtype = ops.inputs->y.dtype;
+  if (!takes(dtype)) return Cover::no("takes fp32 and fp64 only");
+  if (engine != nullptr && dtype != DType::fp32) return Cover::no(kSplitsOnly);
   Cover cover = Cover::of(ops.ops);
   cover.skips = ops.inside;
   const int threads = cpu_runtime(rest.runtime).pool().size();
-  cover.workspace = with_type(ops.inputs->y.dtype, [&](auto zero) {
+  return with_type(dtype, [&](auto zero) {
     using T = decltype(zero);
-    return MlpStep<T>(mlp_layers<T>(ops, nullptr), ops.inputs->y.shape[0], threads,
-                      mlp_loss_of(ops, nullptr))
-        .workspace_bytes();
+    const MlpStep<T> step(mlp_layers<T>(ops, nullptr), ops.inputs->y.shape[0], threads,
+                          mlp_loss_of(ops, nullptr), engine, input_scale<T>(ops));
+    if (engine != nullptr && !step.splits()) return Cover::no("no layer is 32 wide a thread");
+    cover.workspace = step.workspace_bytes();
+    return cover;
   });
-  return cover;
 }
 
-std::unique_ptr<Step> prepare_mlp(const Span& span, const Binding& binding) {
+std::unique_ptr<Step> prepare_mlp(const Span& span, const Binding& binding,
+                                  const SplitEngine* engine = nullptr) {
   const MlpStepOps ops = match_mlp_step({span.program, span.begin, binding.runtime()}, kExtras);
   return with_type(ops.inputs->y.dtype, [&](auto zero) -> std::unique_ptr<Step> {
-    return std::make_unique<MlpTrainStep<decltype(zero)>>(ops, binding);
+    return std::make_unique<MlpTrainStep<decltype(zero)>>(ops, binding, engine);
   });
 }
 
@@ -149,11 +161,23 @@ std::unique_ptr<Step> prepare_balanced(const Span& span, const Binding& binding)
 
 }  // namespace
 
+KernelTable mlp_split_kernels(const SplitEngine& engine) {
+  Kernel kernel;
+  kernel.name = fmt::format("cpu.mlp_train.{}", engine.name);
+  kernel.covers = [&engine](const Rest& rest) { return covers_mlp(rest, &engine); };
+  kernel.prepare = [&engine](const Span& span, const Binding& binding) {
+    return prepare_mlp(span, binding, &engine);
+  };
+  return computing_in(kFloatOnly, {kernel});
+}
+
 KernelTable mlp_kernels() {
   Kernel kernel;
   kernel.name = "cpu.mlp_train.simd";
-  kernel.covers = covers_mlp;
-  kernel.prepare = prepare_mlp;
+  kernel.covers = [](const Rest& rest) { return covers_mlp(rest); };
+  kernel.prepare = [](const Span& span, const Binding& binding) {
+    return prepare_mlp(span, binding);
+  };
   Kernel balanced;
   balanced.name = "cpu.mlp_train.balanced";
   balanced.covers = covers_balanced;

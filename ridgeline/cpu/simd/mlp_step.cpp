@@ -1,6 +1,7 @@
 #include "ridgeline/cpu/simd/mlp_step.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "ridgeline/core/buffer.h"
 #include "ridgeline/cpu/simd/batch.h"
@@ -54,14 +55,21 @@ template <typename T>
 struct MlpStep<T>::Chunk {
   int64_t begin, n;  // samples of the batch
   bool first, last;
+
+  SplitLayer::Weights weights() const {
+    using enum SplitLayer::Weights;
+    return !first ? kept : last ? passing : split;
+  }
 };
 
 template <typename T>
 MlpStep<T>::MlpStep(std::vector<MlpLayer<T>> layers, int64_t n_max, int threads,
-                    const MlpLoss& loss)
+                    const MlpLoss& loss, const SplitEngine* engine, T input_scale)
     : layers_(std::move(layers)),
       loss_(loss),
       threads_(threads),
+      engine_(engine),
+      input_scale_(input_scale),
       by_batch_(threads > 1 && n_max >= kRowsToShareBatch * threads),
       few_classes_(layers_.back().out <= kFewClasses),
       copies_(by_batch_ || threads <= kMostCopies) {
@@ -93,17 +101,24 @@ void MlpStep<T>::lay_out(int64_t n_max) {
     o.dropped_panels = keeps_y ? take(shared, outputs) : o.y_panels;
     o.keep_panels = layer.drops() ? take(shared, outputs) : 0;
     o.x = take(copies, size_t(n * padded_ld<T>(layer.in)));
-    if (n_max > kSparseGradBlock || layer.use == GradientUse::adam) {
+    if (n_max > kSparseGradBlock || layer.use == GradientUse::adam || splits(l)) {
       o.dw = take(shared, size_t(layer.in * layer.out));
       o.db = take(shared, size_t(layer.out));
+    }
+    if (splits(l)) {
+      size_t most = 0;
+      for (int i = 0; i < team(); ++i) {
+        const Member member{nullptr, i, team(), nullptr, nullptr};
+        most = std::max(most, split_layer(member, n, l).memory_bytes());
+      }
+      o.blocks = take(private_bytes_, most, 1);
     }
     offsets_.push_back(o);
     most_out = std::max(most_out, layer.out);
     if (l > 0) most_in = std::max(most_in, layer.in);
   }
-  const int team = by_batch_ ? 1 : threads_;
   part_elements_ = panel_elements<T>(n, most_in);
-  parts_ = take(shared, 2 * size_t(team) * part_elements_);
+  parts_ = take(shared, 2 * size_t(team()) * part_elements_);
   labels_ = take(private_bytes_, size_t(n), sizeof(int32_t));
   targets_ = take(private_bytes_, size_t(n * loss_.columns));
   const int64_t out = layers_.back().out;
@@ -116,14 +131,41 @@ void MlpStep<T>::lay_out(int64_t n_max) {
   losses_ = take(workspace_bytes_, size_t(groups_of<T>(n_max)), sizeof(double));
   corrects_ = take(workspace_bytes_, size_t(groups_of<T>(n_max)), sizeof(int32_t));
   teams_ = workspace_bytes_;
-  const size_t team_bytes = shared_bytes_ + size_t(team) * private_bytes_;
+  const size_t team_bytes = shared_bytes_ + size_t(team()) * private_bytes_;
   workspace_bytes_ += team_bytes * size_t(by_batch_ ? threads_ : 1);
 }
 
 // The rows of a matrix that a member owns.
 template <typename T>
 Range MlpStep<T>::own(int64_t count, const Member& m) const {
-  return split(count, m.index, m.count, count >= 32 * m.count ? 16 : 1);
+  const int64_t grain = engine_ != nullptr ? kSplitSide : 16;
+  return split(count, m.index, m.count, count >= 32 * m.count ? grain : 1);
+}
+
+// With fewer rows than a block for each member, tiles would be mostly empty.
+template <typename T>
+bool MlpStep<T>::splits(size_t l) const {
+  const MlpLayer<T>& layer = layers_[l];
+  return engine_ != nullptr && layer.out >= kSplitSide * team() && layer.in >= kSplitSide / 2 &&
+         !(few_classes_ && l + 1 == layers_.size());
+}
+
+template <typename T>
+bool MlpStep<T>::splits() const {
+  for (size_t l = 0; l < layers_.size(); ++l) {
+    if (splits(l)) return true;
+  }
+  return false;
+}
+
+template <typename T>
+SplitLayer MlpStep<T>::split_layer(const Member& m, int64_t n, size_t l) const {
+  const MlpLayer<T>& layer = layers_[l];
+  SplitLayer blocks{engine_, layer.in, layer.out, n, own(layer.out, m)};
+  blocks.one_part = l == 0 && input_scale_ != 0;
+  if (blocks.one_part) blocks.scale = float(input_scale_);
+  if (m.mine != nullptr) blocks.memory = m.mine + offsets_[l].blocks;
+  return blocks;
 }
 
 template <typename T>
@@ -139,8 +181,9 @@ void MlpStep<T>::gather(const Frame& f, const Member& m, const Chunk& c) const {
   const int64_t blocks = gather_blocks(c.n, features);
   T* x = copies_ ? m.own(offsets_[0].x) : m.ours(offsets_[0].x);
   T* panels = const_cast<T*>(input_panels(m, 0));
-  f.batch_kernels.gather({f.batch.set, order, c.n, features, f.batch.scale, f.batch.shift, x,
-                          padded_ld<T>(features), panels, f.batch.floats},
+  const bool raw = splits(0) && input_scale_ != 0;  // its products are scaled
+  f.batch_kernels.gather({f.batch.set, order, c.n, features, raw ? T(1) : f.batch.scale,
+                          f.batch.shift, x, padded_ld<T>(features), panels, f.batch.floats},
                          copies_ ? Range{0, blocks} : split(blocks, m.index, m.count));
   if (loss_.has_labels()) {
     auto* labels = reinterpret_cast<int32_t*>(m.own(labels_));
@@ -156,13 +199,39 @@ void MlpStep<T>::gather(const Frame& f, const Member& m, const Chunk& c) const {
 }
 
 template <typename T>
+void MlpStep<T>::split_forward(const Frame& f, const Member& m, const Chunk& c, size_t l,
+                               T* z) const {
+  if constexpr (std::is_same_v<T, float>) {
+    const MlpLayer<T>& layer = layers_[l];
+    const SplitLayer blocks = split_layer(m, c.n, l);
+    const float* x = copies_ ? m.own(offsets_[l].x) : m.ours(offsets_[l].x);
+    blocks.take_inputs(input_panels(m, l), l == 0 || !copies_ ? x : nullptr,
+                       padded_ld<T>(layer.in));
+    float* const y = m.ours(offsets_[l].y_panels);
+    float* const sums = z != nullptr ? z : y;
+    const bool rectified = layer.act == SimdActivation::relu;
+    blocks.forward(layer.w, layer.b, rectified, sums, c.weights());
+    if (rectified || layer.act == SimdActivation::none) return;
+    for (int64_t p = 0; p < panels_of<T>(c.n); ++p) {
+      const int64_t at = (p * layer.out + blocks.rows.begin) * kPanel<T>;
+      f.batch_kernels.activate(layer.act, sums + at, y + at,
+                               (blocks.rows.end - blocks.rows.begin) * kPanel<T>);
+    }
+  }
+}
+
+template <typename T>
 void MlpStep<T>::forward(const Frame& f, const Member& m, const Chunk& c, size_t l) const {
   const MlpLayer<T>& layer = layers_[l];
   const Range rows = own(layer.out, m);
   T* z = layer.act.saves_input() ? m.ours(offsets_[l].z_panels) : nullptr;
   T* y = m.ours(offsets_[l].y_panels);
-  f.gemm.forward({layer.w, layer.b, input_panels(m, l), y, z, layer.in, layer.out, layer.act}, rows,
-                 {0, c.n});
+  if (splits(l)) {
+    split_forward(f, m, c, l, z);
+  } else {
+    f.gemm.forward({layer.w, layer.b, input_panels(m, l), y, z, layer.in, layer.out, layer.act},
+                   rows, {0, c.n});
+  }
   if (layer.drops()) drop(f, m, c, l, rows);
   if (!copies_ && l + 1 < layers_.size()) {
     f.batch_kernels.from_panels(input_panels(m, l + 1), layer.out, m.ours(offsets_[l + 1].x),
@@ -238,6 +307,14 @@ void MlpStep<T>::input_grad(const Frame& f, const Member& m, const Chunk& c, siz
     const size_t part = (l % 2) * size_t(m.count) + size_t(m.index);
     args.dx = m.ours(parts_) + part * part_elements_;
   }
+  if (splits(l)) {
+    if constexpr (std::is_same_v<T, float>) {
+      const SplitLayer blocks = split_layer(m, c.n, l);
+      blocks.take_gradients(args.dz, true);
+      blocks.input_grad(layer.w, args.dx, c.weights());
+    }
+    return;
+  }
   f.gemm.input_grad(args, rows, {0, c.n});
 }
 
@@ -249,7 +326,7 @@ void MlpStep<T>::combine(const Frame& f, const Member& m, const Chunk& c, size_t
   CombineArgs<T> args{dz, 1,         0,         saved_panels(m, l - 1),
                       dz, below.out, below.act, below.drops() ? m.ours(o.keep_panels) : nullptr};
   if (whole_sums(m, l)) {
-    if (!below.drops()) return;
+    if (!below.drops() && !splits(l)) return;
   } else {
     args.parts = m.ours(parts_) + (l % 2) * size_t(m.count) * part_elements_;
     args.count = m.count;
@@ -259,8 +336,60 @@ void MlpStep<T>::combine(const Frame& f, const Member& m, const Chunk& c, size_t
   f.batch_kernels.combine(args, own(below.out, m), {0, c.n});
 }
 
+// The update of `elements`, counted from element `at` of w, mw and vw, by their gradient.
+template <typename T>
+void MlpStep<T>::use_gradient(const Frame& f, const MlpLayer<T>& layer, const GradientParts& g,
+                              int64_t at, T* w, T* mw, T* vw, Range elements, T scale) const {
+  const auto from = [at](T* base) { return base != nullptr ? base + at : nullptr; };
+  if (layer.use == GradientUse::adam) {
+    update_functions<T>().adam(
+        {g.first, g.count, g.stride, from(w), from(mw), from(vw), f.iteration.adam, scale},
+        elements);
+  } else {
+    update_functions<T>().sgd(
+        {g.first, g.count, g.stride, from(w), from(mw), f.iteration.sgd, scale}, elements);
+  }
+}
+
+// Gradients of the own rows, a block of them after the other, each used as soon as it is complete.
+template <typename T>
+void MlpStep<T>::split_weight_grad(const Frame& f, const Member& m, const Chunk& c,
+                                   size_t l) const {
+  if constexpr (std::is_same_v<T, float>) {
+    const MlpLayer<T>& layer = layers_[l];
+    const SplitLayer blocks = split_layer(m, c.n, l);
+    const T* dz = m.ours(offsets_[l].dz_panels);
+    T* const db = m.ours(offsets_[l].db);
+    if (l == 0) blocks.take_gradients(dz, false);
+    if (layer.b != nullptr) {
+      WeightGradArgs<T> sums{};
+      sums.dz = dz;
+      sums.n = c.n;
+      sums.out = layer.out;
+      sums.db = db;
+      sums.first = c.first;
+      f.gemm.bias_grad(sums, blocks.rows);
+    }
+    for (int64_t block = 0; block < blocks.own_blocks(); ++block) {
+      const int64_t row = blocks.rows.begin + block * kSplitSide;
+      const int64_t count = std::min(kSplitSide, blocks.rows.end - row);
+      // Of a batch in one chunk the same memory does for all blocks.
+      const bool at_once = c.first && c.last && !by_batch_;
+      T* const dw = m.ours(offsets_[l].dw) + (at_once ? blocks.rows.begin : row) * layer.in;
+      blocks.weight_grad(block, dw, !c.first);
+      if (!c.last || by_batch_) continue;
+      use_gradient(f, layer, {dw, 1, 0}, row * layer.in, layer.w, layer.mw, layer.vw,
+                   {0, count * layer.in}, blocks.scale);
+    }
+    if (layer.b == nullptr || !c.last || by_batch_) return;
+    use_gradient(f, layer, {db + blocks.rows.begin, 1, 0}, blocks.rows.begin, layer.b, layer.mb,
+                 layer.vb, {0, blocks.rows.end - blocks.rows.begin}, T(1));
+  }
+}
+
 template <typename T>
 void MlpStep<T>::weight_grad(const Frame& f, const Member& m, const Chunk& c, size_t l) const {
+  if (splits(l)) return split_weight_grad(f, m, c, l);
   const MlpLayer<T>& layer = layers_[l];
   const bool by_columns = few_classes_ && l + 1 == layers_.size();
   const Range rows = by_columns ? Range{0, layer.out} : own(layer.out, m);
@@ -342,22 +471,17 @@ void MlpStep<T>::clear_gradients(const Member& m) const {
 // Adds up the gradients of the members that took samples of the batch, and updates.
 template <typename T>
 void MlpStep<T>::update(const Frame& f, int thread) const {
-  const UpdateFunctions<T>& functions = update_functions<T>();
   const int64_t stride = int64_t((shared_bytes_ + private_bytes_) / sizeof(T));
   const std::byte* first = workspace_ + teams_;
-  const auto use = [&](const MlpLayer<T>& layer, size_t parts, T* w, T* mw, T* vw, int64_t count) {
-    const T* grads = reinterpret_cast<const T*>(first + parts);
-    const Range own = split(count, thread, threads_, kGroup<T>);
-    if (layer.use == GradientUse::adam) {
-      functions.adam({grads, threads_, stride, w, mw, vw, f.iteration.adam}, own);
-    } else {
-      functions.sgd({grads, threads_, stride, w, mw, f.iteration.sgd}, own);
-    }
+  const auto use = [&](size_t l, size_t parts, T* w, T* mw, T* vw, int64_t count, T scale) {
+    use_gradient(f, layers_[l], {reinterpret_cast<const T*>(first + parts), threads_, stride}, 0, w,
+                 mw, vw, split(count, thread, threads_, kGroup<T>), scale);
   };
   for (size_t l = 0; l < layers_.size(); ++l) {
     const MlpLayer<T>& layer = layers_[l];
-    use(layer, offsets_[l].dw, layer.w, layer.mw, layer.vw, layer.in * layer.out);
-    if (layer.b != nullptr) use(layer, offsets_[l].db, layer.b, layer.mb, layer.vb, layer.out);
+    const T scale = l == 0 && splits(l) && input_scale_ != 0 ? input_scale_ : T(1);
+    use(l, offsets_[l].dw, layer.w, layer.mw, layer.vw, layer.in * layer.out, scale);
+    if (layer.b != nullptr) use(l, offsets_[l].db, layer.b, layer.mb, layer.vb, layer.out, T(1));
   }
 }
 

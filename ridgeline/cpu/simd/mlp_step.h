@@ -7,6 +7,7 @@
 #include "ridgeline/core/thread_pool.h"
 #include "ridgeline/cpu/simd/gemm.h"
 #include "ridgeline/cpu/simd/mlp_loss.h"
+#include "ridgeline/cpu/simd/split_layer.h"
 #include "ridgeline/cpu/simd/update.h"
 #include "ridgeline/ops/dropout.h"
 
@@ -77,8 +78,13 @@ template <typename T>
 class MlpStep {
  public:
   // For batches of up to `n_max` samples on `threads` threads. Layer l's `in` is layer l-1's `out`.
-  MlpStep(std::vector<MlpLayer<T>> layers, int64_t n_max, int threads, const MlpLoss& loss = {});
+  // With an engine (fp32; no GradientUse::stored), the products of wide layers are made by
+  // split_product.h. `input_scale`: of samples that are bytes with a shift of 0; else 0.
+  MlpStep(std::vector<MlpLayer<T>> layers, int64_t n_max, int threads, const MlpLoss& loss = {},
+          const SplitEngine* engine = nullptr, T input_scale = 0);
 
+  // Whether the engine makes the products of any layer.
+  bool splits() const;
   bool shares_batch() const { return by_batch_; }  // else threads share the weights
   size_t workspace_bytes() const { return workspace_bytes_; }
   void bind(std::byte* workspace) { workspace_ = workspace; }  // 64-byte aligned
@@ -97,6 +103,12 @@ class MlpStep {
     size_t y_panels, z_panels, dz_panels;  // shared by the team
     size_t dropped_panels, keep_panels;    // y after dropout; 0 or the factor of each
     size_t x, dw, db;                      // x: batch-major input, a copy each or shared
+    size_t blocks;                         // of SplitLayer
+  };
+
+  struct GradientParts {  // as in SgdArgs
+    const T* first;
+    int64_t count, stride;
   };
 
   void lay_out(int64_t n_max);
@@ -104,6 +116,13 @@ class MlpStep {
   const T* input_panels(const Member& m, size_t l) const;
   const T* saved_panels(const Member& m, size_t l) const;
   bool whole_sums(const Member& m, size_t l) const;
+  int team() const { return by_batch_ ? 1 : threads_; }
+  bool splits(size_t l) const;
+  SplitLayer split_layer(const Member& m, int64_t n, size_t l) const;
+  void split_forward(const Frame& f, const Member& m, const Chunk& c, size_t l, T* z) const;
+  void use_gradient(const Frame& f, const MlpLayer<T>& layer, const GradientParts& g, int64_t at,
+                    T* w, T* mw, T* vw, Range elements, T scale) const;
+  void split_weight_grad(const Frame& f, const Member& m, const Chunk& c, size_t l) const;
 
   void gather(const Frame& f, const Member& m, const Chunk& c) const;
   void forward(const Frame& f, const Member& m, const Chunk& c, size_t l) const;
@@ -120,6 +139,8 @@ class MlpStep {
   std::vector<MlpLayer<T>> layers_;
   MlpLoss loss_;
   int threads_;
+  const SplitEngine* engine_;
+  T input_scale_;     // of samples that are bytes with a shift of 0; else 0
   bool by_batch_;     // threads share out the batch, not the weights
   bool few_classes_;  // threads share the last layer by samples, not by rows of w
   bool copies_;       // each thread keeps its own batch-major inputs

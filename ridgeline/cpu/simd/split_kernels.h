@@ -8,7 +8,8 @@ namespace ridgeline::cpu::simd {
 // All kernels whose fp32 products are made by split_product.h, named after the engine. The table
 // has them where split_engine() is not null; tests also make them with the portable engine.
 KernelTable split_kernels(const SplitEngine& engine);
-// The recurrent ones.
+// Its parts: whole training steps of perceptrons, and recurrent layers.
+KernelTable mlp_split_kernels(const SplitEngine& engine);
 KernelTable recurrent_split_kernels(const SplitEngine& engine);
 
 }  // namespace ridgeline::cpu::simd

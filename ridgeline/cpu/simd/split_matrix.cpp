@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "ridgeline/cpu/simd/batch.h"
-
 namespace ridgeline::cpu::simd {
 namespace {
 
@@ -24,21 +22,28 @@ int64_t resident_columns(const SplitProductArgs& g) {
 // are tasks for all threads.
 int64_t task_rows(const SplitProductArgs& g) { return std::clamp<int64_t>(g.left.sides / 8, 1, 4); }
 
-// Adds the bias of block row i. Last: sums of few products then round no more often than in fp32.
-void add_bias(const SplitProductArgs& g, int64_t i, int64_t rows, int64_t columns, float* c,
-              int64_t ldc) {
-  for (int64_t row = 0; g.bias != nullptr && row < rows; ++row) {
-    const float bias = g.bias[i * kSplitSide + row];
-    for (int64_t column = 0; column < columns; ++column) c[row * ldc + column] += bias;
-  }
+// What follows the sums of a block of block row i. The bias is added last: sums of few products
+// then round no more often than in fp32.
+void finish(const SplitProductArgs& g, int64_t i, int64_t rows, float* c, int64_t ldc) {
+  if (g.bias == nullptr && g.scale == 1 && !g.rectified) return;
+  const float* bias = g.bias != nullptr ? g.bias + i * kSplitSide : nullptr;
+  g.left.engine->finish(c, ldc, rows, g.scale, bias, g.rectified);
+}
+
+// c = or += `count` blocks along the depth from block k on.
+void multiply(const SplitProductArgs& g, int64_t i, int64_t j, int64_t k, int64_t count, float* c,
+              int64_t ldc, bool add) {
+  const SplitEngine& engine = *g.left.engine;
+  const auto product = g.right.one_part ? engine.multiply_one_part : engine.multiply;
+  product(g.left.at(i, k), g.right.at(j, k), count, c, ldc, add);
 }
 
 // A block at the edge of c, whole along the depth.
 void multiply_aside(const SplitProductArgs& g, int64_t i, int64_t j) {
   alignas(64) float sums[kSplitSide * kSplitSide];
   const int64_t rows = part(g.rows, i), columns = part(g.columns, j);
-  g.left.engine->multiply(g.left.at(i, 0), g.right.at(j, 0), g.left.depth, sums, kSplitSide, false);
-  add_bias(g, i, rows, columns, sums, kSplitSide);
+  multiply(g, i, j, 0, g.left.depth, sums, kSplitSide, false);
+  finish(g, i, rows, sums, kSplitSide);
   float* to = g.c + i * g.row_step + j * g.column_step;
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t column = 0; column < columns; ++column) {
@@ -63,31 +68,32 @@ void SplitMatrix::take_left(const float* a, int64_t lda, int64_t rows, int64_t d
 
 void SplitMatrix::take_left_transposed(const float* a, int64_t lda, int64_t rows, int64_t deep,
                                        Range range, int64_t first, int64_t count) const {
-  static_assert(kPanel<float> == kSplitSide);
-  alignas(64) float transposed[kSplitSide * kSplitSide];
   for (int64_t i = range.begin; i < range.end; ++i) {
-    const int64_t high = part(rows, i);
     for (int64_t k = 0; k < count; ++k) {
-      batch_functions<float>().to_panels(a + k * kSplitSide * lda + i * kSplitSide, lda, high,
-                                         transposed, {0, part(deep, k)}, {0, high});
-      engine->split_left(transposed, kSplitSide, high, part(deep, k), at(i, first + k));
+      engine->split_left_transposed(a + k * kSplitSide * lda + i * kSplitSide, lda, part(rows, i),
+                                    part(deep, k), at(i, first + k));
     }
   }
 }
 
 void SplitMatrix::take_panel(const float* panel, int64_t deep, int64_t j) const {
   for (int64_t k = 0; k < depth; ++k) {
-    engine->split_right(panel + k * kSplitSide * kSplitSide, kSplitSide, part(deep, k), kSplitSide,
-                        at(j, k));
+    take_right_block(panel + k * kSplitSide * kSplitSide, kSplitSide, part(deep, k), kSplitSide, j,
+                     k);
   }
+}
+
+void SplitMatrix::take_right_block(const float* b, int64_t ldb, int64_t deep, int64_t columns,
+                                   int64_t side, int64_t k) const {
+  (one_part ? engine->take_right : engine->split_right)(b, ldb, deep, columns, at(side, k));
 }
 
 void SplitMatrix::take_right(const float* b, int64_t ldb, int64_t deep, int64_t columns,
                              Range range) const {
   for (int64_t j = range.begin; j < range.end; ++j) {
     for (int64_t k = 0; k < depth; ++k) {
-      engine->split_right(b + k * kSplitSide * ldb + j * kSplitSide, ldb, part(deep, k),
-                          part(columns, j), at(j, k));
+      take_right_block(b + k * kSplitSide * ldb + j * kSplitSide, ldb, part(deep, k),
+                       part(columns, j), j, k);
     }
   }
 }
@@ -106,9 +112,8 @@ void split_multiply(const SplitProductArgs& g, Range rows, Range columns) {
             continue;
           }
           float* to = g.c + i * g.row_step + j * g.column_step;
-          g.left.engine->multiply(g.left.at(i, k), g.right.at(j, k), std::min(step, depth - k), to,
-                                  g.ldc, g.add || k > 0);
-          if (k + step >= depth) add_bias(g, i, kSplitSide, kSplitSide, to, g.ldc);
+          multiply(g, i, j, k, std::min(step, depth - k), to, g.ldc, g.add || k > 0);
+          if (k + step >= depth) finish(g, i, kSplitSide, to, g.ldc);
         }
       }
     }

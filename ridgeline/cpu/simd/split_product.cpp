@@ -1,6 +1,7 @@
 // The portable form of split_product.h, to compare with.
 #include "ridgeline/cpu/simd/split_product.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 
@@ -9,7 +10,7 @@
 namespace ridgeline::cpu::simd {
 namespace {
 
-constexpr int64_t kPart = kSplitSide * kSplitSide;
+constexpr int64_t kPart = kSplitPart;
 
 float widen(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
@@ -30,26 +31,36 @@ int64_t right_at(int64_t k, int64_t column) {
   return column / 16 * (kPart / 2) + k / 2 * 32 + column % 16 * 2 + k % 2;
 }
 
+template <bool kTransposed>
 void split_left(const float* a, int64_t lda, int64_t rows, int64_t depth, uint16_t* block) {
   for (int64_t row = 0; row < kSplitSide; ++row) {
     for (int64_t k = 0; k < kSplitSide; ++k) {
-      split(row < rows && k < depth ? a[row * lda + k] : 0.0f, block + left_at(row, k));
+      const int64_t at = kTransposed ? k * lda + row : row * lda + k;
+      split(row < rows && k < depth ? a[at] : 0.0f, block + left_at(row, k));
     }
   }
 }
 
+template <bool kTransposed>
 void split_right(const float* b, int64_t ldb, int64_t depth, int64_t columns, uint16_t* block) {
   for (int64_t k = 0; k < kSplitSide; ++k) {
     for (int64_t column = 0; column < kSplitSide; ++column) {
-      split(k < depth && column < columns ? b[k * ldb + column] : 0.0f,
-            block + right_at(k, column));
+      const int64_t at = kTransposed ? column * ldb + k : k * ldb + column;
+      split(k < depth && column < columns ? b[at] : 0.0f, block + right_at(k, column));
     }
   }
 }
 
-void multiply_block(const uint16_t* a, const uint16_t* b, float* c, int64_t ldc) {
+void take_right(const float* b, int64_t ldb, int64_t depth, int64_t columns, uint16_t* block) {
+  uint16_t all[kSplitBlock];
+  split_right<false>(b, ldb, depth, columns, all);
+  std::copy_n(all, kPart, block);
+}
+
+void multiply_block(const uint16_t* a, const uint16_t* b, int parts_of_b, float* c, int64_t ldc) {
   constexpr int kPairs[6][2] = {{2, 0}, {1, 0}, {1, 1}, {0, 1}, {0, 2}, {0, 0}};
   for (const auto& [p, q] : kPairs) {
+    if (q >= parts_of_b) continue;
     for (int64_t row = 0; row < kSplitSide; ++row) {
       for (int64_t k = 0; k < kSplitSide; ++k) {
         const float left = widen(a[p * kPart + left_at(row, k)]);
@@ -61,13 +72,24 @@ void multiply_block(const uint16_t* a, const uint16_t* b, float* c, int64_t ldc)
   }
 }
 
+template <int kPartsOfB>
 void multiply(const uint16_t* a, const uint16_t* b, int64_t blocks, float* c, int64_t ldc,
               bool add) {
   for (int64_t row = 0; row < kSplitSide && !add; ++row) {
     for (int64_t column = 0; column < kSplitSide; ++column) c[row * ldc + column] = 0;
   }
   for (int64_t i = 0; i < blocks; ++i) {
-    multiply_block(a + i * kSplitBlock, b + i * kSplitBlock, c, ldc);
+    multiply_block(a + i * kSplitBlock, b + i * kPartsOfB * kPart, kPartsOfB, c, ldc);
+  }
+}
+
+void finish(float* c, int64_t ldc, int64_t rows, float scale, const float* bias, bool rectified) {
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t column = 0; column < kSplitSide; ++column) {
+      float& v = c[row * ldc + column];
+      v = v * scale + (bias != nullptr ? bias[row] : 0.0f);
+      if (rectified && v < 0) v = 0;
+    }
   }
 }
 
@@ -76,8 +98,17 @@ void nothing() {}
 }  // namespace
 
 const SplitEngine& split_portable_engine() {
-  static constexpr SplitEngine kEngine{"portable", split_left, split_right,
-                                       nothing,    nothing,    multiply};
+  static constexpr SplitEngine kEngine{"portable",
+                                       split_left<false>,
+                                       split_right<false>,
+                                       split_left<true>,
+                                       split_right<true>,
+                                       take_right,
+                                       nothing,
+                                       nothing,
+                                       multiply<3>,
+                                       multiply<1>,
+                                       finish};
   return kEngine;
 }
 

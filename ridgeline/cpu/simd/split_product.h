@@ -7,23 +7,32 @@
 // three times 8); of the nine products of two such sums the six largest are added up, the smallest
 // first. What is left out is below 2^-24 of a product: its rounding in fp32.
 //
-// Operands come in blocks of 32 x 32, each split once and used often.
+// Operands come in blocks of 32 x 32, each split once and used often. A right operand whose numbers
+// are of bf16 already (pixels from 0 to 255) needs one part and three products instead of six.
 namespace ridgeline::cpu::simd {
 
 inline constexpr int64_t kSplitSide = 32;
-// Numbers of a block of either operand: three parts of each.
-inline constexpr int64_t kSplitBlock = 3 * kSplitSide * kSplitSide;
+// Numbers of one part of a block of either operand, and of all three.
+inline constexpr int64_t kSplitPart = kSplitSide * kSplitSide;
+inline constexpr int64_t kSplitBlock = 3 * kSplitPart;
 
 constexpr int64_t split_blocks(int64_t n) { return (n + kSplitSide - 1) / kSplitSide; }
 
 struct SplitEngine {
   const char* name;  // "amx", "portable"
   // A block of the left operand from a[row * lda + k], rows and depth of which may be less than 32:
-  // the rest is zero. [part][half of the rows][16 rows][32 k]
+  // the rest is zero. [part][half of the rows][16 rows][16 pairs of k]; each engine has its pairs.
   void (*split_left)(const float* a, int64_t lda, int64_t rows, int64_t depth, uint16_t* block);
   // A block of the right operand from b[k * ldb + column], likewise.
   // [part][half of the columns][16 pairs of k][16 columns][2]
   void (*split_right)(const float* b, int64_t ldb, int64_t depth, int64_t columns, uint16_t* block);
+  // The same from a[k * lda + row] and b[column * ldb + k].
+  void (*split_left_transposed)(const float* a, int64_t lda, int64_t rows, int64_t depth,
+                                uint16_t* block);
+  void (*split_right_transposed)(const float* b, int64_t ldb, int64_t depth, int64_t columns,
+                                 uint16_t* block);
+  // The first part of split_right alone, of numbers that are of bf16.
+  void (*take_right)(const float* b, int64_t ldb, int64_t depth, int64_t columns, uint16_t* block);
   // Around any number of products on one thread: the tile registers' shape, and its end.
   void (*begin)();
   void (*end)();
@@ -31,6 +40,13 @@ struct SplitEngine {
   // 32 rows and columns are written.
   void (*multiply)(const uint16_t* a, const uint16_t* b, int64_t blocks, float* c, int64_t ldc,
                    bool add);
+  // The same with blocks of b by take_right.
+  void (*multiply_one_part)(const uint16_t* a, const uint16_t* b, int64_t blocks, float* c,
+                            int64_t ldc, bool add);
+  // c = c * scale + bias[row] (0 where it is null), then, if `rectified`, not below zero: rows of
+  // 32 numbers. NaN stays.
+  void (*finish)(float* c, int64_t ldc, int64_t rows, float scale, const float* bias,
+                 bool rectified);
 };
 
 // Null where the CPU has no such unit.
