@@ -6,7 +6,7 @@ usage: generality.py RESULT.json [--tool PATH] [--device cuda|cpu] [--precisions
 
 Ours runs before and after the peers, and the median of both counts. RESULT.json holds a case for each net and
 precision: net, precision, ours_us, of_limit, kernels, peers_us, peer (the fastest), peer_us and ratio (above 1: ours is
-faster). Cases that are in RESULT.json already are kept where they do not run again.
+faster); with --device cpu also the machine. Cases that are in RESULT.json already are kept where they do not run again.
 """
 import argparse
 import array
@@ -95,6 +95,11 @@ def ours(options, case, precision, folder, steps, *more):
         return json.loads(result.read_text())
 
 
+def cpu_model():
+    with open("/proc/cpuinfo") as file:
+        return next((line.split(":", 1)[1].strip() for line in file if "model name" in line), "unknown")
+
+
 def peers(options, jobs, folder):
     jobs_file, out = folder / "jobs.json", folder / "peers.jsonl"
     jobs_file.write_text(json.dumps(jobs))
@@ -130,13 +135,14 @@ def main():
         if any(job["case"]["table"] for job in jobs):
             write_table(folder)
         figures = {}
+        least = 200 if options.device == "cuda" else 40
 
         def run_ours():
             for job in jobs:
                 key = job["case"]["name"], job["precision"]
                 before = figures.setdefault(key, [])
                 # The first run says how long a step takes.
-                steps = max(200, int(options.seconds * 1e6 / before[0]["us_per_step"])) if before else 1000
+                steps = max(least, int(options.seconds * 1e6 / before[0]["us_per_step"])) if before else 5 * least
                 try:
                     before.append(ours(options, job["case"], job["precision"], folder, steps))
                 except RuntimeError as error:
@@ -168,6 +174,8 @@ def main():
                 "of_limit": round(reports[-1]["limit_fraction"] or 0, 3),
                 "kernels": len(reports[-1]["kernels"]), "peers_us": times,
                 "date": date.today().isoformat(), "commit": commit.stdout.strip()}
+        if options.device == "cpu":
+            case["machine"] = f"{cpu_model()}, {options.threads or os.cpu_count()} threads"
         if times:
             best = min(times, key=times.get)
             case.update(peer=best, peer_us=times[best], ratio=round(times[best] / case["ours_us"], 2))
