@@ -9,8 +9,8 @@ namespace ridgeline::cpu {
 KernelTable onednn_kernels() {
   KernelTable table;
 #ifdef RIDGELINE_HAVE_ONEDNN
-  for (const auto family :
-       {onednn_linear_kernels, onednn_conv_kernels, onednn_pool_kernels, onednn_norm_kernels}) {
+  for (const auto family : {blocked_norm_kernels, onednn_linear_kernels, onednn_conv_kernels,
+                            onednn_pool_kernels, onednn_norm_kernels}) {
     for (Kernel& kernel : family()) table.push_back(std::move(kernel));
   }
   table.push_back(reorder_kernel());

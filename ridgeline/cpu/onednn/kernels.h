@@ -4,7 +4,7 @@
 
 namespace ridgeline::cpu {
 
-// The kernels that call oneDNN, fp32. Empty in a build without oneDNN.
+// The kernels that call oneDNN or take its layouts, fp32. Empty in a build without oneDNN.
 KernelTable onednn_kernels();
 KernelTable onednn_recurrent_kernels();
 
@@ -13,5 +13,6 @@ KernelTable onednn_linear_kernels();
 KernelTable onednn_conv_kernels();
 KernelTable onednn_pool_kernels();
 KernelTable onednn_norm_kernels();
+KernelTable blocked_norm_kernels();  // our own, on oneDNN's images
 
 }  // namespace ridgeline::cpu

@@ -66,9 +66,11 @@ std::unique_ptr<Step> prepare(const Span&, const Binding& binding) {
 std::optional<Format> format_of(const dnnl::memory::desc& memory, Dim n, const Image& image) {
   if (memory == image_memory(n, image, Tag::nchw)) return Format{};
   for (const auto& [name, tag] : kTags) {
-    if (memory == image_memory(n, image, tag)) {
-      return fmt::format("{}{}:{}x{}", kPrefix, name, image.c, image.pixels());
-    }
+    if (memory != image_memory(n, image, tag)) continue;
+    // One block of channels is all channels last: the same bytes have one name.
+    const bool one_block = tag == Tag::nhwc && (image.c == 16 || image.c == 8);
+    const std::string_view named = !one_block ? name : image.c == 16 ? "nChw16c" : "nChw8c";
+    return fmt::format("{}{}:{}x{}", kPrefix, named, image.c, image.pixels());
   }
   return std::nullopt;
 }

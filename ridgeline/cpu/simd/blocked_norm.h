@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ridgeline/core/thread_pool.h"
+
+// Batch normalisation, ReLU and a max pool of 2 x 2 (or none) in two passes over the images, and
+// their gradients in two, fp32. Images have their channels in blocks, [n][blocks][pixels][block]:
+// a vector holds channels of one pixel. The channels that fill up the last block are zero and stay
+// so. Each call does a range of samples on the calling thread.
+namespace ridgeline::cpu::simd {
+
+struct BlockedNormShape {
+  int64_t n, channels, block, h, w;
+  bool pooled;
+
+  int64_t blocks() const { return (channels + block - 1) / block; }
+  int64_t padded() const { return blocks() * block; }  // channels with those that fill up
+  int64_t pixels() const { return h * w; }
+  double count() const { return double(n) * double(pixels()); }  // numbers of a channel
+};
+
+// Mean and sum of squared deviations of each channel over some samples: [padded] each.
+struct ChannelStatistics {
+  double *mean, *squares;
+};
+
+struct BlockedNormArgs {
+  BlockedNormShape shape;
+  const float* x;
+  float* a;                          // max(0, y), blocked; null where nobody reads it
+  float* pooled;                     // blocked; null without a pool
+  const float *mean, *scale, *beta;  // [padded]: y = (x - mean) * scale + beta
+};
+
+// With d, the gradient of y: dx = scale * d - offset - (x - mean) * slope
+struct BlockedNormGradArgs {
+  BlockedNormShape shape;
+  const float *x, *a, *dy;                     // dy of the pool, or of the ReLU without one
+  float* dx;                                   // blocked
+  const float *mean, *scale, *offset, *slope;  // [padded]
+};
+
+struct BlockedNormFunctions {
+  int64_t (*lanes)();  // of a vector: a block is a multiple
+  void (*statistics)(const BlockedNormShape&, const float* x, Range samples,
+                     const ChannelStatistics& to);
+  void (*forward)(const BlockedNormArgs&, Range samples);
+  // dbeta = sum d and dgamma = sum d * (x - mean): [padded] each, written.
+  void (*sums)(const BlockedNormGradArgs&, Range samples, double* dbeta, double* dgamma);
+  void (*grad)(const BlockedNormGradArgs&, Range samples);
+};
+
+const BlockedNormFunctions& blocked_norm_functions();
+
+}  // namespace ridgeline::cpu::simd
