@@ -61,6 +61,7 @@ void show_layout(const engine::PopulationLayout& layout, size_t from_before) {
   } else {
     text += ", one after the other";
   }
+  if (layout.ranks > 1) text += fmt::format(" on each of {} ranks", layout.ranks);
   if (from_before > 0)
     text += fmt::format("; {} done before", engine::grouped(double(from_before)));
   progress.line(text);

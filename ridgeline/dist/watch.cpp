@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "ridgeline/core/file.h"
 #include "ridgeline/core/text_format.h"
@@ -257,9 +258,7 @@ void Watch::accuse(int rank, const std::string& what) {
   if (ranks_.is_root() && rank != 0 && hooks.lost) {
     ranks_.broken() = true;
     for (auto& peer : peers_) {
-      if (peer->rank != rank) continue;
-      if (!peer->gone) lost_.push_back(seats_[size_t(rank)]);  // still there, but of no use
-      peer->gone = true;
+      if (peer->rank == rank && !std::exchange(peer->gone, true)) finish_off(*peer);
     }
     if (hooks.lost(rank, fmt::format("{} of {} {}", name, ranks_.size(), what))) return;
   }
@@ -277,6 +276,15 @@ void Watch::accuse(int rank, const std::string& what) {
   }
   before_exit();
   ::_exit(exit_code(ErrorKind::comm));
+}
+
+// Kills a rank that was stopped, where that can be done: it would keep the locks of its files, and
+// the launcher waiting.
+void Watch::finish_off(Peer& peer) {
+  const Seat& seat = seats_[size_t(peer.rank)];
+  if (!seat.same_host) return;
+  ::kill(seat.process, SIGKILL);
+  wait_for_close(peer, now_ms() + kPartingMs);
 }
 
 void Watch::end_all(int code, const std::string& message) {
@@ -299,14 +307,18 @@ void Watch::part() {
   for (auto& peer : peers_) {
     if (peer->fd < 0) continue;
     ::shutdown(peer->fd, SHUT_WR);
-    char buffer[4096];
-    pollfd reading{peer->fd, POLLIN, 0};
-    for (int64_t left = until - now_ms(); left > 0; left = until - now_ms()) {
-      if (::poll(&reading, 1, int(left)) <= 0) continue;
-      // The watch's own thread may have taken the bytes meanwhile.
-      const ssize_t got = ::recv(peer->fd, buffer, sizeof(buffer), MSG_DONTWAIT);
-      if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) break;
-    }
+    wait_for_close(*peer, until);
+  }
+}
+
+void Watch::wait_for_close(Peer& peer, int64_t until) {
+  char buffer[4096];
+  pollfd reading{peer.fd, POLLIN, 0};
+  for (int64_t left = until - now_ms(); left > 0; left = until - now_ms()) {
+    if (::poll(&reading, 1, int(left)) <= 0) continue;
+    // The watch's own thread may have taken the bytes meanwhile.
+    const ssize_t got = ::recv(peer.fd, buffer, sizeof(buffer), MSG_DONTWAIT);
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) break;
   }
 }
 
@@ -325,10 +337,6 @@ void Watch::leave(int code) {
   if (ranks_.is_root()) {
     for (auto& peer : peers_) {
       if (peer->fd >= 0 && !peer->gone) send(*peer, Kind::quit, 0);
-    }
-    // One that was stopped and done without would keep the launcher waiting.
-    for (const Seat& lost : lost_) {
-      if (lost.same_host) ::kill(lost.process, SIGKILL);
     }
     part();
   } else {

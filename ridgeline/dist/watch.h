@@ -63,6 +63,8 @@ class Watch {
   // Waits a moment for the others to close: a connection closed with bytes unread is reset, which
   // drops the last message on its way, and the root's end would look like its loss.
   void part();
+  void wait_for_close(Peer& peer, int64_t until);
+  void finish_off(Peer& peer);
   bool send(Peer& peer, Kind kind, int32_t value, const std::string& text = {});
 
   RankCommunicator& ranks_;
@@ -75,7 +77,6 @@ class Watch {
     bool same_host = false;
   };
   std::vector<Seat> seats_;  // of all ranks
-  std::vector<Seat> lost_;   // given up, but their connections have not closed
   int wake_[2] = {-1, -1};
   std::atomic<bool> stop_{false}, ending_{false}, finishing_{false};
   int64_t longest_work_ms_ = 0;

@@ -96,6 +96,30 @@ TEST_P(PopulationOptimizers, MembersEqualTheirSoloRunsBitForBit) {
 
 INSTANTIATE_TEST_SUITE_P(Each, PopulationOptimizers, ::testing::ValuesIn(kOptimizers));
 
+TEST(Population, ConvolutionalAndRecurrentMembersEqualTheirSoloRuns) {
+  const TempFolder folder;
+  for (
+      const char* layers :
+      {R"(model.layers=[{type="conv2d",out=4,kernel=3,padding=1},{type="batchnorm"},{type="relu"},)"
+       R"({type="maxpool2d",kernel=2},{type="linear",out=4}])",
+       R"(model.layers=[{type="lstm",hidden=7,layers=2,dropout=0.2},{type="select"},)"
+       R"({type="linear",out=4}])",
+       R"(model.layers=[{type="gru",hidden=5,bidirectional=true},{type="select"},)"
+       R"({type="linear",out=4}])"}) {
+    std::vector<Config> configs;
+    for (const char* more : {"train.seed=1", "train.seed=2", "train.optimizer.lr=0.003"}) {
+      configs.push_back(small_config({"run.deterministic=true", "train.epochs=2", layers, more}));
+    }
+    const Outcome together = train_all(configs);
+    EXPECT_EQ(together.population.layout.groups, 1u);
+    ASSERT_EQ(together.members.size(), configs.size());
+    for (size_t i = 0; i < configs.size(); ++i) {
+      configs[i].run.threads = 1;
+      EXPECT_EQ(text(together.members.at(i).model), alone(configs[i])) << layers << i;
+    }
+  }
+}
+
 TEST(Population, ValuesShareAGroupAndShapesMakeNewOnes) {
   const TempFolder folder;
   const auto set = small_set();
@@ -281,7 +305,7 @@ TEST(Halving, EveryMemberEndsOnce) {
       halving.reached(job.member,
                       fails ? std::numeric_limits<double>::quiet_NaN() : double(random() % 5),
                       fails || over);
-      for (const size_t pruned : halving.take_pruned()) ended.insert(pruned);
+      for (const Halving::Job& pruned : halving.take_pruned()) ended.insert(pruned.member);
     }
     EXPECT_FALSE(halving.may_come());
     EXPECT_EQ(ended.size(), members);
@@ -305,6 +329,78 @@ TEST(Halving, TheBestOfTheRungGoOnWhateverTheOrderOfArrival) {
       promoted.push_back(job->member);
     }
     EXPECT_THAT(promoted, ElementsAre(4, 3, 8));  // 4, 3 and, of 3 and 8, both
+  }
+}
+
+// Whatever became known before it: the rest ends as it would have.
+TEST(Halving, KnownResultsCountAtTheirRungs) {
+  const std::vector<int64_t> epochs(9, 9);
+  const auto score = [](size_t member) { return double((member * 5) % 9); };
+  const auto run = [&](Halving halving) {
+    std::map<size_t, int64_t> pruned_after;
+    while (const auto job = halving.next()) {
+      halving.reached(job->member, score(job->member), job->epochs == 9);
+      for (const Halving::Job& each : halving.take_pruned()) {
+        EXPECT_TRUE(each.prune);
+        pruned_after[each.member] = each.epochs;
+      }
+    }
+    EXPECT_FALSE(halving.may_come());
+    return pruned_after;
+  };
+  const HalvingOptions options{.synchronous = true};
+  const auto want = run(Halving(epochs, {0, 1, 2, 3, 4, 5, 6, 7, 8}, options));
+  EXPECT_EQ(want.size(), 8u);
+  for (unsigned known = 0; known < 1 << 9; ++known) {
+    std::vector<size_t> waiting;
+    for (size_t i = 0; i < 9; ++i) {
+      if ((known >> i & 1) == 0) waiting.push_back(i);
+    }
+    Halving halving(epochs, waiting, options);
+    auto expected = want;
+    for (size_t i = 0; i < 9; ++i) {
+      if ((known >> i & 1) == 0) continue;
+      const auto pruned = want.find(i);
+      halving.know(i, score(i), pruned == want.end() ? 0 : pruned->second);
+      expected.erase(i);
+    }
+    EXPECT_EQ(run(std::move(halving)), expected) << known;
+  }
+}
+
+TEST(JobBoard, GivesTheJobsOfALostRankToOthers) {
+  std::vector<size_t> list{0, 1, 2, 3, 4, 5};
+  for (const bool movable : {false, true}) {
+    JobBoard board(Halving(std::vector<int64_t>(6, 2), list,
+                           HalvingOptions{.factor = 2, .first_epochs = 1, .synchronous = true}),
+                   movable);
+    std::map<size_t, int> at;
+    for (int rank : {0, 1, 2, 0, 1, 2}) at[board.next_for(rank)->member] = rank;
+    EXPECT_FALSE(board.next_for(0));
+    for (size_t i = 0; i < 6; ++i) {
+      if (i != 1) board.reached_by(at[i], {i, 1}, double(i), false);
+    }
+    EXPECT_TRUE(board.may_come());
+    board.lose(1);  // it had members 1, under way, and 4, at the rung
+    const auto again = board.next_for(2);
+    ASSERT_TRUE(again);
+    EXPECT_EQ(again->member, 1u);
+    EXPECT_EQ(again->epochs, 1);
+    board.reached_by(2, *again, 1, false);
+    std::map<size_t, bool> ended;
+    for (int rank : {0, 2, 0, 2}) {
+      while (const auto job = board.next_for(rank)) {
+        // What is in a rank's memory is for that rank; what was in a lost one's, for any.
+        if (!movable && job->member != 1 && job->member != 4) {
+          EXPECT_EQ(at[job->member], rank);
+        }
+        ended[job->member] = job->prune;
+        board.reached_by(rank, *job, double(job->member), true);
+      }
+    }
+    EXPECT_FALSE(board.may_come());
+    EXPECT_EQ(ended, (std::map<size_t, bool>{
+                         {0, true}, {1, true}, {2, true}, {3, false}, {4, false}, {5, false}}));
   }
 }
 

@@ -1,7 +1,9 @@
 """Sweeps: combinations side by side equal solo runs, pruning, resuming what was killed, ranks that share them out."""
 
 import json
+import os
 import pathlib
+import signal
 import sys
 import time
 import unittest
@@ -12,7 +14,10 @@ import tool
 
 SEEDS = ("--set", "train.seed=1,2,3", "--set", "train.optimizer.lr=0.1,0.01")
 FIXED = ("--deterministic", "--threads", "2")
+LONG = ("--set", "train.seed=1,2,3,4", "--set", "train.epochs=20,1000", "--set", "train.eval_every=1000",
+        "--set", "train.checkpoint_steps=500")
 SPLIT = ("--set", "data.split={validation=0.2,seed=1}")
+RATES = (*SPLIT, "--set", "train.optimizer.lr=1e-6,0.1,2e-6,3e-6,4e-6,5e-6", "--set", "train.epochs=9")
 
 
 def points(out):
@@ -21,8 +26,13 @@ def points(out):
 
 def results(out):
     """Of each combination what does not depend on the clock."""
-    return {tuple(point["set"].values()): (point["report"]["loss"], point["report"]["auc"], point["report"]["steps"])
-            for point in points(out)}
+    def result(point):
+        report = point["report"]  # the test set is reported of the best by validation alone
+        scores = report.get("validation", report)
+        return scores["loss"], scores["auc"], report["train_loss"], report["steps"], point.get("pruned_after")
+
+    return {tuple(point["set"].values()): result(point) for point in points(out)}
+
 
 
 def journal(out):
@@ -60,8 +70,7 @@ class Sweeps(unittest.TestCase):
         self.assertEqual(results(one), results(out))
 
     def test_pruning(self):
-        out, done = self.sweep("pruned", *FIXED, *SPLIT, "--set", "train.optimizer.lr=1e-6,0.1,2e-6,3e-6,4e-6,5e-6",
-                               "--set", "train.epochs=9", "--prune", "asha", "--export", "best")
+        out, done = self.sweep("pruned", *FIXED, *RATES, "--prune", "asha", "--export", "best")
         pruned = {point["set"]["train.optimizer.lr"]: point.get("pruned_after", 0) for point in points(out)}
         self.assertEqual(pruned["0.1"], 0)
         self.assertEqual(sorted(pruned.values()), [0, 1, 1, 1, 1, 3])
@@ -70,6 +79,18 @@ class Sweeps(unittest.TestCase):
         best = json.loads(tool.run("eval", out / "best.safetensors", "--json", "-").stdout)
         chosen = next(point for point in points(out) if point["set"]["train.optimizer.lr"] == "0.1")
         self.assertEqual(best["accuracy"], chosen["report"]["accuracy"])
+
+    def test_what_is_left_of_a_killed_sweep_is_pruned_as_before(self):
+        for split in (RATES, RATES[2:]):  # by the validation set, and by the training loss
+            work = (*FIXED, *split, "--prune", "asha")
+            whole, _ = self.sweep(f"rungs-{len(split)}", *work)
+            kept = (whole / "sweep.jsonl").read_text().splitlines(keepends=True)
+            want = results(whole)
+            self.assertEqual(sorted(result[-1] or 0 for result in want.values()), [0, 1, 1, 1, 1, 3])
+            for left in range(1, 6):
+                (whole / "sweep.jsonl").write_text("".join(kept[:-left]))
+                tool.run("sweep", self.folder.config, *work, "--out", whole, "--resume")
+                self.assertEqual(results(whole), want, left)
 
     def test_an_ensemble_is_evaluated_and_predicts_as_one_model(self):
         out, done = self.sweep("joined", *FIXED, *SPLIT, *SEEDS, "--ensemble", "3", "--report", self.folder / "page")
@@ -83,8 +104,7 @@ class Sweeps(unittest.TestCase):
             self.assertIn(part, page)
 
     def test_a_killed_sweep_goes_on(self):
-        work = (*FIXED, "--set", "train.seed=1,2,3,4", "--set", "train.epochs=20,1000", "--set", "train.eval_every=1000",
-                "--set", "train.checkpoint_steps=500")
+        work = (*FIXED, *LONG)
         whole, _ = self.sweep("whole", *work)
         out = self.folder / "killed"
         process = tool.start("sweep", self.folder.config, *work, "--out", out)
@@ -148,12 +168,73 @@ class Sweeps(unittest.TestCase):
         self.assertIn("in 1 group", err)
         self.assertEqual(len(text.splitlines()), 7)
         self.assertEqual(results(out), results(alone))
-        self.assertEqual({path.name for path in out.glob("*.jsonl")}, {"sweep.jsonl", "sweep.1.jsonl", "sweep.2.jsonl"})
-        # What a dead rank left undone goes to the others, here to one process.
-        (out / "sweep.1.jsonl").unlink()
+        self.assertIn("on each of 3 ranks", err)
+        for i in range(6):  # of all ranks, as they come
+            self.assertIn(f"[{i + 1}/6]", err)
+        # What ranks left undone goes on with one process.
+        kept = (out / "sweep.jsonl").read_text().splitlines(keepends=True)
+        (out / "sweep.jsonl").write_text("".join(kept[:-2]))
         done = tool.run("sweep", self.folder.config, "--deterministic", "--threads", "1", *SEEDS, "--out", out, "--resume")
         self.assertIn("2 nets in 1 group", done.stderr)
         self.assertEqual(results(out), results(alone))
+
+    @unittest.skipIf(mpi.missing(), "no ranks here")
+    def test_ranks_prune_as_one_process(self):
+        work = (*RATES, "--prune", "asha", "--deterministic", "--threads", "1")
+        alone, _ = self.sweep("pruned-alone", *work)
+        code, _, _, err = mpi.end(mpi.launch(3, "sweep", self.folder.config, *work, "--out", self.folder / "pruned-ranks"), 120)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(results(self.folder / "pruned-ranks"), results(alone))
+        self.assertEqual(sorted(point.get("pruned_after", 0) for point in points(alone)), [0, 1, 1, 1, 1, 3])
+        # Without a folder a member that waits at a rung stays with the rank that has it in memory.
+        code, _, text, err = mpi.end(mpi.launch(3, "sweep", self.folder.config, *work, "--json", "-"), 120)
+        self.assertEqual(code, 0, err)
+        (self.folder / "sweep.json").write_text(text)
+        self.assertEqual(results(self.folder / ""), results(alone))
+
+    def lose_a_rank(self, name, how, *flags, mpirun=("--enable-recovery",)):
+        """A sweep of three ranks of which the second is lost while it trains; its code and what it said."""
+        out = self.folder / name
+        process = mpi.launch(3, "sweep", self.folder.config, *LONG, "--threads", "1", *flags, "--out", out, mpirun=mpirun,
+                             RIDGELINE_WATCH="5")
+        pid = mpi.ranks_of(process, 3)[1]
+
+        def under_way():
+            """Whether the rank has saved a checkpoint of a member that it goes on with."""
+            for lock in out.glob("members/*/.lock"):
+                try:
+                    if lock.read_text().strip() == str(pid) and (lock.parent / "checkpoint.safetensors").exists():
+                        return True
+                except OSError:
+                    pass
+            return False
+
+        for _ in range(6000):
+            if under_way():
+                break
+            self.assertIsNone(process.poll(), "ended before a rank could be lost")
+            time.sleep(0.01)
+        os.kill(pid, how)
+        code, _, _, err = mpi.end(process, 120)
+        return out, code, err
+
+    @unittest.skipIf(mpi.missing(), "no ranks here")
+    def test_the_members_of_a_lost_rank_go_to_others(self):
+        whole, _ = self.sweep("whole-ranks", *FIXED, *LONG)
+        for how in (signal.SIGKILL, signal.SIGSTOP):
+            with self.subTest(how=how):
+                out, code, err = self.lose_a_rank(f"lost-{how.name}", how, "--deterministic")
+                self.assertEqual(code, 0, err)
+                self.assertRegex(err, "rank 1 .*; its members go to others")
+                self.assertEqual(results(out), results(whole))
+                reports = [point["report"] for point in points(out)]
+                self.assertTrue(any(report["steps_here"] < report["steps"] for report in reports), "began anew")
+        # A launcher that ends all ranks with one: the rest is for --resume.
+        out, code, err = self.lose_a_rank("ended", signal.SIGKILL, "--deterministic", mpirun=())
+        self.assertNotEqual(code, 0)
+        self.assertRegex(err, "rank 1 .*lost")
+        tool.run("sweep", self.folder.config, *FIXED, *LONG, "--out", out, "--resume")
+        self.assertEqual(results(out), results(whole))
 
 
 if __name__ == "__main__":

@@ -7,12 +7,12 @@
 #include "ridgeline/core/file.h"
 #include "ridgeline/core/json.h"
 #include "ridgeline/core/text.h"
-#include "ridgeline/dist/rank_communicator.h"
 #include "ridgeline/engine/infer/rank_context.h"
 #include "ridgeline/engine/infer/report.h"
 #include "ridgeline/engine/infer/stdin_input.h"
 #include "ridgeline/engine/machine.h"
 #include "ridgeline/engine/own_data.h"
+#include "ridgeline/engine/rank_hooks.h"
 #include "ridgeline/engine/ranks.h"
 #include "ridgeline/engine/report/page.h"
 #include "ridgeline/engine/signals.h"
@@ -28,27 +28,6 @@ InferFormat settle(InferFormat format, const std::filesystem::path& output) {
   if (ending == ".npy") return InferFormat::npy;
   return ending == ".json" || ending == ".jsonl" ? InferFormat::json : InferFormat::csv;
 }
-
-dist::RankCommunicator* several(Communicator* ranks) {
-  if (ranks == nullptr || ranks->size() == 1) return nullptr;
-  return dynamic_cast<dist::RankCommunicator*>(ranks);
-}
-
-// Sets what the watch may call for as long as it lives.
-class Hooks {
- public:
-  Hooks(dist::RankCommunicator* ranks, const dist::RankHooks& hooks) : ranks_(ranks) {
-    if (ranks_ != nullptr) ranks_->set_hooks(hooks);
-  }
-  ~Hooks() {
-    if (ranks_ != nullptr) ranks_->set_hooks({});
-  }
-  Hooks(const Hooks&) = delete;
-  Hooks& operator=(const Hooks&) = delete;
-
- private:
-  dist::RankCommunicator* ranks_;
-};
 
 // Says in a message where the results so far are.
 std::string so_far(const OutputFile& output, int64_t samples) {

@@ -17,8 +17,7 @@ Halving::Halving(std::vector<int64_t> epochs, std::vector<size_t> waiting,
   if (options) {
     synchronous_ = options->synchronous;
     factor_ = size_t(std::max<int64_t>(2, options->factor));
-    int64_t longest = 0;
-    for (const size_t member : waiting_) longest = std::max(longest, epochs_[member]);
+    const int64_t longest = epochs_.empty() ? 0 : std::ranges::max(epochs_);
     for (int64_t at = std::max<int64_t>(1, options->first_epochs); at < longest;) {
       rungs_.push_back({at});
       at = at > kEnd / int64_t(factor_) ? kEnd : at * int64_t(factor_);
@@ -29,7 +28,7 @@ Halving::Halving(std::vector<int64_t> epochs, std::vector<size_t> waiting,
 
 bool Halving::is_complete(size_t rung) const {
   const size_t come = rungs_[rung].arrivals.size();
-  if (rung == 0) return come == waiting_.size();
+  if (rung == 0) return come == waiting_.size() + known_;
   if (come < rungs_[rung - 1].promoted || !is_complete(rung - 1)) return false;
   const auto& below = rungs_[rung - 1].arrivals;
   return std::all_of(below.begin(), below.begin() + int64_t(quota(rung - 1)),
@@ -69,28 +68,43 @@ bool Halving::may_come() const { return begun_ < waiting_.size() || running_ > 0
 
 void Halving::reached(size_t member, double score, bool ended) {
   --running_;
-  Rung& rung = rungs_[rung_of_[member]];
-  // In the order of their scores; of equal ones the member with the lower number comes first, so
-  // that the order of arrival does not matter.
+  arrive(rungs_[rung_of_[member]], {member, score, ended});
+}
+
+// In the order of scores; of equal ones the member with the lower number comes first, so that the
+// order of arrival does not matter.
+void Halving::arrive(Rung& rung, const Arrival& arrival) {
   const auto better = [](const Arrival& a, const Arrival& b) {
     const double low = -std::numeric_limits<double>::infinity();
     const double x = std::isnan(a.score) ? low : a.score, y = std::isnan(b.score) ? low : b.score;
     return x != y ? x > y : a.member < b.member;
   };
-  const Arrival arrival{member, score, ended};
   rung.arrivals.insert(std::ranges::upper_bound(rung.arrivals, arrival, better), arrival);
 }
 
-std::vector<size_t> Halving::take_pruned() {
-  std::vector<size_t> pruned;
+// What it scored at the rungs that it passed is not known, but it was among the best there.
+void Halving::know(size_t member, double score, int64_t pruned_after) {
+  ++known_;
+  for (Rung& rung : rungs_) {
+    const bool last = std::isnan(score) || rung.epochs >= epochs_[member] ||
+                      (pruned_after > 0 && rung.epochs >= pruned_after);
+    arrive(rung, {member, last ? score : std::numeric_limits<double>::infinity(), true});
+    if (last) return;
+    ++rung.promoted;
+  }
+}
+
+std::vector<Halving::Job> Halving::take_pruned() {
+  std::vector<Job> pruned;
   for (size_t r = 0; r + 1 < rungs_.size(); ++r) {
     // Those that come later move nobody up.
-    const size_t safe = is_complete(r) ? quota(r) : std::max<size_t>(1, waiting_.size() / factor_);
+    const size_t safe =
+        is_complete(r) ? quota(r) : std::max<size_t>(1, (waiting_.size() + known_) / factor_);
     for (size_t i = 0; i < rungs_[r].arrivals.size(); ++i) {
       Arrival& arrival = rungs_[r].arrivals[i];
       if (arrival.gone || (i < safe && !std::isnan(arrival.score))) continue;
       arrival.gone = true;
-      pruned.push_back(arrival.member);
+      pruned.push_back({arrival.member, rungs_[r].epochs, true});
     }
   }
   return pruned;

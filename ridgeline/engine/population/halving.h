@@ -28,7 +28,8 @@ class Halving {
 
   struct Job {
     size_t member;
-    int64_t epochs;  // to reach
+    int64_t epochs;      // to reach
+    bool prune = false;  // the member ends there
   };
   std::optional<Job> next();  // none: not now
   bool may_come() const;      // whether next() may give a job later, of members under way
@@ -38,7 +39,11 @@ class Halving {
   void reached(size_t member, double score, bool ended);
 
   // Members that stopped at a rung and will never go on; each is given once.
-  std::vector<size_t> take_pruned();
+  std::vector<Job> take_pruned();
+
+  // A member beside the waiting ones whose result is known from before: pruned after so many epochs
+  // (0: it was not). Before the first job.
+  void know(size_t member, double score, int64_t pruned_after);
 
  private:
   struct Arrival {
@@ -51,12 +56,13 @@ class Halving {
     std::vector<Arrival> arrivals{};  // the best first
     size_t promoted = 0;              // to the next rung
   };
+  void arrive(Rung& rung, const Arrival& arrival);
   bool is_complete(size_t rung) const;  // everybody has come who ever will
   size_t quota(size_t rung) const;      // how many of those that have come may go on
 
   std::vector<int64_t> epochs_;
   std::vector<size_t> waiting_;
-  size_t begun_ = 0;
+  size_t begun_ = 0, known_ = 0;
   bool synchronous_ = false;
   size_t factor_ = 1;
   std::vector<Rung> rungs_;  // the last one is the end of every run

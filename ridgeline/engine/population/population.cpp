@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <condition_variable>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -43,12 +42,6 @@ std::vector<size_t> members_to_train(size_t members, const std::vector<bool>& wa
   return list;
 }
 
-std::vector<int64_t> epochs_of(const std::vector<Member>& members) {
-  std::vector<int64_t> epochs;
-  for (const Member& member : members) epochs.push_back(member.config.train.epochs);
-  return epochs;
-}
-
 // A thread's part in the joint launches of a GPU, from when it begins to work until it ends or has
 // nothing to do for a while.
 class Inside {
@@ -68,7 +61,7 @@ class Inside {
   LaunchGroup* group_;
 };
 
-// The state of one call of train_population(): threads take jobs from a Halving until none is left.
+// The state of one call of train_population(): threads take jobs until none is left.
 // A member's session belongs to the thread that has its job, and between jobs to nobody.
 class Training {
  public:
@@ -78,7 +71,8 @@ class Training {
         list_(members_to_train(members.size(), options.wanted)),
         sessions_(members.size()),
         group_of_(members.size()),
-        halving_(epochs_of(members), list_, options.prune) {
+        own_jobs_(halving_of(members, options), /*movable=*/true),
+        jobs_(options.jobs != nullptr ? *options.jobs : own_jobs_) {
     form_groups();
     lay_out();
   }
@@ -101,7 +95,7 @@ class Training {
     if (stopped_ > 0) {
       result_.stopped_by = stopped_;
     } else if (results_ < list_.size() && !result_.failed) {
-      result_.stopped_by = SignalGuard::caught();
+      result_.stopped_by = asked_to_stop();
     }
     return std::move(result_);
   }
@@ -151,13 +145,13 @@ class Training {
       if (planned[group_of_[i]]) continue;
       planned[group_of_[i]] = true;
       try {
-        sessions_[i] = open(i);
+        sessions_[i] = open(i, /*alone=*/options_.jobs == nullptr);
       } catch (const Error&) {
         continue;  // the member's own job meets and reports it
       }
       learn(i, *sessions_[i]);
-      // More than can run at once would only fill the memory.
-      if (++kept > result_.layout.side_by_side) sessions_[i].reset();
+      // More than can run at once would only fill the memory; and another process may train it.
+      if (++kept > result_.layout.side_by_side || options_.jobs != nullptr) sessions_[i].reset();
     }
   }
 
@@ -176,11 +170,11 @@ class Training {
       if (group.members > 1) group.kernels.train = group.kernels.tail = wanted;
       const size_t before = launches_->free_bytes();
       try {
-        auto session = open(i);
+        auto session = open(i, /*alone=*/options_.jobs == nullptr);
         if (group.members > 1 && session->kernels().train != wanted) {
           session.reset();
           group.kernels = {};
-          session = open(i);
+          session = open(i, /*alone=*/options_.jobs == nullptr);
         }
         joint = joint && session->kernels().train == wanted;
         group.kernels = {};
@@ -206,15 +200,17 @@ class Training {
   }
 
   int asked_to_stop() const {
-    const int stopped = stopped_;
-    return stopped != 0 ? stopped : SignalGuard::caught();
+    if (const int stopped = stopped_; stopped != 0) return stopped;
+    const int signal = SignalGuard::caught();
+    return signal == 0 && options_.stop ? options_.stop() : signal;
   }
   // Ranks go on until all have agreed to stop, which a session does.
   bool is_stopped() const {
     return options_.ranks != nullptr ? stopped_ != 0 : asked_to_stop() != 0;
   }
 
-  std::unique_ptr<TrainSession> open(size_t member) {
+  // `alone`: no other process may have the member's folder.
+  std::unique_ptr<TrainSession> open(size_t member, bool alone = true) {
     Config config = members_[member].config;
     TrainOptions options;
     options.set = members_[member].set;
@@ -228,7 +224,7 @@ class Training {
       options.kernels = groups_[group_of_[member]].kernels;
       options.ceilings = groups_[group_of_[member]].ceilings;
     }
-    if (!options_.folder.empty()) {
+    if (!options_.folder.empty() && alone) {
       options.out = member_folder(options_.folder, member);
       options.only_checkpoints = true;
       std::error_code ignored;
@@ -239,26 +235,17 @@ class Training {
 
   void work() {
     const Inside inside(launches_.get());
-    std::unique_lock lock(mutex_);
     while (!is_stopped()) {
-      const std::optional<Halving::Job> job = halving_.next();
-      if (!job && !halving_.may_come()) break;
+      const std::optional<Halving::Job> job = jobs_.next();
+      if (!job && !jobs_.may_come()) break;
       if (!job) {
-        // The wait ends now and then, because a signal wakes nobody.
         inside.leave();
-        changed_.wait_for(lock, std::chrono::milliseconds(100));
+        jobs_.wait();
         inside.enter();
         continue;
       }
-      lock.unlock();
       const Outcome outcome = make(*job);
-      lock.lock();
-      halving_.reached(job->member, outcome.score, outcome.ended);
-      const std::vector<size_t> pruned = halving_.take_pruned();
-      changed_.notify_all();
-      lock.unlock();
-      for (const size_t member : pruned) end(member);
-      lock.lock();
+      if (outcome.made) jobs_.reached(*job, outcome.score, outcome.ended);
     }
   }
 
@@ -287,15 +274,16 @@ class Training {
   }
 
   struct Outcome {
-    double score;
-    bool ended;
+    double score = kNone;
+    bool ended = true;
+    bool made = false;  // else the job was stopped
   };
 
   // Trains a member up to a rung or to its end. What it throws becomes its result, or ends all.
   Outcome make(const Halving::Job& job) {
     const size_t member = job.member;
-    Outcome outcome{kNone, true};
-    guard(member, [&] {
+    Outcome outcome;
+    outcome.made = guard(member, [&] {
       auto& session = sessions_[member];
       if (!session) session = open(member);
       if (!one_by_one_ && result_.layout.side_by_side == 1) learn(member, *session);
@@ -309,26 +297,19 @@ class Training {
         session.reset();
         int none = 0;
         stopped_.compare_exchange_strong(none, by);
-        return;
+        return false;
       }
       outcome.score = session->score();
-      outcome.ended = session->has_ended();
+      outcome.ended = job.prune || session->has_ended();
       if (outcome.ended) {
-        conclude(member, /*pruned=*/false);
+        conclude(member, job.prune);
       } else if (!options_.folder.empty()) {
         session->save();  // files and memory of members that may never go on are few this way
         session.reset();
       }
+      return true;
     });
     return outcome;
-  }
-
-  // Ends a member that others have passed.
-  void end(size_t member) {
-    guard(member, [&] {
-      if (!sessions_[member]) sessions_[member] = open(member);
-      conclude(member, /*pruned=*/true);
-    });
   }
 
   void conclude(size_t member, bool pruned) {
@@ -342,10 +323,11 @@ class Training {
     tell(member, result);
   }
 
+  // Returns what f does, and whether the member has a result if it throws.
   template <typename F>
-  void guard(size_t member, F f) {
+  bool guard(size_t member, F f) {
     try {
-      f();
+      return f();
     } catch (const Error& error) {
       sessions_[member].reset();
       // A rate that diverges is a result of the study; anything else is a fault.
@@ -354,14 +336,15 @@ class Training {
         result.error = error.what();
         result.score = kNone;
         tell(member, result);
-        return;
+        return true;
       }
       const std::lock_guard told(telling_);
-      if (result_.failed) return;
+      if (result_.failed) return false;
       result_.failed.emplace(error.kind(), error.what());
       result_.failed_member = member;
       int none = 0;
       stopped_.compare_exchange_strong(none, kAbandoned);
+      return false;
     }
   }
 
@@ -384,15 +367,25 @@ class Training {
   std::mutex telling_;            // results_, result_.failed, thrown_ and the callbacks
   std::exception_ptr thrown_;
   size_t results_ = 0;
-  std::mutex mutex_;  // halving_
-  std::condition_variable changed_;
-  Halving halving_;
+  JobBoard own_jobs_;
+  MemberJobs& jobs_;
 };
 
 }  // namespace
 
 fs::path member_folder(const fs::path& folder, size_t member) {
   return folder / fmt::format("{:05}", member);
+}
+
+Halving halving_of(const std::vector<Member>& members, const PopulationOptions& options) {
+  std::vector<int64_t> epochs;
+  for (const Member& member : members) epochs.push_back(member.config.train.epochs);
+  Halving halving(std::move(epochs), members_to_train(members.size(), options.wanted),
+                  options.prune);
+  for (const auto& known : options.known) {
+    halving.know(known.member, known.score, known.pruned_after);
+  }
+  return halving;
 }
 
 PopulationResult train_population(const std::vector<Member>& members,

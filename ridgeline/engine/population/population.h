@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ridgeline/engine/population/halving.h"
+#include "ridgeline/engine/population/member_jobs.h"
 #include "ridgeline/engine/train/train.h"
 
 namespace ridgeline::engine {
@@ -31,6 +31,7 @@ struct PopulationLayout {
   size_t members = 0, groups = 0;
   int side_by_side = 1;  // members that train at once
   int threads_each = 1;  // of the CPU
+  int ranks = 1;         // that train as many each
 };
 
 struct PopulationOptions {
@@ -40,8 +41,17 @@ struct PopulationOptions {
   std::optional<HalvingOptions> prune{};
   bool models = false;           // results have the bytes of model files
   std::filesystem::path folder;  // of checkpoints, one folder a member; empty: none are kept
-  // Which members to train; the others have their results from before. Empty: all.
+  // Which members to train. Empty: all.
   std::vector<bool> wanted{};
+  // The results that members have from before, which others are pruned by.
+  struct Known {
+    size_t member;
+    double score;
+    int64_t pruned_after;
+  };
+  std::vector<Known> known{};
+  MemberJobs* jobs = nullptr;  // that this process shares with others (halving_of); null: its own
+  std::function<int()> stop;   // asked now and then: not 0 stops it, as that signal would
   Communicator* ranks = nullptr;  // that share the work of each member, one by one; null: alone
   int threads = 0;                // of all members together where configs leave it open; 0: all
   std::function<void(const PopulationLayout&)> started;
@@ -62,6 +72,9 @@ struct PopulationResult {
 // run settings. Rates, decays, momenta, dropout, clipping, weights of the loss, seeds, orders and
 // the length of the run may differ.
 std::string shape_key(const Config& config, const data::DataSet& set);
+
+// What decides about the members to train, as options say.
+Halving halving_of(const std::vector<Member>& members, const PopulationOptions& options);
 
 // Trains every member. Each one's result is what train() gives for it alone with as many threads;
 // bit for bit with run.deterministic.

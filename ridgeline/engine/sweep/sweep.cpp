@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "ridgeline/core/file.h"
@@ -16,7 +17,7 @@
 #include "ridgeline/engine/ranks.h"
 #include "ridgeline/engine/resident_set.h"
 #include "ridgeline/engine/sweep/journal.h"
-#include "ridgeline/engine/sweep/point_json.h"
+#include "ridgeline/engine/sweep/shared_members.h"
 
 namespace ridgeline::engine {
 namespace {
@@ -201,7 +202,7 @@ class Running {
   Running(Study study, const SweepOptions& options)
       : study_(std::move(study)),
         options_(options),
-        ranks_(options.ranks != nullptr && options.ranks->size() > 1 ? options.ranks : nullptr),
+        ranks_(several(options.ranks)),
         points_(study_.configs.size()),
         done_(study_.configs.size()) {
     const Sets sets = load_sets(study_.configs, options);
@@ -209,31 +210,20 @@ class Running {
       members_.push_back({config, sets.at(data_key(config))});
     }
     if (shares_out()) check_alike(*ranks_, study_.configs.front(), *members_.front().set);
-    if (!options.out.empty() && (shares_out() || root())) open_journal();
+    if (!options.out.empty() && root()) open_journal();
     share_done();
   }
 
   Sweep run() {
-    PopulationOptions population;
-    population.one_by_one = options_.one_by_one;
-    population.prune = options_.prune;
-    population.models = options_.models > 0;
-    // Ranks that share the work of each member keep results alone.
-    if (journal_ && (ranks_ == nullptr || shares_out())) population.folder = journal_->members();
-    population.wanted = share_of_members();
-    if (shares_out()) {
-      population.threads = threads_beside(*ranks_);
-    } else {
-      population.ranks = ranks_;
-    }
-    const auto count = size_t(std::ranges::count(done_, true));
-    reported_ = count;
-    if (options_.started) {
-      population.started = [&](const PopulationLayout& layout) { options_.started(layout, count); };
-    }
-    population.begins = [&](size_t member) { begins(member); };
-    population.finished = [&](size_t member, const MemberResult& each) { finished(member, each); };
-    PopulationResult outcome = train_population(members_, population);
+    const PopulationOptions population = population_options();
+    const PopulationResult outcome =
+        shares_out() ? train_shared(
+                           *ranks_, members_, population,
+                           [this](size_t member, const MemberResult& each) {
+                             return point_of(member, each);
+                           },
+                           [this](size_t member, const SweepPoint& point) { take(member, point); })
+                     : train_population(members_, population);
     Sweep result;
     result.keys = study_.keys;
     result.choices = study_.choices;
@@ -244,7 +234,6 @@ class Running {
       // What one of several ranks meets must end them all.
       if (ranks_ != nullptr) throw *result.failed;
     }
-    if (shares_out()) gather(result);
     collect(result);
     return result;
   }
@@ -253,17 +242,45 @@ class Running {
   bool root() const { return ranks_ == nullptr || ranks_->is_root(); }
   // Ranks share the combinations out, unless they share the work of each.
   bool shares_out() const { return ranks_ != nullptr && !options_.one_by_one; }
+  PopulationOptions population_options() {
+    PopulationOptions population;
+    population.one_by_one = options_.one_by_one;
+    population.prune = options_.prune;
+    population.models = options_.models > 0;
+    // Ranks that share the work of each member keep results alone.
+    if (!options_.out.empty() && (ranks_ == nullptr || shares_out())) {
+      population.folder = SweepJournal::members(options_.out);
+    }
+    for (size_t i = 0; i < done_.size(); ++i) {
+      population.wanted.push_back(!done_[i]);
+      if (done_[i]) population.known.push_back({i, points_[i].score, points_[i].pruned_after});
+    }
+    if (shares_out()) {
+      population.threads = threads_beside(*ranks_);
+    } else {
+      population.ranks = ranks_;
+    }
+    reported_ = population.known.size();
+    if (options_.started) {
+      population.started = [this](PopulationLayout layout) {
+        if (shares_out()) layout.ranks = ranks_->size();
+        options_.started(layout, reported_);
+      };
+    }
+    population.begins = [this](size_t member) { begins(member); };
+    population.finished = [this](size_t member, const MemberResult& each) {
+      take(member, point_of(member, each), &each.model);
+    };
+    return population;
+  }
+
   std::string label(size_t member) const {
     return label_of(study_.keys, study_.combinations[member]);
   }
 
   void open_journal() {
-    const int rank = shares_out() ? ranks_->rank() : 0;
-    // The root first: it may remove what an earlier sweep has left.
-    if (shares_out() && rank != 0) ranks_->barrier();
     journal_.emplace(options_.out, identity(study_), members_.size(), options_.resume,
-                     options_.force, rank);
-    if (shares_out() && rank == 0) ranks_->barrier();
+                     options_.force);
     for (auto& [member, point] : journal_->points()) {
       // A sweep that was killed right after it wrote the line has not come to this.
       remove_member(member, /*keep_model=*/options_.models > 0 && point.error.empty());
@@ -272,48 +289,42 @@ class Running {
     }
   }
 
-  // Every rank leaves out what the root knows to be done.
+  // Every rank leaves out what the root knows to be done, and prunes by it.
   void share_done() {
     if (ranks_ == nullptr) return;
     nlohmann::json list = nlohmann::json::array();
     for (size_t i = 0; i < done_.size(); ++i) {
-      if (done_[i]) list.push_back(i);
+      if (done_[i]) list.push_back({i, points_[i].score, points_[i].pruned_after});
     }
     list = parse_json(ranks_->text_from_root(dump_json(list, -1)));
-    done_.assign(done_.size(), false);
-    for (const auto& each : list) done_[each.get<size_t>()] = true;
-  }
-
-  // In turn, so that ranks have about as many of each shape.
-  std::vector<bool> share_of_members() const {
-    std::vector<bool> mine(done_.size());
-    size_t turn = 0;
-    for (size_t i = 0; i < done_.size(); ++i) {
-      if (done_[i]) continue;
-      mine[i] = !shares_out() || int(turn++ % size_t(ranks_->size())) == ranks_->rank();
+    for (const auto& each : list) {
+      const auto member = each.at(0).get<size_t>();
+      done_[member] = true;
+      points_[member].score = each.at(1).is_number() ? each.at(1).get<double>() : std::nan("");
+      points_[member].pruned_after = each.at(2).get<int64_t>();
     }
-    return mine;
   }
 
   void begins(size_t member) {
+    const std::lock_guard lock(taking_);
     if (options_.progress) options_.progress(reported_, members_.size(), label(member), nullptr);
   }
 
-  void finished(size_t member, const MemberResult& each) {
-    SweepPoint& point = points_[member];
-    point.values = study_.combinations[member];
-    point.report = each.report;
-    point.error = each.error;
-    point.pruned_after = each.pruned_after;
-    point.score = each.score;
+  SweepPoint point_of(size_t member, const MemberResult& each) const {
+    return {study_.combinations[member], each.report, each.error,
+            each.pruned_after,           each.score,  {}};
+  }
+
+  // A result of this process or, without a model, of another rank. Any thread may call.
+  void take(size_t member, const SweepPoint& point, const std::vector<std::byte>* model = nullptr) {
+    const std::lock_guard lock(taking_);
+    points_[member] = point;
+    done_[member] = true;
     if (journal_) {
       journal_->append(member, point);
-      remove_member(member, /*keep_model=*/options_.models > 0 && each.error.empty());
-    }
-    done_[member] = true;
-    mine_.push_back(member);
-    if (!journal_ && each.error.empty() && each.pruned_after == 0) {
-      keep_best(best_, points_, {member, each.model}, options_.models);
+      remove_member(member, /*keep_model=*/options_.models > 0 && point.error.empty());
+    } else if (model != nullptr && point.error.empty() && point.pruned_after == 0) {
+      keep_best(best_, points_, {member, *model}, options_.models);
     }
     if (options_.progress) options_.progress(reported_, members_.size(), label(member), &point);
     ++reported_;
@@ -321,7 +332,7 @@ class Running {
 
   // What a member keeps for its resume is of no use once its result is in the journal.
   void remove_member(size_t member, bool keep_model) const {
-    const std::filesystem::path folder = member_folder(journal_->members(), member);
+    const std::filesystem::path folder = member_folder(SweepJournal::members(options_.out), member);
     std::error_code ignored;
     if (!keep_model) {
       std::filesystem::remove_all(folder, ignored);
@@ -329,25 +340,6 @@ class Running {
     }
     std::filesystem::remove(folder / "checkpoint.safetensors", ignored);
     std::filesystem::remove(folder / "checkpoint.prev.safetensors", ignored);
-  }
-
-  // The root gets what the other ranks have made.
-  void gather(Sweep& result) {
-    nlohmann::json list = nlohmann::json::array();
-    for (const size_t member : mine_) {
-      nlohmann::json entry = to_json(points_[member]);
-      entry["combination"] = member;
-      list.push_back(std::move(entry));
-    }
-    result.stopped_by = ranks_->reduce(int32_t(result.stopped_by), Reduce::max);
-    for (const std::string& text : ranks_->texts(dump_json(list, -1))) {
-      for (const auto& entry : parse_json(text)) {
-        const auto member = entry.at("combination").get<size_t>();
-        if (std::ranges::find(mine_, member) != mine_.end()) continue;
-        points_[member] = read_point(entry);
-        done_[member] = true;
-      }
-    }
   }
 
   void collect(Sweep& result) {
@@ -366,7 +358,8 @@ class Running {
   void read_model(size_t member) {
     const SweepPoint& point = points_[member];
     if (!point.error.empty() || point.pruned_after > 0) return;
-    const auto file = member_folder(journal_->members(), member) / "model.safetensors";
+    const auto file =
+        member_folder(SweepJournal::members(options_.out), member) / "model.safetensors";
     std::error_code ignored;
     if (!std::filesystem::exists(file, ignored)) return;
     keep_best(best_, points_, {member, read_file(file)}, options_.models);
@@ -374,13 +367,13 @@ class Running {
 
   Study study_;
   const SweepOptions& options_;
-  Communicator* const ranks_;  // null: alone
+  dist::RankCommunicator* const ranks_;  // null: alone
   std::vector<Member> members_;
   std::optional<SweepJournal> journal_;
   std::vector<SweepPoint> points_;
   std::vector<bool> done_;
-  std::vector<size_t> mine_;  // whose results this process has made
   std::vector<Sweep::Model> best_;
+  std::mutex taking_;
   size_t reported_ = 0;
 };
 

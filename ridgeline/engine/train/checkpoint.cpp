@@ -29,7 +29,7 @@ nn::Metadata describe_trained(Trainer& trainer, const nn::Model& model) {
 }  // namespace
 
 std::vector<std::byte> checkpoint_bytes(Trainer& trainer, const Snapshot& snapshot,
-                                        const BestWeights& best) {
+                                        const BestWeights& best, const Tally& epoch) {
   const nn::Model& model = trainer.model();
   nn::Metadata metadata = describe_trained(trainer, model);
   const KernelNames kernels = trainer.kernels();
@@ -46,6 +46,12 @@ std::vector<std::byte> checkpoint_bytes(Trainer& trainer, const Snapshot& snapsh
                 {"validate_tail", kernels.validate_tail}}}};
   if (best.step >= 0) {
     stands["best"] = {{"step", best.step}, {"value", best.value}, {"waited", best.waited}};
+  }
+  if (epoch.targets > 0) {
+    stands["epoch"] = {{"loss", epoch.loss},
+                       {"correct", epoch.correct},
+                       {"targets", epoch.targets},
+                       {"counted", epoch.counted}};
   }
   metadata[kCheckpointKey] = stands.dump();
   std::vector<nn::TensorEntry> tensors;

@@ -1,13 +1,15 @@
 #pragma once
 
 #include "ridgeline/engine/train/best_weights.h"
+#include "ridgeline/engine/train/tally.h"
 #include "ridgeline/engine/train/trainer.h"
 
 namespace ridgeline::engine {
 
 // A checkpoint is a model file with the optimizer's state as "optimizer.<name>" tensors, the best
 // weights so far as "optimizer.best.<name>" where a run keeps those and, in the metadata under
-// "ridgeline.checkpoint", where the run stands: step, data, chosen kernels, the best evaluation.
+// "ridgeline.checkpoint", where the run stands: step, data, chosen kernels, the best evaluation,
+// the epoch's losses so far.
 inline constexpr const char* kCheckpointKey = "ridgeline.checkpoint";
 inline constexpr int kCheckpointVersion = 1;
 inline constexpr const char* kOptimizerPrefix = "optimizer.";
@@ -19,10 +21,11 @@ struct CheckpointInfo {
   KernelNames kernels;
   Config config;
   BestWeights best{};  // without the weights
+  Tally epoch{};       // of the epoch's steps up to here
 };
 
 std::vector<std::byte> checkpoint_bytes(Trainer& trainer, const Snapshot& snapshot,
-                                        const BestWeights& best = {});
+                                        const BestWeights& best = {}, const Tally& epoch = {});
 std::vector<std::byte> model_file_bytes(Trainer& trainer);
 
 // Throws model when the file is no checkpoint, or its weights are not those of its own config.

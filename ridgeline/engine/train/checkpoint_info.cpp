@@ -56,6 +56,11 @@ CheckpointInfo read_checkpoint_info(const nn::TensorFile& file) {
     KernelNames& names = info.kernels;
     names.validate = kernels.value("validate", std::vector<std::string>{});
     names.validate_tail = kernels.value("validate_tail", std::vector<std::string>{});
+    if (kept.contains("epoch")) {
+      const json& epoch = kept.at("epoch");
+      info.epoch = {epoch.at("loss").get<double>(), epoch.at("correct").get<int64_t>(),
+                    epoch.at("targets").get<int64_t>(), epoch.at("counted").get<bool>()};
+    }
     if (kept.contains("best")) {
       const json& best = kept.at("best");
       info.best.step = best.at("step").get<int64_t>();

@@ -192,7 +192,7 @@ void TrainRun::save() {
   if (options_.out.empty() || bad_since_ > 0 || saved_step_ == trainer_->step()) return;
   Snapshot now = trainer_->snapshot();
   if (!is_finite(now)) return;  // the last good checkpoint stays
-  if (folder_) folder_->save_checkpoint(checkpoint_bytes(*trainer_, now, best_));
+  if (folder_) folder_->save_checkpoint(checkpoint_bytes(*trainer_, now, best_, epoch_));
   saved_step_ = safe_step_ = trainer_->step();
   safe_ = std::move(now);
   safe_at_ = since_start_.seconds();

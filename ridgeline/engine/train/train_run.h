@@ -1,7 +1,5 @@
 #pragma once
 
-#include <limits>
-
 #include "ridgeline/engine/train/checkpoint.h"
 #include "ridgeline/engine/train/observer.h"
 #include "ridgeline/engine/train/run_folder.h"
@@ -11,29 +9,6 @@
 // Only files of this folder include this. A run is set up in train_run_setup.cpp, trains and ends
 // in train.cpp, and reports on itself in train_run_report.cpp.
 namespace ridgeline::engine {
-
-// Mean loss and accuracy over some steps.
-struct Tally {
-  double loss = 0;
-  int64_t correct = 0, targets = 0;
-  bool counted = false;  // whether steps say how many targets were met
-
-  void add(double step_loss, int64_t step_targets) {
-    loss += step_loss * double(step_targets);
-    targets += step_targets;
-  }
-  void add(double step_loss, int64_t step_targets, int64_t step_correct) {
-    add(step_loss, step_targets);
-    correct += step_correct;
-    counted = true;
-  }
-  double mean_loss() const { return targets > 0 ? loss / double(targets) : 0; }
-  // NaN if the targets are values, which no output meets.
-  double accuracy() const {
-    if (targets == 0) return 0;
-    return counted ? double(correct) / double(targets) : std::numeric_limits<double>::quiet_NaN();
-  }
-};
 
 // Returns how many steps the next launch makes, at most `most`, when one step takes `step_seconds`
 // (0: not known yet). A launch that is cut short makes a power of two: a device keeps a graph for

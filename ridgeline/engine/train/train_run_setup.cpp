@@ -149,6 +149,7 @@ TrainRun::TrainRun(const Config& given, const TrainOptions& options)
         "the kernels of the checkpoint do not fit this machine: results may differ in "
         "the last bits");
   }
+  epoch_ = info.epoch;
   saved_step_ = resumed ? info.step : -1;
   end_ = trainer_->total_steps();
   safe_ = trainer_->snapshot();
@@ -162,6 +163,7 @@ CheckpointInfo TrainRun::share_info(CheckpointInfo info) {
   if (ranks_ == nullptr) return info;
   info.step = agreed(info.step);
   info.ranks = agreed(info.ranks);
+  info.epoch = agreed(info.epoch);
   KernelNames& names = info.kernels;
   info.best.step = agreed(info.best.step);
   info.best.value = agreed(info.best.value);
