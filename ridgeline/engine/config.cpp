@@ -213,6 +213,7 @@ RunConfig read_run(nn::ConfigTable table) {
   run.threads = int(table.integer("threads", run.threads, {0, kMostThreads}));
   run.deterministic = table.boolean("deterministic", run.deterministic);
   run.tune = table.boolean("tune", run.tune);
+  run.recompute = table.boolean("recompute", run.recompute);
   run.reduce = table.choice<DType>("reduce", run.reduce, kWires);
   table.finish();
   return run;
@@ -351,6 +352,7 @@ std::string to_toml(const Config& config) {
   text += half_toml(run) + fmt::format("threads = {}\n", run.threads);
   text += fmt::format("deterministic = {}\ntune = {}\nreduce = \"{}\"\n", run.deterministic,
                       run.tune, name_in(kWires, run.reduce));
+  if (run.recompute) text += "recompute = true\n";
   return text;
 }
 

@@ -86,6 +86,7 @@ struct RunConfig {
   int threads = 0;                         // 0: all this process may use
   bool deterministic = false;
   bool tune = true;
+  bool recompute = false;      // activation checkpointing (nn::LowerOptions)
   DType reduce = DType::fp32;  // how fp32 gradients travel between ranks: fp32 or bf16
   // Patterns of the kernels that plans may use (see PlanOptions), "!..." of those they may not.
   // Only the command line sets them, because names of kernels change from version to version.

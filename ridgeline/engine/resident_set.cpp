@@ -114,6 +114,7 @@ nn::LowerOptions lower_options(const Config& config, const data::Scaling& scalin
   options.clip_norm = config.train.clip_norm;
   options.weights = config.run.weights;
   options.loss_scale = config.run.loss_scale;
+  options.recompute = config.run.recompute;
   options.seed = config.train.seed;
   options.augment = {config.train.seed, config.data.shift, config.data.flip};
   return options;

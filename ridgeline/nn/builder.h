@@ -17,16 +17,20 @@ class Builder {
 
   void enter(int layer) { layer_ = layer; }  // -1: data, loss or counters
   void add(Op op) {
+    if (again_) recomputed_.push_back(lowered_.program.ops.size());
     lowered_.program.add(std::move(op));
     lowered_.op_layer.push_back(layer_);
   }
-  Value temp(std::string name, const Shape& shape) {
-    return lowered_.program.add_value(std::move(name), dtype(), shape);
-  }
+  Value temp(std::string name, const Shape& shape) { return temp(std::move(name), dtype(), shape); }
   Value temp(std::string name, DType dtype, const Shape& shape) {
+    if (again_) name += ".again";
     return lowered_.program.add_value(std::move(name), dtype, shape);
   }
   Value like(std::string name, const Value& value) { return temp(std::move(name), value.shape); }
+
+  // While set, ops compute again what the forward pass has computed.
+  void set_again(bool again) { again_ = again; }
+  const std::vector<size_t>& recomputed() const { return recomputed_; }  // such ops, in order
 
   // State that a step of the program takes from the one before, zero at the start: what it was when
   // this step began.
@@ -63,7 +67,8 @@ class Builder {
   Lowered& lowered_;
   const LowerOptions& options_;
   int layer_ = -1;
-  bool sum_follows_ = false;
+  bool sum_follows_ = false, again_ = false;
+  std::vector<size_t> recomputed_;
 };
 
 }  // namespace ridgeline::nn

@@ -47,6 +47,9 @@ class Layer {
 
   virtual bool joins() const { return false; }  // takes several inputs
 
+  // Whether forward() may be appended twice to a step. Not if it follows statistics or keeps state.
+  virtual bool computes_again() const { return true; }
+
   // The shape that leaves for the shape that enters; throws Error(usage) when they do not fit.
   virtual Shape output(const Shape& input) const = 0;
   virtual std::vector<ParamSpec> params(const Shape& input) const;  // none unless overridden
@@ -81,6 +84,9 @@ struct LayerValues {
   Values params;  // as Layer::params()
   Values grads;   // of params, absent for those that are not trained; when training
   Values saved;   // whatever else forward() keeps for backward()
+  // Of a layer that does not compute again as a whole: backward() should compute again what it can,
+  // rather than keep it.
+  bool recompute = false;
 };
 
 }  // namespace ridgeline::nn

@@ -7,10 +7,13 @@
 #include <map>
 #include <set>
 
+#include "ridgeline/nn/activation_memory.h"
 #include "ridgeline/nn/builder.h"
 #include "ridgeline/nn/join.h"
 #include "ridgeline/nn/lower_check.h"
 #include "ridgeline/nn/lower_losses.h"
+#include "ridgeline/nn/recompute.h"
+#include "ridgeline/nn/recurrent.h"
 #include "ridgeline/nn/softmax.h"
 
 namespace ridgeline::nn {
@@ -19,9 +22,11 @@ namespace {
 // One call of lower(): what it has made so far, and its parts in the order they are appended.
 class Lowering {
  public:
-  Lowering(const Model& model, const LowerOptions& options)
+  // `segments`: where those begin that are computed again but the last; empty: none are.
+  Lowering(const Model& model, const LowerOptions& options, std::vector<size_t> segments = {})
       : model_(model),
         options_(options),
+        segments_(std::move(segments)),
         builder_(lowered_, options),
         losses_(model, options, lowered_, builder_) {
     lowered_.program.precision = options.precision;
@@ -151,6 +156,12 @@ class Lowering {
     // Losses read the heads themselves; what joins them is for those who ask for outputs.
     const bool joined = heads().empty() || options_.mode == Mode::infer || options_.outputs;
     const size_t count = model_.layers().size() - (joined ? 0 : 1);
+    int top_stack = -1;
+    for (size_t i = 0; i < count; ++i) {
+      if (dynamic_cast<const RecurrentLayer*>(model_.layers()[i].get()) != nullptr) {
+        top_stack = int(i);
+      }
+    }
     for (size_t i = 0; i < count; ++i) {
       LayerValues values;
       values.layer = int(i);
@@ -163,6 +174,7 @@ class Lowering {
       const size_t owner = model_.weights_of(i);
       values.params.assign(factors_.begin() + ptrdiff_t(model_.first_param(owner)),
                            factors_.begin() + ptrdiff_t(model_.first_param(owner + 1)));
+      values.recompute = int(i) != top_stack;
       builder_.enter(values.layer);
       values.y = x_ = model_.layers()[i]->forward(builder_, values);
       layers_.push_back(std::move(values));
@@ -212,6 +224,9 @@ class Lowering {
       arrived[layer].back().shape = layers_[layer].y.shape;
     }
     for (size_t i = layers_.size(); i-- > lowest;) {
+      if (const auto next = std::ranges::find(segments_, i + 1); next != segments_.end()) {
+        compute_again(*(next - 1), i + 1);
+      }
       if (!needs[i] || arrived[i].empty()) continue;
       LayerValues& values = layers_[i];
       builder_.enter(values.layer);
@@ -256,7 +271,47 @@ class Lowering {
       }
     }
     if (together) scale_and_update(lowest);
+    if (!builder_.recomputed().empty()) drop_unread();
     if (!unwanted_.empty()) drop_unwanted();
+  }
+
+  // Appends the forward pass of the layers [begin, end) again, for their gradients to read, but for
+  // what is kept: layers after them read it. drop_unread() drops what no gradient reads.
+  void compute_again(size_t begin, size_t end) {
+    std::set<ValueId> kept;
+    for (size_t i = end; i < layers_.size(); ++i) {
+      for (const Value& x : layers_[i].xs) kept.insert(x.id);
+    }
+    builder_.set_again(true);
+    for (size_t i = begin; i < end; ++i) {
+      LayerValues& values = layers_[i];
+      for (size_t k = 0; k < values.xs.size(); ++k) {
+        const int from = model_.inputs_of(i)[k];
+        if (from != kGraphInput) values.xs[k] = layers_[size_t(from)].y;
+      }
+      values.x = values.xs[0];
+      if (!model_.layers()[i]->computes_again()) continue;
+      values.saved.clear();
+      builder_.enter(int(i));
+      const Value y = model_.layers()[i]->forward(builder_, values);
+      if (!kept.contains(values.y.id)) values.y = y;
+    }
+    builder_.set_again(false);
+  }
+
+  void drop_unread() {
+    const std::vector<size_t>& recomputed = builder_.recomputed();
+    std::vector<bool> stays(lowered_.program.ops.size(), true);
+    std::set<ValueId> read;
+    for (size_t i = stays.size(); i-- > 0;) {
+      const Op& op = lowered_.program.ops[i];
+      stays[i] =
+          !std::ranges::binary_search(recomputed, i) ||
+          std::ranges::any_of(writes(op), [&](const Value& y) { return read.contains(y.id); });
+      if (!stays[i]) continue;
+      for (const Value& x : reads(op)) read.insert(x.id);
+    }
+    keep_ops(stays);
   }
 
   // Whether the gradient by what a layer gives is needed: for weights of its own, or for those of a
@@ -324,14 +379,20 @@ class Lowering {
         return !value || unwanted_.contains(value.id);
       });
     };
+    std::vector<bool> stays;
+    for (const Op& op : lowered_.program.ops) stays.push_back(!is_unwanted(op));
+    keep_ops(stays);
+  }
+
+  void keep_ops(const std::vector<bool>& stays) {
     Program kept;
     kept.values = lowered_.program.values;
     kept.precision = lowered_.program.precision;
     kept.accumulate = lowered_.program.accumulate;
     kept.repeats = lowered_.program.repeats;
     std::vector<int> layers;
-    for (size_t i = 0; i < lowered_.program.ops.size(); ++i) {
-      if (is_unwanted(lowered_.program.ops[i])) continue;
+    for (size_t i = 0; i < stays.size(); ++i) {
+      if (!stays[i]) continue;
       kept.add(lowered_.program.ops[i]);
       layers.push_back(lowered_.op_layer[i]);
     }
@@ -459,6 +520,7 @@ class Lowering {
 
   const Model& model_;
   const LowerOptions& options_;
+  const std::vector<size_t> segments_;
   Lowered lowered_;
   Builder builder_;
   Value x_;  // what the layers so far give
@@ -474,7 +536,15 @@ class Lowering {
 
 Lowered lower(const Model& model, const LowerOptions& options) {
   check_lowering(model, options);
-  Lowered lowered = Lowering(model, options).run();
+  std::vector<size_t> segments;
+  if (options.recompute && options.mode == Mode::train) {
+    LowerOptions plain = options;
+    plain.recompute = false;
+    segments = choose_segments(
+        model, activation_bytes(Lowering(model, plain).run(), model.layers().size()),
+        double(options.batch) * double(size_of(storage(options.precision))));
+  }
+  Lowered lowered = Lowering(model, options, segments).run();
   if (options.ranks > 1) {
     for (const Op& op : lowered.program.ops) {
       if (!std::holds_alternative<BatchNorm>(op)) continue;

@@ -56,8 +56,9 @@ struct LowerOptions {
   Optimizer optimizer;
   double clip_norm = 0;  // 0: no clipping
   LossScale loss_scale;
-  uint64_t seed = 0;         // of dropout
-  Augmentation augment;      // of the images, when it does anything
+  uint64_t seed = 0;       // of dropout
+  Augmentation augment;    // of the images, when it does anything
+  bool recompute = false;  // activation checkpointing: less memory, for a part of the forward pass
   std::vector<bool> frozen;  // by layer: its weights get neither gradients nor updates; empty: none
   // Evaluation only:
   bool outputs = false;  // the outputs of the last batch too, as infer gives them

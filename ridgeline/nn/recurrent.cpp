@@ -193,6 +193,41 @@ Value RecurrentLayer::forward(Builder& builder, LayerValues& values) const {
   return x;
 }
 
+Value RecurrentLayer::input_again(Builder& builder, const LayerValues& values,
+                                  int64_t layer) const {
+  if (layer == 0) return values.x;  // which may have been computed again
+  const size_t at = size_t(layer) * kSavedCount;
+  if (!builder.options().recompute || s_.dropout == 0) return values.saved[at + kX];
+  builder.set_again(true);
+  const Value x = dropped(builder, s_.dropout, mask_number(values.layer, layer - 1),
+                          values.saved[at - kSavedCount + kY],
+                          fmt::format("{}.dropped_l{}", values.layer, layer - 1));
+  builder.set_again(false);
+  return x;
+}
+
+// The last layer of the topmost stack needs its gates right after the loss: they are kept.
+Value RecurrentLayer::reserve_again(Builder& builder, const LayerValues& values, int64_t layer,
+                                    const Value& x) const {
+  const auto saved = [&](Saved which) { return values.saved[size_t(layer) * kSavedCount + which]; };
+  const bool again = builder.options().recompute && (values.recompute || layer + 1 < s_.layers);
+  if (!again || !saved(kReserve)) return saved(kReserve);
+  const RnnShape shape = shape_of(values, layer);
+  const auto temp = [&](const char* what, const Shape& of) {
+    return builder.temp(fmt::format("{}.{}_l{}", values.layer, what, layer), of);
+  };
+  builder.set_again(true);
+  const bool ends = builder.options().carry_state;  // as the forward pass, so that kernels are too
+  const bool lstm = s_.cell == CellKind::lstm;
+  const Value reserve = temp("reserve", shape.reserve());
+  builder.add(Rnn{shape, viewed(x, shape.x()), weights(values.params, layer), saved(kH0),
+                  saved(kC0), builder.lengths(), temp("y", shape.y()),
+                  ends ? temp("h", shape.state()) : Value{},
+                  ends && lstm ? temp("c", shape.state()) : Value{}, reserve});
+  builder.set_again(false);
+  return reserve;
+}
+
 Value RecurrentLayer::backward(Builder& builder, const LayerValues& values, const Value& dy,
                                bool needs_dx) const {
   Value gradient = dy, dx;
@@ -205,6 +240,8 @@ Value RecurrentLayer::backward(Builder& builder, const LayerValues& values, cons
       return fmt::format("{}.{}_l{}", values.layer, what, layer);
     };
     const RnnDirections w = weights(values.params, layer);
+    const Value x = input_again(builder, values, layer);
+    const Value reserve = reserve_again(builder, values, layer, x);
     const Value gates = builder.temp(named("dgates"), shape.gate_gradients());
     const Value y = viewed(saved(kY), shape.y());
     Value dh0, dc0;
@@ -212,7 +249,7 @@ Value RecurrentLayer::backward(Builder& builder, const LayerValues& values, cons
     if (s_.initial && s_.cell == CellKind::lstm) dc0 = builder.temp(named("dc0"), shape.state());
     builder.add(RnnGrad{shape,
                         y,
-                        saved(kReserve),
+                        reserve,
                         w,
                         saved(kH0),
                         saved(kC0),
@@ -230,8 +267,8 @@ Value RecurrentLayer::backward(Builder& builder, const LayerValues& values, cons
                         shape.x().flat_from(1));
       builder.add(RnnGradX{shape, gates, w, viewed(dx, shape.x())});
     }
-    builder.add(RnnGradW{shape, viewed(saved(kX), shape.x()), y, saved(kH0), builder.lengths(),
-                         gates, weights(values.grads, layer)});
+    builder.add(RnnGradW{shape, viewed(x, shape.x()), y, saved(kH0), builder.lengths(), gates,
+                         weights(values.grads, layer)});
     gradient = dx;
     if (layer > 0 && s_.dropout > 0) {
       gradient =

@@ -33,6 +33,8 @@ class RecurrentLayer final : public Layer {
   std::string type() const override;
   const RecurrentSettings& settings() const { return s_; }
   int64_t depth() const override { return s_.layers; }
+  // Layers of the stack do, one by one: what is between them is kept, their gates are not.
+  bool computes_again() const override { return false; }
   Shape output(const Shape& input) const override;
   std::vector<ParamSpec> params(const Shape& input) const override;
   Value forward(Builder& builder, LayerValues& values) const override;
@@ -54,6 +56,11 @@ class RecurrentLayer final : public Layer {
   void add_begin_grad(Builder& builder, const Value& state_grad, const Value& grad,
                       const RnnShape& shape) const;
   RnnShape shape_of(const LayerValues& values, int64_t layer) const;
+  // What such a layer reads, and what it keeps for its gradient, as the backward pass wants them:
+  // kept or computed again.
+  Value input_again(Builder& builder, const LayerValues& values, int64_t layer) const;
+  Value reserve_again(Builder& builder, const LayerValues& values, int64_t layer,
+                      const Value& x) const;
 
   RecurrentSettings s_;
 };

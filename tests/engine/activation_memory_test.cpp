@@ -1,4 +1,4 @@
-#include "ridgeline/engine/plan/activation_memory.h"
+#include "ridgeline/nn/activation_memory.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ TEST(ActivationMemory, IsWhatTheBackwardPassReads) {
       {"model.layers=[{type=\"linear\",out=10},{type=\"tanh\"},{type=\"linear\",out=4}]"});
   Machine machine(config.run);
   Trainer trainer(machine, config, testing::small_set());
-  const auto kept = activation_bytes(trainer.runner().lowered(), 3);
+  const auto kept = nn::activation_bytes(trainer.runner().lowered(), 3);
   // The gradient of tanh is a matter of its output, which is also what the last layer reads; what
   // the last layer gives is read by the gradient of the loss.
   EXPECT_EQ(kept, (std::vector<double>{0, 16 * 10 * 4, 16 * 4 * 4}));

@@ -8,11 +8,11 @@
 #include "ridgeline/core/text.h"
 #include "ridgeline/engine/load_data.h"
 #include "ridgeline/engine/mpi_info.h"
-#include "ridgeline/engine/plan/activation_memory.h"
 #include "ridgeline/engine/plan/brief.h"
 #include "ridgeline/engine/progress.h"
 #include "ridgeline/engine/ranks.h"
 #include "ridgeline/engine/train/trainer.h"
+#include "ridgeline/nn/activation_memory.h"
 #include "ridgeline/plan/candidates.h"
 #include "ridgeline/prof/limit.h"
 #include "ridgeline/registry.h"
@@ -108,7 +108,7 @@ void put_candidates(Out out, const Program& program, const Explanation& explanat
 
 // What the forward pass keeps for the backward pass, layer by layer.
 json put_activations(Out out, const nn::Lowered& lowered, const nn::Model& model) {
-  const std::vector<double> kept = activation_bytes(lowered, model.layers().size());
+  const std::vector<double> kept = nn::activation_bytes(lowered, model.layers().size());
   json all = json::array();
   double sum = 0;
   std::string text;
@@ -122,6 +122,22 @@ json put_activations(Out out, const nn::Lowered& lowered, const nn::Model& model
   fmt::format_to(out, "activations: {}B kept for the backward pass, op by op{}{}\n",
                  engineering(sum), text.empty() ? "" : ": ", text);
   return all;
+}
+
+// What activation checkpointing saves, and what it computes again for that.
+json put_recompute(Out out, Machine& machine, Config config,
+                   std::shared_ptr<const data::DataSet> set, const Plan& plan) {
+  config.run.recompute = false;
+  Trainer trainer(machine, config, std::move(set));
+  const Plan& without = trainer.runner().plan();
+  const MemoryUse& memory = without.memory();
+  fmt::format_to(out,
+                 "recompute: {}B in one block without it, live at once {}B; {:.0f} % more FLOP\n",
+                 engineering(double(memory.arena)), engineering(double(memory.peak_live)),
+                 100 * (plan.program().flops() / without.program().flops() - 1));
+  return {{"arena", memory.arena},
+          {"peak_live", memory.peak_live},
+          {"flops", without.program().flops()}};
 }
 
 json candidates_json(const Explanation& explanation) {
@@ -196,6 +212,9 @@ PlanReport explain_plan(const Config& config, std::shared_ptr<const data::DataSe
       {"tuning_seconds", runner.explanation().tuning_seconds},
       {"memory", {{"arena", memory.arena}, {"peak_live", memory.peak_live}, {"sum", memory.sum}}}};
   document["memory"]["activations"] = activations;
+  if (config.run.recompute) {
+    document["memory"]["without_recompute"] = put_recompute(out, machine, config, set, plan);
+  }
   if (several) {
     document["ranks"] = {{"count", ranks->size()}, {"mpi", to_json(mpi_info_of(*ranks))}};
   }

@@ -108,6 +108,7 @@ std::string changed_settings(const Config& kept, const Config& now) {
   before.run.threads = now.run.threads;
   before.run.deterministic = now.run.deterministic;
   before.run.tune = now.run.tune;
+  before.run.recompute = now.run.recompute;
   constexpr size_t kShort = 40;  // longer ones are in the files, for who wants to compare
   std::string changed;
   for (const Difference& found : differences(to_toml(now), to_toml(before))) {

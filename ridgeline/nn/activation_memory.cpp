@@ -1,11 +1,11 @@
-#include "ridgeline/engine/plan/activation_memory.h"
+#include "ridgeline/nn/activation_memory.h"
 
 #include <algorithm>
 #include <set>
 
-namespace ridgeline::engine {
+namespace ridgeline::nn {
 
-std::vector<double> activation_bytes(const nn::Lowered& lowered, size_t layers) {
+std::vector<double> activation_bytes(const Lowered& lowered, size_t layers) {
   const Program& program = lowered.program;
   std::vector<double> kept(layers);
   const auto loss = std::ranges::find_if(program.ops, [&](const Op& op) {
@@ -29,4 +29,4 @@ std::vector<double> activation_bytes(const nn::Lowered& lowered, size_t layers) 
   return kept;
 }
 
-}  // namespace ridgeline::engine
+}  // namespace ridgeline::nn
