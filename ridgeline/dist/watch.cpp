@@ -162,6 +162,7 @@ void Watch::run() {
     }
     beat();
     look_for_silence(now);
+    if (finished_ms_ > 0 && now - finished_ms_ > silence_ms_) ::_exit(last_code_);
     if (::getppid() != parent_ && !finishing_) {
       // Everyone on this host notices; one line is enough.
       if (ranks_.local_rank() == 0) {
@@ -260,7 +261,10 @@ void Watch::accuse(int rank, const std::string& what) {
     for (auto& peer : peers_) {
       if (peer->rank == rank && !std::exchange(peer->gone, true)) finish_off(*peer);
     }
-    if (hooks.lost(rank, fmt::format("{} of {} {}", name, ranks_.size(), what))) return;
+    if (hooks.lost(rank, fmt::format("{} of {} {}", name, ranks_.size(), what))) {
+      if (last_code_ >= 0) leave(last_code_);  // else the main thread will
+      return;
+    }
   }
   if (ranks_.is_root()) before_exit();
   const std::string text =
@@ -345,8 +349,11 @@ void Watch::leave(int code) {
   ::_exit(code);
 }
 
-void Watch::finish() {
+void Watch::finish(int code) {
+  last_code_ = code;
+  if (ranks_.broken()) leave(code);
   ranks_.barrier();
+  finished_ms_ = now_ms();
   finishing_ = true;
   for (auto& peer : peers_) send(*peer, Kind::bye, 0);
   ranks_.barrier();  // nobody closes before all are past the point where it would alarm others

@@ -32,8 +32,10 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  // Collective: from now on closing connections mean nothing.
-  void finish();
+  // Collective: from now on closing connections mean nothing. Where a rank is lost on the way there
+  // and done without, it ends as leave() does. The library's own end, which follows, would wait for
+  // a rank that is lost then: this process ends with `code` after a time of silence.
+  void finish(int code);
 
   // The end of a run that has lost ranks and gone on: every other rank ends with 0, this one with
   // `code`, without the library's own end, which would wait for the lost.
@@ -79,6 +81,8 @@ class Watch {
   std::vector<Seat> seats_;  // of all ranks
   int wake_[2] = {-1, -1};
   std::atomic<bool> stop_{false}, ending_{false}, finishing_{false};
+  std::atomic<int> last_code_{-1};       // of finish(), once it has begun
+  std::atomic<int64_t> finished_ms_{0};  // when all ranks had come to finish()
   int64_t longest_work_ms_ = 0;
   int64_t last_loop_ms_ = 0, last_beat_ms_ = 0;
   int64_t stopped_ms_ = 0, woken_ms_ = 0;  // how long this process was stopped of late, until when

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <optional>
@@ -95,9 +96,10 @@ int World::run(const std::function<int(Communicator&)>& work) {
     const int code = work(*ranks_);
     auto& ranks = static_cast<RankCommunicator&>(*ranks_);
     if (ranks.broken()) watch_->leave(code);
-    watch_->finish();
-    watch_.reset();
+    watch_->finish(code);
+    std::fflush(nullptr);  // the watch may end this process
     ranks.transport().finish();
+    watch_.reset();
     return code;
   } catch (const std::exception& error) {
     const Failure failure = failure_of(error);

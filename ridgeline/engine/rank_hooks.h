@@ -1,5 +1,7 @@
 #pragma once
 
+#include "ridgeline/core/error.h"
+#include "ridgeline/core/file.h"
 #include "ridgeline/dist/rank_communicator.h"
 
 namespace ridgeline::engine {
@@ -10,20 +12,31 @@ inline dist::RankCommunicator* several(Communicator* ranks) {
   return dynamic_cast<dist::RankCommunicator*>(ranks);
 }
 
-// Sets what the watch may call for as long as it lives.
+// Sets what the watch may call for as long as it lives. A run that goes on without lost ranks does
+// so afterwards too.
 class Hooks {
  public:
-  Hooks(dist::RankCommunicator* ranks, const dist::RankHooks& hooks) : ranks_(ranks) {
+  Hooks(dist::RankCommunicator* ranks, const dist::RankHooks& hooks)
+      : ranks_(ranks), survives_(hooks.lost != nullptr) {
     if (ranks_ != nullptr) ranks_->set_hooks(hooks);
   }
   ~Hooks() {
-    if (ranks_ != nullptr) ranks_->set_hooks({});
+    if (ranks_ == nullptr) return;
+    dist::RankHooks after;
+    if (survives_) {
+      after.lost = [](int, const std::string& what) {
+        write_stderr(fmt::format("ridgeline: warning: {}, after its last result\n", what));
+        return true;
+      };
+    }
+    ranks_->set_hooks(after);
   }
   Hooks(const Hooks&) = delete;
   Hooks& operator=(const Hooks&) = delete;
 
  private:
   dist::RankCommunicator* ranks_;
+  bool survives_;
 };
 
 }  // namespace ridgeline::engine

@@ -205,6 +205,33 @@ def test_survives(folder, model, long, how, extra=()):
     out.unlink()
 
 
+def test_survives_at_calls(folder, model, long):
+    """With --survive, a rank that dies at a call of MPI at which others may wait for it: the last broadcast, which goes
+    from rank to rank and out of which the root is at once; the barriers at the end; and MPI's own end."""
+    shim = tool.BUILD / "tests" / "mpi_shim.so"
+    if not shim.exists():
+        print("not tried: no library that kills a rank at a call (a sanitizer's would have to come first)")
+        return
+    out, counts = folder / "calls.csv", folder / "calls"
+
+    def run(**env):
+        names = [word for name in ("LD_PRELOAD", *env) for word in ("-x", name)]
+        code, _, _, err = end(launch(4, "infer", model, *long.flags, "--output", out, "--survive", RIDGELINE_WATCH="2",
+                                     mpirun=("--enable-recovery", *names), LD_PRELOAD=str(shim), **env), 120)
+        assert code == 0, (env, code, err)
+        assert out.read_text() == (folder / "long-one.csv").read_text(), "a result is not its own"
+        out.unlink()
+        return err
+
+    run(RIDGELINE_COUNT_CALLS=str(counts))
+    calls = dict(line.split() for line in (folder / "calls.1").read_text().splitlines())
+    for call, later, rank in (("Bcast", 0, 1), ("Bcast", 0, 2), ("Barrier", 1, 1), ("Barrier", 0, 3), ("Finalize", 0, 2)):
+        err = run(RIDGELINE_KILL_CALL=f"{call} {int(calls[call]) - later}", RIDGELINE_KILL_RANK=str(rank),
+                  RIDGELINE_KILL_AFTER=str(out))
+        seen = call == "Bcast" or later  # all agree that the work is done before the last barrier
+        assert not seen or re.search(rf"rank {rank} .*lost", err), (call, later, rank, err)
+
+
 def main():
     folder = tool.Folder(samples=203)
     try:
@@ -222,7 +249,8 @@ def main():
                  lambda: test_survives(folder, model, long, signal.SIGKILL),
                  lambda: test_survives(folder, model, long, signal.SIGKILL,
                                        ("--mca", "btl", "tcp,self")),
-                 lambda: test_survives(folder, model, long, signal.SIGSTOP)]
+                 lambda: test_survives(folder, model, long, signal.SIGSTOP),
+                 lambda: test_survives_at_calls(folder, model, long)]
         for number, test in enumerate(tests, 1):
             begin = time.monotonic()
             test()

@@ -15,6 +15,7 @@ enum class ChunkKind : int64_t {
   chunk,   // root to rank: samples to compute
   go,      // root to rank: begin with what was sent so far (scatter)
   stop,    // root to rank: nothing more comes
+  begun,   // rank to root, the first: it waits for no rank but the root from now on
   ready,   // rank to root: it takes `count` chunks at a time
   result,  // rank to root
   report,  // rank to root, the last: its times, as text

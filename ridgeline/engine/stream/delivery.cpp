@@ -67,11 +67,10 @@ ChunkRoot::ChunkRoot(SourceReader& reader, Workers& workers, ResultWriter& write
       event_(event),
       clock_(clock),
       options_(options) {
-  for (int rank = 0; rank < options.ranks; ++rank)
-    peers_.push_back({rank, 0, false, false, false, {}});
+  for (int rank = 0; rank < options.ranks; ++rank) peers_.emplace_back().rank = rank;
   const bool whole = options_.delivery == Delivery::scatter;
   peers_[0].credits = whole ? std::numeric_limits<int>::max() : workers_.credits();
-  peers_[0].said_ready = true;
+  peers_[0].begun = peers_[0].said_ready = true;
   if (options_.delivery == Delivery::blocking || options_.delivery == Delivery::nonblocking) {
     peers_[0].credits = 1;
   }
@@ -229,6 +228,9 @@ void ChunkRoot::receive(const dist::Messages::Message& message) {
   const Chunk chunk(message.body);
   const ChunkHead head = chunk.head();
   switch (head.kind) {
+    case ChunkKind::begun:
+      peer.begun = true;
+      return;
     case ChunkKind::ready:
       peer.said_ready = true;
       peer.credits = int(std::min<int64_t>(peer.credits + head.count,  // it may ask for more later
@@ -257,21 +259,28 @@ void ChunkRoot::lose(int rank) {
 
 void ChunkRoot::bury_lost() {
   const std::scoped_lock lock(mutex_);
-  for (const int rank : newly_lost_) {
-    Peer& peer = peers_[size_t(rank)];
-    if (peer.lost) continue;
-    peer.lost = true;
-    messages_->forget(rank);
-    for (const int64_t number : peer.out) again_.push_back(kept_.at(number));
-    peer.out.clear();
-    // The last is handed out first: the earliest, which the writer waits for.
-    std::ranges::sort(again_, std::greater<>(), [](const Chunk& c) { return c.head().number; });
-    RankTimes times;
-    times.rank = rank;
-    times.lost = true;
-    reports_.push_back(times);
-  }
+  if (newly_lost_.empty()) return;
+  for (const int rank : newly_lost_) bury(peers_[size_t(rank)]);
   newly_lost_.clear();
+  // A broadcast goes from rank to rank: whoever has not got through the last one yet may wait for
+  // the lost rank for ever.
+  for (Peer& peer : peers_) {
+    if (!peer.begun) bury(peer);
+  }
+}
+
+void ChunkRoot::bury(Peer& peer) {
+  if (peer.lost) return;
+  peer.lost = true;
+  messages_->forget(peer.rank);
+  for (const int64_t number : peer.out) again_.push_back(kept_.at(number));
+  peer.out.clear();
+  // The last is handed out first: the earliest, which the writer waits for.
+  std::ranges::sort(again_, std::greater<>(), [](const Chunk& c) { return c.head().number; });
+  RankTimes times;
+  times.rank = peer.rank;
+  times.lost = true;
+  reports_.push_back(times);
 }
 
 std::vector<RankTimes> ChunkRoot::finish(const RankTimes& own) {
@@ -297,6 +306,7 @@ void run_chunk_rank(Workers& workers, dist::Messages& messages, Event& event, co
                     RankTimes own, Delivery delivery, bool wide, bool spans) {
   const bool whole = delivery == Delivery::scatter;
   const bool rounds = delivery == Delivery::blocking || delivery == Delivery::nonblocking;
+  messages.send(0, signal(ChunkKind::begun));
   if (whole) workers.hold(true);
   workers.wait_ready();
   messages.send(0, signal(ChunkKind::ready, whole    ? std::numeric_limits<int32_t>::max()

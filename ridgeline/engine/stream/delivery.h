@@ -64,7 +64,7 @@ class ChunkRoot {
   struct Peer {
     int rank = 0;  // the root's own workers are rank 0's
     int credits = 0;
-    bool lost = false, said_ready = false, reported = false;
+    bool lost = false, begun = false, said_ready = false, reported = false;
     std::vector<int64_t> out;  // numbers of chunks it has
   };
 
@@ -76,6 +76,7 @@ class ChunkRoot {
   void receive(const dist::Messages::Message& message);
   void accept(Peer& peer, ChunkResult result);
   void bury_lost();
+  void bury(Peer& peer);
   bool all_in() const;
 
   SourceReader& reader_;
