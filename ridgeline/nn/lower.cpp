@@ -248,7 +248,7 @@ class Lowering {
       if (builder_.sum_follows()) {
         Values& parts = arrived[size_t(inputs[0])];
         // The newest first: it is what a kernel may have at hand.
-        std::ranges::rotate(parts, parts.end() - 1);
+        std::rotate(parts.begin(), parts.end() - 1, parts.end());
         parts = {add_gradients(builder_, parts, fmt::format("dx{}.sum", inputs[0] + 1))};
       }
       if (frozen(i)) forget_grads(values);
