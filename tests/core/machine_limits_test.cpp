@@ -29,8 +29,8 @@ int in_child(int which, rlim_t limit, const std::function<int()>& f) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 101;
 }
 
-// What this process may map in all for `more` bytes to be left.
-rlim_t beyond_now(size_t more) {
+// What this process may map in all for `more` bytes to be left; of no use beside a sanitizer.
+[[maybe_unused]] rlim_t beyond_now(size_t more) {
   size_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages;
   return rlim_t(pages) * rlim_t(::sysconf(_SC_PAGESIZE)) + rlim_t(more);
