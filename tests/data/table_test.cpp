@@ -272,6 +272,8 @@ TEST_F(JsonTableTest, NamesLineAndKeyOfWhatIsWrong) {
   refuse("{\"a\": {\"b\": 1}}\n", {"line 1", "'a'", "object"});
   refuse("{\"a\": [1, \"x\"]}\n", {"line 1", "'a'", "numbers"});
   refuse("{\"a\": [[1], [2, 3]]}\n", {"line 1", "'a'", "different lengths"});
+  refuse("{\"a\": [1, []]}\n", {"line 1", "'a'", "without numbers"});
+  refuse("{\"a\": [[], [1]]}\n", {"line 1", "'a'", "without numbers"});
   refuse("{\"a\": 1, \"a\": 2}\n", {"line 1", "'a'", "twice"});
   refuse("[1]\n", {"line 1", "not a JSON object"});
   refuse("{\"a\": 1\n", {"line 1", "not a JSON object"});

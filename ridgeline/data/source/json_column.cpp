@@ -58,8 +58,9 @@ std::string JsonColumn::add_scalar(const nlohmann::ordered_json& value) {
 
 std::string JsonColumn::add_array(const nlohmann::ordered_json& value) {
   for (const nlohmann::ordered_json& element : value) {
+    if (element.is_array() && element.empty()) return "holds an element without numbers";
     const int64_t width = element.is_array() ? int64_t(element.size()) : 0;
-    if (width_ < 0 && !(element.is_array() && width == 0)) width_ = width;
+    if (width_ < 0) width_ = width;
     if (width != width_) return "holds elements of different lengths";
     if (!element.is_array()) {
       if (!element.is_number()) return "holds something other than numbers";
