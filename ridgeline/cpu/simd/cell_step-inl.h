@@ -29,17 +29,66 @@ HWY_INLINE void add_state(const CellArgs& a, const float* w, int64_t first,
   if (a.h != nullptr) add_rows(w, a.hidden, a.h + first * a.h_stride, a.h_stride, acc);
 }
 
+// The biases and what the inputs add. Returns the weights of the state.
+template <int kGates, int kSamples>
+HWY_INLINE const float* begin_sums(const CellArgs& a, const float* w, int64_t unit, int64_t first,
+                                   Vec<float> (&acc)[kSamples][kGates]) {
+  const Tag<float> d;
+  const int64_t lanes = int64_t(hn::Lanes(d));
+  RIDGELINE_UNROLL
+  for (int s = 0; s < kSamples; ++s) {
+    const float* from =
+        a.ahead != nullptr ? a.ahead + (first + s) * a.ahead_stride + unit * kGates : w;
+    RIDGELINE_UNROLL
+    for (int g = 0; g < kGates; ++g) acc[s][g] = hn::LoadU(d, from + g * lanes);
+  }
+  w += 4 * lanes;
+  if (a.ahead != nullptr) return w + a.in * kGates * lanes;
+  return add_rows(w, a.in, a.x + first * a.x_stride, a.x_stride, acc);
+}
+
+template <int kGates>
+void look_ahead_gates(const CellArgs& a, int64_t steps, float* ahead) {
+  const Tag<float> d;
+  const int64_t lanes = int64_t(hn::Lanes(d)), panels = (a.hidden + lanes - 1) / lanes;
+  const int64_t row = panels * kGates * lanes, size = cell_panel(a.cell, a.in, a.hidden);
+  for (int64_t panel = 0; panel < panels; ++panel) {
+    const float* w = a.packed + panel * size;
+    for (int64_t sample = 0; sample < a.samples; ++sample) {
+      // Timesteps are to the weights what samples are.
+      CellArgs inputs = a;
+      inputs.ahead = nullptr;
+      inputs.x = a.x + sample * a.x_stride;
+      inputs.x_stride = a.in;
+      float* to = ahead + sample * a.ahead_stride + panel * kGates * lanes;
+      for_sample_groups(steps, [&](auto group, int64_t first) HWY_ATTR {
+        Vec<float> acc[group.value][kGates];
+        begin_sums(inputs, w, panel * lanes, first, acc);
+        for (int64_t s = 0; s < group.value; ++s) {
+          for (int64_t g = 0; g < kGates; ++g) {
+            hn::StoreU(acc[s][g], d, to + (first + s) * row + g * lanes);
+          }
+        }
+      });
+    }
+  }
+}
+
+inline int64_t packed_ahead(CellKind cell, int64_t hidden) {
+  const int64_t lanes = int64_t(hn::Lanes(Tag<float>()));
+  return (hidden + lanes - 1) / lanes * lanes * gates(cell);
+}
+
+inline void look_ahead(const CellArgs& a, int64_t steps, float* ahead) {
+  gates(a.cell) == 4 ? look_ahead_gates<4>(a, steps, ahead) : look_ahead_gates<3>(a, steps, ahead);
+}
+
 template <int kSamples>
 HWY_NOINLINE void lstm_units(const CellArgs& a, const float* w, int64_t unit, int64_t first) {
   const Tag<float> d;
-  const int64_t lanes = int64_t(hn::Lanes(d)), left = a.hidden - unit;
+  const int64_t left = a.hidden - unit;
   Vec<float> acc[kSamples][4];
-  RIDGELINE_UNROLL
-  for (int s = 0; s < kSamples; ++s) {
-    RIDGELINE_UNROLL
-    for (int g = 0; g < 4; ++g) acc[s][g] = hn::Load(d, w + g * lanes);
-  }
-  w = add_rows(w + 4 * lanes, a.in, a.x + first * a.x_stride, a.x_stride, acc);
+  w = begin_sums(a, w, unit, first, acc);
   add_state(a, w, first, acc);
   RIDGELINE_UNROLL
   for (int s = 0; s < kSamples; ++s) {
@@ -58,13 +107,8 @@ HWY_NOINLINE void gru_units(const CellArgs& a, const float* w, int64_t unit, int
   const Tag<float> d;
   const int64_t lanes = int64_t(hn::Lanes(d)), left = a.hidden - unit;
   Vec<float> acc[kSamples][3], of_input[kSamples];
-  RIDGELINE_UNROLL
-  for (int s = 0; s < kSamples; ++s) {
-    RIDGELINE_UNROLL
-    for (int g = 0; g < 3; ++g) acc[s][g] = hn::Load(d, w + g * lanes);
-  }
   const auto b_hn = hn::Load(d, w + 3 * lanes);
-  w = add_rows(w + 4 * lanes, a.in, a.x + first * a.x_stride, a.x_stride, acc);
+  w = begin_sums(a, w, unit, first, acc);
   RIDGELINE_UNROLL
   for (int s = 0; s < kSamples; ++s) {
     of_input[s] = acc[s][2];

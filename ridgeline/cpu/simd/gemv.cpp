@@ -136,8 +136,9 @@ void scale_bytes(const uint8_t* x, float* y, int64_t count, float scale, float s
   for (; i < count; ++i) y[i] = float(x[i]) * scale + shift;
 }
 
-constexpr GemvFunctions kGemv{packed_floats, pack_rows,    multiply,     packed_cell, pack_cell,
-                              cell_step,     activate_all, softmax_rows, scale_bytes};
+constexpr GemvFunctions kGemv{packed_floats, pack_rows,    multiply,     packed_cell,
+                              pack_cell,     cell_step,    packed_ahead, look_ahead,
+                              activate_all,  softmax_rows, scale_bytes};
 const GemvFunctions* gemv_table() { return &kGemv; }
 
 }  // namespace ridgeline::cpu::simd::HWY_NAMESPACE

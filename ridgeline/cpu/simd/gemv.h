@@ -44,6 +44,10 @@ struct CellArgs {
   int64_t y_stride;
   int64_t samples;
   bool backward = false;  // as above
+  // What the inputs add to the sums, from look_ahead: [samples][packed_ahead] of this timestep,
+  // `ahead_stride` floats apart. x is then not read. Null: the step multiplies x itself.
+  const float* ahead = nullptr;
+  int64_t ahead_stride = 0;
 };
 
 struct GemvFunctions {
@@ -58,6 +62,11 @@ struct GemvFunctions {
   void (*pack_cell)(CellKind cell, int64_t in, int64_t hidden, const float* w_ih, const float* w_hh,
                     const float* b_ih, const float* b_hh, float* packed);
   void (*step)(const CellArgs&);
+  // The products of several timesteps' inputs, x[samples][steps][in], with their weights, which are
+  // then read once for all of these: ahead[samples][ahead_stride], whose rows hold `steps` times
+  // packed_ahead floats. A sum is the same to the bit as that of the step.
+  int64_t (*packed_ahead)(CellKind cell, int64_t hidden);
+  void (*look_ahead)(const CellArgs&, int64_t steps, float* ahead);
 
   void (*activate)(SimdActivation act, const float* x, float* y, int64_t count);  // y may be x
   void (*softmax)(const float* x, float* y, int64_t samples, int64_t classes);    // y may be x
