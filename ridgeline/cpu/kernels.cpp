@@ -40,6 +40,10 @@ KernelTable kernels() {
   return table;
 }
 
-KernelTable inference_kernels() { return simd::net_infer_kernels(); }
+KernelTable inference_kernels() {
+  KernelTable table = simd::net_infer_kernels();
+  append(table, onednn_fixed_kernels());
+  return table;
+}
 
 }  // namespace ridgeline::cpu

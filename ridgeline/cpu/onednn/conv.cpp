@@ -1,5 +1,6 @@
 // cpu.conv2d.onednn and its relatives, each with images plain and in blocks of channels. Weights
-// stay in our layout; a copy in oneDNN's is made in each run, which is little beside the work. Only
+// stay in our layout; a copy in oneDNN's is made in each run, which is little beside the work of a
+// training step, or once for an inference call, whose kernels have "fixed" in their names. Only
 // direct algorithms are used: Winograd's errors exceed the bound of a kernel.
 #ifdef RIDGELINE_HAVE_ONEDNN
 
@@ -113,18 +114,26 @@ Cover covers_forward(const Rest& rest, Layout layout) {
   return ask(rest, kActivated ? 2 : 1, {op->x, op->w, op->b, y}, describe);
 }
 
-template <bool kActivated>
+template <bool kActivated, bool kFixed>
+const char* forward_name() {
+  if (kActivated) return kFixed ? "conv2d_activation_fixed" : "conv2d_activation";
+  return kFixed ? "conv2d_fixed" : "conv2d";
+}
+
+// kFixed: the weights never change, and are copied into oneDNN's layout once.
+template <bool kActivated, bool kFixed>
 std::unique_ptr<Step> prepare_forward(const Span& span, const Binding& binding, Layout layout) {
   const auto& op = span.get<Conv2d>(0);
   const Activation* activation = kActivated ? &span.get<Activation>(1) : nullptr;
-  return checked(kernel_name(kActivated ? "conv2d_activation" : "conv2d", layout), [&] {
+  return checked(kernel_name(forward_name<kActivated, kFixed>(), layout), [&] {
     auto chain = std::make_unique<PrimitiveChain>(binding);
     const Operands o(op.shape, op.n(), bool(op.b), layout);
     const auto conv = forward_desc(chain->engine(), o, kInference, followed_by(activation));
     const auto w = chain->memory(o.plain_w, binding.read(op.w));
     PrimitiveChain::Arguments arguments{
         {DNNL_ARG_SRC, chain->memory(conv.src_desc(), binding.read(op.x))},
-        {DNNL_ARG_WEIGHTS, chain->reordered(w, conv.weights_desc())},
+        {DNNL_ARG_WEIGHTS,
+         kFixed ? chain->packed(w, conv.weights_desc()) : chain->reordered(w, conv.weights_desc())},
         {DNNL_ARG_DST,
          chain->memory(conv.dst_desc(), binding.write(kActivated ? activation->y : op.y))}};
     if (op.b) arguments.insert({DNNL_ARG_BIAS, chain->memory(o.bias, binding.read(op.b))});
@@ -197,11 +206,38 @@ std::unique_ptr<Step> prepare_grad_w(const Span& span, const Binding& binding, L
 KernelTable onednn_conv_kernels() {
   KernelTable table;
   for (const Layout layout : {Layout::blocked, Layout::plain}) {
-    table.push_back(
-        in_layout("conv2d_activation", layout, covers_forward<true>, prepare_forward<true>));
-    table.push_back(in_layout("conv2d", layout, covers_forward<false>, prepare_forward<false>));
+    table.push_back(in_layout(forward_name<true, false>(), layout, covers_forward<true>,
+                              prepare_forward<true, false>));
+    table.push_back(in_layout(forward_name<false, false>(), layout, covers_forward<false>,
+                              prepare_forward<false, false>));
     table.push_back(in_layout("conv2d_grad_x", layout, covers_grad_x, prepare_grad_x));
     table.push_back(in_layout("conv2d_grad_w", layout, covers_grad_w, prepare_grad_w));
+  }
+  return table;
+}
+
+namespace {
+
+template <bool kActivated>
+Cover covers_fixed(const Rest& rest, Layout layout) {
+  constexpr int64_t kFewest = 8;  // with fewer, our direct kernels are faster
+  const auto* op = rest.get<Conv2d>(0);
+  if (op != nullptr && rest.program.info(op->w.id).role == Role::temp) {
+    return Cover::no("takes weights that are not computed");
+  }
+  if (op != nullptr && op->shape.in.c < kFewest) return Cover::no("takes 8 channels or more");
+  return covers_forward<kActivated>(rest, layout);
+}
+
+}  // namespace
+
+KernelTable onednn_fixed_conv_kernels() {
+  KernelTable table;
+  for (const Layout layout : {Layout::blocked, Layout::plain}) {
+    table.push_back(in_layout(forward_name<true, true>(), layout, covers_fixed<true>,
+                              prepare_forward<true, true>));
+    table.push_back(in_layout(forward_name<false, true>(), layout, covers_fixed<false>,
+                              prepare_forward<false, true>));
   }
   return table;
 }

@@ -18,4 +18,14 @@ KernelTable onednn_kernels() {
   return table;
 }
 
+KernelTable onednn_fixed_kernels() {
+  KernelTable table;
+#ifdef RIDGELINE_HAVE_ONEDNN
+  for (const auto family : {onednn_fixed_linear_kernels, onednn_fixed_conv_kernels}) {
+    for (Kernel& kernel : family()) table.push_back(std::move(kernel));
+  }
+#endif
+  return table;
+}
+
 }  // namespace ridgeline::cpu

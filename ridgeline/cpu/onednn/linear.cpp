@@ -13,6 +13,8 @@ namespace {
 
 constexpr const char* kLinear = "cpu.linear.onednn";
 constexpr const char* kLinearActivation = "cpu.linear_activation.onednn";
+constexpr const char* kFixed = "cpu.linear_fixed.onednn";
+constexpr const char* kFixedActivation = "cpu.linear_activation_fixed.onednn";
 constexpr const char* kGradX = "cpu.linear_grad_x.onednn";
 constexpr const char* kGradW = "cpu.linear_grad_w.onednn";
 
@@ -45,6 +47,13 @@ Cover covers_grad_w(const Rest& rest) {
   return cover({op->x, op->dy, op->dw, op->db}, 1);
 }
 
+dnnl::post_ops post_op(const Activation& activation) {
+  dnnl::post_ops after;
+  const Eltwise how = eltwise(activation);
+  after.append_eltwise(1.0f, how.algorithm, how.alpha, 0.0f);
+  return after;
+}
+
 // y[n, out] = f(x[n, in] . w[out, in]^T + b[out])
 std::unique_ptr<Step> make_linear(const Linear& op, const Value& y, const dnnl::post_ops& after,
                                   const Binding& binding) {
@@ -69,6 +78,39 @@ std::unique_ptr<Step> make_linear(const Linear& op, const Value& y, const dnnl::
   return step;
 }
 
+// The same with weights that never change, copied once into the layout that oneDNN prefers.
+std::unique_ptr<Step> make_fixed(const Linear& op, const Value& y, const dnnl::post_ops& after,
+                                 const Binding& binding) {
+  auto chain = std::make_unique<PrimitiveChain>(binding);
+  const auto source = matrix(op.n(), op.in()), result = matrix(op.n(), op.out());
+  const auto plain = transposed(op.in(), op.out()), bias = matrix(1, op.out());
+  const dnnl::memory::desc any({op.in(), op.out()}, dnnl::memory::data_type::f32,
+                               dnnl::memory::format_tag::any);
+  dnnl::primitive_attr attributes;
+  attributes.set_post_ops(after);
+  const dnnl::matmul::primitive_desc matmul(op.b ? dnnl::matmul::desc(source, any, bias, result)
+                                                 : dnnl::matmul::desc(source, any, result),
+                                            attributes, chain->engine());
+  PrimitiveChain::Arguments arguments{
+      {DNNL_ARG_SRC, chain->memory(source, binding.read(op.x))},
+      {DNNL_ARG_WEIGHTS,
+       chain->packed(chain->memory(plain, binding.read(op.w)), matmul.weights_desc())},
+      {DNNL_ARG_DST, chain->memory(result, binding.write(y))}};
+  if (op.b) arguments.insert({DNNL_ARG_BIAS, chain->memory(bias, binding.read(op.b))});
+  chain->add(dnnl::matmul(matmul), std::move(arguments));
+  return chain;
+}
+
+Cover if_fixed(const Rest& rest, Cover cover) {
+  constexpr int64_t kFewest = 16;  // fewer samples are a product with a vector for each
+  const auto* op = rest.get<Linear>(0);
+  if (cover.ops == 0) return cover;
+  if (rest.program.info(op->w.id).role == Role::temp) {
+    return Cover::no("takes weights that are not computed");
+  }
+  return op->n() < kFewest ? Cover::no("takes 16 samples or more") : cover;
+}
+
 std::unique_ptr<Step> prepare_linear(const Span& span, const Binding& binding) {
   const auto& op = span.get<Linear>(0);
   return checked(kLinear, [&] { return make_linear(op, op.y, {}, binding); });
@@ -77,10 +119,19 @@ std::unique_ptr<Step> prepare_linear(const Span& span, const Binding& binding) {
 std::unique_ptr<Step> prepare_linear_activation(const Span& span, const Binding& binding) {
   const auto& activation = span.get<Activation>(1);
   return checked(kLinearActivation, [&] {
-    dnnl::post_ops after;
-    const Eltwise how = eltwise(activation);
-    after.append_eltwise(1.0f, how.algorithm, how.alpha, 0.0f);
-    return make_linear(span.get<Linear>(0), activation.y, after, binding);
+    return make_linear(span.get<Linear>(0), activation.y, post_op(activation), binding);
+  });
+}
+
+std::unique_ptr<Step> prepare_fixed(const Span& span, const Binding& binding) {
+  const auto& op = span.get<Linear>(0);
+  return checked(kFixed, [&] { return make_fixed(op, op.y, {}, binding); });
+}
+
+std::unique_ptr<Step> prepare_fixed_activation(const Span& span, const Binding& binding) {
+  const auto& activation = span.get<Activation>(1);
+  return checked(kFixedActivation, [&] {
+    return make_fixed(span.get<Linear>(0), activation.y, post_op(activation), binding);
   });
 }
 
@@ -129,6 +180,16 @@ KernelTable onednn_linear_kernels() {
           onednn_kernel(kLinear, covers_linear, prepare_linear),
           onednn_kernel(kGradX, covers_grad_x, prepare_grad_x),
           onednn_kernel(kGradW, covers_grad_w, prepare_grad_w)};
+}
+
+KernelTable onednn_fixed_linear_kernels() {
+  return {onednn_kernel(
+              kFixedActivation,
+              [](const Rest& rest) { return if_fixed(rest, covers_linear_activation(rest)); },
+              prepare_fixed_activation),
+          onednn_kernel(
+              kFixed, [](const Rest& rest) { return if_fixed(rest, covers_linear(rest)); },
+              prepare_fixed)};
 }
 
 }  // namespace ridgeline::cpu

@@ -111,6 +111,17 @@ class PrimitiveChain final : public Step {
     return to;
   }
 
+  // The same, made once: for weights that never change.
+  dnnl::memory packed(dnnl::memory from, const dnnl::memory::desc& wanted) {
+    if (from.get_desc() == wanted) return from;
+    dnnl::memory to = memory(wanted);
+    executed([&] {
+      dnnl::reorder(from, to).execute(stream_, from, to);
+      stream_.wait();
+    });
+    return to;
+  }
+
   void run() override {
     use_omp_threads(threads_);
     executed([&] {
