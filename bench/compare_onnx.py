@@ -2,11 +2,12 @@
 """Imported nets beside ONNX Runtime on the CPU, or beside PyTorch compiled in a CUDA graph on a GPU.
 
 usage: compare_onnx.py RIDGELINE LIBRIDGELINE.so RESULT.json [--device cpu|cuda] [--threads N] [--rounds N] [--seconds S]
-                       [--nets mlp,lenet,...] [--compile MODE]
+                       [--nets mlp,lenet,...] [--batches 1,256] [--compile MODE]
 
 Needs a Python with numpy, torch, onnx (and onnxruntime for the CPU). PyTorch writes each net as ONNX, and both sides load
 that file: fp32, the same weights, batch 1 and 256. On the CPU a call is one call from Python (ridgeline_run by ctypes,
-run_with_iobinding), with as many threads on both sides, in turns; the least median of the rounds counts for each. On a GPU
+run_with_iobinding), with as many threads on both sides, in turns; the least median of the rounds counts for each. The
+shortest call of each is kept too: it says more where other programs load the machine, and the load is in the result. On a GPU
 the samples lie there: ours is the time of a replay that `ridgeline profile` measures, PyTorch's that of a replay of its graph
 (eager, and by torch.compile in the mode --compile; no TF32). On the CPU outputs must agree within 1e-5 of their size. A last line is the time and memory of importing a file of 100 MB.
 """
@@ -149,15 +150,15 @@ def runtime(file, x, threads):
     return lambda: session.run_with_iobinding(binding), (session, given, result)
 
 
-def median_us(call, seconds):
-    for _ in range(3):
-        call()
+def times_us(call, seconds):
+    """The median and the shortest of the calls in so many seconds."""
+    call()
     taken, end = [], time.perf_counter() + seconds
     while time.perf_counter() < end or len(taken) < 5:
         begin = time.perf_counter_ns()
         call()
         taken.append((time.perf_counter_ns() - begin) / 1e3)
-    return statistics.median(taken)
+    return statistics.median(taken), min(taken)
 
 
 def on_cpu(arguments, name, net, shape, file, batch):
@@ -168,10 +169,12 @@ def on_cpu(arguments, name, net, shape, file, batch):
     want = kept[2].numpy().ravel()
     error = float(np.max(np.abs(ours.y - want) / (1 + np.abs(want))))
     assert error < 1e-5, (name, batch, error)
-    rounds = [(median_us(mine, arguments.seconds), median_us(theirs, arguments.seconds)) for _ in range(arguments.rounds)]
-    a, b = (min(each[side] for each in rounds) for side in (0, 1))
+    rounds = [(times_us(mine, arguments.seconds), times_us(theirs, arguments.seconds)) for _ in range(arguments.rounds)]
+    a, b = (min(each[side][0] for each in rounds) for side in (0, 1))
+    shortest = [min(each[side][1] for each in rounds) for side in (0, 1)]
     ours.free(ours.predictor)
-    return {"ours_us": a, "onnxruntime_us": b, "ratio": b / a, "goal": NETS[name][1], "difference": error}
+    return {"ours_us": a, "onnxruntime_us": b, "ratio": b / a, "goal": NETS[name][1], "difference": error,
+            "shortest_us": shortest, "shortest_ratio": shortest[1] / shortest[0], "load": os.getloadavg()[0]}
 
 
 def on_gpu(arguments, name, net, shape, file, batch):
@@ -238,6 +241,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--nets", default=",".join(NETS))
+    parser.add_argument("--batches", default=",".join(map(str, BATCHES)))
     parser.add_argument("--compile", default="max-autotune-no-cudagraphs", help="mode of torch.compile")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -246,12 +250,13 @@ def main():
         folder = pathlib.Path(name)
         for net_name in arguments.nets.split(","):
             net, shape, file = make(net_name, folder)
-            for batch in BATCHES:
+            for batch in map(int, arguments.batches.split(",")):
                 measure = on_cpu if arguments.device == "cpu" else on_gpu
                 row = {"net": net_name, "batch": batch, **measure(arguments, net_name, net, shape, file, batch)}
                 rows.append(row)
                 peer = row.get("onnxruntime_us", row.get("torch_us", 0))
                 print(f"| {net_name} | {batch} | {row.get('ours_us', 0):.1f} | {peer:.1f} | {row.get('ratio', 0):.2f} | "
+                      f"{row.get('shortest_ratio', 0):.2f} | "
                       f"{row.get('error', '')}", flush=True)
         large = import_large(arguments, folder)
         print(f"import of {large['bytes'] / 1e6:.0f} MB: {large['seconds']:.2f} s, {large['memory_over_size']:.2f} times its size",
