@@ -8,10 +8,10 @@
 
 namespace ridgeline {
 
-// While it lives, the calling thread computes with zeros instead of denormal numbers. The moments
-// of a unit whose gradients have become zero decay into that range, where an operation takes some
-// 150 cycles: steps of 784-256-128-10 with Adam took three times as long after some hundred of
-// them.
+// While it lives, the calling thread computes with zeros instead of denormal numbers. Whole
+// training steps and optimizers have one: the moments of a unit whose gradients have become zero
+// decay into that range, where an operation takes some 150 cycles, and steps of 784-256-128-10 with
+// Adam took three times as long after some hundred of them. Single ops keep denormal numbers.
 class FlushDenormals {
  public:
   FlushDenormals() : before_(control()) { set_control(before_ | kFlush); }

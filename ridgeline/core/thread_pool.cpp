@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "ridgeline/core/error.h"
-#include "ridgeline/core/flush_denormals.h"
 #include "ridgeline/core/machine_limits.h"
 #include "ridgeline/core/thread_trace.h"
 
@@ -130,7 +129,6 @@ void ThreadPool::launch(Entry entry, void* context) {
 }
 
 void ThreadPool::worker(int thread) {
-  const FlushDenormals flush;  // as Plan::run does for the calling thread
   uint32_t seen = 0;
   while (true) {
     wait_while_equal(generation_, seen);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 
-#include "ridgeline/core/flush_denormals.h"
 #include "ridgeline/plan/arena.h"
 #include "ridgeline/plan/cover_lookup.h"
 #include "ridgeline/plan/out_of_arena.h"
@@ -255,10 +254,7 @@ Plan::~Plan() = default;
 Plan::Plan(Plan&&) noexcept = default;
 Plan& Plan::operator=(Plan&&) noexcept = default;
 
-void Plan::run(int64_t steps) {
-  const FlushDenormals flush;  // what runs on the host
-  parts_->launch(steps)();
-}
+void Plan::run(int64_t steps) { parts_->launch(steps)(); }
 void Plan::run_choice(size_t index) { parts_->steps[index]->run(); }
 const Program& Plan::program() const { return parts_->program; }
 const Choices& Plan::choices() const { return parts_->choices; }

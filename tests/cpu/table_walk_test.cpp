@@ -34,6 +34,9 @@ TEST_P(TableWalk, EveryCpuKernelAgreesWithTheOracle) {
     if (!is_half(precision)) {
       for (const Case& c : tall_training_cases(dtype)) walk(c, table, *runtime, exercised);
       for (const Case& c : long_recurrent_cases(dtype)) walk(c, table, *runtime, exercised);
+      for (const Case& c : image_net_cases(dtype)) {  // of several layers that a kernel may fuse
+        if (c.name.starts_with("residual")) walk(c, table, *runtime, exercised);
+      }
     }
     for (const Kernel& kernel : cpu::custom_kernels()) ++exercised[kernel.name];  // custom_test.cpp
     // Some kernels want several threads, and others some samples for each.

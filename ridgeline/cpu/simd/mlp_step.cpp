@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "ridgeline/core/buffer.h"
+#include "ridgeline/core/flush_denormals.h"
 #include "ridgeline/cpu/simd/batch.h"
 #include "ridgeline/cpu/simd/dropout.h"
 
@@ -495,6 +496,7 @@ MlpScore MlpStep<T>::run(ThreadPool& pool, const MlpBatch<T>& batch, int64_t n, 
     weights[c] = loss_.weights != nullptr ? T(loss_.weights[c % loss_.weight_count]) : T(1);
   }
   pool.run([&](int thread) {
+    const FlushDenormals flush;
     Member member{&pool, thread, threads_, teams,
                   teams + shared_bytes_ + size_t(thread) * private_bytes_};
     Range rows{0, n};

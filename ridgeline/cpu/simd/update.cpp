@@ -1,5 +1,6 @@
 #include "ridgeline/cpu/simd/update.h"
 
+#include "ridgeline/core/flush_denormals.h"
 #include "ridgeline/cpu/simd/dispatch.h"
 
 #define HWY_DISABLED_TARGETS HWY_SSSE3
@@ -58,6 +59,7 @@ HWY_INLINE Vec<T> sum_parts(const Args& g, int64_t i, const Lanes& lanes) {
 
 template <typename T>
 void sgd(const SgdArgs<T>& g, Range elements) {
+  const FlushDenormals flush;
   const Tag<T> d;
   const Vec<T> lr = hn::Set(d, g.sgd.lr), decay = hn::Set(d, g.sgd.weight_decay);
   const Vec<T> momentum = hn::Set(d, g.sgd.momentum);
@@ -75,6 +77,7 @@ void sgd(const SgdArgs<T>& g, Range elements) {
 
 template <typename T>
 void adam(const AdamArgs<T>& args, Range elements) {
+  const FlushDenormals flush;
   const Tag<T> d;
   const Adam<T>& a = args.adam;
   const Vec<T> decay = hn::Set(d, a.weight_decay);
