@@ -1,5 +1,6 @@
 // Linked into the tool and the tests of sanitized builds: how the sanitizers are to behave.
 
+#pragma GCC visibility push(default)  // else the sanitizers' shared libraries do not find these
 extern "C" {
 
 // An allocation that the machine cannot give returns null, as it does without the sanitizer: the
@@ -24,3 +25,4 @@ const char* __lsan_default_suppressions() {
 }
 
 }  // extern "C"
+#pragma GCC visibility pop
