@@ -6,8 +6,10 @@ with RIDGELINE, BUILD_DIR and SOURCE_DIR set as ctest does. Prints what was trie
 import argparse
 import collections
 import json
+import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -125,7 +127,6 @@ class Saves:
 def allocations(folder, most):
     """An allocation that fails, of each place in the program that makes one; `most` of them by chance, 0: all."""
     model, out, rows = folder / "model", folder / "made", folder / "rows.csv"
-    tool.run("train", folder.config, "--out", model, "--quiet", *SIZES)
     images = folder.data / "t10k-images-idx3-ubyte"
     tool.run("infer", model, "--input", images, "--output", rows, "--threads", 1, "--no-tune")
     good = rows.read_bytes()
@@ -172,49 +173,86 @@ def leaks(folder, arguments, places, name, tried):
         tried[f"leaks looked for in {name}"] += 1
 
 
-def kills(folder, count):
-    """kill -9 at random moments of train (chained: each goes on where the last was killed), sweep and infer."""
+def processes(session):
+    """Those that belong to a session."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                state, *_, own = file.read().rsplit(")", 1)[1].split()[:4]
+        except OSError:
+            continue
+        if int(own) == session and state != "Z":
+            found.append(int(pid))
+    return found
+
+
+def kills(folder, count, ranks):
+    """kill -9 at random moments of train (chained: each goes on where the last was killed), sweep and infer. Of several
+    ranks it is one of them, or their launcher."""
     chance = random.Random(11)
     tried = collections.Counter()
     out, whole = folder / "killed", folder / "unbroken"
     arguments = ["train", folder.config, "--threads", 1, "--set", "train.epochs=1000000", "--set",
                  "train.eval_every=100000", "--set", "train.checkpoint_steps=5", "--out"]
 
-    def killed(what, least, most):
-        process = tool.start(*what)
-        time.sleep(chance.uniform(least, most))
-        process.kill()
-        said = process.communicate()[1]
-        assert process.returncode in (-9, 0), said
-        tried[what[0]] += process.returncode == -9
+    def run(*what):
+        done = start(what, ranks)
+        assert done.returncode == 0, (what, done.stderr)
 
-    tool.run(*arguments, out, "--set", "train.max_steps=5")
+    begin = time.monotonic()
+    run(*arguments, out, "--set", "train.max_steps=5")
+    launching = time.monotonic() - begin if ranks > 1 else 0
+
+    def killed(what, least, most):
+        under = ["mpirun", "-n", str(ranks)] if ranks > 1 else []
+        process = subprocess.Popen([*under, tool.TOOL, *map(str, what)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                   text=True, env=tool.environment(**mpi.ENVIRONMENT), start_new_session=True)
+        time.sleep(chance.uniform(least + 0.3 * launching, most + launching))
+        victims = processes(process.pid)
+        if victims:
+            os.kill(chance.choice(victims), signal.SIGKILL)
+        try:
+            said = process.communicate(timeout=30)[1]
+        except subprocess.TimeoutExpired:  # mpirun waits inside of PMIx for a lock of its own
+            assert processes(process.pid) == [process.pid], f"ranks are left: {what}"
+            process.kill()
+            said = process.communicate()[1]
+            tried[f"{what[0]}: mpirun alone did not end"] += 1
+        deadline = time.monotonic() + 30
+        while processes(process.pid):  # the ranks of a launcher that is gone
+            assert time.monotonic() < deadline, f"ranks are left: {said}"
+            time.sleep(0.02)
+        # mpirun says 137 of a rank that was killed; 7 is what the other ranks end with.
+        assert process.returncode in ((-9, 0) if ranks == 1 else (-9, 0, 7, 137)), (process.returncode, said)
+        tried[what[0]] += process.returncode != 0
+
     for _ in range(count):
         killed([*arguments, out, "--resume"], 0.02, 0.3)
     state = tool.read_safetensors(out / "checkpoint.safetensors")[1]["ridgeline.checkpoint"]
     steps = ("--set", f"train.max_steps={json.loads(state)['step'] + 7}")
-    tool.run(*arguments, out, "--resume", *steps)
-    tool.run(*arguments, whole, *steps)
+    run(*arguments, out, "--resume", *steps)
+    run(*arguments, whole, *steps)
     assert tool.tensors(out / "checkpoint.safetensors") == tool.tensors(whole / "checkpoint.safetensors"), \
         "other weights than without the kills"
 
     model, rows, study = folder / "model", folder / "killed.csv", folder / "study"
     images = folder.data / "train-images-idx3-ubyte"
     infer = ["infer", model, "--input", images, "--output", rows, "--threads", 1, "--no-tune"]
-    tool.run(*infer)
+    run(*infer)
     good = rows.read_bytes()
     for _ in range(count):
         rows.unlink(missing_ok=True)
         killed(infer, 0.0, 0.06)
         assert not rows.exists() or rows.read_bytes() == good, "infer left half of a file"
-    tool.run(*infer)
+    run(*infer)
     assert rows.read_bytes() == good, "infer after the kills"
 
     sweep = ["sweep", folder.config, "--force", "--threads", 1, "--set", "train.max_steps=3", "--set", "train.seed=1,2,3", "--out",
              study]
     for _ in range(count):
         killed(sweep, 0.0, 0.25)
-    tool.run(*sweep)
+    run(*sweep)
     assert len((study / "sweep.csv").read_text().splitlines()) == 4, "sweep after the kills"
     return tried
 
@@ -224,7 +262,8 @@ def main():
     parser.add_argument("--every", type=int, default=13)
     parser.add_argument("--allocations", type=int, default=15)
     parser.add_argument("--kills", type=int, default=3)
-    parser.add_argument("--ranks", type=int, default=1, help="of the runs whose saves fail")
+    parser.add_argument("--ranks", type=int, default=1, help="of the runs whose saves fail, and that are killed")
+    parser.add_argument("--only", choices=("saves", "replaced", "allocations", "kills"))
     given = parser.parse_args()
     if tool.sanitized():
         print("skipped: a sanitizer's library would have to be loaded first")
@@ -232,9 +271,12 @@ def main():
     folder = tool.Folder()
     try:
         saves = Saves(folder, given.ranks)
-        for part in (lambda: saves.each(given.every), lambda: saves.replaced(given.every),
-                     lambda: allocations(folder, given.allocations), lambda: kills(folder, given.kills)):
-            for what, times in part().items():
+        tool.run("train", folder.config, "--quiet", "--out", folder / "model", *SIZES)
+        parts = {"saves": lambda: saves.each(given.every), "replaced": lambda: saves.replaced(given.every),
+                 "allocations": lambda: allocations(folder, given.allocations),
+                 "kills": lambda: kills(folder, given.kills, given.ranks)}
+        for part in [given.only] if given.only else parts:
+            for what, times in parts[part]().items():
                 print(f"{what}: {times}", flush=True)
     finally:
         folder.close()
