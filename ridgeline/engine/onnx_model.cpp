@@ -46,12 +46,13 @@ data::Preparation make_preparation(const onnx::ImportedModel& imported, const Sh
   }
   std::vector<std::string> names;
   for (int64_t i = 0; classes && i < output.numel(); ++i) names.push_back(std::to_string(i));
+  if (classes && !imported.classes.empty()) names = imported.classes;
   const size_t values = classes ? 0 : size_t(output.numel());
   Json target{{"kind", classes ? "classes" : "values"},
               {"fields", {"target"}},
               {"shape", classes ? std::vector<int64_t>{} : dims(output)},
               {"classes", names},
-              {"numbered", classes},
+              {"numbered", classes && !imported.words},
               {"shift", std::vector<double>(values, 0.0)},
               {"scale", std::vector<double>(values, 1.0)}};
   const Json json{
@@ -86,7 +87,9 @@ void fill_weights(nn::Model& model, onnx::ImportedModel& imported, const std::st
 
 LoadedModel load_onnx(const std::filesystem::path& file, const ModelOptions& options,
                       const OnnxOptions& onnx) {
-  return make_model(onnx::import_model(file, onnx.graph), file, options, onnx);
+  onnx::ImportOptions graph = onnx.graph;
+  graph.classes = onnx.classes;
+  return make_model(onnx::import_model(file, graph), file, options, onnx);
 }
 
 LoadedModel make_model(onnx::ImportedModel imported, const std::filesystem::path& file,

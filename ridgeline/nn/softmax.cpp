@@ -8,17 +8,16 @@ namespace ridgeline::nn {
 
 LayerPtr SoftmaxLayer::read(ConfigTable&) { return std::make_shared<SoftmaxLayer>(); }
 
-Shape SoftmaxLayer::output(const Shape& input) const {
-  if (input.rank() != 1) {
-    throw_error(ErrorKind::usage, "takes one number a class, not {}: put a flatten before it",
-                to_string(input));
-  }
-  return input;
-}
+Shape SoftmaxLayer::output(const Shape& input) const { return input; }
 
 Value SoftmaxLayer::forward(Builder& builder, LayerValues& values) const {
   const Value y = builder.like(fmt::format("x{}", values.layer + 1), values.x);
-  builder.add(Softmax{values.x, y});
+  const int64_t classes = values.input[values.input.rank() - 1];
+  const auto rows = [&](Value value) {
+    value.shape = {value.shape.numel() / classes, classes};
+    return value;
+  };
+  builder.add(Softmax{rows(values.x), rows(y)});
   return y;
 }
 

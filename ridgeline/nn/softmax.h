@@ -6,7 +6,7 @@
 
 namespace ridgeline::nn {
 
-// y = softmax(x), over the features of a sample. It ends the members of an ensemble, whose
+// y = softmax(x), over the last dimension of a sample. It ends the members of an ensemble, whose
 // probabilities a `mean` joins. It has no backward pass: the cross-entropy of a net that is trained
 // has its own softmax.
 class SoftmaxLayer final : public Layer {

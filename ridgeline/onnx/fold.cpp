@@ -363,6 +363,15 @@ ConstantPtr mapped(const std::string& op, const Constant& from) {
   return made;
 }
 
+// A state of zeros, which exporters that unroll a recurrent net multiply with a matrix.
+ConstantPtr product_of_zeros(const Constant& zeros, const Constant& matrix) {
+  const bool fits = zeros.uniform && !zeros.integer && zeros.all_zero() && !zeros.dims.empty();
+  if (!fits || matrix.dims.size() != 2 || matrix.dims[0] != zeros.dims.back()) return nullptr;
+  auto made = std::make_shared<Constant>(zeros);
+  made->dims.back() = matrix.dims[1];
+  return made;
+}
+
 ConstantPtr literal(const Node& node) {
   const auto found = [&](const char* name) -> const Attribute* {
     const auto at = node.attributes.find(name);
@@ -412,6 +421,7 @@ ConstantPtr fold(const Node& node, const std::vector<ConstantPtr>& in, int64_t) 
   }
   if (op == "Reshape" && two && in[1]->integer) return reshape(node, *in[0], *in[1]);
   if (op == "Transpose") return transpose(node, *in[0]);
+  if (op == "MatMul" && two) return product_of_zeros(*in[0], *in[1]);
   if (op == "Expand" && two && in[1]->integer) return expanded(*in[0], *in[1]);
   if (two && (op == "Add" || op == "Sub" || op == "Mul" || op == "Div")) {
     return arithmetic(op, *in[0], *in[1]);

@@ -1,5 +1,6 @@
 #include "ridgeline/onnx/fuse.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <optional>
@@ -24,6 +25,8 @@ class Fuser {
     for (Node& node : graph_.nodes) {
       if (node.outputs.size() != 1 || !node.domain.empty()) continue;
       if (node.op == "Mul" || node.op == "Div") product(node);
+      if (node.op == "Where") softplus(node);
+      if (node.op == "Div") unit_length(node);
       if (node.op == "Add") group_norm(node);
       if (node.op == "Add" || node.op == "Mul" || node.op == "Div") norm(node);
     }
@@ -140,18 +143,60 @@ class Fuser {
     return low == 0.0 && high == 6.0 && parts && parts->first == x && parts->second == 3;
   }
 
+  // How many dimensions a value has, where the file says it.
+  std::optional<int64_t> rank_of(const std::string& name) const {
+    const auto found = graph_.values.find(name);
+    if (found == graph_.values.end() || !found->second.known_shape) return std::nullopt;
+    return int64_t(found->second.dims.size());
+  }
+
+  // x where x is large, and softplus(x) elsewhere.
+  void softplus(Node& node) {
+    constexpr double kLarge = 15;  // from where on log(1 + e^x) is x in fp32
+    const Node* large = maker(node.input(0), "Greater");
+    const Node* curve = maker(node.input(2), "Softplus");
+    const std::string x = node.input(1);
+    if (large == nullptr || curve == nullptr || curve->input(0) != x || large->input(0) != x)
+      return;
+    const auto threshold = scalar(large->input(1));
+    if (threshold && *threshold >= kLarge) replace(node, "Softplus", {x});
+  }
+
+  // x / max(|x|, a small number)
+  void unit_length(Node& node) {
+    std::string name = node.input(1);
+    if (const Node* expand = maker(name, "Expand"); expand != nullptr) name = expand->input(0);
+    if (const Node* clip = maker(name, "Clip"); clip != nullptr) {
+      const auto least = scalar(clip->input(1));
+      if (!least || *least > 1e-6 || !clip->input(2).empty()) return;
+      name = clip->input(0);
+    }
+    const Node* norm = maker(name, "ReduceL2");
+    const auto axis = norm != nullptr ? last_axes(*norm) : std::nullopt;
+    if (axis != -1 || norm->input(0) != node.input(0)) return;
+    replace(node, "LpNormalization", {node.input(0)});
+  }
+
+  // The first of the axes of a reduction, counted from the end, if they are the last ones.
+  std::optional<int64_t> last_axes(const Node& node) const {
+    if (node.integer("keepdims", 1) != 1) return std::nullopt;
+    std::vector<int64_t> axes = node.integers("axes");
+    if (const Constant* given = constant(node.input(1)); given != nullptr) axes = given->ints;
+    if (axes.empty()) return std::nullopt;
+    const int64_t rank = rank_of(node.input(0)).value_or(0);
+    for (size_t i = 0; i < axes.size(); ++i) {
+      if (axes[i] >= 0) axes[i] -= rank;
+      if (axes[i] != int64_t(i) - int64_t(axes.size())) return std::nullopt;
+    }
+    return axes.front();
+  }
+
   // The value whose mean over the last dimensions a ReduceMean takes; the first of these axes.
   std::optional<std::pair<std::string, int64_t>> mean_of(const std::string& name) const {
     const Node* node = maker(name, "ReduceMean");
-    if (node == nullptr || node->integer("keepdims", 1) != 1) return std::nullopt;
-    std::vector<int64_t> axes = node->integers("axes");
-    if (const Constant* given = constant(node->input(1)); given != nullptr) axes = given->ints;
-    if (axes.empty()) return std::nullopt;
-    // Only axes that count from the end say that they are the last ones.
-    for (size_t i = 0; i < axes.size(); ++i) {
-      if (axes[i] != int64_t(i) - int64_t(axes.size())) return std::nullopt;
-    }
-    return std::pair{node->input(0), axes.front()};
+    const auto axis = node != nullptr ? last_axes(*node) : std::nullopt;
+    if (!axis) return std::nullopt;
+    return std::pair{node->input(0), *axis};
   }
   std::optional<std::string> square_of(const std::string& name) const {
     if (const Node* pow = maker(name, "Pow"); pow != nullptr && is(pow->input(1), 2)) {
@@ -168,10 +213,17 @@ class Fuser {
     double epsilon = 0;
     bool centred = false;
   };
-  // x / sqrt(mean(x^2) + epsilon), or the same of x - mean(x).
+  // x / sqrt(mean(x^2) + epsilon), or x times the reciprocal, or the same of x - mean(x).
   std::optional<Normalised> normalised(const std::string& name) const {
     const Node* div = maker(name, "Div");
-    const Node* root = div != nullptr ? maker(div->input(1), "Sqrt") : nullptr;
+    std::string divisor = div != nullptr ? div->input(1) : "";
+    if (const Node* mul = maker(name, "Mul"); mul != nullptr) {
+      const Node* inverse = maker(mul->input(1), "Reciprocal");
+      if (inverse == nullptr) return std::nullopt;
+      div = mul;
+      divisor = inverse->input(0);
+    }
+    const Node* root = div != nullptr ? maker(divisor, "Sqrt") : nullptr;
     const Node* sum = root != nullptr ? maker(root->input(0), "Add") : nullptr;
     const auto parts = sum != nullptr ? with_scalar(*sum) : std::nullopt;
     const auto mean = parts ? mean_of(parts->first) : std::nullopt;
@@ -229,6 +281,13 @@ class Fuser {
     return found;
   }
 
+  // Whether a product with a constant reads the value, which then has the scale of a norm.
+  bool scaled_later(const std::string& name) const {
+    return std::ranges::any_of(graph_.nodes, [&](const Node& node) {
+      return node.op == "Mul" && constant(beside(node, name)) != nullptr;
+    });
+  }
+
   void norm(Node& node) {
     if (node.inputs.size() != 2) return;
     const auto found = affine(node);
@@ -242,6 +301,7 @@ class Fuser {
       replace(node, "LayerNormalization", std::move(inputs));
     } else if (!found->core.centred && found->shift.empty()) {
       std::vector<std::string> inputs{found->core.x};
+      if (found->scale.empty() && scaled_later(node.outputs[0])) return;
       if (!found->scale.empty()) inputs.push_back(found->scale);
       replace(node, "RmsNorm", std::move(inputs));
     } else {

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "ridgeline/nn/config_table.h"
 #include "ridgeline/onnx/importer.h"
@@ -27,7 +28,34 @@ constexpr ActivationOperator kOperators[] = {
     {"Elu", "elu", "alpha", "alpha", 1.0},
 };
 
+// An attribute is an fp32 number: the shortest decimal that reads back as it.
+std::string decimal(double number) {
+  return nn::toml_number(std::stod(fmt::format("{}", float(number))));
+}
+
+// y = 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
+void add_tanh_gelu(Importer& in, const View& view) {
+  const Shape shape = in.stored();
+  const int x = in.source();
+  const double scale = std::sqrt(2 / std::numbers::pi);
+  add_joined(in, "multiply", {x, x, x});
+  add_affine(in, view, 0.044715 * scale, 0);
+  const int cube = in.source();
+  in.resume(x, shape);
+  add_affine(in, view, scale, 0);
+  add_joined(in, "add", {cube, in.source()});
+  add_activation(in, "tanh");
+  add_affine(in, view, 0.5, 0.5);
+  add_joined(in, "multiply", {x, in.source()});
+}
+
 }  // namespace
+
+void add_activation(Importer& in, const char* kind) {
+  Draft draft;
+  draft.type = kind;
+  in.add(std::move(draft));
+}
 
 void import_activation(Importer& in) {
   const Node& node = in.node();
@@ -35,14 +63,14 @@ void import_activation(Importer& in) {
   for (const ActivationOperator& each : kOperators) {
     if (node.op != each.op) continue;
     if (node.op == "Gelu" && node.text("approximate", "none") != "none") {
-      in.refuse("the tanh approximation of GELU is not computed here");
+      in.apply_softmax();
+      add_tanh_gelu(in, view);
+      return in.give(view);
     }
     Draft draft;
     draft.type = each.layer;
     if (each.attribute != nullptr) {
-      // An attribute is an fp32 number: the shortest decimal that reads back as it.
-      const auto number = float(node.number(each.attribute, each.standard));
-      draft.set(each.setting, nn::toml_number(std::stod(fmt::format("{}", number))));
+      draft.set(each.setting, decimal(node.number(each.attribute, each.standard)));
     }
     in.add(std::move(draft));
     in.give(view);
@@ -51,15 +79,68 @@ void import_activation(Importer& in) {
   in.refuse("this operator is not known here");
 }
 
-namespace {
-
-void add_relu(Importer& in) {
-  Draft draft;
-  draft.type = "relu";
-  in.add(std::move(draft));
+void import_pieces(Importer& in) {
+  const Node& node = in.node();
+  const View view = in.take(0).view;
+  in.apply_softmax();
+  const int x = in.source();
+  const Shape shape = in.stored();
+  const auto elu = [&](double alpha) {
+    Draft draft;
+    draft.type = "elu";
+    draft.set("alpha", decimal(alpha));
+    in.add(std::move(draft));
+  };
+  if (node.op == "Neg") {
+    add_affine(in, view, -1, 0);
+  } else if (node.op == "Abs") {  // relu(x) + relu(-x)
+    add_activation(in, "relu");
+    const int positive = in.source();
+    in.resume(x, shape);
+    add_affine(in, view, -1, 0);
+    add_activation(in, "relu");
+    add_joined(in, "add", {positive, in.source()});
+  } else if (node.op == "Selu") {
+    elu(node.number("alpha", 1.67326319217681884765625));
+    add_affine(in, view, node.number("gamma", 1.05070102214813232421875), 0);
+  } else if (node.op == "Celu") {  // a elu(x / a)
+    const double alpha = node.number("alpha", 1);
+    add_affine(in, view, 1 / alpha, 0);
+    elu(1);
+    add_affine(in, view, alpha, 0);
+  } else if (node.op == "Mish") {  // x tanh(softplus(x))
+    add_activation(in, "softplus");
+    add_activation(in, "tanh");
+    add_joined(in, "multiply", {x, in.source()});
+  } else {  // Swish, x sigmoid(a x) = silu(a x) / a
+    const double alpha = node.number("alpha", 1);
+    if (alpha == 0) in.refuse("alpha is 0");
+    add_affine(in, view, alpha, 0);
+    add_activation(in, "silu");
+    add_affine(in, view, 1 / alpha, 0);
+  }
+  in.give(view);
 }
 
-}  // namespace
+// relu(x) - slope relu(-x)
+void import_prelu(Importer& in) {
+  const View view = in.take(0).view;
+  in.apply_softmax();
+  Broadcast slope = read_broadcast(*in.require_known(1), view);
+  const int x = in.source();
+  const Shape shape = in.stored();
+  add_activation(in, "relu");
+  const int positive = in.source();
+  in.resume(x, shape);
+  add_affine(in, view, -1, 0);
+  add_activation(in, "relu");
+  for (double& each : slope.numbers) each = -each;
+  const size_t count = slope.numbers.size();
+  add_affine(in, view, slope.kind, std::move(slope.numbers), std::vector<double>(count, 0.0));
+  in.shape_input(shape);
+  add_joined(in, "add", {positive, in.source()});
+  in.give(view);
+}
 
 // min(max(x, low), high) = high - relu(high - low - relu(x - low)), after x * alpha + beta for
 // HardSigmoid.
@@ -67,28 +148,39 @@ void import_clip(Importer& in) {
   const Node& node = in.node();
   const View view = in.take(0).view;
   const bool sigmoid = node.op == "HardSigmoid";
+  constexpr double kNone = std::numeric_limits<float>::max();
+  constexpr double kFar = 1e30;  // no bound, as exporters write it
+  constexpr double kMost = 1e3;  // a shift by it rounds by 6e-5
   const auto bound = [&](size_t input, const char* name, double none) {
     if (sigmoid) return none > 0 ? 1.0 : 0.0;
-    if (node.has(name)) return node.number(name, none);
-    return in.has(input) ? in.require_known(input)->number(0) : none;
+    const double given = node.has(name)  ? node.number(name, none)
+                         : in.has(input) ? in.require_known(input)->number(0)
+                                         : none;
+    if (std::abs(given) >= kFar) return none;
+    if (std::abs(given) > kMost)
+      in.refuse("its bounds are so large that shifts by them lose digits");
+    return given;
   };
-  constexpr double kNone = std::numeric_limits<float>::max();
   const double low = bound(1, "min", -kNone), high = bound(2, "max", kNone);
   if (low >= high) in.refuse("its bounds leave nothing between them");
-  if (low <= -kNone) in.refuse("has no lower bound");
+  if (low <= -kNone) {  // min(x, high) = high - relu(high - x)
+    if (high < kNone) {
+      add_affine(in, view, -1, high);
+      add_activation(in, "relu");
+      add_affine(in, view, -1, high);
+    }
+    return in.give(view);
+  }
   const double scale = sigmoid ? node.number("alpha", 0.2) : 1.0;
   const double shift = (sigmoid ? node.number("beta", 0.5) : 0.0) - low;
-  const auto affine = [&](double by, double added) {
-    if (by != 1 || added != 0) add_affine(in, view, std::nullopt, {by}, {added});
-  };
-  affine(scale, shift);
-  add_relu(in);
+  add_affine(in, view, scale, shift);
+  add_activation(in, "relu");
   if (high < kNone) {
-    affine(-1, high - low);
-    add_relu(in);
-    affine(-1, high);
+    add_affine(in, view, -1, high - low);
+    add_activation(in, "relu");
+    add_affine(in, view, -1, high);
   } else {
-    affine(1, low);
+    add_affine(in, view, 1, low);
   }
   in.give(view);
 }

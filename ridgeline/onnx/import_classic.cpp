@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "ridgeline/onnx/importer.h"
 
@@ -29,7 +30,7 @@ void import_scaler(Importer& in) {
   }
   std::vector<double> shift;
   for (size_t i = 0; i < features; ++i) shift.push_back(-offset[i] * scale[i]);
-  add_affine(in, view, size_t{1}, std::move(scale), std::move(shift));
+  add_affine(in, view, Vary::channel, std::move(scale), std::move(shift));
   in.give(view);
 }
 
@@ -49,7 +50,7 @@ void import_linear_model(Importer& in) {
   if (int64_t(bias.size()) != out) in.refuse("its intercepts do not fit its coefficients");
   const std::string end = node.text("post_transform", "NONE");
   if (classifier && in.gives(0) && !in.gives(1)) in.refuse("its labels are not given here");
-  if (end != "NONE" && (!classifier || end != "SOFTMAX")) {
+  if (end != "NONE" && (!classifier || (end != "SOFTMAX" && end != "LOGISTIC"))) {
     in.refuse(fmt::format("post_transform {} is not computed here", end));
   }
   if (classifier && out < 2) in.refuse("has one row of coefficients for two classes");
@@ -64,7 +65,52 @@ void import_linear_model(Importer& in) {
   View made;
   made.dims = {kBatch, out};
   const size_t output = classifier ? 1 : 0;
+  if (end == "LOGISTIC") add_activation(in, "sigmoid");
   end == "SOFTMAX" ? in.give_softmax(made, output) : in.give(made, output);
+}
+
+// Divides a sample, or what stands along its last dimension, by its length: the root of a mean of
+// squares but for a factor.
+void import_unit_length(Importer& in) {
+  const View view = in.straighten(in.take(0).view);
+  const size_t rank = view.dims.size();
+  const auto axis = axis_of(in.node().integer("axis", -1), rank);
+  if (in.node().integer("p", 2) != 2) in.refuse("only the norm of squares is computed here");
+  if (axis != rank - 1 || view.batch_axis + 1 == rank) in.refuse("is not over the last dimension");
+  const auto features = size_t(view.dims.back());
+  Draft draft;
+  draft.type = "rmsnorm";
+  draft.set("dims", int64_t{1});
+  draft.set("eps", "1e-30");  // so that zeros stay zeros
+  draft.set("affine", true);
+  draft.weights = {
+      {"weight", std::vector<float>(features, float(1 / std::sqrt(double(features))))}};
+  in.shape_input(Shape(view.sample()));
+  in.add(std::move(draft));
+  in.give(view);
+}
+
+// What a softmax gives has the sum of one already.
+void import_normalizer(Importer& in) {
+  const std::string norm = in.node().text("norm", "MAX");
+  const Activation& taken = in.take(0);
+  if (norm == "L1" && taken.softmax) return in.give(taken.view);
+  if (norm != "L2") in.refuse(fmt::format("the norm {} is not computed here", norm));
+  import_unit_length(in);
+}
+
+// Its maps have the classes' names.
+void import_zip_map(Importer& in) {
+  const Node& node = in.node();
+  std::vector<std::string> names;
+  if (node.has("classlabels_strings")) names = node.attributes.at("classlabels_strings").strings;
+  for (const int64_t each : node.integers("classlabels_int64s")) {
+    names.push_back(std::to_string(each));
+  }
+  const View view = in.take(0).view;
+  const bool words = node.has("classlabels_strings");
+  if (int64_t(names.size()) == view.features()) in.set_classes(std::move(names), words);
+  in.give(view);
 }
 
 }  // namespace ridgeline::onnx

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 
 #include "ridgeline/onnx/fold.h"
 #include "ridgeline/onnx/importer.h"
@@ -52,15 +53,29 @@ std::vector<int64_t> each(const std::vector<Axis>& window, F of) {
   return numbers;
 }
 
+// Pads what is before the window by a layer.
+void pad_before(Importer& in, std::vector<Axis>& window, double value) {
+  std::vector<std::pair<int64_t, int64_t>> pads{{0, 0}};  // channels
+  for (Axis& axis : window) {
+    pads.emplace_back(axis.before, axis.after);
+    axis.extent += axis.before + axis.after;
+    axis.before = axis.after = 0;
+  }
+  add_padding(in, pads, value);
+}
+
 // Our padding is the same on both sides. A kernel with zeros at one end reads what a smaller
 // padding there would leave out, so that any padding becomes an even one.
 void even_out(Importer& in, std::vector<Axis>& window, int64_t filters,
               std::vector<float>& weight) {
+  const auto uneven = [](const Axis& axis) {
+    return std::abs(axis.before - axis.after) % axis.dilation != 0;
+  };
+  if (std::ranges::any_of(window, uneven)) return pad_before(in, window, 0);
   for (size_t a = 0; a < window.size(); ++a) {
     Axis& axis = window[a];
     const int64_t gap = std::abs(axis.before - axis.after);
     if (gap == 0) continue;
-    if (gap % axis.dilation != 0) in.refuse("pads its two sides differently, with a dilation");
     const int64_t more = gap / axis.dilation, first = axis.before < axis.after ? more : 0;
     int64_t outer = filters, inner = 1;
     for (size_t i = 0; i < a; ++i) outer *= window[i].kernel;
@@ -112,6 +127,7 @@ void import_conv(Importer& in) {
     in.refuse("its weight does not fit its input");
   }
   std::vector<float> values = weight->floats;
+  in.shape_input(Shape(view.sample()));
   even_out(in, window, out * weight->dims[1], values);
   Draft draft;
   draft.type = window.size() == 2 ? "conv2d" : "conv1d";
@@ -127,42 +143,87 @@ void import_conv(Importer& in) {
     draft.weights.push_back({"bias", bias->floats});
     draft.bias_from_add = 0;
   }
-  in.shape_input(Shape(view.sample()));
   in.add(std::move(draft));
   in.give(image_view(in));
 }
 
+namespace {
+
+// How many windows of an axis begin within the input or its front padding.
+int64_t windows_of(const Axis& axis, bool round_up) {
+  const int64_t span = axis.extent + axis.before + axis.after - axis.kernel;
+  if (span < 0) Importer::refuse("its window is larger than its input");
+  const int64_t more = round_up && span % axis.stride != 0 ? 1 : 0;
+  const int64_t count = span / axis.stride + 1 + more;
+  return more == 1 && (count - 1) * axis.stride >= axis.extent + axis.before ? count - 1 : count;
+}
+
+// How many elements each window counts: those of the input and, if `padding`, of the padding that
+// the file names.
+std::vector<int64_t> counts_of(const Axis& axis, int64_t windows, bool padding) {
+  std::vector<int64_t> counts;
+  for (int64_t i = 0; i < windows; ++i) {
+    const int64_t begin = i * axis.stride - axis.before, end = begin + axis.kernel;
+    const int64_t first = padding ? -axis.before : 0;
+    const int64_t last = axis.extent + (padding ? axis.after : 0);
+    counts.push_back(std::min(end, last) - std::max(begin, first));
+  }
+  return counts;
+}
+
+}  // namespace
+
+// Padding that no padding of ours expresses is a layer before the pool: by less than every number
+// for a maximum, and by zeros for a mean, whose sums are then divided by the right counts.
 void import_pool(Importer& in) {
   const Node& node = in.node();
   const View view = take_image(in);
-  const bool max = node.op == "MaxPool";
+  const bool max = node.op == "MaxPool", round_up = node.integer("ceil_mode", 0) != 0;
+  const bool counts_padding = node.integer("count_include_pad", 0) != 0;
   if (in.gives(1)) in.refuse("its second output, the places of the maxima, is not computed here");
-  std::vector<Axis> window = read_window(in, view, {});
+  const std::vector<Axis> given = read_window(in, view, {});
+  std::vector<Axis> window = given;
+  std::vector<int64_t> windows;
+  bool ours = true;  // the pool can pad by itself
   for (Axis& axis : window) {
     if (axis.dilation != 1) in.refuse("a dilated pool is not computed here");
-    // Rounding up adds an output only if a window begins within the input or its front padding.
-    const int64_t span = axis.extent + axis.before + axis.after - axis.kernel;
-    if (node.integer("ceil_mode", 0) != 0 && span % axis.stride != 0 &&
-        (span / axis.stride + 1) * axis.stride < axis.extent + axis.before) {
-      in.refuse("ceil_mode adds an output whose window reaches past the padding");
-    }
+    windows.push_back(windows_of(axis, round_up));
     // Padding that no window reaches may as well be there, or not.
-    if (axis.before != axis.after) {
-      const int64_t outputs = span / axis.stride + 1;
-      const int64_t even = axis.extent + 2 * axis.before - axis.kernel;
-      const bool same = even >= 0 && even / axis.stride + 1 == outputs;
-      if (!same) in.refuse("pads its two sides differently");
-      axis.after = axis.before;
-    }
-    if (axis.before > axis.kernel / 2) in.refuse("pads more than half of its window");
+    const int64_t even = axis.extent + 2 * axis.before - axis.kernel;
+    ours = ours && even >= 0 && even / axis.stride + 1 == windows.back() &&
+           axis.before <= axis.kernel / 2 && (max || !counts_padding || axis.after >= axis.before);
+    axis.after = std::max<int64_t>(
+        0, (windows.back() - 1) * axis.stride + axis.kernel - axis.extent - axis.before);
   }
+  in.shape_input(Shape(view.sample()));
   Draft draft;
   draft.type = fmt::format("{}pool{}d", max ? "max" : "avg", window.size());
+  if (!ours) pad_before(in, window, max ? -double(std::numeric_limits<float>::max()) : 0.0);
   set_window(draft, window, false);
-  if (!max) draft.set("count_include_pad", node.integer("count_include_pad", 0) != 0);
-  in.shape_input(Shape(view.sample()));
+  if (!max) draft.set("count_include_pad", !ours || counts_padding);
   in.add(std::move(draft));
-  in.give(image_view(in));
+  const View made = image_view(in);
+  if (!max && !ours) {
+    std::vector<double> scale{1};  // of each pixel, then of each channel's
+    double area = 1;
+    for (size_t i = 0; i < given.size(); ++i) {
+      std::vector<double> wider;
+      for (const double each : scale) {
+        for (const int64_t n : counts_of(given[i], windows[i], counts_padding)) {
+          wider.push_back(each / double(n));
+        }
+      }
+      scale = std::move(wider);
+      area *= double(given[i].kernel);
+    }
+    const std::vector<double> pixels = std::move(scale);
+    for (int64_t c = 0; c < view.dims[1]; ++c) {
+      for (const double each : pixels) scale.push_back(each * area);
+    }
+    const std::vector<double> shift(scale.size(), 0.0);
+    add_affine(in, made, Vary::each, std::move(scale), shift);
+  }
+  in.give(made);
 }
 
 void import_global_pool(Importer& in) {
@@ -179,26 +240,6 @@ void import_global_pool(Importer& in) {
   in.add(std::move(draft));
   View made = view;
   for (size_t i = 2; i < made.dims.size(); ++i) made.dims[i] = 1;
-  in.give(made);
-}
-
-void import_reduce_mean(Importer& in) {
-  const View view = take_image(in);
-  const auto axes = axes_of(in.node(), in.known(1));
-  if (!axes || axes->size() + 2 != view.dims.size()) {
-    in.refuse("only the mean of whole channels is computed here");
-  }
-  for (const int64_t given : *axes) {
-    const auto axis = axis_of(given, view.dims.size());
-    if (!axis || *axis < 2) in.refuse("only the mean of whole channels is computed here");
-  }
-  Draft draft;
-  draft.type = "global_avgpool";
-  in.shape_input(Shape(view.sample()));
-  in.add(std::move(draft));
-  View made;
-  made.dims = {kBatch, view.dims[1]};
-  if (in.node().integer("keepdims", 1) != 0) made.dims.resize(view.dims.size(), 1);
   in.give(made);
 }
 

@@ -40,39 +40,22 @@ void set_bias(Draft& draft, std::vector<float> values) {
   draft.bias_from_add = 0;
 }
 
-// How a constant that is added to or multiplied with a value varies: not at all, or along one axis
-// of it.
-struct Broadcast {
-  std::optional<size_t> axis;  // none: one number for all
-  std::vector<double> numbers;
-};
-
-Broadcast read_broadcast(const Constant& constant, const View& view) {
-  if (constant.integer) Importer::refuse("one input holds whole numbers");
-  Broadcast found;
-  const size_t rank = view.dims.size();
-  if (constant.dims.size() > rank) Importer::refuse("the constant has more dimensions");
-  const size_t skipped = rank - constant.dims.size();
+// Whether a constant that is added behind a layer is its bias: it is one number, or varies along
+// the outputs of the layer alone.
+bool is_bias(const Draft& draft, const Constant& constant, const View& view) {
+  if (constant.uniform || constant.numel() == 1) return true;
+  const size_t skipped = view.dims.size() - constant.dims.size();
+  const bool last = draft.type == "linear";
   for (size_t i = 0; i < constant.dims.size(); ++i) {
-    if (constant.dims[i] == 1) continue;
     const size_t axis = skipped + i;
-    if (found.axis || axis == view.batch_axis || constant.dims[i] != view.dims[axis]) {
-      Importer::refuse("the constant does not vary along one dimension of a sample only");
-    }
-    found.axis = axis;
+    const bool outputs = last ? axis + 1 == view.dims.size() && axis != view.batch_axis
+                              : view.batch_first() && axis == 1;
+    if (constant.dims[i] != (outputs ? draft.bias_from_add : 1)) return false;
   }
-  const auto count = constant.uniform ? 1 : constant.numel();
-  for (int64_t i = 0; i < count; ++i) found.numbers.push_back(constant.number(i));
-  return found;
+  return true;
 }
 
-// The feature axis of what the last layer gives: that of a bias.
-bool is_bias_axis(const Draft& draft, const View& view, size_t axis) {
-  if (draft.type == "linear") return axis + 1 == view.dims.size() && axis != view.batch_axis;
-  return view.batch_first() && axis == 1;
-}
-
-// Moves a number of the graph's element i to where the element lies.
+// Moves the number of the graph's element i to where the element lies.
 std::vector<double> in_our_order(const std::vector<double>& numbers, const View& view) {
   if (view.in_order()) return numbers;
   std::vector<double> moved(numbers.size());
@@ -80,19 +63,60 @@ std::vector<double> in_our_order(const std::vector<double>& numbers, const View&
   return moved;
 }
 
+// One number for each element of a sample, as the graph counts them.
+std::vector<double> spread(const Constant& constant, const View& view) {
+  constexpr int64_t kMost = int64_t{1} << 24;
+  if (view.features() > kMost) Importer::refuse("the constant varies over a sample too large");
+  const size_t skipped = view.dims.size() - constant.dims.size();
+  std::vector<double> numbers;
+  std::vector<int64_t> at(view.dims.size(), 0);  // the batch stays at 0
+  for (int64_t i = 0; i < view.features(); ++i) {
+    int64_t place = 0;
+    for (size_t k = 0; k < constant.dims.size(); ++k) {
+      place = place * constant.dims[k] + (constant.dims[k] == 1 ? 0 : at[skipped + k]);
+    }
+    numbers.push_back(constant.number(place));
+    for (size_t k = at.size(); k-- > 0;) {
+      if (k == view.batch_axis) continue;
+      if (++at[k] < view.dims[k]) break;
+      at[k] = 0;
+    }
+  }
+  return numbers;
+}
+
 }  // namespace
 
-// As a batch norm of mean 0 and variance 1.
-void add_affine(Importer& in, const View& view, const std::optional<size_t>& axis,
-                std::vector<double> scale, std::vector<double> shift) {
-  constexpr double kEpsilon = 1e-5;
-  if (axis) {
-    const size_t first = view.batch_first() ? 1 : 0;
-    const bool flat = view.dims.size() == 2;
-    if (*axis != first || (!view.in_order() && !flat)) {
-      in.refuse("the constant varies along a dimension that is no channel");
+Broadcast read_broadcast(const Constant& constant, const View& view) {
+  if (constant.integer) Importer::refuse("one input holds whole numbers");
+  const size_t rank = view.dims.size();
+  if (constant.uniform && constant.dims.size() <= rank) return {Vary::none, {constant.number(0)}};
+  if (constant.dims.size() > rank) Importer::refuse("the constant has more dimensions");
+  const size_t skipped = rank - constant.dims.size();
+  std::vector<size_t> axes;  // that it varies along
+  for (size_t i = 0; i < constant.dims.size(); ++i) {
+    if (constant.dims[i] == 1) continue;
+    if (skipped + i == view.batch_axis || constant.dims[i] != view.dims[skipped + i]) {
+      Importer::refuse("the constant does not vary along the dimensions of a sample only");
     }
-    in.shape_input(Shape(view.sample()));
+    axes.push_back(skipped + i);
+  }
+  if (axes.empty()) return {Vary::none, {constant.number(0)}};
+  const bool channel = axes == std::vector<size_t>{view.batch_first() ? size_t{1} : size_t{0}} &&
+                       (view.in_order() || rank == 2);
+  if (!channel) return {Vary::each, spread(constant, view)};
+  Broadcast found{Vary::channel, {}};
+  for (int64_t i = 0; i < constant.numel(); ++i) found.numbers.push_back(constant.number(i));
+  return found;
+}
+
+// As a batch norm of mean 0 and variance 1.
+void add_affine(Importer& in, const View& view, Vary kind, std::vector<double> scale,
+                std::vector<double> shift) {
+  constexpr double kEpsilon = 1e-5;
+  if (kind != Vary::none) {
+    const bool channel = kind == Vary::channel;
+    in.shape_input(channel ? Shape(view.sample()) : Shape{view.features()});
     scale = in_our_order(scale, view);
     shift = in_our_order(shift, view);
   }
@@ -111,6 +135,12 @@ void add_affine(Importer& in, const View& view, const std::optional<size_t>& axi
   in.add(std::move(draft));
 }
 
+void add_joined(Importer& in, const char* type, std::vector<int> layers) {
+  Draft draft;
+  draft.type = type;
+  in.add_join(std::move(draft), std::move(layers), in.stored());
+}
+
 namespace {
 
 // The shape that two values share; both lie in the order of the graph, batch first.
@@ -118,6 +148,7 @@ Shape shared_shape(Importer& in, size_t input) {
   const View view = in.take_plain(input).view;
   const std::vector<int64_t> sample = view.sample();
   in.shape_input(sample.empty() ? Shape{1} : Shape(sample));
+  in.apply_softmax();
   return in.stored();
 }
 
@@ -130,7 +161,7 @@ void join_values(Importer& in, nn::JoinKind kind, const char* type, bool negativ
   for (size_t i = 0; i < count; ++i) {
     if (in.look(i).view.dims.size() != rank) in.refuse("joins values of different dimensions");
     shapes.push_back(shared_shape(in, i));
-    if (negative && i == 1) add_affine(in, batch_first_view(shapes[1]), std::nullopt, {-1}, {0});
+    if (negative && i == 1) add_affine(in, batch_first_view(shapes[1]), -1, 0);
     layers.push_back(in.source());
   }
   Shape shape = shapes[0];
@@ -161,6 +192,45 @@ void import_sum(Importer& in) {
   if (in.node().inputs.size() > kMostJoined) in.refuse("joins more values than one layer takes");
   const bool sum = in.node().op == "Sum";
   join_values(in, sum ? nn::JoinKind::add : nn::JoinKind::mean, sum ? "add" : "mean");
+}
+
+// max(a, b) = a + relu(b - a), and min(a, b) = a - relu(a - b).
+void import_extreme(Importer& in) {
+  const bool max = in.node().op == "Max";
+  if (in.node().inputs.size() != 2) in.refuse("only the larger or smaller of two is computed here");
+  const bool first_known = in.is_known(0);
+  if (first_known || in.is_known(1)) {  // a clip at one side
+    const View view = in.take(first_known ? 1 : 0).view;
+    const Broadcast bound = read_broadcast(*in.require_known(first_known ? 0 : 1), view);
+    const double sign = max ? 1 : -1;
+    std::vector<double> signs(bound.numbers.size(), sign), shift = bound.numbers, back = shift;
+    for (double& each : shift) each *= -sign;
+    add_affine(in, view, bound.kind, signs, std::move(shift));
+    add_activation(in, "relu");
+    add_affine(in, view, bound.kind, signs, std::move(back));
+    return in.give(view);
+  }
+  const Shape shape = shared_shape(in, max ? 1 : 0);
+  const int minuend = in.source();
+  if (shared_shape(in, max ? 0 : 1) != shape) in.refuse("compares values of different dimensions");
+  const View view = batch_first_view(shape);
+  const int subtrahend = in.source();
+  add_affine(in, view, -1, 0);
+  add_joined(in, "add", {minuend, in.source()});
+  add_activation(in, "relu");
+  if (!max) add_affine(in, view, -1, 0);
+  add_joined(in, "add", {max ? subtrahend : minuend, in.source()});
+  in.give(view);
+}
+
+void import_power(Importer& in) {
+  const Shape shape = shared_shape(in, 0);
+  const ConstantPtr power = in.require_known(1);
+  const double times = power->numel() == 1 ? power->number(0) : 0;
+  if (times != 1 && times != 2 && times != 3)
+    in.refuse("only powers of 1, 2 and 3 are computed here");
+  if (times > 1) add_joined(in, "multiply", std::vector<int>(size_t(times), in.source()));
+  in.give(batch_first_view(shape));
 }
 
 void import_concat(Importer& in) {
@@ -208,7 +278,8 @@ void import_gemm(Importer& in) {
     const Broadcast added = read_broadcast(*bias, result);
     std::vector<float> values;
     for (int64_t o = 0; o < out; ++o) {
-      values.push_back(float(added.numbers[added.axis ? size_t(o) : 0] * node.number("beta", 1)));
+      const size_t at = added.kind == Vary::none ? 0 : size_t(o);
+      values.push_back(float(added.numbers[at] * node.number("beta", 1)));
     }
     set_bias(draft, std::move(values));
   }
@@ -228,13 +299,12 @@ void import_matmul(Importer& in) {
     in.refuse("the matrix does not fit the features");
   }
   const bool flat = rank == 2;
-  if (!flat && (rank != 3 || !view.in_order())) {
-    in.refuse("its first input is neither [N, features] nor [N, timesteps, features]");
-  }
+  // Whatever stands before the features are timesteps.
+  if (!flat) view = in.straighten(view);
   Draft draft =
       linear_draft(dims[1], linear_weight(*matrix, false, dims[0], dims[1], view.order, 1));
   if (!flat) {
-    in.shape_input(Shape(view.sample()));
+    in.shape_input({view.features() / dims[0], dims[0]});
     draft.set("per_step", true);
   }
   in.add(std::move(draft));
@@ -248,7 +318,8 @@ void import_arithmetic(Importer& in) {
   const bool first_known = in.is_known(0);
   if (!first_known && !in.is_known(1)) return join_two(in);
   const View view = in.take(first_known ? 1 : 0).view;
-  const Broadcast constant = read_broadcast(*in.known(first_known ? 0 : 1), view);
+  const Constant& given = *in.known(first_known ? 0 : 1);
+  const Broadcast constant = read_broadcast(given, view);
   if (op == "Div" && first_known) in.refuse("divides a constant by what is computed");
   std::vector<double> scale(constant.numbers.size(), 1.0), shift(constant.numbers.size(), 0.0);
   for (size_t i = 0; i < scale.size(); ++i) {
@@ -261,16 +332,18 @@ void import_arithmetic(Importer& in) {
   }
   Draft* last = in.only_source(first_known ? 1 : 0);
   const bool adds = op == "Add" || (op == "Sub" && !first_known);
-  if (adds && last != nullptr && last->bias_from_add > 0 && view.in_order() &&
-      (!constant.axis || (is_bias_axis(*last, view, *constant.axis) &&
-                          int64_t(shift.size()) == last->bias_from_add))) {
-    std::vector<float> bias(shift.begin(), shift.end());
+  const bool as_bias = adds && last != nullptr && last->bias_from_add > 0 && view.in_order();
+  if (as_bias && is_bias(*last, given, view)) {
+    std::vector<float> bias;
+    for (int64_t i = 0; i < (given.numel() == last->bias_from_add ? given.numel() : 1); ++i) {
+      bias.push_back(float(op == "Add" ? given.number(i) : -given.number(i)));
+    }
     bias.resize(size_t(last->bias_from_add), bias[0]);
     set_bias(*last, std::move(bias));
     in.give(view);
     return;
   }
-  add_affine(in, view, constant.axis, std::move(scale), std::move(shift));
+  add_affine(in, view, constant.kind, std::move(scale), std::move(shift));
   in.give(view);
 }
 

@@ -48,8 +48,7 @@ void import_batch_norm(Importer& in) {
 }
 
 void import_layer_norm(Importer& in) {
-  const View view = in.take(0).view;
-  if (!view.in_order()) in.refuse("its input is transposed");
+  const View view = in.straighten(in.take(0).view);
   if (in.gives(1) || in.gives(2)) in.refuse("mean and deviation as outputs are not given here");
   const size_t rank = view.dims.size();
   const auto axis = axis_of(in.node().integer("axis", -1), rank);
@@ -68,12 +67,12 @@ void import_layer_norm(Importer& in) {
   in.give(view);
 }
 
-// A node of fuse(): x, scale; attributes axis and epsilon.
+// RMSNormalization, or a node of fuse(): x, scale; attributes axis and epsilon.
 void import_rms_norm(Importer& in) {
-  const View view = in.take(0).view;
+  const View view = in.straighten(in.take(0).view);
   const size_t rank = view.dims.size();
   const auto axis = axis_of(in.node().integer("axis", -1), rank);
-  if (!axis || *axis <= view.batch_axis || !view.in_order()) in.refuse("normalises over the batch");
+  if (!axis || *axis <= view.batch_axis) in.refuse("normalises over the batch");
   int64_t count = 1;
   for (size_t i = *axis; i < rank; ++i) count *= view.dims[i];
   Draft draft;

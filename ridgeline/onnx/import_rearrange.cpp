@@ -4,6 +4,7 @@
 #include "ridgeline/nn/config_table.h"
 #include "ridgeline/onnx/fold.h"
 #include "ridgeline/onnx/importer.h"
+#include "ridgeline/ops/join.h"
 
 namespace ridgeline::onnx {
 
@@ -17,6 +18,52 @@ void add_slice(Importer& in, View& view, size_t axis, int64_t begin, int64_t end
   draft.set("end", end);
   in.add(std::move(draft));
   view.dims[axis < view.batch_axis ? axis : axis + 1] = end - begin;
+}
+
+void add_pick(Importer& in, View& view, size_t axis, const std::vector<int64_t>& places) {
+  // Neighbours make one slice.
+  std::vector<std::pair<int64_t, int64_t>> runs;
+  for (const int64_t place : places) {
+    if (!runs.empty() && runs.back().second == place) {
+      ++runs.back().second;
+    } else {
+      runs.emplace_back(place, place + 1);
+    }
+  }
+  if (runs.size() > kMostJoined) {
+    in.refuse(
+        fmt::format("picks {} separate parts; at most {} are joined", runs.size(), kMostJoined));
+  }
+  in.apply_softmax();
+  view = in.straighten(view);
+  const int source = in.source();
+  const Shape stored = in.stored();
+  std::vector<int> parts;
+  for (const auto& [begin, end] : runs) {
+    View part = view;
+    in.resume(source, stored);
+    add_slice(in, part, axis, begin, end);
+    parts.push_back(in.source());
+  }
+  view.dims[axis < view.batch_axis ? axis : axis + 1] = int64_t(places.size());
+  if (parts.size() == 1) return;
+  Draft draft;
+  draft.type = "concat";
+  draft.set("axis", int64_t(axis));
+  in.add_join(std::move(draft), std::move(parts), Shape(view.sample()));
+}
+
+void add_padding(Importer& in, const std::vector<std::pair<int64_t, int64_t>>& pads, double value) {
+  std::vector<int64_t> pairs;  // the last axis first
+  for (size_t axis = pads.size(); axis-- > 0;) {
+    pairs.push_back(pads[axis].first);
+    pairs.push_back(pads[axis].second);
+  }
+  Draft draft;
+  draft.type = "pad";
+  draft.set("padding", fmt::format("[{}]", fmt::join(pairs, ", ")));
+  draft.set("value", nn::toml_number(value));
+  in.add(std::move(draft));
 }
 
 // PyTorch writes one before every average pool, which most often pads by nothing.
@@ -36,32 +83,18 @@ void import_pad(Importer& in) {
   const ConstantPtr number = in.has(2) ? in.known(2) : nullptr;
   const double value = number ? number->number(0) : node.number("value", 0);
   view = in.straighten(view);
-  std::vector<int64_t> before(rank, 0), after(rank, 0);
+  in.shape_input(Shape(view.sample()));
+  std::vector<std::pair<int64_t, int64_t>> pads(rank, {0, 0});
   for (size_t i = 0; i < axes.size(); ++i) {
     const auto axis = axis_of(axes[i], rank);
     if (!axis) in.refuse("its axis is out of range");
-    before[*axis] = given[i];
-    after[*axis] = given[axes.size() + i];
-    if (before[*axis] < 0 || after[*axis] < 0) in.refuse("pads by less than nothing");
-    if (*axis == view.batch_axis && before[*axis] + after[*axis] > 0) in.refuse("pads the batch");
+    const auto [before, after] = pads[*axis] = {given[i], given[axes.size() + i]};
+    if (before < 0 || after < 0) in.refuse("pads by less than nothing");
+    if (*axis == view.batch_axis && before + after > 0) in.refuse("pads the batch");
+    if (*axis != view.batch_axis) view.dims[*axis] += before + after;
   }
-  std::vector<int64_t> pairs;  // the last axis first
-  for (size_t axis = rank; axis-- > 0;) {
-    if (axis == view.batch_axis) continue;
-    pairs.push_back(before[axis]);
-    pairs.push_back(after[axis]);
-    view.dims[axis] += before[axis] + after[axis];
-  }
-  View old = view;
-  for (size_t axis = 0; axis < rank; ++axis) {
-    if (axis != view.batch_axis) old.dims[axis] -= before[axis] + after[axis];
-  }
-  in.shape_input(Shape(old.sample()));
-  Draft draft;
-  draft.type = "pad";
-  draft.set("padding", fmt::format("[{}]", fmt::join(pairs, ", ")));
-  draft.set("value", nn::toml_number(value));
-  in.add(std::move(draft));
+  pads.erase(pads.begin() + ptrdiff_t(view.batch_axis));
+  add_padding(in, pads, value);
   in.give(view);
 }
 

@@ -152,17 +152,22 @@ void import_gather(Importer& in) {
   if (in.is_known(0)) return import_embedding(in);
   const ConstantPtr indices = in.require_known(1);
   View view = in.take(0).view;
-  if (!indices->integer || indices->numel() != 1) {
-    in.refuse("picks several elements; one timestep is taken");
-  }
+  if (!indices->integer || indices->dims.size() > 1) in.refuse("its indices are not a list");
   const int64_t given = in.node().integer("axis", 0);
-  const size_t axis = sample_axis(in, view, given);
-  select(in, view, axis, indices->ints[0]);
+  const size_t axis = sample_axis(in, view, given), at = *axis_of(given, view.dims.size());
+  std::vector<int64_t> places = indices->ints;
+  for (int64_t& place : places) {
+    if (place < 0) place += view.dims[at];
+    if (place < 0 || place >= view.dims[at]) in.refuse("picks what is not there");
+  }
+  if (places.empty()) in.refuse("picks nothing");
+  if (places.size() > 1) {
+    add_pick(in, view, axis, places);
+    return in.give(view);
+  }
+  select(in, view, axis, places[0]);
   view.order.clear();
-  const size_t at = *axis_of(given, view.dims.size());
-  const bool keeps = !indices->dims.empty();
-  if (indices->dims.size() > 1) in.refuse("its indices have several dimensions");
-  if (keeps) {
+  if (!indices->dims.empty()) {
     view.dims[at] = 1;
   } else {
     view.dims.erase(view.dims.begin() + ptrdiff_t(at));
@@ -183,18 +188,26 @@ void import_slice(Importer& in) {
   for (size_t i = axes.size(); i < starts.size(); ++i) axes.push_back(int64_t(i));
   if (starts.size() != ends.size()) in.refuse("its starts and ends do not fit each other");
   for (size_t i = 0; i < starts.size(); ++i) {
-    if (i < steps.size() && steps[i] != 1) in.refuse("slices in steps");
+    const int64_t step = i < steps.size() ? steps[i] : 1;
     const auto axis = axis_of(axes[i], view.dims.size());
     if (!axis) in.refuse("its axis is out of range");
     if (*axis == view.batch_axis) in.refuse("picks samples from the batch");
     const int64_t extent = view.dims[*axis];
+    const int64_t least = step < 0 ? -1 : 0;  // going back ends before the first
     const auto place = [&](int64_t at) {
-      return std::clamp<int64_t>(at < 0 ? at + extent : at, 0, extent);
+      if (at < 0) at = std::max(at, -extent - 1) + extent;
+      return std::clamp(at, least, extent + least);
     };
     const int64_t begin = place(starts[i]), end = place(ends[i]);
-    if (begin == 0 && end == extent) continue;
-    if (begin >= end) in.refuse("slices nothing");
+    if (begin == 0 && end == extent && step == 1) continue;
     const size_t place_in_sample = sample_axis(in, view, axes[i]);
+    if (step == 0 || begin == end || (begin < end) != (step > 0)) in.refuse("slices nothing");
+    if (step != 1) {
+      std::vector<int64_t> places;
+      for (int64_t at = begin; step > 0 ? at < end : at > end; at += step) places.push_back(at);
+      add_pick(in, view, place_in_sample, places);
+      continue;
+    }
     if (end - begin == 1 && place_in_sample == 0 && view.dims.size() == 3) {
       select(in, view, place_in_sample, begin);
       view.dims[*axis] = 1;
@@ -222,16 +235,81 @@ void import_expand(Importer& in) {
   in.repeat_known(value);
 }
 
-// Taken at the end of a net, where the loss has it.
-void import_softmax(Importer& in) {
-  const View view = in.take(0).view;
+namespace {
+
+// Whether a softmax is over all numbers of a sample; `axis` is where it begins.
+bool over_all(Importer& in, const View& view, size_t& axis) {
   const bool flattens = in.opset() < 13;  // from the axis on
-  const auto axis = axis_of(in.node().integer("axis", flattens ? 1 : -1), view.dims.size());
-  if (!axis || *axis == view.batch_axis) in.refuse("its axis is not one of a sample");
-  int64_t count = view.dims[*axis];
-  if (flattens && view.batch_first() && *axis == 1) count = view.features();
-  if (count != view.features()) in.refuse("is not over all numbers of a sample");
+  const auto found = axis_of(in.node().integer("axis", flattens ? 1 : -1), view.dims.size());
+  if (!found || *found == view.batch_axis || (flattens && *found < view.batch_axis)) {
+    in.refuse("its axis is not one of a sample");
+  }
+  axis = *found;
+  int64_t count = view.dims[axis];
+  for (size_t i = axis + 1; flattens && i < view.dims.size(); ++i) count *= view.dims[i];
+  return count == view.features();
+}
+
+}  // namespace
+
+// At the end of a net the loss has it; elsewhere it is a layer.
+void import_softmax(Importer& in) {
+  View view = in.take(0).view;
+  size_t axis = 0;
+  if (over_all(in, view, axis)) return in.give_softmax(view);
+  std::vector<int64_t> perm(view.dims.size());  // the classes last
+  std::iota(perm.begin(), perm.end(), 0);
+  if (in.opset() >= 13) {
+    perm.erase(perm.begin() + ptrdiff_t(axis));
+    perm.push_back(int64_t(axis));
+  }
+  view = in.straighten(transposed(view, perm));
+  int64_t classes = 1;
+  for (size_t i = in.opset() < 13 ? axis : view.dims.size() - 1; i < view.dims.size(); ++i) {
+    classes *= view.dims[i] == kBatch ? 1 : view.dims[i];
+  }
+  in.shape_input({view.features() / classes, classes});
+  add_activation(in, "softmax");
+  std::vector<int64_t> back(perm.size());
+  for (size_t i = 0; i < perm.size(); ++i) back[size_t(perm[i])] = int64_t(i);
+  in.give(transposed(view, back));
+}
+
+// The probabilities are those of the softmax.
+void import_log_softmax(Importer& in) {
+  const View view = in.take(0).view;
+  size_t axis = 0;
+  if (!over_all(in, view, axis) || !in.gives_classes()) {
+    in.refuse(
+        "logarithms of probabilities are not given here; import --classes makes a classifier of a "
+        "net that ends in them");
+  }
   in.give_softmax(view);
+}
+
+// Blocks of pixels become channels, or the other way round.
+void import_depth(Importer& in) {
+  const Node& node = in.node();
+  const View view = in.take(0).view;
+  const int64_t b = node.integer("blocksize", 0);
+  if (view.dims.size() != 4 || !view.batch_first() || b < 1) in.refuse("its input is no image");
+  const int64_t c = view.dims[1], h = view.dims[2], w = view.dims[3];
+  const bool to_space = node.op == "DepthToSpace";
+  if (to_space ? c % (b * b) != 0 : h % b != 0 || w % b != 0) in.refuse("its blocks do not fit");
+  std::vector<int64_t> split, perm, whole;
+  if (!to_space) {
+    split = {kBatch, c, h / b, b, w / b, b};
+    perm = {0, 3, 5, 1, 2, 4};
+    whole = {kBatch, c * b * b, h / b, w / b};
+  } else {
+    const bool columns_first = node.text("mode", "DCR") == "DCR";
+    split = columns_first ? std::vector<int64_t>{kBatch, b, b, c / (b * b), h, w}
+                          : std::vector<int64_t>{kBatch, c / (b * b), b, b, h, w};
+    perm = columns_first ? std::vector<int64_t>{0, 3, 4, 1, 5, 2}
+                         : std::vector<int64_t>{0, 1, 4, 2, 5, 3};
+    whole = {kBatch, c / (b * b), h * b, w * b};
+  }
+  in.give(*reshaped(transposed(*reshaped(view, split, 0), perm), whole, 0));
 }
 
 }  // namespace ridgeline::onnx

@@ -108,33 +108,55 @@ const Activation& Importer::take_plain(size_t input) {
   kept.view = straighten(taken.view);
   kept.layer = source_;
   kept.stored = stored_;
+  kept.softmax = softmax_;
   return kept;
 }
 
+namespace {
+
+// An axis as the graph counts it: neighbours along it lie `stride` apart in our order.
+struct Strided {
+  int64_t extent, stride;
+};
+
+// The axes, outermost first, that count through `order`; empty: there are none.
+std::vector<Strided> axes_of_order(std::vector<int64_t> order) {
+  std::vector<Strided> found;
+  while (order.size() > 1) {
+    const int64_t stride = order[1] - order[0];
+    size_t run = 2;
+    while (run < order.size() && order[run] - order[run - 1] == stride) ++run;
+    if (order.size() % run != 0) return {};
+    std::vector<int64_t> outer;
+    for (size_t i = 0; i < order.size(); ++i) {
+      if (i % run == 0) outer.push_back(order[i]);
+      if (order[i] != outer.back() + int64_t(i % run) * stride) return {};
+    }
+    found.insert(found.begin(), {int64_t(run), stride});
+    order = std::move(outer);
+  }
+  return found;
+}
+
+}  // namespace
+
 View Importer::straighten(const View& view) {
   if (view.in_order()) return view;
-  const std::vector<int64_t> sample = view.sample();
-  // How far apart in our order neighbours along each axis lie.
-  std::vector<int64_t> stride(sample.size(), 0);
-  int64_t step = 1;
-  for (size_t axis = sample.size(); axis-- > 0; step *= sample[axis]) {
-    if (sample[axis] > 1) stride[axis] = view.order[size_t(step)] - view.order[0];
-  }
-  std::vector<size_t> ours(sample.size());  // the axes as they lie
+  const std::vector<Strided> graph = axes_of_order(view.order);
+  std::vector<size_t> ours(graph.size());  // the axes as they lie
   std::iota(ours.begin(), ours.end(), size_t{0});
-  std::ranges::stable_sort(ours, [&](size_t a, size_t b) { return stride[a] > stride[b]; });
-  std::vector<int64_t> dims, axes(sample.size());
+  std::ranges::stable_sort(ours,
+                           [&](size_t a, size_t b) { return graph[a].stride > graph[b].stride; });
+  std::vector<int64_t> dims, axes(graph.size());
+  int64_t inner = view.features();
+  bool dense = !graph.empty() && graph.size() < size_t(Shape::kMaxRank);
   for (size_t i = 0; i < ours.size(); ++i) {
-    dims.push_back(sample[ours[i]]);
+    dims.push_back(graph[ours[i]].extent);
     axes[ours[i]] = int64_t(i);
+    inner /= dims.back();
+    dense = dense && graph[ours[i]].stride == inner;
   }
-  View as_stored = batch_first_view(Shape(dims)), wanted;
-  std::vector<int64_t> perm{0};
-  for (const int64_t axis : axes) perm.push_back(axis + 1);
-  wanted = transposed(as_stored, perm);
-  if (wanted.order != view.order) {
-    refuse("its input is transposed in a way that no transpose of our own makes");
-  }
+  if (!dense) refuse("its input is transposed in a way that no transpose of our own makes");
   shape_input(Shape(dims));
   Draft draft;
   draft.type = "transpose";
@@ -170,8 +192,19 @@ void Importer::shape_input(const Shape& wanted) {
   add(std::move(draft));
 }
 
+void Importer::apply_softmax() {
+  if (!softmax_) return;
+  softmax_ = false;
+  const Shape shape = stored_;  // the order of what it adds up does not matter
+  shape_input(Shape{shape.numel()});
+  Draft draft;
+  draft.type = "softmax";
+  add(std::move(draft));
+  shape_input(shape);
+}
+
 void Importer::add(Draft draft) {
-  if (softmax_) refuse("follows a Softmax, which is taken at the end of a net only");
+  apply_softmax();
   try {
     stored_ = make_layer(draft)->output(stored_);
   } catch (const Error& error) {
@@ -184,11 +217,6 @@ void Importer::add(Draft draft) {
 }
 
 void Importer::add_join(Draft draft, std::vector<int> layers, const Shape& output) {
-  for (const std::string& name : node_->inputs) {
-    const auto found = activations_.find(name);
-    if (found == activations_.end() || !found->second.softmax) continue;
-    refuse("follows a Softmax, which is taken at the end of a net only");
-  }
   for (const int layer : layers) input_read_ = input_read_ || layer < 0;
   draft.inputs = std::move(layers);
   source_ = int(drafts_.size());
@@ -197,7 +225,7 @@ void Importer::add_join(Draft draft, std::vector<int> layers, const Shape& outpu
 }
 
 Draft* Importer::only_source(size_t input) {
-  if (source_ < 0 || reads_[node_->input(input)] != 1) return nullptr;
+  if (source_ < 0 || softmax_ || reads_[node_->input(input)] != 1) return nullptr;
   // A view between the layer and the node must not be read by others either.
   int readers = 0;
   for (const auto& [name, value] : activations_) {
@@ -214,7 +242,7 @@ void Importer::give(View view, size_t output) {
 }
 
 void Importer::give_softmax(View view, size_t output) {
-  if (softmax_) refuse("follows a Softmax, which is taken at the end of a net only");
+  apply_softmax();
   softmax_ = true;
   give(std::move(view), output);
 }
@@ -464,6 +492,7 @@ ImportedModel Importer::result() {
   if (end == activations_.end()) fail("its output does not depend on its input");
   if (!end->second.view.in_order()) {
     try {
+      softmax_ = false;  // one that follows is over all numbers in any order
       resume(end->second.layer, end->second.stored);
       end->second.view = straighten(end->second.view);
       end->second.layer = source_;
@@ -517,6 +546,8 @@ ImportedModel Importer::result() {
   model.output_batch_axis = axis;
   model.codes = codes_;
   model.softmax = end->second.softmax;
+  model.classes = std::move(classes_);
+  model.words = words_;
   model.warnings = std::move(warnings_);
   return model;
 }

@@ -71,6 +71,8 @@ class Importer {
   void shape_input(const Shape& wanted);
   // Appends a layer. Its input is the value that was taken last.
   void add(Draft draft);
+  // Appends the softmax that follows what was taken last, where it is not the end of the net.
+  void apply_softmax();
   // Appends a layer that joins values which have been taken: numbers of layers, and its output.
   void add_join(Draft draft, std::vector<int> layers, const Shape& output);
   int source() const { return source_; }  // the layer that gives what was taken last
@@ -85,12 +87,18 @@ class Importer {
   const Shape& stored() const { return stored_; }
   // Names what the layers so far give as output `output` of the node.
   void give(View view, size_t output = 0);
+  // Whether the node gives the output of the graph, which is that of a classifier.
+  bool gives_classes() const { return options_.classes && node_->outputs[0] == output_; }
   void give_known(ConstantPtr value) { constants_[node_->outputs[0]] = std::move(value); }
   bool gives(size_t output) const {
     return output < node_->outputs.size() && !node_->outputs[output].empty();
   }
 
   void set_codes() { codes_ = true; }
+  void set_classes(std::vector<std::string> names, bool words) {
+    classes_ = std::move(names);
+    words_ = words;
+  }
   void repeat_known(ConstantPtr value) { repeated_[node_->outputs[0]] = std::move(value); }
   void give_softmax(View view, size_t output = 0);
 
@@ -123,7 +131,8 @@ class Importer {
   bool softmax_ = false;  // follows what was taken last
   bool input_read_ = false, codes_ = false;
   std::map<std::string, int> reads_;  // of each value, by nodes
-  std::vector<std::string> warnings_;
+  std::vector<std::string> classes_, warnings_;
+  bool words_ = false;  // the classes' names are
 };
 
 using ImportOperator = void (*)(Importer&);
@@ -132,18 +141,32 @@ ImportOperator find_operator(const std::string& domain, const std::string& op);
 // "Conv", "Gemm", ...: those of ONNX's own domain.
 std::vector<std::string> known_operators();
 
+// How a constant that is added to or multiplied with a value varies: one number for all elements,
+// for each channel or for each element.
+enum class Vary { none, channel, each };
+struct Broadcast {
+  Vary kind = Vary::none;
+  std::vector<double> numbers{};  // as the graph counts channels or elements
+};
+Broadcast read_broadcast(const Constant& constant, const View& view);
+
 // import_linear.cpp
 void import_gemm(Importer& in);
 void import_matmul(Importer& in);
 void import_arithmetic(Importer& in);  // Add, Sub, Mul, Div with a constant; Add and Mul of two
 void import_concat(Importer& in);
 void import_sum(Importer& in);        // Sum, Mean of values that are computed
+void import_extreme(Importer& in);    // Max, Min
+void import_power(Importer& in);      // Pow by 1, 2 or 3
 void import_embedding(Importer& in);  // Gather from a constant
 // import_conv.cpp
 void import_conv(Importer& in);
 void import_pool(Importer& in);         // MaxPool, AveragePool
 void import_global_pool(Importer& in);  // GlobalAveragePool, GlobalMaxPool
-void import_reduce_mean(Importer& in);
+// import_conv_transpose.cpp
+void import_conv_transpose(Importer& in);
+// import_reduce.cpp
+void import_reduce(Importer& in);  // ReduceMean, ReduceSum, ReduceMax, ReduceMin
 // import_norm.cpp
 void import_batch_norm(Importer& in);
 void import_layer_norm(Importer& in);
@@ -158,6 +181,8 @@ void import_shape(Importer& in);
 void import_gather(Importer& in);  // a timestep, or an embedding
 void import_slice(Importer& in);
 void import_softmax(Importer& in);
+void import_log_softmax(Importer& in);
+void import_depth(Importer& in);   // DepthToSpace, SpaceToDepth
 void import_expand(Importer& in);  // of a constant over the batch
 // import_rearrange.cpp
 void import_pad(Importer& in);
@@ -165,14 +190,30 @@ void import_split(Importer& in);
 void import_resize(Importer& in);  // Resize, Upsample
 // Appends the elements [begin, end) of an axis of the sample, which is in order.
 void add_slice(Importer& in, View& view, size_t axis, int64_t begin, int64_t end);
+// Appends the elements at these places of an axis of the sample.
+void add_pick(Importer& in, View& view, size_t axis, const std::vector<int64_t>& places);
+// Appends padding: (before, after) of each axis of the sample.
+void add_padding(Importer& in, const std::vector<std::pair<int64_t, int64_t>>& pads, double value);
 // import_activation.cpp
 void import_activation(Importer& in);
 void import_clip(Importer& in);  // Clip, HardSigmoid
-// y = x * scale + shift: one number for all, or one a channel (import_linear.cpp)
-void add_affine(Importer& in, const View& view, const std::optional<size_t>& axis,
-                std::vector<double> scale, std::vector<double> shift);
+void import_prelu(Importer& in);
+void import_pieces(Importer& in);  // Abs, Celu, Mish, Neg, Selu, Swish: activations by others
+// The value that the layers so far give becomes f of it; `kind` is the layer's type.
+void add_activation(Importer& in, const char* kind);
+// Joins layers that give values of the shape that is stored now.
+void add_joined(Importer& in, const char* type, std::vector<int> layers);
+// y = x * scale + shift, where x varies as `kind` says (import_linear.cpp)
+void add_affine(Importer& in, const View& view, Vary kind, std::vector<double> scale,
+                std::vector<double> shift);
+inline void add_affine(Importer& in, const View& view, double scale, double shift) {
+  if (scale != 1 || shift != 0) add_affine(in, view, Vary::none, {scale}, {shift});
+}
 // import_classic.cpp: scikit-learn's linear models (domain ai.onnx.ml)
 void import_scaler(Importer& in);
 void import_linear_model(Importer& in);  // LinearClassifier, LinearRegressor
+void import_unit_length(Importer& in);
+void import_normalizer(Importer& in);
+void import_zip_map(Importer& in);
 
 }  // namespace ridgeline::onnx

@@ -23,6 +23,7 @@ struct ImportOptions {
   Shape input{};
   // The output of the graph to import; empty: the first that holds floats.
   std::string output{};
+  bool classes = false;  // the outputs are those of classes
 };
 
 // What an ONNX graph is as a network of ours.
@@ -47,6 +48,8 @@ struct ImportedModel {
   size_t input_batch_axis = 0, output_batch_axis = 0;
   bool codes = false;    // samples are whole numbers, which an embedding reads
   bool softmax = false;  // the graph ends in a softmax over the outputs, which no layer computes
+  std::vector<std::string> classes{};  // their names, where the file has them
+  bool words = false;                  // the names are words, and not whole numbers
   std::vector<std::string> warnings;
 };
 

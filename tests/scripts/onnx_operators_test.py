@@ -1,0 +1,206 @@
+"""Small graphs of one operator, or of a few that exporters write together, give what ONNX Runtime gives for them. Models
+that scikit-learn has trained come in through its own exporter."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+import tool
+
+# Differences are of the order of the sums, which are of a few dozen fp32 terms of order one.
+TOLERANCE = 1e-5
+
+# Writes NAME.onnx, NAME.x.npy and what ONNX Runtime gives, NAME.y.npy, for each graph.
+GRAPHS = '''
+import sys, pathlib, numpy as np, onnx, onnxruntime
+from onnx import helper, numpy_helper, TensorProto
+out, draw = pathlib.Path(sys.argv[1]), np.random.default_rng(1)
+def floats(*shape): return draw.standard_normal(shape, dtype=np.float32)
+def ints(*values): return np.array(values, np.int64)
+def write(name, shape, nodes, opset=18, **constants):
+    """`nodes`: (operator, inputs, outputs, attributes), from x to y."""
+    made = [helper.make_node(op, i.split(), o.split(), domain=more.pop("domain", ""), **more) for op, i, o, more in nodes]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ("N", *shape))
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    initializers = [numpy_helper.from_array(np.asarray(value), key) for key, value in constants.items()]
+    graph = helper.make_graph(made, "g", [x], [y], initializers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", 1)])
+    model.ir_version = 8
+    file, samples = out / f"{name}.onnx", floats(5, *shape)
+    file.write_bytes(model.SerializeToString())
+    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    np.save(out / f"{name}.x.npy", samples)
+    np.save(out / f"{name}.y.npy", session.run(None, {"x": samples})[0])
+def one(name, shape, op, inputs="x", opset=18, constants={}, **more):
+    write(name, shape, [(op, inputs, "y", more)], opset, **constants)
+
+for op, more in (("Neg", {}), ("Abs", {}), ("Selu", {}), ("Celu", {"alpha": 1.5}), ("Mish", {})):
+    one(op, (3, 4), op, **more)
+one("gelu-tanh", (7,), "Gelu", opset=20, approximate="tanh")
+one("prelu", (3, 4, 4), "PRelu", "x s", constants={"s": floats(3, 1, 1)})
+one("prelu-one", (7,), "PRelu", "x s", constants={"s": floats(1)})
+one("clip-above", (7,), "Clip", "x low high", constants={"low": np.float32(-3e38), "high": np.float32(0.3)})
+write("zeros", (6,), [("Shape", "x", "n", {"start": 0, "end": 1}), ("Concat", "n w", "s", {"axis": 0}), ("Expand", "z s", "h", {}),
+      ("MatMul", "h a", "p", {}), ("MatMul", "x b", "q", {}), ("Add", "p q", "y", {})],
+      w=ints(4), z=np.float32(0), a=floats(4, 3), b=floats(6, 3))
+one("max", (7,), "Max", "x c", constants={"c": np.float32(0.2)})
+one("min", (3, 4), "Min", "c x", constants={"c": floats(4)})
+write("max-two", (6,), [("MatMul", "x a", "p", {}), ("MatMul", "x b", "q", {}), ("Max", "p q", "r", {}), ("Min", "r p", "y", {})],
+      a=floats(6, 4), b=floats(6, 4))
+for power in (1, 2, 3):
+    one(f"pow-{power}", (5,), "Pow", "x c", constants={"c": np.float32(power)})
+one("add-positions", (6, 4), "Add", "x c", constants={"c": floats(1, 6, 4)})
+one("multiply-features", (6, 4), "Mul", "x c", constants={"c": floats(4)})
+write("add-transposed", (2, 3, 4), [("Transpose", "x", "t", {"perm": [0, 2, 3, 1]}), ("Sub", "t c", "y", {})], c=floats(3, 4, 2))
+for op in ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin"):
+    for name, axes in (("steps", [1]), ("features", [-1]), ("all", [1, 2])):
+        if op in ("ReduceMean", "ReduceMax", "ReduceMin"):
+            one(f"{op}-{name}", (6, 4), op, opset=13, axes=axes, keepdims=0)
+        else:
+            one(f"{op}-{name}", (6, 4), op, "x a", constants={"a": ints(*axes)}, keepdims=1)
+one("mean-of-rows", (2, 3, 4), "ReduceMean", opset=13, axes=[2], keepdims=1)
+for axis in (1, 2, 3):
+    one(f"softmax-{axis}", (2, 3, 4), "Softmax", axis=axis)
+one("softmax-old", (2, 3, 4), "Softmax", opset=11, axis=2)
+write("softmax-between", (6,), [("Softmax", "x", "s", {"axis": 1}), ("MatMul", "s a", "p", {}), ("Mul", "s p", "y", {})], a=floats(6, 6))
+write("softmax-and-bias", (6,), [("MatMul", "x a", "p", {}), ("Softmax", "p", "s", {"axis": 1}), ("Add", "s b", "y", {})],
+      a=floats(6, 4), b=floats(4))
+one("gather-several", (6, 4), "Gather", "x i", constants={"i": ints(4, 5, 0, -3)}, axis=1)
+one("slice-steps", (7, 4), "Slice", "x b e a s", constants={"b": ints(1), "e": ints(7), "a": ints(1), "s": ints(3)})
+one("slice-back", (7, 4), "Slice", "x b e a s", constants={"b": ints(-1), "e": ints(-(2**60)), "a": ints(1), "s": ints(-1)})
+one("depth-dcr", (8, 3, 2), "DepthToSpace", blocksize=2)
+one("depth-crd", (8, 3, 2), "DepthToSpace", blocksize=2, mode="CRD")
+one("space", (3, 4, 6), "SpaceToDepth", blocksize=2)
+write("pixel-shuffle", (8, 3, 2), [("Reshape", "x s", "r", {}), ("Transpose", "r", "t", {"perm": [0, 1, 4, 2, 5, 3]}),
+      ("Reshape", "t w", "u", {}), ("Conv", "u k", "y", {})], s=ints(-1, 2, 2, 2, 3, 2), w=ints(-1, 2, 6, 4), k=floats(3, 2, 3, 3))
+one("max-pool-uneven", (2, 6, 7), "MaxPool", kernel_shape=[3, 3], strides=[2, 2], auto_pad="SAME_UPPER")
+one("max-pool-up", (2, 7), "MaxPool", kernel_shape=[3], strides=[2], pads=[0, 1], ceil_mode=1)
+one("mean-pool-uneven", (2, 6, 7), "AveragePool", kernel_shape=[3, 2], strides=[2, 2], auto_pad="SAME_UPPER")
+one("mean-pool-lower", (2, 6, 7), "AveragePool", kernel_shape=[2, 2], strides=[1, 1], auto_pad="SAME_LOWER", count_include_pad=0)
+one("mean-pool-counted", (2, 6), "AveragePool", kernel_shape=[3], pads=[0, 1], count_include_pad=1)
+one("conv-uneven", (2, 9, 9), "Conv", "x w", constants={"w": floats(3, 2, 3, 3)}, pads=[0, 1, 1, 3], dilations=[2, 3])
+for name, more in (("plain", {}), ("stride", {"strides": [2, 3]}), ("padded", {"strides": [2, 2], "pads": [1, 1, 1, 1]}),
+                   ("longer", {"strides": [2, 2], "pads": [1, 1, 1, 1], "output_padding": [1, 1]}),
+                   ("far", {"strides": [3, 3], "output_padding": [2, 1]}), ("dilated", {"strides": [2, 1], "dilations": [2, 3]}),
+                   ("same", {"strides": [2, 2], "auto_pad": "SAME_UPPER"})):
+    one(f"conv-transpose-{name}", (2, 4, 5), "ConvTranspose", "x w b", constants={"w": floats(2, 3, 3, 3), "b": floats(3)}, **more)
+one("conv-transpose-groups", (4, 4, 5), "ConvTranspose", "x w", constants={"w": floats(4, 3, 2, 4)}, group=2, strides=[2, 2])
+one("conv-transpose-1d", (2, 6), "ConvTranspose", "x w b", constants={"w": floats(2, 3, 4), "b": floats(3)}, strides=[2], pads=[1, 1])
+one("matmul-images", (2, 3, 4), "MatMul", "x w", constants={"w": floats(4, 5)})
+write("rms-reciprocal", (2, 6), [("Pow", "x two", "p", {}), ("ReduceMean", "p", "m", {"axes": [-1]}), ("Add", "m e", "a", {}),
+      ("Sqrt", "a", "s", {}), ("Reciprocal", "s", "r", {}), ("Mul", "x r", "n", {}), ("Mul", "n w", "y", {})], opset=13,
+      two=np.float32(2), e=np.float32(1e-3), w=floats(6))
+write("unit-length", (6,), [("ReduceL2", "x", "n", {"axes": [-1], "keepdims": 1}), ("Clip", "n e", "c", {}), ("Shape", "x", "s", {}),
+      ("Expand", "c s", "w", {}), ("Div", "x w", "y", {})], opset=13, e=np.float32(1e-12))
+one("unit-steps", (3, 4), "LpNormalization", axis=-1, p=2)
+write("softplus", (6,), [("Softplus", "x", "p", {}), ("Greater", "x t", "g", {}), ("Where", "g x p", "y", {})], t=np.float32(20))
+one("normalizer", (4,), "Normalizer", domain="ai.onnx.ml", norm="L2")
+# Logarithms are refused unless they are said to be of classes, and the classifier then gives probabilities.
+write("log-softmax", (6,), [("MatMul", "x a", "p", {}), ("LogSoftmax", "p", "y", {"axis": 1})], a=floats(6, 4))
+np.save(out / "log-softmax.y.npy", np.exp(np.load(out / "log-softmax.y.npy")))
+'''
+
+# Writes models of scikit-learn as NAME.onnx with NAME.x.npy and NAME.y.npy, and the classes' names.
+SKLEARN = '''
+import json, sys, pathlib, warnings, numpy as np
+warnings.filterwarnings("ignore")
+from sklearn.datasets import make_classification
+from sklearn.decomposition import PCA
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, Normalizer, RobustScaler, StandardScaler
+from skl2onnx import to_onnx
+out = pathlib.Path(sys.argv[1])
+x, three = make_classification(120, 8, n_informative=5, n_classes=3, random_state=1)
+x, two, words, values = x.astype(np.float32), three > 0, np.array(["ash", "beech", "oak"])[three], x @ np.arange(8.0)
+def net(kind, **more): return kind((9,), max_iter=15, random_state=1, **more)
+models = {
+    "mlp": (net(MLPClassifier), words), "mlp-numbers": (net(MLPClassifier, activation="logistic"), three + 1),
+    "mlp-two": (net(MLPClassifier, activation="tanh"), two.astype(int)), "regressor": (net(MLPRegressor), values),
+    "standard": (make_pipeline(StandardScaler(), net(MLPClassifier)), three),
+    "min-max": (make_pipeline(MinMaxScaler(), net(MLPRegressor)), values),
+    "clipped": (make_pipeline(MinMaxScaler(clip=True), net(MLPRegressor)), values),
+    "pca": (make_pipeline(RobustScaler(), PCA(4), net(MLPClassifier)), three),
+    "logistic": (make_pipeline(MaxAbsScaler(), LogisticRegression()), words), "logistic-two": (LogisticRegression(), two.astype(int)),
+    "normalized": (make_pipeline(Normalizer(), LogisticRegression()), three), "linear": (LinearRegression(), values),
+    "ridge": (Ridge(), np.stack([values, x[:, 0]], 1))}
+names = {}
+for name, (model, y) in models.items():
+    model.fit(x, y)
+    (out / f"{name}.onnx").write_bytes(to_onnx(model, x[:1]).SerializeToString())
+    classifier = hasattr(model, "predict_proba")
+    np.save(out / f"{name}.x.npy", x)
+    np.save(out / f"{name}.y.npy", model.predict_proba(x) if classifier else model.predict(x).reshape(len(x), -1))
+    if classifier: names[name] = [str(each) for each in model.classes_]
+print(json.dumps(names))
+'''
+
+# What infer gives for NAME.x.npy is NAME.y.npy, in its order; the last columns are probabilities where there are labels.
+COMPARE = '''
+import sys, numpy as np
+for got, want in zip(*[iter(sys.argv[2:])] * 2):
+    y, w = np.load(got), np.load(want)
+    y, w = y.reshape(len(y), -1), w.reshape(len(w), -1)
+    y = y[:, -w.shape[1]:]
+    worst = np.max(np.abs(y - w) / (1 + np.abs(w))) if y.shape == w.shape else f"{y.shape}, not {w.shape}"
+    if not (y.shape == w.shape and worst <= float(sys.argv[1])): print(f"{got}: differs by {worst}")
+'''
+
+
+def run_all(folder, python):
+    """Every model of the folder gives the outputs that lie beside it."""
+    pairs = []
+    for file in sorted(folder.glob("*.onnx")):
+        x, y, got = (file.with_suffix(end) for end in (".x.npy", ".y.npy", ".got.npy"))
+        if file.stem == "log-softmax":
+            assert "--classes" in tool.run("infer", file, "--input", x, code=3).stderr
+            tool.run("import", file, "--classes", "--out", file.with_suffix(".safetensors"))
+            file = file.with_suffix(".safetensors")
+        tool.run("infer", file, "--input", x, "--output", got, "--no-tune")
+        pairs += [got, y]
+    assert pairs
+    wrong = tool.command([python, "-c", COMPARE, str(TOLERANCE), *pairs]).stdout
+    assert not wrong, wrong
+    return len(pairs) // 2
+
+
+def graphs(python):
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        tool.command([python, "-c", GRAPHS, folder])
+        print(f"{run_all(folder, python)} graphs give ONNX Runtime's numbers")
+
+
+def sklearn(python):
+    """Probabilities and values are scikit-learn's own, and classes keep their names."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        names = json.loads(tool.command([python, "-c", SKLEARN, folder]).stdout)
+        print(f"{run_all(folder, python)} models of scikit-learn give its numbers")
+        x = folder / "mlp.x.npy"
+        tool.run("infer", folder / "mlp.onnx", "--input", x, "--output", folder / "mlp.csv", "--no-tune")
+        said = {line.split(",")[0] for line in (folder / "mlp.csv").read_text().splitlines()[1:]}
+        assert said and said <= set(names["mlp"]), said
+
+
+def main():
+    probe = subprocess.run([tool.TOOL, "import", "/dev/null", "--out", "none.safetensors"], capture_output=True, text=True)
+    if "has no ONNX" in probe.stderr:
+        print("skipped: this build has no ONNX")
+        return 77
+    python = tool.python_with("onnx")
+    if python is None:
+        return 77
+    graphs(python)
+    with_sklearn = tool.python_with("sklearn")
+    if with_sklearn is None:
+        return 77
+    sklearn(with_sklearn)
+    return 0
+
+
+sys.exit(main())
