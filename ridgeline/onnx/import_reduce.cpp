@@ -44,6 +44,7 @@ void import_reduce(Importer& in) {
   const int64_t kept = view.features() / count;
   // Images keep their shape.
   const bool image = last.size() <= 2 && view.dims.size() == last.size() + 2 && view.batch_first();
+  in.keep_input_shape();
   in.shape_input(image ? Shape(view.sample()) : Shape{kept, count});
   const View plain = batch_first_view(in.stored());
   const bool min = node.op == "ReduceMin";

@@ -268,6 +268,7 @@ void import_softmax(Importer& in) {
   for (size_t i = in.opset() < 13 ? axis : view.dims.size() - 1; i < view.dims.size(); ++i) {
     classes *= view.dims[i] == kBatch ? 1 : view.dims[i];
   }
+  in.keep_input_shape();
   in.shape_input({view.features() / classes, classes});
   add_activation(in, "softmax");
   std::vector<int64_t> back(perm.size());

@@ -101,7 +101,23 @@ TEST_P(SplitProducts, KeepEveryBitOfANumber) {
     }
     EXPECT_TRUE(std::isnan(through(*engine_, std::nanf(""), left)));
     const float endless = std::numeric_limits<float>::infinity();
-    EXPECT_FALSE(std::isfinite(through(*engine_, endless, left)));
+    EXPECT_EQ(through(*engine_, endless, left), endless);
+    EXPECT_EQ(through(*engine_, -endless, left), -endless);
+  }
+}
+
+// A number whose parts have different signs, times infinity.
+TEST_P(SplitProducts, WithInfinityAreInfinite) {
+  const float x = 1 - 0x1p-12f, endless = std::numeric_limits<float>::infinity();
+  std::vector<uint16_t> a(kSplitBlock), b(kSplitBlock);
+  alignas(64) float c[kSplitSide * kSplitSide];
+  for (const bool left : {false, true}) {
+    engine_->split_left(left ? &endless : &x, 1, 1, 1, a.data());
+    engine_->split_right(left ? &x : &endless, 1, 1, 1, b.data());
+    engine_->begin();
+    engine_->multiply(a.data(), b.data(), 1, c, kSplitSide, false);
+    engine_->end();
+    EXPECT_EQ(c[0], endless);
   }
 }
 

@@ -15,13 +15,18 @@ constexpr int64_t kPart = kSplitPart;
 float widen(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
 // The nearest bf16, of what is left the nearest, and the rest. A number that would round to
-// infinity is cut off instead; infinity and NaN have no rest.
+// infinity is cut off instead; infinity and NaN are their own last part.
 void split(float x, uint16_t* to) {
+  if (!std::isfinite(x)) {
+    to[0] = to[kPart] = 0;
+    to[2 * kPart] = Bf16(x).bits;
+    return;
+  }
   for (int64_t p = 0; p < 3; ++p) {
     uint16_t bits = Bf16(x).bits;
-    if (std::isfinite(x) && !std::isfinite(widen(bits))) bits = std::bit_cast<uint32_t>(x) >> 16;
+    if (!std::isfinite(widen(bits))) bits = std::bit_cast<uint32_t>(x) >> 16;
     to[p * kPart] = bits;
-    x = std::isfinite(x) ? x - widen(bits) : 0.0f;
+    x -= widen(bits);
   }
 }
 

@@ -5,7 +5,9 @@
 // Products of fp32 numbers on a unit that multiplies bf16 numbers and adds in fp32 (AMX: sixteen
 // times the multiply-adds of AVX-512). A number is the sum of three of bf16, exactly (24 bits are
 // three times 8); of the nine products of two such sums the six largest are added up, the smallest
-// first. What is left out is below 2^-24 of a product: its rounding in fp32.
+// first. What is left out is below 2^-24 of a product: its rounding in fp32. Infinity is its own
+// last part, which meets the other's first part alone: with the others, whose signs may differ, it
+// would become NaN.
 //
 // Operands come in blocks of 32 x 32, each split once and used often. A right operand whose numbers
 // are of bf16 already (pixels from 0 to 255) needs one part and three products instead of six.

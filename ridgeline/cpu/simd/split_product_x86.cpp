@@ -41,8 +41,8 @@ RIDGELINE_AVX512 inline Parts split(__m512 x, __m512& largest) {
   return parts;
 }
 
-// The same of numbers some of which are huge: those are cut off instead of rounded; infinity and
-// NaN have no rest.
+// The same of numbers some of which are huge: those are cut off instead of rounded. Infinity and
+// NaN are their own last part (split_product.h).
 RIDGELINE_AVX512 inline Parts split_huge(__m512 x, __m512& largest) {
   const __m512i bits = _mm512_castps_si512(x);
   const __m512i size = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
@@ -51,11 +51,13 @@ RIDGELINE_AVX512 inline Parts split_huge(__m512 x, __m512& largest) {
   const __mmask16 is_nan = _mm512_cmpgt_epi32_mask(size, _mm512_set1_epi32(0x7f800000));
   Parts parts = split(x, largest);
   parts.at[0] = _mm512_mask_mov_epi32(parts.at[0], huge, upper_half(bits));
-  parts.at[0] = _mm512_mask_mov_epi32(parts.at[0], is_nan, _mm512_set1_epi32(0x7fc00000));
+  parts.at[0] = _mm512_maskz_mov_epi32(__mmask16(~endless), parts.at[0]);
   const __m512 rest = _mm512_maskz_sub_ps(__mmask16(~endless), x, _mm512_castsi512_ps(parts.at[0]));
   const __m512i half = _mm512_set1_epi32(0x8000);
   parts.at[1] = upper_half(_mm512_add_epi32(_mm512_castps_si512(rest), half));
   parts.at[2] = _mm512_castps_si512(_mm512_sub_ps(rest, _mm512_castsi512_ps(parts.at[1])));
+  parts.at[2] = _mm512_mask_mov_epi32(parts.at[2], endless, upper_half(bits));
+  parts.at[2] = _mm512_mask_mov_epi32(parts.at[2], is_nan, _mm512_set1_epi32(0x7fc00000));
   return parts;
 }
 
