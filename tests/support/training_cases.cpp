@@ -435,7 +435,7 @@ std::vector<Case> tall_training_cases(DType dtype) {
        .mse = true,
        .floats = true,
        .target_columns = 70},
-      // Wide enough for kernels that multiply by blocks of 32 on three threads, each of which has
+      // Wide enough for kernels that multiply by blocks of 32 on five threads, each of which has
       // rows of every layer or, with more samples, samples.
       {.name = "tall, wide dropout momentum",
        .batch = 150,
@@ -446,7 +446,7 @@ std::vector<Case> tall_training_cases(DType dtype) {
        .steps = 2},
       {.name = "tall, wide gelu adam",
        .batch = 70,
-       .widths = {33, 129, 100, 10},
+       .widths = {33, 165, 100, 10},
        .activation = ActivationKind::gelu,
        .update = "adam"},
       {.name = "tall, wide floats, regression",
