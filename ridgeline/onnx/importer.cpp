@@ -179,8 +179,13 @@ ConstantPtr Importer::repeated(size_t input) const {
 
 void Importer::shape_input(const Shape& wanted) {
   if (stored_ == wanted) return;
-  // The net's input may have any shape as long as nobody has read it in another.
-  if (source_ < 0 && !input_read_) {
+  // An image of one channel, or a row of numbers, may be stated with that dimension or without it.
+  const auto squeezed = [](const Shape& shape) {
+    std::vector<int64_t> dims(shape.dims().begin(), shape.dims().end());
+    std::erase(dims, 1);
+    return dims;
+  };
+  if (source_ < 0 && !input_read_ && squeezed(stored_) == squeezed(wanted)) {
     input_ = stored_ = wanted;
     return;
   }

@@ -183,7 +183,7 @@ def sklearn(python):
         print(f"{run_all(folder, python)} models of scikit-learn give its numbers")
         x = folder / "mlp.x.npy"
         tool.run("infer", folder / "mlp.onnx", "--input", x, "--output", folder / "mlp.csv", "--no-tune")
-        said = {line.split(",")[0] for line in (folder / "mlp.csv").read_text().splitlines()[1:]}
+        said = {line.split(",")[1] for line in (folder / "mlp.csv").read_text().splitlines()[1:]}
         assert said and said <= set(names["mlp"]), said
 
 

@@ -30,6 +30,7 @@ bool add_image(std::vector<FormatUse>& uses, const Value& value, const Image& im
 
 // Why the kernels cannot take these operands; "" when they can. `pool`: null without one.
 std::string refuse_norm(const Values& values, const Image& in, const PoolShape* pool) {
+  if (in.pixels() < 2) return "takes images of two pixels or more";
   const Slide two{2, 2, 0, 1};
   if (pool != nullptr && pool->in.c != in.c) return "the pool sees other channels";
   if (pool != nullptr && pool->window != Window{two, two}) {
@@ -44,7 +45,7 @@ std::string refuse_norm(const Values& values, const Image& in, const PoolShape* 
 // What a step keeps of each channel, those that fill up the last block at the end as zeros: numbers
 // that the passes over the images use, and two sums of each thread's samples.
 struct Channels {
-  float* used[4];
+  float* used[5];
   std::vector<double*> sums[2];
   size_t bytes;
 
@@ -171,9 +172,11 @@ class ForwardStep final : public Step {
     channels_.used[0][c] = float(mean);
     channels_.used[1][c] = float(rstd * double(or_else(gamma_, c, 1)));
     channels_.used[2][c] = or_else(beta_, c, 0);
-    running_mean_[c] += float(momentum_ * (mean - double(running_mean_[c])));
-    running_var_[c] +=
-        float(momentum_ * (variance * before / (before - 1) - double(running_var_[c])));
+    const auto follow = [&](float& running, double now) {
+      running = float((1 - momentum_) * double(running) + momentum_ * now);
+    };
+    follow(running_mean_[c], mean);
+    follow(running_var_[c], variance * before / (before - 1));
   }
 
   ThreadPool& pool_;
@@ -256,6 +259,7 @@ class BackwardStep final : public Step {
     args_.scale = channels_.used[1];
     args_.offset = channels_.used[2];
     args_.slope = channels_.used[3];
+    args_.rstd = channels_.used[4];
     gamma_ = binding.read(op.gamma).as<float>();
     mean_ = binding.read(op.mean).as<float>();
     rstd_ = binding.read(op.rstd).as<float>();
@@ -267,7 +271,7 @@ class BackwardStep final : public Step {
     const BlockedNormShape& s = args_.shape;
     for (int64_t c = 0; c < s.padded(); ++c) {
       for (float* each : channels_.used) each[c] = 0;
-      if (c < s.channels) channels_.used[0][c] = mean_[c];
+      if (c < s.channels) channels_.used[0][c] = mean_[c], channels_.used[4][c] = rstd_[c];
     }
     pool_.run([&](int thread) {
       const auto& functions = simd::blocked_norm_functions();
@@ -293,9 +297,9 @@ class BackwardStep final : public Step {
       const double rstd = double(rstd_[c]), scale = rstd * double(or_else(gamma_, c, 1));
       channels_.used[1][c] = float(scale);
       channels_.used[2][c] = float(scale * dbeta / s.count());
-      channels_.used[3][c] = float(scale * rstd * rstd * product / s.count());
+      channels_.used[3][c] = float(scale * product / s.count());
       if (dbeta_ != nullptr) dbeta_[c] = float(dbeta);
-      if (dgamma_ != nullptr) dgamma_[c] = float(product * rstd);
+      if (dgamma_ != nullptr) dgamma_[c] = float(product);
     }
   }
 

@@ -160,11 +160,11 @@ void sums(const BlockedNormGradArgs& g, Range samples, double* dbeta, double* dg
   std::fill_n(dbeta, s.padded(), 0.0);
   std::fill_n(dgamma, s.padded(), 0.0);
   for_channels(s, samples, [&](int64_t at, int64_t at_pooled, int64_t c) HWY_ATTR {
-    const V mean = hn::LoadU(kTag, g.mean + c);
+    const V mean = hn::LoadU(kTag, g.mean + c), rstd = hn::LoadU(kTag, g.rstd + c);
     V of_d = hn::Zero(kTag), of_product = hn::Zero(kTag);
     const auto add = [&](V d, V x) HWY_ATTR {
       of_d = hn::Add(of_d, d);
-      of_product = hn::MulAdd(d, hn::Sub(x, mean), of_product);
+      of_product = hn::MulAdd(d, hn::Mul(hn::Sub(x, mean), rstd), of_product);
     };
     for_windows(
         s, at, at_pooled,
@@ -193,10 +193,11 @@ void grad(const BlockedNormGradArgs& g, Range samples) {
   const BlockedNormShape& s = g.shape;
   const int64_t row = s.w * s.block;
   for_channels(s, samples, [&](int64_t at, int64_t at_pooled, int64_t c) HWY_ATTR {
-    const V mean = hn::LoadU(kTag, g.mean + c), scale = hn::LoadU(kTag, g.scale + c);
-    const V offset = hn::LoadU(kTag, g.offset + c), slope = hn::LoadU(kTag, g.slope + c);
+    const V mean = hn::LoadU(kTag, g.mean + c), rstd = hn::LoadU(kTag, g.rstd + c);
+    const V scale = hn::LoadU(kTag, g.scale + c), offset = hn::LoadU(kTag, g.offset + c);
+    const V slope = hn::LoadU(kTag, g.slope + c);
     const auto input = [&](V d, V x) HWY_ATTR {
-      return hn::NegMulAdd(hn::Sub(x, mean), slope, hn::MulSub(scale, d, offset));
+      return hn::NegMulAdd(hn::Mul(hn::Sub(x, mean), rstd), slope, hn::MulSub(scale, d, offset));
     };
     for_windows(
         s, at, at_pooled,

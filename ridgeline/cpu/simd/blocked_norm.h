@@ -33,12 +33,13 @@ struct BlockedNormArgs {
   const float *mean, *scale, *beta;  // [padded]: y = (x - mean) * scale + beta
 };
 
-// With d, the gradient of y: dx = scale * d - offset - (x - mean) * slope
+// With d, the gradient of y: dx = scale * d - offset - (x - mean) * rstd * slope. Products are of
+// normalised numbers, so that large ones do not overflow.
 struct BlockedNormGradArgs {
   BlockedNormShape shape;
-  const float *x, *a, *dy;                     // dy of the pool, or of the ReLU without one
-  float* dx;                                   // blocked
-  const float *mean, *scale, *offset, *slope;  // [padded]
+  const float *x, *a, *dy;                            // dy of the pool, or of the ReLU without one
+  float* dx;                                          // blocked
+  const float *mean, *rstd, *scale, *offset, *slope;  // [padded]
 };
 
 struct BlockedNormFunctions {
@@ -46,7 +47,7 @@ struct BlockedNormFunctions {
   void (*statistics)(const BlockedNormShape&, const float* x, Range samples,
                      const ChannelStatistics& to);
   void (*forward)(const BlockedNormArgs&, Range samples);
-  // dbeta = sum d and dgamma = sum d * (x - mean): [padded] each, written.
+  // dbeta = sum d and dgamma = sum d * (x - mean) * rstd: [padded] each, written.
   void (*sums)(const BlockedNormGradArgs&, Range samples, double* dbeta, double* dgamma);
   void (*grad)(const BlockedNormGradArgs&, Range samples);
 };
