@@ -69,8 +69,8 @@ class Importer {
   // Makes sure that the layer before gives samples of this shape, by the input's shape or by a
   // flatten layer; refuses otherwise.
   void shape_input(const Shape& wanted);
-  // The net's input keeps the shape that it has in the file, whatever the first layer wants: samples
-  // come in that shape.
+  // The net's input keeps the shape that it has in the file, whatever the first layer wants:
+  // samples come in that shape.
   void keep_input_shape() { input_read_ = input_read_ || source_ < 0; }
   // Appends a layer. Its input is the value that was taken last.
   void add(Draft draft);
