@@ -27,7 +27,7 @@ const Net kNets[] = {
      R"({type="linear",out=40},{type="layernorm"},{type="tanh"},{type="linear",out=40},{type="gelu"},)"
      R"({type="linear",out=40},{type="gelu"},{type="dropout",p=0.1},{type="linear",out=40},)"
      R"({type="gelu"},{type="linear",out=4}])"},
-    {"ConvWithBatchNorm", 0.8,
+    {"ConvWithBatchNorm", 0.7,
      R"(model.layers=[{type="conv2d",out=4,kernel=3,padding=1},)"
      R"({type="batchnorm"},{type="relu"},{type="conv2d",out=4,kernel=3,padding=1},{type="batchnorm"},)"
      R"({type="gelu"},{type="dropout",p=0.2},{type="maxpool2d",kernel=2},)"
