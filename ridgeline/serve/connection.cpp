@@ -23,6 +23,16 @@ constexpr auto kEndTime = std::chrono::seconds(2);  // for a peer to take in the
 
 std::string_view view(const beast::string_view& text) { return {text.data(), text.size()}; }
 
+// A request that a proxy sends may name the server before the path.
+std::string_view path_of(std::string_view target) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (!target.starts_with(scheme)) continue;
+    const size_t path = target.find('/', scheme.size());
+    return path == std::string_view::npos ? "/" : target.substr(path);
+  }
+  return target;
+}
+
 template <typename T>
 void forget_large(T& memory) {
   if (memory.capacity() > kKeptBytes / sizeof(memory[0])) T().swap(memory);
@@ -193,30 +203,43 @@ void Connection::say_continue() {
 
 // What is no request of HTTP, or too large for one: nothing that follows it can be understood.
 void Connection::refuse_message(const error_code& error) {
-  const ServeOptions& options = io_.server.options;
+  if (error == http::error::body_limit) {
+    return refuse_message(
+        413, fmt::format("the body is larger than {} bytes", io_.server.options.most_body));
+  }
+  if (error == http::error::header_limit) {
+    return refuse_message(431, fmt::format("the header is larger than {} bytes", kMostHeader));
+  }
+  refuse_message(400, "this is no request of HTTP/1.1: " + error.message());
+}
+
+void Connection::refuse_message(int code, std::string_view why) {
   received = Clock::now();
   method = target = accept_encoding = {};
   keep_alive_ = only_head_ = false;
-  if (error == http::error::body_limit) {
-    Router::answer_error(*this, 413,
-                         fmt::format("the body is larger than {} bytes", options.most_body));
-  } else if (error == http::error::header_limit) {
-    Router::answer_error(*this, 431,
-                         fmt::format("the header is larger than {} bytes", kMostHeader));
-  } else {
-    Router::answer_error(*this, 400, "this is no request of HTTP/1.1: " + error.message());
-  }
+  Router::answer_error(*this, code, why);
   send();
 }
 
 void Connection::dispatch() {
   auto& message = parser_->get();
+  // Unless the body is in chunks alone, its end is not known, and its bytes would be taken for the
+  // next request.
+  const auto coding = message.find(http::field::transfer_encoding);
+  if (message.count(http::field::transfer_encoding) > 1 ||
+      (coding != message.end() && !beast::iequals(coding->value(), "chunked"))) {
+    return refuse_message(parser_->chunked() ? 501 : 400,
+                          "the only Transfer-Encoding that is taken is chunked");
+  }
+  if (message.version() == 11 && message.count(http::field::host) != 1) {
+    return refuse_message(400, "a request of HTTP/1.1 has one header Host");
+  }
   const auto field = [&](auto name) {
     const auto found = message.find(name);
     return found == message.end() ? std::string_view() : view(found->value());
   };
   method = view(message.method_string());
-  target = view(message.target());
+  target = path_of(view(message.target()));
   authorization = field(http::field::authorization);
   content_encoding = field(http::field::content_encoding);
   accept_encoding = field(http::field::accept_encoding);

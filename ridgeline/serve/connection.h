@@ -111,6 +111,7 @@ class Connection final : public Exchange, public std::enable_shared_from_this<Co
   void parse();
   void say_continue();
   void refuse_message(const error_code& error);
+  void refuse_message(int code, std::string_view why);
   void dispatch();
   void watch_peer();
   void compress_reply();

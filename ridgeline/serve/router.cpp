@@ -1,6 +1,8 @@
 #include "ridgeline/serve/router.h"
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -30,9 +32,16 @@ void answer(Exchange& exchange, std::string_view type, std::string reply) {
 
 void want_method(const Exchange& exchange, std::string_view method) {
   const bool get = method == "GET" && exchange.method == "HEAD";
-  if (exchange.method != method && !get) {
-    refuse(405, "{} is not for this path; use {}", printable(exchange.method), method);
-  }
+  if (exchange.method == method || get) return;
+  throw HttpError(
+      405, fmt::format("{} is not for this path; use {}", printable(exchange.method), method),
+      fmt::format("Allow: {}{}\r\n", method, method == "GET" ? ", HEAD" : ""));
+}
+
+bool equal_ignoring_case(std::string_view a, std::string_view b) {
+  return std::ranges::equal(
+      a, b, {}, [](unsigned char c) { return std::tolower(c); },
+      [](unsigned char c) { return std::tolower(c); });
 }
 
 [[noreturn]] void not_found(const Exchange& exchange) {
@@ -100,6 +109,7 @@ bool Router::handle(Exchange& exchange, RouterState& state) {
     return route(exchange, state);
   } catch (const HttpError& error) {
     answer_error(exchange, error.status, error.what());
+    exchange.headers += error.headers;
   } catch (const std::bad_alloc&) {
     answer_error(exchange, 503, "out of memory");
   } catch (const std::exception& error) {
@@ -231,8 +241,11 @@ bool Router::route_models(Exchange& exchange, RouterState& state, Path path) {
 
 bool Router::start_infer(Exchange& exchange, RouterState& state) {
   const ServedModel& model = *exchange.model;
-  if (!exchange.content_encoding.empty() && exchange.content_encoding != "identity") {
-    if (exchange.content_encoding != "gzip" && exchange.content_encoding != "deflate") {
+  const auto is_encoded = [&](auto... names) {
+    return (equal_ignoring_case(exchange.content_encoding, names) || ...);
+  };
+  if (!is_encoded("", "identity")) {
+    if (!is_encoded("gzip", "x-gzip", "deflate")) {
       refuse(415, "Content-Encoding: {} is not known; use gzip or deflate",
              quote(exchange.content_encoding));
     }

@@ -253,7 +253,25 @@ class Serve(unittest.TestCase):
         self.assertIn(b" 413 ", self.server.raw(b"POST /v2/models/quadrant/infer HTTP/1.1\r\nContent-Length: 999999999\r\n\r\n"))
         self.assertIn(b" 400 ", self.server.raw(b"POST /v2 HTTP/1.1\r\nContent-Length: -5\r\n\r\n"))
         self.assertIn(b" 400 ", self.server.raw(bytes(range(256)) * 10))
+        self.assertIn(b" 400 ", self.server.raw(b"GET /v2 HTTP/1.1\r\n\r\n"))  # for no host
         self.assertEqual(self.infer(0, 1)[0], 200)
+
+    def test_a_body_is_never_taken_for_a_request(self):
+        body = b"GET /v2/models/quadrant HTTP/1.1\r\nHost: x\r\n\r\n"
+        for coding in ("gzip", "gzip, chunked", "identity", "chunked\r\nTransfer-Encoding: gzip"):
+            answer = self.server.raw(f"POST /v2 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: {coding}\r\n\r\n".encode() + body)
+            self.assertRegex(answer, rb"^HTTP/1.1 (400|501) ", coding)
+            self.assertEqual(answer.count(b"HTTP/1.1 "), 1, coding)
+
+    def test_details_of_http(self):
+        status, headers, _ = self.ask("POST", "/v2")
+        self.assertEqual((status, headers["Allow"]), (405, "GET, HEAD"))
+        self.assertEqual(self.ask("GET", "/v2/models/quadrant/infer")[1]["Allow"], "POST")
+        host = f"http://127.0.0.1:{self.server.port}"
+        self.assertEqual(self.ask("GET", host + "/v2/models/quadrant")[0], 200)
+        body = gzip.compress(request(self.pixels[:36], 1).encode())
+        for name in ("GZIP", "x-gzip"):
+            self.assertEqual(self.ask("POST", "/v2/models/quadrant/infer", body, {"Content-Encoding": name})[0], 200, name)
 
     def test_pages_of_other_sites(self):
         body = request(self.pixels[:36], 1)
@@ -449,7 +467,7 @@ class Serve(unittest.TestCase):
         self.addCleanup(server.kill)
         body = request(self.pixels[:36], 1).encode()
         with socket.create_connection(("127.0.0.1", server.port), timeout=30) as client:
-            client.sendall(b"POST /v2/models/quadrant/infer HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % len(body) + body[:9])
+            client.sendall(b"POST /v2/models/quadrant/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body[:9])
             time.sleep(0.3)
             server.process.send_signal(signal.SIGSTOP)
             time.sleep(4)
