@@ -12,7 +12,7 @@
 #include "ridgeline/core/buffer.h"
 #include "ridgeline/core/philox.h"
 #include "ridgeline/core/thread_pool.h"
-#include "ridgeline/cpu/simd/ceiling.h"
+#include "ridgeline/prof/ceilings.h"
 
 namespace {
 
@@ -97,8 +97,8 @@ int main(int argc, char** argv) {
   const int threads = resolve_threads(argc > 1 ? std::atoi(argv[1]) : 0);
   const double seconds = argc > 2 ? std::atof(argv[2]) : 1.0;
   ThreadPool pool(threads);
-  const double ceiling32 = simd::fma_ceiling<float>(pool),
-               ceiling64 = simd::fma_ceiling<double>(pool);
+  const prof::Ceilings ceilings = prof::measure_ceilings(pool, "");
+  const double ceiling32 = ceilings.fp32_flops, ceiling64 = ceilings.fp64_flops;
   std::printf("%s, %d threads, FMA ceiling %.1f GFLOP/s fp32, %.1f fp64\n", simd::instruction_set(),
               threads, ceiling32 * 1e-9, ceiling64 * 1e-9);
   std::printf("%-28s %10s %10s %8s %7s\n", "fp32 training step", "median us", "least us", "GFLOP/s",

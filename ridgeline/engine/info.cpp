@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "ridgeline/core/bf16_unit.h"
 #include "ridgeline/core/cache_file.h"
 #include "ridgeline/core/json.h"
 #include "ridgeline/core/text.h"
@@ -33,6 +34,7 @@ std::string cpu_features() {
   add(__builtin_cpu_supports("avx512bw"), "avx512bw");
   add(__builtin_cpu_supports("avx512vnni"), "avx512vnni");
   add(__builtin_cpu_supports("avx512bf16"), "avx512bf16");
+  add(bf16_unit() == Bf16Unit::amx, "amx-bf16");
   return text;
 #else
   return "";
@@ -73,7 +75,8 @@ std::string ceilings_text(const prof::Ceilings& ceilings) {
     text += fmt::format(", {}FLOP/s tf32", engineering(ceilings.tf32_flops));
   }
   if (ceilings.half_flops > 0) {
-    text += fmt::format(", {}FLOP/s bf16 and fp16", engineering(ceilings.half_flops));
+    text += fmt::format(", {}FLOP/s {}", engineering(ceilings.half_flops),
+                        ceilings.threads > 0 ? "bf16" : "bf16 and fp16");
   }
   text += fmt::format(" (measured {}", ceilings.when());
   if (ceilings.threads > 0) {

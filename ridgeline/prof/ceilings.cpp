@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "ridgeline/core/bf16_unit.h"
 #include "ridgeline/core/buffer.h"
 #include "ridgeline/core/cache_file.h"
 #include "ridgeline/core/host_memory.h"
@@ -23,7 +24,7 @@
 namespace ridgeline::prof {
 namespace {
 
-constexpr int kVersion = 4;
+constexpr int kVersion = 5;
 // Many short tries: on a busy machine all threads run together for a few milliseconds only.
 constexpr int kTries = 30;
 constexpr double kTrySeconds = 0.004;
@@ -206,6 +207,7 @@ bool too_low(const Ceilings& kept, ThreadPool& pool) {
 void raise_to(Ceilings& ceilings, const Ceilings& other) {
   ceilings.fp32_flops = std::max(ceilings.fp32_flops, other.fp32_flops);
   ceilings.fp64_flops = std::max(ceilings.fp64_flops, other.fp64_flops);
+  ceilings.half_flops = std::max(ceilings.half_flops, other.half_flops);
   // Of times the shorter is the truer.
   ceilings.region_seconds = std::min(ceilings.region_seconds, other.region_seconds);
   for (size_t i = 0; i < std::min(ceilings.bandwidths.size(), other.bandwidths.size()); ++i) {
@@ -225,6 +227,13 @@ std::string Ceilings::when() const {
 }
 
 double Ceilings::flops(Precision precision) const {
+  // On a CPU, fp32 numbers may be taken apart into bf16 numbers; the fewest products that keep
+  // their precision are three, where one factor is of bf16 already. There is no unit for fp16.
+  constexpr int kFewestProducts = 3;
+  if (threads > 0 && precision != Precision::fp64) {
+    return std::max(fp32_flops,
+                    precision == Precision::bf16 ? half_flops : half_flops / kFewestProducts);
+  }
   if (precision == Precision::tf32 && tf32_flops > 0) return tf32_flops;
   if (is_half(precision) && half_flops > 0) return half_flops;
   if (precision == Precision::fp32x3 && tf32_flops > 0) return tf32_flops / 3;
@@ -246,7 +255,8 @@ Ceilings measure_ceilings(ThreadPool& pool, const std::string& machine, const Me
                           double most_seconds) {
   const Deadline deadline(most_seconds);
   Ceilings ceilings;
-  size_t figures = 4 + std::size(kSizesPerThread);
+  const bool has_bf16 = bf16_unit() != Bf16Unit::none;
+  size_t figures = 4 + size_t(has_bf16) + std::size(kSizesPerThread);
   const auto measured = [&](const std::function<Rate(double)>& measure) {
     if (measuring) measuring();
     const double share = deadline.share(figures--);
@@ -257,6 +267,10 @@ Ceilings measure_ceilings(ThreadPool& pool, const std::string& machine, const Me
   // In order of need: what no time is left for is guessed from what was measured.
   ceilings.fp32_flops =
       measured([&](double most) { return measure_flops<float>(pool, fma_rounds_fp32, most); });
+  if (has_bf16) {
+    ceilings.half_flops =
+        measured([&](double most) { return measure_flops<float>(pool, bf16_rounds, most); });
+  }
   const double memory =
       measured([&](double most) { return measure_copy(pool, kMemorySize, most); });
   ceilings.fp64_flops =

@@ -22,7 +22,7 @@ struct Bandwidth {
 struct Ceilings {
   double fp32_flops = 0, fp64_flops = 0;  // a multiply-add is two flops
   double tf32_flops = 0;                  // GPUs only; 0: none
-  double half_flops = 0;                  // bf16 and fp16, alike; GPUs only; 0: none
+  double half_flops = 0;                  // GPUs: bf16 and fp16; CPUs: bf16; 0: no unit for them
   std::vector<Bandwidth> bandwidths;      // by growing size; the last is main memory
   // What keeps short work from its rates; 0: not measured, or nothing of the kind.
   double launch_seconds = 0;     // GPUs: the shortest launch, from one to the next in a graph

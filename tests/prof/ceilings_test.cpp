@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "ridgeline/core/bf16_unit.h"
 #include "ridgeline/prof/limit.h"
 #include "ridgeline/prof/peak_kernels.h"
 
@@ -45,6 +46,28 @@ TEST_F(CeilingsFile, ReadsWhatWasWritten) {
   EXPECT_EQ(read->bandwidth(5e6), 20e9);
   EXPECT_EQ(read->bandwidth(5e9), 20e9);
   EXPECT_EQ(read->date, "2026-01-31");
+}
+
+TEST(Ceilings, CountTheUnitForBf16) {
+  Ceilings ceilings = invented();
+  EXPECT_EQ(ceilings.flops(Precision::bf16), 100e9) << "no such unit";
+  ceilings.half_flops = 1200e9;
+  EXPECT_EQ(ceilings.flops(Precision::bf16), 1200e9);
+  EXPECT_EQ(ceilings.flops(Precision::fp32), 400e9) << "three products of bf16 parts";
+  EXPECT_EQ(ceilings.flops(Precision::fp16), 400e9) << "computed in fp32";
+  EXPECT_EQ(ceilings.flops(Precision::fp64), 50e9);
+  ceilings.half_flops = 200e9;
+  EXPECT_EQ(ceilings.flops(Precision::fp32), 100e9) << "plain products are faster";
+}
+
+TEST(Ceilings, MeasureTheUnitForBf16WhereThereIsOne) {
+  ThreadPool pool(1);
+  const Ceilings measured = measure_ceilings(pool, "here");
+  if (bf16_unit() == Bf16Unit::none) {
+    EXPECT_EQ(measured.half_flops, 0);
+  } else {
+    EXPECT_GT(measured.half_flops, measured.fp32_flops);
+  }
 }
 
 TEST_F(CeilingsFile, OtherMachinesAndDamageReadAsAbsent) {

@@ -4,12 +4,11 @@
 
 #if defined(__x86_64__) && defined(__linux__)
 
-#include <cpuid.h>
 #include <immintrin.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
+
+#include "ridgeline/core/bf16_unit.h"
 
 namespace ridgeline::cpu::simd {
 namespace {
@@ -152,39 +151,12 @@ RIDGELINE_AMX void multiply_amx(const uint16_t* a, int64_t lda, int64_t rows, co
   _tile_release();
 }
 
-// The states that the system keeps for every thread (XCR0).
-uint64_t kept_states() {
-  uint32_t low, high;
-  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-  return uint64_t{high} << 32 | low;
-}
-
-struct Features {
-  bool avx512_bf16 = false, amx = false;
-
-  Features() {
-    uint32_t a, b, c, d;
-    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE)) return;
-    const uint64_t states = kept_states();
-    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return;
-    const bool avx512 =
-        (b & bit_AVX512F) && (b & bit_AVX512BW) && (b & bit_AVX512VL) && (states & 0xe6) == 0xe6;
-    const bool tiles = (d >> 24 & 1) && (d >> 22 & 1) && (states >> 17 & 3) == 3;
-    if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) avx512_bf16 = avx512 && (a >> 5 & 1);
-    if (tiles) {
-      constexpr int kRequestPermission = 0x1023, kTileData = 18;  // arch_prctl of Linux 5.16
-      amx = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-    }
-  }
-};
-
 }  // namespace
 
 const Bf16Engine& bf16_engine() {
   static const Bf16Engine engine = [] {
-    const Features features;
-    if (features.amx) return Bf16Engine{"amx", multiply_amx};
-    if (features.avx512_bf16) return Bf16Engine{"avx512_bf16", multiply_avx512};
+    if (bf16_unit() == Bf16Unit::amx) return Bf16Engine{"amx", multiply_amx};
+    if (bf16_unit() == Bf16Unit::avx512) return Bf16Engine{"avx512_bf16", multiply_avx512};
     return bf16_portable_engine();
   }();
   return engine;
