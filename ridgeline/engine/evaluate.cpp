@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "ridgeline/data/locate.h"
 #include "ridgeline/data/resize.h"
 #include "ridgeline/engine/clock.h"
 #include "ridgeline/engine/launch_samples.h"
@@ -103,7 +104,18 @@ Evaluation evaluate_resized(Machine& machine, const LoadedModel& loaded, const d
 }
 
 data::SampleSet load_own_part(const LoadedModel& loaded, const std::string& path,
-                              const std::string& target, data::Part part) {
+                              const std::string& target, data::Part part,
+                              const std::filesystem::path& data_dir) {
+  const data::SetInfo* named =
+      target.empty() && !std::filesystem::exists(path) ? data::find_known_set(path) : nullptr;
+  if (named != nullptr && !named->text && !named->records) {  // two files: images and labels
+    const std::filesystem::path folder = data::find_set(*named, data_dir, {part});
+    const auto file = [&](std::string_view name) {
+      return data::find_spelling(folder, name).value().string();
+    };
+    return load_prepared(file(data::images_file(part)), file(data::labels_file(part)),
+                         *loaded.preparation, loaded.config);
+  }
   if (!path.empty()) return load_prepared(path, target, *loaded.preparation, loaded.config);
   data::DataSet set = load_own_data(loaded.config, &*loaded.preparation);
   return part == data::Part::train ? std::move(set.train) : std::move(set.test);
@@ -273,7 +285,7 @@ Evaluation evaluate_file(const std::filesystem::path& file, const std::string& d
   }
   const data::SampleSet set =
       loaded.preparation
-          ? load_own_part(loaded, data_name, target, part)
+          ? load_own_part(loaded, data_name, target, part, data_dir)
           : load_stored_part(loaded.config, name, part, data_dir, loaded.classes, loaded.symbols);
   const Shape sample = resized_shape(set, loaded.config.data);
   if (sample.numel() != loaded.model.input().numel()) {
