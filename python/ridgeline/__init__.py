@@ -13,7 +13,19 @@ something of theirs is used.
 
 from __future__ import annotations
 
+import os as _os
+import sys as _sys
 from typing import TYPE_CHECKING, Any
+
+# TensorFlow loads another version of protobuf for the whole process. Symbols of that one would be bound where _core wants
+# those of the version it was built with.
+_flags = _sys.getdlopenflags()
+if "tensorflow" in _sys.modules:
+    _sys.setdlopenflags(_flags | _os.RTLD_DEEPBIND)
+try:
+    from . import _core
+finally:
+    _sys.setdlopenflags(_flags)
 
 from . import callbacks, nn
 from ._core import Predictor, copied_bytes

@@ -1,5 +1,9 @@
 """ONNX files, out and in."""
 
+import shutil
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -46,3 +50,25 @@ def test_errors(tmp_path, trained):
     samples = np.random.default_rng(1).normal(size=(5, 4)).astype(np.float32)
     np.testing.assert_allclose(rl.from_onnx(path, device="cpu", tune=False).outputs(samples), graph.outputs(samples),
                                atol=1e-5)
+
+
+def test_another_protobuf_in_the_process(tmp_path):
+    """TensorFlow's is loaded for all to see before ridgeline; here one whose parser ends the process."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    symbol = "_ZN6google8protobuf11MessageLite20ParseFromCodedStreamEPNS0_2io16CodedInputStreamE"
+    (tmp_path / "other.c").write_text(f"#include <stdlib.h>\nint {symbol}(void* a, void* b) {{ _Exit(77); }}\n")
+    other = tmp_path / "other.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", other, tmp_path / "other.c"], check=True)
+    script = f"""
+import ctypes, sys, types
+ctypes.CDLL({str(other)!r}, mode=ctypes.RTLD_GLOBAL)
+sys.modules["tensorflow"] = types.ModuleType("tensorflow")
+import ridgeline as rl
+from ridgeline import nn
+rl.Model(nn.Sequential(nn.Linear(4, 3)), tune=False).to_onnx({str(tmp_path / "net.onnx")!r})
+print(rl.from_onnx({str(tmp_path / "net.onnx")!r}).input_shape)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "(4,)\n"), done.stderr
