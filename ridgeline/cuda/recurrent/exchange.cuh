@@ -56,18 +56,22 @@ struct Handed {
   // Both rounded to T.
   static __device__ float2 rounded(float2 v) { return Pair<T>::unpack(Pair<T>::pack(v.x, v.y)); }
 };
-// An fp32 number is the sum of three bf16 numbers; this is exact for numbers above 2^-110.
+// An fp32 number is the sum of three bf16 numbers; this is exact for numbers above 2^-110. Infinities
+// and NaNs are their own last plane: only the first plane of the other factor, which has that
+// factor's sign, is multiplied by it, so that infinite products of two signs do not meet in one sum.
 template <>
 struct Handed<float> {
   using Operand = __nv_bfloat16;
   using Math = ExactMath;
   static constexpr int kPlanes = 3;
   static __device__ void take_apart(float v, float (&planes)[3]) {
+    float rest = isfinite(v) ? v : 0.0f;
 #pragma unroll
     for (int i = 0; i < 3; ++i) {
-      planes[i] = float(__nv_bfloat16(v));
-      v -= planes[i];
+      planes[i] = float(__nv_bfloat16(rest));
+      rest -= planes[i];
     }
+    if (!isfinite(v)) planes[2] = v;
   }
   static __device__ float2 rounded(float2 v) { return v; }
 };
