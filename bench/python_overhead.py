@@ -171,7 +171,7 @@ def scaling(seconds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("ridgeline")
+    parser.add_argument("ridgeline", type=os.path.abspath)
     parser.add_argument("result")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=5)

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
@@ -81,8 +82,10 @@ class Client {
       const size_t end = got_.find("\r\n\r\n");
       if (end == std::string::npos) return false;
       size_t length = 0;
-      const size_t field = got_.find("Content-Length: ");
-      if (field < end) std::from_chars(got_.data() + field + 16, got_.data() + end, length);
+      std::string head = got_.substr(0, end);  // names of header fields are written in any case
+      std::ranges::transform(head, head.begin(), [](unsigned char c) { return std::tolower(c); });
+      const size_t field = head.find("content-length: ");
+      if (field < end) std::from_chars(head.data() + field + 16, head.data() + end, length);
       wanted_ = end + 4 + length;
     }
     if (got_.size() < wanted_) return false;
