@@ -84,7 +84,7 @@ class NarrowSum {
 
   Collectives* collectives_;
   int ranks_, rank_;
-  // one sum at a time uses these: sums run one after another on their stream
+  // One sum at a time uses these, because sums run one after another on their stream.
   DeviceBuffer packed_, parts_;
 };
 

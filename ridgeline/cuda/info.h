@@ -14,7 +14,7 @@ struct GpuInfo {
   int sms = 0;               // streaming multiprocessors
   size_t memory = 0;         // bytes
   size_t l2 = 0;             // bytes
-  // bytes per second from clock and bus width; 0 if the driver does not say
+  // Bytes per second from clock and bus width; 0 if the driver does not say.
   double memory_peak = 0;
   std::string refusal;  // why this build cannot use it; empty if it can
 };
@@ -22,7 +22,7 @@ struct GpuInfo {
 // What is known about the GPUs of this machine. CUDA is not touched before the first call.
 struct GpuReport {
   std::vector<GpuInfo> gpus;
-  // why there is no GPU (no driver, an old driver, no device); otherwise empty
+  // Why there is no GPU (no driver, an old driver, no device); otherwise empty.
   std::string refusal;
   std::string driver;   // the CUDA version the driver supports, "13.0"; "" without a driver
   std::string runtime;  // the CUDA version this build was made with

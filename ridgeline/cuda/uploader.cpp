@@ -87,7 +87,7 @@ std::unique_ptr<Uploader> CudaRuntime::make_uploader(size_t bytes) {
 }
 
 double CudaRuntime::host_copy_rate(bool to_gpu) {
-  // long compared with a copy's latency, short enough for start-up
+  // Long compared with a copy's latency, but short enough for start-up.
   constexpr size_t kBytes = size_t{64} << 20;
   constexpr const char* kTimed = "timing copies between the host and the GPU";
   const DeviceBuffer device(*this, kBytes);

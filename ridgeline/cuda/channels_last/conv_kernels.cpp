@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kProposals = 4;
 constexpr int64_t kRun = 8;  // halves in 16 bytes, the unit that cuDNN's kernels load
-// per filter: image_ops.cu keeps part of a filter in shared memory
+// The limit per filter: image_ops.cu keeps part of a filter in shared memory.
 constexpr int64_t kMostTaps = 1024;
 
 size_t aligned(size_t bytes) {

@@ -15,7 +15,7 @@ struct FusedLenetMemory {
   static constexpr int kFeatures = Shape::kOut2 * Shape::kWindows;
   static constexpr int kSlice = (kFeatures + kCluster * 32 - 1) / (kCluster * 32) * 32;
   static constexpr int kPitch = kSlice + 8;  // puts the rows of eight images in different banks
-  // the features of this block's image, [kCluster * kSlice]
+  // The features of this block's image, [kCluster * kSlice].
   static constexpr int kOutputs = Convs::kTotal;
   static constexpr int kInputs = kOutputs + kCluster * kSlice * int(sizeof(T));  // [image][kPitch]
   static constexpr int kPartial = kInputs + kCluster * kPitch * int(sizeof(T));

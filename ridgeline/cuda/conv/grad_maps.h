@@ -52,7 +52,7 @@ struct GradWShares {
   int tiles;        // tiles of eight input channels; warps split these first, then the steps of k
   int channel_blocks, output_blocks;  // blocks per group of channels
   int groups;                         // shares of the images
-  // bytes of shared memory: the offset table into x, one stage, the total
+  // Bytes of shared memory: the offset table into x, one stage, the total.
   int table, stage, shared;
 };
 

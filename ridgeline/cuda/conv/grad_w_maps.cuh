@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kGradWThreads, 1)
   const int x_at = (s.pixels * kDzPitch + 127) / 128 * 128;  // the offset of x in a stage
 
   for (int at = threadIdx.x; at < s.pixels; at += kGradWThreads) {
-    // pixels past the last are multiplied by zeros of dz
+    // Pixels past the last are multiplied by zeros of dz.
     const int pixel = min(at, s.band * out_w - 1);
     places[at] = (pixel / out_w * maps.columns + pixel % out_w * shape.stride) * kXPitch;
   }

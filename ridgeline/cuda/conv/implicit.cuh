@@ -147,7 +147,7 @@ template <typename T>
 __device__ void copy_map(const ImplicitShape& shape, const ImplicitMap& map, const T* x, int64_t i,
                          std::byte* to) {
   zero_map(map, to);
-  // chunks per row of the image
+  // Chunks per row of the image.
   const int chunks = map.c * int(sizeof(T)) / 16, row = shape.w * chunks;
   const auto* from = reinterpret_cast<const std::byte*>(x) + i * shape.h * row * 16;
   for (int at = threadIdx.x; at < shape.h * row; at += kImplicitThreads) {
@@ -176,7 +176,7 @@ struct ImplicitRows {
   __device__ int first(int tile) const { return kPooled ? tile / 2 * 8 : tile * 16; }
 };
 
-// bytes of one row of the filters
+// Bytes of one row of the filters.
 inline int implicit_stage(const ImplicitShape& shape, int width) {
   return implicit_steps(shape.filter, ImplicitMap(shape, width).c, width) * kColumnTiles / 2 * 512;
 }

@@ -140,7 +140,7 @@ __device__ void store_strip_windows(const BlockOutput<float>& out, const PooledO
 #pragma unroll
       for (int e = 0; e < 4; ++e) quad[e] = activation_value(pool.activation, quad[e]);
       auto* a = reinterpret_cast<float2*>(pool.a + out.plane(0) * area + corner);
-      // extents are even if this is wanted
+      // Extents are even if this is wanted.
       a[0] = {quad[0], quad[1]}, a[w / 2] = {quad[2], quad[3]};
       most = nan_max(nan_max(quad[0], quad[1]), nan_max(quad[2], quad[3]));
     }

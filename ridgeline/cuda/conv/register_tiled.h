@@ -16,7 +16,7 @@ constexpr int kStripPixels = 14, kStripOutputs = 4, kStripStages = 3;
 constexpr int kStripMost = 64;  // output channels per block
 
 struct RegisterTiledShape {
-  // strips per row; items per block: strips of all rows by groups of four channels
+  // Strips per row; items per block: strips of all rows by groups of four channels.
   int strips, items;
   int outputs, blocks;  // output channels per block; blocks that split them
   int splits, each;     // splits of the input channels, and channels per split

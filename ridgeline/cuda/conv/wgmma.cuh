@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(256)
       values.values[e] = inside ? Factor<T>::round(float(w[plane * taps + from])) : T(0.0f);
     }
     const int64_t tile =
-        // index over the outputs
+        // Index over the outputs.
         (int64_t(output / layout.outputs) * taps + tap) * layout.slabs + slab;
     std::byte* to = packed_filters + tile * layout.outputs * layout.slab;
     *reinterpret_cast<ConvChunk<T>*>(

@@ -89,7 +89,7 @@ __device__ void store_windows_as(const BlockOutput<T>& out, const PooledOutput<T
       } else {
         const Two upper{T(activation(sum[0] + bias)), T(activation(sum[8] + bias))};
         const Two lower{T(activation(sum[16] + bias)), T(activation(sum[24] + bias))};
-        // extents are even if this is wanted
+        // Extents are even if this is wanted.
         *reinterpret_cast<Two*>(a + o * area + corner) = upper;
         *reinterpret_cast<Two*>(a + o * area + corner + out_w) = lower;
         y[o * windows + at] = T(nan_max(nan_max(float(upper.left), float(upper.right)),

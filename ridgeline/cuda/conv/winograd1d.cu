@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(256)
   const int count = s.blocks * shape.c * kFilter * s.outputs;
   for (int at = blockIdx.x * 256 + threadIdx.x; at < count; at += gridDim.x * 256) {
     const int e = at % kEach, group = at / kEach % s.groups, u = at / s.outputs % kFilter;
-    // channel: over all blocks; c: of x
+    // `channel` counts over all blocks, c over the channels of x.
     const int channel = at / kFilter / s.outputs, c = channel % shape.c;
     const int o = channel / shape.c * s.outputs + e * s.groups + group;
     double row[kFilter] = {};
@@ -287,7 +287,7 @@ __device__ void store_tile_windows(const Winograd1dOutput& out, const PooledOutp
   for (int at = threadIdx.x; at < rows * tiles * out.count; at += s.threads) {
     const int tile = at % kWinograd1dTiles, strip = at % tiles / kWinograd1dTiles;
     const int row = at / tiles % rows, o = at / tiles / rows;
-    // the index of the window
+    // The index of the window.
     const int first = (strip * kWinograd1dTiles + tile) * kWinograd1dTile / 2;
     if (first >= columns) continue;
     float y[2][4];

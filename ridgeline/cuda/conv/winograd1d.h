@@ -21,7 +21,7 @@ constexpr int kWinograd1dTiles = 2, kWinograd1dRows = 7;  // per thread
 struct Winograd1dShape {
   int points;
   int across, items;  // strips of two tiles per row; strips per image, seven rows high
-  // groups of four channels per block; channels per block; blocks that split them
+  // Groups of four channels per block; channels per block; blocks that split them.
   int groups, outputs, blocks;
   int splits, each;     // splits of the input channels, and channels per split
   int rows;             // rows of the image with its padding, in whole strips

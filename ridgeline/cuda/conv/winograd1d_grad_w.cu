@@ -288,7 +288,7 @@ __global__ void __launch_bounds__(Points<kFilter>::kThreads, 1)
   for (int unit = begin; unit < end; ++unit) {
     const Band band(s, l, unit);
     copy_async_wait<0>();
-    // the band has arrived, and all threads are done with the previous band's tiles
+    // The band has arrived, and all threads are done with the previous band's tiles.
     __syncthreads();
     transform_x<kFilter>(s, l, tiles, band, channels, stage);
     bias_sum += transform_dy<kFilter>(s, l, tiles, band, outputs, stage);

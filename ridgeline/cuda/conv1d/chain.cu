@@ -30,7 +30,7 @@ __device__ inline void arrange_norm(const Conv1dChainArgs<T>& args, int left, ui
   const int channel = pass * 128 + thread / 32 * 16 + lane / 4;
   const int position = 8 * eight + lane % 4 * 2;
   T values[8];
-  // gamma, gamma, beta, beta; then the same for the channel eight further
+  // The order is gamma, gamma, beta, beta, then the same for the channel eight further.
   for (int k = 0; k < 8; ++k) {
     const int at = position + k % 2;
     const T* from = k / 2 % 2 == 0 ? args.gamma : args.beta;

@@ -23,7 +23,7 @@ Chain chain_at(const Rest& rest) {
   for (const Conv2d* conv = rest.get<Conv2d>(0); conv != nullptr;
        conv = rest.get<Conv2d>(chain.ops)) {
     if (!chain.convs.empty() && conv->x.id != chain.inner.back().id) return {};
-    // does not walk along a longer chain
+    // A longer chain is not walked.
     if (chain.convs.size() == size_t(kMostChained)) return {};
     chain.convs.push_back(conv);
     chain.inner.push_back(conv->y);

@@ -26,7 +26,7 @@ struct Chain {
   static constexpr int kNormStages = kEights / 2;
   static constexpr int kNormBytes = kPasses * kNormStages * kStageBytes;
   static_assert(kStageBytes == 2 * kMultiplying * 16);
-  // words of a thread's results, two results per word
+  // Words of a thread's results, two results per word.
   static constexpr int kWords = kSamples * kEights * 2;
   static constexpr int kStashPitch = kMultiplying * 4;
   static constexpr int kSmemBytes = 1024 + kBuffers * kChunkBytes + kStages * kStageBytes + 512;

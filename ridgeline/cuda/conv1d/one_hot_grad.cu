@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kChannels = 64;  // per block
 constexpr int kMostTaps = 8;   // one warp per tap
-// symbols, and the column of ones for the bias
+// The columns are the symbols, and the column of ones for the bias.
 constexpr int kColumnTiles = 9, kColumns = 8 * kColumnTiles;
 constexpr int kSteps = 64;  // positions per stage
 constexpr int kStages = 4;

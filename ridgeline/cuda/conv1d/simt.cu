@@ -18,7 +18,7 @@ struct SimtTile {
   static constexpr int kRows = kM / kPool * kPool;    // rows of the tile that are kept
   static constexpr int kDepth = kTaps <= 3 ? 16 : 8;  // input channels per stage
   static constexpr int kInputRows = kM + kTaps - 1;
-  // rows that a thread reads, rounded up to fours
+  // Rows that a thread reads, rounded up to fours.
   static constexpr int kReach = (8 + kTaps - 1 + 3) / 4 * 4;
   static constexpr int kRowPitch = (kM - 8 + kReach + 7) / 8 * 8 + 4;
   static constexpr int kStages = 3;

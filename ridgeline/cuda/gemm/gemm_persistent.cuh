@@ -204,7 +204,7 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void gemm_wgmma_persistent_kerne
         for (int c = 0; c < Tile::kN / kStoreCols; ++c, buffer ^= 1) {
           char* out = buffers + buffer * Tile::kStoreBytes;
           const int col = tile.y * Tile::kN + c * kStoreCols;
-          // the store before the previous one has been read from the buffer
+          // The store before the previous one has been read from the buffer.
           if (thread == 0) tma_store_wait_read<1>();
           named_barrier(1 + consumer, 128);
           stage_output<Out>(out, acc[block], c * kStoreCols / 8, row + block * 64, col, m, n,

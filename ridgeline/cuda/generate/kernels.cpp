@@ -71,7 +71,7 @@ class GeneratedStep final : public Step {
 
  private:
   GpuFunction function_;
-  // not in the workspace: leftovers of others there would let blocks pass the barrier
+  // Not in the workspace, where leftovers of other kernels would let blocks pass the barrier.
   DeviceBuffer barrier_;
   cudaStream_t stream_;
   Args args_{};

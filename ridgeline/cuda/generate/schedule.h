@@ -27,7 +27,7 @@ struct ProductPlan {
   int rows = 0, columns = 0, depth = 0;  // of the results, and the length of the sums
   int mt = 1, nt = 1, split = 1, ring = 4;
   int down = 1;  // vertically adjacent groups of a block (grid products)
-  // computed by warpgroups from shared memory (grid products); `down` counts those
+  // Computed by warpgroups from shared memory (grid products); `down` counts those.
   bool tiled = false;
   int parts = 1;  // parts of the depth, which several blocks sum; they are added after a barrier
   int tiles = 0;  // tiles for blocks to take; each part counts as a tile

@@ -10,7 +10,7 @@ constexpr int kFours = 64 * 1024 / 16;
 __constant__ float4 filters[kFours];
 
 constexpr int kMostThreads = 256, kRows = 4;  // kRows: rows of a thread's column
-// values per channel of a tile, of which there are two
+// Values per channel of a tile, of which there are two.
 constexpr int kMostTile = 48 * 1024 / 4 / 2;
 
 // A block's outputs: `columns` by kRows * groups, for `channels` channels.
@@ -22,7 +22,7 @@ struct Tile {
   int taps;              // per filter, over all channels
 
   int threads() const { return (columns * groups + 31) / 32 * 32; }
-  // groups of four values of a block's filters
+  // Groups of four values of a block's filters.
   __host__ __device__ int fours() const { return taps * channels / 4; }
 };
 

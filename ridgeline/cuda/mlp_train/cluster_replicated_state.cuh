@@ -46,7 +46,7 @@ struct ClusterReplicatedMap {
   static constexpr int kY = kFirst + 3 * kValueBytes;                     // layers 1.., two buffers
   static constexpr int kDz = kY + 2 * (kHidden - 1) * kValueBytes;        // layers 1..
   static constexpr int kSums = kDz + (kHidden - 1) * kValueBytes;         // [warp][own][sample]
-  // float [4][sample][24]; reuses the sums after they have been read
+  // This is float [4][sample][24], and reuses the sums after they have been read.
   static constexpr int kLogits = kSums;
   static constexpr int kTop = kSums + kReplicatedWarps * kSumBytes;  // [class][unit], two buffers
   static constexpr int kDlogits = kTop + 2 * kTopBytes;              // [sample][class]

@@ -29,7 +29,7 @@ namespace ridgeline::cuda::mlp {
 constexpr int kGridShardedWarps = 16;
 constexpr int kGridShardedSamples = 32;  // per batch, at most
 constexpr int kGridShardedClasses = 16;
-// the limit if layers wider than 512 have master weights
+// The limit if layers wider than 512 have master weights.
 constexpr int kGridShardedTightClasses = 10;
 constexpr int kGridShardedInputTiles = 64;  // tiles of 16 features
 constexpr int kGridShardedSteps = 256;      // per launch, at most: bounds the gathered inputs

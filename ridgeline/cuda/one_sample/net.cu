@@ -218,7 +218,7 @@ __device__ void take_input(const Block& block, const MailArgs& mail, Mode mode, 
       if (leader) {
         const bool idle = polls % 64 == 0 && mail.idle_ns > 0 && now_ns() - began > mail.idle_ns;
         if (__any_sync(~0u, idle || (lane() == 0 && v.w == kStop))) {
-          // tells a host that sent a request meanwhile that the function has exited
+          // Tells a host that sent a request meanwhile that the function has exited.
           if (lane() == 0) v.w = kStop;
           break;
         }

@@ -12,7 +12,7 @@ namespace ridgeline::cuda {
 
 constexpr int kMostHeadOutputs = 16;
 constexpr int kHeadRows = 8;  // per block
-// for the weights and a block's rows, in the accumulator dtype
+// The limit for the weights and a block's rows, in the accumulator dtype.
 constexpr int kMostHeadBytes = 46 << 10;
 
 template <typename T>

@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kThreads, std::is_same_v<T, double> ? 1 : 4)
     const int64_t first =
         int64_t(block - blocks.start[which]) * kThreads * kAdamFours + threadIdx.x;
 #pragma unroll
-    // loads are in flight while the corrections are computed
+    // Loads are in flight while the corrections are computed.
     for (int k = 0; k < kAdamFours; ++k) {
       const int64_t four = first + k * kThreads;
       if (four >= fours) continue;

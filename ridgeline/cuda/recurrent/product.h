@@ -15,7 +15,7 @@ struct Factor {
   const void* data = nullptr;
   int64_t pitch = 0;
   bool transposed = false;
-  // elements between the addresses it is used at, for its alignment; 0 if there is one address
+  // Elements between the addresses it is used at, for its alignment; 0 if there is one address.
   int64_t stride = 0;
 };
 

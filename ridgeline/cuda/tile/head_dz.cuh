@@ -42,7 +42,7 @@ struct DzOut {
     at += pitch;
   }
   __device__ void finish(const HeadArgs<T>& args, int j) const {
-    // the result does not depend on the order
+    // The result does not depend on the order.
     if (args.dz_most != nullptr) atomicMax(args.dz_most + j, most);
   }
 };

@@ -17,7 +17,7 @@ constexpr int kUnit = 8;  // k of one product; shares are multiples of it
 constexpr int kGroups = 4, kSumsPitch = kSide + 8;
 constexpr int kShared = kStages * kStage * 4;
 static_assert(kGroups * kUnit == kDepth && kGroups * kSide * kSumsPitch * 4 <= kShared);
-// of k, so that a share is worth the transfer of its sums through memory
+// The least k of a share that is worth the transfer of its sums through memory.
 constexpr int kLeastShare = 128;
 
 // How a layer is distributed.

@@ -12,7 +12,7 @@ struct Fp64Family {
   static constexpr TileMath kMath = kTileMath;
   static constexpr int kVariants = 3;
   static constexpr double kFlops = 1e3 * kRate;
-  // few barriers: 24 to 32 products between them
+  // Few barriers, with 24 to 32 products between them.
   static constexpr int kDepth = 256 / int(sizeof(T));
   static constexpr double kShare[] = {1, 1, 1};
 

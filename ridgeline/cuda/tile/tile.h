@@ -33,7 +33,7 @@ struct TileChoice {
   int variant = 0;
   int64_t blocks = 0;
   size_t workspace = 0;  // bytes for partial sums
-  // for the blocks that share a tile; zero before the first launch and after each
+  // Counters for the blocks that share a tile; zero before the first launch and after each.
   int counters = 0;
   double estimate_us = 0;
   std::string name;

@@ -91,7 +91,7 @@ class Operands {
 
   const ConvOperands& get() const { return operands_; }
   void* rest() const { return workspace_ == nullptr ? nullptr : workspace_ + used_; }
-  // including the alignment of the start
+  // This includes the alignment of the start.
   size_t bytes() const { return used_ + ConvPlans::kAlignment; }
   const std::vector<Transpose>& before() const { return before_; }
   const std::vector<Transpose>& after() const { return after_; }

@@ -94,7 +94,7 @@ struct Layer {
   static constexpr ActivationFn kActivation = kActivation_;
   static constexpr int kWidth = kWidth_, kLd = kLd_, kSlopeLd = kSlopeLd_;
   static constexpr bool kSlopes = kSlopes_, kDrops = kDrops_;
-  // the bits of the activation's parameter, a double
+  // The bits of the activation's parameter, a double.
   static constexpr long long kParameter = kParameter_;
 };
 

@@ -96,7 +96,7 @@ struct NormLayer {
   static constexpr int kRowEnd = whole_units(kBatch);
   const Number* z;     // rows of kLd from row `first` on
   Value *mean, *rstd;  // per row from `first` on, or per column
-  // where to store the columns' statistics if a block works on its own copies, or null
+  // Where to store the columns' statistics if a block works on its own copies, or null.
   Value *mean_out, *rstd_out;
   int first;
   const Kept *gamma, *beta;  // or null

@@ -305,7 +305,7 @@ class Strip {
 #pragma unroll
         for (int i = 0; i < S::kMt * S::kNt; ++i)
           now[i / S::kNt][i % S::kNt] = states_[i / S::kNt][i % S::kNt];
-        // loads for the next tile take as long as storing these results
+        // Loads for the next tile take as long as storing these results.
         if (tile + S::kGroups < kTiles) {
           product_.start_b(rows(b, tile + S::kGroups), 0);
           prepare<S>(0, first_row, column + 16 * S::kNt * S::kGroups, e, states_);
