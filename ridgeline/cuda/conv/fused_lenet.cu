@@ -88,7 +88,7 @@ __device__ void multiply_slice(const FusedLenetArgs<T>& args, int rank, const T*
       const int k = first + step * 16;
       uint32_t a[4];
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {  // rows past the last are not read
+      for (int e = 0; e < 4; ++e) {  // rows past the last read the last one instead
         const int at = rank * Memory::kSlice + k + e / 2 * 8;
         const int from = min(row + e % 2 * 8, args.hidden - 1);
         a[e] = at < kFeatures

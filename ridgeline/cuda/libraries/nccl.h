@@ -27,16 +27,16 @@ class Collectives {
   CUstream_st* stream() const { return stream_; }
   const std::string& nccl_refusal() const { return refusal_; }
 
-  // to[i] = the sum of from[i] over the ranks, on stream(); fp32 or fp64. Only if refusal() is
+  // to[i] = the sum of from[i] over the ranks, on stream(); fp32 or fp64. Only if nccl_refusal() is
   // empty.
   void all_reduce(const void* from, void* to, int64_t count, DType dtype);
-  // bf16 values, `part` per rank. exchange(): to[r] = what rank r has in from[this rank]. The
-  // other: data[r] = what rank r has there, in place. Same conditions.
+  // Both move bf16 values, `part` per rank, under the same conditions. exchange(): to[r] =
+  // from[this rank] of rank r. all_gather(): data[r] = data[r] of rank r, in place.
   void exchange(const void* from, void* to, int64_t part);
   void all_gather(void* data, int64_t part);
 
-  // fork() makes stream() wait for the work of `main` so far and records an event under the token's
-  // address; the wait makes `main` wait for that event and then drops it.
+  // fork() makes stream() wait for the work of `main` so far, and leave() records an event under
+  // the token's address. join() makes `main` wait for that event and then drops it.
   void fork(CUstream_st* main);
   void leave(const void* token);
   void join(const void* token, CUstream_st* main);

@@ -29,7 +29,7 @@ struct PassShape {
   // Backward, the blocks that split the inner extent (with wgmma they are not launched as a
   // cluster); forward, the blocks that hold a whole layer.
   int cluster = 1;
-  int cluster_units = 0;    // the units of such a cluster; the last cluster may have fewer
+  int cluster_units = 0;    // their units together; the last block may have fewer than the others
   int pair_bits = 0;        // 4, 8 or 16 adjacent threads apply their gates, two units each
   int tiles = 0;            // blocks that split the hidden units
   int groups = 1;           // groups of samples, each with its own blocks

@@ -30,7 +30,7 @@ struct HeadArgs {
   int terms;
   OrderedBits<T>* dz_most;  // [hidden] or null: raised to the largest |dz| of each unit
   int n, hidden, classes;
-  ActivationFn activation;  // of h, applied to its output
+  ActivationFn activation;  // the activation whose output is h
   double scale;
   int rows;  // per block
   T* partial;
